@@ -1,9 +1,9 @@
-"""Seconds from `accelerate launch` to the end of the first optimizer step: what launch_bench --python asks.
+"""Measures the seconds from `accelerate launch` to the end of the first optimizer step. Run by launch_bench --python.
 
 usage: accelerate_launch.py RANKS
 
-`--cpu` starts one process under Accelerate; its launcher of several (torch.distributed.run) is the one of --multi_gpu, which takes
-ranks on CPUs as well when they ask for them. Prints {"seconds": x}.
+Under Accelerate `--cpu` starts a single process. Its launcher for several processes (torch.distributed.run) is used with
+--multi_gpu, which also works for ranks on CPUs if they set ACCELERATE_USE_CPU. Prints {"seconds": x}.
 """
 import json
 import os

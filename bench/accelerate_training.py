@@ -1,10 +1,10 @@
-"""Steps per second of an experiment under Hugging Face Accelerate on the CPU: what step_bench --python asks.
+"""Measures steps per second of an experiment under Hugging Face Accelerate on the CPU. Run by step_bench --python.
 
 usage: accelerate_training.py RANKS STEPS FILE.yaml
 
-Starts the ranks, each with one intra-op thread, trains STEPS micro-batches, and prints {"steps_per_second": x} of rank 0, from
-the fetch of the first batch to the end of the last step, after a few steps that are not counted. The loop is that of
-properties/oracle/train.py, without its trace.
+Starts the ranks, each with one intra-op thread, and trains STEPS micro-batches after a warm-up of a few steps. Prints
+{"steps_per_second": x} of rank 0, measured from the first batch after the warm-up to the end of the last step. The loop is that
+of properties/oracle/train.py, without its trace.
 """
 import json
 import os
@@ -42,7 +42,7 @@ def measure(steps, file):
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         print(json.dumps({"steps_per_second": steps / (time.perf_counter() - started)}), flush=True)
-    os._exit(0)  # a process group's destructor may wait for peers that have gone
+    os._exit(0)  # the destructor of a process group may wait for peers that have exited
 
 
 def main():

@@ -1,3 +1,5 @@
+// Runs the same experiment file here and under Accelerate. Each round measures both, one after the other, and the ratio
+// is taken per round, so a slow phase of the machine affects both sides alike.
 #include "bench/beside_python.hpp"
 
 #include <fmt/format.h>
@@ -18,6 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// The number of steps of each case gives runs of a few seconds on both sides, so start-up noise is small.
 struct Case {
   PythonJobs jobs;
   std::string name;
@@ -48,8 +51,10 @@ const std::vector<Case>& cases() {
   return all;
 }
 
-constexpr int kWarmUpSteps = 10;  // as accelerate_training.py has it
+constexpr int kWarmUpSteps = 10;  // WARM_UP_STEPS of accelerate_training.py
 
+// One rank trains in this process with one intra-op thread, like the Python side. Several ranks are processes of
+// sim-run over Gloo, which warms up on its own.
 double ours(const Case& job, const std::string& file) {
   if (job.ranks == 1) {
     const auto experiment =
@@ -68,6 +73,7 @@ double ours(const Case& job, const std::string& file) {
       .get<double>();
 }
 
+// The same file format on both sides: accelerate_training.py reads experiments like sim-run does.
 double theirs(const Case& job, const std::string& file, const std::string& python) {
   return printed_json(fmt::format("{} {} {} {}", python, job.ranks, job.steps, file))["steps_per_second"].get<double>();
 }

@@ -1,5 +1,5 @@
-// Checkpoints: the weights of a large model, written and read beside plain copies of as many bytes to and from the same
-// disk, and how long training waits for a save.
+// Measures checkpoints: writing and reading the weights of a large model, compared with plain copies of the same number
+// of bytes to and from the same disk, and how long training waits for a save.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <torch/nn/module.h>
@@ -35,7 +35,7 @@ double seconds_of(F&& f) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// As dd does: blocks of 4 MiB, then the disk has them.
+// Writes like dd with conv=fsync: blocks of 4 MiB, then waits until the disk has them. A checkpoint is synced too.
 void copy_to_disk(const std::string& path, std::int64_t bytes) {
   const std::string block(4 << 20, 'x');
   const auto file = accel::PosixFiles().create(path);
@@ -44,14 +44,15 @@ void copy_to_disk(const std::string& path, std::int64_t bytes) {
   file->close();
 }
 
-// What is written next finds memory that the system has had in use: a virtual machine pays for other memory first.
+// Writes and removes a file, so that the next write reuses page-cache memory. On a virtual machine the first use of
+// other memory is slower, which would count against whichever side runs first.
 void make_room(const std::string& path, std::int64_t bytes) {
   fs::remove(path);
   copy_to_disk(path, bytes);
   fs::remove(path);
 }
 
-// As cat does.
+// Reads like cat.
 void copy_from_disk(const std::string& path) {
   std::string block(1 << 20, ' ');
   std::ifstream in(path, std::ios::binary);
@@ -59,20 +60,22 @@ void copy_from_disk(const std::string& path) {
   }
 }
 
-// The file's pages leave memory, so that the disk is read.
+// Drops the file's pages from memory, so that the next read comes from the disk.
 void forget(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   accel::check_config(file >= 0 && ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0,
-                      "{} cannot be dropped from memory", path);
+                      "{}: cannot drop the file from the page cache", path);
   ::close(file);
 }
 
+// Peak resident set; ru_maxrss is in KiB on Linux.
 std::int64_t peak_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return usage.ru_maxrss * 1024;
 }
 
+// A model of equal tensors, each large enough that the cost per tensor does not matter.
 struct LargeImpl : torch::nn::Module {
   explicit LargeImpl(int num_tensors) {
     for (int i = 0; i < num_tensors; ++i) register_parameter("w" + std::to_string(i), torch::zeros({kTensorBytes / 4}));
@@ -93,6 +96,7 @@ Json measure_weights(const std::string& folder, int num_tensors, int rounds) {
     make_room(model, num_tensors * kTensorBytes);
     writes.push_back(seconds_of([&] { accel::write_safetensors(files, model, state); }));
     write_ratios.push_back(copied / writes.back());
+    // Both files have just been written and are in the page cache.
     forget(plain);
     forget(model);
     const auto read = seconds_of([&] { copy_from_disk(plain); });
@@ -109,7 +113,8 @@ Json measure_weights(const std::string& folder, int num_tensors, int rounds) {
           {"peak_beyond_model_bytes", peak_bytes() - before}};
 }
 
-// A training whose checkpoint holds weights and two moments.
+// A training whose checkpoint contains weights and Adam's two moments, hence three times the bytes of the weights. The
+// asynchronous save is measured in two parts: the call, during which training waits, and the rest in the background.
 Json measure_saving(const std::string& folder, int num_tensors) {
   accel::Accelerator accelerator;
   Large net(num_tensors);
@@ -133,9 +138,9 @@ int main(int argc, char** argv) {
   accel::bench::Program program("checkpoint_bench", "Measures checkpoints.");
   std::string folder = fs::temp_directory_path().string();
   int rounds = 3, tensors = 32;
-  program.add("--folder", folder, "On the disk to measure");
-  program.add("--rounds", rounds, "Of each measurement; the median counts");
-  program.add("--tensors", tensors, "Of 64 MiB each");
+  program.add("--folder", folder, "Folder on the disk to measure");
+  program.add("--rounds", rounds, "Number of rounds per measurement; reports the median");
+  program.add("--tensors", tensors, "Number of tensors, each of 64 MiB");
   if (const auto code = program.parse(argc, argv)) return *code;
   const auto work = folder + "/accel-checkpoint-bench." + std::to_string(::getpid());
   const int code = program.report([&] {

@@ -1,9 +1,9 @@
-// Simulated collectives beside real Gloo among threads of the same process, over TCP as LibTorch has it, beside
-// PyTorch's MultiThreadedPG, and beside plain copies of the same bytes; then schedules a minute.
+// Compares simulated collectives with real Gloo between threads of one process (over TCP), with PyTorch's
+// MultiThreadedPG, and with plain copies of the same bytes. Also measures schedules per minute.
 //
 //   collectives_bench [--compare FILE.json] [--python "PYTHON bench/threaded_group.py"] [Google Benchmark's options]
 //
-// With --compare it measures the ratios alone, each pair side by side.
+// With --compare it measures only the ratios, each pair in the same run.
 #include <benchmark/benchmark.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -39,7 +39,8 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// Seconds of one all-reduce of `bytes` over `ranks`, taken on rank 0 between barriers.
+// Seconds of one all-reduce of `bytes` over `ranks`, measured on rank 0 between two barriers. The first call is not
+// counted: Gloo connects and allocates in it.
 double seconds_of_all_reduce(Backend backend, int ranks, std::int64_t bytes, int calls) {
   double seconds = 0;
   accel::testing::run_ranks(backend, ranks, [&](accel::RankContext& rank) {
@@ -54,7 +55,7 @@ double seconds_of_all_reduce(Backend backend, int ranks, std::int64_t bytes, int
   return seconds;
 }
 
-// Reported by hand, since the benchmark's loop cannot run on every rank at once.
+// Sets the time manually, since Google Benchmark's loop cannot run on every rank at once.
 void all_reduce(benchmark::State& state, Backend backend) {
   const int ranks = static_cast<int>(state.range(0));
   const std::int64_t bytes = state.range(1);
@@ -66,7 +67,7 @@ void all_reduce(benchmark::State& state, Backend backend) {
       static_cast<double>(ranks * bytes), benchmark::Counter::kIsIterationInvariantRate, benchmark::Counter::kIs1000);
 }
 
-// What one core needs to copy every rank's buffer once.
+// The time that one core needs to copy every rank's buffer once: a lower bound for any collective on one core.
 void copy(benchmark::State& state) {
   const int ranks = static_cast<int>(state.range(0));
   const std::int64_t bytes = state.range(1);
@@ -97,7 +98,7 @@ BENCHMARK(copy)->Apply(sizes);
 
 constexpr int kRanks = 64;
 
-// One core's copies of every rank's buffer, into memory that is there.
+// One core copies every rank's buffer into memory that is already mapped, so page faults do not count.
 double seconds_of_copies(std::int64_t bytes) {
   std::vector<std::vector<char>> from(kRanks, std::vector<char>(bytes, 1)), to(kRanks, std::vector<char>(bytes, 2));
   std::vector<double> rounds;
@@ -110,6 +111,7 @@ double seconds_of_copies(std::int64_t bytes) {
   return median(rounds);
 }
 
+// The command prints the seconds of one call.
 double ask_python(const std::string& python, std::int64_t bytes, int calls) {
   const auto command =
       python + " " + std::to_string(kRanks) + " " + std::to_string(bytes) + " " + std::to_string(calls);
@@ -119,6 +121,7 @@ double ask_python(const std::string& python, std::int64_t bytes, int calls) {
   return seconds;
 }
 
+// 4 KiB: the latency of a collective dominates. Gloo needs far more time per call, hence fewer calls.
 Json compare_small(const std::string& python) {
   std::vector<double> sim, gloo, threaded;
   for (int round = 0; round < 3; ++round) {
@@ -136,6 +139,7 @@ Json compare_small(const std::string& python) {
   return result;
 }
 
+// 1 MiB and more: the bytes dominate, so the comparison is with the rate of memcpy.
 Json compare_large(std::int64_t bytes) {
   std::vector<double> sim, copies;
   for (int round = 0; round < 3; ++round) {
@@ -149,7 +153,7 @@ Json compare_large(std::int64_t bytes) {
           {"share_of_copy_rate", median(copies) / median(sim)}};
 }
 
-// Processes that keep a core busy each, until the end of the scope.
+// Starts processes that each keep one core busy until the end of the scope.
 class BusyProcesses {
  public:
   explicit BusyProcesses(int count) {
@@ -167,13 +171,15 @@ class BusyProcesses {
   std::vector<pid_t> processes_;
 };
 
+// Short runs consist mostly of starting and ending rank threads, which is what a loaded machine makes slow.
 double seconds_of_short_runs(int runs) {
   const auto start = Clock::now();
   for (int run = 0; run < runs; ++run) accel::sim::simulate({.num_ranks = 4}, [](auto& rank) { rank.world.barrier(); });
   return seconds_since(start);
 }
 
-// A program as users have it, with as many intra-op threads as cores, whose cores two other processes want too.
+// Measures a typical user program, with as many intra-op threads as cores, while two other processes use the cores.
+// Waiting ranks that spin instead of sleeping would show here.
 Json compare_beside_busy_processes() {
   constexpr int kRuns = 200, kProcesses = 2;
   std::vector<double> quiet, busy;
@@ -191,7 +197,7 @@ Json compare_beside_busy_processes() {
           {"busy_over_quiet", median(busy) / median(quiet)}};
 }
 
-// How often a minute `run` ends, of 4 ranks under a random schedule, one after the other.
+// Runs per minute of `run`, with 4 ranks and a different random schedule each time, one run after the other.
 double runs_per_minute(double seconds, const std::function<void(const accel::sim::RankSchedule&)>& run) {
   std::int64_t runs = 0;
   const auto start = Clock::now();
@@ -200,6 +206,7 @@ double runs_per_minute(double seconds, const std::function<void(const accel::sim
   return 60 * static_cast<double>(runs) / seconds_since(start);
 }
 
+// The engine alone, without tensors: the rate at which a test can explore schedules of a communication protocol.
 Json count_protocol_schedules() {
   namespace sim = accel::sim;
   const auto per_minute = runs_per_minute(/*seconds=*/3, [](const sim::RankSchedule& schedule) {
@@ -213,6 +220,7 @@ Json count_protocol_schedules() {
   return {{"ranks", 4}, {"collectives", 10}, {"schedules_per_minute", per_minute}};
 }
 
+// The same for a complete DDP step of a small model.
 Json count_training_schedules() {
   namespace sim = accel::sim;
   const auto per_minute = runs_per_minute(/*seconds=*/5, [](const sim::RankSchedule& schedule) {
@@ -228,7 +236,8 @@ Json count_training_schedules() {
   return {{"ranks", 4}, {"ddp_steps", 1}, {"schedules_per_minute", per_minute}};
 }
 
-// From the moment when the last of 64 ranks blocks, one of which never comes, to the diagnosis in hand.
+// Time from the moment at which the last of 64 ranks blocks, while one never calls the collective, to the diagnosis.
+// Rank 7 returns instead, and the simulator must name it.
 Json time_diagnosis() {
   namespace sim = accel::sim;
   std::vector<double> milliseconds;
@@ -244,7 +253,7 @@ Json time_diagnosis() {
       if (rank.rank != 7) rank.world.all_reduce(tensor).wait();
     });
     if (!report.diagnosis || report.diagnosis->ranks != std::vector<int>{7})
-      throw accel::Error("the hang was not diagnosed");
+      throw accel::Error("the hang was not diagnosed; expected a report that names rank 7");
     milliseconds.push_back(1e-6 * static_cast<double>(now() - last_call));
   }
   return {{"ranks", kRanks},
@@ -259,7 +268,7 @@ Json compare(const std::string& python) {
           {"short_runs", compare_beside_busy_processes()}};
 }
 
-// Those that Google Benchmark knows; false if it does not know one.
+// Passes the options on to Google Benchmark. Returns false if it does not recognize one.
 bool read_benchmark_options(const std::vector<std::string>& options) {
   std::string name = "collectives_bench";
   std::vector<char*> arguments{name.data()};
@@ -274,16 +283,17 @@ bool read_benchmark_options(const std::vector<std::string>& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  setenv("TORCH_FR_BUFFER_SIZE", "0", 1);  // LibTorch's flight recorder is not made for several Gloo groups on threads
+  // LibTorch's flight recorder is a singleton and does not support several Gloo ranks on threads of one process.
+  setenv("TORCH_FR_BUFFER_SIZE", "0", 1);
   at::set_num_threads(1);
   accel::bench::Program program("collectives_bench",
-                                "Measures simulated collectives. Without --compare it takes the options of Google "
-                                "Benchmark, such as --benchmark_filter=REGEX; "
-                                "with it, it measures beside real Gloo and plain copies.",
+                                "Measures simulated collectives. Without --compare it accepts the options of Google "
+                                "Benchmark, such as --benchmark_filter=REGEX; with --compare it measures ratios to "
+                                "real Gloo and to plain copies.",
                                 "--compare");
   std::string python;
   program.add("--python", python,
-              "With --compare: command that measures PyTorch's group of threads and prints its numbers");
+              "With --compare: command that measures PyTorch's MultiThreadedPG and prints the result");
   std::vector<std::string> benchmark_options;
   if (const auto code = program.parse(argc, argv, &benchmark_options)) return *code;
   if (!read_benchmark_options(benchmark_options)) return 2;

@@ -1,4 +1,5 @@
-// From `accel launch` to the end of the first optimizer step of four ranks over Gloo, beside Accelerate's own launcher.
+// Measures the time from `accel launch` to the end of the first optimizer step of four ranks over Gloo, and the same
+// for Accelerate's launcher.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -16,7 +17,8 @@ namespace {
 
 constexpr int kRanks = 4;
 
-// Seconds from the launcher's start to the end of the first step, which the ranks tell by the same clock.
+// Seconds from the launcher's start to the end of the first step. std::chrono::steady_clock is the same clock in all
+// processes of a machine, so the rank's reading can be compared with ours.
 double ours() {
   const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
   const auto started = std::chrono::steady_clock::now().time_since_epoch();
@@ -30,6 +32,7 @@ double theirs(const std::string& python) {
   return printed_json(fmt::format("{} {}", python, kRanks)).at("seconds").get<double>();
 }
 
+// Both sides alternate within a round, so their ratio does not depend on the machine's load.
 Json measure(const std::string& python, int rounds) {
   std::vector<double> our, their, ratios;
   for (int round = 0; round < rounds; ++round) {
@@ -51,13 +54,14 @@ Json measure(const std::string& python, int rounds) {
 
 int main(int argc, char** argv) {
   accel::bench::Program program(
-      "launch_bench", "Measures from `accel launch` to the end of the first optimizer step of four ranks over Gloo.");
+      "launch_bench",
+      "Measures the time from `accel launch` to the end of the first optimizer step of four ranks over Gloo.");
   std::string python;
   int rounds = 7;
-  program.add("--rounds", rounds, "The median counts");
+  program.add("--rounds", rounds, "Number of rounds; reports the median");
   program.add(
       "--python", python,
-      "A Python with Accelerate, and bench/accelerate_launch.py; without it, the column reads \"not measured\"");
+      "Command of a Python with Accelerate that runs bench/accelerate_launch.py; without it, reports \"not measured\"");
   if (const auto code = program.parse(argc, argv)) return *code;
   return program.report([&] { return accel::bench::measure(python, rounds); });
 }

@@ -1,12 +1,12 @@
-// The loader alone: how fast it reads, and how fast it goes on inside an epoch.
+// Measures the loader alone: how fast it reads, and how fast it resumes inside an epoch.
 //
 //   loader_bench [--out FILE.json] [--rounds N] [--data-dir DIR] [--python COMMAND]
 //
-// read     samples per second of a prepared DataLoader over Fashion-MNIST, batch 32, shuffled, one rank, whole epochs;
-//          with --python beside what COMMAND (bench/torch_loader.py) prints of Python's torch DataLoader in the same
-//          run
-// resume   from knowing the place after 500,000 batches of 32 of a map-style set to holding the next; beside
-//          torch::randperm of it
+// read     samples per second of a prepared DataLoader over Fashion-MNIST: batch 32, shuffled, one rank, full epochs.
+//          With --python, COMMAND (bench/torch_loader.py) measures Python's torch DataLoader in the same run
+// resume   the time from a saved position after 500,000 batches of 32 of a map-style dataset to the next batch,
+// compared
+//          with one torch::randperm of the dataset's size
 #include <torch/types.h>
 
 #include <accel/accel.hpp>
@@ -36,7 +36,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 template <typename Measure>
 double median_of(int rounds, const Measure& measure) {
-  measure();  // to warm up
+  measure();  // warm-up
   std::vector<double> values;
   for (int round = 0; round < rounds; ++round) values.push_back(measure());
   return median(values);
@@ -44,6 +44,7 @@ double median_of(int rounds, const Measure& measure) {
 
 // --- read ------------------------------------------------------------------------------------------------------------
 
+// One complete epoch, from the first to the last batch; starting the workers counts.
 double samples_per_second(const accel::programs::LabelledImages& data, int workers) {
   accel::Accelerator accelerator;
   auto batches = accelerator.prepare(accel::DataLoader(
@@ -54,14 +55,15 @@ double samples_per_second(const accel::programs::LabelledImages& data, int worke
   return static_cast<double>(samples) / seconds_since(start);
 }
 
-// What the command prints of Python's loader: [{"dataset", "workers", "samples_per_second"}].
+// Runs the command, which prints the rates of Python's loader: [{"dataset", "workers", "samples_per_second"}].
 Json ask_python(const std::string& command) {
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
   std::string text;
   char piece[4096];
   while (pipe && std::fgets(piece, sizeof piece, pipe.get()) != nullptr) text += piece;
   auto rows = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!rows.is_array() || rows.empty()) throw accel::Error("--python: '" + command + "' printed no numbers");
+  if (!rows.is_array() || rows.empty())
+    throw accel::Error("--python: '" + command + "' did not print a JSON list of rates");
   return rows;
 }
 
@@ -92,7 +94,8 @@ Json measure_reading(const std::string& data_dir, int rounds, const std::string&
 
 // --- resume ----------------------------------------------------------------------------------------------------------
 
-// Sample i is the number i; counts what is read.
+// Sample i is the number i, so a batch shows its position. Counts reads, which shows whether a resume reads and drops
+// the skipped samples.
 struct CountingSet {
   std::shared_ptr<std::int64_t> num_read = std::make_shared<std::int64_t>(0);
   [[nodiscard]] std::int64_t size() const { return kSetSize; }
@@ -107,7 +110,8 @@ struct Resumed {
   std::int64_t num_read = 0;
 };
 
-// From knowing the place to holding the next batch; `go_on(batches)` gives the loader whose next pass begins there.
+// Measures the time from knowing the position to holding the next batch. `go_on(batches)` returns the loader whose next
+// pass starts there.
 template <typename GoOn>
 Resumed resume(bool shuffle, const GoOn& go_on) {
   accel::Accelerator accelerator;
@@ -127,7 +131,7 @@ Resumed skip(bool shuffle) {
   return resume(shuffle, [](auto& batches) { return accel::skip_first_batches(batches, kSkippedBatches); });
 }
 
-// The state of a loader that has handed out the skipped batches, as it stands in a file.
+// The state of a loader that has returned the skipped batches, serialized as in a checkpoint.
 std::string saved_state(bool shuffle) {
   accel::Accelerator accelerator;
   const auto batches =
@@ -149,10 +153,10 @@ double seconds_of_permutation() {
   return seconds_since(start);
 }
 
-// Each time beside a permutation: their ratio is free of what the machine does meanwhile.
+// Pairs every time with a permutation measured just before, so that their ratio does not depend on the machine's load.
 Json measure_way(const std::string& way, bool shuffle, int rounds, const std::function<Resumed()>& go_on) {
-  const auto num_read =
-      go_on().num_read;  // the batch that is held, and the one behind it, which tells whether it is the last
+  // Two batches are read: the one that is returned, and the next one, which shows whether the first is the last.
+  const auto num_read = go_on().num_read;
   std::vector<double> seconds, ratios;
   for (int round = 0; round < rounds; ++round) {
     const auto permutation = seconds_of_permutation();
@@ -193,11 +197,11 @@ void print(const Json& result) {
       const auto name = "torch DataLoader, " + row["dataset"].get<std::string>();
       std::printf("%-44s %8d %16.0f\n", name.c_str(), row["workers"].get<int>(), rate_of(row));
     }
-    std::printf("one worker: %.1f times TensorDataset with one; best: %.1f times the best\n",
+    std::printf("one worker: %.1f times Python's TensorDataset with one worker; best: %.1f times Python's best\n",
                 reading["one_worker_over_python"].get<double>(), reading["best_over_python"].get<double>());
   }
   const auto& resumed = result["resume"];
-  std::printf("\nresume at batch %lld of %lld samples; torch::randperm of them %.0f ms\n",
+  std::printf("\nresume at batch %lld of %lld samples; one torch::randperm of that size: %.0f ms\n",
               resumed["batches_behind"].get<long long>(), resumed["samples"].get<long long>(),
               resumed["randperm_ms"].get<double>());
   for (const auto& way : resumed["ways"]) {
@@ -213,9 +217,9 @@ int main(int argc, char** argv) {
   accel::bench::Program program("loader_bench", "Measures the loader alone.");
   std::string python, data_dir = "/usr/share/datasets/fashion-mnist";
   int rounds = 5;
-  program.add("--rounds", rounds, "Of each measurement; the median counts");
-  program.add("--data-dir", data_dir, "Fashion-MNIST");
-  program.add("--python", python, "Command that measures Python's loader and prints its numbers");
+  program.add("--rounds", rounds, "Number of rounds per measurement; reports the median");
+  program.add("--data-dir", data_dir, "Folder of Fashion-MNIST");
+  program.add("--python", python, "Command that measures Python's DataLoader and prints the rates as JSON");
   if (const auto code = program.parse(argc, argv)) return *code;
   return program.report(
       [&] {

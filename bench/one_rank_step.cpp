@@ -1,3 +1,5 @@
+// The overhead of the Accelerator: the same training loop on plain LibTorch and through the Accelerator. Both use the
+// same optimizer and shuffled data, so the difference is loader, prepare, accumulate and backward.
 #include "bench/one_rank_step.hpp"
 
 #include <algorithm>
@@ -8,6 +10,7 @@
 namespace accel::bench {
 namespace {
 
+// Shuffles by one permutation and index_select, the cheapest way to shuffle in LibTorch, so that the baseline is fast.
 double plain_loop(const Data& data, const Job& job, int steps) {
   auto net = job.make_of_libtorch();
   accel::optim::Adam optimizer(net->parameters(), torch::optim::AdamOptions(1e-3));
@@ -50,10 +53,11 @@ double accelerated_loop(const Data& data, const Job& job, int steps) {
 
 nlohmann::ordered_json measure_one_rank(const Data& data, const Job& job, int rounds) {
   const int steps = 4096 / job.batch / 2;
+  // Warm-up: the first steps allocate memory and load code.
   plain_loop(data, job, 8);
   accelerated_loop(data, job, 8);
-  // Pairs next to each other in time, in changing order: the ratio of a pair is free of what the machine does
-  // meanwhile.
+  // The two loops of a pair run next to each other in alternating order, so their ratio does not depend on the
+  // machine's load, nor on which one finds warm caches.
   std::vector<double> plain, accelerated, ratios;
   for (int round = 0; round < rounds; ++round) {
     double a = 0, p = 0;

@@ -6,7 +6,7 @@
 
 namespace accel::bench {
 
-/// A training step over plain LibTorch and through Accelerator, in turn; the ratio is of times.
+/// Measures a training step on plain LibTorch and through the Accelerator, alternately. "ratio" is that of the times.
 nlohmann::ordered_json measure_one_rank(const Data& data, const Job& job, int rounds);
 
 }  // namespace accel::bench

@@ -1,3 +1,4 @@
+// The common command line of the benchmarks, so that all report errors and write numbers in the same way.
 #include "bench/program.hpp"
 
 #include <CLI/CLI.hpp>
@@ -31,15 +32,18 @@ void Program::add(const std::string& option, std::vector<std::string>& values, c
 }
 
 std::optional<int> Program::parse(int argc, char** argv, std::vector<std::string>* others) {
+  // Google Benchmark parses its own options, from the remaining arguments.
   app_->allow_extras(others != nullptr);
   if (const auto code = programs::parse_command_line(*app_, argc, argv)) return code;
   if (others != nullptr) *others = app_->remaining();
+  // Checked before the measurement: a run of several minutes must not fail at its end for a wrong path.
   const auto problem = programs::problem_of_output(out_);
   if (problem.empty()) return std::nullopt;
   std::cerr << name_ << ": " << out_option_ << ": " << problem << std::endl;
   return programs::kUsage;
 }
 
+// The file gets the same JSON as standard output, also if `print` shows a table instead.
 int Program::report(const std::function<Json()>& measure, const std::function<void(const Json&)>& print) const {
   try {
     const auto numbers = measure();

@@ -15,34 +15,34 @@ namespace accel::bench {
 
 using Json = nlohmann::ordered_json;
 
-/// A benchmark's command line, and where its numbers go.
+/// The command line of a benchmark, and the output of its numbers.
 ///
-///     Program program("launch_bench", "Measures from ...");
-///     program.add("--rounds", rounds, "The median counts");
+///     Program program("launch_bench", "Measures the time from ...");
+///     program.add("--rounds", rounds, "Number of rounds; reports the median");
 ///     if (const auto code = program.parse(argc, argv)) return *code;
 ///     return program.report([&] { return measure(rounds); });
 class Program {
  public:
-  /// `out_option` names a file for the numbers.
+  /// `out_option` is the option that names a file for the numbers.
   Program(const std::string& name, const std::string& description, const std::string& out_option = "--out");
   ~Program();
 
-  /// Options; `value` is the default until `parse`.
+  /// Adds an option. `value` is its default, and holds the parsed value after `parse`.
   void add(const std::string& option, std::string& value, const std::string& help);
   void add(const std::string& option, int& value, const std::string& help);  ///< at least 1
   void add(const std::string& option, std::vector<std::string>& values, const std::vector<std::string>& choices,
            const std::string& help);
 
-  /// Nothing, or the exit code that the program ends with here: after --help, or for an option that is wrong or a file
-  /// that cannot be written, which standard error tells. With `others` given, what is no option of the program goes
-  /// there.
+  /// Parses the command line. Returns an exit code if the program must end: after --help, for a wrong option, or for a
+  /// file that cannot be written; errors are printed on standard error. Arguments that the program does not define are
+  /// stored in `others` if given, and are errors otherwise.
   std::optional<int> parse(int argc, char** argv, std::vector<std::string>* others = nullptr);
 
-  /// The file for the numbers; "" if none was asked for.
+  /// The file for the numbers; "" if none was given.
   [[nodiscard]] const std::string& out() const { return out_; }
 
-  /// Prints what `measure` returns, as `print` does it or as JSON, and writes it to `out`. Returns the exit code: an
-  /// exception is told on standard error.
+  /// Prints the result of `measure` by `print`, or as JSON, and writes it as JSON to `out`. Returns the exit code.
+  /// Prints the message of an exception on standard error.
   int report(const std::function<Json()>& measure, const std::function<void(const Json&)>& print = nullptr) const;
 
  private:

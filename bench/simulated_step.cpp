@@ -12,9 +12,9 @@
 namespace accel::bench {
 namespace {
 
-// Both sides compute the same numbers: models begin with equal weights and as good as keep them. A max pooling of
-// LibTorch takes up to a quarter longer with other weights (branches that are predicted worse), which would count as a
-// cost of being simulated, or as a gain.
+// Both sides must compute the same numbers, so models start with equal weights and hardly change them. LibTorch's max
+// pooling is up to 25 % slower with other weights (mispredicted branches), which would count as a cost or a gain of the
+// simulation.
 constexpr double kLearningRate = 1e-9;
 
 std::pair<at::Tensor, at::Tensor> batch_of(const Data& data, const Job& job, int number) {
@@ -22,6 +22,7 @@ std::pair<at::Tensor, at::Tensor> batch_of(const Data& data, const Job& job, int
   return {data.images.slice(0, row, row + job.batch), data.labels.slice(0, row, row + job.batch)};
 }
 
+// A fixed seed instead of a copied state: every model gets the same weights.
 nn::Sequential make_equal(const Job& job) {
   const accel::GeneratorScope scope(accel::make_generator(7));
   return job.make();
@@ -31,7 +32,8 @@ accel::optim::Adam adam_of(nn::Sequential& net) {
   return {net->parameters(), torch::optim::AdamOptions(kLearningRate)};
 }
 
-// Some models stepped in turn on the calling thread, without communication, as the ranks from `first` on.
+// Several models stepped in turn on the calling thread, without communication. They read the batches of the ranks
+// `first`, `first` + 1, ...
 class Models {
  public:
   Models(const Job& job, int count, int first = 0) : job_(job), first_(first) {
@@ -59,7 +61,7 @@ class Models {
   std::vector<accel::optim::Adam> optimizers_;
 };
 
-// 64 models in turn on one thread: seconds of one step of all.
+// Seconds of one step of 64 models, in turn on one thread. Divided by the number of cores this is the floor.
 double models_in_turn(const Data& data, const Job& job, int steps) {
   Models models(job, kSimulatedRanks);
   models.step(data, 0);
@@ -68,7 +70,8 @@ double models_in_turn(const Data& data, const Job& job, int steps) {
   return seconds_since(start) / steps;
 }
 
-// The same models shared out over as many threads as cores, which never meet: seconds of one step of the slowest.
+// Seconds of one step of the same models divided over as many threads as cores, which never synchronize: the slowest
+// thread. Shows what the machine loses by using all its cores, for example memory bandwidth.
 double models_on_cores(const Data& data, const Job& job, int cores, int steps) {
   std::atomic<int> ready{0};
   std::vector<double> seconds(cores);
@@ -89,8 +92,8 @@ double models_on_cores(const Data& data, const Job& job, int cores, int steps) {
   return *std::max_element(seconds.begin(), seconds.end());
 }
 
-// 64 ranks, each with a model of its own, that meet between backward and update and exchange nothing: seconds of one
-// step.
+// Seconds of one step of 64 ranks, each with its own model, that only meet in a barrier between backward and update.
+// Shows the cost of many threads that take turns, without that of the all-reduce.
 double ranks_that_only_meet(const Data& data, const Job& job, int steps) {
   double seconds = 0;
   accel::sim::simulate({.num_ranks = kSimulatedRanks}, [&](accel::RankContext& rank) {
@@ -117,6 +120,7 @@ double simulated_ranks(const Data& data, const Job& job, int num_ranks, int step
     auto adam = adam_of(net);
     auto [model, optimizer] = accelerator.prepare(net, adam);
     auto start = Clock::now();
+    // Step 0 is the warm-up: DDP builds its buckets in it, and threads allocate their caches.
     for (int step = 0; step <= steps; ++step) {
       if (step == 1) {
         accelerator.wait_for_everyone();

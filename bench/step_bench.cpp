@@ -1,17 +1,16 @@
-// What the library costs beside what it replaces, measured side by side in one run: ratios, not absolute times.
+// Measures the cost of the library relative to what it replaces. It reports ratios, measured side by side in one run.
 //
 //   step_bench [--out FILE.json] [--rounds N] [--python COMMAND] [--only SECTION ...]
 //
-// one rank   the same training loop over plain LibTorch and through Accelerator, in turn
-// python     with --python (bench/accelerate_training.py): experiments beside the same under Accelerate
-// 64 ranks   one step of 64 simulated ranks (with its all-reduce) beside 64 models stepped in turn on one thread,
-//            without communication, divided by the cores: the floor. The cnn at batch 8, the mlp at batch 32. Beside it
-//            32 models on each of two threads (as many as cores): what the machine itself makes of the division; and
-//            64 ranks that each step a model of their own and only meet between backward and update: what threads that
-//            take turns cost
-// sharded    a transformer's step at 8 simulated ranks, fully sharded beside DDP
-// memory     resident set with 64 and with 128 ranks, in fresh processes; the difference per rank, less its own tensors
-// start      from nothing to the moment when all of 64 ranks run, in a fresh process
+// one rank   the same training loop on plain LibTorch and through the Accelerator, alternately
+// python     with --python (bench/accelerate_training.py): experiments here and under Accelerate
+// 64 ranks   one step of 64 simulated ranks (with its all-reduce), relative to the floor: 64 models stepped in turn on
+//            one thread without communication, divided by the number of cores. The cnn at batch 8, the mlp at batch 32.
+//            Also relative to the floor: the models divided over as many threads as cores (the loss of the machine
+//            itself), and 64 ranks that only meet between backward and update (the cost of threads that take turns)
+// sharded    a step of a transformer on 8 simulated ranks, fully sharded relative to DDP
+// memory     resident set with 64 and with 128 ranks, in fresh processes; the difference per rank minus its own tensors
+// start      time until all of 64 ranks run, in a fresh process
 #include <unistd.h>
 
 #include <accel/accel.hpp>
@@ -50,12 +49,13 @@ std::int64_t resident_bytes() {
 
 // --- in fresh processes ---------------------------------------------------------------------------------------------
 
+// Memory and start-up time depend on what a process did before, so each is measured in a new one.
 double ask_child(const std::string& question) {
   const auto self = std::filesystem::read_symlink("/proc/self/exe").string();
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen((self + " --child " + question).c_str(), "r"), pclose);
   double answer = 0;
   if (!pipe || std::fscanf(pipe.get(), "%lf", &answer) != 1)
-    throw accel::Error("a child process of step_bench failed: " + question);
+    throw accel::Error("a child process of step_bench failed: --child " + question);
   return answer;
 }
 
@@ -78,7 +78,8 @@ void answer_child(const std::string& question, int value) {
 
 Json measure_memory() {
   const double small = ask_child("rss 64"), large = ask_child("rss 128");
-  // Its own tensors: parameters, gradients, bucket, two moments.
+  // A rank's own tensors: parameters, gradients, DDP's bucket, and Adam's two moments. The difference of two runs
+  // removes everything that does not grow with the number of ranks.
   const double own = 5.0 * static_cast<double>(bytes_of_parameters());
   const double per_rank = (large - small) / 64;
   return {{"rss_64_ranks_mb", small / 1e6},
@@ -127,18 +128,20 @@ const auto& sections() {
 
 int main(int argc, char** argv) {
   at::set_num_threads(1);
-  if (argc == 4 && argv[1] == std::string("--child")) {  // what this program asks of itself
+  if (argc == 4 && argv[1] == std::string("--child")) {  // started by ask_child
     answer_child(argv[2], std::atoi(argv[3]));
     return 0;
   }
-  Program program("step_bench",
-                  "Measures training steps: one rank beside plain LibTorch, 64 simulated ranks beside their floor.");
+  Program program(
+      "step_bench",
+      "Measures training steps: one rank relative to plain LibTorch, 64 simulated ranks relative to the same "
+      "models without communication.");
   Run run;
   std::vector<std::string> names, only;
   for (const auto& [name, measure] : sections()) names.push_back(name);
-  program.add("--rounds", run.rounds, "Of each measurement; the median counts");
-  program.add("--python", run.python, "Command that measures Accelerate's training and prints its numbers");
-  program.add("--only", only, names, "Measure these sections; without it, all");
+  program.add("--rounds", run.rounds, "Number of rounds per measurement; reports the median");
+  program.add("--python", run.python, "Command that measures training under Accelerate and prints the rate as JSON");
+  program.add("--only", only, names, "Measure only these sections; default: all");
   if (const auto code = program.parse(argc, argv)) return *code;
   return program.report([&] {
     Json result;

@@ -12,7 +12,7 @@
 #include <chrono>
 #include <string>
 
-/// The models that step_bench trains, and their data.
+/// The models that step_bench trains, and random data for them.
 namespace accel::bench {
 
 using Clock = std::chrono::steady_clock;
@@ -22,8 +22,8 @@ inline double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// As LibTorch has it: in this program nn::Linear is ours (reference/precision/float8_layers.cpp), with fewer nodes of
-// autograd.
+// LibTorch's Linear. In this program nn::Linear is replaced by ours (reference/precision/float8_layers.cpp), which
+// creates fewer autograd nodes, so the baseline needs this class.
 struct LibTorchLinearImpl : nn::LinearImpl {
   using nn::LinearImpl::LinearImpl;
   at::Tensor forward(const at::Tensor& input) { return nn::functional::linear(input, weight, bias); }

@@ -1,4 +1,5 @@
-"""All-reduces of PyTorch's MultiThreadedPG, ranks as threads of one Python process: the nearest thing that PyTorch has.
+"""Measures all-reduces of PyTorch's MultiThreadedPG, whose ranks are threads of one Python process. It is the closest
+counterpart of the simulator in PyTorch.
 
     python bench/threaded_group.py RANKS BYTES CALLS    prints the seconds of one call
 """

@@ -1,7 +1,7 @@
-"""Samples per second of Python's torch DataLoader over Fashion-MNIST, batch 32, shuffled: what loader_bench --python asks.
+"""Measures samples per second of Python's torch DataLoader over Fashion-MNIST, batch 32, shuffled. Run by loader_bench --python.
 
 Prints [{"dataset", "workers", "samples_per_second"}]. Datasets: torch's TensorDataset, sample by sample; one whose
-__getitems__ gives a list of samples, put together by default_collate; one whose __getitems__ gives a whole batch.
+__getitems__ returns a list of samples, collated by default_collate; one whose __getitems__ returns a complete batch.
 """
 import json
 import os
@@ -39,7 +39,7 @@ def samples_per_second(dataset, workers):
 
 def main():
     warnings.simplefilter("ignore")  # more workers than cores
-    torch.set_num_threads(1)  # as the other side; on few cores more of them are slower here
+    torch.set_num_threads(1)  # as in loader_bench; on few cores more threads make this loader slower
     tensors = tasks.load({"task": "fashion_mnist"})[0].tensors
     datasets = {
         "TensorDataset": torch.utils.data.TensorDataset(*tensors),

@@ -1,4 +1,6 @@
-// Gloo's transport classes over an exchange. Gloo's algorithms and PyTorch's ProcessGroupGloo see nothing else of it.
+// Implements Gloo's transport interface (Device, Context, Pair, UnboundBuffer) on top of Exchange. These adapters are
+// all that Gloo's algorithms and PyTorch's ProcessGroupGloo see of the shared memory. They hold no state of their own
+// beyond references; Exchange does the locking.
 #include "backends/gloo/device.hpp"
 
 #include <algorithm>
@@ -12,6 +14,7 @@ namespace {
 
 namespace transport = ::gloo::transport;
 
+// Only for messages: nothing connects by address, so there are no bytes.
 class SharedAddress : public transport::Address {
  public:
   explicit SharedAddress(int rank) : rank_(rank) {}
@@ -27,8 +30,11 @@ class SharedBuffer : public transport::UnboundBuffer {
   SharedBuffer(std::shared_ptr<Exchange> exchange, std::chrono::milliseconds timeout, void* bytes,
                std::size_t num_bytes)
       : UnboundBuffer(bytes, num_bytes), exchange_(std::move(exchange)), timeout_(timeout) {}
+  // Gloo destroys a buffer while operations on it may be pending, for example after a time-out. No operation may touch
+  // its memory afterwards.
   ~SharedBuffer() override { exchange_->forget(state_); }
 
+  // An unset time-out means that of the context, as in gloo/transport/tcp/unbound_buffer.cc.
   bool waitRecv(int* rank, std::chrono::milliseconds timeout) override {
     return exchange_->wait(state_, Exchange::Direction::kReceive, rank,
                            timeout == transport::kUnsetTimeout ? timeout_ : timeout);
@@ -53,6 +59,7 @@ class SharedBuffer : public transport::UnboundBuffer {
   }
 
  private:
+  // The rule and the words of Gloo's TCP transport. The comparison avoids offset + num_bytes, which may overflow.
   std::size_t checked(std::size_t offset, std::size_t num_bytes) const {
     if (num_bytes == kUnspecifiedByteCount) num_bytes = size - std::min(offset, size);
     if (num_bytes > 0 && (offset > size || num_bytes > size - offset)) {
@@ -67,6 +74,7 @@ class SharedBuffer : public transport::UnboundBuffer {
   Exchange::Buffer state_;
 };
 
+// Gloo's newer algorithms use only unbound buffers, so bound buffers and the synchronous mode are not implemented.
 class SharedPair : public transport::Pair {
  public:
   SharedPair(Exchange& exchange, int peer) : exchange_(exchange), peer_(peer), address_(peer) {}
@@ -96,6 +104,7 @@ class SharedPair : public transport::Pair {
 
 class SharedContext : public transport::Context {
  public:
+  // Pairs borrow the exchange. Buffers share it, since Gloo may destroy a context before its last buffer.
   SharedContext(int rank, int size, Links links)
       : Context(rank, size), exchange_(std::make_shared<Exchange>(rank, std::move(links))) {
     for (int peer = 0; peer < size; ++peer) {
@@ -103,7 +112,8 @@ class SharedContext : public transport::Context {
     }
   }
   std::unique_ptr<transport::Pair>& createPair(int peer) override { return getPair(peer); }
-  void createAndConnectAllPairs(std::shared_ptr<::gloo::IStore>) override {}  // they were linked before Gloo was asked
+  // Does nothing: agree_on_shared_memory has connected the ranks before this device was created.
+  void createAndConnectAllPairs(std::shared_ptr<::gloo::IStore>) override {}
   std::unique_ptr<transport::UnboundBuffer> createUnboundBuffer(void* bytes, std::size_t num_bytes) override {
     return std::make_unique<SharedBuffer>(exchange_, timeout_, bytes, num_bytes);
   }
@@ -117,9 +127,11 @@ class SharedDevice : public transport::Device {
   SharedDevice(int rank, Links links) : rank_(rank), links_(std::move(links)) {}
   std::string str() const override { return "shared memory"; }
   const std::string& getPCIBusID() const override { return no_bus_; }
+  // ProcessGroupGloo creates one context per device. The links move into it, so a second one must fail loudly.
   std::shared_ptr<transport::Context> createContext(int rank, int size) override {
     ensure(rank == rank_ && size == static_cast<int>(links_.peers.size()),
-           "shared memory of rank {} cannot serve rank {} of {}, or twice", rank_, rank, size);
+           "shared memory device of rank {}: created for another rank or size than rank {} of {}, or used twice", rank_,
+           rank, size);
     return std::make_shared<SharedContext>(rank, size, std::exchange(links_, Links{}));
   }
 

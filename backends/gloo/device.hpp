@@ -10,11 +10,11 @@ class Device;
 
 namespace accel::gloo {
 
-/// A Gloo device for one group, whose ranks are linked by shared memory. Its one context is for this rank and size.
+/// Creates a Gloo device for one group whose ranks are linked by shared memory. It supports one context, for this rank.
 std::shared_ptr<::gloo::transport::Device> make_device(int rank, Links links);
 
-/// Throws CommError if Gloo's classes in the loaded LibTorch are not laid out as third_party/gloo/transport.hpp says:
-/// another LibTorch.
+/// Throws CommError if the layout of Gloo's classes in the loaded LibTorch differs from third_party/gloo/transport.hpp,
+/// which happens with another version of LibTorch.
 void check_layout();
 
 }  // namespace accel::gloo

@@ -1,4 +1,7 @@
-// The only unit that sees libgloo-dev's headers; it calls no inline Gloo code, all of which is in libtorch_cpu.
+// Process groups over PyTorch's ProcessGroupGloo, and the TCPStore through which the ranks of a job find each other.
+//
+// This is the only unit that includes libgloo-dev's headers, which are older than the Gloo inside LibTorch. It must not
+// call inline Gloo code: out-of-line functions resolve to libtorch_cpu, inline ones would use the old class layouts.
 #include "backends/gloo/gloo_backend.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -23,13 +26,14 @@
 namespace accel::gloo {
 namespace {
 
+// c10::Error appends a C++ stack trace, which does not help the user.
 std::string first_line(const std::exception& error) {
   const std::string message = error.what();
   return message.substr(0, message.find("\nException raised from"));
 }
 
-// A write to a peer that has gone is an error of a collective, as in Python, which ignores this signal; not the
-// process's silent end.
+// Ignores SIGPIPE, as Python does, unless the program handles it. Otherwise a write to a peer that has exited would end
+// this process silently instead of failing the collective.
 void survive_broken_pipes() {
   struct sigaction action {};
   const bool is_default =
@@ -37,6 +41,7 @@ void survive_broken_pipes() {
   if (is_default) std::signal(SIGPIPE, SIG_IGN);
 }
 
+// GLOO_SOCKET_IFNAME wins over the host name, as in torch/csrc/distributed/c10d/init.cpp.
 std::shared_ptr<::gloo::transport::Device> tcp_device(const GlooOptions& options) {
   const auto interface = environment("GLOO_SOCKET_IFNAME");
   return interface ? c10d::ProcessGroupGloo::createDeviceForInterface(*interface)
@@ -45,7 +50,8 @@ std::shared_ptr<::gloo::transport::Device> tcp_device(const GlooOptions& options
 
 }  // namespace
 
-// Nothing is sent: the kernel picks the way when a datagram socket is connected.
+// Connecting a datagram socket sends nothing; the kernel only selects the route and with it the local address. The port
+// does not matter.
 std::string address_towards(const std::string& host) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_DGRAM;
@@ -62,7 +68,7 @@ std::string address_towards(const std::string& host) {
   close(descriptor);
   std::array<char, NI_MAXHOST> text{};
   if (!is_found || getnameinfo(any, length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) {
-    throw CommError(fmt::format("MASTER_ADDR: no way to {}: {}", host, std::strerror(reason)));
+    throw CommError(fmt::format("MASTER_ADDR: no route to {}: {}", host, std::strerror(reason)));
   }
   return text.data();
 }
@@ -73,10 +79,12 @@ Group make_group(const std::string& name, c10::intrusive_ptr<c10d::Store> store,
   try {
     auto gloo_options = c10d::ProcessGroupGloo::Options::create(options.timeout);
     auto prefixed = c10::make_intrusive<c10d::PrefixStore>(name, std::move(store));
+    // Collective through the store, and before ProcessGroupGloo: its constructor connects over the device at once.
     auto device = agree_on_shared_memory(*prefixed, rank, size, options.transport, options.timeout);
     gloo_options->devices.push_back(device ? device : tcp_device(options));
     auto backend = c10::make_intrusive<c10d::ProcessGroupGloo>(prefixed, rank, size, gloo_options);
     auto process_group = c10::make_intrusive<c10d::ProcessGroup>(prefixed, rank, size);
+    // CUDA tensors work over Gloo too: it copies them through the host.
     for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA}) {
       process_group->setBackend(device, c10d::ProcessGroup::BackendType::GLOO, backend);
     }
@@ -84,6 +92,7 @@ Group make_group(const std::string& name, c10::intrusive_ptr<c10d::Store> store,
     process_group->setGroupName(name);
     return Group(name, std::move(process_group));
   } catch (const ConfigError&) {
+    // Wrong settings are the user's to fix. Everything else means that the ranks failed to meet.
     throw;
   } catch (const std::exception& error) {
     throw CommError(
@@ -92,7 +101,8 @@ Group make_group(const std::string& name, c10::intrusive_ptr<c10d::Store> store,
 }
 
 c10::intrusive_ptr<c10d::Store> connect_store(const LaunchEnvironment& launch, std::chrono::milliseconds timeout) {
-  // Under torchrun the agent serves the store; each restart keeps its keys apart.
+  // Under torchrun the agent serves the store, and it survives restarts; the prefix below separates the attempts' keys.
+  // The time-out is at most c10d's default for stores: collectives may need more time, but a launch does not.
   const bool agent_serves = environment("TORCHELASTIC_USE_AGENT_STORE").value_or("False") == "True";
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(launch.master_port);
@@ -112,6 +122,7 @@ c10::intrusive_ptr<c10d::Store> connect_store(const LaunchEnvironment& launch, s
   }
 }
 
+// A fixed seed, unlike in a new PyTorch process: programs without set_seed are reproducible, and all ranks start alike.
 std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, const GlooOptions& options) {
   auto context = std::make_unique<RankContext>();
   context->rank = launch.rank;
@@ -120,10 +131,13 @@ std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, const Gl
   context->local_world_size = launch.local_world_size;
   context->restart_count = launch.restart_count;
   context->backend = "gloo";
+  // torchrun exports OMP_NUM_THREADS=1; without a launcher the ranks of one machine must not fight for its cores
+  // either.
   context->num_threads = environment_int({"OMP_NUM_THREADS"}).value_or(1);
   context->generator = make_generator(c10::default_rng_seed_val);
   auto store = connect_store(launch, options.timeout);
   context->world = make_group("world", store, launch.rank, launch.world_size, options);
+  // Every rank calls new_group for every group, member or not, so the counters agree, and each group has its own keys.
   context->new_group = [store, options, rank = launch.rank, count = 0](const std::vector<int>& ranks) mutable {
     const auto name = fmt::format("group{}", ++count);
     const auto member = std::find(ranks.begin(), ranks.end(), rank);

@@ -12,30 +12,32 @@ namespace c10d {
 class Store;
 }
 
-/// Ranks over PyTorch's own ProcessGroupGloo. Thread rule: each rank makes its own.
+/// Ranks over PyTorch's ProcessGroupGloo. Thread rule: each rank creates its own groups.
 namespace accel::gloo {
 
 struct GlooOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
-  std::string hostname = "127.0.0.1";  ///< where this rank listens; GLOO_SOCKET_IFNAME beats it
+  std::string hostname = "127.0.0.1";  ///< address on which this rank listens; GLOO_SOCKET_IFNAME overrides it
   Transport transport = transport_from_environment();
 };
 
-/// This machine's address on the way to `host`: where other machines' ranks reach this one. Throws CommError if there
-/// is no way.
+/// Returns the address of this machine's interface on the route to `host`, where ranks on other machines can reach it.
+/// Throws CommError if there is no route.
 std::string address_towards(const std::string& host);
 
-/// Joins a group through a store that all its ranks share (a HashStore among threads, a TCPStore among processes).
-/// Returns when all have joined. Throws CommError if they do not within the timeout. The process ignores SIGPIPE from
-/// then on, unless it handles it: a write to a rank that has gone throws.
+/// Joins a group through a store that all its ranks share: a HashStore between threads, a TCPStore between processes.
+/// Collective; returns when all ranks have joined. Throws CommError if they do not join within the timeout. Makes the
+/// process ignore SIGPIPE unless it handles the signal, so that a write to a rank that has exited throws.
 Group make_group(const std::string& name, c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                  const GlooOptions& options);
 
-/// A rank of a job whose place comes from a launcher: rank 0 serves the TCPStore, unless torchrun's agent does.
-/// Throws ConfigError if the port is taken, CommError if the others do not come within the timeout.
+/// Creates the rank of a job whose place comes from a launcher, and joins the world group. Collective. Rank 0 serves
+/// the TCPStore unless torchrun's agent does. Throws ConfigError if the port is in use, and CommError if the other
+/// ranks do not join within the timeout.
 std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, const GlooOptions& options);
 
-/// The TCPStore of a job, and the name under which its next attempt keeps its keys.
+/// Connects to the TCPStore of a job. Keys have a prefix per restart, so an attempt does not read those of the last
+/// one.
 c10::intrusive_ptr<c10d::Store> connect_store(const LaunchEnvironment& launch, std::chrono::milliseconds timeout);
 
 }  // namespace accel::gloo

@@ -1,4 +1,8 @@
-// Whether the classes of third_party/gloo/transport.hpp are those that the loaded LibTorch was compiled with.
+// Checks that the classes of third_party/gloo/transport.hpp match those that the loaded LibTorch was compiled with.
+//
+// LibTorch does not install Gloo's headers, so the transport derives from copied declarations. With another version of
+// LibTorch a virtual call would land in the wrong function. The check compares what the loaded library exposes: the
+// vtables of Gloo's own TCP transport (symbols, in order) and the size and members of Context, which Gloo implements.
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
@@ -23,17 +27,17 @@ namespace transport = ::gloo::transport;
 #define MILLISECONDS "NSt6chrono8durationIlSt5ratioILl1ELl1000EEEE"
 
 struct Function {
-  std::size_t slot;  // among the virtual functions
-  const char* name;  // of Gloo's TCP's own, which overrides it
+  std::size_t slot;  // index in the vtable
+  const char* name;  // mangled name of the override in Gloo's TCP transport
 };
 
 struct Class {
   const char* table;
-  std::size_t num_functions;  // with both destructors
+  std::size_t num_functions;  // includes both destructors; 0: not checked
   std::vector<Function> functions;
 };
 
-// In the Itanium C++ ABI a pointer to a virtual member holds one more than its offset in the table.
+// In the Itanium C++ ABI a pointer to a virtual member function holds its offset in the vtable plus one.
 template <typename Member>
 std::size_t slot_of(Member member) {
   std::array<std::uintptr_t, sizeof(Member) / sizeof(std::uintptr_t)> words{};
@@ -41,6 +45,8 @@ std::size_t slot_of(Member member) {
   return (words[0] - 1) / sizeof(void*);
 }
 
+// The mangled names are those of LibTorch 2.11. A renamed or changed function is missing there, and a reordered one is
+// in another slot.
 std::vector<Class> classes() {
   using transport::Address, transport::Context, transport::Device, transport::Pair, transport::UnboundBuffer;
   using Receive = void (UnboundBuffer::*)(int, std::uint64_t, std::size_t, std::size_t);
@@ -56,7 +62,7 @@ std::vector<Class> classes() {
             {slot_of(static_cast<ReceiveAny>(&UnboundBuffer::recv)),
              GLOO_TRANSPORT "13UnboundBuffer4recvESt6vectorIiSaIiEEmmm"}}},
           {"_ZTVN4gloo9transport3tcp4PairE",
-           0,  // it has more of its own
+           0,  // tcp::Pair declares further virtual functions
            {{slot_of(&Pair::address), GLOO_TRANSPORT_CONST "4Pair7addressEv"},
             {slot_of(&Pair::connect), GLOO_TRANSPORT "4Pair7connectERKSt6vectorIcSaIcEE"},
             {slot_of(&Pair::close), GLOO_TRANSPORT "4Pair5closeEv"},
@@ -85,16 +91,18 @@ std::vector<Class> classes() {
             {slot_of(&Address::bytes), GLOO_TRANSPORT_CONST "7Address5bytesEv"}}}};
 }
 
-// What differs first, or "".
+// Returns the first difference, or "". C++ cannot take the address of a destructor, so those slots are only counted.
 std::string difference_of(const Class& type) {
-  constexpr std::size_t kPreamble = 2;  // words ahead of the functions: offset and type
+  constexpr std::size_t kPreamble = 2;  // words before the functions: offset to top, and type information
+  // Gloo's classes are exported by libtorch_cpu, so the check needs no headers: it looks symbols up in the loaded
+  // library.
   auto* const* const table = static_cast<void* const*>(dlsym(RTLD_DEFAULT, type.table));
   if (table == nullptr) return fmt::format("no {}", type.table);
   Dl_info info{};
   const ElfW(Sym)* symbol = nullptr;
   if (dladdr1(table, &info, reinterpret_cast<void**>(const_cast<ElfW(Sym)**>(&symbol)), RTLD_DL_SYMENT) == 0 ||
       symbol == nullptr) {
-    return fmt::format("no size of {}", type.table);
+    return fmt::format("{} has no size", type.table);
   }
   const auto num_functions = symbol->st_size / sizeof(void*) - kPreamble;
   if (type.num_functions != 0 && num_functions != type.num_functions) {
@@ -107,6 +115,7 @@ std::string difference_of(const Class& type) {
   return "";
 }
 
+// A Context that can be constructed: the base class is abstract.
 class ProbeContext : public transport::Context {
  public:
   using Context::Context, Context::pairs_;
@@ -114,8 +123,8 @@ class ProbeContext : public transport::Context {
   std::unique_ptr<transport::UnboundBuffer> createUnboundBuffer(void*, std::size_t) override { return nullptr; }
 };
 
-// LibTorch's constructor must fill the class to its end and no further, and its members must be where this unit sees
-// them.
+// LibTorch's constructor must write up to the end of the class and not beyond, and its members must be where this unit
+// expects them. The memory is twice as large as the class, so a larger Context of another version does no damage.
 std::string difference_of_context() {
   constexpr std::byte kUntouched{0xa5};
   constexpr int kRank = 3, kSize = 5;
@@ -129,7 +138,7 @@ std::string difference_of_context() {
                        &context->transport::Context::getPair(4) == &context->pairs_[4];
   context->~ProbeContext();
   return is_same ? ""
-                 : fmt::format("transport::Context takes {} bytes, expected {} with other members", end,
+                 : fmt::format("transport::Context has {} bytes or other members, expected {} bytes", end,
                                sizeof(transport::Context));
 }
 
@@ -142,7 +151,7 @@ void check_layout() {
   }
   if (difference.empty()) return;
   throw CommError(fmt::format(
-      "this build's shared memory transport is for the Gloo of LibTorch 2.11, and another is loaded: {}", difference));
+      "the shared memory transport supports the Gloo of LibTorch 2.11, and another version is loaded: {}", difference));
 }
 
 }  // namespace accel::gloo

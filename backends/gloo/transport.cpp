@@ -1,3 +1,5 @@
+// The choice between shared memory and TCP. Every rank publishes its situation in the store and reads that of all
+// others; the decision is a function of these texts alone, so all ranks decide alike.
 #include "backends/gloo/transport.hpp"
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -15,20 +17,21 @@
 namespace accel::gloo {
 namespace {
 
-// What a rank tells the others, in lines: what it wants, where it is, and where it listens or why it cannot.
+// What a rank publishes, one field per line.
 struct Place {
   std::string wanted;
-  std::string host;     // kernel, network namespace, protocol; "" where it cannot tell
+  std::string host;     // kernel, network namespace, protocol; "" if unknown
   std::string address;  // of its listener; "" if it has none
-  std::string problem;
+  std::string problem;  // why it has no listener
 };
 
 std::string name_of(Transport transport) {
   return transport == Transport::kAuto ? "auto" : transport == Transport::kTcp ? "tcp" : "shm";
 }
 
-// Sockets in the abstract namespace end at the network namespace, which two containers or two simulated machines of one
-// kernel do not share.
+// Ranks share memory only if this text is equal on all of them. Abstract sockets are visible in one network namespace
+// only, which two containers or two simulated machines on one kernel do not share. The boot id distinguishes kernels.
+// The protocol version and the LibTorch version keep different builds from talking past each other.
 std::string host_identity() {
   std::ifstream in("/proc/sys/kernel/random/boot_id");
   std::string boot_id;
@@ -41,6 +44,8 @@ std::string host_identity() {
                      std::string(network.data(), static_cast<std::size_t>(size)), kProtocol, TORCH_VERSION);
 }
 
+// Waits for every rank: get_to_str blocks until the key exists, at most for the store's time-out. Texts must not
+// contain newlines, since they separate the fields.
 std::vector<Place> exchange_places(c10d::Store& store, int rank, int size, const Place& place) {
   const auto key = [](int of) { return fmt::format("transport/{}", of); };
   const auto text = fmt::format("{}\n{}\n{}\n{}", place.wanted, place.host, place.address, place.problem);
@@ -54,14 +59,14 @@ std::vector<Place> exchange_places(c10d::Store& store, int rank, int size, const
   return places;
 }
 
-// Why the group cannot share memory, in the order of ranks, or "".
+// Returns the first reason, in rank order, why the group cannot share memory, or "".
 std::string obstacle(const std::vector<Place>& places) {
   for (std::size_t rank = 0; rank < places.size(); ++rank) {
     const auto& place = places[rank];
     if (place.wanted == "tcp") return fmt::format("rank {} has ACCEL_GLOO_TRANSPORT=tcp", rank);
-    if (place.host.empty()) return fmt::format("rank {} cannot tell its host: no /proc", rank);
+    if (place.host.empty()) return fmt::format("rank {} cannot identify its host, since /proc is missing", rank);
     if (place.host != places[0].host)
-      return fmt::format("ranks 0 and {} are not on one host, in one network namespace", rank);
+      return fmt::format("ranks 0 and {} are not on the same host and in the same network namespace", rank);
     if (place.address.empty()) return fmt::format("rank {}: {}", rank, place.problem);
   }
   return "";
@@ -79,6 +84,7 @@ Transport transport_from_environment() {
 
 std::shared_ptr<::gloo::transport::Device> agree_on_shared_memory(c10d::Store& store, int rank, int size,
                                                                   Transport wanted, std::chrono::milliseconds timeout) {
+  // A single rank exchanges nothing.
   if (size == 1) return nullptr;
   std::optional<Listener> listener;
   Place place{.wanted = name_of(wanted)};
@@ -92,12 +98,13 @@ std::shared_ptr<::gloo::transport::Device> agree_on_shared_memory(c10d::Store& s
       place.problem = error.what();
     }
   }
+  // A rank that cannot share memory still publishes its place: the others wait for it in the store.
   const auto places = exchange_places(store, rank, size, place);
   const auto problem = obstacle(places);
   if (!problem.empty()) {
     const bool is_asked_for =
         std::any_of(places.begin(), places.end(), [](const Place& each) { return each.wanted == "shm"; });
-    check_config(!is_asked_for, "ACCEL_GLOO_TRANSPORT=shm: {}; use auto", problem);
+    check_config(!is_asked_for, "ACCEL_GLOO_TRANSPORT=shm: {}; set ACCEL_GLOO_TRANSPORT=auto", problem);
     return nullptr;
   }
   std::vector<std::string> addresses;

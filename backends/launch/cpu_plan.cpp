@@ -14,7 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The CPUs of each memory node, in the order of the nodes; none where the kernel does not tell.
+// The CPUs in the order of their memory nodes; empty if the kernel has no /sys/devices/system/node, as in some
+// containers. The order makes neighbouring ranks share a node, so their memory stays local.
 std::vector<int> cpus_by_node() {
   std::vector<std::pair<int, fs::path>> nodes;
   std::error_code ignored;
@@ -41,6 +42,7 @@ std::vector<std::vector<int>> plan_cpus(const std::vector<int>& cpus, int num_ra
   const auto count = cpus.size(), ranks = static_cast<std::size_t>(num_ranks);
   std::vector<std::vector<int>> plan;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
+    // Rounding down spreads the remainder over all ranks. With more ranks than CPUs begin == end, hence the max.
     const auto begin = rank * count / ranks;
     const auto end = std::max((rank + 1) * count / ranks, begin + 1);
     plan.emplace_back(cpus.begin() + static_cast<std::ptrdiff_t>(begin),
@@ -49,6 +51,7 @@ std::vector<std::vector<int>> plan_cpus(const std::vector<int>& cpus, int num_ra
   return plan;
 }
 
+// The affinity mask, not the number of cores: containers, taskset and batch systems restrict it.
 std::vector<int> cpus_of_this_process() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -58,6 +61,7 @@ std::vector<int> cpus_of_this_process() {
     if (cpu < CPU_SETSIZE && CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
     if (cpu < CPU_SETSIZE) CPU_CLR(cpu, &set);
   };
+  // CPUs that no node lists come last, in numerical order. `add` removes a CPU from the set, so none is added twice.
   for (const int cpu : cpus_by_node()) add(cpu);
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) add(cpu);
   return cpus;

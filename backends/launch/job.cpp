@@ -1,3 +1,5 @@
+// The loop of a launcher: it waits for output, signals and messages of other machines in one poll(), and moves a job
+// from attempt to attempt. It uses one thread, so there are no locks.
 #include "backends/launch/job.hpp"
 
 #include <poll.h>
@@ -21,17 +23,17 @@
 namespace accel::launcher {
 namespace {
 
-// The signals that are meant for a launcher's children too, kept until it asks for them.
+// Blocks the signals that a launcher passes on to its children, and returns them one by one.
 //
-//     SignalGate signals;                       // from now on they wait
-//     poll({signals.descriptor(), POLLIN});     // readable when one has come, or when a child has ended
+//     SignalGate signals;                       // from now on signals are queued
+//     poll({signals.descriptor(), POLLIN});     // readable when a signal is pending, or a child has ended
 //     while (const auto signal = signals.next()) processes.signal(signal->number);
 //
-// Thread rule: the thread that made it; other threads of the process keep what they had.
+// Thread rule: the thread that created it. The signal masks of other threads do not change.
 
 struct CaughtSignal {
   int number = 0;
-  bool is_of_terminal = false;  // every process of this one's group has got it
+  bool is_of_terminal = false;  // sent by the terminal, so every process of the foreground group has received it
 };
 
 class SignalGate {
@@ -42,10 +44,10 @@ class SignalGate {
   SignalGate& operator=(const SignalGate&) = delete;
 
   [[nodiscard]] int descriptor() const { return descriptor_; }
-  // What was blocked before: children begin with it.
+  // The signal mask before construction, with which children must start: a blocked mask would survive exec.
   [[nodiscard]] const sigset_t& mask_before() const { return before_; }
-  // The next of TERM, INT, HUP, QUIT, USR1, USR2 that has come. One that nobody asked for does what it does when this
-  // value goes.
+  // Returns the next pending TERM, INT, HUP, QUIT, USR1 or USR2. Signals that are still pending on destruction then
+  // take their normal effect.
   std::optional<CaughtSignal> next();
 
  private:
@@ -53,6 +55,7 @@ class SignalGate {
   sigset_t before_{};
 };
 
+// Signals must be blocked for signalfd to receive them. SIGCHLD is included only to wake poll() when a child ends.
 SignalGate::SignalGate() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -75,19 +78,22 @@ std::optional<CaughtSignal> SignalGate::next() {
   return std::nullopt;
 }
 
-// Whether it asks for the end.
+// Whether the signal requests the end of the job. USR1 and USR2 only pass through to the ranks.
 bool ends_a_run(int signal) { return signal != SIGUSR1 && signal != SIGUSR2; }
 
-// Between the first failure and the others' SIGTERM: who ended at the same time is seen to have. On several machines
-// longer, since each sees a network's failure from its side, and its ranks may tell it.
+// The time between the first failure and SIGTERM for the other ranks. Ranks that end on their own in this time are
+// reported as such, not as stopped. On several machines it is longer: each machine notices a network failure
+// separately, and its ranks may report it in their last lines.
 constexpr auto kLastWords = std::chrono::milliseconds(500), kLastWordsOfMachines = std::chrono::milliseconds(1000);
-constexpr auto kGraceOfSignal = std::chrono::seconds(30);  // what asks for the end leaves time to save; torchrun's too
+constexpr auto kGraceOfSignal = std::chrono::seconds(30);  // time to save a checkpoint after a signal, as in torchrun
 
 class Job {
  public:
   explicit Job(const JobOptions& options)
       : options_(options), num_local_(processes_per_machine(options.machines)), machines_(options.machines) {}
 
+  // Runs attempts until the machines agree on a verdict without a restart. Every attempt starts with a new join, also
+  // on one machine, where join() begins the attempt at once.
   JobResult run() {
     while (true) {
       machines_.join();
@@ -98,16 +104,18 @@ class Job {
       if (!verdict.restarts || interrupted_) return result_;
       ++result_.restarts;
       if (options_.tells_restarts)
-        std::cerr << fmt::format("accel launch: {}; starting again ({} of at most {})", verdict.failure.message,
+        std::cerr << fmt::format("accel launch: {}; restarting ({} of at most {})", verdict.failure.message,
                                  result_.restarts, machines_.attempt()->max_restarts)
                   << std::endl;
     }
   }
 
-  /// The signal that asked for the end, if one has.
+  /// The signal that requested the end, if any.
   [[nodiscard]] std::optional<int> interrupted() const { return interrupted_; }
 
  private:
+  // Ends only when both are true: all local processes have ended, and all machines agree on the verdict. A failure here
+  // or a verdict of failure elsewhere stops the local ranks.
   void run_attempt(const Attempt& attempt) {
     const auto started = start(attempt);
     auto& processes = *started;
@@ -123,7 +131,7 @@ class Job {
       if (!reported && processes.have_ended()) {
         reported = true;
         if (failure)
-          machines_.report_failure(*failure);  // whole by now
+          machines_.report_failure(*failure);  // only now is the message complete: all output has been read
         else
           machines_.report_done();
       }
@@ -131,7 +139,7 @@ class Job {
     result_.peak_rss_bytes = std::max(result_.peak_rss_bytes, processes.peak_rss_bytes());
   }
 
-  // A program that cannot be run here is the end for the other machines too.
+  // A program that cannot be started here cannot succeed after a restart, so the failure is final for all machines.
   std::unique_ptr<RankProcesses> start(const Attempt& attempt) {
     try {
       return std::make_unique<RankProcesses>(processes_of(attempt));
@@ -142,6 +150,7 @@ class Job {
     }
   }
 
+  // The ranks of a machine are consecutive, as under torchrun: machine m has ranks m * n to m * n + n - 1.
   RankProcessesOptions processes_of(const Attempt& attempt) const {
     RankProcessesOptions processes{.command = options_.command,
                                    .default_environment = options_.default_environment,
@@ -158,6 +167,7 @@ class Job {
       if (options_.has_rank_variables) process.environment.merge(rank_variables(options_.machines, attempt, local));
       if (!options_.log_dir.empty())
         process.log_dir = fmt::format("{}/attempt_{}/rank_{}", options_.log_dir, attempt.number, process.rank);
+      // Bits 1 and 2, as in torchrun's --redirects and --tee.
       const int logged = options_.logged.empty() ? 3 : options_.logged.at(local);
       process.logs_output = (logged & 1) != 0;
       process.logs_error = (logged & 2) != 0;
@@ -166,6 +176,8 @@ class Job {
     return processes;
   }
 
+  // Waits for the next event, at most one monitor interval. Some events have no descriptor (deadlines, grace periods,
+  // missed "alive" messages), so the interval also bounds how late they are noticed.
   void wait_some(RankProcesses* processes) {
     std::vector<pollfd> waiting{{signals_.descriptor(), POLLIN, 0}};
     if (processes != nullptr) processes->add_to(waiting);
@@ -179,7 +191,8 @@ class Job {
   void hand_on(const CaughtSignal& caught, RankProcesses* processes) {
     const int signal = caught.number;
     if (processes != nullptr && interrupted_ && ends_a_run(signal))
-      processes->signal(SIGKILL);  // who asks twice is in a hurry
+      processes->signal(SIGKILL);  // the second request ends the grace period
+    // Ctrl-C already reaches children in the terminal's foreground group; sending it again would count as the second.
     else if (processes != nullptr && !(caught.is_of_terminal && processes->are_in_this_group()))
       processes->signal(signal);
     if (!ends_a_run(signal) || interrupted_) return;
@@ -200,6 +213,7 @@ class Job {
 
 }  // namespace
 
+// The names of torch/distributed/elastic/agent/server/local_elastic_agent.py, so programs for torchrun work unchanged.
 std::map<std::string, std::string> rank_variables(const MachinesOptions& machines, const Attempt& attempt,
                                                   int local_rank) {
   const int num_local = machines.num_processes / machines.num_machines;
@@ -218,15 +232,16 @@ int processes_per_machine(const MachinesOptions& machines) {
   check_config(machines.num_processes >= 1 && machines.num_processes <= kMaxProcesses,
                "launch: {} processes; expected 1 to {}", machines.num_processes, kMaxProcesses);
   check_config(machines.num_machines >= 1 && machines.num_processes % machines.num_machines == 0,
-               "launch: {} processes do not divide by {} machines; expected a multiple", machines.num_processes,
-               machines.num_machines);
+               "launch: {} processes cannot be divided evenly among {} machines; expected a multiple of the number of "
+               "machines",
+               machines.num_processes, machines.num_machines);
   check_config(machines.machine_rank >= 0 && machines.machine_rank < machines.num_machines,
                "launch: machine_rank {}; expected 0 to {}", machines.machine_rank, machines.num_machines - 1);
   return machines.num_processes / machines.num_machines;
 }
 
 JobResult run_job(const JobOptions& options) {
-  check_config(!options.command.empty(), "launch: no program was given");
+  check_config(!options.command.empty(), "launch: no program given; expected the command that each rank runs");
   JobResult result;
   std::optional<int> interrupted;
   {
@@ -234,6 +249,7 @@ JobResult run_job(const JobOptions& options) {
     result = job.run();
     interrupted = job.interrupted();
   }
+  // After ~Job has unblocked the signal: this process then dies by it, and the shell sees the correct status.
   if (interrupted) raise(*interrupted);
   return result;
 }

@@ -1,3 +1,5 @@
+// Non-blocking TCP between launchers. Every error that does not mean "try again" marks the link as lost; machines.cpp
+// decides what a lost link means.
 #include "backends/launch/link.hpp"
 
 #include <fcntl.h>
@@ -20,6 +22,7 @@ namespace {
 
 constexpr int kSocket = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
 
+// ENOTCONN: the connection of connect_to is still being established.
 bool must_wait() {
   return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINPROGRESS || errno == ENOTCONN || errno == EINTR;
 }
@@ -32,6 +35,7 @@ Link::~Link() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
+// The descriptor is owned, so a moved-from link holds -1.
 Link::Link(Link&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)),
       lost_(other.lost_),
@@ -55,7 +59,8 @@ Link Link::connect_to(const std::string& host, int port) {
   Link link(-1);
   link.lost_ = true;
   if (problem == EAI_AGAIN || problem == EAI_NONAME || problem == EAI_NODATA)
-    return link;  // a machine that starts may get its name later
+    return link;  // a machine that is still starting may not be in DNS yet, as in Kubernetes; the caller retries
+  // Other errors do not go away by retrying.
   check_config(problem == 0, "main_process_ip: {}: {}", host, gai_strerror(problem));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
   link = Link(socket(addresses->ai_family, kSocket, 0));
@@ -64,6 +69,7 @@ Link Link::connect_to(const std::string& host, int port) {
   return link;
 }
 
+// Lines are queued, since the socket may not be connected yet, or its buffer may be full. Each poll() round retries.
 void Link::send(std::string line) {
   std::replace(line.begin(), line.end(), '\n', ' ');
   unsent_ += line + '\n';
@@ -82,12 +88,14 @@ void Link::write_pending() {
   }
 }
 
+// An incomplete line stays in `received_` until the rest arrives.
 std::vector<std::string> Link::receive() {
   write_pending();
   std::array<char, 4096> buffer{};
   while (!lost_) {
     const auto count = recv(descriptor_, buffer.data(), buffer.size(), 0);
     if (count <= 0) {
+      // 0 is an orderly close. Lines that arrived before it are still returned below.
       lost_ = count == 0 || !must_wait();
       break;
     }
@@ -104,11 +112,14 @@ std::chrono::milliseconds Link::silence() const {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - heard_);
 }
 
+// Not close(): the peer can still read what is on its way.
 void Link::finish() { shutdown(descriptor_, SHUT_WR); }
 
 Listener::Listener(int port) : descriptor_(socket(AF_INET6, kSocket, 0)) {
   const int yes = 1, no = 0;
   if (descriptor_ >= 0) {
+    // One dual-stack socket accepts IPv4 too. SO_REUSEADDR allows a restarted launcher to bind the port while
+    // connections of the last one are in TIME_WAIT.
     setsockopt(descriptor_, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
     setsockopt(descriptor_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     sockaddr_in6 address{};

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-/// A TCP connection between two launchers: lines of text both ways, and the time since the other was last heard.
+/// A TCP connection between two launchers that carries lines of text in both directions.
 ///
-/// Thread rule: one thread. Nothing here waits.
+/// Thread rule: one thread. No function blocks, except that connect_to may wait for name resolution.
 namespace accel::launcher {
 
 class Link {
@@ -19,19 +19,20 @@ class Link {
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
-  /// Begins to connect; the link is usable at once, and `is_lost` if nobody answers, or the host has no address yet.
-  /// Throws ConfigError for what is no name of a host.
+  /// Starts to connect. The link is usable at once; `is_lost` becomes true if nobody listens, or the host name does not
+  /// resolve yet. Throws ConfigError for an invalid host name.
   static Link connect_to(const std::string& host, int port);
 
   [[nodiscard]] int descriptor() const { return descriptor_; }
-  /// One line; a newline in it becomes a space.
+  /// Queues one line; a newline in it becomes a space.
   void send(std::string line);
-  /// The whole lines that have come.
+  /// Returns the complete lines that have arrived.
   std::vector<std::string> receive();
-  /// The other has closed it, or cannot be reached.
+  /// The peer has closed the connection, or cannot be reached.
   [[nodiscard]] bool is_lost() const { return lost_; }
+  /// Time since the last data arrived.
   [[nodiscard]] std::chrono::milliseconds silence() const;
-  /// Tells the other that no more will come; what was sent still arrives.
+  /// Closes the sending direction; lines already sent still arrive.
   void finish();
 
  private:
@@ -43,10 +44,10 @@ class Link {
   std::chrono::steady_clock::time_point heard_ = std::chrono::steady_clock::now();
 };
 
-/// Listens on a port of every interface.
+/// Listens on a port on every interface.
 class Listener {
  public:
-  /// Throws ConfigError if the port is taken.
+  /// Throws ConfigError if the port is in use.
   explicit Listener(int port);
   ~Listener();
   Listener(const Listener&) = delete;

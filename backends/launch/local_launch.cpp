@@ -6,7 +6,8 @@ namespace accel::launcher {
 
 LocalLaunchResult launch_local(const LocalLaunchOptions& options) {
   const int port = options.master_port != 0 ? options.master_port : free_port();
-  check_config(port > 0 && port <= 65535, "MASTER_PORT: {} is no port; expected 1 to 65535", port);
+  check_config(port > 0 && port <= 65535, "MASTER_PORT: {} is not a port; expected 1 to 65535", port);
+  // Checked here, since otherwise rank 0 would fail later and its message would be one of many.
   check_config(is_port_free(port),
                "MASTER_PORT: port {} is in use; choose another, or unset MASTER_PORT for a free one", port);
   const auto job = run_job({.command = options.command,

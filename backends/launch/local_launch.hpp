@@ -7,28 +7,28 @@
 #include "backends/launch/job.hpp"
 #include "backends/launch/ports.hpp"
 
-/// N processes of one program on this machine, each with the variables of its rank: a job of one machine and one
+/// Runs N processes of one program on this machine, each with the variables of its rank: a job of one machine and one
 /// attempt.
 ///
 ///     launch_local({.command = {"./train", "--epochs", "3"}, .num_processes = 4});
 ///
-/// Output is forwarded line by line with its rank in front; on the first failure all others are ended, and what failed
-/// is told last. Thread rule: as run_job's.
+/// Output is forwarded line by line, prefixed with the rank. The first failure ends all other processes. Thread rule:
+/// as for run_job.
 namespace accel::launcher {
 
 struct LocalLaunchOptions {
   std::vector<std::string> command;
   int num_processes = 1;
-  int master_port = 0;                                  ///< 0: a free one
-  std::map<std::string, std::string> environment = {};  ///< added for every process
+  int master_port = 0;                                  ///< 0: choose a free port
+  std::map<std::string, std::string> environment = {};  ///< set for every process
   bool prefix_output = true;
-  int progress_fd = -1;  ///< handed to rank 0 as descriptor 3, e.g. for a progress bar; -1: none
+  int progress_fd = -1;  ///< passed to rank 0 as descriptor 3, e.g. for a progress bar; -1: none
 };
 
 struct LocalLaunchResult {
-  int exit_code = 0;  ///< of the first process that failed, 128 + signal if it was killed; 0: all ended well
+  int exit_code = 0;  ///< of the first process that failed, 128 + signal if it was killed; 0: all succeeded
   int failed_rank = -1;
-  std::string message;      ///< what failed and its last line on standard error; empty if all ended well
+  std::string message;      ///< the failure and the rank's last line on standard error; empty if all succeeded
   long peak_rss_bytes = 0;  ///< summed over the processes
 };
 

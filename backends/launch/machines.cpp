@@ -1,3 +1,5 @@
+// The protocol between launchers. Machine 0 decides: it collects reports and sends verdicts, so all machines agree even
+// if several ranks fail at once. Only when machine 0 is lost do the others decide alone.
 #include "backends/launch/machines.hpp"
 
 #include <fmt/chrono.h>
@@ -12,15 +14,18 @@
 namespace accel::launcher {
 namespace {
 
-// Note [What launchers say]
+// Note [Messages between launchers]
 // To machine 0: "join MACHINE MACHINES PROCESSES LAUNCHER", "done ATTEMPT", "failed ATTEMPT FINAL RANK CODE MESSAGE".
 // From machine 0: "begin ATTEMPT MAX_RESTARTS PORT", "over RESTARTS RANK CODE MESSAGE". From both: "alive".
-// What is said of another attempt than the present one is late, and ignored.
+// A message about an attempt other than the current one is late and ignored.
 
+// kConnectTimeout applies only until machine 0 has answered: a SYN into a network without such a machine is never
+// answered, and a new attempt may reach it.
 constexpr auto kConnectAgain = std::chrono::milliseconds(200);
 constexpr auto kConnectTimeout = std::chrono::seconds(3);
 constexpr auto kFarewell = std::chrono::seconds(2);
 
+// The message of a failure contains spaces, so it is the last field of its line.
 std::string rest_of(std::istringstream& words) {
   std::string text;
   std::getline(words >> std::ws, text);
@@ -37,7 +42,8 @@ Machines::Machines(const MachinesOptions& options) : options_(options) {
   if (is_main() && options_.num_machines > 1) listener_ = std::make_unique<Listener>(options_.main_port);
 }
 
-// What is still unread at a close would take what was sent with it: the others close first.
+// close() on a socket with unread data sends a reset, which discards the verdict that the peer has not read yet. So
+// machine 0 closes only its sending direction and reads until the others have closed, for a limited time.
 Machines::~Machines() {
   if (!is_main()) return;
   const auto until = Clock::now() + kFarewell;
@@ -51,6 +57,7 @@ Machines::~Machines() {
   }
 }
 
+// Every machine calls it before each attempt, also before the first.
 void Machines::join() {
   attempt_.reset();
   verdict_.reset();
@@ -61,7 +68,7 @@ void Machines::join() {
   if (is_main()) {
     begin_if_all_joined();
   } else if (peers_.contains(0)) {
-    peers_.erase(0);  // a new connection for a new attempt: what the old one still carries is of the last
+    peers_.erase(0);  // a new connection per attempt: the old one may still carry messages of the last attempt
   }
 }
 
@@ -71,6 +78,8 @@ void Machines::begin_if_all_joined() {
   for (const auto& [machine, peer] : peers_) joined += peer.joined ? 1 : 0;
   if (joined < options_.num_machines) return;
   const int number = attempts_++;
+  // A restart needs another port, since sockets of killed ranks may hold the old one. On several machines main_port is
+  // used by this launcher's listener.
   const bool is_first_here = number == 0 && options_.num_machines == 1;
   attempt_ = Attempt{number, options_.max_restarts, is_first_here ? options_.main_port : free_port()};
   for (auto& [machine, peer] : peers_) {
@@ -88,6 +97,7 @@ void Machines::report_done() {
     peers_.at(0).link.send(fmt::format("done {}", attempt_->number));
 }
 
+// Success needs all machines, failure only one: see report_failure.
 void Machines::end_if_all_done() {
   if (!done_ || !attempt_ || verdict_) return;
   for (const auto& [machine, peer] : peers_) {
@@ -106,13 +116,16 @@ void Machines::report_failure(const RankFailure& failure, bool is_final) {
     peers_.at(0).link.send(fmt::format("failed {} {} {} {} {}", attempt_ ? attempt_->number : -1, is_final ? 1 : 0,
                                        failure.rank, failure.exit_code, failure.message));
   }
+  // A final failure ends this machine even if machine 0 cannot be reached.
   if (is_final) verdict_ = Verdict{false, failure};
 }
 
+// Only on machine 0. Restarts are counted here, so all machines agree on how many are left.
 void Machines::fail(const RankFailure& failure, bool is_final) {
   decide({.restarts = !is_final && attempt_ && attempt_->number < attempt_->max_restarts, .failure = failure});
 }
 
+// The first verdict of an attempt counts. Later failures are usually consequences of it.
 void Machines::decide(Verdict verdict) {
   if (verdict_) return;
   verdict_ = std::move(verdict);
@@ -147,11 +160,12 @@ void Machines::say_alive() {
 }
 
 void Machines::check_join_timeout() {
+  // Applies to restarts too: a machine that failed must join again within the join time-out.
   const bool is_waiting = !attempt_ && !verdict_;
   if (!is_waiting || Clock::now() - join_began_ < options_.join_timeout) return;
   const auto time = seconds_text(options_.join_timeout);
   const auto text = is_main() ? fmt::format(
-                                    "{} of {} did not come within {}; start `accel launch` there, with "
+                                    "{} of {} did not join within {}; start `accel launch` there, with "
                                     "--main_process_ip and --main_process_port of machine 0",
                                     missing_machines(), options_.num_machines, time)
                               : fmt::format(
@@ -172,6 +186,7 @@ std::string Machines::missing_machines() const {
 
 // --- machine 0 -----------------------------------------------------------------------------------------------------
 
+// Lost machines are collected first and handled afterwards, since lose() changes the map that the loop iterates over.
 void Machines::advance_main() {
   take_joins();
   std::vector<int> lost;
@@ -184,6 +199,8 @@ void Machines::advance_main() {
   begin_if_all_joined();
 }
 
+// Anyone can connect to the port. A connection becomes a peer only with a valid "join"; connections that send something
+// else, such as port scanners, are dropped.
 void Machines::take_joins() {
   while (auto link = listener_->accept()) strangers_.push_back(std::move(*link));
   std::vector<Link> still_strangers;
@@ -198,7 +215,8 @@ void Machines::take_joins() {
       if (verb.empty() && !link.is_lost()) still_strangers.push_back(std::move(link));
       continue;
     }
-    if (attempt_ && !verdict_) fail({-1, 1, fmt::format("machine {} came anew", machine)}, /*is_final=*/false);
+    // A machine that joins during an attempt has been restarted: its ranks of this attempt no longer exist.
+    if (attempt_ && !verdict_) fail({-1, 1, fmt::format("machine {} joined again", machine)}, /*is_final=*/false);
     peers_.erase(machine);
     auto& peer = peers_.emplace(machine, Peer{std::move(link), /*joined=*/true}).first->second;
     peer.link.send("alive");
@@ -207,13 +225,14 @@ void Machines::take_joins() {
               .failure = {
                   -1, 2,
                   fmt::format("machine {} was started with --num_machines {} --num_processes {}, machine 0 with {} and "
-                              "{}; expected the same",
+                              "{}; expected the same values on all machines",
                               machine, num_machines, num_processes, options_.num_machines, options_.num_processes)}});
     }
   }
   strangers_ = std::move(still_strangers);
 }
 
+// "alive" has no number and is ignored here; receiving it has already updated the link's time.
 void Machines::hear(int machine, const std::string& line) {
   std::istringstream words(line);
   std::string verb;
@@ -232,14 +251,15 @@ void Machines::hear(int machine, const std::string& line) {
   }
 }
 
+// Not final: the machine may join again, if restarts are left.
 void Machines::lose(int machine) {
   const bool is_silent = !peers_.at(machine).link.is_lost();
   peers_.erase(machine);
   if (!attempt_ || verdict_) return;
   const auto time = options_.alive_missed_max * options_.alive_interval;
   fail({-1, 1,
-        is_silent ? fmt::format("machine {} has not been heard for {}", machine, seconds_text(time))
-                  : fmt::format("the launcher of machine {} has gone", machine)},
+        is_silent ? fmt::format("machine {} has not responded for {}", machine, seconds_text(time))
+                  : fmt::format("the launcher of machine {} has closed its connection", machine)},
        /*is_final=*/false);
 }
 
@@ -257,19 +277,21 @@ void Machines::advance_other() {
   }
   auto& peer = peers_.at(0);
   for (const auto& line : peer.link.receive()) {
-    peer.joined = true;  // it has answered
+    peer.joined = true;  // machine 0 has answered, so the longer time-out applies from here
     hear_from_main(line);
   }
   const bool is_silent = peer.link.silence() > (peer.joined ? patience : std::chrono::milliseconds(kConnectTimeout));
   if (!peer.link.is_lost() && !is_silent) return;
   peers_.erase(0);
   if (!attempt_ || verdict_) return;
-  const auto text = is_silent ? fmt::format("machine 0 ({}:{}) has not been heard for {}", options_.main_address,
+  // Machine 0 can no longer decide. It loses this machine too and, by the same rule, restarts or ends.
+  const auto text = is_silent ? fmt::format("machine 0 ({}:{}) has not responded for {}", options_.main_address,
                                             options_.main_port, seconds_text(patience))
-                              : std::string("the launcher of machine 0 has gone");
+                              : std::string("the launcher of machine 0 has closed its connection");
   verdict_ = Verdict{attempt_->number < attempt_->max_restarts, {-1, 1, text}};
 }
 
+// A verdict that this machine has reached on its own stays.
 void Machines::hear_from_main(const std::string& line) {
   std::istringstream words(line);
   std::string verb;

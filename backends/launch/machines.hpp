@@ -12,15 +12,15 @@
 #include "backends/launch/link.hpp"
 #include "backends/launch/rank_processes.hpp"
 
-/// What the launchers of several machines agree on: when an attempt begins, and how it has ended.
+/// Coordinates the launchers of several machines: they agree on when an attempt begins and how it ended.
 ///
-/// Machine 0 listens on main_process_port; the others connect to it, and try again while nobody answers. An attempt
-/// begins once all are there, with a port of its own for the ranks' store, and it is over for all of them as soon as a
-/// rank of one has failed, or a machine has not been heard for a while; then all begin the next one, or end with the
-/// same message. Each machine says that it is alive every few seconds. On one machine nothing is sent, and no port is
-/// opened.
+/// Machine 0 listens on main_process_port; the others connect to it and retry while nobody answers. An attempt begins
+/// when all machines have joined, with a separate port for the ranks' store. It is over on all machines as soon as a
+/// rank fails or a machine does not respond for some time; then all restart, or end with the same message. Each machine
+/// sends an "alive" message every few seconds. On a single machine nothing is sent and no port is opened.
 ///
-/// Thread rule: one thread. Nothing here waits: `advance` takes what has come.
+/// Thread rule: one thread. Only the destructor of machine 0 waits, for at most 2 s; `advance` handles what has
+/// arrived.
 namespace accel::launcher {
 
 struct MachinesOptions {
@@ -29,23 +29,23 @@ struct MachinesOptions {
   int num_processes = 1;  ///< over all machines
   std::string main_address = "127.0.0.1";
   int main_port = 29500;
-  int max_restarts = 0;  ///< machine 0's counts
+  int max_restarts = 0;  ///< the value of machine 0 applies
   std::chrono::milliseconds join_timeout = std::chrono::minutes(10);
   std::chrono::milliseconds alive_interval = std::chrono::seconds(5);
-  int alive_missed_max = 3;  ///< a machine that has not been heard for so many intervals is lost
+  int alive_missed_max = 3;  ///< a machine that is silent for this many intervals is lost
 };
 
-/// An attempt, as all machines begin it.
+/// An attempt, with equal values on all machines.
 struct Attempt {
   int number = 0;
   int max_restarts = 0;
-  int store_port = 0;  ///< rank 0 serves the store there
+  int store_port = 0;  ///< rank 0 serves the TCPStore on this port of machine 0
 };
 
-/// How an attempt has ended, for all machines.
+/// The outcome of an attempt on all machines.
 struct Verdict {
   bool restarts = false;
-  RankFailure failure;  ///< exit code 0: all ranks ended well
+  RankFailure failure;  ///< exit code 0: all ranks succeeded
 };
 
 class Machines {
@@ -56,16 +56,18 @@ class Machines {
   Machines(const Machines&) = delete;
   Machines& operator=(const Machines&) = delete;
 
-  /// This machine is ready for the next attempt. Afterwards there is an attempt or a verdict, sooner or later.
+  /// Declares this machine ready for the next attempt. Then call advance() until there is an attempt or a verdict.
   void join();
   [[nodiscard]] const std::optional<Attempt>& attempt() const { return attempt_; }
   [[nodiscard]] const std::optional<Verdict>& verdict() const { return verdict_; }
-  /// All ranks of this machine have ended well.
+  /// Reports that all ranks of this machine have succeeded.
   void report_done();
-  /// A rank of this machine has failed; `is_final`: there is to be no other attempt.
+  /// Reports that a rank of this machine has failed. `is_final`: do not restart.
   void report_failure(const RankFailure& failure, bool is_final = false);
 
+  /// Adds the descriptors to poll.
   void add_to(std::vector<pollfd>& waiting) const;
+  /// Handles messages that have arrived, and time-outs. Does not wait.
   void advance();
 
  private:
@@ -91,9 +93,9 @@ class Machines {
   std::string missing_machines() const;
 
   MachinesOptions options_;
-  std::unique_ptr<Listener> listener_;  // machine 0's
-  std::vector<Link> strangers_;         // have not said which machine they are
-  std::map<int, Peer> peers_;           // machine 0: the others; elsewhere: machine 0
+  std::unique_ptr<Listener> listener_;  // on machine 0 only
+  std::vector<Link> strangers_;         // accepted connections that have not sent "join" yet
+  std::map<int, Peer> peers_;           // by machine; on machine 0 all others, elsewhere only machine 0
   int attempts_ = 0;
   bool joined_ = false, done_ = false;
   std::optional<Attempt> attempt_;

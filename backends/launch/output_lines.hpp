@@ -6,23 +6,23 @@
 #include <string>
 #include <string_view>
 
-/// One stream of one process, forwarded line by line, so that lines of two processes never mix.
+/// Forwards one output stream of one process line by line, so that lines of different processes never mix.
 ///
 ///     OutputLines lines({.descriptor = pipe,
 ///                        .out = &std::cerr,
 ///                        .prefix = "[rank 3] ",
 ///                        .log_file = "logs/rank_3/stderr.log"});
 ///     poll({lines.descriptor(), POLLIN});
-///     lines.forward();  // what is there; until descriptor() is -1
+///     lines.forward();  // the available data; repeat until descriptor() is -1
 ///
 /// Thread rule: one thread.
 namespace accel::launcher {
 
 struct OutputLinesOptions {
-  int descriptor = -1;  ///< the reading end of a pipe; closed by this object
+  int descriptor = -1;  ///< the read end of a pipe; owned
   std::ostream* out = nullptr;
   std::string prefix;
-  std::string log_file;  ///< the lines without prefix go there too; empty: nowhere. Its folder is there
+  std::string log_file;  ///< also receives the lines, without prefix; its folder must exist; empty: none
 };
 
 class OutputLines {
@@ -35,11 +35,11 @@ class OutputLines {
   OutputLines& operator=(const OutputLines&) = delete;
   OutputLines& operator=(OutputLines&&) = delete;
 
-  /// -1: the stream has ended.
+  /// The descriptor to poll; -1 after the end of the stream.
   [[nodiscard]] int descriptor() const { return options_.descriptor; }
   /// The last line that is not empty.
   [[nodiscard]] const std::string& last_line() const { return last_line_; }
-  /// Hands on what is there; does not wait.
+  /// Forwards the available data. Does not wait.
   void forward();
 
  private:

@@ -16,7 +16,8 @@
 namespace accel::launcher {
 namespace {
 
-// Binds a port of every interface; returns the port, or nothing if it is taken.
+// Binds a port on every interface (0: any free one) and releases it again. Returns the port, or nothing if it is in
+// use. listen() is part of the test, since with SO_REUSEADDR a bind can succeed while another socket listens.
 std::optional<int> try_port(int port) {
   const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   ensure(descriptor >= 0, "socket: {}", std::strerror(errno));
@@ -44,7 +45,8 @@ int free_port() {
   return *port;
 }
 
-// A name of a local socket that has no file, and goes with its process; like ports, of one network namespace.
+// The claim is an abstract Unix socket: it has no file, the kernel frees it when the process ends, and like a port it
+// belongs to one network namespace.
 PortClaim::PortClaim(int port) : descriptor_(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
   const auto name = fmt::format("accel-launch-{}", port);
   sockaddr_un address{};

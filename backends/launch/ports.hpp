@@ -1,23 +1,23 @@
 #pragma once
 
-/// TCP ports of this machine.
+/// Finds free TCP ports on this machine.
 namespace accel::launcher {
 
-/// Whether nobody listens on it now. Thread rule: any thread.
+/// Whether no process listens on the port now. Thread rule: any thread.
 bool is_port_free(int port);
 
-/// A TCP port that nobody listens on now.
+/// Returns a TCP port on which no process listens now.
 int free_port();
 
-/// Keeps the port from this machine's other launchers while the value lives: two that look at the same time would both
-/// find it free, since nobody listens before rank 0 does.
+/// Reserves a port among the launchers of this machine while the value lives. Without it, two launchers that check at
+/// the same time would both find the port free, since nobody listens before rank 0 does.
 class PortClaim {
  public:
   explicit PortClaim(int port);
   ~PortClaim();
   PortClaim(const PortClaim&) = delete;
   PortClaim& operator=(const PortClaim&) = delete;
-  /// False: another launcher has claimed it.
+  /// False if another launcher holds the port.
   [[nodiscard]] bool holds() const { return holds_; }
 
  private:

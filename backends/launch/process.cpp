@@ -1,3 +1,4 @@
+// fork and exec instead of posix_spawn, which can neither set PR_SET_PDEATHSIG nor CPU affinity in the child.
 #include "backends/launch/process.hpp"
 
 #include <fcntl.h>
@@ -18,6 +19,8 @@ extern char** environ;
 namespace accel::launcher {
 namespace {
 
+// Precedence: options.environment, then this process's environment, then the defaults. insert and try_emplace keep
+// existing entries.
 std::vector<std::string> environment_of(const ProcessOptions& options) {
   auto variables = options.environment;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -38,12 +41,13 @@ cpu_set_t set_of(const std::vector<int>& cpus) {
   return set;
 }
 
-// What stands in the way, and what to do about it.
+// Describes an error of exec, and what to do about it.
 std::string why_not(int reason) {
   const std::string text = std::strerror(reason);
   return reason == EACCES ? text + "; expected a file that may be executed (chmod +x)" : text;
 }
 
+// The null-terminated array that exec expects. The strings must outlive it.
 std::vector<char*> pointers_to(std::vector<std::string>& strings) {
   std::vector<char*> pointers;
   for (auto& string : strings) pointers.push_back(string.data());
@@ -54,24 +58,26 @@ std::vector<char*> pointers_to(std::vector<std::string>& strings) {
 }  // namespace
 
 pid_t start_process(const ProcessOptions& options) {
-  std::array<int, 2> failure{};  // closed by exec, or told why there was none
+  // A successful exec closes this pipe, so read() below returns 0; otherwise the child writes its errno into it.
+  std::array<int, 2> failure{};
   ensure(pipe2(failure.data(), O_CLOEXEC) == 0, "pipe: {}", std::strerror(errno));
   auto command = options.command;
   auto variables = environment_of(options);
   const auto arguments = pointers_to(command);
   const auto environment = pointers_to(variables);
+  // Everything that allocates happens before fork: another thread may hold the allocator's lock at that moment.
   const auto cpus = set_of(options.cpus);
   const pid_t parent = getpid();
   const pid_t pid = fork();
   ensure(pid >= 0, "fork: {}", std::strerror(errno));
   if (pid == 0) {  // only async-signal-safe calls from here to exec
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(1);
+    if (getppid() != parent) _exit(1);  // the parent died before prctl took effect
     if (options.own_group) setpgid(0, 0);
     if (!options.cpus.empty()) sched_setaffinity(0, sizeof(cpus), &cpus);
     for (const auto& [ours, theirs] : options.descriptors) {
       if (ours == theirs)
-        fcntl(ours, F_SETFD, 0);  // dup2 would leave it to be closed by exec
+        fcntl(ours, F_SETFD, 0);  // dup2 onto itself would keep FD_CLOEXEC
       else
         dup2(ours, theirs);
     }
@@ -85,6 +91,7 @@ pid_t start_process(const ProcessOptions& options) {
   int reason = 0;
   const auto count = read(failure[0], &reason, sizeof(reason));
   close(failure[0]);
+  // exec failed: the child has exited, and must be reaped.
   if (count != sizeof(reason)) return pid;
   waitpid(pid, nullptr, 0);
   throw ConfigError(fmt::format("cannot run '{}': {}", options.command.front(), why_not(reason)));

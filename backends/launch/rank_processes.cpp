@@ -21,14 +21,17 @@ namespace {
 
 using Pipe = std::array<int, 2>;
 
+// How long to wait for the end of a stream after its process has ended: see have_ended().
 constexpr auto kPatienceWithPipes = std::chrono::seconds(2);
 
+// O_CLOEXEC, so that a rank does not inherit the pipes of other ranks; they would never see the end of their streams.
 Pipe make_pipe() {
   Pipe ends{};
   ensure(pipe2(ends.data(), O_CLOEXEC) == 0, "pipe: {}", std::strerror(errno));
   return ends;
 }
 
+// Creates the folder of the log. "" if the stream is not logged.
 std::string log_file_of(const RankProcess& rank, const char* name, bool logs) {
   if (rank.log_dir.empty() || !logs) return "";
   std::error_code error;
@@ -39,6 +42,7 @@ std::string log_file_of(const RankProcess& rank, const char* name, bool logs) {
 
 }  // namespace
 
+// A single process stays in the launcher's process group, so that it can read from the terminal.
 RankProcesses::RankProcesses(const RankProcessesOptions& options) : own_groups_(options.ranks.size() > 1) {
   try {
     for (const auto& rank : options.ranks) start(options, rank);
@@ -63,6 +67,8 @@ void RankProcesses::start(const RankProcessesOptions& options, const RankProcess
                          .blocked = options.blocked};
   if (processes_.empty() && options.progress_fd >= 0) process.descriptors.emplace_back(options.progress_fd, 3);
   Process entry{.rank = rank.rank};
+  // The write ends of the pipes. This process must close its copies after the fork, or it would never see the end of
+  // the streams.
   std::vector<int> theirs;
   if (options.forwards_output) {
     const auto prefix = options.prefix.empty() ? "" : fmt::format("[{} {}] ", options.prefix, rank.rank);
@@ -93,6 +99,7 @@ void RankProcesses::add_to(std::vector<pollfd>& waiting) const {
   }
 }
 
+// Output is read before processes are reaped, so that the last line is known when a failure is noted.
 void RankProcesses::advance() {
   for (auto& process : processes_) {
     for (auto& stream : process.streams) stream.forward();
@@ -114,6 +121,7 @@ void RankProcesses::stop(std::chrono::milliseconds grace) {
   end_after(grace);
 }
 
+// An earlier deadline stays: a second request must not extend the first one.
 void RankProcesses::end_after(std::chrono::milliseconds grace) {
   const auto deadline = Clock::now() + grace;
   deadline_ = deadline_ ? std::min(*deadline_, deadline) : deadline;
@@ -124,21 +132,24 @@ void RankProcesses::reap(bool block) {
     if (process.exit_code) continue;
     int status = 0;
     rusage usage{};
+    // wait4 per process, not waitpid(-1): other code of this process may have children of its own.
     if (wait4(process.pid, &status, block ? 0 : WNOHANG, &usage) != process.pid) continue;
     peak_rss_bytes_ += usage.ru_maxrss * 1024;
     note_end(process, status);
   }
 }
 
+// Decides which failure is the cause. After stop(), failures are consequences and do not count.
 void RankProcesses::note_end(Process& process, int status) {
   const int code = exit_code_of_status(status);
   process.exit_code = code;
   process.was_stopped = stopping_;
   process.ended_at = Clock::now();
-  if (own_groups_) kill(-process.pid, stopping_ ? SIGKILL : SIGTERM);  // what it left behind
+  if (own_groups_) kill(-process.pid, stopping_ ? SIGKILL : SIGTERM);  // descendants that are still running
   for (auto& stream : process.streams) stream.forward();
   const bool is_first = failed_code_ == 0;
-  // Of those that ended since the last look, one that was killed is the cause; the others fail because it is gone.
+  // Several ranks may have ended since the last check. A rank killed by a signal is the likely cause: the others fail
+  // because their peer disappeared.
   const bool is_cause = WIFSIGNALED(status) && failed_code_ <= 128;
   if (stopping_ || code == 0 || !(is_first || is_cause)) return;
   failed_ = static_cast<std::size_t>(&process - processes_.data());
@@ -147,8 +158,8 @@ void RankProcesses::note_end(Process& process, int status) {
 
 bool RankProcesses::have_ended() const {
   return std::all_of(processes_.begin(), processes_.end(), [&](const Process& process) {
-    // Somebody else may hold a pipe open, such as a daemon: it is not waited for where the end was asked for, and not
-    // long otherwise.
+    // Another process, such as a daemon that the rank started, may hold a pipe open. After stop() it is not waited for
+    // at all, and otherwise only for a short time.
     const bool is_open = std::any_of(process.streams.begin(), process.streams.end(),
                                      [](const auto& stream) { return stream.descriptor() >= 0; });
     return process.exit_code && (stopping_ || !is_open || Clock::now() - process.ended_at > kPatienceWithPipes);
@@ -162,7 +173,8 @@ std::optional<RankFailure> RankProcesses::failure() const {
                       fmt::format("rank {} {}", process.rank, describe_exit_code(failed_code_))};
   if (!process.streams.empty() && !process.streams.back().last_line().empty())
     failure.message += ": " + process.streams.back().last_line();
-  std::vector<int> left;  // whom the others may have waited for
+  // Ranks that exited early with code 0 are often the real mistake: the failed rank waited for them in a collective.
+  std::vector<int> left;
   for (const auto& other : processes_) {
     if (other.exit_code == 0 && !other.was_stopped) left.push_back(other.rank);
   }

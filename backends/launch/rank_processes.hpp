@@ -11,34 +11,34 @@
 
 #include "backends/launch/output_lines.hpp"
 
-/// The processes of one attempt on this machine, from their start to their end.
+/// The processes of one attempt on this machine.
 ///
 ///     RankProcesses processes(options);
 ///     while (!processes.have_ended()) { poll(processes.waiting()); processes.advance(); }
 ///     if (processes.failure()) ...
 ///
-/// Every process has a process group of its own where there are several, and what it started is ended with it. One
-/// whose launcher dies is killed by the kernel. Thread rule: one thread, which lives as long.
+/// If there are several processes, each has its own process group, and its descendants are ended with it. The kernel
+/// kills the processes when the launcher dies. Thread rule: one thread, which must outlive the processes.
 namespace accel::launcher {
 
 /// One process to start.
 struct RankProcess {
   int rank = 0;
   std::map<std::string, std::string> environment;
-  std::vector<int> cpus = {};  ///< it runs on these alone; empty: on all of this process's
-  std::string log_dir = {};    ///< stdout.log and stderr.log of it; empty: none
+  std::vector<int> cpus = {};  ///< CPUs to which it is pinned; empty: those of this process
+  std::string log_dir = {};    ///< folder of its stdout.log and stderr.log; empty: none
   bool logs_output = true, logs_error = true;
 };
 
 struct RankProcessesOptions {
   std::vector<std::string> command;
   std::vector<RankProcess> ranks = {};
-  std::map<std::string, std::string> default_environment = {};  ///< for what neither a rank nor this process has
-  std::string prefix = "rank";  ///< "[rank 3] " stands in front of every line of rank 3; empty: nothing
+  std::map<std::string, std::string> default_environment = {};  ///< for variables that neither a rank nor we set
+  std::string prefix = "rank";  ///< "[rank 3] " precedes every line of rank 3; empty: no prefix
   bool forwards_output =
-      true;  ///< line by line; false: the processes write to this one's standard output and error themselves
-  int progress_fd = -1;               ///< handed to the first rank as descriptor 3; -1: none
-  const sigset_t* blocked = nullptr;  ///< signals that the processes begin with blocked; null: this process's
+      true;  ///< forward output by line; false: the processes inherit this process's standard output and error
+  int progress_fd = -1;               ///< passed to the first rank as descriptor 3; -1: none
+  const sigset_t* blocked = nullptr;  ///< initially blocked signals; null: those of this process
 };
 
 /// The first process that failed.
@@ -50,29 +50,29 @@ struct RankFailure {
 
 class RankProcesses {
  public:
-  /// Starts them. Throws ConfigError if the program cannot be run; none is left then.
+  /// Starts the processes. Throws ConfigError if the program cannot be run, after ending those already started.
   explicit RankProcesses(const RankProcessesOptions& options);
-  /// Kills and waits for what is left.
+  /// Kills processes that still run, and waits for them.
   ~RankProcesses();
   RankProcesses(const RankProcesses&) = delete;
   RankProcesses& operator=(const RankProcesses&) = delete;
 
-  /// What is to be polled for output.
+  /// Adds the output descriptors to poll.
   void add_to(std::vector<pollfd>& waiting) const;
-  /// Hands output on, and notices who has ended. Kills those that outlive the time that `stop` gave them.
+  /// Forwards output, reaps processes that have ended, and kills those that outlive the grace period of `stop`.
   void advance();
-  /// A terminal's signals reach them without us.
+  /// Whether the processes are in this process group, so that signals of the terminal reach them directly.
   [[nodiscard]] bool are_in_this_group() const { return !own_groups_; }
-  /// Sends a signal to every process that runs.
+  /// Sends a signal to every running process.
   void signal(int signal) const;
-  /// SIGTERM to every process that runs, SIGKILL to those that are left after `grace`.
+  /// Sends SIGTERM to every running process, and SIGKILL after `grace` to those that still run.
   void stop(std::chrono::milliseconds grace = std::chrono::seconds(2));
-  /// SIGKILL to those that are left after `grace`.
+  /// Sends SIGKILL after `grace` to processes that still run.
   void end_after(std::chrono::milliseconds grace);
 
-  /// All have ended, and all that they wrote is out.
+  /// All processes have ended, and their output has been forwarded.
   [[nodiscard]] bool have_ended() const;
-  /// Set from the first failure on; its message is whole once all have ended. What fails after `stop` is no failure.
+  /// The first failure, if any. Its message is complete once all processes have ended. Ends after `stop` do not count.
   [[nodiscard]] std::optional<RankFailure> failure() const;
   [[nodiscard]] long peak_rss_bytes() const { return peak_rss_bytes_; }
 
@@ -82,7 +82,7 @@ class RankProcesses {
     int rank = 0;
     pid_t pid = -1;
     std::optional<int> exit_code = {};
-    bool was_stopped = false;  // it ended after `stop`
+    bool was_stopped = false;  // ended after `stop`
     Clock::time_point ended_at = {};
     std::vector<OutputLines> streams = {};  // standard output, standard error
   };

@@ -1,3 +1,5 @@
+// Compiled in place of nccl_backend.cpp in builds without CUDA, so that callers need no #ifdef: availability is a
+// run-time question, and the errors name the build that has it.
 #include "backends/nccl/nccl_backend.hpp"
 #include "reference/core/errors.hpp"
 
@@ -8,11 +10,11 @@ int num_gpus() { return 0; }
 bool is_available() { return false; }
 
 void use_first_gpu(RankContext& /*context*/) {
-  throw ConfigError("this build has no CUDA; build it with `./dev build gpu`");
+  throw ConfigError("this build lacks CUDA support; build with `./dev build gpu`");
 }
 
 std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& /*launch*/, std::chrono::milliseconds /*timeout*/) {
-  throw ConfigError("backend nccl: this build has no CUDA; build it with `./dev build gpu`, or use gloo or sim");
+  throw ConfigError("backend nccl: this build lacks CUDA support; build with `./dev build gpu`, or use gloo or sim");
 }
 
 }  // namespace accel::nccl

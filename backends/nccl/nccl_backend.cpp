@@ -1,3 +1,5 @@
+// Process groups over PyTorch's ProcessGroupNCCL. Everything about launching (rank, store, attempt) is the same as over
+// Gloo, so the store comes from gloo_backend.hpp.
 #include "backends/nccl/nccl_backend.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -15,6 +17,8 @@
 namespace accel::nccl {
 namespace {
 
+// The store is prefixed with the group's name, since NCCL stores its unique id under the same key in every group.
+// Binding the device creates the communicator on the rank's own GPU; otherwise NCCL guesses it from the global rank.
 Group make_group(const std::string& name, const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                  c10::Device device, std::chrono::milliseconds timeout) {
   auto options = c10d::ProcessGroupNCCL::Options::create();
@@ -42,7 +46,9 @@ void use_first_gpu(RankContext& context) {
 
 std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, std::chrono::milliseconds timeout) {
   const int num_gpus = c10::cuda::device_count();
-  check_config(num_gpus > 0, "backend nccl: this machine has no GPU that CUDA sees; use gloo or sim");
+  check_config(num_gpus > 0,
+               "backend nccl: CUDA finds no GPU on this machine; check the driver and "
+               "CUDA_VISIBLE_DEVICES, or use gloo or sim");
   auto context = std::make_unique<RankContext>();
   context->rank = launch.rank;
   context->world_size = launch.world_size;
@@ -51,10 +57,13 @@ std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, std::chr
   context->restart_count = launch.restart_count;
   context->backend = "nccl";
   context->device = c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(launch.local_rank % num_gpus));
+  // Before the first group is created: NCCL and the caching allocator use the thread's current device.
   c10::cuda::set_device(context->device.index());
   context->generator = make_generator(c10::default_rng_seed_val);
   auto store = gloo::connect_store(launch, timeout);
   context->world = make_group("world", store, launch.rank, launch.world_size, context->device, timeout);
+  // Group names are counted, not derived from members: every rank calls new_group for every group, members or not, so
+  // the counters agree and two groups of the same ranks get different keys in the store.
   context->new_group = [store, timeout, device = context->device, rank = launch.rank,
                         count = 0](const std::vector<int>& ranks) mutable {
     const auto name = fmt::format("group{}", ++count);

@@ -6,6 +6,8 @@ namespace accel {
 
 Accelerator::Accelerator(AcceleratorOptions options) : Accelerator(std::move(options), current_rank()) {}
 
+// The order is the same on every rank, since group creation is collective. The debug group is separate from the user's
+// groups: its checks must not shift the sequence numbers of the collectives that the program itself makes.
 Accelerator::Accelerator(AcceleratorOptions options, RankContext& context)
     : AcceleratorState(std::move(options), context) {
   join_data_parallel_group();

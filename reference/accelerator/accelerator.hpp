@@ -21,7 +21,7 @@
 ///       optimizer.zero_grad();
 ///     }
 ///
-/// Its methods are declared by part:
+/// Its methods are declared in these base classes:
 ///
 /// | part | methods |
 /// |---|---|
@@ -33,8 +33,8 @@
 /// | ProcessControl | wait_for_everyone, print, on_main_process, main_process_first, check_trigger ... |
 /// | RunTracking | init_trackers, log, get_tracker, profile, memory_account ... |
 ///
-/// It works over the rank that this thread runs: one process alone, one of a Gloo or NCCL job, or a simulated rank.
-/// Thread rule: the rank's thread. Methods that say "collective" are called by every rank, in the same order.
+/// An Accelerator serves the rank that this thread runs: a single process, a rank of a Gloo or NCCL job, or a simulated
+/// rank. Thread rule: the rank's thread. Every rank must call the methods marked "Collective", in the same order.
 /// Source: accelerate/accelerator.py.
 namespace accel {
 
@@ -45,11 +45,13 @@ class Accelerator : public Preparation,
                     public ProcessControl,
                     public RunTracking {
  public:
-  /// Throws ConfigError with all problems of the options and of the environment, the same on every rank.
+  /// Validates the options and the environment. Collective: it creates process groups. Throws ConfigError that lists
+  /// all problems, the same on every rank.
   explicit Accelerator(AcceleratorOptions options = {});
   Accelerator(AcceleratorOptions options, RankContext& context);
 
-  /// The last call of a training: checkpoints that are being written get their names, trackers finish. Collective.
+  /// Ends a training run: waits for checkpoints that are still being written and finishes the trackers. Call it last.
+  /// Collective.
   void end_training(std::source_location where = std::source_location::current()) {
     finish_saving(where);
     finish_trackers();

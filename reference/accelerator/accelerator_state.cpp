@@ -12,7 +12,8 @@
 namespace accel {
 namespace {
 
-// A rehearsal stands for any backend, and its hangs end at once.
+// Ignored by the simulator: it may stand in for any backend, and it reports a deadlock at once instead of waiting for
+// a time-out.
 void apply(const InitProcessGroupKwargs& kwargs, RankContext& context) {
   if (context.backend != "gloo" && context.backend != "nccl") return;
   check_config(
@@ -31,9 +32,13 @@ AcceleratorState::AcceleratorState(AcceleratorOptions options, RankContext& cont
   mixed_precision_ = *options_.mixed_precision;
   if (options_.parallelism_config) check_mesh(*options_.parallelism_config, context_->world_size);
   context_->gradient_state.plugin = *options_.gradient_accumulation_plugin;
+  // GradientState belongs to the rank, not to the Accelerator. A second Accelerator on the same rank must not inherit
+  // the "inside an accumulation window" state that the first one left.
   context_->gradient_state.sync_gradients = true;
 }
 
+// Not part of the constructor: group creation is collective, while every check in the constructor throws on all ranks
+// before the first collective. Order: `training_.path` needs the size of the data-parallel group.
 void AcceleratorState::join_data_parallel_group() {
   data_parallel_ = make_data_parallel(*context_, plan_data_parallel(options_.parallelism_config, place_of(*context_)));
   training_.path = make_gradient_path();
@@ -41,11 +46,14 @@ void AcceleratorState::join_data_parallel_group() {
 }
 
 std::shared_ptr<GradientPath> AcceleratorState::make_gradient_path() const {
+  // The last argument is the number of ranks that read the same samples (tensor or sequence parallel). Weighted losses
+  // divide by it, because each sample is counted once per such rank.
   return std::make_shared<GradientPath>(*context_, options_, context_->world_size / data_parallel_.size);
 }
 
 void AcceleratorState::select_deepspeed_plugin(const std::string& name) {
   options_.deepspeed_plugin = get_deepspeed_plugin(name);
+  // A plugin brings its own accumulation steps, and one model may be prepared per selection.
   plugin_ = resolved_plugin(*options_.deepspeed_plugin, options_);
   if (plugin_.gradient_accumulation_steps) set_gradient_accumulation_steps(*plugin_.gradient_accumulation_steps);
   has_model_of_plugin_ = false;
@@ -56,11 +64,12 @@ const DeepSpeedPlugin& AcceleratorState::get_deepspeed_plugin(const std::string&
   const auto found = options_.deepspeed_plugins.find(name);
   std::vector<std::string> names;
   for (const auto& [known, plugin] : options_.deepspeed_plugins) names.push_back(known);
-  check_argument(found != options_.deepspeed_plugins.end(), "deepspeed plugin '{}': no such plugin; there are: {}",
+  check_argument(found != options_.deepspeed_plugins.end(), "deepspeed plugin '{}' does not exist; expected one of: {}",
                  name, fmt::join(names, ", "));
   return found->second;
 }
 
+// "none" means that there is no file. Source: accelerate/utils/dataclasses.py, DeepSpeedPlugin.__post_init__.
 std::optional<std::string> AcceleratorState::deepspeed_file() const {
   if (!options_.deepspeed_plugin) return std::nullopt;
   const auto file = options_.deepspeed_plugin->hf_ds_config ? options_.deepspeed_plugin->hf_ds_config
@@ -73,9 +82,11 @@ void AcceleratorState::warn_of_ignored_deepspeed_keys() const {
   if (!file) return;
   const auto keys = keys_without_meaning(*file);
   if (!keys.empty() && is_main_process())
-    context_->print(fmt::format("{}: without a meaning here: {}\n", *file, fmt::join(keys, ", ")));
+    context_->print(fmt::format("{}: these keys have no effect in accel: {}\n", *file, fmt::join(keys, ", ")));
 }
 
+// Order matters: plugins win over the backend, as in accelerate/state.py. A single process without a launcher has the
+// backend "none" and counts as kNo; one rank started by a launcher counts as distributed, as in Python.
 DistributedType AcceleratorState::distributed_type() const {
   if (plugin_.steps_in_backward) return DistributedType::kDeepSpeed;
   if (options_.fsdp_plugin) return DistributedType::kFsdp;

@@ -12,9 +12,9 @@ namespace accel {
 
 enum class DistributedType { kNo, kMultiCpu, kMultiGpu, kFsdp, kDeepSpeed };
 
-/// Which rank this is, how it trains, and what was prepared: what all parts of an Accelerator share.
+/// The state shared by all parts of an Accelerator: the rank, the training options, and the prepared objects.
 ///
-/// Each part derives from it virtually, so that an Accelerator has one. Source: accelerate/state.py, AcceleratorState.
+/// Each part inherits it virtually, so an Accelerator has exactly one. Source: accelerate/state.py, AcceleratorState.
 class AcceleratorState {
  public:
   [[nodiscard]] c10::Device device() const { return context_->device; }
@@ -37,25 +37,27 @@ class AcceleratorState {
   [[nodiscard]] bool split_batches() const { return options_.splits(); }
   [[nodiscard]] bool even_batches() const { return options_.dataloader_config.even_batches; }
   void set_even_batches(bool value) { options_.dataloader_config.even_batches = value; }
-  /// One of `deepspeed_plugins`. Throws ArgumentError for another name.
+  /// Returns the entry of `deepspeed_plugins` with this name. Throws ArgumentError if there is none.
   [[nodiscard]] const DeepSpeedPlugin& get_deepspeed_plugin(const std::string& name) const;
-  /// The plugin by which models are prepared, and steps are taken, from here on. Source: accelerate/state.py,
+  /// Selects the plugin that later `prepare` calls and optimizer steps use. Source: accelerate/state.py,
   /// select_deepspeed_plugin.
   void select_deepspeed_plugin(const std::string& name);
-  /// Ranks that read different samples, and this rank among them; the world, unless parallelism_config makes a mesh.
+  /// Number of ranks that read different samples, and this rank's index among them. Equal to the world size and the
+  /// rank unless parallelism_config defines a mesh.
   [[nodiscard]] int data_parallel_size() const { return data_parallel_.size; }
   [[nodiscard]] int data_parallel_rank() const { return data_parallel_.rank; }
 
  protected:
-  /// For the parts: the Accelerator constructs their common base.
+  /// Used by the parts only: Accelerator itself constructs the shared virtual base.
   AcceleratorState() = default;
   AcceleratorState(AcceleratorOptions options, RankContext& context);
-  // A virtual base may be assigned once per part, so moving copies.
+  // The implicit assignment of an Accelerator may assign the virtual base once per part. A second move would read
+  // moved-from members, so this class declares only copies, and moving an Accelerator copies its state.
   AcceleratorState(const AcceleratorState&) = default;
   AcceleratorState& operator=(const AcceleratorState&) = default;
   ~AcceleratorState() = default;
 
-  /// Makes the groups of ranks that read different samples, and the path of gradients. Collective.
+  /// Creates the data-parallel process groups and the gradient pipeline. Collective.
   void join_data_parallel_group();
   [[nodiscard]] std::shared_ptr<GradientPath> make_gradient_path() const;
   [[nodiscard]] bool shards() const { return plugin_.sharding.has_value(); }

@@ -1,3 +1,6 @@
+// Builds optimizers and schedules from the "optimizer" and "scheduler" sections of a DeepSpeed file. Option names and
+// defaults come from the tables in reference/optim, so a new optimizer or schedule needs no code here. All problems of
+// a section are collected and thrown in one ConfigError.
 #include "reference/accelerator/deepspeed_objects.hpp"
 
 #include <fmt/ranges.h>
@@ -17,7 +20,8 @@
 namespace accel {
 namespace {
 
-// Reads the parameters of a section by name. Parameters that were not read are unknown.
+// Reads the parameters of a section by name. finish() reports every parameter that was never read as unknown, so each
+// reader must be asked for all the parameters that its type supports, including those whose value is ignored.
 class SectionReader {
  public:
   SectionReader(const DeepSpeedSection& section, std::string path, std::map<std::string, double> fills)
@@ -27,7 +31,8 @@ class SectionReader {
     asked_.insert(name);
     if (section_.automatic.contains(name)) {
       const auto fill = fills_.find(name);
-      if (fill == fills_.end()) return problem(name, "\"auto\": nothing in the program says it; expected a number");
+      if (fill == fills_.end())
+        return problem(name, "\"auto\" cannot be resolved: the program does not set a value; expected a number");
       number = fill->second;
     } else if (const auto given = section_.numbers.find(name); given != section_.numbers.end()) {
       number = given->second;
@@ -38,6 +43,7 @@ class SectionReader {
   void operator()(const std::string& name, int& number) {
     double value = number;
     (*this)(name, value);
+    // JSON numbers are doubles: 1e3 is a valid integer, and the bound keeps the cast below in range.
     if (value != std::floor(value) || std::abs(value) > 1e9)
       return problem(name, fmt::format("expected a whole number, got {}", value));
     number = static_cast<int>(value);
@@ -74,7 +80,8 @@ class SectionReader {
   void finish(const std::string& file) {
     for (const auto& name : parameters_of(section_)) {
       if (!asked_.contains(name))
-        problem(name, fmt::format("{} has no such parameter here; it has {}", section_.type, fmt::join(asked_, ", ")));
+        problem(name,
+                fmt::format("unknown parameter of {}; expected one of {}", section_.type, fmt::join(asked_, ", ")));
     }
     check_config(problems_.empty(), "{}: {}", file, fmt::join(problems_, "; "));
   }
@@ -87,7 +94,8 @@ class SectionReader {
   std::vector<std::string> problems_;
 };
 
-// `skip`: the options that DeepSpeed's optimizers lack.
+// `skip` names options of ours that DeepSpeed's optimizer lacks; a file that sets one of them is rejected.
+// `problems_of` runs before `finish` so that wrong values and unknown names are reported together.
 template <typename Options>
 std::unique_ptr<torch::optim::Optimizer> make(const DummyOptim& dummy, SectionReader& reader, const std::string& file,
                                               Options options, const std::set<std::string>& skip = {}) {
@@ -99,14 +107,16 @@ std::unique_ptr<torch::optim::Optimizer> make(const DummyOptim& dummy, SectionRe
   return std::make_unique<optim::MultiTensorOptimizer<Options>>(dummy.params, options);
 }
 
-// DeepSpeed's "Adam" is AdamW, unless adam_w_mode says otherwise.
+// DeepSpeed's "Adam" decouples weight decay (AdamW) unless adam_w_mode is false. The default decay of 0.01 applies only
+// with torch_adam, where DeepSpeed uses torch.optim.AdamW and its default. Source: deepspeed/runtime/engine.py,
+// _configure_basic_optimizer.
 std::unique_ptr<torch::optim::Optimizer> make_adam(const DummyOptim& dummy, SectionReader& reader,
                                                    const std::string& file, bool is_adamw) {
   bool adam_w_mode = true, torch_adam = false, bias_correction = true;
   reader("adam_w_mode", adam_w_mode);
   reader("torch_adam", torch_adam);
   reader("bias_correction", bias_correction);
-  if (!bias_correction) reader.problem("bias_correction", "false is not built");
+  if (!bias_correction) reader.problem("bias_correction", "false is unsupported; expected true");
   const bool decouples = is_adamw || adam_w_mode;
   optim::AdamOptions options{.weight_decay = torch_adam && decouples ? 0.01 : 0.0, .decoupled_weight_decay = decouples};
   return make(dummy, reader, file, options, {"decoupled_weight_decay", "maximize"});
@@ -116,6 +126,7 @@ template <typename Options>
 std::unique_ptr<torch::optim::Optimizer> make_if_named(const optim::OptimizerEntry<Options>& entry,
                                                        const DeepSpeedSection& section, const DummyOptim& dummy,
                                                        const std::string& file) {
+  // DeepSpeed compares the names of its own optimizers in lower case and looks up all others in torch.optim as written.
   const bool is_named = entry.deepspeed != nullptr &&
                         (section.type == entry.deepspeed ||
                          (entry.deepspeed_in_any_case && lower_case(section.type) == lower_case(entry.deepspeed)));
@@ -143,17 +154,18 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(const DeepSpeedSection& 
   optim::for_each_optimizer([&](const auto& entry) {
     if (optimizer == nullptr) optimizer = make_if_named(entry, section, dummy, file);
   });
-  check_config(optimizer != nullptr, "{}: optimizer.type: '{}' is not built; expected {}", file, section.type,
+  check_config(optimizer != nullptr, "{}: optimizer.type: '{}' is unsupported; expected {}", file, section.type,
                known_optimizers());
   return optimizer;
 }
 
+// Our schedules restore their position from a checkpoint. Honouring a start position as well would apply it twice.
 void read_last_batch_iteration(SectionReader& reader) {
   int last_batch_iteration = -1;
   reader("last_batch_iteration", last_batch_iteration);
   if (last_batch_iteration != -1)
     reader.problem("last_batch_iteration",
-                   fmt::format("{}: expected -1; load a checkpoint to go on", last_batch_iteration));
+                   fmt::format("{}: expected -1; load a checkpoint to resume", last_batch_iteration));
 }
 
 template <typename Options>
@@ -180,22 +192,25 @@ std::unique_ptr<LRScheduler> make_scheduler(const DeepSpeedSection& section, tor
         reader.finish(file);
         scheduler = entry.make(optimizer, options);
       });
-  ensure(scheduler != nullptr, "{}: scheduler.type '{}' was read", file, section.type);
+  // scheduler_section() has already rejected unknown types, with the list of the known ones.
+  ensure(scheduler != nullptr, "{}: scheduler.type '{}' passed validation but has no factory", file, section.type);
   return scheduler;
 }
 
+// Reads a section of the file, and turns "no file" and "no such section" into one error.
 DeepSpeedSection section_of(const std::string& file, const char* name, const char* dummy,
                             std::optional<DeepSpeedSection> (*read)(const std::string&)) {
   auto section = file.empty() ? std::nullopt : read(file);
   check_config(section.has_value(),
-               "{}: prepared without {} in a DeepSpeed file; name one that has it by deepspeed_plugin.hf_ds_config",
-               dummy, name);
+               "{}: no DeepSpeed file defines {}; set deepspeed_plugin.hf_ds_config to a file that does", dummy, name);
   return *section;
 }
 
 }  // namespace
 
 torch::optim::Optimizer& DeepSpeedObjects::optimizer_for(const DummyOptim& dummy, const std::string& file) {
+  // Looked up by address: `prepare(dummy)` and a DummyScheduler of the same dummy must get the same optimizer, in
+  // either order.
   const auto known =
       std::find_if(optimizers_.begin(), optimizers_.end(), [&](const Made& made) { return made.dummy == &dummy; });
   if (known != optimizers_.end()) return *known->optimizer;
@@ -209,11 +224,13 @@ LRScheduler& DeepSpeedObjects::scheduler_for(const DummyScheduler& dummy, const 
   const auto& options = dummy.options();
   if (options.lr_scheduler_callable) return *schedulers_.emplace_back(options.lr_scheduler_callable(optimizer));
   const auto section = section_of(file, "a scheduler", "DummyScheduler", scheduler_section);
+  // The values for "auto", as accelerate/accelerator.py, _prepare_deepspeed, fills them.
   std::map<std::string, double> fills{
       {"warmup_min_lr", 0},
       {"warmup_max_lr", dummy.dummy() != nullptr ? dummy.dummy()->lr : optimizer.defaults().get_lr()},
       {"warmup_num_steps", options.warmup_num_steps}};
   if (options.total_num_steps)
+    // The program counts batches as with an unprepared schedule; DeepSpeed's schedule counts optimizer steps.
     fills["total_num_steps"] = static_cast<double>(divide_up(*options.total_num_steps, num_batches_per_step));
   return *schedulers_.emplace_back(make_scheduler(section, optimizer, fills, file));
 }

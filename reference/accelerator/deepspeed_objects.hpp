@@ -9,40 +9,40 @@
 
 #include "reference/optim/schedules/lr_scheduler.hpp"
 
-/// What a program hands to `prepare` where a DeepSpeed file has the optimizer and the schedule.
+/// Placeholders that a program passes to `prepare` when a DeepSpeed file defines the optimizer and the schedule.
 ///
 ///     accel::DummyOptim dummy_optimizer{.params = net->parameters(), .lr = 3e-4};
 ///     accel::DummyScheduler dummy_scheduler(dummy_optimizer, {.total_num_steps = 1000, .warmup_num_steps = 100});
 ///     auto [model, optimizer, scheduler] = accelerator.prepare(net, dummy_optimizer, dummy_scheduler);
 ///
-/// They fill what the file leaves "auto". The prepared schedule steps when the optimizer has stepped, once for each
-/// step over all ranks; its own `step` does nothing. Thread rule: the rank's thread. Source:
+/// Their members replace the values that the file sets to "auto". The prepared schedule advances automatically with
+/// each optimizer step; calling its `step` has no effect. Thread rule: the rank's thread. Source:
 /// accelerate/utils/deepspeed.py; deepspeed/runtime/engine.py.
 namespace accel {
 
 struct DummyOptim {
   std::vector<at::Tensor> params = {};
-  double lr = 0.001;        ///< for "auto"
-  double weight_decay = 0;  ///< for "auto"
+  double lr = 0.001;        ///< replaces "auto"
+  double weight_decay = 0;  ///< replaces "auto"
 };
 
 struct DummySchedulerOptions {
   std::optional<int> total_num_steps =
-      {};  ///< batches of one rank, on all of them together: a step over P ranks is P of them, unless batches are split
-  int warmup_num_steps = 0;                         ///< optimizer steps
-  ScheduleFactory lr_scheduler_callable = nullptr;  ///< in place of the file's schedule
+      {};  ///< in per-rank batches summed over all ranks: one step over P ranks counts P, unless batches are split
+  int warmup_num_steps = 0;                         ///< in optimizer steps
+  ScheduleFactory lr_scheduler_callable = nullptr;  ///< creates the schedule instead of the file
 };
 
 class DummyScheduler {
  public:
   using Options = DummySchedulerOptions;
-  /// It refers to the optimizer, which must live longer.
+  /// Borrows the optimizer, which must outlive this object.
   explicit DummyScheduler(DummyOptim& optimizer, Options options = {})
       : dummy_(&optimizer), options_(std::move(options)) {}
   explicit DummyScheduler(torch::optim::Optimizer& optimizer, Options options = {})
       : optimizer_(&optimizer), options_(std::move(options)) {}
 
-  [[nodiscard]] const DummyOptim* dummy() const { return dummy_; }  ///< or null
+  [[nodiscard]] const DummyOptim* dummy() const { return dummy_; }  ///< null if made from a real optimizer
   [[nodiscard]] torch::optim::Optimizer* optimizer() const { return optimizer_; }
   [[nodiscard]] const Options& options() const { return options_; }
 
@@ -52,19 +52,19 @@ class DummyScheduler {
   Options options_;
 };
 
-/// The optimizers and schedules that stand in for dummies.
+/// Creates and owns the real optimizers and schedules that replace the placeholders.
 class DeepSpeedObjects {
  public:
-  /// The one of a dummy, made by the file's section when it is first asked for. Throws ConfigError if the file has
-  /// none, or one that is not built.
+  /// Returns the optimizer that replaces `dummy`; creates it from the file's section on the first call. Throws
+  /// ConfigError if the file has no optimizer section or names an unsupported type.
   torch::optim::Optimizer& optimizer_for(const DummyOptim& dummy, const std::string& file);
-  /// `num_batches_per_step`: ranks, unless batches are split.
+  /// `num_batches_per_step`: the world size, or 1 if batches are split.
   LRScheduler& scheduler_for(const DummyScheduler& dummy, const std::string& file, int num_batches_per_step);
 
  private:
   struct Made {
     const DummyOptim* dummy;
-    std::shared_ptr<torch::optim::Optimizer> optimizer = {};  // shared: whoever includes this need not know the class
+    std::shared_ptr<torch::optim::Optimizer> optimizer = {};  // shared_ptr, since the class is incomplete here
   };
   std::vector<Made> optimizers_;
   std::vector<std::unique_ptr<LRScheduler>> schedulers_;

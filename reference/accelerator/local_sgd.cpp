@@ -13,7 +13,8 @@ LocalSGD::LocalSGD(Accelerator& accelerator, std::vector<at::Tensor> parameters,
       enabled_(options.enabled && accelerator.distributed_type() != DistributedType::kNo) {
   const auto type = accelerator.distributed_type();
   check_state(type != DistributedType::kFsdp && type != DistributedType::kDeepSpeed,
-              "LocalSGD: not with fsdp_plugin or deepspeed_plugin, as in Accelerate: ranks hold parts of one model");
+              "LocalSGD: does not support fsdp_plugin or deepspeed_plugin, since each rank holds only a shard of the "
+              "model; train with plain data parallelism");
   check_argument(options.local_sgd_steps >= 1, "local_sgd_steps: expected 1 or more, got {}", options.local_sgd_steps);
 }
 
@@ -28,7 +29,8 @@ void LocalSGD::finish(std::source_location where) {
   window_.reset();
 }
 
-// Not in place: a graph may still hold the values.
+// Replaces the tensors instead of writing into them, because an autograd graph may still hold the old values. The
+// barrier and the separate reductions follow accelerate/local_sgd.py, _sync_and_avg_model_params.
 void LocalSGD::synchronize_parameters(std::source_location where) {
   accelerator_->wait_for_everyone(where);
   for (auto& parameter : parameters_) parameter.set_data(accelerator_->reduce(parameter.detach(), "mean", 1.0, where));

@@ -16,7 +16,7 @@ struct LocalSGDOptions {
   bool enabled = true;
 };
 
-/// Local SGD: ranks step on their own gradients, and average parameters every few steps in place of gradients in each.
+/// Local SGD: each rank steps on its own gradients; every few steps the ranks average their parameters.
 ///
 ///     accel::LocalSGD local_sgd(accelerator, model, {.local_sgd_steps = 8});
 ///     for (auto& [image, label] : batches) {
@@ -27,21 +27,22 @@ struct LocalSGDOptions {
 ///     }
 ///     local_sgd.finish();
 ///
-/// Gradients stay local from its construction to finish(). A destructor does not communicate: without finish()
-/// gradients synchronise again, and parameters stay as they are on each rank. Thread rule: the rank's thread. Source:
+/// Gradients stay local from construction until finish(). The destructor does not communicate: without finish(),
+/// gradient synchronization resumes but the parameters are not averaged. Thread rule: the rank's thread. Source:
 /// accelerate/local_sgd.py.
 class LocalSGD {
  public:
-  /// Throws ArgumentError, on every rank, if local_sgd_steps is less than 1.
+  /// Throws ArgumentError, on every rank, if local_sgd_steps is less than 1, and StateError for a sharded model.
   template <typename Module>
   LocalSGD(Accelerator& accelerator, const PreparedModel<Module>& model, LocalSGDOptions options = {})
       : LocalSGD(accelerator, model.parameters(), options) {
     if (enabled_) window_.emplace(accelerator.no_sync(model));
   }
 
-  /// After each optimizer step; collective in every local_sgd_steps-th call.
+  /// Counts an optimizer step; call it after each. Every local_sgd_steps-th call averages the parameters and is
+  /// collective.
   void step(std::source_location where = std::source_location::current());
-  /// Averages a last time; gradients synchronise again. Collective. A second call does nothing.
+  /// Averages the parameters a last time and resumes gradient synchronization. Collective. Later calls do nothing.
   void finish(std::source_location where = std::source_location::current());
   [[nodiscard]] int num_steps() const { return num_steps_; }
 
@@ -52,12 +53,12 @@ class LocalSGD {
   Accelerator* accelerator_;
   std::vector<at::Tensor> parameters_;
   LocalSGDOptions options_;
-  bool enabled_;  // not without a group of ranks
+  bool enabled_;  // false without a process group, and after finish()
   int num_steps_ = 0;
   std::optional<Accelerator::Window> window_;
 };
 
-/// The body, then finish(). If the body throws, nothing is averaged. Collective.
+/// Runs `body`, then calls finish(). If the body throws, nothing is averaged. Collective.
 ///
 ///     accel::local_sgd(accelerator, model, {.local_sgd_steps = 8}, [&](accel::LocalSGD& local_sgd) {
 ///       ...

@@ -15,6 +15,8 @@ void clear_device_cache() {
 }
 
 bool should_reduce_batch_size(const std::exception& error) {
+  // LibTorch reports a shortage on the CPU as a plain c10::Error, so the message is the only evidence there. The texts
+  // are those of accelerate/utils/memory.py, should_reduce_batch_size.
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
       dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr)
     return true;
@@ -31,9 +33,12 @@ std::int64_t BatchSizeSearch::next(std::int64_t batch_size) const {
                         ? 0
                         : (reduce_batch_size ? reduce_batch_size(batch_size)
                                              : static_cast<std::int64_t>(static_cast<double>(batch_size) * 0.9));
+  // The text of accelerate/utils/memory.py, find_executable_batch_size.
   if (next <= 0) throw Error("No executable batch size found, reached zero.");
-  check_argument(next < batch_size, "find_executable_batch_size: reduce_batch_size made {} of {}; expected less", next,
-                 batch_size);
+  // A reducer that does not reduce would retry forever.
+  check_argument(next < batch_size,
+                 "find_executable_batch_size: reduce_batch_size returned {} for {}; expected a smaller batch size",
+                 next, batch_size);
   return next;
 }
 

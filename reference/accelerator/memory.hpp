@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <utility>
 
-/// Memory of a training run: giving it back, and finding a batch size that fits.
+/// Releases the memory of a training run, and finds a batch size that fits into memory.
 ///
 ///     const auto accuracy =
 ///         accel::find_executable_batch_size([&](std::int64_t batch_size) { return train(batch_size); });
@@ -15,11 +15,11 @@
 /// Source: accelerate/utils/memory.py.
 namespace accel {
 
-/// Gives memory that LibTorch keeps for reuse back to the device. Nothing on CPUs.
+/// Returns memory that LibTorch caches for reuse to the device. Does nothing on CPUs.
 void clear_device_cache();
 
 namespace detail {
-// A module's holder is a new module by default.
+// The empty value of a type. A default-constructed module holder would create a new module, so it gets nullptr instead.
 template <typename Object>
 Object nothing() {
   if constexpr (std::is_default_constructible_v<Object> && !requires { typename Object::ContainedType; }) {
@@ -30,31 +30,31 @@ Object nothing() {
 }
 }  // namespace detail
 
-/// Makes each object its type's empty value, and clears the device's cache: tensors, pointers, containers, holders of
-/// modules, and what `prepare` returns, which may then only be assigned to or destroyed.
+/// Resets each object to the empty value of its type and clears the device's cache. Accepts tensors, pointers,
+/// containers, module holders and the objects that `prepare` returns; the last may then only be assigned or destroyed.
 template <typename... Objects>
 void release_memory(Objects&... objects) {
   ((objects = detail::nothing<Objects>()), ...);
   clear_device_cache();
 }
 
-/// Whether an error says that memory was short, on a device or on the CPU.
+/// Whether `error` reports that memory ran out, on a device or on the CPU.
 bool should_reduce_batch_size(const std::exception& error);
 
 struct BatchSizeSearch {
   std::int64_t starting_batch_size = 128;
   std::function<std::int64_t(std::int64_t batch_size)> reduce_batch_size =
-      {};  ///< the next to try; default: nine tenths
+      {};  ///< returns the next size to try; default: 90 %
 
-  /// The size to try after `batch_size`. Throws Error at zero.
+  /// Returns the size to try after `batch_size`. Throws Error if it is zero.
   [[nodiscard]] std::int64_t next(std::int64_t batch_size) const;
 };
 
-/// Calls `function(batch_size)` with smaller and smaller sizes while memory is short; returns what it returns.
+/// Calls `function(batch_size)` with decreasing sizes until it does not run out of memory, and returns its result.
 ///
-/// With several ranks the function must fail on all of them alike: one that runs out alone leaves the others in their
-/// collectives, and ends with their error.
-/// Throws what the function throws for another reason, and Error if no size is left.
+/// With several ranks, memory must run out on all of them alike: a rank that fails alone leaves the others waiting in
+/// their collectives until they time out.
+/// Rethrows every other exception of the function. Throws Error if no size is left.
 template <typename F>
 auto find_executable_batch_size(F&& function, BatchSizeSearch search = {}) {
   clear_device_cache();
@@ -65,7 +65,7 @@ auto find_executable_batch_size(F&& function, BatchSizeSearch search = {}) {
     } catch (const std::exception& error) {
       if (!should_reduce_batch_size(error)) throw;
     }
-    clear_device_cache();  // behind the handler: the error may hold what the function held
+    clear_device_cache();  // after the handler, since the exception object may still own tensors of the function
     batch_size = search.next(batch_size);
   }
 }

@@ -16,6 +16,7 @@ RankPlace place_of(const RankContext& context) {
   return {.rank = context.rank, .world_size = context.world_size, .local_world_size = context.local_world_size};
 }
 
+// Without a mesh the plan lists no groups, and the world serves as the data-parallel group.
 DataParallel make_data_parallel(RankContext& context, const DataParallelPlan& plan) {
   DataParallel data_parallel{.size = plan.size, .rank = plan.rank, .group = context.world};
   for (const auto& ranks : plan.groups) {
@@ -26,10 +27,13 @@ DataParallel make_data_parallel(RankContext& context, const DataParallelPlan& pl
 }
 
 sharded::ShardGroups make_shard_groups(RankContext& context, const ShardGroupPlan& plan) {
+  // A process without a backend cannot create groups and needs none: a shard group of one rank has no communication.
   if (context.world_size == 1 && !context.new_group) return {};
   sharded::ShardGroups groups{.peer = plan.peer};
   for (const auto& peers : plan.peers) {
     for (const auto& ranks : peers.shards) {
+      // Two groups over the same ranks: parameter gathers and gradient reductions overlap in backward. In one group
+      // they would queue behind each other, and their order would depend on the timing of autograd hooks.
       auto gathers = context.new_group(ranks), reductions = context.new_group(ranks);
       if (!contains(ranks, context.rank)) continue;
       groups.gathers = std::move(gathers);

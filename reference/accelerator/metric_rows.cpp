@@ -9,6 +9,8 @@
 
 namespace accel {
 
+// `real_rows` is set where duplicates do not all come last in the order of the ranks. Otherwise `remainder` is, as
+// in Accelerate, the number of gathered rows before the duplicates.
 MetricRows metric_rows(const GradientState& state, const DataParallel& data_parallel) {
   const auto own = state.num_rows().value_or(0);
   MetricRows rows{.per_rank = own};
@@ -25,6 +27,8 @@ MetricRows metric_rows(const GradientState& state, const DataParallel& data_para
   return rows;
 }
 
+// Without even_batches the ranks may have different numbers of rows on the last step, which only a gather can find out.
+// The condition depends on values that are equal on all ranks, so all ranks gather or none does.
 MetricRows tensor_metric_rows(const GradientState& state, const DataParallel& data_parallel, c10::Device device) {
   const bool may_be_padded =
       !state.fills_up() && state.end_of_dataloader() && state.remainder() > 0 && data_parallel.size > 1;
@@ -40,6 +44,7 @@ MetricRows tensor_metric_rows(const GradientState& state, const DataParallel& da
   return rows;
 }
 
+// The part of the kept rows that lies in this rank's slice [begin, begin + own) of the gathered rows.
 std::optional<std::int64_t> num_real_rows(const GradientState& state, const DataParallel& data_parallel) {
   const auto own = state.num_rows();
   const auto kept = metric_rows(state, data_parallel).kept;
@@ -52,6 +57,7 @@ std::optional<std::int64_t> num_real_rows(const GradientState& state, const Data
 }
 
 at::Tensor MetricRows::cut(const at::Tensor& gathered) const {
+  // A value that was not padded has been gathered with fewer rows than ranks * per_rank and stays unchanged.
   const bool is_cut =
       !kept.empty() && (!are_padded || gathered.size(0) == per_rank * static_cast<std::int64_t>(kept.size()));
   if (!is_cut) return gathered;
@@ -62,9 +68,9 @@ at::Tensor MetricRows::cut(const at::Tensor& gathered) const {
 
 void MetricRows::check(bool fits, std::optional<std::int64_t> rows) {
   check_argument(fits,
-                 "gather_for_metrics: the last step holds duplicates or padding, and a value of {} rows, which are not "
-                 "as many as the batch has samples, "
-                 "cannot be cut; gather one row per sample and reduce afterwards",
+                 "gather_for_metrics: the last step contains duplicates or padding, and a value with {} rows cannot be "
+                 "cut, since it does not have one row per sample of the batch; gather one row per sample and reduce "
+                 "afterwards",
                  rows ? fmt::format("{}", *rows) : "no");
 }
 

@@ -13,12 +13,12 @@
 
 namespace accel {
 
-/// What gather_for_metrics keeps of the rows that it gathers on the active loader's step.
+/// The rows that gather_for_metrics keeps of a gathered value, for the current step of the active loader.
 struct MetricRows {
-  std::int64_t per_rank = 0;  // of a value that is cut
-  std::vector<RowRange> kept = {};
-  bool are_padded = false;  // the others are no duplicates, and a value of fewer rows is not padded
-  /// Whether a value of so many rows can be cut; none: it has no dimension for samples.
+  std::int64_t per_rank = 0;        // rows that each rank contributes to a value that is cut
+  std::vector<RowRange> kept = {};  // of the gathered value; empty: keep all rows
+  bool are_padded = false;          // dropped rows are padding, not duplicates; a value with fewer rows has no padding
+  /// Whether a value with this many rows per rank can be cut. `rows` is empty for a value without a sample dimension.
   [[nodiscard]] bool fit(std::optional<std::int64_t> rows) const {
     return kept.empty() || rows == per_rank || (are_padded && rows.value_or(0) < per_rank);
   }
@@ -37,10 +37,11 @@ struct MetricRows {
 };
 
 [[nodiscard]] MetricRows metric_rows(const GradientState& state, const DataParallel& data_parallel);
-/// Of tensors. Collective on the last step of a loader that does not fill up: there they were padded to equal sizes.
+/// Returns the rows to keep of tensors. Collective on the last step of a loader without even_batches, where
+/// pad_across_processes may have padded the tensors to equal sizes.
 [[nodiscard]] MetricRows tensor_metric_rows(const GradientState& state, const DataParallel& data_parallel,
                                             c10::Device device);
-/// Samples of this rank's batch that are no duplicates; none outside a loop over a loader.
+/// Number of samples of this rank's batch that are not duplicates; empty outside a loop over a loader.
 [[nodiscard]] std::optional<std::int64_t> num_real_rows(const GradientState& state, const DataParallel& data_parallel);
 
 }  // namespace accel

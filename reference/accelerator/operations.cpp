@@ -12,6 +12,7 @@
 namespace accel::operations {
 
 at::Tensor gather(const Group& group, const at::Tensor& tensor) {
+  // A scalar is gathered as one row, as in accelerate/utils/operations.py, _gpu_gather_one.
   return group.all_gather(tensor.dim() == 0 ? tensor.reshape({1}) : tensor);
 }
 
@@ -19,8 +20,9 @@ at::Tensor reduce(const Group& group, const at::Tensor& tensor, const std::strin
   check_argument(reduction == "sum" || reduction == "mean" || reduction == "max" || reduction == "none",
                  "reduce: expected sum, mean, max or none, got '{}'", reduction);
   check_argument(reduction != "mean" || tensor.is_floating_point() || group.size() == 1,
-                 "reduce: the mean of {} cannot be stored in it; convert the tensor to a floating dtype",
+                 "reduce: the mean of integers of type {} is not an integer; convert the tensor to a floating dtype",
                  c10::toString(tensor.scalar_type()));
+  // Collectives are not recorded by autograd: the result is a metric, and its gradient would need a collective too.
   const c10::NoGradGuard no_grad;
   auto result = tensor.detach().clone();
   group.all_reduce(result, reduction == "max" ? ReduceOp::kMax : ReduceOp::kSum).wait();
@@ -32,6 +34,7 @@ at::Tensor reduce(const Group& group, const at::Tensor& tensor, const std::strin
 at::Tensor pad_across_processes(const Group& group, const at::Tensor& tensor, PadOptions options) {
   if (group.size() == 1 || options.dim >= tensor.dim() || options.dim < -tensor.dim()) return tensor;
   const auto dim = options.dim < 0 ? options.dim + tensor.dim() : options.dim;
+  // All sizes travel, not only that of `dim`, as in accelerate/utils/operations.py: the same bytes on the wire.
   const auto size = at::tensor(tensor.sizes(), at::TensorOptions(at::kLong)).to(tensor.device());
   const auto sizes = group.all_gather(size.unsqueeze(0)).select(1, dim);
   const auto largest = sizes.max().item<std::int64_t>();
@@ -49,6 +52,8 @@ at::Tensor pad_input_tensors(const at::Tensor& tensor, PadInputOptions options) 
                  options.num_processes);
   check_argument(options.dim >= -tensor.dim() && options.dim < tensor.dim(),
                  "pad_input_tensors: a tensor of {} dimensions has no dimension {}", tensor.dim(), options.dim);
+  // Not a copy of accelerate/utils/operations.py, pad_input_tensors, which appends num_processes - batch_size //
+  // num_processes rows: the result need not be a multiple of num_processes.
   const auto missing = (options.num_processes - options.batch_size % options.num_processes) % options.num_processes;
   if (missing == 0) return tensor;
   auto shape = tensor.sizes().vec();
@@ -66,6 +71,7 @@ void verify(const Group& group, const char* operation, c10::Device device, const
       shapes.back() += fmt::format(" on {}", tensor.device().str());
     }
   }
+  // Every rank gathers what all ranks have and draws the same conclusion, so either all ranks throw or none does.
   const auto of_ranks = detail::gather_trees(group, device, std::pair(shapes, is_placed));
   const bool fits = std::all_of(of_ranks.begin(), of_ranks.end(),
                                 [&](const auto& rank) { return rank.second && rank.first == of_ranks.front().first; });
@@ -74,11 +80,12 @@ void verify(const Group& group, const char* operation, c10::Device device, const
   for (std::size_t rank = 0; rank < of_ranks.size(); ++rank)
     lines.push_back(fmt::format("rank {}: {}", rank, fmt::join(of_ranks[rank].first, " ")));
   throw DistributedOperationException(
-      fmt::format("{}: the ranks' tensors do not fit together; expected equal shapes, on {}; {}; pad_across_processes "
-                  "makes shapes equal",
+      fmt::format("{}: the tensors of the ranks do not match; expected equal shapes, on {}; {}; use "
+                  "pad_across_processes to make the shapes equal",
                   operation, c10::DeviceTypeName(device.type(), /*lower_case=*/true), fmt::join(lines, "; ")));
 }
 
+// Source: accelerate/state.py, PartialState.split_between_processes.
 ItemRange split_items(std::int64_t num_items, int num_ranks, int rank) {
   const auto each = num_items / num_ranks, extras = num_items % num_ranks;
   const auto begin = rank * each + std::min<std::int64_t>(rank, extras);

@@ -8,15 +8,15 @@
 #include "reference/comm/group.hpp"
 #include "reference/core/tree.hpp"
 
-/// Collectives on single tensors, with Accelerate's rules; the Accelerator maps them over trees.
-/// Every function is collective over `group`. Source: accelerate/utils/operations.py.
+/// Collectives on single tensors with the semantics of Accelerate. TreeOperations maps them over trees of tensors.
+/// Functions with a `group` parameter are collective over it. Source: accelerate/utils/operations.py.
 namespace accel::operations {
 
 /// (n, ...) on each rank -> (P * n, ...); a 0-d tensor gives (P). Equal shapes on all ranks.
 at::Tensor gather(const Group& group, const at::Tensor& tensor);
 
-/// A reduced copy. `reduction`: "sum", "mean" (sum over ranks divided by P), "max", or "none", which sums as well, as
-/// in Accelerate. Throws ArgumentError for another word, and for "mean" of integers.
+/// Returns a reduced copy, multiplied by `scale`. `reduction`: "sum", "mean" (sum over ranks divided by P), "max", or
+/// "none", which sums too, as in Accelerate. Throws ArgumentError for another word, and for "mean" of integers.
 at::Tensor reduce(const Group& group, const at::Tensor& tensor, const std::string& reduction, double scale = 1.0);
 
 struct PadOptions {
@@ -25,8 +25,8 @@ struct PadOptions {
   bool pad_first = false;
 };
 
-/// Pads dimension `dim` to the largest size over the ranks. Returns the tensor itself if it is as large, or has no such
-/// dimension.
+/// Pads dimension `dim` to the largest size over all ranks. Returns the tensor itself if it already has that size, or
+/// lacks this dimension.
 at::Tensor pad_across_processes(const Group& group, const at::Tensor& tensor, PadOptions options = {});
 
 struct PadInputOptions {
@@ -35,20 +35,20 @@ struct PadInputOptions {
   std::int64_t dim = 0;
 };
 
-/// `tensor` with zeros appended on dimension `dim`, up to the least multiple of `num_processes` that holds its rows.
-/// Not a collective. Throws ArgumentError if the tensor has no such dimension. Accelerate appends too many.
+/// Appends zeros to `tensor` on dimension `dim` until `batch_size` is padded to a multiple of `num_processes`. Not
+/// collective. Throws ArgumentError if the tensor lacks this dimension. Unlike Accelerate it appends no excess rows.
 at::Tensor pad_input_tensors(const at::Tensor& tensor, PadInputOptions options);
 
-/// In place: `tensor` of rank `from_process` on every rank.
+/// Copies `tensor` of rank `from_process` to every rank, in place.
 void broadcast(const Group& group, at::Tensor& tensor, int from_process = 0);
 
-/// Debug mode: whether the tensors of all ranks are on `device`'s type and of equal shapes, told over `group`. Throws
-/// DistributedOperationException on every rank, with what each has. Source: accelerate/utils/operations.py,
-/// verify_operation.
+/// Debug mode: checks that the tensors of all ranks have equal shapes and are on a device of the type of `device`.
+/// Throws DistributedOperationException on every rank, listing what each rank has. Source:
+/// accelerate/utils/operations.py, verify_operation.
 void verify(const Group& group, const char* operation, c10::Device device, const std::vector<at::Tensor>& tensors);
 
-/// Which items of `num_items` rank `rank` of `num_ranks` gets: contiguous, the first `num_items % num_ranks` ranks one
-/// more.
+/// The contiguous range of `num_items` items that rank `rank` of `num_ranks` gets. The first `num_items % num_ranks`
+/// ranks get one item more than the others.
 struct ItemRange {
   std::int64_t begin = 0, end = 0;
 };

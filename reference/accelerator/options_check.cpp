@@ -1,3 +1,6 @@
+// Validates AcceleratorOptions together with the environment, before any communication. Each step adds to one list of
+// problems, so the user sees all of them in one ConfigError. Explicit options win over the environment, except for
+// gradient_accumulation_steps, where ACCELERATE_GRADIENT_ACCUMULATION_STEPS wins, as in accelerate/accelerator.py.
 #include "reference/accelerator/options_check.hpp"
 
 #include <fmt/ranges.h>
@@ -16,7 +19,8 @@
 namespace accel {
 namespace {
 
-// Before there is a model: a rank whose disk is away should not keep the others waiting.
+// Opens the offload folders before there is a model: a rank whose disk is missing must fail here, not inside `prepare`,
+// where the other ranks would wait for it in a collective.
 void check_offload(const ResolvedPlugin& plugin, std::vector<std::string>& problems) {
   if (!plugin.sharding) return;
   for (const auto& folder : {plugin.sharding->offload_parameters_path, plugin.sharding->offload_optimizer_path}) {
@@ -35,6 +39,7 @@ void add(Problems& problems, Problems more) {
   problems.insert(problems.end(), std::move_iterator(more.begin()), std::move_iterator(more.end()));
 }
 
+// The environment is read only if the option is unset, as in accelerate/state.py.
 void resolve_precision(AcceleratorOptions& options, Problems& problems) {
   const auto precision = options.mixed_precision ? options.mixed_precision : environment("ACCELERATE_MIXED_PRECISION");
   options.mixed_precision = precision.value_or("no");
@@ -46,10 +51,11 @@ void resolve_precision(AcceleratorOptions& options, Problems& problems) {
     options.ao_recipe_kwargs = resolved(options.ao_recipe_kwargs.value_or(AORecipeKwargs{}), problems);
   } else if (options.ao_recipe_kwargs) {
     problems.push_back(
-        fmt::format("ao_recipe_kwargs: of mixed_precision 'fp8', which is '{}'", *options.mixed_precision));
+        fmt::format("ao_recipe_kwargs: requires mixed_precision 'fp8', got '{}'", *options.mixed_precision));
   }
 }
 
+// "auto" defers to the DeepSpeed plugin, which sets the steps later, in resolve_plugins.
 GradientAccumulationPlugin plugin_of_steps(const AcceleratorOptions& options, Problems& problems) {
   GradientAccumulationPlugin plugin{.num_steps = options.gradient_accumulation_steps};
   const bool is_deepspeeds = environment("ACCELERATE_GRADIENT_ACCUMULATION_STEPS") == "auto" && asks_for_deepspeed();
@@ -62,11 +68,12 @@ GradientAccumulationPlugin plugin_of_steps(const AcceleratorOptions& options, Pr
   return plugin;
 }
 
+// The number of steps may come from three places. Two explicit ones are an error, as in accelerate/accelerator.py.
 void resolve_accumulation(AcceleratorOptions& options, Problems& problems) {
   auto& plugin = options.gradient_accumulation_plugin;
   if (plugin && options.gradient_accumulation_steps != 1) {
     problems.emplace_back(
-        "gradient_accumulation_steps and gradient_accumulation_plugin exclude each other; give the plugin's "
+        "gradient_accumulation_steps and gradient_accumulation_plugin exclude each other; set only the plugin's "
         "num_steps");
   }
   if (!plugin) plugin = plugin_of_steps(options, problems);
@@ -74,14 +81,17 @@ void resolve_accumulation(AcceleratorOptions& options, Problems& problems) {
     problems.push_back(fmt::format("gradient_accumulation_steps: expected 1 or more, got {}", *plugin->num_steps));
 }
 
+// The older option split_batches wins over the one in dataloader_config.
 void resolve_data(AcceleratorOptions& options, Problems& problems) {
   if (options.split_batches) options.dataloader_config.split_batches = *options.split_batches;
   if (options.dataloader_config.dispatch_batches.value_or(false) && !options.device_placement) {
-    problems.emplace_back("dispatch_batches: true needs device_placement: true, since batches travel over the devices");
+    problems.emplace_back(
+        "dispatch_batches: true requires device_placement: true, since batches are sent from device to device");
   }
   add(problems, problems_of(options.dataloader_config));
 }
 
+// Source: accelerate/utils/dataclasses.py, ProjectConfiguration.set_directories.
 void resolve_project(AcceleratorOptions& options, Problems& problems) {
   if (options.project_dir) options.project_config.project_dir = *options.project_dir;
   if (options.project_config.logging_dir.empty())
@@ -95,6 +105,8 @@ void check_gradients(const AcceleratorOptions& options, Problems& problems) {
   add(problems, problems_of_fields("gradient_guard: ", options.gradient_guard));
 }
 
+// The ranks exist before the Accelerator, so these options can only be compared with them. Only env:// can be honoured:
+// the launcher has already chosen the store.
 void check_process_group(const InitProcessGroupKwargs& group, Problems& problems) {
   if (group.backend && *group.backend != "gloo" && *group.backend != "nccl") {
     problems.push_back(
@@ -102,8 +114,8 @@ void check_process_group(const InitProcessGroupKwargs& group, Problems& problems
   }
   if (group.init_method && *group.init_method != "env://") {
     problems.push_back(
-        fmt::format("init_process_group_kwargs: init_method: expected 'env://', got '{}'; launchers tell ranks their "
-                    "place by the environment",
+        fmt::format("init_process_group_kwargs: init_method: expected 'env://', got '{}'; launchers pass rank and "
+                    "world size in the environment",
                     *group.init_method));
   }
   if (group.timeout && group.timeout->count() <= 0)
@@ -111,6 +123,7 @@ void check_process_group(const InitProcessGroupKwargs& group, Problems& problems
         fmt::format("init_process_group_kwargs: timeout: expected more than 0 ms, got {}", group.timeout->count()));
 }
 
+// Debug mode creates a group, so its value must be known, and equal on all ranks, before the first collective.
 void resolve_debug(AcceleratorOptions& options, Problems& problems) {
   try {
     if (!options.debug) options.debug = environment_flag("ACCELERATE_DEBUG_MODE").value_or(false);
@@ -119,7 +132,7 @@ void resolve_debug(AcceleratorOptions& options, Problems& problems) {
   }
 }
 
-// The plugins that are not active are checked now, not when they are selected.
+// Inactive plugins are checked now too, not when they are selected: an error in the middle of a run is worse.
 void check_deepspeed_plugins(const AcceleratorOptions& options, Problems& problems) {
   for (const auto& [name, plugin] : options.deepspeed_plugins) {
     Problems own;
@@ -128,6 +141,8 @@ void check_deepspeed_plugins(const AcceleratorOptions& options, Problems& proble
   }
 }
 
+// The order matters: the environment may create a plugin only if the program names none, conflicts are checked on what
+// results, and the plugin's accumulation steps win over those that resolve_accumulation found.
 ResolvedPlugin resolve_plugins(AcceleratorOptions& options, Problems& problems) {
   ResolvedPlugin plugin;
   if (!options.fsdp_plugin && !options.deepspeed_plugin && options.deepspeed_plugins.empty()) {
@@ -163,6 +178,7 @@ ResolvedOptions resolved(AcceleratorOptions options) {
   resolve_debug(options, problems);
   ResolvedPlugin plugin;
   try {
+    // Reading a DeepSpeed or FSDP configuration throws ConfigError itself; it joins the other problems.
     plugin = resolve_plugins(options, problems);
   } catch (const ConfigError& error) {
     problems.emplace_back(error.what());

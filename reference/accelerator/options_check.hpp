@@ -5,13 +5,14 @@
 namespace accel {
 
 struct ResolvedOptions {
-  AcceleratorOptions options = {};  ///< with the environment's values in their place
-  ResolvedPlugin plugin = {};       ///< what the active plugin comes to
+  AcceleratorOptions options = {};  ///< with values from the environment filled in
+  ResolvedPlugin plugin = {};       ///< the settings that the active plugin implies
 };
-/// Throws ConfigError with all problems, the same on every rank.
+/// Fills in the environment's values and validates all options. Throws ConfigError that lists all problems, the same on
+/// every rank.
 ResolvedOptions resolved(AcceleratorOptions options);
 
-/// Of one plugin of several. Throws ConfigError.
+/// Resolves one of several plugins. Throws ConfigError.
 ResolvedPlugin resolved_plugin(const DeepSpeedPlugin& plugin, const AcceleratorOptions& options);
 
 }  // namespace accel

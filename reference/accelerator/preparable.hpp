@@ -18,9 +18,9 @@ class LRScheduler;
 class ReduceLROnPlateauScheduler;
 }  // namespace torch::optim
 
-/// What kind of object Accelerator::prepare was given, as concepts on its type without references.
+/// Concepts that classify the arguments of Accelerator::prepare by type. `T` is a type without references.
 ///
-/// LibTorch's loaders and datasets are recognised by their members, since their headers are slow to compile.
+/// LibTorch's loaders and datasets are recognized by their members, since including their headers is slow to compile.
 namespace accel::detail {
 
 template <typename T>
@@ -48,7 +48,7 @@ concept LibTorchLoader = requires(T& object) {
 template <typename T>
 concept DatasetObject = MapDataset<T> || StreamDataset<T>;
 
-/// std::shared_ptr or std::unique_ptr of what `Pointee` accepts.
+/// std::shared_ptr or std::unique_ptr.
 template <typename T>
 concept SmartPointer = requires {
   typename T::element_type;
@@ -80,13 +80,13 @@ concept AnyModuleObject = !ModuleHolderObject<T> && requires(const T& object) {
 template <typename T>
 inline constexpr bool kNever = false;
 
-/// The deleter of a pointer to a module that nobody shares.
+/// The deleter of a pointer to a module that no shared_ptr owns.
 struct OwnsNothing {
   void operator()(const void*) const {}
 };
 
-/// A pointer to a module that may be on the stack. LibTorch's own functions ask a module for its shared_ptr, so a
-/// module that nobody shares gets one that owns nothing.
+/// Returns a shared_ptr to a module that may be on the stack. LibTorch's functions call shared_from_this on a module,
+/// so a module that no shared_ptr owns gets one that owns nothing.
 template <typename Module>
 std::shared_ptr<Module> shared_module(Module& module) {
   if (auto owner = module.weak_from_this().lock()) return {std::move(owner), &module};

@@ -19,16 +19,19 @@
 namespace accel {
 namespace {
 
-// State of whole parameters fits no shard.
+// An optimizer that has stepped holds state of unsharded parameters, which fits no shard. LBFGS needs inner products
+// over all parameters, which a rank with shards cannot compute without communication inside the optimizer.
 void check_can_be_sharded(const torch::optim::Optimizer& optimizer) {
   check_state(dynamic_cast<const torch::optim::LBFGS*>(&optimizer) == nullptr,
-              "prepare: LBFGS, with a model that is sharded: its products go over all parameters, and a rank has parts "
-              "of them");
+              "prepare: LBFGS does not support sharded models; use another optimizer, or train without fsdp_plugin and "
+              "deepspeed_plugin");
   check_state(
       !optim::has_stepped(optimizer),
-      "prepare: an optimizer that has stepped, with a model that is sharded; prepare both before its first step");
+      "prepare: the optimizer has already stepped, and its state does not fit a sharded model; prepare both before the "
+      "first step");
 }
 
+// Known from the modules' options only: the reducer must choose dense or sparse buckets before the first backward.
 std::vector<at::Tensor> parameters_with_sparse_gradients(const torch::nn::Module& model) {
   std::vector<at::Tensor> parameters;
   for (const auto& module : model.modules()) {
@@ -47,6 +50,7 @@ NamedTensors parameters_once(const torch::nn::Module& module) {
   return each_once(std::move(parameters));
 }
 
+// Frozen parameters get no gradients, so neither the gradient pipeline nor the DDP decision counts them.
 std::vector<at::Tensor> trained(const NamedTensors& parameters) {
   std::vector<at::Tensor> trained;
   for (const auto& [name, parameter] : parameters) {
@@ -55,7 +59,8 @@ std::vector<at::Tensor> trained(const NamedTensors& parameters) {
   return trained;
 }
 
-// Optimizers step float32 while units compute in lower precision, as in Accelerate.
+// Under mixed precision the optimizer steps float32 parameters while units compute in the lower precision. Source:
+// accelerate/accelerator.py, prepare_model; accelerate/utils/fsdp_utils.py, fsdp2_prepare_model.
 void raise_to_float32(const NamedTensors& parameters) {
   for (const auto& [name, parameter] : parameters) {
     const bool is_low = parameter.is_floating_point() && parameter.element_size() < 4;
@@ -73,6 +78,7 @@ std::shared_ptr<ParallelModel> Preparation::make_parallel(const std::shared_ptr<
   return model;
 }
 
+// Float8 layers are chosen here, before sharding replaces modules: the recipe selects them by their names.
 ParallelModel::Options Preparation::model_options(const torch::nn::Module& module, bool autocasts) const {
   ParallelModel::Options options{.listener = context_->listener};
   if (mixed_precision_ == "fp8")
@@ -82,6 +88,8 @@ ParallelModel::Options Preparation::model_options(const torch::nn::Module& modul
 }
 
 void Preparation::place(torch::nn::Module& module) {
+  // On a change of device LibTorch may replace a parameter's data but never its TensorImpl, so optimizers keep their
+  // references. Their state tensors stay behind unless they are moved too.
   module.to(context_->device);
   for (const auto& prepared : training_.optimizers) optim::follow_parameters(prepared.optimizer());
 }
@@ -89,13 +97,14 @@ void Preparation::place(torch::nn::Module& module) {
 std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr<torch::nn::Module>& module,
                                                            PrepareModelOptions options) {
   if (options_.device_placement) place(*module);
+  // A tensor shared by several modules counts once; otherwise its gradient would be reduced twice.
   ModelTensors tensors{.parameters = parameters_once(*module), .buffers = each_once(module->buffers())};
   auto parallel_options = model_options(*module, /*autocasts=*/true);
   parallel_options.is_trained = !options.evaluation_mode;
   if (options.evaluation_mode) return std::make_shared<UnshardedModel>(module, std::move(parallel_options));
   auto parameters = trained(tensors.parameters);
-  // As in Accelerate: among CPU ranks always, a group of one included; on GPUs only with more than one, and a model
-  // that is trained.
+  // As in accelerate/accelerator.py, prepare_model: CPU ranks always use DDP, even in a group of one. GPU ranks use it
+  // only if there are several and the model has trainable parameters.
   const bool is_replicated =
       distributed_type() == DistributedType::kMultiCpu || (use_distributed() && !parameters.empty());
   training_.path->add_parameters(std::move(parameters));
@@ -110,16 +119,19 @@ std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr
 }
 
 std::shared_ptr<ParallelModel> Preparation::make_sharded(const std::shared_ptr<torch::nn::Module>& module) {
+  // All checks come before the first collective (make_shard_groups), so every rank throws alike.
   check_state(!plugin_.steps_in_backward || !std::exchange(has_model_of_plugin_, true),
-              "prepare: a second model; DeepSpeed's plugin trains one model for each Accelerator; select another "
-              "plugin for another model");
-  // Its parts are put back at the end, when a module on the stack may be gone.
+              "prepare: this is the second model, and deepspeed_plugin supports one model per Accelerator; call "
+              "select_deepspeed_plugin to prepare another model with another plugin");
+  // Sharding replaces the parts of a Sequential (modules/call.cpp) and puts them back on destruction. A Sequential on
+  // the stack may be destroyed before that.
   const bool is_borrowed = std::get_deleter<detail::OwnsNothing>(module) != nullptr;
-  check_argument(
-      !is_borrowed || module->as<torch::nn::SequentialImpl>() == nullptr,
-      "prepare: a class on the stack that derives from SequentialImpl cannot be sharded; make it by std::make_shared");
+  check_argument(!is_borrowed || module->as<torch::nn::SequentialImpl>() == nullptr,
+                 "prepare: a module on the stack that derives from SequentialImpl cannot be sharded; create it by "
+                 "std::make_shared");
   const auto parameters = parameters_once(*module);
-  auto optimizers = training_.optimizers;  // prepared before the model
+  // Optimizers that were prepared before the model hold its unsharded parameters and must restart on the shards.
+  auto optimizers = training_.optimizers;
   std::erase_if(optimizers, [&](const auto& optimizer) { return !optimizer.steps_any_of(module->parameters()); });
   for (const auto& optimizer : optimizers) check_can_be_sharded(optimizer.optimizer());
   if (!shard_groups_) {
@@ -130,9 +142,9 @@ std::shared_ptr<ParallelModel> Preparation::make_sharded(const std::shared_ptr<t
   auto options = model_options(*module, plugin_.sharding->autocasts);
   if (mixed_precision_ != "no") raise_to_float32(parameters);
   context_->hint =
-      "outside model(...) the parameters of a sharded model are this rank's parts; keep `const auto whole = "
-      "accelerator.gathered_parameters(model);` alive, on every rank, "
-      "around other members that compute with them, such as model->generate(...)";
+      "outside model(...) the parameters of a sharded model are only this rank's shards; to compute with them in other "
+      "members, such as model->generate(...), keep `const auto full = accelerator.gathered_parameters(model);` alive "
+      "around the call, on every rank";
   auto model = std::make_shared<ShardedParallelModel>(
       module, std::move(options),
       std::make_unique<sharded::ShardedModel>(module, *shard_groups_, *plugin_.sharding, context_->device));
@@ -142,9 +154,12 @@ std::shared_ptr<ParallelModel> Preparation::make_sharded(const std::shared_ptr<t
   return model;
 }
 
-// What Accelerate refuses too: which of the two would count?
+// Accelerate rejects this too: with both, one of the two would be ignored silently. Source: accelerate/accelerator.py,
+// _prepare_deepspeed.
 void Preparation::check_not_in_deepspeed_file(bool is_in_file, const char* what, const char* dummy) const {
-  check_config(!is_in_file, "{}: has {}, and the program prepares one too; remove it there, or prepare an accel::{}",
+  check_config(!is_in_file,
+               "{}: the file defines {}, and the program prepares one too; remove it from the file, or prepare an "
+               "accel::{}",
                deepspeed_file().value_or(""), what, dummy);
 }
 
@@ -159,7 +174,7 @@ AcceleratedOptimizer Preparation::prepare_optimizer(const DummyOptim& dummy) {
 }
 
 AcceleratedOptimizer Preparation::add_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) {
-  // LibTorch's own would step a shared parameter as often as its group names it.
+  // LibTorch's optimizers step a shared parameter as often as its group lists it, PyTorch's reject duplicates.
   for (auto& group : optimizer->param_groups()) group.params() = each_once(std::move(group.params()));
   if (shards()) {
     check_can_be_sharded(*optimizer);
@@ -186,12 +201,15 @@ AcceleratedScheduler Preparation::prepare_scheduler(const DummyScheduler& dummy)
 }
 
 AcceleratedScheduler Preparation::add_scheduler(std::shared_ptr<LRScheduler> scheduler, SchedulerOptions options) {
+  // A schedule of an unprepared optimizer follows all prepared ones, as in accelerate/scheduler.py.
   auto optimizers = training_.optimizers;
   std::erase_if(optimizers, [&](const auto& optimizer) { return &optimizer.optimizer() != &scheduler->optimizer(); });
   return training_.schedulers.emplace_back(std::move(scheduler), optimizers.empty() ? training_.optimizers : optimizers,
                                            *context_, training_.path, options);
 }
 
+// Copied into the loader: later changes of the Accelerator's options, such as set_even_batches, affect new loaders
+// only.
 ShardOptions Preparation::shard_options() const {
   return {.context = context_,
           .data_parallel = data_parallel_,
@@ -201,6 +219,8 @@ ShardOptions Preparation::shard_options() const {
 }
 
 void Preparation::forget_prepared() {
+  // The loss scale survives: Accelerate keeps its GradScaler in the Accelerator. So do objects registered for
+  // checkpointing, which the program still owns.
   has_model_of_plugin_ = false;
   auto path = make_gradient_path();
   if (auto* scaler = path->scaler()) scaler->load_state_dict(training_.path->scaler()->state_dict());

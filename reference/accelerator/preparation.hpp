@@ -18,12 +18,12 @@
 
 namespace accel {
 
-/// The Accelerator's `prepare`, and what takes it back. Source: accelerate/accelerator.py.
+/// The Accelerator's `prepare` and `free_memory`. Source: accelerate/accelerator.py.
 class Preparation : public virtual AcceleratorState {
  public:
-  /// Models, optimizers, loaders and schedules, in any order; returned in the same order, a single one bare. Loaders,
-  /// models and optimizers first, schedules last. What is prepared already, and objects of other types, pass through.
-  /// Collective.
+  /// Prepares models, optimizers, loaders and schedules for distributed training. Returns them in the order of the
+  /// arguments: a tuple, or the object itself if there is only one. Pass a schedule after its optimizer. Prepared
+  /// objects and objects of other types are returned unchanged. Collective.
   ///
   /// | object | accepted as |
   /// |---|---|
@@ -33,7 +33,7 @@ class Preparation : public virtual AcceleratorState {
   /// | loader | an accel::DataLoader; for torch::data see from_torch and from_torch_loader |
   ///
   /// LibTorch's loaders, datasets and schedules, plain pointers, AnyModule and temporaries that cannot be kept are
-  /// refused at compile time.
+  /// rejected at compile time.
   template <typename... Objects>
   decltype(auto) prepare(Objects&&... objects) {
     static_assert(sizeof...(Objects) > 0, "prepare: nothing to prepare");
@@ -46,7 +46,7 @@ class Preparation : public virtual AcceleratorState {
   }
 
   struct PrepareModelOptions {
-    bool evaluation_mode = false;  ///< no DDP: nothing to synchronise
+    bool evaluation_mode = false;  ///< the model is not trained, so it is not wrapped in DDP and not sharded
   };
   template <typename Module>
   PreparedModel<Module> prepare_model(std::shared_ptr<Module> module, PrepareModelOptions options = {false}) {
@@ -63,8 +63,8 @@ class Preparation : public virtual AcceleratorState {
     training_.loaders.push_back(prepared.core());
     return prepared;
   }
-  /// `slice_for_dispatch(step, rows, part)` cuts what rank 0 has read for a step, in place of slice_rows: `rows` are
-  /// those of part `part` of the step, one part for each rank that reads its own samples.
+  /// `slice_for_dispatch(step, rows, part)` replaces slice_rows to cut a step that rank 0 has read: it returns `rows`
+  /// of `step` for part `part`. There is one part per data-parallel rank.
   template <typename Dataset, typename Collate, typename Slice>
   DataLoaderShard<Dataset, Collate> prepare_data_loader(const DataLoader<Dataset, Collate>& loader,
                                                         Slice slice_for_dispatch) {
@@ -72,7 +72,7 @@ class Preparation : public virtual AcceleratorState {
     prepared.set_slice_for_dispatch(std::move(slice_for_dispatch));
     return prepared;
   }
-  /// The loader without the first batches of its pass: accel::skip_first_batches.
+  /// Returns a loader that skips the first batches of its pass. See accel::skip_first_batches.
   template <typename Loader>
   [[nodiscard]] Loader skip_first_batches(const Loader& loader, std::int64_t num_batches) const {
     return accel::skip_first_batches(loader, num_batches);
@@ -82,15 +82,16 @@ class Preparation : public virtual AcceleratorState {
   }
   AcceleratedOptimizer prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
   struct PrepareSchedulerOptions {
-    std::optional<std::int64_t> samples_per_step = {};  ///< the schedule's unit is so many samples, over all ranks
+    std::optional<std::int64_t> samples_per_step = {};  ///< samples over all ranks per step of the schedule
   };
-  /// Tied to the prepared optimizer whose rates it sets, or to all if there is none such: it waits for their steps.
+  /// The prepared schedule follows the steps of the prepared optimizer whose learning rates it sets, or of all prepared
+  /// optimizers if that one is not prepared.
   AcceleratedScheduler prepare_scheduler(LRScheduler& scheduler, PrepareSchedulerOptions options = {std::nullopt}) {
     return prepare_scheduler(detail::borrowed(scheduler), options);
   }
   AcceleratedScheduler prepare_scheduler(std::shared_ptr<LRScheduler> scheduler,
                                          PrepareSchedulerOptions options = {std::nullopt});
-  /// The optimizer and the schedule of the DeepSpeed file.
+  /// Creates and prepares the optimizer or the schedule that the DeepSpeed file defines.
   AcceleratedOptimizer prepare_optimizer(const DummyOptim& dummy);
   AcceleratedScheduler prepare_scheduler(const DummyScheduler& dummy);
 
@@ -99,7 +100,8 @@ class Preparation : public virtual AcceleratorState {
     return model.module();
   }
 
-  /// Forgets what was prepared, begins accumulation anew, empties `objects`, and gives cached memory back.
+  /// Drops references to all prepared objects, restarts gradient accumulation, resets `objects` to empty values, and
+  /// releases cached memory.
   template <typename... Objects>
   void free_memory(Objects&... objects) {
     forget_prepared();
@@ -111,8 +113,8 @@ class Preparation : public virtual AcceleratorState {
   }
 
  private:
-  // `Object`: a reference for what the program named, a plain type for a temporary. What is refused is returned by
-  // reference, so that the compiler has no more to say than the reason.
+  // `Object` is a reference type for an lvalue and a plain type for a temporary. A rejected object is returned by
+  // reference, so that the static_assert is the only error that the compiler prints.
   template <typename Object>
   decltype(auto) prepare_one(std::remove_reference_t<Object>& object) {
     using T = std::remove_cvref_t<Object>;
@@ -123,35 +125,38 @@ class Preparation : public virtual AcceleratorState {
       return prepare_optimizer(object);
     } else if constexpr (detail::SchedulerObject<T> && kIsTemporary) {
       static_assert(detail::kNever<T>,
-                    "prepare: a temporary schedule would be gone at the end of this line; give it a name: "
+                    "prepare: a temporary schedule is destroyed at the end of this statement; give it a name: "
                     "accel::StepLR step_lr(...); prepare(..., step_lr)");
       return (object);
     } else if constexpr (detail::SchedulerObject<T> || std::is_same_v<DummyScheduler, T>) {
       return prepare_scheduler(object);
     } else if constexpr (detail::LibTorchScheduler<T> || detail::LibTorchSchedulerPointer<T>) {
       static_assert(detail::kNever<T>,
-                    "prepare: LibTorch's own schedules step where their optimizer does not; use accel::StepLR, "
-                    "accel::ReduceLROnPlateau or another of accel's");
+                    "prepare: LibTorch's schedules are unsupported, since they also advance when the optimizer skips a "
+                    "step; use accel::StepLR, accel::ReduceLROnPlateau or another schedule of accel");
       return (object);
     } else if constexpr (detail::PlainPointer<T>) {
-      static_assert(detail::kNever<T>, "prepare: a plain pointer; pass the object itself (*pointer) or a shared_ptr");
+      static_assert(detail::kNever<T>,
+                    "prepare: plain pointers are unsupported; pass the object itself (*pointer) or a shared_ptr");
       return (object);
     } else if constexpr (detail::AnyModuleObject<T>) {
       static_assert(detail::kNever<T>,
-                    "prepare: a torch::nn::AnyModule, whose forward has no known type; pass the module that it holds");
+                    "prepare: torch::nn::AnyModule is unsupported, since the type of its forward is unknown; pass the "
+                    "module that it holds");
       return (object);
     } else if constexpr (detail::ModuleHolderObject<T>) {
       return prepare_model(object.ptr());
     } else if constexpr (detail::ModuleObject<T> && kIsTemporary) {
       static_assert(detail::kNever<T>,
-                    "prepare: a temporary module would be gone at the end of this line; give it a name, or use "
+                    "prepare: a temporary module is destroyed at the end of this statement; give it a name, or use "
                     "std::make_shared<Net>(...)");
       return (object);
     } else if constexpr (detail::ModuleObject<T>) {
       return prepare_model(object);
     } else if constexpr (detail::ModulePointer<T> && !std::is_copy_constructible_v<T>) {
       static_assert(detail::kNever<T>,
-                    "prepare: a unique_ptr of a module; LibTorch shares modules: use std::make_shared<Net>(...)");
+                    "prepare: a unique_ptr of a module is unsupported, since LibTorch shares modules; use "
+                    "std::make_shared<Net>(...)");
       return (object);
     } else if constexpr (detail::ModulePointer<T>) {
       return prepare_model(object);
@@ -161,8 +166,9 @@ class Preparation : public virtual AcceleratorState {
       return prepare_scheduler(kept<LRScheduler, kIsTemporary>(object));
     } else if constexpr (detail::LibTorchLoader<T> || detail::LibTorchLoaderPointer<T>) {
       static_assert(detail::kNever<T>,
-                    "prepare: a torch::data loader; make accel::DataLoader loader(accel::from_torch(dataset), "
-                    "{.batch_size = n}), or keep the loader by accel::from_torch_loader");
+                    "prepare: a torch::data loader is unsupported; create accel::DataLoader "
+                    "loader(accel::from_torch(dataset), {.batch_size = n}), or wrap the loader by "
+                    "accel::from_torch_loader");
       return (object);
     } else if constexpr (requires { object.total_batch_size(); }) {
       return T(object);  // a loader that is prepared already
@@ -170,21 +176,23 @@ class Preparation : public virtual AcceleratorState {
       return prepare_data_loader(object);
     } else if constexpr (detail::LibTorchDataset<T>) {
       static_assert(detail::kNever<T>,
-                    "prepare: a torch::data dataset; make accel::DataLoader loader(accel::from_torch(dataset), "
-                    "{.batch_size = n}) and prepare that");
+                    "prepare: a torch::data dataset is unsupported; create accel::DataLoader "
+                    "loader(accel::from_torch(dataset), {.batch_size = n}) and prepare that");
       return (object);
     } else if constexpr (detail::DatasetObject<T>) {
-      static_assert(detail::kNever<T>,
-                    "prepare: a dataset; make accel::DataLoader loader(dataset, {.batch_size = n}) and prepare that");
+      static_assert(
+          detail::kNever<T>,
+          "prepare: a dataset is unsupported; create accel::DataLoader loader(dataset, {.batch_size = n}) and "
+          "prepare that");
       return (object);
     } else {
       return T(object);
     }
   }
-  // A unique_ptr that the program keeps is borrowed.
+  // Shares a shared_ptr, takes over a temporary unique_ptr, and borrows from a unique_ptr that the program keeps.
   template <typename Base, bool kIsTemporary, typename Pointer>
   static std::shared_ptr<Base> kept(Pointer& pointer) {
-    check_argument(pointer != nullptr, "prepare: a null pointer");
+    check_argument(pointer != nullptr, "prepare: got a null pointer; expected an optimizer or a schedule");
     if constexpr (std::is_copy_constructible_v<Pointer>) {
       return pointer;
     } else if constexpr (kIsTemporary) {
@@ -201,7 +209,7 @@ class Preparation : public virtual AcceleratorState {
                                                 PrepareModelOptions options);
   std::shared_ptr<ParallelModel> make_sharded(const std::shared_ptr<torch::nn::Module>& module);
   [[nodiscard]] ParallelModel::Options model_options(const torch::nn::Module& module, bool autocasts) const;
-  // To the rank's device, with the states of optimizers that were prepared before the module.
+  // Moves the module to the rank's device, and with it the state of optimizers that were prepared before it.
   void place(torch::nn::Module& module);
   void check_not_in_deepspeed_file(bool is_in_file, const char* what, const char* dummy) const;
   AcceleratedOptimizer add_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
@@ -210,7 +218,7 @@ class Preparation : public virtual AcceleratorState {
   void forget_prepared();
 
   std::shared_ptr<DeepSpeedObjects> deepspeed_objects_ = std::make_shared<DeepSpeedObjects>();
-  std::optional<sharded::ShardGroups> shard_groups_;  // made for the first sharded model
+  std::optional<sharded::ShardGroups> shard_groups_;  // created for the first sharded model, shared by later ones
 };
 
 }  // namespace accel

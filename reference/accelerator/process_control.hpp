@@ -13,7 +13,7 @@
 
 namespace accel::detail {
 
-/// As fmt prints it, or as an output stream does: tensors and their sizes.
+/// Formats a value with fmt if it is formattable, else with operator<<, which covers tensors and their sizes.
 template <typename T>
 std::string printed(const T& value) {
   if constexpr (fmt::is_formattable<T>::value) {
@@ -29,14 +29,15 @@ std::string printed(const T& value) {
 
 namespace accel {
 
-/// Which rank runs what, and when: the Accelerator's barriers, prints and flags.
+/// The Accelerator's barriers, printing, and functions that run on selected ranks.
 class ProcessControl : public virtual AcceleratorState {
  public:
-  /// Collective.
+  /// Waits until all ranks have called it. Collective.
   void wait_for_everyone(std::source_location where = std::source_location::current()) const {
     context_->world.barrier(where);
   }
-  /// One line, from the local main process only: the arguments with spaces between, tensors as LibTorch prints them.
+  /// Prints the arguments on one line, separated by spaces, on the local main process only. Tensors appear as LibTorch
+  /// prints them.
   template <typename... Args>
   void print(const Args&... args) const {
     if (is_local_main_process())
@@ -63,7 +64,7 @@ class ProcessControl : public virtual AcceleratorState {
     if (local_process_index() == index || !use_distributed()) f();
   }
 
-  /// The main process runs the scope first, the others after it. Collective.
+  /// A scope that the main process runs first and the other ranks run afterwards. Collective.
   class MainFirst {
    public:
     MainFirst(const Group& world, bool is_main, std::source_location where);
@@ -84,9 +85,9 @@ class ProcessControl : public virtual AcceleratorState {
     return {context_->world, is_local_main_process(), where};
   }
 
-  /// --- a flag that any rank may raise, and all ask for together ---
+  /// Sets a flag that check_trigger reports to all ranks, for example to stop early. Not collective.
   void set_trigger() { trigger_ = true; }
-  /// Whether any rank has set the trigger since it was last found set. Collective.
+  /// Returns whether any rank has set the trigger, and resets it. Collective.
   [[nodiscard]] bool check_trigger(std::source_location where = std::source_location::current());
 
  private:

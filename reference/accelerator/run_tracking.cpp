@@ -16,6 +16,8 @@ RunTracking::RunTracking() {
                                          logging_dir.empty() ? std::nullopt : std::optional(logging_dir));
 }
 
+// Adds the optimizer state to the model's account. An optimizer may hold parameters of several models, so only state of
+// this model's own parameters counts. State that is offloaded to files uses no memory.
 sharded::MemoryAccount RunTracking::account_of(ParallelModel& model) const {
   auto account = model.memory_account();
   std::set<const c10::TensorImpl*> own;

@@ -14,11 +14,11 @@
 
 namespace accel {
 
-/// What the Accelerator reports of a run: trackers, profiles, memory. Source: accelerate/accelerator.py.
+/// The Accelerator's trackers, profiles and memory accounts. Source: accelerate/accelerator.py.
 class RunTracking : public virtual AcceleratorState {
  public:
-  /// Begins a run of the trackers of `log_with`: see accel::Trackers, whose calls these are. Every rank calls them;
-  /// trackers write on the main process, unless they say otherwise. Source: accelerate/accelerator.py.
+  /// Starts a run of the trackers in `log_with`. Every rank calls these functions; trackers write on the main process
+  /// only, unless a tracker declares otherwise. See accel::Trackers. Source: accelerate/accelerator.py.
   void init_trackers(const std::string& project_name, const std::optional<Value::Dict>& config = std::nullopt,
                      const Value::Dict& init_kwargs = {}) {
     trackers_->init_trackers(project_name, config, init_kwargs);
@@ -28,9 +28,9 @@ class RunTracking : public virtual AcceleratorState {
     trackers_->log_images(images, step);
   }
   [[nodiscard]] GeneralTracker& get_tracker(const std::string& name) { return trackers_->get_tracker(name); }
-  /// Records what the operators of this rank take while `body(profiler)` runs; with output_trace_dir,
-  /// profile_{rank}.json there, which all ranks wait for. `kwargs`: default: the options' profile_kwargs. See
-  /// accel::Profiler. Collective with output_trace_dir.
+  /// Profiles the operators of this rank while `body(profiler)` runs. With output_trace_dir, writes
+  /// profile_{rank}.json there, waits for all ranks, and is collective. `kwargs` defaults to the options'
+  /// profile_kwargs. See accel::Profiler.
   ///
   ///     accelerator.profile([&](accel::Profiler& profiler) {
   ///       for (auto& batch : loader) {
@@ -48,15 +48,16 @@ class RunTracking : public virtual AcceleratorState {
     if (used.output_trace_dir) context_->world.barrier(where);
   }
 
-  /// What this rank holds for a model, by kind, now and at most; of one that is not sharded what is there now. Known
-  /// before a run from accel::sharded::plan_memory. Throws ArgumentError for an optimizer whose state it cannot read:
-  /// see accel::optim::state_dict.
+  /// Returns the memory that this rank holds for a model by kind, current and peak; for an unsharded model only the
+  /// current values. accel::sharded::plan_memory predicts them before a run. Throws ArgumentError for an optimizer
+  /// whose state cannot be read: see accel::optim::state_dict.
   template <typename Module>
   [[nodiscard]] sharded::MemoryAccount memory_account(const PreparedModel<Module>& model) const {
     return account_of(*model.parallel_model());
   }
-  /// While it lives, what this thread allocates and is nothing else of the model counts as its activations: for forward
-  /// and backward of a step, now and then, since each allocation costs a little more.
+  /// While the returned object lives, allocations of this thread that belong to no other kind count as the model's
+  /// activations. Keep it around forward and backward. It makes each allocation slightly slower, so measure only some
+  /// steps.
   template <typename Module>
   [[nodiscard]] sharded::ActivationMeter measure_activations(const PreparedModel<Module>& model) const {
     return sharded::ActivationMeter(model.parallel_model()->memory());

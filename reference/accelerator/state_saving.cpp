@@ -6,6 +6,8 @@
 
 namespace accel {
 
+// The handle shares `checkpointing_`, so it may outlive the Accelerator. Hooks are in a std::list, whose iterators stay
+// valid when other hooks are added or removed.
 StateSaving::HookHandle StateSaving::register_save_state_pre_hook(Checkpointing::SaveHook hook) {
   auto& hooks = checkpointing_->save_hooks;
   return HookHandle([checkpointing = checkpointing_, place = hooks.insert(hooks.end(), std::move(hook))] {
@@ -24,11 +26,12 @@ StateSaving::GatheredParameters::GatheredParameters(std::shared_ptr<ParallelMode
                                                     std::optional<int> modifier_rank)
     : model_(std::move(model)), world_(&world), modifier_rank_(modifier_rank), uncaught_(std::uncaught_exceptions()) {
   check_argument(!modifier_rank || (*modifier_rank >= 0 && *modifier_rank < world.size()),
-                 "gathered_parameters: modifier_rank {} is no rank of {}", *modifier_rank, world.size());
+                 "gathered_parameters: modifier_rank {} is out of range for {} ranks", *modifier_rank, world.size());
   model_->gather_parameters();
 }
 
 StateSaving::GatheredParameters::~GatheredParameters() noexcept(false) {
+  // After an exception in the scope only this rank may be here: release without the broadcast of changes.
   const bool takes_changes = std::uncaught_exceptions() == uncaught_;
   model_->release_parameters(*world_, takes_changes ? modifier_rank_ : std::nullopt);
 }

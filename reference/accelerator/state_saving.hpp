@@ -16,37 +16,39 @@
 
 namespace accel {
 
-/// The Accelerator's checkpoints and complete values of models. Source: accelerate/accelerator.py;
+/// The Accelerator's checkpoints, and access to the unsharded values of models. Source: accelerate/accelerator.py;
 /// accelerate/checkpointing.py.
 class StateSaving : public virtual AcceleratorState {
  public:
-  /// Saves all that was prepared or registered, with the place in the data and in the accumulation window, and every
-  /// rank's random numbers; returns the folder. Under automatic naming that is
-  /// project_dir/checkpoints/checkpoint_{save_iteration}, and `output_dir` is not read. A folder has its name only once
-  /// it is whole. Files and errors: see Checkpointing and checkpoint/state_files.hpp. Collective. Source:
-  /// accelerate/accelerator.py, save_state; accelerate/checkpointing.py.
+  /// Saves all prepared and registered objects, the position in the data and in the accumulation window, and the random
+  /// state of every rank. Returns the folder. With automatic naming the folder is
+  /// project_dir/checkpoints/checkpoint_{save_iteration} and `output_dir` is ignored. The folder gets its final name
+  /// only when it is complete. For files and errors see Checkpointing and training_state/state_files.hpp. Collective.
+  /// Source: accelerate/accelerator.py, save_state; accelerate/checkpointing.py.
   std::string save_state(const std::string& output_dir = "", SaveStateOptions options = {},
                          std::source_location where = std::source_location::current()) {
     const CallSite site(where);
     return checkpointing_->save(training_, output_dir, options);
   }
-  /// Loads it into what was prepared and registered, which must be the same objects in the same order; without a
-  /// folder, the newest of the project. Loops over loaders go on where they were: without the `skip_first_batches` of
-  /// Accelerate's scripts, which would skip as many again. Also of another number of ranks, and of Python's Accelerate,
-  /// whose checkpoints have no place in a loader: there the program skips. Everything or, with a CheckpointError on
-  /// every rank, nothing. Returns the folder. Collective.
+  /// Loads a checkpoint into the prepared and registered objects, which must be the same and in the same order as when
+  /// it was saved. Without `input_dir`, loads the newest checkpoint of the project. Returns the folder.
+  ///
+  /// Loops over loaders resume after the samples already consumed. Do not call skip_first_batches as well, as scripts
+  /// for Python's Accelerate do: it would skip the same batches again. Checkpoints of another world size and of
+  /// Python's Accelerate load too; the latter contain no position in a loader, so there the program must skip. Loads
+  /// everything, or throws CheckpointError on every rank and changes nothing. Collective.
   std::string load_state(const std::string& input_dir = "",
                          std::source_location where = std::source_location::current()) {
     const CallSite site(where);
     return checkpointing_->load(training_, input_dir);
   }
-  /// Waits for `save_state(..., {.async = true})`. Collective.
+  /// Waits until checkpoints of `save_state(..., {.async = true})` are complete. Collective.
   void finish_saving(std::source_location where = std::source_location::current()) {
     const CallSite site(where);
     checkpointing_->finish();
   }
-  /// The model's weights alone, whole, in model.safetensors or in several files with an index, for
-  /// `load_checkpoint_in_model` and Python; written by the main process. Throws CheckpointError on every rank.
+  /// Saves only the model's weights, unsharded, as model.safetensors or as several files with an index. The main
+  /// process writes them; `load_checkpoint_in_model` and Python can read them. Throws CheckpointError on every rank.
   /// Collective. Source: accelerate/accelerator.py, save_model.
   template <typename Module>
   void save_model(const PreparedModel<Module>& model, const std::string& save_directory,
@@ -55,7 +57,8 @@ class StateSaving : public virtual AcceleratorState {
     const CallSite site(where);
     checkpointing_->save_model(get_state_dict(model), save_directory, options);
   }
-  /// Objects with `state_dict() -> Value` and `load_state_dict(const Value&)`, which must outlive the Accelerator.
+  /// Adds objects to checkpoints. An object has `state_dict() -> Value` and `load_state_dict(const Value&)`, and must
+  /// outlive the Accelerator.
   template <typename... Objects>
   void register_for_checkpointing(Objects&... objects) {
     static_assert(
@@ -63,12 +66,13 @@ class StateSaving : public virtual AcceleratorState {
           Value(objects.state_dict());
           objects.load_state_dict(std::declval<const Value&>());
         } && ...),
-        "register_for_checkpointing: an object needs `Value state_dict()` and `load_state_dict(const Value&)`");
+        "register_for_checkpointing: the object lacks `Value state_dict()` or `load_state_dict(const Value&)`; add "
+        "both");
     (training_.custom.push_back({[&objects] { return Value(objects.state_dict()); },
                                  [&objects](const Value& state) { objects.load_state_dict(state); }}),
      ...);
   }
-  /// As long as it lives, a hook is called.
+  /// Keeps a hook registered while it lives.
   class [[nodiscard]] HookHandle {
    public:
     explicit HookHandle(std::function<void()> remove) : remove_(std::move(remove)) {}
@@ -90,14 +94,16 @@ class StateSaving : public virtual AcceleratorState {
   [[nodiscard]] const std::string& project_dir() const { return checkpointing_->config().project_dir; }
   [[nodiscard]] const std::string& logging_dir() const { return checkpointing_->config().logging_dir; }
 
-  /// All parameters and buffers under their names, whole, on the CPU: of a model that is sharded on the main process
-  /// alone, empty on others. With DeepSpeed's zero3_save_16bit_model in the dtype of mixed_precision. Collective.
+  /// Returns all parameters and buffers by name, unsharded, on the CPU. For a sharded model only the main process gets
+  /// them and other ranks get an empty list. DeepSpeed's zero3_save_16bit_model returns them in the dtype of
+  /// mixed_precision. Collective.
   template <typename Module>
   NamedTensors get_state_dict(const PreparedModel<Module>& model) const {
     return model.parallel_model()->full_state(saved_dtype());
   }
 
-  /// While it lives, parameters of a model that is sharded are whole, on every rank. Collective at both ends.
+  /// Keeps the parameters of a sharded model unsharded on every rank while it lives. Construction and destruction are
+  /// collective.
   class GatheredParameters {
    public:
     ~GatheredParameters() noexcept(false);
@@ -112,8 +118,8 @@ class StateSaving : public virtual AcceleratorState {
     std::optional<int> modifier_rank_;
     int uncaught_;
   };
-  /// `modifier_rank`: whose changes all ranks take at the end; none: changes are lost. Throws ArgumentError if it is no
-  /// rank. Source: deepspeed.zero.GatheredParameters.
+  /// `modifier_rank`: the rank whose changes all ranks adopt at the end; without it, changes are discarded. Throws
+  /// ArgumentError if it is not a rank. Source: deepspeed.zero.GatheredParameters.
   template <typename Module>
   [[nodiscard]] GatheredParameters gathered_parameters(const PreparedModel<Module>& model,
                                                        std::optional<int> modifier_rank = std::nullopt) const {
@@ -124,7 +130,7 @@ class StateSaving : public virtual AcceleratorState {
   StateSaving() : checkpointing_(std::make_shared<Checkpointing>(*context_, options_.project_config)) {}
 
  private:
-  // Of whole weights of sharded models, if DeepSpeed's plugin asks for it.
+  // The dtype in which unsharded weights of a sharded model are saved, if the DeepSpeed plugin sets one.
   [[nodiscard]] std::optional<at::ScalarType> saved_dtype() const;
 
   std::shared_ptr<Checkpointing> checkpointing_;

@@ -34,6 +34,7 @@ void TrainingStep::backward(const at::Tensor& loss, BackwardOptions options, std
   warn_of_models_without_optimizer();
   warn_of_optimizers_stepped_elsewhere();
   const auto& state = context_->gradient_state;
+  // Duplicates that even_batches appends are excluded from per-sample losses, hence the two counts of rows.
   const auto scaled = training_.path->scaled_loss(
       loss, options.num_items, {.all = state.num_rows(), .real = num_real_rows(state, data_parallel_)});
   torch::autograd::backward(std::vector<at::Tensor>{scaled}, std::vector<at::Tensor>{}, options.retain_graph,
@@ -41,8 +42,8 @@ void TrainingStep::backward(const at::Tensor& loss, BackwardOptions options, std
   if (plugin_.steps_in_backward && sync_gradients()) step_in_backward();
 }
 
-// An optimizer that was not prepared steps on scaled gradients under fp16, in every micro-batch of a window, and on
-// another order of shards.
+// An unprepared optimizer steps on scaled gradients under fp16 and in every micro-batch of a window. The check runs in
+// the first backward after a model is prepared, since its optimizer may be prepared after it.
 void TrainingStep::warn_of_models_without_optimizer() {
   auto& num_sought = training_.num_models_with_optimizer_sought;
   for (; num_sought < training_.models.size(); ++num_sought) {
@@ -57,13 +58,14 @@ void TrainingStep::warn_of_models_without_optimizer() {
       continue;
     const auto& object = *model.module();
     context_->warn(
-        fmt::format("model {} ({}) is prepared, but no prepared optimizer has its parameters: pass the optimizer to "
+        fmt::format("model {} ({}) is prepared, but no prepared optimizer has its parameters; pass the optimizer to "
                     "prepare too, and step the one that prepare returns",
                     num_sought, c10::demangle(typeid(object).name())));
   }
 }
 
-// A step past the handle is taken in every micro-batch, on scaled gradients, and whether or not they were averaged.
+// Stepping the original optimizer instead of the handle takes a step in every micro-batch, on scaled gradients, and
+// even if they were not averaged over the ranks. It is noticed by parameters that change without a call of the handle.
 void TrainingStep::warn_of_optimizers_stepped_elsewhere() {
   const bool is_known = std::any_of(training_.optimizers.begin(), training_.optimizers.end(),
                                     [](const auto& optimizer) { return optimizer.was_called(); });
@@ -72,12 +74,14 @@ void TrainingStep::warn_of_optimizers_stepped_elsewhere() {
     if (!training_.optimizers[index].was_stepped_elsewhere()) continue;
     context_->warn(
         fmt::format("the parameters of prepared optimizer {} change, but step() of the handle that prepare returned "
-                    "was never called: step that one, not the optimizer that was passed to prepare",
+                    "was never called; step the handle, not the optimizer that was passed to prepare",
                     index));
   }
 }
 
-// DeepSpeed's engine.step.
+// DeepSpeed steps inside accelerator.backward, and optimizer.step() of the program does nothing. The norm is computed
+// also without clipping, because clip_grad_norm_ returns it afterwards. Source: accelerate/utils/deepspeed.py,
+// DeepSpeedEngineWrapper.backward.
 void TrainingStep::step_in_backward() {
   for (auto& optimizer : training_.optimizers) {
     const auto parameters = optim::parameters_of(optimizer.optimizer());
@@ -108,6 +112,8 @@ TrainingStep::Window TrainingStep::sync_next_backward(ParallelModel& model) {
   return window;
 }
 
+// Source: accelerate/accelerator.py, _do_sync and accumulate. The last batch of a loader always synchronizes, so that
+// no gradients are left over at the end of an epoch, and restarts the count.
 TrainingStep::Window TrainingStep::begin_micro_batch(const Models& models) {
   auto& state = context_->gradient_state;
   auto micro_batch = training_.path->begin_micro_batch();
@@ -118,7 +124,8 @@ TrainingStep::Window TrainingStep::begin_micro_batch(const Models& models) {
     ++training_.step;
     state.sync_gradients = training_.step % gradient_accumulation_steps() == 0;
   }
-  // In a group of one Accelerate never suspends: a communication hook that rounds shows it.
+  // A group of one does not suspend, as in Accelerate: a communication hook that rounds still applies to every
+  // backward.
   const bool communicate = state.sync_gradients || !use_distributed() || state.plugin.sync_each_batch;
   auto window = communicate ? Window() : suspend_sync(models);
   window.micro_batch_ = std::move(micro_batch);
@@ -128,11 +135,13 @@ TrainingStep::Window TrainingStep::begin_micro_batch(const Models& models) {
 at::Tensor TrainingStep::clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
   if (plugin_.steps_in_backward)
     return global_grad_norm_.defined() ? global_grad_norm_ : at::zeros({});  // backward has clipped
+  // Clipping gradients that still accumulate would clip the first micro-batches twice.
   if (!sync_gradients()) return training_.path->unscaled(training_.path->norm(parameters, norm_type));
   prepare_for_clipping();
   return training_.path->clip_norm(parameters, max_norm, norm_type);
 }
 
+// Exact loss weights are applied first: they change the norm.
 void TrainingStep::prepare_for_clipping() {
   training_.path->finish_window();
   for (const auto& optimizer : training_.optimizers) training_.path->before_clipping(optimizer.optimizer());
@@ -144,14 +153,16 @@ void TrainingStep::unscale_gradients() {
 
 void TrainingStep::unscale_gradients(const AcceleratedOptimizer& optimizer) {
   check_state(sync_gradients() || !training_.path->scaler(),
-              "unscale_gradients: gradients are not yet synchronised; call it where sync_gradients() is true");
+              "unscale_gradients: gradients are not synchronized in this micro-batch; call it only if sync_gradients() "
+              "is true");
   training_.path->finish_window();
   training_.path->unscale(optimizer.optimizer());
 }
 
 void TrainingStep::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) {
   check_state(!shards() && !plugin_.steps_in_backward,
-              "clip_grad_value_: not with fsdp_plugin or deepspeed_plugin, as in Accelerate; use clip_grad_norm_");
+              "clip_grad_value_: does not support fsdp_plugin or deepspeed_plugin, as in Accelerate; use "
+              "clip_grad_norm_");
   if (!sync_gradients()) return;
   prepare_for_clipping();
   optim::clip_grad_value(parameters, clip_value);

@@ -14,7 +14,7 @@
 
 namespace accel {
 
-/// The Accelerator's part in one step: backward, accumulation windows, uneven inputs, clipping, autocast.
+/// The Accelerator's methods for one training step: backward, gradient accumulation, uneven inputs, clipping, autocast.
 /// Source: accelerate/accelerator.py.
 class TrainingStep : public virtual AcceleratorState {
  public:
@@ -22,20 +22,20 @@ class TrainingStep : public virtual AcceleratorState {
     bool retain_graph = false;
     bool create_graph = false;
     std::optional<double> num_items =
-        {};  ///< loss_weighting exact: the loss is the mean of so many; default: the batch's samples
+        {};  ///< for loss_weighting exact: the loss is the mean of this many items; default: samples of the batch
   };
-  /// Gradients of loss / gradient_accumulation_steps. Collective when gradients synchronise.
+  /// Accumulates the gradients of loss / gradient_accumulation_steps. Collective when gradients synchronize.
   ///
-  /// With loss_weighting "exact" the gradient of a window is that of the mean over all its items on all ranks, whatever
-  /// the sizes of micro-batches: `loss` is this micro-batch's mean, over `num_items` (samples, or tokens that are not
-  /// masked), in which duplicates that fill a step are items as any, or one loss for each sample of the batch, shape
-  /// (n), of which they are left out. Gradients are weighted when the optimizer steps, or before they are clipped: one
-  /// all-reduce of 16 bytes for each window. Throws StateError behind that, if the micro-batch belongs to a longer
+  /// With loss_weighting "exact", the gradient of an accumulation window is that of the mean over all its items on all
+  /// ranks, for any sizes of micro-batches. `loss` is either the mean of this micro-batch over `num_items` (samples, or
+  /// unmasked tokens), where duplicates that fill a step count as items, or one loss per sample of the batch, shape
+  /// (n), where duplicates are left out. Gradients are weighted when the optimizer steps, or before they are clipped,
+  /// by one all-reduce of 16 bytes per window. Throws StateError if called after that for a micro-batch of the same
   /// window.
   void backward(const at::Tensor& loss, BackwardOptions options = {false, false, std::nullopt},
                 std::source_location where = std::source_location::current());
 
-  /// One micro-batch of an accumulation window; ends with the scope. Decides `sync_gradients`.
+  /// The scope of one micro-batch of an accumulation window. Restores synchronization when it is destroyed.
   class Window {
    public:
     ~Window();
@@ -50,23 +50,24 @@ class TrainingStep : public virtual AcceleratorState {
     std::vector<ParallelModel::Restore> restore_;
     std::shared_ptr<void> micro_batch_;
   };
+  /// Begins a micro-batch and sets `sync_gradients` for it. Keep the returned scope alive until after zero_grad.
   template <typename... Modules>
   [[nodiscard]] Window accumulate(const PreparedModel<Modules>&... models) {
     return begin_micro_batch({models.parallel_model()...});
   }
-  /// While the scope lives, backward communicates nothing.
+  /// Disables gradient synchronization in backward while the scope lives.
   template <typename Module>
   [[nodiscard]] Window no_sync(const PreparedModel<Module>& model) {
     return suspend_sync({model.parallel_model()});
   }
 
-  /// While the scope lives, the next backward synchronises gradients of a model whose forwards were under no_sync.
+  /// While the scope lives, the next backward synchronizes gradients although forward ran under no_sync.
   template <typename Module>
   [[nodiscard]] Window trigger_sync_in_backward(const PreparedModel<Module>& model) {
     return sync_next_backward(*model.parallel_model());
   }
 
-  /// A model whose collectives a rank that has no more batches repeats.
+  /// A model whose collectives a rank without further batches repeats.
   class Joinable {
    public:
     template <typename Module>
@@ -77,41 +78,45 @@ class TrainingStep : public virtual AcceleratorState {
     std::shared_ptr<ParallelModel> model_;
   };
   struct JoinOptions {
-    std::optional<bool> even_batches = {};  ///< of all prepared loaders, while the body runs; default: as they are
+    std::optional<bool> even_batches = {};  ///< for all prepared loaders while the body runs; default: unchanged
   };
-  /// Runs `body`, a loop over loaders, on ranks that may have different numbers of batches: one that is done takes part
-  /// in the others' gradient reductions, with zeros, until all are done; then all have the model of the rank that was
-  /// last. Gradients are divided by the number of ranks, whoever takes part. Loaders are as they were behind it, also
-  /// if the body throws. Only with even_batches off is there anything to join. Of several models, each runs forward and
-  /// backward in turn, in the order in which they are named here. With gradient accumulation set sync_with_dataloader
-  /// to false: the ranks' last batches are not the same. Collective.
+  /// Runs `body`, a loop over loaders, on ranks that may have different numbers of batches.
+  ///
+  /// A rank that finishes early takes part in the gradient reductions of the others, with zeros, until all are done.
+  /// Afterwards all ranks have the model of the rank that finished last. Gradients are always divided by the world
+  /// size. Restores the loaders' settings on exit, also if the body throws. Has an effect only with even_batches off.
+  /// With several models, each step must run forward and backward of one model after the other, in the order of
+  /// `models`. With gradient accumulation set sync_with_dataloader to false, since ranks reach their last batch at
+  /// different steps. Collective.
   ///
   ///     accelerator.join_uneven_inputs({model}, {.even_batches = false}, [&] { for (auto& batch : loader) ...; });
   ///
-  /// Source: accelerate/accelerator.py, join_uneven_inputs, which does nothing on CPUs;
+  /// Unlike in Accelerate it works on CPUs too. Source: accelerate/accelerator.py, join_uneven_inputs;
   /// torch/distributed/algorithms/join.py.
   void join_uneven_inputs(const std::vector<Joinable>& models, JoinOptions options, const std::function<void()>& body,
                           std::source_location where = std::source_location::current());
 
-  /// Divides gradients by fp16's loss scale: once for each step, and where gradients synchronise, else StateError.
-  /// Nothing in other precisions.
+  /// Divides gradients by the fp16 loss scale, once per step. Does nothing in other precisions. Throws StateError if
+  /// sync_gradients() is false.
   void unscale_gradients();
   void unscale_gradients(const AcceleratedOptimizer& optimizer);
-  /// Scales gradients to a total norm of at most `max_norm`; returns the norm before, shape []. Gradients that are not
-  /// yet unscaled are unscaled first. On a micro-batch that does not step it only tells the norm so far.
+  /// Scales gradients to a total norm of at most `max_norm` and returns the norm before scaling, shape []. Unscales
+  /// gradients first if necessary. In a micro-batch without an optimizer step it only returns the norm so far.
   at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type = 2.0);
+  /// Clamps each gradient element to [-clip_value, clip_value]. Does nothing in a micro-batch without an optimizer
+  /// step. Throws StateError with fsdp_plugin or deepspeed_plugin.
   void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
 
-  /// The loss scale under fp16, else null.
+  /// The gradient scaler under fp16, else null.
   [[nodiscard]] GradScaler* scaler() const { return training_.path->scaler(); }
-  /// Autocast in the accelerator's precision while the scope lives; nothing in full precision.
+  /// Enables autocast in the accelerator's precision while the scope lives. Null in full precision.
   [[nodiscard]] std::unique_ptr<Autocast> autocast() const { return autocast(options_.autocast_kwargs); }
   [[nodiscard]] std::unique_ptr<Autocast> autocast(AutocastKwargs kwargs) const;
   [[nodiscard]] bool optimizer_step_was_skipped() const;
 
  private:
   void step_in_backward();
-  // Whether a step past the handles has another result than one by them.
+  // Whether stepping the original optimizer gives another result than stepping the handle that prepare returned.
   [[nodiscard]] bool handles_matter() const {
     return use_distributed() || mixed_precision_ == "fp16" || gradient_accumulation_steps() > 1;
   }
@@ -123,7 +128,7 @@ class TrainingStep : public virtual AcceleratorState {
   [[nodiscard]] static Window sync_next_backward(ParallelModel& model);
   void prepare_for_clipping();
 
-  at::Tensor global_grad_norm_;  // that DeepSpeed's step clipped last
+  at::Tensor global_grad_norm_;  // gradient norm of the last step that DeepSpeed's plugin took in backward
 };
 
 }  // namespace accel

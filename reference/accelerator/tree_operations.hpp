@@ -18,33 +18,32 @@
 
 namespace accel {
 
-/// The Accelerator's collectives on trees of tensors: see operations.hpp for those on one tensor.
+/// The Accelerator's collectives on trees of tensors. See operations.hpp for those on a single tensor.
 ///
-/// Numbers and strings are no tensors, and refused at compile time. Source: accelerate/accelerator.py;
-/// accelerate/utils/operations.py.
+/// Numbers and strings are not tensors and are rejected at compile time, where Python raises TypeError. Source:
+/// accelerate/accelerator.py; accelerate/utils/operations.py.
 class TreeOperations : public virtual AcceleratorState {
  public:
-  /// (n, ...) -> (P * n, ...) for every tensor, in the order of the ranks. Collective.
-  /// Numbers and strings in a tree are no tensors, and refused at compile time, as Python's TypeError.
+  /// Concatenates every tensor over the ranks, in rank order: (n, ...) -> (P * n, ...). Collective.
   template <typename T>
   std::remove_cvref_t<T> gather(const T& tree, std::source_location where = std::source_location::current()) const {
     static_assert(detail::TensorTree<T>,
-                  "gather: a number, string or unknown type has no counterpart on other ranks; gather a tensor "
+                  "gather: does not support numbers, strings and unknown types; gather a tensor "
                   "(torch::tensor(number)), or use gather_object");
     const CallSite site(where);
     verify("gather", tree);
     return with_each(tree, [&](const at::Tensor& tensor) { return operations::gather(context_->world, tensor); });
   }
-  /// `gather`, without the duplicates that fill the last step of the active loader. Vectors without tensors, one entry
-  /// per sample, are gathered as objects; containers keep their shape. Collective. Throws ArgumentError on such a step
-  /// for values that do not hold one row per sample. Without even_batches a last step has no duplicates: of tensors
-  /// that pad_across_processes made alike, the rows behind its samples are left out.
+  /// Gathers like `gather`, and drops the duplicates that fill the last step of the active loader. Vectors without
+  /// tensors, with one entry per sample, are gathered as objects; containers keep their shape. Collective. On a step
+  /// with duplicates, throws ArgumentError for values that do not have one row per sample. Without even_batches the
+  /// last step has no duplicates; there it drops the rows that pad_across_processes added.
   template <typename T>
   std::remove_cvref_t<T> gather_for_metrics(const T& tree,
                                             std::source_location where = std::source_location::current()) const {
     static_assert(RowTree<T>,
-                  "gather_for_metrics: a number, string or unknown type has no row per sample; gather a tensor with "
-                  "one row per sample, or a std::vector of entries");
+                  "gather_for_metrics: does not support numbers, strings and unknown types; gather a tensor with one "
+                  "row per sample, or a std::vector with one entry per sample");
     if constexpr (RowTree<T>) {
       const CallSite site(where);
       return gather_rows_for_metrics(tree);
@@ -54,7 +53,7 @@ class TreeOperations : public virtual AcceleratorState {
   }
   struct GatherOptions {
     bool use_gather_object =
-        false;  ///< entries of a vector are gathered as objects, tensors of different shapes included
+        false;  ///< gather the entries of a vector as objects; they may be tensors of different shapes
   };
   template <Tree T>
   std::vector<T> gather_for_metrics(const std::vector<T>& entries, GatherOptions options,
@@ -65,38 +64,39 @@ class TreeOperations : public virtual AcceleratorState {
       return gather_for_metrics(entries);
     } else {
       throw ArgumentError(
-          "gather_for_metrics: entries with numbers or strings beside tensors have no rows; set use_gather_object");
+          "gather_for_metrics: entries that mix tensors with numbers or strings have no rows; set use_gather_object: "
+          "true");
     }
   }
-  /// A reduced copy: see operations::reduce. Collective.
+  /// Returns a reduced copy. See operations::reduce. Collective.
   template <typename T>
   std::remove_cvref_t<T> reduce(const T& tree, const std::string& reduction = "sum", double scale = 1.0,
                                 std::source_location where = std::source_location::current()) const {
     static_assert(detail::TensorTree<T>,
-                  "reduce: a number, string or unknown type has no counterpart on other ranks; reduce the tensor: "
+                  "reduce: does not support numbers, strings and unknown types; reduce a tensor: "
                   "accelerator.reduce(loss.detach(), \"mean\").item<double>(), or torch::tensor(number)");
     const CallSite site(where);
     verify("reduce", tree);
     return with_each(
         tree, [&](const at::Tensor& tensor) { return operations::reduce(context_->world, tensor, reduction, scale); });
   }
-  /// See operations::pad_across_processes. Collective.
+  /// Pads every tensor to the largest size over all ranks. See operations::pad_across_processes. Collective.
   template <typename T>
   std::remove_cvref_t<T> pad_across_processes(const T& tree, operations::PadOptions options = {},
                                               std::source_location where = std::source_location::current()) const {
     static_assert(detail::TensorTree<T>,
-                  "pad_across_processes: a number, string or unknown type has no dimension to pad; pass tensors");
+                  "pad_across_processes: does not support numbers, strings and unknown types; pass tensors");
     const CallSite site(where);
     return with_each(tree, [&](const at::Tensor& tensor) {
       return operations::pad_across_processes(context_->world, tensor, options);
     });
   }
-  /// In place, and returned. Collective.
+  /// Copies every tensor from rank `from_process` to all ranks, in place, and returns `tree`. Collective.
   template <typename T>
   T& broadcast(T& tree, int from_process = 0, std::source_location where = std::source_location::current()) const {
     static_assert(detail::TensorTree<T>,
-                  "broadcast: a number, string or unknown type is not sent; use a tensor (torch::tensor(number)), or "
-                  "accel::broadcast_object_list");
+                  "broadcast: does not support numbers, strings and unknown types; use a tensor "
+                  "(torch::tensor(number)), or accel::broadcast_object_list");
     const CallSite site(where);
     verify("broadcast", tree);
     if constexpr (detail::TensorTree<T>)
@@ -105,12 +105,12 @@ class TreeOperations : public virtual AcceleratorState {
   }
 
   struct SplitOptions {
-    bool apply_padding = false;  ///< the last item again, on ranks that have one less
+    bool apply_padding = false;  ///< repeat the last item on ranks that have one item less than the first
   };
-  /// This rank's items: contiguous, the first ranks one more where they do not divide; empty where there are fewer
-  /// items than ranks. Of a tensor rows, of a vector entries, of a map or struct each of its members. Not a collective.
-  /// Throws ArgumentError if members differ in their number of items. Source: accelerate/state.py,
-  /// split_between_processes.
+  /// Returns this rank's contiguous part of the items: rows of a tensor, entries of a vector, and the same part of each
+  /// member of a map or struct. The first ranks get one item more if the items do not divide evenly; with fewer items
+  /// than ranks some parts are empty. Not collective. Throws ArgumentError if members have different numbers of items.
+  /// Source: accelerate/state.py, split_between_processes.
   template <RowTree T>
   [[nodiscard]] T split_between_processes(const T& inputs, SplitOptions options = {false}) const {
     const auto items = num_rows(inputs).value_or(0);
@@ -125,18 +125,19 @@ class TreeOperations : public virtual AcceleratorState {
   }
 
  protected:
-  std::optional<Group> debug_group_;  // none outside debug mode
+  std::optional<Group> debug_group_;  // set only in debug mode
 
  private:
-  // In debug mode, over a group of its own: the user's has no collective that a program does not make.
+  // Debug mode: compares the tensors of all ranks, over a separate group, so that the user's groups contain only the
+  // collectives that the program makes.
   template <typename T>
   void verify(const char* operation, const T& tree) const {
     if constexpr (Tree<T>) {
       if (debug_group_) operations::verify(*debug_group_, operation, context_->device, tensors_of(tree));
     }
   }
-  // `f` of every tensor. What is no tree of tensors has been refused by a static_assert, to which the compiler is to
-  // add nothing.
+  // Applies `f` to every tensor. Other types have already failed a static_assert; returning them unchanged keeps the
+  // compiler from adding errors to it.
   template <typename T, typename F>
   static std::remove_cvref_t<T> with_each(const T& tree, F&& f) {
     if constexpr (detail::TensorTree<T>) {
@@ -171,7 +172,7 @@ class TreeOperations : public virtual AcceleratorState {
     const bool fits = rows.fit(static_cast<std::int64_t>(list.size()));
     for (auto& [of_rank, its_fits] : detail::gather_trees(data_parallel_.group, device(), std::pair(list, fits))) {
       rows.check(its_fits,
-                 static_cast<std::int64_t>(of_rank.size()));  // every rank sees what each thinks: all throw or none
+                 static_cast<std::int64_t>(of_rank.size()));  // every rank checks all ranks: all throw or none does
       all.insert(all.end(), std::make_move_iterator(of_rank.begin()), std::make_move_iterator(of_rank.end()));
     }
     return rows.cut(std::move(all));

@@ -1,3 +1,6 @@
+// join_uneven_inputs: training on ranks with different numbers of batches. Follows
+// torch/distributed/algorithms/join.py: before each forward the ranks count who still takes part, and a rank without
+// batches repeats ("shadows") the collectives of one step of the others, with zeros.
 #include "reference/accelerator/training_step.hpp"
 #include "reference/core/call_site.hpp"
 #include "reference/parallel/distributed_data_parallel.hpp"
@@ -5,7 +8,8 @@
 namespace accel {
 namespace {
 
-// Loaders as they were and models without a join, however the body ends.
+// Restores the loaders' settings and leaves the join, however the body ends. The destructor only resets local flags: it
+// must not communicate, since after an exception the other ranks may be anywhere.
 struct JoinScope {
   std::vector<std::pair<std::shared_ptr<LoaderCore>, bool>> loaders;
   std::vector<DistributedDataParallel*> joined;
@@ -21,6 +25,7 @@ struct JoinScope {
   void set_even_batches(const std::vector<std::weak_ptr<LoaderCore>>& prepared, bool even_batches) {
     for (const auto& weak : prepared) {
       auto loader = weak.lock();
+      // A dispatching loader gives every rank the same number of batches, so there is nothing to override.
       if (!loader || loader->is_dispatched()) continue;
       loaders.emplace_back(loader, loader->even_batches());
       loader->set_even_batches(even_batches);
@@ -28,7 +33,8 @@ struct JoinScope {
   }
 };
 
-// Repeats the collectives of ranks that have batches, until there are none. Returns whether this rank was the last.
+// Repeats the collectives of the ranks that still have batches, until none has. Returns whether this rank finished
+// last. Only the first model counts the ranks, once per step; a step that synchronized also ends the window.
 bool shadow_others(const std::vector<DistributedDataParallel*>& joined, GradientPath& path) {
   bool is_last = true;
   while (joined.front()->num_taking_part() > 0) {
@@ -58,6 +64,8 @@ void TrainingStep::join_uneven_inputs(const std::vector<Joinable>& models, JoinO
   const CallSite site(where);
   for (auto* model : joined) model->end_join();
   const bool is_last = shadow_others(joined, *training_.path);
+  // The gradient pipeline's shared state (loss scale, guard) must match the model that all ranks adopt, so it is taken
+  // from the same rank.
   joined.front()->sync_final_state(is_last, training_.path->shared_state());
   for (auto* model : joined) model->sync_final_model(is_last);
   if (context_->listener) context_->listener->end_join();

@@ -1,3 +1,6 @@
+// Crash safety of checkpoint folders. A rename is the only atomic step that a file system offers, and it lasts only
+// after the parent folder is synced. So files are synced first, then folders from the inside out, then the rename, then
+// the parent. After a crash at any point, either the old or the new folder is complete.
 #include "reference/checkpoint/checkpoint_folder.hpp"
 
 #include <fmt/format.h>
@@ -20,7 +23,7 @@ std::string above(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
-// A folder whose name is on the disk, and so are those of the folders above it.
+// Creates a folder and the folders above it, and syncs their names: a checkpoint is lost if its parent's name is.
 void make_lasting_folder(Files& files, const std::string& path) {
   if (path == "." || path == "/" || is_folder(files, path)) return;
   make_lasting_folder(files, above(path));
@@ -28,6 +31,7 @@ void make_lasting_folder(Files& files, const std::string& path) {
   files.sync_folder(above(path));
 }
 
+// Folders such as "checkpoint_3.tmp/" and "checkpoint_best/" have no number and are ignored.
 std::optional<std::int64_t> number_of(std::string_view name) {
   if (!name.starts_with(kPrefix) || !name.ends_with('/')) return std::nullopt;
   const auto digits = name.substr(kPrefix.size(), name.size() - kPrefix.size() - 1);
@@ -37,12 +41,13 @@ std::optional<std::int64_t> number_of(std::string_view name) {
   return is_number ? std::optional(number) : std::nullopt;
 }
 
-// Files of a folder and of those in it, by their paths within it.
+// Lists the files of a folder and its subfolders by their paths within it.
 void list_files(Files& files, const std::string& folder, const std::string& prefix, std::vector<std::string>& names) {
   for (const auto& name : files.list(folder + "/" + prefix))
     name.ends_with('/') ? list_files(files, folder, prefix + name, names) : names.push_back(prefix + name);
 }
 
+// Only for small files of hooks: it reads the complete file into memory.
 ManifestEntry entry_of(Files& files, const std::string& folder, const std::string& name) {
   const auto bytes = files.read(folder + "/" + name);
   Checksum checksum;
@@ -50,6 +55,7 @@ ManifestEntry entry_of(Files& files, const std::string& folder, const std::strin
   return {.name = name, .bytes = std::ssize(bytes), .checksum = checksum.hex()};
 }
 
+// Adds files that hooks of the program have created. Nothing recorded them, so they are read for their checksum.
 void add_unlisted(Files& files, const std::string& folder, Manifest& manifest) {
   std::vector<std::string> names;
   list_files(files, folder, "", names);
@@ -59,7 +65,8 @@ void add_unlisted(Files& files, const std::string& folder, Manifest& manifest) {
   std::sort(manifest.files.begin(), manifest.files.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
 }
 
-// What somebody else has put into the old folder belongs to the new one.
+// Moves files that the program itself has put into the old folder (notes, plots) to the new one. Files of the old
+// manifest are ours and are dropped, and names that the new folder has are not overwritten.
 void keep_foreign(Files& files, const std::string& from, const std::string& to) {
   const auto manifest = is_file(files, from + "/" + kManifestName)
                             ? manifest_of(files.read(from + "/" + kManifestName), from)
@@ -94,6 +101,7 @@ class RecordingFiles::File final : public WritableFile {
     size_ += std::ssize(bytes);
   }
   void sync() override { file_->sync(); }
+  // Recorded only on close: a file that failed half-way must not be in the manifest.
   void close() override {
     file_->close();
     const auto name = std::filesystem::path(path_).lexically_relative(files_.folder_).string();
@@ -118,6 +126,7 @@ std::unique_ptr<WritableFile> RecordingFiles::create(const std::string& path) {
   return std::make_unique<File>(*this, path);
 }
 
+// write_atomically writes to a temporary name and renames, so the entry follows the rename.
 void RecordingFiles::rename(const std::string& from, const std::string& to) {
   files_.rename(from, to);
   auto moved = written_.extract(from);
@@ -133,6 +142,8 @@ void RecordingFiles::remove(const std::string& path) {
   written_.erase(path);
 }
 
+// `path`.old exists only if a crash interrupted publish_folder. With a `path` the new folder won, and only clean-up is
+// missing; without it the first rename happened alone, so it is undone.
 std::string begin_folder(Files& files, const std::string& path) {
   make_lasting_folder(files, above(path));
   const bool has_successor = is_folder(files, path);
@@ -150,6 +161,8 @@ std::string begin_folder(Files& files, const std::string& path) {
   return unfinished(path);
 }
 
+// The manifest is written after all other files, and parts are removed after the rename, since finish_folder needs them
+// if a crash happens before it.
 void publish_folder(Files& files, const std::string& path, Manifest manifest) {
   const auto folder = unfinished(path), parent = above(path);
   add_unlisted(files, folder, manifest);
@@ -172,6 +185,7 @@ void publish_folder(Files& files, const std::string& path, Manifest manifest) {
   files.sync_folder(parent);
 }
 
+// Atomic, so that finish_folder never reads half a record.
 void write_part(Files& files, const std::string& unfinished, int rank, int num_ranks,
                 const std::vector<ManifestEntry>& entries) {
   write_atomically(files, fmt::format("{}/{}{}.json", unfinished, kPart, rank),
@@ -188,11 +202,13 @@ bool finish_folder(Files& files, const std::string& path) {
     manifest.files.insert(manifest.files.end(), part.files.begin(), part.files.end());
     ++num_parts;
   }
+  // A part is missing: a rank was still writing, and the checkpoint is incomplete.
   if (num_parts == 0 || num_parts < manifest.world_size) return false;
   publish_folder(files, path, std::move(manifest));
   return true;
 }
 
+// The names in a listing end with '/' for folders, which is dropped before comparing.
 void finish_checkpoints(Files& files, const std::string& folder) {
   for (const auto& name : files.list(folder)) {
     const auto bare = std::string_view(name).substr(0, name.size() - 1);
@@ -206,7 +222,7 @@ void abandon_folder(Files& files, const std::string& path) { remove_folder(files
 std::string readable_folder(const std::string& path) {
   if (std::filesystem::is_directory(path)) return path;
   if (std::filesystem::is_directory(outdated(path))) return outdated(path);
-  throw CheckpointError(fmt::format("{}: no such folder", path));
+  throw CheckpointError(fmt::format("{}: the folder does not exist", path));
 }
 
 std::vector<std::int64_t> checkpoint_numbers(Files& files, const std::string& folder) {
@@ -218,7 +234,8 @@ std::vector<std::int64_t> checkpoint_numbers(Files& files, const std::string& fo
   return numbers;
 }
 
-// A folder that is being removed is no checkpoint any more.
+// A folder is renamed before it is removed, so that a crash in between leaves a ".tmp", which nobody takes for a
+// checkpoint. Remains of earlier crashes are removed here too.
 void remove_oldest(Files& files, const std::string& folder, int total_limit, std::int64_t kept) {
   const auto path_of = [&](std::int64_t number) { return fmt::format("{}/{}{}", folder, kPrefix, number); };
   for (const auto& name : files.list(folder)) {

@@ -10,22 +10,23 @@
 #include "reference/checkpoint/manifest.hpp"
 #include "reference/core/files.hpp"
 
-/// A checkpoint folder that is whole or not there, whatever happens while it is written.
+/// Creates checkpoint folders that are complete or absent, even if a process or the machine fails while writing.
 ///
 ///     const auto unfinished = begin_folder(files, "run/checkpoint_3");   // one process
-///     ...every rank writes its files into `unfinished`, synced...
+///     ...every rank writes and syncs its files in `unfinished`...
 ///     publish_folder(files, "run/checkpoint_3", manifest);               // one process
 ///
-/// `path`.tmp is what is being written; `path`.old is what `path` was, while the new one takes its name. Thread rule:
-/// one process at a time for a path.
+/// `path`.tmp is the folder being written. `path`.old is the previous `path` while the new one replaces it. Thread
+/// rule: one process at a time per path.
 namespace accel::checkpoint {
 
-/// Files that remember what was written into one folder, for its manifest. Thread rule: one thread at a time.
+/// Forwards to other Files and records what is written into one folder, for its manifest. The checksum is computed
+/// while bytes pass through, so no file is read again. Thread rule: one thread at a time.
 class RecordingFiles final : public Files {
  public:
   RecordingFiles(Files& files, std::string folder) : files_(files), folder_(std::move(folder)) {}
 
-  /// Of the files that are there now, by name.
+  /// Entries of the files that exist now, by name.
   [[nodiscard]] std::vector<ManifestEntry> entries() const;
 
   [[nodiscard]] std::unique_ptr<WritableFile> create(const std::string& path) override;
@@ -44,36 +45,37 @@ class RecordingFiles final : public Files {
   std::map<std::string, ManifestEntry> written_;  // by path
 };
 
-/// The folder to write into, empty; what a crash has left of an earlier one is removed, and an old one without a
-/// successor gets its name back.
+/// Returns the empty folder to write into. Removes the remains of an earlier crash; a `path`.old without a `path` gets
+/// its name back.
 std::string begin_folder(Files& files, const std::string& path);
 
-/// The folder that was begun takes its name, with `manifest` in it, to which files that it does not list are added. One
-/// that had the name is removed; what its own manifest does not list, and the new one has not, is kept in the new one.
+/// Writes `manifest`, completed by files that it does not list, into the unfinished folder and gives it its final name.
+/// Replaces an existing folder of that name; files that neither its manifest nor the new folder contains are moved to
+/// the new folder.
 void publish_folder(Files& files, const std::string& path, Manifest manifest);
 
-/// One rank has written all its files into the folder that was begun, of `num_ranks` ranks that do: what finish_folder
-/// needs to know where ranks do not meet again.
+/// Records that one of `num_ranks` ranks has written all its files into the unfinished folder. finish_folder needs
+/// these records if the ranks cannot communicate again.
 void write_part(Files& files, const std::string& unfinished, int rank, int num_ranks,
                 const std::vector<ManifestEntry>& entries);
 
-/// Publishes a folder into which every rank has written its part, after a process that ended before it did; returns
-/// whether there was one.
+/// Publishes an unfinished folder if every rank has recorded its part, after a process that ended before publishing.
+/// Returns whether it did.
 bool finish_folder(Files& files, const std::string& path);
-/// All of those `folder`/checkpoint_k.
+/// Calls finish_folder for all folders `folder`/checkpoint_k.
 void finish_checkpoints(Files& files, const std::string& folder);
 
-/// Removes what was begun.
+/// Removes the unfinished folder.
 void abandon_folder(Files& files, const std::string& path);
 
-/// Where `path` is to be read from: `path`, or `path`.old where a crash came between. Throws CheckpointError if there
-/// is none.
+/// Returns the folder to read: `path`, or `path`.old if a crash happened between the two renames. Throws
+/// CheckpointError if neither exists.
 [[nodiscard]] std::string readable_folder(const std::string& path);
 
-/// The numbers k of folders `folder`/checkpoint_k, in order.
+/// Returns the numbers k of the folders `folder`/checkpoint_k in ascending order.
 [[nodiscard]] std::vector<std::int64_t> checkpoint_numbers(Files& files, const std::string& folder);
 
-/// Removes the checkpoints of the lowest numbers, until `total_limit` are left; never that of the number `kept`.
+/// Removes the checkpoints with the lowest numbers until `total_limit` are left. Never removes number `kept`.
 void remove_oldest(Files& files, const std::string& folder, int total_limit, std::int64_t kept);
 
 }  // namespace accel::checkpoint

@@ -1,3 +1,5 @@
+// The manifest makes damage visible before anything is loaded: a checkpoint that loads partly wrong weights is worse
+// than one that does not load.
 #include "reference/checkpoint/manifest.hpp"
 
 #define XXH_INLINE_ALL
@@ -16,24 +18,26 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Increment if the meaning of a key changes. Readers reject other versions.
 constexpr int kVersion = 1;
 
+// The cheap checks (existence, size) come first and always run.
 std::string problem_of(const std::string& folder, const ManifestEntry& entry, bool verify) {
   std::error_code error;
   const auto path = folder + "/" + entry.name;
   const auto bytes = std::filesystem::file_size(path, error);
   if (error) return fmt::format("{}: missing", entry.name);
   if (static_cast<std::int64_t>(bytes) != entry.bytes)
-    return fmt::format("{}: {} bytes, {} were written", entry.name, bytes, entry.bytes);
+    return fmt::format("{}: has {} bytes, expected {}", entry.name, bytes, entry.bytes);
   if (!verify) return "";
   Checksum checksum;
   const MappedFile file(path);
+  // Files may be larger than memory: read ahead, and let the kernel drop pages that have been read.
   file.advise(MappedFile::Access::kSequential);
   checksum.update(file.bytes());
-  return checksum.hex() == entry.checksum
-             ? ""
-             : fmt::format("{}: its content is not what was written (xxh3_64 {}, expected {})", entry.name,
-                           checksum.hex(), entry.checksum);
+  return checksum.hex() == entry.checksum ? ""
+                                          : fmt::format("{}: the content is damaged (xxh3_64 {}, expected {})",
+                                                        entry.name, checksum.hex(), entry.checksum);
 }
 
 }  // namespace
@@ -67,22 +71,23 @@ Manifest manifest_of(const std::string& json, const std::string& path) {
     const auto parsed = Json::parse(json);
     const int version = parsed.at("version").get<int>();
     if (version != kVersion)
-      throw CheckpointError(fmt::format("{}: version {}; this library reads version {}", path, version, kVersion));
+      throw CheckpointError(fmt::format("{}: version {} is unsupported; expected version {}", path, version, kVersion));
     Manifest manifest{.world_size = parsed.at("world_size").get<int>(), .files = {}};
     for (const auto& file : parsed.at("files")) {
       manifest.files.push_back({.name = file.at("name").get<std::string>(),
                                 .bytes = file.at("bytes").get<std::int64_t>(),
                                 .checksum = file.at("xxh3_64").get<std::string>()});
       const std::filesystem::path name(manifest.files.back().name);
+      // A manifest may come from anywhere; names must not make a reader open files outside the folder.
       const bool leaves =
           name.is_absolute() || std::any_of(name.begin(), name.end(), [](const auto& part) { return part == ".."; });
-      if (leaves) throw CheckpointError(fmt::format("{}: '{}' is not within the folder", path, name.string()));
+      if (leaves) throw CheckpointError(fmt::format("{}: '{}' is a path outside the folder", path, name.string()));
     }
     if (manifest.world_size < 1)
       throw CheckpointError(fmt::format("{}: world_size: expected 1 or more, got {}", path, manifest.world_size));
     return manifest;
   } catch (const Json::exception& error) {
-    throw CheckpointError(fmt::format("{}: no manifest of a checkpoint: {}", path, error.what()));
+    throw CheckpointError(fmt::format("{}: not a manifest of a checkpoint: {}", path, error.what()));
   }
 }
 

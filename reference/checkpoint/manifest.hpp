@@ -7,16 +7,16 @@
 #include <string_view>
 #include <vector>
 
-/// What a checkpoint folder holds. It is written last, and only then does the folder get its name: a folder with a
-/// manifest is whole.
+/// The list of files in a checkpoint folder. It is written last, before the folder gets its final name, so a folder
+/// with a manifest is complete.
 ///
 ///     {"version": 1, "world_size": 4,
 ///      "files": [{"name": "model.safetensors", "bytes": 1234, "xxh3_64": "0f3c..."}, ...]}
 ///
-/// Thread rule: values; pure functions, and readers of files.
+/// Thread rule: any thread.
 namespace accel::checkpoint {
 
-/// XXH3, 64 bits, of bytes given piece by piece: finds damage, not malice.
+/// XXH3 with 64 bits, computed incrementally. Detects damage, not manipulation.
 class Checksum {
  public:
   Checksum();
@@ -31,24 +31,24 @@ class Checksum {
 inline constexpr const char* kManifestName = "accel_manifest.json";
 
 struct ManifestEntry {
-  std::string name = {};  ///< within the folder
+  std::string name = {};  ///< path within the folder
   std::int64_t bytes = 0;
-  std::string checksum = {};  ///< XXH3, 64 bits, as 16 hexadecimal digits: what `xxhsum -H3` prints
+  std::string checksum = {};  ///< XXH3, 64 bits, as 16 hexadecimal digits, as `xxhsum -H3` prints it
 };
 
 struct Manifest {
-  int world_size = 1;  ///< ranks that saved
+  int world_size = 1;  ///< number of ranks that saved
   std::vector<ManifestEntry> files = {};
 
   [[nodiscard]] bool lists(const std::string& name) const;
 };
 
 [[nodiscard]] std::string to_json(const Manifest& manifest);
-/// Throws CheckpointError that names `path`, where the text is from.
+/// Parses a manifest. Throws CheckpointError that names `path`, the origin of the text.
 [[nodiscard]] Manifest manifest_of(const std::string& json, const std::string& path);
 
-/// The manifest of a folder; nothing where there is none, as in one that Python wrote. Throws CheckpointError with
-/// every file of it that is missing, of another size or another content; the content is read for `verify`.
+/// Reads the manifest of a folder; empty if there is none, as in folders that Python wrote. Throws CheckpointError that
+/// lists every file that is missing, or has another size or content. Contents are read only with `verify`.
 [[nodiscard]] std::optional<Manifest> read_manifest(const std::string& folder, bool verify = true);
 
 }  // namespace accel::checkpoint

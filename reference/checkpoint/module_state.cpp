@@ -10,6 +10,7 @@
 namespace accel::checkpoint {
 namespace {
 
+// Not named_parameters(recurse): it lists all parameters before all buffers, while Python interleaves them per module.
 void list_state(const torch::nn::Module& module, const std::string& prefix, NamedTensors& state) {
   for (const auto& item : module.named_parameters(/*recurse=*/false))
     state.emplace_back(prefix + item.key(), item.value());
@@ -26,6 +27,8 @@ NamedTensors state_dict_of(const torch::nn::Module& module) {
   return state;
 }
 
+// Collects all problems instead of stopping at the first: a user with another model sees at once what differs. Nothing
+// is loaded here, so the caller can still refuse.
 std::vector<std::pair<at::Tensor, StoredWeight>> matched(const std::string& what, const NamedTensors& state,
                                                          const std::map<std::string, StoredWeight>& weights,
                                                          bool strict) {
@@ -36,9 +39,10 @@ std::vector<std::pair<at::Tensor, StoredWeight>> matched(const std::string& what
   for (const auto& [name, tensor] : state) {
     known.insert(name);
     const auto saved = weights.find(name);
+    // Tied tensors have the same TensorImpl; the first name that is saved wins.
     if (saved == weights.end() || !found.insert(tensor.unsafeGetTensorImpl()).second) continue;
     if (tensor.sizes() != c10::IntArrayRef(saved->second.sizes)) {
-      problems.push_back(fmt::format("'{}' has sizes [{}], the model's are [{}]", name,
+      problems.push_back(fmt::format("'{}' has sizes [{}], the model expects [{}]", name,
                                      fmt::join(saved->second.sizes, ", "), fmt::join(tensor.sizes(), ", ")));
     }
     pairs.emplace_back(tensor, saved->second);

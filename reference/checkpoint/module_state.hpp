@@ -14,12 +14,13 @@ class Module;
 
 namespace accel::checkpoint {
 
-/// Parameters and buffers as Python's `state_dict` orders and names them: a module's own, then its children's.
+/// Returns parameters and buffers with the names and in the order of Python's `state_dict`: a module's own first, then
+/// those of its children.
 [[nodiscard]] NamedTensors state_dict_of(const torch::nn::Module& module);
 
-/// Each tensor of `state` once, and what it is to hold. A tensor of several names may be saved under any of them.
-/// Throws CheckpointError, which begins with `what`, with all that has other sizes; if `strict`, also all that is
-/// missing on either side.
+/// Pairs each tensor of `state` with the saved tensor to load into it, once. A tensor with several names may be saved
+/// under any of them. Throws CheckpointError, beginning with `what`, that lists all tensors with other sizes and, if
+/// `strict`, all that are missing on either side.
 std::vector<std::pair<at::Tensor, StoredWeight>> matched(const std::string& what, const NamedTensors& state,
                                                          const std::map<std::string, StoredWeight>& weights,
                                                          bool strict);

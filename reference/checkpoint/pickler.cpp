@@ -1,3 +1,5 @@
+// Opcodes are those of CPython's Lib/pickletools.py. The result is read by torch.load(weights_only=True), whose
+// unpickler (torch/_weights_only_unpickler.py) supports only a part of them.
 #include "reference/checkpoint/pickler.hpp"
 
 #include <bit>
@@ -15,7 +17,7 @@ std::string little(T value) {
   return {reinterpret_cast<const char*>(&value), sizeof value};
 }
 
-// As Python's decoder has it: no surrogates, nothing longer than needed, nothing beyond U+10FFFF.
+// Whether Python's decoder accepts the text: no surrogates, no overlong encodings, nothing beyond U+10FFFF.
 bool is_utf8(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
     const auto lead = static_cast<unsigned char>(text[i]);
@@ -43,6 +45,8 @@ bool is_utf8(std::string_view text) {
 Pickler::Pickler() : bytes_("\x80\x02") {}
 
 template <typename Write>
+// Like Python's memo: equal strings and globals are written once. BINPUT ('q') and BINGET ('h') have 8-bit indices,
+// LONG_BINPUT ('r') and LONG_BINGET ('j') 32-bit ones.
 void Pickler::once(const std::string& key, Write&& write) {
   const auto [found, is_new] = memo_.emplace(key, memo_.size());
   const auto index = found->second;
@@ -53,6 +57,7 @@ void Pickler::once(const std::string& key, Write&& write) {
     bytes_ += (is_new ? 'r' : 'j') + little(index);
 }
 
+// The shortest opcode that fits, as in Python: BININT1, BININT2, BININT, and LONG1, here always with 8 bytes.
 void Pickler::integer(std::int64_t value) {
   if (value >= 0 && value < 256)
     bytes_ += 'K' + little(static_cast<std::uint8_t>(value));
@@ -64,18 +69,19 @@ void Pickler::integer(std::int64_t value) {
     bytes_ += "\x8a\x08" + little(value);
 }
 
+// Pickle stores floats in big-endian order, all other numbers in little-endian order.
 void Pickler::number(double value) { bytes_ += 'G' + little(__builtin_bswap64(std::bit_cast<std::uint64_t>(value))); }
 
 void Pickler::utf8(std::string_view text) {
   check_argument(text.size() <= std::numeric_limits<std::uint32_t>::max(),
-                 "a string of {} bytes cannot be saved; expected less than 4 GiB", text.size());
+                 "cannot save a string of {} bytes; expected less than 4 GiB", text.size());
   bytes_ += 'X' + little(static_cast<std::uint32_t>(text.size()));
   bytes_ += text;
 }
 
 void Pickler::text(const std::string& text) {
   if (is_utf8(text)) return once("text " + text, [&] { utf8(text); });
-  // Protocol 2 has no bytes: they are text of as many characters, of latin1.
+  // Protocol 2 has no bytes type. Python writes _codecs.encode(text, "latin1"), with one character per byte.
   std::string characters;
   for (const auto byte : text) {
     const auto code = static_cast<unsigned char>(byte);
@@ -94,6 +100,7 @@ void Pickler::global(const std::string& module, const std::string& name) {
   once("global " + module + "." + name, [&] { bytes_ += "c" + module + "\n" + name + "\n"; });
 }
 
+// An OrderedDict is created by a call without arguments, then filled like a dict.
 void Pickler::begin_dict(bool is_ordered) {
   if (is_ordered) {
     global("collections", "OrderedDict");
@@ -103,6 +110,7 @@ void Pickler::begin_dict(bool is_ordered) {
   }
 }
 
+// A Counter is created by a call with the filled dict as its argument, so end_counter() closes dict and call.
 void Pickler::begin_counter() {
   global("collections", "Counter");
   bytes_ += "(}(";
@@ -116,6 +124,7 @@ void Pickler::integers(at::IntArrayRef values) {
   end_tuple();
 }
 
+// The persistent id ("storage", class, key, location, number of elements) of torch/serialization.py, persistent_id.
 void Pickler::storage(const at::Tensor& tensor, const std::string& storage_name) {
   const auto& storage = tensor.storage();
   const auto written_as = storage_name.empty() ? "UntypedStorage" : storage_name;
@@ -123,7 +132,7 @@ void Pickler::storage(const at::Tensor& tensor, const std::string& storage_name)
       storage_keys_.emplace(storage.unsafeGetStorageImpl(), std::pair{storages_.size(), written_as});
   if (is_new) storages_.push_back(storage);
   check_argument(found->second.second == written_as,
-                 "tensors that share memory are saved as {} and as {}; torch.load takes one dtype per memory",
+                 "cannot save tensors that share memory as {} and as {}; torch.load supports one dtype per storage",
                  written_as, found->second.second);
   begin_tuple();
   text("storage");
@@ -137,9 +146,11 @@ void Pickler::storage(const at::Tensor& tensor, const std::string& storage_name)
 
 void Pickler::tensor(const at::Tensor& given) {
   check_argument(given.defined() && given.layout() == at::kStrided && !given.is_meta() && given.has_storage(),
-                 "a tensor without elements in memory, or a sparse one, cannot be saved; expected a dense tensor");
+                 "cannot save a sparse tensor or one without data; expected a dense tensor");
+  // Lazy conjugation and negation are bits of the tensor, which _rebuild_tensor_v2 without metadata cannot restore.
   const auto tensor = given.resolve_conj().resolve_neg();
   const auto& names = torch_dtype_names(tensor.scalar_type());
+  // Dtypes that are newer than the typed storages are written with untyped storages and an explicit dtype (v3).
   const bool is_new_dtype = names.storage_name.empty();
   global("torch._utils", is_new_dtype ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2");
   begin_tuple();

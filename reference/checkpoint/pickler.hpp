@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-/// Writes what torch.save pickles for plain data, in protocol 2.
+/// Writes pickles of plain data like torch.save, in protocol 2.
 ///
 ///     Pickler pickler;
 ///     pickler.begin_dict(false);
@@ -29,12 +29,13 @@ class Pickler {
   void boolean(bool value) { bytes_ += value ? '\x88' : '\x89'; }
   void integer(std::int64_t value);
   void number(double value);
-  /// What is no UTF-8 becomes `bytes` in Python.
+  /// Text that is not valid UTF-8 becomes `bytes` in Python.
   void text(const std::string& text);
-  /// Throws ArgumentError if torch.save does not write such a tensor, or if its memory was written as another dtype.
+  /// Throws ArgumentError if torch.save cannot write the tensor, or if its storage was already written as another
+  /// dtype.
   void tensor(const at::Tensor& tensor);
 
-  /// A key, its value, and so on; then end.
+  /// Write keys and values alternately after it, then call end_dict().
   void begin_dict(bool is_ordered);
   void end_dict() { bytes_ += 'u'; }
   void begin_counter();
@@ -53,7 +54,7 @@ class Pickler {
   void utf8(std::string_view text);
   void integers(at::IntArrayRef values);
   void storage(const at::Tensor& tensor, const std::string& storage_name);
-  /// Writes it once, and a reference afterwards.
+  /// Calls `write` the first time a key occurs, and writes a memo reference afterwards.
   template <typename Write>
   void once(const std::string& key, Write&& write);
 
@@ -61,7 +62,7 @@ class Pickler {
   std::map<std::string, std::uint32_t> memo_;
   std::vector<at::Storage> storages_;
   std::map<const void*, std::pair<std::size_t, std::string>>
-      storage_keys_;  // of each: its number, and the class it was written as
+      storage_keys_;  // the number of each storage, and the class as which it was written
 };
 
 }  // namespace accel::checkpoint

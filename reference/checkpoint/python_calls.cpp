@@ -1,3 +1,6 @@
+// A pickle is a program that may call any Python function. This reader never runs anything: it knows a fixed list of
+// names and what each one builds, and rejects everything else. The list covers what torch.save writes for plain data.
+// Sources: torch/_weights_only_unpickler.py; torch/_utils.py.
 #include "reference/checkpoint/python_calls.hpp"
 
 #include <array>
@@ -17,8 +20,9 @@ using python::Sequence;
 using python::Storage;
 using python::TensorView;
 
-constexpr int kCallsMax = 8;  // of calls within one: torch._tensor._rebuild_from_type_v2
+constexpr int kCallsMax = 8;  // maximum nesting of torch._tensor._rebuild_from_type_v2
 
+// Names that may occur. Some are only arguments of others (numpy.ndarray, torch.Tensor) and are never called.
 const std::set<std::string, std::less<>>& known_names() {
   static const std::set<std::string, std::less<>> kNames{"_codecs.encode",
                                                          "builtins.bool",
@@ -55,7 +59,7 @@ const std::set<std::string, std::less<>>& known_names() {
   return kNames;
 }
 
-// "FloatStorage" of "torch.FloatStorage" and "torch.cuda.FloatStorage".
+// Returns "FloatStorage" for "torch.FloatStorage" and "torch.cuda.FloatStorage", else "".
 std::string_view torch_class(std::string_view name) {
   for (const std::string_view prefix : {"torch.cuda.", "torch."}) {
     if (name.substr(0, prefix.size()) == prefix) return name.substr(prefix.size());
@@ -63,12 +67,13 @@ std::string_view torch_class(std::string_view name) {
   return {};
 }
 
+// Dtypes (torch.float32) and storage classes (torch.FloatStorage) are known too, from the table in torch_dtypes.cpp.
 bool is_known(const std::string& name) {
   const auto in_torch = torch_class(name);
   return known_names().contains(name) || torch_dtype(in_torch) || storage_dtype(in_torch);
 }
 
-// The bytes that Python's protocol 2 writes as text of as many characters.
+// Converts latin1 text, as protocol 2 writes bytes, back to bytes.
 std::string from_latin1(const std::string& text, const std::string& what) {
   std::string bytes;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -78,7 +83,7 @@ std::string from_latin1(const std::string& text, const std::string& what) {
       continue;
     }
     check_checkpoint((lead == 0xc2 || lead == 0xc3) && i + 1 < text.size() && (text[i + 1] & 0xc0) == 0x80,
-                     "{}: bytes that are no text of latin1", what);
+                     "{}: bytes are not encoded as latin1 text", what);
     bytes += static_cast<char>((lead & 3) << 6 | (text[++i] & 0x3f));
   }
   return bytes;
@@ -89,12 +94,14 @@ TensorView tensor_view(const Sequence& arguments, const std::string& what) {
                   .offset = argument<std::int64_t>(arguments, 1, what),
                   .sizes = int_arguments(arguments, 2, what),
                   .strides = int_arguments(arguments, 3, what)};
+  // _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, backward_hooks, metadata=None); v3 has a dtype
+  // before the metadata. requires_grad and hooks are dropped.
   std::size_t metadata = 6;
   if (view.storage.dtype) {
     view.dtype = *view.storage.dtype;
   } else {
     const auto dtype = torch_dtype(torch_class(argument<Global>(arguments, metadata++, what).name));
-    check_checkpoint(dtype.has_value(), "{}: a tensor of a dtype that is none", what);
+    check_checkpoint(dtype.has_value(), "{}: a tensor has an unknown dtype", what);
     view.dtype = *dtype;
   }
   if (metadata < arguments.items.size()) {
@@ -108,22 +115,24 @@ TensorView tensor_view(const Sequence& arguments, const std::string& what) {
   return view;
 }
 
-// From what torch._utils lays down; classes of tensors and attributes are left out.
+// Evaluates functions of torch. Subclasses of tensors become plain tensors, and attributes are dropped.
 PythonObject* call_torch(const Global& global, const Sequence& arguments, const std::string& what,
                          PythonObjects& objects, int depth);
 
+// dict(), dict(other) and dict([(key, value), ...]): Python 2 writes an OrderedDict in the last form.
 Dict dict_of(const Sequence& arguments, const std::string& what) {
   Dict dict;
   if (arguments.items.empty()) return dict;
   if (const auto* other = arguments.items[0]->get_if<Dict>()) return *other;
   for (const auto* item : argument<Sequence>(arguments, 0, what).items) {
     const auto* pair = item->get_if<Sequence>();
-    check_checkpoint(pair != nullptr && pair->items.size() == 2, "{}: a dict of what is no pair", what);
+    check_checkpoint(pair != nullptr && pair->items.size() == 2, "{}: an item of a dict is not a pair", what);
     dict.items.emplace_back(pair->items[0], pair->items[1]);
   }
   return dict;
 }
 
+// bytes() and bytearray() without arguments are empty; _codecs.encode(text, "latin1") has text.
 std::string bytes_of(const Sequence& arguments, const std::string& what) {
   if (arguments.items.empty()) return {};
   if (const auto* text = arguments.items[0]->get_if<std::string>()) return from_latin1(*text, what);
@@ -138,6 +147,7 @@ PythonObject* call_builtin(const Global& global, const Sequence& arguments, cons
   if (name == "collections.OrderedDict" || name == "collections.Counter" || name == "builtins.dict")
     return objects.make(dict_of(arguments, what));
   if (name == "collections.defaultdict") return objects.make(Dict{});
+  // All of these become a Value::List, so the kind does not matter.
   if (name == "builtins.set" || name == "builtins.frozenset" || name == "builtins.list" || name == "builtins.tuple") {
     return objects.make(
         arguments.items.empty() ? Sequence{} : Sequence{Sequence::kSet, argument<Sequence>(arguments, 0, what).items});
@@ -145,7 +155,8 @@ PythonObject* call_builtin(const Global& global, const Sequence& arguments, cons
   return nullptr;
 }
 
-// What a call copies of its first argument.
+// The bytes that a call copies from its first argument. Charged before the copy: a pickle of a few kilobytes could call
+// list() on itself and grow exponentially.
 std::uint64_t copied_bytes(const Sequence& arguments) {
   if (arguments.items.empty()) return 0;
   const auto& content = *arguments.items[0];
@@ -157,13 +168,15 @@ std::uint64_t copied_bytes(const Sequence& arguments) {
   return 0;
 }
 
+// The three call_* functions return null for names that they do not handle. A known name that none of them handles,
+// such as numpy.ndarray, must not be called.
 PythonObject* call_any(const Global& global, const Sequence& arguments, const std::string& what, PythonObjects& objects,
                        int depth) {
   objects.spend(copied_bytes(arguments), what);
   auto* result = call_builtin(global, arguments, what, objects);
   if (!result) result = call_numpy(global, arguments, what, objects);
   if (!result) result = call_torch(global, arguments, what, objects, depth);
-  check_checkpoint(result != nullptr, "{}: {} makes no plain data", what, global.name);
+  check_checkpoint(result != nullptr, "{}: a call of {} does not create plain data", what, global.name);
   return result;
 }
 
@@ -178,11 +191,13 @@ PythonObject* call_torch(const Global& global, const Sequence& arguments, const 
   if (name == "torch._utils._rebuild_parameter" || name == "torch._utils._rebuild_parameter_with_state") {
     return objects.make(argument<TensorView>(arguments, 0, what));
   }
+  // (function, type, arguments, state): a tensor subclass, or a tensor with attributes. Only the inner call matters.
   if (name == "torch._tensor._rebuild_from_type_v2") {
-    check_checkpoint(depth < kCallsMax, "{}: a tensor within too many others", what);
+    check_checkpoint(depth < kCallsMax, "{}: tensor subclasses are nested too deeply", what);
     return call_any(argument<Global>(arguments, 0, what), argument<Sequence>(arguments, 2, what), what, objects,
                     depth + 1);
   }
+  // Layouts and devices become strings, since a Value has no such types.
   if (name == "torch.Size")
     return objects.make(Sequence{Sequence::kTuple, argument<Sequence>(arguments, 0, what).items});
   if (name == "torch.serialization._get_layout") return objects.make(argument<std::string>(arguments, 0, what));
@@ -197,6 +212,7 @@ PythonObject* call_torch(const Global& global, const Sequence& arguments, const 
 }  // namespace
 
 python::Global known_global(std::string_view module, std::string_view name, const std::string& what) {
+  // Files of older versions use the older names. They are mapped here, so that the list of known names stays short.
   std::string full(module);
   for (const auto& [older, newer] : {std::pair{"__builtin__", "builtins"},
                                      {"numpy.core.multiarray", "numpy._core.multiarray"},
@@ -208,8 +224,8 @@ python::Global known_global(std::string_view module, std::string_view name, cons
   full += name;
   check_checkpoint(
       is_known(full),
-      "{}: holds an object of {}, and this library reads plain data only: numbers, strings, lists, dicts, tensors and "
-      "numpy's arrays; save it without that object",
+      "{}: contains an object of {}, but this library reads only plain data: numbers, strings, lists, dicts, tensors "
+      "and numpy arrays; save it without that object",
       what, full);
   return {full};
 }
@@ -221,28 +237,33 @@ PythonObject* call(const Global& global, const Sequence& arguments, const std::s
 void set_state(PythonObject& object, const PythonObject& state, const std::string& what, PythonObjects& objects) {
   if (auto* array = object.get_if<python::NumpyArray>()) return set_numpy_array_state(*array, state, what, objects);
   if (auto* dtype = object.get_if<python::NumpyDtype>()) return set_numpy_dtype_state(*dtype, state, what);
-  // Attributes, such as those of the OrderedDict that a module's state_dict is.
+  // Attributes are dropped, such as `_metadata` of the OrderedDict that a module's state_dict() returns.
   const bool has_attributes = object.get_if<Dict>() || object.get_if<TensorView>();
-  check_checkpoint(has_attributes, "{}: the state of an object that has none", what);
+  check_checkpoint(has_attributes, "{}: sets the state of an object that has no state", what);
 }
 
 PythonObject* persistent_object(const PythonObject& id, const std::string& what, PythonObjects& objects) {
   const auto* tuple = id.get_if<Sequence>();
-  check_checkpoint(tuple != nullptr, "{}: a storage that is no tuple", what);
-  check_checkpoint(argument<std::string>(*tuple, 0, what) == "storage",
-                   "{}: an object that is kept apart, and no storage", what);
+  check_checkpoint(tuple != nullptr, "{}: the id of a storage is not a tuple", what);
+  check_checkpoint(argument<std::string>(*tuple, 0, what) == "storage", "{}: a persistent object is not a storage",
+                   what);
+  // ("storage", class, key, location, number of elements): the location (device) is ignored, tensors go to the CPU.
   const auto& type = argument<Global>(*tuple, 1, what).name;
   Storage storage{.record = "data/" + argument<std::string>(*tuple, 2, what),
                   .dtype = storage_dtype(torch_class(type))};
+  // Typed storages count elements, untyped ones bytes.
   const auto count = argument<std::int64_t>(*tuple, 4, what);
-  check_checkpoint(storage.dtype || type == "torch.storage.UntypedStorage", "{}: {} is no storage", what, type);
+  check_checkpoint(storage.dtype || type == "torch.storage.UntypedStorage", "{}: {} is not a storage class", what,
+                   type);
   const auto bits = storage.dtype ? static_cast<std::int64_t>(c10::elementSize(*storage.dtype)) * 8 : 8;
   const auto num_bytes = num_bytes_of({count}, bits);
-  check_checkpoint(num_bytes.has_value(), "{}: {}: a storage of {} elements", what, storage.record, count);
+  check_checkpoint(num_bytes.has_value(), "{}: {}: a storage has an invalid size of {} elements", what, storage.record,
+                   count);
   storage.num_bytes = *num_bytes;
   return objects.make(std::move(storage));
 }
 
+// Sizes and strides. A bool is an int in Python, but never occurs there, so it is rejected.
 std::vector<std::int64_t> int_arguments(const Sequence& arguments, std::size_t index, const std::string& what) {
   std::vector<std::int64_t> numbers;
   for (const auto* item : argument<Sequence>(arguments, index, what).items) {

@@ -8,35 +8,37 @@
 #include "reference/checkpoint/python_object.hpp"
 #include "reference/core/errors.hpp"
 
-/// The classes and functions that pickles of plain data name, and what they make.
+/// The classes and functions that occur in pickles of plain data, and the objects that they create.
 ///
-/// All throw CheckpointError that begins with `what`. Thread rule: any threads, each with objects of its own.
+/// All functions throw CheckpointError that begins with `what`. Thread rule: any threads, each with its own
+/// PythonObjects.
 namespace accel::checkpoint {
 
-/// "numpy.core.multiarray" and "__builtin__" are called by their newer names. Throws if nothing of that name is known.
+/// Returns a global by its current name: "numpy.core.multiarray" and "__builtin__" are replaced by their newer names.
+/// Throws if the name is not on the list of known ones.
 python::Global known_global(std::string_view module, std::string_view name, const std::string& what);
-/// `global(*arguments)`
+/// Evaluates `global(*arguments)`.
 PythonObject* call(const python::Global& global, const python::Sequence& arguments, const std::string& what,
                    PythonObjects& objects);
-/// `object.__setstate__(state)`
+/// Evaluates `object.__setstate__(state)`.
 void set_state(PythonObject& object, const PythonObject& state, const std::string& what, PythonObjects& objects);
-/// A storage, of a tuple that torch.save writes for it.
+/// Creates a storage from the persistent id that torch.save writes for it.
 PythonObject* persistent_object(const PythonObject& id, const std::string& what, PythonObjects& objects);
 
-/// The functions of numpy; null if `global` is none of them.
+/// Evaluates functions of numpy; null if `global` is not one of them.
 PythonObject* call_numpy(const python::Global& global, const python::Sequence& arguments, const std::string& what,
                          PythonObjects& objects);
 void set_numpy_dtype_state(python::NumpyDtype& dtype, const PythonObject& state, const std::string& what);
 void set_numpy_array_state(python::NumpyArray& array, const PythonObject& state, const std::string& what,
                            PythonObjects& objects);
 
-/// Argument `index`, of the type expected.
+/// Returns argument `index` as a T.
 template <typename T>
 const T& argument(const python::Sequence& arguments, std::size_t index, const std::string& what) {
-  check_checkpoint(index < arguments.items.size(), "{}: a call of {} arguments lacks argument {}", what,
+  check_checkpoint(index < arguments.items.size(), "{}: a call with {} arguments lacks argument {}", what,
                    arguments.items.size(), index);
   const auto* content = arguments.items[index]->get_if<T>();
-  check_checkpoint(content != nullptr, "{}: argument {} of a call is of another type", what, index);
+  check_checkpoint(content != nullptr, "{}: argument {} of a call has an unexpected type", what, index);
   return *content;
 }
 std::vector<std::int64_t> int_arguments(const python::Sequence& arguments, std::size_t index, const std::string& what);

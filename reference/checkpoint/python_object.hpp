@@ -12,7 +12,8 @@
 
 #include "reference/core/errors.hpp"
 
-/// Objects of a pickle before they are values: they may contain each other, and hold what no Value does.
+/// Objects of a pickle before they are converted to a Value. They may contain each other, and may have types that a
+/// Value lacks.
 ///
 ///     PythonObjects objects(pickle.size());
 ///     auto* list = objects.make(python::Sequence{.kind = python::Sequence::kList});
@@ -25,11 +26,11 @@ struct PythonObject;
 namespace python {
 
 struct None {};
-struct LargeInt {};  // beyond 64 bits
+struct LargeInt {};  // an integer of more than 64 bits
 struct Bytes {
   std::string bytes = {};
 };
-/// A class or a function, which is never called but by the few names that this library knows.
+/// A class or a function. It is only a name; nothing is executed.
 struct Global {
   std::string name = {};  // "torch._utils._rebuild_tensor_v2"
 };
@@ -43,14 +44,14 @@ struct Dict {
 /// A record of the archive.
 struct Storage {
   std::string record = {};                   // "data/0"
-  std::optional<at::ScalarType> dtype = {};  // none if it is bytes
+  std::optional<at::ScalarType> dtype = {};  // empty for untyped storages
   std::int64_t num_bytes = 0;
 };
-/// Elements of a record.
+/// A tensor: a view of the elements of a record.
 struct TensorView {
   Storage storage = {};
   at::ScalarType dtype = at::kByte;
-  std::int64_t offset = 0;  // in elements, as the strides
+  std::int64_t offset = 0;  // in elements, like the strides
   std::vector<std::int64_t> sizes = {}, strides = {};
   bool is_conj = false, is_neg = false;
 };
@@ -58,7 +59,7 @@ struct NumpyDtype {
   at::ScalarType dtype = at::kByte;
   bool is_big_endian = false;
 };
-/// Undefined until its state is there.
+/// Its tensor is undefined until its state is set.
 struct NumpyArray {
   at::Tensor tensor = {};
   bool is_scalar = false;
@@ -82,21 +83,21 @@ struct PythonObject {
   }
 };
 
-/// Owns them, so that those which contain each other go too. What a pickle says twice costs it some bytes, and us a
-/// copy: so copies are counted.
+/// Owns all objects of a pickle, so that cycles are freed too. A pickle can reference an object many times with few
+/// bytes each, while we copy it each time, so the copied bytes are limited.
 class PythonObjects {
  public:
-  /// Copies may be some times as large as the pickle.
+  /// The limit of copies is proportional to the size of the pickle.
   explicit PythonObjects(std::uint64_t pickle_bytes) : bytes_left_(kCopies * pickle_bytes + kCopiedBytesMin) {}
 
   template <typename T>
   PythonObject* make(T content) {
     return &objects_.emplace_back(PythonObject{std::move(content)});
   }
-  /// To be called before `bytes` are copied. Throws CheckpointError that begins with `what` if that is too much.
+  /// Call it before `bytes` are copied. Throws CheckpointError that begins with `what` if the limit is exceeded.
   void spend(std::uint64_t bytes, const std::string& what) {
-    check_checkpoint(bytes <= bytes_left_, "{}: holds the same objects too many times: no file of plain data does so",
-                     what);
+    check_checkpoint(bytes <= bytes_left_,
+                     "{}: references the same objects too often; files of plain data do not do that", what);
     bytes_left_ -= bytes;
   }
 

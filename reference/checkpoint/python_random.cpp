@@ -1,3 +1,5 @@
+// Seeding of the Mersenne Twister MT19937, with the names of its reference implementation (mt19937ar.c). std::mt19937
+// offers init_genrand only; Python seeds by init_by_array.
 #include "reference/checkpoint/python_random.hpp"
 
 #include <algorithm>
@@ -10,7 +12,7 @@ namespace {
 constexpr std::size_t kSize = 624;
 using Words = std::array<std::uint32_t, kSize>;
 
-// init_genrand
+// init_genrand of mt19937ar.c.
 Words seeded(std::uint32_t seed) {
   Words words;
   words[0] = seed;
@@ -18,7 +20,7 @@ Words seeded(std::uint32_t seed) {
   return words;
 }
 
-// init_by_array
+// init_by_array of mt19937ar.c.
 Words seeded(const std::vector<std::uint32_t>& key) {
   auto words = seeded(19650218U);
   std::size_t i = 1, j = 0;
@@ -49,6 +51,7 @@ Value::List list_of(const Words& words) {
 }  // namespace
 
 Value python_random_state(std::uint64_t seed) {
+  // CPython drops leading zero words of the key: a small seed has a key of one word.
   std::vector<std::uint32_t> key{static_cast<std::uint32_t>(seed)};
   if (seed >> 32 != 0) key.push_back(static_cast<std::uint32_t>(seed >> 32));
   auto state = list_of(seeded(key));
@@ -56,6 +59,8 @@ Value python_random_state(std::uint64_t seed) {
   return Value::List{3, std::move(state), Value()};
 }
 
+// (name, words, position, has Gaussian, cached Gaussian). The position 624 means that all words are used up, so the
+// next number generates new ones, as after seeding.
 Value numpy_random_state(std::uint64_t seed) {
   return Value::List{"MT19937", list_of(seeded(static_cast<std::uint32_t>(seed))), static_cast<std::int64_t>(kSize), 0,
                      0.0};

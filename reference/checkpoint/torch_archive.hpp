@@ -7,7 +7,7 @@
 #include "reference/checkpoint/python_object.hpp"
 #include "reference/checkpoint/zip_archive.hpp"
 
-/// A file of torch.save, opened: its objects are there, its tensors are read as they are asked for.
+/// An open file of torch.save. Objects are unpickled on construction; tensors are read on request.
 ///
 ///     const TorchArchive archive("pytorch_model.bin");
 ///     const auto weight = archive.tensor(view, archive.storage(view));
@@ -22,14 +22,14 @@ class TorchArchive {
 
   [[nodiscard]] const std::string& path() const { return archive_.path(); }
   [[nodiscard]] const PythonObject& root() const { return *root_; }
-  /// To be called before what the pickle holds is copied; see PythonObjects. Not for several threads.
+  /// Call it before contents of the pickle are copied: see PythonObjects. Not thread-safe.
   void spend(std::uint64_t bytes) { objects_.spend(bytes, what_); }
 
-  /// The elements of a view lie in its record; else CheckpointError.
+  /// Throws CheckpointError if elements of the view lie outside its record.
   void check(const python::TensorView& view) const;
-  /// A copy of the record that a view looks at. Throws CheckpointError if its checksum does not fit.
+  /// Returns a copy of the view's record. Throws CheckpointError if its checksum does not match.
   [[nodiscard]] at::Storage storage(const python::TensorView& view) const;
-  /// The view, on the copy of its record; checked before.
+  /// Returns the view as a tensor on the copy of its record. The view must have been checked.
   [[nodiscard]] at::Tensor tensor(const python::TensorView& view, const at::Storage& storage) const;
 
  private:

@@ -1,3 +1,5 @@
+// One table for all three directions (torch name, storage class, numpy name), so that a new dtype is one line.
+// Quantized dtypes are missing: their tensors need more than a storage.
 #include "reference/checkpoint/torch_dtypes.hpp"
 
 #include <algorithm>
@@ -15,6 +17,7 @@ struct Names {
   std::string numpy;
 };
 
+// Empty names mean that the dtype has no typed storage in torch, or no counterpart in numpy.
 const std::vector<Names>& all_names() {
   static const std::vector<Names> kNames{{at::kDouble, {"float64", "DoubleStorage"}, "f8"},
                                          {at::kFloat, {"float32", "FloatStorage"}, "f4"},
@@ -40,6 +43,7 @@ const std::vector<Names>& all_names() {
   return kNames;
 }
 
+// An empty name would match every dtype without a name of that kind.
 template <typename Is>
 std::optional<at::ScalarType> find(std::string_view name, Is&& is) {
   const auto found = std::find_if(all_names().begin(), all_names().end(), is);
@@ -63,7 +67,8 @@ std::optional<at::ScalarType> numpy_dtype(std::string_view name) {
 const TorchDtype& torch_dtype_names(at::ScalarType dtype) {
   const auto found =
       std::find_if(all_names().begin(), all_names().end(), [&](const Names& names) { return names.dtype == dtype; });
-  check_argument(found != all_names().end(), "a tensor of {} cannot be saved in a file of torch.save", toString(dtype));
+  check_argument(found != all_names().end(), "cannot save a tensor of type {} in a file of torch.save; convert it",
+                 toString(dtype));
   return found->torch;
 }
 

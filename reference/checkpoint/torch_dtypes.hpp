@@ -6,13 +6,13 @@
 #include <string>
 #include <string_view>
 
-/// What files of torch.save and numpy call dtypes.
+/// The names of dtypes in files of torch.save and numpy.
 ///
 ///     torch_dtype("float32") == at::kFloat
 ///     storage_dtype("FloatStorage") == at::kFloat
 ///     numpy_dtype("f4") == at::kFloat
 ///
-/// Nothing if there is none of that name. Thread rule: pure functions.
+/// Empty if no dtype has the name. Thread rule: pure functions.
 /// Source: torch/storage.py, _dtype_to_storage_type_map and _new_dtypes.
 namespace accel::checkpoint {
 
@@ -22,9 +22,9 @@ std::optional<at::ScalarType> numpy_dtype(std::string_view name);
 
 struct TorchDtype {
   std::string name = {};          ///< "float32"
-  std::string storage_name = {};  ///< "FloatStorage"; empty for newer dtypes, whose storages have none
+  std::string storage_name = {};  ///< "FloatStorage"; empty for newer dtypes, which have no typed storage
 };
-/// Throws ArgumentError for a dtype that torch.save does not write.
+/// Throws ArgumentError for a dtype that torch.save cannot write.
 const TorchDtype& torch_dtype_names(at::ScalarType dtype);
 
 }  // namespace accel::checkpoint

@@ -1,3 +1,5 @@
+// Writes files that torch.load(weights_only=True) accepts. The pickle is created completely first, in memory, and then
+// the storages are written one after the other, so the peak memory is one storage of another device.
 #include <ATen/ops/empty.h>
 #include <caffe2/serialize/inline_container.h>
 #include <fmt/ranges.h>
@@ -17,6 +19,7 @@ namespace {
 
 using checkpoint::Pickler;
 
+// Only the canonical form counts: "01" would become the key 1 and come back as "1".
 std::optional<std::int64_t> integer_of(const std::string& text) {
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -24,6 +27,7 @@ std::optional<std::int64_t> integer_of(const std::string& text) {
   return is_whole ? std::optional(number) : std::nullopt;
 }
 
+// Matches a path of TorchFileOptions, step by step. Keys may contain slashes, so the pattern cannot be split first.
 bool fits(std::string_view pattern, const std::vector<std::string>& place) {
   for (std::size_t i = 0; i < place.size(); ++i) {
     if (i > 0) {
@@ -37,17 +41,18 @@ bool fits(std::string_view pattern, const std::vector<std::string>& place) {
   return pattern.empty();
 }
 
-// A Value as the Python objects that the options tell.
+// Pickles a Value as the Python objects that the options describe. `place_` is the path of the current value.
 class ValuePickling {
  public:
   ValuePickling(Pickler& pickler, const TorchFileOptions& options, const std::string& path)
       : pickler_(pickler), options_(options), path_(path) {}
 
+  // The declared type must match the value: a wrong path in the options is a mistake in the program, not in the data.
   void write(const Value& value) {
     const auto type = type_here();
     const bool is_list = value.is<Value::List>(), is_dict = value.is<Value::Dict>();
     check_argument(!type || (*type == PythonType::kTuple ? is_list : is_dict),
-                   "{}: '{}' is {}; the options say it is a {}", path_, fmt::to_string(fmt::join(place_, "/")),
+                   "{}: '{}' is {}, but the options declare a {}", path_, fmt::to_string(fmt::join(place_, "/")),
                    value.type_name(), type == PythonType::kTuple ? "tuple" : "dict");
     if (is_list)
       write_list(value.as<Value::List>(), type == PythonType::kTuple);
@@ -58,12 +63,15 @@ class ValuePickling {
   }
 
  private:
+  // The first pattern in lexicographic order wins; patterns of one file do not overlap.
   [[nodiscard]] std::optional<PythonType> type_here() const {
     for (const auto& [pattern, type] : options_.types) {
       if (fits(pattern, place_)) return type;
     }
     return std::nullopt;
   }
+  // Keeps `place_` correct for type_here() and for messages. An exception ends the complete write, so it need not be
+  // restored then.
   void write_at(const std::string& step, const Value& value) {
     place_.push_back(step);
     write(value);
@@ -90,11 +98,12 @@ class ValuePickling {
     }
     is_counter ? pickler_.end_counter() : pickler_.end_dict();
   }
+  // In numerical order: a Value::Dict sorts "10" before "2", and Python iterates in the order of the file.
   [[nodiscard]] std::map<std::int64_t, const Value::Dict::value_type*> by_number(const Value::Dict& dict) const {
     std::map<std::int64_t, const Value::Dict::value_type*> entries;
     for (const auto& entry : dict) {
       const auto number = integer_of(entry.first);
-      check_argument(number.has_value(), "{}: '{}' has the key '{}'; the options say that its keys are integers", path_,
+      check_argument(number.has_value(), "{}: '{}' has the key '{}', but the options declare integer keys", path_,
                      fmt::to_string(fmt::join(place_, "/")), entry.first);
       entries[*number] = &entry;
     }
@@ -121,14 +130,15 @@ class ValuePickling {
   std::vector<std::string> place_;
 };
 
+// A view of the storage's bytes, or a copy if the storage is on another device.
 at::Tensor bytes_on_cpu(const at::Storage& storage) {
   auto bytes = at::empty({0}, at::TensorOptions(at::kByte).device(storage.device()));
   bytes.set_(storage, 0, {static_cast<std::int64_t>(storage.nbytes())}, {1});
   return bytes.cpu();
 }
 
-// LibTorch's own writer of archives, on a file of ours. What the file throws must not pass through it, which is C in
-// part.
+// Uses LibTorch's PyTorchStreamWriter on a WritableFile. The writer is partly C code (miniz), so exceptions of the file
+// must not pass through it: they are stored and rethrown at the end.
 class ArchiveWriter {
  public:
   explicit ArchiveWriter(WritableFile& file)
@@ -136,6 +146,7 @@ class ArchiveWriter {
 
   void write(const std::vector<at::Storage>& storages, const std::string& pickled) {
     try {
+      // The records, and their order, of torch/serialization.py, _save.
       write_record("data.pkl", pickled.data(), pickled.size());
       write_text(".format_version", "1");
       write_text(".storage_alignment", "64");
@@ -156,6 +167,7 @@ class ArchiveWriter {
   void write_record(const std::string& name, const void* bytes, std::size_t size) {
     if (!error_) writer_.writeRecord(name, size > 0 ? bytes : "", size);
   }
+  // A return value of 0 means that the write failed. The writer then throws its own error, which is less precise.
   std::size_t append(WritableFile& file, const void* bytes, std::size_t size) {
     if (error_) return 0;
     try {
@@ -166,7 +178,7 @@ class ArchiveWriter {
       return 0;
     }
   }
-  // After an error too: else the writer's destructor ends the file, and throws.
+  // Called after an error too: otherwise the writer's destructor would end the file, and throw.
   void finish() {
     try {
       writer_.writeEndOfFile();
@@ -179,6 +191,7 @@ class ArchiveWriter {
   caffe2::serialize::PyTorchStreamWriter writer_;
 };
 
+// Atomic: an interrupted write leaves the old file.
 void write_archive(Files& files, const std::string& path, Pickler& pickler) {
   const auto pickled = pickler.finish();
   write_atomically(files, path, [&](WritableFile& file) { ArchiveWriter(file).write(pickler.storages(), pickled); });
@@ -192,6 +205,7 @@ void write_torch_file(Files& files, const std::string& path, const Value& value,
   write_archive(files, path, pickler);
 }
 
+// Does not go through a Value, whose dicts are sorted: the order of a model's state is part of it.
 void write_torch_file(Files& files, const std::string& path, const NamedTensors& tensors, bool is_ordered_dict) {
   Pickler pickler;
   pickler.begin_dict(is_ordered_dict);

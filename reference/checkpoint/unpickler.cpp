@@ -1,3 +1,5 @@
+// A stack machine for pickles, without the opcodes that need code execution. Objects are only linked, never copied, so
+// memory stays proportional to the pickle; calls are evaluated in python_calls.cpp.
 #include "reference/checkpoint/unpickler.hpp"
 
 #include <bit>
@@ -10,7 +12,8 @@
 namespace accel::checkpoint {
 namespace {
 
-// Source: pickletools.py of CPython, opcodes.
+// Source: CPython, Lib/pickletools.py. Text opcodes of protocols 0 and 1 are missing on purpose: torch.save never
+// writes them.
 enum Opcode : std::uint8_t {
   kMark = '(',
   kStop = '.',
@@ -65,22 +68,27 @@ enum Opcode : std::uint8_t {
   kFrame = 0x95
 };
 
+// Each do_* function handles the opcodes of one kind and returns false for others, so run() tries one after the other.
+// All accesses to stack, marks and memo are checked: a damaged file must end in a CheckpointError, never in undefined
+// behaviour.
 class Unpickler {
  public:
   Unpickler(std::string_view bytes, const std::string& what, PythonObjects& objects)
       : cursor_(bytes, what), what_(what), objects_(objects) {}
 
+  // The loop ends, since every opcode takes at least one byte of the input.
   PythonObject* run() {
     for (;;) {
       const auto opcode = cursor_.number<std::uint8_t>();
       if (opcode == kStop) break;
       const bool is_known = do_number(opcode) || do_text(opcode) || do_sequence(opcode) || do_dict_or_set(opcode) ||
                             do_stack(opcode) || do_call(opcode);
-      check_checkpoint(is_known, "{}: byte {}: opcode 0x{:02x} is none that torch.save writes in protocols 2 to 5",
-                       what_, cursor_.place() - 1, opcode);
+      check_checkpoint(is_known,
+                       "{}: byte {}: unknown opcode 0x{:02x}; expected a file of torch.save, protocols 2 to 5", what_,
+                       cursor_.place() - 1, opcode);
     }
     check_checkpoint(stack_.size() == 1 && marks_.empty(),
-                     "{}: {} objects are left where the pickle ends; expected one", what_, stack_.size());
+                     "{}: {} objects are left at the end of the pickle; expected one", what_, stack_.size());
     return stack_.back();
   }
 
@@ -95,6 +103,7 @@ class Unpickler {
     stack_.push_back(object);
     return true;
   }
+  // Objects below the last mark belong to an unfinished collection and must not be reached.
   PythonObject* top() {
     check_checkpoint(stack_.size() > bottom(), "{}: byte {}: an object is missing", what_, cursor_.place());
     return stack_.back();
@@ -105,6 +114,7 @@ class Unpickler {
     return object;
   }
   [[nodiscard]] std::size_t bottom() const { return marks_.empty() ? 0 : marks_.back(); }
+  // Returns the objects above the last mark, in the order in which they were pushed.
   std::vector<PythonObject*> pop_mark() {
     check_checkpoint(!marks_.empty(), "{}: byte {}: a mark is missing", what_, cursor_.place());
     std::vector<PythonObject*> items(stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back()), stack_.end());
@@ -118,13 +128,14 @@ class Unpickler {
     check_checkpoint(content != nullptr, "{}: byte {}: expected {}", what_, cursor_.place(), type);
     return *content;
   }
+  // The memo holds references: an object that is fetched later has the items that were added meanwhile, as in Python.
   bool put(std::uint32_t index) {
     memo_[index] = top();
     return true;
   }
   bool get(std::uint32_t index) {
     const auto found = memo_.find(index);
-    check_checkpoint(found != memo_.end(), "{}: byte {}: object {} was not kept", what_, cursor_.place(), index);
+    check_checkpoint(found != memo_.end(), "{}: byte {}: no object {} in the memo", what_, cursor_.place(), index);
     return push(found->second);
   }
 
@@ -140,13 +151,15 @@ class Unpickler {
       case kBinInt2: return push(static_cast<std::int64_t>(cursor_.number<std::uint16_t>()));
       case kLong1: return push_long(cursor_.take(cursor_.number<std::uint8_t>()));
       case kLong4: return push_long(cursor_.take(cursor_.number<std::uint32_t>()));
+      // The only big-endian number of the format.
       case kBinFloat: return push(std::bit_cast<double>(__builtin_bswap64(cursor_.number<std::uint64_t>())));
       default: return false;
     }
   }
 
-  // Two's complement, of any length.
+  // A little-endian number in two's complement, of any length. Redundant sign bytes are dropped first.
   bool push_long(std::string_view bytes) {
+    // No bytes at all mean zero.
     const char sign = !bytes.empty() && bytes.back() < 0 ? '\xff' : '\0';
     while (bytes.size() > 8 && bytes.back() == sign && ((bytes[bytes.size() - 2] ^ sign) & 0x80) == 0)
       bytes.remove_suffix(1);
@@ -156,12 +169,14 @@ class Unpickler {
     return push(value);
   }
 
+  // Text is kept as its bytes, which are UTF-8. The length is checked by the cursor before anything is allocated.
   bool do_text(std::uint8_t opcode) {
     switch (opcode) {
       case kBinUnicode: return push(std::string(cursor_.take(cursor_.number<std::uint32_t>())));
       case kShortBinUnicode: return push(std::string(cursor_.take(cursor_.number<std::uint8_t>())));
       case kBinUnicode8: return push(std::string(cursor_.take(cursor_.number<std::uint64_t>())));
-      case kShortBinString: return push(std::string(cursor_.take(cursor_.number<std::uint8_t>())));  // of Python 2
+      case kShortBinString:
+        return push(std::string(cursor_.take(cursor_.number<std::uint8_t>())));  // written by Python 2
       case kBinString: return push(std::string(cursor_.take(cursor_.number<std::uint32_t>())));
       case kShortBinBytes: return push(python::Bytes{std::string(cursor_.take(cursor_.number<std::uint8_t>()))});
       case kBinBytes: return push(python::Bytes{std::string(cursor_.take(cursor_.number<std::uint32_t>()))});
@@ -171,14 +186,16 @@ class Unpickler {
     }
   }
 
+  // Tuples of up to three items have opcodes without a mark.
   bool push_last(std::size_t count) {
     python::Sequence tuple{python::Sequence::kTuple, std::vector<PythonObject*>(count)};
     while (count > 0) tuple.items[--count] = pop();
     return push(std::move(tuple));
   }
+  // The kind must match, because tuples are immutable in Python: appending to one would never be written.
   bool append(const std::vector<PythonObject*>& items, python::Sequence::Kind kind) {
     auto& sequence = top_as<python::Sequence>("a list or a set");
-    check_checkpoint(sequence.kind == kind, "{}: byte {}: a sequence is of another type", what_, cursor_.place());
+    check_checkpoint(sequence.kind == kind, "{}: byte {}: a sequence has another type", what_, cursor_.place());
     sequence.items.insert(sequence.items.end(), items.begin(), items.end());
     return true;
   }
@@ -199,6 +216,7 @@ class Unpickler {
     }
   }
 
+  // Duplicate keys are kept here. The conversion to a Value decides: the last one wins, as in Python.
   bool set_items(const std::vector<PythonObject*>& items) {
     auto& dict = top_as<python::Dict>("a dict");
     check_checkpoint(items.size() % 2 == 0, "{}: byte {}: a key without a value", what_, cursor_.place());
@@ -231,14 +249,17 @@ class Unpickler {
       case kLongBinGet: return get(cursor_.number<std::uint32_t>());
       case kBinPut: return put(cursor_.number<std::uint8_t>());
       case kLongBinPut: return put(cursor_.number<std::uint32_t>());
+      // Protocol 4 numbers memo entries implicitly.
       case kMemoize: return put(static_cast<std::uint32_t>(memo_.size()));
       case kProto: return check_protocol(cursor_.number<std::uint8_t>());
-      case kFrame: cursor_.skip(8); return true;  // its length, which is of use for reading ahead only
+      case kFrame: cursor_.skip(8); return true;  // the length of the frame, which only helps reading ahead
       default: return false;
     }
   }
+  // Protocols 0 and 1 are text formats that torch.save cannot write.
   bool check_protocol(int protocol) {
-    check_checkpoint(protocol >= 2 && protocol <= 5, "{}: a pickle of protocol {}; expected 2 to 5", what_, protocol);
+    check_checkpoint(protocol >= 2 && protocol <= 5, "{}: pickle protocol {} is unsupported; expected 2 to 5", what_,
+                     protocol);
     return true;
   }
 
@@ -254,14 +275,16 @@ class Unpickler {
                          cursor_.place());
         return push(known_global(*module, *name, what_));
       }
+      // Keyword arguments do not occur in plain data; only the empty dict is accepted.
       case kNewObjEx: {
         const auto* keywords = pop()->get_if<python::Dict>();
-        check_checkpoint(keywords != nullptr && keywords->items.empty(), "{}: byte {}: a call with keywords", what_,
-                         cursor_.place());
+        check_checkpoint(keywords != nullptr && keywords->items.empty(),
+                         "{}: byte {}: calls with keyword arguments are unsupported", what_, cursor_.place());
         return push_call();
       }
       case kReduce:
       case kNewObj: return push_call();
+      // __setstate__ on the object below the state, which stays on the stack.
       case kBuild: {
         const auto* state = pop();
         set_state(*top(), *state, what_, objects_);
@@ -271,11 +294,12 @@ class Unpickler {
       default: return false;
     }
   }
+  // The result may be an object that a later BUILD completes.
   bool push_call() {
     auto* arguments = pop()->get_if<python::Sequence>();
     auto* global = pop()->get_if<python::Global>();
-    check_checkpoint(arguments != nullptr && global != nullptr, "{}: byte {}: a call of what cannot be called", what_,
-                     cursor_.place());
+    check_checkpoint(arguments != nullptr && global != nullptr, "{}: byte {}: a call of an object that is not callable",
+                     what_, cursor_.place());
     return push(call(*global, *arguments, what_, objects_));
   }
 
@@ -283,7 +307,7 @@ class Unpickler {
   std::string what_;
   PythonObjects& objects_;
   std::vector<PythonObject*> stack_;
-  std::vector<std::size_t> marks_;  // sizes of the stack
+  std::vector<std::size_t> marks_;  // sizes of the stack at each mark
   std::unordered_map<std::uint32_t, PythonObject*> memo_;
 };
 

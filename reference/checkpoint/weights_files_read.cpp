@@ -1,3 +1,5 @@
+// Reading of weights. Only directories and headers are read here; each tensor is read when its `load` is called, so a
+// model larger than memory can be loaded tensor by tensor.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -18,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using Weights = std::map<std::string, StoredWeight>;
 
+// `stored` holds the mapped file, so the functions below may outlive `file`.
 Weights read_safetensors(const std::string& path) {
   const SafetensorsFile file(path);
   Weights weights;
@@ -32,17 +35,18 @@ Weights read_safetensors(const std::string& path) {
   return weights;
 }
 
+// The archive is shared by the functions that load its tensors, so the file stays mapped as long as one of them exists.
 Weights read_torch_weights(const std::string& path) {
   const auto archive = std::make_shared<checkpoint::TorchArchive>(path);
   const auto* dict = archive->root().get_if<checkpoint::python::Dict>();
-  check_checkpoint(dict != nullptr, "{}: holds no dict of tensors", path);
+  check_checkpoint(dict != nullptr, "{}: does not contain a dict of tensors", path);
   Weights weights;
   std::vector<std::string> problems;
   for (const auto& [key, value] : dict->items) {
     const auto* name = key->get_if<std::string>();
     const auto* view = value->get_if<checkpoint::python::TensorView>();
     if (!name || !view) {
-      problems.push_back(name ? *name : "a key that is no string");
+      problems.push_back(name ? *name : "a key that is not a string");
       continue;
     }
     archive->check(*view);
@@ -50,12 +54,12 @@ Weights read_torch_weights(const std::string& path) {
                         return archive->tensor(*view, archive->storage(*view));
                       }};
   }
-  check_checkpoint(problems.empty(), "{}: expected tensors by name; these are none: {}", path,
+  check_checkpoint(problems.empty(), "{}: expected tensors by name; these entries are not: {}", path,
                    fmt::join(problems, ", "));
   return weights;
 }
 
-// By what the file begins with: its name says nothing that is certain.
+// Recognizes the format by the first bytes, since extensions are not reliable: "PK" begins every zip archive.
 Weights read_file(const std::string& path) {
   try {
     const MappedFile file(path);
@@ -66,6 +70,8 @@ Weights read_file(const std::string& path) {
   }
 }
 
+// Reads an index and all its files, and collects every problem, so that a user who copied only some of the files sees
+// the complete list.
 class ShardedWeights {
  public:
   explicit ShardedWeights(const std::string& index_path) : index_path_(index_path) {
@@ -74,13 +80,14 @@ class ShardedWeights {
     for (const auto& [name, file] : map) files.insert(file);
     for (const auto& file : files) read_shard(file);
     for (const auto& [name, file] : map) place(name, file);
+    // A tensor outside the index is an error: it may be the leftover of another save, and nobody would load it.
     for (const auto& [file, shard] : shards_) {
       for (const auto& [name, weight] : shard) {
         if (!map.contains(name))
-          problems_.push_back(fmt::format("{} has a tensor '{}' that the index does not name", file, name));
+          problems_.push_back(fmt::format("{} contains tensor '{}', which the index does not list", file, name));
       }
     }
-    check_checkpoint(problems_.empty(), "{}: the files beside it do not fit:\n  {}", index_path,
+    check_checkpoint(problems_.empty(), "{}: the files do not match the index:\n  {}", index_path,
                      fmt::join(problems_, "\n  "));
   }
   Weights take() { return std::move(weights_); }
@@ -93,6 +100,7 @@ class ShardedWeights {
       throw CheckpointError(error.what());
     }
   }
+  // A damaged file is one problem of several; the other files are still checked.
   void read_shard(const std::string& file) {
     try {
       shards_[file] = read_file((fs::path(index_path_).parent_path() / file).string());
@@ -102,7 +110,7 @@ class ShardedWeights {
   }
   void place(const std::string& name, const std::string& file) {
     const auto shard = shards_.find(file);
-    if (shard == shards_.end()) return;  // told already
+    if (shard == shards_.end()) return;  // read_shard has reported the file
     const auto found = shard->second.find(name);
     if (found == shard->second.end())
       problems_.push_back(fmt::format("{} lacks tensor '{}'", file, name));
@@ -116,7 +124,8 @@ class ShardedWeights {
   std::vector<std::string> problems_;
 };
 
-// A file or an index.
+// Returns the path of the weights file or index in a folder. The order is that of accelerate/utils/modeling.py,
+// load_checkpoint_in_model: pytorch_model.bin wins over model.safetensors.
 std::string weights_in(const std::string& folder) {
   std::error_code none;
   for (const bool safe_serialization : {false, true}) {
@@ -130,16 +139,17 @@ std::string weights_in(const std::string& folder) {
     if (name.size() >= kEnd.size() && name.substr(name.size() - kEnd.size()) == kEnd) indices.push_back(name);
   }
   std::sort(indices.begin(), indices.end());
-  check_checkpoint(!indices.empty(), "{}: has no weights: expected {}, {} or an index of several files ({})", folder,
-                   weights_file_name(true), weights_file_name(false), weights_index_name(true));
+  check_checkpoint(!indices.empty(), "{}: contains no weights; expected {}, {} or an index of several files ({})",
+                   folder, weights_file_name(true), weights_file_name(false), weights_index_name(true));
   check_checkpoint(indices.size() == 1,
-                   "{}: has several indices, and one is expected: {}; remove those that are not wanted", folder,
+                   "{}: contains several indices, expected one: {}; remove the others, or pass the path of one", folder,
                    fmt::join(indices, ", "));
   return indices.front();
 }
 
 }  // namespace
 
+// A folder resolves to a file or an index. An index is recognized by its extension, all other files by their content.
 Weights read_weights(const std::string& path) {
   std::error_code none;
   const auto file = fs::is_directory(path, none) ? weights_in(path) : path;

@@ -11,19 +11,21 @@
 namespace accel {
 namespace {
 
+// Meta tensors have a storage object without memory.
 bool has_storage(const at::Tensor& tensor) { return tensor.has_storage() && !tensor.is_meta(); }
 
-// Names that an earlier save left, and that this one does not write.
+// The files of an earlier save that this one does not overwrite, such as further shards.
 std::vector<std::string> stale_files(const std::string& folder, const WeightsPlan& plan, bool safe_serialization) {
   std::set<std::string> written{plan.index_file};
   for (const auto& file : plan.files) written.insert(file.name);
   std::vector<std::string> stale;
-  std::error_code none;  // of a folder that is not the system's, nothing is stale
+  std::error_code none;  // a folder of test Files does not exist on disk, so nothing is stale
   for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
     const auto name = entry.path().filename().string();
     if (is_weights_file(name, safe_serialization) && !written.contains(name)) stale.push_back(name);
   }
-  // The index first: without it the other shards are no checkpoint, with it they would be half of one.
+  // The index is removed first. A crash afterwards leaves shards that nobody reads, instead of an index with missing
+  // shards.
   const auto index = weights_index_name(safe_serialization);
   std::sort(stale.begin(), stale.end(),
             [&](const auto& a, const auto& b) { return std::pair(a != index, a) < std::pair(b != index, b); });
@@ -41,7 +43,7 @@ WeightMap weight_map(const WeightsPlan& plan) {
 }  // namespace
 
 WeightsPlan plan_weights(const NamedTensors& tensors, const WeightsPlanOptions& options) {
-  std::map<const void*, std::size_t> seen;  // times that each storage is seen
+  std::map<const void*, std::size_t> seen;  // number of tensors per storage
   for (const auto& [name, tensor] : tensors) {
     if (has_storage(tensor)) ++seen[tensor.storage().unsafeGetStorageImpl()];
   }
@@ -49,7 +51,8 @@ WeightsPlan plan_weights(const NamedTensors& tensors, const WeightsPlanOptions& 
   std::map<const void*, std::size_t> memories;
   for (const auto& [name, tensor] : tensors) {
     const auto* storage = has_storage(tensor) ? tensor.storage().unsafeGetStorageImpl() : nullptr;
-    // A safetensors file has the tensor's elements; the source counts all of the storage that a dense tensor sees.
+    // The size decides into which file a tensor goes, and must equal that of huggingface_hub, get_torch_storage_size:
+    // the complete storage of a dense tensor that does not share it, else the tensor's own elements.
     const bool counts_storage =
         storage && (!options.safe_serialization || (tensor.is_contiguous() && seen[storage] == 1));
     SavedTensor entry{
@@ -76,6 +79,8 @@ std::map<std::string, std::string> write_weights(Files& files, const std::string
     else
       write_torch_file(files, in_folder(file.name), shard, /*is_ordered_dict=*/false);
   }
+  // The index is written after the files that it lists, and old files are removed last: a reader never finds an index
+  // whose files are missing.
   if (plan.is_sharded())
     write_atomically(files, in_folder(plan.index_file), weights_index(weight_map(plan), plan.total_bytes));
   const auto stale = stale_files(folder, plan, options.safe_serialization);

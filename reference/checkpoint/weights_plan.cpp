@@ -1,3 +1,5 @@
+// The same tensors must go into the same files as with Python, including the quirks of huggingface_hub, since users
+// compare and mix both.
 #include "reference/checkpoint/weights_plan.hpp"
 
 #include <fmt/format.h>
@@ -27,6 +29,7 @@ std::string file_name(bool safe_serialization, const std::string& suffix) {
   return fmt::format("{}{}{}", stem, suffix, extension);
 }
 
+// Python's str.strip(), for sizes such as " 10 GB ".
 std::string_view trimmed(std::string_view text) {
   const auto is_space = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
   while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
@@ -40,7 +43,8 @@ bool are_digits(std::string_view text) {
 
 using Shards = std::vector<std::vector<std::string>>;
 
-// A tensor that is too large goes before the shard that is being filled, as in the source.
+// A tensor that is too large is placed before the shard that is being filled, as in huggingface_hub. The shard being
+// filled continues after it.
 Shards fill(const std::vector<SavedTensor>& tensors, std::int64_t max_bytes, std::int64_t& total_bytes) {
   Shards shards;
   std::vector<std::string> current;
@@ -64,21 +68,21 @@ Shards fill(const std::vector<SavedTensor>& tensors, std::int64_t max_bytes, std
 
 constexpr int kJsonDepthMax = 32;
 
-// Without a depth of its own, the library's parser would use memory, and its values the stack, as deep as the file
-// says.
+// nlohmann::json has no depth limit: a deeply nested file would use unbounded memory, and overflow the stack when the
+// value is destroyed.
 nlohmann::json parse(std::string_view bytes, const std::string& path) {
   const auto watch = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-    check_checkpoint(depth < kJsonDepthMax, "{}: objects within each other, more than {} deep", path, kJsonDepthMax);
+    check_checkpoint(depth < kJsonDepthMax, "{}: objects are nested more than {} deep", path, kJsonDepthMax);
     return true;
   };
   try {
     return nlohmann::json::parse(bytes, watch);
   } catch (const nlohmann::json::exception& error) {
-    throw CheckpointError(fmt::format("{}: no JSON: {}", path, error.what()));
+    throw CheckpointError(fmt::format("{}: not valid JSON: {}", path, error.what()));
   }
 }
 
-// A name, and no way out of the folder.
+// Whether the text is a plain file name. A path could make the reader open files outside the folder.
 bool is_file_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
          name.find('\0') == std::string::npos;
@@ -89,9 +93,9 @@ bool is_file_name(const std::string& name) {
 WeightsPlan plan_weights_files(const std::vector<SavedTensor>& tensors, const WeightsPlanOptions& options) {
   check_argument(options.max_shard_bytes > 0, "max_shard_size: {} bytes; expected a positive number",
                  options.max_shard_bytes);
-  std::vector<SavedTensor> first;                        // of each memory
-  std::map<std::size_t, std::string> first_of;           // memory to its first name
-  std::map<std::string, std::vector<std::string>> more;  // first name to those that see its memory too
+  std::vector<SavedTensor> first;                        // the first tensor of each memory
+  std::map<std::size_t, std::string> first_of;           // memory to the name of its first tensor
+  std::map<std::string, std::vector<std::string>> more;  // name of the first tensor to the names of the others
   for (const auto& tensor : tensors) {
     const auto found = tensor.memory ? first_of.find(*tensor.memory) : first_of.end();
     if (found != first_of.end()) {
@@ -106,6 +110,8 @@ WeightsPlan plan_weights_files(const std::vector<SavedTensor>& tensors, const We
   auto shards = fill(first, options.max_shard_bytes, plan.total_bytes);
   for (std::size_t i = 0; i < shards.size(); ++i) {
     auto names = shards[i];
+    // Tensors that share memory with one of this file follow after its own tensors. huggingface_hub adds them in this
+    // order too, so files are equal byte for byte.
     for (const auto& tensor : first) {  // in the order of the memories
       const bool is_here =
           more.contains(tensor.name) && std::find(shards[i].begin(), shards[i].end(), tensor.name) != shards[i].end();
@@ -118,6 +124,7 @@ WeightsPlan plan_weights_files(const std::vector<SavedTensor>& tensors, const We
   return plan;
 }
 
+// Source: huggingface_hub/serialization/_base.py, parse_size_to_int. Fractions such as "0.5GB" are allowed.
 std::int64_t parse_size(std::string_view text) {
   const auto whole = trimmed(text);
   const auto unit = upper_case(std::string(whole.substr(whole.size() < 2 ? 0 : whole.size() - 2)));
@@ -139,6 +146,7 @@ std::string weights_index_name(bool safe_serialization) {
   return weights_file_name(safe_serialization) + ".index.json";
 }
 
+// Used to find the remains of an earlier save. It must not match files that the user has put into the folder.
 bool is_weights_file(std::string_view name, bool safe_serialization) {
   if (name == weights_file_name(safe_serialization) || name == weights_index_name(safe_serialization)) return true;
   const auto [stem, extension] = names_of(safe_serialization);
@@ -149,20 +157,22 @@ bool is_weights_file(std::string_view name, bool safe_serialization) {
          suffix.substr(6, 4) == "-of-" && are_digits(suffix.substr(10));
 }
 
+// Python's json.dumps(indent=2, sort_keys=True) plus a newline; ensure_ascii is its default.
 std::string weights_index(const WeightMap& weight_map, std::int64_t total_bytes) {
   const nlohmann::json index{{"metadata", {{"total_size", total_bytes}}}, {"weight_map", weight_map}};
   try {
     return index.dump(2, ' ', /*ensure_ascii=*/true) + "\n";
   } catch (const nlohmann::json::exception& error) {
-    throw ArgumentError(fmt::format("a tensor's name is no UTF-8: {}", error.what()));
+    throw ArgumentError(fmt::format("the name of a tensor is not UTF-8: {}", error.what()));
   }
 }
 
 WeightMap read_weights_index(std::string_view bytes, const std::string& path) {
   const auto index = parse(bytes, path);
   check_checkpoint(index.is_object(), "{}: expected a JSON object with a weight_map", path);
+  // Without a weight_map the object itself is the map, as in accelerate/utils/modeling.py.
   const auto& map = index.contains("weight_map") ? index["weight_map"] : index;
-  check_checkpoint(map.is_object(), "{}: weight_map: expected an object of names and files", path);
+  check_checkpoint(map.is_object(), "{}: weight_map: expected an object that maps tensor names to file names", path);
   WeightMap result;
   std::vector<std::string> problems;
   for (const auto& [name, file] : map.items()) {
@@ -170,9 +180,10 @@ WeightMap read_weights_index(std::string_view bytes, const std::string& path) {
       result[name] = file.get<std::string>();
     else
       problems.push_back(
-          fmt::format("'{}' lies in {}", name, file.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
+          fmt::format("'{}' is in {}", name, file.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
   }
-  check_checkpoint(problems.empty(), "{}: expected names of files beside it:\n  {}", path, fmt::join(problems, "\n  "));
+  check_checkpoint(problems.empty(), "{}: expected names of files in the same folder:\n  {}", path,
+                   fmt::join(problems, "\n  "));
   return result;
 }
 

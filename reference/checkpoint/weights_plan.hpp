@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-/// Which tensor of a model goes into which file, as `save_model` has it.
+/// Decides which tensor of a model goes into which file of `save_model`.
 ///
 ///     const auto plan = plan_weights_files({{.name = "weight", .num_bytes = 64}, {.name = "bias", .num_bytes = 16}},
 ///                                          {.max_shard_bytes = 60});
@@ -20,7 +20,7 @@ namespace accel {
 struct SavedTensor {
   std::string name = {};
   std::int64_t num_bytes = 0;
-  /// Tensors of one memory go into one file, and count once.
+  /// Tensors with the same number share memory: they go into one file and count once.
   std::optional<std::size_t> memory = {};
 };
 
@@ -36,26 +36,27 @@ struct WeightsPlan {
   };
   std::vector<File> files = {};
   std::int64_t total_bytes = 0;
-  /// The index beside several files; empty if there is one file.
+  /// The index of several files; empty if there is one file.
   std::string index_file = {};
   [[nodiscard]] bool is_sharded() const { return files.size() > 1; }
 };
 
-/// Filled in order; a tensor larger than a file may be has one of its own. One file, also for no tensor at all
-/// (Accelerate then writes none). Throws ArgumentError if `max_shard_bytes` is not positive.
+/// Fills files in the order of the tensors. A tensor larger than the limit gets its own file. Without tensors there is
+/// one empty file, where Accelerate writes none. Throws ArgumentError if `max_shard_bytes` is not positive.
 WeightsPlan plan_weights_files(const std::vector<SavedTensor>& tensors, const WeightsPlanOptions& options = {});
 
-/// Bytes of "10GB": a number and TB, GB, MB or KB, in powers of 1000. Throws ArgumentError if it is none.
+/// Parses a size such as "10GB": a number and TB, GB, MB or KB, in powers of 1000. Throws ArgumentError for other
+/// texts.
 std::int64_t parse_size(std::string_view text);
 
 /// "model.safetensors" or "pytorch_model.bin".
 std::string weights_file_name(bool safe_serialization);
 /// "model.safetensors.index.json" or "pytorch_model.bin.index.json".
 std::string weights_index_name(bool safe_serialization);
-/// Whether a file is one of those that plans of this kind name, the index among them.
+/// Whether a plan of this kind may contain a file of this name; includes the index.
 bool is_weights_file(std::string_view name, bool safe_serialization);
 
-// The index beside the files of a model: which tensor lies in which.
+// The index of the files of a model: which tensor is in which file.
 //
 //     const auto index = read_weights_index(bytes, "model.safetensors.index.json");
 //     index.at("weight") == "model-00001-of-00002.safetensors"
@@ -64,10 +65,10 @@ bool is_weights_file(std::string_view name, bool safe_serialization);
 
 using WeightMap = std::map<std::string, std::string>;  // tensor to file
 
-/// Byte for byte what Accelerate writes: Python's JSON, sorted, indented by two.
-/// Throws ArgumentError for a name that is no UTF-8.
+/// Returns the text of an index, equal to Accelerate's byte for byte: Python's JSON, sorted, indented by two.
+/// Throws ArgumentError for a name that is not UTF-8.
 std::string weights_index(const WeightMap& weight_map, std::int64_t total_bytes);
-/// Throws CheckpointError that begins with `path`, and tells of all entries that are no file beside the index.
+/// Parses an index. Throws CheckpointError, beginning with `path`, that lists all entries that are not file names.
 WeightMap read_weights_index(std::string_view bytes, const std::string& path);
 
 }  // namespace accel

@@ -1,3 +1,6 @@
+// A reader for the zip format of torch.save (PKWARE APPNOTE.TXT, with zip64). It is used instead of LibTorch's
+// PyTorchStreamReader because records stay in the mapped file until they are needed, and because all numbers are
+// checked against the size of the file before they are used.
 #include "reference/checkpoint/zip_archive.hpp"
 
 #include <zlib.h>
@@ -16,6 +19,7 @@ constexpr std::uint32_t kLocalHeader = 0x04034b50, kEntry = 0x02014b50, kEnd = 0
                         kEnd64Locator = 0x07064b50;
 constexpr std::uint64_t kEndBytes = 22, kEnd64LocatorBytes = 20, kCommentBytesMax = 0xffff;
 
+// A file that cannot be opened is an error of the checkpoint here, not of the configuration.
 std::shared_ptr<const MappedFile> map(const std::string& path) {
   try {
     return std::make_shared<const MappedFile>(path);
@@ -24,7 +28,8 @@ std::shared_ptr<const MappedFile> map(const std::string& path) {
   }
 }
 
-// The last of the file whose comment ends with the file.
+// Finds the end-of-central-directory record from the back: the one whose comment ends exactly at the end of the file.
+// The magic number alone may occur in data.
 std::uint64_t place_of_end(std::string_view bytes, const std::string& path) {
   for (std::uint64_t back = kEndBytes; back <= bytes.size() && back <= kEndBytes + kCommentBytesMax; ++back) {
     ByteCursor cursor(bytes, path, bytes.size() - back);
@@ -32,11 +37,10 @@ std::uint64_t place_of_end(std::string_view bytes, const std::string& path) {
     cursor.skip(16);
     if (cursor.number<std::uint16_t>() == back - kEndBytes) return bytes.size() - back;
   }
-  throw CheckpointError(
-      fmt::format("{}: no whole file of torch.save: a zip archive's end is missing, in {} bytes; the file is cut "
-                  "short, or of another "
-                  "kind (files of torch before 1.6 are no archives: load and save them again in Python)",
-                  path, bytes.size()));
+  throw CheckpointError(fmt::format(
+      "{}: not a complete file of torch.save: no end of a zip archive in {} bytes; the file is truncated or "
+      "has another format (files of torch before 1.6 are not archives; load and save them again in Python)",
+      path, bytes.size()));
 }
 
 struct Entry {
@@ -45,9 +49,11 @@ struct Entry {
   std::uint64_t size = 0, header = 0;
 };
 
+// Reads one entry of the central directory. Fields that this reader does not need are skipped (versions, times,
+// attributes).
 Entry read_entry(ByteCursor& cursor) {
   const auto& what = cursor.what();
-  check_checkpoint(cursor.number<std::uint32_t>() == kEntry, "{}: damaged: its directory has no entry at byte {}", what,
+  check_checkpoint(cursor.number<std::uint32_t>() == kEntry, "{}: damaged: no directory entry at byte {}", what,
                    cursor.place() - 4);
   cursor.skip(6);
   const auto method = cursor.number<std::uint16_t>();
@@ -64,14 +70,15 @@ Entry read_entry(ByteCursor& cursor) {
   while (extra.place() + 4 <= extra_bytes) {
     const auto kind = extra.number<std::uint16_t>();
     ByteCursor field(extra.take(extra.number<std::uint16_t>()), extra.what());
-    if (kind != 1) continue;  // 1: numbers beyond 32 bits
+    if (kind != 1) continue;  // 1: the zip64 field, which contains the numbers that are 0xffffffff above
     for (auto* number : {&entry.size, &compressed_size, &entry.header}) {
       if (*number == 0xffffffff) *number = field.number<std::uint64_t>();
     }
   }
   cursor.skip(comment_bytes);
   check_checkpoint(method == 0 && compressed_size == entry.size,
-                   "{}: record {} is compressed; torch.save stores records as they are", what, entry.name);
+                   "{}: record {} is compressed; expected uncompressed records, as torch.save writes them", what,
+                   entry.name);
   return entry;
 }
 
@@ -84,6 +91,7 @@ struct ZipArchive::Directory {
 ZipArchive::ZipArchive(const std::string& path) : file_(map(path)) {
   const auto bytes = file_->bytes();
   const auto end = place_of_end(bytes, path);
+  // The 32-bit numbers of the end record; a zip64 locator in front of it refers to 64-bit ones that replace them.
   ByteCursor cursor(bytes, path, end + 10);
   Directory directory{.num_entries = cursor.number<std::uint16_t>(), .size = cursor.number<std::uint32_t>()};
   directory.place = cursor.number<std::uint32_t>();
@@ -92,7 +100,7 @@ ZipArchive::ZipArchive(const std::string& path) : file_(map(path)) {
     if (locator.number<std::uint32_t>() == kEnd64Locator) {
       locator.skip(4);
       ByteCursor wide(bytes, path, locator.number<std::uint64_t>());
-      check_checkpoint(wide.number<std::uint32_t>() == kEnd64, "{}: damaged: the archive's end of 64 bits is missing",
+      check_checkpoint(wide.number<std::uint32_t>() == kEnd64, "{}: damaged: the archive's zip64 end record is missing",
                        path);
       wide.skip(28);
       directory.num_entries = wide.number<std::uint64_t>();
@@ -101,15 +109,17 @@ ZipArchive::ZipArchive(const std::string& path) : file_(map(path)) {
     }
   }
   check_checkpoint(directory.place <= end && directory.size <= end - directory.place,
-                   "{}: damaged: the archive's directory lies outside of it", path);
+                   "{}: damaged: the archive's directory lies outside the file", path);
   read_records(directory);
 }
 
+// Every record has a local header before its data, whose name must match the directory. Overlapping records are
+// rejected after sorting: a "zip bomb" could otherwise make a small file look huge.
 void ZipArchive::read_records(const Directory& directory) {
   const auto bytes = file_->bytes();
   ByteCursor cursor(bytes.substr(0, directory.place + directory.size), path(), directory.place);
   std::vector<std::pair<std::uint64_t, std::uint64_t>>
-      parts;  // of the file: begin and end of each record with its header
+      parts;  // begin and end of each record in the file, header included
   for (std::uint64_t i = 0; i < directory.num_entries; ++i) {
     const auto entry = read_entry(cursor);
     ByteCursor local(bytes.substr(0, directory.place), path() + ": record " + entry.name, entry.header);
@@ -118,28 +128,30 @@ void ZipArchive::read_records(const Directory& directory) {
     local.skip(22);
     const auto name_bytes = local.number<std::uint16_t>(), extra_bytes = local.number<std::uint16_t>();
     const auto name = local.take(name_bytes);
-    check_checkpoint(name == entry.name, "{}: damaged: record {} is called {} where it lies", path(), entry.name, name);
+    check_checkpoint(name == entry.name, "{}: damaged: record {} has the name {} in its own header", path(), entry.name,
+                     name);
     local.skip(extra_bytes);
     const auto content = local.take(entry.size);
     parts.emplace_back(entry.header, local.place());
+    // torch.save puts all records into one folder named after the file, which readers ignore.
     const auto slash = entry.name.find('/');
     const bool is_new =
         records_.emplace(entry.name.substr(slash == std::string::npos ? 0 : slash + 1), Record{content, entry.checksum})
             .second;
-    check_checkpoint(is_new, "{}: damaged: two records are called {}", path(), entry.name);
-    has_checksums_ |= entry.checksum != 0;  // torch.serialization.set_crc32_options(False) writes none
+    check_checkpoint(is_new, "{}: damaged: two records have the name {}", path(), entry.name);
+    has_checksums_ |= entry.checksum != 0;  // torch.serialization.set_crc32_options(False) writes zeros
   }
   std::sort(parts.begin(), parts.end());
   for (std::size_t i = 1; i < parts.size(); ++i) {
-    check_checkpoint(parts[i].first >= parts[i - 1].second, "{}: damaged: two of its records overlap at byte {}",
-                     path(), parts[i].first);
+    check_checkpoint(parts[i].first >= parts[i - 1].second, "{}: damaged: two records overlap at byte {}", path(),
+                     parts[i].first);
   }
 }
 
 const ZipArchive::Record& ZipArchive::at(const std::string& name) const {
   const auto found = records_.find(name);
   check_checkpoint(found != records_.end(),
-                   "{}: has no record {}; the file is damaged, or was not written by torch.save", path(), name);
+                   "{}: lacks record {}; the file is damaged, or was not written by torch.save", path(), name);
   return found->second;
 }
 
@@ -157,6 +169,7 @@ std::string_view ZipArchive::record(const std::string& name) const {
   return bytes;
 }
 
+// The checksum is computed on the copy, so the file is read only once.
 void ZipArchive::copy_out(const std::string& name, char* to) const {
   const auto bytes = at(name).bytes;
   file_->copy_out(bytes, to);

@@ -8,7 +8,7 @@
 
 #include "reference/core/mapped_file.hpp"
 
-/// A zip archive as torch.save writes it: records that are stored as they are, in one folder.
+/// Reads a zip archive as torch.save writes it: uncompressed records in one folder.
 ///
 ///     const ZipArchive archive("optimizer.bin");
 ///     const auto pickled = archive.record("data.pkl");
@@ -18,21 +18,21 @@ namespace accel::checkpoint {
 
 class ZipArchive {
  public:
-  /// Throws CheckpointError that names the file if it is no archive, is cut short, has compressed records, or records
-  /// that overlap: what records hold together is never more than the file.
+  /// Throws CheckpointError that names the file if it is not an archive, is truncated, or has compressed or overlapping
+  /// records. So the records together are never larger than the file.
   explicit ZipArchive(const std::string& path);
 
   [[nodiscard]] const std::string& path() const { return file_->path(); }
   [[nodiscard]] const std::shared_ptr<const MappedFile>& file() const { return file_; }
-  /// Names are without the folder.
+  /// Whether the archive has a record. Names are without the folder.
   [[nodiscard]] bool contains(const std::string& name) const { return records_.contains(name); }
-  /// Throws CheckpointError if there is none.
+  /// Size of a record in bytes. Throws CheckpointError if it does not exist.
   [[nodiscard]] std::uint64_t size(const std::string& name) const { return at(name).bytes.size(); }
-  /// Its bytes in the mapping. Throws CheckpointError if there is none, or if its checksum does not fit.
+  /// Bytes of a record in the mapping. Throws CheckpointError if it does not exist, or if its checksum does not match.
   [[nodiscard]] std::string_view record(const std::string& name) const;
-  /// Copies it to memory of its size, and lets go of the file's pages. Throws as `record`.
+  /// Copies a record to memory of its size and releases the file's pages. Throws like `record`.
   void copy_out(const std::string& name, char* to) const;
-  /// Where it is, without a look at its content.
+  /// Bytes of a record, without reading them to verify the checksum.
   [[nodiscard]] std::string_view unchecked(const std::string& name) const { return at(name).bytes; }
 
  private:

@@ -1,3 +1,5 @@
+// Handles on optimizers and schedules. They decide whether a step happens: only in micro-batches that synchronize
+// gradients, and inside backward under DeepSpeed. The step itself is in the gradient pipeline.
 #include "reference/prepared/accelerated_optimizer.hpp"
 
 #include <ATen/ops/norm.h>
@@ -22,6 +24,7 @@ void AcceleratedOptimizer::take_step() {
   clear_gradients(/*set_to_none=*/true);
 }
 
+// The listener (the simulator's trace) sees the update even if it is skipped, so that steps stay aligned on all ranks.
 void AcceleratedOptimizer::update(const GradientPath::LossClosure& closure) {
   const auto listener = context_->listener.get();
   const PhaseScope phase(listener, "optimizer");
@@ -34,12 +37,13 @@ bool AcceleratedOptimizer::was_stepped_elsewhere() {
   if (status_->was_called || steps_in_backward_) return false;
   const auto parameters = optim::parameters_of(*optimizer_);
   if (parameters.empty()) return false;
-  const at::DisableRecordFunctionGuard no_clock;  // it is no work of the program's
-  // LibTorch's optimizers change values past the tensor's version.
+  const at::DisableRecordFunctionGuard no_clock;  // profilers and the simulator's clock must not count this operator
+  // The tensor's version counter does not help: LibTorch's optimizers change values under NoGrad through data(). The
+  // norm of one parameter is cheap and changes with practically every step.
   const auto norm = parameters.front().detach().norm().item<double>();
   const auto before = std::exchange(status_->norm, norm).value_or(norm);
   const bool has_changed = before != norm && !(std::isnan(before) && std::isnan(norm));
-  if (has_changed) status_->was_called = true;  // told once
+  if (has_changed) status_->was_called = true;  // report only once
   return has_changed;
 }
 
@@ -48,7 +52,8 @@ void AcceleratedOptimizer::zero_grad(bool set_to_none) {
 }
 
 void AcceleratedOptimizer::clear_gradients(bool set_to_none) {
-  // As Python's. LibTorch's own detaches in place first, which views of DDP's buckets (gradient_as_bucket_view) refuse.
+  // Follows Python's zero_grad. LibTorch's zero_grad calls detach_ first, which throws for views such as gradients in
+  // DDP's buckets (gradient_as_bucket_view).
   for (auto& group : optimizer_->param_groups()) {
     for (auto& parameter : group.params()) {
       auto& gradient = parameter.mutable_grad();
@@ -65,7 +70,8 @@ void AcceleratedOptimizer::clear_gradients(bool set_to_none) {
 
 double AcceleratedOptimizer::lr(std::size_t group) const {
   auto& groups = optimizer_->param_groups();
-  check_argument(group < groups.size(), "lr: group {} of {}", group, groups.size());
+  check_argument(group < groups.size(), "lr: parameter group {} is out of range; the optimizer has {}", group,
+                 groups.size());
   return groups[group].options().get_lr();
 }
 
@@ -74,7 +80,8 @@ void AcceleratedOptimizer::set_lr(double lr) {
 }
 
 void AcceleratedOptimizer::set_lr(double lr, std::size_t group) {
-  check_argument(group < param_groups().size(), "set_lr: group {} of {}", group, param_groups().size());
+  check_argument(group < param_groups().size(), "set_lr: parameter group {} is out of range; the optimizer has {}",
+                 group, param_groups().size());
   param_groups()[group].options().set_lr(lr);
 }
 
@@ -100,10 +107,11 @@ AcceleratedScheduler::AcceleratedScheduler(std::shared_ptr<LRScheduler> schedule
   check_argument(options_.samples_per_step.value_or(1) >= 1,
                  "prepare_scheduler: samples_per_step: expected 1 or more, got {}", *options_.samples_per_step);
   check_argument(!options_.samples_per_step || options_.step_with_optimizer,
-                 "prepare_scheduler: samples_per_step needs step_scheduler_with_optimizer: samples are counted by the "
-                 "optimizer's steps");
+                 "prepare_scheduler: samples_per_step requires step_scheduler_with_optimizer: true, since samples are "
+                 "counted in the optimizer's steps");
   if (!options_.samples_per_step) return;
   path_->count_samples();
+  // Samples from before this schedule was prepared do not count.
   counted_->seen = context_->gradient_state.num_samples;
 }
 
@@ -116,6 +124,7 @@ bool AcceleratedScheduler::is_held_back() const {
                      [](const auto& optimizer) { return optimizer.step_was_skipped(); });
 }
 
+// Source: accelerate/scheduler.py, AcceleratedScheduler.step. The order of the checks is Python's.
 void AcceleratedScheduler::advance(const std::function<void()>& step) {
   if (options_.steps_in_backward) return;
   if (!options_.step_with_optimizer) {
@@ -126,11 +135,13 @@ void AcceleratedScheduler::advance(const std::function<void()>& step) {
     if (context_->gradient_state.plugin.adjust_scheduler) scheduler_->advance_step_count();
     return;
   }
+  // Read before the skip check: samples of a skipped step are consumed too, and must not count for the next one.
   const auto window = options_.samples_per_step ? samples_of_window() : 0;
   if (is_held_back()) return;
   if (options_.samples_per_step) {
     const auto before = counted_->samples / *options_.samples_per_step;
     counted_->samples += window;
+    // A step may complete none, one or several units of the schedule.
     for (auto unit = before; unit < counted_->samples / *options_.samples_per_step && !has_ended(); ++unit) step();
     return;
   }
@@ -138,12 +149,14 @@ void AcceleratedScheduler::advance(const std::function<void()>& step) {
   for (int i = 0; i < steps && !has_ended(); ++i) step();
 }
 
-// Python counts the step that a schedule makes when it is built, so that the last of `total_steps` rates is reached.
+// The comparison is > and not >=, because Python's count includes the step that a schedule makes in its constructor.
+// Otherwise the last of `total_steps` rates would never be reached.
 bool AcceleratedScheduler::has_ended() const {
   const auto total = scheduler_->total_steps();
   return total && !options_.split_batches && scheduler_->step_count() > *total;
 }
 
+// finish_window() sums the samples over all ranks, once per window; a second schedule finds the window empty.
 std::int64_t AcceleratedScheduler::samples_of_window() {
   path_->finish_window();
   const auto now = context_->gradient_state.num_samples;
@@ -155,6 +168,7 @@ Value AcceleratedScheduler::state_dict() const {
   if (!options_.samples_per_step) return state;
   auto entries = state.as<Value::Dict>();
   entries["samples"] = counted_->samples;
+  // The rank's total is not saved, so positions are stored relative to it.
   entries["pending"] = context_->gradient_state.num_samples - counted_->seen;
   return entries;
 }
@@ -169,7 +183,8 @@ void AcceleratedScheduler::load_state_dict(const Value& state) {
   };
   if (!is_count("samples") || (state.contains("pending") && !is_count("pending"))) {
     throw CheckpointError(
-        "this is no state of a schedule that counts samples: expected ints 'samples' and 'pending' of 0 or more");
+        "the state is not that of a schedule with samples_per_step; expected integers 'samples' and 'pending' of 0 or "
+        "more");
   }
   auto entries = state.as<Value::Dict>();
   const auto pending = entries.extract("pending");

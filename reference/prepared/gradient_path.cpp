@@ -1,3 +1,5 @@
+// The order of operations matters and is the same for every optimizer step: finish the window (exact weights), unscale,
+// compute the norm for the guard, clip, check for infinities, step, update the scale.
 #include "reference/prepared/gradient_path.hpp"
 
 #include <ATen/ATen.h>
@@ -18,7 +20,8 @@
 namespace accel {
 namespace {
 
-// Optimizers make it at their first step with a gradient.
+// Whether the next step allocates optimizer state. Optimizers create it in their first step with a gradient, so this
+// decides in which memory it is placed.
 bool lacks_state(const torch::optim::Optimizer& optimizer) {
   const auto parameters = optim::parameters_of(optimizer);
   return std::any_of(parameters.begin(), parameters.end(), [&](const at::Tensor& parameter) {
@@ -33,6 +36,7 @@ bool is_zero(const at::Tensor& gradient) {
 
 }  // namespace
 
+// A disabled scaler (GradScalerKwargs) still exists, so that its state is part of checkpoints, as in Python.
 GradientPath::GradientPath(RankContext& context, const AcceleratorOptions& options, int ranks_per_batch)
     : context_(&context),
       guard_(options.gradient_guard),
@@ -43,10 +47,11 @@ GradientPath::GradientPath(RankContext& context, const AcceleratorOptions& optio
 
 void GradientPath::add_parameters(std::vector<at::Tensor> parameters) {
   parameters_.insert(parameters_.end(), parameters.begin(), parameters.end());
-  parameters_ = each_once(std::move(parameters_));  // models may share some
+  parameters_ = each_once(std::move(parameters_));  // models may share parameters; weighting twice would be wrong
 }
 
 at::Tensor GradientPath::scaled_loss(const at::Tensor& loss, std::optional<double> num_items, Rows rows) {
+  // A new backward: the stored norms belong to the last gradients.
   norms_before_clipping_.clear();
   has_had_a_loss_ = true;
   auto scaled = weighted(loss, num_items, rows);
@@ -56,7 +61,7 @@ at::Tensor GradientPath::scaled_loss(const at::Tensor& loss, std::optional<doubl
 at::Tensor GradientPath::weighted(const at::Tensor& loss, std::optional<double> num_items, Rows rows) {
   const auto batch = context_->gradient_state.batch();
   if (!is_exact_) {
-    check_argument(!num_items, "backward: num_items has a meaning only with loss_weighting: exact");
+    check_argument(!num_items, "backward: num_items requires loss_weighting: exact");
     if (counts()) window_.add(0, static_cast<double>(rows.real.value_or(0)), batch);
     const int steps = context_->gradient_state.plugin.num_steps.value_or(1);
     return steps == 1 ? loss : loss.div(steps);
@@ -64,16 +69,16 @@ at::Tensor GradientPath::weighted(const at::Tensor& loss, std::optional<double> 
   const auto samples = static_cast<double>(rows.real.value_or(0));
   if (loss.dim() > 0) {
     check_argument(!num_items && loss.dim() == 1 && rows.all == loss.size(0),
-                   "backward, loss_weighting exact: losses of {} dimensions and {} rows, of a batch of {} samples; "
-                   "expected one loss for each sample, without "
-                   "num_items, inside a loop over a prepared loader",
+                   "backward, loss_weighting exact: got losses of {} dimensions and {} rows for a batch of {} samples; "
+                   "expected one loss per sample, without num_items, inside a loop over a prepared loader",
                    loss.dim(), loss.size(0), rows.all ? fmt::format("{}", *rows.all) : "unknown");
     window_.add(samples, samples, batch);
+    // Duplicates come last in the batch, so narrow() removes exactly them.
     return loss.narrow(0, 0, *rows.real).sum() * window_.loss_scale(1);
   }
   check_argument(num_items || rows.all,
-                 "backward, loss_weighting exact: of how many items is this loss the mean? Give {{.num_items = n}} "
-                 "outside a loop over a prepared loader");
+                 "backward, loss_weighting exact: the number of items of this loss is unknown outside a loop over a "
+                 "prepared loader; pass {{.num_items = n}}");
   const auto items = num_items.value_or(static_cast<double>(rows.all.value_or(0)));
   check_argument(std::isfinite(items) && items >= 0, "backward: num_items: expected 0 or more, got {}", items);
   window_.add(items, samples, batch);
@@ -84,6 +89,7 @@ void GradientPath::finish_window() {
   auto& state = context_->gradient_state;
   if (!counts() || window_.is_empty() || !state.sync_gradients) return;
   const auto total = window_.finish(context_->world, context_->device);
+  // Ranks that share a batch have each counted its samples.
   state.num_samples += std::llround(total.samples / ranks_per_batch_);
   if (!is_exact_ || total.gradient_scale == 1) return;
   const c10::NoGradGuard no_grad;
@@ -96,10 +102,12 @@ void GradientPath::finish_window() {
 
 void GradientPath::shadow_window() {
   if (!counts()) return;
+  // This rank's gradients do not count, but the others expect it in the all-reduce.
   window_.drop();
   window_.finish(context_->world, context_->device);
 }
 
+// Every access goes through here, so that nobody sees the scale before a pending update.
 GradScaler* GradientPath::scaler() {
   if (scaler_ && scale_update_is_due_) {
     scaler_->update();
@@ -111,11 +119,13 @@ GradScaler* GradientPath::scaler() {
 void GradientPath::unscale(torch::optim::Optimizer& optimizer) {
   if (!scaler_) return;
   scaler_->unscale_(optimizer);
+  // A rank sees infinities only in its own shards; all ranks must skip the step together.
   if (has_sharded_models()) scaler_->share_found_inf(optimizer, context_->world);
   scale_update_is_due_ = true;
 }
 
-// An optimizer that has stepped since the last backward is clipped for no more: its gradients are used.
+// Clipping unscales the gradients of all optimizers. One that has already stepped since the last backward is left out,
+// since unscaling it again would throw.
 void GradientPath::before_clipping(torch::optim::Optimizer& optimizer) {
   if (scaler_ && !scaler_->was_unscaled(optimizer) && !scaler_->was_stepped(optimizer)) unscale(optimizer);
   if (guard_.skip_norm_above)
@@ -131,7 +141,8 @@ bool GradientPath::is_sharded(const at::Tensor& parameter) const {
                      [&](const auto& model) { return model->shards_of(parameter) != nullptr; });
 }
 
-// Source: torch/distributed/fsdp/fully_sharded_data_parallel.py, clip_grad_norm_.
+// Sharded gradients contribute their shards, summed over the shard group; complete gradients contribute once, after the
+// reduction. Source: torch/distributed/fsdp/fully_sharded_data_parallel.py, clip_grad_norm_.
 at::Tensor GradientPath::norm(const std::vector<at::Tensor>& parameters, double norm_type) const {
   std::vector<at::Tensor> whole;
   std::copy_if(parameters.begin(), parameters.end(), std::back_inserter(whole),
@@ -160,6 +171,7 @@ at::Tensor GradientPath::norm(const std::vector<at::Tensor>& parameters, double 
   return total.pow(1.0 / norm_type);
 }
 
+// The unsharded path uses the clipping of optim/, whose bits are those of torch.nn.utils.clip_grad_norm_.
 at::Tensor GradientPath::clip_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
   if (!has_sharded_models()) return optim::clip_grad_norm(parameters, max_norm, norm_type);
   auto total = norm(parameters, norm_type);
@@ -177,20 +189,24 @@ void GradientPath::add_model(std::shared_ptr<ParallelModel> model) {
 }
 
 bool GradientPath::step(torch::optim::Optimizer& optimizer, const LossClosure& closure) {
+  // Only LBFGS needs a closure. It calls the model several times per step, while scale, weights and shards are handled
+  // once per step.
   check_state(!closure || (!(scaler_ && scaler_->is_enabled()) && !is_exact_ && !has_sharded_models()),
-              "step: a closure with fp16, loss_weighting: exact or a sharded model; what they do between backward and "
-              "step comes too late");
+              "step: a closure is unsupported with fp16, loss_weighting: exact and sharded models, which must act "
+              "between backward and step; call step without a closure");
   const auto check = [&] {
     check_loss_came_here(optimizer);
     check_reduced(optimizer);
     warn_of_parameters_of_no_model(optimizer);
   };
   if (!closure) check();
+  // With a closure the gradients exist only after it has run, so the checks move into it.
   const auto checked_closure = !closure ? closure : LossClosure([&] {
     auto loss = closure();
     check();
     return loss;
   });
+  // Checks run before before_step(), which replaces the parameters by shards.
   for (auto& model : models_) model->before_step();
   const sharded::MemoryScope scope(optimizer_memory_ && lacks_state(optimizer) ? optimizer_memory_ : nullptr);
   const bool stepped = try_step(optimizer, checked_closure);
@@ -200,7 +216,8 @@ bool GradientPath::step(torch::optim::Optimizer& optimizer, const LossClosure& c
   return stepped;
 }
 
-// What loss.backward() leaves out. Under fp16 the scaler refuses gradients that it has not scaled.
+// Detects loss.backward() instead of accelerator.backward(loss), which skips the division by the accumulation steps and
+// the exact weights. Under fp16 the scaler itself rejects gradients that it has not scaled.
 void GradientPath::check_loss_came_here(const torch::optim::Optimizer& optimizer) {
   const auto num_steps = context_->gradient_state.plugin.num_steps.value_or(1);
   if (std::exchange(has_had_a_loss_, true) || (num_steps == 1 && !is_exact_)) return;
@@ -209,17 +226,18 @@ void GradientPath::check_loss_came_here(const torch::optim::Optimizer& optimizer
                    [](const auto& parameter) { return parameter.grad().defined(); }))
     return;
   check_state(!is_exact_,
-              "optimizer.step: loss_weighting: exact, and no loss was given to accelerator.backward, which weights it; "
-              "call accelerator.backward(loss), not loss.backward()");
+              "optimizer.step: loss_weighting: exact requires accelerator.backward, which weights the loss, and it was "
+              "never called; call accelerator.backward(loss), not loss.backward()");
   if (context_->rank == 0) {
     context_->warn(
-        fmt::format("optimizer.step: no loss was given to accelerator.backward, which divides it by "
-                    "gradient_accumulation_steps ({}); call accelerator.backward(loss), not loss.backward()",
+        fmt::format("optimizer.step: accelerator.backward, which divides the loss by gradient_accumulation_steps ({}), "
+                    "was never called; call accelerator.backward(loss), not loss.backward()",
                     num_steps));
   }
 }
 
-// Such as a model that was not prepared, or a free parameter beside one: each rank steps it by its own gradient.
+// Detects parameters of a module that was not prepared, or parameters outside any module: each rank would step them by
+// its own gradient, and the ranks would diverge silently. Repeated only when the number of gradients changes.
 void GradientPath::warn_of_parameters_of_no_model(const torch::optim::Optimizer& optimizer) {
   if (context_->world_size == 1) return;
   const auto parameters = optim::parameters_of(optimizer);
@@ -238,17 +256,20 @@ void GradientPath::warn_of_parameters_of_no_model(const torch::optim::Optimizer&
   if (strays.empty() || context_->rank != 0) return;
   context_->warn(
       fmt::format("optimizer.step: the optimizer's parameter {}{} belongs to no prepared model, so its gradient is not "
-                  "averaged and the ranks train it apart: prepare the module that has it",
+                  "averaged and its values diverge between ranks; prepare the module that contains it",
                   strays.front(), strays.size() > 1 ? fmt::format(", and {} more,", strays.size() - 1) : ""));
 }
 
-// Of two prepared models that share a parameter, either is enough.
+// Whether any model has averaged the last gradient of this parameter. If two prepared models share it, either one is
+// enough.
 bool GradientPath::accounts_for(const at::Tensor& parameter) const {
   return std::any_of(models_.begin(), models_.end(), [&](const auto& model) {
     return model->origin_of(parameter).value_or(GradientOrigin::kMissed) != GradientOrigin::kMissed;
   });
 }
 
+// Throws if gradients stayed local although they should have been averaged. Zero gradients are harmless: all ranks may
+// have them from zero_grad(false).
 void GradientPath::check_reduced(const torch::optim::Optimizer& optimizer) const {
   for (const auto& model : models_) {
     auto unreduced = model->unreduced();
@@ -261,16 +282,16 @@ void GradientPath::check_reduced(const torch::optim::Optimizer& optimizer) const
     });
     if (unreduced.empty()) continue;
     const auto others = unreduced.size() > 1 ? fmt::format(" and {} more parameters", unreduced.size() - 1) : "";
-    throw StateError(
-        fmt::format("optimizer.step: the gradients of '{}'{} were not averaged over the {} ranks: backward did not "
-                    "follow a call of the prepared model. "
-                    "Call model(x), not model->forward(x) or the module's own forward, before each backward; give two "
-                    "losses of one forward to one backward. "
-                    "If the program averages gradients itself, keep accelerator.no_sync(model) around backward",
-                    unreduced.front().first, others, context_->world_size));
+    throw StateError(fmt::format(
+        "optimizer.step: the gradients of '{}'{} were not averaged over the {} ranks, because backward did "
+        "not follow a call of the prepared model. Call model(x), not model->forward(x) or the module's own forward, "
+        "before each backward; add two losses of one forward and call backward once. "
+        "If the program averages gradients itself, keep accelerator.no_sync(model) around backward",
+        unreduced.front().first, others, context_->world_size));
   }
 }
 
+// The new state is allocated where the model's optimizer memory says, like that of a first step.
 void GradientPath::restart(torch::optim::Optimizer& optimizer) {
   for (auto& model : models_) model->before_step();
   const sharded::MemoryScope scope(optimizer_memory_);
@@ -279,7 +300,7 @@ void GradientPath::restart(torch::optim::Optimizer& optimizer) {
 
 bool GradientPath::try_step(torch::optim::Optimizer& optimizer, const LossClosure& closure) {
   finish_window();
-  if (scaler_ && scaler_->was_stepped(optimizer)) scaler();  // a second step without a backward between
+  if (scaler_ && scaler_->was_stepped(optimizer)) scaler();  // a second step without a backward in between
   if (guard_.is_on()) {
     if (scaler_ && !scaler_->was_unscaled(optimizer)) unscale(optimizer);
     if (guard_forbids(optimizer)) return false;
@@ -294,9 +315,10 @@ bool GradientPath::try_step(torch::optim::Optimizer& optimizer, const LossClosur
   return stepped;
 }
 
+// All ranks see the same norm, since gradients are averaged or the norm is reduced, so all skip or none does.
 bool GradientPath::guard_forbids(torch::optim::Optimizer& optimizer) {
   auto total = norm(optim::parameters_of(optimizer), /*norm_type=*/2.0).item<double>();
-  // Infinities may have come behind clipping.
+  // The limit applies to the norm before clipping. An infinity that appeared after clipping is still caught.
   if (auto before = norms_before_clipping_.extract(&optimizer); before && std::isfinite(total))
     total = before.mapped().item<double>();
   return std::isfinite(total) ? guard_.skip_norm_above && total > *guard_.skip_norm_above

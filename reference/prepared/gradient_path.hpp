@@ -16,61 +16,63 @@
 
 namespace accel {
 
-/// The way of gradients from a loss to an optimizer's step: weights, loss scale, unscaling, guards. One for an
-/// Accelerator and all that it has prepared.
+/// The pipeline from a loss to an optimizer's step: loss weights, loss scale, unscaling, clipping norms, guards. An
+/// Accelerator has one, shared by everything that it has prepared.
 ///
 /// Thread rule: the rank's thread.
 class GradientPath {
  public:
-  /// `ranks_per_batch`: how many ranks share each batch.
+  /// `ranks_per_batch`: the number of ranks that share each batch.
   GradientPath(RankContext& context, const AcceleratorOptions& options, int ranks_per_batch);
 
-  /// Gradients of these are weighted exactly, if asked for.
+  /// Adds parameters whose gradients are weighted with loss_weighting "exact".
   void add_parameters(std::vector<at::Tensor> parameters);
-  /// A model that is trained: a step is refused on its gradients if they should have been averaged over the ranks and
-  /// were not, and gradients that are sharded count once in norms.
+  /// Adds a model that is trained. A step throws if gradients of the model should have been averaged over the ranks but
+  /// were not. Sharded gradients of the model count once in norms.
   void add_model(std::shared_ptr<ParallelModel> model);
-  /// Where the optimizers' state is made; null: where LibTorch's tensors are.
+  /// Where the optimizers' state is allocated; null: in LibTorch's memory.
   [[nodiscard]] const std::shared_ptr<sharded::MemorySource>& optimizer_memory() const { return optimizer_memory_; }
+  /// Counts samples of each window from now on, for schedules with samples_per_step.
   void count_samples() { counts_samples_ = true; }
-  /// Null if nothing is counted.
+  /// Begins a micro-batch, which lasts as long as the result. Null if nothing is counted.
   [[nodiscard]] std::shared_ptr<void> begin_micro_batch() { return counts() ? window_.begin_micro_batch() : nullptr; }
   [[nodiscard]] GradientWindow& window() { return window_; }
 
-  /// Rows of this rank's batch, if a loader tells.
+  /// Rows of this rank's batch, if a loader knows them.
   struct Rows {
     std::optional<std::int64_t> all = {}, real = {};  ///< real: without duplicates, which come last
   };
-  /// What backward runs from: `loss` weighted, and scaled for fp16.
+  /// Returns the value on which to call backward: `loss` weighted, and scaled for fp16.
   at::Tensor scaled_loss(const at::Tensor& loss, std::optional<double> num_items, Rows rows);
-  /// Behind the last backward of a window, once: weights its gradients, counts its samples. Collective if there is
-  /// something to count.
+  /// Ends a window after its last backward: weights its gradients and counts its samples. Does nothing if the window
+  /// has ended already. Collective if anything is counted.
   void finish_window();
-  /// The same for a rank that has no more batches.
+  /// Takes part in finish_window() of the others, on a rank without further batches.
   void shadow_window();
 
-  /// Null without fp16. An update that is due is made.
+  /// The gradient scaler, null without fp16. Performs a pending update of the scale.
   GradScaler* scaler();
   void unscale(torch::optim::Optimizer& optimizer);
-  /// Before an optimizer's gradients are clipped: unscales them, unless that was done since the last update, and keeps
-  /// their norm for the guard. Collective if they are divided over ranks.
+  /// Prepares an optimizer's gradients for clipping: unscales them if that has not been done since the last update, and
+  /// stores their norm for the guard. Collective if they are sharded.
   void before_clipping(torch::optim::Optimizer& optimizer);
-  /// Evaluates the model anew and returns the loss, as often as an optimizer such as LBFGS asks.
+  /// Evaluates the model again and returns the loss. An optimizer such as LBFGS calls it several times per step.
   using LossClosure = std::function<at::Tensor()>;
-  /// Steps unless the gradients' infinities or the guard forbid; returns whether it did. Throws StateError if there is
-  /// a closure and something that acts between backward and step: a loss scale, exact weights, shards; if gradients
-  /// were not averaged over the ranks, because forward bypassed the prepared model; and if no loss was given to
-  /// `scaled_loss` although it scales or weights losses. Warns if a parameter with a gradient belongs to no model that
-  /// was added.
+  /// Steps the optimizer unless infinite gradients or the guard prevent it. Returns whether it stepped.
+  ///
+  /// Throws StateError for a closure together with something that acts between backward and step (loss scale, exact
+  /// weights, shards); if gradients were not averaged over the ranks, because forward bypassed the prepared model; and
+  /// if no loss was passed to `scaled_loss` although losses are weighted. Warns if a parameter with a gradient belongs
+  /// to no added model.
   bool step(torch::optim::Optimizer& optimizer, const LossClosure& closure = {});
-  /// Makes the state that the optimizer has from its construction on anew, for parameters that are shards now.
+  /// Recreates the state that the optimizer has had since its construction, after its parameters became shards.
   void restart(torch::optim::Optimizer& optimizer);
-  /// The norm of all gradients of `parameters` as one vector, shape []: collective if they are divided over ranks.
+  /// Returns the norm of all gradients of `parameters` as one vector, shape []. Collective if they are sharded.
   [[nodiscard]] at::Tensor norm(const std::vector<at::Tensor>& parameters, double norm_type) const;
   at::Tensor clip_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type);
-  /// A norm of gradients that may be scaled still, without the scale.
+  /// Divides the norm of scaled gradients by the loss scale.
   [[nodiscard]] at::Tensor unscaled(const at::Tensor& norm);
-  /// What ranks that made different numbers of steps must take from one of them.
+  /// State that must be copied from one rank to all if ranks took different numbers of steps.
   std::vector<at::Tensor> shared_state();
 
  private:
@@ -97,7 +99,8 @@ class GradientPath {
   std::map<const torch::optim::Optimizer*, std::size_t> num_gradients_looked_at_;
   bool has_had_a_loss_ = false;
   std::shared_ptr<sharded::MemorySource> optimizer_memory_;
-  // Optimizers that step in turn belong to one iteration: the scale changes when the next begins, not between them.
+  // Several optimizers may step in one iteration and must use the same loss scale. So the update is deferred to the
+  // next iteration.
   bool scale_update_is_due_ = false;
 };
 

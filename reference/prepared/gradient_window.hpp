@@ -12,51 +12,51 @@
 
 namespace accel {
 
-/// What the micro-batches of one accumulation window hold, over all ranks: by it gradients are weighted exactly, and
-/// schedules count samples.
+/// Counts items and samples of the micro-batches of one accumulation window, over all ranks. The counts are used to
+/// weight gradients exactly, and by schedules that count samples.
 ///
-/// Weighting: a rank's loss of n items (their mean) is scaled by n / unit, so that a window's gradient on P ranks that
-/// average is sum(n_i g_i) / (unit P); times `unit P / sum(n_i)` it is that of one batch of all items. The unit is a
-/// power of two near a rank's items in the window before, so that scaled losses stay of the size of losses, and bits
-/// are kept.
+/// Weighting: the mean loss of n items on a rank is multiplied by n / unit. The gradient of a window, averaged over P
+/// ranks, is then sum(n_i g_i) / (unit P); multiplied by `unit P / sum(n_i)` it is that of one batch of all items. The
+/// unit is a power of two near the number of items per rank in the previous window, so scaled losses have the magnitude
+/// of losses, and scaling by the unit is exact.
 ///
 /// Thread rule: the rank's thread.
 class GradientWindow {
  public:
-  /// What is known of a micro-batch while it lives: optimizers that step in turn end several windows in it.
+  /// The state of a micro-batch. Several optimizers that step one after the other may end several windows in it.
   struct MicroBatch {
-    bool is_counted = false;     // its samples
-    bool closed_longer = false;  // it has ended a window of several micro-batches
+    bool is_counted = false;     // its samples have been counted
+    bool closed_longer = false;  // it ended a window of several micro-batches
   };
-  /// A micro-batch begins: losses of one micro-batch are of the same items, and its samples count once. It ends with
-  /// the result.
+  /// Begins a micro-batch, which ends when the result is destroyed. All losses of a micro-batch have the same items,
+  /// and its samples count once.
   [[nodiscard]] std::shared_ptr<MicroBatch> begin_micro_batch();
-  /// The micro-batch at hand holds this; told by each of its losses. Outside `accumulate` the samples of a loader's
-  /// `batch` count once. Throws ArgumentError if they differ in their items, StateError if items come behind the end of
-  /// a window that they belonged to.
+  /// Adds the counts of the current micro-batch; called for each of its losses. Outside `accumulate`, the samples of a
+  /// loader's `batch` count once. Throws ArgumentError if losses of a micro-batch have different items, and StateError
+  /// if items are added after their window has ended.
   void add(double items, double samples, std::optional<std::int64_t> batch = std::nullopt);
-  /// What a loss of so many items is scaled by.
+  /// The factor for a loss of `items` items.
   [[nodiscard]] double loss_scale(double items) const { return items / unit_; }
 
   [[nodiscard]] bool is_empty() const { return !any_; }
   struct Total {
     double items = 0, samples = 0;
-    double gradient_scale = 1;  ///< what the averaged gradients are multiplied by
+    double gradient_scale = 1;  ///< the factor for the averaged gradients
   };
-  /// The window ends. Collective.
+  /// Ends the window and returns its sums over all ranks. Collective.
   Total finish(const Group& group, c10::Device device);
-  /// Drops what the window holds: of a rank that has no more batches, whose gradients do not count.
+  /// Clears the counts, for a rank without further batches, whose gradients do not count.
   void drop();
 
-  /// What it holds, and the unit. Between micro-batches.
+  /// The counts and the unit. Call it between micro-batches.
   [[nodiscard]] Value state_dict() const {
     return Value::Dict{{"items", items_}, {"samples", samples_}, {"unit", unit_}, {"any", any_}};
   }
-  /// Throws ArgumentError if it is no such state.
+  /// Throws ArgumentError if `state` is not the state of a window.
   void load_state_dict(const Value& state);
 
  private:
-  std::weak_ptr<MicroBatch> micro_batch_;  // none outside `accumulate`
+  std::weak_ptr<MicroBatch> micro_batch_;  // empty outside `accumulate`
   int num_micro_batches_ = 0;
   std::optional<double> items_of_micro_batch_;
   std::optional<std::int64_t> counted_batch_;

@@ -32,8 +32,8 @@ namespace accel {
 class DistributedDataParallel;
 struct StoredWeight;
 
-/// How one prepared model runs on several ranks: what surrounds its forward, how its gradients synchronise, and what a
-/// checkpoint has of it. The handle, the optimizers' gradient path and checkpoints call this interface only.
+/// Runs one prepared model on several ranks: it wraps forward, synchronizes gradients, and provides the model's part of
+/// a checkpoint. The handle, the gradient pipeline and checkpoints use only this interface.
 ///
 /// | class | parameters | gradients |
 /// |---|---|---|
@@ -41,14 +41,14 @@ struct StoredWeight;
 /// | ReplicatedModel | complete | averaged by DDP |
 /// | ShardedParallelModel | this rank's shards between steps | reduced to shards |
 ///
-/// Functions that say "collective" are called by every rank, in the same order. Thread rule: the rank's thread.
+/// Every rank must call functions marked "Collective", in the same order. Thread rule: the rank's thread.
 class ParallelModel {
  public:
   struct Options {
-    std::optional<Autocast::Options> autocast = {};          ///< none in full precision
+    std::optional<Autocast::Options> autocast = {};          ///< empty in full precision
     std::shared_ptr<const Float8Layers> float8_layers = {};  ///< null unless mixed_precision is "fp8"
-    std::shared_ptr<StepListener> listener = {};             ///< null where nobody listens
-    bool is_trained = true;                                  ///< false: prepared for evaluation alone
+    std::shared_ptr<StepListener> listener = {};             ///< may be null
+    bool is_trained = true;                                  ///< false: prepared for evaluation only
   };
   ParallelModel(std::shared_ptr<torch::nn::Module> module, Options options)
       : module_(std::move(module)), options_(std::move(options)) {}
@@ -56,7 +56,7 @@ class ParallelModel {
   ParallelModel(const ParallelModel&) = delete;
   ParallelModel& operator=(const ParallelModel&) = delete;
 
-  /// The program's module: Accelerator::unwrap_model.
+  /// The user's module, as Accelerator::unwrap_model returns it.
   [[nodiscard]] const std::shared_ptr<torch::nn::Module>& module() const { return module_; }
   [[nodiscard]] const Options& options() const { return options_; }
   /// The ranks that together hold the parameters and gradients; null: every rank holds all of them.
@@ -66,91 +66,91 @@ class ParallelModel {
   void check_is_unsharded(const char* what) const;
 
   // --- forward ------------------------------------------------------------------------------------------------------
-  /// Whether `after_forward` needs the tensors of what forward returns.
+  /// Whether `after_forward` needs the tensors that forward returns.
   [[nodiscard]] virtual bool sees_outputs() const { return options_.autocast.has_value(); }
-  /// Throws ArgumentError if `after_forward` needs tensors, which cannot be found in this type.
+  /// Throws ArgumentError if `after_forward` needs tensors. Called for a type in which none can be found.
   void check_outputs_need_no_tree(const std::type_info& output) const;
-  /// Whether the model's own collectives run inside forward, too.
+  /// Whether the model also runs collectives inside forward.
   [[nodiscard]] virtual bool communicates_in_forward() const { return false; }
-  /// Collective if gradients synchronise.
+  /// Collective if gradients synchronize.
   virtual void before_forward() = 0;
-  /// Whether floating inputs are cast to the dtype that the model computes in.
+  /// Whether floating inputs are cast to the dtype in which the model computes.
   [[nodiscard]] virtual bool casts_inputs() const { return false; }
   [[nodiscard]] virtual at::Tensor cast_input(const at::Tensor& tensor) const { return tensor; }
   /// Throws StateError if this error of forward has a cause that the model recognizes.
   virtual void explain(const std::exception& error) const = 0;
-  /// Returns whether it has replaced `outputs` by tensors of equal values, with which the caller continues.
+  /// Returns whether it has replaced `outputs` by tensors of equal values. If so, the caller must use them.
   virtual bool after_forward(std::vector<at::Tensor>& outputs) = 0;
 
   // --- gradients ----------------------------------------------------------------------------------------------------
-  /// Undoes a change of gradient synchronisation; empty if nothing was changed.
+  /// Undoes a change of gradient synchronization; empty if nothing changed.
   using Restore = std::function<void()>;
-  /// Backward communicates nothing: no_sync.
+  /// Disables gradient synchronization in backward: no_sync.
   [[nodiscard]] virtual Restore suspend_sync() = 0;
-  /// The next backward synchronises gradients of forwards under no_sync, too.
+  /// Makes the next backward synchronize gradients even of forwards under no_sync.
   [[nodiscard]] virtual Restore sync_next_backward() = 0;
-  /// For join_uneven_inputs: whose collectives a rank without batches repeats; null: there are none. Throws StateError
-  /// if they cannot be repeated.
+  /// For join_uneven_inputs: the DDP wrapper whose collectives a rank without batches repeats; null if there is none.
+  /// Throws StateError if the model's collectives cannot be repeated.
   [[nodiscard]] virtual DistributedDataParallel* joinable() const = 0;
-  /// Parameters whose gradients the last backward should have averaged and did not.
+  /// Parameters whose gradients the last backward should have averaged but did not.
   [[nodiscard]] virtual NamedTensors unreduced() const = 0;
-  /// Where the last value that backward added to this parameter's gradient came from; none if the model does not
-  /// average its gradient.
+  /// The origin of the last value that backward added to this parameter's gradient; empty if the model does not average
+  /// its gradient.
   [[nodiscard]] virtual std::optional<GradientOrigin> origin_of(const at::Tensor& parameter) const = 0;
-  /// This rank's gradients of those of `parameters` that are sharded, for a norm over `shard_group`.
+  /// This rank's gradient shards of those `parameters` that are sharded, for a norm over `shard_group`.
   [[nodiscard]] virtual std::vector<at::Tensor> sharded_gradients(const std::vector<at::Tensor>& parameters) const = 0;
 
   // --- the optimizer's step -----------------------------------------------------------------------------------------
-  /// Parameters show what an optimizer steps.
+  /// Makes the parameters show the values that an optimizer steps: shards, for a sharded model.
   virtual void before_step() = 0;
   virtual void after_step() = 0;
-  /// Where the state of its optimizers is allocated; null: LibTorch's memory.
+  /// Creates the memory in which the state of the model's optimizers is allocated; null: LibTorch's memory.
   [[nodiscard]] virtual std::shared_ptr<sharded::MemorySource> make_optimizer_memory() const = 0;
-  /// This rank's part of a parameter and of tensors of the same shape; null if the parameter is complete or another
-  /// model's.
+  /// The division of a parameter, and of tensors of the same shape, over ranks. Null if the parameter is complete or
+  /// belongs to another model.
   [[nodiscard]] virtual const sharded::ParameterShards* shards_of(const at::Tensor& parameter) const = 0;
 
   // --- complete values ----------------------------------------------------------------------------------------------
-  /// Parameters are complete on every rank until `release_parameters`. Collective.
+  /// Makes parameters complete on every rank until `release_parameters`. Collective.
   virtual void gather_parameters() = 0;
-  /// `modified_on`: the rank of `world` whose values all ranks take; none: changes are lost. Collective.
+  /// `modified_on`: the rank of `world` whose values all ranks adopt; empty: changes are discarded. Collective.
   virtual void release_parameters(const Group& world, std::optional<int> modified_on) = 0;
-  /// Parameters and buffers under their names, complete, on the CPU: of a sharded model on the main process only, empty
-  /// on others, with floating tensors in `sharded_dtype` if that is given. Collective.
+  /// Returns complete parameters and buffers by name, on the CPU. For a sharded model: on the main process only and
+  /// empty on others, with floating tensors in `sharded_dtype` if given. Collective.
   [[nodiscard]] virtual NamedTensors full_state(std::optional<at::ScalarType> sharded_dtype) = 0;
 
   // --- checkpoints --------------------------------------------------------------------------------------------------
   /// FULL_STATE_DICT, SHARDED_STATE_DICT or LOCAL_STATE_DICT.
   [[nodiscard]] virtual std::string state_dict_type() const { return "FULL_STATE_DICT"; }
   [[nodiscard]] bool is_saved_complete() const { return state_dict_type() == "FULL_STATE_DICT"; }
-  /// Whether files are named as FSDP's.
+  /// Whether files have the names of FSDP checkpoints.
   [[nodiscard]] virtual bool has_fsdp_file_names() const { return false; }
-  /// What a checkpoint has of the model under FULL_STATE_DICT: the module's own tensors, or those of `full_state`;
-  /// empty under other types. Collective.
+  /// The tensors that a FULL_STATE_DICT checkpoint stores: the module's own, or those of `full_state`. Empty for other
+  /// types. Collective.
   [[nodiscard]] virtual NamedTensors weights() = 0;
-  /// This rank's pieces, which are the model together with those of all ranks; empty if every rank has all.
+  /// This rank's pieces; the pieces of all ranks form the model. Empty if every rank has the complete model.
   [[nodiscard]] virtual std::vector<sharded::ShardPiece> pieces() const = 0;
-  /// Checks that complete tensors by name are the model's; the returned function loads them. Throws CheckpointError,
-  /// which may begin with `what`.
+  /// Checks that complete tensors match the model by name and returns a function that loads them. Throws
+  /// CheckpointError, whose message may begin with `what`.
   [[nodiscard]] virtual std::function<void()> prepare_load(const std::string& what,
                                                            const std::map<std::string, StoredWeight>& weights) = 0;
-  /// What else decides bits of the steps to come, such as DDP's buckets. Between steps. Collective.
+  /// Other state that determines the bits of later steps, such as DDP's buckets. Call it between steps. Collective.
   [[nodiscard]] virtual Value sync_state() const = 0;
   virtual void load_sync_state(const Value& state) = 0;
-  /// Inside an accumulation window: sizes of a parameter's gradient, and gradients by name, as they were when
-  /// `sync_state` was saved.
+  /// For a checkpoint inside an accumulation window: the sizes of a parameter's gradient when `sync_state` was saved.
   [[nodiscard]] virtual std::vector<std::int64_t> gradient_sizes(const at::Tensor& parameter,
                                                                  const Value& sync_state) const = 0;
+  /// Loads gradients by name, as they were when `sync_state` was saved.
   virtual void load_gradients(const std::map<std::string, at::Tensor>& gradients, const Value& sync_state) = 0;
 
   // --- memory -------------------------------------------------------------------------------------------------------
-  /// What an ActivationMeter adds to.
+  /// The account to which an ActivationMeter adds.
   [[nodiscard]] virtual sharded::MemoryAccount& memory() = 0;
-  /// What this rank holds now and at most, except for optimizers' state.
+  /// The current and peak memory of this rank for the model, without optimizer state.
   [[nodiscard]] virtual sharded::MemoryAccount memory_account() = 0;
 
  protected:
-  /// Why `sees_outputs`, for a message.
+  /// The feature that requires `sees_outputs`, for error messages.
   [[nodiscard]] virtual const char* reason_to_see_outputs() const { return "mixed precision"; }
 
  private:

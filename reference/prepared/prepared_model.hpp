@@ -27,25 +27,27 @@ class OutputArchive;
 
 namespace accel {
 
-/// A handle on a model: calling it runs the module's `forward` under autocast and DDP, with outputs in float32.
+/// A handle on a prepared model. Calling it runs the module's `forward` under autocast and DDP and returns float32.
 ///
 ///     auto model = accelerator.prepare(net);
 ///     at::Tensor out = model(x);  // model.forward(x) is the same call
-///     model->train();             // -> reaches all members of the module
+///     model->train();             // -> accesses the members of the module
 ///
-/// After model->forward(x), which bypasses DDP, optimizer.step() throws.
+/// model->forward(x) bypasses DDP; optimizer.step() throws afterwards.
 ///
-/// What `forward` returns must be a tree (core/tree.hpp) under mixed precision, FSDP, DeepSpeed, find_unused_parameters
-/// and static_graph: for a struct that is one line beside it. Copies share one model. Thread rule: the rank's thread.
+/// The result of `forward` must be a tree (core/tree.hpp) under mixed precision, FSDP, DeepSpeed,
+/// find_unused_parameters and static_graph; a struct needs one declaration for that. Copies share one model. Thread
+/// rule: the rank's thread.
 template <typename Module>
 class PreparedModel {
  public:
   PreparedModel(std::shared_ptr<Module> module, std::shared_ptr<ParallelModel> parallel)
       : module_(std::move(module)), parallel_(std::move(parallel)) {}
-  /// A handle on nothing, which release_memory leaves.
+  /// An empty handle, as release_memory leaves it.
   explicit PreparedModel(std::nullptr_t) {}
 
-  // A parameter pack allows no default argument behind it, and a report of a hang names the program's line.
+  // The overloads exist because no default argument can follow a parameter pack, and hang reports name the caller's
+  // line.
   auto operator()(std::source_location where = std::source_location::current()) { return run(where); }
   template <typename A>
   auto operator()(A&& a, std::source_location where = std::source_location::current()) {
@@ -64,32 +66,32 @@ class PreparedModel {
   auto operator()(Args&&... args) {
     return run(std::source_location(), std::forward<Args>(args)...);
   }
-  /// The call operator, by the name that LibTorch uses.
+  /// Same as the call operator, under LibTorch's name.
   template <typename... Args>
   auto forward(Args&&... args) {
     return run(std::source_location(), std::forward<Args>(args)...);
   }
 
-  /// The module itself, whose `forward` none of this surrounds.
+  /// The module itself. Its `forward` runs without autocast and DDP.
   [[nodiscard]] const std::shared_ptr<Module>& module() const { return module_; }
   Module* operator->() const { return module_.get(); }
   Module& operator*() const { return *module_; }
-  /// Each once, as Python's: LibTorch's `parameters()` gives one that several modules share as often as there are
-  /// modules.
+  /// Returns each parameter once, as in Python. LibTorch's `parameters()` lists a parameter that several modules share
+  /// once per module.
   [[nodiscard]] std::vector<at::Tensor> parameters() const { return each_once(module_->parameters()); }
   [[nodiscard]] auto named_parameters() const { return module_->named_parameters(); }
   void train(bool on = true) const { module_->train(on); }
   void eval() const { module_->eval(); }
   [[nodiscard]] bool is_training() const { return module_->is_training(); }
-  /// Names of the Linear layers that compute in float8 when this is called.
+  /// Names of the Linear layers that compute in float8.
   [[nodiscard]] std::vector<std::string> float8_layers() const {
     const auto& layers = parallel_->options().float8_layers;
     return layers ? layers->names() : std::vector<std::string>();
   }
   [[nodiscard]] const std::shared_ptr<ParallelModel>& parallel_model() const { return parallel_; }
 
-  /// torch::save and torch::load: the module's parameters and buffers, on the rank that calls it. Throws StateError if
-  /// the model is sharded: see Accelerator::save_model.
+  /// For torch::save and torch::load: the module's parameters and buffers on the calling rank. Throws StateError if the
+  /// model is sharded; use Accelerator::save_model there.
   friend torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive,
                                                      const PreparedModel& model) {
     model.parallel_->check_is_unsharded("torch::save");
@@ -108,7 +110,8 @@ class PreparedModel {
     const PhaseScope phase(parallel_->options().listener.get(), "forward");
     std::optional<CallSite> site(std::in_place, where);
     parallel_->before_forward();
-    if (!parallel_->communicates_in_forward()) site.reset();  // collectives in the module's own forward have their line
+    if (!parallel_->communicates_in_forward())
+      site.reset();  // collectives of the module's forward report their own line
     auto output = run_explained(std::forward<Args>(args)...);
     if (const auto& layers = parallel_->options().float8_layers) layers->check_ran();
     std::vector<at::Tensor> tensors;

@@ -11,12 +11,12 @@
 namespace accel {
 namespace {
 
-// Whether gradients that were saved inside an accumulation window are of shards.
+// Whether gradients saved inside an accumulation window are shards, or complete and not yet reduced.
 bool has_part_gradients(const Value& sync_state) {
   return sync_state.contains("part_gradients") && sync_state.at("part_gradients").as<bool>();
 }
 
-// A tensor of several names stays one.
+// Casts every tensor once: a tensor with several names (tied weights) must stay one tensor in the checkpoint.
 NamedTensors cast_floating(NamedTensors state, at::ScalarType dtype) {
   std::map<const c10::TensorImpl*, at::Tensor> casts;
   for (auto& [name, tensor] : state) {
@@ -32,6 +32,7 @@ NamedTensors cast_floating(NamedTensors state, at::ScalarType dtype) {
 
 }  // namespace
 
+// True in every case: hooks for the backward gathers may have replaced the outputs.
 bool ShardedParallelModel::after_forward(std::vector<at::Tensor>& outputs) {
   model_->after_forward(outputs);
   return true;
@@ -41,16 +42,19 @@ ParallelModel::Restore ShardedParallelModel::set_sync(bool on) {
   return [model = model_, before = std::exchange(model_->sync_gradients, on)] { model->sync_gradients = before; };
 }
 
+// Some strategies reduce in every backward, so that gradients never need complete memory. They ignore no_sync.
 ParallelModel::Restore ShardedParallelModel::suspend_sync() {
   return model_->options().reduces_always ? Restore() : set_sync(false);
 }
 
 DistributedDataParallel* ShardedParallelModel::joinable() const {
   throw StateError(
-      "join_uneven_inputs: not for a model that is sharded: a rank without a batch cannot repeat its gathers; use even "
-      "batches");
+      "join_uneven_inputs: does not support sharded models, since a rank without a batch cannot repeat their gathers; "
+      "use even batches");
 }
 
+// Only offloading to files needs its own memory. CPU offload places the shards, and with them the state, in CPU
+// tensors.
 std::shared_ptr<sharded::MemorySource> ShardedParallelModel::make_optimizer_memory() const {
   const auto& options = model_->options();
   if (options.offload_optimizer != OffloadDevice::kFiles) return nullptr;
@@ -69,6 +73,7 @@ NamedTensors ShardedParallelModel::full_state(std::optional<at::ScalarType> shar
   return sharded_dtype ? cast_floating(std::move(state), *sharded_dtype) : state;
 }
 
+// Tensors are read completely here. The model keeps only this rank's part of each when the result is called.
 std::function<void()> ShardedParallelModel::prepare_load(const std::string&,
                                                          const std::map<std::string, StoredWeight>& weights) {
   NamedTensors complete;
@@ -78,6 +83,8 @@ std::function<void()> ShardedParallelModel::prepare_load(const std::string&,
 
 Value ShardedParallelModel::sync_state() const { return Value::Dict{{"part_gradients", model_->has_part_gradients()}}; }
 
+// Under no_sync gradients accumulate unsharded, unless the strategy reduces in every backward. The checkpoint records
+// which of the two was the case.
 std::vector<std::int64_t> ShardedParallelModel::gradient_sizes(const at::Tensor& parameter,
                                                                const Value& sync_state) const {
   return !has_part_gradients(sync_state) && model_->holds(parameter) ? model_->piece_of(parameter, parameter).sizes

@@ -5,7 +5,7 @@
 
 namespace accel {
 
-/// A model whose parameters, gradients and optimizer state are divided over ranks: FSDP and ZeRO.
+/// A model whose parameters, gradients and optimizer state are sharded over ranks: FSDP and ZeRO.
 ///
 /// Thread rule: the rank's thread.
 class ShardedParallelModel final : public ParallelModel {

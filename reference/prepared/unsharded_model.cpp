@@ -1,3 +1,5 @@
+// Checkpoints and memory of models whose parameters are complete on every rank. The communication of replicated models
+// is in DistributedDataParallel.
 #include "reference/prepared/unsharded_model.hpp"
 
 #include <torch/nn/module.h>
@@ -16,6 +18,7 @@ NamedTensors UnshardedModel::full_state(std::optional<at::ScalarType>) {
 
 NamedTensors UnshardedModel::weights() { return checkpoint::state_dict_of(*module()); }
 
+// All checks happen here, before anything is changed; the returned function only copies and cannot fail.
 std::function<void()> UnshardedModel::prepare_load(const std::string& what,
                                                    const std::map<std::string, StoredWeight>& weights_by_name) {
   return [loads = checkpoint::matched(what, weights(), weights_by_name, /*strict=*/true)] {
@@ -36,6 +39,7 @@ void UnshardedModel::load_gradients(const std::map<std::string, at::Tensor>& gra
   }
 }
 
+// Unsharded memory is counted on demand, since nothing allocates and frees it during a step.
 sharded::MemoryAccount UnshardedModel::memory_account() {
   using Kind = sharded::MemoryKind;
   auto account = activations_;
@@ -46,6 +50,7 @@ sharded::MemoryAccount UnshardedModel::memory_account() {
   return account;
 }
 
+// The restore functions hold the DDP wrapper, so they may run after the model's handle is gone.
 ParallelModel::Restore ReplicatedModel::suspend_sync() {
   return [ddp = ddp_, before = std::exchange(ddp_->sync_flags.backward, false)] { ddp->sync_flags.backward = before; };
 }
@@ -56,11 +61,12 @@ ParallelModel::Restore ReplicatedModel::sync_next_backward() {
   return [ddp = ddp_, before] { ddp->sync_flags = before; };
 }
 
-// Other numbers of ranks save none.
+// A checkpoint of a single process, which has no DDP, contains no buckets.
 void ReplicatedModel::load_sync_state(const Value& state) {
   if (state.contains("buckets")) ddp_->load_state_dict(state);
 }
 
+// With gradient_as_bucket_view the gradients are the buckets and have been counted already.
 sharded::MemoryAccount ReplicatedModel::memory_account() {
   auto account = UnshardedModel::memory_account();
   for (const auto& parameter : each_once(module()->parameters())) {

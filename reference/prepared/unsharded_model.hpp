@@ -5,7 +5,7 @@
 
 namespace accel {
 
-/// A model that this rank holds completely and computes without communication: of one rank, or for evaluation.
+/// A model that this rank holds completely and computes without communication: on a single rank, or for evaluation.
 ///
 /// Thread rule: the rank's thread.
 class UnshardedModel : public ParallelModel {
@@ -51,12 +51,12 @@ class UnshardedModel : public ParallelModel {
   sharded::MemoryAccount activations_;
 };
 
-/// A model of which every rank has a replica, and whose gradients DDP averages while backward computes them.
+/// A model that every rank replicates. DDP averages its gradients while backward computes them.
 ///
 /// Thread rule: the rank's thread.
 class ReplicatedModel final : public UnshardedModel {
  public:
-  /// `ddp`: of the module's tensors.
+  /// `ddp` must wrap the tensors of `module`.
   ReplicatedModel(std::shared_ptr<torch::nn::Module> module, Options options,
                   std::unique_ptr<DistributedDataParallel> ddp, const DistributedDataParallelKwargs& kwargs)
       : UnshardedModel(std::move(module), std::move(options)),
@@ -85,7 +85,7 @@ class ReplicatedModel final : public UnshardedModel {
 
  private:
   std::shared_ptr<DistributedDataParallel> ddp_;
-  bool has_own_buckets_;  // gradients are no views of the reducer's buckets
+  bool has_own_buckets_;  // gradients are separate tensors, not views of the reducer's buckets
 };
 
 }  // namespace accel

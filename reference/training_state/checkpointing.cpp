@@ -1,3 +1,8 @@
+// Note [Checkpoint folders]
+// Ranks write into "FOLDER.tmp". When all files are complete and synced, one rank writes the manifest and renames the
+// folder, so a folder with its final name is always complete. Every step that can fail on one rank only is followed by
+// agree(), which shares the problem. Otherwise the failing rank would throw and the others would wait in the next
+// collective.
 #include "reference/training_state/checkpointing.hpp"
 
 #include <fmt/ranges.h>
@@ -16,7 +21,7 @@
 namespace accel {
 namespace {
 
-// "run/" is "run".
+// The ".tmp" of an unfinished folder is appended to the path, so "run/" must become "run".
 std::string without_slashes_behind(std::string path) {
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();
   return path;
@@ -24,7 +29,8 @@ std::string without_slashes_behind(std::string path) {
 
 using checkpoint::StateFile;
 
-// What a file system refuses, or what does not fit, is every rank's matter; anything else is this rank's end.
+// Runs `act` and returns the message of an error that all ranks must learn of: of the file system, or of contents that
+// do not match. Other exceptions are mistakes in the program and end this rank.
 template <typename Act>
 std::string problem_of(const Act& act) {
   try {
@@ -33,9 +39,9 @@ std::string problem_of(const Act& act) {
     return error.what();
   } catch (const CheckpointError& error) {
     return error.what();
-  } catch (const ArgumentError& error) {  // of a value that no file holds
+  } catch (const ArgumentError& error) {  // a value that cannot be stored in a file
     return error.what();
-  } catch (const std::filesystem::filesystem_error& error) {  // of a folder that may not be looked at
+  } catch (const std::filesystem::filesystem_error& error) {  // a folder without permission
     return error.what();
   }
   return "";
@@ -56,7 +62,8 @@ Written write_all(Files& files, const std::string& folder, const std::vector<Sta
   return written;
 }
 
-// Behind the program's back: so that the checkpoint is found if the program ends before it asks.
+// For asynchronous saves. Each rank also writes a record of its files, from which a later run can publish the folder if
+// the program ends before finish().
 Written write_part(Files& files, const std::string& folder, const std::vector<StateFile>& contents, int rank,
                    int num_ranks) {
   auto written = write_all(files, folder, contents);
@@ -71,13 +78,13 @@ std::vector<std::shared_ptr<torch::nn::Module>> modules_of(const TrainingState& 
   return modules;
 }
 
-// What one rank has written, as it travels: its machine, entries, problem.
+// The result of one rank's writes in the form that gather_object sends: machine (its first rank), entries, problem.
 using PackedEntries = std::vector<std::tuple<std::string, std::int64_t, std::string>>;
 using PackedWritten = std::tuple<int, PackedEntries, std::string>;
 
 }  // namespace
 
-// A save of which this rank's files are being written, or are there.
+// A save whose files this rank is writing, or has written.
 struct Checkpointing::Pending {
   std::string folder;
   std::optional<std::int64_t> number;  // under automatic naming
@@ -86,7 +93,8 @@ struct Checkpointing::Pending {
 
 Checkpointing::Checkpointing(RankContext& context, ProjectConfiguration config)
     : context_(context), config_(std::move(config)) {}
-Checkpointing::~Checkpointing() = default;  // of a future of std::async: waits
+// The future comes from std::async, so its destructor waits for the writer. The folder keeps its ".tmp" name.
+Checkpointing::~Checkpointing() = default;
 
 bool Checkpointing::begins_folders() const {
   return context_.rank == 0 || (config_.save_on_each_node && context_.local_rank == 0);
@@ -95,12 +103,13 @@ bool Checkpointing::begins_folders() const {
 std::string Checkpointing::folder_to_save(const std::string& output_dir) const {
   if (!config_.automatic_checkpoint_naming) {
     check_argument(!output_dir.empty(),
-                   "save_state: where to? Name a folder, or set project_config's automatic_checkpoint_naming");
+                   "save_state: no output directory; pass one, or set automatic_checkpoint_naming in project_config");
     return without_slashes_behind(output_dir);
   }
   return fmt::format("{}/checkpoint_{}", checkpoints_folder(), config_.iteration);
 }
 
+// Equal problems of several ranks are reported once, with the ranks that have them.
 void Checkpointing::agree(const std::string& what, const std::string& problem) const {
   std::map<std::string, std::vector<std::size_t>> ranks_of;
   const auto problems = gather_object(context_, std::vector<std::string>{problem});
@@ -116,14 +125,14 @@ void Checkpointing::agree(const std::string& what, const std::string& problem) c
   throw CheckpointError(fmt::format("{}: {}", what, fmt::join(texts, "; ")));
 }
 
-// Where the ranks' files go, empty.
+// Creates the empty folder for the ranks' files and returns its path.
 std::string Checkpointing::begin(const std::string& folder) const {
   std::string problem;
   if (begins_folders()) {
     problem = problem_of([&] {
       if (config_.automatic_checkpoint_naming && is_folder(*context_.files, folder)) {
         throw CheckpointError(
-            fmt::format("{} is there already; set save_iteration to the number of the next checkpoint", folder));
+            fmt::format("{} already exists; set save_iteration to the number of the next checkpoint", folder));
       }
       checkpoint::begin_folder(*context_.files, folder);
     });
@@ -132,13 +141,15 @@ std::string Checkpointing::begin(const std::string& folder) const {
   return folder + ".tmp";
 }
 
+// The order is fixed: an earlier asynchronous save first, checks before the first collective, weights before hooks (a
+// hook may clear them), and copies last, so that training may change tensors as soon as an asynchronous save returns.
 std::string Checkpointing::save(TrainingState& state, const std::string& output_dir, SaveStateOptions options) {
   finish();
   const bool is_sharded =
       std::any_of(state.models.begin(), state.models.end(), [](const auto& model) { return model->is_sharded(); });
   check_argument(!is_sharded || !config_.save_on_each_node,
-                 "save_state: save_on_each_node with a model that is sharded: no machine has all of it; save to a file "
-                 "system that all ranks share");
+                 "save_state: save_on_each_node does not support sharded models, since no machine has the complete "
+                 "model; save to a file system that all ranks share");
   const auto folder = folder_to_save(output_dir);
   auto weights = checkpoint::weights_of(state);
   const auto unfinished = begin(folder);
@@ -159,6 +170,7 @@ std::string Checkpointing::save(TrainingState& state, const std::string& output_
                 async = options.async] {
     return async ? write_part(*files, unfinished, contents, rank, num_ranks) : write_all(*files, unfinished, contents);
   };
+  // A synchronous save runs deferred, on this thread, in finish() below: both kinds share one path.
   pending_->written = std::async(options.async ? std::launch::async : std::launch::deferred, std::move(write));
   ++config_.iteration;
   if (!options.async) finish();
@@ -169,6 +181,8 @@ void Checkpointing::finish() {
   if (const auto pending = std::exchange(pending_, nullptr)) conclude(*pending);
 }
 
+// Gathers what every rank has written, then publishes or removes the folder. Old checkpoints are removed only after the
+// new one has its name, so total_limit never leaves fewer than before.
 void Checkpointing::conclude(Pending& pending) {
   const auto written = pending.written.get();
   PackedEntries own;
@@ -207,10 +221,11 @@ void Checkpointing::save_model(const NamedTensors& weights, const std::string& s
 
 std::string Checkpointing::newest_folder() const {
   const auto numbers = checkpoint::checkpoint_numbers(*context_.files, checkpoints_folder());
-  if (numbers.empty()) throw CheckpointError(fmt::format("{}: no checkpoint is there", checkpoints_folder()));
+  if (numbers.empty()) throw CheckpointError(fmt::format("{}: contains no checkpoint", checkpoints_folder()));
   return fmt::format("{}/checkpoint_{}", checkpoints_folder(), numbers.back());
 }
 
+// Completes folders that an asynchronous save left behind before it looks for the newest one.
 Checkpointing::Found Checkpointing::find(const std::string& input_dir) const {
   Found found;
   auto& files = *context_.files;
@@ -224,7 +239,8 @@ Checkpointing::Found Checkpointing::find(const std::string& input_dir) const {
   return found;
 }
 
-// One process looks, and reads everything once to check it.
+// Only one process searches and verifies checksums; the others get its result. On a shared file system every rank might
+// otherwise see another state, and all would read everything.
 Checkpointing::Found Checkpointing::find_together(const std::string& input_dir) const {
   Found found;
   std::string problem;
@@ -235,7 +251,7 @@ Checkpointing::Found Checkpointing::find_together(const std::string& input_dir) 
   return {std::get<0>(shared.front()), std::get<1>(shared.front()), std::get<2>(shared.front())};
 }
 
-// Which models are loaded.
+// Calls the hooks and returns which models to load.
 std::vector<bool> Checkpointing::call_load_hooks(const TrainingState& state, const std::string& folder) const {
   auto models = modules_of(state);
   for (const auto& hook : load_hooks) hook(models, folder);
@@ -249,7 +265,7 @@ std::string Checkpointing::load(TrainingState& state, const std::string& given_d
   const auto input_dir = without_slashes_behind(given_dir);
   finish();
   check_argument(!input_dir.empty() || config_.automatic_checkpoint_naming,
-                 "load_state: from where? Name a folder, or set project_config's automatic_checkpoint_naming");
+                 "load_state: no input directory; pass one, or set automatic_checkpoint_naming in project_config");
   const auto found = find_together(input_dir);
   const auto is_loaded = call_load_hooks(state, found.folder);
   std::unique_ptr<checkpoint::StateLoad> loading;
@@ -258,6 +274,7 @@ std::string Checkpointing::load(TrainingState& state, const std::string& given_d
               state, context_, found.folder, found.saved_ranks > 0 ? std::optional(found.saved_ranks) : std::nullopt,
               is_loaded);
         }));
+  // Every rank has read and checked everything; from here on nothing can fail.
   loading->commit();
   if (config_.automatic_checkpoint_naming) config_.iteration = found.next;
   return found.folder;

@@ -15,27 +15,27 @@ namespace accel {
 
 struct SaveStateOptions {
   bool safe_serialization = true;  ///< weights as safetensors, else as torch.save writes them
-  /// Files are written while training goes on: the call takes what it takes to copy. The checkpoint has its name after
-  /// the next `save_state`, `load_state`, `finish_saving` or `end_training`.
+  /// Writes files in the background; the call only takes the time to copy the state. The checkpoint gets its final name
+  /// in the next `save_state`, `load_state`, `finish_saving` or `end_training`.
   bool async = false;
 };
 
 struct SaveModelOptions {
-  std::string max_shard_size = "10GB";  ///< of a file: a number and KB, MB, GB or TB
+  std::string max_shard_size = "10GB";  ///< maximum size of a file: a number and KB, MB, GB or TB
   bool safe_serialization = true;       ///< safetensors, else files of torch.save
 };
 
-/// Checkpoint folders of one Accelerator: who writes what when, so that a folder with its name is whole, and every rank
-/// sees the same outcome.
+/// Saves and loads the checkpoint folders of one Accelerator. It coordinates the ranks so that a folder with its final
+/// name is complete, and every rank sees the same outcome.
 ///
-/// Thread rule: the rank's thread. Every method is collective, but for hooks and numbers.
+/// Thread rule: the rank's thread. `save`, `load`, `save_model` and `finish` are collective.
 class Checkpointing {
  public:
-  /// Before files are written: `weights` are the models', in their order, and may be emptied or changed; files in
-  /// `folder` become part of the checkpoint.
+  /// Called before files are written. It may change or clear `weights`, which has one entry per model. Files that it
+  /// creates in `folder` become part of the checkpoint.
   using SaveHook = std::function<void(const std::vector<std::shared_ptr<torch::nn::Module>>& models,
                                       checkpoint::Weights& weights, const std::string& folder)>;
-  /// Before a folder is loaded: models that are taken out of `models` are not loaded.
+  /// Called before a folder is loaded. Models that it removes from `models` are not loaded.
   using LoadHook =
       std::function<void(std::vector<std::shared_ptr<torch::nn::Module>>& models, const std::string& folder)>;
 
@@ -44,17 +44,17 @@ class Checkpointing {
   Checkpointing(const Checkpointing&) = delete;
   Checkpointing& operator=(const Checkpointing&) = delete;
 
-  /// Returns the folder. Throws CheckpointError on every rank if any rank could not write, or if there is such a
-  /// checkpoint under automatic naming, with what was there before untouched; ArgumentError if no folder is named.
+  /// Saves a checkpoint and returns its folder. Throws CheckpointError on every rank if any rank could not write, or if
+  /// the checkpoint of this number already exists under automatic naming; an existing checkpoint is then unchanged.
+  /// Throws ArgumentError if there is no folder.
   std::string save(TrainingState& state, const std::string& output_dir, SaveStateOptions options);
-  /// Returns the folder. Throws CheckpointError on every rank if any rank could not load, with everything as it was
-  /// before.
+  /// Loads a checkpoint and returns its folder. Throws CheckpointError on every rank if any rank could not load;
+  /// nothing is changed then.
   std::string load(TrainingState& state, const std::string& input_dir);
-  /// A model's weights alone, for programs that read weights. Throws CheckpointError on every rank if they could not be
-  /// written.
+  /// Saves only a model's weights. Throws CheckpointError on every rank if they could not be written.
   void save_model(const NamedTensors& weights, const std::string& save_directory,
                   const SaveModelOptions& options) const;
-  /// Waits for what is written behind the program's back.
+  /// Waits for an asynchronous save, and gives its folder the final name.
   void finish();
 
   [[nodiscard]] std::int64_t iteration() const { return config_.iteration; }
@@ -66,14 +66,14 @@ class Checkpointing {
 
  private:
   struct Pending;
-  /// The folder to load.
+  /// A folder to load.
   struct Found {
     std::string folder = {};
     int saved_ranks = 0;    // 0: unknown
-    std::int64_t next = 0;  // number of the next checkpoint
+    std::int64_t next = 0;  // number of the next checkpoint under automatic naming
   };
 
-  // One process, or one of each machine.
+  // Whether this rank creates and publishes folders: rank 0, or one rank per machine with save_on_each_node.
   [[nodiscard]] bool begins_folders() const;
   [[nodiscard]] std::string checkpoints_folder() const { return config_.project_dir + "/checkpoints"; }
   [[nodiscard]] std::string folder_to_save(const std::string& output_dir) const;
@@ -82,7 +82,7 @@ class Checkpointing {
   [[nodiscard]] Found find_together(const std::string& input_dir) const;
   [[nodiscard]] std::vector<bool> call_load_hooks(const TrainingState& state, const std::string& folder) const;
   std::string begin(const std::string& folder) const;
-  /// Every rank's problem: throws the same on all, if there is one.
+  /// Shares every rank's problem. Throws the same CheckpointError on all ranks if there is any. Collective.
   void agree(const std::string& what, const std::string& problem) const;
   void conclude(Pending& pending);
 

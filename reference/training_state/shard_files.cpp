@@ -1,3 +1,6 @@
+// Optimizer state of sharded models has three forms: in memory, keyed by parameter index with one-dimensional parts; in
+// a checkpoint, keyed by parameter name, complete or in pieces; and in Python's FSDP checkpoints. The functions here
+// convert between them. A checkpoint does not depend on the number of ranks that wrote it.
 #include "reference/training_state/shard_files.hpp"
 
 #include <ATen/ATen.h>
@@ -42,20 +45,21 @@ void read_file(const std::string& path, std::map<std::string, Pieces>& found, st
         text == file.metadata().end() ? Json() : Json::parse(text->second, nullptr, /*allow_exceptions=*/false);
     if (!json.is_object() || !json.contains("begin") || !json["begin"].is_number_integer() || !json.contains("sizes") ||
         !json["sizes"].is_array()) {
-      problems.push_back(fmt::format("{}: '{}' has no place in its metadata", path, name));
+      problems.push_back(fmt::format("{}: '{}' lacks \"begin\" and \"sizes\" in the file's metadata", path, name));
       continue;
     }
     const auto sizes = json["sizes"].get<std::vector<std::int64_t>>();
     auto& of_name = found[name];
     if (of_name.pieces.empty()) of_name.sizes = sizes;
     if (of_name.sizes != sizes)
-      problems.push_back(fmt::format("{}: '{}' is of sizes [{}], elsewhere [{}]", path, name, fmt::join(sizes, ", "),
+      problems.push_back(fmt::format("{}: '{}' has sizes [{}], in other files [{}]", path, name, fmt::join(sizes, ", "),
                                      fmt::join(of_name.sizes, ", ")));
     of_name.pieces.push_back({path, json["begin"].get<std::int64_t>(), file.stored(name)});
   }
 }
 
-// Pieces follow one another, and nothing is missing.
+// Returns why the pieces do not form the complete tensor, or "". Sorts them, so that a gap or an overlap shows as a
+// piece that starts at the wrong element.
 std::string problem_of(const std::string& name, Pieces& of_name) {
   std::sort(of_name.pieces.begin(), of_name.pieces.end(),
             [](const auto& a, const auto& b) { return a.begin < b.begin; });
@@ -71,6 +75,7 @@ std::string problem_of(const std::string& name, Pieces& of_name) {
                            c10::multiply_integers(of_name.sizes));
 }
 
+// Reads one piece after the other into the result, so only one piece is in memory at a time.
 at::Tensor assembled(const Pieces& of_name) {
   auto whole =
       at::empty({c10::multiply_integers(of_name.sizes)}, at::TensorOptions(of_name.pieces.front().values.dtype));
@@ -79,7 +84,7 @@ at::Tensor assembled(const Pieces& of_name) {
   return whole.view(of_name.sizes);
 }
 
-// How a parameter is divided over ranks; null if it is complete.
+// The division of a parameter over ranks; null if it is complete.
 const sharded::ParameterShards* shards_of(const at::Tensor& parameter, const TrainingState& state) {
   for (const auto& model : state.models) {
     if (const auto* shards = model->shards_of(parameter)) return shards;
@@ -87,17 +92,19 @@ const sharded::ParameterShards* shards_of(const at::Tensor& parameter, const Tra
   return nullptr;
 }
 
-// What NAdam and ASGD keep beside a parameter of one element is of one number, too.
+// Entries that are one number per parameter. Their size alone does not tell: NAdam's and ASGD's entries of a parameter
+// with one element have one element too.
 bool is_scalar_state(const std::string& name) {
   return name == "step" || name == "mu_product" || name == "eta" || name == "mu";
 }
 
-// Counts of steps have no dimension; what is like the parameter's part has one.
+// Whether an entry is a part like that of the parameter: flat parts have one dimension, step counts have none.
 bool is_part(const Value& entry) {
   return entry.is<at::Tensor>() && entry.as<at::Tensor>().defined() && entry.as<at::Tensor>().dim() == 1;
 }
 
-// Names of entries that any rank has for a parameter: one whose part is empty may have none.
+// The entries that any rank has, in the same order on all ranks: a rank whose part of a parameter is empty may have no
+// state for it, but must take part in the gather.
 std::vector<std::pair<std::string, std::string>> entries_of_all_ranks(const Value::Dict& states, RankContext& context) {
   std::vector<std::pair<std::string, std::string>> own;
   for (const auto& [index, entries] : states) {
@@ -111,6 +118,7 @@ std::vector<std::pair<std::string, std::string>> entries_of_all_ranks(const Valu
   return all;
 }
 
+// Replaces parts by complete tensors on rank 0 and removes them on other ranks. Collective per entry, in sorted order.
 void gather_wholes(Value::Dict& states, const std::vector<at::Tensor>& parameters, const TrainingState& state,
                    RankContext& context) {
   for (const auto& [index, name] : entries_of_all_ranks(states, context)) {
@@ -128,7 +136,8 @@ void gather_wholes(Value::Dict& states, const std::vector<at::Tensor>& parameter
   }
 }
 
-// FSDP calls parameters by their names; those of several models may have the same ones: numbers then.
+// The keys of parameters in a checkpoint: names, as in FSDP, or numbers if several models have parameters of the same
+// name.
 std::vector<std::string> names_of(const std::vector<at::Tensor>& parameters, const TrainingState& state) {
   std::vector<std::string> names, numbers;
   for (const auto& parameter : parameters) {
@@ -139,7 +148,7 @@ std::vector<std::string> names_of(const std::vector<at::Tensor>& parameters, con
   return std::set<std::string>(names.begin(), names.end()).size() == names.size() ? names : numbers;
 }
 
-// Parameters' names in the prepared models that have them, as FSDP's checkpoints call them.
+// The names of parameters in the prepared models, which FSDP checkpoints use as keys.
 std::map<const c10::TensorImpl*, std::string> names_in_models(const TrainingState& state) {
   std::map<const c10::TensorImpl*, std::string> names;
   for (const auto& model : state.models) {
@@ -149,7 +158,8 @@ std::map<const c10::TensorImpl*, std::string> names_in_models(const TrainingStat
   return names;
 }
 
-// The key under which a state has what belongs to a parameter: its number, or the name that a sharded model has for it.
+// The key of each parameter in a saved state. A checkpoint may come from a sharded or an unsharded run, and from
+// Python, so the candidates are tried in order: today's key, the number, the name in the model.
 std::vector<std::string> keys_in(const Value::Dict& saved, const std::map<std::string, StoredWeight>& shards,
                                  const std::vector<at::Tensor>& parameters, const TrainingState& state) {
   const auto names = names_of(parameters, state);
@@ -169,7 +179,7 @@ std::vector<std::string> keys_in(const Value::Dict& saved, const std::map<std::s
   return keys;
 }
 
-// What is saved for no parameter would be lost.
+// Rejects saved entries that match no parameter: they would be lost silently.
 void check_all_used(const Value::Dict& saved, const std::vector<std::string>& keys) {
   const std::set<std::string> used(keys.begin(), keys.end());
   std::vector<std::string> unused;
@@ -177,11 +187,12 @@ void check_all_used(const Value::Dict& saved, const std::vector<std::string>& ke
     if (!used.contains(key)) unused.push_back(key);
   }
   check_checkpoint(unused.empty(),
-                   "the optimizer's state has entries for '{}', which are no parameters of the prepared optimizer or "
+                   "the optimizer's state has entries for '{}', which are not parameters of the prepared optimizer or "
                    "its models; prepare the same models and optimizers in the same order",
                    fmt::join(unused, "', '"));
 }
 
+// Replaces parameter indices by names in "state" and in "param_groups".
 Value::Dict with_names(Value::Dict dict, const std::vector<std::string>& names_of_all) {
   Value::Dict named;
   for (const auto& [index, entries] : dict.at("state").as<Value::Dict>())
@@ -200,8 +211,9 @@ Value::Dict with_names(Value::Dict dict, const std::vector<std::string>& names_o
   return dict;
 }
 
-// Moves this rank's parts of one parameter's state from `entries` to `pieces`; one of the ranks with equal parts writes
-// them.
+// Moves this rank's parts of one parameter's state from `entries` to `pieces`. If several ranks hold equal parts
+// (hybrid sharding), only one of them writes. An empty part is written only for an empty parameter, so that it is not
+// missing.
 void take_pieces(Value::Dict& entries, const at::Tensor& parameter, const sharded::ParameterShards& divided,
                  const std::string& name, std::vector<ShardPiece>& pieces) {
   for (auto entry = entries.begin(); entry != entries.end();) {
@@ -230,7 +242,7 @@ void take_all_pieces(Value::Dict& states, const std::vector<at::Tensor>& paramet
   }
 }
 
-// What is saved under a key, with what shards have of it.
+// The entries saved under a key, completed by the tensors that shard files have for it.
 Value::Dict entries_of(const std::string& key, const Value::Dict& saved,
                        const std::map<std::string, StoredWeight>& shards) {
   const auto found = saved.find(key);
@@ -243,7 +255,8 @@ Value::Dict entries_of(const std::string& key, const Value::Dict& saved,
   return entries;
 }
 
-// Of tensors that are shaped like the complete parameter, this rank's parts.
+// Cuts tensors of the size of the complete parameter to this rank's part. The comparison is by size, since Python may
+// have saved them flat or in the parameter's shape.
 void keep_parts(Value::Dict& entries, const at::Tensor& parameter, const sharded::ParameterShards& divided) {
   const auto complete_numel = c10::multiply_integers(divided.piece_of(parameter, parameter).sizes);
   for (auto& [name, entry] : entries) {
@@ -252,7 +265,8 @@ void keep_parts(Value::Dict& entries, const at::Tensor& parameter, const sharded
   }
 }
 
-// Parameters by their places: names, if there are some, are of the same parameters in the same order.
+// Replaces the parameters in groups by consecutive indices. If they are names, they name the same parameters in the
+// same order, which check_all_used has verified.
 Value::List with_places(const Value::List& groups) {
   std::int64_t next = 0;
   Value::List renamed;
@@ -268,6 +282,7 @@ Value::List with_places(const Value::List& groups) {
 
 }  // namespace
 
+// safetensors metadata maps strings to strings, so the place is stored as JSON text.
 StateFile file_of_pieces(std::string name, const std::vector<ShardPiece>& pieces) {
   StateFile file{std::move(name), NamedTensors()};
   for (const auto& piece : pieces) {
@@ -309,6 +324,7 @@ Value state_dict_of(const AcceleratedOptimizer& optimizer, const TrainingState& 
   else
     take_all_pieces(states, parameters, names, state, pieces);
   dict["state"] = std::move(states);
+  // An optimizer without sharded parameters keeps Accelerate's plain form, with integer keys.
   const bool has_names = std::any_of(parameters.begin(), parameters.end(),
                                      [&](const auto& parameter) { return shards_of(parameter, state) != nullptr; });
   return has_names ? with_names(std::move(dict), names) : Value(std::move(dict));

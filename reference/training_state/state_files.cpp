@@ -1,3 +1,5 @@
+// Which state goes into which file. Values that Python reads need its types (tuple, Counter, int keys); the path tables
+// below list where. Our own additions are under keys that Accelerate ignores.
 #include "reference/training_state/state_files.hpp"
 
 #include <ATen/ATen.h>
@@ -13,10 +15,12 @@
 namespace accel::checkpoint {
 namespace {
 
+// Accelerate's naming: the first has no number. Source: accelerate/checkpointing.py, save_accelerator_state.
 std::string numbered(const std::string& name, std::size_t index, const std::string& ending) {
   return index == 0 ? name + ending : fmt::format("{}_{}{}", name, index, ending);
 }
 
+// A Value shares its tensors when it is copied. An asynchronous save needs tensors that training does not change.
 Value copied_value(const Value& value) {
   if (value.is<at::Tensor>()) {
     const auto& tensor = value.as<at::Tensor>();
@@ -36,14 +40,15 @@ Value copied_value(const Value& value) {
   return value;
 }
 
-// Gradients of an accumulation window that is open, and buffers, which are those of rank 0 only from the next forward
-// on: on each rank others.
+// State that differs between ranks: gradients of an open accumulation window, which are not reduced yet, and buffers,
+// which DDP copies from rank 0 only in the next forward.
 NamedTensors rank_tensors(const TrainingState& state, const RankContext& context) {
   NamedTensors tensors;
   for (std::size_t index = 0; index < state.models.size(); ++index) {
     const auto& module = state.models[index]->module();
     for (const auto& item : module->named_parameters()) {
       const auto& gradient = item.value().grad();
+      // With sync_gradients the window is complete: the gradients have been used, or will be recomputed.
       if (!gradient.defined() || context.gradient_state.sync_gradients) continue;
       const auto name = name_of_gradient(index, item.key());
       if (gradient.is_sparse()) {
@@ -61,6 +66,8 @@ NamedTensors rank_tensors(const TrainingState& state, const RankContext& context
   return tensors;
 }
 
+// "random_state" and "numpy_random_seed" exist for Python only: loading a checkpoint there restores its generators.
+// They are derived from the seed. "accel" holds what Accelerate does not save.
 Value random_states(const TrainingState& state, const RankContext& context, Value::List sync_states) {
   auto generator = context.generator;
   Value::List skipped;
@@ -78,14 +85,15 @@ Value random_states(const TrainingState& state, const RankContext& context, Valu
   return states;
 }
 
-// One form for all of an optimizer's models.
+// An optimizer may step parameters of several models, so all models determine one form.
 OptimizerForm form_of_optimizers(const TrainingState& state) {
   const bool is_whole = std::all_of(state.models.begin(), state.models.end(),
                                     [](const auto& model) { return model->is_saved_complete(); });
   return is_whole ? OptimizerForm::kWhole : OptimizerForm::kPieces;
 }
 
-// Whole weights of a model, as Accelerate names their file.
+// The file of a model's complete weights, with Accelerate's name. safetensors cannot store a tensor twice, so tied
+// weights are written once.
 StateFile file_of_weights(std::size_t index, const ParallelModel& model, const NamedTensors& weights,
                           bool safe_serialization) {
   if (model.has_fsdp_file_names()) return {file_of_whole_fsdp_model(index), weights};
@@ -96,7 +104,7 @@ const TorchFileOptions kOptimizerTypes{.types = {{"state", PythonType::kIntegerK
                                                  {"param_groups/*/betas", PythonType::kTuple},
                                                  {"param_groups/*/etas", PythonType::kTuple},
                                                  {"param_groups/*/step_sizes", PythonType::kTuple}}};
-// Parameters of sharded models go by their names.
+// With a sharded model the keys of "state" are parameter names, as in FSDP checkpoints; otherwise they are integers.
 TorchFileOptions types_of_optimizer(const TrainingState& state) {
   auto types = kOptimizerTypes;
   const bool has_names =
@@ -105,7 +113,8 @@ TorchFileOptions types_of_optimizer(const TrainingState& state) {
   return types;
 }
 
-// Milestones of a MultiStepLR, by itself or in others: Python looks an int up in them.
+// The milestones of a MultiStepLR, which may be nested in a SequentialLR or ChainedScheduler. Python stores them as a
+// Counter and looks up integers in it, so string keys would never match. Nesting is covered up to a fixed depth.
 const TorchFileOptions kSchedulerTypes = [] {
   constexpr int kDeepest = 4;
   TorchFileOptions options;
@@ -119,7 +128,8 @@ const TorchFileOptions kRandomTypes{.types = {{"random_state", PythonType::kTupl
                                               {"random_state/1", PythonType::kTuple},
                                               {"numpy_random_seed", PythonType::kTuple}}};
 
-// As Python's groups have it, which its schedules read again.
+// Adds the entries that Python's schedules store in parameter groups ("initial_lr" and others) and read from them on
+// resume.
 Value with_entries_of_schedules(const Value& optimizer_state, const torch::optim::Optimizer& optimizer,
                                 const TrainingState& state) {
   auto entries = optimizer_state.as<Value::Dict>();
@@ -138,7 +148,7 @@ Value with_entries_of_schedules(const Value& optimizer_state, const torch::optim
   return entries;
 }
 
-// Returns the rest of the optimizers' states. Collective.
+// Moves sharded state into per-rank files and returns the remaining optimizer states. Collective.
 std::vector<Value> add_optimizer_shards(std::vector<StateFile>& files, const TrainingState& state,
                                         RankContext& context) {
   std::vector<Value> optimizers;
@@ -158,7 +168,7 @@ void add_model_shards(std::vector<StateFile>& files, const TrainingState& state,
   }
 }
 
-// What one process writes for all.
+// The files that only one process writes.
 void add_shared_files(std::vector<StateFile>& files, TrainingState& state, const Weights& weights,
                       const std::vector<Value>& optimizers, bool safe_serialization) {
   for (std::size_t i = 0; i < weights.size(); ++i) {
@@ -177,6 +187,8 @@ void add_shared_files(std::vector<StateFile>& files, TrainingState& state, const
     files.push_back({file_of_custom(i), state.custom[i].state_dict()});
 }
 
+// The files of each rank. A loader that the program has destroyed leaves a gap in the numbering, so that the others
+// keep their index.
 void add_rank_files(std::vector<StateFile>& files, const TrainingState& state, const RankContext& context,
                     Value::List sync_states) {
   for (std::size_t i = 0; i < state.loaders.size(); ++i) {
@@ -219,8 +231,9 @@ Weights weights_of(const TrainingState& state) {
 std::vector<StateFile> files_of_rank(TrainingState& state, RankContext& context, const Weights& weights,
                                      StateFileOptions options) {
   const bool is_main = context.rank == 0 || (options.save_on_each_node && context.local_rank == 0);
-  static_cast<void>(state.path->scaler());  // an update that is due belongs to the state
+  static_cast<void>(state.path->scaler());  // performs a pending scale update, which belongs to the saved state
   Value::List sync_states;
+  // The collective calls come first and run on all ranks; only then do ranks take different branches.
   for (const auto& model : state.models) sync_states.push_back(model->sync_state());
   std::vector<StateFile> files;
   const auto optimizers = add_optimizer_shards(files, state, context);

@@ -17,33 +17,33 @@ namespace accel {
 class SafetensorsFile;
 }
 
-/// The files of a checkpoint folder: what one rank writes, and what it takes from them.
+/// The files of a checkpoint folder: what each rank writes, and how it loads them.
 ///
 ///     for (const auto& file : files_of_rank(state, context, weights_of(state), {})) write(disk, folder, file);
 ///
-/// Names and content are Accelerate's, so that either loads the other's:
+/// Names and contents are those of Accelerate, so that each library loads the other's checkpoints:
 ///
 /// | file | rank | content |
 /// |---|---|---|
 /// | model.safetensors, model_1.safetensors ... (pytorch_model.bin ...) | 0 | parameters and buffers |
 /// | optimizer.bin, scheduler.bin, optimizer_1.bin ... | 0 | state dicts |
 /// | scaler.pt | 0 | the loss scale, under fp16 |
-/// | custom_checkpoint_0.pkl ... | 0 | what was registered |
-/// | random_states_{rank}.pkl | each | generators, the place in the accumulation window |
-/// | dl_state_dict.bin, dl_state_dict_1.bin ...; of rank r > 0 dl_state_dict_rank{r}.bin ... | each | loaders' places |
-/// | pytorch_model_fsdp.bin, pytorch_model_fsdp_1.bin ... | 0 | weights of models that are sharded: FULL_STATE_DICT |
+/// | custom_checkpoint_0.pkl ... | 0 | registered objects |
+/// | random_states_{rank}.pkl | each | generators, the position in the accumulation window |
+/// | dl_state_dict.bin, dl_state_dict_1.bin ...; for r > 0 dl_state_dict_rank{r}.bin ... | each | loader positions |
+/// | pytorch_model_fsdp.bin, pytorch_model_fsdp_1.bin ... | 0 | weights of sharded models: FULL_STATE_DICT |
 /// | pytorch_model_fsdp_0/rank{r}.safetensors ... | each | shards of models, unless FULL_STATE_DICT |
-/// | optimizer_0/rank{r}.safetensors ... | each | shards of optimizers' states, unless FULL_STATE_DICT |
-/// | rank_tensors_{rank}.safetensors | each that has some | gradients in an accumulation window; buffers of ranks > 0 |
+/// | optimizer_0/rank{r}.safetensors ... | each | shards of optimizer states, unless FULL_STATE_DICT |
+/// | rank_tensors_{rank}.safetensors | each with any | gradients in an accumulation window; buffers of ranks > 0 |
 ///
-/// Thread rule: the rank's thread; `write` any.
+/// Thread rule: the rank's thread; `write` may run on any thread.
 namespace accel::checkpoint {
 
 struct StateFile {
-  std::string name = {};  ///< tensors: of ".safetensors" as such, else as torch.save writes a model's state dict
+  std::string name = {};  ///< tensors in a ".safetensors" file are written as safetensors, others like torch.save
   std::variant<NamedTensors, Value> content = {};
-  TorchFileOptions types = {};                                       ///< of a value
-  std::map<std::string, std::string> metadata = {{"format", "pt"}};  ///< of safetensors
+  TorchFileOptions types = {};                                       ///< for a Value
+  std::map<std::string, std::string> metadata = {{"format", "pt"}};  ///< for safetensors
 };
 
 inline constexpr const char* kModelShards = "pytorch_model_fsdp";
@@ -58,42 +58,44 @@ inline constexpr const char* kOptimizerShards = "optimizer";
 [[nodiscard]] std::string file_of_random_states(int rank);
 [[nodiscard]] std::string file_of_rank_tensors(int rank);
 inline constexpr const char* kScalerFile = "scaler.pt";
-/// Behind the name of a gradient that is sparse: a tensor each.
+/// Suffixes of the name of a sparse gradient, which is stored as two tensors.
 inline constexpr auto kIndices = ".indices", kValues = ".values";
-/// In rank_tensors: of which model, and its name there.
+/// Names in rank_tensors: the index of the model, and the tensor's name in that model.
 [[nodiscard]] std::string name_of_gradient(std::size_t model, const std::string& name);
 [[nodiscard]] std::string name_of_buffer(std::size_t model, const std::string& name);
 
-/// Of every model; of a sharded one whole on rank 0 alone under FULL_STATE_DICT, else none. Collective.
+/// Returns the weights of every model. For a sharded model: complete on rank 0 under FULL_STATE_DICT, else empty.
+/// Collective.
 [[nodiscard]] Weights weights_of(const TrainingState& state);
 
 struct StateFileOptions {
   bool safe_serialization = true;  ///< weights as safetensors, else as torch.save writes them
-  bool save_on_each_node = false;  ///< what rank 0 writes, the first rank of every machine writes
+  bool save_on_each_node = false;  ///< the first rank of every machine writes the files of rank 0
 };
-/// What this rank writes. Collective.
+/// Returns the files that this rank must write. Collective.
 [[nodiscard]] std::vector<StateFile> files_of_rank(TrainingState& state, RankContext& context, const Weights& weights,
                                                    StateFileOptions options);
 
-/// The same with tensors of its own, on the CPU.
+/// Returns a copy whose tensors share no memory with `file`, on the CPU.
 [[nodiscard]] StateFile copied(const StateFile& file);
 
 void write(Files& files, const std::string& folder, const StateFile& file);
 
-/// What is loaded from a folder, on this rank: all of it, or nothing.
+/// Loads a folder on this rank, completely or not at all.
 ///
-/// The constructor reads and checks everything, and throws CheckpointError with what was there before in its place
-/// again; so does, for another rank's sake, the destructor of one that was not committed.
+/// The constructor reads and checks everything. If it throws CheckpointError, it has restored the previous state. The
+/// destructor restores it too unless commit() was called, so that a rank can follow the failure of another.
 class StateLoad {
  public:
-  /// `saved_ranks`: how many ranks wrote the folder; none: it has no manifest. `models`: which of them to load.
+  /// `saved_ranks`: the number of ranks that wrote the folder; empty if it has no manifest. `models`: which ones to
+  /// load.
   StateLoad(TrainingState& state, RankContext& context, std::string folder, std::optional<int> saved_ranks,
             const std::vector<bool>& models);
   ~StateLoad();
   StateLoad(const StateLoad&) = delete;
   StateLoad& operator=(const StateLoad&) = delete;
 
-  /// On no rank is anything wrong.
+  /// Completes the load. Call it when all ranks have constructed theirs without an error. Cannot fail.
   void commit();
 
  private:
@@ -119,7 +121,7 @@ class StateLoad {
   RankContext& context_;
   std::string folder_;
   int saved_ranks_;
-  std::vector<std::function<void()>> commits_;  // that cannot fail
+  std::vector<std::function<void()>> commits_;  // must not fail
   std::vector<std::function<void()>> undos_;
 };
 

@@ -1,3 +1,5 @@
+// Loading of a checkpoint on one rank. Some objects can only be checked by loading them (optimizers, schedules, custom
+// objects): these are loaded at once, with an undo. Everything else is checked first and changed in a commit.
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <fmt/ranges.h>
@@ -20,14 +22,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Without a manifest every rank's generators tell how many there were.
+// Without a manifest, as in Python's checkpoints, the files of random states show the number of ranks: one per rank.
 int count_ranks(const std::string& folder) {
   int count = 0;
   while (fs::exists(folder + "/" + file_of_random_states(count))) ++count;
   return std::max(1, count);
 }
 
-// A model's tensors by name, from whichever of the files holds them.
+// A model's tensors by name, from whichever format the folder contains.
 std::map<std::string, StoredWeight> weights_in(const std::string& folder, std::size_t index) {
   const auto shards = folder + "/" + folder_of_shards(kModelShards, index);
   if (fs::is_directory(shards)) return read_shards(shards);
@@ -38,7 +40,8 @@ std::map<std::string, StoredWeight> weights_in(const std::string& folder, std::s
                                     file_of_model(index, false), file_of_whole_fsdp_model(index)));
 }
 
-// Of a rank that was not there: what rank 0 had, made its own.
+// The seed of a rank that did not exist when the checkpoint was saved: derived from rank 0's state and the rank, so it
+// is reproducible and differs between ranks.
 std::uint64_t seed_of_new_rank(const at::Tensor& state_of_first, int rank) {
   Sha256 hash;
   hash.update(state_of_first.const_data_ptr(), state_of_first.nbytes());
@@ -48,6 +51,8 @@ std::uint64_t seed_of_new_rank(const at::Tensor& state_of_first, int rank) {
 
 }  // namespace
 
+// Random states come last: they hold the "models" list that refers to models by index, and rank tensors whose sizes
+// depend on how the models were prepared. Gradients and buffers are loaded on commit, after the weights.
 StateLoad::StateLoad(TrainingState& state, RankContext& context, std::string folder, std::optional<int> saved_ranks,
                      const std::vector<bool>& models)
     : state_(state),
@@ -64,10 +69,10 @@ StateLoad::StateLoad(TrainingState& state, RankContext& context, std::string fol
     if (auto* scaler = state_.path->scaler()) load_scaler(*scaler);
     load_custom();
     load_random_states();
-  } catch (const ConfigError& error) {  // of a file
+  } catch (const ConfigError& error) {  // from reading a file
     undo();
     throw CheckpointError(error.what());
-  } catch (const ArgumentError& error) {  // of a value that is of another type
+  } catch (const ArgumentError& error) {  // from a value of an unexpected type
     undo();
     throw CheckpointError(fmt::format("{}: {}", folder_, error.what()));
   } catch (...) {
@@ -78,11 +83,13 @@ StateLoad::StateLoad(TrainingState& state, RankContext& context, std::string fol
 
 StateLoad::~StateLoad() { undo(); }
 
+// In reverse order, since a later object may depend on an earlier one (a schedule sets the optimizer's rates).
 void StateLoad::undo() noexcept {
   for (auto undo = undos_.rbegin(); undo != undos_.rend(); ++undo) (*undo)();
   undos_.clear();
 }
 
+// After commit() the undo list is empty, so the destructor leaves the loaded state in place.
 void StateLoad::commit() {
   const c10::NoGradGuard no_grad;
   for (const auto& act : commits_) act();
@@ -99,8 +106,8 @@ void StateLoad::load_model(std::size_t index) {
   const auto weights = weights_in(folder_, index);
   const auto what = path(fmt::format("model {}", index));
   check_checkpoint(model.state_dict_type() != "LOCAL_STATE_DICT" || has_same_ranks(),
-                   "{}: of {} ranks, and there are {}; under LOCAL_STATE_DICT every rank reads its own, "
-                   "SHARDED_STATE_DICT reads those of any number",
+                   "{}: saved by {} ranks, and the world size is {}; LOCAL_STATE_DICT requires the same number of "
+                   "ranks, SHARDED_STATE_DICT supports any",
                    what, saved_ranks_, context_.world_size);
   commits_.push_back(model.prepare_load(what, weights));
 }
@@ -109,8 +116,10 @@ void StateLoad::load_optimizer(std::size_t index) {
   auto& optimizer = state_.optimizers[index].optimizer();
   undos_.emplace_back(
       [&optimizer, before = optim::state_dict(optimizer)] { optim::load_state_dict(optimizer, before); });
+  // optimizer.bin contains groups and scalars in both forms. Only the sharded form has a folder with pieces.
   const auto shards = path(folder_of_shards(kOptimizerShards, index));
   const auto pieces = fs::is_directory(shards) ? read_shards(shards) : std::map<std::string, StoredWeight>();
+  // The loaded state must be allocated where the optimizer would allocate it, for example in files.
   const sharded::MemoryScope scope(state_.path->optimizer_memory());
   optim::load_state_dict(optimizer, parts_of(read(file_of_optimizer(index)), pieces, state_.optimizers[index], state_));
 }
@@ -121,22 +130,25 @@ void StateLoad::load_scheduler(std::size_t index) {
   scheduler.load_state_dict(read(file_of_scheduler(index)));
 }
 
+// A scaler of this run needs the file; a file without a scaler (another precision) is ignored, as in Python.
 void StateLoad::load_scaler(GradScaler& scaler) {
   undos_.emplace_back([&scaler, before = scaler.state_dict()] { scaler.load_state_dict(before); });
   scaler.load_state_dict(read(kScalerFile));
 }
 
-// Python writes none, unless its loaders are stateful: torchdata's state is of its own iterators. Either way the
-// program skips batches itself.
+// Python's checkpoints contain no loader state, or that of torchdata's stateful loaders, which cannot be converted. In
+// both cases the program itself must skip batches.
 void StateLoad::load_loader(std::size_t index) {
   const auto loader = state_.loaders[index].lock();
   if (!loader || !fs::exists(path(file_of_loader(index, 0)))) return;
   auto saved = read(file_of_loader(index, 0));
   if (is_pythons_loader_state(saved)) return;
-  // Ranks that share a batch have one place in the data: by its number it is this rank's, whatever the mesh was.
+  // Ranks that share a batch share one position in the data. So the state is looked up by the index among data-parallel
+  // ranks, which does not depend on the mesh.
   const auto ranks_then = loader_state_of(saved).num_processes;
   if (const auto own = loader->state();
       own.num_processes > 0 && ranks_then == own.num_processes && saved_ranks_ >= ranks_then) {
+    // Several ranks saved equal states for one position; the first of them is read.
     const auto name = file_of_loader(index, static_cast<int>(own.process_index * (saved_ranks_ / ranks_then)));
     if (!fs::exists(path(name))) return;
     saved = read(name);
@@ -145,12 +157,15 @@ void StateLoad::load_loader(std::size_t index) {
   loader->load_state(loader_state_of(saved));
 }
 
+// A different number of objects is an error, as in accelerate/checkpointing.py, load_custom_state: they are matched by
+// order only, and a missing one would shift all others.
 void StateLoad::load_custom() {
   std::size_t there = 0;
   while (fs::exists(path(file_of_custom(there)))) ++there;
   if (there != state_.custom.size()) {
     throw CheckpointError(fmt::format(
-        "{}: {} custom checkpoints, and {} objects are registered; register the same objects in the same order",
+        "{}: contains {} custom checkpoints, but {} objects are registered; register the same objects in the same "
+        "order",
         folder_, there, state_.custom.size()));
   }
   for (std::size_t i = 0; i < there; ++i) {
@@ -162,17 +177,19 @@ void StateLoad::load_custom() {
   }
 }
 
+// With another number of ranks every rank reads rank 0's file, since positions in the window are equal on all ranks.
 void StateLoad::load_random_states() {
   const auto states = read(file_of_random_states(has_same_ranks() ? context_.rank : 0));
   restore_generator(states);
   commits_.emplace_back([this, step = static_cast<int>(states.at("step").as<std::int64_t>())] { state_.step = step; });
-  if (!states.contains("accel")) return;  // Python's
+  if (!states.contains("accel")) return;  // written by Python's Accelerate
   const auto& ours = states.at("accel");
   auto& window = state_.path->window();
   undos_.emplace_back([&window, before = window.state_dict()] { window.load_state_dict(before); });
   window.load_state_dict(ours.at("window"));
   commits_.emplace_back(
       [this, syncs = ours.at("sync_gradients").as<bool>()] { context_.gradient_state.sync_gradients = syncs; });
+  // step_was_skipped() is visible to the program, and schedules read it in the next step.
   const auto& skipped = ours.at("skipped").as<Value::List>();
   for (std::size_t i = 0; i < std::min(skipped.size(), state_.optimizers.size()); ++i) {
     commits_.emplace_back([&optimizer = state_.optimizers[i], was_skipped = skipped[i].as<bool>()] {
@@ -180,7 +197,8 @@ void StateLoad::load_random_states() {
     });
   }
   const auto& sync_states = ours.at("models").as<Value::List>();
-  check_argument(sync_states.size() == state_.models.size(), "{} models were saved, and {} are prepared",
+  check_argument(sync_states.size() == state_.models.size(),
+                 "{} models were saved, but {} are prepared; prepare the same models in the same order",
                  sync_states.size(), state_.models.size());
   for (std::size_t i = 0; i < sync_states.size(); ++i)
     commits_.emplace_back([&model = *state_.models[i], saved = sync_states[i]] { model.load_sync_state(saved); });
@@ -189,7 +207,7 @@ void StateLoad::load_random_states() {
 
 void StateLoad::restore_generator(const Value& states) {
   const auto& saved = states.at("torch_manual_seed").as<at::Tensor>();
-  static_cast<void>(generator_of_state(saved));  // throws if it is none
+  static_cast<void>(generator_of_state(saved));  // throws if it is not a generator's state
   commits_.emplace_back([this, saved] {
     if (context_.rank < saved_ranks_ && (has_same_ranks() || context_.rank == 0))
       accel::restore_generator(context_.generator, saved);
@@ -199,9 +217,9 @@ void StateLoad::restore_generator(const Value& states) {
   if (!context_.device.is_cuda() || !states.contains("torch_cuda_manual_seed")) return;
   const auto& of_devices = states.at("torch_cuda_manual_seed").as<Value::List>();
   if (of_devices.empty()) return;
-  // This library's is that of the rank's device; Python's are of all devices.
+  // This library saves the state of the rank's device only; Python saves those of all devices.
   const auto place = of_devices.size() == 1 ? 0 : static_cast<std::size_t>(context_.device.index());
-  check_argument(place < of_devices.size(), "torch_cuda_manual_seed: of {} devices; this rank's is {}",
+  check_argument(place < of_devices.size(), "torch_cuda_manual_seed: saved for {} devices; this rank uses device {}",
                  of_devices.size(), place);
   commits_.emplace_back([this, state = of_devices[place].as<at::Tensor>()] {
     auto generator = at::globalContext().defaultGenerator(context_.device);
@@ -209,13 +227,14 @@ void StateLoad::restore_generator(const Value& states) {
   });
 }
 
+// Files of other ranks are not compared: each rank loads its own gradients, which no other rank has.
 void StateLoad::load_rank_tensors(const Value::List& sync_states) {
   if (!has_same_ranks()) {
     if (fs::exists(path(file_of_rank_tensors(0)))) {
-      throw CheckpointError(
-          fmt::format("{}: {} ranks saved it inside an accumulation window, each with gradients of its own, that {} "
-                      "ranks cannot take over",
-                      folder_, saved_ranks_, context_.world_size));
+      throw CheckpointError(fmt::format(
+          "{}: {} ranks saved it inside an accumulation window, with unreduced gradients per rank, which {} "
+          "ranks cannot load; resume with the same number of ranks",
+          folder_, saved_ranks_, context_.world_size));
     }
     return;
   }
@@ -250,6 +269,7 @@ void StateLoad::load_gradients(std::size_t index, const Value& sync_state, const
   commits_.emplace_back([&model, gradients, sync_state] { model.load_gradients(gradients, sync_state); });
 }
 
+// Rank 0 has no entries: its buffers are in the model's weights.
 void StateLoad::load_buffers(std::size_t index, const SafetensorsFile& file) {
   for (const auto& item : state_.models[index]->module()->named_buffers()) {
     const auto key = name_of_buffer(index, item.key());

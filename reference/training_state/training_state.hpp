@@ -13,9 +13,9 @@
 
 namespace accel {
 
-/// What an Accelerator has prepared, in that order, and what else a checkpoint holds of a program.
+/// Everything that an Accelerator has prepared, in order of preparation, and everything else that a checkpoint stores.
 struct TrainingState {
-  /// An object of the program's own.
+  /// An object that the program has registered for checkpointing.
   struct Custom {
     std::function<Value()> state_dict;
     std::function<void(const Value&)> load_state_dict;
@@ -27,12 +27,12 @@ struct TrainingState {
   std::vector<Custom> custom = {};
   std::shared_ptr<GradientPath> path = {};
   int step = 0;                                      ///< micro-batches of the current accumulation window
-  std::size_t num_models_with_optimizer_sought = 0;  ///< the first of `models`, which were looked at in a backward
+  std::size_t num_models_with_optimizer_sought = 0;  ///< number of `models` already checked for an optimizer
 };
 
 namespace checkpoint {
 
-using Weights = std::vector<NamedTensors>;  ///< of models, in their order
+using Weights = std::vector<NamedTensors>;  ///< one entry per model, in order
 
 }  // namespace checkpoint
 }  // namespace accel

@@ -99,7 +99,7 @@ TEST_F(LaunchFailureTest, ALauncherThatIsKilledLeavesNoProcess) {
   expect_no_process_left(3);
 }
 
-// --- starting again
+// --- restarts
 // -----------------------------------------------------------------------------------------------------
 
 TEST_F(LaunchFailureTest, EveryRankBeginsAnewWithTheNextNumberAndAnotherPort) {
@@ -109,7 +109,7 @@ TEST_F(LaunchFailureTest, EveryRankBeginsAnewWithTheNextNumberAndAnotherPort) {
                              "] && sleep 100; exit 0");
   EXPECT_EQ(run.exit_code, 0) << run.error;
   EXPECT_THAT(lines_of(run.output), UnorderedElementsAre("0 0", "1 0", "2 0", "0 1", "1 1", "2 1"));
-  EXPECT_THAT(run.error, HasSubstr("rank 1 ended with exit code 7; starting again (1 of at most 2)"));
+  EXPECT_THAT(run.error, HasSubstr("rank 1 ended with exit code 7; restarting (1 of at most 2)"));
   const auto read = lines_of(read_file(folder_.path("ports")));
   EXPECT_EQ(std::set<std::string>(read.begin(), read.end()).size(), 2U);
 }

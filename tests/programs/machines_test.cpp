@@ -171,7 +171,7 @@ TEST_F(MachinesTest, WithTheCableBackTheRunGoesOnFromItsCheckpointToTheSameParam
   network.plug(1);
   const auto runs = all(std::move(running));
   for (const auto& run : runs) EXPECT_EQ(run.exit_code, 0) << run.error;
-  EXPECT_THAT(runs[0].error, HasSubstr("starting again (1 of at most 3)"));
+  EXPECT_THAT(runs[0].error, HasSubstr("restarting (1 of at most 3)"));
   EXPECT_THAT(runs[0].output, HasSubstr("goes on at step 20"));
   EXPECT_EQ(last_line(runs[0].output), parameters_of_one_machine());
 }
@@ -186,9 +186,9 @@ TEST_F(MachinesTest, AMachineThatIsNotHeardEndsTheOthersThoughNoRankHasNoticed) 
   await_the_end(processes);
   const auto runs = all(std::move(running));
   EXPECT_EQ(runs[0].exit_code, 1);
-  EXPECT_EQ(last_line(runs[0].error), "accel launch: machine 1 has not been heard for 1 s");
+  EXPECT_EQ(last_line(runs[0].error), "accel launch: machine 1 has not responded for 1 s");
   EXPECT_EQ(runs[1].exit_code, 1);
-  EXPECT_EQ(last_line(runs[1].error), "accel launch: machine 0 (10.77.0.1:29500) has not been heard for 1 s");
+  EXPECT_EQ(last_line(runs[1].error), "accel launch: machine 0 (10.77.0.1:29500) has not responded for 1 s");
 }
 
 }  // namespace

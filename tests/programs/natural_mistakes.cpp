@@ -21,88 +21,92 @@ auto make_torch_loader() {
 void a_torch_loader(accel::Accelerator& accelerator, torch::nn::Linear& net) {
   auto torch_loader = make_torch_loader();
   auto [model, loader] = accelerator.prepare(net, torch_loader);
-  // expected: prepare: a torch::data loader; make accel::DataLoader loader(accel::from_torch(dataset), {.batch_size =
-  // n}), or keep the loader by accel::from_torch_loader
+  // expected: prepare: a torch::data loader is unsupported; create accel::DataLoader loader(accel::from_torch(dataset),
+  // {.batch_size = n}), or wrap the loader by accel::from_torch_loader
   for (auto& batch : *loader) model(batch.front().data);
 }
 
 void a_torch_loader_itself(accel::Accelerator& accelerator) {
   auto torch_loader = make_torch_loader();
-  // expected: prepare: a torch::data loader; make accel::DataLoader
+  // expected: prepare: a torch::data loader is unsupported; create accel::DataLoader
   accelerator.prepare(*torch_loader);
 }
 
 void a_torch_dataset(accel::Accelerator& accelerator) {
-  // expected: prepare: a torch::data dataset; make accel::DataLoader loader(accel::from_torch(dataset)
+  // expected: prepare: a torch::data dataset is unsupported; create accel::DataLoader loader(accel::from_torch(dataset)
   accelerator.prepare(torch::data::datasets::TensorDataset(at::zeros({4, 1})));
 }
 
 void a_dataset(accel::Accelerator& accelerator) {
   accel::TensorDataset dataset(at::zeros({4, 1}));
-  // expected: prepare: a dataset; make accel::DataLoader loader(dataset, {.batch_size = n}) and prepare that
+  // expected: prepare: a dataset is unsupported; create accel::DataLoader loader(dataset, {.batch_size = n}) and
+  // prepare that
   accelerator.prepare(dataset);
 }
 
 void a_schedule_of_libtorch(accel::Accelerator& accelerator, torch::optim::SGD& sgd) {
   torch::optim::StepLR step_lr(sgd, 1);
-  // expected: prepare: LibTorch's own schedules step where their optimizer does not; use accel::StepLR
+  // expected: prepare: LibTorch's schedules are unsupported, since they also advance when the optimizer skips a step;
+  // use accel::StepLR
   auto scheduler = accelerator.prepare(step_lr);
 }
 
 void a_temporary_schedule(accel::Accelerator& accelerator, torch::optim::SGD& sgd) {
-  // expected: prepare: a temporary schedule would be gone at the end of this line; give it a name
+  // expected: prepare: a temporary schedule is destroyed at the end of this statement; give it a name
   auto [optimizer, scheduler] = accelerator.prepare(sgd, accel::StepLR(sgd, 1));
 }
 
 void a_temporary_module(accel::Accelerator& accelerator) {
-  // expected: prepare: a temporary module would be gone at the end of this line; give it a name, or use
+  // expected: prepare: a temporary module is destroyed at the end of this statement; give it a name, or use
   // std::make_shared<Net>(...)
   auto [model, optimizer] = accelerator.prepare(Net(), torch::optim::SGD({at::zeros({1})}, 0.1));
 }
 
 void a_unique_module(accel::Accelerator& accelerator) {
   auto net = std::make_unique<Net>();
-  // expected: prepare: a unique_ptr of a module; LibTorch shares modules: use std::make_shared<Net>(...)
+  // expected: prepare: a unique_ptr of a module is unsupported, since LibTorch shares modules; use
+  // std::make_shared<Net>(...)
   accelerator.prepare(net);
 }
 
 void a_plain_pointer(accel::Accelerator& accelerator, torch::optim::Optimizer* optimizer) {
-  // expected: prepare: a plain pointer; pass the object itself (*pointer) or a shared_ptr
+  // expected: prepare: plain pointers are unsupported; pass the object itself (*pointer) or a shared_ptr
   accelerator.prepare(optimizer);
 }
 
 void an_any_module(accel::Accelerator& accelerator) {
   torch::nn::AnyModule module(torch::nn::Linear(1, 1));
-  // expected: prepare: a torch::nn::AnyModule, whose forward has no known type; pass the module that it holds
+  // expected: prepare: torch::nn::AnyModule is unsupported, since the type of its forward is unknown; pass the module
+  // that it holds
   accelerator.prepare(module);
 }
 
 void a_reduced_number(accel::Accelerator& accelerator, const at::Tensor& loss) {
-  // expected: reduce: a number, string or unknown type has no counterpart on other ranks; reduce the tensor:
+  // expected: reduce: does not support numbers, strings and unknown types; reduce a tensor:
   // accelerator.reduce(loss.detach(), "mean").item<double>()
   const double mean = accelerator.reduce(loss.item<double>(), "mean");
   static_cast<void>(mean);
 }
 
 void a_gathered_number(accel::Accelerator& accelerator) {
-  // expected: gather: a number, string or unknown type has no counterpart on other ranks; gather a tensor
+  // expected: gather: does not support numbers, strings and unknown types; gather a tensor
   const auto all = accelerator.gather(std::pair(at::ones({1}), 3));
   static_cast<void>(all);
 }
 
 void a_number_for_metrics(accel::Accelerator& accelerator) {
-  // expected: gather_for_metrics: a number, string or unknown type has no row per sample; gather a tensor with one row
-  // per sample
+  // expected: gather_for_metrics: does not support numbers, strings and unknown types; gather a tensor with one row per
+  // sample
   accelerator.gather_for_metrics(0.5);
 }
 
 void a_broadcast_number(accel::Accelerator& accelerator) {
   int epoch = 3;
-  // expected: broadcast: a number, string or unknown type is not sent; use a tensor
+  // expected: broadcast: does not support numbers, strings and unknown types; use a tensor
   accelerator.broadcast(epoch);
 }
 
 void a_padded_number(accel::Accelerator& accelerator) {
-  // expected: pad_across_processes: a number, string or unknown type has no dimension to pad; pass tensors
+  // expected: pad_across_processes: does not support numbers, strings and unknown types; pass tensors
   accelerator.pad_across_processes(std::vector<int>{1, 2});
 }

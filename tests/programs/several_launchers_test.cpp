@@ -94,7 +94,7 @@ TEST_F(SeveralLaunchersTest, AMachineThatDoesNotComeIsNamed) {
                     "join_timeout=0.5"};
   const auto main = launch(place + Words{"/bin/true"});
   EXPECT_EQ(main.exit_code, 1);
-  EXPECT_THAT(main.error, HasSubstr("machines 1, 2 of 3 did not come within 0.5 s"));
+  EXPECT_THAT(main.error, HasSubstr("machines 1, 2 of 3 did not join within 0.5 s"));
   const auto other = launch(place + Words{"--machine_rank", "1", "/bin/true"});
   EXPECT_EQ(other.exit_code, 1);
   EXPECT_THAT(other.error, HasSubstr("machine 0 did not answer at 127.0.0.1:"));

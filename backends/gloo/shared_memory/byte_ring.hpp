@@ -6,25 +6,25 @@
 #include <cstdint>
 #include <cstring>
 
-/// A stream of bytes from one process to another through memory that both have mapped.
+/// A byte stream from one process to another through memory that both have mapped.
 ///
 ///     RingWriter writer(state, data, capacity);             RingReader reader(state, data, capacity);
 ///     if (writer.has_space(n)) writer.put(bytes, n);        if (reader.available() >= n) reader.take(bytes, n);
 ///     writer.publish();                                     if (reader.publish()) wake_the_writer();
 ///
-/// Thread rule: one writer and one reader, each guarded by its process.
+/// Thread rule: one writer and one reader. Each process serializes the use of its own side.
 namespace accel::gloo {
 
 // Note [Memory order of a ring]
-// `written` and `read` count bytes since the beginning; only the writer stores the first, only the reader the second. A
-// store releases what was copied before it, the other side's load acquires it: whoever sees the count sees the bytes,
-// or may overwrite them. The counts never wrap in 64 bits, so empty (equal) and full (apart by the capacity) differ.
-// Atomics of this size are free of locks, hence of addresses: they work between processes that map the page at
-// different places.
+// `written` and `read` count bytes since the start. Only the writer stores the first, only the reader the second. A
+// store releases the copies before it, and the other side's load acquires it: a side that sees a count may read the
+// bytes before it, or overwrite them. The counts never wrap in 64 bits, so an empty ring (equal counts) and a full one
+// (counts that differ by the capacity) are distinct. Lock-free atomics do not depend on addresses, so they work between
+// processes that map the page at different addresses.
 //
-// A writer without space says so in `writer_waits` and looks at `read` once more; a reader stores `read` and then looks
-// at `writer_waits`. All four are sequentially consistent, so one of the two sees the other: no writer sleeps beside
-// free space.
+// A writer without space sets `writer_waits` and loads `read` once more; a reader stores `read` and then loads
+// `writer_waits`. All four operations are sequentially consistent, so at least one side sees the other, and no writer
+// sleeps while there is free space.
 struct RingState {
   alignas(64) std::atomic<std::uint64_t> written;
   alignas(64) std::atomic<std::uint64_t> read;
@@ -38,13 +38,13 @@ class RingWriter {
   RingWriter(RingState& state, std::byte* data, std::size_t capacity)
       : state_(&state), data_(data), capacity_(capacity) {}
 
-  /// Bytes that fit now.
+  /// Number of bytes that fit now.
   [[nodiscard]] std::size_t space() {
     read_ = state_->read.load(std::memory_order_acquire);
     return capacity_ - static_cast<std::size_t>(written_ - read_);
   }
 
-  /// Whether `num_bytes` fit; if not, the reader's next publish() tells it to wake this side.
+  /// Whether `num_bytes` fit. If not, the reader's next publish() returns true, and the reader must wake this side.
   [[nodiscard]] bool has_space(std::size_t num_bytes) {
     if (capacity_ - static_cast<std::size_t>(written_ - read_) >= num_bytes || space() >= num_bytes) return true;
     state_->writer_waits.store(1, std::memory_order_seq_cst);
@@ -69,7 +69,7 @@ class RingWriter {
   std::byte* data_ = nullptr;
   std::size_t capacity_ = 0;
   std::uint64_t written_ = 0;
-  std::uint64_t read_ = 0;  // as last seen
+  std::uint64_t read_ = 0;  // the reader's count as last loaded
 };
 
 class RingReader {
@@ -78,7 +78,7 @@ class RingReader {
   RingReader(RingState& state, const std::byte* data, std::size_t capacity)
       : state_(&state), data_(data), capacity_(capacity) {}
 
-  /// Bytes that can be taken now.
+  /// Number of bytes that can be taken now.
   [[nodiscard]] std::size_t available() const {
     return static_cast<std::size_t>(state_->written.load(std::memory_order_acquire) - read_);
   }
@@ -90,13 +90,13 @@ class RingReader {
     std::memcpy(static_cast<std::byte*>(bytes) + until_end, data_, num_bytes - until_end);
   }
 
-  /// Copies available bytes to `bytes`; to nowhere if that is null. The writer does not see their space yet.
+  /// Copies available bytes to `bytes`, or drops them if it is null. Their space is not free until publish().
   void take(void* bytes, std::size_t num_bytes) {
     if (bytes != nullptr && num_bytes > 0) peek(bytes, num_bytes);
     read_ += num_bytes;
   }
 
-  /// Gives the taken bytes' space back; true if the writer waits for space and must be woken.
+  /// Frees the space of the taken bytes. Returns true if the writer waits for space and must be woken.
   [[nodiscard]] bool publish() {
     state_->read.store(read_, std::memory_order_seq_cst);
     return state_->writer_waits.load(std::memory_order_seq_cst) != 0 &&

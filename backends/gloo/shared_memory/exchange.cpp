@@ -1,3 +1,6 @@
+// The message protocol of the shared memory transport: see Note [Who moves the bytes] in exchange.hpp. Error texts are
+// those of Gloo's TCP transport, since users and tests know them. All functions run under `mutex_`; callers of private
+// functions hold it.
 #include "backends/gloo/shared_memory/exchange.hpp"
 
 #include <sys/socket.h>
@@ -9,11 +12,11 @@
 namespace accel::gloo {
 namespace {
 
-// Pieces of a long message: one is copied while the other side copies the one before.
+// A long message is copied in pieces, so that the receiver copies one piece while the sender copies the next.
 constexpr std::size_t kPieceBytes = 128 << 10;
 
-// Gloo's collectives have slots with a prefix in the highest byte; send() has the caller's tag. Source: gloo/types.h,
-// Slot.
+// Slots of Gloo's collectives have a prefix in the highest byte; those of send() are the caller's tag. Source:
+// gloo/types.h, Slot.
 constexpr bool is_of_a_collective(std::uint64_t slot) { return slot >> 56 != 0; }
 
 std::string closed_by(int peer) { return fmt::format("Connection closed by peer [rank {}]", peer); }
@@ -30,7 +33,8 @@ void Exchange::send(Buffer& buffer, int to, std::uint64_t slot, const void* byte
   Outgoing message{.header = {.slot = slot, .num_bytes = num_bytes},
                    .bytes = static_cast<const std::byte*>(bytes),
                    .buffer = &buffer};
-  // Gloo counts what is done with a buffer, so messages of a slot must be done in their order: none overtakes an offer.
+  // Gloo only counts finished operations of a buffer, so messages of one slot must finish in order: an eager message
+  // must not overtake an offer that the receiver has not accepted yet.
   const bool is_behind_an_offer =
       std::ranges::any_of(peer.offered, [&](const auto& offer) { return offer.second.header.slot == slot; });
   if (num_bytes > links_.layout.capacity / 4 || is_behind_an_offer || !is_of_a_collective(slot)) {
@@ -39,6 +43,7 @@ void Exchange::send(Buffer& buffer, int to, std::uint64_t slot, const void* byte
     peer.offered.emplace(message.header.id, message);
   }
   peer.outgoing.push_back(message);
+  // Armed even if push() succeeds at once: an offer stays pending until the peer accepts it.
   arm_watcher();
   push(to);
 }
@@ -53,6 +58,7 @@ void Exchange::receive(Buffer& buffer, std::vector<int> from, std::uint64_t slot
   const auto wanted = [&](const Early& early) {
     return early.header.slot == slot && std::ranges::count(posted.from, early.from) > 0;
   };
+  // `early_` is in order of arrival, so the first match is the oldest message of this slot.
   const auto early = std::find_if(early_.begin(), early_.end(), wanted);
   arm_watcher();
   if (early == early_.end()) {
@@ -85,7 +91,7 @@ void Exchange::forget(Buffer& buffer) {
     }
     const auto is_its = [&](const auto& message) { return message.buffer == &buffer; };
     const bool is_offered = std::ranges::any_of(peer.offered, [&](const auto& entry) { return is_its(entry.second); });
-    // What has been announced cannot be taken back: the other side would wait for the bytes.
+    // An announced message cannot be withdrawn, since the other side would wait for its bytes. So the link is closed.
     if (is_offered || std::ranges::any_of(peer.outgoing, is_its)) fail(rank, "Socket closed");
   }
 }
@@ -102,6 +108,7 @@ bool Exchange::is_over(const Buffer& buffer, const Buffer::Side& side) const {
 }
 
 bool Exchange::wait(Buffer& buffer, Direction direction, int* peer, std::chrono::milliseconds timeout) {
+  // Bounded by a year, since adding a huge time-out to now() would overflow.
   const auto deadline =
       std::chrono::steady_clock::now() + std::min<std::chrono::milliseconds>(timeout, std::chrono::hours(24 * 365));
   auto& side = direction == Direction::kSend ? buffer.send : buffer.receive;
@@ -111,14 +118,17 @@ bool Exchange::wait(Buffer& buffer, Direction direction, int* peer, std::chrono:
       lead(lock, buffer, side, deadline);
       continue;
     }
+    // In order of arrival: the longest waiting follower is woken to become the next leader.
     const auto place = followers_.insert(followers_.end(), &buffer);
     buffer.changed.wait_until(lock, deadline, [&] { return is_over(buffer, side) || !has_leader_; });
     followers_.erase(place);
   }
   if (!has_leader_ && !followers_.empty()) followers_.front()->changed.notify_all();
-  if (side.is_aborted) return side.is_aborted = false;  // this wait alone, as over TCP
+  if (side.is_aborted) return side.is_aborted = false;  // an abort ends one wait only, as over Gloo's TCP
   if (side.num_done == 0 && !buffer.error.empty()) throw LinkError(buffer.error);
   if (side.num_done == 0) {
+    // After a time-out the streams may be in the middle of a message. Gloo closes all pairs then, too, with these
+    // words.
     fail_all("Application timeout caused pair closure");
     const auto* const what = direction == Direction::kSend ? "send" : "recv";
     throw LinkError(fmt::format("Timed out waiting {}ms for {} operation to complete", timeout.count(), what));
@@ -128,6 +138,9 @@ bool Exchange::wait(Buffer& buffer, Direction direction, int* peer, std::chrono:
   return true;
 }
 
+// Waits as the leader. Holds the lock on entry and return; releases it only while asleep. The doorbell's count is read
+// before the rings are inspected (sleep_unless), so a message that arrives in between prevents the sleep. Another
+// thread that finishes the leader's operation rings the doorbell too, in changed().
 void Exchange::lead(std::unique_lock<std::mutex>& lock, Buffer& buffer, const Buffer::Side& side,
                     std::chrono::steady_clock::time_point deadline) {
   has_leader_ = true;
@@ -170,11 +183,13 @@ bool Exchange::is_hopeless(const Posted& posted) const {
   return std::ranges::all_of(posted.from, [&](int from) { return from == rank_ || !peers_.at(from).error.empty(); });
 }
 
+// Ends the link to `rank`: every operation that needs it gets the error. A receive from several ranks survives while
+// one of them is alive, and eager messages that have already arrived can still be received.
 void Exchange::fail(int rank, const std::string& error) {
   auto& peer = peers_.at(rank);
   if (rank == rank_ || !peer.error.empty()) return;
   peer.error = error;
-  shutdown(links_.peers[rank].socket.get(), SHUT_RDWR);  // the other side sees the end
+  shutdown(links_.peers[rank].socket.get(), SHUT_RDWR);  // the other side's watcher notices it
   for (const auto& message : peer.outgoing) tell(message.buffer, error);
   for (const auto& [id, message] : peer.offered) tell(message.buffer, error);
   for (const auto& [id, incoming] : peer.accepted) tell(incoming.buffer, error);
@@ -197,11 +212,13 @@ void Exchange::fail_all(const std::string& error) {
 
 // --- moving the bytes ------------------------------------------------------------------------------------------------
 
+// Moves everything that can move without waiting. Returns whether anything moved.
 bool Exchange::progress() {
   bool has_moved = false;
   for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
     if (rank == rank_ || !peers_[rank].error.empty()) continue;
-    const bool has_ended = peers_[rank].has_ended;  // what it wrote before its end is there
+    // Read before pull(): everything that the peer wrote before it ended is in the ring and must be delivered first.
+    const bool has_ended = peers_[rank].has_ended;
     has_moved |= pull(rank);
     has_moved |= push(rank);
     if (has_ended) fail(rank, closed_by(rank));
@@ -209,6 +226,8 @@ bool Exchange::progress() {
   return has_moved;
 }
 
+// Writes outgoing messages in order until the ring is full. An eager message is written only if it fits completely, so
+// the reader never has to keep a part of one. Published once per message or piece, then the peer is woken.
 bool Exchange::push(int to) {
   auto& peer = peers_[to];
   bool has_moved = false;
@@ -238,6 +257,7 @@ bool Exchange::push(int to) {
   return has_moved;
 }
 
+// Reads incoming messages until the ring is empty, or the link fails while delivering one.
 bool Exchange::pull(int from) {
   auto& peer = peers_[from];
   bool has_moved = false;
@@ -248,7 +268,7 @@ bool Exchange::pull(int from) {
   return has_moved;
 }
 
-// A message, or a piece of a long one; false if there is none.
+// Takes one message, or one piece of a long message, out of the ring. Returns false if none is complete.
 bool Exchange::take_message(int from, std::size_t available) {
   auto& peer = peers_[from];
   if (peer.is_streaming) {
@@ -270,7 +290,7 @@ bool Exchange::take_message(int from, std::size_t available) {
   peer.reader.take(nullptr, sizeof(header));
   if (header.kind == Kind::kData) {
     const auto accepted = peer.accepted.extract(header.id);
-    ensure(!accepted.empty(), "rank {} sent what was not accepted", from);
+    ensure(!accepted.empty(), "shared memory: rank {} sent data of an offer that was not accepted", from);
     peer.incoming = accepted.mapped();
     peer.incoming.num_left = header.num_bytes;
     peer.is_streaming = true;
@@ -278,7 +298,7 @@ bool Exchange::take_message(int from, std::size_t available) {
   }
   if (header.kind == Kind::kAccept) {
     auto offered = peer.offered.extract(header.id);
-    ensure(!offered.empty(), "rank {} accepted what was not offered", from);
+    ensure(!offered.empty(), "shared memory: rank {} accepted an offer that was not made", from);
     offered.mapped().header.kind = Kind::kData;
     peer.outgoing.push_back(offered.mapped());
     push(from);
@@ -289,6 +309,7 @@ bool Exchange::take_message(int from, std::size_t available) {
     deliver(from, header, posted);
     return true;
   }
+  // No receive() yet. An eager message is copied out so that it does not block the ring; an offer waits at the sender.
   auto& early = early_.emplace_back(Early{.from = from, .header = header, .bytes = nullptr});
   if (header.kind == Kind::kOffer) return true;
   early.bytes = std::make_unique_for_overwrite<std::byte[]>(header.num_bytes);
@@ -296,8 +317,8 @@ bool Exchange::take_message(int from, std::size_t available) {
   return true;
 }
 
-// An offer, or an eager message at the reader. Gloo's TCP ends the process of a rank that receives more than it has
-// asked for.
+// Matches an offer, or an eager message that is still in the ring, with a receive(). A message longer than the receive
+// is an error of the operation here; Gloo's TCP ends the process. The words are from gloo/transport/tcp/pair.cc.
 void Exchange::deliver(int from, const Header& header, const Posted& posted) {
   if (header.num_bytes > posted.num_bytes) {
     const auto error = fmt::format(
@@ -317,8 +338,9 @@ void Exchange::accept(int from, const Header& header, const Posted& posted) {
   send_control(from, {.kind = Kind::kAccept, .id = header.id});
 }
 
-// Ahead of messages that wait for space, so that both directions of a link move; behind earlier ones of its kind, whose
-// order counts.
+// Inserts a control message before messages that wait for space, since otherwise two ranks that send to each other
+// would wait forever for the accept behind the other's data. It stays after earlier accepts, whose order counts, and
+// after a message that is partly written.
 void Exchange::send_control(int to, const Header& header) {
   auto& outgoing = peers_[to].outgoing;
   const auto may_wait = [](const Outgoing& message) {

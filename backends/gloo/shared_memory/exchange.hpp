@@ -15,42 +15,42 @@
 
 #include "backends/gloo/shared_memory/links.hpp"
 
-/// Messages between the ranks of one host, matched by slot as Gloo's transports match them.
+/// Exchanges messages between the ranks of one host and matches them by slot, like Gloo's transports.
 ///
 ///     Exchange::Buffer buffer;
 ///     exchange.receive(buffer, {1}, slot, bytes, num_bytes);
 ///     exchange.wait(buffer, Exchange::Direction::kReceive, &rank, timeout);
 ///
-/// Thread rule: any thread, at any time; the bytes of an operation belong to it until it is waited for, or its buffer
-/// is forgotten.
+/// Thread rule: any thread, at any time. The caller must not touch the bytes of an operation until wait() has returned
+/// for it, or forget() for its buffer.
 namespace accel::gloo {
 
-/// What went wrong with an operation, in the words of Gloo's TCP. As Gloo's own exceptions it is no accel::Error: Group
-/// makes one of it, which names the rank and the call.
+/// An operation failed. The message uses the words of Gloo's TCP transport. Like Gloo's own exceptions it is not an
+/// accel::Error; Group converts it to one that names the rank and the call.
 class LinkError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
 // Note [Who moves the bytes]
-// The thread that waits moves them: it empties the rings to this rank, writes what is to go out, and sleeps on this
-// rank's doorbell when there is nothing to do. Of several that wait, one leads; the others sleep until it tells them
-// that their operation is done, or hands the lead over. No other thread wakes for a message. Operations that nobody
-// waits for are moved by the watcher, a thread that looks every few milliseconds while there are any and else sleeps
-// until a process at the other end of a link ends.
+// The waiting thread moves them: it empties the rings to this rank, writes outgoing messages, and sleeps on this rank's
+// doorbell when there is nothing to do. If several threads wait, one is the leader; the others (followers) sleep until
+// the leader reports that their operation is done, or until the leader leaves and one of them takes over. No other
+// thread wakes for a message. The watcher moves operations that nobody waits for: a thread that polls every few
+// milliseconds while there are any, and otherwise sleeps until a process at the other end of a link ends.
 //
-// Messages of up to a quarter of a ring go at once (kEager). What is longer, or a rank's own send(), is offered first
-// and written when the receiver has accepted it, so what a rank has not asked for takes bounded memory, and send() of a
-// rank returns when its peer receives, as over Gloo's TCP.
+// Messages of up to a quarter of a ring are sent at once (kEager). Longer messages and messages of send() are offered
+// first (kOffer) and written (kData) after the receiver has accepted them (kAccept). So messages that a rank has not
+// asked for use bounded memory, and send() completes only when its peer receives, as over Gloo's TCP.
 class Exchange {
  public:
   enum class Direction { kSend, kReceive };
 
-  /// Where operations of one Gloo buffer are counted. Guarded by the exchange.
+  /// The counts of finished operations of one Gloo buffer. Guarded by the mutex of the exchange.
   struct Buffer {
     struct Side {
       int num_done = 0;
-      int peer = -1;  ///< of the last that is done
+      int peer = -1;  ///< of the last operation that finished
       bool is_aborted = false;
     };
     Side send, receive;
@@ -59,22 +59,23 @@ class Exchange {
   };
 
   Exchange(int rank, Links links);
-  /// Closes all links. No operation may be under way.
+  /// Closes all links. No operation may be pending.
   ~Exchange();
   Exchange(const Exchange&) = delete;
 
   /// Throws LinkError if the link is closed.
   void send(Buffer& buffer, int to, std::uint64_t slot, const void* bytes, std::size_t num_bytes);
-  /// From whichever of the ranks sends first. A message may be shorter than `num_bytes`; a longer one is an error.
+  /// Receives from whichever rank in `from` sends first. A message may be shorter than `num_bytes`, but not longer.
   void receive(Buffer& buffer, std::vector<int> from, std::uint64_t slot, void* bytes, std::size_t num_bytes);
 
-  /// True when one more operation is done, false if it was aborted. Throws LinkError: the peer has gone, or the timeout
-  /// is over, which closes all links.
+  /// Waits for the next operation in this direction to finish and stores its peer. Returns false if the wait was
+  /// aborted. Throws LinkError if the peer has exited, or after the timeout, which also closes all links.
   bool wait(Buffer& buffer, Direction direction, int* peer, std::chrono::milliseconds timeout);
+  /// Makes one wait() of this buffer and direction return false.
   void abort(Buffer& buffer, Direction direction);
-  /// After that no operation touches the buffer or its bytes.
+  /// Drops the buffer's operations. Afterwards no operation touches the buffer or its bytes.
   void forget(Buffer& buffer);
-  /// Operations with that rank fail from now on, here and there.
+  /// Closes the link to a rank. Later operations with that rank fail, on both sides.
   void close(int peer);
 
  private:
@@ -93,7 +94,7 @@ class Exchange {
     std::size_t num_sent = 0;
   };
   struct Incoming {
-    Buffer* buffer = nullptr;  // null: nobody wants it any more
+    Buffer* buffer = nullptr;  // null: forgotten; the bytes are dropped
     std::byte* bytes = nullptr;
     std::size_t num_left = 0;
   };
@@ -104,7 +105,7 @@ class Exchange {
     std::byte* bytes;
     std::size_t num_bytes;
   };
-  struct Early {  // came before it was asked for
+  struct Early {  // arrived before its receive()
     int from;
     Header header;
     std::unique_ptr<std::byte[]> bytes;  // of an eager message
@@ -147,11 +148,11 @@ class Exchange {
   const int rank_;
   Links links_;
   Doorbell& doorbell_;
-  std::mutex mutex_;  // guards all below
+  std::mutex mutex_;  // guards the members below, except alarm_ and watcher_
   std::vector<Peer> peers_;
   std::vector<Posted> posted_;
   std::list<Early> early_;
-  Buffer* leading_ = nullptr;  // the buffer that the leader waits for
+  Buffer* leading_ = nullptr;  // the buffer that the leader waits for; null if the watcher leads
   bool has_leader_ = false;
   std::list<Buffer*> followers_;
   std::uint64_t num_operations_ = 0;

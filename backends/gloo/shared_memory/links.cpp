@@ -1,3 +1,5 @@
+// Creates the shared memory of a rank and passes it to the other ranks of its host. Descriptors travel over abstract
+// Unix sockets (SCM_RIGHTS), so nothing has a path, needs permissions in /dev/shm, or is left behind by a killed job.
 #include "backends/gloo/shared_memory/links.hpp"
 
 #include <linux/futex.h>
@@ -28,10 +30,12 @@ constexpr std::size_t kSegmentBytesMax = 16 << 20;
 constexpr std::size_t kCapacityMin = 64 << 10, kCapacityMax = 1 << 20;
 constexpr std::size_t kTokenSize = 32;  // characters
 
+// Callers must not do anything that sets errno between the failed call and this.
 [[noreturn]] void fail(const char* what) {
   throw CommError(fmt::format("shared memory: {}: {}", what, std::strerror(errno)));
 }
 
+// Wraps the result of a system call that returns a descriptor or -1.
 Descriptor checked(int number, const char* what) {
   if (number < 0) fail(what);
   return Descriptor(number);
@@ -50,6 +54,7 @@ struct SocketName {
   socklen_t length = 0;
 };
 
+// A name in the abstract namespace begins with a zero byte and has no terminator, so its length matters.
 SocketName abstract_name(const std::string& text) {
   SocketName name;
   name.address.sun_family = AF_UNIX;
@@ -59,13 +64,14 @@ SocketName abstract_name(const std::string& text) {
   return name;
 }
 
-// The one message on a socket, in each direction; the sender's memory comes with it.
+// The only message on a socket, one in each direction. SOCK_SEQPACKET keeps it in one piece, with its descriptor. It
+// carries the descriptor of the sender's memory.
 struct Hello {
   std::array<char, kTokenSize> token{};  // of the listener that is called
   int rank = 0;
 };
 
-// A hello with room for a descriptor beside it, as the kernel wants it.
+// A hello with a control buffer for one descriptor, in the layout and alignment that sendmsg and recvmsg require.
 class HelloMessage {
  public:
   explicit HelloMessage(Hello& hello) : part_{.iov_base = &hello, .iov_len = sizeof(hello)} {
@@ -94,6 +100,7 @@ void send_hello(const Descriptor& socket, Hello hello, const Descriptor& memory)
   if (sendmsg(socket.get(), message.get(), MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(hello))) fail("sendmsg");
 }
 
+// One deadline for the complete handshake. poll() waits in slices of a second, since its argument is an int.
 class Deadline {
  public:
   explicit Deadline(std::chrono::milliseconds timeout) : end_(std::chrono::steady_clock::now() + timeout) {}
@@ -102,7 +109,7 @@ class Deadline {
     for (;;) {
       const auto left =
           std::chrono::duration_cast<std::chrono::milliseconds>(end_ - std::chrono::steady_clock::now()).count();
-      if (left <= 0) throw CommError("shared memory: a rank of this host did not connect in time");
+      if (left <= 0) throw CommError("shared memory: a rank on this host did not connect within the timeout");
       pollfd entry{.fd = socket.get(), .events = POLLIN, .revents = 0};
       if (poll(&entry, 1, static_cast<int>(std::min<long>(left, 1000))) > 0) return;
     }
@@ -117,6 +124,7 @@ struct Answer {
   Descriptor memory;
 };
 
+// A message of another size or without a descriptor leaves `memory` empty: the caller decides whether that is an error.
 Answer receive_hello(const Descriptor& socket, const Deadline& deadline) {
   deadline.await(socket);
   Answer answer;
@@ -141,6 +149,7 @@ Hello hello_to(const std::string& address, int rank) {
   return hello;
 }
 
+// Maps only what this rank writes to: the other rank's doorbell and the ring to it.
 Link link_over(Descriptor socket, const Descriptor& memory, const SegmentLayout& layout, int rank) {
   return {.socket = std::move(socket),
           .doorbell = Mapping(memory, 0, kPage),
@@ -149,14 +158,18 @@ Link link_over(Descriptor socket, const Descriptor& memory, const SegmentLayout&
 
 }  // namespace
 
+// The kernel's futex operates on the bare 32-bit word.
 static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
 
+// See Note [No lost wake-up]. Not FUTEX_PRIVATE_FLAG: the word is shared between processes.
 void Doorbell::ring() {
   rings.fetch_add(1, std::memory_order_seq_cst);
   if (sleepers.load(std::memory_order_seq_cst) != 0)
     syscall(SYS_futex, &rings, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
+// FUTEX_WAIT returns at once if `rings` is no longer `seen`. It may also return early for a signal; callers check
+// again.
 void Doorbell::sleep(std::uint32_t seen, std::chrono::nanoseconds timeout) {
   if (timeout <= std::chrono::nanoseconds::zero()) return;
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout);
@@ -170,6 +183,7 @@ Descriptor::~Descriptor() {
   if (number_ >= 0) close(number_);
 }
 
+// Swapping is enough: the old descriptor is closed with `other`, a temporary at every call.
 Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
   std::swap(number_, other.number_);
   return *this;
@@ -196,10 +210,13 @@ Mapping& Mapping::operator=(Mapping&& other) noexcept {
   return *this;
 }
 
+// A segment consists of one page with the doorbell, then per rank one page with the ring's state and the ring's bytes.
+// All parts are complete pages, because a peer maps only the doorbell and its own ring.
 std::size_t SegmentLayout::ring_bytes() const { return kPage + capacity; }
 std::size_t SegmentLayout::ring_offset(int from) const { return kPage + static_cast<std::size_t>(from) * ring_bytes(); }
 
 SegmentLayout segment_layout(int num_ranks) {
+  // A power of two of at least a page, since mappings start at page boundaries.
   const auto share = std::bit_floor(kSegmentBytesMax / static_cast<std::size_t>(num_ranks));
   return {.num_ranks = num_ranks, .capacity = std::clamp(share, kCapacityMin, kCapacityMax)};
 }
@@ -211,9 +228,12 @@ Listener::Listener(int num_ranks)
     : layout_(segment_layout(num_ranks)), memory_(checked(memfd_create("accel-gloo", MFD_CLOEXEC), "memfd_create")) {
   if (ftruncate(memory_.get(), static_cast<off_t>(layout_.num_bytes())) != 0) fail("ftruncate");
   segment_ = Mapping(memory_, 0, layout_.num_bytes());
+  // Constructed before the address is published, so every peer maps initialized atomics.
   new (segment_.data()) Doorbell{};
   for (int from = 0; from < num_ranks; ++from) new (segment_.data() + layout_.ring_offset(from)) RingState{};
   socket_ = checked(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), "socket");
+  // Any process of this network namespace can connect to an abstract name. The token, known only to those who can read
+  // the job's store, keeps strangers out.
   const auto name = "accel-gloo-" + random_text();
   const auto bound = abstract_name(name);
   if (bind(socket_.get(), reinterpret_cast<const sockaddr*>(&bound.address), bound.length) != 0) fail("bind");
@@ -221,8 +241,8 @@ Listener::Listener(int num_ranks)
   address_ = name + "/" + random_text();
 }
 
-// Ranks call those below them and let in those above them; a call waits in the listener's queue, so the order cannot
-// block.
+// Each rank connects to the lower ranks and accepts the higher ones. A connection waits in the listener's queue (whose
+// length is the group size), so no order of arrival can deadlock.
 Links connect(Listener listener, const std::vector<std::string>& addresses, int rank,
               std::chrono::milliseconds timeout) {
   const Deadline deadline(timeout);
@@ -243,9 +263,10 @@ Links connect(Listener listener, const std::vector<std::string>& addresses, int 
     Descriptor socket = checked(accept4(listener.socket_.get(), nullptr, nullptr, SOCK_CLOEXEC), "accept");
     const auto caller = receive_hello(socket, deadline);
     const std::string token(caller.hello.token.begin(), caller.hello.token.end());
-    if (token != token_of(listener.address_) || caller.memory.get() < 0) continue;  // a stranger
+    if (token != token_of(listener.address_) || caller.memory.get() < 0) continue;  // not a rank of this group
     const int peer = caller.hello.rank;
-    ensure(peer > rank && peer < static_cast<int>(addresses.size()), "a rank outside the group called");
+    ensure(peer > rank && peer < static_cast<int>(addresses.size()),
+           "shared memory: a rank outside the group connected");
     send_hello(socket, hello_to(addresses[peer], rank), listener.memory_);
     links.peers[peer] = link_over(std::move(socket), caller.memory, layout, rank);
     --missing;

@@ -9,47 +9,47 @@
 
 #include "backends/gloo/shared_memory/byte_ring.hpp"
 
-/// Memory and connections between the ranks of a group on one host.
+/// Shared memory and sockets between the ranks of a group on one host.
 ///
-///     Listener listener(size);                                    // before the others are told its address
+///     Listener listener(size);                                    // before its address is published
 ///     auto links = connect(std::move(listener), addresses, rank, timeout);
 ///
-/// Nothing has a name in a file system: memory is a memfd, sockets are abstract, and both end with the last process
-/// that has them. Thread rule: values of one thread.
+/// Nothing has a name in a file system: the memory is a memfd and the sockets are abstract, so the kernel frees both
+/// when the last process that holds them ends. Thread rule: each value is used by one thread at a time.
 namespace accel::gloo {
 
-// Where one thread of a process sleeps until another process has something for it.
+// A futex on which one thread of a process sleeps until another process has a message for it.
 //
 //     bell.sleep_unless([&] { return has_come(); }, 1s);
 //
-// Thread rule: one sleeper at a time; anyone rings.
+// Thread rule: one sleeper at a time; any thread of any process may ring.
 
 // Note [No lost wake-up]
-// Who rings counts up and then looks for a sleeper; who sleeps says so and then lets the kernel compare the count with
-// the one seen before it looked around. Both are sequentially consistent, so either the ringer sees the sleeper and
-// wakes it, or the kernel sees another count and does not put it to sleep. What came before the ring is published by
-// it.
+// ring() increments `rings` and then loads `sleepers`. sleep() increments `sleepers` and then lets the kernel compare
+// `rings` with the value loaded before the sleeper checked for work. All are sequentially consistent, so either the
+// ringer sees the sleeper and wakes it, or the kernel sees another count and does not put it to sleep. The increment
+// also publishes everything that the ringer wrote before it.
 struct Doorbell {
   alignas(64) std::atomic<std::uint32_t> rings;
   std::atomic<std::uint32_t> sleepers;
 
   [[nodiscard]] std::uint32_t count() const { return rings.load(std::memory_order_seq_cst); }
 
-  /// A system call only if somebody sleeps.
+  /// Wakes the sleeper, if any. Makes a system call only if there is one.
   void ring();
 
-  /// Looks, and sleeps if that gives false. Who rings while it looks is not missed.
+  /// Calls `look` and sleeps if it returns false. A ring during `look` is not missed.
   template <typename Look>
   void sleep_unless(Look&& look, std::chrono::nanoseconds timeout) {
     const auto seen = count();
     if (!look()) sleep(seen, timeout);
   }
 
-  /// Returns when somebody has rung since `count()` gave `seen`, at the latest after `timeout`; perhaps before.
+  /// Sleeps until the next ring() after `count()` returned `seen`, at most for `timeout`. May return earlier.
   void sleep(std::uint32_t seen, std::chrono::nanoseconds timeout);
 };
 
-/// A file descriptor that is closed with it.
+/// Owns a file descriptor.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -64,7 +64,7 @@ class Descriptor {
   int number_ = -1;
 };
 
-/// A part of a memfd, mapped for as long as the value lives.
+/// Maps a part of a memfd for the lifetime of the value.
 class Mapping {
  public:
   Mapping() = default;
@@ -79,7 +79,7 @@ class Mapping {
   std::size_t num_bytes_ = 0;
 };
 
-/// What a rank shares: its doorbell, and a ring from each rank of the group.
+/// The layout of the memory that a rank shares: its doorbell, and a ring from each rank of the group.
 struct SegmentLayout {
   int num_ranks = 1;
   std::size_t capacity = 0;  ///< of a ring, in bytes
@@ -88,26 +88,27 @@ struct SegmentLayout {
   [[nodiscard]] std::size_t num_bytes() const { return ring_offset(num_ranks); }
 };
 
-/// The layout of a group's segments: at most 16 MiB a rank, 64 KiB to 1 MiB a ring.
+/// Chooses the layout for a group: at most about 16 MiB per rank, with rings of 64 KiB to 1 MiB.
 SegmentLayout segment_layout(int num_ranks);
 
 struct Link {
-  Descriptor socket;  ///< never carries a byte after the first: its end is the end of the other process
-  Mapping doorbell;   ///< the other rank's
-  Mapping outgoing;   ///< the ring to it, in its segment
+  Descriptor socket;  ///< idle after the handshake; it closes when the other process ends
+  Mapping doorbell;   ///< of the other rank
+  Mapping outgoing;   ///< the ring to the other rank, in that rank's segment
 };
 
 struct Links {
   SegmentLayout layout;
-  Mapping segment;          ///< this rank's
-  std::vector<Link> peers;  ///< by rank; this rank's own is empty
+  Mapping segment;          ///< of this rank
+  std::vector<Link> peers;  ///< by rank; the entry of this rank is empty
 };
 
-/// Throws CommError where the kernel gives no memfd or abstract socket.
+/// This rank's memory and listening socket. The constructor throws CommError if the kernel refuses a memfd or an
+/// abstract socket.
 class Listener {
  public:
   explicit Listener(int num_ranks);
-  /// The socket's name and what a caller must know to be let in, as text.
+  /// The socket's name, and the token that a caller must present, as text.
   [[nodiscard]] const std::string& address() const { return address_; }
 
  private:
@@ -120,8 +121,8 @@ class Listener {
   std::string address_;
 };
 
-/// Joins the ranks whose listeners have these addresses. Every rank calls it. Throws CommError if one does not within
-/// the timeout.
+/// Connects the ranks whose listeners have these addresses. Collective. Throws CommError if a rank does not connect
+/// within the timeout.
 Links connect(Listener listener, const std::vector<std::string>& addresses, int rank,
               std::chrono::milliseconds timeout);
 

@@ -1,4 +1,5 @@
-// The thread of an exchange that sees other processes end, and moves what nobody waits for.
+// The watcher thread of an exchange. It notices when other processes end, and moves operations that nobody waits for:
+// see Note [Who moves the bytes]. Without it, a rank that has posted a send and computes would block its peer.
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -13,12 +14,12 @@
 namespace accel::gloo {
 namespace {
 
-constexpr int kTickMs = 10;  // between looks at operations that nobody waits for
+constexpr int kTickMs = 10;  // polling interval while operations are pending that nobody waits for
 constexpr std::uint64_t kAlarm = ~0ull;
 
 void add(int epoll, int descriptor, std::uint32_t events, std::uint64_t name) {
   epoll_event event{.events = events, .data = {.u64 = name}};
-  if (epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) != 0) throw CommError("shared memory: epoll_ctl");
+  if (epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) != 0) throw CommError("shared memory: epoll_ctl failed");
 }
 
 }  // namespace
@@ -38,9 +39,11 @@ Exchange::Exchange(int rank, Links links)
     peers_[peer].writer = RingWriter(ring_state(outgoing), ring_data(outgoing), capacity);
     peers_[peer].doorbell = reinterpret_cast<Doorbell*>(links_.peers[peer].doorbell.data());
   }
+  // Last: the thread uses all members.
   watcher_ = std::thread([this] { watch(); });
 }
 
+// The links close with the members, after the thread has ended: peers then see the end of this rank.
 Exchange::~Exchange() {
   {
     const std::lock_guard lock(mutex_);
@@ -50,6 +53,8 @@ Exchange::~Exchange() {
   watcher_.join();
 }
 
+// Makes the watcher poll. It disarms itself after one interval without new operations and without work, so a rank that
+// only computes is not woken. The caller holds `mutex_`.
 void Exchange::arm_watcher() {
   ++num_operations_;
   if (is_armed_) return;
@@ -57,6 +62,7 @@ void Exchange::arm_watcher() {
   eventfd_write(alarm_.get(), 1);
 }
 
+// Whether an operation is pending, or a message has been received only in part.
 bool Exchange::has_work() const {
   if (!posted_.empty()) return true;
   for (const auto& peer : peers_) {
@@ -66,7 +72,8 @@ bool Exchange::has_work() const {
 }
 
 void Exchange::watch() {
-  sigset_t all;  // signals are for the program's own threads
+  // Signals must go to the program's own threads, whose handlers may expect that.
+  sigset_t all;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, nullptr);
   const Descriptor epoll(epoll_create1(EPOLL_CLOEXEC));
@@ -87,13 +94,15 @@ void Exchange::watch() {
         eventfd_read(alarm_.get(), &value);
         continue;
       }
+      // A closed socket stays readable; it is removed so that epoll_wait does not return for it forever.
       epoll_ctl(epoll.get(), EPOLL_CTL_DEL, links_.peers[events[i].data.u64].socket.get(), nullptr);
       peers_[events[i].data.u64].has_ended = has_end = true;
     }
     if (has_end) doorbell_.ring();
     bool has_led = false;
     while (!has_leader_ && progress() && !is_ending_) {
-      // As a leader, as long as something moves.
+      // Acts as the leader while bytes move, in slices of a millisecond. A thread that calls wait() meanwhile becomes a
+      // follower, and takes over after this loop.
       has_led = has_leader_ = true;
       const auto seen = doorbell_.count();
       lock.unlock();

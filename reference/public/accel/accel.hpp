@@ -1,6 +1,6 @@
 #pragma once
 
-/// The library's public face: everything that a training program includes.
+/// The public header of accel: everything that a training program needs.
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/accelerator/local_sgd.hpp"
 #include "reference/checkpoint/torch_file.hpp"

@@ -76,7 +76,7 @@ TEST(TransportTest, RanksOfAHostShareMemoryUnlessOneWantsTcp) {
 
 TEST(TransportTest, MemoryThatIsAskedForAndCannotBeSharedIsAnErrorOnEveryRank) {
   EXPECT_THAT(agreed({Transport::kSharedMemory, Transport::kAuto, Transport::kTcp}),
-              Each("ACCEL_GLOO_TRANSPORT=shm: rank 2 has ACCEL_GLOO_TRANSPORT=tcp; use auto"));
+              Each("ACCEL_GLOO_TRANSPORT=shm: rank 2 has ACCEL_GLOO_TRANSPORT=tcp; set ACCEL_GLOO_TRANSPORT=auto"));
 }
 
 TEST(TransportTest, GlooOfThisLibTorchIsTheOneThatWasDeclared) { EXPECT_NO_THROW(gloo::check_layout()); }

@@ -167,7 +167,7 @@ TEST_F(MainMachineTest, ALauncherThatComesAnewEndsTheAttempt) {
   begin(/*max_restarts=*/1);
   const auto gone = std::exchange(other_, joined());  // without a sign: its connection stays
   const auto ending = verdict();
-  EXPECT_EQ(ending.failure.message, "machine 1 came anew");
+  EXPECT_EQ(ending.failure.message, "machine 1 joined again");
   EXPECT_TRUE(ending.restarts);
 }
 
@@ -198,7 +198,7 @@ TEST(JobTest, AMachineWhoseLauncherIsGoneEndsTheOthers) {
       {.command = {"/bin/sleep", "100"}, .machines = {.num_machines = 2, .num_processes = 2, .main_port = port}});
   other.get();
   EXPECT_EQ(result.failure.exit_code, 1);
-  EXPECT_EQ(result.failure.message, "the launcher of machine 1 has gone");
+  EXPECT_EQ(result.failure.message, "the launcher of machine 1 has closed its connection");
 }
 
 }  // namespace

@@ -181,7 +181,7 @@ TEST(Float8OptionsTest, AllProblemsAreInOneMessage) {
                     HasSubstr("input: axiswise scaling is dynamic"), HasSubstr("weight: one target_dtype"),
                     HasSubstr("enable_fsdp_float8_all_gather: not built")));
   EXPECT_THAT(problems_of_options({.mixed_precision = "bf16", .ao_recipe_kwargs = AORecipeKwargs{}}),
-              HasSubstr("ao_recipe_kwargs: of mixed_precision 'fp8', which is 'bf16'"));
+              HasSubstr("ao_recipe_kwargs: requires mixed_precision 'fp8', got 'bf16'"));
   EXPECT_THAT(problems_of_options({.mixed_precision = "fp4"}),
               HasSubstr("expected 'no', 'fp16', 'bf16', 'fp8', got 'fp4'"));
   EXPECT_THAT(message_of<ConfigError>([] { Float8LinearConfig::from_recipe_name("mxfp8"); }),

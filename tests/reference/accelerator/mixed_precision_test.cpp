@@ -157,7 +157,7 @@ TEST_P(MixedPrecisionTest, UnscalingTwiceOrTooEarlyIsAStateError) {
       accelerator.backward(model(at::ones({1})));
       if (!last) {
         EXPECT_THAT(message_of<StateError>([&] { accelerator.unscale_gradients(); }),
-                    HasSubstr("not yet synchronised"));
+                    HasSubstr("gradients are not synchronized in this micro-batch"));
         continue;
       }
       accelerator.unscale_gradients(optimizer);

@@ -47,7 +47,7 @@ TEST_P(MistakesTest, TwoBackwardPassesOfOneForwardAreRefusedAndOneOfTheirSumIsNo
     accelerator.backward(real);
     accelerator.backward(fake);
     EXPECT_THAT(message_of<StateError>([&] { optimizer.step(); }),
-                HasSubstr("give two losses of one forward to one backward"));
+                HasSubstr("add two losses of one forward and call backward once"));
     optimizer.zero_grad(/*set_to_none=*/false);
     const auto again = model(batch_of(rank)).mean(), other = model(-batch_of(rank)).square().mean();
     accelerator.backward(again + other);

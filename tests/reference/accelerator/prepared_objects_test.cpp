@@ -101,10 +101,10 @@ TEST_P(MistakesTest, AStructThatIsNoTreeIsRefusedByEveryWrapperThatMustSeeIt) {
   AcceleratorOptions search;
   search.ddp_kwargs.find_unused_parameters = true;
   const std::pair<AcceleratorOptions, const char*> wrappers[] = {
-      {{.fsdp_plugin = FullyShardedDataParallelPlugin{}}, "a sharded model must see them"},
-      {{.deepspeed_plugin = DeepSpeedPlugin{.zero_stage = 2}}, "a sharded model must see them"},
-      {{.mixed_precision = "bf16"}, "mixed precision must see them"},
-      {search, "find_unused_parameters or static_graph must see them"},
+      {{.fsdp_plugin = FullyShardedDataParallelPlugin{}}, "a sharded model requires them"},
+      {{.deepspeed_plugin = DeepSpeedPlugin{.zero_stage = 2}}, "a sharded model requires them"},
+      {{.mixed_precision = "bf16"}, "mixed precision requires them"},
+      {search, "find_unused_parameters or static_graph requires them"},
   };
   for (const auto& [options, why] : wrappers) {
     on_ranks(

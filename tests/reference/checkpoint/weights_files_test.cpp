@@ -109,8 +109,8 @@ TEST(WeightsIndexTest, WhatLeadsOutOfTheFolderIsRefused) {
     return message_of<CheckpointError>([&] { read_weights_index(bytes, "i.json"); });
   };
   EXPECT_THAT(refusal(R"({"weight_map":{"a":"../x","b":"/x","c":3,"d":""}})"),
-              AllOf(HasSubstr("'a' lies in \"../x\""), HasSubstr("'b'"), HasSubstr("'c'"), HasSubstr("'d'")));
-  EXPECT_THAT(refusal("{"), HasSubstr("i.json: no JSON"));
+              AllOf(HasSubstr("'a' is in \"../x\""), HasSubstr("'b'"), HasSubstr("'c'"), HasSubstr("'d'")));
+  EXPECT_THAT(refusal("{"), HasSubstr("i.json: not valid JSON"));
   EXPECT_THAT(refusal("[]"), HasSubstr("expected a JSON object"));
   EXPECT_THAT(refusal(R"({"weight_map":[]})"), HasSubstr("weight_map: expected an object"));
   EXPECT_THAT(refusal(std::string(100000, '[')), HasSubstr("more than 32 deep"));
@@ -226,22 +226,22 @@ TEST_F(WeightsFilesTest, AllThatDoesNotFitIsToldAtOnce) {
   write_safetensors(files_, folder_.path("m/model-00002-of-00003.safetensors"), {{"x", torch::zeros({1})}});
   folder_.write("m/model-00003-of-00003.safetensors", "short");
   EXPECT_THAT(refusal(folder_.path("m")),
-              AllOf(HasSubstr("model.safetensors.index.json: the files beside it do not fit"),
+              AllOf(HasSubstr("model.safetensors.index.json: the files do not match the index"),
                     HasSubstr("model-00001-of-00003.safetensors: cannot be opened"),
                     HasSubstr("model-00002-of-00003.safetensors lacks tensor 'b'"),
-                    HasSubstr("model-00002-of-00003.safetensors has a tensor 'x'"),
+                    HasSubstr("model-00002-of-00003.safetensors contains tensor 'x'"),
                     HasSubstr("model-00003-of-00003.safetensors: no safetensors file: 5 bytes")));
 }
 
 TEST_F(WeightsFilesTest, FoldersWithoutOneModelAreRefused) {
   EXPECT_THAT(refusal(folder_.path()),
-              HasSubstr("has no weights: expected model.safetensors, pytorch_model.bin or an index"));
+              HasSubstr("contains no weights; expected model.safetensors, pytorch_model.bin or an index"));
   folder_.write("a.index.json", "{}");
   folder_.write("b.index.json", "{}");
-  EXPECT_THAT(refusal(folder_.path()), HasSubstr("has several indices"));
+  EXPECT_THAT(refusal(folder_.path()), HasSubstr("contains several indices"));
   EXPECT_THAT(refusal(folder_.path("absent")), HasSubstr("absent: cannot be opened"));
   write_torch_file(files_, folder_.path("optimizer.bin"), Value::Dict{{"epoch", 3}, {"a", torch::zeros({1})}});
-  EXPECT_THAT(refusal(folder_.path("optimizer.bin")), HasSubstr("these are none: epoch"));
+  EXPECT_THAT(refusal(folder_.path("optimizer.bin")), HasSubstr("these entries are not: epoch"));
 }
 
 TEST_F(WeightsFilesTest, DamagedRecordsAreToldWhenTheyAreLoaded) {

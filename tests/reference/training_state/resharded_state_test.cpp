@@ -75,7 +75,7 @@ TEST_F(SaveStateTest, EveryMachineHasWhatItNeedsOrSaysThatItCannot) {
     sharded.project_config = {.save_on_each_node = true};
     Training training(sharded);
     EXPECT_THAT(message_of<ArgumentError>([&] { training.accelerator.save_state(path_); }),
-                HasSubstr("no machine has all of it"));
+                HasSubstr("no machine has the complete model"));
   });
   EXPECT_TRUE(checkpoint::read_manifest(path_)->lists("model.safetensors"));
 }
@@ -83,7 +83,7 @@ TEST_F(SaveStateTest, EveryMachineHasWhatItNeedsOrSaysThatItCannot) {
 TEST_F(SaveStateTest, LocalShardsLoadOnAsManyRanksOnly) {
   run_ranks(3, [&] { Training(sharded_as("LOCAL_STATE_DICT")).accelerator.save_state(path_); });
   EXPECT_THAT(problem_on(2, [&] { Training(sharded_as("LOCAL_STATE_DICT")).accelerator.load_state(path_); }),
-              HasSubstr("of 3 ranks, and there are 2; under LOCAL_STATE_DICT"));
+              HasSubstr("saved by 3 ranks, and the world size is 2; LOCAL_STATE_DICT"));
 }
 
 TEST_F(SaveStateTest, WhatIsShardedLoadsWholeAndTheOtherWayRound) {

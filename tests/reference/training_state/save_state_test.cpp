@@ -148,7 +148,7 @@ TEST_F(SaveStateTest, AutomaticNamesAreNumberedLimitedAndGoneOnWith) {
     EXPECT_EQ(training.accelerator.save_iteration(), 4);
     training.accelerator.set_save_iteration(3);
     EXPECT_THAT(message_of<CheckpointError>([&] { training.accelerator.save_state(); }),
-                HasSubstr("checkpoint_3 is there already; set save_iteration"));
+                HasSubstr("checkpoint_3 already exists; set save_iteration"));
   });
 }
 

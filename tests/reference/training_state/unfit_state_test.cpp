@@ -32,7 +32,7 @@ TEST_F(SaveStateTest, AStateOfParametersThatTheOptimizerLacksIsRefused) {
                            accelerator.load_state(path_);
                          }),
               AllOf(HasSubstr("the optimizer's state has entries for '"),
-                    HasSubstr("which are no parameters of the prepared optimizer")));
+                    HasSubstr("which are not parameters of the prepared optimizer")));
 }
 
 TEST_F(SaveStateTest, ADamagedCheckpointIsAnErrorOnEveryRankAndNothingIsLoaded) {
@@ -97,7 +97,7 @@ TEST_F(SaveStateTest, AProgramThatIsAnotherIsToldEverythingThatDiffers) {
     training.accelerator.save_state(path_);
   });
   EXPECT_THAT(problem_on(1, [&] { Training(ddp()).accelerator.load_state(path_); }),
-              HasSubstr("1 custom checkpoints, and 0 objects are registered"));
+              HasSubstr("1 custom checkpoints, but 0 objects are registered"));
   EXPECT_THAT(problem_on(2,
                          [&] {
                            Accelerator accelerator;
@@ -108,7 +108,7 @@ TEST_F(SaveStateTest, AProgramThatIsAnotherIsToldEverythingThatDiffers) {
               AllOf(HasSubstr("'weight' is missing"), HasSubstr("'bias' is missing"),
                     HasSubstr("'head.weight' is not in the model")));
   EXPECT_THAT(problem_on(2, [&] { Training(ddp()).accelerator.load_state(folder_.path("nowhere")); }),
-              HasSubstr("nowhere: no such folder"));
+              HasSubstr("nowhere: the folder does not exist"));
 }
 
 /// A disk on which files of one name cannot be written.

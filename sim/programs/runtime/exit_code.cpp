@@ -1,3 +1,4 @@
+// Maps errors to exit codes. Scripts and the launchers rely on these codes, so they follow shared/contracts.md.
 #include "sim/programs/runtime/exit_code.hpp"
 
 #include <unistd.h>
@@ -23,6 +24,9 @@ bool is_config_error(const std::exception_ptr& error) {
   }
 }
 
+// A diagnosis wins over the errors of single ranks. Without one, the run counts as wrongly configured only if every
+// rank that failed first has a ConfigError: ranks released from a wait carry a CommError that says nothing about the
+// cause.
 ExitCode exit_code_of_run(const sim::RunError& error) {
   if (error.diagnosis() != nullptr) return kDiagnosed;
   const auto& outcomes = error.outcomes();
@@ -41,8 +45,9 @@ ExitCode exit_code_of(const std::exception& error) {
 
 void end_process(int code) {
 #ifdef ACCEL_SANITIZED
-  std::exit(code);  // which looks for leaks
+  std::exit(code);  // LeakSanitizer runs in an exit handler, so exit handlers must run.
 #else
+  // _exit flushes nothing, so both C++ and C streams are flushed here, or output into a pipe would be lost.
   std::cout.flush();
   std::fflush(nullptr);
   _exit(code);

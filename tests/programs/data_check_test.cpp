@@ -72,13 +72,13 @@ TEST(DataCheckTest, EveryKindOfFindingComesWithItsRemedy) {
                    "batch; set drop_last: false, or "
                    "batch_size 2 or less"}));
   EXPECT_EQ(findings({"--length", "3", "--batch-size", "4", "--ranks", "4"}),
-            Found({"4 duplicated: 3 samples are read 16 times in all per epoch; one step of 16 takes more than there "
-                   "is; no batch_size near 4 divides evenly"}));
+            Found({"4 duplicated: 3 samples are read 16 times in all per epoch; one step of 16 needs more samples "
+                   "than there are; no batch_size near 4 divides evenly"}));
   EXPECT_EQ(findings({"--length", "9", "--batch-size", "4", "--ranks", "2", "--iterable"}),
             Found({"2 duplicated: 1 sample is read twice per epoch (11 %); drop_last would drop 1 instead; no "
                    "batch_size near 4 divides evenly"}));
   EXPECT_EQ(findings({"--length", "0", "--batch-size", "4", "--ranks", "2"}),
-            Found({"2 no_batch: the source is empty, so that no rank gets a batch"}));
+            Found({"2 no_batch: the dataset is empty, so no rank gets a batch; check length or the data"}));
   EXPECT_EQ(findings({"--length", "24", "--batch-size", "4", "--ranks", "1-3,6"}), Found());
 }
 

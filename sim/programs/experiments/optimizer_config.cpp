@@ -1,3 +1,5 @@
+// Reads the `optimizer` and `scheduler` sections. Names, keys and rules come from the tables in reference/optim, so a
+// new optimizer or schedule becomes available in experiments without a change here.
 #include "sim/programs/experiments/optimizer_config.hpp"
 
 #include <fmt/ranges.h>
@@ -13,6 +15,7 @@
 namespace accel::programs {
 namespace {
 
+// LibTorch's own class, not in the table: Python's torch.optim.SGD is not fused by default, and bits must match it.
 constexpr auto kLibTorchSgd = "sgd";
 
 std::map<std::string, OptimizerConfig> optimizers_by_name() {
@@ -29,6 +32,7 @@ std::string names_of(const std::map<std::string, OptimizerConfig>& optimizers) {
   return fmt::format("one of {}", fmt::join(names, ", "));
 }
 
+// `lr` has no default here, unlike in Python: an experiment should state it.
 void read_value(YamlReader& reader, const std::string& name, double& number) {
   constexpr FieldRule finite{"a finite number", [](double value) { return std::isfinite(value); }};
   const bool is_rate = name == "lr";
@@ -56,7 +60,9 @@ void read_field(YamlReader& reader, const optim::OptionField<Options, T, Checked
   } else if (!reader.has(field.name)) {
     if (field.presence == optim::Presence::kRequired) reader.missing(field.name);
   } else {
-    options.*field.member = Checked();  // a wrong value is reported once: for `problems_between` it is there
+    // The key exists but its value is wrong, which has been reported. A default value keeps `problems_between` from
+    // reporting the key as missing.
+    options.*field.member = Checked();
   }
 }
 
@@ -70,7 +76,7 @@ Options read_options(YamlReader& reader) {
   return options;
 }
 
-// The schedule of the training contract.
+// The `linear` schedule of the training contract (shared/contracts.md): linear warm-up, then linear decay to zero.
 struct LinearOptions {
   int warmup_steps = 0, total_steps = 0;
 
@@ -98,6 +104,7 @@ struct MultiplicativeOptions {
   }
 };
 
+// Python's class takes a function; a file can only hold a number, so the factor is constant.
 ScheduleFactory multiplicative(YamlReader& reader) {
   const auto factor = read_options<MultiplicativeOptions>(reader).factor;
   return schedule<MultiplicativeLR>(EpochFactor([=](int) { return factor; }));
@@ -106,10 +113,11 @@ ScheduleFactory multiplicative(YamlReader& reader) {
 std::vector<SchedulerConfig> read_parts(YamlReader& reader) {
   std::vector<SchedulerConfig> parts;
   for (auto& part : reader.required_mappings("schedulers")) parts.push_back(read_scheduler(std::move(part)));
-  if (parts.empty() && reader.has("schedulers")) reader.problem("schedulers", "expected at least one");
+  if (parts.empty() && reader.has("schedulers"))
+    reader.problem("schedulers", "expected at least one schedule, got none");
   if (std::any_of(parts.begin(), parts.end(), [](const auto& part) { return part.follows_metric(); })) {
-    reader.problem("schedulers",
-                   fmt::format("{} follows a metric, which a part is not told", SchedulerConfig::kPlateau));
+    reader.problem("schedulers", fmt::format("{} needs a metric, which combined schedules do not pass on; use it alone",
+                                             SchedulerConfig::kPlateau));
   }
   return parts;
 }
@@ -126,15 +134,15 @@ ScheduleFactory sequential(YamlReader& reader) {
   const auto parts = read_parts(reader);
   const auto milestones = reader.required<std::vector<int>>(
       "milestones", [](const auto& list) { return std::is_sorted(list.begin(), list.end()); },
-      "epochs in rising order");
+      "epochs in ascending order");
   if (!parts.empty() && reader.has("milestones") && milestones.size() + 1 != parts.size()) {
-    reader.problem("milestones",
-                   fmt::format("expected {}, one less than schedulers, got {}", parts.size() - 1, milestones.size()));
+    reader.problem("milestones", fmt::format("expected {} milestones, one fewer than schedulers, got {}",
+                                             parts.size() - 1, milestones.size()));
   }
   for (std::size_t index = 1; index < parts.size(); ++index) {
     if (parts[index].name != "sequential" && parts[index].name != "chained") continue;
     reader.problem("schedulers",
-                   fmt::format("{}: {} cannot begin at a milestone; put it first", index, parts[index].name));
+                   fmt::format("{}: {} cannot start at a milestone; put it first", index, parts[index].name));
   }
   return schedule<SequentialLR>(factories(parts), milestones);
 }
@@ -172,7 +180,7 @@ OptimizerConfig read_optimizer(YamlReader reader) {
   const auto known = optimizers_by_name();
   const auto name = reader.required<std::string>(
       "name", [&](const auto& n) { return known.contains(n); }, names_of(known));
-  if (!known.contains(name)) {  // then which other keys there may be is not known
+  if (!known.contains(name)) {  // the valid keys depend on the name; only `lr` is common to all
     double lr = 0;
     read_value(reader, "lr", lr);
     return {};
@@ -181,7 +189,7 @@ OptimizerConfig read_optimizer(YamlReader reader) {
   std::visit(
       [&](auto& options) {
         optim::for_each_option(options, [&](const std::string& key, auto& value) {
-          if (name == kLibTorchSgd && key == "maximize") return;  // LibTorch's cannot
+          if (name == kLibTorchSgd && key == "maximize") return;  // unsupported by LibTorch's SGD
           read_value(reader, key, value);
         });
         for (const auto& problem : problems_of(options)) reader.problem(problem.name, problem.text);
@@ -210,7 +218,7 @@ SchedulerConfig read_scheduler(YamlReader reader) {
   config.name = reader.required<std::string>(
       "name", [](const auto& name) { return schedules().contains(name); }, names());
   const auto read = schedules().find(config.name);
-  if (read == schedules().end()) return config;  // its keys have no meaning
+  if (read == schedules().end()) return config;  // the valid keys depend on the name
   config.make = read->second(reader);
   reader.finish_keys();
   return config;
@@ -221,7 +229,7 @@ std::unique_ptr<LRScheduler> build_scheduler(const std::optional<SchedulerConfig
   if (!config) return nullptr;
   try {
     return config->make(optimizer);
-  } catch (const ArgumentError& error) {  // what only the optimizer tells
+  } catch (const ArgumentError& error) {  // rules that depend on the optimizer, e.g. on its momentum
     throw ConfigError(fmt::format("scheduler: {}: {}", config->name, error.what()));
   }
 }

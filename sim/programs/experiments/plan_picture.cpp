@@ -1,3 +1,4 @@
+// Text table and SVG of a plan. The SVG is written by hand: a plan needs rectangles and labels only, and no library.
 #include "sim/programs/experiments/plan_picture.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +16,8 @@ struct Place {
 };
 using Cell = std::vector<Place>;  // one rank's batch in one step
 
-// [step][rank], walked in the order of issue.
+// Returns [step][rank]. Cells are visited in the order of issue, so that the first read of a sample is never marked as
+// a duplicate. Ranks without a batch in a step get an empty cell, which keeps columns aligned.
 std::vector<std::vector<Cell>> cells_of(const PlanEpoch& epoch) {
   std::size_t num_steps = 0;
   for (const auto& batches : epoch.ranks) num_steps = std::max(num_steps, batches.size());
@@ -68,6 +70,7 @@ std::string table_of(const PlanEpoch& epoch, std::size_t index) {
   return table;
 }
 
+// Sizes in pixels: a box holds a sample number of up to four digits.
 constexpr int kBox = 22, kGap = 8, kMargin = 60, kLine = 26;
 
 struct Drawing {
@@ -88,6 +91,8 @@ void box(Drawing& drawing, std::int64_t x, std::int64_t y, const Place& place, s
                               x + kBox / 2 - 1, y + kBox / 2 + 2, place.sample);
 }
 
+// Steps of all ranks start at the same x, so the widest batch of a step decides its width. Hues stop at 300 degrees:
+// the first and the last sample would otherwise both be red.
 void draw(Drawing& drawing, const PlanEpoch& epoch, std::size_t index, std::int64_t largest) {
   const auto cells = cells_of(epoch);
   drawing.height += kLine;

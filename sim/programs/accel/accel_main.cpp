@@ -43,6 +43,8 @@ const Command* find_command(const std::string& name) {
   return found == kCommands.end() ? nullptr : &*found;
 }
 
+// The script goes to standard output alone, so that `source <(accel --completion bash)` never executes an error
+// message.
 int print_completion(const std::string& shell) {
   const auto script = completion_script(shell, kCommands);
   if (script.empty()) std::cerr << "accel: --completion: expected bash or zsh, got '" << shell << "'\n";
@@ -74,6 +76,8 @@ int run_command(int argc, char** argv) {
   return is_help ? kSuccess : kUsage;
 }
 
+// Exceptions end here: every command reports errors by throwing, and only the exit code and the message leave the
+// program.
 int run_main(int argc, char** argv) {
   try {
     return run_command(argc, argv);

@@ -28,6 +28,7 @@ constexpr const char* kFileHelp =
     "else ~/.cache/huggingface/accelerate. A name that ends in .json selects JSON";
 
 // Source: accelerate/commands/config/default.py, write_basic_config.
+// Counts GPUs through LibTorch, so that a CPU build writes a file for CPUs even on a machine with GPUs.
 LaunchConfig config_of_this_machine() {
   const auto num_gpus = static_cast<int>(torch::cuda::device_count());
   LaunchConfig config;
@@ -142,6 +143,7 @@ int config_main(int argc, char** argv) {
   updating->add_option("--config_file", file, kFileHelp);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   if (file.empty()) file = default_config_file();
+  // Any key given as a flag replaces all questions; mixing flags and questions would make scripts hang.
   if (by_default->parsed()) return write_default(file, mixed_precision);
   if (updating->parsed()) return update(file);
   return flags.empty() ? ask_and_write(file) : write_config(config_of_flags(flags), file);

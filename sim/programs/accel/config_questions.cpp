@@ -20,6 +20,7 @@ bool is_address(const std::string& text) { return text.find_first_of(" \t/") == 
 bool is_port(std::int64_t port) { return port >= 1 && port <= 65535; }
 bool is_at_least_one(std::int64_t number) { return number >= 1; }
 
+// Rejects typing errors such as "0,,1" or a trailing comma, which CUDA_VISIBLE_DEVICES would cut off silently.
 bool is_list_of_numbers(const std::string& text) {
   return text == "all" || (text.find_first_not_of("0123456789,") == std::string::npos && text.front() != ',' &&
                            text.back() != ',' && text.find(",,") == std::string::npos);
@@ -148,6 +149,7 @@ void ask_wrap_policy(const KeyQuestions& ask, ConfigSection& fsdp) {
     fsdp["fsdp_min_num_params"] = ask.integer("fsdp_min_num_params");
 }
 
+// The two versions offer the formats of checkpoints in a different order, so that the default of each comes first.
 void ask_fsdp_1(const KeyQuestions& ask, ConfigSection& fsdp) {
   fsdp["fsdp_backward_prefetch"] = ask.choice("fsdp_backward_prefetch");
   fsdp["fsdp_state_dict_type"] = ask.choice("fsdp_state_dict_type", {"FULL_STATE_DICT", "SHARDED_STATE_DICT"});
@@ -210,6 +212,7 @@ void ask_devices(const KeyQuestions& ask, LaunchConfig& config) {
 
 }  // namespace
 
+// The initial values are those that Accelerate writes without asking.
 LaunchConfig ask_launch_config(Prompt& prompt) {
   LaunchConfig config{.num_processes = 1,
                       .same_network = true,

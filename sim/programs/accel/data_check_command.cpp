@@ -81,6 +81,7 @@ std::vector<LoaderCheck> check_experiment(const Arguments& arguments, const std:
           check_loader("evaluation", evaluation, numbers_of_ranks)};
 }
 
+// Collects the problems of all flags before anything is read, so that they are reported in one message.
 std::vector<LoaderCheck> check(const std::vector<const CLI::Option*>& required, const Arguments& arguments) {
   std::vector<std::string> problems = problems_of(arguments.request);
   const auto numbers_of_ranks = read_numbers_of_ranks(arguments.ranks, problems);
@@ -107,6 +108,8 @@ std::string row_of(const RanksCheck& check) {
                      counts.duplicated, counts.dropped, counts.ranks_without_batch);
 }
 
+// Keys are read by scripts and do not change. Counts are absent if the configuration is an error for this number of
+// ranks.
 Json json_of(const RanksCheck& check) {
   Json row = {{"ranks", check.ranks}};
   if (const auto& counts = check.counts) {
@@ -171,6 +174,7 @@ int data_check_main(int argc, char** argv) {
   auto* experiment =
       app.add_option("EXPERIMENT", arguments.experiment,
                      "Experiment file (YAML) of sim-run, whose training and evaluation loaders are checked");
+  // An experiment defines its loaders completely, so flags that describe a loader would contradict it.
   for (auto* option : of_loader) experiment->excludes(option);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   const auto checks = check(required, arguments);

@@ -111,6 +111,7 @@ void print_config(const LaunchConfig& config) {
     std::cout << fmt::format("\t- {}: {}\n", key, value.is_string() ? value.get<std::string>() : python_repr(value));
 }
 
+// A missing default file is normal; a missing file that the user has named is an error, thrown by the reader.
 std::optional<LaunchConfig> config_of(const std::string& file) {
   if (file.empty() && !fs::exists(default_config_file())) return std::nullopt;
   return read_launch_config(file.empty() ? default_config_file() : file);
@@ -124,6 +125,7 @@ std::string quoted(const std::string& text) {
   return out + "'";
 }
 
+// Only `export` lines go to standard output, so that a shell can evaluate it.
 int print_variables(const std::string& config_file) {
   const auto config = config_of(config_file);
   check_config(config.has_value(), "env: {}: no such file; create it with accel config", default_config_file());

@@ -30,6 +30,7 @@ struct EstimateArguments {
   bool json = false;
 };
 
+// int4 packs two elements into a byte, hence the double.
 const std::map<std::string, double> kBytesPerElement{
     {"float32", 4}, {"float16", 2}, {"bfloat16", 2}, {"int8", 1}, {"int4", 0.5}};
 
@@ -58,6 +59,7 @@ std::optional<double> training_bytes(const std::string& dtype, std::int64_t nume
   return (dtype == "float32" ? 16.0 : 8.0) * static_cast<double>(numel);
 }
 
+// Inserts a parameter at a dotted path and creates the modules on the way. `path` is relative to `module`.
 void add_module(ModuleDescription& module, const std::string& path, std::size_t parameter) {
   const auto dot = path.find('.');
   if (dot == std::string::npos) {
@@ -83,6 +85,7 @@ ModelDescription describe(const Weights& weights) {
   return model;
 }
 
+// Both kinds of plugin resolve to the same options as in training, so that defaults (e.g. of wrapping) apply here, too.
 ShardingOptions sharding_of(const EstimateArguments& arguments, std::vector<std::string>& problems) {
   ResolvedPlugin plugin;
   if (arguments.sharding.starts_with("zero")) {
@@ -115,6 +118,8 @@ Json table(const EstimateArguments& arguments, const Sizes& sizes) {
   return rows;
 }
 
+// Plans the units exactly as training does. `gathered` is the peak of gathered parameters during a step, which depends
+// on the units that --wrap defines.
 Json ranks_table(const EstimateArguments& arguments, const Weights& weights, const ShardingOptions& sharding) {
   constexpr std::int64_t kAdamBytes = 8;  // two moments in float32
   const auto model = describe(weights);
@@ -130,6 +135,7 @@ Json ranks_table(const EstimateArguments& arguments, const Weights& weights, con
   return rows;
 }
 
+// Source: accelerate/utils/other.py, convert_bytes.
 std::string bytes_text(const Json& bytes) {
   if (bytes.is_null()) return "N/A";
   auto value = bytes.get<double>();

@@ -32,6 +32,7 @@ constexpr const char* kUsageText =
     "on several\n"
     "machines, or on simulated ranks. Precedence: flag, config file, environment variable, default.\n\n";
 
+// A file named by a flag must exist; the default file is optional.
 std::optional<LaunchConfig> read_config(const LaunchFlags& flags) {
   if (const auto file = flags.text("config_file")) return read_launch_config(*file);
   const auto file = default_config_file();
@@ -56,6 +57,7 @@ bool has_open_mpi() {
   return text.find("Open MPI") != std::string::npos || text.find("OpenRTE") != std::string::npos;
 }
 
+// mpirun and the hostfile are only examined if they are used, since starting mpirun takes a noticeable time.
 LaunchSurroundings look_around(const LaunchFlags& flags) {
   LaunchSurroundings around{.config = read_config(flags),
                             .variable = &environment,

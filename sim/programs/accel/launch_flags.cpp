@@ -87,6 +87,7 @@ std::vector<const LaunchKey*> flags_of(const LaunchSection& section) {
   return flags;
 }
 
+// Used for suggestions and completion, in the order of the help.
 std::vector<std::string> known_names() {
   std::vector<std::string> names;
   for (const auto& group : launch_groups()) {
@@ -111,6 +112,7 @@ class FlagParser {
  public:
   explicit FlagParser(const std::vector<std::string>& arguments) : arguments_(arguments) {}
 
+  // Stops at the first argument that is not a flag, because everything from there on belongs to PROGRAM.
   LaunchFlags parse(bool needs_program) {
     for (; at_ < arguments_.size(); ++at_) {
       const auto& argument = arguments_[at_];
@@ -151,6 +153,8 @@ class FlagParser {
     flags_.given[name] = "true";
   }
 
+  // Accepts --name=value and --name value. The next argument is accepted whatever it is: a value may start with a
+  // hyphen, e.g. a negative number.
   std::optional<std::string> value_of(const std::string& argument, const std::string& name) {
     if (const auto equals = argument.find('='); equals != std::string::npos && argument.starts_with("--"))
       return argument.substr(equals + 1);
@@ -206,6 +210,7 @@ LaunchFlags parse_launch_flags(const std::vector<std::string>& arguments, bool n
   return FlagParser(arguments).parse(needs_program);
 }
 
+// Generated from the table of keys; keys of sections are listed with the values that they accept instead of a default.
 std::string launch_flags_help() {
   std::string text;
   for (const auto& group : launch_groups()) {

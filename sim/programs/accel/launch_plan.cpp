@@ -72,6 +72,9 @@ class Planner {
     }
   }
 
+  // A single machine uses the loopback address whatever the file says: a name that resolves to an external address
+  // could be unreachable. A port is only changed if the user has not chosen one, and only on one machine, where no
+  // other machine needs to know it.
   void set_machines() {
     auto& machines = plan_.job.machines;
     machines.num_machines = config_.num_machines;
@@ -93,6 +96,8 @@ class Planner {
     plan_.job.forwards_output = machines.num_processes > 1 || flags_.has("log_dir") || flags_.has("tee");
   }
 
+  // Ranks on this machine. Never 0, because invalid numbers are reported elsewhere and must not cause a division by
+  // zero.
   [[nodiscard]] int num_local() const { return std::max(1, config_.num_processes / std::max(config_.num_machines, 1)); }
 
   // Values from flags or the file override the environment; defaults do not. ACCELERATE_USE_CPU counts as given
@@ -124,6 +129,8 @@ class Planner {
     }
     const auto threads = flags_.integer("num_cpu_threads_per_process");
     if (threads.value_or(1) < 1) problem("--num_cpu_threads_per_process: expected 1 or more, got {}", *threads);
+    // Real CPU ranks share the cores equally, as in Accelerate. GPU ranks and simulated ones use 1: simulated ranks are
+    // many, and their parallel work goes to a common arena.
     const int fair = config_.use_cpu && !flags_.has("sim") ? std::max(1, around_.num_cores / num_local()) : 1;
     defaults["OMP_NUM_THREADS"] = std::to_string(fair);
   }
@@ -203,6 +210,7 @@ class Planner {
   LaunchPlan plan_;
 };
 
+// The inverse of what a POSIX shell does with a word, so that --dry_run prints lines that can be executed.
 std::string quoted(const std::string& word) {
   const bool is_plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char letter) {
     return std::isalnum(letter) != 0 ||
@@ -240,6 +248,7 @@ std::vector<std::string> mpirun_command(const MpirunOptions& options,
   return command;
 }
 
+// Only the names matter here: mpirun reads the file itself, including slots.
 std::vector<std::string> parse_hostfile(const std::string& text) {
   std::vector<std::string> hosts;
   std::istringstream lines(text);

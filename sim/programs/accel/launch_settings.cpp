@@ -41,6 +41,7 @@ class SettingsMerge {
     problems_.push_back(fmt::format(format, std::forward<Args>(args)...));
   }
 
+  // Flags that contradict each other are errors, and so are flags that would have no effect.
   void check_exclusive() {
     std::vector<std::string> given;
     for (const auto* name : {"cpu", "multi_gpu", "sim"}) {
@@ -68,6 +69,8 @@ class SettingsMerge {
     }
   }
 
+  // Sets distributed_type and use_cpu. A sharding type from the file survives --cpu, since sharding works on CPUs as
+  // well.
   void apply_kind() {
     if (flags_.has("use_fsdp")) config_.distributed_type = "FSDP";
     if (flags_.has("use_deepspeed")) config_.distributed_type = "DEEPSPEED";
@@ -136,6 +139,8 @@ class SettingsMerge {
     return std::max(config_.use_cpu || flags_.has("sim") ? 1 : gpus, 1) * std::max(config_.num_machines, 1);
   }
 
+  // A section is in use if a flag or the file selects its feature. Keys of unused sections in the file are kept
+  // silently, because a file may hold settings for several kinds of launches.
   [[nodiscard]] bool uses(const LaunchSection& section) const {
     if (section.field == &LaunchConfig::parallelism_config)
       return flags_.has(section.counts_with) || !config_.parallelism_config.empty();
@@ -181,6 +186,7 @@ LaunchConfig merge_settings(const LaunchFlags& flags, const LaunchSurroundings& 
   return SettingsMerge(flags, surroundings, problems).merge();
 }
 
+// --sim overrides a hostfile in the config file, but together with the flag it is an error (check_exclusive).
 std::optional<std::string> hostfile_of(const LaunchFlags& flags, const LaunchConfig& config) {
   if (const auto file = flags.text("mpirun_hostfile")) return file;
   const auto found = config.mpirun_config.find("mpirun_hostfile");

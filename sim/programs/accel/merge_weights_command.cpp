@@ -46,6 +46,7 @@ int merge(const MergeArguments& arguments) {
   check_config(fs::exists(folder + "/rank0.safetensors"),
                "merge-weights: {}: no rank0.safetensors; expected a checkpoint that was saved with SHARDED_STATE_DICT",
                folder);
+  // All tensors are loaded at once, so the machine's memory must hold the unsharded weights.
   NamedTensors tensors;
   for (const auto& [name, weight] : checkpoint::read_shards(folder)) tensors.emplace_back(name, weight.load());
   PosixFiles files;

@@ -88,6 +88,7 @@ std::string without_margins(const std::string& text) {
 
 void Prompt::say(const std::string& text) { out_ << text << std::endl; }
 
+// A partial last line without a line feed counts as the end of the input: the answer may be incomplete.
 std::string Prompt::read_line(const std::string& question) {
   out_ << std::flush;
   std::string line;
@@ -98,6 +99,7 @@ std::string Prompt::read_line(const std::string& question) {
   return without_margins(line);
 }
 
+// Questions of all types share this loop. `shown` is the default as the user would type it.
 template <typename T>
 T Prompt::ask(const std::string& question, const std::optional<T>& fallback, const std::string& shown,
               const std::function<std::optional<T>(const std::string&)>& convert, const std::string& expected) {
@@ -123,6 +125,7 @@ std::int64_t Prompt::ask_integer(const std::string& question, std::optional<std:
   return ask<std::int64_t>(question, fallback, fallback ? std::to_string(*fallback) : "", convert, expected);
 }
 
+// from_chars accepts "inf" and "nan", which no setting can be.
 double Prompt::ask_number(const std::string& question, double fallback) {
   const auto convert = [](const std::string& text) {
     const auto number = number_of<double>(text);
@@ -148,6 +151,7 @@ std::size_t Prompt::choose(const std::string& question, const std::vector<std::s
   return chosen;
 }
 
+// Without a terminal, names are accepted as well as numbers, so that scripts survive new options in the menu.
 std::size_t Prompt::choose_by_number(const std::string& question, const std::vector<std::string>& options,
                                      std::size_t fallback) {
   auto menu = question + "\n";
@@ -176,6 +180,7 @@ std::size_t Prompt::choose_by_keys(const std::vector<std::string>& options, std:
   draw(options, chosen);
   for (;;) {
     const auto [key, digit] = next_key(descriptor_);
+    // KeyByKey's destructor restores the terminal when this throws.
     if (key == Key::kInterrupt) throw Interrupted();
     check_config(key != Key::kEnd, "the input ended before an option was chosen");
     if (key == Key::kEnter) break;

@@ -56,6 +56,7 @@ std::int64_t count_ranks(const Accelerator& accelerator, bool says_yes) {
 
 // --- process control -------------------------------------------------------------------------------------------------
 
+// Guards run their function on a subset of ranks; counting over all ranks finds both missing and extra runs.
 void check_processes(Accelerator& accelerator) {
   expect_numbers(integers_of(accelerator.gather(number(accelerator, accelerator.process_index()))),
                  count_to(accelerator.num_processes()), "ranks in the order of gather");
@@ -76,6 +77,7 @@ void check_processes(Accelerator& accelerator) {
   accelerator.wait_for_everyone();
 }
 
+// Lengths below, equal to and above the number of ranks: a split must neither lose nor repeat items in any of these.
 void check_split(Accelerator& accelerator) {
   const auto world = accelerator.num_processes();
   for (const std::int64_t items :
@@ -104,6 +106,7 @@ void check_trigger(Accelerator& accelerator) {
 
 // --- collectives -----------------------------------------------------------------------------------------------------
 
+// Every rank contributes a value or length that depends on its rank, so that a swapped or dropped contribution shows.
 void check_collectives(Accelerator& accelerator) {
   const std::int64_t world = accelerator.num_processes(), rank = accelerator.process_index();
   const auto own = number(accelerator, rank + 1);
@@ -260,6 +263,7 @@ std::vector<at::Tensor> train_alone(const Accelerator& accelerator, const at::Te
   return line->parameters();
 }
 
+// fp16 and bf16 are only checked for progress and equal ranks: their rounding differs from one process by design.
 void check_training(const TrainingMode& mode) {
   Accelerator accelerator({.mixed_precision = mode.mixed_precision,
                            .gradient_accumulation_steps = mode.accumulation,

@@ -28,6 +28,7 @@ int test_main(int argc, char** argv) {
     check_config(argc == 2, "accel test --inner: accepts no other arguments; a launcher's variables define the rank");
     return run(argc, argv, run_self_test);
   }
+  // The flags are those of launch, so that no CLI11 app exists that could list them.
   if (argc == 2 && argv[1] == std::string_view(kListOptions)) {
     list_launch_flags();
     return kSuccess;
@@ -39,6 +40,7 @@ int test_main(int argc, char** argv) {
   }
   check_config(flags.command.empty(), "accel test: unexpected argument '{}'; the test runs no program",
                flags.command.empty() ? "" : flags.command.front());
+  // /proc/self/exe instead of argv[0]: ranks must run this very binary even if PATH or the working directory changes.
   flags.command = {std::filesystem::read_symlink("/proc/self/exe").string(), "test", "--inner"};
   flags.given.emplace("no_prefix", "true");  // only rank 0 prints
   const int code = run_launch(flags, "accel test");

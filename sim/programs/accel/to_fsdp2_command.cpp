@@ -61,6 +61,7 @@ Tree convert_section(const Tree& section) {
   return converted;
 }
 
+// Files without FSDP, or of version 2 already, are written unchanged with a warning, as in Accelerate.
 Tree convert(Tree config) {
   const auto section = config.find("fsdp_config");
   if (section == config.end() || section->empty()) {
@@ -73,6 +74,7 @@ Tree convert(Tree config) {
   return config;
 }
 
+// Reads the tree without checking its keys: a file that this library does not fully support can be converted, too.
 Tree read_tree(const std::string& file) {
   YamlProblems problems(file);
   const auto root = load_yaml(file, "a configuration file", problems);
@@ -92,6 +94,7 @@ int to_fsdp2(const ToFsdp2Arguments& arguments) {
                "to-fsdp2: no output; pass --output_file, or --overwrite to replace {}", arguments.config_file);
   check_config(arguments.overwrite || !std::filesystem::exists(output),
                "to-fsdp2: {} exists already; pass --overwrite to replace it", output);
+  // Written atomically: with --overwrite the input file must survive a failure.
   const auto tree = convert(read_tree(arguments.config_file));
   PosixFiles files;
   write_atomically(files, output, output.ends_with(".json") ? python_json(tree) : python_yaml(tree));

@@ -32,6 +32,7 @@ CLI::Option* add_flag(CLI::App& app, const Field& field, bool& value) {
   return app.add_flag(field.flag, value, field.help);
 }
 
+// A required flag has no meaningful default, so the help shows none for it.
 template <typename T>
 CLI::Option* add_flag(CLI::App& app, const Field& field, T& value) {
   auto* option = app.add_option(field.flag, value, field.help);
@@ -93,6 +94,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--report", rehearsal.report, "Write an HTML page about the run into this folder");
 }
 
+// The limits differ: simulated ranks are threads and limited by the engine, real ones are processes of the launcher.
 std::vector<std::string> problems_of(const RunOptions& options) {
   std::vector<std::string> problems;
   const int limit = options.backend == "sim" ? sim::World::kMaxRanks : launcher::kMaxProcesses;
@@ -131,6 +133,8 @@ void check_rank_counts(const RunOptions& options, const std::function<void(int r
   check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
 }
 
+// Only output files of a single run collide. The report may be combined with a sweep: it collects all points in one
+// page.
 std::string problem_of_sweep(const RunOptions& options,
                              const std::vector<std::pair<std::string, std::string>>& others) {
   if (options.rank_counts.size() < 2) return "";

@@ -106,6 +106,7 @@ Finding duplicated(const PlanRequest& request, const EpochCounts& counts) {
   return {"duplicated", text + "; " + batch_size_remedy(request)};
 }
 
+// The remedy states the cost of the alternative, since dropping may well be the better choice.
 Finding dropped(const PlanRequest& request, const EpochCounts& counts) {
   auto kept = request;
   kept.drop_last = false;
@@ -135,6 +136,7 @@ Finding short_batch(const PlanRequest& request, const EpochCounts& counts) {
                                      counts.longest_batch, batch_size_remedy(request))};
 }
 
+// An epoch without steps has no other findings: counts of duplicates and drops would only repeat the same fact.
 std::vector<Finding> findings_of(const PlanRequest& request, const EpochCounts& counts) {
   std::vector<Finding> findings;
   if (counts.steps_max == 0) return {no_batch(request, counts)};

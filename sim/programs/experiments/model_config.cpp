@@ -20,6 +20,7 @@ std::vector<std::string> names_of(const std::string& task) {
   return {"mlp", "cnn", "resnet18", "gpt"};
 }
 
+// The sizes of a gpt have no defaults, unlike other models: no size is typical for a byte-level model.
 void read_gpt(YamlReader& reader, ModelConfig& model) {
   for (const auto& [key, value] : {std::pair{"layers", &model.layers},
                                    {"heads", &model.heads},

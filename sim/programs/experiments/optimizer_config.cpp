@@ -18,6 +18,7 @@ namespace {
 // LibTorch's own class, not in the table: Python's torch.optim.SGD is not fused by default, and bits must match it.
 constexpr auto kLibTorchSgd = "sgd";
 
+// Built on each call, because it is needed only once per experiment. The values are default options of each class.
 std::map<std::string, OptimizerConfig> optimizers_by_name() {
   std::map<std::string, OptimizerConfig> by_name{{kLibTorchSgd, {kLibTorchSgd, optim::SGDOptions()}}};
   optim::for_each_optimizer([&]<typename Options>(const optim::OptimizerEntry<Options>& entry) {
@@ -52,6 +53,8 @@ void read_value(YamlReader& reader, const std::string& name, optim::NumberPair& 
     pair = {(*list)[0], (*list)[1]};
 }
 
+// Reads one argument of a schedule. `Checked` is the type in the file and `T` the member's: they differ for optional
+// arguments, whose member is an std::optional.
 template <typename Options, typename T, typename Checked>
 void read_field(YamlReader& reader, const optim::OptionField<Options, T, Checked>& field, Options& options) {
   const auto value = reader.optional<Checked>(field.name, field.allowed.holds, field.allowed.expected);
@@ -70,6 +73,7 @@ template <typename Options>
 Options read_options(YamlReader& reader) {
   Options options;
   optim::for_each_field<Options>([&](const auto& field) { read_field(reader, field, options); });
+  // Rules that involve several arguments, such as "milestones or total_steps"; only some schedules have them.
   if constexpr (requires { options.problems_between(); }) {
     for (const auto& problem : options.problems_between()) reader.problem(problem.name, problem.text);
   }
@@ -87,6 +91,8 @@ struct LinearOptions {
   }
 };
 
+// The factor is computed in double from integers, exactly as in the contract's Python lambda, so that rates have equal
+// bits.
 ScheduleFactory linear(YamlReader& reader) {
   const auto [warmup, total] = read_options<LinearOptions>(reader);
   return schedule<LambdaLR>(EpochFactor([warmup = warmup, total = total](int k) {
@@ -110,6 +116,7 @@ ScheduleFactory multiplicative(YamlReader& reader) {
   return schedule<MultiplicativeLR>(EpochFactor([=](int) { return factor; }));
 }
 
+// The parts of a combined schedule are read like schedules themselves, so that they may be nested.
 std::vector<SchedulerConfig> read_parts(YamlReader& reader) {
   std::vector<SchedulerConfig> parts;
   for (auto& part : reader.required_mappings("schedulers")) parts.push_back(read_scheduler(std::move(part)));
@@ -139,6 +146,7 @@ ScheduleFactory sequential(YamlReader& reader) {
     reader.problem("milestones", fmt::format("expected {} milestones, one fewer than schedulers, got {}",
                                              parts.size() - 1, milestones.size()));
   }
+  // SequentialLR starts a part by step(0), and combined schedules have no step(epoch), as in PyTorch.
   for (std::size_t index = 1; index < parts.size(); ++index) {
     if (parts[index].name != "sequential" && parts[index].name != "chained") continue;
     reader.problem("schedulers",
@@ -149,6 +157,8 @@ ScheduleFactory sequential(YamlReader& reader) {
 
 using Read = std::function<ScheduleFactory(YamlReader&)>;
 
+// A reader returns a factory instead of a schedule, because schedules need an optimizer and each rank has its own. The
+// options are read once and captured by value.
 std::map<std::string, Read> schedules_by_name() {
   std::map<std::string, Read> by_name{
       {"linear", linear}, {"multiplicative", multiplicative}, {"sequential", sequential}, {"chained", chained}};
@@ -203,6 +213,8 @@ std::unique_ptr<torch::optim::Optimizer> build_optimizer(const OptimizerConfig& 
                                                          std::vector<at::Tensor> parameters) {
   return std::visit(
       [&]<typename Options>(const Options& options) -> std::unique_ptr<torch::optim::Optimizer> {
+        // `sgd` and `fused_sgd` have the same options; only the name decides between LibTorch's class and the fused
+        // one.
         if constexpr (std::same_as<Options, optim::SGDOptions>) {
           torch::optim::SGDOptions plain(options.lr);
           options.assign_to(plain);

@@ -69,6 +69,7 @@ class EpochOrders {
   std::unique_ptr<LoaderCore> core_;  // null for a stream, which has its own order
 };
 
+// Rank 0 has the most steps, so its number of batches is the number of steps; ranks without a batch are left out.
 std::vector<PlannedStep> sharded_steps(const PlanRequest& request) {
   const auto plan = shard_plan_of(request);
   std::vector<PlannedStep> steps(plan.num_batches(0));

@@ -48,6 +48,7 @@ std::string summary_of(const PlanEpoch& epoch, std::size_t index, std::size_t nu
                      epoch.ranks.size(), num_steps, num_issued, epoch.duplicated.size(), epoch.dropped.size());
 }
 
+// Columns are as wide as their widest cell. Trailing blanks are removed, because tests and documents compare the text.
 std::string table_of(const PlanEpoch& epoch, std::size_t index) {
   const auto cells = cells_of(epoch);
   std::vector<std::size_t> widths;
@@ -73,6 +74,7 @@ std::string table_of(const PlanEpoch& epoch, std::size_t index) {
 // Sizes in pixels: a box holds a sample number of up to four digits.
 constexpr int kBox = 22, kGap = 8, kMargin = 60, kLine = 26;
 
+// The body grows while the size becomes known; the <svg> element that needs the size is written last.
 struct Drawing {
   std::string body;
   std::int64_t width = 0, height = kGap;
@@ -114,6 +116,7 @@ void draw(Drawing& drawing, const PlanEpoch& epoch, std::size_t index, std::int6
   }
 }
 
+// One scale of colors for all epochs, so that a sample has the same color in each.
 std::int64_t largest_sample(const std::vector<PlanEpoch>& epochs) {
   std::int64_t largest = 0;
   for (const auto& epoch : epochs) {

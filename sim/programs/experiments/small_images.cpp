@@ -19,6 +19,7 @@
 namespace accel::programs {
 namespace {
 
+// The plain file wins over the compressed one if both exist: it needs no decompression.
 std::string find_file(const std::string& data_dir, const std::string& name) {
   for (const auto* ending : {"", ".gz"}) {
     auto path = (std::filesystem::path(data_dir) / (name + ending)).string();
@@ -41,6 +42,8 @@ std::vector<std::int64_t> sizes_of(const std::string& path, std::size_t num_dims
   return header.sizes;
 }
 
+// Images and labels are separate files, and nothing else ties them together, so their counts are compared. The largest
+// label is checked as well: an index beyond the classes would only fail inside the loss.
 LabelledImages read_split(const std::string& data_dir, const std::string& name, std::optional<std::int64_t> limit) {
   const auto image_path = find_file(data_dir, name + "-images-idx3-ubyte");
   const auto label_path = find_file(data_dir, name + "-labels-idx1-ubyte");
@@ -62,6 +65,8 @@ LabelledImages as_floats(const LabelledImages& split) { return {split.images.to(
 
 namespace fs = std::filesystem;
 
+// Images of a folder differ in size; each is resized before it is stored, so that memory is bounded by the 32x32
+// copies.
 SmallImages read_folder(const ImageFolder& folder, std::optional<std::int64_t> limit) {
   std::vector<at::Tensor> images;
   std::vector<std::int64_t> labels;
@@ -91,6 +96,7 @@ FashionMnist read_fashion_mnist(const std::string& data_dir, std::optional<std::
   return {read_split(data_dir, "train", limit), read_split(data_dir, "t10k", eval_limit)};
 }
 
+// The key contains everything that the data depends on, so that runs with different limits do not share by mistake.
 std::shared_ptr<const FashionMnist> load_fashion_mnist(const std::string& data_dir, std::optional<std::int64_t> limit,
                                                        std::optional<std::int64_t> eval_limit) {
   const auto key = fmt::format("fashion_mnist:{}:{}:{}", data_dir, limit.value_or(-1), eval_limit.value_or(-1));

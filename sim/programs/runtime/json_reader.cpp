@@ -65,6 +65,7 @@ bool JsonReader::convert(const std::string& key, FieldTarget target) const {
       target);
 }
 
+// The value as JSON: quotes distinguish "4" from 4, which is often the problem.
 std::string JsonReader::given(const std::string& key) const { return fmt::format(", got {}", json_.at(key).dump()); }
 
 std::string JsonReader::type_name(const std::string& key, FieldTarget target) const {

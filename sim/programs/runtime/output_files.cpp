@@ -30,6 +30,7 @@ void write_text(const std::string& path, const std::string& text) {
     write_atomically(files, path, text);
     return;
   }
+  // A pipe may be closed by its reader, so success is only known after the flush.
   std::ofstream out(path);
   out << text << std::flush;
   if (!out) throw Error(fmt::format("{}: cannot be written", path));

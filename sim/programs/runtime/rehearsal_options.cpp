@@ -58,6 +58,7 @@ std::vector<std::string> problems_of(const RehearsalOptions& options) {
   } catch (const ConfigError& error) {
     problems.push_back(fmt::format("--schedule: {}", error.what()));
   }
+  // Bugs involve a handful of ordered events, so a larger depth is a typing error.
   constexpr int kMostDepth = 1000;
   if (options.pct_depth < 1 || options.pct_depth > kMostDepth)
     problems.push_back(fmt::format("--pct-depth: expected 1 to {}, got {}", kMostDepth, options.pct_depth));

@@ -20,6 +20,7 @@ struct Steps {
   std::map<Place, Json> updates;
 };
 
+// Sorts lines into losses and updates. The order of lines depends on the schedule; the maps restore the order of time.
 Steps parsed(const std::vector<std::string>& lines) {
   Steps steps;
   for (const auto& line : lines) {
@@ -58,6 +59,7 @@ std::string differing_parameter(const Json& one, const Json& other) {
   return other[one.size()][0];  // `other` has more parameters
 }
 
+// Parameters are compared in registration order, so the first that differs is usually the one closest to the cause.
 std::string update_difference(const Steps& run, const Steps& in_turns, const Place& place) {
   const auto& [update, rank] = place;
   if (!run.updates.contains(place) || !in_turns.updates.contains(place))

@@ -78,6 +78,7 @@ Groups groups_of(int cores) {
 
 // --- the report and the network file ---------------------------------------------------------------------------------
 
+// Measurements beyond the number of cores are printed but count neither for the fit nor for the verdict.
 void print_table(const std::vector<Measured>& all, const sim::AllReduceCosts& costs, int cores) {
   fmt::print("{:>5} {:>10} {:>12} {:>12} {:>8} {:>8}\n", "ranks", "bytes", "measured us", "model us", "error",
              "spread");
@@ -142,6 +143,7 @@ std::string network_file(const std::string& name, const sim::AllReduceCosts& cos
       cores / costs.seconds_per_byte);
 }
 
+// Fits before judging, and writes the verdict into the file, so that a user of the file sees how far to trust it.
 int calibrate(const Arguments& arguments) {
   const int cores = std::max(2U, std::thread::hardware_concurrency());
   const auto groups = groups_of(cores);

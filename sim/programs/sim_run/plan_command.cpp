@@ -53,6 +53,7 @@ int answer_file(const std::string& path) {
   for (std::string line; std::getline(lines, line);)
     std::cout << answer(line).dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
   if (lines.bad()) throw Error(fmt::format("--requests: {}: reading failed before the end of the file", path));
+  // A full disk or a closed pipe must not look like a complete answer.
   if (!std::cout.flush()) throw Error("cannot write the answers to standard output");
   return 0;
 }
@@ -87,6 +88,7 @@ int plan_main(int argc, char** argv) {
   app.add_option("--plot", arguments.plot_file, "Draw the plan into this SVG file");
   auto* file = app.add_option("--requests", arguments.requests_file,
                               "Answer the requests of this file, one JSON object per line; - is standard input");
+  // A file contains complete requests, so that flags next to it could only be ignored.
   for (auto* option : app.get_options()) {
     if (option != file && option->get_name() != "--help") file->excludes(option);
   }

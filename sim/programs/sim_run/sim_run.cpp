@@ -239,6 +239,7 @@ int run_worker(const Arguments& arguments, const Experiment& experiment, const T
   return kSuccess;
 }
 
+// JSON has no NaN: a diverged loss was written as null.
 RankResult read_result(const std::string& folder, int rank) {
   std::ifstream in(result_file(folder, rank));
   const auto json = Json::parse(in);
@@ -319,6 +320,7 @@ std::int64_t num_of_others(const std::string& project_dir) {
   return numbers.empty() ? 0 : numbers.back() + 1;
 }
 
+// All checks come before the data is loaded. Workers repeat them on the same options; they are cheap.
 int run_experiment(Arguments arguments) {
   auto problems = problems_of(arguments);
   if (auto problem = problem_of_output(arguments.trace); !problem.empty()) problems.push_back("--trace: " + problem);

@@ -63,6 +63,7 @@ int write_config(const LaunchConfig& config, const std::string& file) {
   return kSuccess;
 }
 
+// Writes the file only after the last answer, so that an interrupted dialogue changes nothing.
 int ask_and_write(const std::string& file) {
   Prompt prompt(STDIN_FILENO, std::cout);
   try {

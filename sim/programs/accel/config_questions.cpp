@@ -108,6 +108,7 @@ void ask_machines(Prompt& prompt, LaunchConfig& config) {
   config.debug = ask.flag("debug");
 }
 
+// Asked on CPUs only, as in Accelerate.
 void ask_mpirun(Prompt& prompt, LaunchConfig& config) {
   if (!prompt.ask_flag("Do you want accel to launch mpirun?", false)) return;
   const KeyQuestions ask(prompt, launch_section("mpirun_config"));

@@ -99,6 +99,7 @@ std::vector<LoaderCheck> check(const std::vector<const CLI::Option*>& required, 
 
 // --- output ----------------------------------------------------------------------------------------------------------
 
+// An impossible configuration keeps its row, because the finding below refers to its number of ranks.
 std::string row_of(const RanksCheck& check) {
   if (!check.counts) return fmt::format("{:>6} {:>15}\n", check.ranks, "error");
   const auto& counts = *check.counts;

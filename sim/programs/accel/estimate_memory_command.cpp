@@ -75,6 +75,7 @@ void add_module(ModuleDescription& module, const std::string& path, std::size_t 
 
 // Rebuilds the module tree from the dots in parameter names. The classes are unknown, so --wrap selects modules by
 // name. Training is assumed to be in float32.
+// The planner needs only shapes and dtypes, so no module is created and no weight is read.
 ModelDescription describe(const Weights& weights) {
   ModelDescription model;
   model.root.class_name = "Module";
@@ -146,6 +147,7 @@ std::string bytes_text(const Json& bytes) {
   return "";
 }
 
+// The tables are printed from the JSON, so that both outputs hold the same numbers.
 void print(const Json& rows, const std::vector<std::pair<std::string, std::string>>& columns) {
   for (const auto& [key, title] : columns) std::cout << fmt::format("{:>24}", title);
   std::cout << '\n';
@@ -160,6 +162,7 @@ void print(const Json& rows, const std::vector<std::pair<std::string, std::strin
   }
 }
 
+// Sharding without a number of ranks, or the reverse, is an error: the second table needs both.
 std::vector<std::string> problems_of(const EstimateArguments& arguments) {
   std::vector<std::string> problems;
   for (const auto& dtype : arguments.dtypes) {

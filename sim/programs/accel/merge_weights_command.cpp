@@ -40,6 +40,7 @@ bool lies_in(const fs::path& path, const fs::path& folder) {
 
 int merge(const MergeArguments& arguments) {
   const auto folder = folder_of_model(arguments.checkpoint);
+  // Checked before anything is read: afterwards the merged file would be deleted together with the shards.
   check_config(!arguments.remove_checkpoint_dir || !lies_in(arguments.output, folder),
                "merge-weights: output {} is inside {}, which --remove_checkpoint_dir removes; choose another output",
                arguments.output, folder);

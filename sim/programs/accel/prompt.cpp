@@ -134,6 +134,7 @@ double Prompt::ask_number(const std::string& question, double fallback) {
   return ask<double>(question, fallback, fmt::format("{:.1f}", fallback), convert, "a number of 0 or more");
 }
 
+// An empty answer never reaches `check`: it selects the default, or is asked again if there is none.
 std::string Prompt::ask_text(const std::string& question, const std::optional<std::string>& fallback,
                              const std::function<bool(const std::string&)>& check, const std::string& expected) {
   const auto convert = [&](const std::string& text) {

@@ -96,6 +96,7 @@ void check_split(Accelerator& accelerator) {
   }
 }
 
+// Set on the last rank only, because a trigger on rank 0 would also pass if nothing were communicated.
 void check_trigger(Accelerator& accelerator) {
   expect(!accelerator.check_trigger(), "check_trigger returned true before any rank called set_trigger");
   if (accelerator.is_last_process()) accelerator.set_trigger();
@@ -133,6 +134,7 @@ void check_collectives(Accelerator& accelerator) {
 
 // --- random streams --------------------------------------------------------------------------------------------------
 
+// Draws are compared as integers, since text or tolerance could hide a difference in the last bits.
 void check_random(Accelerator& accelerator) {
   const auto draw = [] { return static_cast<std::int64_t>(at::rand({1}, at::kDouble).item<double>() * 1e15); };
   const auto draws = [&] { return gather_object(Integers{draw()}); };
@@ -178,6 +180,8 @@ struct LoaderMode {
 const at::Tensor& samples_of(const at::Tensor& batch) { return batch; }
 const at::Tensor& samples_of(const std::tuple<at::Tensor>& batch) { return std::get<0>(batch); }
 
+// Without even batches ranks have different numbers of steps, so gathering in the loop would hang; samples are then
+// collected after it.
 template <typename Loader>
 void expect_every_sample_once(Accelerator& accelerator, const Loader& loader, const LoaderMode& mode,
                               std::int64_t size) {
@@ -350,6 +354,7 @@ std::string outcome_of(const SelfCheck& check, Accelerator& accelerator) {
 }
 
 // Prints the result of a check. Returns whether it passed on every rank; all ranks return the same.
+// The outcomes of all ranks are gathered, so that a failure on any rank is printed with its rank.
 bool run_check(const SelfCheck& check, Accelerator& accelerator) {
   const auto outcomes = gather_object(std::vector{outcome_of(check, accelerator)});
   bool is_well = true;

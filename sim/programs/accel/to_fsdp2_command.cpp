@@ -89,6 +89,7 @@ Tree read_tree(const std::string& file) {
 }
 
 int to_fsdp2(const ToFsdp2Arguments& arguments) {
+  // Overwriting needs explicit consent, for the input and for an existing output alike.
   const auto output = arguments.output_file.empty() ? arguments.config_file : arguments.output_file;
   check_config(arguments.overwrite || !arguments.output_file.empty(),
                "to-fsdp2: no output; pass --output_file, or --overwrite to replace {}", arguments.config_file);

@@ -60,6 +60,7 @@ std::vector<const CLI::App*> subcommands_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
 
+// CLI11's own lookup throws for an unknown name, and here a name that is not a subcommand is normal.
 const CLI::App* subcommand_of(const CLI::App& app, const std::string& name) {
   for (const auto* subcommand : subcommands_of(app)) {
     if (subcommand->get_name() == name) return subcommand;
@@ -97,6 +98,7 @@ bool is_program(const std::string& argument) {
 
 }  // namespace
 
+// Names of other launchers come before the nearest spelling: --np is close to no option, but clearly means --ranks.
 std::string option_hint(const CLI::App& app, const std::string& argument) {
   const auto name = with_underscores(long_name(argument));
   if (name.empty()) return "";
@@ -108,6 +110,7 @@ std::string option_hint(const CLI::App& app, const std::string& argument) {
   return nearest ? fmt::format("did you mean --{}?", *nearest) : "";
 }
 
+// Without this check the program would be taken for an experiment file, and the error would be about YAML.
 void check_program_follows_dashes(const std::string& command, const std::vector<std::string>& arguments) {
   const auto program = std::find_if(arguments.begin(), arguments.end(), is_program);
   if (program == arguments.end()) return;

@@ -63,6 +63,7 @@ class FlagAdder {
 
 }  // namespace
 
+// Files are not checked by CLI11 here but in problems_of, so that all problems are reported in one message.
 void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--ranks", options.rank_counts, "Number of ranks; several, as in 8,16,32, run one after the other")
       ->delimiter(',')

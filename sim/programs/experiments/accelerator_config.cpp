@@ -86,6 +86,7 @@ void note(YamlReader& reader, const char* key, const std::vector<std::string>& p
   for (const auto& problem : problems) reader.problem(key, problem);
 }
 
+// An absent section leaves the plugin empty, and an empty section enables it with its defaults, as in Python.
 template <typename Plugin>
 void read_plugin(YamlReader& reader, const char* key, Plugin (*read)(YamlReader), const std::string& mixed_precision,
                  std::optional<Plugin>& plugin) {

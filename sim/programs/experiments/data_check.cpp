@@ -75,6 +75,7 @@ std::string ranks_from(int first, int end) {
   return end - first == 1 ? fmt::format("rank {}", first) : fmt::format("ranks {}-{}", first, end - 1);
 }
 
+// Every finding about uneven batches ends with this remedy, since a batch size that divides avoids all of them.
 std::string batch_size_remedy(const PlanRequest& request) {
   const auto even = even_batch_size(request);
   return even ? fmt::format("batch_size {} divides evenly", *even)

@@ -53,6 +53,7 @@ std::vector<PlanEpoch> answer_plan(const PlanRequest& request) {
   for (std::size_t index = 0; index < epochs.size(); ++index) {
     auto& epoch = epochs[index];
     epoch.duplicated = duplicates_in_order_of_issue(epoch.ranks);
+    // Only the first epoch skips batches; its complete version is planned again, without skipping.
     if (index > 0 || request.skip_batches == 0) {
       count_dropped(epoch, epoch, request.length);
     } else {

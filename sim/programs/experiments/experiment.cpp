@@ -84,6 +84,7 @@ void read_task(YamlReader& reader, Experiment& experiment) {
 Experiment read_experiment(const std::string& file, const std::vector<std::string>& overrides, int num_ranks) {
   YamlProblems problems(file);
   auto root = load_yaml(file, "an experiment file", problems);
+  // A file that is not a mapping is reported by the reader; overrides would only obscure that.
   if (root.IsMap()) {
     for (const auto& text : overrides) apply_override(root, text);
   }

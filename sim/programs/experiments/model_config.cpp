@@ -28,6 +28,7 @@ void read_gpt(YamlReader& reader, ModelConfig& model) {
                                    {"block_size", &model.block_size}}) {
     *value = reader.required<std::int64_t>(key, at_least_one);
   }
+  // Attention splits the width evenly among its heads. A wrong `heads` has been reported already, hence the first test.
   if (model.heads >= 1 && model.width % model.heads != 0) {
     reader.problem("heads", fmt::format("width {} is not divisible by {} heads; expected a multiple of {}", model.width,
                                         model.heads, model.heads));

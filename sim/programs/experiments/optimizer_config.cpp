@@ -173,6 +173,7 @@ std::map<std::string, Read> schedules_by_name() {
   return by_name;
 }
 
+// Constant after its initialization, which C++ makes thread-safe.
 const std::map<std::string, Read>& schedules() {
   static const auto kSchedules = schedules_by_name();
   return kSchedules;

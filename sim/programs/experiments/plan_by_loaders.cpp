@@ -29,6 +29,7 @@ struct RankEpoch {
   std::vector<bool> ends;
 };
 
+// A gathered batch may be a view with strides, so it is made contiguous before its memory is read.
 std::vector<std::int64_t> values_of(const at::Tensor& tensor) {
   const auto whole = tensor.contiguous();
   return {whole.const_data_ptr<std::int64_t>(), whole.const_data_ptr<std::int64_t>() + whole.numel()};

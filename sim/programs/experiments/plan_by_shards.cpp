@@ -128,6 +128,7 @@ PlanEpoch epoch_of(const std::vector<PlannedStep>& steps, const std::vector<std:
 
 }  // namespace
 
+// `configured` translates the loader's options to the plan's exactly as a prepared loader does.
 ShardPlan shard_plan_of(const PlanRequest& request) {
   return plan_shards(configured({.num_samples = request.length,
                                  .batch_size = request.batch_size,

@@ -39,6 +39,7 @@ std::string text_of(const Cell& cell) {
   return fmt::format("{}", fmt::join(words, " "));
 }
 
+// Counts what ranks read, duplicates included: without skipped batches, issued = length - dropped + duplicates.
 std::string summary_of(const PlanEpoch& epoch, std::size_t index, std::size_t num_steps) {
   std::size_t num_issued = 0;
   for (const auto& batches : epoch.ranks) {
@@ -84,6 +85,7 @@ void text(Drawing& drawing, std::int64_t x, std::int64_t y, const std::string& w
   drawing.body += fmt::format("<text x=\"{}\" y=\"{}\">{}</text>\n", x, y, words);
 }
 
+// A duplicate differs by its frame, and not only by color, so that it shows in gray print, too.
 void box(Drawing& drawing, std::int64_t x, std::int64_t y, const Place& place, std::int64_t hue) {
   drawing.body += fmt::format(
       "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"hsl({},60%,80%)\" stroke=\"{}\" "

@@ -16,6 +16,7 @@
 namespace accel::programs {
 namespace {
 
+// Datasets share the tensors of `data`, so that N ranks hold one copy of the images.
 Task fashion_mnist(const Experiment& experiment) {
   const auto data = load_fashion_mnist(experiment.data_dir, experiment.limit, experiment.eval_limit);
   return {TaskDataset(TensorDataset(data->train.images, data->train.labels)),

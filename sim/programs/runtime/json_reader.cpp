@@ -23,6 +23,7 @@ bool is_unsigned(const Json& json) {
   return json.is_number_unsigned() || (json.is_number_integer() && json.get<std::int64_t>() >= 0);
 }
 
+// One branch per type of FieldTarget. Integers are accepted for a double, but not the other way round.
 template <typename T>
 bool fits(const Json& json) {
   if constexpr (std::is_same_v<T, bool>) return json.is_boolean();

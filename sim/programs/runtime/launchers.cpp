@@ -115,6 +115,7 @@ Launchable::Launchable(std::string name, LaunchedFunction function) {
   check_config(is_new, "launch: two functions are registered as '{}'; give each a unique name", place->first);
 }
 
+// Everything is checked before a process starts. num_processes counts per machine, as in Python's notebook_launcher.
 void launch(const std::string& name, const std::vector<std::string>& arguments,
             const NotebookLauncherOptions& options) {
   check_state(!environment(kLaunchRequestVariable),

@@ -60,6 +60,7 @@ Prediction predict(const std::vector<sim::RankTimes>& times) {
   return prediction;
 }
 
+// A step time of 0 occurs with a network without costs; throughput is then reported as unknown.
 sim::ScalePoint scale_point(const Prediction& prediction, double samples_per_step) {
   const double step = prediction.step_seconds;
   return {.ranks = prediction.ranks,

@@ -51,6 +51,7 @@ std::vector<std::string> problems_without_simulator(const RehearsalOptions& opti
   return problems;
 }
 
+// The contents of files are checked when they are read, by Rehearsal's constructor; here only their existence.
 std::vector<std::string> problems_of(const RehearsalOptions& options) {
   std::vector<std::string> problems;
   try {

@@ -87,6 +87,7 @@ std::string to_json(const SimRequest& request) {
   return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 
+// Syntax errors are reported with an example instead of the parser's position: the text is one line that people type.
 SimRequest parse_sim_request(const std::string& text) {
   const auto json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   check_config(json.is_object(), "{}: expected one JSON object such as {}, got '{}'", kSimRequestVariable,

@@ -47,6 +47,7 @@ std::optional<Place> first_difference(const std::map<Place, Value>& one, const s
   return std::min(a->first, b->first);
 }
 
+// The text shows nine significant digits, which distinguish any two floats; the comparison itself used all bits.
 std::string loss_at(const std::map<Place, std::string>& losses, const Place& place) {
   const auto found = losses.find(place);
   return found == losses.end() ? "none" : fmt::format("{:.9g}", std::strtod(found->second.c_str(), nullptr));
@@ -70,6 +71,7 @@ std::string update_difference(const Steps& run, const Steps& in_turns, const Pla
 
 }  // namespace
 
+// Losses are written as hexadecimal floats and hashes with a fixed width, so that lines can be compared as text.
 std::vector<std::string> lines_of(const sim::StepRecords& records) {
   std::vector<std::string> lines;
   for (const auto& [rank, step, loss] : records.losses)

@@ -52,6 +52,7 @@ struct Measured {
   }
 };
 
+// Progress goes to standard error: the table on standard output can be redirected.
 std::vector<Measured> measure_group(int num_ranks, bool fits, int repeats) {
   std::cerr << fmt::format("measuring {} processes ...", num_ranks) << std::endl;
   const auto seconds = time_processes(num_ranks, repeats);
@@ -90,6 +91,7 @@ void print_table(const std::vector<Measured>& all, const sim::AllReduceCosts& co
   }
 }
 
+// A fit cannot be better than the noise of the measurement, so an error within the spread counts as a success.
 struct Verdict {
   double error = 0, spread = 0;  // medians over what was held out
   int count = 0;
@@ -171,6 +173,7 @@ int calibrate(const Arguments& arguments) {
     write_text(arguments.out,
                network_file(yaml_quoted(std::filesystem::path(arguments.out).stem().string()), costs, cores, verdict));
   }
+  // Comes last: it takes longest, and the file and the verdict do not depend on it.
   for (const int ranks : arguments.oversubscribed) {
     fmt::print(
         "{} ranks on {} cores, oversubscribed: the times include the operating system's scheduler and do not count\n",

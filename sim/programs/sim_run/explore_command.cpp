@@ -100,6 +100,7 @@ std::string replay_line(const ExploreArguments& arguments, const sim::Trial& tri
 
 // Returns the file that replays the faults that remain after shrinking: the given one if all do, "" if none does, else
 // a new file in the working directory.
+// Fewer faults than given need a new file, which must outlive this process for the replay line to work.
 std::string faults_file(const ExploreArguments& arguments, const ExploreTarget& target, const sim::Trial& first,
                         const sim::Trial& found) {
   if (found.faults == first.faults) return arguments.rehearsal.faults;
@@ -172,6 +173,7 @@ int run(const ExploreArguments& arguments) {
 
 }  // namespace
 
+// Arguments after `--` are cut off before parsing, because CLI11 would interpret the options of the user's program.
 int explore_main(int argc, char** argv) {
   ExploreArguments arguments;
   arguments.rehearsal.schedule = "random";

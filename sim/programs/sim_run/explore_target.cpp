@@ -67,6 +67,7 @@ RehearsalOptions options_of(const sim::Trial& trial) {
   return options;
 }
 
+// Runs trials in this process: no start-up time per trial, and steps can be limited.
 class ExperimentTarget : public ExploreTarget {
  public:
   ExperimentTarget(std::string file, std::vector<std::string> overrides, std::string faults_file)
@@ -122,6 +123,7 @@ std::string line_difference(const std::vector<std::string>& result, const std::v
                      quoted(own, result.end()), quoted(other, in_turns.end()));
 }
 
+// Runs each trial as a process of the user program, with the protocol of sim_request.hpp.
 class ProgramTarget : public ExploreTarget {
  public:
   ProgramTarget(std::vector<std::string> command, std::string faults_file)

@@ -45,6 +45,7 @@ Json answer(const std::string& line) {
   }
 }
 
+// Opening a folder succeeds on Linux and only reading fails, hence the explicit test.
 int answer_file(const std::string& path) {
   std::ifstream file(path);
   check_config(path == "-" || (file.good() && !std::filesystem::is_directory(path)),

@@ -55,6 +55,7 @@ struct Arguments : RunOptions {
   }
 };
 
+// --max-steps is an override like any other, so that it is checked and passed to workers in the same way.
 std::vector<std::string> with_overrides(const Arguments& arguments) {
   auto overrides = arguments.overrides;
   if (arguments.max_steps) overrides.push_back(fmt::format("max_steps={}", *arguments.max_steps));
@@ -136,6 +137,7 @@ Json summary(const Arguments& arguments, int num_ranks, const std::vector<RankRe
   return json;
 }
 
+// Traces are written rank by rank, so that the file does not depend on the schedule.
 void finish(const Arguments& arguments, int num_ranks, const std::vector<RankResult>& results,
             std::int64_t peak_rss_bytes) {
   if (!arguments.trace.empty()) {
@@ -188,6 +190,7 @@ int run_simulated(const Arguments& arguments, const Task& task) {
 
 // --- real backends: this program executes itself once per rank; each rank writes its result to a file ----------------
 
+// Ranks report through files and not through pipes: a result with traces can exceed a pipe's buffer.
 fs::path result_file(const std::string& folder, int rank) {
   return fs::path(folder) / fmt::format("rank{}.json", rank);
 }
@@ -343,6 +346,7 @@ int run_experiment(Arguments arguments) {
   return run_processes(arguments);
 }
 
+// --worker-dir is in an empty group, which hides it from the help: only this program passes it.
 std::optional<int> parse(int argc, char** argv, Arguments& arguments, CLI::App& app) {
   add_run_options(app, arguments);
   app.add_option("--set", arguments.overrides, "key.path=value: override one value of the experiment; repeatable")

@@ -61,10 +61,11 @@ TEST(DataCheckTest, EveryKindOfFindingComesWithItsRemedy) {
                    "7 uneven_steps: ranks 4-6 take 3 steps, the others 4: a collective in step 4 would hang; set "
                    "even_batches: true or use join_uneven_inputs; "
                    "no batch_size near 4 divides evenly"}));
-  EXPECT_EQ(findings({"--length", "22", "--batch-size", "4", "--no-even-batches", "--ranks", "2"}),
-            Found({"2 short_batch: the last batch of rank 1 holds 2 samples, those before it 4: gather needs equal "
-                   "shapes; set even_batches: true or use "
-                   "pad_across_processes; no batch_size near 4 divides evenly"}));
+  EXPECT_EQ(
+      findings({"--length", "22", "--batch-size", "4", "--no-even-batches", "--ranks", "2"}),
+      Found({"2 short_batch: the last batch of rank 1 has 2 samples, earlier batches have 4: gather requires equal "
+             "shapes; set even_batches: true or use "
+             "pad_across_processes; no batch_size near 4 divides evenly"}));
   EXPECT_EQ(findings({"--length", "10", "--batch-size", "4", "--drop-last", "--ranks", "2,4"}),
             Found({"2 dropped: 2 samples are not read in an epoch (20 %); drop_last: false would read 6 twice instead; "
                    "batch_size 5 divides evenly",

@@ -178,7 +178,7 @@ TEST_F(ResumeTest, WrongOptionsAreOneErrorBeforeAnythingRuns) {
   };
   expect_refused({"--project-dir", project_}, "--project-dir and --save-every: only one was given");
   expect_refused({"--save-every", "2"}, "--project-dir and --save-every: only one was given");
-  expect_refused({"--project-dir", project_, "--save-every", "0"}, "--save-every: 0; expected 1 or more");
+  expect_refused({"--project-dir", project_, "--save-every", "0"}, "--save-every: expected 1 or more, got 0");
   expect_refused({"--resume", project_}, "--resume: " + project_ + ": no such folder");
   ASSERT_EQ(run(experiment, 2, "sim", {"--project-dir", project_, "--save-every", "2", "--max-steps", "2"}).exit_code,
             0);

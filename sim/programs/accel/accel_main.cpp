@@ -1,4 +1,4 @@
-// accel: the command line of Accelerate. Each command is a function with the signature of main in a file of its own;
+// accel: the command line of Accelerate. Each command is a function with the signature of main in a separate file;
 // this file only selects one, so that a command can also be listed for completion without running it.
 #include <fmt/format.h>
 

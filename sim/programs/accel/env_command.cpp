@@ -75,7 +75,7 @@ std::string cpu() {
   return fmt::format("{} ({} threads)", value_in("/proc/cpuinfo", "model name"), std::thread::hardware_concurrency());
 }
 
-// Lists the GPUs that the driver knows, even if this build cannot use them: that difference is often the bug.
+// Lists the GPUs that the driver reports, even if this build cannot use them: that difference is often the bug.
 std::string gpus() {
   std::string names;
   std::error_code none;

@@ -126,7 +126,7 @@ class FlagParser {
     }
     flags_.command.assign(arguments_.begin() + static_cast<std::ptrdiff_t>(std::min(at_, arguments_.size())),
                           arguments_.end());
-    // --help wins over wrong flags: a user who asks for help does not want to hear about the rest of the line.
+    // --help wins over wrong flags: the rest of the line does not matter to a user who asks for help.
     const bool is_help = flags_.has("help");
     if (needs_program && flags_.command.empty() && !is_help)
       problems_.emplace_back("PROGRAM is missing; expected `accel launch [flags] PROGRAM [ARGS...]`");

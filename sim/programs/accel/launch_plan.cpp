@@ -72,7 +72,7 @@ class Planner {
     }
   }
 
-  // A single machine uses the loopback address whatever the file says: a name that resolves to an external address
+  // A single machine uses the loopback address regardless of the file: a name that resolves to an external address
   // could be unreachable. A port is only changed if the user has not chosen one, and only on one machine, where no
   // other machine needs to know it.
   void set_machines() {

@@ -314,8 +314,8 @@ void check_training(const TrainingMode& mode) {
     const bool is_same_order = world == 1 && per_step == 1;
     const bool is_equal = is_same_order ? parameters[index].equal(alone[index])
                                         : at::allclose(parameters[index], alone[index], 1e-4, 1e-5);
-    expect(is_equal, "{}: parameter {} is {}, on one process {}", mode.text(), index, parameters[index].item<double>(),
-           alone[index].item<double>());
+    expect(is_equal, "{}: parameter {} is {}, but {} on one process", mode.text(), index,
+           parameters[index].item<double>(), alone[index].item<double>());
   }
 }
 

@@ -51,7 +51,7 @@ std::string problem_with(const CLI::App& app, const std::string& text) {
 
 RunOptions parse_options(const UserProgram& program) {
   RunOptions options;
-  CLI::App app("Runs a program of the user's own.", "sim-run");
+  CLI::App app("Runs a user program.", "sim-run");
   app.set_help_flag();
   app.allow_extras();
   add_run_options(app, options);
@@ -111,7 +111,7 @@ int wait_for(pid_t pid) {
   while (true) {
     const auto ended = waitpid(pid, &status, WNOHANG);
     if (ended == pid) break;
-    if (ended < 0 && errno != EINTR) throw Error(fmt::format("waiting for the program: {}", std::strerror(errno)));
+    if (ended < 0 && errno != EINTR) throw Error(fmt::format("cannot wait for the program: {}", std::strerror(errno)));
     siginfo_t info{};
     const int signal = sigwaitinfo(&signals, &info);
     // A terminal sends Ctrl-C to the whole foreground process group, so the program has already received it. A second

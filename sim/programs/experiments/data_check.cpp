@@ -130,7 +130,7 @@ Finding uneven_steps(const PlanRequest& request, const EpochCounts& counts) {
 }
 
 Finding short_batch(const PlanRequest& request, const EpochCounts& counts) {
-  return {"short_batch", fmt::format("the last batch of rank {} holds {}, those before it {}: gather needs equal "
+  return {"short_batch", fmt::format("the last batch of rank {} has {}, earlier batches have {}: gather requires equal "
                                      "shapes; set even_batches: true or use "
                                      "pad_across_processes; {}",
                                      counts.ranks_with_most_steps - 1, count_of(counts.shortest_batch, "sample"),

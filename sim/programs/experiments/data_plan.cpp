@@ -36,7 +36,7 @@ void mark_read(const PlanEpoch& epoch, std::vector<bool>& read) {
 }
 
 // Samples of skipped batches do not count as dropped: a resumed run has read them before. `unskipped` is the same epoch
-// without skipping, and tells them from samples that no rank ever reads.
+// without skipping, and separates them from samples that no rank ever reads.
 void count_dropped(PlanEpoch& epoch, const PlanEpoch& unskipped, std::int64_t length) {
   std::vector<bool> read(length, false);
   mark_read(epoch, read);

@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 
 std::vector<std::string> problems_of(const PlanRequest& request) {
   auto problems = problems_of_fields("", request);
-  // The field's own rule only knows a lower limit, because reference/config does not know the simulator.
+  // The field's own rule only checks the lower limit. The upper one belongs to the simulator.
   if (request.ranks > sim::World::kMaxRanks)
     problems.push_back(fmt::format("ranks: expected at most {}, got {}", sim::World::kMaxRanks, request.ranks));
   return problems;

@@ -1,6 +1,6 @@
 // How `sim-run explore` runs one trial and judges it. Two kinds of program can be explored: an experiment, which runs
-// in this process and loads its data once, and a user program, which is executed anew for every trial because its state
-// cannot be reset.
+// in this process and loads its data once, and a user program, which is executed again for every trial because its
+// state cannot be reset.
 #include "sim/programs/sim_run/explore_target.hpp"
 
 #include <fcntl.h>

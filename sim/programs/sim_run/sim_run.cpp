@@ -293,7 +293,7 @@ std::vector<std::string> problems_of_checkpoints(const Arguments& arguments) {
   if (arguments.save_every.has_value() != !arguments.project_dir.empty())
     problems.emplace_back("--project-dir and --save-every: only one was given; give both or none");
   if (arguments.save_every && *arguments.save_every < 1)
-    problems.push_back(fmt::format("--save-every: {}; expected 1 or more", *arguments.save_every));
+    problems.push_back(fmt::format("--save-every: expected 1 or more, got {}", *arguments.save_every));
   if (!arguments.resume.empty() && !fs::is_directory(arguments.resume))
     problems.push_back(fmt::format("--resume: {}: no such folder", arguments.resume));
   // A new run into a folder with checkpoints would mix two trainings, and --resume would later pick the wrong one.

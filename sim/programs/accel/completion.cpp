@@ -42,6 +42,7 @@ std::vector<Words> words_of(const std::vector<Command>& commands) {
   return found;
 }
 
+// `help` is not a command of its own, but completes like one.
 std::string names_of(const std::vector<Command>& commands) {
   std::string names;
   for (const auto& command : commands) names += std::string(command.name) + " ";

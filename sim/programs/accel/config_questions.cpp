@@ -81,6 +81,7 @@ void ask_compute_environment(Prompt& prompt) {
     prompt.say(kNotForUs);
 }
 
+// One entry stands for all devices that are unsupported here; Accelerate lists them one by one.
 std::string ask_type(Prompt& prompt) {
   const std::vector<std::string> names{"NO", "MULTI_CPU", "MULTI_GPU"};
   for (;;) {
@@ -200,6 +201,7 @@ void ask_processes(Prompt& prompt, LaunchConfig& config) {
       config.num_machines > 1 ? fmt::format("a multiple of {}, the number of machines", config.num_machines)
       : one_is_too_few        ? std::string("an integer of 2 or more; distributed training needs at least two GPUs")
                               : std::string("an integer of 1 or more");
+  // The default must be a valid answer: at least one process per machine.
   const std::int64_t fallback = one_is_too_few ? 2 : config.num_machines;
   config.num_processes = static_cast<int>(prompt.ask_integer(
       fmt::format("How many {} should be used for distributed training, on all machines together?", what), fallback,

@@ -90,6 +90,7 @@ std::string location() {
   return none ? "Not found" : path.string();
 }
 
+// Omits properties that are unknown on this machine, such as GPUs without a driver.
 void print_property(const std::string& name, const std::string& value) {
   if (!value.empty()) std::cout << fmt::format("- {}: {}\n", name, value);
 }

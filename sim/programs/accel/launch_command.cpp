@@ -39,6 +39,7 @@ std::optional<LaunchConfig> read_config(const LaunchFlags& flags) {
   return reads_default_file(flags) && fs::exists(file) ? std::optional(read_launch_config(file)) : std::nullopt;
 }
 
+// The hostfile is read only to check it and to find the first host; mpirun reads it again.
 std::string read_text(const std::string& file) {
   std::ifstream in(file);
   check_config(static_cast<bool>(in), "--mpirun_hostfile: {}: no such file", file);

@@ -42,6 +42,8 @@ class Planner {
     problems_.push_back(fmt::format(format, std::forward<Args>(args)...));
   }
 
+  // Only the static rendezvous exists here, but the time-outs of torchrun's --rdzv_conf apply to it as well. `timeout`
+  // is the name of the join time-out in torchrun's static rendezvous, `join_timeout` in the others.
   void check_rendezvous() {
     if (config_.rdzv_backend != "static")
       problem(
@@ -142,6 +144,7 @@ class Planner {
         key.kind == KeyKind::kInt ? std::to_string(*flags_.integer(key.name)) : flags_.text(key.name).value_or("");
   }
 
+  // One rank needs no prefix to tell lines apart, and its output then stays byte for byte what the program writes.
   void set_output() {
     auto& job = plan_.job;
     plan_.dry_run = flags_.has("dry_run");

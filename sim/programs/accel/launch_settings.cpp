@@ -115,6 +115,7 @@ class SettingsMerge {
       problem("--multi_gpu: expected --num_processes 2 or more, got {}", config_.num_processes);
   }
 
+  // Checked here, so that the message names the variable; std::stoi would throw without saying what was wrong.
   std::optional<int> port_of_environment() {
     const auto text = around_.variable("MASTER_PORT");
     if (!text) return std::nullopt;
@@ -165,6 +166,7 @@ class SettingsMerge {
     for (const auto& key : section.keys) {
       const auto value = flags_.text(key.name);
       if (!value) continue;
+      // A general flag that is also a key of a section, such as gradient_accumulation_steps, has an effect without it.
       const bool is_key_of_section_alone = find_launch_flag(key.name) == &key;
       if (uses(section))
         (config_.*section.field)[key.name] = *value;

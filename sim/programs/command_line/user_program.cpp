@@ -52,6 +52,7 @@ std::string problem_with(const CLI::App& app, const std::string& text) {
 RunOptions parse_options(const UserProgram& program) {
   RunOptions options;
   CLI::App app("Runs a user program.", "sim-run");
+  // No help flag: with a program, --help before `--` is an unknown option; `sim-run --help` alone prints the help.
   app.set_help_flag();
   app.allow_extras();
   add_run_options(app, options);
@@ -138,6 +139,7 @@ int run_processes(const UserProgram& program, const std::string& request, int nu
   launcher::LocalLaunchOptions options{.command = program.command, .num_processes = num_processes};
   options.environment = program.environment;
   options.environment[kSimRequestVariable] = request;
+  // The user's program owns the output; sim-run adds no prefix to it, as in a simulated run.
   options.prefix_output = false;
   options.master_port = environment_int({"MASTER_PORT"}).value_or(0);
   const auto launched = launcher::launch_local(options);
@@ -176,6 +178,7 @@ int run_once(const UserProgram& program, const RunOptions& options, int ranks, c
 int run_user_program(const UserProgram& program) {
   const auto options = parse_options(program);
   if (options.rank_counts.size() == 1) return run_once(program, options, options.ranks(), /*sweep=*/"");
+  // The points of a sweep travel from run to run in a file, because each run is a separate process of the user program.
   check_rank_counts(options);
   const TemporaryFolder folder;
   for (const int ranks : options.rank_counts) {

@@ -26,6 +26,7 @@ void read_fields_unchecked(YamlReader reader, Options& options) {
 
 // In Python comm_state_option is a dictionary inside DistributedDataParallelKwargs, hence the nested mapping.
 void read_ddp(YamlReader reader, DistributedDataParallelKwargs& ddp) {
+  // The nested reader is taken first: read_fields_unchecked consumes `reader` and reports the keys that are left.
   auto power_sgd = reader.mapping("comm_state_option");
   read_fields_unchecked(std::move(reader), ddp);
   read_fields_unchecked(std::move(power_sgd), ddp.comm_state_option);

@@ -190,6 +190,7 @@ LoaderCheck check_loader(const std::string& name, const PlanRequest& request,
   } catch (const ArgumentError& error) {
     throw ConfigError(error.what());
   }
+  // The number of ranks in `request` is ignored and replaced for each check.
   LoaderCheck check{name, request, {}};
   for (const int ranks : numbers_of_ranks) {
     auto asked = request;

@@ -96,6 +96,7 @@ struct Course {
   }
 };
 
+// Automatic naming numbers the checkpoints, so that the newest one can be found by its number.
 AcceleratorOptions with_checkpoints(AcceleratorOptions options, const TrainOptions& train) {
   if (train.save_every)
     options.project_config = {.project_dir = train.project_dir, .automatic_checkpoint_naming = true};
@@ -153,6 +154,7 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
   // Memory is measured in the second step, since optimizer state does not exist in the first; in the only one if there
   // is just one.
   const auto measured_step = steps_before + std::min<std::int64_t>(1, total_steps - steps_before - 1);
+  // Activations are measured in one step only, because measuring takes time.
   const auto forward = [&](const at::Tensor& inputs, const at::Tensor& targets) {
     if (course.steps != measured_step) return task_loss(model(inputs), targets);
     const auto meter = accelerator.measure_activations(model);
@@ -221,6 +223,8 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
     if (!done()) train_epoch();
     model->eval();
     const c10::NoGradGuard no_grad;
+    // Only the last evaluation counts. gather_for_metrics drops the padding of the last batch, so every sample counts
+    // once.
     result.eval_correct = result.eval_samples = 0;
     for (auto& [inputs, targets] : eval_batches) {
       const auto [predictions, expected] =
@@ -234,6 +238,8 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
     }
   }
   result.is_sharded = model.parallel_model()->is_sharded();
+  // A sharded model has complete parameters only while this guard lives. Collective, so all ranks take part, although
+  // only rank 0 writes text.
   const auto whole = accelerator.gathered_parameters(model);
   std::string of_sample;
   if (experiment.sample && accelerator.is_main_process()) {

@@ -140,6 +140,7 @@ void launch(const std::string& name, const std::vector<std::string>& arguments,
                     .main_port = port_of(options),
                     .max_restarts = options.max_restarts},
        .environment = variables_of(name, arguments, options),
+       // A default, not a setting: OMP_NUM_THREADS of the user's environment still wins.
        .default_environment = {{"OMP_NUM_THREADS", "1"}},  // ranks share the cores
        .monitor_interval = std::chrono::milliseconds(std::max(1LL, std::llround(1000 * options.monitor_interval))),
        .prefix = ""});
@@ -170,6 +171,8 @@ void run_launched() {
     const auto request = LaunchRequest::parse(*text);
     const auto& function = find_launchable(request.at("name").get<std::string>());
     const auto arguments = request.at("arguments").get<std::vector<std::string>>();
+    // The process ends here, so main of the launched program never runs past its first line. The function has its own
+    // arguments, hence no argc and argv.
     std::exit(run(0, nullptr, [&](int, char**) { return function(arguments); }));
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << std::endl;

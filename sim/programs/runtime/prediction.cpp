@@ -16,6 +16,7 @@ namespace {
 // warm-up and evaluation; a median would jump between bimodal steps. A step lasts until its last rank ends it, so all
 // ranks are averaged over the same steps.
 std::vector<std::size_t> middle_steps(const std::vector<sim::RankTimes>& times, std::size_t num_updates) {
+  // A step counts as ended when its slowest rank has ended it.
   const auto end_of = [&](std::size_t update) {
     double latest = 0;
     for (const auto& rank : times) latest = std::max(latest, rank.updates[update].now);
@@ -25,6 +26,7 @@ std::vector<std::size_t> middle_steps(const std::vector<sim::RankTimes>& times, 
   std::iota(steps.begin(), steps.end(), 1);
   std::vector<double> seconds(num_updates);
   for (const auto step : steps) seconds[step] = end_of(step) - end_of(step - 1);
+  // Stable, so that equal durations, which are common on a virtual clock, select the same steps on every machine.
   std::stable_sort(steps.begin(), steps.end(), [&](auto a, auto b) { return seconds[a] < seconds[b]; });
   const auto quarter = steps.size() / 4;
   return {steps.begin() + static_cast<std::ptrdiff_t>(quarter), steps.end() - static_cast<std::ptrdiff_t>(quarter)};

@@ -99,6 +99,7 @@ sim::Timeline timeline_of(const sim::SimulationReport& report, bool with_virtual
 
 }  // namespace
 
+// `explore` passes its own plan: it injects subsets of the faults in the file.
 Rehearsal::Rehearsal(const RehearsalOptions& options, int num_ranks)
     : Rehearsal(options, num_ranks,
                 options.faults.empty() ? std::vector<sim::Fault>{} : sim::read_faults(options.faults, num_ranks)) {}
@@ -152,6 +153,8 @@ sim::SimulationOptions Rehearsal::simulation_options(const std::shared_ptr<Table
     options.faults = std::make_shared<sim::FaultInjector>(
         plan_, sim::FaultInjectorOptions{.network_has_slow_links = options_.is_virtual()});
   }
+  // Compute time comes either from a table of operators, which is the same on every machine, or from the processor time
+  // that this machine needs, scaled by a factor.
   if (network_) {
     const auto& compute = network_->compute;
     if (compute.kind == sim::ComputeCosts::Kind::kTable) {
@@ -185,6 +188,7 @@ sim::SimulationReport Rehearsal::run_or_exit(const std::string& program, std::ch
 sim::SimulationReport Rehearsal::rehearse(std::chrono::milliseconds timeout,
                                           const std::function<void(RankContext&)>& body,
                                           std::function<void(const sim::SimulationReport&)> on_stuck) const {
+  // Shared with the lambda in `options`, which rank threads may call after this function has returned by an exception.
   const auto use = std::make_shared<TableUse>(network_ ? network_->compute : sim::ComputeCosts{});
   auto options = simulation_options(use);
   options.timeout = timeout;
@@ -220,6 +224,7 @@ void Rehearsal::write(const sim::SimulationReport& report) const {
   if (!options_.steps.empty()) write_lines(options_.steps, lines_of(report.steps));
   if (!options_.diagnosis.empty()) write_lines(options_.diagnosis, {diagnosis_json(report)});
   if (!options_.timeline.empty() && !report.times.empty()) {
+    // Timelines need recorded spans, which are missing if the run failed before any rank started.
     const bool is_exact = network_ && network_->compute.kind == sim::ComputeCosts::Kind::kTable;
     std::ostringstream text;
     sim::write_timeline(text, timeline_of(report, options_.is_virtual(), /*with_wall=*/!is_exact));
@@ -234,6 +239,7 @@ sim::RunReport Rehearsal::page(const sim::SimulationReport& report) const {
     page.facts.emplace_back("schedule's seed", std::to_string(options_.seed_schedule));
   if (!options_.faults.empty()) page.facts.emplace_back("faults", options_.faults);
   page.facts.emplace_back("clock", options_.is_virtual() ? "virtual, " + options_.network : "wall");
+  // The bars of the page show the mean step of the prediction, not sums, so that runs of different length compare.
   page.ranks = predict(report.times).by_rank;
   for (const auto& [op, volume] : report.volumes)
     page.volumes.push_back({op, volume.calls, volume.bytes, volume.seconds});

@@ -102,6 +102,7 @@ SimRequest parse_sim_request(const std::string& text) {
 }
 
 std::optional<SimRequest> read_sim_request() {
+  // Unlike ACCEL_LAUNCHED the variable is kept: accel::run may be called more than once, and each call makes ranks.
   const auto text = environment(kSimRequestVariable);
   return text ? std::optional(parse_sim_request(*text)) : std::nullopt;
 }

@@ -94,6 +94,7 @@ void time_as_worker(int repeats) {
 }
 
 std::vector<std::vector<double>> time_processes(int num_ranks, int repeats) {
+  // Close-on-exec keeps the descriptor from leaking into all ranks; the launcher passes it to rank 0 explicitly.
   const int result = memfd_create("sim-calibrate", MFD_CLOEXEC);
   check_config(result >= 0, "memfd_create: cannot create a file in memory for the results");
   launcher::LocalLaunchOptions options{.num_processes = num_ranks, .progress_fd = result};

@@ -155,6 +155,7 @@ int run(const ExploreArguments& arguments) {
     first.faults.resize(sim::read_faults(rehearsal.faults, first.num_ranks).size());
     std::iota(first.faults.begin(), first.faults.end(), 0);
   }
+  // The judge keeps its reference runs, so it must be the same for all trials.
   TrialJudge judge(*target);
   first.has_steps = target->has_steps();
   const auto exploration =

@@ -164,6 +164,7 @@ class ProgramTarget : public ExploreTarget {
                         command_.front()));
       check_config(exit_code != kUsage, "'{}' {}; run it alone to see why", command_.front(),
                    launcher::describe_exit_code(exit_code));
+      // A crash without a diagnosis is a finding, too: e.g. a segmentation fault that only some schedules cause.
       return {.failure = fmt::format("the program {}", launcher::describe_exit_code(exit_code)),
               .exit_code = exit_code};
     }
@@ -183,6 +184,7 @@ class ProgramTarget : public ExploreTarget {
 
 }  // namespace
 
+// The file is read again for every trial, because faults with `rank: any` depend on the number of ranks, which shrinks.
 std::vector<sim::Fault> ExploreTarget::faults_of(const sim::Trial& trial) const {
   if (faults_file_.empty()) return {};
   const auto all = sim::read_faults(faults_file_, trial.num_ranks);

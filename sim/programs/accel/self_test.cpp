@@ -306,7 +306,7 @@ void check_training(const TrainingMode& mode) {
       expect(rows[rank].equal(rows[0]), "{}: the parameters of rank {} differ from those of rank 0", mode.text(), rank);
   }
   expect(last < first, "{}: the loss rose from {} to {}", mode.text(), first, last);
-  // DeepSpeed clips gradients to norm 1.0 by default, which the comparison on one process does not.
+  // DeepSpeed clips gradients to norm 1.0 by default, and the training on one process does not clip.
   if (mode.mixed_precision != "no" || asks_for_deepspeed()) return;
   const auto alone = train_alone(accelerator, x, per_step);
   for (std::size_t index = 0; index < alone.size(); ++index) {

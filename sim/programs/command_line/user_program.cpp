@@ -77,7 +77,7 @@ RunOptions parse_options(const UserProgram& program) {
 }
 
 // A pipe that the program's processes inherit; accel::run writes one byte per process that calls it. The read end is
-// not inherited and does not block: `any` is called after the program has ended, when no byte may ever arrive.
+// not inherited and does not block: `any` is called after the program has ended, and then no byte may be there.
 class Acknowledgements {
  public:
   Acknowledgements() {
@@ -128,7 +128,8 @@ int run_simulated(const UserProgram& program, const std::string& request) {
   auto variables = program.environment;
   variables[kSimRequestVariable] = request;
   const int code = wait_for(launcher::start_process({.command = program.command, .environment = variables}));
-  // A shell only stops a script on Ctrl-C if the interrupted command itself died of the signal, so sim-run does.
+  // A shell only stops a script on Ctrl-C if the interrupted command died of the signal, so sim-run ends by the same
+  // signal.
   if (code == 128 + SIGINT || code == 128 + SIGTERM || code == 128 + SIGHUP) raise(code - 128);
   if (code > kDiagnosed)
     std::cerr << "sim-run: '" << program.command.front() << "' " << launcher::describe_exit_code(code) << std::endl;

@@ -118,8 +118,8 @@ Finding dropped(const PlanRequest& request, const EpochCounts& counts) {
                                  share_of(counts.dropped, request.length), instead, batch_size_remedy(request))};
 }
 
-// Without even_batches some ranks have one step less. If the others call a collective in their last step, it waits for
-// ranks that have left the loop; this is the most common hang of such programs.
+// Without even_batches some ranks have one step less. A collective in the last step of the others then waits for ranks
+// that have left the loop; this is the most common hang of such programs.
 Finding uneven_steps(const PlanRequest& request, const EpochCounts& counts) {
   const auto most = counts.ranks_with_most_steps;
   return {"uneven_steps", fmt::format("{} take{} {}, the other{} {}: a collective in step {} would hang; set "

@@ -26,8 +26,8 @@ std::vector<std::int64_t> range(std::int64_t begin, std::int64_t end) {
 }
 
 // Produces the order of samples of each epoch. All ranks draw the same order, so one rank is enough: with a batch that
-// holds the complete dataset, its first batch is the order. The context claims the requested world size,
-// because the world size decides whether the sampler's seed is synchronized.
+// holds the complete dataset, its first batch is the order. The context claims the requested world size, because the
+// loader of a single rank draws its order differently.
 class EpochOrders {
  public:
   explicit EpochOrders(const PlanRequest& request)

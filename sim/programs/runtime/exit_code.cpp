@@ -1,9 +1,9 @@
 // Maps errors to exit codes. Scripts and the launchers rely on these codes, so they follow shared/contracts.md.
 //
-// Note [Exit codes] 2 means that a user can correct the input; nothing has been trained. 3 means that the simulator
-// explains the end of the run in its diagnosis. Everything else is 1, including codes of user programs above 3 and
-// signals: callers distinguish these by the message. A launcher forwards 2 and turns 3 of a rank into 1, because only
-// the simulator diagnoses.
+// Note [Exit codes]
+// 2 means that a user can correct the input; nothing has been trained. 3 means that the simulator explains the end of
+// the run in its diagnosis. Everything else is 1, including signals and codes of user programs above 3, which the
+// message distinguishes. A launcher forwards 2 and turns a rank's 3 into 1, because only the simulator diagnoses.
 #include "sim/programs/runtime/exit_code.hpp"
 
 #include <unistd.h>

@@ -44,7 +44,7 @@ class SharedNetwork {
 
   std::vector<double> finish_times(const sim::Group& group, const sim::Call& call, std::span<const double> ready) {
     const std::lock_guard lock(mutex_);
-    // The model caches routes by group number. Names are unique in a run, so the order of first use numbers them.
+    // The model identifies groups by number. Names are unique in a run, so the order of first use numbers them.
     const auto number = numbers_.emplace(group.name, numbers_.size()).first->second;
     return network_.finish_times(number,
                                  {.op = call.op,

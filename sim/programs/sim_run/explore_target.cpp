@@ -33,7 +33,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Returns the name of a failure without numbers of ranks and collectives. Shrinking changes these numbers, and must
-// still recognize the failure as the same one; it would otherwise wander off to a different bug.
+// still recognize the failure as the same one; it would otherwise follow a different bug.
 std::string failure_of(const std::string& diagnosis_text) {
   const auto diagnosis = nlohmann::json::parse(diagnosis_text);
   const std::string kind = diagnosis["kind"];

@@ -1,10 +1,10 @@
-# Every outside library, as an imported target; all that are missing are reported together, with their packages.
+# Finds all external libraries as imported targets. Missing ones are reported together, with the packages that provide them.
 include(AccelLibraryDependencies)
 
 macro(accel_check_dependencies)
   if(accel_problems)
     list(JOIN accel_problems "\n" accel_problems)
-    message(FATAL_ERROR "${accel_problems}\n./dev setup installs all of them")
+    message(FATAL_ERROR "${accel_problems}\nRun ./dev setup to install all of them")
   endif()
 endmacro()
 
@@ -36,7 +36,7 @@ endif()
 accel_check_dependencies()
 
 if(NOT ACCEL_TORCH_VERSION MATCHES "^2\\.11\\.")
-  message(STATUS "LibTorch in ${ACCEL_TORCH_ROOT} is ${ACCEL_TORCH_VERSION}, not 2.11: probing its c10d")
+  message(STATUS "LibTorch in ${ACCEL_TORCH_ROOT} is ${ACCEL_TORCH_VERSION}, but 2.11 was expected: checking whether its c10d is compatible")
   include(CheckCXXSourceCompiles)
   set(CMAKE_REQUIRED_LIBRARIES Torch::cpu)
   set(CMAKE_REQUIRED_INCLUDES ${ACCEL_GLOO_INCLUDE})
@@ -46,6 +46,6 @@ if(NOT ACCEL_TORCH_VERSION MATCHES "^2\\.11\\.")
     int main() { return sizeof(c10d::Reducer(std::vector<at::Tensor>{}, {}, nullptr, {}, 0, false, false, {}, 0, false, false, {})) == 0; }"
     ACCEL_TORCH_FITS)
   if(NOT ACCEL_TORCH_FITS)
-    message(FATAL_ERROR "LibTorch in ${ACCEL_TORCH_ROOT} does not have 2.11's c10d::Reducer or ProcessGroupGloo; use LibTorch 2.11.0")
+    message(FATAL_ERROR "LibTorch in ${ACCEL_TORCH_ROOT} lacks the c10d::Reducer or ProcessGroupGloo of 2.11; use LibTorch 2.11.0")
   endif()
 endif()

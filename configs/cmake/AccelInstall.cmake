@@ -1,11 +1,12 @@
-# cmake --install: the libraries, their headers, the programs with their completion, and the package that find_package(accel) reads.
+# Rules of cmake --install: the libraries, their headers, the programs with their shell completion, and the package for
+# find_package(accel).
 install(TARGETS accel_errors accel_core accel_config accel_comm accel_state accel_mesh accel_data accel_optim accel_precision accel_parallel accel_sources accel_terminal accel_tracking
   accel_profiler accel_modules accel_models accel_sharded accel_checkpoint accel_offload accel_prepared accel_training_state accel_accelerator accel_shared_memory accel_gloo accel_nccl accel_launch accel_sim_engine accel_sim_collectives accel_sim_collective_tensors accel_sim_faults accel_sim_network accel_sim_report
   accel_sim accel_accel
   EXPORT accelTargets ARCHIVE DESTINATION lib)
 install(TARGETS sim_run sim_calibrate accel RUNTIME DESTINATION bin)
 
-# Shells find completion in these folders; zsh by the file's name, which is its function's.
+# Shells search these folders for completion. zsh requires that the file has the name of the function.
 set(completion ${CMAKE_BINARY_DIR}/completion)
 file(MAKE_DIRECTORY ${completion})
 foreach(shell IN ITEMS bash zsh)
@@ -14,7 +15,7 @@ endforeach()
 install(FILES ${completion}/bash DESTINATION share/bash-completion/completions RENAME accel)
 install(FILES ${completion}/zsh DESTINATION share/zsh/site-functions RENAME _accel)
 
-# <accel/accel.hpp> and "reference/..." stay what they are in the source; nothing but accel/ lands in include/.
+# <accel/accel.hpp> and "reference/..." are included as in the source tree; only the folder accel/ is added to include/.
 install(FILES reference/public/accel/accel.hpp reference/public/accel/models.hpp reference/public/accel/sync_batch_norm.hpp sim/public/accel/testing.hpp DESTINATION include/accel)
 install(DIRECTORY reference DESTINATION include/accel FILES_MATCHING PATTERN *.hpp
   PATTERN reference/public EXCLUDE PATTERN reference/examples EXCLUDE)

@@ -1,17 +1,18 @@
-# Includes start at the root, in the source tree and in an installed package; C++20 comes with them.
+# accel_root_includes(TARGET SCOPE): lets includes start at the root, in the source tree and in an installed package, and
+# requires C++20.
 function(accel_root_includes target scope)
   target_include_directories(${target} ${scope} $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}> $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/reference/public>
     $<INSTALL_INTERFACE:include> $<INSTALL_INTERFACE:include/accel>)
   target_compile_features(${target} ${scope} cxx_std_20)
 endfunction()
 
-# accel_precompile(TARGET): LibTorch's headers, compiled once for all that is no test. Where each source is compiled for itself there is none,
-# so that a missing include shows.
+# accel_precompile(TARGET): precompiles LibTorch's headers once for all targets that are not tests. Without ACCEL_UNITY each
+# source is compiled separately and nothing is precompiled, so that missing includes are found.
 function(accel_precompile target)
   if(NOT ACCEL_UNITY)
     return()
   endif()
-  # One way to address memory for all: programs would have -fPIE.
+  # A precompiled header requires equal flags everywhere, and CMake would give programs -fPIE instead of -fPIC.
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${target} PRIVATE -fPIC)
   if(target STREQUAL "accel_core")
@@ -21,7 +22,8 @@ function(accel_precompile target)
   endif()
 endfunction()
 
-# Libraries and programs whose code runs outside of training steps: -O1, which takes a quarter less time to compile than -O2.
+# Libraries and programs whose code runs outside of training steps. They get -O1, which compiles in a quarter less time than
+# -O2.
 set(ACCEL_COLD accel accelerator bench_program checkpoint command_line config experiments launch launch_command offload
   profiler sim-calibrate sim-run sim_faults sim_network sim_report sources terminal tracking training_state)
 function(accel_compile_cold target name)
@@ -31,8 +33,8 @@ function(accel_compile_cold target name)
 endfunction()
 
 # accel_library(NAME [IN folder] SOURCES a.cpp ... [DEPS accel::b ...] [TORCH])
-# A static library accel_NAME, used by its alias accel::NAME. Edges follow configs/layers.yaml. IN: the folder of its sources.
-# TORCH: its sources include LibTorch.
+# Adds a static library accel_NAME, to be linked by its alias accel::NAME. DEPS must follow configs/layers.yaml. IN: the
+# folder of its sources. TORCH: its sources include LibTorch.
 function(accel_library name)
   cmake_parse_arguments(ARG "TORCH" "IN" "SOURCES;DEPS" ${ARGN})
   if(ARG_IN)
@@ -49,8 +51,9 @@ function(accel_library name)
   endif()
 endfunction()
 
-# accel_program(NAME [IN folder] SOURCES ... [DEPS ...] [TORCH]): a program that keeps one default generator and one autocast cache per
-# rank, so it exports its symbols (Note [Interposition] in reference/core/interpose.cpp). TORCH as of a library.
+# accel_program(NAME [IN folder] SOURCES ... [DEPS ...] [TORCH]): adds a program that keeps one default generator and one
+# autocast cache per rank, so it exports its symbols (Note [Interposition] in reference/core/interpose.cpp). TORCH as for a
+# library.
 function(accel_program name)
   cmake_parse_arguments(ARG "TORCH" "IN" "SOURCES;DEPS" ${ARGN})
   if(ARG_IN)
@@ -66,17 +69,18 @@ function(accel_program name)
   endif()
 endfunction()
 
-# accel_compile_as_test(TARGET ...): without optimisation, with the one precompiled tests/support/torch.hpp of all that serves tests alone.
+# accel_compile_as_test(TARGET ...): compiles without optimization and with the precompiled tests/support/torch.hpp that all
+# test code shares.
 function(accel_compile_as_test)
   foreach(target IN LISTS ARGN)
-    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)  # flags as of the precompiled header
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)  # same flags as the precompiled header
     target_compile_options(${target} PRIVATE ${ACCEL_TEST_OPTIONS})
     target_precompile_headers(${target} REUSE_FROM accel_test_pch)
     target_link_libraries(${target} PRIVATE accel_test_pch)
   endforeach()
 endfunction()
 
-# A GoogleTest program. TORCH: with the precompiled tests/support/torch.hpp that tests share.
+# Adds a GoogleTest program. TORCH: uses the precompiled tests/support/torch.hpp that tests share.
 function(accel_test_program name)
   cmake_parse_arguments(ARG "TORCH" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
   accel_program(${name} SOURCES ${ARG_SOURCES} DEPS ${ARG_DEPS} GTest::gmock GTest::gtest)
@@ -97,14 +101,14 @@ function(accel_test_entry name program timeout)
     ENVIRONMENT "ACCEL_SOURCE_DIR=${CMAKE_SOURCE_DIR};ACCEL_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};OMP_NUM_THREADS=1${ACCEL_TEST_ENVIRONMENT}")
 endfunction()
 
-# accel_test(NAME SOURCES ... [DEPS ...] [TORCH] [TIMEOUT seconds]): a program and its ctest entry.
+# accel_test(NAME SOURCES ... [DEPS ...] [TORCH] [TIMEOUT seconds]): adds a program and its ctest entry.
 function(accel_test name)
   cmake_parse_arguments(ARG "TORCH" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
   accel_test_program(${name} ${ARGN})
   accel_test_entry(${name} ${name} "${ARG_TIMEOUT}")
 endfunction()
 
-# accel_suites(SOURCE VARIABLE): the names of the test suites in a source.
+# accel_suites(SOURCE VARIABLE): stores the names of the test suites in a source.
 function(accel_suites source variable)
   file(STRINGS ${source} suites REGEX "^TEST(_F|_P)?\\(")
   list(TRANSFORM suites REPLACE "^TEST[_FP]*\\(([A-Za-z0-9_]+),.*" "\\1")
@@ -113,8 +117,9 @@ function(accel_suites source variable)
 endfunction()
 
 # accel_tests(PROGRAM TESTS a b ... [SOURCES ...] [DEPS ...] [TORCH] [TIMEOUT seconds])
-# One program, most of whose compilation is headers, with a ctest entry for each of a.cpp, b.cpp, ...: the suites of that file.
-# SOURCES may hold more tests of these suites: the entry of a suite runs all of it.
+# Adds one program with one ctest entry per a.cpp, b.cpp, ..., which runs the suites of that file. One program is faster to
+# build than many, because most of the time goes into headers. SOURCES may contain more tests of these suites: the entry of a
+# suite runs all of its tests.
 function(accel_tests program)
   cmake_parse_arguments(ARG "TORCH" "TIMEOUT" "TESTS;SOURCES;DEPS" ${ARGN})
   set(torch)
@@ -128,11 +133,11 @@ function(accel_tests program)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
     accel_suites(${source} suites)
     if(NOT suites)
-      message(FATAL_ERROR "${source} has no test")
+      message(FATAL_ERROR "${source} contains no TEST; expected at least one")
     endif()
     foreach(suite IN LISTS suites)
       if(suite IN_LIST suites_of_program)
-        message(FATAL_ERROR "${program} has the suite ${suite} in two files: ctest entries of both would run it")
+        message(FATAL_ERROR "${program} has the suite ${suite} in two files, so two ctest entries would run it; rename one of them")
       endif()
     endforeach()
     list(APPEND suites_of_program ${suites})
@@ -146,7 +151,7 @@ function(accel_tests program)
     accel_suites(${source} suites)
     list(REMOVE_ITEM suites ${suites_of_program})
     if(suites)
-      message(FATAL_ERROR "${source} has suites that no ctest entry runs: ${suites}")
+      message(FATAL_ERROR "${source} has suites that no ctest entry runs: ${suites}; move the file to TESTS")
     endif()
   endforeach()
 endfunction()

@@ -1,5 +1,5 @@
-# What a program that links the library needs, as imported targets. The build and the installed package include this file.
-# What is missing is gathered in accel_problems, one text each, so that one message can tell all of it.
+# Finds the libraries that a program needs to link accel, as imported targets. Both the build and the installed package
+# include this file. Every missing one adds a text to accel_problems, so that one message can report them all.
 
 macro(accel_require package debian)
   find_package(${package} ${ARGN} QUIET)

@@ -1,8 +1,8 @@
 option(ACCEL_CUDA "Build the CUDA lane (torch_cuda, NCCL)" OFF)
-option(ACCEL_ENGINE_ONLY "Build only what includes no torch header: core's errors and the simulation engine" OFF)
-option(ACCEL_DEBUG_CHECKS "libstdc++ assertions" OFF)
-option(ACCEL_FUZZ "Build libFuzzer's programs, with the address and undefined-behaviour sanitizers (Clang only)" OFF)
-option(ACCEL_UNITY "Compile sixteen sources of a target as one: a quarter of the time, most of which goes into headers" ON)
+option(ACCEL_ENGINE_ONLY "Build only code that includes no torch header: core's errors and the simulation engine" OFF)
+option(ACCEL_DEBUG_CHECKS "Enable libstdc++ assertions" OFF)
+option(ACCEL_FUZZ "Build libFuzzer programs with the address and undefined-behavior sanitizers (Clang only)" OFF)
+option(ACCEL_UNITY "Compile sixteen sources of a target as one, in a quarter of the time, since most of it goes into headers" ON)
 set(ACCEL_SANITIZE "" CACHE STRING "Comma-separated sanitizers: address,undefined or thread")
 
 set(CMAKE_CXX_STANDARD 20)
@@ -15,16 +15,16 @@ set(CMAKE_UNITY_BUILD_BATCH_SIZE 16)
 set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)  # installed programs find LibTorch where the build found it
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
-# Classes of LibTorch have other members without NDEBUG, and the libraries are built with it.
+# Without NDEBUG some LibTorch classes have additional members, but the LibTorch libraries are built with NDEBUG.
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1 -DNDEBUG")
 
-# One multiplication and one addition stay two roundings, as in the libraries that we compare with bit by bit.
+# -ffp-contract=off: a multiplication and an addition must round twice, as in the libraries whose bits tests compare with.
 add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -ffp-contract=off -fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   add_compile_options(-Wthread-safety -Werror=thread-safety)
-  add_compile_options("SHELL:-Xclang -fno-pch-timestamp")  # so that ccache knows a precompiled header again
+  add_compile_options("SHELL:-Xclang -fno-pch-timestamp")  # so that ccache recognizes a precompiled header
 else()
-  # GCC collects its garbage from 1.5 GB on: a quarter of the time of a unit with LibTorch's headers went there.
+  # Delays GCC's garbage collection until 1.5 GB. It took a quarter of the time of a unit with LibTorch's headers.
   add_compile_options("SHELL:--param ggc-min-expand=200" "SHELL:--param ggc-min-heapsize=1500000")
 endif()
 if(ACCEL_DEBUG_CHECKS)
@@ -47,12 +47,12 @@ if(ACCEL_SANITIZE)
   endforeach()
 endif()
 
-# A test asks for more memory than there is, on purpose; LibTorch forgets its writer of a file that could not be written.
+# One test requests more memory than exists, on purpose, and LibTorch leaks its writer after a failed write.
 if(ACCEL_SANITIZE MATCHES "address")
   set(ACCEL_TEST_ENVIRONMENT ";ASAN_OPTIONS=allocator_may_return_null=1;LSAN_OPTIONS=print_suppressions=0:suppressions=${CMAKE_SOURCE_DIR}/configs/leaks_of_libraries.txt")
 endif()
 
-# Tests compile without optimisation; what they test is optimised all the same.
+# Tests compile without optimization; the libraries under test are optimized.
 set(ACCEL_TEST_OPTIONS -O0)
 
 find_program(ACCEL_CCACHE ccache)

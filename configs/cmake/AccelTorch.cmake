@@ -1,5 +1,5 @@
-# Torch::cpu and, where ACCEL_CUDA is set, Torch::cuda: LibTorch 2.11 from an unpacked PyPI wheel; its version goes into
-# ACCEL_TORCH_VERSION. ACCEL_TORCH_ROOT may name a folder of the user's own that holds torch/include and torch/lib; else it
+# Defines Torch::cpu and, if ACCEL_CUDA is set, Torch::cuda: LibTorch 2.11 from an unpacked PyPI wheel. Stores its version in
+# ACCEL_TORCH_VERSION. The user may set ACCEL_TORCH_ROOT to a folder that contains torch/include and torch/lib; the default
 # is ACCEL_TORCH_ROOT_OF_PACKAGE in an installed package, and the folder of ./dev setup in the build.
 
 function(accel_default_torch_root result)
@@ -47,10 +47,10 @@ function(accel_add_torch root)
 endfunction()
 
 accel_default_torch_root(accel_torch_root)
-set(ACCEL_TORCH_ROOT "${accel_torch_root}" CACHE PATH "Folder that holds torch/include and torch/lib of LibTorch 2.11")
+set(ACCEL_TORCH_ROOT "${accel_torch_root}" CACHE PATH "Folder that contains torch/include and torch/lib of LibTorch 2.11")
 get_filename_component(ACCEL_TORCH_ROOT "${ACCEL_TORCH_ROOT}" REALPATH)
 if(NOT EXISTS ${ACCEL_TORCH_ROOT}/torch/lib/libtorch_cpu.so)
-  list(APPEND accel_problems "LibTorch 2.11 was not found in ${ACCEL_TORCH_ROOT}: run ./dev setup, or set ACCEL_TORCH_ROOT to a folder that holds torch/include and torch/lib")
+  list(APPEND accel_problems "LibTorch 2.11 was not found in ${ACCEL_TORCH_ROOT}: run ./dev setup, or set ACCEL_TORCH_ROOT to a folder that contains torch/include and torch/lib")
 else()
   accel_torch_version(${ACCEL_TORCH_ROOT} ACCEL_TORCH_VERSION)
   if(NOT TARGET Torch::cpu)

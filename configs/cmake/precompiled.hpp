@@ -1,6 +1,6 @@
 #pragma once
 
-// What most sources of libraries include of LibTorch and fmt, compiled once for all of them.
+// The headers of LibTorch and fmt that most library sources include, compiled once for all of them.
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>

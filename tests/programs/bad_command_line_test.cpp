@@ -34,18 +34,20 @@ TEST_F(BadCommandLineTest, RunWithoutAnExperimentIsRefused) { expect_refused(sim
 TEST_F(BadCommandLineTest, AllThatIsWrongWithARehearsalIsInOneMessage) {
   expect_refused(
       sim_run({"--schedule", "random", "--pct-depth", "0", good()}),
-      AllOf(HasSubstr("--pct-depth: expected 1 to 1000, got 0"), HasSubstr("of --schedule pct, not of random")));
+      AllOf(HasSubstr("--pct-depth: expected 1 to 1000, got 0"), HasSubstr("no effect with --schedule random")));
   const auto run = sim_run({"--ranks", "0,3", "--schedule", "backwards", "--clock", "virtual", "--faults", "none.yaml",
                             "--diagnosis", "/no/folder/d.json", "--timeline", "/", good()});
   expect_refused(
       run, AllOf(HasSubstr("--ranks: 0 ranks"), HasSubstr("unknown schedule 'backwards'"),
-                 HasSubstr("--clock virtual: needs --network"), HasSubstr("--faults: none.yaml is no file"),
+                 HasSubstr("--clock virtual: needs --network"), HasSubstr("--faults: none.yaml is not a file"),
                  HasSubstr("--diagnosis: /no/folder is not a folder"), HasSubstr("--timeline: / cannot be written")));
   expect_refused(sim_run({"--backend", "gloo", "--ranks", "2,4", "--schedule", "random", good()}),
-                 AllOf(HasSubstr("--ranks: one number"), HasSubstr("--schedule: only the simulator has this option")));
-  expect_refused(sim_run({"explore", "--schedules", "0", "--schedule", "round-robin", "--timeline", "t.json", good()}),
-                 AllOf(HasSubstr("--schedules: expected 1 or more"),
-                       HasSubstr("--schedule round-robin: is one schedule"), HasSubstr("--timeline: of one run")));
+                 AllOf(HasSubstr("--ranks: expected one number"),
+                       HasSubstr("--schedule: only the simulator supports this option")));
+  expect_refused(
+      sim_run({"explore", "--schedules", "0", "--schedule", "round-robin", "--timeline", "t.json", good()}),
+      AllOf(HasSubstr("--schedules: expected 1 or more"), HasSubstr("--schedule round-robin: is a single schedule"),
+            HasSubstr("--timeline: applies to one run")));
   expect_refused(sim_run({"--report", good() + "/page", good()}), HasSubstr("is not a folder that can be written to"));
   expect_refused(sim_run({"explore"}), HasSubstr("expected an experiment file"));
 }
@@ -67,7 +69,7 @@ TEST_F(BadCommandLineTest, SetWithBadSyntaxIsRefused) {
                  HasSubstr("--set: expected key.path=value, got 'batch_size'"));
   expect_refused(sim_run({"--set", "=3", good()}), HasSubstr("--set: expected key.path=value, got '=3'"));
   expect_refused(sim_run({"--set", "batch_size=[1", good()}),
-                 AllOf(HasSubstr("--set batch_size=[1"), HasSubstr("not YAML")));
+                 AllOf(HasSubstr("--set batch_size=[1"), HasSubstr("not valid YAML")));
   expect_refused(sim_run({"--set", "task.name=3", good()}), HasSubstr("--set task.name=3: 'task' is not a mapping"));
 }
 

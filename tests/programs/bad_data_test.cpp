@@ -80,8 +80,8 @@ TEST_F(BadDataTest, FileOfAnotherKindIsRefused) {
   data_.write("train-images-idx3-ubyte", "this is no idx file, but text");
   expect_refused(run(), HasSubstr("train-images-idx3-ubyte: not an idx file (it begins 74 68 69 73; expected 00 00"));
   data_.write("train-images-idx3-ubyte", idx({100}, 100));
-  expect_refused(run(),
-                 HasSubstr("train-images-idx3-ubyte: not an idx file of bytes with 3 dimensions, but of Byte with 1"));
+  expect_refused(
+      run(), HasSubstr("train-images-idx3-ubyte: expected an idx file of bytes with 3 dimensions, got Byte with 1"));
 }
 
 TEST_F(BadDataTest, HeaderThatPromisesTerabytesIsRefusedBeforeTheyAreAllocated) {
@@ -90,14 +90,14 @@ TEST_F(BadDataTest, HeaderThatPromisesTerabytesIsRefusedBeforeTheyAreAllocated) 
   expect_refused(sim_run({"--set", "limit=~", file}), HasSubstr("train-images-idx3-ubyte"));
   data_.write("train-images-idx3-ubyte", idx({100, 0xffffffff, 0xffffffff}, 1000));
   expect_refused(sim_run({file}),
-                 HasSubstr("train-images-idx3-ubyte: images of 4294967295x4294967295; expected 28x28"));
+                 HasSubstr("train-images-idx3-ubyte: images have 4294967295x4294967295 pixels; expected 28x28"));
 }
 
 TEST_F(BadDataTest, ImagesOfAnotherSizeOrAnotherNumberThanLabelsAreRefused) {
   data_.write("t10k-labels-idx1-ubyte", idx({10}, 10));
   expect_refused(run(), HasSubstr("10 labels"));
   data_.write("train-images-idx3-ubyte", idx({100, 14, 14}, 100 * 196));
-  expect_refused(run(), HasSubstr("images of 14x14; expected 28x28"));
+  expect_refused(run(), HasSubstr("images have 14x14 pixels; expected 28x28"));
 }
 
 TEST_F(BadDataTest, LabelOutsideTheTenClassesIsRefused) {

@@ -62,7 +62,8 @@ TEST_F(BadInputTest, AllThatIsWrongWithTheAcceleratorsOptionsIsInOneMessage) {
                     "loss_weighting: fair, grad_scaler_kwargs: {growth_factor: 1}, "
                     "gradient_guard: {skip_norm_above: 0}, ddp_kwargs: {comm_hook: zip, bucket_cap_mb: 0}, "
                     "autocast_kwargs: {dtype: half}}")}),
-      AllOf(HasSubstr("num_steps: expected 1 or more"), HasSubstr("excluded by gradient_accumulation_plugin"),
+      AllOf(HasSubstr("num_steps: expected 1 or more"),
+            HasSubstr("cannot be combined with gradient_accumulation_plugin"),
             HasSubstr("loss_weighting: expected accelerate or exact"),
             HasSubstr("growth_factor: expected a number above 1"),
             HasSubstr("skip_norm_above: expected a number above 0"), HasSubstr("comm_hook: expected"),
@@ -88,7 +89,7 @@ TEST_F(BadInputTest, AllProblemsAreInOneMessageEachWithItsLine) {
   const auto sharded =
       bad("task: fashion_mnist\nmodel: {name: mlp}\noptimizer: {name: sgd, lr: 1}\nbatch_size: 8\nepochs: 1\nseed: "
           "1\nclip_grad_value: 1\naccelerator: {fsdp_plugin: {fsdp_version: 2}}\n");
-  expect_refused(sim_run({sharded}), HasSubstr("bad.yaml:7: clip_grad_value: not with fsdp_plugin"));
+  expect_refused(sim_run({sharded}), HasSubstr("bad.yaml:7: clip_grad_value: unsupported with fsdp_plugin"));
 }
 
 // What is told as known, each name of it.
@@ -162,10 +163,10 @@ TEST_F(BadInputTest, AllThatIsWrongWithALanguageModelIsInOneMessage) {
                           "sample={length: 0, prompt: '', temperature: 0, top_k: 0, seed: -1, words: 3}", "--set",
                           "data_dir=x", file}),
                  AllOf(HasSubstr("model.layers: expected 1 or more, got '0'"),
-                       HasSubstr("model.heads: a width of 8 does not divide by 3 heads"),
+                       HasSubstr("model.heads: width 8 is not divisible by 3 heads"),
                        HasSubstr("model.block_size: missing"), HasSubstr("model.bias: expected true or false, got '2'"),
                        HasSubstr("model.hidden: unknown key"), HasSubstr("sample.length: expected 1 or more, got '0'"),
-                       HasSubstr("sample.prompt: expected a text that is not empty"),
+                       HasSubstr("sample.prompt: expected a non-empty text"),
                        HasSubstr("sample.temperature: expected a number above 0"),
                        HasSubstr("sample.top_k: expected 1 or more"), HasSubstr("sample.seed: expected 0 or more"),
                        HasSubstr("sample.words: unknown key"), HasSubstr("data_dir: unknown key")));

@@ -61,10 +61,11 @@ TEST(DataCheckTest, EveryKindOfFindingComesWithItsRemedy) {
                    "7 uneven_steps: ranks 4-6 take 3 steps, the others 4: a collective in step 4 would hang; set "
                    "even_batches: true or use join_uneven_inputs; "
                    "no batch_size near 4 divides evenly"}));
-  EXPECT_EQ(findings({"--length", "22", "--batch-size", "4", "--no-even-batches", "--ranks", "2"}),
-            Found({"2 short_batch: the last batch of rank 1 holds 2 samples, those before it 4: gather needs equal "
-                   "shapes; set even_batches: true or use "
-                   "pad_across_processes; no batch_size near 4 divides evenly"}));
+  EXPECT_EQ(
+      findings({"--length", "22", "--batch-size", "4", "--no-even-batches", "--ranks", "2"}),
+      Found({"2 short_batch: the last batch of rank 1 has 2 samples, earlier batches have 4: gather requires equal "
+             "shapes; set even_batches: true or use "
+             "pad_across_processes; no batch_size near 4 divides evenly"}));
   EXPECT_EQ(findings({"--length", "10", "--batch-size", "4", "--drop-last", "--ranks", "2,4"}),
             Found({"2 dropped: 2 samples are not read in an epoch (20 %); drop_last: false would read 6 twice instead; "
                    "batch_size 5 divides evenly",
@@ -72,13 +73,13 @@ TEST(DataCheckTest, EveryKindOfFindingComesWithItsRemedy) {
                    "batch; set drop_last: false, or "
                    "batch_size 2 or less"}));
   EXPECT_EQ(findings({"--length", "3", "--batch-size", "4", "--ranks", "4"}),
-            Found({"4 duplicated: 3 samples are read 16 times in all per epoch; one step of 16 takes more than there "
-                   "is; no batch_size near 4 divides evenly"}));
+            Found({"4 duplicated: 3 samples are read 16 times in all per epoch; one step of 16 needs more samples "
+                   "than there are; no batch_size near 4 divides evenly"}));
   EXPECT_EQ(findings({"--length", "9", "--batch-size", "4", "--ranks", "2", "--iterable"}),
             Found({"2 duplicated: 1 sample is read twice per epoch (11 %); drop_last would drop 1 instead; no "
                    "batch_size near 4 divides evenly"}));
   EXPECT_EQ(findings({"--length", "0", "--batch-size", "4", "--ranks", "2"}),
-            Found({"2 no_batch: the source is empty, so that no rank gets a batch"}));
+            Found({"2 no_batch: the dataset is empty, so no rank gets a batch; check length or the data"}));
   EXPECT_EQ(findings({"--length", "24", "--batch-size", "4", "--ranks", "1-3,6"}), Found());
 }
 
@@ -127,7 +128,7 @@ TEST(DataCheckTest, AllProblemsAreInOneMessageAndExitTwo) {
   EXPECT_THAT(run.output, IsEmpty());
   for (const auto* problem :
        {"length: expected 0 or more, got -1", "'0' is no", "'x-3' is no", "'7-' is no", "'5-4' is no", "'4097' is no",
-        "--batch-size is required", "--set changes an experiment file"}) {
+        "--batch-size is missing", "--set: needs an experiment file"}) {
     EXPECT_THAT(run.error, HasSubstr(problem));
   }
 }
@@ -152,7 +153,7 @@ TEST(DataCheckTest, CommandsThatAreNotBuiltNameWhatIs) {
   for (const auto* command : {"lunch", "no-command"}) {
     const auto run = run_command({bin("accel"), command});
     EXPECT_EQ(run.exit_code, 2);
-    EXPECT_THAT(run.error, AllOf(HasSubstr(command), HasSubstr("is not built yet"), HasSubstr("data-check")));
+    EXPECT_THAT(run.error, AllOf(HasSubstr(command), HasSubstr("unknown command"), HasSubstr("data-check")));
   }
   EXPECT_EQ(run_command({bin("accel")}).exit_code, 2);
   const auto help = run_command({bin("accel"), "--help"});

@@ -121,14 +121,15 @@ TEST_F(LaunchTest, AllProblemsOfTheFlagsAreInOneMessage) {
   EXPECT_EQ(run.exit_code, 2);
   EXPECT_THAT(run.error,
               AllOf(HasSubstr("--num_proceses: unknown flag; did you mean 'num_processes'?"),
-                    HasSubstr("--num_machines: expected an integer, got 'two'"), HasSubstr("--tpu: there are no TPUs"),
+                    HasSubstr("--num_machines: expected an integer, got 'two'"),
+                    HasSubstr("--tpu: unsupported; LibTorch has no TPU"),
                     HasSubstr("--mixed_precision: expected no, fp16, bf16, fp8, got 'fp4'"),
-                    HasSubstr("-m: it runs a Python module"), HasSubstr("--cpu: takes no value, got 'yes'")));
+                    HasSubstr("-m: runs a Python module"), HasSubstr("--cpu: does not accept a value, got 'yes'")));
 }
 
 TEST_F(LaunchTest, ValuesThatCannotBeAreUsageErrors) {
   const std::vector<std::pair<Words, std::string>> cases{
-      {{"--multi_gpu", "--num_processes", "1"}, "--multi_gpu: 1 process; expected --num_processes 2 or more"},
+      {{"--multi_gpu", "--num_processes", "1"}, "--multi_gpu: expected --num_processes 2 or more, got 1"},
       {{"--cpu", "--multi_gpu", "--num_processes", "2"}, "--cpu, --multi_gpu exclude each other"},
       {{"--use_fsdp", "--use_deepspeed"}, "--use_fsdp, --use_deepspeed exclude each other"},
       {{"--num_processes", "3", "--num_machines", "2", "--main_process_ip", "127.0.0.1"},
@@ -136,9 +137,9 @@ TEST_F(LaunchTest, ValuesThatCannotBeAreUsageErrors) {
       {{"--num_processes", "2", "--num_machines", "2"}, "main_process_ip: missing"},
       {{"--num_processes", "2", "--num_machines", "2", "--main_process_ip", "127.0.0.1", "--machine_rank", "2"},
        "machine_rank: expected 0 to 1, got 2"},
-      {{"--rdzv_backend", "c10d"}, "rdzv_backend: c10d: not built; expected static"},
-      {{"--fsdp_version", "2"}, "--fsdp_version: counts with --use_fsdp only"},
-      {{"--fp8_pad_inner_dim", "true"}, "--fp8_pad_inner_dim: counts with --mixed_precision fp8 only"},
+      {{"--rdzv_backend", "c10d"}, "rdzv_backend: 'c10d' is unsupported; expected static"},
+      {{"--fsdp_version", "2"}, "--fsdp_version: needs --use_fsdp"},
+      {{"--fp8_pad_inner_dim", "true"}, "--fp8_pad_inner_dim: needs --mixed_precision fp8"},
       {{"--mixed_precision", "fp8", "--fp8_backend", "TE"}, "fp8_backend: TE is a Python package; expected AO"},
       {{"--use_parallelism_config"}, "--use_parallelism_config: needs --use_fsdp and --fsdp_version 2"},
       {{"--tee", "3"}, "--tee: needs --log_dir"},
@@ -150,7 +151,7 @@ TEST_F(LaunchTest, ValuesThatCannotBeAreUsageErrors) {
     EXPECT_EQ(run.exit_code, 2) << message;
     EXPECT_THAT(run.error, HasSubstr(message));
   }
-  EXPECT_THAT(launch({"--cpu"}).error, HasSubstr("no PROGRAM"));
+  EXPECT_THAT(launch({"--cpu"}).error, HasSubstr("PROGRAM is missing"));
 }
 
 TEST_F(LaunchTest, MissingProgramAndNonExecutableFileAreUsageErrors) {

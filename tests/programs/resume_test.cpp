@@ -176,13 +176,13 @@ TEST_F(ResumeTest, WrongOptionsAreOneErrorBeforeAnythingRuns) {
     EXPECT_EQ(result.exit_code, 2);
     EXPECT_THAT(result.error, HasSubstr(message));
   };
-  expect_refused({"--project-dir", project_}, "--project-dir and --save-every: one is of no use without the other");
-  expect_refused({"--save-every", "2"}, "--project-dir and --save-every: one is of no use without the other");
-  expect_refused({"--project-dir", project_, "--save-every", "0"}, "--save-every: 0; expected 1 or more");
+  expect_refused({"--project-dir", project_}, "--project-dir and --save-every: only one was given");
+  expect_refused({"--save-every", "2"}, "--project-dir and --save-every: only one was given");
+  expect_refused({"--project-dir", project_, "--save-every", "0"}, "--save-every: expected 1 or more, got 0");
   expect_refused({"--resume", project_}, "--resume: " + project_ + ": no such folder");
   ASSERT_EQ(run(experiment, 2, "sim", {"--project-dir", project_, "--save-every", "2", "--max-steps", "2"}).exit_code,
             0);
-  expect_refused({"--project-dir", project_, "--save-every", "2"}, "holds another training's checkpoints");
+  expect_refused({"--project-dir", project_, "--save-every", "2"}, "holds checkpoints of another training");
 }
 
 }  // namespace

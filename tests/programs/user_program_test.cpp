@@ -215,8 +215,8 @@ TEST_F(UserProgramTest, AllProblemsOfTheOptionsAreInOneMessage) {
                            {});
   EXPECT_EQ(run.exit_code, 2);
   for (const std::string option : {"--set", "--max-steps", "--trace", "--save-every", "--resume"})
-    EXPECT_THAT(run.error, HasSubstr(option + ": only an experiment has"));
-  EXPECT_THAT(run.error, AllOf(HasSubstr("--ranks: 0 ranks"), HasSubstr("--faults: f is no file"),
+    EXPECT_THAT(run.error, HasSubstr(option + ": only experiments support"));
+  EXPECT_THAT(run.error, AllOf(HasSubstr("--ranks: 0 ranks"), HasSubstr("--faults: f is not a file"),
                                HasSubstr("x.yaml: unexpected"), HasSubstr("no program")));
   EXPECT_THAT(lines_of(run.error), ::testing::SizeIs(9));
 }
@@ -264,7 +264,7 @@ TEST_F(UserProgramTest, AProgramWithoutTheDashesIsRecognised) {
     command.insert(command.end(), {bin("faulty_program"), "ok", folder_.path()});
     const auto run = run_command(command, {.limit = kLimit});
     EXPECT_EQ(run.exit_code, 2);
-    EXPECT_THAT(run.error, HasSubstr(bin("faulty_program") + " is a program; write `--` before it: sim-run"));
+    EXPECT_THAT(run.error, HasSubstr(bin("faulty_program") + " is a program; put `--` before it: sim-run"));
     EXPECT_THAT(run.error, HasSubstr(" -- " + bin("faulty_program") + " ok " + folder_.path()));
   }
   EXPECT_THAT(folder_.files(), IsEmpty());
@@ -323,7 +323,7 @@ TEST_F(UserProgramTest, MalformedRequestIsExitCodeTwoWithAllProblems) {
                                HasSubstr("acknowledge: expected 0 or more, got -2"), HasSubstr("rank: unknown key")));
   const auto real = run_with_request(R"({"ranks":2,"backend":"gloo","schedule":"random"})", folder_);
   EXPECT_EQ(real.exit_code, 2);
-  EXPECT_THAT(real.error, HasSubstr("--schedule: only the simulator has this option"));
+  EXPECT_THAT(real.error, HasSubstr("--schedule: only the simulator supports this option"));
   EXPECT_THAT(run_with_request(R"({"ranks":0})", folder_).error, HasSubstr("ranks: expected 1 or more, got 0"));
   EXPECT_THAT(run_with_request(R"({"ranks":2,"acknowledge":77})", folder_).error, HasSubstr("descriptor 77"));
   EXPECT_THAT(folder_.files(), IsEmpty()) << "no rank has begun";

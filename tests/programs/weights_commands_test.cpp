@@ -89,8 +89,8 @@ TEST_F(WeightsCommandsTest, MemoryIsThatOfAcceleratesTable) {
   const auto wrong =
       run_command({bin("accel"), "estimate-memory", folder_.path("model"), "--dtypes", "float8", "--ranks", "4"});
   EXPECT_EQ(wrong.exit_code, 2);
-  EXPECT_THAT(wrong.error, AllOf(HasSubstr("--dtypes: 'float8'"),
-                                 HasSubstr("--ranks and --sharding: one is of no use without the other")));
+  EXPECT_THAT(wrong.error, AllOf(HasSubstr("--dtypes: unknown dtype 'float8'"),
+                                 HasSubstr("--ranks and --sharding: only one was given")));
 }
 
 }  // namespace

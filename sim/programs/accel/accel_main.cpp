@@ -1,4 +1,5 @@
-// accel: Accelerate's command line.
+// accel: the command line of Accelerate. Each command is a function with the signature of main in a separate file;
+// this file only selects one, so that a command can also be listed for completion without running it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,25 +15,25 @@ namespace accel::programs {
 namespace {
 
 const std::vector<Command> kCommands = {
-    {"config", config_main, "how programs are to be launched on this machine: asks, and writes a file"},
-    {"data-check", data_check_main, "what becomes of every sample on 1 to 64 ranks"},
-    {"env", env_main, "versions, machine and configuration, for a bug report"},
-    {"estimate-memory", estimate_memory_main, "what a model's weights and its training need, of each rank too"},
-    {"launch", launch_main, "a program on real ranks, here and on other machines, or on simulated ones"},
-    {"merge-weights", merge_weights_main, "one file of weights from a sharded checkpoint"},
-    {"test", test_main, "whether all is well on the ranks that launch would start"},
-    {"to-fsdp2", to_fsdp2_main, "a configuration of FSDP version 1 as one of version 2"},
+    {"config", config_main, "Ask how to launch programs on this machine, and write a configuration file"},
+    {"data-check", data_check_main, "Report duplicated and dropped samples on 1 to 64 ranks"},
+    {"env", env_main, "Print versions, machine and configuration, for a bug report"},
+    {"estimate-memory", estimate_memory_main, "Estimate the memory for a model's weights and training, also per rank"},
+    {"launch", launch_main, "Start a program on real ranks, on one or more machines, or on simulated ranks"},
+    {"merge-weights", merge_weights_main, "Merge the weights of a sharded checkpoint into one file"},
+    {"test", test_main, "Test the ranks that launch would start"},
+    {"to-fsdp2", to_fsdp2_main, "Convert a configuration of FSDP version 1 to version 2"},
 };
 
 std::string help_text() {
-  std::string text = "accel COMMAND --help, or accel help COMMAND:\n";
+  std::string text = "Usage: accel COMMAND [ARGS...]; accel COMMAND --help or accel help COMMAND prints its options\n";
   for (const auto& command : kCommands) text += fmt::format("  {:<16} {}\n", command.name, command.help);
-  return text + "accel --completion bash|zsh: a script that completes all of it; accel --version\n";
+  return text + "accel --completion bash|zsh prints a completion script; accel --version prints the version\n";
 }
 
-// What Accelerate has, and this library has not.
+// Explains commands that Accelerate has and this library lacks; null for any other.
 const char* answer_to(const std::string& command) {
-  if (command == "tpu-config") return "tpu-config: there are no TPUs here; this library runs on CPUs and NVIDIA GPUs\n";
+  if (command == "tpu-config") return "tpu-config: unsupported; this library runs on CPUs and NVIDIA GPUs only\n";
   return nullptr;
 }
 
@@ -42,6 +43,8 @@ const Command* find_command(const std::string& name) {
   return found == kCommands.end() ? nullptr : &*found;
 }
 
+// The script goes to standard output alone, so that `source <(accel --completion bash)` never executes an error
+// message.
 int print_completion(const std::string& shell) {
   const auto script = completion_script(shell, kCommands);
   if (script.empty()) std::cerr << "accel: --completion: expected bash or zsh, got '" << shell << "'\n";
@@ -52,6 +55,7 @@ int print_completion(const std::string& shell) {
 int run_command(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "", second = argc > 2 ? argv[2] : "";
   if (const auto* command = find_command(name)) return command->main(argc - 1, argv + 1);
+  // `accel help COMMAND` becomes `COMMAND --help`, so that each command formats its own help.
   if (const auto* command = find_command(second); command != nullptr && name == "help") {
     std::string help = "--help";
     char* arguments[] = {argv[2], help.data(), nullptr};
@@ -67,11 +71,13 @@ int run_command(int argc, char** argv) {
   if (const auto* answer = answer_to(wrong))
     std::cerr << "accel: " << answer;
   else if (!wrong.empty() && !is_help)
-    std::cerr << "accel: '" << wrong << "' is not built yet, or no command\n";
+    std::cerr << "accel: unknown command '" << wrong << "'; expected one of these:\n";
   (is_help ? std::cout : std::cerr) << help_text();
   return is_help ? kSuccess : kUsage;
 }
 
+// Exceptions end here: every command reports errors by throwing, and only the exit code and the message leave the
+// program.
 int run_main(int argc, char** argv) {
   try {
     return run_command(argc, argv);
@@ -85,6 +91,7 @@ int run_main(int argc, char** argv) {
 }  // namespace accel::programs
 
 int main(int argc, char** argv) {
-  std::signal(SIGCHLD, SIG_DFL);  // a parent may have had it ignored, and children could not be waited for
+  // An ignored SIGCHLD is inherited from the parent, and the kernel then discards exit codes before waitpid sees them.
+  std::signal(SIGCHLD, SIG_DFL);
   accel::programs::end_process(accel::programs::run_main(argc, argv));
 }

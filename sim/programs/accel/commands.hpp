@@ -3,16 +3,16 @@
 #include <string>
 #include <vector>
 
-/// The commands of `accel`, each in a file of its name: NAME_command.cpp.
+/// The commands of `accel`, each in a file named after it: NAME_command.cpp.
 namespace accel::programs {
 
 struct LaunchFlags;
 
-/// `argv[0]` is the name of the command. Returns the exit code; throws ConfigError for wrong usage.
+/// Runs a command. `argv[0]` is its name. Returns the exit code; throws ConfigError for wrong usage.
 using CommandMain = int(int argc, char** argv);
 
-/// Asks for a configuration and writes it; with any key as a flag it asks nothing. Its subcommands default and update
-/// are Accelerate's.
+/// Asks for a configuration and writes it. If any key is given as a flag, asks nothing. The subcommands `default` and
+/// `update` are those of Accelerate.
 CommandMain config_main;
 CommandMain data_check_main;
 CommandMain env_main;
@@ -20,8 +20,8 @@ CommandMain estimate_memory_main;
 /// `accel launch [flags] PROGRAM [ARGS...]`.
 CommandMain launch_main;
 CommandMain merge_weights_main;
-/// Starts `accel test --inner` as `accel launch` would start a program, with the same flags and files, and says whether
-/// all is well. `accel test --inner` is one rank of it, under any launcher's variables.
+/// Starts `accel test --inner` as `accel launch` would start a program, with the same flags and files, and reports
+/// whether all checks passed. `accel test --inner` runs one rank, under the variables of any launcher.
 CommandMain test_main;
 CommandMain to_fsdp2_main;
 
@@ -31,21 +31,23 @@ struct Command {
   const char* help;
 };
 
-/// A completion script for bash or zsh, made from what the commands are told of; empty for another shell.
+/// Returns a completion script for bash or zsh, generated from the options that the commands register; "" for any other
+/// shell.
 ///
 ///     source <(accel --completion bash)
 std::string completion_script(const std::string& shell, const std::vector<Command>& commands);
 
-/// Runs `flags.command` as the flags, the config file, the environment and the defaults say, and returns accel's exit
-/// code: 0, 1 if a rank failed, 2 if one found its configuration wrong. `name` stands in front of what the launcher has
-/// to say.
+/// Runs `flags.command` according to the flags, the config file, the environment and the defaults, in this order of
+/// precedence. Returns accel's exit code: 0, 1 if a rank failed, 2 if a rank reported a wrong configuration. `name` is
+/// the prefix of the launcher's own messages.
 int run_launch(const LaunchFlags& flags, const std::string& name);
 
-/// The flags of `accel launch`, as a shell's completion asks for them: command_line.hpp, kListOptions.
+/// Prints the flags of `accel launch` for completion; see kListOptions in command_line.hpp.
 void list_launch_flags();
 
-/// One rank of `accel test`: what a training relies on, each on all ranks together; the main process tells what failed,
-/// and where. Returns 0, or 1 if anything failed on any rank. Source: accelerate/test_utils/scripts/test_script.py.
+/// Runs one rank of `accel test`: checks what a training relies on, each check on all ranks together. The main process
+/// prints what failed on which rank. Returns 0, or 1 if any check failed on any rank.
+/// Source: accelerate/test_utils/scripts/test_script.py.
 int run_self_test(int argc, char** argv);
 
 }  // namespace accel::programs

@@ -1,3 +1,6 @@
+// Shell completion, generated from the commands' own options: each command is asked for its words by kListOptions, so
+// that a new option completes without a change here.
+
 #include <fmt/format.h>
 
 #include <iostream>
@@ -14,7 +17,8 @@ struct Words {
   std::string words;  // "--config_file --num_processes default update"
 };
 
-// What a command prints on standard output.
+// Returns the words that a command prints for completion. The command writes to std::cout, whose buffer is replaced
+// during the call; nothing else runs at that time.
 std::string listing_of(const Command& command) {
   std::ostringstream listing;
   auto* const terminal = std::cout.rdbuf(listing.rdbuf());
@@ -38,13 +42,15 @@ std::vector<Words> words_of(const std::vector<Command>& commands) {
   return found;
 }
 
+// `help` is not a command of its own, but completes like one.
 std::string names_of(const std::vector<Command>& commands) {
   std::string names;
   for (const auto& command : commands) names += std::string(command.name) + " ";
   return names + "help --help --version --completion";
 }
 
-// Paths with a subcommand first: "config default" before "config".
+// Formats one case per path. Paths with a subcommand come first, because a shell takes the first pattern that matches
+// and "config" would match "config default" as well.
 std::string cases_of(const std::vector<Command>& commands, const char* line) {
   std::string cases;
   for (const auto& [path, words] : words_of(commands)) {
@@ -55,7 +61,8 @@ std::string cases_of(const std::vector<Command>& commands, const char* line) {
   return cases;
 }
 
-// After `launch` and its options comes a program, a file: bash and zsh complete files where no word fits.
+// After the options of `launch` comes a program: both scripts complete files where no word fits. The second compgen
+// accepts hyphens for underscores, as the commands do.
 constexpr const char* kBash = R"(# Completion of accel for bash: source <(accel --completion bash)
 _accel() {{
   local current="${{COMP_WORDS[COMP_CWORD]}}" words=""
@@ -76,7 +83,8 @@ _accel() {{
 complete -o default -F _accel accel
 )";
 
-// From a folder of functions zsh runs the file as the function at the first completion; otherwise it is sourced.
+// zsh runs the file as the body of the function if it autoloads it from a folder of functions, and as a script if a
+// user sources it. The last line distinguishes the two.
 constexpr const char* kZsh = R"(#compdef accel
 # Completion of accel for zsh: source <(accel --completion zsh)
 _accel() {{

@@ -1,3 +1,6 @@
+// `accel config`: writes the configuration file that `accel launch` and Python's accelerate both read. Three ways lead
+// to it: questions on a terminal, keys as flags for scripts, and `default` for what this machine has.
+
 #include <fmt/ranges.h>
 #include <torch/cuda.h>
 #include <unistd.h>
@@ -21,10 +24,11 @@ namespace {
 using Flags = std::map<std::string, std::string>;
 
 constexpr const char* kFileHelp =
-    "The file; default: default_config.yaml in $HF_HOME/accelerate, else $XDG_CACHE_HOME/huggingface/accelerate, else "
-    "~/.cache/huggingface/accelerate. A name that ends in .json is JSON";
+    "File to write; default: default_config.yaml in $HF_HOME/accelerate, else $XDG_CACHE_HOME/huggingface/accelerate, "
+    "else ~/.cache/huggingface/accelerate. A name that ends in .json selects JSON";
 
 // Source: accelerate/commands/config/default.py, write_basic_config.
+// Counts GPUs through LibTorch, so that a CPU build writes a file for CPUs even on a machine with GPUs.
 LaunchConfig config_of_this_machine() {
   const auto num_gpus = static_cast<int>(torch::cuda::device_count());
   LaunchConfig config;
@@ -34,7 +38,8 @@ LaunchConfig config_of_this_machine() {
   return config;
 }
 
-// What the other flags say of it.
+// Derives distributed_type from the other flags. FSDP and DeepSpeed win over the device, because they choose the
+// wrapper.
 std::string type_of(const LaunchConfig& config) {
   if (!config.fsdp_config.empty()) return "FSDP";
   if (!config.deepspeed_config.empty()) return "DEEPSPEED";
@@ -42,6 +47,7 @@ std::string type_of(const LaunchConfig& config) {
   return config.use_cpu ? "MULTI_CPU" : "MULTI_GPU";
 }
 
+// Flags apply to what fits this machine, so that `--num_processes 4` alone gives a complete file.
 LaunchConfig config_of_flags(const Flags& flags) {
   auto config = with_flags(config_of_this_machine(), flags);
   if (!flags.contains("distributed_type")) config.distributed_type = type_of(config);
@@ -57,21 +63,24 @@ int write_config(const LaunchConfig& config, const std::string& file) {
   return kSuccess;
 }
 
+// Writes the file only after the last answer, so that an interrupted dialogue changes nothing.
 int ask_and_write(const std::string& file) {
   Prompt prompt(STDIN_FILENO, std::cout);
   try {
     return write_config(ask_launch_config(prompt), file);
   } catch (const Prompt::Interrupted&) {
-    std::cerr << "accel config: interrupted; nothing was written\n";
+    std::cerr << "accel config: interrupted; no file was written\n";
     return 128 + SIGINT;
   } catch (const ConfigError& error) {
     throw ConfigError(
-        fmt::format("config: {}\nNothing was written. `accel config default`, or keys as flags, as in `accel config "
-                    "--num_processes 4`, ask nothing",
+        fmt::format("config: {}\nNo file was written. To avoid questions, use `accel config default` or pass keys as "
+                    "flags, as in `accel config --num_processes 4`",
                     error.what()));
   }
 }
 
+// Never overwrites a file, and succeeds nevertheless, as in Accelerate: scripts call it before every run.
+// Source: accelerate/commands/config/default.py.
 int write_default(const std::string& file, const std::string& mixed_precision) {
   if (std::filesystem::exists(file)) {
     std::cout << fmt::format(
@@ -82,18 +91,19 @@ int write_default(const std::string& file, const std::string& mixed_precision) {
   return write_config(with_flags(config_of_this_machine(), {{"mixed_precision", mixed_precision}}), file);
 }
 
+// Reading fills in missing keys with their defaults, so that writing adds keys that newer versions have introduced.
 int update(const std::string& file) {
   write_launch_config(read_launch_config(file), file);
   std::cout << fmt::format("Successfully updated the configuration file at {}.\n", file);
   return kSuccess;
 }
 
-// What this library has not is taken, for Python's sake, and not shown.
+// Keys that this library does not use are accepted, since files for Python may need them, but hidden from the help.
 void add_flag(CLI::App& app, Flags& flags, const LaunchKey& key, const LaunchSection* section) {
   if (key.kind == KeyKind::kTexts) return;
   const auto take = [&flags, name = key.name](const std::string& value) { flags[name] = value; };
   const auto group = *key.help == 0       ? ""
-                     : section == nullptr ? "Keys, which need no questions"
+                     : section == nullptr ? "Keys (given as flags, no questions are asked)"
                                           : fmt::format("Keys of {}", section->name);
   auto* option = app.add_option_function<std::string>(std::string("--") + key.name, take, help_of(key))
                      ->group(group)
@@ -117,23 +127,24 @@ int config_main(int argc, char** argv) {
   std::string file, mixed_precision = "no";
   Flags flags;
   CLI::App app(
-      "Asks how programs are to be launched on this machine, and writes it down for accel launch (and for Python's "
-      "accelerate).",
+      "Asks how to launch programs on this machine, and writes a configuration file for accel launch and Python's "
+      "accelerate.",
       "accel config");
   app.add_option("--config_file", file, kFileHelp);
   add_flags(app, flags);
   app.require_subcommand(0, 1);
   auto* by_default =
-      app.add_subcommand("default", "Write a file for this machine, without questions; never over one that is there");
+      app.add_subcommand("default", "Write a file for this machine without questions, unless the file exists");
   by_default->add_option("--config_file", file, kFileHelp);
   const auto& precision = *file_entries().at("mixed_precision").key;
   by_default->add_option("--mixed_precision", mixed_precision, precision.help)
       ->check(CLI::IsMember(std::vector<std::string>(precision.choices.begin(), precision.choices.end())))
       ->capture_default_str();
-  auto* updating = app.add_subcommand("update", "Write a file anew with the keys of today; values stay");
+  auto* updating = app.add_subcommand("update", "Rewrite a file with all current keys, keeping its values");
   updating->add_option("--config_file", file, kFileHelp);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   if (file.empty()) file = default_config_file();
+  // Any key given as a flag replaces all questions; mixing flags and questions would make scripts hang.
   if (by_default->parsed()) return write_default(file, mixed_precision);
   if (updating->parsed()) return update(file);
   return flags.empty() ? ask_and_write(file) : write_config(config_of_flags(flags), file);

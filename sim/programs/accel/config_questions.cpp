@@ -1,3 +1,6 @@
+// The questions of `accel config`. Texts and order are copied from Accelerate, so that answers that people know or have
+// scripted keep working; the texts live with the keys in launch_keys.cpp. Source:
+// accelerate/commands/config/cluster.py.
 #include "sim/programs/accel/config_questions.hpp"
 
 #include <fmt/format.h>
@@ -11,19 +14,20 @@ namespace accel::programs {
 namespace {
 
 constexpr const char* kNotForUs =
-    "This library runs on this machine's CPUs and NVIDIA GPUs, and on others like it; Python's Accelerate has the "
-    "rest.";
+    "This library supports local machines with CPUs and NVIDIA GPUs only; use Python's Accelerate for others.";
 
 bool is_address(const std::string& text) { return text.find_first_of(" \t/") == std::string::npos; }
 bool is_port(std::int64_t port) { return port >= 1 && port <= 65535; }
 bool is_at_least_one(std::int64_t number) { return number >= 1; }
 
+// Rejects typing errors such as "0,,1" or a trailing comma, which CUDA_VISIBLE_DEVICES would cut off silently.
 bool is_list_of_numbers(const std::string& text) {
   return text == "all" || (text.find_first_not_of("0123456789,") == std::string::npos && text.front() != ',' &&
                            text.back() != ',' && text.find(",,") == std::string::npos);
 }
 
-// Asks the questions of keys, as launch_keys.hpp has them. When a key is asked for is decided below.
+// Asks for the value of a key, with the question and the default answer from the key's table. The functions below
+// decide which keys are asked for.
 class KeyQuestions {
  public:
   KeyQuestions(Prompt& prompt, const LaunchSection& section) : prompt_(prompt), section_(&section) {}
@@ -69,12 +73,15 @@ class KeyQuestions {
   const LaunchSection* section_ = nullptr;
 };
 
+// An answer that this library cannot serve is explained, and the question is asked again. Accelerate's choices stay in
+// the menu, because the numbers of the others would change without them.
 void ask_compute_environment(Prompt& prompt) {
   while (prompt.choose("In which compute environment are you running?", {"This machine", "AWS (Amazon SageMaker)"}) !=
          0)
     prompt.say(kNotForUs);
 }
 
+// One entry stands for all devices that are unsupported here; Accelerate lists them one by one.
 std::string ask_type(Prompt& prompt) {
   const std::vector<std::string> names{"NO", "MULTI_CPU", "MULTI_GPU"};
   for (;;) {
@@ -86,6 +93,7 @@ std::string ask_type(Prompt& prompt) {
   }
 }
 
+// debug is asked here, after the machines, because Accelerate asks it for distributed runs only.
 void ask_machines(Prompt& prompt, LaunchConfig& config) {
   const KeyQuestions ask(prompt);
   config.num_machines = static_cast<int>(ask.integer("num_machines"));
@@ -101,12 +109,14 @@ void ask_machines(Prompt& prompt, LaunchConfig& config) {
   config.debug = ask.flag("debug");
 }
 
+// Asked on CPUs only, as in Accelerate.
 void ask_mpirun(Prompt& prompt, LaunchConfig& config) {
   if (!prompt.ask_flag("Do you want accel to launch mpirun?", false)) return;
   const KeyQuestions ask(prompt, launch_section("mpirun_config"));
   config.mpirun_config["mpirun_hostfile"] = expand_home(ask.text("mpirun_hostfile"));
 }
 
+// A DeepSpeed file replaces all other DeepSpeed keys, so nothing more is asked after it.
 void ask_deepspeed(Prompt& prompt, LaunchConfig& config) {
   if (!prompt.ask_flag("Do you want to use DeepSpeed? (its ZeRO stages and its files, by this library's own engine)",
                        false))
@@ -141,11 +151,13 @@ void ask_wrap_policy(const KeyQuestions& ask, ConfigSection& fsdp) {
     fsdp["fsdp_min_num_params"] = ask.integer("fsdp_min_num_params");
 }
 
+// The two versions offer the formats of checkpoints in a different order, so that the default of each comes first.
 void ask_fsdp_1(const KeyQuestions& ask, ConfigSection& fsdp) {
   fsdp["fsdp_backward_prefetch"] = ask.choice("fsdp_backward_prefetch");
   fsdp["fsdp_state_dict_type"] = ask.choice("fsdp_state_dict_type", {"FULL_STATE_DICT", "SHARDED_STATE_DICT"});
   for (const auto* key : {"fsdp_forward_prefetch", "fsdp_use_orig_params", "fsdp_cpu_ram_efficient_loading"})
     fsdp[key] = ask.flag(key);
+  // Loading on rank 0 alone only works if its parameters are then sent to the others, so that is not a question.
   const bool loads_once = std::get<bool>(fsdp["fsdp_cpu_ram_efficient_loading"]);
   fsdp["fsdp_sync_module_states"] = loads_once || ask.flag("fsdp_sync_module_states");
 }
@@ -162,7 +174,8 @@ void ask_fsdp(Prompt& prompt, LaunchConfig& config) {
   const KeyQuestions ask(prompt, launch_section("fsdp_config"));
   const std::int64_t version = std::stoll(ask.choice("fsdp_version"));
   fsdp["fsdp_version"] = version;
-  // Accelerate writes the strategy of version 1 as reshard_after_forward, which it does not read there.
+  // Accelerate stores the strategy of version 1 as fsdp_reshard_after_forward, which its version 1 does not read. This
+  // stores the key that both programs read.
   if (version == 1)
     fsdp["fsdp_sharding_strategy"] = ask.choice("fsdp_sharding_strategy");
   else
@@ -177,15 +190,18 @@ void ask_fsdp(Prompt& prompt, LaunchConfig& config) {
 }
 
 void ask_processes(Prompt& prompt, LaunchConfig& config) {
+  // With one process per GPU, one GPU on one machine would be no distributed run, although the user has just asked for
+  // one.
   const bool one_is_too_few = config.distributed_type == "MULTI_GPU" && config.num_machines == 1;
   const auto fits = [&](std::int64_t number) {
     return number >= (one_is_too_few ? 2 : 1) && number <= 1'000'000 && number % config.num_machines == 0;
   };
   const auto what = config.use_cpu ? "processes" : "GPU(s)";
-  const auto expected = config.num_machines > 1
-                            ? fmt::format("a multiple of {}, the number of machines", config.num_machines)
-                        : one_is_too_few ? std::string("an integer of 2 or more; one GPU is no distributed training")
-                                         : std::string("an integer of 1 or more");
+  const auto expected =
+      config.num_machines > 1 ? fmt::format("a multiple of {}, the number of machines", config.num_machines)
+      : one_is_too_few        ? std::string("an integer of 2 or more; distributed training needs at least two GPUs")
+                              : std::string("an integer of 1 or more");
+  // The default must be a valid answer: at least one process per machine.
   const std::int64_t fallback = one_is_too_few ? 2 : config.num_machines;
   config.num_processes = static_cast<int>(prompt.ask_integer(
       fmt::format("How many {} should be used for distributed training, on all machines together?", what), fallback,
@@ -199,6 +215,7 @@ void ask_devices(const KeyQuestions& ask, LaunchConfig& config) {
 
 }  // namespace
 
+// The initial values are those that Accelerate writes without asking.
 LaunchConfig ask_launch_config(Prompt& prompt) {
   LaunchConfig config{.num_processes = 1,
                       .same_network = true,
@@ -218,7 +235,8 @@ LaunchConfig ask_launch_config(Prompt& prompt) {
   if (!config.use_cpu) ask_devices(ask, config);
   if (!config.deepspeed_config.contains("deepspeed_config_file"))
     config.mixed_precision = ask.choice("mixed_precision");
-  // Accelerate's own default gathers in float8, and then trains no weight in float8 but FSDP2's.
+  // Accelerate's default enables float8 all-gathers, with which only FSDP2 converts any layer to float8; other models
+  // would train without float8 silently.
   if (config.mixed_precision == "fp8")
     config.fp8_config = {
         {"fp8_backend", "AO"}, {"fp8_enable_fsdp_float8_all_gather", false}, {"fp8_pad_inner_dim", true}};

@@ -5,9 +5,9 @@
 
 namespace accel::programs {
 
-/// What `accelerate config` asks, in its order, where it means something here; what does not (torch dynamo,
-/// Megatron-LM, fp8, mixtures of experts) is not asked. Sharding is asked for on CPUs too. Devices and clouds that this
-/// library does not know are answered, and the question is asked again. Source: accelerate/commands/config/cluster.py.
+/// Asks the questions of `accelerate config`, in its order, except those that have no meaning here (torch dynamo,
+/// Megatron-LM, fp8, mixture of experts). Sharding is offered on CPUs as well. If the user chooses an unsupported
+/// device or cloud, explains that and asks again. Source: accelerate/commands/config/cluster.py.
 LaunchConfig ask_launch_config(Prompt& prompt);
 
 }  // namespace accel::programs

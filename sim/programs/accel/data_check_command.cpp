@@ -1,3 +1,6 @@
+// `accel data-check`: the command line of experiments/data_check. It checks one loader described by flags, or both
+// loaders of an experiment, and needs no GPU and no launch.
+
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
@@ -29,7 +32,7 @@ struct Arguments {
   bool json = false, strict = false;
 };
 
-// A number of ranks; nothing if the text is none, or none that can be.
+// Parses a number of ranks. Returns nothing if the text is not a number or the simulator cannot hold that many ranks.
 std::optional<int> read_ranks(std::string_view text) {
   int ranks = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
@@ -37,7 +40,8 @@ std::optional<int> read_ranks(std::string_view text) {
   return is_number && ranks >= 1 && ranks <= sim::World::kMaxRanks ? std::optional(ranks) : std::nullopt;
 }
 
-// Numbers of ranks, rising, each once: "1-64", "4", "1,2,4-8". Adds what is wrong with the text to `problems`.
+// Parses numbers of ranks such as "1-64", "4" or "1,2,4-8". Returns them in ascending order without duplicates, and
+// adds what is wrong with the text to `problems`.
 std::vector<int> read_numbers_of_ranks(const std::string& text, std::vector<std::string>& problems) {
   std::set<int> numbers;
   std::istringstream parts(text);
@@ -47,7 +51,7 @@ std::vector<int> read_numbers_of_ranks(const std::string& text, std::vector<std:
     const auto last = dash == std::string::npos ? first : read_ranks(part.substr(dash + 1));
     if (!first || !last || *first > *last) {
       problems.push_back(
-          fmt::format("--ranks: '{}' is no number of ranks; expected numbers from 1 to {} such as 1-64 or 1,2,4-8",
+          fmt::format("--ranks: '{}' is not a number of ranks; expected numbers from 1 to {} such as 1-64 or 1,2,4-8",
                       part, sim::World::kMaxRanks));
       continue;
     }
@@ -57,6 +61,8 @@ std::vector<int> read_numbers_of_ranks(const std::string& text, std::vector<std:
   return {numbers.begin(), numbers.end()};
 }
 
+// The experiment is read for one rank: its split_batches check would reject numbers of ranks that this command is meant
+// to examine.
 std::vector<LoaderCheck> check_experiment(const Arguments& arguments, const std::vector<int>& numbers_of_ranks) {
   const auto experiment = read_experiment(arguments.experiment, arguments.overrides, /*num_ranks=*/1);
   const auto task = load_task(experiment);
@@ -75,23 +81,25 @@ std::vector<LoaderCheck> check_experiment(const Arguments& arguments, const std:
           check_loader("evaluation", evaluation, numbers_of_ranks)};
 }
 
+// Collects the problems of all flags before anything is read, so that they are reported in one message.
 std::vector<LoaderCheck> check(const std::vector<const CLI::Option*>& required, const Arguments& arguments) {
   std::vector<std::string> problems = problems_of(arguments.request);
   const auto numbers_of_ranks = read_numbers_of_ranks(arguments.ranks, problems);
   const bool is_experiment = !arguments.experiment.empty();
   for (const auto* option : required) {
     if (!is_experiment && option->count() == 0)
-      problems.push_back(fmt::format("{} is required, or an experiment file", option->get_name()));
+      problems.push_back(fmt::format("{} is missing; expected it, or an experiment file", option->get_name()));
   }
   if (!is_experiment && !arguments.overrides.empty())
-    problems.emplace_back("--set changes an experiment file, and none is given");
+    problems.emplace_back("--set: needs an experiment file to override; pass one or leave --set out");
   check_config(problems.empty(), "data-check: {}", fmt::join(problems, "\n"));
   if (is_experiment) return check_experiment(arguments, numbers_of_ranks);
   return {check_loader("loader", arguments.request, numbers_of_ranks)};
 }
 
-// --- what it prints --------------------------------------------------------------------------------------------------
+// --- output ----------------------------------------------------------------------------------------------------------
 
+// An impossible configuration keeps its row, because the finding below refers to its number of ranks.
 std::string row_of(const RanksCheck& check) {
   if (!check.counts) return fmt::format("{:>6} {:>15}\n", check.ranks, "error");
   const auto& counts = *check.counts;
@@ -101,6 +109,8 @@ std::string row_of(const RanksCheck& check) {
                      counts.duplicated, counts.dropped, counts.ranks_without_batch);
 }
 
+// Keys are read by scripts and do not change. Counts are absent if the configuration is an error for this number of
+// ranks.
 Json json_of(const RanksCheck& check) {
   Json row = {{"ranks", check.ranks}};
   if (const auto& counts = check.counts) {
@@ -116,6 +126,7 @@ Json json_of(const RanksCheck& check) {
   return row;
 }
 
+// All tables come first and the findings after them, so that the explanations stay on the screen.
 std::string data_check_table(const std::vector<LoaderCheck>& checks) {
   std::string table, findings;
   for (const auto& check : checks) {
@@ -152,23 +163,24 @@ Json data_check_json(const std::vector<LoaderCheck>& checks) {
 int data_check_main(int argc, char** argv) {
   Arguments arguments;
   CLI::App app(
-      "Says what becomes of every sample on how many ranks: duplicates, drops, uneven steps, and what to change.",
+      "Reports duplicated and dropped samples and uneven steps for a range of numbers of ranks, and what to change.",
       "accel data-check");
   const auto required = add_loader_options(app, arguments.request);
   const auto of_loader = app.get_options([](const CLI::Option* option) { return option->get_name() != "--help"; });
-  app.add_option("--ranks", arguments.ranks, "Numbers of ranks: 1-64, or 1,2,4-8")->capture_default_str();
+  app.add_option("--ranks", arguments.ranks, "Numbers of ranks, as in 1-64 or 1,2,4-8")->capture_default_str();
   app.add_option("--set", arguments.overrides, "key.path=value: override one value of the experiment; repeatable")
       ->allow_extra_args(false);
   app.add_flag("--json", arguments.json, "JSON instead of a table");
   app.add_flag("--strict", arguments.strict, "Exit code 1 if there is a finding");
   auto* experiment =
       app.add_option("EXPERIMENT", arguments.experiment,
-                     "Experiment file (YAML) of sim-run: its training and its evaluation loader are checked");
+                     "Experiment file (YAML) of sim-run, whose training and evaluation loaders are checked");
+  // An experiment defines its loaders completely, so flags that describe a loader would contradict it.
   for (auto* option : of_loader) experiment->excludes(option);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   const auto checks = check(required, arguments);
   std::cout << (arguments.json ? data_check_json(checks).dump() + "\n" : data_check_table(checks)) << std::flush;
-  if (!std::cout) throw Error("the answer cannot be written to standard output");
+  if (!std::cout) throw Error("cannot write the answer to standard output");
   return arguments.strict && has_findings(checks) ? kFailure : kSuccess;
 }
 

@@ -1,3 +1,7 @@
+// `accel env`: describes the machine for a bug report, in the format of `accelerate env`. Everything is best effort: on
+// an unusual machine the command must still print the rest, so missing values are left out instead of failing.
+// Source: accelerate/commands/env.py.
+
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <gnu/libc-version.h>
@@ -24,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What follows the colon of the first line that begins with `name`.
+// Returns the text after the colon of the first line that starts with `name`, "" if there is none.
 std::string value_in(const std::string& file, const std::string& name) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {
@@ -35,7 +39,8 @@ std::string value_in(const std::string& file, const std::string& name) {
   return "";
 }
 
-// The number that a library of this process gives for its version; nothing if it is not here.
+// Returns the version number that a loaded library reports, or nothing if it is not loaded. The symbol is looked up at
+// run time, because a CPU build links neither CUDA nor NCCL.
 std::optional<int> version_number(const char* function) {
   using GetVersion = int (*)(int*);
   const auto get_version = reinterpret_cast<GetVersion>(dlsym(RTLD_DEFAULT, function));
@@ -43,13 +48,13 @@ std::optional<int> version_number(const char* function) {
   return get_version == nullptr || get_version(&version) != 0 ? std::nullopt : std::optional(version);
 }
 
-// 13000 is 13.0.
+// CUDA encodes 13.0 as 13000.
 std::string cuda_version() {
   const auto number = version_number("cudaRuntimeGetVersion");
   return number ? fmt::format("{}.{}", *number / 1000, *number % 1000 / 10) : "";
 }
 
-// 22809 is 2.28.9.
+// NCCL encodes 2.28.9 as 22809.
 std::string nccl_version() {
   const auto number = version_number("ncclGetVersion");
   return number ? fmt::format("{}.{}.{}", *number / 10000, *number / 100 % 100, *number % 100) : "not in this build";
@@ -70,7 +75,7 @@ std::string cpu() {
   return fmt::format("{} ({} threads)", value_in("/proc/cpuinfo", "model name"), std::thread::hardware_concurrency());
 }
 
-// The driver's own list, whatever this build can use.
+// Lists the GPUs that the driver reports, even if this build cannot use them: that difference is often the bug.
 std::string gpus() {
   std::string names;
   std::error_code none;
@@ -85,11 +90,12 @@ std::string location() {
   return none ? "Not found" : path.string();
 }
 
+// Omits properties that are unknown on this machine, such as GPUs without a driver.
 void print_property(const std::string& name, const std::string& value) {
   if (!value.empty()) std::cout << fmt::format("- {}: {}\n", name, value);
 }
 
-// A value as Python's dict shows it.
+// Formats a value as Python's dict does, so that the output can be compared with that of `accelerate env`.
 std::string python_repr(const nlohmann::json& value) {
   if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
   if (value.is_string()) return "'" + value.get<std::string>() + "'";
@@ -106,21 +112,24 @@ void print_config(const LaunchConfig& config) {
     std::cout << fmt::format("\t- {}: {}\n", key, value.is_string() ? value.get<std::string>() : python_repr(value));
 }
 
+// A missing default file is normal; a missing file that the user has named is an error, thrown by the reader.
 std::optional<LaunchConfig> config_of(const std::string& file) {
   if (file.empty() && !fs::exists(default_config_file())) return std::nullopt;
   return read_launch_config(file.empty() ? default_config_file() : file);
 }
 
-// In the shell's single quotes.
+// Quotes a text in a shell's single quotes; a quote inside ends the string, adds an escaped quote, and starts a new
+// one.
 std::string quoted(const std::string& text) {
   std::string out = "'";
   for (const char letter : text) out += letter == '\'' ? "'\\''" : std::string(1, letter);
   return out + "'";
 }
 
+// Only `export` lines go to standard output, so that a shell can evaluate it.
 int print_variables(const std::string& config_file) {
   const auto config = config_of(config_file);
-  check_config(config.has_value(), "env: {}: no such file; write it with accel config", default_config_file());
+  check_config(config.has_value(), "env: {}: no such file; create it with accel config", default_config_file());
   for (const auto& [name, value] : environment_of(*config))
     std::cout << fmt::format("export {}={}\n", name, quoted(value));
   return kSuccess;
@@ -153,10 +162,10 @@ int print_environment(const std::string& config_file) {
 int env_main(int argc, char** argv) {
   std::string config_file;
   bool variables = false;
-  CLI::App app("Prints versions, machine and configuration, for a bug report.", "accel env");
-  app.add_option("--config_file", config_file, "The configuration to print; default: the default one, if it is there");
+  CLI::App app("Prints versions, machine and configuration for a bug report.", "accel env");
+  app.add_option("--config_file", config_file, "Configuration file to print; default: the default file, if it exists");
   app.add_flag("--variables", variables,
-               "Print the variables alone that accel launch sets for a program by the configuration, for a shell: eval "
+               "Print only the variables that accel launch derives from the configuration, as shell commands: eval "
                "\"$(accel env --variables)\"");
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   return variables ? print_variables(config_file) : print_environment(config_file);

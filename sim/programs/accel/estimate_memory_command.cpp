@@ -1,3 +1,7 @@
+// `accel estimate-memory`: computes sizes from the headers of a weights file; no weights are loaded, so a model larger
+// than this machine's memory can be estimated. The first table follows Accelerate's command, the second one adds
+// sharded training, computed by the same planner that the sharded engine uses.
+
 #include <c10/util/accumulate.h>
 #include <fmt/ranges.h>
 
@@ -26,6 +30,7 @@ struct EstimateArguments {
   bool json = false;
 };
 
+// int4 packs two elements into a byte, hence the double.
 const std::map<std::string, double> kBytesPerElement{
     {"float32", 4}, {"float16", 2}, {"bfloat16", 2}, {"int8", 1}, {"int4", 0.5}};
 
@@ -33,7 +38,7 @@ struct Sizes {
   std::int64_t total = 0, largest_layer = 0;  // elements
 };
 
-// A layer is a module that has tensors of its own.
+// A layer is a module that directly owns tensors; their names share everything up to the last dot.
 Sizes sizes_of(const Weights& weights) {
   Sizes sizes;
   std::map<std::string, std::int64_t> layers;
@@ -47,13 +52,14 @@ Sizes sizes_of(const Weights& weights) {
   return sizes;
 }
 
-// What training by Adam holds at most; none for integers. Source: accelerate/utils/modeling.py,
-// estimate_training_usage.
+// Returns the peak memory of training with Adam: weights, gradients and two moments. Nothing for integer dtypes, which
+// cannot be trained. Source: accelerate/utils/modeling.py, estimate_training_usage.
 std::optional<double> training_bytes(const std::string& dtype, std::int64_t numel) {
   if (dtype.starts_with("int")) return std::nullopt;
   return (dtype == "float32" ? 16.0 : 8.0) * static_cast<double>(numel);
 }
 
+// Inserts a parameter at a dotted path and creates the modules on the way. `path` is relative to `module`.
 void add_module(ModuleDescription& module, const std::string& path, std::size_t parameter) {
   const auto dot = path.find('.');
   if (dot == std::string::npos) {
@@ -67,7 +73,9 @@ void add_module(ModuleDescription& module, const std::string& path, std::size_t 
   add_module(*child, path.substr(dot + 1), parameter);
 }
 
-// The module tree that the names tell, trained in float32.
+// Rebuilds the module tree from the dots in parameter names. The classes are unknown, so --wrap selects modules by
+// name. Training is assumed to be in float32.
+// The planner needs only shapes and dtypes, so no module is created and no weight is read.
 ModelDescription describe(const Weights& weights) {
   ModelDescription model;
   model.root.class_name = "Module";
@@ -78,14 +86,15 @@ ModelDescription describe(const Weights& weights) {
   return model;
 }
 
+// Both kinds of plugin resolve to the same options as in training, so that defaults (e.g. of wrapping) apply here, too.
 ShardingOptions sharding_of(const EstimateArguments& arguments, std::vector<std::string>& problems) {
   ResolvedPlugin plugin;
   if (arguments.sharding.starts_with("zero")) {
     const std::map<std::string, int> stages{{"zero1", 1}, {"zero2", 2}, {"zero3", 3}};
     const auto stage = stages.find(arguments.sharding);
     if (stage == stages.end())
-      problems.push_back(
-          fmt::format("--sharding: '{}'; expected zero1, zero2, zero3 or a strategy of FSDP", arguments.sharding));
+      problems.push_back(fmt::format(
+          "--sharding: unknown strategy '{}'; expected zero1, zero2, zero3 or a strategy of FSDP", arguments.sharding));
     else
       plugin = resolve(DeepSpeedPlugin{.zero_stage = stage->second}, "no", problems);
   } else {
@@ -110,6 +119,8 @@ Json table(const EstimateArguments& arguments, const Sizes& sizes) {
   return rows;
 }
 
+// Plans the units exactly as training does. `gathered` is the peak of gathered parameters during a step, which depends
+// on the units that --wrap defines.
 Json ranks_table(const EstimateArguments& arguments, const Weights& weights, const ShardingOptions& sharding) {
   constexpr std::int64_t kAdamBytes = 8;  // two moments in float32
   const auto model = describe(weights);
@@ -125,6 +136,7 @@ Json ranks_table(const EstimateArguments& arguments, const Weights& weights, con
   return rows;
 }
 
+// Source: accelerate/utils/other.py, convert_bytes.
 std::string bytes_text(const Json& bytes) {
   if (bytes.is_null()) return "N/A";
   auto value = bytes.get<double>();
@@ -135,6 +147,7 @@ std::string bytes_text(const Json& bytes) {
   return "";
 }
 
+// The tables are printed from the JSON, so that both outputs hold the same numbers.
 void print(const Json& rows, const std::vector<std::pair<std::string, std::string>>& columns) {
   for (const auto& [key, title] : columns) std::cout << fmt::format("{:>24}", title);
   std::cout << '\n';
@@ -149,17 +162,20 @@ void print(const Json& rows, const std::vector<std::pair<std::string, std::strin
   }
 }
 
+// Sharding without a number of ranks, or the reverse, is an error: the second table needs both.
 std::vector<std::string> problems_of(const EstimateArguments& arguments) {
   std::vector<std::string> problems;
   for (const auto& dtype : arguments.dtypes) {
     if (!kBytesPerElement.contains(dtype))
-      problems.push_back(fmt::format("--dtypes: '{}'; expected float32, float16, bfloat16, int8 or int4", dtype));
+      problems.push_back(
+          fmt::format("--dtypes: unknown dtype '{}'; expected float32, float16, bfloat16, int8 or int4", dtype));
   }
   if (arguments.ranks.empty() != arguments.sharding.empty())
-    problems.emplace_back("--ranks and --sharding: one is of no use without the other");
-  if (!arguments.wrap.empty() && arguments.sharding.empty()) problems.emplace_back("--wrap: needs --sharding");
+    problems.emplace_back("--ranks and --sharding: only one was given; give both or none");
+  if (!arguments.wrap.empty() && arguments.sharding.empty())
+    problems.emplace_back("--wrap: needs --sharding; add it or leave --wrap out");
   for (const int ranks : arguments.ranks) {
-    if (ranks < 1) problems.push_back(fmt::format("--ranks: {}; expected 1 or more", ranks));
+    if (ranks < 1) problems.push_back(fmt::format("--ranks: expected 1 or more, got {}", ranks));
   }
   return problems;
 }
@@ -179,12 +195,12 @@ int estimate(const EstimateArguments& arguments) {
                {"total_bytes", "total size"},
                {"training_with_adam_bytes", "training with Adam"}});
   if (by_ranks.empty()) return kSuccess;
-  std::cout << fmt::format("\nOf each rank, {}, Adam, float32; activations are not counted\n", arguments.sharding);
+  std::cout << fmt::format("\nPer rank, {}, Adam, float32, without activations\n", arguments.sharding);
   print(by_ranks, {{"ranks", "ranks"},
                    {"parameters", "parameters"},
                    {"gradients", "gradients"},
                    {"optimizer", "optimizer"},
-                   {"gathered", "gathered, at most"}});
+                   {"gathered", "gathered (peak)"}});
   return kSuccess;
 }
 
@@ -192,17 +208,18 @@ int estimate(const EstimateArguments& arguments) {
 
 int estimate_memory_main(int argc, char** argv) {
   EstimateArguments arguments;
-  CLI::App app("What a model's weights need, and its training by Adam; of each rank, where it is sharded.",
+  CLI::App app("Estimates the memory for a model's weights and for training with Adam, per rank if it is sharded.",
                "accel estimate-memory");
-  app.add_option("WEIGHTS", arguments.path, "A file of weights, an index, or a folder with one of them")->required();
-  app.add_option("--dtypes", arguments.dtypes, "float32, float16, bfloat16, int8, int4")->capture_default_str();
+  app.add_option("WEIGHTS", arguments.path, "Weights file, index file, or a folder that contains one of them")
+      ->required();
+  app.add_option("--dtypes", arguments.dtypes, "Dtypes to list: float32, float16, bfloat16, int8, int4")
+      ->capture_default_str();
   app.add_option("--ranks", arguments.ranks, "Numbers of ranks, as in 8,16,64")->delimiter(',');
   app.add_option("--sharding", arguments.sharding, "FULL_SHARD, SHARD_GRAD_OP, zero1, zero2 or zero3");
-  app.add_option(
-         "--wrap", arguments.wrap,
-         "Modules that are gathered one at a time: regular expressions of their names, such as 'blocks\\.[0-9]+'")
+  app.add_option("--wrap", arguments.wrap,
+                 "Modules that are gathered one at a time, as regular expressions of their names: 'blocks\\.[0-9]+'")
       ->allow_extra_args(false);
-  app.add_flag("--json", arguments.json, "As JSON, in bytes");
+  app.add_flag("--json", arguments.json, "JSON instead of tables, sizes in bytes");
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   return estimate(arguments);
 }

@@ -1,3 +1,6 @@
+// `accel launch`: collects what a launch depends on (files, variables, GPUs, ports) and executes the plan. All
+// decisions are made in launch_plan.cpp, which is pure, so that they are tested without starting processes.
+
 #include <array>
 #include <cstdio>
 #include <filesystem>
@@ -25,32 +28,37 @@ namespace fs = std::filesystem;
 
 constexpr const char* kUsageText =
     "accel launch [flags] PROGRAM [ARGS...]\n\n"
-    "Starts a program that calls accel::run: one process per rank on this machine, or its part of a job of several "
-    "machines, or\n"
-    "simulated ranks. A flag beats the config file, the file the environment, the environment the default.\n\n";
+    "Starts a program that calls accel::run: as one process per rank on this machine, as this machine's part of a job "
+    "on several\n"
+    "machines, or on simulated ranks. Precedence: flag, config file, environment variable, default.\n\n";
 
+// A file named by a flag must exist; the default file is optional.
 std::optional<LaunchConfig> read_config(const LaunchFlags& flags) {
   if (const auto file = flags.text("config_file")) return read_launch_config(*file);
   const auto file = default_config_file();
   return reads_default_file(flags) && fs::exists(file) ? std::optional(read_launch_config(file)) : std::nullopt;
 }
 
+// The hostfile is read only to check it and to find the first host; mpirun reads it again.
 std::string read_text(const std::string& file) {
   std::ifstream in(file);
   check_config(static_cast<bool>(in), "--mpirun_hostfile: {}: no such file", file);
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// Whose mpirun is on the PATH.
+// Returns whether the mpirun on the PATH is that of Open MPI, whose options differ from those of MPICH and Intel MPI.
+// OpenRTE is the name of Open MPI's run-time environment, which some versions print instead.
 bool has_open_mpi() {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(popen("mpirun --version 2>/dev/null", "re"), &pclose);
   std::string text;
   std::array<char, 256> line{};
   while (pipe && std::fgets(line.data(), line.size(), pipe.get()) != nullptr) text += line.data();
-  check_config(!text.empty(), "--mpirun_hostfile: no mpirun on the PATH; on Debian, apt-get install openmpi-bin");
+  check_config(!text.empty(),
+               "--mpirun_hostfile: mpirun is not on the PATH; on Debian run apt-get install openmpi-bin");
   return text.find("Open MPI") != std::string::npos || text.find("OpenRTE") != std::string::npos;
 }
 
+// mpirun and the hostfile are only examined if they are used, since starting mpirun takes a noticeable time.
 LaunchSurroundings look_around(const LaunchFlags& flags) {
   LaunchSurroundings around{.config = read_config(flags),
                             .variable = &environment,
@@ -58,12 +66,14 @@ LaunchSurroundings look_around(const LaunchFlags& flags) {
                             .num_cores = static_cast<int>(launcher::cpus_of_this_process().size())};
   if (const auto file = hostfile_of(flags, around.config.value_or(LaunchConfig()))) {
     around.hosts = parse_hostfile(read_text(*file));
-    check_config(!around.hosts.empty(), "--mpirun_hostfile: {}: names no host", *file);
+    check_config(!around.hosts.empty(), "--mpirun_hostfile: {}: contains no host; expected one host per line", *file);
     around.has_open_mpi = has_open_mpi();
   }
   return around;
 }
 
+// Simulated ranks use sim-run's machinery in this process. Defaults are only set if the environment lacks them, as a
+// real launch does in each rank's process.
 int run_simulated(const LaunchPlan& plan) {
   auto variables = plan.job.environment;
   for (const auto& [name, value] : plan.job.default_environment) {
@@ -74,8 +84,9 @@ int run_simulated(const LaunchPlan& plan) {
                            .environment = variables});
 }
 
-// One machine opens no port of its own until rank 0 does, so a port in use is told before anything runs. The claim is
-// to be kept.
+// Chooses or checks the port of a job on one machine. Only rank 0 opens it, seconds after the start, so a port in use
+// is reported here, before anything runs. The returned claim must be kept during the job: it makes two launches that
+// start at the same time choose different ports.
 std::unique_ptr<launcher::PortClaim> settle_port(LaunchPlan& plan) {
   auto& machines = plan.job.machines;
   if (machines.num_machines > 1 || !plan.job.has_rank_variables) return nullptr;
@@ -83,12 +94,13 @@ std::unique_ptr<launcher::PortClaim> settle_port(LaunchPlan& plan) {
   auto claim = std::make_unique<launcher::PortClaim>(machines.main_port);
   if (claim->holds() && launcher::is_port_free(machines.main_port)) return claim;
   check_config(plan.may_change_port,
-               "main_process_port: port {} is in use; choose another, 0 for a free one, or leave it out",
+               "main_process_port: port {} is in use; choose another one, or 0 or nothing to get a free one",
                machines.main_port);
   machines.main_port = launcher::free_port();
   return nullptr;
 }
 
+// A rank's exit code 2 means a wrong configuration, which a user can correct; all other failures become 1.
 int run_processes(const LaunchPlan& plan, const std::string& name) {
   const auto result = launcher::run_job(plan.job);
   const auto& failure = result.failure;

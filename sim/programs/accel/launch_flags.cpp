@@ -1,3 +1,6 @@
+// The parser of `accel launch` flags. It is written by hand, unlike those of other commands, because it must accept
+// Accelerate's command lines: parsing stops at PROGRAM, flags are spelled with hyphens or underscores, and flags that
+// only make sense in Python are rejected with the reason.
 #include "sim/programs/accel/launch_flags.hpp"
 
 #include <fmt/ranges.h>
@@ -12,7 +15,8 @@
 namespace accel::programs {
 namespace {
 
-// Of flags that Accelerate has, why they are none here. A name that ends in * is the beginning of several.
+// Flags of Accelerate that this library rejects, and why. A name that ends in * is a prefix. takes_value lets the
+// parser skip the value, which would otherwise be mistaken for PROGRAM.
 struct Refusal {
   const char* name;
   bool takes_value;
@@ -20,18 +24,19 @@ struct Refusal {
 };
 
 constexpr Refusal kRefusals[] = {
-    {"module", false, "it runs a Python module; PROGRAM is an executable file here"},
-    {"tpu*", false, "there are no TPUs in LibTorch"},
-    {"no_tpu*", false, "there are no TPUs in LibTorch"},
-    {"vm", true, "it is for TPU pods, which LibTorch has none of"},
+    {"module", false, "runs a Python module; pass an executable file as PROGRAM instead"},
+    {"tpu*", false, "unsupported; LibTorch has no TPU backend"},
+    {"no_tpu*", false, "unsupported; LibTorch has no TPU backend"},
+    {"vm", true, "unsupported; it is for TPU pods, and LibTorch has no TPU backend"},
     {"env", true,
-     "it is for TPU pods, which LibTorch has none of; variables of this command's environment reach every rank"},
-    {"main_training_function", true, "it is for TPUs, which LibTorch has none of"},
-    {"downcast_bf16", false, "it is for TPUs, which LibTorch has none of"},
-    {"aws_*", true, "SageMaker starts Python scripts; start the program with mpirun or this command"},
-    {"use_megatron_lm", false, "Megatron-LM is a Python program"},
-    {"megatron_lm_*", true, "Megatron-LM is a Python program"},
-    {"dynamo_*", true, "TorchDynamo compiles Python; there is none here"}};
+     "unsupported; it is for TPU pods, and LibTorch has no TPU backend; export the variable instead, since every rank "
+     "inherits the environment"},
+    {"main_training_function", true, "unsupported; it is for TPUs, and LibTorch has no TPU backend"},
+    {"downcast_bf16", false, "unsupported; it is for TPUs, and LibTorch has no TPU backend"},
+    {"aws_*", true, "unsupported; SageMaker starts Python scripts; start the program with mpirun or this command"},
+    {"use_megatron_lm", false, "unsupported; Megatron-LM is a Python program"},
+    {"megatron_lm_*", true, "unsupported; Megatron-LM is a Python program"},
+    {"dynamo_*", true, "unsupported; TorchDynamo compiles Python code"}};
 
 const Refusal* find_refusal(const std::string& name) {
   const auto* const found = std::find_if(std::begin(kRefusals), std::end(kRefusals), [&](const Refusal& refusal) {
@@ -48,7 +53,7 @@ std::optional<T> parse_number(const std::string& text) {
   return error == std::errc() && stop == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
 
-// The flag of "-q"; "" if there is none.
+// Returns the name of a short flag such as "-q", "" if there is none.
 std::string name_of_letter(char letter) {
   if (letter == 'm') return "module";
   for (const auto& group : launch_groups()) {
@@ -59,7 +64,8 @@ std::string name_of_letter(char letter) {
   return "";
 }
 
-// A flag with dashes and hyphens, by its name; "" if it is none.
+// Returns the name of a flag with underscores; "" if the argument is not a flag. Unknown short flags return themselves,
+// so that they are reported instead of being run as PROGRAM.
 std::string name_of(const std::string& argument) {
   if (argument.size() == 2 && argument[0] == '-') {
     const auto name = name_of_letter(argument[1]);
@@ -71,7 +77,8 @@ std::string name_of(const std::string& argument) {
   return name;
 }
 
-// Keys of a section that are flags there alone.
+// Returns the keys of a section whose names are not also flags of a group. gradient_accumulation_steps, for example, is
+// a general flag and a DeepSpeed key; the help lists it once.
 std::vector<const LaunchKey*> flags_of(const LaunchSection& section) {
   std::vector<const LaunchKey*> flags;
   for (const auto& key : section.keys) {
@@ -80,6 +87,7 @@ std::vector<const LaunchKey*> flags_of(const LaunchSection& section) {
   return flags;
 }
 
+// Used for suggestions and completion, in the order of the help.
 std::vector<std::string> known_names() {
   std::vector<std::string> names;
   for (const auto& group : launch_groups()) {
@@ -104,6 +112,7 @@ class FlagParser {
  public:
   explicit FlagParser(const std::vector<std::string>& arguments) : arguments_(arguments) {}
 
+  // Stops at the first argument that is not a flag, because everything from there on belongs to PROGRAM.
   LaunchFlags parse(bool needs_program) {
     for (; at_ < arguments_.size(); ++at_) {
       const auto& argument = arguments_[at_];
@@ -117,9 +126,10 @@ class FlagParser {
     }
     flags_.command.assign(arguments_.begin() + static_cast<std::ptrdiff_t>(std::min(at_, arguments_.size())),
                           arguments_.end());
+    // --help wins over wrong flags: the rest of the line does not matter to a user who asks for help.
     const bool is_help = flags_.has("help");
     if (needs_program && flags_.command.empty() && !is_help)
-      problems_.emplace_back("no PROGRAM; expected `accel launch [flags] PROGRAM [ARGS...]`");
+      problems_.emplace_back("PROGRAM is missing; expected `accel launch [flags] PROGRAM [ARGS...]`");
     check_config(problems_.empty() || is_help, "{}", fmt::join(problems_, "\n"));
     return flags_;
   }
@@ -139,10 +149,12 @@ class FlagParser {
   void take_switch(const std::string& argument, const std::string& name) {
     const auto equals = argument.find('=');
     if (equals != std::string::npos)
-      problems_.push_back(fmt::format("--{}: takes no value, got '{}'", name, argument.substr(equals + 1)));
+      problems_.push_back(fmt::format("--{}: does not accept a value, got '{}'", name, argument.substr(equals + 1)));
     flags_.given[name] = "true";
   }
 
+  // Accepts --name=value and --name value. The next argument is accepted whatever it is: a value may start with a
+  // hyphen, e.g. a negative number.
   std::optional<std::string> value_of(const std::string& argument, const std::string& name) {
     if (const auto equals = argument.find('='); equals != std::string::npos && argument.starts_with("--"))
       return argument.substr(equals + 1);
@@ -158,12 +170,14 @@ class FlagParser {
       if (refusal->takes_value) skip_value(argument);
       return;
     }
+    // If the intended flag takes a value, the next argument is that value. Without skipping it, the parser would stop
+    // there and take it for PROGRAM, hiding all other problems.
     problems_.push_back(fmt::format("{}: unknown flag{}", spelled, nearest_name_hint(name, known_names())));
     const auto* meant = find_launch_flag(nearest_name(name, known_names()).value_or(""));
     if (meant != nullptr && !is_switch(*meant)) skip_value(argument);
   }
 
-  // What stands behind a flag that is refused is its value, not the program.
+  // Skips the value of a rejected flag, which must not be taken for PROGRAM.
   void skip_value(const std::string& argument) {
     if (argument.find('=') == std::string::npos && at_ + 1 < arguments_.size() && !arguments_[at_ + 1].starts_with("-"))
       ++at_;
@@ -196,6 +210,7 @@ LaunchFlags parse_launch_flags(const std::vector<std::string>& arguments, bool n
   return FlagParser(arguments).parse(needs_program);
 }
 
+// Generated from the table of keys; keys of sections are listed with the values that they accept instead of a default.
 std::string launch_flags_help() {
   std::string text;
   for (const auto& group : launch_groups()) {

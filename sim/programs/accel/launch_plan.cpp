@@ -1,3 +1,5 @@
+// Turns the merged settings of a launch into a job: which processes to start where, with which variables and output. A
+// pure function of flags and LaunchSurroundings, so that every decision is tested without processes, GPUs or mpirun.
 #include "sim/programs/accel/launch_plan.hpp"
 
 #include <fmt/ranges.h>
@@ -14,8 +16,10 @@
 namespace accel::programs {
 namespace {
 
-constexpr int kDefaultPort = 29500;
+constexpr int kDefaultPort = 29500;  // the default of torchrun and Accelerate
 
+// Collects all problems instead of throwing at the first, so that a command line is corrected once. The steps of plan()
+// run in order: set_mpirun replaces parts of the job that the steps before it have filled.
 class Planner {
  public:
   Planner(const LaunchFlags& flags, const LaunchSurroundings& surroundings)
@@ -38,10 +42,12 @@ class Planner {
     problems_.push_back(fmt::format(format, std::forward<Args>(args)...));
   }
 
+  // Only the static rendezvous exists here, but the time-outs of torchrun's --rdzv_conf apply to it as well. `timeout`
+  // is the name of the join time-out in torchrun's static rendezvous, `join_timeout` in the others.
   void check_rendezvous() {
     if (config_.rdzv_backend != "static")
       problem(
-          "rdzv_backend: {}: not built; expected static: machine 0 is told to all by main_process_ip and "
+          "rdzv_backend: '{}' is unsupported; expected static, with machine 0 given by main_process_ip and "
           "main_process_port",
           config_.rdzv_backend);
     std::istringstream pairs(flags_.text("rdzv_conf").value_or(""));
@@ -68,6 +74,9 @@ class Planner {
     }
   }
 
+  // A single machine uses the loopback address regardless of the file: a name that resolves to an external address
+  // could be unreachable. A port is only changed if the user has not chosen one, and only on one machine, where no
+  // other machine needs to know it.
   void set_machines() {
     auto& machines = plan_.job.machines;
     machines.num_machines = config_.num_machines;
@@ -89,15 +98,20 @@ class Planner {
     plan_.job.forwards_output = machines.num_processes > 1 || flags_.has("log_dir") || flags_.has("tee");
   }
 
+  // Ranks on this machine. Never 0, because invalid numbers are reported elsewhere and must not cause a division by
+  // zero.
   [[nodiscard]] int num_local() const { return std::max(1, config_.num_processes / std::max(config_.num_machines, 1)); }
 
-  // What nobody gave is a default, which a variable of the environment beats.
+  // Values from flags or the file override the environment; defaults do not. ACCELERATE_USE_CPU counts as given
+  // whenever the user has chosen a device in any way.
   [[nodiscard]] bool is_given(const std::string& name, const LaunchVariable& variable) const {
     if (name == "ACCELERATE_USE_CPU") return config_.use_cpu || flags_.has("multi_gpu") || around_.config;
     return variable.is_given || name.starts_with("ACCELERATE_DYNAMO_");
   }
 
-  // What a DeepSpeed file beside the config file would hide. Flags are to fill the "auto" of one.
+  // Returns the DeepSpeed fields that the config file sets. A DeepSpeed JSON file would silently replace them, so the
+  // rank reports the conflict. Flags do not conflict: they fill the values that the JSON file sets to "auto". Source:
+  // accelerate/utils/dataclasses.py, DeepSpeedPlugin.
   [[nodiscard]] std::string fields_of_file() const {
     if (!around_.config || around_.config->distributed_type != "DEEPSPEED") return "";
     return environment_of(*around_.config).at("ACCELERATE_CONFIG_DS_FIELDS");
@@ -108,7 +122,7 @@ class Planner {
     auto& defaults = plan_.job.default_environment;
     for (const auto& [name, variable] : variables_of(config_)) {
       if (name.starts_with("ACCELERATE_DYNAMO_") && config_.dynamo_config.empty())
-        continue;  // for Python's compiler; the file may name it
+        continue;  // only meaningful to Python's compiler, and set only if the file names it
       (is_given(name, variable) ? given : defaults)[name] = variable.text;
     }
     if (config_.distributed_type == "DEEPSPEED") given["ACCELERATE_CONFIG_DS_FIELDS"] = fields_of_file();
@@ -117,17 +131,20 @@ class Planner {
     }
     const auto threads = flags_.integer("num_cpu_threads_per_process");
     if (threads.value_or(1) < 1) problem("--num_cpu_threads_per_process: expected 1 or more, got {}", *threads);
+    // Real CPU ranks share the cores equally, as in Accelerate. GPU ranks and simulated ones use 1: simulated ranks are
+    // many, and their parallel work goes to a common arena.
     const int fair = config_.use_cpu && !flags_.has("sim") ? std::max(1, around_.num_cores / num_local()) : 1;
     defaults["OMP_NUM_THREADS"] = std::to_string(fair);
   }
 
-  // Of a flag that is no key of the file.
+  // Sets the variable of a flag that is not a key of the config file; variables_of covers the keys.
   void set_variable_of_flag(const LaunchKey& key) {
     if (key.variable == nullptr || !flags_.has(key.name) || !std::holds_alternative<std::monostate>(key.field)) return;
     plan_.job.environment[key.variable] =
         key.kind == KeyKind::kInt ? std::to_string(*flags_.integer(key.name)) : flags_.text(key.name).value_or("");
   }
 
+  // One rank needs no prefix to tell lines apart, and its output then stays byte for byte what the program writes.
   void set_output() {
     auto& job = plan_.job;
     plan_.dry_run = flags_.has("dry_run");
@@ -137,12 +154,13 @@ class Planner {
     job.log_dir = flags_.text("log_dir").value_or("");
     const auto tee = flags_.text("tee").value_or("0");
     if (tee == "0") return;
-    if (job.log_dir.empty()) problem("--tee: needs --log_dir DIR, where the files go");
+    if (job.log_dir.empty()) problem("--tee: needs --log_dir DIR for its files");
     job.logged.assign(static_cast<std::size_t>(num_local()), 0);
     std::istringstream parts(tee);
     for (std::string part; std::getline(parts, part, ',');) take_tee(part);
   }
 
+  // One part of torchrun's --tee syntax: a value for all local ranks, or RANK:VALUE. Bit 0 is stdout and bit 1 stderr.
   void take_tee(const std::string& part) {
     const auto colon = part.find(':');
     const auto value = colon == std::string::npos ? part : part.substr(colon + 1);
@@ -153,7 +171,7 @@ class Planner {
     auto& logged = plan_.job.logged;
     if (value.size() != 1 || value[0] < '0' || value[0] > '3' ||
         (colon != std::string::npos && (!is_rank || std::stoul(rank) >= logged.size()))) {
-      problem("--tee: expected 0, 1, 2 or 3, or such for local ranks as in 0:1,1:3, got '{}'", part);
+      problem("--tee: expected 0, 1, 2 or 3, or one of these per local rank as in 0:1,1:3, got '{}'", part);
     } else if (is_rank) {
       logged[std::stoul(rank)] = value[0] - '0';
     } else {
@@ -161,7 +179,8 @@ class Planner {
     }
   }
 
-  // Ranks get their place from mpirun.
+  // Replaces the job by a single mpirun process. mpirun places the ranks, and each rank derives its own variables from
+  // those of MPI, so everything about ranks is removed from the job, and settings travel in mpirun's options.
   void set_mpirun(const std::string& hostfile) {
     plan_.way = LaunchPlan::Way::kMpirun;
     auto& job = plan_.job;
@@ -179,7 +198,7 @@ class Planner {
     command.insert(command.end(), job.command.begin(), job.command.end());
     job.command = std::move(command);
     if (config_.num_machines > 1 && job.machines.main_port == 0)
-      problem("main_process_port: 0 is any free port, which other machines cannot know");
+      problem("main_process_port: 0 selects a free port, which other machines cannot know; expected a fixed port");
     const auto restarts = job.machines.max_restarts;
     job.machines = {.max_restarts = restarts};
     job.has_rank_variables = false;
@@ -194,6 +213,7 @@ class Planner {
   LaunchPlan plan_;
 };
 
+// The inverse of what a POSIX shell does with a word, so that --dry_run prints lines that can be executed.
 std::string quoted(const std::string& word) {
   const bool is_plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char letter) {
     return std::isalnum(letter) != 0 ||
@@ -209,6 +229,8 @@ std::string quoted(const std::string& word) {
 
 std::vector<std::string> mpirun_command(const MpirunOptions& options,
                                         const std::map<std::string, std::string>& variables) {
+  // Accelerate passes no variables to mpirun and relies on its defaults, under which Open MPI does not pass them to
+  // other hosts. Source: accelerate/utils/launch.py, prepare_simple_launcher_cmd_env.
   const bool is_open = options.is_open_mpi;
   std::vector<std::string> command{"mpirun",
                                    is_open ? "--hostfile" : "-f",
@@ -229,6 +251,7 @@ std::vector<std::string> mpirun_command(const MpirunOptions& options,
   return command;
 }
 
+// Only the names matter here: mpirun reads the file itself, including slots.
 std::vector<std::string> parse_hostfile(const std::string& text) {
   std::vector<std::string> hosts;
   std::istringstream lines(text);
@@ -246,6 +269,7 @@ LaunchPlan plan_launch(const LaunchFlags& flags, const LaunchSurroundings& surro
 }
 
 std::string describe(const LaunchPlan& plan) {
+  // For --dry_run: lines that can be pasted into a shell, with the variables as each rank would see them.
   std::string text;
   const auto& job = plan.job;
   const int count =

@@ -13,32 +13,33 @@ namespace accel::programs {
 struct MpirunOptions {
   std::string hostfile;
   int num_per_host = 1, num_ranks = 1;
-  bool is_open_mpi = true;  ///< or takes the options of MPICH and Intel MPI
+  bool is_open_mpi = true;  ///< false: accepts the options of MPICH and Intel MPI
   bool binds_to_cores = false;
 };
 
-/// mpirun with its options, without the program. What Accelerate leaves to mpirun's habits, each variable is handed on
-/// by name.
+/// Returns mpirun with its options, without the program. Each variable is passed on explicitly, whereas Accelerate
+/// relies on mpirun's defaults.
 std::vector<std::string> mpirun_command(const MpirunOptions& options,
                                         const std::map<std::string, std::string>& variables);
 
-/// The hosts of an MPI hostfile: "host", "host slots=4" or "host:4" a line, "#" begins a comment.
+/// Returns the hosts of an MPI hostfile, one per line: "host", "host slots=4" or "host:4"; "#" starts a comment.
 std::vector<std::string> parse_hostfile(const std::string& text);
 
-/// What `accel launch` does, before anything runs.
+/// What `accel launch` will do, decided before anything runs.
 struct LaunchPlan {
   enum class Way { kProcesses, kSimulated, kMpirun };
   Way way = Way::kProcesses;
-  launcher::JobOptions job;  ///< of kMpirun: one process, mpirun
+  launcher::JobOptions job;  ///< for kMpirun: one process, mpirun
   int num_ranks = 1;
-  bool may_change_port = false;  ///< nobody named the port: another is taken if it is in use
+  bool may_change_port = false;  ///< the user has not set the port: use another one if it is in use
   bool dry_run = false, quiet = false;
 };
 
-/// Throws ConfigError with all problems of flags, file and variables together.
+/// Plans a launch. Throws ConfigError with all problems of flags, file and variables.
 LaunchPlan plan_launch(const LaunchFlags& flags, const LaunchSurroundings& surroundings);
 
-/// The command line of each process here, to be read or pasted into a shell: variables, then the program.
+/// Returns the command line of each process on this machine, to read or paste into a shell: variables, then the
+/// program.
 std::string describe(const LaunchPlan& plan);
 
 }  // namespace accel::programs

@@ -1,3 +1,6 @@
+// Merges flags, config file and environment into one LaunchConfig. The precedence is Accelerate's, which differs by
+// key; each deviation from "flag, file, environment, default" is commented where it happens. Source:
+// accelerate/commands/launch.py, _validate_launch_command.
 #include "sim/programs/accel/launch_settings.hpp"
 
 #include <fmt/ranges.h>
@@ -12,6 +15,8 @@
 namespace accel::programs {
 namespace {
 
+// The steps of merge() depend on each other: the kind decides which sections count, and the number of machines must be
+// known before num_processes gets its default.
 class SettingsMerge {
  public:
   SettingsMerge(const LaunchFlags& flags, const LaunchSurroundings& surroundings, std::vector<std::string>& problems)
@@ -36,37 +41,40 @@ class SettingsMerge {
     problems_.push_back(fmt::format(format, std::forward<Args>(args)...));
   }
 
+  // Flags that contradict each other are errors, and so are flags that would have no effect.
   void check_exclusive() {
     std::vector<std::string> given;
     for (const auto* name : {"cpu", "multi_gpu", "sim"}) {
       if (flags_.has(name)) given.push_back(std::string("--") + name);
     }
-    if (given.size() > 1) problem("{} exclude each other; give the one that is meant", fmt::join(given, ", "));
+    if (given.size() > 1) problem("{} exclude each other; give only one of them", fmt::join(given, ", "));
     if (flags_.has("use_fsdp") && flags_.has("use_deepspeed"))
-      problem("--use_fsdp, --use_deepspeed exclude each other; give the one that is to shard the model");
+      problem("--use_fsdp, --use_deepspeed exclude each other; give only one of them");
     if (flags_.has("sim") && flags_.has("mpirun_hostfile"))
-      problem("--sim: simulated ranks are of one process; leave --mpirun_hostfile out");
+      problem("--sim: simulated ranks run in one process; leave --mpirun_hostfile out");
     if (flags_.has("sim") && flags_.integer("num_machines").value_or(1) > 1)
-      problem("--sim: simulated ranks are of one process; leave --num_machines out");
+      problem("--sim: simulated ranks run in one process; leave --num_machines out");
     if (flags_.has("sim"))
-      refuse("sim", "simulated ranks are of one process, which writes its output itself and begins once",
+      refuse("sim", "simulated ranks run once, in one process, which writes its output directly",
              {"max_restarts", "log_dir", "tee", "role", "rdzv_conf", "enable_cpu_affinity"});
     if (hostfile_of(flags_, config_))
       refuse("mpirun_hostfile", "mpirun places the ranks and writes their output",
              {"log_dir", "tee", "role", "rdzv_conf"});
   }
 
-  // A flag that would be lost.
+  // Reports flags that would be ignored silently.
   void refuse(const char* way, const char* reason, std::initializer_list<const char*> names) {
     for (const auto* name : names) {
-      if (flags_.has(name)) problem("--{}: of no use with --{}: {}", name, way, reason);
+      if (flags_.has(name)) problem("--{}: has no effect with --{}: {}; leave it out", name, way, reason);
     }
   }
 
+  // Sets distributed_type and use_cpu. A sharding type from the file survives --cpu, since sharding works on CPUs as
+  // well.
   void apply_kind() {
     if (flags_.has("use_fsdp")) config_.distributed_type = "FSDP";
     if (flags_.has("use_deepspeed")) config_.distributed_type = "DEEPSPEED";
-    if (flags_.has("multi_gpu")) {  // beats the file's kind, as in Accelerate
+    if (flags_.has("multi_gpu")) {  // overrides the distributed_type of the file, as in Accelerate
       config_.use_cpu = false;
       if (!flags_.has("use_fsdp") && !flags_.has("use_deepspeed")) config_.distributed_type = "MULTI_GPU";
     }
@@ -75,6 +83,7 @@ class SettingsMerge {
       config_.use_cpu = true;
       if (!shards) config_.distributed_type = "MULTI_CPU";
     }
+    // The variable only counts without a config file: a file always sets use_cpu.
     if (const auto asks = around_.variable("ACCELERATE_USE_CPU"); asks && !around_.config && !flags_.has("multi_gpu"))
       config_.use_cpu = config_.use_cpu || flag_of(*asks).value_or(false);
   }
@@ -91,7 +100,8 @@ class SettingsMerge {
     }
   }
 
-  // What neither flags nor the file say of the machines.
+  // Fills in what neither flags nor the file set about the machines, from the variables that torchrun uses and from the
+  // hostfile.
   void apply_machines() {
     if (config_.num_machines > 1 && !config_.main_process_ip) config_.main_process_ip = around_.variable("MASTER_ADDR");
     if (!config_.main_process_port) config_.main_process_port = port_of_environment();
@@ -102,9 +112,10 @@ class SettingsMerge {
     }
     config_.num_processes = num_processes();
     if (flags_.has("multi_gpu") && config_.num_processes < 2 && config_.num_machines < 2)
-      problem("--multi_gpu: {} process; expected --num_processes 2 or more", config_.num_processes);
+      problem("--multi_gpu: expected --num_processes 2 or more, got {}", config_.num_processes);
   }
 
+  // Checked here, so that the message names the variable; std::stoi would throw without saying what was wrong.
   std::optional<int> port_of_environment() {
     const auto text = around_.variable("MASTER_PORT");
     if (!text) return std::nullopt;
@@ -119,15 +130,18 @@ class SettingsMerge {
     if (const auto given = flags_.integer("num_processes")) return std::max(*given, 1);
     if (config_.num_processes != -1) return config_.num_processes;
     if (around_.config) {
-      problem("num_processes: the config file leaves it to the command line; expected --num_processes N");
+      problem("num_processes: the config file does not set it; pass --num_processes N");
       return 1;
     }
+    // Default: one rank per selected GPU on every machine; without GPUs one rank per machine.
     const auto gpus = config_.gpu_ids && *config_.gpu_ids != "all"
                           ? 1 + static_cast<int>(std::count(config_.gpu_ids->begin(), config_.gpu_ids->end(), ','))
                           : around_.num_gpus;
     return std::max(config_.use_cpu || flags_.has("sim") ? 1 : gpus, 1) * std::max(config_.num_machines, 1);
   }
 
+  // A section is in use if a flag or the file selects its feature. Keys of unused sections in the file are kept
+  // silently, because a file may hold settings for several kinds of launches.
   [[nodiscard]] bool uses(const LaunchSection& section) const {
     if (section.field == &LaunchConfig::parallelism_config)
       return flags_.has(section.counts_with) || !config_.parallelism_config.empty();
@@ -135,7 +149,8 @@ class SettingsMerge {
     return config_.distributed_type == (section.field == &LaunchConfig::fsdp_config ? "FSDP" : "DEEPSPEED");
   }
 
-  // Flags of a section beat its keys in the file. One whose section is not in use would be lost: an error.
+  // Flags of a section override its keys in the file. A flag whose section is not in use would be ignored, hence an
+  // error.
   void apply_sections() {
     for (const auto& section : launch_sections()) {
       if (section.counts_with != nullptr) apply_section(section);
@@ -151,11 +166,12 @@ class SettingsMerge {
     for (const auto& key : section.keys) {
       const auto value = flags_.text(key.name);
       if (!value) continue;
+      // A general flag that is also a key of a section, such as gradient_accumulation_steps, has an effect without it.
       const bool is_key_of_section_alone = find_launch_flag(key.name) == &key;
       if (uses(section))
         (config_.*section.field)[key.name] = *value;
       else if (is_key_of_section_alone)
-        problem("--{}: counts with --{} only, or with a config file that has it", key.name, section.counts_with);
+        problem("--{}: needs --{}, or a config file that enables it", key.name, section.counts_with);
     }
   }
 
@@ -172,6 +188,7 @@ LaunchConfig merge_settings(const LaunchFlags& flags, const LaunchSurroundings& 
   return SettingsMerge(flags, surroundings, problems).merge();
 }
 
+// --sim overrides a hostfile in the config file, but together with the flag it is an error (check_exclusive).
 std::optional<std::string> hostfile_of(const LaunchFlags& flags, const LaunchConfig& config) {
   if (const auto file = flags.text("mpirun_hostfile")) return file;
   const auto found = config.mpirun_config.find("mpirun_hostfile");

@@ -1,3 +1,6 @@
+// `accel merge-weights`: combines the shards that ranks have saved into one file that any program can load.
+// Source: accelerate/commands/merge.py; accelerate/utils/fsdp_utils.py, merge_fsdp_weights.
+
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -22,13 +25,14 @@ struct MergeArguments {
   bool unsafe_serialization = false, remove_checkpoint_dir = false;
 };
 
-// The folder of a model's shards, or the checkpoint that it is in.
+// Returns the folder of the model's shards. Accepts the checkpoint folder as well as the folder of shards inside it.
 std::string folder_of_model(const std::string& path) {
-  check_config(fs::is_directory(path), "merge-weights: {}: no such folder", path);
+  check_config(fs::is_directory(path), "merge-weights: {} is not a folder; expected a checkpoint folder", path);
   const auto within = path + "/" + checkpoint::folder_of_shards(checkpoint::kModelShards, 0);
   return fs::is_directory(within) ? within : path;
 }
 
+// Compares canonical paths, so that symbolic links and ".." cannot hide that the output would be removed.
 bool lies_in(const fs::path& path, const fs::path& folder) {
   const auto relative = fs::weakly_canonical(path).lexically_relative(fs::weakly_canonical(folder));
   return !relative.empty() && *relative.begin() != "..";
@@ -36,16 +40,20 @@ bool lies_in(const fs::path& path, const fs::path& folder) {
 
 int merge(const MergeArguments& arguments) {
   const auto folder = folder_of_model(arguments.checkpoint);
+  // Checked before anything is read: afterwards the merged file would be deleted together with the shards.
   check_config(!arguments.remove_checkpoint_dir || !lies_in(arguments.output, folder),
-               "merge-weights: {} is in {}, which --remove_checkpoint_dir removes", arguments.output, folder);
+               "merge-weights: output {} is inside {}, which --remove_checkpoint_dir removes; choose another output",
+               arguments.output, folder);
   check_config(fs::exists(folder + "/rank0.safetensors"),
                "merge-weights: {}: no rank0.safetensors; expected a checkpoint that was saved with SHARDED_STATE_DICT",
                folder);
+  // All tensors are loaded at once, so the machine's memory must hold the unsharded weights.
   NamedTensors tensors;
   for (const auto& [name, weight] : checkpoint::read_shards(folder)) tensors.emplace_back(name, weight.load());
   PosixFiles files;
   write_weights(files, arguments.output, tensors, {.safe_serialization = !arguments.unsafe_serialization});
-  if (arguments.remove_checkpoint_dir) fs::remove_all(folder);  // the rest of a checkpoint is not in the output
+  // Removes only the model's shards: the optimizer and the rest of the checkpoint are not in the output.
+  if (arguments.remove_checkpoint_dir) fs::remove_all(folder);
   std::cout << fmt::format("{} tensors in {}\n", tensors.size(), arguments.output);
   return kSuccess;
 }
@@ -54,13 +62,14 @@ int merge(const MergeArguments& arguments) {
 
 int merge_weights_main(int argc, char** argv) {
   MergeArguments arguments;
-  CLI::App app("Puts the weights of a sharded checkpoint together: model.safetensors.", "accel merge-weights");
-  app.add_option("CHECKPOINT", arguments.checkpoint, "A checkpoint folder, or its pytorch_model_fsdp_0")->required();
+  CLI::App app("Merges the weights of a sharded checkpoint into model.safetensors.", "accel merge-weights");
+  app.add_option("CHECKPOINT", arguments.checkpoint, "Checkpoint folder, or the pytorch_model_fsdp_0 folder in it")
+      ->required();
   app.add_option("OUTPUT", arguments.output, "Folder to write to")->required();
   app.add_flag("--unsafe_serialization,--unsafe-serialization", arguments.unsafe_serialization,
-               "Write pytorch_model.bin");
+               "Write pytorch_model.bin instead");
   app.add_flag("--remove_checkpoint_dir,--remove-checkpoint-dir", arguments.remove_checkpoint_dir,
-               "Remove the model's shards afterwards");
+               "Remove the model's shards after merging");
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   return merge(arguments);
 }

@@ -1,3 +1,5 @@
+// Questions on a terminal. Input is read from the descriptor byte by byte and never buffered: a buffered stream would
+// swallow answers that a script has piped in for later questions, and keys that arrive while a menu is drawn.
 #include "sim/programs/accel/prompt.hpp"
 
 #include <fmt/format.h>
@@ -17,7 +19,8 @@ namespace {
 
 constexpr char kControlC = 3, kControlD = 4, kEscape = 27;
 
-// Keys come one by one and unseen, until the value goes.
+// Switches the terminal to single keys without echo, and back on destruction. ISIG is off as well, so that Ctrl-C
+// arrives as a key and cannot end the process with the terminal in this mode.
 class KeyByKey {
  public:
   explicit KeyByKey(int descriptor) : descriptor_(descriptor) {
@@ -35,7 +38,7 @@ class KeyByKey {
   termios before_{};
 };
 
-// The next byte; nothing at the end of the input.
+// Returns the next byte, or nothing at the end of the input.
 std::optional<char> next_byte(int descriptor) {
   char byte = 0;
   ssize_t count = 0;
@@ -54,7 +57,8 @@ Key arrow_of(std::optional<char> byte) {
   return byte == 'A' ? Key::kUp : byte == 'B' ? Key::kDown : byte ? Key::kOther : Key::kEnd;
 }
 
-// An arrow is ESC [ A or ESC O A; an ESC by itself is nothing.
+// Decodes one key. An arrow arrives as ESC [ A, or as ESC O A in a terminal's application mode; a single ESC is
+// ignored.
 PressedKey next_key(int descriptor) {
   auto byte = next_byte(descriptor);
   if (byte == kEscape) {
@@ -84,16 +88,18 @@ std::string without_margins(const std::string& text) {
 
 void Prompt::say(const std::string& text) { out_ << text << std::endl; }
 
+// A partial last line without a line feed counts as the end of the input: the answer may be incomplete.
 std::string Prompt::read_line(const std::string& question) {
   out_ << std::flush;
   std::string line;
   for (auto byte = next_byte(descriptor_); byte != '\n'; byte = next_byte(descriptor_)) {
-    check_config(byte.has_value(), "the input ended at: {}", question);
+    check_config(byte.has_value(), "the input ended before the answer to: {}", question);
     line += *byte;
   }
   return without_margins(line);
 }
 
+// Questions of all types share this loop. `shown` is the default as the user would type it.
 template <typename T>
 T Prompt::ask(const std::string& question, const std::optional<T>& fallback, const std::string& shown,
               const std::function<std::optional<T>(const std::string&)>& convert, const std::string& expected) {
@@ -119,6 +125,7 @@ std::int64_t Prompt::ask_integer(const std::string& question, std::optional<std:
   return ask<std::int64_t>(question, fallback, fallback ? std::to_string(*fallback) : "", convert, expected);
 }
 
+// from_chars accepts "inf" and "nan", which no setting can be.
 double Prompt::ask_number(const std::string& question, double fallback) {
   const auto convert = [](const std::string& text) {
     const auto number = number_of<double>(text);
@@ -127,6 +134,7 @@ double Prompt::ask_number(const std::string& question, double fallback) {
   return ask<double>(question, fallback, fmt::format("{:.1f}", fallback), convert, "a number of 0 or more");
 }
 
+// An empty answer never reaches `check`: it selects the default, or is asked again if there is none.
 std::string Prompt::ask_text(const std::string& question, const std::optional<std::string>& fallback,
                              const std::function<bool(const std::string&)>& check, const std::string& expected) {
   const auto convert = [&](const std::string& text) {
@@ -135,6 +143,7 @@ std::string Prompt::ask_text(const std::string& question, const std::optional<st
   return ask<std::string>(question, fallback, fallback.value_or(""), convert, expected);
 }
 
+// Leaves the question and the chosen option on the screen, so that the finished dialogue can be read.
 std::size_t Prompt::choose(const std::string& question, const std::vector<std::string>& options, std::size_t fallback) {
   if (isatty(descriptor_) == 0) return choose_by_number(question, options, fallback);
   say(question);
@@ -143,6 +152,7 @@ std::size_t Prompt::choose(const std::string& question, const std::vector<std::s
   return chosen;
 }
 
+// Without a terminal, names are accepted as well as numbers, so that scripts survive new options in the menu.
 std::size_t Prompt::choose_by_number(const std::string& question, const std::vector<std::string>& options,
                                      std::size_t fallback) {
   auto menu = question + "\n";
@@ -158,6 +168,7 @@ std::size_t Prompt::choose_by_number(const std::string& question, const std::vec
                           fmt::format("0 to {}", options.size() - 1));
 }
 
+// Redraws in place: each line is cleared first, because options differ in length.
 void Prompt::draw(const std::vector<std::string>& options, std::size_t chosen) {
   for (std::size_t index = 0; index < options.size(); ++index)
     out_ << "\r\x1b[2K" << (index == chosen ? " \u279c  " : "    ") << options[index] << '\n';
@@ -170,8 +181,9 @@ std::size_t Prompt::choose_by_keys(const std::vector<std::string>& options, std:
   draw(options, chosen);
   for (;;) {
     const auto [key, digit] = next_key(descriptor_);
+    // KeyByKey's destructor restores the terminal when this throws.
     if (key == Key::kInterrupt) throw Interrupted();
-    check_config(key != Key::kEnd, "the input ended");
+    check_config(key != Key::kEnd, "the input ended before an option was chosen");
     if (key == Key::kEnter) break;
     if (key == Key::kUp) chosen = (chosen + options.size() - 1) % options.size();
     if (key == Key::kDown) chosen = (chosen + 1) % options.size();
@@ -179,7 +191,7 @@ std::size_t Prompt::choose_by_keys(const std::vector<std::string>& options, std:
     out_ << up;
     draw(options, chosen);
   }
-  out_ << up << "\x1b[J";  // what was chosen stays, without the rest
+  out_ << up << "\x1b[J";  // clears the menu; the caller prints the chosen option
   return chosen;
 }
 

@@ -1,3 +1,6 @@
+// The checks of `accel test`, run by every rank. A rank that throws between two collectives leaves the others waiting,
+// so checks compare gathered values, which are equal on all ranks, wherever possible.
+
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
@@ -46,13 +49,14 @@ at::Tensor number(const Accelerator& accelerator, std::int64_t value) {
   return at::full({1}, value, at::TensorOptions(at::kLong).device(accelerator.device()));
 }
 
-// How many ranks say yes.
+// Returns the number of ranks on which `says_yes` holds. Collective.
 std::int64_t count_ranks(const Accelerator& accelerator, bool says_yes) {
   return integers_of(accelerator.reduce(number(accelerator, says_yes ? 1 : 0))).front();
 }
 
 // --- process control -------------------------------------------------------------------------------------------------
 
+// Guards run their function on a subset of ranks; counting over all ranks finds both missing and extra runs.
 void check_processes(Accelerator& accelerator) {
   expect_numbers(integers_of(accelerator.gather(number(accelerator, accelerator.process_index()))),
                  count_to(accelerator.num_processes()), "ranks in the order of gather");
@@ -61,20 +65,19 @@ void check_processes(Accelerator& accelerator) {
     guard([&] { ran = true; });
     return count_ranks(accelerator, ran);
   };
-  expect(runs([&](auto f) { accelerator.on_main_process(f); }) == 1,
-         "on_main_process ran on another number of ranks than 1");
-  expect(runs([&](auto f) { accelerator.on_last_process(f); }) == 1,
-         "on_last_process ran on another number of ranks than 1");
+  expect(runs([&](auto f) { accelerator.on_main_process(f); }) == 1, "on_main_process did not run on exactly one rank");
+  expect(runs([&](auto f) { accelerator.on_last_process(f); }) == 1, "on_last_process did not run on exactly one rank");
   for (int index = 0; index < accelerator.num_processes(); ++index) {
     expect(runs([&](auto f) { accelerator.on_process(index, f); }) == 1,
-           "on_process({}) ran on another number of ranks than 1", index);
+           "on_process({}) did not run on exactly one rank", index);
   }
-  expect(runs([&](auto f) { accelerator.on_local_main_process(f); }) >= 1, "on_local_main_process ran nowhere");
+  expect(runs([&](auto f) { accelerator.on_local_main_process(f); }) >= 1, "on_local_main_process ran on no rank");
   { const auto first = accelerator.main_process_first(); }
   { const auto first = accelerator.local_main_process_first(); }
   accelerator.wait_for_everyone();
 }
 
+// Lengths below, equal to and above the number of ranks: a split must neither lose nor repeat items in any of these.
 void check_split(Accelerator& accelerator) {
   const auto world = accelerator.num_processes();
   for (const std::int64_t items :
@@ -93,15 +96,18 @@ void check_split(Accelerator& accelerator) {
   }
 }
 
+// Set on the last rank only, because a trigger on rank 0 would also pass if nothing were communicated.
 void check_trigger(Accelerator& accelerator) {
-  expect(!accelerator.check_trigger(), "check_trigger is set before anybody has set it");
+  expect(!accelerator.check_trigger(), "check_trigger returned true before any rank called set_trigger");
   if (accelerator.is_last_process()) accelerator.set_trigger();
-  expect(accelerator.check_trigger(), "check_trigger does not see the last rank's trigger");
-  expect(!accelerator.check_trigger(), "check_trigger is set still after it was found set");
+  expect(accelerator.check_trigger(), "check_trigger returned false after the last rank called set_trigger");
+  expect(!accelerator.check_trigger(),
+         "check_trigger returned true a second time; expected the first call to reset it");
 }
 
 // --- collectives -----------------------------------------------------------------------------------------------------
 
+// Every rank contributes a value or length that depends on its rank, so that a swapped or dropped contribution shows.
 void check_collectives(Accelerator& accelerator) {
   const std::int64_t world = accelerator.num_processes(), rank = accelerator.process_index();
   const auto own = number(accelerator, rank + 1);
@@ -128,6 +134,7 @@ void check_collectives(Accelerator& accelerator) {
 
 // --- random streams --------------------------------------------------------------------------------------------------
 
+// Draws are compared as integers, since text or tolerance could hide a difference in the last bits.
 void check_random(Accelerator& accelerator) {
   const auto draw = [] { return static_cast<std::int64_t>(at::rand({1}, at::kDouble).item<double>() * 1e15); };
   const auto draws = [&] { return gather_object(Integers{draw()}); };
@@ -139,7 +146,7 @@ void check_random(Accelerator& accelerator) {
   const auto same = draws();
   expect(num_different(same) == 1, "set_seed: ranks draw different numbers");
   set_seed(7);
-  expect(draws() == same, "set_seed: the same seed gives other numbers");
+  expect(draws() == same, "set_seed: the same seed gives different numbers");
   set_seed(7, {.device_specific = true});
   expect(num_different(draws()) == accelerator.num_processes(),
          "set_seed with device_specific: ranks draw the same numbers");
@@ -149,7 +156,7 @@ void check_random(Accelerator& accelerator) {
 
 // --- loaders ---------------------------------------------------------------------------------------------------------
 
-// A stream that does not know its length.
+// A stream of unknown length.
 class Numbers {
  public:
   explicit Numbers(std::int64_t size) : size_(size) {}
@@ -173,6 +180,8 @@ struct LoaderMode {
 const at::Tensor& samples_of(const at::Tensor& batch) { return batch; }
 const at::Tensor& samples_of(const std::tuple<at::Tensor>& batch) { return std::get<0>(batch); }
 
+// Without even batches ranks have different numbers of steps, so gathering in the loop would hang; samples are then
+// collected after it.
 template <typename Loader>
 void expect_every_sample_once(Accelerator& accelerator, const Loader& loader, const LoaderMode& mode,
                               std::int64_t size) {
@@ -198,6 +207,8 @@ void expect_every_sample_once(Accelerator& accelerator, const Loader& loader, co
   expect_numbers(seen, count_to(size), mode.text());
 }
 
+// All combinations of the loader's modes; streams can neither be shuffled nor be uneven. 9 * world + 2 samples leave a
+// short tail for every number of ranks.
 void check_loaders(Accelerator& accelerator) {
   const std::int64_t world = accelerator.num_processes(), size = 9 * world + 2;
   for (int bits = 0; bits < 32; ++bits) {
@@ -242,7 +253,7 @@ torch::nn::Linear make_line() {
   return torch::nn::Linear(1, 1);
 }
 
-// The same on one process: every optimizer step sees the micro-batches of all ranks.
+// Trains the same model on one process: every optimizer step sees the micro-batches of all ranks at once.
 std::vector<at::Tensor> train_alone(const Accelerator& accelerator, const at::Tensor& x, int accumulation) {
   auto line = make_line();
   line->to(accelerator.device());
@@ -256,12 +267,13 @@ std::vector<at::Tensor> train_alone(const Accelerator& accelerator, const at::Te
   return line->parameters();
 }
 
+// fp16 and bf16 are only checked for progress and equal ranks: their rounding differs from one process by design.
 void check_training(const TrainingMode& mode) {
   Accelerator accelerator({.mixed_precision = mode.mixed_precision,
                            .gradient_accumulation_steps = mode.accumulation,
                            .dataloader_config = {.split_batches = mode.splits}});
   const int world = accelerator.num_processes(),
-            per_step = accelerator.gradient_accumulation_steps();  // which the environment may say
+            per_step = accelerator.gradient_accumulation_steps();  // the environment may override the option
   const auto x = points(kBatch * world * per_step * ((kBatches + per_step - 1) / per_step));
   auto line = make_line();
   torch::optim::SGD sgd(line->parameters(), kRate);
@@ -287,28 +299,27 @@ void check_training(const TrainingMode& mode) {
     const auto whole = accelerator.gathered_parameters(model);
     for (const auto& parameter : model.parameters()) parameters.push_back(parameter.detach().clone());
   }
-  for (const auto& parameter : parameters)
-    of_ranks.push_back(
-        accelerator.gather(parameter.reshape({1, -1})));  // all, before anything is told: ranks stay together
+  // All gathers come before the first expect, which may throw on a single rank.
+  for (const auto& parameter : parameters) of_ranks.push_back(accelerator.gather(parameter.reshape({1, -1})));
   for (const auto& rows : of_ranks) {
     for (int rank = 1; rank < world; ++rank)
-      expect(rows[rank].equal(rows[0]), "{}: parameters of rank {} are not rank 0's", mode.text(), rank);
+      expect(rows[rank].equal(rows[0]), "{}: the parameters of rank {} differ from those of rank 0", mode.text(), rank);
   }
   expect(last < first, "{}: the loss rose from {} to {}", mode.text(), first, last);
-  // DeepSpeed clips gradients, by 1.0 unless its file says otherwise.
+  // DeepSpeed clips gradients to norm 1.0 by default, and the training on one process does not clip.
   if (mode.mixed_precision != "no" || asks_for_deepspeed()) return;
   const auto alone = train_alone(accelerator, x, per_step);
   for (std::size_t index = 0; index < alone.size(); ++index) {
-    // Sums over ranks and over rows round in another order; one process has the same order, and so the same bits.
+    // Sums over ranks and over rows round in a different order. One process sums in the same order, so bits must match.
     const bool is_same_order = world == 1 && per_step == 1;
     const bool is_equal = is_same_order ? parameters[index].equal(alone[index])
                                         : at::allclose(parameters[index], alone[index], 1e-4, 1e-5);
-    expect(is_equal, "{}: parameter {} is {}, on one process {}", mode.text(), index, parameters[index].item<double>(),
-           alone[index].item<double>());
+    expect(is_equal, "{}: parameter {} is {}, but {} on one process", mode.text(), index,
+           parameters[index].item<double>(), alone[index].item<double>());
   }
 }
 
-// --- all of them -----------------------------------------------------------------------------------------------------
+// --- the list of checks ----------------------------------------------------------------------------------------------
 
 struct SelfCheck {
   const char* name;
@@ -330,19 +341,20 @@ const SelfCheck kSelfChecks[] = {
     {"training in bf16", [](Accelerator&) { check_training({.mixed_precision = "bf16"}); }},
     {"training in fp16", [](Accelerator&) { check_training({.mixed_precision = "fp16"}); }}};
 
-// What went wrong on this rank; nothing if all is well.
+// Returns the error of this rank, "" if the check passed.
 std::string outcome_of(const SelfCheck& check, Accelerator& accelerator) {
   try {
     check.run(accelerator);
     return "";
   } catch (const CommError&) {
-    throw;  // the ranks are no longer together
+    throw;  // collectives are out of step now, so no further check can run
   } catch (const std::exception& error) {
     return error.what();
   }
 }
 
-// Prints what became of it; whether it was well on every rank.
+// Prints the result of a check. Returns whether it passed on every rank; all ranks return the same.
+// The outcomes of all ranks are gathered, so that a failure on any rank is printed with its rank.
 bool run_check(const SelfCheck& check, Accelerator& accelerator) {
   const auto outcomes = gather_object(std::vector{outcome_of(check, accelerator)});
   bool is_well = true;

@@ -1,3 +1,5 @@
+// What all programs share on top of CLI11: hyphens and underscores are the same in option names, as in Accelerate;
+// unknown options come with a suggestion; and shells can list the options for completion.
 #include "sim/programs/command_line/command_line.hpp"
 
 #include <fmt/ranges.h>
@@ -23,7 +25,7 @@ std::string with_underscores(std::string name) {
   return name;
 }
 
-// "num_processes" for --num-processes and --num-processes=4; nothing for what is no long option.
+// Returns "num-processes" for --num-processes and --num-processes=4, and "" if the argument is not a long option.
 std::string long_name(const std::string& argument) {
   return argument.starts_with("--") && argument.size() > 2 ? argument.substr(2, argument.find('=') - 2) : "";
 }
@@ -35,6 +37,7 @@ std::vector<std::string> long_names(const CLI::App& app) {
   return names;
 }
 
+// An exact match wins over one that differs in hyphens, in case an app ever has options that differ only in them.
 std::string known_spelling(const CLI::App& app, const std::string& argument) {
   const auto name = long_name(argument);
   const auto names = long_names(app);
@@ -45,7 +48,8 @@ std::string known_spelling(const CLI::App& app, const std::string& argument) {
   return same == names.end() ? argument : "--" + *same + argument.substr(2 + name.size());
 }
 
-// How many of the arguments after this one are its values at least.
+// Returns the minimum number of arguments after this one that are its values. They must not be respelled: the value of
+// an option may look like an option.
 std::size_t values_after(const CLI::App& app, const std::string& argument) {
   if (argument.find('=') != std::string::npos) return 0;
   const auto* option = app.get_option_no_throw(argument);
@@ -56,6 +60,7 @@ std::vector<const CLI::App*> subcommands_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
 
+// CLI11's own lookup throws for an unknown name, and here a name that is not a subcommand is normal.
 const CLI::App* subcommand_of(const CLI::App& app, const std::string& name) {
   for (const auto* subcommand : subcommands_of(app)) {
     if (subcommand->get_name() == name) return subcommand;
@@ -63,7 +68,7 @@ const CLI::App* subcommand_of(const CLI::App& app, const std::string& name) {
   return nullptr;
 }
 
-// "NAME of a subcommand, if it is one<TAB>its words".
+// Prints one line for the command and one per subcommand: "PATH<TAB>WORD WORD ...", with an empty path for the command.
 void list_options(const CLI::App& app, const std::string& path) {
   std::cout << path << '\t';
   for (const auto& name : long_names(app)) std::cout << "--" << name << ' ';
@@ -73,7 +78,7 @@ void list_options(const CLI::App& app, const std::string& path) {
   for (const auto* subcommand : subcommands) list_options(*subcommand, subcommand->get_name());
 }
 
-// What other launchers call the number of ranks.
+// Names that other launchers (mpirun, torchrun, accelerate, deepspeed) use for the number of ranks.
 constexpr const char* kNamesOfRanks[] = {
     "n", "np", "nproc", "nprocs", "num_procs", "num_processes", "nproc_per_node", "num_ranks", "world_size"};
 
@@ -83,6 +88,7 @@ void print_hints(const CLI::App& app) {
   }
 }
 
+// Experiments and requests may be executable by accident, e.g. on file systems without permission bits.
 bool is_program(const std::string& argument) {
   const fs::path path(argument);
   const bool is_data = path.extension() == ".yaml" || path.extension() == ".yml" || path.extension() == ".json" ||
@@ -92,6 +98,7 @@ bool is_program(const std::string& argument) {
 
 }  // namespace
 
+// Names of other launchers come before the nearest spelling: --np is close to no option, but clearly means --ranks.
 std::string option_hint(const CLI::App& app, const std::string& argument) {
   const auto name = with_underscores(long_name(argument));
   if (name.empty()) return "";
@@ -103,15 +110,17 @@ std::string option_hint(const CLI::App& app, const std::string& argument) {
   return nearest ? fmt::format("did you mean --{}?", *nearest) : "";
 }
 
+// Without this check the program would be taken for an experiment file, and the error would be about YAML.
 void check_program_follows_dashes(const std::string& command, const std::vector<std::string>& arguments) {
   const auto program = std::find_if(arguments.begin(), arguments.end(), is_program);
   if (program == arguments.end()) return;
   const std::vector<std::string> options(arguments.begin(), program), rest(program, arguments.end());
-  throw ConfigError(fmt::format("{} is a program; write `--` before it: {}{} -- {}", *program, command,
+  throw ConfigError(fmt::format("{} is a program; put `--` before it: {}{} -- {}", *program, command,
                                 options.empty() ? "" : fmt::format(" {}", fmt::join(options, " ")),
                                 fmt::join(rest, " ")));
 }
 
+// Stops at `--` and at PROGRAM: what follows belongs to the user's program and must arrive unchanged.
 std::vector<std::string> with_known_spelling(const CLI::App& app, const std::vector<std::string>& arguments) {
   auto spelled = arguments;
   const auto* command = &app;
@@ -134,10 +143,11 @@ std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv) {
     return kSuccess;
   }
   auto arguments = with_known_spelling(app, {argv + std::min(argc, 1), argv + argc});
-  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes the last first
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 parses a vector from its end
   try {
     app.parse(std::move(arguments));
   } catch (const CLI::ParseError& error) {
+    // CLI11 reports --help as an exception, too. Its own exit codes (100 and above) do not leave this function.
     const bool is_help = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);
     app.exit(error);
     if (!is_help) print_hints(app);

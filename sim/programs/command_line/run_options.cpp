@@ -1,3 +1,5 @@
+// The options that every form of sim-run shares: an experiment, a user program and `explore`. Checks collect all
+// problems instead of stopping at the first, so that a user corrects a command line once.
 #include "sim/programs/command_line/run_options.hpp"
 
 #include <fmt/ranges.h>
@@ -16,7 +18,8 @@
 namespace accel::programs {
 namespace {
 
-// CLI11 takes -1, and what is too large, for the largest unsigned integer.
+// CLI11 converts by strtoull, which accepts -1 and numbers that are too large as the largest unsigned integer. A typing
+// error would then silently select a different schedule.
 std::string problem_of_seed(const std::string& text) {
   std::uint64_t seed = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
@@ -29,6 +32,7 @@ CLI::Option* add_flag(CLI::App& app, const Field& field, bool& value) {
   return app.add_flag(field.flag, value, field.help);
 }
 
+// A required flag has no meaningful default, so the help shows none for it.
 template <typename T>
 CLI::Option* add_flag(CLI::App& app, const Field& field, T& value) {
   auto* option = app.add_option(field.flag, value, field.help);
@@ -40,7 +44,8 @@ CLI::Option* add_flag(CLI::App& app, const Field& field, std::optional<T>& value
   return app.add_option(field.flag, value, field.help);
 }
 
-// Adds a field's flag.
+// Visitor that registers one flag per field of a request, so that `sim-run plan`, `accel data-check` and JSON requests
+// cannot drift apart.
 class FlagAdder {
  public:
   explicit FlagAdder(CLI::App& app) : app_(app) {}
@@ -58,8 +63,9 @@ class FlagAdder {
 
 }  // namespace
 
+// Files are not checked by CLI11 here but in problems_of, so that all problems are reported in one message.
 void add_run_options(CLI::App& app, RunOptions& options) {
-  app.add_option("--ranks", options.rank_counts, "Number of ranks; several, as in 8,16,32: a run for each")
+  app.add_option("--ranks", options.rank_counts, "Number of ranks; several, as in 8,16,32, run one after the other")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->capture_default_str();
@@ -72,23 +78,24 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->capture_default_str();
   auto& rehearsal = options.rehearsal;
   app.add_option("--schedule", rehearsal.schedule,
-                 "Who runs when: parallel, or one rank at a time: round-robin, random, pct")
+                 "Order in which ranks run: parallel, or one rank at a time: round-robin, random, pct")
       ->capture_default_str();
-  app.add_option("--seed-schedule", rehearsal.seed_schedule, "Decides a random or pct schedule")
+  app.add_option("--seed-schedule", rehearsal.seed_schedule, "Seed of a random or pct schedule")
       ->check(problem_of_seed)
       ->capture_default_str();
   app.add_option("--pct-depth", rehearsal.pct_depth,
-                 "Of a pct schedule: how many events in a certain order make the bug that is looked for")
+                 "For a pct schedule: the number of events whose order triggers the bug")
       ->capture_default_str();
   app.add_option("--event-log", rehearsal.event_log, "Write every event, in order, to this file, as JSON lines");
   app.add_option("--faults", rehearsal.faults, "Inject the faults of this file (YAML)");
   app.add_option("--diagnosis", rehearsal.diagnosis, "Write how the run ended to this file, as JSON");
-  app.add_option("--network", rehearsal.network, "Costs of communication and compute (YAML); time is virtual then");
-  app.add_option("--clock", rehearsal.clock, "wall or virtual");
-  app.add_option("--timeline", rehearsal.timeline, "Write what every rank did when to this file, for Perfetto");
+  app.add_option("--network", rehearsal.network, "Costs of communication and compute (YAML); makes time virtual");
+  app.add_option("--clock", rehearsal.clock, "wall or virtual; default: virtual with --network, else wall");
+  app.add_option("--timeline", rehearsal.timeline, "Write a timeline of all ranks to this file, for Perfetto");
   app.add_option("--report", rehearsal.report, "Write an HTML page about the run into this folder");
 }
 
+// The limits differ: simulated ranks are threads and limited by the engine, real ones are processes of the launcher.
 std::vector<std::string> problems_of(const RunOptions& options) {
   std::vector<std::string> problems;
   const int limit = options.backend == "sim" ? sim::World::kMaxRanks : launcher::kMaxProcesses;
@@ -98,19 +105,21 @@ std::vector<std::string> problems_of(const RunOptions& options) {
   }
   if (options.backend != "sim") {
     if (options.rank_counts.size() > 1)
-      problems.emplace_back("--ranks: one number of ranks on real backends; several are simulated");
+      problems.emplace_back("--ranks: expected one number of ranks on a real backend; only the simulator runs several");
     for (auto& problem : problems_without_simulator(options.rehearsal, "--backend"))
       problems.push_back(std::move(problem));
   }
   for (auto& problem : problems_of(options.rehearsal)) problems.push_back(std::move(problem));
   if (options.backend == "nccl" && !nccl::is_available()) {
     problems.emplace_back(
-        "--backend nccl: this build has no CUDA, or this machine no GPU that CUDA sees; build with `./dev build gpu`, "
-        "or use gloo or sim");
+        "--backend nccl: this build has no CUDA, or CUDA sees no GPU on this machine; build with `./dev build gpu`, or "
+        "use gloo or sim");
   }
   return problems;
 }
 
+// All rank counts are checked before the first run: the last of a sweep may otherwise fail after hours. Different
+// counts often fail for the same reason, so equal messages are printed once.
 void check_rank_counts(const RunOptions& options, const std::function<void(int ranks)>& check) {
   std::vector<std::string> problems;
   for (const int ranks : options.rank_counts) {
@@ -125,6 +134,8 @@ void check_rank_counts(const RunOptions& options, const std::function<void(int r
   check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
 }
 
+// Only output files of a single run collide. The report may be combined with a sweep: it collects all points in one
+// page.
 std::string problem_of_sweep(const RunOptions& options,
                              const std::vector<std::pair<std::string, std::string>>& others) {
   if (options.rank_counts.size() < 2) return "";

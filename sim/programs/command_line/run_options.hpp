@@ -15,9 +15,9 @@ class Option;
 
 namespace accel::programs {
 
-/// The options that sim-run takes whatever it runs.
+/// The options that sim-run accepts whatever it runs.
 struct RunOptions {
-  std::vector<int> rank_counts = {4};  // more than one: a run for each, one after the other
+  std::vector<int> rank_counts = {4};  // one run per number, one after the other
   std::string backend = "sim";
   bool quiet = false;
   std::string progress = "auto";
@@ -26,24 +26,25 @@ struct RunOptions {
   [[nodiscard]] int ranks() const { return rank_counts.back(); }
 };
 
-/// Tells `app` of them. `options` takes the values when `app` parses.
+/// Registers the options with `app`, which stores their values in `options` when it parses.
 void add_run_options(CLI::App& app, RunOptions& options);
 
-/// What is impossible about them, one line each: a number of ranks, a backend that is not there.
+/// Returns one line per invalid option, e.g. an impossible number of ranks or an unavailable backend.
 std::vector<std::string> problems_of(const RunOptions& options);
 
-/// Before anything runs: throws ConfigError with all problems if a number of ranks does not fit the network, the
-/// faults, or what `check` throws a ConfigError about.
+/// Checks every number of ranks before anything runs. Throws ConfigError with all problems if one does not fit the
+/// network or the faults, or if `check` throws a ConfigError.
 void check_rank_counts(
     const RunOptions& options, const std::function<void(int ranks)>& check = [](int) {});
 
-/// "", or which files the runs of a sweep would overwrite, or fail to make as they are there: of the rehearsal's and of
-/// these others, given as option and path.
+/// Returns which output files the runs of a sweep would overwrite, or could not create because they exist, among the
+/// rehearsal's and `others`, given as option and path. Returns "" if there is no such file.
 std::string problem_of_sweep(const RunOptions& options,
                              const std::vector<std::pair<std::string, std::string>>& others = {});
 
-/// Adds the flags of a request's fields to `app`; `request` takes the values when `app` parses. Returns those that are
-/// required where no file gives the values. `add_loader_options`: only of the fields that describe a loader.
+/// Registers one flag per field of the request with `app`, which stores the values in `request` when it parses. Returns
+/// the flags that are required unless a file provides the values. `add_loader_options` registers only the fields that
+/// describe a loader.
 std::vector<const CLI::Option*> add_loader_options(CLI::App& app, PlanRequest& request);
 std::vector<const CLI::Option*> add_plan_options(CLI::App& app, PlanRequest& request);
 

@@ -1,3 +1,6 @@
+// `sim-run [options] -- PROGRAM`: starts a user program, once for all simulated ranks or once per real rank. The
+// program is any executable, possibly a script around one, so sim-run cannot know whether it calls accel::run until the
+// program acknowledges it on an inherited pipe.
 #include "sim/programs/command_line/user_program.hpp"
 
 #include <fcntl.h>
@@ -36,11 +39,11 @@ bool contains(const Names& names, const std::string& name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
-// What the parser did not take.
+// Explains an argument before `--` that the parser did not accept.
 std::string problem_with(const CLI::App& app, const std::string& text) {
   const auto name = text.substr(0, text.find('='));
   if (contains(kExperimentOnly, name))
-    return name + ": only an experiment has this option; a program has its own, after `-- PROGRAM`";
+    return name + ": only experiments support this option; pass a program its own options after `-- PROGRAM`";
   const auto hint = option_hint(app, text);
   return text + (text.rfind('-', 0) == 0 ? ": unknown option" + (hint.empty() ? "" : "; " + hint)
                                          : ": unexpected before `--`; give an experiment file or `-- PROGRAM`");
@@ -48,31 +51,33 @@ std::string problem_with(const CLI::App& app, const std::string& text) {
 
 RunOptions parse_options(const UserProgram& program) {
   RunOptions options;
-  CLI::App app("Runs a program of the user's own.", "sim-run");
+  CLI::App app("Runs a user program.", "sim-run");
+  // No help flag: with a program, --help before `--` is an unknown option; `sim-run --help` alone prints the help.
   app.set_help_flag();
   app.allow_extras();
   add_run_options(app, options);
   std::vector<std::string> problems;
   try {
     const auto given = with_known_spelling(app, program.options);
-    app.parse(std::vector<std::string>(given.rbegin(), given.rend()));  // it takes them from the back
+    app.parse(std::vector<std::string>(given.rbegin(), given.rend()));  // CLI11 parses a vector from its end
   } catch (const CLI::ParseError& error) {
     problems.emplace_back(error.what());
   }
-  bool is_value = false;  // of an option that the parser does not know
+  bool is_value = false;  // whether `text` is the value of an unknown option, which has been reported already
   for (const auto& text : app.remaining()) {
     const bool is_option = text.rfind("--", 0) == 0;
     if (is_option || !is_value) problems.push_back(problem_with(app, text));
     is_value = is_option && text.find('=') == std::string::npos;
   }
-  if (program.command.empty()) problems.emplace_back("--: no program; expected `-- PROGRAM [ARGS...]`");
+  if (program.command.empty()) problems.emplace_back("--: no program follows; expected `-- PROGRAM [ARGS...]`");
   for (auto& problem : problems_of(options)) problems.push_back(std::move(problem));
   if (auto problem = problem_of_sweep(options); !problem.empty()) problems.push_back(std::move(problem));
   check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
   return options;
 }
 
-// A pipe that the program's processes inherit; accel::run writes one byte for each process that calls it.
+// A pipe that the program's processes inherit; accel::run writes one byte per process that calls it. The read end is
+// not inherited and does not block: `any` is called after the program has ended, and then no byte may be there.
 class Acknowledgements {
  public:
   Acknowledgements() {
@@ -86,7 +91,7 @@ class Acknowledgements {
   Acknowledgements& operator=(const Acknowledgements&) = delete;
 
   [[nodiscard]] int descriptor() const { return ends_[1]; }
-  /// Whether any process has called accel::run by now.
+  /// Returns whether any process has called accel::run so far.
   [[nodiscard]] bool any() const {
     char byte = 0;
     return read(ends_[0], &byte, 1) == 1;
@@ -96,7 +101,8 @@ class Acknowledgements {
   std::array<int, 2> ends_{};
 };
 
-// Waits for the program's end, and hands on the signals that are to end this process.
+// Waits for the program's end and forwards the signals that would end this process. The signals are blocked and read by
+// sigwaitinfo instead of a handler, so that none can arrive between the check for the child's end and the wait.
 int wait_for(pid_t pid) {
   sigset_t signals, before;
   sigemptyset(&signals);
@@ -106,22 +112,24 @@ int wait_for(pid_t pid) {
   while (true) {
     const auto ended = waitpid(pid, &status, WNOHANG);
     if (ended == pid) break;
-    if (ended < 0 && errno != EINTR) throw Error(fmt::format("waiting for the program: {}", std::strerror(errno)));
+    if (ended < 0 && errno != EINTR) throw Error(fmt::format("cannot wait for the program: {}", std::strerror(errno)));
     siginfo_t info{};
     const int signal = sigwaitinfo(&signals, &info);
-    // What a terminal sends, it has sent to the program as well.
+    // A terminal sends Ctrl-C to the whole foreground process group, so the program has already received it. A second
+    // SIGINT would cut its clean-up short.
     if (signal > 0 && signal != SIGCHLD && info.si_code != SI_KERNEL) kill(pid, signal);
   }
   sigprocmask(SIG_SETMASK, &before, nullptr);
   return launcher::exit_code_of_status(status);
 }
 
-// One process, whose output is its own. Returns its exit code.
+// Runs the program as one process that shares sim-run's standard streams. Returns its exit code.
 int run_simulated(const UserProgram& program, const std::string& request) {
   auto variables = program.environment;
   variables[kSimRequestVariable] = request;
   const int code = wait_for(launcher::start_process({.command = program.command, .environment = variables}));
-  // A shell expects of a program that was interrupted to have died of it.
+  // A shell only stops a script on Ctrl-C if the interrupted command died of the signal, so sim-run ends by the same
+  // signal.
   if (code == 128 + SIGINT || code == 128 + SIGTERM || code == 128 + SIGHUP) raise(code - 128);
   if (code > kDiagnosed)
     std::cerr << "sim-run: '" << program.command.front() << "' " << launcher::describe_exit_code(code) << std::endl;
@@ -132,13 +140,17 @@ int run_processes(const UserProgram& program, const std::string& request, int nu
   launcher::LocalLaunchOptions options{.command = program.command, .num_processes = num_processes};
   options.environment = program.environment;
   options.environment[kSimRequestVariable] = request;
+  // The user's program owns the output; sim-run adds no prefix to it, as in a simulated run.
   options.prefix_output = false;
   options.master_port = environment_int({"MASTER_PORT"}).value_or(0);
   const auto launched = launcher::launch_local(options);
   if (!launched.message.empty()) std::cerr << "sim-run: " << launched.message << std::endl;
-  return launched.exit_code == kDiagnosed ? kFailure : launched.exit_code;  // the program's own 3 is no diagnosis
+  // Only the simulator diagnoses hangs, so a 3 here is the program's own exit code and must not be mistaken for one.
+  return launched.exit_code == kDiagnosed ? kFailure : launched.exit_code;
 }
 
+// The order matters: a diagnosis of an earlier run is removed before the start, so that an existing file afterwards is
+// this run's. A process that crashes writes none, and sim-run then writes one for it.
 int run_once(const UserProgram& program, const RunOptions& options, int ranks, const std::string& sweep) {
   const Acknowledgements acknowledgements;
   const auto request = to_json({.ranks = ranks,
@@ -147,10 +159,8 @@ int run_once(const UserProgram& program, const RunOptions& options, int ranks, c
                                 .sweep = sweep,
                                 .acknowledge = acknowledgements.descriptor()});
   const auto& diagnosis = options.rehearsal.diagnosis;
-  if (std::filesystem::is_regular_file(std::filesystem::symlink_status(diagnosis)))
-    std::filesystem::remove(diagnosis);  // that of an earlier run
+  if (std::filesystem::is_regular_file(std::filesystem::symlink_status(diagnosis))) std::filesystem::remove(diagnosis);
   const int code = options.backend == "sim" ? run_simulated(program, request) : run_processes(program, request, ranks);
-  // A process that dies writes none.
   if (code != kSuccess && !diagnosis.empty() && !std::filesystem::exists(diagnosis)) {
     const auto text = fmt::format("'{}' {}", program.command.front(), launcher::describe_exit_code(code));
     write_lines(diagnosis, {diagnosis_json({.error = std::make_exception_ptr(Error(text))})});
@@ -169,6 +179,7 @@ int run_once(const UserProgram& program, const RunOptions& options, int ranks, c
 int run_user_program(const UserProgram& program) {
   const auto options = parse_options(program);
   if (options.rank_counts.size() == 1) return run_once(program, options, options.ranks(), /*sweep=*/"");
+  // The points of a sweep travel from run to run in a file, because each run is a separate process of the user program.
   check_rank_counts(options);
   const TemporaryFolder folder;
   for (const int ranks : options.rank_counts) {

@@ -6,16 +6,16 @@
 
 namespace accel::programs {
 
-/// What stands before and after `--` on sim-run's command line.
+/// The parts of sim-run's command line before and after `--`.
 struct UserProgram {
   std::vector<std::string> options;
   std::vector<std::string> command;
   std::map<std::string, std::string> environment = {};  ///< added for the program
 };
 
-/// Runs a program of the user's own on the ranks that the options ask for, and returns sim-run's exit code: one
-/// process, in which accel::run makes simulated ranks, or one process per rank over a real backend. What ends sim-run
-/// ends the program. Throws ConfigError with all problems of the options, or if the program cannot be started.
+/// Runs a user program on the requested ranks: as one process, in which accel::run creates simulated ranks, or as one
+/// process per rank over a real backend. Returns sim-run's exit code. Signals that end sim-run also end the program.
+/// Throws ConfigError with all problems of the options, or if the program cannot be started.
 int run_user_program(const UserProgram& program);
 
 }  // namespace accel::programs

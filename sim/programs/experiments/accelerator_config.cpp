@@ -1,3 +1,6 @@
+// Reads the `accelerator` section of an experiment. Keys are the names of Python's arguments, and nested mappings are
+// its dataclasses. Wrong combinations are found here, with file and line, by the same functions that the Accelerator's
+// constructor calls; otherwise every rank would report them once more, without a line.
 #include "sim/programs/experiments/accelerator_config.hpp"
 
 #include "reference/config/accelerator_fields.hpp"
@@ -13,19 +16,23 @@ void read_fields(YamlReader reader, Options& options) {
   reader.finish_keys();
 }
 
-// For a struct whose rules `problems_of` or `resolve` checks, with what its fields cannot be together.
+// For structs whose rules `problems_of` or `resolve` checks, including rules that involve several fields. Checking here
+// as well would report a problem twice.
 template <typename Options>
 void read_fields_unchecked(YamlReader reader, Options& options) {
   reader.read_unchecked(options);
   reader.finish_keys();
 }
 
+// In Python comm_state_option is a dictionary inside DistributedDataParallelKwargs, hence the nested mapping.
 void read_ddp(YamlReader reader, DistributedDataParallelKwargs& ddp) {
+  // The nested reader is taken first: read_fields_unchecked consumes `reader` and reports the keys that are left.
   auto power_sgd = reader.mapping("comm_state_option");
   read_fields_unchecked(std::move(reader), ddp);
   read_fields_unchecked(std::move(power_sgd), ddp.comm_state_option);
 }
 
+// A recipe name sets defaults for all fields of the config; keys beside it override single fields, so it is read first.
 AORecipeKwargs read_float8(YamlReader reader) {
   AORecipeKwargs kwargs;
   auto config = reader.mapping("config");
@@ -44,7 +51,8 @@ AORecipeKwargs read_float8(YamlReader reader) {
   return kwargs;
 }
 
-// A word sets all dtypes of the version.
+// A single dtype sets all dtypes that the FSDP version has: version 2 has no buffer dtype. If the file does not set
+// the version, the launcher's variable does. Source: accelerate/utils/dataclasses.py, set_mixed_precision.
 std::optional<MixedPrecisionPolicy> read_precision_policy(YamlReader& reader,
                                                           const FullyShardedDataParallelPlugin& plugin) {
   MixedPrecisionPolicy policy;
@@ -74,11 +82,12 @@ DeepSpeedPlugin read_deepspeed(YamlReader reader) {
   return plugin;
 }
 
-// What the fields of a struct cannot be together, as the Accelerator's constructor would say.
+// Reports the problems that the Accelerator's constructor would find, at the line of `key`.
 void note(YamlReader& reader, const char* key, const std::vector<std::string>& problems) {
   for (const auto& problem : problems) reader.problem(key, problem);
 }
 
+// An absent section leaves the plugin empty, and an empty section enables it with its defaults, as in Python.
 template <typename Plugin>
 void read_plugin(YamlReader& reader, const char* key, Plugin (*read)(YamlReader), const std::string& mixed_precision,
                  std::optional<Plugin>& plugin) {
@@ -90,6 +99,7 @@ void read_plugin(YamlReader& reader, const char* key, Plugin (*read)(YamlReader)
   note(reader, key, problems);
 }
 
+// The plugins' defaults depend on mixed_precision, which the launcher's variable may set instead of the file.
 void read_plugins(YamlReader& reader, AcceleratorOptions& options) {
   const auto precision = options.mixed_precision.value_or(environment("ACCELERATE_MIXED_PRECISION").value_or("no"));
   read_plugin(reader, "fsdp_plugin", read_fsdp, precision, options.fsdp_plugin);
@@ -102,7 +112,8 @@ void read_accumulation(YamlReader& reader, AcceleratorOptions& options) {
   if (!reader.has("gradient_accumulation_plugin")) return;
   read_fields(std::move(mapping), options.gradient_accumulation_plugin.emplace());
   if (options.gradient_accumulation_steps != 1)
-    reader.problem("gradient_accumulation_steps", "excluded by gradient_accumulation_plugin; give its num_steps");
+    reader.problem("gradient_accumulation_steps",
+                   "cannot be combined with gradient_accumulation_plugin; set num_steps of the plugin instead");
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 namespace accel::programs {
 
-/// The keys of an experiment's `accelerator` and `dataloader_config`.
+/// Read the keys of an experiment's `accelerator` and `dataloader_config` sections.
 void read_accelerator(YamlReader reader, AcceleratorOptions& options);
 void read_dataloader(YamlReader reader, DataLoaderConfiguration& config);
 

@@ -1,3 +1,5 @@
+// `accel data-check` counts instead of listing samples: each function derives its numbers from sizes alone, and the
+// property tests compare them with the plans that answer_plan lists sample by sample.
 #include "sim/programs/experiments/data_check.hpp"
 
 #include <fmt/format.h>
@@ -13,6 +15,9 @@
 namespace accel::programs {
 namespace {
 
+// With dispatching rank 0 reads global batches and slices them, so all ranks have the same number of steps. Only the
+// last batch can be short; it is padded with rows from the start of the first batch. Source: accelerate/data_loader.py,
+// DataLoaderDispatcher.
 EpochCounts count_dispatched(const PlanRequest& request, std::int64_t samples_per_step) {
   const auto num_rows = request.drop_last ? request.length / samples_per_step * samples_per_step : request.length;
   EpochCounts counts{.samples_per_step = samples_per_step,
@@ -32,6 +37,7 @@ EpochCounts count_dispatched(const PlanRequest& request, std::int64_t samples_pe
   return counts;
 }
 
+// The plan gives lower ranks the extra batch, so the last rank has the fewest steps, and rank 0 the most.
 EpochCounts count_sharded(const PlanRequest& request, const ShardPlan& plan) {
   const auto total = plan.total_batch_size(), per_rank = total / request.ranks;
   EpochCounts counts{
@@ -47,7 +53,8 @@ EpochCounts count_sharded(const PlanRequest& request, const ShardPlan& plan) {
     counts.dropped = std::max<std::int64_t>(request.length - issued, 0);
   }
   if (counts.steps_max > 0) {
-    const auto of_last = request.length - (counts.steps_max - 1) * total;  // samples that the last step finds
+    const auto of_last = request.length - (counts.steps_max - 1) * total;  // samples left for the last step
+    // All ranks of the last step but its last one have full batches; that one gets the rest.
     const auto behind_others = of_last - (counts.ranks_with_most_steps - 1) * per_rank;
     counts.longest_batch = counts.duplicated > 0 ? per_rank : std::min(per_rank, of_last);
     counts.shortest_batch = counts.duplicated > 0 ? per_rank : std::min(per_rank, behind_others);
@@ -68,6 +75,7 @@ std::string ranks_from(int first, int end) {
   return end - first == 1 ? fmt::format("rank {}", first) : fmt::format("ranks {}-{}", first, end - 1);
 }
 
+// Every finding about uneven batches ends with this remedy, since a batch size that divides avoids all of them.
 std::string batch_size_remedy(const PlanRequest& request) {
   const auto even = even_batch_size(request);
   return even ? fmt::format("batch_size {} divides evenly", *even)
@@ -75,7 +83,8 @@ std::string batch_size_remedy(const PlanRequest& request) {
 }
 
 Finding no_batch(const PlanRequest& request, const EpochCounts& counts) {
-  if (request.length == 0) return {"no_batch", "the source is empty, so that no rank gets a batch"};
+  if (request.length == 0)
+    return {"no_batch", "the dataset is empty, so no rank gets a batch; check length or the data"};
   auto text = fmt::format(
       "{} {} fewer than one step of {}, and drop_last drops them: no rank gets a batch; set drop_last: false",
       count_of(request.length, "sample"), are(request.length), counts.samples_per_step);
@@ -85,6 +94,7 @@ Finding no_batch(const PlanRequest& request, const EpochCounts& counts) {
   return {"no_batch", text};
 }
 
+// If more samples are duplicated than exist, "N samples are read twice" would be false, so the total is given instead.
 Finding duplicated(const PlanRequest& request, const EpochCounts& counts) {
   const auto n = request.length, tail = n % counts.samples_per_step;
   auto text =
@@ -93,10 +103,11 @@ Finding duplicated(const PlanRequest& request, const EpochCounts& counts) {
                         are(counts.duplicated), share_of(counts.duplicated, n))
           : fmt::format("{} {} read {} times in all per epoch", count_of(n, "sample"), are(n), n + counts.duplicated);
   text += tail < n ? fmt::format("; drop_last would drop {} instead", tail)
-                   : fmt::format("; one step of {} takes more than there is", counts.samples_per_step);
+                   : fmt::format("; one step of {} needs more samples than there are", counts.samples_per_step);
   return {"duplicated", text + "; " + batch_size_remedy(request)};
 }
 
+// The remedy states the cost of the alternative, since dropping may well be the better choice.
 Finding dropped(const PlanRequest& request, const EpochCounts& counts) {
   auto kept = request;
   kept.drop_last = false;
@@ -107,6 +118,8 @@ Finding dropped(const PlanRequest& request, const EpochCounts& counts) {
                                  share_of(counts.dropped, request.length), instead, batch_size_remedy(request))};
 }
 
+// Without even_batches some ranks have one step less. A collective in the last step of the others then waits for ranks
+// that have left the loop; this is the most common hang of such programs.
 Finding uneven_steps(const PlanRequest& request, const EpochCounts& counts) {
   const auto most = counts.ranks_with_most_steps;
   return {"uneven_steps", fmt::format("{} take{} {}, the other{} {}: a collective in step {} would hang; set "
@@ -117,13 +130,14 @@ Finding uneven_steps(const PlanRequest& request, const EpochCounts& counts) {
 }
 
 Finding short_batch(const PlanRequest& request, const EpochCounts& counts) {
-  return {"short_batch", fmt::format("the last batch of rank {} holds {}, those before it {}: gather needs equal "
+  return {"short_batch", fmt::format("the last batch of rank {} has {}, earlier batches have {}: gather requires equal "
                                      "shapes; set even_batches: true or use "
                                      "pad_across_processes; {}",
                                      counts.ranks_with_most_steps - 1, count_of(counts.shortest_batch, "sample"),
                                      counts.longest_batch, batch_size_remedy(request))};
 }
 
+// An epoch without steps has no other findings: counts of duplicates and drops would only repeat the same fact.
 std::vector<Finding> findings_of(const PlanRequest& request, const EpochCounts& counts) {
   std::vector<Finding> findings;
   if (counts.steps_max == 0) return {no_batch(request, counts)};
@@ -134,6 +148,7 @@ std::vector<Finding> findings_of(const PlanRequest& request, const EpochCounts& 
   return findings;
 }
 
+// One impossible number of ranks must not hide the findings for the others, so its error becomes a finding.
 RanksCheck check_ranks(const PlanRequest& request) {
   try {
     const auto counts = count_epoch(request);
@@ -152,6 +167,8 @@ EpochCounts count_epoch(const PlanRequest& request) {
 
 std::optional<std::int64_t> even_batch_size(const PlanRequest& request) {
   if (request.length == 0 || request.length % request.ranks != 0) return std::nullopt;
+  // A batch size fills every step exactly if it divides the number of samples per rank. The search goes outward from
+  // the requested size and stays between half and twice of it: a far-off size would change the training.
   const auto of_rank = request.length / request.ranks;
   const auto unit = request.split_batches ? request.ranks : 1;
   const auto wished = std::max<std::int64_t>(request.batch_size / unit, 1);
@@ -166,12 +183,14 @@ std::optional<std::int64_t> even_batch_size(const PlanRequest& request) {
 
 LoaderCheck check_loader(const std::string& name, const PlanRequest& request,
                          const std::vector<int>& numbers_of_ranks) {
+  // Constructing the loader runs its own checks, e.g. that a stream is not shuffled.
   try {
     const LoaderCore possible({.is_stream = request.iterable, .size = request.length},
                               {.batch_size = request.batch_size, .shuffle = request.shuffle});
   } catch (const ArgumentError& error) {
     throw ConfigError(error.what());
   }
+  // The number of ranks in `request` is ignored and replaced for each check.
   LoaderCheck check{name, request, {}};
   for (const int ranks : numbers_of_ranks) {
     auto asked = request;

@@ -1,3 +1,5 @@
+// Answers `sim-run plan`. Small plans run the real loaders, so that the answer is what a program would see; large ones
+// compute it from the shard plan, because thousands of loaders would take minutes. Property tests hold the two equal.
 #include "sim/programs/experiments/data_plan.hpp"
 
 #include <algorithm>
@@ -8,6 +10,7 @@
 namespace accel::programs {
 namespace {
 
+// Order of issue: step by step, and within a step by rank. Ranks run at the same time, so no finer order exists.
 std::vector<std::int64_t> duplicates_in_order_of_issue(const std::vector<PlanBatches>& ranks) {
   std::vector<std::int64_t> duplicates;
   std::set<std::int64_t> seen;
@@ -32,7 +35,8 @@ void mark_read(const PlanEpoch& epoch, std::vector<bool>& read) {
   }
 }
 
-// What was skipped is what the epoch holds without the skipping, and not what it lacks then.
+// Samples of skipped batches do not count as dropped: a resumed run has read them before. `unskipped` is the same epoch
+// without skipping, and separates them from samples that no rank ever reads.
 void count_dropped(PlanEpoch& epoch, const PlanEpoch& unskipped, std::int64_t length) {
   std::vector<bool> read(length, false);
   mark_read(epoch, read);
@@ -49,6 +53,7 @@ std::vector<PlanEpoch> answer_plan(const PlanRequest& request) {
   for (std::size_t index = 0; index < epochs.size(); ++index) {
     auto& epoch = epochs[index];
     epoch.duplicated = duplicates_in_order_of_issue(epoch.ranks);
+    // Only the first epoch skips batches; its complete version is planned again, without skipping.
     if (index > 0 || request.skip_batches == 0) {
       count_dropped(epoch, epoch, request.length);
     } else {

@@ -1,3 +1,5 @@
+// Reads experiment files strictly: unknown keys, wrong types and impossible combinations are all collected and reported
+// together, each with its line, before any data is loaded or any rank starts.
 #include "sim/programs/experiments/experiment.hpp"
 
 #include <fmt/ranges.h>
@@ -15,6 +17,8 @@ namespace {
 
 constexpr const char* kTasks[] = {"fashion_mnist", "cifar_like", "char_gpt"};
 
+// Overrides change the parsed document before it is read, so that they go through the same checks as the file. Missing
+// mappings on the path are created, because an optional section may be absent from the file.
 void apply_override(YAML::Node root, const std::string& text) {
   const auto equals = text.find('=');
   check_config(equals != std::string::npos && equals > 0, "--set: expected key.path=value, got '{}'", text);
@@ -22,10 +26,11 @@ void apply_override(YAML::Node root, const std::string& text) {
   try {
     value = YAML::Load(text.substr(equals + 1));
   } catch (const YAML::Exception& error) {
-    throw ConfigError(fmt::format("--set {}: the value is not YAML: {}", text, error.what()));
+    throw ConfigError(fmt::format("--set {}: the value is not valid YAML: {}", text, error.what()));
   }
   std::string rest = text.substr(0, equals);
-  // YAML::Node is a reference: `reset` moves on without assigning.
+  // A YAML::Node is a reference into the document. Assignment would overwrite the node in the document, whereas `reset`
+  // makes this variable refer to another one.
   YAML::Node node(root);
   for (auto dot = rest.find('.'); dot != std::string::npos; dot = rest.find('.')) {
     auto child = node[rest.substr(0, dot)];
@@ -38,7 +43,7 @@ void apply_override(YAML::Node root, const std::string& text) {
   node[rest] = value;
 }
 
-// Seeds of files are what a signed number holds.
+// YamlReader reads signed integers of 64 bits, so seeds in files are limited to the non-negative ones.
 std::uint64_t read_seed(YamlReader& reader, bool is_required) {
   const auto seed = is_required ? reader.required<std::int64_t>("seed", at_least_zero)
                                 : reader.optional<std::int64_t>("seed", at_least_zero).value_or(0);
@@ -49,7 +54,7 @@ WritingConfig read_sample(YamlReader reader) {
   WritingConfig sample;
   reader.read(Field{"length", at_least_one}, sample.length);
   const auto is_text = [](const std::string& text) { return !text.empty(); };
-  sample.prompt = reader.optional<std::string>("prompt", is_text, "a text that is not empty").value_or(sample.prompt);
+  sample.prompt = reader.optional<std::string>("prompt", is_text, "a non-empty text").value_or(sample.prompt);
   reader.read(Field{"temperature", finite_above_zero}, sample.temperature);
   reader.read(Field{"top_k", at_least_one}, sample.top_k);
   sample.seed = read_seed(reader, /*is_required=*/false);
@@ -57,7 +62,8 @@ WritingConfig read_sample(YamlReader reader) {
   return sample;
 }
 
-// Each task has keys of its own; one of an unknown name might be any.
+// Each task has its own keys. If the name is unknown, the keys of all tasks are accepted: reporting them as unknown
+// would bury the actual problem.
 void read_task(YamlReader& reader, Experiment& experiment) {
   const auto is_known = [](const auto& name) {
     return std::find(std::begin(kTasks), std::end(kTasks), name) != std::end(kTasks);
@@ -78,6 +84,7 @@ void read_task(YamlReader& reader, Experiment& experiment) {
 Experiment read_experiment(const std::string& file, const std::vector<std::string>& overrides, int num_ranks) {
   YamlProblems problems(file);
   auto root = load_yaml(file, "an experiment file", problems);
+  // A file that is not a mapping is reported by the reader; overrides would only obscure that.
   if (root.IsMap()) {
     for (const auto& text : overrides) apply_override(root, text);
   }
@@ -106,9 +113,11 @@ Experiment read_experiment(const std::string& file, const std::vector<std::strin
   reader.read(Field{"clip_grad_value", above_zero}, experiment.clip_grad_value);
   read_accelerator(reader.mapping("accelerator"), experiment.accelerator);
   if (experiment.clip_grad_value && (experiment.accelerator.fsdp_plugin || experiment.accelerator.deepspeed_plugin)) {
-    reader.problem("clip_grad_value", "not with fsdp_plugin or deepspeed_plugin, as in Accelerate; use clip_grad_norm");
+    reader.problem("clip_grad_value",
+                   "unsupported with fsdp_plugin or deepspeed_plugin, as in Accelerate; use clip_grad_norm");
   }
   read_dataloader(reader.mapping("dataloader_config"), experiment.accelerator.dataloader_config);
+  // Checked only if the file is otherwise valid: a missing batch_size would produce a second, meaningless message.
   if (experiment.accelerator.splits() && !problems.any()) {
     for (const auto& [key, size] :
          {std::pair{"batch_size", experiment.batch_size}, {"eval_batch_size", experiment.eval_batch_size}}) {

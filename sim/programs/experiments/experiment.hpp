@@ -11,16 +11,16 @@
 
 namespace accel::programs {
 
-/// The text that a trained language model writes.
+/// How to sample text from a trained language model.
 struct WritingConfig {
-  std::int64_t length = 200;  // bytes, behind the prompt
+  std::int64_t length = 200;  // bytes after the prompt
   std::string prompt = "\n";
   double temperature = 0.8;
-  std::int64_t top_k = 40;  // the likeliest bytes that are drawn from
+  std::int64_t top_k = 40;  // draw only from this many of the most likely bytes
   std::uint64_t seed = 0;
 };
 
-/// A training run as data: one experiment file, checked.
+/// A training run as data: the checked contents of one experiment file.
 struct Experiment {
   std::string task;
   std::string data_dir = "/usr/share/datasets/fashion-mnist";  // fashion_mnist, cifar_like
@@ -34,13 +34,13 @@ struct Experiment {
   int epochs = 1;
   std::optional<std::int64_t> max_steps;
   std::uint64_t seed = 0;
-  std::optional<double> clip_grad_norm, clip_grad_value;  // in this order, where gradients are synchronised
+  std::optional<double> clip_grad_norm, clip_grad_value;  // applied in this order, in steps that synchronize gradients
   AcceleratorOptions accelerator;
   std::optional<WritingConfig> sample;  // char_gpt
 };
 
-/// Reads a file, with `key.path=value` overrides. Throws ConfigError with all problems, each with file and line; also
-/// for what depends on the number of ranks (split_batches).
+/// Reads a file and applies `key.path=value` overrides. Throws ConfigError with all problems, each with file and line,
+/// including those that depend on the number of ranks (split_batches).
 Experiment read_experiment(const std::string& file, const std::vector<std::string>& overrides, int num_ranks);
 
 }  // namespace accel::programs

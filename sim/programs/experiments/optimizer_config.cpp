@@ -1,3 +1,5 @@
+// Reads the `optimizer` and `scheduler` sections. Names, keys and rules come from the tables in reference/optim, so a
+// new optimizer or schedule becomes available in experiments without a change here.
 #include "sim/programs/experiments/optimizer_config.hpp"
 
 #include <fmt/ranges.h>
@@ -13,8 +15,10 @@
 namespace accel::programs {
 namespace {
 
+// LibTorch's own class, not in the table: Python's torch.optim.SGD is not fused by default, and bits must match it.
 constexpr auto kLibTorchSgd = "sgd";
 
+// Built on each call, because it is needed only once per experiment. The values are default options of each class.
 std::map<std::string, OptimizerConfig> optimizers_by_name() {
   std::map<std::string, OptimizerConfig> by_name{{kLibTorchSgd, {kLibTorchSgd, optim::SGDOptions()}}};
   optim::for_each_optimizer([&]<typename Options>(const optim::OptimizerEntry<Options>& entry) {
@@ -29,6 +33,7 @@ std::string names_of(const std::map<std::string, OptimizerConfig>& optimizers) {
   return fmt::format("one of {}", fmt::join(names, ", "));
 }
 
+// `lr` has no default here, unlike in Python: an experiment should state it.
 void read_value(YamlReader& reader, const std::string& name, double& number) {
   constexpr FieldRule finite{"a finite number", [](double value) { return std::isfinite(value); }};
   const bool is_rate = name == "lr";
@@ -48,6 +53,8 @@ void read_value(YamlReader& reader, const std::string& name, optim::NumberPair& 
     pair = {(*list)[0], (*list)[1]};
 }
 
+// Reads one argument of a schedule. `Checked` is the type in the file and `T` the member's: they differ for optional
+// arguments, whose member is an std::optional.
 template <typename Options, typename T, typename Checked>
 void read_field(YamlReader& reader, const optim::OptionField<Options, T, Checked>& field, Options& options) {
   const auto value = reader.optional<Checked>(field.name, field.allowed.holds, field.allowed.expected);
@@ -56,7 +63,9 @@ void read_field(YamlReader& reader, const optim::OptionField<Options, T, Checked
   } else if (!reader.has(field.name)) {
     if (field.presence == optim::Presence::kRequired) reader.missing(field.name);
   } else {
-    options.*field.member = Checked();  // a wrong value is reported once: for `problems_between` it is there
+    // The key exists but its value is wrong, which has been reported. A default value keeps `problems_between` from
+    // reporting the key as missing.
+    options.*field.member = Checked();
   }
 }
 
@@ -64,13 +73,14 @@ template <typename Options>
 Options read_options(YamlReader& reader) {
   Options options;
   optim::for_each_field<Options>([&](const auto& field) { read_field(reader, field, options); });
+  // Rules that involve several arguments, such as "milestones or total_steps"; only some schedules have them.
   if constexpr (requires { options.problems_between(); }) {
     for (const auto& problem : options.problems_between()) reader.problem(problem.name, problem.text);
   }
   return options;
 }
 
-// The schedule of the training contract.
+// The `linear` schedule of the training contract (shared/contracts.md): linear warm-up, then linear decay to zero.
 struct LinearOptions {
   int warmup_steps = 0, total_steps = 0;
 
@@ -81,6 +91,8 @@ struct LinearOptions {
   }
 };
 
+// The factor is computed in double from integers, exactly as in the contract's Python lambda, so that rates have equal
+// bits.
 ScheduleFactory linear(YamlReader& reader) {
   const auto [warmup, total] = read_options<LinearOptions>(reader);
   return schedule<LambdaLR>(EpochFactor([warmup = warmup, total = total](int k) {
@@ -98,18 +110,21 @@ struct MultiplicativeOptions {
   }
 };
 
+// Python's class takes a function; a file can only hold a number, so the factor is constant.
 ScheduleFactory multiplicative(YamlReader& reader) {
   const auto factor = read_options<MultiplicativeOptions>(reader).factor;
   return schedule<MultiplicativeLR>(EpochFactor([=](int) { return factor; }));
 }
 
+// The parts of a combined schedule are read like schedules themselves, so that they may be nested.
 std::vector<SchedulerConfig> read_parts(YamlReader& reader) {
   std::vector<SchedulerConfig> parts;
   for (auto& part : reader.required_mappings("schedulers")) parts.push_back(read_scheduler(std::move(part)));
-  if (parts.empty() && reader.has("schedulers")) reader.problem("schedulers", "expected at least one");
+  if (parts.empty() && reader.has("schedulers"))
+    reader.problem("schedulers", "expected at least one schedule, got none");
   if (std::any_of(parts.begin(), parts.end(), [](const auto& part) { return part.follows_metric(); })) {
-    reader.problem("schedulers",
-                   fmt::format("{} follows a metric, which a part is not told", SchedulerConfig::kPlateau));
+    reader.problem("schedulers", fmt::format("{} needs a metric, which combined schedules do not pass on; use it alone",
+                                             SchedulerConfig::kPlateau));
   }
   return parts;
 }
@@ -126,21 +141,24 @@ ScheduleFactory sequential(YamlReader& reader) {
   const auto parts = read_parts(reader);
   const auto milestones = reader.required<std::vector<int>>(
       "milestones", [](const auto& list) { return std::is_sorted(list.begin(), list.end()); },
-      "epochs in rising order");
+      "epochs in ascending order");
   if (!parts.empty() && reader.has("milestones") && milestones.size() + 1 != parts.size()) {
-    reader.problem("milestones",
-                   fmt::format("expected {}, one less than schedulers, got {}", parts.size() - 1, milestones.size()));
+    reader.problem("milestones", fmt::format("expected {} milestones, one fewer than schedulers, got {}",
+                                             parts.size() - 1, milestones.size()));
   }
+  // SequentialLR starts a part by step(0), and combined schedules have no step(epoch), as in PyTorch.
   for (std::size_t index = 1; index < parts.size(); ++index) {
     if (parts[index].name != "sequential" && parts[index].name != "chained") continue;
     reader.problem("schedulers",
-                   fmt::format("{}: {} cannot begin at a milestone; put it first", index, parts[index].name));
+                   fmt::format("{}: {} cannot start at a milestone; put it first", index, parts[index].name));
   }
   return schedule<SequentialLR>(factories(parts), milestones);
 }
 
 using Read = std::function<ScheduleFactory(YamlReader&)>;
 
+// A reader returns a factory instead of a schedule, because schedules need an optimizer and each rank has its own. The
+// options are read once and captured by value.
 std::map<std::string, Read> schedules_by_name() {
   std::map<std::string, Read> by_name{
       {"linear", linear}, {"multiplicative", multiplicative}, {"sequential", sequential}, {"chained", chained}};
@@ -155,6 +173,7 @@ std::map<std::string, Read> schedules_by_name() {
   return by_name;
 }
 
+// Constant after its initialization, which C++ makes thread-safe.
 const std::map<std::string, Read>& schedules() {
   static const auto kSchedules = schedules_by_name();
   return kSchedules;
@@ -172,7 +191,7 @@ OptimizerConfig read_optimizer(YamlReader reader) {
   const auto known = optimizers_by_name();
   const auto name = reader.required<std::string>(
       "name", [&](const auto& n) { return known.contains(n); }, names_of(known));
-  if (!known.contains(name)) {  // then which other keys there may be is not known
+  if (!known.contains(name)) {  // the valid keys depend on the name; only `lr` is common to all
     double lr = 0;
     read_value(reader, "lr", lr);
     return {};
@@ -181,7 +200,7 @@ OptimizerConfig read_optimizer(YamlReader reader) {
   std::visit(
       [&](auto& options) {
         optim::for_each_option(options, [&](const std::string& key, auto& value) {
-          if (name == kLibTorchSgd && key == "maximize") return;  // LibTorch's cannot
+          if (name == kLibTorchSgd && key == "maximize") return;  // unsupported by LibTorch's SGD
           read_value(reader, key, value);
         });
         for (const auto& problem : problems_of(options)) reader.problem(problem.name, problem.text);
@@ -195,6 +214,8 @@ std::unique_ptr<torch::optim::Optimizer> build_optimizer(const OptimizerConfig& 
                                                          std::vector<at::Tensor> parameters) {
   return std::visit(
       [&]<typename Options>(const Options& options) -> std::unique_ptr<torch::optim::Optimizer> {
+        // `sgd` and `fused_sgd` have the same options; only the name decides between LibTorch's class and the fused
+        // one.
         if constexpr (std::same_as<Options, optim::SGDOptions>) {
           torch::optim::SGDOptions plain(options.lr);
           options.assign_to(plain);
@@ -210,7 +231,7 @@ SchedulerConfig read_scheduler(YamlReader reader) {
   config.name = reader.required<std::string>(
       "name", [](const auto& name) { return schedules().contains(name); }, names());
   const auto read = schedules().find(config.name);
-  if (read == schedules().end()) return config;  // its keys have no meaning
+  if (read == schedules().end()) return config;  // the valid keys depend on the name
   config.make = read->second(reader);
   reader.finish_keys();
   return config;
@@ -221,7 +242,7 @@ std::unique_ptr<LRScheduler> build_scheduler(const std::optional<SchedulerConfig
   if (!config) return nullptr;
   try {
     return config->make(optimizer);
-  } catch (const ArgumentError& error) {  // what only the optimizer tells
+  } catch (const ArgumentError& error) {  // rules that depend on the optimizer, e.g. on its momentum
     throw ConfigError(fmt::format("scheduler: {}: {}", config->name, error.what()));
   }
 }

@@ -1,3 +1,6 @@
+// Answers a plan by running prepared loaders on simulated ranks: samples are their own numbers, so that what a loader
+// yields is the plan. Exactly what a training program sees, including gather_for_metrics and end_of_dataloader.
+
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 
@@ -10,7 +13,7 @@
 namespace accel::programs {
 namespace {
 
-// Sample i is the number i.
+// A stream whose sample i is the number i.
 class NumberStream {
  public:
   explicit NumberStream(std::int64_t length) : length_(length) {}
@@ -26,12 +29,14 @@ struct RankEpoch {
   std::vector<bool> ends;
 };
 
+// A gathered batch may be a view with strides, so it is made contiguous before its memory is read.
 std::vector<std::int64_t> values_of(const at::Tensor& tensor) {
   const auto whole = tensor.contiguous();
   return {whole.const_data_ptr<std::int64_t>(), whole.const_data_ptr<std::int64_t>() + whole.numel()};
 }
 
 template <typename Loader>
+// end_of_dataloader is read inside the loop: it describes the current batch and is reset when the loop ends.
 RankEpoch read_epoch(Accelerator& accelerator, Loader loader, bool gathers) {
   RankEpoch epoch;
   for (auto& batch : loader) {
@@ -44,6 +49,7 @@ RankEpoch read_epoch(Accelerator& accelerator, Loader loader, bool gathers) {
   return epoch;
 }
 
+// Skips batches in the first epoch only, as a resumed training does.
 template <typename Dataset>
 std::vector<RankEpoch> read_epochs(Accelerator& accelerator, const PlanRequest& request, Dataset dataset) {
   DataLoader plain(std::move(dataset),
@@ -58,6 +64,7 @@ std::vector<RankEpoch> read_epochs(Accelerator& accelerator, const PlanRequest& 
 }
 
 std::vector<RankEpoch> read_rank(RankContext& context, const PlanRequest& request) {
+  // The seed is set before the loader is created, as the oracle's Python programs do; both must draw the same numbers.
   Accelerator accelerator({.dataloader_config = request.configuration()}, context);
   set_seed(static_cast<std::uint64_t>(request.seed));
   if (request.iterable) return read_epochs(accelerator, request, NumberStream(request.length));
@@ -73,7 +80,8 @@ std::vector<PlanEpoch> plan_by_loaders(const PlanRequest& request) {
                   [&](RankContext& context) { of_ranks[context.rank] = read_rank(context, request); });
   } catch (const sim::RunError& error) {
     for (const auto& outcome : error.outcomes()) {
-      if (outcome.error && !outcome.released) std::rethrow_exception(outcome.error);  // all ranks fail alike
+      // All ranks fail alike, and the caller expects the plain ArgumentError instead of a RunError that wraps it.
+      if (outcome.error && !outcome.released) std::rethrow_exception(outcome.error);
     }
     throw;
   }

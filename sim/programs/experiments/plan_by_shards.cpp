@@ -1,3 +1,6 @@
+// Answers a plan without running ranks: the order of an epoch's samples comes from one real sampler, and the shard plan
+// divides it. Must agree with plan_by_loaders, which properties check on random requests.
+
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -10,8 +13,7 @@
 namespace accel::programs {
 namespace {
 
-// What one step of all ranks holds: positions in the epoch's order, [rank][place], and how many of them are no
-// duplicates.
+// One step of all ranks: positions in the epoch's order, [rank][place], and how many of them are not padding.
 struct PlannedStep {
   PlanBatches of_ranks;
   std::int64_t num_real = 0;
@@ -23,7 +25,9 @@ std::vector<std::int64_t> range(std::int64_t begin, std::int64_t end) {
   return positions;
 }
 
-// Every rank draws alike, so one of them tells the order: rank 0's first batch, if a batch holds everything.
+// Produces the order of samples of each epoch. All ranks draw the same order, so one rank is enough: with a batch that
+// holds the complete dataset, its first batch is the order. The context claims the requested world size, because the
+// loader of a single rank draws its order differently.
 class EpochOrders {
  public:
   explicit EpochOrders(const PlanRequest& request)
@@ -38,7 +42,7 @@ class EpochOrders {
                            {.batch_size = std::max<std::int64_t>(request.length, 1), .shuffle = request.shuffle});
     auto config = request.configuration();
     config.dispatch_batches = request.dispatches();
-    config.split_batches = false;  // the batch that holds everything cannot be cut
+    config.split_batches = false;  // the batch that holds the complete dataset must not be split
     core_ = std::make_unique<LoaderCore>(
         plain,
         ShardOptions{.context = context_.get(), .data_parallel = {.size = request.ranks}, .config = std::move(config)});
@@ -49,6 +53,7 @@ class EpochOrders {
     PassCore pass(*core_, /*skip_batches=*/0);
     pass.start();
     core_->steps().begin_pass();
+    // The pass runs to its end even after the first batch, because the end advances the sampler to the next epoch.
     std::vector<std::int64_t> order;
     while (auto step = core_->steps().next()) {
       if (order.empty()) order = std::move(step->indices);
@@ -61,9 +66,10 @@ class EpochOrders {
   const PlanRequest& request_;
   std::unique_ptr<RankContext> context_;
   RankScope scope_;
-  std::unique_ptr<LoaderCore> core_;  // null for a stream, which comes in its own order
+  std::unique_ptr<LoaderCore> core_;  // null for a stream, which has its own order
 };
 
+// Rank 0 has the most steps, so its number of batches is the number of steps; ranks without a batch are left out.
 std::vector<PlannedStep> sharded_steps(const PlanRequest& request) {
   const auto plan = shard_plan_of(request);
   std::vector<PlannedStep> steps(plan.num_batches(0));
@@ -77,6 +83,8 @@ std::vector<PlannedStep> sharded_steps(const PlanRequest& request) {
   return steps;
 }
 
+// Rank 0 reads a global batch and slices it. The last one is padded by repeating rows of the first global batch, of
+// which Accelerate keeps only the first num_ranks rows. Source: accelerate/data_loader.py, DataLoaderDispatcher.
 std::vector<PlannedStep> dispatched_steps(const PlanRequest& request) {
   const auto rows_per_step = shard_plan_of(request).total_batch_size();
   const auto num_rows = request.drop_last ? request.length / rows_per_step * rows_per_step : request.length;
@@ -97,6 +105,7 @@ std::vector<PlannedStep> dispatched_steps(const PlanRequest& request) {
   return steps;
 }
 
+// gather_for_metrics drops padding from the last step: num_real of the gathered samples remain.
 PlanEpoch epoch_of(const std::vector<PlannedStep>& steps, const std::vector<std::int64_t>& order,
                    const PlanRequest& request, std::int64_t skip) {
   PlanEpoch epoch{.ranks = std::vector<PlanBatches>(request.ranks)};
@@ -119,6 +128,7 @@ PlanEpoch epoch_of(const std::vector<PlannedStep>& steps, const std::vector<std:
 
 }  // namespace
 
+// `configured` translates the loader's options to the plan's exactly as a prepared loader does.
 ShardPlan shard_plan_of(const PlanRequest& request) {
   return plan_shards(configured({.num_samples = request.length,
                                  .batch_size = request.batch_size,

@@ -1,3 +1,4 @@
+// Text table and SVG of a plan. The SVG is written by hand: a plan needs rectangles and labels only, and no library.
 #include "sim/programs/experiments/plan_picture.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +16,8 @@ struct Place {
 };
 using Cell = std::vector<Place>;  // one rank's batch in one step
 
-// [step][rank], walked in the order of issue.
+// Returns [step][rank]. Cells are visited in the order of issue, so that the first read of a sample is never marked as
+// a duplicate. Ranks without a batch in a step get an empty cell, which keeps columns aligned.
 std::vector<std::vector<Cell>> cells_of(const PlanEpoch& epoch) {
   std::size_t num_steps = 0;
   for (const auto& batches : epoch.ranks) num_steps = std::max(num_steps, batches.size());
@@ -37,6 +39,7 @@ std::string text_of(const Cell& cell) {
   return fmt::format("{}", fmt::join(words, " "));
 }
 
+// Counts what ranks read, duplicates included: without skipped batches, issued = length - dropped + duplicates.
 std::string summary_of(const PlanEpoch& epoch, std::size_t index, std::size_t num_steps) {
   std::size_t num_issued = 0;
   for (const auto& batches : epoch.ranks) {
@@ -46,6 +49,7 @@ std::string summary_of(const PlanEpoch& epoch, std::size_t index, std::size_t nu
                      epoch.ranks.size(), num_steps, num_issued, epoch.duplicated.size(), epoch.dropped.size());
 }
 
+// Columns are as wide as their widest cell. Trailing blanks are removed, because tests and documents compare the text.
 std::string table_of(const PlanEpoch& epoch, std::size_t index) {
   const auto cells = cells_of(epoch);
   std::vector<std::size_t> widths;
@@ -68,8 +72,10 @@ std::string table_of(const PlanEpoch& epoch, std::size_t index) {
   return table;
 }
 
+// Sizes in pixels: a box holds a sample number of up to four digits.
 constexpr int kBox = 22, kGap = 8, kMargin = 60, kLine = 26;
 
+// The body grows while the size becomes known; the <svg> element that needs the size is written last.
 struct Drawing {
   std::string body;
   std::int64_t width = 0, height = kGap;
@@ -79,6 +85,7 @@ void text(Drawing& drawing, std::int64_t x, std::int64_t y, const std::string& w
   drawing.body += fmt::format("<text x=\"{}\" y=\"{}\">{}</text>\n", x, y, words);
 }
 
+// A duplicate differs by its frame, and not only by color, so that it shows in gray print, too.
 void box(Drawing& drawing, std::int64_t x, std::int64_t y, const Place& place, std::int64_t hue) {
   drawing.body += fmt::format(
       "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"hsl({},60%,80%)\" stroke=\"{}\" "
@@ -88,6 +95,8 @@ void box(Drawing& drawing, std::int64_t x, std::int64_t y, const Place& place, s
                               x + kBox / 2 - 1, y + kBox / 2 + 2, place.sample);
 }
 
+// Steps of all ranks start at the same x, so the widest batch of a step decides its width. Hues stop at 300 degrees:
+// the first and the last sample would otherwise both be red.
 void draw(Drawing& drawing, const PlanEpoch& epoch, std::size_t index, std::int64_t largest) {
   const auto cells = cells_of(epoch);
   drawing.height += kLine;
@@ -109,6 +118,7 @@ void draw(Drawing& drawing, const PlanEpoch& epoch, std::size_t index, std::int6
   }
 }
 
+// One scale of colors for all epochs, so that a sample has the same color in each.
 std::int64_t largest_sample(const std::vector<PlanEpoch>& epochs) {
   std::int64_t largest = 0;
   for (const auto& epoch : epochs) {

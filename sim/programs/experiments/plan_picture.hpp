@@ -5,13 +5,14 @@
 
 #include "sim/programs/experiments/plan_request.hpp"
 
-/// A plan for a person. A duplicate is marked wherever a sample is issued again in an epoch.
+/// Formats a plan for people. Every repeated read of a sample within an epoch is marked as a duplicate.
 namespace accel::programs {
 
-/// A table per epoch: a line per step, a column per rank; duplicates carry a star.
+/// Returns a table per epoch, with a line per step and a column per rank. Duplicates are marked by a star.
 std::string plan_table(const std::vector<PlanEpoch>& epochs);
 
-/// The same as a picture (SVG): a row per rank, a box per sample, coloured by its number; duplicates are framed in red.
+/// Returns the same as an SVG image: a row per rank and a box per sample, colored by its number. Duplicates have a red
+/// frame.
 std::string plan_svg(const std::vector<PlanEpoch>& epochs);
 
 }  // namespace accel::programs

@@ -1,3 +1,4 @@
+// JSON requests and answers of `sim-run plan`. The oracle reads and writes the same format, so its keys are fixed.
 #include "sim/programs/experiments/plan_request.hpp"
 
 #include <fmt/ranges.h>
@@ -15,6 +16,7 @@ using Json = nlohmann::ordered_json;
 
 std::vector<std::string> problems_of(const PlanRequest& request) {
   auto problems = problems_of_fields("", request);
+  // The field's own rule only checks the lower limit. The upper one belongs to the simulator.
   if (request.ranks > sim::World::kMaxRanks)
     problems.push_back(fmt::format("ranks: expected at most {}, got {}", sim::World::kMaxRanks, request.ranks));
   return problems;
@@ -22,8 +24,11 @@ std::vector<std::string> problems_of(const PlanRequest& request) {
 
 PlanRequest read_plan_request(const std::string& text) {
   const auto json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  check_config(json.is_object(), "a request is a JSON object such as {{\"length\":17,\"batch_size\":8,\"ranks\":2}}");
+  check_config(json.is_object(),
+               "invalid request; expected a JSON object such as {{\"length\":17,\"batch_size\":8,\"ranks\":2}}");
   PlanRequest request;
+  // Types are checked while reading and values by problems_of, which flags use as well; checking twice would repeat
+  // them.
   JsonReader reader(json);
   reader.read_unchecked(request);
   auto problems = reader.problems();

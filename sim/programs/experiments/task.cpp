@@ -1,3 +1,5 @@
+// The built-in tasks: each pairs a dataset with the models that fit it. `make_model` captures values only, because it
+// runs on every rank's thread.
 #include "sim/programs/experiments/task.hpp"
 
 #include <ATen/ops/cross_entropy_loss.h>
@@ -14,6 +16,7 @@
 namespace accel::programs {
 namespace {
 
+// Datasets share the tensors of `data`, so that N ranks hold one copy of the images.
 Task fashion_mnist(const Experiment& experiment) {
   const auto data = load_fashion_mnist(experiment.data_dir, experiment.limit, experiment.eval_limit);
   return {TaskDataset(TensorDataset(data->train.images, data->train.labels)),
@@ -33,6 +36,8 @@ Task cifar_like(const Experiment& experiment) {
           }};
 }
 
+// The first 90 % of the text are for training, the rest for evaluation. A block of n bytes needs n + 1, because the
+// target of each byte is the next one.
 Task char_gpt(const Experiment& experiment) {
   const auto text = load_text(experiment.data_file);
   const auto end = static_cast<std::int64_t>(text->size()), middle = end * 9 / 10;
@@ -41,7 +46,8 @@ Task char_gpt(const Experiment& experiment) {
       eval(text, {.begin = middle, .end = end}, block_size);
   check_config(
       train.size() > 0 && eval.size() > 0,
-      "{}: {} bytes; expected at least {}, so that its last tenth holds a block of {} bytes and the one behind",
+      "{}: {} bytes; expected at least {}, so that its last tenth holds a block of {} bytes and one more; use a longer "
+      "text or a smaller block_size",
       experiment.data_file, end, 10 * block_size + 1, block_size);
   return {TaskDataset(train).first(experiment.limit), TaskDataset(eval).first(experiment.eval_limit),
           [config = experiment.model] {
@@ -67,6 +73,8 @@ Task load_task(const Experiment& experiment) {
   return experiment.task == "cifar_like" ? cifar_like(experiment) : fashion_mnist(experiment);
 }
 
+// Language models have logits per position and image models per sample; flattening makes both a list of
+// classifications.
 at::Tensor task_loss(const at::Tensor& logits, const at::Tensor& targets) {
   return at::cross_entropy_loss(logits.flatten(0, -2), targets.flatten());
 }

@@ -1,3 +1,5 @@
+// Text as blocks of bytes. The text is kept once, as bytes; batches are converted to int64 on access, since storing
+// them would take eight times the memory.
 #include "sim/programs/experiments/text_blocks.hpp"
 
 #include <ATen/ops/empty.h>
@@ -13,6 +15,7 @@
 namespace accel::programs {
 namespace {
 
+// The size of a .gz file's contents is unknown in advance, so the text grows piece by piece until a short read.
 std::string read_all(const std::string& path) {
   SequentialFile file(path);
   constexpr std::int64_t kPiece = 1 << 20;
@@ -34,6 +37,7 @@ std::shared_ptr<const std::string> load_text(const std::string& path) {
 TextBlocks::TextBlocks(std::shared_ptr<const std::string> text, Part part, std::int64_t block_size)
     : text_(std::move(text)), part_(part), block_size_(block_size) {}
 
+// One byte less than the part: the last block needs a target for its last byte.
 std::int64_t TextBlocks::size() const { return std::max<std::int64_t>(part_.end - part_.begin - 1, 0) / block_size_; }
 
 TextBlocks::Batch TextBlocks::get_batch(const std::vector<std::int64_t>& indices) const {
@@ -42,7 +46,8 @@ TextBlocks::Batch TextBlocks::get_batch(const std::vector<std::int64_t>& indices
   auto* input = inputs.mutable_data_ptr<std::int64_t>();
   auto* target = targets.mutable_data_ptr<std::int64_t>();
   for (const auto index : indices) {
-    check_argument(index >= 0 && index < size(), "sample {} of {} blocks of text", index, size());
+    check_argument(index >= 0 && index < size(), "sample {} does not exist; the text has {} blocks", index, size());
+    // unsigned char: a byte above 127 must become 128 to 255, not a negative index into the embedding.
     const auto* bytes = reinterpret_cast<const unsigned char*>(text_->data()) + part_.begin + index * block_size_;
     input = std::copy_n(bytes, block_size_, input);
     target = std::copy_n(bytes + 1, block_size_, target);

@@ -1,3 +1,5 @@
+// The built-in training loop. properties/oracle runs the same loop under Hugging Face Accelerate and compares traces
+// bit by bit, so neither the order of operations nor the number of random draws may change on one side alone.
 #include "sim/programs/experiments/train_experiment.hpp"
 
 #include <fmt/format.h>
@@ -19,17 +21,17 @@
 namespace accel::programs {
 namespace {
 
-// sim-run's bar: accel::ProgressBar with samples per second and the loss, on a descriptor.
+// sim-run's progress bar: accel::ProgressBar with samples per second and the loss, on a descriptor.
 //
 // Thread rule: one thread (rank 0's).
 class Progress {
  public:
-  // `descriptor` negative: draws nothing.
+  // Draws nothing if `descriptor` is negative.
   Progress(int descriptor, std::int64_t total_steps);
 
-  // Whether the next step may be drawn, so that nobody computes a loss for nothing.
+  // Whether the next step will be drawn. Reading the loss synchronizes with the device, so it is read only then.
   [[nodiscard]] bool is_due() const { return bar_ && bar_->is_due(); }
-  // What is shown with the next step. `samples_done`: over all ranks.
+  // Sets what the next step shows. `samples_done` counts all ranks.
   void show(std::int64_t samples_done, double loss);
   void step();
 
@@ -57,10 +59,12 @@ void Progress::step() {
   if (bar_) bar_->update();
 }
 
+// Traces hold losses as hexadecimal floats, which print every bit; NaN and infinity have no such form.
 std::string hex_float(double value) {
   return std::isfinite(value) ? fmt::format("{:a}", value) : fmt::format("{}", value);
 }
 
+// Hashes the bytes of all parameters in order: equal hashes mean equal bits, at a fraction of the size.
 std::string parameters_sha256(const std::vector<at::Tensor>& parameters) {
   Sha256 hash;
   for (const auto& parameter : parameters) {
@@ -80,7 +84,8 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// How far the training has come, over all processes that took part in it.
+// The progress of the training across restarts. Registered for checkpointing, so that a resumed run continues the
+// numbering of epochs and steps.
 struct Course {
   int epoch = 0;
   std::int64_t steps = 0;
@@ -91,13 +96,15 @@ struct Course {
   }
 };
 
+// Automatic naming numbers the checkpoints, so that the newest one can be found by its number.
 AcceleratorOptions with_checkpoints(AcceleratorOptions options, const TrainOptions& train) {
   if (train.save_every)
     options.project_config = {.project_dir = train.project_dir, .automatic_checkpoint_naming = true};
   return options;
 }
 
-// Whether ranks that were started again have something to go on from.
+// Returns whether restarted ranks can resume from a checkpoint of this run; checkpoints below num_of_others belong to
+// other runs. Rank 0 decides for all: ranks may see a shared folder in different states.
 bool has_saved(RankContext& context, const TrainOptions& options) {
   if (context.restart_count == 0 || !options.save_every) return false;
   const auto numbers = project_checkpoints(*context.files, options.project_dir);
@@ -113,7 +120,7 @@ std::vector<std::int64_t> project_checkpoints(Files& files, const std::string& p
 
 void train_experiment(RankContext& context, const Experiment& experiment, const Task& task, const TrainOptions& options,
                       RankResult& result) {
-  result = {};  // of a run that is started again, too
+  result = {};  // a rank that is restarted in the same process must not add to its first attempt
   Accelerator accelerator(with_checkpoints(experiment.accelerator, options), context);
   set_seed(experiment.seed);
   auto net = task.make_model();
@@ -129,6 +136,7 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
   if (plain_scheduler) scheduler = accelerator.prepare(*plain_scheduler);
   const auto parameters = model.parameters();
 
+  // A restarted rank prefers the checkpoints of this run to the one that the user asked to resume from: it is newer.
   Course course;
   accelerator.register_for_checkpointing(course);
   const bool goes_on = has_saved(context, options);
@@ -143,13 +151,18 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
   const auto steps_before = course.steps;
   Progress progress(accelerator.is_main_process() ? options.progress_descriptor : -1, total_steps - steps_before);
   const auto done = [&] { return experiment.max_steps && course.steps >= *experiment.max_steps; };
+  // Memory is measured in the second step, since optimizer state does not exist in the first; in the only one if there
+  // is just one.
   const auto measured_step = steps_before + std::min<std::int64_t>(1, total_steps - steps_before - 1);
+  // Activations are measured in one step only, because measuring takes time.
   const auto forward = [&](const at::Tensor& inputs, const at::Tensor& targets) {
     if (course.steps != measured_step) return task_loss(model(inputs), targets);
     const auto meter = accelerator.measure_activations(model);
     return task_loss(model(inputs), targets);
   };
 
+  // Order as in the oracle: accumulate, forward, backward, clip by norm, clip by value, optimizer, scheduler,
+  // zero_grad. Optimizer and scheduler are called in every micro-batch; their wrappers skip those that only accumulate.
   const auto take_step = [&](const at::Tensor& inputs, const at::Tensor& targets) {
     auto window = accelerator.accumulate(model);
     auto loss = forward(inputs, targets);
@@ -183,6 +196,7 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
       ++course.steps;
       ++result.steps;
       result.samples += targets.size(0);
+      // Benchmarks do not time the first steps, which allocate memory and open connections.
       if (result.steps == options.warm_up_steps) {
         result.seconds = 0;
         started = std::chrono::steady_clock::now();
@@ -190,7 +204,7 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
       if (progress.is_due()) progress.show(result.steps * train_batches.total_batch_size(), loss.item<double>());
       progress.step();
       if (options.save_every && course.steps % *options.save_every == 0) {
-        result.seconds += seconds_since(started);
+        result.seconds += seconds_since(started);  // the time of saving does not count
         accelerator.save_state();
         started = std::chrono::steady_clock::now();
       }
@@ -200,7 +214,8 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
     result.seconds += seconds_since(started);
   };
 
-  // A checkpoint is of an epoch whose evaluation is still to come.
+  // Checkpoints are saved during the training part of an epoch, so a resumed run still has to evaluate that epoch, even
+  // if max_steps has been reached.
   bool is_resumed = goes_on || !options.resume.empty();
   for (; course.epoch < experiment.epochs && (!done() || is_resumed); ++course.epoch) {
     is_resumed = false;
@@ -208,6 +223,8 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
     if (!done()) train_epoch();
     model->eval();
     const c10::NoGradGuard no_grad;
+    // Only the last evaluation counts. gather_for_metrics drops the padding of the last batch, so every sample counts
+    // once.
     result.eval_correct = result.eval_samples = 0;
     for (auto& [inputs, targets] : eval_batches) {
       const auto [predictions, expected] =
@@ -221,6 +238,8 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
     }
   }
   result.is_sharded = model.parallel_model()->is_sharded();
+  // A sharded model has complete parameters only while this guard lives. Collective, so all ranks take part, although
+  // only rank 0 writes text.
   const auto whole = accelerator.gathered_parameters(model);
   std::string of_sample;
   if (experiment.sample && accelerator.is_main_process()) {

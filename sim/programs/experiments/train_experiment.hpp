@@ -13,38 +13,38 @@
 
 namespace accel::programs {
 
-/// What one rank made of an experiment.
+/// The result of an experiment on one rank.
 struct RankResult {
   std::int64_t steps = 0;    // training micro-batches, in this process
-  std::int64_t samples = 0;  // of this rank, padding included
-  double seconds = 0;        // in training loops, behind the steps of the warm-up
-  double loss = 0;           // the last one
+  std::int64_t samples = 0;  // on this rank, including padding
+  double seconds = 0;        // in training loops, after the warm-up steps
+  double loss = 0;           // of the last step
   std::int64_t eval_correct = 0,
-               eval_samples = 0;   // classes named right, and all; of the last evaluation, over all ranks
-  std::vector<std::string> trace;  // JSON lines, if asked for
-  std::vector<double> losses;      // by step, if asked for
-  std::string sample;              // on rank 0, of an experiment that asks for one: printable
-  sharded::MemoryAccount memory;   // of a step near the start
+               eval_samples = 0;   // correct predictions and all samples of the last evaluation, over all ranks
+  std::vector<std::string> trace;  // JSON lines, if requested
+  std::vector<double> losses;      // one per step, if requested
+  std::string sample;              // printable generated text, on rank 0, if the experiment requests one
+  sharded::MemoryAccount memory;   // in a step near the start
   bool is_sharded = false;
 };
 
 struct TrainOptions {
   bool trace = false;
   bool keeps_losses = false;
-  int progress_descriptor = -1;            // rank 0 draws there
-  std::string project_dir;                 // checkpoints go there
+  int progress_descriptor = -1;            // where rank 0 draws its progress bar; negative: nowhere
+  std::string project_dir;                 // folder of the checkpoints
   std::optional<std::int64_t> save_every;  // micro-batches
-  std::string resume;                      // a checkpoint folder
-  std::int64_t num_of_others = 0;          // checkpoints of the project before this number are not of this run
-  std::int64_t warm_up_steps = 0;          // which a benchmark does not time
+  std::string resume;                      // a checkpoint folder, or empty
+  std::int64_t num_of_others = 0;          // checkpoints below this number belong to earlier runs
+  std::int64_t warm_up_steps = 0;          // steps that a benchmark does not time
 };
 
-/// The numbers of the checkpoints in a project's folder, in order.
+/// Returns the numbers of the checkpoints in a project folder, in ascending order.
 std::vector<std::int64_t> project_checkpoints(Files& files, const std::string& project_dir);
 
-/// The built-in training program, on one rank of any backend. The order of its events is fixed, so that a run can be
-/// compared bit by bit with the same experiment under Hugging Face Accelerate. Collective. `result` grows with each
-/// step: what a run leaves that an error ends is in it.
+/// Runs the built-in training program on one rank of any backend. The order of its operations is fixed, so that a run
+/// can be compared bit by bit with the same experiment under Hugging Face Accelerate. Collective. `result` is updated
+/// in every step, so that it holds what was reached if an error ends the run.
 void train_experiment(RankContext& context, const Experiment& experiment, const Task& task, const TrainOptions& options,
                       RankResult& result);
 

@@ -1,3 +1,5 @@
+// Samples text from a trained model, as an evaluation that people can judge. Draws happen on the CPU, so that the text
+// does not depend on the device's random generator.
 #include "sim/programs/experiments/write_text.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -25,7 +27,8 @@ at::Tensor last_bytes(const std::string& text, std::int64_t block_size) {
   return bytes;
 }
 
-// Probabilities of the next byte.
+// Returns the probabilities of the next byte, zero for all but the top_k most likely. Ties with the last of these stay
+// in, as in nanoGPT.
 at::Tensor probabilities_of(const at::Tensor& logits, const WritingConfig& config) {
   const auto scaled = logits / config.temperature;
   const auto likeliest = std::get<0>(at::topk(scaled, std::min(config.top_k, scaled.size(-1))));
@@ -43,6 +46,7 @@ std::string write_text(models::Model& network, std::int64_t block_size, const Wr
   auto text = config.prompt;
   for (std::int64_t written = 0; written < config.length; ++written) {
     const auto logits = network.forward(last_bytes(text, block_size).to(device)).select(0, 0).select(0, -1).cpu();
+    // multinomial throws for NaN, and a diverged training should still end with its summary.
     if (!logits.isfinite().all().item<bool>()) break;
     text += static_cast<char>(
         at::multinomial(probabilities_of(logits, config), 1, /*replacement=*/false, generator).item<std::int64_t>());
@@ -52,6 +56,7 @@ std::string write_text(models::Model& network, std::int64_t block_size, const Wr
 
 std::string printable(const std::string& text) {
   constexpr const char* kReplacement = "\xef\xbf\xbd";
+  // nlohmann's serializer replaces invalid UTF-8 by U+FFFD, so that no decoder of our own is needed.
   const auto utf8 =
       nlohmann::json::parse(nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace))
           .get<std::string>();

@@ -11,16 +11,16 @@ class Model;
 
 namespace accel::programs {
 
-/// What a trained language model writes behind a prompt, prompt included: bytes, drawn one by one from the `top_k`
-/// likeliest. Each sees the `block_size` bytes before it. The text ends early at logits that are not finite.
+/// Generates text with a trained language model and returns it with the prompt. Bytes are drawn one by one from the
+/// `top_k` most likely ones, each given the `block_size` bytes before it. The text ends early if logits are not finite.
 ///
-/// Draws come from a generator of its own, in full precision and evaluation mode, so that no stream of the training is
-/// touched. Thread rule: the network's rank. Source: github.com/karpathy/nanoGPT, model.py, generate;
+/// Draws come from a separate generator, in full precision and evaluation mode, so that no random stream of the
+/// training changes. Thread rule: the network's rank. Source: github.com/karpathy/nanoGPT, model.py, generate;
 /// properties/oracle/gpt.py.
 std::string write_text(models::Model& network, std::int64_t block_size, const WritingConfig& config);
 
-/// The text with what no terminal shows, bytes that are not UTF-8 and control characters but tabs and ends of lines,
-/// replaced by U+FFFD: an untrained model writes any bytes.
+/// Returns the text with U+FFFD in place of what terminals cannot show: bytes that are not UTF-8, and control
+/// characters except tabs and line feeds. An untrained model writes any bytes.
 std::string printable(const std::string& text);
 
 }  // namespace accel::programs

@@ -1,3 +1,7 @@
+// accel::run: the entry point of every user program. Under sim-run (ACCEL_SIM is set) it runs the program on the
+// requested ranks; otherwise it makes the one rank that a launcher's variables describe. It lives in sim/ and not in
+// reference/ because it must know both the simulator and the real backends, which reference/ may not include.
+
 #include <malloc.h>
 
 #include <fstream>
@@ -19,10 +23,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A sweep over numbers of ranks by a program of the user's own: each run is a process, so the points of those before
-// are in a file.
+// In a sweep over numbers of ranks, sim-run starts a user program once per number of ranks. Each run is a separate
+// process, so the points of the runs before it arrive in a file, and this run appends its own.
 
-// A line more for this point. Throws ConfigError if the file cannot be written.
+// Appends one line for `point`. Throws ConfigError if the file cannot be written.
 void add_sweep_point(const std::string& path, const sim::ScalePoint& point) {
   const Json json{{"ranks", point.ranks},
                   {"step_seconds", point.step_seconds},
@@ -31,10 +35,12 @@ void add_sweep_point(const std::string& path, const sim::ScalePoint& point) {
                   {"straggler_seconds", point.straggler_seconds}};
   std::ofstream out(path, std::ios::app);
   out << json.dump() << std::endl;
-  check_config(out.good(), "{}: the sweep's points cannot be written", path);
+  check_config(out.good(),
+               "{}: cannot write the results of the sweep; check the permissions and the free space of the folder",
+               path);
 }
 
-// None of a file that is not there. Throws ConfigError if a line is no point.
+// Returns no points if the file does not exist. Throws ConfigError if a line is not a point.
 std::vector<sim::ScalePoint> read_sweep(const std::string& path) {
   std::vector<sim::ScalePoint> points;
   std::ifstream in(path);
@@ -47,7 +53,8 @@ std::vector<sim::ScalePoint> read_sweep(const std::string& path) {
                         .exposed_communication_seconds = json.at("exposed_communication_seconds"),
                         .straggler_seconds = json.at("straggler_seconds")});
     } catch (const Json::exception& error) {
-      throw ConfigError(fmt::format("{}: no points of a sweep: {}", path, error.what()));
+      throw ConfigError(
+          fmt::format("{}: invalid results of a sweep: {}; expected the file that sim-run wrote", path, error.what()));
     }
   }
   return points;
@@ -60,7 +67,7 @@ int report(const std::exception& error) {
   return programs::exit_code_of(error);
 }
 
-// A rank of this process over a real backend; "" takes the one that fits.
+// Runs this process as one rank over a real backend; "" selects the backend that fits the machine.
 int run_real(const std::string& backend, const std::function<int()>& train) {
   std::unique_ptr<RankContext> context;
   try {
@@ -70,22 +77,24 @@ int run_real(const std::string& backend, const std::function<int()>& train) {
     return run_with_hint(*context, train);
   } catch (const std::exception& error) {
     const int exit_code = report(error);
+    // Destroying the context here would close its connections, and peers would fail with "connection closed" before
+    // this process has ended with its own error. See keep_until_exit.
     programs::keep_until_exit(std::move(context));
     return exit_code;
   }
 }
 
-// glibc gives large blocks back to the kernel and takes them anew, with fresh page faults and under one lock of the
-// process, which ranks on threads would queue for.
+// By default glibc returns large blocks to the kernel and maps them again on the next allocation. That costs page
+// faults and the process-wide mmap lock, on which ranks running as threads would queue up.
 void keep_freed_memory() {
 #ifdef __GLIBC__
-  constexpr int kBytesMax = 32 << 20;  // the most that glibc takes
+  constexpr int kBytesMax = 32 << 20;  // the maximum that glibc accepts for M_MMAP_THRESHOLD
   mallopt(M_MMAP_THRESHOLD, kBytesMax);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
 #endif
 }
 
-// Standard output is the program's own; what the rehearsal has to say goes to standard error.
+// Standard output belongs to the user's program, so everything that the rehearsal reports goes to standard error.
 int run_simulated(const SimRequest& request, const std::function<int()>& train) {
   keep_freed_memory();
   const programs::Rehearsal rehearsal(request.rehearsal, request.ranks);
@@ -106,7 +115,8 @@ int run_simulated(const SimRequest& request, const std::function<int()>& train) 
 
 int run_requested(const SimRequest& request, const std::function<int()>& train) {
   programs::acknowledge(request);
-  // Under sim-run the exit code says what became of the run, so a rank that returns another is an error.
+  // Under sim-run the exit code describes how the run ended (exit_code.hpp), so a nonzero code returned by `train` must
+  // not pass through: 3 would look like a diagnosed hang. It becomes an error of the rank instead.
   const auto checked_train = [&] {
     const int code = train();
     if (code != 0) throw Error(fmt::format("train returned {}", code));
@@ -117,6 +127,8 @@ int run_requested(const SimRequest& request, const std::function<int()>& train) 
 
 }  // namespace
 
+// No exception leaves this function: user programs write `return accel::run(argc, argv, train);` in main, and an
+// uncaught exception would end them by std::terminate, without the exit code that launchers rely on.
 int run(int argc, char** argv, const std::function<int(int, char**)>& train) {
   const auto bound_train = [&] { return train(argc, argv); };
   try {

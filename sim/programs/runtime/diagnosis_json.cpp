@@ -1,3 +1,5 @@
+// The machine-readable form of a run's end, written by --diagnosis and read by `sim-run explore`. The keys are fixed by
+// shared/contracts.md; texts may change, keys and kinds may not.
 #include "sim/programs/runtime/diagnosis_json.hpp"
 
 #include <fmt/ranges.h>
@@ -10,6 +12,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Kind = sim::Diagnosis::Kind;
 
+// A time-out counts as a hang: whether the engine proves the deadlock or the deadline passes first depends on the
+// schedule, and readers of the file should not have to distinguish the two.
 const char* name_of(Kind kind) {
   switch (kind) {
     case Kind::kNone: return "none";
@@ -24,7 +28,8 @@ const char* name_of(Kind kind) {
 
 Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
 
-// Of a run whose ranks threw, without a hang, a desync or a fault.
+// The diagnosis of a run whose ranks threw on their own, without a hang, a desync or an injected fault. Lists only the
+// ranks that failed first: ranks that were released from a wait because a peer had failed are consequences.
 sim::Diagnosis rank_failure(const std::exception_ptr& error) {
   sim::Diagnosis diagnosis{.kind = Kind::kRankFailure};
   try {
@@ -55,6 +60,8 @@ sim::Diagnosis diagnosis_of(const sim::SimulationReport& report) {
 }
 
 std::string diagnosis_json(const sim::SimulationReport& report) {
+  // A run that ended well still has findings and faults that it survived; they share the "text" key, and the prefix
+  // "injected fault: " lets explore_target.cpp tell them apart.
   auto diagnosis = diagnosis_of(report);
   if (!report.error) {
     auto lines = report.findings;
@@ -83,7 +90,7 @@ std::string diagnosis_json(const sim::SimulationReport& report) {
               {"waiting", waiting},
               {"text", diagnosis.text}}
       .dump(-1, ' ', /*ensure_ascii=*/false,
-            Json::error_handler_t::replace);  // of an error's text, which may be of any bytes
+            Json::error_handler_t::replace);  // error texts may hold bytes that are not UTF-8
 }
 
 }  // namespace accel::programs

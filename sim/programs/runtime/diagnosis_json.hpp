@@ -6,12 +6,12 @@
 
 namespace accel::programs {
 
-/// What a run ended in, as one JSON object: {"kind","fault","ranks","op","group","sequence","shapes","where",
-/// "first_difference","waiting","text"}; kind "none" if all went well. Where there is no collective, its fields are
-/// null.
+/// Describes how a run ended, as one JSON object: {"kind","fault","ranks","op","group","sequence","shapes","where",
+/// "first_difference","waiting","text"}. The kind is "none" if all went well. The fields that describe a collective are
+/// null if none was involved.
 std::string diagnosis_json(const sim::SimulationReport& report);
 
-/// Why it ended, also of a run whose ranks threw by themselves; kind none if all went well.
+/// Returns why the run ended, including runs whose ranks threw on their own; kind none if all went well.
 sim::Diagnosis diagnosis_of(const sim::SimulationReport& report);
 
 }  // namespace accel::programs

@@ -1,3 +1,9 @@
+// Maps errors to exit codes. Scripts and the launchers rely on these codes, so they follow shared/contracts.md.
+//
+// Note [Exit codes]
+// 2 means that a user can correct the input; nothing has been trained. 3 means that the simulator explains the end of
+// the run in its diagnosis. Everything else is 1, including signals and codes of user programs above 3, which the
+// message distinguishes. A launcher forwards 2 and turns a rank's 3 into 1, because only the simulator diagnoses.
 #include "sim/programs/runtime/exit_code.hpp"
 
 #include <unistd.h>
@@ -23,6 +29,9 @@ bool is_config_error(const std::exception_ptr& error) {
   }
 }
 
+// A diagnosis wins over the errors of single ranks. Without one, the run counts as wrongly configured only if every
+// rank that failed first has a ConfigError: ranks released from a wait carry a CommError that says nothing about the
+// cause.
 ExitCode exit_code_of_run(const sim::RunError& error) {
   if (error.diagnosis() != nullptr) return kDiagnosed;
   const auto& outcomes = error.outcomes();
@@ -41,8 +50,9 @@ ExitCode exit_code_of(const std::exception& error) {
 
 void end_process(int code) {
 #ifdef ACCEL_SANITIZED
-  std::exit(code);  // which looks for leaks
+  std::exit(code);  // LeakSanitizer runs in an exit handler, so exit handlers must run.
 #else
+  // _exit flushes nothing, so both C++ and C streams are flushed here, or output into a pipe would be lost.
   std::cout.flush();
   std::fflush(nullptr);
   _exit(code);

@@ -4,7 +4,7 @@
 
 namespace accel::programs {
 
-/// What the programs answer, and accel::run under sim-run.
+/// The exit codes of the programs, and of accel::run under sim-run.
 enum ExitCode {
   kSuccess = 0,
   kFailure = 1,    ///< the run failed
@@ -12,11 +12,12 @@ enum ExitCode {
   kDiagnosed = 3,  ///< a simulated run ended in a diagnosed hang or desync
 };
 
-/// Of the error that ended the run; among simulated ranks, of the errors that caused the others.
+/// Returns the exit code for the error that ended the run; among simulated ranks, only errors that are not consequences
+/// of other ranks' errors count.
 ExitCode exit_code_of(const std::exception& error);
 
-/// Ends the process after flushing standard streams. Destructors of static objects do not run: those of LibTorch take a
-/// third of the time that a process needs without doing anything. Source: measured, 0.15 of 0.47 s.
+/// Ends the process after flushing the standard streams. Destructors of static objects do not run: those of LibTorch
+/// take a third of the lifetime of a process that does nothing. Source: measured, 0.15 of 0.47 s.
 [[noreturn]] void end_process(int code);
 
 }  // namespace accel::programs

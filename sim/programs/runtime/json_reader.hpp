@@ -8,18 +8,18 @@
 
 namespace accel::programs {
 
-/// Reads one JSON object strictly. A null leaves an optional field empty, and is wrong for any other.
+/// Reads one JSON object strictly. A null leaves an optional field empty and is an error for any other field.
 ///
 ///     JsonReader reader(json);
 ///     reader.read(request);
 ///     auto problems = reader.problems();
 ///
-/// Thread rule: a value; `json` outlives it.
+/// Thread rule: a value; `json` must outlive it.
 class JsonReader : public FieldReader {
  public:
   explicit JsonReader(const nlohmann::ordered_json& json) : json_(json) {}
 
-  /// All problems so far, and the keys that nobody asked for.
+  /// Returns all problems so far, including keys that no field has read.
   [[nodiscard]] std::vector<std::string> problems();
 
   [[nodiscard]] bool has(const std::string& key) const override;

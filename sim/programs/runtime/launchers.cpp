@@ -1,3 +1,8 @@
+// accel::launch and its relatives start ranks from inside a program, as Python's notebook_launcher does. C++ cannot
+// fork a process with threads and LibTorch state, nor pickle a function, so the program executes itself again: the
+// parent passes the name of a registered function in ACCEL_LAUNCHED, and run_launched() in the child's main finds it.
+// Source: accelerate/launchers.py.
+
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -28,8 +33,8 @@ using LaunchRequest = nlohmann::ordered_json;
 
 constexpr const char* kLaunchRequestVariable = "ACCEL_LAUNCHED";
 
-// Filled before main, read afterwards: a fresh execution of the same program must find a function by its name, before
-// its main has done anything.
+// Filled by static constructors before main, and read-only afterwards, so that no mutex is needed. A new execution of
+// the program must find a function by its name before its main has done anything.
 std::map<std::string, LaunchedFunction>& launchables() {
   static std::map<std::string, LaunchedFunction> functions;
   return functions;
@@ -45,6 +50,7 @@ const LaunchedFunction& find_launchable(const std::string& name) {
       nearest_name_hint(name, names), name));
 }
 
+// Ranks inside ranks are rejected: their collectives would mix with those of the rank that launches them.
 bool runs_a_rank() {
   try {
     current_rank();
@@ -54,6 +60,7 @@ bool runs_a_rank() {
   }
 }
 
+// Unlike run_simulated in accel_run.cpp, this rethrows: the caller is a program or a test that handles the exception.
 void launch_simulated(const LaunchedFunction& function, const std::vector<std::string>& arguments, int num_ranks) {
   const programs::Rehearsal rehearsal({}, num_ranks);
   const auto report = rehearsal.run(programs::collective_timeout(), [&](RankContext&) {
@@ -63,6 +70,8 @@ void launch_simulated(const LaunchedFunction& function, const std::vector<std::s
   if (report.error) std::rethrow_exception(report.error);
 }
 
+// The launched function reads its options from the environment, as a program under `accel launch` does. mixed_precision
+// "no" is not exported, so that a value that the user has exported still counts.
 std::map<std::string, std::string> variables_of(const std::string& name, const std::vector<std::string>& arguments,
                                                 const NotebookLauncherOptions& options) {
   std::map<std::string, std::string> variables{
@@ -77,21 +86,25 @@ void check_options(const NotebookLauncherOptions& options) {
   check_config(is_mixed_precision(precision), "launch: mixed_precision: expected {}, got '{}'",
                fmt::join(kMixedPrecisions, ", "), precision);
   check_config(!options.simulate || (precision == "no" && options.num_nodes == 1 && options.max_restarts == 0),
-               "launch: simulated ranks are of one process, begin once, and take mixed_precision from their "
-               "Accelerator; leave mixed_precision, num_nodes and max_restarts out");
+               "launch: simulate does not support mixed_precision, num_nodes and max_restarts: simulated ranks run "
+               "once, in one process; leave these options out, and pass mixed_precision to the Accelerator");
   check_config(options.max_restarts >= 0 && options.monitor_interval > 0,
-               "launch: max_restarts {} and monitor_interval {}; expected 0 or more, and more than 0",
+               "launch: max_restarts {} and monitor_interval {}; expected max_restarts >= 0 and monitor_interval > 0",
                options.max_restarts, options.monitor_interval);
   check_config(options.num_nodes == 1 || options.use_port.value_or(0) > 0,
-               "launch: {} machines need use_port, the same on all of them", options.num_nodes);
+               "launch: {} machines, but no use_port; set use_port to the same port on every machine",
+               options.num_nodes);
 }
 
+// On one machine a port can be checked and chosen here. On several, only machine 0 listens, so the others cannot check
+// it, and all must agree on it in advance.
 int port_of(const NotebookLauncherOptions& options) {
   const int port = options.use_port.value_or(0);
-  check_config(port >= 0 && port <= 65535, "launch: use_port: {} is no port; expected 0 to 65535", port);
+  check_config(port >= 0 && port <= 65535, "launch: use_port: {} is not a port; expected 0 to 65535", port);
   if (options.num_nodes > 1) return port;
   check_config(port == 0 || launcher::is_port_free(port),
-               "launch: use_port: port {} is in use; choose another, or none for a free one", port);
+               "launch: use_port: port {} is in use; choose another one, or leave use_port out to get a free one",
+               port);
   return port != 0 ? port : launcher::free_port();
 }
 
@@ -99,14 +112,15 @@ int port_of(const NotebookLauncherOptions& options) {
 
 Launchable::Launchable(std::string name, LaunchedFunction function) {
   const auto [place, is_new] = launchables().emplace(std::move(name), std::move(function));
-  check_config(is_new, "launch: two functions are registered as '{}'", place->first);
+  check_config(is_new, "launch: two functions are registered as '{}'; give each a unique name", place->first);
 }
 
+// Everything is checked before a process starts. num_processes counts per machine, as in Python's notebook_launcher.
 void launch(const std::string& name, const std::vector<std::string>& arguments,
             const NotebookLauncherOptions& options) {
   check_state(!environment(kLaunchRequestVariable),
-              "launch: this process was launched itself; main must begin with accel::run_launched()");
-  check_state(!runs_a_rank(), "launch: this thread runs a rank; launch from a program's main, which is none");
+              "launch: called in a process that launch has started; call accel::run_launched() first in main");
+  check_state(!runs_a_rank(), "launch: called on a thread that runs a rank; call it from main, outside of accel::run");
   const auto& function = find_launchable(name);
   check_options(options);
   const int per_machine =
@@ -126,6 +140,7 @@ void launch(const std::string& name, const std::vector<std::string>& arguments,
                     .main_port = port_of(options),
                     .max_restarts = options.max_restarts},
        .environment = variables_of(name, arguments, options),
+       // A default, not a setting: OMP_NUM_THREADS of the user's environment still wins.
        .default_environment = {{"OMP_NUM_THREADS", "1"}},  // ranks share the cores
        .monitor_interval = std::chrono::milliseconds(std::max(1LL, std::llround(1000 * options.monitor_interval))),
        .prefix = ""});
@@ -149,12 +164,15 @@ void debug_launcher(const std::string& name, const std::vector<std::string>& arg
 }
 
 void run_launched() {
-  const auto text = take_environment(kLaunchRequestVariable);  // what this process starts is not launched
+  // Taking the variable removes it, so that processes that the function starts do not run the function again.
+  const auto text = take_environment(kLaunchRequestVariable);
   if (!text) return;
   try {
     const auto request = LaunchRequest::parse(*text);
     const auto& function = find_launchable(request.at("name").get<std::string>());
     const auto arguments = request.at("arguments").get<std::vector<std::string>>();
+    // The process ends here, so main of the launched program never runs past its first line. The function has its own
+    // arguments, hence no argc and argv.
     std::exit(run(0, nullptr, [&](int, char**) { return function(arguments); }));
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << std::endl;

@@ -6,10 +6,11 @@
 
 #include <string>
 
-// Read by jemalloc, in every program that links accel::jemalloc. A training step asks for the same large tensors again
-// and again: memory that is given back between steps costs a page fault for each 4 KiB of them (10 to 40 % of a
-// transformer's step). A time of decay would not do: jemalloc gives back what is above the least that lay free a moment
-// before, in the midst of a step. Small pieces are not kept by each of thousands of ranks' threads.
+// jemalloc reads this variable in every program that links accel::jemalloc. A training step allocates the same large
+// tensors again and again: memory that is returned to the system between steps costs one page fault per 4 KiB (10 to 40
+// % of a transformer's step). A finite decay time would not do: jemalloc then returns memory in the middle of a step,
+// down to the least that was free a moment before. The small tcache_max keeps thousands of ranks' threads from each
+// caching larger blocks.
 extern "C" {
 [[gnu::visibility("default")]] const char* malloc_conf =
     "tcache_max:4096,dirty_decay_ms:-1,muzzy_decay_ms:0,oversize_threshold:0";
@@ -20,7 +21,8 @@ namespace {
 
 constexpr int kManyRanks = 512;
 
-// MKL would keep the buffers of each thread's products, about 1 MB a rank. It listens only before its first use.
+// MKL keeps its buffers for matrix products per thread, about 1 MB per rank. The call only has an effect before MKL's
+// first use, hence the constructor; the symbol is looked up because LibTorch may be linked without MKL.
 [[gnu::constructor]] void let_threads_share_buffers_of_products() {
   if (auto* const disable_fast_mm = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "mkl_serv_disable_fast_mm")))
     disable_fast_mm();
@@ -29,6 +31,7 @@ constexpr int kManyRanks = 512;
 }  // namespace
 
 void give_back_free_memory_of(int num_ranks) {
+  // Existing arenas each store their own decay time, so setting the default for future arenas is not enough.
   if (num_ranks <= kManyRanks) return;
   ssize_t milliseconds = 10'000;
   const auto set_decay = [&](const std::string& arenas) {
@@ -37,7 +40,7 @@ void give_back_free_memory_of(int num_ranks) {
   unsigned num_arenas = 0;
   std::size_t size = sizeof num_arenas;
   mallctl("arenas.narenas", &num_arenas, &size, nullptr, 0);
-  set_decay("arenas");  // of those to come
+  set_decay("arenas");  // the default of arenas that are created later
   for (unsigned arena = 0; arena < num_arenas; ++arena) set_decay("arena." + std::to_string(arena));
 }
 

@@ -1,10 +1,10 @@
-// Memory of a program that trains, which links accel::jemalloc.
+// Memory settings of training programs, which link accel::jemalloc.
 #pragma once
 
 namespace accel::programs {
 
-// Before `num_ranks` ranks of this process start, as threads: with more than 512, memory that is free for long goes
-// back to the system; their steps are slower by that.
+// Call before `num_ranks` ranks start as threads of this process. With more than 512 ranks, memory that has been free
+// for ten seconds returns to the system, which makes steps slower but keeps thousands of ranks within memory.
 void give_back_free_memory_of(int num_ranks);
 
 }  // namespace accel::programs

@@ -14,20 +14,23 @@ namespace accel::programs {
 
 namespace fs = std::filesystem;
 
+// Options are checked before a run starts: a run of hours must not fail at its end because of a misspelled folder.
 std::string problem_of_output(const std::string& path) {
   if (path.empty()) return "";
   const auto folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : fs::path(".");
-  if (!fs::is_directory(folder)) return fmt::format("{} is not a folder", folder.string());
+  if (!fs::is_directory(folder)) return fmt::format("{} is not a folder; create it first", folder.string());
   if (access(folder.c_str(), W_OK) != 0 || fs::is_directory(path)) return fmt::format("{} cannot be written", path);
   return "";
 }
 
 void write_text(const std::string& path, const std::string& text) {
+  // An atomic write renames a temporary file to `path`, which would replace a pipe or /dev/stdout by a regular file.
   if (!fs::exists(path) || fs::is_regular_file(path)) {
     PosixFiles files;
     write_atomically(files, path, text);
     return;
   }
+  // A pipe may be closed by its reader, so success is only known after the flush.
   std::ofstream out(path);
   out << text << std::flush;
   if (!out) throw Error(fmt::format("{}: cannot be written", path));
@@ -41,13 +44,16 @@ void write_lines(const std::string& path, const std::vector<std::string>& lines)
 
 namespace fs = std::filesystem;
 
+// mkdtemp creates the folder with access for its owner only, so that no other user can prepare files in it.
 TemporaryFolder::TemporaryFolder() {
   auto pattern = (fs::temp_directory_path() / "sim-run.XXXXXX").string();
-  check_config(mkdtemp(pattern.data()) != nullptr, "{}: cannot make a temporary folder",
+  check_config(mkdtemp(pattern.data()) != nullptr,
+               "{}: cannot create a temporary folder; check its permissions, or set TMPDIR",
                fs::temp_directory_path().string());
   path_ = pattern;
 }
 
+// A destructor must not throw; a folder that cannot be removed is left to the system's cleaning of /tmp.
 TemporaryFolder::~TemporaryFolder() {
   std::error_code ignored;
   fs::remove_all(path_, ignored);

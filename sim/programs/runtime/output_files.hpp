@@ -5,17 +5,17 @@
 
 namespace accel::programs {
 
-/// What is wrong with a file that is to be written: "/x is not a folder", "... cannot be written"; "" for nothing, or
-/// no path.
+/// Returns why the file cannot be written, as in "/x is not a folder; create it first" or "... cannot be written".
+/// Returns "" if it can be written or `path` is empty.
 std::string problem_of_output(const std::string& path);
 
-/// A file that is there in full or not at all. What exists and is no file (a pipe, /dev/stdout) is written to: a rename
-/// would put a file in its place. Throws Error.
+/// Writes the file atomically: it exists in full or not at all. An existing path that is not a regular file (a pipe,
+/// /dev/stdout) is written directly, because a rename would replace it. Throws Error.
 void write_text(const std::string& path, const std::string& text);
 void write_lines(const std::string& path, const std::vector<std::string>& lines);
 
-/// A folder of this process's own, gone with everything in it when the scope ends. Throws ConfigError if none can be
-/// made.
+/// A private temporary folder, removed with its contents at the end of the scope. The constructor throws ConfigError if
+/// it cannot be created.
 class TemporaryFolder {
  public:
   TemporaryFolder();

@@ -1,3 +1,5 @@
+// Chooses the backend of a real rank: an explicit name, or NCCL if a GPU is usable and the CPU was not requested, else
+// Gloo. A process without a launcher gets a world of one, which needs no connections.
 #include "sim/programs/runtime/real_rank.hpp"
 
 #include "backends/gloo/gloo_backend.hpp"
@@ -9,7 +11,7 @@ namespace accel::programs {
 
 std::chrono::milliseconds collective_timeout() {
   const auto seconds = environment_int({"ACCEL_TIMEOUT_SECONDS"});
-  check_config(seconds.value_or(1) >= 1, "ACCEL_TIMEOUT_SECONDS: expected 1 or more");
+  check_config(seconds.value_or(1) >= 1, "ACCEL_TIMEOUT_SECONDS: expected 1 or more, got {}", seconds.value_or(0));
   return seconds ? std::chrono::milliseconds(std::chrono::seconds(*seconds)) : std::chrono::minutes(30);
 }
 
@@ -23,12 +25,14 @@ std::unique_ptr<RankContext> make_real_rank(const std::string& backend) {
   }
   const bool use_nccl = backend == "nccl" || (backend.empty() && !wants_cpu && nccl::is_available());
   if (use_nccl) return nccl::make_rank(launch, collective_timeout());
+  // Gloo advertises the address of the interface that reaches the master: the host's name may resolve to loopback.
   return gloo::make_rank(launch,
                          {.timeout = collective_timeout(), .hostname = gloo::address_towards(launch.master_address)});
 }
 
 void keep_until_exit(std::unique_ptr<RankContext> context) {
-  static auto* const kept = new std::vector<std::unique_ptr<RankContext>>;  // never destroyed
+  // Allocated and never destroyed: the connections must stay open until the kernel closes them with the process.
+  static auto* const kept = new std::vector<std::unique_ptr<RankContext>>;
   kept->push_back(std::move(context));
 }
 

@@ -7,15 +7,16 @@
 
 namespace accel::programs {
 
-/// The rank that a launcher's variables describe, over a real backend: "gloo", "nccl", or "" for the one that fits
-/// (gloo where ACCELERATE_USE_CPU says so). Without such variables, one process alone. Throws ConfigError or CommError.
+/// Makes the rank that a launcher's variables describe, over a real backend: "gloo", "nccl", or "" for NCCL where a GPU
+/// is usable and ACCELERATE_USE_CPU is not set, else Gloo. Without such variables and with backend "", makes a world of
+/// one process. Throws ConfigError or CommError.
 std::unique_ptr<RankContext> make_real_rank(const std::string& backend);
 
-/// ACCEL_TIMEOUT_SECONDS, or 30 minutes: how long a collective waits for its peers.
+/// Returns how long a collective waits for its peers: ACCEL_TIMEOUT_SECONDS, or 30 minutes.
 std::chrono::milliseconds collective_timeout();
 
-/// Leaves a failed rank's connections open until its process has ended. Closing them at once would let the others fail
-/// while this one still unwinds, and the first to end is the one that a launcher names.
+/// Keeps a failed rank's connections open until its process ends. Closing them at once would make other ranks fail
+/// while this one still unwinds, and a launcher blames the first process that ends.
 void keep_until_exit(std::unique_ptr<RankContext> context);
 
 }  // namespace accel::programs

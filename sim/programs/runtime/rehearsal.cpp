@@ -1,3 +1,6 @@
+// Connects the command line's files to the simulator: reads faults and network, turns them into SimulationOptions, runs
+// the ranks, and writes event log, diagnosis, timeline and page. The simulator itself opens no files and prints
+// nothing, so this is the only place that does both for every program that rehearses.
 #include "sim/programs/runtime/rehearsal.hpp"
 
 #include <fmt/ranges.h>
@@ -25,12 +28,15 @@
 namespace accel::programs {
 namespace {
 
-// A model of the network behind the engine's question. Ranks on threads ask one at a time.
+// Answers the engine's question when each rank finishes a collective. sim::Network is a plain model without locks, and
+// ranks that run as threads ask concurrently, so mutex_ guards network_ and numbers_.
 class SharedNetwork {
  public:
   SharedNetwork(sim::Network network, int num_ranks, const std::vector<sim::Fault>& plan)
       : network_(std::move(network)) {
     network_.set_ranks(num_ranks);
+    // A slow link is a property of the network model when time is virtual; the fault injector then ignores it
+    // (network_has_slow_links), or it would count twice.
     for (const auto& fault : plan) {
       if (fault.kind == sim::FaultKind::kSlowLink) network_.scale_link(fault.link->from, fault.link->to, *fault.factor);
     }
@@ -38,6 +44,7 @@ class SharedNetwork {
 
   std::vector<double> finish_times(const sim::Group& group, const sim::Call& call, std::span<const double> ready) {
     const std::lock_guard lock(mutex_);
+    // The model identifies groups by number. Names are unique in a run, so the order of first use numbers them.
     const auto number = numbers_.emplace(group.name, numbers_.size()).first->second;
     return network_.finish_times(number,
                                  {.op = call.op,
@@ -64,7 +71,8 @@ sim::SliceKind kind_of(sim::Span::Kind kind) {
   throw InternalError("unknown kind of span");
 }
 
-// With costs from a table the virtual clock is exact, and the file the same run after run: no wall times in it.
+// Converts recorded spans to a timeline. With compute costs from a table the virtual clock is exact and the file is the
+// same in every run, so the caller then leaves out wall times, which would differ.
 sim::Timeline timeline_of(const sim::SimulationReport& report, bool with_virtual, bool with_wall) {
   sim::Timeline timeline;
   for (const auto& rank : report.times) {
@@ -79,6 +87,7 @@ sim::Timeline timeline_of(const sim::SimulationReport& report, bool with_virtual
       const auto add = [&](std::vector<sim::Slice>& slices, const sim::Span::Interval& time) {
         slice.begin = time.begin;
         slice.end = std::max(time.begin, time.end);
+        // Empty slices are dropped: viewers draw them as lines of one pixel that hide their neighbors.
         if (slice.end > slice.begin) slices.push_back(slice);
       };
       if (with_virtual) add(own.virtual_clock, span.virtual_time);
@@ -90,6 +99,7 @@ sim::Timeline timeline_of(const sim::SimulationReport& report, bool with_virtual
 
 }  // namespace
 
+// `explore` passes its own plan: it injects subsets of the faults in the file.
 Rehearsal::Rehearsal(const RehearsalOptions& options, int num_ranks)
     : Rehearsal(options, num_ranks,
                 options.faults.empty() ? std::vector<sim::Fault>{} : sim::read_faults(options.faults, num_ranks)) {}
@@ -98,10 +108,14 @@ Rehearsal::Rehearsal(const RehearsalOptions& options, int num_ranks, std::vector
     : options_(options), num_ranks_(num_ranks), plan_(sim::plan_faults(std::move(plan), num_ranks)) {
   if (!options_.is_virtual()) return;
   network_ = sim::read_network(options_.network);
-  SharedNetwork(sim::Network(*network_), num_ranks_, plan_);  // throws for what cannot be
+  // Built once to validate: it throws ConfigError if the network cannot hold the ranks or a slow link does not exist.
+  // Each run builds its own, since a network keeps state between collectives.
+  SharedNetwork(sim::Network(*network_), num_ranks_, plan_);
 }
 
-// Which entries of a table of costs the program has come to. Ranks on threads mark them.
+// Records which entries of a cost table the program has used, to warn about misspelled operators. The map's keys are
+// fixed in the constructor; ranks that run as threads only set the atomic flags, so no lock is needed. Relaxed order
+// suffices, because the flags are read after the ranks have been joined.
 class Rehearsal::TableUse {
  public:
   explicit TableUse(const sim::ComputeCosts& costs) {
@@ -116,8 +130,8 @@ class Rehearsal::TableUse {
     for (const auto& [op, is_used] : is_used_) {
       if (!is_used)
         report.findings.push_back(
-            fmt::format("the network file's compute.ops.{} had no effect: the program calls no such operator, or it is "
-                        "made of others, whose costs count",
+            fmt::format("the network file's compute.ops.{} had no effect: the program does not call this operator, or "
+                        "the operator consists of others, whose costs count; remove the entry or name those operators",
                         op));
     }
   }
@@ -126,6 +140,8 @@ class Rehearsal::TableUse {
   std::map<std::string, std::atomic<bool>, std::less<>> is_used_;
 };
 
+// Only what was requested is recorded: events, steps and spans of thousands of ranks cost memory and time. The lambdas
+// own what they use, because threads of ranks that never return may still call them when the Rehearsal is gone.
 sim::SimulationOptions Rehearsal::simulation_options(const std::shared_ptr<TableUse>& use) const {
   sim::SimulationOptions options{.num_ranks = num_ranks_};
   options.schedule = options_.rank_schedule();
@@ -137,6 +153,8 @@ sim::SimulationOptions Rehearsal::simulation_options(const std::shared_ptr<Table
     options.faults = std::make_shared<sim::FaultInjector>(
         plan_, sim::FaultInjectorOptions{.network_has_slow_links = options_.is_virtual()});
   }
+  // Compute time comes either from a table of operators, which is the same on every machine, or from the processor time
+  // that this machine needs, scaled by a factor.
   if (network_) {
     const auto& compute = network_->compute;
     if (compute.kind == sim::ComputeCosts::Kind::kTable) {
@@ -165,9 +183,12 @@ sim::SimulationReport Rehearsal::run_or_exit(const std::string& program, std::ch
   return rehearse(timeout, body, [&](const sim::SimulationReport& report) { exit_with(report, program); });
 }
 
+// `on_stuck` is called if ranks do not return after a failure, e.g. in an endless loop. Their threads cannot be ended,
+// so it must end the process; null lets sim::rehearse wait for them.
 sim::SimulationReport Rehearsal::rehearse(std::chrono::milliseconds timeout,
                                           const std::function<void(RankContext&)>& body,
                                           std::function<void(const sim::SimulationReport&)> on_stuck) const {
+  // Shared with the lambda in `options`, which rank threads may call after this function has returned by an exception.
   const auto use = std::make_shared<TableUse>(network_ ? network_->compute : sim::ComputeCosts{});
   auto options = simulation_options(use);
   options.timeout = timeout;
@@ -177,20 +198,21 @@ sim::SimulationReport Rehearsal::rehearse(std::chrono::milliseconds timeout,
   return report;
 }
 
-// Past all destructors: threads that nobody can end use what they would destroy.
+// Ends the process without running destructors: rank threads that cannot be ended still use what they would destroy.
 void Rehearsal::exit_with(const sim::SimulationReport& report, const std::string& program) const {
   try {
     write(report);
     if (!options_.report.empty()) {
       auto unfinished = page(report);
-      unfinished.title = fmt::format("{} simulated ranks, of which some have not come back", num_ranks_);
+      unfinished.title = fmt::format("{} simulated ranks, some of which did not return", num_ranks_);
       write_page(unfinished, options_.report);
     }
     if (!options_.timeline.empty())
-      std::cerr << program << ": --timeline: not written, as a rank still runs" << std::endl;
+      std::cerr << program << ": --timeline: not written, because a rank is still running" << std::endl;
   } catch (const std::exception& error) {
     std::cerr << program << ": " << error.what() << std::endl;
   }
+  // Errors of writing are printed and not thrown: the diagnosis below matters more than a file that cannot be written.
   const int code = conclude(report, program);
   std::cout.flush();
   std::fflush(stdout);
@@ -202,6 +224,7 @@ void Rehearsal::write(const sim::SimulationReport& report) const {
   if (!options_.steps.empty()) write_lines(options_.steps, lines_of(report.steps));
   if (!options_.diagnosis.empty()) write_lines(options_.diagnosis, {diagnosis_json(report)});
   if (!options_.timeline.empty() && !report.times.empty()) {
+    // Timelines need recorded spans, which are missing if the run failed before any rank started.
     const bool is_exact = network_ && network_->compute.kind == sim::ComputeCosts::Kind::kTable;
     std::ostringstream text;
     sim::write_timeline(text, timeline_of(report, options_.is_virtual(), /*with_wall=*/!is_exact));
@@ -216,6 +239,7 @@ sim::RunReport Rehearsal::page(const sim::SimulationReport& report) const {
     page.facts.emplace_back("schedule's seed", std::to_string(options_.seed_schedule));
   if (!options_.faults.empty()) page.facts.emplace_back("faults", options_.faults);
   page.facts.emplace_back("clock", options_.is_virtual() ? "virtual, " + options_.network : "wall");
+  // The bars of the page show the mean step of the prediction, not sums, so that runs of different length compare.
   page.ranks = predict(report.times).by_rank;
   for (const auto& [op, volume] : report.volumes)
     page.volumes.push_back({op, volume.calls, volume.bytes, volume.seconds});
@@ -231,6 +255,9 @@ void write_page(const sim::RunReport& page, const std::string& folder) {
   write_text((std::filesystem::path(folder) / "index.html").string(), sim::report_page(page));
 }
 
+// Prints each fact once. The error's message lists the errors of all ranks and the diagnosis explains them, and often
+// one contains the other: if every rank threw the diagnosis, only the diagnosis is printed; if some ranks threw other
+// errors, the message already includes it.
 int conclude(const sim::SimulationReport& report, const std::string& program) {
   for (const auto& finding : report.findings) std::cerr << program << ": warning: " << finding << std::endl;
   if (!report.error) return kSuccess;
@@ -241,7 +268,7 @@ int conclude(const sim::SimulationReport& report, const std::string& program) {
     const auto text = report.diagnosis ? report.diagnosis->text : "";
     const bool says_all =
         text.find(message.substr(message.find(": ") + 2)) != std::string::npos;  // every rank threw the diagnosis
-    const bool is_said = message.find(text) != std::string::npos;  // by those that threw it, beside others
+    const bool is_said = message.find(text) != std::string::npos;                // some ranks did, beside other errors
     std::cerr << program << ": " << (is_said || says_all ? "" : text + "\n") << (says_all ? text : message)
               << std::endl;
     return exit_code_of(error);

@@ -16,25 +16,26 @@
 
 namespace accel::programs {
 
-/// The mean optimizer step of the ranks in the middle of the run, on the clock that counts: the slowest and the fastest
-/// quarter of the steps (the first ones, evaluations between) are left out. In seconds; `efficiency`: compute over the
-/// whole step.
+/// The mean optimizer step over all ranks, in seconds, on the virtual clock if there is one, else on the wall clock.
+/// The slowest and the fastest quarter of the steps are left out (warm-up, steps that contain an evaluation).
+/// `efficiency` is the compute time divided by the step time.
 struct Prediction {
   int ranks = 0;
   double step_seconds = 0, efficiency = 0;
   sim::StepBreakdown mean;
   std::vector<sim::StepBreakdown> by_rank;
 
-  /// False of a run with fewer than two optimizer steps.
+  /// False if the run made fewer than two optimizer steps.
   [[nodiscard]] bool is_known() const { return !by_rank.empty(); }
 };
 Prediction predict(const std::vector<sim::RankTimes>& times);
-/// Of a prediction that is known. `samples_per_step`: of all ranks together, 0 if not known.
+/// Converts a known prediction to a point of the report's scaling chart. `samples_per_step` counts all ranks; 0 means
+/// unknown.
 sim::ScalePoint scale_point(const Prediction& prediction, double samples_per_step);
-/// A table, a line for each that is known; then a line for each that is not.
+/// Formats a table with one line per known prediction, followed by one line per unknown one.
 std::string describe(const std::vector<Prediction>& predictions);
 
-/// Runs a program on simulated ranks as the options say, and writes what they ask for.
+/// Runs a program on simulated ranks according to the options, and writes the files that they name.
 ///
 ///     Rehearsal rehearsal(options, /*num_ranks=*/64);     // reads the files; ConfigError with all problems
 ///     const auto report = rehearsal.run(timeout, body);
@@ -42,16 +43,15 @@ std::string describe(const std::vector<Prediction>& predictions);
 class Rehearsal {
  public:
   Rehearsal(const RehearsalOptions& options, int num_ranks);
-  /// The same with these faults in place of the file's.
+  /// Uses these faults instead of those of the file.
   Rehearsal(const RehearsalOptions& options, int num_ranks, std::vector<sim::Fault> plan);
 
   sim::SimulationReport run(std::chrono::milliseconds timeout, const std::function<void(RankContext&)>& body) const;
-  /// The same for a whole program, which it ends if ranks do not come back after a failure, as `write` and `conclude`
-  /// say.
+  /// Like `run`, but ends the process if ranks do not return after a failure, after calling `write` and `conclude`.
   sim::SimulationReport run_or_exit(const std::string& program, std::chrono::milliseconds timeout,
                                     const std::function<void(RankContext&)>& body) const;
   void write(const sim::SimulationReport& report) const;
-  /// The part of the HTML page that every run has.
+  /// Returns the part of the HTML page that every kind of run shares.
   [[nodiscard]] sim::RunReport page(const sim::SimulationReport& report) const;
   [[nodiscard]] const std::vector<sim::Fault>& plan() const { return plan_; }
 
@@ -68,10 +68,10 @@ class Rehearsal {
   std::optional<sim::NetworkSpec> network_;  // set: time is virtual
 };
 
-/// The page into the folder, which is made if it is not there.
+/// Writes the page as index.html into the folder, creating the folder if necessary.
 void write_page(const sim::RunReport& page, const std::string& folder);
 
-/// Warnings and errors to standard error, as `program: text`; then the exit code, 0 if the run ended well.
+/// Prints warnings and errors to standard error, as `program: text`. Returns the exit code, 0 if the run ended well.
 int conclude(const sim::SimulationReport& report, const std::string& program);
 
 }  // namespace accel::programs

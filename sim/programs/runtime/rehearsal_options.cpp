@@ -1,3 +1,5 @@
+// Validates the options of a rehearsal before any rank starts. The messages are shared by sim-run's command line,
+// `accel launch --sim` and ACCEL_SIM, so they name the options of the command line.
 #include "sim/programs/runtime/rehearsal_options.hpp"
 
 #include <unistd.h>
@@ -11,7 +13,8 @@
 namespace accel::programs {
 namespace {
 
-// A folder, or a place where one can be made.
+// Returns whether `place` is a writable folder, or can be created: its nearest existing ancestor must be one. The
+// report creates missing folders itself, unlike the other outputs, because a page is a folder with a file in it.
 bool can_hold_report(std::filesystem::path place) {
   place = std::filesystem::absolute(place);
   while (!std::filesystem::exists(place) && place.has_parent_path() && place != place.parent_path())
@@ -22,6 +25,7 @@ bool can_hold_report(std::filesystem::path place) {
 }  // namespace
 
 std::vector<std::string> given_options(const RehearsalOptions& options) {
+  // Options that are given with their default value count as not given; that is harmless, since they have no effect.
   const RehearsalOptions none;
   std::vector<std::string> given;
   const auto note = [&](bool is_given, const char* name) {
@@ -43,10 +47,11 @@ std::vector<std::string> given_options(const RehearsalOptions& options) {
 std::vector<std::string> problems_without_simulator(const RehearsalOptions& options, const std::string& backend) {
   std::vector<std::string> problems;
   for (const auto& option : given_options(options))
-    problems.push_back(fmt::format("{}: only the simulator has this option; leave {} out", option, backend));
+    problems.push_back(fmt::format("{}: only the simulator supports this option; leave {} out", option, backend));
   return problems;
 }
 
+// The contents of files are checked when they are read, by Rehearsal's constructor; here only their existence.
 std::vector<std::string> problems_of(const RehearsalOptions& options) {
   std::vector<std::string> problems;
   try {
@@ -54,17 +59,19 @@ std::vector<std::string> problems_of(const RehearsalOptions& options) {
   } catch (const ConfigError& error) {
     problems.push_back(fmt::format("--schedule: {}", error.what()));
   }
+  // Bugs involve a handful of ordered events, so a larger depth is a typing error.
   constexpr int kMostDepth = 1000;
   if (options.pct_depth < 1 || options.pct_depth > kMostDepth)
     problems.push_back(fmt::format("--pct-depth: expected 1 to {}, got {}", kMostDepth, options.pct_depth));
   if (options.pct_depth != RehearsalOptions().pct_depth && options.schedule != "pct")
-    problems.push_back(fmt::format("--pct-depth: of --schedule pct, not of {}", options.schedule));
+    problems.push_back(fmt::format("--pct-depth: has no effect with --schedule {}; use --schedule pct or leave it out",
+                                   options.schedule));
   if (!options.clock.empty() && options.clock != "wall" && options.clock != "virtual")
     problems.push_back(fmt::format("--clock: expected wall or virtual, got '{}'", options.clock));
   if (options.clock == "virtual" && options.network.empty())
-    problems.emplace_back("--clock virtual: needs --network FILE, the costs by which it goes");
+    problems.emplace_back("--clock virtual: needs --network FILE, which defines the costs of time");
   if (options.clock == "wall" && !options.network.empty())
-    problems.emplace_back("--clock wall: goes by no --network; leave one of them out");
+    problems.emplace_back("--clock wall: excludes --network; leave one of them out");
   for (const auto& [option, file] : {std::pair("--event-log", &options.event_log),
                                      {"--diagnosis", &options.diagnosis},
                                      {"--timeline", &options.timeline}}) {
@@ -73,7 +80,7 @@ std::vector<std::string> problems_of(const RehearsalOptions& options) {
   }
   for (const auto& [option, file] : {std::pair("--faults", &options.faults), {"--network", &options.network}}) {
     if (!file->empty() && !std::filesystem::is_regular_file(*file))
-      problems.push_back(fmt::format("{}: {} is no file", option, *file));
+      problems.push_back(fmt::format("{}: {} is not a file", option, *file));
   }
   if (!options.report.empty() && !can_hold_report(options.report)) {
     problems.push_back(fmt::format("--report: {} is not a folder that can be written to", options.report));

@@ -1,3 +1,6 @@
+// The protocol between sim-run and a user program: sim-run sets ACCEL_SIM, the program's accel::run reads it and writes
+// one byte to a pipe. An environment variable passes through wrapper scripts and debuggers unchanged, and leaves the
+// program's own command line alone.
 #include "sim/programs/runtime/sim_request.hpp"
 
 #include <fmt/ranges.h>
@@ -15,6 +18,7 @@
 
 namespace accel::programs {
 
+// The keys of ACCEL_SIM, listed once. records_steps is absent: `steps` implies it.
 template <FieldsOf<SimRequest> Request, typename Visit>
 void for_each_field(Request& request, Visit&& visit) {
   auto& rehearsal = request.rehearsal;
@@ -39,6 +43,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// sim-run has checked all of this before it sets the variable; users who set it by hand get the same messages.
 std::vector<std::string> impossible_values(const SimRequest& request) {
   std::vector<std::string> problems;
   if (request.ranks < 1) problems.push_back(fmt::format("ranks: expected 1 or more, got {}", request.ranks));
@@ -57,6 +62,7 @@ std::vector<std::string> impossible_values(const SimRequest& request) {
 
 }  // namespace
 
+// Writes only values that differ from the defaults, so that a request printed in an error message stays short.
 std::string to_json(const SimRequest& request) {
   Json json{{"ranks", request.ranks}, {"backend", request.backend}};
   const auto& rehearsal = request.rehearsal;
@@ -74,13 +80,14 @@ std::string to_json(const SimRequest& request) {
     if (value->empty()) continue;
     json[key] = value == &rehearsal.clock
                     ? *value
-                    : std::filesystem::absolute(*value).string();  // the program may change its folder
+                    : std::filesystem::absolute(*value).string();  // the program may change its working directory
   }
   if (!request.sweep.empty()) json["sweep"] = request.sweep;
   if (request.acknowledge) json["acknowledge"] = *request.acknowledge;
   return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 
+// Syntax errors are reported with an example instead of the parser's position: the text is one line that people type.
 SimRequest parse_sim_request(const std::string& text) {
   const auto json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   check_config(json.is_object(), "{}: expected one JSON object such as {}, got '{}'", kSimRequestVariable,
@@ -95,18 +102,22 @@ SimRequest parse_sim_request(const std::string& text) {
 }
 
 std::optional<SimRequest> read_sim_request() {
+  // Unlike ACCEL_LAUNCHED the variable is kept: accel::run may be called more than once, and each call makes ranks.
   const auto text = environment(kSimRequestVariable);
   return text ? std::optional(parse_sim_request(*text)) : std::nullopt;
 }
 
 void acknowledge(const SimRequest& request) {
   if (!request.acknowledge) return;
-  // The descriptor stays open, so that its number never is another file's.
+  // The descriptor stays open, so that its number is never reused for another file, to which a second call of
+  // accel::run would write. Checking for a pipe protects files if a wrapper has closed the pipe and opened something
+  // else.
   struct stat status {};
   const bool is_pipe = fstat(*request.acknowledge, &status) == 0 && S_ISFIFO(status.st_mode);
   check_config(
       is_pipe && write(*request.acknowledge, "r", 1) == 1,
-      "{}: descriptor {}, on which sim-run waits for this program, is not open; start the program without closing it",
+      "{}: descriptor {}, on which sim-run waits for this program, is not open; start the program without closing "
+      "inherited descriptors",
       kSimRequestVariable, *request.acknowledge);
 }
 

@@ -1,3 +1,6 @@
+// Finds where two runs of one program diverge. Runs are compared by text lines, because `sim-run explore` also compares
+// user programs, which leave their records in a file. Losses are hexadecimal floats and parameters are hashes, so equal
+// text means equal bits.
 #include "sim/programs/runtime/step_difference.hpp"
 
 #include <fmt/format.h>
@@ -10,13 +13,14 @@ namespace accel::programs {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Place = std::pair<std::int64_t, int>;  // a step or an update, then a rank: in the order of time
+using Place = std::pair<std::int64_t, int>;  // a step or an update, then a rank; pairs sort by time
 
 struct Steps {
   std::map<Place, std::string> losses;
   std::map<Place, Json> updates;
 };
 
+// Sorts lines into losses and updates. The order of lines depends on the schedule; the maps restore the order of time.
 Steps parsed(const std::vector<std::string>& lines) {
   Steps steps;
   for (const auto& line : lines) {
@@ -30,7 +34,8 @@ Steps parsed(const std::vector<std::string>& lines) {
   return steps;
 }
 
-// The first place where one map has what the other lacks, or another value.
+// Returns the first place at which only one map has an entry, or the entries differ. Both maps are sorted, so one pass
+// suffices, and the first mismatch is the earliest in time: later ones are usually its consequences.
 template <typename Value>
 std::optional<Place> first_difference(const std::map<Place, Value>& one, const std::map<Place, Value>& other) {
   auto a = one.begin(), b = other.begin();
@@ -42,6 +47,7 @@ std::optional<Place> first_difference(const std::map<Place, Value>& one, const s
   return std::min(a->first, b->first);
 }
 
+// The text shows nine significant digits, which distinguish any two floats; the comparison itself used all bits.
 std::string loss_at(const std::map<Place, std::string>& losses, const Place& place) {
   const auto found = losses.find(place);
   return found == losses.end() ? "none" : fmt::format("{:.9g}", std::strtod(found->second.c_str(), nullptr));
@@ -51,19 +57,21 @@ std::string differing_parameter(const Json& one, const Json& other) {
   for (std::size_t place = 0; place < one.size(); ++place) {
     if (place >= other.size() || one[place] != other[place]) return one[place][0];
   }
-  return other[one.size()][0];  // more of them
+  return other[one.size()][0];  // `other` has more parameters
 }
 
+// Parameters are compared in registration order, so the first that differs is usually the one closest to the cause.
 std::string update_difference(const Steps& run, const Steps& in_turns, const Place& place) {
   const auto& [update, rank] = place;
   if (!run.updates.contains(place) || !in_turns.updates.contains(place))
-    return fmt::format("rank {} makes update {} in one run alone", rank, update);
+    return fmt::format("rank {} makes update {} in only one of the runs", rank, update);
   return fmt::format("the first parameter that differs is {}, after update {} of rank {}",
                      differing_parameter(run.updates.at(place), in_turns.updates.at(place)), update, rank);
 }
 
 }  // namespace
 
+// Losses are written as hexadecimal floats and hashes with a fixed width, so that lines can be compared as text.
 std::vector<std::string> lines_of(const sim::StepRecords& records) {
   std::vector<std::string> lines;
   for (const auto& [rank, step, loss] : records.losses)
@@ -85,7 +93,7 @@ std::optional<std::string> difference_of(const std::vector<std::string>& lines,
   const auto update = first_difference(run.updates, turns.updates);
   std::string text;
   if (loss)
-    text = fmt::format("rank {}, step {}: the loss is {}, and {} when the ranks take turns", loss->second, loss->first,
+    text = fmt::format("rank {}, step {}: the loss is {}, but {} when the ranks take turns", loss->second, loss->first,
                        loss_at(run.losses, *loss), loss_at(turns.losses, *loss));
   if (update) text += (text.empty() ? "" : "; ") + update_difference(run, turns, *update);
   return text;

@@ -1,5 +1,5 @@
-// sim-calibrate: measures all-reduces of real Gloo processes on this machine, fits the network's costs to some of them,
-// says how well the others are predicted, and writes a network file.
+// sim-calibrate: measures all-reduces of real Gloo processes on this machine, fits the costs of a network to some of
+// them, reports how well the fit predicts the others, and writes a network file.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -19,6 +19,7 @@
 namespace accel::programs {
 namespace {
 
+// A prediction counts as good within this relative error, or within the noise of the measurement if that is larger.
 constexpr double kCloseEnough = 0.05;
 
 struct Arguments {
@@ -33,11 +34,11 @@ struct Arguments {
 struct Measured {
   int num_ranks = 0;
   std::int64_t bytes = 0;
-  bool is_fitted = false;       // its size and its number of ranks are; else held out
-  std::vector<double> seconds;  // by repeat
+  bool is_fitted = false;       // whether both its size and its number of ranks are fitted; else held out
+  std::vector<double> seconds;  // one per repeat
 
   [[nodiscard]] double typical() const { return median(seconds); }
-  // By how much two repeats differ: the median over all pairs.
+  // The median relative difference over all pairs of repeats: the noise that no model can predict.
   [[nodiscard]] double spread() const {
     std::vector<double> differences;
     for (std::size_t one = 0; one < seconds.size(); ++one) {
@@ -51,6 +52,7 @@ struct Measured {
   }
 };
 
+// Progress goes to standard error: the table on standard output can be redirected.
 std::vector<Measured> measure_group(int num_ranks, bool fits, int repeats) {
   std::cerr << fmt::format("measuring {} processes ...", num_ranks) << std::endl;
   const auto seconds = time_processes(num_ranks, repeats);
@@ -62,7 +64,8 @@ std::vector<Measured> measure_group(int num_ranks, bool fits, int repeats) {
   return all;
 }
 
-// Fitted: 2 and as many ranks as cores. Held out: those between.
+// Fitted are 2 ranks and as many as there are cores: the extremes. Held out are numbers in between, so that the verdict
+// tests interpolation. More ranks than cores would measure the operating system's scheduler.
 struct Groups {
   std::vector<int> fitted, held_out;
 };
@@ -74,8 +77,9 @@ Groups groups_of(int cores) {
   return groups;
 }
 
-// --- what is told and written ----------------------------------------------------------------------------------------
+// --- the report and the network file ---------------------------------------------------------------------------------
 
+// Measurements beyond the number of cores are printed but count neither for the fit nor for the verdict.
 void print_table(const std::vector<Measured>& all, const sim::AllReduceCosts& costs, int cores) {
   fmt::print("{:>5} {:>10} {:>12} {:>12} {:>8} {:>8}\n", "ranks", "bytes", "measured us", "model us", "error",
              "spread");
@@ -87,12 +91,14 @@ void print_table(const std::vector<Measured>& all, const sim::AllReduceCosts& co
   }
 }
 
+// A fit cannot be better than the noise of the measurement, so an error within the spread counts as a success.
 struct Verdict {
   double error = 0, spread = 0;  // medians over what was held out
   int count = 0;
   [[nodiscard]] bool holds() const { return error <= std::max(kCloseEnough, spread); }
 };
 
+// Medians, because a single disturbed measurement must not decide the verdict.
 Verdict judge(const std::vector<Measured>& all, const sim::AllReduceCosts& costs) {
   std::vector<double> errors, spreads;
   for (const auto& one : all) {
@@ -115,14 +121,15 @@ std::string size_factors_text(const std::vector<sim::SizeFactor>& factors) {
   return text;
 }
 
+// In a single-quoted YAML scalar only the quote itself needs escaping, by doubling it.
 std::string yaml_quoted(const std::string& text) {
   std::string quoted = "'";
   for (const char letter : text) quoted += letter == '\'' ? "''" : std::string(1, letter);
   return quoted + "'";
 }
 
-// A switch: two links on every way, so half of the latency on either. As many messages as cores were measured at once,
-// so its core carries that many at full rate; that more of them share it is an assumption.
+// Writes the machine as a switch: every path has two links, so each gets half of the latency. As many messages as cores
+// were measured at once, so the switch carries that many at full rate; that more of them share it is an assumption.
 std::string network_file(const std::string& name, const sim::AllReduceCosts& costs, int cores,
                          const std::string& verdict) {
   return fmt::format(
@@ -138,6 +145,7 @@ std::string network_file(const std::string& name, const sim::AllReduceCosts& cos
       cores / costs.seconds_per_byte);
 }
 
+// Fits before judging, and writes the verdict into the file, so that a user of the file sees how far to trust it.
 int calibrate(const Arguments& arguments) {
   const int cores = std::max(2U, std::thread::hardware_concurrency());
   const auto groups = groups_of(cores);
@@ -159,14 +167,16 @@ int calibrate(const Arguments& arguments) {
   fmt::print("overhead {:.3g} s, latency {:.3g} s, {:.3g} s per byte, {:.3g} s per reduced byte\n{}\n",
              costs.overhead_seconds, costs.latency_seconds, costs.seconds_per_byte, costs.reduce_seconds_per_byte,
              verdict);
-  if (groups.held_out.empty()) fmt::print("no number of ranks was held out: that needs 4 cores, here are {}\n", cores);
+  if (groups.held_out.empty())
+    fmt::print("no number of ranks was held out: that needs at least 4 cores, but this machine has {}\n", cores);
   if (!arguments.out.empty()) {
     write_text(arguments.out,
                network_file(yaml_quoted(std::filesystem::path(arguments.out).stem().string()), costs, cores, verdict));
   }
+  // Comes last: it takes longest, and the file and the verdict do not depend on it.
   for (const int ranks : arguments.oversubscribed) {
     fmt::print(
-        "{} ranks on {} cores, oversubscribed: the scheduler of the system is measured too, and none of it counts\n",
+        "{} ranks on {} cores, oversubscribed: the times include the operating system's scheduler and do not count\n",
         ranks, cores);
     print_table(measure_group(ranks, /*fits=*/false, arguments.repeats), costs, cores);
   }
@@ -176,14 +186,14 @@ int calibrate(const Arguments& arguments) {
 int run_main(int argc, char** argv) {
   Arguments arguments;
   CLI::App app(
-      "Measures Gloo's all-reduces among processes of this machine and fits the costs of a network file to them.",
+      "Measures Gloo all-reduces among processes of this machine, and fits the costs of a network file to them.",
       "sim-calibrate");
   app.add_option("--out", arguments.out, "Write the network file here");
-  app.add_option("--repeats", arguments.repeats, "How often everything is measured; their spread is the noise")
+  app.add_option("--repeats", arguments.repeats, "Number of measurements; their spread is the noise")
       ->check(CLI::Range(2, 100))
       ->capture_default_str();
   app.add_option("--oversubscribed", arguments.oversubscribed,
-                 "Measure so many processes too, more than there are cores; shown, not counted; repeatable")
+                 "Also measure this many processes, more than there are cores; shown but not counted; repeatable")
       ->check(CLI::Range(2, 256));
   app.add_flag("--worker", arguments.is_worker)->group("");
   try {
@@ -203,6 +213,7 @@ int run_main(int argc, char** argv) {
 }  // namespace accel::programs
 
 int main(int argc, char** argv) {
-  std::signal(SIGCHLD, SIG_DFL);  // a parent may have had it ignored, and children could not be waited for
+  // An ignored SIGCHLD is inherited from the parent, and the kernel then discards exit codes before waitpid sees them.
+  std::signal(SIGCHLD, SIG_DFL);
   accel::programs::end_process(accel::programs::run_main(argc, argv));
 }

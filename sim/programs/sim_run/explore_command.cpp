@@ -1,3 +1,5 @@
+// `sim-run explore`: the command line around sim::explore, which chooses schedules and shrinks what fails. This file
+// checks the options, reports the result as JSON and prints the sim-run command that replays it.
 #include "sim/programs/sim_run/commands.hpp"
 
 #include <fmt/ranges.h>
@@ -22,6 +24,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kShrunkFaults = "explore_faults.yaml";
+// Options that describe a single run. The parser accepts them, so that a command line of sim-run can be turned into one
+// of explore, and the check then explains what to do instead of "unknown option".
 constexpr const char* kOfOneRun[] = {"--event-log", "--diagnosis", "--network", "--clock", "--timeline", "--report"};
 
 struct ExploreArguments : RunOptions {
@@ -40,21 +44,23 @@ std::vector<std::string> problems_of(const ExploreArguments& arguments) {
   if (arguments.schedules < 1)
     problems.push_back(fmt::format("--schedules: expected 1 or more, got {}", arguments.schedules));
   if (rehearsal.schedule == "parallel" || rehearsal.schedule == "round-robin")
-    problems.push_back(fmt::format("--schedule {}: is one schedule; explore random or pct ones", rehearsal.schedule));
+    problems.push_back(fmt::format("--schedule {}: is a single schedule; expected random or pct", rehearsal.schedule));
   if (arguments.backend != "sim" || arguments.rank_counts.size() > 1)
-    problems.emplace_back("explore: one number of simulated ranks");
+    problems.emplace_back("explore: expected one number of ranks, and --backend sim");
   const auto given = given_options(rehearsal);
   for (const auto* option : kOfOneRun) {
     if (std::find(given.begin(), given.end(), option) != given.end())
-      problems.push_back(fmt::format("{}: of one run; give it to the line that replays what was found", option));
+      problems.push_back(fmt::format(
+          "{}: applies to one run; leave it out, and add it to the replay command that explore prints", option));
   }
   if (arguments.experiment.empty() == arguments.command.empty())
     problems.emplace_back("explore: expected an experiment file or `-- PROGRAM [ARGS...]`");
   if (!arguments.command.empty() && (!arguments.overrides.empty() || arguments.max_steps))
-    problems.emplace_back("--set, --max-steps: only an experiment has these");
+    problems.emplace_back("--set, --max-steps: only experiments support these options; leave them out");
   return problems;
 }
 
+// Quotes a word for a POSIX shell, so that the replay line can be pasted. Plain words stay unquoted to remain readable.
 std::string quoted(const std::string& word) {
   const bool is_plain = !word.empty() && word.find_first_not_of(
                                              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,") ==
@@ -65,6 +71,8 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
+// The line uses options that plain sim-run accepts, so replaying needs neither explore nor the other schedules. Only
+// values that differ from the defaults are listed.
 std::string replay_line(const ExploreArguments& arguments, const sim::Trial& trial, const std::string& faults) {
   std::vector<std::string> words{"sim-run",
                                  "--ranks",
@@ -90,7 +98,9 @@ std::string replay_line(const ExploreArguments& arguments, const sim::Trial& tri
   return line;
 }
 
-// The file that replays the faults that are left: the given one, or a new one with fewer.
+// Returns the file that replays the faults that remain after shrinking: the given one if all do, "" if none does, else
+// a new file in the working directory.
+// Fewer faults than given need a new file, which must outlive this process for the replay line to work.
 std::string faults_file(const ExploreArguments& arguments, const ExploreTarget& target, const sim::Trial& first,
                         const sim::Trial& found) {
   if (found.faults == first.faults) return arguments.rehearsal.faults;
@@ -101,9 +111,11 @@ std::string faults_file(const ExploreArguments& arguments, const ExploreTarget& 
 
 struct Found {
   int exit_code = 0;
-  std::string difference;  // where the run parts from ranks that take turns
+  std::string difference;  // where the run diverges from ranks that take turns
 };
 
+// Prints the finding for people on standard error, and one line of JSON on standard output. A failure of any other kind
+// than a diagnosed hang or desync is exit code 1: explore itself worked, and what it found is a bug of the program.
 int report(const ExploreArguments& arguments, const ExploreTarget& target, const sim::Trial& first,
            const sim::Exploration& exploration, const Found& what) {
   Json found = nullptr;
@@ -138,20 +150,23 @@ int run(const ExploreArguments& arguments) {
   sim::Trial first{.num_ranks = arguments.ranks(),
                    .max_steps = arguments.max_steps.value_or(0),
                    .schedule = rehearsal.rank_schedule()};
+  // A trial refers to faults by their index in the file, so that shrinking removes indices and never edits faults.
   if (!rehearsal.faults.empty()) {
     first.faults.resize(sim::read_faults(rehearsal.faults, first.num_ranks).size());
     std::iota(first.faults.begin(), first.faults.end(), 0);
   }
+  // The judge keeps its reference runs, so it must be the same for all trials.
   TrialJudge judge(*target);
   first.has_steps = target->has_steps();
   const auto exploration =
       sim::explore(first, arguments.schedules, [&](const sim::Trial& trial) { return judge(trial); });
-  // Shorter runs than asked for, by which a failure is made small, come to less.
+  // Findings are printed only if nothing failed: shrinking runs fewer steps and ranks, and their findings would be
+  // wrong for the run that was requested.
   if (!exploration.failure)
     for (const auto& finding : judge.findings()) std::cerr << "sim-run: warning: " << finding << std::endl;
   Found found{.exit_code = judge.exit_code_of(exploration.signature)};
   if (exploration.signature == "differs") {
-    judge(*exploration.failure);  // the last run was a smaller one, which was perhaps in order
+    judge(*exploration.failure);  // the last run may have been a smaller trial that passed, so run the failure again
     found.difference = judge.difference();
   }
   return report(arguments, *target, first, exploration, found);
@@ -159,6 +174,7 @@ int run(const ExploreArguments& arguments) {
 
 }  // namespace
 
+// Arguments after `--` are cut off before parsing, because CLI11 would interpret the options of the user's program.
 int explore_main(int argc, char** argv) {
   ExploreArguments arguments;
   arguments.rehearsal.schedule = "random";
@@ -167,16 +183,15 @@ int explore_main(int argc, char** argv) {
     arguments.command.assign(dashes + 1, argv + argc);
   else
     check_program_follows_dashes("sim-run explore", {argv + 1, argv + argc});
-  CLI::App app("Runs a program under many schedules; makes the first that fails, or computes something else, small.",
+  CLI::App app("Runs a program under many schedules, and shrinks the first that fails or computes a different result.",
                "sim-run explore");
   add_run_options(app, arguments);
   for (const auto* option : kOfOneRun) app.get_option(option)->group("");  // not in the help
-  app.add_option("--schedules", arguments.schedules, "How many to run")->capture_default_str();
+  app.add_option("--schedules", arguments.schedules, "Number of schedules to run")->capture_default_str();
   app.add_option("--set", arguments.overrides, "key.path=value: override one value of the experiment; repeatable")
       ->allow_extra_args(false);
   app.add_option("--max-steps", arguments.max_steps, "Stop training after this many micro-batches");
-  app.add_option("EXPERIMENT", arguments.experiment,
-                 "Experiment file (YAML), or -- PROGRAM [ARGS...]: a program of your own");
+  app.add_option("EXPERIMENT", arguments.experiment, "Experiment file (YAML), or -- PROGRAM [ARGS...]: a user program");
   if (const auto code = parse_command_line(app, static_cast<int>(dashes - argv), argv)) return *code;
   return run(arguments);
 }

@@ -1,3 +1,6 @@
+// How `sim-run explore` runs one trial and judges it. Two kinds of program can be explored: an experiment, which runs
+// in this process and loads its data once, and a user program, which is executed again for every trial because its
+// state cannot be reset.
 #include "sim/programs/sim_run/explore_target.hpp"
 
 #include <fcntl.h>
@@ -29,7 +32,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a failure is called, whatever the numbers of its ranks and collectives.
+// Returns the name of a failure without numbers of ranks and collectives. Shrinking changes these numbers, and must
+// still recognize the failure as the same one; it would otherwise follow a different bug.
 std::string failure_of(const std::string& diagnosis_text) {
   const auto diagnosis = nlohmann::json::parse(diagnosis_text);
   const std::string kind = diagnosis["kind"];
@@ -45,7 +49,8 @@ std::string failure_of(const std::string& diagnosis_text) {
                                                  diagnosis["group"].get<std::string>());
 }
 
-// Findings are what it says of a run that ended well, but for faults that were withstood.
+// The text of a run that ended well lists its findings, and faults that did not stop it; the latter are expected in an
+// exploration with faults and are dropped. See diagnosis_json for the prefix.
 TrialOutcome outcome_of(const std::string& diagnosis_text) {
   TrialOutcome outcome{.failure = failure_of(diagnosis_text)};
   std::istringstream lines(nlohmann::json::parse(diagnosis_text)["text"].get<std::string>());
@@ -55,12 +60,14 @@ TrialOutcome outcome_of(const std::string& diagnosis_text) {
   return outcome;
 }
 
+// pct_depth is only set for pct schedules: the options' check rejects it with any other.
 RehearsalOptions options_of(const sim::Trial& trial) {
   RehearsalOptions options{.schedule = name_of(trial.schedule.kind), .seed_schedule = trial.schedule.seed};
   if (trial.schedule.kind == sim::ScheduleKind::kPct) options.pct_depth = trial.schedule.pct_depth;
   return options;
 }
 
+// Runs trials in this process: no start-up time per trial, and steps can be limited.
 class ExperimentTarget : public ExploreTarget {
  public:
   ExperimentTarget(std::string file, std::vector<std::string> overrides, std::string faults_file)
@@ -72,6 +79,7 @@ class ExperimentTarget : public ExploreTarget {
     auto overrides = overrides_;
     if (trial.max_steps > 0) overrides.push_back(fmt::format("max_steps={}", trial.max_steps));
     const auto experiment = read_experiment(file_, overrides, trial.num_ranks);
+    // The data does not depend on the number of ranks or steps, so that one load serves all trials.
     if (!task_) task_ = load_task(experiment);
     std::vector<RankResult> results(trial.num_ranks);
     auto options = options_of(trial);
@@ -107,14 +115,15 @@ std::vector<std::string> lines_in(const std::string& path) {
   return lines;
 }
 
-// The first line that one result has and the other lacks.
+// Describes the first line that differs. Used only if losses and parameters are equal, so the text starts with that.
 std::string line_difference(const std::vector<std::string>& result, const std::vector<std::string>& in_turns) {
   const auto [own, other] = std::mismatch(result.begin(), result.end(), in_turns.begin(), in_turns.end());
   const auto quoted = [](auto line, auto end) { return line == end ? "nothing" : "'" + *line + "'"; };
-  return fmt::format("losses and parameters are equal; {} is printed, and {} when the ranks take turns",
+  return fmt::format("losses and parameters are equal; the program prints {}, but {} when the ranks take turns",
                      quoted(own, result.end()), quoted(other, in_turns.end()));
 }
 
+// Runs each trial as a process of the user program, with the protocol of sim_request.hpp.
 class ProgramTarget : public ExploreTarget {
  public:
   ProgramTarget(std::vector<std::string> command, std::string faults_file)
@@ -131,8 +140,10 @@ class ProgramTarget : public ExploreTarget {
       request.rehearsal.faults = path("faults.yaml");
       write_text(request.rehearsal.faults, sim::to_yaml(faults));
     }
+    // The folder is reused by all trials. A diagnosis that exists afterwards must be of this one.
     fs::remove(request.rehearsal.diagnosis);
     const int output = open(path("output").c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
+    // Standard error repeats the same diagnosis for hundreds of trials, so it is discarded.
     const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
     const auto pid = launcher::start_process({.command = command_,
                                               .environment = {{kSimRequestVariable, to_json(request)}},
@@ -143,18 +154,24 @@ class ProgramTarget : public ExploreTarget {
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
     const int exit_code = launcher::exit_code_of_status(status);
+    // Without a diagnosis the program never reached accel::run, or the process died. Exit code 2 is wrong usage, which
+    // is the same for every schedule, so exploring on would be pointless.
     if (!fs::exists(request.rehearsal.diagnosis)) {
       if (exit_code == kSuccess)
         throw Error(
-            fmt::format("'{}' ended without calling accel::run: there is nothing to explore", command_.front()));
+            fmt::format("'{}' ended without calling accel::run; expected a program whose main is `return "
+                        "accel::run(argc, argv, train);`",
+                        command_.front()));
       check_config(exit_code != kUsage, "'{}' {}; run it alone to see why", command_.front(),
                    launcher::describe_exit_code(exit_code));
+      // A crash without a diagnosis is a finding, too: e.g. a segmentation fault that only some schedules cause.
       return {.failure = fmt::format("the program {}", launcher::describe_exit_code(exit_code)),
               .exit_code = exit_code};
     }
     auto outcome = outcome_of(accel::read_text(request.rehearsal.diagnosis));
     outcome.exit_code = exit_code;
     outcome.result = lines_in(path("output"));
+    // Ranks print in the order of the schedule, which differs between trials by design. Only the set of lines counts.
     std::sort(outcome.result.begin(), outcome.result.end());
     outcome.steps = lines_in(path("steps.jsonl"));
     return outcome;
@@ -167,6 +184,7 @@ class ProgramTarget : public ExploreTarget {
 
 }  // namespace
 
+// The file is read again for every trial, because faults with `rank: any` depend on the number of ranks, which shrinks.
 std::vector<sim::Fault> ExploreTarget::faults_of(const sim::Trial& trial) const {
   if (faults_file_.empty()) return {};
   const auto all = sim::read_faults(faults_file_, trial.num_ranks);
@@ -184,6 +202,9 @@ std::unique_ptr<ExploreTarget> explore_program(std::vector<std::string> command,
   return std::make_unique<ProgramTarget>(std::move(command), std::move(faults_file));
 }
 
+// The reference is a round-robin run of the same shape: the simplest deterministic schedule. A program whose result
+// does not depend on timing computes the same under every schedule, so any difference is a race. One reference per
+// shape suffices, because runs with the same schedule have the same bits.
 std::string TrialJudge::operator()(const sim::Trial& trial) {
   try {
     const auto faults = target_.faults_of(trial);
@@ -201,14 +222,14 @@ std::string TrialJudge::operator()(const sim::Trial& trial) {
     }
     findings_.insert(outcome.findings.begin(), outcome.findings.end());
     if (!in_turns->second.failure.empty())
-      return fmt::format("differs from ranks that take turns, which end in: {}", in_turns->second.failure);
+      return fmt::format("differs from ranks that take turns, which fail with: {}", in_turns->second.failure);
     if (in_turns->second.result == outcome.result && in_turns->second.steps == outcome.steps) return "";
     difference_ = difference_of(outcome.steps, in_turns->second.steps)
                       .value_or(line_difference(outcome.result, in_turns->second.result));
     return "differs";
   } catch (const ConfigError&) {
     if (in_turns_.empty()) throw;
-    return "";  // a smaller trial that cannot be
+    return "";  // shrinking tried an impossible configuration, e.g. a batch size that the ranks cannot split
   }
 }
 

@@ -1,4 +1,5 @@
-// sim-run: a built-in training program, described by a file, or one of the user's own, on simulated or real ranks.
+// sim-run: trains an experiment described by a YAML file, or runs a user program, on simulated or real ranks. Simulated
+// ranks are threads of this process; for real ranks the program executes itself once per rank (--worker-dir).
 #include <fmt/ranges.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -34,7 +35,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr int kProgressDescriptor = 3;  // of rank 0 under the launcher
+constexpr int kProgressDescriptor = 3;  // where the launcher gives rank 0 the terminal; its stderr is a pipe
 
 struct Arguments : RunOptions {
   std::vector<std::string> overrides;
@@ -44,8 +45,8 @@ struct Arguments : RunOptions {
   std::string project_dir, resume;
   bool prints_json = false;
   std::optional<std::int64_t> save_every;
-  std::string worker_dir;          // set for the processes that this program starts
-  std::int64_t num_of_others = 0;  // of checkpoints that are in project_dir already
+  std::string worker_dir;          // set in processes that this program starts: the folder for their results
+  std::int64_t num_of_others = 0;  // checkpoints in project_dir below this number existed before the run
 
   [[nodiscard]] TrainOptions train_options() const {
     return {.trace = !trace.empty(),
@@ -56,6 +57,7 @@ struct Arguments : RunOptions {
   }
 };
 
+// --max-steps is an override like any other, so that it is checked and passed to workers in the same way.
 std::vector<std::string> with_overrides(const Arguments& arguments) {
   auto overrides = arguments.overrides;
   if (arguments.max_steps) overrides.push_back(fmt::format("max_steps={}", *arguments.max_steps));
@@ -67,7 +69,7 @@ bool shows_progress(const Arguments& arguments) {
   return arguments.progress == "on" || isatty(STDERR_FILENO) != 0;
 }
 
-// What a run on a number of ranks is predicted to be.
+// The prediction for one number of ranks of a sweep.
 struct Point {
   Prediction prediction;
   double samples_per_step = 0;
@@ -82,7 +84,7 @@ sim::RunReport page_of(const Arguments& arguments, const Rehearsal& rehearsal, c
   page.losses = results.front().losses;
   const auto memory = largest_memory(results);
   const bool was_measured = std::any_of(memory.begin(), memory.end(),
-                                        [](const auto& kind) { return kind.second > 0; });  // a run may end before
+                                        [](const auto& kind) { return kind.second > 0; });  // else it ended too early
   if (was_measured) page.memory = memory;
   if (points.size() < 2) return page;
   for (const auto& [prediction, samples] : points) {
@@ -110,7 +112,8 @@ void finish(const Arguments& arguments, const std::vector<RankResult>& results, 
   std::cout << (prints_for_programs(arguments) ? summary_line(summary) + "\n" : summary_text(summary)) << std::flush;
 }
 
-// One number of ranks of a sweep.
+// Runs one number of ranks. The page is rewritten after every run of a sweep, so that it shows the runs so far even if
+// a later one fails.
 int run_simulated(const Arguments& arguments, int num_ranks, const Experiment& experiment, const Task& task,
                   std::vector<Point>& points) {
   give_back_free_memory_of(num_ranks);
@@ -129,6 +132,7 @@ int run_simulated(const Arguments& arguments, int num_ranks, const Experiment& e
       {.prediction = predict(report.times),
        .samples_per_step = updates > 0 ? num_ranks * results.front().samples / static_cast<double>(updates) : 0});
   if (has_page) write_page(page_of(arguments, rehearsal, report, results, points), arguments.rehearsal.report);
+  // Files are written before the error is reported, because they explain it.
   const int code = conclude(report, "sim-run");
   if (code != kSuccess) return code;
   rusage usage{};
@@ -147,8 +151,9 @@ int run_simulated(const Arguments& arguments, const Task& task) {
   return kSuccess;
 }
 
-// --- real backends: this program starts itself once per rank; each rank leaves its result in a file ------------------
+// --- real backends: this program executes itself once per rank; each rank writes its result to a file ----------------
 
+// Ranks report through files and not through pipes: a result with traces can exceed a pipe's buffer.
 fs::path result_file(const std::string& folder, int rank) {
   return fs::path(folder) / fmt::format("rank{}.json", rank);
 }
@@ -167,6 +172,8 @@ sharded::MemoryAccount memory_of(const Json& kinds) {
   return memory;
 }
 
+// The barrier comes before the result is written: a rank that leaves early would close connections that others still
+// use, and the launcher reads results only if all ranks succeed.
 void run_rank(RankContext& context, const Arguments& arguments, const Experiment& experiment, const Task& task) {
   const RankScope scope(context);
   auto options = arguments.train_options();
@@ -198,6 +205,7 @@ int run_worker(const Arguments& arguments, const Experiment& experiment, const T
   return kSuccess;
 }
 
+// JSON has no NaN: a diverged loss was written as null.
 RankResult read_result(const std::string& folder, int rank) {
   std::ifstream in(result_file(folder, rank));
   const auto json = Json::parse(in);
@@ -215,6 +223,8 @@ RankResult read_result(const std::string& folder, int rank) {
           .is_sharded = json["is_sharded"]};
 }
 
+// Passes on only the options that a worker needs; this process writes the trace, the summary and the sample itself, so
+// that real and simulated runs have the same output.
 int run_processes(const Arguments& arguments) {
   const TemporaryFolder folder;
   launcher::LocalLaunchOptions options{.num_processes = arguments.ranks()};
@@ -244,36 +254,39 @@ int run_processes(const Arguments& arguments) {
 std::vector<std::string> problems_of_checkpoints(const Arguments& arguments) {
   std::vector<std::string> problems;
   if (arguments.save_every.has_value() != !arguments.project_dir.empty())
-    problems.emplace_back("--project-dir and --save-every: one is of no use without the other");
+    problems.emplace_back("--project-dir and --save-every: only one was given; give both or none");
   if (arguments.save_every && *arguments.save_every < 1)
-    problems.push_back(fmt::format("--save-every: {}; expected 1 or more", *arguments.save_every));
+    problems.push_back(fmt::format("--save-every: expected 1 or more, got {}", *arguments.save_every));
   if (!arguments.resume.empty() && !fs::is_directory(arguments.resume))
     problems.push_back(fmt::format("--resume: {}: no such folder", arguments.resume));
+  // A new run into a folder with checkpoints would mix two trainings, and --resume would later pick the wrong one.
+  // Workers skip the check: by the time they start, rank 0 may have saved.
   PosixFiles files;
   const bool begins_anew = arguments.resume.empty() && arguments.worker_dir.empty() && !arguments.project_dir.empty();
   if (begins_anew && !project_checkpoints(files, arguments.project_dir).empty()) {
     problems.push_back(
-        fmt::format("--project-dir: {}/checkpoints holds another training's checkpoints; go on from them by --resume, "
-                    "or name another folder",
+        fmt::format("--project-dir: {}/checkpoints holds checkpoints of another training; continue it with --resume, "
+                    "or choose another folder",
                     arguments.project_dir));
   }
   return problems;
 }
 
-// A checkpoint folder, or the newest of a project's.
+// Returns the newest checkpoint if `folder` is a project folder, else `folder` itself.
 std::string checkpoint_to_resume(const std::string& folder) {
   PosixFiles files;
   const auto numbers = project_checkpoints(files, folder);
   return numbers.empty() ? folder : fmt::format("{}/checkpoints/checkpoint_{}", folder, numbers.back());
 }
 
-// One behind the last checkpoint that is there.
+// Returns the number after the last existing checkpoint. A restarted rank resumes only from checkpoints of its own run.
 std::int64_t num_of_others(const std::string& project_dir) {
   PosixFiles files;
   const auto numbers = project_checkpoints(files, project_dir);
   return numbers.empty() ? 0 : numbers.back() + 1;
 }
 
+// All checks come before the data is loaded. Workers repeat them on the same options; they are cheap.
 int run_experiment(Arguments arguments) {
   auto problems = problems_of(arguments);
   if (auto problem = problem_of_output(arguments.trace); !problem.empty()) problems.push_back("--trace: " + problem);
@@ -296,21 +309,21 @@ int run_experiment(Arguments arguments) {
   return run_processes(arguments);
 }
 
+// --worker-dir is in an empty group, which hides it from the help: only this program passes it.
 std::optional<int> parse(int argc, char** argv, Arguments& arguments, CLI::App& app) {
   add_run_options(app, arguments);
   app.add_option("--set", arguments.overrides, "key.path=value: override one value of the experiment; repeatable")
       ->allow_extra_args(false);
   app.add_option("--max-steps", arguments.max_steps, "Stop training after this many micro-batches");
-  app.add_option("--trace", arguments.trace, "Write every rank's steps to this file, as JSON lines");
+  app.add_option("--trace", arguments.trace, "Write the steps of all ranks to this file, as JSON lines");
   app.add_option("--project-dir", arguments.project_dir,
-                 "Folder of this training's checkpoints: DIR/checkpoints/checkpoint_0 ...");
-  app.add_option("--save-every", arguments.save_every, "Save a checkpoint after every so many micro-batches");
+                 "Folder for the checkpoints of this training: DIR/checkpoints/checkpoint_0 ...");
+  app.add_option("--save-every", arguments.save_every, "Save a checkpoint after every N micro-batches");
   app.add_option("--resume", arguments.resume,
-                 "Go on from a checkpoint folder, or from the newest of a project folder");
+                 "Resume from a checkpoint folder, or from the newest checkpoint of a project folder");
   app.add_flag("--json", arguments.prints_json, "On a terminal, end with the JSON line instead of a readable summary");
   app.add_option("--worker-dir", arguments.worker_dir)->group("");
-  app.add_option("EXPERIMENT", arguments.experiment,
-                 "Experiment file (YAML), or -- PROGRAM [ARGS...]: a program of your own")
+  app.add_option("EXPERIMENT", arguments.experiment, "Experiment file (YAML), or -- PROGRAM [ARGS...]: a user program")
       ->required();
   return parse_command_line(app, argc, argv);
 }

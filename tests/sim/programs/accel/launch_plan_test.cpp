@@ -153,7 +153,7 @@ TEST(LaunchPlanTest, TheNumberOfProcessesIsOfFlagFileGpusOrOne) {
   EXPECT_EQ(plan({"--gpu_ids", "0,2,3"}, around).num_ranks, 3);
   EXPECT_EQ(plan({"--num_machines", "2", "--main_process_ip", "10.0.0.1"}, around).num_ranks, 8);
   LaunchConfig config;
-  EXPECT_THAT(problems_of_plan({}, surroundings(config)), HasSubstr("expected --num_processes N"));
+  EXPECT_THAT(problems_of_plan({}, surroundings(config)), HasSubstr("pass --num_processes N"));
   config.num_processes = 3;
   EXPECT_EQ(plan({}, surroundings(config)).num_ranks, 3);
   EXPECT_EQ(plan({"--num_processes", "5"}, surroundings(config)).num_ranks, 5);
@@ -268,10 +268,11 @@ TEST(LaunchPlanTest, ShardingOnCpusIsLaunched) {
 }
 
 TEST(LaunchPlanTest, FlagsThatWouldBeLostAreRefused) {
-  EXPECT_THAT(problems_of_plan({"--sim", "--max_restarts", "2", "--log_dir", "logs"}),
-              AllOf(HasSubstr("--max_restarts: of no use with --sim"), HasSubstr("--log_dir: of no use with --sim")));
+  EXPECT_THAT(
+      problems_of_plan({"--sim", "--max_restarts", "2", "--log_dir", "logs"}),
+      AllOf(HasSubstr("--max_restarts: has no effect with --sim"), HasSubstr("--log_dir: has no effect with --sim")));
   EXPECT_THAT(problems_of_plan({"--mpirun_hostfile", "hosts", "--role", "trainer"}),
-              HasSubstr("--role: of no use with --mpirun_hostfile"));
+              HasSubstr("--role: has no effect with --mpirun_hostfile"));
   EXPECT_THAT(problems_of_plan({"--sim", "--num_machines", "2", "--main_process_ip", "10.0.0.1"}),
               HasSubstr("leave --num_machines out"));
 }

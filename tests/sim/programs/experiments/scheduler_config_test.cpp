@@ -46,8 +46,7 @@ TEST(SchedulerConfigTest, OneFollowsAMetricAndIsNoPart) {
   const auto scheduler = programs::build_scheduler(config, optimizer);
   for (int epoch = 0; epoch < 2; ++epoch) scheduler->step(1.0);
   EXPECT_THAT(scheduler->get_last_lr(), ElementsAre(4));
-  EXPECT_THAT(problems_of("{name: chained, schedulers: [{name: reduce_lr_on_plateau}]}"),
-              HasSubstr("follows a metric"));
+  EXPECT_THAT(problems_of("{name: chained, schedulers: [{name: reduce_lr_on_plateau}]}"), HasSubstr("needs a metric"));
   EXPECT_THAT(problems_of("{name: reduce_lr_on_plateau, mode: least, factor: 1, patience: -1}"),
               AllOf(HasSubstr("min or max"), HasSubstr("between 0 and 1"), HasSubstr("scheduler.patience")));
 }
@@ -75,10 +74,10 @@ TEST(SchedulerConfigTest, ProblemsOfPartsAreTold) {
   EXPECT_THAT(
       problems_of(
           "{name: sequential, milestones: [5, 3], schedulers: [{name: step}, {name: chained, schedulers: []}]}"),
-      AllOf(HasSubstr("step_size"), HasSubstr("expected at least one"), HasSubstr("rising order"),
-            HasSubstr("cannot begin at a milestone")));
+      AllOf(HasSubstr("step_size"), HasSubstr("expected at least one"), HasSubstr("ascending order"),
+            HasSubstr("cannot start at a milestone")));
   EXPECT_THAT(problems_of("{name: sequential, milestones: [5, 7], schedulers: [{name: linear_lr}, {name: linear_lr}]}"),
-              HasSubstr("expected 1, one less than schedulers, got 2"));
+              HasSubstr("expected 1 milestones, one fewer than schedulers, got 2"));
   EXPECT_THAT(problems_of("{name: chained}"), HasSubstr("schedulers"));
 }
 

@@ -106,7 +106,7 @@ TEST(LaunchersTest, NamesAndOptionsThatCannotBeAreConfigErrors) {
   EXPECT_THAT(error_of<ConfigError>([] { launch("leave_a_file", {}, {.num_processes = 0}); }),
               HasSubstr("num_processes 0"));
   EXPECT_THAT(error_of<ConfigError>([] { launch("leave_a_file", {}, {.num_processes = 2, .num_nodes = 2}); }),
-              HasSubstr("2 machines need use_port"));
+              HasSubstr("2 machines, but no use_port"));
   EXPECT_THAT(error_of<ConfigError>(
                   [] { launch("leave_a_file", {}, {.num_processes = 2, .max_restarts = 1, .simulate = true}); }),
               HasSubstr("simulated ranks"));

@@ -134,7 +134,7 @@ TEST(ShardedStreamTest, WhatOneRankCannotReadEveryRankHearsOf) {
         }
         ADD_FAILURE() << "rank " << rank.rank << " read to the end";
       } catch (const Error& error) {
-        EXPECT_THAT(error.what(), ::testing::HasSubstr(rank.rank == 1 ? "part 1 is damaged" : "rank 1 could not read"));
+        EXPECT_THAT(error.what(), ::testing::HasSubstr(rank.rank == 1 ? "part 1 is damaged" : "rank 1 failed to read"));
       }
     });
   }

@@ -1,3 +1,5 @@
+// `Files` can create files but not open existing ones for appending, because a simulated disk must know every
+// byte of a file. Continuing an existing file therefore copies its content.
 #include "reference/tracking/growing_file.hpp"
 
 #include <cerrno>
@@ -20,6 +22,8 @@ GrowingFile::GrowingFile(Files& files, std::string path) : files_(files), path_(
 
 std::string GrowingFile::content() const { return std::string(whole_lines(read_if_there(files_, path_).value_or(""))); }
 
+// The descriptor stays valid after the rename, so later appends go to the renamed file. Not write_atomically,
+// which closes the file. The sync keeps old content that was already on the disk from being lost with the rename.
 void GrowingFile::replace(std::string_view content) {
   const auto temporary = path_ + ".tmp";
   auto file = files_.create(temporary);

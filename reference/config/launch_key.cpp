@@ -20,6 +20,8 @@ std::optional<T> number_in(const std::string& text) {
   return error == std::errc() && stop == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
 
+// A number selects a choice of a list, as in Accelerate's FSDP options. Lists of two are versions ("1", "2"),
+// where a number is the name itself.
 bool is_choice(const LaunchKey& key, const std::string& text) {
   const auto number = key.kind == kChoice && key.choices.size() > 2 ? number_in<unsigned>(text) : std::nullopt;
   if (number) return *number >= 1 && *number <= key.choices.size();
@@ -43,9 +45,9 @@ std::string expected_of(const LaunchKey& key) {
     case kNumber: return "a number";
     case kNumberOrAuto: return "a number or auto";
     case kSeconds: return "a number above 0";
-    case kFlags: return "three of true and false, as in [true, false, false]";
-    case kTexts: return "a list of texts";
-    default: return "a text";
+    case kFlags: return "three flags, such as [true, false, false]";
+    case kTexts: return "a list of strings";
+    default: return "a string";
   }
 }
 
@@ -83,6 +85,7 @@ void assign_text(LaunchConfig& config, const LaunchKey& key, const std::string& 
   std::visit(Assigner{config, text}, key.field);
 }
 
+// Accepts a list, or a text with three words separated by commas, with any brackets and spaces.
 std::optional<std::array<bool, 3>> three_flags(const ConfigValue& value) {
   std::vector<bool> flags;
   if (const auto* list = std::get_if<std::vector<bool>>(&value)) flags = *list;

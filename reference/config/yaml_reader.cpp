@@ -1,3 +1,5 @@
+// Strict reading of YAML. yaml-cpp keeps the first of duplicate keys and returns undefined nodes for missing
+// ones, so both are checked explicitly.
 #include "reference/config/yaml_reader.hpp"
 
 #include <fmt/ranges.h>
@@ -11,7 +13,7 @@
 namespace accel {
 namespace {
 
-// An alias may lead back to the node that it is in; nothing that is read here is that deep.
+// Limits the recursion: an alias may refer to a node that contains it. No file that is read here is nested deeper.
 constexpr int kDepthMax = 8;
 
 void check_keys(const YAML::Node& node, const std::string& path, int depth, YamlProblems& problems) {
@@ -24,12 +26,11 @@ void check_keys(const YAML::Node& node, const std::string& path, int depth, Yaml
     }
     const auto line = entry.first.Mark().line;
     if (!entry.first.IsScalar()) {
-      problems.add(line,
-                   fmt::format("{}a key that is no name; expected `name: value`", path.empty() ? "" : path + ": "));
+      problems.add(line, fmt::format("{}a key is not a name; expected `name: value`", path.empty() ? "" : path + ": "));
       problems.throw_if_any();
     }
     const auto name = (path.empty() ? "" : path + ".") + entry.first.Scalar();
-    if (!seen.insert(entry.first.Scalar()).second) problems.add(line, name + ": given twice");
+    if (!seen.insert(entry.first.Scalar()).second) problems.add(line, name + ": duplicate key");
     check_keys(entry.second, name, depth + 1, problems);
   }
 }
@@ -45,6 +46,8 @@ void YamlProblems::throw_if_any() const {
   if (any()) throw ConfigError(fmt::format("{}", fmt::join(problems_, "\n")));
 }
 
+// A node of another kind is reported once and then treated as an empty mapping, so that its keys cause no more
+// errors.
 YamlReader::YamlReader(YAML::Node node, std::string path, YamlProblems& problems)
     : node_(std::move(node)), path_(std::move(path)), problems_(problems) {
   if (node_.IsDefined() && !node_.IsNull() && !node_.IsMap()) {
@@ -69,6 +72,7 @@ bool YamlReader::convert(const std::string& key, FieldTarget target) const {
   }
 }
 
+// The value as written; of a mapping or list only the kind, because it can be long.
 std::string YamlReader::given(const std::string& key) const {
   const auto node = node_[key];
   if (node.IsScalar()) return fmt::format(", got '{}'", node.Scalar());
@@ -107,9 +111,10 @@ std::vector<std::string> YamlReader::keys() const {
 
 void YamlReader::not_built(const std::string& key) {
   know(key);
-  if (has(key)) problem(key, "not built yet");
+  if (has(key)) problem(key, "not supported yet");
 }
 
+// A missing key has no line, so the line of the mapping that lacks it is reported.
 void YamlReader::missing(const std::string& key) {
   problems_.add(node_.IsDefined() ? node_.Mark().line : -1, fmt::format("{}{}: missing; it is required", path_, key));
 }
@@ -142,7 +147,7 @@ YAML::Node parse_yaml(const std::string& text, const std::string& file, YamlProb
   try {
     root = YAML::Load(text);
   } catch (const YAML::Exception& error) {
-    throw ConfigError(fmt::format("{}:{}: not YAML: {}", file, error.mark.line + 1, error.msg));
+    throw ConfigError(fmt::format("{}:{}: not valid YAML: {}", file, error.mark.line + 1, error.msg));
   }
   if (!root.IsDefined() || root.IsNull()) return YAML::Node(YAML::NodeType::Map);
   check_keys(root, "", 0, problems);

@@ -253,7 +253,7 @@ void LoaderCore::open(const PassCore& pass) {
   *is_read_ = true;
 }
 
-// A pass that read nothing gives its position back, so that an exception between load_state_dict and the first
+// A pass that read nothing returns its position, so that an exception between load_state_dict and the first
 // batch does not lose it. Only a pass that was read to its end advances the epoch.
 void LoaderCore::close(PassOutcome outcome) {
   open_pass_ = nullptr;

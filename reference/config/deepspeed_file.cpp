@@ -82,6 +82,8 @@ bool is_list_of_numbers(const Json& value) {
   return value.is_array() && std::all_of(value.begin(), value.end(), [](const Json& item) { return item.is_number(); });
 }
 
+// "auto" is kept apart from values: DummyOptim and DummyScheduler fill it with the values that the program
+// passes. Flags become 0 or 1.
 void read_parameter(const std::string& path, const std::string& name, const Json& value, DeepSpeedSection& section,
                     Problems& problems) {
   if (value == "auto") {
@@ -100,6 +102,8 @@ void read_parameter(const std::string& path, const std::string& name, const Json
   }
 }
 
+// Only the form is checked here. The names of an optimizer's parameters are checked when the optimizer is
+// created.
 DeepSpeedSection read_section(const std::string& path, const Json& json, Problems& problems) {
   DeepSpeedSection section;
   if (!json.is_object() || !json.contains("type") || !json["type"].is_string()) {
@@ -124,6 +128,8 @@ bool fits(const std::string& name, const DeepSpeedSection& section) {
   return type != section.texts.end() && (type->second == "log" || type->second == "linear");
 }
 
+// Schedules are checked here because the set of parameters is closed. Optimizers are checked where they are
+// created, by the optimizer itself.
 void check_schedule(const DeepSpeedSection& section, Problems& problems) {
   const auto schedule = kSchedules.find(section.type);
   if (schedule == kSchedules.end()) {
@@ -142,6 +148,8 @@ void check_schedule(const DeepSpeedSection& section, Problems& problems) {
   }
 }
 
+// The order matters: "optimizer" and "scheduler" are whole objects, sections with meaning are descended into, and
+// a batch size of "auto" is not reported, because it already asks for the loader's value.
 void read_key(const std::string& key, const Json& value, DeepSpeedFile& file, Problems& problems) {
   if (key == "optimizer") {
     file.optimizer = read_section(key, value, problems);
@@ -171,6 +179,8 @@ std::set<std::string> parameters_of(const DeepSpeedSection& section) {
   return names;
 }
 
+// The file is read by each caller anew (plugin, optimizer, scheduler): it is small, and a shared copy would need
+// an owner.
 DeepSpeedFile read_deepspeed_file(const std::string& path) {
   const auto text = read_text(path);
   Problems problems;

@@ -27,6 +27,7 @@ class DeepSpeedReader : public PluginReader {
   void read_file() {
     if (!path_.empty()) file_ = read_deepspeed_file(path_);
     for (const auto& [name, field] : fields()) {
+      // A key that the file omits takes DeepSpeed's default, not the plugin's value, hence the removal.
       if (field.deepspeed_key != nullptr && has_file() && !file_->values.contains(field.deepspeed_key)) {
         remove(name);
       } else if (field.deepspeed_key != nullptr && in_file(field.deepspeed_key)) {
@@ -69,6 +70,8 @@ int stage_of(DeepSpeedReader& fields) {
   return fields.value<int>("zero_stage").value_or(3);
 }
 
+// nullopt stands for "auto": the Accelerator's own option then decides. A file without the key means 1,
+// DeepSpeed's default.
 std::optional<int> accumulation_of(DeepSpeedReader& fields) {
   if (!fields.has("gradient_accumulation_steps")) return 1;
   if (fields.text("gradient_accumulation_steps") == "auto") return std::nullopt;
@@ -82,6 +85,7 @@ std::optional<double> clipping_of(DeepSpeedReader& fields) {
   return norm && *norm > 0 ? norm : std::nullopt;
 }
 
+// "nvme" means a folder here, on any file system.
 OffloadDevice device_of(const std::string& field, DeepSpeedReader& fields) {
   const auto name = fields.value<std::string>(field).value_or("none");
   if (name == "none") return OffloadDevice::kNone;
@@ -94,6 +98,8 @@ struct Offload {
   std::string folder;  // only for kFiles
 };
 
+// Parameters can be offloaded only if they are sharded (stage 3), the optimizer state from stage 1 on, because
+// the engine offloads shards.
 Offload offload_of(const std::string& what, int stage, DeepSpeedReader& fields) {
   const auto device = "offload_" + what + "_device", folder = "offload_" + what + "_nvme_path";
   Offload offload{.device = device_of(device, fields), .folder = ""};
@@ -115,6 +121,7 @@ Offload offload_of(const std::string& what, int stage, DeepSpeedReader& fields) 
   return offload;
 }
 
+// Optimizer state and parameters may be stored on different devices; the engine combines both settings.
 void set_offload(int stage, DeepSpeedReader& fields, ShardingOptions& options) {
   auto optimizer = offload_of("optimizer", stage, fields);
   auto parameters = offload_of("param", stage, fields);
@@ -124,6 +131,8 @@ void set_offload(int stage, DeepSpeedReader& fields, ShardingOptions& options) {
   options.offload_parameters_path = std::move(parameters.folder);
 }
 
+// Both settings select the dtype of the model, so they must agree. Source: accelerate/utils/dataclasses.py,
+// DeepSpeedPlugin.set_mixed_precision.
 void check_precision(const std::string& name, const std::string& mixed_precision, DeepSpeedReader& fields) {
   const auto key = name + ".enabled";
   const auto given = fields.in_file(key);

@@ -22,11 +22,13 @@ std::optional<std::string> environment(const std::string& name) {
   return value == nullptr || *value == '\0' ? std::nullopt : std::optional<std::string>(value);
 }
 
+// Only "~" and "~/": the form "~user" would need the password database and is not used by Accelerate's files.
 std::string expand_home(const std::string& path) {
   const bool is_in_home = path == "~" || path.starts_with("~/");
   return is_in_home ? environment("HOME").value_or("") + path.substr(1) : path;
 }
 
+// For requests of a launcher that only the launched process itself must see, not the processes that it starts.
 std::optional<std::string> take_environment(const std::string& name) {
   auto value = environment(name);
   unsetenv(name.c_str());
@@ -98,6 +100,7 @@ std::optional<int> slurm_tasks_of_node(std::vector<std::string>& problems) {
 // it is a single process.
 LaunchEnvironment read_launch_environment() {
   std::vector<std::string> problems;
+  // Errors are collected, so that a user with a wrong launch script sees all of them at once.
   const auto read = [&](const std::vector<std::string>& names) -> std::optional<int> {
     try {
       return environment_int(names);
@@ -119,6 +122,8 @@ LaunchEnvironment read_launch_environment() {
   const auto port = read({"MASTER_PORT"});
 
   LaunchEnvironment launch;
+  // A rank without a world size occurs in shells of SLURM jobs, which are ordinary single processes. Only for the
+  // variables of torchrun, which a user sets by hand, is an incomplete pair an error (below).
   launch.is_launched = rank.has_value() && world_size.has_value();
   if (launch.is_launched) {
     launch.rank = *rank;

@@ -9,6 +9,7 @@
 
 namespace accel {
 
+// The text of the rule goes first, then its choices, then the name of the type, in decreasing precision.
 bool FieldReader::read_value(const std::string& key, FieldTarget target, const FieldRule& rule) {
   std::string expected = rule.expected != nullptr ? rule.expected : "";
   if (rule.expected == nullptr && !rule.choices.empty()) expected = choices_of(rule);

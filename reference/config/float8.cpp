@@ -41,6 +41,7 @@ Float8LinearConfig Float8LinearConfig::from_recipe_name(const std::string& name)
           .round_scales_to_power_of_2 = true};
 }
 
+// Missing casts of the second product default to those of the first, so the checks see complete pairs.
 std::vector<std::string> problems_of(const Float8LinearConfig& config) {
   std::vector<std::string> problems;
   const auto check = [&](bool holds, const char* problem) {
@@ -65,6 +66,8 @@ std::vector<std::string> problems_of(const Float8LinearConfig& config) {
         "grad_input: expected that both grad_output and weight are scaled, or neither");
   check(is_disabled(input.second) == is_disabled(grad_output.second),
         "grad_weight: expected that both input and grad_output are scaled, or neither");
+  // As in torchao, both casts of a tensor use the same dtype, and a disabled cast must not request axiswise
+  // scaling.
   for (const auto& use : {input, weight, grad_output}) {
     const auto is_same_dtype =
         use.first.target_dtype.value_or(use.fallback) == use.second.target_dtype.value_or(use.fallback);

@@ -25,6 +25,8 @@ std::string strategy_of_version_1(const Plugin& plugin, PluginReader& fields) {
   return fields.value<std::string>("sharding_strategy").value_or("FULL_SHARD");
 }
 
+// Version 2 has no strategies. Its flag corresponds to the two strategies that differ in when parameters are
+// freed.
 std::string strategy_of_version_2(const Plugin& plugin, PluginReader& fields) {
   if (plugin.sharding_strategy && !plugin.reshard_after_forward) {
     fields.note(
@@ -48,6 +50,8 @@ Prefetch prefetch_of(int version, PluginReader& fields) {
   return name == "BACKWARD_POST" ? Prefetch::kBackwardPost : Prefetch::kNone;
 }
 
+// Accelerate accepts torch.dtype objects, whose text form is "torch.float16", and the short names of
+// mixed_precision.
 std::optional<FloatType> dtype_of(const char* field, const std::optional<std::string>& given, PluginReader& fields) {
   if (!given) return std::nullopt;
   const auto name = given->starts_with("torch.") ? given->substr(6) : *given;
@@ -65,6 +69,7 @@ MixedPrecisionPolicy policy_of(const std::string& mixed_precision, int version) 
   return {dtype, dtype, version == 1 ? std::optional(dtype) : std::nullopt};
 }
 
+// An explicit policy replaces the one derived from mixed_precision completely; the two are not merged.
 void set_dtypes(const Plugin& plugin, int version, const std::string& mixed_precision, PluginReader& fields,
                 ShardingOptions& options) {
   const auto policy = plugin.mixed_precision_policy.value_or(policy_of(mixed_precision, version));
@@ -91,6 +96,7 @@ std::vector<std::string> split(const std::string& text) {
   return parts;
 }
 
+// Compiled here only to report errors at start; the engine compiles them again when it wraps the model.
 void check_expressions(const char* field, const std::vector<std::string>& expressions, PluginReader& fields) {
   for (const auto& expression : expressions) {
     try {
@@ -101,6 +107,7 @@ void check_expressions(const char* field, const std::vector<std::string>& expres
   }
 }
 
+// Only the fields of the chosen policy are read, so that a leftover setting of another policy is not an error.
 void set_kind(const Plugin& plugin, PluginReader& fields, WrapPolicy& wrap) {
   const auto policy = fields.value<std::string>("auto_wrap_policy");
   if (policy == "TRANSFORMER_BASED_WRAP") {
@@ -120,6 +127,7 @@ void set_kind(const Plugin& plugin, PluginReader& fields, WrapPolicy& wrap) {
   }
 }
 
+// wrap_modules is an extension of this library and adds units to any policy; Accelerate has no such field.
 WrapPolicy wrap_of(const Plugin& plugin, PluginReader& fields) {
   WrapPolicy wrap;
   set_kind(plugin, fields, wrap);
@@ -131,6 +139,7 @@ WrapPolicy wrap_of(const Plugin& plugin, PluginReader& fields) {
   return wrap;
 }
 
+// Source of the defaults: FullyShardedDataParallelPlugin.__post_init__.
 std::string state_dict_type_of(int version, PluginReader& fields) {
   const auto type = fields.value<std::string>("state_dict_type");
   if (version == 2 && type == "LOCAL_STATE_DICT") {
@@ -149,6 +158,7 @@ bool syncs_module_states(int version, PluginReader& fields) {
   return fields.value<bool>("sync_module_states").value_or(false) || must;
 }
 
+// The environment variable is ignored in version 2, because launchers set it with a default in either version.
 bool prefetches_forward(const Plugin& plugin, int version, PluginReader& fields) {
   if (version == 1) return fields.value<bool>("forward_prefetch").value_or(false);
   if (plugin.forward_prefetch)
@@ -166,6 +176,7 @@ bool checkpoints_activations(PluginReader& fields) {
   return fields.value<bool>("activation_checkpointing").value_or(false);
 }
 
+// NO_SHARD is handled by the caller, which returns no sharding options at all.
 void set_strategy(const std::string& strategy, ShardingOptions& options) {
   options.reshard_after_forward = strategy == "FULL_SHARD" || strategy == "HYBRID_SHARD";
   options.hybrid = strategy.starts_with("HYBRID_SHARD");
@@ -185,6 +196,7 @@ void check_unsharded(const Plugin& plugin, const ShardingOptions& options, Plugi
 
 }  // namespace
 
+// Fields are read even after the first problem, so that all of them are reported.
 ResolvedPlugin resolve(const FullyShardedDataParallelPlugin& plugin, const std::string& mixed_precision,
                        std::vector<std::string>& problems) {
   const auto problems_before = problems.size();

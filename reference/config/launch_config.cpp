@@ -53,6 +53,7 @@ bool is_not_for_us(const std::string& distributed_type) {
 
 }  // namespace
 
+// Environment variables get this form, because Accelerate's launcher passes str(value).
 std::string python_text(const ConfigValue& value) {
   struct Writer {
     std::string operator()(bool flag) const { return flag ? "True" : "False"; }
@@ -75,12 +76,14 @@ std::string python_text(const ConfigValue& value) {
 std::string launch_config_yaml(const LaunchConfig& config) { return python_yaml(tree_of(config)); }
 std::string launch_config_json(const LaunchConfig& config) { return python_json(tree_of(config)); }
 
+// Atomically: a launch that runs at the same time reads the old or the new file, never a part.
 void write_launch_config(const LaunchConfig& config, const std::string& file) {
   PosixFiles files;
   if (const auto folder = fs::path(file).parent_path(); !folder.empty()) files.make_folder(folder.string());
   write_atomically(files, file, file.ends_with(".json") ? launch_config_json(config) : launch_config_yaml(config));
 }
 
+// Checked before a launch and not when a file is read: flags of the command line may still correct the values.
 std::vector<std::string> problems_of(const LaunchConfig& config) {
   std::vector<std::string> problems;
   const auto check = [&](bool holds, const std::string& problem) {
@@ -100,6 +103,8 @@ std::vector<std::string> problems_of(const LaunchConfig& config) {
   check(
       config.machine_rank >= 0 && config.machine_rank < std::max(config.num_machines, 1),
       fmt::format("machine_rank: expected 0 to {}, got {}", std::max(config.num_machines, 1) - 1, config.machine_rank));
+  // With several machines each of them runs its own launcher with the same file, so the launchers must be able to
+  // compute the same ranks and to find machine 0 without talking to each other first.
   if (config.num_machines > 1) {
     check(config.num_processes == -1 || config.num_processes % config.num_machines == 0,
           fmt::format("num_processes: {} is not divisible by {} machines; expected the total over all machines",

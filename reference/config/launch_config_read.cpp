@@ -56,6 +56,7 @@ class LaunchConfigReader {
     return config;
   }
 
+  // For flags: neither old keys nor a missing distributed_type matter there.
   void overwrite(LaunchConfig& config) {
     assign_fields(config);
     check_known_keys();
@@ -78,6 +79,7 @@ class LaunchConfigReader {
     });
   }
 
+  // Accepts quoted flags too ("yes"), because flags of the command line arrive as strings.
   void assign(const std::string& name, const YAML::Node& node, bool& field) {
     const auto value = node.IsScalar() ? flag_of(node.Scalar()) : std::nullopt;
     if (value)
@@ -116,6 +118,7 @@ class LaunchConfigReader {
     else
       assign(name, node, field.emplace<std::string>());
   }
+  // Keys of sections are stored under their full names, so that the rest of the program knows only one spelling.
   void assign(const std::string& name, const YAML::Node& node, ConfigSection& field) {
     if (!node.IsMap()) return expected(name, node, "a mapping of keys to values");
     const auto& section = launch_section(name);
@@ -128,6 +131,7 @@ class LaunchConfigReader {
     }
   }
 
+  // emplace fails if the key occurred before under another spelling ("version" and "fsdp_version").
   void assign_entry(const std::string& path, const LaunchKey& key, const YAML::Node& node, ConfigSection& section) {
     if (node.IsNull()) return;
     const auto value = value_of(key, node);
@@ -176,16 +180,19 @@ class LaunchConfigReader {
     return node.IsDefined() && node.IsScalar() && flag_of(node.Scalar()) == false;
   }
 
+  // known_ was filled by assign_fields and old_key, so this must run after both.
   void check_known_keys() {
     for (const auto& entry : root_) {
       if (std::find(known_.begin(), known_.end(), entry.first.Scalar()) == known_.end())
         unknown_key(entry.first, "", known_);
     }
   }
+  // Python's reader rejects unknown keys as well, but without a suggestion and without the line.
   void unknown_key(const YAML::Node& key, const std::string& path, const std::vector<std::string>& names) {
     problem(key, fmt::format("{}{}: unknown key{}", path, key.Scalar(), nearest_name_hint(key.Scalar(), names)));
   }
 
+  // An unquoted NO, in any spelling, is false for YAML, so it is normalized before the comparison.
   void check_values(LaunchConfig& config) {
     const auto type = root_["distributed_type"];
     if (is_no(type))
@@ -248,6 +255,7 @@ YAML::Node load_json(const std::string& file, YamlProblems& problems) {
 
 }  // namespace
 
+// SageMaker is checked first: its files have other keys, each of which would be reported as unknown.
 LaunchConfig read_launch_config(const std::string& file) {
   YamlProblems problems(file);
   const bool is_json = file.ends_with(".json");

@@ -43,6 +43,8 @@ struct FieldText {
   }
 };
 
+// A variable with a default is set even if the file does not mention the key, with is_given = false. The launcher
+// uses that to let variables of the caller's environment win over defaults, but not over values of the file.
 void add_fields(const LaunchConfig& config, Variables& variables) {
   for (const auto& [name, entry] : file_entries()) {
     if (entry.key == nullptr || entry.key->variable == nullptr) continue;
@@ -76,6 +78,7 @@ void add_override(const LaunchKey& key, const ConfigSection& values, Variables& 
     variables[std::string(key.variable) + kProducts.at(index)] = {python_text(bool(flags.at(index)))};
 }
 
+// Order of precedence: the value in the file, then Accelerate's default, otherwise the variable stays unset.
 void add_section(const char* name, const LaunchConfig& config, Variables& variables) {
   const auto& section = launch_section(name);
   const auto& values = config.*section.field;
@@ -91,6 +94,7 @@ void add_section(const char* name, const LaunchConfig& config, Variables& variab
   }
 }
 
+// The value was checked when the file was read, so stoll cannot throw.
 std::int64_t integer_in(const ConfigSection& section, const char* key, std::int64_t fallback) {
   const auto found = section.find(key);
   return found == section.end() ? fallback : std::stoll(python_text(found->second));
@@ -142,6 +146,8 @@ void add_parallelism(const LaunchConfig& config, Variables& variables) {
 
 }  // namespace
 
+// Sections that do not apply to the distributed type are ignored, as in Accelerate: files keep them when a user
+// switches the type.
 std::map<std::string, LaunchVariable> variables_of(const LaunchConfig& config) {
   Variables variables;
   add_fields(config, variables);

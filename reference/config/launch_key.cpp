@@ -51,6 +51,7 @@ std::string expected_of(const LaunchKey& key) {
   }
 }
 
+// Works on the text of a value, so that `2`, "2" and the flag --fsdp_version 2 are treated alike.
 bool fits(const LaunchKey& key, const ConfigValue& value) {
   const auto text = python_text(value);
   if (key.kind == kFlags) return three_flags(value).has_value();
@@ -67,6 +68,7 @@ bool fits(const LaunchKey& key, const ConfigValue& value) {
   }
 }
 
+// One overload per alternative of LaunchField. Lists and sections cannot be set by a single text.
 void assign_text(LaunchConfig& config, const LaunchKey& key, const std::string& text) {
   struct Assigner {
     LaunchConfig& config;

@@ -86,6 +86,7 @@ constexpr Key kWhatBecomesOfThem[] = {
     Key("quiet", kFlag, "Print only the output of ranks to standard error").short_as('q'),
     Key("help", kFlag, "Print this help").short_as('h')};
 
+// The order of groups and rows is the order of `accel launch --help`.
 constexpr LaunchGroup kGroups[] = {{"Ranks and machines", kWhatRunsWhere},
                                    {"Configuration of ranks", kWhatRanksAreTold},
                                    {"Monitoring and output", kWhatBecomesOfThem}};
@@ -122,6 +123,8 @@ const LaunchKey* find_in_groups(const std::string& name) {
   return nullptr;
 }
 
+// The key of a flag can also be a key of the file, a member of LaunchConfig decides: flags such as --cpu have
+// none.
 std::map<std::string, FileEntry> collect_file_entries() {
   std::map<std::string, FileEntry> entries;
   const auto add_keys = [&](std::span<const LaunchKey> keys) {

@@ -15,6 +15,7 @@ using Names = std::initializer_list<const char*>;
 
 constexpr Names kFsdpVersions = {"1", "2"};
 
+// Both versions share these rows. A help text names the version if only one of them uses the key.
 constexpr Key kFsdpKeys[] = {
     Key("fsdp_version", kInteger, "Version whose names the other keys have")
         .one_of(kFsdpVersions)
@@ -77,6 +78,7 @@ constexpr std::pair<const char*, const char*> kOldFsdpNames[] = {
 constexpr Names kZeroStages = {"0", "1", "2", "3"};
 constexpr Names kMultinodeLaunchers = {"pdsh", "standard", "openmpi", "mvapich", "mpich", "nossh", "slurm"};
 
+// No defaults: the variables of absent keys stay unset, and the fallbacks of DeepSpeedPlugin's fields apply.
 constexpr Key kDeepSpeedKeys[] = {
     Key("deepspeed_config_file", kText, "A DeepSpeed JSON file, which replaces the keys below")
         .in_variable("ACCELERATE_DEEPSPEED_CONFIG_FILE")
@@ -119,6 +121,7 @@ constexpr Names kContextParallelBackends = {"torch"};
 constexpr Names kContextParallelStrategies = {"allgather", "alltoall"};
 constexpr Names kSequenceParallelBackends = {"deepspeed"};
 
+// These keys have no questions: they are set in files and by flags.
 constexpr Key kParallelismKeys[] = {
     Key("parallelism_config_dp_replicate_size", kInteger, "Number of replicas of the sharded model")
         .in_variable("PARALLELISM_CONFIG_DP_REPLICATE_SIZE", "1"),
@@ -149,6 +152,8 @@ constexpr Names kFp8Formats = {"HYBRID", "E4M3", "E5M2"};
 constexpr Names kFp8AmaxAlgorithms = {"max", "most_recent"};
 constexpr Names kFp8OptimizationLevels = {"O1", "O2"};
 
+// Most rows configure Transformer Engine or MS-AMP, which are unavailable here. They are kept so that files and
+// variables equal those of Accelerate.
 constexpr Key kFp8Keys[] = {
     Key("fp8_backend", kChoice, "For mixed_precision fp8: implementation; only AO, the built-in one, is supported")
         .one_of(kFp8Backends)
@@ -171,6 +176,8 @@ constexpr std::pair<const char*, const char*> kOldFp8Names[] = {{"fp8_amax_histo
                                                                 {"fp8_amax_compute_algorithm", "fp8_amax_compute_algo"},
                                                                 {"fp8_optimization_level", "fp8_opt_level"}};
 
+// Megatron-LM cannot be launched here. The rows exist so that files of Accelerate can be read, checked and
+// written.
 constexpr Key kMegatronKeys[] = {
     Key("megatron_lm_tp_degree", kInteger).in_variable("MEGATRON_LM_TP_DEGREE", "1"),
     Key("megatron_lm_pp_degree", kInteger).in_variable("MEGATRON_LM_PP_DEGREE", "1"),

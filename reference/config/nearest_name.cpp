@@ -36,6 +36,7 @@ std::size_t distance_max(const std::string& text, const std::string& name) {
 
 }  // namespace
 
+// On a tie the first name wins, so the result does not depend on anything but the order of `names`.
 std::optional<std::string> nearest_name(const std::string& text, const std::vector<std::string>& names) {
   std::optional<std::string> nearest;
   std::size_t least = 0;

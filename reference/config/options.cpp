@@ -54,6 +54,7 @@ std::vector<std::string> problems_of(const DistributedDataParallelKwargs& kwargs
   return problems;
 }
 
+// Both kinds of plugins configure the same engine, so only one of them can be used.
 std::vector<std::string> problems_of_plugins(const AcceleratorOptions& options) {
   std::vector<std::string> problems;
   if (options.deepspeed_plugin && !options.deepspeed_plugins.empty()) {
@@ -99,6 +100,7 @@ std::vector<std::string> problems_of(const ProfileKwargs& kwargs) {
   return problems;
 }
 
+// As in Accelerate, the sizes are ignored unless ACCELERATE_USE_PARALLELISM_CONFIG is set.
 std::optional<ParallelismConfig> parallelism_config_of_environment(std::vector<std::string>& problems) {
   if (!environment_flag("ACCELERATE_USE_PARALLELISM_CONFIG").value_or(false)) return std::nullopt;
   ParallelismConfig config;

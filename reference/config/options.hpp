@@ -45,7 +45,8 @@ std::vector<std::string> problems_of(const DataLoaderConfiguration& config);
 
 struct GradientAccumulationPlugin {
   std::optional<int> num_steps = {};
-  /// Advances schedules for micro-batches that do not step, so that a schedule with total_steps ends earlier.
+  /// Increments the step count of a schedule, but not its learning rate, for micro-batches that do not step the
+  /// optimizer; a schedule with total_steps then ends earlier.
   /// Accelerate's default is true, but Accelerate never reads the field, so its effective value is false.
   bool adjust_scheduler = false;
   bool sync_with_dataloader = true;  ///< the last batch of a loader always synchronizes and steps

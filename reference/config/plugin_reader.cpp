@@ -41,6 +41,7 @@ void PluginReader::problem(const std::string& key, const std::string& text) {
   problems_.push_back(fmt::format("{}: {}", found ? found->name : name_ + ": " + key, text));
 }
 
+// Lists are not converted: no variable of a plugin holds one, except names that the plugin splits itself.
 bool PluginReader::convert(const std::string& key, FieldTarget target) const {
   const auto& text = values_.at(key).text;
   return std::visit(

@@ -49,6 +49,8 @@ Tree number_or_text(const std::string& text) {
 
 bool is_double(const std::string& text) { return number_or_text<double>(text).is_number(); }
 
+// kBool only contains the words of plain_kind, so the first letters distinguish true from false ("on" from
+// "off").
 Tree plain_value(const std::string& text, bool number_forms_of_json) {
   switch (plain_kind(text)) {
     case Plain::kNull: return nullptr;
@@ -99,6 +101,7 @@ std::string double_quoted(const std::string& text) {
   return quoted + '"';
 }
 
+// PyYAML prefers single quotes and uses double quotes only for characters that need an escape.
 std::string single_quoted(const std::string& text) {
   std::string quoted = "'";
   for (const char letter : text) quoted += letter == '\'' ? "''" : std::string(1, letter);
@@ -115,6 +118,7 @@ bool can_be_plain(const std::string& text) {
   return text.find(": ") == std::string::npos && text.find(" #") == std::string::npos;
 }
 
+// Only printable ASCII is written unescaped, which is PyYAML's default (allow_unicode=False).
 std::string text_scalar(const std::string& text) {
   for (const char letter : text) {
     if (letter < 0x20 || letter > 0x7E) return double_quoted(text);
@@ -181,6 +185,7 @@ Tree python_tree(const YAML::Node& node, bool number_forms_of_json) {
   return tree;
 }
 
+// An empty list or mapping is written in flow style, as safe_dump does.
 std::string python_yaml(const Tree& tree) {
   if (!is_block(tree)) return (tree.is_structured() ? tree.dump() : scalar(tree)) + "\n";
   std::string out;

@@ -63,6 +63,7 @@ bool YamlReader::has(const std::string& key) const {
   return value.IsDefined() && !value.IsNull();
 }
 
+// yaml-cpp's conversions are strict enough: "1.5" is not an int, and "7" is not a bool.
 bool YamlReader::convert(const std::string& key, FieldTarget target) const {
   try {
     std::visit([&]<typename T>(T* value) { *value = node_[key].as<T>(); }, target);
@@ -123,6 +124,7 @@ void YamlReader::problem(const std::string& key, const std::string& text) {
   problems_.add(has(key) ? node_[key].Mark().line : node_.Mark().line, fmt::format("{}{}: {}", path_, key, text));
 }
 
+// Runs after all reads: a key is unknown if no read has asked for it.
 void YamlReader::finish_keys() {
   if (!node_.IsMap()) return;
   for (const auto& entry : node_) {
@@ -134,6 +136,7 @@ void YamlReader::finish_keys() {
   }
 }
 
+// A file that cannot be read is a mistake in the configuration for the caller, not an I/O failure.
 std::string read_text(const std::string& file) {
   try {
     return PosixFiles().read(file);
@@ -154,6 +157,7 @@ YAML::Node parse_yaml(const std::string& text, const std::string& file, YamlProb
   return root;
 }
 
+// These two cases are frequent typing mistakes, so they get a clearer message than the errno of read().
 YAML::Node load_yaml(const std::string& file, const std::string& what, YamlProblems& problems) {
   check_config(std::filesystem::exists(file), "{}: no such file", file);
   check_config(!std::filesystem::is_directory(file), "{}: is a folder; expected {}", file, what);

@@ -109,6 +109,7 @@ std::string PosixFiles::read(const std::string& path) {
   }
 }
 
+// Sorted, because the order of directory entries depends on the file system and must not affect a run.
 std::vector<std::string> PosixFiles::list(const std::string& path) {
   std::error_code code;
   std::vector<std::string> names;

@@ -18,6 +18,7 @@ std::vector<std::int64_t> lengths_of(const std::vector<at::Tensor*>& tensors, st
   return lengths;
 }
 
+// Padding on the left is for decoder-only models, which generate after the last token.
 at::Tensor padded(const at::Tensor& tensor, std::int64_t length, double value, const PadCollateOptions& options) {
   const auto missing = length - tensor.size(options.dim);
   if (missing == 0) return tensor;
@@ -81,6 +82,7 @@ Padding pad_tensors(const std::vector<std::vector<at::Tensor*>>& places, const P
   return first;
 }
 
+// int64 as the attention_mask of Hugging Face tokenizers.
 at::Tensor mask_of(const Padding& padding, const PadCollateOptions& options) {
   check_argument(
       !padding.lengths.empty(),

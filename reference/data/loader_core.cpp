@@ -114,6 +114,7 @@ void LoaderCore::warn_of_whole_reads(std::source_location where) {
                   where.file_name(), where.line(), length, options_.batch_size));
 }
 
+// Source: accelerate/data_loader.py, DataLoaderShard.total_batch_size.
 std::int64_t LoaderCore::total_batch_size() const {
   const auto batch_size =
       options_.batch_sampler ? options_.batch_sampler->batch_size() : std::optional(options_.batch_size);
@@ -171,6 +172,8 @@ bool LoaderCore::knows_places() const {
   return !source_.is_stream || (!is_dispatched() && !reads_own_parts() && num_readers() <= 1);
 }
 
+// Published before the loop, like Accelerate's begin(), where the length of the dataset is known. drop_last has
+// no remainder.
 std::optional<std::int64_t> LoaderCore::remainder_after(std::int64_t num_read) const {
   if (!sampler_ || is_dispatched() || options_.drop_last) return std::nullopt;
   auto rest = reading();
@@ -246,6 +249,7 @@ std::optional<BegunEpoch> LoaderCore::place_of_next_pass() {
   return loaded_;
 }
 
+// The pass owns the position from here on, so stored positions are dropped.
 void LoaderCore::open(const PassCore& pass) {
   loaded_.reset();
   left_.reset();

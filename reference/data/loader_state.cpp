@@ -168,10 +168,12 @@ Value to_value(const LoaderState& state) {
                      {"pass", state.pass ? to_value(*state.pass) : Value()}};
 }
 
+// Recognized only to give a clear message: torchdata's state describes worker snapshots, not samples.
 bool is_pythons_loader_state(const Value& value) {
   return !value.contains("format") && value.contains("_iterator_finished");
 }
 
+// Continues after the first problem with default values, so that one message lists all of them.
 LoaderState loader_state_of(const Value& value) {
   std::vector<std::string> problems;
   LoaderState state;

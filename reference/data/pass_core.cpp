@@ -44,6 +44,7 @@ void PassCore::skip(std::int64_t num_batches) {
   }
 }
 
+// Publishes the pass as the rank's active loader. Source: accelerate/data_loader.py, DataLoaderStateMixin.begin.
 void PassCore::activate() {
   core_.begin_epoch(is_resumed());
   if (const auto remainder = core_.remainder_after(state_.num_read)) active_.remainder = *remainder;
@@ -85,6 +86,7 @@ detail::ReadersOptions PassCore::readers() {
   return readers;
 }
 
+// A prefetch factor of 1, because only the first steps are read.
 detail::ReadersOptions PassCore::readers_of_start() const {
   return {.num_workers = core_.num_readers(),
           .prefetch_factor = 1,
@@ -107,6 +109,8 @@ void PassCore::count(const std::vector<detail::ReaderMark>& marks) {
   }
 }
 
+// end_of_dataloader is set before the last batch is handed out, because the optimizer must step on that batch
+// even if the accumulation window is incomplete.
 void PassCore::count_step(const Step& step) {
   has_handed_out_ = true;
   state_.num_read += core_.units_per_step();

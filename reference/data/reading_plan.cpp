@@ -88,6 +88,8 @@ void give_generator(Sampler& sampler) {
   sampler.set_generator(make_generator(static_cast<std::uint64_t>(draw_int64(default_generator()))));
 }
 
+// A seedable sampler needs no synchronization: its seed is already equal on all ranks. Source:
+// accelerate/data_loader.py, DataLoaderShard.synchronized_generator.
 std::optional<at::Generator> generator_to_synchronize(const DataSource& source, const DataLoaderOptions& options,
                                                       const Sampler* sampler, const ShardOptions& shard) {
   if (shard.context->world_size == 1) return std::nullopt;

@@ -41,6 +41,7 @@ void Workers::submit_to(int index, std::function<void()> task) {
   worker.changed.notify_one();
 }
 
+// Tasks are calls of a packaged_task, which stores exceptions in its future, so none leaves this function.
 void Workers::run(Worker& worker, at::Generator generator) {
   // One intra-op thread: parallelism comes from the number of workers. A new thread does not inherit the setting.
   at::set_num_threads(1);

@@ -79,6 +79,7 @@ std::int64_t column(const KeyAverage& row, const std::string& name) {
 
 }  // namespace
 
+// The rows are in the order of names and shapes; table() sorts by time.
 KeyAverages key_averages(const std::vector<ProfileEvent>& events, bool group_by_input_shape) {
   const auto own = own_of(events);
   std::map<std::pair<std::string, std::vector<std::vector<std::int64_t>>>, KeyAverage> rows;
@@ -100,6 +101,8 @@ KeyAverages key_averages(const std::vector<ProfileEvent>& events, bool group_by_
   return averages;
 }
 
+// Percentages refer to the sum over all rows, also if row_limit hides some. stable_sort keeps the order of names
+// for equal values.
 std::string KeyAverages::table(const TableOptions& options) const {
   auto rows = *this;
   (void)column({}, options.sort_by);  // rejects an unknown name even if there are no rows

@@ -59,6 +59,7 @@ class ProcessRecorder final : public ProfileRecorder {
   }
 
  private:
+  // Copies the fields that reports use, so that both recorders return the same type.
   static ProfileEvent event_of(const torch_profiler::KinetoEvent& event) {
     ProfileEvent copy{.name = event.name(),
                       .thread = event.startThreadId(),

@@ -21,6 +21,7 @@ bool is_recording(ProfileAction action) {
 
 }  // namespace
 
+// Source: torch/profiler/profiler.py, schedule. The last active step of a cycle is RECORD_AND_SAVE there.
 ProfileAction profile_action(const ProfileSchedule& schedule, std::int64_t step) {
   if (step < schedule.skip_first) return ProfileAction::kNone;
   const auto cycle = schedule.wait + schedule.warmup + schedule.active;
@@ -97,6 +98,7 @@ Profiler::~Profiler() {
   }
 }
 
+// Without a schedule every step records, and finish() ends the only cycle.
 ProfileAction Profiler::action() const {
   return kwargs_.schedule_option ? profiler::profile_action(*kwargs_.schedule_option, step_) : ProfileAction::kRecord;
 }
@@ -127,6 +129,8 @@ void Profiler::begin_step_range() {
   if (step_range_->isActive()) step_range_->before(fmt::format("ProfilerStep#{}", step_));
 }
 
+// The range of the old step ends before the profiler changes its state and the new one begins after it, so that
+// both are recorded in the state that belongs to their step.
 void Profiler::step() {
   check_state(!is_finished_, "profile: step() after finish()");
   step_range_.reset();

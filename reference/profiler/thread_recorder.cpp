@@ -93,6 +93,7 @@ class ThreadRecorder final : public ProfileRecorder {
   // Nothing to prepare: the legacy profiler starts without delay.
   void prepare() override {}
   void start() override { torch_profiler::enableProfilerLegacy(config_); }
+  // The legacy profiler returns one list of events per thread that has recorded.
   ProfileTrace stop() override {
     ProfileTrace trace;
     for (auto& list : torch_profiler::disableProfilerLegacy()) {

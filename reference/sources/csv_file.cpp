@@ -63,6 +63,7 @@ RecordEnd walk(std::string_view bytes, std::size_t begin, char delimiter, Field&
   }
 }
 
+// Unquoted fields contain no quotes (walk rejects them), so only quoted ones need unescaping.
 std::string text_of(std::string_view raw, bool quoted) {
   std::string text(raw);
   for (auto place = quoted ? text.find('"') : kNone; place != kNone; place = text.find('"', place + 1))
@@ -125,6 +126,8 @@ void CsvFile::read_file(const MappedFile& file, const std::function<void(std::in
   check_config(!is_first || !options_.header, "{}: the file has no records; expected a header", file.path());
 }
 
+// Called once per file. The first file determines the columns and their order; others must repeat both, so that a
+// column index is valid for all files.
 void CsvFile::read_header(const MappedFile& file, std::vector<std::string> names) {
   if (!columns_.empty()) {
     check_config(names == columns_, "{}: the columns are {}; expected those of {}: {}", file.path(),

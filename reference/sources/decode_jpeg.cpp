@@ -50,6 +50,7 @@ boolean on_end(j_decompress_ptr info) {
   std::longjmp(reader.jump, 1);
 }
 
+// libjpeg may ask to skip more than is left; its default source would continue with fake end markers.
 void on_skip(j_decompress_ptr info, long num_bytes) {
   if (num_bytes <= 0) return;
   if (static_cast<std::size_t>(num_bytes) > info->src->bytes_in_buffer) on_end(info);

@@ -32,6 +32,7 @@ void on_error(png_structp png, png_const_charp text) {
 // Warnings concern ancillary chunks, which do not affect the pixels.
 void on_warning(png_structp, png_const_charp) {}
 
+// `place` is moved to the end on an error, so that the message names the position where data ran out.
 void on_read(png_structp png, png_bytep target, png_size_t num_bytes) {
   auto* reader = static_cast<PngReader*>(png_get_io_ptr(png));
   if (num_bytes > reader->size - reader->place) {

@@ -13,6 +13,7 @@
 namespace accel {
 namespace {
 
+// The type codes of the format. 0x0a is unassigned.
 std::optional<at::ScalarType> dtype_of(unsigned char code) {
   switch (code) {
     case 0x08: return at::kByte;
@@ -81,6 +82,8 @@ StoredTensor inflate(const std::string& path, const IdxOptions& options) {
       .owner = std::move(data), .bytes = bytes, .dtype = header.dtype, .sizes = header.sizes, .is_big_endian = true};
 }
 
+// The limit is applied after the check of the size, so that a truncated file is an error even if the rows are
+// there.
 StoredTensor map(const std::string& path, const IdxOptions& options) {
   auto header = read_idx_header(path);
   auto file = std::make_shared<const MappedFile>(path);
@@ -113,6 +116,7 @@ StoredTensor open_idx(const std::string& path, const IdxOptions& options) {
   return is_gzip(path) ? inflate(path, options) : map(path, options);
 }
 
+// Compares the numbers in the headers and not those after the limit, which would hide a mismatch.
 IdxDataset::IdxDataset(const std::string& images, const std::string& labels, const IdxOptions& options)
     : images_(open_idx(images, options)), labels_(open_idx(labels, options)) {
   const auto num_images = read_idx_header(images).sizes.front(), num_labels = read_idx_header(labels).sizes.front();

@@ -20,6 +20,7 @@ at::Tensor sources::empty_image(std::int64_t width, std::int64_t height, std::in
   return at::empty({height, width, channels}, at::kByte);
 }
 
+// Decoders return rows of pixels (HWC), as files store them; models expect planes (CHW).
 at::Tensor decode_image(std::string_view bytes, std::string_view name, const ImageOptions& options) {
   if (bytes.starts_with("\xff\xd8\xff"))
     return sources::decode_jpeg(bytes, name, options).permute({2, 0, 1}).contiguous();

@@ -55,6 +55,8 @@ ImageFolder::ImageFolder(const std::string& root, const ImageOptions& options) :
   }
 }
 
+// A class without images is an error, as in torchvision, because it usually means a wrong path or a missing
+// download.
 ImageFolder::List ImageFolder::list_images(const std::string& root) {
   List list{.classes = folders_of(root), .class_to_idx = {}, .files = {}};
   check_config(!list.classes.empty(), "{}: the folder has no subfolders; expected one per class", root);
@@ -71,6 +73,8 @@ ImageFolder::List ImageFolder::list_images(const std::string& root) {
   return list;
 }
 
+// The file is opened per sample and not at construction: a data set may have more files than a process may have
+// open.
 ImageFolder::Sample ImageFolder::get(std::int64_t index) const {
   check_argument(index >= 0 && index < size(), "image index {} is out of range for {} images", index, size());
   const auto& [path, label] = list_->files[index];

@@ -10,6 +10,7 @@ namespace accel {
 namespace sources {
 namespace {
 
+// Shards may differ in their number of rows, so dimension 0 is not compared.
 bool rows_fit(const StoredTensor& a, const StoredTensor& b) {
   return a.dtype == b.dtype && std::equal(a.sizes.begin() + 1, a.sizes.end(), b.sizes.begin() + 1, b.sizes.end());
 }

@@ -32,6 +32,7 @@ SequentialFile::SequentialFile(std::string path) : path_(std::move(path)), file_
   gzbuffer(file_.get(), 1 << 15);  // small, because skipping a tar member discards a buffer
 }
 
+// The contract is all or the end of the file, while gzread may return fewer bytes at any time.
 std::int64_t SequentialFile::read(char* data, std::int64_t num_bytes) {
   constexpr std::int64_t kPiece = 1 << 30;  // gzread counts in int
   std::int64_t done = 0;
@@ -58,6 +59,7 @@ bool SequentialFile::skip(std::int64_t num_bytes) {
   return read(&last, 1) == 1;
 }
 
+// Z_ERRNO means that the reason is in errno; Z_OK occurs if a seek failed without an error of zlib.
 void SequentialFile::throw_damaged() const {
   int code = Z_OK;
   const std::string text = gzerror(file_.get(), &code);

@@ -116,6 +116,7 @@ std::optional<TarMember> TarReader::next() {
   }
 }
 
+// member_ is filled step by step, so that an error in the middle already names the member's number and offset.
 std::optional<TarReader::Header> TarReader::read_header() {
   member_ = {.name = "", .number = member_.number + 1, .offset = file_.offset()};
   Header header{};
@@ -143,6 +144,7 @@ void TarReader::read_end_mark() {
   }
 }
 
+// The size limit protects against a damaged header that would make a name of many gigabytes.
 void TarReader::read_extension(const Header& header) {
   check(member_.size <= kExtensionBytesMax, "damaged: an extension has {} bytes; expected at most {}", member_.size,
         kExtensionBytesMax);
@@ -199,6 +201,7 @@ std::string TarReader::read_bytes(std::int64_t num_bytes) {
   return bytes;
 }
 
+// Data are padded to blocks of 512 bytes; unread_ includes the padding.
 void TarReader::pass_over_data() {
   const bool is_there = located([&] { return file_.skip(unread_); });
   check(is_there, "the file is truncated or damaged: it ends inside this member");

@@ -18,6 +18,7 @@
 namespace accel {
 namespace {
 
+// At most 17 digits, which fit int64 without a check for overflow.
 std::optional<std::int64_t> digits_of(std::string_view text) {
   const bool is_number =
       !text.empty() && text.size() < 18 && text.find_first_not_of("0123456789") == std::string_view::npos;
@@ -58,6 +59,8 @@ Place place_of(const std::string& name) {
   return {name.substr(0, dot), lower_case(name.substr(dot + 1))};
 }
 
+// All files are checked at construction: a missing shard would otherwise stop a training run hours later, on one
+// rank.
 void check_exist(const std::vector<std::string>& paths) {
   check_argument(!paths.empty(), "tar: no files; expected at least one");
   std::vector<std::string> missing;
@@ -71,6 +74,7 @@ void check_exist(const std::vector<std::string>& paths) {
 
 }  // namespace
 
+// Recursive over the groups from the left: the last group varies fastest, as in a shell.
 std::vector<std::string> expand_braces(const std::string& pattern) {
   const auto open = pattern.find('{');
   if (open == std::string::npos) return {pattern};
@@ -187,6 +191,7 @@ std::optional<TarShards::Sample> TarShards::next() {
   return pass_->read_sample(/*keep=*/true);
 }
 
+// Reads headers only, so skipping costs a seek per member.
 std::int64_t TarShards::skip(std::int64_t num_samples) {
   if (!pass_) reset();
   std::int64_t passed = 0;

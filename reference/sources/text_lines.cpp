@@ -23,6 +23,7 @@ RecordIndex::Record RecordIndex::record(std::int64_t index) const {
 
 namespace accel {
 
+// A lone \r at the end of the last line is text and stays.
 std::string_view sources::without_line_end(std::string_view line) {
   if (line.ends_with('\n')) line.remove_suffix(line.ends_with("\r\n") ? 2 : 1);
   return line;

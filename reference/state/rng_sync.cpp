@@ -31,6 +31,7 @@ void synchronize_generator(RankContext& context, at::Generator generator) {
   generator.set_state(carrier.to(state.device()));
 }
 
+// Source: accelerate/utils/random.py, synchronize_rng_state, without the types of other devices.
 void synchronize_rng_state(RankContext& context, const std::string& type) {
   if (type == "torch") {
     synchronize_generator(context, default_generator());

@@ -45,6 +45,7 @@ LogLines::~LogLines() = default;
 
 bool LogLines::should_log(int level) const { return sink_->logger.should_log(level_of(level)); }
 
+// The text is passed as a string view and not as a format, because it may contain braces.
 void LogLines::write(int level, const std::string& text) {
   sink_->logger.log(level_of(level), spdlog::string_view_t(text));
 }

@@ -27,6 +27,7 @@ std::string rate_text(const ProgressState& state) {
   return rate < 1 ? fmt::format("{:5.2f}s/{}", 1 / rate, state.unit) : fmt::format("{:5.2f}{}/s", rate, state.unit);
 }
 
+// If `done` exceeds the total, the remaining time is unknown ("?").
 std::string numbers_text(const ProgressState& state) {
   const auto end = rate_text(state) + (state.postfix.empty() ? "" : ", " + state.postfix);
   const auto elapsed = interval_text(state.seconds);

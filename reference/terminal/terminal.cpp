@@ -30,6 +30,7 @@ Terminal& Terminal::standard_error() {
 
 bool Terminal::is_terminal() const { return isatty(descriptor_) != 0; }
 
+// Asked for each time, because the user may resize the window.
 int Terminal::width() const {
   winsize size{};
   return ioctl(descriptor_, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
@@ -69,6 +70,7 @@ std::unique_ptr<Terminal::Bar> Terminal::add_bar() {
   return bar;
 }
 
+// All bars are redrawn, because the cursor can only be moved relative to the end of the last one.
 void Terminal::Bar::draw(std::string text) {
   const std::lock_guard lock(terminal_.mutex_);
   text_ = std::move(text);

@@ -65,6 +65,7 @@ std::uint32_t masked_crc32c(std::string_view bytes) {
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8U;
 }
 
+// The length has its own checksum, so that a reader never trusts a damaged length.
 std::string framed_record(std::string_view bytes) {
   const auto length = little_endian(bytes.size(), 8);
   return length + little_endian(masked_crc32c(length), 4) + std::string(bytes) + little_endian(masked_crc32c(bytes), 4);
@@ -105,6 +106,7 @@ void EventFile::add(const Message& summary, std::optional<std::int64_t> step) {
   pending_ += framed_record(timed_event(step).message(5, summary).bytes());
 }
 
+// The buffer holds complete records only, so a crash between two calls leaves a readable file.
 void EventFile::flush() {
   if (!pending_.empty()) file_->append(std::exchange(pending_, {}));
 }

@@ -7,6 +7,8 @@
 
 namespace accel::tracking {
 
+// Tries to read instead of asking for the existence first: a file may appear or vanish in between. Other errors
+// than a missing file must not look like an empty file, or the old content would be overwritten.
 std::optional<std::string> read_if_there(Files& files, const std::string& path) {
   try {
     return files.read(path);

@@ -72,6 +72,8 @@ void Logger::warning_once(const std::string& text, LogOptions options) const {
 
 bool Logger::is_enabled_for(Level level) const { return state_->lines.should_log(static_cast<int>(level)); }
 
+// Each call creates an independent logger. Python's loggers are process-wide by name, which ranks in one process
+// must not be.
 Logger get_logger(const std::string& name, const LoggerOptions& options) {
   const auto level =
       read_level(options.log_level ? *options.log_level : environment("ACCELERATE_LOG_LEVEL").value_or("warning"));

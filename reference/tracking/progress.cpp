@@ -30,6 +30,7 @@ ProgressBar::ProgressBar(std::optional<std::int64_t> total, const ProgressOption
   draw();
 }
 
+// For tests and for tools that own their terminal; independent of ranks.
 ProgressBar::ProgressBar(terminal::Terminal& terminal, std::optional<std::int64_t> total,
                          const ProgressOptions& options)
     : state_{.desc = options.desc, .total = total, .unit = options.unit},
@@ -46,6 +47,7 @@ bool ProgressBar::is_due() const {
   return bar_ && (Clock::now() - drawn_ >= kInterval || (state_.total && state_.done + 1 >= *state_.total));
 }
 
+// The clock is read only if the bar is shown: an update must cost nothing in ranks without a bar.
 void ProgressBar::update(std::int64_t steps) {
   state_.done += steps;
   if (bar_ && (Clock::now() - drawn_ >= kInterval || state_.done == state_.total)) draw();

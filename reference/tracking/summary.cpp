@@ -16,6 +16,7 @@
 namespace accel::tracking {
 namespace {
 
+// Integer types other than uint8 are ambiguous (0 to 1 or 0 to 255), so they are rejected.
 void check_images(const at::Tensor& images) {
   check_argument(
       images.defined() && images.dim() == 4 && images.numel() > 0 && (images.size(1) == 1 || images.size(1) == 3),
@@ -38,6 +39,7 @@ constexpr int kStatusSuccess = 1;                     // hparams/api.proto, Stat
 
 Message summary_of(const Message& value) { return Message().message(1, value); }
 
+// Tells TensorBoard which dashboard shows the value. An empty content must be omitted, as protobuf does.
 Message plugin_metadata(std::string_view plugin, const Message& content) {
   Message data;
   data.text(1, plugin);
@@ -126,6 +128,8 @@ std::array<Message, 3> hparams_summaries(const Value::Dict& hparams) {
           hparams_summary("_hparams_/session_end_info", Message().message(4, end))};
 }
 
+// All wrong values are listed at once. Source: torch/utils/tensorboard/summary.py, hparams, which raises
+// ValueError for the first one.
 void check_hparams(const Value::Dict& hparams) {
   std::vector<std::string> wrong;
   for (const auto& [name, value] : hparams) {

@@ -27,6 +27,7 @@ void TensorBoardTracker::start(const Run& run) {
   file_of("");
 }
 
+// Files are created on first use, because the names of subfolders come from logged dicts.
 EventFile& TensorBoardTracker::file_of(const std::string& subfolder) {
   check_state(disk_ != nullptr,
               "tensorboard: the tracker is not running; call init_trackers first, and do not log after end_training");
@@ -87,6 +88,7 @@ void TensorBoardTracker::log_images(const std::map<std::string, at::Tensor>& val
   flush();
 }
 
+// Called after every log, as in Accelerate: a crash then loses nothing that was logged.
 void TensorBoardTracker::flush() {
   for (const auto& [folder, file] : files_) file->flush();
 }

@@ -60,6 +60,7 @@ std::string csv_row(const std::vector<std::string>& cells) {
   return row + "\n";
 }
 
+// The inverse of csv_row for one row, also for cells that contain line ends.
 std::vector<std::string> first_csv_row(std::string_view table) {
   std::vector<std::string> cells(1);
   bool is_quoted = false;
@@ -134,6 +135,7 @@ void CsvTracker::store_init_configuration(const Value::Dict& values) {
   write_atomically(*disk_, path_ + ".hparams.yml", tracking::yaml_text(values));
 }
 
+// All new columns of a call are added together, so that a call rewrites the file at most once.
 void CsvTracker::log(const Value::Dict& values, std::optional<std::int64_t> step) {
   check_state(file_ != nullptr,
               "csv: the tracker is not running; call init_trackers first, and do not log after end_training");
@@ -163,6 +165,7 @@ void JsonLinesTracker::start(const Run& run) {
   file_ = std::make_unique<tracking::GrowingFile>(*disk_, path.string());
 }
 
+// One append per line, so that a crash cuts at most the last line.
 void JsonLinesTracker::write(Value::Dict line) {
   check_state(file_ != nullptr,
               "jsonl: the tracker is not running; call init_trackers first, and do not log after end_training");

@@ -42,6 +42,7 @@ class BlankTracker final : public GeneralTracker {
   void log(const Value::Dict&, std::optional<std::int64_t>) override {}
 };
 
+// Arguments of SummaryWriter. max_queue and flush_secs are accepted because Accelerate's programs pass them.
 bool is_of_tensorboard(const std::string& key, const Value& value) {
   if (key == "filename_suffix") return value.is<std::string>();
   return (key == "purge_step" || key == "max_queue" || key == "flush_secs") && value.is<std::int64_t>();
@@ -85,6 +86,8 @@ std::vector<std::string> nearest_trackers(const std::string& name) {
 Trackers::Trackers(RankContext& context, const std::vector<LogWith>& log_with, std::optional<std::string> logging_dir)
     : context_(context), logging_dir_(logging_dir.value_or("")), blank_(std::make_shared<BlankTracker>()) {
   std::vector<std::string> problems;
+  // The built-in trackers that "all" adds must not repeat those that are named too. User-defined objects are
+  // never duplicates, even if their names are equal.
   const auto add = [&](Entry entry, bool needs_folder) {
     const bool is_there = std::any_of(entries_.begin(), entries_.end(),
                                       [&](const Entry& other) { return other.name == entry.name && !entry.tracker; });
@@ -170,6 +173,7 @@ void Trackers::log_images(const std::map<std::string, at::Tensor>& values, std::
   for_each_active([&](GeneralTracker& tracker) { tracker.log_images(values, step); });
 }
 
+// References stay valid until the next init_trackers, which replaces the built-in trackers.
 GeneralTracker& Trackers::get_tracker(const std::string& name) {
   std::vector<std::string> names;
   for (const auto& entry : entries_) {

@@ -32,6 +32,7 @@ Value content_of(const at::Tensor& tensor) {
   return tensor.item<double>();
 }
 
+// JSON has no literals for these values, and Python's (NaN, Infinity) would be rejected by other parsers.
 std::string json_number(double value) {
   if (std::isnan(value)) return "\"NaN\"";
   if (std::isinf(value)) return value > 0 ? "\"Infinity\"" : "\"-Infinity\"";
@@ -45,6 +46,7 @@ std::string joined(char open, const Items& items, char close, const Text& text_o
   return text + close;
 }
 
+// A conservative test for strings that are safe without quotes in every YAML reader; others are quoted.
 bool is_word(std::string_view text) {
   if (text.empty() || std::isalpha(static_cast<unsigned char>(text[0])) == 0) return false;
   return std::all_of(text.begin(), text.end(), [](unsigned char letter) {
@@ -92,6 +94,7 @@ std::string value_text(const Value& value) {
 
 }  // namespace
 
+// A tensor of shape [1] is a list with one number, so only shape [] counts.
 std::optional<double> number_of(const Value& value) {
   if (value.is<bool>()) return value.as<bool>() ? 1 : 0;
   if (value.is<std::int64_t>()) return static_cast<double>(value.as<std::int64_t>());
@@ -132,6 +135,7 @@ std::string json_text(const Value& value) {
   });
 }
 
+// An empty file would be read as null instead of an empty mapping.
 std::string yaml_text(const Value::Dict& values) {
   std::string text;
   for (const auto& [name, value] : values) text += string_text(name) + ": " + value_text(value) + "\n";

@@ -80,6 +80,7 @@ std::vector<std::int64_t> SequentialSampler::begin_pass() {
   return continue_pass();
 }
 
+// Generates the order in parts: 10^9 samples must not need 8 GB of indices.
 std::vector<std::int64_t> SequentialSampler::continue_pass() {
   const auto begin = num_given_;
   num_given_ = std::min(begin + kSequentialPart, num_samples_);
@@ -153,6 +154,7 @@ std::vector<std::int64_t> SeedableRandomSampler::continue_pass() {
   return part;
 }
 
+// Seed and epoch determine the order completely, so the state is the same on any number of ranks.
 Value SeedableRandomSampler::state_dict() const {
   auto state = identity(*this);
   state.emplace("epoch", epoch_);

@@ -13,7 +13,7 @@
 namespace accel {
 namespace {
 
-// The enumerators of c10d::ReduceOp depend on the backend's build options, so the mapping is explicit.
+// An explicit mapping: the header is free of c10d, and nothing depends on the values of its enumerators.
 c10d::ReduceOp to_c10d(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum: return c10d::ReduceOp::SUM;

@@ -15,8 +15,7 @@
 
 namespace accel {
 
-// An empty variable counts as unset, as in Accelerate. Returns a copy, because a later setenv invalidates the
-// pointer.
+// An empty variable counts as unset. Returns a copy, because a later setenv invalidates the pointer.
 std::optional<std::string> environment(const std::string& name) {
   const char* value = std::getenv(name.c_str());
   return value == nullptr || *value == '\0' ? std::nullopt : std::optional<std::string>(value);

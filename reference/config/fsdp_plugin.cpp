@@ -31,8 +31,7 @@ std::string strategy_of_version_2(const Plugin& plugin, PluginReader& fields) {
   if (plugin.sharding_strategy && !plugin.reshard_after_forward) {
     fields.note(
         "fsdp_plugin: sharding_strategy: '{}' belongs to fsdp_version 1; with version 2 set reshard_after_forward to "
-        "true "
-        "(as FULL_SHARD) or false (as SHARD_GRAD_OP)",
+        "true (as FULL_SHARD) or false (as SHARD_GRAD_OP)",
         *plugin.sharding_strategy);
     return "FULL_SHARD";
   }
@@ -117,8 +116,7 @@ void set_kind(const Plugin& plugin, PluginReader& fields, WrapPolicy& wrap) {
     if (wrap.classes.empty()) {
       fields.note(
           "fsdp_plugin: transformer_cls_names_to_wrap: missing; TRANSFORMER_BASED_WRAP requires class names, set here "
-          "or "
-          "in FSDP_TRANSFORMER_CLS_TO_WRAP");
+          "or in FSDP_TRANSFORMER_CLS_TO_WRAP");
     }
   } else if (policy == "SIZE_BASED_WRAP") {
     wrap.min_num_params = fields.value<std::int64_t>("min_num_params").value_or(0);

@@ -54,7 +54,7 @@ void add_fields(const LaunchConfig& config, Variables& variables) {
     else if (entry.key->fallback != nullptr)
       variables[entry.key->variable] = {entry.key->fallback, /*is_given=*/false};
   }
-  // "all" must not hide devices that the caller's own CUDA_VISIBLE_DEVICES selects.
+  // "all" is not a list of devices. Without the variable, all devices are visible.
   if (config.gpu_ids == "all") variables.erase("CUDA_VISIBLE_DEVICES");
 }
 

@@ -20,8 +20,7 @@ std::optional<T> number_in(const std::string& text) {
   return error == std::errc() && stop == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
 
-// A number selects a choice of a list, as in Accelerate's FSDP options. Lists of two are versions ("1", "2"),
-// where a number is the name itself.
+// A number selects a choice, as in Accelerate's FSDP options, all of which have at least three choices.
 bool is_choice(const LaunchKey& key, const std::string& text) {
   const auto number = key.kind == kChoice && key.choices.size() > 2 ? number_in<unsigned>(text) : std::nullopt;
   if (number) return *number >= 1 && *number <= key.choices.size();

@@ -23,8 +23,7 @@ auto uninterrupted(Call&& call) {
   return result;
 }
 
-// Owns a file descriptor. O_CLOEXEC keeps it out of child processes: the launcher forks workers while the
-// trackers have files open.
+// Owns a file descriptor. O_CLOEXEC keeps it out of programs that this process starts.
 class Descriptor {
  public:
   Descriptor(const std::string& path, int flags, std::string_view done)
@@ -42,8 +41,8 @@ class Descriptor {
   int descriptor_;
 };
 
-// Writes are unbuffered: callers append large blocks (tensors, complete text files), and a buffer would hide the
-// error of a full disk until close().
+// Writes are unbuffered: when append() returns, the operating system has the data, and a full disk is reported at
+// once.
 class PosixFile final : public WritableFile {
  public:
   explicit PosixFile(const std::string& path) : path_(path), file_(path, O_WRONLY | O_CREAT | O_TRUNC, "created") {}

@@ -1,5 +1,5 @@
-// Compiles the non-inline functions of fmt once. LibTorch ships fmt's headers without the compiled library, and
-// its own copy is not exported.
+// Compiles the non-inline functions of fmt once. LibTorch ships fmt's headers without a library that exports
+// them.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

@@ -1,12 +1,12 @@
 // The loader core: everything about a DataLoader that does not depend on the type of a sample. DataLoader,
 // PassCore and this class divide the work as follows.
 //
-// Note [Position of a loader] The position in an epoch is a number of units that all ranks together have been
-// handed: samples, or batches of a user's batch sampler. It does not depend on the rank, the number of workers or
-// the prefetch, so a state can be loaded with other values of all three. While a pass is open, PassCore owns the
-// position. Between passes it is in `loaded_` (load_state_dict was called, no pass has used it yet) or in `left_`
-// (the last loop was left early); at most one of the two is set. A new pass starts at `loaded_` and discards
-// `left_`, which serves only state_dict().
+// Note [Position of a loader]
+// The position in an epoch is a number of units that all ranks together have been handed: samples, or batches of a
+// user's batch sampler. It does not depend on the rank, the number of workers or the prefetch, so a state can be loaded
+// with other values of all three. While a pass is open, PassCore owns the position. Between passes it is in `loaded_`
+// (load_state_dict was called, no pass has used it yet) or in `left_` (the last loop was left early); at most one of
+// the two is set. A new pass starts at `loaded_` and discards `left_`, which serves only state_dict().
 #include "reference/data/loader_core.hpp"
 
 #include <ATen/core/Tensor.h>

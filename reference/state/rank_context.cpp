@@ -59,7 +59,7 @@ std::shared_ptr<StepListener> current_listener() { return thread_rank == nullptr
 
 // A new thread does not inherit these settings, and a pooled thread keeps those of the previous rank. Backward
 // passes must run on the rank's thread (multithreading disabled), or gradient hooks would run on threads without
-// a rank. The autocast cache is keyed by address and could match a weight of the previous rank, so it is cleared.
+// a rank. The autocast cache may still hold weights of the previous rank, so it is cleared.
 RankScope::RankScope(RankContext& context)
     : generator_(context.generator), previous_(std::exchange(thread_rank, &context)) {
   if (context.num_threads > 0) at::set_num_threads(context.num_threads);

@@ -75,8 +75,7 @@ double system_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// Every event file starts with a version record; TensorBoard ignores files without it. It is flushed immediately
-// so that the run appears at once.
+// Every event file starts with a version record. It is flushed immediately so that the run appears at once.
 EventFile::EventFile(Files& files, const std::string& folder, Options options) : options_(std::move(options)) {
   files.make_folder(folder);
   path_ = unused_path(files, folder, options_.clock(), options_.filename_suffix);
@@ -94,8 +93,8 @@ Message EventFile::timed_event(std::optional<std::int64_t> step) const {
   return event;
 }
 
-// Source: tensorboard/summary/writer, SummaryWriter with purge_step: a version event at that step and a session
-// start, both of which make TensorBoard hide older events with the same or a later step.
+// Source: torch/utils/tensorboard/writer.py, SummaryWriter._get_file_writer with purge_step: a version event and
+// a session start at that step, which make TensorBoard hide older events with the same or a later step.
 void EventFile::write_purge() {
   constexpr int kSessionStart = 1;  // event.proto, SessionLog.SessionStatus
   pending_ += framed_record(timed_event(options_.purge_step).text(3, kVersion).bytes());

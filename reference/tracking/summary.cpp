@@ -111,8 +111,8 @@ Message image_summary(const std::string& tag, const EncodedImage& image) {
   return summary_of(Message().text(1, tag).message(4, content));
 }
 
-// Source: torch/utils/tensorboard/summary.py, hparams. A bool has the type bool there and is written as a number
-// here.
+// Source: torch/utils/tensorboard/summary.py, hparams. A bool becomes a number, because the Python code tests for
+// int first.
 std::array<Message, 3> hparams_summaries(const Value::Dict& hparams) {
   Message experiment, start;
   for (const auto& [name, value] : hparams) {

@@ -46,8 +46,7 @@ void BatchSamplerShard::check(const BatchSampler& batches, Options options) {
   if (!options.split_batches) return;
   check_argument(batch_size.has_value(),
                  "split_batches: the batch sampler has no batch_size(), so its batches cannot be divided; define "
-                 "batch_size() or set "
-                 "split_batches: false");
+                 "batch_size() or set split_batches: false");
   check_argument(*batch_size % options.num_ranks == 0,
                  "split_batches: a batch of {} is not divisible by {} ranks; expected a multiple of {}", *batch_size,
                  options.num_ranks, options.num_ranks);
@@ -96,8 +95,7 @@ std::optional<BatchSamplerShard::Batch> BatchSamplerShard::read() {
   check_argument(size > 0, "batch_sampler: batch {} is empty; expected at least one index", num_read_);
   check_argument(!saw_short_,
                  "batch_sampler: batch {} is shorter than batch_size() {} and is not the last; return nullopt from "
-                 "batch_size() if "
-                 "batches vary",
+                 "batch_size() if batches vary",
                  num_read_ - 1, batch_size_.value_or(0));
   check_argument(size <= batch_size_.value_or(size),
                  "batch_sampler: batch {} has {} indices, but batch_size() is {}; expected at most batch_size()",

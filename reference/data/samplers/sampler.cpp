@@ -1,11 +1,11 @@
 // Samplers with the draws of Python's. Equal bits need more than an equal distribution: the same calls of
 // randperm, randint and multinomial, with the same sizes, at the same moments. See Note [Parts of a pass].
 //
-// Note [Parts of a pass] Python's samplers are generators: they draw when the next index is requested.
-// RandomSampler draws a permutation per `length` samples, 32 indices at a time with replacement, and one more
-// permutation at the end of a pass of which it uses nothing. Others may draw from the same generator in between.
-// Therefore begin_pass and continue_pass return the indices in the same parts, and consumers must request every
-// part, including the last, empty one.
+// Note [Parts of a pass]
+// Python's samplers are generators: they draw when the next index is requested. RandomSampler draws a permutation per
+// `length` samples, 32 indices at a time with replacement, and one more permutation at the end of a pass of which it
+// uses nothing. Others may draw from the same generator in between. Therefore begin_pass and continue_pass return the
+// indices in the same parts, and consumers must request every part, including the last, empty one.
 #include "reference/data/samplers/sampler.hpp"
 
 #include <ATen/core/Tensor.h>

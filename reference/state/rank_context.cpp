@@ -42,8 +42,8 @@ RankContext& current_rank() {
   return *thread_rank;
 }
 
-// LibTorch's errors often appear far from their cause. The hint names a likely cause that the library noticed
-// earlier, for example a model that was not prepared.
+// LibTorch's errors often appear far from their cause. The hint names a likely cause, for example that the
+// parameters of a sharded model were used outside its forward pass.
 int run_with_hint(const RankContext& context, const std::function<int()>& body) {
   try {
     return body();

@@ -34,14 +34,14 @@ TEST(LoaderStateTest, AStateThatDoesNotFitIsRefusedWithAllThatIsWrong) {
     of_the_other.num_samples = 11;
     of_the_other.source = "stream";
     EXPECT_THAT(refusal(rank, to_value(of_the_other)),
-                ::testing::AllOf(::testing::HasSubstr("a dataset of 11 samples, this one has 10"),
+                ::testing::AllOf(::testing::HasSubstr("a dataset with 11 samples, but this dataset has 10"),
                                  ::testing::HasSubstr(fmt::format("this is rank {}", rank.rank)),
-                                 ::testing::HasSubstr("reads stream, this one reads samples")));
+                                 ::testing::HasSubstr("reads stream, but this loader reads samples")));
     EXPECT_THAT(
         refusal(rank, Value::Dict{{"epoch", 1.5}, {"format", 2}}),
         ::testing::AllOf(::testing::HasSubstr("epoch: expected int, got float"), ::testing::HasSubstr("order: missing"),
-                         ::testing::HasSubstr("format: this build reads 1, got 2")));
-    EXPECT_THAT(refusal(rank, Value(3)), ::testing::HasSubstr("this is no state of a loader"));
+                         ::testing::HasSubstr("format: expected 1, the format of this build, got 2")));
+    EXPECT_THAT(refusal(rank, Value(3)), ::testing::HasSubstr("the value is not the state of a loader"));
   });
 }
 
@@ -58,7 +58,7 @@ TEST(LoaderStateTest, AStateOfAnotherOrderIsRefused) {
     for (const auto& other :
          {state_of({.batch_size = 2, .shuffle = true}, false), state_of({.batch_size = 2, .shuffle = true}, true),
           state_of(sampler(std::make_shared<SubsetRandomSampler>(std::vector<std::int64_t>{1, 2})), false)}) {
-      EXPECT_THAT(refusal(rank, other), ::testing::HasSubstr("this one is of kind sequential"));
+      EXPECT_THAT(refusal(rank, other), ::testing::HasSubstr("this sampler is of kind sequential"));
     }
   });
 }

@@ -114,7 +114,7 @@ TEST(ShardedStreamTest, ARankWithoutASampleIsAnErrorOnEveryRank) {
         }
         ADD_FAILURE() << "rank " << rank.rank << " read to the end";
       } catch (const ArgumentError& error) {
-        EXPECT_THAT(error.what(), ::testing::HasSubstr("rank 1 of 3 hold no sample"));
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("rank 1 of 3 contain no samples"));
       }
     });
   }
@@ -134,7 +134,7 @@ TEST(ShardedStreamTest, WhatOneRankCannotReadEveryRankHearsOf) {
         }
         ADD_FAILURE() << "rank " << rank.rank << " read to the end";
       } catch (const Error& error) {
-        EXPECT_THAT(error.what(), ::testing::HasSubstr(rank.rank == 1 ? "part 1 is damaged" : "rank 1 could not read"));
+        EXPECT_THAT(error.what(), ::testing::HasSubstr(rank.rank == 1 ? "part 1 is damaged" : "rank 1 failed to read"));
       }
     });
   }

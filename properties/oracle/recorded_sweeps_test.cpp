@@ -83,7 +83,7 @@ TEST(RecordedSweepsTest, R7AStreamOfSingleSamplesCutOverRanksIsSilentlyEmptyTher
       LoneRank lone(0, shard.num_ranks);
       const auto loader = stream_shard(lone, shard, drop_last);
     } catch (const ArgumentError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("split_batches: a batch of 1 does not divide"));
+      EXPECT_THAT(error.what(), HasSubstr("split_batches: a batch of 1 is not divisible"));
       ++refused;
     }
   });

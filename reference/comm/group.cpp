@@ -1,3 +1,6 @@
+// The wrapper around c10d::ProcessGroup. Everything above this file names ranks, groups and operations;
+// everything below is c10d's interface, which Gloo, NCCL and the simulator implement. Each collective gets a
+// sequence number per group here, so that messages of different ranks about the same collective can be matched.
 #include "reference/comm/group.hpp"
 
 #include <ATen/ATen.h>
@@ -10,6 +13,7 @@
 namespace accel {
 namespace {
 
+// An explicit mapping: the header is free of c10d, and nothing depends on the values of its enumerators.
 c10d::ReduceOp to_c10d(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum: return c10d::ReduceOp::SUM;
@@ -24,7 +28,9 @@ c10d::ReduceOp to_c10d(ReduceOp op) {
   throw InternalError("unknown ReduceOp");
 }
 
-// Errors of c10d's backends become CommError and say where; our own pass through.
+// Converts exceptions of c10d's backends to CommError with the rank and the operation. Errors of this library
+// pass through unchanged: the simulator's already contain both. The C++ backtrace is removed; it hides the
+// message.
 template <typename F>
 auto with_context(const std::string& what, F&& f) {
   try {
@@ -37,14 +43,17 @@ auto with_context(const std::string& what, F&& f) {
   }
 }
 
-// Backends take memory as it lies: Gloo would reduce what is between the elements, too.
+// Backends access the memory of a tensor as one block. With gaps, Gloo would also reduce the bytes between
+// elements.
 void check_dense(const at::Tensor& tensor, std::string_view op) {
   check_argument(tensor.layout() != at::kStrided || tensor.is_non_overlapping_and_dense(),
-                 "{}: the tensor of {} has gaps or overlaps; pass tensor.contiguous()", op, c10::str(tensor.sizes()));
+                 "{}: the tensor of shape {} has gaps or overlaps in memory; pass tensor.contiguous()", op,
+                 c10::str(tensor.sizes()));
 }
 
 }  // namespace
 
+// Defined here because c10d::Work is incomplete in the header.
 Work::Work(c10::intrusive_ptr<c10d::Work> work, std::string what) : work_(std::move(work)), what_(std::move(what)) {}
 Work::~Work() = default;
 Work::Work(Work&&) noexcept = default;
@@ -54,6 +63,8 @@ void Work::wait() {
   if (work_) with_context(what_, [&] { return work_->wait(); });
 }
 
+// Copies of a Group share this state and therefore the sequence. A null process_group means a single rank:
+// collectives then return what one rank would see, without touching c10d.
 struct Group::State {
   std::string name = "world";
   c10::intrusive_ptr<c10d::ProcessGroup> process_group;
@@ -87,8 +98,9 @@ Work Group::all_reduce(at::Tensor& tensor, ReduceOp op, std::source_location whe
 
 Work Group::broadcast(at::Tensor& tensor, int root, std::source_location where) const {
   const CallSite site(where);
-  check_argument(root >= 0 && root < size(), "broadcast: root {} is not a rank of group {} of {}", root, name(),
-                 size());
+  check_argument(root >= 0 && root < size(),
+                 "broadcast: root {} is not a rank of group {}; expected 0 or more and less than its size {}", root,
+                 name(), size());
   check_dense(tensor, "broadcast");
   if (!state_->process_group) return {};
   auto what = state_->next("broadcast");
@@ -98,13 +110,16 @@ Work Group::broadcast(at::Tensor& tensor, int root, std::source_location where) 
   return with_context(what, [&] { return Work(state_->process_group->broadcast(tensors, options), what); });
 }
 
+// Blocks, unlike the others, because it allocates its result. Returns detached tensors: gradients do not flow
+// through gathered values, as in accelerate/utils/operations.py, _gpu_gather. Empty inputs return before the
+// collective; shapes must be equal on all ranks, so all ranks return.
 at::Tensor Group::all_gather(const at::Tensor& tensor, std::source_location where) const {
   const CallSite site(where);
   const c10::NoGradGuard no_grad;
   auto input = tensor.detach().contiguous();
   if (!state_->process_group) return input.clone();
   auto sizes = input.sizes().vec();
-  check_argument(!sizes.empty(), "all_gather: the tensor has no dimension 0; expected (n, ...)");
+  check_argument(!sizes.empty(), "all_gather: the tensor has no dimensions; expected shape (n, ...)");
   sizes[0] *= size();
   auto output = at::empty(sizes, input.options());
   if (input.numel() == 0) return output;
@@ -113,10 +128,12 @@ at::Tensor Group::all_gather(const at::Tensor& tensor, std::source_location wher
   return output;
 }
 
+// c10d takes tensors by non-const reference, hence the copies of the handles here and in reduce_scatter.
 Work Group::all_gather_into(at::Tensor& output, const at::Tensor& input, std::source_location where) const {
   const CallSite site(where);
   check_argument(input.dim() == 1 && output.dim() == 1 && output.numel() == input.numel() * size(),
-                 "all_gather_into: sizes {} and {}; expected (n) and ({} * n)", input.numel(), output.numel(), size());
+                 "all_gather_into: input has {} and output {} elements; expected 1-d tensors with n and {} * n",
+                 input.numel(), output.numel(), size());
   if (input.numel() == 0) return {};
   if (!state_->process_group) {
     if (!output.is_alias_of(input)) output.copy_(input);
@@ -130,7 +147,8 @@ Work Group::all_gather_into(at::Tensor& output, const at::Tensor& input, std::so
 Work Group::reduce_scatter(at::Tensor& output, const at::Tensor& input, std::source_location where) const {
   const CallSite site(where);
   check_argument(input.dim() == 1 && output.dim() == 1 && input.numel() == output.numel() * size(),
-                 "reduce_scatter: sizes {} and {}; expected ({} * n) and (n)", input.numel(), output.numel(), size());
+                 "reduce_scatter: input has {} and output {} elements; expected 1-d tensors with {} * n and n",
+                 input.numel(), output.numel(), size());
   if (input.numel() == 0) return {};
   if (!state_->process_group) {
     output.copy_(input);
@@ -145,14 +163,16 @@ void Group::barrier(std::source_location where) const {
   const CallSite site(where);
   if (!state_->process_group) return;
   auto what = state_->next("barrier");
-  // Not ProcessGroup::barrier, which keeps a static tensor: ranks as threads would race for it.
+  // Not ProcessGroup::barrier, which uses a static tensor: ranks that are threads would race for it.
   with_context(what, [&] { return Work(state_->process_group->getDefaultBackend()->barrier(), what); }).wait();
 }
 
+// Point-to-point calls do not advance the sequence: only two ranks take part, and the numbers of the ranks of a
+// group would diverge.
 Work Group::send(at::Tensor& tensor, int destination, int tag, std::source_location where) const {
   const CallSite site(where);
   check_dense(tensor, "send");
-  check_argument(state_->process_group != nullptr, "send: a group of one rank has nobody to send to");
+  check_argument(state_->process_group != nullptr, "send: the group has only one rank; expected at least two");
   std::vector<at::Tensor> tensors{tensor};
   auto what = fmt::format("rank {}: send to {} of group {}", rank(), destination, name());
   return with_context(what, [&] { return Work(state_->process_group->send(tensors, destination, tag), what); });
@@ -161,7 +181,7 @@ Work Group::send(at::Tensor& tensor, int destination, int tag, std::source_locat
 Work Group::recv(at::Tensor& tensor, int source, int tag, std::source_location where) const {
   const CallSite site(where);
   check_dense(tensor, "recv");
-  check_argument(state_->process_group != nullptr, "recv: a group of one rank has nobody to receive from");
+  check_argument(state_->process_group != nullptr, "recv: the group has only one rank; expected at least two");
   std::vector<at::Tensor> tensors{tensor};
   auto what = fmt::format("rank {}: recv from {} of group {}", rank(), source, name());
   return with_context(what, [&] { return Work(state_->process_group->recv(tensors, source, tag), what); });

@@ -12,19 +12,20 @@ class ProcessGroup;
 class Work;
 }  // namespace c10d
 
-/// A group of ranks: the one value through which everything above talks to Gloo, NCCL or the simulator.
+/// A group of ranks: the interface through which all upper layers use Gloo, NCCL or the simulator.
 ///
 ///     Group group = context.world;
 ///     group.all_reduce(tensor, ReduceOp::kMean).wait();
 ///
-/// Every method but rank(), size(), name() and send/recv is a collective: every rank of the group calls it, in the same
-/// order, with tensors of equal shape and dtype. A group of one rank without a process group does nothing and returns
-/// what one rank would see. `where` is the caller's line, for diagnoses. Thread rule: one thread per rank at a time.
+/// All methods except rank(), size(), name(), process_group() and send/recv are collectives: every rank of the group
+/// calls them in the same order, with tensors of equal shape and dtype. A group of one rank without a process group
+/// does not communicate and returns what one rank would see. `where` is the caller's location, for hang reports.
+/// Thread rule: one thread per rank at a time.
 namespace accel {
 
 enum class ReduceOp { kSum, kMean, kProduct, kMin, kMax, kBitwiseAnd, kBitwiseOr, kBitwiseXor };
 
-/// A collective under way. Its tensors hold the result after `wait()` and must not be touched before.
+/// A collective in progress. Its tensors hold the result after `wait()` and must not be accessed before.
 class Work {
  public:
   Work() = default;
@@ -33,7 +34,8 @@ class Work {
   Work(Work&&) noexcept;
   Work& operator=(Work&&) noexcept;
 
-  /// Throws CommError on a timeout, a lost peer or a mismatched call; its message names the rank and the operation.
+  /// Blocks until the result is available. Throws CommError, which names the rank and the operation, on a timeout, a
+  /// lost peer or a mismatched call.
   void wait();
 
  private:
@@ -43,36 +45,36 @@ class Work {
 
 class Group {
  public:
-  /// One rank, no communication.
+  /// A group of one rank, without communication.
   Group();
   Group(std::string name, c10::intrusive_ptr<c10d::ProcessGroup> process_group);
 
   [[nodiscard]] int rank() const;
   [[nodiscard]] int size() const;
   [[nodiscard]] const std::string& name() const;
-  /// c10d's own handle, for everything that this class does not wrap; null for a group of one without a backend.
+  /// The c10d handle, for operations that this class does not wrap; null for a group of one rank without a backend.
   [[nodiscard]] const c10::intrusive_ptr<c10d::ProcessGroup>& process_group() const;
 
-  /// Reduces `tensor` over all ranks, in place. Dtype: floating or integer; kMean floating only.
+  /// Reduces `tensor` over all ranks, in place. Dtype: floating or integer; floating only for kMean.
   [[nodiscard]] Work all_reduce(at::Tensor& tensor, ReduceOp op = ReduceOp::kSum,
                                 std::source_location where = std::source_location::current()) const;
   /// Copies `tensor` of rank `root` into every rank's `tensor`.
   [[nodiscard]] Work broadcast(at::Tensor& tensor, int root = 0,
                                std::source_location where = std::source_location::current()) const;
-  /// (n, ...) on each rank -> (size() * n, ...) in the order of the ranks.
+  /// Concatenates the tensors of all ranks in rank order: (n, ...) on each rank gives (size() * n, ...).
   [[nodiscard]] at::Tensor all_gather(const at::Tensor& tensor,
                                       std::source_location where = std::source_location::current()) const;
-  /// Ranks' `input`s in their order, one after another, in every rank's `output`; the same dtype, sizes (n) and (size()
-  /// * n). A rank's `input` may be its own place in `output`.
+  /// Concatenates the `input`s of all ranks in rank order into every rank's `output`. Both have the same dtype and the
+  /// sizes (n) and (size() * n). A rank's `input` may be its own slice of `output`.
   [[nodiscard]] Work all_gather_into(at::Tensor& output, const at::Tensor& input,
                                      std::source_location where = std::source_location::current()) const;
-  /// The sum of all ranks' `input`s, of which each rank's `output` gets its part; the same dtype, sizes (size() * n)
-  /// and (n).
+  /// Sums the `input`s of all ranks and stores each rank's slice of the sum in its `output`. Both have the same dtype
+  /// and the sizes (size() * n) and (n).
   [[nodiscard]] Work reduce_scatter(at::Tensor& output, const at::Tensor& input,
                                     std::source_location where = std::source_location::current()) const;
-  /// Returns once every rank has called it.
+  /// Blocks until every rank has called it.
   void barrier(std::source_location where = std::source_location::current()) const;
-  /// Point to point; `tag` separates streams between the same two ranks.
+  /// Point-to-point transfer. `tag` separates streams between the same two ranks.
   [[nodiscard]] Work send(at::Tensor& tensor, int destination, int tag = 0,
                           std::source_location where = std::source_location::current()) const;
   [[nodiscard]] Work recv(at::Tensor& tensor, int source, int tag = 0,

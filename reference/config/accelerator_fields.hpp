@@ -4,8 +4,8 @@
 #include "reference/config/options.hpp"
 #include "reference/config/sharding.hpp"
 
-/// The fields of the Accelerator's options, with their rules. Plugins take from the environment what the program does
-/// not give; `rule` then holds for both.
+/// The fields of the Accelerator's options, with their rules. Plugins read fields that the program does not set from
+/// the environment; `rule` applies to both.
 namespace accel {
 
 inline constexpr FieldRule above_one{"a number above 1",
@@ -14,7 +14,7 @@ inline constexpr const char* kLossWeightings[] = {"accelerate", "exact"};
 inline constexpr const char* kCommHooks[] = {"no", "fp16", "bf16", "power_sgd", "batched_power_sgd"};
 inline constexpr const char* kCommWrappers[] = {"no", "fp16", "bf16"};
 
-/// Those that are no structs, as files give them.
+/// The fields that are not structs, with the names used in files.
 template <FieldsOf<AcceleratorOptions> Options, typename Visit>
 void for_each_field(Options& options, Visit&& visit) {
   visit(Field{.name = "mixed_precision", .rule = {.choices = kMixedPrecisions}}, options.mixed_precision);
@@ -117,7 +117,7 @@ void for_each_field(Config& config, Visit&& visit) {
   visit(Field{.name = "tp_size", .rule = size, .variable = "PARALLELISM_CONFIG_TP_SIZE"}, config.tp_size);
 }
 
-/// Without mixed_precision_policy, which is a struct.
+/// All fields except mixed_precision_policy, which is a struct.
 template <FieldsOf<FullyShardedDataParallelPlugin> Plugin, typename Visit>
 void for_each_field(Plugin& plugin, Visit&& visit) {
   visit(Field{.name = "fsdp_version",

@@ -1,3 +1,6 @@
+// Parser of DeepSpeed files. A key either has a meaning here, is an error, or is collected in
+// keys_without_meaning, so that a run can report once which settings it ignores. Silently ignoring a setting
+// would be worse than an error.
 #include "reference/config/deepspeed_file.hpp"
 
 #include <fmt/ranges.h>
@@ -15,7 +18,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Problems = std::vector<std::string>;
 
-// Keys with a meaning: those of the plugin's fields, and two that have to agree with mixed_precision.
+// Keys with a meaning: those of the plugin's fields, and two that must agree with mixed_precision. A read-only table.
 const std::set<std::string>& keys_with_meaning() {
   static const auto kKeys = [] {
     std::set<std::string> keys{"fp16.enabled", "bf16.enabled"};
@@ -29,6 +32,7 @@ const std::set<std::string>& keys_with_meaning() {
 }
 const std::set<std::string> kBatchSizes = {"train_batch_size", "train_micro_batch_size_per_gpu"};
 
+// Source: deepspeed/runtime/lr_schedules.py, the parameters of the constructors.
 const std::map<std::string, std::set<std::string>> kSchedules = {
     {"WarmupLR", {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type", "last_batch_iteration"}},
     {"WarmupDecayLR",
@@ -37,19 +41,22 @@ const std::map<std::string, std::set<std::string>> kSchedules = {
      {"warmup_min_ratio", "warmup_num_steps", "cos_min_ratio", "warmup_type", "last_batch_iteration",
       "total_num_steps"}}};
 
+// Keys are stored with their full path, so the keys of a section follow its name in the ordered set.
 bool is_section(const std::string& key) {
   const auto& keys = keys_with_meaning();
   const auto next = keys.lower_bound(key + ".");
   return next != keys.end() && next->starts_with(key + ".");
 }
 
+// nlohmann::json silently keeps the last of duplicate keys, so the callback detects them. ordered_json keeps the
+// order of the file for keys_without_meaning.
 Json parse(const std::string& text, Problems& problems) {
   std::vector<std::set<std::string>> keys;
   const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
     if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second) {
-      problems.push_back(parsed.get<std::string>() + ": given twice");
+      problems.push_back(parsed.get<std::string>() + ": duplicate key");
     }
     return true;
   };
@@ -58,7 +65,7 @@ Json parse(const std::string& text, Problems& problems) {
     if (root.is_object()) return root;
     problems.emplace_back("expected a JSON object");
   } catch (const Json::exception& error) {
-    problems.push_back(fmt::format("not JSON: {}", error.what()));
+    problems.push_back(fmt::format("not valid JSON: {}", error.what()));
   }
   return Json::object();
 }
@@ -75,6 +82,8 @@ bool is_list_of_numbers(const Json& value) {
   return value.is_array() && std::all_of(value.begin(), value.end(), [](const Json& item) { return item.is_number(); });
 }
 
+// "auto" is kept apart from values: DummyOptim and DummyScheduler fill it with the values that the program
+// passes. Flags become 0 or 1.
 void read_parameter(const std::string& path, const std::string& name, const Json& value, DeepSpeedSection& section,
                     Problems& problems) {
   if (value == "auto") {
@@ -89,10 +98,12 @@ void read_parameter(const std::string& path, const std::string& name, const Json
     section.lists[name] = value.get<std::vector<double>>();
   } else if (!value.is_null()) {
     problems.push_back(
-        fmt::format("{}.{}: expected a number, a text or a list of numbers, got {}", path, name, value.dump()));
+        fmt::format("{}.{}: expected a number, a string or a list of numbers, got {}", path, name, value.dump()));
   }
 }
 
+// Only the form is checked here. The names of an optimizer's parameters are checked when the optimizer is
+// created.
 DeepSpeedSection read_section(const std::string& path, const Json& json, Problems& problems) {
   DeepSpeedSection section;
   if (!json.is_object() || !json.contains("type") || !json["type"].is_string()) {
@@ -109,6 +120,7 @@ DeepSpeedSection read_section(const std::string& path, const Json& json, Problem
   return section;
 }
 
+// All parameters of the schedules are numbers, except warmup_type.
 bool fits(const std::string& name, const DeepSpeedSection& section) {
   if (section.automatic.contains(name)) return true;
   if (name != "warmup_type") return section.numbers.contains(name);
@@ -116,6 +128,8 @@ bool fits(const std::string& name, const DeepSpeedSection& section) {
   return type != section.texts.end() && (type->second == "log" || type->second == "linear");
 }
 
+// Schedules are checked here because the set of parameters is closed. Optimizers are checked where they are
+// created, by the optimizer itself.
 void check_schedule(const DeepSpeedSection& section, Problems& problems) {
   const auto schedule = kSchedules.find(section.type);
   if (schedule == kSchedules.end()) {
@@ -125,8 +139,8 @@ void check_schedule(const DeepSpeedSection& section, Problems& problems) {
   }
   for (const auto& name : parameters_of(section)) {
     if (!schedule->second.contains(name)) {
-      problems.push_back(fmt::format("scheduler.params.{}: {} has no such parameter; it has {}", name, section.type,
-                                     fmt::join(schedule->second, ", ")));
+      problems.push_back(fmt::format("scheduler.params.{}: {} has no such parameter; expected one of {}", name,
+                                     section.type, fmt::join(schedule->second, ", ")));
     } else if (!fits(name, section)) {
       problems.push_back(fmt::format("scheduler.params.{}: expected {} or \"auto\"", name,
                                      name == "warmup_type" ? "log, linear" : "a number"));
@@ -134,6 +148,8 @@ void check_schedule(const DeepSpeedSection& section, Problems& problems) {
   }
 }
 
+// The order matters: "optimizer" and "scheduler" are whole objects, sections with meaning are descended into, and
+// a batch size of "auto" is not reported, because it already asks for the loader's value.
 void read_key(const std::string& key, const Json& value, DeepSpeedFile& file, Problems& problems) {
   if (key == "optimizer") {
     file.optimizer = read_section(key, value, problems);
@@ -145,7 +161,7 @@ void read_key(const std::string& key, const Json& value, DeepSpeedFile& file, Pr
   } else if (is_section(key)) {
     problems.push_back(fmt::format("{}: expected an object, got {}", key, value.dump()));
   } else if (keys_with_meaning().contains(key) && value.is_structured()) {
-    problems.push_back(fmt::format("{}: expected one value, got {}", key, value.dump()));
+    problems.push_back(fmt::format("{}: expected a single value, got {}", key, value.dump()));
   } else if (keys_with_meaning().contains(key)) {
     file.values[key] = value.is_string() ? value.get<std::string>() : value.dump();
   } else if (!kBatchSizes.contains(key) || value != "auto") {
@@ -163,6 +179,8 @@ std::set<std::string> parameters_of(const DeepSpeedSection& section) {
   return names;
 }
 
+// The file is read by each caller anew (plugin, optimizer, scheduler): it is small, and a shared copy would need
+// an owner.
 DeepSpeedFile read_deepspeed_file(const std::string& path) {
   const auto text = read_text(path);
   Problems problems;

@@ -1,3 +1,6 @@
+// Source: accelerate/utils/dataclasses.py, DeepSpeedPlugin. Resolves the plugin, the environment and the
+// DeepSpeed file to ShardingOptions. The stages map to the engine's options as in set_stage; the engine itself
+// knows no stages.
 #include <filesystem>
 #include <sstream>
 
@@ -10,8 +13,8 @@
 namespace accel {
 namespace {
 
-// The fields of a plugin, or the keys of its file: a file is the whole configuration, which "auto" alone leaves to the
-// plugin.
+// The fields of a plugin, or the keys of its file. A file replaces the complete configuration: a field of the plugin
+// counts only if the file sets its key to "auto".
 class DeepSpeedReader : public PluginReader {
  public:
   DeepSpeedReader(const DeepSpeedPlugin& plugin, std::vector<std::string>& problems)
@@ -20,10 +23,11 @@ class DeepSpeedReader : public PluginReader {
     if (path != "none") path_ = path;
   }
 
-  /// Reads the file, if there is one. Throws ConfigError.
+  // Reads the file, if there is one. Throws ConfigError.
   void read_file() {
     if (!path_.empty()) file_ = read_deepspeed_file(path_);
     for (const auto& [name, field] : fields()) {
+      // A key that the file omits takes DeepSpeed's default, not the plugin's value, hence the removal.
       if (field.deepspeed_key != nullptr && has_file() && !file_->values.contains(field.deepspeed_key)) {
         remove(name);
       } else if (field.deepspeed_key != nullptr && in_file(field.deepspeed_key)) {
@@ -33,7 +37,7 @@ class DeepSpeedReader : public PluginReader {
       }
     }
   }
-  /// What the file alone says, unless it is "auto".
+  // Returns the value of a key in the file, unless it is "auto" or absent.
   [[nodiscard]] std::optional<GivenValue> in_file(const std::string& key) const {
     if (!file_ || !file_->values.contains(key) || file_->values.at(key) == "auto") return std::nullopt;
     return GivenValue{path_ + ": " + key, file_->values.at(key)};
@@ -46,61 +50,68 @@ class DeepSpeedReader : public PluginReader {
   std::optional<DeepSpeedFile> file_;
 };
 
-// `accelerate launch` lists the fields of its config file, which a DeepSpeed file would hide. Not mixed_precision,
-// which that has to agree with. Source: DeepSpeedPlugin._deepspeed_config_checks.
+// `accelerate launch` passes the names of the fields in its config file, because a DeepSpeed file would silently hide
+// them. mixed_precision is exempt: it must agree with the file. Source: DeepSpeedPlugin._deepspeed_config_checks.
 void check_launcher_fields(DeepSpeedReader& fields) {
   std::stringstream listed(environment("ACCELERATE_CONFIG_DS_FIELDS").value_or(""));
   for (std::string name; std::getline(listed, name, ',');) {
     const auto field = fields.fields().find(name);
     if (field != fields.fields().end() && field->second.deepspeed_key != nullptr)
-      fields.note("ACCELERATE_CONFIG_DS_FIELDS: '{}' would be ignored beside a DeepSpeed file; give it there", name);
+      fields.note(
+          "ACCELERATE_CONFIG_DS_FIELDS: '{}' would be ignored, because a DeepSpeed file is used; set it in that file",
+          name);
   }
 }
 
 int stage_of(DeepSpeedReader& fields) {
   if (!fields.has("zero_stage"))
-    fields.note("{}: zero_optimization.stage: missing; expected 0, 1, 2, 3 or \"auto\"", fields.path());
-  // A stage that everything else fits, where it is wrong itself.
+    fields.note("{}: zero_optimization.stage: missing; set it to 0, 1, 2, 3 or \"auto\"", fields.path());
+  // If the stage itself is wrong, continue with 3, which accepts all other settings, so that no further error follows.
   return fields.value<int>("zero_stage").value_or(3);
 }
 
+// nullopt stands for "auto": the Accelerator's own option then decides. A file without the key means 1,
+// DeepSpeed's default.
 std::optional<int> accumulation_of(DeepSpeedReader& fields) {
   if (!fields.has("gradient_accumulation_steps")) return 1;
   if (fields.text("gradient_accumulation_steps") == "auto") return std::nullopt;
   return fields.value<int>("gradient_accumulation_steps");
 }
 
-// Source of 1.0: accelerator.py, _prepare_deepspeed, config_kwargs. DeepSpeed does not clip to 0.
+// Source of 1.0: accelerate/accelerator.py, _prepare_deepspeed, config_kwargs. DeepSpeed treats 0 as no clipping.
 std::optional<double> clipping_of(DeepSpeedReader& fields) {
   if (fields.text("gradient_clipping") == "auto") return 1.0;
   const auto norm = fields.value<double>("gradient_clipping");
   return norm && *norm > 0 ? norm : std::nullopt;
 }
 
+// "nvme" means a folder here, on any file system.
 OffloadDevice device_of(const std::string& field, DeepSpeedReader& fields) {
   const auto name = fields.value<std::string>(field).value_or("none");
   if (name == "none") return OffloadDevice::kNone;
   return name == "cpu" ? OffloadDevice::kCpu : OffloadDevice::kFiles;
 }
 
-// Of the optimizer's state ("optimizer") or of parameters ("param"): where they lie between steps.
+// Where the optimizer state ("optimizer") or the parameters ("param") are stored between steps.
 struct Offload {
   OffloadDevice device = OffloadDevice::kNone;
-  std::string folder;  // of kFiles
+  std::string folder;  // only for kFiles
 };
 
+// Parameters can be offloaded only if they are sharded (stage 3), the optimizer state from stage 1 on, because
+// the engine offloads shards.
 Offload offload_of(const std::string& what, int stage, DeepSpeedReader& fields) {
   const auto device = "offload_" + what + "_device", folder = "offload_" + what + "_nvme_path";
   Offload offload{.device = device_of(device, fields), .folder = ""};
   const int lowest_stage = what == "param" ? 3 : 1;
   if (offload.device != OffloadDevice::kNone && stage < lowest_stage) {
-    fields.problem(device, fmt::format("'{}' needs zero_stage {}, and it is {}", fields.text(device),
+    fields.problem(device, fmt::format("'{}' requires zero_stage {}, but zero_stage is {}", fields.text(device),
                                        lowest_stage == 3 ? "3" : "1, 2 or 3", stage));
   }
   if (offload.device != OffloadDevice::kFiles) return offload;
   const auto path = fields.text(folder);
   if (path == "none" || path.empty()) {
-    fields.note("deepspeed_plugin: {}: missing; {}: nvme needs a folder", folder, device);
+    fields.note("deepspeed_plugin: {}: missing; {}: nvme requires a folder", folder, device);
     return offload;
   }
   std::error_code ignored;
@@ -110,6 +121,7 @@ Offload offload_of(const std::string& what, int stage, DeepSpeedReader& fields) 
   return offload;
 }
 
+// Optimizer state and parameters may be stored on different devices; the engine combines both settings.
 void set_offload(int stage, DeepSpeedReader& fields, ShardingOptions& options) {
   auto optimizer = offload_of("optimizer", stage, fields);
   auto parameters = offload_of("param", stage, fields);
@@ -119,6 +131,8 @@ void set_offload(int stage, DeepSpeedReader& fields, ShardingOptions& options) {
   options.offload_parameters_path = std::move(parameters.folder);
 }
 
+// Both settings select the dtype of the model, so they must agree. Source: accelerate/utils/dataclasses.py,
+// DeepSpeedPlugin.set_mixed_precision.
 void check_precision(const std::string& name, const std::string& mixed_precision, DeepSpeedReader& fields) {
   const auto key = name + ".enabled";
   const auto given = fields.in_file(key);
@@ -126,30 +140,32 @@ void check_precision(const std::string& name, const std::string& mixed_precision
   fields.give(key, *given);
   const auto enabled = fields.optional<bool>(key, FieldRule{.expected = "true, false or \"auto\""});
   if (enabled && *enabled != (mixed_precision == name)) {
-    fields.problem(key,
-                   fmt::format("{} does not agree with mixed_precision: '{}'; set mixed_precision to '{}', or this "
-                               "to \"auto\"",
-                               given->text, mixed_precision, *enabled ? name : "no"));
+    fields.problem(
+        key, fmt::format("{} contradicts mixed_precision: '{}'; set mixed_precision to '{}', or this key to \"auto\"",
+                         given->text, mixed_precision, *enabled ? name : "no"));
   }
 }
 
-// DeepSpeed casts the whole module, buffers too, and sums gradients in that dtype.
+// DeepSpeed casts the complete module, including buffers, and reduces gradients in the same dtype.
 void set_dtypes(const std::string& mixed_precision, ShardingOptions& options) {
   if (mixed_precision == "fp16") options.param_dtype = FloatType::kFloat16;
   if (mixed_precision == "bf16") options.param_dtype = FloatType::kBFloat16;
   options.reduce_dtype = options.buffer_dtype = options.param_dtype;
 }
 
+// ZeRO stage 1 shards the optimizer state, stage 2 also gradients, stage 3 also parameters. From stage 2 on,
+// DeepSpeed reduces gradients in every backward pass, also during accumulation. It casts instead of using
+// autocast.
 void set_stage(int stage, ShardingOptions& options) {
   options.parameters = options.reshard_after_forward = options.forward_prefetch = stage == 3;
   options.gradients = options.reduces_always = stage >= 2;
   options.autocasts = false;
   options.prefetch = stage == 3 ? Prefetch::kBackwardPre : Prefetch::kNone;
-  // DeepSpeedEngine._broadcast_model, whatever the stage.
+  // Source: DeepSpeedEngine._broadcast_model, in every stage.
   options.sync_module_states = true;
 }
 
-// The flag that decides nothing here is read all the same.
+// zero3_init_flag has no effect here, but it is read so that a wrong value is an error.
 bool saves_16bit_model(DeepSpeedReader& fields) {
   fields.value<bool>("zero3_init_flag");
   return fields.value<bool>("zero3_save_16bit_model").value_or(false);
@@ -175,6 +191,8 @@ ResolvedPlugin resolve(DeepSpeedReader& fields, const std::string& mixed_precisi
 
 }  // namespace
 
+// Problems are collected instead of thrown, so that the Accelerator reports those of all options at once. A
+// result is returned only if this plugin added none.
 ResolvedPlugin resolve(const DeepSpeedPlugin& plugin, const std::string& mixed_precision,
                        std::vector<std::string>& problems) {
   const auto problems_before = problems.size();

@@ -1,3 +1,5 @@
+// All reads of environment variables are in this file: the environment is process-wide, and simulated ranks must
+// not depend on it except where a launched process would.
 #include "reference/config/environment.hpp"
 
 #include <fmt/ranges.h>
@@ -13,22 +15,26 @@
 
 namespace accel {
 
+// An empty variable counts as unset. Returns a copy, because a later setenv invalidates the pointer.
 std::optional<std::string> environment(const std::string& name) {
   const char* value = std::getenv(name.c_str());
   return value == nullptr || *value == '\0' ? std::nullopt : std::optional<std::string>(value);
 }
 
+// Only "~" and "~/": the form "~user" would need the password database and is not used by Accelerate's files.
 std::string expand_home(const std::string& path) {
   const bool is_in_home = path == "~" || path.starts_with("~/");
   return is_in_home ? environment("HOME").value_or("") + path.substr(1) : path;
 }
 
+// For requests of a launcher that only the launched process itself must see, not the processes that it starts.
 std::optional<std::string> take_environment(const std::string& name) {
   auto value = environment(name);
   unsetenv(name.c_str());
   return value;
 }
 
+// A negative number counts as unset. Source: accelerate/utils/environment.py, get_int_from_env.
 std::optional<int> environment_int(const std::vector<std::string>& names) {
   for (const auto& name : names) {
     const auto text = environment(name);
@@ -42,6 +48,7 @@ std::optional<int> environment_int(const std::vector<std::string>& names) {
   return std::nullopt;
 }
 
+// Source: accelerate/utils/environment.py, str_to_bool.
 std::optional<bool> flag_of(std::string text) {
   text = lower_case(std::move(text));
   for (const auto* yes : {"1", "true", "t", "yes", "y", "on"}) {
@@ -57,7 +64,7 @@ std::optional<bool> environment_flag(const std::string& name) {
   const auto text = environment(name);
   if (!text) return std::nullopt;
   const auto flag = flag_of(*text);
-  check_config(flag.has_value(), "{}: expected yes or no (1, true, on, 0, false, off), got '{}'", name, *text);
+  check_config(flag.has_value(), "{}: expected a flag (1, true, yes, on, 0, false, no or off), got '{}'", name, *text);
   return flag;
 }
 
@@ -67,7 +74,8 @@ bool asks_for_deepspeed() { return environment_flag("ACCELERATE_USE_DEEPSPEED").
 
 namespace {
 
-// Tasks of this machine in a step that srun has started, "2(x3),1": 2 on each of three machines, 1 on the fourth.
+// Returns the number of tasks on this machine in a step started by srun. "2(x3),1" means two tasks on each of three
+// machines and one on the fourth.
 std::optional<int> slurm_tasks_of_node(std::vector<std::string>& problems) {
   const auto tasks = environment("SLURM_STEP_TASKS_PER_NODE"), node = environment("SLURM_NODEID");
   if (!tasks || !node) return std::nullopt;
@@ -80,16 +88,18 @@ std::optional<int> slurm_tasks_of_node(std::vector<std::string>& problems) {
     if (left < times) return count;
     left -= times;
   }
-  problems.push_back(fmt::format("SLURM_STEP_TASKS_PER_NODE: '{}' says nothing of machine {}", *tasks, *node));
+  problems.push_back(fmt::format("SLURM_STEP_TASKS_PER_NODE: '{}' contains no entry for machine {}", *tasks, *node));
   return std::nullopt;
 }
 
 }  // namespace
 
-// SLURM's variables are those of a step, which srun starts: a batch script has a SLURM_PROCID and a SLURM_NTASKS, too,
-// and is one process.
+// The variables of torchrun, Open MPI, MPICH, MVAPICH2 and SLURM, in this order of precedence. The SLURM variables are
+// those of a step, which srun starts. Those of the job (SLURM_NTASKS) would be wrong: a batch script has them too, but
+// it is a single process.
 LaunchEnvironment read_launch_environment() {
   std::vector<std::string> problems;
+  // Errors are collected, so that a user with a wrong launch script sees all of them at once.
   const auto read = [&](const std::vector<std::string>& names) -> std::optional<int> {
     try {
       return environment_int(names);
@@ -106,11 +116,13 @@ LaunchEnvironment read_launch_environment() {
   const auto local_size =
       read({"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE"});
   const auto of_slurm = local_size ? std::nullopt : slurm_tasks_of_node(problems);
-  const auto of_job = read({"SLURM_NTASKS_PER_NODE"});  // a step may have fewer
+  const auto of_job = read({"SLURM_NTASKS_PER_NODE"});  // only a fallback: a step may have fewer tasks
   const auto restart_count = read({"TORCHELASTIC_RESTART_COUNT"});
   const auto port = read({"MASTER_PORT"});
 
   LaunchEnvironment launch;
+  // A rank without a world size occurs in shells of SLURM jobs, which are ordinary single processes. Only for the
+  // variables of torchrun, which a user sets by hand, is an incomplete pair an error (below).
   launch.is_launched = rank.has_value() && world_size.has_value();
   if (launch.is_launched) {
     launch.rank = *rank;
@@ -121,7 +133,7 @@ LaunchEnvironment read_launch_environment() {
     const auto address = environment("MASTER_ADDR");
     if (!address && launch.local_world_size < launch.world_size) {
       problems.push_back(fmt::format(
-          "{} of {} ranks are on this machine, and MASTER_ADDR is not set; set it to the name of rank 0's machine",
+          "{} of {} ranks are on this machine, but MASTER_ADDR is not set; set it to the host name of rank 0",
           launch.local_world_size, launch.world_size));
     }
     launch.master_address = address.value_or(launch.master_address);
@@ -131,11 +143,11 @@ LaunchEnvironment read_launch_environment() {
                                      launch.world_size));
     }
     if (launch.master_port < 1 || launch.master_port > 65535) {
-      problems.push_back(fmt::format("MASTER_PORT {} is no port; expected 1 to 65535", launch.master_port));
+      problems.push_back(fmt::format("MASTER_PORT {} is not a port; expected 1 to 65535", launch.master_port));
     }
   } else if (rank.has_value() != world_size.has_value() &&
              environment("RANK").has_value() != environment("WORLD_SIZE").has_value()) {
-    problems.emplace_back("only one of RANK and WORLD_SIZE is set; set both, or neither for a run of one process");
+    problems.emplace_back("only one of RANK and WORLD_SIZE is set; set both, or neither for a single process");
   }
   check_config(problems.empty(), "environment: {}", fmt::join(problems, "; "));
   return launch;

@@ -5,7 +5,8 @@
 #include <span>
 #include <type_traits>
 
-/// The fields of structs of options. A struct lists its fields once, in a function that calls `visit` for each of them:
+/// Descriptions of the fields of option structs. A struct lists its fields once, in a function that calls `visit` for
+/// each of them:
 ///
 ///     template <FieldsOf<WritingConfig> Config, typename Visit>
 ///     void for_each_field(Config& config, Visit&& visit) {
@@ -13,16 +14,16 @@
 ///       visit(Field{"mode", {.choices = kModes}}, config.mode);
 ///     }
 ///
-/// Readers of files and of the environment (field_reader.hpp), the check of values that a program sets
-/// (field_checks.hpp) and command lines visit this list. Thread rule: values.
+/// Readers of files and of the environment (field_reader.hpp), checks of values that a program sets (field_checks.hpp)
+/// and command lines use this list. Thread rule: values.
 namespace accel {
 
-/// What a value has to be. Without a check and choices: any value of the field's type.
+/// The values that a field accepts. Without `accepts` and `choices`: any value of the field's type.
 struct FieldRule {
-  const char* expected = nullptr;             ///< "1 or more"; null: what the choices or the type say
-  bool (*accepts)(double value) = nullptr;    ///< of a number
-  std::span<const char* const> choices = {};  ///< of a text
-  bool numbered = false;                      ///< plugins accept a choice's number too, from 1
+  const char* expected = nullptr;  ///< text for messages, "1 or more"; null: derived from the choices or the type
+  bool (*accepts)(double value) = nullptr;    ///< for numbers
+  std::span<const char* const> choices = {};  ///< for strings
+  bool numbered = false;                      ///< plugins also accept the number of a choice, from 1
 
   [[nodiscard]] bool operator()(double value) const { return accepts == nullptr || accepts(value); }
 };
@@ -31,11 +32,11 @@ struct Field {
   const char* name;
   FieldRule rule = {};
   bool is_required = false;
-  const char* variable = nullptr;       ///< the environment variable that gives the value where the program does not
-  const char* deepspeed_key = nullptr;  ///< "zero_optimization.stage": the same in a DeepSpeed file
-  const char* fallback = nullptr;       ///< the value in a plugin where nothing gives one
-  const char* flag = nullptr;           ///< of command lines: "--even-batches,!--no-even-batches"
-  const char* help = nullptr;           ///< of that flag
+  const char* variable = nullptr;       ///< environment variable that is used if the program does not set the value
+  const char* deepspeed_key = nullptr;  ///< key in a DeepSpeed file, such as "zero_optimization.stage"
+  const char* fallback = nullptr;       ///< value in a plugin if nothing else sets it
+  const char* flag = nullptr;           ///< flag of command lines: "--even-batches,!--no-even-batches"
+  const char* help = nullptr;           ///< help text of the flag
 };
 
 /// `Options`, const or not.

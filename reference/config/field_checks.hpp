@@ -10,7 +10,7 @@
 
 #include "reference/config/field_reader.hpp"
 
-/// The rules of fields on values that a program has set.
+/// Checks of values that a program has set against the rules of their fields.
 namespace accel {
 
 /// Checks one field: adds "grad_scaler_kwargs: growth_factor: expected a number above 1, got 0.5" to `problems`.
@@ -34,7 +34,7 @@ void check_field(const std::string& prefix, const Field& field, const std::optio
   if (value) check_field(prefix, field, *value, problems);
 }
 
-/// What is wrong with the fields of a struct, each by itself; `prefix`: "grad_scaler_kwargs: ".
+/// Checks each field of a struct separately and returns the problems. `prefix` is, for example, "grad_scaler_kwargs: ".
 template <typename Options>
 std::vector<std::string> problems_of_fields(const std::string& prefix, const Options& options) {
   std::vector<std::string> problems;

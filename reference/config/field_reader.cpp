@@ -1,3 +1,5 @@
+// The source-independent half of reading options: conversion, rule and message. A subclass per source (YAML,
+// plugin and environment, JSON) provides the text and its location.
 #include "reference/config/field_reader.hpp"
 
 #include <fmt/format.h>
@@ -7,6 +9,7 @@
 
 namespace accel {
 
+// The text of the rule goes first, then its choices, then the name of the type, in decreasing precision.
 bool FieldReader::read_value(const std::string& key, FieldTarget target, const FieldRule& rule) {
   std::string expected = rule.expected != nullptr ? rule.expected : "";
   if (rule.expected == nullptr && !rule.choices.empty()) expected = choices_of(rule);
@@ -14,6 +17,7 @@ bool FieldReader::read_value(const std::string& key, FieldTarget target, const F
       key, target, [&] { return meets(target, rule); }, expected);
 }
 
+// The key counts as known even if it is absent or wrong, so that finish_keys reports only keys that nobody reads.
 bool FieldReader::read_value(const std::string& key, FieldTarget target, const std::function<bool()>& accepts,
                              const std::string& expected) {
   know(key);
@@ -23,6 +27,7 @@ bool FieldReader::read_value(const std::string& key, FieldTarget target, const s
   return false;
 }
 
+// A choice is replaced by its canonical spelling: plugins accept other cases and numbers.
 bool FieldReader::meets(FieldTarget target, const FieldRule& rule) const {
   return std::visit(
       [&]<typename T>(T* value) {
@@ -50,10 +55,10 @@ std::string FieldReader::type_name(const std::string& /*key*/, FieldTarget targe
       []<typename T>(T*) -> std::string {
         if constexpr (std::is_same_v<T, bool>) return "true or false";
         if constexpr (std::is_same_v<T, double>) return "a number";
-        if constexpr (std::is_same_v<T, std::string>) return "text";
+        if constexpr (std::is_same_v<T, std::string>) return "a string";
         if constexpr (std::is_integral_v<T>) return "an integer";
         if constexpr (std::is_same_v<T, std::vector<int>>) return "a list of integers";
-        return "a list of texts";
+        return "a list of strings";
       },
       target);
 }

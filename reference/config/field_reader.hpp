@@ -13,16 +13,16 @@
 
 namespace accel {
 
-/// Where a value that is read goes.
+/// Destination of a value.
 using FieldTarget = std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*, std::vector<int>*,
                                  std::vector<double>*, std::vector<std::string>*>;
 
-/// Reads named values of one source strictly: a YAML mapping, a JSON object, a plugin and the environment, a section of
-/// a DeepSpeed file. Every problem (unknown key, wrong type, impossible value, missing key) is noted, in the words and
-/// with the place of the source; none is thrown.
+/// Reads named values of a source strictly: a YAML mapping, a JSON object, a plugin and the environment, or a section
+/// of a DeepSpeed file. All problems (unknown key, wrong type, value out of range, missing key) are collected with
+/// their location in the source; none is thrown.
 ///
 ///     auto epochs = reader.required<int>("epochs", at_least_one);
-///     reader.read(options);       // all that for_each_field lists
+///     reader.read(options);       // all fields that for_each_field lists
 ///     reader.finish_keys();
 ///
 /// Thread rule: a value.
@@ -30,13 +30,14 @@ class FieldReader {
  public:
   virtual ~FieldReader() = default;
 
-  /// The value of a key, or nothing if it is absent, null or wrong.
+  /// Returns the value of a key, or nullopt if it is absent, null or wrong.
   template <typename T>
   std::optional<T> optional(const std::string& key, const FieldRule& rule = {}) {
     T value{};
     return !skips_null(key) && read_value(key, &value, rule) ? std::optional<T>(std::move(value)) : std::nullopt;
   }
-  /// The same with another check, which may be null. `expected`: what the value has to be; empty: what its type says.
+  /// The same with a custom check, which may be null. `expected` describes the accepted values in messages; empty:
+  /// derived from the type.
   template <typename T>
   std::optional<T> optional(const std::string& key, const std::function<bool(const T&)>& check,
                             const std::string& expected = "") {
@@ -52,7 +53,7 @@ class FieldReader {
     return value.value_or(T{});
   }
 
-  /// Into a field, which keeps its value where the key is absent or wrong.
+  /// Reads into a field, which keeps its value if the key is absent or wrong.
   template <typename T>
   void read(const Field& field, T& value) {
     T given{};
@@ -66,12 +67,12 @@ class FieldReader {
     if (auto given = optional<T>(field.name, field.rule)) value = std::move(given);
     if (field.is_required && !is_present) missing(field.name);
   }
-  /// Into all fields of a struct.
+  /// Reads all fields of a struct.
   template <typename Options>
   void read(Options& options) {
     for_each_field(options, [&](const Field& field, auto& value) { read(field, value); });
   }
-  /// The same, of the right type but not checked otherwise: for a struct whose `problems_of` does that.
+  /// The same, but checks only the types: for a struct whose `problems_of` checks the values.
   template <typename Options>
   void read_unchecked(Options& options) {
     for_each_field(options, [&](const Field& field, auto& value) {
@@ -79,11 +80,11 @@ class FieldReader {
     });
   }
 
-  /// Whether the source gives a value for a key.
+  /// True if the source contains a value for the key.
   [[nodiscard]] virtual bool has(const std::string& key) const = 0;
   virtual void problem(const std::string& key, const std::string& text) = 0;
   virtual void missing(const std::string& key) = 0;
-  /// Notes the keys that nobody asked for.
+  /// Reports the keys of the source that nobody has read.
   virtual void finish_keys() = 0;
 
  protected:
@@ -93,15 +94,15 @@ class FieldReader {
   FieldReader& operator=(const FieldReader&) = delete;
   FieldReader& operator=(FieldReader&&) = delete;
 
-  /// The value of a key that is there; false if it is of another type.
+  /// Converts the value of an existing key; returns false if it has another type.
   virtual bool convert(const std::string& key, FieldTarget target) const = 0;
-  /// The end of a message about a key that is there: ", got 'many'".
+  /// Returns the end of a message about an existing key: ", got 'many'".
   [[nodiscard]] virtual std::string given(const std::string& key) const = 0;
-  /// Whether an optional field is left without a value.
+  /// True if the value is an explicit null, which leaves an optional field unset.
   [[nodiscard]] virtual bool is_null(const std::string& /*key*/) const { return false; }
-  /// "an integer".
+  /// Returns the name of a type for messages: "an integer".
   [[nodiscard]] virtual std::string type_name(const std::string& key, FieldTarget target) const;
-  /// The choice that a text means; nothing if it means none.
+  /// Returns the choice that matches a text; nullopt if none does.
   [[nodiscard]] virtual std::optional<std::string> chosen(const FieldRule& rule, const std::string& text) const;
   [[nodiscard]] virtual std::string choices_of(const FieldRule& rule) const;
 
@@ -121,7 +122,7 @@ class FieldReader {
   std::set<std::string> known_;
 };
 
-/// "mlp or cnn", "'no', 'fp16' or 'bf16'": words in a row, each between `quote`.
+/// Joins words to "mlp or cnn" or, with `quote`, "'no', 'fp16' or 'bf16'".
 std::string any_of(std::span<const char* const> words, const char* quote = "");
 
 }  // namespace accel

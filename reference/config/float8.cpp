@@ -20,6 +20,7 @@ bool is_disabled(const CastConfig& cast) { return cast.scaling_type == ScalingTy
 
 }  // namespace
 
+// Source: torchao/float8/config.py, Float8LinearConfig.from_recipe_name and Float8LinearConfig.__post_init__.
 Float8LinearConfig Float8LinearConfig::from_recipe_name(const std::string& name) {
   if (name == "tensorwise") return {};
   if (name == "rowwise") {
@@ -40,11 +41,13 @@ Float8LinearConfig Float8LinearConfig::from_recipe_name(const std::string& name)
           .round_scales_to_power_of_2 = true};
 }
 
+// Missing casts of the second product default to those of the first, so the checks see complete pairs.
 std::vector<std::string> problems_of(const Float8LinearConfig& config) {
   std::vector<std::string> problems;
   const auto check = [&](bool holds, const char* problem) {
     if (!holds) problems.push_back(fmt::format("ao_recipe_kwargs: config: {}", problem));
   };
+  // Each tensor is an operand of two of the three products: output, grad_input and grad_weight.
   struct Use {
     const char* name;
     CastConfig first, second;
@@ -58,25 +61,29 @@ std::vector<std::string> problems_of(const Float8LinearConfig& config) {
                         config.cast_config_grad_output_for_grad_weight.value_or(config.cast_config_grad_output),
                         Float8Type::kE5m2};
   check(is_disabled(input.first) == is_disabled(weight.first),
-        "output: input and weight are both scaled, or neither is");
+        "output: expected that both input and weight are scaled, or neither");
   check(is_disabled(grad_output.first) == is_disabled(weight.second),
-        "grad_input: grad_output and weight are both scaled, or neither is");
+        "grad_input: expected that both grad_output and weight are scaled, or neither");
   check(is_disabled(input.second) == is_disabled(grad_output.second),
-        "grad_weight: input and grad_output are both scaled, or neither is");
+        "grad_weight: expected that both input and grad_output are scaled, or neither");
+  // As in torchao, both casts of a tensor use the same dtype, and a disabled cast must not request axiswise
+  // scaling.
   for (const auto& use : {input, weight, grad_output}) {
     const auto is_same_dtype =
         use.first.target_dtype.value_or(use.fallback) == use.second.target_dtype.value_or(use.fallback);
-    check(is_same_dtype, fmt::format("{}: one target_dtype in both of its products", use.name).c_str());
+    check(is_same_dtype, fmt::format("{}: expected the same target_dtype in both of its products", use.name).c_str());
     for (const auto& cast : {use.first, use.second}) {
       check(!is_disabled(cast) || cast.scaling_granularity == ScalingGranularity::kTensorwise,
-            fmt::format("{}: axiswise scaling is dynamic", use.name).c_str());
+            fmt::format("{}: axiswise scaling requires dynamic scaling", use.name).c_str());
     }
   }
   check(!config.enable_fsdp_float8_all_gather,
-        "enable_fsdp_float8_all_gather: not built; a sharded model's weights are gathered in bfloat16: leave it false");
+        "enable_fsdp_float8_all_gather: unsupported, because a sharded model's weights are gathered in bfloat16; set "
+        "it to false");
   return problems;
 }
 
+// Source: accelerate/utils/dataclasses.py, AORecipeKwargs.__post_init__.
 AORecipeKwargs resolved(AORecipeKwargs kwargs, std::vector<std::string>& problems) {
   const auto note = [&](auto&& read) {
     try {
@@ -88,7 +95,7 @@ AORecipeKwargs resolved(AORecipeKwargs kwargs, std::vector<std::string>& problem
   note([&] {
     const auto backend = upper_case(environment("ACCELERATE_FP8_BACKEND").value_or("AO"));
     check_config(backend == "AO" || backend == "NO",
-                 "ACCELERATE_FP8_BACKEND: '{}' is a Python package; expected AO, whose scaling is built in", backend);
+                 "ACCELERATE_FP8_BACKEND: '{}' is a Python package; expected AO, the built-in implementation", backend);
   });
   if (!kwargs.config) {
     kwargs.config.emplace();

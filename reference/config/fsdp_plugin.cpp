@@ -1,3 +1,6 @@
+// Source: accelerate/utils/dataclasses.py, FullyShardedDataParallelPlugin. Resolves the plugin and the
+// environment to ShardingOptions. The two FSDP versions spell the same settings differently; a setting of the
+// other version is an error, because Accelerate ignores some of them silently.
 #include <regex>
 #include <sstream>
 
@@ -10,8 +13,8 @@ namespace {
 
 using Plugin = FullyShardedDataParallelPlugin;
 
-// Accelerate checks version 1's reshard_after_forward and reads it nowhere; here it counts where sharding_strategy is
-// not given.
+// Accelerate validates reshard_after_forward in version 1 but never uses it. Here it is used if sharding_strategy is
+// not set.
 std::string strategy_of_version_1(const Plugin& plugin, PluginReader& fields) {
   std::optional<std::string> reshard;
   if (plugin.reshard_after_forward) {
@@ -22,11 +25,13 @@ std::string strategy_of_version_1(const Plugin& plugin, PluginReader& fields) {
   return fields.value<std::string>("sharding_strategy").value_or("FULL_SHARD");
 }
 
+// Version 2 has no strategies. Its flag corresponds to the two strategies that differ in when parameters are
+// freed.
 std::string strategy_of_version_2(const Plugin& plugin, PluginReader& fields) {
   if (plugin.sharding_strategy && !plugin.reshard_after_forward) {
     fields.note(
-        "fsdp_plugin: sharding_strategy: '{}' is of fsdp_version 1; version 2 takes reshard_after_forward: true (as "
-        "FULL_SHARD) or false (as SHARD_GRAD_OP)",
+        "fsdp_plugin: sharding_strategy: '{}' belongs to fsdp_version 1; with version 2 set reshard_after_forward to "
+        "true (as FULL_SHARD) or false (as SHARD_GRAD_OP)",
         *plugin.sharding_strategy);
     return "FULL_SHARD";
   }
@@ -36,7 +41,7 @@ std::string strategy_of_version_2(const Plugin& plugin, PluginReader& fields) {
   return reshards.value_or(true) ? "FULL_SHARD" : "SHARD_GRAD_OP";
 }
 
-// Version 2 has no such field, and always prefetches: torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py,
+// Version 2 lacks this field and always prefetches. Source: torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py,
 // _backward_prefetch.
 Prefetch prefetch_of(int version, PluginReader& fields) {
   const auto name = fields.value<std::string>("backward_prefetch").value_or("NO_PREFETCH");
@@ -44,6 +49,8 @@ Prefetch prefetch_of(int version, PluginReader& fields) {
   return name == "BACKWARD_POST" ? Prefetch::kBackwardPost : Prefetch::kNone;
 }
 
+// Accelerate accepts torch.dtype objects, whose text form is "torch.float16", and the short names of
+// mixed_precision.
 std::optional<FloatType> dtype_of(const char* field, const std::optional<std::string>& given, PluginReader& fields) {
   if (!given) return std::nullopt;
   const auto name = given->starts_with("torch.") ? given->substr(6) : *given;
@@ -54,19 +61,21 @@ std::optional<FloatType> dtype_of(const char* field, const std::optional<std::st
   return std::nullopt;
 }
 
+// Source: FullyShardedDataParallelPlugin.set_mixed_precision. Version 2 has no buffer_dtype.
 MixedPrecisionPolicy policy_of(const std::string& mixed_precision, int version) {
   const auto dtype = precision_of_casts(mixed_precision);
   if (dtype != "fp16" && dtype != "bf16") return {};
   return {dtype, dtype, version == 1 ? std::optional(dtype) : std::nullopt};
 }
 
+// An explicit policy replaces the one derived from mixed_precision completely; the two are not merged.
 void set_dtypes(const Plugin& plugin, int version, const std::string& mixed_precision, PluginReader& fields,
                 ShardingOptions& options) {
   const auto policy = plugin.mixed_precision_policy.value_or(policy_of(mixed_precision, version));
   if (version == 2 && policy.buffer_dtype) {
     fields.note(
-        "fsdp_plugin: mixed_precision_policy: buffer_dtype: '{}' is of fsdp_version 1; version 2 leaves buffers as "
-        "they are",
+        "fsdp_plugin: mixed_precision_policy: buffer_dtype: '{}' belongs to fsdp_version 1; version 2 does not cast "
+        "buffers; remove it",
         *policy.buffer_dtype);
   }
   options.param_dtype = dtype_of("param_dtype", policy.param_dtype, fields);
@@ -75,6 +84,7 @@ void set_dtypes(const Plugin& plugin, int version, const std::string& mixed_prec
   options.buffer_dtype = dtype_of("buffer_dtype", policy.buffer_dtype, fields);
 }
 
+// Splits at commas and removes spaces around the parts, as Accelerate does for FSDP_TRANSFORMER_CLS_TO_WRAP.
 std::vector<std::string> split(const std::string& text) {
   std::vector<std::string> parts;
   std::stringstream stream(text);
@@ -85,16 +95,18 @@ std::vector<std::string> split(const std::string& text) {
   return parts;
 }
 
+// Compiled here only to report errors at start; the engine compiles them again when it wraps the model.
 void check_expressions(const char* field, const std::vector<std::string>& expressions, PluginReader& fields) {
   for (const auto& expression : expressions) {
     try {
       std::regex{expression};
     } catch (const std::regex_error& error) {
-      fields.note("fsdp_plugin: {}: expected regular expressions, got '{}': {}", field, expression, error.what());
+      fields.note("fsdp_plugin: {}: '{}' is not a regular expression: {}", field, expression, error.what());
     }
   }
 }
 
+// Only the fields of the chosen policy are read, so that a leftover setting of another policy is not an error.
 void set_kind(const Plugin& plugin, PluginReader& fields, WrapPolicy& wrap) {
   const auto policy = fields.value<std::string>("auto_wrap_policy");
   if (policy == "TRANSFORMER_BASED_WRAP") {
@@ -103,16 +115,17 @@ void set_kind(const Plugin& plugin, PluginReader& fields, WrapPolicy& wrap) {
     if (wrap.classes.empty()) wrap.classes = split(fields.text("transformer_cls_names_to_wrap"));
     if (wrap.classes.empty()) {
       fields.note(
-          "fsdp_plugin: transformer_cls_names_to_wrap: missing; TRANSFORMER_BASED_WRAP needs the names of classes, "
-          "from here or FSDP_TRANSFORMER_CLS_TO_WRAP");
+          "fsdp_plugin: transformer_cls_names_to_wrap: missing; TRANSFORMER_BASED_WRAP requires class names, set here "
+          "or in FSDP_TRANSFORMER_CLS_TO_WRAP");
     }
   } else if (policy == "SIZE_BASED_WRAP") {
     wrap.min_num_params = fields.value<std::int64_t>("min_num_params").value_or(0);
-    // A size of 0 wraps nothing, as in Accelerate.
+    // With a size of 0 nothing is wrapped, as in Accelerate.
     if (wrap.min_num_params > 0) wrap.kind = WrapPolicy::Kind::kBySize;
   }
 }
 
+// wrap_modules is an extension of this library and adds units to any policy; Accelerate has no such field.
 WrapPolicy wrap_of(const Plugin& plugin, PluginReader& fields) {
   WrapPolicy wrap;
   set_kind(plugin, fields, wrap);
@@ -124,6 +137,7 @@ WrapPolicy wrap_of(const Plugin& plugin, PluginReader& fields) {
   return wrap;
 }
 
+// Source of the defaults: FullyShardedDataParallelPlugin.__post_init__.
 std::string state_dict_type_of(int version, PluginReader& fields) {
   const auto type = fields.value<std::string>("state_dict_type");
   if (version == 2 && type == "LOCAL_STATE_DICT") {
@@ -134,40 +148,44 @@ std::string state_dict_type_of(int version, PluginReader& fields) {
   return type.value_or(version == 1 ? "FULL_STATE_DICT" : "SHARDED_STATE_DICT");
 }
 
+// cpu_ram_efficient_loading loads the weights on rank 0 only, so they must be broadcast. Version 2 has no
+// separate flag.
 bool syncs_module_states(int version, PluginReader& fields) {
   const bool must = fields.value<bool>("cpu_ram_efficient_loading").value_or(false);
   if (version == 2) return must;
   return fields.value<bool>("sync_module_states").value_or(false) || must;
 }
 
+// The environment variable is ignored in version 2, because launchers set it with a default in either version.
 bool prefetches_forward(const Plugin& plugin, int version, PluginReader& fields) {
   if (version == 1) return fields.value<bool>("forward_prefetch").value_or(false);
   if (plugin.forward_prefetch)
-    fields.note("fsdp_plugin: forward_prefetch: '{}' is of fsdp_version 1; leave it out with version 2",
+    fields.note("fsdp_plugin: forward_prefetch: '{}' belongs to fsdp_version 1; remove it with version 2",
                 *plugin.forward_prefetch);
   return false;
 }
 
+// The launcher can set the offload of checkpoints, which has no field in the plugin, so the variable is read
+// directly.
 bool checkpoints_activations(PluginReader& fields) {
   constexpr const char* kOffload = "FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD";
   if (const auto offload = environment(kOffload)) fields.give(kOffload, {kOffload, *offload});
-  if (fields.optional<bool>(kOffload).value_or(false)) fields.problem(kOffload, "not built; unset it");
+  if (fields.optional<bool>(kOffload).value_or(false)) fields.problem(kOffload, "unsupported; unset it");
   return fields.value<bool>("activation_checkpointing").value_or(false);
 }
 
+// NO_SHARD is handled by the caller, which returns no sharding options at all.
 void set_strategy(const std::string& strategy, ShardingOptions& options) {
   options.reshard_after_forward = strategy == "FULL_SHARD" || strategy == "HYBRID_SHARD";
   options.hybrid = strategy.starts_with("HYBRID_SHARD");
 }
 
-// DDP, which trains under NO_SHARD, has none of these.
+// Under NO_SHARD the model is trained by DDP, which lacks these features.
 void check_unsharded(const Plugin& plugin, const ShardingOptions& options, PluginReader& fields) {
   const auto check = [&](bool holds, const char* field) {
     if (!holds)
-      fields.note(
-          "fsdp_plugin: {}: has no meaning under NO_SHARD, which is trained by DDP; leave it out, or take "
-          "SHARD_GRAD_OP",
-          field);
+      fields.note("fsdp_plugin: {}: has no effect with NO_SHARD, which uses DDP; remove it, or use SHARD_GRAD_OP",
+                  field);
   };
   check(options.offload_parameters == OffloadDevice::kNone, "cpu_offload");
   check(!options.activation_checkpointing, "activation_checkpointing");
@@ -176,6 +194,7 @@ void check_unsharded(const Plugin& plugin, const ShardingOptions& options, Plugi
 
 }  // namespace
 
+// Fields are read even after the first problem, so that all of them are reported.
 ResolvedPlugin resolve(const FullyShardedDataParallelPlugin& plugin, const std::string& mixed_precision,
                        std::vector<std::string>& problems) {
   const auto problems_before = problems.size();
@@ -192,7 +211,7 @@ ResolvedPlugin resolve(const FullyShardedDataParallelPlugin& plugin, const std::
   options.activation_checkpointing = checkpoints_activations(fields);
   options.wrap = wrap_of(plugin, fields);
   options.state_dict_type = state_dict_type_of(version, fields);
-  // The optimizer steps where its parameters are.
+  // The optimizer runs on the device of its parameters, so both are offloaded.
   const bool offloads = fields.value<bool>("cpu_offload").value_or(false);
   if (offloads) options.offload_parameters = options.offload_optimizer = OffloadDevice::kCpu;
   if (version == 1) options.aligned = fields.value<bool>("use_orig_params").value_or(false);

@@ -1,3 +1,6 @@
+// Reading of launch configurations. Source: accelerate/commands/config/config_args.py, load_config_from_file and
+// BaseConfig. Python's reader drops or misreads some mistakes silently; here all of them are reported with their
+// line.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -18,6 +21,8 @@ namespace {
 
 using Tree = nlohmann::json;
 
+// Source: accelerate/utils/dataclasses.py, DistributedType. Types that cannot be launched here are rejected
+// later, by problems_of, so that `accel config` can read and convert any file.
 const std::vector<std::string> kTypesOfAccelerate = {
     "NO",         "MULTI_CPU",  "MULTI_GPU", "FSDP",      "DEEPSPEED",    "MULTI_NPU", "MULTI_MLU",
     "MULTI_SDAA", "MULTI_MUSA", "MULTI_XPU", "MULTI_HPU", "MULTI_NEURON", "XLA",       "MEGATRON_LM"};
@@ -32,7 +37,8 @@ std::string given(const YAML::Node& node) {
   return node.IsScalar() ? fmt::format("'{}'", node.Scalar()) : node.IsMap() ? "a mapping" : "a list";
 }
 
-/// Puts the nodes of a file into the fields of a LaunchConfig.
+// Converts the nodes of a file to the fields of a LaunchConfig. Flags of the command line are converted by the same
+// code (see with_flags), so that both accept the same values.
 class LaunchConfigReader {
  public:
   LaunchConfigReader(const YAML::Node& root, bool is_json, YamlProblems& problems)
@@ -50,6 +56,7 @@ class LaunchConfigReader {
     return config;
   }
 
+  // For flags: neither old keys nor a missing distributed_type matter there.
   void overwrite(LaunchConfig& config) {
     assign_fields(config);
     check_known_keys();
@@ -63,6 +70,7 @@ class LaunchConfigReader {
   }
   [[nodiscard]] Tree tree(const YAML::Node& node) const { return python_tree(node, is_json_); }
 
+  // Null keeps the default, as Python's dataclass does for a missing key.
   void assign_fields(LaunchConfig& config) {
     for_each_field(config, [&](const std::string& name, auto& field) {
       known_.push_back(name);
@@ -71,6 +79,7 @@ class LaunchConfigReader {
     });
   }
 
+  // Accepts quoted flags too ("yes"), because flags of the command line arrive as strings.
   void assign(const std::string& name, const YAML::Node& node, bool& field) {
     const auto value = node.IsScalar() ? flag_of(node.Scalar()) : std::nullopt;
     if (value)
@@ -78,6 +87,7 @@ class LaunchConfigReader {
     else
       expected(name, node, "true or false");
   }
+  // PyYAML's integer rules come first; a quoted number is accepted too, because flags arrive as strings.
   void assign(const std::string& name, const YAML::Node& node, int& field) {
     const auto value = tree(node);
     int number = 0;
@@ -92,10 +102,10 @@ class LaunchConfigReader {
     if (node.IsScalar())
       field = node.Scalar();
     else
-      expected(name, node, "a text");
+      expected(name, node, "a string");
   }
   void assign(const std::string& name, const YAML::Node& node, std::vector<std::string>& field) {
-    if (!node.IsSequence()) return expected(name, node, "a list of texts");
+    if (!node.IsSequence()) return expected(name, node, "a list of strings");
     for (const auto& item : node) assign(name, item, field.emplace_back());
   }
   template <typename T>
@@ -108,6 +118,7 @@ class LaunchConfigReader {
     else
       assign(name, node, field.emplace<std::string>());
   }
+  // Keys of sections are stored under their full names, so that the rest of the program knows only one spelling.
   void assign(const std::string& name, const YAML::Node& node, ConfigSection& field) {
     if (!node.IsMap()) return expected(name, node, "a mapping of keys to values");
     const auto& section = launch_section(name);
@@ -120,16 +131,17 @@ class LaunchConfigReader {
     }
   }
 
+  // emplace fails if the key occurred before under another spelling ("version" and "fsdp_version").
   void assign_entry(const std::string& path, const LaunchKey& key, const YAML::Node& node, ConfigSection& section) {
     if (node.IsNull()) return;
     const auto value = value_of(key, node);
     if (!value || !fits(key, *value))
       expected(path, node, expected_of(key));
     else if (!section.emplace(key.name, *value).second)
-      problem(node, fmt::format("{}: given twice: {} is the same key", path, key.name));
+      problem(node, fmt::format("{}: duplicate key: {} is the same key", path, key.name));
   }
 
-  // A word where a text is expected is as it is written, so that `no` stays "no".
+  // Where a string is expected, a word keeps its spelling, so that `no` stays "no" and does not become false.
   [[nodiscard]] std::optional<ConfigValue> value_of(const LaunchKey& key, const YAML::Node& node) const {
     const auto value = tree(node);
     const bool is_text = key.kind == KeyKind::kText || key.kind == KeyKind::kChoice;
@@ -143,7 +155,7 @@ class LaunchConfigReader {
     return value.get<std::vector<bool>>();
   }
 
-  // Source: config_args.py, process_config.
+  // Converts keys of older versions. Source: config_args.py, process_config.
   void translate_old_keys(LaunchConfig& config) {
     bool fp16 = false;
     if (const auto node = old_key("fp16")) assign("fp16", *node, fp16);
@@ -163,21 +175,24 @@ class LaunchConfigReader {
     const auto node = root_[name];
     return node.IsDefined() && !node.IsNull() ? std::optional<YAML::Node>(node) : std::nullopt;
   }
-  // For Python an unquoted NO is false.
+  // PyYAML reads an unquoted NO as false, and Python's reader accepts that.
   static bool is_no(const YAML::Node& node) {
     return node.IsDefined() && node.IsScalar() && flag_of(node.Scalar()) == false;
   }
 
+  // known_ was filled by assign_fields and old_key, so this must run after both.
   void check_known_keys() {
     for (const auto& entry : root_) {
       if (std::find(known_.begin(), known_.end(), entry.first.Scalar()) == known_.end())
         unknown_key(entry.first, "", known_);
     }
   }
+  // Python's reader rejects unknown keys as well, but without a suggestion and without the line.
   void unknown_key(const YAML::Node& key, const std::string& path, const std::vector<std::string>& names) {
     problem(key, fmt::format("{}{}: unknown key{}", path, key.Scalar(), nearest_name_hint(key.Scalar(), names)));
   }
 
+  // An unquoted NO, in any spelling, is false for YAML, so it is normalized before the comparison.
   void check_values(LaunchConfig& config) {
     const auto type = root_["distributed_type"];
     if (is_no(type))
@@ -205,7 +220,7 @@ class LaunchConfigReader {
   std::vector<std::string> known_;
 };
 
-// The section of a flag's key; none for a key of the file itself.
+// Returns the section that contains the key of a flag; null if the key is at the top level of the file.
 const LaunchSection* section_of(const std::string& flag) {
   const auto has_it = [&](const LaunchSection& section) {
     return std::any_of(section.keys.begin(), section.keys.end(),
@@ -216,7 +231,7 @@ const LaunchSection* section_of(const std::string& flag) {
   return found == sections.end() ? nullptr : &*found;
 }
 
-// As a file would have it: a text in quotes, three flags as a list.
+// Converts the value of a flag to the node that a file would contain. The tag "!" marks a quoted string.
 YAML::Node node_of(const LaunchKey& key, const std::string& value) {
   YAML::Node node(value);
   if (key.kind == KeyKind::kText) node.SetTag("!");
@@ -227,18 +242,20 @@ YAML::Node node_of(const LaunchKey& key, const std::string& value) {
   return node;
 }
 
+// JSON files are read by the YAML parser, which reports lines; nlohmann::json only validates the syntax.
 YAML::Node load_json(const std::string& file, YamlProblems& problems) {
   const auto text = read_text(file);
   try {
     [[maybe_unused]] const auto json = Tree::parse(text);
   } catch (const Tree::exception& error) {
-    throw ConfigError(fmt::format("{}: not JSON: {}", file, error.what()));
+    throw ConfigError(fmt::format("{}: not valid JSON: {}", file, error.what()));
   }
   return parse_yaml(json_as_yaml(text), file, problems);
 }
 
 }  // namespace
 
+// SageMaker is checked first: its files have other keys, each of which would be reported as unknown.
 LaunchConfig read_launch_config(const std::string& file) {
   YamlProblems problems(file);
   const bool is_json = file.ends_with(".json");
@@ -249,8 +266,8 @@ LaunchConfig read_launch_config(const std::string& file) {
   }
   const auto environment = root["compute_environment"];
   check_config(!environment.IsDefined() || !environment.IsScalar() || environment.Scalar() != "AMAZON_SAGEMAKER",
-               "{}: compute_environment: AMAZON_SAGEMAKER starts Python scripts in Amazon's cloud; not for this "
-               "library: write a file for this machine with accel config",
+               "{}: compute_environment: AMAZON_SAGEMAKER is unsupported, because it starts Python scripts in Amazon's "
+               "cloud; write a file for this machine with accel config",
                file);
   auto config = LaunchConfigReader(root, is_json, problems).read();
   problems.throw_if_any();
@@ -265,6 +282,8 @@ LaunchConfig with_flags(LaunchConfig config, const std::map<std::string, std::st
     else
       root[flag] = value;
   }
+  // A flag replaces the value of the file, so that value is removed first; otherwise it would count as a
+  // duplicate key.
   for_each_field(config, [&](const std::string&, auto& field) {
     if constexpr (std::is_same_v<decltype(field), ConfigSection&>)
       std::erase_if(field, [&](const auto& entry) { return flags.contains(entry.first); });

@@ -1,3 +1,6 @@
+// The environment of launched programs. Source: accelerate/utils/launch.py, prepare_multi_gpu_env,
+// prepare_deepspeed_cmd_env and their callees. Defaults are included because Accelerate's launcher sets them too;
+// a program must see the same variables from both launchers.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,6 +19,7 @@ using Variables = std::map<std::string, LaunchVariable>;
 
 // --- keys outside of sections ----------------------------------------------------------------------------------------
 
+// Text of a member for its variable; nullopt if the member sets none.
 struct FieldText {
   const LaunchConfig& config;
   const LaunchKey& key;
@@ -29,7 +33,7 @@ struct FieldText {
   std::optional<std::string> operator()(std::optional<T> LaunchConfig::*member) const {
     return config.*member ? std::optional(fmt::format("{}", *(config.*member))) : std::nullopt;
   }
-  // Lists and sections are in no variable.
+  // Lists and sections have no variable.
   std::optional<std::string> operator()(std::optional<std::vector<std::string>> LaunchConfig::*) const {
     return std::nullopt;
   }
@@ -39,6 +43,8 @@ struct FieldText {
   }
 };
 
+// A variable with a default is set even if the file does not mention the key, with is_given = false. The launcher
+// uses that to let variables of the caller's environment win over defaults, but not over values of the file.
 void add_fields(const LaunchConfig& config, Variables& variables) {
   for (const auto& [name, entry] : file_entries()) {
     if (entry.key == nullptr || entry.key->variable == nullptr) continue;
@@ -48,12 +54,13 @@ void add_fields(const LaunchConfig& config, Variables& variables) {
     else if (entry.key->fallback != nullptr)
       variables[entry.key->variable] = {entry.key->fallback, /*is_given=*/false};
   }
+  // "all" is not a list of devices. Without the variable, all devices are visible.
   if (config.gpu_ids == "all") variables.erase("CUDA_VISIBLE_DEVICES");
 }
 
 // --- keys of sections ------------------------------------------------------------------------------------------------
 
-// Flags as Accelerate writes them: Python's words, or those in small letters.
+// Formats a value as Accelerate does. Depending on the section, flags are written as "True" or as "true".
 std::string variable_text(const LaunchSection& section, const LaunchKey& key, const ConfigValue& value) {
   const auto text = python_text(value);
   const bool is_flag = std::holds_alternative<bool>(value);
@@ -61,6 +68,7 @@ std::string variable_text(const LaunchSection& section, const LaunchKey& key, co
   return key.name == std::string("dynamo_backend") ? upper_case(text) : text;
 }
 
+// fp8_override_linear_precision sets one variable per product of a Linear layer.
 void add_override(const LaunchKey& key, const ConfigSection& values, Variables& variables) {
   const auto given = values.find(key.name);
   const auto flags =
@@ -70,6 +78,7 @@ void add_override(const LaunchKey& key, const ConfigSection& values, Variables& 
     variables[std::string(key.variable) + kProducts.at(index)] = {python_text(bool(flags.at(index)))};
 }
 
+// Order of precedence: the value in the file, then Accelerate's default, otherwise the variable stays unset.
 void add_section(const char* name, const LaunchConfig& config, Variables& variables) {
   const auto& section = launch_section(name);
   const auto& values = config.*section.field;
@@ -85,13 +94,14 @@ void add_section(const char* name, const LaunchConfig& config, Variables& variab
   }
 }
 
+// The value was checked when the file was read, so stoll cannot throw.
 std::int64_t integer_in(const ConfigSection& section, const char* key, std::int64_t fallback) {
   const auto found = section.find(key);
   return found == section.end() ? fallback : std::stoll(python_text(found->second));
 }
 
-// In version 1 `accelerate config` asks for the strategy and writes it as reshard_after_forward, which nothing reads
-// there: programs get FULL_SHARD whatever was chosen. Here it is what was chosen.
+// For version 1, `accelerate config` asks for the strategy and stores it as reshard_after_forward, which version 1
+// never reads: programs get FULL_SHARD regardless of the answer. Here they get the chosen strategy.
 void add_fsdp(const LaunchConfig& config, Variables& variables) {
   const auto& fsdp = config.fsdp_config;
   variables["ACCELERATE_USE_FSDP"] = {"true"};
@@ -106,6 +116,8 @@ void add_fsdp(const LaunchConfig& config, Variables& variables) {
   reshard.text = lower_case(reshard.text);
 }
 
+// ACCELERATE_CONFIG_DS_FIELDS lists the keys of the file, so that the program can detect a conflict with a
+// DeepSpeed file (check_launcher_fields in deepspeed_plugin.cpp).
 void add_deepspeed(const LaunchConfig& config, Variables& variables) {
   variables["ACCELERATE_USE_DEEPSPEED"] = {"true"};
   add_section("deepspeed_config", config, variables);
@@ -120,6 +132,7 @@ void add_parallelism(const LaunchConfig& config, Variables& variables) {
   if (parallelism.empty()) return;
   variables["ACCELERATE_USE_PARALLELISM_CONFIG"] = {"true"};
   add_section("parallelism_config", config, variables);
+  // Accelerate sets these defaults only if the axis is used.
   const auto add_default = [&](const char* name, const char* text) {
     variables.emplace(name, LaunchVariable{text, /*is_given=*/false});
   };
@@ -133,6 +146,8 @@ void add_parallelism(const LaunchConfig& config, Variables& variables) {
 
 }  // namespace
 
+// Sections that do not apply to the distributed type are ignored, as in Accelerate: files keep them when a user
+// switches the type.
 std::map<std::string, LaunchVariable> variables_of(const LaunchConfig& config) {
   Variables variables;
   add_fields(config, variables);

@@ -20,6 +20,7 @@ std::optional<T> number_in(const std::string& text) {
   return error == std::errc() && stop == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
 
+// A number selects a choice, as in Accelerate's FSDP options, all of which have at least three choices.
 bool is_choice(const LaunchKey& key, const std::string& text) {
   const auto number = key.kind == kChoice && key.choices.size() > 2 ? number_in<unsigned>(text) : std::nullopt;
   if (number) return *number >= 1 && *number <= key.choices.size();
@@ -43,12 +44,13 @@ std::string expected_of(const LaunchKey& key) {
     case kNumber: return "a number";
     case kNumberOrAuto: return "a number or auto";
     case kSeconds: return "a number above 0";
-    case kFlags: return "three of true and false, as in [true, false, false]";
-    case kTexts: return "a list of texts";
-    default: return "a text";
+    case kFlags: return "three flags, such as [true, false, false]";
+    case kTexts: return "a list of strings";
+    default: return "a string";
   }
 }
 
+// Works on the text of a value, so that `2`, "2" and the flag --fsdp_version 2 are treated alike.
 bool fits(const LaunchKey& key, const ConfigValue& value) {
   const auto text = python_text(value);
   if (key.kind == kFlags) return three_flags(value).has_value();
@@ -65,6 +67,7 @@ bool fits(const LaunchKey& key, const ConfigValue& value) {
   }
 }
 
+// One overload per alternative of LaunchField. Lists and sections cannot be set by a single text.
 void assign_text(LaunchConfig& config, const LaunchKey& key, const std::string& text) {
   struct Assigner {
     LaunchConfig& config;
@@ -83,6 +86,7 @@ void assign_text(LaunchConfig& config, const LaunchKey& key, const std::string& 
   std::visit(Assigner{config, text}, key.field);
 }
 
+// Accepts a list, or a text with three words separated by commas, with any brackets and spaces.
 std::optional<std::array<bool, 3>> three_flags(const ConfigValue& value) {
   std::vector<bool> flags;
   if (const auto* list = std::get_if<std::vector<bool>>(&value)) flags = *list;

@@ -10,7 +10,8 @@
 
 #include "reference/config/launch_config.hpp"
 
-/// One setting of a launch: what it is called, and what it takes. The rows are in launch_keys.hpp.
+/// Description of one setting of a launch: its name and its values. The table is in launch_keys.cpp and
+/// launch_sections.cpp.
 ///
 /// Thread rule: constants.
 namespace accel {
@@ -18,26 +19,26 @@ namespace accel {
 enum class KeyKind {
   kFlag,
   kInt,
-  kInteger,  ///< of 64 bits
+  kInteger,  ///< 64-bit
   kNumber,
   kNumberOrAuto,
   kSeconds,  ///< above 0
-  kText,     ///< with choices: one of them, as it is spelled
+  kText,     ///< with choices: one of them, in this spelling
   kFlagOrText,
   kChoice,  ///< one of the choices in any case, or its number from 1
-  kFlags,   ///< three
-  kTexts    ///< only in a file
+  kFlags,   ///< three flags
+  kTexts    ///< a list of strings; only in a file
 };
 
-/// The member of LaunchConfig that holds a key; none: the key is in a section, or is a flag alone.
+/// The member of LaunchConfig that stores a key; monostate: the key is in a section, or exists only as a flag.
 using LaunchField = std::variant<std::monostate, bool LaunchConfig::*, int LaunchConfig::*, std::string LaunchConfig::*,
                                  std::optional<int> LaunchConfig::*, std::optional<std::string> LaunchConfig::*,
                                  std::optional<std::vector<std::string>> LaunchConfig::*,
                                  std::variant<bool, std::string> LaunchConfig::*, ConfigSection LaunchConfig::*>;
 
-/// A row: name, kind and help, then what the setting has besides.
+/// A row of the table: name, kind and help, followed by optional properties.
 ///
-///     LaunchKey("fsdp_version", kInteger, "Whose names the other keys are")
+///     LaunchKey("fsdp_version", kInteger, "Version whose names the other keys have")
 ///         .one_of(kFsdpVersions)
 ///         .in_variable("FSDP_VERSION", "1")
 ///         .asked("What should be your FSDP version?", "2")
@@ -53,14 +54,14 @@ struct LaunchKey {
     key.choices = names;
     return key;
   }
-  /// Ranks learn the value by a variable, which is `otherwise` where no value is given, or else not set.
+  /// Passes the value to ranks in a variable. Without a value the variable is `otherwise`, or unset if that is null.
   [[nodiscard]] constexpr LaunchKey in_variable(const char* variable_name, const char* otherwise = nullptr) const {
     auto key = *this;
     key.variable = variable_name;
     key.fallback = otherwise;
     return key;
   }
-  /// The same of a member that is true or false, with the text for true.
+  /// The same for a boolean member; `text` is the value of the variable for true.
   [[nodiscard]] constexpr LaunchKey sets(const char* variable_name, const char* text,
                                          const char* otherwise = nullptr) const {
     auto key = in_variable(variable_name, otherwise);
@@ -84,18 +85,19 @@ struct LaunchKey {
     return key;
   }
 
-  const char* name;  ///< of the key and of the flag
+  const char* name;  ///< name of the key and of the flag
   KeyKind kind;
-  const char* help;  ///< "": accepted for Python's sake, and not listed by `accel config --help`
+  const char* help;  ///< "": accepted for compatibility with Python, and not listed by `accel config --help`
   LaunchField field = {};
   std::initializer_list<const char*> choices = {};
-  const char* variable = nullptr;  ///< null: only the launcher reads it; of kFlags the first letters of three
+  const char* variable =
+      nullptr;  ///< null: only the launcher uses the value; for kFlags the common prefix of three variables
   const char* fallback = nullptr;
   const char* text_of_true = nullptr;
-  const char* launch_default = nullptr;  ///< what `accel launch --help` says of the default
-  const char* question = nullptr;        ///< of `accel config`, with the answer that enter gives; null: required
-  const char* answer = nullptr;
-  char short_name = 0;  ///< 'q': -q
+  const char* launch_default = nullptr;  ///< the default as printed by `accel launch --help`
+  const char* question = nullptr;        ///< question of `accel config`
+  const char* answer = nullptr;          ///< default answer; null: an answer is required
+  char short_name = 0;                   ///< 'q': -q
 
  private:
   template <typename T>
@@ -107,15 +109,15 @@ struct LaunchKey {
   }
 };
 
-/// The help with the choices: "Whose names the other keys are: 1, 2".
+/// Returns the help text with the choices: "Version whose names the other keys have: 1, 2".
 std::string help_of(const LaunchKey& key);
-/// What a key takes: "true or false".
+/// Returns a description of the accepted values: "true or false".
 std::string expected_of(const LaunchKey& key);
 bool fits(const LaunchKey& key, const ConfigValue& value);
-/// Puts a text that fits into the member of the key.
+/// Stores a text that was checked by `fits` in the member of the key.
 void assign_text(LaunchConfig& config, const LaunchKey& key, const std::string& text);
 
-/// A value of kFlags, as a list or as the text "(true, false, false)"; nothing if it is none.
+/// Parses a value of kFlags: a list, or a text such as "(true, false, false)". nullopt if it has another form.
 std::optional<std::array<bool, 3>> three_flags(const ConfigValue& value);
 
 }  // namespace accel

@@ -8,9 +8,9 @@
 
 #include "reference/config/launch_key.hpp"
 
-/// The settings of a launch, one row each. From the rows come the flags of `accel launch` and `accel config`, their
-/// help and completion, the keys of the configuration file, the questions of `accel config`, and the environment of
-/// ranks.
+/// The table of launch settings, one row per setting. The flags of `accel launch` and `accel config`, their help and
+/// completion, the keys of the configuration file, the questions of `accel config` and the environment of ranks are
+/// all derived from it.
 ///
 /// To add a setting, write a row in launch_keys.cpp, or in launch_sections.cpp for a key of a section, and the code
 /// that acts on the value. A key that the file holds outside of sections also needs a member of LaunchConfig.
@@ -19,38 +19,38 @@
 /// Source: accelerate/commands/launch.py (flags and their defaults), accelerate/utils/launch.py (variables).
 namespace accel {
 
-/// Flags of `accel launch`, as its help groups them. Those that are true or false take no value there.
+/// Flags of `accel launch`, in the groups of its help. Boolean flags have no value there.
 struct LaunchGroup {
   const char* title;
   std::span<const LaunchKey> keys;
 };
 std::span<const LaunchGroup> launch_groups();
 
-/// Of keys that are in a section of the file and in a group of flags.
-inline constexpr const char* kMpirunHostfileHelp = "Let mpirun start the ranks on the hosts of this file";
-inline constexpr const char* kGradientAccumulationStepsHelp = "Micro-batches in an optimizer step";
+/// Help texts of keys that are both in a section of the file and in a group of flags.
+inline constexpr const char* kMpirunHostfileHelp = "Start the ranks with mpirun on the hosts in this file";
+inline constexpr const char* kGradientAccumulationStepsHelp = "Number of micro-batches per optimizer step";
 
-/// Keys of the file that are under a key of their own.
+/// A section of the file: keys below a common key.
 struct LaunchSection {
   const char* name;  ///< "fsdp_config"
   ConfigSection LaunchConfig::*field;
-  const char* prefix;       ///< that a key may leave out: "fsdp_"; "" if it may not
-  const char* counts_with;  ///< the flag of `accel launch` that these keys need; null: they are no flags there
+  const char* prefix;       ///< prefix that keys in the file may omit: "fsdp_"; "": none
+  const char* counts_with;  ///< the flag of `accel launch` that these keys require; null: they are not flags there
   bool python_flags;        ///< flags in variables are "True" and "False", not "true" and "false"
   std::span<const LaunchKey> keys = {};
-  std::span<const std::pair<const char*, const char*>> old_names = {};  ///< of keys in older files
+  std::span<const std::pair<const char*, const char*>> old_names = {};  ///< names of keys in older files
 };
-/// Those with flags of `accel launch` first, in the order of its help.
+/// Returns all sections; those with flags of `accel launch` come first, in the order of its help.
 std::span<const LaunchSection> launch_sections();
 const LaunchSection& launch_section(const std::string& name);
 
-/// What the file holds under a name: a key or a section; the other is null.
+/// An entry of the file: a key or a section; the other pointer is null.
 struct FileEntry {
   LaunchField field;
   const LaunchKey* key;
   const LaunchSection* section;
 };
-/// By name, which is the order of the file.
+/// Returns the entries by name, which is also the order of the file.
 const std::map<std::string, FileEntry>& file_entries();
 
 /// Calls `visit(name, member)` for every entry of the file. `Config`: LaunchConfig, const or not.
@@ -63,11 +63,11 @@ void for_each_field(Config& config, Visit&& visit) {
     std::visit([&, &key = name](auto member) { visit_member(key, member); }, entry.field);
 }
 
-/// The key that a name in a section means, old names and those without the prefix too; null if there is none.
+/// Returns the key for a name in a section, which may be an old name or lack the prefix; null if there is none.
 const LaunchKey* find_key(const LaunchSection& section, const std::string& name);
-/// The key of a flag, in the order of the help; null if it is no flag of `accel launch`.
+/// Returns the key of a flag of `accel launch`; null if there is none.
 const LaunchKey* find_launch_flag(const std::string& name);
-/// Whether a flag of `accel launch` takes no value.
+/// True if a flag of `accel launch` has no value.
 bool is_switch(const LaunchKey& key);
 
 }  // namespace accel

@@ -6,7 +6,7 @@
 namespace accel {
 namespace {
 
-// Letters to add, to remove or to change.
+// The Levenshtein distance: the number of characters to insert, remove or replace.
 std::size_t edit_distance(const std::string& from, const std::string& to) {
   std::vector<std::size_t> row(to.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -22,19 +22,21 @@ std::size_t edit_distance(const std::string& from, const std::string& to) {
   return row.back();
 }
 
-// "num_procs" of "num_processes": letters are left out.
+// True if `text` is `name` with characters omitted, such as "num_procs" for "num_processes".
 bool is_abbreviation(const std::string& text, const std::string& name) {
   std::size_t found = 0;
   for (const char letter : name) found += found < text.size() && text[found] == letter ? 1 : 0;
   return found == text.size();
 }
 
+// A larger limit would suggest unrelated names for short texts.
 std::size_t distance_max(const std::string& text, const std::string& name) {
   return std::max<std::size_t>(1, text.size() / (is_abbreviation(text, name) ? 2 : 3));
 }
 
 }  // namespace
 
+// On a tie the first name wins, so the result does not depend on anything but the order of `names`.
 std::optional<std::string> nearest_name(const std::string& text, const std::vector<std::string>& names) {
   std::optional<std::string> nearest;
   std::size_t least = 0;

@@ -6,11 +6,11 @@
 
 namespace accel {
 
-/// The name that was probably meant: the one with the fewest letters to change, where that is at most a third of them,
-/// or half if letters are only left out.
+/// Returns the name that was probably meant: the one with the smallest edit distance, if that is at most a third of the
+/// length, or half of it if characters were only omitted.
 std::optional<std::string> nearest_name(const std::string& text, const std::vector<std::string>& names);
 
-/// "; did you mean 'num_processes'?", or nothing.
+/// Returns "; did you mean 'num_processes'?", or "" if no name is similar.
 std::string nearest_name_hint(const std::string& text, const std::vector<std::string>& names);
 
 }  // namespace accel

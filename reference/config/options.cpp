@@ -1,3 +1,5 @@
+// Checks of option structs that involve several fields. The rules of single fields are in accelerator_fields.hpp.
+// Problems are returned and not thrown, so that the Accelerator reports all of them in one ConfigError.
 #include "reference/config/options.hpp"
 
 #include <fmt/format.h>
@@ -12,12 +14,13 @@
 namespace accel {
 namespace {
 
+// Source: torch/distributed/algorithms/ddp_comm_hooks/powerSGD_hook.py, PowerSGDState.__init__.
 std::vector<std::string> problems_of(const PowerSGDOptions& options) {
   auto problems = problems_of_fields("ddp_kwargs: comm_state_option: ", options);
   if (options.start_powerSGD_iter < 2 && (options.use_error_feedback || options.warm_start)) {
     problems.push_back(
         fmt::format("ddp_kwargs: comm_state_option: start_powerSGD_iter: expected 2 or more with use_error_feedback or "
-                    "warm_start, since buckets are rebuilt after the first step, got {}",
+                    "warm_start, because buckets are rebuilt after the first step, got {}",
                     options.start_powerSGD_iter));
   }
   return problems;
@@ -28,7 +31,8 @@ std::vector<std::string> problems_of(const PowerSGDOptions& options) {
 std::vector<std::string> problems_of(const DataLoaderConfiguration& config) {
   auto problems = problems_of_fields("dataloader_config: ", config);
   if (config.is_elastic() && !config.even_batches) {
-    problems.emplace_back("dataloader_config: order: elastic fills up the last step, and excludes even_batches: false");
+    problems.emplace_back(
+        "dataloader_config: order: elastic pads the last step and excludes even_batches: false; remove one of them");
   }
   return problems;
 }
@@ -41,7 +45,7 @@ std::vector<std::string> problems_of(const DistributedDataParallelKwargs& kwargs
   auto problems = problems_of_fields("ddp_kwargs: ", kwargs);
   if (kwargs.comm_hook == "no" && (kwargs.comm_wrapper == "fp16" || kwargs.comm_wrapper == "bf16")) {
     problems.push_back(
-        fmt::format("ddp_kwargs: comm_wrapper: '{}' has no comm_hook to wrap; comm_hook: {} casts gradients",
+        fmt::format("ddp_kwargs: comm_wrapper: '{}' requires a comm_hook; set comm_hook: {} to cast gradients",
                     kwargs.comm_wrapper, kwargs.comm_wrapper));
   }
   if (kwargs.comm_hook == "power_sgd" || kwargs.comm_hook == "batched_power_sgd") {
@@ -50,14 +54,16 @@ std::vector<std::string> problems_of(const DistributedDataParallelKwargs& kwargs
   return problems;
 }
 
+// Both kinds of plugins configure the same engine, so only one of them can be used.
 std::vector<std::string> problems_of_plugins(const AcceleratorOptions& options) {
   std::vector<std::string> problems;
   if (options.deepspeed_plugin && !options.deepspeed_plugins.empty()) {
-    problems.emplace_back("deepspeed_plugin and deepspeed_plugins exclude each other; put all into deepspeed_plugins");
+    problems.emplace_back(
+        "deepspeed_plugin and deepspeed_plugins exclude each other; pass all plugins in deepspeed_plugins");
   }
   if (options.fsdp_plugin && (options.deepspeed_plugin || !options.deepspeed_plugins.empty())) {
     problems.emplace_back(
-        "fsdp_plugin and deepspeed_plugin exclude each other; give the one that is to shard the model");
+        "fsdp_plugin and deepspeed_plugin exclude each other; set only the one that should shard the model");
   }
   return problems;
 }
@@ -69,7 +75,7 @@ std::vector<std::string> problems_of(const ProjectConfiguration& config) {
   if (config.iteration < 0)
     problems.push_back(fmt::format("project_config: iteration: expected 0 or more, got {}", config.iteration));
   if (config.automatic_checkpoint_naming && config.project_dir.empty())
-    problems.emplace_back("project_config: automatic_checkpoint_naming needs a project_dir");
+    problems.emplace_back("project_config: automatic_checkpoint_naming requires a project_dir");
   return problems;
 }
 
@@ -77,22 +83,24 @@ std::vector<std::string> problems_of(const ProfileKwargs& kwargs) {
   std::vector<std::string> problems;
   for (const auto& activity : kwargs.activities) {
     if (activity != "cpu" && activity != "cuda")
-      problems.push_back(fmt::format("activities: '{}'; expected cpu or cuda", activity));
+      problems.push_back(fmt::format("activities: '{}' is unknown; expected cpu or cuda", activity));
   }
   if (const auto& schedule = kwargs.schedule_option;
       schedule && (std::min({schedule->wait, schedule->warmup, schedule->repeat, schedule->skip_first}) < 0 ||
                    schedule->active <= 0)) {
     problems.push_back(
         fmt::format("schedule_option: wait {}, warmup {}, active {}, repeat {}, skip_first {}; expected active above "
-                    "0, and none negative",
+                    "0 and the others not negative",
                     schedule->wait, schedule->warmup, schedule->active, schedule->repeat, schedule->skip_first));
   }
-  if (kwargs.with_stack) problems.emplace_back("with_stack: true; it tells lines of Python, which there are none of");
+  if (kwargs.with_stack)
+    problems.emplace_back("with_stack: true is unsupported, because it records Python stacks; remove it");
   if (kwargs.with_modules)
-    problems.emplace_back("with_modules: true; it tells TorchScript's modules, which there are none of");
+    problems.emplace_back("with_modules: true is unsupported, because it records TorchScript modules; remove it");
   return problems;
 }
 
+// As in Accelerate, the sizes are ignored unless ACCELERATE_USE_PARALLELISM_CONFIG is set.
 std::optional<ParallelismConfig> parallelism_config_of_environment(std::vector<std::string>& problems) {
   if (!environment_flag("ACCELERATE_USE_PARALLELISM_CONFIG").value_or(false)) return std::nullopt;
   ParallelismConfig config;

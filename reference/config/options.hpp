@@ -14,130 +14,132 @@
 #include "reference/config/profile_kwargs.hpp"
 #include "reference/config/sharding.hpp"
 
-/// The plain structs that configure an Accelerator; names and defaults are Accelerate's.
+/// Structs that configure an Accelerator, with Accelerate's names and defaults.
 /// Source: accelerate/utils/dataclasses.py.
 namespace accel {
 
 class GeneralTracker;
-/// "tensorboard", "jsonl", "csv", "all", or a tracker of the caller's own.
+/// "tensorboard", "jsonl", "csv", "all", or a user-defined tracker.
 using LogWith = std::variant<std::string, std::shared_ptr<GeneralTracker>>;
 
-/// Where a program's files go.
+/// Folders for the files of a program.
 struct ProjectConfiguration {
-  std::string project_dir = {};  ///< checkpoints under automatic naming are in project_dir/checkpoints
-  std::string logging_dir = {};  ///< of trackers; default: project_dir
+  std::string project_dir = {};  ///< with automatic naming, checkpoints are in project_dir/checkpoints
+  std::string logging_dir = {};  ///< folder of trackers; default: project_dir
   bool automatic_checkpoint_naming = false;
-  std::optional<int> total_limit =
-      {};                      ///< so many checkpoints are kept under automatic naming: those of the highest numbers
-  std::int64_t iteration = 0;  ///< the number of the next checkpoint under automatic naming
-  bool save_on_each_node = false;  ///< machines share no file system: each has what rank 0 writes
+  /// With automatic naming, the number of checkpoints to keep; those with the highest numbers are kept.
+  std::optional<int> total_limit = {};
+  std::int64_t iteration = 0;      ///< with automatic naming, the number of the next checkpoint
+  bool save_on_each_node = false;  ///< write rank 0's files on each machine, for machines without a shared file system
 };
 std::vector<std::string> problems_of(const ProjectConfiguration& config);
 
-/// A mesh of ranks, the last dimension fastest: dp_replicate, dp_shard, cp, sp, tp. The product is the number of ranks.
-/// Ranks that differ only in tp, cp or sp share one batch: loaders give it to all of them.
+/// A mesh of ranks in row-major order: dp_replicate, dp_shard, cp, sp, tp. The product of the sizes is the number of
+/// ranks. Ranks that differ only in tp, cp or sp share a batch: their loaders yield the same batch.
 struct ParallelismConfig {
   int dp_replicate_size = 1, dp_shard_size = 1, cp_size = 1, sp_size = 1, tp_size = 1;
 };
 
-/// What is wrong with it whatever is loaded; nothing, if it can be.
+/// Returns the problems of the options that do not depend on the dataset; empty if they are valid.
 std::vector<std::string> problems_of(const DataLoaderConfiguration& config);
 
 struct GradientAccumulationPlugin {
   std::optional<int> num_steps = {};
-  /// Counts micro-batches that do not step in a schedule's own count, which ends one with total_steps earlier.
-  /// Accelerate's default is true, and it is never read there: its effect is false.
+  /// Increments the step count of a schedule, but not its learning rate, for micro-batches that do not step the
+  /// optimizer; a schedule with total_steps then ends earlier.
+  /// Accelerate's default is true, but Accelerate never reads the field, so its effective value is false.
   bool adjust_scheduler = false;
-  bool sync_with_dataloader = true;  ///< the last batch of a loader always synchronises and steps
-  bool sync_each_batch = false;      ///< communicate on every batch; when the optimizer steps does not change
+  bool sync_with_dataloader = true;  ///< the last batch of a loader always synchronizes and steps
+  bool sync_each_batch = false;      ///< communicate in every backward pass; does not change when the optimizer steps
 };
 
-/// What PowerSGD approximates gradients by: low-rank matrices. Source: PowerSGDState of torch's powerSGD_hook.py, with
-/// its defaults.
+/// Options of PowerSGD, which approximates gradients by low-rank matrices. Source: PowerSGDState in torch's
+/// powerSGD_hook.py, with its defaults.
 struct PowerSGDOptions {
   int matrix_approximation_rank = 1;
-  int start_powerSGD_iter = 1000;        ///< plain all-reduces until then; at least 2 with error feedback or warm start
-  double min_compression_rate = 2;       ///< tensors that would shrink less are sent as they are
-  bool use_error_feedback = true;        ///< what was lost is added to the next step's gradients
-  bool warm_start = true;                ///< the last step's matrices are this step's first guess
+  int start_powerSGD_iter = 1000;        ///< first compressed step; at least 2 with error feedback or warm start
+  double min_compression_rate = 2;       ///< tensors with a smaller compression rate are sent uncompressed
+  bool use_error_feedback = true;        ///< adds the approximation error to the gradients of the next step
+  bool warm_start = true;                ///< starts from the matrices of the previous step
   double orthogonalization_epsilon = 0;  ///< added to norms, for columns of zeros
-  std::int64_t random_seed = 0;          ///< of numpy.random.RandomState: 0 to 2^32 - 1
-  int compression_stats_logging_frequency = 10'000;  ///< accepted; `sim-run` and its reports count what is sent
+  std::int64_t random_seed = 0;          ///< seed of numpy.random.RandomState: 0 to 2^32 - 1
+  int compression_stats_logging_frequency = 10'000;  ///< without effect; `sim-run` and its reports count sent bytes
   bool batch_tensors_with_same_shape = false;
 };
 
 struct DistributedDataParallelKwargs {
-  int dim = 0;  ///< accepted; without effect in torch, too
+  int dim = 0;  ///< without effect, as in torch
   bool broadcast_buffers = true;
-  std::optional<int> bucket_cap_mb = {};  ///< MiB of a gradient bucket; default 25, with a first bucket of 1
+  std::optional<int> bucket_cap_mb = {};  ///< size of a gradient bucket in MiB; default: 25, and 1 for the first bucket
   bool find_unused_parameters = false;
-  bool check_reduction = false;  ///< accepted; without effect in torch, too
+  bool check_reduction = false;  ///< without effect, as in torch
   bool gradient_as_bucket_view = false;
-  bool static_graph =
-      false;  ///< every backward pass must synchronise: not with no_sync() or accumulation, but for sync_each_batch
-  std::string comm_hook =
-      "no";  ///< "no", "fp16", "bf16", "power_sgd" or "batched_power_sgd": what is sent of gradients
-  std::string comm_wrapper = "no";         ///< "no", "fp16" or "bf16": what the hook's numbers are cast to
-  PowerSGDOptions comm_state_option = {};  ///< of "power_sgd" and "batched_power_sgd"
+  /// Requires that every backward pass synchronizes: excludes no_sync(), and accumulation without sync_each_batch.
+  bool static_graph = false;
+  /// Compression of gradients: "no", "fp16", "bf16", "power_sgd" or "batched_power_sgd".
+  std::string comm_hook = "no";
+  std::string comm_wrapper = "no";         ///< dtype to which the hook's data are cast: "no", "fp16" or "bf16"
+  PowerSGDOptions comm_state_option = {};  ///< for "power_sgd" and "batched_power_sgd"
 };
 
-/// What is wrong with it whatever the model; nothing, if it can be.
+/// Returns the problems of the options that do not depend on the model; empty if they are valid.
 std::vector<std::string> problems_of(const DistributedDataParallelKwargs& kwargs);
 
-/// Of the autocast that surrounds a model's forward.
+/// Options of the autocast context around a model's forward pass.
 struct AutocastKwargs {
   bool enabled = true;
-  std::optional<bool> cache_enabled = {};  ///< of cast weights; default: as the thread has it, which is on
+  std::optional<bool> cache_enabled = {};  ///< cache cast weights; default: the setting of the thread, which is on
 
   friend bool operator==(const AutocastKwargs&, const AutocastKwargs&) = default;
 };
 
-/// Of the loss scale under fp16.
+/// Options of the loss scale with fp16.
 struct GradScalerKwargs {
   double init_scale = 65536.0;
   double growth_factor = 2.0;   ///< above 1
   double backoff_factor = 0.5;  ///< in (0, 1)
-  int growth_interval = 2000;   ///< steps without infinities until the scale grows
+  int growth_interval = 2000;   ///< number of steps without infinities until the scale grows
   bool enabled = true;
 };
 std::vector<std::string> problems_of(const GradScalerKwargs& kwargs);
 
-/// Of the ranks' group, which is there before the Accelerator is.
+/// Options of the process group, which exists before the Accelerator is created.
 struct InitProcessGroupKwargs {
-  std::optional<std::string> backend =
-      {};  ///< "gloo" or "nccl": an error if the ranks have another; a rehearsal stands for both
-  std::optional<std::string> init_method =
-      {};  ///< "env://" or none: launchers tell ranks their place by the environment
-  std::optional<std::chrono::milliseconds> timeout = {};  ///< of a collective; in a rehearsal a hang ends at once
+  /// "gloo" or "nccl"; an error if the ranks use another backend. The simulator accepts both.
+  std::optional<std::string> backend = {};
+  /// "env://" or unset: launchers pass the rank in environment variables.
+  std::optional<std::string> init_method = {};
+  std::optional<std::chrono::milliseconds> timeout = {};  ///< of a collective; the simulator detects a hang at once
 };
 
-/// Steps that are not taken, on every rank alike: parameters stay as they are, `step_was_skipped` is true. Off by
-/// default, as in Accelerate, where one such gradient makes all parameters NaN.
+/// Skips optimizer steps with bad gradients on all ranks: parameters are unchanged, and `step_was_skipped` is true. Off
+/// by default, as in Accelerate, where one non-finite gradient turns all parameters into NaN.
 struct GradientGuard {
-  bool skip_non_finite = false;                ///< gradients with an infinity or NaN
-  std::optional<double> skip_norm_above = {};  ///< the total norm (2) of an optimizer's gradients, before clipping
+  bool skip_non_finite = false;  ///< skip if a gradient contains an infinity or NaN
+  std::optional<double> skip_norm_above =
+      {};  ///< limit of the total 2-norm of an optimizer's gradients, before clipping
 
   [[nodiscard]] bool is_on() const { return skip_non_finite || skip_norm_above.has_value(); }
 };
 
-/// Arguments of the Accelerator's constructor.
+/// Options of the Accelerator's constructor.
 struct AcceleratorOptions {
-  std::optional<std::string> mixed_precision =
-      {};  ///< "no", "fp16", "bf16" or "fp8"; default: ACCELERATE_MIXED_PRECISION, else "no"
-  int gradient_accumulation_steps = 1;  ///< ACCELERATE_GRADIENT_ACCUMULATION_STEPS beats it, as in Accelerate
+  /// "no", "fp16", "bf16" or "fp8". Default: ACCELERATE_MIXED_PRECISION or "no".
+  std::optional<std::string> mixed_precision = {};
+  int gradient_accumulation_steps = 1;  ///< overridden by ACCELERATE_GRADIENT_ACCUMULATION_STEPS, as in Accelerate
   bool device_placement = true;
-  std::optional<bool> split_batches = {};  ///< honoured here; Accelerate ignores it
+  std::optional<bool> split_batches = {};  ///< effective here, while Accelerate ignores it
   DataLoaderConfiguration dataloader_config = {};
   std::optional<GradientAccumulationPlugin> gradient_accumulation_plugin = {};
   std::optional<ParallelismConfig> parallelism_config = {};  ///< default: every rank reads its own batch
-  std::optional<DeepSpeedPlugin> deepspeed_plugin =
-      {};  ///< default: one of the environment's, with ACCELERATE_USE_DEEPSPEED
-  /// More than one, by names of the caller's; excludes deepspeed_plugin. The first by name is the active one at first:
-  /// Accelerate takes the first that was passed.
+  /// Default: configured by the environment if ACCELERATE_USE_DEEPSPEED is set.
+  std::optional<DeepSpeedPlugin> deepspeed_plugin = {};
+  /// Several plugins by name; excludes deepspeed_plugin. The first one by name is active initially, while Accelerate
+  /// activates the first one that was passed.
   std::map<std::string, DeepSpeedPlugin> deepspeed_plugins = {};
-  std::optional<FullyShardedDataParallelPlugin> fsdp_plugin =
-      {};  ///< excludes DeepSpeed's; default: the environment's, with ACCELERATE_USE_FSDP
-  std::optional<std::string> project_dir = {};  ///< in place of project_config's
+  /// Excludes DeepSpeed plugins. Default: configured by the environment if ACCELERATE_USE_FSDP is set.
+  std::optional<FullyShardedDataParallelPlugin> fsdp_plugin = {};
+  std::optional<std::string> project_dir = {};  ///< overrides that of project_config
   ProjectConfiguration project_config = {};
   std::vector<LogWith> log_with = {};
   ProfileKwargs profile_kwargs = {};
@@ -145,16 +147,15 @@ struct AcceleratorOptions {
   bool step_scheduler_with_optimizer = true;
   DistributedDataParallelKwargs ddp_kwargs = {};
   AutocastKwargs autocast_kwargs = {};
-  std::optional<AORecipeKwargs> ao_recipe_kwargs = {};  ///< of "fp8", and of nothing else
+  std::optional<AORecipeKwargs> ao_recipe_kwargs = {};  ///< only for mixed_precision "fp8"
   GradScalerKwargs grad_scaler_kwargs = {};
   InitProcessGroupKwargs init_process_group_kwargs = {};
   GradientGuard gradient_guard = {};
-  /// "accelerate": every micro-batch of every rank counts alike, and a short window as if it were whole. "exact": every
-  /// item counts alike, so that any number of micro-batches and ranks gives the gradient of one batch of all. See
-  /// backward.
+  /// "accelerate": all micro-batches of all ranks have equal weights, and a short window counts like a complete one.
+  /// "exact": all items have equal weights, so that any division into micro-batches and ranks gives the gradient of one
+  /// large batch. See backward.
   std::string loss_weighting = "accelerate";
-  /// Compares devices and shapes over the ranks before each collective on trees; default: ACCELERATE_DEBUG_MODE, else
-  /// off.
+  /// Compares devices and shapes between ranks before each collective on trees. Default: ACCELERATE_DEBUG_MODE or off.
   std::optional<bool> debug = {};
 
   [[nodiscard]] bool splits() const {
@@ -162,12 +163,12 @@ struct AcceleratorOptions {
   }
 };
 
-/// Plugins that exclude each other; what is wrong with one by itself is told by `resolve`.
+/// Reports plugins that exclude each other. `resolve` reports the problems of a single plugin.
 std::vector<std::string> problems_of_plugins(const AcceleratorOptions& options);
 
-/// The mesh that a launcher tells by ACCELERATE_USE_PARALLELISM_CONFIG and PARALLELISM_CONFIG_DP_SHARD_SIZE and the
-/// others; nothing if it tells of none. What is wrong is added to `problems`. Source: accelerate/parallelism_config.py,
-/// __post_init__.
+/// Reads the mesh that a launcher passes in ACCELERATE_USE_PARALLELISM_CONFIG, PARALLELISM_CONFIG_DP_SHARD_SIZE and the
+/// related variables; nullopt if there is none. Appends problems to `problems`.
+/// Source: accelerate/parallelism_config.py, __post_init__.
 std::optional<ParallelismConfig> parallelism_config_of_environment(std::vector<std::string>& problems);
 
 }  // namespace accel

@@ -1,3 +1,5 @@
+// All values of a plugin are kept as text, because they come from three sources (the program, the environment, a
+// DeepSpeed file) and the same rule and message apply to each. Locale-independent parsing with std::from_chars.
 #include "reference/config/plugin_reader.hpp"
 
 #include <fmt/ranges.h>
@@ -33,11 +35,13 @@ std::optional<GivenValue> PluginReader::find(const std::string& key) const {
 
 std::string PluginReader::text(const std::string& key) const { return find(key).value_or(GivenValue{}).text; }
 
+// Names the source that the value came from: the field of the plugin, or the environment variable.
 void PluginReader::problem(const std::string& key, const std::string& text) {
   const auto found = find(key);
   problems_.push_back(fmt::format("{}: {}", found ? found->name : name_ + ": " + key, text));
 }
 
+// Lists are not converted: no variable of a plugin holds one, except names that the plugin splits itself.
 bool PluginReader::convert(const std::string& key, FieldTarget target) const {
   const auto& text = values_.at(key).text;
   return std::visit(
@@ -53,6 +57,7 @@ std::string PluginReader::given(const std::string& key) const {
   return fmt::format(", got '{}'", values_.at(key).text);
 }
 
+// Accelerate accepts names in any case and, for some options, the number of the name from 1.
 std::optional<std::string> PluginReader::chosen(const FieldRule& rule, const std::string& text) const {
   std::size_t number = 0;
   if (rule.numbered && parse(text, number) && number >= 1 && number <= rule.choices.size())

@@ -13,18 +13,19 @@
 
 namespace accel {
 
-/// A value as text, and where it is from: "fsdp_plugin: min_num_params" or "FSDP_MIN_NUM_PARAMS".
+/// A value as text, and its source: "fsdp_plugin: min_num_params" or "FSDP_MIN_NUM_PARAMS".
 struct GivenValue {
   std::string name = {};
   std::string text = {};
 };
 
-/// Reads the fields of a plugin; from the environment where the program gives them no value. Choices are in any case.
+/// Reads the fields of a plugin, or environment variables for fields that the program does not set. Choices may have
+/// any case.
 ///
 ///     PluginReader fields("fsdp_plugin", plugin, problems);
 ///     const auto offloads = fields.value<bool>("cpu_offload").value_or(false);
 ///
-/// Values that are not asked for are not checked: which fields count depends on others. Thread rule: a value.
+/// Checks only values that are read, because other fields determine which ones are relevant. Thread rule: a value.
 class PluginReader : public FieldReader {
  public:
   template <typename Plugin>
@@ -40,13 +41,13 @@ class PluginReader : public FieldReader {
     });
   }
 
-  /// Of a listed field, by its rule.
+  /// Returns the value of a field, checked by its rule.
   template <typename T>
   std::optional<T> value(const std::string& key) {
     return optional<T>(key, fields_.at(key).rule);
   }
   [[nodiscard]] std::optional<GivenValue> find(const std::string& key) const;
-  /// The text of a field; "" if nothing gives one.
+  /// Returns the text of a field; "" if it has no value.
   [[nodiscard]] std::string text(const std::string& key) const;
   [[nodiscard]] const std::map<std::string, Field>& fields() const { return fields_; }
   void give(const std::string& key, GivenValue value) { values_.insert_or_assign(key, std::move(value)); }
@@ -55,7 +56,7 @@ class PluginReader : public FieldReader {
   [[nodiscard]] bool has(const std::string& key) const override { return values_.contains(key); }
   void problem(const std::string& key, const std::string& text) override;
   void missing(const std::string& key) override { problem(key, "missing"); }
-  void finish_keys() override {}  // the environment is everybody's
+  void finish_keys() override {}  // the environment contains unrelated variables
 
   template <typename... Args>
   void note(fmt::format_string<Args...> message, Args&&... args) {
@@ -69,7 +70,7 @@ class PluginReader : public FieldReader {
   [[nodiscard]] std::string choices_of(const FieldRule& rule) const override;
 
  private:
-  // A field that is always set has no place in the environment.
+  // A field that is always set does not fall back to the environment.
   template <typename T>
   static std::optional<std::string> text_of(const T&) {
     return std::nullopt;

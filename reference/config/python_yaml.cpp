@@ -12,8 +12,8 @@ namespace {
 
 using Tree = nlohmann::json;
 
-// Source: PyYAML, lib/yaml/resolver.py. Octal, hexadecimal and base 60 numbers are texts to nobody: they are read as
-// such.
+// The type of an unquoted scalar. Source: PyYAML, lib/yaml/resolver.py, the implicit resolvers of YAML 1.1. Octal,
+// hexadecimal and base-60 numbers are recognized as integers, so that they are quoted when written.
 enum class Plain { kText, kBool, kInt, kFloat, kNull, kOther };
 
 Plain plain_kind(const std::string& text) {
@@ -31,13 +31,14 @@ Plain plain_kind(const std::string& text) {
   if (text == "<<" || text == "=") return Plain::kOther;
   if (text.size() <= 5 && std::regex_match(text, words)) return Plain::kBool;
   if (std::string_view("+-.0123456789").find(text[0]) == std::string_view::npos) return Plain::kText;
-  if (text.size() > 64) return Plain::kOther;  // a regular expression of the standard library recurses by letter
+  if (text.size() > 64) return Plain::kOther;  // std::regex recurses per character and could overflow the stack
   if (std::regex_match(text, ints)) return Plain::kInt;
   if (std::regex_match(text, floats)) return Plain::kFloat;
   return std::regex_match(text, dates) ? Plain::kOther : Plain::kText;
 }
 
 template <typename T>
+// Forms that from_chars does not parse (1_000, 0x10, more than 64 bits) are returned as text.
 Tree number_or_text(const std::string& text) {
   const auto* begin = text.data() + (text.starts_with('+') ? 1 : 0);
   const auto* end = text.data() + text.size();
@@ -48,6 +49,8 @@ Tree number_or_text(const std::string& text) {
 
 bool is_double(const std::string& text) { return number_or_text<double>(text).is_number(); }
 
+// kBool only contains the words of plain_kind, so the first letters distinguish true from false ("on" from
+// "off").
 Tree plain_value(const std::string& text, bool number_forms_of_json) {
   switch (plain_kind(text)) {
     case Plain::kNull: return nullptr;
@@ -61,7 +64,7 @@ Tree plain_value(const std::string& text, bool number_forms_of_json) {
 
 // --- writing ---------------------------------------------------------------------------------------------------------
 
-// The code points of UTF-8; a byte that is none stands for itself.
+// Decodes UTF-8 to code points. An invalid byte is returned unchanged.
 std::vector<char32_t> code_points(const std::string& text) {
   std::vector<char32_t> points;
   for (std::size_t at = 0; at < text.size();) {
@@ -76,6 +79,7 @@ std::vector<char32_t> code_points(const std::string& text) {
   return points;
 }
 
+// Source: PyYAML, lib/yaml/emitter.py, write_double_quoted, with the escapes that safe_dump uses by default.
 std::string double_quoted(const std::string& text) {
   std::string quoted = "\"";
   for (const auto point : code_points(text)) {
@@ -97,13 +101,14 @@ std::string double_quoted(const std::string& text) {
   return quoted + '"';
 }
 
+// PyYAML prefers single quotes and uses double quotes only for characters that need an escape.
 std::string single_quoted(const std::string& text) {
   std::string quoted = "'";
   for (const char letter : text) quoted += letter == '\'' ? "''" : std::string(1, letter);
   return quoted + "'";
 }
 
-// Source: PyYAML, lib/yaml/emitter.py, analyze_scalar.
+// True if PyYAML writes the text without quotes. Source: PyYAML, lib/yaml/emitter.py, analyze_scalar.
 bool can_be_plain(const std::string& text) {
   if (plain_kind(text) != Plain::kText || text.starts_with("---") || text.starts_with("...")) return false;
   if (text.front() == ' ' || text.back() == ' ' || text.back() == ':') return false;
@@ -113,6 +118,7 @@ bool can_be_plain(const std::string& text) {
   return text.find(": ") == std::string::npos && text.find(" #") == std::string::npos;
 }
 
+// Only printable ASCII is written unescaped, which is PyYAML's default (allow_unicode=False).
 std::string text_scalar(const std::string& text) {
   for (const char letter : text) {
     if (letter < 0x20 || letter > 0x7E) return double_quoted(text);
@@ -120,7 +126,7 @@ std::string text_scalar(const std::string& text) {
   return can_be_plain(text) ? text : single_quoted(text);
 }
 
-// PyYAML gives an exponent a point, without which it would be a text.
+// PyYAML adds ".0" before an exponent, because it would read back 1e8 as a string.
 std::string scalar(const Tree& value) {
   if (value.is_string()) return text_scalar(value.get<std::string>());
   auto text = value.dump();
@@ -138,7 +144,7 @@ bool is_block(const Tree& value) { return value.is_structured() && !value.empty(
 
 void write_block(const Tree& value, int indent, std::string& out);
 
-// After a key or a dash.
+// Writes a value after a key or a dash. Nested lists are not indented below their key, as PyYAML writes them.
 void write_value(const Tree& value, int indent, std::string& out) {
   if (!is_block(value)) {
     out += " " + (value.is_structured() ? value.dump() : scalar(value)) + "\n";
@@ -179,6 +185,7 @@ Tree python_tree(const YAML::Node& node, bool number_forms_of_json) {
   return tree;
 }
 
+// An empty list or mapping is written in flow style, as safe_dump does.
 std::string python_yaml(const Tree& tree) {
   if (!is_block(tree)) return (tree.is_structured() ? tree.dump() : scalar(tree)) + "\n";
   std::string out;
@@ -188,6 +195,8 @@ std::string python_yaml(const Tree& tree) {
 
 std::string python_json(const Tree& tree) { return tree.dump(2, ' ', /*ensure_ascii=*/true) + "\n"; }
 
+// JSON writes characters beyond 16 bits as two escapes (a surrogate pair), which YAML does not allow. Nothing
+// else changes, so line numbers stay valid for messages.
 std::string json_as_yaml(const std::string& text) {
   static const std::regex pairs("\\\\u([dD][89abAB][0-9a-fA-F]{2})\\\\u([dD][c-fC-F][0-9a-fA-F]{2})");
   std::string out;

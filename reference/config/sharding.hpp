@@ -8,20 +8,19 @@
 #include <string>
 #include <vector>
 
-/// How parameters, gradients and optimizer state are divided over ranks: Accelerate's plugins, and what they mean
-/// together.
+/// Sharding of parameters, gradients and optimizer state: Accelerate's plugins, and the options that they resolve to.
 ///
 ///     accel::FullyShardedDataParallelPlugin plugin;
 ///     plugin.auto_wrap_policy = "TRANSFORMER_BASED_WRAP";
 ///     plugin.transformer_cls_names_to_wrap = {"Block"};
 ///     accel::Accelerator accelerator({.fsdp_plugin = plugin});
 ///
-/// A field without a value takes the environment's, else Accelerate's default. Thread rule: values.
+/// A field without a value defaults to its environment variable or to Accelerate's default. Thread rule: values.
 /// Source: accelerate/utils/dataclasses.py.
 namespace accel {
 
-// Names that plugins, configuration files and the questions of `accel config` share. Their order counts: a number from
-// 1 means the name at that place. Source: accelerate/utils/constants.py.
+// Names used by plugins, configuration files and the questions of `accel config`. The order is significant: a number
+// selects the name at that position, from 1. Source: accelerate/utils/constants.py.
 
 inline constexpr std::initializer_list<const char*> kShardingStrategies = {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD",
                                                                            "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"};
@@ -36,65 +35,65 @@ inline constexpr std::initializer_list<const char*> kMixedPrecisions = {"no", "f
 inline bool is_mixed_precision(const std::string& name) {
   return std::find(kMixedPrecisions.begin(), kMixedPrecisions.end(), name) != kMixedPrecisions.end();
 }
-/// What a mixed precision casts to around layers in float8: "fp16", "bf16" or "no".
+/// Returns the precision of casts for a mixed precision: "fp16", "bf16" (also for "fp8") or "no".
 inline std::string precision_of_casts(const std::string& mixed_precision) {
   return mixed_precision == "fp8" ? "bf16" : mixed_precision;
 }
 
-/// Dtypes by name: "fp32", "fp16" or "bf16", also as "float32", "float16", "bfloat16", with "torch." before them or
-/// not.
+/// Names of dtypes: "fp32", "fp16", "bf16", "float32", "float16" or "bfloat16", with or without the prefix "torch.".
 struct MixedPrecisionPolicy {
-  std::optional<std::string> param_dtype = {};   ///< of parameters while a unit computes
-  std::optional<std::string> reduce_dtype = {};  ///< of gradients while they are summed; default: param_dtype
+  std::optional<std::string> param_dtype = {};   ///< dtype of parameters while a unit computes
+  std::optional<std::string> reduce_dtype = {};  ///< dtype in which gradients are summed; default: param_dtype
   std::optional<std::string> buffer_dtype = {};
 };
 
 struct FullyShardedDataParallelPlugin {
-  std::optional<int> fsdp_version = {};  ///< 1 or 2: whose names the other fields are; FSDP_VERSION, else 1
-  /// FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD or HYBRID_SHARD_ZERO2, or 1 to 5; FSDP_SHARDING_STRATEGY, else
-  /// FULL_SHARD.
+  std::optional<int> fsdp_version = {};  ///< 1 or 2, whose names the other fields have; default: FSDP_VERSION or 1
+  /// FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD or HYBRID_SHARD_ZERO2, or 1 to 5. Default:
+  /// FSDP_SHARDING_STRATEGY or FULL_SHARD.
   std::optional<std::string> sharding_strategy = {};
   /// Version 2: "true" (as FULL_SHARD) or "false" (as SHARD_GRAD_OP); version 1: a strategy.
   /// FSDP_RESHARD_AFTER_FORWARD.
   std::optional<std::string> reshard_after_forward = {};
-  std::optional<std::string> backward_prefetch =
-      {};  ///< BACKWARD_PRE, BACKWARD_POST or NO_PREFETCH; FSDP_BACKWARD_PREFETCH
-  std::optional<MixedPrecisionPolicy> mixed_precision_policy = {};  ///< default: by the accelerator's mixed_precision
-  /// TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP or NO_WRAP; FSDP_AUTO_WRAP_POLICY, else NO_WRAP.
+  /// BACKWARD_PRE, BACKWARD_POST or NO_PREFETCH. Default: FSDP_BACKWARD_PREFETCH.
+  std::optional<std::string> backward_prefetch = {};
+  std::optional<MixedPrecisionPolicy> mixed_precision_policy = {};  ///< default: that of the mixed_precision option
+  /// TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP or NO_WRAP. Default: FSDP_AUTO_WRAP_POLICY or NO_WRAP.
   std::optional<std::string> auto_wrap_policy = {};
-  std::vector<std::string> transformer_cls_names_to_wrap =
-      {};  ///< classes, "Block" for BlockImpl too; FSDP_TRANSFORMER_CLS_TO_WRAP
-  std::optional<std::int64_t> min_num_params = {};  ///< of SIZE_BASED_WRAP; FSDP_MIN_NUM_PARAMS
-  std::vector<std::string> wrap_modules =
-      {};  ///< by hand: regular expressions that match names of modules, such as "blocks\\.[0-9]+"
-  std::vector<std::string> ignored_modules =
-      {};  ///< regular expressions: these modules' parameters stay as they are; FSDP_IGNORED_MODULES
+  /// Names of classes; "Block" also matches BlockImpl. Default: FSDP_TRANSFORMER_CLS_TO_WRAP.
+  std::vector<std::string> transformer_cls_names_to_wrap = {};
+  std::optional<std::int64_t> min_num_params = {};  ///< for SIZE_BASED_WRAP; default: FSDP_MIN_NUM_PARAMS
+  /// Explicit units: regular expressions that match names of modules, such as "blocks\\.[0-9]+".
+  std::vector<std::string> wrap_modules = {};
+  /// Regular expressions for modules whose parameters are not sharded. Default: FSDP_IGNORED_MODULES.
+  std::vector<std::string> ignored_modules = {};
   std::optional<bool> cpu_offload = {};  ///< FSDP_OFFLOAD_PARAMS
-  std::optional<std::string> state_dict_type =
-      {};                         ///< FULL_STATE_DICT, SHARDED_STATE_DICT or LOCAL_STATE_DICT; FSDP_STATE_DICT_TYPE
-  bool limit_all_gathers = true;  ///< at most one unit is gathered ahead of use, always
-  std::optional<bool> use_orig_params =
-      {};  ///< parameters are the module's own here either way; it decides how they lie in shards; FSDP_USE_ORIG_PARAMS
-  std::optional<bool> sync_module_states =
-      {};  ///< rank 0's parameters and buffers to all, at prepare; FSDP_SYNC_MODULE_STATES
+  /// FULL_STATE_DICT, SHARDED_STATE_DICT or LOCAL_STATE_DICT. Default: FSDP_STATE_DICT_TYPE.
+  std::optional<std::string> state_dict_type = {};
+  bool limit_all_gathers = true;  ///< without effect: at most one unit is gathered ahead of its use
+  /// Selects only the layout of shards; parameters are the module's own in either case. Default: FSDP_USE_ORIG_PARAMS.
+  std::optional<bool> use_orig_params = {};
+  /// Broadcast parameters and buffers of rank 0 in prepare. Default: FSDP_SYNC_MODULE_STATES.
+  std::optional<bool> sync_module_states = {};
   std::optional<bool> forward_prefetch = {};           ///< FSDP_FORWARD_PREFETCH
   std::optional<bool> activation_checkpointing = {};   ///< FSDP_ACTIVATION_CHECKPOINTING
   std::optional<bool> cpu_ram_efficient_loading = {};  ///< implies sync_module_states; FSDP_CPU_RAM_EFFICIENT_LOADING
 };
 
-/// DeepSpeed's ZeRO by this library's own engine: its stages and stepping rules, not its code.
+/// DeepSpeed's ZeRO, implemented by this library's engine with the same stages and stepping rules.
 struct DeepSpeedPlugin {
   std::optional<std::string> hf_ds_config = {};  ///< path of a DeepSpeed JSON file; ACCELERATE_DEEPSPEED_CONFIG_FILE
-  std::optional<std::string> gradient_accumulation_steps =
-      {};  ///< a number or "auto"; ACCELERATE_GRADIENT_ACCUMULATION_STEPS, else "auto"
-  std::optional<std::string> gradient_clipping = {};  ///< a number or "auto"; ACCELERATE_GRADIENT_CLIPPING, else "auto"
-  std::optional<int> zero_stage = {};                 ///< 0 to 3; ACCELERATE_DEEPSPEED_ZERO_STAGE, else 2
-  std::optional<std::string> offload_optimizer_device =
-      {};  ///< none, cpu or nvme; ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE
-  std::optional<std::string> offload_param_device = {};  ///< of stage 3; ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE
+  /// A number or "auto". Default: ACCELERATE_GRADIENT_ACCUMULATION_STEPS or "auto".
+  std::optional<std::string> gradient_accumulation_steps = {};
+  /// A number or "auto". Default: ACCELERATE_GRADIENT_CLIPPING or "auto".
+  std::optional<std::string> gradient_clipping = {};
+  std::optional<int> zero_stage = {};  ///< 0 to 3; default: ACCELERATE_DEEPSPEED_ZERO_STAGE or 2
+  /// none, cpu or nvme. Default: ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE.
+  std::optional<std::string> offload_optimizer_device = {};
+  std::optional<std::string> offload_param_device = {};  ///< for stage 3; ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE
   std::optional<std::string> offload_optimizer_nvme_path = {};  ///< ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_NVME_PATH
   std::optional<std::string> offload_param_nvme_path = {};      ///< ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_NVME_PATH
-  std::optional<bool> zero3_init_flag = {};                     ///< accepted; ACCELERATE_DEEPSPEED_ZERO3_INIT
+  std::optional<bool> zero3_init_flag = {};                     ///< without effect; ACCELERATE_DEEPSPEED_ZERO3_INIT
   std::optional<bool> zero3_save_16bit_model = {};              ///< ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL
 };
 
@@ -102,48 +101,48 @@ enum class Prefetch { kNone, kBackwardPre, kBackwardPost };
 enum class FloatType { kFloat32, kFloat16, kBFloat16 };
 enum class OffloadDevice { kNone, kCpu, kFiles };
 
-/// Which modules are units: gathered and reduced as one. The whole model is always one, for what no other unit holds.
+/// Which modules are units, which are gathered and reduced as one. The model itself is always a unit, for parameters
+/// that no other unit contains.
 struct WrapPolicy {
   enum class Kind { kNone, kByClass, kBySize } kind = Kind::kNone;
   std::vector<std::string> classes = {};
   std::int64_t min_num_params = 0;
-  std::vector<std::string> modules = {};  ///< by hand, beside what the kind says
+  std::vector<std::string> modules = {};  ///< explicit units in addition to those of `kind`
   std::vector<std::string> ignored = {};
 };
 
-/// What a plugin comes to: the one description that the engine reads.
+/// The resolved options of a plugin: the only description that the engine uses.
 struct ShardingOptions {
-  bool parameters = true;             ///< sharded when no unit computes: freed after use
-  bool reshard_after_forward = true;  ///< freed between forward and backward too, but for the root's
-  bool gradients = true;              ///< reduced to shards by every backward; else once, before the optimizer steps
-  bool reduces_always = false;        ///< also while gradients accumulate: no_sync has no effect
+  bool parameters = true;             ///< parameters are sharded, and complete ones are freed after use
+  bool reshard_after_forward = true;  ///< also freed between forward and backward, except those of the root
+  bool gradients = true;              ///< reduced to shards in every backward; else once, before the optimizer steps
+  bool reduces_always = false;        ///< also during accumulation: no_sync has no effect
   bool hybrid = false;                ///< sharded over the ranks of a machine, replicated over machines
   Prefetch prefetch = Prefetch::kNone;
   bool forward_prefetch = false;
   std::optional<FloatType> param_dtype = {}, reduce_dtype = {}, buffer_dtype = {};
-  bool autocasts =
-      true;  ///< FSDP1 runs forward under autocast too, and gives outputs in float32; FSDP2 and DeepSpeed do neither
-  /// Either keeps the shards on the host, where the optimizer steps them; units are gathered from there.
+  /// Runs forward under autocast and returns outputs in float32, as FSDP1 does. FSDP2 and DeepSpeed do neither.
+  bool autocasts = true;
+  /// Either one keeps the shards on the host, where the optimizer updates them and units are gathered from.
   OffloadDevice offload_parameters = OffloadDevice::kNone, offload_optimizer = OffloadDevice::kNone;
-  std::string offload_parameters_path = {}, offload_optimizer_path = {};  ///< folders, of kFiles
-  bool aligned = false;  ///< parameters begin at multiples of 16 bytes: the layout of use_orig_params
+  std::string offload_parameters_path = {}, offload_optimizer_path = {};  ///< folders for kFiles
+  bool aligned = false;  ///< parameters start at multiples of 16 bytes: the layout of use_orig_params
   bool sync_module_states = false;
   bool activation_checkpointing = false;
   WrapPolicy wrap = {};
   std::string state_dict_type = "FULL_STATE_DICT";
 };
 
-/// What is wrong with options of a plugin or of its environment, added to `problems`; and what they come to, where
-/// nothing is. Nothing also for NO_SHARD and ZeRO stage 0: the model is trained by DDP. `mixed_precision`: the
+/// Result of `resolve`, which appends the problems of a plugin and its environment to `problems`. Without a `sharding`
+/// value, the model is trained by DDP: for NO_SHARD, ZeRO stage 0, or if there are problems. `mixed_precision` is the
 /// accelerator's.
 struct ResolvedPlugin {
   std::optional<ShardingOptions> sharding = {};
-  std::optional<int> gradient_accumulation_steps = {};  ///< a DeepSpeed plugin's own, unless it is "auto"
-  /// The norm that gradients are clipped to; none: they are not. "auto" is 1.0, as in Accelerate, where no file says
-  /// otherwise.
+  std::optional<int> gradient_accumulation_steps = {};  ///< of a DeepSpeed plugin; nullopt: "auto"
+  /// Maximum norm of gradients; nullopt: no clipping. "auto" is 1.0, as in Accelerate without a DeepSpeed file.
   std::optional<double> gradient_clipping = {};
-  bool saves_16bit_model = false;  ///< DeepSpeed's stage 3: whole weights have the dtype of mixed_precision
-  bool steps_in_backward = false;  ///< DeepSpeed's rule: backward steps the optimizer, whose own step does nothing
+  bool saves_16bit_model = false;  ///< DeepSpeed's stage 3: complete weights are saved in the dtype of mixed_precision
+  bool steps_in_backward = false;  ///< DeepSpeed: backward steps the optimizer, and its own step does nothing
 };
 ResolvedPlugin resolve(const FullyShardedDataParallelPlugin& plugin, const std::string& mixed_precision,
                        std::vector<std::string>& problems);

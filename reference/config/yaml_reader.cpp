@@ -1,3 +1,5 @@
+// Strict reading of YAML. yaml-cpp keeps the first of duplicate keys and returns undefined nodes for missing
+// ones, so both are checked explicitly.
 #include "reference/config/yaml_reader.hpp"
 
 #include <fmt/ranges.h>
@@ -11,7 +13,7 @@
 namespace accel {
 namespace {
 
-// An alias may lead back to the node that it is in; nothing that is read here is that deep.
+// Limits the recursion: an alias may refer to a node that contains it. No file that is read here is nested deeper.
 constexpr int kDepthMax = 8;
 
 void check_keys(const YAML::Node& node, const std::string& path, int depth, YamlProblems& problems) {
@@ -24,12 +26,11 @@ void check_keys(const YAML::Node& node, const std::string& path, int depth, Yaml
     }
     const auto line = entry.first.Mark().line;
     if (!entry.first.IsScalar()) {
-      problems.add(line,
-                   fmt::format("{}a key that is no name; expected `name: value`", path.empty() ? "" : path + ": "));
+      problems.add(line, fmt::format("{}a key is not a name; expected `name: value`", path.empty() ? "" : path + ": "));
       problems.throw_if_any();
     }
     const auto name = (path.empty() ? "" : path + ".") + entry.first.Scalar();
-    if (!seen.insert(entry.first.Scalar()).second) problems.add(line, name + ": given twice");
+    if (!seen.insert(entry.first.Scalar()).second) problems.add(line, name + ": duplicate key");
     check_keys(entry.second, name, depth + 1, problems);
   }
 }
@@ -45,6 +46,8 @@ void YamlProblems::throw_if_any() const {
   if (any()) throw ConfigError(fmt::format("{}", fmt::join(problems_, "\n")));
 }
 
+// A node of another kind is reported once and then treated as an empty mapping, so that its keys cause no more
+// errors.
 YamlReader::YamlReader(YAML::Node node, std::string path, YamlProblems& problems)
     : node_(std::move(node)), path_(std::move(path)), problems_(problems) {
   if (node_.IsDefined() && !node_.IsNull() && !node_.IsMap()) {
@@ -60,6 +63,7 @@ bool YamlReader::has(const std::string& key) const {
   return value.IsDefined() && !value.IsNull();
 }
 
+// yaml-cpp's conversions are strict enough: "1.5" is not an int, and "7" is not a bool.
 bool YamlReader::convert(const std::string& key, FieldTarget target) const {
   try {
     std::visit([&]<typename T>(T* value) { *value = node_[key].as<T>(); }, target);
@@ -69,6 +73,7 @@ bool YamlReader::convert(const std::string& key, FieldTarget target) const {
   }
 }
 
+// The value as written; of a mapping or list only the kind, because it can be long.
 std::string YamlReader::given(const std::string& key) const {
   const auto node = node_[key];
   if (node.IsScalar()) return fmt::format(", got '{}'", node.Scalar());
@@ -107,9 +112,10 @@ std::vector<std::string> YamlReader::keys() const {
 
 void YamlReader::not_built(const std::string& key) {
   know(key);
-  if (has(key)) problem(key, "not built yet");
+  if (has(key)) problem(key, "not supported yet");
 }
 
+// A missing key has no line, so the line of the mapping that lacks it is reported.
 void YamlReader::missing(const std::string& key) {
   problems_.add(node_.IsDefined() ? node_.Mark().line : -1, fmt::format("{}{}: missing; it is required", path_, key));
 }
@@ -118,6 +124,7 @@ void YamlReader::problem(const std::string& key, const std::string& text) {
   problems_.add(has(key) ? node_[key].Mark().line : node_.Mark().line, fmt::format("{}{}: {}", path_, key, text));
 }
 
+// Runs after all reads: a key is unknown if no read has asked for it.
 void YamlReader::finish_keys() {
   if (!node_.IsMap()) return;
   for (const auto& entry : node_) {
@@ -129,6 +136,7 @@ void YamlReader::finish_keys() {
   }
 }
 
+// A file that cannot be read is a mistake in the configuration for the caller, not an I/O failure.
 std::string read_text(const std::string& file) {
   try {
     return PosixFiles().read(file);
@@ -142,13 +150,14 @@ YAML::Node parse_yaml(const std::string& text, const std::string& file, YamlProb
   try {
     root = YAML::Load(text);
   } catch (const YAML::Exception& error) {
-    throw ConfigError(fmt::format("{}:{}: not YAML: {}", file, error.mark.line + 1, error.msg));
+    throw ConfigError(fmt::format("{}:{}: not valid YAML: {}", file, error.mark.line + 1, error.msg));
   }
   if (!root.IsDefined() || root.IsNull()) return YAML::Node(YAML::NodeType::Map);
   check_keys(root, "", 0, problems);
   return root;
 }
 
+// These two cases are frequent typing mistakes, so they get a clearer message than the errno of read().
 YAML::Node load_yaml(const std::string& file, const std::string& what, YamlProblems& problems) {
   check_config(std::filesystem::exists(file), "{}: no such file", file);
   check_config(!std::filesystem::is_directory(file), "{}: is a folder; expected {}", file, what);

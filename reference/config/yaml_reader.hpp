@@ -9,8 +9,8 @@
 
 namespace accel {
 
-/// Reads one mapping of a YAML file strictly: every problem is noted with file and line, and `throw_if_any` throws one
-/// ConfigError with all of them.
+/// Reads a mapping of a YAML file strictly. Problems are collected with file and line, and `throw_if_any` throws one
+/// ConfigError that lists all of them.
 ///
 ///     YamlProblems problems("run.yaml");
 ///     YamlReader reader(node, "", problems);
@@ -34,22 +34,23 @@ class YamlProblems {
 
 class YamlReader : public FieldReader {
  public:
-  /// `path` is the mapping's place in the file, e.g. "model."; "" at the top.
+  /// `path` is the prefix of the mapping's keys in messages, such as "model."; "" at the top level.
   YamlReader(YAML::Node node, std::string path, YamlProblems& problems);
 
-  /// The mapping under a key; an empty one if it is absent.
+  /// Returns the mapping under a key; an empty one if it is absent.
   YamlReader mapping(const std::string& key);
-  /// The mappings of the list under a key; none if it is absent, or, where it is required, a problem.
+  /// Returns the mappings of the list under a key; none if the key is absent. `required_mappings` then reports a
+  /// problem.
   std::vector<YamlReader> mappings(const std::string& key);
   std::vector<YamlReader> required_mappings(const std::string& key);
-  /// The keys that are there, for a mapping whose keys are data.
+  /// Returns the existing keys, for a mapping whose keys are data.
   [[nodiscard]] std::vector<std::string> keys() const;
-  /// Notes that a known key has no meaning yet.
+  /// Reports a problem if a known key that is not supported yet is present.
   void not_built(const std::string& key);
 
-  /// A null is an absent key.
+  /// A null value counts as absent.
   [[nodiscard]] bool has(const std::string& key) const override;
-  /// Whether a mapping is under a key that may hold a word too.
+  /// True if the value of a key is a mapping, for keys that also accept a word.
   [[nodiscard]] bool has_mapping(const std::string& key) const { return has(key) && node_[key].IsMap(); }
   void missing(const std::string& key) override;
   void problem(const std::string& key, const std::string& text) override;
@@ -65,18 +66,18 @@ class YamlReader : public FieldReader {
   YamlProblems& problems_;
 };
 
-/// The content of a file. Throws ConfigError that names it if it cannot be read.
+/// Returns the content of a file. Throws ConfigError, which names the file, if it cannot be read.
 std::string read_text(const std::string& file);
 
-/// The mapping that `text` is; an empty text is an empty mapping. Keys are names, each given once: what is not is noted
-/// in `problems`, where the parser would keep the first of two. Throws ConfigError with file and line if it is not
-/// YAML.
+/// Parses a mapping; an empty text is an empty mapping. Reports duplicate keys and keys that are not names in
+/// `problems` (the parser itself keeps the first of two equal keys). Throws ConfigError with file and line if the text
+/// is not YAML.
 ///
 /// Thread rule: pure.
 YAML::Node parse_yaml(const std::string& text, const std::string& file, YamlProblems& problems);
 
-/// The same of a file; `what` is what it should be, e.g. "an experiment file". Throws ConfigError too if it is no file
-/// or cannot be read.
+/// Parses a file. `what` names the expected content, such as "an experiment file". Also throws ConfigError if the file
+/// does not exist or cannot be read.
 YAML::Node load_yaml(const std::string& file, const std::string& what, YamlProblems& problems);
 
 }  // namespace accel

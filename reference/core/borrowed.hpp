@@ -4,7 +4,7 @@
 
 namespace accel::detail {
 
-/// A pointer to an object that somebody else owns and keeps alive.
+/// Returns a non-owning shared_ptr to `object`. The caller keeps the object alive.
 template <typename T>
 std::shared_ptr<T> borrowed(T& object) {
   return {std::shared_ptr<void>(), &object};

@@ -1,8 +1,11 @@
+// The call site is thread_local and not an argument because it crosses all layers between a public function and
+// the backend that reads it. A rank issues its collectives on its own thread, so the thread identifies the rank.
 #include "reference/core/call_site.hpp"
 
 namespace accel {
 namespace {
 
+// Line 0 marks "no scope is open": a real source_location has a line of at least 1.
 thread_local std::source_location thread_site;
 
 }  // namespace
@@ -17,6 +20,8 @@ CallSite::~CallSite() {
 
 std::source_location CallSite::current() { return thread_site; }
 
+// std::exit leaves a rank by longjmp (Note [Exit]), so the destructors that would reset the site do not run.
+// Without this reset the next program on the thread would report the previous program's line.
 void CallSite::forget() { thread_site = {}; }
 
 }  // namespace accel

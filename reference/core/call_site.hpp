@@ -4,12 +4,12 @@
 
 namespace accel {
 
-/// The line of the program from which the library was entered on this thread, so that a diagnosis can name it. The
-/// outermost scope counts: what one public function calls of another has the program's line too.
+/// Records the line of the user's program that entered the library on this thread, so that a hang report can name it.
+/// Only the outermost scope counts: a public function that calls another public function keeps the program's line.
 ///
 ///     void barrier(std::source_location where = std::source_location::current()) { const CallSite site(where); ... }
 ///
-/// Thread rule: a scope belongs to its thread.
+/// Thread rule: a scope belongs to the thread that created it.
 class CallSite {
  public:
   explicit CallSite(std::source_location where);
@@ -17,9 +17,9 @@ class CallSite {
   CallSite(const CallSite&) = delete;
   CallSite& operator=(const CallSite&) = delete;
 
-  /// Line 0 outside every scope.
+  /// Returns the recorded line; its line number is 0 if no scope is open on this thread.
   static std::source_location current();
-  /// Ends this thread's scopes, whose frames are gone.
+  /// Closes all scopes of this thread. For use after their stack frames were skipped by longjmp.
   static void forget();
 
  private:

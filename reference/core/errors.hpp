@@ -6,11 +6,11 @@
 #include <string>
 #include <utility>
 
-/// Everything that this library throws. A type of its own exists only where a caller can react to it.
+/// Exceptions thrown by this library. A separate type exists only where a caller can react to it.
 ///
 ///     check_argument(batch_size > 0, "batch_size: expected a positive number, got {}", batch_size);
 ///
-/// Thread rule: values, safe to throw and to copy between threads.
+/// Thread rule: errors are values that may be copied between threads.
 namespace accel {
 
 class Error : public std::runtime_error {
@@ -30,31 +30,31 @@ class ArgumentError : public Error {
   using Error::Error;
 };
 
-/// Calls in an order that has no meaning.
+/// A function was called in a state that does not allow it.
 class StateError : public Error {
  public:
   using Error::Error;
 };
 
-/// A collective failed: a mismatched call, a lost peer, a timeout.
+/// A collective failed: a mismatched call, a lost peer or a timeout.
 class CommError : public Error {
  public:
   using Error::Error;
 };
 
-/// Ranks called one operation with values that do not fit together; told on every rank, before anything is exchanged.
+/// Ranks called the same operation with values that do not match. Thrown on every rank, before any data is exchanged.
 class DistributedOperationException : public CommError {
  public:
   using CommError::CommError;
 };
 
-/// What is on disk does not match what was asked for.
+/// The data on disk does not match what was requested.
 class CheckpointError : public Error {
  public:
   using Error::Error;
 };
 
-/// Our own invariant broke. Checked in release builds too.
+/// An internal invariant of this library is broken. Checked in release builds too.
 class InternalError : public Error {
  public:
   using Error::Error;

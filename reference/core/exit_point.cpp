@@ -1,9 +1,10 @@
 // Note [Exit]
-// std::exit runs the process's destructors on the thread that calls it. A simulated rank is a thread, and the other
-// ranks still use what they destroy: a program's own --help ended in a segmentation fault. So a program defines `exit`
-// itself, which wins over libc's at link time (see Note [Interposition]). On a rank's thread it jumps back to where the
-// rank began. The jump skips the destructors of the rank's frames, which the standard leaves undefined; with glibc and
-// GCC or Clang it restores registers, and what std::exit promises is just that no such destructor runs.
+// std::exit runs the process's static destructors on the calling thread. A simulated rank is a thread, and the other
+// ranks still use the objects that these destructors destroy: a program's --help once ended in a segmentation fault.
+// Therefore this library defines `exit` itself, which takes precedence over libc's (see Note [Interposition]). On the
+// thread of a rank it jumps back to the frame that started the rank. The jump skips the destructors of the rank's
+// stack frames. The C++ standard calls that undefined behaviour; with glibc and GCC or Clang, longjmp only restores
+// registers, and skipping stack destructors is exactly what std::exit promises.
 #include "reference/core/exit_point.hpp"
 
 #include <dlfcn.h>
@@ -20,14 +21,21 @@
 namespace accel {
 namespace {
 
+// One ExitPoint lives on the stack of each running run_until_exit. `code` is stored here and not passed through
+// longjmp, because longjmp cannot transport the value 0.
 struct ExitPoint {
   std::jmp_buf place;
   int code = 0;
 };
 
+// Innermost exit point of this thread; null on threads that do not run a rank.
 thread_local ExitPoint* thread_exit_point = nullptr;
+// Number of ranks that run in the process: an exit on another thread must not run static destructors while it is
+// above zero.
 std::atomic<int> num_exit_points = 0;
 
+// No rank runs, so libc's `exit` is safe. It needs dlsym because the definition of `exit` below hides it. The
+// fallback covers a statically linked libc, where no next definition exists.
 [[noreturn]] void exit_process(int code) {
   using Function = void (*)(int);
   const auto original = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "exit"));
@@ -35,16 +43,24 @@ std::atomic<int> num_exit_points = 0;
   _exit(code);
 }
 
+// _exit, because static destructors would race with the ranks. Streams are flushed by hand since _exit does not.
+// The status is a failure whatever `code` is: the ranks did not finish.
 [[noreturn]] void exit_beside_ranks(int code) {
   std::cout.flush();
-  std::cerr << "accel: error: a thread that is no rank called std::exit(" << code
-            << ") while simulated ranks ran; the process ends, with all ranks" << std::endl;
+  std::cerr << "accel: error: std::exit(" << code
+            << ") was called on a thread that is not a rank while simulated ranks were running; the process and all "
+               "ranks end now; call std::exit on the thread of a rank"
+            << std::endl;
   std::fflush(nullptr);
   _exit(EXIT_FAILURE);
 }
 
 }  // namespace
 
+// setjmp returns twice. Locals that change between the two returns have no defined value after the jump: `before`
+// does not change, and `point` changes only through its published address, so it is in memory. `Restore` covers a
+// normal return and exceptions. The jump goes back to before its construction, so that path restores the pointer
+// explicitly.
 ProgramEnd run_until_exit(const std::function<int()>& program) {
   ExitPoint point;
   auto* const before = thread_exit_point;
@@ -67,7 +83,7 @@ ProgramEnd run_until_exit(const std::function<int()>& program) {
 
 namespace detail {
 
-// For `exit` below.
+// Has external linkage in the namespace `detail` only so that the extern "C" function below can call it.
 [[noreturn]] void exit_from_program(int code) {
   if (auto* point = thread_exit_point) {
     point->code = code;

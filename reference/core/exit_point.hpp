@@ -4,18 +4,18 @@
 
 namespace accel {
 
-/// How a rank's program ended.
+/// Describes how the program of a rank ended.
 struct ProgramEnd {
   int code = 0;
-  bool by_exit = false;  ///< it called std::exit, so that nothing on its stack was destroyed
+  bool by_exit = false;  ///< The program called std::exit, so objects on its stack were not destroyed.
 };
 
-/// Runs `program` on a thread that stands for a process: std::exit in it, on this thread, ends the call and not the
-/// process.
+/// Runs `program` on a thread that simulates a process: std::exit on this thread ends the call instead of the process.
 ///
-/// As in a process, objects on the thread's stack are not destroyed then. std::exit on a thread that `program` has
-/// started ends the process, with a message, after flushing standard streams and without destructors, which would take
-/// away what other ranks use. Thread rule: any thread; calls on several threads at once are what it is for.
+/// As in a real process, std::exit does not destroy objects on the stack. A call of std::exit on a thread that
+/// `program` started ends the whole process: it prints a message, flushes the standard streams and runs no static
+/// destructors, because other ranks still use those objects. Thread rule: any thread; may run on several threads at
+/// once.
 ProgramEnd run_until_exit(const std::function<int()>& program);
 
 }  // namespace accel

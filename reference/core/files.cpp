@@ -1,3 +1,5 @@
+// POSIX implementation of `Files`, and the operations built on the interface. Checkpoints rely on
+// write_atomically: every file of a checkpoint is either complete or absent after a crash.
 #include "reference/core/files.hpp"
 
 #include <fcntl.h>
@@ -13,7 +15,7 @@
 namespace accel {
 namespace {
 
-// Repeats a system call that a signal cut short.
+// Repeats a system call that a signal interrupted.
 template <typename Call>
 auto uninterrupted(Call&& call) {
   auto result = call();
@@ -21,6 +23,7 @@ auto uninterrupted(Call&& call) {
   return result;
 }
 
+// Owns a file descriptor. O_CLOEXEC keeps it out of programs that this process starts.
 class Descriptor {
  public:
   Descriptor(const std::string& path, int flags, std::string_view done)
@@ -31,13 +34,15 @@ class Descriptor {
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   [[nodiscard]] int get() const { return descriptor_; }
-  /// Not repeated after a signal: the descriptor is gone by then.
+  // Not repeated after EINTR: Linux has already released the descriptor, which another thread may own by then.
   int close() { return descriptor_ < 0 ? 0 : ::close(std::exchange(descriptor_, -1)); }
 
  private:
   int descriptor_;
 };
 
+// Writes are unbuffered: when append() returns, the operating system has the data, and a full disk is reported at
+// once.
 class PosixFile final : public WritableFile {
  public:
   explicit PosixFile(const std::string& path) : path_(path), file_(path, O_WRONLY | O_CREAT | O_TRUNC, "created") {}
@@ -66,6 +71,7 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
+// Uses `list` rather than a stat call, so that a simulated disk needs only the functions of the interface.
 bool is_listed(Files& files, const std::string& path, std::string_view ending) {
   const auto name = std::filesystem::path(path).filename().string().append(ending);
   const auto names = files.list(folder_of(path));
@@ -76,7 +82,7 @@ void remove_if_there(Files& files, const std::string& path) {
   try {
     files.remove(path);
   } catch (const Error&) {
-    // The error that led here is the one to tell.
+    // Ignored: the caller reports the error that made the removal necessary.
   }
 }
 
@@ -87,6 +93,8 @@ FileError::FileError(const std::string& path, std::string_view done, int code)
 
 std::unique_ptr<WritableFile> PosixFiles::create(const std::string& path) { return std::make_unique<PosixFile>(path); }
 
+// Reads until end of file instead of asking for the size first: files under /proc report size 0, and a file may
+// grow between the two calls.
 std::string PosixFiles::read(const std::string& path) {
   const Descriptor file(path, O_RDONLY, "read");
   std::string bytes;
@@ -100,6 +108,7 @@ std::string PosixFiles::read(const std::string& path) {
   }
 }
 
+// Sorted, because the order of directory entries depends on the file system and must not affect a run.
 std::vector<std::string> PosixFiles::list(const std::string& path) {
   std::error_code code;
   std::vector<std::string> names;
@@ -122,19 +131,22 @@ void PosixFiles::remove(const std::string& path) {
 void PosixFiles::make_folder(const std::string& path) {
   std::error_code code;
   std::filesystem::create_directories(path, code);
-  if (code) throw FileError(path, "made a folder", code.value());
+  if (code) throw FileError(path, "created as a folder", code.value());
 }
 
+// A rename is durable only after the directory that holds the name was synced.
 void PosixFiles::sync_folder(const std::string& path) {
   const Descriptor folder(path, O_RDONLY | O_DIRECTORY, "opened as a folder");
   const bool is_synced = uninterrupted([&] { return ::fsync(folder.get()); }) == 0;
-  // EINVAL: a file system that keeps folders elsewhere, and has nothing to sync here.
+  // EINVAL: the file system (some network and FUSE ones) does not support fsync on a directory.
   if (!is_synced && errno != EINVAL) throw FileError(path, "written to the disk", errno);
 }
 
 bool is_file(Files& files, const std::string& path) { return is_listed(files, path, ""); }
 bool is_folder(Files& files, const std::string& path) { return is_listed(files, path, "/"); }
 
+// Recursive over the interface rather than std::filesystem::remove_all, so that a simulated disk can fail in
+// between.
 void remove_folder(Files& files, const std::string& path) {
   if (!is_folder(files, path)) return;
   for (const auto& name : files.list(path))
@@ -143,17 +155,20 @@ void remove_folder(Files& files, const std::string& path) {
   files.remove(path);
 }
 
+// The order is what makes the write atomic: write the temporary file, sync its data, rename, sync the directory.
+// The temporary file is in the same directory because rename cannot cross file systems.
 void write_atomically(Files& files, const std::string& path, const std::function<void(WritableFile&)>& write) {
   const auto temporary = path + ".tmp";
   try {
     const auto file = files.create(temporary);
     write(*file);
-    file->sync();  // before the rename: else a name that is on the disk could lead to data that is not
+    // Sync before the rename: otherwise the disk could hold the new name without its data after a power loss.
+    file->sync();
     file->close();
     files.rename(temporary, path);
   } catch (const FileError& error) {
     remove_if_there(files, temporary);
-    throw FileError(fmt::format("{}: not written; what was there before is untouched: {}", path, error.what()),
+    throw FileError(fmt::format("{}: not written; the previous content is unchanged: {}", path, error.what()),
                     error.code());
   } catch (...) {
     remove_if_there(files, temporary);

@@ -1,4 +1,5 @@
-// The functions that fmt's headers only declare, compiled once: LibTorch brings the headers, and no library of them.
+// Compiles the non-inline functions of fmt once. LibTorch ships fmt's headers without a library that exports
+// them.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

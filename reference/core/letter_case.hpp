@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <string>
 
-/// ASCII letters in one case, whatever the locale; other bytes stay. Thread rule: pure functions.
+/// Conversion of ASCII letters to one case, independent of the locale. Other bytes are unchanged. Thread rule: pure
+/// functions.
 namespace accel {
 
 inline std::string lower_case(std::string text) {

@@ -1,3 +1,6 @@
+// A linear layer as a single autograd node. The gradients must have the same bits and become ready in the same
+// order as with at::linear, because the order in which gradients become ready decides the contents of gradient
+// buckets.
 #include "reference/core/linear.hpp"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -23,14 +26,15 @@ using torch::autograd::isFwGradDefined;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
-// LibTorch's derivatives ask for strides, not for contiguity: a matrix of one row or column can be column-major as
-// well.
+// LibTorch's derivatives inspect strides rather than contiguity. A matrix with one row or one column is
+// column-major as well, and LibTorch then multiplies in another order; such matrices are excluded.
 bool is_row_major_only(const at::Tensor& matrix) {
   const auto sizes = matrix.sizes(), strides = matrix.strides();
   return strides[1] == 1 && strides[0] == sizes[1] && !(strides[0] == 1 && strides[1] == sizes[0]);
 }
 
-// Autograd is the first to see the operator; what comes behind it is dispatched as ever.
+// True if AutogradCPU is the first dispatch key that would handle the operator. Anything before it (autocast,
+// functorch, tracing, Python modes) must see at::linear itself.
 bool reaches_autograd_of_cpu(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
   const auto of_thread = c10::impl::tls_local_dispatch_key_set();
   const auto keys = (input.key_set() | weight.key_set() | bias.key_set() | of_thread.included_) - of_thread.excluded_;
@@ -42,7 +46,7 @@ bool is_dense_matrix(const at::Tensor& tensor) {
          is_row_major_only(tensor) && !isFwGradDefined(tensor);
 }
 
-// Three leaves would be ready at once, in whatever order the engine's queue has them.
+// With a trained input, three leaves would become ready at once, in an order that depends on the engine's queue.
 bool is_trained_leaf(const at::Tensor& tensor) { return tensor.requires_grad() && tensor.is_leaf(); }
 
 bool fits(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
@@ -50,10 +54,12 @@ bool fits(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& b
          is_dense_matrix(weight) && reaches_autograd_of_cpu(input, weight, bias) && !is_trained_leaf(input);
 }
 
+// Replaces AddmmBackward0 and TBackward0. `mutex_` is Node's own lock; holding it makes backward safe against a
+// concurrent release_variables, as in the generated nodes.
 class LinearBackward : public torch::autograd::Node {
  public:
-  // In the order in which LibTorch's nodes reach them: it decides which gradient is ready first. Of the weight a view
-  // is kept, as LibTorch does: who gives the weight other data (set_data) does not change what backward sees.
+  // The edges are in the order in which LibTorch's nodes reach the leaves, which decides which gradient is ready first.
+  // A view of the weight is saved, as LibTorch does: a later set_data on the weight does not change what backward uses.
   LinearBackward(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias)
       : Node(torch::autograd::collect_next_edges(bias, input, weight)) {
     if (should_compute_output(kInput)) transposed_ = SavedVariable(weight.t(), /*is_output=*/false);
@@ -62,18 +68,18 @@ class LinearBackward : public torch::autograd::Node {
 
   variable_list apply(variable_list&& grads) override {
     const std::lock_guard lock(mutex_);
-    const auto transposed = transposed_.unpack(),
-               input = input_.unpack();  // whatever is asked for: a released graph is an error
+    // Unpack both, even if only one gradient is requested: unpack throws if the graph was already released.
+    const auto transposed = transposed_.unpack(), input = input_.unpack();
     variable_list result(3);
     const auto grad = std::move(grads.front());
     if (!grad.defined()) return result;
-    // Derivatives of this one need the nodes of its operators, or their tangents.
+    // Skip autograd dispatch unless a second derivative or a forward-mode tangent needs these operators' nodes.
     std::optional<at::AutoDispatchBelowADInplaceOrView> below_autograd;
     if (!at::GradMode::is_enabled() && !isFwGradDefined(grad)) below_autograd.emplace();
     if (task_should_compute_output(kInput)) result[kInput] = at::mm(grad, transposed.t());
     if (task_should_compute_output(kWeight)) result[kWeight] = at::mm(grad.t(), input);
-    if (task_should_compute_output(kBias))
-      result[kBias] = grad;  // the engine sums it to the bias's shape, as for addmm
+    // The engine reduces this gradient to the shape of the bias, as it does for addmm.
+    if (task_should_compute_output(kBias)) result[kBias] = grad;
     return result;
   }
 

@@ -4,24 +4,25 @@
 
 #include <optional>
 
-/// at::linear with one node of autograd in the place of two: results and gradients of the same bits, ready in the same
-/// order.
+/// at::linear with one autograd node instead of two. Results and gradients have the same bits, and gradients become
+/// ready in the same order.
 ///
 ///     if (auto output = accel::plain_linear(input, weight, bias)) return *output;
 ///     return at::linear(input, weight, bias);
 ///
-/// LibTorch transposes the weight by an operation of its own, forward and backward, and takes each operator through
-/// every layer of the dispatcher. In a small network that is a tenth of a step.
+/// LibTorch transposes the weight with a separate operator in forward and backward, and passes each operator through
+/// every layer of the dispatcher. In a small network this overhead is a tenth of a step.
 ///
 /// Thread rule: pure function.
 namespace accel {
 
-/// input * weight^T + bias, (N, out), twice differentiable, of a batch of rows (N, in), a weight (out, in) and a bias
-/// that are dense, row by row, real and on the CPU; nothing of other tensors, without a bias, of an input that is
-/// itself trained, and where more than autograd looks on: autocast, functional transforms, tracing, derivatives in
-/// forward mode.
+/// Returns input * weight^T + bias with shape (N, out), twice differentiable, or nullopt if the fast path does not
+/// apply. It applies to a batch of rows (N, in), a weight (out, in) and a bias that are dense, row-major, real and on
+/// the CPU. It does not apply without a bias, to an input that is itself a trained leaf, to matrices with one row or
+/// column, or if something besides autograd observes the call: autocast, functional transforms, tracing, forward-mode
+/// derivatives.
 ///
-/// Throws c10::Error, as at::linear does, if the shapes or dtypes do not fit.
+/// Throws c10::Error, as at::linear does, if the shapes or dtypes do not match.
 /// Source: aten/src/ATen/native/Linear.cpp, linear; torch/csrc/autograd/FunctionsManual.cpp, mm_mat1_grad,
 /// mm_mat2_grad.
 std::optional<at::Tensor> plain_linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias);

@@ -13,6 +13,8 @@
 namespace accel {
 namespace {
 
+// Compares TensorImpl addresses: two tensors are "the same" here only if they are the same object, as with
+// Python's `is`. Views of one storage are different tensors.
 template <typename Item, typename TensorOf>
 std::vector<Item> first_of_each(std::vector<Item> items, TensorOf tensor_of) {
   std::set<const c10::TensorImpl*> known;
@@ -24,6 +26,9 @@ std::vector<Item> first_of_each(std::vector<Item> items, TensorOf tensor_of) {
 
 }  // namespace
 
+// Two tensors are equal views if all of these agree. The data pointer includes the storage offset. The conjugate
+// and negative bits belong to the key because they change the values without changing the storage. Empty and meta
+// tensors have no address that identifies them, so each is kept.
 WithoutShared without_shared(const NamedTensors& tensors) {
   using View = std::tuple<c10::DeviceType, int, const void*, at::ScalarType, std::vector<std::int64_t>,
                           std::vector<std::int64_t>, bool, bool>;
@@ -57,7 +62,7 @@ at::Tensor dense_on_cpu(const at::Tensor& tensor) {
 }
 
 std::string_view bytes_of(const at::Tensor& tensor) {
-  ensure(tensor.is_cpu() && tensor.is_contiguous(), "bytes_of: a tensor that is not dense, or not in this memory");
+  ensure(tensor.is_cpu() && tensor.is_contiguous(), "bytes_of: expected a contiguous tensor on the CPU");
   return {static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
 

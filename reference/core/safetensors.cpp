@@ -1,3 +1,5 @@
+// Reads and validates safetensors files. Files come from elsewhere (the Hub, other programs), so every number of
+// the header is checked before it is used as an offset or a size; after the constructor all entries are in range.
 #include "reference/core/safetensors.hpp"
 
 #include <fmt/ranges.h>
@@ -20,9 +22,10 @@ const SafetensorsFormat* find(Is&& is) {
 }
 
 using Json = nlohmann::json;
-constexpr std::uint64_t kHeaderBytesMax = 100'000'000;  // as the format's own reader
+constexpr std::uint64_t kHeaderBytesMax = 100'000'000;  // MAX_HEADER_SIZE of the reference implementation
 
-// JSON as the format has it: a key given twice is an error, where the library would keep the last.
+// The format forbids duplicate keys, which nlohmann::json accepts silently (it keeps the last value). The callback
+// tracks the keys of every open object, so that a duplicate in a nested entry is found too.
 Json parse_header(std::string_view text, const std::string& path) {
   std::vector<std::set<std::string>> keys;
   std::string repeated;
@@ -37,13 +40,14 @@ Json parse_header(std::string_view text, const std::string& path) {
   try {
     header = Json::parse(text, watch);
   } catch (const Json::exception& error) {
-    throw ConfigError(fmt::format("{}: the header, from byte 8, is no JSON: {}", path, error.what()));
+    throw ConfigError(fmt::format("{}: the header, which starts at byte 8, is not valid JSON: {}", path, error.what()));
   }
-  check_config(repeated.empty(), "{}: the header gives '{}' twice", path, repeated);
-  check_config(header.is_object(), "{}: the header, from byte 8, is no JSON object", path);
+  check_config(repeated.empty(), "{}: the header contains the key '{}' twice; expected unique keys", path, repeated);
+  check_config(header.is_object(), "{}: the header, which starts at byte 8, is not a JSON object", path);
   return header;
 }
 
+// Sizes and offsets are unsigned in the file and signed in LibTorch; a larger value would become negative.
 bool are_sizes(const Json& json) {
   return json.is_array() && std::all_of(json.begin(), json.end(), [](const Json& item) {
            return item.is_number_unsigned() && item.get<std::uint64_t>() <= static_cast<std::uint64_t>(INT64_MAX);
@@ -59,6 +63,8 @@ bool is_entry(const Json& json) {
 
 }  // namespace
 
+// A read-only table, so sharing it between ranks is safe. The order is significant: safetensors_write.cpp sorts
+// tensors by it.
 const std::vector<SafetensorsFormat>& safetensors_formats() {
   static const std::vector<SafetensorsFormat> kFormats{{"U64", 64, at::kUInt64},
                                                        {"I64", 64, at::kLong},
@@ -101,13 +107,16 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(std::make_shar
 void SafetensorsFile::read_header() {
   const auto bytes = file_->bytes();
   std::uint64_t header_bytes = 0;
-  check_config(bytes.size() >= 8, "{}: no safetensors file: {} bytes; expected 8 bytes of the header's length", path(),
-               bytes.size());
+  check_config(
+      bytes.size() >= 8,
+      "{}: not a safetensors file: it has {} bytes; expected at least the 8 bytes that store the header length", path(),
+      bytes.size());
   std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
   check_config(header_bytes <= kHeaderBytesMax,
-               "{}: no safetensors file: it begins with a header's length of {} bytes; expected at most {}", path(),
-               header_bytes, kHeaderBytesMax);
-  check_config(header_bytes <= bytes.size() - 8, "{}: cut short: a header of {} bytes, but {} bytes in all", path(),
+               "{}: not a safetensors file: the header length is {} bytes; expected at most {}", path(), header_bytes,
+               kHeaderBytesMax);
+  check_config(header_bytes <= bytes.size() - 8,
+               "{}: the file is truncated: the header length is {} bytes, but the file has {} bytes", path(),
                header_bytes, bytes.size());
   data_ = bytes.substr(8 + header_bytes);
   const auto header = parse_header(bytes.substr(8, header_bytes), path());
@@ -115,17 +124,21 @@ void SafetensorsFile::read_header() {
     if (name == "__metadata__") {
       check_config(value.is_object() &&
                        std::all_of(value.begin(), value.end(), [](const Json& item) { return item.is_string(); }),
-                   "{}: __metadata__: expected an object of strings", path());
+                   "{}: __metadata__: expected an object whose values are strings", path());
       metadata_ = value.get<std::map<std::string, std::string>>();
       continue;
     }
-    check_config(is_entry(value), "{}: tensor '{}': expected dtype, shape and two data_offsets", path(), name);
+    check_config(is_entry(value), "{}: tensor '{}': expected an entry with dtype, shape and two data_offsets", path(),
+                 name);
     entries_[name] = {value["dtype"], value["shape"].get<std::vector<std::int64_t>>(), value["data_offsets"][0],
                       value["data_offsets"][1]};
     names_.push_back(name);
   }
 }
 
+// Source: safetensors/src/tensor.rs, Metadata::validate. Tensors must cover the data without gaps or overlaps,
+// hence the sort by offset and the comparison with the end of the previous tensor. Ties occur for empty tensors;
+// the name makes the order of `names()` independent of the JSON library.
 void SafetensorsFile::check_layout() {
   std::sort(names_.begin(), names_.end(), [&](const auto& a, const auto& b) {
     const auto &first = entries_.at(a), &second = entries_.at(b);
@@ -137,26 +150,28 @@ void SafetensorsFile::check_layout() {
     const auto* format = safetensors_format(entry.dtype);
     check_config(format != nullptr, "{}: tensor '{}': unknown dtype {}", path(), name, entry.dtype);
     check_config(entry.begin == place && entry.end >= entry.begin,
-                 "{}: tensor '{}': data_offsets {} to {}; expected to begin at {}, where the one before ends", path(),
-                 name, entry.begin, entry.end, place);
+                 "{}: tensor '{}': data_offsets {} to {}; expected to start at {}, the end of the previous tensor",
+                 path(), name, entry.begin, entry.end, place);
     const auto needed = num_bytes_of(entry.sizes, format->bits);
-    check_config(needed == entry.end - entry.begin, "{}: tensor '{}': {} bytes of data do not hold {} of shape [{}]",
-                 path(), name, entry.end - entry.begin, entry.dtype, fmt::join(entry.sizes, ", "));
+    check_config(needed == entry.end - entry.begin,
+                 "{}: tensor '{}': {} bytes of data do not match dtype {} and shape [{}]", path(), name,
+                 entry.end - entry.begin, entry.dtype, fmt::join(entry.sizes, ", "));
     place = entry.end;
   }
   const auto found = static_cast<std::int64_t>(data_.size());
-  check_config(place == found, "{}: {} bytes of data; its tensors need {}: the file is {}", path(), found, place,
-               place > found ? "cut short" : "too long");
+  check_config(place == found, "{}: the file has {} bytes of data, but its tensors need {}: the file is {}", path(),
+               found, place, place > found ? "truncated" : "too long");
 }
 
 StoredTensor SafetensorsFile::stored(const std::string& name) const {
   const auto found = entries_.find(name);
-  check_config(found != entries_.end(), "{}: no tensor '{}'; it has {}", path(), name, fmt::join(names_, ", "));
+  check_config(found != entries_.end(), "{}: the file has no tensor '{}'; its tensors are {}", path(), name,
+               fmt::join(names_, ", "));
   const auto& entry = found->second;
   const auto dtype = safetensors_format(entry.dtype)->dtype;
   check_config(dtype.has_value(),
-               "{}: tensor '{}' is {}, whose elements are no whole bytes; LibTorch has no such dtype", path(), name,
-               entry.dtype);
+               "{}: tensor '{}' has dtype {}, whose elements are smaller than a byte; LibTorch has no such dtype",
+               path(), name, entry.dtype);
   const auto bytes =
       data_.substr(static_cast<std::size_t>(entry.begin), static_cast<std::size_t>(entry.end - entry.begin));
   return {.owner = file_, .bytes = bytes, .dtype = *dtype, .sizes = entry.sizes, .file = file_.get()};

@@ -15,15 +15,15 @@
 #include "reference/core/named_tensors.hpp"
 #include "reference/core/stored_tensor.hpp"
 
-/// A safetensors file, mapped: its header is read and checked whole, its tensors only as they are asked for. And one
-/// written.
+/// Reading and writing of safetensors files. A file is memory-mapped: its header is read and checked completely, its
+/// tensors are read only on request.
 ///
 ///     const accel::SafetensorsFile file("model.safetensors");
 ///     for (const auto& name : file.names()) load(name, file.tensor(name));
 ///     accel::write_safetensors(files, "model.safetensors", {{"weight", weight}}, {{"format", "pt"}});
 ///
 /// Thread rule: any number of readers; copies share the mapping.
-/// Source: safetensors/src/tensor.rs, Metadata::validate; what it refuses is refused here.
+/// Source: safetensors/src/tensor.rs, Metadata::validate; this class rejects every file that it rejects.
 namespace accel {
 
 // The dtypes of safetensors files.
@@ -33,42 +33,43 @@ namespace accel {
 // Thread rule: pure functions. Source: safetensors/src/tensor.rs, Dtype.
 
 struct SafetensorsFormat {
-  std::string name = {};  // as the format spells it
-  std::int64_t bits;
-  std::optional<at::ScalarType> dtype = {};  // none where an element is a fraction of a byte
+  std::string name = {};                     // as spelled in the file
+  std::int64_t bits;                         // per element
+  std::optional<at::ScalarType> dtype = {};  // none if an element is smaller than a byte
 };
 
-/// In the order in which the format's own writer lays tensors down: the widest first.
+/// Returns all dtypes in the order in which the reference implementation writes tensors: the widest first.
 const std::vector<SafetensorsFormat>& safetensors_formats();
-/// Null if there is none.
+/// Returns the entry of a dtype, or null if the format lacks it.
 const SafetensorsFormat* safetensors_format(std::string_view name);
 const SafetensorsFormat* safetensors_format(at::ScalarType dtype);
 
 class SafetensorsFile {
  public:
-  /// Throws ConfigError that names the file, and the tensor where one is at fault: a header that is cut short or no
-  /// JSON, a key given twice, an unknown dtype, offsets outside of the file, that overlap or leave a hole, or that do
-  /// not hold just what dtype and shape need.
+  /// Throws ConfigError, which names the file and, if one is at fault, the tensor: a header that is truncated or not
+  /// JSON, a duplicate key, an unknown dtype, or offsets that are outside the file, overlap, leave a gap or do not
+  /// match dtype and shape.
   explicit SafetensorsFile(const std::string& path);
 
   [[nodiscard]] const std::string& path() const { return file_->path(); }
-  /// In the order of their data.
+  /// Names in the order of the data.
   [[nodiscard]] const std::vector<std::string>& names() const { return names_; }
   [[nodiscard]] bool contains(const std::string& name) const { return entries_.contains(name); }
-  /// The header's `__metadata__`.
+  /// The `__metadata__` entry of the header.
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
-  /// Where a tensor lies. Throws ConfigError that tells the names there are if it is not there, or if its elements are
-  /// fractions of a byte (F4, F6_E2M3, F6_E3M2), which no tensor of LibTorch holds one by one.
+  /// Returns the location of a tensor without reading it. Throws ConfigError, which lists the available names, if there
+  /// is no such tensor, or if its elements are smaller than a byte (F4, F6_E2M3, F6_E3M2), which no LibTorch dtype
+  /// stores.
   [[nodiscard]] StoredTensor stored(const std::string& name) const;
-  /// A copy in memory; throws as `stored`.
+  /// Returns a copy of a tensor in memory; throws as `stored` does.
   [[nodiscard]] at::Tensor tensor(const std::string& name) const { return stored(name).load(); }
 
  private:
   struct Entry {
-    std::string dtype = {};  // as the format spells it
+    std::string dtype = {};  // as spelled in the file
     std::vector<std::int64_t> sizes = {};
-    std::int64_t begin = 0, end = 0;  // in the data, which follows the header
+    std::int64_t begin = 0, end = 0;  // offsets in the data, which follow the header
   };
   void read_header();
   void check_layout();
@@ -80,10 +81,10 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
-/// Writes a file, atomically, byte for byte as safetensors.torch.save_file does; with several entries of metadata they
-/// are sorted. A tensor that is not dense, or not in this memory, is copied on its own, so that no more than one is
-/// copied at a time. Tensors that share memory are written each (see `without_shared`). Throws ArgumentError, before
-/// anything is written, for a name given twice, or a tensor that the format does not have.
+/// Writes a file atomically, with the same bytes as safetensors.torch.save_file; several metadata entries are sorted by
+/// key. Tensors that are not contiguous or not on the CPU are copied one at a time, so memory holds at most one copy.
+/// Tensors that share memory are written separately (see `without_shared`).
+/// Throws ArgumentError, before anything is written, for a duplicate name or a dtype that the format lacks.
 void write_safetensors(Files& files, const std::string& path, const NamedTensors& tensors,
                        const std::map<std::string, std::string>& metadata = {});
 

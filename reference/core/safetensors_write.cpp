@@ -1,3 +1,6 @@
+// Writes safetensors files with the bytes of the reference implementation, so that files can be compared by hash
+// with those of Python. nlohmann::json would sort the keys, and the format's writer does not, so the header is
+// composed here.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -19,18 +22,21 @@ struct Placed {
 };
 
 // Source: safetensors/src/tensor.rs, prepare: by dtype, the widest first, then by name.
+// Checks everything before the file is created. The pointers in `format` point into one table, whose order is the
+// order of the dtypes, so comparing the pointers compares the dtypes.
 std::vector<Placed> placed(const NamedTensors& tensors, const std::string& path) {
   std::vector<Placed> result;
   std::set<std::string> names;
   for (const auto& [name, tensor] : tensors) {
     check_argument(name != "__metadata__" && names.insert(name).second,
-                   "{}: two entries of a safetensors file would be named '{}'", path, name);
+                   "{}: two entries of a safetensors file would have the name '{}'; expected unique names", path, name);
     check_argument(tensor.defined() && tensor.layout() == at::kStrided && !tensor.is_meta(),
-                   "{}: tensor '{}' has no elements in memory, or is sparse; expected a dense tensor", path, name);
+                   "{}: tensor '{}' is undefined, sparse or on the meta device; expected a dense tensor", path, name);
     const auto* format = safetensors_format(tensor.scalar_type());
-    check_argument(format != nullptr,
-                   "{}: tensor '{}' is {}, which safetensors files do not have; save it with safe_serialization: false",
-                   path, name, toString(tensor.scalar_type()));
+    check_argument(
+        format != nullptr,
+        "{}: tensor '{}' has dtype {}, which safetensors files do not support; save it with safe_serialization: false",
+        path, name, toString(tensor.scalar_type()));
     result.push_back({name, tensor, format});
   }
   std::sort(result.begin(), result.end(),
@@ -38,11 +44,13 @@ std::vector<Placed> placed(const NamedTensors& tensors, const std::string& path)
   return result;
 }
 
+// nlohmann::json escapes strings as serde_json does, which the byte-for-byte comparison relies on.
 std::string spelled(const std::string& text, const std::string& path) {
   try {
     return nlohmann::json(text).dump();
   } catch (const nlohmann::json::exception&) {
-    throw ArgumentError(fmt::format("{}: the name '{}' is no UTF-8, which safetensors files need", path, text));
+    throw ArgumentError(
+        fmt::format("{}: the name '{}' is not valid UTF-8, which safetensors files require", path, text));
   }
 }
 
@@ -62,7 +70,7 @@ std::string header_of(const std::vector<Placed>& tensors, const std::map<std::st
     place = end;
   }
   auto header = fmt::format("{{{}}}", fmt::join(entries, ","));
-  header.resize((header.size() + 7) / 8 * 8, ' ');  // so that the data begin at a multiple of 8
+  header.resize((header.size() + 7) / 8 * 8, ' ');  // aligns the data to 8 bytes
   return header;
 }
 
@@ -70,6 +78,7 @@ std::string header_of(const std::vector<Placed>& tensors, const std::map<std::st
 
 void write_safetensors(Files& files, const std::string& path, const NamedTensors& tensors,
                        const std::map<std::string, std::string>& metadata) {
+  // The header stores offsets, so all sizes are known before the first tensor is copied to the CPU.
   const auto in_order = placed(tensors, path);
   const auto header = header_of(in_order, metadata, path);
   const std::uint64_t length = header.size();

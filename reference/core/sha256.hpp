@@ -6,7 +6,7 @@
 
 namespace accel {
 
-/// SHA-256 of bytes given piece by piece, as lower-case hexadecimal digits.
+/// Computes the SHA-256 of data that arrives piece by piece, as lower-case hexadecimal digits.
 ///
 ///     Sha256 hash;
 ///     hash.update(data, size);
@@ -15,7 +15,7 @@ class Sha256 {
  public:
   Sha256();
   void update(const void* data, std::size_t num_bytes);
-  /// Ends the hash: nothing may be added afterwards.
+  /// Finishes the hash and returns its digits. Throws InternalError if the hash is used afterwards.
   std::string hex();
 
  private:

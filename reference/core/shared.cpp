@@ -9,11 +9,13 @@ namespace detail {
 namespace {
 
 struct Entry {
-  std::mutex mutex;  // held while the value is made
+  std::mutex mutex;  // held while the value is created
   std::weak_ptr<const void> value;
 };
 
-// The caches are the one place that is process-wide on purpose: they hold read-only values only, by weak reference.
+// Process-wide on purpose, unlike everything else in this library: the caches hold only read-only values, by weak
+// reference, so no rank can observe another rank through them. Entries are never removed; a key costs a few
+// bytes.
 struct Cache {
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<Entry>> entries;
@@ -26,6 +28,10 @@ Cache& cache() {
 
 }  // namespace
 
+// Two levels of locks: the cache lock is held only to find the entry, and the entry lock while the value is
+// created. Ranks that need different values do not wait for each other. If `make` throws, the weak pointer stays
+// empty and the next waiting caller tries again. The type is part of the key because the value is stored without
+// its type.
 std::shared_ptr<const void> shared_value(const std::string& key, const char* type,
                                          const std::function<std::shared_ptr<const void>()>& make) {
   std::shared_ptr<Entry> entry;
@@ -48,13 +54,13 @@ namespace {
 
 using Indices = std::vector<std::int64_t>;
 
-// By size and ends, which tell most orders apart.
+// Size, first and last index distinguish most permutations; equal keys are compared element by element.
 using OrderKey = std::pair<std::size_t, std::pair<std::int64_t, std::int64_t>>;
 
 struct Orders {
   std::mutex mutex;
   std::multimap<OrderKey, std::weak_ptr<const Indices>> known;
-  std::size_t most = 64;  // before those that nobody has any more are dropped
+  std::size_t most = 64;  // number of entries above which expired ones are removed
 };
 
 Orders& orders() {
@@ -64,6 +70,8 @@ Orders& orders() {
 
 }  // namespace
 
+// The lock is held during the comparison: it takes microseconds per call and epoch. The limit for the next
+// cleanup doubles with the number of live entries, so that the cost of cleaning stays constant per insertion.
 std::shared_ptr<const std::vector<std::int64_t>> shared_copy(std::vector<std::int64_t> indices) {
   const OrderKey key{indices.size(), indices.empty() ? std::pair<std::int64_t, std::int64_t>()
                                                      : std::pair(indices.front(), indices.back())};

@@ -11,7 +11,7 @@
 namespace accel {
 namespace {
 
-// Of complex numbers each half on its own.
+// Swaps element by element. The real and imaginary parts of a complex number are swapped separately.
 void swap_bytes(const at::Tensor& tensor) {
   const auto width = static_cast<std::size_t>(tensor.element_size()) / (tensor.is_complex() ? 2 : 1);
   auto* bytes = static_cast<char*>(tensor.data_ptr());
@@ -31,13 +31,15 @@ at::Tensor StoredTensor::load() const {
   return tensor;
 }
 
+// Reads directly into the destination if dtype, device and strides allow it: no intermediate copy, so the peak
+// memory of loading a model is the model. Otherwise copy_ converts from a temporary tensor.
 void StoredTensor::load_into(const at::Tensor& tensor) const {
-  ensure(tensor.sizes() == c10::IntArrayRef(sizes), "a stored tensor goes into one of other sizes");
+  ensure(tensor.sizes() == c10::IntArrayRef(sizes), "the destination of a stored tensor has other sizes");
   if (tensor.scalar_type() != dtype || !tensor.is_cpu() || !tensor.is_contiguous()) {
     tensor.copy_(load());
     return;
   }
-  ensure(tensor.nbytes() == bytes.size(), "a stored tensor of {} bytes has {}", tensor.nbytes(), bytes.size());
+  ensure(tensor.nbytes() == bytes.size(), "a stored tensor needs {} bytes but has {}", tensor.nbytes(), bytes.size());
   if (file)
     file->copy_out(bytes, static_cast<char*>(tensor.data_ptr()));
   else if (!bytes.empty())
@@ -47,11 +49,13 @@ void StoredTensor::load_into(const at::Tensor& tensor) const {
 
 std::string_view StoredTensor::row_bytes(std::int64_t index) const {
   check_argument(!sizes.empty(), "a stored tensor without dimensions has no rows; expected (rows, ...)");
-  check_argument(index >= 0 && index < sizes.front(), "row {} of a stored tensor of {} rows", index, sizes.front());
+  check_argument(index >= 0 && index < sizes.front(), "row {} is out of range for a stored tensor with {} rows", index,
+                 sizes.front());
   const auto width = bytes.size() / static_cast<std::size_t>(sizes.front());
   return bytes.substr(static_cast<std::size_t>(index) * width, width);
 }
 
+// `file` is not passed on: copy_out opens the file, which costs more than the page fault of a row.
 at::Tensor StoredTensor::row(std::int64_t index) const {
   return StoredTensor{.owner = owner,
                       .bytes = row_bytes(index),
@@ -75,10 +79,12 @@ at::Tensor StoredTensor::rows(const std::vector<std::int64_t>& indices) const {
   return tensor;
 }
 
+// Sizes come from files, so the product may overflow. Works in bits because some formats have elements of 4 or 6
+// bits.
 std::optional<std::int64_t> num_bytes_of(const std::vector<std::int64_t>& sizes, std::int64_t bits_per_element) {
   std::int64_t bits = bits_per_element;
   bool is_empty = false;
-  for (const auto size : sizes) {  // the sizes beside a zero have to fit too
+  for (const auto size : sizes) {  // continues after a zero: the other sizes must not overflow either
     is_empty |= size == 0;
     if (size < 0 || (size > 0 && __builtin_mul_overflow(bits, size, &bits))) return std::nullopt;
   }

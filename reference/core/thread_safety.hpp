@@ -22,7 +22,7 @@
 
 namespace accel {
 
-/// std::mutex that the analysis knows.
+/// std::mutex with annotations for the analysis.
 class ACCEL_CAPABILITY("mutex") Mutex {
  public:
   void lock() ACCEL_ACQUIRE() { mutex_.lock(); }
@@ -33,7 +33,7 @@ class ACCEL_CAPABILITY("mutex") Mutex {
   std::mutex mutex_;
 };
 
-/// std::lock_guard that the analysis knows.
+/// Lock guard with annotations for the analysis.
 class ACCEL_SCOPED_CAPABILITY MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) ACCEL_ACQUIRE(mutex) : lock_(mutex.native()) {}

@@ -14,15 +14,15 @@
 
 #include "reference/core/errors.hpp"
 
-/// Trees: the containers that a batch or a model's output may be, with tensors, numbers and strings as leaves.
+/// Trees: the containers that a batch or a model output may consist of. Leaves are tensors, numbers and strings.
 ///
-/// A tree is a tensor, a number, a string, a std::pair, tuple, array, vector or map (string keys) of trees, or a struct
-/// of the user's own with one line beside it:
+/// A tree is a tensor, a number, a string, a std::pair, tuple, array, vector or map (with string keys) of trees, or a
+/// user-defined struct that is registered with one line:
 ///
 ///     struct Batch { at::Tensor image, label; };
 ///     template <> inline constexpr auto accel::tree_members<Batch> = std::tuple(&Batch::image, &Batch::label);
 ///
-/// A type of the user's own that is no such struct says how it becomes a tree and back, and is a leaf:
+/// Any other user-defined type becomes a leaf if it defines a conversion to a tree and back:
 ///
 ///     template <> struct accel::tree_conversion<Date> {
 ///       static std::string to_tree(const Date& date) { return date.text(); }
@@ -35,11 +35,12 @@
 /// Source: accelerate/utils/operations.py, recursively_apply.
 namespace accel {
 
-/// A std::tuple of member pointers, for a struct that is to be a tree. See above.
+/// Specialize with a std::tuple of member pointers to make a struct a tree. See the example above.
 template <typename T>
 inline constexpr auto tree_members = nullptr;
 
-/// `static auto to_tree(const T&)` and `static T from_tree(const Tree&)`, for a type that is to be a leaf. See above.
+/// Specialize with `static auto to_tree(const T&)` and `static T from_tree(const Tree&)` to make a type a leaf. See the
+/// example above.
 template <typename T>
 struct tree_conversion;
 
@@ -84,7 +85,7 @@ template <typename T>
 concept TupleTree = detail::is_tuple<std::remove_cvref_t<T>>::value;
 template <typename T>
 concept StructTree = !std::same_as<std::remove_cvref_t<decltype(tree_members<std::remove_cvref_t<T>>)>, std::nullptr_t>;
-/// What `tree_conversion` turns into a tree.
+/// A leaf that `tree_conversion` converts.
 template <typename T>
 concept ConvertedLeaf =
     requires(const std::remove_cvref_t<T>& value) { tree_conversion<std::remove_cvref_t<T>>::to_tree(value); };
@@ -102,8 +103,8 @@ constexpr bool every_leaf_of_member(Member Class::*) {
   return every_leaf<Accepted, Member>();
 }
 
-/// Whether every leaf of a tree of type T is of a type with `Accepted<Type>::value`. A container that is accepted
-/// itself counts as a leaf.
+/// True if `Accepted<Type>::value` holds for every leaf type of T. A container that is accepted itself counts as a
+/// leaf.
 template <template <typename> typename Accepted, typename T>
 constexpr bool every_leaf() {
   using U = std::remove_cvref_t<T>;
@@ -142,11 +143,11 @@ concept TensorTree = Tree<T> && every_leaf<is_tensor, T>();
 
 }  // namespace detail
 
-/// A vector without tensors in it: one entry per sample, as a tensor has one row.
+/// A vector that contains no tensors: it has one entry per sample, as a tensor has one row per sample.
 template <typename T>
 concept SampleList = detail::is_vector<std::remove_cvref_t<T>>::value && !detail::contains_tensor<T>();
 
-/// Calls `f(leaf)` for every leaf, in order of the members; a map in order of its keys.
+/// Calls `f(leaf)` for every leaf in the order of the members, and for a map in the order of its keys.
 template <Tree T, typename F>
 void for_each_leaf(T&& tree, F&& f) {
   if constexpr (SequenceTree<T>) {
@@ -162,7 +163,7 @@ void for_each_leaf(T&& tree, F&& f) {
   }
 }
 
-/// Calls `f(tensor)` for every tensor leaf; other leaves are passed over.
+/// Calls `f(tensor)` for every tensor leaf and skips other leaves.
 template <Tree T, typename F>
 void for_each_tensor(T&& tree, F&& f) {
   if constexpr (detail::contains_tensor<T>()) {
@@ -172,7 +173,7 @@ void for_each_tensor(T&& tree, F&& f) {
   }
 }
 
-/// A tree of the same type, with every tensor replaced by `f(tensor)`; other leaves are copied.
+/// Returns a tree of the same type in which every tensor is replaced by `f(tensor)`. Other leaves are copied.
 template <Tree T, typename F>
 std::remove_cvref_t<T> map_tensors(const T& tree, F&& f) {
   auto result = tree;
@@ -180,7 +181,7 @@ std::remove_cvref_t<T> map_tensors(const T& tree, F&& f) {
   return result;
 }
 
-/// The tensors of a tree, in order.
+/// Returns the tensors of a tree in the order of `for_each_leaf`.
 template <Tree T>
 std::vector<at::Tensor> tensors_of(const T& tree) {
   std::vector<at::Tensor> tensors;
@@ -188,7 +189,7 @@ std::vector<at::Tensor> tensors_of(const T& tree) {
   return tensors;
 }
 
-/// Others in the place of a tree's tensors, in the order of `tensors_of`.
+/// Replaces the tensors of a tree by `tensors`, which are in the order of `tensors_of`.
 template <typename T>
   requires Tree<T>
 void put_tensors(T& tree, const std::vector<at::Tensor>& tensors) {
@@ -196,7 +197,7 @@ void put_tensors(T& tree, const std::vector<at::Tensor>& tensors) {
   for_each_tensor(tree, [&](at::Tensor& tensor) { tensor = *next++; });
 }
 
-/// Size of dimension 0 of the first tensor leaf.
+/// Returns the size of dimension 0 of the first tensor leaf.
 /// Throws ArgumentError if there is none or it has no dimension.
 /// Source: accelerate/utils/operations.py, find_batch_size.
 template <Tree T>

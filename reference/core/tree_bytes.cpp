@@ -1,3 +1,6 @@
+// Binary form of trees. Both ends run the same program on the same kind of machine, so numbers are written in
+// native byte order. The reader still checks every count against the remaining bytes: in a simulated run a fault
+// may corrupt the data, and a wrong length must not allocate gigabytes.
 #include "reference/core/tree_bytes.hpp"
 
 #include <ATen/ops/empty.h>
@@ -9,7 +12,7 @@
 namespace accel::detail {
 namespace {
 
-constexpr std::int64_t kUndefined = -1;  // stands for the number of dimensions
+constexpr std::int64_t kUndefined = -1;  // written in place of the number of dimensions for an undefined tensor
 
 }  // namespace
 
@@ -30,16 +33,19 @@ void ByteWriter::tensor(const at::Tensor& tensor) {
   raw(whole.const_data_ptr(), whole.nbytes());
 }
 
+// All reads go through this check, so no other function has to compare with the end of the data.
 void ByteReader::raw(void* data, std::size_t size) {
-  check_argument(size <= bytes_.size(), "a packed tree that ends {} bytes short", size - bytes_.size());
+  check_argument(size <= bytes_.size(), "unpack: the data are {} bytes too short", size - bytes_.size());
   if (size > 0) std::memcpy(data, bytes_.data(), size);
   bytes_.remove_prefix(size);
 }
 
+// Every item needs at least one byte, which bounds the count by the remaining size.
 std::size_t ByteReader::count() {
   std::size_t value = 0;
   raw(&value, sizeof value);
-  check_argument(value <= bytes_.size(), "a packed tree of {} items in {} bytes", value, bytes_.size());
+  check_argument(value <= bytes_.size(), "unpack: found a count of {} items, but only {} bytes remain", value,
+                 bytes_.size());
   return value;
 }
 
@@ -56,16 +62,18 @@ at::Tensor ByteReader::tensor() {
   auto dtype = at::kFloat;
   raw(&dtype, sizeof dtype);
   check_argument(dtype >= at::ScalarType::Byte && dtype < at::ScalarType::Undefined,
-                 "a packed tensor of an unknown dtype {}", static_cast<int>(dtype));
+                 "unpack: found a tensor with the unknown dtype {}", static_cast<int>(dtype));
   check_argument(dim >= 0 && static_cast<std::size_t>(dim) <= bytes_.size() / sizeof(std::int64_t),
-                 "a packed tensor of {} dimensions", dim);
+                 "unpack: found a tensor with {} dimensions, more than the remaining bytes can describe", dim);
   std::vector<std::int64_t> sizes(dim);
   raw(sizes.data(), sizes.size() * sizeof(std::int64_t));
+  // Bound the product of the sizes before allocating: by the remaining bytes if the elements follow, otherwise by
+  // what LibTorch can address. A tensor with a size of 0 has no elements, whatever the other sizes are.
   const bool has_numbers = tensors_ == TensorBytes::kWhole && std::find(sizes.begin(), sizes.end(), 0) == sizes.end();
   auto room = has_numbers ? static_cast<std::int64_t>(bytes_.size() / at::elementSize(dtype))
                           : std::numeric_limits<std::int64_t>::max() / 64;
   for (const auto size : sizes) {
-    check_argument(size >= 0 && size <= room, "a packed tensor of a size of {}", size);
+    check_argument(size >= 0 && size <= room, "unpack: found a tensor with the impossible size {}", size);
     if (size > 0) room /= size;
   }
   auto tensor = at::empty(sizes, at::TensorOptions(dtype));

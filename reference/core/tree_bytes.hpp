@@ -8,18 +8,19 @@
 
 #include "reference/core/tree.hpp"
 
-/// Trees as bytes, to travel between ranks that run the same program.
+/// Serialization of trees, for transfer between ranks that run the same program.
 ///
 ///     std::string bytes = accel::pack(tree);
 ///     auto copy = accel::unpack<Batch>(bytes);
 ///
-/// The type is not in the bytes: both ends name it. Tensors come back on the CPU, contiguous and without gradient.
+/// The bytes do not contain the type: sender and receiver must use the same type. Unpacked tensors are on the CPU,
+/// contiguous and without gradient.
 /// Thread rule: plain functions on values.
 namespace accel {
 
 enum class TensorBytes {
-  kWhole,      ///< with the numbers
-  kShapeOnly,  ///< shape and dtype; `unpack` leaves the numbers uninitialised
+  kWhole,      ///< shape, dtype and elements
+  kShapeOnly,  ///< shape and dtype; `unpack` returns uninitialized elements
 };
 
 template <Tree T>
@@ -47,7 +48,7 @@ class ByteReader {
  public:
   ByteReader(std::string_view bytes, TensorBytes tensors) : bytes_(bytes), tensors_(tensors) {}
   void raw(void* data, std::size_t size);
-  /// Of items that take a byte at least.
+  /// Reads a number of items, each of which needs at least one byte.
   std::size_t count();
   std::string text();
   at::Tensor tensor();
@@ -100,7 +101,7 @@ void read_tree(ByteReader& reader, T& tree) {
       tree.push_back(std::move(item));
     }
   } else if constexpr (SequenceTree<T>) {
-    check_argument(reader.count() == tree.size(), "a packed array of another size");
+    check_argument(reader.count() == tree.size(), "unpack: found an array of another size");
     for (auto& item : tree) read_tree(reader, item);
   } else if constexpr (MapTree<T>) {
     tree.clear();
@@ -127,14 +128,14 @@ std::string pack(const T& tree, TensorBytes tensors) {
   return writer.take();
 }
 
-/// `T` is default constructible. Throws ArgumentError if the bytes are not of a T packed in the same way; numbers that
-/// were changed on the way are not noticed.
+/// Restores a tree. `T` must be default constructible. Throws ArgumentError if the bytes are not those of a T packed
+/// with the same `tensors` mode. Does not detect changed element values.
 template <Tree T>
 T unpack(std::string_view bytes, TensorBytes tensors) {
   detail::ByteReader reader(bytes, tensors);
   T tree{};
   detail::read_tree(reader, tree);
-  check_argument(reader.at_end(), "a packed tree with bytes behind its end");
+  check_argument(reader.at_end(), "unpack: the data have bytes after the end of the tree");
   return tree;
 }
 

@@ -5,24 +5,26 @@
 
 namespace accel::detail {
 
+// at::cat would promote dtypes silently and report a shape mismatch without naming the operation. A rank with
+// another dtype is a bug in the user's program, so it is an error here.
 at::Tensor concatenate_tensors(const std::vector<at::Tensor>& tensors) {
   const auto& first = tensors.front();
   for (const auto& tensor : tensors) {
     check_tensor_has_rows(tensor);
-    check_argument(tensor.sizes().slice(1) == first.sizes().slice(1) && tensor.scalar_type() == first.scalar_type(),
-                   "concatenate: tensors of {} {} and {} {}; expected equal dtypes and equal sizes but for dimension "
-                   "0; pad them, or keep "
-                   "their sizes equal",
-                   c10::toString(first.scalar_type()), c10::str(first.sizes()), c10::toString(tensor.scalar_type()),
-                   c10::str(tensor.sizes()));
+    check_argument(
+        tensor.sizes().slice(1) == first.sizes().slice(1) && tensor.scalar_type() == first.scalar_type(),
+        "concatenate: tensors of {} {} and {} {}; expected equal dtypes and equal sizes except in dimension 0; "
+        "pad the tensors or keep their sizes equal",
+        c10::toString(first.scalar_type()), c10::str(first.sizes()), c10::toString(tensor.scalar_type()),
+        c10::str(tensor.sizes()));
   }
   return at::cat(tensors);
 }
 
 at::Tensor slice_tensor(const at::Tensor& tensor, RowRange rows) {
   check_tensor_has_rows(tensor);
-  check_argument(rows.end <= tensor.size(0), "slice_rows: rows {} to {} of a tensor of {}", rows.begin, rows.end,
-                 tensor.size(0));
+  check_argument(rows.end <= tensor.size(0), "slice_rows: rows {} to {} are out of range for a tensor with {} rows",
+                 rows.begin, rows.end, tensor.size(0));
   return tensor.narrow(0, rows.begin, rows.size());
 }
 

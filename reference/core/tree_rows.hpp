@@ -8,7 +8,7 @@
 
 #include "reference/core/tree.hpp"
 
-/// Trees as rows, one per sample: a tensor's dimension 0, or the entries of a vector without tensors.
+/// Operations on the rows of a tree, one per sample: dimension 0 of a tensor, or the entries of a tensor-free vector.
 ///
 ///     auto both = accel::concatenate(std::vector{first, second});
 ///     auto mine = accel::slice_rows(both, {.begin = 4, .end = 8});
@@ -24,12 +24,12 @@ struct has_rows : std::bool_constant<TensorLeaf<T> || SampleList<T>> {};
 
 }  // namespace detail
 
-/// A tree without bare numbers and strings: every leaf is a tensor or a vector of entries.
+/// A tree without individual numbers and strings: every leaf is a tensor or a vector with one entry per sample.
 template <typename T>
 concept RowTree = Tree<T> && detail::every_leaf<detail::has_rows, T>();
 
 struct RowRange {
-  std::int64_t begin = 0, end = 0;  ///< end excluded
+  std::int64_t begin = 0, end = 0;  ///< `end` is excluded
   [[nodiscard]] std::int64_t size() const { return end - begin; }
 };
 
@@ -39,7 +39,7 @@ at::Tensor concatenate_tensors(const std::vector<at::Tensor>& tensors);
 at::Tensor slice_tensor(const at::Tensor& tensor, RowRange rows);
 void check_tensor_has_rows(const at::Tensor& tensor);
 
-/// Calls `f` with every tensor and every SampleList; other leaves are passed over.
+/// Calls `f` with every tensor and every SampleList and skips other leaves.
 template <Tree T, typename F>
 void for_each_rows(T&& tree, F&& f) {
   if constexpr (TensorLeaf<T> || SampleList<T>) {
@@ -58,7 +58,7 @@ void for_each_rows(T&& tree, F&& f) {
 template <Tree T>
 T concatenate_places(const std::vector<const T*>& parts);
 
-// The same place of every part.
+// Concatenates the same member of every part.
 template <typename T, typename Get>
 auto concatenate_at(const std::vector<const T*>& parts, Get&& get) {
   using Item = std::remove_cvref_t<decltype(get(*parts.front()))>;
@@ -71,7 +71,7 @@ template <typename T>
 void check_equal_lengths(const std::vector<const T*>& parts) {
   for (const auto* part : parts) {
     check_argument(part->size() == parts.front()->size(),
-                   "concatenate: sequences of {} and {} items; expected equal numbers", parts.front()->size(),
+                   "concatenate: sequences of {} and {} items; expected equal lengths", parts.front()->size(),
                    part->size());
   }
 }
@@ -81,7 +81,7 @@ void check_equal_keys(const std::vector<const T*>& parts) {
   for (const auto* part : parts) {
     const bool same_keys = std::equal(part->begin(), part->end(), parts.front()->begin(), parts.front()->end(),
                                       [](const auto& a, const auto& b) { return a.first == b.first; });
-    check_argument(same_keys, "concatenate: maps with different keys");
+    check_argument(same_keys, "concatenate: maps with different keys; expected equal keys");
   }
 }
 
@@ -116,12 +116,13 @@ T concatenate_places(const std::vector<const T*>& parts) {
         },
         tree_members<T>);
   } else if constexpr (ConvertedLeaf<T>) {
-    check_argument(parts.size() == 1, "concatenate: a leaf of the user's own has no row; give one entry per sample");
+    check_argument(parts.size() == 1,
+                   "concatenate: a leaf of a user-defined type has no rows; use a vector with one entry per sample");
   } else {
     for (const auto* part : parts) {
-      check_argument(
-          *part == result,
-          "concatenate: a number or string that differs from part to part has no row; give one entry per sample");
+      check_argument(*part == result,
+                     "concatenate: a number or string differs between the parts and has no rows; use a vector with one "
+                     "entry per sample");
     }
   }
   return result;
@@ -129,8 +130,8 @@ T concatenate_places(const std::vector<const T*>& parts) {
 
 }  // namespace detail
 
-/// The rows of all parts, in order. Numbers and strings, which have no row, must be equal in all of them.
-/// Throws ArgumentError if there is no part, or if parts do not fit together.
+/// Concatenates the rows of all parts in order. Numbers and strings, which have no rows, must be equal in all parts.
+/// Throws ArgumentError if there are no parts or if their structures or shapes do not match.
 template <Tree T>
 T concatenate(const std::vector<T>& parts) {
   check_argument(!parts.empty(), "concatenate: no parts; expected at least one");
@@ -139,7 +140,7 @@ T concatenate(const std::vector<T>& parts) {
   return detail::concatenate_places(places);
 }
 
-/// Some rows of every tensor (a view) and list. Throws ArgumentError if one has fewer rows.
+/// Returns a range of rows of every tensor (as a view) and list. Throws ArgumentError if one has too few rows.
 template <Tree T>
 T slice_rows(const T& tree, RowRange rows) {
   T result = tree;
@@ -147,20 +148,22 @@ T slice_rows(const T& tree, RowRange rows) {
     if constexpr (TensorLeaf<decltype(leaf)>) {
       leaf = detail::slice_tensor(leaf, rows);
     } else {
-      check_argument(rows.end <= static_cast<std::int64_t>(leaf.size()), "slice_rows: rows {} to {} of {}", rows.begin,
-                     rows.end, leaf.size());
+      check_argument(rows.end <= static_cast<std::int64_t>(leaf.size()),
+                     "slice_rows: rows {} to {} are out of range for a list with {} entries", rows.begin, rows.end,
+                     leaf.size());
       leaf = std::remove_cvref_t<decltype(leaf)>(leaf.begin() + rows.begin, leaf.begin() + rows.end);
     }
   });
   return result;
 }
 
-/// `tree`, if any, and behind it the rows of `start`, from its first on and again, up to `num_rows` rows.
+/// Returns `tree`, if any, extended to `num_rows` rows with the rows of `start`, which are repeated as often as
+/// necessary.
 template <Tree T>
 T filled_up(std::optional<T> tree, const T& start, std::int64_t num_rows);
 
-/// The number of rows that all tensors and lists of the tree share; nothing if it has neither.
-/// Throws ArgumentError if they differ, or if a tensor has no dimensions.
+/// Returns the common number of rows of all tensors and lists of the tree, or nullopt if it has neither.
+/// Throws ArgumentError if the numbers differ or if a tensor has no dimensions.
 template <Tree T>
 std::optional<std::int64_t> num_rows(const T& tree) {
   std::optional<std::int64_t> rows;
@@ -173,7 +176,7 @@ std::optional<std::int64_t> num_rows(const T& tree) {
       of_leaf = static_cast<std::int64_t>(leaf.size());
     }
     check_argument(rows.value_or(of_leaf) == of_leaf,
-                   "a batch with {} rows in one place and {} in another; expected one row per sample everywhere",
+                   "a batch has {} rows in one leaf and {} in another; expected one row per sample in every leaf",
                    rows.value_or(of_leaf), of_leaf);
     rows = of_leaf;
   });
@@ -187,7 +190,7 @@ T filled_up(std::optional<T> tree, const T& start, std::int64_t num_rows) {
   std::vector<T> parts;
   if (tree) parts.push_back(*std::move(tree));
   const auto available = accel::num_rows(start).value_or(0);
-  check_argument(available > 0, "filled_up: no rows to fill up with");
+  check_argument(available > 0, "filled_up: `start` has no rows; expected at least one");
   for (std::int64_t taken = 0; rows < num_rows; rows += taken) {
     taken = std::min(num_rows - rows, available);
     parts.push_back(slice_rows(start, {.end = taken}));

@@ -11,6 +11,8 @@ namespace {
 using detail::ByteReader;
 using detail::ByteWriter;
 
+// Compares bytes rather than values: a checkpoint test must distinguish -0.0 from 0.0 and must find NaN equal to
+// itself.
 bool equal_bytes(const at::Tensor& a, const at::Tensor& b) {
   if (!a.defined() || !b.defined()) return a.defined() == b.defined();
   if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
@@ -23,12 +25,13 @@ bool equal_bytes(const at::Tensor& a, const at::Tensor& b) {
 const Value& Value::at(const std::string& key) const {
   const auto& dict = as<Dict>();
   const auto entry = dict.find(key);
-  check_argument(entry != dict.end(), "a dict without the key '{}'", key);
+  check_argument(entry != dict.end(), "the dict has no key '{}'", key);
   return entry->second;
 }
 
 bool Value::contains(const std::string& key) const { return is<Dict>() && std::get<Dict>(content_).contains(key); }
 
+// In the order of the alternatives of `content_`.
 std::string Value::type_name() const {
   constexpr std::array kNames{"null", "bool", "int", "float", "string", "tensor", "list", "dict"};
   return kNames.at(content_.index());
@@ -54,7 +57,7 @@ bool operator==(const Value& a, const Value& b) {
 
 namespace {
 
-// Lists and dicts are trees of values.
+// Lists and dicts of values are trees, so the tree reader handles their content.
 template <typename T>
 Value read_content(ByteReader& reader) {
   if constexpr (std::same_as<T, std::monostate>) {
@@ -66,15 +69,18 @@ Value read_content(ByteReader& reader) {
   }
 }
 
+// Maps the stored index back to a type: a table with one reader per alternative of the variant. The null pointer
+// only carries the list of types.
 template <typename... T>
 Value read_alternative(std::size_t index, ByteReader& reader, const std::variant<T...>*) {
   constexpr std::array<Value (*)(ByteReader&), sizeof...(T)> kReaders{&read_content<T>...};
-  check_argument(index < kReaders.size(), "a packed value of an unknown type {}", index);
+  check_argument(index < kReaders.size(), "unpack: found a value of the unknown type {}", index);
   return kReaders[index](reader);
 }
 
 }  // namespace
 
+// The index of the alternative comes first. The order of the alternatives is therefore part of the byte format.
 std::string tree_conversion<Value>::to_tree(const Value& value) {
   ByteWriter writer(TensorBytes::kWhole);
   const auto index = static_cast<std::uint8_t>(value.content_.index());
@@ -92,7 +98,7 @@ Value tree_conversion<Value>::from_tree(const std::string& bytes) {
   std::uint8_t index = 0;
   reader.raw(&index, sizeof index);
   auto value = read_alternative(index, reader, static_cast<const decltype(Value::content_)*>(nullptr));
-  check_argument(reader.at_end(), "a packed value with bytes behind its end");
+  check_argument(reader.at_end(), "unpack: the data have bytes after the end of the value");
   return value;
 }
 

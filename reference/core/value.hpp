@@ -13,14 +13,14 @@
 
 #include "reference/core/tree.hpp"
 
-/// A value whose type is known when the program runs: what state dicts are made of, and objects of any content.
+/// A dynamically typed value, as used in state dicts and for objects of arbitrary content.
 ///
 ///     accel::Value state(accel::Value::Dict{{"epoch", 3}, {"order", accel::Value::Dict{{"generator", tensor}}}});
 ///     auto epoch = state.at("epoch").as<std::int64_t>();
 ///     auto copy = accel::unpack<accel::Value>(accel::pack(state));
 ///
-/// Nothing, bool, int64, double, string, tensor, a list or a dict of values. Two values are equal if they have one type
-/// and equal content; tensors if dtype, shape and bytes are equal. Thread rule: a value.
+/// A value is null, a bool, int64, double, string, tensor, or a list or dict of values. Two values are equal if their
+/// types and contents are equal; tensors are equal if dtype, shape and bytes are. Thread rule: a value.
 namespace accel {
 
 class Value {
@@ -47,13 +47,13 @@ class Value {
   [[nodiscard]] bool is() const {
     return std::holds_alternative<T>(content_);
   }
-  /// Throws ArgumentError if the value is of another type.
+  /// Throws ArgumentError if the value has another type.
   template <typename T>
   [[nodiscard]] const T& as() const {
     if (const auto* content = std::get_if<T>(&content_)) return *content;
     throw_type(Value(T()).type_name());
   }
-  /// The entry of a dict. Throws ArgumentError if this is no dict, or has no such key.
+  /// Returns an entry of a dict. Throws ArgumentError if this value is not a dict or lacks the key.
   [[nodiscard]] const Value& at(const std::string& key) const;
   [[nodiscard]] bool contains(const std::string& key) const;
   /// "null", "bool", "int", "float", "string", "tensor", "list" or "dict".
@@ -68,11 +68,11 @@ class Value {
   std::variant<std::monostate, bool, std::int64_t, double, std::string, at::Tensor, List, Dict> content_;
 };
 
-/// Travels as bytes.
+/// Serializes a Value as bytes.
 template <>
 struct tree_conversion<Value> {
   static std::string to_tree(const Value& value);
-  /// Throws ArgumentError if the bytes are not of a Value.
+  /// Throws ArgumentError if the bytes are not those of a Value.
   static Value from_tree(const std::string& bytes);
 };
 

@@ -15,16 +15,16 @@
 #include "reference/data/samplers/batch_sampler.hpp"
 #include "reference/data/workers.hpp"
 
-/// The batches of one pass, from whatever they are read; loaders are made by putting these one over the other.
+/// Streams of the batches of one pass. A loader is a stack of these streams, from the dataset up to the loop.
 namespace accel::detail {
 
 constexpr int kRankThread = -1;
 constexpr int kLeftOver = -2;
 
-/// Who has read a batch, and the state of its generator from which it reads what is not handed out yet: a worker's
-/// behind the batch; the rank's own before it read ahead.
+/// Records who read a batch and the generator state from which the rest of the pass is read: a worker's state after the
+/// batch, or the state of the rank's own generator before it read ahead.
 struct ReaderMark {
-  int reader = kRankThread;  ///< or the number of a worker, or kLeftOver: of what the workers' ends have left over
+  int reader = kRankThread;  ///< a worker's number, kRankThread, or kLeftOver: samples left over at the workers' ends
   std::int64_t num_samples = 0;
   at::Tensor generator = {};
 };
@@ -33,31 +33,32 @@ template <typename Batch>
 struct Issued {
   Batch batch = {};
   std::int64_t num_rows = 0;   ///< samples of this rank, duplicates included
-  std::int64_t remainder = 0;  ///< samples of the step over all ranks that are no duplicates; 0: the step is a full one
-  bool is_last = false;        ///< known only above LookAhead, DispatchedBatches and EvenSteps
+  std::int64_t remainder = 0;  ///< samples of the step over all ranks that are not duplicates; 0: a full step
+  bool is_last = false;        ///< valid only for the output of LookAhead, DispatchedBatches and EvenSteps
   std::vector<ReaderMark> marks = {};
-  std::vector<std::int64_t> real_rows = {};  ///< per rank, where duplicates do not all come last; else empty
+  /// Non-duplicate rows per rank, if the duplicates are not all at the end of the step; otherwise empty.
+  std::vector<std::int64_t> real_rows = {};
 };
 
 template <typename Batch>
 class BatchStream {
  public:
   virtual ~BatchStream() = default;
-  /// Opens what is read, and passes over what has been read before. By whoever reads; `next` does it otherwise.
+  /// Opens the source and skips what was read before. Runs on the reading thread; `next` calls it if nobody did.
   virtual void start() {}
   virtual std::optional<Issued<Batch>> next() = 0;
 };
 
-/// Reads the first batches of a pass apart, as they were read when it began: they fill up its end.
+/// Reads the first batches of a pass again, separately, as they were when the pass began: they pad its end.
 template <typename Batch>
 using ReadStart = std::function<std::optional<Batch>(int num_batches)>;
 
-/// The threads that read a pass ahead.
+/// The threads that prefetch a pass.
 struct ReadersOptions {
   int num_workers = 0, prefetch_factor = 2;
-  std::uint64_t base_seed = 0;  ///< worker w draws from a generator seeded with it plus w
-  std::vector<at::Tensor> generators =
-      {};        ///< of a pass that is resumed: the workers' states, undefined where its seed counts
+  std::uint64_t base_seed = 0;  ///< the generator of worker w is seeded with base_seed + w
+  /// States of the workers' generators in a resumed pass; undefined for a worker that starts from its seed.
+  std::vector<at::Tensor> generators = {};
   int next = 0;  ///< the worker that reads first
 };
 
@@ -71,7 +72,7 @@ inline std::unique_ptr<Workers> make_workers(int num_workers, const ReadersOptio
   return std::make_unique<Workers>(std::move(generators), options.next);
 }
 
-/// Batches of a map-style dataset: the steps' indices, fetched here or by workers, in order.
+/// Batches of a map-style dataset: fetches the samples of each step, on this thread or on workers, in order.
 template <typename Batch>
 class IndexedBatches : public BatchStream<Batch> {
  public:
@@ -125,10 +126,10 @@ class IndexedBatches : public BatchStream<Batch> {
   ReadersOptions options_;
   int next_worker_;
   std::deque<std::future<Issued<Batch>>> ahead_;
-  std::unique_ptr<Workers> workers_;  // ends before what its tasks use
+  std::unique_ptr<Workers> workers_;  // last member: joined before the objects that its tasks use are destroyed
 };
 
-/// Another stream, read by one thread of its own some batches ahead.
+/// Prefetches another stream on one separate thread.
 template <typename Batch>
 class ReadAhead : public BatchStream<Batch> {
  public:
@@ -144,7 +145,7 @@ class ReadAhead : public BatchStream<Batch> {
   }
 
  private:
-  // What is passed over is read as it was the first time: from the seed.
+  // Skipped samples are read as in the original pass, so the generator starts from its seed, not from the saved state.
   void start_reader() {
     reader_ = make_workers(1, {.base_seed = options_.base_seed});
     for (int batch = 0; batch < options_.num_workers * options_.prefetch_factor; ++batch) read_ahead();
@@ -168,16 +169,16 @@ class ReadAhead : public BatchStream<Batch> {
 
   std::unique_ptr<BatchStream<Batch>> source_;
   ReadersOptions options_;
-  bool started_ = false;  // the reader's
+  bool started_ = false;  // used only on the reader's thread
   std::deque<std::future<std::optional<Issued<Batch>>>> ahead_;
-  std::unique_ptr<Workers> reader_;  // ends before what its tasks use
+  std::unique_ptr<Workers> reader_;  // last member: joined before the objects that its tasks use are destroyed
 };
 
-/// Reads on the rank's own thread, ahead of what is handed out: says from which state of its generator it did so, and
-/// reads the same again where a pass is resumed.
+/// Reads ahead on the rank's own thread. Records the generator state before each read, and repeats the first read from
+/// a recorded state when a pass is resumed.
 class RankReader {
  public:
-  /// `resumed`: the state from which the first reading draws; undefined: the rank's generator as it is.
+  /// `resumed`: the generator state for the first read; undefined: the rank's generator is used unchanged.
   explicit RankReader(at::Tensor resumed) : resumed_(std::move(resumed)) {}
 
   template <typename Read>
@@ -190,20 +191,20 @@ class RankReader {
     before_ = default_generator().get_state();
     return read();
   }
-  /// Of the last reading.
+  /// Returns the mark of the last read.
   [[nodiscard]] ReaderMark mark() const { return {.generator = before_}; }
 
  private:
   at::Tensor resumed_, before_;
 };
 
-/// Reads one batch ahead, so that the last is known as such.
+/// Reads one batch ahead, so that the last batch can be marked as such.
 template <typename Batch>
 class LookAhead : public BatchStream<Batch> {
  public:
   struct Options {
     at::Tensor resumed = {};        ///< see RankReader
-    bool knows_other_ranks = true;  ///< else the source's remainder is of this rank alone
+    bool knows_other_ranks = true;  ///< if false, the source's remainder counts this rank only and is dropped
   };
   LookAhead(std::unique_ptr<BatchStream<Batch>> source, Options options)
       : source_(std::move(source)),

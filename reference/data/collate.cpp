@@ -7,6 +7,7 @@
 namespace accel::detail {
 namespace {
 
+// A single value applies to all tensors of a sample. An empty optional means that the tensor is not padded.
 std::optional<double> value_of(std::size_t place, const PadCollateOptions& options) {
   return options.padding_values.size() == 1 ? options.padding_values.front() : options.padding_values[place];
 }
@@ -17,6 +18,7 @@ std::vector<std::int64_t> lengths_of(const std::vector<at::Tensor*>& tensors, st
   return lengths;
 }
 
+// Padding on the left is for decoder-only models, which generate after the last token.
 at::Tensor padded(const at::Tensor& tensor, std::int64_t length, double value, const PadCollateOptions& options) {
   const auto missing = length - tensor.size(options.dim);
   if (missing == 0) return tensor;
@@ -31,14 +33,16 @@ at::Tensor padded(const at::Tensor& tensor, std::int64_t length, double value, c
 
 at::Tensor stack_samples(const std::vector<at::Tensor>& samples) {
   for (const auto& sample : samples) {
-    check_argument(
-        sample.sizes() == samples.front().sizes(),
-        "default_collate: samples of shape {} and {}; expected one shape, or give the DataLoader a collate function",
-        c10::str(samples.front().sizes()), c10::str(sample.sizes()));
+    check_argument(sample.sizes() == samples.front().sizes(),
+                   "default_collate: samples have shapes {} and {}; expected equal shapes; pass a collate function to "
+                   "the DataLoader",
+                   c10::str(samples.front().sizes()), c10::str(sample.sizes()));
   }
   return at::stack(samples);
 }
 
+// Source: torch/utils/data/_utils/collate.py, default_collate_fn: Python floats become float64 and ints int64,
+// while at::tensor would use the default dtype.
 at::Tensor tensor_of_numbers(const std::vector<double>& values) { return at::tensor(values, at::kDouble); }
 at::Tensor tensor_of_numbers(const std::vector<std::int64_t>& values) { return at::tensor(values, at::kLong); }
 at::Tensor tensor_of_flags(const std::vector<std::int64_t>& values) { return tensor_of_numbers(values).to(at::kBool); }
@@ -50,19 +54,21 @@ void check_options(const PadCollateOptions& options) {
   check_argument(options.padding_side == "right" || options.padding_side == "left",
                  "PadCollate: padding_side '{}'; expected right or left", options.padding_side);
   check_argument(!options.padding_values.empty(),
-                 "PadCollate: no padding_values; expected one, or one for each tensor of a sample");
+                 "PadCollate: padding_values is empty; expected one value, or one per tensor of a sample");
 }
 
+// Pads in place: the pointers refer to the caller's copy of the samples. Records the lengths of the first padded
+// tensor, from which PadCollateWithMask builds its mask.
 Padding pad_tensors(const std::vector<std::vector<at::Tensor*>>& places, const PadCollateOptions& options) {
   const auto num_values = options.padding_values.size();
   check_argument(num_values == 1 || num_values == places.size(),
-                 "PadCollate: {} padding_values for {} tensors of a sample; expected one, or one for each", num_values,
-                 places.size());
+                 "PadCollate: {} padding_values for {} tensors of a sample; expected one value, or one per tensor",
+                 num_values, places.size());
   Padding first;
   for (std::size_t place = 0; place < places.size(); ++place) {
     const auto& tensors = places[place];
     check_argument(tensors.size() == places.front().size(),
-                   "PadCollate: samples differ in their number of tensors; expected one number");
+                   "PadCollate: samples have different numbers of tensors; expected equal numbers");
     const auto value = value_of(place, options);
     const bool has_dim = std::all_of(tensors.begin(), tensors.end(),
                                      [&](const at::Tensor* tensor) { return tensor->dim() > options.dim; });
@@ -76,10 +82,12 @@ Padding pad_tensors(const std::vector<std::vector<at::Tensor*>>& places, const P
   return first;
 }
 
+// int64 as the attention_mask of Hugging Face tokenizers.
 at::Tensor mask_of(const Padding& padding, const PadCollateOptions& options) {
-  check_argument(!padding.lengths.empty(),
-                 "PadCollateWithMask: no tensor of the samples is padded along dimension {}; expected at least one",
-                 options.dim);
+  check_argument(
+      !padding.lengths.empty(),
+      "PadCollateWithMask: the samples have no tensor that is padded along dimension {}; expected at least one",
+      options.dim);
   const auto places = at::arange(padding.padded_length);
   const auto lengths = at::tensor(padding.lengths, at::kLong).unsqueeze(1);
   return (options.padding_side == "right" ? places < lengths : places >= padding.padded_length - lengths).to(at::kLong);

@@ -9,10 +9,11 @@
 
 #include "reference/core/tree.hpp"
 
-/// Samples into a batch: tensors are stacked on a new dimension 0, numbers become a tensor (integers int64, floats
-/// float64, bool bool), strings and leaves of the user's own a vector of them; containers keep their shape.
+/// Collation of samples into a batch. Tensors are stacked along a new dimension 0, numbers become a tensor (int64 for
+/// integers, float64 for floats, bool for bool), strings and user-defined leaves become a vector. Containers keep their
+/// structure.
 ///
-/// Throws ArgumentError if tensors of one place differ in shape, or sequences in length.
+/// Throws ArgumentError if corresponding tensors differ in shape or sequences in length.
 /// Source: torch/utils/data/_utils/collate.py, default_collate.
 namespace accel {
 
@@ -31,7 +32,7 @@ namespace detail {
 template <typename Item>
 using Collated = decltype(default_collate(std::declval<std::vector<Item>>()));
 
-/// A part of every sample, as a batch.
+/// Collates one member of every sample.
 template <typename Sample, typename Get>
 auto collate_parts(const std::vector<Sample>& samples, Get&& get) {
   std::vector<std::remove_cvref_t<decltype(get(samples.front()))>> items;
@@ -50,13 +51,15 @@ template <MapTree Sample>
 auto collate_maps(const std::vector<Sample>& samples) {
   for (const auto& sample : samples) {
     check_argument(sample.size() == samples.front().size(),
-                   "default_collate: samples of {} and {} keys; expected one set of keys", samples.front().size(),
+                   "default_collate: samples have {} and {} keys; expected equal keys", samples.front().size(),
                    sample.size());
   }
   std::map<std::string, Collated<typename Sample::mapped_type>> batch;
   for (const auto& [key, unused] : samples.front()) {
     batch.emplace(key, collate_parts(samples, [&key = key](const Sample& sample) {
-                    check_argument(sample.contains(key), "default_collate: samples differ in their keys ('{}')", key);
+                    check_argument(sample.contains(key),
+                                   "default_collate: the key '{}' is missing in some samples; expected equal keys",
+                                   key);
                     return sample.at(key);
                   }));
   }
@@ -67,7 +70,7 @@ template <SequenceTree Sample>
 auto collate_sequences(const std::vector<Sample>& samples) {
   for (const auto& sample : samples) {
     check_argument(sample.size() == samples.front().size(),
-                   "default_collate: sequences of {} and {} items; expected one length", samples.front().size(),
+                   "default_collate: sequences of {} and {} items; expected equal lengths", samples.front().size(),
                    sample.size());
   }
   std::vector<Collated<typename Sample::value_type>> batch;
@@ -77,15 +80,15 @@ auto collate_sequences(const std::vector<Sample>& samples) {
   return batch;
 }
 
-/// A struct keeps its type, so each of its members must collate into itself: tensors, and containers of them.
+/// A struct keeps its type, so each member must collate to its own type: a tensor or a container of tensors.
 template <StructTree Sample>
 Sample collate_structs(const std::vector<Sample>& samples) {
   Sample batch = samples.front();
   const auto collate_member = [&](auto member) {
     using Item = std::remove_cvref_t<decltype(batch.*member)>;
     static_assert(std::is_same_v<Collated<Item>, Item>,
-                  "a member of this struct becomes another type in a batch (a number becomes a tensor): give the "
-                  "DataLoader a collate function");
+                  "a member of this struct has another type in a batch (a number becomes a tensor); pass a collate "
+                  "function to the DataLoader");
     batch.*member = collate_parts(samples, [&](const Sample& sample) { return sample.*member; });
   };
   std::apply([&](auto... members) { (collate_member(members), ...); }, tree_members<Sample>);
@@ -118,30 +121,30 @@ auto default_collate(const std::vector<Sample>& samples) {
   }
 }
 
-// Samples of different lengths into a batch: their tensors are padded to the longest, then collated as default_collate
-// does.
+// Collation of samples of different lengths: tensors are padded to the longest one, then collated as by
+// default_collate.
 //
 //     accel::DataLoader loader(sentences, {.batch_size = 8}, accel::PadCollate({.padding_values = {0, -100}}));
 //     accel::DataLoader masked(sentences, {.batch_size = 8}, accel::PadCollateWithMask({.pad_to_multiple_of = 8}));
 //     for (auto& [batch, mask] : masked) { auto& [tokens, label] = batch; ... }
 //
-// Each tensor of a sample is padded against the same tensor of the others, along one dimension; those that lack this
-// dimension, numbers and strings are left alone.
+// Each tensor of a sample is padded to the length of the corresponding tensors of the other samples, along one
+// dimension. Tensors that lack this dimension, numbers and strings are unchanged.
 // Thread rule: any thread.
 // Source: transformers/tokenization_utils_base.py, pad; torch/nn/utils/rnn.py, pad_sequence.
 
 struct PadCollateOptions {
-  /// One for all tensors of a sample, or one for each in their order; a tensor without a value is not padded.
+  /// One value for all tensors of a sample, or one per tensor in order. A tensor whose value is nullopt is not padded.
   std::vector<std::optional<double>> padding_values = {0};
-  std::int64_t dim = 0;                 ///< of a sample's tensor
-  std::int64_t pad_to_multiple_of = 1;  ///< lengths of a batch
+  std::int64_t dim = 0;                 ///< dimension of a sample's tensor, without the batch dimension
+  std::int64_t pad_to_multiple_of = 1;  ///< the padded length is rounded up to a multiple of this
   std::string padding_side = "right";   ///< or "left"
 };
 
 namespace detail {
 
-/// Pads the tensors of one batch; [place in the sample][sample]. Samples' lengths and the batch's, of the first that is
-/// padded.
+/// Lengths of the first padded tensor: of each sample, and after padding. The functions below take the tensors of one
+/// batch as [tensor of a sample][sample].
 struct Padding {
   std::vector<std::int64_t> lengths = {};
   std::int64_t padded_length = 0;
@@ -172,7 +175,7 @@ class PadCollate {
     detail::check_options(options_);
   }
 
-  /// Throws ArgumentError if samples differ in their number of tensors, or as default_collate.
+  /// Throws ArgumentError if samples have different numbers of tensors, and as default_collate does.
   template <Tree Sample>
   auto operator()(std::vector<Sample> samples) const {
     detail::pad_samples(samples, options_);
@@ -183,8 +186,8 @@ class PadCollate {
   PadCollateOptions options_;
 };
 
-/// As PadCollate, beside a mask of shape (samples, length), int64: 1 where the first padded tensor is data, 0 where it
-/// is padding. Its sum over dimension 1 is the samples' lengths.
+/// Like PadCollate, but returns a pair of the batch and an int64 mask of shape (samples, length), which is 1 for data
+/// of the first padded tensor and 0 for padding. The sum of the mask over dimension 1 gives the lengths of the samples.
 class PadCollateWithMask {
  public:
   explicit PadCollateWithMask(PadCollateOptions options = {}) : options_(std::move(options)) {

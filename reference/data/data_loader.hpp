@@ -17,23 +17,23 @@
 #include "reference/data/pass_core.hpp"
 #include "reference/data/sharded_stream.hpp"
 
-/// Batches of a dataset, map-style or iterable.
+/// Iterates over the batches of a map-style or iterable dataset.
 ///
 ///     accel::DataLoader loader(dataset, {.batch_size = 32, .shuffle = true});
 ///     auto batches = accelerator.prepare(loader);          // a DataLoaderShard: this rank's batches
 ///     for (auto& [image, label] : batches) { ... }
 ///
-/// A prepared loader reads on every rank, or, where dispatch_batches says so and by default for iterable datasets, on
-/// rank 0 alone, which sends each rank its part. Each pass draws one int64 from the loader's generator, or the rank's
-/// default one, as Python's does.
+/// A prepared loader reads on every rank. With dispatch_batches, which is the default for iterable datasets, only rank
+/// 0 reads and sends each rank its part. Each pass draws one int64 from the loader's generator, or from the rank's
+/// default generator, as in Python.
 ///
-/// Its place in the data is a value, to be saved at any moment, inside a loop too:
+/// The position in the data can be saved at any time, also inside a loop:
 ///
 ///     std::string bytes = accel::pack(batches.state_dict());           // one per rank
 ///     ...
-///     batches.load_state_dict(accel::unpack<accel::Value>(bytes));  // in a new process: the next loop continues
+///     batches.load_state_dict(accel::unpack<accel::Value>(bytes));  // in a new process; the next loop resumes
 ///
-/// Thread rule: the rank's thread; with workers, the dataset is read by several threads at once.
+/// Thread rule: the rank's thread. With workers, several threads read the dataset concurrently.
 /// Source: torch/utils/data/dataloader.py; accelerate/data_loader.py, DataLoaderShard and DataLoaderDispatcher.
 namespace accel {
 
@@ -47,28 +47,29 @@ class DataLoader {
       : dataset_(std::make_shared<Dataset>(std::move(dataset))),
         collate_(std::make_shared<Collate>(std::move(collate))),
         core_(std::make_shared<LoaderCore>(detail::source_of(*dataset_), std::move(options))) {}
-  /// A handle on nothing, which release_memory leaves.
+  /// An empty handle, as left by release_memory.
   explicit DataLoader(std::nullptr_t) {}
 
-  /// Number of batches of a pass. Throws StateError where it is not known: a stream or batch sampler without a length.
+  /// Number of batches of a pass. Throws StateError if it is unknown: a stream or batch sampler without a length.
   [[nodiscard]] std::int64_t size() const {
     const auto batches = core_->size();
     check_state(batches.has_value(),
-                "size: this loader's length is not known; its dataset or batch sampler tells none");
+                "size: the length of this loader is unknown; its dataset or batch sampler does not define size()");
     return std::max<std::int64_t>(*batches - *skip_batches_, 0);
   }
   [[nodiscard]] Dataset& dataset() const { return *dataset_; }
   [[nodiscard]] const DataLoaderOptions& options() const { return core_->options(); }
 
-  /// The state at the start of the epoch, and the place up to which batches have been handed out; not what was read
-  /// ahead. Behind a loop that was left by break it is that place still, until the next loop. Workers' generators are
-  /// in it, the rank's default one is not.
+  /// Returns the state at the start of the epoch and the position up to which batches were handed out. Prefetched
+  /// batches do not count. After a loop that was left by break, the state keeps that position until the next loop. It
+  /// contains the workers' generators, but not the rank's default generator.
   [[nodiscard]] Value state_dict() const { return to_value(core_->state()); }
-  /// The next pass goes on where `state` was taken, and gives the same batches. Nothing that is passed over is read,
-  /// but a stream that cannot skip, and where rank 0 or parts are read, the first step, which may fill up the last.
-  /// Every rank loads, states of one moment. A state of another number of ranks is taken over sample by sample: load
-  /// rank 0's on every rank. With another number of workers, what they draw at random begins anew. Throws
-  /// CheckpointError if the state is none or does not fit, with all that is wrong; StateError inside a pass.
+  /// The next pass resumes after the batches of `state` and yields the same batches as the saved pass would have.
+  /// Skipped samples are not read, except for streams that cannot skip, and for the first step where rank 0 or separate
+  /// parts are read, because it may pad the last step. Every rank must load a state of the same moment. To resume with
+  /// another world size, load the state of rank 0 on every rank. With another number of workers their random draws
+  /// restart.
+  /// Throws CheckpointError, which lists all problems, if the state does not match; StateError inside a pass.
   void load_state_dict(const Value& state) { core_->load_state(loader_state_of(state)); }
 
   detail::LoaderIterator<Batch> begin(std::source_location where = std::source_location::current()) {
@@ -81,7 +82,7 @@ class DataLoader {
   }
   static std::default_sentinel_t end() { return std::default_sentinel; }
 
-  /// As LibTorch's loaders, which are pointers: `for (auto& batch : *loader)`.
+  /// For compatibility with LibTorch's loaders, which are pointers: `for (auto& batch : *loader)`.
   DataLoader& operator*() { return *this; }
   DataLoader* operator->() { return this; }
 
@@ -90,8 +91,8 @@ class DataLoader {
       : dataset_(plain.dataset_),
         collate_(plain.collate_),
         core_(std::make_shared<LoaderCore>(*plain.core_, std::move(shard))) {
-    check_state(*plain.skip_batches_ == 0, "prepare: the loader skips {} batches; prepare first, then skip",
-                *plain.skip_batches_);
+    check_state(*plain.skip_batches_ == 0,
+                "prepare: the loader skips {} batches; call prepare before skip_first_batches", *plain.skip_batches_);
   }
 
  private:
@@ -137,7 +138,7 @@ class DataLoader {
         typename detail::LookAhead<Batch>::Options{.resumed = resumed, .knows_other_ranks = !core_->reads_own_parts()});
   }
 
-  // What a dataset or a sampler of the user's throws here is thrown where the other ranks hear of it.
+  // Exceptions of the user's dataset or sampler are kept, and rethrown where the other ranks learn about them.
   std::exception_ptr start(PassCore& pass) {
     std::exception_ptr error;
     try {
@@ -146,14 +147,14 @@ class DataLoader {
       error = std::current_exception();
     }
     try {
-      pass.start();  // also where only another rank needs what has failed
+      pass.start();  // after a failure too: where rank 0 reads for all, other ranks do not need their dataset
     } catch (...) {
       if (!error) error = std::current_exception();
     }
     return error;
   }
 
-  // What is left of the pass. A pass that goes on repeats the draws with which it began, from the state of that time.
+  // Reads the rest of the pass. A resumed pass repeats its initial draws from the saved generator state.
   std::unique_ptr<Stream> read(PassCore& pass) const {
     if (!pass.is_resumed()) return read_from(pass.position(), /*draws_at_once=*/false, pass.readers(), pass.state());
     const GeneratorScope scope(generator_of_state(pass.state().random_state));
@@ -205,7 +206,7 @@ class DataLoader {
         std::move(readers));
   }
 
-  // Several workers, each with parts of its own.
+  // Several workers, each of which reads separate parts.
   std::unique_ptr<Stream> read_parts(Dataset& dataset, detail::ReadersOptions readers, const PassState& state) const {
     auto collate = collate_samples();
     using Batches = detail::ShardedStreamBatches<Dataset, decltype(collate), Batch>;
@@ -238,7 +239,7 @@ class DataLoader {
   std::shared_ptr<Dataset> dataset_;
   std::shared_ptr<Collate> collate_;
   std::shared_ptr<LoaderCore> core_;
-  std::shared_ptr<std::int64_t> skip_batches_ = std::make_shared<std::int64_t>(0);  // of the next pass
+  std::shared_ptr<std::int64_t> skip_batches_ = std::make_shared<std::int64_t>(0);  // in the next pass
   std::function<Batch(const Batch&, RowRange, int)> slice_for_dispatch_;
 };
 
@@ -249,7 +250,7 @@ DataLoader(Dataset, DataLoaderOptions) -> DataLoader<Dataset>;
 template <typename Dataset, typename Collate>
 DataLoader(Dataset, DataLoaderOptions, Collate) -> DataLoader<Dataset, Collate>;
 
-/// A loader of this rank's batches, on its device; made by Accelerator::prepare. Copies share one state.
+/// A loader that yields this rank's batches on its device; created by Accelerator::prepare. Copies share one state.
 template <typename Dataset, typename Collate = DefaultCollate>
 class DataLoaderShard : public DataLoader<Dataset, Collate> {
  public:
@@ -260,9 +261,9 @@ class DataLoaderShard : public DataLoader<Dataset, Collate> {
   DataLoaderShard& operator*() { return *this; }
   DataLoaderShard* operator->() { return this; }
 
-  /// Rank 0 reads for all, as Accelerate's DataLoaderDispatcher.
+  /// True if rank 0 reads for all ranks, as Accelerate's DataLoaderDispatcher.
   [[nodiscard]] bool is_dispatched() const { return this->core_->is_dispatched(); }
-  /// Samples of one step over all ranks.
+  /// Number of samples of one step over all ranks.
   [[nodiscard]] std::int64_t total_batch_size() const { return this->core_->total_batch_size(); }
   [[nodiscard]] std::int64_t total_dataset_length() const { return this->core_->total_dataset_length(); }
   [[nodiscard]] const std::shared_ptr<LoaderCore>& core() const { return this->core_; }
@@ -271,23 +272,23 @@ class DataLoaderShard : public DataLoader<Dataset, Collate> {
                                   slice) {
     this->slice_for_dispatch_ = std::move(slice);
   }
-  /// The epoch that the next pass shuffles by; counted by itself at the end of each pass.
+  /// Sets the epoch that seeds the shuffle of the next pass. It is incremented automatically at the end of each pass.
   void set_epoch(std::int64_t epoch) { this->core_->set_epoch(epoch); }
   [[nodiscard]] std::int64_t iteration() const { return this->core_->iteration(); }
 };
 
-/// The same loader without the first `num_batches` batches of its next pass, to go on inside an epoch: a cursor on the
-/// loader, which shares its epoch and its generators, so that a pass over either is followed by the next, whole, epoch
-/// of both. Of a map-style dataset nothing that is passed over is read, but where rank 0 reads, the first step, which
-/// may fill up the last. The skip itself is not in a state that is taken before its loop. `num_batches` counts the
-/// batches that one rank gets, in every mode. Throws ArgumentError if it is negative. Source:
-/// accelerate/data_loader.py, skip_first_batches.
+/// Returns a handle on the same loader that omits the first `num_batches` batches of its next pass, to resume inside an
+/// epoch. Both handles share the epoch and the generators: after a pass over either one, both continue with the next
+/// complete epoch. Skipped samples of a map-style dataset are not read, except for the first step where rank 0 reads,
+/// because it may pad the last step. A state taken before the loop does not contain the skip. `num_batches` counts the
+/// batches of one rank in every mode. Throws ArgumentError if it is negative.
+/// Source: accelerate/data_loader.py, skip_first_batches.
 template <typename Loader>
 Loader skip_first_batches(const Loader& loader, std::int64_t num_batches) {
   check_argument(num_batches >= 0, "skip_first_batches: expected 0 or more batches, got {}", num_batches);
   Loader skipping = loader;
   check_argument(num_batches <= std::numeric_limits<std::int64_t>::max() - *loader.skip_batches_,
-                 "skip_first_batches: {} more batches are too many", num_batches);
+                 "skip_first_batches: {} more batches exceed the range of int64", num_batches);
   skipping.skip_batches_ = std::make_shared<std::int64_t>(*loader.skip_batches_ + num_batches);
   return skipping;
 }

@@ -14,10 +14,10 @@
 
 /// Datasets. A sample is a tree (core/tree.hpp).
 ///
-/// Map-style: anything with `size()` and `get(index)`. One that has `get_batch(indices)` as well is asked for whole
-/// batches, and no collate function runs.
+/// Map-style: any type with `size()` and `get(index)`. If it also has `get_batch(indices)`, complete batches are
+/// requested and no collate function runs.
 ///
-/// Iterable: anything with `reset()`, which starts a pass, and `next()`, which returns a std::optional of a sample; or
+/// Iterable: any type with `reset()`, which starts a pass, and `next()`, which returns a std::optional of a sample; or
 /// an input range of samples:
 ///
 ///     class Lines {
@@ -28,12 +28,14 @@
 ///     accel::DataLoader lines(Lines("text"), {.batch_size = 8});
 ///     accel::DataLoader numbers(std::views::iota(0, 100), {.batch_size = 8});
 ///
-/// An iterable dataset may have `size()`, if it knows its length, `set_epoch(epoch)`, called before each pass of a
-/// prepared loader, a member `generator`, seeded by the epoch where there is no `set_epoch`, and `skip(n)`, which
-/// passes over the next n samples, or those that are left, faster than `next` would. One that is made of parts, files
-/// as a rule, has `num_shards()` and `shard(num_shards, index)`, which returns a dataset of every num_shards-th part
-/// from `index` on: where every rank reads (dispatch_batches: false), each gets parts of its own, and so does each
-/// worker.
+/// An iterable dataset may also define
+/// - `size()`, if its length is known;
+/// - `set_epoch(epoch)`, which is called before each pass of a prepared loader;
+/// - a member `generator`, which is seeded with the epoch if there is no `set_epoch`;
+/// - `skip(n)`, which skips up to n samples faster than `next` would;
+/// - `num_shards()` and `shard(num_shards, index)`, if it consists of parts, usually files. `shard` returns a dataset
+///   of every num_shards-th part starting at `index`. If every rank reads (dispatch_batches: false), each rank and
+///   each worker reads separate parts.
 namespace accel {
 
 template <typename T>
@@ -48,7 +50,7 @@ concept MapDataset = BatchedDataset<T> || requires(T& dataset, std::int64_t inde
   { dataset.get(index) } -> Tree;
 };
 
-/// `reset()` and `next()`.
+/// An iterable dataset with `reset()` and `next()`.
 template <typename T>
 concept StreamDataset = requires(T& dataset) {
   dataset.reset();
@@ -60,7 +62,7 @@ template <typename T>
 concept IterableDataset =
     !MapDataset<T> && (StreamDataset<T> || (std::ranges::input_range<T> && Tree<std::ranges::range_value_t<T>>));
 
-/// A stream of parts that can be dealt to ranks and workers.
+/// An iterable dataset of parts that can be distributed to ranks and workers.
 template <typename T>
 concept ShardedDataset = IterableDataset<T> && requires(T& dataset, std::int64_t number) {
   { dataset.num_shards() } -> std::convertible_to<std::int64_t>;
@@ -69,7 +71,7 @@ concept ShardedDataset = IterableDataset<T> && requires(T& dataset, std::int64_t
 
 namespace detail {
 
-/// torch::data::datasets::Dataset, BatchDataset and what is mapped over them: from_torch makes a dataset of it.
+/// torch::data::datasets::Dataset, BatchDataset and transforms of them, which from_torch converts.
 template <typename T>
 concept LibTorchDataset = requires {
   typename T::BatchType;
@@ -89,7 +91,7 @@ class SampleCursor {
     }
   }
 
-  /// The next sample; nothing at the end, and behind it.
+  /// Returns the next sample, or nullopt at the end and in all later calls.
   auto next() {
     using Sample = typename decltype(read())::value_type;
     auto sample = ended_ ? std::optional<Sample>() : read();
@@ -121,7 +123,7 @@ class SampleCursor {
     if constexpr (StreamDataset<Dataset>) {
       return dataset_.next();
     } else {
-      if (std::exchange(started_, true)) ++*place_;  // not before it is asked for: a range may read
+      if (std::exchange(started_, true)) ++*place_;  // only on demand: incrementing a range may read data
       using Sample = std::ranges::range_value_t<Dataset>;
       return *place_ == std::ranges::end(dataset_) ? std::optional<Sample>() : std::optional<Sample>(**place_);
     }
@@ -135,12 +137,12 @@ class SampleCursor {
 template <IterableDataset Dataset>
 using SampleOf = typename decltype(std::declval<SampleCursor<Dataset>&>().next())::value_type;
 
-/// Rows of dimension 0; the same bytes as stacking the rows one by one.
+/// Selects rows of dimension 0; gives the same bytes as stacking the rows one by one.
 at::Tensor select_rows(const at::Tensor& tensor, const std::vector<std::int64_t>& rows);
 void check_rows(const std::vector<at::Tensor>& tensors);
 }  // namespace detail
 
-/// Samples are rows of tensors of equal length. Source: torch/utils/data/dataset.py, TensorDataset.
+/// A dataset whose samples are the rows of tensors of equal length. Source: torch/utils/data/dataset.py, TensorDataset.
 template <std::same_as<at::Tensor>... Tensors>
 class TensorDataset {
  public:

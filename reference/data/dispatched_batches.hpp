@@ -17,45 +17,45 @@
 
 namespace accel {
 
-/// How one step that rank 0 has read is cut over the ranks: rank r takes rows [r * rows_per_rank, (r + 1) *
-/// rows_per_rank).
+/// Division of a step that rank 0 has read: rank r gets the rows [r * rows_per_rank, (r + 1) * rows_per_rank).
 struct DispatchPlan {
   std::int64_t rows_per_rank = 0;
-  std::int64_t num_padding = 0;  ///< rows to append first, from the start of the epoch
+  std::int64_t num_padding =
+      0;  ///< rows from the start of the epoch that are appended to the step before it is divided
 };
 
 struct DispatchStep {
   std::int64_t num_rows = 0;  ///< rows that rank 0 has read
   int num_ranks = 1;
   bool is_last = false;
-  std::int64_t full_rows = 0;  ///< to which the last step is filled up too; 0: to a multiple of the number of ranks
+  std::int64_t full_rows = 0;  ///< size to which the last step is padded; 0: a multiple of the number of ranks
 };
 
-/// Unless it is to be a full one, the last step shrinks on all ranks alike, and is filled up to a multiple of their
-/// number: no rank is left without a row. Throws ArgumentError if an earlier step does not divide by the number of
-/// ranks. Source: accelerate/data_loader.py, DataLoaderDispatcher.__iter__.
+/// Plans the division of a step. Without `full_rows` the last step is smaller on all ranks alike and is padded to a
+/// multiple of the number of ranks, so that every rank has a row. Throws ArgumentError if an earlier step is not
+/// divisible by the number of ranks. Source: accelerate/data_loader.py, DataLoaderDispatcher.__iter__.
 DispatchPlan plan_dispatch(DispatchStep step);
 
 }  // namespace accel
 
 namespace accel::detail {
 
-/// What rank 0 tells the others before a step's tensors follow.
+/// The message that rank 0 broadcasts before the tensors of a step.
 struct Announcement {
   enum Kind : std::int64_t { kStep, kEnd, kError };
   Kind kind = kStep;
   bool is_last = false;
-  std::int64_t num_rows = 0;  ///< real ones, of all ranks
+  std::int64_t num_rows = 0;  ///< without padding, over all ranks
   std::int64_t rows_per_rank = 0;
-  std::string text = {};  ///< of a step: the batch packed without its tensors' numbers; of an error: its message
+  std::string text = {};  ///< of a step: the packed batch without tensor elements; of an error: its message
 };
 
-/// Carries announcements and tensors from rank 0. Collective over the world.
+/// Broadcasts announcements and tensors from rank 0. Collective over the world.
 class DispatchChannel {
  public:
   explicit DispatchChannel(RankContext& context) : context_(context) {}
   [[nodiscard]] RankContext& context() const { return context_; }
-  /// Rank 0's, on every rank. A text that equals the last one is not sent again.
+  /// Returns rank 0's announcement on every rank. A text that equals the previous one is not sent again.
   Announcement exchange(Announcement announcement);
   void broadcast(at::Tensor& tensor) const;
   [[nodiscard]] at::Tensor on_device(const at::Tensor& tensor) const;
@@ -65,25 +65,25 @@ class DispatchChannel {
   std::string last_text_;
 };
 
-/// Batches that rank 0 reads, puts together to steps, and broadcasts; each rank takes its slice.
-/// What reading throws on rank 0 is thrown by every rank, as ArgumentError on the others.
+/// Rank 0 reads batches, combines them into steps and broadcasts them; each rank takes its slice.
+/// If reading throws on rank 0, every rank throws; the other ranks throw ArgumentError.
 /// Source: accelerate/data_loader.py, DataLoaderDispatcher.
 template <Tree Batch>
 class DispatchedBatches : public BatchStream<Batch> {
  public:
   struct Options {
     int batches_per_step = 1;
-    bool drop_last = false;            ///< a last step of fewer batches
-    int num_parts = 1;                 ///< into which a step is cut: ranks that read different samples
-    int part = 0;                      ///< this rank's
-    std::int64_t full_rows = 0;        ///< of every step, the last one too; 0: the last one shrinks
+    bool drop_last = false;            ///< drops a last step of fewer batches
+    int num_parts = 1;                 ///< number of slices of a step: the ranks that get different samples
+    int part = 0;                      ///< the slice of this rank
+    std::int64_t full_rows = 0;        ///< rows of every step including the last one; 0: the last step may be smaller
     at::Tensor resumed = {};           ///< see RankReader
-    ReadStart<Batch> read_start = {};  ///< set if the pass begins behind its first step
+    ReadStart<Batch> read_start = {};  ///< set if the pass starts after its first step
     std::function<Batch(const Batch& step, RowRange rows, int part)> slice = {};  ///< default: slice_rows
   };
   using Open = std::function<std::unique_ptr<BatchStream<Batch>>()>;
 
-  /// `open` starts the reading; it is called on rank 0 only, as read_start is.
+  /// `open` opens the source. Only rank 0 calls it, and read_start.
   DispatchedBatches(RankContext& context, Open open, Options options)
       : channel_(context), open_(std::move(open)), options_(std::move(options)), reader_(options_.resumed) {}
 
@@ -131,7 +131,7 @@ class DispatchedBatches : public BatchStream<Batch> {
     return step;
   }
 
-  // A copy: the program may change what it is handed.
+  // Cloned, because the program may modify the batch that it receives.
   void keep_first_rows(const Batch& step) {
     const auto rows = slice_rows(
         step, {.end = std::min(std::max<std::int64_t>(options_.full_rows, options_.num_parts), rows_of(step))});
@@ -140,8 +140,9 @@ class DispatchedBatches : public BatchStream<Batch> {
 
   static std::int64_t rows_of(const Batch& batch) {
     const auto rows = num_rows(batch);
-    check_argument(rows.has_value(),
-                   "dispatch_batches: the batch holds neither a tensor nor a list, so there is nothing to slice");
+    check_argument(
+        rows.has_value(),
+        "dispatch_batches: the batch contains neither a tensor nor a list; expected rows that can be sliced");
     return *rows;
   }
 
@@ -156,7 +157,7 @@ class DispatchedBatches : public BatchStream<Batch> {
       } else {
         marks_ = std::move(ahead_marks_);
         ahead_ = read_step();
-        marks_.back() = ahead_marks_.back();  // the rank's own: before it read ahead
+        marks_.back() = ahead_marks_.back();  // the rank's own mark must be the state before the read-ahead
         announcement.is_last = !ahead_;
         announcement.num_rows = rows_of(*step);
         const auto plan = plan_dispatch({.num_rows = announcement.num_rows,
@@ -177,7 +178,7 @@ class DispatchedBatches : public BatchStream<Batch> {
 
   std::pair<Announcement, Batch> receive_announcement() {
     auto announcement = channel_.exchange({});
-    check_argument(announcement.kind != Announcement::kError, "rank 0, which reads for all, failed: {}",
+    check_argument(announcement.kind != Announcement::kError, "rank 0, which reads the data for all ranks, failed: {}",
                    announcement.text);
     if (announcement.kind == Announcement::kEnd) return {std::move(announcement), Batch{}};
     auto batch = unpack<Batch>(announcement.text, TensorBytes::kShapeOnly);
@@ -187,10 +188,10 @@ class DispatchedBatches : public BatchStream<Batch> {
 
   DispatchChannel channel_;
   Open open_;
-  std::unique_ptr<BatchStream<Batch>> source_;  // null on all ranks but 0
+  std::unique_ptr<BatchStream<Batch>> source_;  // null except on rank 0
   Options options_;
   RankReader reader_;
-  std::vector<ReaderMark> marks_, ahead_marks_;  // of the step handed out, and of the one ahead
+  std::vector<ReaderMark> marks_, ahead_marks_;  // of the current step and of the step ahead
   std::optional<Batch> ahead_, first_rows_;
   bool ended_ = false;
 };

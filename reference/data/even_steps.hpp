@@ -16,11 +16,11 @@
 
 namespace accel::detail {
 
-/// The numbers of rows that the ranks of a group have read for a step. Collective, once a step.
+/// Exchanges the numbers of rows that the ranks of a group have read for a step. Collective, once per step.
 class RowCensus {
  public:
   RowCensus(Group group, c10::Device device) : group_(std::move(group)), device_(device) {}
-  /// Throws ArgumentError on every rank if one failed: those whose own reading did not throw.
+  /// Returns the number of rows of every rank. Throws ArgumentError on every rank if one of them passed kFailed.
   std::vector<std::int64_t> take(std::int64_t own_rows) const;
   static constexpr std::int64_t kFailed = -1;
 
@@ -29,9 +29,9 @@ class RowCensus {
   c10::Device device_;
 };
 
-/// Batches that every rank reads from parts of its own, made to as many steps on all ranks: one that has come to its
-/// end reads its first rows again, which metrics leave out; with drop_last all end where the first one ends. Accelerate
-/// leaves ranks with different numbers of steps, and the next collective waits.
+/// Gives all ranks the same number of steps when each rank reads separate parts. A rank that reached its end repeats
+/// its first rows, which metrics ignore; with drop_last, all ranks stop when the first one ends. In Accelerate the
+/// ranks have different numbers of steps, and the next collective deadlocks.
 template <Tree Batch>
 class EvenSteps : public BatchStream<Batch> {
  public:
@@ -39,7 +39,7 @@ class EvenSteps : public BatchStream<Batch> {
     std::int64_t batch_size = 1;
     bool drop_last = false;
     at::Tensor resumed = {};           ///< see RankReader
-    ReadStart<Batch> read_start = {};  ///< set if the pass begins behind its first batch
+    ReadStart<Batch> read_start = {};  ///< set if the pass starts after its first batch
   };
 
   using Open = std::function<std::unique_ptr<BatchStream<Batch>>()>;
@@ -59,7 +59,7 @@ class EvenSteps : public BatchStream<Batch> {
   }
 
  private:
-  // Whatever fails on this rank, `before` included, the others hear of it when they agree on the next step.
+  // If anything fails on this rank, including `before`, the other ranks learn about it in the next census.
   template <typename F>
   void read(F&& before) {
     std::exception_ptr error;
@@ -68,12 +68,12 @@ class EvenSteps : public BatchStream<Batch> {
       if (options_.read_start) first_ = std::exchange(options_.read_start, {})(/*num_batches=*/1);
       if (!source_) source_ = open_();
       ahead_ = reader_([&] { return source_->next(); });
-      // A copy: the program may change what it is handed.
+      // Cloned, because the program may modify the batch that it receives.
       if (ahead_ && !first_)
         first_ = map_tensors(ahead_->batch, [](const at::Tensor& tensor) { return tensor.clone(); });
       if (first_)
         check_argument(num_rows(*first_).has_value(),
-                       "a stream whose batches have no rows cannot be shared out by its parts; let rank 0 read "
+                       "the batches of the stream have no rows, so ranks cannot read separate parts; let rank 0 read "
                        "(dispatch_batches: true)");
     } catch (...) {
       error = std::current_exception();
@@ -81,7 +81,7 @@ class EvenSteps : public BatchStream<Batch> {
     try {
       rows_ = census_.take(error ? RowCensus::kFailed : (ahead_ ? ahead_->num_rows : 0));
     } catch (...) {
-      if (error) std::rethrow_exception(error);  // the rank's own error says more
+      if (error) std::rethrow_exception(error);  // this rank's own error is more specific
       throw;
     }
     check_first();
@@ -92,18 +92,18 @@ class EvenSteps : public BatchStream<Batch> {
     return options_.drop_last ? *fewest == options_.batch_size : *most > 0;
   }
 
-  // Every rank sees alike which ones have nothing to fill up with.
+  // All ranks have the same row counts, so they all throw if one of them has no rows to repeat.
   void check_first() {
     if (!std::exchange(is_first_step_, false) || options_.drop_last || !goes_on()) return;
     std::vector<int> without;
     for (std::size_t rank = 0; rank < rows_.size(); ++rank) {
       if (rows_[rank] == 0) without.push_back(static_cast<int>(rank));
     }
-    check_argument(without.empty(),
-                   "the parts of rank {} of {} hold no sample, so it has nothing to take part in a step with; use "
-                   "fewer ranks, other parts, "
-                   "or let rank 0 read (dispatch_batches: true)",
-                   without.empty() ? 0 : without.front(), rows_.size());
+    check_argument(
+        without.empty(),
+        "the parts of rank {} of {} contain no samples, so it cannot take part in a step; use fewer ranks or "
+        "other parts, or let rank 0 read (dispatch_batches: true)",
+        without.empty() ? 0 : without.front(), rows_.size());
   }
 
   Issued<Batch> filled(std::optional<Issued<Batch>> current, const std::vector<std::int64_t>& real_rows) const {

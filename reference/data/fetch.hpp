@@ -9,10 +9,10 @@
 #include "reference/data/dataset.hpp"
 #include "reference/data/loader_core.hpp"
 
-/// Samples of a dataset into batches, whatever the dataset is. Thread rule: as the dataset's.
+/// Fetching and collating the samples of any kind of dataset. Thread rule: that of the dataset.
 namespace accel {
 
-/// Stands for default_collate, or for the dataset's own get_batch.
+/// Selects default_collate, or the dataset's get_batch if it has one.
 struct DefaultCollate {};
 
 namespace detail {
@@ -69,7 +69,7 @@ DataSource source_of(Dataset& dataset) {
   return source;
 }
 
-// What a dataset of the user's own is told before each pass of a prepared loader.
+// Passes the epoch to the user's dataset before each pass of a prepared loader.
 template <typename Dataset>
 void tell_epoch(Dataset& dataset, const LoaderCore& core) {
   if constexpr (requires { dataset.set_epoch(std::int64_t{}); }) {

@@ -16,13 +16,13 @@
 #include "reference/data/data_loader.hpp"
 #include "reference/data/dataset.hpp"
 
-/// Datasets and loaders of torch::data as sources of an accel::DataLoader.
+/// Adapters that make torch::data datasets and loaders usable with accel::DataLoader.
 ///
 ///     accel::DataLoader loader(accel::from_torch(torch::data::datasets::MNIST(root)),
 ///                              {.batch_size = 32, .shuffle = true});
 ///     for (auto& [image, label] : loader) { ... }
 ///
-/// An Example becomes a std::pair of data and target, one without target its data.
+/// An Example becomes a std::pair of data and target; an Example without target becomes its data.
 namespace accel {
 
 namespace detail {
@@ -40,7 +40,7 @@ auto tree_of(torch::data::Example<Data, Target> example) {
   }
 }
 
-/// The samples of a batch that no transform has collated.
+/// The samples of a batch that no transform has collated yet.
 template <typename Example>
 auto samples_of(std::vector<Example> batch) {
   std::vector<decltype(tree_of(std::declval<Example>()))> samples;
@@ -48,7 +48,7 @@ auto samples_of(std::vector<Example> batch) {
   return samples;
 }
 
-/// Any batch as one tree.
+/// Converts any batch to one tree.
 template <typename Batch>
 auto batch_tree_of(Batch batch) {
   if constexpr (is_vector<Batch>::value) {
@@ -58,7 +58,7 @@ auto batch_tree_of(Batch batch) {
   }
 }
 
-/// The samples of any batch: of a collated one, its rows.
+/// Returns the samples of any batch; those of a collated batch are its rows.
 template <typename Batch>
 auto unbatched(Batch batch) {
   if constexpr (is_vector<Batch>::value) {
@@ -66,7 +66,7 @@ auto unbatched(Batch batch) {
   } else {
     auto tree = tree_of(std::move(batch));
     for_each_leaf(tree, [](auto& leaf) {
-      static_assert(TensorLeaf<decltype(leaf)>, "from_torch: a collated batch of other leaves than tensors");
+      static_assert(TensorLeaf<decltype(leaf)>, "from_torch: a collated batch must contain only tensors");
     });
     std::vector<decltype(tree)> samples;
     for (std::int64_t row = 0, count = num_rows(tree).value_or(0); row < count; ++row) {
@@ -76,7 +76,7 @@ auto unbatched(Batch batch) {
   }
 }
 
-/// Copies of a dataset, one for each reader at work: torch::data promises its datasets a copy for each worker.
+/// Copies of a dataset, one per active reader: torch::data guarantees its datasets one copy per worker.
 template <typename Dataset>
 class CopyPool {
  public:
@@ -107,16 +107,17 @@ class CopyPool {
 
 }  // namespace detail
 
-/// A torch::data dataset that is read by index, map-style. A transform that collates (Stack) gives whole batches; else
-/// default_collate or the loader's own function does.
-/// Thread rule: as for any dataset; each reader at work has a copy of the torch one.
+/// A map-style view of a torch::data dataset that is read by index. A collating transform (Stack) produces complete
+/// batches; otherwise default_collate or the loader's collate function does.
+/// Thread rule: as for any dataset; each active reader uses its own copy of the torch dataset.
 template <typename Dataset>
 class TorchDataset {
  public:
-  /// Throws ArgumentError if the dataset does not know its size.
+  /// Throws ArgumentError if the dataset has no size.
   TorchDataset(Dataset dataset) {
     const auto size = dataset.size();
-    check_argument(size.has_value(), "from_torch: a dataset that is read by index, but knows no size");
+    check_argument(size.has_value(),
+                   "from_torch: the dataset is read by index but its size() is unknown; expected a size");
     size_ = static_cast<std::int64_t>(*size);
     copies_ = std::make_shared<detail::CopyPool<Dataset>>(std::move(dataset));
   }
@@ -141,12 +142,12 @@ class TorchDataset {
   std::shared_ptr<detail::CopyPool<Dataset>> copies_;
 };
 
-/// A torch::data dataset that is asked for a number of examples, stateful or a stream: an iterable one. A pass over a
-/// stream ends after its size, or never where it has none. Thread rule: one thread at a time.
+/// An iterable view of a torch::data dataset (stateful or stream) that is asked for a number of examples. A pass over a
+/// stream ends after size() samples, or never if it has no size. Thread rule: one thread at a time.
 template <typename Dataset>
 class TorchStream {
  public:
-  /// `num_per_request`: what the dataset is asked for at a time; a ChunkDataset wants its own batch size here.
+  /// `num_per_request`: number of examples per request; a ChunkDataset requires its own batch size here.
   TorchStream(Dataset dataset, std::int64_t num_per_request = 1)
       : dataset_(std::move(dataset)), num_per_request_(num_per_request) {
     check_argument(num_per_request > 0, "from_torch: {} examples per request; expected 1 or more", num_per_request);
@@ -175,7 +176,7 @@ class TorchStream {
  private:
   static constexpr bool kIsStateful = Dataset::is_stateful;
 
-  // Nothing at the end of a stateful dataset; a batch may be empty before.
+  // Returns nullopt at the end of a stateful dataset; earlier batches may be empty.
   static auto samples_of_batch(typename Dataset::BatchType batch) {
     if constexpr (kIsStateful) {
       using Samples = decltype(detail::unbatched(std::move(*batch)));
@@ -188,7 +189,7 @@ class TorchStream {
   using Sample =
       typename decltype(samples_of_batch(std::declval<typename Dataset::BatchType>()))::value_type::value_type;
 
-  // A stateful dataset says itself when it ends.
+  // A stateful dataset signals its end with an empty optional.
   [[nodiscard]] bool ended() const {
     if constexpr (kIsStateful) {
       return false;
@@ -204,7 +205,7 @@ class TorchStream {
   std::int64_t num_issued_ = 0;
 };
 
-/// See the top. `num_per_request` is for datasets that are asked for a number of examples.
+/// Converts a torch::data dataset. `num_per_request` applies to datasets that are asked for a number of examples.
 template <typename Dataset>
 auto from_torch(Dataset dataset, [[maybe_unused]] std::int64_t num_per_request = 1) {
   using Request = typename Dataset::BatchRequestType;
@@ -212,33 +213,33 @@ auto from_torch(Dataset dataset, [[maybe_unused]] std::int64_t num_per_request =
     return TorchStream<Dataset>(std::move(dataset), num_per_request);
   } else {
     static_assert(std::is_same_v<Request, c10::ArrayRef<std::size_t>>,
-                  "from_torch: asked for neither indices nor a number of examples");
+                  "from_torch: the dataset must accept indices or a number of examples as a request");
     return TorchDataset<Dataset>(std::move(dataset));
   }
 }
 
 namespace detail {
 template <typename Dataset>
-struct FromTorch {};  // of others there is no type, without an error
+struct FromTorch {};  // no `type` for other types, so that the deduction guides below drop out
 template <LibTorchDataset Dataset>
 struct FromTorch<Dataset> {
   using type = decltype(from_torch(std::declval<Dataset>()));
 };
 }  // namespace detail
 
-/// `accel::DataLoader loader(torch::data::datasets::MNIST(root), {.batch_size = 32})` calls from_torch.
+/// Lets `accel::DataLoader loader(torch::data::datasets::MNIST(root), {.batch_size = 32})` call from_torch.
 template <typename Dataset>
 DataLoader(Dataset) -> DataLoader<typename detail::FromTorch<Dataset>::type>;
 template <typename Dataset>
 DataLoader(Dataset, DataLoaderOptions) -> DataLoader<typename detail::FromTorch<Dataset>::type>;
 
-/// The batches of a torch::data loader, as an iterable dataset whose samples are whole batches.
+/// An iterable dataset whose samples are the batches of a torch::data loader.
 template <typename Loader>
 class TorchBatches {
  public:
   explicit TorchBatches(std::shared_ptr<Loader> loader) : loader_(std::move(loader)) {}
 
-  /// A pass that was left is read to its end: the loader's workers have its batches in hand.
+  /// Reads an unfinished pass to its end, because the loader's workers already hold its batches.
   void reset() {
     while (next()) {
     }
@@ -250,7 +251,7 @@ class TorchBatches {
     std::optional<Batch> batch;
     if (ended_) return batch;
     if (place_) {
-      ++*place_;  // not before it is asked for
+      ++*place_;  // only on demand: this reads a batch
     } else {
       place_.emplace(loader_->begin());
     }
@@ -267,23 +268,24 @@ class TorchBatches {
   bool ended_ = true;  // until the first reset
 };
 
-/// Collates one sample, which is a whole batch, into itself.
+/// Collate function for samples that are already batches: returns the single sample unchanged.
 struct WholeBatch {
   template <Tree Batch>
   Batch operator()(const std::vector<Batch>& batches) const {
-    check_argument(batches.size() == 1, "WholeBatch: {} batches; expected one: give the loader batch_size 1",
+    check_argument(batches.size() == 1, "WholeBatch: got {} batches; expected one; set batch_size to 1",
                    batches.size());
     return batches.front();
   }
 };
 
-/// A torch::data loader as the source of an accel::DataLoader:
+/// Makes a torch::data loader the source of an accel::DataLoader:
 ///
 ///     accel::DataLoader loader(accel::from_torch_loader(std::move(torch_loader)), {.batch_size = 1},
 ///                              accel::WholeBatch());
 ///
-/// Such batches come in the torch loader's order and cannot be cut by index: let rank 0 read and dispatch them, which
-/// is the default for an iterable dataset. A step of N ranks then reads N batches and cuts their rows in N equal parts.
+/// The batches arrive in the torch loader's order and cannot be selected by index, so rank 0 should read and dispatch
+/// them, which is the default for an iterable dataset. A step on N ranks then reads N batches and divides their rows
+/// into N equal parts.
 template <typename Loader>
 auto from_torch_loader(std::unique_ptr<Loader> loader) {
   return TorchBatches<Loader>(std::move(loader));

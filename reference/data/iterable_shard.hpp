@@ -12,14 +12,15 @@
 
 namespace accel::detail {
 
-/// Batches of an iterable dataset: of every group of total_batch_size samples, those that the shard plan gives this
-/// rank. A short last group is filled from the first one, unless it is dropped or there is one rank only. Source:
-/// accelerate/data_loader.py, IterableDatasetShard.
+/// Batches of an iterable dataset: from every group of total_batch_size samples, the samples that the shard plan
+/// assigns to this rank. A short last group is padded from the first group, unless it is dropped or there is only one
+/// rank.
+/// Source: accelerate/data_loader.py, IterableDatasetShard.
 template <IterableDataset Dataset, typename Collate, typename Batch>
 class IterableDatasetShard : public BatchStream<Batch> {
  public:
-  /// `num_read` samples of the stream are passed over. `num_samples` is not used: a group is cut as the first one of a
-  /// plan.
+  /// Skips the first `num_read` samples of the stream. `num_samples` is not used: every group is divided like the first
+  /// group of a plan.
   IterableDatasetShard(std::shared_ptr<Dataset> dataset, Collate collate, ShardPlanOptions options, int rank)
       : dataset_(std::move(dataset)),
         collate_(std::move(collate)),
@@ -34,7 +35,7 @@ class IterableDatasetShard : public BatchStream<Batch> {
 
   void start() override {
     if (cursor_) return;
-    cursor_.emplace(*dataset_);  // by whoever reads: a dataset may draw when a pass starts
+    cursor_.emplace(*dataset_);  // on the reading thread: a dataset may draw when a pass starts
     if (num_to_skip_ > 0 && fills_up_) num_to_skip_ -= keep_first();
     if (!ended_) cursor_->skip(num_to_skip_);
   }
@@ -44,7 +45,7 @@ class IterableDatasetShard : public BatchStream<Batch> {
     if (group.empty()) return std::nullopt;
     options_.num_samples = static_cast<std::int64_t>(group.size());
     const auto plan = plan_shards(options_);
-    if (plan.num_batches(rank_) == 0) return std::nullopt;  // a short group that is dropped
+    if (plan.num_batches(rank_) == 0) return std::nullopt;  // a short group with drop_last
     const bool is_whole = options_.num_samples == group_size_;
     std::vector<Sample> samples;
     for (const auto position : plan.batch(rank_, 0)) samples.push_back(group[position]);
@@ -76,13 +77,13 @@ class IterableDatasetShard : public BatchStream<Batch> {
     return group;
   }
 
-  // Of samples that are passed over, those that will fill up the last group. Returns how many were read.
+  // Keeps those skipped samples that will pad the last group. Returns how many were read.
   std::int64_t keep_first() {
     first_ = read(std::min(num_to_skip_, group_size_));
     return static_cast<std::int64_t>(first_->size());
   }
 
-  // The plan continues a short group by its own start; here it is the start of the stream.
+  // The plan pads a short group with the start of the group; the padding must be the start of the stream instead.
   void fill_from_first(std::vector<Sample>& samples) const {
     const auto begin = rank_ * (group_size_ / options_.num_ranks);
     for (std::size_t place = 0; place < samples.size(); ++place) {

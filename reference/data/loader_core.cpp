@@ -1,3 +1,12 @@
+// The loader core: everything about a DataLoader that does not depend on the type of a sample. DataLoader,
+// PassCore and this class divide the work as follows.
+//
+// Note [Position of a loader]
+// The position in an epoch is a number of units that all ranks together have been handed: samples, or batches of a
+// user's batch sampler. It does not depend on the rank, the number of workers or the prefetch, so a state can be loaded
+// with other values of all three. While a pass is open, PassCore owns the position. Between passes it is in `loaded_`
+// (load_state_dict was called, no pass has used it yet) or in `left_` (the last loop was left early); at most one of
+// the two is set. A new pass starts at `loaded_` and discards `left_`, which serves only state_dict().
 #include "reference/data/loader_core.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -22,9 +31,12 @@ LoaderCore::LoaderCore(DataSource source, DataLoaderOptions options)
   steps_ = steps_of_rank(sampler_, options_, plan_.cut, /*rank=*/0);
 }
 
+// Shares `is_read_` with the plain loader: both use one dataset and one sampler, so only one of them may have an
+// open pass.
 LoaderCore::LoaderCore(const LoaderCore& plain, ShardOptions shard)
     : source_(plain.source_), options_(plain.options_), shard_(std::move(shard)), is_read_(plain.is_read_) {
-  check_state(!plain.loaded_, "prepare: the loader has a loaded state that it has not begun; prepare first, then load");
+  check_state(!plain.loaded_,
+              "prepare: load_state_dict was called on the unprepared loader; call prepare first, then load_state_dict");
   plan_ = plan_reading(source_, options_, shard_);
   if (plain.sampler_) {
     sampler_ = sampler_of_rank(plain.sampler_, shard_, is_dispatched());
@@ -33,6 +45,8 @@ LoaderCore::LoaderCore(const LoaderCore& plain, ShardOptions shard)
   steps_ = steps_of_rank(sampler_, options_, plan_.cut, reading_rank());
 }
 
+// Source: accelerate/data_loader.py, DataLoaderDispatcher._fetch_batches: with split_batches rank 0 reads one
+// batch and divides it, otherwise it reads one batch per rank.
 int LoaderCore::batches_per_step() const { return shard_.config.splits() ? 1 : shard_.data_parallel.size; }
 
 std::int64_t LoaderCore::full_rows() const { return shard_.config.is_elastic() ? options_.batch_size : 0; }
@@ -41,18 +55,23 @@ int LoaderCore::num_readers() const {
   return plan_.num_readers(source_, options_.num_workers, shard_.data_parallel.rank);
 }
 
+// A dispatched loader's plan is that of one rank, so its unit count is multiplied by the batches of a step.
 std::int64_t LoaderCore::units_per_step() const {
   const auto of_a_read_batch = steps_ ? steps_->units_per_step() : plan_shards(reading()).total_batch_size();
   return is_dispatched() ? of_a_read_batch * batches_per_step() : of_a_read_batch;
 }
 
 void LoaderCore::set_epoch(std::int64_t epoch) {
-  check_argument(epoch >= 0, "set_epoch: expected 0 or more, got {}", epoch);
+  check_argument(epoch >= 0, "set_epoch: expected an epoch of 0 or more, got {}", epoch);
+  // A position belongs to one epoch. Setting the same epoch again must keep it: resumed programs call set_epoch
+  // with the epoch of the checkpoint.
   if (epoch != iteration_) loaded_.reset();
   left_.reset();
   iteration_ = epoch;
 }
 
+// Called by join_uneven_inputs, possibly inside a loop. The open pass keeps its steps, because the ranks have
+// agreed on them; the new setting applies from the next pass.
 void LoaderCore::set_even_batches(bool even_batches) {
   if (even_batches == shard_.config.even_batches) return;
   shard_.config.even_batches = even_batches;
@@ -62,7 +81,7 @@ void LoaderCore::set_even_batches(bool even_batches) {
   if (open_pass_ == nullptr) renew_steps();
 }
 
-// An open pass keeps its own.
+// Deferred while a pass is open: PassCore holds a reference to the current steps.
 void LoaderCore::renew_steps() {
   if (std::exchange(steps_are_old_, false)) steps_ = steps_of_rank(sampler_, options_, plan_.cut, reading_rank());
 }
@@ -73,6 +92,7 @@ std::optional<std::int64_t> LoaderCore::num_read_batches() const {
   return source_.size ? std::optional(plan_shards(reading()).num_batches(reading_rank())) : std::nullopt;
 }
 
+// A dispatched loader reads batches_per_step batches for each step of a rank; drop_last drops an incomplete step.
 std::optional<std::int64_t> LoaderCore::size() const {
   const auto batches = num_read_batches();
   if (!batches || !is_dispatched()) return batches;
@@ -80,7 +100,8 @@ std::optional<std::int64_t> LoaderCore::size() const {
   return (*batches + (options_.drop_last ? 0 : per_step - 1)) / per_step;
 }
 
-// A rank other than the main one reports, so that an evaluation on the main process alone is no reason to warn.
+// The most common mistake when moving a training program: a loader that was not prepared. Rank 1 reports it, not
+// rank 0, because an evaluation on the main process alone is legitimate.
 void LoaderCore::warn_of_whole_reads(std::source_location where) {
   if (is_prepared() || has_warned_) return;
   auto* context = find_current_rank();
@@ -93,15 +114,17 @@ void LoaderCore::warn_of_whole_reads(std::source_location where) {
                   where.file_name(), where.line(), length, options_.batch_size));
 }
 
+// Source: accelerate/data_loader.py, DataLoaderShard.total_batch_size.
 std::int64_t LoaderCore::total_batch_size() const {
   const auto batch_size =
       options_.batch_sampler ? options_.batch_sampler->batch_size() : std::optional(options_.batch_size);
-  check_state(batch_size.has_value(), "total_batch_size: the batch sampler's batches vary");
+  check_state(batch_size.has_value(),
+              "total_batch_size: the batch sampler does not define batch_size(), because its batches vary");
   return is_prepared() ? *batch_size * batches_per_step() : *batch_size;
 }
 
 std::int64_t LoaderCore::total_dataset_length() const {
-  check_state(source_.size.has_value(), "total_dataset_length: the dataset is a stream that does not know its length");
+  check_state(source_.size.has_value(), "total_dataset_length: the dataset is a stream without size()");
   return *source_.size;
 }
 
@@ -111,6 +134,7 @@ bool LoaderCore::moves_batches() const {
 
 // --- order -----------------------------------------------------------------------------------------------------------
 
+// Null on ranks that rank 0 reads for, because their samplers do not determine the order.
 Value LoaderCore::order() const {
   if (is_prepared() && !reads()) return {};
   if (steps_) return steps_->state_dict();
@@ -124,25 +148,32 @@ void LoaderCore::load_order(const Value& order) {
     return;
   }
   check_argument(source_.generator.has_value() == order.contains("generator"),
-                 "a state of a stream {} a generator, and this one is {}", source_.generator ? "without" : "with",
-                 source_.generator ? "with one" : "without");
+                 "the state is of a stream {} a generator, but this stream is {}",
+                 source_.generator ? "without" : "with", source_.generator ? "with one" : "without");
   if (source_.generator) restore_generator(*source_.generator, order.at("generator").as<at::Tensor>());
 }
 
+// An epoch that resumes was synchronized when it began, and restore_order sets the generators to the states of
+// that moment. Source: accelerate/data_loader.py, DataLoaderShard.__iter__.
 void LoaderCore::begin_epoch(bool is_resumed) {
   if (!is_dispatched() && !is_resumed) synchronize_rng(source_, options_, sampler_.get(), shard_);
   if (steps_) steps_->set_epoch(iteration_);
 }
 
-// Python's workers are handed their first indices on every rank, also where rank 0 alone reads.
+// Python gives its workers their first indices on every rank, even where only rank 0 reads. The draw must be
+// repeated here, or the generators of the ranks would differ afterwards.
 void LoaderCore::draw_as_reader() {
   if (!reads() && options_.num_workers > 0 && sampler_) sampler_->begin_pass();
 }
 
+// A stream position is a sample count only if one thread reads the stream of this rank from its start. With
+// several parts, the count does not determine how far each part was read, and a skip must read.
 bool LoaderCore::knows_places() const {
   return !source_.is_stream || (!is_dispatched() && !reads_own_parts() && num_readers() <= 1);
 }
 
+// Published before the loop, like Accelerate's begin(), where the length of the dataset is known. drop_last has
+// no remainder.
 std::optional<std::int64_t> LoaderCore::remainder_after(std::int64_t num_read) const {
   if (!sampler_ || is_dispatched() || options_.drop_last) return std::nullopt;
   auto rest = reading();
@@ -158,6 +189,7 @@ std::string LoaderCore::source_name() const {
   return reads_own_parts() ? "shards" : "stream";
 }
 
+// See Note [Position of a loader].
 LoaderState LoaderCore::state() const {
   LoaderState state{.source = source_name(),
                     .num_samples = source_.size,
@@ -182,13 +214,15 @@ LoaderState LoaderCore::state() const {
 }
 
 void LoaderCore::load_state(const LoaderState& state) {
-  check_state(open_pass_ == nullptr, "load_state_dict: a pass over this loader is open; load before the loop");
+  check_state(open_pass_ == nullptr,
+              "load_state_dict: a pass over this loader is open; call load_state_dict before the loop");
   const LoaderFit fit{.own = this->state(),
                       .reads = !is_prepared() || reads(),
                       .is_stream = source_.is_stream,
                       .num_readers = num_readers(),
                       .readers_then = plan_.num_readers(source_, state.num_workers, /*rank=*/0),
                       .readers_now = plan_.num_readers(source_, options_.num_workers, /*rank=*/0)};
+  // Everything that can fail runs before the first member changes: a refused state leaves the loader unchanged.
   auto problems = problems_of(state, fit);
   if (problems.empty()) {
     try {
@@ -198,7 +232,8 @@ void LoaderCore::load_state(const LoaderState& state) {
     }
   }
   if (!problems.empty())
-    throw CheckpointError(fmt::format("load_state_dict: the state does not fit: {}", fmt::join(problems, "; ")));
+    throw CheckpointError(
+        fmt::format("load_state_dict: the state does not match this loader: {}", fmt::join(problems, "; ")));
 
   iteration_ = state.epoch;
   if (state.generator.defined() && options_.generator) options_.generator->set_state(state.generator);
@@ -208,12 +243,13 @@ void LoaderCore::load_state(const LoaderState& state) {
 
 std::optional<BegunEpoch> LoaderCore::place_of_next_pass() {
   check_state(!*is_read_,
-              "DataLoader: a pass over this loader, or one that shares its dataset and sampler, is open; a loop inside "
-              "the loop needs a loader of its own");
+              "DataLoader: a pass over this loader, or over one that shares its dataset and sampler, is already open; "
+              "create a separate loader for a nested loop");
   renew_steps();
   return loaded_;
 }
 
+// The pass owns the position from here on, so stored positions are dropped.
 void LoaderCore::open(const PassCore& pass) {
   loaded_.reset();
   left_.reset();
@@ -221,6 +257,8 @@ void LoaderCore::open(const PassCore& pass) {
   *is_read_ = true;
 }
 
+// A pass that read nothing returns its position, so that an exception between load_state_dict and the first
+// batch does not lose it. Only a pass that was read to its end advances the epoch.
 void LoaderCore::close(PassOutcome outcome) {
   open_pass_ = nullptr;
   *is_read_ = false;
@@ -231,7 +269,8 @@ void LoaderCore::close(PassOutcome outcome) {
   }
 }
 
-// A rank without a batch counts its epochs as the others do.
+// Without even_batches a rank may get no batch at all. It must still advance its epoch with the others, or the
+// ranks would shuffle differently.
 bool LoaderCore::others_may_have_batches() const {
   const bool ranks_differ = is_prepared() && !is_dispatched() && !even_batches() && shard_.data_parallel.size > 1;
   return ranks_differ && (!sampler_ || reading().num_samples > 0);

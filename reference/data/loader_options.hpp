@@ -13,38 +13,39 @@
 #include "reference/data/samplers/sampler.hpp"
 #include "reference/state/rank_context.hpp"
 
-/// What a loader is made from: its own arguments, its dataset, and how prepare shards it. Thread rule: values.
+/// Inputs of a loader: its arguments, its dataset, and how prepare shards it. Thread rule: values.
 namespace accel {
 
-/// Arguments of a DataLoader; names and defaults are torch.utils.data.DataLoader's.
+/// Arguments of a DataLoader, with the names and defaults of torch.utils.data.DataLoader.
 struct DataLoaderOptions {
   std::int64_t batch_size = 1;
   bool shuffle = false;
   bool drop_last = false;
-  /// Threads that read ahead; 0: the rank's own thread reads. A stream without parts has one at most.
+  /// Number of prefetching threads; 0: the rank's thread reads. A stream without parts uses at most one.
   int num_workers = 0;
-  int prefetch_factor = 2;  ///< batches that each worker reads ahead
-  /// Of the shuffle and of the iterations' seeds; default: the rank's. Loaders whose place is saved need one each.
+  int prefetch_factor = 2;  ///< number of batches that each worker reads ahead
+  /// Generator of the shuffle and of the workers' seeds; default: the rank's. Loaders whose position is saved need one
+  /// each.
   std::optional<at::Generator> generator = {};
   std::shared_ptr<Sampler> sampler = {};             ///< excludes shuffle
   std::shared_ptr<BatchSampler> batch_sampler = {};  ///< excludes batch_size, shuffle, drop_last and sampler
 };
 
-/// What a loader reads from.
+/// Properties of the dataset of a loader.
 struct DataSource {
-  bool is_stream = false;                       ///< an iterable dataset: no index
-  std::int64_t num_shards = 0;                  ///< parts of a stream that can be read apart; 0: it has none
-  std::optional<std::int64_t> size = {};        ///< number of samples; a stream may not know it
-  std::optional<at::Generator> generator = {};  ///< of a stream that has one: takes rank 0's state before each pass
+  bool is_stream = false;                       ///< an iterable dataset, without indices
+  std::int64_t num_shards = 0;                  ///< number of separately readable parts of a stream; 0: none
+  std::optional<std::int64_t> size = {};        ///< number of samples; nullopt for a stream of unknown length
+  std::optional<at::Generator> generator = {};  ///< generator of a stream, which gets rank 0's state before each pass
 };
 
-/// The ranks that read different samples: all of the world, unless a mesh has several ranks share one batch.
+/// The ranks that read different samples: the complete world, unless several ranks of a mesh share a batch.
 struct DataParallel {
   int size = 1, rank = 0;
-  Group group = {};  ///< of one rank for each batch of a step, in order
+  Group group = {};  ///< contains one rank per batch of a step, in order
 };
 
-/// How a loader is sharded; made by Accelerator::prepare.
+/// How a loader is sharded; created by Accelerator::prepare.
 struct ShardOptions {
   RankContext* context = nullptr;
   DataParallel data_parallel = {};

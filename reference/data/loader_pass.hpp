@@ -14,12 +14,12 @@
 
 namespace accel::detail {
 
-/// One pass: hands out batches, and tells the rank when the last is about to come.
+/// One pass: hands out batches and marks the last one in the rank's GradientState.
 template <typename Batch>
 class LoaderPass {
  public:
-  /// `open(pass)` starts the pass and makes its stream. A pass that begins inside its epoch is one even if nothing is
-  /// left.
+  /// `open(pass)` starts the pass and creates its stream. A pass that starts inside its epoch counts as a pass even if
+  /// no batch is left.
   template <typename Open>
   LoaderPass(std::shared_ptr<LoaderCore> core, std::int64_t skip_batches, Open&& open)
       : core_(std::move(core)), pass_(*core_, skip_batches), any_batch_(pass_.begins_inside()) {
@@ -58,7 +58,7 @@ class LoaderPass {
   bool any_batch_;
 };
 
-/// An input iterator; the pass ends with its last copy.
+/// An input iterator. The pass ends when the last copy is destroyed.
 template <typename Batch>
 class LoaderIterator {
  public:
@@ -79,7 +79,7 @@ class LoaderIterator {
 
  private:
   std::shared_ptr<LoaderPass<Batch>> pass_;
-  std::source_location where_;  // of the loop
+  std::source_location where_;  // location of the loop
 };
 
 }  // namespace accel::detail

@@ -1,3 +1,5 @@
+// Conversion and validation of loader states. A state comes from a checkpoint that another version, world size or
+// program may have written, so all problems are collected and reported together.
 #include "reference/data/loader_state.hpp"
 
 #include <fmt/format.h>
@@ -12,7 +14,7 @@ namespace accel {
 namespace {
 
 constexpr std::int64_t kFormat = 1;
-constexpr std::int64_t kMost = std::int64_t{1} << 60;  // of any count, so that sums do not overflow
+constexpr std::int64_t kMost = std::int64_t{1} << 60;  // limit of all counts, so that sums do not overflow
 
 Value of_tensor(const at::Tensor& tensor) { return tensor.defined() ? Value(tensor) : Value(); }
 
@@ -29,7 +31,7 @@ Value to_value(const PassState& pass) {
                      {"num_left_over", pass.num_left_over}};
 }
 
-// Reads a dict, and collects what is wrong with it.
+// Reads the entries of a dict and collects all problems.
 class Reader {
  public:
   Reader(const Value& value, std::vector<std::string>& problems) : value_(value), problems_(problems) {}
@@ -48,7 +50,8 @@ class Reader {
   void read(const char* key, std::optional<T>& target) {
     if (const auto* found = find(key); found != nullptr && !found->is_null()) read(key, target.emplace());
   }
-  // Of a generator; nothing, if there was none.
+  // A null entry means that there was no generator. The state is checked here by creating a generator from it, so
+  // that load_state cannot fail halfway.
   void read_generator_state(const char* key, at::Tensor& target) {
     const auto* found = find(key);
     if (found == nullptr || found->is_null()) return;
@@ -92,9 +95,10 @@ PassState pass_of(const Value& value, std::vector<std::string>& problems) {
     of_item.read_count("num_samples", pass.readers.emplace_back().num_samples);
     of_item.read_generator_state("generator", pass.readers.back().generator);
   }
-  if (!pass.random_state.defined()) problems.emplace_back("random_state: expected the state of a generator, got none");
+  if (!pass.random_state.defined()) problems.emplace_back("random_state: expected the state of a generator, got null");
   if (pass.next_reader > 0 && pass.next_reader >= static_cast<std::int64_t>(pass.readers.size())) {
-    problems.push_back(fmt::format("next_reader: {} is not one of {}", pass.next_reader, pass.readers.size()));
+    problems.push_back(fmt::format("next_reader: {} is out of range; expected less than {}, the number of readers",
+                                   pass.next_reader, pass.readers.size()));
   }
   return pass;
 }
@@ -103,41 +107,48 @@ using Problems = std::vector<std::string>;
 
 void compare_data(const LoaderState& state, const LoaderState& own, Problems& problems) {
   if (state.source != own.source)
-    problems.push_back(fmt::format("it is of a loader that reads {}, this one reads {}", state.source, own.source));
+    problems.push_back(
+        fmt::format("the state is of a loader that reads {}, but this loader reads {}", state.source, own.source));
   if (state.num_samples == own.num_samples) return;
   const auto text = [](const auto& size) {
     return size ? fmt::format("{} samples", *size) : std::string("an unknown number of samples");
   };
-  problems.push_back(
-      fmt::format("it is of a dataset of {}, this one has {}", text(state.num_samples), text(own.num_samples)));
+  problems.push_back(fmt::format("the state is of a dataset with {}, but this dataset has {}", text(state.num_samples),
+                                 text(own.num_samples)));
 }
 
+// With the same world size every rank needs its own state. With another one only the state of rank 0 is usable:
+// it holds the order on dispatched loaders too.
 void compare_ranks(const LoaderState& state, const LoaderFit& fit, Problems& problems) {
   const auto& own = fit.own;
   const bool same_ranks = fit.has_ranks_of(state);
   if (same_ranks && state.process_index != own.process_index) {
-    problems.push_back(fmt::format("it is of rank {} of {}, and this is rank {}", state.process_index,
-                                   state.num_processes, own.process_index));
+    problems.push_back(fmt::format("the state is of rank {} of {}, but this is rank {}; load the state of this rank",
+                                   state.process_index, state.num_processes, own.process_index));
   }
   if (fit.reads && state.order.is_null())
-    problems.emplace_back("it is of a rank that rank 0 reads for, and holds no order; load rank 0's");
+    problems.emplace_back(
+        "the state contains no order, because rank 0 read the data for its rank; load the state of rank 0");
   if (!same_ranks && state.process_index != 0) {
-    problems.push_back(fmt::format("it is of rank {} of {}, and there are {} now; load rank 0's on every rank",
-                                   state.process_index, state.num_processes, own.num_processes));
+    problems.push_back(fmt::format(
+        "the state is of rank {} of {}, but the world size is now {}; load the state of rank 0 on every rank",
+        state.process_index, state.num_processes, own.num_processes));
   }
 }
 
+// Compares the readers of rank 0 (readers_then, readers_now), which has the most: ranks may have different
+// numbers of parts, and all ranks must reach the same verdict.
 void compare_readers(const LoaderState& state, const LoaderFit& fit, Problems& problems) {
   const auto then = fit.readers_then, now = fit.readers_now;
   if (state.pass && fit.is_stream && std::max(then, now) > 1 && then != now) {
     problems.push_back(
-        fmt::format("{} workers have begun an epoch, each with parts of its own, and this loader has {}; set "
-                    "num_workers to what it was",
+        fmt::format("the epoch was started with {} workers that read separate parts, but this loader has {}; set "
+                    "num_workers to the previous value",
                     then, now));
   } else if (fit.reads && state.pass && fit.reads_by_parts() &&
              static_cast<int>(state.pass->readers.size()) != fit.num_readers) {
-    problems.push_back(
-        fmt::format("it holds {} workers' places, expected {}", state.pass->readers.size(), fit.num_readers));
+    problems.push_back(fmt::format("the state contains the positions of {} workers; expected {}",
+                                   state.pass->readers.size(), fit.num_readers));
   }
 }
 
@@ -157,17 +168,20 @@ Value to_value(const LoaderState& state) {
                      {"pass", state.pass ? to_value(*state.pass) : Value()}};
 }
 
+// Recognized only to give a clear message: torchdata's state describes worker snapshots, not samples.
 bool is_pythons_loader_state(const Value& value) {
   return !value.contains("format") && value.contains("_iterator_finished");
 }
 
+// Continues after the first problem with default values, so that one message lists all of them.
 LoaderState loader_state_of(const Value& value) {
   std::vector<std::string> problems;
   LoaderState state;
   std::int64_t format = kFormat;
   Reader reader(value, problems);
   reader.read("format", format);
-  if (format != kFormat) problems.push_back(fmt::format("format: this build reads {}, got {}", kFormat, format));
+  if (format != kFormat)
+    problems.push_back(fmt::format("format: expected {}, the format of this build, got {}", kFormat, format));
   reader.read("source", state.source);
   reader.read("num_samples", state.num_samples);
   reader.read_count("num_shards", state.num_shards);
@@ -180,7 +194,7 @@ LoaderState loader_state_of(const Value& value) {
   if (const auto* pass = reader.find("pass"); pass != nullptr && !pass->is_null())
     state.pass = pass_of(*pass, problems);
   if (!problems.empty())
-    throw CheckpointError(fmt::format("this is no state of a loader: {}", fmt::join(problems, "; ")));
+    throw CheckpointError(fmt::format("the value is not the state of a loader: {}", fmt::join(problems, "; ")));
   return state;
 }
 
@@ -189,24 +203,26 @@ std::vector<std::string> problems_of(const LoaderState& state, const LoaderFit& 
   compare_data(state, fit.own, problems);
   compare_ranks(state, fit, problems);
   if (state.num_shards != fit.own.num_shards) {
-    problems.push_back(
-        fmt::format("it is of a stream of {} parts, this one has {}", state.num_shards, fit.own.num_shards));
+    problems.push_back(fmt::format("the state is of a stream with {} parts, but this stream has {}", state.num_shards,
+                                   fit.own.num_shards));
   }
   compare_readers(state, fit, problems);
   if (!fit.has_ranks_of(state) && state.source == "shards" && state.pass) {
     problems.push_back(fmt::format(
-        "{} ranks have begun an epoch, each with parts of its own, that {} ranks cannot take over; let rank 0 read "
+        "the epoch was started on {} ranks that read separate parts, and {} ranks cannot continue it; let rank 0 read "
         "(dispatch_batches: true) or use order: elastic",
         state.num_processes, fit.own.num_processes));
   }
   return problems;
 }
 
+// With another world size the samples are divided differently, so the states of individual readers are dropped
+// and only the shared count remains. `ahead_state` is that of a rank that may not exist any more.
 std::optional<BegunEpoch> place_for(const LoaderFit& fit, const LoaderState& state) {
   if (!state.pass) return std::nullopt;
   BegunEpoch place{.order = state.order, .pass = *state.pass};
   if (fit.has_ranks_of(state)) return place;
-  place.pass.ahead_state = at::Tensor();  // of another rank
+  place.pass.ahead_state = at::Tensor();
   if (!fit.reads_by_parts()) {
     place.pass.readers.clear();
     place.pass.next_reader = 0;

@@ -1,3 +1,5 @@
+// One pass over a loader. The order of the calls in the constructor and in start() is the order in which
+// Accelerate's and torch's __iter__ draw random numbers; a draw that moves changes the data of all later epochs.
 #include "reference/data/pass_core.hpp"
 
 #include <limits>
@@ -7,6 +9,8 @@
 
 namespace accel {
 
+// open() comes last, because a constructor that throws runs no destructor, and the loader would stay marked as
+// open.
 PassCore::PassCore(LoaderCore& core, std::int64_t skip_batches) : core_(core), taken_(core.place_of_next_pass()) {
   if (taken_) {
     state_ = taken_->pass;
@@ -17,6 +21,7 @@ PassCore::PassCore(LoaderCore& core, std::int64_t skip_batches) : core_(core), t
   core_.open(*this);
 }
 
+// Reached without finish() when the loop is left early. has_handed_out_ decides whether the position has moved.
 PassCore::~PassCore() {
   if (has_handed_out_) {
     close({.end = PassOutcome::kLeft, .place = BegunEpoch{.order = std::move(order_), .pass = std::move(state_)}});
@@ -25,6 +30,8 @@ PassCore::~PassCore() {
   }
 }
 
+// num_read counts skipped steps as read in either case. If a position cannot be computed, the steps are read and
+// discarded instead. The clamp keeps "skip everything" from overflowing.
 void PassCore::skip(std::int64_t num_batches) {
   position_ = state_.num_read;
   const auto units = core_.units_per_step();
@@ -37,11 +44,13 @@ void PassCore::skip(std::int64_t num_batches) {
   }
 }
 
+// Publishes the pass as the rank's active loader. Source: accelerate/data_loader.py, DataLoaderStateMixin.begin.
 void PassCore::activate() {
   core_.begin_epoch(is_resumed());
   if (const auto remainder = core_.remainder_after(state_.num_read)) active_.remainder = *remainder;
   active_.fills_up = core_.is_dispatched() || core_.reading().even_batches;
-  core_.context().gradient_state.add(&active_);  // last: nothing throws after it
+  // Last, because the pointer must be removed again, and nothing after it may throw.
+  core_.context().gradient_state.add(&active_);
 }
 
 void PassCore::start() {
@@ -49,7 +58,7 @@ void PassCore::start() {
     restore_order();
     return;
   }
-  // A dispatched loader's iterator has no generator of its own.
+  // Source: accelerate/data_loader.py, DataLoaderDispatcher: its base iterator uses the default generator.
   const auto& own = core_.options().generator;
   state_.base_seed = draw_int64(own && !core_.is_dispatched() ? *own : default_generator());
   state_.random_state = default_generator().get_state();
@@ -57,6 +66,7 @@ void PassCore::start() {
   core_.draw_as_reader();
 }
 
+// A pass that starts inside the epoch has not read the samples that pad its end, so they must be read separately.
 bool PassCore::needs_start() const {
   const bool may_fill_up =
       !core_.options().drop_last && core_.is_prepared() && (core_.data_parallel().size > 1 || core_.full_rows() > 0);
@@ -67,7 +77,7 @@ detail::ReadersOptions PassCore::readers() {
   auto readers = readers_of_start();
   readers.prefetch_factor = core_.options().prefetch_factor;
   const auto num_readers = static_cast<std::size_t>(readers.num_workers);
-  if (state_.readers.size() != num_readers) {  // other workers begin with their seeds
+  if (state_.readers.size() != num_readers) {  // with another number of workers all start from their seeds
     state_.readers.assign(num_readers, {});
     state_.next_reader = 0;
   }
@@ -76,12 +86,14 @@ detail::ReadersOptions PassCore::readers() {
   return readers;
 }
 
+// A prefetch factor of 1, because only the first steps are read.
 detail::ReadersOptions PassCore::readers_of_start() const {
   return {.num_workers = core_.num_readers(),
           .prefetch_factor = 1,
           .base_seed = static_cast<std::uint64_t>(state_.base_seed)};
 }
 
+// Called when a batch is handed out, not when it was read: prefetched batches must not be part of the state.
 void PassCore::count(const std::vector<detail::ReaderMark>& marks) {
   for (const auto& mark : marks) {
     if (mark.reader == detail::kRankThread) {
@@ -97,6 +109,8 @@ void PassCore::count(const std::vector<detail::ReaderMark>& marks) {
   }
 }
 
+// end_of_dataloader is set before the last batch is handed out, because the optimizer must step on that batch
+// even if the accumulation window is incomplete.
 void PassCore::count_step(const Step& step) {
   has_handed_out_ = true;
   state_.num_read += core_.units_per_step();
@@ -109,7 +123,7 @@ void PassCore::count_step(const Step& step) {
 
 void PassCore::finish(bool any_batch) { close({.end = PassOutcome::kFinished, .any_batch = any_batch}); }
 
-// Once: after its end, another pass may be open.
+// Takes effect once. The destructor calls it again after finish(), when another pass may already be open.
 void PassCore::close(PassOutcome outcome) {
   if (!std::exchange(is_open_, false)) return;
   core_.close(std::move(outcome));

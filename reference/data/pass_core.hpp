@@ -8,51 +8,51 @@
 #include "reference/data/loader_core.hpp"
 #include "reference/state/gradient_state.hpp"
 
-/// What all passes share that does not depend on the type of a sample. Thread rule: the rank's thread.
+/// The part of a pass that does not depend on the type of a sample. Thread rule: the rank's thread.
 namespace accel {
 
-/// One pass over a loader. It owns the place in the epoch while it is open; the loader only reads it, and takes it over
-/// when the pass is closed. While it is open, a prepared loader is the rank's active one; leaving the loop early, by
+/// One pass over a loader. Owns the position in the epoch while it is open; the loader takes the position over when the
+/// pass is closed. While the pass is open, a prepared loader is the rank's active loader. Leaving the loop early, by
 /// break, return or exception, closes the pass.
 class PassCore {
  public:
-  /// Synchronises generators, and sets the sampler's epoch. Throws StateError if another pass is open: the two would
-  /// share one place.
+  /// Synchronizes generators and sets the sampler's epoch. Throws StateError if another pass is open, because both
+  /// would share one position.
   PassCore(LoaderCore& core, std::int64_t skip_batches);
   ~PassCore();
   PassCore(const PassCore&) = delete;
   PassCore& operator=(const PassCore&) = delete;
 
-  /// Draws the seed of this pass's workers: worker w has a generator seeded with it plus w. A resumed pass draws
-  /// nothing: its seed and order are those with which it began.
+  /// Draws the seed of the workers; worker w is seeded with seed + w. A resumed pass draws nothing and uses its saved
+  /// seed and order.
   void start();
   [[nodiscard]] bool is_resumed() const { return taken_.has_value(); }
-  /// Units of the epoch that are passed over without being read.
+  /// Number of units of the epoch that are skipped without being read.
   [[nodiscard]] std::int64_t position() const { return position_; }
-  /// Steps to pass over by reading them, where a place in a stream is not known beforehand.
+  /// Number of steps to read and discard, for streams whose positions cannot be computed.
   [[nodiscard]] std::int64_t num_to_discard() const { return num_to_discard_; }
   [[nodiscard]] bool begins_inside() const { return state_.num_read > 0; }
-  /// The end of the pass may be filled up with its start, which is passed over.
+  /// True if the end of the pass may be padded with its start, which is skipped.
   [[nodiscard]] bool needs_start() const;
   [[nodiscard]] const PassState& state() const { return state_; }
-  /// Of the sampler, when the pass began.
+  /// State of the sampler at the start of the pass.
   [[nodiscard]] const Value& order() const { return order_; }
-  /// Sets the sampler back to when the pass began.
+  /// Resets the sampler to its state at the start of the pass.
   void restore_order() { core_.load_order(order_); }
-  /// The threads that read ahead, from where they were.
+  /// Options of the prefetching threads, which continue from their saved states.
   detail::ReadersOptions readers();
-  /// The same as they were when the pass began, to read its start again.
+  /// Options of the prefetching threads as they were at the start of the pass, to read its first steps again.
   [[nodiscard]] detail::ReadersOptions readers_of_start() const;
-  /// A batch is about to be handed out.
+  /// Records a batch that is about to be handed out.
   template <typename Batch>
   void hand_out(const detail::Issued<Batch>& issued) {
     count(issued.marks);
     count_step({.num_rows = issued.num_rows, .is_last = issued.is_last, .remainder = issued.remainder});
     active_.real_rows = issued.real_rows;
   }
-  /// The pass has been read to its end. `any_batch`: it had one.
+  /// Closes a pass that was read to its end. `any_batch`: it had at least one batch.
   void finish(bool any_batch);
-  /// Adds what has been read by whom.
+  /// Adds the samples of a handed-out batch to the counts of their readers.
   void count(const std::vector<detail::ReaderMark>& marks);
 
  private:
@@ -68,7 +68,7 @@ class PassCore {
 
   LoaderCore& core_;
   bool is_open_ = true, has_handed_out_ = false;
-  std::optional<BegunEpoch> taken_;  // where it resumes
+  std::optional<BegunEpoch> taken_;  // where the pass resumes
   PassState state_;
   std::int64_t position_ = 0, num_to_discard_ = 0;
   Value order_;  // at the start of the pass

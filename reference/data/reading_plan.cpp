@@ -1,3 +1,5 @@
+// Decides who reads what, and prepares the sampler for it. Deciding is separate from reading so that tests can
+// compare the decisions with Accelerate's without a dataset.
 #include "reference/data/reading_plan.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -23,14 +25,16 @@ std::vector<std::string> problems_of(const DataSource& source, const DataLoaderO
     problems.push_back(fmt::format("num_workers: expected 0 or more, got {}", options.num_workers));
   if (options.prefetch_factor < 1)
     problems.push_back(fmt::format("prefetch_factor: expected 1 or more, got {}", options.prefetch_factor));
-  if (source.size.value_or(0) < 0) problems.push_back(fmt::format("dataset: a size of {}", *source.size));
-  if (options.shuffle && options.sampler) problems.emplace_back("shuffle and sampler exclude each other; give one");
+  if (source.size.value_or(0) < 0)
+    problems.push_back(fmt::format("dataset: expected a size of 0 or more, got {}", *source.size));
+  if (options.shuffle && options.sampler)
+    problems.emplace_back("shuffle and sampler exclude each other; set only one of them");
   if (options.batch_sampler && (options.batch_size != 1 || options.shuffle || options.drop_last || options.sampler)) {
     problems.emplace_back("batch_sampler excludes batch_size, shuffle, drop_last and sampler");
   }
   if (source.is_stream && (options.shuffle || options.sampler || options.batch_sampler)) {
     problems.emplace_back(
-        "an iterable dataset has its own order: shuffle, sampler and batch_sampler need a dataset with indices");
+        "an iterable dataset determines its own order; shuffle, sampler and batch_sampler require a map-style dataset");
   }
   return problems;
 }
@@ -46,10 +50,11 @@ ShardPlanOptions cut_of_all_ranks(const DataSource& source, const DataLoaderOpti
   return cut;
 }
 
-// Throws if split_batches cannot cut, whoever reads.
+// Checked on every rank, whoever reads, so that all ranks throw alike.
 void check_cut(const ShardPlanOptions& cut, const DataLoaderOptions& options, const ShardOptions& shard) {
   check_argument(!shard.config.is_elastic() || !options.batch_sampler,
-                 "prepare: order: elastic cuts batches itself; give batch_size in place of batch_sampler");
+                 "prepare: order: elastic does not support batch_sampler, because it divides batches itself; set "
+                 "batch_size instead");
   if (options.batch_sampler) {
     BatchSamplerShard::check(*options.batch_sampler, {.num_ranks = cut.num_ranks, .split_batches = cut.split_batches});
   } else {
@@ -57,13 +62,15 @@ void check_cut(const ShardPlanOptions& cut, const DataLoaderOptions& options, co
   }
 }
 
-// Else every rank reads all of the stream, and keeps its share. An elastic order is one order for all.
+// Otherwise every rank reads the complete stream and keeps its share. An elastic order must be the same for any
+// number of ranks, so it never depends on parts.
 bool has_parts_for_all(const DataSource& source, const ShardOptions& shard) {
   return shard.data_parallel.size > 1 && source.num_shards >= shard.data_parallel.size && !shard.config.is_elastic();
 }
 
-// Without a data_seed the order follows rank 0's seed: ranks that were seeded apart (device_specific) would shuffle
-// apart, and samples would be read twice and never. Accelerate leaves that to the user.
+// Without a data_seed all ranks use rank 0's seed. Ranks that were seeded differently (device_specific) would
+// shuffle differently, so some samples would be read twice and others never. Accelerate does not protect against
+// this.
 std::int64_t agreed_seed(const ShardOptions& shard) {
   if (shard.config.data_seed) return *shard.config.data_seed;
   auto seed =
@@ -74,12 +81,15 @@ std::int64_t agreed_seed(const ShardOptions& shard) {
 
 bool is_seedable(const Sampler& sampler) { return dynamic_cast<const SeedableRandomSampler*>(&sampler) != nullptr; }
 
-// As in Python, a sampler that draws and has no generator is given one, that ranks can agree on.
+// Source: accelerate/data_loader.py, prepare_data_loader: a random sampler without a generator gets one that the
+// ranks can synchronize.
 void give_generator(Sampler& sampler) {
   if (is_seedable(sampler) || !sampler.has_generator() || sampler.generator()) return;
   sampler.set_generator(make_generator(static_cast<std::uint64_t>(draw_int64(default_generator()))));
 }
 
+// A seedable sampler needs no synchronization: its seed is already equal on all ranks. Source:
+// accelerate/data_loader.py, DataLoaderShard.synchronized_generator.
 std::optional<at::Generator> generator_to_synchronize(const DataSource& source, const DataLoaderOptions& options,
                                                       const Sampler* sampler, const ShardOptions& shard) {
   if (shard.context->world_size == 1) return std::nullopt;
@@ -96,6 +106,8 @@ ReadingPlan plan_reading(const DataSource& source, const DataLoaderOptions& opti
   return {.cut = cut_of_one_rank(source, options)};
 }
 
+// The cut is checked for all ranks first and then replaced by that of a single rank where the reader does not
+// divide: with dispatching rank 0 reads everything, and with separate parts each rank reads its parts completely.
 ReadingPlan plan_reading(const DataSource& source, const DataLoaderOptions& options, const ShardOptions& shard) {
   ReadingPlan plan{.num_ranks = shard.data_parallel.size, .cut = cut_of_all_ranks(source, options, shard)};
   check_cut(plan.cut, options, shard);
@@ -110,7 +122,7 @@ ReadingPlan plan_reading(const DataSource& source, const DataLoaderOptions& opti
 
 int ReadingPlan::num_readers(const DataSource& source, std::int64_t num_workers, int rank) const {
   if (!source.is_stream || num_workers == 0) return static_cast<int>(num_workers);
-  if (source.generator) return 1;  // all parts share it
+  if (source.generator) return 1;  // all parts share the generator, so their order of reading must be fixed
   const bool every_rank_reads_all = !is_dispatched && !reads_own_parts && num_ranks > 1;
   if (every_rank_reads_all) return 1;
   const auto num_parts = reads_own_parts
@@ -129,9 +141,10 @@ std::shared_ptr<Sampler> plain_sampler(const DataSource& source, const DataLoade
 
 std::shared_ptr<Sampler> sampler_of_rank(const std::shared_ptr<Sampler>& plain, const ShardOptions& shard,
                                          bool is_dispatched) {
-  check_argument(!plain->is_sharded() || shard.data_parallel.size == 1,
-                 "prepare: the loader's sampler gives every rank a part already; give prepare a sampler of the whole, "
-                 "or leave the loader unprepared");
+  check_argument(
+      !plain->is_sharded() || shard.data_parallel.size == 1,
+      "prepare: the loader's sampler is already sharded by rank; pass prepare a loader with an unsharded sampler, "
+      "or do not prepare this loader");
   const auto* random = dynamic_cast<const RandomSampler*>(plain.get());
   if (random != nullptr && !is_seedable(*plain) && shard.config.seeds_order()) {
     return std::make_shared<SeedableRandomSampler>(
@@ -139,14 +152,14 @@ std::shared_ptr<Sampler> sampler_of_rank(const std::shared_ptr<Sampler>& plain, 
         RandomSamplerOptions{
             .replacement = random->replacement(), .num_samples = random->size(), .generator = random->generator()});
   }
-  // An elastic order is drawn alike on any number of ranks.
+  // An elastic order must be drawn identically on any number of ranks, including one.
   if (shard.config.is_elastic() || (shard.context->world_size > 1 && !is_dispatched)) give_generator(*plain);
   return plain;
 }
 
 void synchronize_rng(const DataSource& source, const DataLoaderOptions& options, Sampler* sampler,
                      const ShardOptions& shard) {
-  // The state of one rank that was loaded may have no generator.
+  // A state that was saved on a single rank may have removed the generator.
   if (sampler != nullptr && shard.context->world_size > 1) give_generator(*sampler);
   const auto generator = generator_to_synchronize(source, options, sampler, shard);
   for (const auto& type : shard.rng_types) {

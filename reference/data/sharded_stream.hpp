@@ -15,10 +15,10 @@
 
 namespace accel::detail {
 
-/// Batches of a stream's parts, dealt to several workers: each reads the samples of its own parts, and batches come
-/// from one worker after the other. What the workers' ends leave over is put together, in the order of the workers, so
-/// that no more than one batch is short. Source: torch/utils/data/dataloader.py with an IterableDataset split by
-/// worker, where every worker's end is short.
+/// Batches of a stream whose parts are distributed to several workers. Each worker reads its own parts, and batches are
+/// taken from the workers in turn. Samples left over at the workers' ends are combined in the order of the workers, so
+/// that at most one batch is short. Source: torch/utils/data/dataloader.py with an IterableDataset that is split by
+/// worker; there every worker has a short last batch.
 template <ShardedDataset Dataset, typename Collate, typename Batch>
 class ShardedStreamBatches : public BatchStream<Batch> {
  public:
@@ -26,8 +26,8 @@ class ShardedStreamBatches : public BatchStream<Batch> {
     std::int64_t batch_size = 1;
     bool drop_last = false;
     ReadersOptions readers = {};                      ///< num_workers is at most the number of parts
-    std::vector<std::int64_t> num_samples_read = {};  ///< per worker, of a pass that is resumed; else empty
-    std::int64_t num_left_over_read = 0;              ///< samples of what the workers' ends had left over
+    std::vector<std::int64_t> num_samples_read = {};  ///< per worker, in a resumed pass; otherwise empty
+    std::int64_t num_left_over_read = 0;              ///< left-over samples that were already handed out
   };
 
   ShardedStreamBatches(Dataset& whole, Collate collate, Options options)
@@ -71,7 +71,7 @@ class ShardedStreamBatches : public BatchStream<Batch> {
 
  private:
   using Sample = SampleOf<Dataset>;
-  // A whole batch, or the samples of a worker's end.
+  // A complete batch, or the samples left over at a worker's end.
   struct Part {
     std::optional<Batch> batch = {};
     std::vector<Sample> left_over = {};
@@ -82,13 +82,13 @@ class ShardedStreamBatches : public BatchStream<Batch> {
     Dataset dataset = {};
     std::int64_t num_to_skip = 0;
     at::Tensor resumed = {};
-    std::optional<SampleCursor<Dataset>> cursor = {};  // the worker's
+    std::optional<SampleCursor<Dataset>> cursor = {};  // used only on the worker's thread
     std::deque<std::future<Part>> ahead = {};
     bool ended = false;
     std::vector<Sample> left_over = {};
   };
 
-  // Tasks go to the workers in turn, so the first round begins at worker 0 whoever's batch comes first.
+  // Tasks are submitted to the workers in turn, starting at worker 0, independently of whose batch is returned first.
   void start_workers() {
     workers_ = make_workers(static_cast<int>(readers_.size()), {.base_seed = options_.readers.base_seed});
     for (int batch = 0; batch < options_.readers.prefetch_factor; ++batch) {
@@ -143,7 +143,7 @@ class ShardedStreamBatches : public BatchStream<Batch> {
   std::size_t num_ended_ = 0;
   int turn_ = 0;
   std::deque<Sample> left_over_;
-  std::unique_ptr<Workers> workers_;  // ends before what its tasks use
+  std::unique_ptr<Workers> workers_;  // last member: joined before the objects that its tasks use are destroyed
 };
 
 }  // namespace accel::detail

@@ -9,15 +9,16 @@
 
 #include "reference/data/dataset.hpp"
 
-/// A dataset whose samples are another's, each through a function.
+/// A dataset that applies a function to each sample of another dataset.
 ///
 ///     auto images = accel::transformed(accel::ImageFolder("photos"), [](auto sample) {
 ///       return std::pair(crop(sample.first), sample.second);
 ///     });
 ///
-/// It is what the other one is, map-style or iterable, and has what the other has of `size`, `num_shards`, `shard`,
-/// `skip` and `set_epoch`; whole batches (`get_batch`) are not the other's, since the function takes samples. Thread
-/// rule: as the dataset's; the workers of a loader call the function at once.
+/// It is map-style or iterable like the other dataset and forwards `size`, `num_shards`, `shard`, `skip` and
+/// `set_epoch` if the other dataset defines them. It does not forward `get_batch`, because the function takes single
+/// samples.
+/// Thread rule: that of the dataset; the workers of a loader call the function concurrently.
 namespace accel {
 
 namespace detail {
@@ -38,7 +39,7 @@ template <typename T>
 concept HasGeneratorMember = requires(T& dataset) {
   { dataset.generator } -> std::convertible_to<at::Generator>;
 };
-// The very generator of the dataset inside, so that ranks agree on it.
+// Shares the generator object of the inner dataset, so that synchronizing it affects both.
 struct NoGenerator {
   template <typename Dataset>
   explicit NoGenerator(const Dataset&) {}

@@ -14,6 +14,8 @@ Workers::Workers(std::vector<at::Generator> generators, int first) : next_(stati
   }
 }
 
+// Signals all workers before joining the first one, so that they finish their current tasks in parallel. Queued
+// tasks are dropped; their futures are never read, because the stream that owns them is destroyed too.
 Workers::~Workers() {
   for (auto& worker : workers_) {
     {
@@ -29,6 +31,7 @@ void Workers::submit(std::function<void()> task) {
   submit_to(static_cast<int>(next_++ % workers_.size()), std::move(task));
 }
 
+// The lock is released before the notification, so that the woken worker does not block on it.
 void Workers::submit_to(int index, std::function<void()> task) {
   auto& worker = *workers_[index];
   {
@@ -38,7 +41,9 @@ void Workers::submit_to(int index, std::function<void()> task) {
   worker.changed.notify_one();
 }
 
+// Tasks are calls of a packaged_task, which stores exceptions in its future, so none leaves this function.
 void Workers::run(Worker& worker, at::Generator generator) {
+  // One intra-op thread: parallelism comes from the number of workers. A new thread does not inherit the setting.
   at::set_num_threads(1);
   const GeneratorScope scope(std::move(generator));
   while (true) {

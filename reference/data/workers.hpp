@@ -14,21 +14,21 @@
 
 namespace accel {
 
-/// Threads that read batches ahead. Worker w is one sequential stream: it takes every n-th batch, in order, and draws
-/// from a generator of its own, which is its thread's default one. What a task throws is thrown by its future.
+/// Threads that read batches ahead. Each worker is sequential: it runs every n-th task in order and draws from its own
+/// generator, which is the default generator of its thread. An exception of a task is thrown by the task's future.
 ///
-/// Thread rule: `submit` from one thread.
+/// Thread rule: call `submit` from one thread.
 class Workers {
  public:
-  /// One worker a generator; the first task goes to worker `first`.
+  /// Starts one worker per generator. The first task goes to worker `first`.
   explicit Workers(std::vector<at::Generator> generators, int first = 0);
   ~Workers();
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
-  /// Queues a task at the next worker in turn.
+  /// Queues a task for the next worker in turn.
   void submit(std::function<void()> task);
-  /// Queues a task at one worker.
+  /// Queues a task for a given worker.
   void submit_to(int worker, std::function<void()> task);
 
  private:

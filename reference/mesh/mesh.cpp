@@ -1,3 +1,6 @@
+// Rank layouts as arithmetic on row-major indices. Accelerate delegates this to torch's DeviceMesh
+// (accelerate/parallelism_config.py, build_device_mesh); the axis order here must be the same, or checkpoints and
+// launch scripts would assign ranks differently.
 #include "reference/mesh/mesh.hpp"
 
 #include <fmt/ranges.h>
@@ -15,7 +18,7 @@ namespace accel {
 
 Mesh::Mesh(std::vector<int> sizes) : sizes_(std::move(sizes)) {
   check_argument(std::all_of(sizes_.begin(), sizes_.end(), [](int size) { return size >= 1; }),
-                 "a mesh of sizes {}; expected 1 or more in every axis", fmt::join(sizes_, " x "));
+                 "the mesh has sizes {}; expected 1 or more in every axis", fmt::join(sizes_, " x "));
 }
 
 int Mesh::num_ranks() const { return std::accumulate(sizes_.begin(), sizes_.end(), 1, std::multiplies<>()); }
@@ -26,6 +29,8 @@ int Mesh::stride(std::size_t axis) const {
 
 int Mesh::coordinate(int rank, std::size_t axis) const { return rank / stride(axis) % sizes_.at(axis); }
 
+// Two ranks belong to the same group if they are equal after setting their coordinates along `axes` to 0. That
+// rank is the smallest of the group, so the map orders the groups by their first rank.
 RankGroups Mesh::groups(const std::vector<std::size_t>& axes) const {
   std::map<int, std::vector<int>> by_first_rank;
   for (int rank = 0; rank < num_ranks(); ++rank) {
@@ -42,6 +47,7 @@ Mesh mesh_of(const ParallelismConfig& config) {
   return Mesh({config.dp_replicate_size, config.dp_shard_size, config.cp_size, config.sp_size, config.tp_size});
 }
 
+// The product is computed with 64 bits: sizes from a file could overflow an int and match by accident.
 void check_mesh(const ParallelismConfig& config, int world_size) {
   std::vector<std::string> problems;
   for_each_field(config, [&](const Field& field, int size) {
@@ -50,15 +56,19 @@ void check_mesh(const ParallelismConfig& config, int world_size) {
   const auto size =
       std::int64_t{config.dp_replicate_size} * config.dp_shard_size * config.cp_size * config.sp_size * config.tp_size;
   if (problems.empty() && size != world_size) {
-    problems.push_back(fmt::format(
-        "a mesh of {} x {} x {} x {} x {} = {} ranks (dp_replicate, dp_shard, cp, sp, tp), and there are {}",
-        config.dp_replicate_size, config.dp_shard_size, config.cp_size, config.sp_size, config.tp_size, size,
-        world_size));
+    problems.push_back(
+        fmt::format("the mesh has {} x {} x {} x {} x {} = {} ranks (dp_replicate, dp_shard, cp, sp, tp); expected {}, "
+                    "the world size",
+                    config.dp_replicate_size, config.dp_shard_size, config.cp_size, config.sp_size, config.tp_size,
+                    size, world_size));
   }
-  if (config.cp_size > 1 && config.sp_size > 1) problems.emplace_back("cp_size and sp_size exclude each other");
+  if (config.cp_size > 1 && config.sp_size > 1)
+    problems.emplace_back("cp_size and sp_size exclude each other; set one of them to 1");
   check_config(problems.empty(), "parallelism_config: {}", fmt::join(problems, "; "));
 }
 
+// Ranks along the context, sequence and tensor axes process the same batch. These are the fastest axes, so the
+// ranks of one batch are consecutive and the index of the batch is a division.
 DataParallelPlan plan_data_parallel(const std::optional<ParallelismConfig>& config, RankPlace place) {
   const int num_sharing = config ? config->cp_size * config->sp_size * config->tp_size : 1;
   if (num_sharing == 1) return {.size = place.world_size, .rank = place.rank};
@@ -67,6 +77,8 @@ DataParallelPlan plan_data_parallel(const std::optional<ParallelismConfig>& conf
           .groups = mesh_of(*config).groups({kReplicateAxis, kShardAxis})};
 }
 
+// The context and sequence axes take part in sharding, as in Accelerate's dp_shard_cp dimension: these ranks hold
+// equal parameters. The tensor axis does not, because its ranks hold different slices.
 ShardGroupPlan plan_shard_groups(const std::optional<ParallelismConfig>& config, RankPlace place, bool hybrid) {
   const auto sizes = config.value_or(ParallelismConfig{.dp_shard_size = place.world_size});
   const int num_sharing = sizes.cp_size * sizes.sp_size, num_peers = sizes.tp_size;
@@ -74,7 +86,8 @@ ShardGroupPlan plan_shard_groups(const std::optional<ParallelismConfig>& config,
   const bool has_sizes = config && num_ranks > 1;
   const int of_machine = std::max(1, place.local_world_size / num_peers);
   const int num_shards = has_sizes ? sizes.dp_shard_size * num_sharing : hybrid ? of_machine : num_ranks;
-  check_config(num_ranks % num_shards == 0, "fsdp_plugin: {} ranks cannot be sharded over {} each", num_ranks,
+  check_config(num_ranks % num_shards == 0,
+               "fsdp_plugin: {} ranks do not divide into shard groups of {}; expected a multiple", num_ranks,
                num_shards);
 
   const Mesh mesh({num_ranks / num_shards, num_shards, num_peers});

@@ -1,3 +1,5 @@
+// Aggregates events as torch/autograd/profiler_util.py does. The call tree is reconstructed from the times,
+// because neither recorder stores it.
 #include "reference/profiler/key_averages.hpp"
 
 #include <fmt/format.h>
@@ -14,13 +16,16 @@ namespace {
 
 using profiler::ProfileEvent;
 
+// Values that depend on the call tree: time without callees, and memory with and without callees.
 struct Own {
   std::int64_t self_ns = 0, self_bytes = 0, bytes = 0;
 };
 
 bool is_memory(const ProfileEvent& event) { return event.name == "[memory]"; }
 
-// On a thread, events lie within each other or apart. Kernels have no callers.
+// Sweeps over the events of each thread in start order, with a stack of open events. On one thread, events are
+// either nested or disjoint, so the innermost open event is the caller. Ties put the longer event first: the
+// caller starts no later than its callee. Device events have no callers and are skipped.
 std::vector<Own> own_of(const std::vector<ProfileEvent>& events) {
   std::vector<std::size_t> order(events.size());
   std::iota(order.begin(), order.end(), 0U);
@@ -50,6 +55,7 @@ std::vector<Own> own_of(const std::vector<ProfileEvent>& events) {
   return own;
 }
 
+// Source: torch/autograd/profiler_util.py, _format_time.
 std::string time_text(std::int64_t nanoseconds) {
   const auto time = static_cast<double>(nanoseconds);
   return time >= 1e9   ? fmt::format("{:.3f}s", time / 1e9)
@@ -66,13 +72,14 @@ std::int64_t column(const KeyAverage& row, const std::string& name) {
   if (name == "flops") return row.flops;
   if (name == "count") return row.count;
   throw ArgumentError(
-      fmt::format("table: sort_by '{}'; expected self_cpu_time_total, cpu_time_total, device_time_total, "
+      fmt::format("table: unknown sort_by '{}'; expected self_cpu_time_total, cpu_time_total, device_time_total, "
                   "self_cpu_memory_usage, cpu_memory_usage, flops or count",
                   name));
 }
 
 }  // namespace
 
+// The rows are in the order of names and shapes; table() sorts by time.
 KeyAverages key_averages(const std::vector<ProfileEvent>& events, bool group_by_input_shape) {
   const auto own = own_of(events);
   std::map<std::pair<std::string, std::vector<std::vector<std::int64_t>>>, KeyAverage> rows;
@@ -94,9 +101,11 @@ KeyAverages key_averages(const std::vector<ProfileEvent>& events, bool group_by_
   return averages;
 }
 
+// Percentages refer to the sum over all rows, also if row_limit hides some. stable_sort keeps the order of names
+// for equal values.
 std::string KeyAverages::table(const TableOptions& options) const {
   auto rows = *this;
-  (void)column({}, options.sort_by);
+  (void)column({}, options.sort_by);  // rejects an unknown name even if there are no rows
   std::stable_sort(rows.begin(), rows.end(), [&](const auto& a, const auto& b) {
     return column(a, options.sort_by) > column(b, options.sort_by);
   });

@@ -8,7 +8,7 @@
 
 namespace accel {
 
-/// All events of one name (and, if asked for, of the same input shapes), summed. "Self" is without what they called.
+/// Sums over all events of one name and, if requested, the same input shapes. "Self" excludes callees.
 struct KeyAverage {
   std::string key = {};
   std::vector<std::vector<std::int64_t>> input_shapes = {};
@@ -24,10 +24,10 @@ struct TableOptions {
   std::size_t row_limit = 100;
 };
 
-/// What took how long. Source: torch/autograd/profiler_util.py, EventList.key_averages and table.
+/// Times by operator. Source: torch/autograd/profiler_util.py, EventList.key_averages and table.
 class KeyAverages : public std::vector<KeyAverage> {
  public:
-  /// Throws ArgumentError for a column that is none.
+  /// Formats a table. Throws ArgumentError if `sort_by` is not a column.
   [[nodiscard]] std::string table(const TableOptions& options = {}) const;
 };
 

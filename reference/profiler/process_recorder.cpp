@@ -1,3 +1,4 @@
+// Recorder for ranks that are processes, based on Kineto. See Note [Who can be profiled].
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include <atomic>
@@ -11,10 +12,11 @@ namespace {
 
 namespace torch_profiler = torch::autograd::profiler;
 
-// Of the process, as what it guards is.
+// Process-wide, because the Kineto profiler that it guards is process-wide too.
 std::atomic<bool> is_taken = false;
 
-// LibTorch writes a trace once; further files are copies.
+// ProfilerResult::save works only once; further files are copies of the first. LibTorch writes the file itself and not
+// through `Files`, so the atomic replacement is done here.
 void save_once(torch_profiler::ProfilerResult& result, std::string& saved, Files& files, const std::string& path) {
   if (saved.empty()) {
     result.save(path + ".tmp");
@@ -32,8 +34,8 @@ class ProcessRecorder final : public ProfileRecorder {
                 /*with_stack=*/false, kwargs.with_flops) {
     check_state(
         !is_taken.exchange(true),
-        "profile: another rank of this process is profiled already, and LibTorch's profiler is one for the process; "
-        "profile one of them, or simulate the ranks, which are recorded apart");
+        "profile: another rank of this process is already being profiled, and LibTorch has one profiler per process; "
+        "profile only one rank per process, or use the simulator, which records each rank separately");
     activities_ = {torch_profiler::ActivityType::CPU};
     if (cuda) activities_.insert(torch_profiler::ActivityType::CUDA);
   }
@@ -50,13 +52,14 @@ class ProcessRecorder final : public ProfileRecorder {
     };
     return trace;
   }
-  // Kineto knows no other way.
+  // Kineto has no call that cancels a prepared profiler, so it is started and stopped.
   void discard() override {
     start();
     torch_profiler::disableProfiler();
   }
 
  private:
+  // Copies the fields that reports use, so that both recorders return the same type.
   static ProfileEvent event_of(const torch_profiler::KinetoEvent& event) {
     ProfileEvent copy{.name = event.name(),
                       .thread = event.startThreadId(),

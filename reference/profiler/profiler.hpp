@@ -12,19 +12,19 @@ namespace accel::profiler {
 
 enum class ProfileAction { kNone, kWarmup, kRecord, kRecordAndSave };
 
-/// What is done in a step. Source: torch/profiler/profiler.py, schedule.
+/// Returns the action of a step. Source: torch/profiler/profiler.py, schedule.
 ProfileAction profile_action(const ProfileSchedule& schedule, std::int64_t step);
 
-/// What a change from one step's action to the next's asks for, in this order.
+/// The operations between two steps, to be executed in this order.
 struct ProfileTransition {
   bool stop = false;   ///< ends the recording
-  bool ready = false;  ///< what was recorded is a trace; else it is dropped
+  bool ready = false;  ///< the recording is a complete trace; otherwise it is dropped
   bool prepare = false, start = false;
 
   friend bool operator==(const ProfileTransition&, const ProfileTransition&) = default;
 };
 ProfileTransition profile_transition(ProfileAction before, ProfileAction now);
-/// Where profiling ends in a step of this action.
+/// Returns the operations for ending the profiling in a step with this action.
 ProfileTransition profile_end(ProfileAction before);
 
 }  // namespace accel::profiler
@@ -37,7 +37,7 @@ namespace accel {
 
 struct RankContext;
 
-/// Records what a rank's operators take, from here to `finish()`.
+/// Records the operators of a rank from construction to `finish()`.
 ///
 ///     accel::Profiler profiler(context,
 ///                              {.schedule_option = accel::ProfileSchedule{.wait = 1, .warmup = 1, .active = 3},
@@ -49,31 +49,31 @@ struct RankContext;
 ///     profiler.finish();                                   // traces/profile_0.json
 ///     accelerator.print(profiler.key_averages().table());
 ///
-/// Which threads are in a trace: Note [Who can be profiled] in profile_recorder.hpp. It communicates nothing.
-/// Thread rule: the rank's thread, from making to finish. Source: torch/profiler/profiler.py, profile;
-/// accelerate/accelerator.py, profile.
+/// Note [Who can be profiled] in profile_recorder.hpp documents which threads a trace contains. Does not communicate.
+/// Thread rule: the rank's thread, from construction to `finish()`.
+/// Source: torch/profiler/profiler.py, profile; accelerate/accelerator.py, profile.
 class Profiler {
  public:
-  /// Throws ConfigError with all that is wrong: of simulated ranks also "cuda".
+  /// Throws ConfigError that lists all problems, including the activity "cuda" on simulated ranks.
   Profiler(RankContext& context, ProfileKwargs kwargs);
-  /// What is not finished is given up.
+  /// Discards an unfinished recording.
   ~Profiler();
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
 
-  /// The next step of the schedule begins.
+  /// Starts the next step of the schedule.
   void step();
-  /// Ends the recording, calls on_trace_ready if a cycle was begun, and writes output_trace_dir's file. A second call
-  /// does nothing.
+  /// Ends the recording, calls on_trace_ready if a cycle was started, and writes the file in output_trace_dir. Further
+  /// calls do nothing.
   void finish();
 
   [[nodiscard]] std::int64_t step_num() const { return step_; }
-  /// Of the last cycle that was recorded; empty before the first.
+  /// Events of the last recorded cycle; empty before the first.
   [[nodiscard]] const std::vector<profiler::ProfileEvent>& events() const { return trace_.events; }
   [[nodiscard]] KeyAverages key_averages(bool group_by_input_shape = false) const {
     return accel::key_averages(events(), group_by_input_shape);
   }
-  /// Throws StateError if nothing was recorded.
+  /// Writes the last recorded cycle as a Chrome trace. Throws StateError if nothing was recorded.
   void export_chrome_trace(const std::string& path) const;
 
  private:

@@ -1,3 +1,5 @@
+// Recorder for simulated ranks, based on LibTorch's legacy profiler, whose state is thread-local. See Note [Who
+// can be profiled]. The legacy profiler has no exporter for separate threads, so the trace is written here.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/profiler_legacy.h>
@@ -16,7 +18,8 @@ std::int64_t nanoseconds_of(const torch_profiler::LegacyEvent& event) {
   return static_cast<std::int64_t>(event.cpuUs() * 1000);
 }
 
-// A thread's events are beginnings and ends, properly nested.
+// The events of a thread are starts and ends of ranges, properly nested. A range that is still open when the recording
+// ends gets the time of the last event as its end.
 std::vector<ProfileEvent> paired(std::vector<torch_profiler::LegacyEvent>& list) {
   std::vector<ProfileEvent> events;
   std::vector<std::size_t> open;
@@ -31,7 +34,7 @@ std::vector<ProfileEvent> paired(std::vector<torch_profiler::LegacyEvent>& list)
                           .flops = static_cast<std::int64_t>(event.flops())});
         break;
       case torch_profiler::EventKind::PopRange:
-        if (open.empty()) break;  // began before the recording
+        if (open.empty()) break;  // the range started before the recording
         events[open.back()].duration_ns = nanoseconds_of(event) - events[open.back()].start_ns;
         open.pop_back();
         break;
@@ -55,7 +58,8 @@ std::string shapes_text(const std::vector<std::vector<std::int64_t>>& shapes) {
   return fmt::format("[{}]", fmt::join(texts, ", "));
 }
 
-// The format that chrome://tracing and Perfetto read, with the names that Kineto gives to arguments.
+// The Trace Event Format of chrome://tracing and Perfetto, with Kineto's names of arguments, so that tools for Kineto's
+// traces also read these. Times are in microseconds.
 std::string chrome_trace(const std::vector<ProfileEvent>& events, int rank) {
   std::string text = fmt::format(
       R"({{"schemaVersion": 1, "distributedInfo": {{"rank": {}}}, "displayTimeUnit": "ms", "traceEvents": [)", rank);
@@ -86,8 +90,10 @@ class ThreadRecorder final : public ProfileRecorder {
                 kwargs.with_flops),
         rank_(rank) {}
 
+  // Nothing to prepare: the legacy profiler starts without delay.
   void prepare() override {}
   void start() override { torch_profiler::enableProfilerLegacy(config_); }
+  // The legacy profiler returns one list of events per thread that has recorded.
   ProfileTrace stop() override {
     ProfileTrace trace;
     for (auto& list : torch_profiler::disableProfilerLegacy()) {

@@ -1,3 +1,5 @@
+// Conversion of CSV fields to numbers. Numbers are parsed when a record is read and not when the file is opened,
+// so that opening a large file needs one scan and no memory for values.
 #include "reference/sources/csv_dataset.hpp"
 
 #include <ATen/ops/empty.h>
@@ -17,8 +19,9 @@ std::string_view trimmed(std::string_view text) {
   return begin == std::string_view::npos ? std::string_view() : text.substr(begin, end - begin + 1);
 }
 
-// Nothing for what is no number or does not fit. What is too small for a T, but not for a long double, is rounded, to
-// zero or a denormal number.
+// Returns nullopt if the text is not a number or does not fit. std::from_chars ignores the locale, unlike strtod,
+// but rejects a leading '+' and reports underflow as out of range; both are handled here. A value that is too
+// small for T is rounded to a denormal number or zero, as strtod does.
 template <typename T>
 std::optional<T> parse(std::string_view text) {
   text = trimmed(text);
@@ -39,6 +42,7 @@ std::optional<T> parse(std::string_view text) {
 }
 
 template <typename T>
+// Writes into one tensor directly; a tensor per record and a stack would dominate the time for narrow tables.
 at::Tensor read_numbers(const CsvFile& file, const std::vector<std::int64_t>& records,
                         const sources::CsvNumbers& numbers) {
   auto tensor = at::empty({std::ssize(records), std::ssize(numbers.columns)}, at::TensorOptions(numbers.dtype));
@@ -48,7 +52,7 @@ at::Tensor read_numbers(const CsvFile& file, const std::vector<std::int64_t>& re
     for (const auto column : numbers.columns) {
       const auto value = parse<T>(fields[column]);
       if (!value) {
-        throw ConfigError(fmt::format("{}, column '{}': '{}' is no number that fits {}", file.where(record),
+        throw ConfigError(fmt::format("{}, column '{}': '{}' is not a number that fits {}", file.where(record),
                                       file.columns()[column], fields[column], c10::toString(numbers.dtype)));
       }
       *place++ = *value;
@@ -59,7 +63,7 @@ at::Tensor read_numbers(const CsvFile& file, const std::vector<std::int64_t>& re
 
 void check_dtype(at::ScalarType dtype) {
   const bool is_known = dtype == at::kFloat || dtype == at::kDouble || dtype == at::kLong;
-  check_argument(is_known, "csv: dtype {}; expected float32, float64 or int64", c10::toString(dtype));
+  check_argument(is_known, "csv: dtype {} is unsupported; expected float32, float64 or int64", c10::toString(dtype));
 }
 
 sources::CsvNumbers choose(const CsvFile& file, const std::vector<std::string>& names, at::ScalarType dtype) {
@@ -76,6 +80,7 @@ std::vector<std::string> all_but(std::vector<std::string> names, const std::stri
 
 }  // namespace
 
+// The constructor's check_dtype guarantees that the dtype is one of these three.
 at::Tensor sources::CsvNumbers::read(const CsvFile& file, const std::vector<std::int64_t>& records) const {
   if (dtype == at::kDouble) return read_numbers<double>(file, records, *this);
   if (dtype == at::kLong) return read_numbers<std::int64_t>(file, records, *this);

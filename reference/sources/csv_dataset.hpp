@@ -10,22 +10,22 @@
 
 #include "reference/sources/csv_file.hpp"
 
-/// Samples that are records of CSV files (csv_file.hpp says which form they have).
+/// Datasets whose samples are records of CSV files. csv_file.hpp documents the accepted format.
 ///
 ///     accel::CsvDataset people("people.csv");                                    // std::map<std::string, std::string>
 ///     accel::CsvTensors table("table.csv", {.columns = {"height", "weight"}});   // (2) float32
 ///     accel::LabelledCsvTensors flowers("iris.csv", {.label = "species_id"});    // (4) float32, and an int64
 ///
-/// A number is what C's decimal forms allow, with spaces around it; no locale is asked. A field that is none, or does
-/// not fit its dtype, is a ConfigError that names file, record, byte offset and column, thrown where the record is
-/// read. Thread rule: any number of readers.
+/// Numbers have C's decimal format with optional surrounding spaces, independent of the locale. A field that is not a
+/// number or does not fit its dtype throws a ConfigError, which names file, record, byte offset and column, when the
+/// record is read. Thread rule: any number of readers.
 namespace accel {
 
 class CsvDataset {
  public:
   using Sample = std::map<std::string, std::string>;
 
-  /// Throws as CsvFile.
+  /// Throws as CsvFile does.
   explicit CsvDataset(const std::string& path, const CsvOptions& options = {})
       : CsvDataset(std::vector{path}, options) {}
   explicit CsvDataset(const std::vector<std::string>& paths, const CsvOptions& options = {}) : file_(paths, options) {}
@@ -41,27 +41,27 @@ class CsvDataset {
 };
 
 struct CsvTensorsOptions {
-  std::vector<std::string> columns = {};  ///< in this order; none: all of them
+  std::vector<std::string> columns = {};  ///< in this order; empty: all columns
   at::ScalarType dtype = at::kFloat;      ///< float32, float64 or int64
   CsvOptions csv = {};
 };
 
 struct LabelledCsvOptions {
-  std::string label = {};                  ///< its column
+  std::string label = {};                  ///< name of the label's column
   at::ScalarType label_dtype = at::kLong;  ///< float32, float64 or int64
-  std::vector<std::string> columns = {};   ///< in this order; none: all but the label
+  std::vector<std::string> columns = {};   ///< in this order; empty: all except the label
   at::ScalarType dtype = at::kFloat;
   CsvOptions csv = {};
 };
 
 namespace sources {
 
-/// Chosen columns as numbers of one dtype.
+/// A selection of columns, as numbers of one dtype.
 struct CsvNumbers {
   std::vector<std::size_t> columns = {};
   at::ScalarType dtype = at::kFloat;  // float32, float64 or int64
 
-  /// One row for each record.
+  /// Returns one row per record.
   [[nodiscard]] at::Tensor read(const CsvFile& file, const std::vector<std::int64_t>& records) const;
 };
 

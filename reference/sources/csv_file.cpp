@@ -1,3 +1,6 @@
+// CSV parser. Opening a file walks over all records once, to validate them and to index their offsets; reading a
+// record later uses the same walk. The parser works on the mapped bytes and copies only the fields that are
+// requested.
 #include "reference/sources/csv_file.hpp"
 
 #include <fmt/ranges.h>
@@ -14,20 +17,22 @@ namespace {
 constexpr auto kNone = std::string_view::npos;
 
 struct RecordEnd {
-  std::size_t end = 0;          // where the next record begins
-  const char* fault = nullptr;  // what is wrong with this one
-  std::size_t fault_at = 0;     // its place
+  std::size_t end = 0;          // start of the next record
+  const char* fault = nullptr;  // error in this record; null if there is none
+  std::size_t fault_at = 0;     // byte offset of the error
 };
 
+// A lone \r is text: only \n and \r\n end a line.
 bool ends_line(std::string_view bytes, std::size_t place) {
   return bytes[place] == '\n' || (bytes[place] == '\r' && place + 1 < bytes.size() && bytes[place + 1] == '\n');
 }
 
-// After the line end at `place`.
+// Returns the position after the line end at `place`.
 std::size_t next_line(std::string_view bytes, std::size_t place) { return place + (bytes[place] == '\r' ? 2 : 1); }
 
-// Walks over the record that begins at `begin`, and calls field(raw text, whether it was in quotes) for each of its
-// fields.
+// Walks over the record that starts at `begin` and calls field(raw text, is quoted) for each of its fields.
+// Errors are returned and not thrown, because only the caller knows the file and the number of the record.
+// Source: RFC 4180.
 template <typename Field>
 RecordEnd walk(std::string_view bytes, std::size_t begin, char delimiter, Field&& field) {
   auto place = begin;
@@ -41,13 +46,13 @@ RecordEnd walk(std::string_view bytes, std::size_t begin, char delimiter, Field&
       ++place;
       while (place < bytes.size() && (bytes[place] != '"' || (place + 1 < bytes.size() && bytes[place + 1] == '"')))
         place += bytes[place] == '"' ? 2 : 1;
-      if (place >= bytes.size()) return {bytes.size(), "a quote is not closed", field_begin};
+      if (place >= bytes.size()) return {bytes.size(), "a quoted field is not closed", field_begin};
       ++place;
       if (!at_end_of_field()) return {bytes.size(), "text after a closing quote", place};
       field(bytes.substr(field_begin + 1, place - field_begin - 2), true);
     } else {
       while (!at_end_of_field()) {
-        if (bytes[place] == '"') return {bytes.size(), "a quote inside a field that does not begin with one", place};
+        if (bytes[place] == '"') return {bytes.size(), "a quote inside an unquoted field", place};
         ++place;
       }
       field(bytes.substr(field_begin, place - field_begin), false);
@@ -58,10 +63,11 @@ RecordEnd walk(std::string_view bytes, std::size_t begin, char delimiter, Field&
   }
 }
 
+// Unquoted fields contain no quotes (walk rejects them), so only quoted ones need unescaping.
 std::string text_of(std::string_view raw, bool quoted) {
   std::string text(raw);
   for (auto place = quoted ? text.find('"') : kNone; place != kNone; place = text.find('"', place + 1))
-    text.erase(place, 1);  // "" is one
+    text.erase(place, 1);  // "" stands for one quote
   return text;
 }
 
@@ -87,13 +93,15 @@ std::size_t without_empty_lines(std::string_view bytes, std::size_t place) {
 CsvFile::CsvFile(const std::vector<std::string>& paths, const CsvOptions& options) : options_(options) {
   check_argument(!paths.empty(), "csv: no files; expected at least one");
   check_argument(options.delimiter != '"' && options.delimiter != '\n' && options.delimiter != '\r',
-                 "csv: the delimiter is a quote or a line end; expected another character");
+                 "csv: the delimiter is a quote or a line end; expected any other character");
   path_ = paths.front();
   for (const auto& path : paths) {
     records_.add_file(path, [&](const MappedFile& file, const auto& add) { read_file(file, add); });
   }
 }
 
+// Record numbers in messages start at 1, the header is number 0. "\xef\xbb\xbf" is the UTF-8 byte order mark,
+// which spreadsheets write and which would otherwise become part of the first column's name.
 void CsvFile::read_file(const MappedFile& file, const std::function<void(std::int64_t)>& add) {
   const auto bytes = file.bytes();
   const bool has_mark = bytes.starts_with("\xef\xbb\xbf");
@@ -111,28 +119,32 @@ void CsvFile::read_file(const MappedFile& file, const std::function<void(std::in
     if (std::exchange(is_first, false))
       read_header(file, options_.header ? fields_of(bytes, begin, options_.delimiter) : numbered(num_fields));
     if (num_fields != columns_.size())
-      throw ConfigError(fmt::format("{}: {} fields; expected {}", where(), num_fields, columns_.size()));
+      throw ConfigError(fmt::format("{}: the record has {} fields; expected {}", where(), num_fields, columns_.size()));
     if (number > 0) add(static_cast<std::int64_t>(begin));
     begin = without_empty_lines(bytes, record.end);
   }
-  check_config(!is_first || !options_.header, "{}: no header: the file holds no record", file.path());
+  check_config(!is_first || !options_.header, "{}: the file has no records; expected a header", file.path());
 }
 
+// Called once per file. The first file determines the columns and their order; others must repeat both, so that a
+// column index is valid for all files.
 void CsvFile::read_header(const MappedFile& file, std::vector<std::string> names) {
   if (!columns_.empty()) {
-    check_config(names == columns_, "{}: columns {}; expected those of {}: {}", file.path(), fmt::join(names, ", "),
-                 path_, fmt::join(columns_, ", "));
+    check_config(names == columns_, "{}: the columns are {}; expected those of {}: {}", file.path(),
+                 fmt::join(names, ", "), path_, fmt::join(columns_, ", "));
     return;
   }
   std::set<std::string> seen;
   for (const auto& name : names)
-    check_config(seen.insert(name).second, "{}: the header names '{}' twice", file.path(), name);
+    check_config(seen.insert(name).second, "{}: the header contains '{}' twice; expected unique names", file.path(),
+                 name);
   columns_ = std::move(names);
 }
 
 std::size_t CsvFile::column(const std::string& name) const {
   const auto found = std::find(columns_.begin(), columns_.end(), name);
-  check_config(found != columns_.end(), "{}: no column '{}'; it has {}", path_, name, fmt::join(columns_, ", "));
+  check_config(found != columns_.end(), "{}: the file has no column '{}'; its columns are {}", path_, name,
+               fmt::join(columns_, ", "));
   return static_cast<std::size_t>(found - columns_.begin());
 }
 

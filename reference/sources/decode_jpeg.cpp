@@ -1,3 +1,4 @@
+// JPEG decoder on libjpeg-turbo, with the same output as PIL.
 #include <ATen/ops/empty.h>
 
 #include <csetjmp>
@@ -13,8 +14,8 @@
 namespace accel::sources {
 namespace {
 
-// libjpeg reports errors by a function that must not return; ours jumps, which runs no destructors: so what lies
-// between setjmp and the calls of jpeg_* is plain data, and every step is one call of `guarded`.
+// libjpeg reports errors through a function that must not return; this one calls longjmp, which runs no destructors.
+// Therefore every step is one call of `guarded`, and only plain data lives between setjmp and the calls of jpeg_*.
 struct JpegReader {
   jpeg_decompress_struct info;
   jpeg_error_mgr errors;
@@ -33,6 +34,8 @@ JpegReader& reader_of(j_decompress_ptr info) { return *static_cast<JpegReader*>(
   std::longjmp(reader.jump, 1);
 }
 
+// libjpeg calls this with level -1 for a warning about corrupt data, which it can conceal. By default a warning
+// is an error, because concealed damage would silently change the training data.
 void on_message(j_common_ptr info, int level) {
   auto& reader = reader_of(info);
   if (level >= 0 || reader.allow_warnings) return;
@@ -40,13 +43,14 @@ void on_message(j_common_ptr info, int level) {
   on_error(info);
 }
 
-// All bytes are there from the start: who asks for more has an image that ends early.
+// The complete image is in memory from the start, so a request for more data means that the image is truncated.
 boolean on_end(j_decompress_ptr info) {
   auto& reader = reader_of(info);
-  std::strcpy(reader.error, "the image ends early");
+  std::strcpy(reader.error, "the image is truncated");
   std::longjmp(reader.jump, 1);
 }
 
+// libjpeg may ask to skip more than is left; its default source would continue with fake end markers.
 void on_skip(j_decompress_ptr info, long num_bytes) {
   if (num_bytes <= 0) return;
   if (static_cast<std::size_t>(num_bytes) > info->src->bytes_in_buffer) on_end(info);
@@ -58,19 +62,21 @@ void do_nothing(j_decompress_ptr) {}
 
 using JpegStep = void (*)(jpeg_decompress_struct& info, std::uint8_t* pixels);
 
+// The frame that calls setjmp must still exist at the longjmp, so the jump buffer is set again for every step.
 bool guarded(JpegReader& reader, JpegStep step, std::uint8_t* pixels = nullptr) {
   if (setjmp(reader.jump) != 0) return false;
   step(reader.info, pixels);
   return true;
 }
 
+// libjpeg cannot convert CMYK to RGB, so CMYK images are decoded to CMYK and converted below.
 void start(jpeg_decompress_struct& info, std::uint8_t*) {
   jpeg_read_header(&info, TRUE);
   const bool is_cmyk = info.jpeg_color_space == JCS_CMYK || info.jpeg_color_space == JCS_YCCK;
   info.out_color_space = is_cmyk ? JCS_CMYK : JCS_RGB;
 }
 
-// With libjpeg's defaults, as PIL: the slow integer transform, chroma interpolated.
+// Uses libjpeg's defaults, as PIL does: the slow integer DCT and interpolated chroma. Other settings change the bytes.
 void read_pixels(jpeg_decompress_struct& info, std::uint8_t* pixels) {
   jpeg_start_decompress(&info);
   while (info.output_scanline < info.output_height) {
@@ -81,14 +87,14 @@ void read_pixels(jpeg_decompress_struct& info, std::uint8_t* pixels) {
   jpeg_finish_decompress(&info);
 }
 
-// Adobe's programs store CMYK inverted, and PIL takes all CMYK for theirs. Source: libImaging/Convert.c, cmyk2rgb.
+// Adobe programs store CMYK inverted, and PIL assumes that for all CMYK images. Source: libImaging/Convert.c, cmyk2rgb.
 at::Tensor rgb_of_inverted_cmyk(const at::Tensor& cmyk) {
   auto rgb = at::empty({cmyk.size(0), cmyk.size(1), 3}, at::kByte);
   const auto* source = cmyk.const_data_ptr<std::uint8_t>();
   auto* target = rgb.mutable_data_ptr<std::uint8_t>();
   for (std::int64_t pixel = 0; pixel < cmyk.size(0) * cmyk.size(1); ++pixel, source += 4) {
     for (int channel = 0; channel < 3; ++channel) {
-      const int product = (255 - source[channel]) * source[3] + 128;  // 255 - black is what is stored
+      const int product = (255 - source[channel]) * source[3] + 128;  // source[3] is 255 - black
       *target++ = static_cast<std::uint8_t>(source[3] - (((product >> 8) + product) >> 8));
     }
   }
@@ -129,9 +135,10 @@ class JpegDecoder {
 
  private:
   void check(bool succeeded) const {
-    check_config(succeeded, "{}: the JPEG is damaged: {} (byte {}){}", name_, reader_.error,
-                 num_bytes_ - reader_.source.bytes_in_buffer,
-                 reader_.is_warning ? "; ImageOptions::allow_jpeg_warnings takes it as libjpeg mends it" : "");
+    check_config(
+        succeeded, "{}: the JPEG image is damaged: {} (byte {}){}", name_, reader_.error,
+        num_bytes_ - reader_.source.bytes_in_buffer,
+        reader_.is_warning ? "; set ImageOptions::allow_jpeg_warnings to accept the image as libjpeg repairs it" : "");
   }
 
   std::string name_;

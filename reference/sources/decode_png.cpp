@@ -12,9 +12,9 @@
 namespace accel::sources {
 namespace {
 
-// libpng reports errors by longjmp, which runs no destructors: so what lies between setjmp and png_* calls is plain
-// data, and every step is one call of `guarded`. (png_image, which needs no setjmp, applies gamma and blends alpha; PIL
-// does neither.)
+// libpng reports errors with longjmp, which runs no destructors. Therefore every step is one call of `guarded`, and
+// only plain data lives between setjmp and the calls of png_*. The simplified API, png_image, needs no setjmp, but it
+// applies gamma and blends alpha, which PIL does not.
 struct PngReader {
   png_structp png = nullptr;
   png_infop info = nullptr;
@@ -29,13 +29,15 @@ void on_error(png_structp png, png_const_charp text) {
   png_longjmp(png, 1);
 }
 
-void on_warning(png_structp, png_const_charp) {}  // of chunks that are not needed
+// Warnings concern ancillary chunks, which do not affect the pixels.
+void on_warning(png_structp, png_const_charp) {}
 
+// `place` is moved to the end on an error, so that the message names the position where data ran out.
 void on_read(png_structp png, png_bytep target, png_size_t num_bytes) {
   auto* reader = static_cast<PngReader*>(png_get_io_ptr(png));
   if (num_bytes > reader->size - reader->place) {
     reader->place = reader->size;
-    png_error(png, "the image ends early");
+    png_error(png, "the image is truncated");
   }
   std::memcpy(target, reader->data + reader->place, num_bytes);
   reader->place += num_bytes;
@@ -54,8 +56,9 @@ void read_info(PngReader& reader, png_bytep*) {
   png_read_info(reader.png, reader.info);
 }
 
+// The same result as PIL's convert("RGB"): alpha is dropped without blending, and 16 bits are cut to the upper 8.
 void convert_to_rgb(PngReader& reader, png_bytep*) {
-  png_set_expand(reader.png);  // palettes, fewer bits than 8
+  png_set_expand(reader.png);  // palettes, and gray with fewer than 8 bits
   png_set_strip_16(reader.png);
   png_set_strip_alpha(reader.png);
   png_set_gray_to_rgb(reader.png);
@@ -63,6 +66,7 @@ void convert_to_rgb(PngReader& reader, png_bytep*) {
   png_read_update_info(reader.png, reader.info);
 }
 
+// png_read_end checks the CRC of the remaining chunks, so a file that is truncated after the pixels is an error.
 void read_image(PngReader& reader, png_bytep* rows) {
   png_read_image(reader.png, rows);
   png_read_end(reader.png, nullptr);
@@ -74,7 +78,7 @@ class PngDecoder {
     reader_.data = bytes.data();
     reader_.size = bytes.size();
     reader_.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &reader_, on_error, on_warning);
-    ensure(reader_.png != nullptr, "libpng cannot be started: {}", reader_.error);
+    ensure(reader_.png != nullptr, "libpng failed to start: {}", reader_.error);
     reader_.info = png_create_info_struct(reader_.png);
   }
   ~PngDecoder() { png_destroy_read_struct(&reader_.png, &reader_.info, nullptr); }
@@ -88,7 +92,7 @@ class PngDecoder {
     auto image = empty_image(width, height, 3, name_);
     check(guarded(reader_, convert_to_rgb));
     const auto row_bytes = static_cast<std::int64_t>(png_get_rowbytes(reader_.png, reader_.info));
-    ensure(row_bytes == 3 * width, "{}: rows of {} bytes for {} pixels", name_, row_bytes, width);
+    ensure(row_bytes == 3 * width, "{}: libpng reports rows of {} bytes for {} pixels", name_, row_bytes, width);
     std::vector<png_bytep> rows;
     for (std::int64_t row = 0; row < height; ++row)
       rows.push_back(image.mutable_data_ptr<std::uint8_t>() + row_bytes * row);
@@ -98,7 +102,7 @@ class PngDecoder {
 
  private:
   void check(bool succeeded) const {
-    check_config(succeeded, "{}: the PNG is damaged: {} (byte {})", name_, reader_.error, reader_.place);
+    check_config(succeeded, "{}: the PNG image is damaged: {} (byte {})", name_, reader_.error, reader_.place);
   }
 
   std::string name_;

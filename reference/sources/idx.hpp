@@ -8,13 +8,13 @@
 
 #include "reference/core/stored_tensor.hpp"
 
-/// The idx files of MNIST and its kin: one dense array a file, plain or .gz.
+/// The idx files of MNIST and similar data sets: one dense array per file, plain or .gz.
 ///
 ///     accel::IdxDataset train("train-images-idx3-ubyte", "train-labels-idx1-ubyte");
 ///     accel::DataLoader loader(train, {.batch_size = 32, .shuffle = true});   // (B, 28, 28) uint8, (B) int64
 ///
-/// A plain file is mapped, and its rows are read as they are asked for. gzip has no way to a row but from the start, so
-/// a .gz file is inflated into memory, once, when it is opened; copies share it. Thread rule: any number of readers.
+/// A plain file is memory-mapped and its rows are read on request. gzip supports no random access, so a .gz file is
+/// decompressed into memory when it is opened; copies share the memory. Thread rule: any number of readers.
 namespace accel {
 
 struct IdxHeader {
@@ -24,27 +24,28 @@ struct IdxHeader {
   [[nodiscard]] std::int64_t num_bytes() const { return 4 + 4 * static_cast<std::int64_t>(sizes.size()); }
 };
 
-/// Throws ConfigError that names the file if it does not begin as an idx file does.
+/// Throws ConfigError, which names the file, if it does not start like an idx file.
 IdxHeader read_idx_header(const std::string& path);
 
 struct IdxOptions {
-  std::optional<std::int64_t> limit = std::nullopt;  ///< rows; of a .gz file no more are inflated
+  std::optional<std::int64_t> limit =
+      std::nullopt;  ///< maximal number of rows; only these are decompressed from a .gz file
 };
 
-/// The array of one file. Throws ConfigError that names the file, with the bytes expected and those there, if it is
-/// short or damaged, or longer than its header says.
+/// Opens the array of a file. Throws ConfigError, which names the file and the expected and actual number of bytes, if
+/// it is truncated or damaged, or longer than its header specifies.
 StoredTensor open_idx(const std::string& path, const IdxOptions& options = {});
 
-/// Samples are a row of one file and the row of the same number of another: images and labels, usually.
+/// A dataset that pairs the rows of two files, usually images and labels.
 class IdxDataset {
  public:
   using Batch = std::tuple<at::Tensor, at::Tensor>;
 
-  /// Throws ConfigError as open_idx, and if the files differ in their number of rows.
+  /// Throws ConfigError as open_idx does, and if the files have different numbers of rows.
   IdxDataset(const std::string& images, const std::string& labels, const IdxOptions& options = {});
 
   [[nodiscard]] std::int64_t size() const { return images_.sizes.front(); }
-  /// The image as it is stored; the label as int64, or as it is stored where it is a floating number.
+  /// Returns the image in its stored dtype and the label as int64, or in its stored dtype if that is floating-point.
   [[nodiscard]] Batch get(std::int64_t index) const;
   [[nodiscard]] Batch get_batch(const std::vector<std::int64_t>& indices) const;
 

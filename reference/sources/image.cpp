@@ -1,3 +1,4 @@
+// Selects the decoder by the first bytes of the image, not by the file name, as PIL does.
 #include "reference/sources/image.hpp"
 
 #include <ATen/ops/empty.h>
@@ -14,17 +15,20 @@ namespace accel {
 
 at::Tensor sources::empty_image(std::int64_t width, std::int64_t height, std::int64_t channels, std::string_view name) {
   constexpr std::int64_t kPixelsMax = 2 * (std::int64_t{1} << 30) / 4 / 3;  // PIL/Image.py, _decompression_bomb_check
-  check_config(width * height <= kPixelsMax, "{}: an image of {}x{} pixels; expected at most {} of them", name, width,
+  check_config(width * height <= kPixelsMax, "{}: the image has {}x{} pixels; expected at most {} pixels", name, width,
                height, kPixelsMax);
   return at::empty({height, width, channels}, at::kByte);
 }
 
+// Decoders return rows of pixels (HWC), as files store them; models expect planes (CHW).
 at::Tensor decode_image(std::string_view bytes, std::string_view name, const ImageOptions& options) {
   if (bytes.starts_with("\xff\xd8\xff"))
     return sources::decode_jpeg(bytes, name, options).permute({2, 0, 1}).contiguous();
   if (bytes.starts_with("\x89PNG\r\n\x1a\n")) return sources::decode_png(bytes, name).permute({2, 0, 1}).contiguous();
-  throw ConfigError(fmt::format(
-      "{}: {}", name, bytes.empty() ? "the image is empty" : "neither JPEG nor PNG: it begins as neither does"));
+  throw ConfigError(
+      fmt::format("{}: {}", name,
+                  bytes.empty() ? "the image is empty"
+                                : "neither JPEG nor PNG, judging by its first bytes; expected one of these formats"));
 }
 
 namespace {
@@ -35,6 +39,7 @@ std::string ending_of(std::string_view path) {
 
 }  // namespace
 
+// Source: torchvision/datasets/folder.py, IMG_EXTENSIONS, without the formats that decode_image supports.
 bool has_unread_image_extension(std::string_view path) {
   static constexpr std::array kOthers{".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"};
   return std::find(kOthers.begin(), kOthers.end(), ending_of(path)) != kOthers.end();

@@ -1,3 +1,5 @@
+// Source: torchvision/datasets/folder.py, ImageFolder. The order of classes and files must equal torchvision's,
+// because indices and labels are stored in checkpoints and predictions.
 #include "reference/sources/image_folder.hpp"
 
 #include <fmt/ranges.h>
@@ -22,17 +24,17 @@ std::vector<std::string> folders_of(const fs::path& root) {
   return names;
 }
 
-// Sorted by folder, then by name: not as one text, in which '/' would stand between other letters.
+// Sorted by folder, then by name, as os.walk with sorted() gives. Sorting complete paths differs: '/' sorts after some
+// characters of folder names, such as '-'.
 std::vector<std::string> images_of(const fs::path& folder) {
   std::vector<std::pair<std::string, std::string>> found;
   for (const auto& entry : fs::recursive_directory_iterator(folder, fs::directory_options::follow_directory_symlink)) {
     const auto& path = entry.path();
-    // torchvision reads these: to leave them out would change every index.
+    // torchvision reads these formats. Skipping them would silently change all following indices.
     check_config(entry.is_directory() || !has_unread_image_extension(path.string()),
-                 "{}: an image of a kind that is not read here; convert it to PNG or JPEG, or remove it",
-                 path.string());
-    if (entry.is_directory() || !has_image_extension(path.string()))
-      continue;  // a link to nothing is found out when it is read
+                 "{}: unsupported image format; convert the image to PNG or JPEG, or remove it", path.string());
+    // A broken link counts as a file here and is reported when it is read.
+    if (entry.is_directory() || !has_image_extension(path.string())) continue;
     found.emplace_back(path.parent_path().string(), path.filename().string());
   }
   std::sort(found.begin(), found.end());
@@ -45,8 +47,7 @@ std::vector<std::string> images_of(const fs::path& folder) {
 
 ImageFolder::ImageFolder(const std::string& root, const ImageOptions& options) : options_(options) {
   std::error_code error;
-  check_config(fs::is_directory(root, error), "{}: is no folder; expected one that holds a folder for each class",
-               root);
+  check_config(fs::is_directory(root, error), "{}: not a folder; expected a folder with one subfolder per class", root);
   try {
     list_ = std::make_shared<const List>(list_images(root));
   } catch (const fs::filesystem_error& error) {
@@ -54,9 +55,11 @@ ImageFolder::ImageFolder(const std::string& root, const ImageOptions& options) :
   }
 }
 
+// A class without images is an error, as in torchvision, because it usually means a wrong path or a missing
+// download.
 ImageFolder::List ImageFolder::list_images(const std::string& root) {
   List list{.classes = folders_of(root), .class_to_idx = {}, .files = {}};
-  check_config(!list.classes.empty(), "{}: no folders in it; expected one for each class", root);
+  check_config(!list.classes.empty(), "{}: the folder has no subfolders; expected one per class", root);
   std::vector<std::string> empty;
   for (const auto& name : list.classes) {
     const auto label = static_cast<std::int64_t>(list.class_to_idx.size());
@@ -65,12 +68,15 @@ ImageFolder::List ImageFolder::list_images(const std::string& root) {
     if (images.empty()) empty.push_back(name);
     for (const auto& image : images) list.files.emplace_back(image, label);
   }
-  check_config(empty.empty(), "{}: no .jpg, .jpeg or .png in the classes {}", root, fmt::join(empty, ", "));
+  check_config(empty.empty(), "{}: no .jpg, .jpeg or .png files in the classes {}; expected at least one per class",
+               root, fmt::join(empty, ", "));
   return list;
 }
 
+// The file is opened per sample and not at construction: a data set may have more files than a process may have
+// open.
 ImageFolder::Sample ImageFolder::get(std::int64_t index) const {
-  check_argument(index >= 0 && index < size(), "image {} of {}", index, size());
+  check_argument(index >= 0 && index < size(), "image index {} is out of range for {} images", index, size());
   const auto& [path, label] = list_->files[index];
   const MappedFile file(path);
   return {decode_image(file.bytes(), path, options_), label};

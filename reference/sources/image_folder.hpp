@@ -8,14 +8,14 @@
 
 #include "reference/sources/image.hpp"
 
-/// Images in one folder a class: root/cat/1.jpg, root/dog/a/2.png. A map-style dataset.
+/// A map-style dataset of images with one folder per class: root/cat/1.jpg, root/dog/a/2.png.
 ///
 ///     accel::ImageFolder photos("photos");
 ///     auto squares = accel::transformed(
 ///         photos, [](auto sample) { return std::pair(resize(sample.first), sample.second); });
 ///     accel::DataLoader loader(squares, {.batch_size = 32, .shuffle = true, .num_workers = 4});
 ///
-/// Classes are the folders of `root`, sorted; samples are in the order of classes, then of folders, then of file names.
+/// Classes are the sorted subfolders of `root`. Samples are ordered by class, then by folder, then by file name.
 /// Thread rule: any number of readers; copies share the list of files.
 /// Source: torchvision/datasets/folder.py, ImageFolder.
 namespace accel {
@@ -24,17 +24,18 @@ class ImageFolder {
  public:
   using Sample = std::pair<at::Tensor, std::int64_t>;  ///< (3, height, width) uint8, and the class
 
-  /// Throws ConfigError if `root` is no folder, has no folders in it, or if there are classes without an image (all are
-  /// named).
+  /// Throws ConfigError if `root` is not a folder or has no subfolders, or if classes have no images (lists all of
+  /// them).
   explicit ImageFolder(const std::string& root, const ImageOptions& options = {});
 
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(list_->files.size()); }
-  /// Throws ConfigError that names the file if it cannot be read or decoded; ArgumentError outside of the images.
+  /// Throws ConfigError, which names the file, if it cannot be read or decoded; ArgumentError if `index` is out of
+  /// range.
   [[nodiscard]] Sample get(std::int64_t index) const;
 
   [[nodiscard]] const std::vector<std::string>& classes() const { return list_->classes; }
   [[nodiscard]] const std::map<std::string, std::int64_t>& class_to_idx() const { return list_->class_to_idx; }
-  /// Every image's file and class.
+  /// File and class of every image.
   [[nodiscard]] const std::vector<std::pair<std::string, std::int64_t>>& samples() const { return list_->files; }
 
  private:

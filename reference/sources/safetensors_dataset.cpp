@@ -10,12 +10,15 @@ namespace accel {
 namespace sources {
 namespace {
 
+// Shards may differ in their number of rows, so dimension 0 is not compared.
 bool rows_fit(const StoredTensor& a, const StoredTensor& b) {
   return a.dtype == b.dtype && std::equal(a.sizes.begin() + 1, a.sizes.end(), b.sizes.begin() + 1, b.sizes.end());
 }
 
 }  // namespace
 
+// All shards are opened and compared at once, so that a wrong file is an error at start and not in the middle of
+// an epoch. Opening reads only the headers.
 SafetensorsRows::SafetensorsRows(const std::vector<std::string>& paths, std::vector<std::string> names)
     : names_(std::move(names)) {
   check_argument(!paths.empty(), "safetensors: no files; expected at least one");
@@ -25,14 +28,14 @@ SafetensorsRows::SafetensorsRows(const std::vector<std::string>& paths, std::vec
 void SafetensorsRows::add_shard(const std::string& path) {
   const SafetensorsFile file(path);
   if (names_.empty()) names_ = file.names();
-  check_config(!names_.empty(), "{}: no tensors; expected at least one", path);
+  check_config(!names_.empty(), "{}: the file has no tensors; expected at least one", path);
   std::vector<StoredTensor> tensors;
   for (const auto& name : names_) {
     const auto& tensor = tensors.emplace_back(file.stored(name));
     check_config(!tensor.sizes.empty(), "{}: tensor '{}' has no dimensions; expected (rows, ...)", path, name);
     const auto num_rows = tensor.sizes.front(), num_expected = tensors.front().sizes.front();
-    check_config(num_rows == num_expected, "{}: tensor '{}' has {} rows, but '{}' has {}", path, name, num_rows,
-                 names_.front(), num_expected);
+    check_config(num_rows == num_expected, "{}: tensor '{}' has {} rows, but '{}' has {}; expected equal numbers", path,
+                 name, num_rows, names_.front(), num_expected);
     const bool fits = shards_.empty() || rows_fit(tensor, shards_.front()[tensors.size() - 1]);
     check_config(fits, "{}: tensor '{}' differs in dtype or row shape from that of the first file", path, name);
   }
@@ -40,8 +43,10 @@ void SafetensorsRows::add_shard(const std::string& path) {
   shards_.push_back(std::move(tensors));
 }
 
+// begins_ ends with the total number of rows, so upper_bound always finds an entry. Empty shards are skipped
+// because upper_bound returns the last shard that starts at or before the index.
 SafetensorsRows::Place SafetensorsRows::place_of(std::int64_t index) const {
-  check_argument(index >= 0 && index < size(), "safetensors: row {} of {}", index, size());
+  check_argument(index >= 0 && index < size(), "safetensors: row {} is out of range for {} rows", index, size());
   const auto shard = std::upper_bound(begins_.begin(), begins_.end(), index) - begins_.begin() - 1;
   return {static_cast<std::size_t>(shard), index - begins_[shard]};
 }
@@ -51,6 +56,7 @@ at::Tensor SafetensorsRows::get(std::size_t name, std::int64_t index) const {
   return shards_[place.shard][name].row(place.row);
 }
 
+// A single shard copies the rows in one pass; with several shards each row may come from another file.
 at::Tensor SafetensorsRows::get_batch(std::size_t name, const std::vector<std::int64_t>& indices) const {
   if (shards_.size() == 1) return shards_.front()[name].rows(indices);
   const auto& first = shards_.front()[name];

@@ -9,21 +9,22 @@
 
 #include "reference/core/safetensors.hpp"
 
-/// Samples that are rows of the tensors in safetensors files, one after the other; only the rows asked for are read.
+/// Datasets whose samples are the rows of tensors in one or more safetensors files. Only requested rows are read.
 ///
 ///     accel::SafetensorsDataset rows("train.safetensors", "image", "label");     // std::tuple of two tensors
-///     accel::SafetensorsTable table({"a.safetensors", "b.safetensors"});         // std::map, of every tensor
+///     accel::SafetensorsTable table({"a.safetensors", "b.safetensors"});         // std::map of all tensors
 ///
 /// Thread rule: any number of readers; copies share the files.
 namespace accel {
 
 namespace sources {
 
-/// The rows of some tensors, over the shards one after the other.
+/// The rows of some tensors, concatenated over the shards.
 class SafetensorsRows {
  public:
-  /// No names stand for all of the first file. Throws ConfigError that names file and tensor if one is missing or has
-  /// no dimension, if the tensors of a file differ in their number of rows, or those of one name in dtype or row shape.
+  /// Empty `names`: all tensors of the first file. Throws ConfigError, which names file and tensor, if a tensor is
+  /// missing or has no dimensions, if tensors of a file have different numbers of rows, or if tensors of one name
+  /// differ in dtype or row shape.
   SafetensorsRows(const std::vector<std::string>& paths, std::vector<std::string> names);
 
   [[nodiscard]] std::int64_t size() const { return begins_.back(); }
@@ -40,13 +41,13 @@ class SafetensorsRows {
   [[nodiscard]] Place place_of(std::int64_t index) const;
 
   std::vector<std::string> names_;
-  std::vector<std::vector<StoredTensor>> shards_;  // each in the order of the names
-  std::vector<std::int64_t> begins_{0};            // the first row of each shard, then the number of all
+  std::vector<std::vector<StoredTensor>> shards_;  // each in the order of names_
+  std::vector<std::int64_t> begins_{0};  // index of the first row of each shard, then the total number of rows
 };
 
 }  // namespace sources
 
-/// Samples are tuples, in the order of the names given.
+/// A dataset whose samples are tuples in the order of the given names.
 template <std::size_t N>
 class SafetensorsDataset {
  public:
@@ -83,12 +84,12 @@ SafetensorsDataset(Paths, Names...) -> SafetensorsDataset<sizeof...(Names)>;
 template <typename... Names>
 SafetensorsDataset(std::initializer_list<const char*>, Names...) -> SafetensorsDataset<sizeof...(Names)>;
 
-/// Samples are maps from name to tensor.
+/// A dataset whose samples are maps from name to tensor.
 class SafetensorsTable {
  public:
   using Batch = std::map<std::string, at::Tensor>;
 
-  using Names = std::vector<std::string>;  ///< none: all of the first file
+  using Names = std::vector<std::string>;  ///< empty: all tensors of the first file
 
   explicit SafetensorsTable(const std::vector<std::string>& paths, Names names = {}) : rows_(paths, std::move(names)) {}
   explicit SafetensorsTable(const std::string& path, Names names = {})

@@ -1,3 +1,5 @@
+// Sequential reading through zlib's gzip layer, which reads plain files too. zlib reports some errors only
+// indirectly, so every short read asks for the error state.
 #include "reference/sources/sequential_file.hpp"
 
 #include <zlib.h>
@@ -15,7 +17,7 @@ namespace accel {
 
 namespace {
 
-// Opening a pipe that nobody writes into would wait for ever.
+// Opening a pipe without a writer would block forever.
 bool can_be_opened(const std::string& path) {
   std::error_code error;
   return !std::filesystem::exists(path, error) || std::filesystem::is_regular_file(path, error);
@@ -27,9 +29,10 @@ SequentialFile::SequentialFile(std::string path) : path_(std::move(path)), file_
   check_config(can_be_opened(path_), "{}: is a folder, a pipe or a device; expected a regular file", path_);
   file_.reset(gzopen(path_.c_str(), "rbe"));
   check_config(file_ != nullptr, "{}: cannot be opened: {}", path_, std::generic_category().message(errno));
-  gzbuffer(file_.get(), 1 << 15);  // what a jump over a member reads in vain
+  gzbuffer(file_.get(), 1 << 15);  // small, because skipping a tar member discards a buffer
 }
 
+// The contract is all or the end of the file, while gzread may return fewer bytes at any time.
 std::int64_t SequentialFile::read(char* data, std::int64_t num_bytes) {
   constexpr std::int64_t kPiece = 1 << 30;  // gzread counts in int
   std::int64_t done = 0;
@@ -42,11 +45,12 @@ std::int64_t SequentialFile::read(char* data, std::int64_t num_bytes) {
   }
   int code = Z_OK;
   if (done < num_bytes) gzerror(file_.get(), &code);
-  if (code != Z_OK) throw_damaged();  // a stream that ends before its own end gives what it has, without an error
+  // A truncated gzip stream returns the available data without an error, and only gzerror reports it.
+  if (code != Z_OK) throw_damaged();
   return done;
 }
 
-// The last byte is read, not passed over: a seek beyond the end of a plain file succeeds.
+// Reads the last byte instead of skipping it, because seeking beyond the end of a plain file succeeds.
 bool SequentialFile::skip(std::int64_t num_bytes) {
   if (num_bytes == 0) return true;
   if (gzseek(file_.get(), num_bytes - 1, SEEK_CUR) < 0) throw_damaged();
@@ -55,12 +59,13 @@ bool SequentialFile::skip(std::int64_t num_bytes) {
   return read(&last, 1) == 1;
 }
 
+// Z_ERRNO means that the reason is in errno; Z_OK occurs if a seek failed without an error of zlib.
 void SequentialFile::throw_damaged() const {
   int code = Z_OK;
   const std::string text = gzerror(file_.get(), &code);
   const auto why = code == Z_ERRNO || code == Z_OK ? std::generic_category().message(errno) : text;
   throw ConfigError(
-      fmt::format("{}: the file is short or damaged: reading stopped at byte {}: {}", path_, offset_, why));
+      fmt::format("{}: the file is truncated or damaged: reading stopped at byte {}: {}", path_, offset_, why));
 }
 
 bool is_gzip(const std::string& path) {

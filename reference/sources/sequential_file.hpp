@@ -6,21 +6,21 @@
 
 struct gzFile_s;
 
-/// A file read from its start to its end, in a fixed amount of memory; one that gzip wrote is inflated on the way.
+/// A file that is read sequentially with constant memory. gzip files are decompressed transparently.
 ///
-/// Offsets count the bytes after inflation.
+/// Offsets count uncompressed bytes.
 /// Thread rule: one thread at a time.
 namespace accel {
 
 class SequentialFile {
  public:
-  /// Throws ConfigError that names the file if it cannot be opened.
+  /// Throws ConfigError, which names the file, if it cannot be opened.
   explicit SequentialFile(std::string path);
 
-  /// Reads `num_bytes`, or what is left of them before the end of the file; returns their number.
-  /// Throws ConfigError that names file and offset where gzip's data are damaged or cut short.
+  /// Reads up to `num_bytes` and returns the number of bytes read, which is smaller only at the end of the file.
+  /// Throws ConfigError, which names file and offset, if gzip data are damaged or truncated.
   std::int64_t read(char* data, std::int64_t num_bytes);
-  /// Passes over `num_bytes`; false if the file ends before. Throws as `read`.
+  /// Skips `num_bytes`; returns false if the file ends earlier. Throws as `read` does.
   bool skip(std::int64_t num_bytes);
 
   [[nodiscard]] const std::string& path() const { return path_; }
@@ -34,7 +34,7 @@ class SequentialFile {
   std::int64_t offset_ = 0;
 };
 
-/// Whether a file begins as gzip's do.
+/// True if a file starts with gzip's magic number.
 bool is_gzip(const std::string& path);
 
 }  // namespace accel

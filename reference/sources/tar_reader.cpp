@@ -1,3 +1,6 @@
+// Tar reader for ustar, GNU and pax archives. Source: POSIX pax, "ustar Interchange Format"; GNU tar manual,
+// "Basic Tar Format". Offsets of the header fields: name 0, size 124, checksum 148, type 156, magic 257, prefix
+// 345.
 #include "reference/sources/tar_reader.hpp"
 
 #include <algorithm>
@@ -12,14 +15,15 @@ namespace accel {
 namespace {
 
 constexpr std::int64_t kBlock = 512;
-constexpr std::int64_t kExtensionBytesMax = 1 << 20;  // a name; what asks for more is damaged
+constexpr std::int64_t kExtensionBytesMax = 1 << 20;  // extensions store names; a larger one is damaged
 constexpr std::int64_t kPiece = 16 << 20;
 
 std::int64_t padded(std::int64_t num_bytes) { return (num_bytes + kBlock - 1) / kBlock * kBlock; }
 
 std::string_view until_zero(std::string_view field) { return field.substr(0, field.find('\0')); }
 
-// Octal digits between spaces and zeros or, for what these cannot hold, 63 bits behind a first byte 0x80.
+// A number field has octal digits padded with spaces or zeros, or, for large values, the byte 0x80 followed by a
+// big-endian number (a GNU extension).
 std::optional<std::int64_t> number_of(std::string_view field) {
   std::int64_t value = 0;
   if (static_cast<unsigned char>(field.front()) == 0x80) {
@@ -51,7 +55,8 @@ struct TarReader::Header {
     return std::all_of(block.begin(), block.end(), [](char byte) { return byte == 0; });
   }
 
-  // Old programs summed signed bytes.
+  // The checksum is the sum of all bytes, with spaces in place of the checksum field. Some old programs summed signed
+  // bytes, so both sums are accepted.
   [[nodiscard]] bool checksum_fits() const {
     std::int64_t sum = 8 * ' ', signed_sum = 8 * ' ';
     for (std::size_t place = 0; place < block.size(); ++place) {
@@ -63,7 +68,7 @@ struct TarReader::Header {
     return stated == sum || stated == signed_sum;
   }
 
-  // The prefix is POSIX's; GNU keeps other things in its place.
+  // Only POSIX headers have a prefix; GNU headers store other data there. The magic number distinguishes them.
   [[nodiscard]] std::string name() const {
     const bool is_posix = field(257, 6) == std::string_view("ustar\0", 6);
     const std::string name(until_zero(field(0, 100))), prefix(is_posix ? until_zero(field(345, 155)) : "");
@@ -71,7 +76,7 @@ struct TarReader::Header {
   }
 };
 
-// What a file of gzip says of itself lacks the member.
+// Adds the member to errors of SequentialFile, which knows only the file.
 template <typename F>
 auto TarReader::located(F&& read) const {
   try {
@@ -90,6 +95,8 @@ void TarReader::check(bool condition, fmt::format_string<Args...> message, Args&
   if (!condition) throw ConfigError(where() + ": " + fmt::format(message, std::forward<Args>(args)...));
 }
 
+// L and K (GNU) and x (pax) are extension members that describe the following member; g is a global pax header,
+// whose records do not concern names or sizes of members here.
 std::optional<TarMember> TarReader::next() {
   for (;;) {
     pass_over_data();
@@ -101,7 +108,7 @@ std::optional<TarMember> TarReader::next() {
     }
     member_.name = name_ ? *std::exchange(name_, std::nullopt) : header->name();
     if (size_) member_.size = *std::exchange(size_, std::nullopt);
-    check(header->type() != 'S', "a sparse file; expected plain ones: write the archive without --sparse");
+    check(header->type() != 'S', "sparse files are unsupported; create the archive without --sparse");
     member_.is_file = header->type() == '0' || header->type() == '\0' || header->type() == '7';
     if (!member_.is_file) member_.size = 0;  // a link may state the size of its target
     unread_ = padded(member_.size);
@@ -109,44 +116,46 @@ std::optional<TarMember> TarReader::next() {
   }
 }
 
+// member_ is filled step by step, so that an error in the middle already names the member's number and offset.
 std::optional<TarReader::Header> TarReader::read_header() {
   member_ = {.name = "", .number = member_.number + 1, .offset = file_.offset()};
   Header header{};
   const auto got = located([&] { return file_.read(header.block.data(), kBlock); });
-  check(got == kBlock, "the file is short or damaged: it ends inside a header or without an end mark");
+  check(got == kBlock, "the file is truncated or damaged: it ends inside a header or without an end mark");
   if (header.is_empty()) {
     read_end_mark();
     return std::nullopt;
   }
-  check(header.checksum_fits(), "damaged: its header's checksum differs");
+  check(header.checksum_fits(), "damaged: the checksum of the header does not match");
   const auto size = header.size();
-  check(size && *size <= INT64_MAX - kBlock, "damaged: its size is no number");
+  check(size && *size <= INT64_MAX - kBlock, "damaged: the size is not a number");
   member_.name = header.name();
   member_.size = *size;
   return header;
 }
 
-// A second empty block; and the rest of the file, since gzip compares its checksum there.
+// Reads the second empty block and then the rest of the file, so that zlib compares gzip's checksum.
 void TarReader::read_end_mark() {
   Header second{};
   const auto got = located([&] { return file_.read(second.block.data(), kBlock); });
   check(got == kBlock && second.is_empty(),
-        "the file is short or damaged: a lone empty block; an archive ends with two");
+        "the file is truncated or damaged: it ends with one empty block; expected two");
   while (located([&] { return file_.read(second.block.data(), kBlock); }) == kBlock) {
   }
 }
 
+// The size limit protects against a damaged header that would make a name of many gigabytes.
 void TarReader::read_extension(const Header& header) {
-  check(member_.size <= kExtensionBytesMax, "damaged: a name of {} bytes; expected at most {}", member_.size,
+  check(member_.size <= kExtensionBytesMax, "damaged: an extension has {} bytes; expected at most {}", member_.size,
         kExtensionBytesMax);
   unread_ = padded(member_.size);
   const auto content = read_bytes(member_.size);
   if (header.type() == 'L') name_ = std::string(until_zero(content));
   if (header.type() == 'x') read_pax_records(content);
-  --member_.number;  // it belongs to the member that follows
+  --member_.number;  // an extension is not counted as a member
 }
 
-// Records of "<length> <key>=<value>\n", where the length counts all of this.
+// Parses records "<length> <key>=<value>\n", where <length> is the size of the complete record.
 void TarReader::read_pax_records(const std::string& records) {
   for (std::string_view rest = records; !rest.empty();) {
     std::size_t length = 0;
@@ -156,15 +165,15 @@ void TarReader::read_pax_records(const std::string& records) {
     const bool has_form = has_length && rest[digits] == ' ' && rest[length - 1] == '\n';
     const auto record = has_form ? rest.substr(digits + 1, length - digits - 2) : std::string_view();
     const auto equals = record.find('=');
-    check(equals != std::string_view::npos, "damaged: a pax record has no length or no '='");
+    check(equals != std::string_view::npos, "damaged: a pax record lacks a length or '='");
     const auto key = record.substr(0, equals), value = record.substr(equals + 1);
-    check(!key.starts_with("GNU.sparse."), "a sparse file; expected plain ones: write the archive without --sparse");
+    check(!key.starts_with("GNU.sparse."), "sparse files are unsupported; create the archive without --sparse");
     if (key == "path") name_ = std::string(value);
     if (key == "size") {
       std::int64_t size = -1;
       const auto number = std::from_chars(value.data(), value.data() + value.size(), size);
       check(number.ptr == value.data() + value.size() && size >= 0 && size <= INT64_MAX - kBlock,
-            "damaged: a pax size of '{}'", value);
+            "damaged: a pax record has the invalid size '{}'", value);
       size_ = size;
     }
     rest.remove_prefix(length);
@@ -172,11 +181,12 @@ void TarReader::read_pax_records(const std::string& records) {
 }
 
 std::string TarReader::data() {
-  check_state(unread_ == padded(member_.size), "{}: read already", where());
+  check_state(unread_ == padded(member_.size), "{}: data() was already called for this member; call next() first",
+              where());
   return read_bytes(member_.size);
 }
 
-// In pieces: a damaged size asks for no memory that the file cannot fill.
+// Reads in pieces, so that a damaged size does not allocate more memory than the file can fill.
 std::string TarReader::read_bytes(std::int64_t num_bytes) {
   std::string bytes;
   while (static_cast<std::int64_t>(bytes.size()) < num_bytes) {
@@ -184,16 +194,17 @@ std::string TarReader::read_bytes(std::int64_t num_bytes) {
     const auto piece = std::min(kPiece, num_bytes - static_cast<std::int64_t>(done));
     bytes.resize(done + static_cast<std::size_t>(piece));
     const auto got = located([&] { return file_.read(bytes.data() + done, piece); });
-    check(got == piece, "the file is short or damaged: {} bytes expected, {} read", num_bytes,
+    check(got == piece, "the file is truncated or damaged: expected {} bytes, got {}", num_bytes,
           done + static_cast<std::size_t>(got));
   }
   unread_ -= num_bytes;
   return bytes;
 }
 
+// Data are padded to blocks of 512 bytes; unread_ includes the padding.
 void TarReader::pass_over_data() {
   const bool is_there = located([&] { return file_.skip(unread_); });
-  check(is_there, "the file is short or damaged: it ends inside this member");
+  check(is_there, "the file is truncated or damaged: it ends inside this member");
   unread_ = 0;
 }
 

@@ -8,30 +8,30 @@
 
 #include "reference/sources/sequential_file.hpp"
 
-/// The members of a tar archive, plain or .tar.gz, one after the other: ustar, with GNU's long names and pax's paths.
+/// Reads the members of a tar archive, plain or .tar.gz, in order. Supports ustar, GNU long names and pax paths.
 ///
-/// What is damaged is a ConfigError that names file, member and byte offset: a header whose checksum differs, a member
-/// that goes on after the file's end, a file without the two empty blocks that end an archive (it was cut short).
+/// Damage throws a ConfigError, which names file, member and byte offset: a wrong header checksum, a member that
+/// extends beyond the end of the file, or a missing end mark of two empty blocks (the file was truncated).
 /// Thread rule: one thread at a time.
 namespace accel {
 
 struct TarMember {
   std::string name = {};
   std::int64_t size = 0;    ///< bytes
-  std::int64_t number = 0;  ///< in the archive, from 1
-  std::int64_t offset = 0;  ///< of its header
-  bool is_file = false;     ///< else a folder or a link
+  std::int64_t number = 0;  ///< position in the archive, from 1
+  std::int64_t offset = 0;  ///< byte offset of its header
+  bool is_file = false;     ///< false: a folder or a link
 };
 
 class TarReader {
  public:
   explicit TarReader(const std::string& path) : file_(path) {}
 
-  /// The next member; nothing at the archive's end. What was not read of the one before is passed over.
+  /// Returns the next member, or nullopt at the end of the archive. Skips unread data of the previous member.
   std::optional<TarMember> next();
-  /// The content of the member that `next` gave last; once.
+  /// Returns the content of the member that `next` returned last. May be called once per member.
   std::string data();
-  /// "a.tar: member 3 'cat.jpg' (byte 2048)".
+  /// Returns the location of the current member for messages, such as "a.tar: member 3 'cat.jpg' (byte 2048)".
   [[nodiscard]] std::string where() const;
 
  private:
@@ -49,8 +49,8 @@ class TarReader {
 
   SequentialFile file_;
   TarMember member_;
-  std::int64_t unread_ = 0;          // bytes of the last member's data and padding
-  std::optional<std::string> name_;  // what an extension says of the member that follows it
+  std::int64_t unread_ = 0;          // unread bytes of the last member's data and padding
+  std::optional<std::string> name_;  // from an extension, for the member that follows
   std::optional<std::int64_t> size_;
 };
 

@@ -1,3 +1,4 @@
+// Source: webdataset/tariterators.py, group_by_keys, and webdataset/shardlists.py.
 #include "reference/sources/tar_shards.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -17,18 +18,20 @@
 namespace accel {
 namespace {
 
+// At most 17 digits, which fit int64 without a check for overflow.
 std::optional<std::int64_t> digits_of(std::string_view text) {
   const bool is_number =
       !text.empty() && text.size() < 18 && text.find_first_not_of("0123456789") == std::string_view::npos;
   return is_number ? std::optional(std::stoll(std::string(text))) : std::nullopt;
 }
 
+// The width of a number is that of the first bound, so that {000..122} gives 000, 001, ..., as in braceexpand.
 std::vector<std::string> members_of(std::string_view group, const std::string& pattern) {
   std::vector<std::string> members;
   if (const auto dots = group.find(".."); dots != std::string_view::npos) {
     const auto first = digits_of(group.substr(0, dots)), last = digits_of(group.substr(dots + 2));
-    check_argument(first && last && *first <= *last, "'{}': '{{{}}}' is no range; expected one such as {{000..122}}",
-                   pattern, group);
+    check_argument(first && last && *first <= *last,
+                   "'{}': '{{{}}}' is not a range; expected a range such as {{000..122}}", pattern, group);
     for (auto number = *first; number <= *last; ++number) members.push_back(fmt::format("{:0{}}", number, dots));
     return members;
   }
@@ -42,11 +45,13 @@ std::vector<std::string> members_of(std::string_view group, const std::string& p
   return members;
 }
 
-// Where a member belongs. No extension: it is no part of a sample.
+// Sample and field of a member. An empty extension: the member is not part of a sample.
 struct Place {
   std::string key, extension;
 };
 
+// The key contains the folder; the extension starts after the first dot of the file name, so that "1.seg.png" and
+// "1.jpg" belong to one sample. Names that start with a dot are hidden files and are skipped.
 Place place_of(const std::string& name) {
   const auto base = name.rfind('/') == std::string::npos ? 0 : name.rfind('/') + 1;
   const auto dot = name.find('.', base);
@@ -54,6 +59,8 @@ Place place_of(const std::string& name) {
   return {name.substr(0, dot), lower_case(name.substr(dot + 1))};
 }
 
+// All files are checked at construction: a missing shard would otherwise stop a training run hours later, on one
+// rank.
 void check_exist(const std::vector<std::string>& paths) {
   check_argument(!paths.empty(), "tar: no files; expected at least one");
   std::vector<std::string> missing;
@@ -61,17 +68,18 @@ void check_exist(const std::vector<std::string>& paths) {
     std::error_code error;
     if (!std::filesystem::is_regular_file(path, error)) missing.push_back(path);
   }
-  check_config(missing.empty(), "tar: {} of {} shards are no files: {}", missing.size(), paths.size(),
+  check_config(missing.empty(), "tar: {} of {} shards do not exist or are not files: {}", missing.size(), paths.size(),
                fmt::join(missing, ", "));
 }
 
 }  // namespace
 
+// Recursive over the groups from the left: the last group varies fastest, as in a shell.
 std::vector<std::string> expand_braces(const std::string& pattern) {
   const auto open = pattern.find('{');
   if (open == std::string::npos) return {pattern};
   const auto close = pattern.find('}', open);
-  check_argument(close != std::string::npos, "'{}': a brace is not closed", pattern);
+  check_argument(close != std::string::npos, "'{}': a brace is not closed; expected '}}'", pattern);
   std::vector<std::string> names;
   const auto rests = expand_braces(pattern.substr(close + 1));
   for (const auto& member : members_of(std::string_view(pattern).substr(open + 1, close - open - 1), pattern)) {
@@ -80,12 +88,12 @@ std::vector<std::string> expand_braces(const std::string& pattern) {
   return names;
 }
 
-// One reading of some files, in order.
+// One pass over a list of files, in order.
 class TarShards::Pass {
  public:
   explicit Pass(std::vector<std::string> paths) : paths_(std::move(paths)) {}
 
-  // The next sample; without its data unless `keep`.
+  // Returns the next sample. Without `keep` the data are skipped and the values are empty.
   std::optional<Sample> read_sample(bool keep) {
     while (!peek()) {
       if (next_path_ == paths_.size()) return std::nullopt;
@@ -94,7 +102,8 @@ class TarShards::Pass {
     const auto key = ahead_->key;
     Sample sample{{"__key__", key}, {"__url__", paths_[next_path_ - 1]}};
     while (peek() && ahead_->key == key) {
-      check_config(!sample.contains(ahead_->extension), "{}: sample '{}' has a second '{}'", reader_->where(), key,
+      check_config(!sample.contains(ahead_->extension),
+                   "{}: sample '{}' has more than one '{}'; expected unique extensions", reader_->where(), key,
                    ahead_->extension);
       sample[ahead_->extension] = keep ? reader_->data() : "";
       ahead_.reset();
@@ -103,7 +112,8 @@ class TarShards::Pass {
   }
 
  private:
-  // The next member of this file that is part of a sample goes into ahead_; false at the file's end.
+  // Stores the next member of this file that is part of a sample in ahead_; returns false at the end of the file. A
+  // sample ends where the key changes, so one member is always read ahead.
   bool peek() {
     while (reader_ && !ahead_) {
       const auto member = reader_->next();
@@ -130,6 +140,7 @@ TarShards::TarShards(std::vector<std::string> paths, const TarShardsOptions& opt
 }
 
 TarShards::TarShards(Selection selection) : selection_(std::move(selection)) {}
+// A copy does not share the open pass: two readers of one file position would each miss members.
 TarShards::TarShards(const TarShards& other) : TarShards(other.selection_) {}
 TarShards::TarShards(TarShards&&) noexcept = default;
 TarShards::~TarShards() = default;
@@ -145,16 +156,19 @@ std::int64_t TarShards::num_shards() const {
   return left <= 0 ? 0 : (left + selection_.step - 1) / selection_.step;
 }
 
+// Parts of parts compose: a rank's part can be divided again among its workers.
 TarShards TarShards::shard(std::int64_t num_shards, std::int64_t index) const {
-  check_argument(index >= 0 && index < num_shards,
-                 "shard: part {} of {}; expected a part from 0 on, below their number", index, num_shards);
+  check_argument(
+      index >= 0 && index < num_shards,
+      "shard: the index {} is out of range for {} parts; expected 0 or more and less than the number of parts", index,
+      num_shards);
   auto part = selection_;
   part.first += index * part.step;
   part.step *= num_shards;
   return TarShards(std::move(part));
 }
 
-// All files are shuffled before they are parted: the parts of an epoch stay disjoint.
+// All files are shuffled before they are divided into parts, so that the parts of an epoch are disjoint.
 std::vector<std::string> TarShards::order() const {
   const auto num_files = static_cast<std::int64_t>(selection_.paths->size());
   std::vector<std::int64_t> files(static_cast<std::size_t>(num_files));
@@ -177,6 +191,7 @@ std::optional<TarShards::Sample> TarShards::next() {
   return pass_->read_sample(/*keep=*/true);
 }
 
+// Reads headers only, so skipping costs a seek per member.
 std::int64_t TarShards::skip(std::int64_t num_samples) {
   if (!pass_) reset();
   std::int64_t passed = 0;
@@ -191,7 +206,7 @@ std::int64_t decode_integer(std::string_view text, std::string_view name) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   const bool is_integer = error == std::errc() && end == digits.data() + digits.size();
-  check_config(is_integer, "{}{}'{}' is no integer of 64 bits", name, name.empty() ? "" : ": ", text);
+  check_config(is_integer, "{}{}'{}' is not a 64-bit integer", name, name.empty() ? "" : ": ", text);
   return value;
 }
 

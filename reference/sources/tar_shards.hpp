@@ -9,39 +9,38 @@
 #include <string_view>
 #include <vector>
 
-/// Samples in tar files, as WebDataset lays them out: members that follow one another and share a key (the path up to
-/// the first dot of its last part) are one sample. An iterable dataset, read from start to end in a fixed amount of
-/// memory.
+/// An iterable dataset of samples in tar files with WebDataset's layout: consecutive members with the same key (the
+/// path up to the first dot of the file name) are one sample. Files are read sequentially with constant memory.
 ///
 ///     accel::TarShards shards("train-{000..122}.tar", {.shuffle_shards_seed = 7});
 ///     auto images = accel::transformed(shards, [](const accel::TarShards::Sample& sample) {
 ///       return std::pair(accel::decode_image(sample.at("jpg")), accel::decode_integer(sample.at("cls")));
 ///     });
 ///
-/// `shard(n, i)` is what one of n readers reads: every n-th file, from the i-th on, of the epoch's order. All readers
-/// of one epoch together read every file once; each file is read by one of them. Thread rule: one thread at a time; a
-/// copy starts anew and shares nothing with the first. Source: webdataset/tariterators.py, group_by_keys;
-/// webdataset/shardlists.py.
+/// `shard(n, i)` is the part of reader i of n: every n-th file of the epoch's order, starting at the i-th. In one
+/// epoch, each file is read by exactly one reader. Thread rule: one thread at a time; a copy starts a new pass and is
+/// independent of the original.
+/// Source: webdataset/tariterators.py, group_by_keys; webdataset/shardlists.py.
 namespace accel {
 
-/// The names that a pattern stands for, in order: "train-{000..122}.tar" (numbers of that width), "{a,b}.tar", and
-/// several such groups. A pattern without braces stands for itself. Throws ArgumentError if a group is not closed or is
-/// neither a range nor a list.
+/// Expands a pattern with one or more groups in order: "train-{000..122}.tar" (numbers of that width) or "{a,b}.tar". A
+/// pattern without braces is returned unchanged. Throws ArgumentError if a group is not closed or is neither a range
+/// nor a list.
 std::vector<std::string> expand_braces(const std::string& pattern);
 
 struct TarShardsOptions {
-  /// Shuffles the files, not the samples in them: the order is torch.randperm's, of a generator seeded with this +
-  /// epoch.
+  /// Shuffles the files, but not the samples in them: the order is torch.randperm with a generator seeded with this
+  /// value + epoch.
   std::optional<std::uint64_t> shuffle_shards_seed = std::nullopt;
 };
 
 class TarShards {
  public:
-  /// From extension (in lower case, all behind the first dot: "jpg", "seg.png") to bytes; "__key__" holds the key,
-  /// "__url__" the file.
+  /// Maps extensions (lower case, everything after the first dot: "jpg", "seg.png") to bytes. "__key__" contains the
+  /// key, "__url__" the file.
   using Sample = std::map<std::string, std::string>;
 
-  /// A pattern (see expand_braces), or files. Throws ConfigError that names all files that are not there.
+  /// Opens a pattern (see expand_braces) or a list of files. Throws ConfigError that lists all missing files.
   explicit TarShards(const std::string& pattern, const TarShardsOptions& options = {});
   explicit TarShards(std::vector<std::string> paths, const TarShardsOptions& options = {});
   explicit TarShards(std::initializer_list<std::string> paths, const TarShardsOptions& options = {})
@@ -51,19 +50,19 @@ class TarShards {
   TarShards& operator=(TarShards other) noexcept;
   ~TarShards();
 
-  /// The number of files that this reads.
+  /// Number of files that this dataset reads.
   [[nodiscard]] std::int64_t num_shards() const;
-  /// Part `index` of this in `num_shards` parts. Throws ArgumentError unless 0 <= index < num_shards.
+  /// Returns part `index` of `num_shards` parts. Throws ArgumentError unless 0 <= index < num_shards.
   [[nodiscard]] TarShards shard(std::int64_t num_shards, std::int64_t index) const;
 
-  /// The order of the files from the next `reset` on.
+  /// Sets the epoch, which determines the order of the files from the next `reset` on.
   void set_epoch(std::int64_t epoch) { selection_.epoch = epoch; }
   /// Starts a pass.
   void reset();
-  /// The next sample; nothing at the end. Throws ConfigError that names file, member and byte offset where a file is
-  /// damaged, or where a sample has two members of one extension.
+  /// Returns the next sample, or nullopt at the end. Throws ConfigError, which names file, member and byte offset, if a
+  /// file is damaged or a sample has two members with the same extension.
   std::optional<Sample> next();
-  /// Passes over samples, keeping none of their data; returns how many there were. Throws as `next`.
+  /// Skips samples without keeping their data; returns the number of skipped samples. Throws as `next` does.
   std::int64_t skip(std::int64_t num_samples);
 
  private:
@@ -80,8 +79,8 @@ class TarShards {
   std::unique_ptr<Pass> pass_;
 };
 
-/// The integer that is written in a member such as `.cls`, spaces around it apart.
-/// Throws ConfigError that tells the text, and `name`, if it is none of 64 bits.
+/// Parses the integer in a member such as `.cls`, ignoring surrounding spaces.
+/// Throws ConfigError, which contains the text and `name`, if it is not a 64-bit integer.
 std::int64_t decode_integer(std::string_view text, std::string_view name = "");
 
 }  // namespace accel

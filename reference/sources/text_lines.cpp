@@ -6,8 +6,10 @@
 
 namespace accel::sources {
 
+// first_records_ ends with the number of all records, so the file after the last one needs no special case. The
+// end of a record is the start of the next one in the same file, or the end of the file.
 RecordIndex::Record RecordIndex::record(std::int64_t index) const {
-  check_argument(index >= 0 && index < size(), "record {} of {}", index, size());
+  check_argument(index >= 0 && index < size(), "record index {} is out of range for {} records", index, size());
   const auto file = std::upper_bound(first_records_.begin(), first_records_.end(), index) - first_records_.begin() - 1;
   const auto& mapped = *files_[file];
   const auto begin = begins_[index];
@@ -21,11 +23,13 @@ RecordIndex::Record RecordIndex::record(std::int64_t index) const {
 
 namespace accel {
 
+// A lone \r at the end of the last line is text and stays.
 std::string_view sources::without_line_end(std::string_view line) {
   if (line.ends_with('\n')) line.remove_suffix(line.ends_with("\r\n") ? 2 : 1);
   return line;
 }
 
+// An empty file has no lines, and a last line without a line end counts, as in Python's file iteration.
 TextLines::TextLines(const std::vector<std::string>& paths) {
   for (const auto& path : paths) {
     lines_.add_file(path, [](const MappedFile& file, const auto& add) {

@@ -8,29 +8,30 @@
 
 namespace accel {
 
-/// What an iteration over a prepared loader tells the rank.
+/// State that an iteration over a prepared loader publishes to its rank.
 struct ActiveLoader {
   bool end_of_dataloader = false;  ///< true from before the last batch is handed out
-  /// Samples of the last step that are no duplicates, over all ranks; 0: all of them; -1: unknown or drop_last.
+  /// Samples of the last step over all ranks that are not duplicates; 0: a full step; -1: unknown or drop_last.
   std::int64_t remainder = -1;
-  bool fills_up = true;  ///< the last step holds as many samples on every rank, duplicates where there are not enough
+  bool fills_up = true;  ///< the last step has equal numbers of samples on all ranks, padded with duplicates
   std::optional<std::int64_t> num_rows = {};  ///< samples of this rank's current batch, duplicates included
-  std::int64_t batch = 0;  ///< number of the current batch among all that the rank's loaders have handed out
-  /// Samples of the current step that are no duplicates, per rank, where these do not all come last; else empty.
+  std::int64_t batch = 0;  ///< index of the current batch among all batches that the rank's loaders have handed out
+  /// Non-duplicate samples of the current step per rank, if the duplicates are not all at the end; otherwise empty.
   std::vector<std::int64_t> real_rows = {};
 };
 
-/// Whether this step synchronises gradients, and which loader is being read. One per rank.
+/// Whether this step synchronizes gradients, and which loader is being read. One per rank.
 ///
-/// Loaders register for the time of an iteration; the innermost one counts, so that an evaluation loop inside a
-/// training loop leaves no trace. Thread rule: the rank's thread only.
+/// Loaders register for the duration of an iteration. The innermost one counts, so that an evaluation loop inside a
+/// training loop does not affect the training loop. Thread rule: the rank's thread only.
 /// Source: accelerate/state.py, GradientState.
 class GradientState {
  public:
   bool sync_gradients = true;
-  /// Samples of all accumulation windows so far, over all ranks, without duplicates; counted if a schedule asks for it.
+  /// Samples of all accumulation windows so far, over all ranks, without duplicates. Counted only if a schedule uses
+  /// it.
   std::int64_t num_samples = 0;
-  std::int64_t num_batches = 0;  ///< that the rank's loaders have handed out
+  std::int64_t num_batches = 0;  ///< number of batches that the rank's loaders have handed out
   GradientAccumulationPlugin plugin;
 
   [[nodiscard]] bool in_dataloader() const { return !active_.empty(); }
@@ -41,7 +42,7 @@ class GradientState {
     return in_dataloader() ? active_.back()->num_rows : std::nullopt;
   }
 
-  /// Of the batch that was handed out last by the loader that is read.
+  /// Index of the last batch that the active loader has handed out.
   [[nodiscard]] std::optional<std::int64_t> batch() const {
     return in_dataloader() ? std::optional(active_.back()->batch) : std::nullopt;
   }

@@ -1,3 +1,5 @@
+// Transfers bytes between ranks. Collectives need equal shapes on all ranks, so the sizes travel first and the
+// bytes are padded to the largest one.
 #include "reference/state/objects.hpp"
 
 #include <ATen/ops/full.h>
@@ -20,7 +22,7 @@ std::string bytes_of(const at::Tensor& tensor, std::int64_t size) {
 
 }  // namespace
 
-// NCCL has no host tensors: bytes travel over the rank's device.
+// NCCL does not support CPU tensors, so the bytes are copied to the rank's device for the transfer.
 std::vector<std::string> all_gather_bytes(const Group& group, c10::Device device, const std::string& bytes) {
   const auto size = at::full({1}, static_cast<std::int64_t>(bytes.size()), at::kLong);
   const auto sizes = group.all_gather(size.to(device)).to(at::kCPU);
@@ -32,12 +34,13 @@ std::vector<std::string> all_gather_bytes(const Group& group, c10::Device device
   return all;
 }
 
+// Two broadcasts. Ranks other than the root pass an empty string; an empty object needs no second broadcast.
 std::string broadcast_bytes(RankContext& context, std::string bytes, int root) {
   auto size = at::full({1}, static_cast<std::int64_t>(bytes.size()), at::kLong).to(context.device);
   context.world.broadcast(size, root).wait();
   const auto num_bytes = size.item<std::int64_t>();
   if (num_bytes == 0) return {};
-  bytes.resize(num_bytes);  // the root's own are that long already
+  bytes.resize(num_bytes);  // changes nothing on the root
   auto carrier = tensor_of_bytes(bytes, num_bytes).to(context.device);
   context.world.broadcast(carrier, root).wait();
   return bytes_of(carrier.to(at::kCPU), num_bytes);

@@ -9,11 +9,11 @@
 #include "reference/core/tree_bytes.hpp"
 #include "reference/state/rank_context.hpp"
 
-/// Objects across ranks: trees of any content, of different sizes on different ranks. They travel as bytes, in two
-/// collectives, the sizes first.
+/// Exchange of objects between ranks. Objects are trees of any content and may differ in size between ranks. They are
+/// sent as bytes in two collectives, sizes first.
 ///
-///     auto names = accel::gather_object(my_names);          // every rank's, in the order of the ranks
-///     accel::broadcast_object_list(settings);               // rank 0's
+///     auto names = accel::gather_object(my_names);          // of all ranks, in rank order
+///     accel::broadcast_object_list(settings);               // of rank 0
 ///
 /// Collective over the world. Thread rule: the rank's thread.
 /// Source: accelerate/utils/operations.py, gather_object and broadcast_object_list.
@@ -21,13 +21,13 @@ namespace accel {
 
 namespace detail {
 std::vector<std::string> all_gather_bytes(const Group& group, c10::Device device, const std::string& bytes);
-/// `bytes` of rank `root`, on every rank.
+/// Returns the `bytes` of rank `root` on every rank.
 std::string broadcast_bytes(RankContext& context, std::string bytes, int root);
 }  // namespace detail
 
 namespace detail {
 
-/// Every rank's tree, in the order of the group's ranks.
+/// Returns the trees of all ranks, in rank order of the group.
 template <Tree T>
 std::vector<T> gather_trees(const Group& group, c10::Device device, const T& tree) {
   std::vector<T> trees;
@@ -37,7 +37,7 @@ std::vector<T> gather_trees(const Group& group, c10::Device device, const T& tre
 
 }  // namespace detail
 
-/// The entries of all ranks' lists, in the order of the ranks.
+/// Returns the entries of all ranks' lists, in rank order.
 template <Tree T>
 std::vector<T> gather_object(RankContext& context, const std::vector<T>& objects,
                              std::source_location where = std::source_location::current()) {
@@ -53,14 +53,15 @@ std::vector<T> gather_object(const std::vector<T>& objects,
   return gather_object(current_rank(), objects, where);
 }
 
-/// Replaces `objects` by those of rank `from_process`, which may be more or fewer.
+/// Replaces `objects` by those of rank `from_process`. The number of objects may change.
 /// Throws ArgumentError if there is no such rank.
 template <Tree T>
 std::vector<T>& broadcast_object_list(RankContext& context, std::vector<T>& objects, int from_process = 0,
                                       std::source_location where = std::source_location::current()) {
   const CallSite site(where);
   check_argument(from_process >= 0 && from_process < context.world_size,
-                 "broadcast_object_list: rank {} is not one of {}", from_process, context.world_size);
+                 "broadcast_object_list: from_process is {}; expected 0 or more and less than the world size {}",
+                 from_process, context.world_size);
   const auto bytes =
       detail::broadcast_bytes(context, context.rank == from_process ? pack(objects) : std::string(), from_process);
   if (context.rank != from_process) objects = unpack<std::vector<T>>(bytes);

@@ -1,3 +1,5 @@
+// The binding between a thread and its rank. Everything that LibTorch keeps per thread or per process and that a
+// rank must own is set in RankScope.
 #include "reference/state/rank_context.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -15,7 +17,7 @@
 namespace accel {
 namespace {
 
-// The one place that tells a program its rank.
+// The only place where a thread learns its rank. Set by RankScope.
 thread_local RankContext* thread_rank = nullptr;
 
 }  // namespace
@@ -24,9 +26,10 @@ void print_warning(const std::string& text) { std::cerr << "accel: warning: " + 
 
 std::unique_ptr<RankContext> make_single_rank() {
   auto context = std::make_unique<RankContext>();
-  context->generator = make_generator(c10::default_rng_seed_val);  // as a fresh process has
+  context->generator = make_generator(c10::default_rng_seed_val);  // as in a new process
   context->new_group = [](const std::vector<int>& ranks) {
-    check_argument(ranks == std::vector<int>{0}, "new_group: one process has rank 0 only");
+    check_argument(ranks == std::vector<int>{0},
+                   "new_group: a single process has only rank 0; expected no other ranks");
     return Group();
   };
   context->print = [](const std::string& text) { std::cout << text << std::flush; };
@@ -34,10 +37,13 @@ std::unique_ptr<RankContext> make_single_rank() {
 }
 
 RankContext& current_rank() {
-  check_state(thread_rank != nullptr, "this thread runs no rank; start the program with accel::run(argc, argv, train)");
+  check_state(thread_rank != nullptr,
+              "this thread does not run a rank; start the program with accel::run(argc, argv, train)");
   return *thread_rank;
 }
 
+// LibTorch's errors often appear far from their cause. The hint names a likely cause, for example that the
+// parameters of a sharded model were used outside its forward pass.
 int run_with_hint(const RankContext& context, const std::function<int()>& body) {
   try {
     return body();
@@ -51,6 +57,9 @@ RankContext* find_current_rank() { return thread_rank; }
 
 std::shared_ptr<StepListener> current_listener() { return thread_rank == nullptr ? nullptr : thread_rank->listener; }
 
+// A new thread does not inherit these settings, and a pooled thread keeps those of the previous rank. Backward
+// passes must run on the rank's thread (multithreading disabled), or gradient hooks would run on threads without
+// a rank. The autocast cache may still hold weights of the previous rank, so it is cleared.
 RankScope::RankScope(RankContext& context)
     : generator_(context.generator), previous_(std::exchange(thread_rank, &context)) {
   if (context.num_threads > 0) at::set_num_threads(context.num_threads);

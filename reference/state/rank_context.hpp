@@ -19,8 +19,8 @@ namespace accel {
 /// Prints "accel: warning: {text}" to standard error.
 void print_warning(const std::string& text);
 
-/// All that a rank knows of itself. Many ranks may live in one process, so nothing of this is process-wide: device,
-/// group and generator come from here.
+/// The state of a rank. Several ranks may live in one process, so nothing in it is process-wide: device, groups and
+/// generators come from here.
 ///
 /// Thread rule: the rank's own thread.
 struct RankContext {
@@ -28,41 +28,42 @@ struct RankContext {
   int world_size = 1;
   int local_rank = 0;
   int local_world_size = 1;
-  int restart_count = 0;         ///< how often a launcher has started all ranks again: what was saved can be loaded
+  int restart_count = 0;         ///< number of restarts by the launcher; above 0, saved states can be loaded
   std::string backend = "none";  ///< "gloo", "nccl", "sim", or "none" for one process without a group
-  int num_threads = 0;           ///< intra-op threads; 0 leaves LibTorch's setting. Ranks that share cores have 1
+  int num_threads = 0;           ///< intra-op threads; 0 keeps LibTorch's setting. Ranks that share cores use 1
   c10::Device device = c10::Device(c10::kCPU);
   Group world = {};
   at::Generator generator = {};  ///< the rank's default CPU generator
   GradientState gradient_state = {};
-  /// Makes the group of some world ranks; every rank of the world calls it, in the same order, members or not. The
-  /// group is only usable on members.
+  /// Creates a group of some world ranks. Every rank of the world calls it in the same order, whether it is a member or
+  /// not. The group is usable only on members.
   std::function<Group(const std::vector<int>& ranks)> new_group;
-  std::shared_ptr<Files> files = std::make_shared<PosixFiles>();  ///< what is saved goes there
-  std::shared_ptr<StepListener> listener = {};                    ///< null where nobody listens
-  std::function<void(const std::string& text)> print;  ///< one text to standard output, never mixed with another's
-  std::function<void(const std::string& text)> warn = print_warning;  ///< of what is probably a mistake, and no error
-  bool has_prepared = false;  ///< an Accelerator has prepared a model for this rank
-  std::string hint = {};      ///< what an error of LibTorch's that ends the rank may come from
+  std::shared_ptr<Files> files = std::make_shared<PosixFiles>();  ///< destination of everything that is saved
+  std::shared_ptr<StepListener> listener = {};                    ///< null if there is no listener
+  std::function<void(const std::string& text)> print;  ///< writes one text to standard output without interleaving
+  std::function<void(const std::string& text)> warn =
+      print_warning;          ///< reports a probable mistake that is not an error
+  bool has_prepared = false;  ///< an Accelerator has prepared a model on this rank
+  std::string hint = {};      ///< likely cause of a LibTorch error that ends the rank; empty: none
 };
 
-/// Runs `body`, the rank's program. An error of LibTorch's becomes a StateError with the rank's hint, if there is one.
+/// Runs `body`, the rank's program. Converts a LibTorch error to a StateError with the rank's hint, if there is one.
 int run_with_hint(const RankContext& context, const std::function<int()>& body);
 
-/// A rank of its own: one process, no group.
+/// Creates the context of a single process without a group.
 std::unique_ptr<RankContext> make_single_rank();
 
-/// The rank that this thread runs. Throws StateError outside `accel::run` and `run_ranks`.
+/// Returns the rank that this thread runs. Throws StateError outside `accel::run` and `run_ranks`.
 RankContext& current_rank();
 
-/// Null on a thread that runs no rank.
+/// Returns the rank that this thread runs, or null if it runs none.
 RankContext* find_current_rank();
 
-/// Of the rank that this thread runs; null also where it runs none.
+/// Returns the listener of the rank that this thread runs; null if it has none or the thread runs no rank.
 std::shared_ptr<StepListener> current_listener();
 
-/// Makes `context` the thread's rank, and its generator the thread's default, until the scope ends. Sets what threads
-/// do not inherit: intra-op threads, gradients on, autocast off, backward passes on this thread.
+/// Makes `context` the rank of this thread, and its generator the default generator, until the scope ends. Sets what
+/// threads do not inherit: intra-op threads, gradients enabled, autocast disabled, backward passes on this thread.
 class RankScope {
  public:
   explicit RankScope(RankContext& context);

@@ -14,6 +14,8 @@ at::Generator device_generator(const RankContext& context) {
 
 }  // namespace
 
+// Source: accelerate/utils/random.py, set_seed. Seeds the rank's generators only; Python's, NumPy's and the
+// generators of other devices do not exist here.
 void set_seed(std::uint64_t seed, SetSeedOptions options) {
   auto& context = current_rank();
   if (options.device_specific) seed += static_cast<std::uint64_t>(context.rank);
@@ -23,18 +25,19 @@ void set_seed(std::uint64_t seed, SetSeedOptions options) {
 
 void synchronize_generator(RankContext& context, at::Generator generator) {
   auto state = generator.get_state();
-  // NCCL has no host tensors: the state travels over the rank's device.
+  // NCCL does not support CPU tensors, so the state is copied to the rank's device for the transfer.
   auto carrier = context.backend == "nccl" ? state.to(context.device) : state;
   context.world.broadcast(carrier, /*root=*/0).wait();
   generator.set_state(carrier.to(state.device()));
 }
 
+// Source: accelerate/utils/random.py, synchronize_rng_state, without the types of other devices.
 void synchronize_rng_state(RankContext& context, const std::string& type) {
   if (type == "torch") {
     synchronize_generator(context, default_generator());
   } else if (type == "cuda") {
     check_argument(!context.device.is_cpu(),
-                   "synchronize_rng_state: 'cuda' needs a rank with a GPU, this one has none");
+                   "synchronize_rng_state: 'cuda' requires a GPU, but this rank has none; use 'torch'");
     synchronize_generator(context, device_generator(context));
   } else {
     throw ArgumentError(fmt::format(
@@ -44,10 +47,13 @@ void synchronize_rng_state(RankContext& context, const std::string& type) {
 
 void synchronize_rng_state(const std::string& type) { synchronize_rng_state(current_rank(), type); }
 
+// One broadcast per type, in the given order, which must be equal on all ranks.
 void synchronize_rng_states(const std::vector<std::string>& types, at::Generator generator) {
   for (const auto& type : types) {
     if (type == "generator") {
-      check_argument(generator.defined(), "synchronize_rng_states: 'generator' needs a generator, got none");
+      check_argument(
+          generator.defined(),
+          "synchronize_rng_states: 'generator' requires a generator, but the argument `generator` is undefined");
       synchronize_generator(current_rank(), generator);
     } else {
       synchronize_rng_state(type);

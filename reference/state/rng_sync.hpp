@@ -6,7 +6,7 @@
 
 #include "reference/state/rank_context.hpp"
 
-/// Seeds and the synchronisation of random states over ranks. Thread rule: the rank's own thread.
+/// Seeding and synchronization of random states between ranks. Thread rule: the rank's own thread.
 /// Source: accelerate/utils/random.py.
 namespace accel {
 
@@ -17,15 +17,17 @@ struct SetSeedOptions {
 /// Seeds the current rank's default CPU generator, and its device's generator if it has a GPU.
 void set_seed(std::uint64_t seed, SetSeedOptions options = {});
 
-/// Every rank's generator takes the state of rank 0's. Collective over the world.
+/// Sets every rank's generator to the state of rank 0's. Collective over the world.
 void synchronize_generator(RankContext& context, at::Generator generator);
 
-/// `type`: "torch" (the default CPU generator) or "cuda" (the current device's). Collective over the world.
-/// Throws ArgumentError for another name, "generator" included, which needs the generator itself.
+/// Synchronizes one generator. `type` is "torch" (the default CPU generator) or "cuda" (that of the current device).
+/// Collective over the world. Throws ArgumentError for other names, including "generator", which requires the
+/// generator itself.
 void synchronize_rng_state(RankContext& context, const std::string& type);
 void synchronize_rng_state(const std::string& type);
 
-/// The types in order; "generator" means `generator`. Throws ArgumentError if it is asked for and undefined.
+/// Synchronizes several generators in order; "generator" stands for `generator`. Throws ArgumentError if that is
+/// undefined.
 void synchronize_rng_states(const std::vector<std::string>& types, at::Generator generator = {});
 
 }  // namespace accel

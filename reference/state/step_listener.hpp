@@ -12,36 +12,36 @@
 
 namespace accel {
 
-/// The parameters of a prepared model, which are to be equal on all ranks after every update.
+/// The parameters of a prepared model, which must be equal on all ranks after every update.
 struct Replicas {
   NamedTensors parameters = {};
-  bool are_local = false;  ///< the last backward kept gradients on this rank, so that ranks may differ: no_sync, or a
-                           ///< step that is refused
+  /// The last backward pass kept its gradients local, so ranks may differ: no_sync, or a skipped step.
+  bool are_local = false;
 };
 
-/// Observes what a rank's training does between its collectives. The simulator uses it to time, fail and check ranks;
-/// real backends have none.
+/// Observes the training of a rank between its collectives. The simulator uses it to time, fail and check ranks; real
+/// backends do not set a listener.
 ///
 /// Thread rule: the rank's thread.
 class StepListener {
  public:
   virtual ~StepListener() = default;
-  /// What the rank does from here on: "forward", "backward", "batch_norm" (in it), "optimizer", "other"; static
-  /// storage. Returns what it did before.
+  /// Starts a phase: "forward", "backward", "batch_norm" (inside the others), "optimizer" or "other". The string must
+  /// have static storage duration. Returns the previous phase.
   virtual std::string_view enter_phase(std::string_view phase) = 0;
-  /// The backward pass of a micro-batch with this loss begins; they are counted from 0.
+  /// Called before the backward pass of a micro-batch with this loss. Micro-batches are counted from 0.
   virtual void begin_backward(const at::Tensor& loss) = 0;
-  /// A model was prepared whose parameters hold equal values on all ranks now. Observed as long as somebody else owns
-  /// it.
+  /// Called after a model was prepared; its parameters are equal on all ranks. The listener observes it as long as
+  /// somebody else owns it.
   virtual void add_replicas(const std::shared_ptr<const Replicas>& replicas) = 0;
-  /// The optimizer is about to step, or has.
+  /// Called before and after an optimizer step.
   virtual void before_update() = 0;
   virtual void after_update() = 0;
-  /// Ranks that may have made different numbers of updates have equal parameters again.
+  /// Called when ranks that may have made different numbers of updates have equal parameters again.
   virtual void end_join() = 0;
 };
 
-/// A phase of a rank that may have no listener; the one before when it ends.
+/// Enters a phase, and restores the previous one when the scope ends. `listener` may be null.
 class PhaseScope {
  public:
   PhaseScope(StepListener* listener, std::string_view phase) : listener_(listener) {

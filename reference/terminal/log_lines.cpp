@@ -10,7 +10,7 @@
 namespace accel::terminal {
 namespace {
 
-// The terminal has the mutex.
+// Sends lines to the Terminal, which knows the bars below them. No mutex of its own: the Terminal locks.
 class TerminalSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override {
@@ -23,6 +23,7 @@ class TerminalSink final : public spdlog::sinks::base_sink<spdlog::details::null
   void flush_() override {}
 };
 
+// spdlog has a level "trace" below "debug"; the levels here start at debug.
 spdlog::level::level_enum level_of(int level) {
   return static_cast<spdlog::level::level_enum>(level + spdlog::level::debug);
 }
@@ -35,6 +36,7 @@ struct LogLines::Sink {
 };
 
 LogLines::LogLines(const std::string& name, int level) : sink_(std::make_unique<Sink>(name)) {
+  // The format of Python's logging: "%(asctime)s - %(levelname)s - %(name)s - %(message)s".
   sink_->logger.set_pattern("%Y-%m-%d %H:%M:%S,%e - %l - %n - %v");
   sink_->logger.set_level(level_of(level));
 }
@@ -43,6 +45,7 @@ LogLines::~LogLines() = default;
 
 bool LogLines::should_log(int level) const { return sink_->logger.should_log(level_of(level)); }
 
+// The text is passed as a string view and not as a format, because it may contain braces.
 void LogLines::write(int level, const std::string& text) {
   sink_->logger.log(level_of(level), spdlog::string_view_t(text));
 }

@@ -6,10 +6,10 @@
 namespace accel::terminal {
 
 /// Note [Two versions of fmt]
-/// LibTorch brings headers of fmt 12, Debian's spdlog wants those of fmt 9, and a unit that sees torch finds the
-/// former. So spdlog stays in one unit without torch, behind this class.
+/// LibTorch contains headers of fmt 12, while Debian's spdlog requires those of fmt 9. A translation unit that includes
+/// torch headers finds the former. Therefore spdlog is used in only one unit, without torch, hidden by this class.
 
-/// A named log that writes lines above the bars of standard error: time - level - name - text.
+/// A named log that writes lines above the progress bars on standard error: time - level - name - text.
 /// Thread rule: any thread.
 class LogLines {
  public:

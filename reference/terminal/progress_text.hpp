@@ -6,7 +6,7 @@
 
 namespace accel::terminal {
 
-/// What a bar says; a plan of it, without a terminal.
+/// The content of a progress bar, independent of a terminal.
 struct ProgressState {
   std::string desc = {};
   std::int64_t done = 0;
@@ -16,11 +16,11 @@ struct ProgressState {
   std::string postfix = {};
 };
 
-/// "epoch 3:  50%|#####     | 5/10 [00:02<00:02,  2.50it/s, loss=0.3]", of at most `width` letters; without a total
-/// "5it [00:02,  2.50it/s]". Source: tqdm/std.py, format_meter, with ascii=True.
+/// Formats "epoch 3:  50%|#####     | 5/10 [00:02<00:02,  2.50it/s, loss=0.3]" with at most `width` characters, or,
+/// without a total, "5it [00:02,  2.50it/s]". Source: tqdm/std.py, format_meter, with ascii=True.
 std::string progress_text(const ProgressState& state, int width);
 
-/// "01:02", "1:02:03".
+/// Formats a duration as "01:02" or "1:02:03".
 std::string interval_text(double seconds);
 
 }  // namespace accel::terminal

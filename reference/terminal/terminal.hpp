@@ -8,30 +8,30 @@
 
 namespace accel::terminal {
 
-/// Lines that scroll, and bars that stay below them, on one descriptor.
+/// Scrolling lines with progress bars below them, on one file descriptor.
 ///
-/// Where bars are drawn, a line is written in their place and they are drawn anew under it. Of several bars the first
-/// made is the uppermost. One write call for each change, so that nothing gets between. Thread rule: any thread; the
-/// mutex guards all of it.
+/// A line replaces the bars, which are redrawn below it. Bars are ordered by creation, the oldest at the top. Each
+/// change uses one write call, so that no other output appears in between. Thread rule: any thread; the mutex guards
+/// all members.
 class Terminal {
  public:
   explicit Terminal(int descriptor) : descriptor_(descriptor) {}
-  /// Standard error of the process, which all ranks in it share: log lines and bars meet there.
+  /// Returns the terminal of the process's standard error, which all its ranks share for log lines and bars.
   static Terminal& standard_error();
 
   [[nodiscard]] bool is_terminal() const;
-  /// Letters in a line; 80 where the descriptor cannot tell.
+  /// Number of characters per line; 80 if unknown.
   [[nodiscard]] int width() const;
   void write_line(std::string_view line);
 
-  /// A bar's place on the terminal. Its destructor leaves what was drawn last as a line that scrolls, or nothing.
+  /// One bar on the terminal. The destructor turns the last drawn text into a scrolling line, or removes it.
   class Bar {
    public:
     ~Bar();
     Bar(const Bar&) = delete;
     Bar& operator=(const Bar&) = delete;
     void draw(std::string text);
-    /// What becomes of it in the end.
+    /// Sets whether the destructor leaves the last text on the terminal.
     void keep(bool leave);
 
    private:

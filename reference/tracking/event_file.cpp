@@ -1,3 +1,6 @@
+// TensorBoard event files: TFRecord framing around protobuf messages. Field numbers in this file are those of
+// tensorboard/compat/proto/event.proto: 1 wall_time, 2 step, 3 file_version, 5 summary, 7 session_log, 10
+// source_metadata.
 #include "reference/tracking/event_file.hpp"
 
 #include <fmt/format.h>
@@ -12,6 +15,7 @@
 namespace accel::tracking {
 namespace {
 
+// 0x82f63b78 is the reflected polynomial of CRC-32C.
 constexpr std::array<std::uint32_t, 256> kTable = [] {
   std::array<std::uint32_t, 256> table{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {
@@ -23,7 +27,7 @@ constexpr std::array<std::uint32_t, 256> kTable = [] {
 }();
 
 constexpr std::string_view kVersion = "brain.Event:2";
-constexpr std::string_view kWriter = "tensorboard.summary.writer.event_file_writer";  // what it stands in for
+constexpr std::string_view kWriter = "tensorboard.summary.writer.event_file_writer";  // as written by TensorBoard
 
 std::string little_endian(std::uint64_t value, int num_bytes) {
   std::string bytes;
@@ -36,7 +40,8 @@ std::string host_name() {
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
-// TensorBoard's writer counts files of the process. Here the count is of those in the folder: nothing is process-wide.
+// TensorBoard's writer numbers the files of a process. Ranks may share a process, so this one uses the first number
+// that is free in the folder.
 std::string unused_path(Files& files, const std::string& folder, double seconds, const std::string& suffix) {
   for (int count = 0;; ++count) {
     auto path = fmt::format("{}/events.out.tfevents.{:010d}.{}.{}.{}{}", folder, static_cast<std::int64_t>(seconds),
@@ -54,11 +59,13 @@ std::uint32_t crc32c(std::string_view bytes) {
   return ~remainder;
 }
 
+// Source: tensorflow/core/lib/hash/crc32c.h, Mask.
 std::uint32_t masked_crc32c(std::string_view bytes) {
   const auto crc = crc32c(bytes);
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8U;
 }
 
+// The length has its own checksum, so that a reader never trusts a damaged length.
 std::string framed_record(std::string_view bytes) {
   const auto length = little_endian(bytes.size(), 8);
   return length + little_endian(masked_crc32c(length), 4) + std::string(bytes) + little_endian(masked_crc32c(bytes), 4);
@@ -68,6 +75,7 @@ double system_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+// Every event file starts with a version record. It is flushed immediately so that the run appears at once.
 EventFile::EventFile(Files& files, const std::string& folder, Options options) : options_(std::move(options)) {
   files.make_folder(folder);
   path_ = unused_path(files, folder, options_.clock(), options_.filename_suffix);
@@ -78,12 +86,15 @@ EventFile::EventFile(Files& files, const std::string& folder, Options options) :
   flush();
 }
 
+// Protobuf omits fields with the default value, so step 0 is not written.
 Message EventFile::timed_event(std::optional<std::int64_t> step) const {
   auto event = Message().real(1, options_.clock());
   if (step.value_or(0) != 0) event.number(2, *step);
   return event;
 }
 
+// Source: torch/utils/tensorboard/writer.py, SummaryWriter._get_file_writer with purge_step: a version event and
+// a session start at that step, which make TensorBoard hide older events with the same or a later step.
 void EventFile::write_purge() {
   constexpr int kSessionStart = 1;  // event.proto, SessionLog.SessionStatus
   pending_ += framed_record(timed_event(options_.purge_step).text(3, kVersion).bytes());
@@ -94,6 +105,7 @@ void EventFile::add(const Message& summary, std::optional<std::int64_t> step) {
   pending_ += framed_record(timed_event(step).message(5, summary).bytes());
 }
 
+// The buffer holds complete records only, so a crash between two calls leaves a readable file.
 void EventFile::flush() {
   if (!pending_.empty()) file_->append(std::exchange(pending_, {}));
 }

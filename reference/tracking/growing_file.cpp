@@ -1,3 +1,5 @@
+// `Files` can create files but not open existing ones for appending, because a simulated disk must know every
+// byte of a file. Continuing an existing file therefore copies its content.
 #include "reference/tracking/growing_file.hpp"
 
 #include <cerrno>
@@ -5,6 +7,8 @@
 
 namespace accel::tracking {
 
+// Tries to read instead of asking for the existence first: a file may appear or vanish in between. Other errors
+// than a missing file must not look like an empty file, or the old content would be overwritten.
 std::optional<std::string> read_if_there(Files& files, const std::string& path) {
   try {
     return files.read(path);
@@ -20,6 +24,8 @@ GrowingFile::GrowingFile(Files& files, std::string path) : files_(files), path_(
 
 std::string GrowingFile::content() const { return std::string(whole_lines(read_if_there(files_, path_).value_or(""))); }
 
+// The descriptor stays valid after the rename, so later appends go to the renamed file. Not write_atomically,
+// which closes the file. The sync keeps old content that was already on the disk from being lost with the rename.
 void GrowingFile::replace(std::string_view content) {
   const auto temporary = path_ + ".tmp";
   auto file = files_.create(temporary);

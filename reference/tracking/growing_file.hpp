@@ -10,27 +10,27 @@
 
 namespace accel::tracking {
 
-/// A file's content; nothing if there is none.
+/// Returns the content of a file; nullopt if the file does not exist.
 std::optional<std::string> read_if_there(Files& files, const std::string& path);
 
-/// Whole lines: without the rest that a crash left behind the last line end.
+/// Returns the complete lines, without an incomplete one that a crash left at the end.
 std::string_view whole_lines(std::string_view content);
 
-/// A text file that keeps what earlier runs wrote, and grows by lines.
+/// A text file that keeps the content of earlier runs and grows line by line.
 ///
 ///     GrowingFile file(files, "runs/mnist/metrics.jsonl");
 ///     file.append("{\"step\": 1}\n");
 ///
-/// `Files` begins files anew, so the old content goes into a temporary file, which then takes the old one's place and
-/// goes on growing: at any time there is the old file or one that begins with all of its whole lines. Failures are
-/// FileErrors. Thread rule: one thread.
+/// `Files` cannot append to existing files, so the old content is copied to a temporary file, which replaces the old
+/// one and continues to grow. At any time, the path names the old file or one that starts with all its complete lines.
+/// Failures throw FileError. Thread rule: one thread.
 class GrowingFile {
  public:
   GrowingFile(Files& files, std::string path);
-  /// What is there now: whole lines.
+  /// Returns the current complete lines.
   [[nodiscard]] std::string content() const;
   void append(std::string_view lines) { file_->append(lines); }
-  /// Puts other content in its place, in one step, and grows from there.
+  /// Replaces the content atomically and continues after it.
   void replace(std::string_view content);
   void close() { file_->close(); }
 

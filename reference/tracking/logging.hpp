@@ -13,10 +13,10 @@ namespace accel {
 struct RankContext;
 }
 
-/// Logs that know their rank.
+/// Loggers that are aware of the rank.
 ///
 ///     const auto logger = accel::logging::get_logger("train");
-///     logger.info("epoch {} begins", epoch);                              // rank 0 alone
+///     logger.info("epoch {} begins", epoch);                              // rank 0 only
 ///     logger.warning("this node is slow", {.main_process_only = false});  // [RANK 3] this node is slow
 ///     logger.info(fmt::format("loss {}", loss), {.in_order = true});      // every rank in turn; collective
 ///
@@ -28,13 +28,13 @@ enum class Level { kDebug, kInfo, kWarning, kError, kCritical };
 
 struct LogOptions {
   bool main_process_only = true;
-  /// Ranks log one after the other, whatever main_process_only says. Collective, with as many barriers as ranks, where
-  /// the level is on.
+  /// Ranks log one after the other, regardless of main_process_only. Collective if the level is enabled; needs one
+  /// barrier per rank.
   bool in_order = false;
   std::source_location where = std::source_location::current();
 };
 
-/// Thread rule: a value; any thread that runs a rank, or any thread at all if it has a context of its own.
+/// Thread rule: a value, usable on any thread that runs a rank, or on any thread if the logger has its own context.
 class Logger {
  public:
   template <typename... Args>
@@ -58,16 +58,16 @@ class Logger {
     log(Level::kCritical, text, std::forward<Args>(args)...);
   }
 
-  // The text as it is, with options.
+  // The text is not a format string here.
   void debug(const std::string& text, LogOptions options) const { log(Level::kDebug, text, options); }
   void info(const std::string& text, LogOptions options) const { log(Level::kInfo, text, options); }
   void warning(const std::string& text, LogOptions options) const { log(Level::kWarning, text, options); }
   void error(const std::string& text, LogOptions options) const { log(Level::kError, text, options); }
   void critical(const std::string& text, LogOptions options) const { log(Level::kCritical, text, options); }
 
-  /// Throws StateError on a thread that runs no rank, if the logger has no context of its own.
+  /// Throws StateError on a thread that runs no rank if the logger has no context.
   void log(Level level, const std::string& text, LogOptions options) const;
-  /// As `warning`, once for each text and rank in the life of this logger and its copies.
+  /// Like `warning`, but only once per text and rank during the lifetime of this logger and its copies.
   void warning_once(const std::string& text, LogOptions options = {}) const;
   [[nodiscard]] bool is_enabled_for(Level level) const;
 
@@ -84,13 +84,13 @@ class Logger {
 };
 
 struct LoggerOptions {
-  /// "debug", "info", "warning", "error" or "critical", in any case; default: ACCELERATE_LOG_LEVEL, else "warning",
-  /// which is what Python's root logger has. Of this logger alone; Accelerate's sets the root's too.
+  /// "debug", "info", "warning", "error" or "critical", case-insensitive. Default: ACCELERATE_LOG_LEVEL or "warning",
+  /// the level of Python's root logger. Applies to this logger only; Accelerate also sets the root logger's level.
   std::optional<std::string> log_level = {};
   RankContext* context = nullptr;  ///< default: the rank that the calling thread runs
 };
 
-/// Throws ConfigError for a level that is none.
+/// Creates a logger. Throws ConfigError for an unknown level.
 [[nodiscard]] Logger get_logger(const std::string& name, const LoggerOptions& options = {});
 
 }  // namespace accel::logging

@@ -8,11 +8,11 @@
 namespace accel::tracking {
 
 /// Note [Protocol buffers by hand]
-/// Event files need a dozen small messages. libtorch_cpu exports a protobuf of its own, of another version than
-/// Debian's, and programs here export their symbols (Note [Interposition]): a second one in the process would meet the
-/// first. So the wire format is written here; fields are added in ascending order, and zeros left out by the caller,
-/// which gives the bytes that protobuf gives. tests/reference/tracking reads them back, properties/oracle/tracking.py
-/// with TensorBoard itself.
+/// Event files need a dozen small messages. libtorch_cpu exports its own protobuf, of another version than Debian's,
+/// and programs of this library export their symbols (Note [Interposition]), so a second protobuf in the process would
+/// clash with the first. Therefore the wire format is written by hand. The caller adds fields in ascending order and
+/// omits zeros, which gives the same bytes as protobuf. tests/reference/tracking parses them, and
+/// properties/oracle/tracking.py reads them with TensorBoard.
 ///
 ///     Message().number(2, step).text(3, "brain.Event:2").bytes()
 ///

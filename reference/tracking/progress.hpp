@@ -18,37 +18,37 @@ struct RankContext;
 
 struct ProgressOptions {
   std::string desc = {};
-  std::optional<std::int64_t> total = {};  ///< default: what the range's size() tells, if it can
+  std::optional<std::int64_t> total = {};  ///< default: the range's size(), if it has one
   std::string unit = "it";
-  bool leave = true;                 ///< the full bar stays; false: it goes
-  bool main_process_only = true;     ///< of each machine; in a rehearsal, where all ranks share one terminal, of all
-  std::optional<bool> disable = {};  ///< default: off where standard error is no terminal
+  bool leave = true;                 ///< leave the bar on the screen at the end
+  bool main_process_only = true;     ///< one bar per machine; in the simulator, one bar in total
+  std::optional<bool> disable = {};  ///< default: disabled if standard error is not a terminal
   RankContext* context = nullptr;    ///< default: the rank that the calling thread runs
 };
 
-/// A bar of what is done, on standard error; log lines go above it.
+/// A progress bar on standard error. Log lines appear above it.
 ///
 ///     accel::ProgressBar bar(num_steps, {.desc = "train"});
 ///     bar.set_postfix("loss 0.31");
 ///     bar.update();
 ///
-/// Drawn at most ten times a second, and when it is full. Several bars stand below each other.
+/// Drawn at most ten times per second, and when it is full. Several bars are drawn below each other.
 /// Thread rule: the rank's thread. Source: accelerate/utils/tqdm.py; tqdm/std.py.
 class ProgressBar {
  public:
   ProgressBar(std::optional<std::int64_t> total, const ProgressOptions& options);
-  /// On a terminal of the caller's, whoever it is; `width` is asked for at each drawing.
+  /// Creates a bar on the given terminal, on any rank. The terminal's width is read for each drawing.
   ProgressBar(terminal::Terminal& terminal, std::optional<std::int64_t> total, const ProgressOptions& options);
   ~ProgressBar();
   ProgressBar(ProgressBar&&) noexcept = default;
   ProgressBar& operator=(ProgressBar&&) noexcept = delete;
 
   void update(std::int64_t steps = 1);
-  /// Shown behind the rate; drawn with the next update.
+  /// Sets the text after the rate. It appears with the next update.
   void set_postfix(std::string text) { state_.postfix = std::move(text); }
-  /// Whether the next update may draw, so that nobody computes a loss for nothing.
+  /// True if the next update may draw, so that the caller can avoid computing a loss that is not shown.
   [[nodiscard]] bool is_due() const;
-  /// Draws what is so far, and leaves or removes the bar; the destructor does too.
+  /// Draws the current state, then leaves or removes the bar. The destructor calls it.
   void close();
 
  private:
@@ -57,13 +57,13 @@ class ProgressBar {
 
   terminal::ProgressState state_;
   terminal::Terminal* terminal_ = nullptr;
-  std::unique_ptr<terminal::Terminal::Bar> bar_;  // null where nothing is drawn
+  std::unique_ptr<terminal::Terminal::Bar> bar_;  // null if the bar is not shown
   Clock::time_point started_ = Clock::now(), drawn_ = {};
 };
 
 namespace detail {
 
-/// A range that moves a bar as it is walked. Holds a range that was moved in, refers to one that lives elsewhere.
+/// A range that updates a bar during iteration. Owns a range passed as an rvalue, refers to one passed as an lvalue.
 template <typename Range>
 class ProgressRange {
  public:
@@ -119,15 +119,15 @@ class ProgressRange {
 
 }  // namespace detail
 
-/// for (auto& batch : accel::progress(loader, {.desc = "epoch 3"})) ...
-/// Give `total` for a loader over a stream, whose size() throws.
+/// Wraps a range: for (auto& batch : accel::progress(loader, {.desc = "epoch 3"})) ...
+/// Set `total` for a loader over a stream, whose size() throws.
 template <typename Range>
   requires(!std::is_arithmetic_v<std::remove_cvref_t<Range>>)
 [[nodiscard]] auto progress(Range&& range, const ProgressOptions& options = {}) {
   return detail::ProgressRange<Range>(std::forward<Range>(range), options);
 }
 
-/// A bar that the caller moves.
+/// Creates a bar that the caller updates.
 [[nodiscard]] inline ProgressBar progress(std::int64_t total, const ProgressOptions& options = {}) {
   return {total, options};
 }

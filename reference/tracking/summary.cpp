@@ -1,3 +1,5 @@
+// Field numbers are those of tensorboard/compat/proto: summary.proto, tensor.proto, types.proto and
+// plugins/hparams.
 #include "reference/tracking/summary.hpp"
 
 #include <ATen/ATen.h>
@@ -14,16 +16,18 @@
 namespace accel::tracking {
 namespace {
 
+// Integer types other than uint8 are ambiguous (0 to 1 or 0 to 255), so they are rejected.
 void check_images(const at::Tensor& images) {
   check_argument(
       images.defined() && images.dim() == 4 && images.numel() > 0 && (images.size(1) == 1 || images.size(1) == 3),
       "log_images: expected images of shape (count, 1 or 3, height, width), got {}",
       images.defined() ? fmt::format("({})", fmt::join(images.sizes().vec(), ", ")) : "no tensor");
   check_argument(images.scalar_type() == at::kByte || images.is_floating_point(),
-                 "log_images: expected uint8, or floating in [0, 1], got {}", c10::toString(images.scalar_type()));
+                 "log_images: expected uint8, or floating-point in [0, 1], got {}",
+                 c10::toString(images.scalar_type()));
 }
 
-// NaN is black: numpy leaves what it becomes to the machine.
+// Source: torch/utils/tensorboard/summary.py, image. NaN becomes black here; in NumPy the conversion is undefined.
 at::Tensor as_bytes(const at::Tensor& images) {
   if (images.scalar_type() == at::kByte) return images;
   return (images.to(at::kFloat) * 255).nan_to_num(0, 255, 0).clamp(0, 255).to(at::kByte);
@@ -35,6 +39,7 @@ constexpr int kStatusSuccess = 1;                     // hparams/api.proto, Stat
 
 Message summary_of(const Message& value) { return Message().message(1, value); }
 
+// Tells TensorBoard which dashboard shows the value. An empty content must be omitted, as protobuf does.
 Message plugin_metadata(std::string_view plugin, const Message& content) {
   Message data;
   data.text(1, plugin);
@@ -53,6 +58,7 @@ GridPlan plan_grid(std::int64_t num_images) {
   return {.rows = (num_images + columns - 1) / columns, .columns = columns};
 }
 
+// Gray images are expanded to three channels first, as in torch/utils/tensorboard/_utils.py, make_grid.
 at::Tensor image_grid(const at::Tensor& images) {
   check_images(images);
   const auto pixels = as_bytes(images.detach()).cpu().expand({-1, 3, -1, -1});
@@ -67,6 +73,8 @@ at::Tensor image_grid(const at::Tensor& images) {
   return picture;
 }
 
+// The compressed size is unknown in advance, so the buffer starts with libpng's upper bound and is shrunk
+// afterwards.
 EncodedImage encode_png(const at::Tensor& picture) {
   const auto pixels = picture.contiguous();
   EncodedImage encoded{.height = pixels.size(0), .width = pixels.size(1)};
@@ -88,6 +96,8 @@ Message scalar_summary(const std::string& tag, double value) {
   return summary_of(Message().text(1, tag).real32(2, static_cast<float>(value)));
 }
 
+// Source: torch/utils/tensorboard/summary.py, text: the suffix "/text_summary" and the plugin name "text" are
+// what TensorBoard's text dashboard looks for.
 Message text_summary(const std::string& tag, const std::string& text) {
   const auto shape = Message().message(2, Message().number(1, 1));
   const auto tensor = Message().number(1, kTypeString).message(2, shape).text(8, text);
@@ -101,6 +111,8 @@ Message image_summary(const std::string& tag, const EncodedImage& image) {
   return summary_of(Message().text(1, tag).message(4, content));
 }
 
+// Source: torch/utils/tensorboard/summary.py, hparams. A bool becomes a number, because the Python code tests for
+// int first.
 std::array<Message, 3> hparams_summaries(const Value::Dict& hparams) {
   Message experiment, start;
   for (const auto& [name, value] : hparams) {
@@ -116,16 +128,19 @@ std::array<Message, 3> hparams_summaries(const Value::Dict& hparams) {
           hparams_summary("_hparams_/session_end_info", Message().message(4, end))};
 }
 
+// All wrong values are listed at once. Source: torch/utils/tensorboard/summary.py, hparams, which raises
+// ValueError for the first one.
 void check_hparams(const Value::Dict& hparams) {
   std::vector<std::string> wrong;
   for (const auto& [name, value] : hparams) {
     if (!value.is_null() && !value.is<std::string>() && !number_of(value))
       wrong.push_back(fmt::format("'{}' is a {}", name, value.type_name()));
   }
-  check_argument(wrong.empty(),
-                 "the run's configuration: {}; tensorboard takes numbers, strings, bools and null; name the parts of a "
-                 "list or dict one by one",
-                 fmt::join(wrong, ", "));
+  check_argument(
+      wrong.empty(),
+      "the run's configuration: {}; tensorboard accepts numbers, strings, bools and null; pass the entries of a "
+      "list or dict as separate values",
+      fmt::join(wrong, ", "));
 }
 
 }  // namespace accel::tracking

@@ -11,7 +11,7 @@
 
 namespace accel::tracking {
 
-/// TensorBoard's Summary messages, as SummaryWriter makes them: what an event says under a tag.
+/// TensorBoard's Summary messages, the content of an event, as SummaryWriter creates them.
 ///
 /// Thread rule: any thread. Source: torch/utils/tensorboard/summary.py; the fields of
 /// tensorboard/compat/proto/summary.proto.
@@ -24,7 +24,7 @@ struct EncodedImage {
 };
 Message image_summary(const std::string& tag, const EncodedImage& image);
 
-/// Where the images of a batch go in one picture: row by row, eight in each.
+/// Layout of the images of a batch in one picture: row by row, eight per row.
 struct GridPlan {
   std::int64_t rows = 0, columns = 0;
   [[nodiscard]] std::int64_t row(std::int64_t image) const { return image / columns; }
@@ -32,18 +32,19 @@ struct GridPlan {
 };
 GridPlan plan_grid(std::int64_t num_images);
 
-/// (count, 1 or 3, height, width), uint8 or floating in [0, 1], as one picture: uint8, (height, width, 3), on the CPU;
-/// what has no image is black. Throws ArgumentError for another shape or dtype. Source:
-/// torch/utils/tensorboard/summary.py, image, and _utils.py, make_grid.
+/// Combines images of shape (count, 1 or 3, height, width), uint8 or floating-point in [0, 1], to one picture: uint8,
+/// (height, width, 3), on the CPU. Unused cells are black. Throws ArgumentError for another shape or dtype.
+/// Source: torch/utils/tensorboard/summary.py, image, and _utils.py, make_grid.
 at::Tensor image_grid(const at::Tensor& images);
 
-/// A picture (height, width, 3), uint8, as a PNG.
+/// Encodes a uint8 picture of shape (height, width, 3) as PNG.
 EncodedImage encode_png(const at::Tensor& picture);
 
-/// The experiment, the session's start, and its end. Nulls are left out; bools are numbers, as they are there.
+/// Returns the summaries of the experiment, the session start and the session end. Nulls are omitted; bools become
+/// numbers.
 std::array<Message, 3> hparams_summaries(const Value::Dict& hparams);
 
-/// Throws ArgumentError that names all values that are no null, bool, number, string, or tensor of one element.
+/// Throws ArgumentError that lists all values that are not null, a bool, a number, a string or a tensor of shape [].
 void check_hparams(const Value::Dict& hparams);
 
 }  // namespace accel::tracking

@@ -1,3 +1,4 @@
+// Source: accelerate/tracking.py, TensorBoardTracker, and torch/utils/tensorboard/writer.py, SummaryWriter.
 #include "reference/tracking/tensorboard_tracker.hpp"
 
 #include <fmt/format.h>
@@ -26,18 +27,21 @@ void TensorBoardTracker::start(const Run& run) {
   file_of("");
 }
 
+// Files are created on first use, because the names of subfolders come from logged dicts.
 EventFile& TensorBoardTracker::file_of(const std::string& subfolder) {
   check_state(disk_ != nullptr,
-              "tensorboard: the tracker is not started; call init_trackers first, and nothing after end_training");
+              "tensorboard: the tracker is not running; call init_trackers first, and do not log after end_training");
   auto& file = files_[subfolder];
   if (!file) {
     auto options = options_;
-    if (!subfolder.empty()) options.purge_step.reset();  // as SummaryWriter, which purges in the run's own folder
+    if (!subfolder.empty()) options.purge_step.reset();  // as SummaryWriter, which purges only in the run's folder
     file = std::make_unique<EventFile>(*disk_, subfolder.empty() ? folder_ : folder_ + "/" + subfolder, options);
   }
   return *file;
 }
 
+// Source: torch/utils/tensorboard/writer.py, add_hparams: a separate session in a subfolder named after the time,
+// and accelerate's hparams.yml in it.
 void TensorBoardTracker::store_init_configuration(const Value::Dict& values) {
   file_of("");
   const auto seconds = tracking::number_text(options_.clock());
@@ -50,6 +54,8 @@ void TensorBoardTracker::store_init_configuration(const Value::Dict& values) {
   write_atomically(*disk_, folder_ + "/" + seconds + "/hparams.yml", tracking::yaml_text(values));
 }
 
+// Source: accelerate/tracking.py, TensorBoardTracker.log. A dict is written as by add_scalars: one event file per
+// entry, in a folder "key_entry", all with the tag of the dict. Slashes in the key would create nested folders.
 void TensorBoardTracker::log_value(const std::string& key, const Value& value, std::optional<std::int64_t> step) {
   if (const auto number = tracking::number_of(value)) {
     file_of("").add(tracking::scalar_summary(key, *number), step);
@@ -60,13 +66,13 @@ void TensorBoardTracker::log_value(const std::string& key, const Value& value, s
     std::replace(folder.begin(), folder.end(), '/', '_');
     for (const auto& [name, part] : value.as<Value::Dict>()) {
       const auto number = tracking::number_of(part);
-      check_argument(number.has_value(), "log: '{}' of '{}' is a {}; tensorboard takes dicts of numbers", name, key,
+      check_argument(number.has_value(), "log: '{}' of '{}' is a {}; tensorboard accepts dicts of numbers", name, key,
                      part.type_name());
       file_of(folder + "_" + name).add(tracking::scalar_summary(key, *number), step);
     }
   } else {
     logger_->warning_once(
-        fmt::format("tensorboard leaves out '{}', which is a {}; it takes numbers, strings and dicts of numbers", key,
+        fmt::format("tensorboard omits '{}', which is a {}; it accepts numbers, strings and dicts of numbers", key,
                     value.type_name()));
   }
 }
@@ -82,6 +88,7 @@ void TensorBoardTracker::log_images(const std::map<std::string, at::Tensor>& val
   flush();
 }
 
+// Called after every log, as in Accelerate: a crash then loses nothing that was logged.
 void TensorBoardTracker::flush() {
   for (const auto& [folder, file] : files_) file->flush();
 }

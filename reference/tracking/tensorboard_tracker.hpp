@@ -9,14 +9,14 @@
 
 namespace accel {
 
-/// Event files for TensorBoard, in logging_dir/project_name; no Python and no TensorBoard is needed to write them.
+/// Writes event files for TensorBoard to logging_dir/project_name, without Python or TensorBoard.
 ///
-/// Numbers and tensors of shape [] become scalars, strings become text, a dict of numbers a chart with one curve for
-/// each (a folder each, as SummaryWriter.add_scalars has it). Other values are left out, as in Accelerate; here a
-/// warning says so. The configuration becomes hparams, and a file hparams.yml beside them. What is logged has left the
-/// process when the call returns. Of equal values the bytes of events are those of Python's tracker but for the order
-/// of names, here alphabetical, and for those of a PNG. Source: accelerate/tracking.py, TensorBoardTracker;
-/// torch/utils/tensorboard/writer.py.
+/// Numbers and tensors of shape [] become scalars, strings become text, and a dict of numbers becomes a chart with one
+/// curve per entry (in separate folders, like SummaryWriter.add_scalars). Other values are omitted with a warning;
+/// Accelerate omits them silently. The configuration becomes hparams and a file hparams.yml. When a call returns, the
+/// operating system has the data. For equal values, the bytes of events equal those of Python's tracker, except for the
+/// order of names, which is alphabetical here, and for PNG data.
+/// Source: accelerate/tracking.py, TensorBoardTracker; torch/utils/tensorboard/writer.py.
 class TensorBoardTracker final : public GeneralTracker {
  public:
   using Options = tracking::EventFile::Options;
@@ -41,7 +41,8 @@ class TensorBoardTracker final : public GeneralTracker {
   std::string folder_;
   std::optional<logging::Logger> logger_;
   std::shared_ptr<Files> disk_;
-  std::map<std::string, std::unique_ptr<tracking::EventFile>> files_;  // by folder below folder_; "" is the run's own
+  std::map<std::string, std::unique_ptr<tracking::EventFile>>
+      files_;  // by subfolder of folder_; "" is the run's main file
 };
 
 }  // namespace accel

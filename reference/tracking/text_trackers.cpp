@@ -1,3 +1,5 @@
+// Trackers without dependencies: a table (CSV) and a line per event (JSON Lines). Both survive a crash: an
+// incomplete last row or line is dropped when the file is opened again.
 #include "reference/tracking/text_trackers.hpp"
 
 #include <algorithm>
@@ -10,6 +12,7 @@
 namespace accel::tracking {
 namespace {
 
+// Source: RFC 4180, rules 5 to 7.
 std::string csv_cell(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string quoted = "\"";
@@ -17,7 +20,8 @@ std::string csv_cell(const std::string& text) {
   return quoted + "\"";
 }
 
-// Calls `each(begin, end)` for each row that ends, with the place of its line end.
+// Calls `each(begin, end)` for each complete row, where `end` is the position of its line end. A line end inside quotes
+// belongs to a cell. A doubled quote toggles twice and so needs no special case.
 template <typename Each>
 void for_each_row(std::string_view table, const Each& each) {
   bool is_quoted = false;
@@ -29,6 +33,7 @@ void for_each_row(std::string_view table, const Each& each) {
   }
 }
 
+// A null is an empty cell, so a row reads the same whether a value was null or not logged.
 std::string cell_text(const Value& value) {
   if (value.is_null()) return "";
   if (value.is<std::string>()) return value.as<std::string>();
@@ -55,6 +60,7 @@ std::string csv_row(const std::vector<std::string>& cells) {
   return row + "\n";
 }
 
+// The inverse of csv_row for one row, also for cells that contain line ends.
 std::vector<std::string> first_csv_row(std::string_view table) {
   std::vector<std::string> cells(1);
   bool is_quoted = false;
@@ -83,6 +89,7 @@ std::string_view whole_csv_rows(std::string_view table) {
   return table.substr(0, end);
 }
 
+// The first row contains the names; other rows get empty cells.
 std::string widened_csv(std::string_view table, const std::vector<std::string>& further) {
   if (table.empty()) return csv_row(further);
   std::string wide;
@@ -103,6 +110,8 @@ std::map<std::string, std::string> csv_cells(const Value::Dict& values) {
 
 namespace accel {
 
+// An existing table is continued, with its columns. GrowingFile has dropped an incomplete line; a row with a
+// quoted line end can still be incomplete, so it is checked here.
 void CsvTracker::start(const Run& run) {
   disk_ = run.context.files;
   path_ = run.logging_dir + "/" + run.project_name;
@@ -115,6 +124,7 @@ void CsvTracker::start(const Run& run) {
   if (std::find(columns_.begin(), columns_.end(), "step") == columns_.end()) widen({"step"});
 }
 
+// Rewrites the file. That is acceptable because new columns appear only in the first calls of a run.
 void CsvTracker::widen(const std::vector<std::string>& further) {
   if (further.empty()) return;
   file_->replace(tracking::widened_csv(file_->content(), further));
@@ -125,12 +135,14 @@ void CsvTracker::store_init_configuration(const Value::Dict& values) {
   write_atomically(*disk_, path_ + ".hparams.yml", tracking::yaml_text(values));
 }
 
+// All new columns of a call are added together, so that a call rewrites the file at most once.
 void CsvTracker::log(const Value::Dict& values, std::optional<std::int64_t> step) {
   check_state(file_ != nullptr,
-              "csv: the tracker is not started; call init_trackers first, and nothing after end_training");
+              "csv: the tracker is not running; call init_trackers first, and do not log after end_training");
   auto cells = tracking::csv_cells(values);
-  check_argument(!cells.contains("step") || !step,
-                 "log: a value is named 'step', and so is csv's column of steps; rename it, or leave out the step");
+  check_argument(
+      !cells.contains("step") || !step,
+      "log: a value has the name 'step', which csv uses for its step column; rename the value or omit the step");
   if (step) cells["step"] = std::to_string(*step);
   std::vector<std::string> further, row;
   for (const auto& [name, cell] : cells) {
@@ -153,9 +165,10 @@ void JsonLinesTracker::start(const Run& run) {
   file_ = std::make_unique<tracking::GrowingFile>(*disk_, path.string());
 }
 
+// One append per line, so that a crash cuts at most the last line.
 void JsonLinesTracker::write(Value::Dict line) {
   check_state(file_ != nullptr,
-              "jsonl: the tracker is not started; call init_trackers first, and nothing after end_training");
+              "jsonl: the tracker is not running; call init_trackers first, and do not log after end_training");
   line["time"] = clock_();
   file_->append(tracking::json_text(line) + "\n");
 }

@@ -13,31 +13,33 @@
 
 namespace accel::tracking {
 
-/// Tables as RFC 4180 has them. Thread rule: any thread.
+/// CSV as in RFC 4180. Formats one row. Thread rule: any thread.
 std::string csv_row(const std::vector<std::string>& cells);
 
-/// The cells of the first row.
+/// Returns the cells of the first row.
 std::vector<std::string> first_csv_row(std::string_view table);
 
-/// The rows that are whole: what lies behind the last line end that no quotation holds is cut.
+/// Returns the complete rows, without the text after the last line end that is outside quotes.
 std::string_view whole_csv_rows(std::string_view table);
 
-/// The table with `further` columns at the right, empty but for their names; a table of nothing becomes their row.
+/// Returns the table with `further` columns on the right, whose cells are empty except for the names in the first row.
+/// An empty table becomes a row of the names.
 std::string widened_csv(std::string_view table, const std::vector<std::string>& further);
 
-/// Cells by column, a dict's parts as "name/part".
+/// Returns cells by column name; entries of a dict have the name "name/entry".
 std::map<std::string, std::string> csv_cells(const Value::Dict& values);
 
 }  // namespace accel::tracking
 
 namespace accel {
 
-/// A table, in logging_dir/project_name.csv: a column `step` and one for each name, a row for each call of log; the
-/// configuration in project_name.hparams.yml beside it. A later run adds rows to the table.
+/// Writes a table to logging_dir/project_name.csv with a column `step`, one column per name, and one row per call of
+/// log, and the configuration to project_name.hparams.yml. A later run appends rows to the table.
 ///
-/// A dict's parts are columns of their own, "acc/train". Names that come later become further columns: the file is then
-/// replaced by a wider one, in one step, with empty cells in earlier rows. Cells are quoted as RFC 4180 says; nan and
-/// inf are these words, lists JSON. A row has left the process when the call returns; one that a crash cut is dropped.
+/// Entries of a dict are separate columns, such as "acc/train". Names that appear later become further columns: the
+/// file is then atomically replaced by a wider one with empty cells in earlier rows. Cells are quoted as in RFC 4180.
+/// nan and inf are written as these words, lists as JSON. When a call returns, the operating system has the row. An
+/// incomplete row after a crash is dropped.
 class CsvTracker final : public GeneralTracker {
  public:
   [[nodiscard]] std::string name() const override { return "csv"; }
@@ -56,11 +58,11 @@ class CsvTracker final : public GeneralTracker {
   std::unique_ptr<tracking::GrowingFile> file_;
 };
 
-/// One JSON object a line, in logging_dir/project_name.jsonl: {"step": 7, "time": 1760000000.25, "values": {"loss":
-/// 0.5}}, or {"time": ..., "config": {...}} where a run begins. A later run adds to the file.
+/// Writes one JSON object per line to logging_dir/project_name.jsonl: {"step": 7, "time": 1760000000.25, "values":
+/// {"loss": 0.5}}, or {"time": ..., "config": {...}} at the start of a run. A later run appends to the file.
 ///
-/// All values are taken; NaN and infinities are strings, tensors lists. A line has left the process when the call
-/// returns; a line that a crash cut is dropped when the file is next opened.
+/// Accepts all values; NaN and infinities are written as strings, tensors as lists. When a call returns, the operating
+/// system has the line. An incomplete line after a crash is dropped when the file is opened again.
 class JsonLinesTracker final : public GeneralTracker {
  public:
   explicit JsonLinesTracker(tracking::Clock clock = tracking::system_seconds) : clock_(std::move(clock)) {}

@@ -1,3 +1,5 @@
+// Source: accelerate/tracking.py, filter_trackers, and accelerate/accelerator.py, init_trackers. Trackers are
+// created in init_trackers and not in the constructor, because their options arrive only then.
 #include "reference/tracking/trackers.hpp"
 
 #include <fmt/ranges.h>
@@ -17,7 +19,7 @@ namespace {
 
 const std::array<std::string, 3> kBuiltIn{"tensorboard", "jsonl", "csv"};
 
-// Letters to insert, remove or replace.
+// The Levenshtein distance: the number of characters to insert, remove or replace.
 std::size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), 0U);
@@ -32,6 +34,7 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
   return row.back();
 }
 
+// Returned by get_tracker on ranks where a tracker is inactive, so that programs need no check of the rank.
 class BlankTracker final : public GeneralTracker {
  public:
   [[nodiscard]] std::string name() const override { return ""; }
@@ -39,6 +42,7 @@ class BlankTracker final : public GeneralTracker {
   void log(const Value::Dict&, std::optional<std::int64_t>) override {}
 };
 
+// Arguments of SummaryWriter. max_queue and flush_secs are accepted because Accelerate's programs pass them.
 bool is_of_tensorboard(const std::string& key, const Value& value) {
   if (key == "filename_suffix") return value.is<std::string>();
   return (key == "purge_step" || key == "max_queue" || key == "flush_secs") && value.is<std::int64_t>();
@@ -63,7 +67,8 @@ TensorBoardTracker::Options tensorboard_options(const Value::Dict& kwargs, std::
 std::shared_ptr<GeneralTracker> make_tracker(const std::string& name, const Value::Dict& kwargs,
                                              std::vector<std::string>& problems) {
   if (name == "tensorboard") return std::make_shared<TensorBoardTracker>(tensorboard_options(kwargs, problems));
-  for (const auto& [key, value] : kwargs) problems.push_back(fmt::format("{}: {}; it has no options", name, key));
+  for (const auto& [key, value] : kwargs)
+    problems.push_back(fmt::format("{}: unexpected option {}; it has no options", name, key));
   if (name == "csv") return std::make_shared<CsvTracker>();
   return std::make_shared<JsonLinesTracker>();
 }
@@ -81,12 +86,15 @@ std::vector<std::string> nearest_trackers(const std::string& name) {
 Trackers::Trackers(RankContext& context, const std::vector<LogWith>& log_with, std::optional<std::string> logging_dir)
     : context_(context), logging_dir_(logging_dir.value_or("")), blank_(std::make_shared<BlankTracker>()) {
   std::vector<std::string> problems;
+  // The built-in trackers that "all" adds must not repeat those that are named too. User-defined objects are
+  // never duplicates, even if their names are equal.
   const auto add = [&](Entry entry, bool needs_folder) {
     const bool is_there = std::any_of(entries_.begin(), entries_.end(),
                                       [&](const Entry& other) { return other.name == entry.name && !entry.tracker; });
     if (is_there) return;
     if (needs_folder && logging_dir_.empty())
-      problems.push_back(fmt::format("{} writes files, and needs a logging_dir", entry.name));
+      problems.push_back(
+          fmt::format("{} writes files and requires a logging_dir; set logging_dir or project_dir", entry.name));
     entries_.push_back(std::move(entry));
   };
   for (const auto& item : log_with) {
@@ -94,14 +102,14 @@ Trackers::Trackers(RankContext& context, const std::vector<LogWith>& log_with, s
       if (*tracker)
         add({.name = (*tracker)->name(), .tracker = *tracker}, (*tracker)->requires_logging_directory());
       else
-        problems.emplace_back("a tracker is null");
+        problems.emplace_back("a tracker is null; expected an object");
       continue;
     }
     const auto& name = std::get<std::string>(item);
     const bool is_all = name == "all";
     if (!is_all && std::find(kBuiltIn.begin(), kBuiltIn.end(), name) == kBuiltIn.end()) {
-      problems.push_back(
-          fmt::format("'{}' is no tracker; expected {}, or an object", name, fmt::join(nearest_trackers(name), ", ")));
+      problems.push_back(fmt::format("'{}' is not a tracker; expected {}, or an object", name,
+                                     fmt::join(nearest_trackers(name), ", ")));
     }
     for (const auto& built_in : kBuiltIn) {
       if (is_all || name == built_in) add({.name = built_in, .tracker = nullptr, .is_built_in = true}, true);
@@ -125,7 +133,7 @@ void Trackers::for_each_active(F&& call) {
 
 void Trackers::init_trackers(const std::string& project_name, const std::optional<Value::Dict>& config,
                              const Value::Dict& init_kwargs) {
-  check_state(!is_started_, "init_trackers: the trackers run already; call end_training first");
+  check_state(!is_started_, "init_trackers: the trackers are already running; call end_training first");
   std::vector<std::string> problems;
   for (const auto& [name, kwargs] : init_kwargs) {
     const bool is_there = std::any_of(entries_.begin(), entries_.end(),
@@ -136,6 +144,8 @@ void Trackers::init_trackers(const std::string& project_name, const std::optiona
       problems.push_back(fmt::format("{}: expected a dict of options, got a {}", name, kwargs.type_name()));
   }
   check_config(problems.empty(), "init_trackers: init_kwargs: {}", fmt::join(problems, "; "));
+  // Works on a copy until all checks have passed: a call that throws leaves the previous state, and every rank
+  // throws, because inactive trackers check too.
   auto entries = entries_;
   for (auto& entry : entries) {
     if (!entry.is_built_in) continue;
@@ -154,7 +164,7 @@ void Trackers::init_trackers(const std::string& project_name, const std::optiona
 }
 
 void Trackers::log(const Value::Dict& values, std::optional<std::int64_t> step) {
-  if (!is_started_) return;  // as in Accelerate, where no tracker is there yet
+  if (!is_started_) return;  // as in Accelerate, whose list of trackers is empty before init_trackers
   for_each_active([&](GeneralTracker& tracker) { tracker.log(values, step); });
 }
 
@@ -163,17 +173,19 @@ void Trackers::log_images(const std::map<std::string, at::Tensor>& values, std::
   for_each_active([&](GeneralTracker& tracker) { tracker.log_images(values, step); });
 }
 
+// References stay valid until the next init_trackers, which replaces the built-in trackers.
 GeneralTracker& Trackers::get_tracker(const std::string& name) {
   std::vector<std::string> names;
   for (const auto& entry : entries_) {
     names.push_back(entry.name);
     if (entry.name == name && entry.tracker && is_started_) return is_active(*entry.tracker) ? *entry.tracker : *blank_;
   }
-  check_argument(is_started_, "get_tracker: no tracker runs; call init_trackers first");
+  check_argument(is_started_, "get_tracker: no tracker is running; call init_trackers first");
   throw ArgumentError(
       fmt::format("get_tracker: '{}' is not among the trackers of log_with: {}", name, fmt::join(names, ", ")));
 }
 
+// Finishes every tracker, also after an error: their files must be closed. Only the first error can be thrown.
 void Trackers::end_training() {
   std::exception_ptr first;
   for_each_active([&](GeneralTracker& tracker) {

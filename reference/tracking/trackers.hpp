@@ -11,43 +11,43 @@
 
 namespace accel {
 
-/// The trackers of a run: what Accelerator's init_trackers, log, get_tracker and end_training do.
+/// The trackers of a run. Implements Accelerator's init_trackers, log, get_tracker and end_training.
 ///
 ///     Trackers trackers(context, {"tensorboard", "csv"}, "runs");
 ///     trackers.init_trackers("mnist", Value::Dict{{"lr", 0.1}});
 ///     trackers.log({{"loss", 0.5}, {"acc", Value::Dict{{"train", 0.8}, {"test", 0.7}}}}, /*step=*/10);
 ///     trackers.end_training();
 ///
-/// Every rank has one and makes the same calls; a tracker acts where it is active, rank 0 by default, and what it
-/// cannot write is thrown there. Thread rule: the rank's thread. Source: accelerate/tracking.py, filter_trackers;
-/// accelerate/accelerator.py.
+/// Every rank has an instance and makes the same calls. A tracker acts where it is active, by default on rank 0, and
+/// errors of writing are thrown there. Thread rule: the rank's thread.
+/// Source: accelerate/tracking.py, filter_trackers; accelerate/accelerator.py.
 class Trackers {
  public:
-  /// Throws ConfigError, on every rank, with all that is wrong: names that are unknown, with those nearest to them, and
-  /// a tracker that needs a logging directory where there is none. A name given twice counts once.
+  /// Throws ConfigError on every rank, which lists all problems: unknown names with the most similar known names, and
+  /// trackers that require a logging directory if there is none. A repeated name counts once.
   Trackers(RankContext& context, const std::vector<LogWith>& log_with, std::optional<std::string> logging_dir);
   ~Trackers();
   Trackers(const Trackers&) = delete;
   Trackers& operator=(const Trackers&) = delete;
 
-  /// Begins a run, and stores its configuration if there is one. `init_kwargs` are options by tracker: of "tensorboard"
-  /// `filename_suffix` and `purge_step`; `max_queue` and `flush_secs` are accepted, since every call flushes.
-  /// Throws ConfigError for other options, ArgumentError for a configuration that a tracker cannot store; on every
-  /// rank.
+  /// Starts a run and stores its configuration, if any. `init_kwargs` are options by tracker. "tensorboard" supports
+  /// `filename_suffix` and `purge_step`, and ignores `max_queue` and `flush_secs`, because every call flushes.
+  /// Throws on every rank: ConfigError for other options, ArgumentError for a configuration that a tracker cannot
+  /// store.
   void init_trackers(const std::string& project_name, const std::optional<Value::Dict>& config = std::nullopt,
                      const Value::Dict& init_kwargs = {});
   void log(const Value::Dict& values, std::optional<std::int64_t> step = std::nullopt);
   void log_images(const std::map<std::string, at::Tensor>& values, std::optional<std::int64_t> step = std::nullopt);
-  /// The tracker of that name, of this run: the next one has another. Where it is not active, one that does nothing.
-  /// Throws ArgumentError for a name that none has.
+  /// Returns the tracker of a name in this run; the next run has a new object. On ranks where the tracker is inactive,
+  /// returns one that does nothing. Throws ArgumentError for an unknown name.
   [[nodiscard]] GeneralTracker& get_tracker(const std::string& name);
-  /// Finishes all, also those behind one that throws; the first error is thrown in the end.
+  /// Finishes all trackers, even if one of them throws. The first error is thrown at the end.
   void end_training();
 
  private:
   struct Entry {
     std::string name = {};
-    std::shared_ptr<GeneralTracker> tracker = {};  // null for a built-in one until its first run; another for each
+    std::shared_ptr<GeneralTracker> tracker = {};  // null for a built-in one before its first run; new for each run
     bool is_built_in = false;
   };
   [[nodiscard]] bool is_active(const GeneralTracker& tracker) const;
@@ -61,7 +61,7 @@ class Trackers {
   bool is_started_ = false;
 };
 
-/// Names that `log_with` may hold, those nearest to `name` first.
+/// Returns the names that `log_with` accepts, those most similar to `name` first.
 std::vector<std::string> nearest_trackers(const std::string& name);
 
 }  // namespace accel

@@ -1,3 +1,5 @@
+// Text formats of values. JSON and YAML are written here rather than by a library because Value has no conversion
+// that keeps integers, floats and tensors apart, and because NaN and infinities need agreed spellings.
 #include "reference/tracking/value_text.hpp"
 
 #include <ATen/ATen.h>
@@ -16,8 +18,9 @@
 namespace accel::tracking {
 namespace {
 
+// Recursive over the dimensions; tensors that trackers receive are small.
 Value content_of(const at::Tensor& tensor) {
-  check_argument(tensor.defined() && !tensor.is_complex(), "a tracker cannot write {}",
+  check_argument(tensor.defined() && !tensor.is_complex(), "trackers cannot write {}; expected real numbers",
                  tensor.defined() ? "complex numbers" : "an undefined tensor");
   if (tensor.dim() > 0) {
     Value::List parts;
@@ -29,6 +32,7 @@ Value content_of(const at::Tensor& tensor) {
   return tensor.item<double>();
 }
 
+// JSON has no literals for these values, and Python's (NaN, Infinity) would be rejected by other parsers.
 std::string json_number(double value) {
   if (std::isnan(value)) return "\"NaN\"";
   if (std::isinf(value)) return value > 0 ? "\"Infinity\"" : "\"-Infinity\"";
@@ -42,6 +46,7 @@ std::string joined(char open, const Items& items, char close, const Text& text_o
   return text + close;
 }
 
+// A conservative test for strings that are safe without quotes in every YAML reader; others are quoted.
 bool is_word(std::string_view text) {
   if (text.empty() || std::isalpha(static_cast<unsigned char>(text[0])) == 0) return false;
   return std::all_of(text.begin(), text.end(), [](unsigned char letter) {
@@ -49,18 +54,18 @@ bool is_word(std::string_view text) {
   });
 }
 
-// Words that YAML 1.1 reads as bool or null, in any case.
+// Words that YAML 1.1 parses as bool or null, in any case.
 bool is_reserved(const std::string& text) {
   constexpr std::array<std::string_view, 9> kReserved{"y", "n", "yes", "no", "true", "false", "on", "off", "null"};
   return std::find(kReserved.begin(), kReserved.end(), lower_case(text)) != kReserved.end();
 }
 
-// A JSON string is a YAML string in double quotes.
+// A JSON string is also a valid double-quoted YAML string.
 std::string string_text(const std::string& text) {
   return is_word(text) && !is_reserved(text) ? text : json_text(std::string_view(text));
 }
 
-// An exponent without a point is a string for PyYAML.
+// PyYAML parses a number with an exponent but without a point as a string.
 std::string float_text(double value) {
   if (std::isnan(value)) return ".nan";
   if (std::isinf(value)) return value > 0 ? ".inf" : "-.inf";
@@ -89,6 +94,7 @@ std::string value_text(const Value& value) {
 
 }  // namespace
 
+// A tensor of shape [1] is a list with one number, so only shape [] counts.
 std::optional<double> number_of(const Value& value) {
   if (value.is<bool>()) return value.as<bool>() ? 1 : 0;
   if (value.is<std::int64_t>()) return static_cast<double>(value.as<std::int64_t>());
@@ -99,6 +105,8 @@ std::optional<double> number_of(const Value& value) {
   return tensor.item().toDouble();
 }
 
+// fmt prints the shortest text that reads back as the same number, but drops ".0", which would make it an
+// integer.
 std::string number_text(double value) {
   auto text = fmt::format("{}", value);
   if (std::isfinite(value) && text.find_first_of(".e") == std::string::npos) text += ".0";
@@ -127,6 +135,7 @@ std::string json_text(const Value& value) {
   });
 }
 
+// An empty file would be read as null instead of an empty mapping.
 std::string yaml_text(const Value::Dict& values) {
   std::string text;
   for (const auto& [name, value] : values) text += string_text(name) + ": " + value_text(value) + "\n";

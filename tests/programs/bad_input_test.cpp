@@ -139,13 +139,12 @@ TEST_F(BadInputTest, FileThatIsNotYamlIsRefusedWithTheLine) {
 
 TEST_F(BadInputTest, KeyThatIsNoTextIsRefusedWithItsLine) {
   expect_refused(sim_run({bad(std::string(kGoodExperiment) + "? [a, b]\n: 3\n")}), HasSubstr("bad.yaml:10:"));
-  expect_refused(sim_run({with("model: {name: mlp, {a: b}: 3}")}),
-                 HasSubstr("bad.yaml:9: model: a key that is no name"));
+  expect_refused(sim_run({with("model: {name: mlp, {a: b}: 3}")}), HasSubstr("bad.yaml:9: model: a key is not a name"));
 }
 
 TEST_F(BadInputTest, KeyGivenTwiceIsRefused) {
   expect_refused(sim_run({bad(std::string(kGoodExperiment) + "batch_size: 16\n")}),
-                 HasSubstr("bad.yaml:10: batch_size: given twice"));
+                 HasSubstr("bad.yaml:10: batch_size: duplicate key"));
 }
 
 constexpr const char* kGpt = "model: {name: gpt, layers: 1, heads: 2, width: 8, block_size: 16}";

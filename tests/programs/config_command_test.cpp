@@ -202,7 +202,7 @@ TEST_F(ConfigCommandTest, AllWrongFlagsAreToldAtOnce) {
   const auto cannot =
       accel({"config", "--distributed_type", "MULTI_XPU", "--num_machines", "2", "--num_processes", "3"});
   EXPECT_EQ(cannot.exit_code, 2);
-  EXPECT_THAT(cannot.error, AllOf(HasSubstr("CPUs and NVIDIA GPUs"), HasSubstr("3 do not divide by 2 machines"),
+  EXPECT_THAT(cannot.error, AllOf(HasSubstr("CPUs and NVIDIA GPUs"), HasSubstr("3 is not divisible by 2 machines"),
                                   HasSubstr("main_process_ip: missing")));
   const auto misspelled = accel({"config", "--num_proceses", "4"});
   EXPECT_EQ(misspelled.exit_code, 2);

@@ -133,7 +133,7 @@ TEST_F(LaunchTest, ValuesThatCannotBeAreUsageErrors) {
       {{"--cpu", "--multi_gpu", "--num_processes", "2"}, "--cpu, --multi_gpu exclude each other"},
       {{"--use_fsdp", "--use_deepspeed"}, "--use_fsdp, --use_deepspeed exclude each other"},
       {{"--num_processes", "3", "--num_machines", "2", "--main_process_ip", "127.0.0.1"},
-       "3 do not divide by 2 machines"},
+       "3 is not divisible by 2 machines"},
       {{"--num_processes", "2", "--num_machines", "2"}, "main_process_ip: missing"},
       {{"--num_processes", "2", "--num_machines", "2", "--main_process_ip", "127.0.0.1", "--machine_rank", "2"},
        "machine_rank: expected 0 to 1, got 2"},

@@ -145,7 +145,7 @@ TEST_P(UserProgramBackendTest, ARankThatExitsIsNamedWithItsCode) {
 TEST_F(UserProgramTest, AThreadOfARankThatExitsEndsTheProcessAndIsTold) {
   const auto run = run_faulty("exit_in_thread");
   EXPECT_EQ(run.exit_code, 1) << "3 is what a diagnosed hang is";
-  EXPECT_THAT(run.error, HasSubstr("a thread that is no rank called std::exit(3)"));
+  EXPECT_THAT(run.error, HasSubstr("std::exit(3) was called on a thread that is not a rank"));
 }
 
 TEST_F(UserProgramTest, OneRankThatExitsIsAProcessThatDoes) {

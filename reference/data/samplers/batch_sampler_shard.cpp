@@ -1,3 +1,5 @@
+// Source: accelerate/data_loader.py, BatchSamplerShard. Differs in one point: batches that contradict
+// batch_size() or drop_last() are errors here, while Accelerate silently loses samples.
 #include "reference/data/samplers/batch_sampler_shard.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -29,24 +31,24 @@ Value BatchSampler::state_dict() const {
 void BatchSampler::load_state_dict(const Value& state) {
   const auto mine = BatchSampler::state_dict();
   for (const auto* key : {"size", "batch_size"})
-    check_argument(state.at(key) == mine.at(key), "a state of a batch sampler of another {}", key);
+    check_argument(state.at(key) == mine.at(key), "the state is of a batch sampler with another {}", key);
   auto own = generator();
   check_argument(own.has_value() == state.contains("generator"),
-                 "a state of a batch sampler {} a generator, and this one is {}", own ? "without" : "with",
+                 "the state is of a batch sampler {} a generator, but this sampler is {}", own ? "without" : "with",
                  own ? "with one" : "without");
   if (own) restore_generator(*own, state.at("generator").as<at::Tensor>());
 }
 
 void BatchSamplerShard::check(const BatchSampler& batches, Options options) {
   const auto batch_size = batches.batch_size();
-  check_argument(batch_size.value_or(1) >= 1, "batch_sampler: batch_size {}; expected 1 or more, or nothing",
+  check_argument(batch_size.value_or(1) >= 1, "batch_sampler: batch_size() is {}; expected 1 or more, or nullopt",
                  batch_size.value_or(0));
   if (!options.split_batches) return;
   check_argument(batch_size.has_value(),
-                 "split_batches: a batch sampler whose batches vary cannot be split; give it a batch_size() or set "
-                 "split_batches: false");
+                 "split_batches: the batch sampler has no batch_size(), so its batches cannot be divided; define "
+                 "batch_size() or set split_batches: false");
   check_argument(*batch_size % options.num_ranks == 0,
-                 "split_batches: a batch of {} does not divide by {} ranks; expected a multiple of {}", *batch_size,
+                 "split_batches: a batch of {} is not divisible by {} ranks; expected a multiple of {}", *batch_size,
                  options.num_ranks, options.num_ranks);
 }
 
@@ -55,6 +57,8 @@ BatchSamplerShard::BatchSamplerShard(std::shared_ptr<BatchSampler> batches, Opti
   check(*batches_, options_);
 }
 
+// Without even_batches and drop_last, the number of steps with split_batches depends on the length of the last
+// batch, which is unknown before the pass.
 std::optional<std::int64_t> BatchSamplerShard::size() const {
   const auto batches = batches_->size();
   if (!batches || options_.num_ranks == 1) return batches;
@@ -74,7 +78,8 @@ void BatchSamplerShard::begin_pass(std::int64_t num_read, bool draws_at_once) {
   if (draws_at_once) skip_batches(std::exchange(num_to_skip_, 0));
 }
 
-// The first ones are kept, since they fill the last step.
+// Skipped batches are still requested from the sampler: a user's sampler cannot jump. The first ones are kept
+// because they pad the last step.
 void BatchSamplerShard::skip_batches(std::int64_t num_batches) {
   for (; num_batches > 0; --num_batches) {
     auto batch = read();
@@ -88,16 +93,18 @@ std::optional<BatchSamplerShard::Batch> BatchSamplerShard::read() {
   if (!batch) return batch;
   const auto size = static_cast<std::int64_t>(batch->size());
   check_argument(size > 0, "batch_sampler: batch {} is empty; expected at least one index", num_read_);
-  check_argument(
-      !saw_short_,
-      "batch_sampler: batch {} is shorter than batch_size() {} and is not the last; let batch_size() return nothing if "
-      "batches vary",
-      num_read_ - 1, batch_size_.value_or(0));
-  check_argument(size <= batch_size_.value_or(size), "batch_sampler: batch {} holds {} indices; batch_size() says {}",
+  check_argument(!saw_short_,
+                 "batch_sampler: batch {} is shorter than batch_size() {} and is not the last; return nullopt from "
+                 "batch_size() if batches vary",
+                 num_read_ - 1, batch_size_.value_or(0));
+  check_argument(size <= batch_size_.value_or(size),
+                 "batch_sampler: batch {} has {} indices, but batch_size() is {}; expected at most batch_size()",
                  num_read_, size, batch_size_.value_or(0));
   saw_short_ = is_short(*batch);
-  check_argument(!saw_short_ || !batches_->drop_last(),
-                 "batch_sampler: batch {} is short, and drop_last() says that there is none", num_read_);
+  check_argument(
+      !saw_short_ || !batches_->drop_last(),
+      "batch_sampler: batch {} is shorter than batch_size(), but drop_last() is true; expected no short batch",
+      num_read_);
   ++num_read_;
   return batch;
 }
@@ -110,6 +117,8 @@ std::optional<Step> BatchSamplerShard::next() {
   return step;
 }
 
+// All ranks read the same group of num_ranks batches and keep one each, so that all of them see the end of the
+// pass in the same step.
 std::optional<Step> BatchSamplerShard::next_whole_batch() {
   std::vector<Batch> group;
   while (static_cast<int>(group.size()) < options_.num_ranks) {
@@ -130,6 +139,8 @@ std::optional<Step> BatchSamplerShard::next_whole_batch() {
   return Step{.indices = std::move(group[rank_]), .remainder = remainder};
 }
 
+// Source: accelerate/data_loader.py, BatchSamplerShard._iter_with_no_split: pads with the first indices of the
+// pass, cyclically. If batches vary there is no length to pad to, so complete batches are repeated.
 void BatchSamplerShard::fill_up(std::vector<Batch>& group) const {
   if (!batch_size_) {
     for (std::size_t first = 0; static_cast<int>(group.size()) < options_.num_ranks; ++first)
@@ -145,6 +156,7 @@ void BatchSamplerShard::fill_up(std::vector<Batch>& group) const {
   }
 }
 
+// Source: accelerate/data_loader.py, BatchSamplerShard._iter_with_split.
 std::optional<Step> BatchSamplerShard::next_slice() {
   auto batch = read();
   if (!batch) return std::nullopt;

@@ -8,12 +8,14 @@
 
 namespace accel {
 
-/// The steps of one rank, dealt out of a user's batches: of every `num_ranks` batches one, or a slice of each.
+/// The steps of one rank from a user's batches: one of every `num_ranks` batches or, with split_batches, a slice of
+/// each.
 ///
 ///     BatchSamplerShard shard(batches, {.num_ranks = 4}, /*rank=*/1);
 ///
-/// With even_batches a short last batch and the batches that some ranks lack are filled from the first ones. Batches
-/// that vary (no batch_size) are dealt whole. Thread rule: the rank's thread.
+/// With even_batches, a short last batch and missing batches of the last step are padded from the first ones. Batches
+/// of varying length (no batch_size) are not divided.
+/// Thread rule: the rank's thread.
 /// Source: accelerate/data_loader.py, BatchSamplerShard.
 class BatchSamplerShard : public StepSource {
  public:
@@ -22,12 +24,12 @@ class BatchSamplerShard : public StepSource {
     bool split_batches = false;
     bool even_batches = true;
   };
-  /// Throws ArgumentError if split_batches cannot cut the batches evenly.
+  /// Throws ArgumentError if split_batches cannot divide the batches evenly.
   static void check(const BatchSampler& batches, Options options);
   /// Throws ArgumentError as `check` does.
   BatchSamplerShard(std::shared_ptr<BatchSampler> batches, Options options, int rank);
 
-  /// Nothing also where it depends on the size of the last batch (split_batches without even_batches).
+  /// Also nullopt if the number depends on the size of the last batch (split_batches without even_batches).
   [[nodiscard]] std::optional<std::int64_t> size() const override;
   /// Units are batches.
   [[nodiscard]] std::int64_t units_per_step() const override { return options_.split_batches ? 1 : options_.num_ranks; }
@@ -35,8 +37,8 @@ class BatchSamplerShard : public StepSource {
   [[nodiscard]] Value state_dict() const override { return batches_->state_dict(); }
   void load_state_dict(const Value& state) override { batches_->load_state_dict(state); }
   void begin_pass(std::int64_t num_read = 0, bool draws_at_once = false) override;
-  /// Throws ArgumentError for batches that are not what the sampler says of them: an empty one, one that is longer than
-  /// batch_size, one that is shorter and not the last. Accelerate loses samples there.
+  /// Throws ArgumentError for batches that contradict the sampler: an empty batch, one that is longer than batch_size,
+  /// or a shorter one that is not the last. Accelerate loses samples in these cases.
   std::optional<Step> next() override;
 
  private:
@@ -54,7 +56,7 @@ class BatchSamplerShard : public StepSource {
   Options options_;
   int rank_;
   std::optional<std::int64_t> batch_size_;
-  std::vector<Batch> first_group_;  // what fills the last step
+  std::vector<Batch> first_group_;  // pads the last step
   std::int64_t num_read_ = 0, num_to_skip_ = 0;
   bool saw_short_ = false, ended_ = false;
 };

@@ -12,12 +12,12 @@
 
 #include "reference/core/value.hpp"
 
-/// The order in which samples are visited.
+/// Samplers: the order in which samples are visited.
 ///
-/// A pass is drawn in parts, at the moments at which Python draws them, the end of a pass included: its RandomSampler
-/// draws one more permutation there, of which it uses nothing. Streams agree only if all parts are drawn.
-/// A sampler of the user's own that draws in `continue_pass` draws from `generator()`, if its passes are to be resumed:
-/// the default generator is shared with all that draws between two parts.
+/// A pass is drawn in parts, at the same moments as in Python, including the end of a pass, where RandomSampler draws
+/// one more permutation and discards it. The random streams are equal only if all parts are drawn.
+/// A user-defined sampler that draws in `continue_pass` must draw from `generator()` if its passes are to be resumable,
+/// because other code draws from the default generator between two parts.
 /// Thread rule: the rank's thread. Source: torch/utils/data/sampler.py; accelerate/data_loader.py.
 namespace accel {
 
@@ -26,34 +26,34 @@ class Sampler {
   virtual ~Sampler() = default;
   /// Number of samples in a pass.
   [[nodiscard]] virtual std::int64_t size() const = 0;
-  /// Starts a pass: its first indices. Most samplers give all of them.
+  /// Starts a pass and returns its first indices. Most samplers return all of them.
   virtual std::vector<std::int64_t> begin_pass() = 0;
-  /// The next indices, when those given are used up; none at the end of the pass.
+  /// Returns the next indices after those returned so far; empty at the end of the pass.
   virtual std::vector<std::int64_t> continue_pass() { return {}; }
-  /// Passes over the next indices, at most `num_indices`, without making them; returns how many. 0: they have to be
-  /// made.
+  /// Skips up to `num_indices` indices without generating them and returns how many were skipped. 0: the sampler cannot
+  /// skip, and the caller must generate them.
   virtual std::int64_t skip(std::int64_t num_indices);
-  /// Tells the epoch to samplers whose order depends on it.
+  /// Sets the epoch, for samplers whose order depends on it.
   virtual void set_epoch(std::int64_t epoch) { (void)epoch; }
 
-  /// Whether the order is drawn from a generator, which then has to be in one state on all ranks.
+  /// True if the order is drawn from a generator, which must then have the same state on all ranks.
   [[nodiscard]] virtual bool has_generator() const { return false; }
   [[nodiscard]] virtual std::optional<at::Generator> generator() const { return std::nullopt; }
-  /// Nothing: draws come from the default generator, or a generator that it seeds.
+  /// nullopt: the sampler draws from the default generator, or from a generator that it seeds from it.
   virtual void set_generator(std::optional<at::Generator> generator) { (void)generator; }
-  /// Whether this rank's part is all that it visits, so that nobody must cut it again.
+  /// True if the sampler visits only this rank's part, so that it must not be sharded again.
   [[nodiscard]] virtual bool is_sharded() const { return false; }
 
-  /// What the sampler is and what the next pass depends on, but for draws of the default generator: here kind(), size()
-  /// and the generator's state.
+  /// Returns the identity of the sampler and the state that determines the next pass, except draws from the default
+  /// generator. The default implementation returns kind(), size() and the state of the generator.
   [[nodiscard]] virtual Value state_dict() const;
-  /// Throws ArgumentError, and changes nothing, for a state of another kind or size of sampler.
+  /// Throws ArgumentError and changes nothing if the state is of a sampler of another kind or size.
   virtual void load_state_dict(const Value& state);
-  /// A name that tells samplers of different orders apart.
+  /// A name that distinguishes samplers of different orders.
   [[nodiscard]] virtual std::string kind() const { return "custom"; }
 };
 
-/// 0, 1, 2, ...
+/// Visits 0, 1, 2, ... in order.
 class SequentialSampler : public Sampler {
  public:
   explicit SequentialSampler(std::int64_t num_samples) : num_samples_(num_samples) {}
@@ -67,7 +67,7 @@ class SequentialSampler : public Sampler {
   std::int64_t num_samples_, num_given_ = 0;
 };
 
-/// What samplers that draw have in common.
+/// Base class of samplers that own an optional generator.
 class DrawingSampler : public Sampler {
  public:
   [[nodiscard]] bool has_generator() const override { return true; }
@@ -83,15 +83,15 @@ class DrawingSampler : public Sampler {
 
 struct RandomSamplerOptions {
   bool replacement = false;
-  std::optional<std::int64_t> num_samples =
-      {};  ///< of a pass; default: as many as there are. More are drawn in further permutations
+  /// Number of samples of a pass; default: the dataset length. A larger number is drawn in further permutations.
+  std::optional<std::int64_t> num_samples = {};
   std::optional<at::Generator> generator = {};  ///< default: one per pass, seeded by one draw of the default generator
 };
 
-/// A permutation of 0 .. length - 1, or independent draws.
+/// Visits a random permutation of 0 .. length - 1, or draws with replacement.
 class RandomSampler : public DrawingSampler {
  public:
-  /// Throws ArgumentError if a number is negative, or if samples are to be drawn of nothing.
+  /// Throws ArgumentError if a number is negative or if samples would be drawn from an empty dataset.
   explicit RandomSampler(std::int64_t length, RandomSamplerOptions options = {});
   [[nodiscard]] std::int64_t size() const override { return num_samples_; }
   std::vector<std::int64_t> begin_pass() override;
@@ -113,10 +113,11 @@ class RandomSampler : public DrawingSampler {
   std::optional<at::Generator> current_;
 };
 
-/// A permutation, or draws, that are a function of (seed, epoch) alone: equal on all ranks whatever they drew before.
+/// A RandomSampler whose order is a function of (seed, epoch) only, so it is equal on all ranks regardless of earlier
+/// draws.
 class SeedableRandomSampler : public RandomSampler {
  public:
-  /// `data_seed`: default is the initial seed of the default generator, as Python's torch.initial_seed().
+  /// `data_seed` defaults to the initial seed of the default generator, like Python's torch.initial_seed().
   SeedableRandomSampler(std::int64_t length, std::optional<std::int64_t> data_seed, RandomSamplerOptions options = {});
   std::vector<std::int64_t> begin_pass() override;
   std::vector<std::int64_t> continue_pass() override;
@@ -130,7 +131,7 @@ class SeedableRandomSampler : public RandomSampler {
   std::int64_t epoch_ = 0;
 };
 
-/// A permutation of some indices. Without a generator it is drawn from the default one.
+/// Visits a permutation of the given indices. Draws from the default generator if it has none.
 class SubsetRandomSampler : public DrawingSampler {
  public:
   explicit SubsetRandomSampler(std::vector<std::int64_t> indices, std::optional<at::Generator> generator = std::nullopt)
@@ -143,7 +144,7 @@ class SubsetRandomSampler : public DrawingSampler {
   std::vector<std::int64_t> indices_;
 };
 
-/// Index i with a probability of weights[i] over their sum. Without a generator it is drawn from the default one.
+/// Draws index i with probability weights[i] / sum(weights). Draws from the default generator if it has none.
 class WeightedRandomSampler : public DrawingSampler {
  public:
   struct Options {
@@ -151,7 +152,8 @@ class WeightedRandomSampler : public DrawingSampler {
     bool replacement = true;
     std::optional<at::Generator> generator = {};
   };
-  /// Throws ArgumentError if the weights are no probabilities, or too few to draw from without replacement.
+  /// Throws ArgumentError if a weight is negative or not finite, or if too few are positive for drawing without
+  /// replacement.
   WeightedRandomSampler(const std::vector<double>& weights, Options options);
   [[nodiscard]] std::int64_t size() const override { return num_samples_; }
   std::vector<std::int64_t> begin_pass() override;
@@ -163,17 +165,17 @@ class WeightedRandomSampler : public DrawingSampler {
   bool replacement_;
 };
 
-/// Every n-th sample of an order that all ranks share: for a loader that is not prepared, since `prepare` cuts by
-/// itself. Source: torch/utils/data/distributed.py, DistributedSampler.
+/// Visits every n-th sample of an order that all ranks share. For loaders that are not prepared, since `prepare` shards
+/// automatically. Source: torch/utils/data/distributed.py, DistributedSampler.
 class DistributedSampler : public Sampler {
  public:
   struct Options {
     int num_replicas = 1, rank = 0;
     bool shuffle = true;
     std::int64_t seed = 0;
-    bool drop_last = false;  ///< drop the tail, where else the start of the order fills it up
+    bool drop_last = false;  ///< drops an incomplete tail instead of padding it with the start of the order
   };
-  /// Throws ArgumentError if the rank is not one of the replicas.
+  /// Throws ArgumentError if the rank is out of range.
   DistributedSampler(std::int64_t length, Options options);
   [[nodiscard]] std::int64_t size() const override;
   std::vector<std::int64_t> begin_pass() override;

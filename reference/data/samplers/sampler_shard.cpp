@@ -1,3 +1,5 @@
+// Applies a shard plan to a sampler's order. Every rank draws the complete order, because ranks must stay at the
+// same place of the random stream; the memory for it is shared and released as the pass proceeds.
 #include "reference/data/samplers/sampler_shard.hpp"
 
 #include <algorithm>
@@ -31,6 +33,8 @@ void SamplerShard::begin_pass(std::int64_t num_read, bool draws_at_once) {
   if (draws_at_once) start();
 }
 
+// A resumed pass draws the first step (it pads the last one) and then skips, or draws and discards, the indices
+// that were read before.
 void SamplerShard::start() {
   if (std::exchange(started_, true)) return;
   first_.reset();
@@ -49,11 +53,12 @@ void SamplerShard::start() {
   }
 }
 
-// As far as all ranks' batches of a step need it: they read the sampler to the same place.
+// Draws until `end`, which covers the batches of all ranks in a step, so that all ranks draw the same number of
+// parts.
 void SamplerShard::read_order(std::int64_t end) {
   end = std::min(end, plan_.num_samples());
   if (num_drawn() >= end) return;
-  // What all ranks have read is not looked at again.
+  // Indices that all ranks have passed are dropped.
   const auto num_behind = first_
                               ? std::clamp<std::int64_t>(plan_.num_read() + step_ * plan_.total_batch_size() - begin_,
                                                          0, static_cast<std::int64_t>(order_->size()))
@@ -63,27 +68,29 @@ void SamplerShard::read_order(std::int64_t end) {
   const auto num_given = [&] { return begin_ + static_cast<std::int64_t>(order.size()); };
   while (num_given() < end) {
     const auto part = sampler_->continue_pass();
-    check_argument(!part.empty(), "sampler: it gave {} indices, and its size() says {}", num_given(),
+    check_argument(!part.empty(), "sampler: the pass ended after {} indices, but size() is {}", num_given(),
                    plan_.num_samples());
     order.insert(order.end(), part.begin(), part.end());
   }
   order_ = shared_copy(std::move(order));
 }
 
+// See Note [Parts of a pass]: indices that drop_last discards, and the end of the pass, must be drawn too.
 void SamplerShard::end_pass() {
-  read_order(plan_.num_samples());  // what drop_last leaves over is drawn all the same
+  read_order(plan_.num_samples());
   check_argument(sampler_->continue_pass().empty() && num_drawn() == plan_.num_samples(),
-                 "sampler: it gives more than the {} indices that its size() says", plan_.num_samples());
+                 "sampler: the pass has more than {} indices, the value of size()", plan_.num_samples());
   order_.reset();
   first_.reset();
 }
 
+// Positions before begin_ occur only in the padding of the last step, which comes from the first step.
 std::int64_t SamplerShard::index_at(std::int64_t position) const {
   return position >= begin_ ? (*order_)[position - begin_] : (*first_)[position];
 }
 
 std::optional<Step> SamplerShard::next() {
-  start();  // like Python's generators, the sampler draws when the first batch is asked for
+  start();  // as in Python, the sampler draws when the first batch is requested
   if (step_ >= plan_.num_batches(rank_)) {
     if (!std::exchange(exhausted_, true)) end_pass();
     return std::nullopt;

@@ -10,13 +10,13 @@
 
 namespace accel {
 
-/// The steps of one rank: a sampler's order cut by a shard plan, so that no rank looks at another's batches.
+/// The steps of one rank: a sampler's order divided by a shard plan, without materializing the batches of other ranks.
 ///
 ///     SamplerShard shard(sampler, {.batch_size = 32, .num_ranks = 4}, /*rank=*/1);
 ///     shard.begin_pass();
 ///     while (auto step = shard.next()) ...
 ///
-/// The same steps as BatchSamplerShard over the sampler's batches. Thread rule: the rank's thread.
+/// Yields the same steps as BatchSamplerShard over the sampler's batches. Thread rule: the rank's thread.
 /// Source: accelerate/data_loader.py, BatchSamplerShard; torch/utils/data/sampler.py, BatchSampler.
 class SamplerShard : public StepSource {
  public:
@@ -31,8 +31,8 @@ class SamplerShard : public StepSource {
   [[nodiscard]] Value state_dict() const override { return sampler_->state_dict(); }
   void load_state_dict(const Value& state) override { sampler_->load_state_dict(state); }
   void begin_pass(std::int64_t num_read = 0, bool draws_at_once = false) override;
-  /// Nothing once the pass is exhausted, which also ends the sampler's pass.
-  /// Throws ArgumentError if the sampler gives another number of indices than its size().
+  /// Returns nullopt once the pass is exhausted, which also ends the sampler's pass.
+  /// Throws ArgumentError if the sampler yields another number of indices than its size().
   std::optional<Step> next() override;
 
  private:
@@ -46,9 +46,8 @@ class SamplerShard : public StepSource {
   ShardPlanOptions options_;
   int rank_;
   ShardPlan plan_;                                          // of the current pass
-  std::shared_ptr<const std::vector<std::int64_t>> first_;  // the start of the order, which fills up its end
-  std::shared_ptr<const std::vector<std::int64_t>>
-      order_;  // from position begin_ on: what is behind all ranks is let go
+  std::shared_ptr<const std::vector<std::int64_t>> first_;  // the start of the order, which pads its end
+  std::shared_ptr<const std::vector<std::int64_t>> order_;  // from position begin_ on; earlier indices are released
   std::int64_t begin_ = 0, step_ = 0;
   bool started_ = false, exhausted_ = false;
 };

@@ -1,3 +1,5 @@
+// Source: accelerate/data_loader.py, BatchSamplerShard. A closed formula per (rank, step), because a plan is
+// evaluated for one rank at a time and for epochs of any length.
 #include "reference/data/samplers/shard_plan.hpp"
 
 #include <algorithm>
@@ -8,6 +10,7 @@
 
 namespace accel {
 
+// Source: accelerate/data_loader.py, IterableDatasetShard: it ignores even_batches and always pads.
 ShardPlanOptions configured(ShardPlanOptions sizes, const DataLoaderConfiguration& config, bool is_stream) {
   sizes.split_batches = config.splits();
   sizes.even_batches = config.even_batches || is_stream;
@@ -20,10 +23,11 @@ ShardPlan plan_shards(ShardPlanOptions options) {
   check_argument(options.batch_size >= 1, "batch_size: expected 1 or more, got {}", options.batch_size);
   check_argument(options.num_ranks >= 1, "num_ranks: expected 1 or more, got {}", options.num_ranks);
   check_argument(options.batch_size <= std::numeric_limits<std::int64_t>::max() / options.num_ranks,
-                 "batch_size: {} on {} ranks are too many samples for one step", options.batch_size, options.num_ranks);
+                 "batch_size: {} on {} ranks exceeds the range of int64 for one step", options.batch_size,
+                 options.num_ranks);
   check_argument(
       !options.split_batches || options.batch_size % options.num_ranks == 0,
-      "split_batches: a batch of {} does not divide by {} ranks; expected a multiple of {}; change batch_size or "
+      "split_batches: a batch of {} is not divisible by {} ranks; expected a multiple of {}; change batch_size or "
       "set split_batches: false",
       options.batch_size, options.num_ranks, options.num_ranks);
   check_argument(options.num_read >= 0, "num_read: expected 0 or more, got {}", options.num_read);
@@ -42,8 +46,10 @@ std::int64_t ShardPlan::num_steps() const {
   return divide_up(num_left(), total_batch_size());
 }
 
+// Only without drop_last and even_batches can ranks differ: the tail then goes to the first ranks.
 std::int64_t ShardPlan::num_batches(int rank) const {
-  check_argument(rank >= 0 && rank < options_.num_ranks, "rank: {} is not one of {} ranks", rank, options_.num_ranks);
+  check_argument(rank >= 0 && rank < options_.num_ranks, "rank: {} is out of range for {} ranks", rank,
+                 options_.num_ranks);
   const bool may_lack_the_tail = !options_.drop_last && !options_.even_batches && options_.num_ranks > 1;
   if (!may_lack_the_tail) return num_steps();
   const auto full = num_left() / total_batch_size();
@@ -53,14 +59,14 @@ std::int64_t ShardPlan::num_batches(int rank) const {
 }
 
 std::vector<std::int64_t> ShardPlan::batch(int rank, std::int64_t step) const {
-  check_argument(step >= 0 && step < num_batches(rank), "step: {} is not one of the {} batches of rank {}", step,
+  check_argument(step >= 0 && step < num_batches(rank), "step: {} is out of range for the {} batches of rank {}", step,
                  num_batches(rank), rank);
   const auto n = options_.num_samples;
   const auto per_rank = total_batch_size() / options_.num_ranks;
   const auto begin = options_.num_read + step * total_batch_size() + rank * per_rank;
   const auto end = begin + per_rank;
   if (end <= n) return range(begin, end);
-  // The short end: as it is, or continued by the start of the order.
+  // A short last step stays short or is padded with the start of the order, cyclically.
   if (!fills_up()) return range(begin, std::min(end, n));
   auto positions = range(begin, end);
   for (auto& position : positions) {
@@ -77,6 +83,7 @@ std::vector<std::vector<std::int64_t>> ShardPlan::indices(int rank) const {
 
 std::int64_t ShardPlan::remainder() const { return options_.drop_last ? 0 : num_left() % total_batch_size(); }
 
+// Counts the issued samples and subtracts those left to issue; all batches of a rank but the last are full.
 std::int64_t ShardPlan::num_duplicates() const {
   std::int64_t issued = 0;
   for (int rank = 0; rank < options_.num_ranks; ++rank) {

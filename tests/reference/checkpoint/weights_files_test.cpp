@@ -230,7 +230,7 @@ TEST_F(WeightsFilesTest, AllThatDoesNotFitIsToldAtOnce) {
                     HasSubstr("model-00001-of-00003.safetensors: cannot be opened"),
                     HasSubstr("model-00002-of-00003.safetensors lacks tensor 'b'"),
                     HasSubstr("model-00002-of-00003.safetensors contains tensor 'x'"),
-                    HasSubstr("model-00003-of-00003.safetensors: no safetensors file: 5 bytes")));
+                    HasSubstr("model-00003-of-00003.safetensors: not a safetensors file: it has 5 bytes")));
 }
 
 TEST_F(WeightsFilesTest, FoldersWithoutOneModelAreRefused) {

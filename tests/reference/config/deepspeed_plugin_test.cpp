@@ -103,7 +103,7 @@ TEST_F(DeepSpeedPluginTest, OffloadNeedsAStageThatShardsIt) {
     EXPECT_EQ(deepspeed_problems({.zero_stage = stage, .offload_param_device = "cpu"}).empty(), stage == 3) << stage;
   }
   EXPECT_THAT(deepspeed_problems({.zero_stage = 2, .offload_param_device = "cpu"}),
-              HasSubstr("deepspeed_plugin: offload_param_device: 'cpu' needs zero_stage 3, and it is 2"));
+              HasSubstr("deepspeed_plugin: offload_param_device: 'cpu' requires zero_stage 3, but zero_stage is 2"));
 }
 
 TEST_F(DeepSpeedPluginTest, NvmeNeedsAFolder) {
@@ -208,11 +208,10 @@ TEST_F(DeepSpeedPluginTest, AFileAgreesWithMixedPrecision) {
   EXPECT_EQ(problems(bf16 + "," + none, "bf16"), "");
   EXPECT_EQ(problems(none, "no"), "");
   EXPECT_THAT(problems(bf16, "no"),
-              HasSubstr("bf16.enabled: true does not agree with mixed_precision: 'no'; set mixed_precision to 'bf16'"));
-  EXPECT_THAT(problems(bf16, "fp16"), HasSubstr("bf16.enabled: true does not agree with mixed_precision: 'fp16'"));
-  EXPECT_THAT(
-      problems(none, "fp16"),
-      HasSubstr("fp16.enabled: false does not agree with mixed_precision: 'fp16'; set mixed_precision to 'no'"));
+              HasSubstr("bf16.enabled: true contradicts mixed_precision: 'no'; set mixed_precision to 'bf16'"));
+  EXPECT_THAT(problems(bf16, "fp16"), HasSubstr("bf16.enabled: true contradicts mixed_precision: 'fp16'"));
+  EXPECT_THAT(problems(none, "fp16"),
+              HasSubstr("fp16.enabled: false contradicts mixed_precision: 'fp16'; set mixed_precision to 'no'"));
 }
 
 TEST_F(DeepSpeedPluginTest, AFileNamesItsStage) {

@@ -177,7 +177,7 @@ TEST_F(EnvironmentTest, SlurmTellsTheRanksOfEachMachineWithoutNtasksPerNode) {
     EXPECT_EQ(read_launch_environment().local_world_size, size) << node;
   }
   set({{"SLURM_NODEID", "4"}});
-  EXPECT_THAT(problems(), HasSubstr("SLURM_STEP_TASKS_PER_NODE: '3(x2),2,1' says nothing of machine 4"));
+  EXPECT_THAT(problems(), HasSubstr("SLURM_STEP_TASKS_PER_NODE: '3(x2),2,1' contains no entry for machine 4"));
 }
 
 // It has SLURM's variables of a job, and is no rank of a step.
@@ -191,7 +191,7 @@ TEST_F(EnvironmentTest, SeveralMachinesNeedAnAddress) {
        {"OMPI_COMM_WORLD_SIZE", "2"},
        {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
        {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}});
-  EXPECT_THAT(problems(), HasSubstr("1 of 2 ranks are on this machine, and MASTER_ADDR is not set"));
+  EXPECT_THAT(problems(), HasSubstr("1 of 2 ranks are on this machine, but MASTER_ADDR is not set"));
 }
 
 TEST_F(EnvironmentTest, TorchrunInsideASlurmJobCounts) {

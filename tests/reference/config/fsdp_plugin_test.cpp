@@ -105,7 +105,7 @@ TEST_F(FsdpPluginTest, AVersionTakesNothingOfTheOther) {
   EXPECT_THAT(fsdp_problems({.fsdp_version = 2, .reshard_after_forward = "FULL_SHARD"}),
               HasSubstr("expected true (as FULL_SHARD) or false"));
   EXPECT_THAT(fsdp_problems({.fsdp_version = 2, .sharding_strategy = "FULL_SHARD"}),
-              HasSubstr("version 2 takes reshard_after_forward"));
+              HasSubstr("with version 2 set reshard_after_forward"));
   expect_strategy({.fsdp_version = 2, .sharding_strategy = "FULL_SHARD", .reshard_after_forward = "false"},
                   kStrategies[1]);
   EXPECT_THAT(fsdp_problems({.fsdp_version = 2, .forward_prefetch = false}), HasSubstr("forward_prefetch"));
@@ -113,7 +113,7 @@ TEST_F(FsdpPluginTest, AVersionTakesNothingOfTheOther) {
               HasSubstr("state_dict_type: expected SHARDED_STATE_DICT"));
   EXPECT_THAT(
       fsdp_problems({.fsdp_version = 2, .mixed_precision_policy = MixedPrecisionPolicy{.buffer_dtype = "bf16"}}),
-      HasSubstr("buffer_dtype: 'bf16' is of fsdp_version 1"));
+      HasSubstr("buffer_dtype: 'bf16' belongs to fsdp_version 1"));
 }
 
 TEST_F(FsdpPluginTest, PrefetchIsOfVersion1AndVersion2AlwaysPrefetches) {
@@ -189,8 +189,8 @@ TEST_F(FsdpPluginTest, IgnoredModulesAreRegularExpressions) {
   EXPECT_THAT(sharding_of({})->wrap.ignored, ElementsAre("embedding.*"));
   EXPECT_THAT(sharding_of({.ignored_modules = {"head"}})->wrap.ignored, ElementsAre("head"));
   EXPECT_THAT(fsdp_problems({.wrap_modules = {"blocks\\.[0-9]+", "("}, .ignored_modules = {"[z"}}),
-              AllOf(HasSubstr("wrap_modules: expected regular expressions, got '('"),
-                    HasSubstr("ignored_modules: expected regular expressions, got '[z'"), Not(HasSubstr("blocks"))));
+              AllOf(HasSubstr("wrap_modules: '(' is not a regular expression"),
+                    HasSubstr("ignored_modules: '[z' is not a regular expression"), Not(HasSubstr("blocks"))));
 }
 
 TEST_F(FsdpPluginTest, LoadingOnceImpliesOneRanksStates) {
@@ -247,7 +247,7 @@ TEST_F(FsdpPluginTest, UnderNoShardThereIsNothingThatDdpCannotDo) {
                              .mixed_precision_policy = MixedPrecisionPolicy{},
                              .cpu_offload = true,
                              .activation_checkpointing = true}),
-              AllOf(HasSubstr("cpu_offload: has no meaning under NO_SHARD"),
+              AllOf(HasSubstr("cpu_offload: has no effect with NO_SHARD"),
                     HasSubstr("activation_checkpointing: has no"), HasSubstr("mixed_precision_policy: has no")));
 }
 
@@ -268,7 +268,7 @@ TEST_F(FsdpPluginTest, AllProblemsAreTold) {
             HasSubstr("auto_wrap_policy: expected TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP, NO_WRAP, got 'WRAP'"),
             HasSubstr("state_dict_type: expected"),
             HasSubstr("FSDP_SYNC_MODULE_STATES: expected true or false, got 'perhaps'"),
-            HasSubstr("FSDP_USE_ORIG_PARAMS"), HasSubstr("FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD: not built")));
+            HasSubstr("FSDP_USE_ORIG_PARAMS"), HasSubstr("FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD: unsupported")));
 }
 
 TEST_F(FsdpPluginTest, ProblemsAreAddedToThoseThatAreThere) {

@@ -92,7 +92,7 @@ TEST_F(LaunchConfigTest, FilesForFp8LoadUnderAllTheirNames) {
                                               {"fp8_opt_level", "O1"},
                                               {"fp8_override_linear_precision", "(true, false, false)"}}));
   EXPECT_THAT(problems_of(config),
-              ::testing::ElementsAre("fp8_backend: TE is a Python package; expected AO, whose scaling is built in"));
+              ::testing::ElementsAre("fp8_backend: TE is a Python package; expected AO, the built-in implementation"));
   EXPECT_EQ(environment_of(config).at("ACCELERATE_FP8_AMAX_HISTORY_LEN"), "32");
   EXPECT_EQ(environment_of(config).at("ACCELERATE_FP8_OVERRIDE_FPROP"), "True");
   EXPECT_EQ(environment_of(config).at("ACCELERATE_FP8_OVERRIDE_WGRAD"), "False");
@@ -106,7 +106,7 @@ TEST_F(LaunchConfigTest, KeysOfSectionsAreKnownWithoutTheirPrefixAndByOldNames) 
                                                {"fsdp_backward_prefetch", "BACKWARD_PRE"},
                                                {"fsdp_min_num_params", std::int64_t{2000}}}));
   EXPECT_THAT(problems("distributed_type: FSDP\nfsdp_config:\n  version: 2\n  fsdp_version: 1\n"),
-              HasSubstr(":4: fsdp_config.fsdp_version: given twice: fsdp_version is the same key"));
+              HasSubstr(":4: fsdp_config.fsdp_version: duplicate key: fsdp_version is the same key"));
 }
 
 TEST_F(LaunchConfigTest, AllProblemsAreToldWithTheirLines) {
@@ -114,7 +114,7 @@ TEST_F(LaunchConfigTest, AllProblemsAreToldWithTheirLines) {
                      "high\nfsdp_config:\n  fsdp_versoin: 2\n  fsdp_version: 3\ncommands: ls\ntotally_else: 1\n"),
             ([&] {
               const auto file = folder_.path("config.yaml") + ":";
-              return file + "8: commands: expected a list of texts, got 'ls'\n" + file +
+              return file + "8: commands: expected a list of strings, got 'ls'\n" + file +
                      "6: fsdp_config.fsdp_versoin: unknown key; did you mean 'fsdp_version'?\n" + file +
                      "7: fsdp_config.fsdp_version: expected 1, 2, got '3'\n" + file +
                      "4: main_process_port: expected an integer, got 'high'\n" + file +
@@ -131,7 +131,7 @@ TEST_F(LaunchConfigTest, WhatIsNoConfigurationIsAnErrorThatNamesTheFile) {
               HasSubstr("config.yaml:1: distributed_type: expected one of NO, MULTI_CPU"));
   EXPECT_THAT(problems("- a\n"), HasSubstr("expected a mapping"));
   EXPECT_THAT(problems("{"), HasSubstr("config.yaml"));
-  EXPECT_THAT(problems("distributed_type: 'NO'\n", "config.json"), HasSubstr("config.json: not JSON"));
+  EXPECT_THAT(problems("distributed_type: 'NO'\n", "config.json"), HasSubstr("config.json: not valid JSON"));
   EXPECT_THAT(problems("compute_environment: AMAZON_SAGEMAKER\ndistributed_type: NO\nec2_instance_type: a\n"),
               AllOf(HasSubstr("AMAZON_SAGEMAKER"), HasSubstr("accel config"), Not(HasSubstr("ec2"))));
   EXPECT_THAT(message_of<ConfigError>([&] { read_launch_config(folder_.path("nowhere.yaml")); }),
@@ -147,7 +147,7 @@ TEST_F(LaunchConfigTest, OtherVendorsDevicesLoadAndCannotBeLaunched) {
   EXPECT_THAT(
       problems_of(read("distributed_type: MULTI_CPU\nnum_processes: 3\nnum_machines: 2\nmachine_rank: 2\n")),
       ::testing::ElementsAre(HasSubstr("machine_rank: expected 0 to 1, got 2"),
-                             HasSubstr("3 do not divide by 2 machines"), HasSubstr("main_process_ip: missing")));
+                             HasSubstr("3 is not divisible by 2 machines"), HasSubstr("main_process_ip: missing")));
 }
 
 TEST_F(LaunchConfigTest, TheFileIsAsPythonWritesIt) {

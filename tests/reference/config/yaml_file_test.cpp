@@ -24,17 +24,17 @@ std::string problems_of(const std::string& text) {
 
 TEST(YamlFileTest, AKeyGivenTwiceIsNamedWhereverItIs) {
   EXPECT_THAT(problems_of("a: 1\nlist:\n  - {b: 1, c: 2}\n  - {b: 1,\n     b: 2}\na: 2\n"),
-              AllOf(HasSubstr("run.yaml:5: list.b: given twice"), HasSubstr("run.yaml:6: a: given twice")));
+              AllOf(HasSubstr("run.yaml:5: list.b: duplicate key"), HasSubstr("run.yaml:6: a: duplicate key")));
   EXPECT_EQ(problems_of("a: {b: 1}\nc: {b: 2}\nd: [{b: 1}, {b: 1}, 3, ~]\n"), "");
 }
 
 TEST(YamlFileTest, AKeyThatIsNoNameIsRefused) {
-  EXPECT_THAT(problems_of("a: 1\n[1, 2]: 3\n"), HasSubstr("run.yaml:2: a key that is no name"));
-  EXPECT_THAT(problems_of("a:\n  {b: c}: 3\n"), HasSubstr("run.yaml:2: a: a key that is no name"));
+  EXPECT_THAT(problems_of("a: 1\n[1, 2]: 3\n"), HasSubstr("run.yaml:2: a key is not a name"));
+  EXPECT_THAT(problems_of("a:\n  {b: c}: 3\n"), HasSubstr("run.yaml:2: a: a key is not a name"));
 }
 
 TEST(YamlFileTest, TextThatIsNoYamlIsRefusedWithItsLine) {
-  EXPECT_THAT(problems_of("a: 1\nb: [1\n"), HasSubstr("run.yaml:3: not YAML: "));
+  EXPECT_THAT(problems_of("a: 1\nb: [1\n"), HasSubstr("run.yaml:3: not valid YAML: "));
 }
 
 TEST(YamlFileTest, AnAliasThatLeadsBackEnds) { EXPECT_EQ(problems_of("a: &a [*a]\n"), ""); }

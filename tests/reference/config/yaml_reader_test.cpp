@@ -101,7 +101,7 @@ TEST(YamlReaderTest, ATextInPlaceOfAMappingIsNamed) {
 
 TEST(YamlReaderTest, AKeyThatIsNotBuiltYetSaysSo) {
   EXPECT_THAT(experiment_problems_of("epochs: 1\nmodel: {name: mlp}\nfsdp: true\n"),
-              HasSubstr("run.yaml:3: fsdp: not built yet"));
+              HasSubstr("run.yaml:3: fsdp: not supported yet"));
 }
 
 TEST(YamlReaderTest, AllProblemsAreInOneError) {

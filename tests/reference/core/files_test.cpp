@@ -148,7 +148,7 @@ TEST(WriteAtomicallyTest, AFullDiskLeavesTheOldFileAndNoTemporary) {
     const FileSizeLimit limit(1000);
     return refusal_of([&] { write_atomically(files, path, std::string(1001, 'x')); });
   }();
-  EXPECT_EQ(refusal.message, path + ": not written; what was there before is untouched: " + path +
+  EXPECT_EQ(refusal.message, path + ": not written; the previous content is unchanged: " + path +
                                  ".tmp: cannot be written: File too large");
   EXPECT_EQ(refusal.code, EFBIG);
   EXPECT_EQ(files.read(path), "old");

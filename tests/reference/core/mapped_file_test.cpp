@@ -42,7 +42,7 @@ TEST(MappedFileTest, WhatCannotBeMappedIsNamedWithTheReason) {
   const testing::TemporaryFolder folder;
   EXPECT_THAT(error_of(folder.path("none")),
               HasSubstr(folder.path("none") + ": cannot be opened: No such file or directory"));
-  EXPECT_THAT(error_of(folder.path()), HasSubstr("is a folder; expected a file"));
+  EXPECT_THAT(error_of(folder.path()), HasSubstr("is a folder; expected a regular file"));
   EXPECT_THAT(error_of("/dev/null"), HasSubstr("/dev/null: is a pipe or a device"));
 }
 
@@ -102,7 +102,7 @@ TEST(MappedFileTest, AFileThatWasShortenedIsAnError) {
     file.copy_out(file.bytes(), copy.data());
     ADD_FAILURE() << "there are 9,000 bytes";
   } catch (const FileError& error) {
-    EXPECT_THAT(error.what(), HasSubstr(path + ": is shorter than it was when it was opened"));
+    EXPECT_THAT(error.what(), HasSubstr(path + ": the file became shorter after it was opened"));
   }
 }
 

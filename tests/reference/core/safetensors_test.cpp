@@ -118,44 +118,45 @@ class DamagedSafetensorsTest : public ::testing::Test {
 };
 
 TEST_F(DamagedSafetensorsTest, FileWithoutItsWholeHeaderIsRefused) {
-  EXPECT_THAT(error_of("1234567"), HasSubstr("7 bytes; expected 8 bytes"));
+  EXPECT_THAT(error_of("1234567"), HasSubstr("it has 7 bytes; expected at least the 8 bytes"));
   EXPECT_THAT(error_of(safetensors_bytes("{}", "").substr(0, 9)),
-              HasSubstr("cut short: a header of 2 bytes, but 9 bytes in all"));
+              HasSubstr("the file is truncated: the header length is 2 bytes, but the file has 9 bytes"));
   EXPECT_THAT(error_of("\xff\xff\xff\xff\xff\xff\xff\xff{}"), HasSubstr("expected at most 100000000"));
 }
 
 TEST_F(DamagedSafetensorsTest, HeaderThatIsNoObjectOfTensorsIsRefused) {
-  EXPECT_THAT(error_of(safetensors_bytes("{", "")), HasSubstr("is no JSON"));
-  EXPECT_THAT(error_of(safetensors_bytes("[]", "")), HasSubstr("is no JSON object"));
+  EXPECT_THAT(error_of(safetensors_bytes("{", "")), HasSubstr("is not valid JSON"));
+  EXPECT_THAT(error_of(safetensors_bytes("[]", "")), HasSubstr("is not a JSON object"));
   EXPECT_THAT(error_of(safetensors_bytes(R"({"__metadata__":{"a":1}})", "")),
-              HasSubstr("__metadata__: expected an object of strings"));
+              HasSubstr("__metadata__: expected an object whose values are strings"));
   EXPECT_THAT(error_of_tensor(R"("dtype":"U8","shape":[-1],"data_offsets":[0,0])", ""),
-              HasSubstr("tensor 'a': expected dtype, shape and two data_offsets"));
+              HasSubstr("tensor 'a': expected an entry with dtype, shape and two data_offsets"));
   EXPECT_THAT(error_of_tensor(R"("dtype":"U8","shape":[1])", "x"),
-              HasSubstr("tensor 'a': expected dtype, shape and two data_offsets"));
+              HasSubstr("tensor 'a': expected an entry with dtype, shape and two data_offsets"));
   EXPECT_THAT(error_of_tensor(R"("dtype":"U9","shape":[1],"data_offsets":[0,1])", "x"),
               HasSubstr("tensor 'a': unknown dtype U9"));
 }
 
 TEST_F(DamagedSafetensorsTest, NameGivenTwiceIsRefused) {
   const std::string tensor = R"("a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]})";
-  EXPECT_THAT(error_of(safetensors_bytes("{" + tensor + "," + tensor + "}", "x")), HasSubstr("gives 'a' twice"));
+  EXPECT_THAT(error_of(safetensors_bytes("{" + tensor + "," + tensor + "}", "x")),
+              HasSubstr("contains the key 'a' twice"));
 }
 
 TEST_F(DamagedSafetensorsTest, DataThatDoNotFitTheHeaderAreRefused) {
   EXPECT_THAT(error_of_tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0,4])", "1234"),
-              HasSubstr("4 bytes of data do not hold F32 of shape [2]"));
+              HasSubstr("4 bytes of data do not match dtype F32 and shape [2]"));
   EXPECT_THAT(error_of_tensor(R"("dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0])", ""),
-              HasSubstr("0 bytes of data do not hold"));
+              HasSubstr("0 bytes of data do not match"));
   EXPECT_THAT(error_of_tensor(R"("dtype":"U8","shape":[4],"data_offsets":[0,4])", "123"),
-              HasSubstr("its tensors need 4: the file is cut short"));
+              HasSubstr("its tensors need 4: the file is truncated"));
   EXPECT_THAT(error_of_tensor(R"("dtype":"U8","shape":[4],"data_offsets":[0,4])", "12345"),
               HasSubstr("the file is too long"));
 }
 
 TEST_F(DamagedSafetensorsTest, HolesAndOverlapsAreRefused) {
   EXPECT_THAT(error_of_tensor(R"("dtype":"U8","shape":[1],"data_offsets":[1,2])", "xy"),
-              HasSubstr("expected to begin at 0"));
+              HasSubstr("expected to start at 0"));
   const auto two = [](int begin) {
     return fmt::format(R"({{"a":{{"dtype":"U8","shape":[2],"data_offsets":[0,2]}},)"
                        R"("b":{{"dtype":"U8","shape":[2],"data_offsets":[{},{}]}}}})",
@@ -170,7 +171,8 @@ TEST_F(DamagedSafetensorsTest, TensorOfHalfBytesIsNamedWhenItIsAskedFor) {
   const SafetensorsFile file(
       folder_.write("half", safetensors_bytes(R"({"a":{"dtype":"F4","shape":[3,2],"data_offsets":[0,3]}})", "123")));
   EXPECT_THROW((void)file.tensor("a"), ConfigError);
-  EXPECT_THAT(error_of_tensor(R"("dtype":"F4","shape":[3],"data_offsets":[0,2])", "12"), HasSubstr("do not hold F4"));
+  EXPECT_THAT(error_of_tensor(R"("dtype":"F4","shape":[3],"data_offsets":[0,2])", "12"),
+              HasSubstr("do not match dtype F4"));
 }
 
 TEST_F(DamagedSafetensorsTest, TensorThatIsNotThereIsToldWithThoseThatAre) {

@@ -70,11 +70,12 @@ TEST(SafetensorsWriteTest, WhatTheFormatDoesNotHaveIsRefusedBeforeAnythingIsWrit
   };
   const auto one = torch::zeros({1});
   EXPECT_THAT(refusal({{"a", one}, {"a", one}}),
-              HasSubstr("x.safetensors: two entries of a safetensors file would be named 'a'"));
+              HasSubstr("x.safetensors: two entries of a safetensors file would have the name 'a'"));
   EXPECT_THAT(refusal({{"__metadata__", one}}), HasSubstr("'__metadata__'"));
-  EXPECT_THAT(refusal({{"a", one.to(torch::kComplexDouble)}}), HasSubstr("tensor 'a' is ComplexDouble"));
-  EXPECT_THAT(refusal({{"a", torch::empty({1}, torch::kMeta)}}), HasSubstr("no elements in memory"));
-  EXPECT_THAT(refusal({{"\xff", one}}), HasSubstr("no UTF-8"));
+  EXPECT_THAT(refusal({{"a", one.to(torch::kComplexDouble)}}), HasSubstr("tensor 'a' has dtype ComplexDouble"));
+  EXPECT_THAT(refusal({{"a", torch::empty({1}, torch::kMeta)}}),
+              HasSubstr("is undefined, sparse or on the meta device"));
+  EXPECT_THAT(refusal({{"\xff", one}}), HasSubstr("not valid UTF-8"));
   EXPECT_EQ(disk.num_operations(), 0u);
 }
 

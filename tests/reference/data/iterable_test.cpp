@@ -122,7 +122,7 @@ TEST_F(IterableTest, WhatNeedsAnIndexOrALengthIsRefused) {
     DataLoader loader(CountingStream{5}, {.shuffle = true});
     FAIL() << "expected an ArgumentError";
   } catch (const ArgumentError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("iterable dataset has its own order"));
+    EXPECT_THAT(error.what(), HasSubstr("iterable dataset determines its own order"));
   }
   const DataLoader loader(CountingStream{5});
   EXPECT_THROW((void)loader.size(), StateError);

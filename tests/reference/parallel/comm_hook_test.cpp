@@ -234,7 +234,7 @@ TEST(DdpKwargsTest, AllProblemsAreInOneMessage) {
   EXPECT_THAT(message, HasSubstr("start_powerSGD_iter: expected 2 or more"));
   EXPECT_THAT(message, HasSubstr("comm_wrapper: expected 'no', 'fp16' or 'bf16', got 'fp8'"));
   EXPECT_THAT(problems_of({.comm_hook = "powersgd"}).front(), HasSubstr("got 'powersgd'"));
-  EXPECT_THAT(problems_of({.comm_wrapper = "fp16"}).front(), HasSubstr("no comm_hook to wrap"));
+  EXPECT_THAT(problems_of({.comm_wrapper = "fp16"}).front(), HasSubstr("requires a comm_hook"));
   EXPECT_TRUE(
       problems_of({.comm_hook = "power_sgd",
                    .comm_state_option = {.start_powerSGD_iter = 0, .use_error_feedback = false, .warm_start = false}})

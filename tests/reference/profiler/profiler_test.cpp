@@ -193,7 +193,7 @@ TEST(ProfilerTest, TheProcessIsRecordedForOneAtATime) {
   const auto context = make_single_rank();
   Profiler first(*context, {.activities = {"cpu"}});
   EXPECT_THAT(message_of<StateError>([&] { Profiler(*context, {.activities = {"cpu"}}); }),
-              HasSubstr("one for the process"));
+              HasSubstr("one profiler per process"));
   first.finish();
   Profiler(*context, {.activities = {"cpu"}}).finish();
 }

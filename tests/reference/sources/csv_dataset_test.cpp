@@ -112,7 +112,7 @@ TEST_F(CsvTest, FilesOfOneHeaderFollowOneAnother) {
   EXPECT_THAT(error_of([&] {
                 CsvFile({a, c});
               }),
-              AllOf(HasSubstr(c + ": columns y, x"), HasSubstr("expected those of " + a + ": x, y")));
+              AllOf(HasSubstr(c + ": the columns are y, x"), HasSubstr("expected those of " + a + ": x, y")));
 }
 
 TEST_F(CsvTest, ChosenColumnsAreNumbersOfTheDtype) {
@@ -147,35 +147,35 @@ TEST_F(CsvTest, LabelsComeApartFromTheValues) {
 }
 
 TEST_F(CsvTest, WrongNumberOfFieldsIsToldWithItsPlace) {
-  EXPECT_THAT(error_in("a,b\n1,2\n\n3\n"), EndsWith("table.csv: record 2 (byte 9): 1 fields; expected 2"));
-  EXPECT_THAT(error_in("a,b\n1,2,3\n"), EndsWith("table.csv: record 1 (byte 4): 3 fields; expected 2"));
+  EXPECT_THAT(error_in("a,b\n1,2\n\n3\n"),
+              EndsWith("table.csv: record 2 (byte 9): the record has 1 fields; expected 2"));
+  EXPECT_THAT(error_in("a,b\n1,2,3\n"), EndsWith("table.csv: record 1 (byte 4): the record has 3 fields; expected 2"));
 }
 
 TEST_F(CsvTest, MisplacedQuotesAreToldWithTheirPlace) {
-  EXPECT_THAT(error_in("a,b\n1,\"2\n3,4\n"), EndsWith("record 1 (byte 4): a quote is not closed (byte 6)"));
-  EXPECT_THAT(error_in("a,b\n1,2\"\n"),
-              EndsWith("record 1 (byte 4): a quote inside a field that does not begin with one (byte 7)"));
+  EXPECT_THAT(error_in("a,b\n1,\"2\n3,4\n"), EndsWith("record 1 (byte 4): a quoted field is not closed (byte 6)"));
+  EXPECT_THAT(error_in("a,b\n1,2\"\n"), EndsWith("record 1 (byte 4): a quote inside an unquoted field (byte 7)"));
   EXPECT_THAT(error_in("a,b\n\"1\"2,3\n"), EndsWith("record 1 (byte 4): text after a closing quote (byte 7)"));
-  EXPECT_THAT(error_in("\"a"), EndsWith("the header (byte 0): a quote is not closed (byte 0)"));
+  EXPECT_THAT(error_in("\"a"), EndsWith("the header (byte 0): a quoted field is not closed (byte 0)"));
 }
 
 TEST_F(CsvTest, HeaderMustNameEachColumnOnce) {
-  EXPECT_THAT(error_in("a,a\n"), HasSubstr("the header names 'a' twice"));
-  EXPECT_THAT(error_in(""), HasSubstr("no header: the file holds no record"));
+  EXPECT_THAT(error_in("a,a\n"), HasSubstr("the header contains 'a' twice"));
+  EXPECT_THAT(error_in(""), HasSubstr("the file has no records; expected a header"));
   EXPECT_THAT(error_of([&] { CsvTensors(write("a,b\n"), {.columns = {"c"}}); }),
-              HasSubstr("no column 'c'; it has a, b"));
+              HasSubstr("no column 'c'; its columns are a, b"));
 }
 
 TEST_F(CsvTest, FieldThatIsNoNumberIsToldWithFileRecordOffsetAndColumn) {
   const auto path = write("a,b\n1,2\n3,1.5\n4,\n5,1e99\n6,7 8\n");
   EXPECT_THAT(error_of([&] { (void)CsvTensors(path, {.dtype = torch::kLong}).get(1); }),
-              EndsWith("table.csv: record 2 (byte 8), column 'b': '1.5' is no number that fits Long"));
+              EndsWith("table.csv: record 2 (byte 8), column 'b': '1.5' is not a number that fits Long"));
   const CsvTensors table(path);
   EXPECT_TRUE(table.get(1).equal(torch::tensor({3.0F, 1.5F})));
   EXPECT_THAT(error_of([&] { (void)table.get(2); }),
-              EndsWith("record 3 (byte 14), column 'b': '' is no number that fits Float"));
-  EXPECT_THAT(error_of([&] { (void)table.get(3); }), HasSubstr("'1e99' is no number that fits Float"));
-  EXPECT_THAT(error_of([&] { (void)table.get(4); }), HasSubstr("'7 8' is no number"));
+              EndsWith("record 3 (byte 14), column 'b': '' is not a number that fits Float"));
+  EXPECT_THAT(error_of([&] { (void)table.get(3); }), HasSubstr("'1e99' is not a number that fits Float"));
+  EXPECT_THAT(error_of([&] { (void)table.get(4); }), HasSubstr("'7 8' is not a number"));
 }
 
 TEST_F(CsvTest, AnyDamageIsRefusedOrOnlyChangesWhatIsRead) {

@@ -129,13 +129,13 @@ TEST_F(IdxTest, FilesOfDifferentNumbersOfRowsAreRefusedWhateverTheLimit) {
 TEST_F(IdxTest, ShortLongAndForeignFilesAreNamed) {
   const auto bytes = idx_of(8, images_);
   EXPECT_THAT(error_of([&] { open_idx(folder_.write("short", bytes.substr(0, 20))); }),
-              HasSubstr("short: the file is short or damaged: 30 bytes of data expected, 4 read"));
+              HasSubstr("short: the file is truncated or damaged: expected 30 bytes of data, got 4"));
   EXPECT_THAT(error_of([&] { open_idx(folder_.write("long", bytes + "x")); }),
-              HasSubstr("long: the file is damaged: it goes on after its 30 bytes"));
+              HasSubstr("long: the file is damaged: it continues after its 30 bytes"));
   EXPECT_THAT(error_of([&] { open_idx(write_gzip(folder_.path("long.gz"), bytes + "x")); }),
-              HasSubstr("it goes on after its 30 bytes"));
+              HasSubstr("it continues after its 30 bytes"));
   EXPECT_THAT(error_of([&] { open_idx(folder_.write("text", "Lorem ipsum")); }),
-              HasSubstr("text: not an idx file (it begins 4c 6f 72 65"));
+              HasSubstr("text: not an idx file (it starts with 4c 6f 72 65"));
   EXPECT_THAT(error_of([&] { open_idx(folder_.path("none")); }), HasSubstr("none: cannot be opened: No such file"));
 }
 
@@ -144,14 +144,13 @@ TEST_F(IdxTest, GzipWhoseChecksumDiffersIsRefused) {
   auto bytes = bytes_in(path);
   bytes[bytes.size() - 6] ^= 1;
   EXPECT_THAT(error_of([&] { open_idx(folder_.write("damaged.gz", bytes)); }),
-              HasSubstr("damaged.gz: the file is short or damaged"));
+              HasSubstr("damaged.gz: the file is truncated or damaged"));
 }
 
 TEST_F(IdxTest, HeaderThatPromisesTooMuchIsRefusedBeforeMemoryIsTaken) {
   const std::string header("\0\0\x08\x02\x7f\xff\xff\xff\x7f\xff\xff\xff", 12);
-  EXPECT_THAT(error_of([&] { open_idx(folder_.write("huge", header)); }), HasSubstr("bytes of data expected"));
-  EXPECT_THAT(error_of([&] { open_idx(write_gzip(folder_.path("huge.gz"), header)); }),
-              HasSubstr("bytes of data expected"));
+  EXPECT_THAT(error_of([&] { open_idx(folder_.write("huge", header)); }), HasSubstr("bytes of data, "));
+  EXPECT_THAT(error_of([&] { open_idx(write_gzip(folder_.path("huge.gz"), header)); }), HasSubstr("bytes of data, "));
 }
 
 TEST_F(IdxTest, AnyDamageIsRefusedOrOnlyChangesWhatIsRead) {

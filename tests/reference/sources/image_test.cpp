@@ -183,20 +183,20 @@ TEST(ImageTest, ImageThatEndsEarlyIsAnErrorWhateverIsAllowed) {
     const auto bytes = bytes_of(jpeg);
     for (const bool allow : {false, true}) {
       EXPECT_THAT(error_of(bytes.substr(0, bytes.size() - 8), {.allow_jpeg_warnings = allow}),
-                  HasSubstr("the JPEG is damaged: the image ends early (byte"))
+                  HasSubstr("the JPEG image is damaged: the image is truncated (byte"))
           << jpeg.name;
     }
   }
   const auto png = bytes_of(Png{.width = 1, .height = 1, .rows = std::string("\0abc", 4)});
-  EXPECT_THAT(error_of(png.substr(0, 50)), HasSubstr("the PNG is damaged: the image ends early (byte 50)"));
-  EXPECT_THAT(error_of(png.substr(0, png.size() - 1)), HasSubstr("the image ends early"));
+  EXPECT_THAT(error_of(png.substr(0, 50)), HasSubstr("the PNG image is damaged: the image is truncated (byte 50)"));
+  EXPECT_THAT(error_of(png.substr(0, png.size() - 1)), HasSubstr("the image is truncated"));
 }
 
 TEST(ImageTest, WhatLibjpegMendsIsTakenOnlyIfAllowed) {
   auto bytes = bytes_of(kJpegs.front());
   bytes.insert(bytes.size() - 2, 20, '\x01');  // before the end mark
   EXPECT_THAT(error_of(bytes),
-              AllOf(HasSubstr("the JPEG is damaged: Corrupt JPEG data"), HasSubstr("allow_jpeg_warnings")));
+              AllOf(HasSubstr("the JPEG image is damaged: Corrupt JPEG data"), HasSubstr("allow_jpeg_warnings")));
   EXPECT_EQ(error_of(bytes, {.allow_jpeg_warnings = true}), "no error");
   EXPECT_EQ(sha256_of(decode_image(bytes, "", {.allow_jpeg_warnings = true})), kJpegs.front().sha256);
 }
@@ -275,19 +275,19 @@ TEST_F(ImageFolderTest, DamagedImageIsNamedWhenItIsRead) {
     (void)folder.get(0);
     FAIL() << "expected a ConfigError";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), StartsWith(folder_.path("a/1.png") + ": the PNG is damaged"));
+    EXPECT_THAT(error.what(), StartsWith(folder_.path("a/1.png") + ": the PNG image is damaged"));
   }
 }
 
 TEST_F(ImageFolderTest, FolderWithoutClassesOrImagesIsRefused) {
-  EXPECT_THAT(error(), HasSubstr("no folders in it"));
+  EXPECT_THAT(error(), HasSubstr("the folder has no subfolders"));
   write("a/x.txt", "");
   write("b/x.png", "");
   write("c/x.gif", "");
-  EXPECT_THAT(error(), HasSubstr("no .jpg, .jpeg or .png in the classes a, c"));
+  EXPECT_THAT(error(), HasSubstr("no .jpg, .jpeg or .png files in the classes a, c"));
   EXPECT_THROW(ImageFolder(folder_.path("none")), ConfigError);
   write("a/y.WebP", "");
-  EXPECT_THAT(error(), HasSubstr("y.WebP: an image of a kind that is not read here"));
+  EXPECT_THAT(error(), HasSubstr("y.WebP: unsupported image format"));
 }
 
 }  // namespace

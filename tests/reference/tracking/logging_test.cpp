@@ -84,7 +84,7 @@ TEST(LoggingTest, TheEnvironmentSetsTheLevelAndArgumentsBeatIt) {
   EXPECT_TRUE(get_logger("t", {.log_level = "DEBUG"}).is_enabled_for(Level::kDebug));
   environment.set({{"ACCELERATE_LOG_LEVEL", "loud"}});
   EXPECT_THAT(message_of<ConfigError>([] { (void)get_logger("t"); }),
-              HasSubstr("log level 'loud': expected debug, info, warning, error or critical"));
+              HasSubstr("log level 'loud' is unknown; expected debug, info, warning, error or critical"));
 }
 
 TEST(LoggingTest, AWarningOnceIsOneForEachTextAndRank) {
@@ -104,7 +104,8 @@ TEST(LoggingTest, AWarningOnceIsOneForEachTextAndRank) {
 
 TEST(LoggingTest, AThreadThatRunsNoRankNeedsAContext) {
   const CleanEnvironment clean({"ACCELERATE_"});
-  EXPECT_THAT(message_of<StateError>([] { get_logger("t").warning("x"); }), HasSubstr("this thread runs no rank"));
+  EXPECT_THAT(message_of<StateError>([] { get_logger("t").warning("x"); }),
+              HasSubstr("this thread does not run a rank"));
   const auto context = make_single_rank();
   context->rank = 0;
   EXPECT_THAT(lines_of([&] { get_logger("t", {.context = context.get()}).warning("x"); }),

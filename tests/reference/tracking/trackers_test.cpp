@@ -55,9 +55,9 @@ class Recorder : public GeneralTracker {
 TEST(TrackersTest, AllThatIsWrongIsOneErrorWithTheNearestNames) {
   const auto context = make_single_rank();
   const auto message = message_of<ConfigError>([&] { Trackers(*context, {"tensorbord", "cvs", "csv"}, std::nullopt); });
-  EXPECT_THAT(message, HasSubstr("'tensorbord' is no tracker; expected tensorboard, "));
-  EXPECT_THAT(message, HasSubstr("'cvs' is no tracker; expected csv, "));
-  EXPECT_THAT(message, HasSubstr("csv writes files, and needs a logging_dir"));
+  EXPECT_THAT(message, HasSubstr("'tensorbord' is not a tracker; expected tensorboard, "));
+  EXPECT_THAT(message, HasSubstr("'cvs' is not a tracker; expected csv, "));
+  EXPECT_THAT(message, HasSubstr("csv writes files and requires a logging_dir"));
 }
 
 TEST(TrackersTest, AllIsEveryBuiltInOneOnce) {

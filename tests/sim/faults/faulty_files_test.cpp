@@ -204,7 +204,7 @@ TEST(DiskFullTest, TheMessageIsTheSystemsAndNamesTheFile) {
   write_atomically(files, folder.path("a"), "123456");
   const auto path = folder.path("b");
   EXPECT_EQ(refusal_of([&] { write_atomically(files, path, "12345"); }),
-            path + ": not written; what was there before is untouched: " + path +
+            path + ": not written; the previous content is unchanged: " + path +
                 ".tmp: cannot be written: No space left on device");
   EXPECT_THAT(folder.files(), ElementsAre("a"));
 }

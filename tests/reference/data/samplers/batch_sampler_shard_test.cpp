@@ -118,7 +118,7 @@ TEST(BatchSamplerShardTest, ASamplerThatBreaksItsWordIsAnArgumentError) {
   EXPECT_THAT(message_of({{0}, {1, 2}}, {.batch_size = 2}), HasSubstr("is not the last"));
   EXPECT_THAT(message_of({{0}, {1, 2}}, {.batch_size = 2}, 1), HasSubstr("is not the last"));
   EXPECT_THAT(message_of({{0, 1}, {2}, {3, 4}}, {.batch_size = 2}), HasSubstr("is not the last"));
-  EXPECT_THAT(message_of({{0, 1, 2}}, {.batch_size = 2}), HasSubstr("batch_size() says 2"));
+  EXPECT_THAT(message_of({{0, 1, 2}}, {.batch_size = 2}), HasSubstr("but batch_size() is 2"));
   EXPECT_THAT(message_of({{0, 1}, {}}, {}), HasSubstr("is empty"));
   EXPECT_THAT(message_of({{0, 1}, {2}}, {.batch_size = 2, .drop_last = true}), HasSubstr("drop_last()"));
 }

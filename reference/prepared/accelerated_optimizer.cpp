@@ -105,7 +105,7 @@ AcceleratedScheduler::AcceleratedScheduler(std::shared_ptr<LRScheduler> schedule
       path_(std::move(path)),
       options_(options) {
   check_argument(options_.samples_per_step.value_or(1) >= 1,
-                 "prepare_scheduler: samples_per_step: expected 1 or more, got {}", *options_.samples_per_step);
+                 "prepare_scheduler: samples_per_step: expected 1 or more, got {}", options_.samples_per_step.value_or(1));
   check_argument(!options_.samples_per_step || options_.step_with_optimizer,
                  "prepare_scheduler: samples_per_step requires step_scheduler_with_optimizer: true, since samples are "
                  "counted in the optimizer's steps");

@@ -94,7 +94,7 @@ double models_on_cores(const Data& data, const Job& job, int cores, int steps) {
 
 // Seconds of one step of 64 ranks, each with its own model, that only meet in a barrier between backward and update.
 // Shows the cost of many threads that take turns, without that of the all-reduce.
-double ranks_that_only_meet(const Data& data, const Job& job, int steps) {
+double ranks_with_barrier_only(const Data& data, const Job& job, int steps) {
   double seconds = 0;
   accel::sim::simulate({.num_ranks = kSimulatedRanks}, [&](accel::RankContext& rank) {
     Models models(job, 1, rank.rank);
@@ -147,7 +147,7 @@ nlohmann::ordered_json measure_64_ranks(const Data& data, const Job& job, int ro
   for (int round = 0; round < rounds; ++round) {
     turns.push_back(models_in_turn(data, job, kSteps));
     simulated.push_back(simulated_ranks(data, job, kSimulatedRanks, kSteps));
-    meeting_ratios.push_back(ranks_that_only_meet(data, job, kSteps) / (turns.back() / cores));
+    meeting_ratios.push_back(ranks_with_barrier_only(data, job, kSteps) / (turns.back() / cores));
     on_cores.push_back(models_on_cores(data, job, cores, kSteps));
     ratios.push_back(simulated.back() / (turns.back() / cores));
     core_ratios.push_back(on_cores.back() / (turns.back() / cores));

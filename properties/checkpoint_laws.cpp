@@ -264,7 +264,7 @@ Change in_ours(const Change& change) {
   };
 }
 
-TEST(CheckpointLaws, TheLawCatchesEveryPlantedBug) {
+TEST(CheckpointLaws, EveryPlantedBugIsCaught) {
   const auto buckets_are_lost = in_ours([](Value::Dict& ours) {
     Value::List models;
     for (const auto& model : ours.at("models").as<Value::List>()) {

@@ -195,7 +195,7 @@ std::vector<std::string> gathered_names(Backend backend, const MetricCase& one) 
   return of_rank_zero;
 }
 
-TEST(LoaderLaws, ListsAndTensorsAreCutAlikeWhateverTheyWereReadFrom) {
+TEST(LoaderLaws, ListsAndTensorsAreTruncatedAtTheSameSample) {
   expect_property(60, [] {
     MetricCase one;
     one.ranks = pick(1, 6);

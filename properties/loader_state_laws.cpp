@@ -23,7 +23,7 @@ std::string refusal(RankContext& rank, const Value& state, std::int64_t length =
   return "accepted";
 }
 
-TEST(LoaderStateTest, AStateThatDoesNotFitIsRefusedWithAllThatIsWrong) {
+TEST(LoaderStateTest, AStateThatDoesNotFitIsRejectedWithAllProblems) {
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {
     Accelerator accelerator({}, rank);
     auto loader = accelerator.prepare(DataLoader(NoisyDataset{.length = 10}, {.batch_size = 2}));

@@ -142,7 +142,7 @@ void check_master_law(Backend backend, const Tamper& tamper = {}) {
   RC_ASSERT(run(backend, c, c.cuts, tamper) == run(backend, c, {}));
 }
 
-TEST(ResumeLaws, ARunThatIsCutAnywhereSeesWhatAnUncutOneSees) {
+TEST(ResumeLaws, ARunThatIsInterruptedAnywhereSeesTheUninterruptedStream) {
   expect_property(400, [] { check_master_law(Backend::kSim); });
 }
 
@@ -150,7 +150,7 @@ TEST(ResumeLaws, TheSameOnGloo) {
   expect_property(40, [] { check_master_law(Backend::kGlooThreads); });
 }
 
-TEST(ResumeLaws, TheLawCatchesEveryPlantedBug) {
+TEST(ResumeLaws, EveryPlantedBugIsCaught) {
   const std::map<std::string, Tamper> bugs{
       {"the epoch is not saved", [](LoaderState& state) { state.epoch = 0; }},
       {"what was prefetched counts",

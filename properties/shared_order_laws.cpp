@@ -37,7 +37,7 @@ TEST(IterableShardTest, AStreamsGeneratorIsSeededByTheEpochOnEveryRank) {
   }
 }
 
-TEST(ShardedSamplerTest, PrepareRefusesASamplerThatIsCutAlready) {
+TEST(ShardedSamplerTest, PrepareRejectsASamplerThatIsAlreadySharded) {
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {
     Accelerator accelerator({}, rank);
     const auto sampler =

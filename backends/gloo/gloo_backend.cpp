@@ -34,7 +34,7 @@ std::string first_line(const std::exception& error) {
 
 // Ignores SIGPIPE, as Python does, unless the program handles it. Otherwise a write to a peer that has exited would end
 // this process silently instead of failing the collective.
-void survive_broken_pipes() {
+void ignore_sigpipe() {
   struct sigaction action {};
   const bool is_default =
       sigaction(SIGPIPE, nullptr, &action) == 0 && (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_DFL;
@@ -52,7 +52,7 @@ std::shared_ptr<::gloo::transport::Device> tcp_device(const GlooOptions& options
 
 // Connecting a datagram socket sends nothing; the kernel only selects the route and with it the local address. The port
 // does not matter.
-std::string address_towards(const std::string& host) {
+std::string local_address_for(const std::string& host) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_DGRAM;
   const int problem = getaddrinfo(host.c_str(), "9", &hints, &found);
@@ -75,7 +75,7 @@ std::string address_towards(const std::string& host) {
 
 Group make_group(const std::string& name, c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                  const GlooOptions& options) {
-  survive_broken_pipes();
+  ignore_sigpipe();
   try {
     auto gloo_options = c10d::ProcessGroupGloo::Options::create(options.timeout);
     auto prefixed = c10::make_intrusive<c10d::PrefixStore>(name, std::move(store));

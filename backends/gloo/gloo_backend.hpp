@@ -23,7 +23,7 @@ struct GlooOptions {
 
 /// Returns the address of this machine's interface on the route to `host`, where ranks on other machines can reach it.
 /// Throws CommError if there is no route.
-std::string address_towards(const std::string& host);
+std::string local_address_for(const std::string& host);
 
 /// Joins a group through a store that all its ranks share: a HashStore between threads, a TCPStore between processes.
 /// Collective; returns when all ranks have joined. Throws CommError if they do not join within the timeout. Makes the

@@ -33,7 +33,7 @@ namespace {
 
 struct CaughtSignal {
   int number = 0;
-  bool is_of_terminal = false;  // sent by the terminal, so every process of the foreground group has received it
+  bool is_from_terminal = false;  // sent by the terminal, so every process of the foreground group has received it
 };
 
 class SignalGate {
@@ -79,12 +79,12 @@ std::optional<CaughtSignal> SignalGate::next() {
 }
 
 // Whether the signal requests the end of the job. USR1 and USR2 only pass through to the ranks.
-bool ends_a_run(int signal) { return signal != SIGUSR1 && signal != SIGUSR2; }
+bool requests_termination(int signal) { return signal != SIGUSR1 && signal != SIGUSR2; }
 
 // The time between the first failure and SIGTERM for the other ranks. Ranks that end on their own in this time are
 // reported as such, not as stopped. On several machines it is longer: each machine notices a network failure
 // separately, and its ranks may report it in their last lines.
-constexpr auto kLastWords = std::chrono::milliseconds(500), kLastWordsOfMachines = std::chrono::milliseconds(1000);
+constexpr auto kSettleTime = std::chrono::milliseconds(500), kSettleTimeOfMachines = std::chrono::milliseconds(1000);
 constexpr auto kGraceOfSignal = std::chrono::seconds(30);  // time to save a checkpoint after a signal, as in torchrun
 
 class Job {
@@ -97,13 +97,13 @@ class Job {
   JobResult run() {
     while (true) {
       machines_.join();
-      while (!machines_.attempt() && !machines_.verdict()) wait_some(nullptr);
+      while (!machines_.attempt() && !machines_.verdict()) wait_for_events(nullptr);
       if (machines_.attempt() && !machines_.verdict()) run_attempt(*machines_.attempt());
       const auto& verdict = *machines_.verdict();
       result_.failure = verdict.failure;
       if (!verdict.restarts || interrupted_) return result_;
       ++result_.restarts;
-      if (options_.tells_restarts)
+      if (options_.prints_restarts)
         std::cerr << fmt::format("accel launch: {}; restarting ({} of at most {})", verdict.failure.message,
                                  result_.restarts, machines_.attempt()->max_restarts)
                   << std::endl;
@@ -122,11 +122,11 @@ class Job {
     bool reported = false;
     std::optional<std::chrono::steady_clock::time_point> failed_at;
     while (!processes.have_ended() || !machines_.verdict()) {
-      wait_some(&processes);
+      wait_for_events(&processes);
       const auto failure = processes.failure();
       const bool is_over = failure || (machines_.verdict() && machines_.verdict()->failure.exit_code != 0);
       if (is_over && !failed_at) failed_at = std::chrono::steady_clock::now();
-      const auto patience = options_.machines.num_machines > 1 ? kLastWordsOfMachines : kLastWords;
+      const auto patience = options_.machines.num_machines > 1 ? kSettleTimeOfMachines : kSettleTime;
       if (is_over && !interrupted_ && std::chrono::steady_clock::now() - *failed_at >= patience) processes.stop();
       if (!reported && processes.have_ended()) {
         reported = true;
@@ -178,24 +178,24 @@ class Job {
 
   // Waits for the next event, at most one monitor interval. Some events have no descriptor (deadlines, grace periods,
   // missed "alive" messages), so the interval also bounds how late they are noticed.
-  void wait_some(RankProcesses* processes) {
+  void wait_for_events(RankProcesses* processes) {
     std::vector<pollfd> waiting{{signals_.descriptor(), POLLIN, 0}};
     if (processes != nullptr) processes->add_to(waiting);
     machines_.add_to(waiting);
     poll(waiting.data(), waiting.size(), static_cast<int>(options_.monitor_interval.count()));
-    while (const auto signal = signals_.next()) hand_on(*signal, processes);
+    while (const auto signal = signals_.next()) forward_signal(*signal, processes);
     if (processes != nullptr) processes->advance();
     machines_.advance();
   }
 
-  void hand_on(const CaughtSignal& caught, RankProcesses* processes) {
+  void forward_signal(const CaughtSignal& caught, RankProcesses* processes) {
     const int signal = caught.number;
-    if (processes != nullptr && interrupted_ && ends_a_run(signal))
+    if (processes != nullptr && interrupted_ && requests_termination(signal))
       processes->signal(SIGKILL);  // the second request ends the grace period
     // Ctrl-C already reaches children in the terminal's foreground group; sending it again would count as the second.
-    else if (processes != nullptr && !(caught.is_of_terminal && processes->are_in_this_group()))
+    else if (processes != nullptr && !(caught.is_from_terminal && processes->are_in_this_group()))
       processes->signal(signal);
-    if (!ends_a_run(signal) || interrupted_) return;
+    if (!requests_termination(signal) || interrupted_) return;
     interrupted_ = signal;
     if (processes != nullptr) processes->end_after(kGraceOfSignal);
     const auto text = fmt::format("machine {} was interrupted: its launcher {}", options_.machines.machine_rank,

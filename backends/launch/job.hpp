@@ -32,10 +32,10 @@ struct JobOptions {
   bool forwards_output = true;  ///< false: the processes inherit this process's standard output and error
   std::string log_dir = {};     ///< DIR/attempt_0/rank_3/stdout.log, stderr.log; empty: none
   std::vector<int> logged =
-      {};                      ///< per local process: 1 standard output, 2 standard error, 3 both; empty: both for all
-  bool pins_cpus = false;      ///< pin every process to separate CPUs: see plan_cpus
-  bool tells_restarts = true;  ///< print a line on standard error before each restart
-  int progress_fd = -1;        ///< passed to the first process as descriptor 3, e.g. for a progress bar; -1: none
+      {};                       ///< per local process: 1 standard output, 2 standard error, 3 both; empty: both for all
+  bool pins_cpus = false;       ///< pin every process to separate CPUs: see plan_cpus
+  bool prints_restarts = true;  ///< print a line on standard error before each restart
+  int progress_fd = -1;         ///< passed to the first process as descriptor 3, e.g. for a progress bar; -1: none
 };
 
 struct JobResult {

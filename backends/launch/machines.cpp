@@ -21,7 +21,7 @@ namespace {
 
 // kConnectTimeout applies only until machine 0 has answered: a SYN into a network without such a machine is never
 // answered, and a new attempt may reach it.
-constexpr auto kConnectAgain = std::chrono::milliseconds(200);
+constexpr auto kConnectRetryInterval = std::chrono::milliseconds(200);
 constexpr auto kConnectTimeout = std::chrono::seconds(3);
 constexpr auto kFarewell = std::chrono::seconds(2);
 
@@ -63,7 +63,7 @@ void Machines::join() {
   verdict_.reset();
   joined_ = true;
   done_ = false;
-  join_began_ = Clock::now();
+  join_started_at_ = Clock::now();
   for (auto& [machine, peer] : peers_) peer.done = false;
   if (is_main()) {
     begin_if_all_joined();
@@ -137,7 +137,7 @@ void Machines::decide(Verdict verdict) {
 
 void Machines::add_to(std::vector<pollfd>& waiting) const {
   if (listener_) waiting.push_back({listener_->descriptor(), POLLIN, 0});
-  for (const auto& link : strangers_) waiting.push_back({link.descriptor(), POLLIN, 0});
+  for (const auto& link : pending_connections_) waiting.push_back({link.descriptor(), POLLIN, 0});
   for (const auto& [machine, peer] : peers_) {
     if (!peer.link.is_lost()) waiting.push_back({peer.link.descriptor(), POLLIN, 0});
   }
@@ -149,20 +149,20 @@ void Machines::advance() {
     advance_main();
   else
     advance_other();
-  say_alive();
+  send_alive();
   check_join_timeout();
 }
 
-void Machines::say_alive() {
-  if (Clock::now() - said_alive_ < options_.alive_interval) return;
-  said_alive_ = Clock::now();
+void Machines::send_alive() {
+  if (Clock::now() - alive_sent_at_ < options_.alive_interval) return;
+  alive_sent_at_ = Clock::now();
   for (auto& [machine, peer] : peers_) peer.link.send("alive");
 }
 
 void Machines::check_join_timeout() {
   // Applies to restarts too: a machine that failed must join again within the join time-out.
   const bool is_waiting = !attempt_ && !verdict_;
-  if (!is_waiting || Clock::now() - join_began_ < options_.join_timeout) return;
+  if (!is_waiting || Clock::now() - join_started_at_ < options_.join_timeout) return;
   const auto time = seconds_text(options_.join_timeout);
   const auto text = is_main() ? fmt::format(
                                     "{} of {} did not join within {}; start `accel launch` there, with "
@@ -188,7 +188,7 @@ std::string Machines::missing_machines() const {
 
 // Lost machines are collected first and handled afterwards, since lose() changes the map that the loop iterates over.
 void Machines::advance_main() {
-  take_joins();
+  accept_joins();
   std::vector<int> lost;
   for (auto& [machine, peer] : peers_) {
     for (const auto& line : peer.link.receive()) hear(machine, line);
@@ -201,10 +201,10 @@ void Machines::advance_main() {
 
 // Anyone can connect to the port. A connection becomes a peer only with a valid "join"; connections that send something
 // else, such as port scanners, are dropped.
-void Machines::take_joins() {
-  while (auto link = listener_->accept()) strangers_.push_back(std::move(*link));
-  std::vector<Link> still_strangers;
-  for (auto& link : strangers_) {
+void Machines::accept_joins() {
+  while (auto link = listener_->accept()) pending_connections_.push_back(std::move(*link));
+  std::vector<Link> still_pending;
+  for (auto& link : pending_connections_) {
     std::string verb;
     int machine = -1, num_machines = 0, num_processes = 0;
     for (const auto& line : link.receive()) {
@@ -212,7 +212,7 @@ void Machines::take_joins() {
       if (words >> verb && verb == "join") words >> machine >> num_machines >> num_processes;
     }
     if (machine < 1 || machine >= options_.num_machines) {
-      if (verb.empty() && !link.is_lost()) still_strangers.push_back(std::move(link));
+      if (verb.empty() && !link.is_lost()) still_pending.push_back(std::move(link));
       continue;
     }
     // A machine that joins during an attempt has been restarted: its ranks of this attempt no longer exist.
@@ -229,7 +229,7 @@ void Machines::take_joins() {
                               machine, num_machines, num_processes, options_.num_machines, options_.num_processes)}});
     }
   }
-  strangers_ = std::move(still_strangers);
+  pending_connections_ = std::move(still_pending);
 }
 
 // "alive" has no number and is ignored here; receiving it has already updated the link's time.
@@ -270,15 +270,15 @@ void Machines::advance_other() {
   const auto patience = options_.alive_missed_max * options_.alive_interval;
   const bool is_waiting = joined_ && !attempt_ && !verdict_;
   if (!peers_.contains(0)) {
-    if (!is_waiting || now - tried_to_connect_ < kConnectAgain) return;
-    tried_to_connect_ = now;
+    if (!is_waiting || now - last_connect_at_ < kConnectRetryInterval) return;
+    last_connect_at_ = now;
     auto& peer = peers_.emplace(0, Peer{Link::connect_to(options_.main_address, options_.main_port)}).first->second;
     peer.link.send(fmt::format("join {} {} {}", options_.machine_rank, options_.num_machines, options_.num_processes));
   }
   auto& peer = peers_.at(0);
   for (const auto& line : peer.link.receive()) {
     peer.joined = true;  // machine 0 has answered, so the longer time-out applies from here
-    hear_from_main(line);
+    handle_main_message(line);
   }
   const bool is_silent = peer.link.silence() > (peer.joined ? patience : std::chrono::milliseconds(kConnectTimeout));
   if (!peer.link.is_lost() && !is_silent) return;
@@ -292,7 +292,7 @@ void Machines::advance_other() {
 }
 
 // A verdict that this machine has reached on its own stays.
-void Machines::hear_from_main(const std::string& line) {
+void Machines::handle_main_message(const std::string& line) {
   std::istringstream words(line);
   std::string verb;
   words >> verb;

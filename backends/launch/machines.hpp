@@ -82,25 +82,25 @@ class Machines {
   void end_if_all_done();
   void fail(const RankFailure& failure, bool is_final);
   void decide(Verdict verdict);
-  void say_alive();
+  void send_alive();
   void advance_main();
   void advance_other();
-  void take_joins();
+  void accept_joins();
   void hear(int machine, const std::string& line);
-  void hear_from_main(const std::string& line);
+  void handle_main_message(const std::string& line);
   void lose(int machine);
   void check_join_timeout();
   std::string missing_machines() const;
 
   MachinesOptions options_;
-  std::unique_ptr<Listener> listener_;  // on machine 0 only
-  std::vector<Link> strangers_;         // accepted connections that have not sent "join" yet
-  std::map<int, Peer> peers_;           // by machine; on machine 0 all others, elsewhere only machine 0
+  std::unique_ptr<Listener> listener_;     // on machine 0 only
+  std::vector<Link> pending_connections_;  // accepted connections that have not sent "join" yet
+  std::map<int, Peer> peers_;              // by machine; on machine 0 all others, elsewhere only machine 0
   int attempts_ = 0;
   bool joined_ = false, done_ = false;
   std::optional<Attempt> attempt_;
   std::optional<Verdict> verdict_;
-  Clock::time_point join_began_, said_alive_, tried_to_connect_;
+  Clock::time_point join_started_at_, alive_sent_at_, last_connect_at_;
 };
 
 }  // namespace accel::launcher

@@ -22,7 +22,7 @@ namespace {
 using Pipe = std::array<int, 2>;
 
 // How long to wait for the end of a stream after its process has ended: see have_ended().
-constexpr auto kPatienceWithPipes = std::chrono::seconds(2);
+constexpr auto kPipeDrainTimeout = std::chrono::seconds(2);
 
 // O_CLOEXEC, so that a rank does not inherit the pipes of other ranks; they would never see the end of their streams.
 Pipe make_pipe() {
@@ -135,12 +135,12 @@ void RankProcesses::reap(bool block) {
     // wait4 per process, not waitpid(-1): other code of this process may have children of its own.
     if (wait4(process.pid, &status, block ? 0 : WNOHANG, &usage) != process.pid) continue;
     peak_rss_bytes_ += usage.ru_maxrss * 1024;
-    note_end(process, status);
+    record_exit(process, status);
   }
 }
 
 // Decides which failure is the cause. After stop(), failures are consequences and do not count.
-void RankProcesses::note_end(Process& process, int status) {
+void RankProcesses::record_exit(Process& process, int status) {
   const int code = exit_code_of_status(status);
   process.exit_code = code;
   process.was_stopped = stopping_;
@@ -162,7 +162,7 @@ bool RankProcesses::have_ended() const {
     // at all, and otherwise only for a short time.
     const bool is_open = std::any_of(process.streams.begin(), process.streams.end(),
                                      [](const auto& stream) { return stream.descriptor() >= 0; });
-    return process.exit_code && (stopping_ || !is_open || Clock::now() - process.ended_at > kPatienceWithPipes);
+    return process.exit_code && (stopping_ || !is_open || Clock::now() - process.ended_at > kPipeDrainTimeout);
   });
 }
 

@@ -89,7 +89,7 @@ class RankProcesses {
 
   void start(const RankProcessesOptions& options, const RankProcess& rank);
   void reap(bool block);
-  void note_end(Process& process, int status);
+  void record_exit(Process& process, int status);
 
   bool own_groups_ = false;
   std::vector<Process> processes_;

@@ -108,12 +108,12 @@ void expect_that_only_ours_goes_on(const std::string& fault, bool use_seedable_s
   }
 }
 
-TEST(RecordedFaultsTest, R1ASeedableOrderIsResumedInEpochZeroThereAndInItsEpochHere) {
+TEST(RecordedFaultsTest, R1AccelerateResumesASeedableOrderInEpochZero) {
   expect_that_only_ours_goes_on("R1_resume_with_seedable_sampler", /*use_seedable_sampler=*/true,
                                 /*epoch_that_follows_theirs=*/0);
 }
 
-TEST(RecordedFaultsTest, R2ADrawnOrderIsResumedInEpochZeroThereAndInItsEpochHere) {
+TEST(RecordedFaultsTest, R2AccelerateResumesADrawnOrderInEpochZero) {
   expect_that_only_ours_goes_on("R2_resume_with_default_sampler", /*use_seedable_sampler=*/false,
                                 /*epoch_that_follows_theirs=*/1);
 }
@@ -136,7 +136,7 @@ std::vector<bool> cadence(Accelerator& accelerator, bool leaves) {
   return synchronised;
 }
 
-TEST(RecordedFaultsTest, R3LeavingAnEvaluationCostsAcceleratesLastStepAndNotOurs) {
+TEST(RecordedFaultsTest, R3ABreakInAnEvaluationCostsAccelerateItsLastStep) {
   const std::vector<bool> whole{false, false, false, true, false, true}, cut{false, false, false, true, false, false};
   for (const auto& rank : recorded("R3_cadence_around_an_evaluation")) {
     EXPECT_EQ(rank["read_to_its_end"], whole);
@@ -188,7 +188,7 @@ Ids gathered_of(Accelerator& accelerator, Loader&& loader) {
   return gathered;
 }
 
-TEST(RecordedFaultsTest, R5ASamplerOfAnotherLengthCostsAcceleratesMetricsASampleAndNotOurs) {
+TEST(RecordedFaultsTest, R5AccelerateDropsASampleIfTheSamplerIsShorter) {
   for (const auto& rank : recorded("R5_sampler_of_another_length"))
     EXPECT_EQ(rank["gathered"], Ids({9, 7, 5, 3, 1, 0}));
   const auto ours = seen_by_ranks(2, {}, [](Accelerator& accelerator) {
@@ -198,7 +198,7 @@ TEST(RecordedFaultsTest, R5ASamplerOfAnotherLengthCostsAcceleratesMetricsASample
   for (const auto& rank : ours) EXPECT_EQ(rank, Ids({9, 7, 5, 3, 1, 0, 2}));
 }
 
-TEST(RecordedFaultsTest, R6OneDispatchedSampleLeavesAcceleratesRanksWithoutARowAndNotOurs) {
+TEST(RecordedFaultsTest, R6AccelerateGivesRanksEmptyBatchesOfOneSample) {
   const auto theirs = recorded("R6_stream_of_one_sample");
   for (const int rank : {0, 1}) EXPECT_EQ(theirs[rank]["batches"], Batches({{0}}));
   for (const int rank : {2, 3}) EXPECT_EQ(theirs[rank]["batches"], Batches({{}}));

@@ -67,7 +67,7 @@ TEST(RecordedFloat8Test, OutputsAndGradientsAreThoseOfTorchao) {
 }
 
 // The default recipe puts weights of another class in the layers' place, which no optimizer has.
-TEST(RecordedFloat8Test, R10WeightsInFloat8StayAsTheyAreThereAndAreTrainedHere) {
+TEST(RecordedFloat8Test, R10AccelerateDoesNotTrainWeightsInFloat8) {
   const auto weights = [](auto& net) {
     std::vector<at::Tensor> all;
     for (const auto& item : net->named_parameters()) {

@@ -71,7 +71,7 @@ auto stream_shard(LoneRank& lone, const Shard& shard, bool drop_last) {
                     {.split_batches = shard.split, .dispatch_batches = false});
 }
 
-TEST(RecordedSweepsTest, R7AStreamOfSingleSamplesCutOverRanksIsSilentlyEmptyThereAndAnErrorHere) {
+TEST(RecordedSweepsTest, R7AccelerateSplitsSingleSamplesIntoNothing) {
   const auto theirs = recorded("R7_R9_sweep_of_iterable_shards").at(0);
   EXPECT_EQ(theirs["split_of_batch_size_1"], 125);
   EXPECT_EQ(theirs["empty"], 125);
@@ -90,7 +90,7 @@ TEST(RecordedSweepsTest, R7AStreamOfSingleSamplesCutOverRanksIsSilentlyEmptyTher
   EXPECT_EQ(refused, 125);
 }
 
-TEST(RecordedSweepsTest, R8AcceleratesShardsMiscountTheirBatchesAndOursNever) {
+TEST(RecordedSweepsTest, R8AccelerateMiscountsTheBatchesOfAShard) {
   const auto theirs = recorded("R8_sweep_of_batch_sampler_shards").at(0);
   EXPECT_EQ(theirs, Json({{"configurations", 5200}, {"wrong_lengths", 245}}));  // and no wrong contents
   int configurations = 0, wrong_lengths = 0, wrong_contents = 0;
@@ -114,7 +114,7 @@ TEST(RecordedSweepsTest, R8AcceleratesShardsMiscountTheirBatchesAndOursNever) {
   EXPECT_EQ(wrong_contents, 0);
 }
 
-TEST(RecordedSweepsTest, R9AcceleratesSplitStreamsMiscountTheirSamplesAndOursNeverTheirBatches) {
+TEST(RecordedSweepsTest, R9AccelerateMiscountsTheBatchesOfASplitStream) {
   const auto theirs = recorded("R7_R9_sweep_of_iterable_shards").at(0);
   EXPECT_EQ(theirs["configurations"], 2860);
   EXPECT_EQ(theirs["wrong_lengths"], 1910);

@@ -41,14 +41,14 @@ AcceleratorState::AcceleratorState(AcceleratorOptions options, RankContext& cont
 // before the first collective. Order: `training_.path` needs the size of the data-parallel group.
 void AcceleratorState::join_data_parallel_group() {
   data_parallel_ = make_data_parallel(*context_, plan_data_parallel(options_.parallelism_config, place_of(*context_)));
-  training_.path = make_gradient_path();
+  training_.path = make_gradient_pipeline();
   apply(options_.init_process_group_kwargs, *context_);
 }
 
-std::shared_ptr<GradientPath> AcceleratorState::make_gradient_path() const {
+std::shared_ptr<GradientPipeline> AcceleratorState::make_gradient_pipeline() const {
   // The last argument is the number of ranks that read the same samples (tensor or sequence parallel). Weighted losses
   // divide by it, because each sample is counted once per such rank.
-  return std::make_shared<GradientPath>(*context_, options_, context_->world_size / data_parallel_.size);
+  return std::make_shared<GradientPipeline>(*context_, options_, context_->world_size / data_parallel_.size);
 }
 
 void AcceleratorState::select_deepspeed_plugin(const std::string& name) {
@@ -80,7 +80,7 @@ std::optional<std::string> AcceleratorState::deepspeed_file() const {
 void AcceleratorState::warn_of_ignored_deepspeed_keys() const {
   const auto file = deepspeed_file();
   if (!file) return;
-  const auto keys = keys_without_meaning(*file);
+  const auto keys = ignored_keys(*file);
   if (!keys.empty() && is_main_process())
     context_->print(fmt::format("{}: these keys have no effect in accel: {}\n", *file, fmt::join(keys, ", ")));
 }

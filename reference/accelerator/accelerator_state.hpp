@@ -59,7 +59,7 @@ class AcceleratorState {
 
   /// Creates the data-parallel process groups and the gradient pipeline. Collective.
   void join_data_parallel_group();
-  [[nodiscard]] std::shared_ptr<GradientPath> make_gradient_path() const;
+  [[nodiscard]] std::shared_ptr<GradientPipeline> make_gradient_pipeline() const;
   [[nodiscard]] bool shards() const { return plugin_.sharding.has_value(); }
   [[nodiscard]] std::optional<std::string> deepspeed_file() const;
   void warn_of_ignored_deepspeed_keys() const;

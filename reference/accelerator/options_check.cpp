@@ -26,7 +26,7 @@ void check_offload(const ResolvedPlugin& plugin, std::vector<std::string>& probl
   for (const auto& folder : {plugin.sharding->offload_parameters_path, plugin.sharding->offload_optimizer_path}) {
     if (folder.empty()) continue;
     try {
-      const sharded::FileMemory memory(folder);
+      const sharded::FileBackedMemory memory(folder);
     } catch (const FileError& error) {
       problems.push_back(fmt::format("deepspeed_plugin: offload to nvme: {}", error.what()));
     }
@@ -58,7 +58,7 @@ void resolve_precision(AcceleratorOptions& options, Problems& problems) {
 // "auto" defers to the DeepSpeed plugin, which sets the steps later, in resolve_plugins.
 GradientAccumulationPlugin plugin_of_steps(const AcceleratorOptions& options, Problems& problems) {
   GradientAccumulationPlugin plugin{.num_steps = options.gradient_accumulation_steps};
-  const bool is_deepspeeds = environment("ACCELERATE_GRADIENT_ACCUMULATION_STEPS") == "auto" && asks_for_deepspeed();
+  const bool is_deepspeeds = environment("ACCELERATE_GRADIENT_ACCUMULATION_STEPS") == "auto" && deepspeed_requested();
   try {
     if (const auto steps = is_deepspeeds ? std::nullopt : environment_int({"ACCELERATE_GRADIENT_ACCUMULATION_STEPS"}))
       plugin.num_steps = steps;
@@ -146,8 +146,8 @@ void check_deepspeed_plugins(const AcceleratorOptions& options, Problems& proble
 ResolvedPlugin resolve_plugins(AcceleratorOptions& options, Problems& problems) {
   ResolvedPlugin plugin;
   if (!options.fsdp_plugin && !options.deepspeed_plugin && options.deepspeed_plugins.empty()) {
-    if (asks_for_fsdp()) options.fsdp_plugin.emplace();
-    if (asks_for_deepspeed()) options.deepspeed_plugin.emplace();
+    if (fsdp_requested()) options.fsdp_plugin.emplace();
+    if (deepspeed_requested()) options.deepspeed_plugin.emplace();
   }
   if (!options.parallelism_config) options.parallelism_config = parallelism_config_of_environment(problems);
   add(problems, problems_of_plugins(options));

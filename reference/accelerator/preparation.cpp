@@ -47,7 +47,7 @@ std::vector<at::Tensor> parameters_with_sparse_gradients(const torch::nn::Module
 NamedTensors parameters_once(const torch::nn::Module& module) {
   NamedTensors parameters;
   for (const auto& item : module.named_parameters()) parameters.emplace_back(item.key(), item.value());
-  return each_once(std::move(parameters));
+  return unique_tensors(std::move(parameters));
 }
 
 // Frozen parameters get no gradients, so neither the gradient pipeline nor the DDP decision counts them.
@@ -91,14 +91,14 @@ void Preparation::place(torch::nn::Module& module) {
   // On a change of device LibTorch may replace a parameter's data but never its TensorImpl, so optimizers keep their
   // references. Their state tensors stay behind unless they are moved too.
   module.to(context_->device);
-  for (const auto& prepared : training_.optimizers) optim::follow_parameters(prepared.optimizer());
+  for (const auto& prepared : training_.optimizers) optim::move_state_to_parameters(prepared.optimizer());
 }
 
 std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr<torch::nn::Module>& module,
                                                            PrepareModelOptions options) {
   if (options_.device_placement) place(*module);
   // A tensor shared by several modules counts once; otherwise its gradient would be reduced twice.
-  ModelTensors tensors{.parameters = parameters_once(*module), .buffers = each_once(module->buffers())};
+  ModelTensors tensors{.parameters = parameters_once(*module), .buffers = unique_tensors(module->buffers())};
   auto parallel_options = model_options(*module, /*autocasts=*/true);
   parallel_options.is_trained = !options.evaluation_mode;
   if (options.evaluation_mode) return std::make_shared<UnshardedModel>(module, std::move(parallel_options));
@@ -156,8 +156,8 @@ std::shared_ptr<ParallelModel> Preparation::make_sharded(const std::shared_ptr<t
 
 // Accelerate rejects this too: with both, one of the two would be ignored silently. Source: accelerate/accelerator.py,
 // _prepare_deepspeed.
-void Preparation::check_not_in_deepspeed_file(bool is_in_file, const char* what, const char* dummy) const {
-  check_config(!is_in_file,
+void Preparation::check_not_in_deepspeed_file(bool is_file_backed, const char* what, const char* dummy) const {
+  check_config(!is_file_backed,
                "{}: the file defines {}, and the program prepares one too; remove it from the file, or prepare an "
                "accel::{}",
                deepspeed_file().value_or(""), what, dummy);
@@ -175,12 +175,12 @@ AcceleratedOptimizer Preparation::prepare_optimizer(const DummyOptim& dummy) {
 
 AcceleratedOptimizer Preparation::add_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) {
   // LibTorch's optimizers step a shared parameter as often as its group lists it, PyTorch's reject duplicates.
-  for (auto& group : optimizer->param_groups()) group.params() = each_once(std::move(group.params()));
+  for (auto& group : optimizer->param_groups()) group.params() = unique_tensors(std::move(group.params()));
   if (shards()) {
     check_can_be_sharded(*optimizer);
     training_.path->restart(*optimizer);
   } else if (options_.device_placement) {
-    optim::follow_parameters(*optimizer);
+    optim::move_state_to_parameters(*optimizer);
   }
   return training_.optimizers.emplace_back(std::move(optimizer), *context_, training_.path, plugin_.steps_in_backward);
 }
@@ -222,7 +222,7 @@ void Preparation::forget_prepared() {
   // The loss scale survives: Accelerate keeps its GradScaler in the Accelerator. So do objects registered for
   // checkpointing, which the program still owns.
   has_model_of_plugin_ = false;
-  auto path = make_gradient_path();
+  auto path = make_gradient_pipeline();
   if (auto* scaler = path->scaler()) scaler->load_state_dict(training_.path->scaler()->state_dict());
   training_ = {.custom = std::move(training_.custom), .path = std::move(path)};
 }

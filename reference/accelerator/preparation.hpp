@@ -211,7 +211,7 @@ class Preparation : public virtual AcceleratorState {
   [[nodiscard]] ParallelModel::Options model_options(const torch::nn::Module& module, bool autocasts) const;
   // Moves the module to the rank's device, and with it the state of optimizers that were prepared before it.
   void place(torch::nn::Module& module);
-  void check_not_in_deepspeed_file(bool is_in_file, const char* what, const char* dummy) const;
+  void check_not_in_deepspeed_file(bool is_file_backed, const char* what, const char* dummy) const;
   AcceleratedOptimizer add_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
   AcceleratedScheduler add_scheduler(std::shared_ptr<LRScheduler> scheduler, SchedulerOptions options);
   [[nodiscard]] ShardOptions shard_options() const;

@@ -28,7 +28,8 @@ sharded::MemoryAccount RunTracking::account_of(ParallelModel& model) const {
     for (const auto& [index, entries] : state.at("state").as<Value::Dict>()) {
       if (!own.contains(all.at(std::stoul(index)).unsafeGetTensorImpl())) continue;
       for (const auto& [name, value] : entries.as<Value::Dict>()) {
-        if (value.is<at::Tensor>() && value.as<at::Tensor>().defined() && !sharded::is_in_file(value.as<at::Tensor>()))
+        if (value.is<at::Tensor>() && value.as<at::Tensor>().defined() &&
+            !sharded::is_file_backed(value.as<at::Tensor>()))
           account.add(sharded::MemoryKind::kOptimizer, static_cast<std::int64_t>(value.as<at::Tensor>().nbytes()));
       }
     }

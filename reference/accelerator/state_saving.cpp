@@ -26,7 +26,8 @@ StateSaving::GatheredParameters::GatheredParameters(std::shared_ptr<ParallelMode
                                                     std::optional<int> modifier_rank)
     : model_(std::move(model)), world_(&world), modifier_rank_(modifier_rank), uncaught_(std::uncaught_exceptions()) {
   check_argument(!modifier_rank || (*modifier_rank >= 0 && *modifier_rank < world.size()),
-                 "gathered_parameters: modifier_rank {} is out of range for {} ranks", modifier_rank.value_or(0), world.size());
+                 "gathered_parameters: modifier_rank {} is out of range for {} ranks", modifier_rank.value_or(0),
+                 world.size());
   model_->gather_parameters();
 }
 

@@ -32,7 +32,7 @@ void TrainingStep::backward(const at::Tensor& loss, BackwardOptions options, std
   const PhaseScope phase(context_->listener.get(), "backward");
   if (context_->listener) context_->listener->begin_backward(loss);
   warn_of_models_without_optimizer();
-  warn_of_optimizers_stepped_elsewhere();
+  warn_of_directly_stepped_optimizers();
   const auto& state = context_->gradient_state;
   // Duplicates that even_batches appends are excluded from per-sample losses, hence the two counts of rows.
   const auto scaled = training_.path->scaled_loss(
@@ -45,7 +45,7 @@ void TrainingStep::backward(const at::Tensor& loss, BackwardOptions options, std
 // An unprepared optimizer steps on scaled gradients under fp16 and in every micro-batch of a window. The check runs in
 // the first backward after a model is prepared, since its optimizer may be prepared after it.
 void TrainingStep::warn_of_models_without_optimizer() {
-  auto& num_sought = training_.num_models_with_optimizer_sought;
+  auto& num_sought = training_.num_models_checked_for_optimizer;
   for (; num_sought < training_.models.size(); ++num_sought) {
     const auto& model = *training_.models[num_sought];
     std::vector<at::Tensor> trained;
@@ -54,7 +54,8 @@ void TrainingStep::warn_of_models_without_optimizer() {
     }
     const bool has_optimizer = std::any_of(training_.optimizers.begin(), training_.optimizers.end(),
                                            [&](const auto& optimizer) { return optimizer.steps_any_of(trained); });
-    if (!model.options().is_trained || trained.empty() || has_optimizer || !handles_matter() || !is_main_process())
+    if (!model.options().is_trained || trained.empty() || has_optimizer || !requires_prepared_step() ||
+        !is_main_process())
       continue;
     const auto& object = *model.module();
     context_->warn(
@@ -66,12 +67,12 @@ void TrainingStep::warn_of_models_without_optimizer() {
 
 // Stepping the original optimizer instead of the handle takes a step in every micro-batch, on scaled gradients, and
 // even if they were not averaged over the ranks. It is noticed by parameters that change without a call of the handle.
-void TrainingStep::warn_of_optimizers_stepped_elsewhere() {
+void TrainingStep::warn_of_directly_stepped_optimizers() {
   const bool is_known = std::any_of(training_.optimizers.begin(), training_.optimizers.end(),
                                     [](const auto& optimizer) { return optimizer.was_called(); });
-  if (is_known || !handles_matter() || shards() || !is_main_process()) return;
+  if (is_known || !requires_prepared_step() || shards() || !is_main_process()) return;
   for (std::size_t index = 0; index < training_.optimizers.size(); ++index) {
-    if (!training_.optimizers[index].was_stepped_elsewhere()) continue;
+    if (!training_.optimizers[index].was_stepped_directly()) continue;
     context_->warn(
         fmt::format("the parameters of prepared optimizer {} change, but step() of the handle that prepare returned "
                     "was never called; step the handle, not the optimizer that was passed to prepare",

@@ -117,11 +117,11 @@ class TrainingStep : public virtual AcceleratorState {
  private:
   void step_in_backward();
   // Whether stepping the original optimizer gives another result than stepping the handle that prepare returned.
-  [[nodiscard]] bool handles_matter() const {
+  [[nodiscard]] bool requires_prepared_step() const {
     return use_distributed() || mixed_precision_ == "fp16" || gradient_accumulation_steps() > 1;
   }
   void warn_of_models_without_optimizer();
-  void warn_of_optimizers_stepped_elsewhere();
+  void warn_of_directly_stepped_optimizers();
   using Models = std::vector<std::shared_ptr<ParallelModel>>;
   [[nodiscard]] Window begin_micro_batch(const Models& models);
   [[nodiscard]] static Window suspend_sync(const Models& models);

@@ -35,9 +35,9 @@ struct JoinScope {
 
 // Repeats the collectives of the ranks that still have batches, until none has. Returns whether this rank finished
 // last. Only the first model counts the ranks, once per step; a step that synchronized also ends the window.
-bool shadow_others(const std::vector<DistributedDataParallel*>& joined, GradientPath& path) {
+bool shadow_remaining_ranks(const std::vector<DistributedDataParallel*>& joined, GradientPipeline& path) {
   bool is_last = true;
-  while (joined.front()->num_taking_part() > 0) {
+  while (joined.front()->num_active_ranks() > 0) {
     is_last = false;
     bool synchronised = false;
     for (auto* model : joined) synchronised = model->shadow_step() || synchronised;
@@ -63,7 +63,7 @@ void TrainingStep::join_uneven_inputs(const std::vector<Joinable>& models, JoinO
   if (joined.empty()) return;
   const CallSite site(where);
   for (auto* model : joined) model->end_join();
-  const bool is_last = shadow_others(joined, *training_.path);
+  const bool is_last = shadow_remaining_ranks(joined, *training_.path);
   // The gradient pipeline's shared state (loss scale, guard) must match the model that all ranks adopt, so it is taken
   // from the same rank.
   joined.front()->sync_final_state(is_last, training_.path->shared_state());

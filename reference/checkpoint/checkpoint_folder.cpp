@@ -24,9 +24,9 @@ std::string above(const std::string& path) {
 }
 
 // Creates a folder and the folders above it, and syncs their names: a checkpoint is lost if its parent's name is.
-void make_lasting_folder(Files& files, const std::string& path) {
+void make_durable_folder(Files& files, const std::string& path) {
   if (path == "." || path == "/" || is_folder(files, path)) return;
-  make_lasting_folder(files, above(path));
+  make_durable_folder(files, above(path));
   files.make_folder(path);
   files.sync_folder(above(path));
 }
@@ -67,7 +67,7 @@ void add_unlisted(Files& files, const std::string& folder, Manifest& manifest) {
 
 // Moves files that the program itself has put into the old folder (notes, plots) to the new one. Files of the old
 // manifest are ours and are dropped, and names that the new folder has are not overwritten.
-void keep_foreign(Files& files, const std::string& from, const std::string& to) {
+void keep_user_files(Files& files, const std::string& from, const std::string& to) {
   const auto manifest = is_file(files, from + "/" + kManifestName)
                             ? manifest_of(files.read(from + "/" + kManifestName), from)
                             : Manifest();
@@ -145,11 +145,11 @@ void RecordingFiles::remove(const std::string& path) {
 // `path`.old exists only if a crash interrupted publish_folder. With a `path` the new folder won, and only clean-up is
 // missing; without it the first rename happened alone, so it is undone.
 std::string begin_folder(Files& files, const std::string& path) {
-  make_lasting_folder(files, above(path));
+  make_durable_folder(files, above(path));
   const bool has_successor = is_folder(files, path);
   if (is_folder(files, outdated(path))) {
     if (has_successor) {
-      keep_foreign(files, outdated(path), path);
+      keep_user_files(files, outdated(path), path);
       remove_folder(files, outdated(path));
     } else {
       files.rename(outdated(path), path);
@@ -180,7 +180,7 @@ void publish_folder(Files& files, const std::string& path, Manifest manifest) {
   files.sync_folder(parent);
   remove_parts(files, path);
   if (!replaces) return;
-  keep_foreign(files, outdated(path), path);
+  keep_user_files(files, outdated(path), path);
   remove_folder(files, outdated(path));
   files.sync_folder(parent);
 }

@@ -66,7 +66,7 @@ WeightsPlan plan_weights(const NamedTensors& tensors, const WeightsPlanOptions& 
 
 std::map<std::string, std::string> write_weights(Files& files, const std::string& folder, const NamedTensors& tensors,
                                                  const WeightsPlanOptions& options) {
-  const auto unique = options.safe_serialization ? without_shared(tensors) : WithoutShared{tensors, {}};
+  const auto unique = options.safe_serialization ? deduplicate_shared(tensors) : DeduplicatedTensors{tensors, {}};
   const auto plan = plan_weights(unique.tensors, options);
   const std::map<std::string, at::Tensor> by_name(unique.tensors.begin(), unique.tensors.end());
   files.make_folder(folder);

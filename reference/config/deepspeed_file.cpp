@@ -1,5 +1,5 @@
 // Parser of DeepSpeed files. A key either has a meaning here, is an error, or is collected in
-// keys_without_meaning, so that a run can report once which settings it ignores. Silently ignoring a setting
+// ignored_keys, so that a run can report once which settings it ignores. Silently ignoring a setting
 // would be worse than an error.
 #include "reference/config/deepspeed_file.hpp"
 
@@ -49,7 +49,7 @@ bool is_section(const std::string& key) {
 }
 
 // nlohmann::json silently keeps the last of duplicate keys, so the callback detects them. ordered_json keeps the
-// order of the file for keys_without_meaning.
+// order of the file for ignored_keys.
 Json parse(const std::string& text, Problems& problems) {
   std::vector<std::set<std::string>> keys;
   const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
@@ -165,7 +165,7 @@ void read_key(const std::string& key, const Json& value, DeepSpeedFile& file, Pr
   } else if (keys_with_meaning().contains(key)) {
     file.values[key] = value.is_string() ? value.get<std::string>() : value.dump();
   } else if (!kBatchSizes.contains(key) || value != "auto") {
-    file.keys_without_meaning.push_back(key);
+    file.ignored_keys.push_back(key);
   }
 }
 
@@ -190,9 +190,7 @@ DeepSpeedFile read_deepspeed_file(const std::string& path) {
   return file;
 }
 
-std::vector<std::string> keys_without_meaning(const std::string& path) {
-  return read_deepspeed_file(path).keys_without_meaning;
-}
+std::vector<std::string> ignored_keys(const std::string& path) { return read_deepspeed_file(path).ignored_keys; }
 
 std::optional<DeepSpeedSection> optimizer_section(const std::string& path) {
   return read_deepspeed_file(path).optimizer;

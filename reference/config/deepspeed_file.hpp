@@ -31,7 +31,7 @@ struct DeepSpeedFile {
   /// counts as absent.
   std::map<std::string, std::string> values = {};
   /// Ignored keys in the order of the file. A completely ignored section is listed by its name.
-  std::vector<std::string> keys_without_meaning = {};
+  std::vector<std::string> ignored_keys = {};
   std::optional<DeepSpeedSection> optimizer = {}, scheduler = {};
 };
 
@@ -39,7 +39,7 @@ DeepSpeedFile read_deepspeed_file(const std::string& path);
 
 /// Returns the ignored keys, which a run should report once. Includes batch sizes unless they are "auto", because the
 /// loaders determine them.
-std::vector<std::string> keys_without_meaning(const std::string& path);
+std::vector<std::string> ignored_keys(const std::string& path);
 
 std::optional<DeepSpeedSection> optimizer_section(const std::string& path);
 /// Returns a section of type WarmupLR, WarmupDecayLR or WarmupCosineLR with only the parameters of that schedule.

@@ -199,7 +199,7 @@ ResolvedPlugin resolve(const DeepSpeedPlugin& plugin, const std::string& mixed_p
   DeepSpeedReader fields(plugin, problems);
   ResolvedPlugin resolved;
   try {
-    resolved = resolve(fields, precision_of_casts(mixed_precision));
+    resolved = resolve(fields, cast_precision(mixed_precision));
   } catch (const ConfigError& error) {
     fields.note("deepspeed_plugin: hf_ds_config: {}", error.what());
   }

@@ -68,9 +68,9 @@ std::optional<bool> environment_flag(const std::string& name) {
   return flag;
 }
 
-bool asks_for_fsdp() { return environment_flag("ACCELERATE_USE_FSDP").value_or(false); }
+bool fsdp_requested() { return environment_flag("ACCELERATE_USE_FSDP").value_or(false); }
 
-bool asks_for_deepspeed() { return environment_flag("ACCELERATE_USE_DEEPSPEED").value_or(false); }
+bool deepspeed_requested() { return environment_flag("ACCELERATE_USE_DEEPSPEED").value_or(false); }
 
 namespace {
 

@@ -29,8 +29,8 @@ std::optional<bool> flag_of(std::string text);
 std::optional<bool> environment_flag(const std::string& name);
 
 /// True if the launcher requests a plugin: ACCELERATE_USE_FSDP, ACCELERATE_USE_DEEPSPEED.
-bool asks_for_fsdp();
-bool asks_for_deepspeed();
+bool fsdp_requested();
+bool deepspeed_requested();
 
 /// The rank of this process, as set by torchrun, mpirun (Open MPI, MPICH) or SLURM.
 struct LaunchEnvironment {

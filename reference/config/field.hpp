@@ -8,7 +8,7 @@
 /// Descriptions of the fields of option structs. A struct lists its fields once, in a function that calls `visit` for
 /// each of them:
 ///
-///     template <FieldsOf<WritingConfig> Config, typename Visit>
+///     template <FieldsOf<TextGenerationConfig> Config, typename Visit>
 ///     void for_each_field(Config& config, Visit&& visit) {
 ///       visit(Field{"length", at_least_one}, config.length);
 ///       visit(Field{"mode", {.choices = kModes}}, config.mode);

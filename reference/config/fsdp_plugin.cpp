@@ -63,7 +63,7 @@ std::optional<FloatType> dtype_of(const char* field, const std::optional<std::st
 
 // Source: FullyShardedDataParallelPlugin.set_mixed_precision. Version 2 has no buffer_dtype.
 MixedPrecisionPolicy policy_of(const std::string& mixed_precision, int version) {
-  const auto dtype = precision_of_casts(mixed_precision);
+  const auto dtype = cast_precision(mixed_precision);
   if (dtype != "fp16" && dtype != "bf16") return {};
   return {dtype, dtype, version == 1 ? std::optional(dtype) : std::nullopt};
 }

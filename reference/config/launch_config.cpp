@@ -46,7 +46,7 @@ Tree tree_of(const LaunchConfig& config) {
 }
 
 // Types of other hardware are read, because a file may come from another machine, but they cannot be launched.
-bool is_not_for_us(const std::string& distributed_type) {
+bool is_unsupported_type(const std::string& distributed_type) {
   return distributed_type == "XLA" || distributed_type == "MEGATRON_LM" ||
          (distributed_type.starts_with("MULTI_") && distributed_type != "MULTI_CPU" && distributed_type != "MULTI_GPU");
 }
@@ -89,7 +89,7 @@ std::vector<std::string> problems_of(const LaunchConfig& config) {
   const auto check = [&](bool holds, const std::string& problem) {
     if (!holds) problems.push_back(problem);
   };
-  const bool is_known = !is_not_for_us(config.distributed_type) && !config.tpu_use_cluster;
+  const bool is_known = !is_unsupported_type(config.distributed_type) && !config.tpu_use_cluster;
   check(is_known, fmt::format("distributed_type: {} is unsupported, because this library runs on CPUs and NVIDIA "
                               "GPUs; expected NO, MULTI_CPU, MULTI_GPU, FSDP or DEEPSPEED",
                               config.distributed_type));

@@ -23,7 +23,7 @@ using Tree = nlohmann::json;
 
 // Source: accelerate/utils/dataclasses.py, DistributedType. Types that cannot be launched here are rejected
 // later, by problems_of, so that `accel config` can read and convert any file.
-const std::vector<std::string> kTypesOfAccelerate = {
+const std::vector<std::string> kAccelerateDistributedTypes = {
     "NO",         "MULTI_CPU",  "MULTI_GPU", "FSDP",      "DEEPSPEED",    "MULTI_NPU", "MULTI_MLU",
     "MULTI_SDAA", "MULTI_MUSA", "MULTI_XPU", "MULTI_HPU", "MULTI_NEURON", "XLA",       "MEGATRON_LM"};
 
@@ -162,13 +162,13 @@ class LaunchConfigReader {
     if (fp16 && !config.mixed_precision) config.mixed_precision = "fp16";
     if (const auto node = old_key("dynamo_backend")) {
       config.dynamo_config.clear();
-      if (!is_no(*node))
+      if (!is_yaml_false(*node))
         assign_entry("dynamo_backend", *find_key(launch_section("dynamo_config"), "dynamo_backend"), *node,
                      config.dynamo_config);
     }
     const auto num_processes = root_["num_processes"];
     const bool is_given = num_processes.IsDefined() && !num_processes.IsNull();
-    if (!is_given && is_no(root_["distributed_type"])) config.num_processes = 1;
+    if (!is_given && is_yaml_false(root_["distributed_type"])) config.num_processes = 1;
   }
   std::optional<YAML::Node> old_key(const char* name) {
     known_.emplace_back(name);
@@ -176,7 +176,7 @@ class LaunchConfigReader {
     return node.IsDefined() && !node.IsNull() ? std::optional<YAML::Node>(node) : std::nullopt;
   }
   // PyYAML reads an unquoted NO as false, and Python's reader accepts that.
-  static bool is_no(const YAML::Node& node) {
+  static bool is_yaml_false(const YAML::Node& node) {
     return node.IsDefined() && node.IsScalar() && flag_of(node.Scalar()) == false;
   }
 
@@ -195,11 +195,11 @@ class LaunchConfigReader {
   // An unquoted NO, in any spelling, is false for YAML, so it is normalized before the comparison.
   void check_values(LaunchConfig& config) {
     const auto type = root_["distributed_type"];
-    if (is_no(type))
+    if (is_yaml_false(type))
       config.distributed_type = "NO";
-    else if (type.IsDefined() && std::find(kTypesOfAccelerate.begin(), kTypesOfAccelerate.end(),
-                                           config.distributed_type) == kTypesOfAccelerate.end()) {
-      expected("distributed_type", type, fmt::format("one of {}", fmt::join(kTypesOfAccelerate, ", ")));
+    else if (type.IsDefined() && std::find(kAccelerateDistributedTypes.begin(), kAccelerateDistributedTypes.end(),
+                                           config.distributed_type) == kAccelerateDistributedTypes.end()) {
+      expected("distributed_type", type, fmt::format("one of {}", fmt::join(kAccelerateDistributedTypes, ", ")));
     }
     if (config.compute_environment != "LOCAL_MACHINE")
       expected("compute_environment", root_["compute_environment"], "LOCAL_MACHINE");
@@ -209,7 +209,7 @@ class LaunchConfigReader {
     const auto node = root_["mixed_precision"];
     auto& name = *config.mixed_precision;
     name = lower_case(std::move(name));
-    if (node.IsDefined() && is_no(node)) name = "no";
+    if (node.IsDefined() && is_yaml_false(node)) name = "no";
     const bool is_known = std::find(kMixedPrecisions.begin(), kMixedPrecisions.end(), name) != kMixedPrecisions.end();
     if (!is_known) expected("mixed_precision", node, fmt::format("{}", fmt::join(kMixedPrecisions, ", ")));
   }

@@ -25,7 +25,7 @@ struct FieldText {
   const LaunchKey& key;
 
   std::optional<std::string> operator()(bool LaunchConfig::*member) const {
-    return config.*member && key.text_of_true != nullptr ? std::optional<std::string>(key.text_of_true) : std::nullopt;
+    return config.*member && key.true_text != nullptr ? std::optional<std::string>(key.true_text) : std::nullopt;
   }
   std::optional<std::string> operator()(int LaunchConfig::*member) const { return fmt::format("{}", config.*member); }
   std::optional<std::string> operator()(std::string LaunchConfig::*member) const { return config.*member; }

@@ -65,7 +65,7 @@ struct LaunchKey {
   [[nodiscard]] constexpr LaunchKey sets(const char* variable_name, const char* text,
                                          const char* otherwise = nullptr) const {
     auto key = in_variable(variable_name, otherwise);
-    key.text_of_true = text;
+    key.true_text = text;
     return key;
   }
   [[nodiscard]] constexpr LaunchKey defaults_to(const char* text) const {
@@ -93,7 +93,7 @@ struct LaunchKey {
   const char* variable =
       nullptr;  ///< null: only the launcher uses the value; for kFlags the common prefix of three variables
   const char* fallback = nullptr;
-  const char* text_of_true = nullptr;
+  const char* true_text = nullptr;
   const char* launch_default = nullptr;  ///< the default as printed by `accel launch --help`
   const char* question = nullptr;        ///< question of `accel config`
   const char* answer = nullptr;          ///< default answer; null: an answer is required

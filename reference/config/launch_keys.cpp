@@ -19,7 +19,7 @@ constexpr std::initializer_list<const char*> kComputeEnvironments = {"LOCAL_MACH
 // The types that this library supports. Accelerate has others for devices that LibTorch lacks.
 constexpr std::initializer_list<const char*> kDistributedTypes = {"NO", "MULTI_CPU", "MULTI_GPU", "FSDP", "DEEPSPEED"};
 
-constexpr Key kWhatRunsWhere[] = {
+constexpr Key kPlacementKeys[] = {
     Key("cpu", kFlag, "Run ranks on CPUs over Gloo, --num_processes of them"),
     Key("multi_gpu", kFlag, "Run one rank per GPU over NCCL"),
     Key("sim", kFlag, "Simulate --num_processes ranks as threads of one process"),
@@ -50,7 +50,7 @@ constexpr Key kWhatRunsWhere[] = {
         "join_timeout=60,keep_alive_interval=2"),
     Key("mpirun_hostfile", kText, kMpirunHostfileHelp)};
 
-constexpr Key kWhatRanksAreTold[] = {
+constexpr Key kRankSettingKeys[] = {
     Key("config_file", kText,
         "File written by `accel config`; default: the one in the cache folder, which --cpu ignores"),
     Key("mixed_precision", &Config::mixed_precision, "Precision of forward passes")
@@ -76,7 +76,7 @@ constexpr Key kWhatRanksAreTold[] = {
     Key("use_parallelism_config", kFlag, "Arrange ranks in a mesh, configured by --parallelism_config_* flags"),
     Key("no_python", kFlag, "Accepted for compatibility; PROGRAM is always executed directly")};
 
-constexpr Key kWhatBecomesOfThem[] = {
+constexpr Key kOutputKeys[] = {
     Key("max_restarts", kInt, "Number of times to restart all ranks after a failure; default 0"),
     Key("monitor_interval", kSeconds,
         "Seconds between checks of the ranks; default 0.1. The end of a rank is noticed at once"),
@@ -90,9 +90,9 @@ constexpr Key kWhatBecomesOfThem[] = {
     Key("quiet", kFlag, "Print no messages of the launcher on standard error").short_as('q'),
     Key("help", kFlag, "Print this help").short_as('h')};
 
-constexpr LaunchGroup kGroups[] = {{"Ranks and machines", kWhatRunsWhere},
-                                   {"Settings of ranks", kWhatRanksAreTold},
-                                   {"Output and failures", kWhatBecomesOfThem}};
+constexpr LaunchGroup kGroups[] = {{"Ranks and machines", kPlacementKeys},
+                                   {"Settings of ranks", kRankSettingKeys},
+                                   {"Output and failures", kOutputKeys}};
 
 // Keys of the file that are not flags of `accel launch`. Keys without a help text have no effect here; they are kept
 // so that a file for Python survives being read and written.
@@ -170,7 +170,7 @@ const LaunchKey* find_key(const LaunchSection& section, const std::string& name)
 const LaunchKey* find_launch_flag(const std::string& name) {
   if (const auto* key = find_in_groups(name)) return key;
   for (const auto& section : launch_sections()) {
-    if (section.counts_with == nullptr) continue;
+    if (section.required_flag == nullptr) continue;
     if (const auto* key = find_in(section.keys, name)) return key;
   }
   return nullptr;

@@ -34,9 +34,9 @@ inline constexpr const char* kGradientAccumulationStepsHelp = "Number of micro-b
 struct LaunchSection {
   const char* name;  ///< "fsdp_config"
   ConfigSection LaunchConfig::*field;
-  const char* prefix;       ///< prefix that keys in the file may omit: "fsdp_"; "": none
-  const char* counts_with;  ///< the flag of `accel launch` that these keys require; null: they are not flags there
-  bool python_flags;        ///< flags in variables are "True" and "False", not "true" and "false"
+  const char* prefix;         ///< prefix that keys in the file may omit: "fsdp_"; "": none
+  const char* required_flag;  ///< the flag of `accel launch` that these keys require; null: they are not flags there
+  bool python_flags;          ///< flags in variables are "True" and "False", not "true" and "false"
   std::span<const LaunchKey> keys = {};
   std::span<const std::pair<const char*, const char*>> old_names = {};  ///< names of keys in older files
 };

@@ -36,7 +36,7 @@ inline bool is_mixed_precision(const std::string& name) {
   return std::find(kMixedPrecisions.begin(), kMixedPrecisions.end(), name) != kMixedPrecisions.end();
 }
 /// Returns the precision of casts for a mixed precision: "fp16", "bf16" (also for "fp8") or "no".
-inline std::string precision_of_casts(const std::string& mixed_precision) {
+inline std::string cast_precision(const std::string& mixed_precision) {
   return mixed_precision == "fp8" ? "bf16" : mixed_precision;
 }
 

@@ -110,7 +110,7 @@ std::vector<std::string> YamlReader::keys() const {
   return keys;
 }
 
-void YamlReader::not_built(const std::string& key) {
+void YamlReader::reject_unsupported(const std::string& key) {
   know(key);
   if (has(key)) problem(key, "not supported yet");
 }

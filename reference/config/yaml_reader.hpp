@@ -46,7 +46,7 @@ class YamlReader : public FieldReader {
   /// Returns the existing keys, for a mapping whose keys are data.
   [[nodiscard]] std::vector<std::string> keys() const;
   /// Reports a problem if a known key that is not supported yet is present.
-  void not_built(const std::string& key);
+  void reject_unsupported(const std::string& key);
 
   /// A null value counts as absent.
   [[nodiscard]] bool has(const std::string& key) const override;

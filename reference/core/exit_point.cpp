@@ -45,7 +45,7 @@ std::atomic<int> num_exit_points = 0;
 
 // _exit, because static destructors would race with the ranks. Streams are flushed by hand since _exit does not.
 // The status is a failure whatever `code` is: the ranks did not finish.
-[[noreturn]] void exit_beside_ranks(int code) {
+[[noreturn]] void exit_outside_ranks(int code) {
   std::cout.flush();
   std::cerr << "accel: error: std::exit(" << code
             << ") was called on a thread that is not a rank while simulated ranks were running; the process and all "
@@ -89,7 +89,7 @@ namespace detail {
     point->code = code;
     std::longjmp(point->place, 1);
   }
-  if (num_exit_points > 0) exit_beside_ranks(code);
+  if (num_exit_points > 0) exit_outside_ranks(code);
   exit_process(code);
 }
 

@@ -78,7 +78,7 @@ bool is_listed(Files& files, const std::string& path, std::string_view ending) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-void remove_if_there(Files& files, const std::string& path) {
+void remove_if_exists(Files& files, const std::string& path) {
   try {
     files.remove(path);
   } catch (const Error&) {
@@ -167,11 +167,11 @@ void write_atomically(Files& files, const std::string& path, const std::function
     file->close();
     files.rename(temporary, path);
   } catch (const FileError& error) {
-    remove_if_there(files, temporary);
+    remove_if_exists(files, temporary);
     throw FileError(fmt::format("{}: not written; the previous content is unchanged: {}", path, error.what()),
                     error.code());
   } catch (...) {
-    remove_if_there(files, temporary);
+    remove_if_exists(files, temporary);
     throw;
   }
   files.sync_folder(folder_of(path));

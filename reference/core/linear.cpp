@@ -99,7 +99,7 @@ class LinearBackward : public torch::autograd::Node {
 
 }  // namespace
 
-std::optional<at::Tensor> plain_linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
+std::optional<at::Tensor> fused_linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
   if (!fits(input, weight, bias)) return std::nullopt;
   std::shared_ptr<LinearBackward> node;
   if (at::GradMode::is_enabled() && (input.requires_grad() || weight.requires_grad() || bias.requires_grad())) {

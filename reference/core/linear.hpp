@@ -7,7 +7,7 @@
 /// at::linear with one autograd node instead of two. Results and gradients have the same bits, and gradients become
 /// ready in the same order.
 ///
-///     if (auto output = accel::plain_linear(input, weight, bias)) return *output;
+///     if (auto output = accel::fused_linear(input, weight, bias)) return *output;
 ///     return at::linear(input, weight, bias);
 ///
 /// LibTorch transposes the weight with a separate operator in forward and backward, and passes each operator through
@@ -25,6 +25,6 @@ namespace accel {
 /// Throws c10::Error, as at::linear does, if the shapes or dtypes do not match.
 /// Source: aten/src/ATen/native/Linear.cpp, linear; torch/csrc/autograd/FunctionsManual.cpp, mm_mat1_grad,
 /// mm_mat2_grad.
-std::optional<at::Tensor> plain_linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias);
+std::optional<at::Tensor> fused_linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias);
 
 }  // namespace accel

@@ -29,11 +29,11 @@ std::vector<Item> first_of_each(std::vector<Item> items, TensorOf tensor_of) {
 // Two tensors are equal views if all of these agree. The data pointer includes the storage offset. The conjugate
 // and negative bits belong to the key because they change the values without changing the storage. Empty and meta
 // tensors have no address that identifies them, so each is kept.
-WithoutShared without_shared(const NamedTensors& tensors) {
+DeduplicatedTensors deduplicate_shared(const NamedTensors& tensors) {
   using View = std::tuple<c10::DeviceType, int, const void*, at::ScalarType, std::vector<std::int64_t>,
                           std::vector<std::int64_t>, bool, bool>;
   std::map<View, std::string> first;
-  WithoutShared result;
+  DeduplicatedTensors result;
   for (const auto& [name, tensor] : tensors) {
     if (tensor.numel() > 0 && tensor.device() != at::kMeta && tensor.has_storage()) {
       const View view{tensor.device().type(), tensor.device().index(), tensor.const_data_ptr(), tensor.scalar_type(),
@@ -49,15 +49,15 @@ WithoutShared without_shared(const NamedTensors& tensors) {
   return result;
 }
 
-std::vector<at::Tensor> each_once(std::vector<at::Tensor> tensors) {
+std::vector<at::Tensor> unique_tensors(std::vector<at::Tensor> tensors) {
   return first_of_each(std::move(tensors), std::identity());
 }
 
-NamedTensors each_once(NamedTensors tensors) {
+NamedTensors unique_tensors(NamedTensors tensors) {
   return first_of_each(std::move(tensors), &NamedTensors::value_type::second);
 }
 
-at::Tensor dense_on_cpu(const at::Tensor& tensor) {
+at::Tensor contiguous_on_cpu(const at::Tensor& tensor) {
   return tensor.detach().resolve_conj().resolve_neg().to(at::kCPU).contiguous();
 }
 

@@ -83,7 +83,7 @@ class SafetensorsFile {
 
 /// Writes a file atomically, with the same bytes as safetensors.torch.save_file; several metadata entries are sorted by
 /// key. Tensors that are not contiguous or not on the CPU are copied one at a time, so memory holds at most one copy.
-/// Tensors that share memory are written separately (see `without_shared`).
+/// Tensors that share memory are written separately (see `deduplicate_shared`).
 /// Throws ArgumentError, before anything is written, for a duplicate name or a dtype that the format lacks.
 void write_safetensors(Files& files, const std::string& path, const NamedTensors& tensors,
                        const std::map<std::string, std::string>& metadata = {});

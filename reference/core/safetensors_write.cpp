@@ -87,7 +87,7 @@ void write_safetensors(Files& files, const std::string& path, const NamedTensors
   write_atomically(files, path, [&](WritableFile& file) {
     file.append(begin + header);
     for (const auto& [name, tensor, format] : in_order) {
-      const auto dense = dense_on_cpu(tensor);
+      const auto dense = contiguous_on_cpu(tensor);
       if (dense.nbytes() > 0) file.append(bytes_of(dense));
     }
   });

@@ -72,7 +72,7 @@ Orders& orders() {
 
 // The lock is held during the comparison: it takes microseconds per call and epoch. The limit for the next
 // cleanup doubles with the number of live entries, so that the cost of cleaning stays constant per insertion.
-std::shared_ptr<const std::vector<std::int64_t>> shared_copy(std::vector<std::int64_t> indices) {
+std::shared_ptr<const std::vector<std::int64_t>> shared_indices(std::vector<std::int64_t> indices) {
   const OrderKey key{indices.size(), indices.empty() ? std::pair<std::int64_t, std::int64_t>()
                                                      : std::pair(indices.front(), indices.back())};
   const std::lock_guard lock(orders().mutex);

@@ -33,6 +33,6 @@ std::shared_ptr<const T> shared(const std::string& key, Make&& make) {
 
 /// Returns one shared copy of equal index vectors, which lives as long as somebody holds it. Every rank draws the order
 /// of all samples, and the orders are equal: for 60,000 samples and 1,024 simulated ranks this saves 0.5 MB per rank.
-std::shared_ptr<const std::vector<std::int64_t>> shared_copy(std::vector<std::int64_t> indices);
+std::shared_ptr<const std::vector<std::int64_t>> shared_indices(std::vector<std::int64_t> indices);
 
 }  // namespace accel

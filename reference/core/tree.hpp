@@ -192,7 +192,7 @@ std::vector<at::Tensor> tensors_of(const T& tree) {
 /// Replaces the tensors of a tree by `tensors`, which are in the order of `tensors_of`.
 template <typename T>
   requires Tree<T>
-void put_tensors(T& tree, const std::vector<at::Tensor>& tensors) {
+void replace_tensors(T& tree, const std::vector<at::Tensor>& tensors) {
   auto next = tensors.begin();
   for_each_tensor(tree, [&](at::Tensor& tensor) { tensor = *next++; });
 }

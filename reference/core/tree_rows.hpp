@@ -160,7 +160,7 @@ T slice_rows(const T& tree, RowRange rows) {
 /// Returns `tree`, if any, extended to `num_rows` rows with the rows of `start`, which are repeated as often as
 /// necessary.
 template <Tree T>
-T filled_up(std::optional<T> tree, const T& start, std::int64_t num_rows);
+T pad_rows(std::optional<T> tree, const T& start, std::int64_t num_rows);
 
 /// Returns the common number of rows of all tensors and lists of the tree, or nullopt if it has neither.
 /// Throws ArgumentError if the numbers differ or if a tensor has no dimensions.
@@ -184,7 +184,7 @@ std::optional<std::int64_t> num_rows(const T& tree) {
 }
 
 template <Tree T>
-T filled_up(std::optional<T> tree, const T& start, std::int64_t num_rows) {
+T pad_rows(std::optional<T> tree, const T& start, std::int64_t num_rows) {
   auto rows = tree ? accel::num_rows(*tree).value_or(num_rows) : 0;
   if (tree && rows >= num_rows) return *std::move(tree);
   std::vector<T> parts;

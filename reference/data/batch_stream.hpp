@@ -30,7 +30,7 @@ struct ReaderMark {
 };
 
 template <typename Batch>
-struct Issued {
+struct LoadedBatch {
   Batch batch = {};
   std::int64_t num_rows = 0;   ///< samples of this rank, duplicates included
   std::int64_t remainder = 0;  ///< samples of the step over all ranks that are not duplicates; 0: a full step
@@ -46,12 +46,12 @@ class BatchStream {
   virtual ~BatchStream() = default;
   /// Opens the source and skips what was read before. Runs on the reading thread; `next` calls it if nobody did.
   virtual void start() {}
-  virtual std::optional<Issued<Batch>> next() = 0;
+  virtual std::optional<LoadedBatch<Batch>> next() = 0;
 };
 
 /// Reads the first batches of a pass again, separately, as they were when the pass began: they pad its end.
 template <typename Batch>
-using ReadStart = std::function<std::optional<Batch>(int num_batches)>;
+using ReadFirstBatches = std::function<std::optional<Batch>(int num_batches)>;
 
 /// The threads that prefetch a pass.
 struct ReadersOptions {
@@ -81,7 +81,7 @@ class IndexedBatches : public BatchStream<Batch> {
   IndexedBatches(StepSource& steps, Fetch fetch, ReadersOptions options)
       : steps_(steps), fetch_(std::move(fetch)), options_(std::move(options)), next_worker_(options_.next) {}
 
-  std::optional<Issued<Batch>> next() override {
+  std::optional<LoadedBatch<Batch>> next() override {
     if (options_.num_workers == 0) {
       auto step = steps_.next();
       if (!step) return std::nullopt;
@@ -96,7 +96,7 @@ class IndexedBatches : public BatchStream<Batch> {
   }
 
  private:
-  Issued<Batch> fetched(const Step& step) const {
+  LoadedBatch<Batch> fetched(const Step& step) const {
     return {.batch = fetch_(step.indices),
             .num_rows = static_cast<std::int64_t>(step.indices.size()),
             .remainder = step.remainder};
@@ -110,8 +110,8 @@ class IndexedBatches : public BatchStream<Batch> {
   void read_ahead() {
     auto step = steps_.next();
     if (!step) return;
-    auto task = std::make_shared<std::packaged_task<Issued<Batch>()>>([this, worker = next_worker_,
-                                                                       step = std::move(*step)] {
+    auto task = std::make_shared<std::packaged_task<LoadedBatch<Batch>()>>([this, worker = next_worker_,
+                                                                            step = std::move(*step)] {
       auto issued = fetched(step);
       issued.marks = {{.reader = worker, .num_samples = issued.num_rows, .generator = default_generator().get_state()}};
       return issued;
@@ -125,7 +125,7 @@ class IndexedBatches : public BatchStream<Batch> {
   Fetch fetch_;
   ReadersOptions options_;
   int next_worker_;
-  std::deque<std::future<Issued<Batch>>> ahead_;
+  std::deque<std::future<LoadedBatch<Batch>>> ahead_;
   std::unique_ptr<Workers> workers_;  // last member: joined before the objects that its tasks use are destroyed
 };
 
@@ -136,7 +136,7 @@ class ReadAhead : public BatchStream<Batch> {
   ReadAhead(std::unique_ptr<BatchStream<Batch>> source, ReadersOptions options)
       : source_(std::move(source)), options_(std::move(options)) {}
 
-  std::optional<Issued<Batch>> next() override {
+  std::optional<LoadedBatch<Batch>> next() override {
     if (!reader_) start_reader();
     auto ready = std::move(ahead_.front());
     ahead_.pop_front();
@@ -152,7 +152,7 @@ class ReadAhead : public BatchStream<Batch> {
   }
 
   void read_ahead() {
-    auto task = std::make_shared<std::packaged_task<std::optional<Issued<Batch>>()>>([this] {
+    auto task = std::make_shared<std::packaged_task<std::optional<LoadedBatch<Batch>>()>>([this] {
       if (!std::exchange(started_, true)) {
         source_->start();
         if (!options_.generators.empty() && options_.generators.front().defined())
@@ -170,7 +170,7 @@ class ReadAhead : public BatchStream<Batch> {
   std::unique_ptr<BatchStream<Batch>> source_;
   ReadersOptions options_;
   bool started_ = false;  // used only on the reader's thread
-  std::deque<std::future<std::optional<Issued<Batch>>>> ahead_;
+  std::deque<std::future<std::optional<LoadedBatch<Batch>>>> ahead_;
   std::unique_ptr<Workers> reader_;  // last member: joined before the objects that its tasks use are destroyed
 };
 
@@ -203,15 +203,13 @@ template <typename Batch>
 class LookAhead : public BatchStream<Batch> {
  public:
   struct Options {
-    at::Tensor resumed = {};        ///< see RankReader
-    bool knows_other_ranks = true;  ///< if false, the source's remainder counts this rank only and is dropped
+    at::Tensor resumed = {};       ///< see RankReader
+    bool counts_all_ranks = true;  ///< if false, the source's remainder counts this rank only and is dropped
   };
   LookAhead(std::unique_ptr<BatchStream<Batch>> source, Options options)
-      : source_(std::move(source)),
-        reader_(std::move(options.resumed)),
-        knows_other_ranks_(options.knows_other_ranks) {}
+      : source_(std::move(source)), reader_(std::move(options.resumed)), knows_other_ranks_(options.counts_all_ranks) {}
 
-  std::optional<Issued<Batch>> next() override {
+  std::optional<LoadedBatch<Batch>> next() override {
     if (!std::exchange(started_, true)) read();
     auto current = std::exchange(ahead_, std::nullopt);
     if (!current) return std::nullopt;
@@ -230,7 +228,7 @@ class LookAhead : public BatchStream<Batch> {
   std::unique_ptr<BatchStream<Batch>> source_;
   RankReader reader_;
   bool knows_other_ranks_, started_ = false;
-  std::optional<Issued<Batch>> ahead_;
+  std::optional<LoadedBatch<Batch>> ahead_;
 };
 
 }  // namespace accel::detail

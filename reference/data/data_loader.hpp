@@ -74,7 +74,7 @@ class DataLoader {
 
   detail::LoaderIterator<Batch> begin(std::source_location where = std::source_location::current()) {
     const CallSite site(where);
-    core_->warn_of_whole_reads(where);
+    core_->warn_about_unsharded_reads(where);
     auto pass =
         std::make_shared<detail::LoaderPass<Batch>>(core_, *skip_batches_, [&](PassCore& pass) { return open(pass); });
     *skip_batches_ = 0;
@@ -120,29 +120,29 @@ class DataLoader {
               .part = core_->data_parallel().rank,
               .full_rows = core_->full_rows(),
               .resumed = resumed,
-              .read_start = error ? detail::ReadStart<Batch>() : read_start(pass),
+              .read_first_batches = error ? detail::ReadFirstBatches<Batch>() : read_first_batches(pass),
               .slice = slice_for_dispatch_});
     }
     if (!core_->is_prepared()) return read(pass);
     if (core_->reads_own_parts() && core_->even_batches()) {
       return std::make_unique<detail::EvenSteps<Batch>>(
-          open_rest, detail::RowCensus(core_->data_parallel().group, core_->context().device),
+          open_rest, detail::RowCountExchange(core_->data_parallel().group, core_->context().device),
           typename detail::EvenSteps<Batch>::Options{
               .batch_size = core_->reading().batch_size,
               .drop_last = core_->options().drop_last,
               .resumed = resumed,
-              .read_start = error ? detail::ReadStart<Batch>() : read_start(pass)});
+              .read_first_batches = error ? detail::ReadFirstBatches<Batch>() : read_first_batches(pass)});
     }
     return std::make_unique<detail::LookAhead<Batch>>(
         read(pass),
-        typename detail::LookAhead<Batch>::Options{.resumed = resumed, .knows_other_ranks = !core_->reads_own_parts()});
+        typename detail::LookAhead<Batch>::Options{.resumed = resumed, .counts_all_ranks = !core_->reads_own_parts()});
   }
 
   // Exceptions of the user's dataset or sampler are kept, and rethrown where the other ranks learn about them.
   std::exception_ptr start(PassCore& pass) {
     std::exception_ptr error;
     try {
-      if (core_->is_prepared()) detail::tell_epoch(*dataset_, *core_);
+      if (core_->is_prepared()) detail::set_dataset_epoch(*dataset_, *core_);
     } catch (...) {
       error = std::current_exception();
     }
@@ -161,7 +161,7 @@ class DataLoader {
     return read_from(pass.position(), /*draws_at_once=*/true, pass.readers(), pass.state());
   }
 
-  detail::ReadStart<Batch> read_start(PassCore& pass) const {
+  detail::ReadFirstBatches<Batch> read_first_batches(PassCore& pass) const {
     if (!pass.needs_start()) return {};
     return [loader = *this, &pass](int num_batches) {
       const GeneratorScope scope(generator_of_state(pass.state().random_state));

@@ -73,21 +73,21 @@ class DispatchedBatches : public BatchStream<Batch> {
  public:
   struct Options {
     int batches_per_step = 1;
-    bool drop_last = false;            ///< drops a last step of fewer batches
-    int num_parts = 1;                 ///< number of slices of a step: the ranks that get different samples
-    int part = 0;                      ///< the slice of this rank
-    std::int64_t full_rows = 0;        ///< rows of every step including the last one; 0: the last step may be smaller
-    at::Tensor resumed = {};           ///< see RankReader
-    ReadStart<Batch> read_start = {};  ///< set if the pass starts after its first step
+    bool drop_last = false;      ///< drops a last step of fewer batches
+    int num_parts = 1;           ///< number of slices of a step: the ranks that get different samples
+    int part = 0;                ///< the slice of this rank
+    std::int64_t full_rows = 0;  ///< rows of every step including the last one; 0: the last step may be smaller
+    at::Tensor resumed = {};     ///< see RankReader
+    ReadFirstBatches<Batch> read_first_batches = {};  ///< set if the pass starts after its first step
     std::function<Batch(const Batch& step, RowRange rows, int part)> slice = {};  ///< default: slice_rows
   };
   using Open = std::function<std::unique_ptr<BatchStream<Batch>>()>;
 
-  /// `open` opens the source. Only rank 0 calls it, and read_start.
+  /// `open` opens the source. Only rank 0 calls it, and read_first_batches.
   DispatchedBatches(RankContext& context, Open open, Options options)
       : channel_(context), open_(std::move(open)), options_(std::move(options)), reader_(options_.resumed) {}
 
-  std::optional<Issued<Batch>> next() override {
+  std::optional<LoadedBatch<Batch>> next() override {
     if (ended_) return std::nullopt;
     auto [announcement, batch] = channel_.context().rank == 0 ? read_and_announce() : receive_announcement();
     ended_ = announcement.is_last || announcement.kind == Announcement::kEnd;
@@ -95,17 +95,18 @@ class DispatchedBatches : public BatchStream<Batch> {
     for_each_tensor(batch, [&](at::Tensor& tensor) { channel_.broadcast(tensor); });
     const auto rows = announcement.rows_per_rank, begin = options_.part * rows;
     const RowRange own{.begin = begin, .end = begin + rows};
-    return Issued<Batch>{.batch = options_.slice ? options_.slice(batch, own, options_.part) : slice_rows(batch, own),
-                         .num_rows = rows,
-                         .remainder = announcement.num_rows < rows * options_.num_parts ? announcement.num_rows : 0,
-                         .is_last = announcement.is_last,
-                         .marks = std::move(marks_)};
+    return LoadedBatch<Batch>{
+        .batch = options_.slice ? options_.slice(batch, own, options_.part) : slice_rows(batch, own),
+        .num_rows = rows,
+        .remainder = announcement.num_rows < rows * options_.num_parts ? announcement.num_rows : 0,
+        .is_last = announcement.is_last,
+        .marks = std::move(marks_)};
   }
 
  private:
   std::optional<Batch> begin_reading() {
-    if (options_.read_start) {
-      const auto first = std::exchange(options_.read_start, {})(options_.batches_per_step);
+    if (options_.read_first_batches) {
+      const auto first = std::exchange(options_.read_first_batches, {})(options_.batches_per_step);
       if (first) keep_first_rows(*first);
     }
     source_ = open_();
@@ -165,7 +166,7 @@ class DispatchedBatches : public BatchStream<Batch> {
                                          .is_last = announcement.is_last,
                                          .full_rows = options_.full_rows});
         announcement.rows_per_rank = plan.rows_per_rank;
-        batch = map_tensors(filled_up(std::move(step), *first_rows_, announcement.num_rows + plan.num_padding),
+        batch = map_tensors(pad_rows(std::move(step), *first_rows_, announcement.num_rows + plan.num_padding),
                             [&](const at::Tensor& tensor) { return channel_.on_device(tensor); });
         announcement.text = pack(batch, TensorBytes::kShapeOnly);
       }

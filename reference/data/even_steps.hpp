@@ -17,9 +17,9 @@
 namespace accel::detail {
 
 /// Exchanges the numbers of rows that the ranks of a group have read for a step. Collective, once per step.
-class RowCensus {
+class RowCountExchange {
  public:
-  RowCensus(Group group, c10::Device device) : group_(std::move(group)), device_(device) {}
+  RowCountExchange(Group group, c10::Device device) : group_(std::move(group)), device_(device) {}
   /// Returns the number of rows of every rank. Throws ArgumentError on every rank if one of them passed kFailed.
   std::vector<std::int64_t> take(std::int64_t own_rows) const;
   static constexpr std::int64_t kFailed = -1;
@@ -38,20 +38,20 @@ class EvenSteps : public BatchStream<Batch> {
   struct Options {
     std::int64_t batch_size = 1;
     bool drop_last = false;
-    at::Tensor resumed = {};           ///< see RankReader
-    ReadStart<Batch> read_start = {};  ///< set if the pass starts after its first batch
+    at::Tensor resumed = {};                          ///< see RankReader
+    ReadFirstBatches<Batch> read_first_batches = {};  ///< set if the pass starts after its first batch
   };
 
   using Open = std::function<std::unique_ptr<BatchStream<Batch>>()>;
 
-  EvenSteps(Open open, RowCensus census, Options options)
+  EvenSteps(Open open, RowCountExchange census, Options options)
       : open_(std::move(open)), census_(std::move(census)), options_(std::move(options)), reader_(options_.resumed) {}
 
-  std::optional<Issued<Batch>> next() override {
+  std::optional<LoadedBatch<Batch>> next() override {
     if (!std::exchange(started_, true)) read([] {});
     if (!goes_on()) return std::nullopt;
     auto current = std::exchange(ahead_, std::nullopt);
-    Issued<Batch> step;
+    LoadedBatch<Batch> step;
     read([&] { step = filled(std::move(current), rows_); });
     step.is_last = !goes_on();
     step.marks.push_back(reader_.mark());
@@ -65,7 +65,7 @@ class EvenSteps : public BatchStream<Batch> {
     std::exception_ptr error;
     try {
       before();
-      if (options_.read_start) first_ = std::exchange(options_.read_start, {})(/*num_batches=*/1);
+      if (options_.read_first_batches) first_ = std::exchange(options_.read_first_batches, {})(/*num_batches=*/1);
       if (!source_) source_ = open_();
       ahead_ = reader_([&] { return source_->next(); });
       // Cloned, because the program may modify the batch that it receives.
@@ -79,7 +79,7 @@ class EvenSteps : public BatchStream<Batch> {
       error = std::current_exception();
     }
     try {
-      rows_ = census_.take(error ? RowCensus::kFailed : (ahead_ ? ahead_->num_rows : 0));
+      rows_ = census_.take(error ? RowCountExchange::kFailed : (ahead_ ? ahead_->num_rows : 0));
     } catch (...) {
       if (error) std::rethrow_exception(error);  // this rank's own error is more specific
       throw;
@@ -106,15 +106,16 @@ class EvenSteps : public BatchStream<Batch> {
         without.empty() ? 0 : without.front(), rows_.size());
   }
 
-  Issued<Batch> filled(std::optional<Issued<Batch>> current, const std::vector<std::int64_t>& real_rows) const {
+  LoadedBatch<Batch> filled(std::optional<LoadedBatch<Batch>> current,
+                            const std::vector<std::int64_t>& real_rows) const {
     const auto most = *std::max_element(real_rows.begin(), real_rows.end());
-    Issued<Batch> step;
+    LoadedBatch<Batch> step;
     std::optional<Batch> own;
     if (current) {
       step = std::move(*current);
       own = std::move(step.batch);
     }
-    step.batch = filled_up(std::move(own), *first_, most);
+    step.batch = pad_rows(std::move(own), *first_, most);
     step.num_rows = most;
     step.remainder = 0;
     const auto num_real = std::accumulate(real_rows.begin(), real_rows.end(), std::int64_t{0});
@@ -127,13 +128,13 @@ class EvenSteps : public BatchStream<Batch> {
 
   Open open_;
   std::unique_ptr<BatchStream<Batch>> source_;
-  RowCensus census_;
+  RowCountExchange census_;
   Options options_;
   RankReader reader_;
   std::optional<Batch> first_;
-  std::optional<Issued<Batch>> ahead_;
+  std::optional<LoadedBatch<Batch>> ahead_;
   std::vector<std::int64_t> rows_;  // of the step ahead, per rank
-  bool started_ = false, is_first_step_ = !options_.read_start;
+  bool started_ = false, is_first_step_ = !options_.read_first_batches;
 };
 
 }  // namespace accel::detail

@@ -71,7 +71,7 @@ DataSource source_of(Dataset& dataset) {
 
 // Passes the epoch to the user's dataset before each pass of a prepared loader.
 template <typename Dataset>
-void tell_epoch(Dataset& dataset, const LoaderCore& core) {
+void set_dataset_epoch(Dataset& dataset, const LoaderCore& core) {
   if constexpr (requires { dataset.set_epoch(std::int64_t{}); }) {
     dataset.set_epoch(core.iteration());
   } else if constexpr (IterableDataset<Dataset> && HasGenerator<Dataset>) {

@@ -269,7 +269,7 @@ class TorchBatches {
 };
 
 /// Collate function for samples that are already batches: returns the single sample unchanged.
-struct WholeBatch {
+struct IdentityCollate {
   template <Tree Batch>
   Batch operator()(const std::vector<Batch>& batches) const {
     check_argument(batches.size() == 1, "WholeBatch: got {} batches; expected one; set batch_size to 1",
@@ -281,7 +281,7 @@ struct WholeBatch {
 /// Makes a torch::data loader the source of an accel::DataLoader:
 ///
 ///     accel::DataLoader loader(accel::from_torch_loader(std::move(torch_loader)), {.batch_size = 1},
-///                              accel::WholeBatch());
+///                              accel::IdentityCollate());
 ///
 /// The batches arrive in the torch loader's order and cannot be selected by index, so rank 0 should read and dispatch
 /// them, which is the default for an iterable dataset. A step on N ranks then reads N batches and divides their rows

@@ -40,7 +40,7 @@ class IterableDatasetShard : public BatchStream<Batch> {
     if (!ended_) cursor_->skip(num_to_skip_);
   }
 
-  std::optional<Issued<Batch>> next() override {
+  std::optional<LoadedBatch<Batch>> next() override {
     const auto group = read_group();
     if (group.empty()) return std::nullopt;
     options_.num_samples = static_cast<std::int64_t>(group.size());
@@ -50,8 +50,8 @@ class IterableDatasetShard : public BatchStream<Batch> {
     std::vector<Sample> samples;
     for (const auto position : plan.batch(rank_, 0)) samples.push_back(group[position]);
     if (!is_whole && first_) fill_from_first(samples);
-    return Issued<Batch>{collate_(samples), static_cast<std::int64_t>(samples.size()),
-                         is_whole ? 0 : options_.num_samples};
+    return LoadedBatch<Batch>{collate_(samples), static_cast<std::int64_t>(samples.size()),
+                              is_whole ? 0 : options_.num_samples};
   }
 
  private:

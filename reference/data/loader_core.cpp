@@ -77,13 +77,13 @@ void LoaderCore::set_even_batches(bool even_batches) {
   shard_.config.even_batches = even_batches;
   if (is_dispatched() || !steps_) return;
   plan_.cut.even_batches = even_batches;
-  steps_are_old_ = true;
+  steps_outdated_ = true;
   if (open_pass_ == nullptr) renew_steps();
 }
 
 // Deferred while a pass is open: PassCore holds a reference to the current steps.
 void LoaderCore::renew_steps() {
-  if (std::exchange(steps_are_old_, false)) steps_ = steps_of_rank(sampler_, options_, plan_.cut, reading_rank());
+  if (std::exchange(steps_outdated_, false)) steps_ = steps_of_rank(sampler_, options_, plan_.cut, reading_rank());
 }
 
 std::optional<std::int64_t> LoaderCore::num_read_batches() const {
@@ -102,7 +102,7 @@ std::optional<std::int64_t> LoaderCore::size() const {
 
 // The most common mistake when moving a training program: a loader that was not prepared. Rank 1 reports it, not
 // rank 0, because an evaluation on the main process alone is legitimate.
-void LoaderCore::warn_of_whole_reads(std::source_location where) {
+void LoaderCore::warn_about_unsharded_reads(std::source_location where) {
   if (is_prepared() || has_warned_) return;
   auto* context = find_current_rank();
   if (context == nullptr || context->rank != 1 || !context->has_prepared) return;
@@ -168,7 +168,7 @@ void LoaderCore::draw_as_reader() {
 
 // A stream position is a sample count only if one thread reads the stream of this rank from its start. With
 // several parts, the count does not determine how far each part was read, and a skip must read.
-bool LoaderCore::knows_places() const {
+bool LoaderCore::can_seek() const {
   return !source_.is_stream || (!is_dispatched() && !reads_own_parts() && num_readers() <= 1);
 }
 
@@ -216,12 +216,12 @@ LoaderState LoaderCore::state() const {
 void LoaderCore::load_state(const LoaderState& state) {
   check_state(open_pass_ == nullptr,
               "load_state_dict: a pass over this loader is open; call load_state_dict before the loop");
-  const LoaderFit fit{.own = this->state(),
-                      .reads = !is_prepared() || reads(),
-                      .is_stream = source_.is_stream,
-                      .num_readers = num_readers(),
-                      .readers_then = plan_.num_readers(source_, state.num_workers, /*rank=*/0),
-                      .readers_now = plan_.num_readers(source_, options_.num_workers, /*rank=*/0)};
+  const LoaderComparison fit{.own = this->state(),
+                             .reads = !is_prepared() || reads(),
+                             .is_stream = source_.is_stream,
+                             .num_readers = num_readers(),
+                             .readers_then = plan_.num_readers(source_, state.num_workers, /*rank=*/0),
+                             .readers_now = plan_.num_readers(source_, options_.num_workers, /*rank=*/0)};
   // Everything that can fail runs before the first member changes: a refused state leaves the loader unchanged.
   auto problems = problems_of(state, fit);
   if (problems.empty()) {
@@ -238,10 +238,10 @@ void LoaderCore::load_state(const LoaderState& state) {
   iteration_ = state.epoch;
   if (state.generator.defined() && options_.generator) options_.generator->set_state(state.generator);
   left_.reset();
-  loaded_ = place_for(fit, state);
+  loaded_ = resume_position_for(fit, state);
 }
 
-std::optional<BegunEpoch> LoaderCore::place_of_next_pass() {
+std::optional<EpochPosition> LoaderCore::next_resume_position() {
   check_state(!*is_read_,
               "DataLoader: a pass over this loader, or over one that shares its dataset and sampler, is already open; "
               "create a separate loader for a nested loop");
@@ -265,13 +265,13 @@ void LoaderCore::close(PassOutcome outcome) {
   switch (outcome.end) {
     case PassOutcome::kNothingRead: loaded_ = std::move(outcome.place); break;
     case PassOutcome::kLeft: left_ = std::move(outcome.place); break;
-    case PassOutcome::kFinished: iteration_ += outcome.any_batch || others_may_have_batches() ? 1 : 0; break;
+    case PassOutcome::kFinished: iteration_ += outcome.any_batch || other_ranks_may_have_batches() ? 1 : 0; break;
   }
 }
 
 // Without even_batches a rank may get no batch at all. It must still advance its epoch with the others, or the
 // ranks would shuffle differently.
-bool LoaderCore::others_may_have_batches() const {
+bool LoaderCore::other_ranks_may_have_batches() const {
   const bool ranks_differ = is_prepared() && !is_dispatched() && !even_batches() && shard_.data_parallel.size > 1;
   return ranks_differ && (!sampler_ || reading().num_samples > 0);
 }

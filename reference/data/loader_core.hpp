@@ -20,8 +20,8 @@ class PassCore;
 struct PassOutcome {
   enum End { kNothingRead, kLeft, kFinished };
   End end = kNothingRead;
-  bool any_batch = false;                ///< the finished pass had at least one batch
-  std::optional<BegunEpoch> place = {};  ///< kLeft: where the loop was left; kNothingRead: where the pass resumed
+  bool any_batch = false;                   ///< the finished pass had at least one batch
+  std::optional<EpochPosition> place = {};  ///< kLeft: where the loop was left; kNothingRead: where the pass resumed
 };
 
 class LoaderCore {
@@ -44,7 +44,7 @@ class LoaderCore {
   [[nodiscard]] RankContext& context() const { return *shard_.context; }
   /// Warns once if this loader was not prepared and several ranks that train a prepared model read all of it. `where`
   /// is the location of the loop.
-  void warn_of_whole_reads(std::source_location where);
+  void warn_about_unsharded_reads(std::source_location where);
   /// True if rank 0 reads and sends each rank its part.
   [[nodiscard]] bool is_dispatched() const { return plan_.is_dispatched; }
   /// True if every rank reads separate parts of a stream.
@@ -86,14 +86,14 @@ class LoaderCore {
 
   /// Returns the position at which a pass that starts now resumes; nullopt: the start of the epoch. Throws StateError
   /// while another pass over this loader, or over one that shares its dataset and sampler, is open.
-  [[nodiscard]] std::optional<BegunEpoch> place_of_next_pass();
+  [[nodiscard]] std::optional<EpochPosition> next_resume_position();
   /// From now on `pass` owns the position. `pass` must not move until it calls `close`.
   void open(const PassCore& pass);
   void close(PassOutcome outcome);
   /// Synchronizes generators, unless an epoch is resumed, and sets the sampler's epoch.
   void begin_epoch(bool is_resumed);
   /// True if a position is determined by its number of steps, without reading the samples before it.
-  [[nodiscard]] bool knows_places() const;
+  [[nodiscard]] bool can_seek() const;
   /// Returns the remainder of the last step after `num_read` units; nullopt if it is not known in advance.
   [[nodiscard]] std::optional<std::int64_t> remainder_after(std::int64_t num_read) const;
   /// Returns the state that determines the order: that of the sampler or of a stream's generator. Null on a rank that
@@ -106,7 +106,7 @@ class LoaderCore {
 
  private:
   void renew_steps();
-  [[nodiscard]] bool others_may_have_batches() const;
+  [[nodiscard]] bool other_ranks_may_have_batches() const;
   [[nodiscard]] std::optional<std::int64_t> num_read_batches() const;
   [[nodiscard]] std::string source_name() const;
 
@@ -116,13 +116,13 @@ class LoaderCore {
   ReadingPlan plan_;
   std::shared_ptr<Sampler> sampler_;   // null for streams and batch samplers
   std::unique_ptr<StepSource> steps_;  // null for streams
-  bool steps_are_old_ = false;
+  bool steps_outdated_ = false;
   std::int64_t iteration_ = 0;
-  bool has_warned_ = false;  // by warn_of_whole_reads
+  bool has_warned_ = false;  // by warn_about_unsharded_reads
   const PassCore* open_pass_ = nullptr;
   std::shared_ptr<bool> is_read_ = std::make_shared<bool>(false);  // shared by all loaders of one dataset and sampler
-  std::optional<BegunEpoch> loaded_;                               // see Note [Position of a loader]
-  std::optional<BegunEpoch> left_;                                 // see Note [Position of a loader]
+  std::optional<EpochPosition> loaded_;                            // see Note [Position of a loader]
+  std::optional<EpochPosition> left_;                              // see Note [Position of a loader]
 };
 
 }  // namespace accel

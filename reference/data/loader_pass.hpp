@@ -54,7 +54,7 @@ class LoaderPass {
   std::shared_ptr<LoaderCore> core_;
   PassCore pass_;
   std::unique_ptr<BatchStream<Batch>> batches_;
-  std::optional<Issued<Batch>> current_;
+  std::optional<LoadedBatch<Batch>> current_;
   bool any_batch_;
 };
 

@@ -119,7 +119,7 @@ void compare_data(const LoaderState& state, const LoaderState& own, Problems& pr
 
 // With the same world size every rank needs its own state. With another one only the state of rank 0 is usable:
 // it holds the order on dispatched loaders too.
-void compare_ranks(const LoaderState& state, const LoaderFit& fit, Problems& problems) {
+void compare_ranks(const LoaderState& state, const LoaderComparison& fit, Problems& problems) {
   const auto& own = fit.own;
   const bool same_ranks = fit.has_ranks_of(state);
   if (same_ranks && state.process_index != own.process_index) {
@@ -138,7 +138,7 @@ void compare_ranks(const LoaderState& state, const LoaderFit& fit, Problems& pro
 
 // Compares the readers of rank 0 (readers_then, readers_now), which has the most: ranks may have different
 // numbers of parts, and all ranks must reach the same verdict.
-void compare_readers(const LoaderState& state, const LoaderFit& fit, Problems& problems) {
+void compare_readers(const LoaderState& state, const LoaderComparison& fit, Problems& problems) {
   const auto then = fit.readers_then, now = fit.readers_now;
   if (state.pass && fit.is_stream && std::max(then, now) > 1 && then != now) {
     problems.push_back(
@@ -169,7 +169,7 @@ Value to_value(const LoaderState& state) {
 }
 
 // Recognized only to give a clear message: torchdata's state describes worker snapshots, not samples.
-bool is_pythons_loader_state(const Value& value) {
+bool is_torchdata_loader_state(const Value& value) {
   return !value.contains("format") && value.contains("_iterator_finished");
 }
 
@@ -198,7 +198,7 @@ LoaderState loader_state_of(const Value& value) {
   return state;
 }
 
-std::vector<std::string> problems_of(const LoaderState& state, const LoaderFit& fit) {
+std::vector<std::string> problems_of(const LoaderState& state, const LoaderComparison& fit) {
   Problems problems;
   compare_data(state, fit.own, problems);
   compare_ranks(state, fit, problems);
@@ -218,9 +218,9 @@ std::vector<std::string> problems_of(const LoaderState& state, const LoaderFit& 
 
 // With another world size the samples are divided differently, so the states of individual readers are dropped
 // and only the shared count remains. `ahead_state` is that of a rank that may not exist any more.
-std::optional<BegunEpoch> place_for(const LoaderFit& fit, const LoaderState& state) {
+std::optional<EpochPosition> resume_position_for(const LoaderComparison& fit, const LoaderState& state) {
   if (!state.pass) return std::nullopt;
-  BegunEpoch place{.order = state.order, .pass = *state.pass};
+  EpochPosition place{.order = state.order, .pass = *state.pass};
   if (fit.has_ranks_of(state)) return place;
   place.pass.ahead_state = at::Tensor();
   if (!fit.reads_by_parts()) {

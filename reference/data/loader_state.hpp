@@ -31,7 +31,7 @@ struct PassState {
 };
 
 /// A position inside an epoch, with the order to which it refers.
-struct BegunEpoch {
+struct EpochPosition {
   Value order = {};  ///< state of the sampler at the start of the epoch
   PassState pass = {};
 };
@@ -51,14 +51,14 @@ struct LoaderState {
 
 Value to_value(const LoaderState& state);
 /// True for the state of a torchdata StatefulDataLoader, whose position has no meaning here.
-bool is_pythons_loader_state(const Value& value);
+bool is_torchdata_loader_state(const Value& value);
 /// Throws CheckpointError that lists all entries that are missing or have another type.
 LoaderState loader_state_of(const Value& value);
 
 // Comparison of a saved state with a loader. Thread rule: values.
 
 /// Properties of the loader with which a state is compared. Readers are the prefetching threads.
-struct LoaderFit {
+struct LoaderComparison {
   LoaderState own = {};  ///< the current state of the loader
   bool reads = true;     ///< this rank reads and needs an order
   bool is_stream = false;
@@ -71,9 +71,9 @@ struct LoaderFit {
 };
 
 /// Returns all reasons why the loader cannot resume at `state`.
-[[nodiscard]] std::vector<std::string> problems_of(const LoaderState& state, const LoaderFit& fit);
+[[nodiscard]] std::vector<std::string> problems_of(const LoaderState& state, const LoaderComparison& fit);
 /// Returns the position at which the loader resumes from a matching state; nullopt: the start of an epoch. With another
 /// world size the samples are divided anew, and only the number of units that all ranks have read is kept.
-[[nodiscard]] std::optional<BegunEpoch> place_for(const LoaderFit& fit, const LoaderState& state);
+[[nodiscard]] std::optional<EpochPosition> resume_position_for(const LoaderComparison& fit, const LoaderState& state);
 
 }  // namespace accel

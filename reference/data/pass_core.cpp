@@ -11,7 +11,7 @@ namespace accel {
 
 // open() comes last, because a constructor that throws runs no destructor, and the loader would stay marked as
 // open.
-PassCore::PassCore(LoaderCore& core, std::int64_t skip_batches) : core_(core), taken_(core.place_of_next_pass()) {
+PassCore::PassCore(LoaderCore& core, std::int64_t skip_batches) : core_(core), taken_(core.next_resume_position()) {
   if (taken_) {
     state_ = taken_->pass;
     order_ = taken_->order;
@@ -24,7 +24,7 @@ PassCore::PassCore(LoaderCore& core, std::int64_t skip_batches) : core_(core), t
 // Reached without finish() when the loop is left early. has_handed_out_ decides whether the position has moved.
 PassCore::~PassCore() {
   if (has_handed_out_) {
-    close({.end = PassOutcome::kLeft, .place = BegunEpoch{.order = std::move(order_), .pass = std::move(state_)}});
+    close({.end = PassOutcome::kLeft, .place = EpochPosition{.order = std::move(order_), .pass = std::move(state_)}});
   } else {
     close({.end = PassOutcome::kNothingRead, .place = std::move(taken_)});
   }
@@ -37,7 +37,7 @@ void PassCore::skip(std::int64_t num_batches) {
   const auto units = core_.units_per_step();
   constexpr auto kMost = std::numeric_limits<std::int64_t>::max() / 2;
   state_.num_read = num_batches > (kMost - state_.num_read) / units ? kMost : state_.num_read + num_batches * units;
-  if (core_.knows_places()) {
+  if (core_.can_seek()) {
     position_ = state_.num_read;
   } else {
     num_to_discard_ = num_batches;

@@ -45,7 +45,7 @@ class PassCore {
   [[nodiscard]] detail::ReadersOptions readers_of_start() const;
   /// Records a batch that is about to be handed out.
   template <typename Batch>
-  void hand_out(const detail::Issued<Batch>& issued) {
+  void hand_out(const detail::LoadedBatch<Batch>& issued) {
     count(issued.marks);
     count_step({.num_rows = issued.num_rows, .is_last = issued.is_last, .remainder = issued.remainder});
     active_.real_rows = issued.real_rows;
@@ -68,7 +68,7 @@ class PassCore {
 
   LoaderCore& core_;
   bool is_open_ = true, has_handed_out_ = false;
-  std::optional<BegunEpoch> taken_;  // where the pass resumes
+  std::optional<EpochPosition> taken_;  // where the pass resumes
   PassState state_;
   std::int64_t position_ = 0, num_to_discard_ = 0;
   Value order_;  // at the start of the pass

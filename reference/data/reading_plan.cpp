@@ -71,7 +71,7 @@ bool has_parts_for_all(const DataSource& source, const ShardOptions& shard) {
 // Without a data_seed all ranks use rank 0's seed. Ranks that were seeded differently (device_specific) would
 // shuffle differently, so some samples would be read twice and others never. Accelerate does not protect against
 // this.
-std::int64_t agreed_seed(const ShardOptions& shard) {
+std::int64_t synchronized_seed(const ShardOptions& shard) {
   if (shard.config.data_seed) return *shard.config.data_seed;
   auto seed =
       at::full({1}, static_cast<std::int64_t>(default_generator().current_seed()), at::kLong).to(shard.context->device);
@@ -83,7 +83,7 @@ bool is_seedable(const Sampler& sampler) { return dynamic_cast<const SeedableRan
 
 // Source: accelerate/data_loader.py, prepare_data_loader: a random sampler without a generator gets one that the
 // ranks can synchronize.
-void give_generator(Sampler& sampler) {
+void ensure_generator(Sampler& sampler) {
   if (is_seedable(sampler) || !sampler.has_generator() || sampler.generator()) return;
   sampler.set_generator(make_generator(static_cast<std::uint64_t>(draw_int64(default_generator()))));
 }
@@ -148,19 +148,19 @@ std::shared_ptr<Sampler> sampler_of_rank(const std::shared_ptr<Sampler>& plain, 
   const auto* random = dynamic_cast<const RandomSampler*>(plain.get());
   if (random != nullptr && !is_seedable(*plain) && shard.config.seeds_order()) {
     return std::make_shared<SeedableRandomSampler>(
-        random->length(), agreed_seed(shard),
+        random->length(), synchronized_seed(shard),
         RandomSamplerOptions{
             .replacement = random->replacement(), .num_samples = random->size(), .generator = random->generator()});
   }
   // An elastic order must be drawn identically on any number of ranks, including one.
-  if (shard.config.is_elastic() || (shard.context->world_size > 1 && !is_dispatched)) give_generator(*plain);
+  if (shard.config.is_elastic() || (shard.context->world_size > 1 && !is_dispatched)) ensure_generator(*plain);
   return plain;
 }
 
 void synchronize_rng(const DataSource& source, const DataLoaderOptions& options, Sampler* sampler,
                      const ShardOptions& shard) {
   // A state that was saved on a single rank may have removed the generator.
-  if (sampler != nullptr && shard.context->world_size > 1) give_generator(*sampler);
+  if (sampler != nullptr && shard.context->world_size > 1) ensure_generator(*sampler);
   const auto generator = generator_to_synchronize(source, options, sampler, shard);
   for (const auto& type : shard.rng_types) {
     if (type != "generator") {

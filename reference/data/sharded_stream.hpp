@@ -41,7 +41,7 @@ class ShardedStreamBatches : public BatchStream<Batch> {
     turn_ = options_.readers.next;
   }
 
-  std::optional<Issued<Batch>> next() override {
+  std::optional<LoadedBatch<Batch>> next() override {
     if (!workers_) start_workers();
     while (num_ended_ < readers_.size()) {
       const auto worker = std::exchange(turn_, (turn_ + 1) % static_cast<int>(readers_.size()));
@@ -51,7 +51,7 @@ class ShardedStreamBatches : public BatchStream<Batch> {
       reader.ahead.pop_front();
       if (part.batch) {
         read_ahead(worker);
-        return Issued<Batch>{
+        return LoadedBatch<Batch>{
             .batch = std::move(*part.batch),
             .num_rows = options_.batch_size,
             .marks = {{.reader = worker, .num_samples = options_.batch_size, .generator = part.generator}}};
@@ -63,10 +63,10 @@ class ShardedStreamBatches : public BatchStream<Batch> {
     const auto samples = take_left_over(options_.batch_size);
     const auto num_rows = static_cast<std::int64_t>(samples.size());
     if (samples.empty() || (options_.drop_last && num_rows < options_.batch_size)) return std::nullopt;
-    return Issued<Batch>{.batch = collate_(samples),
-                         .num_rows = num_rows,
-                         .remainder = num_rows < options_.batch_size ? num_rows : 0,
-                         .marks = {{.reader = kLeftOver, .num_samples = num_rows}}};
+    return LoadedBatch<Batch>{.batch = collate_(samples),
+                              .num_rows = num_rows,
+                              .remainder = num_rows < options_.batch_size ? num_rows : 0,
+                              .marks = {{.reader = kLeftOver, .num_samples = num_rows}}};
   }
 
  private:

@@ -26,7 +26,7 @@ struct LinearImpl : torch::nn::LinearImpl {
   using torch::nn::LinearImpl::LinearImpl;
   at::Tensor forward(const at::Tensor& input) {
     if (computes_in_float8(*this)) return torch::nn::LinearImpl::forward(input);
-    if (auto output = plain_linear(input, weight, bias)) return *std::move(output);
+    if (auto output = fused_linear(input, weight, bias)) return *std::move(output);
     return at::linear(input, weight, bias);
   }
 };

@@ -16,30 +16,30 @@ namespace {
 // place for one, and modules of the program derive from it directly.
 class Registry {
  public:
-  void add(const torch::nn::Module* module, std::shared_ptr<CallSurround> surround) {
+  void add(const torch::nn::Module* module, std::shared_ptr<ModuleHooks> surround) {
     const std::unique_lock lock(mutex_);
     // Two sets of hooks, say of sharding and of offloading, would both replace the module's parameters.
-    check_state(surrounds_.emplace(module, std::move(surround)).second,
+    check_state(hooks_by_module_.emplace(module, std::move(surround)).second,
                 "prepare: a module is part of two prepared models; prepare each module once");
     ++size_;
   }
   void remove(const torch::nn::Module* module) {
     const std::unique_lock lock(mutex_);
-    size_ -= static_cast<int>(surrounds_.erase(module));
+    size_ -= static_cast<int>(hooks_by_module_.erase(module));
   }
-  std::shared_ptr<CallSurround> find(const torch::nn::Module* module) {
+  std::shared_ptr<ModuleHooks> find(const torch::nn::Module* module) {
     // Programs without hooks pay one atomic load per call. Registration happens before the rank's thread calls the
     // module, so no stale 0 can hide its own hooks.
     if (size_ == 0) return nullptr;
     const std::shared_lock lock(mutex_);
-    const auto found = surrounds_.find(module);
-    return found == surrounds_.end() ? nullptr : found->second;
+    const auto found = hooks_by_module_.find(module);
+    return found == hooks_by_module_.end() ? nullptr : found->second;
   }
 
  private:
   std::atomic<int> size_ = 0;
   std::shared_mutex mutex_;
-  std::unordered_map<const torch::nn::Module*, std::shared_ptr<CallSurround>> surrounds_;
+  std::unordered_map<const torch::nn::Module*, std::shared_ptr<ModuleHooks>> hooks_by_module_;
 };
 
 Registry& registry() {
@@ -49,9 +49,9 @@ Registry& registry() {
 }
 
 // Replaces an element of a Sequential, so that the Sequential's own forward goes through `call`.
-class PartCallImpl : public torch::nn::Module {
+class HookedElementImpl : public torch::nn::Module {
  public:
-  explicit PartCallImpl(torch::nn::AnyModule part) : part_(std::move(part)) {}
+  explicit HookedElementImpl(torch::nn::AnyModule part) : part_(std::move(part)) {}
   at::Tensor forward(at::Tensor values) { return call(part_, values); }
 
  private:
@@ -60,21 +60,21 @@ class PartCallImpl : public torch::nn::Module {
 
 }  // namespace
 
-SurroundedCalls::SurroundedCalls(const torch::nn::Module& module, std::shared_ptr<CallSurround> surround)
+ScopedModuleHooks::ScopedModuleHooks(const torch::nn::Module& module, std::shared_ptr<ModuleHooks> surround)
     : module_(&module) {
   registry().add(&module, std::move(surround));
 }
 
-SurroundedCalls::~SurroundedCalls() {
+ScopedModuleHooks::~ScopedModuleHooks() {
   if (module_ != nullptr) registry().remove(module_);
 }
 
-struct SurroundedParts::State {
+struct ScopedSequentialHooks::State {
   std::shared_ptr<torch::nn::Module> module;
   std::vector<std::pair<std::size_t, torch::nn::AnyModule>> parts;  // the original elements
 };
 
-SurroundedParts::SurroundedParts(std::shared_ptr<torch::nn::Module> module)
+ScopedSequentialHooks::ScopedSequentialHooks(std::shared_ptr<torch::nn::Module> module)
     : state_(std::make_unique<State>(State{std::move(module), {}})) {
   auto* sequential = dynamic_cast<torch::nn::SequentialImpl*>(state_->module.get());
   if (sequential == nullptr) return;
@@ -83,11 +83,11 @@ SurroundedParts::SurroundedParts(std::shared_ptr<torch::nn::Module> module)
     // Only elements with hooks are replaced. Therefore hooks must be registered before this object is constructed.
     if (registry().find(part.ptr().get()) == nullptr) continue;
     state_->parts.emplace_back(index, part);
-    part = torch::nn::AnyModule(std::make_shared<PartCallImpl>(part));
+    part = torch::nn::AnyModule(std::make_shared<HookedElementImpl>(part));
   }
 }
 
-SurroundedParts::~SurroundedParts() {
+ScopedSequentialHooks::~ScopedSequentialHooks() {
   // Restores the original elements; a moved-from object has none.
   if (!state_ || state_->parts.empty()) return;
   auto& sequential = dynamic_cast<torch::nn::SequentialImpl&>(*state_->module);
@@ -95,16 +95,16 @@ SurroundedParts::~SurroundedParts() {
     *(sequential.begin() + static_cast<std::ptrdiff_t>(index)) = std::move(part);
 }
 
-SurroundedParts::SurroundedParts(SurroundedParts&&) noexcept = default;
+ScopedSequentialHooks::ScopedSequentialHooks(ScopedSequentialHooks&&) noexcept = default;
 
 at::Tensor call(torch::nn::AnyModule& module, const at::Tensor& values) {
   const auto surround = registry().find(module.ptr().get());
   // AnyModule is copied below only if hooks exist: the copy shares the module, but allocates its wrapper.
   if (!surround) return module.forward<at::Tensor>(values);
-  return detail::call_surrounded(
+  return detail::call_with_hooks(
       *surround, [module](const at::Tensor& given) mutable { return module.forward<at::Tensor>(given); }, values);
 }
 
-std::shared_ptr<CallSurround> detail::surround_of(const torch::nn::Module& module) { return registry().find(&module); }
+std::shared_ptr<ModuleHooks> detail::hooks_of(const torch::nn::Module& module) { return registry().find(&module); }
 
 }  // namespace accel

@@ -30,9 +30,9 @@ class AnyModule;
 namespace accel {
 
 /// Hooks around the forward of one module.
-class CallSurround {
+class ModuleHooks {
  public:
-  virtual ~CallSurround() = default;
+  virtual ~ModuleHooks() = default;
   virtual void before_forward() = 0;
   /// May replace `outputs` by tensors of equal values.
   virtual void after_forward(std::vector<at::Tensor>& outputs) = 0;
@@ -45,12 +45,12 @@ class CallSurround {
 };
 
 /// Installs hooks around the calls of `module` for as long as it lives.
-class SurroundedCalls {
+class ScopedModuleHooks {
  public:
-  SurroundedCalls(const torch::nn::Module& module, std::shared_ptr<CallSurround> surround);
-  ~SurroundedCalls();
-  SurroundedCalls(SurroundedCalls&& other) noexcept : module_(std::exchange(other.module_, nullptr)) {}
-  SurroundedCalls& operator=(SurroundedCalls&&) = delete;
+  ScopedModuleHooks(const torch::nn::Module& module, std::shared_ptr<ModuleHooks> surround);
+  ~ScopedModuleHooks();
+  ScopedModuleHooks(ScopedModuleHooks&& other) noexcept : module_(std::exchange(other.module_, nullptr)) {}
+  ScopedModuleHooks& operator=(ScopedModuleHooks&&) = delete;
 
  private:
   const torch::nn::Module* module_;
@@ -58,12 +58,12 @@ class SurroundedCalls {
 
 /// While it lives, a Sequential calls those of its elements that have hooks through `call`. Has no effect on other
 /// modules.
-class SurroundedParts {
+class ScopedSequentialHooks {
  public:
-  explicit SurroundedParts(std::shared_ptr<torch::nn::Module> module);
-  ~SurroundedParts();
-  SurroundedParts(SurroundedParts&&) noexcept;
-  SurroundedParts& operator=(SurroundedParts&&) = delete;
+  explicit ScopedSequentialHooks(std::shared_ptr<torch::nn::Module> module);
+  ~ScopedSequentialHooks();
+  ScopedSequentialHooks(ScopedSequentialHooks&&) noexcept;
+  ScopedSequentialHooks& operator=(ScopedSequentialHooks&&) = delete;
 
  private:
   struct State;
@@ -72,7 +72,7 @@ class SurroundedParts {
 
 namespace detail {
 
-std::shared_ptr<CallSurround> surround_of(const torch::nn::Module& module);
+std::shared_ptr<ModuleHooks> hooks_of(const torch::nn::Module& module);
 
 /// Runs `forward` without keeping activations, and again in backward. Gradients flow to `inputs` only.
 std::vector<at::Tensor> checkpoint(std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> forward,
@@ -106,7 +106,7 @@ auto on_device(Arg&& arg, c10::Device device) {
 }
 
 template <typename Forward, typename... Args>
-auto forward_of(CallSurround& surround, Forward& forward, Args&&... args) {
+auto forward_of(ModuleHooks& surround, Forward& forward, Args&&... args) {
   try {
     if (const auto device = surround.input_device()) return forward(on_device(std::forward<Args>(args), *device)...);
     return forward(std::forward<Args>(args)...);
@@ -118,7 +118,7 @@ auto forward_of(CallSurround& surround, Forward& forward, Args&&... args) {
 
 // `forward` is copied, because backward may call it again after this call has returned.
 template <typename Forward, typename... Args>
-auto call_surrounded(CallSurround& surround, Forward forward, Args&&... args) {
+auto call_with_hooks(ModuleHooks& surround, Forward forward, Args&&... args) {
   using Output = std::remove_cvref_t<decltype(forward(std::forward<Args>(args)...))>;
   static_assert(Tree<Output>, "accel::call: the module's output must be a tree of tensors");
   surround.before_forward();
@@ -131,7 +131,7 @@ auto call_surrounded(CallSurround& surround, Forward forward, Args&&... args) {
       tensors = checkpoint(
           [forward, inputs = std::move(inputs), first = &output](const std::vector<at::Tensor>& given) mutable {
             auto own = inputs;
-            put_tensors(own, given);
+            replace_tensors(own, given);
             auto result = std::apply(forward, own);
             auto result_tensors = tensors_of(result);
             if (first != nullptr) std::exchange(first, nullptr)->emplace(std::move(result));
@@ -145,7 +145,7 @@ auto call_surrounded(CallSurround& surround, Forward forward, Args&&... args) {
     tensors = tensors_of(*output);
   }
   surround.after_forward(tensors);
-  put_tensors(*output, tensors);
+  replace_tensors(*output, tensors);
   return *std::move(output);
 }
 
@@ -157,8 +157,8 @@ template <typename Module, typename... Args>
 auto call(Module&& module, Args&&... args) {
   auto& callee = detail::module_of(module);
   const auto forward = [&callee](auto&&... given) { return callee.forward(std::forward<decltype(given)>(given)...); };
-  const auto surround = detail::surround_of(callee);
-  return surround ? detail::call_surrounded(*surround, forward, std::forward<Args>(args)...)
+  const auto surround = detail::hooks_of(callee);
+  return surround ? detail::call_with_hooks(*surround, forward, std::forward<Args>(args)...)
                   : forward(std::forward<Args>(args)...);
 }
 

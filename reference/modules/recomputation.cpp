@@ -21,9 +21,9 @@ using Forward = std::function<std::vector<at::Tensor>(const std::vector<at::Tens
 
 // The state besides its inputs that a forward depends on: precision and random number generators. All of it is
 // thread-local or per rank, and backward may run on another thread or after other random draws.
-class Circumstances {
+class ForwardState {
  public:
-  Circumstances() : float8_layers_(Float8Scope::current()), generator_(default_generator().get_state()) {
+  ForwardState() : float8_layers_(Float8Scope::current()), generator_(default_generator().get_state()) {
     if (auto gpus = generator_of_gpu(); gpus.defined()) generator_of_gpu_ = gpus.get_state();
     for (auto& [device, precision] : precisions_)
       precision = {at::autocast::is_autocast_enabled(device), at::autocast::get_autocast_dtype(device)};
@@ -57,23 +57,23 @@ class Circumstances {
   bool caches_;
 };
 
-class CircumstancesScope {
+class ForwardStateScope {
  public:
   // Captures the current state first (`before_`), so that the recomputation does not advance the generators of
   // training.
-  explicit CircumstancesScope(const Circumstances& circumstances) : float8_(circumstances.float8_layers()) {
+  explicit ForwardStateScope(const ForwardState& forward_state) : float8_(forward_state.float8_layers()) {
     at::autocast::increment_nesting();
-    circumstances.apply();
+    forward_state.apply();
   }
-  ~CircumstancesScope() {
+  ~ForwardStateScope() {
     if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
     before_.apply();
   }
-  CircumstancesScope(const CircumstancesScope&) = delete;
-  CircumstancesScope& operator=(const CircumstancesScope&) = delete;
+  ForwardStateScope(const ForwardStateScope&) = delete;
+  ForwardStateScope& operator=(const ForwardStateScope&) = delete;
 
  private:
-  Circumstances before_;
+  ForwardState before_;
   Float8Scope float8_;
 };
 
@@ -104,7 +104,7 @@ class Recompute : public torch::autograd::Node {
     const auto inputs = detached_inputs();
     variable_list outputs, of_outputs;
     {
-      const CircumstancesScope scope(circumstances_);
+      const ForwardStateScope scope(forward_state_);
       const at::AutoGradMode grad(true);
       const auto results = forward_(inputs);
       for (std::size_t i = 0; i < results.size(); ++i) {
@@ -138,7 +138,7 @@ class Recompute : public torch::autograd::Node {
   Forward forward_;
   std::vector<torch::autograd::SavedVariable> inputs_;
   std::vector<bool> requires_grad_;
-  Circumstances circumstances_;
+  ForwardState forward_state_;
 };
 
 }  // namespace

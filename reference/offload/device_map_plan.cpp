@@ -45,13 +45,13 @@ class DeviceMapPlanner {
       // The device stays empty, which usually means that its limit is too low; the plan reports what would have been
       // enough.
       if (device().used == 0) plan_.minimum_bytes.emplace(device().device, size_with_ties(node, waiting_) + reserve());
-      // The reserve counts as used from now on: weigh_buffers must not give it away.
+      // The reserve counts as used from now on: check_buffers_fit must not give it away.
       device().used += reserve();
       waiting_.insert(waiting_.begin(), node);
       ++current_;
     }
     if (options_.clean_result) plan_.device_map = clean_device_map(std::move(plan_.device_map));
-    weigh_buffers();
+    check_buffers_fit();
     return std::move(plan_);
   }
 
@@ -210,7 +210,7 @@ class DeviceMapPlanner {
   }
 
   // Buffers of offloaded modules stay on a GPU; the plan reports whether one has room for all of them.
-  void weigh_buffers() {
+  void check_buffers_fit() {
     const auto num_gpus =
         std::count_if(devices_.begin(), devices_.end(), [](const Device& device) { return device.device.is_gpu(); });
     if (plan_.offloaded_buffer_bytes == 0 || num_gpus == 0) return;

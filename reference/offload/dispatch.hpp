@@ -78,13 +78,13 @@ Dispatched load_and_dispatch(const std::shared_ptr<torch::nn::Module>& module, c
 
 /// A device map, and whether it leaves room to read the next unit while one runs. `max_memory` bounds the memory of the
 /// main device at any time, while Accelerate's plan only reserves room for one layer.
-struct RoomyPlan {
+struct PrefetchPlan {
   DeviceMap device_map = {};
   bool prefetch = false;
 };
-RoomyPlan plan_with_room(const ModelDescription& model, const DeviceMapOptions& options,
-                         const std::vector<std::string>& preload_module_classes,
-                         const std::vector<std::string>& called_modules);
+PrefetchPlan plan_with_prefetch(const ModelDescription& model, const DeviceMapOptions& options,
+                                const std::vector<std::string>& preload_module_classes,
+                                const std::vector<std::string>& called_modules);
 
 template <typename Module>
 std::shared_ptr<Module> shared(std::shared_ptr<Module> module) {

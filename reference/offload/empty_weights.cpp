@@ -22,7 +22,7 @@
 // call, and redispatches without the key. A thread without a scope pays nothing.
 namespace accel::offload {
 
-struct NewTensorsOn::State {
+struct DefaultDeviceScope::State {
   explicit State(c10::Device device) : device(device) {}
 
   struct Done {
@@ -40,7 +40,7 @@ struct NewTensorsOn::State {
 namespace {
 
 constexpr auto kScopeKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
-thread_local NewTensorsOn::State* innermost_scope = nullptr;
+thread_local DefaultDeviceScope::State* innermost_scope = nullptr;
 
 // The index of the operator's `Device? device` argument, which all factory functions have; nullopt for other operators.
 std::optional<std::size_t> device_argument(const c10::FunctionSchema& schema) {
@@ -67,13 +67,13 @@ void run_on_device(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   innermost_scope->done.push_back({op, std::move(arguments), {stack->begin() + begin, stack->end()}});
 }
 
-void run_where_new_tensors_go(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+void dispatch_with_default_device(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   run_on_device(op, stack);
 }
 
-// Registered for the process, but reached only by threads that include the key: see NewTensorsOn's constructor.
+// Registered for the process, but reached only by threads that include the key: see DefaultDeviceScope's constructor.
 TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) {
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_where_new_tensors_go>());
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&dispatch_with_default_device>());
 }
 
 // Operators take tensors directly or in lists (at::cat, at::stack); other containers do not occur in factories.
@@ -90,9 +90,9 @@ std::vector<at::Tensor> tensors_in(const torch::jit::Stack& values) {
 
 // Repeats, without the scope's device, the operations that computed some tensors: those that touched the tensors'
 // memory, or memory that such operations read. Values are then real, whereas the rest of the model costs nothing.
-class Remaker {
+class OperationReplayer {
  public:
-  explicit Remaker(const std::vector<NewTensorsOn::State::Done>& done) : done_(done) {}
+  explicit OperationReplayer(const std::vector<DefaultDeviceScope::State::Done>& done) : done_(done) {}
 
   void remake(const std::vector<at::Tensor>& wanted) {
     std::set<const c10::StorageImpl*> memory;
@@ -124,7 +124,7 @@ class Remaker {
   // Meta tensors have a storage object, too, without data; views share it.
   static const c10::StorageImpl* memory_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
 
-  void repeat(const NewTensorsOn::State::Done& done) {
+  void repeat(const DefaultDeviceScope::State::Done& done) {
     auto stack = done.arguments;
     for (auto& value : stack) {
       if (value.isTensor() && value.toTensor().defined()) value = made(value.toTensor());
@@ -141,25 +141,25 @@ class Remaker {
     for (std::size_t i = 0; i < before.size(); ++i) made_.emplace(memory_of(before[i]), after[i]);
   }
 
-  const std::vector<NewTensorsOn::State::Done>& done_;
+  const std::vector<DefaultDeviceScope::State::Done>& done_;
   std::unordered_map<const c10::StorageImpl*, at::Tensor> made_;
 };
 
 }  // namespace
 
 // Scopes nest per thread; the innermost one decides the device.
-NewTensorsOn::NewTensorsOn(c10::Device device) : state_(std::make_unique<State>(device)) {
+DefaultDeviceScope::DefaultDeviceScope(c10::Device device) : state_(std::make_unique<State>(device)) {
   state_->previous = std::exchange(innermost_scope, state_.get());
   c10::impl::tls_set_dispatch_key_included(kScopeKey, true);
 }
 
-NewTensorsOn::~NewTensorsOn() {
+DefaultDeviceScope::~DefaultDeviceScope() {
   innermost_scope = state_->previous;
   // An outer scope still needs the key.
   c10::impl::tls_set_dispatch_key_included(kScopeKey, innermost_scope != nullptr);
 }
 
-void NewTensorsOn::finish(torch::nn::Module& module, InitOptions options) {
+void DefaultDeviceScope::finish(torch::nn::Module& module, InitOptions options) {
   // The copies and repetitions below must not be redirected or recorded.
   const c10::impl::ExcludeDispatchKeyGuard outside(kScopeKey);
   const c10::NoGradGuard no_grad;
@@ -180,7 +180,7 @@ void NewTensorsOn::finish(torch::nn::Module& module, InitOptions options) {
     else if (buffer.device() == state_->device && !state_->device.is_cpu())
       elsewhere.push_back(buffer);
   }
-  Remaker remaker(state_->done);
+  OperationReplayer remaker(state_->done);
   remaker.remake(elsewhere);
   for (const auto& buffer : elsewhere) show(buffer, remaker.made(buffer));
 }

@@ -31,12 +31,12 @@ struct InitOptions {
 namespace offload {
 
 /// While it lives, this thread's new tensors are created on a device.
-class NewTensorsOn {
+class DefaultDeviceScope {
  public:
-  explicit NewTensorsOn(c10::Device device);
-  ~NewTensorsOn();
-  NewTensorsOn(const NewTensorsOn&) = delete;
-  NewTensorsOn& operator=(const NewTensorsOn&) = delete;
+  explicit DefaultDeviceScope(c10::Device device);
+  ~DefaultDeviceScope();
+  DefaultDeviceScope(const DefaultDeviceScope&) = delete;
+  DefaultDeviceScope& operator=(const DefaultDeviceScope&) = delete;
   /// Moves the module's parameters that are elsewhere to the device, and its buffers too if they are included;
   /// otherwise gives the buffers actual values.
   void finish(torch::nn::Module& module, InitOptions options);
@@ -52,7 +52,7 @@ class NewTensorsOn {
 /// Calls `build`, which returns a ModuleHolder or a shared_ptr of a module, with new tensors on `device`.
 template <typename Build>
 auto init_on_device(c10::Device device, Build&& build, InitOptions options = {}) {
-  offload::NewTensorsOn scope(device);
+  offload::DefaultDeviceScope scope(device);
   auto module = std::forward<Build>(build)();
   scope.finish(*module, options);
   return module;

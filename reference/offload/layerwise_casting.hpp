@@ -49,7 +49,7 @@ class AlignModuleDevice {
   AlignModuleDevice& operator=(const AlignModuleDevice&) = delete;
 
  private:
-  offload::BroughtUnit unit_;
+  offload::LoadedUnit unit_;
   struct Moved {
     at::Tensor tensor = {}, original = {};
   };

@@ -62,9 +62,9 @@ void check_choice(const std::string& choice) {
 
 }  // namespace
 
-RoomyPlan plan_with_room(const ModelDescription& model, const DeviceMapOptions& given,
-                         const std::vector<std::string>& preload_module_classes,
-                         const std::vector<std::string>& called_modules) {
+PrefetchPlan plan_with_prefetch(const ModelDescription& model, const DeviceMapOptions& given,
+                                const std::vector<std::string>& preload_module_classes,
+                                const std::vector<std::string>& called_modules) {
   const auto units = plan_units(model, {preload_module_classes, called_modules});
   const auto limits = get_max_memory(given.max_memory);
   // Lowers the planner's limit for the main device until the plan keeps within the real one. If even an empty main
@@ -116,7 +116,7 @@ Dispatched load_and_dispatch(const std::shared_ptr<torch::nn::Module>& module, c
                                                         .dtype = options.dtype,
                                                         .low_zero = *choice == "balanced_low_0"});
     }
-    auto plan = plan_with_room(model, planning, options.preload_module_classes, options.called_modules);
+    auto plan = plan_with_prefetch(model, planning, options.preload_module_classes, options.called_modules);
     load.device_map = std::move(plan.device_map);
     dispatching.prefetch = plan.prefetch;
   }

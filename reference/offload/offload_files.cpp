@@ -68,7 +68,7 @@ OffloadJson index_in(Files& files, const std::string& folder) {
 
 void write_tensor(Files& files, const std::string& folder, const std::string& name, const at::Tensor& tensor,
                   OffloadJson& index) {
-  const auto dense = dense_on_cpu(tensor);
+  const auto dense = contiguous_on_cpu(tensor);
   // The tensor before the index: an index never names a file that is incomplete.
   write_atomically(files, folder + "/" + name + ".dat", bytes_of(dense));
   index[name] = {{"dtype", offload_dtype_name(dense.scalar_type())}, {"shape", dense.sizes().vec()}};

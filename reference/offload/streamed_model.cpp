@@ -65,7 +65,7 @@ struct StreamedModel::State {
       const c10::InferenceMode normal(false);
       auto values = ahead.take(unit);
       // The bytes read ahead are now either shown, and counted per slot below, or discarded.
-      count(-std::exchange(bytes_ahead, 0));
+      count(-std::exchange(prefetched_bytes, 0));
       ++statistics.num_loads;
       statistics.num_prefetched += values ? 1 : 0;
       auto missing = load(away(needed, values ? &*values : nullptr));
@@ -97,10 +97,10 @@ struct StreamedModel::State {
     last = unit;
     if (!prefetch || next[unit] >= units.size()) return;
     const auto wanted = away(units[next[unit]].slots, nullptr);
-    // With bytes_ahead > 0 a load for another unit is already in flight.
-    if (wanted.empty() || bytes_ahead > 0) return;
-    for (const auto slot : wanted) bytes_ahead += bytes(slot);
-    count(bytes_ahead);
+    // With prefetched_bytes > 0 a load for another unit is already in flight.
+    if (wanted.empty() || prefetched_bytes > 0) return;
+    for (const auto slot : wanted) prefetched_bytes += bytes(slot);
+    count(prefetched_bytes);
     ahead.begin(next[unit], [this, wanted] { return load(wanted); });
   }
 
@@ -133,17 +133,17 @@ struct StreamedModel::State {
   std::vector<std::size_t> next;           // per unit: the one expected after it; units.size() for none
   std::optional<std::size_t> first, last;  // the first unit of a pass, and the unit called last
   std::vector<bool> was_called;
-  std::int64_t bytes_ahead = 0;
+  std::int64_t prefetched_bytes = 0;
   StreamStatistics statistics;
-  std::vector<SurroundedCalls> calls;
-  std::vector<SurroundedParts> parts;
+  std::vector<ScopedModuleHooks> calls;
+  std::vector<ScopedSequentialHooks> parts;
   Ahead ahead;  // last, so that its worker has finished before slots are destroyed
 };
 
 namespace {
 
 // The hooks of one unit. Holds a plain reference: the hooks are removed when the StreamedModel is destroyed.
-class UnitCall : public CallSurround {
+class UnitCall : public ModuleHooks {
  public:
   UnitCall(StreamedModel::State& state, std::size_t unit) : state_(state), unit_(unit) {}
 
@@ -199,7 +199,7 @@ std::vector<std::string> StreamedModel::uncalled() const {
   return names;
 }
 
-BroughtUnit::BroughtUnit(const torch::nn::Module& module) : unit_(detail::surround_of(module)) {
+LoadedUnit::LoadedUnit(const torch::nn::Module& module) : unit_(detail::hooks_of(module)) {
   // A module may have hooks of something else, for example of sharding; these are not ours to call.
   auto* unit = dynamic_cast<UnitCall*>(unit_.get());
   if (unit != nullptr)
@@ -208,7 +208,7 @@ BroughtUnit::BroughtUnit(const torch::nn::Module& module) : unit_(detail::surrou
     unit_.reset();
 }
 
-BroughtUnit::~BroughtUnit() {
+LoadedUnit::~LoadedUnit() {
   if (unit_) static_cast<UnitCall&>(*unit_).release();
 }
 

@@ -14,7 +14,7 @@ class Module;
 }
 
 namespace accel {
-class CallSurround;
+class ModuleHooks;
 }
 
 /// The executor of offloading: a model some of whose tensors are stored elsewhere between calls. The tensors of a unit
@@ -69,16 +69,16 @@ class StreamedModel {
 
 /// Keeps a unit's tensors loaded while it lives. For a module that is not a unit it has no effect, and converts to
 /// false.
-class BroughtUnit {
+class LoadedUnit {
  public:
-  explicit BroughtUnit(const torch::nn::Module& module);
-  ~BroughtUnit();
-  BroughtUnit(const BroughtUnit&) = delete;
-  BroughtUnit& operator=(const BroughtUnit&) = delete;
+  explicit LoadedUnit(const torch::nn::Module& module);
+  ~LoadedUnit();
+  LoadedUnit(const LoadedUnit&) = delete;
+  LoadedUnit& operator=(const LoadedUnit&) = delete;
   explicit operator bool() const { return unit_ != nullptr; }
 
  private:
-  std::shared_ptr<CallSurround> unit_;
+  std::shared_ptr<ModuleHooks> unit_;
 };
 
 }  // namespace accel::offload

@@ -33,10 +33,10 @@ class Sink : public torch::autograd::Node {
 
 // Shares the backend of the given group, so that sequence numbers and names remain those of that group. Only all-reduce
 // is overridden, because c10d's Reducer and the communication hooks call no other collective.
-class PatientProcessGroup : public c10d::ProcessGroup {
+class BlockingProcessGroup : public c10d::ProcessGroup {
  public:
-  PatientProcessGroup(c10d::ProcessGroup& group, c10::DeviceType device, std::shared_ptr<const bool> is_patient)
-      : ProcessGroup(group.getRank(), group.getSize()), is_patient_(std::move(is_patient)) {
+  BlockingProcessGroup(c10d::ProcessGroup& group, c10::DeviceType device, std::shared_ptr<const bool> is_blocking)
+      : ProcessGroup(group.getRank(), group.getSize()), is_blocking_(std::move(is_blocking)) {
     setBackend(device, group.getBackendType(), group.getBackend(device));
     setDefaultBackend(group.getBackendType());
   }
@@ -44,12 +44,12 @@ class PatientProcessGroup : public c10d::ProcessGroup {
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options) override {
     auto work = ProcessGroup::allreduce(tensors, options);
-    if (*is_patient_) work->wait();
+    if (*is_blocking_) work->wait();
     return work;
   }
 
  private:
-  std::shared_ptr<const bool> is_patient_;
+  std::shared_ptr<const bool> is_blocking_;
 };
 
 }  // namespace
@@ -83,9 +83,9 @@ std::vector<at::Tensor> through_sink(const std::vector<at::Tensor>& outputs, std
   return results;
 }
 
-Group patient_group(const Group& group, c10::Device device, std::shared_ptr<const bool> is_patient) {
+Group blocking_group(const Group& group, c10::Device device, std::shared_ptr<const bool> is_blocking) {
   return {group.name(),
-          c10::make_intrusive<PatientProcessGroup>(*group.process_group(), device.type(), std::move(is_patient))};
+          c10::make_intrusive<BlockingProcessGroup>(*group.process_group(), device.type(), std::move(is_blocking))};
 }
 
 }  // namespace accel

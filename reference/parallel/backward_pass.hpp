@@ -19,11 +19,11 @@ namespace accel {
 /// the rank's thread. Source: torch/nn/parallel/distributed.py, _DDPSink.
 std::vector<at::Tensor> through_sink(const std::vector<at::Tensor>& outputs, std::function<void()> at_end);
 
-/// Returns the group for tensors on `device`, with all-reduces that block until they are complete while `*is_patient`.
+/// Returns the group for tensors on `device`, with all-reduces that block until they are complete while `*is_blocking`.
 ///
 /// The first backward pass of a static graph ends with c10d's delay_all_reduce, which starts all-reduces and then waits
 /// for their futures. The simulator does not notice a rank that blocks in a future, so it would never schedule the
 /// others. Thread rule: as the group.
-Group patient_group(const Group& group, c10::Device device, std::shared_ptr<const bool> is_patient);
+Group blocking_group(const Group& group, c10::Device device, std::shared_ptr<const bool> is_blocking);
 
 }  // namespace accel

@@ -49,7 +49,7 @@ class ResumableReducer final : public c10d::Reducer {
     for (const auto& bucket : buckets_) buckets.push_back(bucket.variable_indices);
     return buckets;
   }
-  void go_on_with(Buckets buckets) {
+  void resume_with_buckets(Buckets buckets) {
     initialize_buckets(std::move(buckets));
     rebuilt_params_.clear();
     rebuilt_param_indices_.clear();
@@ -194,7 +194,7 @@ struct DistributedDataParallel::State {
     std::reverse(buckets.begin(), buckets.end());
     delays_all_reduce = std::make_shared<bool>(kwargs.static_graph);
     const auto reducing =
-        kwargs.static_graph ? patient_group(group, parameters.front().device(), delays_all_reduce) : group;
+        kwargs.static_graph ? blocking_group(group, parameters.front().device(), delays_all_reduce) : group;
     reducer = std::make_shared<ResumableReducer>(parameters, std::move(buckets), reducing.process_group(),
                                                  expected_sparse, bucket_bytes, kwargs.find_unused_parameters,
                                                  kwargs.gradient_as_bucket_view, names(), first_bucket_bytes,
@@ -229,7 +229,7 @@ DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, Group gro
       return GradientOrigin::kReduced;
     }
     state_->replicas->are_local = true;
-    return sync_flags.backward ? GradientOrigin::kMissed : GradientOrigin::kLocal;
+    return sync_flags.backward ? GradientOrigin::kUnreduced : GradientOrigin::kLocal;
   });
   if (state_->listener) state_->listener->add_replicas(state_->replicas);
 }
@@ -278,7 +278,7 @@ void DistributedDataParallel::cancel_join() noexcept {
   state_->notices.clear();
 }
 
-int DistributedDataParallel::num_taking_part() {
+int DistributedDataParallel::num_active_ranks() {
   auto count = state_->flag(0);
   state_->group.all_reduce(count).wait();
   return static_cast<int>(count.item<float>());
@@ -340,14 +340,14 @@ void DistributedDataParallel::load_state_dict(const Value& state) {
                                  state.at("first_bucket_bytes") == Value(state_->first_bucket_bytes);
     const bool forward = state.at("forward").as<bool>();
     if (const auto& buckets = state.at("buckets"); !buckets.is_null() && has_their_sizes)
-      state_->reducer->go_on_with(buckets_of(buckets, state_->parameters.size()));
+      state_->reducer->resume_with_buckets(buckets_of(buckets, state_->parameters.size()));
     sync_flags.forward = forward;
   } catch (const ArgumentError& error) {
     throw CheckpointError(fmt::format("the state does not fit the model's DistributedDataParallel: {}", error.what()));
   }
 }
 
-bool DistributedDataParallel::sees_outputs() const {
+bool DistributedDataParallel::needs_outputs() const {
   return state_->kwargs.find_unused_parameters || state_->kwargs.static_graph;
 }
 
@@ -356,7 +356,7 @@ NamedTensors DistributedDataParallel::unreduced() const {
   NamedTensors found;
   for (std::size_t place = 0; place < origins.size() && state_->group.size() > 1; ++place) {
     const auto& item = state_->replicas->parameters[place];
-    if (origins[place] == GradientOrigin::kMissed && item.second.grad().defined()) found.push_back(item);
+    if (origins[place] == GradientOrigin::kUnreduced && item.second.grad().defined()) found.push_back(item);
   }
   return found;
 }
@@ -374,7 +374,7 @@ bool DistributedDataParallel::after_forward(std::vector<at::Tensor>& outputs) {
   const bool is_static = state.kwargs.static_graph, search = state.kwargs.find_unused_parameters && !is_static;
   state.reducer->prepare_for_backward(search ? outputs : std::vector<at::Tensor>{});
   if (search) {
-    state.reductions->will_reduce_missed();
+    state.reductions->will_reduce_unreduced();
     outputs = through_sink(outputs, /*at_end=*/{});
     return true;
   }

@@ -42,7 +42,7 @@ class DistributedDataParallel {
   /// through_sink.
   bool after_forward(std::vector<at::Tensor>& outputs);
   /// Whether `after_forward` searches or replaces outputs, so that the caller must pass all of them.
-  [[nodiscard]] bool sees_outputs() const;
+  [[nodiscard]] bool needs_outputs() const;
 
   /// Parameters whose gradients the last backward pass left unreduced on this rank although no_sync was not active.
   /// This happens when the loss was computed without calling the prepared model.
@@ -67,7 +67,7 @@ class DistributedDataParallel {
   /// Broadcasts `tensors` from the rank that ran out of batches last. Collective.
   void sync_final_state(bool is_last, const std::vector<at::Tensor>& tensors);
   /// Number of ranks that still have batches; called by a rank that has none. Collective with the others' forward.
-  [[nodiscard]] int num_taking_part();
+  [[nodiscard]] int num_active_ranks();
 
   struct SyncFlags {
     bool backward = true;  ///< while false, backward keeps gradients local and communicates nothing

@@ -28,8 +28,8 @@ ReductionRecord::ReductionRecord(const std::vector<at::Tensor>& parameters, std:
   }
 }
 
-void ReductionRecord::will_reduce_missed() {
-  std::replace(origins_.begin(), origins_.end(), GradientOrigin::kMissed, GradientOrigin::kReduced);
+void ReductionRecord::will_reduce_unreduced() {
+  std::replace(origins_.begin(), origins_.end(), GradientOrigin::kUnreduced, GradientOrigin::kReduced);
 }
 
 ReductionRecord::~ReductionRecord() {

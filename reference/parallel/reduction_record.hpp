@@ -16,9 +16,9 @@ namespace accel {
 
 /// Which kind of backward pass last added to a gradient.
 enum class GradientOrigin : std::uint8_t {
-  kReduced,  ///< a pass that averages over the ranks
-  kLocal,    ///< a pass under no_sync, which keeps gradients on the rank
-  kMissed,   ///< a pass that should have averaged, but whose loss did not come from the prepared model
+  kReduced,    ///< a pass that averages over the ranks
+  kLocal,      ///< a pass under no_sync, which keeps gradients on the rank
+  kUnreduced,  ///< a pass that should have averaged, but whose loss did not come from the prepared model
 };
 
 /// Records the origin of each parameter's gradient, however the program calls forward and backward.
@@ -34,9 +34,9 @@ class ReductionRecord {
 
   /// Origins in the order of the parameters.
   [[nodiscard]] const std::vector<GradientOrigin>& origins() const { return origins_; }
-  /// Marks kMissed gradients as reduced: the next backward pass averages them, including those of parameters that it
+  /// Marks kUnreduced gradients as reduced: the next backward pass averages them, including those of parameters that it
   /// does not reach.
-  void will_reduce_missed();
+  void will_reduce_unreduced();
 
  private:
   using Hook = std::pair<std::shared_ptr<torch::autograd::Node>, std::uintptr_t>;

@@ -295,7 +295,7 @@ Tensor LinearImpl::forward(const Tensor& input) {
     accel::current_layers->mark_ran();
     return accel::float8_linear(input, weight, bias, accel::current_layers->config());
   }
-  if (auto output = accel::plain_linear(input, weight, bias)) return *std::move(output);
+  if (auto output = accel::fused_linear(input, weight, bias)) return *std::move(output);
   return functional::linear(input, weight, bias);
 }
 

@@ -20,7 +20,7 @@ GradientGroups gradients_of(torch::optim::Optimizer& optimizer) {
   GradientGroups groups;
   for (auto& group : optimizer.param_groups()) {
     // A parameter listed twice would otherwise be unscaled twice.
-    for (const auto& parameter : each_once(group.params())) {
+    for (const auto& parameter : unique_tensors(group.params())) {
       auto gradient = parameter.grad();
       if (!gradient.defined()) continue;
       check_argument(gradient.scalar_type() != at::kHalf,

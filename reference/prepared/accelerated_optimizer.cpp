@@ -14,7 +14,7 @@
 
 namespace accel {
 
-void AcceleratedOptimizer::step(const GradientPath::LossClosure& closure) {
+void AcceleratedOptimizer::step(const GradientPipeline::LossClosure& closure) {
   status_->was_called = true;
   if (!steps_in_backward_ && context_->gradient_state.sync_gradients) update(closure);
 }
@@ -25,7 +25,7 @@ void AcceleratedOptimizer::take_step() {
 }
 
 // The listener (the simulator's trace) sees the update even if it is skipped, so that steps stay aligned on all ranks.
-void AcceleratedOptimizer::update(const GradientPath::LossClosure& closure) {
+void AcceleratedOptimizer::update(const GradientPipeline::LossClosure& closure) {
   const auto listener = context_->listener.get();
   const PhaseScope phase(listener, "optimizer");
   if (listener != nullptr) listener->before_update();
@@ -33,7 +33,7 @@ void AcceleratedOptimizer::update(const GradientPath::LossClosure& closure) {
   if (listener != nullptr) listener->after_update();
 }
 
-bool AcceleratedOptimizer::was_stepped_elsewhere() {
+bool AcceleratedOptimizer::was_stepped_directly() {
   if (status_->was_called || steps_in_backward_) return false;
   const auto parameters = optim::parameters_of(*optimizer_);
   if (parameters.empty()) return false;
@@ -98,14 +98,15 @@ bool AcceleratedOptimizer::steps_any_of(const std::vector<at::Tensor>& parameter
 
 AcceleratedScheduler::AcceleratedScheduler(std::shared_ptr<LRScheduler> scheduler,
                                            std::vector<AcceleratedOptimizer> optimizers, RankContext& context,
-                                           std::shared_ptr<GradientPath> path, SchedulerOptions options)
+                                           std::shared_ptr<GradientPipeline> path, SchedulerOptions options)
     : scheduler_(std::move(scheduler)),
       optimizers_(std::move(optimizers)),
       context_(&context),
       path_(std::move(path)),
       options_(options) {
   check_argument(options_.samples_per_step.value_or(1) >= 1,
-                 "prepare_scheduler: samples_per_step: expected 1 or more, got {}", options_.samples_per_step.value_or(1));
+                 "prepare_scheduler: samples_per_step: expected 1 or more, got {}",
+                 options_.samples_per_step.value_or(1));
   check_argument(!options_.samples_per_step || options_.step_with_optimizer,
                  "prepare_scheduler: samples_per_step requires step_scheduler_with_optimizer: true, since samples are "
                  "counted in the optimizer's steps");
@@ -116,10 +117,10 @@ AcceleratedScheduler::AcceleratedScheduler(std::shared_ptr<LRScheduler> schedule
 }
 
 void AcceleratedScheduler::take_step() {
-  if (options_.steps_in_backward && !is_held_back()) scheduler_->step();
+  if (options_.steps_in_backward && !has_skipped_optimizer()) scheduler_->step();
 }
 
-bool AcceleratedScheduler::is_held_back() const {
+bool AcceleratedScheduler::has_skipped_optimizer() const {
   return std::any_of(optimizers_.begin(), optimizers_.end(),
                      [](const auto& optimizer) { return optimizer.step_was_skipped(); });
 }
@@ -137,7 +138,7 @@ void AcceleratedScheduler::advance(const std::function<void()>& step) {
   }
   // Read before the skip check: samples of a skipped step are consumed too, and must not count for the next one.
   const auto window = options_.samples_per_step ? samples_of_window() : 0;
-  if (is_held_back()) return;
+  if (has_skipped_optimizer()) return;
   if (options_.samples_per_step) {
     const auto before = counted_->samples / *options_.samples_per_step;
     counted_->samples += window;

@@ -9,7 +9,7 @@
 
 #include "reference/core/borrowed.hpp"
 #include "reference/optim/schedules/lr_scheduler.hpp"
-#include "reference/prepared/gradient_path.hpp"
+#include "reference/prepared/gradient_pipeline.hpp"
 #include "reference/state/rank_context.hpp"
 
 namespace torch::optim {
@@ -32,20 +32,20 @@ class AcceleratedOptimizer {
  public:
   /// `steps_in_backward`: as in DeepSpeed, backward takes the step, and `step` and `zero_grad` do nothing.
   AcceleratedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, RankContext& context,
-                       std::shared_ptr<GradientPath> path, bool steps_in_backward = false)
+                       std::shared_ptr<GradientPipeline> path, bool steps_in_backward = false)
       : optimizer_(std::move(optimizer)),
         context_(&context),
         path_(std::move(path)),
         steps_in_backward_(steps_in_backward) {}
   /// Borrows an optimizer that outlives the handle.
-  AcceleratedOptimizer(torch::optim::Optimizer& optimizer, RankContext& context, std::shared_ptr<GradientPath> path)
+  AcceleratedOptimizer(torch::optim::Optimizer& optimizer, RankContext& context, std::shared_ptr<GradientPipeline> path)
       : AcceleratedOptimizer(detail::borrowed(optimizer), context, std::move(path)) {}
   /// An empty handle, as release_memory leaves it.
   explicit AcceleratedOptimizer(std::nullptr_t) {}
 
   /// Updates the parameters. `closure`, which LBFGS needs, zeroes the gradients, runs the model and
   /// Accelerator::backward, and returns the loss.
-  void step(const GradientPath::LossClosure& closure = {});
+  void step(const GradientPipeline::LossClosure& closure = {});
   /// Resets gradients; by default to undefined tensors, as in Python.
   void zero_grad(bool set_to_none = true);
   /// Whether the last `step` in a micro-batch that synchronizes gradients was skipped, so parameters are unchanged.
@@ -66,16 +66,16 @@ class AcceleratedOptimizer {
  private:
   friend class TrainingStep;
   void take_step();
-  void update(const GradientPath::LossClosure& closure = {});
+  void update(const GradientPipeline::LossClosure& closure = {});
   void clear_gradients(bool set_to_none);
   [[nodiscard]] bool was_called() const { return status_->was_called; }
   // Whether the parameters have changed since the last backward although `step` was never called. Called in each
   // backward; returns true at most once.
-  [[nodiscard]] bool was_stepped_elsewhere();
+  [[nodiscard]] bool was_stepped_directly();
 
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
   RankContext* context_ = nullptr;
-  std::shared_ptr<GradientPath> path_;
+  std::shared_ptr<GradientPipeline> path_;
   bool steps_in_backward_ = false;
   struct Status {
     bool was_skipped = false, was_called = false;
@@ -103,10 +103,10 @@ class AcceleratedScheduler {
  public:
   /// Skips a step if one of `optimizers` skipped its step.
   AcceleratedScheduler(std::shared_ptr<LRScheduler> scheduler, std::vector<AcceleratedOptimizer> optimizers,
-                       RankContext& context, std::shared_ptr<GradientPath> path, SchedulerOptions options);
+                       RankContext& context, std::shared_ptr<GradientPipeline> path, SchedulerOptions options);
   /// Borrows a schedule that outlives the handle.
   AcceleratedScheduler(LRScheduler& scheduler, std::vector<AcceleratedOptimizer> optimizers, RankContext& context,
-                       std::shared_ptr<GradientPath> path, SchedulerOptions options)
+                       std::shared_ptr<GradientPipeline> path, SchedulerOptions options)
       : AcceleratedScheduler(detail::borrowed(scheduler), std::move(optimizers), context, std::move(path), options) {}
   /// An empty handle, as release_memory leaves it.
   explicit AcceleratedScheduler(std::nullptr_t) {}
@@ -133,14 +133,14 @@ class AcceleratedScheduler {
   // Advances after the optimizer's step in backward, for schedules with steps_in_backward.
   void take_step();
   void advance(const std::function<void()>& step);
-  bool is_held_back() const;
+  bool has_skipped_optimizer() const;
   bool has_ended() const;
   std::int64_t samples_of_window();
 
   std::shared_ptr<LRScheduler> scheduler_;
   std::vector<AcceleratedOptimizer> optimizers_;
   RankContext* context_ = nullptr;
-  std::shared_ptr<GradientPath> path_;
+  std::shared_ptr<GradientPipeline> path_;
   SchedulerOptions options_;
   struct Counted {
     std::int64_t samples = 0;  // of optimizer steps that were taken

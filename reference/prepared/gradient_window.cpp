@@ -25,7 +25,7 @@ void GradientWindow::add(double items, double samples, std::optional<std::int64_
   }
   const auto micro_batch = micro_batch_.lock();
   check_state(
-      !micro_batch || !micro_batch->closed_longer || items == 0,
+      !micro_batch || !micro_batch->ended_longer_window || items == 0,
       "backward: an optimizer's step has already ended the accumulation window of this loss and weighted its "
       "gradients; with loss_weighting exact call backward for all losses of a micro-batch before the first step");
   items_of_micro_batch_ = items;
@@ -49,7 +49,7 @@ GradientWindow::Total GradientWindow::finish(const Group& group, c10::Device dev
   // is exact; it follows the size of this window, so that scaled losses keep the magnitude of losses.
   if (items > 0) total.gradient_scale = unit_ * group.size() / items;
   if (items > 0) unit_ = std::exp2(std::floor(std::log2(items / group.size())));
-  if (const auto micro_batch = micro_batch_.lock()) micro_batch->closed_longer = num_micro_batches_ > 1;
+  if (const auto micro_batch = micro_batch_.lock()) micro_batch->ended_longer_window = num_micro_batches_ > 1;
   drop();
   return total;
 }

@@ -25,8 +25,8 @@ class GradientWindow {
  public:
   /// The state of a micro-batch. Several optimizers that step one after the other may end several windows in it.
   struct MicroBatch {
-    bool is_counted = false;     // its samples have been counted
-    bool closed_longer = false;  // it ended a window of several micro-batches
+    bool is_counted = false;           // its samples have been counted
+    bool ended_longer_window = false;  // it ended a window of several micro-batches
   };
   /// Begins a micro-batch, which ends when the result is destroyed. All losses of a micro-batch have the same items,
   /// and its samples count once.

@@ -15,13 +15,13 @@ void ParallelModel::check_is_unsharded(const char* what) const {
 
 // Not a static_assert: whether outputs are needed depends on run-time options, and a struct that is no tree works
 // without them.
-void ParallelModel::check_outputs_need_no_tree(const std::type_info& output) const {
-  if (!sees_outputs()) return;
+void ParallelModel::check_outputs_not_needed(const std::type_info& output) const {
+  if (!needs_outputs()) return;
   throw ArgumentError(
       fmt::format("model(...): forward returns {0}, whose tensors cannot be found, but {1} requires them; declare its "
                   "members next to the struct: "
                   "template <> inline constexpr auto accel::tree_members<{0}> = std::tuple(&{0}::first, &{0}::second);",
-                  c10::demangle(output.name()), reason_to_see_outputs()));
+                  c10::demangle(output.name()), reason_outputs_are_needed()));
 }
 
 }  // namespace accel

@@ -67,9 +67,9 @@ class ParallelModel {
 
   // --- forward ------------------------------------------------------------------------------------------------------
   /// Whether `after_forward` needs the tensors that forward returns.
-  [[nodiscard]] virtual bool sees_outputs() const { return options_.autocast.has_value(); }
+  [[nodiscard]] virtual bool needs_outputs() const { return options_.autocast.has_value(); }
   /// Throws ArgumentError if `after_forward` needs tensors. Called for a type in which none can be found.
-  void check_outputs_need_no_tree(const std::type_info& output) const;
+  void check_outputs_not_needed(const std::type_info& output) const;
   /// Whether the model also runs collectives inside forward.
   [[nodiscard]] virtual bool communicates_in_forward() const { return false; }
   /// Collective if gradients synchronize.
@@ -150,8 +150,8 @@ class ParallelModel {
   [[nodiscard]] virtual sharded::MemoryAccount memory_account() = 0;
 
  protected:
-  /// The feature that requires `sees_outputs`, for error messages.
-  [[nodiscard]] virtual const char* reason_to_see_outputs() const { return "mixed precision"; }
+  /// The feature that requires `needs_outputs`, for error messages.
+  [[nodiscard]] virtual const char* reason_outputs_are_needed() const { return "mixed precision"; }
 
  private:
   std::shared_ptr<torch::nn::Module> module_;

@@ -78,7 +78,7 @@ class PreparedModel {
   Module& operator*() const { return *module_; }
   /// Returns each parameter once, as in Python. LibTorch's `parameters()` lists a parameter that several modules share
   /// once per module.
-  [[nodiscard]] std::vector<at::Tensor> parameters() const { return each_once(module_->parameters()); }
+  [[nodiscard]] std::vector<at::Tensor> parameters() const { return unique_tensors(module_->parameters()); }
   [[nodiscard]] auto named_parameters() const { return module_->named_parameters(); }
   void train(bool on = true) const { module_->train(on); }
   void eval() const { module_->eval(); }
@@ -106,7 +106,7 @@ class PreparedModel {
   template <typename... Args>
   auto run(std::source_location where, Args&&... args) {
     using Output = std::remove_cvref_t<decltype(module_->forward(std::forward<Args>(args)...))>;
-    if constexpr (!Tree<Output>) parallel_->check_outputs_need_no_tree(typeid(Output));
+    if constexpr (!Tree<Output>) parallel_->check_outputs_not_needed(typeid(Output));
     const PhaseScope phase(parallel_->options().listener.get(), "forward");
     std::optional<CallSite> site(std::in_place, where);
     parallel_->before_forward();
@@ -117,7 +117,7 @@ class PreparedModel {
     std::vector<at::Tensor> tensors;
     if constexpr (Tree<Output>) {
       tensors = tensors_of(output);
-      if (parallel_->after_forward(tensors)) put_tensors(output, tensors);
+      if (parallel_->after_forward(tensors)) replace_tensors(output, tensors);
     } else {
       parallel_->after_forward(tensors);
     }

@@ -58,14 +58,14 @@ DistributedDataParallel* ShardedParallelModel::joinable() const {
 std::shared_ptr<sharded::MemorySource> ShardedParallelModel::make_optimizer_memory() const {
   const auto& options = model_->options();
   if (options.offload_optimizer != OffloadDevice::kFiles) return nullptr;
-  return std::make_shared<sharded::FileMemory>(options.offload_optimizer_path);
+  return std::make_shared<sharded::FileBackedMemory>(options.offload_optimizer_path);
 }
 
 void ShardedParallelModel::release_parameters(const Group& world, std::optional<int> modified_on) {
   if (modified_on)
-    model_->release_whole(world, *modified_on);
+    model_->release_full_parameters(world, *modified_on);
   else
-    model_->release_whole();
+    model_->release_full_parameters();
 }
 
 NamedTensors ShardedParallelModel::full_state(std::optional<at::ScalarType> sharded_dtype) {

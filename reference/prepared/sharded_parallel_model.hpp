@@ -17,7 +17,7 @@ class ShardedParallelModel final : public ParallelModel {
   [[nodiscard]] const sharded::ShardedModel& model() const { return *model_; }
   [[nodiscard]] const Group* shard_group() const override { return &model_->groups().gathers; }
 
-  [[nodiscard]] bool sees_outputs() const override { return true; }
+  [[nodiscard]] bool needs_outputs() const override { return true; }
   [[nodiscard]] bool communicates_in_forward() const override { return true; }
   void before_forward() override { model_->before_forward(); }
   [[nodiscard]] bool casts_inputs() const override { return model_->casts_inputs(); }
@@ -41,7 +41,7 @@ class ShardedParallelModel final : public ParallelModel {
     return model_->holds(parameter) ? model_.get() : nullptr;
   }
 
-  void gather_parameters() override { model_->gather_whole(); }
+  void gather_parameters() override { model_->gather_full_parameters(); }
   void release_parameters(const Group& world, std::optional<int> modified_on) override;
   [[nodiscard]] NamedTensors full_state(std::optional<at::ScalarType> sharded_dtype) override;
 
@@ -61,7 +61,7 @@ class ShardedParallelModel final : public ParallelModel {
   [[nodiscard]] sharded::MemoryAccount memory_account() override { return model_->memory(); }
 
  protected:
-  [[nodiscard]] const char* reason_to_see_outputs() const override { return "a sharded model"; }
+  [[nodiscard]] const char* reason_outputs_are_needed() const override { return "a sharded model"; }
 
  private:
   [[nodiscard]] Restore set_sync(bool on);

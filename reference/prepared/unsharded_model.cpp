@@ -43,7 +43,7 @@ void UnshardedModel::load_gradients(const std::map<std::string, at::Tensor>& gra
 sharded::MemoryAccount UnshardedModel::memory_account() {
   using Kind = sharded::MemoryKind;
   auto account = activations_;
-  for (const auto& parameter : each_once(module()->parameters())) {
+  for (const auto& parameter : unique_tensors(module()->parameters())) {
     account.add(Kind::kParameters, static_cast<std::int64_t>(parameter.nbytes()));
     if (parameter.grad().defined()) account.add(Kind::kGradients, static_cast<std::int64_t>(parameter.grad().nbytes()));
   }
@@ -69,15 +69,15 @@ void ReplicatedModel::load_sync_state(const Value& state) {
 // With gradient_as_bucket_view the gradients are the buckets and have been counted already.
 sharded::MemoryAccount ReplicatedModel::memory_account() {
   auto account = UnshardedModel::memory_account();
-  for (const auto& parameter : each_once(module()->parameters())) {
+  for (const auto& parameter : unique_tensors(module()->parameters())) {
     if (parameter.requires_grad() && has_own_buckets_)
       account.add(sharded::MemoryKind::kBuckets, static_cast<std::int64_t>(parameter.nbytes()));
   }
   return account;
 }
 
-const char* ReplicatedModel::reason_to_see_outputs() const {
-  return options().autocast ? UnshardedModel::reason_to_see_outputs() : "find_unused_parameters or static_graph";
+const char* ReplicatedModel::reason_outputs_are_needed() const {
+  return options().autocast ? UnshardedModel::reason_outputs_are_needed() : "find_unused_parameters or static_graph";
 }
 
 }  // namespace accel

@@ -63,7 +63,7 @@ class ReplicatedModel final : public UnshardedModel {
         ddp_(std::move(ddp)),
         has_own_buckets_(!kwargs.gradient_as_bucket_view) {}
 
-  [[nodiscard]] bool sees_outputs() const override { return UnshardedModel::sees_outputs() || ddp_->sees_outputs(); }
+  [[nodiscard]] bool needs_outputs() const override { return UnshardedModel::needs_outputs() || ddp_->needs_outputs(); }
   void before_forward() override { ddp_->before_forward(); }
   bool after_forward(std::vector<at::Tensor>& outputs) override { return ddp_->after_forward(outputs); }
 
@@ -81,7 +81,7 @@ class ReplicatedModel final : public UnshardedModel {
   [[nodiscard]] sharded::MemoryAccount memory_account() override;
 
  protected:
-  [[nodiscard]] const char* reason_to_see_outputs() const override;
+  [[nodiscard]] const char* reason_outputs_are_needed() const override;
 
  private:
   std::shared_ptr<DistributedDataParallel> ddp_;

@@ -57,7 +57,7 @@ using profiler::ProfileAction;
 
 namespace {
 
-bool wants_cuda(const ProfileKwargs& kwargs) {
+bool records_cuda(const ProfileKwargs& kwargs) {
   if (kwargs.activities.empty()) return at::hasCUDA();
   return std::find(kwargs.activities.begin(), kwargs.activities.end(), "cuda") != kwargs.activities.end();
 }
@@ -67,14 +67,14 @@ bool wants_cuda(const ProfileKwargs& kwargs) {
 std::unique_ptr<profiler::ProfileRecorder> make_recorder(const RankContext& context, const ProfileKwargs& kwargs) {
   auto problems = problems_of(kwargs);
   const bool is_simulated = context.backend == "sim";
-  const bool asks_for_cuda = !kwargs.activities.empty() && wants_cuda(kwargs);
+  const bool asks_for_cuda = !kwargs.activities.empty() && records_cuda(kwargs);
   if (asks_for_cuda && is_simulated)
     problems.emplace_back("activities: cuda is unavailable, because simulated ranks run on the CPU; remove it");
   else if (asks_for_cuda && !at::hasCUDA())
     problems.emplace_back("activities: cuda is unavailable on this machine; remove it");
   check_config(problems.empty(), "profile: {}", fmt::join(problems, "; "));
   if (is_simulated) return profiler::make_thread_recorder(kwargs, context.rank);
-  return profiler::make_process_recorder(kwargs, wants_cuda(kwargs));
+  return profiler::make_process_recorder(kwargs, records_cuda(kwargs));
 }
 
 }  // namespace

@@ -39,14 +39,14 @@ class UnnamedFile {
 
 }  // namespace
 
-FileMemory::FileMemory(std::string folder) : folder_(std::move(folder)) {
+FileBackedMemory::FileBackedMemory(std::string folder) : folder_(std::move(folder)) {
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
   if (error) throw FileError(folder_, "created", error.value());
   const UnnamedFile file(folder_);  // fails here, not in the middle of preparing a model
 }
 
-void* FileMemory::allocate(std::size_t bytes, c10::Allocator& /*below*/) {
+void* FileBackedMemory::allocate(std::size_t bytes, c10::Allocator& /*below*/) {
   if (bytes < kLeastBytes) return nullptr;
   const UnnamedFile file(folder_);
   // Reserves the space: a sparse file on a full disk would raise SIGBUS at the first write instead of an error here.
@@ -59,10 +59,10 @@ void* FileMemory::allocate(std::size_t bytes, c10::Allocator& /*below*/) {
 }
 
 // The file has no name and no descriptor, so unmapping it also releases its disk space.
-void FileMemory::free(void* data, std::size_t bytes, c10::DeleterFnPtr /*free_below*/) { ::munmap(data, bytes); }
+void FileBackedMemory::free(void* data, std::size_t bytes, c10::DeleterFnPtr /*free_below*/) { ::munmap(data, bytes); }
 
-bool is_in_file(const at::Tensor& tensor) {
-  return std::dynamic_pointer_cast<FileMemory>(source_of(tensor.storage().data())) != nullptr;
+bool is_file_backed(const at::Tensor& tensor) {
+  return std::dynamic_pointer_cast<FileBackedMemory>(source_of(tensor.storage().data())) != nullptr;
 }
 
 }  // namespace accel::sharded

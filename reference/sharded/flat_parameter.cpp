@@ -60,7 +60,7 @@ FlatParameter::FlatParameter(const FlatParameterPlan& plan, std::vector<at::Tens
       is_counted_(parameters_.size(), false) {
   const c10::NoGradGuard no_grad;
   auto values = flattened();
-  if (options_.syncs_from_first && values.numel() > 0) {
+  if (options_.broadcasts_from_first_rank && values.numel() > 0) {
     if (groups_.replicas) groups_.replicas->broadcast(values).wait();
     groups_.gathers.broadcast(values).wait();
   }
@@ -68,7 +68,7 @@ FlatParameter::FlatParameter(const FlatParameterPlan& plan, std::vector<at::Tens
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto part = layout().part_in_shard(i, shard_index()), range = layout().range(i);
     parts_.push_back(shard_.narrow(0, part.begin, part.size()));
-    wholes_.push_back(whole_.narrow(0, range.begin, range.size()).view(layout().parameters()[i].sizes));
+    full_views_.push_back(whole_.narrow(0, range.begin, range.size()).view(layout().parameters()[i].sizes));
   }
   // Releases the module's own memory: from here on its parameters only exist as parts.
   show(parts_);
@@ -94,7 +94,7 @@ void FlatParameter::make_storage(const at::Tensor& values) {
     whole_ = at::empty({layout().padded_numel()}, values.options().dtype(dtype));
     const MemoryScope scope(options_.shard_memory);
     shard_ = values.narrow(0, own.begin, own.size()).to(options_.shard_device, /*non_blocking=*/false, /*copy=*/true);
-    if (!is_in_file(shard_)) memory_->add(MemoryKind::kParameters, bytes_of(shard_));
+    if (!is_file_backed(shard_)) memory_->add(MemoryKind::kParameters, bytes_of(shard_));
     return;
   }
   // ZeRO-1 and 2 keep full parameters. Without a dtype change or offload the shard is a view of them: the optimizer's
@@ -115,7 +115,7 @@ void FlatParameter::show(const std::vector<at::Tensor>& views) {
 // Does nothing if full values are present or on their way, so that prefetching and the actual use can both call it.
 // Whether it communicates depends on flags that are equal on all ranks.
 void FlatParameter::begin_gather() {
-  if (is_whole_ || gather_ || (!options_.frees_parameters && !is_stale_)) return;
+  if (is_gathered_ || gather_ || (!options_.frees_parameters && !is_stale_)) return;
   const c10::NoGradGuard no_grad;
   if (options_.frees_parameters) {
     const auto bytes = layout().padded_numel() * static_cast<std::int64_t>(whole_.element_size());
@@ -128,7 +128,7 @@ void FlatParameter::begin_gather() {
 }
 
 void FlatParameter::finish_gather() {
-  if (is_whole_) return;
+  if (is_gathered_) return;
   begin_gather();
   if (gather_) {
     auto work = std::move(*gather_);
@@ -136,8 +136,8 @@ void FlatParameter::finish_gather() {
     work.wait();
     gather_input_.reset();
   }
-  show(wholes_);
-  is_whole_ = true;
+  show(full_views_);
+  is_gathered_ = true;
   is_stale_ = false;
 }
 
@@ -149,29 +149,29 @@ void FlatParameter::gather_stored() {
   }
   const c10::NoGradGuard no_grad;
   release();
-  stored_whole_ = at::empty({layout().padded_numel()}, whole_.options().dtype(shard_.scalar_type()));
+  stored_full_ = at::empty({layout().padded_numel()}, whole_.options().dtype(shard_.scalar_type()));
   const auto own = shard_.to(whole_.device());
-  groups_.gathers.all_gather_into(stored_whole_, own).wait();
+  groups_.gathers.all_gather_into(stored_full_, own).wait();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    parameters_[i].set_data(elements(stored_whole_, layout().range(i)).view(layout().parameters()[i].sizes));
+    parameters_[i].set_data(elements(stored_full_, layout().range(i)).view(layout().parameters()[i].sizes));
   }
 }
 
 // Safe in every state, since an exception may have interrupted the step anywhere. On return the parameters show parts.
 void FlatParameter::release() {
-  if (stored_whole_.defined()) {
+  if (stored_full_.defined()) {
     show(parts_);
-    stored_whole_.reset();
+    stored_full_.reset();
   }
   if (gather_) {  // prefetched, but never used; the collective must still complete
     auto work = std::move(*gather_);
     gather_.reset();
     work.wait();
-    is_whole_ = true;
+    is_gathered_ = true;
   }
-  if (!is_whole_) return;
+  if (!is_gathered_) return;
   show(parts_);
-  is_whole_ = false;
+  is_gathered_ = false;
   if (!options_.frees_parameters) return;
   memory_->add(MemoryKind::kGathered, -static_cast<std::int64_t>(whole_.storage().nbytes()));
   set_storage_bytes(whole_, 0);
@@ -239,7 +239,7 @@ void FlatParameter::restore_gradients() {
   }
 }
 
-void FlatParameter::drop_whole_gradients() {
+void FlatParameter::drop_full_gradients() {
   reduction_.reset();
   bucket_.reset();
   reduced_.reset();

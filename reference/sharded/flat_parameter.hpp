@@ -19,14 +19,14 @@ struct ShardGroups {
   std::optional<Group> replicas = {};  ///< hybrid sharding: the ranks that hold the same shard
   int peer = 0;                        ///< index among the ranks that share this rank's batch and hold the same shard
   /// Whether this rank writes its shard to checkpoints; the other ranks with the same shard do not.
-  [[nodiscard]] bool is_first_copy() const { return peer == 0 && (!replicas || replicas->rank() == 0); }
+  [[nodiscard]] bool is_primary_replica() const { return peer == 0 && (!replicas || replicas->rank() == 0); }
   [[nodiscard]] int num_ranks() const { return gathers.size() * (replicas ? replicas->size() : 1); }
 };
 
 struct FlatParameterOptions {
   std::optional<c10::ScalarType> param_dtype = {}, reduce_dtype = {};
-  bool frees_parameters = true;   ///< frees full parameters after use; false: keeps them, and gathers after changes
-  bool syncs_from_first = false;  ///< broadcasts rank 0's values to all ranks
+  bool frees_parameters = true;  ///< frees full parameters after use; false: keeps them, and gathers after changes
+  bool broadcasts_from_first_rank = false;                   ///< broadcasts rank 0's values to all ranks
   c10::Device device = c10::kCPU, shard_device = c10::kCPU;  ///< of full parameters, and of shards
   std::shared_ptr<MemorySource> shard_memory = {};           ///< of shards on the CPU; null: LibTorch's allocator
 };
@@ -39,7 +39,7 @@ struct FlatParameterOptions {
 /// module computes. Thread rule: the rank's thread.
 class FlatParameter {
  public:
-  /// Collective if `syncs_from_first`.
+  /// Collective if `broadcasts_from_first_rank`.
   FlatParameter(const FlatParameterPlan& plan, std::vector<at::Tensor> parameters, ShardGroups groups,
                 const FlatParameterOptions& options, MemoryAccount& memory);
 
@@ -82,7 +82,7 @@ class FlatParameter {
   /// Restores stashed gradients after a pass without reduction, unless the parameters have full gradients.
   void restore_gradients();
   /// Discards full gradients after an interrupted backward pass.
-  void drop_whole_gradients();
+  void drop_full_gradients();
 
  private:
   [[nodiscard]] at::Tensor flattened() const;
@@ -95,11 +95,11 @@ class FlatParameter {
   ShardGroups groups_;
   FlatParameterOptions options_;
   MemoryAccount* memory_;
-  at::Tensor shard_, whole_, stored_whole_;
-  std::vector<at::Tensor> parts_, wholes_;  // per parameter: views of shard_ and of whole_
+  at::Tensor shard_, whole_, stored_full_;
+  std::vector<at::Tensor> parts_, full_views_;  // per parameter: views of shard_ and of whole_
   std::optional<Work> gather_;
   at::Tensor gather_input_;
-  bool is_whole_ = false, is_stale_ = true, has_part_gradients_ = false;
+  bool is_gathered_ = false, is_stale_ = true, has_part_gradients_ = false;
   std::vector<at::Tensor> stashed_;
   std::vector<bool> is_counted_;  // full gradients that the memory account contains
   std::int64_t whole_gradient_bytes_ = 0, part_gradient_bytes_ = 0;

@@ -7,7 +7,7 @@ namespace accel::sharded {
 namespace {
 
 // Units carry the dotted names of their modules, so a prefix tells which unit contains which; the root has no name.
-bool is_around(const UnitPlan& outer, const UnitPlan& inner) {
+bool contains_unit(const UnitPlan& outer, const UnitPlan& inner) {
   // The dot keeps "layer1" from containing "layer10".
   return outer.name.empty() || inner.name.starts_with(outer.name + ".");
 }
@@ -68,7 +68,7 @@ class MemoryPlanner {
     for (std::size_t i = 0; i < plan_.units.size(); ++i) {
       std::int64_t here = 0;
       for (std::size_t outer = 0; outer < i; ++outer)
-        here += is_around(plan_.units[outer], plan_.units[i]) ? whole_bytes(plan_.units[outer]) : 0;
+        here += contains_unit(plan_.units[outer], plan_.units[i]) ? whole_bytes(plan_.units[outer]) : 0;
       here += whole_bytes(plan_.units[i]);
       for (std::size_t later = i + 1; later < plan_.units.size(); ++later) here += frozen_bytes(plan_.units[later]);
       if (prefetches && i + 1 < plan_.units.size()) here += whole_bytes(plan_.units[i + 1]);

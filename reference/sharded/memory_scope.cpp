@@ -84,12 +84,12 @@ class ScopedAllocator final : public c10::Allocator {
     }
   }
 
-  // Static, since a deleter is a plain function pointer; there is only one ScopedAllocator, see put_in_place.
+  // Static, since a deleter is a plain function pointer; there is only one ScopedAllocator, see install_allocator.
   static inline c10::DeleterFnPtr free_below = nullptr;
   c10::Allocator& below_;
 };
 
-void put_in_place() {
+void install_allocator() {
   [[maybe_unused]] static const bool is_in_place = [] {
     static ScopedAllocator allocator(*c10::GetCPUAllocator());
     c10::SetCPUAllocator(&allocator, /*priority=*/std::numeric_limits<std::uint8_t>::max());
@@ -101,7 +101,7 @@ void put_in_place() {
 
 MemoryScope::MemoryScope(std::shared_ptr<MemorySource> source) : does_nothing_(source == nullptr) {
   if (does_nothing_) return;
-  put_in_place();
+  install_allocator();
   around_ = std::exchange(source_of_thread, std::move(source));
 }
 

@@ -31,7 +31,7 @@ class ParameterShards {
   [[nodiscard]] virtual bool holds(const at::Tensor& parameter) const = 0;
   [[nodiscard]] virtual const std::string& name_of(const at::Tensor& parameter) const = 0;
   /// Assembles the full tensor of which each rank has `part`. Collective.
-  [[nodiscard]] virtual at::Tensor whole_of(const at::Tensor& parameter, const at::Tensor& part) const = 0;
+  [[nodiscard]] virtual at::Tensor full_tensor_of(const at::Tensor& parameter, const at::Tensor& part) const = 0;
   /// Describes a tensor with the shape of this rank's part as a piece, under the parameter's name.
   [[nodiscard]] virtual ShardPiece piece_of(const at::Tensor& parameter, const at::Tensor& part) const = 0;
   /// Cuts this rank's part out of a tensor with the full parameter's shape.

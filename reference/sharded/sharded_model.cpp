@@ -39,9 +39,9 @@ ShardedModel::State::State(std::shared_ptr<torch::nn::Module> module, ShardGroup
   flat_options.param_dtype = scalar_type(this->options.param_dtype);
   flat_options.reduce_dtype = scalar_type(this->options.reduce_dtype);
   flat_options.frees_parameters = this->options.parameters;
-  flat_options.syncs_from_first = this->options.sync_module_states;
+  flat_options.broadcasts_from_first_rank = this->options.sync_module_states;
   if (this->options.offload_parameters == OffloadDevice::kFiles)
-    flat_options.shard_memory = std::make_shared<FileMemory>(this->options.offload_parameters_path);
+    flat_options.shard_memory = std::make_shared<FileBackedMemory>(this->options.offload_parameters_path);
   for (std::size_t index = 0; index < plan.units.size(); ++index)
     add_unit(plan.units[index], flat_options, /*is_root=*/index == 0);
   sync_buffers();
@@ -211,12 +211,12 @@ void ShardedModel::load_gradients(const std::map<std::string, at::Tensor>& gradi
   }
 }
 
-void ShardedModel::gather_whole() { state_->step.gather_stored(); }
+void ShardedModel::gather_full_parameters() { state_->step.gather_stored(); }
 
-void ShardedModel::release_whole() { show_shards(); }
+void ShardedModel::release_full_parameters() { show_shards(); }
 
 // Every rank already has full tensors, so it only needs the modified values and cuts its part from them.
-void ShardedModel::release_whole(const Group& world, int modified_on) {
+void ShardedModel::release_full_parameters(const Group& world, int modified_on) {
   const c10::NoGradGuard no_grad;
   for (auto& unit : state_->units) {
     for (auto& flat : unit->flats) {

@@ -73,12 +73,12 @@ class ShardedModel final : public ParameterShards {
   void load_gradients(const std::map<std::string, at::Tensor>& gradients, bool are_parts);
 
   /// --- full values ---
-  /// All parameters show full values until `release_whole`. Collective.
-  void gather_whole();
-  /// Ends `gather_whole` if the values were only read.
-  void release_whole();
-  /// Ends `gather_whole` and gives every rank the values of rank `modified_on` of `world`. Collective.
-  void release_whole(const Group& world, int modified_on);
+  /// All parameters show full values until `release_full_parameters`. Collective.
+  void gather_full_parameters();
+  /// Ends `gather_full_parameters` if the values were only read.
+  void release_full_parameters();
+  /// Ends `gather_full_parameters` and gives every rank the values of rank `modified_on` of `world`. Collective.
+  void release_full_parameters(const Group& world, int modified_on);
   /// Full parameters and buffers by name, on the CPU of the group's first rank; empty on the others. Gathers one unit
   /// at a time. Collective.
   NamedTensors full_state();
@@ -97,10 +97,10 @@ class ShardedModel final : public ParameterShards {
   /// --- ParameterShards ---
   [[nodiscard]] bool holds(const at::Tensor& parameter) const override;
   [[nodiscard]] const std::string& name_of(const at::Tensor& parameter) const override;
-  [[nodiscard]] at::Tensor whole_of(const at::Tensor& parameter, const at::Tensor& part) const override;
+  [[nodiscard]] at::Tensor full_tensor_of(const at::Tensor& parameter, const at::Tensor& part) const override;
   [[nodiscard]] ShardPiece piece_of(const at::Tensor& parameter, const at::Tensor& part) const override;
   [[nodiscard]] at::Tensor part_of(const at::Tensor& parameter, const at::Tensor& whole) const override;
-  [[nodiscard]] bool writes_pieces() const override { return groups().is_first_copy(); }
+  [[nodiscard]] bool writes_pieces() const override { return groups().is_primary_replica(); }
 
  private:
   struct State;

@@ -41,8 +41,8 @@ struct ShardedModel::State {
   ModelPlan plan;
   std::vector<std::shared_ptr<Unit>> units;
   std::unordered_map<const c10::TensorImpl*, Place> places;
-  std::vector<SurroundedCalls> calls;
-  std::vector<SurroundedParts> parts;
+  std::vector<ScopedModuleHooks> calls;
+  std::vector<ScopedSequentialHooks> parts;
 
  private:
   void add_unit(const UnitPlan& unit_plan, FlatParameterOptions options_of_flats, bool is_root);

@@ -26,14 +26,14 @@ std::vector<ShardPiece> pieces_of(const NamedTensors& state) {
 class Assembly {
  public:
   void expect(const std::string& name, const std::vector<std::int64_t>& sizes, const at::Tensor& like) {
-    wholes_.emplace(name, at::empty(sizes, at::TensorOptions().dtype(like.scalar_type())));
-    missing_.emplace(name, wholes_.at(name).numel());
+    full_views_.emplace(name, at::empty(sizes, at::TensorOptions().dtype(like.scalar_type())));
+    missing_.emplace(name, full_views_.at(name).numel());
   }
-  [[nodiscard]] bool expects(const std::string& name) const { return wholes_.contains(name); }
+  [[nodiscard]] bool expects(const std::string& name) const { return full_views_.contains(name); }
 
   void add(const ShardPiece& piece) {
-    const auto whole = wholes_.find(piece.name);
-    if (whole == wholes_.end()) {
+    const auto whole = full_views_.find(piece.name);
+    if (whole == full_views_.end()) {
       problems_.push_back(fmt::format("'{}' is not in the model", piece.name));
     } else if (whole->second.sizes() != c10::IntArrayRef(piece.sizes)) {
       problems_.push_back(fmt::format("'{}' has sizes [{}], the model's are [{}]", piece.name,
@@ -48,16 +48,16 @@ class Assembly {
   [[nodiscard]] std::map<std::string, at::Tensor> finish() && {
     for (const auto& [name, elements] : missing_) {
       if (elements > 0)
-        problems_.push_back(fmt::format("'{}' lacks {} of {} elements", name, elements, wholes_.at(name).numel()));
+        problems_.push_back(fmt::format("'{}' lacks {} of {} elements", name, elements, full_views_.at(name).numel()));
       if (elements < 0) problems_.push_back(fmt::format("'{}' has {} elements too many", name, -elements));
     }
     if (!problems_.empty())
       throw CheckpointError(fmt::format("the state does not fit the model: {}", fmt::join(problems_, "; ")));
-    return std::move(wholes_);
+    return std::move(full_views_);
   }
 
  private:
-  std::map<std::string, at::Tensor> wholes_;
+  std::map<std::string, at::Tensor> full_views_;
   std::map<std::string, std::int64_t> missing_;  // elements
   std::vector<std::string> problems_;
 };
@@ -87,7 +87,7 @@ std::map<std::string, at::Tensor> ShardedModel::State::assembled(const std::vect
 NamedTensors ShardedModel::full_state() {
   const c10::NoGradGuard no_grad;
   show_shards();
-  const bool is_first = state_->groups.gathers.rank() == 0 && state_->groups.is_first_copy();
+  const bool is_first = state_->groups.gathers.rank() == 0 && state_->groups.is_primary_replica();
   std::unordered_map<const c10::TensorImpl*, at::Tensor> values;
   const auto keep = [&](const at::Tensor& tensor) {
     if (is_first)
@@ -114,7 +114,7 @@ NamedTensors ShardedModel::full_state() {
   return state;
 }
 
-at::Tensor ShardedModel::whole_of(const at::Tensor& parameter, const at::Tensor& part) const {
+at::Tensor ShardedModel::full_tensor_of(const at::Tensor& parameter, const at::Tensor& part) const {
   const c10::NoGradGuard no_grad;
   const auto& [flat, index] = state_->place_of(parameter);
   const auto& layout = flat->layout();
@@ -154,7 +154,7 @@ at::Tensor ShardedModel::part_of(const at::Tensor& parameter, const at::Tensor& 
 std::vector<ShardPiece> ShardedModel::sharded_state() const {
   const c10::NoGradGuard no_grad;
   std::vector<ShardPiece> pieces;
-  if (!state_->groups.is_first_copy()) return pieces;
+  if (!state_->groups.is_primary_replica()) return pieces;
   // A copy, because an asynchronous save writes the pieces while the optimizer already changes the shards.
   const auto copy = [](const at::Tensor& tensor) {
     return tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);

@@ -26,7 +26,7 @@ Unit::Unit(const UnitPlan& plan, std::vector<std::unique_ptr<FlatParameter>> fla
       num_waiting_(num_trained_flats_) {}
 
 void Unit::before_forward() {
-  if (step_.stays_whole()) {
+  if (step_.keeps_parameters_gathered()) {
     check_state(!c10::GradMode::is_enabled(),
                 "gathered_parameters: the model was called with gradients enabled inside the scope; call it after the "
                 "scope ends, or under a NoGradGuard");
@@ -42,7 +42,7 @@ void Unit::before_forward() {
 }
 
 void Unit::after_forward(std::vector<at::Tensor>& outputs) {
-  if (backward_began_ || step_.stays_whole()) return;
+  if (backward_began_ || step_.keeps_parameters_gathered()) return;
   bool needs_backward = false;
   for (const auto& output : outputs) {
     if (!c10::GradMode::is_enabled() || !output.requires_grad()) continue;
@@ -69,7 +69,7 @@ void Unit::before_backward() {
 
 // A unit is released as soon as its last gradient arrived, before the reduction: its full parameters and the bucket
 // would otherwise exist at the same time.
-void Unit::gradient_came(FlatParameter& flat, std::size_t parameter) {
+void Unit::on_gradient_ready(FlatParameter& flat, std::size_t parameter) {
   if (!flat.count_gradient(parameter) || --num_waiting_ > 0) return;
   if (is_ready()) release_trained();
   if (step_.options().prefetch == Prefetch::kBackwardPost) step_.prefetch_before(*this);
@@ -124,8 +124,8 @@ void Unit::end_step(bool reduced) {
   num_waiting_ = num_trained_flats_;
 }
 
-void Unit::drop_whole_gradients() {
-  for (auto& flat : flats) flat->drop_whole_gradients();
+void Unit::drop_full_gradients() {
+  for (auto& flat : flats) flat->drop_full_gradients();
 }
 
 // in_backward_ is still set here only if an exception left the last backward.
@@ -205,13 +205,13 @@ void Step::end_backward() {
 void Step::gather_stored() {
   show_shards();
   for (auto* unit : units_) unit->gather_stored();
-  stays_whole_ = true;
+  keeps_parameters_gathered_ = true;
 }
 
 void Step::show_shards() {
-  stays_whole_ = false;
+  keeps_parameters_gathered_ = false;
   for (auto* unit : units_) {
-    if (in_backward_) unit->drop_whole_gradients();  // the backward pass was interrupted
+    if (in_backward_) unit->drop_full_gradients();  // the backward pass was interrupted
     unit->end_step(/*reduced=*/false);
   }
   order_.clear();
@@ -233,7 +233,7 @@ class GradientHook : public torch::autograd::PostAccumulateGradHook {
   GradientHook(std::weak_ptr<Unit> unit, FlatParameter* flat, std::size_t parameter)
       : unit_(std::move(unit)), flat_(flat), parameter_(parameter) {}
   void operator()(const at::Tensor& /*parameter*/) override {
-    if (const auto unit = unit_.lock()) unit->gradient_came(*flat_, parameter_);
+    if (const auto unit = unit_.lock()) unit->on_gradient_ready(*flat_, parameter_);
   }
 
  private:

@@ -39,7 +39,7 @@ class Step {
   void show_shards();
   /// Gathers all units in the stored dtype and keeps them full until show_shards.
   void gather_stored();
-  [[nodiscard]] bool stays_whole() const { return stays_whole_; }
+  [[nodiscard]] bool keeps_parameters_gathered() const { return keeps_parameters_gathered_; }
   void mark_stepped();
 
  private:
@@ -51,13 +51,13 @@ class Step {
   const bool& sync_gradients_;
   std::vector<Unit*> units_;
   std::vector<Unit*> order_, last_order_;  // units in the order of this step's and of the last step's forward
-  bool in_backward_ = false, stays_whole_ = false;
+  bool in_backward_ = false, keeps_parameters_gathered_ = false;
   std::size_t num_to_reduce_ = 0;  // the first so many units of order_ still await their reduction
   Unit* reducing_ = nullptr;
 };
 
 /// One unit's part of a step.
-class Unit : public CallSurround, public std::enable_shared_from_this<Unit> {
+class Unit : public ModuleHooks, public std::enable_shared_from_this<Unit> {
  public:
   Unit(const UnitPlan& plan, std::vector<std::unique_ptr<FlatParameter>> flats, Step& step, bool is_root);
 
@@ -66,7 +66,7 @@ class Unit : public CallSurround, public std::enable_shared_from_this<Unit> {
   [[nodiscard]] bool recomputes() const override { return step_.options().activation_checkpointing && !is_root_; }
   /// Called when a gradient of the unit's outputs or parameters has been computed; only the first call counts.
   void before_backward();
-  void gradient_came(FlatParameter& flat, std::size_t parameter);
+  void on_gradient_ready(FlatParameter& flat, std::size_t parameter);
 
   void begin_gather();
   void gather();
@@ -82,7 +82,7 @@ class Unit : public CallSurround, public std::enable_shared_from_this<Unit> {
   void finish_reduce();
   /// Ends the step after a complete or interrupted backward.
   void end_step(bool reduced);
-  void drop_whole_gradients();
+  void drop_full_gradients();
 
   const std::string name, class_name;
   const std::vector<std::unique_ptr<FlatParameter>> flats;

@@ -40,7 +40,7 @@ std::string ending_of(std::string_view path) {
 }  // namespace
 
 // Source: torchvision/datasets/folder.py, IMG_EXTENSIONS, without the formats that decode_image supports.
-bool has_unread_image_extension(std::string_view path) {
+bool has_unsupported_image_extension(std::string_view path) {
   static constexpr std::array kOthers{".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"};
   return std::find(kOthers.begin(), kOthers.end(), ending_of(path)) != kOthers.end();
 }

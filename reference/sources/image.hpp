@@ -28,6 +28,6 @@ at::Tensor decode_image(std::string_view bytes, std::string_view name = "image",
 /// True if a file name has the extension of a supported image: .jpg, .jpeg or .png, in any case.
 bool has_image_extension(std::string_view path);
 /// True if it has the extension of another image format that torchvision reads.
-bool has_unread_image_extension(std::string_view path);
+bool has_unsupported_image_extension(std::string_view path);
 
 }  // namespace accel

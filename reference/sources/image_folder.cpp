@@ -31,7 +31,7 @@ std::vector<std::string> images_of(const fs::path& folder) {
   for (const auto& entry : fs::recursive_directory_iterator(folder, fs::directory_options::follow_directory_symlink)) {
     const auto& path = entry.path();
     // torchvision reads these formats. Skipping them would silently change all following indices.
-    check_config(entry.is_directory() || !has_unread_image_extension(path.string()),
+    check_config(entry.is_directory() || !has_unsupported_image_extension(path.string()),
                  "{}: unsupported image format; convert the image to PNG or JPEG, or remove it", path.string());
     // A broken link counts as a file here and is reported when it is read.
     if (entry.is_directory() || !has_image_extension(path.string())) continue;

@@ -99,7 +99,7 @@ void TarReader::check(bool condition, fmt::format_string<Args...> message, Args&
 // whose records do not concern names or sizes of members here.
 std::optional<TarMember> TarReader::next() {
   for (;;) {
-    pass_over_data();
+    skip_data();
     const auto header = read_header();
     if (!header) return std::nullopt;
     if (std::string_view("LKxg").find(header->type()) != std::string_view::npos) {
@@ -202,7 +202,7 @@ std::string TarReader::read_bytes(std::int64_t num_bytes) {
 }
 
 // Data are padded to blocks of 512 bytes; unread_ includes the padding.
-void TarReader::pass_over_data() {
+void TarReader::skip_data() {
   const bool is_there = located([&] { return file_.skip(unread_); });
   check(is_there, "the file is truncated or damaged: it ends inside this member");
   unread_ = 0;

@@ -40,7 +40,7 @@ class TarReader {
   void read_end_mark();
   void read_extension(const Header& header);
   void read_pax_records(const std::string& records);
-  void pass_over_data();
+  void skip_data();
   std::string read_bytes(std::int64_t num_bytes);
   template <typename F>
   auto located(F&& read) const;

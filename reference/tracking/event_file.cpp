@@ -10,7 +10,7 @@
 #include <chrono>
 #include <utility>
 
-#include "reference/tracking/growing_file.hpp"
+#include "reference/tracking/appendable_file.hpp"
 
 namespace accel::tracking {
 namespace {
@@ -46,7 +46,7 @@ std::string unused_path(Files& files, const std::string& folder, double seconds,
   for (int count = 0;; ++count) {
     auto path = fmt::format("{}/events.out.tfevents.{:010d}.{}.{}.{}{}", folder, static_cast<std::int64_t>(seconds),
                             host_name(), getpid(), count, suffix);
-    if (!read_if_there(files, path)) return path;
+    if (!read_if_exists(files, path)) return path;
   }
 }
 

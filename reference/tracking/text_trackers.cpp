@@ -83,14 +83,14 @@ std::vector<std::string> first_csv_row(std::string_view table) {
   return cells;
 }
 
-std::string_view whole_csv_rows(std::string_view table) {
+std::string_view complete_csv_rows(std::string_view table) {
   std::size_t end = 0;
   for_each_row(table, [&](std::size_t, std::size_t line_end) { end = line_end + 1; });
   return table.substr(0, end);
 }
 
 // The first row contains the names; other rows get empty cells.
-std::string widened_csv(std::string_view table, const std::vector<std::string>& further) {
+std::string add_csv_columns(std::string_view table, const std::vector<std::string>& further) {
   if (table.empty()) return csv_row(further);
   std::string wide;
   for_each_row(table, [&](std::size_t begin, std::size_t end) {
@@ -110,15 +110,15 @@ std::map<std::string, std::string> csv_cells(const Value::Dict& values) {
 
 namespace accel {
 
-// An existing table is continued, with its columns. GrowingFile has dropped an incomplete line; a row with a
+// An existing table is continued, with its columns. AppendableFile has dropped an incomplete line; a row with a
 // quoted line end can still be incomplete, so it is checked here.
 void CsvTracker::start(const Run& run) {
   disk_ = run.context.files;
   path_ = run.logging_dir + "/" + run.project_name;
   disk_->make_folder(std::filesystem::path(path_).parent_path().string());
-  file_ = std::make_unique<tracking::GrowingFile>(*disk_, path_ + ".csv");
+  file_ = std::make_unique<tracking::AppendableFile>(*disk_, path_ + ".csv");
   const auto lines = file_->content();
-  const auto table = tracking::whole_csv_rows(lines);
+  const auto table = tracking::complete_csv_rows(lines);
   columns_ = table.empty() ? std::vector<std::string>() : tracking::first_csv_row(table);
   if (table.size() < lines.size()) file_->replace(table);
   if (std::find(columns_.begin(), columns_.end(), "step") == columns_.end()) widen({"step"});
@@ -127,7 +127,7 @@ void CsvTracker::start(const Run& run) {
 // Rewrites the file. That is acceptable because new columns appear only in the first calls of a run.
 void CsvTracker::widen(const std::vector<std::string>& further) {
   if (further.empty()) return;
-  file_->replace(tracking::widened_csv(file_->content(), further));
+  file_->replace(tracking::add_csv_columns(file_->content(), further));
   columns_.insert(columns_.end(), further.begin(), further.end());
 }
 
@@ -162,7 +162,7 @@ void JsonLinesTracker::start(const Run& run) {
   disk_ = run.context.files;
   const std::filesystem::path path = run.logging_dir + "/" + run.project_name + ".jsonl";
   disk_->make_folder(path.parent_path().string());
-  file_ = std::make_unique<tracking::GrowingFile>(*disk_, path.string());
+  file_ = std::make_unique<tracking::AppendableFile>(*disk_, path.string());
 }
 
 // One append per line, so that a crash cuts at most the last line.

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "reference/core/value.hpp"
+#include "reference/tracking/appendable_file.hpp"
 #include "reference/tracking/event_file.hpp"
 #include "reference/tracking/general_tracker.hpp"
-#include "reference/tracking/growing_file.hpp"
 
 namespace accel::tracking {
 
@@ -20,11 +20,11 @@ std::string csv_row(const std::vector<std::string>& cells);
 std::vector<std::string> first_csv_row(std::string_view table);
 
 /// Returns the complete rows, without the text after the last line end that is outside quotes.
-std::string_view whole_csv_rows(std::string_view table);
+std::string_view complete_csv_rows(std::string_view table);
 
 /// Returns the table with `further` columns on the right, whose cells are empty except for the names in the first row.
 /// An empty table becomes a row of the names.
-std::string widened_csv(std::string_view table, const std::vector<std::string>& further);
+std::string add_csv_columns(std::string_view table, const std::vector<std::string>& further);
 
 /// Returns cells by column name; entries of a dict have the name "name/entry".
 std::map<std::string, std::string> csv_cells(const Value::Dict& values);
@@ -55,7 +55,7 @@ class CsvTracker final : public GeneralTracker {
   std::shared_ptr<Files> disk_;
   std::string path_;
   std::vector<std::string> columns_;
-  std::unique_ptr<tracking::GrowingFile> file_;
+  std::unique_ptr<tracking::AppendableFile> file_;
 };
 
 /// Writes one JSON object per line to logging_dir/project_name.jsonl: {"step": 7, "time": 1760000000.25, "values":
@@ -78,7 +78,7 @@ class JsonLinesTracker final : public GeneralTracker {
 
   tracking::Clock clock_;
   std::shared_ptr<Files> disk_;
-  std::unique_ptr<tracking::GrowingFile> file_;
+  std::unique_ptr<tracking::AppendableFile> file_;
 };
 
 }  // namespace accel

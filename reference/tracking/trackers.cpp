@@ -43,7 +43,7 @@ class BlankTracker final : public GeneralTracker {
 };
 
 // Arguments of SummaryWriter. max_queue and flush_secs are accepted because Accelerate's programs pass them.
-bool is_of_tensorboard(const std::string& key, const Value& value) {
+bool is_tensorboard_option(const std::string& key, const Value& value) {
   if (key == "filename_suffix") return value.is<std::string>();
   return (key == "purge_step" || key == "max_queue" || key == "flush_secs") && value.is<std::int64_t>();
 }
@@ -51,7 +51,7 @@ bool is_of_tensorboard(const std::string& key, const Value& value) {
 TensorBoardTracker::Options tensorboard_options(const Value::Dict& kwargs, std::vector<std::string>& problems) {
   TensorBoardTracker::Options options;
   for (const auto& [key, value] : kwargs) {
-    if (!is_of_tensorboard(key, value)) {
+    if (!is_tensorboard_option(key, value)) {
       problems.push_back(fmt::format(
           "tensorboard: {} ({}); expected filename_suffix (a string), purge_step, max_queue or flush_secs (integers)",
           key, value.type_name()));

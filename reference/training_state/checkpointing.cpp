@@ -22,7 +22,7 @@ namespace accel {
 namespace {
 
 // The ".tmp" of an unfinished folder is appended to the path, so "run/" must become "run".
-std::string without_slashes_behind(std::string path) {
+std::string without_trailing_slashes(std::string path) {
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();
   return path;
 }
@@ -96,7 +96,7 @@ Checkpointing::Checkpointing(RankContext& context, ProjectConfiguration config)
 // The future comes from std::async, so its destructor waits for the writer. The folder keeps its ".tmp" name.
 Checkpointing::~Checkpointing() = default;
 
-bool Checkpointing::begins_folders() const {
+bool Checkpointing::creates_folders() const {
   return context_.rank == 0 || (config_.save_on_each_node && context_.local_rank == 0);
 }
 
@@ -104,7 +104,7 @@ std::string Checkpointing::folder_to_save(const std::string& output_dir) const {
   if (!config_.automatic_checkpoint_naming) {
     check_argument(!output_dir.empty(),
                    "save_state: no output directory; pass one, or set automatic_checkpoint_naming in project_config");
-    return without_slashes_behind(output_dir);
+    return without_trailing_slashes(output_dir);
   }
   return fmt::format("{}/checkpoint_{}", checkpoints_folder(), config_.iteration);
 }
@@ -119,8 +119,8 @@ void Checkpointing::agree(const std::string& what, const std::string& problem) c
   if (ranks_of.empty()) return;
   std::vector<std::string> texts;
   for (const auto& [text, ranks] : ranks_of) {
-    const bool is_everybodys = ranks.size() == problems.size();
-    texts.push_back(is_everybodys ? text : fmt::format("rank {}: {}", fmt::join(ranks, ", "), text));
+    const bool on_all_ranks = ranks.size() == problems.size();
+    texts.push_back(on_all_ranks ? text : fmt::format("rank {}: {}", fmt::join(ranks, ", "), text));
   }
   throw CheckpointError(fmt::format("{}: {}", what, fmt::join(texts, "; ")));
 }
@@ -128,7 +128,7 @@ void Checkpointing::agree(const std::string& what, const std::string& problem) c
 // Creates the empty folder for the ranks' files and returns its path.
 std::string Checkpointing::begin(const std::string& folder) const {
   std::string problem;
-  if (begins_folders()) {
+  if (creates_folders()) {
     problem = problem_of([&] {
       if (config_.automatic_checkpoint_naming && is_folder(*context_.files, folder)) {
         throw CheckpointError(
@@ -193,7 +193,7 @@ void Checkpointing::conclude(Pending& pending) {
       std::all_of(all.begin(), all.end(), [](const auto& of_rank) { return std::get<2>(of_rank).empty(); });
   auto& files = *context_.files;
   std::string publishing;
-  if (begins_folders()) {
+  if (creates_folders()) {
     publishing = problem_of([&] {
       if (!is_whole) return checkpoint::abandon_folder(files, pending.folder);
       checkpoint::Manifest manifest{.world_size = context_.world_size, .files = {}};
@@ -215,7 +215,7 @@ void Checkpointing::save_model(const NamedTensors& weights, const std::string& s
   const WeightsPlanOptions plan{.max_shard_bytes = parse_size(options.max_shard_size),
                                 .safe_serialization = options.safe_serialization};
   agree("save_model", problem_of([&] {
-          if (begins_folders()) write_weights(*context_.files, save_directory, weights, plan);
+          if (creates_folders()) write_weights(*context_.files, save_directory, weights, plan);
         }));
 }
 
@@ -241,10 +241,10 @@ Checkpointing::Found Checkpointing::find(const std::string& input_dir) const {
 
 // Only one process searches and verifies checksums; the others get its result. On a shared file system every rank might
 // otherwise see another state, and all would read everything.
-Checkpointing::Found Checkpointing::find_together(const std::string& input_dir) const {
+Checkpointing::Found Checkpointing::find_on_one_rank(const std::string& input_dir) const {
   Found found;
   std::string problem;
-  if (begins_folders()) problem = problem_of([&] { found = find(input_dir); });
+  if (creates_folders()) problem = problem_of([&] { found = find(input_dir); });
   agree("load_state", problem);
   std::vector<std::tuple<std::string, int, std::int64_t>> shared{{found.folder, found.saved_ranks, found.next}};
   broadcast_object_list(context_, shared);
@@ -262,11 +262,11 @@ std::vector<bool> Checkpointing::call_load_hooks(const TrainingState& state, con
 }
 
 std::string Checkpointing::load(TrainingState& state, const std::string& given_dir) {
-  const auto input_dir = without_slashes_behind(given_dir);
+  const auto input_dir = without_trailing_slashes(given_dir);
   finish();
   check_argument(!input_dir.empty() || config_.automatic_checkpoint_naming,
                  "load_state: no input directory; pass one, or set automatic_checkpoint_naming in project_config");
-  const auto found = find_together(input_dir);
+  const auto found = find_on_one_rank(input_dir);
   const auto is_loaded = call_load_hooks(state, found.folder);
   std::unique_ptr<checkpoint::StateLoad> loading;
   agree("load_state", problem_of([&] {

@@ -74,12 +74,12 @@ class Checkpointing {
   };
 
   // Whether this rank creates and publishes folders: rank 0, or one rank per machine with save_on_each_node.
-  [[nodiscard]] bool begins_folders() const;
+  [[nodiscard]] bool creates_folders() const;
   [[nodiscard]] std::string checkpoints_folder() const { return config_.project_dir + "/checkpoints"; }
   [[nodiscard]] std::string folder_to_save(const std::string& output_dir) const;
   [[nodiscard]] std::string newest_folder() const;
   [[nodiscard]] Found find(const std::string& input_dir) const;
-  [[nodiscard]] Found find_together(const std::string& input_dir) const;
+  [[nodiscard]] Found find_on_one_rank(const std::string& input_dir) const;
   [[nodiscard]] std::vector<bool> call_load_hooks(const TrainingState& state, const std::string& folder) const;
   std::string begin(const std::string& folder) const;
   /// Shares every rank's problem. Throws the same CheckpointError on all ranks if there is any. Collective.

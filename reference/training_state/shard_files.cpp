@@ -127,7 +127,7 @@ void gather_wholes(Value::Dict& states, const std::vector<at::Tensor>& parameter
     if (divided == nullptr) continue;
     auto entries = states.contains(index) ? states.at(index).as<Value::Dict>() : Value::Dict();
     const auto part = entries.contains(name) ? entries.at(name).as<at::Tensor>() : at::empty({0}, parameter.options());
-    auto whole = divided->whole_of(parameter, part);
+    auto whole = divided->full_tensor_of(parameter, part);
     if (context.rank == 0)
       entries[name] = whole.to(at::kCPU);
     else
@@ -257,7 +257,7 @@ Value::Dict entries_of(const std::string& key, const Value::Dict& saved,
 
 // Cuts tensors of the size of the complete parameter to this rank's part. The comparison is by size, since Python may
 // have saved them flat or in the parameter's shape.
-void keep_parts(Value::Dict& entries, const at::Tensor& parameter, const sharded::ParameterShards& divided) {
+void cut_to_parts(Value::Dict& entries, const at::Tensor& parameter, const sharded::ParameterShards& divided) {
   const auto complete_numel = c10::multiply_integers(divided.piece_of(parameter, parameter).sizes);
   for (auto& [name, entry] : entries) {
     if (entry.is<at::Tensor>() && !is_scalar_state(name) && entry.as<at::Tensor>().numel() == complete_numel)
@@ -340,7 +340,7 @@ Value parts_of(const Value& whole, const std::map<std::string, StoredWeight>& sh
   Value::Dict states;
   for (std::size_t index = 0; index < parameters.size(); ++index) {
     auto entries = entries_of(keys[index], saved, shards);
-    if (const auto* divided = shards_of(parameters[index], state)) keep_parts(entries, parameters[index], *divided);
+    if (const auto* divided = shards_of(parameters[index], state)) cut_to_parts(entries, parameters[index], *divided);
     if (!entries.empty()) states[std::to_string(index)] = std::move(entries);
   }
   dict["state"] = std::move(states);

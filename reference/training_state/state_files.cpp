@@ -96,8 +96,8 @@ OptimizerForm form_of_optimizers(const TrainingState& state) {
 // weights are written once.
 StateFile file_of_weights(std::size_t index, const ParallelModel& model, const NamedTensors& weights,
                           bool safe_serialization) {
-  if (model.has_fsdp_file_names()) return {file_of_whole_fsdp_model(index), weights};
-  return {file_of_model(index, safe_serialization), safe_serialization ? without_shared(weights).tensors : weights};
+  if (model.has_fsdp_file_names()) return {file_of_full_fsdp_model(index), weights};
+  return {file_of_model(index, safe_serialization), safe_serialization ? deduplicate_shared(weights).tensors : weights};
 }
 
 const TorchFileOptions kOptimizerTypes{.types = {{"state", PythonType::kIntegerKeys},
@@ -208,7 +208,7 @@ std::string file_of_scheduler(std::size_t index) { return numbered("scheduler", 
 std::string file_of_model(std::size_t index, bool safe_serialization) {
   return safe_serialization ? numbered("model", index, ".safetensors") : numbered("pytorch_model", index, ".bin");
 }
-std::string file_of_whole_fsdp_model(std::size_t index) { return numbered("pytorch_model_fsdp", index, ".bin"); }
+std::string file_of_full_fsdp_model(std::size_t index) { return numbered("pytorch_model_fsdp", index, ".bin"); }
 std::string file_of_custom(std::size_t index) { return fmt::format("custom_checkpoint_{}.pkl", index); }
 std::string file_of_loader(std::size_t index, int rank) {
   return numbered("dl_state_dict", index, rank == 0 ? ".bin" : fmt::format("_rank{}.bin", rank));

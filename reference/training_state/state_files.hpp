@@ -52,7 +52,7 @@ inline constexpr const char* kOptimizerShards = "optimizer";
 [[nodiscard]] std::string file_of_optimizer(std::size_t index);
 [[nodiscard]] std::string file_of_scheduler(std::size_t index);
 [[nodiscard]] std::string file_of_model(std::size_t index, bool safe_serialization);
-[[nodiscard]] std::string file_of_whole_fsdp_model(std::size_t index);
+[[nodiscard]] std::string file_of_full_fsdp_model(std::size_t index);
 [[nodiscard]] std::string file_of_custom(std::size_t index);
 [[nodiscard]] std::string file_of_loader(std::size_t index, int rank);
 [[nodiscard]] std::string file_of_random_states(int rank);

@@ -33,11 +33,11 @@ int count_ranks(const std::string& folder) {
 std::map<std::string, StoredWeight> weights_in(const std::string& folder, std::size_t index) {
   const auto shards = folder + "/" + folder_of_shards(kModelShards, index);
   if (fs::is_directory(shards)) return read_shards(shards);
-  for (const auto& name : {file_of_model(index, true), file_of_model(index, false), file_of_whole_fsdp_model(index)}) {
+  for (const auto& name : {file_of_model(index, true), file_of_model(index, false), file_of_full_fsdp_model(index)}) {
     if (fs::exists(folder + "/" + name)) return read_weights(folder + "/" + name);
   }
   throw CheckpointError(fmt::format("{}: missing: {}, {} or {}", folder, file_of_model(index, true),
-                                    file_of_model(index, false), file_of_whole_fsdp_model(index)));
+                                    file_of_model(index, false), file_of_full_fsdp_model(index)));
 }
 
 // The seed of a rank that did not exist when the checkpoint was saved: derived from rank 0's state and the rank, so it
@@ -142,7 +142,7 @@ void StateLoad::load_loader(std::size_t index) {
   const auto loader = state_.loaders[index].lock();
   if (!loader || !fs::exists(path(file_of_loader(index, 0)))) return;
   auto saved = read(file_of_loader(index, 0));
-  if (is_pythons_loader_state(saved)) return;
+  if (is_torchdata_loader_state(saved)) return;
   // Ranks that share a batch share one position in the data. So the state is looked up by the index among data-parallel
   // ranks, which does not depend on the mesh.
   const auto ranks_then = loader_state_of(saved).num_processes;

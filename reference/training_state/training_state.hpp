@@ -25,9 +25,9 @@ struct TrainingState {
   std::vector<AcceleratedScheduler> schedulers = {};
   std::vector<std::weak_ptr<LoaderCore>> loaders = {};
   std::vector<Custom> custom = {};
-  std::shared_ptr<GradientPath> path = {};
+  std::shared_ptr<GradientPipeline> path = {};
   int step = 0;                                      ///< micro-batches of the current accumulation window
-  std::size_t num_models_with_optimizer_sought = 0;  ///< number of `models` already checked for an optimizer
+  std::size_t num_models_checked_for_optimizer = 0;  ///< number of `models` already checked for an optimizer
 };
 
 namespace checkpoint {

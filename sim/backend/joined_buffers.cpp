@@ -15,7 +15,7 @@ namespace {
 
 // Returns the members that occur in the most mismatches. A member with wrong splits mismatches with several
 // peers and stands out; with a single mismatch both sides are named.
-std::vector<int> members_in_most(const std::vector<SplitMismatch>& mismatches, std::size_t num_members) {
+std::vector<int> most_frequent_members(const std::vector<SplitMismatch>& mismatches, std::size_t num_members) {
   std::vector<int> counts(num_members);
   for (const auto& one : mismatches) {
     ++counts[one.from];
@@ -82,7 +82,7 @@ void fail_call(const CallSlot& slot, const Call& call, std::vector<int> ranks, c
 void check_splits(const CallSlot& slot, const std::vector<SplitMismatch>& mismatches, AllBuffers ranks) {
   if (mismatches.empty()) return;
   const auto& members = slot.group.ranks;
-  const auto wrong = members_in_most(mismatches, ranks.size());
+  const auto wrong = most_frequent_members(mismatches, ranks.size());
   std::vector<int> culprits;
   for (const int member : wrong) culprits.push_back(members[member]);
   std::sort(culprits.begin(), culprits.end());
@@ -100,8 +100,8 @@ void check_splits(const CallSlot& slot, const std::vector<SplitMismatch>& mismat
 
 // Gloo's comparisons return the other operand if one is NaN (see ring_kernel.cpp). Python users expect
 // torch.max, which propagates NaN, so this is a finding; one warning per collective is enough.
-TensorCompute warning_of_lost_nan(const CallSlot& slot, Collective op, const NamedReduction& named, ResultOf result_of,
-                                  TensorCompute compute) {
+TensorCompute warn_on_lost_nan(const CallSlot& slot, Collective op, const NamedReduction& named, ResultOf result_of,
+                               TensorCompute compute) {
   if (named.kind.reduction != Reduction::kMin && named.kind.reduction != Reduction::kMax) return compute;
   return
       [slot, op, name = named.name, result_of = std::move(result_of), compute = std::move(compute)](AllBuffers ranks) {

@@ -42,8 +42,8 @@ using TensorCompute = std::function<void(AllBuffers)>;
 /// Returns the result of reducing the ranks' inputs number `item`.
 using ResultOf = std::function<at::Tensor(AllBuffers, std::size_t item)>;
 /// Wraps `compute` so that it warns of a lost NaN: Gloo's max and min drop NaN.
-TensorCompute warning_of_lost_nan(const CallSlot& slot, Collective op, const NamedReduction& reduction,
-                                  ResultOf result_of, TensorCompute compute);
+TensorCompute warn_on_lost_nan(const CallSlot& slot, Collective op, const NamedReduction& reduction, ResultOf result_of,
+                               TensorCompute compute);
 
 /// Applies an injected corruption to the tensors that a rank brought to a collective.
 void corrupt_buffers(const Participant& participant, const Corruption& corruption);

@@ -81,7 +81,7 @@ SimBackend::WorkPtr SimBackend::reduce_flat(Collective op, Tensors& tensors, con
   }
   return join(
       type, call_of(op, tensors, reduction.name), {.inputs = tensors}, {tensors},
-      warning_of_lost_nan(
+      warn_on_lost_nan(
           next_slot(), op, reduction, [](AllBuffers ranks, std::size_t item) { return ranks[0]->inputs[item]; },
           [kind = reduction.kind, parallel = parallel_for()](AllBuffers ranks) { all_reduce(ranks, kind, parallel); }));
 }
@@ -112,7 +112,7 @@ SimBackend::WorkPtr SimBackend::reduce(Tensors& tensors, const c10d::ReduceOptio
   check_root(Collective::kReduce, root, getSize());
   auto work = join(c10d::OpType::REDUCE, call_of(Collective::kReduce, tensors, reduction.name, root),
                    {.inputs = tensors}, {tensors},
-                   warning_of_lost_nan(
+                   warn_on_lost_nan(
                        next_slot(), Collective::kReduce, reduction,
                        [root](AllBuffers ranks, std::size_t item) { return ranks[root]->inputs[item]; },
                        [kind = reduction.kind, root, parallel = parallel_for()](AllBuffers ranks) {
@@ -218,7 +218,7 @@ SimBackend::WorkPtr SimBackend::reduce_scatter(Tensors& outputs, std::vector<Ten
   check_same(Collective::kReduceScatter, outputs[0], inputs[0][getRank()]);
   return join(c10d::OpType::REDUCE_SCATTER, call_of(Collective::kReduceScatter, inputs[0], reduction.name),
               {.inputs = inputs[0], .outputs = outputs}, {outputs},
-              warning_of_lost_nan(
+              warn_on_lost_nan(
                   next_slot(), Collective::kReduceScatter, reduction,
                   [](AllBuffers ranks, std::size_t part) { return ranks[part]->outputs[0]; },
                   [kind = reduction.kind, parallel = parallel_for()](AllBuffers ranks) {
@@ -248,10 +248,10 @@ SimBackend::WorkPtr SimBackend::reduce_scatter_tensor_coalesced(Tensors& outputs
   };
   return join(c10d::OpType::_REDUCE_SCATTER_BASE, call_of(Collective::kReduceScatterTensor, inputs, reduction.name),
               {.inputs = inputs, .outputs = outputs}, {outputs},
-              warning_of_lost_nan(next_slot(), Collective::kReduceScatterTensor, reduction, whole,
-                                  [kind = reduction.kind, parallel = parallel_for()](AllBuffers ranks) {
-                                    sim::reduce_scatter_tensor(ranks, kind, parallel);
-                                  }));
+              warn_on_lost_nan(next_slot(), Collective::kReduceScatterTensor, reduction, whole,
+                               [kind = reduction.kind, parallel = parallel_for()](AllBuffers ranks) {
+                                 sim::reduce_scatter_tensor(ranks, kind, parallel);
+                               }));
 }
 
 SimBackend::WorkPtr SimBackend::alltoall_base(at::Tensor& output, at::Tensor& input,

@@ -58,7 +58,7 @@ void SimListener::after_update() {
   if (recorder_) recorder_->add_update(rank_, names_of(models), hashes);
   vote_->cast(rank_, models, std::move(hashes),
               state_of(*at::check_generator<at::CPUGeneratorImpl>(default_generator())));
-  world_->clocks().leave_out(rank_);  // the vote is not part of the program
+  world_->clocks().discard_compute(rank_);  // the vote is not part of the program
 }
 
 }  // namespace accel::sim

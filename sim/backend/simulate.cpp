@@ -56,7 +56,7 @@ struct Simulation {
 };
 
 // Adds to what the report already holds from earlier attempts of a restarted run.
-void take_findings(World& world, SimulationReport& report) {
+void append_findings(World& world, SimulationReport& report) {
   report.diagnosis = world.failures().diagnosis();
   for (auto& finding : world.failures().findings()) {
     if (std::find(report.findings.begin(), report.findings.end(), finding) == report.findings.end())
@@ -78,7 +78,7 @@ OnStuck Simulation::on_stuck_of(const SimulationOptions& options, const Simulati
     auto report = before;
     report.error = std::make_exception_ptr(error);
     report.times.clear();
-    take_findings(*world, report);
+    append_findings(*world, report);
     tell(report);
   };
 }
@@ -126,7 +126,7 @@ void run_rank(Simulation& simulation, const SimulationOptions& options, int rank
   if (end.code != 0) throw Error(fmt::format("the program called std::exit({}); expected code 0", end.code));
 }
 
-void call_each_family_of_mkl() {
+void warm_up_mkl_kernels() {
   const auto matrix = at::ones({64, 64}), batch = at::ones({4, 16, 16}), vector = at::ones({64});
   at::mm(matrix, matrix);
   at::addmm(vector, matrix, matrix.t());
@@ -143,19 +143,19 @@ void call_each_family_of_mkl() {
 // matrix products had been called before. So all families are called once per process, on a thread with one
 // intra-op thread, as ranks have: the caller's OpenMP threads would spin beside busy cores, which made 593
 // short runs take 72 s instead of 1.1 s.
-void make_first_calls_to_mkl() {
+void warm_up_mkl_once() {
   static std::once_flag done;
   std::call_once(done, [] {
     std::thread([] {
       at::set_num_threads(1);
-      call_each_family_of_mkl();
+      warm_up_mkl_kernels();
     }).join();
   });
 }
 
 // Times accumulate within the clocks (`times_before`), so the last attempt's replace those of earlier ones.
 void take(World& world, SimulationReport& report) {
-  take_findings(world, report);
+  append_findings(world, report);
   report.times.clear();
   for (int rank = 0; rank < world.num_ranks(); ++rank) report.times.push_back(world.clocks().times(rank));
 }
@@ -168,7 +168,7 @@ SimulationReport rehearse(const SimulationOptions& options, const std::function<
   SimulationReport report;
   try {
     verify_interposition();
-    make_first_calls_to_mkl();
+    warm_up_mkl_once();
     const auto started = std::chrono::steady_clock::now();
     for (int restart_count = 0;; ++restart_count) {
       Simulation simulation(options, report, started);

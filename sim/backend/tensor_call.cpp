@@ -12,7 +12,7 @@ namespace {
 
 // The stride of a dimension of size 1 is arbitrary and does not affect the memory order, so it is cleared:
 // otherwise equal layouts would compare as different.
-std::vector<std::int64_t> strides_that_count(const at::Tensor& tensor) {
+std::vector<std::int64_t> significant_strides(const at::Tensor& tensor) {
   auto strides = tensor.strides().vec();
   for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) {
     if (tensor.size(dim) == 1) strides[dim] = 0;
@@ -109,7 +109,7 @@ Call call_of(Collective op, const std::vector<at::Tensor>& tensors, std::string_
                    c10::str(tensor.sizes()));
     call.shapes.push_back(tensor.sizes().vec());
     if (traits_of(op).is_in_place && tensor.layout() != at::kSparse && !tensor.is_contiguous())
-      call.strides.push_back(strides_that_count(tensor));
+      call.strides.push_back(significant_strides(tensor));
     call.dtype = dtype_name(tensor.scalar_type());
     call.element_bytes = static_cast<int>(tensor.element_size());
     call.bytes += tensor.numel() * call.element_bytes;

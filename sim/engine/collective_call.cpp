@@ -21,7 +21,7 @@ std::string describe(const std::source_location& where) {
 }
 
 // File names are compared as text: each translation unit has its own copy of a header's name.
-bool same_place(const std::source_location& a, const std::source_location& b) {
+bool same_source_line(const std::source_location& a, const std::source_location& b) {
   return a.line() == b.line() && std::string_view(a.file_name()) == b.file_name();
 }
 

@@ -32,7 +32,7 @@ std::string describe(const Call& call);
 
 /// E.g. "train.cpp:42"; "" if unknown.
 std::string describe(const std::source_location& where);
-bool same_place(const std::source_location& a, const std::source_location& b);
+bool same_source_line(const std::source_location& a, const std::source_location& b);
 
 /// E.g. {0, 1, 2, 5} -> "ranks 0-2, 5"; {3} -> "rank 3". `ranks` is sorted.
 std::string describe_ranks(const std::vector<int>& ranks);

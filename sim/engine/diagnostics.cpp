@@ -13,7 +13,7 @@ using Calls = std::vector<std::optional<Call>>;
 
 // Groups the members by their call, the largest group first. The sort is stable, so ties keep the order of the ranks.
 template <typename Same>
-std::vector<std::pair<Call, std::vector<int>>> kinds_of(const Calls& calls, const Group& group, Same&& same) {
+std::vector<std::pair<Call, std::vector<int>>> group_by_call(const Calls& calls, const Group& group, Same&& same) {
   std::vector<std::pair<Call, std::vector<int>>> kinds;
   for (std::size_t member = 0; member < calls.size(); ++member) {
     auto kind =
@@ -28,12 +28,12 @@ std::vector<std::pair<Call, std::vector<int>>> kinds_of(const Calls& calls, cons
 std::string at(const std::string& where) { return where.empty() ? "" : fmt::format(" at {}", where); }
 
 // Returns the first collective of the group that ranks called from different lines of the program.
-std::optional<Difference> first_apart(const Group& group) {
-  const auto apart = group.state->collectives.first_apart();
+std::optional<Difference> first_divergence(const Group& group) {
+  const auto apart = group.state->collectives.first_divergence();
   if (!apart) return std::nullopt;
   Difference difference{.group = group.name, .sequence = apart->sequence};
   for (const auto& [call, ranks] :
-       kinds_of(apart->calls, group, [](auto& a, auto& b) { return same_place(a.where, b.where); })) {
+       group_by_call(apart->calls, group, [](auto& a, auto& b) { return same_source_line(a.where, b.where); })) {
     difference.sides.push_back({ranks, describe(call), describe(call.where)});
   }
   return difference;
@@ -44,7 +44,7 @@ std::optional<Difference> first_apart(const Group& group) {
 // Two ranks that differ have no majority: then both are culprits, and the report lists both calls.
 Diagnosis diagnose_difference(const Meeting& meeting) {
   const auto& group = meeting.group();
-  const auto kinds = kinds_of(meeting.calls(), group, agree);
+  const auto kinds = group_by_call(meeting.calls(), group, agree);
   const bool tie = kinds[0].second.size() == kinds[1].second.size();
   Diagnosis diagnosis{.kind = Diagnosis::Kind::kDesync};
   name_call(diagnosis, kinds[0].first, group.name, meeting.sequence());
@@ -61,7 +61,7 @@ Diagnosis diagnose_difference(const Meeting& meeting) {
 }
 
 // Describes a rank by its last call, the only thing that the engine knows about a rank's own code.
-std::string Diagnostics::whereabouts(int rank) const {
+std::string Diagnostics::describe_rank(int rank) const {
   const auto [activity, last_call] = states_.state(rank);
   const bool has_called = last_call.op.has_value();
   const auto call = has_called ? describe(last_call) : "";
@@ -78,7 +78,7 @@ std::string Diagnostics::whereabouts(int rank) const {
 }
 
 // The first meeting that is added names the diagnosis; others only add their lines to the text.
-void Diagnostics::add_absence(const Meeting& meeting, Diagnosis& diagnosis) const {
+void Diagnostics::add_missing_ranks(const Meeting& meeting, Diagnosis& diagnosis) const {
   const bool is_first = diagnosis.op.empty();
   if (is_first) name_call(diagnosis, *meeting.any_call(), meeting.group().name, meeting.sequence());
   if (meeting.is_message()) return add_missing_sender(meeting, diagnosis);
@@ -92,14 +92,14 @@ void Diagnostics::add_missing_sender(const Meeting& meeting, Diagnosis& diagnosi
     if (blocked_on == &meeting) waiters.push_back(rank);
   }
   if (waiters.empty()) return;  // the message has arrived in the meantime
-  diagnosis.text += fmt::format("\n  {} {}, and ", describe_ranks(waiters), whereabouts(waiters.front()));
+  diagnosis.text += fmt::format("\n  {} {}, and ", describe_ranks(waiters), describe_rank(waiters.front()));
   if (meeting.source() < 0) {
     diagnosis.ranks.insert(diagnosis.ranks.end(), waiters.begin(), waiters.end());
     diagnosis.text += "no rank has sent";
   } else {
     const int sender = meeting.group().ranks[meeting.source()];
     diagnosis.ranks.push_back(sender);
-    diagnosis.text += fmt::format("rank {} has not sent: it {}", sender, whereabouts(sender));
+    diagnosis.text += fmt::format("rank {} has not sent: it {}", sender, describe_rank(sender));
   }
 }
 
@@ -119,7 +119,7 @@ void Diagnostics::add_missing_members(const Meeting& meeting, Diagnosis& diagnos
   if (!is_first) return;
   // Calls that agreed but came from different lines show where the ranks diverged; without any, this meeting is
   // the place.
-  if (auto apart = first_apart(group)) {
+  if (auto apart = first_divergence(group)) {
     diagnosis.text +=
         fmt::format("\n  ranks came from different lines first at #{} of group {}:", apart->sequence, group.name);
     for (const auto& side : apart->sides)
@@ -137,7 +137,7 @@ void Diagnostics::add_missing_members(const Meeting& meeting, Diagnosis& diagnos
 Diagnostics::Places Diagnostics::places_of(const std::vector<int>& ranks) const {
   Places places;
   for (const int rank : ranks) {
-    auto place = whereabouts(rank);
+    auto place = describe_rank(rank);
     auto same = std::find_if(places.begin(), places.end(), [&](auto& other) { return other.first == place; });
     if (same == places.end()) same = places.insert(places.end(), {std::move(place), {}});
     same->second.push_back(rank);
@@ -161,7 +161,7 @@ Diagnosis Diagnostics::hang() const {
   std::stable_sort(meetings.begin(), meetings.end(), [](auto& a, auto& b) { return a.second > b.second; });
   for (const auto& [meeting, waiters] : meetings) {
     auto culprits = diagnosis.ranks;
-    add_absence(*meeting, diagnosis);
+    add_missing_ranks(*meeting, diagnosis);
     if (waiters < meetings.front().second) diagnosis.ranks = std::move(culprits);
   }
   std::sort(diagnosis.ranks.begin(), diagnosis.ranks.end());
@@ -181,14 +181,14 @@ Diagnosis Diagnostics::timeout(const Meeting& meeting) const {
   for (const auto& [rank, blocked_on] : states_.blocked()) {
     if (blocked_on == &meeting) add_waiting(rank, meeting, diagnosis);
   }
-  add_absence(meeting, diagnosis);
+  add_missing_ranks(meeting, diagnosis);
   return diagnosis;
 }
 
 // No meeting can be late here: the other ranks have not made their calls because they wait for their turns.
-Diagnosis Diagnostics::endless_turn(int rank) const {
+Diagnosis Diagnostics::stalled_turn(int rank) const {
   const auto text = fmt::format("timed out after {} ms\n  rank {} does not end its turn: it {}", timeout_.count(), rank,
-                                whereabouts(rank));
+                                describe_rank(rank));
   return {.kind = Diagnosis::Kind::kTimeout, .ranks = {rank}, .text = text};
 }
 

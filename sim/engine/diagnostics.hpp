@@ -29,15 +29,15 @@ class Diagnostics {
   /// Diagnoses a meeting whose deadline has passed.
   [[nodiscard]] Diagnosis timeout(const Meeting& meeting) const;
   /// Diagnoses a rank that keeps its turn for too long.
-  [[nodiscard]] Diagnosis endless_turn(int rank) const;
+  [[nodiscard]] Diagnosis stalled_turn(int rank) const;
   /// Describes what a rank is doing, by its last call: "waits in all_reduce #17 of group world (train.cpp:42)".
-  [[nodiscard]] std::string whereabouts(int rank) const;
+  [[nodiscard]] std::string describe_rank(int rank) const;
 
  private:
   using Places = std::vector<std::pair<std::string, std::vector<int>>>;  // a description, and the ranks that it fits
 
   void add_waiting(int rank, const Meeting& meeting, Diagnosis& diagnosis) const;
-  void add_absence(const Meeting& meeting, Diagnosis& diagnosis) const;
+  void add_missing_ranks(const Meeting& meeting, Diagnosis& diagnosis) const;
   void add_missing_sender(const Meeting& meeting, Diagnosis& diagnosis) const;
   void add_missing_members(const Meeting& meeting, Diagnosis& diagnosis, bool is_first) const;
   [[nodiscard]] Places places_of(const std::vector<int>& ranks) const;

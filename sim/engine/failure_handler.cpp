@@ -99,7 +99,7 @@ std::vector<int> FailureHandler::hanging() {
   return hanging_;
 }
 
-void FailureHandler::keep_until_end(const std::shared_ptr<Meeting>& meeting) {
+void FailureHandler::keep_open_until_failure(const std::shared_ptr<Meeting>& meeting) {
   {
     const MutexLock lock(mutex_);
     lost_.push_back(meeting);
@@ -132,8 +132,8 @@ void FailureHandler::check_deadlines() {
   if (record_.has_failed()) return;
   if (const auto late = late_meeting(); late && !late->has_ended()) {
     fail(error_of(diagnostics_.timeout(*late)));
-  } else if (const int rank = rank_of_endless_turn(); rank >= 0) {
-    fail(error_of(diagnostics_.endless_turn(rank)));
+  } else if (const int rank = rank_of_stalled_turn(); rank >= 0) {
+    fail(error_of(diagnostics_.stalled_turn(rank)));
   } else {
     return;
   }
@@ -159,7 +159,7 @@ std::shared_ptr<Meeting> FailureHandler::late_meeting() {
 
 // Returns the rank that has kept its serial turn for longer than the time-out; -1 if there is none. A rank may
 // run as long as it likes if all others have left.
-int FailureHandler::rank_of_endless_turn() {
+int FailureHandler::rank_of_stalled_turn() {
   const auto holder = scheduler_.holder();
   if (holder.rank < 0 || std::chrono::steady_clock::now() - holder.since < options_.timeout) return -1;
   for (int rank = 0; rank < states_.num_ranks(); ++rank) {

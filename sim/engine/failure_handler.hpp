@@ -37,7 +37,7 @@ class FailureHandler {
   /// Returns the ranks that are blocked in `hang`.
   [[nodiscard]] std::vector<int> hanging();
   /// Keeps a meeting that all have joined and whose message was lost. It ends when the run fails, or now if it has.
-  void keep_until_end(const std::shared_ptr<Meeting>& meeting);
+  void keep_open_until_failure(const std::shared_ptr<Meeting>& meeting);
 
   /// Breaks the connections of these ranks: all later collectives of their groups fail with these errors.
   void disconnect(const std::vector<int>& ranks, const RankErrors& errors);
@@ -48,7 +48,7 @@ class FailureHandler {
  private:
   [[nodiscard]] Meetings open_meetings();
   [[nodiscard]] std::shared_ptr<Meeting> late_meeting();
-  [[nodiscard]] int rank_of_endless_turn();
+  [[nodiscard]] int rank_of_stalled_turn();
   [[nodiscard]] bool may_be_caused_by_fault();
 
   const WorldOptions& options_;

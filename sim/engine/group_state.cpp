@@ -19,7 +19,7 @@ RankErrors Connection::errors() {
   return errors_;
 }
 
-bool Connection::admits() const {
+bool Connection::may_open_meeting() const {
   failures_.throw_if_failed();
   return !is_broken_;
 }
@@ -48,7 +48,7 @@ std::shared_ptr<Meeting> CollectiveChain::next(const Group& group, int member, c
 // the connection.
 Meeting* CollectiveChain::append(const Group& group, const Cursor& cursor, const MeetingOptions& options) {
   const MutexLock lock(mutex_);
-  const bool is_admitted = connection_.admits();
+  const bool is_admitted = connection_.may_open_meeting();
   if (auto* made_meanwhile = cursor.last->next()) return made_meanwhile;
   if (!is_admitted) return nullptr;
   auto meeting = std::make_shared<Meeting>(group, cursor.next_sequence, options.keeps_time);
@@ -65,9 +65,10 @@ void CollectiveChain::close(const Meeting& meeting) {
   const auto& calls = meeting.calls();
   const MutexLock lock(mutex_);
   open_.erase(meeting.sequence());
-  const bool one_place = std::all_of(calls.begin(), calls.end(),
-                                     [&](const auto& call) { return same_place(call->where, calls.front()->where); });
-  if (!one_place && !first_apart_) first_apart_ = {meeting.sequence(), calls};
+  const bool one_place = std::all_of(calls.begin(), calls.end(), [&](const auto& call) {
+    return same_source_line(call->where, calls.front()->where);
+  });
+  if (!one_place && !first_divergence_) first_divergence_ = {meeting.sequence(), calls};
 }
 
 // A copy, so that the caller can end the meetings without the mutex.
@@ -78,9 +79,9 @@ Meetings CollectiveChain::open() {
   return meetings;
 }
 
-std::optional<CollectiveChain::Apart> CollectiveChain::first_apart() {
+std::optional<CollectiveChain::Apart> CollectiveChain::first_divergence() {
   const MutexLock lock(mutex_);
-  return first_apart_;
+  return first_divergence_;
 }
 
 // Counted at the call, not at the match, so that numbers follow the order of the program.
@@ -110,7 +111,7 @@ std::optional<Mailbox::Posted> Mailbox::take_receive_or_keep(Posted& send) {
 // does not depend on the order in which threads happened to send.
 bool Mailbox::take_send_or_keep(Posted& receive, std::optional<Posted>& send) {
   const MutexLock lock(mutex_);
-  if (!connection_.admits()) return false;
+  if (!connection_.may_open_meeting()) return false;
   auto match = sends_.end();
   for (auto posted = sends_.begin(); posted != sends_.end(); ++posted) {
     if (posted->destination != receive.destination || posted->tag != receive.tag) continue;
@@ -147,7 +148,7 @@ Meetings GroupState::open_meetings() {
 // asynchronous calls.
 std::shared_ptr<Meeting> failed_meeting(const Group& group, Call call) {
   auto meeting = std::make_shared<Meeting>(group, std::move(call));
-  meeting->end_at_once(group.state->connection.errors());
+  meeting->complete_immediately(group.state->connection.errors());
   return meeting;
 }
 

@@ -38,7 +38,7 @@ class Connection {
   [[nodiscard]] RankErrors errors();
   /// Returns whether a meeting may be opened; throws if the run has failed. See Note [Opening a meeting while
   /// the run fails].
-  [[nodiscard]] bool admits() const;
+  [[nodiscard]] bool may_open_meeting() const;
 
  private:
   const FailureRecord& failures_;
@@ -76,7 +76,7 @@ class CollectiveChain {
     std::uint64_t sequence = 0;
     std::vector<std::optional<Call>> calls;
   };
-  [[nodiscard]] std::optional<Apart> first_apart();
+  [[nodiscard]] std::optional<Apart> first_divergence();
 
  private:
   struct alignas(64) Cursor {
@@ -89,7 +89,7 @@ class CollectiveChain {
   std::vector<Cursor> cursors_;  // by group rank; each is used by its member's thread only
   Mutex mutex_;
   std::map<std::uint64_t, std::shared_ptr<Meeting>> open_ ACCEL_GUARDED_BY(mutex_);
-  std::optional<Apart> first_apart_ ACCEL_GUARDED_BY(mutex_);
+  std::optional<Apart> first_divergence_ ACCEL_GUARDED_BY(mutex_);
 };
 
 /// The sends and receives of one group that have no match yet.

@@ -11,12 +11,12 @@ std::shared_ptr<Meeting> Messages::begin(Group& group, bool sends, int source, i
   calls_.begin(rank);
   const auto sequence = group.state->messages.count(sends, source, destination);
   faults_.before_message(rank, group, sequence, call);
-  calls_.announce(rank, sends ? "send" : "receive",
-                  {.op = sends ? Collective::kSend : Collective::kRecv,
-                   .group = &group,
-                   .sequence = static_cast<std::int64_t>(sequence),
-                   .peer = peer < 0 ? kAnyPeer : group.ranks[peer],
-                   .where = call.where});
+  calls_.record_call(rank, sends ? "send" : "receive",
+                     {.op = sends ? Collective::kSend : Collective::kRecv,
+                      .group = &group,
+                      .sequence = static_cast<std::int64_t>(sequence),
+                      .peer = peer < 0 ? kAnyPeer : group.ranks[peer],
+                      .where = call.where});
   if (group.state->connection.is_broken()) return failed_meeting(group, call);
   return std::make_shared<Meeting>(group, call, sequence);
 }
@@ -27,7 +27,7 @@ std::shared_ptr<Meeting> Messages::send(Group& group, int source, int destinatio
   auto meeting = begin(group, /*sends=*/true, source, destination, call);
   if (meeting->has_ended()) return meeting;
   // A send completes here, before its receive is posted: in the simulator a wait for a send never blocks.
-  meeting->end_at_once();
+  meeting->complete_immediately();
   Mailbox::Posted send{.meeting = meeting,
                        .source = source,
                        .destination = destination,
@@ -73,7 +73,7 @@ void Messages::complete(const Mailbox::Posted& receive, const Mailbox::Posted& s
     const auto faults =
         faults_.on_message(meeting.group(), send.source, receive.destination, meeting.sequence(), receive.call);
     if (faults.error) return calls_.end_meeting(meeting, nullptr, faults.error);
-    if (faults.is_lost) return failures_.keep_until_end(receive.meeting);
+    if (faults.is_lost) return failures_.keep_open_until_failure(receive.meeting);
     transfers_.set_of_message(meeting, {.source = send.source,
                                         .destination = receive.destination,
                                         .sent_at = send.posted_at,

@@ -18,7 +18,7 @@ void RankCalls::begin(int rank) {
 }
 
 // The log omits the number of a message: it counts per pair of ranks and would read like a collective's.
-void RankCalls::announce(int rank, std::string_view event, const LastCall& call) {
+void RankCalls::record_call(int rank, std::string_view event, const LastCall& call) {
   states_.set_last_call(rank, call);
   const bool is_message = call.peer != kNoPeer;
   log_.append(event, rank, call.op, call.group, is_message ? -1 : call.sequence);

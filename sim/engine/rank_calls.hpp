@@ -24,7 +24,7 @@ class RankCalls {
   /// Enters the engine from the rank's own code: another rank may get the turn. Throws if the run has failed.
   void begin(int rank);
   /// Records what the rank calls, for the event log and for a diagnosis.
-  void announce(int rank, std::string_view event, const LastCall& call);
+  void record_call(int rank, std::string_view event, const LastCall& call);
   /// Returns to the rank's own code.
   void end(int rank) { clocks_.begin_compute(rank); }
 

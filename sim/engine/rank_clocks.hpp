@@ -25,7 +25,7 @@ class RankClocks {
   std::string_view enter_phase(int rank, std::string_view phase);
   [[nodiscard]] std::string_view phase(int rank) const { return ranks_[rank].phase; }
   /// Discards the rank's compute time since its last call, which was the simulator's own work.
-  void leave_out(int rank) { begin_compute(rank); }
+  void discard_compute(int rank) { begin_compute(rank); }
   /// Adds virtual seconds of compute.
   void advance(int rank, double seconds) { ranks_[rank].advanced += seconds; }
   /// Delays the rank on the virtual or the wall clock; in a serial schedule other ranks run first.

@@ -26,7 +26,7 @@ std::shared_ptr<Meeting> Rendezvous::arrive(Group& group, int group_rank, Call c
   calls_.begin(rank);
   const auto sequence = state.collectives.num_joined(group_rank);
   faults_.before_call(rank, group, sequence, call);
-  calls_.announce(
+  calls_.record_call(
       rank, "arrive",
       {.op = call.op, .group = &group, .sequence = static_cast<std::int64_t>(sequence), .where = call.where});
   if (state.connection.is_broken()) return failed_meeting(group, std::move(call));
@@ -40,7 +40,7 @@ std::shared_ptr<Meeting> Rendezvous::arrive(Group& group, int group_rank, Call c
 }
 
 // Runs on the thread of the last member to arrive. All others are waiting or will find the meeting ended, so
-// this thread owns every slot until it ends the meeting. Each path must end it or hand it to `keep_until_end`;
+// this thread owns every slot until it ends the meeting. Each path must end it or hand it to `keep_open_until_failure`;
 // otherwise the ranks would wait forever.
 void Rendezvous::complete(const std::shared_ptr<Meeting>& meeting, int rank, const Compute& compute) {
   const auto& group = meeting->group();
@@ -58,7 +58,7 @@ void Rendezvous::complete(const std::shared_ptr<Meeting>& meeting, int rank, con
     return fail(*meeting, std::current_exception());  // the network or fault model threw, so all ranks get the error
   }
   if (faults.error) return calls_.end_meeting(*meeting, nullptr, faults.error);
-  if (faults.is_lost) return failures_.keep_until_end(meeting);
+  if (faults.is_lost) return failures_.keep_open_until_failure(meeting);
   const auto error = run(compute, *meeting, faults.corruptions);
   transfers_.count(*meeting);
   log_.append("complete", rank, first.op, &group, static_cast<std::int64_t>(meeting->sequence()));

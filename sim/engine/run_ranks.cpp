@@ -46,11 +46,11 @@ class StartGate {
 };
 
 // Collects the ranks that have ended, and their errors.
-class Endings {
+class RankExits {
  public:
   using Errors = std::vector<std::optional<std::exception_ptr>>;  // by rank; nullopt: the rank has not ended
 
-  explicit Endings(int num_ranks) : errors_(num_ranks) {}
+  explicit RankExits(int num_ranks) : errors_(num_ranks) {}
 
   void add(int rank, std::exception_ptr error) {
     const std::lock_guard lock(mutex_);
@@ -92,11 +92,11 @@ RankOutcome outcome_of(int rank, std::exception_ptr error) {
 }
 
 // A rank that has not ended gets a text that says what it does instead of an error.
-RunError error_of(World& world, const Endings::Errors& errors) {
+RunError error_of(World& world, const RankExits::Errors& errors) {
   std::vector<RankOutcome> outcomes;
   for (int rank = 0; rank < world.num_ranks(); ++rank) {
     const auto where =
-        errors[rank] ? "" : fmt::format("has not returned from its own code; it {}", world.whereabouts(rank));
+        errors[rank] ? "" : fmt::format("has not returned from its own code; it {}", world.describe_rank(rank));
     outcomes.push_back(outcome_of(rank, errors[rank] ? *errors[rank] : std::make_exception_ptr(CommError(where))));
   }
   return {std::move(outcomes), world.failures().diagnosis()};
@@ -105,7 +105,7 @@ RunError error_of(World& world, const Endings::Errors& errors) {
 // How long a rank may run its own code after a failure before it is reported as stuck. A rank that computes
 // notices the failure in its next call, normally within the time-out; if the time-out has already passed, only
 // the grace period remains.
-std::chrono::milliseconds patience_of(World& world) {
+std::chrono::milliseconds grace_period_of(World& world) {
   const auto diagnosis = world.failures().diagnosis();
   const bool has_passed = diagnosis && diagnosis->kind == Diagnosis::Kind::kTimeout;
   return has_passed ? kGrace : kGrace + world.timeout();
@@ -113,15 +113,15 @@ std::chrono::milliseconds patience_of(World& world) {
 
 // The launching thread is the watchdog: it checks deadlines at every tick. It cannot end a rank that never
 // returns, so it reports once and keeps waiting; programs then end the process from `on_stuck`.
-void wait_for_all(World& world, Endings& endings) {
+void wait_for_all(World& world, RankExits& endings) {
   using Clock = std::chrono::steady_clock;
   std::optional<Clock::time_point> failed_at;
-  bool has_told = false;
+  bool has_reported = false;
   while (!endings.wait_for_all()) {
     world.check_deadlines();
     if (!failed_at && world.failures().failure()) failed_at = Clock::now();
-    if (has_told || !failed_at || Clock::now() - *failed_at < patience_of(world)) continue;
-    has_told = true;
+    if (has_reported || !failed_at || Clock::now() - *failed_at < grace_period_of(world)) continue;
+    has_reported = true;
     world.report_stuck(error_of(world, endings.errors()));
   }
 }
@@ -131,7 +131,7 @@ void wait_for_all(World& world, Endings& endings) {
 void run_ranks(World& world, const std::function<void(int)>& body) {
   const int num_ranks = world.num_ranks();
   StartGate gate(num_ranks);
-  Endings endings(num_ranks);
+  RankExits endings(num_ranks);
 
   auto& executor = world.executor();
   // The task catches everything: an exception that leaves a thread would end the process.

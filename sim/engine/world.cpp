@@ -142,6 +142,6 @@ void World::disconnect(const std::vector<int>& ranks, const RankErrors& errors) 
 }
 
 void World::time_out(double seconds, const RankErrors& errors) { parts_->failure_handler.time_out(seconds, errors); }
-std::string World::whereabouts(int rank) const { return parts_->failure_handler.diagnostics().whereabouts(rank); }
+std::string World::describe_rank(int rank) const { return parts_->failure_handler.diagnostics().describe_rank(rank); }
 
 }  // namespace accel::sim

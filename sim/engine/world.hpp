@@ -95,7 +95,7 @@ class World {
   /// `seconds`.
   void time_out(double seconds, const RankErrors& errors);
   /// Describes what a rank is doing, by its last call: "waits in all_reduce #17 of group world (train.cpp:42)".
-  [[nodiscard]] std::string whereabouts(int rank) const;
+  [[nodiscard]] std::string describe_rank(int rank) const;
   [[nodiscard]] FailureRecord& failures();
 
   [[nodiscard]] EventLog& log();

@@ -22,7 +22,7 @@ bool FaultEffect::is_due(World& world, int rank, std::uint64_t sequence) const {
 }
 
 // `has_struck_` and the note change under one mutex: a rank that calls `blame` finds the strike recorded.
-bool FaultEffect::strike(World& world, std::vector<int> ranks, bool may_stop, const Occasion& occasion) {
+bool FaultEffect::strike(World& world, std::vector<int> ranks, bool may_stop, const FaultSite& occasion) {
   const MutexLock lock(run_.strike_mutex);
   if (has_struck_.exchange(true)) return false;
   std::sort(ranks.begin(), ranks.end());
@@ -48,7 +48,7 @@ void FaultEffect::crash(World& world, int rank, const std::string& how) {
   throw InjectedFault(how);
 }
 
-void FaultEffect::come_too_late(World& world, int rank) {
+void FaultEffect::exceed_timeout(World& world, int rank) {
   {
     const MutexLock lock(run_.mutex);
     run_.late.push_back(rank);

@@ -32,7 +32,7 @@ struct FaultedRun {
 };
 
 /// The collective or message at which a fault strikes.
-struct Occasion {
+struct FaultSite {
   const Call* call = nullptr;  // null: not at a call
   const Group* group = nullptr;
   std::uint64_t sequence = 0;
@@ -46,7 +46,7 @@ using LinkDelays = std::map<std::pair<int, int>, double>;
 /// The messages of a collective that all have joined, or one message that was sent and is awaited.
 struct Traffic {
   World& world;
-  Occasion occasion;
+  FaultSite occasion;
   VisitLinks visit_links;
   int joined = 0;  // a rank that has made the call; tells the step
   LinkDelays delays = {};
@@ -64,11 +64,11 @@ class FaultEffect {
   [[nodiscard]] bool has_struck() const { return has_struck_; }
 
   /// Called before `rank` joins a collective, sends or receives, if it may strike there.
-  virtual void before_call(World& /*world*/, int /*rank*/, const Occasion& /*occasion*/) {}
+  virtual void before_call(World& /*world*/, int /*rank*/, const FaultSite& /*occasion*/) {}
   /// Called before `rank` joins a collective, if it may strike there.
-  virtual void before_collective(World& /*world*/, int /*rank*/, const Occasion& /*occasion*/, Call& /*call*/) {}
+  virtual void before_collective(World& /*world*/, int /*rank*/, const FaultSite& /*occasion*/, Call& /*call*/) {}
   /// Called once all have joined a collective.
-  virtual void on_meeting(World& /*world*/, const Occasion& /*occasion*/, MeetingFaults& /*faults*/) {}
+  virtual void on_meeting(World& /*world*/, const FaultSite& /*occasion*/, MeetingFaults& /*faults*/) {}
   /// Called after `on_meeting`, and for each message.
   virtual void on_traffic(Traffic& /*traffic*/) {}
   /// Called only for ranks that the fault concerns.
@@ -84,12 +84,12 @@ class FaultEffect {
  protected:
   [[nodiscard]] bool is_due(World& world, int rank, std::uint64_t sequence) const;
   /// Records a strike. Returns true the first time only.
-  bool strike(World& world, std::vector<int> ranks, bool may_stop, const Occasion& occasion = {});
+  bool strike(World& world, std::vector<int> ranks, bool may_stop, const FaultSite& occasion = {});
   /// Closes the connections of `rank`'s peers, as the end of its process does.
   static void disconnect(World& world, int rank);
   [[noreturn]] static void crash(World& world, int rank, const std::string& how);
   /// Blocks `rank` until all others have timed out; `rank` then finds its connections closed.
-  [[noreturn]] void come_too_late(World& world, int rank);
+  [[noreturn]] void exceed_timeout(World& world, int rank);
   /// Loses a message to these ranks.
   void lose(const std::vector<int>& receivers, MeetingFaults& faults);
 

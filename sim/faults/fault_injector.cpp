@@ -27,7 +27,7 @@ std::vector<std::string> FaultInjector::not_struck() const {
 
 // An effect may throw (a crash); later effects of the plan then do not see this call, as in a real process.
 void FaultInjector::before_call(World& world, int rank, const Group& group, std::uint64_t sequence, Call& call) {
-  const Occasion occasion{&call, &group, sequence};
+  const FaultSite occasion{&call, &group, sequence};
   for (const auto& effect : effects_) {
     if (!effect->may_strike(world, rank, sequence)) continue;
     effect->before_call(world, rank, occasion);
@@ -83,7 +83,7 @@ void FaultInjector::on_rendezvous(World& world, int rank) {
 }
 
 // A restarted process does not die of the same torn write again: the fault has struck.
-std::vector<Fault> FaultInjector::left_for(int rank) const {
+std::vector<Fault> FaultInjector::remaining_file_faults(int rank) const {
   std::vector<Fault> left;
   for (std::size_t index = 0; index < plan_.size(); ++index) {
     const bool is_over = plan_[index].kind == FaultKind::kTornWrite && effects_[index]->has_struck();
@@ -101,7 +101,7 @@ std::shared_ptr<Files> FaultInjector::files(World& world, int rank, std::shared_
   const auto on_strike = [this, &world, rank](const Fault& fault) {
     effects_[std::find(plan_.begin(), plan_.end(), fault) - plan_.begin()]->on_file_fault(world, rank);
   };
-  auto own = std::make_shared<RankFiles>(disk, FaultyFiles(*disk, left_for(rank), rank, on_strike));
+  auto own = std::make_shared<RankFiles>(disk, FaultyFiles(*disk, remaining_file_faults(rank), rank, on_strike));
   return {own, &own->files};
 }
 

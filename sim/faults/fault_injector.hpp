@@ -39,7 +39,7 @@ class FaultInjector : public FaultModel {
 
  private:
   // Returns the file faults of a rank that have not struck yet.
-  [[nodiscard]] std::vector<Fault> left_for(int rank) const;
+  [[nodiscard]] std::vector<Fault> remaining_file_faults(int rank) const;
 
   const std::vector<Fault> plan_;
   FaultedRun run_;

@@ -12,7 +12,7 @@ namespace accel::sim {
 class FaultyFiles::File final : public WritableFile {
  public:
   File(FaultyFiles& files, const std::string& path)
-      : files_(files), path_(path), fault_(files.tearing(path)), file_(files.living().create(path)) {}
+      : files_(files), path_(path), fault_(files.torn_write_for(path)), file_(files.living().create(path)) {}
 
   // Both faults may apply to one append; the one that allows fewer bytes strikes. The bytes that fit are
   // written first, because a real disk keeps them too.
@@ -91,7 +91,7 @@ Files& FaultyFiles::living() {
 }
 
 // The path is matched when the file is created: later renames do not matter to a write in progress.
-const Fault* FaultyFiles::tearing(const std::string& path) const {
+const Fault* FaultyFiles::torn_write_for(const std::string& path) const {
   const auto is_meant = [&](const Fault& torn) { return path.find(torn.file.value_or("")) != std::string::npos; };
   const auto fault = std::find_if(torn_writes_.begin(), torn_writes_.end(), is_meant);
   return fault == torn_writes_.end() ? nullptr : &*fault;

@@ -48,7 +48,7 @@ class FaultyFiles final : public Files {
   class File;
 
   Files& living();
-  [[nodiscard]] const Fault* tearing(const std::string& path) const;
+  [[nodiscard]] const Fault* torn_write_for(const std::string& path) const;
   [[noreturn]] void die(const Fault& fault, const std::string& path, std::int64_t size);
   void tell(const Fault& fault) const;
 

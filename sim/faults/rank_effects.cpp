@@ -9,14 +9,14 @@ namespace {
 // Strikes before the call is counted, so the others find the rank missing in the same collective.
 struct CrashBeforeCollective : FaultEffect {
   using FaultEffect::FaultEffect;
-  void before_call(World& world, int rank, const Occasion& occasion) override {
+  void before_call(World& world, int rank, const FaultSite& occasion) override {
     if (strike(world, {rank}, /*may_stop=*/true, occasion)) crash(world, rank, "injected crash before a collective");
   }
 };
 
 struct Hang : FaultEffect {
   using FaultEffect::FaultEffect;
-  void before_call(World& world, int rank, const Occasion& occasion) override {
+  void before_call(World& world, int rank, const FaultSite& occasion) override {
     if (strike(world, {rank}, /*may_stop=*/true, occasion)) world.hang(rank);
   }
 };
@@ -25,10 +25,10 @@ struct Hang : FaultEffect {
 // waits of the others with the error that they would get.
 struct Pause : FaultEffect {
   using FaultEffect::FaultEffect;
-  void before_call(World& world, int rank, const Occasion& occasion) override {
+  void before_call(World& world, int rank, const FaultSite& occasion) override {
     const bool is_too_long = *fault_.seconds > seconds_of(world.timeout());
     if (!strike(world, {rank}, is_too_long, occasion)) return;
-    if (is_too_long) come_too_late(world, rank);
+    if (is_too_long) exceed_timeout(world, rank);
     world.clocks().delay(rank, *fault_.seconds, "rank_pause");
   }
 };
@@ -54,7 +54,7 @@ struct Jitter : FaultEffect {
     const double timeout = seconds_of(world.timeout());
     strike(world, fault_.rank ? std::vector<int>{*fault_.rank} : std::vector<int>{},
            /*may_stop=*/2 * *fault_.seconds > timeout);
-    if (seconds > timeout) come_too_late(world, rank);
+    if (seconds > timeout) exceed_timeout(world, rank);
     world.clocks().delay(rank, seconds, "jitter");
   }
 };

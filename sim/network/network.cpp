@@ -219,7 +219,7 @@ void Network::occupy_lanes(Group& group, std::span<const double> ends) const {
 }
 
 // Every other collective on a link takes an equal share, however many messages it has there.
-std::vector<double> Network::capacities_beside(const std::vector<const Usage*>& others) const {
+std::vector<double> Network::capacities_shared_with(const std::vector<const Usage*>& others) const {
   std::vector<int> users(topology_->num_links(), 1);
   for (const auto* usage : others) {
     for (const int link : usage->links) ++users[link];
@@ -241,7 +241,7 @@ Network::Pattern Network::solve(const Group& group, const std::vector<Message>& 
     pattern.costs.push_back({.latency_seconds = topology_->latency_seconds(route)});
   }
   // Messages of one round are assumed to be in flight together for the complete round.
-  const auto rates = max_min_rates(flows, capacities_beside(others));
+  const auto rates = max_min_rates(flows, capacities_shared_with(others));
   for (std::size_t index = 0; index < rates.size(); ++index) pattern.costs[index].seconds_per_byte = 1 / rates[index];
   pattern.links = unique(std::move(flows.links));
   return pattern;

@@ -99,7 +99,7 @@ class Network {
   Group& group_of(std::uint64_t number, const Transfer& transfer, std::span<const double> ready);
   std::vector<double> starts(const Group& group, Collective op, std::span<const double> ready) const;
   void occupy_lanes(Group& group, std::span<const double> ends) const;
-  [[nodiscard]] std::vector<double> capacities_beside(const std::vector<const Usage*>& others) const;
+  [[nodiscard]] std::vector<double> capacities_shared_with(const std::vector<const Usage*>& others) const;
   Pattern solve(const Group& group, const std::vector<Message>& messages, const std::vector<const Usage*>& others);
 
   NetworkSpec spec_;

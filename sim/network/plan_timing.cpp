@@ -59,12 +59,12 @@ std::vector<double> run_plan(const CollectivePlan& plan, std::vector<double> clo
   for (const auto& stage : plan.stages) {
     const bool is_ring = stage.pairs == Pairs::kRingDown || stage.pairs == Pairs::kRingUp;
     // The closed form replaces ranks * rounds messages, 16 million on 4,096 ranks, by one multiplication.
-    const bool may_close =
+    const bool may_use_closed_form =
         is_ring && static_cast<int>(clocks.size()) >= options.closed_form_ranks_min && all_equal(clocks);
     for (int round = 0; round < stage.num_rounds; ++round) {
       stage.messages(round, messages);
       const auto costs = costs_of(stage, round, messages, *std::min_element(clocks.begin(), clocks.end()));
-      if (round == 0 && may_close && all_equal(costs)) {
+      if (round == 0 && may_use_closed_form && all_equal(costs)) {
         const double seconds = stage.num_rounds * factor * slowest_message_seconds(messages, costs, options);
         for (auto& clock : clocks) clock += seconds;
         break;

@@ -18,7 +18,7 @@ std::string loss_chart(const std::vector<double>& losses, const Canvas& canvas);
 /// ranks, with their mean and a mark at the compute of the slowest.
 std::string rank_chart(const std::vector<StepBreakdown>& ranks, const Canvas& canvas);
 /// Returns the number of bars that fit.
-std::size_t most_bars(const Canvas& canvas);
+std::size_t max_bars(const Canvas& canvas);
 
 /// Draws the bytes by operation, in the given order.
 std::string volume_chart(const std::vector<CommunicationVolume>& volumes, const Canvas& canvas);

@@ -74,13 +74,13 @@ std::string draw(const std::vector<StepBar>& bars, const Canvas& canvas, const c
 }  // namespace
 
 // A bar of less than 5.5 pixels cannot be distinguished from its neighbours, nor be hit by a pointer.
-std::size_t most_bars(const Canvas& canvas) {
+std::size_t max_bars(const Canvas& canvas) {
   const auto plot = plot_of(canvas, 0);
   return static_cast<std::size_t>((plot.right - plot.left) / 5.5);
 }
 
 std::string rank_chart(const std::vector<StepBreakdown>& ranks, const Canvas& canvas) {
-  return draw(plan_bars(ranks, most_bars(canvas)), canvas, "Time per step by rank", "rank");
+  return draw(plan_bars(ranks, max_bars(canvas)), canvas, "Time per step by rank", "rank");
 }
 
 std::string scaled_step_chart(const std::vector<ScalePoint>& scaling, const Canvas& canvas) {

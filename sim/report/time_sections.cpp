@@ -67,7 +67,7 @@ std::string step_section(const RunReport& report) {
   const auto picture = chart("step-time", [&](const Canvas& canvas) {
     auto entries = step_parts();
     // Explained only where bars are shared; the narrow chart shares bars earlier than the wide one.
-    if (report.ranks.size() > most_bars(canvas))
+    if (report.ranks.size() > max_bars(canvas))
       entries.emplace_back("slowest", "compute of the slowest rank in the bar");
     return legend(entries) + rank_chart(report.ranks, canvas);
   });

@@ -22,46 +22,47 @@ bool takes(OpenTrack& track, const Span& span, bool may_nest) {
   return track.ends.empty() || (may_nest && span.end <= track.ends.back());
 }
 
-bool takes_time(const Slice& slice) {
+bool has_duration(const Slice& slice) {
   const auto span = span_of(slice);
   return span.begin < span.end;
 }
 
 // A rank's activities, as candidates for an arrow's tail. Slices without duration are excluded: a viewer cannot
 // attach an arrow to them.
-struct Deeds {
-  std::vector<Nanoseconds> begins;     // sorted
-  std::vector<std::size_t> last_ones;  // of the slices begun so far, the one that ends last
+struct Activities {
+  std::vector<Nanoseconds> begins;       // sorted
+  std::vector<std::size_t> ending_last;  // of the slices begun so far, the one that ends last
 };
 
-Deeds deeds_of(const std::vector<Slice>& slices) {
+Activities activities_of(const std::vector<Slice>& slices) {
   std::vector<std::size_t> order;
   for (std::size_t index = 0; index < slices.size(); ++index) {
-    if (!is_in_flight(slices[index]) && takes_time(slices[index])) order.push_back(index);
+    if (!is_in_flight(slices[index]) && has_duration(slices[index])) order.push_back(index);
   }
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return slices[a].begin < slices[b].begin; });
-  Deeds deeds;
+  Activities deeds;
   for (const auto index : order) {
-    const bool ends_last = deeds.last_ones.empty() || slices[index].end >= slices[deeds.last_ones.back()].end;
+    const bool ends_last = deeds.ending_last.empty() || slices[index].end >= slices[deeds.ending_last.back()].end;
     deeds.begins.push_back(span_of(slices[index]).begin);
-    deeds.last_ones.push_back(ends_last ? index : deeds.last_ones.back());
+    deeds.ending_last.push_back(ends_last ? index : deeds.ending_last.back());
   }
   return deeds;
 }
 
 // Both ends lie just before their slices end, where no other slice has begun, and the tail before the head: a
 // viewer reads events by time and drops a head that precedes its tail.
-std::optional<ArrowEnd> tail_of(int rank, const std::vector<Slice>& slices, const Deeds& deeds, Nanoseconds release) {
+std::optional<ArrowEnd> tail_of(int rank, const std::vector<Slice>& slices, const Activities& deeds,
+                                Nanoseconds release) {
   const auto begun = std::lower_bound(deeds.begins.begin(), deeds.begins.end(), release) - deeds.begins.begin();
   if (begun == 0) return std::nullopt;
-  const auto slice = deeds.last_ones[static_cast<std::size_t>(begun - 1)];
+  const auto slice = deeds.ending_last[static_cast<std::size_t>(begun - 1)];
   const auto span = span_of(slices[slice]);
   return ArrowEnd{rank, slice, std::max(span.begin, std::min(span.end, release) - 2)};
 }
 
 bool has_arrow(const Slice& slice, int rank) {
-  return slice.kind == SliceKind::kWait && slice.released_by >= 0 && slice.released_by != rank && takes_time(slice);
+  return slice.kind == SliceKind::kWait && slice.released_by >= 0 && slice.released_by != rank && has_duration(slice);
 }
 
 }  // namespace
@@ -90,8 +91,8 @@ std::vector<Track> plan_tracks(const std::vector<Span>& spans, bool may_nest) {
 }
 
 std::vector<Arrow> plan_arrows(const std::vector<const std::vector<Slice>*>& ranks) {
-  std::vector<Deeds> deeds;
-  for (const auto* slices : ranks) deeds.push_back(deeds_of(*slices));
+  std::vector<Activities> deeds;
+  for (const auto* slices : ranks) deeds.push_back(activities_of(*slices));
   std::vector<Arrow> arrows;
   for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank) {
     const auto& slices = *ranks[static_cast<std::size_t>(rank)];

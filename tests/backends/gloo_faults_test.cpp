@@ -127,7 +127,7 @@ TEST_P(GlooFaultsTest, HangEndsInTheTimeoutOfSomeAndClosesTheConnectionsOfTheRes
   EXPECT_THAT(simulated.stems, Contains(kTimedOut));
 }
 
-TEST_P(GlooFaultsTest, PauseBeyondTheTimeoutTimesOutTheOthersAndTheLateRankFindsThemGone) {
+TEST_P(GlooFaultsTest, PauseBeyondTheTimeoutIsATimeoutOfTheOthers) {
   const auto gloo = on_gloo(GetParam(), "pauses", kSecondsUntilTimeout);
   const auto simulated =
       on_simulator({.kind = FaultKind::kRankPause, .rank = kRank, .when = kAtStep, .seconds = kSecondsUntilTimeout + 1},

@@ -127,7 +127,7 @@ TEST_F(LaunchTest, AllProblemsOfTheFlagsAreInOneMessage) {
                     HasSubstr("-m: runs a Python module"), HasSubstr("--cpu: does not accept a value, got 'yes'")));
 }
 
-TEST_F(LaunchTest, ValuesThatCannotBeAreUsageErrors) {
+TEST_F(LaunchTest, ImpossibleValuesAreUsageErrors) {
   const std::vector<std::pair<Words, std::string>> cases{
       {{"--multi_gpu", "--num_processes", "1"}, "--multi_gpu: expected --num_processes 2 or more, got 1"},
       {{"--cpu", "--multi_gpu", "--num_processes", "2"}, "--cpu, --multi_gpu exclude each other"},
@@ -166,7 +166,7 @@ TEST_F(LaunchTest, MissingProgramAndNonExecutableFileAreUsageErrors) {
   }
 }
 
-TEST_F(LaunchTest, ABusyPortIsAUsageErrorIfNamedAndAnotherIsTakenIfNot) {
+TEST_F(LaunchTest, ABusyPortIsAnErrorOnlyIfItWasNamed) {
   const BusyPort busy;
   const auto port = std::to_string(busy.port());
   const auto named = launch({"--cpu", "--num_processes", "2", "--main_process_port", port, "/bin/true"});

@@ -176,7 +176,7 @@ TEST_F(MachinesTest, WithTheCableBackTheRunGoesOnFromItsCheckpointToTheSameParam
   EXPECT_EQ(last_line(runs[0].output), parameters_of_one_machine());
 }
 
-TEST_F(MachinesTest, AMachineThatIsNotHeardEndsTheOthersThoughNoRankHasNoticed) {
+TEST_F(MachinesTest, ASilentMachineEndsTheOthersBeforeAnyRankNotices) {
   const Network network(2);
   const auto folder = new_folder("silent");
   folder_.write("silent/pause", "");  // and nobody goes on

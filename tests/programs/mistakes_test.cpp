@@ -28,7 +28,7 @@ std::vector<std::string> expected_sentences() {
   return sentences;
 }
 
-TEST(MistakesTest, EachIsRefusedByOneSentence) {
+TEST(MistakesTest, EachIsRejectedByOneSentence) {
   const auto sentences = expected_sentences();
   ASSERT_GE(sentences.size(), 12U);
   const auto build = run_command({ACCEL_CMAKE, "--build", ACCEL_BUILD_DIR, "--target", "natural_mistakes"},

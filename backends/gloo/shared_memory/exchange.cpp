@@ -62,7 +62,7 @@ void Exchange::receive(Buffer& buffer, std::vector<int> from, std::uint64_t slot
   const auto early = std::find_if(early_.begin(), early_.end(), wanted);
   arm_watcher();
   if (early == early_.end()) {
-    if (is_hopeless(posted)) throw LinkError(peers_.at(posted.from.front()).error);
+    if (has_no_sender(posted)) throw LinkError(peers_.at(posted.from.front()).error);
     posted_.push_back(posted);
     return;
   }
@@ -179,7 +179,7 @@ void Exchange::tell(Buffer* buffer, const std::string& error) {
 
 // --- ends ------------------------------------------------------------------------------------------------------------
 
-bool Exchange::is_hopeless(const Posted& posted) const {
+bool Exchange::has_no_sender(const Posted& posted) const {
   return std::ranges::all_of(posted.from, [&](int from) { return from == rank_ || !peers_.at(from).error.empty(); });
 }
 
@@ -200,7 +200,7 @@ void Exchange::fail(int rank, const std::string& error) {
   peer.is_streaming = false;
   std::erase_if(early_, [&](const Early& early) { return early.from == rank && early.header.kind == Kind::kOffer; });
   std::erase_if(posted_, [&](const Posted& posted) {
-    if (!is_hopeless(posted)) return false;
+    if (!has_no_sender(posted)) return false;
     tell(posted.buffer, error);
     return true;
   });

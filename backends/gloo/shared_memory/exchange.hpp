@@ -143,7 +143,7 @@ class Exchange {
             std::chrono::steady_clock::time_point deadline);
   bool is_over(const Buffer& buffer, const Buffer::Side& side) const;
   bool has_work() const;
-  bool is_hopeless(const Posted& posted) const;
+  bool has_no_sender(const Posted& posted) const;
 
   const int rank_;
   Links links_;

@@ -112,14 +112,14 @@ std::optional<BatchSamplerShard::Batch> BatchSamplerShard::read() {
 std::optional<Step> BatchSamplerShard::next() {
   if (ended_) return std::nullopt;
   skip_batches(std::exchange(num_to_skip_, 0));
-  auto step = options_.split_batches ? next_slice() : next_whole_batch();
+  auto step = options_.split_batches ? next_slice() : next_full_batch();
   if (!step) ended_ = true;
   return step;
 }
 
 // All ranks read the same group of num_ranks batches and keep one each, so that all of them see the end of the
 // pass in the same step.
-std::optional<Step> BatchSamplerShard::next_whole_batch() {
+std::optional<Step> BatchSamplerShard::next_full_batch() {
   std::vector<Batch> group;
   while (static_cast<int>(group.size()) < options_.num_ranks) {
     auto batch = read();

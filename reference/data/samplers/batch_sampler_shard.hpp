@@ -48,7 +48,7 @@ class BatchSamplerShard : public StepSource {
   [[nodiscard]] bool is_short(const Batch& batch) const {
     return batch_size_ && static_cast<std::int64_t>(batch.size()) < *batch_size_;
   }
-  std::optional<Step> next_whole_batch();
+  std::optional<Step> next_full_batch();
   std::optional<Step> next_slice();
   void fill_up(std::vector<Batch>& group) const;
 

@@ -39,7 +39,7 @@ void SamplerShard::start() {
   if (std::exchange(started_, true)) return;
   first_.reset();
   begin_ = 0;
-  order_ = shared_copy(sampler_->begin_pass());
+  order_ = shared_indices(sampler_->begin_pass());
   read_order(plan_.total_batch_size());
   first_ = order_;
   while (num_drawn() < plan_.num_read()) {
@@ -48,7 +48,7 @@ void SamplerShard::start() {
       read_order(num_drawn() + 1);
     } else {
       begin_ = num_drawn() + skipped;
-      order_ = shared_copy({});
+      order_ = shared_indices({});
     }
   }
 }
@@ -72,7 +72,7 @@ void SamplerShard::read_order(std::int64_t end) {
                    plan_.num_samples());
     order.insert(order.end(), part.begin(), part.end());
   }
-  order_ = shared_copy(std::move(order));
+  order_ = shared_indices(std::move(order));
 }
 
 // See Note [Parts of a pass]: indices that drop_last discards, and the end of the pass, must be drawn too.

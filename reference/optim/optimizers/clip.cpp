@@ -13,7 +13,7 @@ namespace {
 // Each parameter once, since scaling a gradient twice would be wrong.
 std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> gradients;
-  for (const auto& parameter : each_once(parameters)) {
+  for (const auto& parameter : unique_tensors(parameters)) {
     if (parameter.grad().defined()) gradients.push_back(parameter.grad());
   }
   return gradients;

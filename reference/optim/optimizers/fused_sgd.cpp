@@ -52,7 +52,7 @@ void update_foreach(TensorLists& lists, const SGDOptions& options) {
 
 // On the CPU the fused kernel leaves most bfloat16 and float16 elements unchanged and their momentum uninitialized:
 // https://github.com/pytorch/pytorch/issues/191763.
-bool is_kernel_sound(const at::Tensor& param) {
+bool is_fused_kernel_correct(const at::Tensor& param) {
   return !param.is_cpu() || !at::isReducedFloatingType(param.scalar_type());
 }
 
@@ -81,7 +81,8 @@ std::vector<StateEntry> state_entries(const SGDOptions& /*options*/) {
 }
 
 void update(TensorLists& lists, const SGDOptions& options) {
-  options.fused&& is_kernel_sound(lists.params.front()) ? update_fused(lists, options) : update_foreach(lists, options);
+  options.fused&& is_fused_kernel_correct(lists.params.front()) ? update_fused(lists, options)
+                                                                : update_foreach(lists, options);
 }
 
 template class MultiTensorOptimizer<SGDOptions>;

@@ -9,7 +9,7 @@
 
 #include "reference/core/named_tensors.hpp"
 #include "reference/optim/optimizers/multi_tensor_optimizer.hpp"
-#include "reference/optim/state_dict/state_dict_form.hpp"
+#include "reference/optim/state_dict/state_dict_codec.hpp"
 
 /// Definitions of MultiTensorOptimizer's members, for the sources that instantiate it with their options.
 namespace accel::optim {
@@ -31,7 +31,7 @@ MultiTensorOptimizer<Options>::MultiTensorOptimizer(const std::vector<ParamGroup
 template <typename Options>
 void MultiTensorOptimizer<Options>::add_param_group(std::vector<at::Tensor> params, const Options& options) {
   throw_problems(Options::kName, problems_of(options));
-  params = each_once(std::move(params));
+  params = unique_tensors(std::move(params));
   std::set<const void*> known;
   for (const auto& group : param_groups_) {
     for (const auto& param : group.params()) known.insert(param.unsafeGetTensorImpl());
@@ -104,12 +104,12 @@ at::Tensor MultiTensorOptimizer<Options>::step(LossClosure closure) {
 
 template <typename Options>
 Value MultiTensorOptimizer<Options>::state_dict() const {
-  return write_state_dict(*this, OwnForm<Options>());
+  return write_state_dict(*this, OwnStateDictCodec<Options>());
 }
 
 template <typename Options>
 void MultiTensorOptimizer<Options>::load_state_dict(const Value& state_dict) {
-  read_state_dict(*this, state_dict, OwnForm<Options>());
+  read_state_dict(*this, state_dict, OwnStateDictCodec<Options>());
 }
 
 }  // namespace accel::optim

@@ -6,8 +6,8 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/optim/optimizers/optimizers.hpp"
-#include "reference/optim/state_dict/lbfgs_form.hpp"
-#include "reference/optim/state_dict/state_dict_form.hpp"
+#include "reference/optim/state_dict/lbfgs_codec.hpp"
+#include "reference/optim/state_dict/state_dict_codec.hpp"
 
 // Dispatches on the optimizer's class: this library's optimizers have state dicts of their own; for LibTorch's,
 // adapters below translate between its state classes and the tensors of this library's entries.
@@ -58,7 +58,7 @@ void assign(torch::optim::RMSpropParamState& state, const Tensors& tensors) {
 // State dicts of LibTorch's optimizer for these options. LibTorch steps without fused kernels, so states are those of
 // the unfused form.
 template <typename Options>
-class LibTorchForm : public StateDictForm {
+class LibTorchStateDictCodec : public StateDictCodec {
  public:
   using State = typename Options::LibTorchState;
   [[nodiscard]] Value::Dict write_options(const torch::optim::OptimizerOptions& group) const override {
@@ -95,22 +95,22 @@ class LibTorchForm : public StateDictForm {
 };
 
 // Null for an optimizer of an unsupported class.
-std::unique_ptr<StateDictForm> form_of(const torch::optim::Optimizer& optimizer) {
+std::unique_ptr<StateDictCodec> codec_of(const torch::optim::Optimizer& optimizer) {
   if (const auto* lbfgs = dynamic_cast<const torch::optim::LBFGS*>(&optimizer))
-    return std::make_unique<LbfgsForm>(*lbfgs);
-  std::unique_ptr<StateDictForm> form;
+    return std::make_unique<LbfgsCodec>(*lbfgs);
+  std::unique_ptr<StateDictCodec> form;
   for_each_optimizer([&]<typename Options>(const OptimizerEntry<Options>&) {
     // Only optimizers that LibTorch has, too, name its class.
     if constexpr (requires { typename Options::LibTorchOptimizer; }) {
       if (dynamic_cast<const typename Options::LibTorchOptimizer*>(&optimizer) != nullptr)
-        form = std::make_unique<LibTorchForm<Options>>();
+        form = std::make_unique<LibTorchStateDictCodec<Options>>();
     }
   });
   return form;
 }
 
-std::unique_ptr<StateDictForm> required_form_of(const torch::optim::Optimizer& optimizer) {
-  auto form = form_of(optimizer);
+std::unique_ptr<StateDictCodec> required_codec_of(const torch::optim::Optimizer& optimizer) {
+  auto form = codec_of(optimizer);
   check_argument(form != nullptr,
                  "state_dict: unsupported class of optimizer; expected an optimizer of accel::optim, or LibTorch's "
                  "SGD, Adam, AdamW, Adagrad, RMSprop or LBFGS");
@@ -128,21 +128,21 @@ std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& optimizer) 
 
 Value state_dict(const torch::optim::Optimizer& optimizer) {
   if (const auto* ours = dynamic_cast<const OptimizerWithStateDict*>(&optimizer)) return ours->state_dict();
-  return write_state_dict(optimizer, *required_form_of(optimizer));
+  return write_state_dict(optimizer, *required_codec_of(optimizer));
 }
 
 void load_state_dict(torch::optim::Optimizer& optimizer, const Value& state_dict) {
   if (auto* ours = dynamic_cast<OptimizerWithStateDict*>(&optimizer)) return ours->load_state_dict(state_dict);
-  read_state_dict(optimizer, state_dict, *required_form_of(optimizer));
+  read_state_dict(optimizer, state_dict, *required_codec_of(optimizer));
 }
 
-void follow_parameters(torch::optim::Optimizer& optimizer) {
+void move_state_to_parameters(torch::optim::Optimizer& optimizer) {
   const auto parameters = parameters_of(optimizer);
   // A state dict round trip moves every tensor to its parameter's device. On the CPU nothing can have moved, so the
   // copy is skipped.
   const bool may_have_moved =
       std::any_of(parameters.begin(), parameters.end(), [](const auto& parameter) { return !parameter.is_cpu(); });
-  const bool is_known = dynamic_cast<OptimizerWithStateDict*>(&optimizer) != nullptr || form_of(optimizer) != nullptr;
+  const bool is_known = dynamic_cast<OptimizerWithStateDict*>(&optimizer) != nullptr || codec_of(optimizer) != nullptr;
   if (may_have_moved && is_known && !optimizer.state().empty()) load_state_dict(optimizer, state_dict(optimizer));
 }
 

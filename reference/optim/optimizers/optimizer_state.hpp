@@ -30,7 +30,7 @@ void load_state_dict(torch::optim::Optimizer& optimizer, const Value& state_dict
 
 /// Moves the state of parameters that were moved to another device. An optimizer of an unsupported class keeps its
 /// state unchanged.
-void follow_parameters(torch::optim::Optimizer& optimizer);
+void move_state_to_parameters(torch::optim::Optimizer& optimizer);
 
 /// Whether the optimizer holds state from a step. The state that Adagrad, including LibTorch's, creates in its
 /// constructor does not count.

@@ -23,7 +23,7 @@ std::vector<at::Tensor> factors_of(const std::vector<at::Tensor>& signs, const R
 
 // Writes 0 where the sign is -1. There are no multi-tensor kernels for masks, and a product with 0 would turn an
 // infinite gradient into NaN. Instead the gradients are clamped to bounds that are 0 there and infinite elsewhere.
-void clear_turned(std::vector<at::Tensor>& gradients, const std::vector<at::Tensor>& signs) {
+void zero_where_sign_changed(std::vector<at::Tensor>& gradients, const std::vector<at::Tensor>& signs) {
   auto bounds = at::_foreach_clamp_max(signs, 0);
   at::_foreach_neg_(bounds);
   at::_foreach_log_(bounds);  // log(1) = 0, log(0) = -inf
@@ -56,7 +56,7 @@ void update(TensorLists& lists, const RpropOptions& options) {
   at::_foreach_clamp_min_(sizes, least);
   at::_foreach_clamp_max_(sizes, most);
   // Where the gradient changed its sign, this step is skipped, and the next one starts without a previous gradient.
-  clear_turned(prevs, signs);
+  zero_where_sign_changed(prevs, signs);
   at::_foreach_addcmul_(lists.params, at::_foreach_sign(prevs), sizes, -1);
 }
 

@@ -109,9 +109,9 @@ void CyclicLR::state_fields(optim::StateFields& fields) {
   fields("scale_mode", scale_mode_, optim::one_of({"cycle", "iterations"}));
   // Python stores the function's __dict__ here, or None for plain functions; there is nothing to load.
   fields.constant("_scale_fn_custom", {});
-  fields("cycle_momentum", cycle_momentum_, optim::as_made(cycle_momentum_));
+  fields("cycle_momentum", cycle_momentum_, optim::unchanged_since_construction(cycle_momentum_));
   if (!cycle_momentum_) return;
-  fields("use_beta1", use_beta1_, optim::as_made(use_beta1_));
+  fields("use_beta1", use_beta1_, optim::unchanged_since_construction(use_beta1_));
   fields("base_momentums", base_momentums_, one_per_group());
   fields("max_momentums", max_momentums_, one_per_group());
 }

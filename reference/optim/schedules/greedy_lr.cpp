@@ -138,7 +138,7 @@ void GreedyLR::state_fields(optim::StateFields& fields) {
   fields("eps", eps_);
   last_epoch_field(fields);
   // Not changed by loading, because it decides whether the state contains the window below.
-  fields("smooth", smooth_, optim::as_made(smooth_));
+  fields("smooth", smooth_, optim::unchanged_since_construction(smooth_));
   fields("window_size", window_size_, optim::at_least(1));
   fields("reset_start", reset_start_);
   fields("reset_start_original", reset_start_original_);

@@ -147,8 +147,8 @@ void OneCycleLR::state_fields(optim::StateFields& fields) {
   LRScheduler::state_fields(fields);
   fields("total_steps", total_steps_, optim::at_least(1));
   fields("_anneal_func_type", anneal_func_type_, optim::one_of({"cos", "linear"}));
-  fields("cycle_momentum", cycle_momentum_, optim::as_made(cycle_momentum_));
-  if (cycle_momentum_) fields("use_beta1", use_beta1_, optim::as_made(use_beta1_));
+  fields("cycle_momentum", cycle_momentum_, optim::unchanged_since_construction(cycle_momentum_));
+  if (cycle_momentum_) fields("use_beta1", use_beta1_, optim::unchanged_since_construction(use_beta1_));
   fields.writes() ? write_phases(fields) : read_phases(fields);
 }
 

@@ -39,7 +39,7 @@ Rule<T> not_zero() {
 }
 /// The value with which the schedule was created. A loaded state cannot change it: it decides which entries exist and
 /// which options of the optimizer the schedule controls.
-inline Rule<bool> as_made(bool value) {
+inline Rule<bool> unchanged_since_construction(bool value) {
   return {[value](bool loaded) { return loaded == value; },
           std::string(value ? "true" : "false") + ", with which this schedule was created"};
 }

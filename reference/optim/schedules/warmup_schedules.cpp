@@ -14,7 +14,9 @@ namespace {
 using optim::kPi;
 
 // The factor during warm-up: 0 at step 0, so the first optimizer step does not change the model.
-double risen(int step, int num_warmup_steps) { return static_cast<double>(step) / std::max(1, num_warmup_steps); }
+double warmup_factor(int step, int num_warmup_steps) {
+  return static_cast<double>(step) / std::max(1, num_warmup_steps);
+}
 
 // The fraction of the steps after the warm-up that has passed.
 template <typename Options>
@@ -76,13 +78,14 @@ std::unique_ptr<LambdaLR> get_constant_schedule(const ScheduledOptimizer& optimi
 }
 
 std::unique_ptr<LambdaLR> get_constant_schedule_with_warmup(const ScheduledOptimizer& optimizer, int num_warmup_steps) {
-  return lambda(optimizer, [=](int step) { return step < num_warmup_steps ? risen(step, num_warmup_steps) : 1.0; });
+  return lambda(optimizer,
+                [=](int step) { return step < num_warmup_steps ? warmup_factor(step, num_warmup_steps) : 1.0; });
 }
 
 std::unique_ptr<LambdaLR> get_linear_schedule_with_warmup(const ScheduledOptimizer& optimizer,
                                                           LinearWarmupOptions options) {
   return lambda(optimizer, [=](int step) {
-    if (step < options.num_warmup_steps) return risen(step, options.num_warmup_steps);
+    if (step < options.num_warmup_steps) return warmup_factor(step, options.num_warmup_steps);
     return std::max(0.0, static_cast<double>(options.num_training_steps - step) /
                              std::max(1, options.num_training_steps - options.num_warmup_steps));
   });
@@ -91,7 +94,7 @@ std::unique_ptr<LambdaLR> get_linear_schedule_with_warmup(const ScheduledOptimiz
 std::unique_ptr<LambdaLR> get_cosine_schedule_with_warmup(const ScheduledOptimizer& optimizer,
                                                           CosineWarmupOptions options) {
   return lambda(optimizer, [=](int step) {
-    if (step < options.num_warmup_steps) return risen(step, options.num_warmup_steps);
+    if (step < options.num_warmup_steps) return warmup_factor(step, options.num_warmup_steps);
     return cosine_factor(options.num_cycles, progress_of(step, options), 0.0);
   });
 }
@@ -100,7 +103,7 @@ std::unique_ptr<LambdaLR> get_cosine_with_hard_restarts_schedule_with_warmup(con
                                                                              HardRestartsWarmupOptions options) {
   check_argument(options.num_cycles >= 0, "num_cycles: expected 0 or more, got {}", options.num_cycles);
   return lambda(optimizer, [=](int step) {
-    if (step < options.num_warmup_steps) return risen(step, options.num_warmup_steps);
+    if (step < options.num_warmup_steps) return warmup_factor(step, options.num_warmup_steps);
     const double progress = progress_of(step, options);
     // Before the modulo, which would start another cycle at the last step.
     if (progress >= 1.0) return 0.0;
@@ -115,7 +118,7 @@ std::unique_ptr<LambdaLR> get_polynomial_decay_schedule_with_warmup(const Schedu
   check_argument(lr_init > options.lr_end, "lr_end: expected a number below the optimizer's rate of {}, got {}",
                  lr_init, options.lr_end);
   return lambda(optimizer, [=](int step) {
-    if (step < options.num_warmup_steps) return risen(step, options.num_warmup_steps);
+    if (step < options.num_warmup_steps) return warmup_factor(step, options.num_warmup_steps);
     if (step > options.num_training_steps) return optim::divided(options.lr_end, lr_init, "lr_end");
     // The factor is relative to lr_init, because LambdaLR multiplies by the initial rate.
     const int decay_steps = options.num_training_steps - options.num_warmup_steps;
@@ -131,7 +134,7 @@ std::unique_ptr<LambdaLR> get_inverse_sqrt_schedule(const ScheduledOptimizer& op
   const int scale = timescale.value_or(num_warmup_steps != 0 ? num_warmup_steps : 10000);
   check_argument(scale >= 1, "timescale: expected 1 or more, got {}", scale);
   return lambda(optimizer, [=](int step) {
-    if (step < num_warmup_steps) return risen(step, num_warmup_steps);
+    if (step < num_warmup_steps) return warmup_factor(step, num_warmup_steps);
     // Shifted so that the factor is 1 at the end of a warm-up of num_warmup_steps. 64 bits avoid overflow of the sum.
     return 1.0 / std::sqrt(static_cast<double>(std::int64_t{step} + (std::int64_t{scale} - num_warmup_steps)) / scale);
   });
@@ -140,7 +143,7 @@ std::unique_ptr<LambdaLR> get_inverse_sqrt_schedule(const ScheduledOptimizer& op
 std::unique_ptr<LambdaLR> get_cosine_with_min_lr_schedule_with_warmup(const ScheduledOptimizer& optimizer,
                                                                       CosineMinLrWarmupOptions options) {
   return lambda(optimizer, [options, min_lr_rate = min_lr_rate_of(optimizer, options)](int step) {
-    if (step < options.num_warmup_steps) return risen(step, options.num_warmup_steps);
+    if (step < options.num_warmup_steps) return warmup_factor(step, options.num_warmup_steps);
     return cosine_factor(options.num_cycles, progress_of(step, options), min_lr_rate);
   });
 }
@@ -173,7 +176,7 @@ std::unique_ptr<LambdaLR> get_wsd_schedule(const ScheduledOptimizer& optimizer, 
       return std::max(0.0, factor * (1.0 - options.min_lr_ratio) + options.min_lr_ratio);
     };
     if (step < warmup) {
-      const double progress = risen(step, warmup);
+      const double progress = warmup_factor(step, warmup);
       if (options.warmup_type == "linear") return at_least_min(progress);
       return at_least_min(options.warmup_type == "cosine" ? 0.5 * (1.0 - std::cos(kPi * progress))
                                                           : 1.0 - std::sqrt(1.0 - progress));

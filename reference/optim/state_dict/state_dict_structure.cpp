@@ -5,7 +5,7 @@
 #include <set>
 
 #include "reference/core/errors.hpp"
-#include "reference/optim/state_dict/state_dict_form.hpp"
+#include "reference/optim/state_dict/state_dict_codec.hpp"
 
 namespace accel::optim {
 namespace {
@@ -36,7 +36,8 @@ std::optional<SavedGroup> saved_group(const Value& value, const std::string& pla
 // that does not fit therefore leaves the optimizer unchanged.
 class StateDictReader {
  public:
-  StateDictReader(torch::optim::Optimizer& optimizer, const StateDictForm& form) : optimizer_(optimizer), form_(form) {}
+  StateDictReader(torch::optim::Optimizer& optimizer, const StateDictCodec& form)
+      : optimizer_(optimizer), codec_(form) {}
 
   void read(const Value& state_dict) {
     if (!state_dict.contains("state") || !state_dict.at("state").is<Value::Dict>() ||
@@ -76,7 +77,7 @@ class StateDictReader {
     const auto saved = saved_group(value, place, problems_);
     if (!saved) return;
     // Before the states: which tensors a state needs depends on the loaded options, not on the current ones.
-    options_.push_back(form_.read_options(saved->options, group.options(), place, problems_));
+    options_.push_back(codec_.read_options(saved->options, group.options(), place, problems_));
     for (const auto& key : saved->params) unread.erase(key);
     if (saved->params.size() != group.params().size()) {
       problems_.add(
@@ -97,12 +98,12 @@ class StateDictReader {
       // SGD without momentum has empty states; Python writes and accepts them.
     } else if (!value.as<Value::Dict>().empty()) {
       states_[param.unsafeGetTensorImpl()] =
-          form_.read_state(value.as<Value::Dict>(), param, *options_.back(), place, problems_);
+          codec_.read_state(value.as<Value::Dict>(), param, *options_.back(), place, problems_);
     }
   }
 
   torch::optim::Optimizer& optimizer_;
-  const StateDictForm& form_;
+  const StateDictCodec& codec_;
   StateDictProblems problems_;
   std::vector<std::unique_ptr<torch::optim::OptimizerOptions>> options_;  // in the order of groups
   ParamStates states_;
@@ -110,7 +111,7 @@ class StateDictReader {
 
 }  // namespace
 
-Value write_state_dict(const torch::optim::Optimizer& optimizer, const StateDictForm& form) {
+Value write_state_dict(const torch::optim::Optimizer& optimizer, const StateDictCodec& form) {
   Value::Dict states;
   Value::List groups;
   std::map<const void*, std::int64_t> numbers;  // a parameter that is listed twice keeps its first number
@@ -135,7 +136,7 @@ Value write_state_dict(const torch::optim::Optimizer& optimizer, const StateDict
   return Value::Dict{{"state", std::move(states)}, {"param_groups", std::move(groups)}};
 }
 
-void read_state_dict(torch::optim::Optimizer& optimizer, const Value& state_dict, const StateDictForm& form) {
+void read_state_dict(torch::optim::Optimizer& optimizer, const Value& state_dict, const StateDictCodec& form) {
   StateDictReader reader(optimizer, form);
   reader.read(state_dict);
   reader.commit();

@@ -49,7 +49,7 @@ void Completion::notify() {
 
 void Completion::wake_waiters() const { wake_all(state_); }
 
-void Completion::end_at_once(RankErrors rank_errors) {
+void Completion::complete_immediately(RankErrors rank_errors) {
   claim(nullptr, std::move(rank_errors));
   set_ended();
 }

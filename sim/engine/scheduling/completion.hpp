@@ -46,7 +46,7 @@ class Completion {
   void notify();
   void wake_waiters() const;
   /// Claims and ends a completion that no rank waits for yet.
-  void end_at_once(RankErrors rank_errors = nullptr);
+  void complete_immediately(RankErrors rank_errors = nullptr);
 
   // --- for a rank that waits ---
   /// Returns false if it has ended: the rank is then not counted as waiting.

@@ -134,14 +134,14 @@ RankTurns::Holder RankTurns::holder() {
 void RankTurns::pass(int from) {
   if (abandoned_) return;
   int next = choose(from);
-  if (next < 0 && somebody_is_blocked()) {
+  if (next < 0 && any_rank_is_blocked()) {
     on_quiescent_();
     next = choose(from);
   }
   if (next >= 0) give(next);
 }
 
-bool RankTurns::somebody_is_blocked() {
+bool RankTurns::any_rank_is_blocked() {
   const MutexLock lock(mutex_);
   return std::find(states_.begin(), states_.end(), State::kBlocked) != states_.end();
 }

@@ -57,7 +57,7 @@ class RankTurns {
   void pass(int from);
   void give(int rank);
   void await_turn(int rank);
-  [[nodiscard]] bool somebody_is_blocked();
+  [[nodiscard]] bool any_rank_is_blocked();
 
   const std::unique_ptr<TurnPolicy> policy_;
   const std::function<void()> on_quiescent_;

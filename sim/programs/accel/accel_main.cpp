@@ -32,7 +32,7 @@ std::string help_text() {
 }
 
 // Explains commands that Accelerate has and this library lacks; null for any other.
-const char* answer_to(const std::string& command) {
+const char* unsupported_command_text(const std::string& command) {
   if (command == "tpu-config") return "tpu-config: unsupported; this library runs on CPUs and NVIDIA GPUs only\n";
   return nullptr;
 }
@@ -68,7 +68,7 @@ int run_command(int argc, char** argv) {
   }
   const bool is_help = name == "--help" || name == "-h" || (name == "help" && second.empty());
   const auto& wrong = name == "help" ? second : name;
-  if (const auto* answer = answer_to(wrong))
+  if (const auto* answer = unsupported_command_text(wrong))
     std::cerr << "accel: " << answer;
   else if (!wrong.empty() && !is_help)
     std::cerr << "accel: unknown command '" << wrong << "'; expected one of these:\n";

@@ -13,7 +13,7 @@
 namespace accel::programs {
 namespace {
 
-constexpr const char* kNotForUs =
+constexpr const char* kUnsupportedDevices =
     "This library supports local machines with CPUs and NVIDIA GPUs only; use Python's Accelerate for others.";
 
 bool is_address(const std::string& text) { return text.find_first_of(" \t/") == std::string::npos; }
@@ -78,7 +78,7 @@ class KeyQuestions {
 void ask_compute_environment(Prompt& prompt) {
   while (prompt.choose("In which compute environment are you running?", {"This machine", "AWS (Amazon SageMaker)"}) !=
          0)
-    prompt.say(kNotForUs);
+    prompt.say(kUnsupportedDevices);
 }
 
 // One entry stands for all devices that are unsupported here; Accelerate lists them one by one.
@@ -89,7 +89,7 @@ std::string ask_type(Prompt& prompt) {
         "Which type of machine are you using?",
         {"No distributed training", "multi-CPU", "multi-GPU", "TPU, XPU, HPU, NPU, MLU, SDAA, MUSA, NEURON"});
     if (chosen < names.size()) return names[chosen];
-    prompt.say(kNotForUs);
+    prompt.say(kUnsupportedDevices);
   }
 }
 
@@ -158,8 +158,8 @@ void ask_fsdp_1(const KeyQuestions& ask, ConfigSection& fsdp) {
   for (const auto* key : {"fsdp_forward_prefetch", "fsdp_use_orig_params", "fsdp_cpu_ram_efficient_loading"})
     fsdp[key] = ask.flag(key);
   // Loading on rank 0 alone only works if its parameters are then sent to the others, so that is not a question.
-  const bool loads_once = std::get<bool>(fsdp["fsdp_cpu_ram_efficient_loading"]);
-  fsdp["fsdp_sync_module_states"] = loads_once || ask.flag("fsdp_sync_module_states");
+  const bool loads_on_rank_0 = std::get<bool>(fsdp["fsdp_cpu_ram_efficient_loading"]);
+  fsdp["fsdp_sync_module_states"] = loads_on_rank_0 || ask.flag("fsdp_sync_module_states");
 }
 
 void ask_fsdp_2(const KeyQuestions& ask, ConfigSection& fsdp) {
@@ -192,17 +192,17 @@ void ask_fsdp(Prompt& prompt, LaunchConfig& config) {
 void ask_processes(Prompt& prompt, LaunchConfig& config) {
   // With one process per GPU, one GPU on one machine would be no distributed run, although the user has just asked for
   // one.
-  const bool one_is_too_few = config.distributed_type == "MULTI_GPU" && config.num_machines == 1;
+  const bool needs_two_processes = config.distributed_type == "MULTI_GPU" && config.num_machines == 1;
   const auto fits = [&](std::int64_t number) {
-    return number >= (one_is_too_few ? 2 : 1) && number <= 1'000'000 && number % config.num_machines == 0;
+    return number >= (needs_two_processes ? 2 : 1) && number <= 1'000'000 && number % config.num_machines == 0;
   };
   const auto what = config.use_cpu ? "processes" : "GPU(s)";
   const auto expected =
       config.num_machines > 1 ? fmt::format("a multiple of {}, the number of machines", config.num_machines)
-      : one_is_too_few        ? std::string("an integer of 2 or more; distributed training needs at least two GPUs")
+      : needs_two_processes   ? std::string("an integer of 2 or more; distributed training needs at least two GPUs")
                               : std::string("an integer of 1 or more");
   // The default must be a valid answer: at least one process per machine.
-  const std::int64_t fallback = one_is_too_few ? 2 : config.num_machines;
+  const std::int64_t fallback = needs_two_processes ? 2 : config.num_machines;
   config.num_processes = static_cast<int>(prompt.ask_integer(
       fmt::format("How many {} should be used for distributed training, on all machines together?", what), fallback,
       fits, expected));

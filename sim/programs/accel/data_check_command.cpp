@@ -42,7 +42,7 @@ std::optional<int> read_ranks(std::string_view text) {
 
 // Parses numbers of ranks such as "1-64", "4" or "1,2,4-8". Returns them in ascending order without duplicates, and
 // adds what is wrong with the text to `problems`.
-std::vector<int> read_numbers_of_ranks(const std::string& text, std::vector<std::string>& problems) {
+std::vector<int> parse_rank_counts(const std::string& text, std::vector<std::string>& problems) {
   std::set<int> numbers;
   std::istringstream parts(text);
   for (std::string part; std::getline(parts, part, ',');) {
@@ -84,7 +84,7 @@ std::vector<LoaderCheck> check_experiment(const Arguments& arguments, const std:
 // Collects the problems of all flags before anything is read, so that they are reported in one message.
 std::vector<LoaderCheck> check(const std::vector<const CLI::Option*>& required, const Arguments& arguments) {
   std::vector<std::string> problems = problems_of(arguments.request);
-  const auto numbers_of_ranks = read_numbers_of_ranks(arguments.ranks, problems);
+  const auto numbers_of_ranks = parse_rank_counts(arguments.ranks, problems);
   const bool is_experiment = !arguments.experiment.empty();
   for (const auto* option : required) {
     if (!is_experiment && option->count() == 0)

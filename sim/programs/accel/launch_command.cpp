@@ -59,11 +59,11 @@ bool has_open_mpi() {
 }
 
 // mpirun and the hostfile are only examined if they are used, since starting mpirun takes a noticeable time.
-LaunchSurroundings look_around(const LaunchFlags& flags) {
-  LaunchSurroundings around{.config = read_config(flags),
-                            .variable = &environment,
-                            .num_gpus = nccl::num_gpus(),
-                            .num_cores = static_cast<int>(launcher::cpus_of_this_process().size())};
+LaunchInputs gather_launch_inputs(const LaunchFlags& flags) {
+  LaunchInputs around{.config = read_config(flags),
+                      .variable = &environment,
+                      .num_gpus = nccl::num_gpus(),
+                      .num_cores = static_cast<int>(launcher::cpus_of_this_process().size())};
   if (const auto file = hostfile_of(flags, around.config.value_or(LaunchConfig()))) {
     around.hosts = parse_hostfile(read_text(*file));
     check_config(!around.hosts.empty(), "--mpirun_hostfile: {}: contains no host; expected one host per line", *file);
@@ -87,7 +87,7 @@ int run_simulated(const LaunchPlan& plan) {
 // Chooses or checks the port of a job on one machine. Only rank 0 opens it, seconds after the start, so a port in use
 // is reported here, before anything runs. The returned claim must be kept during the job: it makes two launches that
 // start at the same time choose different ports.
-std::unique_ptr<launcher::PortClaim> settle_port(LaunchPlan& plan) {
+std::unique_ptr<launcher::PortClaim> choose_port(LaunchPlan& plan) {
   auto& machines = plan.job.machines;
   if (machines.num_machines > 1 || !plan.job.has_rank_variables) return nullptr;
   if (machines.main_port == 0) machines.main_port = launcher::free_port();
@@ -114,13 +114,13 @@ int run_processes(const LaunchPlan& plan, const std::string& name) {
 }  // namespace
 
 int run_launch(const LaunchFlags& flags, const std::string& name) {
-  auto plan = plan_launch(flags, look_around(flags));
+  auto plan = plan_launch(flags, gather_launch_inputs(flags));
   if (plan.dry_run) {
     std::cout << describe(plan);
     return kSuccess;
   }
   if (plan.way == LaunchPlan::Way::kSimulated) return run_simulated(plan);
-  const auto claim = settle_port(plan);
+  const auto claim = choose_port(plan);
   return run_processes(plan, name);
 }
 

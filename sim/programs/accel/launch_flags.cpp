@@ -82,7 +82,7 @@ std::string name_of(const std::string& argument) {
 std::vector<const LaunchKey*> flags_of(const LaunchSection& section) {
   std::vector<const LaunchKey*> flags;
   for (const auto& key : section.keys) {
-    if (section.counts_with != nullptr && find_launch_flag(key.name) == &key) flags.push_back(&key);
+    if (section.required_flag != nullptr && find_launch_flag(key.name) == &key) flags.push_back(&key);
   }
   return flags;
 }

@@ -1,5 +1,5 @@
 // Turns the merged settings of a launch into a job: which processes to start where, with which variables and output. A
-// pure function of flags and LaunchSurroundings, so that every decision is tested without processes, GPUs or mpirun.
+// pure function of flags and LaunchInputs, so that every decision is tested without processes, GPUs or mpirun.
 #include "sim/programs/accel/launch_plan.hpp"
 
 #include <fmt/ranges.h>
@@ -22,7 +22,7 @@ constexpr int kDefaultPort = 29500;  // the default of torchrun and Accelerate
 // run in order: set_mpirun replaces parts of the job that the steps before it have filled.
 class Planner {
  public:
-  Planner(const LaunchFlags& flags, const LaunchSurroundings& surroundings)
+  Planner(const LaunchFlags& flags, const LaunchInputs& surroundings)
       : flags_(flags), around_(surroundings), config_(merge_settings(flags, surroundings, problems_)) {}
 
   LaunchPlan plan() {
@@ -112,7 +112,7 @@ class Planner {
   // Returns the DeepSpeed fields that the config file sets. A DeepSpeed JSON file would silently replace them, so the
   // rank reports the conflict. Flags do not conflict: they fill the values that the JSON file sets to "auto". Source:
   // accelerate/utils/dataclasses.py, DeepSpeedPlugin.
-  [[nodiscard]] std::string fields_of_file() const {
+  [[nodiscard]] std::string deepspeed_fields_of_file() const {
     if (!around_.config || around_.config->distributed_type != "DEEPSPEED") return "";
     return environment_of(*around_.config).at("ACCELERATE_CONFIG_DS_FIELDS");
   }
@@ -125,7 +125,7 @@ class Planner {
         continue;  // only meaningful to Python's compiler, and set only if the file names it
       (is_given(name, variable) ? given : defaults)[name] = variable.text;
     }
-    if (config_.distributed_type == "DEEPSPEED") given["ACCELERATE_CONFIG_DS_FIELDS"] = fields_of_file();
+    if (config_.distributed_type == "DEEPSPEED") given["ACCELERATE_CONFIG_DS_FIELDS"] = deepspeed_fields_of_file();
     for (const auto& group : launch_groups()) {
       for (const auto& key : group.keys) set_variable_of_flag(key);
     }
@@ -149,7 +149,7 @@ class Planner {
     auto& job = plan_.job;
     plan_.dry_run = flags_.has("dry_run");
     plan_.quiet = flags_.has("quiet");
-    job.tells_restarts = !plan_.quiet;
+    job.prints_restarts = !plan_.quiet;
     job.prefix = flags_.has("no_prefix") || config_.num_processes == 1 ? "" : flags_.text("role").value_or("rank");
     job.log_dir = flags_.text("log_dir").value_or("");
     const auto tee = flags_.text("tee").value_or("0");
@@ -207,7 +207,7 @@ class Planner {
   }
 
   const LaunchFlags& flags_;
-  const LaunchSurroundings& around_;
+  const LaunchInputs& around_;
   std::vector<std::string> problems_;
   LaunchConfig config_;
   LaunchPlan plan_;
@@ -264,7 +264,7 @@ std::vector<std::string> parse_hostfile(const std::string& text) {
   return hosts;
 }
 
-LaunchPlan plan_launch(const LaunchFlags& flags, const LaunchSurroundings& surroundings) {
+LaunchPlan plan_launch(const LaunchFlags& flags, const LaunchInputs& surroundings) {
   return Planner(flags, surroundings).plan();
 }
 

@@ -36,7 +36,7 @@ struct LaunchPlan {
 };
 
 /// Plans a launch. Throws ConfigError with all problems of flags, file and variables.
-LaunchPlan plan_launch(const LaunchFlags& flags, const LaunchSurroundings& surroundings);
+LaunchPlan plan_launch(const LaunchFlags& flags, const LaunchInputs& surroundings);
 
 /// Returns the command line of each process on this machine, to read or paste into a shell: variables, then the
 /// program.

@@ -19,7 +19,7 @@ namespace {
 // known before num_processes gets its default.
 class SettingsMerge {
  public:
-  SettingsMerge(const LaunchFlags& flags, const LaunchSurroundings& surroundings, std::vector<std::string>& problems)
+  SettingsMerge(const LaunchFlags& flags, const LaunchInputs& surroundings, std::vector<std::string>& problems)
       : flags_(flags),
         around_(surroundings),
         config_(surroundings.config.value_or(LaunchConfig())),
@@ -144,7 +144,7 @@ class SettingsMerge {
   // silently, because a file may hold settings for several kinds of launches.
   [[nodiscard]] bool uses(const LaunchSection& section) const {
     if (section.field == &LaunchConfig::parallelism_config)
-      return flags_.has(section.counts_with) || !config_.parallelism_config.empty();
+      return flags_.has(section.required_flag) || !config_.parallelism_config.empty();
     if (section.field == &LaunchConfig::fp8_config) return config_.mixed_precision == "fp8";
     return config_.distributed_type == (section.field == &LaunchConfig::fsdp_config ? "FSDP" : "DEEPSPEED");
   }
@@ -153,7 +153,7 @@ class SettingsMerge {
   // error.
   void apply_sections() {
     for (const auto& section : launch_sections()) {
-      if (section.counts_with != nullptr) apply_section(section);
+      if (section.required_flag != nullptr) apply_section(section);
     }
     const auto version = config_.fsdp_config.find("fsdp_version");
     const bool is_version_2 = config_.distributed_type == "FSDP" && version != config_.fsdp_config.end() &&
@@ -167,23 +167,23 @@ class SettingsMerge {
       const auto value = flags_.text(key.name);
       if (!value) continue;
       // A general flag that is also a key of a section, such as gradient_accumulation_steps, has an effect without it.
-      const bool is_key_of_section_alone = find_launch_flag(key.name) == &key;
+      const bool is_section_only_key = find_launch_flag(key.name) == &key;
       if (uses(section))
         (config_.*section.field)[key.name] = *value;
-      else if (is_key_of_section_alone)
-        problem("--{}: needs --{}, or a config file that enables it", key.name, section.counts_with);
+      else if (is_section_only_key)
+        problem("--{}: needs --{}, or a config file that enables it", key.name, section.required_flag);
     }
   }
 
   const LaunchFlags& flags_;
-  const LaunchSurroundings& around_;
+  const LaunchInputs& around_;
   LaunchConfig config_;
   std::vector<std::string>& problems_;
 };
 
 }  // namespace
 
-LaunchConfig merge_settings(const LaunchFlags& flags, const LaunchSurroundings& surroundings,
+LaunchConfig merge_settings(const LaunchFlags& flags, const LaunchInputs& surroundings,
                             std::vector<std::string>& problems) {
   return SettingsMerge(flags, surroundings, problems).merge();
 }

@@ -11,7 +11,7 @@
 namespace accel::programs {
 
 /// What a launch depends on besides the flags. Tests pass their own values.
-struct LaunchSurroundings {
+struct LaunchInputs {
   std::optional<LaunchConfig> config;                                           ///< of the config file, if one is read
   std::function<std::optional<std::string>(const std::string& name)> variable;  ///< reads the environment
   int num_gpus = 0;
@@ -22,7 +22,7 @@ struct LaunchSurroundings {
 
 /// Returns the configuration of a launch. Each value is the first that is set among flag, file, environment and
 /// default. Adds everything that is wrong to `problems`.
-LaunchConfig merge_settings(const LaunchFlags& flags, const LaunchSurroundings& surroundings,
+LaunchConfig merge_settings(const LaunchFlags& flags, const LaunchInputs& surroundings,
                             std::vector<std::string>& problems);
 
 /// Returns the hostfile if mpirun starts the ranks, else nothing.

@@ -33,7 +33,7 @@ std::string folder_of_model(const std::string& path) {
 }
 
 // Compares canonical paths, so that symbolic links and ".." cannot hide that the output would be removed.
-bool lies_in(const fs::path& path, const fs::path& folder) {
+bool is_inside_folder(const fs::path& path, const fs::path& folder) {
   const auto relative = fs::weakly_canonical(path).lexically_relative(fs::weakly_canonical(folder));
   return !relative.empty() && *relative.begin() != "..";
 }
@@ -41,7 +41,7 @@ bool lies_in(const fs::path& path, const fs::path& folder) {
 int merge(const MergeArguments& arguments) {
   const auto folder = folder_of_model(arguments.checkpoint);
   // Checked before anything is read: afterwards the merged file would be deleted together with the shards.
-  check_config(!arguments.remove_checkpoint_dir || !lies_in(arguments.output, folder),
+  check_config(!arguments.remove_checkpoint_dir || !is_inside_folder(arguments.output, folder),
                "merge-weights: output {} is inside {}, which --remove_checkpoint_dir removes; choose another output",
                arguments.output, folder);
   check_config(fs::exists(folder + "/rank0.safetensors"),

@@ -21,17 +21,17 @@ constexpr char kControlC = 3, kControlD = 4, kEscape = 27;
 
 // Switches the terminal to single keys without echo, and back on destruction. ISIG is off as well, so that Ctrl-C
 // arrives as a key and cannot end the process with the terminal in this mode.
-class KeyByKey {
+class RawTerminalMode {
  public:
-  explicit KeyByKey(int descriptor) : descriptor_(descriptor) {
+  explicit RawTerminalMode(int descriptor) : descriptor_(descriptor) {
     tcgetattr(descriptor_, &before_);
     auto mode = before_;
     mode.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | ISIG);
     tcsetattr(descriptor_, TCSADRAIN, &mode);
   }
-  ~KeyByKey() { tcsetattr(descriptor_, TCSADRAIN, &before_); }
-  KeyByKey(const KeyByKey&) = delete;
-  KeyByKey& operator=(const KeyByKey&) = delete;
+  ~RawTerminalMode() { tcsetattr(descriptor_, TCSADRAIN, &before_); }
+  RawTerminalMode(const RawTerminalMode&) = delete;
+  RawTerminalMode& operator=(const RawTerminalMode&) = delete;
 
  private:
   int descriptor_;
@@ -79,7 +79,7 @@ std::optional<T> number_of(const std::string& text) {
   return error == std::errc() && stop == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
 
-std::string without_margins(const std::string& text) {
+std::string without_surrounding_blanks(const std::string& text) {
   const auto first = text.find_first_not_of(" \t\r");
   return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
@@ -96,7 +96,7 @@ std::string Prompt::read_line(const std::string& question) {
     check_config(byte.has_value(), "the input ended before the answer to: {}", question);
     line += *byte;
   }
-  return without_margins(line);
+  return without_surrounding_blanks(line);
 }
 
 // Questions of all types share this loop. `shown` is the default as the user would type it.
@@ -176,12 +176,12 @@ void Prompt::draw(const std::vector<std::string>& options, std::size_t chosen) {
 }
 
 std::size_t Prompt::choose_by_keys(const std::vector<std::string>& options, std::size_t chosen) {
-  const KeyByKey mode(descriptor_);
+  const RawTerminalMode mode(descriptor_);
   const auto up = fmt::format("\x1b[{}A", options.size());
   draw(options, chosen);
   for (;;) {
     const auto [key, digit] = next_key(descriptor_);
-    // KeyByKey's destructor restores the terminal when this throws.
+    // RawTerminalMode's destructor restores the terminal when this throws.
     if (key == Key::kInterrupt) throw Interrupted();
     check_config(key != Key::kEnd, "the input ended before an option was chosen");
     if (key == Key::kEnter) break;

@@ -29,7 +29,7 @@ void expect(bool holds, fmt::format_string<Args...> format, Args&&... args) {
   if (!holds) throw Error(fmt::format(format, std::forward<Args>(args)...));
 }
 
-Integers count_to(std::int64_t end) {
+Integers integers_below(std::int64_t end) {
   Integers numbers(static_cast<std::size_t>(end));
   std::iota(numbers.begin(), numbers.end(), 0);
   return numbers;
@@ -59,7 +59,7 @@ std::int64_t count_ranks(const Accelerator& accelerator, bool says_yes) {
 // Guards run their function on a subset of ranks; counting over all ranks finds both missing and extra runs.
 void check_processes(Accelerator& accelerator) {
   expect_numbers(integers_of(accelerator.gather(number(accelerator, accelerator.process_index()))),
-                 count_to(accelerator.num_processes()), "ranks in the order of gather");
+                 integers_below(accelerator.num_processes()), "ranks in the order of gather");
   const auto runs = [&](auto&& guard) {
     bool ran = false;
     guard([&] { ran = true; });
@@ -82,7 +82,7 @@ void check_split(Accelerator& accelerator) {
   const auto world = accelerator.num_processes();
   for (const std::int64_t items :
        {std::int64_t(0), std::int64_t(1), std::int64_t(world), std::int64_t(3 * world + 1)}) {
-    const auto all = count_to(items);
+    const auto all = integers_below(items);
     expect_numbers(gather_object(accelerator.split_between_processes(all)), all,
                    fmt::format("split_between_processes of a list of {}", items));
     if (items == 0) continue;
@@ -204,7 +204,7 @@ void expect_every_sample_once(Accelerator& accelerator, const Loader& loader, co
   expect(are_equal || !gathers, "{}: ranks have different numbers of batches: [{}]", mode.text(),
          fmt::join(all_steps, ", "));
   if (mode.shuffles || !gathers) std::sort(seen.begin(), seen.end());
-  expect_numbers(seen, count_to(size), mode.text());
+  expect_numbers(seen, integers_below(size), mode.text());
 }
 
 // All combinations of the loader's modes; streams can neither be shuffled nor be uneven. 9 * world + 2 samples leave a
@@ -307,7 +307,7 @@ void check_training(const TrainingMode& mode) {
   }
   expect(last < first, "{}: the loss rose from {} to {}", mode.text(), first, last);
   // DeepSpeed clips gradients to norm 1.0 by default, and the training on one process does not clip.
-  if (mode.mixed_precision != "no" || asks_for_deepspeed()) return;
+  if (mode.mixed_precision != "no" || deepspeed_requested()) return;
   const auto alone = train_alone(accelerator, x, per_step);
   for (std::size_t index = 0; index < alone.size(); ++index) {
     // Sums over ranks and over rows round in a different order. One process sums in the same order, so bits must match.

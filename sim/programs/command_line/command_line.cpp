@@ -38,7 +38,7 @@ std::vector<std::string> long_names(const CLI::App& app) {
 }
 
 // An exact match wins over one that differs in hyphens, in case an app ever has options that differ only in them.
-std::string known_spelling(const CLI::App& app, const std::string& argument) {
+std::string normalize_option_name(const CLI::App& app, const std::string& argument) {
   const auto name = long_name(argument);
   const auto names = long_names(app);
   if (name.empty() || std::find(names.begin(), names.end(), name) != names.end()) return argument;
@@ -79,7 +79,7 @@ void list_options(const CLI::App& app, const std::string& path) {
 }
 
 // Names that other launchers (mpirun, torchrun, accelerate, deepspeed) use for the number of ranks.
-constexpr const char* kNamesOfRanks[] = {
+constexpr const char* kRankOptionAliases[] = {
     "n", "np", "nproc", "nprocs", "num_procs", "num_processes", "nproc_per_node", "num_ranks", "world_size"};
 
 void print_hints(const CLI::App& app) {
@@ -105,7 +105,7 @@ std::string option_hint(const CLI::App& app, const std::string& argument) {
   const auto names = long_names(app);
   const bool has_ranks = std::find(names.begin(), names.end(), "ranks") != names.end();
   const bool means_ranks =
-      std::find(std::begin(kNamesOfRanks), std::end(kNamesOfRanks), name) != std::end(kNamesOfRanks);
+      std::find(std::begin(kRankOptionAliases), std::end(kRankOptionAliases), name) != std::end(kRankOptionAliases);
   const auto nearest = has_ranks && means_ranks ? std::optional<std::string>("ranks") : nearest_name(name, names);
   return nearest ? fmt::format("did you mean --{}?", *nearest) : "";
 }
@@ -121,14 +121,14 @@ void check_program_follows_dashes(const std::string& command, const std::vector<
 }
 
 // Stops at `--` and at PROGRAM: what follows belongs to the user's program and must arrive unchanged.
-std::vector<std::string> with_known_spelling(const CLI::App& app, const std::vector<std::string>& arguments) {
+std::vector<std::string> normalize_option_names(const CLI::App& app, const std::vector<std::string>& arguments) {
   auto spelled = arguments;
   const auto* command = &app;
   for (std::size_t index = 0; index < spelled.size(); ++index) {
     auto& argument = spelled[index];
     const bool is_option = argument.size() > 1 && argument[0] == '-';
     if (argument == "--" || (!is_option && (command->get_prefix_command() || command->get_positionals_at_end()))) break;
-    argument = known_spelling(*command, argument);
+    argument = normalize_option_name(*command, argument);
     if (is_option)
       index += values_after(*command, argument);
     else if (const auto* subcommand = subcommand_of(*command, argument))
@@ -142,7 +142,7 @@ std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv) {
     list_options(app, "");
     return kSuccess;
   }
-  auto arguments = with_known_spelling(app, {argv + std::min(argc, 1), argv + argc});
+  auto arguments = normalize_option_names(app, {argv + std::min(argc, 1), argv + argc});
   std::reverse(arguments.begin(), arguments.end());  // CLI11 parses a vector from its end
   try {
     app.parse(std::move(arguments));

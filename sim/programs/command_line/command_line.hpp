@@ -21,7 +21,7 @@ std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv);
 
 /// Returns the arguments with options spelled as they are registered with `app`: --num-processes=4 as
 /// --num_processes=4.
-std::vector<std::string> with_known_spelling(const CLI::App& app, const std::vector<std::string>& arguments);
+std::vector<std::string> normalize_option_names(const CLI::App& app, const std::vector<std::string>& arguments);
 
 /// Returns "did you mean --ranks?" for an option that `app` lacks, where --ranks is the nearest option or the
 /// equivalent of another launcher's option. Returns "" if there is none.

@@ -31,8 +31,8 @@
 namespace accel::programs {
 namespace {
 
-constexpr const char* kExperimentOnly[] = {"--set",        "--max-steps", "--trace", "--project-dir",
-                                           "--save-every", "--resume",    "--json"};
+constexpr const char* kExperimentOnlyOptions[] = {"--set",        "--max-steps", "--trace", "--project-dir",
+                                                  "--save-every", "--resume",    "--json"};
 
 template <typename Names>
 bool contains(const Names& names, const std::string& name) {
@@ -42,7 +42,7 @@ bool contains(const Names& names, const std::string& name) {
 // Explains an argument before `--` that the parser did not accept.
 std::string problem_with(const CLI::App& app, const std::string& text) {
   const auto name = text.substr(0, text.find('='));
-  if (contains(kExperimentOnly, name))
+  if (contains(kExperimentOnlyOptions, name))
     return name + ": only experiments support this option; pass a program its own options after `-- PROGRAM`";
   const auto hint = option_hint(app, text);
   return text + (text.rfind('-', 0) == 0 ? ": unknown option" + (hint.empty() ? "" : "; " + hint)
@@ -58,7 +58,7 @@ RunOptions parse_options(const UserProgram& program) {
   add_run_options(app, options);
   std::vector<std::string> problems;
   try {
-    const auto given = with_known_spelling(app, program.options);
+    const auto given = normalize_option_names(app, program.options);
     app.parse(std::vector<std::string>(given.rbegin(), given.rend()));  // CLI11 parses a vector from its end
   } catch (const CLI::ParseError& error) {
     problems.emplace_back(error.what());

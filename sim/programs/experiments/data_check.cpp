@@ -55,9 +55,9 @@ EpochCounts count_sharded(const PlanRequest& request, const ShardPlan& plan) {
   if (counts.steps_max > 0) {
     const auto of_last = request.length - (counts.steps_max - 1) * total;  // samples left for the last step
     // All ranks of the last step but its last one have full batches; that one gets the rest.
-    const auto behind_others = of_last - (counts.ranks_with_most_steps - 1) * per_rank;
+    const auto left_for_last_rank = of_last - (counts.ranks_with_most_steps - 1) * per_rank;
     counts.longest_batch = counts.duplicated > 0 ? per_rank : std::min(per_rank, of_last);
-    counts.shortest_batch = counts.duplicated > 0 ? per_rank : std::min(per_rank, behind_others);
+    counts.shortest_batch = counts.duplicated > 0 ? per_rank : std::min(per_rank, left_for_last_rank);
   }
   return counts;
 }
@@ -171,11 +171,11 @@ std::optional<std::int64_t> even_batch_size(const PlanRequest& request) {
   // the requested size and stays between half and twice of it: a far-off size would change the training.
   const auto of_rank = request.length / request.ranks;
   const auto unit = request.split_batches ? request.ranks : 1;
-  const auto wished = std::max<std::int64_t>(request.batch_size / unit, 1);
+  const auto requested_size = std::max<std::int64_t>(request.batch_size / unit, 1);
   constexpr std::int64_t kFarthest = 4096;
-  for (std::int64_t distance = 0; distance <= std::min(wished, kFarthest); ++distance) {
-    for (const auto size : {wished - distance, wished + distance}) {
-      if (2 * size >= wished && size > 0 && of_rank % size == 0) return size * unit;
+  for (std::int64_t distance = 0; distance <= std::min(requested_size, kFarthest); ++distance) {
+    for (const auto size : {requested_size - distance, requested_size + distance}) {
+      if (2 * size >= requested_size && size > 0 && of_rank % size == 0) return size * unit;
     }
   }
   return std::nullopt;

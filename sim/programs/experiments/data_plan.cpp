@@ -11,7 +11,7 @@ namespace accel::programs {
 namespace {
 
 // Order of issue: step by step, and within a step by rank. Ranks run at the same time, so no finer order exists.
-std::vector<std::int64_t> duplicates_in_order_of_issue(const std::vector<PlanBatches>& ranks) {
+std::vector<std::int64_t> duplicates_in_read_order(const std::vector<PlanBatches>& ranks) {
   std::vector<std::int64_t> duplicates;
   std::set<std::int64_t> seen;
   std::size_t num_steps = 0;
@@ -52,7 +52,7 @@ std::vector<PlanEpoch> answer_plan(const PlanRequest& request) {
   auto epochs = request.ranks <= kMaxPlanLoaders ? plan_by_loaders(request) : plan_by_shards(request);
   for (std::size_t index = 0; index < epochs.size(); ++index) {
     auto& epoch = epochs[index];
-    epoch.duplicated = duplicates_in_order_of_issue(epoch.ranks);
+    epoch.duplicated = duplicates_in_read_order(epoch.ranks);
     // Only the first epoch skips batches; its complete version is planned again, without skipping.
     if (index > 0 || request.skip_batches == 0) {
       count_dropped(epoch, epoch, request.length);

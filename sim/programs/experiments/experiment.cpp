@@ -50,8 +50,8 @@ std::uint64_t read_seed(YamlReader& reader, bool is_required) {
   return static_cast<std::uint64_t>(seed);
 }
 
-WritingConfig read_sample(YamlReader reader) {
-  WritingConfig sample;
+TextGenerationConfig read_sample(YamlReader reader) {
+  TextGenerationConfig sample;
   reader.read(Field{"length", at_least_one}, sample.length);
   const auto is_text = [](const std::string& text) { return !text.empty(); };
   sample.prompt = reader.optional<std::string>("prompt", is_text, "a non-empty text").value_or(sample.prompt);

@@ -12,7 +12,7 @@
 namespace accel::programs {
 
 /// How to sample text from a trained language model.
-struct WritingConfig {
+struct TextGenerationConfig {
   std::int64_t length = 200;  // bytes after the prompt
   std::string prompt = "\n";
   double temperature = 0.8;
@@ -36,7 +36,7 @@ struct Experiment {
   std::uint64_t seed = 0;
   std::optional<double> clip_grad_norm, clip_grad_value;  // applied in this order, in steps that synchronize gradients
   AcceleratorOptions accelerator;
-  std::optional<WritingConfig> sample;  // char_gpt
+  std::optional<TextGenerationConfig> sample;  // char_gpt
 };
 
 /// Reads a file and applies `key.path=value` overrides. Throws ConfigError with all problems, each with file and line,

@@ -16,7 +16,7 @@
 #include "reference/state/objects.hpp"
 #include "reference/state/rng_sync.hpp"
 #include "reference/tracking/progress.hpp"
-#include "sim/programs/experiments/write_text.hpp"
+#include "sim/programs/experiments/text_generation.hpp"
 
 namespace accel::programs {
 namespace {
@@ -86,7 +86,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 // The progress of the training across restarts. Registered for checkpointing, so that a resumed run continues the
 // numbering of epochs and steps.
-struct Course {
+struct TrainingProgress {
   int epoch = 0;
   std::int64_t steps = 0;
   [[nodiscard]] Value state_dict() const { return Value::Dict{{"epoch", epoch}, {"steps", steps}}; }
@@ -103,12 +103,12 @@ AcceleratorOptions with_checkpoints(AcceleratorOptions options, const TrainOptio
   return options;
 }
 
-// Returns whether restarted ranks can resume from a checkpoint of this run; checkpoints below num_of_others belong to
+// Returns whether restarted ranks can resume from a checkpoint of this run; checkpoints below num_existing_checkpoints belong to
 // other runs. Rank 0 decides for all: ranks may see a shared folder in different states.
-bool has_saved(RankContext& context, const TrainOptions& options) {
+bool has_own_checkpoint(RankContext& context, const TrainOptions& options) {
   if (context.restart_count == 0 || !options.save_every) return false;
   const auto numbers = project_checkpoints(*context.files, options.project_dir);
-  std::vector<int> has_own{!numbers.empty() && numbers.back() >= options.num_of_others ? 1 : 0};
+  std::vector<int> has_own{!numbers.empty() && numbers.back() >= options.num_existing_checkpoints ? 1 : 0};
   return broadcast_object_list(context, has_own).front() != 0;
 }
 
@@ -137,9 +137,9 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
   const auto parameters = model.parameters();
 
   // A restarted rank prefers the checkpoints of this run to the one that the user asked to resume from: it is newer.
-  Course course;
+  TrainingProgress course;
   accelerator.register_for_checkpointing(course);
-  const bool goes_on = has_saved(context, options);
+  const bool goes_on = has_own_checkpoint(context, options);
   if (goes_on) {
     accelerator.load_state();
   } else if (!options.resume.empty()) {
@@ -148,12 +148,12 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
 
   const auto total_steps = std::min(experiment.max_steps.value_or(experiment.epochs * train_batches.size()),
                                     experiment.epochs * train_batches.size());
-  const auto steps_before = course.steps;
-  Progress progress(accelerator.is_main_process() ? options.progress_descriptor : -1, total_steps - steps_before);
+  const auto initial_steps = course.steps;
+  Progress progress(accelerator.is_main_process() ? options.progress_descriptor : -1, total_steps - initial_steps);
   const auto done = [&] { return experiment.max_steps && course.steps >= *experiment.max_steps; };
   // Memory is measured in the second step, since optimizer state does not exist in the first; in the only one if there
   // is just one.
-  const auto measured_step = steps_before + std::min<std::int64_t>(1, total_steps - steps_before - 1);
+  const auto measured_step = initial_steps + std::min<std::int64_t>(1, total_steps - initial_steps - 1);
   // Activations are measured in one step only, because measuring takes time.
   const auto forward = [&](const at::Tensor& inputs, const at::Tensor& targets) {
     if (course.steps != measured_step) return task_loss(model(inputs), targets);

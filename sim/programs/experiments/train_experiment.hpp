@@ -31,12 +31,12 @@ struct RankResult {
 struct TrainOptions {
   bool trace = false;
   bool keeps_losses = false;
-  int progress_descriptor = -1;            // where rank 0 draws its progress bar; negative: nowhere
-  std::string project_dir;                 // folder of the checkpoints
-  std::optional<std::int64_t> save_every;  // micro-batches
-  std::string resume;                      // a checkpoint folder, or empty
-  std::int64_t num_of_others = 0;          // checkpoints below this number belong to earlier runs
-  std::int64_t warm_up_steps = 0;          // steps that a benchmark does not time
+  int progress_descriptor = -1;               // where rank 0 draws its progress bar; negative: nowhere
+  std::string project_dir;                    // folder of the checkpoints
+  std::optional<std::int64_t> save_every;     // micro-batches
+  std::string resume;                         // a checkpoint folder, or empty
+  std::int64_t num_existing_checkpoints = 0;  // checkpoints below this number belong to earlier runs
+  std::int64_t warm_up_steps = 0;             // steps that a benchmark does not time
 };
 
 /// Returns the numbers of the checkpoints in a project folder, in ascending order.

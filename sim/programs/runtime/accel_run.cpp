@@ -41,7 +41,7 @@ void add_sweep_point(const std::string& path, const sim::ScalePoint& point) {
 }
 
 // Returns no points if the file does not exist. Throws ConfigError if a line is not a point.
-std::vector<sim::ScalePoint> read_sweep(const std::string& path) {
+std::vector<sim::ScalePoint> read_sweep_points(const std::string& path) {
   std::vector<sim::ScalePoint> points;
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {
@@ -106,7 +106,7 @@ int run_simulated(const SimRequest& request, const std::function<int()>& train) 
     add_sweep_point(request.sweep, programs::scale_point(prediction, /*samples_per_step=*/0));
   if (!request.rehearsal.report.empty()) {
     auto page = rehearsal.page(report);
-    if (!request.sweep.empty()) page.scaling = read_sweep(request.sweep);
+    if (!request.sweep.empty()) page.scaling = read_sweep_points(request.sweep);
     page.title = fmt::format("a program on {} simulated ranks", request.ranks);
     programs::write_page(page, request.rehearsal.report);
   }

@@ -51,7 +51,7 @@ const LaunchedFunction& find_launchable(const std::string& name) {
 }
 
 // Ranks inside ranks are rejected: their collectives would mix with those of the rank that launches them.
-bool runs_a_rank() {
+bool is_rank_thread() {
   try {
     current_rank();
     return true;
@@ -120,7 +120,8 @@ void launch(const std::string& name, const std::vector<std::string>& arguments,
             const NotebookLauncherOptions& options) {
   check_state(!environment(kLaunchRequestVariable),
               "launch: called in a process that launch has started; call accel::run_launched() first in main");
-  check_state(!runs_a_rank(), "launch: called on a thread that runs a rank; call it from main, outside of accel::run");
+  check_state(!is_rank_thread(),
+              "launch: called on a thread that runs a rank; call it from main, outside of accel::run");
   const auto& function = find_launchable(name);
   check_options(options);
   const int per_machine =

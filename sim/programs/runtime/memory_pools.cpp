@@ -23,14 +23,14 @@ constexpr int kManyRanks = 512;
 
 // MKL keeps its buffers for matrix products per thread, about 1 MB per rank. The call only has an effect before MKL's
 // first use, hence the constructor; the symbol is looked up because LibTorch may be linked without MKL.
-[[gnu::constructor]] void let_threads_share_buffers_of_products() {
+[[gnu::constructor]] void disable_mkl_thread_buffers() {
   if (auto* const disable_fast_mm = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "mkl_serv_disable_fast_mm")))
     disable_fast_mm();
 }
 
 }  // namespace
 
-void give_back_free_memory_of(int num_ranks) {
+void limit_retained_memory(int num_ranks) {
   // Existing arenas each store their own decay time, so setting the default for future arenas is not enough.
   if (num_ranks <= kManyRanks) return;
   ssize_t milliseconds = 10'000;

@@ -27,7 +27,7 @@ std::unique_ptr<RankContext> make_real_rank(const std::string& backend) {
   if (use_nccl) return nccl::make_rank(launch, collective_timeout());
   // Gloo advertises the address of the interface that reaches the master: the host's name may resolve to loopback.
   return gloo::make_rank(launch,
-                         {.timeout = collective_timeout(), .hostname = gloo::address_towards(launch.master_address)});
+                         {.timeout = collective_timeout(), .hostname = gloo::local_address_for(launch.master_address)});
 }
 
 void keep_until_exit(std::unique_ptr<RankContext> context) {

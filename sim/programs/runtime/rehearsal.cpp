@@ -116,9 +116,9 @@ Rehearsal::Rehearsal(const RehearsalOptions& options, int num_ranks, std::vector
 // Records which entries of a cost table the program has used, to warn about misspelled operators. The map's keys are
 // fixed in the constructor; ranks that run as threads only set the atomic flags, so no lock is needed. Relaxed order
 // suffices, because the flags are read after the ranks have been joined.
-class Rehearsal::TableUse {
+class Rehearsal::CostTableUsage {
  public:
-  explicit TableUse(const sim::ComputeCosts& costs) {
+  explicit CostTableUsage(const sim::ComputeCosts& costs) {
     for (const auto& entry : costs.op_seconds) is_used_[entry.first] = false;
   }
   void mark(std::string_view op) {
@@ -142,7 +142,7 @@ class Rehearsal::TableUse {
 
 // Only what was requested is recorded: events, steps and spans of thousands of ranks cost memory and time. The lambdas
 // own what they use, because threads of ranks that never return may still call them when the Rehearsal is gone.
-sim::SimulationOptions Rehearsal::simulation_options(const std::shared_ptr<TableUse>& use) const {
+sim::SimulationOptions Rehearsal::simulation_options(const std::shared_ptr<CostTableUsage>& use) const {
   sim::SimulationOptions options{.num_ranks = num_ranks_};
   options.schedule = options_.rank_schedule();
   options.logs_events = !options_.event_log.empty();
@@ -189,7 +189,7 @@ sim::SimulationReport Rehearsal::rehearse(std::chrono::milliseconds timeout,
                                           const std::function<void(RankContext&)>& body,
                                           std::function<void(const sim::SimulationReport&)> on_stuck) const {
   // Shared with the lambda in `options`, which rank threads may call after this function has returned by an exception.
-  const auto use = std::make_shared<TableUse>(network_ ? network_->compute : sim::ComputeCosts{});
+  const auto use = std::make_shared<CostTableUsage>(network_ ? network_->compute : sim::ComputeCosts{});
   auto options = simulation_options(use);
   options.timeout = timeout;
   options.on_stuck = std::move(on_stuck);
@@ -266,11 +266,11 @@ int conclude(const sim::SimulationReport& report, const std::string& program) {
   } catch (const std::exception& error) {
     const std::string message = error.what();
     const auto text = report.diagnosis ? report.diagnosis->text : "";
-    const bool says_all =
+    const bool covers_message =
         text.find(message.substr(message.find(": ") + 2)) != std::string::npos;  // every rank threw the diagnosis
-    const bool is_said = message.find(text) != std::string::npos;                // some ranks did, beside other errors
-    std::cerr << program << ": " << (is_said || says_all ? "" : text + "\n") << (says_all ? text : message)
-              << std::endl;
+    const bool contains_diagnosis = message.find(text) != std::string::npos;     // some ranks did, beside other errors
+    std::cerr << program << ": " << (contains_diagnosis || covers_message ? "" : text + "\n")
+              << (covers_message ? text : message) << std::endl;
     return exit_code_of(error);
   }
 }

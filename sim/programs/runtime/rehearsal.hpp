@@ -56,8 +56,8 @@ class Rehearsal {
   [[nodiscard]] const std::vector<sim::Fault>& plan() const { return plan_; }
 
  private:
-  class TableUse;
-  [[nodiscard]] sim::SimulationOptions simulation_options(const std::shared_ptr<TableUse>& use) const;
+  class CostTableUsage;
+  [[nodiscard]] sim::SimulationOptions simulation_options(const std::shared_ptr<CostTableUsage>& use) const;
   sim::SimulationReport rehearse(std::chrono::milliseconds timeout, const std::function<void(RankContext&)>& body,
                                  std::function<void(const sim::SimulationReport&)> on_stuck) const;
   [[noreturn]] void exit_with(const sim::SimulationReport& report, const std::string& program) const;

@@ -60,9 +60,9 @@ std::vector<std::string> problems_of(const RehearsalOptions& options) {
     problems.push_back(fmt::format("--schedule: {}", error.what()));
   }
   // Bugs involve a handful of ordered events, so a larger depth is a typing error.
-  constexpr int kMostDepth = 1000;
-  if (options.pct_depth < 1 || options.pct_depth > kMostDepth)
-    problems.push_back(fmt::format("--pct-depth: expected 1 to {}, got {}", kMostDepth, options.pct_depth));
+  constexpr int kMaxPctDepth = 1000;
+  if (options.pct_depth < 1 || options.pct_depth > kMaxPctDepth)
+    problems.push_back(fmt::format("--pct-depth: expected 1 to {}, got {}", kMaxPctDepth, options.pct_depth));
   if (options.pct_depth != RehearsalOptions().pct_depth && options.schedule != "pct")
     problems.push_back(fmt::format("--pct-depth: has no effect with --schedule {}; use --schedule pct or leave it out",
                                    options.schedule));

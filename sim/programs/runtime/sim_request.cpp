@@ -44,7 +44,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // sim-run has checked all of this before it sets the variable; users who set it by hand get the same messages.
-std::vector<std::string> impossible_values(const SimRequest& request) {
+std::vector<std::string> invalid_values(const SimRequest& request) {
   std::vector<std::string> problems;
   if (request.ranks < 1) problems.push_back(fmt::format("ranks: expected 1 or more, got {}", request.ranks));
   if (std::find(std::begin(kBackends), std::end(kBackends), request.backend) == std::end(kBackends)) {
@@ -96,7 +96,7 @@ SimRequest parse_sim_request(const std::string& text) {
   JsonReader reader(json);
   reader.read(request);
   auto problems = reader.problems();
-  for (auto& problem : impossible_values(request)) problems.push_back(std::move(problem));
+  for (auto& problem : invalid_values(request)) problems.push_back(std::move(problem));
   check_config(problems.empty(), "{}: {}", kSimRequestVariable, fmt::join(problems, "; "));
   return request;
 }

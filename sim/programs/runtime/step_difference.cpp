@@ -61,12 +61,12 @@ std::string differing_parameter(const Json& one, const Json& other) {
 }
 
 // Parameters are compared in registration order, so the first that differs is usually the one closest to the cause.
-std::string update_difference(const Steps& run, const Steps& in_turns, const Place& place) {
+std::string update_difference(const Steps& run, const Steps& round_robin, const Place& place) {
   const auto& [update, rank] = place;
-  if (!run.updates.contains(place) || !in_turns.updates.contains(place))
+  if (!run.updates.contains(place) || !round_robin.updates.contains(place))
     return fmt::format("rank {} makes update {} in only one of the runs", rank, update);
   return fmt::format("the first parameter that differs is {}, after update {} of rank {}",
-                     differing_parameter(run.updates.at(place), in_turns.updates.at(place)), update, rank);
+                     differing_parameter(run.updates.at(place), round_robin.updates.at(place)), update, rank);
 }
 
 }  // namespace
@@ -86,9 +86,9 @@ std::vector<std::string> lines_of(const sim::StepRecords& records) {
 }
 
 std::optional<std::string> difference_of(const std::vector<std::string>& lines,
-                                         const std::vector<std::string>& in_turns) {
-  if (lines == in_turns) return std::nullopt;
-  const auto run = parsed(lines), turns = parsed(in_turns);
+                                         const std::vector<std::string>& round_robin) {
+  if (lines == round_robin) return std::nullopt;
+  const auto run = parsed(lines), turns = parsed(round_robin);
   const auto loss = first_difference(run.losses, turns.losses);
   const auto update = first_difference(run.updates, turns.updates);
   std::string text;

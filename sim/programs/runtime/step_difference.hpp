@@ -20,6 +20,6 @@ std::vector<std::string> lines_of(const sim::StepRecords& records);
 /// Returns nothing if the lines are equal, else a text such as "rank 1, step 3: the loss is 0.75, but 0.5 when the
 /// ranks take turns; the first parameter that differs is weight, after update 3 of rank 0".
 std::optional<std::string> difference_of(const std::vector<std::string>& lines,
-                                         const std::vector<std::string>& in_turns);
+                                         const std::vector<std::string>& round_robin);
 
 }  // namespace accel::programs

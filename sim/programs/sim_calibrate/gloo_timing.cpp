@@ -29,7 +29,7 @@ int calls_of(std::int64_t bytes) { return static_cast<int>(std::clamp<std::int64
 
 // Returns the fastest of a few calls. A call ends when its last rank ends, hence the maximum over ranks. The minimum
 // over calls drops interruptions by other processes, which only ever add time.
-double batch_minimum(const Group& group, at::Tensor& data) {
+double fastest_call(const Group& group, at::Tensor& data) {
   auto seconds = at::empty({1, calls_of(data.numel() * 4)}, at::kDouble);
   for (std::int64_t call = 0; call < seconds.numel(); ++call) {
     group.barrier();
@@ -45,12 +45,12 @@ double batch_minimum(const Group& group, at::Tensor& data) {
 std::vector<std::vector<double>> measure(const Group& group, int repeats) {
   std::vector<at::Tensor> data;
   for (const auto& size : timed_sizes()) data.push_back(at::zeros({size.bytes / 4}));
-  for (auto& tensor : data) batch_minimum(group, tensor);  // warm-up: opens connections and touches pages
+  for (auto& tensor : data) fastest_call(group, tensor);  // warm-up: opens connections and touches pages
   std::vector<std::vector<double>> seconds(data.size());
   for (int repeat = 0; repeat < repeats; ++repeat) {
     std::vector<std::vector<double>> minima(data.size());
     for (int batch = 0; batch < kBatches; ++batch) {
-      for (std::size_t size = 0; size < data.size(); ++size) minima[size].push_back(batch_minimum(group, data[size]));
+      for (std::size_t size = 0; size < data.size(); ++size) minima[size].push_back(fastest_call(group, data[size]));
     }
     for (std::size_t size = 0; size < data.size(); ++size) seconds[size].push_back(median(minima[size]));
   }
@@ -75,7 +75,7 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
 }
 
-void time_as_worker(int repeats) {
+void run_timing_worker(int repeats) {
   auto context = make_real_rank("gloo");
   try {
     const auto seconds = measure(context->world, repeats);
@@ -93,7 +93,7 @@ void time_as_worker(int repeats) {
   }
 }
 
-std::vector<std::vector<double>> time_processes(int num_ranks, int repeats) {
+std::vector<std::vector<double>> time_all_reduces(int num_ranks, int repeats) {
   // Close-on-exec keeps the descriptor from leaking into all ranks; the launcher passes it to rank 0 explicitly.
   const int result = memfd_create("sim-calibrate", MFD_CLOEXEC);
   check_config(result >= 0, "memfd_create: cannot create a file in memory for the results");

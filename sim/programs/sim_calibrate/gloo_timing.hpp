@@ -5,7 +5,7 @@
 
 /// Measures real Gloo all-reduces among processes of this machine.
 ///
-///     const auto seconds = time_processes(/*num_ranks=*/2, /*repeats=*/5);  // [size][repeat], sizes as timed_sizes()
+///     const auto seconds = time_all_reduces(/*num_ranks=*/2, /*repeats=*/5);  // [size][repeat], sizes as timed_sizes()
 ///
 /// A call lasts until its last rank has ended. The time of a repeat is the median of the minima of five batches; every
 /// batch goes through all sizes. Thread rule: one call at a time.
@@ -24,9 +24,9 @@ double median(std::vector<double> values);
 
 /// Starts this program once per rank, as `PROGRAM --worker --repeats N`. Throws Error with the message of the first
 /// rank that failed.
-std::vector<std::vector<double>> time_processes(int num_ranks, int repeats);
+std::vector<std::vector<double>> time_all_reduces(int num_ranks, int repeats);
 
-/// Runs one such rank; rank 0 passes the times to time_processes.
-void time_as_worker(int repeats);
+/// Runs one such rank; rank 0 passes the times to time_all_reduces.
+void run_timing_worker(int repeats);
 
 }  // namespace accel::programs

@@ -20,7 +20,7 @@ namespace accel::programs {
 namespace {
 
 // A prediction counts as good within this relative error, or within the noise of the measurement if that is larger.
-constexpr double kCloseEnough = 0.05;
+constexpr double kErrorTolerance = 0.05;
 
 struct Arguments {
   std::string out;
@@ -55,7 +55,7 @@ struct Measured {
 // Progress goes to standard error: the table on standard output can be redirected.
 std::vector<Measured> measure_group(int num_ranks, bool fits, int repeats) {
   std::cerr << fmt::format("measuring {} processes ...", num_ranks) << std::endl;
-  const auto seconds = time_processes(num_ranks, repeats);
+  const auto seconds = time_all_reduces(num_ranks, repeats);
   std::vector<Measured> all;
   for (std::size_t index = 0; index < seconds.size(); ++index) {
     const auto size = timed_sizes()[index];
@@ -95,7 +95,7 @@ void print_table(const std::vector<Measured>& all, const sim::AllReduceCosts& co
 struct Verdict {
   double error = 0, spread = 0;  // medians over what was held out
   int count = 0;
-  [[nodiscard]] bool holds() const { return error <= std::max(kCloseEnough, spread); }
+  [[nodiscard]] bool holds() const { return error <= std::max(kErrorTolerance, spread); }
 };
 
 // Medians, because a single disturbed measurement must not decide the verdict.
@@ -201,7 +201,7 @@ int run_main(int argc, char** argv) {
     const auto problem = problem_of_output(arguments.out);
     check_config(problem.empty(), "--out: {}", problem);
     if (!arguments.is_worker) return calibrate(arguments);
-    time_as_worker(arguments.repeats);
+    run_timing_worker(arguments.repeats);
     return kSuccess;
   } catch (const std::exception& error) {
     std::cerr << "sim-calibrate: " << error.what() << std::endl;

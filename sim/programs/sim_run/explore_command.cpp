@@ -26,7 +26,8 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kShrunkFaults = "explore_faults.yaml";
 // Options that describe a single run. The parser accepts them, so that a command line of sim-run can be turned into one
 // of explore, and the check then explains what to do instead of "unknown option".
-constexpr const char* kOfOneRun[] = {"--event-log", "--diagnosis", "--network", "--clock", "--timeline", "--report"};
+constexpr const char* kSingleRunOptions[] = {"--event-log", "--diagnosis", "--network",
+                                             "--clock",     "--timeline",  "--report"};
 
 struct ExploreArguments : RunOptions {
   std::int64_t schedules = 100;
@@ -48,7 +49,7 @@ std::vector<std::string> problems_of(const ExploreArguments& arguments) {
   if (arguments.backend != "sim" || arguments.rank_counts.size() > 1)
     problems.emplace_back("explore: expected one number of ranks, and --backend sim");
   const auto given = given_options(rehearsal);
-  for (const auto* option : kOfOneRun) {
+  for (const auto* option : kSingleRunOptions) {
     if (std::find(given.begin(), given.end(), option) != given.end())
       problems.push_back(fmt::format(
           "{}: applies to one run; leave it out, and add it to the replay command that explore prints", option));
@@ -145,8 +146,8 @@ int run(const ExploreArguments& arguments) {
   check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
   const auto& rehearsal = arguments.rehearsal;
   const auto target = arguments.experiment.empty()
-                          ? explore_program(arguments.command, rehearsal.faults)
-                          : explore_experiment(arguments.experiment, arguments.overrides, rehearsal.faults);
+                          ? make_program_target(arguments.command, rehearsal.faults)
+                          : make_experiment_target(arguments.experiment, arguments.overrides, rehearsal.faults);
   sim::Trial first{.num_ranks = arguments.ranks(),
                    .max_steps = arguments.max_steps.value_or(0),
                    .schedule = rehearsal.rank_schedule()};
@@ -186,7 +187,7 @@ int explore_main(int argc, char** argv) {
   CLI::App app("Runs a program under many schedules, and shrinks the first that fails or computes a different result.",
                "sim-run explore");
   add_run_options(app, arguments);
-  for (const auto* option : kOfOneRun) app.get_option(option)->group("");  // not in the help
+  for (const auto* option : kSingleRunOptions) app.get_option(option)->group("");  // not in the help
   app.add_option("--schedules", arguments.schedules, "Number of schedules to run")->capture_default_str();
   app.add_option("--set", arguments.overrides, "key.path=value: override one value of the experiment; repeatable")
       ->allow_extra_args(false);

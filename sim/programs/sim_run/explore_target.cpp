@@ -116,11 +116,11 @@ std::vector<std::string> lines_in(const std::string& path) {
 }
 
 // Describes the first line that differs. Used only if losses and parameters are equal, so the text starts with that.
-std::string line_difference(const std::vector<std::string>& result, const std::vector<std::string>& in_turns) {
-  const auto [own, other] = std::mismatch(result.begin(), result.end(), in_turns.begin(), in_turns.end());
+std::string line_difference(const std::vector<std::string>& result, const std::vector<std::string>& round_robin) {
+  const auto [own, other] = std::mismatch(result.begin(), result.end(), round_robin.begin(), round_robin.end());
   const auto quoted = [](auto line, auto end) { return line == end ? "nothing" : "'" + *line + "'"; };
   return fmt::format("losses and parameters are equal; the program prints {}, but {} when the ranks take turns",
-                     quoted(own, result.end()), quoted(other, in_turns.end()));
+                     quoted(own, result.end()), quoted(other, round_robin.end()));
 }
 
 // Runs each trial as a process of the user program, with the protocol of sim_request.hpp.
@@ -193,12 +193,12 @@ std::vector<sim::Fault> ExploreTarget::faults_of(const sim::Trial& trial) const 
   return chosen;
 }
 
-std::unique_ptr<ExploreTarget> explore_experiment(std::string file, std::vector<std::string> overrides,
-                                                  std::string faults_file) {
+std::unique_ptr<ExploreTarget> make_experiment_target(std::string file, std::vector<std::string> overrides,
+                                                      std::string faults_file) {
   return std::make_unique<ExperimentTarget>(std::move(file), std::move(overrides), std::move(faults_file));
 }
 
-std::unique_ptr<ExploreTarget> explore_program(std::vector<std::string> command, std::string faults_file) {
+std::unique_ptr<ExploreTarget> make_program_target(std::vector<std::string> command, std::string faults_file) {
   return std::make_unique<ProgramTarget>(std::move(command), std::move(faults_file));
 }
 
@@ -208,12 +208,13 @@ std::unique_ptr<ExploreTarget> explore_program(std::vector<std::string> command,
 std::string TrialJudge::operator()(const sim::Trial& trial) {
   try {
     const auto faults = target_.faults_of(trial);
-    auto in_turns = in_turns_.find({trial.num_ranks, trial.max_steps, trial.faults});
-    if (in_turns == in_turns_.end()) {
+    auto round_robin = round_robin_runs_.find({trial.num_ranks, trial.max_steps, trial.faults});
+    if (round_robin == round_robin_runs_.end()) {
       auto turns = trial;
       turns.schedule = {.kind = sim::ScheduleKind::kRoundRobin};
-      in_turns =
-          in_turns_.emplace(Shape{trial.num_ranks, trial.max_steps, trial.faults}, target_.run(turns, faults)).first;
+      round_robin =
+          round_robin_runs_.emplace(Shape{trial.num_ranks, trial.max_steps, trial.faults}, target_.run(turns, faults))
+              .first;
     }
     const auto outcome = target_.run(trial, faults);
     if (!outcome.failure.empty()) {
@@ -221,14 +222,14 @@ std::string TrialJudge::operator()(const sim::Trial& trial) {
       return outcome.failure;
     }
     findings_.insert(outcome.findings.begin(), outcome.findings.end());
-    if (!in_turns->second.failure.empty())
-      return fmt::format("differs from ranks that take turns, which fail with: {}", in_turns->second.failure);
-    if (in_turns->second.result == outcome.result && in_turns->second.steps == outcome.steps) return "";
-    difference_ = difference_of(outcome.steps, in_turns->second.steps)
-                      .value_or(line_difference(outcome.result, in_turns->second.result));
+    if (!round_robin->second.failure.empty())
+      return fmt::format("differs from ranks that take turns, which fail with: {}", round_robin->second.failure);
+    if (round_robin->second.result == outcome.result && round_robin->second.steps == outcome.steps) return "";
+    difference_ = difference_of(outcome.steps, round_robin->second.steps)
+                      .value_or(line_difference(outcome.result, round_robin->second.result));
     return "differs";
   } catch (const ConfigError&) {
-    if (in_turns_.empty()) throw;
+    if (round_robin_runs_.empty()) throw;
     return "";  // shrinking tried an impossible configuration, e.g. a batch size that the ranks cannot split
   }
 }

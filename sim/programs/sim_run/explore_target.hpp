@@ -42,12 +42,12 @@ class ExploreTarget {
 };
 
 /// Explores an experiment in this process. Trials are compared by the traces of all ranks.
-std::unique_ptr<ExploreTarget> explore_experiment(std::string file, std::vector<std::string> overrides,
-                                                  std::string faults_file);
+std::unique_ptr<ExploreTarget> make_experiment_target(std::string file, std::vector<std::string> overrides,
+                                                      std::string faults_file);
 
 /// Explores a user program, with one process per trial. Trials are compared by losses, parameters, and the lines of
 /// standard output in any order.
-std::unique_ptr<ExploreTarget> explore_program(std::vector<std::string> command, std::string faults_file);
+std::unique_ptr<ExploreTarget> make_program_target(std::vector<std::string> command, std::string faults_file);
 
 /// Judges a trial: returns its failure, or "differs" if it computes a different result than ranks that take turns, or a
 /// text that starts with "differs" if those fail. The reference runs once per number of ranks, number of steps and set
@@ -69,7 +69,7 @@ class TrialJudge {
  private:
   using Shape = std::tuple<int, std::int64_t, std::vector<int>>;
   ExploreTarget& target_;
-  std::map<Shape, TrialOutcome> in_turns_;
+  std::map<Shape, TrialOutcome> round_robin_runs_;
   std::map<std::string, int> exit_codes_;
   std::set<std::string> findings_;
   std::string difference_;

@@ -14,7 +14,7 @@
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/run_options.hpp"
 #include "sim/programs/experiments/data_plan.hpp"
-#include "sim/programs/experiments/plan_picture.hpp"
+#include "sim/programs/experiments/plan_rendering.hpp"
 
 namespace accel::programs {
 namespace {

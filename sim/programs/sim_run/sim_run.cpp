@@ -45,15 +45,15 @@ struct Arguments : RunOptions {
   std::string project_dir, resume;
   bool prints_json = false;
   std::optional<std::int64_t> save_every;
-  std::string worker_dir;          // set in processes that this program starts: the folder for their results
-  std::int64_t num_of_others = 0;  // checkpoints in project_dir below this number existed before the run
+  std::string worker_dir;                     // set in processes that this program starts: the folder for their results
+  std::int64_t num_existing_checkpoints = 0;  // checkpoints in project_dir below this number existed before the run
 
   [[nodiscard]] TrainOptions train_options() const {
     return {.trace = !trace.empty(),
             .project_dir = project_dir,
             .save_every = save_every,
             .resume = resume,
-            .num_of_others = num_of_others};
+            .num_existing_checkpoints = num_existing_checkpoints};
   }
 };
 
@@ -116,7 +116,7 @@ void finish(const Arguments& arguments, const std::vector<RankResult>& results, 
 // a later one fails.
 int run_simulated(const Arguments& arguments, int num_ranks, const Experiment& experiment, const Task& task,
                   std::vector<Point>& points) {
-  give_back_free_memory_of(num_ranks);
+  limit_retained_memory(num_ranks);
   const Rehearsal rehearsal(arguments.rehearsal, num_ranks);
   std::vector<RankResult> results(num_ranks);
   const bool has_page = !arguments.rehearsal.report.empty();
@@ -262,8 +262,9 @@ std::vector<std::string> problems_of_checkpoints(const Arguments& arguments) {
   // A new run into a folder with checkpoints would mix two trainings, and --resume would later pick the wrong one.
   // Workers skip the check: by the time they start, rank 0 may have saved.
   PosixFiles files;
-  const bool begins_anew = arguments.resume.empty() && arguments.worker_dir.empty() && !arguments.project_dir.empty();
-  if (begins_anew && !project_checkpoints(files, arguments.project_dir).empty()) {
+  const bool starts_new_run =
+      arguments.resume.empty() && arguments.worker_dir.empty() && !arguments.project_dir.empty();
+  if (starts_new_run && !project_checkpoints(files, arguments.project_dir).empty()) {
     problems.push_back(
         fmt::format("--project-dir: {}/checkpoints holds checkpoints of another training; continue it with --resume, "
                     "or choose another folder",
@@ -280,7 +281,7 @@ std::string checkpoint_to_resume(const std::string& folder) {
 }
 
 // Returns the number after the last existing checkpoint. A restarted rank resumes only from checkpoints of its own run.
-std::int64_t num_of_others(const std::string& project_dir) {
+std::int64_t num_existing_checkpoints(const std::string& project_dir) {
   PosixFiles files;
   const auto numbers = project_checkpoints(files, project_dir);
   return numbers.empty() ? 0 : numbers.back() + 1;
@@ -297,7 +298,8 @@ int run_experiment(Arguments arguments) {
   for (auto& problem : problems_of_checkpoints(arguments)) problems.push_back(std::move(problem));
   check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
   if (!arguments.resume.empty()) arguments.resume = checkpoint_to_resume(arguments.resume);
-  if (!arguments.project_dir.empty()) arguments.num_of_others = num_of_others(arguments.project_dir);
+  if (!arguments.project_dir.empty())
+    arguments.num_existing_checkpoints = num_existing_checkpoints(arguments.project_dir);
   if (arguments.backend == "sim") {
     check_rank_counts(arguments,
                       [&](int ranks) { read_experiment(arguments.experiment, with_overrides(arguments), ranks); });

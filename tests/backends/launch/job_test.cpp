@@ -78,7 +78,7 @@ std::vector<Ending> endings_seen(const Story& story) {
                                           .max_restarts = story.max_restarts,
                                           .join_timeout = std::chrono::seconds(20)},
                              .monitor_interval = std::chrono::milliseconds(5),
-                             .tells_restarts = false};
+                             .prints_restarts = false};
     machines.push_back(std::async(std::launch::async, [options] { return run_job(options); }));
   }
   std::vector<Ending> endings;

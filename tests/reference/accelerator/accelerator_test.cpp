@@ -182,7 +182,7 @@ TEST_P(AcceleratorTest, AFullLastStepOfADispatchedLoaderHoldsNoDuplicates) {
       {.dataloader_config = {.dispatch_batches = true}});
 }
 
-TEST_P(AcceleratorTest, MetricsOfAnUnevenLastStepLoseTheirPaddingAlone) {
+TEST_P(AcceleratorTest, MetricsOfAnUnevenLastStepLoseOnlyTheirPadding) {
   on_ranks(
       [&](Accelerator& accelerator, RankContext& rank) {
         auto batches = accelerator.prepare(

@@ -55,7 +55,7 @@ TEST(DebugModeEnvironmentTest, TheVariableTurnsItOnAndTheArgumentWins) {
   unsetenv("ACCELERATE_DEBUG_MODE");
 }
 
-TEST(DebugModeTraffic, TheUsersGroupHasNoCollectiveThatTheProgramDidNotMake) {
+TEST(DebugModeTraffic, DebugModeAddsNoCollectiveToTheUsersGroup) {
   const auto events_of_world = [](bool debug) {
     const auto report =
         sim::rehearse({.num_ranks = 2, .schedule = {.kind = sim::ScheduleKind::kRoundRobin}, .logs_events = true},

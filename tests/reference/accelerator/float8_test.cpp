@@ -141,7 +141,7 @@ TEST(Float8Test, WhatIsComputedAgainInBackwardIsInFloat8Too) {
   for (std::size_t i = 0; i < once.size(); ++i) EXPECT_TRUE(once[i].equal(again[i])) << i;
 }
 
-TEST(Float8Test, ScalesOfRowsWorkWithoutAGpusKernel) {
+TEST(Float8Test, RowwiseScalesWorkWithoutAGpuKernel) {
   const auto x = at::randn({5, 32}, make_generator(1)), weight = at::randn({16, 32}, make_generator(2));
   auto emulated = Float8LinearConfig::from_recipe_name("rowwise");
   const auto computed = float8_linear(x, weight, {}, std::make_shared<const Float8LinearConfig>(emulated));

@@ -67,7 +67,7 @@ TEST_P(LocalSGDTest, TheBodysFormFinishes) {
   });
 }
 
-TEST_P(LocalSGDTest, WithoutFinishNothingIsAveragedAndGradientsSynchroniseAgain) {
+TEST_P(LocalSGDTest, WithoutFinishNothingIsAveragedButGradientsSynchronizeAgain) {
   run_ranks(GetParam(), 2, [](RankContext& rank) {
     Counter counter(rank);
     {

@@ -215,7 +215,7 @@ TEST_P(MixedPrecisionTest, AGuardOfTheNormSeesGradientsBeforeTheyAreClipped) {
   }
 }
 
-TEST_P(MixedPrecisionTest, RanksHaveOneScaleBehindUnevenInputs) {
+TEST_P(MixedPrecisionTest, RanksHaveOneScaleAfterUnevenInputs) {
   const auto scales = collect_ranks(GetParam(), 3, [](RankContext& rank) {
     Accelerator accelerator({.mixed_precision = "fp16", .grad_scaler_kwargs = {.growth_interval = 1}}, rank);
     OneWeight net;

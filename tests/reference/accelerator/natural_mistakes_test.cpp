@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 INSTANTIATE_TEST_SUITE_P(Backends, MistakesTest, ::testing::Values(Backend::kSim, Backend::kGlooThreads),
                          [](const auto& info) { return name_of(info.param); });
 
-TEST_P(MistakesTest, ForwardThatBypassesThePreparedModelIsRefusedAtTheStep) {
+TEST_P(MistakesTest, ForwardThatBypassesThePreparedModelIsRejectedAtTheStep) {
   on_ranks([&](Accelerator& accelerator, RankContext& rank) {
     nn::Linear net(4, 1);
     torch::optim::SGD sgd(net->parameters(), 0.1);
@@ -38,7 +38,7 @@ TEST_P(MistakesTest, ForwardThatBypassesThePreparedModelIsRefusedAtTheStep) {
   });
 }
 
-TEST_P(MistakesTest, TwoBackwardPassesOfOneForwardAreRefusedAndOneOfTheirSumIsNot) {
+TEST_P(MistakesTest, TwoBackwardPassesOfOneForwardAreRejectedButOneOfTheSumIsNot) {
   on_ranks([&](Accelerator& accelerator, RankContext& rank) {
     nn::Linear net(4, 1);
     torch::optim::SGD sgd(net->parameters(), 0.1);

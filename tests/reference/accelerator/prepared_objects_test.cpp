@@ -97,7 +97,7 @@ void train_encoder(Accelerator& accelerator, const at::Tensor& x) {
   optimizer.step();
 }
 
-TEST_P(MistakesTest, AStructThatIsNoTreeIsRefusedByEveryWrapperThatMustSeeIt) {
+TEST_P(MistakesTest, AStructThatIsNoTreeIsRejectedByEveryWrapperThatNeedsIt) {
   AcceleratorOptions search;
   search.ddp_kwargs.find_unused_parameters = true;
   const std::pair<AcceleratorOptions, const char*> wrappers[] = {

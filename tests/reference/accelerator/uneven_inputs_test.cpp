@@ -185,7 +185,7 @@ TORCH_MODULE(BranchingModel);
 
 // Their maps of used parameters would be memory that nobody has written: two of the largest numbers add up to -2, the
 // two ranks that have used the branch would count as none, and the one that has not would keep its own.
-TEST(UnevenInputsTest, RanksThatNeverHadABatchHaveUsedNoParameter) {
+TEST(UnevenInputsTest, RanksThatNeverHadABatchUseNoParameter) {
   const FilledMemoryScope filled;
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
     run_ranks(backend, 5, [](RankContext& rank) {

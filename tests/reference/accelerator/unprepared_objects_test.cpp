@@ -23,7 +23,7 @@ std::vector<std::vector<std::string>> warnings_of(const std::function<void(Accel
   });
 }
 
-TEST(UnpreparedObjectsTest, ALoaderThatEveryRankReadsInFullIsTold) {
+TEST(UnpreparedObjectsTest, ALoaderThatEveryRankReadsInFullIsReported) {
   const auto body = [](bool before, bool all_ranks) {
     return [=](Accelerator& accelerator) {
       nn::Linear net(1, 1);
@@ -49,7 +49,7 @@ TEST(UnpreparedObjectsTest, ALoaderThatEveryRankReadsInFullIsTold) {
   EXPECT_THAT(warnings_of(body(false, true), {}, 1), ElementsAre(IsEmpty()));
 }
 
-TEST(UnpreparedObjectsTest, AnOptimizerThatIsNotPreparedIsTold) {
+TEST(UnpreparedObjectsTest, AnOptimizerThatIsNotPreparedIsReported) {
   const auto body = [](bool prepares) {
     return [=](Accelerator& accelerator) {
       nn::Linear net(1, 1), evaluated(1, 1);

@@ -98,12 +98,12 @@ void every_cut_leaves_a_whole_checkpoint() {
   }
 }
 
-TEST(CheckpointFolderTest, AfterEveryPowerLossTheOldOrTheNewCheckpointIsThereWhole) {
+TEST(CheckpointFolderTest, AfterEveryPowerLossTheOldOrNewCheckpointIsComplete) {
   testing::expect_property(8, [] { every_cut_leaves_a_whole_checkpoint(); });
 }
 
 // Under automatic naming: the newest number that is there is whole, and no more than one is lost to the limit.
-TEST(CheckpointFolderTest, AfterEveryPowerLossTheNewestNumberIsWhole) {
+TEST(CheckpointFolderTest, AfterEveryPowerLossTheNewestNumberIsComplete) {
   testing::expect_property(12, [] {
     const int limit = testing::pick(1, 3);
     const std::vector<Content> contents{any_content(), any_content(), any_content()};
@@ -190,7 +190,7 @@ Content content_of(std::int64_t number) {
   }
 }
 
-TEST(CheckpointFolderTest, AProcessThatIsKilledAtAnyMomentLeavesTheNewestCheckpointWhole) {
+TEST(CheckpointFolderTest, AKilledProcessLeavesTheNewestCheckpointComplete) {
   const TemporaryFolder folder;
   PosixFiles files;
   std::mt19937 random(7);
@@ -300,7 +300,7 @@ TEST_F(ManifestTest, FilesThatAHookWroteArePartOfIt) {
   EXPECT_EQ(read_manifest(folder_.path("other"))->files.front().name, "by_hook");
 }
 
-TEST(CheckpointFolderTest, TheLimitGoesByNumbersNotByNames) {
+TEST(CheckpointFolderTest, TheLimitComparesNumbersAndNotNames) {
   const TemporaryFolder folder;
   PosixFiles files;
   for (const int number : {2, 9, 10, 11})

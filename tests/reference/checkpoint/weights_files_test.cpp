@@ -203,7 +203,7 @@ TEST_F(WeightsFilesTest, FilesAreAccelerates) {
   }
 }
 
-TEST_F(WeightsFilesTest, WhatAnEarlierSaveLeftIsRemoved) {
+TEST_F(WeightsFilesTest, ShardsOfAnEarlierSaveAreRemoved) {
   const NamedTensors two{{"a", torch::zeros({4})}, {"b", torch::ones({4})}};
   files_.make_folder(folder_.path("m"));
   for (const auto* name : {"m/notes.txt", "m/model-card.safetensors", "m/pytorch_model.bin"})

@@ -32,10 +32,10 @@ TEST_F(DeepSpeedFileTest, KeysWithoutMeaningAreNamedInOrder) {
       "offload_optimizer": {"device": "cpu", "pin_memory": true}}, "activation_checkpointing": {"profile": false},
       "fp16": {"enabled": false, "loss_scale": 0}, "optimizer": {"type": "Adam"}})");
   EXPECT_THAT(
-      keys_without_meaning(path),
+      ignored_keys(path),
       ElementsAre("train_micro_batch_size_per_gpu", "steps_per_print", "zero_optimization.overlap_comm",
                   "zero_optimization.offload_optimizer.pin_memory", "activation_checkpointing", "fp16.loss_scale"));
-  EXPECT_THAT(keys_without_meaning(file(R"({"zero_optimization": {"stage": 1}})")), IsEmpty());
+  EXPECT_THAT(ignored_keys(file(R"({"zero_optimization": {"stage": 1}})")), IsEmpty());
 }
 
 TEST_F(DeepSpeedFileTest, ValuesAreAsWrittenAndNullIsAbsent) {
@@ -47,7 +47,7 @@ TEST_F(DeepSpeedFileTest, ValuesAreAsWrittenAndNullIsAbsent) {
                           Pair("zero_optimization.stage", "auto")));
 }
 
-TEST_F(DeepSpeedFileTest, AllProblemsAreTold) {
+TEST_F(DeepSpeedFileTest, AllProblemsAreReported) {
   EXPECT_THAT(
       problems_of(
           R"({"zero_optimization": 2, "fp16": {"enabled": [true]}, "steps_per_print": 1, "steps_per_print": 2, )"

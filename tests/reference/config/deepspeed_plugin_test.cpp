@@ -126,7 +126,7 @@ TEST_F(DeepSpeedPluginTest, MixedPrecisionIsTheDtypeOfAll) {
   EXPECT_EQ(resolved({}).sharding->param_dtype, std::nullopt);
 }
 
-TEST_F(DeepSpeedPluginTest, AllProblemsAreTold) {
+TEST_F(DeepSpeedPluginTest, AllProblemsAreReported) {
   environment_.set({{"ACCELERATE_DEEPSPEED_ZERO3_INIT", "soon"}});
   EXPECT_THAT(
       deepspeed_problems({.gradient_accumulation_steps = "0",
@@ -235,7 +235,7 @@ TEST_F(DeepSpeedPluginTest, ProblemsOfAFileAreToldWithTheirKeys) {
               AllOf(HasSubstr("deepspeed_plugin: hf_ds_config"), HasSubstr("none.json")));
 }
 
-TEST_F(DeepSpeedPluginTest, ALaunchersFieldsBesideAFileAreAProblem) {
+TEST_F(DeepSpeedPluginTest, FieldsOfTheLauncherNextToAFileAreAProblem) {
   environment_.set({{"ACCELERATE_CONFIG_DS_FIELDS", "deepspeed_config_file,zero_stage,mixed_precision"}});
   EXPECT_EQ(deepspeed_problems({}), "");
   EXPECT_THAT(deepspeed_problems({.hf_ds_config = file(R"({"zero_optimization": {"stage": 2}})")}),

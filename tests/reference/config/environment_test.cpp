@@ -113,11 +113,11 @@ TEST_F(EnvironmentTest, WordsSayYesOrNo) {
 }
 
 TEST_F(EnvironmentTest, ALauncherAsksForAPlugin) {
-  EXPECT_FALSE(asks_for_fsdp() || asks_for_deepspeed());
+  EXPECT_FALSE(fsdp_requested() || deepspeed_requested());
   set({{"ACCELERATE_USE_FSDP", "true"}});
-  EXPECT_TRUE(asks_for_fsdp() && !asks_for_deepspeed());
+  EXPECT_TRUE(fsdp_requested() && !deepspeed_requested());
   set({{"ACCELERATE_USE_FSDP", "false"}, {"ACCELERATE_USE_DEEPSPEED", "true"}});
-  EXPECT_TRUE(!asks_for_fsdp() && asks_for_deepspeed());
+  EXPECT_TRUE(!fsdp_requested() && deepspeed_requested());
 }
 
 TEST_F(EnvironmentTest, WithoutVariablesThisIsOneProcessOfItsOwn) {

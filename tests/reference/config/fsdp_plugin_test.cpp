@@ -251,7 +251,7 @@ TEST_F(FsdpPluginTest, UnderNoShardThereIsNothingThatDdpCannotDo) {
                     HasSubstr("activation_checkpointing: has no"), HasSubstr("mixed_precision_policy: has no")));
 }
 
-TEST_F(FsdpPluginTest, AllProblemsAreTold) {
+TEST_F(FsdpPluginTest, AllProblemsAreReported) {
   environment_.set({{"FSDP_SYNC_MODULE_STATES", "perhaps"},
                     {"FSDP_USE_ORIG_PARAMS", "never"},
                     {"FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD", "true"}});

@@ -174,7 +174,7 @@ std::string damaged(std::string text) {
   return text;
 }
 
-TEST_F(LaunchConfigLaws, ADamagedFileIsReadOrRefusedByItsName) {
+TEST_F(LaunchConfigLaws, ADamagedFileIsReadOrRejectedByItsName) {
   int refused = 0, read = 0;
   for (const std::string name : {"c.yaml", "c.json"}) {
     expect_property(400, [&] {

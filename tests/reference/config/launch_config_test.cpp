@@ -38,7 +38,7 @@ std::string content(const std::string& file) {
   return text.str();
 }
 
-TEST_F(LaunchConfigTest, WhatIsNotGivenHasAcceleratesDefault) {
+TEST_F(LaunchConfigTest, AbsentValuesHaveAcceleratesDefaults) {
   LaunchConfig expected;
   expected.num_processes = 1;
   EXPECT_EQ(read("distributed_type: 'NO'\n"), expected);
@@ -80,7 +80,7 @@ TEST_F(LaunchConfigTest, FilesForMpirunLoad) {
   EXPECT_TRUE(config.same_network && config.use_cpu);
 }
 
-TEST_F(LaunchConfigTest, FilesForFp8LoadUnderAllTheirNames) {
+TEST_F(LaunchConfigTest, FilesForFp8LoadWithAllNamesOfTheirKeys) {
   const auto config = read(
       "distributed_type: MULTI_GPU\nmixed_precision: fp8\nfp8_config:\n  backend: TE\n  fp8_format: E4M3\n  "
       "amax_history_length: 32\n  amax_compute_algorithm: max\n"
@@ -98,7 +98,7 @@ TEST_F(LaunchConfigTest, FilesForFp8LoadUnderAllTheirNames) {
   EXPECT_EQ(environment_of(config).at("ACCELERATE_FP8_OVERRIDE_WGRAD"), "False");
 }
 
-TEST_F(LaunchConfigTest, KeysOfSectionsAreKnownWithoutTheirPrefixAndByOldNames) {
+TEST_F(LaunchConfigTest, KeysOfSectionsMayOmitTheirPrefixOrHaveOldNames) {
   const auto config = read(
       "distributed_type: FSDP\nfsdp_config:\n  sharding_strategy: 2\n  fsdp_backward_prefetch_policy: BACKWARD_PRE\n  "
       "min_num_params: 2000\n  ignored_modules: null\n");
@@ -109,7 +109,7 @@ TEST_F(LaunchConfigTest, KeysOfSectionsAreKnownWithoutTheirPrefixAndByOldNames) 
               HasSubstr(":4: fsdp_config.fsdp_version: duplicate key: fsdp_version is the same key"));
 }
 
-TEST_F(LaunchConfigTest, AllProblemsAreToldWithTheirLines) {
+TEST_F(LaunchConfigTest, AllProblemsAreReportedWithTheirLines) {
   EXPECT_EQ(problems("num_proceses: 4\nmixed_precision: fp32\nuse_cpu: perhaps\nmain_process_port: "
                      "high\nfsdp_config:\n  fsdp_versoin: 2\n  fsdp_version: 3\ncommands: ls\ntotally_else: 1\n"),
             ([&] {
@@ -126,7 +126,7 @@ TEST_F(LaunchConfigTest, AllProblemsAreToldWithTheirLines) {
             }()));
 }
 
-TEST_F(LaunchConfigTest, WhatIsNoConfigurationIsAnErrorThatNamesTheFile) {
+TEST_F(LaunchConfigTest, InvalidFilesAreErrorsThatNameTheFile) {
   EXPECT_THAT(problems("distributed_type: TPU\n"),
               HasSubstr("config.yaml:1: distributed_type: expected one of NO, MULTI_CPU"));
   EXPECT_THAT(problems("- a\n"), HasSubstr("expected a mapping"));

@@ -39,7 +39,7 @@ class LaunchEnvironmentTest : public ::testing::Test {
   CleanEnvironment environment_{{"FSDP_", "ACCELERATE_", "PARALLELISM_CONFIG_"}};
 };
 
-TEST_F(LaunchEnvironmentTest, AConfigurationForOneProcessSetsPrecisionAndDeviceAlone) {
+TEST_F(LaunchEnvironmentTest, AConfigurationForOneProcessSetsOnlyPrecisionAndDevice) {
   const auto variables = environment_of({.mixed_precision = "bf16",
                                          .use_cpu = true,
                                          .gpu_ids = "all",
@@ -65,11 +65,11 @@ TEST_F(LaunchEnvironmentTest, FsdpsOptionsReachThePlugin) {
   EXPECT_EQ(options.offload_parameters, OffloadDevice::kCpu);
   EXPECT_THAT(options.wrap.classes, ElementsAre("Block", "Head"));
   EXPECT_EQ(options.state_dict_type, "SHARDED_STATE_DICT");
-  EXPECT_TRUE(asks_for_fsdp());
+  EXPECT_TRUE(fsdp_requested());
 }
 
 // Accelerate writes the strategy that its questions ask for into a key that it does not read.
-TEST_F(LaunchEnvironmentTest, TheStrategyOfVersion1IsTheOneThatWasChosen) {
+TEST_F(LaunchEnvironmentTest, TheStrategyOfVersion1IsTheChosenOne) {
   EXPECT_FALSE(sharding({{"fsdp_version", std::int64_t{1}}, {"fsdp_reshard_after_forward", "SHARD_GRAD_OP"}})
                    .reshard_after_forward);
   EXPECT_TRUE(sharding({{"fsdp_reshard_after_forward", "HYBRID_SHARD"}}).hybrid);
@@ -91,7 +91,7 @@ TEST_F(LaunchEnvironmentTest, DeepSpeedsOptionsReachThePlugin) {
   EXPECT_TRUE(plugin.sharding->reshard_after_forward);
   EXPECT_EQ(plugin.sharding->offload_optimizer, OffloadDevice::kFiles);
   EXPECT_EQ(plugin.sharding->offload_optimizer_path, "/scratch");
-  EXPECT_TRUE(asks_for_deepspeed());
+  EXPECT_TRUE(deepspeed_requested());
   EXPECT_EQ(environment("ACCELERATE_CONFIG_DS_FIELDS"),
             "gradient_accumulation_steps,gradient_clipping,offload_optimizer_device,offload_optimizer_nvme_path,zero_"
             "stage,mixed_precision");

@@ -33,7 +33,7 @@ Settings read(const std::string& text) {
   settings.name = model.required<std::string>("name");
   settings.width = model.optional<int>("width").value_or(8);
   model.finish_keys();
-  reader.not_built("fsdp");
+  reader.reject_unsupported("fsdp");
   reader.finish_keys();
   problems.throw_if_any();
   return settings;

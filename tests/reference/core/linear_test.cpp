@@ -31,7 +31,7 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
 struct Layer {
   at::Tensor input, weight, bias;
   [[nodiscard]] at::Tensor of_libtorch() const { return at::linear(input, weight, bias); }
-  [[nodiscard]] at::Tensor of_one_node() const { return plain_linear(input, weight, bias).value(); }
+  [[nodiscard]] at::Tensor of_one_node() const { return fused_linear(input, weight, bias).value(); }
 };
 
 // As a layer before has it: no leaf.
@@ -77,7 +77,7 @@ TEST(LinearLaws, ResultsAndBothDerivativesHaveTheBitsOfLibTorch) {
                 pick(0, 4) > 0 ? at::randn({out}) : at::randn({1})};
     for (auto* tensor : {&layer.input, &layer.weight, &layer.bias}) tensor->requires_grad_(pick(0, 4) > 0);
     layer.input = result_of(layer.input);
-    const auto ours = plain_linear(layer.input, layer.weight, layer.bias);
+    const auto ours = fused_linear(layer.input, layer.weight, layer.bias);
     RC_TAG(ours ? "one node" : "not plain");
     if (!ours) return;
     const auto theirs = layer.of_libtorch();
@@ -219,7 +219,7 @@ TEST(LinearTest, WithoutGradientsThereIsNoNode) {
 
 TEST(LinearTest, WhatMoreThanAutogradLooksAtIsLeftToLibTorch) {
   const auto layer = layer_of(4, 5, 6);
-  const auto is_plain = [](const Layer& l) { return plain_linear(l.input, l.weight, l.bias).has_value(); };
+  const auto is_plain = [](const Layer& l) { return fused_linear(l.input, l.weight, l.bias).has_value(); };
   EXPECT_TRUE(is_plain(layer));
   EXPECT_FALSE(is_plain({layer.input, layer.weight, {}}));
   EXPECT_FALSE(is_plain({at::randn({4, 5}).requires_grad_(), layer.weight, layer.bias}));

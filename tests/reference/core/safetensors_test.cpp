@@ -61,7 +61,7 @@ std::vector<NamedTensor> random_tensors() {
   return tensors;
 }
 
-TEST(SafetensorsTest, EveryTensorIsReadAsItWasWritten) {
+TEST(SafetensorsTest, EveryTensorSurvivesARoundTrip) {
   const TemporaryFolder folder;
   testing::expect_property(200, [&] {
     const auto tensors = random_tensors();
@@ -185,7 +185,7 @@ TEST_F(DamagedSafetensorsTest, TensorThatIsNotThereIsToldWithThoseThatAre) {
   }
 }
 
-TEST_F(DamagedSafetensorsTest, AnyDamageIsRefusedOrOnlyChangesWhatIsRead) {
+TEST_F(DamagedSafetensorsTest, AnyDamageIsRejectedOrOnlyChangesValues) {
   testing::expect_property(500, [&] {
     const auto path =
         folder_.write("damaged", testing::damaged(safetensors_of({random_tensor("a"), random_tensor("b")})));

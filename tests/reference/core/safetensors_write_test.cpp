@@ -24,7 +24,7 @@ std::string written(const NamedTensors& tensors, const std::map<std::string, std
   return disk.content().at("file");
 }
 
-TEST(SafetensorsWriteTest, EveryTensorIsReadAsItWasWritten) {
+TEST(SafetensorsWriteTest, EveryTensorSurvivesARoundTrip) {
   const TemporaryFolder folder;
   testing::expect_property(200, [&] {
     NamedTensors tensors;
@@ -79,16 +79,16 @@ TEST(SafetensorsWriteTest, WhatTheFormatDoesNotHaveIsRefusedBeforeAnythingIsWrit
   EXPECT_EQ(disk.num_operations(), 0u);
 }
 
-TEST(NamedTensorsTest, OfTensorsThatSeeTheSameElementsTheFirstIsKept) {
+TEST(NamedTensorsTest, OfTensorsWithTheSameElementsTheFirstIsKept) {
   const auto whole = torch::arange(6.0).reshape({2, 3});
-  const auto [tensors, same_as] = without_shared({{"embedding", whole},
-                                                  {"head", whole},
-                                                  {"row", whole[1]},
-                                                  {"turned", whole.t()},
-                                                  {"empty", whole.narrow(0, 0, 0)},
-                                                  {"alias", whole.view({2, 3})},
-                                                  {"copy", whole.clone()},
-                                                  {"empty too", torch::zeros({0})}});
+  const auto [tensors, same_as] = deduplicate_shared({{"embedding", whole},
+                                                      {"head", whole},
+                                                      {"row", whole[1]},
+                                                      {"turned", whole.t()},
+                                                      {"empty", whole.narrow(0, 0, 0)},
+                                                      {"alias", whole.view({2, 3})},
+                                                      {"copy", whole.clone()},
+                                                      {"empty too", torch::zeros({0})}});
   EXPECT_THAT(same_as, ElementsAre(Pair("alias", "embedding"), Pair("head", "embedding")));
   std::vector<std::string> names;
   for (const auto& [name, tensor] : tensors) names.push_back(name);

@@ -80,26 +80,26 @@ TEST(SharedTest, OneKeyServesTwoTypes) {
 }
 
 TEST(SharedCopyTest, EqualIndicesAreOneCopyWhileSomebodyHoldsThem) {
-  auto first = shared_copy({1, 2, 3});
-  EXPECT_EQ(shared_copy({1, 2, 3}), first);
+  auto first = shared_indices({1, 2, 3});
+  EXPECT_EQ(shared_indices({1, 2, 3}), first);
   EXPECT_THAT(*first, ::testing::ElementsAre(1, 2, 3));
   const std::weak_ptr<const std::vector<std::int64_t>> watched = first;
   first.reset();
   EXPECT_TRUE(watched.expired());
-  EXPECT_THAT(*shared_copy({1, 2, 3}), ::testing::ElementsAre(1, 2, 3));
+  EXPECT_THAT(*shared_indices({1, 2, 3}), ::testing::ElementsAre(1, 2, 3));
 }
 
 TEST(SharedCopyTest, IndicesWithTheSameEndsAreToldApart) {
-  const auto first = shared_copy({1, 2, 3}), second = shared_copy({1, 4, 3});
+  const auto first = shared_indices({1, 2, 3}), second = shared_indices({1, 4, 3});
   EXPECT_THAT(*first, ::testing::ElementsAre(1, 2, 3));
   EXPECT_THAT(*second, ::testing::ElementsAre(1, 4, 3));
-  EXPECT_EQ(shared_copy({1, 4, 3}), second);
-  EXPECT_THAT(*shared_copy({}), ::testing::IsEmpty());
+  EXPECT_EQ(shared_indices({1, 4, 3}), second);
+  EXPECT_THAT(*shared_indices({}), ::testing::IsEmpty());
 }
 
 TEST(SharedCopyTest, ManyThreadsGetOneCopy) {
   std::vector<std::shared_ptr<const std::vector<std::int64_t>>> copies(8);
-  on_threads(8, [&](int thread) { copies[thread] = shared_copy({5, 6}); });
+  on_threads(8, [&](int thread) { copies[thread] = shared_indices({5, 6}); });
   EXPECT_THAT(copies, ::testing::Each(copies.front()));
 }
 

@@ -263,7 +263,7 @@ TEST_F(DataLoaderTest, TheRemainderIsUnknownWhereTheTailIsDropped) {
   }
 }
 
-TEST_F(DataLoaderTest, TheEpochThatItIsToldCounts) {
+TEST_F(DataLoaderTest, SetEpochDeterminesTheOrder) {
   auto loader = prepared(DataLoader(numbers(8), {.batch_size = 8, .shuffle = true}),
                          {.use_seedable_sampler = true, .data_seed = 7});
   loader.set_epoch(1);

@@ -151,7 +151,7 @@ TEST_F(FromTorchTest, ALoadersBatchesComeWholePassAfterPassEvenAfterOneThatWasLe
   for (const std::size_t workers : {0, 2}) {
     auto torch_loader = td::make_data_loader<td::samplers::SequentialSampler>(
         Squares().map(td::transforms::Stack<>()), td::DataLoaderOptions(3).workers(workers));
-    DataLoader loader(from_torch_loader(std::move(torch_loader)), {.batch_size = 1}, WholeBatch());
+    DataLoader loader(from_torch_loader(std::move(torch_loader)), {.batch_size = 1}, IdentityCollate());
     for (auto& [data, target] : loader) {
       EXPECT_EQ(target.numel(), 3);
       break;
@@ -163,13 +163,13 @@ TEST_F(FromTorchTest, ALoadersBatchesComeWholePassAfterPassEvenAfterOneThatWasLe
 
 TEST_F(FromTorchTest, LoaderWithoutACollatingTransformIsCollated) {
   auto torch_loader = td::make_data_loader(Counter(), td::DataLoaderOptions(2));
-  DataLoader loader(from_torch_loader(std::move(torch_loader)), {.batch_size = 1}, WholeBatch());
+  DataLoader loader(from_torch_loader(std::move(torch_loader)), {.batch_size = 1}, IdentityCollate());
   EXPECT_THAT(targets_of(loader), ElementsAre(ElementsAre(0, 10), ElementsAre(20, 30), ElementsAre(40)));
 }
 
 TEST_F(FromTorchTest, RequestsOfNothingAreRefused) {
   EXPECT_THROW(from_torch(Counter(), 0), ArgumentError);
-  EXPECT_THROW(WholeBatch()(std::vector{torch::ones(1), torch::ones(1)}), ArgumentError);
+  EXPECT_THROW(IdentityCollate()(std::vector{torch::ones(1), torch::ones(1)}), ArgumentError);
 }
 
 }  // namespace

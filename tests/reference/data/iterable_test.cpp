@@ -84,7 +84,7 @@ TEST_F(IterableTest, ReadingStaysOneStepAheadOfTheLoop) {
   }
 }
 
-TEST_F(IterableTest, AWorkerReadsAheadAndChangesNothing) {
+TEST_F(IterableTest, AWorkerReadsAheadWithoutAnEffectOnBatches) {
   auto loader = prepared(DataLoader(CountingStream{7}, {.batch_size = 2, .num_workers = 3}));
   EXPECT_EQ(whole_pass(loader), Batches({{0, 1}, {2, 3}, {4, 5}, {6}}));
   for (const bool dispatch : {false, true}) {

@@ -11,7 +11,7 @@
 #include "reference/models/gpt.hpp"
 #include "reference/models/image_models.hpp"
 #include "sim/programs/experiments/task.hpp"
-#include "sim/programs/experiments/write_text.hpp"
+#include "sim/programs/experiments/text_generation.hpp"
 #include "tests/support/torch.hpp"
 
 namespace accel::programs {
@@ -122,7 +122,7 @@ TEST(ImageNetworkTest, ParametersAreNamedAsThoseOfPythonsSequential) {
 
 TEST(WriteTextTest, SameSeedWritesTheSameTextAndAnotherAnother) {
   const auto network = seeded_gpt();
-  const WritingConfig config{.length = 50, .prompt = "The ", .top_k = 256, .seed = 1};
+  const TextGenerationConfig config{.length = 50, .prompt = "The ", .top_k = 256, .seed = 1};
   auto other = config;
   other.seed = 2;
   const auto text = write_text(*network, kBlock, config);

@@ -87,7 +87,7 @@ TEST(DeviceMapTest, IsAcceleratesOfItsOwnTest) {
   EXPECT_EQ(map_of({{0, 336}}), (DeviceMap{{"", 0}}));
 }
 
-TEST(DeviceMapTest, ProblemsAreToldTogether) {
+TEST(DeviceMapTest, ProblemsAreReportedTogether) {
   const auto message = message_of<ArgumentError>([] {
     check_device_map(model_for_test(), {{"linear1", 0}, {"norm.weight", "cpu"}, {"liner2", "disk"}});
   });
@@ -183,7 +183,7 @@ TEST(DeviceMapLaws, EveryTensorIsPlacedOnceWithinTheLimits) {
   testing::expect_property(2000, [] { any_plan().hold(); });
 }
 
-TEST(DeviceMapLaws, TheLawCatchesEveryPlantedBug) {
+TEST(DeviceMapLaws, EveryPlantedBugIsCaught) {
   testing::expect_property_fails("a limit that is forgotten", 300, [] {
     auto laws = any_plan();
     for (auto& [name, device] : laws.map) device = laws.options.max_memory->begin()->first;

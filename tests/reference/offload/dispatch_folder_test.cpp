@@ -37,7 +37,7 @@ TEST_F(DispatchTest, AFolderOfAnotherDtypeServesTheModelsOwn) {
   EXPECT_TRUE(model(input_.to(torch::kBFloat16)).equal(expected->forward(input_.to(torch::kBFloat16))));
 }
 
-TEST_F(DispatchTest, AModelInMemoryGoesToAFolder) {
+TEST_F(DispatchTest, AModelInMemoryIsOffloadedToAFolder) {
   const torch::NoGradGuard no_grad;
   Net net(2);
   net->to(torch::kBFloat16);
@@ -118,7 +118,7 @@ TEST_F(DispatchTest, ACheckpointThatDoesNotFitChangesNothing) {
   EXPECT_TRUE(net->parameters()[0].equal(before));
 }
 
-TEST_F(DispatchTest, TheIndexOfALoadedCheckpointNamesItsFiles) {
+TEST_F(DispatchTest, TheOffloadIndexRefersToTheCheckpointsFiles) {
   const torch::NoGradGuard no_grad;
   auto whole = layers(2);
   auto net = init_empty_weights([] { return layers(2); });

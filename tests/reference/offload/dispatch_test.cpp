@@ -34,7 +34,7 @@ TEST_F(DispatchTest, AModelLargerThanItsMemoryComputesTheSameBits) {
   EXPECT_EQ(model.statistics().num_prefetched, 4 * 5) << "all but the first of each pass";
 }
 
-TEST_F(DispatchTest, PartsThatAreCalledAreBroughtOneByOne) {
+TEST_F(DispatchTest, CalledModulesAreLoadedOneByOne) {
   const torch::NoGradGuard no_grad;
   Net whole(4);
   const auto expected = whole->forward(tokens_);
@@ -60,7 +60,7 @@ TEST_F(DispatchTest, APartThatIsNotCalledSoIsNamed) {
               AllOf(HasSubstr("accel::call"), HasSubstr("'blocks.0', 'blocks.1'")));
 }
 
-TEST_F(DispatchTest, WhatHasNoGradientSaysSo) {
+TEST_F(DispatchTest, TrainingAnOffloadedModelIsRejected) {
   auto model = load_checkpoint_and_dispatch(init_empty_weights([] { return layers(2); }), saved(layers(2)),
                                             {.device_map = DeviceMap{{"", "disk"}}});
   EXPECT_THAT(message_of<StateError>([&] { model(input_); }), HasSubstr("NoGradGuard"));
@@ -231,7 +231,7 @@ TEST(DispatchLaws, AnyPlanComputesTheWholeModelsBitsWithinItsMemory) {
     const auto expected = whole->forward(tokens);
     PosixFiles files;
     NamedTensors state;
-    for (const auto& [name, tensor] : without_shared(offload::tensors_of(*whole)).tensors)
+    for (const auto& [name, tensor] : deduplicate_shared(offload::tensors_of(*whole)).tensors)
       state.emplace_back(name, tensor.detach());
     write_weights(files, folder.path("m"), state,
                   {.max_shard_bytes = testing::pick(500, 50'000), .safe_serialization = testing::pick(0, 2) == 0});

@@ -82,7 +82,7 @@ class DispatchTest : public ::testing::Test {
   std::string saved(const Model& net, int64_t max_shard_bytes = 10'000'000) {
     PosixFiles files;
     NamedTensors state;
-    for (const auto& [name, tensor] : without_shared(offload::tensors_of(*net)).tensors)
+    for (const auto& [name, tensor] : deduplicate_shared(offload::tensors_of(*net)).tensors)
       state.emplace_back(name, tensor.detach());
     write_weights(files, folder_.path("checkpoint"), state, {.max_shard_bytes = max_shard_bytes});
     return folder_.path("checkpoint");

@@ -136,7 +136,7 @@ TEST(StaticGraphTest, GradientsOfTheFirstStepAreAveraged) {
 }
 
 // Its hooks run in a backward pass that does not synchronise, too, and later ones would communicate nothing.
-TEST(StaticGraphTest, APassThatDoesNotSynchroniseIsRefused) {
+TEST(StaticGraphTest, APassThatDoesNotSynchroniseIsAnError) {
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
     for (const bool sync_each_batch : {false, true}) {
       run_ranks(backend, 2, [&](RankContext& rank) {

@@ -32,7 +32,7 @@ void expect_error(const std::function<torch::nn::Sequential(int rank)>& make, co
     EXPECT_THAT(errors_of(backend, make), Each("prepare: the ranks' models differ: " + error));
 }
 
-TEST(SameModelTest, AnotherShapeIsToldOnEveryRank) {
+TEST(SameModelTest, AnotherShapeIsAnErrorOnEveryRank) {
   expect_error([](int rank) { return torch::nn::Sequential(torch::nn::Linear(3, rank == 2 ? 5 : 4)); },
                "0.weight is Float [4, 3] on ranks 0, 1, 3, Float [5, 3] on rank 2");
 }

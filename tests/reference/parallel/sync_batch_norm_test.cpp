@@ -104,7 +104,7 @@ class SyncBatchNormTest : public ::testing::TestWithParam<Backend> {};
 INSTANTIATE_TEST_SUITE_P(Backends, SyncBatchNormTest, ::testing::Values(Backend::kSim, Backend::kGlooThreads),
                          [](const auto& info) { return name_of(info.param); });
 
-TEST_P(SyncBatchNormTest, ManyBatchesAreOne) {
+TEST_P(SyncBatchNormTest, BatchesOfAllRanksCountAsOne) {
   expect_one_batch(GetParam(), {.rows = {4, 4}, .shape = {1}});
   expect_one_batch(GetParam(), {.rows = {2, 5, 1}, .shape = {3, 2}});
   expect_one_batch(GetParam(), {.rows = {1, 1}, .shape = {1}});
@@ -226,7 +226,7 @@ struct OwnMemberImpl : nn::Module {
   nn::BatchNorm2d norm;
 };
 
-TEST(ConvertSyncBatchNormTest, AMembersNormIsAnErrorThatChangesNothing) {
+TEST(ConvertSyncBatchNormTest, ANormInADataMemberIsAnErrorThatChangesNothing) {
   const auto net = std::make_shared<OwnMemberImpl>();
   try {
     convert_sync_batchnorm(*net);

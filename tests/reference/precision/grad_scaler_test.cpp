@@ -98,7 +98,7 @@ TEST_F(GradScalerTest, AScalerThatIsOffChangesNothing) {
   EXPECT_EQ(scaler.state_dict(), Value(Value::Dict{}));
 }
 
-TEST_F(GradScalerTest, AStateGoesOnWhereItWasSaved) {
+TEST_F(GradScalerTest, AStateContinuesWhereItWasSaved) {
   const GradScalerKwargs options{.init_scale = 8, .growth_interval = 3};
   GradScaler whole(options), first(options);
   for (int step = 0; step < 2; ++step) {

@@ -25,14 +25,16 @@ class AcceleratedOptimizerTest : public ::testing::Test {
   AcceleratedScheduler accelerated(SchedulerOptions options) {
     return {scheduler_, {optimizer_}, context_, path_, options};
   }
-  void guard(GradientGuard guard) { *path_ = GradientPath(context_, {.gradient_guard = guard}, /*ranks_per_batch=*/1); }
+  void guard(GradientGuard guard) {
+    *path_ = GradientPipeline(context_, {.gradient_guard = guard}, /*ranks_per_batch=*/1);
+  }
 
   RankContext context_;
   at::Tensor weight_ = torch::full({1}, 10.0).requires_grad_();
   torch::optim::SGD sgd_ = torch::optim::SGD({weight_}, /*lr=*/1.0);
   LambdaLR scheduler_ = LambdaLR(sgd_, [](int epoch) { return 1.0 - epoch / 8.0; });
-  std::shared_ptr<GradientPath> path_ =
-      std::make_shared<GradientPath>(context_, AcceleratorOptions(), /*ranks_per_batch=*/1);
+  std::shared_ptr<GradientPipeline> path_ =
+      std::make_shared<GradientPipeline>(context_, AcceleratorOptions(), /*ranks_per_batch=*/1);
   AcceleratedOptimizer optimizer_ = AcceleratedOptimizer(sgd_, context_, path_);
 };
 
@@ -142,7 +144,7 @@ TEST_F(AcceleratedOptimizerTest, WithoutAGuardAnInfinityReachesTheParameters) {
   EXPECT_FALSE(std::isfinite(weight_.item<float>()));
 }
 
-TEST_F(AcceleratedOptimizerTest, AGuardLeavesParametersAndScheduleAndFlagsTheStep) {
+TEST_F(AcceleratedOptimizerTest, AGuardSkipsParametersAndScheduleAndReportsTheStep) {
   guard({.skip_non_finite = true});
   auto scheduler = accelerated({});
   for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
@@ -198,10 +200,10 @@ TEST_F(AcceleratedOptimizerTest, AStepMayHaveAClosure) {
   EXPECT_EQ(weight_.item<float>(), before);
 }
 
-TEST_F(AcceleratedOptimizerTest, AClosureIsRefusedWhereSomethingActsBetweenBackwardAndStep) {
+TEST_F(AcceleratedOptimizerTest, AClosureIsAnErrorIfGradientsAreProcessedBeforeTheStep) {
   for (const auto& options :
        {AcceleratorOptions{.mixed_precision = "fp16"}, AcceleratorOptions{.loss_weighting = "exact"}}) {
-    *path_ = GradientPath(context_, options, /*ranks_per_batch=*/1);
+    *path_ = GradientPipeline(context_, options, /*ranks_per_batch=*/1);
     EXPECT_THAT(message_of<StateError>([&] { optimizer_.step([] { return at::ones({}); }); }), HasSubstr("closure"));
     EXPECT_EQ(weight_.item<float>(), 10);
   }

@@ -90,7 +90,7 @@ TEST(UnitPlanTest, ASharedParameterBelongsToTheUnitAroundAllItsPlaces) {
   EXPECT_THAT(contents(plan_units(small_model(), options, 2)), ElementsAre(": 3 0", "left: 1", "right: 2"));
 }
 
-TEST(UnitPlanTest, ModulesAreWrappedBySizeByHandOrNotAtAll) {
+TEST(UnitPlanTest, ModulesAreWrappedBySizeByNameOrNotAtAll) {
   ShardingOptions options;
   EXPECT_THAT(contents(plan_units(small_model(), options, 2)), ElementsAre(": 3 0 1 2"));
   options.wrap.modules = {"left\\..*"};

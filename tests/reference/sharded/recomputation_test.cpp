@@ -24,7 +24,7 @@ struct PartImpl : torch::nn::Module {
 };
 TORCH_MODULE(Part);
 
-class Recomputing : public CallSurround {
+class Recomputing : public ModuleHooks {
  public:
   void before_forward() override {}
   void after_forward(std::vector<at::Tensor>& /*outputs*/) override {}
@@ -39,7 +39,7 @@ struct Gradients {
 Gradients gradients(bool recomputes, bool input_needs_one, bool casts) {
   torch::manual_seed(3);
   Part part;
-  std::optional<SurroundedCalls> surrounded;
+  std::optional<ScopedModuleHooks> surrounded;
   if (recomputes) surrounded.emplace(*part, std::make_shared<Recomputing>());
   auto x = torch::randn({4, 6}).requires_grad_(input_needs_one);
   at::Tensor loss;
@@ -55,7 +55,7 @@ Gradients gradients(bool recomputes, bool input_needs_one, bool casts) {
 }
 
 // Dropout draws the same mask again, and casts are the same.
-TEST(RecomputationTest, GradientsAreThoseOfKeptActivations) {
+TEST(RecomputationTest, GradientsEqualThoseOfKeptActivations) {
   for (const bool input_needs_one : {false, true}) {
     for (const bool casts : {false, true}) {
       const auto kept = gradients(false, input_needs_one, casts), again = gradients(true, input_needs_one, casts);
@@ -84,8 +84,8 @@ TEST(SurroundedPartsTest, PartsOfASequentialAreCalledSurroundedWhileItLasts) {
   torch::nn::Sequential net(torch::nn::Linear(6, 6), torch::nn::ReLU());
   const auto linear = net->ptr(0);
   {
-    const SurroundedCalls calls(*linear, std::make_shared<Recomputing>());
-    const SurroundedParts parts(net.ptr());
+    const ScopedModuleHooks calls(*linear, std::make_shared<Recomputing>());
+    const ScopedSequentialHooks parts(net.ptr());
     EXPECT_NE(net->ptr(0), linear);
     EXPECT_EQ(net->named_parameters().keys(), (std::vector<std::string>{"0.weight", "0.bias"}));
     EXPECT_THAT(net->forward(torch::ones({2, 6})).grad_fn()->next_edge(0).function->name(), "CheckpointBackward");

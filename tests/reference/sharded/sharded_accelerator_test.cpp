@@ -71,7 +71,7 @@ void expect_same(const Trained& expected, const Trained& found, double tolerance
   }
 }
 
-TEST(ShardedAcceleratorTest, EveryStrategyTrainsAsDdpDoesOnTwoRanks) {
+TEST(ShardedAcceleratorTest, EveryStrategyTrainsLikeDdpOnTwoRanks) {
   for (const int accumulation : {1, 3}) {
     const Training training{.accumulation = accumulation, .uses_adam = false};
     const auto expected = train_on(2, ddp(), training);
@@ -92,7 +92,7 @@ TEST(ShardedAcceleratorTest, EveryStrategyTrainsAsDdpDoesOnTwoRanks) {
   }
 }
 
-TEST(ShardedAcceleratorTest, MomentsAndClippedGradientsAreThoseOfWholeParameters) {
+TEST(ShardedAcceleratorTest, MomentsAndClippedGradientsEqualThoseOfFullParameters) {
   const Training training{.max_norm = 0.05};
   for (const int num_ranks : {2, 3, 4, 8}) {
     SCOPED_TRACE(num_ranks);
@@ -230,7 +230,7 @@ TEST(ShardedAcceleratorTest, AUnitThatIsCalledWithoutTheAdapterIsAStateErrorWith
   }
 }
 
-TEST(ShardedAcceleratorTest, StageThreeGivesWeightsIn16BitsWhereItIsAskedTo) {
+TEST(ShardedAcceleratorTest, StageThreeSaves16BitWeightsIfConfigured) {
   for (const bool asks : {false, true}) {
     run_ranks(2, [&] {
       Accelerator accelerator({.mixed_precision = "bf16",

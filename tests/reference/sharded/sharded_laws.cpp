@@ -300,7 +300,7 @@ TEST(ShardedLaws, BytesSentAreThoseOfTheFormulas) {
   }
 }
 
-TEST(ShardedLaws, MemoryIsWhatThePlanSays) {
+TEST(ShardedLaws, MemoryIsAsPlanned) {
   for (const int num_ranks : {1, 2, 8, 64}) {
     for (const auto& [frees, freezes] : {std::pair(false, false), std::pair(true, false), std::pair(true, true)}) {
       SCOPED_TRACE(fmt::format("{} ranks, {} {}", num_ranks, frees, freezes));

@@ -157,7 +157,7 @@ TEST(ShardedAcceleratorTest, WhatLiesInFilesTakesNoMemory) {
                  EXPECT_LT(account.now(sharded::MemoryKind::kOptimizer), 10'000) << "small tensors stay";
                  for (const auto& parameter : model.parameters()) {
                    if (parameter.numel() > 512) {
-                     EXPECT_TRUE(sharded::is_in_file(parameter));
+                     EXPECT_TRUE(sharded::is_file_backed(parameter));
                    }
                  }
                });

@@ -113,7 +113,7 @@ TEST(ShardedModelTest, EveryStrategyTrainsAsDdpDoesInExactArithmetic) {
 }
 
 // A sum of two does not depend on its order.
-TEST(ShardedModelTest, EveryStrategyTrainsAsDdpDoesOnTwoRanks) {
+TEST(ShardedModelTest, EveryStrategyTrainsLikeDdpOnTwoRanks) {
   const Job job{.num_steps = 5, .micro_batches = 2};
   const auto expected = run_ranks(2, [&](RankContext& rank) { return train_by_ddp(rank, job); }).front();
   for (const auto& strategy : strategies()) {

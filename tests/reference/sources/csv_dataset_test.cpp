@@ -178,7 +178,7 @@ TEST_F(CsvTest, FieldThatIsNoNumberIsToldWithFileRecordOffsetAndColumn) {
   EXPECT_THAT(error_of([&] { (void)table.get(4); }), HasSubstr("'7 8' is not a number"));
 }
 
-TEST_F(CsvTest, AnyDamageIsRefusedOrOnlyChangesWhatIsRead) {
+TEST_F(CsvTest, AnyDamageIsRejectedOrOnlyChangesValues) {
   testing::expect_property(500, [&] {
     const auto path = write(testing::damaged("h," + written(any_table(), ',')));
     testing::read_or_refuse(path, [&] { (void)table_of(CsvFile({path})); });

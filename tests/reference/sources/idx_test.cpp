@@ -153,7 +153,7 @@ TEST_F(IdxTest, HeaderThatPromisesTooMuchIsRefusedBeforeMemoryIsTaken) {
   EXPECT_THAT(error_of([&] { open_idx(write_gzip(folder_.path("huge.gz"), header)); }), HasSubstr("bytes of data, "));
 }
 
-TEST_F(IdxTest, AnyDamageIsRefusedOrOnlyChangesWhatIsRead) {
+TEST_F(IdxTest, AnyDamageIsRejectedOrOnlyChangesValues) {
   testing::expect_property(300, [&] {
     const auto gzip = *rc::gen::arbitrary<bool>();
     const auto path = folder_.write(

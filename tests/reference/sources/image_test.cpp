@@ -210,7 +210,7 @@ TEST(ImageTest, SizeBeyondPilsLimitIsRefusedBeforeMemoryIsTaken) {
   EXPECT_THAT(error_of(jpeg), HasSubstr("65280x65280 pixels"));
 }
 
-TEST(ImageTest, AnyDamageIsRefusedOrOnlyChangesWhatIsRead) {
+TEST(ImageTest, AnyDamageIsRejectedOrOnlyChangesValues) {
   const auto png = bytes_of(Png{.width = 3, .height = 2, .rows = std::string("\0abcdefghi\1abcdefghi", 20)});
   testing::expect_property(1000, [&] {
     const auto kind = *rc::gen::inRange<std::size_t>(0, kJpegs.size() + 1);

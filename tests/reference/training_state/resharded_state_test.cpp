@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 // The bits of what is loaded do not depend on how many ranks saved or load; of random numbers rank 0's stay, others are
 // their own.
-TEST_F(SaveStateTest, ACheckpointOfSomeRanksLoadsOnOthers) {
+TEST_F(SaveStateTest, ACheckpointLoadsOnAnotherNumberOfRanks) {
   for (const auto& options : {ddp(), sharded_as("FULL_STATE_DICT"), sharded_as("SHARDED_STATE_DICT")}) {
     std::string saved;
     run_ranks(3, [&] {
@@ -110,7 +110,7 @@ TEST_F(SaveStateTest, WhatIsShardedLoadsWholeAndTheOtherWayRound) {
   });
 }
 
-TEST_F(SaveStateTest, TheOptimizersStateOfAShardedRunIsThereInAnUnshardedOne) {
+TEST_F(SaveStateTest, TheOptimizersStateOfAShardedRunLoadsInAnUnshardedOne) {
   for (const auto* type : {"FULL_STATE_DICT", "SHARDED_STATE_DICT"}) {
     const auto save_as = [](const char* state_dict_type, const std::string& path) {
       run_ranks(3, [&] {
@@ -129,7 +129,7 @@ TEST_F(SaveStateTest, TheOptimizersStateOfAShardedRunIsThereInAnUnshardedOne) {
         const auto loaded = optim::state_dict(whole.adam).at("state");
         NamedTensors parameters;
         for (const auto& item : whole.net->named_parameters()) parameters.emplace_back(item.key(), item.value());
-        parameters = each_once(std::move(parameters));
+        parameters = unique_tensors(std::move(parameters));
         ASSERT_EQ(loaded.as<Value::Dict>().size(), saved.as<Value::Dict>().size()) << type;
         for (std::size_t index = 0; index < parameters.size(); ++index) {
           const auto& name = parameters[index].first;

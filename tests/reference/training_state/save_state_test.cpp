@@ -93,7 +93,7 @@ TEST_F(SaveStateTest, ALoaderGoesOnOnAnotherMesh) {
 }
 
 // torchdata's place is none of ours: the loader begins its epoch, as it does for a checkpoint of Python's without one.
-TEST_F(SaveStateTest, PythonsStateOfAStatefulLoaderIsPassedOver) {
+TEST_F(SaveStateTest, PythonsStateOfAStatefulLoaderIsIgnored) {
   run_ranks(1, [&] {
     Training training(ddp());
     training.train(3);
@@ -132,7 +132,7 @@ TEST_F(SaveStateTest, GroupsOfAnyOptimizerHaveWhatSchedulesKeepInThem) {
     EXPECT_EQ(group.at(key), Value(value)) << key;
 }
 
-TEST_F(SaveStateTest, AutomaticNamesAreNumberedLimitedAndGoneOnWith) {
+TEST_F(SaveStateTest, AutomaticNamesAreNumberedAndLimited) {
   const auto project = folder_.path("project");
   run_ranks(2, [&] {
     Training training(automatic(project, /*limit=*/2));

@@ -15,7 +15,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST_F(SaveStateTest, AStateOfParametersThatTheOptimizerLacksIsRefused) {
+TEST_F(SaveStateTest, AStateForUnknownParametersIsAnError) {
   run_ranks(2, [&] {
     Training training(sharded_as("FULL_STATE_DICT"));
     training.train(1);
@@ -56,7 +56,7 @@ TEST_F(SaveStateTest, ADamagedCheckpointIsAnErrorOnEveryRankAndNothingIsLoaded) 
 }
 
 // What one rank alone sees is every rank's error, and all is as it was.
-TEST_F(SaveStateTest, WhatDoesNotFitOnOneRankIsUndoneOnAll) {
+TEST_F(SaveStateTest, AnErrorOnOneRankRestoresAllRanks) {
   run_ranks(2, [&] {
     Training training(ddp());
     training.train(3);

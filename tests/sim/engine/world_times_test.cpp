@@ -20,7 +20,7 @@ TEST(WorldTest, TheWallsClockTellsWaitingForRanksFromWaitingForData) {
   World world({.num_ranks = 2, .records_times = true});
   run_ranks(world, [&](int rank) {
     auto group = world.group("world", {0, 1});
-    while (rank == 1 && world.whereabouts(0).find("waits") == std::string::npos) std::this_thread::yield();
+    while (rank == 1 && world.describe_rank(0).find("waits") == std::string::npos) std::this_thread::yield();
     auto meeting = world.arrive(*group, rank, {.op = Collective::kAllReduce, .bytes = 100}, nullptr,
                                 [](auto) { std::this_thread::sleep_for(30ms); });
     world.wait(rank, *meeting);

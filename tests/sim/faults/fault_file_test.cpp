@@ -192,7 +192,7 @@ TEST(FaultFileTest, AFileReadsBackAsItWasWritten) {
   });
 }
 
-TEST(FaultFileTest, ADamagedFileIsReadOrRefusedByItsName) {
+TEST(FaultFileTest, ADamagedFileIsReadOrRejectedByItsName) {
   int num_read = 0, num_refused = 0;
   testing::expect_property(3000, [&] {
     auto text = to_yaml(plan_faults(testing::any_faults(8), 8));

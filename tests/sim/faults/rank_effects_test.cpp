@@ -95,7 +95,7 @@ TEST(RankEffectsTest, PauseCostsAllRanksItsTimeAndChangesNoBit) {
   EXPECT_LT(run.report.times[kRank].straggler_wait, kFewOperators);
 }
 
-TEST(RankEffectsTest, PauseBeyondTheTimeoutTimesOutTheOthersAndTheLateRankFindsThemGone) {
+TEST(RankEffectsTest, PauseBeyondTheTimeoutIsATimeoutOfTheOthers) {
   const auto run = run_with({{.kind = FaultKind::kRankPause, .rank = kRank, .when = kAtStep, .seconds = 61}},
                             {.timeout = std::chrono::minutes(1)});
   const std::string timed_out = "GlooError: Timed out waiting 60000ms for recv operation to complete";

@@ -106,7 +106,7 @@ TEST(BatchSamplerShardTest, NothingStaysNothing) {
   EXPECT_EQ(shards_of({}, {.knows_size = false}, {.num_ranks = 2}).ranks[1], Batches());
 }
 
-TEST(BatchSamplerShardTest, ASamplerThatBreaksItsWordIsAnArgumentError) {
+TEST(BatchSamplerShardTest, ASamplerThatContradictsItsClaimsIsAnArgumentError) {
   const auto message_of = [](const Batches& batches, ListedBatches::Claims claims, int num_ranks = 2) -> std::string {
     try {
       shards_of(batches, claims, {.num_ranks = num_ranks});

@@ -87,7 +87,7 @@ TEST(SamplerShardTest, RanksCutAcceleratesSeedableOrder) {
   EXPECT_EQ(shard_of(1), std::pair(Batches({{3, 4}, {2, 6}}), Batches({{5, 7}, {4, 0}})));
 }
 
-TEST(SamplerShardTest, ASamplerOfAnotherSizeThanItSaysIsAnArgumentError) {
+TEST(SamplerShardTest, ASamplerOfAnotherSizeThanItReportsIsAnArgumentError) {
   class Lying : public Sampler {
    public:
     explicit Lying(std::int64_t given) : given_(given) {}

@@ -155,7 +155,7 @@ TEST(SeedableRandomSamplerTest, AnUnfinishedPassIsRepeated) {
   EXPECT_THAT(sampler.begin_pass(), ElementsAre(7, 0, 3, 4, 1, 5, 2, 6));
 }
 
-TEST(SeedableRandomSamplerTest, TheEpochThatItIsToldCounts) {
+TEST(SeedableRandomSamplerTest, SetEpochDeterminesTheOrder) {
   SeedableRandomSampler sampler(8, /*data_seed=*/7);
   sampler.set_epoch(1);
   EXPECT_THAT(whole_order(sampler), ElementsAre(3, 6, 5, 7, 2, 1, 4, 0));

@@ -70,7 +70,7 @@ TEST(FusedAdamTest, AmsgradKeepsTheLargestSecondMoment) {
   expect_close_to_plain<AdamW, torch::optim::AdamW>(torch::optim::AdamWOptions(1e-2).betas({0.9, 0.5}).amsgrad(true));
 }
 
-TEST(FusedAdamTest, ARateSetBetweenStepsCounts) {
+TEST(FusedAdamTest, ARateSetBetweenStepsIsUsed) {
   const auto fused_params = parameters(), plain_params = parameters();
   AdamW fused(fused_params, torch::optim::AdamWOptions(1e-2));
   torch::optim::AdamW plain(plain_params, torch::optim::AdamWOptions(1e-2));
@@ -83,7 +83,7 @@ TEST(FusedAdamTest, ARateSetBetweenStepsCounts) {
   EXPECT_TRUE(at::allclose(fused_params[2], plain_params[2], /*rtol=*/10 * kTolerance, /*atol=*/10 * kTolerance));
 }
 
-TEST(FusedAdamTest, AParameterWithoutAGradientStays) {
+TEST(FusedAdamTest, AParameterWithoutAGradientIsUnchanged) {
   const auto params = parameters();
   AdamW optimizer(params, torch::optim::AdamWOptions(1e-2).weight_decay(0.3));
   params[0].mutable_grad() = at::ones_like(params[0]);

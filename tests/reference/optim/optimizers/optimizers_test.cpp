@@ -62,7 +62,7 @@ TYPED_TEST(EveryOptimizerTest, GroupsStepByTheirOwnRates) {
   EXPECT_TRUE(equal_bits(together, apart));
 }
 
-TYPED_TEST(EveryOptimizerTest, ARateSetBetweenStepsCounts) {
+TYPED_TEST(EveryOptimizerTest, ARateSetBetweenStepsIsUsed) {
   const auto kept = odd_parameters(), changed = odd_parameters();
   MultiTensorOptimizer<TypeParam> keeps(kept), changes(changed);
   run_steps(keeps, kept, {.from = 0, .to = 3});
@@ -77,7 +77,7 @@ TYPED_TEST(EveryOptimizerTest, ARateSetBetweenStepsCounts) {
   EXPECT_EQ(equal_bits(kept, changed), (std::same_as<TypeParam, RpropOptions>));
 }
 
-TYPED_TEST(EveryOptimizerTest, AParameterWithoutAGradientStays) {
+TYPED_TEST(EveryOptimizerTest, AParameterWithoutAGradientIsUnchanged) {
   const auto params = odd_parameters();
   MultiTensorOptimizer<TypeParam> optimizer(params, with_all_state<TypeParam>());
   params[0].mutable_grad() = at::ones_like(params[0]);
@@ -87,7 +87,7 @@ TYPED_TEST(EveryOptimizerTest, AParameterWithoutAGradientStays) {
   EXPECT_TRUE(params[1].equal(odd_parameters()[1]));
 }
 
-TYPED_TEST(EveryOptimizerTest, AFirstGradientMayComeLate) {
+TYPED_TEST(EveryOptimizerTest, AFirstGradientMayArriveLate) {
   // By itself or beside others that have made steps before: the parameter moves as at a first step.
   const auto alone = odd_parameters(), beside = odd_parameters();
   MultiTensorOptimizer<TypeParam> single({alone[2]}, with_all_state<TypeParam>()),
@@ -356,7 +356,7 @@ TEST(TensorListsTest, EachListIsOfOneDtypeAndOfParametersWithTheSameState) {
       << "one of the three now has state that the others lack";
 }
 
-TEST(OptimizersTest, SgdStepsAllNumbersOfFewDigits) {
+TEST(OptimizersTest, SgdUpdatesAllElementsInHalfPrecision) {
   // LibTorch's fused kernel on CPU steps those behind the last full vector register alone.
   for (const auto dtype : {at::kBFloat16, at::kHalf}) {
     const auto weight = torch::zeros({67}, dtype).requires_grad_();
@@ -369,7 +369,7 @@ TEST(OptimizersTest, SgdStepsAllNumbersOfFewDigits) {
   }
 }
 
-TEST(OptimizersTest, RpropStepsWhereItsSmallerFactorRoundsToOne) {
+TEST(OptimizersTest, RpropStepsIfItsSmallerFactorRoundsToOne) {
   const auto weight = torch::zeros({3}, at::kBFloat16).requires_grad_();
   Rprop optimizer({weight}, {.lr = 0.5, .etas = {0.999, 2}});
   weight.mutable_grad() = torch::ones({3}, at::kBFloat16);

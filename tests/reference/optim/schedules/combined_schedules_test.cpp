@@ -70,7 +70,7 @@ TEST(ChainedSchedulerTest, FactorsMultiply) {
   EXPECT_THROW(ChainedScheduler(optimizer, {}), ArgumentError);
 }
 
-TEST(CombinedScheduleTest, AStateGoesOnWhereItWasSaved) {
+TEST(CombinedScheduleTest, AStateContinuesWhereItWasSaved) {
   auto optimizer = sgd({8.0}), other = sgd({8.0});
   const std::vector<ScheduleFactory> parts = {schedule<ConstantLR>(0.25, 100), schedule<ExponentialLR>(0.5)};
   SequentialLR scheduler(optimizer, parts, {2}), restored(other, parts, {2});

@@ -55,7 +55,7 @@ TEST(GreedyLRTest, EachGroupHasItsBounds) {
   EXPECT_THAT(scheduler.get_last_lr(), ElementsAre(2.25, 6));
 }
 
-TEST(GreedyLRTest, AStateGoesOnWhereItWasWithItsRates) {
+TEST(GreedyLRTest, AStateContinuesWithItsRates) {
   const GreedyLROptions options{.factor = 0.5, .patience = 1, .max_lr = 100.0, .smooth = true, .window_size = 3};
   auto optimizer = sgd({8.0}), other = sgd({8.0});
   GreedyLR scheduler(optimizer, options), resumed(other, options);

@@ -47,7 +47,7 @@ template <typename Options>
 class EveryStateDictTest : public ::testing::Test {};
 TYPED_TEST_SUITE(EveryStateDictTest, accel::testing::AllOptions, accel::testing::OptionsNames);
 
-TYPED_TEST(EveryStateDictTest, ALoadedOptimizerGoesOnBitForBit) {
+TYPED_TEST(EveryStateDictTest, ALoadedOptimizerContinuesBitForBit) {
   for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
     expect_exact_resume(
         [](const auto& params) {
@@ -71,7 +71,7 @@ TYPED_TEST(EveryStateDictTest, EntriesThatASchedulePutIntoAGroupAreKept) {
   EXPECT_EQ(loaded.state_dict().at("param_groups").template as<Value::List>()[0].at("initial_lr"), Value(0.25));
 }
 
-TYPED_TEST(EveryStateDictTest, WhatDoesNotFitIsToldTogetherAndNothingIsLoaded) {
+TYPED_TEST(EveryStateDictTest, AllErrorsAreReportedTogetherAndNothingIsLoaded) {
   const auto params = odd_parameters();
   MultiTensorOptimizer<TypeParam> optimizer(params, with_all_state<TypeParam>());
   run_steps(optimizer, params, {.from = 0, .to = 2});
@@ -200,7 +200,7 @@ void expect_exact_resume_of_libtorchs(const Options& options) {
   expect_exact_resume([&](const auto& params) { return std::make_unique<Optimizer>(params, options); }, at::kFloat);
 }
 
-TEST(LibTorchStateDictTest, ALoadedOptimizerGoesOnBitForBit) {
+TEST(LibTorchStateDictTest, ALoadedOptimizerContinuesBitForBit) {
   expect_exact_resume_of_libtorchs<torch::optim::SGD>(
       torch::optim::SGDOptions(0.1).momentum(0.9).dampening(0.2).weight_decay(0.01));
   expect_exact_resume_of_libtorchs<torch::optim::Adam>(torch::optim::AdamOptions(0.1).betas({0.8, 0.9}).amsgrad(true));
@@ -264,10 +264,10 @@ TEST(LibTorchStateDictTest, StateFollowsItsParameters) {
   static_cast<ParamState&>(*ours.state().begin()->second).tensors = {at::zeros({}), at::zeros({3})};
   static_cast<torch::optim::AdagradParamState&>(*libtorchs.state().begin()->second).sum(at::zeros({3}));
   for (torch::optim::Optimizer* optimizer : std::initializer_list<torch::optim::Optimizer*>{&ours, &libtorchs}) {
-    follow_parameters(*optimizer);
+    move_state_to_parameters(*optimizer);
     EXPECT_TRUE(state_dict(*optimizer).at("state").at("0").at("sum").as<at::Tensor>().is_meta());
   }
-  follow_parameters(another);
+  move_state_to_parameters(another);
 }
 
 // --- LBFGS ---
@@ -280,7 +280,7 @@ at::Tensor distance(torch::optim::Optimizer& optimizer, const std::vector<at::Te
   return loss;
 }
 
-TEST(LbfgsStateDictTest, ALoadedOptimizerGoesOnBitForBit) {
+TEST(LbfgsStateDictTest, ALoadedOptimizerContinuesBitForBit) {
   for (const auto* search : {"", "strong_wolfe"}) {
     auto options = torch::optim::LBFGSOptions(0.5).max_iter(3).history_size(4);
     if (*search != 0) options.line_search_fn(search);
@@ -305,7 +305,7 @@ TEST(LbfgsStateDictTest, ALoadedOptimizerGoesOnBitForBit) {
   }
 }
 
-TEST(LbfgsStateDictTest, WhatDoesNotFitIsToldTogetherAndNothingIsLoaded) {
+TEST(LbfgsStateDictTest, AllErrorsAreReportedTogetherAndNothingIsLoaded) {
   const auto params = odd_parameters(at::kDouble);
   torch::optim::LBFGS saved(params), loaded(odd_parameters(at::kDouble));
   saved.step([&] { return distance(saved, params); });

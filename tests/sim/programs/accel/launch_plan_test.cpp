@@ -24,8 +24,8 @@ using ::testing::Pair;
 using Words = std::vector<std::string>;
 using Variables = std::map<std::string, std::string>;
 
-LaunchSurroundings surroundings(std::optional<LaunchConfig> config = std::nullopt, Variables variables = {}) {
-  LaunchSurroundings around;
+LaunchInputs surroundings(std::optional<LaunchConfig> config = std::nullopt, Variables variables = {}) {
+  LaunchInputs around;
   around.config = std::move(config);
   around.variable = [variables](const std::string& name) {
     return variables.contains(name) ? std::optional(variables.at(name)) : std::nullopt;
@@ -34,12 +34,12 @@ LaunchSurroundings surroundings(std::optional<LaunchConfig> config = std::nullop
   return around;
 }
 
-LaunchPlan plan(Words flags, const LaunchSurroundings& around = surroundings()) {
+LaunchPlan plan(Words flags, const LaunchInputs& around = surroundings()) {
   flags.emplace_back("./train");
   return plan_launch(parse_launch_flags(flags), around);
 }
 
-std::string problems_of_plan(const Words& flags, const LaunchSurroundings& around = surroundings()) {
+std::string problems_of_plan(const Words& flags, const LaunchInputs& around = surroundings()) {
   try {
     plan(flags, around);
     return "";
@@ -129,12 +129,12 @@ void expect_the_first_counts(bool file_is_first) {
   RC_ASSERT(got == expected);
 }
 
-TEST(LaunchPlanLaws, TheFirstOfFlagFileEnvironmentAndDefaultCounts) {
+TEST(LaunchPlanLaws, FlagsPrecedeFileEnvironmentAndDefault) {
   expect_property(300, [] { expect_the_first_counts(false); });
   expect_property_fails("the file beats the flag", 300, [] { expect_the_first_counts(true); });
 }
 
-TEST(LaunchPlanTest, ValuesOfTheFileThatAccelerateLosesAreKept) {
+TEST(LaunchPlanTest, ValuesOfTheFileThatAccelerateIgnoresAreKept) {
   LaunchConfig config;
   config.num_processes = 2;
   config.enable_cpu_affinity = true;
@@ -233,7 +233,7 @@ TEST(LaunchPlanTest, OnlyKeysOfTheFileAreListedForDeepSpeed) {
             "");
 }
 
-TEST(LaunchPlanTest, MpirunGetsHostfilePlacesAndEveryVariableByName) {
+TEST(LaunchPlanTest, MpirunGetsTheHostfileAndEveryVariableByName) {
   auto around = surroundings(std::nullopt, {{"OMP_NUM_THREADS", "2"}});
   around.hosts = {"alpha", "beta"};
   const auto command =

@@ -37,7 +37,7 @@ class CommandLineTest : public ::testing::Test {
 };
 
 TEST_F(CommandLineTest, AHyphenAndAnUnderscoreAreTheSame) {
-  EXPECT_THAT(with_known_spelling(
+  EXPECT_THAT(normalize_option_names(
                   app_, {"--num-processes", "4", "--batch_size=2-2", "--no_even-batches", "--other-one", "-x", "a-b"}),
               ElementsAre("--num_processes", "4", "--batch-size=2-2", "--no-even-batches", "--other-one", "-x", "a-b"));
   EXPECT_EQ(parse({"--num-processes=4"}), std::nullopt);
@@ -45,13 +45,13 @@ TEST_F(CommandLineTest, AHyphenAndAnUnderscoreAreTheSame) {
 }
 
 TEST_F(CommandLineTest, ValuesAreLeftAsTheyAre) {
-  EXPECT_THAT(with_known_spelling(app_, {"--pair", "--num-processes", "--batch_size", "--num-processes"}),
+  EXPECT_THAT(normalize_option_names(app_, {"--pair", "--num-processes", "--batch_size", "--num-processes"}),
               ElementsAre("--pair", "--num-processes", "--batch_size", "--num_processes"));
-  EXPECT_THAT(with_known_spelling(app_, {"--", "--num-processes"}), ElementsAre("--", "--num-processes"));
+  EXPECT_THAT(normalize_option_names(app_, {"--", "--num-processes"}), ElementsAre("--", "--num-processes"));
 }
 
 TEST_F(CommandLineTest, ASubcommandHasOptionsOfItsOwn) {
-  EXPECT_THAT(with_known_spelling(app_, {"update", "--config-file", "--num-processes"}),
+  EXPECT_THAT(normalize_option_names(app_, {"update", "--config-file", "--num-processes"}),
               ElementsAre("update", "--config_file", "--num-processes"));
   EXPECT_EQ(parse({"update", "--config-file", "a-b"}), std::nullopt);
   EXPECT_EQ(text_, "a-b");
@@ -59,7 +59,7 @@ TEST_F(CommandLineTest, ASubcommandHasOptionsOfItsOwn) {
 
 TEST_F(CommandLineTest, AProgramsArgumentsAreItsOwn) {
   app_.prefix_command();
-  EXPECT_THAT(with_known_spelling(app_, {"--num-processes", "4", "./train", "--batch_size", "2"}),
+  EXPECT_THAT(normalize_option_names(app_, {"--num-processes", "4", "./train", "--batch_size", "2"}),
               ElementsAre("--num_processes", "4", "./train", "--batch_size", "2"));
 }
 

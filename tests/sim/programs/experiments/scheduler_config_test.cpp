@@ -61,7 +61,7 @@ TEST(SchedulerConfigTest, AnUnknownNameTellsTheKnownOnes) {
               AllOf(HasSubstr("scheduler.name"), HasSubstr("one_cycle"), HasSubstr("wsd")));
 }
 
-TEST(SchedulerConfigTest, AllProblemsAreTold) {
+TEST(SchedulerConfigTest, AllProblemsAreReported) {
   EXPECT_THAT(
       problems_of("{name: one_cycle, max_lr: -1, epochs: 3, anneal_strategy: square, div_factor: 0, speed: 2}"),
       AllOf(HasSubstr("scheduler.max_lr"), HasSubstr("scheduler.total_steps"), HasSubstr("scheduler.anneal_strategy"),

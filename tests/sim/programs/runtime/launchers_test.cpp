@@ -57,7 +57,7 @@ std::string error_of(const std::function<void()>& body) {
   return "no such error";
 }
 
-TEST(LaunchersTest, TheFunctionRunsOnEveryRankOfProcessesAndOfTheSimulator) {
+TEST(LaunchersTest, TheFunctionRunsOnProcessesAndSimulatedRanks) {
   const TemporaryFolder real, simulated, debug;
   launch("leave_a_file", {real.path()}, {.num_processes = 3, .mixed_precision = "bf16", .use_cpu = true});
   EXPECT_THAT(real.files(), ElementsAre("0of3", "1of3", "2of3"));

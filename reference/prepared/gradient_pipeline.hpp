@@ -20,10 +20,10 @@ namespace accel {
 /// Accelerator has one, shared by everything that it has prepared.
 ///
 /// Thread rule: the rank's thread.
-class GradientPath {
+class GradientPipeline {
  public:
   /// `ranks_per_batch`: the number of ranks that share each batch.
-  GradientPath(RankContext& context, const AcceleratorOptions& options, int ranks_per_batch);
+  GradientPipeline(RankContext& context, const AcceleratorOptions& options, int ranks_per_batch);
 
   /// Adds parameters whose gradients are weighted with loss_weighting "exact".
   void add_parameters(std::vector<at::Tensor> parameters);
@@ -78,14 +78,14 @@ class GradientPath {
  private:
   [[nodiscard]] bool counts() const { return is_exact_ || counts_samples_; }
   at::Tensor weighted(const at::Tensor& loss, std::optional<double> num_items, Rows rows);
-  [[nodiscard]] bool guard_forbids(torch::optim::Optimizer& optimizer);
+  [[nodiscard]] bool guard_rejects(torch::optim::Optimizer& optimizer);
   [[nodiscard]] bool has_sharded_models() const;
   [[nodiscard]] bool is_sharded(const at::Tensor& parameter) const;
   [[nodiscard]] bool accounts_for(const at::Tensor& parameter) const;
   bool try_step(torch::optim::Optimizer& optimizer, const LossClosure& closure);
   void check_reduced(const torch::optim::Optimizer& optimizer) const;
-  void check_loss_came_here(const torch::optim::Optimizer& optimizer);
-  void warn_of_parameters_of_no_model(const torch::optim::Optimizer& optimizer);
+  void check_loss_was_weighted(const torch::optim::Optimizer& optimizer);
+  void warn_of_unprepared_parameters(const torch::optim::Optimizer& optimizer);
 
   RankContext* context_;
   GradientGuard guard_;
@@ -97,7 +97,7 @@ class GradientPath {
   std::unique_ptr<GradScaler> scaler_;
   std::vector<std::shared_ptr<ParallelModel>> models_;
   std::map<const torch::optim::Optimizer*, std::size_t> num_gradients_looked_at_;
-  bool has_had_a_loss_ = false;
+  bool has_scaled_loss_ = false;
   std::shared_ptr<sharded::MemorySource> optimizer_memory_;
   // Several optimizers may step in one iteration and must use the same loss scale. So the update is deferred to the
   // next iteration.

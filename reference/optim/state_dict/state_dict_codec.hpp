@@ -13,7 +13,7 @@
 /// How a class of optimizers converts its options and states to and from state dicts. The structure around them is
 /// common; see state_dict_structure.cpp.
 ///
-///     return write_state_dict(optimizer, OwnForm<AdamOptions>());
+///     return write_state_dict(optimizer, OwnStateDictCodec<AdamOptions>());
 ///
 /// Thread rule: pure functions.
 namespace accel::optim {
@@ -29,9 +29,9 @@ class StateDictProblems {
   std::vector<std::string> problems_;
 };
 
-class StateDictForm {
+class StateDictCodec {
  public:
-  virtual ~StateDictForm() = default;
+  virtual ~StateDictCodec() = default;
   [[nodiscard]] virtual Value::Dict write_options(const torch::optim::OptimizerOptions& options) const = 0;
   [[nodiscard]] virtual Value::Dict write_state(const torch::optim::OptimizerParamState& state) const = 0;
   /// `place` is the dict's path in the state dict, for messages.
@@ -43,8 +43,8 @@ class StateDictForm {
       const std::string& place, StateDictProblems& problems) const = 0;
 };
 
-Value write_state_dict(const torch::optim::Optimizer& optimizer, const StateDictForm& form);
-void read_state_dict(torch::optim::Optimizer& optimizer, const Value& state_dict, const StateDictForm& form);
+Value write_state_dict(const torch::optim::Optimizer& optimizer, const StateDictCodec& form);
+void read_state_dict(torch::optim::Optimizer& optimizer, const Value& state_dict, const StateDictCodec& form);
 
 /// The implementation of the step, which the entries `fused` and `foreach` record.
 enum class Implementation { kFused, kForeach, kLibTorch };
@@ -98,7 +98,7 @@ Options read_group(const Value::Dict& dict, const Options& now, const std::strin
 
 /// State dicts of this library's optimizers.
 template <typename Options>
-class OwnForm : public StateDictForm {
+class OwnStateDictCodec : public StateDictCodec {
  public:
   [[nodiscard]] Value::Dict write_options(const torch::optim::OptimizerOptions& group) const override {
     const auto options = options_of<Options>(group);

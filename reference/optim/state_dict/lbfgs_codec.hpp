@@ -2,7 +2,7 @@
 
 #include <torch/optim/lbfgs.h>
 
-#include "reference/optim/state_dict/state_dict_form.hpp"
+#include "reference/optim/state_dict/state_dict_codec.hpp"
 
 namespace accel::optim {
 
@@ -10,9 +10,9 @@ namespace accel::optim {
 /// Python.
 ///
 /// Thread rule: borrows the optimizer. Source: torch/optim/lbfgs.py.
-class LbfgsForm : public StateDictForm {
+class LbfgsCodec : public StateDictCodec {
  public:
-  explicit LbfgsForm(const torch::optim::LBFGS& optimizer);
+  explicit LbfgsCodec(const torch::optim::LBFGS& optimizer);
   [[nodiscard]] Value::Dict write_options(const torch::optim::OptimizerOptions& options) const override;
   [[nodiscard]] Value::Dict write_state(const torch::optim::OptimizerParamState& state) const override;
   [[nodiscard]] std::unique_ptr<torch::optim::OptimizerOptions> read_options(

@@ -17,7 +17,7 @@ namespace accel::programs {
 /// Draws come from a separate generator, in full precision and evaluation mode, so that no random stream of the
 /// training changes. Thread rule: the network's rank. Source: github.com/karpathy/nanoGPT, model.py, generate;
 /// properties/oracle/gpt.py.
-std::string write_text(models::Model& network, std::int64_t block_size, const WritingConfig& config);
+std::string write_text(models::Model& network, std::int64_t block_size, const TextGenerationConfig& config);
 
 /// Returns the text with U+FFFD in place of what terminals cannot show: bytes that are not UTF-8, and control
 /// characters except tabs and line feeds. An untrained model writes any bytes.

@@ -1,5 +1,5 @@
 // Text table and SVG of a plan. The SVG is written by hand: a plan needs rectangles and labels only, and no library.
-#include "sim/programs/experiments/plan_picture.hpp"
+#include "sim/programs/experiments/plan_rendering.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

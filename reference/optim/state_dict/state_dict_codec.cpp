@@ -1,4 +1,4 @@
-#include "reference/optim/state_dict/state_dict_form.hpp"
+#include "reference/optim/state_dict/state_dict_codec.hpp"
 
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>

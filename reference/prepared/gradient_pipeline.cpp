@@ -1,6 +1,6 @@
 // The order of operations matters and is the same for every optimizer step: finish the window (exact weights), unscale,
 // compute the norm for the guard, clip, check for infinities, step, update the scale.
-#include "reference/prepared/gradient_path.hpp"
+#include "reference/prepared/gradient_pipeline.hpp"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -37,7 +37,7 @@ bool is_zero(const at::Tensor& gradient) {
 }  // namespace
 
 // A disabled scaler (GradScalerKwargs) still exists, so that its state is part of checkpoints, as in Python.
-GradientPath::GradientPath(RankContext& context, const AcceleratorOptions& options, int ranks_per_batch)
+GradientPipeline::GradientPipeline(RankContext& context, const AcceleratorOptions& options, int ranks_per_batch)
     : context_(&context),
       guard_(options.gradient_guard),
       is_exact_(options.loss_weighting == "exact"),
@@ -45,20 +45,20 @@ GradientPath::GradientPath(RankContext& context, const AcceleratorOptions& optio
   if (options.mixed_precision == "fp16") scaler_ = std::make_unique<GradScaler>(options.grad_scaler_kwargs);
 }
 
-void GradientPath::add_parameters(std::vector<at::Tensor> parameters) {
+void GradientPipeline::add_parameters(std::vector<at::Tensor> parameters) {
   parameters_.insert(parameters_.end(), parameters.begin(), parameters.end());
-  parameters_ = each_once(std::move(parameters_));  // models may share parameters; weighting twice would be wrong
+  parameters_ = unique_tensors(std::move(parameters_));  // models may share parameters; weighting twice would be wrong
 }
 
-at::Tensor GradientPath::scaled_loss(const at::Tensor& loss, std::optional<double> num_items, Rows rows) {
+at::Tensor GradientPipeline::scaled_loss(const at::Tensor& loss, std::optional<double> num_items, Rows rows) {
   // A new backward: the stored norms belong to the last gradients.
   norms_before_clipping_.clear();
-  has_had_a_loss_ = true;
+  has_scaled_loss_ = true;
   auto scaled = weighted(loss, num_items, rows);
   return scaler() ? scaler_->scale(scaled) : scaled;
 }
 
-at::Tensor GradientPath::weighted(const at::Tensor& loss, std::optional<double> num_items, Rows rows) {
+at::Tensor GradientPipeline::weighted(const at::Tensor& loss, std::optional<double> num_items, Rows rows) {
   const auto batch = context_->gradient_state.batch();
   if (!is_exact_) {
     check_argument(!num_items, "backward: num_items requires loss_weighting: exact");
@@ -85,7 +85,7 @@ at::Tensor GradientPath::weighted(const at::Tensor& loss, std::optional<double> 
   return loss * window_.loss_scale(items);
 }
 
-void GradientPath::finish_window() {
+void GradientPipeline::finish_window() {
   auto& state = context_->gradient_state;
   if (!counts() || window_.is_empty() || !state.sync_gradients) return;
   const auto total = window_.finish(context_->world, context_->device);
@@ -100,7 +100,7 @@ void GradientPath::finish_window() {
   if (!gradients.empty()) at::_foreach_mul_(gradients, total.gradient_scale);
 }
 
-void GradientPath::shadow_window() {
+void GradientPipeline::shadow_window() {
   if (!counts()) return;
   // This rank's gradients do not count, but the others expect it in the all-reduce.
   window_.drop();
@@ -108,7 +108,7 @@ void GradientPath::shadow_window() {
 }
 
 // Every access goes through here, so that nobody sees the scale before a pending update.
-GradScaler* GradientPath::scaler() {
+GradScaler* GradientPipeline::scaler() {
   if (scaler_ && scale_update_is_due_) {
     scaler_->update();
     scale_update_is_due_ = false;
@@ -116,7 +116,7 @@ GradScaler* GradientPath::scaler() {
   return scaler_.get();
 }
 
-void GradientPath::unscale(torch::optim::Optimizer& optimizer) {
+void GradientPipeline::unscale(torch::optim::Optimizer& optimizer) {
   if (!scaler_) return;
   scaler_->unscale_(optimizer);
   // A rank sees infinities only in its own shards; all ranks must skip the step together.
@@ -126,24 +126,24 @@ void GradientPath::unscale(torch::optim::Optimizer& optimizer) {
 
 // Clipping unscales the gradients of all optimizers. One that has already stepped since the last backward is left out,
 // since unscaling it again would throw.
-void GradientPath::before_clipping(torch::optim::Optimizer& optimizer) {
+void GradientPipeline::before_clipping(torch::optim::Optimizer& optimizer) {
   if (scaler_ && !scaler_->was_unscaled(optimizer) && !scaler_->was_stepped(optimizer)) unscale(optimizer);
   if (guard_.skip_norm_above)
     norms_before_clipping_.try_emplace(&optimizer, norm(optim::parameters_of(optimizer), /*norm_type=*/2.0));
 }
 
-bool GradientPath::has_sharded_models() const {
+bool GradientPipeline::has_sharded_models() const {
   return std::any_of(models_.begin(), models_.end(), [](const auto& model) { return model->is_sharded(); });
 }
 
-bool GradientPath::is_sharded(const at::Tensor& parameter) const {
+bool GradientPipeline::is_sharded(const at::Tensor& parameter) const {
   return std::any_of(models_.begin(), models_.end(),
                      [&](const auto& model) { return model->shards_of(parameter) != nullptr; });
 }
 
 // Sharded gradients contribute their shards, summed over the shard group; complete gradients contribute once, after the
 // reduction. Source: torch/distributed/fsdp/fully_sharded_data_parallel.py, clip_grad_norm_.
-at::Tensor GradientPath::norm(const std::vector<at::Tensor>& parameters, double norm_type) const {
+at::Tensor GradientPipeline::norm(const std::vector<at::Tensor>& parameters, double norm_type) const {
   std::vector<at::Tensor> whole;
   std::copy_if(parameters.begin(), parameters.end(), std::back_inserter(whole),
                [&](const auto& parameter) { return !is_sharded(parameter); });
@@ -172,32 +172,32 @@ at::Tensor GradientPath::norm(const std::vector<at::Tensor>& parameters, double 
 }
 
 // The unsharded path uses the clipping of optim/, whose bits are those of torch.nn.utils.clip_grad_norm_.
-at::Tensor GradientPath::clip_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
+at::Tensor GradientPipeline::clip_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
   if (!has_sharded_models()) return optim::clip_grad_norm(parameters, max_norm, norm_type);
   auto total = norm(parameters, norm_type);
   optim::scale_to_norm(parameters, total, max_norm);
   return total;
 }
 
-at::Tensor GradientPath::unscaled(const at::Tensor& norm) {
+at::Tensor GradientPipeline::unscaled(const at::Tensor& norm) {
   return scaler_ && scaler_->is_enabled() ? norm / scaler()->get_scale() : norm;
 }
 
-void GradientPath::add_model(std::shared_ptr<ParallelModel> model) {
+void GradientPipeline::add_model(std::shared_ptr<ParallelModel> model) {
   if (!optimizer_memory_) optimizer_memory_ = model->make_optimizer_memory();
   models_.push_back(std::move(model));
 }
 
-bool GradientPath::step(torch::optim::Optimizer& optimizer, const LossClosure& closure) {
+bool GradientPipeline::step(torch::optim::Optimizer& optimizer, const LossClosure& closure) {
   // Only LBFGS needs a closure. It calls the model several times per step, while scale, weights and shards are handled
   // once per step.
   check_state(!closure || (!(scaler_ && scaler_->is_enabled()) && !is_exact_ && !has_sharded_models()),
               "step: a closure is unsupported with fp16, loss_weighting: exact and sharded models, which must act "
               "between backward and step; call step without a closure");
   const auto check = [&] {
-    check_loss_came_here(optimizer);
+    check_loss_was_weighted(optimizer);
     check_reduced(optimizer);
-    warn_of_parameters_of_no_model(optimizer);
+    warn_of_unprepared_parameters(optimizer);
   };
   if (!closure) check();
   // With a closure the gradients exist only after it has run, so the checks move into it.
@@ -218,9 +218,9 @@ bool GradientPath::step(torch::optim::Optimizer& optimizer, const LossClosure& c
 
 // Detects loss.backward() instead of accelerator.backward(loss), which skips the division by the accumulation steps and
 // the exact weights. Under fp16 the scaler itself rejects gradients that it has not scaled.
-void GradientPath::check_loss_came_here(const torch::optim::Optimizer& optimizer) {
+void GradientPipeline::check_loss_was_weighted(const torch::optim::Optimizer& optimizer) {
   const auto num_steps = context_->gradient_state.plugin.num_steps.value_or(1);
-  if (std::exchange(has_had_a_loss_, true) || (num_steps == 1 && !is_exact_)) return;
+  if (std::exchange(has_scaled_loss_, true) || (num_steps == 1 && !is_exact_)) return;
   const auto parameters = optim::parameters_of(optimizer);
   if (std::none_of(parameters.begin(), parameters.end(),
                    [](const auto& parameter) { return parameter.grad().defined(); }))
@@ -238,7 +238,7 @@ void GradientPath::check_loss_came_here(const torch::optim::Optimizer& optimizer
 
 // Detects parameters of a module that was not prepared, or parameters outside any module: each rank would step them by
 // its own gradient, and the ranks would diverge silently. Repeated only when the number of gradients changes.
-void GradientPath::warn_of_parameters_of_no_model(const torch::optim::Optimizer& optimizer) {
+void GradientPipeline::warn_of_unprepared_parameters(const torch::optim::Optimizer& optimizer) {
   if (context_->world_size == 1) return;
   const auto parameters = optim::parameters_of(optimizer);
   const auto num_gradients = static_cast<std::size_t>(std::count_if(
@@ -262,15 +262,15 @@ void GradientPath::warn_of_parameters_of_no_model(const torch::optim::Optimizer&
 
 // Whether any model has averaged the last gradient of this parameter. If two prepared models share it, either one is
 // enough.
-bool GradientPath::accounts_for(const at::Tensor& parameter) const {
+bool GradientPipeline::accounts_for(const at::Tensor& parameter) const {
   return std::any_of(models_.begin(), models_.end(), [&](const auto& model) {
-    return model->origin_of(parameter).value_or(GradientOrigin::kMissed) != GradientOrigin::kMissed;
+    return model->origin_of(parameter).value_or(GradientOrigin::kUnreduced) != GradientOrigin::kUnreduced;
   });
 }
 
 // Throws if gradients stayed local although they should have been averaged. Zero gradients are harmless: all ranks may
 // have them from zero_grad(false).
-void GradientPath::check_reduced(const torch::optim::Optimizer& optimizer) const {
+void GradientPipeline::check_reduced(const torch::optim::Optimizer& optimizer) const {
   for (const auto& model : models_) {
     auto unreduced = model->unreduced();
     if (unreduced.empty()) continue;
@@ -292,18 +292,18 @@ void GradientPath::check_reduced(const torch::optim::Optimizer& optimizer) const
 }
 
 // The new state is allocated where the model's optimizer memory says, like that of a first step.
-void GradientPath::restart(torch::optim::Optimizer& optimizer) {
+void GradientPipeline::restart(torch::optim::Optimizer& optimizer) {
   for (auto& model : models_) model->before_step();
   const sharded::MemoryScope scope(optimizer_memory_);
   optim::restart(optimizer);
 }
 
-bool GradientPath::try_step(torch::optim::Optimizer& optimizer, const LossClosure& closure) {
+bool GradientPipeline::try_step(torch::optim::Optimizer& optimizer, const LossClosure& closure) {
   finish_window();
   if (scaler_ && scaler_->was_stepped(optimizer)) scaler();  // a second step without a backward in between
   if (guard_.is_on()) {
     if (scaler_ && !scaler_->was_unscaled(optimizer)) unscale(optimizer);
-    if (guard_forbids(optimizer)) return false;
+    if (guard_rejects(optimizer)) return false;
   }
   if (!scaler_ || closure) {
     optimizer.step(closure);
@@ -316,7 +316,7 @@ bool GradientPath::try_step(torch::optim::Optimizer& optimizer, const LossClosur
 }
 
 // All ranks see the same norm, since gradients are averaged or the norm is reduced, so all skip or none does.
-bool GradientPath::guard_forbids(torch::optim::Optimizer& optimizer) {
+bool GradientPipeline::guard_rejects(torch::optim::Optimizer& optimizer) {
   auto total = norm(optim::parameters_of(optimizer), /*norm_type=*/2.0).item<double>();
   // The limit applies to the norm before clipping. An infinity that appeared after clipping is still caught.
   if (auto before = norms_before_clipping_.extract(&optimizer); before && std::isfinite(total))
@@ -325,7 +325,7 @@ bool GradientPath::guard_forbids(torch::optim::Optimizer& optimizer) {
                               : guard_.skip_non_finite || guard_.skip_norm_above;
 }
 
-std::vector<at::Tensor> GradientPath::shared_state() {
+std::vector<at::Tensor> GradientPipeline::shared_state() {
   return scaler() ? scaler_->state_tensors(context_->device) : std::vector<at::Tensor>();
 }
 

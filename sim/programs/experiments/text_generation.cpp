@@ -1,6 +1,6 @@
 // Samples text from a trained model, as an evaluation that people can judge. Draws happen on the CPU, so that the text
 // does not depend on the device's random generator.
-#include "sim/programs/experiments/write_text.hpp"
+#include "sim/programs/experiments/text_generation.hpp"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -29,7 +29,7 @@ at::Tensor last_bytes(const std::string& text, std::int64_t block_size) {
 
 // Returns the probabilities of the next byte, zero for all but the top_k most likely. Ties with the last of these stay
 // in, as in nanoGPT.
-at::Tensor probabilities_of(const at::Tensor& logits, const WritingConfig& config) {
+at::Tensor probabilities_of(const at::Tensor& logits, const TextGenerationConfig& config) {
   const auto scaled = logits / config.temperature;
   const auto likeliest = std::get<0>(at::topk(scaled, std::min(config.top_k, scaled.size(-1))));
   return at::softmax(scaled.masked_fill(scaled < likeliest.select(-1, -1), -std::numeric_limits<double>::infinity()),
@@ -38,7 +38,7 @@ at::Tensor probabilities_of(const at::Tensor& logits, const WritingConfig& confi
 
 }  // namespace
 
-std::string write_text(models::Model& network, std::int64_t block_size, const WritingConfig& config) {
+std::string write_text(models::Model& network, std::int64_t block_size, const TextGenerationConfig& config) {
   const c10::NoGradGuard no_grad;
   network.eval();
   const auto device = network.parameters().front().device();

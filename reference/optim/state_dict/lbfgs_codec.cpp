@@ -1,4 +1,4 @@
-#include "reference/optim/state_dict/lbfgs_form.hpp"
+#include "reference/optim/state_dict/lbfgs_codec.hpp"
 
 #include <ATen/ATen.h>
 
@@ -89,14 +89,14 @@ class StateReader {
 }  // namespace
 
 // LBFGS works on the concatenation of all parameters, whose length bounds every tensor of its state.
-LbfgsForm::LbfgsForm(const torch::optim::LBFGS& optimizer) : optimizer_(&optimizer), numel_(0) {
+LbfgsCodec::LbfgsCodec(const torch::optim::LBFGS& optimizer) : optimizer_(&optimizer), numel_(0) {
   for (const auto& group : optimizer.param_groups()) {
     for (const auto& parameter : group.params()) numel_ += parameter.numel();
   }
 }
 
 // The keys of Python's LBFGS, in its param_groups.
-Value::Dict LbfgsForm::write_options(const torch::optim::OptimizerOptions& group) const {
+Value::Dict LbfgsCodec::write_options(const torch::optim::OptimizerOptions& group) const {
   const auto& options = static_cast<const LBFGSOptions&>(group);
   return {{"lr", options.lr()},
           {"max_iter", options.max_iter()},
@@ -107,7 +107,7 @@ Value::Dict LbfgsForm::write_options(const torch::optim::OptimizerOptions& group
           {"line_search_fn", options.line_search_fn() ? Value(*options.line_search_fn()) : Value()}};
 }
 
-Value::Dict LbfgsForm::write_state(const torch::optim::OptimizerParamState& of_first) const {
+Value::Dict LbfgsCodec::write_state(const torch::optim::OptimizerParamState& of_first) const {
   const auto& state = static_cast<const LBFGSParamState&>(of_first);
   Value::Dict dict{{"func_evals", state.func_evals()}, {"n_iter", state.n_iter()}};
   if (!state.d().defined()) return dict;  // the first gradient was already below the tolerance
@@ -124,10 +124,10 @@ Value::Dict LbfgsForm::write_state(const torch::optim::OptimizerParamState& of_f
   return dict;
 }
 
-std::unique_ptr<torch::optim::OptimizerOptions> LbfgsForm::read_options(const Value::Dict& dict,
-                                                                        const torch::optim::OptimizerOptions& now,
-                                                                        const std::string& place,
-                                                                        StateDictProblems& problems) const {
+std::unique_ptr<torch::optim::OptimizerOptions> LbfgsCodec::read_options(const Value::Dict& dict,
+                                                                         const torch::optim::OptimizerOptions& now,
+                                                                         const std::string& place,
+                                                                         StateDictProblems& problems) const {
   auto options = std::make_unique<LBFGSOptions>(static_cast<const LBFGSOptions&>(now));
   const auto number = [&](const char* name) {
     double number = 0;
@@ -151,7 +151,7 @@ std::unique_ptr<torch::optim::OptimizerOptions> LbfgsForm::read_options(const Va
   return options;
 }
 
-std::unique_ptr<torch::optim::OptimizerParamState> LbfgsForm::read_state(
+std::unique_ptr<torch::optim::OptimizerParamState> LbfgsCodec::read_state(
     const Value::Dict& dict, const at::Tensor& param, const torch::optim::OptimizerOptions& /*options*/,
     const std::string& place, StateDictProblems& problems) const {
   auto state = std::make_unique<LBFGSParamState>();

@@ -16,10 +16,14 @@ install(FILES ${completion}/bash DESTINATION share/bash-completion/completions R
 install(FILES ${completion}/zsh DESTINATION share/zsh/site-functions RENAME _accel)
 
 # <accel/accel.hpp> and "reference/..." are included as in the source tree; only the folder accel/ is added to include/.
-install(FILES reference/public/accel/accel.hpp reference/public/accel/models.hpp reference/public/accel/sync_batch_norm.hpp sim/public/accel/testing.hpp DESTINATION include/accel)
-install(DIRECTORY reference DESTINATION include/accel FILES_MATCHING PATTERN *.hpp
-  PATTERN reference/public EXCLUDE PATTERN reference/examples EXCLUDE)
-install(DIRECTORY sim/collectives sim/engine sim/backend sim/faults DESTINATION include/accel/sim FILES_MATCHING PATTERN *.hpp)
+include(PublicHeaders)
+accel_public_headers(${CMAKE_SOURCE_DIR} headers)
+foreach(header IN LISTS headers)
+  get_filename_component(folder ${header} DIRECTORY)
+  string(PREPEND folder accel/)
+  string(REGEX REPLACE "^accel/(reference|sim)/public/accel$" "accel" folder ${folder})
+  install(FILES ${header} DESTINATION include/${folder})
+endforeach()
 
 include(CMakePackageConfigHelpers)
 configure_file(configs/cmake/accelConfig.cmake.in ${CMAKE_BINARY_DIR}/accelConfig.cmake @ONLY)

@@ -78,9 +78,10 @@ void write_precompiled() {
             "  string(REPLACE <PCH_FILE> " +
             header +
             ".pch options \"${options}\")\n"
+            "  list(JOIN options \" \" options)\n"
             "  get_property(targets DIRECTORY PROPERTY BUILDSYSTEM_TARGETS)\n"
             "  foreach(target IN LISTS targets)\n"
-            "    target_compile_options(${target} PRIVATE ${options})\n"
+            "    target_compile_options(${target} PRIVATE \"SHELL:${options}\")\n"
             "  endforeach()\n"
             "endfunction()\n"
             "cmake_language(DEFER CALL use_precompiled)\n");

@@ -131,7 +131,7 @@ TEST_F(BadCommandLineTest, EnvironmentVariableThatIsNoNumberIsRefused) {
 #ifndef ACCEL_CUDA
 TEST_F(BadCommandLineTest, NcclInABuildWithoutCudaSaysHowToGetIt) {
   expect_refused(sim_run({"--backend", "nccl", "--ranks", "2", good()}),
-                 AllOf(HasSubstr("backend nccl: this build lacks CUDA support"), HasSubstr("./dev build gpu")));
+                 AllOf(HasSubstr("--backend nccl: this build has no CUDA"), HasSubstr("./dev build gpu")));
 }
 #endif
 

@@ -103,7 +103,8 @@ AcceleratorOptions with_checkpoints(AcceleratorOptions options, const TrainOptio
   return options;
 }
 
-// Returns whether restarted ranks can resume from a checkpoint of this run; checkpoints below num_existing_checkpoints belong to
+// Returns whether restarted ranks can resume from a checkpoint of this run. Checkpoints below
+// num_existing_checkpoints belong to
 // other runs. Rank 0 decides for all: ranks may see a shared folder in different states.
 bool has_own_checkpoint(RankContext& context, const TrainOptions& options) {
   if (context.restart_count == 0 || !options.save_every) return false;

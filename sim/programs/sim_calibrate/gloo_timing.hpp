@@ -5,7 +5,7 @@
 
 /// Measures real Gloo all-reduces among processes of this machine.
 ///
-///     const auto seconds = time_all_reduces(/*num_ranks=*/2, /*repeats=*/5);  // [size][repeat], sizes as timed_sizes()
+///     const auto seconds = time_all_reduces(/*num_ranks=*/2, /*repeats=*/5);  // [size][repeat], of timed_sizes()
 ///
 /// A call lasts until its last rank has ended. The time of a repeat is the median of the minima of five batches; every
 /// batch goes through all sizes. Thread rule: one call at a time.

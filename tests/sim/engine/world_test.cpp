@@ -98,7 +98,7 @@ TEST(WorldTest, RankThatThrowsFreesAllOthers) {
   });
   EXPECT_EQ(error.diagnosis(), nullptr);
   EXPECT_THAT(error.what(), ::testing::StartsWith("rank 5: out of paper"));
-  EXPECT_THAT(error.what(), HasSubstr("ranks 0-4, 6-7: freed"));
+  EXPECT_THAT(error.what(), HasSubstr("ranks 0-4, 6-7: released from waiting by this failure"));
 }
 
 TEST(WorldTest, ErrorsOfSeveralRanksAreAllReported) {

@@ -147,7 +147,7 @@ TEST(NetworkSpecTest, AllProblemsAreInOneErrorWithTheirLines) {
 
 TEST(NetworkSpecTest, WhatCannotBeReadSaysWhy) {
   EXPECT_THAT(problems_of(""), AllOf(HasSubstr("name: missing"), HasSubstr("topology: missing")));
-  EXPECT_THAT(problems_of("name: [\n"), HasSubstr("not YAML"));
+  EXPECT_THAT(problems_of("name: [\n"), HasSubstr("not valid YAML"));
   EXPECT_THAT(problems_of("- name\n"), HasSubstr("network.yaml:1: the file: expected a mapping"));
   EXPECT_THAT(problems_of(std::string(kHead) + "topology: {kind: star, arms: 5}\n"),
               AllOf(HasSubstr("network.yaml:5: topology.kind: expected full, ring"), Not(HasSubstr("arms"))));

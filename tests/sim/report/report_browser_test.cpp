@@ -136,7 +136,7 @@ TEST_F(ReportBrowserTest, EverySectionIsThereWithItsNumbers) {
   EXPECT_THAT(text["diagnosis"], HasSubstr("None: the run had no hang"));
   EXPECT_THAT(text["findings"], HasSubstr("rank 21 is a straggler"));
   EXPECT_THAT(text["faults"], HasSubstr("slow_rank: rank 21"));
-  EXPECT_THAT(text["loss"], HasSubstr("the mean of 11 steps bold"));
+  EXPECT_THAT(text["loss"], HasSubstr("the mean of 11 steps (bold)"));
   EXPECT_THAT(text["memory"], HasSubstr("Peak of each kind, on the rank that held the most of it: 13.1 MB in total."));
   EXPECT_THAT(
       text["step-time"],

@@ -1,4 +1,7 @@
-// Laws of accumulation windows: what counts how much, whatever the cut of a batch.
+// Properties of accumulation windows under loss_weighting "exact": the gradient of a window equals the gradient of
+// one batch that holds all of its samples, for any split over ranks and micro-batches. Accelerate averages the
+// means of the micro-batches, which weights a sample by the size of its micro-batch; the tests use that rule as the
+// planted bug.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/activation.h>
 
@@ -14,14 +17,15 @@ namespace {
 
 namespace nn = torch::nn;
 
-// A window of micro-batches, any number on each of any number of ranks, of any sizes: all ranks have as many, since
-// those that communicate wait for each other.
+// A window of micro-batches of any sizes. All ranks have the same number of micro-batches, because those that
+// communicate wait for each other; only the sizes differ.
 struct Window {
   std::vector<std::vector<std::int64_t>> sizes;  // by rank and micro-batch
   bool sync_each_batch = false, counts_tokens = false;
   [[nodiscard]] int num_ranks() const { return static_cast<int>(sizes.size()); }
 };
 
+// Any number of ranks and micro-batches, each of any size, also empty.
 Window any_window(int most_ranks) {
   Window window{.sizes = std::vector<std::vector<std::int64_t>>(pick(1, most_ranks + 1)),
                 .sync_each_batch = *rc::gen::arbitrary<bool>(),
@@ -58,7 +62,7 @@ at::Tensor sample_losses(nn::Sequential& model, const at::Tensor& samples) {
   return model->forward(samples).square().squeeze(1);
 }
 
-// Sample i is the i-th row, whoever reads it.
+// Sample i is row i on every rank, so that each rank can compute the reference gradient without communication.
 at::Tensor all_samples(const Window& window) {
   std::int64_t count = 0;
   for (const auto& of_rank : window.sizes) count = std::accumulate(of_rank.begin(), of_rank.end(), count);
@@ -66,13 +70,15 @@ at::Tensor all_samples(const Window& window) {
   return torch::randn({count, 3}, at::kDouble);
 }
 
+// The reference: plain LibTorch on all samples at once.
 std::vector<at::Tensor> gradient_of_one_batch(const Window& window) {
   auto model = small_model();
   sample_losses(model, all_samples(window)).mean().backward();
   return gradients_of(model);
 }
 
-// Of the window, on one rank; `clips` takes the gradients before any optimizer has stepped.
+// Returns the gradient of one window on one rank. The optimizer steps at rate 0, so that the parameters stay at the
+// values that `gradient_of_one_batch` uses.
 std::vector<at::Tensor> gradient_of_window(const Window& window, RankContext& rank, const std::string& weighting,
                                            const std::string& precision = "no") {
   const auto& sizes = window.sizes[rank.rank];
@@ -89,6 +95,7 @@ std::vector<at::Tensor> gradient_of_window(const Window& window, RankContext& ra
   auto optimizer = accelerator.prepare(sgd);
   std::int64_t begin = 0;
   for (int before = 0; before < rank.rank; ++before)
+    // Ranks read consecutive rows: this rank starts after the rows of all lower ranks.
     begin = std::accumulate(window.sizes[before].begin(), window.sizes[before].end(), begin);
   const auto samples = all_samples(window);
   for (const auto size : sizes) {
@@ -96,20 +103,23 @@ std::vector<at::Tensor> gradient_of_window(const Window& window, RankContext& ra
     const auto losses = model(samples.narrow(0, begin, size)).square().squeeze(1);
     begin += size;
     accelerator.backward(
+        // A factor of 7 stands for tokens per sample. It must cancel out, because only the ratio of the counts
+        // matters.
         losses.mean(), {.num_items = weighting == "exact" ? std::optional<double>(size * (window.counts_tokens ? 7 : 1))
                                                           : std::nullopt});
-    optimizer.step();  // at rate 0, on the last alone
+    optimizer.step();  // the prepared optimizer acts only in the last micro-batch
   }
   return gradients_of(net);
 }
 
+// The largest difference of any number.
 double largest_difference(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
   double largest = 0;
   for (std::size_t i = 0; i < a.size(); ++i) largest = std::max(largest, (a[i] - b[i]).abs().max().item<double>());
   return largest;
 }
 
-// float64, gradients of order 1: a few roundings of 1e-16 in every sum.
+// The tolerance is for float64 with gradients of order 1: every sum has a few roundings of 1e-16.
 constexpr double kRounding = 1e-12;
 
 TEST(AccumulationLaws, ExactWeightingGivesTheGradientOfOneBatchHoweverItIsCut) {
@@ -125,6 +135,8 @@ TEST(AccumulationLaws, ExactWeightingGivesTheGradientOfOneBatchHoweverItIsCut) {
   }
 }
 
+// The scaler multiplies the loss, and the weights divide it again by item counts. A wrong order of these two would
+// leave the loss scale in the gradient.
 TEST(AccumulationLaws, ALossScaleDoesNotChangeTheGradientOfOneBatch) {
   expect_property(30, [] {
     const auto window = any_window(4);
@@ -148,12 +160,14 @@ TEST(AccumulationLaws, TheMeanOfMeansIsNotTheGradientOfOneBatch) {
   });
 }
 
+// A run through a real loader, where the last step may be short, padded with duplicates, or missing on some ranks.
 struct Loading {
   std::int64_t length = 10, batch_size = 3;
   int ranks = 2, steps = 2, epochs = 1;
   bool even = true, joins = false, dispatches = false, per_sample = true;
 };
 
+// A random length, batch size and number of ranks.
 Loading any_loading() {
   Loading loading{.length = pick<std::int64_t>(1, 40),
                   .batch_size = pick<std::int64_t>(1, 7),
@@ -176,7 +190,7 @@ at::Tensor samples_of(const Loading& loading) {
   return torch::randn({loading.length, 3}, at::kDouble);
 }
 
-// The gradients of all windows of a run, and the rate behind them, under a schedule counted in samples.
+// The gradients of all windows of a run, and the final learning rate under a schedule counted in samples.
 struct Epochs {
   std::vector<std::vector<at::Tensor>> gradients;
   double rate = 0;
@@ -204,6 +218,7 @@ Epochs run_epochs(const Loading& loading, RankContext& rank) {
       auto window = accelerator.accumulate(model);
       accelerator.backward(model(batch).square().squeeze(1));
       if (accelerator.sync_gradients()) {
+        // A maximum norm of 1e9 never clips. The call is here because clipping must see the weighted gradient.
         accelerator.clip_grad_norm_(model.parameters(), 1e9);
         epochs.gradients.push_back(gradients_of(net));
       }
@@ -222,7 +237,7 @@ Epochs run_epochs(const Loading& loading, RankContext& rank) {
   return epochs;
 }
 
-// Every sample once in each window, duplicates that fill a last step left out: windows cut the data in order.
+// Windows cut the data in order. Each holds every sample once: duplicates that fill the last step must not count.
 TEST(AccumulationLaws, EveryWindowOfALoaderHasTheGradientOfItsSamplesOnceEach) {
   expect_property(80, [] {
     auto loading = any_loading();
@@ -248,6 +263,7 @@ TEST(AccumulationLaws, EveryWindowOfALoaderHasTheGradientOfItsSamplesOnceEach) {
   });
 }
 
+// This guards against a schedule that counts steps: it would decay N times slower on N ranks than on one.
 TEST(AccumulationLaws, ARateCountedInSamplesIsTheSameForEveryNumberOfRanks) {
   expect_property(60, [] {
     auto loading = any_loading();
@@ -260,7 +276,7 @@ TEST(AccumulationLaws, ARateCountedInSamplesIsTheSameForEveryNumberOfRanks) {
   });
 }
 
-// A rank without batches takes part in the count, with nothing.
+// A rank without batches still takes part in the count of items, with zero. Otherwise the others wait forever.
 TEST(AccumulationLaws, WindowsOfUnevenInputsEndOnEveryRank) {
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
     expect_property(backend == Backend::kSim ? 40 : 10, [&] {
@@ -275,6 +291,7 @@ TEST(AccumulationLaws, WindowsOfUnevenInputsEndOnEveryRank) {
       const auto samples = torch::randn({loading.length, 3}, at::kDouble);
       const auto per_step = loading.batch_size * loading.ranks;
       for (std::size_t step = 0; step < found[0].gradients.size(); ++step) {  // rank 0 has the most batches
+        // Rank 0 has the most batches, so it alone sees every step. The modulo restarts at each epoch.
         const auto begin = static_cast<std::int64_t>(step) % ((loading.length + per_step - 1) / per_step) * per_step;
         auto model = small_model();
         sample_losses(model, samples.narrow(0, begin, std::min(per_step, loading.length - begin))).mean().backward();
@@ -284,10 +301,11 @@ TEST(AccumulationLaws, WindowsOfUnevenInputsEndOnEveryRank) {
   }
 }
 
-// As a generator and its critic: two models, each with an optimizer of its own, step in turn in every micro-batch.
+// Models a generator and its critic (GAN): two models, each with its own optimizer, step in turn in every
+// micro-batch.
 struct Adversaries {
   std::vector<at::Tensor> gradients;  // of the second model's first window
-  double rate = 0;                    // behind it all
+  double rate = 0;                    // after the run
 };
 
 Adversaries train_adversaries(const Loading& loading, const std::string& weighting, RankContext& rank,
@@ -317,6 +335,8 @@ Adversaries train_adversaries(const Loading& loading, const std::string& weighti
   return found;
 }
 
+// Two optimizers step per micro-batch. A count of samples taken per optimizer step would advance the schedule
+// twice.
 TEST(AccumulationLaws, OptimizersThatStepInTurnCountASampleOnce) {
   expect_property(40, [] {
     auto loading = any_loading();
@@ -333,6 +353,8 @@ TEST(AccumulationLaws, OptimizersThatStepInTurnCountASampleOnce) {
   });
 }
 
+// The exact weight belongs to one backward. Weights of the first model must not leak into the second model's
+// gradient.
 TEST(AccumulationLaws, OptimizersThatStepInTurnAreWeightedEach) {
   const Loading loading{.length = 12, .batch_size = 3, .ranks = 2, .steps = 1};
   for (const auto& of_rank :
@@ -342,6 +364,7 @@ TEST(AccumulationLaws, OptimizersThatStepInTurnAreWeightedEach) {
     sample_losses(model, samples.narrow(0, 0, 6)).mean().backward();
     EXPECT_LT(largest_difference(of_rank.gradients, gradients_of(model)), kRounding);
   }
+  // Windows of several micro-batches cannot be weighted if an optimizer steps inside: the total is not known yet.
   const auto accumulating = Loading{.length = 12, .batch_size = 3, .ranks = 1, .steps = 2};
   const auto rank = make_single_rank();
   EXPECT_THAT(message_of<StateError>([&] { train_adversaries(accumulating, "exact", *rank); }),

@@ -1,6 +1,7 @@
-// The resume law: cut a training anywhere, save, begin anew in another process with other random numbers, load, go on:
-// every rank has the bits of the run that was not cut, in parameters, optimizer, schedule, loss scale, data and random
-// numbers.
+// The resume property: stop a training after any micro-batch, save, start a new process with other random numbers,
+// load and continue. Every rank then has the bits of the uninterrupted run in parameters, optimizer, schedule, loss
+// scale, data and random numbers. Each planted bug drops one piece of the state, to prove that the property needs
+// it.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -22,6 +23,7 @@
 namespace accel::testing::checkpoint_laws {
 namespace {
 
+// A life is one process between two checkpoints. The options cover every part of the state that save_state writes.
 struct Case {
   int ranks = 1, accumulation = 1, workers = 0, epochs = 2;
   std::int64_t length = 24, batch_size = 2;
@@ -32,6 +34,7 @@ struct Case {
   std::vector<std::int64_t> cuts;  ///< micro-batches after which a life ends, counted within the life
 };
 
+// RapidCheck prints this line for a counterexample, so it names every option.
 std::string describe(const Case& c) {
   return fmt::format(
       "{}, {} ranks, accumulation {}, {} workers, {} epochs, length {}, batch {}, {}, {}, scale {}, weighting {}, "
@@ -49,7 +52,7 @@ Case make_case(int max_ranks) {
   c.batch_size = pick<std::int64_t>(1, 4);
   c.optimizer = *rc::gen::element<std::string>("sgd", "adam", "adamw", "torch_adamw", "rmsprop");
   c.precision = *rc::gen::element<std::string>("no", "no", "bf16", "fp16");
-  c.init_scale = pick(0, 2) == 0 ? 65536 : 4e9;  // the second overflows at first
+  c.init_scale = pick(0, 2) == 0 ? 65536 : 4e9;  // 4e9 overflows in the first steps
   c.weighting = pick(0, 3) == 0 ? "exact" : "accelerate";
   c.schedule = pick(0, 2) == 0;
   c.own_streams = pick(0, 2) == 0;
@@ -65,6 +68,7 @@ Case make_case(int max_ranks) {
   return c;
 }
 
+// A data set whose samples are computed from their index.
 struct Samples {
   std::int64_t length = 0;
   [[nodiscard]] std::int64_t size() const { return length; }
@@ -83,12 +87,13 @@ struct NetImpl : torch::nn::Module {
                     last = register_module("last", torch::nn::Linear(8, 3));
   at::Tensor forward(const at::Tensor& x) {
     auto y = first(x);
-    if (norm) y = norm(at::stack({y, y * y}, 2)).mean(2);  // a batch of one has more than one value, too
+    if (norm) y = norm(at::stack({y, y * y}, 2)).mean(2);  // even a batch of one sample has several values per channel
     return last(torch::relu(second(torch::dropout(torch::relu(y), 0.25, is_training()))));
   }
 };
 TORCH_MODULE(Net);
 
+// Optimizers with different kinds of state.
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& name, std::vector<at::Tensor> parameters) {
   if (name == "sgd")
     return std::make_unique<optim::SGD>(std::move(parameters), torch::optim::SGDOptions(0.05).momentum(0.9));
@@ -100,7 +105,7 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& name,
   return std::make_unique<torch::optim::AdamW>(std::move(parameters), torch::optim::AdamWOptions(0.01));
 }
 
-/// What a program of its own keeps.
+/// State of the user's program that is not part of Accelerate, for register_for_checkpointing.
 struct Counter {
   std::int64_t micro_batches = 0;
   [[nodiscard]] Value state_dict() const { return Value::Dict{{"micro_batches", micro_batches}}; }
@@ -121,15 +126,17 @@ AcceleratorOptions options_of(const Case& c) {
   return options;
 }
 
-/// Of a rank: a line for each micro-batch, then its end.
+/// The lines that one rank records: one per micro-batch, then the final state. Equal traces mean equal bits,
+/// because floats are written in hexadecimal and tensors as bytes.
 using Trace = std::vector<std::string>;
 
-/// A planted bug: done to the folder before it is loaded.
+/// Damages the folder before it is loaded, which plants a bug.
 using Tamper = std::function<void(const std::string& folder)>;
 
 bool run_life(const Case& c, RankContext& rank, std::uint64_t seed, const std::string& from,
               std::optional<std::int64_t> cut, const std::string& to, Trace& trace) {
   Accelerator accelerator(options_of(c), rank);
+  // Every life starts from another seed. Only what load_state restores can make the streams equal again.
   set_seed(seed, {.device_specific = c.own_streams});
   Net net(c.has_batch_norm);
   auto plain_optimizer = make_optimizer(c.optimizer, net->parameters());
@@ -145,7 +152,7 @@ bool run_life(const Case& c, RankContext& rank, std::uint64_t seed, const std::s
   const auto save = [&] {
     accelerator.save_state(to, {.safe_serialization = c.safe, .async = c.async});
     if (c.async) {
-      // What is being written must not change with what goes on.
+      // The snapshot must not change when the training continues while an asynchronous save is still writing.
       const c10::NoGradGuard no_grad;
       for (auto& parameter : model.parameters()) parameter.add_(1);
       at::rand({3});
@@ -154,6 +161,7 @@ bool run_life(const Case& c, RankContext& rank, std::uint64_t seed, const std::s
     return false;
   };
   auto left = cut.value_or(-1);
+  // A cut of 0 saves right after loading: the state must survive a round trip before the first batch.
   if (left == 0) return save();
   for (auto epoch = batches.iteration(); epoch < c.epochs; ++epoch) {
     for (auto& [inputs, targets] : batches) {
@@ -168,11 +176,14 @@ bool run_life(const Case& c, RankContext& rank, std::uint64_t seed, const std::s
         ++counter.micro_batches;
         trace.push_back(fmt::format("{} {} {:a} {} {} {} {}", counter.micro_batches, epoch, loss.item<double>(),
                                     accelerator.sync_gradients(), optimizer.step_was_skipped(), optimizer.lr(),
+                                    // This draw shows whether the default generator continues where it stopped.
                                     draw_int64(default_generator())));
       }
       if (--left == 0) return save();
     }
   }
+  // Sums come first, so that a difference is reported with the name of its parameter. The bytes below are what
+  // counts.
   for (const auto& [name, tensor] : checkpoint::state_dict_of(*net))
     trace.push_back(
         fmt::format("{} {}", name, c10::str(tensor.to(at::kDouble).flatten().contiguous().sum().item<double>())));
@@ -200,7 +211,7 @@ std::vector<Trace> run(Backend backend, const Case& c, const std::vector<std::in
   }
 }
 
-// "" if they are equal.
+// Returns "" if the traces are equal.
 std::string difference(const std::vector<Trace>& cut, const std::vector<Trace>& uncut) {
   for (std::size_t rank = 0; rank < uncut.size(); ++rank) {
     for (std::size_t line = 0; line < std::max(cut[rank].size(), uncut[rank].size()); ++line) {
@@ -219,10 +230,12 @@ void check_resume(Backend backend, const Tamper& tamper = {}) {
   RC_ASSERT(found == "");
 }
 
+// The most important promise of checkpoints.
 TEST(CheckpointLaws, ATrainingThatIsCutAnywhereEndsWithTheBitsOfAnUncutOne) {
   expect_property(100, [] { check_resume(Backend::kSim); });
 }
 
+// Gloo runs fewer cases because its ranks have to connect again in every life.
 TEST(CheckpointLaws, TheSameOnGloo) {
   expect_property(15, [] { check_resume(Backend::kGlooThreads); });
 }
@@ -231,8 +244,8 @@ TEST(CheckpointLaws, TheSameOnGloo) {
 
 using Change = std::function<void(Value::Dict& content)>;
 
-// The content of files of this name, in a folder that is then Python's as far as one can see: nothing else would let it
-// be loaded.
+// Changes the contents of all files whose name starts with `name`. It removes the manifest as well, so that the
+// folder looks like one of Python's: with a manifest, load_state would detect the change by its hash.
 Tamper in_files(const std::string& name, const Change& change) {
   return [=](const std::string& folder) {
     PosixFiles files;
@@ -247,6 +260,7 @@ Tamper in_files(const std::string& name, const Change& change) {
   };
 }
 
+// A planted bug: the checkpoint lacks a file.
 Tamper without_files(const std::string& name) {
   return [=](const std::string& folder) {
     PosixFiles files;
@@ -256,6 +270,7 @@ Tamper without_files(const std::string& name) {
   };
 }
 
+// Applies a change to our own part of a state.
 Change in_ours(const Change& change) {
   return [=](Value::Dict& content) {
     auto ours = content.at("accel").as<Value::Dict>();
@@ -264,6 +279,8 @@ Change in_ours(const Change& change) {
   };
 }
 
+// "buckets": DDP rebuilds its buckets after the first backward. A run that loses them sums gradients in another
+// order, which changes the last bits on three or more ranks.
 TEST(CheckpointLaws, EveryPlantedBugIsCaught) {
   const auto buckets_are_lost = in_ours([](Value::Dict& ours) {
     Value::List models;
@@ -283,6 +300,7 @@ TEST(CheckpointLaws, EveryPlantedBugIsCaught) {
        in_files("random_states_", [](Value::Dict& content) { content["step"] = 0; })},
       {"every rank has rank 0's random numbers",
        [](const std::string& folder) {
+         // This only removes the manifest: no file starts with "nothing".
          without_files("nothing")(folder);
          for (int rank = 1; std::filesystem::exists(folder + "/random_states_" + std::to_string(rank) + ".pkl");
               ++rank) {
@@ -293,6 +311,8 @@ TEST(CheckpointLaws, EveryPlantedBugIsCaught) {
        }},
       {"moments are lost", in_files("optimizer", [](Value::Dict& content) { content["state"] = Value::Dict{}; })},
       {"the loss scale is lost", in_files("scaler", [](Value::Dict& content) { content["scale"] = 1024.0; })},
+      // The scaler raises the scale after growth_interval (3) good steps in a row, so the count decides when the
+      // scale grows.
       {"good steps in a row are lost",
        in_files("scaler", [](Value::Dict& content) { content["_growth_tracker"] = 0; })},
       {"what an exact window holds is lost",
@@ -304,18 +324,20 @@ TEST(CheckpointLaws, EveryPlantedBugIsCaught) {
       {"a skipped step is forgotten",
        in_files("random_states_", in_ours([](Value::Dict& ours) { ours["skipped"] = Value::List{}; }))},
   };
+  // Up to 400 cases per bug: some bugs show only in rare combinations, for example sharding with a cut inside a
+  // window.
   for (const auto& [name, bug] : bugs) expect_property_fails(name, 400, [&] { check_resume(Backend::kSim, bug); });
 }
 
-// Counterexamples of the law, as they were shrunk.
+// Counterexamples that RapidCheck found and shrank. Each was a bug once.
 TEST(CheckpointLaws, CutsThatWentWrongOnce) {
   const Case small{.length = 3, .batch_size = 1};
   std::vector<Case> cases;
   const auto add = [&](auto change) { change(cases.emplace_back(small)); };
-  add([](Case& c) { c.accumulation = 2, c.cuts = {1, 0}; });  // saved inside a window as soon as it was loaded
+  add([](Case& c) { c.accumulation = 2, c.cuts = {1, 0}; });  // saved inside a window right after loading
   add([](Case& c) {
     c.accumulation = 3, c.precision = "fp16", c.init_scale = 4e9, c.cuts = {1, 2};
-  });  // behind a step that was skipped
+  });  // after a skipped step
   add([](Case& c) { c.length = 1, c.optimizer = "rmsprop", c.schedule = true, c.cuts = {1}; });
   for (const auto& c : cases)
     EXPECT_EQ(difference(run(Backend::kSim, c, c.cuts), run(Backend::kSim, c, {})), "") << describe(c);

@@ -1,4 +1,6 @@
-// The simulator's collectives give real Gloo's bytes, and those alone.
+// The simulator's collectives give the bytes of real Gloo, for every operation, dtype, size and number of ranks.
+// This is what makes a simulated training comparable to a real one bit by bit: the order of sums must be that of
+// Gloo's ring.
 #include <fmt/format.h>
 #include <rapidcheck.h>
 
@@ -12,6 +14,7 @@ namespace {
 using Calls = std::vector<CollectiveCall>;
 using Outputs = std::vector<std::vector<at::Tensor>>;  // by call
 
+// The outputs of each rank.
 std::vector<Outputs> run(Backend backend, int num_ranks, const Calls& calls) {
   return collect_ranks(backend, num_ranks, [&](RankContext& rank) {
     Outputs outputs;
@@ -20,8 +23,10 @@ std::vector<Outputs> run(Backend backend, int num_ranks, const Calls& calls) {
   });
 }
 
-// The first call whose bytes differ on some rank, or "".
+// Returns a description of the first call whose bytes differ on some rank, or "".
 std::string first_difference(int num_ranks, const Calls& calls) {
+  // Gloo runs among threads of this process and real sockets, so both sides perform the same calls on the same
+  // inputs.
   const auto sim = run(Backend::kSim, num_ranks, calls);
   const auto gloo = run(Backend::kGlooThreads, num_ranks, calls);
   for (std::size_t call = 0; call < calls.size(); ++call) {
@@ -44,6 +49,7 @@ Calls draw_calls(int count, int num_ranks, std::int64_t max_numel) {
   return calls;
 }
 
+// What a user tests on simulated ranks has to be true on real ones, down to the rounding.
 TEST(CollectiveLaws, SimulatorGivesTheBytesOfGloo) {
   // 100 groups of 2 to 8 ranks with 20 calls each: about 1,000 all-reduces, and 1,000 others.
   constexpr int kCallsPerGroup = 20;
@@ -57,6 +63,8 @@ TEST(CollectiveLaws, SimulatorGivesTheBytesOfGloo) {
 }
 
 TEST(CollectiveLaws, SimulatorGivesTheBytesOfGlooAt64Ranks) {
+  // Gloo connects each rank with every other one, so one group serves all calls; 2,000 elements give chunks
+  // of different lengths on 64 ranks.
   rc::Random random(7);
   Calls calls;
   for (int i = 0; i < num_cases(24); ++i) calls.push_back(collective_call(64, 2000)(random.split(), 30).value());
@@ -64,7 +72,8 @@ TEST(CollectiveLaws, SimulatorGivesTheBytesOfGlooAt64Ranks) {
 }
 
 TEST(CollectiveLaws, LargeBuffersHaveMoreThanTwoSegmentsPerChunk) {
-  // Over 2 P MiB Gloo cuts finer, and its reduce runs too far on the ranks that are not the root.
+  // Above 2 P MiB Gloo cuts chunks into more segments, and its reduce also writes beyond the result on the ranks
+  // that are not the root. The simulator copies both.
   for (const auto op : {Op::kAllReduce, Op::kReduce}) {
     const CollectiveCall call{.op = op, .numel = 5'000'001, .root = 1, .seed = 3};
     EXPECT_EQ(first_difference(3, {call}), "");

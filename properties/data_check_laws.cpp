@@ -1,4 +1,5 @@
-// What `accel data-check` counts is what the loaders do, and what it advises helps.
+// `accel data-check` predicts from sizes alone what loaders do. These properties compare its counts with real
+// loaders and with the plan, and verify that its advice removes the findings that it is given for.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,6 +26,7 @@ rc::Gen<PlanRequest> loader_request(int max_ranks) {
     r.ranks = *rc::gen::inRange(1, max_ranks + 1);
     r.split_batches = *rc::gen::arbitrary<bool>();
     r.batch_size = *rc::gen::inRange<std::int64_t>(1, 6) * (r.split_batches ? r.ranks : 1);
+    // Up to three steps and one sample more, so that short, exact and padded tails are all frequent.
     r.length = *rc::gen::inRange<std::int64_t>(0, 3 * r.batch_size * (r.split_batches ? 1 : r.ranks) + 2);
     r.iterable = *rc::gen::inRange(0, 3) == 0;
     r.drop_last = *rc::gen::arbitrary<bool>();
@@ -35,7 +37,7 @@ rc::Gen<PlanRequest> loader_request(int max_ranks) {
   });
 }
 
-// The same numbers, counted from every rank's lists of samples.
+// Counts the same numbers from every rank's list of samples, which is slow but obvious.
 void expect_counts_of(const programs::PlanEpoch& epoch, const PlanRequest& request) {
   std::vector<std::int64_t> steps;
   for (const auto& batches : epoch.ranks) steps.push_back(static_cast<std::int64_t>(batches.size()));
@@ -54,12 +56,14 @@ void expect_counts_of(const programs::PlanEpoch& epoch, const PlanRequest& reque
     if (*most > 0 && static_cast<std::int64_t>(batches.size()) == *most)
       last_batches.push_back(static_cast<std::int64_t>(batches.back().size()));
   }
+  // Only an epoch with a second step has a first step that is known to be full.
   if (*least > 1) RC_ASSERT(counts.samples_per_step == first_step);
   if (last_batches.empty()) return;
   RC_ASSERT(counts.shortest_batch == *std::min_element(last_batches.begin(), last_batches.end()));
   RC_ASSERT(counts.longest_batch == *std::max_element(last_batches.begin(), last_batches.end()));
 }
 
+// data-check computes the numbers without reading data; real loaders must give the same.
 TEST(DataCheckLaws, CountsAreThoseOfTheLoaders) {
   expect_property(150, [] {
     const auto request = *loader_request(5);
@@ -72,6 +76,7 @@ TEST(DataCheckLaws, CountsAreThoseOfThePlanOnMoreRanksThanTheLoadersRun) {
   expect_property(100, [] {
     auto request = *loader_request(12);
     const auto of_rank = request.split_batches ? request.batch_size / request.ranks : request.batch_size;
+    // Above kMaxPlanLoaders ranks, answer_plan uses the plan and runs no loaders; both must agree with the counts.
     request.ranks += programs::kMaxPlanLoaders;
     request.batch_size = request.split_batches ? of_rank * request.ranks : of_rank;
     request.length =
@@ -86,6 +91,7 @@ bool has_findings_with(PlanRequest request, std::int64_t batch_size) {
   return programs::has_findings({programs::check_loader("loader", request, {request.ranks})});
 }
 
+// Advice that does not help is worse than none, so both directions are tested.
 TEST(DataCheckLaws, TheBatchSizeThatItAdvisesLeavesNothingToFindAndIsMissedNowhere) {
   expect_property(1000, [] {
     const auto request = *loader_request(8);
@@ -94,6 +100,8 @@ TEST(DataCheckLaws, TheBatchSizeThatItAdvisesLeavesNothingToFindAndIsMissedNowhe
     const auto advised = programs::even_batch_size(request);
     if (advised) RC_ASSERT(!has_findings_with(request, *advised));
     const auto unit = request.split_batches ? request.ranks : 1;
+    // Every size from half to twice the requested one is tried: if one of them divides the length, advice must
+    // exist.
     for (auto size = (request.batch_size / unit + 1) / 2; size <= 2 * (request.batch_size / unit); ++size) {
       const auto step = size * request.ranks;
       if (request.length % step == 0) RC_ASSERT(advised.has_value());
@@ -101,7 +109,8 @@ TEST(DataCheckLaws, TheBatchSizeThatItAdvisesLeavesNothingToFindAndIsMissedNowhe
   });
 }
 
-TEST(DataCheckLaws, EvenBatchesAndItsOppositesHealWhatTheyAreAdvisedFor) {
+// The options are the ones named in the advice: even_batches and others.
+TEST(DataCheckLaws, AdvisedOptionsRemoveTheFindings) {
   expect_property(1000, [] {
     const auto request = *loader_request(8);
     RC_LOG(describe(request));

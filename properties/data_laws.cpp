@@ -1,5 +1,5 @@
-// The laws of an epoch, each checked on what real loaders do in every mode, and each shown a planted bug that it must
-// catch.
+// The properties of one epoch, each checked on real loaders in every mode. Each property also comes with a planted
+// bug that it must catch: a property that holds for wrong data proves nothing.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -13,6 +13,7 @@ namespace {
 
 using namespace read_epochs;
 
+// The samples in the order of the source. The sampler of Source::kSampler takes every third sample.
 Ids source_order(const Case& c) {
   Ids order(c.num_indices());
   for (std::size_t place = 0; place < order.size(); ++place)
@@ -22,6 +23,7 @@ Ids source_order(const Case& c) {
 
 // --- the laws --------------------------------------------------------------------------------------------------------
 
+// `plant` changes recorded epochs in the way in which a broken loader would produce them.
 struct Law {
   std::string name;
   std::function<bool(const Case&, const std::vector<Epoch>&)> holds;  ///< for one epoch
@@ -31,6 +33,7 @@ struct Law {
 
 bool has_batches(const std::vector<Epoch>& ranks) { return !ranks.front().batches.empty(); }
 
+// Each law with a bug that it has to find.
 std::vector<Law> laws() {
   return {
       {"the length is the number of batches",
@@ -56,6 +59,8 @@ std::vector<Law> laws() {
        }},
 
       {"with even_batches every rank's batch is a full one",
+       // Batches of a batch sampler vary in size, and dispatched tails are cut from what was read, so neither is
+       // padded.
        [](const Case& c, const auto& ranks) {
          if (!c.even || c.dispatch || c.varies() || c.ranks == 1) return true;
          return std::all_of(ranks.begin(), ranks.end(), [&](const Epoch& e) {
@@ -96,6 +101,8 @@ std::vector<Law> laws() {
        [](const Case& c, const auto& ranks) {
          const auto all = issued(ranks);
          const std::set<std::int64_t> unique(all.begin(), all.end());
+         // An unpadded epoch may drop at most an incomplete step; dropping a tail per rank would lose up to one
+         // batch per rank.
          return !c.drops_tail() || (unique.size() == all.size() &&
                                     c.num_indices() - static_cast<std::int64_t>(all.size()) < c.step_size());
        },
@@ -107,6 +114,8 @@ std::vector<Law> laws() {
 
       {"duplicates are (-N) mod the step's size, and in order the padding is the cyclic start",
        [](const Case& c, const auto& ranks) {
+         // accelerate/data_loader.py, BatchSamplerShard: the last step is filled with samples from the start of the
+         // epoch, again and again if the epoch is shorter than a step.
          if (!c.even || c.dispatch || c.drop_last || c.varies() || c.ranks == 1) return true;
          const auto all = issued(ranks);
          const auto padding = (c.step_size() - c.num_indices() % c.step_size()) % c.step_size();
@@ -123,6 +132,7 @@ std::vector<Law> laws() {
              c.num_indices() % c.step_size() == 0)
            return;
          auto& last = ranks.back().batches.back();
+         // The planted sample must differ from the right one, or the bug would be invisible in tiny epochs.
          if (c.num_indices() > 1)
            last.back() = issued(ranks)[static_cast<std::size_t>((c.num_indices() + 1) % c.num_indices())] == last.back()
                              ? -1
@@ -143,6 +153,8 @@ std::vector<Law> laws() {
        }},
 
       {"the end is announced with the last batch and no other",
+       // `end_of_dataloader` closes the accumulation window and tells gather_for_metrics to drop duplicates. If it
+       // is set too early, real samples vanish from the metrics.
        [](const Case&, const auto& ranks) {
          return std::all_of(ranks.begin(), ranks.end(), [](const Epoch& e) {
            for (std::size_t step = 0; step < e.ends.size(); ++step) {
@@ -158,6 +170,8 @@ std::vector<Law> laws() {
 
       {"metrics hold the source once, in the order of issue, on every rank",
        [](const Case& c, const auto& ranks) {
+         // Without even_batches the ranks gather batches of different sizes, which gather_for_metrics does not
+         // support.
          if (!c.in_step() || c.varies() || (!c.even && !c.dispatch && c.ranks > 1)) return true;
          const auto all = issued(ranks);
          const Ids expected(all.begin(),
@@ -179,6 +193,8 @@ std::vector<Law> laws() {
            std::int64_t given = 0;
            for (const auto& batch : ranks[rank].batches) given += static_cast<std::int64_t>(batch.size());
            if (c.dispatch) given = rank == 0 ? c.num_indices() : 0;
+           // A rank that shares a stream must read past the samples of other ranks, so the limit is the length of
+           // the stream.
            const auto most = c.source == Source::kStream && !c.dispatch ? c.length : given;
            if (ranks[rank].num_read > most) return false;
          }
@@ -189,7 +205,7 @@ std::vector<Law> laws() {
          for (auto& rank : ranks) rank.num_read += c.length;
        }},
 
-      {"no trace is left behind",
+      {"the loader is inactive after the epoch",
        [](const Case&, const auto& ranks) {
          return std::none_of(ranks.begin(), ranks.end(), [](const Epoch& e) { return e.is_active_behind; });
        },
@@ -199,6 +215,7 @@ std::vector<Law> laws() {
 
 TEST(DataLaws, EveryLawHoldsInEveryMode) {
   const auto all = laws();
+  // 1,500 cases, because the number of combinations of source, mode and tail is in the hundreds.
   expect_property(1500, [&] {
     const auto c = make_case();
     RC_LOG(describe(c));
@@ -210,6 +227,7 @@ TEST(DataLaws, EveryLawHoldsInEveryMode) {
   });
 }
 
+// A law that never fails proves nothing.
 TEST(DataLaws, EveryLawCatchesItsPlantedBug) {
   for (const auto& law : laws()) {
     expect_property_fails(law.name + ": " + law.bug, 200, [&] {

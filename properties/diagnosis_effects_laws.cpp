@@ -1,4 +1,6 @@
-// Bugs whose effects are found, and named: uneven batches, replicas that differ, buffers used under way.
+// Bugs that no mismatched call reveals but that have effects later: uneven batches, replicas that differ, buffers
+// that are used while a collective is running. Each is planted at a random place and must be named by rank and
+// line.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -11,6 +13,7 @@ namespace {
 
 using namespace planted_bugs;
 
+// The smallest training in which all ranks communicate in backward. Members are in the order of their dependencies.
 struct Training {
   explicit Training(RankContext& rank, const Place& place, AcceleratorOptions options = {})
       : accelerator(std::move(options), rank),
@@ -27,9 +30,8 @@ struct Training {
 };
 
 TEST(DiagnosisLaws, UnevenBatchesHangInBackward) {
-  const auto batches_of_first = [](const Place& place) {
-    return 1 + place.culprit % (place.num_ranks - 1);
-  };  // so many ranks have one more
+  // This many ranks have one batch more than the others.
+  const auto batches_of_first = [](const Place& place) { return 1 + place.culprit % (place.num_ranks - 1); };
   expect_diagnosed(
       [&](const Place& place, RankContext& rank, Watch& watch) {
         Training training(rank, place, {.dataloader_config = {.even_batches = false}});
@@ -39,6 +41,7 @@ TEST(DiagnosisLaws, UnevenBatchesHangInBackward) {
         auto loader = training.accelerator.prepare(plain);
         for (auto& [x] : loader) {
           const auto loss = training.model(x).mean();
+          // `watch.at` records the line of the next call, which is where the report must point.
           watch.at(watch.usual), training.accelerator.backward(loss);
           training.optimizer.step();
           training.optimizer.zero_grad();
@@ -51,6 +54,7 @@ TEST(DiagnosisLaws, UnevenBatchesHangInBackward) {
       });
 }
 
+// The replicas are compared by hashes; the majority decides which rank is wrong.
 TEST(DiagnosisLaws, ParametersChangedOnOneReplicaAreNamed) {
   expect_diagnosed(
       [](const Place& place, RankContext& rank, Watch& watch) {
@@ -59,6 +63,7 @@ TEST(DiagnosisLaws, ParametersChangedOnOneReplicaAreNamed) {
           const auto loss = training.model(at::ones({2, place.shape[0]})).mean();
           watch.at(watch.usual), training.accelerator.backward(loss);
           const torch::NoGradGuard no_grad;
+          // A difference of 1e-3 in one element is far below what a loss curve shows after one step.
           if (is_here(place, rank, step)) training.net->weight[0][0].add_(1e-3);
           training.optimizer.step();
           training.optimizer.zero_grad();
@@ -73,6 +78,7 @@ TEST(DiagnosisLaws, ParametersChangedOnOneReplicaAreNamed) {
 }
 
 TEST(DiagnosisLaws, ParametersThatDifferWithoutAMajorityNameAllRanks) {
+  // Two ranks give no majority: the report must not blame one of them.
   const auto report = sim::rehearse({.num_ranks = 2}, [](RankContext& rank) {
     Training training(rank, Place{});
     training.accelerator.backward(training.model(at::ones({2, 1})).mean());
@@ -90,7 +96,7 @@ TEST(DiagnosisLaws, ParametersThatDifferWithoutAMajorityNameAllRanks) {
 
 // --- buffers under way -----------------------------------------------------------------------------------------------
 
-// At one step the culprit does `wrong` between the call and wait().
+// At one step the culprit calls `wrong` between the collective and wait().
 void expect_race(const std::function<void(at::Tensor&, RankContext&)>& wrong) {
   expect_diagnosed(
       [&](const Place& place, RankContext& rank, Watch& watch) {
@@ -109,25 +115,30 @@ void expect_race(const std::function<void(at::Tensor&, RankContext&)>& wrong) {
       });
 }
 
+// The values may be old or new, depending on timing.
 TEST(DiagnosisLaws, BufferReadBeforeWaitIsNamed) {
   expect_race([](at::Tensor& tensor, RankContext&) { (void)tensor.sum(); });
 }
 
+// A view has its own TensorImpl, so a check that compares tensors and not storage would miss it.
 TEST(DiagnosisLaws, BufferReadThroughAViewBeforeWaitIsNamed) {
   expect_race([](at::Tensor& tensor, RankContext&) { (void)tensor.view({-1}).slice(0, 0, 1).clone(); });
 }
 
+// The collective may send the new values, depending on timing.
 TEST(DiagnosisLaws, BufferWrittenBeforeWaitIsNamed) {
   expect_race([](at::Tensor& tensor, RankContext&) { tensor.zero_(); });
 }
 
 TEST(DiagnosisLaws, BufferReusedBeforeTheOthersArriveIsNamed) {
-  // Past all operators, as who frees the memory and writes to it again.
+  // The write bypasses all operators, as freed memory that is written again does. Only a checksum of the bytes
+  // finds it.
   expect_diagnosed(
       [](const Place& place, RankContext& rank, Watch& watch) {
         for (int step = 0; step < place.length; ++step) {
           std::vector<float> memory(tensor_of(place).numel(), 1.0F);
           auto tensor = at::from_blob(memory.data(), place.shape);
+          // The culprit's call must come first, so that its buffer changes before the last rank arrives.
           while (step == place.position && rank.rank != place.culprit && !watch.is_done) std::this_thread::yield();
           auto work = (watch.at(watch.usual), rank.world.all_reduce(tensor));
           if (is_here(place, rank, step)) {
@@ -146,7 +157,7 @@ TEST(DiagnosisLaws, BufferReusedBeforeTheOthersArriveIsNamed) {
 }
 
 TEST(DiagnosisLaws, OverlappingCollectivesUnderWayAreNamed) {
-  // All ranks do the same, so that the first to come is named.
+  // All ranks make the same mistake, so the report names the rank that arrived first.
   expect_property(25, [] {
     const auto place = any_place();
     Watch watch;

@@ -1,4 +1,5 @@
-// What is planted in a program's calls is found, and named: rank, operation, number, shapes, the program's line.
+// Bugs planted in a program's calls must be found and named: rank, operation, sequence number, shapes, and the line
+// of the program. Every case plants one bug at a random place of a program on 3 or more ranks.
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
@@ -15,7 +16,7 @@ using namespace planted_bugs;
 
 using Step = std::function<void(const Place&, RankContext&, Watch&)>;
 
-// At one step the culprit calls something else, which meets the others' call.
+// At one step the culprit makes another call, which meets the regular call of the other ranks.
 void expect_difference(const std::string& op, const Step& usual, const Step& planted) {
   expect_diagnosed(
       [&](const Place& place, RankContext& rank, Watch& watch) {
@@ -23,6 +24,7 @@ void expect_difference(const std::string& op, const Step& usual, const Step& pla
           (is_here(place, rank, step) ? planted : usual)(place, rank, watch);
       },
       [&](const Place& place, const Watch& watch) {
+        // Every step makes one call, so the sequence number is the step.
         const auto number = static_cast<std::uint64_t>(place.position);
         return Expected{.ranks = {place.culprit},
                         .op = op,
@@ -34,6 +36,7 @@ void expect_difference(const std::string& op, const Step& usual, const Step& pla
       });
 }
 
+// In Gloo the ranks would wait for messages of different kinds until the timeout.
 TEST(DiagnosisLaws, WrongOperationIsNamed) {
   expect_difference("all_reduce", usual_sum, [](const Place& place, RankContext& rank, Watch& watch) {
     auto tensor = tensor_of(place);
@@ -41,6 +44,7 @@ TEST(DiagnosisLaws, WrongOperationIsNamed) {
   });
 }
 
+// In Gloo this ends without an error and with wrong numbers.
 TEST(DiagnosisLaws, WrongReduceOpIsNamed) {
   expect_difference("all_reduce", usual_sum, [](const Place& place, RankContext& rank, Watch& watch) {
     auto tensor = tensor_of(place);
@@ -48,6 +52,7 @@ TEST(DiagnosisLaws, WrongReduceOpIsNamed) {
   });
 }
 
+// Gloo compares no dtypes. It would mix bytes of floats and doubles, or hang.
 TEST(DiagnosisLaws, WrongDtypeIsNamed) {
   expect_difference("all_reduce", usual_sum, [](const Place& place, RankContext& rank, Watch& watch) {
     planted_sum(tensor_of(place).to(at::kDouble), rank, watch);
@@ -62,6 +67,7 @@ TEST(DiagnosisLaws, WrongSizeIsNamed) {
   });
 }
 
+// The number of elements agrees, and Gloo would not notice. The result would have its elements in the wrong places.
 TEST(DiagnosisLaws, WrongShapeOfAsManyElementsIsNamed) {
   expect_difference("all_reduce", usual_sum, [](const Place& place, RankContext& rank, Watch& watch) {
     planted_sum(tensor_of(place).unsqueeze(0), rank, watch);
@@ -75,10 +81,11 @@ TEST(DiagnosisLaws, WrongRootIsNamed) {
       watch.at(watch.*call), rank.world.broadcast(tensor, root).wait();
     };
   };
-  // One line for both: the lines' names are then equal as well.
+  // Both calls share one line, because the file and line are then equal too: only the root differs.
   expect_difference("broadcast", broadcast_from(0, &Watch::usual), broadcast_from(1, &Watch::planted));
 }
 
+// A group of two gives no majority, so neither rank can be called right.
 TEST(DiagnosisLaws, TwoRanksThatDifferAreBothCulprits) {
   expect_diagnosed(
       [](const Place& place, RankContext& rank, Watch& watch) {
@@ -98,6 +105,7 @@ TEST(DiagnosisLaws, TwoRanksThatDifferAreBothCulprits) {
 
 // --- calls that are missing, or too many -----------------------------------------------------------------------------
 
+// Missing and extra calls shift all later calls by one. The report must place the first difference, not the last.
 TEST(DiagnosisLaws, ExtraCollectiveOfOneRankIsNamed) {
   expect_diagnosed(
       [](const Place& place, RankContext& rank, Watch& watch) {
@@ -115,6 +123,7 @@ TEST(DiagnosisLaws, ExtraCollectiveOfOneRankIsNamed) {
       });
 }
 
+// The culprit is one call ahead, so the ranks meet in different calls.
 TEST(DiagnosisLaws, SkippedCollectiveMeetsTheNextOne) {
   expect_diagnosed(
       [](const Place& place, RankContext& rank, Watch& watch) {
@@ -133,7 +142,8 @@ TEST(DiagnosisLaws, SkippedCollectiveMeetsTheNextOne) {
 }
 
 TEST(DiagnosisLaws, SkippedCollectiveAmongEqualOnesIsPlacedByItsLines) {
-  // The calls agree, so that ranks go on one behind the other, until one has ended.
+  // The calls agree in everything, so the ranks run one call apart until the culprit ends. Only the recorded lines
+  // tell where they parted.
   expect_diagnosed(
       [](const Place& place, RankContext& rank, Watch& watch) {
         for (int step = 0; step < place.length; ++step) {
@@ -152,6 +162,7 @@ TEST(DiagnosisLaws, SkippedCollectiveAmongEqualOnesIsPlacedByItsLines) {
       });
 }
 
+// There is no wrong call to point to: the diagnosis must say which rank is missing and where its program ended.
 TEST(DiagnosisLaws, RankThatEndsEarlyIsMissing) {
   expect_diagnosed(
       [](const Place& place, RankContext& rank, Watch& watch) {
@@ -172,6 +183,8 @@ TEST(DiagnosisLaws, RankThatEndsEarlyIsMissing) {
       });
 }
 
+// The classic mistake `if (accelerator.is_main_process()) accelerator.reduce(...)`. Every later call pairs with the
+// wrong one, and the hang shows only at the end.
 TEST(DiagnosisLaws, CollectiveOfTheMainProcessAloneIsPlaced) {
   expect_diagnosed(
       [](const Place& place, RankContext& rank, Watch& watch) {
@@ -195,6 +208,7 @@ TEST(DiagnosisLaws, CollectiveOfTheMainProcessAloneIsPlaced) {
       });
 }
 
+// Two groups of the same ranks have separate sequences. The culprit waits in one and the others in the other.
 TEST(DiagnosisLaws, GroupsInOppositeOrderAreAHang) {
   expect_diagnosed(
       [](const Place& place, RankContext& rank, Watch& watch) {
@@ -218,6 +232,7 @@ TEST(DiagnosisLaws, GroupsInOppositeOrderAreAHang) {
       });
 }
 
+// The receive waits forever, while its sender goes on to the next collective.
 TEST(DiagnosisLaws, ReceiveWithoutSendIsNamed) {
   expect_diagnosed(
       [](const Place& place, RankContext& rank, Watch& watch) {
@@ -244,6 +259,7 @@ TEST(DiagnosisLaws, MessageOfAnotherSizeIsNamed) {
       [](const Place& place, RankContext& rank, Watch& watch) {
         const int sender = (place.culprit + 1) % place.num_ranks;
         for (int step = 0; step < place.length; ++step) {
+          // The last operation is a message of one element more. Gloo reports only that the size differs.
           auto tensor = tensor_of(place), longer = at::ones({tensor.numel() + 1});
           if (rank.rank == sender) rank.world.send(step == place.position ? longer : tensor, place.culprit).wait();
           if (rank.rank == place.culprit) watch.at(watch.planted), rank.world.recv(tensor, sender).wait();
@@ -259,6 +275,8 @@ TEST(DiagnosisLaws, MessageOfAnotherSizeIsNamed) {
 }
 
 TEST(DiagnosisLaws, SplitsThatDisagreeAreNamed) {
+  // Two rows for each peer. The culprit sends one row less to one peer and one more to another, so its total is
+  // right.
   static constexpr std::int64_t kRows = 2;
   expect_diagnosed(
       [](const Place& place, RankContext& rank, Watch& watch) {
@@ -269,6 +287,7 @@ TEST(DiagnosisLaws, SplitsThatDisagreeAreNamed) {
             ++sent[(rank.rank + 2) % place.num_ranks];
           }
           auto input = at::ones({kRows * place.num_ranks, place.shape[0]}), output = at::empty_like(input);
+          // alltoall_base of LibTorch passes no source location, so CallSite supplies the line.
           const CallSite site((watch.at(watch.usual), std::source_location::current()));
           rank.world.process_group()->alltoall_base(output, input, received, sent)->wait();
         }
@@ -282,6 +301,7 @@ TEST(DiagnosisLaws, SplitsThatDisagreeAreNamed) {
       });
 }
 
+// The number of rows agrees; only their width differs, which Gloo would copy as wrong bytes.
 TEST(DiagnosisLaws, RowsOfAnotherWidthAreNamed) {
   expect_diagnosed(
       [](const Place& place, RankContext& rank, Watch& watch) {
@@ -297,11 +317,13 @@ TEST(DiagnosisLaws, RowsOfAnotherWidthAreNamed) {
         return Expected{.ranks = {place.culprit},
                         .op = "all_to_all_single",
                         .sequence = static_cast<std::uint64_t>(place.position),
+                        // The shapes differ by design, so the report has no common shape to name.
                         .shapes = std::nullopt,
                         .where = watch.usual};
       });
 }
 
+// A transposed tensor has the same shape but another memory order. Gloo sums memory, not elements.
 TEST(DiagnosisLaws, AnotherOrderOfElementsInMemoryIsNamed) {
   expect_diagnosed(
       [](const Place& place, RankContext& rank, Watch& watch) {

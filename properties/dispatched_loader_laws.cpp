@@ -1,4 +1,5 @@
-// What rank 0 reads for all reaches every rank, its errors too.
+// With dispatch_batches rank 0 reads for all ranks. What it reads must reach every rank, and so must its errors: a
+// rank that waits for a batch that rank 0 failed to read would hang.
 #include <atomic>
 #include <ranges>
 
@@ -9,6 +10,8 @@
 namespace accel::testing::dispatched_loader_laws {
 namespace {
 
+// Fails at a chosen sample, or in reset() if `fails_at` is negative. From `longer_from` on samples have another
+// shape, so that they do not stack.
 struct FailingStream {
   std::int64_t fails_at = 0, longer_from = 9, place = 0;
   void reset() {
@@ -32,6 +35,7 @@ void expect_error_on_every_rank(const FailingStream& stream, std::int64_t batch_
         for ([[maybe_unused]] auto& batch : batches) {
         }
         ADD_FAILURE() << "rank " << rank.rank << " read to the end";
+        // Every rank must throw the text of rank 0's error, not a time-out or "connection closed".
       } catch (const Error& error) {
         EXPECT_THAT(error.what(), ::testing::HasSubstr(text)) << "rank " << rank.rank;
       }
@@ -40,18 +44,22 @@ void expect_error_on_every_rank(const FailingStream& stream, std::int64_t batch_
   }
 }
 
+// Only rank 0 reads. The others wait for its broadcast and would wait forever.
 TEST(DispatchedLoaderTest, WhatReadingThrowsReachesEveryRank) {
   expect_error_on_every_rank({.fails_at = 3}, 1, "the file ends in the middle of sample 3");
   expect_error_on_every_rank({.fails_at = 4}, 1, "the file ends in the middle of sample 3", /*skip_batches=*/2);
   expect_error_on_every_rank({.fails_at = -1}, 1, "there is no such file");
 }
 
+// gather_for_metrics needs the same number of tensors everywhere.
 TEST(DispatchedLoaderTest, AListOfAnotherLengthOnOneRankIsAnErrorOnEveryRank) {
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
     run_ranks(backend, 3, [](RankContext& rank) {
       Accelerator accelerator({}, rank);
       DataLoader loader(std::views::iota(std::int64_t{0}, std::int64_t{4}), {.batch_size = 2});
       for (auto& ids : accelerator.prepare(loader)) {
+        // Rank 1 alone passes a list that is too long. The check needs a collective, so that the other ranks throw
+        // as well.
         const std::vector<std::string> found(rank.rank == 1 ? ids.size(0) + 1 : ids.size(0), "x");
         EXPECT_THROW(accelerator.gather_for_metrics(std::pair(ids, found)), ArgumentError);
         const std::vector<std::pair<at::Tensor, int>> boxes(ids.size(0), {at::zeros({rank.rank, 4}), rank.rank});
@@ -62,10 +70,12 @@ TEST(DispatchedLoaderTest, AListOfAnotherLengthOnOneRankIsAnErrorOnEveryRank) {
   }
 }
 
+// Rank 0 concatenates the batches of a step, which needs equal shapes.
 TEST(DispatchedLoaderTest, BatchesThatDoNotFitTogetherAreAnErrorOnEveryRank) {
   expect_error_on_every_rank({.fails_at = 9, .longer_from = 2}, 1, "concatenate: tensors of");
 }
 
+// One sample for four ranks: every rank receives a copy, and the metrics count the sample once.
 TEST(DispatchedLoaderTest, OneSampleReachesEveryRankAndMetricsHoldItOnce) {
   run_ranks(Backend::kSim, 4, [](RankContext& rank) {
     Accelerator accelerator({}, rank);
@@ -82,14 +92,16 @@ TEST(DispatchedLoaderTest, OneSampleReachesEveryRankAndMetricsHoldItOnce) {
   });
 }
 
-// What fills up the last step is as it was read, whatever the program has done to what it was handed.
-TEST(DispatchedLoaderTest, WhatIsKeptForTheEndIsNotTheProgramsToChange) {
+// The last step is filled with samples from the first one. They must be copies, because the program may change its
+// batch in place.
+TEST(DispatchedLoaderTest, BatchesKeptForTheEndCannotBeChangedByTheProgram) {
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {
     Accelerator accelerator({}, rank);
     DataLoader loader(std::views::iota(std::int64_t{0}, std::int64_t{5}), {.batch_size = 1});
     std::vector<std::int64_t> seen;
     for (auto& ids : accelerator.prepare(loader)) {
       seen.push_back(ids.template item<std::int64_t>());
+      // A change in place, as normalization code does it.
       ids.add_(100);
     }
     EXPECT_EQ(seen, rank.rank == 0 ? std::vector<std::int64_t>({0, 2, 4}) : std::vector<std::int64_t>({1, 3, 0}));
@@ -116,7 +128,7 @@ TEST(DispatchedLoaderTest, AFunctionOfTheUsersCutsTheStep) {
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {
     Accelerator accelerator({}, rank);
     DataLoader plain(std::views::iota(std::int64_t{0}, std::int64_t{8}), {.batch_size = 2});
-    // Every second row in place of one half.
+    // Takes every second row rather than one half.
     auto loader = accelerator.prepare_data_loader(plain, [](const at::Tensor& step, RowRange rows, int part) {
       EXPECT_EQ(rows.size(), step.size(0) / 2);
       return step.slice(0, part, step.size(0), 2);
@@ -127,6 +139,7 @@ TEST(DispatchedLoaderTest, AFunctionOfTheUsersCutsTheStep) {
   });
 }
 
+// A dataset on rank 1 or 2 may not exist at all, for example if only rank 0 has the file.
 TEST(DispatchedLoaderTest, OnlyRankZeroReads) {
   std::atomic<int> num_read{0};
   struct Counting {

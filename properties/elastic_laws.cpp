@@ -1,4 +1,5 @@
-// A run that is resumed on another number of ranks, or with another number of workers.
+// A run that is resumed on another number of ranks or with another number of workers reads every remaining sample
+// once.
 #include <numeric>
 
 #include "properties/gen/resumed_loaders.hpp"
@@ -13,13 +14,13 @@ namespace {
 
 using namespace resumed_loaders;
 
-/// The numbers that all ranks are given in each step of an epoch, duplicates left out, over lives of different numbers
-/// of ranks.
+/// Returns the samples that all ranks read in each step of an epoch, without duplicates, over several lives with
+/// different numbers of ranks.
 std::vector<std::vector<std::int64_t>> gathered_over_lives(Case c, const std::vector<int>& ranks,
                                                            const std::vector<int>& workers, const std::string& order,
                                                            bool loses_place) {
   std::vector<std::vector<std::int64_t>> steps;
-  std::vector<std::string> saved;  // per rank; rank 0's serves another number of ranks
+  std::vector<std::string> saved;  // per rank; another number of ranks loads rank 0's state
   for (std::size_t number = 0; number < ranks.size(); ++number) {
     const bool is_last = number + 1 == ranks.size();
     std::vector<std::string> next(ranks[number]);
@@ -34,6 +35,7 @@ std::vector<std::vector<std::int64_t>> gathered_over_lives(Case c, const std::ve
       const auto read = [&](auto loader) {
         if (!saved.empty()) {
           auto state = loader_state_of(unpack<Value>(saved[saved.size() == next.size() ? rank.rank : 0]));
+          // The planted bug: the loader restarts its epoch.
           if (loses_place) state.pass.reset();
           loader.load_state_dict(to_value(state));
         }
@@ -52,7 +54,7 @@ std::vector<std::vector<std::int64_t>> gathered_over_lives(Case c, const std::ve
         read(accelerator.prepare(DataLoader(NoisyDataset{.length = c.length}, options)));
       }
     });
-    if (next.front().empty()) break;  // the epoch was over
+    if (next.front().empty()) break;  // the epoch has ended
     saved = std::move(next);
   }
   return steps;
@@ -71,18 +73,20 @@ void check_elastic(bool loses_place) {
     workers.push_back(c.source == Source::kStream ? 0 : pick(0, 3));
     c.cuts.push_back(pick<std::int64_t>(0, 4));
   }
-  // Before its first pass one rank alone has no order: it is drawn from the default generator then.
+  // A single rank draws its order from the default generator in the first pass, so a state saved earlier has no
+  // order.
   if (ranks.front() == 1) c.cuts.front() = std::max<std::int64_t>(c.cuts.front(), 1);
   RC_LOG(fmt::format("{}, ranks {}, workers {}", describe(c), ranks, workers));
   std::vector<std::int64_t> seen, expected;
   for (const auto& step : gathered_over_lives(c, ranks, workers, "accelerate", loses_place))
     seen.insert(seen.end(), step.begin(), step.end());
-  // The order is that of the first life, whoever reads on.
+  // The order is that of the first life, whichever ranks continue.
   for (const auto& step : gathered_over_lives(c, {ranks.front()}, {0}, "accelerate", false))
     expected.insert(expected.end(), step.begin(), step.end());
   RC_ASSERT(seen == expected);
 }
 
+// A job may get fewer or more machines when it is resumed.
 TEST(ElasticLaws, AStateOfSomeRanksIsReadOnByOthersAndEverySampleComesOnce) {
   expect_property(300, [] { check_elastic(false); });
 }
@@ -94,6 +98,7 @@ void check_elastic_order(const std::string& order) {
   Case c;
   c.source = *rc::gen::element(Source::kInOrder, Source::kShuffled, Source::kReplacement, Source::kStream);
   c.length = pick<std::int64_t>(1, 60);
+  // 12 has six divisors, so a global batch of 12 divides evenly over all tested numbers of ranks.
   c.batch_size = 12;
   c.dispatch = (pick(0, 2) == 0);
   const std::vector<int> divisors{1, 2, 3, 4, 6, 12};
@@ -104,29 +109,34 @@ void check_elastic_order(const std::string& order) {
   RC_ASSERT(gathered_over_lives(c, ranks, workers, order, false) == gathered_over_lives(c, {1}, {0}, order, false));
 }
 
+// Then losses can be compared before and after the change.
 TEST(ElasticLaws, AnElasticOrdersStepsDoNotDependOnTheNumberOfRanks) {
   expect_property(200, [] { check_elastic_order("elastic"); });
 }
+// Accelerate's own order reads ranks x batch_size samples per step, so the steps change with the number of ranks.
 TEST(ElasticLaws, ThatLawCatchesStepsThatGrowWithTheRanks) {
   expect_property_fails("accelerate's order", 100, [] { check_elastic_order("accelerate"); });
 }
 
+// Five samples in steps of four leave a last step with one sample. Its padding must not depend on the number of
+// ranks.
 TEST(ElasticLaws, TheLastStepOfAnElasticOrderIsTheSameForOneRank) {
-  const auto whole_step = [](int ranks, bool dispatch) {
+  const auto sum_of_rows = [](int ranks, bool dispatch) {
     std::vector<std::int64_t> rows(ranks);
     run_ranks(Backend::kSim, ranks, [&](RankContext& rank) {
       Accelerator accelerator({.dataloader_config = {.dispatch_batches = dispatch, .order = "elastic"}}, rank);
       set_seed(3);
       for (auto& [ids] :
            accelerator.prepare(DataLoader(TensorDataset(at::arange(5)), {.batch_size = 4, .shuffle = true})))
+        // ids^2 + 1 makes the sum depend on which samples were read and how often, also for sample 0.
         rows[rank.rank] += (ids * ids + 1).sum().item<std::int64_t>();
     });
     return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
   };
   for (const bool dispatch : {false, true}) {
-    EXPECT_EQ(whole_step(1, false), whole_step(2, dispatch));
-    EXPECT_EQ(whole_step(1, false), whole_step(4, dispatch));
-    EXPECT_EQ(whole_step(1, false), whole_step(1, dispatch));
+    EXPECT_EQ(sum_of_rows(1, false), sum_of_rows(2, dispatch));
+    EXPECT_EQ(sum_of_rows(1, false), sum_of_rows(4, dispatch));
+    EXPECT_EQ(sum_of_rows(1, false), sum_of_rows(1, dispatch));
   }
 }
 

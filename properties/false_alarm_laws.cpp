@@ -1,4 +1,5 @@
-// A program in which nothing is wrong ends without an error and without a finding.
+// A correct program ends without an error and without a finding, under every schedule. False alarms would make
+// people turn the checks off, so this is checked on a thousand random programs (10,000 with --long).
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
@@ -17,6 +18,7 @@ namespace {
 
 using sim::ScheduleKind;
 
+// The run must end without an error, a diagnosis or a finding.
 void expect_clean(const sim::SimulationReport& report) {
   RC_LOG(message_of(report.error));
   for (const auto& finding : report.findings) RC_LOG(finding);
@@ -25,6 +27,7 @@ void expect_clean(const sim::SimulationReport& report) {
   RC_ASSERT(report.findings.empty());
 }
 
+// Mostly parallel ranks, which is the default, but every kind of schedule has to occur.
 sim::RankSchedule any_schedule() {
   return {.kind = *rc::gen::element(ScheduleKind::kParallel, ScheduleKind::kParallel, ScheduleKind::kRoundRobin,
                                     ScheduleKind::kRandom, ScheduleKind::kPct),
@@ -32,7 +35,7 @@ sim::RankSchedule any_schedule() {
           .pct_events = 100};
 }
 
-// A collective that is waited for later, in a group of some ranks.
+// A collective that is waited for up to four steps later, in a group of some of the ranks.
 struct LateStep {
   enum class Op { kAllReduce, kBroadcast, kAllGather, kAllToAllUneven, kReduceScatter, kSendRecv, kCount };
   std::size_t group = 0;
@@ -42,13 +45,15 @@ struct LateStep {
   bool polls = false;
 };
 
+// A correct program: collectives of all kinds in overlapping groups, some of which are awaited much later.
 struct CleanProgram {
   int num_ranks = 2;
   std::vector<std::vector<int>> groups;
   std::vector<LateStep> late;
-  std::vector<CollectiveCall> at_once;  // one behind each late step
+  std::vector<CollectiveCall> at_once;  // one after each late step
 };
 
+// All ranks derive the same calls from it, which is what makes the program correct.
 CleanProgram any_clean_program() {
   CleanProgram program{.num_ranks = pick(2, 6)};
   std::vector<int> everyone(program.num_ranks);
@@ -71,20 +76,22 @@ CleanProgram any_clean_program() {
                             .waits_after = pick(0, 5),
                             .polls = pick(0, 3) == 0});
     auto call = *collective_call(program.num_ranks, 300);
-    call.special_values = false;  // a NaN may be lost, which is a finding
+    call.special_values = false;  // min and max may lose a NaN, which is a real finding
     program.at_once.push_back(call);
   }
   return program;
 }
 
+// A collective that was begun and not yet awaited, with the buffers that must not be touched until then.
 struct Late {
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
-  at::Tensor input, output;  // read only, written
+  at::Tensor input, output;  // `input` is only read while the collective runs, `output` is written
   std::size_t wait_at = 0;
   bool polls = false;
   at::Tensor may_be_reused = {};
 };
 
+// Issues one collective without waiting for it.
 Late begin(const LateStep& step, c10d::ProcessGroup& group) {
   using Tensors = std::vector<at::Tensor>;
   const int me = group.getRank(), size = group.getSize();
@@ -110,6 +117,7 @@ Late begin(const LateStep& step, c10d::ProcessGroup& group) {
       break;
     case LateStep::Op::kAllToAllUneven: {
       std::vector<std::int64_t> splits;
+      // Splits of 0, 1 or 2 rows are symmetric in `me` and `other`, so sent and received counts agree.
       for (int other = 0; other < size; ++other) splits.push_back((me + other) % 3);
       const auto rows = std::accumulate(splits.begin(), splits.end(), std::int64_t{0});
       late.input = at::ones({rows, n});
@@ -126,6 +134,7 @@ Late begin(const LateStep& step, c10d::ProcessGroup& group) {
     }
     default: {
       Tensors in{late.input}, out{late.output};
+      // One ring step of point-to-point messages: every rank sends to the next and receives from the previous one.
       late.works = {group.send(in, (me + 1) % size, 3), group.recv(out, (me + size - 1) % size, 3)};
       break;
     }
@@ -139,6 +148,8 @@ void finish(Late& late) {
     }
     work->wait();
   }
+  // After wait() a program may do anything with its buffers. A check that forgets to release them would report a
+  // race.
   (void)(late.output.sum() + late.input.sum());
   late.output.zero_();
   late.input.zero_();
@@ -151,7 +162,7 @@ void run_clean(const CleanProgram& program, RankContext& rank) {
     groups.push_back(rank.new_group(program.groups[index]));
   std::vector<Late> pending;
   const auto finish_until = [&](std::size_t now) {
-    for (std::size_t index = pending.size(); index-- > 0;) {  // the last first
+    for (std::size_t index = pending.size(); index-- > 0;) {  // in reverse order, which Gloo allows
       if (pending[index].wait_at > now) continue;
       finish(pending[index]);
       pending.erase(pending.begin() + static_cast<std::ptrdiff_t>(index));
@@ -163,15 +174,18 @@ void run_clean(const CleanProgram& program, RankContext& rank) {
     if (std::find(members.begin(), members.end(), rank.rank) != members.end()) {
       pending.push_back(begin(step, *groups[step.group].process_group()));
       pending.back().wait_at = index + step.waits_after;
-      (void)pending.back().input.sum();    // what is only read may be read meanwhile
-      (void)at::ones({step.numel}).sum();  // another tensor, of memory freed just now perhaps
+      (void)pending.back().input.sum();    // inputs may be read while the collective runs
+      (void)at::ones({step.numel}).sum();  // the allocator may return memory that was just freed
     }
     perform(program.at_once[index], rank);
     finish_until(index);
   }
+  // Adding 100 exceeds every wait_at, so this finishes all that are pending.
   finish_until(program.late.size() + 100);
 }
 
+// A checker that reports correct programs is switched off by its users, so false alarms are as bad as missed
+// mistakes.
 TEST(FalseAlarmLaws, CollectivesOfAllKindsInSeveralGroupsAreClean) {
   expect_property(700, [] {
     const auto program = any_clean_program();
@@ -182,6 +196,7 @@ TEST(FalseAlarmLaws, CollectivesOfAllKindsInSeveralGroupsAreClean) {
   });
 }
 
+// The same for random trainings: accumulation, uneven ends, hooks and other options.
 TEST(FalseAlarmLaws, TrainingsAreClean) {
   expect_property(300, [] {
     const auto training = any_training();

@@ -1,4 +1,6 @@
-// Each finding of the simulator has its cause, and none is reported without one.
+// Each finding of the simulator has its cause, and no finding is reported without one. Findings are not errors: the
+// program runs to its end, but a real run would give wrong or different results. Every test therefore has clean
+// twins.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -17,6 +19,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+// The rank that behaves differently. Every position matters, because Gloo's ring treats no two ranks alike.
 struct OddRank {
   int num_ranks = 2, culprit = 0;
 };
@@ -56,11 +59,12 @@ void reduce_with_nan(RankContext& rank, ReduceOp op, bool has_nan) {
   rank.world.all_reduce(tensor, op).wait();
 }
 
-TEST(FindingsTest, NanThatMaxAndMinLoseIsTold) {
+TEST(FindingsTest, NanThatMaxAndMinLoseIsReported) {
   for (const auto op : {ReduceOp::kMax, ReduceOp::kMin}) {
     expect_finding(
         {"all_reduce #0 of group world", "NaN is lost", op == ReduceOp::kMax ? "max" : "min"},
         [op](const OddRank& odd, RankContext& rank) { reduce_with_nan(rank, op, rank.rank == odd.culprit); });
+    // If every rank has a NaN the result has one too, so nothing is lost.
     expect_no_finding([op](const OddRank&, RankContext& rank) { reduce_with_nan(rank, op, /*has_nan=*/true); });
     expect_no_finding([op](const OddRank&, RankContext& rank) { reduce_with_nan(rank, op, /*has_nan=*/false); });
   }
@@ -68,8 +72,8 @@ TEST(FindingsTest, NanThatMaxAndMinLoseIsTold) {
       [](const OddRank& odd, RankContext& rank) { reduce_with_nan(rank, ReduceOp::kSum, rank.rank == odd.culprit); });
 }
 
-// Nothing but NaN of the culprit, in a collective other than all_reduce. Which operand is kept differs by place: some
-// are lost.
+// Only the culprit contributes NaNs, in a collective other than all_reduce. max and min keep one operand of a
+// comparison with NaN, and which one depends on the position in the ring, so some positions lose the NaN.
 void lose_nan(std::string_view op, const OddRank& odd, RankContext& rank, c10d::ReduceOp reduction) {
   auto tensor = at::ones({2 * odd.num_ranks, 3});
   if (rank.rank == odd.culprit) tensor.fill_(std::numeric_limits<float>::quiet_NaN());
@@ -79,6 +83,7 @@ void lose_nan(std::string_view op, const OddRank& odd, RankContext& rank, c10d::
   if (op == "reduce") {
     c10d::ReduceOptions options;
     options.reduceOp = reduction;
+    // Any rank may be the root, and it differs from the culprit in most cases.
     options.rootRank = odd.num_ranks - 1 - odd.culprit;
     group.reduce(tensors, options)->wait();
   } else if (op == "reduce_scatter") {
@@ -91,7 +96,7 @@ void lose_nan(std::string_view op, const OddRank& odd, RankContext& rank, c10d::
   }
 }
 
-TEST(FindingsTest, NanThatOtherReductionsLoseIsTold) {
+TEST(FindingsTest, NanThatOtherReductionsLoseIsReported) {
   for (const std::string op : {"reduce", "reduce_scatter", "reduce_scatter_tensor", "all_reduce_coalesced"}) {
     expect_finding({op + " #0 of group world", "NaN is lost in max"},
                    [op](const OddRank& odd, RankContext& rank) { lose_nan(op, odd, rank, c10d::ReduceOp::MAX); });
@@ -99,8 +104,8 @@ TEST(FindingsTest, NanThatOtherReductionsLoseIsTold) {
   }
 }
 
-// Of the list form each rank's part has a result of its own.
-TEST(FindingsTest, NanThatReduceScatterKeepsInOnePartIsNotTold) {
+// In the list form each rank's part has its own result, so a NaN in every rank's copy of one part is kept.
+TEST(FindingsTest, NanThatReduceScatterKeepsInOnePartIsNotReported) {
   expect_no_finding([](const OddRank& odd, RankContext& rank) {
     std::vector<at::Tensor> parts, outputs{at::empty({8})};
     for (int part = 0; part < odd.num_ranks; ++part)
@@ -110,12 +115,13 @@ TEST(FindingsTest, NanThatReduceScatterKeepsInOnePartIsNotTold) {
   });
 }
 
-TEST(FindingsTest, NanInAnyOfSeveralTensorsIsTold) {
+TEST(FindingsTest, NanInAnyOfSeveralTensorsIsReported) {
   for (const std::size_t place : {0, 1, 2}) {
     expect_finding({"all_reduce_coalesced #0 of group world", "NaN is lost in min"}, [place](const OddRank& odd,
                                                                                              RankContext& rank) {
       std::vector<at::Tensor> tensors{at::ones({3}), at::ones({3}), at::ones({3})};
-      // Over several chunks of the ring: that of the last rank to add its own is kept.
+      // 64 elements span several chunks of the ring. In each chunk the last rank that adds its operand wins, so the
+      // NaN is lost in some chunk whoever the culprit is.
       tensors[place] = at::full({64}, rank.rank == odd.culprit ? std::numeric_limits<float>::quiet_NaN() : 1);
       rank.world.process_group()
           ->allreduce_coalesced(tensors, c10d::AllreduceCoalescedOptions{{.reduceOp = c10d::ReduceOp::MIN}})
@@ -124,7 +130,7 @@ TEST(FindingsTest, NanInAnyOfSeveralTensorsIsTold) {
   }
 }
 
-// The culprit of `odd` is the root.
+// Reduces to the culprit of `odd` as the root.
 at::Tensor reduced_to(const OddRank& odd, RankContext& rank) {
   std::vector<at::Tensor> tensors{at::ones({5})};
   c10d::ReduceOptions options;
@@ -133,7 +139,9 @@ at::Tensor reduced_to(const OddRank& odd, RankContext& rank) {
   return tensors[0];
 }
 
-TEST(FindingsTest, ReadingWhatReduceLeavesOnOthersThanTheRootIsTold) {
+// Gloo leaves partial sums in the buffers of the other ranks, and NCCL leaves them unchanged. No program may use
+// them.
+TEST(FindingsTest, ReadingTheBufferOfReduceOnOtherRanksThanTheRootIsReported) {
   expect_finding({"reduce #0 of group world", "is not the root", "aten::sum"},
                  [](const OddRank& odd, RankContext& rank) {
                    const auto tensor = reduced_to(odd, rank);
@@ -150,11 +158,12 @@ TEST(FindingsTest, ReadingWhatReduceLeavesOnOthersThanTheRootIsTold) {
   });
   expect_no_finding([](const OddRank& odd, RankContext& rank) {
     auto tensor = reduced_to(odd, rank);
-    rank.world.broadcast(tensor, odd.culprit).wait();  // overwritten by the root's
+    rank.world.broadcast(tensor, odd.culprit).wait();  // overwrites the partial sums
     (void)tensor.sum();
   });
 }
 
+// Trains for four steps and calls `draw` between backward and the optimizer's step, where replicas are compared.
 void train_and_draw(RankContext& rank, const std::function<void(int step)>& draw, bool own_seed = false) {
   Accelerator accelerator({}, rank);
   at::manual_seed(own_seed ? 10 + rank.rank : 7);
@@ -169,7 +178,8 @@ void train_and_draw(RankContext& rank, const std::function<void(int step)>& draw
   }
 }
 
-TEST(FindingsTest, GeneratorsThatPartAreTold) {
+// One extra draw on one rank changes no parameter yet. It makes dropout masks and shuffles differ later on.
+TEST(FindingsTest, GeneratorsThatDivergeAreReported) {
   const auto check = [](int num_ranks, int culprit) {
     const auto report = sim::rehearse({.num_ranks = num_ranks}, [&](RankContext& rank) {
       train_and_draw(rank, [&](int step) {
@@ -180,13 +190,15 @@ TEST(FindingsTest, GeneratorsThatPartAreTold) {
     EXPECT_THAT(report.findings,
                 ElementsAre(AllOf(HasSubstr("optimizer_step #2"), HasSubstr("rank " + std::to_string(culprit) + " "))));
   };
+  // At least three ranks are needed for a majority that names the culprit; all positions are tried.
   for (int num_ranks = 3; num_ranks < 7; ++num_ranks) {
     for (int culprit = 0; culprit < num_ranks; ++culprit) check(num_ranks, culprit);
   }
 }
 
-// Normal numbers are made in pairs, of which a generator keeps the second.
-TEST(FindingsTest, GeneratorsOfWhichOneKeepsANumberAreTold) {
+// Box-Muller makes normal numbers in pairs, and the generator caches the second one. Two generators can agree in
+// their engine and differ in the cached number alone.
+TEST(FindingsTest, GeneratorsThatDifferInTheCachedNormalAreReported) {
   expect_finding({"optimizer_step #2", "draw different numbers"}, [](const OddRank& odd, RankContext& rank) {
     train_and_draw(rank, [&](int step) {
       for (int draw = 0; step == 2 && draw < (rank.rank == odd.culprit ? 2 : 1); ++draw) (void)at::randn({1});
@@ -194,6 +206,7 @@ TEST(FindingsTest, GeneratorsOfWhichOneKeepsANumberAreTold) {
   });
 }
 
+// Both models have a parameter called "weight", so the shape tells which one the message means.
 TEST(ReplicaVoteTest, TheFirstParameterThatDiffersIsNamedInAnyOfSeveralModels) {
   const auto run = [](int culprits_model) {
     return sim::rehearse({.num_ranks = 3}, [&](RankContext& rank) {
@@ -215,8 +228,9 @@ TEST(ReplicaVoteTest, TheFirstParameterThatDiffersIsNamedInAnyOfSeveralModels) {
               HasSubstr("rank 1 differs from the rest, first in parameter weight (Float [1, 3])"));
 }
 
-TEST(FindingsTest, GeneratorsThatDrawAlikeOrWereNeverEqualAreNot) {
+TEST(FindingsTest, GeneratorsThatDrawAlikeOrWereNeverEqualAreNotReported) {
   expect_no_finding([](const OddRank&, RankContext& rank) { train_and_draw(rank, [](int) { (void)at::rand({3}); }); });
+  // Ranks with their own seed draw different numbers on purpose, as device_specific seeding does.
   expect_no_finding([](const OddRank&, RankContext& rank) {
     train_and_draw(
         rank, [&](int) { (void)at::rand({1 + rank.rank}); }, /*own_seed=*/true);

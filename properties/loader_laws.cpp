@@ -1,4 +1,6 @@
-// Loaders in every mode: the answer of the real loaders is the shard plan's, and metrics hold every sample once.
+// Compares real loaders with the shard plan in every mode, and verifies that metrics hold every sample once. The
+// plan is a closed form and the loaders are a state machine, so a bug in one of them is unlikely to be in the other
+// too.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -31,6 +33,7 @@ std::string describe(const PlanRequest& r) {
 
 rc::Gen<PlanRequest> plan_request(int max_ranks) {
   return rc::gen::exec([max_ranks] {
+    // Sizes are at most three global batches: all tails occur, and a counterexample stays readable.
     PlanRequest r;
     r.ranks = pick(1, max_ranks + 1);
     r.split_batches = (pick(0, 2) == 0);
@@ -46,7 +49,9 @@ rc::Gen<PlanRequest> plan_request(int max_ranks) {
     const auto dispatch = pick(0, 3);
     if (dispatch < 2) r.dispatch_batches = dispatch == 1;
     r.use_seedable_sampler = (pick(0, 2) == 0);
+    // Only the seedable sampler has a data_seed.
     if (r.use_seedable_sampler && (pick(0, 2) == 0)) r.data_seed = pick<std::int64_t>(0, 1000);
+    // Half of the cases skip nothing.
     r.skip_batches = std::max(0, pick(-3, 4));
     return r;
   });
@@ -69,8 +74,10 @@ TEST(LoaderLaws, TheLoadersAnswerIsTheShardPlans) {
   });
 }
 
-TEST(LoaderLaws, BeyondTheLoadersLimitTheShardPlanStillAnswersAsTheyWould) {
+TEST(LoaderLaws, TheShardPlanEqualsTheLoadersBeyondTheirLimitOfRanks) {
   expect_property(4, [] {
+    // `sim-run plan` runs no loaders above kMaxPlanLoaders ranks. Here they run anyway, in four cases because it is
+    // slow.
     auto request = *plan_request(3);
     const auto scale = programs::kMaxPlanLoaders / request.ranks + 1;
     request.ranks *= scale;
@@ -81,8 +88,8 @@ TEST(LoaderLaws, BeyondTheLoadersLimitTheShardPlanStillAnswersAsTheyWould) {
   });
 }
 
-// In every mode: what is gathered over an epoch is the epoch's order, every sample once, but for what was dropped or
-// skipped.
+// In every mode the samples gathered over an epoch are the epoch's order, every sample once, except for those that
+// were dropped or skipped.
 TEST(LoaderLaws, MetricsHoldTheSourceOnceAndInOrder) {
   expect_property(1000, [] {
     auto request = *plan_request(8);
@@ -93,6 +100,7 @@ TEST(LoaderLaws, MetricsHoldTheSourceOnceAndInOrder) {
     const auto total = request.split_batches ? request.batch_size : request.batch_size * request.ranks;
     const auto epochs = programs::answer_plan(request);
     for (std::size_t epoch = 0; epoch < epochs.size(); ++epoch) {
+      // skip_batches applies to the first epoch only, as skip_first_batches does.
       const auto begin = std::min(request.length, epoch == 0 ? request.skip_batches * total : 0);
       const auto end = request.drop_last ? request.length / total * total : request.length;
       std::vector<std::int64_t> expected(std::max<std::int64_t>(end - begin, 0)), gathered;
@@ -110,6 +118,7 @@ std::pair<std::int64_t, std::int64_t> length_and_count(Accelerator& accelerator,
   DataLoader plain(std::move(dataset),
                    {.batch_size = request.batch_size, .shuffle = request.shuffle, .drop_last = request.drop_last});
   auto loader = skip_first_batches(accelerator.prepare(plain), request.skip_batches);
+  // size() must be right before the pass: progress bars and schedules use it.
   const auto length = loader.size();
   std::int64_t count = 0;
   for ([[maybe_unused]] auto& batch : loader) ++count;
@@ -133,6 +142,7 @@ TEST(LoaderLaws, LengthIsTheNumberOfBatchesInEveryMode) {
   });
 }
 
+// Metrics of a user's struct: tensors and lists of one batch must be cut at the same row.
 // --- tensors, lists and a user's struct, on both backends ------------------------------------------------------------
 
 struct NamedIds {
@@ -215,6 +225,8 @@ TEST(LoaderLaws, ListsAndTensorsAreTruncatedAtTheSameSample) {
 
 // --- batch samplers against the plan ---------------------------------------------------------------------------------
 
+// A batch sampler takes another path than a dataset with batch_size: its batches come one by one, without a length.
+// The result must still be the plan's.
 TEST(LoaderLaws, ABatchSamplersShardsAreThePlansShards) {
   expect_property(2000, [] {
     ShardPlanOptions options;
@@ -236,6 +248,7 @@ TEST(LoaderLaws, ABatchSamplersShardsAreThePlansShards) {
     for (; auto step = shard.next(); ++place) {
       RC_ASSERT(place < plan.num_batches(rank));
       RC_ASSERT(step->indices == plan.batch(rank, place));
+      // `remainder` is what gather_for_metrics truncates by.
       RC_ASSERT(step->remainder == plan.remainder(place));
     }
     RC_ASSERT(place == plan.num_batches(rank));

@@ -1,4 +1,5 @@
-// The place of a loader after breaks, skips, errors and changes of the epoch.
+// The place of a loader after breaks, skips, errors and changes of the epoch. A wrong place is silent: the run
+// continues and reads some samples twice and others never.
 #include "properties/gen/resumed_loaders.hpp"
 #include "reference/state/rng_sync.hpp"
 #include "tests/support/property.hpp"
@@ -9,7 +10,7 @@ namespace {
 
 using namespace resumed_loaders;
 
-TEST(PlaceTest, BehindABreakTheStateIsThatOfThePlaceWhereTheLoopWasLeft) {
+TEST(PlaceTest, AfterABreakTheStateIsThePlaceWhereTheLoopEnded) {
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {
     set_seed(1);
     auto whole = shuffled_loader(rank), broken = whole;
@@ -23,13 +24,16 @@ TEST(PlaceTest, BehindABreakTheStateIsThatOfThePlaceWhereTheLoopWasLeft) {
     auto seen = head;
     for (auto& batch : read_all(resumed)) seen.push_back(batch);
     EXPECT_EQ(seen, expected);
+    // A change of the epoch discards the place within the old epoch.
     fresh.set_epoch(5);
     EXPECT_EQ(fresh.state_dict().at("epoch"), Value(5));
-    EXPECT_TRUE(fresh.state_dict().at("pass").is_null()) << "another epoch has no place yet";
+    EXPECT_TRUE(fresh.state_dict().at("pass").is_null()) << "the new epoch has no place yet";
   });
 }
 
-TEST(PlaceTest, SkippingBehindALoadGoesOnFromTheLoadedPlace) {
+// Skipping and loading both move the place. If one replaced the other instead of adding to it, samples would
+// repeat.
+TEST(PlaceTest, SkippingAfterALoadCountsFromTheLoadedPlace) {
   for (const auto source : {Source::kShuffled, Source::kStream, Source::kParts}) {
     for (const bool dispatch : {false, true}) {
       for (const int workers : {0, 3}) {
@@ -46,6 +50,7 @@ TEST(PlaceTest, SkippingBehindALoadGoesOnFromTheLoadedPlace) {
               std::vector<std::vector<std::int64_t>> seen;
               if (head > 0) {
                 seen = read_all(loader, head);
+                // Loading the loader's own state makes the next pass a continuation.
                 loader.load_state_dict(loader.state_dict());
               }
               auto rest = skip_first_batches(loader, skip);
@@ -58,6 +63,7 @@ TEST(PlaceTest, SkippingBehindALoadGoesOnFromTheLoadedPlace) {
           });
         };
         const auto whole = read(0, 0);
+        // (0, 100) skips beyond the end, which must give an empty pass and no error.
         for (const auto& [head, skip] : {std::pair{0, 2}, {2, 0}, {1, 2}, {0, 100}}) {
           const auto seen = read(head, skip);
           for (int rank = 0; rank < c.ranks; ++rank) {
@@ -75,12 +81,13 @@ TEST(PlaceTest, SkippingBehindALoadGoesOnFromTheLoadedPlace) {
   }
 }
 
+// The loader draws its order before it reads. A failure in between must not consume the place or the order.
 TEST(PlaceTest, AFirstBatchThatCannotBeReadDoesNotLoseThePlace) {
   struct Flaky {
     std::shared_ptr<bool> fails = std::make_shared<bool>(false);
     [[nodiscard]] static std::int64_t size() { return 12; }
     [[nodiscard]] std::tuple<std::int64_t> get(std::int64_t index) const {
-      check_state(!*fails, "the disk is away");
+      check_state(!*fails, "the disk is unavailable");
       return {index};
     }
   };
@@ -89,6 +96,7 @@ TEST(PlaceTest, AFirstBatchThatCannotBeReadDoesNotLoseThePlace) {
     auto loader = Accelerator({}, rank).prepare(DataLoader(dataset, {.batch_size = 2, .shuffle = true}));
     const auto head = read_all(loader, 2);
     const auto state = loader.state_dict();
+    // The default generator is restored too, because the second attempt draws from it again.
     const auto random = rank.generator.get_state();
     loader.load_state_dict(state);
     const auto expected = read_all(loader);
@@ -102,6 +110,7 @@ TEST(PlaceTest, AFirstBatchThatCannotBeReadDoesNotLoseThePlace) {
   });
 }
 
+// Three parts on two ranks: one rank has two parts, the other has one. Skipping counts steps of all ranks.
 TEST(PlaceTest, SkippingIsAlikeOnRanksThatHaveDifferentNumbersOfParts) {
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
     const auto read = [&](std::int64_t skip) {
@@ -121,7 +130,8 @@ TEST(PlaceTest, SkippingIsAlikeOnRanksThatHaveDifferentNumbersOfParts) {
   }
 }
 
-TEST(PlaceTest, AnEpochThatIsSetTakesTheLoadedPlaceAwayUnlessItIsItsOwn) {
+// Training loops call set_epoch at the start of each epoch. After a resume that call must not restart the epoch.
+TEST(PlaceTest, SetEpochDiscardsTheLoadedPlaceUnlessTheEpochIsTheSame) {
   run_ranks(Backend::kSim, 1, [](RankContext& rank) {
     auto loader = Accelerator({}, rank).prepare(DataLoader(noisy(NumberStream{.length = 10}), {.batch_size = 2}));
     read_all(loader, 2);
@@ -136,7 +146,8 @@ TEST(PlaceTest, AnEpochThatIsSetTakesTheLoadedPlaceAwayUnlessItIsItsOwn) {
   });
 }
 
-TEST(PlaceTest, APlaceOfAPlainLoaderIsNotLostByPreparingIt) {
+// prepare() makes a new loader with another sharding, so a place counted in plain batches has no meaning there.
+TEST(PlaceTest, PreparingAPlainLoaderThatHasAPlaceIsAnError) {
   run_ranks(Backend::kSim, 1, [](RankContext& rank) {
     DataLoader plain(NoisyDataset{.length = 8}, {.batch_size = 2});
     EXPECT_THROW(Accelerator({}, rank).prepare(skip_first_batches(plain, 1)), StateError);
@@ -146,6 +157,7 @@ TEST(PlaceTest, APlaceOfAPlainLoaderIsNotLostByPreparingIt) {
   });
 }
 
+// A sampler has one position. Two interleaved passes would each get half of the samples.
 TEST(PlaceTest, LoadersThatShareASamplerAreNotReadInsideOneAnother) {
   run_ranks(Backend::kSim, 1, [](RankContext& rank) {
     DataLoader plain(NoisyDataset{.length = 8}, {.batch_sampler = std::make_shared<RandomBatches>(8)});
@@ -155,16 +167,17 @@ TEST(PlaceTest, LoadersThatShareASamplerAreNotReadInsideOneAnother) {
   });
 }
 
-TEST(PlaceTest, AnEpochThatADatasetRefusesIsHeardOfByEveryRank) {
+TEST(PlaceTest, AnErrorOfSetEpochReachesEveryRank) {
   struct Refusing : Parts {
     int rank = 0;
     void set_epoch(std::int64_t epoch) const {
-      check_state(epoch == 0 || rank != 0, "the files of epoch {} are away", epoch);
+      check_state(epoch == 0 || rank != 0, "the files of epoch {} are unavailable", epoch);
     }
     [[nodiscard]] Refusing shard(std::int64_t num_shards, std::int64_t index) const {
       return {Parts::shard(num_shards, index), rank};
     }
   };
+  // Gloo runs here as well, because a rank that is not reached waits on a real socket.
   for (const bool dispatch : {false, true}) {
     run_ranks(Backend::kGlooThreads, 2, [&](RankContext& rank) {
       Accelerator accelerator({.dataloader_config = {.dispatch_batches = dispatch}}, rank);
@@ -175,7 +188,9 @@ TEST(PlaceTest, AnEpochThatADatasetRefusesIsHeardOfByEveryRank) {
   }
 }
 
-TEST(PlaceTest, EvenBatchesMayChangeInsideAPassAndCountFromTheNextOne) {
+// The outer pass has already promised its number of steps, so join_uneven_inputs may only affect passes that start
+// in it.
+TEST(PlaceTest, AChangeOfEvenBatchesAppliesFromTheNextPass) {
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {
     Accelerator accelerator({}, rank);
     auto train = accelerator.prepare(DataLoader(TensorDataset(at::arange(3)), {.batch_size = 1}));
@@ -188,6 +203,8 @@ TEST(PlaceTest, EvenBatchesMayChangeInsideAPassAndCountFromTheNextOne) {
       });
     }
     EXPECT_EQ(steps, 2);
+    // Three samples on two ranks without even_batches: two steps on rank 0, one on rank 1, in each of two outer
+    // steps.
     EXPECT_EQ(inner_steps, rank.rank == 0 ? 4 : 2);
     EXPECT_EQ(inner.size(), 2);
     EXPECT_EQ(train.size(), 2);

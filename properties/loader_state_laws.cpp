@@ -1,4 +1,5 @@
-// States that do not fit a loader, and damaged ones.
+// States that do not fit a loader, and damaged states. A state comes from a file, so it is untrusted: it must be
+// rejected with every problem named, before anything changes.
 #include <limits>
 
 #include "properties/gen/resumed_loaders.hpp"
@@ -12,6 +13,7 @@ namespace {
 
 using namespace resumed_loaders;
 
+// Returns the message of the error, or "accepted".
 std::string refusal(RankContext& rank, const Value& state, std::int64_t length = 10) {
   Accelerator accelerator({}, rank);
   auto loader = accelerator.prepare(DataLoader(NoisyDataset{.length = length}, {.batch_size = 2}));
@@ -30,6 +32,7 @@ TEST(LoaderStateTest, AStateThatDoesNotFitIsRejectedWithAllProblems) {
     const auto state = loader.state_dict();
     EXPECT_EQ(refusal(rank, state), "accepted");
     auto of_the_other = loader_state_of(state);
+    // Three problems at once: the message must list all of them, so that a user does not fix them one per run.
     of_the_other.process_index = 1 - rank.rank;
     of_the_other.num_samples = 11;
     of_the_other.source = "stream";
@@ -45,7 +48,8 @@ TEST(LoaderStateTest, AStateThatDoesNotFitIsRejectedWithAllProblems) {
   });
 }
 
-TEST(LoaderStateTest, AStateOfAnotherOrderIsRefused) {
+// A loader in order must reject states of a shuffled, a seedable and a custom sampler.
+TEST(LoaderStateTest, AStateOfAnotherOrderIsRejected) {
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {
     const auto state_of = [&](DataLoaderOptions options, bool seedable) {
       Accelerator accelerator({.dataloader_config = {.use_seedable_sampler = seedable}}, rank);
@@ -63,7 +67,7 @@ TEST(LoaderStateTest, AStateOfAnotherOrderIsRefused) {
   });
 }
 
-TEST(LoaderStateTest, NumbersAndTensorsThatCannotBeAreRefusedBeforeAnythingChanges) {
+TEST(LoaderStateTest, ImpossibleValuesAreRejectedBeforeAnythingChanges) {
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {
     auto loader = shuffled_loader(rank);
     read_all(loader, 2);
@@ -74,6 +78,7 @@ TEST(LoaderStateTest, NumbersAndTensorsThatCannotBeAreRefusedBeforeAnythingChang
         [](LoaderState& state) { state.pass->next_reader = 7; },
         [](LoaderState& state) { state.pass->random_state = at::ones({3}); },
         [](LoaderState& state) { state.pass->random_state = at::Tensor(); },
+        // 5056 is the size of torch's CPU generator state, so only the contents are wrong here.
         [](LoaderState& state) { state.pass->ahead_state = at::ones({5056}, at::kByte); },
         [](LoaderState& state) { state.pass->readers.push_back({.generator = at::ones({1})}); },
         [](LoaderState& state) { state.generator = at::zeros({2}); },
@@ -92,12 +97,15 @@ TEST(LoaderStateTest, NumbersAndTensorsThatCannotBeAreRefusedBeforeAnythingChang
       auto damaged = good;
       damages[number](damaged);
       EXPECT_THROW(other.load_state_dict(to_value(damaged)), CheckpointError) << number;
+      // Validation precedes every change. A half-loaded loader would be worse than an error.
       EXPECT_EQ(other.state_dict(), before) << number;
     }
   });
 }
 
-TEST(LoaderStateTest, BytesThatWereDamagedAreAnErrorOrAnotherValueButNeverACrash) {
+// Damage may leave a valid state of another value, so this cannot demand an error. Sanitizer builds find bad
+// accesses.
+TEST(LoaderStateTest, DamagedBytesNeverCrashTheLoader) {
   run_ranks(Backend::kSim, 1, [](RankContext& rank) {
     auto loader = shuffled_loader(rank);
     read_all(loader, 2);

@@ -1,4 +1,6 @@
-// The order of a loader's samples as a function of seed and epoch, alike on all ranks.
+// The order of a loader's samples is a function of seed and epoch, and equal on all ranks. If it depended on
+// anything else (draws in between, earlier epochs, the rank), resumed and elastic runs would read samples twice or
+// never.
 #include <map>
 #include <set>
 
@@ -9,6 +11,7 @@ namespace {
 
 using namespace read_epochs;
 
+// The batches of each rank in one epoch.
 std::vector<Batches> batches_of(const Seen& seen, std::size_t epoch) {
   std::vector<Batches> batches;
   for (const auto& rank : seen.at(epoch)) batches.push_back(rank.batches);
@@ -19,13 +22,15 @@ Case shuffled_case() {
   auto c = make_case();
   c.source = Source::kDataset;
   c.shuffle = true;
-  c.length += 20;  // two orders of so many samples are not equal by chance
+  c.length += 20;  // two orders of 20 or more samples are not equal by chance
   return c;
 }
 
-// `order(c, epoch, has_history)`: of a loader that is told its epoch, or has come to it by itself.
+// Returns the order of an epoch, either of a loader that was set to that epoch, or of one that reached it after
+// earlier epochs in which one rank drew extra random numbers.
 using Order = std::function<std::vector<Batches>(const Case&, int epoch, bool has_history)>;
 
+// The order of an epoch, read after all earlier epochs or started at this one.
 std::vector<Batches> real_order(const Case& c, int epoch, bool has_history) {
   if (has_history)
     return batches_of(see(c, {.epochs = epoch + 1, .draws_between = true}), static_cast<std::size_t>(epoch));
@@ -48,7 +53,7 @@ TEST(OrderLaws, ASeedableOrderIsAFunctionOfSeedAndEpoch) {
   expect_property(100, [] { check_order_is_a_function_of_seed_and_epoch(real_order); });
 }
 
-TEST(OrderLaws, ThatLawCatchesAnEpochThatIsCountedTwiceAndASeedThatIsNotUsed) {
+TEST(OrderLaws, WrongEpochsAndUnusedSeedsAreCaught) {
   const Order counted_twice = [](const Case& c, int epoch, bool has_history) {
     return real_order(c, has_history ? 2 * epoch : epoch, has_history);
   };
@@ -65,13 +70,14 @@ TEST(OrderLaws, ThatLawCatchesAnEpochThatIsCountedTwiceAndASeedThatIsNotUsed) {
 
 void check_ranks_agree(bool draws_from_the_ranks_generator) {
   auto c = shuffled_case();
+  // Each rank has its own seed, which is the hard case: the order must come from rank 0.
   c.seeded_apart = true;
   c.dispatch = false;
   c.seedable = false;
   if (c.ranks == 1) return;
   RC_LOG(describe(c));
   auto seen = see(c), drawing = see(c, {.draws_between = true});
-  if (draws_from_the_ranks_generator) {  // the bug: every rank takes its part of an order of its own
+  if (draws_from_the_ranks_generator) {  // plants the bug: every rank takes its shard of its own order
     for (int rank = 0; rank < c.ranks; ++rank) {
       auto alone = c;
       alone.seed += rank;
@@ -90,7 +96,7 @@ void check_ranks_agree(bool draws_from_the_ranks_generator) {
 TEST(OrderLaws, RanksSeededApartShareOneOrderAndExtraDrawsOnOneRankChangeNothing) {
   expect_property(100, [] { check_ranks_agree(false); });
 }
-TEST(OrderLaws, ThatLawCatchesOrdersOfTheRanksOwn) {
+TEST(OrderLaws, AnOrderPerRankIsCaught) {
   expect_property_fails("an order per rank", 50, [] { check_ranks_agree(true); });
 }
 

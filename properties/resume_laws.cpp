@@ -1,5 +1,5 @@
-// The master law: cut a run anywhere, any number of times; save, begin anew, load, run on: every rank gets the same
-// stream, in order, random numbers of its samples included.
+// The main property of resuming a loader: stop a run anywhere, any number of times; save, start again, load and
+// continue. Every rank then reads the same stream in the same order, including the random numbers of its samples.
 #include <map>
 
 #include "properties/gen/resumed_loaders.hpp"
@@ -16,6 +16,8 @@ using namespace resumed_loaders;
 
 Case make_case(int max_ranks) {
   Case c;
+  // All options are drawn independently, because their combinations (workers, dispatching, own generator) share
+  // state.
   c.source = static_cast<Source>(pick(0, 9));
   c.ranks = pick(1, max_ranks + 1);
   c.workers = pick(0, 5);
@@ -29,17 +31,19 @@ Case make_case(int max_ranks) {
   c.seedable = (pick(0, 2) == 0);
   c.own_generator = c.source != Source::kBatches && pick(0, 3) == 0;
   c.cuts = *rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(0, 7));
+  // Up to four cuts: several cuts in one epoch use the saved state of a state that was itself loaded.
   if (c.cuts.size() > 4) c.cuts.resize(4);
   c.at_epoch_end = (pick(0, 2) == 0);
   return c;
 }
 
-/// What a rank has seen: the epoch and each batch's numbers and random numbers, then one that its program has drawn.
+/// What one rank has seen: the epoch, each batch's numbers and random numbers, and one number that the program
+/// drew.
 using Seen = std::vector<std::vector<std::int64_t>>;
 
-/// What a life leaves to the next.
+/// The state that a life passes on to the next one.
 struct Saved {
-  std::string loader;  ///< a packed Value, as it stands in a file
+  std::string loader;  ///< a packed Value, as a file would hold it
   at::Tensor random_state;
 };
 
@@ -50,7 +54,7 @@ struct Life {
   std::optional<std::int64_t> cut;
   int prefetch_factor = 2;
   Tamper tamper = {};
-  bool has_ended = false;  ///< this rank has seen all epochs, others may not have
+  bool has_ended = false;  ///< this rank has finished all epochs; others may not have
 };
 
 template <typename Loader>
@@ -60,8 +64,10 @@ std::optional<Saved> run_loader(Loader loader, const Life& life, const std::opti
     auto state = loader_state_of(unpack<Value>(saved->loader));
     if (life.tamper) life.tamper(state);
     loader.load_state_dict(to_value(state));
+    // Loading and saving again must give the same state, or a second cut before the first batch would lose the
+    // place.
     EXPECT_TRUE(life.tamper || loader.state_dict() == unpack<Value>(saved->loader))
-        << "saving what was loaded gives something else";
+        << "a loaded state changes when it is saved again";
     rank.generator.set_state(saved->random_state);
   }
   const auto save = [&] {
@@ -70,6 +76,7 @@ std::optional<Saved> run_loader(Loader loader, const Life& life, const std::opti
   std::int64_t num_batches = 0;
   if (life.has_ended) return std::nullopt;
   if (life.cut == 0) return save();
+  // iteration() is the epoch where the loader continues, so a resumed life does not start at epoch 0.
   for (auto epoch = loader.iteration(); epoch < life.of.epochs; ++epoch) {
     for (auto& [numbers, random] : loader) {
       std::vector<std::int64_t> batch{epoch};
@@ -77,6 +84,7 @@ std::optional<Saved> run_loader(Loader loader, const Life& life, const std::opti
         for (const auto id : ids_of(tensor)) batch.push_back(id);
       batch.push_back(draw_int64(default_generator()));
       seen.push_back(std::move(batch));
+      // Uneven ranks cannot stop at the same batch, so they stop at the end of an epoch only.
       if (++num_batches == life.cut && life.of.is_in_step()) return save();
     }
     if (life.cut && (life.of.at_epoch_end || !life.of.is_in_step())) return save();
@@ -92,10 +100,12 @@ std::optional<Saved> live(RankContext& rank, const Life& life, int number, const
                                                  .even_batches = c.even,
                                                  .use_seedable_sampler = c.seedable}},
                           rank);
-  set_seed(static_cast<std::uint64_t>(100 * number + 7));  // a new process knows nothing of the last
+  set_seed(static_cast<std::uint64_t>(100 * number + 7));  // a new process has no state of the previous one
   const auto sampler = sampler_of(c);
   DataLoaderOptions options{.batch_size = c.batch_size,
                             .drop_last = c.drop_last,
+                            // Workers and prefetching run ahead of the program. What they read ahead must not count
+                            // as consumed.
                             .num_workers = c.workers,
                             .prefetch_factor = life.prefetch_factor};
   if (c.own_generator) options.generator = make_generator(static_cast<std::uint64_t>(number));
@@ -114,7 +124,7 @@ std::optional<Saved> live(RankContext& rank, const Life& life, int number, const
   return run(noisy(parts_of(c)));
 }
 
-/// What each rank has seen over all lives.
+/// Returns what each rank has seen over all lives.
 std::vector<Seen> run(Backend backend, const Case& c, const std::vector<std::int64_t>& cuts,
                       const Tamper& tamper = {}) {
   std::vector<Seen> seen(c.ranks);
@@ -123,6 +133,7 @@ std::vector<Seen> run(Backend backend, const Case& c, const std::vector<std::int
     if (number > 0 && std::none_of(saved.begin(), saved.end(), [](const auto& s) { return s.has_value(); })) break;
     const Life life{.of = c,
                     .cut = number < cuts.size() ? std::optional(cuts[number]) : std::nullopt,
+                    // The prefetch factor changes between lives, because it must not affect the stream.
                     .prefetch_factor = 1 + static_cast<int>(number % 3),
                     .tamper = tamper};
     std::vector<std::optional<Saved>> next(c.ranks);
@@ -150,6 +161,7 @@ TEST(ResumeLaws, TheSameOnGloo) {
   expect_property(40, [] { check_master_law(Backend::kGlooThreads); });
 }
 
+// Each bug damages one field of the saved state as a forgetful implementation would leave it.
 TEST(ResumeLaws, EveryPlantedBugIsCaught) {
   const std::map<std::string, Tamper> bugs{
       {"the epoch is not saved", [](LoaderState& state) { state.epoch = 0; }},
@@ -161,6 +173,8 @@ TEST(ResumeLaws, EveryPlantedBugIsCaught) {
        [](LoaderState& state) {
          if (state.pass && state.order.contains("generator")) {
            auto generator = generator_of_state(state.order.at("generator").as<at::Tensor>());
+           // The generator must be saved as of the start of the epoch: the order is drawn again from it and then
+           // skipped through.
            at::randperm(100, generator, at::kLong);
            state.order = Value::Dict{{"generator", generator.get_state()}};
          }
@@ -178,7 +192,7 @@ TEST(ResumeLaws, EveryPlantedBugIsCaught) {
        [](LoaderState& state) {
          if (state.pass) state.pass->ahead_state = at::Tensor();
        }},
-      {"an open epoch is begun anew",
+      {"an open epoch restarts",
        [](LoaderState& state) {
          if (state.pass) state.pass->num_read = 0;
        }},
@@ -188,6 +202,7 @@ TEST(ResumeLaws, EveryPlantedBugIsCaught) {
          if (state.pass) state.pass->base_seed += 1;
        }},
   };
+  // 400 cases each, because a bug of workers needs workers and a cut within an epoch to show.
   for (const auto& [name, bug] : bugs) expect_property_fails(name, 400, [&] { check_master_law(Backend::kSim, bug); });
 }
 

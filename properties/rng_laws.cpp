@@ -1,4 +1,6 @@
-// Random streams: every rank has its own, `synchronize_rng_states` makes them one, and both backends agree.
+// Random streams: every rank has its own, `synchronize_rng_states` makes them equal, and both backends agree. On
+// simulated ranks all generators live in one process, so a leak between ranks would be invisible in a single-rank
+// test.
 #include <fmt/format.h>
 
 #include "properties/gen/collective_call.hpp"
@@ -11,7 +13,7 @@
 namespace accel::testing::rng_laws {
 namespace {
 
-// One of all kinds, so that streams are compared after mixtures of kinds and sizes.
+// Draws one of all kinds, so that streams are compared after mixtures of kinds and sizes.
 at::Tensor draw(int kind, std::int64_t size) {
   const auto& kinds = random_kinds();
   return kinds[static_cast<std::size_t>(kind) % kinds.size()].draw(size);
@@ -28,6 +30,7 @@ rc::Gen<std::pair<int, std::int64_t>> any_draw() {
                        rc::gen::inRange<std::int64_t>(1, 40));
 }
 
+// Draws before and after the generators are synchronised.
 struct DrawCase {
   int num_ranks;
   std::uint64_t seed;
@@ -49,6 +52,7 @@ rc::Gen<DrawCase> draw_case() {
   });
 }
 
+// Makes the draws in order; each has a kind and a size.
 std::vector<at::Tensor> run_program(const std::vector<std::pair<int, std::int64_t>>& program) {
   std::vector<at::Tensor> drawn;
   for (const auto& [kind, size] : program) drawn.push_back(draw(kind, size));
@@ -67,7 +71,8 @@ class RngLaws : public ::testing::TestWithParam<Backend> {};
 INSTANTIATE_TEST_SUITE_P(Backends, RngLaws, ::testing::Values(Backend::kSim, Backend::kGlooThreads),
                          [](const auto& info) { return name_of(info.param); });
 
-TEST_P(RngLaws, StreamOfARankIsThatOfAProcessOfItsOwn) {
+// Ranks are threads that share LibTorch's default generator unless it is replaced for each of them.
+TEST_P(RngLaws, StreamOfARankEqualsThatOfASeparateProcess) {
   expect_property(20, [] {
     const auto one = *draw_case();
     const auto drawn = collect_ranks(GetParam(), one.num_ranks, [&](RankContext& rank) {
@@ -83,16 +88,19 @@ TEST_P(RngLaws, StreamOfARankIsThatOfAProcessOfItsOwn) {
   });
 }
 
+// The state of a generator is more than its seed: odd ranks have drawn numbers of all kinds before.
 TEST_P(RngLaws, SynchronisationGivesEveryRankTheStreamOfRankZero) {
   expect_property(20, [] {
     const auto one = *draw_case();
     const auto drawn = collect_ranks(GetParam(), one.num_ranks, [&](RankContext& rank) {
       set_seed(one.seed, {.device_specific = true});
-      if (rank.rank % 2 == 1) run_program(one.before);  // ranks have gone apart
+      if (rank.rank % 2 == 1) run_program(one.before);  // odd ranks have moved on
       synchronize_rng_states({"torch"});
       return run_program(one.after);
     });
     for (const auto& of_rank : drawn) RC_ASSERT(all_same(of_rank, drawn.front()));
+    // A single rank with rank 0's seed is the reference: synchronization must not only agree but give rank 0's
+    // stream.
     const auto alone = make_single_rank();
     const RankScope scope(*alone);
     torch::manual_seed(one.seed);
@@ -100,7 +108,7 @@ TEST_P(RngLaws, SynchronisationGivesEveryRankTheStreamOfRankZero) {
   });
 }
 
-// What a rank does in one step of a lockstep: a draw, or set_seed.
+// One step of a rank in a lockstep: a draw, or set_seed.
 using Step = std::pair<std::optional<std::uint64_t>, std::pair<int, std::int64_t>>;
 
 std::vector<at::Tensor> run_steps(const std::vector<Step>& steps, const std::function<void()>& meet) {
@@ -117,6 +125,8 @@ std::vector<at::Tensor> run_steps(const std::vector<Step>& steps, const std::fun
   return drawn;
 }
 
+// `meet` is a barrier, so the steps of all ranks interleave. Without it one rank could finish before the next
+// starts.
 TEST_P(RngLaws, SeedOrDrawOnOneRankNeverMovesTheStreamOfAnother) {
   expect_property(20, [] {
     const auto num_ranks = *rc::gen::inRange<std::size_t>(2, 6), num_steps = *rc::gen::inRange<std::size_t>(1, 20);
@@ -138,7 +148,8 @@ TEST_P(RngLaws, SeedOrDrawOnOneRankNeverMovesTheStreamOfAnother) {
   });
 }
 
-TEST_P(RngLaws, WithoutSynchronisationDeviceSpecificSeedsGiveDifferentStreams) {
+// Guards the tests above: if all streams were equal anyway, they would prove nothing.
+TEST_P(RngLaws, WithoutSynchronizationDeviceSpecificSeedsGiveDifferentStreams) {
   const auto drawn = collect_ranks(GetParam(), 4, [&](RankContext&) {
     set_seed(42, {.device_specific = true});
     return at::rand({100});
@@ -146,6 +157,8 @@ TEST_P(RngLaws, WithoutSynchronisationDeviceSpecificSeedsGiveDifferentStreams) {
   for (int rank = 1; rank < 4; ++rank) EXPECT_FALSE(same_bytes(drawn[0], drawn[rank]));
 }
 
+// The order of data must not come from the default generator, or a rank that draws more (augmentation) would read
+// other samples than its peers expect.
 TEST_P(RngLaws, ExtraDrawsOnOneRankDoNotChangeTheOrderOfTheData) {
   const auto order_with = [&](int extra_draws) {
     return collect_ranks(GetParam(), 3, [&](RankContext& rank) {

@@ -1,4 +1,5 @@
-// A seed decides a run: every event of it in a serial schedule, every bit of its result in any, every virtual second.
+// A seed determines a run: every event in a serial schedule, every bit of the result in any schedule, and every
+// second of virtual time. This is what makes a hang reproducible and a thousand explored schedules comparable.
 #include <gtest/gtest.h>
 #include <sched.h>
 
@@ -16,7 +17,8 @@ using sim::ScheduleKind;
 
 constexpr ScheduleKind kSerial[] = {ScheduleKind::kRoundRobin, ScheduleKind::kRandom, ScheduleKind::kPct};
 
-// Keeps this thread, and those that it starts, on the first `count` cores.
+// Keeps this thread and the threads that it starts on the first `count` cores. One core and two cores interleave
+// threads differently, which finds a schedule that depends on the machine.
 class CoresScope {
  public:
   explicit CoresScope(int count) {
@@ -42,7 +44,7 @@ struct Run {
 };
 
 Run run(const SmallTraining& training, sim::SimulationOptions options, int num_cores) {
-  // What threads are kept from a run before would stay on its cores.
+  // Pooled threads of an earlier run keep their cores, so every rank thread sets its own cores as well.
   const CoresScope cores(num_cores);
   options.num_ranks = training.num_ranks;
   Run run{.parameters = std::vector<std::string>(training.num_ranks)};
@@ -53,7 +55,7 @@ Run run(const SmallTraining& training, sim::SimulationOptions options, int num_c
   return run;
 }
 
-// Where two logs part, or "".
+// Returns where two logs differ first, or "".
 std::string first_difference(const std::vector<std::string>& a, const std::vector<std::string>& b) {
   for (std::size_t line = 0; line < std::max(a.size(), b.size()); ++line) {
     const auto of = [&](const auto& lines) { return line < lines.size() ? lines[line] : std::string("(the end)"); };
@@ -62,6 +64,7 @@ std::string first_difference(const std::vector<std::string>& a, const std::vecto
   return "";
 }
 
+// Round-robin, random and PCT are the serial schedules: one rank runs at a time, so a total order of events exists.
 TEST(ScheduleLaws, SeedGivesTheSameEventsOnOneCoreAndOnTwo) {
   expect_property(40, [] {
     const auto training = any_training();
@@ -83,6 +86,7 @@ TEST(ScheduleLaws, EveryScheduleGivesTheSameParametersOnEveryRank) {
   expect_property(40, [] {
     const auto training = any_training();
     RC_LOG(describe(training));
+    // The parallel schedule is the reference. Its events have no total order, but its results must be the same.
     const auto parallel = run(training, {}, 2);
     RC_LOG(message_of(parallel.report.error));
     RC_ASSERT(!parallel.report.error);
@@ -95,7 +99,7 @@ TEST(ScheduleLaws, EveryScheduleGivesTheSameParametersOnEveryRank) {
   });
 }
 
-// A network of one latency and one bandwidth, and a table of costs.
+// A network with one latency and one bandwidth, and a table of operator costs. Any pure function would do.
 std::vector<double> finish_times(const sim::Group&, const sim::Call& call, std::span<const double> ready) {
   double latest = 0;
   for (const double time : ready) latest = std::max(latest, time);
@@ -108,7 +112,7 @@ std::vector<double> finish_times(const sim::Group&, const sim::Call& call, std::
 
 double operator_seconds(std::string_view, double flops, double bytes) { return 1e-6 + 1e-9 * flops + 1e-10 * bytes; }
 
-// All numbers of all ranks, to be compared bit by bit.
+// Returns all times of all ranks, to be compared bit by bit.
 std::vector<double> numbers_of(const std::vector<sim::RankTimes>& times) {
   std::vector<double> numbers;
   const auto add = [&](const sim::Elapsed& elapsed) {
@@ -135,6 +139,7 @@ TEST(ScheduleLaws, VirtualTimeIsTheSameInEveryRunOnEveryNumberOfCores) {
     RC_LOG(message_of(first.report.error));
     RC_ASSERT(!first.report.error);
     const auto numbers = numbers_of(first.report.times);
+    // A time of 0 would satisfy every comparison below.
     RC_ASSERT(first.report.times.front().compute > 0);
     RC_ASSERT(same_bits(numbers, numbers_of(run(training, options, 1).report.times)));
     RC_ASSERT(same_bits(numbers, numbers_of(run(training, options, 2).report.times)));

@@ -1,5 +1,5 @@
-// Who reads which sample: the plan equals Accelerate's loop, its laws hold, and the loaders keep to it on every
-// backend.
+// Which rank reads which sample: the plan equals Accelerate's loop and has its properties, and loaders follow the
+// plan on every backend.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -18,6 +18,7 @@
 namespace accel::testing::sharding_laws {
 namespace {
 
+// The options of a plan and a rank that asks for its part.
 struct PlanCase {
   ShardPlanOptions options;
   int rank = 0;
@@ -31,6 +32,7 @@ rc::Gen<PlanCase> plan_case() {
     one.options.even_batches = *rc::gen::arbitrary<bool>();
     one.options.drop_last = *rc::gen::arbitrary<bool>();
     one.options.batch_size =
+        // Sizes are small on purpose: all tails occur, and RapidCheck shrinks to readable counterexamples.
         *rc::gen::inRange<std::int64_t>(1, 7) * (one.options.split_batches ? one.options.num_ranks : 1);
     one.options.num_samples =
         *rc::gen::inRange<std::int64_t>(0, 4 * one.options.batch_size * one.options.num_ranks + 2);
@@ -44,7 +46,7 @@ std::string describe(const ShardPlanOptions& o) {
                      o.split_batches, o.even_batches, o.drop_last);
 }
 
-// Rank-major, step by step: the order in which a gather sees samples.
+// Returns the samples rank by rank within each step, the order in which a gather returns them.
 std::vector<std::int64_t> gathered(const ShardPlan& plan, int num_ranks) {
   std::vector<std::int64_t> stream;
   for (std::int64_t step = 0;; ++step) {
@@ -59,6 +61,7 @@ std::vector<std::int64_t> gathered(const ShardPlan& plan, int num_ranks) {
   }
 }
 
+// accelerate_shards is a transcription of Accelerate's loop; plan_shards is a closed form.
 TEST(ShardingLaws, PlanEqualsAcceleratesLoop) {
   expect_property(5000, [] {
     const auto one = *plan_case();
@@ -70,6 +73,7 @@ TEST(ShardingLaws, PlanEqualsAcceleratesLoop) {
   });
 }
 
+// Progress bars and schedules use the length before any batch is read. Accelerate gets it wrong for some options.
 TEST(ShardingLaws, LengthIsTheNumberOfBatches) {
   expect_property(2000, [] {
     const auto one = *plan_case();
@@ -78,7 +82,7 @@ TEST(ShardingLaws, LengthIsTheNumberOfBatches) {
   });
 }
 
-TEST(ShardingLaws, EvenStreamIsTheOrderFollowedByItsOwnStart) {
+TEST(ShardingLaws, EvenStreamIsTheOrderThenItsStartAgain) {
   expect_property(2000, [] {
     auto options = (*plan_case()).options;
     options.even_batches = true;
@@ -86,6 +90,8 @@ TEST(ShardingLaws, EvenStreamIsTheOrderFollowedByItsOwnStart) {
     RC_PRE(options.num_ranks > 1 && options.num_samples > 0);
     RC_LOG(describe(options));
     const auto plan = plan_shards(options);
+    // The stream must be 0, 1, ..., N-1, 0, 1, ... up to a full step: padding in any other place breaks
+    // gather_for_metrics.
     const auto stream = gathered(plan, options.num_ranks);
     const auto total = plan.total_batch_size();
     RC_ASSERT(static_cast<std::int64_t>(stream.size()) == (options.num_samples + total - 1) / total * total);
@@ -95,6 +101,7 @@ TEST(ShardingLaws, EvenStreamIsTheOrderFollowedByItsOwnStart) {
   });
 }
 
+// Without filling up, every sample must occur exactly once.
 TEST(ShardingLaws, UnevenShardsPartitionTheSamples) {
   expect_property(2000, [] {
     auto options = (*plan_case()).options;
@@ -108,6 +115,7 @@ TEST(ShardingLaws, UnevenShardsPartitionTheSamples) {
   });
 }
 
+// Dropping more than the incomplete step would lose data in every epoch.
 TEST(ShardingLaws, DropLastLosesLessThanOneStepAndRepeatsNothing) {
   expect_property(2000, [] {
     auto options = (*plan_case()).options;
@@ -128,18 +136,22 @@ TEST(ShardingLaws, RemainderCutsExactlyTheDuplicates) {
     RC_PRE(options.num_ranks > 1 && options.num_samples > 0);
     const auto plan = plan_shards(options);
     const auto last_step = plan.remainder() == 0 ? plan.total_batch_size() : plan.remainder();
+    // gather_for_metrics keeps `remainder` samples of the last step. Together with the full steps that is every
+    // sample once.
     RC_ASSERT((plan.num_batches(0) - 1) * plan.total_batch_size() + last_step == options.num_samples);
   });
 }
 
 // --- the loaders, on both backends ----------------------------------------------------------------------------------
 
+// What one rank read in an epoch.
 struct EpochOfRank {
   std::vector<std::vector<std::int64_t>> batches;
   std::vector<bool> ends;
   std::vector<std::int64_t> metrics;
 };
 
+// The options of a loader, prepared on some ranks.
 struct LoaderCase {
   std::int64_t num_samples = 1, batch_size = 1;
   int num_ranks = 2;
@@ -151,7 +163,7 @@ std::vector<EpochOfRank> read_epochs(Backend backend, const LoaderCase& one, int
   auto all = collect_ranks(backend, one.num_ranks, [&](RankContext& rank) {
     Accelerator accelerator({.dataloader_config = {.split_batches = one.split, .use_seedable_sampler = one.seedable}},
                             rank);
-    set_seed(static_cast<std::uint64_t>(5 + rank.rank));  // ranks that drew differently must still agree
+    set_seed(static_cast<std::uint64_t>(5 + rank.rank));  // ranks with different seeds must still agree
     DataLoader loader(TensorDataset(at::arange(one.num_samples)), {.batch_size = one.batch_size,
                                                                    .shuffle = one.shuffle,
                                                                    .drop_last = one.drop_last,
@@ -168,11 +180,12 @@ std::vector<EpochOfRank> read_epochs(Backend backend, const LoaderCase& one, int
     }
     return read;
   });
-  std::vector<EpochOfRank> flat;  // rank-major, then epochs
+  std::vector<EpochOfRank> flat;  // by rank, then by epoch
   for (auto& rank : all) flat.insert(flat.end(), rank.begin(), rank.end());
   return flat;
 }
 
+// The laws above concern the plan; this one concerns the loaders that follow it.
 TEST(ShardingLaws, LoadersAgreeOnBothBackendsAndMetricsSeeEverySampleOnce) {
   expect_property(60, [] {
     LoaderCase one;
@@ -194,7 +207,7 @@ TEST(ShardingLaws, LoadersAgreeOnBothBackendsAndMetricsSeeEverySampleOnce) {
     for (std::size_t place = 0; place < sim.size(); ++place) {
       RC_ASSERT(sim[place].batches == gloo[place].batches);
       RC_ASSERT(sim[place].metrics == gloo[place].metrics);
-      // All ranks see one stream of metrics, and the end flag on exactly the last batch.
+      // All ranks gather the same metrics, and exactly the last batch has the end flag.
       RC_ASSERT(sim[place].metrics == sim[place % kEpochs].metrics);
       for (std::size_t step = 0; step < sim[place].ends.size(); ++step)
         RC_ASSERT(sim[place].ends[step] == (step + 1 == sim[place].ends.size()));

@@ -1,4 +1,4 @@
-// Ranks that read apart share one order, whatever draws it.
+// Ranks that read separately share one order, whatever draws it.
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/state/rng_sync.hpp"
 #include "tests/support/run_ranks.hpp"
@@ -7,7 +7,8 @@
 namespace accel::testing::shared_order_laws {
 namespace {
 
-// A stream that shuffles by a generator of its own: every rank must read the same order to take its shard of it.
+// A stream that shuffles with its own generator. Every rank must read the same order, because it takes its shard of
+// it.
 struct ShuffledStream {
   at::Generator generator;
   at::Tensor order;
@@ -31,12 +32,14 @@ TEST(IterableShardTest, AStreamsGeneratorIsSeededByTheEpochOnEveryRank) {
       for (std::uint64_t epoch = 0; epoch < 2; ++epoch) {
         std::vector<at::Tensor> read;
         for (auto& ids : loader) read.push_back(accelerator.gather_for_metrics(ids));
+        // accelerate/data_loader.py, IterableDatasetShard.__iter__, seeds the dataset's generator with the epoch.
         EXPECT_TRUE(at::cat(read).equal(at::randperm(12, make_generator(epoch), at::kLong))) << "epoch " << epoch;
       }
     });
   }
 }
 
+// Sharding a DistributedSampler again would give each rank a quarter of the data. Python does so silently.
 TEST(ShardedSamplerTest, PrepareRejectsASamplerThatIsAlreadySharded) {
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {
     Accelerator accelerator({}, rank);
@@ -46,14 +49,15 @@ TEST(ShardedSamplerTest, PrepareRejectsASamplerThatIsAlreadySharded) {
   });
 }
 
-std::vector<std::int64_t> whole_order(Sampler& sampler) {
+std::vector<std::int64_t> full_order(Sampler& sampler) {
   auto order = sampler.begin_pass();
+  // Samplers with replacement draw their order in pieces.
   for (auto more = sampler.continue_pass(); !more.empty(); more = sampler.continue_pass())
     order.insert(order.end(), more.begin(), more.end());
   return order;
 }
 
-// Ranks that were seeded apart read one order of a sampler that draws: rank 0's.
+// Ranks with different seeds read one order of a sampler that draws: that of rank 0.
 void expect_one_order(const std::function<std::shared_ptr<Sampler>()>& make_sampler, bool seedable,
                       const std::vector<std::int64_t>& expected) {
   run_ranks(Backend::kSim, 3, [&](RankContext& rank) {
@@ -79,16 +83,17 @@ TEST(ShardedSamplerTest, EverySamplerThatDrawsGivesAllRanksOneOrder) {
         return std::make_shared<WeightedRandomSampler>(std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8, 9},
                                                        WeightedRandomSampler::Options{.num_samples = 13});
       }};
+  // Rank 0 draws the sampler's seed from its generator, which has seed 50.
   const auto seed_of_sampler = static_cast<std::uint64_t>(draw_int64(make_generator(50)));
   for (const auto& make_sampler : samplers) {
     const auto reference = make_sampler();
     reference->set_generator(make_generator(seed_of_sampler));
-    expect_one_order(make_sampler, /*seedable=*/false, whole_order(*reference));
+    expect_one_order(make_sampler, /*seedable=*/false, full_order(*reference));
   }
   for (const auto& options : {with_replacement, repeated}) {
     SeedableRandomSampler reference(9, /*data_seed=*/50, options);
     expect_one_order([&] { return std::make_shared<RandomSampler>(9, options); }, /*seedable=*/true,
-                     whole_order(reference));
+                     full_order(reference));
   }
 }
 

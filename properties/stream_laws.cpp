@@ -1,4 +1,5 @@
-// Streams of parts: every rank and worker reads its own, all take as many steps, and metrics hold every sample once.
+// Streams of several parts: every rank and worker reads its own parts, all ranks take the same number of steps, and
+// metrics hold every sample once. Parts have different lengths, so ranks run out at different times.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -14,6 +15,7 @@
 namespace accel::testing::stream_laws {
 namespace {
 
+// A stream of parts with these lengths, and a loader for it.
 struct Case {
   std::vector<std::int64_t> lengths;
   int ranks = 1, workers = 0;
@@ -22,6 +24,7 @@ struct Case {
   std::optional<bool> dispatch;
 };
 
+// What a rank saw in an epoch.
 struct Outcome {
   std::vector<std::int64_t> gathered;
   std::int64_t steps = 0, num_ends = 0, read = 0;
@@ -31,6 +34,7 @@ std::vector<Outcome> read(Backend backend, const Case& c) {
   std::vector<std::atomic<std::int64_t>> num_read(c.ranks);
   auto outcomes = collect_ranks(backend, c.ranks, [&](RankContext& rank) {
     Accelerator accelerator({.dataloader_config = {.dispatch_batches = c.dispatch}}, rank);
+    // Counts what is read from the source, which reveals a rank that reads parts of others and throws them away.
     const auto counted = [counter = &num_read[rank.rank]](std::int64_t number) {
       ++*counter;
       return number;
@@ -59,6 +63,7 @@ Case make_case(int max_ranks) {
   c.drop_last = pick(0, 3) == 0;
   if ((pick(0, 2) == 0)) c.dispatch = (pick(0, 2) == 0);
   const auto num_parts = pick(c.ranks, 3 * c.ranks + 3);
+  // The first `ranks` parts are not empty, because a rank without any sample is an error (see below).
   for (int part = 0; part < num_parts; ++part) c.lengths.push_back(pick<std::int64_t>(part < c.ranks ? 1 : 0, 9));
   return c;
 }
@@ -77,13 +82,14 @@ void check_case(Backend backend, const Case& c) {
     RC_ASSERT(std::adjacent_find(gathered.begin(), gathered.end()) == gathered.end());
     if (!c.drop_last) RC_ASSERT(static_cast<std::int64_t>(gathered.size()) == total);
   }
-  // Nobody reads a sample of another's: over all ranks each is read once, but for what a rank reads ahead of an early
-  // end.
+  // No rank reads another rank's samples. Over all ranks each sample is read at most once; samples that a rank has
+  // not reached when the epoch ends early are not read.
   const auto num_read = std::accumulate(outcomes.begin(), outcomes.end(), std::int64_t{0},
                                         [](auto sum, const auto& outcome) { return sum + outcome.read; });
   RC_ASSERT(num_read <= total);
 }
 
+// Parts are of any length, also empty, so ranks and workers run out of data at different times.
 TEST(StreamLaws, PartsAreReadOnceAndMetricsHoldEverySampleOnce) {
   expect_property(250, [] { check_case(Backend::kSim, make_case(5)); });
 }
@@ -92,9 +98,10 @@ TEST(StreamLaws, TheSameOnGloo) {
   expect_property(25, [] { check_case(Backend::kGlooThreads, make_case(3)); });
 }
 
-// Accelerate and torch drop the short end of every worker.
+// Accelerate and torch drop the short tail of every worker.
 TEST(StreamLaws, DropLastDropsLessThanOneStepWhateverTheNumberOfWorkers) {
   expect_property(150, [] {
+    // Dispatching makes the number of dropped samples exact: rank 0 forms the batches of all ranks.
     auto c = make_case(4);
     c.drop_last = true;
     c.dispatch = true;
@@ -104,6 +111,7 @@ TEST(StreamLaws, DropLastDropsLessThanOneStepWhateverTheNumberOfWorkers) {
   });
 }
 
+// Only rank 1 notices that its part is empty. The others would wait for its batches.
 TEST(ShardedStreamTest, ARankWithoutASampleIsAnErrorOnEveryRank) {
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
     run_ranks(backend, 3, [](RankContext& rank) {
@@ -120,7 +128,8 @@ TEST(ShardedStreamTest, ARankWithoutASampleIsAnErrorOnEveryRank) {
   }
 }
 
-TEST(ShardedStreamTest, WhatOneRankCannotReadEveryRankHearsOf) {
+// The error occurs in the middle of an epoch on one rank, in a part that only this rank reads.
+TEST(ShardedStreamTest, AReadErrorOfOneRankReachesEveryRank) {
   const auto read_number = [](std::int64_t number) {
     check_state(number != 5, "part 1 is damaged");
     return number;

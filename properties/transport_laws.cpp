@@ -1,4 +1,5 @@
-// Gloo over shared memory gives the bytes of Gloo over TCP.
+// Gloo over shared memory (this library's transport) gives the bytes of Gloo over TCP. The transport cuts messages
+// into pieces of a ring buffer, so sizes around and beyond the buffer matter.
 #include <fmt/format.h>
 #include <rapidcheck.h>
 
@@ -11,7 +12,8 @@ namespace {
 
 using Outputs = std::vector<std::vector<at::Tensor>>;  // by call
 
-/// Every second call is made by a group of its own, of all ranks but the first where that leaves two.
+/// Every second call is made by a separate group, which leaves out rank 0 if two ranks remain. Groups have their
+/// own buffers, and mixing them up would deliver another group's bytes.
 std::vector<Outputs> run_in_groups(Backend backend, int num_ranks, const std::vector<CollectiveCall>& calls) {
   return collect_ranks(backend, num_ranks, [&](RankContext& rank) {
     const int first = num_ranks > 2 ? 1 : 0;
@@ -29,6 +31,7 @@ std::vector<Outputs> run_in_groups(Backend backend, int num_ranks, const std::ve
       if (is_inner) of_call.root %= inner.world_size;
       outputs.push_back(perform(of_call, is_inner ? inner : rank));
     }
+    // A member must not destroy the group while others still read from its memory.
     if (inner.rank >= 0) inner.world.barrier();
     return outputs;
   });
@@ -41,7 +44,7 @@ TEST(TransportLaws, SharedMemoryGivesTheBytesOfTcp) {
     for (int i = 0; i < 12; ++i) {
       auto call = *collective_call(num_ranks, 60000);
       if (pick(0, 6) == 0)
-        call.numel = pick<std::int64_t>(100'000, 900'000);  // beyond what goes at once, and beyond a ring
+        call.numel = pick<std::int64_t>(100'000, 900'000);  // larger than one piece, and larger than the ring buffer
       if (pick(0, 20) == 0) call.numel = 0;
       calls.push_back(call);
     }

@@ -1,4 +1,5 @@
-// The corpora of the fuzzers, as they are and changed at random: what any compiler can do of a fuzzer's work.
+// Runs every reader on the fuzzers' corpora, unchanged and mutated at random. This needs no Clang, so ordinary
+// builds keep what the fuzzers found fixed.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -12,7 +13,7 @@
 namespace accel::testing::fuzz_replay_test {
 namespace {
 
-// Files made by hand, and what fuzzers found.
+// Returns hand-made files and those that fuzzers found, which an archive holds.
 std::vector<std::string> corpus(const std::string& target) {
   std::vector<std::string> files, contents;
   const auto folder = std::string(std::getenv("ACCEL_SOURCE_DIR")) + "/properties/fuzz/corpus/" + target;
@@ -26,7 +27,7 @@ std::vector<std::string> corpus(const std::string& target) {
   return contents;
 }
 
-// Bytes that change, go, come twice, or come from another file.
+// Changes, removes, repeats or replaces bytes, also with bytes of another file. Runs of 0x00 and 0xff hit lengths.
 std::string mutated(const std::vector<std::string>& contents) {
   auto bytes = contents[pick<std::size_t>(0, contents.size())];
   for (int i = 0, changes = pick(1, 6); i < changes && !bytes.empty(); ++i) {
@@ -46,13 +47,13 @@ std::string mutated(const std::vector<std::string>& contents) {
 
 class FuzzReplayTest : public ::testing::TestWithParam<FuzzTarget> {};
 
-TEST_P(FuzzReplayTest, TheCorpusIsReadOrRefused) {
+TEST_P(FuzzReplayTest, TheCorpusIsReadOrRejected) {
   const auto contents = corpus(GetParam().name);
   ASSERT_FALSE(contents.empty());
   for (const auto& bytes : contents) GetParam().run(bytes);
 }
 
-TEST_P(FuzzReplayTest, TheCorpusChangedIsReadOrRefused) {
+TEST_P(FuzzReplayTest, TheMutatedCorpusIsReadOrRejected) {
   const auto contents = corpus(GetParam().name);
   expect_property(3000, [&] { GetParam().run(mutated(contents)); });
 }

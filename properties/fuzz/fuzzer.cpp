@@ -1,4 +1,4 @@
-// libFuzzer on one of the targets, which ACCEL_FUZZ_TARGET names.
+// The entry point of libFuzzer for one target, which ACCEL_FUZZ_TARGET names at compile time.
 #include <algorithm>
 
 #include "properties/fuzz/targets.hpp"

@@ -1,3 +1,5 @@
+// Readers of untrusted files, wrapped for the fuzzers. Each accepts any bytes and must either read them or throw an
+// error of the documented type that names the file. Everything else (a crash, another exception) is a bug.
 #include "properties/fuzz/targets.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -21,6 +23,7 @@
 namespace accel::testing {
 namespace {
 
+// Writes to /dev/shm because a fuzzer writes millions of files; the process id keeps parallel fuzzers apart.
 std::string write(std::string_view bytes) {
   const auto path = "/dev/shm/accel-fuzz-" + std::to_string(getpid());
   std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
@@ -40,7 +43,8 @@ void read_or_refuse(const std::string& path, Read&& read) {
   }
 }
 
-// A file of any bytes, read as a value and as weights.
+// Reads any bytes as an arbitrary value and as weights: the two readers share the pickle machine but not its
+// limits.
 void torch_file(std::string_view bytes) {
   const auto path = write(bytes);
   read_or_refuse(path, [&] { (void)read_torch_file(path); });
@@ -49,7 +53,8 @@ void torch_file(std::string_view bytes) {
   });
 }
 
-// A pickle, in an archive that is whole: no checksum stands between the bytes and the reader.
+// Puts the bytes into a valid zip archive as its pickle. Otherwise the checksum of the archive would reject nearly
+// all mutations before the pickle reader sees them.
 void pickle(std::string_view bytes) {
   torch_file(archive_of({{"data.pkl", std::string(bytes)}, {"data/0", std::string(64, 'x')}, {"data/1", ""}}));
 }
@@ -62,7 +67,7 @@ void safetensors(std::string_view bytes) {
       try {
         (void)file.tensor(name);
       } catch (const ConfigError&) {
-        // A dtype of fractions of bytes.
+        // A dtype with less than one byte per element, which LibTorch has no tensors for.
       }
     }
   });
@@ -72,21 +77,23 @@ void weights_index(std::string_view bytes) {
   read_or_refuse("i.json", [&] {
     const auto map = read_weights_index(bytes, "i.json");
     const auto again = accel::weights_index(map, 0);
+    // A read index must survive writing and reading again.
     ensure(read_weights_index(again, "i.json") == map, "an index is not read as it was written");
   });
 }
 
-// An array of any bytes, plain or deflated.
+// Reads any bytes as an idx array, plain or compressed.
 void idx(std::string_view bytes) {
   const auto path = write(bytes);
   read_or_refuse(path, [&] {
     const auto array = open_idx(path);
+    // The last row has the largest offset, so it finds sizes that do not fit the file.
     if (array.sizes.front() > 0) (void)array.row(array.sizes.front() - 1);
   });
   read_or_refuse(path, [&] { (void)open_idx(path, {.limit = 1}); });
 }
 
-// Every file of settings: the same bytes to each reader.
+// Passes the same bytes to every reader of settings files, because all share the YAML layer.
 void yaml(std::string_view bytes) {
   constexpr int kRanks = 4;
   const auto path = write(bytes);

@@ -4,16 +4,13 @@
 #include <string_view>
 #include <vector>
 
-/// What fuzzers feed with bytes: every reader of files that come from elsewhere. Whatever the bytes are, each returns,
-/// or the reader has a fault: a crash, memory beyond the file, an error that does not name the file.
-///
-///     for (const auto& target : fuzz_targets()) target.run(bytes);
-///
-/// Thread rule: one thread; they share a file.
+/// The targets of the fuzzers: every reader of files from untrusted sources. Whatever the bytes are, a target
+/// returns. Otherwise the reader has a bug: a crash, memory use beyond the file's size, or an error that does not
+/// name the file.
 namespace accel::testing {
 
 struct FuzzTarget {
-  std::string name;  ///< of its corpus, beside this file
+  std::string name;  ///< name of its corpus, a folder next to this file
   void (*run)(std::string_view bytes);
 };
 

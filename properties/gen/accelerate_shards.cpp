@@ -1,3 +1,6 @@
+// A transcription of accelerate/data_loader.py, BatchSamplerShard, loop by loop. It is slow and keeps Python's
+// variable names on purpose: it is the model for the closed form in shard_plan.cpp, so it must be comparable line
+// by line.
 #include "properties/gen/accelerate_shards.hpp"
 
 #include <algorithm>
@@ -20,6 +23,7 @@ std::vector<Batch> inner_batches(const ShardCase& shard) {
 
 void extend(Batch& batch, const Batch& more) { batch.insert(batch.end(), more.begin(), more.end()); }
 
+// BatchSamplerShard._iter_with_split: every rank takes its slice of each batch.
 std::vector<Batch> with_split(const ShardCase& shard, const std::vector<Batch>& batches) {
   const auto length = shard.batch_size / shard.num_ranks;
   const auto begin = length * shard.rank, end = length * (shard.rank + 1);
@@ -34,10 +38,12 @@ std::vector<Batch> with_split(const ShardCase& shard, const std::vector<Batch>& 
   if (shard.drop_last || batches.empty() || static_cast<std::int64_t>(batches.back().size()) == shard.batch_size)
     return result;
   auto tail = batches.back();
+  // Python compares with `len(batch) > batch_length * process_index`: ranks beyond the tail get no batch.
   if (!shard.even_batches) {
     if (static_cast<std::int64_t>(tail.size()) > begin) result.push_back(slice(tail));
     return result;
   }
+  // The tail is filled from the first batch, which is doubled until it is long enough.
   auto initial = batches.front();
   while (static_cast<std::int64_t>(initial.size()) < shard.batch_size) extend(initial, Batch(initial));
   extend(tail, initial);
@@ -45,6 +51,7 @@ std::vector<Batch> with_split(const ShardCase& shard, const std::vector<Batch>& 
   return result;
 }
 
+// BatchSamplerShard._iter_with_no_split: ranks take batches in turn.
 std::vector<Batch> without_split(const ShardCase& shard, const std::vector<Batch>& batches) {
   std::vector<Batch> result;
   Batch initial, to_yield, last;
@@ -53,7 +60,9 @@ std::vector<Batch> without_split(const ShardCase& shard, const std::vector<Batch
   for (; index < static_cast<std::int64_t>(batches.size()); ++index) {
     last = batches[index];
     any = true;
+    // The samples of the first round, which later fill the last round.
     if (!shard.drop_last && index < shard.num_ranks) extend(initial, last);
+    // Batches are yielded only when the round is complete and its last batch is full.
     if (index % shard.num_ranks == shard.rank) to_yield = last;
     if (index % shard.num_ranks == shard.num_ranks - 1 && static_cast<std::int64_t>(last.size()) == shard.batch_size) {
       result.push_back(to_yield);
@@ -69,11 +78,12 @@ std::vector<Batch> without_split(const ShardCase& shard, const std::vector<Batch
   if (static_cast<std::int64_t>(to_yield.size()) == shard.batch_size) result.push_back(to_yield);
   while (static_cast<std::int64_t>(initial.size()) < shard.num_ranks * shard.batch_size)
     extend(initial, Batch(initial));
-  // The last seen batch was of the proper size: it starts from nothing.
+  // Python's comment: "If the batch seen was of the proper size, it starts from nothing".
   if (static_cast<std::int64_t>(last.size()) == shard.batch_size) {
     last.clear();
     ++last_index;
   }
+  // Completes the round: each rank that lacks a batch gets one from the start of the epoch.
   std::int64_t cycle = 0;
   while (last_index % shard.num_ranks != 0 || !last.empty()) {
     const auto end = cycle + shard.batch_size - static_cast<std::int64_t>(last.size());

@@ -11,8 +11,8 @@ struct ShardCase {
   bool split_batches, even_batches, drop_last;
 };
 
-/// The batches of one rank as Accelerate's BatchSamplerShard yields them: its loop, written down again step by step, as
-/// the model that the closed form of the shard plan must equal. Source: accelerate/data_loader.py,
+/// Returns the batches of one rank as Accelerate's BatchSamplerShard yields them. A step-by-step transcription that
+/// serves as the model for the closed form of the shard plan. Source: accelerate/data_loader.py,
 /// BatchSamplerShard._iter_with_split and _iter_with_no_split.
 std::vector<std::vector<std::int64_t>> accelerate_shards(const ShardCase& shard);
 

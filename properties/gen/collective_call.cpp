@@ -1,3 +1,5 @@
+// Random collectives and their execution through c10d's C++ interface, the one that DDP and FSDP use. Both backends
+// run the same calls, so every option that the simulator supports must appear here.
 #include "properties/gen/collective_call.hpp"
 
 #include <fmt/format.h>
@@ -25,19 +27,22 @@ constexpr const char* kNames[] = {"all_reduce",
                                   "send_recv",
                                   "barrier"};
 
-// Values of one rank, the same for the same seed on every backend.
+// Returns the values of one rank. They depend on the seed and the stream only, so every backend gets the same
+// inputs.
 at::Tensor values(const CollectiveCall& call, std::int64_t numel, int stream) {
   auto generator = make_generator(call.seed * 1000 + static_cast<std::uint64_t>(stream));
   if (call.dtype == at::kBool) return at::randint(0, 2, {numel}, generator, at::kLong).to(at::kBool);
+  // Products of values up to 100 overflow int8 on purpose: wrap-around must match Gloo's too.
   if (!c10::isFloatingType(call.dtype)) return at::randint(-100, 100, {numel}, generator, at::kLong).to(call.dtype);
   auto tensor = at::randn({numel}, generator, at::kDouble);
   if (call.special_values && numel > 0) {
+    // About one element in eight becomes special, so that most sums keep finite elements as well.
     const auto kind = at::randint(0, 40, {numel}, generator, at::kLong);
     tensor.masked_fill_(kind == 0, std::numeric_limits<double>::infinity());
     tensor.masked_fill_(kind == 1, -std::numeric_limits<double>::infinity());
     tensor.masked_fill_(kind == 2, std::numeric_limits<double>::quiet_NaN());
     tensor.masked_fill_(kind == 3, 0.0);
-    tensor.masked_fill_(kind == 4, 1e-7);  // a subnormal float16
+    tensor.masked_fill_(kind == 4, 1e-7);  // subnormal in float16, where conversions may flush to zero
   }
   return tensor.to(call.dtype);
 }
@@ -53,7 +58,7 @@ std::string describe(const CollectiveCall& call) {
 rc::Gen<CollectiveCall> collective_call(int num_ranks, std::int64_t max_numel) {
   return rc::gen::exec([=] {
     CollectiveCall call;
-    // Half of all calls are all-reduces: the others are copies, or built on it.
+    // Half of all calls are all-reduces: the other operations copy, or are built on the same ring.
     call.op = *rc::gen::weightedOneOf<Op>({{1, rc::gen::just(Op::kAllReduce)},
                                            {1, rc::gen::map(rc::gen::inRange(0, static_cast<int>(Op::kCount)),
                                                             [](int op) { return static_cast<Op>(op); })}});
@@ -66,16 +71,21 @@ rc::Gen<CollectiveCall> collective_call(int num_ranks, std::int64_t max_numel) {
     const std::int64_t ranks = num_ranks;
     call.numel = std::min(
         max_numel, *rc::gen::weightedOneOf<std::int64_t>(
+                       // Sizes around multiples of the number of ranks decide how Gloo cuts chunks, and some chunks
+                       // may be empty.
                        {{1, rc::gen::element<std::int64_t>(1, 2, 3, ranks, 2 * ranks - 1, 2 * ranks, 2 * ranks + 1)},
                         {2, rc::gen::inRange<std::int64_t>(1, 5000)},
                         {1, rc::gen::inRange<std::int64_t>(5000, 60000)}}));
     call.root = *rc::gen::inRange(0, num_ranks);
     call.seed = *rc::gen::inRange<std::uint64_t>(0, 1000000);
+    // AVG divides on the backend, and the sign of a NaN is then the compiler's choice.
     call.special_values = floating && call.reduction != R::AVG && *rc::gen::inRange(0, 4) == 0;
     return call;
   });
 }
 
+// Makes the call on one rank, with inputs that depend on the seed and the rank, and returns everything that it
+// writes.
 Tensors perform(const CollectiveCall& call, const RankContext& rank) {
   auto& group = *rank.world.process_group();
   const int me = rank.rank, ranks = rank.world_size;
@@ -83,6 +93,7 @@ Tensors perform(const CollectiveCall& call, const RankContext& rank) {
   const auto empty = [&](std::int64_t numel) { return at::zeros({numel}, call.dtype); };
   const auto list = [&](int count) {
     Tensors tensors;
+    // Streams of one rank are 100 apart: at most 64 tensors per rank are used.
     for (int i = 0; i < count; ++i) tensors.push_back(values(call, n, me * 100 + i));
     return tensors;
   };
@@ -97,6 +108,7 @@ Tensors perform(const CollectiveCall& call, const RankContext& rank) {
       c10d::AllreduceOptions options;
       options.reduceOp = call.reduction;
       group.allreduce(in, options)->wait();
+      // All operations return what they wrote, inputs included where Gloo uses them as work space.
       return in;
     }
     case Op::kAllReduceCoalesced: {
@@ -111,6 +123,7 @@ Tensors perform(const CollectiveCall& call, const RankContext& rank) {
       options.reduceOp = call.reduction;
       options.rootRank = call.root;
       group.reduce(in, options)->wait();
+      // The buffers of other ranks are compared too, because the simulator copies Gloo's partial sums.
       return in;
     }
     case Op::kBroadcast: {
@@ -169,6 +182,7 @@ Tensors perform(const CollectiveCall& call, const RankContext& rank) {
       c10d::ReduceScatterOptions options;
       options.reduceOp = call.reduction;
       group.getBackend(c10::DeviceType::CPU)->_reduce_scatter_base(out, input, options)->wait();
+      // Gloo reduces inside the input tensor, so its bytes are part of the behaviour.
       return {out, input};
     }
     case Op::kAllToAllSingle: {
@@ -178,7 +192,7 @@ Tensors perform(const CollectiveCall& call, const RankContext& rank) {
       group.alltoall_base(out, input, even_out, even_in)->wait();
       return {out};
     }
-    case Op::kAllToAllUneven: {  // rank r sends (r + s) % 3 + 1 rows to rank s
+    case Op::kAllToAllUneven: {  // rank r sends (r + s) % 3 + 1 rows to rank s, symmetric in r and s
       std::vector<std::int64_t> splits;
       std::int64_t rows = 0;
       for (int other = 0; other < ranks; ++other) rows += splits.emplace_back((me + other) % 3 + 1);
@@ -188,7 +202,7 @@ Tensors perform(const CollectiveCall& call, const RankContext& rank) {
       group.alltoall_base(out, input, splits, splits_in)->wait();
       return {out};
     }
-    case Op::kSendRecv: {  // around the ring
+    case Op::kSendRecv: {  // one step around the ring
       auto out = outputs(1);
       auto sent = group.send(in, (me + 1) % ranks, /*tag=*/7);
       group.recv(out, (me + ranks - 1) % ranks, /*tag=*/7)->wait();
@@ -199,10 +213,13 @@ Tensors perform(const CollectiveCall& call, const RankContext& rank) {
   }
 }
 
+// NaNs may differ in their bits, since processors choose them freely; everything else must be equal.
 bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
   if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
   const auto x = a.contiguous(), y = b.contiguous();
   if (std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0) return true;
+  // The slow path only accepts NaNs on both sides. All other elements must still match in every byte, also -0.0 and
+  // 0.0.
   if (!a.is_floating_point()) return false;
   const auto as_bytes = [](const at::Tensor& tensor) {
     return tensor.view(at::kByte).view({tensor.numel(), tensor.element_size()});

@@ -9,7 +9,7 @@
 #include "reference/state/rank_context.hpp"
 #include "tests/support/torch.hpp"
 
-/// Random collectives for the law that the simulator gives Gloo's bytes.
+/// Random collectives for the property that the simulator gives Gloo's bytes.
 namespace accel::testing {
 
 enum class Op {
@@ -45,14 +45,14 @@ std::string describe(const CollectiveCall& call);
 
 void showValue(const CollectiveCall& call, std::ostream& out);
 
-/// A call that both backends accept, for a group of `num_ranks`.
+/// Returns a generator of calls that both backends accept, for a group of `num_ranks`.
 rc::Gen<CollectiveCall> collective_call(int num_ranks, std::int64_t max_numel);
 
-/// Carries the call out on one rank; returns every tensor that it may have changed.
+/// Performs the call on one rank and returns every tensor that it may have changed.
 std::vector<at::Tensor> perform(const CollectiveCall& call, const RankContext& rank);
 
-/// Equal in shape, dtype and every byte; only NaNs may differ in sign and payload, which the compiler's choice of
-/// operand order decides.
+/// Returns true if shape, dtype and every byte are equal. Only NaNs may differ in sign and payload, because the
+/// compiler's choice of operand order decides those.
 bool same_bytes(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace accel::testing

@@ -12,31 +12,31 @@
 #include "reference/data/samplers/batch_sampler.hpp"
 #include "reference/data/samplers/sampler.hpp"
 
-/// What the laws of loaders read: sample i is the number i.
+/// The data that the properties of loaders read: sample i is the number i.
 namespace accel::testing {
 
 using Ids = std::vector<std::int64_t>;
 
-/// Of an int64 tensor, row by row.
+/// Returns the rows of an int64 tensor.
 inline Ids ids_of(const at::Tensor& tensor) {
-  const auto whole = tensor.contiguous();
-  return {whole.const_data_ptr<std::int64_t>(), whole.const_data_ptr<std::int64_t>() + whole.numel()};
+  const auto rows = tensor.contiguous();
+  return {rows.const_data_ptr<std::int64_t>(), rows.const_data_ptr<std::int64_t>() + rows.numel()};
 }
 
-/// A stream that does not tell its length.
+/// A stream of unknown length.
 struct NumberStream {
   std::int64_t length = 0, place = 0;
   void reset() { place = 0; }
   std::optional<std::int64_t> next() { return place < length ? std::optional(place++) : std::nullopt; }
 };
 
-/// A stream of parts.
+/// A stream of several parts, which can be distributed over ranks and workers.
 struct Parts {
   std::vector<std::pair<std::int64_t, std::int64_t>> parts;  ///< first number, length
   std::size_t part = 0;
   std::int64_t place = 0;
 
-  /// All numbers together are 0, 1, 2, ...
+  /// Makes parts whose numbers are 0, 1, 2, ... in sequence.
   static Parts of(const std::vector<std::int64_t>& lengths) {
     Parts parts;
     std::int64_t first = 0;
@@ -63,7 +63,7 @@ struct Parts {
   }
 };
 
-/// A sampler that is shorter than its dataset: what is left out is never read.
+/// A sampler that is shorter than its dataset: the other samples are never read.
 class EveryThird : public Sampler {
  public:
   explicit EveryThird(std::int64_t length) : length_(length) {}
@@ -78,11 +78,11 @@ class EveryThird : public Sampler {
   std::int64_t length_;
 };
 
-/// 0, 1, 2, ... in batches.
+/// A batch sampler that yields 0, 1, 2, ... in batches.
 class CutRange : public BatchSampler {
  public:
   struct Options {
-    std::optional<std::int64_t> batch_size;  ///< nothing: one, two, one, two, ...
+    std::optional<std::int64_t> batch_size;  ///< if absent, sizes alternate between one and two
     bool drop_last = false;
     bool tells_size = true;  ///< where batches do not vary
   };

@@ -14,12 +14,15 @@ namespace {
 
 namespace nn = torch::nn;
 
-// As Python's Linear. LibTorch's calls addmm(bias, x, weight.t()): under autocast gradients arrive in another order
-// then, and buckets, whose halves are rounded at each hop of a ring, hold them in another order.
+// Computes what Python's Linear does. LibTorch's C++ Linear calls addmm(bias, x, weight.t()). Under autocast its
+// gradients arrive in another order, so buckets hold them in another order, and a ring sum that is rounded at each
+// hop then has other bits.
 at::Tensor linear(const nn::Linear& layer, const at::Tensor& x) { return at::linear(x, layer->weight, layer->bias); }
 
 struct NetImpl : nn::Module {
   explicit NetImpl(std::int64_t hidden)
+      // The modules are registered in the order of properties/oracle/ddp_training.py: it decides bucket order and
+      // draws.
       : first(register_module("first", nn::Linear(20, hidden))),
         norm(register_module("norm", nn::BatchNorm1d(hidden))),
         second(register_module("second", nn::Linear(hidden, hidden))),
@@ -30,6 +33,7 @@ struct NetImpl : nn::Module {
   std::pair<at::Tensor, at::Tensor> forward(const at::Tensor& x, bool uses_extra) {
     auto y = at::tanh(linear(second, norm(at::tanh(linear(first, x)))));
     y = linear(last, at::tanh(linear(third, y)));
+    // `extra` is the layer that some requests leave unused, which is what find_unused_parameters is about.
     return {y, uses_extra ? linear(extra, x) : at::zeros({1})};
   }
   nn::Linear first;
@@ -38,6 +42,7 @@ struct NetImpl : nn::Module {
 };
 TORCH_MODULE(Net);
 
+// Hashes parameters and buffers, because buffers are synchronized by a different path (broadcast_buffers).
 std::string state_of(const NetImpl& net) {
   Sha256 hash;
   const auto add = [&](const at::Tensor& tensor) {
@@ -97,6 +102,8 @@ DdpTrainingRequest parse_ddp_training_request(const std::string& json) {
   return request;
 }
 
+// Every statement has its counterpart in properties/oracle/ddp_training.py, in the same order: both consume the
+// same random numbers.
 std::vector<DdpTrainingStep> train_ddp(RankContext& rank, const DdpTrainingRequest& request) {
   Accelerator accelerator({.mixed_precision = request.mixed_precision,
                            .gradient_accumulation_steps = request.accumulation_steps,
@@ -106,6 +113,7 @@ std::vector<DdpTrainingStep> train_ddp(RankContext& rank, const DdpTrainingReque
   Net net(request.hidden);
   torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
   auto [model, optimizer] = accelerator.prepare(net, sgd);
+  // The model starts equal on all ranks; from here on each rank draws its own data.
   set_seed(request.seed, {.device_specific = true});
 
   std::vector<DdpTrainingStep> steps;
@@ -120,6 +128,7 @@ std::vector<DdpTrainingStep> train_ddp(RankContext& rank, const DdpTrainingReque
     accelerator.backward(loss);
     optimizer.step();
     optimizer.zero_grad();
+    // The state is hashed after every step, so that a comparison finds the first step that differs.
     steps.push_back({.loss = loss.item<double>(), .state_sha256 = state_of(*net)});
   };
   const int num_steps = request.uneven ? std::max(1, request.steps - rank.rank) : request.steps;

@@ -7,9 +7,9 @@
 #include "reference/config/options.hpp"
 #include "reference/state/rank_context.hpp"
 
-/// A few steps of a small model under options of DistributedDataParallel, or under local SGD.
-/// properties/oracle/ddp_training.py is the same in Python, so that simulated ranks, Gloo processes and Python can be
-/// compared bit by bit.
+/// Runs a few steps of a small model under options of DistributedDataParallel, or under local SGD.
+/// properties/oracle/ddp_training.py does the same in Python, so that simulated ranks, Gloo processes and Python
+/// can be compared bit by bit.
 ///
 /// Thread rule: the rank's thread. `train_ddp` is collective.
 namespace accel::testing {
@@ -27,16 +27,16 @@ struct DdpTrainingRequest {
   DistributedDataParallelKwargs kwargs = {};
 };
 
-/// Of one step on one rank.
+/// The result of one step on one rank.
 struct DdpTrainingStep {
   double loss = 0;
   std::string state_sha256;  ///< of parameters and buffers
 };
 
-/// Reads an object whose keys are the fields' names; the others keep their defaults.
+/// Reads an object whose keys are the names of the fields. Absent fields keep their defaults.
 DdpTrainingRequest parse_ddp_training_request(const std::string& json);
 
-/// The steps, and at the end the state once more, with loss 0.
+/// Returns the result of every step, and at the end the final state once more, with loss 0.
 std::vector<DdpTrainingStep> train_ddp(RankContext& rank, const DdpTrainingRequest& request);
 
 }  // namespace accel::testing

@@ -15,9 +15,11 @@ namespace {
 using Json = nlohmann::json;
 using programs::OptimizerConfig;
 
+// A parameter without a gradient in the first steps gets its state later than the others, a case that fused
+// optimizers get wrong if they share one step counter.
 constexpr int kLateStep = 5;
 
-// Exact in float32.
+// Returns numbers of a formula that are exact in float32, so that both languages start from equal bits.
 at::Tensor numbers(at::IntArrayRef shape, std::int64_t offset, std::int64_t factor) {
   const auto index = at::arange(c10::multiply_integers(shape), at::kLong);
   return (((index * index * 13 + index * 17 + offset).remainder(2003) - 1001).to(at::kDouble) /
@@ -25,6 +27,7 @@ at::Tensor numbers(at::IntArrayRef shape, std::int64_t offset, std::int64_t fact
       .reshape(shape);
 }
 
+// Reads the options with the experiment files' reader, so the request format needs no parser of its own.
 OptimizerConfig config_of(const Json& json, bool fused) {
   YamlProblems problems("request");
   auto config = programs::read_optimizer(YamlReader(YAML::Load(json.dump()), "", problems));
@@ -44,6 +47,7 @@ void add_group(torch::optim::Optimizer& optimizer, const OptimizerConfig& config
           ours->add_param_group(std::move(params), options);
           return;
         }
+        // Only SGD of LibTorch has a second group with options of its own type here.
         if constexpr (std::same_as<Options, optim::SGDOptions>) {
           auto plain = std::make_unique<torch::optim::SGDOptions>(options.lr);
           options.assign_to(*plain);
@@ -53,7 +57,7 @@ void add_group(torch::optim::Optimizer& optimizer, const OptimizerConfig& config
       config.options);
 }
 
-// LibTorch's own, which rounds otherwise than Python's: it is asked for its state dict alone.
+// LibTorch's own LBFGS, whose rounding differs from Python's. Only its state dict is compared.
 std::unique_ptr<torch::optim::Optimizer> lbfgs_of(const Json& json, const std::vector<at::Tensor>& params) {
   torch::optim::LBFGSOptions options(json["lr"].get<double>());
   options.max_iter(json["max_iter"]).history_size(json["history_size"]);
@@ -92,6 +96,7 @@ Run start(const Json& request) {
   return run;
 }
 
+// Each parameter gets its own gradients, from a formula again: a model would add its own rounding.
 void take_gradients(Run& run, const Json& request, std::int64_t step) {
   const std::int64_t seed = request["seed"];
   for (std::size_t number = 0; number < run.params.size(); ++number) {
@@ -110,6 +115,7 @@ void step(Run& run, const Json& request, std::int64_t step) {
 
 }  // namespace
 
+// Two warm-up steps more than kLateStep create all state, so only the operators of a regular step are recorded.
 Json operators_of_step(const Json& request) {
   auto run = start(request);
   const int first_with_all_state = kLateStep + 1;
@@ -123,6 +129,7 @@ Json operators_of_step(const Json& request) {
 Json run_optimizer(const Json& request) {
   auto run = start(request);
   std::int64_t first = 0;
+  // Continues from the state that Python saved, which also tests load_state_dict against Python's layout.
   if (!request["start"].is_null()) {
     const c10::NoGradGuard no_grad;
     const auto& saved = request["start"];

@@ -20,7 +20,7 @@
 #include "tests/support/property.hpp"
 #include "tests/support/torch.hpp"
 
-/// Bugs that are planted at many places of a program, and their diagnoses.
+/// Plants bugs at many places of a program and checks their diagnoses.
 namespace accel::testing::planted_bugs {
 
 using sim::Diagnosis;
@@ -28,9 +28,9 @@ using Kind = Diagnosis::Kind;
 using Clock = std::chrono::steady_clock;
 using Shape = std::vector<std::int64_t>;
 
-// Where a bug is planted.
+// The place where a bug is planted.
 struct Place {
-  int num_ranks = 3, culprit = 0, position = 0, length = 1;  // the position is one of `length` steps
+  int num_ranks = 3, culprit = 0, position = 0, length = 1;  // position is in [0, length)
   Shape shape = {1};
 
   [[nodiscard]] std::vector<int> others() const {
@@ -55,7 +55,8 @@ inline Place any_place() {
   return place;
 }
 
-// The calls, and when the last of them was made. `watch.at(watch.usual), call();` on one line.
+// Records the calls of the program and the time of the last one. Write `watch.at(watch.usual), call();` on one
+// line, so that the recorded line is the line of the call.
 struct Watch {
   std::atomic<std::source_location> usual, planted;
   std::atomic<bool> is_done{false};
@@ -67,7 +68,7 @@ struct Watch {
   }
 };
 
-// As a diagnosis names it: from the root of the sources on; "" for none.
+// Returns the call as a diagnosis prints it, relative to the source root, or "" for none.
 inline std::string name_of(const std::source_location& call) {
   if (call.line() == 0) return "";
   const std::string_view file = call.file_name();
@@ -82,8 +83,8 @@ struct Expected {
   std::optional<std::uint64_t> sequence = std::nullopt;
   std::optional<std::vector<Shape>> shapes = std::nullopt;
   std::source_location where = {};
-  std::optional<std::uint64_t> apart_at = std::nullopt;  // of first_difference
-  // Some of first_difference: ranks and their call.
+  std::optional<std::uint64_t> apart_at = std::nullopt;  // sequence number of first_difference
+  // Some of the sides of first_difference: ranks and their call.
   std::vector<std::pair<std::vector<int>, std::source_location>> sides = {};
 };
 
@@ -118,7 +119,8 @@ inline void check(const sim::SimulationReport& report, const Expected& expected)
 
 using Body = std::function<void(const Place&, RankContext&, Watch&)>;
 
-// Runs `body` at many places; each time it must be diagnosed as expected, at once.
+// Runs `body` at many places. Each run must be diagnosed as expected, and at once: five seconds is far below the
+// time-out of the group, so a diagnosis that waits for the time-out fails.
 inline void expect_diagnosed(const Body& body, const std::function<Expected(const Place&, const Watch&)>& expected,
                              int cases = 25) {
   double slowest_ms = 0;

@@ -1,3 +1,6 @@
+// Draws of every kind of random number that LibTorch offers. The list must equal the one in
+// properties/oracle/random_numbers.py, name by name and in the same order, because the second pass draws in
+// sequence.
 #include "properties/gen/random_numbers.hpp"
 
 #include <torch/nn/modules/conv.h>
@@ -21,6 +24,8 @@ at::Tensor one_to(Count last) { return at::arange(1.0, static_cast<double>(last)
 
 }  // namespace
 
+// Kinds use different paths of the CPU kernels: scalar and vectorized normals (fewer than 16 elements or not),
+// rejection sampling, serial engines.
 const std::vector<RandomKind>& random_kinds() {
   static const std::vector<RandomKind> kinds = {
       {"rand", [](Count count) { return at::rand({count}); }},
@@ -83,20 +88,24 @@ const std::vector<RandomKind>& random_kinds() {
 
 namespace {
 
+// Widening is exact, so that the answer has only two dtypes and float16 is compared without printing.
 at::Tensor widened(const at::Tensor& numbers) {
   return numbers.to(numbers.is_floating_point() ? at::kDouble : at::kLong);
 }
 
+// A training loop interleaves model initialization, dropout, shuffling and free draws, as a program does. It finds
+// draws that are in the wrong place, which single draws cannot.
 std::vector<at::Tensor> training_loop(RankContext& rank, const RandomNumbersRequest& request) {
   const DataLoaderConfiguration config{.use_seedable_sampler = request.use_seedable_sampler,
                                        .data_seed = request.data_seed};
   Accelerator accelerator({.dataloader_config = config}, rank);
   set_seed(request.seed, {.device_specific = request.device_specific});
-  nn::Sequential net;  // statement by statement: modules draw when they are made
+  nn::Sequential net;  // one statement per module, because construction draws and argument order is unspecified
   net->push_back(nn::Linear(1, 8));
   net->push_back(nn::Dropout(0.5));
   net->push_back(nn::Linear(8, 1));
   torch::optim::SGD sgd(net->parameters(), /*lr=*/1e-3);
+  // 23 samples do not divide by 3 or 4, so that padding and short batches occur on every number of ranks.
   DataLoader train_loader(TensorDataset(at::arange(23)), {.batch_size = 3, .shuffle = true});
   DataLoader eval_loader(TensorDataset(at::arange(23)), {.batch_size = 4});
   auto [model, optimizer, train_batches, eval_batches] = accelerator.prepare(net, sgd, train_loader, eval_loader);
@@ -136,6 +145,8 @@ RandomNumbersRequest parse_random_numbers_request(const std::string& json) {
   return request;
 }
 
+// First each kind right after seeding, then all kinds in one sequence: the second finds a kind that consumes too
+// much.
 RandomNumbers random_numbers(RankContext& rank, const RandomNumbersRequest& request) {
   const auto seed = [&] { set_seed(request.seed, {.device_specific = request.device_specific}); };
   RandomNumbers drawn;

@@ -10,15 +10,16 @@
 
 #include "reference/state/rank_context.hpp"
 
-/// The first random numbers of every kind on a rank. properties/oracle/random_numbers.py is the same in Python, so that
-/// a simulated rank, a Gloo process and Python can be compared number by number; a kind is added to both.
+/// Draws the first random numbers of every kind on a rank. properties/oracle/random_numbers.py does the same in
+/// Python, so that a simulated rank, a Gloo process and Python can be compared number by number. Add a new kind to
+/// both.
 ///
-/// Thread rule: the rank's thread. `random_numbers` is collective, as the training loop in it is.
+/// Thread rule: the rank's thread. `random_numbers` is collective, because its training loop is.
 namespace accel::testing {
 
 struct RandomKind {
   std::string name;
-  at::Tensor (*draw)(std::int64_t count);  ///< one dimension, of the calling rank's generator
+  at::Tensor (*draw)(std::int64_t count);  ///< returns one dimension, from the calling rank's generator
 };
 
 const std::vector<RandomKind>& random_kinds();
@@ -31,14 +32,14 @@ struct RandomNumbersRequest {
   std::optional<std::int64_t> data_seed;
 };
 
-/// By name, in the order of drawing. Floats as float64, integers as int64.
+/// Draws by name, in the order of drawing. Floats are float64 and integers int64.
 using RandomNumbers = std::vector<std::pair<std::string, std::vector<at::Tensor>>>;
 
-/// Reads {"seed", "device_specific", "count", "use_seedable_sampler", "data_seed"}, all of them given.
+/// Reads {"seed", "device_specific", "count", "use_seedable_sampler", "data_seed"}. All keys are required.
 RandomNumbersRequest parse_random_numbers_request(const std::string& json);
 
-/// Per kind, the first numbers after set_seed, and those after all kinds before it; then the samples and draws of two
-/// shuffled epochs with evaluations.
+/// Returns for each kind the first numbers after set_seed, then those after all previous kinds, then the samples
+/// and draws of two shuffled epochs with evaluations.
 RandomNumbers random_numbers(RankContext& rank, const RandomNumbersRequest& request);
 
 }  // namespace accel::testing

@@ -15,7 +15,7 @@
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"
 
-/// What all ranks see in the epochs of a loader, for loaders of all modes.
+/// Records what all ranks see in the epochs of a loader, for loaders of all modes.
 namespace accel::testing::read_epochs {
 
 using Batches = std::vector<Ids>;
@@ -31,11 +31,12 @@ struct Case {
   std::int64_t seed = 0;
   [[nodiscard]] std::int64_t num_indices() const { return source == Source::kSampler ? (length + 2) / 3 : length; }
   [[nodiscard]] std::int64_t step_size() const { return batch_size * (split ? 1 : ranks); }
-  /// Every rank has as many steps as the others.
+  /// Returns true if every rank has the same number of steps.
   [[nodiscard]] bool in_step() const {
     return even || dispatch || drop_last || ranks == 1 || source == Source::kStream;
   }
-  /// What rank 0 reads by a batch sampler is dispatched to the last batch that this gives.
+  /// Batches from a batch sampler that rank 0 dispatches are not dropped again: the sampler itself decides on its
+  /// tail.
   [[nodiscard]] bool drops_tail() const { return drop_last && !(source == Source::kBatches && dispatch); }
   [[nodiscard]] std::int64_t num_kept() const {
     const auto unit = drops_tail() ? step_size() : batch_size;
@@ -111,7 +112,7 @@ class CountedStream {
 
 struct History {
   int epochs = 2, first_epoch = 0;
-  bool draws_between = false;  ///< one rank draws random numbers that others do not
+  bool draws_between = false;  ///< rank 0 draws random numbers between batches, the others do not
 };
 
 template <typename Loader>
@@ -170,7 +171,7 @@ inline Seen see(const Case& c, const History& history = {}) {
   return seen;
 }
 
-/// All that was issued, step by step, rank 0's first.
+/// Returns all samples that were issued, step by step, those of rank 0 first.
 inline Ids issued(const std::vector<Epoch>& ranks) {
   Ids all;
   for (std::size_t step = 0; step < ranks.front().batches.size(); ++step) {

@@ -28,13 +28,13 @@ struct NoisyDataset {
   [[nodiscard]] static Sample get(std::int64_t index) { return read_sample(index); }
 };
 
-// A stream whose samples draw.
+// Makes a stream whose samples draw random numbers.
 template <typename Numbers>
 auto noisy(Numbers numbers) {
   return transformed(std::move(numbers), &read_sample);
 }
 
-// Batches of one to three samples in a shuffled order.
+// A batch sampler that yields one to three samples in a shuffled order.
 class RandomBatches : public BatchSampler {
  public:
   explicit RandomBatches(std::int64_t length) : length_(length) {}
@@ -67,8 +67,8 @@ struct Case {
   std::int64_t length = 10, batch_size = 2;
   bool drop_last = false, even = true, split = false, dispatch = false, seedable = false, own_generator = false;
   std::vector<std::int64_t> cuts;  ///< batches after which a life ends, counted within the life
-  bool at_epoch_end = false;       ///< a life that has read its epoch to the end is cut there
-  /// All ranks have as many batches; else they meet between epochs only.
+  bool at_epoch_end = false;       ///< a life that reaches the end of its epoch is cut there
+  /// Returns true if all ranks have the same number of batches. Otherwise they synchronize between epochs only.
   [[nodiscard]] bool is_in_step() const { return even || dispatch || ranks == 1; }
 };
 
@@ -97,7 +97,7 @@ inline std::shared_ptr<Sampler> sampler_of(const Case& c) {
   return nullptr;
 }
 
-// Uneven parts, at least one sample each; as many as there are ranks, or more.
+// Returns uneven parts with at least one sample each, and at least as many parts as ranks.
 inline Parts parts_of(const Case& c) {
   Parts parts;
   const auto num_parts = std::max<std::int64_t>(c.ranks, std::min<std::int64_t>(c.length, 2 * c.ranks + c.length % 5));

@@ -1,3 +1,5 @@
+// The C++ half of the comparison of learning-rate schedules. One function decodes each part of a request:
+// optimizer, schedule, what happens. properties/oracle/schedule_values.py decodes the same requests in Python.
 #include "properties/gen/schedule_values.hpp"
 
 #include <fmt/format.h>
@@ -19,6 +21,7 @@ constexpr int kEvery = 50;
 
 // --- state dicts as JSON ---
 
+// JSON has no infinity and no NaN, so these are written as {"float": "inf"}.
 Json to_json(const Value& value) {
   if (value.is<bool>()) return value.as<bool>();
   if (value.is<std::int64_t>()) return value.as<std::int64_t>();
@@ -57,11 +60,14 @@ Value to_value(const Json& json) {
 
 // --- what a request asks for ---
 
+// The metric falls in plateaus with noise, so that ReduceLROnPlateau sees improvements, plateaus and relapses.
 double metric(int step) { return 1.0 / (1 + step / 40) + step * 7919 % 97 / 1000.0; }
 
+// The functions FACTORS of schedule_values.py; they must be the same in both languages.
 EpochFactor factor_named(const std::string& name) {
   if (name == "inverse") return [](int epoch) { return 1.0 / (1 + epoch); };
   if (name == "saw") return [](int epoch) { return (epoch % 7 + 1) / 8.0; };
+  // Both factors are exact binary fractions, so a product of many of them rounds equally in both languages.
   return [](int epoch) { return epoch % 3 == 0 ? 1.0078125 : 0.99609375; };
 }
 
@@ -71,6 +77,7 @@ std::unique_ptr<torch::optim::Optimizer> optimizer_of(const std::vector<double>&
   for (const auto lr : lrs) {
     auto options = std::make_unique<Options>(defaults);
     options->set_lr(lr);
+    // A schedule needs a parameter group but never the parameter, so a scalar is enough.
     groups.emplace_back(std::vector<at::Tensor>{torch::zeros({1}).requires_grad_()}, std::move(options));
   }
   return std::make_unique<Optimizer>(std::move(groups), defaults);
@@ -103,6 +110,7 @@ template <typename Schedule>
 std::unique_ptr<LRScheduler> of_factors(const ScheduledOptimizer& optimizer, const Json& config) {
   if (!config["factors"].is_array()) return std::make_unique<Schedule>(optimizer, factor_named(config["factors"]));
   std::vector<EpochFactor> factors;
+  // A list has one factor per parameter group.
   for (const auto& name : config["factors"]) factors.push_back(factor_named(name));
   return std::make_unique<Schedule>(optimizer, factors);
 }
@@ -131,6 +139,7 @@ std::unique_ptr<LRScheduler> cyclic(const ScheduledOptimizer& optimizer, const J
   return std::make_unique<CyclicLR>(optimizer, options);
 }
 
+// Most schedules are built by the experiment files' reader. That tests the reader against Python as well.
 std::unique_ptr<LRScheduler> of_experiment(const ScheduledOptimizer& optimizer, Json config) {
   config.erase("last_epoch");
   YamlProblems problems("scheduler");
@@ -139,8 +148,10 @@ std::unique_ptr<LRScheduler> of_experiment(const ScheduledOptimizer& optimizer, 
   return scheduler.make(optimizer);
 }
 
+// The schedule that a request describes, with its parts.
 std::unique_ptr<LRScheduler> build(ScheduledOptimizer optimizer, const Json& config, const std::vector<double>& lrs) {
   const std::string name = config["name"];
+  // `last_epoch` makes a schedule that continues from a given epoch without a state dict.
   if (config.contains("last_epoch")) optimizer = ScheduledOptimizer(*optimizer.optimizer, lrs, config["last_epoch"]);
   if (name == "lambda") return of_factors<LambdaLR>(optimizer, config);
   if (name == "multiplicative") return of_factors<MultiplicativeLR>(optimizer, config);
@@ -160,6 +171,7 @@ struct Training {
   explicit Training(const Json& request) : optimizer(optimizer_named(request["optimizer"], request["lrs"])) {
     const std::vector<double> lrs = request["lrs"];
     ScheduledOptimizer start(*optimizer);
+    // A schedule that was created on the optimizer before has set its initial_lr, from which the next one starts.
     if (request.contains("made_before")) start.initial_lrs = build(start, request["made_before"], lrs)->initial_lrs();
     scheduler = build(start, request["scheduler"], lrs);
     take(request, "parts", parts);
@@ -192,7 +204,8 @@ struct Training {
   std::optional<int> parts;  // of an epoch
 };
 
-// As a program that resumes: the optimizer's own state brings back its rates and momentum.
+// Resumes as a program does: the optimizer's own state restores its rates and momentum, so only the schedule's
+// state comes from `state`.
 Training resumed(const Json& request, const Json& state, const Training& before) {
   Training after(request);
   after.scheduler->load_state_dict(to_value(state));
@@ -204,6 +217,7 @@ Training resumed(const Json& request, const Json& state, const Training& before)
   return after;
 }
 
+// A hash over all rows shows equality of every bit; every 50th row is kept to show where a difference starts.
 Json described(const std::vector<std::vector<double>>& rows) {
   Sha256 hash;
   Json some = Json::array();
@@ -214,6 +228,7 @@ Json described(const std::vector<std::vector<double>>& rows) {
   return {{"sha256", hash.hex()}, {"some", some}};
 }
 
+// Steps the schedule as the request says and collects its values; an error ends it and becomes part of the answer.
 Json values(const Json& request, const Json* state) {
   std::vector<std::vector<double>> rates, momentum;
   Json answer = Json::object();
@@ -223,13 +238,15 @@ Json values(const Json& request, const Json* state) {
     training.emplace(request);
     for (; step <= request["steps"].get<int>(); ++step) {
       if (step > 0) training->step(step);
-      ensure(training->rates() == training->scheduler->get_last_lr(), "get_last_lr is not what the optimizer has");
+      ensure(training->rates() == training->scheduler->get_last_lr(), "get_last_lr differs from the optimizer's rates");
       rates.push_back(training->scheduler->get_last_lr());
       if (training->has_momentum()) momentum.push_back(training->momentum());
       if (step != request["state_at"]) continue;
       answer["state"] = to_json(training->scheduler->state_dict());
       if (state != nullptr) *training = resumed(request, *state, *training);
     }
+    // Options may be rejected by the reader (ConfigError) or by the schedule (ArgumentError). Python has one class
+    // for both.
   } catch (const ConfigError&) {
     return {{"error", "ArgumentError"}, {"at", nullptr}};
   } catch (const ArgumentError&) {

@@ -1,3 +1,5 @@
+// A training whose options are drawn at random. It combines the features that interact (accumulation, uneven
+// inputs, unused parameters, two models), because bugs show in combinations that no hand-written test has.
 #include "properties/gen/small_training.hpp"
 
 #include <fmt/format.h>
@@ -15,6 +17,7 @@ constexpr std::int64_t kFeatures = 6;
 struct NetImpl : torch::nn::Module {
   explicit NetImpl(const SmallTraining& training) {
     first = register_module("first", torch::nn::Linear(kFeatures, 8));
+    // `branch` is the part that some ranks leave out when find_unused_parameters is on.
     branch = register_module("branch", torch::nn::Linear(8, 8));
     last = register_module("last", torch::nn::Linear(8, 1));
     if (training.has_batch_norm) norm = register_module("norm", torch::nn::BatchNorm1d(8));
@@ -37,6 +40,9 @@ AcceleratorOptions options_of(const SmallTraining& training) {
   AcceleratorOptions options;
   if (training.bf16) options.mixed_precision = "bf16";
   options.gradient_accumulation_plugin = GradientAccumulationPlugin{.num_steps = training.accumulation_steps,
+                                                                    // With uneven inputs the loaders end at
+                                                                    // different steps, so the end of a loader must
+                                                                    // not close the window.
                                                                     .sync_with_dataloader = !training.joins_uneven};
   if (training.dispatches) options.dataloader_config.dispatch_batches = true;
   options.ddp_kwargs.find_unused_parameters = training.finds_unused;
@@ -86,11 +92,13 @@ SmallTraining any_training(int most_ranks) {
   training.accumulation_steps = pick(1, 4);
   training.shuffles = coin();
   training.joins_uneven = pick(0, 3) == 0;
-  // Ranks leave an uneven epoch at different places of their windows: the next would synchronise at different batches.
+  // Ranks leave an uneven epoch at different places in their windows, so the next epoch would synchronize at
+  // different batches.
   if (training.joins_uneven && training.accumulation_steps > 1) training.epochs = 1;
   training.dispatches = !training.joins_uneven && pick(0, 3) == 0;
   training.bf16 = coin();
-  // A rank that has fewer samples draws fewer numbers, and has nothing to normalise one sample by.
+  // A rank with fewer samples draws fewer numbers, so its generator differs. Batch norm needs two samples per
+  // batch.
   training.has_dropout = !training.joins_uneven && coin();
   training.has_batch_norm =
       !training.joins_uneven && !training.dispatches && training.length % training.batch_size == 0 && coin();
@@ -106,7 +114,7 @@ std::string train(const SmallTraining& training, RankContext& rank) {
   Accelerator accelerator(options_of(training), rank);
   set_seed(training.seed);
   Net net(training), other(training);
-  // A rank that makes fewer updates has another momentum, and in truth another model from there on.
+  // A rank that makes fewer updates has another momentum, so its model would differ from there on.
   const double momentum = training.joins_uneven ? 0 : 0.5;
   torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.05).momentum(momentum)),
       other_sgd(other->parameters(), 0.05);
@@ -120,7 +128,7 @@ std::string train(const SmallTraining& training, RankContext& rank) {
   }
   int step = 0;
   const auto update = [&](auto& its_model, auto& its_optimizer, const at::Tensor& x, const at::Tensor& y) {
-    // Without the search every rank must use every parameter.
+    // Without find_unused_parameters every rank must use every parameter.
     const bool takes_branch = !training.finds_unused || (rank.rank + step) % 2 == 0;
     accelerator.backward((its_model(x, takes_branch) - y).square().mean());
     if (training.clips && accelerator.sync_gradients()) accelerator.clip_grad_norm_(its_model.parameters(), 0.5);
@@ -145,13 +153,16 @@ std::string train(const SmallTraining& training, RankContext& rank) {
       epoch();
     }
     if (!training.evaluates) continue;
+    // Evaluation runs inside the training on the same loader: it must not disturb the loader's place or gather
+    // duplicates.
     model->eval();
     const torch::NoGradGuard no_grad;
     std::int64_t seen = 0;
     for (auto& [x, y] : loader) seen += accelerator.gather_for_metrics(model(x, true) - y).size(0);
-    check_state(seen == training.length, "{} samples were evaluated, expected {}", seen, training.length);
+    check_state(seen == training.length, "evaluation gathered {} samples, expected {}", seen, training.length);
   }
   accelerator.wait_for_everyone();
+  // Bytes and not values: two schedules of one training must agree in the sign of zero too.
   return bytes_of(*net) + (second ? bytes_of(*other) : "");
 }
 

@@ -5,7 +5,7 @@
 
 #include "reference/state/rank_context.hpp"
 
-/// Small trainings under DDP, generated over what a program may choose.
+/// Small trainings under DDP, generated over the options that a program may choose.
 namespace accel::testing {
 
 struct SmallTraining {
@@ -21,7 +21,7 @@ struct SmallTraining {
 
 std::string describe(const SmallTraining& training);
 
-/// Any that ends well; to be called inside a property.
+/// Returns any training that ends without an error. Call it inside a property.
 SmallTraining any_training(int most_ranks = 4);
 
 /// Trains on one rank of `training.num_ranks`; returns the bytes of all parameters. Collective.

@@ -1,3 +1,5 @@
+// JSON has neither tensors nor bytes nor non-string types of numbers, so tensors travel as hexadecimal bytes. This
+// keeps every bit, NaN payloads included, and both sides can print a difference.
 #include "properties/gen/value_json.hpp"
 
 #include <ATen/ATen.h>
@@ -38,7 +40,7 @@ std::string hex_of(std::string_view bytes) {
   return hex;
 }
 
-// What is no UTF-8 is bytes.
+// Strings that are not valid UTF-8, such as pickled bytes, become {"bytes": hex}.
 Json json_of(const std::string& text) {
   try {
     (void)Json(text).dump();
@@ -60,20 +62,23 @@ Json json_of(const at::Tensor& tensor) {
   return {{"dtype", name}, {"shape", bytes.sizes().vec()}, {"hex", hex_of(content)}};
 }
 
+// Bytes are written in hexadecimal, so that every bit of a number survives.
 at::Tensor tensor_of(const Json& json) {
   for (const auto& [name, dtype] : kDtypes) {
     if (json["dtype"] != name) continue;
     auto tensor = at::empty(json["shape"].get<std::vector<std::int64_t>>(), dtype);
     const auto hex = json["hex"].get<std::string>();
     auto* data = static_cast<unsigned char*>(tensor.mutable_data_ptr());
-    check_argument(hex.size() == 2 * tensor.nbytes(), "a tensor of {} bytes in {} digits", tensor.nbytes(), hex.size());
+    check_argument(hex.size() == 2 * tensor.nbytes(), "expected a tensor of {} bytes, got {} hexadecimal digits",
+                   tensor.nbytes(), hex.size());
     for (std::size_t index = 0; index < tensor.nbytes(); ++index)
       data[index] = static_cast<unsigned char>(std::stoi(hex.substr(2 * index, 2), nullptr, 16));
     return tensor;
   }
-  throw ArgumentError(fmt::format("a tensor of an unknown dtype {}", json["dtype"].dump()));
+  throw ArgumentError(fmt::format("unknown dtype {} of a tensor", json["dtype"].dump()));
 }
 
+// The order of the tests matters: Value converts bool to int, so bool comes first.
 Json json_of(const Value& value) {
   if (value.is<bool>()) return value.as<bool>();
   if (value.is<std::int64_t>()) return value.as<std::int64_t>();
@@ -90,6 +95,7 @@ Json json_of(const Value& value) {
   return json;
 }
 
+// An object with "hex" is a tensor; all other JSON values have a Value of the same form.
 Value value_of(const Json& json) {
   if (json.is_object() && json.contains("hex")) return tensor_of(json);
   if (json.is_boolean()) return json.get<bool>();

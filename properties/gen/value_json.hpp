@@ -4,9 +4,10 @@
 
 #include "reference/core/value.hpp"
 
-/// Values as JSON, for comparisons with Python: tensors as `{"dtype": "float32", "shape": [2], "hex": "0000803f..."}`.
+/// Converts values to JSON and back, for comparisons with Python. A tensor is `{"dtype": "float32", "shape": [2],
+/// "hex": "0000803f..."}`.
 ///
-///     Value state = value_of(Json::parse(line));
+/// Example: `Value state = value_of(Json::parse(line));`
 ///
 /// Thread rule: pure functions.
 namespace accel::testing {

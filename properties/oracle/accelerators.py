@@ -1,4 +1,4 @@
-"""The `accelerator` and `dataloader_config` of an experiment file: as Accelerate builds them, and random ones."""
+"""The `accelerator` and `dataloader_config` of an experiment file: built as Accelerate does, and random ones."""
 import torch
 from accelerate import Accelerator, DataLoaderConfiguration
 from accelerate.utils import AutocastKwargs, GradientAccumulationPlugin, GradScalerKwargs
@@ -17,7 +17,7 @@ HANDLERS = {
 
 class StepsUnlessItSkips:
     def step(self, optimizer, *args, **kwargs):
-        # A fused optimizer skips by itself, which Accelerate does not see: it would step the schedule all the same (A#4242).
+        # A fused optimizer skips a step inside, which Accelerate does not see: it would step the schedule nevertheless (A#4242).
         optimizer._step_supports_amp_scaling = False
         return super().step(optimizer, *args, **kwargs)
 
@@ -26,16 +26,16 @@ class CpuGradScaler(StepsUnlessItSkips, torch.amp.GradScaler):
     pass
 
 
-class CpuShardedGradScaler(StepsUnlessItSkips, ShardedGradScaler):  # what it has found no fused optimizer of a CPU could take
+class CpuShardedGradScaler(StepsUnlessItSkips, ShardedGradScaler):  # no fused optimizer on a CPU could use what it finds
     def _amp_update_scale_cpu_(self, found_inf):
-        # As on GPUs: torch's way for CPUs rounds a factor, such as 0.001, to float32 before it multiplies.
+        # Computes as on GPUs: on CPUs torch rounds a factor, such as 0.001, to float32 before it multiplies.
         factors = (self._growth_factor, self._backoff_factor, self._growth_interval)
         torch._amp_update_scale_(self._scale, self._growth_tracker, found_inf, *factors)
 
 
 def build_accelerator(config):
     options, loading = dict(config.get("accelerator") or {}), dict(config.get("dataloader_config") or {})
-    # Accelerate 1.15 takes split_batches in its constructor and ignores it; the experiment means it.
+    # Accelerate 1.15 takes split_batches in its constructor and ignores it; here it has to take effect.
     loading["split_batches"] = options.pop("split_batches", loading.get("split_batches", False))
     handlers = {key: handler(**options.pop(key)) for key, handler in HANDLERS.items() if key in options}
     if "gradient_accumulation_plugin" in options:
@@ -47,7 +47,7 @@ def build_accelerator(config):
     plugin = options.pop("fsdp_plugin", None)
     accelerator = Accelerator(cpu=True, **options) if plugin is None else sharding.build_accelerator(plugin, **options)
     if accelerator.mixed_precision == "fp16":
-        # On a CPU Accelerate trains in float32 without a word; this is what it does on a GPU.
+        # On a CPU Accelerate trains in float32 and gives no warning; this is what it does on a GPU.
         accelerator.native_amp = True
         scaler = CpuShardedGradScaler if plugin is not None and not accelerator.is_fsdp2 else CpuGradScaler
         accelerator.scaler = scaler("cpu", **handlers.get("grad_scaler_kwargs", GradScalerKwargs()).to_kwargs())
@@ -57,7 +57,7 @@ def build_accelerator(config):
 def random_accelerator(rng, has_one_bucket):
     options = random_accumulation(rng) | random_precision(rng) | random_ddp(rng, has_one_bucket)
     if "gradient_accumulation_steps" in options or "gradient_accumulation_plugin" in options:
-        options.get("ddp_kwargs", {}).pop("static_graph", None)  # Python's fails under no_sync: it reduces what it has not gathered
+        options.get("ddp_kwargs", {}).pop("static_graph", None)  # Python fails under no_sync: it reduces gradients that it has not collected
     if rng.random() < 0.1:
         options["step_scheduler_with_optimizer"] = False
     if rng.random() < 0.15:
@@ -83,10 +83,10 @@ def random_precision(rng):
     if rng.random() < 0.15:
         options["autocast_kwargs"] = {"enabled": rng.random() < 0.5, "cache_enabled": rng.random() < 0.5}
     if precision == "fp8" and rng.random() < 0.6:
-        options["ao_recipe_kwargs"] = {"config": rng.choice(float8.RECIPES[:-1])}  # the last fails in torchao under autocast of a CPU
+        options["ao_recipe_kwargs"] = {"config": rng.choice(float8.RECIPES[:-1])}  # the last one fails in torchao under autocast on a CPU
     if precision == "fp16" and rng.random() < 0.8:
         options["grad_scaler_kwargs"] = {
-            "init_scale": rng.choice([1.0, 1024.0, 2.0**24, 2.0**40]),  # the last two overflow, until steps have lowered them
+            "init_scale": rng.choice([1.0, 1024.0, 2.0**24, 2.0**40]),  # the last two overflow until some steps have lowered them
             "growth_factor": rng.choice([2.0, 3.0, 16.0]),
             "backoff_factor": rng.choice([0.5, 0.3, 0.001]),
             "growth_interval": rng.choice([1, 2, 3, 2000]),
@@ -101,13 +101,13 @@ def random_ddp(rng, has_one_bucket):
     options = {name: True for name in flags if rng.random() < 0.25}
     if rng.random() < 0.25:
         options["bucket_cap_mb"] = rng.choice([1, 2, 25, 30])
-    # Of several buckets Python's ranks race for the order of PowerSGD's later all-reduces.
+    # With several buckets, the order of PowerSGD's later all-reduces is a race in Python.
     hook = rng.choice(["no", "fp16", "bf16"] + ["power_sgd", "batched_power_sgd"] * has_one_bucket)
     if hook != "no":
         options["comm_hook"] = hook
         options["comm_wrapper"] = rng.choice(["no", "no", "fp16", "bf16"])
     if "power_sgd" in hook:
-        options.pop("find_unused_parameters", None)  # Python's own ranks race there, see ddp_requests.py
+        options.pop("find_unused_parameters", None)  # a race in Python, see ddp_requests.py
         options["comm_state_option"] = {
             "matrix_approximation_rank": rng.choice([1, 2, 4]),
             "start_powerSGD_iter": rng.choice([2, 3, 5]),

@@ -1,4 +1,5 @@
-// Whole checkpoints, exchanged with Accelerate: the training of states.py.
+// Exchanges complete checkpoints with Accelerate: the training of states.py, in C++. One side starts and saves, the
+// other loads and continues.
 
 #include <accel/accel.hpp>
 
@@ -36,8 +37,9 @@ OrderedJson checkpoint_answer(RankContext& rank, const std::string& line) {
   Accelerator accelerator({.mixed_precision = request["precision"].get<std::string>(),
                            .gradient_accumulation_steps = request["accumulation"]},
                           rank);
+  // After a load the seed must not matter: all random state comes from the checkpoint.
   set_seed(request["seed"].get<std::uint64_t>() + (request["load"].is_null() ? 0 : 1));
-  torch::nn::Sequential net;  // made in this order, as arguments are not
+  torch::nn::Sequential net;  // one statement per module, because the order of arguments is unspecified
   net->push_back(torch::nn::Linear(6, 8));
   net->push_back(torch::nn::Dropout(0.25));
   net->push_back(torch::nn::BatchNorm1d(8));
@@ -52,6 +54,7 @@ OrderedJson checkpoint_answer(RankContext& rank, const std::string& line) {
   if (!request["load"].is_null()) accelerator.load_state(request["load"]);
   OrderedJson losses = OrderedJson::array();
   for (int step = 0; step < request["steps"].get<int>(); ++step) {
+    // Inputs follow from the counter, which the checkpoint restores, so no data has to be exchanged.
     const auto index = counter.steps * rank.world_size + rank.rank;
     const auto inputs = torch::sin(torch::arange(12, torch::kFloat).view({2, 6}) * static_cast<double>(index + 1));
     auto window = accelerator.accumulate(model);

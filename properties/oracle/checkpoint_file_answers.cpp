@@ -13,6 +13,7 @@
 namespace accel::testing {
 namespace {
 
+// The Python types that a Value cannot express. The request names the places where they belong.
 const std::map<std::string, PythonType> kTypes{
     {"tuple", PythonType::kTuple}, {"integer_keys", PythonType::kIntegerKeys}, {"ordered", PythonType::kOrderedDict}};
 

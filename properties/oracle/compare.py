@@ -1,4 +1,4 @@
-"""The first difference between what Accelerate and accel say, as a sentence; None where they agree."""
+"""The first difference between the answers of Accelerate and accel, as a sentence; None if they agree."""
 import math
 
 from plan import NOT_COMPARED
@@ -8,7 +8,7 @@ from plan import NOT_COMPARED
 
 def difference_of_traces(theirs, ours):
     left, right = keyed(theirs), keyed(ours)
-    if any(line.get("loss") == "nan" for line in left.values()):  # then parameters are, and a NaN's sign is not compared
+    if any(line.get("loss") == "nan" for line in left.values()):  # the parameters are NaN too, and a NaN's sign is not compared
         left, right = without_hashes(left), without_hashes(right)
     for key in sorted(left.keys() | right.keys()):
         if left.get(key) != right.get(key):
@@ -16,17 +16,17 @@ def difference_of_traces(theirs, ours):
     return None
 
 
-# FSDP2: the order in which Gloo sums gradients, and norms, follows from its layout. Losses of random experiments differed from those of
-# the same with gradients summed in order of ranks by up to this part: 2.3e-7 (no, 1,214 losses), 9.9e-3 (bf16, 721), 9.0e-4 (fp16, 789).
-# Longer trainings amplify it: 1.7e-2 after 22 steps of a centered rmsprop in fp16. float8 amplifies most: a nadam of betas 0 and 0.5 was
-# equal for two steps and one unit of bfloat16 apart in the third; in the fifth a loss over three samples was 0.78 on one side, 0.94 on the other.
-# Until the first update no gradient has been used, and losses are equal.
+# FSDP2: the order in which Gloo sums gradients and norms depends on its layout. Losses of random experiments differed by up to this part
+# from those with gradients summed in the order of the ranks: 2.3e-7 (no, 1,214 losses), 9.9e-3 (bf16, 721), 9.0e-4 (fp16, 789).
+# Longer trainings amplify it: 1.7e-2 after 22 steps of a centered rmsprop in fp16. float8 amplifies it most: a nadam with betas 0 and 0.5 was
+# equal for two steps and one bfloat16 unit apart in the third; in the fifth, a loss over three samples was 0.78 on one side and 0.94 on the other.
+# Before the first update no gradient has been used, so losses are equal.
 BOUNDS = {"no": 1e-4, "bf16": 0.05, "fp16": 0.05, "fp8": 0.25}
 
 
 def difference_of_sharded_traces(theirs, ours, bound, bound_of_first=0):
-    """Within a bound above 0: losses after the first update differ by less than that part of them, those before it by `bound_of_first`, and what
-    only exact parameters give is not compared."""
+    """With a bound above 0, losses after the first update may differ by less than that part, those before it by `bound_of_first`; values
+    that need exact parameters are not compared."""
     if bound == 0:
         return difference_of_traces(theirs, ours)
     left, right = keyed(theirs), keyed(ours)
@@ -51,7 +51,7 @@ def is_near(their, our, bound):
 def keyed(lines):
     found = {}
     for line in lines:
-        # An epoch's evaluation comes after its steps, and the parameters after all.
+        # An epoch's evaluation comes after its steps, and the parameters come last.
         last = float("inf")
         key = (line.get("epoch", last), line.get("step", last), line["rank"])
         if key in found:
@@ -81,7 +81,7 @@ def difference_of_lines(left, right):
 
 
 def number(value):
-    """Floats travel as hexadecimal of any spelling."""
+    """Floats are sent as hexadecimal numbers, which may be spelled in several ways."""
     return float.fromhex(value).hex() if isinstance(value, str) else value
 
 
@@ -106,7 +106,7 @@ def difference_of_plans(request, theirs, ours):
 
 
 def known_fields(request, epoch, answer):
-    """Accelerate does not say what is `duplicated` and `dropped`; where nothing was skipped it follows from who read what."""
+    """Accelerate does not report what is `duplicated` and `dropped`. If nothing was skipped, it follows from what each rank read."""
     if answer["ranks"] == NOT_COMPARED or (epoch == 0 and request["skip_batches"] > 0):
         return {}
     seen, duplicated = set(), []

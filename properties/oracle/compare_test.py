@@ -1,4 +1,4 @@
-"""The comparison notices every change: python properties/oracle/compare_test.py"""
+"""Tests that the comparison finds every change: python properties/oracle/compare_test.py"""
 import copy
 import unittest
 

@@ -1,7 +1,7 @@
-"""Configuration files, exchanged with accel: what Python's Accelerate writes is read by accel and written anew, to equal values and the
-same bytes; what accel writes from flags is read by Accelerate; a launched program's variables and `to-fsdp2` are the same.
+"""Configuration files, exchanged with accel. accel reads what Python's Accelerate writes and writes it again, with equal values and the
+same bytes; Accelerate reads what accel writes from flags; the variables of a launched program and `to-fsdp2` are the same.
 
-The keys are those of Accelerate's own launcher, so that one that accel does not know is found.
+The keys are those of Accelerate's own launcher, so that a key that accel does not know is found.
 """
 import copy
 import json
@@ -43,7 +43,7 @@ CHOICES = {
     "fp8_opt_level": ["O1", "O2"],
     "fp8_override_linear_precision": [[True, False, True], [False, False, False]],
 }
-# Those of a launched program; a rank's place and threads are the launcher's own.
+# Variables of a launched program, without a rank's number and threads, which each launcher sets in its own way.
 PREFIXES = ("ACCELERATE_", "FSDP_", "PARALLELISM_CONFIG_", "MEGATRON_LM_", "CUDA_VISIBLE_DEVICES")
 # reports/differences.md: Accelerate loses these.
 OURS_ALONE = ("ACCELERATE_USE_CPU", "ACCELERATE_CPU_AFFINITY", "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_NVME_PATH", "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_NVME_PATH")
@@ -119,7 +119,7 @@ def text_of(path):
 
 
 def rewritten(path):
-    """What Python writes of the file."""
+    """What Python writes after reading the file."""
     config, again = load_config_from_file(path), path + (".again.json" if path.endswith(".json") else ".again.yaml")
     (config.to_json_file if path.endswith(".json") else config.to_yaml_file)(again)
     return text_of(again)
@@ -137,7 +137,7 @@ def first_difference(left, right):
 
 
 def is_folded(value):
-    """PyYAML folds lines of more than 80 letters, and writes texts of several lines on several; accel does neither."""
+    """PyYAML folds lines of more than 80 letters and writes a text of several lines on several lines; accel does neither."""
     if isinstance(value, str):
         return len(value) > 60 or "\n" in value
     items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
@@ -145,7 +145,7 @@ def is_folded(value):
 
 
 def without_short_names(rng, fields):
-    """Some keys as files may give them: without the section's prefix."""
+    """Removes the section's prefix from some keys, as files may do."""
     fields = copy.deepcopy(fields)
     for section, prefix in (("fsdp_config", "fsdp_"), ("fp8_config", "fp8_"), ("dynamo_config", "dynamo_")):
         if section in fields and rng.random() < 0.3:
@@ -172,7 +172,7 @@ def flag_text(value):
 
 
 def by_flags(accel, fields, path):
-    """Values without empty texts, which a flag cannot hold; types stay because keys have them."""
+    """The values without empty texts, which a flag cannot hold. Types are kept, since they belong to the keys."""
     flags = {}
     for name, value in fields.items():
         flags.update(value if isinstance(value, dict) else {name: value} if not isinstance(value, list) else {})
@@ -186,7 +186,7 @@ def by_flags(accel, fields, path):
 
 
 def their_variables(path):
-    """What Accelerate's launcher sets for a program, beside this process's own variables."""
+    """What Accelerate's launcher sets for a program, in addition to this process's variables."""
     args = launch.launch_command_parser().parse_args(["--config_file", path, "program.py"])
     with mock.patch.dict(os.environ, {}), mock.patch.object(launchers, "is_port_in_use", return_value=False):
         for name in list(os.environ):
@@ -226,7 +226,7 @@ def variables(accel, fields, path):
 
 
 def launchable(rng, fields, sections):
-    """A configuration that Accelerate's launcher takes on this machine."""
+    """A configuration that Accelerate's launcher accepts on this machine."""
     kept = {name: fields[name] for name in ("debug", "use_cpu", "enable_cpu_affinity", "dynamo_config") if name in fields}
     kept["distributed_type"] = rng.choice(["NO", "MULTI_CPU", "MULTI_GPU", "FSDP", "DEEPSPEED", "MEGATRON_LM"])
     kept["num_processes"] = 2
@@ -254,8 +254,8 @@ def fsdp2(accel, fields, path):
 
 
 def comparisons(rng, folder, count, accel):
-    """(what, difference) of `count` configurations."""
-    logging.getLogger(to_fsdp2.__name__).setLevel(logging.ERROR)  # of keys that it leaves out
+    """(what, difference) for `count` configurations."""
+    logging.getLogger(to_fsdp2.__name__).setLevel(logging.ERROR)  # it warns of keys that it leaves out
     sections = keys_of_sections()
     for number in range(count):
         fields = random_config(rng, sections)

@@ -1,4 +1,4 @@
-"""Trainings that try the options of DistributedDataParallel and local SGD: ddp_training.py says what a request is."""
+"""Trainings that cover the options of DistributedDataParallel and local SGD; ddp_training.py describes a request."""
 
 RANKS = (2, 4)
 SMALL, LARGE = 16, 700  # widths of the model: one bucket, several
@@ -12,8 +12,8 @@ def power_sgd(hook="power_sgd", wrapper="no", **options):
     return {"comm_hook": hook, "comm_wrapper": wrapper, "comm_state_option": {"start_powerSGD_iter": 2, **options}}
 
 
-# PowerSGD has one bucket here, and no search for unused parameters: Python calls its later all-reduces from Gloo's threads,
-# where they race with those of other buckets, and with that of the map of used parameters, for their order.
+# PowerSGD has one bucket here and does not search for unused parameters: Python starts its later all-reduces on Gloo's threads, so
+# their order relative to those of other buckets, and to that of the map of used parameters, is a race.
 FIXED = [
     training(1),
     training(2, LARGE),

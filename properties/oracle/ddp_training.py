@@ -1,4 +1,4 @@
-"""A few steps of a small model under options of DistributedDataParallel, or under local SGD, with Hugging Face Accelerate.
+"""A few steps of a small model with options of DistributedDataParallel, or with local SGD, under Hugging Face Accelerate.
 
 A rank of a group (rank_group.py): items have the fields of DdpTrainingRequest (properties/gen/ddp_training.hpp, which is the
 same in C++), answers are {"steps": [[loss as hexadecimal, SHA-256 of parameters and buffers], ...]}.
@@ -72,7 +72,7 @@ def steps_of(request):
         steps.append([loss.item().hex(), state_of(net)])
 
     uneven, local_sgd_steps = request.get("uneven", False), request.get("local_sgd_steps", 0)
-    # Accelerate joins on GPUs only; what it joins by is torch's.
+    # Accelerate joins uneven inputs on GPUs only; it does so with torch's Join, which is used here directly.
     with Join([model], enable=uneven) if uneven else contextlib.nullcontext():
         with LocalSGD(accelerator, model, local_sgd_steps or 1, enabled=local_sgd_steps > 0) as local_sgd:
             for step in range(max(1, request["steps"] - accelerator.process_index) if uneven else request["steps"]):

@@ -1,4 +1,5 @@
-// Plans of device_maps.py's requests.
+// Answers the requests of device_maps.py: the device map of a described model. No module is built, because the plan
+// depends on sizes and names only.
 #include <map>
 #include <optional>
 
@@ -11,6 +12,7 @@ namespace {
 const std::map<std::string, std::pair<std::string, int>> kDtypes{
     {"float32", {"Float", 4}}, {"float16", {"Half", 2}}, {"int64", {"Long", 8}}, {"bool", {"Bool", 1}}};
 
+// Builds a ModelDescription from JSON. Tensors are numbered in the request, so equal numbers express tied parameters.
 class Builder {
  public:
   explicit Builder(const Json& request) : tensors_(request["tensors"]) { model.root = module(request["model"], ""); }
@@ -18,6 +20,7 @@ class Builder {
 
  private:
   ModuleDescription module(const Json& described, const std::string& name) {
+    // C++ class names end in Impl, which is_class() ignores when it compares with no_split_module_classes.
     ModuleDescription made{.name = name, .class_name = described["class"].get<std::string>() + "Impl"};
     for (const auto& entry : described["parameters"]) {
       made.keys.push_back(entry[0]);
@@ -29,6 +32,7 @@ class Builder {
     return made;
   }
 
+  // Returns the index of a tensor; the first place that mentions it determines its name, as in Python.
   std::size_t place(int number, const std::string& name, std::map<int, std::size_t>& places,
                     std::vector<ParameterDescription>& descriptions) {
     const auto [found, is_new] = places.emplace(number, descriptions.size());
@@ -51,6 +55,7 @@ MapDevice device_in(const Json& device) {
 
 Json device_map_answer(const Json& request) {
   const auto model = Builder(request).model;
+  // The order of limits does not matter in Python either: devices are filled in the order of MapDevice.
   MaxMemory limits;
   for (const auto& limit : request["max_memory"]) limits.emplace(device_in(limit[0]), limit[1].get<std::int64_t>());
   const std::vector<std::string> no_split = request["no_split_module_classes"];

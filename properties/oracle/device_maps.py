@@ -2,10 +2,10 @@
 
 A request has "tensors": [{"shape", "dtype"}], numbered in the order of the model; "model": {"class", "parameters": [[key, number]],
 "buffers": [[key, number]], "children": [[key, model]]}; and the arguments. An answer has "sizes", "maximum", "tied", "map" and
-"balanced", each a value or None where Accelerate fails.
+"balanced", each a value, or None if Accelerate fails.
 
-Left out of the requests is what Accelerate gets wrong (`reports/differences.md`): buffers of a module that it splits are lost, a name
-counts as within another where it only holds it, and what is shared by more than two modules, or under fallback, is counted wrong.
+The requests leave out what Accelerate gets wrong (`reports/differences.md`): it loses the buffers of a module that it splits, takes a name
+for part of another if it only contains it, and miscounts tensors that are shared by more than two modules, or under fallback.
 """
 import logging
 import warnings
@@ -113,7 +113,7 @@ def attempt(plan):
 
 
 class Devices:
-    """torch.device as it is where there are GPUs: a number is one's."""
+    """torch.device as on a machine with GPUs, where a number means a GPU."""
 
     def __enter__(self):
         self._device = torch.device
@@ -145,7 +145,7 @@ def answer(request):
 
 
 def difference(theirs, ours):
-    """What of an answer differs; None if nothing does."""
+    """The part of an answer that differs; None if none does."""
     if "failure" in ours:
         return ours["failure"]
     for key, their in theirs.items():

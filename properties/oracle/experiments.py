@@ -1,6 +1,6 @@
 """Random experiments: small enough for about a second, odd enough to reach every branch of a training loop.
 
-Every experiment runs on each number of ranks in RANKS, so that a divergence shows on which it depends.
+Every experiment runs on each number of ranks in RANKS, so that a difference shows on which number it depends.
 """
 from accelerators import random_accelerator, random_loading
 from optimizers import OPTIMIZERS, random_optimizer
@@ -10,16 +10,16 @@ from tasks import random_task
 
 RANKS = (1, 2, 3, 4)
 SHARDED_RANKS = (2, 4)
-NOT_BY_FSDP2 = ("adagrad", "fused_sgd", "rprop")  # torch has no sharded form of what they call
-DIVIDES_ALL = 12  # of a batch that splits, and of a data set that is even, over any of RANKS
-MANY, FEW = 60, 12  # batches of an epoch, by what a step costs
+NOT_BY_FSDP2 = ("adagrad", "fused_sgd", "rprop")  # torch has no sharded form of the operators that they call
+DIVIDES_ALL = 12  # divides a batch, or an even data set, among any of RANKS
+MANY, FEW = 60, 12  # batches of an epoch, for cheap and for expensive steps
 
 
 def random_experiment(rng):
     split, even = rng.random() < 0.2, rng.random() < 0.85
     batch_size = DIVIDES_ALL * rng.choice([1, 2]) if split else rng.randint(1, 13)
     eval_batch_size = DIVIDES_ALL * rng.choice([1, 2, 3]) if split else rng.randint(1, 33)
-    # The batches that an epoch issues over all ranks; uneven tails would hang without even_batches.
+    # The batches of an epoch over all ranks; without even_batches, an uneven end would hang.
     group = 1 if split else DIVIDES_ALL
     task = random_task(rng)
     most = FEW if task["task"] == "cifar_like" or task["model"].get("hidden", 0) > 1000 else MANY
@@ -50,7 +50,7 @@ def random_experiment(rng):
         "dataloader_config": random_loading(rng, split, even),
     }
     if experiment["accelerator"].get("mixed_precision") == "fp16" and experiment["clip_grad_norm"]:
-        experiment["clip_grad_value"] = None  # Accelerate unscales twice, which is an error
+        experiment["clip_grad_value"] = None  # Accelerate would unscale twice, which is an error
     return {key: value for key, value in experiment.items() if value not in (None, {})}
 
 

@@ -1,7 +1,7 @@
 """The known faults of Accelerate 1.15 that a script can show, each reproduced.
 
-A rank of a group (rank_group.py): items are names of FAULTS, answers what this rank saw. recorded_faults_test.cpp holds them
-against ours; live.py checks that Accelerate still answers as recorded.
+A rank of a group (rank_group.py): items are names of FAULTS, answers what this rank saw. recorded_faults_test.cpp compares them
+with ours; live.py checks that Accelerate still answers as recorded.
 """
 import shutil
 import tempfile
@@ -30,7 +30,7 @@ def numbers(length, **options):
 
 
 def resume(use_seedable_sampler):
-    """24 samples, shuffled: saved in epoch 1 behind 2 batches, then loaded into objects that are made anew."""
+    """24 samples, shuffled: saved in epoch 1 after 2 batches, then loaded into new objects."""
     from accelerate import DataLoaderConfiguration, skip_first_batches
     from accelerate.state import AcceleratorState, GradientState
     from accelerate.utils import broadcast_object_list, set_seed
@@ -64,7 +64,7 @@ def resume(use_seedable_sampler):
 
 
 def cadence_around_an_evaluation():
-    """6 micro-batches, 4 to a window; in the third one an evaluation, left at once or read to its end."""
+    """6 micro-batches, 4 to a window; during the third there is an evaluation, which is left at once or read to its end."""
     import torch
 
     def cadence(leaves):
@@ -85,7 +85,7 @@ def cadence_around_an_evaluation():
 
 
 def short_window():
-    """5 micro-batches whose gradient is 1, 4 to a window: the gradient that the optimizer sees at each of its steps."""
+    """5 micro-batches whose gradient is 1, 4 to a window: the gradient that the optimizer gets at each of its steps."""
     import torch
 
     net = torch.nn.Linear(1, 1, bias=False)
@@ -104,13 +104,13 @@ def short_window():
 
 
 def sampler_of_another_length():
-    """A sampler of 7 indices over a dataset of 10: what gather_for_metrics gives."""
+    """A sampler of 7 indices over a dataset of 10: what gather_for_metrics returns."""
     accelerator, loader = prepared(numbers(10, batch_size=2, sampler=[9, 7, 5, 3, 1, 0, 2]))
     return {"gathered": [sample for batch in loader for sample in accelerator.gather_for_metrics(batch).tolist()]}
 
 
 def stream_of_one_sample(gathers):
-    """A stream of 1 sample, dispatched to 4 ranks. Gathering, those with a sample wait for those without."""
+    """A stream of 1 sample, dispatched to 4 ranks. In a gather, ranks with a sample wait for ranks without."""
     import torch
 
     class Stream(torch.utils.data.IterableDataset):
@@ -143,7 +143,7 @@ def sweep(makes, batch_sizes_to_split=lambda batch_size, ranks: batch_size % ran
 
 
 def sweep_of_batch_sampler_shards():
-    """How often the length of a shard is not its number of batches, and how often what it holds is wrong."""
+    """How often the length of a shard is not its number of batches, and how often its content is wrong."""
     from accelerate.data_loader import BatchSamplerShard
     from torch.utils.data import BatchSampler, SequentialSampler
 
@@ -165,7 +165,7 @@ def sweep_of_batch_sampler_shards():
 
 
 def holds(batches, length, group, even, drop_last):
-    """Rank-major, step by step, what the shards hold is 0 .. length - 1, with a declared end."""
+    """Whether the shards hold 0 .. length - 1 (step by step, and in each step rank by rank) and the end is marked."""
     steps = max(map(len, batches))
     stream = [sample for step in range(steps) for of_rank in batches for sample in (of_rank[step] if step < len(of_rank) else [])]
     if drop_last:
@@ -174,7 +174,7 @@ def holds(batches, length, group, even, drop_last):
 
 
 def sweep_of_iterable_shards():
-    """How often the length of a shard is not its number of samples, and how often it is silently empty."""
+    """How often the length of a shard is not its number of samples, and how often it is empty without an error."""
     from accelerate.data_loader import IterableDatasetShard
 
     def makes(length, batch_size, split, ranks):
@@ -228,7 +228,7 @@ FAULTS = {  # name: (ranks, what each of them does)
 
 
 def answers():
-    """Name -> what each rank answered; "no answer" where the group hung or lost a connection."""
+    """Name -> what each rank answered; "no answer" if the group hung or lost a connection."""
     found = {}
     for ranks in sorted({ranks for ranks, _ in FAULTS.values()}):
         names = [name for name, (of_fault, _) in FAULTS.items() if of_fault == ranks]
@@ -237,7 +237,7 @@ def answers():
             if "failure" in answer:
                 found[name] = "no answer" if "no answer" in answer["failure"] else answer["failure"]
             elif any(of_rank.get("error") == "RuntimeError" for of_rank in answer if isinstance(of_rank, dict)):
-                found[name] = "no answer"  # a peer's connection was closed, in place of the wait
+                found[name] = "no answer"  # the connection to a peer was closed, so the rank did not wait
     return {name: found[name] for name in FAULTS}
 
 

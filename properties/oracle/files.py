@@ -1,5 +1,5 @@
-"""Files of checkpoints, exchanged with accel: what torch, safetensors and Accelerate write is read by `oracle-answers` and equal, and
-what that writes is read by them and equal; safetensors and indices are the same to the byte.
+"""Files of checkpoints, exchanged with accel. `oracle-answers` reads what torch, safetensors and Accelerate write, and they read what it
+writes; both must find equal values. safetensors and indices are equal byte for byte.
 
 usage: files.py --record FOLDER       writes the files that the tests without Python read
 """
@@ -83,7 +83,7 @@ def tied_tensors(rng):
 
 
 def json_of(value):
-    """As properties/gen/value_json.cpp has it."""
+    """In the form of properties/gen/value_json.cpp."""
     if isinstance(value, torch.Tensor):
         content = value.detach().clone(memory_format=torch.contiguous_format)
         name = str(content.dtype).split(".")[1]
@@ -105,7 +105,7 @@ def json_of(value):
 
 
 def bytes_json(value):
-    """A Value's strings are bytes: those that are text are not told apart from it."""
+    """A Value's strings are bytes, so bytes that are valid text look like text."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -113,7 +113,7 @@ def bytes_json(value):
 
 
 def difference(expected, found):
-    """Numbers too are compared with their types."""
+    """Numbers are compared with their types."""
     expected, found = (json.dumps(value, sort_keys=True) for value in (expected, found))
     if expected == found:
         return None
@@ -122,14 +122,14 @@ def difference(expected, found):
 
 
 def memory_of(tensors):
-    """Which share memory, and where in it they lie."""
+    """Which tensors share memory, and their offsets in it."""
     numbers = {}
     forms = {name: (tensor.storage_offset(), tensor.stride(), tensor.untyped_storage().nbytes()) for name, tensor in tensors.items()}
     return {name: (numbers.setdefault(tensor.untyped_storage()._cdata, len(numbers)), forms[name]) for name, tensor in sorted(tensors.items())}
 
 
 class StateModel(torch.nn.Module):
-    """A model whose state is what it is told."""
+    """A model that returns a given state."""
 
     def __init__(self, state):
         super().__init__()
@@ -141,7 +141,7 @@ class StateModel(torch.nn.Module):
 
 def random_state(rng, dtypes):
     names = [f"{index}.{rng.choice(['weight', 'bias', 'é'])}" for index in range(rng.randrange(1, 12))]
-    # Accelerate drops every empty tensor but the first, and every view of a memory that it has seen: not compared.
+    # Accelerate drops every empty tensor but the first, and every view of memory that it has already seen: not compared.
     state = {name: random_tensor(rng, dtypes, can_be_empty=False).clone(memory_format=torch.preserve_format) for name in names}
     for name in list(state):
         if rng.random() < 0.2:
@@ -227,7 +227,7 @@ def models_are_equal(rng, path, safe_serialization):
 
 
 def is_tied(state, name):
-    """Whether an earlier one is the same tensor."""
+    """Whether an earlier tensor is the same one."""
     return any(state[other] is state[name] for other in itertools.takewhile(lambda key: key != name, state))
 
 

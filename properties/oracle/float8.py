@@ -1,4 +1,4 @@
-"""Layers in float8: torchao's, by Accelerate's recipe."""
+"""Layers in float8, by torchao with Accelerate's recipe."""
 from dataclasses import replace
 
 import torch
@@ -8,8 +8,8 @@ from torchao.float8.float8_linear import Float8Linear
 
 
 def recipe(options):
-    """The `ao_recipe_kwargs` of an experiment file. Accelerate's own default gathers in float8, and the weights of a model that is not sharded by
-    FSDP2 then belong to no optimizer: they never change."""
+    """The `ao_recipe_kwargs` of an experiment file. Accelerate's default gathers in float8. If the model is not sharded by
+    FSDP2, its weights then belong to no optimizer and never change."""
     options = {"enable_fsdp_float8_all_gather": False} | options
     if "config" in options:
         options["config"] = config(options["config"])
@@ -28,7 +28,7 @@ RECIPES += tuple({"recipe_name": name, "emulate": True} for name in ("rowwise", 
 
 
 def random_request(rng):
-    """Numbers whose scales are powers of two, so that sums are exact in any order: another machine has the same bits."""
+    """Numbers whose scales are powers of two, so that sums are exact in any order and every machine gets the same bits."""
     rows, inputs, outputs = rng.choice([1, 5, 16]), rng.choice([16, 32]), 16
     return {
         "config": rng.choice(RECIPES),
@@ -43,7 +43,7 @@ def random_request(rng):
 def matrix(rng, rows, columns):
     def row():
         values = [rng.randint(-27, 27) for _ in range(columns)]
-        values[rng.randrange(columns)] = rng.choice([-28, 28])  # 448 and 57344 are 28 by powers of two
+        values[rng.randrange(columns)] = rng.choice([-28, 28])  # 448 and 57344 are 28 times a power of two
         return values
 
     return [row() for _ in range(rows)]

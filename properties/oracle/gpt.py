@@ -1,4 +1,4 @@
-"""The task char_gpt: a decoder-only transformer over bytes in the manner of nanoGPT (github.com/karpathy/nanoGPT, model.py)."""
+"""The task char_gpt: a decoder-only transformer over bytes modelled on nanoGPT (github.com/karpathy/nanoGPT, model.py)."""
 import functools
 import gzip
 import math
@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-DATA_FILE = "/usr/share/common-licenses/GPL-3"  # of Debian's package base-files
+DATA_FILE = "/usr/share/common-licenses/GPL-3"  # from Debian's package base-files
 NUM_BYTES = 256
 
 
@@ -19,7 +19,7 @@ def read_text(path):
 
 
 class Blocks(torch.utils.data.Dataset):
-    """Blocks of a text that do not overlap, and the byte behind each of theirs."""
+    """Blocks of a text that do not overlap; the target of each byte is the next one."""
 
     def __init__(self, text, block_size, limit):
         self.text, self.block_size = torch.frombuffer(bytearray(text), dtype=torch.uint8), block_size

@@ -1,5 +1,5 @@
-"""Launchers beside each other: torchrun, Accelerate's and ours start one binary, and ranks must end with the same parameters; and the
-same flags must become the same variables under Accelerate's launcher and ours.
+"""Compares launchers: torchrun, Accelerate's and ours start the same binary, whose ranks must end with the same parameters; and the
+same flags must give the same variables under Accelerate's launcher and ours.
 """
 import os
 import subprocess
@@ -8,7 +8,7 @@ import sys
 RANKS = 4
 SECONDS = 120
 
-# Flags, of which any set may be given, and what goes with them; values in the spelling of the documentation.
+# Flags, which may be combined freely, and other flags that they need; values as spelled in the documentation.
 FSDP = [["--fsdp_version", "2"], ["--fsdp_sharding_strategy", "SHARD_GRAD_OP"], ["--fsdp_offload_params", "true"], ["--fsdp_min_num_params", "1000"],
         ["--fsdp_auto_wrap_policy", "SIZE_BASED_WRAP"], ["--fsdp_backward_prefetch", "BACKWARD_POST"], ["--fsdp_state_dict_type", "FULL_STATE_DICT"],
         ["--fsdp_use_orig_params", "false"], ["--fsdp_activation_checkpointing", "true"], ["--fsdp_transformer_layer_cls_to_wrap", "Block,Head"]]
@@ -30,7 +30,7 @@ def output_of(command, folder, variables=None):
 
 
 def parameters(bin_folder, folder):
-    """What each launcher's four ranks end with, by its name."""
+    """The final parameters of the four ranks, by the name of the launcher."""
     found = {}
     program = os.path.join(bin_folder, "launched_training")
     torchrun = os.path.join(os.path.dirname(sys.executable), "torchrun")
@@ -47,7 +47,7 @@ def parameters(bin_folder, folder):
 
 
 def variables_of(text):
-    """Those that launchers set, but for what Python's compiler alone reads."""
+    """The variables that launchers set, except those that only Python's compiler reads."""
     pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line)
     return {name: value for name, value in pairs if name.startswith(PREFIXES) and "DYNAMO" not in name}
 
@@ -55,14 +55,14 @@ def variables_of(text):
 def compare_variables(bin_folder, folder, flags):
     theirs = variables_of(output_of(accelerate([*flags, "--num_processes", "1"], ["/usr/bin/env"]), folder))
     ours = variables_of(output_of([os.path.join(bin_folder, "accel"), "launch", *flags, "--num_processes", "1", "/usr/bin/env"], folder))
-    ours_alone = {"ACCELERATE_USE_CPU"}  # Accelerate's launcher of several ranks leaves it out
-    ranks = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}  # one process is no rank here
+    ours_alone = {"ACCELERATE_USE_CPU"}  # Accelerate's launcher for several ranks leaves it out
+    ranks = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}  # a single process has no rank here
     different = [name for name in sorted(theirs.keys() | ours.keys()) if theirs.get(name) != ours.get(name) and name not in ours_alone | ranks]
     return ", ".join(f"{name}: {theirs.get(name)} and {ours.get(name)}" for name in different) or None
 
 
 def comparisons(rng, folder, count, bin_folder):
-    """(what, difference or None) of each comparison."""
+    """(what, difference or None) for each comparison."""
     found = parameters(bin_folder, folder)
     for name, hashed in found.items():
         same = hashed.startswith("parameters ") and hashed == found["accel launch"]

@@ -1,6 +1,6 @@
 """Compares accel with Hugging Face Accelerate, live: traces, plans, random numbers, learning-rate schedules, and optimizers with
-their state dicts must be equal in every field, what optimizers' steps call must have kernels on GPUs, and the known faults
-must still be what was recorded of them.
+their state dicts must be equal in every field; the operators that optimizers call must have kernels on GPUs; and the known faults
+must still be as recorded.
 
 usage: live.py --bin FOLDER [--seed N] [--experiments N] [--requests N]     everything; `./dev test --oracle` does this
        live.py --bin FOLDER --experiment FILE [--ranks N]                   one trace
@@ -11,7 +11,7 @@ usage: live.py --bin FOLDER [--seed N] [--experiments N] [--requests N]     ever
        live.py --bin FOLDER --optimizer JSON                                one run of an optimizer
        live.py --bin FOLDER --ddp JSON [--ranks N]                          one training under DDP's options or local SGD
        live.py --bin FOLDER --files N [--seed N]                            N rounds of checkpoint files
-       live.py --bin FOLDER --states N [--seed N --ranks N]                 N trainings saved by one side, ended by the other
+       live.py --bin FOLDER --states N [--seed N --ranks N]                 N trainings begun by one side, finished by the other
        live.py --bin FOLDER --event-files N [--seed N]                      N runs logged for TensorBoard
        live.py --bin FOLDER --configs N [--seed N]                          N configuration files, read and written by both
        live.py --bin FOLDER --launchers N [--seed N]                        ranks by four launchers, N sets of their flags
@@ -57,11 +57,11 @@ FIXED_EXPERIMENTS = os.path.join(HERE, "../../tests/programs/experiments/*.yaml"
 BACKENDS = ("gloo", "sim")
 RUN_SECONDS = 300
 SHOWN_FAILURES = 20
-STATE_RANKS = (1, 2)  # with more, buckets that Accelerate does not save change the order of sums
+STATE_RANKS = (1, 2)  # with more ranks, buckets, which Accelerate does not save, change the order of sums
 
 
 class Report:
-    """Counts comparisons; a failure is told with the command that repeats it."""
+    """Counts comparisons; a failure is reported with the command that repeats it."""
 
     def __init__(self, arguments):
         self.passed = self.failed = 0
@@ -80,7 +80,7 @@ class Report:
 
 
 def run(command, stdout=subprocess.DEVNULL, folder=None):
-    """Returns why a command failed, None if it did not."""
+    """The reason why a command failed; None if it did not."""
     options = {"stdin": subprocess.DEVNULL, "stdout": stdout, "stderr": subprocess.PIPE, "text": True, "cwd": folder}
     try:
         done = subprocess.run(command, timeout=RUN_SECONDS, **options)
@@ -114,18 +114,18 @@ def compare_traces(report, arguments, files, ranks):
 
 
 def bounds_of(file, ranks):
-    """How far losses may be from Accelerate's."""
+    """How far losses may differ from Accelerate's."""
     with open(file) as text:
         experiment = yaml.safe_load(text)
     accelerator = experiment.get("accelerator") or {}
     plugin = accelerator.get("fsdp_plugin")
-    # Ours is FSDP1, whose NO_SHARD is DDP. A fused kernel's last elements follow the cut: a parameter's part is one of use_orig_params.
+    # Ours is FSDP1, whose NO_SHARD is DDP. The last elements of a fused kernel depend on the sharding: with use_orig_params, on a parameter's part.
     is_fused = optimizers.OPTIMIZERS[experiment["optimizer"]["name"]][1] is optimizers.FUSED
     is_ours = plugin and plugin.get("fsdp_version", 1) == 1 and plugin.get("sharding_strategy") != "NO_SHARD" and (plugin.get("use_orig_params") or not is_fused)
     precision = accelerator.get("mixed_precision", "no")
     if not plugin or ranks == 1 or is_ours:
         return {"bound": 0}
-    # Accelerate's NO_SHARD casts parameters unit by unit; ours is DDP under autocast, where an embedding, for one, stays in float32: 8.8e-6.
+    # Accelerate's NO_SHARD casts parameters unit by unit; ours is DDP under autocast, where e.g. an embedding stays in float32: 8.8e-6.
     is_cast_otherwise = precision != "no" and plugin.get("sharding_strategy") == "NO_SHARD"
     return {"bound": compare.BOUNDS[precision], "bound_of_first": 1e-3 if is_cast_otherwise else 0}
 
@@ -167,7 +167,7 @@ def our_plans(arguments, requests):
 
 
 def answers_of(arguments, kind, requests):
-    """What `oracle-answers KIND` answers in one process; a failure for each line that it does not write."""
+    """The answers of `oracle-answers KIND` in one process; a failure for each line that it does not write."""
     with tempfile.TemporaryDirectory() as folder:
         asked, answered = os.path.join(folder, "requests.jsonl"), os.path.join(folder, "answers.jsonl")
         write_lines(asked, requests)
@@ -177,13 +177,13 @@ def answers_of(arguments, kind, requests):
 
 
 def one_for_each(requests, answers, why):
-    """An answer or a failure for each request; why the program failed, if it did, is told even were all lines there."""
+    """An answer or a failure for each request. If the program failed, the reason is reported even if no line is missing."""
     answers = answers[: len(requests) - bool(why)]
     return answers + [{"failure": why or "too few lines were written"}] * (len(requests) - len(answers))
 
 
 def answers_of_ranks(arguments, kind, requests, ranks, backend):
-    """Why the ranks of `oracle-answers KIND` failed, or None, and for each request the answers of all ranks."""
+    """The reason why the ranks of `oracle-answers KIND` failed, or None; and the answers of all ranks to each request."""
     with tempfile.TemporaryDirectory() as folder:
         asked = os.path.join(folder, "requests.jsonl")
         write_lines(asked, requests)
@@ -210,7 +210,7 @@ def compare_numbers(report, arguments, requests, ranks):
 
 def random_number_requests(rng):
     def request(device_specific, use_seedable_sampler):
-        # Seeds that differ over ranks give Accelerate's seedable sampler another order on each, unless it has its own.
+        # If seeds differ between ranks, Accelerate's seedable sampler has another order on each, unless it has its own seed.
         own_seed = use_seedable_sampler and (device_specific or rng.random() < 0.5)
         return {
             "seed": rng.randrange(1 << rng.choice([4, 16, 31])),
@@ -227,7 +227,7 @@ def random_number_requests(rng):
 
 
 def compare_schedules(report, arguments, requests):
-    """Each schedule as it is, and resumed from Python's state; every rate is in the hashes, bit by bit."""
+    """Each schedule from its start, and resumed from Python's state. The hashes contain every bit of every rate."""
     theirs = [schedule_values.answer(request) for request in requests]
     ours = answers_of(arguments, "schedules", [request | {"load": answer.get("state")} for request, answer in zip(requests, theirs)])
     for request, their, our in zip(requests, theirs, ours, strict=True):
@@ -244,9 +244,9 @@ RESUMED_STEPS = 9
 
 
 def compare_optimizers(report, arguments, requests):
-    """Each from its start, and from the state dict of the other side."""
+    """Each optimizer from its start, and from the state dict of the other side."""
     theirs, ours = [optimizer_runs.run(request) for request in requests], answers_of(arguments, "optimizer-runs", requests)
-    # Python casts scalars of the state to the parameters' dtype when it loads them, and so does not go on where it was.
+    # Python casts scalars of the state to the parameters' dtype when it loads them, so it does not continue exactly.
     exact = [index for index, request in enumerate(requests) if request["dtype"] == "float32"]
     from_theirs = answers_of(arguments, "optimizer-runs", [going_on(requests[index], theirs[index]) for index in exact])
     for index, request in enumerate(requests):
@@ -255,15 +255,15 @@ def compare_optimizers(report, arguments, requests):
         request = requests[index]
         report_run(report, request, "run from Python's state dict", optimizer_runs.run(going_on(request, theirs[index])), our)
         if "failure" in ours[index]:
-            continue  # told above
+            continue  # reported above
         whole = optimizer_runs.run(dict(request, steps=request["steps"] + RESUMED_STEPS))
         report_run(report, request, "Python's run from our state dict", whole, optimizer_runs.run(going_on(request, ours[index])))
     say(f"compared {len(requests)} runs of optimizers")
 
 
 def check_gpu_kernels(report, arguments, requests):
-    """On a GPU an operator over lists of tensors is a few kernels if torch has one of its own there, and else one for each tensor; of a
-    build of torch for GPUs its dispatcher knows that without one. LibTorch's own optimizers go by single tensors."""
+    """On a GPU, an operator over lists of tensors takes a few kernels if torch has an implementation for GPUs, and one for each tensor
+    otherwise. The dispatcher of a torch built for GPUs knows this without a GPU. LibTorch's own optimizers use single tensors."""
     requests = [request for request in requests if name_of(request) not in (optimizer_runs.LBFGS, "sgd")]
     for request, operators in zip(requests, answers_of(arguments, "optimizer-operators", requests), strict=True):
         problem = operators["failure"] if isinstance(operators, dict) else problem_on_gpus(operators, num_parameters=sum(len(group["shapes"]) for group in request["groups"]))
@@ -283,7 +283,7 @@ def problem_on_gpus(operators, num_parameters):
 def has_gpu_kernel(operator):
     try:
         return torch._C._dispatch_has_kernel_for_dispatch_key(operator, "CUDA")
-    except RuntimeError:  # unknown to torch
+    except RuntimeError:  # torch does not know the operator
         return False
 
 
@@ -383,7 +383,7 @@ def compare_launchers(report, arguments, rng, count):
 
 
 def compare_faults(report):
-    """recorded_faults_test.cpp holds the records against ours; here they are held against Accelerate."""
+    """recorded_faults_test.cpp compares the records with ours; here they are compared with Accelerate."""
     lines = read_lines(os.path.join(HERE, "recorded", "faults.jsonl"))
     recorded = {line["fault"]: line["expected"] for line in lines if "fault" in line}
     found = faults.answers()

@@ -1,6 +1,6 @@
-"""Steps of one optimizer on gradients made by a formula: what properties/gen/optimizer_runs.cpp does, in Python.
+"""Steps of one optimizer on gradients given by a formula; properties/gen/optimizer_runs.cpp is the same in C++.
 
-LBFGS, whose steps LibTorch rounds otherwise, is asked to load a state dict and to give it back. Tensors travel as {"dtype", "shape", "hex"}; a request and an answer are as that file's header says.
+LBFGS, whose steps LibTorch rounds differently, only loads a state dict and returns it. Tensors are sent as {"dtype", "shape", "hex"}; requests and answers are described in that file's header.
 """
 import torch
 
@@ -45,7 +45,7 @@ def of_json(json):
 
 
 def state_dict_of(json):
-    """Keys of `state` are numbers in Python."""
+    """The keys of `state` are numbers in Python."""
     state = {int(key): {name: of_json(entry) for name, entry in entries.items()} for key, entries in json["state"].items()}
     groups = [{key: tuple(value) if isinstance(value, list) and key != "params" else value for key, value in group.items()} for group in json["param_groups"]]
     return {"state": state, "param_groups": groups}
@@ -100,7 +100,7 @@ def run(request):
                 param.grad = numbers(param.shape, request["seed"] * 31 + step * 7919 + number * 104729, 256).to(param.dtype)
         optimizer.step()
     state_dict = json_of(optimizer.state_dict())
-    for entries in state_dict["state"].values():  # of LBFGS, numbers or tensors of one
+    for entries in state_dict["state"].values():  # for LBFGS, numbers or tensors of one element
         if isinstance(entries.get("t"), dict):
             entries["t"] = tensor_of(entries["t"]).item()
         if isinstance(entries.get("H_diag"), int):
@@ -109,17 +109,17 @@ def run(request):
 
 
 def random_request(rng, name, shapes=((1,), (3,), (5, 13), (2, 0), (67,), ()), dtypes=("float32", "float32", "float64", "bfloat16")):
-    """Of several groups all have the same keys, since Python's groups get missing ones from the first."""
+    """All groups have the same keys, since Python's groups take missing ones from the first group."""
     if name == LBFGS:
         return random_lbfgs(rng, shapes)
     groups = [{"optimizer": random_optimizer(rng, name), "shapes": list(map(list, shapes))}]
     momentum = groups[0]["optimizer"].get("momentum", 0.0) > 0
-    if name != "adagrad" and rng.random() < 0.4:  # Python's Adagrad fails on a group that is added
+    if name != "adagrad" and rng.random() < 0.4:  # Python's Adagrad fails if a group is added
         other = dict(groups[0]["optimizer"], lr=rng.choice([0.1, 0.0007]))
         groups.append({"optimizer": other, "shapes": [[7], [3, 3]]})
     fused = name == "sgd" or rng.random() < 0.7
-    # Python's fused SGD fails where a first gradient comes after those of others (its multi-tensor form goes by single tensors
-    # in that step, which round bfloat16 otherwise), and steps few numbers of bfloat16.
+    # Python's fused SGD fails if a parameter's first gradient comes after those of others (its multi-tensor form uses single tensors
+    # in that step, which round bfloat16 differently), and updates few bfloat16 numbers.
     # LibTorch's own SGD rounds the momentum to bfloat16 before it multiplies by it, and Python's does not.
     is_fused_sgd = name == "fused_sgd" and fused
     is_sound_in_bfloat16 = name != "sgd" and not is_fused_sgd
@@ -151,13 +151,13 @@ def random_requests(rng, of_each):
 
 
 def resumed(request, answer, steps):
-    """The request that goes on from an answer."""
+    """The request that continues from an answer."""
     saved = {"step": request["steps"], "parameters": answer["parameters"], "state_dict": answer["state_dict"]}
     return dict(request, start=saved, steps=steps)
 
 
 def difference(theirs, ours, place="answer"):
-    """The first one, as a sentence. A number that is an int in Python is a float in C++."""
+    """The first difference, as a sentence. A number that is an int in Python is a float in C++."""
     if isinstance(theirs, bool) or not isinstance(theirs, (dict, list, int, float)):
         return None if theirs == ours and type(theirs) is type(ours) else f"{place} is {theirs} and {ours}"
     if isinstance(theirs, (int, float)):

@@ -1,4 +1,4 @@
-"""The `optimizer` of an experiment file: as torch builds it, and random ones."""
+"""The `optimizer` of an experiment file: built with torch, and random ones."""
 import torch
 
 FUSED, FOREACH = {"fused": True}, {"foreach": True}
@@ -24,7 +24,7 @@ def argument(value):
 
 
 def random_optimizer(rng, name=None):
-    """Arguments that are left out are Python's defaults."""
+    """Arguments that are left out have Python's defaults."""
     name = name or rng.choice(["sgd", *OPTIMIZERS])
     config = {"name": name, "lr": rng.choice([0.0003, 0.001, 0.0123, 0.05])}
     random_arguments = OPTIMIZERS[name][2](rng)
@@ -84,7 +84,7 @@ def random_asgd(rng):
     }
 
 
-# Name in experiments: Python's class, the implementation that has this library's values, random arguments.
+# Name in experiments: Python's class, the implementation whose values this library has, random arguments.
 OPTIMIZERS = {
     "sgd": (torch.optim.SGD, {}, random_sgd),
     "fused_sgd": (torch.optim.SGD, FUSED, random_sgd),

@@ -1,8 +1,8 @@
 // The C++ side of the comparison with Python:
 //   oracle-answers KIND REQUESTS.jsonl ANSWERS.jsonl
 //   sim-run --ranks N [--backend gloo] -- oracle-answers KIND REQUESTS.jsonl FOLDER
-// An answer for each line; the second form is for kinds that run on ranks, each of which writes FOLDER/rank<r>.jsonl.
-// An exception in one process is an answer too: {"failure": why}.
+// Writes one answer per line. The second form is for kinds that run on ranks, each of which writes
+// FOLDER/rank<r>.jsonl. An exception in the first form is an answer too: {"failure": why}.
 #include <fmt/format.h>
 
 #include <fstream>
@@ -30,6 +30,7 @@ const std::map<std::string, RankAnswer> kRankAnswers{{"checkpoints", checkpoint_
                                                      {"ddp-trainings", ddp_training_answer},
                                                      {"random-numbers", random_number_answer}};
 
+// Flushes every line, so that the answers before a crash are kept.
 int answer_lines(Answer answer, const std::string& requests, const std::string& answers) {
   std::ifstream in(requests);
   std::ofstream out(answers);
@@ -51,6 +52,7 @@ int answer_on_this_rank(RankAnswer answer, const std::string& requests, const st
   std::ofstream out(fmt::format("{}/rank{}.jsonl", folder, rank.rank));
   for (std::string line; std::getline(in, line);) out << answer(rank, line).dump() << std::endl;
   check_state(out.good(), "{} cannot be written", folder);
+  // A rank that ended early would be a lost peer for those that still write.
   rank.world.barrier();
   return 0;
 }

@@ -1,8 +1,8 @@
 """What Hugging Face Accelerate does with a plan request: which sample every rank reads, step by step.
 
 A rank of a group (rank_group.py): items are requests of `sim-run plan`, answers what this rank saw; `combine` makes one
-answer of them. Where Accelerate 1.15 has a known fault, the answer holds what follows from the source itself, and
-NOT_COMPARED where that does not say enough; what would hang is not run.
+answer of them. Where Accelerate 1.15 has a known fault, the answer holds what follows from the source, or NOT_COMPARED if
+the source does not determine it; a request that would hang is not run.
 """
 from concurrent.futures import ThreadPoolExecutor
 
@@ -48,7 +48,7 @@ def read_plan(request):
             seen["ends"].append(accelerator.gradient_state.end_of_dataloader)
             if can_gather(request) and gathers_right(request, epoch):
                 seen["gathered"].append(accelerator.gather_for_metrics(batch).tolist())
-        if skips:  # the loader does not know that an epoch has passed, and would repeat its order
+        if skips:  # the loader does not know that an epoch is over, and would repeat its order
             loader.set_epoch(epoch + 1)
         epochs.append(seen)
     return epochs
@@ -62,19 +62,19 @@ def dispatches(request):
 
 
 def can_gather(request):
-    """Else ranks may have different numbers of batches, and the answer holds null."""
+    """Otherwise ranks may have different numbers of batches, and the answer holds null."""
     return request["even_batches"] or request["ranks"] == 1 or request["dispatch_batches"] is True
 
 
 def gathers_right(request, epoch):
-    """Two faults: loaders of skip_first_batches do not know their remainder, nor do sharded streams."""
+    """False for two faults: loaders of skip_first_batches and sharded streams do not know their remainder."""
     skips = epoch == 0 and request["skip_batches"] > 0
     sharded_stream = request["iterable"] and not dispatches(request)
     return request["ranks"] == 1 or not (skips or sharded_stream)
 
 
 def group_size(request):
-    """Samples of one step over all ranks."""
+    """The number of samples of one step over all ranks."""
     return request["batch_size"] * (1 if request["split_batches"] else request["ranks"])
 
 
@@ -89,25 +89,25 @@ def issued(request, epoch):
 
 
 def is_refused(request):
-    """By torch's DataLoader itself."""
+    """Whether torch's DataLoader rejects the request."""
     return request["batch_size"] < 1 or (request["iterable"] and request["shuffle"])
 
 
 def can_be_asked(request):
-    """Over a map-style source the dispatcher of skip_first_batches skips batches of rank 0, not of every rank, fills up from
-    the first batch that was not skipped, and raises if nothing is left."""
+    """With a map-style source, the dispatcher of skip_first_batches skips batches of rank 0 only, fills up from the first batch
+    that was not skipped, and raises if nothing is left."""
     faulty = dispatches(request) and not request["iterable"] and request["skip_batches"] > 0
     return not faulty or (request["ranks"] == 1 and issued(request, 0) > 0)
 
 
 def known_answer(request):
-    """The answer where Accelerate is not asked: it is wrong there, or hangs. None: ask it."""
+    """The answer if Accelerate is not asked because it is wrong or hangs. None: ask it."""
     if is_refused(request):
         return None
     if request["split_batches"] and request["batch_size"] % request["ranks"] != 0:
-        return {"error": "ValueError"}  # for batch size 1 Accelerate's check is passed, and the shards are empty
+        return {"error": "ValueError"}  # with batch size 1 Accelerate's check passes, and the shards are empty
     torch_refuses = request["shuffle"] and request["length"] == 0
-    # A dispatcher raises on a source without a batch, and a source smaller than the ranks leaves some without rows.
+    # A dispatcher raises if the source has no batch; with fewer rows than ranks, some ranks get none.
     is_too_small = dispatches(request) and kept(request) < request["ranks"]
     if not torch_refuses and not is_too_small:
         return None
@@ -148,7 +148,7 @@ def _combine_epoch(request, epoch, seen):
 
 
 def in_order(ranks, count):
-    """Each step's samples, rank 0's first, without the padding behind the last of `count`."""
+    """The samples of each step, rank 0's first, without the padding after the last of `count`."""
     steps = []
     for batches in zip(*ranks):
         steps.append([sample for batch in batches for sample in batch][:count])

@@ -6,7 +6,7 @@ def random_request(rng, ranks=None):
     ranks = ranks or random_ranks(rng)
     split = rng.random() < 0.3
     batch_size = rng.randint(1, rng.choice([4, 16, 16, 64]))
-    if split and rng.random() < 0.9:  # else it may not divide, which is an error
+    if split and rng.random() < 0.9:  # otherwise it may not divide, which is an error
         batch_size = ranks * rng.randint(1, max(1, 16 // ranks))
     iterable = rng.random() < 0.3
     shuffle = not iterable and rng.random() < 0.6
@@ -32,7 +32,7 @@ def random_request(rng, ranks=None):
 
 
 def random_ranks(rng):
-    """Few ranks most of the time: more of them answer slower, and say little else."""
+    """Mostly few ranks: more of them are slower and show little more."""
     chance = rng.random()
     if chance < 0.75:
         return rng.randint(1, 4)

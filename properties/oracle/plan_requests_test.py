@@ -1,11 +1,11 @@
-"""Random requests reach every mode and boundary: python properties/oracle/plan_requests_test.py"""
+"""Tests that random requests reach every mode and boundary: python properties/oracle/plan_requests_test.py"""
 import random
 import unittest
 
 import plan
 import plan_requests
 
-REQUESTS = [plan_requests.random_request(random.Random(seed)) for seed in range(2000)]  # as many as a run has
+REQUESTS = [plan_requests.random_request(random.Random(seed)) for seed in range(2000)]  # as many as in a run
 ASKED = [request for request in REQUESTS if not plan.is_refused(request)]
 
 

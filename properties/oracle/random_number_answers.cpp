@@ -1,4 +1,4 @@
-// Random numbers of every kind: from names to numbers, floats as hexadecimal.
+// Answers with the random numbers of every kind, by name. Floats are hexadecimal, so that no digit is lost.
 #include <fmt/format.h>
 
 #include "properties/gen/random_numbers.hpp"

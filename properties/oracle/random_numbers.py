@@ -1,12 +1,12 @@
 """The first random numbers of every kind, under Python's torch and Hugging Face Accelerate.
 
 A rank of a group (rank_group.py): an item is {"seed", "device_specific", "count", "use_seedable_sampler", "data_seed"}, the
-answer a mapping from names to numbers, floats as hexadecimal. properties/gen/random_numbers.cpp is the same in C++; a kind
-is added to both.
+answer a mapping from names to numbers, floats as hexadecimal. properties/gen/random_numbers.cpp is the same in C++; a new
+kind has to be added to both.
 """
 import rank_group
 
-# Kinds whose numbers follow from the generator by integer arithmetic and one rounding, whatever the CPU's instruction set.
+# Kinds whose numbers follow from the generator by integer arithmetic and one rounding, so that every CPU gives the same.
 PORTABLE = (
     "rand", "rand_double", "rand_half", "rand_bfloat16", "randint", "randint_wide", "random_", "random_int32", "random_uint8",
     "random_float", "randperm", "bernoulli", "bernoulli_", "dropout", "native_dropout", "feature_dropout",
@@ -27,7 +27,7 @@ def kinds():
         "rand_half": lambda count: torch.rand(count, dtype=torch.float16),
         "rand_bfloat16": lambda count: torch.rand(count, dtype=torch.bfloat16),
         "randn": torch.randn,
-        "randn_small": lambda count: torch.randn(7),  # below 16 elements one by one, an odd number leaves one over
+        "randn_small": lambda count: torch.randn(7),  # fewer than 16 elements are drawn one by one; with an odd number, one is left over
         "randn_double": lambda count: torch.randn(count, dtype=torch.float64),
         "randn_bfloat16": lambda count: torch.randn(count, dtype=torch.bfloat16),
         "randn_complex": lambda count: torch.view_as_real(torch.randn(count, dtype=torch.complex64)).flatten(),
@@ -70,7 +70,7 @@ def numbers(request):
     from accelerate import Accelerator
     from accelerate.utils import set_seed
 
-    Accelerator(cpu=True)  # device_specific seeds ask it for the rank
+    Accelerator(cpu=True)  # device_specific seeds read the rank from it
 
     def seed():
         set_seed(request["seed"], device_specific=request["device_specific"])
@@ -91,7 +91,7 @@ def listed(tensor):
 
 
 def training_loop(request, seed):
-    """Samples and draws of two shuffled epochs, each with an evaluation, a draw between every two steps."""
+    """The samples and draws of two shuffled epochs, each with an evaluation, and with a draw between every two steps."""
     import torch
     from accelerate import Accelerator, DataLoaderConfiguration
     from torch import nn

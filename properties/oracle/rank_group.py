@@ -1,9 +1,9 @@
 """A group of Python processes, one per rank, that answers item after item under real Accelerate.
 
-Importing torch costs seconds, so one group walks through a whole list, and its ranks are forks of one process that has
-imported it. A script of this folder is both sides: run as a rank it calls `serve(answer)`, and `walk(script, ranks, items)`
-starts that many of it and yields one answer per item. An item that hangs or kills its group costs `timeout` seconds; the next
-item goes to a fresh group.
+Importing torch takes seconds, so one group answers all items of a list, and its ranks are forks of one process that has
+imported it. A script of this folder plays both parts: run as a rank, it calls `serve(answer)`; `walk(script, ranks, items)`
+starts that many ranks of it and yields one answer per item. An item that hangs or kills its group costs `timeout` seconds; the
+next item goes to a new group.
 """
 import json
 import os
@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 
-START_SECONDS = 180  # torch is imported, perhaps on a busy machine
+START_SECONDS = 180  # importing torch on a busy machine
 
 
 # --- a rank ----------------------------------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ def serve(answer):
         everyone = gather_object([mine])
         if state.is_main_process:
             print(json.dumps(everyone, separators=(",", ":")), flush=True)
-    os._exit(0)  # a process group's destructor may wait for peers that have gone
+    os._exit(0)  # the destructor of a process group may wait for peers that have already ended
 
 
 # --- the group -------------------------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ def walk(script, ranks, items, timeout=60, is_launched=False):
                     done += 1
                     yield json.loads(line)
             except _Lost as lost:
-                lost_items = 1 if has_started else len(items) - done  # what does not start now will not later
+                lost_items = 1 if has_started else len(items) - done  # a group that does not start now will not start later
                 for _ in range(lost_items):
                     done += 1
                     yield {"failure": f"{lost}; standard error ends: {group.last_error()}"}
@@ -130,7 +130,7 @@ class _Group:
 
 
 def fork_ranks(ranks, command):
-    """Runs a script as that many ranks; only rank 0 has the standard output."""
+    """Runs a script as that many ranks; only rank 0 writes to the standard output."""
     import accelerate  # noqa: F401: once for all of them
 
     sys.argv = command
@@ -148,7 +148,7 @@ def fork_ranks(ranks, command):
 
 
 def variables_of(rank, ranks, port):
-    """Those of a launcher."""
+    """The variables that a launcher would set."""
     if ranks == 1 and "ORACLE_IS_LAUNCHED" not in os.environ:
         return {}
     return {

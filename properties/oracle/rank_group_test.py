@@ -1,4 +1,4 @@
-"""A group that hangs or dies costs one item: python properties/oracle/rank_group_test.py"""
+"""Tests that a group that hangs or dies costs only one item: python properties/oracle/rank_group_test.py"""
 import os
 import tempfile
 import time

@@ -1,4 +1,4 @@
-"""Records what Accelerate answers, for the tests that need no Python. Run it with the Python of `./dev test --oracle`.
+"""Records Accelerate's answers, for the tests that run without Python. Run it with the Python of `./dev test --oracle`.
 
 recorded/plans.jsonl            {"request", "expected"}: plan requests of 1 to 4 ranks, the answers of plan.py
 recorded/random_numbers.jsonl   {"ranks", "request", "expected"}: per rank the kinds of random_numbers.PORTABLE
@@ -42,7 +42,7 @@ def record_plans():
     requests = []
     while len(requests) < PLANS:
         request = plan_requests.random_request(rng)
-        if request["length"] * request["epochs"] <= 150:  # many small answers say more than a few long ones
+        if request["length"] * request["epochs"] <= 150:  # many small answers show more than a few long ones
             requests.append(request)
     answers = plan.answers(requests)
     assert not any("failure" in answer for answer in answers), [answer for answer in answers if "failure" in answer]
@@ -94,7 +94,7 @@ def record_float8():
     while len(lines) < 40:
         request = float8.random_request(rng)
         if request["config"].get("recipe_name") == "rowwise_with_gw_hp" and request["autocast"]:
-            continue  # torchao multiplies bfloat16 by float32 there, which no CPU takes
+            continue  # torchao multiplies bfloat16 by float32 here, which no CPU supports
         lines.append({"request": request, "expected": float8.answer(request)})
     write("float8.jsonl", lines, "torch 2.11.0 and torchao 0.18.0")
 

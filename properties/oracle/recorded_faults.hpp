@@ -12,19 +12,19 @@
 #include "reference/core/errors.hpp"
 #include "reference/data/data_loader.hpp"
 
-/// What is recorded of Accelerate's faults, and what the tests beside it read with.
+/// Reads what is recorded of Accelerate's known faults, and holds what the tests next to it share.
 namespace accel::testing {
 
 using Batches = std::vector<Ids>;
 
-/// What Accelerate's ranks saw, rank by rank.
+/// Returns what Accelerate's ranks saw, rank by rank.
 inline nlohmann::json recorded(const std::string& fault) {
   std::ifstream in(std::string(std::getenv("ACCEL_SOURCE_DIR")) + "/properties/oracle/recorded/faults.jsonl");
   for (std::string line; std::getline(in, line);) {
     const auto json = nlohmann::json::parse(line);
     if (json.value("fault", "") == fault) return json["expected"];
   }
-  throw Error("nothing is recorded of " + fault);
+  throw Error("no record of the fault " + fault);
 }
 
 template <typename Loader>

@@ -1,4 +1,4 @@
-// A layer in float8, forward and backward: torchao's, recorded, against this library's.
+// A layer in float8, forward and backward: recorded results of torchao against this library's.
 #include <gmock/gmock.h>
 
 #include <fstream>
@@ -28,6 +28,7 @@ at::Tensor vector_of(const Json& numbers) {
   return numbers.is_null() ? at::Tensor() : torch::tensor(numbers.get<std::vector<float>>());
 }
 
+// The configuration that a record's fields describe; absent fields have the recipe's values.
 std::shared_ptr<const Float8LinearConfig> config_of(const Json& fields) {
   auto config = Float8LinearConfig::from_recipe_name(fields.value("recipe_name", "tensorwise"));
   config.pad_inner_dim = fields.value("pad_inner_dim", config.pad_inner_dim);
@@ -36,6 +37,7 @@ std::shared_ptr<const Float8LinearConfig> config_of(const Json& fields) {
   return std::make_shared<const Float8LinearConfig>(config);
 }
 
+// The records use powers of two as scales, so sums are exact and every bit must agree.
 TEST(RecordedFloat8Test, OutputsAndGradientsAreThoseOfTorchao) {
   std::ifstream in(std::string(std::getenv("ACCEL_SOURCE_DIR")) + "/properties/oracle/recorded/float8.jsonl");
   std::set<std::string> configs;
@@ -54,6 +56,7 @@ TEST(RecordedFloat8Test, OutputsAndGradientsAreThoseOfTorchao) {
     }
     output.backward(matrix_of(request["grad_output"]).to(output.scalar_type()));
     const auto what = request["config"].dump() + (request["autocast"] ? " under autocast" : "");
+    // The dtype follows autocast. Values are compared as float32, which holds every bfloat16 exactly.
     EXPECT_EQ(output.scalar_type(), expected["dtype"] == "bfloat16" ? at::kBFloat16 : at::kFloat) << what;
     EXPECT_TRUE(output.to(at::kFloat).equal(matrix_of(expected["output"]))) << what;
     EXPECT_TRUE(input.grad().equal(matrix_of(expected["grad_input"]))) << what;
@@ -63,10 +66,11 @@ TEST(RecordedFloat8Test, OutputsAndGradientsAreThoseOfTorchao) {
     }
     configs.insert(what);
   }
+  // Nine configurations are recorded. Fewer would mean that the file was truncated.
   EXPECT_GE(configs.size(), 9U);
 }
 
-// The default recipe puts weights of another class in the layers' place, which no optimizer has.
+// The default recipe replaces the layers' weights by objects of another class, which the optimizer does not hold.
 TEST(RecordedFloat8Test, R10AccelerateDoesNotTrainWeightsInFloat8) {
   const auto weights = [](auto& net) {
     std::vector<at::Tensor> all;
@@ -75,6 +79,7 @@ TEST(RecordedFloat8Test, R10AccelerateDoesNotTrainWeightsInFloat8) {
     }
     return all;
   };
+  // The first and last layer stay in full precision and are trained in Python too.
   EXPECT_EQ(recorded("R10_weights_in_float8")[0]["changed"], std::vector<bool>({true, false, false, true}));
   const auto rank = make_single_rank();
   Accelerator accelerator({.mixed_precision = "fp8"}, *rank);

@@ -1,4 +1,4 @@
-// Runs of Python's optimizers, recorded, against this library's.
+// Recorded runs of Python's optimizers against this library's. Plain `./dev test` needs no Python this way.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Vector units of other widths round sums of products otherwise, about 1e-16 at each of 30 steps; ASGD's rate is a
-// float32, whose roots differ by its last bit from one make of processor to another. live.py compares bits.
+// CPUs with other vector widths round sums of products differently, by about 1e-16 in each of 30 steps. ASGD's rate
+// is a float32, whose roots differ in the last bit between processors. live.py compares bits on one machine.
 double tolerance_of(const Json& request) {
   const auto& groups = request["groups"];
   return std::any_of(groups.begin(), groups.end(),
@@ -34,23 +34,22 @@ std::vector<Json> read_records() {
   return records;
 }
 
-// The first difference, as a sentence; empty if there is none. Numbers without a fraction are floats here, ints in
-// Python.
+// Returns the first difference as a sentence, or "". Numbers without a fraction are floats here and ints in Python.
 std::string difference(const Json& expected, const Json& answer, double tolerance,
                        const std::string& place = "answer") {
   if (expected.is_object() && expected.contains("hex")) {
     if (expected["dtype"] != answer.value("dtype", "") || expected["shape"] != answer["shape"])
       return place + " is another tensor: " + answer.dump();
     const bool close = tensor_of(expected).allclose(tensor_of(answer), tolerance, tolerance);
-    return close ? "" : place + " holds other numbers";
+    return close ? "" : place + " has other values";
   }
   if (expected.is_number())
     return answer.is_number() && expected.get<double>() == answer.get<double>() ? "" : place + " is " + answer.dump();
   if (!expected.is_structured()) return expected == answer ? "" : place + " is " + answer.dump();
   if (expected.type() != answer.type() || expected.size() != answer.size())
-    return place + " has other entries: " + answer.dump().substr(0, 300);
+    return place + " has other keys or another length: " + answer.dump().substr(0, 300);
   for (const auto& [key, value] : expected.items()) {
-    if (expected.is_object() && !answer.contains(key)) return place + " has no " + key;
+    if (expected.is_object() && !answer.contains(key)) return place + " lacks " + key;
     const auto& ours = expected.is_object() ? answer[key] : answer[std::stoul(key)];
     if (auto found = difference(value, ours, tolerance, place + "." + key); !found.empty()) return found;
   }
@@ -64,6 +63,7 @@ TEST(RecordedOptimizersTest, ParametersAndStateDictsAreThoseOfPython) {
         << record["request"];
     names.insert(record["request"]["groups"][0]["optimizer"]["name"]);
   }
+  // Every optimizer of the table must be recorded, so a new one cannot be added without a comparison.
   optim::for_each_optimizer(
       [&](const auto& entry) { EXPECT_TRUE(names.contains(entry.experiment)) << entry.experiment; });
   EXPECT_TRUE(names.contains("sgd") && names.contains("lbfgs")) << "LibTorch's own";

@@ -1,4 +1,4 @@
-// What Python's Accelerate answered to plan requests, recorded, against `sim-run plan`.
+// Recorded answers of Python's Accelerate to plan requests, against `sim-run plan`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,6 +28,7 @@ std::vector<Record> read_records() {
   return records;
 }
 
+// Asks sim-run for all records in one process.
 std::vector<Json> answers_of_sim_run(const std::vector<Record>& records) {
   std::string requests;
   for (const auto& record : records) requests += record.request.dump() + "\n";
@@ -40,8 +41,9 @@ std::vector<Json> answers_of_sim_run(const std::vector<Record>& records) {
   return answers;
 }
 
-// The first difference, as a sentence; empty if there is none.
+// Returns the first difference as a sentence, or "".
 std::string difference(const Json& expected, const Json& answer) {
+  // Only the class of an error is compared, because the texts differ on purpose.
   if (expected.contains("error") || answer.contains("error")) {
     const auto left = expected.value("error", "none"), right = answer.value("error", "none");
     return left == right ? "" : "error is " + left + " and " + right + " (" + answer.value("message", "") + ")";
@@ -50,6 +52,7 @@ std::string difference(const Json& expected, const Json& answer) {
   for (std::size_t epoch = 0; epoch < expected["epochs"].size(); ++epoch) {
     for (const auto& [field, value] : expected["epochs"][epoch].items()) {
       const auto& ours = answer["epochs"][epoch][field];
+      // Fields that a known fault of Accelerate affects are marked "not compared".
       if (value == kNotCompared || value == ours) continue;
       return "epoch " + std::to_string(epoch) + ": " + field + " is " + value.dump() + " and " + ours.dump();
     }
@@ -57,6 +60,7 @@ std::string difference(const Json& expected, const Json& answer) {
   return "";
 }
 
+// The count guards against a file that is truncated or read incompletely.
 TEST(RecordedPlansTest, SimRunAnswersWhatAccelerateAnswers) {
   const auto records = read_records();
   ASSERT_GE(records.size(), 600U);
@@ -67,6 +71,7 @@ TEST(RecordedPlansTest, SimRunAnswersWhatAccelerateAnswers) {
   }
 }
 
+// Tests the comparison itself: a comparison that accepts everything would pass all records.
 TEST(RecordedPlansTest, DifferenceInAnyFieldIsNoticed) {
   const auto record =
       Json::parse(R"({"epochs":[{"ranks":[[[0]],[[1]]],"end_of_dataloader":[true],"gathered_for_metrics":[[0,1]]}]})");

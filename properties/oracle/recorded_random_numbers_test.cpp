@@ -1,5 +1,5 @@
-// The random numbers that Python's torch drew under Accelerate, recorded: those that no instruction set of a CPU
-// changes.
+// Recorded random numbers that Python's torch drew under Accelerate: only those kinds whose results do not depend
+// on the instruction set of the CPU.
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -35,6 +35,7 @@ std::vector<Json> listed(const std::vector<at::Tensor>& tensors) {
 std::vector<Json> listed(const Json& recorded) {
   std::vector<Json> numbers;
   for (const auto& number : recorded) {
+    // Strings are hexadecimal floats.
     numbers.push_back(number.is_string() ? Json(std::strtod(number.get<std::string>().c_str(), nullptr)) : number);
   }
   return numbers;
@@ -44,6 +45,7 @@ class RecordedRandomNumbersTest : public ::testing::TestWithParam<Backend> {};
 INSTANTIATE_TEST_SUITE_P(Backends, RecordedRandomNumbersTest, ::testing::Values(Backend::kSim, Backend::kGlooThreads),
                          [](const auto& info) { return name_of(info.param); });
 
+// Both backends must draw the same: the generator belongs to the rank, not to the process.
 TEST_P(RecordedRandomNumbersTest, EveryRankDrawsWhatPythonDrew) {
   std::size_t compared = 0;
   for (const auto& record : read_records()) {

@@ -1,6 +1,5 @@
-// What Python's schedules did to their optimizers, recorded, against ours: every bit of every rate and momentum. The
-// cosines and powers are those of the C library on both sides; one that rounds otherwise than the recorded one's fails
-// here first.
+// Recorded effects of Python's schedules on their optimizers, against ours: every bit of every rate and momentum.
+// Cosines and powers come from the C library on both sides. A C library that rounds differently fails here first.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,13 +35,14 @@ const std::vector<Record>& records() {
   return kRecords;
 }
 
-// Of the schedule and of those that it is made of.
+// Collects the names of the schedule and of the schedules that it consists of.
 void add_names(const Json& scheduler, std::set<std::string>& names) {
   names.insert(scheduler.value("type", scheduler["name"].get<std::string>()));
   if (!scheduler.contains("schedulers")) return;
   for (const auto& part : scheduler["schedulers"]) add_names(part, names);
 }
 
+// Guards against a schedule that is added without a record.
 TEST(RecordedSchedulesTest, EveryScheduleIsRecorded) {
   std::set<std::string> names;
   for (const auto& record : records()) {
@@ -59,7 +59,7 @@ TEST(RecordedSchedulesTest, EveryStepHasPythonsBits) {
   for (const auto& [request, expected] : records()) EXPECT_EQ(schedule_values(request), expected) << request;
 }
 
-TEST(RecordedSchedulesTest, AStateOfPythonsGoesOnAsIfNeverStopped) {
+TEST(RecordedSchedulesTest, AStateOfPythonContinuesAsIfNeverStopped) {
   int resumed = 0;
   for (const auto& [request, expected] : records()) {
     if (!expected.contains("state")) continue;
@@ -69,12 +69,13 @@ TEST(RecordedSchedulesTest, AStateOfPythonsGoesOnAsIfNeverStopped) {
   EXPECT_GE(resumed, 250);
 }
 
-TEST(RecordedSchedulesTest, AStateOfAnyOtherStepGoesOnAsIfNeverStopped) {
+TEST(RecordedSchedulesTest, AStateOfAnyOtherStepContinuesAsIfNeverStopped) {
   for (const auto& [recorded, expected] : records()) {
     auto request = recorded;
+    // A step that depends on the recorded one, so that all phases of the schedules are hit over the records.
     request["state_at"] = (recorded["state_at"].get<int>() * 7 + 13) % 1001;
     const auto whole = schedule_values(request);
-    if (!whole.contains("state")) continue;  // it ends before that step
+    if (!whole.contains("state")) continue;  // the run ends before that step
     EXPECT_EQ(resumed_schedule_values(request, whole["state"]), whole) << request;
   }
 }

@@ -8,7 +8,7 @@ SIZE = 32
 
 
 class SmallImages(torch.utils.data.Dataset):
-    """Fashion-MNIST (n, 1, 28, 28) uint8, enlarged: each pixel is that whose place, rounded down, it has."""
+    """Fashion-MNIST (n, 1, 28, 28) uint8, enlarged: each pixel is copied from the scaled position, rounded down."""
 
     def __init__(self, images, labels):
         places = torch.arange(SIZE) * images.shape[-1] // SIZE

@@ -1,4 +1,5 @@
-// What learning-rate schedules do, with Python's state to resume from as "load" (or null): {"straight", "resumed"}.
+// Answers with the effects of a learning-rate schedule: {"straight", "resumed"}. "load" is Python's state to resume
+// from, or null.
 #include "properties/gen/schedule_values.hpp"
 #include "properties/oracle/answers.hpp"
 

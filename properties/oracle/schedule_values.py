@@ -1,10 +1,10 @@
 """What a learning-rate schedule does to its optimizer over many steps; properties/gen/schedule_values.cpp is the same in C++.
 
 A request is {"optimizer", "lrs": one for each parameter group, "scheduler", "steps", "state_at"}. `scheduler` is that of an
-experiment file, or one of what such a file cannot say: "lambda" and "multiplicative" of FACTORS, "reduce_lr_on_plateau" (stepped
+experiment file, or one that such a file cannot express: "lambda" and "multiplicative" of FACTORS, "reduce_lr_on_plateau" (stepped
 with `metric`, as "greedy" is), "get_scheduler" of Transformers, lists for parameter groups, "scale_fn" of "cyclic"; "made_before" is a
-schedule made earlier on the same optimizer, "last_epoch" starts behind that epoch, "parts" steps so often in each epoch. An answer has the SHA-256 of all rates, as doubles, and of
-the momentum; every 50th of them; and the state dict after `state_at` steps. What raises ends it: "error", and "at" which step.
+schedule created earlier on the same optimizer, "last_epoch" starts after that epoch, "parts" is the number of steps in each epoch. An answer has the SHA-256 of all rates, as doubles, and of
+the momentum; every 50th of them; and the state dict after `state_at` steps. An exception ends it: "error", and "at" which step.
 """
 import hashlib
 import math
@@ -105,7 +105,7 @@ def described(rows):
 
 
 def plain(value):
-    """As JSON has it; a function's attributes, of which those here have none, are not compared."""
+    """The form in JSON. Attributes of functions are not compared; those here have none."""
     if isinstance(value, dict):
         return {str(key): [None] * len(item) if key == "lr_lambdas" else plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""The `scheduler` of an experiment file: as torch and Transformers build it, and random ones."""
+"""The `scheduler` of an experiment file: built with torch and Transformers, and random ones."""
 import importlib.util
 
 from torch.optim import lr_scheduler
@@ -38,7 +38,7 @@ def has_transformers():
 
 
 def argument(name, key, value):
-    """YAML 1.1 reads 1e-3 as a string, and Python's arithmetic of integers is not that of floats."""
+    """YAML 1.1 reads 1e-3 as a string, and Python's integer arithmetic differs from that of floats."""
     if isinstance(value, list):
         return [argument(name, key, item) for item in value]
     if isinstance(value, bool) or key in COUNTS or key.endswith(("mode", "type", "strategy")):
@@ -71,7 +71,7 @@ def build_scheduler(config, optimizer):
         return getattr(optimization, TRANSFORMERS[name])(optimizer, **arguments)
     raise ValueError(f"scheduler {name!r}: expected linear, multiplicative, {PLATEAU}, sequential, chained, {', '.join([*TORCH, *TRANSFORMERS])}")
 
-WITHOUT_MOMENTUM = ("adadelta", "adagrad", "asgd", "rprop")  # nothing that a cycle could change
+WITHOUT_MOMENTUM = ("adadelta", "adagrad", "asgd", "rprop")  # they have no momentum that a cycle could change
 
 
 def linear(optimizer, warmup_steps, total_steps):
@@ -113,7 +113,7 @@ def without_momentum(scheduler):
 
 
 def random_combined(rng):
-    """Not two that cycle: in torch the rates of the second one's cycle would become the first one's."""
+    """Never two that cycle: in torch, the first would take over the rates of the second one's cycle."""
     parts = [random_part(rng) for _ in range(rng.randint(1, 4))]
     while sum(part["name"] in ("one_cycle", "cyclic") for part in parts) > 1:
         parts = [random_part(rng) for _ in range(rng.randint(1, 4))]
@@ -126,7 +126,7 @@ def random_combined(rng):
 
 
 def endless(part):
-    """Accelerate stops at the `total_steps` of a OneCycleLR, but does not see that of a part."""
+    """Accelerate stops at the `total_steps` of a OneCycleLR, but not if it is part of a combined schedule."""
     if part["name"] != "one_cycle":
         return part
     return {key: value for key, value in part.items() if key not in ("epochs", "steps_per_epoch")} | {"total_steps": 20000}

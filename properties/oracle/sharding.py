@@ -1,6 +1,6 @@
 """The `fsdp_plugin` of an experiment file: sharded training under Accelerate, on a CPU over Gloo.
 
-`wrap_modules` is ours: regular expressions that match names of modules, each a unit. All other keys are Accelerate's.
+`wrap_modules` is our own key: regular expressions for the names of modules that become units. All other keys are Accelerate's.
 """
 import contextlib
 import functools
@@ -19,12 +19,12 @@ DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 class Plugin(FullyShardedDataParallelPlugin):
-    """Accelerate's, with units chosen by names of modules."""
+    """Accelerate's plugin, with units chosen by the names of modules."""
 
     def __init__(self, wrap_modules=None, fsdp_version=1, **options):
-        # Both of FSDP1 ask for a GPU, to make there what lies on a meta device: nothing does here.
+        # Both functions of FSDP1 want a GPU, to create there what is on a meta device; nothing is here.
         asks = [options.pop(name, None) for name in ("sync_module_states", "cpu_ram_efficient_loading") if fsdp_version == 1]
-        options.pop("cpu_offload", None)  # all lies on a CPU; torch pins it for a GPU, which takes its driver
+        options.pop("cpu_offload", None)  # everything is on the CPU already; torch would pin it, which needs a GPU's driver
         if options.get("mixed_precision_policy"):
             options["mixed_precision_policy"] = mixed_precision(fsdp_version, options["mixed_precision_policy"])
         super().__init__(fsdp_version=fsdp_version, **options)
@@ -34,7 +34,7 @@ class Plugin(FullyShardedDataParallelPlugin):
     def set_auto_wrap_policy(self, model):
         if not self.wrap_modules:
             return super().set_auto_wrap_policy(model)
-        if self.auto_wrap_policy is None:  # FSDP2 asks twice, with checkpointing in between
+        if self.auto_wrap_policy is None:  # FSDP2 calls this twice, with checkpointing in between
             units = {module for name, module in model.named_modules() if any(re.fullmatch(each, name) for each in self.wrap_modules)}
             is_unit = lambda module: getattr(module, "_checkpoint_wrapped_module", module) in units  # noqa: E731
             self.auto_wrap_policy = functools.partial(lambda_auto_wrap_policy, lambda_fn=is_unit)
@@ -46,18 +46,18 @@ def mixed_precision(version, options):
 
 
 def build_accelerator(plugin, **options):
-    # Accelerate shards on GPUs only: while it chooses, ranks claim to have them. Their device is a CPU all the same, and not
-    # "cpu:0", which FSDP1 takes for another one.
+    # Accelerate shards on GPUs only, so ranks claim to have them while it decides. Their device is a CPU nevertheless, and not
+    # "cpu:0", which FSDP1 takes for a different device.
     PartialState(cpu=True)._shared_state.update(distributed_type=DistributedType.MULTI_GPU, device=torch.device("cpu"))
     return Accelerator(cpu=True, fsdp_plugin=Plugin(**plugin), **options)
 
 
 @contextlib.contextmanager
 def on_cpu(ranks_per_machine=None):
-    """Sharded training of one experiment; the next may be of another kind. All ranks are on one machine, unless it is told."""
+    """Sharded training of one experiment; the next one may be of another kind. All ranks are on one machine unless given otherwise."""
 
     def policy_of(plugin, model):
-        # Accelerate knows two policies of FSDP2 and takes any other for none, without a word.
+        # Accelerate knows two policies of FSDP2 and treats any other as none, without an error.
         policy = plugin.auto_wrap_policy
         if getattr(policy, "func", None) is lambda_auto_wrap_policy:
             return policy.keywords["lambda_fn"]
@@ -67,24 +67,24 @@ def on_cpu(ranks_per_machine=None):
     try:
         with contextlib.ExitStack() as patches:
             patches.enter_context(mock.patch.object(fsdp_utils, "fsdp2_prepare_auto_wrap_policy", policy_of))
-            # FSDP1 refuses to broadcast what lies on a CPU, for NCCL's sake.
+            # FSDP1 does not broadcast tensors of a CPU, since NCCL cannot.
             patches.enter_context(mock.patch.object(_init_utils, "_check_module_states_for_sync_module_states", lambda states: None))
-            # FSDP1 takes a machine for as many ranks as it has devices: a CPU is one.
+            # FSDP1 expects as many ranks on a machine as it has devices; a CPU counts as one.
             count = ranks_per_machine or int(os.environ.get("LOCAL_WORLD_SIZE", 1))
             patches.enter_context(mock.patch.object(torch.cpu, "device_count", lambda: count))
-            patches.enter_context(mock.patch.dict(os.environ))  # where Accelerate notes that it shards
+            patches.enter_context(mock.patch.dict(os.environ))  # Accelerate stores there that it shards
             yield
     finally:
         PartialState()._shared_state["distributed_type"] = before
 
 
 def replaces_parameters(accelerator):
-    """FSDP1 unless `use_orig_params`; of FSDP2 Accelerate switches the optimizer's."""
+    """True for FSDP1 without `use_orig_params`; with FSDP2, Accelerate exchanges the optimizer's parameters."""
     return accelerator.distributed_type == DistributedType.FSDP and not accelerator.is_fsdp2 and not accelerator.state.fsdp_plugin.use_orig_params
 
 
 def whole_state(model):
-    """Everything that is sharded, on every rank; a collective."""
+    """The full state of everything that is sharded, on every rank; a collective."""
     return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
 
 
@@ -106,13 +106,13 @@ def random_plugin(rng, model, precision):
         plugin |= {name: True for name in ("use_orig_params", "sync_module_states", "forward_prefetch") if rng.random() < 0.4}
     else:
         plugin["reshard_after_forward"] = rng.random() < 0.5
-    if plugin.get("sharding_strategy") == "NO_SHARD":  # DDP here, which has neither of what follows
+    if plugin.get("sharding_strategy") == "NO_SHARD":  # DDP here, which has none of the following
         return plugin
-    # FSDP2's checkpoints draw another dropout when they compute again, and need units: so Accelerate has it.
+    # With FSDP2, recomputed activations draw another dropout, and checkpointing needs units; this is so in Accelerate.
     if len(plugin) > 3 and rng.random() < 0.25 and (version == 1 or not model.get("dropout")):
         plugin["activation_checkpointing"] = True
     if precision != "no" and rng.random() < 0.3:
-        dtype = "bf16" if precision == "fp8" else precision  # what is around the layers in float8
+        dtype = "bf16" if precision == "fp8" else precision  # for the layers around those in float8
         plugin["mixed_precision_policy"] = {"param_dtype": dtype, "reduce_dtype": rng.choice(["fp32", dtype])}
     return plugin
 
@@ -123,6 +123,6 @@ def random_units(rng, name):
         return {}
     if kind < 0.4 and name == "gpt":
         return {"auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "transformer_cls_names_to_wrap": rng.choice([["Block"], ["Block", "FeedForward"]])}
-    if kind < 0.4:  # of gpt its embedding would be one, whose weight the whole model reads again
+    if kind < 0.4:  # in gpt the embedding would be one, but the model uses its weight again at the end
         return {"auto_wrap_policy": "SIZE_BASED_WRAP", "min_num_params": rng.choice([0, 100, 1000, 20000])}
     return {"wrap_modules": rng.choice(UNITS[name])}

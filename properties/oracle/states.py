@@ -1,5 +1,5 @@
-"""Whole checkpoints, exchanged with accel: a training that Accelerate begins and saves goes on in accel, and the other way round, with the
-bits of one that was not cut. `oracle-answers checkpoints` is accel's side, this file run as a rank Accelerate's.
+"""Whole checkpoints, exchanged with accel: a training that Accelerate begins and saves continues in accel, and vice versa, with the
+bits of one without a break. `oracle-answers checkpoints` is accel's side; this file, run as a rank, is Accelerate's.
 """
 import hashlib
 import os
@@ -39,7 +39,7 @@ class Counter:
 
 
 def train(request):
-    """From `load`, if it is given, `steps` micro-batches, then to `save`, if that is given."""
+    """Loads from `load` if it is given, trains `steps` micro-batches, and saves to `save` if it is given."""
     import torch
     from accelerate import Accelerator
     from accelerate.utils import set_seed
@@ -87,7 +87,7 @@ def train(request):
 
 
 def parts(requests, folder, who):
-    """Uncut; the first part; the second from `who`'s first."""
+    """The training without a break; its first part; its second part, continued from the first part of `who`."""
     uncut = [dict(request, steps=request["before"] + request["after"], load=None, save=None) for request in requests]
     first = [dict(request, steps=request["before"], load=None, save=os.path.join(folder, f"{who}{number}")) for number, request in enumerate(requests)]
     second = [dict(request, steps=request["after"], load=os.path.join(folder, f"{who}{number}"), save=None) for number, request in enumerate(requests)]

@@ -9,7 +9,7 @@ from torch import nn
 import gpt
 import resnet
 
-DATA_DIR = "/usr/share/datasets/fashion-mnist"  # Debian's package dataset-fashion-mnist
+DATA_DIR = "/usr/share/datasets/fashion-mnist"  # from Debian's package dataset-fashion-mnist
 KEYS = {
     "fashion_mnist": {"data_dir"},
     "cifar_like": {"data_dir"},
@@ -18,12 +18,12 @@ KEYS = {
 
 
 def load(config):
-    """The data sets of training and of evaluation."""
+    """The data sets for training and for evaluation."""
     if config["task"] == "char_gpt":
         return gpt.load(config)
     folder = config.get("data_dir", DATA_DIR)
     parts = [read_split(folder, "train", config.get("limit")), read_split(folder, "t10k", config.get("eval_limit"))]
-    if config["task"] == "cifar_like":  # of image folders only accel reads
+    if config["task"] == "cifar_like":  # only accel reads image folders
         return [resnet.SmallImages(*part) for part in parts]
     return [torch.utils.data.TensorDataset(images.float().div_(255), labels.long()) for images, labels in parts]
 
@@ -57,7 +57,7 @@ def cnn(dropout=0.0):
 
 
 def loss_of(logits, targets):
-    """Every task names the class of each thing it sees, of an image or of the next byte."""
+    """Every task predicts a class: that of an image, or the next byte."""
     return nn.functional.cross_entropy(logits.flatten(0, -2), targets.flatten())
 
 

@@ -1,5 +1,5 @@
-// What the tensorboard tracker writes. A request of tracking.py:
-//   {"project", "config", "kwargs", "logging_dir", "calls": [{"step", "values"} or {"step", "images"}]}
+// Answers with what the tensorboard tracker writes. tracking.py then reads the files with TensorBoard's own reader.
+// A request is {"project", "config", "kwargs", "logging_dir", "calls": [{"step", "values"} or {"step", "images"}]}.
 #include <map>
 #include <optional>
 

@@ -1,8 +1,8 @@
-"""Event files beside Accelerate's: python properties/oracle/tracking.py --bin build/release/bin [--runs 20] [--seed 0]
+"""Compares event files with Accelerate's: python properties/oracle/tracking.py --bin build/release/bin [--runs 20] [--seed 0]
 
 Random runs are logged by Accelerate's TensorBoardTracker and by ours; TensorBoard's own reader reads both. Every event must
-be the same to the byte, but for its time, for the order of names (ours is alphabetical, and so are the names given to
-Accelerate) and for how a PNG is compressed: its pixels must be the same. hparams.yml must load as the configuration.
+be the same byte for byte, except for its time, the order of names (ours is alphabetical, and so are the names given to
+Accelerate) and the compression of a PNG, whose pixels must be the same. hparams.yml must load as the configuration.
 """
 import argparse
 import io
@@ -43,7 +43,7 @@ def names(rng, least=0):
 
 
 def random_values(rng):
-    # A dict's folder is named for both names, which may not have a slash in the second.
+    # The folder of a dict is named after both names; the second may not contain a slash.
     part = lambda: {name: random_number(rng) for name in names(rng, 1) if "/" not in name and len(name) < 100}
     return {name: part() if rng.random() < 0.2 and len(name) < 100 else random_scalar(rng) for name in names(rng)}
 
@@ -85,7 +85,7 @@ def log_by_accel(request, folder, program):
 
 
 def comparable(event):
-    """An event without its time, with a picture's pixels in place of its compressed form, and maps in one order."""
+    """An event without its time, with a picture's pixels instead of its compressed form, and with sorted maps."""
     event.wall_time = 0
     for value in event.summary.value:
         data = value.metadata.plugin_data
@@ -97,7 +97,7 @@ def comparable(event):
 
 
 def read_run(folder):
-    """Events by folder, where a folder named by a time is called "time", and what hparams.yml holds."""
+    """The events by folder, where a folder named after a time is called "time"; and the content of hparams.yml."""
     events, hparams = {}, []
     for file in sorted(pathlib.Path(folder).rglob("*")):
         if file.name.startswith("events.out.tfevents."):
@@ -131,7 +131,7 @@ def main():
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    Accelerator(cpu=True)  # trackers ask it for the rank
+    Accelerator(cpu=True)  # trackers read the rank from it
     for run in range(arguments.runs):
         rng = random.Random(f"{arguments.seed} {run}")
         torch.manual_seed(rng.getrandbits(32))

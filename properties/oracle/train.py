@@ -1,4 +1,4 @@
-"""Trains an experiment file under Hugging Face Accelerate and gives its trace, line by line what `sim-run --trace` writes.
+"""Trains an experiment file under Hugging Face Accelerate and writes its trace in the form of `sim-run --trace`.
 
 A rank of a group (rank_group.py): items are {"file": EXPERIMENT.yaml}, answers are the rank's trace lines.
 """
@@ -37,7 +37,7 @@ def prepare(config):
     set_seed(config["seed"])
     model = tasks.build_model(config["model"])
     if sharding.replaces_parameters(accelerator):
-        model = accelerator.prepare(model)  # the optimizer would keep, and step, what no longer belongs to the model
+        model = accelerator.prepare(model)  # otherwise the optimizer would keep and update parameters that no longer belong to the model
     optimizer = build_optimizer(config["optimizer"], model.parameters())
     scheduler = build_scheduler(config.get("scheduler"), optimizer)
     train_data, eval_data = tasks.load(config)
@@ -55,7 +55,7 @@ def prepare(config):
 
 
 def train_batch(config, accelerator, model, optimizer, scheduler, inputs, targets):
-    """A micro-batch; returns its loss, before it is divided for accumulation."""
+    """Trains one micro-batch and returns its loss, before the division for accumulation."""
     with accelerator.accumulate(model):
         loss = tasks.loss_of(model(inputs), targets)
         accelerator.backward(loss)

@@ -1,4 +1,7 @@
-// The layers of configs/layers.yaml hold in the sources: every include between modules is an allowed edge.
+// Tests that the sources follow the layers in configs/layers.yaml: every include between two modules must be listed
+// there. Without this, single includes would slowly turn the modules into one piece that cannot be understood,
+// tested or built in parts. Also tested: public headers do not include all of LibTorch, and only one file reads the
+// environment.
 #include <gtest/gtest.h>
 #include <yaml-cpp/yaml.h>
 
@@ -14,6 +17,7 @@ namespace {
 
 using testing::source_dir;
 
+// The content of configs/layers.yaml.
 struct Layers {
   std::map<std::string, std::set<std::string>> allowed;  // module -> modules that it may include
   std::set<std::string> torch_free;
@@ -34,7 +38,8 @@ Layers read_layers() {
   return layers;
 }
 
-// The longest module name that is a folder of this path, or the file itself for modules that are one file.
+// The module of a path: the longest module name that is one of its folders, or the file itself for modules of one
+// file.
 std::string module_of(const Layers& layers, std::string path) {
   while (!path.empty()) {
     if (layers.allowed.contains(path)) return path;
@@ -81,6 +86,7 @@ std::vector<std::string> violations(const Layers& layers, const std::vector<Incl
   return found;
 }
 
+// The count guards against a reader of includes that finds nothing and so accepts everything.
 TEST(LayersTest, SourcesKeepToTheAllowedEdges) {
   const auto layers = read_layers();
   std::vector<Include> includes;
@@ -93,7 +99,8 @@ TEST(LayersTest, SourcesKeepToTheAllowedEdges) {
   EXPECT_EQ(text, "");
 }
 
-TEST(LayersTest, ForbiddenEdgeIsNoticed) {
+// One include for each rule that can be broken; the test above must be able to fail.
+TEST(LayersTest, AForbiddenEdgeIsFound) {
   const auto layers = read_layers();
   EXPECT_EQ(violations(layers, {{"reference/core/tree.hpp", "reference/state/rank_context.hpp"}}).size(), 1u);
   EXPECT_EQ(violations(layers, {{"reference/data/samplers/sampler.cpp", "reference/optim/optimizers/clip.hpp"}}).size(),
@@ -103,6 +110,7 @@ TEST(LayersTest, ForbiddenEdgeIsNoticed) {
   EXPECT_EQ(violations(layers, {{"backends/gloo/gloo_backend.cpp", "sim/engine/world.hpp"}}).size(), 1u);
 }
 
+// Modules in a cycle can only be understood and built together.
 TEST(LayersTest, EdgesHaveNoCycle) {
   const auto layers = read_layers();
   for (const auto& [module, edges] : layers.allowed) {
@@ -119,14 +127,16 @@ TEST(LayersTest, EdgesHaveNoCycle) {
   }
 }
 
-TEST(LayersTest, PublicHeadersDoNotIncludeAllOfTorch) {
+// torch/torch.h takes seconds to compile, in every file of a user that includes one of these headers.
+TEST(LayersTest, HeadersDoNotIncludeAllOfTorch) {
   for (const auto& file : sources()) {
     if (file.size() < 4 || file.substr(file.size() - 4) != ".hpp") continue;
     for (const auto& include : includes_of(file)) EXPECT_NE(include.target, "torch/torch.h") << file;
   }
 }
 
-TEST(LayersTest, EnvironmentIsReadInOnePlace) {
+// Variables that are read anywhere in the sources cannot be documented or checked completely.
+TEST(LayersTest, TheEnvironmentIsReadInOnePlace) {
   for (const auto& file : sources()) {
     if (file == "reference/config/environment.cpp") continue;
     EXPECT_EQ(testing::text_of(file).find("getenv"), std::string::npos) << file;

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(ReadmeTest, CodeIsTheProgramThatTheTestsRun) {
+TEST(ReadmeTest, ItsCodeIsTheProgramThatTheTestsRun) {
   const auto readme = text_of("README.md");
   const std::string open = "```cpp\n";
   const auto begin = readme.find(open);
@@ -29,7 +29,7 @@ TEST(ReadmeTest, CodeIsTheProgramThatTheTestsRun) {
 
 using Cells = std::vector<std::string>;
 
-// Rows are written `| a | b |`.
+// The rows are written as `| a | b |`.
 Cells cells_of(const std::string& row) {
   Cells cells;
   for (std::size_t begin = 2, end = 0; (end = row.find(" |", begin)) != std::string::npos; begin = end + 3)
@@ -51,7 +51,7 @@ bool is_thread(const std::string& cell) {
   return std::regex_match(cell, threads);
 }
 
-// The tests that a cell names and no source has; "no test" if it names none.
+// The tests that a cell names but that no source defines; "no test" if it names none.
 std::vector<std::string> missing_tests(const std::string& cell, const std::string& sources) {
   static const std::regex name(R"(`(\w+)\.(\w+)`)");
   std::vector<std::string> missing;
@@ -74,6 +74,7 @@ std::string sources_of_tests() {
   return sources;
 }
 
+// Each row claims a difference from Accelerate. A thread on the web and a test of ours have to support the claim.
 TEST(DifferencesTest, EveryRowNamesItsThreadAndTestsThatExist) {
   const auto rows = rows_of(text_of("reports/differences.md"));
   const auto sources = sources_of_tests();

@@ -1,4 +1,5 @@
-// Sizes and format of the sources: what a reader can take in at once.
+// Tests of the size and the format of the sources, so that a reader can take in each file and each folder as a
+// unit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +26,7 @@ std::vector<std::string> lines_of(const std::string& file) {
   return lines;
 }
 
-// Characters, not bytes, of UTF-8.
+// Counts the characters of UTF-8, not the bytes.
 std::size_t columns_of(const std::string& line) {
   return std::count_if(line.begin(), line.end(), [](char byte) { return (byte & 0xc0) != 0x80; });
 }
@@ -42,13 +43,13 @@ TEST(SourceRulesTest, FilesAndLinesHaveALimit) {
   }
 }
 
-TEST(SourceRulesTest, FoldersHaveALimit) {
+TEST(SourceRulesTest, FoldersHaveALimitOfFiles) {
   std::map<std::string, std::size_t> counts;
   for (const auto& file : all_sources()) ++counts[file.substr(0, file.rfind('/'))];
   for (const auto& [folder, count] : counts) EXPECT_LE(count, kSourcesPerFolder) << folder;
 }
 
-// Standard error of clang-format, which names each place that it would change.
+// The standard error of clang-format, which names each place that it would change.
 std::string clang_format(const std::string& arguments) {
   const auto command =
       "cd '" + source_dir().string() + "' && clang-format-16 --dry-run --Werror " + arguments + " 2>&1";
@@ -62,6 +63,7 @@ std::string clang_format(const std::string& arguments) {
   return output;
 }
 
+// One format for all, so that changes show only what changed.
 TEST(SourceRulesTest, SourcesAreFormatted) {
   std::string files;
   for (const auto& file : all_sources()) files += file + " ";

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-/// The project's own sources, for tests of their shape.
+/// The project's own sources, for tests that read them.
 namespace accel::testing {
 
 inline std::filesystem::path source_dir() { return std::getenv("ACCEL_SOURCE_DIR"); }
 
-/// The .hpp and .cpp files below `folders`, relative to the root.
+/// The .hpp and .cpp files below `folders`, with paths relative to the root of the sources.
 inline std::vector<std::string> sources_below(const std::vector<std::string>& folders) {
   std::vector<std::string> files;
   for (const auto& folder : folders) {

@@ -1,5 +1,5 @@
-// One rank of a run that goes wrong on rank 2, over real Gloo: `failing_rank FAULT FOLDER`. Every rank leaves in the
-// folder what it has seen, as rank0.json, and ends with code 0, so that the launcher lets the others go on.
+// One rank of a run over real Gloo in which rank 2 fails: `failing_rank FAULT FOLDER`. Every rank writes what it
+// has seen to the folder, e.g. as rank0.json, and ends with code 0, so that the launcher does not stop the others.
 #include <unistd.h>
 
 #include <accel/accel.hpp>
@@ -26,7 +26,7 @@ fs::path file_of(const std::string& folder, int rank) {
   return fs::path(folder) / ("rank" + std::to_string(rank) + ".json");
 }
 
-// What is left of a process that nobody can catch.
+// The file that the handler of SIGABRT writes: Gloo aborts some processes, and no exception reports it.
 std::string last_words;
 
 [[noreturn]] void say_that_it_aborted(int) {
@@ -34,12 +34,14 @@ std::string last_words;
   _exit(0);
 }
 
+// Waits until all other ranks have written what they saw, and so outlives their timeouts.
 void await_the_others(const std::string& folder, const RankContext& rank) {
   for (int other = 0; other < rank.world_size; ++other) {
     while (other != rank.rank && !fs::exists(file_of(folder, other))) std::this_thread::sleep_for(kPoll);
   }
 }
 
+// Where in the training rank 2 fails.
 TrainingPlaces places_of(const std::string& fault, const std::string& folder) {
   const auto on_rank = [](auto what) {
     return [what](RankContext& rank, int step) {
@@ -76,7 +78,7 @@ int run_rank(int, char** argv) {
   } catch (const std::exception& exception) {
     error = exception.what();
   }
-  // Whole or not there: the others wait for it.
+  // The file appears complete or not at all, since the other ranks wait for it.
   std::ofstream(last_words + ".tmp") << nlohmann::json{{"error", error}, {"updates", progress.updates}, {"sums", sums}};
   fs::rename(last_words + ".tmp", last_words);
   _exit(0);

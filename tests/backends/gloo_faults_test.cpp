@@ -1,6 +1,6 @@
-// What ranks see when one of them goes wrong: four Gloo processes over TCP and over shared memory, and beside them the
-// simulator. Where real ranks learn of it in an order that nobody decides, each may see one of several errors; the
-// simulator always shows the same one of them.
+// What ranks see when one of them fails: four Gloo processes over TCP and over shared memory, compared with the
+// simulator. Real ranks learn of a failure in no fixed order, so each may see one of several errors; the simulator
+// always shows the same one of them. This comparison is the reason to trust what a simulated failure shows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ constexpr int kRank = 2;
 constexpr int kStep = 5;
 constexpr When kAtStep{When::Unit::kStep, kStep};
 constexpr int kSecondsUntilTimeout = 3;
-constexpr int kSecondsEnough = 60;  // nobody waits that long
+constexpr int kSecondsEnough = 60;  // longer than any of the tests waits
 const std::vector<int> kSurvivors{0, 1, 3};
 
 constexpr const char* kClosed = "Connection closed by peer";
@@ -35,7 +35,7 @@ constexpr const char* kReset = "Connection reset by peer";
 constexpr const char* kTimedOut = "Timed out waiting";
 constexpr const char* kPairClosed = "Application timeout caused pair closure";
 
-/// The part of an error that says what happened, without ranks, lines and addresses.
+/// The part of an error that says what happened, without ranks, line numbers and addresses.
 std::string stem_of(const std::string& error) {
   for (const auto* stem : {kClosed, kReset, kTimedOut, kPairClosed}) {
     if (error.find(stem) != std::string::npos) return stem;
@@ -43,12 +43,14 @@ std::string stem_of(const std::string& error) {
   return error;
 }
 
+// What each rank saw, in the same form for Gloo and for the simulator.
 struct SeenByRank {
-  std::vector<std::string> stems;  // of errors; "" where there was none, "gone" where the process left no word
+  std::vector<std::string> stems;  // of errors; "": none, "gone": no report
   std::vector<int> updates;
   std::vector<std::vector<float>> sums;
 };
 
+// Starts four processes and collects what each of them wrote.
 SeenByRank on_gloo(const std::string& transport, const std::string& fault, int timeout_seconds) {
   const TemporaryFolder folder;
   const auto result =
@@ -76,7 +78,7 @@ SeenByRank on_simulator(const Fault& fault, std::chrono::milliseconds timeout = 
   return seen;
 }
 
-/// Each survivor's error is one of these, over Gloo as in the simulator.
+/// Each survivor's error must match `stem`, over Gloo and in the simulator.
 template <typename Stem>
 void expect_survivors_see(const SeenByRank& gloo, const SeenByRank& simulated, const Stem& stem, int updates) {
   for (const int rank : kSurvivors) {
@@ -95,6 +97,7 @@ class GlooFaultsTest : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Transports, GlooFaultsTest, ::testing::Values("tcp", "shm"),
                          [](const auto& info) { return info.param; });
 
+// The process is gone, so the system closes its connections.
 TEST_P(GlooFaultsTest, ExitBeforeACollectiveClosesTheOthersConnections) {
   const auto gloo = on_gloo(GetParam(), "exits_before_collective", kSecondsEnough);
   const auto simulated = on_simulator({.kind = FaultKind::kRankCrashBeforeCollective, .rank = kRank, .when = kAtStep});
@@ -102,7 +105,8 @@ TEST_P(GlooFaultsTest, ExitBeforeACollectiveClosesTheOthersConnections) {
   expect_survivors_see(gloo, simulated, kPeerIsGone, kStep);
 }
 
-TEST_P(GlooFaultsTest, ExitBeforeTheOptimizersStepLeavesTheOthersOneStepAhead) {
+// The gradients were already exchanged, so the survivors still make this step.
+TEST_P(GlooFaultsTest, ExitBeforeTheOptimizerStepLeavesTheOthersOneStepAhead) {
   const auto gloo = on_gloo(GetParam(), "exits_before_update", kSecondsEnough);
   const auto simulated =
       on_simulator({.kind = FaultKind::kRankCrashBeforeOptimizerStep, .rank = kRank, .when = kAtStep});
@@ -111,6 +115,7 @@ TEST_P(GlooFaultsTest, ExitBeforeTheOptimizersStepLeavesTheOthersOneStepAhead) {
   EXPECT_EQ(simulated.updates[kRank], kStep);
 }
 
+// The exception leaves the backward pass and ends the program of rank 2.
 TEST_P(GlooFaultsTest, ExceptionInAHookEndsItsRankAndClosesTheOthersConnections) {
   const auto gloo = on_gloo(GetParam(), "throws_in_hook", kSecondsEnough);
   const auto simulated = on_simulator({.kind = FaultKind::kHookException, .rank = kRank, .when = kAtStep});
@@ -119,7 +124,8 @@ TEST_P(GlooFaultsTest, ExceptionInAHookEndsItsRankAndClosesTheOthersConnections)
   expect_survivors_see(gloo, simulated, kPeerIsGone, kStep);
 }
 
-TEST_P(GlooFaultsTest, HangEndsInTheTimeoutOfSomeAndClosesTheConnectionsOfTheRest) {
+// The first rank that times out closes its connections; ranks that see this first report a closed connection.
+TEST_P(GlooFaultsTest, AHangTimesOutSomeRanksAndClosesTheConnectionsOfTheRest) {
   const auto gloo = on_gloo(GetParam(), "hangs", kSecondsUntilTimeout);
   const auto simulated = on_simulator({.kind = FaultKind::kRankHang, .rank = kRank, .when = kAtStep});
   expect_survivors_see(gloo, simulated, kLateOrGone, kStep);
@@ -127,6 +133,7 @@ TEST_P(GlooFaultsTest, HangEndsInTheTimeoutOfSomeAndClosesTheConnectionsOfTheRes
   EXPECT_THAT(simulated.stems, Contains(kTimedOut));
 }
 
+// Unlike after a hang, the late rank continues, and must fail too instead of training alone.
 TEST_P(GlooFaultsTest, PauseBeyondTheTimeoutIsATimeoutOfTheOthers) {
   const auto gloo = on_gloo(GetParam(), "pauses", kSecondsUntilTimeout);
   const auto simulated =
@@ -139,9 +146,10 @@ TEST_P(GlooFaultsTest, PauseBeyondTheTimeoutIsATimeoutOfTheOthers) {
   EXPECT_THAT(simulated.stems[kRank], kPeerIsGone);
 }
 
-// --- calls that differ -----------------------------------------------------------------------------------------------
+// --- calls that differ between ranks
+// ---------------------------------------------------------------------------------
 
-/// The simulator ends every rank with a diagnosis that names rank 2 and its call.
+/// The simulator must end every rank with a diagnosis that names rank 2 and its call.
 void expect_named_by_the_simulator(const std::string& mismatch, const std::string& call) {
   const auto report = rehearse({.num_ranks = kRanks}, [&](RankContext& rank) { call_with_a_mismatch(rank, mismatch); });
   ASSERT_TRUE(report.diagnosis) << mismatch;
@@ -152,6 +160,8 @@ void expect_named_by_the_simulator(const std::string& mismatch, const std::strin
   EXPECT_THAT(report.diagnosis->text, ::testing::HasSubstr("ranks 0-1, 3: all_reduce(sum, float32 [4])"));
 }
 
+// Gloo does not compare the calls of ranks. These tests show what a user would see there, and that the simulator
+// names the mistake in the same program.
 TEST_P(GlooFaultsTest, AnotherOperationHangsAllRanksOfGlooUntilTheTimeout) {
   const auto gloo = on_gloo(GetParam(), "wrong_op", kSecondsUntilTimeout);
   EXPECT_THAT(gloo.stems, Each(kLateOrGone));
@@ -159,20 +169,23 @@ TEST_P(GlooFaultsTest, AnotherOperationHangsAllRanksOfGlooUntilTheTimeout) {
   expect_named_by_the_simulator("wrong_op", "all_gather_into_tensor(float32 [4])");
 }
 
-TEST_P(GlooFaultsTest, AnotherReduceOperationGivesWrongNumbersOnAllRanksOfGloo) {
+// Rank 2 takes the maximum where the others add: no error, and wrong gradients.
+TEST_P(GlooFaultsTest, AnotherReduceOperationGivesWrongNumbersOverGloo) {
   const auto gloo = on_gloo(GetParam(), "wrong_reduce_op", kSecondsEnough);
   EXPECT_THAT(gloo.stems, Each(""));
-  EXPECT_THAT(gloo.sums, Each(ElementsAre(7, 7, 7, 7)));  // and 10 would be right
+  EXPECT_THAT(gloo.sums, Each(ElementsAre(7, 7, 7, 7)));  // 10 would be right
   expect_named_by_the_simulator("wrong_reduce_op", "all_reduce(max, float32 [4])");
 }
 
-TEST_P(GlooFaultsTest, AnotherShapeOfAsManyElementsPassesInGloo) {
+// Only the number of elements is sent, so the sum is right by chance.
+TEST_P(GlooFaultsTest, AnotherShapeOfEqualSizePassesOverGloo) {
   const auto gloo = on_gloo(GetParam(), "wrong_shape", kSecondsEnough);
   EXPECT_THAT(gloo.stems, Each(""));
   EXPECT_THAT(gloo.sums, Each(ElementsAre(10, 10, 10, 10)));
   expect_named_by_the_simulator("wrong_shape", "all_reduce(sum, float32 [2, 2])");
 }
 
+// Over TCP, Gloo itself aborts the process in one of its threads.
 TEST_P(GlooFaultsTest, AnotherSizeAbortsARankOverTcpAndIsAnErrorOverSharedMemory) {
   const auto gloo = on_gloo(GetParam(), "wrong_size", kSecondsEnough);
   const auto is_more_than_asked_for = ::testing::HasSubstr("op.preamble.length <= op.nbytes");

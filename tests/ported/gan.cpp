@@ -1,4 +1,5 @@
-// Shape of pytorch/examples' cpp/dcgan: two networks, two optimizers, three backward passes a step, checkpoints.
+// Has the form of pytorch/examples' cpp/dcgan: two networks, two optimizers, three backward passes in each step,
+// and checkpoints. What it tests: several objects in one prepare(), and passes that reach the networks of both.
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
@@ -16,21 +17,24 @@ namespace F = torch::nn::functional;
 
 constexpr std::int64_t kNoise = 4, kPoints = 96, kBatch = 8;
 
+// With a batch norm, whose buffers the ranks must agree on.
 nn::Sequential make_generator() {
   return nn::Sequential(nn::Linear(kNoise, 16), nn::BatchNorm1d(16), nn::ReLU(), nn::Linear(16, 2), nn::Tanh());
 }
+// Tells real points from generated ones.
 nn::Sequential make_discriminator() {
   return nn::Sequential(nn::Linear(2, 16), nn::LeakyReLU(nn::LeakyReLUOptions().negative_slope(0.2)), nn::Linear(16, 1),
                         nn::Sigmoid());
 }
 torch::optim::AdamOptions adam_options() { return torch::optim::AdamOptions(2e-3).betas({0.5, 0.999}); }
 
+// Real data that a small network can learn to imitate.
 at::Tensor points_on_a_circle() {
   const auto angle = torch::arange(kPoints).to(torch::kFloat) * 0.37;
   return torch::stack({angle.cos(), angle.sin()}, 1) * 0.8;
 }
 
-// `backward(loss)` is what a step runs for each of its three losses.
+// One step; `backward(loss)` is called for each of its three losses.
 template <typename Generator, typename Discriminator, typename GeneratorOptimizer, typename DiscriminatorOptimizer,
           typename Backward>
 std::pair<at::Tensor, at::Tensor> step(const at::Tensor& real, Generator& generator, Discriminator& discriminator,
@@ -52,6 +56,7 @@ std::pair<at::Tensor, at::Tensor> step(const at::Tensor& real, Generator& genera
   return {(real_loss + fake_loss).detach(), generator_loss.detach()};
 }
 
+// As a user of LibTorch would write it for one process.
 int plain(const Arguments& arguments) {
   torch::manual_seed(2);
   auto generator_net = make_generator(), discriminator_net = make_discriminator();
@@ -70,6 +75,7 @@ int plain(const Arguments& arguments) {
   return 0;
 }
 
+// The same loop with accel; it continues from a checkpoint if there is one.
 int train(const Arguments& arguments) {
   accel::Accelerator accelerator;
   torch::manual_seed(2);

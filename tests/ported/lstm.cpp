@@ -1,4 +1,5 @@
-// Shape of a word language model: an LSTM whose state goes from batch to batch, gradients clipped, a rate that decays.
+// Has the form of a word language model: an LSTM whose state is passed from batch to batch, clipped gradients, and
+// a rate that decays. What it tests: a forward with several inputs and outputs.
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
@@ -21,6 +22,7 @@ constexpr std::int64_t kVocabulary = 128, kWidth = 24, kLength = 10, kBatch = 4;
 
 using State = std::pair<at::Tensor, at::Tensor>;
 
+// Its forward takes and returns the state of the LSTM together with the batch.
 struct ReaderImpl : nn::Module {
   ReaderImpl() {
     embedding = register_module("embedding", nn::Embedding(kVocabulary, kWidth));
@@ -37,7 +39,7 @@ struct ReaderImpl : nn::Module {
 };
 TORCH_MODULE(Reader);
 
-// (blocks, kLength + 1): characters, and the one after them.
+// Of shape (blocks, kLength + 1): characters, and the one that follows them.
 at::Tensor blocks() {
   std::vector<std::int64_t> ids;
   for (const char* letter = kText; *letter != 0; ++letter) ids.push_back(*letter);
@@ -49,11 +51,14 @@ at::Tensor blocks() {
 }
 
 State zeros() { return {torch::zeros({1, kBatch, kWidth}), torch::zeros({1, kBatch, kWidth})}; }
+// Gradients must not flow into earlier batches.
 State detached(const State& state) { return {state.first.detach(), state.second.detach()}; }
+// Each character predicts the next one.
 at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& rows) {
   return F::cross_entropy(logits.reshape({-1, kVocabulary}), rows.narrow(1, 1, kLength).reshape(-1));
 }
 
+// As a user of LibTorch would write it for one process.
 int plain(const Arguments& arguments) {
   torch::manual_seed(5);
   Reader model;
@@ -77,6 +82,7 @@ int plain(const Arguments& arguments) {
   return 0;
 }
 
+// The same loop with accel. Each rank passes its own state from batch to batch.
 int train(const Arguments& arguments) {
   accel::Accelerator accelerator;
   torch::manual_seed(5);

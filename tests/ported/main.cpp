@@ -1,9 +1,11 @@
+// The program `ported`: runs one of the programs of programs.hpp by its name.
 #include <accel/accel.hpp>
 #include <cstdio>
 #include <cstring>
 
 #include "tests/ported/programs.hpp"
 
+// Finds the program by its name and parses --plain, the folder and the number of epochs.
 int main(int argc, char** argv) {
   using namespace accel::ported;
   for (const auto* program : std::initializer_list<const Program*>{&kStackModule, &kGan, &kStructOutput, &kTransformer,

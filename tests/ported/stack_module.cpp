@@ -1,5 +1,5 @@
-// Shape of pytorch/examples' cpp/mnist: a network on the stack, a torch::data dataset with a transform, train and test
-// functions.
+// Has the form of pytorch/examples' cpp/mnist: a network that is no shared pointer but a local variable, a dataset
+// of torch::data with a transform, and separate training and test functions.
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kSize = 12, kClasses = 4;
 
-// An image of stripes; the label says how they run.
+// An image of stripes; the label is their direction.
 class Stripes : public torch::data::datasets::Dataset<Stripes> {
  public:
   Stripes(std::int64_t count, std::int64_t seed) : count_(count), seed_(seed) {}
@@ -33,6 +33,7 @@ class Stripes : public torch::data::datasets::Dataset<Stripes> {
   std::int64_t count_, seed_;
 };
 
+// As in the example of PyTorch: derived from Module, with layers as members, and no holder.
 struct Net : torch::nn::Module {
   Net()
       : conv1(torch::nn::Conv2dOptions(1, 6, 3)),
@@ -59,6 +60,7 @@ struct Net : torch::nn::Module {
   torch::nn::Linear fc1, fc2;
 };
 
+// As a user of LibTorch would write it for one process.
 int plain(const Arguments& arguments) {
   torch::manual_seed(1);
   Net model;
@@ -91,6 +93,7 @@ int plain(const Arguments& arguments) {
   return 0;
 }
 
+// The same loop with accel. The lengths do not divide by the batch size or the ranks.
 int train(const Arguments& arguments) {
   accel::Accelerator accelerator;
   torch::manual_seed(1);

@@ -1,4 +1,4 @@
-// Shape of a variational autoencoder: forward returns a struct, and the model is sharded.
+// Has the form of a variational autoencoder: its forward returns a struct, and the model is sharded.
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
@@ -8,6 +8,7 @@
 
 namespace accel::ported {
 
+// What forward returns; tree_members below lets accel find its tensors.
 struct VaeOutput {
   at::Tensor reconstruction, mean, log_variance;
 };
@@ -27,6 +28,7 @@ namespace nn = torch::nn;
 
 constexpr std::int64_t kFeatures = 6, kHidden = 16, kLatent = 3;
 
+// A small autoencoder with random latent values, which are drawn on each rank.
 struct VaeImpl : nn::Module {
   VaeImpl() {
     encode = register_module("encode", nn::Linear(kFeatures, kHidden));
@@ -46,16 +48,19 @@ struct VaeImpl : nn::Module {
 };
 TORCH_MODULE(Vae);
 
+// Sine waves of different frequencies.
 at::Tensor samples() {
   const auto angle = torch::arange(90).to(torch::kFloat).view({-1, 1}) * 0.21;
   return torch::sin(angle * torch::arange(1, kFeatures + 1)) * 0.7;
 }
 
+// The error of the reconstruction, and how far the latent values are from a normal distribution.
 at::Tensor loss_of(const VaeOutput& output, const at::Tensor& x) {
   const auto divergence = -0.5 * (1 + output.log_variance - output.mean.square() - output.log_variance.exp()).mean();
   return torch::mse_loss(output.reconstruction, x) + 0.1 * divergence;
 }
 
+// As a user of LibTorch would write it for one process.
 int plain(const Arguments& arguments) {
   torch::manual_seed(3);
   Vae model;
@@ -74,6 +79,7 @@ int plain(const Arguments& arguments) {
   return 0;
 }
 
+// The same loop with accel and FSDP.
 int train(const Arguments& arguments) {
   accel::Accelerator accelerator({.fsdp_plugin = accel::FullyShardedDataParallelPlugin{}});
   torch::manual_seed(3);

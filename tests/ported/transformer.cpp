@@ -1,5 +1,5 @@
-// Shape of a small GPT: modules of its own in a ModuleList, which FSDP wraps one by one; text is generated from the
-// whole weights.
+// Has the form of a small GPT: its own modules in a ModuleList, which FSDP wraps one by one, and text that is
+// generated from the full weights.
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
@@ -16,6 +16,7 @@ namespace F = torch::nn::functional;
 
 constexpr std::int64_t kVocabulary = 11, kWidth = 16, kHeads = 2, kLength = 12, kLayers = 2;
 
+// The class that FSDP wraps.
 struct BlockImpl : nn::Module {
   BlockImpl() {
     norm1 = register_module("norm1", nn::LayerNorm(nn::LayerNormOptions({kWidth})));
@@ -43,6 +44,7 @@ struct BlockImpl : nn::Module {
 };
 TORCH_MODULE(Block);
 
+// Calls its blocks through accel::call, so that FSDP can gather each block's weights.
 struct GptImpl : nn::Module {
   GptImpl() {
     token = register_module("token", nn::Embedding(kVocabulary, kWidth));
@@ -54,7 +56,7 @@ struct GptImpl : nn::Module {
   }
   at::Tensor forward(const at::Tensor& ids) {
     auto x = token(ids) + place(torch::arange(ids.size(1)));
-    for (const auto& block : *blocks) x = accel::call(*block->as<Block>(), x);  // a unit of its own under FSDP
+    for (const auto& block : *blocks) x = accel::call(*block->as<Block>(), x);  // a separate unit under FSDP
     return head(norm(x));
   }
   at::Tensor generate(at::Tensor ids) {
@@ -68,21 +70,25 @@ struct GptImpl : nn::Module {
 };
 TORCH_MODULE(Gpt);
 
+// Sequences with a constant step, which the model can learn in a few epochs.
 at::Tensor texts() {
   const auto start = torch::arange(72).view({-1, 1});
   return (start + torch::arange(kLength + 1) * (start % 3 + 1)) % kVocabulary;
 }
 
+// Each position predicts the next number.
 at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& ids) {
   return F::cross_entropy(logits.reshape({-1, kVocabulary}), ids.narrow(1, 1, kLength).reshape(-1));
 }
 
+// The generated numbers as text.
 std::string text_of(const at::Tensor& ids) {
   std::string text;
   for (std::int64_t i = 0; i < ids.size(1); ++i) text += " " + std::to_string(ids[0][i].item<std::int64_t>());
   return text;
 }
 
+// As a user of LibTorch would write it for one process.
 int plain(const Arguments& arguments) {
   torch::manual_seed(4);
   Gpt model;
@@ -103,6 +109,7 @@ int plain(const Arguments& arguments) {
   return 0;
 }
 
+// The same loop with accel and FSDP. generate() is a member function, so the weights are gathered for it.
 int train(const Arguments& arguments) {
   accel::Accelerator accelerator(
       {.fsdp_plugin = accel::FullyShardedDataParallelPlugin{.auto_wrap_policy = "TRANSFORMER_BASED_WRAP",

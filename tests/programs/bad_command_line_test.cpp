@@ -1,4 +1,6 @@
-// What is wrong with the command line of sim-run, the trace, the environment or the build: bad_input.hpp.
+// Errors in the command line of sim-run, in the trace option, the environment and the build. Each must end with
+// exit code 2, one message and no output: see bad_input.hpp. A wrong option that starts a long run costs an hour on
+// a cluster.
 #include <filesystem>
 #include <fstream>
 
@@ -14,6 +16,7 @@ using ::testing::HasSubstr;
 class BadCommandLineTest : public ExperimentFiles {};
 
 TEST_F(BadCommandLineTest, NumberOfRanksOutsideTheRangeIsRefused) {
+  // Both backends check alike, although the simulator could run ranks that a machine has no cores for.
   for (const auto* backend : {"sim", "gloo"}) {
     expect_refused(sim_run({"--backend", backend, "--ranks", "0", good()}),
                    HasSubstr("--ranks: 0 ranks; expected 1 to"));
@@ -31,6 +34,7 @@ TEST_F(BadCommandLineTest, UnknownOptionOrBackendIsNamed) {
 
 TEST_F(BadCommandLineTest, RunWithoutAnExperimentIsRefused) { expect_refused(sim_run({}), HasSubstr("EXPERIMENT")); }
 
+// A user fixes all mistakes after one run. If only the first were reported, six runs would be needed here.
 TEST_F(BadCommandLineTest, AllThatIsWrongWithARehearsalIsInOneMessage) {
   expect_refused(
       sim_run({"--schedule", "random", "--pct-depth", "0", good()}),
@@ -52,7 +56,7 @@ TEST_F(BadCommandLineTest, AllThatIsWrongWithARehearsalIsInOneMessage) {
   expect_refused(sim_run({"explore"}), HasSubstr("expected an experiment file"));
 }
 
-TEST_F(BadCommandLineTest, WhatIsNotBuiltYetSaysSo) {
+TEST_F(BadCommandLineTest, UnsupportedOptionsAreNamed) {
   expect_refused(sim_run({with("accelerator: {mixed_precision: fp4}")}),
                  HasSubstr("mixed_precision: expected no, fp16, bf16 or fp8, got 'fp4'"));
   expect_refused(
@@ -64,6 +68,7 @@ TEST_F(BadCommandLineTest, WhatIsNotBuiltYetSaysSo) {
                  HasSubstr("order: expected accelerate or elastic"));
 }
 
+// --set is parsed as YAML after the "=", so an unclosed list is a syntax error and not a string.
 TEST_F(BadCommandLineTest, SetWithBadSyntaxIsRefused) {
   expect_refused(sim_run({"--set", "batch_size", good()}),
                  HasSubstr("--set: expected key.path=value, got 'batch_size'"));
@@ -85,17 +90,20 @@ TEST_F(BadCommandLineTest, TraceIntoAFolderThatDoesNotExistIsRefused) {
   expect_refused(sim_run({"--trace", folder_.path("none/trace.jsonl"), good()}),
                  AllOf(HasSubstr("--trace"), HasSubstr("none is not a folder")));
   expect_refused(sim_run({"--trace", folder_.path(), good()}),
+                 // A folder exists but is no file to write to.
                  AllOf(HasSubstr("--trace"), HasSubstr("cannot be written")));
 }
 
-TEST_F(BadCommandLineTest, RefusedRunLeavesNoFile) {
+// Options are validated before any file is opened, so a mistake never leaves an empty trace.
+TEST_F(BadCommandLineTest, RejectedRunLeavesNoFile) {
   const auto file = with("epochs: none");
   for (const auto* backend : {"sim", "gloo"})
     expect_refused(sim_run({"--backend", backend, "--trace", folder_.path("trace.jsonl"), file}), HasSubstr("epochs"));
   EXPECT_THAT(folder_.files(), ElementsAre("bad.yaml"));
 }
 
-TEST_F(BadCommandLineTest, RefusedRunKeepsTheTraceOfTheRunBefore) {
+// Output files are opened only after everything was checked.
+TEST_F(BadCommandLineTest, RejectedRunKeepsTheTraceOfThePreviousRun) {
   const auto trace = folder_.write("trace.jsonl", "before\n");
   expect_refused(sim_run({"--trace", trace, with("epochs: none")}), HasSubstr("epochs"));
   std::string line;
@@ -103,6 +111,7 @@ TEST_F(BadCommandLineTest, RefusedRunKeepsTheTraceOfTheRunBefore) {
   EXPECT_EQ(line, "before");
 }
 
+// Traces are written to a temporary file and renamed. Renaming over /dev/null would replace the device by a file.
 TEST_F(BadCommandLineTest, TraceIntoADeviceIsWrittenThereAndDoesNotReplaceIt) {
   const auto link = folder_.path("device");
   std::filesystem::create_symlink("/dev/null", link);
@@ -112,6 +121,7 @@ TEST_F(BadCommandLineTest, TraceIntoADeviceIsWrittenThereAndDoesNotReplaceIt) {
   EXPECT_THAT(folder_.files(), ElementsAre("device", "good.yaml"));
 }
 
+// The port is busy for the whole test, so this does not depend on timing.
 TEST_F(BadCommandLineTest, BusyMasterPortIsNamed) {
   const BusyPort busy;
   const auto port = std::to_string(busy.port());
@@ -129,6 +139,7 @@ TEST_F(BadCommandLineTest, EnvironmentVariableThatIsNoNumberIsRefused) {
 }
 
 #ifndef ACCEL_CUDA
+// The backend exists but was not built; "unknown backend" would be misleading.
 TEST_F(BadCommandLineTest, NcclInABuildWithoutCudaSaysHowToGetIt) {
   expect_refused(sim_run({"--backend", "nccl", "--ranks", "2", good()}),
                  AllOf(HasSubstr("--backend nccl: this build has no CUDA"), HasSubstr("./dev build gpu")));

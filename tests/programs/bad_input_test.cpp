@@ -1,4 +1,5 @@
-// What is wrong with an experiment file: bad_input.hpp.
+// Errors in an experiment file: unknown keys, wrong types, impossible values. Each is reported with file, line,
+// key, expected and given value, and all of them in one message: see bad_input.hpp.
 #include <fstream>
 #include <regex>
 #include <set>
@@ -13,8 +14,10 @@ using ::testing::HasSubstr;
 
 class BadInputTest : public ExperimentFiles {};
 
+// Guards all other tests: with a broken base file every case would fail for the wrong reason.
 TEST_F(BadInputTest, GoodFileRuns) { EXPECT_EQ(sim_run({good()}).exit_code, 0); }
 
+// A mistyped key would otherwise be ignored, and the training would run with a default.
 TEST_F(BadInputTest, UnknownKeyIsNamedWithItsLineAndTheKnownOnes) {
   expect_refused(sim_run({with("batch_sise: 8")}),
                  HasSubstr("bad.yaml:10: batch_sise: unknown key; known: accelerator, batch_size"));
@@ -22,6 +25,7 @@ TEST_F(BadInputTest, UnknownKeyIsNamedWithItsLineAndTheKnownOnes) {
   expect_refused(sim_run({with("model: {name: cnn, hidden: 8}")}), HasSubstr("model.hidden: unknown key"));
 }
 
+// YAML converts types freely: "1.5" must not become 1, nor 3 become true.
 TEST_F(BadInputTest, WrongTypeSaysWhatWasExpectedAndGiven) {
   expect_refused(sim_run({with("epochs: many")}), HasSubstr("bad.yaml:9: epochs: expected 1 or more, got 'many'"));
   expect_refused(sim_run({with("shuffle: 3")}), HasSubstr("bad.yaml:10: shuffle: expected true or false, got '3'"));
@@ -35,6 +39,7 @@ TEST_F(BadInputTest, ImpossibleValueIsRefused) {
   expect_refused(sim_run({with("model: {name: mlp, dropout: 1.0}")}),
                  HasSubstr("model.dropout: expected a number in [0, 1)"));
   expect_refused(sim_run({with("optimizer: {name: sgd, lr: .nan}")}),
+                 // A NaN passes comparisons such as `lr < 0`, so it needs its own check.
                  HasSubstr("optimizer.lr: expected a number of 0 or more"));
   expect_refused(sim_run({with("model: {name: transformer}")}),
                  HasSubstr("model.name: expected mlp or cnn, got 'transformer'"));
@@ -43,6 +48,7 @@ TEST_F(BadInputTest, ImpossibleValueIsRefused) {
   expect_refused(sim_run({with("seed: -1")}), HasSubstr("seed: expected 0 or more"));
 }
 
+// The argument names and defaults come from torch.optim; a key of another optimizer must not be ignored silently.
 TEST_F(BadInputTest, AnOptimizersArgumentsAreThoseOfPythonsClass) {
   expect_refused(sim_run({with("optimizer: {name: rprop, lr: 0.1, etas: [0.5], momentum: 1}")}),
                  AllOf(HasSubstr("optimizer.etas: expected a list of two finite numbers, got a list"),
@@ -56,6 +62,7 @@ TEST_F(BadInputTest, AnOptimizersArgumentsAreThoseOfPythonsClass) {
                  AllOf(HasSubstr("optimizer.name: expected one of adadelta, "), HasSubstr("optimizer.lr: missing")));
 }
 
+// These options are checked by the Accelerator itself; its messages must reach the user with the file's name.
 TEST_F(BadInputTest, AllThatIsWrongWithTheAcceleratorsOptionsIsInOneMessage) {
   expect_refused(
       sim_run({with("accelerator: {gradient_accumulation_steps: 2, gradient_accumulation_plugin: {num_steps: 0}, "
@@ -71,6 +78,7 @@ TEST_F(BadInputTest, AllThatIsWrongWithTheAcceleratorsOptionsIsInOneMessage) {
 }
 
 TEST_F(BadInputTest, SplitBatchesThatDoNotDivideByTheRanksAreRefused) {
+  // The check needs the number of ranks, which is known only after the command line is read.
   expect_refused(
       sim_run({"--ranks", "3", with("dataloader_config: {split_batches: true}")}),
       AllOf(HasSubstr("batch_size: split_batches: a batch of 8 does not divide by 3 ranks"), HasSubstr("bad.yaml:6:")));
@@ -92,8 +100,9 @@ TEST_F(BadInputTest, AllProblemsAreInOneMessageEachWithItsLine) {
   expect_refused(sim_run({sharded}), HasSubstr("bad.yaml:7: clip_grad_value: unsupported with fsdp_plugin"));
 }
 
-// What is told as known, each name of it.
+// Returns every name that a message lists as known.
 std::set<std::string> known_names(const std::string& message) {
+  // Names appear after "known: " or in "expected a, b or c". Texts of other messages must not match.
   static const std::regex list(R"((?:known: |expected one of |expected )([a-z_0-9]+(?:(?:, | or )[a-z_0-9]+)+))"),
       name(R"([a-z_0-9]{3,})");
   std::set<std::string> names;
@@ -105,11 +114,14 @@ std::set<std::string> known_names(const std::string& message) {
   return names;
 }
 
-TEST_F(BadInputTest, TheGuideToExperimentFilesHasEveryNameThatThereIs) {
+// The error messages list what the parser accepts, so this finds every key that is added without documentation.
+TEST_F(BadInputTest, TheGuideToExperimentFilesDocumentsEveryName) {
   const std::string rest =
       "optimizer: {name: none}\nscheduler: {name: none}\nunknown: 1\naccelerator: {unknown: 1}\ndataloader_config: "
       "{unknown: 1}\nmodel: {name: none}\n";
   auto names = known_names(sim_run({bad("task: none\n" + rest)}).error);
+  // More than 80 names are known today. A lower count means that the regular expression no longer fits the
+  // messages.
   EXPECT_GT(names.size(), 80U);
   for (const auto* task : {"fashion_mnist", "cifar_like", "char_gpt"})
     names.merge(known_names(sim_run({bad("task: " + std::string(task) + "\n" + rest)}).error));
@@ -119,6 +131,7 @@ TEST_F(BadInputTest, TheGuideToExperimentFilesHasEveryNameThatThereIs) {
     EXPECT_THAT(guide, ::testing::AnyOf(HasSubstr("`" + name + "`"), HasSubstr("**`" + name + "`**")));
 }
 
+// The list tells a new user what an experiment needs.
 TEST_F(BadInputTest, EmptyFileLacksAllThatIsRequired) {
   expect_refused(sim_run({bad("")}),
                  AllOf(HasSubstr("task: missing"), HasSubstr("model: missing"), HasSubstr("seed: missing")));
@@ -138,18 +151,22 @@ TEST_F(BadInputTest, FileThatIsNotYamlIsRefusedWithTheLine) {
 }
 
 TEST_F(BadInputTest, KeyThatIsNoTextIsRefusedWithItsLine) {
+  // YAML allows keys that are lists. They must not reach code that converts keys to strings.
   expect_refused(sim_run({bad(std::string(kGoodExperiment) + "? [a, b]\n: 3\n")}), HasSubstr("bad.yaml:10:"));
   expect_refused(sim_run({with("model: {name: mlp, {a: b}: 3}")}), HasSubstr("bad.yaml:9: model: a key is not a name"));
 }
 
+// YAML readers keep one of the two values, and not always the same one.
 TEST_F(BadInputTest, KeyGivenTwiceIsRefused) {
   expect_refused(sim_run({bad(std::string(kGoodExperiment) + "batch_size: 16\n")}),
                  HasSubstr("bad.yaml:10: batch_size: duplicate key"));
 }
 
+// Two models that differ only in the block size, because a block of 300 needs a longer text.
 constexpr const char* kGpt = "model: {name: gpt, layers: 1, heads: 2, width: 8, block_size: 16}";
 constexpr const char* kGptOf300 = "model: {name: gpt, layers: 1, heads: 2, width: 8, block_size: 300}";
 
+// Images and texts need different networks.
 TEST_F(BadInputTest, ModelOfAnotherTaskIsRefused) {
   expect_refused(sim_run({with(kGpt)}), HasSubstr("bad.yaml:9: model.name: expected mlp or cnn, got 'gpt'"));
   expect_refused(sim_run({"--set", "task=char_gpt", good()}), HasSubstr("model.name: expected gpt, got 'mlp'"));
@@ -171,6 +188,7 @@ TEST_F(BadInputTest, AllThatIsWrongWithALanguageModelIsInOneMessage) {
                        HasSubstr("sample.words: unknown key"), HasSubstr("data_dir: unknown key")));
 }
 
+// Which keys are known depends on the task.
 TEST_F(BadInputTest, KeysOfALanguageModelAreUnknownToImages) {
   expect_refused(sim_run({"--set", "sample={}", "--set", "data_file=x", good()}),
                  AllOf(HasSubstr("sample: unknown key"), HasSubstr("data_file: unknown key")));
@@ -184,12 +202,15 @@ TEST_F(BadInputTest, TextThatIsMissingOrTooShortIsRefused) {
                  HasSubstr("/no/text: cannot be opened"));
   const auto text = folder_.write("text.txt", std::string(3000, 'x'));
   expect_refused(sim_run({"--set", "task=char_gpt", "--set", "data_file=" + text, with(kGptOf300)}),
+                 // Ten blocks of 300 are split into training and evaluation, hence 3001 bytes: each block predicts
+                 // its next byte.
                  HasSubstr("text.txt: 3000 bytes; expected at least 3001"));
   folder_.write("text.txt", std::string(3001, 'x'));
   EXPECT_EQ(
       sim_run({"--ranks", "1", "--set", "task=char_gpt", "--set", "data_file=" + text, with(kGptOf300)}).exit_code, 0);
 }
 
+// An empty class would train nothing and only show as a low accuracy.
 TEST_F(BadInputTest, ImageFoldersWithoutImagesAreRefused) {
   std::filesystem::create_directories(folder_.path("train/cat"));
   expect_refused(sim_run({"--set", "task=cifar_like", "--set", "model={name: resnet18}", "--set",

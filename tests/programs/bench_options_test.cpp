@@ -1,4 +1,4 @@
-// Benchmarks run for minutes: what they are told wrongly must not start one.
+// Benchmarks run for minutes, so a mistake in their options must be reported before they start.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +11,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
+// 20 seconds is far below the duration of any benchmark and far above that of a usage error.
 const CommandOptions kShort{.limit = std::chrono::seconds(20)};
 
 class BenchOptionsTest : public ::testing::TestWithParam<const char*> {
@@ -26,12 +27,14 @@ INSTANTIATE_TEST_SUITE_P(Programs, BenchOptionsTest,
                                            "launch_bench", "first_step"),
                          [](const auto& info) { return info.param; });
 
+// Benchmarks run for minutes, so a test that starts one by mistake fails at its time limit.
 TEST_P(BenchOptionsTest, HelpIsTheUsageAndNothingRuns) {
   const auto help = run({"--help"});
   EXPECT_EQ(help.exit_code, 0) << help.error;
   EXPECT_THAT(help.output, HasSubstr(GetParam()));
 }
 
+// A mistyped option would measure something else than intended, without notice.
 TEST_P(BenchOptionsTest, AnUnknownOptionIsAUsageError) {
   for (const auto& arguments : {std::vector<std::string>{"--no-such-option"}, {"--no-such-option", "3"}, {"stray"}}) {
     const auto run = this->run(arguments);
@@ -54,7 +57,8 @@ INSTANTIATE_TEST_SUITE_P(Programs, BenchNumbersTest,
                                            "launch_bench"),
                          [](const auto& info) { return info.param; });
 
-TEST_P(BenchNumbersTest, AFileThatCannotBeWrittenIsToldBeforeAnythingRuns) {
+// Otherwise the numbers of a long measurement would be lost at its end.
+TEST_P(BenchNumbersTest, AFileThatCannotBeWrittenIsReportedBeforeAnythingRuns) {
   const auto run = this->run({out_option(), "/no-such-folder/numbers.json"});
   EXPECT_EQ(run.exit_code, 2);
   EXPECT_THAT(run.error, HasSubstr(out_option() + ": /no-such-folder is not a folder"));

@@ -1,4 +1,6 @@
-// accel config, env, to-fsdp2, help and completion, as a user meets them.
+// accel config, env, to-fsdp2, help and completion, tested through the program as a user runs it: with lines on
+// standard input, on a pseudo-terminal, and in shells. The files that config writes must be those of Python's
+// Accelerate.
 #include <gmock/gmock.h>
 
 #include <fstream>
@@ -21,7 +23,7 @@ class ConfigCommandTest : public ::testing::Test {
     arguments.insert(arguments.begin(), bin("accel"));
     return run_command(arguments, options_);
   }
-  /// With lines on standard input.
+  /// Runs with lines on standard input.
   CommandResult answered(const std::string& answers, const std::string& arguments = "config") {
     const auto file = folder_.write("answers", answers);
     return run_command({"bash", "-c", bin("accel") + " " + arguments + " < " + file}, options_);
@@ -32,9 +34,11 @@ class ConfigCommandTest : public ::testing::Test {
   LaunchConfig written() { return read_launch_config(default_file()); }
 
   TemporaryFolder folder_;
+  // CUDA is hidden, so that defaults do not depend on the GPUs of the machine.
   CommandOptions options_{.environment = {{"HF_HOME", folder_.path()}, {"CUDA_VISIBLE_DEVICES", ""}}};
 };
 
+// The content of a file.
 std::string text_of(const std::string& file) {
   std::ostringstream text;
   text << std::ifstream(file).rdbuf();
@@ -43,6 +47,7 @@ std::string text_of(const std::string& file) {
 
 // --- questions -------------------------------------------------------------------------------------------------------
 
+// Twenty empty lines are more than there are questions; the surplus is not read.
 TEST_F(ConfigCommandTest, EmptyAnswersAreTheDefaultsThatAreShown) {
   const auto run = answered(std::string(20, '\n'));
   ASSERT_EQ(run.exit_code, 0) << run.error;
@@ -57,6 +62,7 @@ TEST_F(ConfigCommandTest, EmptyAnswersAreTheDefaultsThatAreShown) {
                                 HasSubstr("saved at " + default_file())));
 }
 
+// Answers on standard input, as when a script pipes them.
 TEST_F(ConfigCommandTest, SeveralMachinesOfProcessorsUnderFsdp2) {
   const auto run = answered(
       "0\nmulti-CPU\n2\n1\n10.0.0.1\n29501\n\n\nno\n"  // machine, type, machines, rank, address, port, network, debug,
@@ -87,7 +93,9 @@ TEST_F(ConfigCommandTest, SeveralMachinesOfProcessorsUnderFsdp2) {
                                                {"fsdp_activation_checkpointing", false}}));
 }
 
+// The questions depend on earlier answers; version 1 has other questions than version 2.
 TEST_F(ConfigCommandTest, Version1OfFsdpIsAskedForItsStrategy) {
+  // Answers select by number, as accelerate/commands/menu does when there is no terminal.
   const auto run = answered("0\n1\n1\n\n\nno\nyes\n0\nHYBRID_SHARD\nyes\n1\n5000\n0\n1\nyes\nno\nno\nno\nyes\n8\n\n");
   ASSERT_EQ(run.exit_code, 0) << run.error << run.output;
   EXPECT_EQ(written().fsdp_config, (ConfigSection{{"fsdp_version", std::int64_t{1}},
@@ -124,6 +132,7 @@ TEST_F(ConfigCommandTest, DeepSpeedsStagesAndMpirun) {
   EXPECT_EQ(written().num_processes, 6);
 }
 
+// Every second answer is invalid. The question must be repeated, because a wrong file would show much later.
 TEST_F(ConfigCommandTest, AWrongAnswerIsAskedAgain) {
   const auto run = answered("1\n0\n3\n7\n2\nmany\n0\n1\nperhaps\n\n\n\n1\n2\n0;1\n0,1\n\n\n");
   ASSERT_EQ(run.exit_code, 0) << run.error << run.output;
@@ -136,6 +145,7 @@ TEST_F(ConfigCommandTest, AWrongAnswerIsAskedAgain) {
   EXPECT_EQ(written().num_processes, 2);
 }
 
+// A script that pipes too few answers must fail instead of writing a file of defaults.
 TEST_F(ConfigCommandTest, WhereTheInputEndsNothingIsWritten) {
   const auto run = answered("0\n1\n");
   EXPECT_EQ(run.exit_code, 2);
@@ -144,8 +154,10 @@ TEST_F(ConfigCommandTest, WhereTheInputEndsNothingIsWritten) {
   EXPECT_FALSE(std::filesystem::exists(default_file()));
 }
 
+// A pseudo-terminal is needed here: menus react to keys only if standard input is a terminal.
 // --- a terminal ------------------------------------------------------------------------------------------------------
 
+// A real terminal, since the menu reads single keys.
 TEST_F(ConfigCommandTest, ArrowKeysChoose) {
   TerminalSession session({bin("accel"), "config"}, options_);
   session.wait_for("AWS");
@@ -154,6 +166,7 @@ TEST_F(ConfigCommandTest, ArrowKeysChoose) {
   session.wait_for("NEURON");
   session.type(kArrowUp + kArrowUp + kArrowUp + "\r");  // from the first over the last to multi-CPU
   session.wait_for("How many different machines");
+  // In a menu the terminal must not echo keys; afterwards it must be in the state in which shells expect it.
   EXPECT_TRUE(session.is_as_shells_need_it());
   session.type("\n\n\n\n\n3\n");  // machines, debug, mpirun, deepspeed, fsdp, processes
   session.wait_for("mixed precision");
@@ -165,7 +178,8 @@ TEST_F(ConfigCommandTest, ArrowKeysChoose) {
   EXPECT_EQ(written().mixed_precision, "bf16");
 }
 
-TEST_F(ConfigCommandTest, ControlCLeavesTheTerminalAsItWas) {
+// The menu switches the terminal's echo off. If it stayed off, the user's shell would seem dead.
+TEST_F(ConfigCommandTest, ControlCRestoresTheTerminal) {
   TerminalSession session({bin("accel"), "config"}, options_);
   session.wait_for("AWS");
   session.type(kControlC);
@@ -177,6 +191,7 @@ TEST_F(ConfigCommandTest, ControlCLeavesTheTerminalAsItWas) {
 
 // --- without questions -----------------------------------------------------------------------------------------------
 
+// Accelerate accepts --num_processes and --num-processes, also mixed within one flag.
 TEST_F(ConfigCommandTest, KeysAreFlagsInEitherSpelling) {
   ASSERT_EQ(
       accel({"config", "--num-processes=4", "--use_cpu", "--mixed-precision", "bf16", "--config_file", path("a.json")})
@@ -194,7 +209,7 @@ TEST_F(ConfigCommandTest, KeysAreFlagsInEitherSpelling) {
             (ConfigSection{{"fsdp_version", std::int64_t{2}}, {"fsdp_reshard_after_forward", false}}));
 }
 
-TEST_F(ConfigCommandTest, AllWrongFlagsAreToldAtOnce) {
+TEST_F(ConfigCommandTest, AllWrongFlagsAreReportedAtOnce) {
   const auto run = accel({"config", "--num_processes", "x", "--zero_stage", "4"});
   EXPECT_EQ(run.exit_code, 2);
   EXPECT_THAT(run.error, AllOf(HasSubstr("num_processes: expected an integer, got 'x'"),
@@ -210,6 +225,7 @@ TEST_F(ConfigCommandTest, AllWrongFlagsAreToldAtOnce) {
   EXPECT_FALSE(std::filesystem::exists(default_file()));
 }
 
+// `accelerate config default` keeps an existing file too (accelerate/commands/config/default.py).
 TEST_F(ConfigCommandTest, DefaultNeverReplacesAFile) {
   auto run = accel({"config", "default", "--mixed_precision", "bf16"});
   ASSERT_EQ(run.exit_code, 0) << run.error;
@@ -223,6 +239,7 @@ TEST_F(ConfigCommandTest, DefaultNeverReplacesAFile) {
   EXPECT_EQ(accel({"config", "default", "--mixed_precision", "fp32"}).exit_code, 2);
 }
 
+// Files of older versions have other keys. Updating may rename keys but must not change their meaning.
 TEST_F(ConfigCommandTest, UpdateKeepsValuesAndAddsTodaysKeys) {
   const auto old = file(
       "old.yaml", "distributed_type: MULTI_GPU\nfp16: true\nnum_processes: 2\nfsdp_config:\n  sharding_strategy: 1\n");
@@ -239,6 +256,7 @@ TEST_F(ConfigCommandTest, UpdateKeepsValuesAndAddsTodaysKeys) {
 
 // --- env -------------------------------------------------------------------------------------------------------------
 
+// Users paste this output into reports of errors.
 TEST_F(ConfigCommandTest, EnvPrintsVersionsMachineAndConfiguration) {
   auto run = accel({"env"});
   ASSERT_EQ(run.exit_code, 0) << run.error;
@@ -254,7 +272,8 @@ TEST_F(ConfigCommandTest, EnvPrintsVersionsMachineAndConfiguration) {
   EXPECT_EQ(accel({"env", "--config_file", path("nowhere.yaml")}).exit_code, 2);
 }
 
-TEST_F(ConfigCommandTest, AShellCanTakeTheVariablesOfAConfiguration) {
+// The apostrophe checks the quoting: the output is passed to eval.
+TEST_F(ConfigCommandTest, AShellCanEvaluateTheVariablesOfAConfiguration) {
   const auto config = file("c.yaml",
                            "distributed_type: FSDP\nnum_processes: 2\ngpu_ids: '0,1'\nfsdp_config:\n  fsdp_version: "
                            "2\n  transformer_layer_cls_to_wrap: it's,Block\n");
@@ -268,7 +287,8 @@ TEST_F(ConfigCommandTest, AShellCanTakeTheVariablesOfAConfiguration) {
 
 // --- to-fsdp2 --------------------------------------------------------------------------------------------------------
 
-TEST_F(ConfigCommandTest, ToFsdp2TranslatesTheStrategyAndKeepsWhatItDoesNotKnow) {
+// Keys of the user's own must survive, and values must keep their spelling, such as 1e8.
+TEST_F(ConfigCommandTest, ToFsdp2TranslatesTheStrategyAndKeepsUnknownKeys) {
   const auto old = file("old.yaml",
                         "distributed_type: FSDP\nmy_own: [1, no]\nfsdp_config:\n  fsdp_sharding_strategy: "
                         "SHARD_GRAD_OP\n  fsdp_backward_prefetch: BACKWARD_PRE\n  fsdp_forward_prefetch: false\n"
@@ -292,7 +312,8 @@ TEST_F(ConfigCommandTest, ToFsdp2TranslatesTheStrategyAndKeepsWhatItDoesNotKnow)
   EXPECT_THAT(run.error, HasSubstr("is 2 already"));
 }
 
-TEST_F(ConfigCommandTest, ToFsdp2KnowsEveryStrategy) {
+// The mapping is that of accelerate/commands/to_fsdp2.py, which accepts a strategy under either key.
+TEST_F(ConfigCommandTest, ToFsdp2TranslatesEveryStrategy) {
   for (const auto& [strategy, reshards] : std::map<std::string, std::string>{{"FULL_SHARD", "true"},
                                                                              {"SHARD_GRAD_OP", "false"},
                                                                              {"HYBRID_SHARD", "true"},
@@ -325,6 +346,7 @@ TEST_F(ConfigCommandTest, HelpIsThereForEveryCommand) {
   EXPECT_THAT(accel({"--version"}).output, ::testing::StartsWith("accel "));
 }
 
+// Completion is tested in a real bash, because its word splitting decides what the function receives.
 TEST_F(ConfigCommandTest, BashCompletesCommandsAndOptions) {
   const auto completed = [&](const std::string& words) {
     const auto script = "source <(" + bin("accel") +
@@ -345,7 +367,7 @@ TEST_F(ConfigCommandTest, BashCompletesCommandsAndOptions) {
   EXPECT_EQ(accel({"--completion", "fish"}).exit_code, 2);
 }
 
-// A shell on a terminal of its own, at which a tab is typed; a line that is not completed so runs into the limit.
+// Runs zsh on its own terminal, in which a tab is typed. A line that is not completed runs into the time limit.
 TEST_F(ConfigCommandTest, ZshCompletesCommandsAndOptions) {
   const auto script = file("complete.zsh", R"(zmodload zsh/zpty
 zpty shell zsh -f -i

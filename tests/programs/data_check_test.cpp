@@ -1,4 +1,4 @@
-// accel data-check, as a user calls it.
+// accel data-check, as a user calls it: the table, the findings with their remedies, and the exit codes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,12 +15,13 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using Json = nlohmann::json;
 
+// Runs `accel data-check` with these options.
 CommandResult data_check(std::vector<std::string> options) {
   options.insert(options.begin(), {bin("accel"), "data-check"});
   return run_command(options, {.limit = std::chrono::seconds(30)});
 }
 
-// Its findings, "RANKS KIND: TEXT" each.
+// Returns its findings, as "RANKS KIND: TEXT".
 std::vector<std::string> findings(std::vector<std::string> options) {
   options.emplace_back("--json");
   const auto run = data_check(options);
@@ -36,6 +37,7 @@ std::vector<std::string> findings(std::vector<std::string> options) {
   return found;
 }
 
+// The exact table is compared, because columns must stay aligned for all widths.
 TEST(DataCheckTest, TheTableCountsEveryNumberOfRanksAndTheFindingsSayWhatToChange) {
   const auto run = data_check({"--length", "60000", "--batch-size", "32", "--ranks", "1,7-8"});
   EXPECT_EQ(run.exit_code, 0);
@@ -52,6 +54,7 @@ TEST(DataCheckTest, TheTableCountsEveryNumberOfRanksAndTheFindingsSayWhatToChang
             "batch_size 30 divides evenly\n");
 }
 
+// One small case per kind. The numbers are chosen so that the singular, the plural and ranges of ranks all occur.
 TEST(DataCheckTest, EveryKindOfFindingComesWithItsRemedy) {
   using Found = std::vector<std::string>;
   EXPECT_EQ(findings({"--length", "100", "--batch-size", "4", "--no-even-batches", "--ranks", "3,7"}),
@@ -83,7 +86,8 @@ TEST(DataCheckTest, EveryKindOfFindingComesWithItsRemedy) {
   EXPECT_EQ(findings({"--length", "24", "--batch-size", "4", "--ranks", "1-3,6"}), Found());
 }
 
-TEST(DataCheckTest, WhatSomeRanksCannotDoIsAFindingAndTheOthersAreCounted) {
+// A batch of 4 cannot be split among 3 ranks. The other numbers of ranks must still be checked.
+TEST(DataCheckTest, AnErrorForSomeNumbersOfRanksIsAFinding) {
   const auto run = data_check({"--length", "24", "--batch-size", "4", "--split-batches", "--ranks", "2-3", "--json"});
   const auto of_ranks = Json::parse(run.output)["loaders"][0]["ranks"];
   EXPECT_EQ(of_ranks[0],
@@ -93,12 +97,14 @@ TEST(DataCheckTest, WhatSomeRanksCannotDoIsAFindingAndTheOthersAreCounted) {
   EXPECT_FALSE(of_ranks[1].contains("steps_min"));
 }
 
+// CI jobs use --strict to stop on a configuration that would hang or repeat samples.
 TEST(DataCheckTest, StrictMakesAFindingTheExitCode) {
   EXPECT_EQ(data_check({"--length", "24", "--batch-size", "4", "--ranks", "4"}).exit_code, 0);
   EXPECT_EQ(data_check({"--length", "24", "--batch-size", "4", "--ranks", "4", "--strict"}).exit_code, 1);
   EXPECT_EQ(data_check({"--length", "24", "--batch-size", "4", "--ranks", "3", "--strict"}).exit_code, 0);
 }
 
+// Training and evaluation have different lengths and batch sizes, and either may lose samples.
 TEST(DataCheckTest, AnExperimentsTwoLoadersAreChecked) {
   const TemporaryFolder folder;
   const auto file = folder.write(
@@ -115,6 +121,7 @@ TEST(DataCheckTest, AnExperimentsTwoLoadersAreChecked) {
   EXPECT_EQ(loaders[1]["ranks"][1]["findings"][0]["kind"], "error");
 }
 
+// 4096 lists of 244,000 indices would need 8 GB, so only a closed form passes within the time limit.
 TEST(DataCheckTest, AThousandMillionSamplesOn4096RanksAreCountedWithoutListingThem) {
   const auto run =
       data_check({"--length", "1000000007", "--batch-size", "32", "--ranks", "1-4096", "--no-even-batches"});
@@ -122,6 +129,7 @@ TEST(DataCheckTest, AThousandMillionSamplesOn4096RanksAreCountedWithoutListingTh
   EXPECT_THAT(run.output, HasSubstr("  4096    7629 or 7630        131072           0           0                0\n"));
 }
 
+// Nothing is printed for the valid number 2, so that scripts do not read half an answer.
 TEST(DataCheckTest, AllProblemsAreInOneMessageAndExitTwo) {
   const auto run = data_check({"--ranks", "0,x-3,7-,5-4,4097,2", "--set", "a=b", "--length", "-1"});
   EXPECT_EQ(run.exit_code, 2);
@@ -133,6 +141,7 @@ TEST(DataCheckTest, AllProblemsAreInOneMessageAndExitTwo) {
   }
 }
 
+// Exit code 1 is reserved for findings.
 TEST(DataCheckTest, WrongUsageIsExitTwo) {
   for (const auto& options :
        std::vector<std::vector<std::string>>{{},
@@ -149,6 +158,7 @@ TEST(DataCheckTest, WrongUsageIsExitTwo) {
   }
 }
 
+// A misspelled command gets the list of commands.
 TEST(DataCheckTest, CommandsThatAreNotBuiltNameWhatIs) {
   for (const auto* command : {"lunch", "no-command"}) {
     const auto run = run_command({bin("accel"), command});

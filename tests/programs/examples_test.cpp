@@ -1,5 +1,6 @@
-// The examples as a user builds and runs them: copied out, against the installed package, alone, under a launcher's
-// variables, and under the installed sim-run. Each example checks its own result, so its exit code is the test.
+// Builds and runs the examples as a user does: copied out of the tree, against the installed package, alone, under
+// a launcher's variables, and under the installed sim-run. Each example checks its own result, so its exit code is
+// the test.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +29,7 @@ constexpr int kProcesses = 4;
 constexpr const char* kSameCompiler = "-DCMAKE_CXX_COMPILER=" ACCEL_COMPILER;
 const CommandOptions kBuild{.limit = std::chrono::seconds(500)};
 
-// One place for all, and the same in every run, so that a compiler cache knows the commands again.
+// One folder for all examples, and the same one in every run, so that a compiler cache recognizes the commands.
 fs::path work_folder() { return fs::path(bin("")).parent_path().parent_path() / "examples"; }
 std::string installed(const std::string& path) { return (work_folder() / "package" / path).string(); }
 std::string built(const std::string& program) { return (work_folder() / program).string(); }
@@ -55,13 +56,14 @@ void expect_built(const std::string& example, const std::vector<std::string>& op
   ASSERT_EQ(build.exit_code, 0) << build.output << build.error;
 }
 
+// Writes a file and creates its folder.
 void write(const fs::path& path, const std::string& text) {
   fs::create_directories(path.parent_path());
   std::ofstream(path) << text;
 }
 
-// A project whose only purpose is the precompiled header of the two headers that examples include first. Each of them
-// would compile these for a minute. Other headers are not in it, so a missing include shows.
+// Writes a project whose only purpose is the precompiled header of the two headers that every example includes first.
+// Each example would compile them for a minute. Other headers are not in it, so a missing include still fails.
 void write_precompiled() {
   const auto folder = work_folder() / "source/precompiled";
   write(folder / "CMakeLists.txt",
@@ -87,7 +89,7 @@ void write_precompiled() {
             "cmake_language(DEFER CALL use_precompiled)\n");
 }
 
-// A test of the user's own, with what the simulator's headers offer.
+// Writes a test that a user could write with the simulator's headers.
 void write_simulation() {
   write(work_folder() / "source/simulation/CMakeLists.txt",
         "cmake_minimum_required(VERSION 3.25)\nproject(simulation LANGUAGES CXX)\nfind_package(accel REQUIRED)\n"
@@ -108,6 +110,7 @@ void write_simulation() {
 class Examples : public ::testing::Environment {
  public:
   void SetUp() override {
+    // Files of an earlier installation could hide a header that is no longer installed.
     fs::remove_all(work_folder());
     const auto install =
         run_command({ACCEL_CMAKE, "--install", work_folder().parent_path().string(), "--prefix", installed("")});
@@ -133,12 +136,13 @@ class Examples : public ::testing::Environment {
 
 using Variables = std::map<std::string, std::string>;
 
+// A program with its arguments.
 std::vector<std::string> command_of(std::vector<std::string> program, const std::vector<std::string>& arguments) {
   program.insert(program.end(), arguments.begin(), arguments.end());
   return program;
 }
 
-// One process for each rank, as torchrun starts them.
+// Starts one process per rank with torchrun's variables.
 std::array<CommandResult, kProcesses> run_processes(const std::string& program,
                                                     const std::vector<std::string>& arguments = {}) {
   const auto port = std::to_string(launcher::free_port());
@@ -176,6 +180,7 @@ INSTANTIATE_TEST_SUITE_P(Programs, ExampleTest,
                            return name;
                          });
 
+// The installed completion files must equal what the program prints, or new commands would not be completed.
 TEST(InstalledProgramsTest, ProgramsRunAndShellsFindTheirCompletion) {
   for (const auto* program : {"sim-run", "sim-calibrate", "accel"}) {
     const auto help = run_command({installed("bin") + "/" + program, "--help"});
@@ -191,6 +196,7 @@ TEST(InstalledProgramsTest, ProgramsRunAndShellsFindTheirCompletion) {
   }
 }
 
+// Users test their own code on simulated ranks with their own test framework; both common ones are built here.
 TEST(UnitTestsTest, RunOnSimulatedRanksUnderBothFrameworks) {
   for (const auto* program : {"unit_tests/with_googletest", "unit_tests/with_catch2"}) {
     const auto run = run_command({built(program)});
@@ -198,6 +204,7 @@ TEST(UnitTestsTest, RunOnSimulatedRanksUnderBothFrameworks) {
   }
 }
 
+// Without any launcher an example is a plain program with one rank.
 TEST_P(ExampleTest, RunsAlone) {
   const auto run = run_command({built(GetParam())});
   EXPECT_EQ(run.exit_code, 0) << run.output << run.error;
@@ -215,12 +222,14 @@ TEST_P(ExampleTest, PrintsTheSameBitsOnFourProcessesAndOnFourSimulatedRanks) {
     EXPECT_EQ(real.at(rank).exit_code, 0) << "rank " << rank << ": " << real.at(rank).error;
     EXPECT_EQ(real.at(rank).output.empty(), rank > 0) << "rank " << rank;
   }
+  // A stronger check than equal losses: the printed digits of real and simulated ranks must be the same text.
   const auto simulated = simulate(GetParam(), kProcesses);
   EXPECT_EQ(simulated.exit_code, 0) << simulated.error;
   EXPECT_EQ(simulated.output, real.front().output);
   EXPECT_NE(simulated.output, run_command({built(GetParam())}).output) << "four ranks see other batches than one";
 }
 
+// before.cpp is plain LibTorch and after.cpp its port, so they must print the same numbers on one process.
 TEST(FromLibtorchTest, BothPrintTheSameNumbersOnOneProcess) {
   const auto before = run_command({built("from_libtorch/before")}), after = run_command({built("from_libtorch/after")});
   EXPECT_EQ(before.exit_code, 0) << before.error;
@@ -228,6 +237,7 @@ TEST(FromLibtorchTest, BothPrintTheSameNumbersOnOneProcess) {
   EXPECT_EQ(before.output, after.output);
 }
 
+// The example prints three epochs for each backend, line by line the same, and then the message of a failed rank.
 TEST(LauncherTest, AFunctionRunsOnProcessesAndOnSimulatedRanksWithTheSameBits) {
   const auto run = run_command({built("launcher/train")});
   EXPECT_EQ(run.exit_code, 0) << run.error;
@@ -242,7 +252,8 @@ TEST(LauncherTest, AFunctionRunsOnProcessesAndOnSimulatedRanksWithTheSameBits) {
   EXPECT_THAT(lines[6], HasSubstr("a failing rank is reported: launch of 'train': rank "));
 }
 
-// --- the resume example: new processes go on where the last ones stopped ---------------------------------------------
+// The resume example: new processes continue where the previous ones stopped.
+// --- the resume example: new processes continue where the last ones stopped ------------------------------------------
 
 constexpr const char* kToTheEnd = "1000";
 
@@ -253,6 +264,7 @@ fs::path empty_folder(const std::string& name) {
   return folder;
 }
 
+// Runs the example for some steps in a folder, on simulated ranks or in processes, and returns its output.
 std::string resume(const std::string& kind, const fs::path& folder, const std::string& steps, int ranks = kProcesses) {
   if (kind == "simulated") {
     const auto run = simulate("resume/train", ranks, {folder.string(), steps});
@@ -264,19 +276,21 @@ std::string resume(const std::string& kind, const fs::path& folder, const std::s
   return runs.front().output;
 }
 
-TEST(ResumeTest, NewProcessesGoOnWhereTheLastOnesStopped) {
+// The printed lines of five processes, each killed after some steps, must add up to those of one process.
+TEST(ResumeTest, NewProcessesContinueWhereTheLastOnesStopped) {
   const auto uncut = resume("simulated", empty_folder("uncut"), kToTheEnd);
   EXPECT_EQ(std::count(uncut.begin(), uncut.end(), '\n'), 3 * 4);  // 50 samples in steps of 4 x 4
   for (const std::string kind : {"simulated", "processes"}) {
     const auto folder = empty_folder("cut_" + kind);
     std::string cut;
     for (const auto* steps : {"1", "2", "1", "3", kToTheEnd})
-      cut += resume(kind, folder, steps);  // inside an epoch, again, at its end, behind it
+      cut += resume(kind, folder, steps);  // within an epoch, again, at its end, after it
     EXPECT_EQ(cut, uncut) << kind;
   }
 }
 
-TEST(ResumeTest, AStateOfTheSimulatorServesRealProcessesAndTheOtherWayRound) {
+// A user may reproduce a training of real processes on the simulator from its last checkpoint.
+TEST(ResumeTest, StatesOfTheSimulatorAndOfProcessesAreInterchangeable) {
   const auto folder = empty_folder("mixed");
   auto mixed = resume("simulated", folder, "2");
   mixed += resume("processes", folder, "3");
@@ -284,6 +298,7 @@ TEST(ResumeTest, AStateOfTheSimulatorServesRealProcessesAndTheOtherWayRound) {
   EXPECT_EQ(mixed, resume("processes", empty_folder("uncut"), kToTheEnd));
 }
 
+// The samples of epoch 0 are 1000 to 1049, and each must appear once over both lives.
 TEST(ResumeTest, AnotherNumberOfRanksSeesTheRestOfTheEpochOnce) {
   const auto folder = empty_folder("elastic");
   auto output = resume("simulated", folder, "2", /*ranks=*/4);
@@ -301,9 +316,10 @@ TEST(ResumeTest, AnotherNumberOfRanksSeesTheRestOfTheEpochOnce) {
   for (int number = 0; number < 50; ++number) EXPECT_EQ(seen[number], 1000 + number);
 }
 
-// Without the two lines that name the files and their times.
+// Returns the diff without the two lines that name the files and their times.
 std::string body_of_diff(const std::string& diff) { return diff.substr(std::min(diff.find("\n@@") + 1, diff.size())); }
 
+// The README shows the port as a diff. This keeps it equal to the two files.
 TEST(FromLibtorchTest, ReadmeShowsTheDifferenceOfTheTwoFiles) {
   std::ifstream in(source("reference/examples/from_libtorch/README.md"));
   const std::string readme(std::istreambuf_iterator<char>(in), {});
@@ -317,7 +333,8 @@ TEST(FromLibtorchTest, ReadmeShowsTheDifferenceOfTheTwoFiles) {
   EXPECT_EQ(body_of_diff(shown), body_of_diff(real.output));
 }
 
-TEST(PackageTest, SimulatorsHeadersServeATestOfTheUsersOwn) {
+// Built against the installed headers only, so a header that is not installed or not self-contained fails here.
+TEST(PackageTest, SimulatorHeadersServeAUsersTest) {
   const auto run = run_command({built("simulation/simulation")});
   EXPECT_EQ(run.exit_code, 0) << run.error;
 }
@@ -327,6 +344,7 @@ TEST(PackageTest, InstalledCommandsRun) {
     EXPECT_EQ(run_command({installed(program), "--help"}).exit_code, 0) << program;
 }
 
+// All missing packages are named at once, so that a user installs them with one command.
 TEST(PackageTest, AllThatIsMissingIsNamedWithItsDebianPackages) {
   const auto run =
       configure("quick_start", {"-B", built("missing"), "-DCMAKE_DISABLE_FIND_PACKAGE_TBB=ON",

@@ -1,5 +1,6 @@
-// Every file of configs/sim/faults through sim-run: exit code, diagnosis and time are what is promised for 12 steps of
-// the mlp, as replicas and sharded.
+// Runs every file of configs/sim/faults through sim-run: exit code, diagnosis and duration must be as documented,
+// for 12 steps of the mlp, replicated and sharded. The tests also pin the diagnosis format, which other programs
+// parse.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,10 +30,10 @@ constexpr const char* kExperiment =
     "max_steps: 12\n"
     "seed: 1\n";
 
-// A run goes on to its end under these; all others stop it.
+// The run continues to its end under these faults. All others stop it.
 const std::set<std::string> kOutlived{"rank_pause", "slow_rank",  "jitter",       "rank_restart", "message_delay",
                                       "slow_link",  "store_slow", "nan_gradient", "torn_write",   "disk_full"};
-// Of those, what strikes only a rank that saves.
+// Of those, the faults that affect only a rank that saves.
 const std::set<std::string> kOfFiles{"torn_write", "disk_full"};
 
 bool is_text_or_null(const Json& value) {
@@ -40,6 +41,7 @@ bool is_text_or_null(const Json& value) {
 }
 bool is_call_number(const Json& value) { return value.is_number_unsigned(); }
 
+// Ranks are ascending and unique, as other programs rely on.
 void expect_ranks(const Json& ranks, int num_ranks) {
   ASSERT_TRUE(ranks.is_array());
   int before = -1;
@@ -74,7 +76,7 @@ void expect_waiting(const Json& waiting, int num_ranks) {
   }
 }
 
-/// The format that programs outside rely on.
+/// Checks the format that other programs rely on: the keys, their order and which of them may be null.
 void expect_diagnosis(const Json& diagnosis, int num_ranks) {
   std::vector<std::string> keys;
   for (const auto& [key, value] : diagnosis.items()) keys.push_back(key);
@@ -84,6 +86,7 @@ void expect_diagnosis(const Json& diagnosis, int num_ranks) {
       (std::set<std::string>{"none", "hang", "desync", "rank_failure", "fault"}).contains(diagnosis.at("kind")));
   expect_ranks(diagnosis.at("ranks"), num_ranks);
   for (const auto* key : {"fault", "op", "group", "where"}) EXPECT_TRUE(is_text_or_null(diagnosis.at(key))) << key;
+  // op, group and sequence describe one call, so they are null together.
   EXPECT_EQ(diagnosis.at("op").is_null(), diagnosis.at("sequence").is_null());
   EXPECT_EQ(diagnosis.at("op").is_null(), diagnosis.at("group").is_null());
   EXPECT_TRUE(diagnosis.at("sequence").is_null() || is_call_number(diagnosis.at("sequence")));
@@ -108,7 +111,7 @@ class FaultFilesTest : public ::testing::TestWithParam<std::tuple<std::string, C
     return train(
         {"--faults", source("configs/sim/faults/" + kind() + ".yaml"), "--diagnosis", folder_.path("diagnosis.json")});
   }
-  /// Losses and parameters of every rank.
+  /// Returns the lines of a trace: losses and parameters of every rank.
   std::set<std::string> trace_of(std::vector<std::string> options) const {
     options.insert(options.end(), {"--trace", folder_.path("trace.jsonl")});
     EXPECT_EQ(train(options).exit_code, 0);
@@ -136,12 +139,14 @@ class FaultFilesTest : public ::testing::TestWithParam<std::tuple<std::string, C
   }
 };
 
+// From the table of faults and not from the folder, so a kind without a file fails.
 std::vector<std::string> all_kinds() {
   std::vector<std::string> names;
   for (const auto& rule : sim::kFaultRules) names.emplace_back(rule.name);
   return names;
 }
 
+// Eight ranks make a majority of replicas; the sharded runs have no replicas to compare.
 constexpr Case kOnFour{4, false}, kOnEight{8, false}, kSharded{4, true};
 
 std::string name_of_case(const ::testing::TestParamInfo<std::tuple<std::string, Case>>& info) {
@@ -156,7 +161,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, FaultFilesTest,
 
 TEST_P(FaultFilesTest, EndsAsDocumentedWithADiagnosisThatNamesTheFault) {
   const auto result = run();
-  // A sharded model has no replicas that could differ.
+  // The replicas check cannot find a bit flip in a sharded model, because no two ranks hold the same parameters.
   const bool is_outlived = kOutlived.contains(kind()) || (is_sharded() && kind() == "bit_flip");
   EXPECT_EQ(result.exit_code, is_outlived ? 0 : 3) << result.error;
   EXPECT_LT(result.seconds, kSecondsMax);
@@ -186,6 +191,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, OutlivedFaultFilesTest,
 INSTANTIATE_TEST_SUITE_P(WithoutReplicas, OutlivedFaultFilesTest, ::testing::Values(std::tuple("bit_flip", kSharded)),
                          name_of_case);
 
+// A fault of timing must not change a single bit, or results on a slow network would not be reproducible.
 TEST_P(OutlivedFaultFilesTest, ChangesNumbersOnlyIfItIsAboutNumbers) {
   EXPECT_EQ(trace_of({}) != trace_of({"--faults", source("configs/sim/faults/" + kind() + ".yaml")}),
             kind() == "nan_gradient" || kind() == "bit_flip");

@@ -1,4 +1,5 @@
-// What becomes of the ranks of `accel launch` when one fails, or the launcher itself.
+// What happens to the ranks of `accel launch` when one of them fails, or the launcher itself. No process may be
+// left: an orphan keeps its port and its GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -21,10 +22,11 @@ using ::testing::UnorderedElementsAre;
 
 class LaunchFailureTest : public LaunchFixture {};
 
-// --- how ranks end
-// ------------------------------------------------------------------------------------------------------
+// --- how ranks end ---
 
-TEST_F(LaunchFailureTest, ADeadRankEndsTheRunAndIsToldLast) {
+// All ranks leave their process number first, so that the test can check that none of them survives. The cause is
+// on the last line, where a user looks.
+TEST_F(LaunchFailureTest, ADeadRankEndsTheRunAndIsReportedLast) {
   const auto run =
       shell({"--cpu", "--num_processes", "4"},
             leaves_number() + awaits(4) + "if [ $RANK = 2 ]; then echo the ink has run out >&2; exit 5; fi; sleep 100");
@@ -33,7 +35,7 @@ TEST_F(LaunchFailureTest, ADeadRankEndsTheRunAndIsToldLast) {
   expect_no_process_left(4);
 }
 
-TEST_F(LaunchFailureTest, ARankKilledIsToldByItsSignal) {
+TEST_F(LaunchFailureTest, AKilledRankIsReportedByItsSignal) {
   const auto run =
       shell({"--cpu", "--num_processes", "3"}, leaves_number() + awaits(3) + "[ $RANK = 1 ] && kill -9 $$; sleep 100");
   EXPECT_EQ(run.exit_code, 1);
@@ -45,6 +47,7 @@ TEST_F(LaunchFailureTest, ExitCodeTwoOfARankIsAUsageError) {
   EXPECT_EQ(shell({"--cpu", "--num_processes", "2"}, "exit 2").exit_code, 2);
 }
 
+// The other ranks fail with a connection error, which is a consequence. The message must name the rank that left.
 TEST_F(LaunchFailureTest, ARankThatEndsEarlyWhileOthersWaitIsNamed) {
   fs::create_directories(folder_.path("pids"));
   const auto run = launch({"--cpu", "--num_processes", "3", "--main_process_port", "0", bin("faulty_program"), "leave",
@@ -55,7 +58,8 @@ TEST_F(LaunchFailureTest, ARankThatEndsEarlyWhileOthersWaitIsNamed) {
   expect_no_process_left(3);
 }
 
-TEST_F(LaunchFailureTest, WhatARankHasStartedEndsWithIt) {
+// Data loaders and wrapper scripts start children of their own, in this case a child of a child.
+TEST_F(LaunchFailureTest, ProcessesThatARankStartedEndWithIt) {
   const auto run =
       shell({"--cpu", "--num_processes", "2"}, leaves_number() + "(" + "sh -c '" + leaves_number() + "sleep 100'" +
                                                    ") & " + awaits(4) + "[ $RANK = 1 ] && exit 3; wait");
@@ -67,7 +71,7 @@ class SignalTest : public LaunchFixture, public ::testing::WithParamInterface<in
 INSTANTIATE_TEST_SUITE_P(Signals, SignalTest, ::testing::Values(SIGTERM, SIGINT, SIGHUP),
                          [](const auto& info) { return std::string(sigabbrev_np(info.param)); });
 
-// The launcher gets the signal alone, as from `kill` or a scheduler.
+// Only the launcher receives the signal, as from `kill` or from a scheduler.
 TEST_P(SignalTest, ReachesEveryChildAndEndsTheLauncherToo) {
   for (const std::string count : {"1", "3"}) {
     fs::remove_all(folder_.path("pids"));
@@ -76,7 +80,7 @@ TEST_P(SignalTest, ReachesEveryChildAndEndsTheLauncherToo) {
     const auto program = folder_.write("program", "#!/bin/bash\ntrap 'echo heard >> " + heard + "; kill $!; exit 0' " +
                                                       name + "\nsleep 100 & \n" + leaves_number() + "\nwait\n");
     fs::permissions(program, fs::perms::owner_all);
-    // A shell starts what runs behind with INT ignored: setsid's child does not.
+    // A shell starts background jobs with SIGINT ignored. The child of this Python script does not inherit that.
     const auto script =
         "import os, signal, subprocess, sys, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\np = "
         "subprocess.Popen(sys.argv[3:])\nwhile len(os.listdir(sys.argv[1])) < " +
@@ -91,6 +95,7 @@ TEST_P(SignalTest, ReachesEveryChildAndEndsTheLauncherToo) {
   }
 }
 
+// SIGKILL cannot be caught, so the kernel must end the ranks (PR_SET_PDEATHSIG).
 TEST_F(LaunchFailureTest, ALauncherThatIsKilledLeavesNoProcess) {
   const auto script = "'" + bin("accel") + "' launch --cpu --num_processes 3 /bin/sh -c '" + leaves_number() +
                       "exec sleep 100' & pid=$!; " + awaits(3) + "kill -9 $pid; wait $pid";
@@ -102,7 +107,9 @@ TEST_F(LaunchFailureTest, ALauncherThatIsKilledLeavesNoProcess) {
 // --- restarts
 // -----------------------------------------------------------------------------------------------------
 
-TEST_F(LaunchFailureTest, EveryRankBeginsAnewWithTheNextNumberAndAnotherPort) {
+// The old port may be in TIME_WAIT, so a restart on the same port could fail. Ranks that did not fail restart as
+// well, because their process group is broken.
+TEST_F(LaunchFailureTest, EveryRankRestartsWithTheNextNumberAndAnotherPort) {
   const auto run = shell({"--cpu", "--num_processes", "3", "--max_restarts", "2", "--no_prefix"},
                          "echo $RANK $TORCHELASTIC_RESTART_COUNT; echo $MASTER_PORT >> " + folder_.path("ports") +
                              "; [ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && exit 7; [ $TORCHELASTIC_RESTART_COUNT = 0 "
@@ -114,10 +121,11 @@ TEST_F(LaunchFailureTest, EveryRankBeginsAnewWithTheNextNumberAndAnotherPort) {
   EXPECT_EQ(std::set<std::string>(read.begin(), read.end()).size(), 2U);
 }
 
-TEST_F(LaunchFailureTest, EveryAttemptHasLogsOfItsOwn) {
+TEST_F(LaunchFailureTest, EveryAttemptHasItsOwnLogs) {
   const auto run =
       shell({"--cpu", "--num_processes", "2", "--max_restarts", "1", "--log_dir", folder_.path("logs")},
             "echo $RANK $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; touch " +
+                // Both ranks wait until both have written, or the launcher could stop one before it prints.
                 folder_.path("") + "/wrote$RANK; while [ ! -e " + folder_.path("wrote0") + " ] || [ ! -e " +
                 folder_.path("wrote1") + " ]; do sleep 0.02; done; exit 1");
   EXPECT_EQ(run.exit_code, 0) << run.error;
@@ -128,20 +136,21 @@ TEST_F(LaunchFailureTest, EveryAttemptHasLogsOfItsOwn) {
   }
 }
 
-TEST_F(LaunchFailureTest, RestartsAreUsedUpAndTheLastFailureIsTold) {
+TEST_F(LaunchFailureTest, AfterTheLastRestartTheLastFailureIsReported) {
   const auto run = shell({"--cpu", "--num_processes", "2", "--max_restarts", "2"},
                          "echo attempt $TORCHELASTIC_RESTART_COUNT; exit 4");
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_THAT(last_line(run.error), AllOf(HasSubstr("ended with exit code 4"), HasSubstr("(after 2 restarts)")));
 }
 
-TEST_F(LaunchFailureTest, ATrainingThatIsKilledGoesOnFromItsCheckpointToTheSameParameters) {
+TEST_F(LaunchFailureTest, AKilledTrainingResumesToTheSameParameters) {
   const Words flags{
       "--cpu", "--num_processes", "4", "--no_prefix", "--main_process_port", "0", "--num_cpu_threads_per_process", "1"};
   fs::create_directories(folder_.path("whole"));
   fs::create_directories(folder_.path("cut"));
   const auto whole = launch(flags + Words{bin("launched_training"), folder_.path("whole")});
   EXPECT_EQ(whole.exit_code, 0) << whole.error;
+  // The first attempt stops at step 22, so rank 2 is killed between the checkpoints of steps 20 and 25.
   folder_.write("cut/pause", "");
   const auto killer = std::async(std::launch::async, [&] {
     while (!fs::exists(folder_.path("cut/reached.2")) || read_file(folder_.path("cut/reached.2")).empty())

@@ -1,4 +1,5 @@
-// `accel launch` as a user runs it: what reaches the ranks, and what is wrong usage.
+// `accel launch` as a user runs it: which variables reach the ranks, where their output goes, and what is rejected
+// as wrong usage before anything starts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -20,8 +21,7 @@ using ::testing::UnorderedElementsAre;
 
 class LaunchTest : public LaunchFixture {};
 
-// --- what ranks are told
-// ------------------------------------------------------------------------------------------------
+// --- variables of the ranks ---
 
 TEST_F(LaunchTest, CpuStartsAsManyRanksAsAskedFor) {
   const auto run = shell({"--cpu", "--num_processes", "4"},
@@ -31,18 +31,21 @@ TEST_F(LaunchTest, CpuStartsAsManyRanksAsAskedFor) {
                                                          "[rank 2] 2 4 2 4 True", "[rank 3] 3 4 3 4 True"));
 }
 
-TEST_F(LaunchTest, EverythingBehindTheProgramIsThePrograms) {
+// The program may have options with the names of the launcher's own.
+TEST_F(LaunchTest, EverythingAfterTheProgramBelongsToTheProgram) {
   const auto run = launch({"--num-processes=1", "--debug", "/bin/echo", "--num_processes", "7", "--cpu", "--", "-q"});
   EXPECT_EQ(run.exit_code, 0) << run.error;
   EXPECT_EQ(run.output, "--num_processes 7 --cpu -- -q\n");
 }
 
-TEST_F(LaunchTest, OneProcessIsNoRankAndWritesToTheTerminalItself) {
+// A single process must behave as if started without a launcher, for example for debuggers and progress bars.
+TEST_F(LaunchTest, OneProcessHasNoRankAndWritesToTheTerminalItself) {
   const auto run = shell({}, "echo ${RANK:-none} ${WORLD_SIZE:-none}");
   EXPECT_EQ(run.output, "none none\n");
 }
 
-TEST_F(LaunchTest, AFlagBeatsTheFileTheFileBeatsTheEnvironmentAndThatTheDefault) {
+// The precedence of accelerate/commands/launch.py. Each line below removes the strongest remaining source.
+TEST_F(LaunchTest, FlagsPrecedeTheFileWhichPrecedesTheEnvironment) {
   const auto file = folder_.write(
       "config.yaml",
       "distributed_type: MULTI_CPU\nuse_cpu: true\nnum_processes: 2\nmixed_precision: bf16\nmain_process_port: 0\n");
@@ -58,6 +61,7 @@ TEST_F(LaunchTest, AFlagBeatsTheFileTheFileBeatsTheEnvironmentAndThatTheDefault)
   EXPECT_EQ(shell(two, say + " || true").output, "3 no\n");
 }
 
+// With --cpu Python ignores the default file, too: its settings may be for GPUs.
 TEST_F(LaunchTest, TheDefaultFileIsReadButNotWithCpu) {
   fs::create_directories(folder_.path("home/accelerate"));
   folder_.write("home/accelerate/default_config.yaml",
@@ -74,6 +78,7 @@ TEST_F(LaunchTest, FlagsOfShardingBecomeTheirVariables) {
   EXPECT_EQ(run.output, "true 2 false 4\n") << run.error;
 }
 
+// The printed lines are commands that a user can run by hand, one for each rank.
 TEST_F(LaunchTest, DryRunPrintsWhatWouldRunAndRunsNothing) {
   const auto run = shell({"--cpu", "--num_processes", "2", "--dry_run"}, "touch '" + folder_.path("ran") + "'");
   EXPECT_EQ(run.exit_code, 0) << run.error;
@@ -82,11 +87,12 @@ TEST_F(LaunchTest, DryRunPrintsWhatWouldRunAndRunsNothing) {
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_THAT(lines[1], AllOf(StartsWith("env "), HasSubstr(" RANK=1 "), HasSubstr(" WORLD_SIZE=2 "),
                               HasSubstr(" MASTER_PORT=29500 "), HasSubstr(" /bin/sh -c 'touch ")));
-  // What is printed is what runs: pasted into a shell it does it.
+  // The printed commands are those that run: pasted into a shell, one of them does the work.
   EXPECT_EQ(run_command({"/bin/sh", "-c", lines[1]}).exit_code, 0);
   EXPECT_TRUE(fs::exists(folder_.path("ran")));
 }
 
+// The folders are those of torchrun, so that tools that read them keep working.
 TEST_F(LaunchTest, LogsHoldWhatEveryRankWroteAndTeePicksStreams) {
   const auto all =
       shell({"--cpu", "--num_processes", "2", "--log_dir", folder_.path("all")}, "echo out $RANK; echo err $RANK >&2");
@@ -94,6 +100,7 @@ TEST_F(LaunchTest, LogsHoldWhatEveryRankWroteAndTeePicksStreams) {
   EXPECT_EQ(read_file(folder_.path("all/attempt_0/rank_1/stdout.log")), "out 1\n");
   EXPECT_EQ(read_file(folder_.path("all/attempt_0/rank_0/stderr.log")), "err 0\n");
   EXPECT_THAT(lines_of(all.output), UnorderedElementsAre("[rank 0] out 0", "[rank 1] out 1"));
+  // --tee 0:1,1:2 selects the stream per rank: stdout of rank 0, stderr of rank 1.
   const auto some = shell(
       {"--cpu", "--num_processes", "2", "--log_dir", folder_.path("some"), "--tee", "0:1,1:2", "--role", "trainer"},
       "echo out $RANK; echo err $RANK >&2");
@@ -103,7 +110,8 @@ TEST_F(LaunchTest, LogsHoldWhatEveryRankWroteAndTeePicksStreams) {
   EXPECT_TRUE(fs::exists(folder_.path("some/attempt_0/rank_1/stderr.log")));
 }
 
-TEST_F(LaunchTest, AffinityGivesEachRankCpusOfItsOwn) {
+// Two ranks on the same CPUs would halve each other's speed.
+TEST_F(LaunchTest, AffinityGivesEachRankItsOwnCpus) {
   if (sysconf(_SC_NPROCESSORS_ONLN) < 2) GTEST_SKIP() << "one CPU";
   const auto run = shell({"--cpu", "--num_processes", "2", "--enable_cpu_affinity", "--no_prefix"},
                          "taskset -cp $$ | sed 's/.*: //'");
@@ -112,8 +120,7 @@ TEST_F(LaunchTest, AffinityGivesEachRankCpusOfItsOwn) {
   EXPECT_NE(lines[0], lines[1]);
 }
 
-// --- wrong usage
-// --------------------------------------------------------------------------------------------------------
+// --- wrong usage ---
 
 TEST_F(LaunchTest, AllProblemsOfTheFlagsAreInOneMessage) {
   const auto run = launch({"--num_proceses", "2", "--num_machines", "two", "--tpu", "--mixed_precision=fp4", "-m",
@@ -127,6 +134,8 @@ TEST_F(LaunchTest, AllProblemsOfTheFlagsAreInOneMessage) {
                     HasSubstr("-m: runs a Python module"), HasSubstr("--cpu: does not accept a value, got 'yes'")));
 }
 
+// Combinations that are wrong although each flag is valid. Started anyway, most of them would hang at the
+// rendezvous.
 TEST_F(LaunchTest, ImpossibleValuesAreUsageErrors) {
   const std::vector<std::pair<Words, std::string>> cases{
       {{"--multi_gpu", "--num_processes", "1"}, "--multi_gpu: expected --num_processes 2 or more, got 1"},
@@ -182,9 +191,12 @@ TEST_F(LaunchTest, ABusyPortIsAnErrorOnlyIfItWasNamed) {
   EXPECT_EQ(lines_of(any.output).size(), 2U);
 }
 
+// Each launcher must reserve its port until its ranks listen. Otherwise two launchers could choose the same free
+// port.
 TEST_F(LaunchTest, TwoLaunchersAtOnceDoNotTakeTheSamePort) {
   const auto start = [&] {
     return std::async(std::launch::async, [&] {
+      // Waiting for four processes keeps both launches alive at the same time.
       return shell({"--cpu", "--num_processes", "2", "--no_prefix"}, leaves_number() + awaits(4) + "echo $MASTER_PORT");
     });
   };

@@ -1,7 +1,7 @@
-// A small training under launchers: `launched_training FOLDER`. It saves every few steps into FOLDER, goes on from the
-// newest checkpoint that is there, and prints a hash of the parameters at the end. In the first attempt rank R writes
-// FOLDER/reached.R at kPause, and waits there as long as FOLDER/pause is there and FOLDER/go is not, so that a test can
-// do something to it.
+// A small training under launchers: `launched_training FOLDER`. It saves into FOLDER every few steps, resumes from
+// the newest checkpoint there, and prints a hash of the parameters at the end. In the first attempt rank R writes
+// FOLDER/reached.R at step kPause. It waits while FOLDER/pause exists and FOLDER/go does not, so that a test can
+// kill it.
 #include <unistd.h>
 
 #include <accel/accel.hpp>
@@ -19,6 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// 22 lies between two checkpoints, so a resumed run repeats two steps.
 constexpr int kSteps = 40, kSaveEvery = 5, kPause = 22;
 
 void pause_if_asked(const fs::path& folder, int rank) {
@@ -39,6 +40,7 @@ int train(int argc, char** argv) {
   accel::Accelerator accelerator(
       {.project_config = {.project_dir = folder.string(), .automatic_checkpoint_naming = true, .total_limit = 2}});
   accel::set_seed(42);
+  // Dropout makes the parameters depend on the restored random state.
   torch::nn::Sequential net(torch::nn::Linear(6, 16), torch::nn::Dropout(0.1), torch::nn::Linear(16, 4));
   torch::optim::AdamW adamw(net->parameters(), /*lr=*/0.01);
   accel::TensorDataset dataset(torch::rand({kSteps * 2 * accelerator.num_processes(), 6}));

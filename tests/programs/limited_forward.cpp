@@ -1,10 +1,13 @@
-// A model's forward in a process that the kernel gives no more memory: what offloading is for.
-//   limited-forward write FOLDER WIDTH LAYERS     writes a checkpoint of Linear layers, a few layers a file
-//   limited-forward whole FOLDER WIDTH LAYERS [LIMIT_BYTES]       loads all of it
-//   limited-forward streamed FOLDER WIDTH LAYERS [LIMIT_BYTES]    loads it as the memory allows
-// LIMIT_BYTES is RLIMIT_DATA: heap, stacks of threads and all other private memory that can be written, of the whole
-// process from its start. Mapped files are not in it, as the kernel takes their pages back when it needs them. Prints
-// one JSON object; a refused allocation is exit 1.
+// Runs a model's forward in a process whose memory the kernel limits, which is the situation that offloading is
+// for.
+//
+// limited-forward write FOLDER WIDTH LAYERS: writes a checkpoint of Linear layers, several layers per file.
+// limited-forward whole FOLDER WIDTH LAYERS [LIMIT_BYTES]: loads all of it. limited-forward streamed FOLDER WIDTH
+// LAYERS [LIMIT_BYTES]: loads it as the memory allows.
+//
+// LIMIT_BYTES is RLIMIT_DATA: heap, thread stacks and all other private writable memory of the process since its
+// start. Mapped files do not count, because the kernel can reclaim their pages. Prints one JSON object. A refused
+// allocation is exit code 1.
 #include <malloc.h>
 #include <sys/resource.h>
 #include <torch/nn/modules/activation.h>
@@ -82,6 +85,7 @@ int forward(const std::string& mode, const std::string& folder, std::int64_t wid
     const rlimit limits{static_cast<rlim_t>(limit), static_cast<rlim_t>(limit)};
     if (setrlimit(RLIMIT_DATA, &limits) != 0) throw std::runtime_error("RLIMIT_DATA cannot be set");
   }
+  // What the process uses already cannot serve for weights, so it is subtracted from the limit.
   const auto own_bytes = kilobytes_of("VmData") * 1024 + kOwnBytes;
   accel::LoadAndDispatchOptions options{.strict = true};
   if (mode == "streamed") {
@@ -91,6 +95,7 @@ int forward(const std::string& mode, const std::string& folder, std::int64_t wid
   const torch::NoGradGuard no_grad;
   const auto net = accel::init_empty_weights([&] { return make_net(width, num_layers); });
   auto model = accel::load_checkpoint_and_dispatch(net, folder, options);
+  // Two passes: the second one reuses buffers, and prefetching must give the same bits.
   const auto first = model(input);
   const auto begin = std::chrono::steady_clock::now();
   const auto second = model(input);
@@ -108,7 +113,8 @@ int forward(const std::string& mode, const std::string& folder, std::int64_t wid
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Glibc's own, from the start: else it learns from what is freed to keep memory of this size for itself.
+  // Fixes glibc's threshold from the start. By default it adapts to freed blocks and then keeps large blocks in the
+  // heap.
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (arguments.size() < 4) return 2;

@@ -1,6 +1,6 @@
-// Several machines: hosts with networks of their own. A training over them is one machine's, bit for bit; a cable that
-// is pulled out is told on every rank, and a run that may begin anew goes on from its checkpoint when the cable is
-// back.
+// Several machines, simulated by hosts in separate network namespaces. A training over them has the bits of one
+// machine's. A cable that is pulled is reported on every rank, and a run with restarts left resumes from its
+// checkpoint when the cable is back. Skipped where the machine does not allow namespaces.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -24,9 +24,11 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using Words = std::vector<std::string>;
 
+// Two minutes is a safety net: every wait below ends within seconds.
 constexpr std::chrono::seconds kLimit{120};
 constexpr int kRanks = 4;
 
+// The content of a file; "" if there is none.
 std::string read_file(const fs::path& path) {
   std::ifstream in(path);
   return {std::istreambuf_iterator<char>(in), {}};
@@ -51,7 +53,7 @@ class MachinesTest : public ::testing::Test {
   }
 
   using Running = std::vector<std::future<CommandResult>>;
-  // The training of `folder` on as many hosts as the network has, four ranks together.
+  // Starts the training of `folder` on `hosts` hosts with four ranks in total.
   [[nodiscard]] Running start(const Network& network, int hosts, const std::string& folder, const Words& flags = {},
                               const std::map<std::string, std::string>& variables = {}) const {
     Running running;
@@ -85,7 +87,7 @@ class MachinesTest : public ::testing::Test {
     for (auto& result : running) results.push_back(result.get());
     return results;
   }
-  // What one machine and the simulator print at the end.
+  // Returns what one machine prints at the end, which is the reference.
   [[nodiscard]] std::string parameters_of_one_machine() const {
     const auto one = run_command(
         {bin("accel"), "launch", "--cpu", "--num_processes", std::to_string(kRanks), "--main_process_port", "0",
@@ -95,7 +97,7 @@ class MachinesTest : public ::testing::Test {
     EXPECT_THAT(last_line(one.output), StartsWith("parameters "));
     return last_line(one.output);
   }
-  // Waits until every rank of the first attempt stands in the middle of the training; their process numbers.
+  // Waits until every rank of the first attempt has reached the middle of the training. Returns their process ids.
   static std::vector<pid_t> await_the_middle(const std::string& folder) {
     std::vector<pid_t> processes;
     for (int rank = 0; rank < kRanks; ++rank) {
@@ -107,6 +109,7 @@ class MachinesTest : public ::testing::Test {
   }
   static void await_the_end(const std::vector<pid_t>& processes) {
     for (const auto process : processes) {
+      // A pidfd waits for a process that is not our child, without polling for its number.
       pollfd ended{static_cast<int>(syscall(SYS_pidfd_open, process, 0)), POLLIN, 0};
       EXPECT_TRUE(ended.fd < 0 || poll(&ended, 1, 60'000) == 1) << "process " << process << " is left";
       close(ended.fd);
@@ -121,7 +124,8 @@ INSTANTIATE_TEST_SUITE_P(Hosts, MachineCountTest, ::testing::Values(2, 4), [](co
   return std::to_string(info.param) + "x" + std::to_string(kRanks / info.param);
 });
 
-TEST_P(MachineCountTest, TrainingIsThatOfOneMachineAndOfTheSimulatorBitForBit) {
+// Here the machines are network namespaces with their own addresses, so the connections are real ones.
+TEST_P(MachineCountTest, TrainingEqualsOneMachineAndTheSimulatorBitForBit) {
   const Network network(GetParam());
   const auto runs = all(start(network, GetParam(), new_folder("several")));
   for (const auto& run : runs) EXPECT_EQ(run.exit_code, 0) << run.error;
@@ -134,7 +138,8 @@ TEST_P(MachineCountTest, TrainingIsThatOfOneMachineAndOfTheSimulatorBitForBit) {
   EXPECT_EQ(last_line(simulated.output), expected);
 }
 
-TEST_F(MachinesTest, ACableThatIsPulledOutIsToldOnEveryRankWithinTheTimeout) {
+// A pulled cable sends no FIN or RST, so nothing but a time-out can notice it.
+TEST_F(MachinesTest, APulledCableIsReportedOnEveryRankWithinTheTimeout) {
   const Network network(2);
   const auto folder = new_folder("cut");
   folder_.write("cut/pause", "");
@@ -149,6 +154,7 @@ TEST_F(MachinesTest, ACableThatIsPulledOutIsToldOnEveryRankWithinTheTimeout) {
   for (int rank = 0; rank < kRanks; ++rank) {
     const auto error = read_file(folder_.path("logs/attempt_0/rank_" + std::to_string(rank) + "/stderr.log"));
     EXPECT_THAT(last_line(error),
+                // The rank that times out first closes its connections, so other ranks may see "closed by peer".
                 AllOf(StartsWith("error: "), AnyOf(HasSubstr("Timed out waiting 3000ms"), HasSubstr("losed by peer"))))
         << "rank " << rank;
   }
@@ -158,7 +164,9 @@ TEST_F(MachinesTest, ACableThatIsPulledOutIsToldOnEveryRankWithinTheTimeout) {
   }
 }
 
-TEST_F(MachinesTest, WithTheCableBackTheRunGoesOnFromItsCheckpointToTheSameParameters) {
+// The cable is pulled in the middle of the training and put back later. The launchers must notice, restart and end with
+// the same bits.
+TEST_F(MachinesTest, WithTheCableBackTheRunResumesToTheSameParameters) {
   const Network network(2);
   const auto folder = new_folder("cut");
   folder_.write("cut/pause", "");
@@ -176,10 +184,11 @@ TEST_F(MachinesTest, WithTheCableBackTheRunGoesOnFromItsCheckpointToTheSameParam
   EXPECT_EQ(last_line(runs[0].output), parameters_of_one_machine());
 }
 
+// No rank communicates here, so only the launchers' keep-alive messages can notice the loss.
 TEST_F(MachinesTest, ASilentMachineEndsTheOthersBeforeAnyRankNotices) {
   const Network network(2);
   const auto folder = new_folder("silent");
-  folder_.write("silent/pause", "");  // and nobody goes on
+  folder_.write("silent/pause", "");  // no rank continues
   auto running = start(network, 2, folder, {"--rdzv_conf", "keep_alive_interval=0.5,keep_alive_max_attempt=2"});
   const auto processes = await_the_middle(folder);
   network.pull(1);

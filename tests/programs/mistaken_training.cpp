@@ -1,4 +1,4 @@
-// Trainings with one mistake of a port each, by name: see mistaken_training_test.cpp.
+// Trainings with one mistake of a port each, selected by name. See mistaken_training_test.cpp.
 #include <accel/accel.hpp>
 #include <string>
 
@@ -14,15 +14,18 @@ struct Net : nn::Module {
   nn::Linear first, last;
 };
 
+// No tree_members are declared for this struct, which is the mistake of the two "struct" cases.
 struct Outputs {
   at::Tensor value, hidden;
 };
+// Its output is a struct without tree_members.
 struct StructNet : nn::Module {
   StructNet() : layer(register_module("layer", nn::Linear(4, 4))) {}
   Outputs forward(const at::Tensor& x) { return {layer(x), x * 2}; }
   nn::Linear layer;
 };
 
+// An input that differs between ranks, so that a model without synchronisation diverges.
 at::Tensor input_of(const accel::Accelerator& accelerator) {
   return at::full({3, 4}, 0.1 * (accelerator.process_index() + 1));
 }
@@ -30,13 +33,14 @@ accel::TensorDataset<at::Tensor> samples() {
   return accel::TensorDataset(at::arange(64).to(at::kFloat).view({16, 4}) / 64);
 }
 
-// The digits of every rank's own parameters, one line each.
+// Prints a digest of every rank's own parameters, one line per rank.
 void print_digits(const accel::Accelerator& accelerator, const nn::Module& net) {
   double sum = 0;
   for (const auto& parameter : net.parameters()) sum += parameter.detach().to(at::kDouble).abs().sum().item<double>();
   accelerator.context().print(fmt::format("{:.12g}\n", sum));
 }
 
+// Prints the digits of the parameters at the end, which the test compares.
 template <typename Model, typename Optimizer, typename Forward>
 void train_steps(accel::Accelerator& accelerator, Model& model, Optimizer& optimizer, Forward forward) {
   for (int step = 0; step < 3; ++step) {
@@ -54,7 +58,7 @@ void train_structs(accel::AcceleratorOptions options) {
   accelerator.backward(model(input_of(accelerator)).value.mean());
 }
 
-// Saved by a sharded run; the other run does not shard.
+// A sharded run saves, and an unsharded run loads its checkpoint.
 void train_with_checkpoint(bool shards, const std::string& folder) {
   accel::Accelerator accelerator(shards
                                      ? accel::AcceleratorOptions{.fsdp_plugin = accel::FullyShardedDataParallelPlugin{}}

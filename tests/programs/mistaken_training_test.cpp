@@ -1,5 +1,6 @@
-// Mistakes of a port on simulated ranks and on Gloo processes: what trains is right on every rank, the rest is refused
-// or told.
+// Mistakes that users make when they port a training loop, on simulated ranks and on Gloo processes. Either the
+// result is right on every rank, or the program is rejected or warned. Silent divergence is the failure that these
+// tests prevent.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +27,7 @@ class MistakenTrainingTest : public ::testing::TestWithParam<std::string> {
     command.insert(command.end(), arguments.begin(), arguments.end());
     return run_command(command, {.limit = std::chrono::seconds(60)});
   }
-  // Of all ranks, which must have the same.
+  // Returns the digits of all ranks, which must be equal.
   static std::string digits(const CommandResult& run) {
     EXPECT_EQ(run.exit_code, 0) << run.error;
     std::istringstream in(run.output);
@@ -40,13 +41,15 @@ class MistakenTrainingTest : public ::testing::TestWithParam<std::string> {
 INSTANTIATE_TEST_SUITE_P(Backends, MistakenTrainingTest, ::testing::Values("sim", "gloo"),
                          [](const auto& info) { return info.param; });
 
+// Both are natural in C++ and unusual in Python. Neither may train a copy.
 TEST_P(MistakenTrainingTest, AModuleOnTheStackAndATemporaryOptimizerTrainOneModel) {
   const auto stack = train("module on the stack"), temporary = train("temporary optimizer");
   EXPECT_THAT(stack.error, IsEmpty());
   EXPECT_EQ(digits(stack), digits(temporary));
 }
 
-TEST_P(MistakenTrainingTest, ForwardOfTheModuleIsRefused) {
+// Calling the module bypasses DDP, so every rank would train its own model.
+TEST_P(MistakenTrainingTest, CallingForwardOfTheModuleIsRejected) {
   const auto run = train("forward of the module");
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_THAT(
@@ -55,7 +58,8 @@ TEST_P(MistakenTrainingTest, ForwardOfTheModuleIsRefused) {
             HasSubstr("Call model(x)")));
 }
 
-TEST_P(MistakenTrainingTest, AStructThatIsNoTreeIsRefusedWithTheLineToAdd) {
+// C++ cannot list a struct's members, so the tensors in it would be left unconverted without notice.
+TEST_P(MistakenTrainingTest, AStructWithoutTreeMembersIsRejectedWithTheLineToAdd) {
   for (const std::string wrapper : {"FSDP", "bf16"}) {
     const auto run = train("struct under " + wrapper);
     EXPECT_EQ(run.exit_code, 1);
@@ -67,7 +71,7 @@ TEST_P(MistakenTrainingTest, AStructThatIsNoTreeIsRefusedWithTheLineToAdd) {
   }
 }
 
-TEST_P(MistakenTrainingTest, AShardedCheckpointBringsTheOptimizersState) {
+TEST_P(MistakenTrainingTest, AShardedCheckpointRestoresTheOptimizersState) {
   const TemporaryFolder folder;
   EXPECT_EQ(train("sharded checkpoint", {folder.path("state")}).exit_code, 0);
   const auto run = train("unsharded run", {folder.path("state")});
@@ -75,7 +79,8 @@ TEST_P(MistakenTrainingTest, AShardedCheckpointBringsTheOptimizersState) {
   EXPECT_EQ(run.output, "states 4\n");
 }
 
-TEST_P(MistakenTrainingTest, WhatWasNotPreparedIsTold) {
+// A forgotten prepare() trains each rank on its own: losses fall, and nothing looks wrong.
+TEST_P(MistakenTrainingTest, UnpreparedObjectsAreReported) {
   const auto optimizer = train("optimizer not prepared");
   EXPECT_THAT(optimizer.error, HasSubstr("is prepared, but no prepared optimizer has its parameters"));
   digits(optimizer);

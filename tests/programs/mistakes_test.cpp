@@ -1,4 +1,5 @@
-// Mistakes that the compiler refuses: one sentence each, that says what to write.
+// Mistakes that the compiler rejects with one sentence each, which says what to write. Without these static_asserts
+// a user would get pages of template errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,6 +29,7 @@ std::vector<std::string> expected_sentences() {
   return sentences;
 }
 
+// The target natural_mistakes is not part of a normal build; the expected sentences stand in its source.
 TEST(MistakesTest, EachIsRejectedByOneSentence) {
   const auto sentences = expected_sentences();
   ASSERT_GE(sentences.size(), 12U);
@@ -43,10 +45,11 @@ TEST(MistakesTest, EachIsRejectedByOneSentence) {
     ++errors;
   }
   EXPECT_EQ(errors, sentences.size());
+  // At most 15 lines per mistake, which includes the location of the call.
   EXPECT_LE(lines, 15 * sentences.size()) << "the sentence, and where it was called";
 }
 
-// With the library's own headers as the user's, so that their warnings count too.
+// The library's headers are included as a user's own (-I), so that their warnings count too.
 TEST(WarningsTest, TheQuickStartHasNoneUnderGccAndClang) {
   for (const auto* compiler : {"g++-12", "clang++-16"}) {
     const auto run =

@@ -1,4 +1,4 @@
-// A model larger than the memory that the process may have, by the kernel's own count.
+// Runs a model that is larger than the memory of the process, as counted by the kernel.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,8 +33,8 @@ nlohmann::json answer(const CommandResult& result) {
   return result.exit_code == 0 ? nlohmann::json::parse(result.output) : nlohmann::json();
 }
 
-// By default 512 MB in 128 MB; under --long 4 GB in 1 GB.
-TEST(OffloadMemoryTest, AModelOfFourTimesTheMemoryComputesTheWholeModelsBits) {
+// 512 MB of weights in 128 MB by default; with --long 4 GB in 1 GB.
+TEST(OffloadMemoryTest, AModelOfFourTimesTheMemoryComputesTheSameBits) {
   const bool is_long = num_cases(1) > 1;
   const Size size = is_long ? Size{4096, 64, std::int64_t{1} << 30} : Size{2048, 31, 128 << 20};
   ASSERT_GT(size.bytes(), is_long ? 4'000'000'000 : 512'000'000);
@@ -42,8 +42,9 @@ TEST(OffloadMemoryTest, AModelOfFourTimesTheMemoryComputesTheWholeModelsBits) {
   ASSERT_EQ(limited_forward("write", folder.path("m"), size).exit_code, 0);
 
   const auto whole = answer(limited_forward("whole", folder.path("m"), size));
+  // The limit must really prevent loading the full model, or the test proves nothing.
   const auto refused = limited_forward("whole", folder.path("m"), size, size.limit_bytes);
-  EXPECT_EQ(refused.exit_code, 1) << "the limit is none";
+  EXPECT_EQ(refused.exit_code, 1) << "the limit has no effect";
   EXPECT_THAT(refused.error, HasSubstr("can't allocate memory"));
 
   const auto streamed = answer(limited_forward("streamed", folder.path("m"), size, size.limit_bytes));

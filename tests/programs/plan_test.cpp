@@ -1,4 +1,4 @@
-// sim-run plan, as a user calls it.
+// sim-run plan, as a user calls it: requests as JSON lines, flags, the table and the picture.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,11 +15,13 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
+// Runs `sim-run plan` with these options.
 CommandResult plan(std::vector<std::string> options) {
   options.insert(options.begin(), {bin("sim-run"), "plan"});
   return run_command(options);
 }
 
+// The answers to requests in a file, one JSON object for each line.
 std::vector<Json> answers(const std::string& requests) {
   const TemporaryFolder folder;
   const auto run = plan({"--requests", folder.write("requests.jsonl", requests)});
@@ -31,6 +33,7 @@ std::vector<Json> answers(const std::string& requests) {
 }
 
 TEST(PlanTest, AnAnswerHoldsEveryRanksBatchesAndWhatBecameOfEverySample) {
+  // Seven samples on two ranks give a padded tail, and skip_batches shortens epoch 0 only.
   const auto lines = answers(R"({"length":7,"batch_size":2,"ranks":2,"skip_batches":1,"epochs":2})");
   ASSERT_EQ(lines.size(), 1);
   const auto& epochs = lines[0]["epochs"];
@@ -40,6 +43,7 @@ TEST(PlanTest, AnAnswerHoldsEveryRanksBatchesAndWhatBecameOfEverySample) {
                                        "gathered_for_metrics":[[0,1,2,3],[4,5,6]],"duplicated":[0],"dropped":[]})"));
 }
 
+// With an uneven end, gathering would hang in Accelerate, so there is no answer for it.
 TEST(PlanTest, DroppedSamplesAreNamedAndUnevenEndsAreNotGathered) {
   const auto lines = answers(R"({"length":7,"batch_size":2,"ranks":2,"drop_last":true}
 {"length":5,"batch_size":2,"ranks":2,"even_batches":false})");
@@ -48,6 +52,7 @@ TEST(PlanTest, DroppedSamplesAreNamedAndUnevenEndsAreNotGathered) {
   EXPECT_TRUE(lines[1]["epochs"][0]["gathered_for_metrics"].is_null());
 }
 
+// The oracle sends thousands of requests at once; one bad line must not end the program.
 TEST(PlanTest, AnErrorIsAnAnswerAndTheNextLineIsAnswered) {
   const auto lines = answers(R"({"length":4,"batch_size":3,"ranks":2,"split_batches":true}
 {"length":4,"batch_size":1,"ranks":2,"split_batches":true,"iterable":true,"dispatch_batches":false}
@@ -57,6 +62,7 @@ no request
 
 {"length":1,"batch_size":1,"ranks":1})");
   ASSERT_EQ(lines.size(), 7);
+  // The class names are Python's, which the oracle compares.
   EXPECT_EQ(lines[0]["error"], "ValueError");
   EXPECT_EQ(lines[1]["error"], "ValueError");
   for (const int line : {2, 3, 4, 5}) EXPECT_EQ(lines[line]["error"], "ConfigError") << line;
@@ -66,6 +72,7 @@ no request
   EXPECT_EQ(lines[6]["epochs"][0]["ranks"], Json::parse("[[[0]]]"));
 }
 
+// Every mode has its own code for the end of the data.
 TEST(PlanTest, AnEmptySourceGivesNoBatchesInAnyMode) {
   std::string requests;
   for (const auto* iterable : {"true", "false"}) {
@@ -79,6 +86,7 @@ TEST(PlanTest, AnEmptySourceGivesNoBatchesInAnyMode) {
   for (const auto& line : lines) EXPECT_EQ(line["epochs"][0]["ranks"], Json::parse("[[],[],[]]")) << line;
 }
 
+// Products of sizes near 2^63 overflow, which is undefined behaviour and once looped forever in such planners.
 TEST(PlanTest, NumbersAtTheEdgeOfTheirTypeAreAnswered) {
   const auto lines = answers(R"({"length":4,"batch_size":9223372036854775807,"ranks":1}
 {"length":4,"batch_size":4611686018427387904,"ranks":4}
@@ -91,6 +99,7 @@ TEST(PlanTest, NumbersAtTheEdgeOfTheirTypeAreAnswered) {
   EXPECT_EQ(lines[3]["epochs"][0]["ranks"], Json::parse("[[],[]]"));
 }
 
+// The form for people: the star marks samples that were added to fill up the last step.
 TEST(PlanTest, FlagsMakeATableWithDuplicatesMarked) {
   const auto run = plan({"--length", "5", "--batch-size", "2", "--ranks", "2"});
   EXPECT_EQ(run.exit_code, 0);
@@ -101,7 +110,8 @@ TEST(PlanTest, FlagsMakeATableWithDuplicatesMarked) {
             "    1  4 0*    1* 2*\n");
 }
 
-TEST(PlanTest, FlagsSayTheSameAsARequest) {
+// Two interfaces for one plan must not drift apart.
+TEST(PlanTest, FlagsAreEquivalentToARequest) {
   const auto run = plan({"--length",
                          "21",
                          "--batch-size",

@@ -1,5 +1,5 @@
-// A training whose ranks share a variable, as a program with global state: who comes first at the third step computes
-// something else.
+// A training whose ranks share a static variable, as programs with global state do. The rank that arrives first in
+// step 3 computes something else, so the result depends on the schedule. Exploring must find this.
 #include <accel/accel.hpp>
 #include <atomic>
 
@@ -18,6 +18,7 @@ int train(int argc, char** argv) {
   auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), /*lr=*/0.1));
   for (int step = 0; step < 5; ++step) {
     accelerator.wait_for_everyone();
+    // In all other steps the place is the rank itself, so the losses are deterministic.
     const int place = step == kRacyStep ? num_arrived++ : accelerator.process_index();
     const auto loss =
         model(at::full({1, 2}, (mode == "noise" ? accelerator.process_index() : place) + 1.0)).square().mean();

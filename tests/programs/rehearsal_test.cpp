@@ -1,4 +1,4 @@
-// Schedules, faults, virtual time and pictures, as a user of sim-run meets them.
+// Schedules, faults, virtual time, exploring and the report page, as a user of sim-run meets them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,8 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using Json = nlohmann::ordered_json;
 
-const std::string kExact = "configs/sim/networks/nvlink_8.yaml";  // costs from a table
+const std::string kExact =
+    "configs/sim/networks/nvlink_8.yaml";  // compute costs come from a table, so virtual time is exact
 
 class RehearsalTest : public ::testing::Test {
  protected:
@@ -40,6 +41,7 @@ class RehearsalTest : public ::testing::Test {
     return run_command(arguments);
   }
   static std::string experiment() { return source("tests/programs/experiments/mlp_sgd_seedable.yaml"); }
+  // Eight steps on 32 evaluation samples keep a run below a second.
   static CommandResult train(std::vector<std::string> options) {
     options.insert(options.end(), {"--max-steps", "8", "--set", "eval_limit=32", experiment()});
     return sim_run(options);
@@ -53,6 +55,7 @@ class RehearsalTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
+// Lines are sorted because ranks write them in the order of the schedule.
 TEST_F(RehearsalTest, EveryScheduleComputesTheSame) {
   ASSERT_EQ(train({"--ranks", "3", "--trace", path("parallel")}).exit_code, 0);
   for (const std::string schedule : {"round-robin", "random", "pct"}) {
@@ -63,6 +66,8 @@ TEST_F(RehearsalTest, EveryScheduleComputesTheSame) {
   }
 }
 
+// A failure that depends on the order of the ranks can only be repeated if the seed fixes every event. Another seed
+// has to give another order, or exploring would try the same one again.
 TEST_F(RehearsalTest, OneSeedIsOneOrderOfEvents) {
   const auto log = [&](const std::string& seed, const std::string& name) {
     EXPECT_EQ(
@@ -77,6 +82,7 @@ TEST_F(RehearsalTest, OneSeedIsOneOrderOfEvents) {
   EXPECT_NE(log("8", "c"), first);
 }
 
+// The seed is 64-bit unsigned; a parser of signed numbers would reject the upper half or wrap.
 TEST_F(RehearsalTest, SeedIsAnyUnsignedIntegerOf64Bits) {
   const auto codes = [&](const std::string& seed) {
     const std::vector<std::string> options{"--ranks", "2", "--schedule", "random", "--seed-schedule", seed};
@@ -89,6 +95,7 @@ TEST_F(RehearsalTest, SeedIsAnyUnsignedIntegerOf64Bits) {
   for (const std::string seed : {"-1", "18446744073709551616", "one"}) EXPECT_EQ(codes(seed), std::pair(2, 2)) << seed;
 }
 
+// Scripts read the file after every run, so it must also exist, and say "none", after a good one.
 TEST_F(RehearsalTest, DiagnosisIsWrittenOfARunThatEndsWell) {
   ASSERT_EQ(train({"--ranks", "2", "--diagnosis", path("diagnosis.json")}).exit_code, 0);
   EXPECT_EQ(diagnosis()["kind"], "none");
@@ -107,6 +114,7 @@ TEST_F(RehearsalTest, FaultThatStopsARunIsItsDiagnosis) {
   EXPECT_EQ(diagnosis()["ranks"], Json({2}));
 }
 
+// The planted mistake of "skip": rank 1 leaves out its 20th all-reduce.
 TEST_F(RehearsalTest, ProgramOfTheUsersOwnIsDiagnosedByFileAndLine) {
   const auto run = sim_run({"--ranks", "4", "--diagnosis", path("diagnosis.json"), "--event-log", path("events"), "--",
                             bin("faulty_program"), "skip", path("")});
@@ -121,6 +129,7 @@ TEST_F(RehearsalTest, ProgramOfTheUsersOwnIsDiagnosedByFileAndLine) {
   EXPECT_THAT(read(path("events")), StartsWith(R"({"event":)"));
 }
 
+// An exception of the program is not a hang: exit code 1 and another kind, so that scripts can tell them apart.
 TEST_F(RehearsalTest, RankThatThrowsIsARankFailure) {
   const auto run =
       sim_run({"--ranks", "3", "--diagnosis", path("diagnosis.json"), "--", bin("faulty_program"), "throw", path("")});
@@ -130,6 +139,8 @@ TEST_F(RehearsalTest, RankThatThrowsIsARankFailure) {
   EXPECT_THAT(diagnosis()["text"].get<std::string>(), HasSubstr("the ink has run out"));
 }
 
+// The rank is in an endless loop outside any collective, so its thread cannot be joined. The process must still
+// end.
 TEST_F(RehearsalTest, RankStuckOutsideTheLibraryIsDiagnosedAndTheProgramEnds) {
   for (const std::string schedule : {"parallel", "round-robin"}) {
     const auto run = run_command(
@@ -149,6 +160,7 @@ TEST_F(RehearsalTest, RankStuckOutsideTheLibraryIsDiagnosedAndTheProgramEnds) {
   }
 }
 
+// A stuck trial must not stop the exploration of the following ones.
 TEST_F(RehearsalTest, ExploringEndsATrialWhoseRankIsStuck) {
   const auto run = run_command(
       {bin("sim-run"), "explore", "--schedules", "1", "--ranks", "2", "--", bin("faulty_program"), "hang", path("")},
@@ -157,6 +169,7 @@ TEST_F(RehearsalTest, ExploringEndsATrialWhoseRankIsStuck) {
   EXPECT_THAT(Json::parse(run.output)["found"]["signature"].get<std::string>(), StartsWith("hang"));
 }
 
+// The table on the terminal, the summary in JSON and the page all have to be there, for each number of ranks.
 TEST_F(RehearsalTest, NetworkGivesAPredictionForEveryNumberOfRanks) {
   const auto run = train(
       {"--ranks", "2,4", "--network", source("configs/sim/networks/ethernet_25g.yaml"), "--report", path("report")});
@@ -180,6 +193,7 @@ TEST_F(RehearsalTest, ThePageOfARunWithoutANetworkHasTheWallsTimesAndVolumes) {
   EXPECT_THAT(section("communication"), AllOf(HasSubstr("all_reduce"), HasSubstr("<svg")));
 }
 
+// The first step includes set-up, so a prediction needs a second one.
 TEST_F(RehearsalTest, OneOptimizerStepGivesNoPrediction) {
   for (const auto& [steps, is_known] : {std::pair("1", false), {"2", true}}) {
     const auto run = sim_run(
@@ -192,6 +206,7 @@ TEST_F(RehearsalTest, OneOptimizerStepGivesNoPrediction) {
   }
 }
 
+// A sweep of hours must not fail at its last number of ranks.
 TEST_F(RehearsalTest, SweepIsCheckedBeforeAnyOfItsRuns) {
   const auto run = train({"--ranks", "2,16,32", "--network", source(kExact)});
   EXPECT_EQ(run.exit_code, 2);
@@ -199,7 +214,8 @@ TEST_F(RehearsalTest, SweepIsCheckedBeforeAnyOfItsRuns) {
   EXPECT_THAT(run.error, AllOf(HasSubstr("16"), HasSubstr("32"), HasSubstr("the topology holds 8 ranks")));
 }
 
-TEST_F(RehearsalTest, SweepRefusesFilesThatItsRunsWouldOverwrite) {
+// All runs of a sweep would write to the same files, and only the last one's would remain.
+TEST_F(RehearsalTest, SweepRejectsFilesThatItsRunsWouldOverwrite) {
   const auto run = train({"--ranks", "2,4", "--trace", path("trace"), "--event-log", path("events"), "--timeline",
                           path("timeline"), "--diagnosis", path("diagnosis.json")});
   EXPECT_EQ(run.exit_code, 2);
@@ -209,7 +225,8 @@ TEST_F(RehearsalTest, SweepRefusesFilesThatItsRunsWouldOverwrite) {
   EXPECT_THAT(folder_.files(), ::testing::IsEmpty());
 }
 
-TEST_F(RehearsalTest, AFaultThatHasNotStruckIsTold) {
+// A fault planned for step 200 of 8 never occurs, and the run would pass for the wrong reason.
+TEST_F(RehearsalTest, AFaultThatNeverOccurredIsReported) {
   for (const auto& [step, has_struck] : {std::pair(200, false), {2, true}}) {
     const auto faults =
         write("pause.yaml",
@@ -221,6 +238,7 @@ TEST_F(RehearsalTest, AFaultThatHasNotStruckIsTold) {
   }
 }
 
+// A hang in step 0 leaves nothing to draw; one in step 5 leaves losses and memory of five steps.
 TEST_F(RehearsalTest, ThePageOfARunThatFailsShowsWhatItHad) {
   for (const auto& [step, was_measured] : {std::pair(0, false), {5, true}}) {
     const auto faults =
@@ -232,6 +250,8 @@ TEST_F(RehearsalTest, ThePageOfARunThatFailsShowsWhatItHad) {
   }
 }
 
+// With exact costs and a fixed seed nothing in the file depends on the machine, so two runs must agree byte for
+// byte.
 TEST_F(RehearsalTest, TimelineOfExactCostsIsTheSameFileAgain) {
   const auto timeline = [&](const std::string& name) {
     EXPECT_EQ(train({"--ranks", "4", "--schedule", "random", "--seed-schedule", "3", "--clock", "virtual", "--network",
@@ -247,6 +267,7 @@ TEST_F(RehearsalTest, TimelineOfExactCostsIsTheSameFileAgain) {
   EXPECT_GT(all.size(), 4u * 8 * 3) << "every step of every rank computes, reduces and waits";
 }
 
+// 200 kB at 10 MB/s is 20 ms, at 1 TB/s less than a microsecond.
 TEST_F(RehearsalTest, SlowNetworkTakesLonger) {
   const auto step_of = [&](const std::string& bytes_per_second) {
     const auto network = write(
@@ -272,6 +293,7 @@ TEST_F(RehearsalTest, ExploringFindsNothingInAProgramThatIsRight) {
   EXPECT_EQ(run.output, "{\"schedules\":5,\"found\":null}\n");
 }
 
+// Without the depth in the command, replaying would use another schedule and not fail.
 TEST_F(RehearsalTest, TheDepthOfPctDecidesTheScheduleAndIsInTheLineThatReplays) {
   const auto log_of = [&](const std::string& depth) {
     const auto log = path("events.jsonl");
@@ -290,7 +312,7 @@ TEST_F(RehearsalTest, TheDepthOfPctDecidesTheScheduleAndIsInTheLineThatReplays) 
               HasSubstr("--schedule pct --seed-schedule 0 --pct-depth 7"));
 }
 
-TEST_F(RehearsalTest, ExploringMakesAFailureSmallAndItsLineReplaysIt) {
+TEST_F(RehearsalTest, ExploringShrinksAFailureAndPrintsTheReplayCommand) {
   const auto faults = write("faults.yaml",
                             "seed: 3\nfaults:\n  - {kind: rank_pause, rank: 1, seconds: 0.001}\n"
                             "  - {kind: wrong_call, rank: 1, what: reduce_op, when: {step: 2}}\n  - {kind: slow_rank, "
@@ -302,6 +324,7 @@ TEST_F(RehearsalTest, ExploringMakesAFailureSmallAndItsLineReplaysIt) {
   EXPECT_EQ(run.exit_code, 3) << run.error;
   const auto found = Json::parse(run.output)["found"];
   EXPECT_EQ(found["signature"], "fault wrong_call");
+  // Shrunk to two ranks, three steps and the one fault that matters.
   EXPECT_EQ(found["ranks"], 2);
   EXPECT_EQ(found["max_steps"], 3);
   EXPECT_EQ(found["faults"].size(), 1u);
@@ -312,6 +335,7 @@ TEST_F(RehearsalTest, ExploringMakesAFailureSmallAndItsLineReplaysIt) {
   EXPECT_THAT(replayed.error, HasSubstr("wrong_call on rank 1"));
 }
 
+// The program prints the order in which its ranks finish: a race that no single run can show.
 TEST_F(RehearsalTest, ExploringFindsAResultThatDependsOnTheSchedule) {
   const auto run =
       sim_run({"explore", "--schedules", "50", "--ranks", "4", "--", bin("faulty_program"), "race", path("")});
@@ -336,14 +360,15 @@ TEST_F(RehearsalTest, ExploringNamesTheRankTheStepAndTheParameterThatDiffer) {
   }
 }
 
-// Losses of all ranks are equal, and so the parameters that differ are what is named.
+// The losses of all ranks are equal, so the parameter that differs is named instead.
 TEST_F(RehearsalTest, AParameterThatDiffersIsNamedWithItsUpdate) {
   const auto run = sim_run({"explore", "--schedules", "50", "--ranks", "3", "--", bin("racy_training"), "noise"});
   EXPECT_EQ(run.exit_code, 1) << run.error;
   EXPECT_THAT(run.error, HasSubstr("the first parameter that differs is weight, after update 3 of rank 0"));
 }
 
-TEST_F(RehearsalTest, ExploringTellsOfAFaultThatHasNotStruck) {
+// Otherwise the user would take the result for a proof that the program survives the fault.
+TEST_F(RehearsalTest, ExploringReportsAFaultThatNeverOccurred) {
   const auto faults = write("late.yaml", "faults:\n  - {kind: rank_pause, rank: 1, when: {collective: 100000}}\n");
   const auto of_experiment = sim_run({"explore", "--schedules", "2", "--ranks", "2", "--faults", faults, "--max-steps",
                                       "2", "--set", "eval_limit=32", experiment()});
@@ -357,14 +382,14 @@ TEST_F(RehearsalTest, ExploringTellsOfAFaultThatHasNotStruck) {
   }
 }
 
-TEST_F(RehearsalTest, ExploringRefusesAProgramThatHasNoRanks) {
+TEST_F(RehearsalTest, ExploringRejectsAProgramWithoutRanks) {
   const auto run = sim_run({"explore", "--schedules", "3", "--", "/bin/true"});
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_EQ(run.output, "");
   EXPECT_THAT(run.error, HasSubstr("'/bin/true' ended without calling accel::run"));
 }
 
-TEST_F(RehearsalTest, ExploringTakesAProgramOfTheUsersOwn) {
+TEST_F(RehearsalTest, ExploringAcceptsAUsersProgram) {
   const auto run =
       sim_run({"explore", "--schedules", "3", "--ranks", "4", "--", bin("faulty_program"), "skip", path("")});
   EXPECT_EQ(run.exit_code, 3) << run.error;

@@ -1,5 +1,5 @@
-// sim-run --save-every and --resume: a training in several processes is, line by line of its trace, the one that was
-// not cut.
+// sim-run --save-every and --resume: the trace of a training in several processes equals, line by line, the trace
+// of the uninterrupted one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,8 @@ class ResumeTest : public ::testing::Test {
   std::string project_ = folder_.path("project");
 };
 
-// Of an uncut run's lines those that a resumed one has, too: behind the step at which it was saved.
+// Returns the lines of the uninterrupted run that a resumed run has too: those after the step at which it was
+// saved.
 Trace behind(const Trace& uncut, const Trace& resumed) {
   Trace lines;
   for (const auto& [key, line] : uncut) {
@@ -53,7 +54,9 @@ struct Cut {
   int save_every;
 };
 
-TEST_F(ResumeTest, ATrainingThatIsResumedHasTheTraceOfOneThatWasNotCut) {
+// The trace contains every loss and a hash of all parameters, so any part of the state that is lost shows.
+TEST_F(ResumeTest, AResumedTrainingHasTheTraceOfTheUninterruptedOne) {
+  // Each experiment adds a part of the state: momentum, windows, bf16, sharding, batch-norm buffers.
   const std::vector<Cut> cuts{{"mlp_sgd_seedable", 3, "sim", 3},
                               {"cnn_adamw_accumulation", 3, "sim", 2},
                               {"cnn_adamw_accumulation", 2, "gloo", 3},
@@ -73,12 +76,13 @@ TEST_F(ResumeTest, ATrainingThatIsResumedHasTheTraceOfOneThatWasNotCut) {
       const auto evaluations = std::count_if(resumed.begin(), resumed.end(),
                                              [](const auto& line) { return std::get<3>(line.first) == "eval"; });
       EXPECT_EQ(ends, ranks);
-      EXPECT_GE(evaluations, ranks) << "a checkpoint at an epoch's end is before its evaluation";
+      EXPECT_GE(evaluations, ranks) << "a checkpoint at the end of an epoch precedes its evaluation";
     }
   }
 }
 
-TEST_F(ResumeTest, ACheckpointOfTheSimulatorServesRealProcessesAndNumbersGoOn) {
+// A checkpoint must not depend on the backend that wrote it.
+TEST_F(ResumeTest, RealProcessesResumeACheckpointOfTheSimulator) {
   const std::string experiment = "mlp_sgd_seedable";
   const auto uncut = traced(experiment, 2, "sim", {});
   traced(experiment, 2, "sim", {"--project-dir", project_, "--save-every", "2", "--max-steps", "4"});
@@ -88,10 +92,11 @@ TEST_F(ResumeTest, ACheckpointOfTheSimulatorServesRealProcessesAndNumbersGoOn) {
   EXPECT_TRUE(std::filesystem::exists(project_ + "/checkpoints/checkpoint_2"));
 }
 
-TEST_F(ResumeTest, ATrainingThatIsStartedAgainGoesOnFromWhatItHasSaved) {
+// The restart is simulated: rank 1 fails, and all ranks start again from the newest checkpoint.
+TEST_F(ResumeTest, ARestartedTrainingResumesFromItsCheckpoints) {
   const std::string experiment = "cnn_adamw_accumulation";
   const auto uncut = traced(experiment, 3, "sim", {});
-  for (const int step : {1, 3, 5}) {  // before the first checkpoint, behind it, behind the second
+  for (const int step : {1, 3, 5}) {  // before the first checkpoint, after it, after the second
     SCOPED_TRACE(step);
     std::filesystem::remove_all(project_);
     const auto faults = folder_.write(
@@ -108,11 +113,12 @@ TEST_F(ResumeTest, ATrainingThatIsStartedAgainGoesOnFromWhatItHasSaved) {
     EXPECT_EQ(begun, 2 * 3) << "the log is of both attempts";
     const auto is_first_step = [](const auto& line) { return std::get<2>(line.first) == 0; };
     EXPECT_EQ(std::none_of(restarted.begin(), restarted.end(), is_first_step), step > 2)
-        << "steps that were saved are not done again";
+        << "saved steps are not repeated";
   }
 }
 
-TEST_F(ResumeTest, ATrainingThatIsStartedAgainTakesNoCheckpointOfAnother) {
+// The project folder holds checkpoints that are newer than --resume's. A restart must use only what this run saved.
+TEST_F(ResumeTest, ARestartedTrainingIgnoresCheckpointsOfAnother) {
   const std::string experiment = "cnn_adamw_accumulation";
   traced(experiment, 2, "sim", {"--project-dir", project_, "--save-every", "3"});
   const auto first = project_ + "/checkpoints/checkpoint_0";
@@ -123,7 +129,7 @@ TEST_F(ResumeTest, ATrainingThatIsStartedAgainTakesNoCheckpointOfAnother) {
   EXPECT_THAT(differences(resumed, restarted), IsEmpty());
 }
 
-// As a user sees it: a rank dies in the middle, the next run goes on from the newest checkpoint to the same parameters.
+// As a user sees it: a rank dies in the middle, and the next run resumes from the newest checkpoint.
 TEST_F(ResumeTest, ARunThatDiedIsResumedToTheSameParameters) {
   const std::string experiment = "mlp_sgd_seedable";
   const auto uncut = traced(experiment, 4, "sim", {});
@@ -135,11 +141,12 @@ TEST_F(ResumeTest, ARunThatDiedIsResumedToTheSameParameters) {
   EXPECT_THAT(differences(behind(uncut, resumed), resumed), IsEmpty());
 }
 
-// The process of a rank dies while it writes: what was saved before is there.
+// The process of a rank dies while it writes. The previous checkpoint must still be complete.
 TEST_F(ResumeTest, ATornWriteAndAFullDiskLeaveTheLastCheckpoint) {
   const std::string experiment = "mlp_sgd_seedable";
   for (const std::string fault :
        {"{kind: torn_write, rank: 0, file: optimizer.bin}", "{kind: torn_write, rank: 2, file: random_states}",
+        // 9000 bytes end within a file of rank 1, so the file is cut and not missing.
         "{kind: disk_full, rank: 1, after_bytes: 9000}"}) {
     SCOPED_TRACE(fault);
     std::filesystem::remove_all(project_);
@@ -154,6 +161,7 @@ TEST_F(ResumeTest, ATornWriteAndAFullDiskLeaveTheLastCheckpoint) {
   }
 }
 
+// Counters of earlier processes are in the checkpoint, but time and samples per second are about this process only.
 TEST_F(ResumeTest, TheSummaryCountsThisProcess) {
   ASSERT_EQ(
       run("mlp_sgd_seedable", 2, "sim", {"--project-dir", project_, "--save-every", "3", "--max-steps", "3"}).exit_code,
@@ -169,6 +177,7 @@ TEST_F(ResumeTest, TheSummaryCountsThisProcess) {
   EXPECT_GT(none["eval_samples"], 0);
 }
 
+// A training without saves would only be noticed when it has to be resumed.
 TEST_F(ResumeTest, WrongOptionsAreOneErrorBeforeAnythingRuns) {
   const std::string experiment = "mlp_sgd_seedable";
   const auto expect_refused = [&](const std::vector<std::string>& options, const std::string& message) {

@@ -1,5 +1,5 @@
-// The ranks of a job that several launchers start, or another than `accel launch`. Several machines are several
-// launchers on the loopback interface here; machines_test has real networks between them.
+// The ranks of a job that several launchers start, or that another launcher than `accel launch` starts. Several
+// machines are several launchers on the loopback interface here; machines_test has separate networks between them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,11 +17,11 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 
-// --- several machines, each a launcher on the loopback interface
-// ----------------------------------------------------------
+// --- several machines, each a launcher on the loopback interface ---
 
 class SeveralLaunchersTest : public LaunchFixture {
  protected:
+  // Starts one launcher per machine and returns their results, that of machine 0 first.
   [[nodiscard]] std::vector<CommandResult> launch_all(
       int machines, int per_machine, const Words& flags, const Words& program,
       const std::map<std::string, std::string>& environment = {}) const {
@@ -51,6 +51,7 @@ class SeveralLaunchersTest : public LaunchFixture {
   }
 };
 
+// Rank, local rank and group rank must be those that torchrun would give.
 TEST_F(SeveralLaunchersTest, RanksAreNumberedOverMachines) {
   const auto runs =
       launch_all(3, 2, {}, {"/bin/sh", "-c", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK"});
@@ -59,6 +60,7 @@ TEST_F(SeveralLaunchersTest, RanksAreNumberedOverMachines) {
   EXPECT_THAT(lines_of(runs[2].output), UnorderedElementsAre("4/6 0/2 2", "5/6 1/2 2"));
 }
 
+// All machines must print the cause. A user who looks at one terminal only would otherwise see "connection closed".
 TEST_F(SeveralLaunchersTest, ADeadRankEndsEveryMachineWithTheSameMessage) {
   const auto runs = launch_all(
       3, 2, {},
@@ -70,7 +72,8 @@ TEST_F(SeveralLaunchersTest, ADeadRankEndsEveryMachineWithTheSameMessage) {
   expect_no_process_left(6);
 }
 
-TEST_F(SeveralLaunchersTest, AllMachinesBeginAnewTogether) {
+// Rank 3 fails on machine 1. Machine 0 has no failed rank but must restart too, because the process group is gone.
+TEST_F(SeveralLaunchersTest, AllMachinesRestartTogether) {
   const auto runs = launch_all(2, 2, {"--max_restarts", "1"},
                                {"/bin/sh", "-c",
                                 "echo $RANK $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit "
@@ -80,7 +83,8 @@ TEST_F(SeveralLaunchersTest, AllMachinesBeginAnewTogether) {
   EXPECT_THAT(lines_of(runs[1].output), UnorderedElementsAre("2 0", "3 0", "2 1", "3 1"));
 }
 
-TEST_F(SeveralLaunchersTest, AMachineThatDoesNotComeIsNamed) {
+// With many machines, the message has to say which one to look at.
+TEST_F(SeveralLaunchersTest, AMachineThatDoesNotJoinIsNamed) {
   const Words place{"--cpu",
                     "--num_processes",
                     "3",
@@ -100,6 +104,8 @@ TEST_F(SeveralLaunchersTest, AMachineThatDoesNotComeIsNamed) {
   EXPECT_THAT(other.error, HasSubstr("machine 0 did not answer at 127.0.0.1:"));
 }
 
+// The numbers disagree, so ranks would have conflicting numbers. Both sides must report it: neither knows which is
+// wrong.
 TEST_F(SeveralLaunchersTest, MachinesThatDisagreeAreAUsageErrorOnBoth) {
   const auto port = std::to_string(launcher::free_port());
   const auto start = [&](const std::string& machine, const std::string& processes) {
@@ -114,6 +120,7 @@ TEST_F(SeveralLaunchersTest, MachinesThatDisagreeAreAUsageErrorOnBoth) {
   EXPECT_EQ(other.get().exit_code, 2);
 }
 
+// The other machine would otherwise wait for the ranks that never come.
 TEST_F(SeveralLaunchersTest, AMissingProgramOnOneMachineIsAUsageErrorOnAll) {
   const auto port = std::to_string(launcher::free_port());
   const auto start = [&](const std::string& machine, const Words& program) {
@@ -128,7 +135,8 @@ TEST_F(SeveralLaunchersTest, AMissingProgramOnOneMachineIsAUsageErrorOnAll) {
   EXPECT_EQ(other.get().exit_code, 2);
 }
 
-TEST_F(SeveralLaunchersTest, TrainingOnTwoMachinesIsThatOfOneBitForBit) {
+// The division into machines must not change the sums, and the simulator must give the same bits as both.
+TEST_F(SeveralLaunchersTest, TrainingOnTwoMachinesEqualsOneMachineBitForBit) {
   for (const auto* folder : {"one", "two", "simulated"}) fs::create_directories(folder_.path(folder));
   const auto one = launch({"--cpu", "--num_processes", "4", "--no_prefix", "--main_process_port", "0",
                            "--num_cpu_threads_per_process", "1", bin("launched_training"), folder_.path("one")});
@@ -142,11 +150,11 @@ TEST_F(SeveralLaunchersTest, TrainingOnTwoMachinesIsThatOfOneBitForBit) {
   EXPECT_EQ(last_line(simulated.output), last_line(one.output));
 }
 
-// --- other launchers
-// ----------------------------------------------------------------------------------------------------
+// --- other launchers ---
 
 class OtherLaunchersTest : public LaunchFixture {};
 
+// mpirun sets OMPI_* variables only. The library derives its ranks from them, so the binary needs no changes.
 TEST_F(OtherLaunchersTest, MpirunStartsTheSameBinary) {
   for (const auto* folder : {"one", "mpi", "by_us"}) fs::create_directories(folder_.path(folder));
   const auto one = launch({"--cpu", "--num_processes", "4", "--no_prefix", "--main_process_port", "0",
@@ -164,7 +172,7 @@ TEST_F(OtherLaunchersTest, MpirunStartsTheSameBinary) {
   EXPECT_EQ(last_line(by_us.output), last_line(one.output));
 }
 
-// srun gives its ranks these variables; there is no SLURM to ask here.
+// srun sets these variables for its ranks. No SLURM is available here, so the test sets them.
 TEST_F(OtherLaunchersTest, SlurmsVariablesMakeTheSameRanks) {
   for (const auto* folder : {"one", "slurm"}) fs::create_directories(folder_.path(folder));
   const auto one = launch({"--cpu", "--num_processes", "2", "--no_prefix", "--main_process_port", "0",

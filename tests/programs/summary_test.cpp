@@ -1,4 +1,5 @@
-// The one line of JSON that a run of an experiment ends with.
+// The line of JSON that ends a run of an experiment. Its keys and their order are a documented format that other
+// programs parse, so they are pinned here for both backends.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,6 +29,7 @@ class SummaryTest : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Backends, SummaryTest, ::testing::Values("sim", "gloo"),
                          [](const auto& info) { return info.param; });
 
+// Scripts read this line. Its keys and their order are part of the documented interface.
 TEST_P(SummaryTest, LastLineHasTheKeysOfTheContractInOrder) {
   const auto run = run_experiment({"--backend", GetParam(), "--ranks", "2"});
   const auto summary = summary_of(run);
@@ -38,18 +40,19 @@ TEST_P(SummaryTest, LastLineHasTheKeysOfTheContractInOrder) {
   EXPECT_EQ(summary["ranks"], 2);
   EXPECT_EQ(summary["backend"], GetParam());
   EXPECT_EQ(summary["eval_samples"], 101);
-  // 250 samples in batches of 8: 32 batches, 16 a rank; the short one is filled up.
+  // 250 samples in batches of 8 are 32 batches, 16 per rank. The short last batch is filled up.
   EXPECT_EQ(summary["steps"], 2 * 16);
   EXPECT_EQ(summary["samples"], 2 * 2 * 16 * 8);
   EXPECT_GT(summary["seconds"], 0.0);
   EXPECT_NEAR(summary["steps_per_second"].get<double>() * summary["seconds"].get<double>(), 32, 1e-6);
   EXPECT_NEAR(summary["samples_per_second"].get<double>() * summary["seconds"].get<double>(), 512, 1e-6);
-  EXPECT_GT(summary["eval_accuracy"], 0.3) << "ten classes: guessing gives 0.1";
+  EXPECT_GT(summary["eval_accuracy"], 0.3) << "ten classes, so guessing gives 0.1";
   EXPECT_LE(summary["eval_accuracy"], 1.0);
   EXPECT_GT(summary["peak_rss_bytes"], 50 << 20);
-  EXPECT_THAT(run.error, IsEmpty()) << "no progress bar where standard error is no terminal";
+  EXPECT_THAT(run.error, IsEmpty()) << "no progress bar unless standard error is a terminal";
 }
 
+// The summary and the trace count separately, so this finds a counter that misses a rank or a step.
 TEST_P(SummaryTest, NumbersAgreeWithTheTrace) {
   const TemporaryFolder folder;
   const auto file = folder.path("trace.jsonl");
@@ -72,6 +75,7 @@ TEST_P(SummaryTest, NumbersAgreeWithTheTrace) {
   EXPECT_EQ(summary["eval_samples"], 5);
 }
 
+// The evaluation is what users compare, so a shortened training needs it too.
 TEST_P(SummaryTest, MaxStepsEndsTrainingAndStillEvaluates) {
   const TemporaryFolder folder;
   const auto file = folder.path("trace.jsonl");
@@ -82,7 +86,7 @@ TEST_P(SummaryTest, MaxStepsEndsTrainingAndStillEvaluates) {
   EXPECT_EQ(summary["eval_samples"], 101);
   int evaluations = 0;
   for (const auto& [key, line] : read_trace(file)) evaluations += std::get<3>(key) == "eval" ? 1 : 0;
-  EXPECT_EQ(evaluations, 2) << "one line for each rank";
+  EXPECT_EQ(evaluations, 2) << "one line per rank";
 }
 
 TEST_P(SummaryTest, OneRankIsARun) {
@@ -91,6 +95,7 @@ TEST_P(SummaryTest, OneRankIsARun) {
   EXPECT_EQ(summary["samples"], 16);
 }
 
+// A generated text of the language model is printed first; the summary must stay the last line.
 TEST_P(SummaryTest, WrittenTextComesBeforeTheLastLine) {
   const auto run =
       run_experiment({"--backend", GetParam(), "--ranks", "2", "--max-steps", "2"}, "gpt_adamw_accumulation");
@@ -108,6 +113,7 @@ TEST(SummaryLineTest, SetOverridesAValueOfTheFile) {
   EXPECT_EQ(summary["eval_samples"], 17);
 }
 
+// JSON has no NaN; printing it would make the line unreadable for strict parsers.
 TEST(SummaryLineTest, LossThatIsNotFiniteIsNull) {
   const auto summary = summary_of(
       run_experiment({"--set", "optimizer.lr=1e38", "--set", "model.hidden=16", "--ranks", "2", "--max-steps", "6"}));
@@ -118,12 +124,14 @@ TEST(SummaryLineTest, FourRanksAreTheDefault) {
   EXPECT_EQ(summary_of(run_experiment({"--max-steps", "1"}))["ranks"], 4);
 }
 
-TEST(SummaryLineTest, QuietRunPrintsTheSummaryAlone) {
+// Also if a progress bar is asked for.
+TEST(SummaryLineTest, QuietRunPrintsOnlyTheSummary) {
   const auto run = run_experiment({"--quiet", "--max-steps", "1", "--progress", "on"});
   EXPECT_EQ(run.output, last_line(run.output) + "\n");
   EXPECT_THAT(run.error, IsEmpty());
 }
 
+// Otherwise it would be mixed with the line that scripts read.
 TEST(SummaryLineTest, ProgressBarGoesToStandardError) {
   const auto run = run_experiment({"--backend", "gloo", "--ranks", "2", "--max-steps", "2", "--progress", "on"});
   EXPECT_THAT(run.error, ::testing::HasSubstr("| 2/2 ["));

@@ -1,4 +1,5 @@
-// `accel test`: the self test of a set-up.
+// `accel test`, the self-test of an installation. It must pass in every supported setup and fail if a network
+// corrupts data.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,8 +25,8 @@ TEST_F(TestCommandTest, TheSelfTestIsASuccessInEveryWay) {
   }
 }
 
-// Parameters of a sharded model are compared whole; DeepSpeed clips; the environment may accumulate.
-TEST_F(TestCommandTest, TheSelfTestKnowsEveryPlugin) {
+// Parameters of a sharded model are compared unsharded, DeepSpeed clips, and the environment may set accumulation.
+TEST_F(TestCommandTest, TheSelfTestSupportsEveryPlugin) {
   for (const Words& flags :
        {Words{"--use_fsdp"}, Words{"--use_fsdp", "--fsdp_version", "2"}, Words{"--use_deepspeed", "--zero_stage", "3"},
         Words{"--use_deepspeed", "--gradient_accumulation_steps", "2"}}) {
@@ -36,7 +37,7 @@ TEST_F(TestCommandTest, TheSelfTestKnowsEveryPlugin) {
   }
 }
 
-TEST_F(TestCommandTest, TheSelfTestUnderMpirunIsARankOfIt) {
+TEST_F(TestCommandTest, TheSelfTestRunsAsARankUnderMpirun) {
   const auto run = run_command({"mpirun", "-np", "2", "--oversubscribe", bin("accel"), "test", "--inner"},
                                {.environment = clean({{"MASTER_PORT", std::to_string(launcher::free_port())}}),
                                 .limit = std::chrono::seconds(30)});
@@ -44,7 +45,7 @@ TEST_F(TestCommandTest, TheSelfTestUnderMpirunIsARankOfIt) {
   EXPECT_THAT(run.output, HasSubstr("11 of 11 checks passed on 2 ranks, backend gloo"));
 }
 
-// A network that flips a bit of what a rank receives: the test must not pass.
+// A network that flips a bit of the data that a rank receives. The self-test must not pass.
 TEST_F(TestCommandTest, TheSelfTestNoticesABitThatFlips) {
   const auto faults =
       folder_.write("faults.yaml", "seed: 3\nfaults:\n  - {kind: bit_flip, rank: 1, when: {collective: 2}}\n");

@@ -1,5 +1,6 @@
-// The simulator's promise, on whole training programs: what the ranks compute on threads of one process is, bit by bit,
-// what processes compute over Gloo.
+// The simulator's promise, on complete training programs: ranks that are threads of one process compute, bit by
+// bit, what processes compute over Gloo. Each experiment adds a feature that could break it (bf16, windows,
+// sharding, schedules).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +23,7 @@ const std::string kExperiments[] = {"mlp_sgd_seedable",   "cnn_adamw_accumulatio
                                     "resnet_sgd",         "gpt_fsdp",
                                     "mlp_fp16_overflow",  "cnn_plateau"};
 const std::string kSmallData = "mlp_in_order";
-// What Accelerate has not, so that Python is not compared.
+// Features that Accelerate lacks, so the comparison with Python leaves them out.
 const std::string kWithoutPython[] = {"without_python/mlp_exact_weights", "without_python/resnet_sync_batchnorm",
                                       "without_python/mlp_zero"};
 
@@ -32,6 +33,7 @@ Trace run_traced(const std::string& experiment, int ranks, const std::string& ba
   const auto run = run_command({bin("sim-run"), "--backend", backend, "--ranks", std::to_string(ranks), "--trace", file,
                                 source("tests/programs/experiments/" + experiment + ".yaml")});
   EXPECT_EQ(run.exit_code, 0) << run.error;
+  // A run leaves its trace and no temporary file.
   EXPECT_THAT(folder.files(), ElementsAre("trace.jsonl"));
   return read_trace(file);
 }
@@ -61,9 +63,10 @@ TEST_P(TraceEqualityTest, SimulatedRanksComputeWhatGlooProcessesCompute) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Experiments, TraceEqualityTest,
+                         // On up to 8 ranks: Gloo's ring cuts chunks differently for each number of ranks.
                          ::testing::Combine(::testing::ValuesIn(kExperiments), ::testing::Values(1, 2, 3, 4, 8)),
                          name_of);
-// Small last batches matter where they do not fill the ranks.
+// Small last batches matter where they do not reach all ranks.
 INSTANTIATE_TEST_SUITE_P(SmallData, TraceEqualityTest,
                          ::testing::Combine(::testing::Values(kSmallData), ::testing::Values(3, 8)), name_of);
 
@@ -72,6 +75,7 @@ INSTANTIATE_TEST_SUITE_P(WithoutPython, TraceEqualityTest,
 
 class RepeatTest : public ::testing::TestWithParam<std::string> {};
 
+// Threads of the second run are scheduled differently, so this finds results that depend on the schedule.
 TEST_P(RepeatTest, SecondSimulationGivesTheSameTrace) {
   EXPECT_THAT(differences(run_traced(GetParam(), 4, "sim"), run_traced(GetParam(), 4, "sim")), IsEmpty());
 }
@@ -79,6 +83,7 @@ TEST_P(RepeatTest, SecondSimulationGivesTheSameTrace) {
 INSTANTIATE_TEST_SUITE_P(Experiments, RepeatTest, ::testing::ValuesIn(kExperiments),
                          [](const auto& info) { return info.param; });
 
+// Tests of the comparison itself: one that accepts everything would make all tests above pass.
 // --- the comparison itself -------------------------------------------------------------------------------------------
 
 constexpr const char* kSteps =
@@ -110,6 +115,7 @@ TEST(TraceComparisonTest, OrderOfLinesIsFree) {
 }
 
 TEST(TraceComparisonTest, TwoSpellingsOfOneLossAreEqual) {
+  // The same value with another exponent.
   EXPECT_THAT(differences_after("0x1.28ed28p+1", "0x0.94769400p+2"), IsEmpty());
 }
 
@@ -118,6 +124,7 @@ TEST(TraceComparisonTest, EveryChangedFieldIsNoticed) {
   EXPECT_THAT(differences_after("\"nan\"", "\"inf\""), ElementsAre(HasSubstr("rank 1")));
   EXPECT_THAT(differences_after("\"samples\":32", "\"samples\":31"), ElementsAre(HasSubstr("samples is 32 and 31")));
   EXPECT_THAT(differences_after("true", "false"), ElementsAre(HasSubstr("sync_gradients")));
+  // The next double after 0.001.
   EXPECT_THAT(differences_after("0.001", "0.0010000000000000002"), ElementsAre(HasSubstr("lr")));
   EXPECT_THAT(differences_after("109", "110"), ElementsAre(HasSubstr("eval_correct")));
   EXPECT_THAT(differences_after("203", "204"), ElementsAre(HasSubstr("eval_samples")));
@@ -133,7 +140,7 @@ TEST(TraceComparisonTest, LineOrFieldTooFewOrTooManyIsNoticed) {
   EXPECT_THAT(differences_after("\"lr\"", "\"more\":1,\"lr\""), ElementsAre(HasSubstr("only the right has more")));
 }
 
-TEST(TraceComparisonTest, LineThatComesTwiceIsAnError) {
+TEST(TraceComparisonTest, ADuplicateLineIsAnError) {
   EXPECT_THROW(parse_trace(std::string(kSteps) + kSteps), std::runtime_error);
 }
 

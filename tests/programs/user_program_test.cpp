@@ -1,4 +1,5 @@
-// A program of the user's own under sim-run: its output, its exit code and its end are what a user expects of them.
+// A user's program under sim-run: its output, its exit code and the way it ends must be what a user expects. The
+// tests use tests/backends/launch/faulty_program.cpp, which fails in the way that its argument names.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -36,19 +37,19 @@ std::string contents(const std::string& path) {
 
 class UserProgramTest : public ::testing::Test {
  protected:
-  // sim-run with `options`, then `-- COMMAND`.
+  // Runs sim-run with `options`, then `-- COMMAND`.
   static CommandResult sim_run(std::vector<std::string> options, const std::vector<std::string>& command) {
     options.insert(options.begin(), bin("sim-run"));
     options.emplace_back("--");
     options.insert(options.end(), command.begin(), command.end());
     return run_command(options, {.limit = kLimit});
   }
-  // Three ranks that fail as tests/backends/launch/faulty_program.cpp does.
+  // Runs three ranks that fail as tests/backends/launch/faulty_program.cpp does in this mode.
   [[nodiscard]] CommandResult run_faulty(const std::string& mode, const std::string& backend = "sim",
                                          const std::string& program = "faulty_program") const {
     return sim_run({"--ranks", "3", "--backend", backend}, {bin(program), mode, folder_.path()});
   }
-  // Each process of the program has left its number in the folder. Waits for their end; they may have ended before.
+  // Each process of the program left its number in the folder. Waits until all of them have ended.
   void expect_processes_end() const {
     for (const auto& process : folder_.files()) {
       pollfd ended{static_cast<int>(syscall(SYS_pidfd_open, std::stol(process), 0)), POLLIN, 0};
@@ -65,6 +66,7 @@ class UserProgramBackendTest : public UserProgramTest, public ::testing::WithPar
 INSTANTIATE_TEST_SUITE_P(Backends, UserProgramBackendTest, ::testing::Values("sim", "gloo"),
                          [](const auto& info) { return info.param; });
 
+// sim-run adds nothing to the program's output, so that scripts can parse it.
 TEST_P(UserProgramBackendTest, OutputIsThatOfTheRanksAndNothingElse) {
   const auto run = run_faulty("ok", GetParam());
   EXPECT_EQ(run.exit_code, 0);
@@ -88,7 +90,7 @@ TEST_P(UserProgramBackendTest, RankThatThrowsAConfigErrorIsExitCodeTwo) {
 
 TEST_P(UserProgramBackendTest, RankThatReturnsThreeIsExitCodeOneAndNamed) {
   const auto run = run_faulty("code", GetParam());
-  EXPECT_EQ(run.exit_code, 1) << "3 is what a diagnosed hang is";
+  EXPECT_EQ(run.exit_code, 1) << "3 is reserved for a diagnosed hang";
   EXPECT_THAT(run.error, AllOf(HasSubstr("rank 1"), HasSubstr("train returned 3")));
 }
 
@@ -98,7 +100,8 @@ TEST_P(UserProgramBackendTest, ProgramThatDiesIsExitCodeOneWithItsSignal) {
   EXPECT_THAT(run.error, HasSubstr("was killed by signal 9 (Killed)"));
 }
 
-TEST_P(UserProgramBackendTest, ProgramThatNeverCallsRunIsExitCodeOneAndToldSo) {
+// sim-run cannot simulate such a program. Reporting success would be wrong even if it ends with code 0.
+TEST_P(UserProgramBackendTest, ProgramThatNeverCallsRunIsExitCodeOne) {
   for (const auto* program : {"true", "false"}) {
     const auto run = sim_run({"--backend", GetParam(), "--ranks", "2"}, {program});
     EXPECT_EQ(run.exit_code, 1);
@@ -107,14 +110,14 @@ TEST_P(UserProgramBackendTest, ProgramThatNeverCallsRunIsExitCodeOneAndToldSo) {
   }
 }
 
-TEST_P(UserProgramBackendTest, ProgramThatIsNotThereIsExitCodeTwo) {
+TEST_P(UserProgramBackendTest, MissingProgramIsExitCodeTwo) {
   const auto run = sim_run({"--backend", GetParam()}, {"./no-such-program", "argument"});
   EXPECT_EQ(run.exit_code, 2);
   EXPECT_THAT(run.error, AllOf(HasSubstr("cannot run './no-such-program'"), HasSubstr("No such file")));
 }
 
 TEST_P(UserProgramBackendTest, SignalToSimRunEndsTheProgram) {
-  // Rank 1 waits forever; the program has begun when its file is there.
+  // Rank 1 waits forever. The program has started once its file exists.
   const auto script = "'" + bin("sim-run") + "' --ranks 3 --backend " + GetParam() + " -- '" + bin("faulty_program") +
                       "' hang " + folder_.path() + " & pid=$!; while [ -z \"$(ls " + folder_.path() +
                       ")\" ]; do sleep 0.02; done; kill -TERM $pid; wait $pid";
@@ -124,7 +127,9 @@ TEST_P(UserProgramBackendTest, SignalToSimRunEndsTheProgram) {
   expect_processes_end();
 }
 
-TEST_P(UserProgramBackendTest, AProgramThatExitsByItselfOnAllRanksEndsAsProcessesDo) {
+// On simulated ranks std::exit would end the process of all ranks, so the simulator intercepts it (--help of a
+// user's program calls it).
+TEST_P(UserProgramBackendTest, AProgramThatExitsOnAllRanksEndsAsProcessesDo) {
   const auto help = run_faulty("help", GetParam());
   EXPECT_EQ(help.exit_code, 0) << help.error;
   EXPECT_THAT(lines_of(help.output), AllOf(::testing::SizeIs(3), ::testing::Each(HasSubstr("usage: faulty_program"))));
@@ -135,6 +140,7 @@ TEST_P(UserProgramBackendTest, AProgramThatExitsByItselfOnAllRanksEndsAsProcesse
   EXPECT_THAT(bad_usage.error, HasSubstr(GetParam() == "sim" ? "the program called std::exit(4)" : "exit code 4"));
 }
 
+// On the simulator all ranks share one process, so std::exit() of one rank must not end it without a report.
 TEST_P(UserProgramBackendTest, ARankThatExitsIsNamedWithItsCode) {
   const auto run = run_faulty("exit", GetParam());
   EXPECT_EQ(run.exit_code, 1);
@@ -142,13 +148,14 @@ TEST_P(UserProgramBackendTest, ARankThatExitsIsNamedWithItsCode) {
                                HasSubstr(GetParam() == "sim" ? "the program called std::exit(3)" : "exit code 3")));
 }
 
-TEST_F(UserProgramTest, AThreadOfARankThatExitsEndsTheProcessAndIsTold) {
+TEST_F(UserProgramTest, ExitInAThreadOfARankEndsTheProcessAndIsReported) {
   const auto run = run_faulty("exit_in_thread");
   EXPECT_EQ(run.exit_code, 1) << "3 is what a diagnosed hang is";
   EXPECT_THAT(run.error, HasSubstr("std::exit(3) was called on a thread that is not a rank"));
 }
 
-TEST_F(UserProgramTest, OneRankThatExitsIsAProcessThatDoes) {
+// With one rank, `--help` of the program has to work as if sim-run were not there.
+TEST_F(UserProgramTest, ExitOfASingleRankEndsTheProcessUnchanged) {
   const auto simulated = sim_run({"--ranks", "1"}, {bin("faulty_program"), "help", folder_.path()});
   const auto alone = run_command({bin("faulty_program"), "help", folder_.path()}, {.limit = kLimit});
   EXPECT_EQ(simulated.exit_code, 0) << simulated.error;
@@ -165,7 +172,7 @@ TEST_F(UserProgramTest, SkippedCollectiveIsExitCodeThreeWithTheDiagnosis) {
                     HasSubstr("ranks 0, 2: all_reduce(sum, float32 [1000])"), HasSubstr("rank 1: barrier()")));
 }
 
-// Not only a hang has a reason.
+// The page must show the reason of any failure, not only of a hang.
 TEST_F(UserProgramTest, ThePageOfARunWhoseRanksThrewSaysSo) {
   TemporaryFolder report;
   const auto run =
@@ -177,7 +184,8 @@ TEST_F(UserProgramTest, ThePageOfARunWhoseRanksThrewSaysSo) {
   EXPECT_THAT(contents(report.path("diagnosis.json")), HasSubstr("rank_failure"));
 }
 
-TEST_F(UserProgramTest, ADiagnosisIsWrittenOfAProcessThatDiesToo) {
+// The dead process cannot write the file itself, so sim-run writes it and replaces the old one.
+TEST_F(UserProgramTest, ADiagnosisIsWrittenAfterAProcessDies) {
   const auto file = folder_.write("diagnosis.json", R"({"kind":"none"})");
   TemporaryFolder processes;
   const auto run = sim_run({"--ranks", "3", "--diagnosis", file}, {bin("faulty_program"), "die", processes.path()});
@@ -185,7 +193,7 @@ TEST_F(UserProgramTest, ADiagnosisIsWrittenOfAProcessThatDiesToo) {
   EXPECT_THAT(contents(file), AllOf(HasSubstr(R"("kind":"rank_failure")"), HasSubstr("killed by signal 9")));
 }
 
-// A slow rank has stopped nobody.
+// A slow rank has stopped nothing, so it is not the cause.
 TEST_F(UserProgramTest, ARankThatThrowsBesideAHarmlessFaultIsTheOneNamed) {
   const auto faults = folder_.write("slow.yaml", "faults:\n  - {kind: slow_rank, rank: 0, factor: 2}\n");
   TemporaryFolder processes;
@@ -196,13 +204,16 @@ TEST_F(UserProgramTest, ARankThatThrowsBesideAHarmlessFaultIsTheOneNamed) {
               AllOf(HasSubstr(R"("ranks":[1])"), ::testing::Not(HasSubstr("Connection closed"))));
 }
 
-TEST_F(UserProgramTest, ProgramThatHidesItsSymbolsIsExitCodeTwoAndToldHowToLink) {
+// The simulator intercepts functions of LibTorch by exported symbols. Without them a run would silently be
+// unchecked.
+TEST_F(UserProgramTest, HiddenSymbolsAreReportedWithTheLinkerFlag) {
   const auto run = run_faulty("ok", "sim", "hidden_symbols_program");
   EXPECT_EQ(run.exit_code, 2);
   EXPECT_THAT(run.error, AllOf(HasSubstr("does not export its symbols"), HasSubstr("-rdynamic")));
 }
 
-TEST_F(UserProgramTest, ArgumentsAfterTheProgramAreThePrograms) {
+// Arguments with the names of sim-run's own options must reach the program unchanged.
+TEST_F(UserProgramTest, ArgumentsAfterTheProgramBelongToTheProgram) {
   const auto run = sim_run({"--quiet", "--progress", "off", "--ranks", "1"},
                            {"/bin/sh", "-c", "echo \"$@\" $ACCEL_SIM", "sh", "--ranks", "7", "--set", "--"});
   EXPECT_THAT(run.output,
@@ -221,22 +232,23 @@ TEST_F(UserProgramTest, AllProblemsOfTheOptionsAreInOneMessage) {
   EXPECT_THAT(lines_of(run.error), ::testing::SizeIs(9));
 }
 
-// `launched_training` goes on from what it finds in its folder.
+// `launched_training` resumes from what it finds in its folder, so every run gets a new folder.
 std::vector<std::string> training_in_a_new_folder(const TemporaryFolder& folder) {
   return {"/bin/sh", "-c", "exec \"$0\" \"$(mktemp -d -p \"$1\")\"", bin("launched_training"), folder.path()};
 }
 
-TEST_F(UserProgramTest, ASweepIsARunForEachNumberOfRanksAndOnePageOfAll) {
+TEST_F(UserProgramTest, ASweepRunsEachNumberOfRanksAndWritesOnePage) {
   const auto run = sim_run({"--ranks", "2,4", "--network", source("configs/sim/networks/ethernet_25g.yaml"), "--report",
                             folder_.path() + "/page"},
                            training_in_a_new_folder(folder_));
   ASSERT_EQ(run.exit_code, 0) << run.error;
-  EXPECT_THAT(lines_of(run.output), ::testing::SizeIs(2)) << "each run's own: " << run.output;
+  EXPECT_THAT(lines_of(run.output), ::testing::SizeIs(2)) << "one line per run: " << run.output;
   const auto page = contents(folder_.path() + "/page/index.html");
   EXPECT_THAT(page, AllOf(HasSubstr("On 4 ranks a step takes"), HasSubstr("2 ranks: "), HasSubstr("4 ranks: "),
                           HasSubstr("unknown"), Not(HasSubstr("No sweep"))));
 }
 
+// The second number of ranks is the wrong one: an error after the first run would waste its time.
 TEST_F(UserProgramTest, ASweepIsCheckedBeforeAnyOfItsRuns) {
   const auto overwriting =
       sim_run({"--ranks", "2,4", "--timeline", folder_.path() + "/timeline"}, training_in_a_new_folder(folder_));
@@ -253,9 +265,10 @@ TEST_F(UserProgramTest, ASweepEndsWithTheFirstRunThatFails) {
   const auto run = sim_run({"--ranks", "2,3"}, {bin("faulty_program"), "throw", folder_.path()});
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_THAT(run.error, Not(HasSubstr("rank 2")));
-  EXPECT_THAT(folder_.files(), ::testing::SizeIs(1)) << "a process each";
+  EXPECT_THAT(folder_.files(), ::testing::SizeIs(1)) << "the second run did not start";
 }
 
+// A common slip. The message shows the command as it should be, and nothing is started.
 TEST_F(UserProgramTest, AProgramWithoutTheDashesIsRecognised) {
   for (const auto& options :
        {std::vector<std::string>{"--ranks", "2"}, {"explore", "--ranks", "2", "--schedules", "3"}}) {
@@ -270,6 +283,7 @@ TEST_F(UserProgramTest, AProgramWithoutTheDashesIsRecognised) {
   EXPECT_THAT(folder_.files(), IsEmpty());
 }
 
+// The right names come from other launchers: torchrun's --nproc-per-node and Accelerate's --num_processes.
 TEST_F(UserProgramTest, AMisspelledOptionIsAnsweredWithTheNearest) {
   for (const auto& [given, meant] :
        {std::pair("--num_procs", "--ranks"), std::pair("--num_processes", "--ranks"),
@@ -288,23 +302,26 @@ TEST_F(UserProgramTest, AMisspelledOptionIsAnsweredWithTheNearest) {
   EXPECT_THAT(launch.error, HasSubstr("did you mean 'num_processes'?"));
 }
 
-TEST_F(UserProgramTest, RefusedOptionsStartNothing) {
+TEST_F(UserProgramTest, RejectedOptionsStartNothing) {
   const auto run = sim_run({"--trace", "x"}, {bin("faulty_program"), "ok", folder_.path()});
   EXPECT_EQ(run.exit_code, 2);
   EXPECT_THAT(folder_.files(), IsEmpty());
 }
 
+// Runs the program with the variable that sim-run passes to it. A user may set it, so it must be validated.
 CommandResult run_with_request(const std::string& request, const TemporaryFolder& folder) {
   return run_command({bin("faulty_program"), "ok", folder.path()},
                      {.environment = {{"ACCEL_SIM", request}}, .limit = kLimit});
 }
 
+// Accelerate's launcher accepts both spellings, and users are used to it.
 TEST_F(UserProgramTest, OptionsMayHaveUnderscores) {
   const auto run = sim_run({"--seed_schedule", "3", "--schedule", "random", "--ranks", "2"},
                            {bin("faulty_program"), "ok", folder_.path()});
   EXPECT_EQ(run.exit_code, 0) << run.error;
 }
 
+// The variable is the interface between sim-run and a program, and a debugger may start the program with it.
 TEST_F(UserProgramTest, RequestSetByHandMakesTheRanks) {
   const auto run = run_with_request(R"({"ranks":5})", folder_);
   EXPECT_EQ(run.exit_code, 0) << run.error;
@@ -326,10 +343,11 @@ TEST_F(UserProgramTest, MalformedRequestIsExitCodeTwoWithAllProblems) {
   EXPECT_THAT(real.error, HasSubstr("--schedule: only the simulator supports this option"));
   EXPECT_THAT(run_with_request(R"({"ranks":0})", folder_).error, HasSubstr("ranks: expected 1 or more, got 0"));
   EXPECT_THAT(run_with_request(R"({"ranks":2,"acknowledge":77})", folder_).error, HasSubstr("descriptor 77"));
-  EXPECT_THAT(folder_.files(), IsEmpty()) << "no rank has begun";
+  EXPECT_THAT(folder_.files(), IsEmpty()) << "no rank has started";
 }
 
-TEST_P(UserProgramBackendTest, AParentThatIgnoresItsChildrensEndDoesNotMakeItHang) {
+// With SIGCHLD ignored, waitpid returns no status of a child. Such parents are init scripts and some CI runners.
+TEST_P(UserProgramBackendTest, AParentThatIgnoresSigchldDoesNotMakeItHang) {
   const auto run = run_command({"/bin/sh", "-c", "trap '' CHLD; exec \"$0\" \"$@\"", bin("sim-run"), "--ranks", "3",
                                 "--backend", GetParam(), "--", bin("faulty_program"), "ok", folder_.path()},
                                {.limit = kLimit});

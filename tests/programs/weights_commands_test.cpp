@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 
 class WeightsCommandsTest : public ::testing::Test {
  protected:
-  /// A checkpoint of a small transformer, sharded over `ranks`.
+  /// Saves a checkpoint of a small transformer that is sharded over `ranks` and returns its folder.
   std::string checkpoint(const std::string& state_dict_type, int ranks) {
     const auto project = folder_.path(state_dict_type + std::to_string(ranks));
     const auto run = run_command({bin("sim-run"), "--ranks", std::to_string(ranks), "--quiet", "--max-steps", "2",
@@ -32,7 +32,8 @@ class WeightsCommandsTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(WeightsCommandsTest, MergedWeightsAreThoseOfAWholeCheckpoint) {
+// The same training saves its state once in full and once in shards, so the merged file has a reference.
+TEST_F(WeightsCommandsTest, MergedWeightsEqualAFullCheckpoint) {
   const auto whole = read_weights(checkpoint("FULL_STATE_DICT", 3) + "/pytorch_model_fsdp.bin");
   const auto sharded = checkpoint("SHARDED_STATE_DICT", 3);
   for (const std::string flag : {"", "--unsafe_serialization"}) {
@@ -48,7 +49,8 @@ TEST_F(WeightsCommandsTest, MergedWeightsAreThoseOfAWholeCheckpoint) {
   }
 }
 
-TEST_F(WeightsCommandsTest, WhatIsNoShardedCheckpointIsAnError) {
+// There is nothing to merge, and the message says what is expected.
+TEST_F(WeightsCommandsTest, AnUnshardedCheckpointIsAnError) {
   const auto run =
       run_command({bin("accel"), "merge-weights", checkpoint("FULL_STATE_DICT", 2), folder_.path("merged")});
   EXPECT_EQ(run.exit_code, 2);
@@ -59,10 +61,11 @@ TEST_F(WeightsCommandsTest, WhatIsNoShardedCheckpointIsAnError) {
   const auto damaged = run_command({bin("accel"), "merge-weights", sharded, folder_.path("merged")});
   EXPECT_EQ(damaged.exit_code, 1);
   EXPECT_THAT(damaged.error, HasSubstr("expected"));
+  // A failed merge must leave no folder that looks like a result.
   EXPECT_FALSE(std::filesystem::exists(folder_.path("merged")));
 }
 
-TEST_F(WeightsCommandsTest, MemoryIsThatOfAcceleratesTable) {
+TEST_F(WeightsCommandsTest, MemoryEqualsAcceleratesTable) {
   PosixFiles files;
   write_weights(
       files, folder_.path("model"),
@@ -80,6 +83,7 @@ TEST_F(WeightsCommandsTest, MemoryIsThatOfAcceleratesTable) {
                                        {"largest_layer_bytes", 2200},
                                        {"total_bytes", 2 * numel},
                                        {"training_with_adam_bytes", 8 * numel}}));
+  // Weights in int4 are not trained with Adam, so the table has no number.
   EXPECT_EQ(answer["dtypes"][3]["training_with_adam_bytes"], Json());
   EXPECT_EQ(
       answer["sharded"][1],

@@ -8,7 +8,7 @@
 
 #include "tests/support/property.hpp"
 
-/// Tensors of generated dtypes, shapes, strides and bytes.
+/// Generates tensors of arbitrary dtypes, shapes, strides and bytes.
 namespace accel::testing {
 
 inline const std::vector<at::ScalarType> kSafetensorsDtypes{at::kBool,
@@ -37,7 +37,7 @@ inline std::vector<at::ScalarType> torch_file_dtypes() {
   return dtypes;
 }
 
-/// Also empty, without dimensions, transposed, or a part of its memory.
+/// Returns a tensor that may be empty, without dimensions, transposed, or a part of its storage.
 inline at::Tensor any_tensor(const std::vector<at::ScalarType>& dtypes) {
   std::vector<std::int64_t> sizes(pick<std::size_t>(0, 4));
   for (auto& size : sizes) size = pick(0, 5);
@@ -50,7 +50,7 @@ inline at::Tensor any_tensor(const std::vector<at::ScalarType>& dtypes) {
   return tensor;
 }
 
-/// The elements, row by row.
+/// Returns the bytes of the elements in row-major order.
 inline std::string bytes_in_order(const at::Tensor& tensor) {
   const auto dense = tensor.contiguous();
   return {static_cast<const char*>(dense.const_data_ptr()), dense.nbytes()};

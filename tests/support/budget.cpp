@@ -1,3 +1,4 @@
+// The budget is an environment variable, because ctest passes no options to the tests that it runs.
 #include "tests/support/budget.hpp"
 
 #include <cstdlib>

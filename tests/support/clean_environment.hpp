@@ -9,7 +9,7 @@
 
 namespace accel::testing {
 
-/// The environment without variables of some prefixes; what was there comes back when the value goes.
+/// Removes the variables with some prefixes from the environment. Restores them when the object is destroyed.
 class CleanEnvironment {
  public:
   explicit CleanEnvironment(std::vector<std::string> prefixes) : prefixes_(std::move(prefixes)), before_(found()) {

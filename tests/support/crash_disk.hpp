@@ -11,13 +11,12 @@
 
 #include "reference/core/files.hpp"
 
-/// A disk that loses power: what a machine may find after a crash, by what POSIX promises and no more. Of a file, the
-/// bytes up to its last sync are there and any number of those after it; of a folder's names, those up to its last sync
-/// and any of the changes after it, each on its own.
+/// A simulated disk that loses power: what a machine may find after a crash, according to what POSIX promises. Of a
+/// file it finds the bytes up to the last sync and any number of the bytes after it; of a folder, the names up to
+/// its last sync and any subset of the changes after it.
 ///
-///     CrashDisk disk(/*operations_left=*/7);
-///     try { save(disk); } catch (const PowerLost&) {}
-///     const auto found = disk.after_power_loss([](std::size_t end) { return any number of 0..end; });
+/// Example: `CrashDisk disk(/*operations_left=*/7); try { save(disk); } catch (const PowerLost&) {}`, then
+/// `disk.after_power_loss(choose)`, where `choose(end)` returns any number in [0, end].
 namespace accel::testing {
 
 class PowerLost : public Error {
@@ -27,7 +26,7 @@ class PowerLost : public Error {
 
 class CrashDisk final : public Files {
  public:
-  /// Power fails in place of the operation after so many.
+  /// Power fails instead of the operation after this many.
   explicit CrashDisk(std::size_t operations_left = std::numeric_limits<std::size_t>::max())
       : operations_left_(operations_left) {}
 
@@ -79,7 +78,7 @@ class CrashDisk final : public Files {
   }
 
   [[nodiscard]] std::size_t num_operations() const { return num_operations_; }
-  /// What a process that lives finds: files by their paths.
+  /// Returns the files that a running process finds, by path.
   [[nodiscard]] std::map<std::string, std::string> content() const {
     std::map<std::string, std::string> content;
     collect(
@@ -87,7 +86,7 @@ class CrashDisk final : public Files {
         [](const Node& file) { return file.bytes; });
     return content;
   }
-  /// What the disk holds when the power is back; `choose(n)` is a number of 0..n.
+  /// Returns what the disk holds once power is back. `choose(n)` returns a number in [0, n].
   template <typename Choose>
   [[nodiscard]] std::map<std::string, std::string> after_power_loss(Choose&& choose) const {
     std::map<std::string, std::string> found;
@@ -148,7 +147,7 @@ class CrashDisk final : public Files {
   static std::string name_of(const std::string& path) { return parts(path).back(); }
 
   void spend() {
-    if (num_operations_ == operations_left_) throw PowerLost("the power is gone");
+    if (num_operations_ == operations_left_) throw PowerLost("power loss");
     ++num_operations_;
   }
   [[nodiscard]] std::shared_ptr<Node> find(const std::string& path) const {

@@ -6,7 +6,7 @@
 
 #include "reference/core/errors.hpp"
 
-/// What happens to files: a byte changes, or the end is lost.
+/// Damages files as disks and networks do: a byte changes, or the end is lost.
 namespace accel::testing {
 
 inline std::string damaged(std::string bytes) {
@@ -16,8 +16,8 @@ inline std::string damaged(std::string bytes) {
   return bytes;
 }
 
-/// Reads a file that may be damaged: it must be read, or refused by a ConfigError that names it.
-/// Returns whether it was read.
+/// Reads a file that may be damaged. It must be read, or rejected by a ConfigError that names it. Returns true if
+/// it was read.
 template <typename Read>
 bool read_or_refuse(const std::string& path, Read&& read) {
   try {

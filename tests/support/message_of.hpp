@@ -5,7 +5,7 @@
 
 namespace accel::testing {
 
-/// What a run ended with, "" if nothing was thrown.
+/// Returns the message of a run's error, or "" if nothing was thrown.
 inline std::string message_of(const std::exception_ptr& error) {
   if (!error) return "";
   try {
@@ -15,7 +15,7 @@ inline std::string message_of(const std::exception_ptr& error) {
   }
 }
 
-/// What `call` throws, which must be an E; "" if it throws nothing.
+/// Returns the message of the E that `call` throws, or "" if it throws nothing.
 template <typename E, typename F>
 std::string message_of(F&& call) {
   try {

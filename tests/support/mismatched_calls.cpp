@@ -1,3 +1,5 @@
+// A program with one wrong call, which both the simulator and Gloo run. The first collective and the barrier are
+// right, so that the mismatch is in the middle of the sequence.
 #include "tests/support/mismatched_calls.hpp"
 
 #include <ATen/ops/full.h>
@@ -8,6 +10,7 @@ namespace {
 constexpr int kWrongRank = 2;
 constexpr int kElements = 4;
 
+// Only "wrong_size" changes the number of bytes, which is all that Gloo itself can notice.
 at::Tensor wrong_call(RankContext& rank, const std::string& mismatch, at::Tensor tensor) {
   if (mismatch == "wrong_op") return rank.world.all_gather(tensor);
   if (mismatch == "wrong_size") tensor = at::full({1000 * kElements}, 1.0);

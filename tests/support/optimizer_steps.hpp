@@ -10,14 +10,13 @@
 
 /// Small parameters and gradients for tests of optimizers.
 ///
-///     auto params = odd_parameters();
-///     SGD optimizer(params);
-///     run_steps(optimizer, params, {.from = 0, .to = 10});
+/// Example: `auto params = odd_parameters(); SGD optimizer(params); run_steps(optimizer, params, {.from = 0, .to =
+/// 10});`
 ///
 /// Thread rule: the calling thread.
 namespace accel::testing {
 
-/// 1, fewer than a vector register, and more than one with a rest.
+/// Returns parameters of one element, of fewer elements than a vector register, and of more with a remainder.
 inline std::vector<at::Tensor> odd_parameters(at::ScalarType dtype = at::kFloat) {
   const auto generator = make_generator(0);
   std::vector<at::Tensor> params;
@@ -31,7 +30,7 @@ struct StepRange {
   int from = 0, to = 0;
 };
 
-/// Steps on gradients that depend on the number of the step alone.
+/// Performs steps on gradients that depend on the step's number only.
 inline void run_steps(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& params, StepRange range) {
   for (int step = range.from; step < range.to; ++step) {
     const auto generator = make_generator(1000 + step);
@@ -48,7 +47,7 @@ inline bool equal_bits(const std::vector<at::Tensor>& a, const std::vector<at::T
   return a.size() == b.size();
 }
 
-/// Options for which an optimizer keeps all the state that it can.
+/// Returns options for which an optimizer keeps all of its optional state.
 template <typename Options>
 Options with_all_state() {
   Options options;
@@ -62,7 +61,7 @@ Options with_all_state() {
 
 using AllOptions = optim::OptionsOfAll<::testing::Types>;
 
-/// The message of the `Error` that `f` throws; "" if it throws none.
+/// Returns the message of the `Error` that `f` throws, or "" if it throws none.
 template <typename Error, typename F>
 std::string error_of(F&& f) {
   try {

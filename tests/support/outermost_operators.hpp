@@ -7,8 +7,9 @@
 
 namespace accel::testing {
 
-/// The operators that this thread calls while the object lives, in order, without those that other operators call: as
-/// "aten::_foreach_add_.List". LibTorch's callbacks take no state, so there is one such list for a thread.
+/// Records the operators that this thread calls while the object lives, in order, with names such as
+/// "aten::_foreach_add_.List". Operators that other operators call are left out. LibTorch's callbacks have no
+/// state, so the list is one per thread.
 class OutermostOperators {
  public:
   OutermostOperators() {

@@ -1,6 +1,6 @@
 #pragma once
 
-// What most tests include, compiled once.
+// Headers that most tests include, compiled once.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

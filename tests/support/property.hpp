@@ -23,14 +23,15 @@ rc::detail::TestResult check(int cases, bool shrinks, Property&& property) {
 
 }  // namespace detail
 
-/// A generated number of [begin, end), all alike: RapidCheck's own ranges grow with the number of the case.
+/// Returns a number in [begin, end), uniformly distributed. RapidCheck's own ranges grow with the number of the
+/// case.
 template <typename T>
 T pick(T begin, T end) {
   return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<T>(begin, end));
 }
 
-/// Checks a RapidCheck property on `cases` generated cases (ten times as many under `--long`), from a fixed seed, so
-/// that a failure is the same everywhere; the message holds the shrunk counterexample.
+/// Checks a RapidCheck property on `cases` generated cases (ten times as many under `--long`). The seed is fixed,
+/// so a failure is the same everywhere. The message holds the shrunk counterexample.
 template <typename Property>
 void expect_property(int cases, Property&& property) {
   const auto result = detail::check(num_cases(cases), /*shrinks=*/true, std::forward<Property>(property));
@@ -39,7 +40,7 @@ void expect_property(int cases, Property&& property) {
   EXPECT_TRUE(result.template is<rc::detail::SuccessResult>()) << message.str();
 }
 
-/// The property with a planted bug: one of the cases must show it.
+/// Checks that at least one case fails for a property with a planted bug.
 template <typename Property>
 void expect_property_fails(const std::string& bug, int cases, Property&& property) {
   const auto result = detail::check(cases, /*shrinks=*/false, std::forward<Property>(property));

@@ -12,10 +12,14 @@
 namespace accel::testing {
 namespace {
 
-// Real Gloo, one thread per rank; the store is in memory.
+// Runs ranks on real Gloo, one thread per rank, with a store in memory.
+// Gloo on threads instead of processes keeps a property with hundreds of cases fast. Each rank still has its own
+// Gloo context, sockets or shared memory, so the bytes take the same path as between processes.
 void run_gloo_threads(int num_ranks, const std::function<void(RankContext&)>& body, const gloo::GlooOptions& options) {
+  // The interposition that makes threads act as ranks must be linked in, or all ranks would share one generator.
   verify_interposition();
   auto store = c10::make_intrusive<c10d::HashStore>();
+  // One slot per rank, so no lock is needed.
   std::vector<std::string> errors(num_ranks);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < num_ranks; ++rank) {
@@ -28,6 +32,7 @@ void run_gloo_threads(int num_ranks, const std::function<void(RankContext&)>& bo
         context.num_threads = 1;
         context.generator = make_generator(c10::default_rng_seed_val);
         context.world = gloo::make_group("world", store, rank, num_ranks, options);
+        // All ranks call new_group in the same order, so the counter gives equal names.
         context.new_group = [&, rank, count = 0](const std::vector<int>& ranks) mutable {
           const auto name = "group" + std::to_string(++count);
           const auto member = std::find(ranks.begin(), ranks.end(), rank);
@@ -35,10 +40,11 @@ void run_gloo_threads(int num_ranks, const std::function<void(RankContext&)>& bo
           return gloo::make_group(name, store, static_cast<int>(member - ranks.begin()), static_cast<int>(ranks.size()),
                                   options);
         };
+        // Output of ranks would interleave in the test log.
         context.print = [](const std::string&) {};
         const RankScope scope(context);
         body(context);
-        context.world.barrier();  // nobody leaves while another still talks to it
+        context.world.barrier();  // no rank leaves while another still communicates with it
       } catch (const std::exception& error) {
         errors[rank] = error.what();
       }

@@ -6,15 +6,15 @@
 
 #include "reference/state/rank_context.hpp"
 
-/// Ranks for tests: the same body on simulated ranks, and on real Gloo with a thread per rank.
+/// Runs the same body on simulated ranks, or on real Gloo with one thread per rank.
 ///
-///     run_ranks(Backend::kSim, 4, [](RankContext& rank) { ... });
+/// Example: `run_ranks(Backend::kSim, 4, [](RankContext& rank) { ... });`
 ///
-/// Keeps the errors of all ranks: throws a RunError (sim) or an Error (Gloo) with one line for each.
+/// Keeps the errors of all ranks: throws a RunError (sim) or an Error (Gloo) with one line per failed rank.
 namespace accel::testing {
 
-/// kGlooThreads goes over shared memory, unless ACCEL_GLOO_TRANSPORT says otherwise; the last two go one way whatever
-/// it says.
+/// kGlooThreads uses shared memory unless ACCEL_GLOO_TRANSPORT selects another transport. The last two always use
+/// theirs.
 enum class Backend { kSim, kGlooThreads, kGlooTcpThreads, kGlooSharedMemoryThreads };
 
 std::string name_of(Backend backend);
@@ -22,7 +22,7 @@ std::string name_of(Backend backend);
 void run_ranks(Backend backend, int num_ranks, const std::function<void(RankContext&)>& body,
                std::chrono::milliseconds timeout = std::chrono::seconds(60));
 
-/// As run_ranks, and returns what each rank's body returned.
+/// Calls run_ranks and returns the results of all ranks' bodies.
 template <typename F>
 auto collect_ranks(Backend backend, int num_ranks, F&& body) {
   std::vector<decltype(body(std::declval<RankContext&>()))> results(num_ranks);

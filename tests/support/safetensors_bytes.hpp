@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-/// Safetensors files written by hand, so that the reader is not tested by a writer of its own.
+/// Builds safetensors files by hand, so that the reader is not tested with its own writer.
 namespace accel::testing {
 
 inline std::string safetensors_bytes(const std::string& header, const std::string& data) {

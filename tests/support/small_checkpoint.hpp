@@ -7,8 +7,8 @@
 #include "reference/core/files.hpp"
 #include "tests/support/property.hpp"
 
-/// A checkpoint of several files: each is written under a name of its own, and `latest`, written last, says which
-/// belong together.
+/// A checkpoint of several files. Each is written under a unique name, and `latest`, which is written last, names
+/// the set that belongs together.
 namespace accel::testing {
 
 using Checkpoint = std::map<std::string, std::string>;  // file to content
@@ -25,7 +25,7 @@ inline void save(Files& files, const Checkpoint& checkpoint, const std::string& 
 
 inline bool is_temporary(const std::string& path) { return path.size() >= 4 && path.substr(path.size() - 4) == ".tmp"; }
 
-/// The checkpoint that a disk of these files and contents leads to; empty if there is none.
+/// Returns the checkpoint that `latest` on a disk with these files refers to, or an empty one.
 inline Checkpoint saved_in(const std::map<std::string, std::string>& disk) {
   if (!disk.contains("latest")) return {};
   Checkpoint checkpoint;

@@ -1,3 +1,5 @@
+// A small training on one rank, with places at which tests interrupt it. Its parameters are kept even if it throws,
+// because tests compare what is left on ranks that failed.
 #include "tests/support/small_training.hpp"
 
 #include <accel/accel.hpp>
@@ -31,6 +33,7 @@ void train(RankContext& rank, Progress& progress, const TrainingPlaces& places) 
   DataLoader loader(TensorDataset(torch::rand({kTrainingSteps * kBatch * rank.world_size, 6})), {.batch_size = kBatch});
   auto [model, optimizer, batches] = accelerator.prepare(net, sgd, loader);
   progress.parameters = net->parameters();
+  // A hook on the gradient runs inside backward, before DDP has summed the gradient.
   net->weight.register_hook([&](const at::Tensor& gradient) {
     reach(places.in_hook, rank, progress.updates);
     return gradient;

@@ -7,19 +7,17 @@
 
 #include "reference/state/rank_context.hpp"
 
-/// A small data-parallel training, and what is left of it when a rank's program ends, well or not.
+/// Runs a small data-parallel training, and keeps its result when a rank's program ends, successfully or not.
 ///
-///     Progress progress;
-///     train(rank, progress, {.before_update = [](RankContext& rank, int step) {
-///                             if (step == 5) throw std::runtime_error("no ink");
-///                           }});
+/// Example: `Progress progress; train(rank, progress, {.before_update = [](RankContext& rank, int step) { if (step
+/// == 5) throw std::runtime_error("no ink"); }});`
 ///
-/// Thread rule: a rank's thread; each rank has a Progress of its own.
+/// Thread rule: a rank's thread; each rank has its own Progress.
 namespace accel::testing {
 
 inline constexpr int kTrainingSteps = 12;
 
-/// What a rank does beside its training; may throw.
+/// Actions of a rank at places of its training. They may throw.
 struct TrainingPlaces {
   using Place = std::function<void(RankContext& rank, int step)>;
   Place before_step = nullptr;

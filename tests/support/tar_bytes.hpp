@@ -5,7 +5,7 @@
 #include <cstring>
 #include <string>
 
-/// Tar archives written by hand.
+/// Builds tar archives by hand, so that the reader is not tested with its own writer.
 namespace accel::testing {
 
 enum class LongName { kGnu, kPax, kPrefix };

@@ -1,3 +1,4 @@
+// mkdtemp creates the folder atomically, so tests that run in parallel cannot share one.
 #include "tests/support/temporary_folder.hpp"
 
 #include <algorithm>
@@ -17,6 +18,7 @@ TemporaryFolder::TemporaryFolder() {
 }
 
 TemporaryFolder::~TemporaryFolder() {
+  // Errors are ignored: a test may have removed the folder, or made files that it cannot delete.
   std::error_code ignored;
   fs::remove_all(path_, ignored);
 }

@@ -6,7 +6,7 @@
 
 namespace accel::testing {
 
-/// A folder that goes when the value does.
+/// A temporary folder, which is removed when the object is destroyed.
 class TemporaryFolder {
  public:
   TemporaryFolder();
@@ -16,9 +16,9 @@ class TemporaryFolder {
   [[nodiscard]] std::string path(const std::string& name = "") const {
     return name.empty() ? path_.string() : (path_ / name).string();
   }
-  /// Writes a file of the folder and returns its path.
+  /// Writes a file into the folder and returns its path.
   std::string write(const std::string& name, const std::string& content) const;
-  /// The names in the folder, sorted.
+  /// Returns the names in the folder, sorted.
   [[nodiscard]] std::vector<std::string> files() const;
 
  private:

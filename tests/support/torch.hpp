@@ -1,7 +1,8 @@
 #pragma once
 
-// What tests use of LibTorch. All of torch/torch.h would cost each source 2.5 s more: every module of torch::nn is
-// instantiated where it is seen. A test of others includes them.
+// The parts of LibTorch that tests use. Including all of torch/torch.h would cost each source 2.5 s more, because
+// every module of torch::nn is instantiated where it is included. A test that needs other modules includes them
+// itself.
 #include <torch/nn/functional.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>

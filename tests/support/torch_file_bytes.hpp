@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-/// Archives of torch.save with pickles written by hand.
+/// Builds archives of torch.save with pickles written by hand.
 namespace accel::testing {
 
 using Records = std::vector<std::pair<std::string, std::string>>;
@@ -22,7 +22,7 @@ inline std::string archive_of(const Records& records) {
   return bytes;
 }
 
-/// `pickled` is what stands between the protocol and the end.
+/// `pickled` is the part between the protocol and the end opcode.
 inline std::string torch_file_of(const std::string& pickled, Records records = {}) {
   records.insert(records.begin(), {"data.pkl", "\x80\x02" + pickled + "."});
   return archive_of(records);

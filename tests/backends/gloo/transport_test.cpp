@@ -1,4 +1,5 @@
-// Which way a group's ranks go: all alike.
+// Tests of the choice between TCP and shared memory for a group. All ranks must choose alike: a rank on TCP and a
+// rank on shared memory would wait for each other forever.
 #include "backends/gloo/transport.hpp"
 
 #include <gmock/gmock.h>
@@ -20,12 +21,14 @@ using gloo::Transport;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
+// Sets the variable for a time.
 class WithVariable {
  public:
   explicit WithVariable(const char* value) { setenv("ACCEL_GLOO_TRANSPORT", value, 1); }
   ~WithVariable() { unsetenv("ACCEL_GLOO_TRANSPORT"); }
 };
 
+// Whether this process has mapped memory of the shared transport.
 bool shares_memory() {
   std::ifstream in("/proc/self/maps");
   const std::string all{std::istreambuf_iterator<char>(in), {}};
@@ -52,7 +55,8 @@ std::vector<std::string> agreed(const std::vector<Transport>& wanted) {
   return results;
 }
 
-TEST(TransportTest, VariableChooses) {
+// A misspelled value must be an error: falling back to TCP would only be noticed as slowness.
+TEST(TransportTest, TheEnvironmentVariableChooses) {
   EXPECT_EQ(gloo::transport_from_environment(), Transport::kAuto);
   {
     const WithVariable variable("tcp");
@@ -67,21 +71,26 @@ TEST(TransportTest, VariableChooses) {
   }
 }
 
-TEST(TransportTest, RanksOfAHostShareMemoryUnlessOneWantsTcp) {
+// The wishes differ between the ranks, but all must come to the same decision.
+TEST(TransportTest, RanksOfAHostShareMemoryUnlessOneAsksForTcp) {
   EXPECT_THAT(agreed({Transport::kAuto, Transport::kAuto, Transport::kAuto}), Each("shm"));
   EXPECT_THAT(agreed({Transport::kAuto, Transport::kSharedMemory, Transport::kAuto}), Each("shm"));
   EXPECT_THAT(agreed({Transport::kAuto, Transport::kTcp, Transport::kAuto}), Each("tcp"));
   EXPECT_THAT(agreed({Transport::kTcp, Transport::kTcp}), Each("tcp"));
 }
 
-TEST(TransportTest, MemoryThatIsAskedForAndCannotBeSharedIsAnErrorOnEveryRank) {
+// "auto" would fall back to TCP; "shm" is a demand.
+TEST(TransportTest, SharedMemoryThatIsDemandedButImpossibleIsAnErrorOnEveryRank) {
   EXPECT_THAT(agreed({Transport::kSharedMemory, Transport::kAuto, Transport::kTcp}),
               Each("ACCEL_GLOO_TRANSPORT=shm: rank 2 has ACCEL_GLOO_TRANSPORT=tcp; set ACCEL_GLOO_TRANSPORT=auto"));
 }
 
-TEST(TransportTest, GlooOfThisLibTorchIsTheOneThatWasDeclared) { EXPECT_NO_THROW(gloo::check_layout()); }
+// LibTorch ships Gloo without its headers, so this project declares the classes itself. If a LibTorch changes their
+// layout, this test must fail before anything writes through a wrong declaration.
+TEST(TransportTest, TheLayoutOfGloosClassesIsAsDeclared) { EXPECT_NO_THROW(gloo::check_layout()); }
 
-TEST(TransportTest, GroupMapsSharedMemoryWhileItLives) {
+// Memory that stays mapped would accumulate over many groups.
+TEST(TransportTest, AGroupMapsSharedMemoryDuringItsLifetime) {
   for (const auto backend : {Backend::kGlooTcpThreads, Backend::kGlooSharedMemoryThreads}) {
     run_ranks(backend, 2, [&](RankContext& rank) {
       EXPECT_EQ(shares_memory(), backend == Backend::kGlooSharedMemoryThreads);
@@ -91,9 +100,10 @@ TEST(TransportTest, GroupMapsSharedMemoryWhileItLives) {
   }
 }
 
-// A send of one group is moved while its rank waits in a collective of another, and its peer in the receive.
+// A send in one group must progress while its rank waits in a collective of another group and its peer waits in the
+// receive. 12 MiB do not fit the rings, so they need both ranks.
 TEST(TransportTest, GroupsDoNotWaitForEachOther) {
-  constexpr std::int64_t kNumel = 3 << 20;  // 12 MiB: many rings
+  constexpr std::int64_t kNumel = 3 << 20;  // 12 MiB, many times the size of a ring
   run_ranks(Backend::kGlooSharedMemoryThreads, 2, [&](RankContext& rank) {
     const auto other = rank.new_group({0, 1});
     std::vector<at::Tensor> tensors{rank.rank == 0 ? at::ones({kNumel}) : at::zeros({kNumel})};
@@ -110,6 +120,7 @@ TEST(TransportTest, GroupsDoNotWaitForEachOther) {
   });
 }
 
+// Which sender comes first is open, so the test compares the sum of both messages.
 TEST(TransportTest, ReceivesFromAnySource) {
   run_ranks(Backend::kGlooSharedMemoryThreads, 3, [](RankContext& rank) {
     std::vector<at::Tensor> tensors{at::full({4}, rank.rank)};

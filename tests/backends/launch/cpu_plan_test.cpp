@@ -1,3 +1,5 @@
+// Tests of how the launcher divides the CPUs of a machine among its ranks. Neighbouring CPUs share caches, so each
+// rank gets a run of neighbours.
 #include "backends/launch/cpu_plan.hpp"
 
 #include <gmock/gmock.h>
@@ -11,11 +13,13 @@ namespace {
 
 using ::testing::ElementsAre;
 
-TEST(CpuPlanTest, EachRankGetsARunOfNeighbours) {
+// With more ranks than CPUs, several ranks share one.
+TEST(CpuPlanTest, EachRankGetsNeighbouringCpus) {
   EXPECT_THAT(plan_cpus({0, 1, 2, 3, 8, 9}, 2), ElementsAre(ElementsAre(0, 1, 2), ElementsAre(3, 8, 9)));
   EXPECT_THAT(plan_cpus({0, 1}, 4), ElementsAre(ElementsAre(0), ElementsAre(0), ElementsAre(1), ElementsAre(1)));
 }
 
+// For any number of CPUs and of ranks.
 RC_GTEST_PROP(CpuPlanLaws, EveryCpuIsUsedAndSharesDifferByOneAtMost, ()) {
   std::vector<int> cpus(*rc::gen::inRange<std::size_t>(1, 64));
   std::iota(cpus.begin(), cpus.end(), 3);
@@ -34,12 +38,13 @@ RC_GTEST_PROP(CpuPlanLaws, EveryCpuIsUsedAndSharesDifferByOneAtMost, ()) {
   if (cpus.size() >= static_cast<std::size_t>(ranks)) RC_ASSERT(used == cpus);
 }
 
-TEST(CpuPlanTest, ListsOfTheKernelAreRead) {
+// As in /sys/devices/system/node/node0/cpulist.
+TEST(CpuPlanTest, ListsInTheFormOfTheKernelAreParsed) {
   EXPECT_THAT(parse_cpu_list("0-3,8,10-11\n"), ElementsAre(0, 1, 2, 3, 8, 10, 11));
   EXPECT_THAT(parse_cpu_list(""), ElementsAre());
 }
 
-TEST(CpuPlanTest, ThisProcessRunsOnSome) { EXPECT_FALSE(cpus_of_this_process().empty()); }
+TEST(CpuPlanTest, ThisProcessHasAtLeastOneCpu) { EXPECT_FALSE(cpus_of_this_process().empty()); }
 
 }  // namespace
 }  // namespace accel::launcher

@@ -1,5 +1,5 @@
-// A training program that fails in the way its first argument says. Leaves a file named for its process in the folder
-// of its second argument, so that the test can look for processes that are left.
+// A training program that fails in the way that its first argument says. It creates a file with the number of its
+// process in the folder of its second argument, so that the test can look for processes that were left running.
 #include <signal.h>
 #include <unistd.h>
 
@@ -21,6 +21,7 @@ namespace {
 constexpr int kSteps = 20;
 constexpr int kFaultStep = 7;
 
+// A collective whose result is checked, so that a rank with wrong data fails.
 void all_reduce(const accel::RankContext& context) {
   auto tensor = at::full({1000}, context.rank + 1.0);
   context.world.all_reduce(tensor).wait();
@@ -28,6 +29,7 @@ void all_reduce(const accel::RankContext& context) {
   accel::ensure(sum == context.world_size * (context.world_size + 1) / 2.0, "all_reduce gave {}", sum);
 }
 
+// Each mode is a way in which real programs end.
 void fault(const std::string& mode) {
   if (mode == "throw") throw std::runtime_error("the ink has run out");
   if (mode == "throw_config") throw accel::ConfigError("ink: expected black, got 'none'");
@@ -37,7 +39,7 @@ void fault(const std::string& mode) {
   if (mode == "exit_in_thread") std::thread([] { std::exit(3); }).join();
 }
 
-// As a program's own --help: buffered output, and the end from inside.
+// Like a program's own --help: the output is still in a buffer, and the program calls exit() itself.
 void exit_as_help_does(const std::string& mode) {
   const std::vector<int> on_the_stack(1000);
   std::cout << "usage: faulty_program MODE FOLDER\n";
@@ -52,12 +54,12 @@ int train(int argc, char** argv) {
   for (int step = 0; step < kSteps; ++step) {
     if (context.rank == 1 && step == kFaultStep && mode == "leave") return 0;
     if (context.rank == 1 && step == kFaultStep) fault(mode);
-    // The one that skips waits in the barrier below, which the others do not reach.
+    // A rank that skips its call waits in the barrier below, which the other ranks do not reach.
     if (context.rank == 1 && step == kSteps - 1 && mode == "skip") continue;
     all_reduce(context);
   }
   context.world.barrier();
-  static std::atomic<int> num_done{0};  // of all ranks of this process
+  static std::atomic<int> num_done{0};  // shared by all ranks of this process
   if (mode == "race")
     context.print("rank " + std::to_string(context.rank) + " is number " + std::to_string(num_done++) + "\n");
   context.print("rank " + std::to_string(context.rank) + " of " + std::to_string(context.world_size) + " has " +

@@ -1,4 +1,5 @@
-// Jobs of several machines, each a launcher on a thread here, with shells as ranks.
+// Tests of jobs on several machines. Each machine is a launcher on a thread of the test, and its ranks are shells.
+// All machines must agree on how often the job is restarted and how it ends, whichever rank fails.
 #include "backends/launch/job.hpp"
 
 #include <gmock/gmock.h>
@@ -20,17 +21,18 @@ using accel::testing::expect_property;
 using accel::testing::expect_property_fails;
 using accel::testing::pick;
 
-// Which rank fails in an attempt, and how; none: all end well.
+// Which rank fails in an attempt, and with which code; rank -1: all ranks succeed.
 struct Failing {
   int rank = -1, code = 0;
 };
 
-// A job, and what its ranks do in each attempt; behind the last one they end well.
+// A job, and what its ranks do in each attempt; in later attempts they all succeed.
 struct Story {
   int num_machines = 1, per_machine = 1, max_restarts = 0;
   std::vector<Failing> attempts;
 };
 
+// Up to three machines and three attempts, most of which fail.
 Story any_story() {
   Story story{.num_machines = pick(1, 4), .per_machine = pick(1, 4), .max_restarts = pick(0, 3), .attempts = {}};
   for (int attempt = pick(0, 4); attempt > 0; --attempt) {
@@ -41,12 +43,13 @@ Story any_story() {
   return story;
 }
 
-// What every machine is to see.
+// What every machine must see.
 struct Ending {
   int rank = -1, code = 0, restarts = 0;
   bool operator==(const Ending&) const = default;
 };
 
+// The model: what the rules say about this story.
 Ending ending_of(const Story& story, int max_restarts) {
   for (int attempt = 0; attempt < static_cast<int>(story.attempts.size()); ++attempt) {
     const auto& failing = story.attempts[attempt];
@@ -56,7 +59,7 @@ Ending ending_of(const Story& story, int max_restarts) {
   return {-1, 0, static_cast<int>(story.attempts.size())};
 }
 
-// Each rank looks up "ATTEMPT:RANK:CODE" for itself.
+// A shell script in which each rank looks up "ATTEMPT:RANK:CODE".
 std::string script_of(const Story& story) {
   std::string cases;
   for (std::size_t attempt = 0; attempt < story.attempts.size(); ++attempt) {
@@ -66,6 +69,7 @@ std::string script_of(const Story& story) {
   return "case $TORCHELASTIC_RESTART_COUNT:$RANK in " + cases + "*) exit 0;; esac";
 }
 
+// What the launchers of all machines report.
 std::vector<Ending> endings_seen(const Story& story) {
   const int port = free_port();
   std::vector<std::future<JobResult>> machines;
@@ -89,6 +93,7 @@ std::vector<Ending> endings_seen(const Story& story) {
   return endings;
 }
 
+// Compares what the launchers report with the model.
 void expect_endings(int restarts_of_model) {
   const auto story = any_story();
   const auto expected = ending_of(story, story.max_restarts + restarts_of_model);
@@ -100,19 +105,22 @@ void expect_endings(int restarts_of_model) {
   }
 }
 
-TEST(JobLaws, EveryMachineSeesTheSameAttemptsAndTheSameEnding) {
+// The model must be able to fail: one that allows one restart too many has to be refuted.
+TEST(JobLaws, EveryMachineSeesTheSameAttemptsAndTheSameEnd) {
   expect_property(40, [] { expect_endings(0); });
   expect_property_fails("a restart more than was asked for", 40, [] { expect_endings(1); });
 }
 
-TEST(JobTest, NumbersThatDoNotFitAreConfigErrors) {
+// Three processes on two machines, a machine beyond the last, and no machines.
+TEST(JobTest, NumbersThatDoNotMatchAreConfigErrors) {
   EXPECT_THROW(processes_per_machine({.num_machines = 2, .num_processes = 3}), ConfigError);
   EXPECT_THROW(processes_per_machine({.num_machines = 2, .machine_rank = 2, .num_processes = 4}), ConfigError);
   EXPECT_THROW(processes_per_machine({.num_machines = 0, .num_processes = 4}), ConfigError);
   EXPECT_EQ(processes_per_machine({.num_machines = 2, .num_processes = 6}), 3);
 }
 
-// Machine 0 of two, and what the launcher of machine 1 would be: a connection that says what it is told.
+// The main machine of two, with a plain connection in place of the launcher of machine 1. The test sends the
+// messages of machine 1 itself and so controls their order.
 class MainMachineTest : public ::testing::Test {
  protected:
   void begin(int max_restarts) {
@@ -130,10 +138,10 @@ class MainMachineTest : public ::testing::Test {
     return link;
   }
   void advance() {
-    other_->receive();  // sends what is left, too
+    other_->receive();  // also sends what is left to send
     machines_->advance();
   }
-  // Within ten seconds, or one of exit code -1.
+  // Waits for at most ten seconds; an exit code of -1 means that there was no verdict.
   Verdict verdict() {
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     while (!machines_->verdict() && std::chrono::steady_clock::now() < until) advance();
@@ -142,11 +150,11 @@ class MainMachineTest : public ::testing::Test {
 
   int port_ = free_port();
   std::unique_ptr<Machines> machines_;
-  std::optional<Link> other_;  // closed first
+  std::optional<Link> other_;  // declared last, so it is closed first
 };
 
-// Messages keep their order, so the first of this attempt is the first that counts.
-TEST_F(MainMachineTest, WhatIsSaidOfAnotherAttemptIsIgnored) {
+// Messages arrive in order, so the first one that belongs to this attempt decides.
+TEST_F(MainMachineTest, MessagesAboutOtherAttemptsAreIgnored) {
   begin(/*max_restarts=*/0);
   machines_->report_done();
   for (const auto* late : {"failed 7 1 1 3 late", "done 7", "failed -1 0 1 4 early"}) other_->send(late);
@@ -155,7 +163,8 @@ TEST_F(MainMachineTest, WhatIsSaidOfAnotherAttemptIsIgnored) {
   EXPECT_EQ(verdict().failure.message, "now");
 }
 
-TEST_F(MainMachineTest, AFailureIsTriedAgainUnlessItIsFinal) {
+// A program that cannot be started will not start in the next attempt either.
+TEST_F(MainMachineTest, AFailureIsRetriedUnlessItIsFinal) {
   for (const bool is_final : {false, true}) {
     begin(/*max_restarts=*/3);
     other_->send(is_final ? "failed 0 1 -1 2 no program" : "failed 0 0 1 9 killed");
@@ -163,15 +172,17 @@ TEST_F(MainMachineTest, AFailureIsTriedAgainUnlessItIsFinal) {
   }
 }
 
-TEST_F(MainMachineTest, ALauncherThatComesAnewEndsTheAttempt) {
+// A machine was restarted, so its ranks are gone, while its old connection may look alive for a long time.
+TEST_F(MainMachineTest, ALauncherThatJoinsAgainEndsTheAttempt) {
   begin(/*max_restarts=*/1);
-  const auto gone = std::exchange(other_, joined());  // without a sign: its connection stays
+  const auto gone = std::exchange(other_, joined());  // its connection stays open
   const auto ending = verdict();
   EXPECT_EQ(ending.failure.message, "machine 1 joined again");
   EXPECT_TRUE(ending.restarts);
 }
 
-TEST(JobTest, WhoIsInterruptedBeforeMachineZeroAnswersEndsAtOnce) {
+// The user presses Ctrl-C while the machine still waits for the main one.
+TEST(JobTest, AnInterruptBeforeMachineZeroAnswersEndsAtOnce) {
   Machines machines({.num_machines = 2, .machine_rank = 1, .num_processes = 2, .main_port = free_port()});
   machines.join();
   machines.advance();
@@ -181,19 +192,20 @@ TEST(JobTest, WhoIsInterruptedBeforeMachineZeroAnswersEndsAtOnce) {
   EXPECT_EQ(machines.verdict()->failure.exit_code, 130);
 }
 
-// A machine that starts may get its name later: the launchers of the others go on asking.
-TEST(JobTest, AHostWithoutANameIsALinkThatIsLost) {
+// A machine that starts may get its name later, so the launchers of the others must be able to keep asking.
+TEST(JobTest, AnUnknownHostGivesALostLink) {
   const auto link = Link::connect_to("machine-0.invalid", 29500);
   EXPECT_TRUE(link.is_lost());
 }
 
-TEST(JobTest, AMachineWhoseLauncherIsGoneEndsTheOthers) {
+// The ranks of the other machine sleep for 100 seconds and must be ended before.
+TEST(JobTest, AVanishedLauncherEndsTheJobOnTheOtherMachines) {
   const int port = free_port();
   auto other = std::async(std::launch::async, [&] {
     Machines machines({.num_machines = 2, .machine_rank = 1, .num_processes = 2, .main_port = port});
     machines.join();
     while (!machines.attempt()) machines.advance();
-  });  // leaves without a word
+  });  // leaves without a message
   const auto result = run_job(
       {.command = {"/bin/sleep", "100"}, .machines = {.num_machines = 2, .num_processes = 2, .main_port = port}});
   other.get();

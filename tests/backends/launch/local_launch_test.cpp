@@ -1,3 +1,6 @@
+// Tests of the launcher on one machine, with real processes: what the user sees of a rank that fails, that all
+// others are ended and waited for, and what happens to the output. A launcher that leaves processes behind would
+// block ports and memory until someone finds them.
 #include "backends/launch/local_launch.hpp"
 
 #include <gmock/gmock.h>
@@ -24,7 +27,7 @@ using ::testing::StartsWith;
 
 constexpr int kRanks = 3;
 
-// Keeps what the launcher prints while it lives.
+// Keeps what the launcher prints during its lifetime.
 class Captured {
  public:
   explicit Captured(std::ostream& stream) : stream_(stream), before_(stream.rdbuf(text_.rdbuf())) {}
@@ -52,7 +55,7 @@ class LocalLaunchTest : public ::testing::Test {
     options.num_processes = kRanks;
     return launch_local(options);
   }
-  // Every process that has left its number in the folder has ended and been waited for.
+  // Every process that left its number in the folder must have ended and been waited for.
   void expect_no_process_left() {
     const auto processes = folder_.files();
     EXPECT_EQ(processes.size(), kRanks);
@@ -67,7 +70,8 @@ class LocalLaunchTest : public ::testing::Test {
   Captured error_{std::cerr};
 };
 
-TEST_F(LocalLaunchTest, EveryRankRunsAndItsOutputHasItsNumberInFront) {
+// The normal case; the lines of the ranks come in any order.
+TEST_F(LocalLaunchTest, EveryRankRunsAndItsOutputIsPrefixedWithItsNumber) {
   const auto result = launch("ok");
   EXPECT_EQ(result.exit_code, 0) << error_.text();
   EXPECT_EQ(result.failed_rank, -1);
@@ -79,12 +83,14 @@ TEST_F(LocalLaunchTest, EveryRankRunsAndItsOutputHasItsNumberInFront) {
   expect_no_process_left();
 }
 
-TEST_F(LocalLaunchTest, OutputWithoutPrefixIsThePrograms) {
+// For programs whose output other programs read.
+TEST_F(LocalLaunchTest, OutputWithoutPrefixIsUnchanged) {
   launch("ok", {.prefix_output = false});
   EXPECT_THAT(output_.lines(), Each(StartsWith("rank ")));
 }
 
-TEST_F(LocalLaunchTest, ExceptionOfOneRankEndsAllAndIsTold) {
+// The other ranks are blocked in a collective and would never end.
+TEST_F(LocalLaunchTest, AnExceptionOnOneRankEndsAllAndIsReported) {
   const auto result = launch("throw");
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_EQ(result.failed_rank, 1) << error_.text();
@@ -93,6 +99,7 @@ TEST_F(LocalLaunchTest, ExceptionOfOneRankEndsAllAndIsTold) {
   expect_no_process_left();
 }
 
+// Exit code 2 means wrong usage, so that scripts do not restart such a job.
 TEST_F(LocalLaunchTest, ConfigErrorOfOneRankIsExitCodeTwo) {
   const auto result = launch("throw_config");
   EXPECT_EQ(result.exit_code, 2);
@@ -101,6 +108,7 @@ TEST_F(LocalLaunchTest, ConfigErrorOfOneRankIsExitCodeTwo) {
   expect_no_process_left();
 }
 
+// Scripts use exit codes of their own.
 TEST_F(LocalLaunchTest, ExitCodeOfTheProgramIsKept) {
   const auto result = launch("code");
   EXPECT_EQ(result.exit_code, 3);
@@ -109,7 +117,8 @@ TEST_F(LocalLaunchTest, ExitCodeOfTheProgramIsKept) {
   expect_no_process_left();
 }
 
-TEST_F(LocalLaunchTest, RankThatIsKilledEndsAllAndIsTheOneNamed) {
+// The other ranks fail soon after, with closed connections. The report must name the cause, not a consequence.
+TEST_F(LocalLaunchTest, AKilledRankEndsAllAndIsTheOneNamed) {
   const auto result = launch("die");
   EXPECT_EQ(result.exit_code, 128 + SIGKILL);
   EXPECT_EQ(result.failed_rank, 1) << error_.text();
@@ -118,7 +127,8 @@ TEST_F(LocalLaunchTest, RankThatIsKilledEndsAllAndIsTheOneNamed) {
   expect_no_process_left();
 }
 
-TEST_F(LocalLaunchTest, SkippedCollectiveEndsInTheTimeoutOfTheGroup) {
+// Real Gloo does not diagnose the mistake; the timeout is what ends the job.
+TEST_F(LocalLaunchTest, ASkippedCollectiveEndsInTheTimeoutOfTheGroup) {
   const auto result = launch("skip", {.environment = {{"ACCEL_TIMEOUT_SECONDS", "3"}}});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_GE(result.failed_rank, 0);
@@ -127,7 +137,8 @@ TEST_F(LocalLaunchTest, SkippedCollectiveEndsInTheTimeoutOfTheGroup) {
   expect_no_process_left();
 }
 
-TEST_F(LocalLaunchTest, RankThatHangsEndsInTheTimeoutOfTheGroup) {
+// Without a timeout, a single hanging rank would block the machine until a person notices it.
+TEST_F(LocalLaunchTest, AHangingRankEndsInTheTimeoutOfTheGroup) {
   const auto result = launch("hang", {.environment = {{"ACCEL_TIMEOUT_SECONDS", "3"}}});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_NE(result.failed_rank, 1) << "that one says nothing; the others' calls time out";
@@ -135,8 +146,8 @@ TEST_F(LocalLaunchTest, RankThatHangsEndsInTheTimeoutOfTheGroup) {
   expect_no_process_left();
 }
 
-TEST_F(LocalLaunchTest, RankThatIgnoresTheEndIsKilled) {
-  // Rank 1 fails once all are deaf to SIGTERM.
+TEST_F(LocalLaunchTest, ARankThatIgnoresSigtermIsKilled) {
+  // Rank 1 fails once all ranks ignore SIGTERM.
   const std::string script =
       "trap '' TERM; echo > $FOLDER/$$; "
       "if [ $RANK = 1 ]; then while [ $(ls $FOLDER | wc -l) -lt 3 ]; do sleep 0.02; done; exit 5; fi; "
@@ -148,8 +159,8 @@ TEST_F(LocalLaunchTest, RankThatIgnoresTheEndIsKilled) {
   expect_no_process_left();
 }
 
-// It holds the ranks' output open.
-TEST_F(LocalLaunchTest, ADaemonThatARankLeavesIsNotWaitedFor) {
+// The daemon holds the output of the rank open, so waiting for the end of the output would take 30 seconds.
+TEST_F(LocalLaunchTest, ADaemonStartedByARankIsNotWaitedFor) {
   const auto begun = std::chrono::steady_clock::now();
   const std::string script =
       "setsid sh -c \"touch $FOLDER/$RANK; sleep 30\" & until [ -e $FOLDER/$RANK ]; do sleep 0.01; done; echo $RANK "
@@ -163,6 +174,7 @@ TEST_F(LocalLaunchTest, ADaemonThatARankLeavesIsNotWaitedFor) {
   EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(20));
 }
 
+// The names are torchrun's, so that existing programs find them.
 TEST_F(LocalLaunchTest, ProcessesSeeTheVariablesOfTheirRank) {
   const auto result =
       launch_local({.command = {"/bin/sh", "-c",
@@ -175,12 +187,14 @@ TEST_F(LocalLaunchTest, ProcessesSeeTheVariablesOfTheirRank) {
                                               ::testing::MatchesRegex(R"(\[rank 1\] 1/2 1/2 127.0.0.1 [0-9]+ black)")));
 }
 
-TEST_F(LocalLaunchTest, LastLineWithoutAnEndIsNotLost) {
+// Often it is the reason of a failure.
+TEST_F(LocalLaunchTest, ALastLineWithoutALineEndIsNotLost) {
   const auto result = launch_local({.command = {"/bin/sh", "-c", "printf out; printf reason >&2; exit 3"}});
   EXPECT_THAT(output_.lines(), ::testing::ElementsAre("[rank 0] out"));
   EXPECT_THAT(result.message, ::testing::EndsWith("exit code 3: reason"));
 }
 
+// Each line is written in two parts, so ranks that share a pipe would mix them.
 TEST_F(LocalLaunchTest, LinesOfTwoRanksDoNotMix) {
   const auto result = launch_local(
       {.command = {"/bin/sh", "-c",
@@ -191,6 +205,7 @@ TEST_F(LocalLaunchTest, LinesOfTwoRanksDoNotMix) {
   EXPECT_THAT(output_.lines(), Each(AnyOf("[rank 0] 00", "[rank 1] 11", "[rank 2] 22")));
 }
 
+// Reported once, not by every rank.
 TEST_F(LocalLaunchTest, ProgramThatDoesNotExistIsAConfigError) {
   try {
     launch_local({.command = {"./no-such-program"}, .num_processes = 2});
@@ -200,12 +215,14 @@ TEST_F(LocalLaunchTest, ProgramThatDoesNotExistIsAConfigError) {
   }
 }
 
+// Before anything is started.
 TEST_F(LocalLaunchTest, NoProgramOrAnImpossibleNumberOfProcessesIsAConfigError) {
   EXPECT_THROW(launch_local({.command = {}}), ConfigError);
   EXPECT_THROW(launch_local({.command = {"true"}, .num_processes = 0}), ConfigError);
   EXPECT_THROW(launch_local({.command = {"true"}, .num_processes = 5000}), ConfigError);
 }
 
+// Found before the ranks start, where each of them would report it differently.
 TEST_F(LocalLaunchTest, BusyPortIsAConfigErrorThatNamesIt) {
   const accel::testing::BusyPort busy;
   const int port = busy.port();
@@ -217,10 +234,12 @@ TEST_F(LocalLaunchTest, BusyPortIsAConfigErrorThatNamesIt) {
   }
 }
 
+// Ports have 16 bits.
 TEST_F(LocalLaunchTest, PortThatIsNoPortIsAConfigError) {
   EXPECT_THROW(launch_local({.command = {"true"}, .master_port = 70000}), ConfigError);
 }
 
+// free_port() must return a port that is not only free but also allowed.
 TEST_F(LocalLaunchTest, FreePortCanBeListenedOn) {
   EXPECT_EQ(launch_local({.command = {"true"}, .master_port = free_port()}).exit_code, 0);
 }

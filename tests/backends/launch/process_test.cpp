@@ -1,3 +1,4 @@
+// Tests of handing file descriptors to a child process under chosen numbers, as the launcher does for its channels.
 #include "backends/launch/process.hpp"
 
 #include <fcntl.h>
@@ -23,9 +24,11 @@ std::string written_through(int ours) {
   return exit_code_of_status(status) == 0 ? text : "";
 }
 
-TEST(ProcessTest, ADescriptorReachesTheChildUnderItsNumberThere) { EXPECT_EQ(written_through(8), "text\n"); }
+// All other descriptors are closed in the child.
+TEST(ProcessTest, ADescriptorReachesTheChildUnderItsNewNumber) { EXPECT_EQ(written_through(8), "text\n"); }
 
-TEST(ProcessTest, ADescriptorWhoseNumberIsTheSameInTheChildReachesItToo) { EXPECT_EQ(written_through(9), "text\n"); }
+// dup2() of a number to itself does nothing, and would leave the close-on-exec flag set.
+TEST(ProcessTest, ADescriptorWithTheSameNumberInTheChildReachesItToo) { EXPECT_EQ(written_through(9), "text\n"); }
 
 }  // namespace
 }  // namespace accel::launcher

@@ -10,8 +10,8 @@
 
 #include "tests/programs/support/run_command.hpp"
 
-/// Tests of what is wrong with a command line, a file or the environment: it ends the run before anything has run, with
-/// exit code 2 and a message that names the place, what was expected and what was given.
+/// Tests of errors in a command line, a file or the environment. Such an error ends the run before anything starts,
+/// with exit code 2 and a message that names the place, what was expected and what was given.
 namespace accel::testing {
 
 inline constexpr const char* kGoodExperiment =
@@ -42,7 +42,7 @@ class ExperimentFiles : public ::testing::Test {
  protected:
   [[nodiscard]] std::string good() const { return folder_.write("good.yaml", kGoodExperiment); }
   [[nodiscard]] std::string bad(const std::string& content) const { return folder_.write("bad.yaml", content); }
-  /// The good file with one line more, or another in its place.
+  /// Returns the good file with `line` added, or with `line` replacing the line of the same key.
   [[nodiscard]] std::string with(const std::string& line) const {
     const auto key = line.substr(0, line.find(':') + 1);
     std::string text;

@@ -42,8 +42,8 @@ inline std::string read_file(const std::filesystem::path& path) {
 
 class LaunchFixture : public ::testing::Test {
  protected:
-  /// No config file of whoever runs the test, and the variables that a rank would have are not those of a launcher
-  /// around it.
+  /// Returns an environment without the configuration file of the user who runs the test. Variables that make a
+  /// process a rank must not be inherited from a launcher around the test.
   [[nodiscard]] std::map<std::string, std::string> clean(std::map<std::string, std::string> environment = {}) const {
     environment.try_emplace("HF_HOME", folder_.path("home"));
     environment.try_emplace("OMPI_ALLOW_RUN_AS_ROOT", "1");
@@ -58,7 +58,7 @@ class LaunchFixture : public ::testing::Test {
                                     const std::map<std::string, std::string>& environment = {}) const {
     return launch(flags + Words{"/bin/sh", "-c", script}, environment);
   }
-  /// Every process that has left its number in the folder `pids` has ended within two seconds.
+  /// Expects that every process that left its number in the folder `pids` ends within two seconds.
   void expect_no_process_left(std::size_t count) const {
     std::size_t found = 0;
     for (const auto& entry : std::filesystem::directory_iterator(folder_.path("pids"))) {
@@ -69,7 +69,7 @@ class LaunchFixture : public ::testing::Test {
     }
     EXPECT_EQ(found, count);
   }
-  /// The beginning of a script whose processes leave their numbers.
+  /// Returns the start of a script whose processes leave their numbers.
   [[nodiscard]] std::string leaves_number() const {
     std::filesystem::create_directories(folder_.path("pids"));
     return "echo > " + folder_.path("pids") + "/$$; ";

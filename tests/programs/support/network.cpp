@@ -1,3 +1,5 @@
+// Hosts are network namespaces, joined by veth pairs to a bridge in a namespace of its own. Everything has the
+// process id in its name, so that tests in parallel do not collide.
 #include "tests/programs/support/network.hpp"
 
 #include <unistd.h>
@@ -19,6 +21,7 @@ void ip(const std::vector<std::string>& arguments) {
 
 }  // namespace
 
+// Trying it is the only reliable check: containers differ in which of the needed capabilities they have.
 std::string Network::why_not() {
   try {
     const Network one(1);
@@ -42,6 +45,7 @@ Network::Network(int num_hosts) : name_("accel" + std::to_string(getpid())), num
       ip({"-n", host_name(host), "addr", "add", address(host) + "/24", "dev", "eth0"});
       ip({"-n", host_name(host), "link", "set", "eth0", "up"});
     }
+    // A constructor that throws has no destructor call, so the namespaces made so far are removed here.
   } catch (...) {
     remove();
     throw;
@@ -51,6 +55,7 @@ Network::Network(int num_hosts) : name_("accel" + std::to_string(getpid())), num
 Network::~Network() { remove(); }
 
 void Network::remove() const {
+  // Deleting a namespace deletes its interfaces and thereby the other ends of its cables.
   for (int host = 0; host < num_hosts_; ++host) run_command({"ip", "netns", "del", host_name(host)});
   run_command({"ip", "netns", "del", switch_name()});
 }
@@ -61,6 +66,7 @@ CommandResult Network::run_on(int host, const std::vector<std::string>& command,
   return run_command(inside, options);
 }
 
+// The end at the switch goes down, so the host itself notices nothing, as with a pulled cable at the far end.
 void Network::pull(int host) const { ip({"-n", switch_name(), "link", "set", "cable" + std::to_string(host), "down"}); }
 void Network::plug(int host) const { ip({"-n", switch_name(), "link", "set", "cable" + std::to_string(host), "up"}); }
 

@@ -5,19 +5,18 @@
 
 #include "tests/programs/support/run_command.hpp"
 
-/// Hosts with networks of their own, joined by cables to a switch: network namespaces and veth pairs of this machine.
+/// Hosts with separate networks, connected to a switch: network namespaces and veth pairs of this machine.
 ///
-///     if (const auto reason = Network::why_not(); !reason.empty()) GTEST_SKIP() << reason;
-///     Network network(2);
-///     network.run_on(1, {"./program"});     // its address is network.address(1)
-///     network.pull(1);                      // the cable out; plug(1) puts it back
+/// Example: `Network network(2); network.run_on(1, {"./program"});` runs on the host with address
+/// `network.address(1)`. `network.pull(1)` pulls its cable and `network.plug(1)` plugs it in again. Tests call
+/// `Network::why_not()` first and skip if it returns a reason.
 ///
-/// Thread rule: run_on from any thread, the rest from one.
+/// Thread rule: call run_on from any thread, everything else from one thread.
 namespace accel::testing {
 
 class Network {
  public:
-  /// What stands in the way of such networks on this machine; empty: nothing.
+  /// Returns the reason why this machine does not support such networks, or "" if it does.
   static std::string why_not();
 
   explicit Network(int num_hosts);

@@ -1,3 +1,5 @@
+// Runs programs with pipes on both streams. Both are read while the program runs, because a program that fills an
+// unread pipe would block forever.
 #include "tests/programs/support/run_command.hpp"
 
 #include <arpa/inet.h>
@@ -35,6 +37,7 @@ std::string variable(const char* name) {
   return value;
 }
 
+// A map, so that a variable of the test replaces an inherited one instead of following it.
 std::vector<std::string> environment_of(const CommandOptions& options) {
   std::map<std::string, std::string> variables;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -44,6 +47,7 @@ std::vector<std::string> environment_of(const CommandOptions& options) {
   for (const auto& [name, value] : options.environment) variables[name] = value;
   std::vector<std::string> entries;
   for (const auto& [name, value] : variables) {
+    // An empty value unsets the variable.
     if (!value.empty()) entries.push_back(name + "=" + value);
   }
   return entries;
@@ -56,7 +60,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& strings) {
   return pointers;
 }
 
-// Appends what is there; returns false at the end of the stream.
+// Appends the available bytes. Returns false at the end of the stream.
 bool read_some(int descriptor, std::string& text) {
   std::array<char, 1 << 14> buffer{};
   const auto count = read(descriptor, buffer.data(), buffer.size());
@@ -72,19 +76,21 @@ CommandResult run_command(const std::vector<std::string>& command, const Command
   const auto arguments = pointers_to(arguments_storage);
   const auto environment = pointers_to(environment_storage);
   std::array<std::array<int, 2>, 2> pipes{};
+  // O_CLOEXEC keeps the pipes from other children that threads of this test start at the same time.
   for (auto& ends : pipes) require(pipe2(ends.data(), O_CLOEXEC) == 0, "pipe");
 
   const auto started = Clock::now();
   const pid_t pid = fork();
   require(pid >= 0, "fork");
   if (pid == 0) {   // only async-signal-safe calls from here to exec
-    setpgid(0, 0);  // a group of its own, so that its children can be killed with it
+    setpgid(0, 0);  // a separate process group, so that its children can be killed with it
     dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
     dup2(pipes[0][1], STDOUT_FILENO);
     dup2(pipes[1][1], STDERR_FILENO);
     execvpe(arguments[0], arguments.data(), environment.data());
     _exit(127);
   }
+  // Both parent and child call setpgid, because either of them may run first.
   setpgid(pid, pid);
   for (auto& ends : pipes) close(ends[1]);
 
@@ -96,6 +102,8 @@ CommandResult run_command(const std::vector<std::string>& command, const Command
         std::chrono::duration_cast<std::chrono::milliseconds>(started + options.limit - Clock::now()).count();
     if (left <= 0 && !result.was_killed_at_limit) {
       result.was_killed_at_limit = true;
+      // The whole group is killed; children that keep a pipe open would otherwise make the loop below wait for
+      // them.
       kill(-pid, SIGKILL);
     }
     if (poll(waiting.data(), waiting.size(), static_cast<int>(std::max<long long>(left, 100))) <= 0) continue;
@@ -108,6 +116,7 @@ CommandResult run_command(const std::vector<std::string>& command, const Command
     }
   }
   int status = 0;
+  // Pipes are closed at this point, so the wait is short.
   while (waitpid(pid, &status, 0) < 0) require(errno == EINTR, "waitpid");
   result.seconds = std::chrono::duration<double>(Clock::now() - started).count();
   result.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
@@ -123,6 +132,7 @@ BusyPort::BusyPort() : listener_(socket(AF_INET, SOCK_STREAM, 0)) {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof(address);
   auto* const any = reinterpret_cast<sockaddr*>(&address);
+  // Port 0 lets the kernel choose a free port.
   if (bind(listener_, any, length) != 0 || listen(listener_, 1) != 0 || getsockname(listener_, any, &length) != 0) {
     throw std::runtime_error("no port to listen on");
   }

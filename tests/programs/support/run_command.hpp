@@ -7,17 +7,17 @@
 
 #include "tests/support/temporary_folder.hpp"
 
-/// Runs a program as a user does, and keeps all that a user sees of it.
+/// Runs a program as a user does, and keeps everything that a user sees of it.
 ///
-///     const auto run = run_command({bin("sim-run"), "--ranks", "2", experiment});
-///     EXPECT_EQ(run.exit_code, 0) << run.error;
+/// Example: `const auto run = run_command({bin("sim-run"), "--ranks", "2", experiment}); EXPECT_EQ(run.exit_code,
+/// 0) << run.error;`
 ///
-/// Thread rule: none; each call has its own process.
+/// Thread rule: none, because each call has its own process.
 namespace accel::testing {
 
 struct CommandOptions {
-  std::map<std::string, std::string> environment = {};  ///< added to this process's; an empty value unsets
-  std::chrono::seconds limit{60};                       ///< then the program and its children are killed
+  std::map<std::string, std::string> environment = {};  ///< added to the inherited one; an empty value unsets
+  std::chrono::seconds limit{60};                       ///< after it the program and its children are killed
 };
 
 struct CommandResult {
@@ -28,14 +28,14 @@ struct CommandResult {
   double seconds = 0;
 };
 
-/// Standard input is empty. Throws std::runtime_error if the program cannot be started.
+/// Runs with empty standard input. Throws std::runtime_error if the program cannot be started.
 CommandResult run_command(const std::vector<std::string>& command, const CommandOptions& options = {});
 
-/// A program of the build, and a file of the source tree, by name.
+/// Returns the path of a program of the build (`bin`) or of a file in the source tree (`source`).
 std::string bin(const std::string& program);
 std::string source(const std::string& path);
 
-/// A port of the loopback interface that somebody listens on while the value lives.
+/// A port of the loopback interface that is in use while the object lives.
 class BusyPort {
  public:
   BusyPort();
@@ -49,7 +49,7 @@ class BusyPort {
   int port_ = 0;
 };
 
-/// The last line of a text, without its end.
+/// Returns the last line of a text, without its newline.
 std::string last_line(std::string text);
 
 }  // namespace accel::testing

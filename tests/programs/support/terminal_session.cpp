@@ -1,3 +1,5 @@
+// Runs a program on a pseudo-terminal. The slave end stays open in this process, so that the terminal's mode can be
+// read after the program has ended.
 #include "tests/programs/support/terminal_session.hpp"
 
 #include <poll.h>
@@ -43,6 +45,7 @@ TerminalSession::TerminalSession(const std::vector<std::string>& command, const 
   pid_ = fork();
   if (pid_ < 0) throw std::runtime_error("fork");
   if (pid_ == 0) {  // only async-signal-safe calls from here to exec
+    // A new session with a controlling terminal, so that Ctrl-C reaches the program as SIGINT.
     setsid();
     ioctl(slave_, TIOCSCTTY, 0);
     for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(slave_, descriptor);
@@ -66,7 +69,7 @@ void TerminalSession::type(const std::string& keys) {
     throw std::runtime_error("typing failed");
 }
 
-// Returns false if nothing came in a tenth of a second.
+// Returns false if no output arrives within 100 ms.
 bool TerminalSession::read_more() {
   pollfd waiting{master_, POLLIN, 0};
   if (poll(&waiting, 1, 100) <= 0) return false;
@@ -77,6 +80,7 @@ bool TerminalSession::read_more() {
 }
 
 void TerminalSession::wait_for(const std::string& text) {
+  // The search starts after the previous match, so waiting twice for the same text needs it to appear twice.
   for (auto found = shown_.find(text, waited_);; found = shown_.find(text, waited_)) {
     if (found != std::string::npos) {
       waited_ = found + text.size();
@@ -90,12 +94,14 @@ void TerminalSession::wait_for(const std::string& text) {
 
 bool TerminalSession::is_as_shells_need_it() const {
   termios mode{};
+  // Canonical mode, echo and signals are what a shell expects after a program has ended.
   return tcgetattr(slave_, &mode) == 0 && (mode.c_lflag & ICANON) != 0 && (mode.c_lflag & ECHO) != 0 &&
          (mode.c_lflag & ISIG) != 0;
 }
 
 int TerminalSession::finish() {
   int status = 0;
+  // Output must be read while waiting, or a full terminal buffer would block the program.
   for (pid_t ended = 0; ended == 0; ended = waitpid(pid_, &status, WNOHANG)) {
     read_more();
     if (std::chrono::steady_clock::now() > deadline_) throw std::runtime_error("still running; shown was:\n" + shown_);

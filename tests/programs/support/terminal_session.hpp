@@ -8,12 +8,10 @@
 
 #include "tests/programs/support/run_command.hpp"
 
-/// A program on a terminal of its own, with somebody who types.
+/// Runs a program on its own terminal and types into it.
 ///
-///     TerminalSession session({bin("accel"), "config"});
-///     session.wait_for("Which type of machine");
-///     session.type(kArrowDown + "\n");
-///     EXPECT_EQ(session.finish(), 0);
+/// Example: `TerminalSession session({bin("accel"), "config"}); session.wait_for("Which type of machine");
+/// session.type(kArrowDown + "\n"); EXPECT_EQ(session.finish(), 0);`
 ///
 /// Thread rule: one thread.
 namespace accel::testing {
@@ -28,12 +26,12 @@ class TerminalSession {
   TerminalSession& operator=(const TerminalSession&) = delete;
 
   void type(const std::string& keys);
-  /// Returns when `text` is shown, after what earlier calls waited for. Throws std::runtime_error with all that was
-  /// shown if it does not come before the limit.
+  /// Returns once `text` has appeared after the text of earlier calls. Throws std::runtime_error with everything
+  /// shown so far if the time limit passes.
   void wait_for(const std::string& text);
-  /// Whether the terminal shows what is typed, and hands it on by lines, as a shell needs it.
+  /// Returns true if the terminal echoes input and delivers it by lines, as a shell needs it.
   [[nodiscard]] bool is_as_shells_need_it() const;
-  /// The exit code; 128 + signal if it was killed.
+  /// Returns the exit code, or 128 + signal if the program was killed.
   int finish();
   [[nodiscard]] const std::string& shown() const { return shown_; }
 

@@ -7,21 +7,21 @@
 #include <tuple>
 #include <vector>
 
-/// Traces of training runs (contracts: one JSON object a line, in any order), compared field by field.
+/// Compares traces of training runs field by field. A trace has one JSON object per line, in any order.
 ///
-///     EXPECT_THAT(differences(parse_trace(a), parse_trace(b)), IsEmpty());
+/// Example: `EXPECT_THAT(differences(parse_trace(a), parse_trace(b)), IsEmpty());`
 namespace accel::testing {
 
-/// rank, epoch, step, kind; -1 where the kind has no such field.
+/// The key of a line: rank, epoch, step, kind. A field that the kind lacks is -1.
 using TraceKey = std::tuple<int, int, int, std::string>;
 using Trace = std::map<TraceKey, nlohmann::json>;
 
-/// Throws std::runtime_error for a line that is no JSON object, is of no known kind, or comes twice.
+/// Throws std::runtime_error if a line is not a JSON object, is of an unknown kind, or occurs twice.
 Trace parse_trace(const std::string& text);
 Trace read_trace(const std::string& file);
 
-/// One line for each difference; empty if the traces are equal in every field. Losses are compared as numbers, so that
-/// two spellings of one value are equal; nan equals nan.
+/// Returns one line per difference, or nothing if the traces are equal in every field. Losses are compared as
+/// numbers, so two spellings of a value are equal, and NaN equals NaN.
 std::vector<std::string> differences(const Trace& left, const Trace& right);
 
 }  // namespace accel::testing

@@ -1,4 +1,6 @@
-// The front end, on simulated ranks and on real Gloo alike.
+// The front end, Accelerator, on simulated ranks and on real Gloo alike: properties of the process, collectives
+// over trees, accumulation, metrics, schedules, mixed precision and clipping. Each test is the smallest program
+// that would show the documented behaviour of Python's Accelerate.
 #include <gtest/gtest.h>
 #include <torch/nn/utils.h>
 
@@ -87,7 +89,7 @@ TEST_P(AcceleratorTest, PaddingReachesTheLongestRank) {
 
 TEST_P(AcceleratorTest, DdpAveragesGradientsOfRanks) {
   on_ranks([&](Accelerator& accelerator, RankContext& rank) {
-    set_seed(100, {.device_specific = true});  // ranks start apart: prepare must bring rank 0's values
+    set_seed(100, {.device_specific = true});  // ranks start with different values; prepare broadcasts rank 0's
     Tiny net;
     torch::optim::SGD sgd(net->parameters(), 0.1);
     auto [model, optimizer] = accelerator.prepare(net, sgd);
@@ -107,7 +109,8 @@ TEST_P(AcceleratorTest, DdpAveragesGradientsOfRanks) {
   });
 }
 
-TEST_P(AcceleratorTest, AccumulationSynchronisesAtTheWindowAndAtTheLoadersEnd) {
+// The end of the loader closes a window early. Otherwise its last gradients would leak into the next epoch.
+TEST_P(AcceleratorTest, AccumulationSynchronizesAtTheWindowAndAtTheLoadersEnd) {
   on_ranks(
       [&](Accelerator& accelerator, RankContext& rank) {
         set_seed(1);
@@ -134,6 +137,7 @@ TEST_P(AcceleratorTest, AccumulationSynchronisesAtTheWindowAndAtTheLoadersEnd) {
       {.gradient_accumulation_steps = 2});
 }
 
+// Six training steps and four evaluation steps. A loader that stays active after `break` would change the windows.
 TEST_P(AcceleratorTest, EvaluationLeftByBreakDoesNotChangeTheCadence) {
   on_ranks(
       [&](Accelerator& accelerator, RankContext&) {
@@ -156,6 +160,7 @@ TEST_P(AcceleratorTest, EvaluationLeftByBreakDoesNotChangeTheCadence) {
       {.gradient_accumulation_steps = 4});
 }
 
+// Ten samples on three ranks in batches of two: the last step has duplicates, which metrics must not contain.
 TEST_P(AcceleratorTest, MetricsHoldEverySampleOnceAndRefuseWhatCannotBeCut) {
   on_ranks([&](Accelerator& accelerator, RankContext&) {
     DataLoader loader(TensorDataset(at::arange(10)), {.batch_size = 2});
@@ -171,6 +176,8 @@ TEST_P(AcceleratorTest, MetricsHoldEverySampleOnceAndRefuseWhatCannotBeCut) {
   });
 }
 
+// Twelve samples fill the last step exactly, so nothing may be truncated. A remainder of 0 means "complete" and not
+// "empty".
 TEST_P(AcceleratorTest, AFullLastStepOfADispatchedLoaderHoldsNoDuplicates) {
   on_ranks(
       [&](Accelerator& accelerator, RankContext&) {
@@ -216,6 +223,7 @@ TEST_P(AcceleratorTest, SplitBatchesOfTheConstructorIsHonoured) {
       {.split_batches = true});
 }
 
+// accelerate/scheduler.py steps the schedule once per process, because each step consumes a batch of every process.
 TEST_P(AcceleratorTest, ScheduleStepsOncePerRankAndOnlyWithTheOptimizer) {
   on_ranks(
       [&](Accelerator& accelerator, RankContext&) {
@@ -236,6 +244,7 @@ TEST_P(AcceleratorTest, ScheduleStepsOncePerRankAndOnlyWithTheOptimizer) {
       {.gradient_accumulation_steps = 2});
 }
 
+// A main process that downloads data must be done before the others look for it.
 TEST_P(AcceleratorTest, MainProcessRunsFirst) {
   std::atomic<bool> main_done{false};
   std::atomic<int> too_early{0};
@@ -275,7 +284,7 @@ TEST_P(AcceleratorTest, ClippingGivesTheNormBeforeAndBoundsItAfter) {
     const auto before = accelerator.clip_grad_norm_(model.parameters(), 1.0).item<double>();
     EXPECT_GT(before, 100.0);
     EXPECT_NEAR(accelerator.clip_grad_norm_(model.parameters(), 1.0).item<double>(), 1.0,
-                1e-4);  // 1e-6 is added to the norm
+                1e-4);  // torch adds 1e-6 to the norm
     accelerator.clip_grad_value_(model.parameters(), 0.01);
     EXPECT_LE(net->weight.grad().abs().max().item<float>(), 0.01f);
   });
@@ -293,6 +302,7 @@ TEST_P(AcceleratorTest, PreparedObjectsPassThrough) {
   });
 }
 
+// Rank 1 is not a member: it must neither take part nor wait.
 TEST_P(AcceleratorTest, SubGroupsReduceAmongTheirMembers) {
   on_ranks([&](Accelerator&, RankContext& rank) {
     auto pair = rank.new_group({0, 2});
@@ -303,6 +313,7 @@ TEST_P(AcceleratorTest, SubGroupsReduceAmongTheirMembers) {
   });
 }
 
+// The strictest check: one training step has the same bits on threads of the simulator and on Gloo.
 TEST_P(AcceleratorTest, OneStepGivesTheSameBitsOnBothBackends) {
   const auto parameters_after = [](Backend backend) {
     return collect_ranks(backend, kRanks, [](RankContext& rank) {
@@ -339,6 +350,7 @@ TEST(AcceleratorOptionsTest, AllProblemsAreInOneMessage) {
   }
 }
 
+// accelerate/accelerator.py gives this variable precedence over the argument, unlike ACCELERATE_MIXED_PRECISION.
 TEST(AcceleratorOptionsTest, EnvironmentBeatsTheAccumulationArgument) {
   const auto rank = make_single_rank();
   setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "3", 1);
@@ -352,6 +364,7 @@ TEST(AcceleratorOptionsTest, EnvironmentBeatsTheAccumulationArgument) {
   EXPECT_EQ(from_argument.mixed_precision(), "no");
 }
 
+// Rank 3 transposes its tensor. Gloo would sum the elements in the wrong order without an error.
 TEST(SimulatorDiagnosisTest, ShapesThatDifferAreNamedRankByRank) {
   try {
     run_ranks(Backend::kSim, 4, [](RankContext& rank) {
@@ -366,7 +379,8 @@ TEST(SimulatorDiagnosisTest, ShapesThatDifferAreNamedRankByRank) {
 }
 
 TEST(SimulatorDiagnosisTest, RankThatSkipsABackwardPassIsNamed) {
-  // The others block inside the backward pass, on the Reducer's future: the engine must see them there.
+  // The other ranks block inside the backward pass, in the future of DDP's reducer. The engine must notice them
+  // there.
   try {
     run_ranks(Backend::kSim, 3, [](RankContext& rank) {
       Accelerator accelerator({}, rank);

@@ -1,3 +1,6 @@
+// Debug mode and other parts of the front end that are rarely used: triggers, process-group options and
+// free_memory. Debug mode compares the shapes of all ranks before a collective, so it must cost nothing when it is
+// off.
 #include <gmock/gmock.h>
 
 #include "reference/accelerator/accelerator.hpp"
@@ -16,7 +19,8 @@ class DebugModeTest : public ::testing::TestWithParam<Backend> {};
 INSTANTIATE_TEST_SUITE_P(Backends, DebugModeTest, ::testing::Values(Backend::kSim, Backend::kGlooThreads),
                          [](const auto& info) { return name_of(info.param); });
 
-TEST_P(DebugModeTest, ShapesThatDifferAreToldOnEveryRankWithTheOperation) {
+// Every rank must throw: a rank that continues alone would hang in the next collective.
+TEST_P(DebugModeTest, DifferentShapesAreReportedOnEveryRankWithTheOperation) {
   const auto messages = collect_ranks(GetParam(), 3, [](RankContext& rank) {
     Accelerator accelerator({.debug = true}, rank);
     auto tensor = at::ones({2, rank.rank == 1 ? 5 : 4});
@@ -37,7 +41,9 @@ TEST_P(DebugModeTest, ShapesThatDifferAreToldOnEveryRankWithTheOperation) {
   }
 }
 
-TEST(DebugModeEnvironmentTest, TheVariableTurnsItOnAndTheArgumentWins) {
+// Debug mode compares the shapes of every collective on all ranks. It is slow, so an argument must be able to
+// switch it off.
+TEST(DebugModeEnvironmentTest, TheVariableEnablesItAndTheArgumentPrecedes) {
   setenv("ACCELERATE_DEBUG_MODE", "yes", 1);
   const auto throws = [](AcceleratorOptions options) {
     return collect_ranks(Backend::kSim, 2, [&](RankContext& rank) {
@@ -48,13 +54,14 @@ TEST(DebugModeEnvironmentTest, TheVariableTurnsItOnAndTheArgumentWins) {
     });
   };
   EXPECT_TRUE(throws({})[1]);
-  EXPECT_ANY_THROW(throws({.debug = false}));  // the simulator's own diagnosis
+  EXPECT_ANY_THROW(throws({.debug = false}));  // the simulator's own diagnosis, a different error
   setenv("ACCELERATE_DEBUG_MODE", "perhaps", 1);
   const auto rank = make_single_rank();
   EXPECT_THAT(message_of<ConfigError>([&] { Accelerator accelerator({}, *rank); }), HasSubstr("ACCELERATE_DEBUG_MODE"));
   unsetenv("ACCELERATE_DEBUG_MODE");
 }
 
+// Additional collectives in the user's group would change sequence numbers in diagnoses and fault plans.
 TEST(DebugModeTraffic, DebugModeAddsNoCollectiveToTheUsersGroup) {
   const auto events_of_world = [](bool debug) {
     const auto report =
@@ -72,7 +79,8 @@ TEST(DebugModeTraffic, DebugModeAddsNoCollectiveToTheUsersGroup) {
   EXPECT_EQ(events_of_world(true), 4);
 }
 
-TEST(TriggerTest, ATriggerOfOneRankIsSeenByAllOnce) {
+// check_trigger resets the flag, so an early stop does not repeat in the next epoch.
+TEST(TriggerTest, ATriggerOfOneRankIsSeenByAllExactlyOnce) {
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
     run_ranks(backend, 3, [](RankContext& rank) {
       Accelerator accelerator({}, rank);
@@ -84,7 +92,8 @@ TEST(TriggerTest, ATriggerOfOneRankIsSeenByAllOnce) {
   }
 }
 
-TEST(InitProcessGroupKwargsTest, AnotherBackendIsAConfigErrorThatARehearsalDoesNotKnow) {
+// A program for GPUs asks for NCCL. On the simulator it must run unchanged.
+TEST(InitProcessGroupKwargsTest, AnotherBackendIsAConfigErrorExceptInARehearsal) {
   const auto messages = [](Backend backend) {
     return collect_ranks(backend, 2, [](RankContext& rank) {
       return message_of<ConfigError>(
@@ -95,7 +104,7 @@ TEST(InitProcessGroupKwargsTest, AnotherBackendIsAConfigErrorThatARehearsalDoesN
   EXPECT_EQ(messages(Backend::kSim)[1], "");
 }
 
-// Rank 1 never comes, and every later collective of the group fails with it.
+// Rank 1 never joins. Every later collective of the group fails with it.
 TEST(InitProcessGroupKwargsTest, CollectivesEndAfterTheTimeout) {
   const auto run = [] {
     run_ranks(Backend::kGlooThreads, 2, [](RankContext& rank) {
@@ -107,7 +116,8 @@ TEST(InitProcessGroupKwargsTest, CollectivesEndAfterTheTimeout) {
   EXPECT_THAT(message_of<Error>(run), HasSubstr("Timed out waiting 50ms"));
 }
 
-TEST(FreeMemoryTest, WhatWasPreparedIsForgottenAndAccumulationBeginsAnew) {
+// A count of micro-batches from before would make the first step of the next training too early.
+TEST(FreeMemoryTest, PreparedObjectsAreForgottenAndAccumulationRestarts) {
   const auto rank = make_single_rank();
   Accelerator accelerator({.gradient_accumulation_steps = 2}, *rank);
   torch::nn::Linear net(1, 1);

@@ -1,5 +1,5 @@
-// mixed_precision "fp8". What a layer computes is compared with torchao's in
-// properties/oracle/recorded_float8_test.cpp.
+// mixed_precision "fp8": which layers compute in float8, and that they are trained. What a layer computes is
+// compared with torchao in properties/oracle/recorded_float8_test.cpp.
 #include <gmock/gmock.h>
 #include <torch/nn/modules/transformerlayer.h>
 
@@ -19,19 +19,23 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
+// Linear layers of these widths, one after the other.
 nn::Sequential chain(const std::vector<std::int64_t>& widths) {
   nn::Sequential net;
   for (std::size_t i = 0; i + 1 < widths.size(); ++i) net->push_back(nn::Linear(widths[i], widths[i + 1]));
   return net;
 }
 
+// A single rank with a fixed seed, so that two models get equal weights.
 std::unique_ptr<RankContext> seeded_rank() {
   auto rank = make_single_rank();
   torch::manual_seed(3);
   return rank;
 }
 
-TEST(Float8Test, LayersOfSixteensComputeInFloat8ButTheFirstAndTheLast) {
+// torchao's kernels need dimensions that are multiples of 16. Accelerate's filter leaves out the first and the last
+// layer, which are the most sensitive to rounding.
+TEST(Float8Test, LayersOfMultiplesOf16ComputeInFloat8ExceptFirstAndLast) {
   const auto rank = seeded_rank();
   Accelerator accelerator({.mixed_precision = "fp8"}, *rank);
   EXPECT_THAT(accelerator.prepare(chain({16, 32, 48, 40, 16, 16})).float8_layers(), ElementsAre("1"));
@@ -41,6 +45,7 @@ TEST(Float8Test, LayersOfSixteensComputeInFloat8ButTheFirstAndTheLast) {
               IsEmpty());
 }
 
+// The module itself stays in full precision, so that evaluation code of the user can compare both.
 TEST(Float8Test, APreparedModelComputesInFloat8AndTheModuleItselfDoesNot) {
   const auto rank = seeded_rank();
   Accelerator accelerator({.mixed_precision = "fp8", .autocast_kwargs = {.enabled = false}}, *rank);
@@ -56,7 +61,8 @@ TEST(Float8Test, APreparedModelComputesInFloat8AndTheModuleItselfDoesNot) {
   EXPECT_TRUE(net->forward(x).allclose(expected, 0.1, 0.1)) << "float8 has two or three digits";
 }
 
-// Of Accelerate's default recipe the weights in float8 belong to no optimizer, and stay.
+// In Accelerate's default recipe the weights in float8 belong to no optimizer and never change.
+// A dropped weight would show as a loss that falls more slowly, and nothing else.
 TEST(Float8Test, EveryWeightIsTrained) {
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {
     Accelerator accelerator({.mixed_precision = "fp8"}, rank);
@@ -73,6 +79,7 @@ TEST(Float8Test, EveryWeightIsTrained) {
   });
 }
 
+// The filter receives the module and its full name, as torchao's module_filter_fn does.
 TEST(Float8Test, AFilterChoosesLayersByNameAndModule) {
   const auto rank = seeded_rank();
   Accelerator accelerator(
@@ -85,6 +92,7 @@ TEST(Float8Test, AFilterChoosesLayersByNameAndModule) {
   EXPECT_THAT(accelerator.prepare(chain({16, 16, 16, 32, 16})).float8_layers(), ElementsAre("0", "1"));
 }
 
+// A user's layer that derives from Linear and decides itself whether to compute in float8.
 struct OwnLinearImpl : nn::LinearImpl {
   using nn::LinearImpl::LinearImpl;
   at::Tensor forward(const at::Tensor& input) {
@@ -94,7 +102,8 @@ struct OwnLinearImpl : nn::LinearImpl {
 };
 TORCH_MODULE(OwnLinear);
 
-TEST(Float8Test, ALayerWhoseOwnForwardDoesNotAskIsAnError) {
+// An own forward computes with the full weights, so the layer would silently not be in float8.
+TEST(Float8Test, ALayerWithItsOwnForwardIsAnError) {
   const auto rank = seeded_rank();
   Accelerator accelerator({.mixed_precision = "fp8"}, *rank);
   OwnLinear inner(16, 16);
@@ -108,7 +117,8 @@ TEST(Float8Test, ALayerWhoseOwnForwardDoesNotAskIsAnError) {
   EXPECT_NO_THROW(model(at::ones({2, 16})));
 }
 
-TEST(Float8Test, LayersThatLibTorchCallsItselfComputeInFloat8) {
+// TransformerEncoderLayer calls the forward of its linear layers directly, past the prepared model.
+TEST(Float8Test, LayersInsideLibTorchModulesComputeInFloat8) {
   const auto rank = seeded_rank();
   const auto chosen = [](const nn::LinearImpl&, const std::string& name) { return name == "linear1"; };
   Accelerator accelerator({.mixed_precision = "fp8", .ao_recipe_kwargs = AORecipeKwargs{.module_filter_func = chosen}},
@@ -119,7 +129,8 @@ TEST(Float8Test, LayersThatLibTorchCallsItselfComputeInFloat8) {
   EXPECT_NO_THROW(model(x)) << "an error would be that none of them has computed so";
 }
 
-TEST(Float8Test, WhatIsComputedAgainInBackwardIsInFloat8Too) {
+// Checkpointing runs the forward again in backward. In another precision it would give other gradients.
+TEST(Float8Test, RecomputedActivationsAreInFloat8Too) {
   const auto gradients = [](bool again) {
     const auto rank = seeded_rank();
     Accelerator accelerator(
@@ -141,6 +152,7 @@ TEST(Float8Test, WhatIsComputedAgainInBackwardIsInFloat8Too) {
   for (std::size_t i = 0; i < once.size(); ++i) EXPECT_TRUE(once[i].equal(again[i])) << i;
 }
 
+// GPUs have a kernel for products with a scale for each row; CPUs compute the same in steps.
 TEST(Float8Test, RowwiseScalesWorkWithoutAGpuKernel) {
   const auto x = at::randn({5, 32}, make_generator(1)), weight = at::randn({16, 32}, make_generator(2));
   auto emulated = Float8LinearConfig::from_recipe_name("rowwise");
@@ -150,6 +162,7 @@ TEST(Float8Test, RowwiseScalesWorkWithoutAGpuKernel) {
   EXPECT_TRUE(computed.allclose(expected, 0.02, 0.02)) << "its product is in bfloat16";
 }
 
+// Autocast applies to the result of the emulated product. Rounding the operands first would change the scales.
 TEST(Float8Test, AutocastRoundsAnEmulatedProductAndNotItsOperands) {
   const auto x = at::randn({5, 32}, make_generator(1)), weight = at::randn({16, 32}, make_generator(2));
   const auto emulated = std::make_shared<const Float8LinearConfig>(Float8LinearConfig{.emulate = true});
@@ -158,6 +171,7 @@ TEST(Float8Test, AutocastRoundsAnEmulatedProductAndNotItsOperands) {
   EXPECT_TRUE(float8_linear(x, weight, {}, emulated).equal(expected));
 }
 
+// A scale of NaN must not turn into 0, or an overflow would be hidden from the loss scaler.
 TEST(Float8Test, NaNComesThrough) {
   auto x = at::ones({4, 16});
   x[2][3] = NAN;
@@ -165,11 +179,13 @@ TEST(Float8Test, NaNComesThrough) {
   EXPECT_TRUE(out.isnan().any().item<bool>());
 }
 
+// The message for options that the Accelerator rejects.
 std::string problems_of_options(AcceleratorOptions options) {
   const auto rank = make_single_rank();
   return message_of<ConfigError>([&] { Accelerator accelerator(std::move(options), *rank); });
 }
 
+// The options of a recipe depend on each other; each of these is wrong for another reason.
 TEST(Float8OptionsTest, AllProblemsAreInOneMessage) {
   Float8LinearConfig bad{.cast_config_input = {.scaling_type = ScalingType::kDisabled,
                                                .scaling_granularity = ScalingGranularity::kAxiswise},
@@ -189,7 +205,8 @@ TEST(Float8OptionsTest, AllProblemsAreInOneMessage) {
               HasSubstr("expected tensorwise, rowwise or rowwise_with_gw_hp, got 'mxfp8'"));
 }
 
-TEST(Float8OptionsTest, TheEnvironmentSaysWhatTheOptionsDoNot) {
+// An option that the program gives must not be replaced by a variable.
+TEST(Float8OptionsTest, TheEnvironmentSuppliesAbsentOptions) {
   CleanEnvironment environment({"ACCELERATE_FP8_BACKEND", "ACCELERATE_FP8_PAD_INNER_DIM"});
   environment.set({{"ACCELERATE_FP8_PAD_INNER_DIM", "false"}});
   std::vector<std::string> problems;

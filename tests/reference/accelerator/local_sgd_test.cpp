@@ -1,3 +1,5 @@
+// Local SGD: ranks train separately and average their parameters every few steps. The tests use one weight and
+// steps of known size, so every average is known exactly.
 #include "reference/accelerator/local_sgd.hpp"
 
 #include <gtest/gtest.h>
@@ -10,7 +12,7 @@ namespace {
 
 namespace nn = torch::nn;
 
-// One weight, 0 at first; a step on rank r adds r + 1 to it.
+// A model with one weight, initially 0. A step on rank r adds r + 1 to it.
 struct Counter {
   explicit Counter(RankContext& rank)
       : accelerator({}, rank), model(accelerator.prepare(net)), sgd(net->parameters(), 1.0) {
@@ -34,7 +36,8 @@ class LocalSGDTest : public ::testing::TestWithParam<Backend> {};
 INSTANTIATE_TEST_SUITE_P(Backends, LocalSGDTest, ::testing::Values(Backend::kSim, Backend::kGlooThreads),
                          [](const auto& info) { return name_of(info.param); });
 
-TEST_P(LocalSGDTest, ParametersMeetEveryFewStepsAndAtTheEnd) {
+// Each rank adds its own number, so every value shows how often and when the parameters were averaged.
+TEST_P(LocalSGDTest, ParametersAreAveragedEveryFewStepsAndAtTheEnd) {
   run_ranks(GetParam(), 3, [](RankContext& rank) {
     Counter counter(rank);
     const double own = rank.rank + 1;
@@ -54,7 +57,8 @@ TEST_P(LocalSGDTest, ParametersMeetEveryFewStepsAndAtTheEnd) {
   });
 }
 
-TEST_P(LocalSGDTest, TheBodysFormFinishes) {
+// The number of steps is below local_sgd_steps, so only finish() averages.
+TEST_P(LocalSGDTest, TheFormWithABodyFinishes) {
   run_ranks(GetParam(), 2, [](RankContext& rank) {
     Counter counter(rank);
     local_sgd(counter.accelerator, counter.model, {.local_sgd_steps = 8}, [&](LocalSGD& local_sgd) {
@@ -67,6 +71,7 @@ TEST_P(LocalSGDTest, TheBodysFormFinishes) {
   });
 }
 
+// Destructors must not communicate: during an exception the other ranks would wait.
 TEST_P(LocalSGDTest, WithoutFinishNothingIsAveragedButGradientsSynchronizeAgain) {
   run_ranks(GetParam(), 2, [](RankContext& rank) {
     Counter counter(rank);
@@ -80,6 +85,7 @@ TEST_P(LocalSGDTest, WithoutFinishNothingIsAveragedButGradientsSynchronizeAgain)
   });
 }
 
+// The same program must run with and without local SGD, controlled by one flag, as in accelerate/local_sgd.py.
 TEST_P(LocalSGDTest, DisabledItIsOrdinaryTraining) {
   run_ranks(GetParam(), 2, [](RankContext& rank) {
     Counter counter(rank);
@@ -91,8 +97,8 @@ TEST_P(LocalSGDTest, DisabledItIsOrdinaryTraining) {
   });
 }
 
-// As Python's, which averages all of the model's parameters.
-TEST_P(LocalSGDTest, FrozenParametersMeetToo) {
+// Python averages all parameters of the model, including frozen ones.
+TEST_P(LocalSGDTest, FrozenParametersAreAveragedToo) {
   run_ranks(GetParam(), 2, [](RankContext& rank) {
     Accelerator accelerator({}, rank);
     nn::Sequential net(nn::Linear(1, 1), nn::Linear(1, 1));
@@ -106,6 +112,8 @@ TEST_P(LocalSGDTest, FrozenParametersMeetToo) {
   });
 }
 
+// Averaging writes into the parameters. It must not count as a change that invalidates a graph that still uses
+// them.
 TEST_P(LocalSGDTest, AGraphThatStillHoldsTheParametersCanGoBackward) {
   run_ranks(GetParam(), 2, [](RankContext& rank) {
     Counter counter(rank);
@@ -126,7 +134,8 @@ TEST_P(LocalSGDTest, StepsAreAtLeastOne) {
   });
 }
 
-TEST(LocalSGDAloneTest, OneProcessAloneOnlyCounts) {
+// Averaging with itself would change nothing but take time.
+TEST(LocalSGDAloneTest, ASingleProcessOnlyCountsSteps) {
   auto rank = make_single_rank();
   const RankScope scope(*rank);
   Counter counter(*rank);

@@ -1,3 +1,5 @@
+// find_executable_batch_size and release_memory (accelerate/utils/memory.py). Memory errors are simulated by
+// exceptions, or by allocations that no machine can satisfy.
 #include "reference/accelerator/memory.hpp"
 
 #include <c10/util/Exception.h>
@@ -17,18 +19,20 @@ using accel::testing::message_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(FindExecutableBatchSizeTest, SizesShrinkByATenthUntilOneFits) {
+// The rule is Accelerate's: 90 % of the last size, rounded down.
+TEST(FindExecutableBatchSizeTest, SizesShrinkByATenthUntilOneSucceeds) {
   std::vector<std::int64_t> tried;
   const auto found = find_executable_batch_size([&](std::int64_t batch_size) {
     tried.push_back(batch_size);
     if (batch_size > 70) throw std::bad_alloc();
     return batch_size * 2;
   });
-  EXPECT_THAT(tried, ElementsAre(128, 115, 103, 92, 82, 73, 65));  // as Python's int(n * 0.9)
+  EXPECT_THAT(tried, ElementsAre(128, 115, 103, 92, 82, 73, 65));  // truncated like int(n * 0.9) in Python
   EXPECT_EQ(found, 130);
 }
 
-TEST(FindExecutableBatchSizeTest, TheNextSizeMayBeTheUsers) {
+// The user's function replaces the rule, for example to halve the size.
+TEST(FindExecutableBatchSizeTest, TheNextSizeMayBeChosenByTheUser) {
   std::vector<std::int64_t> tried;
   find_executable_batch_size(
       [&](std::int64_t batch_size) {
@@ -40,7 +44,8 @@ TEST(FindExecutableBatchSizeTest, TheNextSizeMayBeTheUsers) {
   EXPECT_THAT(tried, ElementsAre(20, 10, 5, 2));
 }
 
-TEST(FindExecutableBatchSizeTest, MemoryThatTheCpuRefusesIsShortMemory) {
+// CPUs report it with another exception than GPUs, whose text has to be recognised.
+TEST(FindExecutableBatchSizeTest, ARefusedCpuAllocationCountsAsOutOfMemory) {
   std::vector<std::int64_t> tried;
   find_executable_batch_size(
       [&](std::int64_t batch_size) {
@@ -51,15 +56,18 @@ TEST(FindExecutableBatchSizeTest, MemoryThatTheCpuRefusesIsShortMemory) {
   EXPECT_THAT(tried, ElementsAre(4, 1));
 }
 
-TEST(FindExecutableBatchSizeTest, AnotherErrorIsTheFunctionsOwn) {
+// Retrying on every exception would hide bugs behind smaller and smaller batches.
+TEST(FindExecutableBatchSizeTest, OtherErrorsPassThrough) {
   EXPECT_THAT(message_of<std::runtime_error>(
                   [] { find_executable_batch_size([](std::int64_t) { throw std::runtime_error("a wrong shape"); }); }),
               HasSubstr("a wrong shape"));
 }
 
+// Even a batch of one sample does not fit: the loop must end instead of trying a batch of zero.
 TEST(FindExecutableBatchSizeTest, NoSizeThatFitsIsAnError) {
   const auto never = [](std::int64_t) { throw std::bad_alloc(); };
   EXPECT_EQ(message_of<Error>([&] { find_executable_batch_size(never, {.starting_batch_size = 16}); }),
+            // The text is Python's, because users search for it.
             "No executable batch size found, reached zero.");
   EXPECT_EQ(message_of<Error>([&] { find_executable_batch_size(never, {.starting_batch_size = 0}); }),
             "No executable batch size found, reached zero.");
@@ -68,7 +76,8 @@ TEST(FindExecutableBatchSizeTest, NoSizeThatFitsIsAnError) {
       ArgumentError);
 }
 
-TEST(ReleaseMemoryTest, ObjectsAreEmptyBehindIt) {
+// The weak pointer shows that no copy is left that would keep the memory.
+TEST(ReleaseMemoryTest, ObjectsAreEmptyAfterwards) {
   auto tensor = at::ones({3});
   auto module = std::make_shared<torch::nn::LinearImpl>(2, 2);
   const std::weak_ptr<torch::nn::LinearImpl> watched = module;
@@ -77,13 +86,14 @@ TEST(ReleaseMemoryTest, ObjectsAreEmptyBehindIt) {
   EXPECT_TRUE(watched.expired());
 }
 
+// A user's object whose state is saved and loaded.
 struct Counted {
   std::int64_t count = 3;
   [[nodiscard]] Value state_dict() const { return count; }
   void load_state_dict(const Value& state) { count = state.as<std::int64_t>(); }
 };
 
-// As Accelerate's: what was not prepared stays.
+// As in Accelerate, objects that were not prepared are kept.
 TEST(ReleaseMemoryTest, TheLossScaleAndRegisteredObjectsStay) {
   const auto rank = make_single_rank();
   const testing::TemporaryFolder folder;
@@ -100,7 +110,8 @@ TEST(ReleaseMemoryTest, TheLossScaleAndRegisteredObjectsStay) {
   EXPECT_EQ(counted.count, 3);
 }
 
-TEST(ReleaseMemoryTest, WhatPrepareReturnsIsEmptyBehindIt) {
+// The accelerator holds references too. If it kept them, releasing the handles would free no memory.
+TEST(ReleaseMemoryTest, ObjectsOfPrepareAreEmptyAfterwards) {
   const auto rank = make_single_rank();
   Accelerator accelerator({}, *rank);
   torch::nn::Linear net(2, 2);

@@ -1,4 +1,5 @@
-// fp16 on CPUs: what Accelerate does on GPUs alone.
+// fp16 with a loss scale on CPUs, which Accelerate supports on GPUs only. A model with one weight makes scale,
+// gradient and update exact powers of two, so overflows can be provoked at will.
 #include <gmock/gmock.h>
 
 #include "reference/accelerator/accelerator.hpp"
@@ -14,7 +15,7 @@ namespace nn = torch::nn;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// One weight; a batch's gradient is its number.
+// A model with one weight, whose gradient in a batch is the batch's number.
 struct OneWeightImpl : nn::Module {
   OneWeightImpl() { weight = register_parameter("weight", torch::zeros({1})); }
   at::Tensor forward(const at::Tensor& gradient) { return (weight * gradient).sum(); }
@@ -26,6 +27,7 @@ class MixedPrecisionTest : public ::testing::TestWithParam<Backend> {};
 INSTANTIATE_TEST_SUITE_P(Backends, MixedPrecisionTest, ::testing::Values(Backend::kSim, Backend::kGlooThreads),
                          [](const auto& info) { return name_of(info.param); });
 
+// As Accelerate: losses are computed in float32, so that sums over many outputs do not overflow.
 TEST_P(MixedPrecisionTest, Fp16ComputesInHalfPrecisionAndReturnsFloat32) {
   run_ranks(GetParam(), 2, [](RankContext& rank) {
     Accelerator accelerator({.mixed_precision = "fp16"}, rank);
@@ -40,6 +42,7 @@ TEST_P(MixedPrecisionTest, Fp16ComputesInHalfPrecisionAndReturnsFloat32) {
     {
       const auto scope = accelerator.autocast();
       EXPECT_EQ(product(), at::kHalf);
+      // A part in full precision inside, and the outer scope is in force again afterwards.
       const auto inner = accelerator.autocast({.enabled = false});
       EXPECT_EQ(product(), at::kFloat);
     }
@@ -47,7 +50,8 @@ TEST_P(MixedPrecisionTest, Fp16ComputesInHalfPrecisionAndReturnsFloat32) {
   });
 }
 
-TEST_P(MixedPrecisionTest, AutocastKwargsAreTheModels) {
+// Switched off, autocast must leave the model in float32.
+TEST_P(MixedPrecisionTest, AutocastKwargsApplyToTheModel) {
   run_ranks(GetParam(), 2, [](RankContext& rank) {
     Accelerator accelerator({.mixed_precision = "bf16", .autocast_kwargs = {.enabled = false}}, rank);
     nn::Linear net(4, 2);
@@ -57,12 +61,15 @@ TEST_P(MixedPrecisionTest, AutocastKwargsAreTheModels) {
   });
 }
 
-// What Accelerate's own test_optimizer.py checks: gradients 0.01, NaN on one rank, NaN, good.
+// The sequence that Accelerate's own test_optimizer.py checks: a gradient of 0.01, NaN on one rank, NaN, and a good
+// one.
+// If only the rank with the overflow skipped its step, the replicas would diverge.
 TEST_P(MixedPrecisionTest, AnOverflowOnOneRankSkipsTheStepOfAllAndTheirSchedules) {
   run_ranks(GetParam(), 2, [](RankContext& rank) {
     Accelerator accelerator({.mixed_precision = "fp16"}, rank);
     OneWeight net;
     torch::optim::SGD sgd(net->parameters(), 1.0);
+    // On two ranks the schedule steps twice, by 1/16 each time.
     LambdaLR lambda(sgd, [](int epoch) { return 1.0 - epoch / 16.0; });
     auto [model, optimizer, scheduler] = accelerator.prepare(net, sgd, lambda);
     std::vector<bool> skipped;
@@ -81,13 +88,16 @@ TEST_P(MixedPrecisionTest, AnOverflowOnOneRankSkipsTheStepOfAllAndTheirSchedules
     }
     EXPECT_THAT(skipped, ElementsAre(false, true, true, false));
     EXPECT_THAT(rates, ElementsAre(0.875, 0.875, 0.875, 0.75));
+    // Each overflow halves the scale.
     EXPECT_THAT(scales, ElementsAre(65536, 32768, 16384, 16384));
     EXPECT_THAT(weights, ElementsAre(-0.5F, -0.5F, -0.5F, -0.5F - 0.875F * 0.5F));
   });
 }
 
+// The scale must be removed before clipping, or the effective limit would depend on the scale.
 TEST_P(MixedPrecisionTest, ClippingClipsTheUnscaledGradientUnderAnyScale) {
   run_ranks(GetParam(), 2, [](RankContext& rank) {
+    // The same result for every scale; with an unscaled limit, each would differ.
     for (const double scale : {1.0, 8.0, 65536.0, 1048576.0}) {
       Accelerator accelerator(
           {.mixed_precision = "fp16", .gradient_accumulation_steps = 2, .grad_scaler_kwargs = {.init_scale = scale}},
@@ -98,13 +108,14 @@ TEST_P(MixedPrecisionTest, ClippingClipsTheUnscaledGradientUnderAnyScale) {
       for (const bool last : {false, true}) {
         auto window = accelerator.accumulate(model);
         accelerator.backward(model(at::full({1}, 4.0)));
-        // Unguarded: on the first micro-batch it tells the norm so far, and changes nothing.
+        // Called in every micro-batch: before the last one it returns the norm so far and changes nothing.
         const auto norm = accelerator.clip_grad_norm_(model.parameters(), 1.0).item<double>();
+        // Each micro-batch contributes 4 / 2, since two of them are averaged.
         EXPECT_EQ(norm, last ? 4 : 2);
         if (last) {
           EXPECT_NEAR(net->weight.grad().item<float>(), 1, 1e-5);
         }
-        accelerator.clip_grad_value_(model.parameters(), 2.0);  // unscaled already
+        accelerator.clip_grad_value_(model.parameters(), 2.0);  // the gradients are already unscaled
         optimizer.step();
         optimizer.zero_grad();
       }
@@ -113,7 +124,7 @@ TEST_P(MixedPrecisionTest, ClippingClipsTheUnscaledGradientUnderAnyScale) {
   });
 }
 
-// Two models, each with an optimizer of its own; every step uses one scale.
+// Two models, each with its own optimizer. All steps of an iteration use one scale.
 void step_in_turn(Backend backend, bool clips) {
   run_ranks(backend, 2, [=](RankContext& rank) {
     Accelerator accelerator({.mixed_precision = "fp16", .grad_scaler_kwargs = {.init_scale = 4, .growth_interval = 1}},
@@ -138,6 +149,7 @@ void step_in_turn(Backend backend, bool clips) {
       second_optimizer.zero_grad();
       EXPECT_EQ(first->weight.item<float>(), -step);
       EXPECT_EQ(second->weight.item<float>(), -step);
+      // The scale doubles once per iteration, not once per optimizer.
       EXPECT_EQ(accelerator.scaler()->get_scale(), 4 << step);
     }
   });
@@ -146,6 +158,7 @@ void step_in_turn(Backend backend, bool clips) {
 TEST_P(MixedPrecisionTest, OptimizersThatStepInTurnAreUnscaledByOneScale) { step_in_turn(GetParam(), /*clips=*/false); }
 TEST_P(MixedPrecisionTest, OptimizersMayBeClippedAndStepInTurn) { step_in_turn(GetParam(), /*clips=*/true); }
 
+// Unscaling twice would divide by the scale twice and train with vanishing gradients.
 TEST_P(MixedPrecisionTest, UnscalingTwiceOrTooEarlyIsAStateError) {
   run_ranks(GetParam(), 2, [](RankContext& rank) {
     Accelerator accelerator({.mixed_precision = "fp16", .gradient_accumulation_steps = 2}, rank);
@@ -161,6 +174,7 @@ TEST_P(MixedPrecisionTest, UnscalingTwiceOrTooEarlyIsAStateError) {
         continue;
       }
       accelerator.unscale_gradients(optimizer);
+      // Unscaled: the gradient of the program.
       EXPECT_EQ(net->weight.grad().item<float>(), 1);
       EXPECT_THAT(message_of<StateError>([&] { accelerator.unscale_gradients(); }), HasSubstr("since the last update"));
       accelerator.clip_grad_norm_(model.parameters(), 1.5);
@@ -170,6 +184,7 @@ TEST_P(MixedPrecisionTest, UnscalingTwiceOrTooEarlyIsAStateError) {
   });
 }
 
+// The guard's limit is in units of true gradients, so it must look at unscaled ones.
 TEST_P(MixedPrecisionTest, AGuardOfTheNormSeesUnscaledGradients) {
   run_ranks(GetParam(), 2, [](RankContext& rank) {
     Accelerator accelerator({.mixed_precision = "fp16", .gradient_guard = {.skip_norm_above = 3.0}}, rank);
@@ -188,6 +203,7 @@ TEST_P(MixedPrecisionTest, AGuardOfTheNormSeesUnscaledGradients) {
   });
 }
 
+// After clipping, no norm is above the limit, and the guard would never act.
 TEST_P(MixedPrecisionTest, AGuardOfTheNormSeesGradientsBeforeTheyAreClipped) {
   for (const auto* precision : {"no", "fp16"}) {
     run_ranks(GetParam(), 2, [&](RankContext& rank) {
@@ -200,7 +216,8 @@ TEST_P(MixedPrecisionTest, AGuardOfTheNormSeesGradientsBeforeTheyAreClipped) {
         accelerator.clip_grad_norm_(model.parameters(), 1.0);
         accelerator.clip_grad_value_(model.parameters(), 0.5);
       };
-      clip(16.0);  // dropped without a step
+      // A gradient that no step uses must not influence the guard.
+      clip(16.0);  // dropped, because no step follows
       optimizer.zero_grad();
       std::vector<bool> skipped;
       for (const double gradient : {2.0, 4.0, 2.0}) {
@@ -215,6 +232,7 @@ TEST_P(MixedPrecisionTest, AGuardOfTheNormSeesGradientsBeforeTheyAreClipped) {
   }
 }
 
+// Ranks with fewer batches make fewer steps and would otherwise grow the scale later than the others.
 TEST_P(MixedPrecisionTest, RanksHaveOneScaleAfterUnevenInputs) {
   const auto scales = collect_ranks(GetParam(), 3, [](RankContext& rank) {
     Accelerator accelerator({.mixed_precision = "fp16", .grad_scaler_kwargs = {.growth_interval = 1}}, rank);
@@ -231,9 +249,11 @@ TEST_P(MixedPrecisionTest, RanksHaveOneScaleAfterUnevenInputs) {
     });
     return accelerator.scaler()->get_scale();
   });
+  // Three steps on every rank: seven samples on three ranks.
   EXPECT_THAT(scales, ElementsAre(65536 * 8, 65536 * 8, 65536 * 8));
 }
 
+// Options of several structs are wrong at once, and none may hide the others.
 TEST(MixedPrecisionOptionsTest, AllProblemsAreInOneMessage) {
   const auto rank = make_single_rank();
   const AcceleratorOptions bad{.mixed_precision = "fp4",

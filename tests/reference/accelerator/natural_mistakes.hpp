@@ -15,7 +15,7 @@ namespace accel::testing::natural_mistakes_test {
 
 namespace nn = torch::nn;
 
-// As pytorch/examples writes a network: no TORCH_MODULE, an object on the stack.
+// A network as pytorch/examples writes it: without TORCH_MODULE, as an object on the stack.
 struct PlainNet : nn::Module {
   PlainNet()
       : first(register_module("first", nn::Linear(4, 8))),

@@ -1,6 +1,6 @@
-// What a port of a LibTorch loop does wrong at first: it works, or it is refused with a sentence that says what to
-// write. Nothing trains another model than the program's author meant. See also tests/programs/mistakes_test.cpp, of
-// what does not compile.
+// Tests of mistakes that ports of LibTorch loops make at first. Each of them must either work or end in an error
+// that says what to write; none may silently train another model than the author meant. Mistakes that do not
+// compile are in tests/programs/mistakes_test.cpp.
 #include "tests/reference/accelerator/natural_mistakes.hpp"
 #include "sim/backend/simulate.hpp"
 #include "tests/support/message_of.hpp"
@@ -14,6 +14,7 @@ using ::testing::HasSubstr;
 INSTANTIATE_TEST_SUITE_P(Backends, MistakesTest, ::testing::Values(Backend::kSim, Backend::kGlooThreads),
                          [](const auto& info) { return name_of(info.param); });
 
+// The gradients of such a forward are not averaged, so replicas would diverge without any error.
 TEST_P(MistakesTest, ForwardThatBypassesThePreparedModelIsRejectedAtTheStep) {
   on_ranks([&](Accelerator& accelerator, RankContext& rank) {
     nn::Linear net(4, 1);
@@ -38,6 +39,7 @@ TEST_P(MistakesTest, ForwardThatBypassesThePreparedModelIsRejectedAtTheStep) {
   });
 }
 
+// DDP averages in the first backward. Gradients of a second one would stay local.
 TEST_P(MistakesTest, TwoBackwardPassesOfOneForwardAreRejectedButOneOfTheSumIsNot) {
   on_ranks([&](Accelerator& accelerator, RankContext& rank) {
     nn::Linear net(4, 1);
@@ -56,7 +58,8 @@ TEST_P(MistakesTest, TwoBackwardPassesOfOneForwardAreRejectedButOneOfTheSumIsNot
   });
 }
 
-TEST_P(MistakesTest, WhatANoSyncScopeKeptLocalIsTheProgramsWish) {
+// Local SGD keeps gradients local on purpose, so the check for unsynchronised steps must not report it.
+TEST_P(MistakesTest, GradientsKeptLocalByNoSyncAreAccepted) {
   on_ranks([&](Accelerator& accelerator, RankContext& rank) {
     nn::Linear net(4, 1);
     torch::optim::SGD sgd(net->parameters(), 0.1);
@@ -76,6 +79,7 @@ TEST_P(MistakesTest, WhatANoSyncScopeKeptLocalIsTheProgramsWish) {
   });
 }
 
+// Every micro-batch but the last is local anyway, so a bypass there is averaged with the window and harmless.
 TEST_P(MistakesTest, AMicroBatchThatBypassesThePreparedModelIsAveragedWithTheWindow) {
   const auto train = [&](bool bypasses) {
     std::vector<at::Tensor> weights(kRanks);
@@ -101,6 +105,7 @@ TEST_P(MistakesTest, AMicroBatchThatBypassesThePreparedModelIsAveragedWithTheWin
   for (int rank = 0; rank < kRanks; ++rank) EXPECT_TRUE(bypassed[rank].equal(plain[0]));
 }
 
+// The encoder is part of the second model. Its gradients are synchronised whichever of the two runs.
 TEST_P(MistakesTest, AParameterOfTwoPreparedModelsIsAveragedByEither) {
   on_ranks([&](Accelerator& accelerator, RankContext& rank) {
     nn::Linear encoder(4, 4);
@@ -116,7 +121,8 @@ TEST_P(MistakesTest, AParameterOfTwoPreparedModelsIsAveragedByEither) {
   });
 }
 
-TEST_P(MistakesTest, NoSyncOnOneOfTwoModelsWithASharedParameterIsTheProgramsWish) {
+// The parameter belongs to a model without synchronisation and to one with it.
+TEST_P(MistakesTest, NoSyncOnOneOfTwoModelsWithASharedParameterIsAccepted) {
   on_ranks([&](Accelerator& accelerator, RankContext& rank) {
     nn::Linear net(4, 1);
     torch::optim::SGD sgd(net->parameters(), 0.1);
@@ -133,7 +139,7 @@ TEST_P(MistakesTest, NoSyncOnOneOfTwoModelsWithASharedParameterIsTheProgramsWish
   });
 }
 
-// What the program averages itself is no mistake, if it says so.
+// A program may average gradients itself, if it declares so with no_sync.
 TEST_P(MistakesTest, AProgramThatAveragesGradientsItselfSaysNoSync) {
   on_ranks([&](Accelerator& accelerator, RankContext& rank) {
     nn::Linear net(4, 1);
@@ -149,7 +155,8 @@ TEST_P(MistakesTest, AProgramThatAveragesGradientsItselfSaysNoSync) {
   });
 }
 
-TEST_P(MistakesTest, AClosureThatBypassesThePreparedModelIsRefused) {
+// LBFGS calls the closure several times, and each call needs the check.
+TEST_P(MistakesTest, AClosureThatBypassesThePreparedModelIsRejected) {
   on_ranks([&](Accelerator& accelerator, RankContext& rank) {
     nn::Linear net(4, 1);
     torch::optim::SGD sgd(net->parameters(), 0.1);
@@ -168,8 +175,8 @@ TEST_P(MistakesTest, AClosureThatBypassesThePreparedModelIsRefused) {
   });
 }
 
-// One head of two on each rank: the reducer writes the other's gradient without running its hook.
-TEST_P(MistakesTest, AParameterThatARankDoesNotUseIsAveragedThoughItWasBypassedBefore) {
+// Each rank uses one of two heads. The reducer writes the gradient of the other head without running its hook.
+TEST_P(MistakesTest, AnUnusedParameterIsAveragedAfterABypass) {
   AcceleratorOptions options;
   options.ddp_kwargs.find_unused_parameters = true;
   on_ranks(
@@ -193,6 +200,7 @@ TEST_P(MistakesTest, AParameterThatARankDoesNotUseIsAveragedThoughItWasBypassedB
       options);
 }
 
+// With a single rank there is nothing to average, so calling the module is allowed.
 TEST(MistakesOfOneRankTest, ForwardOfTheModuleIsThatOfTheModelOnOneRank) {
   const auto context = make_single_rank();
   const RankScope scope(*context);
@@ -204,7 +212,8 @@ TEST(MistakesOfOneRankTest, ForwardOfTheModuleIsThatOfTheModelOnOneRank) {
   EXPECT_NO_THROW(optimizer.step());
 }
 
-TEST(VoteOnAllModelsTest, AModelThatNoBackwardReachesIsComparedToo) {
+// A frozen teacher or an EMA copy that differs between ranks changes losses without changing any gradient.
+TEST(VoteOnAllModelsTest, AModelWithoutBackwardIsComparedToo) {
   const auto report = sim::rehearse({.num_ranks = 3}, [](RankContext& rank) {
     Accelerator accelerator({}, rank);
     nn::Linear trained(2, 1), frozen(3, 1);

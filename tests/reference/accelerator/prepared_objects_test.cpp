@@ -1,4 +1,5 @@
-// What a port of a LibTorch loop gives to prepare, and does with what it gets back.
+// What a port of a LibTorch loop passes to prepare, and how it uses what it gets back: modules on the stack,
+// temporaries, structs, and handles in place of the objects.
 #include <torch/data/datasets/tensor.h>
 #include <torch/serialize.h>
 
@@ -8,9 +9,11 @@
 
 namespace accel::testing::natural_mistakes_test {
 
+// A struct of tensors that the library knows nothing about.
 struct Outputs {
   at::Tensor reconstruction, mean;
 };
+// The same with tree_members, as the documentation recommends.
 struct KnownOutputs {
   at::Tensor reconstruction, mean;
 };
@@ -40,7 +43,8 @@ struct EncoderImpl : nn::Module {
   nn::Linear encode, decode;
 };
 
-TEST_P(MistakesTest, AModuleOnTheStackTrainsAsOneInAHolder) {
+// LibTorch's own examples put modules on the stack, where no shared_ptr owns them.
+TEST_P(MistakesTest, AModuleOnTheStackTrainsLikeOneInAHolder) {
   const auto train = [&](auto make) {
     std::vector<at::Tensor> weights(kRanks);
     on_ranks([&](Accelerator& accelerator, RankContext& rank) {
@@ -61,7 +65,7 @@ TEST_P(MistakesTest, AModuleOnTheStackTrainsAsOneInAHolder) {
     return weights;
   };
   const auto stacked = train([] {
-    auto net = std::make_unique<PlainNet>();  // owned by nobody's shared_ptr, as on the stack
+    auto net = std::make_unique<PlainNet>();  // without a shared_ptr, like an object on the stack
     auto parameters = net->parameters();
     return std::pair(std::move(net), parameters);
   });
@@ -70,9 +74,11 @@ TEST_P(MistakesTest, AModuleOnTheStackTrainsAsOneInAHolder) {
     auto parameters = net->parameters();
     return std::pair(std::move(net), parameters);
   });
+  // Both ways of holding the module must train the same weights.
   for (int rank = 0; rank < kRanks; ++rank) EXPECT_TRUE(stacked[rank].equal(shared[0]));
 }
 
+// LibTorch expects modules in shared pointers; examples of LibTorch have them on the stack nevertheless.
 TEST_P(MistakesTest, AModuleOnTheStackIsShardedAndSaved) {
   on_ranks(
       [&](Accelerator& accelerator, RankContext& rank) {
@@ -81,11 +87,13 @@ TEST_P(MistakesTest, AModuleOnTheStackIsShardedAndSaved) {
         auto [model, optimizer] = accelerator.prepare(net, adam);
         accelerator.backward(model(batch_of(rank)).square().mean());
         optimizer.step();
+        // The full state is gathered on rank 0 only.
         EXPECT_EQ(accelerator.get_state_dict(model).empty(), rank.rank != 0);
       },
       {.fsdp_plugin = FullyShardedDataParallelPlugin{}});
 }
 
+// Trains a model whose forward returns the struct.
 template <typename Out>
 void train_encoder(Accelerator& accelerator, const at::Tensor& x) {
   auto net = std::make_shared<EncoderImpl<Out>>();
@@ -97,6 +105,7 @@ void train_encoder(Accelerator& accelerator, const at::Tensor& x) {
   optimizer.step();
 }
 
+// These wrappers must find the tensors in the output. A struct that they cannot see into would lose gradients.
 TEST_P(MistakesTest, AStructThatIsNoTreeIsRejectedByEveryWrapperThatNeedsIt) {
   AcceleratorOptions search;
   search.ddp_kwargs.find_unused_parameters = true;
@@ -113,16 +122,19 @@ TEST_P(MistakesTest, AStructThatIsNoTreeIsRejectedByEveryWrapperThatNeedsIt) {
               message_of<ArgumentError>([&] { train_encoder<Outputs>(accelerator, batch_of(rank)); }),
               AllOf(HasSubstr(why), HasSubstr("natural_mistakes_test::Outputs"),
                     HasSubstr("template <> inline constexpr auto accel::tree_members<"), HasSubstr("= std::tuple(&")));
+          // The same with tree_members must work, after the failed attempt is cleared away.
           accelerator.free_memory();
           train_encoder<KnownOutputs>(accelerator, batch_of(rank));
         },
         options);
   }
   on_ranks([&](Accelerator& accelerator, RankContext& rank) {
+    // Without a wrapper that looks into the output, the struct is no problem.
     EXPECT_NO_THROW(train_encoder<Outputs>(accelerator, batch_of(rank))) << "plain DDP looks at no output";
   });
 }
 
+// A temporary would be destroyed at the end of the statement, while the handle still uses it.
 TEST_P(MistakesTest, ATemporaryOptimizerIsKept) {
   on_ranks([&](Accelerator& accelerator, RankContext& rank) {
     nn::Linear net(4, 1), other(4, 1);
@@ -139,12 +151,14 @@ TEST_P(MistakesTest, ATemporaryOptimizerIsKept) {
       optimizer.zero_grad();
     }
     EXPECT_FALSE(net->weight.equal(before));
+    // A unique pointer stays the owner.
     EXPECT_EQ(&borrowed.optimizer(), owned.get());
     expect_equal_on_all_ranks(accelerator, net->parameters());
   });
 }
 
-TEST_P(MistakesTest, ATemporaryLoaderAndALibTorchDatasetServe) {
+// The prepared loader must own what it was made of, as the temporary is gone.
+TEST_P(MistakesTest, ATemporaryLoaderAndALibTorchDatasetAreAccepted) {
   on_ranks([&](Accelerator& accelerator, RankContext&) {
     const auto table = at::arange(12).to(at::kFloat).view({12, 1});
     auto batches = accelerator.prepare(DataLoader(torch::data::datasets::TensorDataset(table), {.batch_size = 2}));
@@ -155,12 +169,14 @@ TEST_P(MistakesTest, ATemporaryLoaderAndALibTorchDatasetServe) {
     }
     EXPECT_THAT(seen, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));
     std::size_t count = 0;
+    // LibTorch's loaders are dereferenced in loops, so a port may keep the star.
     for ([[maybe_unused]] auto& rows : *batches) ++count;
     EXPECT_EQ(count, 2U);
   });
 }
 
-TEST_P(MistakesTest, HandlesHaveTheMembersOfWhatTheyHold) {
+// A port replaces objects by handles, so code that uses the objects' members must still compile.
+TEST_P(MistakesTest, HandlesHaveTheMembersOfTheirObjects) {
   on_ranks([&](Accelerator& accelerator, RankContext& rank) {
     nn::Linear net(4, 1);
     torch::optim::SGD sgd(net->parameters(), 0.1);
@@ -173,8 +189,10 @@ TEST_P(MistakesTest, HandlesHaveTheMembersOfWhatTheyHold) {
     EXPECT_TRUE(model.is_training());
     EXPECT_EQ(model.named_parameters().size(), 2U);
     EXPECT_EQ(optimizer.param_groups().size(), 1U);
+    // The arrow of a module holder or pointer works on handles too.
     optimizer->set_lr(0.25);
     EXPECT_EQ(optimizer->lr(), 0.25);
+    // There is one group, number 0.
     EXPECT_THROW(optimizer.set_lr(1, 1), ArgumentError);
     EXPECT_EQ(batches->size(), 1);
     accelerator.backward(model.forward(batch_of(rank)).mean());
@@ -185,6 +203,7 @@ TEST_P(MistakesTest, HandlesHaveTheMembersOfWhatTheyHold) {
   });
 }
 
+// A sharded model has only parts of its parameters, so torch::save must reject it instead of writing a part.
 TEST_P(MistakesTest, APreparedModelIsSavedAndLoadedByLibTorchUnlessItIsSharded) {
   TemporaryFolder folder;
   on_ranks([&](Accelerator& accelerator, RankContext& rank) {
@@ -195,6 +214,7 @@ TEST_P(MistakesTest, APreparedModelIsSavedAndLoadedByLibTorchUnlessItIsSharded) 
     torch::load(plain, path);
     EXPECT_TRUE(plain->weight.equal(net->weight));
     torch::NoGradGuard no_grad;
+    // Loading into the prepared model has to reach the original module.
     net->weight.zero_();
     torch::load(model, path);
     EXPECT_TRUE(plain->weight.equal(net->weight));
@@ -209,6 +229,7 @@ TEST_P(MistakesTest, APreparedModelIsSavedAndLoadedByLibTorchUnlessItIsSharded) 
       {.fsdp_plugin = FullyShardedDataParallelPlugin{}});
 }
 
+// print() accepts what std::ostream accepts, as in plain LibTorch programs.
 TEST_P(MistakesTest, TensorsArePrinted) {
   on_ranks([&](Accelerator& accelerator, RankContext& rank) {
     std::string text;

@@ -1,4 +1,4 @@
-// Parameters that several modules share, and gradients that are sparse, from `prepare` to `step`.
+// Parameters that several modules share (tied weights), and sparse gradients, from `prepare` to `step`.
 #include <gmock/gmock.h>
 #include <torch/nn/modules/embedding.h>
 
@@ -18,6 +18,7 @@ namespace nn = torch::nn;
 
 constexpr std::int64_t kWords = 11, kWidth = 4;
 
+// An output layer that uses the weight of another layer.
 struct SharedReadoutImpl : nn::Module {
   explicit SharedReadoutImpl(const at::Tensor& shared) : weight(register_parameter("weight", shared)) {}
   at::Tensor forward(const at::Tensor& x) { return at::linear(x, weight); }
@@ -25,8 +26,8 @@ struct SharedReadoutImpl : nn::Module {
 };
 TORCH_MODULE(SharedReadout);
 
-// Words in, scores of words out, with one weight for both; `names_it_twice`: the module that reads it out registers it
-// too, as LibTorch's users tie weights.
+// A model with words as input, scores of words as output, and one weight for both. With `names_it_twice` the module
+// that reads it out registers it too, as LibTorch's users tie weights.
 struct TiedWordsImpl : nn::Module {
   explicit TiedWordsImpl(bool names_it_twice)
       : embedding(register_module("embedding", nn::Embedding(kWords, kWidth))),
@@ -41,12 +42,14 @@ struct TiedWordsImpl : nn::Module {
 };
 TORCH_MODULE(TiedWords);
 
+// What a training leaves: parameters, the norms of its steps, and the optimizer's state.
 struct Trained {
   std::vector<at::Tensor> parameters;
   std::vector<double> norms;
   Value state;
 };
 
+// Trains a language model with tied weights, which appear once or twice among its parameters.
 Trained train_tied(bool names_it_twice, const AcceleratorOptions& options, bool with_libtorchs, RankContext& rank) {
   Accelerator accelerator(options, rank);
   torch::manual_seed(3);
@@ -71,6 +74,7 @@ Trained train_tied(bool names_it_twice, const AcceleratorOptions& options, bool 
   return result;
 }
 
+// LibTorch's parameters() lists a shared parameter twice. Stepping it twice would double its learning rate.
 TEST(SharedParametersTest, OneOfTwoModulesIsTrainedOnce) {
   const std::vector<AcceleratorOptions> all = {{},
                                                {.mixed_precision = "fp16"},
@@ -95,7 +99,8 @@ TEST(SharedParametersTest, OneOfTwoModulesIsTrainedOnce) {
   }
 }
 
-TEST(SharedParametersTest, AShardedModelTrainsItOnce) {
+// Two shards of one parameter would be updated twice in each step.
+TEST(SharedParametersTest, AShardedModelTrainsASharedParameterOnce) {
   const AcceleratorOptions options{.fsdp_plugin = FullyShardedDataParallelPlugin{}};
   const auto trained = [&](bool names_it_twice) {
     return collect_ranks(Backend::kSim, 2, [&](RankContext& rank) {
@@ -109,7 +114,8 @@ TEST(SharedParametersTest, AShardedModelTrainsItOnce) {
   }
 }
 
-TEST(SharedParametersTest, AnOptimizerAloneStepsItOnce) {
+// LibTorch lists a tied parameter twice in parameters(), Python only once.
+TEST(SharedParametersTest, AnOptimizerStepsASharedParameterOnce) {
   TiedWords net(/*names_it_twice=*/true);
   ASSERT_EQ(net->parameters().size(), 4);
   optim::SGD sgd(net->parameters(), {.lr = 1.0});
@@ -123,6 +129,7 @@ TEST(SharedParametersTest, AnOptimizerAloneStepsItOnce) {
 
 // --- sparse gradients ---
 
+// A model with an embedding, whose gradients are sparse or dense.
 struct Words : nn::Module {
   explicit Words(bool is_sparse)
       : embedding(register_module("embedding", nn::Embedding(nn::EmbeddingOptions(kWords, kWidth).sparse(is_sparse)))),
@@ -132,6 +139,7 @@ struct Words : nn::Module {
   nn::Linear linear;
 };
 
+// The parameters after some steps; sparse and dense gradients must give the same.
 std::vector<at::Tensor> train_words(bool is_sparse, RankContext& rank) {
   Accelerator accelerator({}, rank);
   torch::manual_seed(4);
@@ -147,6 +155,8 @@ std::vector<at::Tensor> train_words(bool is_sparse, RankContext& rank) {
   return model.parameters();
 }
 
+// Gloo sums dense tensors only, so sparse gradients are converted. Without it only the rows of one rank would be
+// updated.
 TEST(SharedParametersTest, SparseGradientsAreAveragedAsDenseOnes) {
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
     const auto dense = collect_ranks(backend, 3, [](RankContext& rank) { return train_words(false, rank); });
@@ -159,6 +169,7 @@ TEST(SharedParametersTest, SparseGradientsAreAveragedAsDenseOnes) {
   }
 }
 
+// join_uneven_inputs contributes zeros for missing batches, which has no sparse counterpart.
 TEST(SharedParametersTest, SparseGradientsCannotBeJoined) {
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {
     Accelerator accelerator({.dataloader_config = {.even_batches = false}}, rank);

@@ -1,3 +1,5 @@
+// join_uneven_inputs and split_between_processes: ranks with different numbers of batches or prompts. A rank that
+// is finished must answer the collectives of the others, or they hang.
 #include <gmock/gmock.h>
 
 #include <numeric>
@@ -27,17 +29,20 @@ struct CountingModelImpl : torch::nn::Module {
 };
 TORCH_MODULE(CountingModel);
 
+// What a rank saw: its weight at the end and its number of steps.
 struct Outcome {
   float weight = 0;
   int steps = 0;
   std::int64_t size_behind = 0;
 };
 
+// A length that the ranks cannot share evenly.
 struct Uneven {
   std::int64_t length = 3, batch_size = 1;
   int ranks = 2, accumulation_steps = 1;
 };
 
+// Trains within join_uneven_inputs until the data of every rank end.
 std::vector<Outcome> train(Backend backend, const Uneven& uneven) {
   return collect_ranks(backend, uneven.ranks, [&](RankContext& rank) {
     Accelerator accelerator(
@@ -65,7 +70,8 @@ std::vector<Outcome> train(Backend backend, const Uneven& uneven) {
   });
 }
 
-TEST(UnevenInputsTest, ARankWithoutBatchesLetsTheOthersGoOn) {
+// Three samples on two ranks: rank 0 has one step more.
+TEST(UnevenInputsTest, ARankWithoutBatchesLetsTheOthersContinue) {
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
     const auto outcomes = train(backend, {});
     EXPECT_EQ(outcomes[0].steps, 2);
@@ -78,6 +84,8 @@ TEST(UnevenInputsTest, ARankWithoutBatchesLetsTheOthersGoOn) {
   }
 }
 
+// Gradients are divided by the number of all ranks, finished ones included, which is torch's default
+// (divide_by_initial_world_size=True).
 TEST(UnevenInputsTest, EveryRankEndsWithTheWeightOfAllBatches) {
   const auto check = [](Backend backend) {
     Uneven uneven;
@@ -85,7 +93,7 @@ TEST(UnevenInputsTest, EveryRankEndsWithTheWeightOfAllBatches) {
     uneven.batch_size = *rc::gen::inRange<std::int64_t>(1, 4);
     uneven.length = *rc::gen::inRange<std::int64_t>(0, 20);
     RC_LOG(fmt::format("length {}, batch {}, ranks {}", uneven.length, uneven.batch_size, uneven.ranks));
-    float expected = 0;  // exact: small integers over a power of two, or close enough
+    float expected = 0;  // small integers, so rounding is negligible
     for (std::int64_t begin = 0; begin < uneven.length; begin += uneven.batch_size) {
       const auto end = std::min(begin + uneven.batch_size, uneven.length);
       expected -= static_cast<float>(begin + 1 + end) / 2 / static_cast<float>(uneven.ranks);
@@ -97,7 +105,8 @@ TEST(UnevenInputsTest, EveryRankEndsWithTheWeightOfAllBatches) {
   expect_property(15, [&] { check(Backend::kGlooThreads); });
 }
 
-TEST(UnevenInputsTest, AccumulationWithoutCommunicationIsRepeatedAsSuch) {
+// A finished rank must repeat the pattern of the others exactly: collectives only where they have some.
+TEST(UnevenInputsTest, LocalMicroBatchesAreShadowedWithoutCommunication) {
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
     const auto outcomes = train(backend, {.length = 7, .ranks = 2, .accumulation_steps = 2});
     EXPECT_EQ(outcomes[0].steps, 4);
@@ -106,7 +115,8 @@ TEST(UnevenInputsTest, AccumulationWithoutCommunicationIsRepeatedAsSuch) {
   }
 }
 
-TEST(UnevenInputsTest, AForwardWithoutGradientsInsideTheBodyIsRepeatedToo) {
+// Such a forward broadcasts buffers, so a finished rank must join the broadcast.
+TEST(UnevenInputsTest, AForwardWithoutGradientsIsShadowedToo) {
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
     run_ranks(backend, 2, [](RankContext& rank) {
       Accelerator accelerator({}, rank);
@@ -130,7 +140,8 @@ TEST(UnevenInputsTest, AForwardWithoutGradientsInsideTheBodyIsRepeatedToo) {
   }
 }
 
-TEST(UnevenInputsTest, LoadersAreAsTheyWereBehindABodyThatThrows) {
+// even_batches is overridden within the body only. Left changed, the next epoch would be uneven on purpose.
+TEST(UnevenInputsTest, LoadersAreRestoredAfterABodyThatThrows) {
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {
     Accelerator accelerator({}, rank);
     auto loader = accelerator.prepare(DataLoader(TensorDataset(at::arange(3)), {.batch_size = 1}));
@@ -148,6 +159,7 @@ TEST(UnevenInputsTest, LoadersAreAsTheyWereBehindABodyThatThrows) {
   });
 }
 
+// Loaders fill up the last step by default, so joining must not change anything.
 TEST(UnevenInputsTest, WithEvenBatchesThereIsNothingToJoin) {
   run_ranks(Backend::kSim, 3, [](RankContext& rank) {
     Accelerator accelerator({}, rank);
@@ -161,7 +173,7 @@ TEST(UnevenInputsTest, WithEvenBatchesThereIsNothingToJoin) {
   });
 }
 
-// New tensors hold the largest number of their type, as they might hold any.
+// Fills new tensors with the largest number of their type, because uninitialized memory may hold any number.
 class FilledMemoryScope {
  public:
   FilledMemoryScope() { at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true); }
@@ -170,7 +182,7 @@ class FilledMemoryScope {
   FilledMemoryScope& operator=(const FilledMemoryScope&) = delete;
 };
 
-// A weight that only some ranks use.
+// A model with a weight that only some ranks use.
 struct BranchingModelImpl : torch::nn::Module {
   BranchingModelImpl() {
     weight = register_parameter("weight", torch::zeros({1}));
@@ -183,8 +195,9 @@ struct BranchingModelImpl : torch::nn::Module {
 };
 TORCH_MODULE(BranchingModel);
 
-// Their maps of used parameters would be memory that nobody has written: two of the largest numbers add up to -2, the
-// two ranks that have used the branch would count as none, and the one that has not would keep its own.
+// The maps of used parameters of these ranks would be uninitialised memory. The test fills that memory with the
+// largest numbers, two of which add up to -2. The two ranks that have used the branch would then count as none, and
+// the one that has not would keep its own gradient.
 TEST(UnevenInputsTest, RanksThatNeverHadABatchUseNoParameter) {
   const FilledMemoryScope filled;
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
@@ -207,7 +220,8 @@ TEST(UnevenInputsTest, RanksThatNeverHadABatchUseNoParameter) {
 
 // --- split_between_processes -----------------------------------------------------------------------------------------
 
-TEST(SplitBetweenProcessesTest, PartsFollowOneAnotherAndDifferByAtMostOneItem) {
+// All parts together must be the input in its order.
+TEST(SplitBetweenProcessesTest, PartsAreConsecutiveAndDifferByAtMostOneItem) {
   expect_property(200, [] {
     const auto ranks = *rc::gen::inRange(1, 9);
     const auto items = *rc::gen::inRange(0, 30);
@@ -236,7 +250,8 @@ TEST(SplitBetweenProcessesTest, PartsFollowOneAnotherAndDifferByAtMostOneItem) {
   });
 }
 
-TEST(SplitBetweenProcessesTest, TensorsAndMapsAreSplitByRowsAndMembersOfOneLength) {
+// With padding, the last item is repeated, so that a gather finds equal sizes.
+TEST(SplitBetweenProcessesTest, TensorsAndMapsAreSplitByRows) {
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {
     Accelerator accelerator({}, rank);
     using Inputs = std::map<std::string, std::vector<std::string>>;
@@ -250,6 +265,7 @@ TEST(SplitBetweenProcessesTest, TensorsAndMapsAreSplitByRowsAndMembersOfOneLengt
   });
 }
 
+// Exhaustive over small sizes, because rounding up has its mistakes at 0 and at exact multiples.
 TEST(PadInputTensorsTest, ThePaddedSizeIsTheLeastMultipleThatHoldsAllRows) {
   for (std::int64_t rows = 0; rows < 20; ++rows) {
     for (int ranks = 1; ranks < 7; ++ranks) {
@@ -263,6 +279,8 @@ TEST(PadInputTensorsTest, ThePaddedSizeIsTheLeastMultipleThatHoldsAllRows) {
 
 // --- a mesh ----------------------------------------------------------------------------------------------------------
 
+// Six ranks as 3 x 2: the two tensor-parallel ranks of a group must see the same samples, or their partial results
+// do not belong together.
 TEST(MeshTest, RanksOfOneDataParallelGroupReadTheSameBatch) {
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
     for (const bool dispatch : {false, true}) {
@@ -292,6 +310,7 @@ TEST(MeshTest, RanksOfOneDataParallelGroupReadTheSameBatch) {
   }
 }
 
+// The sizes come from different places, so the message lists them all.
 TEST(MeshTest, AMeshOfAnotherSizeIsAConfigErrorThatNamesAllSizes) {
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {
     try {

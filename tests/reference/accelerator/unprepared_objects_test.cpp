@@ -1,4 +1,5 @@
-// What a port of a LibTorch loop forgets to prepare, or calls past the prepared handle, is reported.
+// What a port of a LibTorch loop forgets to prepare, or calls past the prepared handle. Each is correct C++ and
+// trains a wrong model, so it is reported as a warning with the line of the program.
 #include "sim/backend/simulate.hpp"
 #include "tests/reference/accelerator/natural_mistakes.hpp"
 #include "tests/support/message_of.hpp"
@@ -11,7 +12,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// By rank, each with what it warned of.
+// Returns the warnings of each rank.
 std::vector<std::vector<std::string>> warnings_of(const std::function<void(Accelerator&)>& body,
                                                   AcceleratorOptions options = {}, int num_ranks = 3) {
   return collect_ranks(Backend::kGlooThreads, num_ranks, [&](RankContext& rank) {
@@ -23,6 +24,7 @@ std::vector<std::vector<std::string>> warnings_of(const std::function<void(Accel
   });
 }
 
+// Every rank reads all samples, so an epoch costs N times as much and gradients see no more data.
 TEST(UnpreparedObjectsTest, ALoaderThatEveryRankReadsInFullIsReported) {
   const auto body = [](bool before, bool all_ranks) {
     return [=](Accelerator& accelerator) {
@@ -49,6 +51,7 @@ TEST(UnpreparedObjectsTest, ALoaderThatEveryRankReadsInFullIsReported) {
   EXPECT_THAT(warnings_of(body(false, true), {}, 1), ElementsAre(IsEmpty()));
 }
 
+// It steps in every micro-batch and ignores skipped steps. Models that are only evaluated must not be reported.
 TEST(UnpreparedObjectsTest, AnOptimizerThatIsNotPreparedIsReported) {
   const auto body = [](bool prepares) {
     return [=](Accelerator& accelerator) {
@@ -73,7 +76,8 @@ TEST(UnpreparedObjectsTest, AnOptimizerThatIsNotPreparedIsReported) {
   EXPECT_THAT(warnings_of(body(false), {.mixed_precision = "fp16"}, 1), ElementsAre(::testing::SizeIs(1)));
 }
 
-TEST(UnpreparedObjectsTest, AStepOfTheOptimizerBesideItsHandleIsTold) {
+// Stepping the original optimizer skips accumulation, scaling and guards without an error.
+TEST(UnpreparedObjectsTest, AStepPastTheHandleOfTheOptimizerIsReported) {
   const auto body = [](bool by_handle) {
     return [=](Accelerator& accelerator) {
       nn::Linear net(1, 1);
@@ -93,7 +97,8 @@ TEST(UnpreparedObjectsTest, AStepOfTheOptimizerBesideItsHandleIsTold) {
   EXPECT_THAT(warnings_of(body(false), {.gradient_accumulation_steps = 2}, 1), ElementsAre(::testing::SizeIs(1)));
 }
 
-TEST(UnpreparedObjectsTest, AParameterOfNoPreparedModelIsTold) {
+// Its gradients are never synchronised, so the ranks drift apart.
+TEST(UnpreparedObjectsTest, AParameterOfNoPreparedModelIsReported) {
   const auto body = [](bool prepares) {
     return [=](Accelerator& accelerator) {
       nn::Linear net(1, 1), other(1, 1);
@@ -119,7 +124,8 @@ TEST(UnpreparedObjectsTest, AParameterOfNoPreparedModelIsTold) {
   EXPECT_THAT(warnings_of(body(false), {}, 1), ElementsAre(IsEmpty()));
 }
 
-TEST(LossesTest, BackwardOfTheLossItselfIsToldOrRefusedWhereItMatters) {
+// loss.backward() skips the division by accumulation steps and the loss scale.
+TEST(LossesTest, BackwardOfTheLossItselfIsReportedOrRejected) {
   const auto body = [](Accelerator& accelerator) {
     nn::Linear net(1, 1);
     torch::optim::SGD sgd(net->parameters(), 0.1);
@@ -141,6 +147,7 @@ TEST(LossesTest, BackwardOfTheLossItselfIsToldOrRefusedWhereItMatters) {
   refused({.loss_weighting = "exact"});
 }
 
+// A module with a second member function that calls forward.
 struct WriterImpl : nn::Module {
   WriterImpl() : layer(register_module("layer", nn::Linear(4, 4))) {}
   at::Tensor forward(const at::Tensor& x) { return layer(x); }
@@ -148,7 +155,8 @@ struct WriterImpl : nn::Module {
   nn::Linear layer;
 };
 
-TEST(ShardedMembersTest, AMemberThatComputesWithPartsIsAnErrorThatNamesGatheredParameters) {
+// Such a member is called without the adapter that gathers the weights.
+TEST(ShardedMembersTest, AMemberThatComputesWithShardsIsAnError) {
   for (const int num_ranks : {2, 3}) {
     const auto run = [&](bool gathers) {
       return sim::rehearse({.num_ranks = num_ranks}, [&](RankContext& rank) {
@@ -169,7 +177,8 @@ TEST(ShardedMembersTest, AMemberThatComputesWithPartsIsAnErrorThatNamesGatheredP
   }
 }
 
-TEST(CallSiteTest, AModelWithBuffersThatOneRankCallsAloneIsReportedByTheLineOfTheCall) {
+// A model with buffers broadcasts them in forward, so a forward under `if (is_main_process())` hangs.
+TEST(CallSiteTest, AForwardOfOneRankIsReportedByTheLineOfTheCall) {
   int line = 0;
   const auto report = sim::rehearse({.num_ranks = 2}, [&](RankContext& rank) {
     Accelerator accelerator({}, rank);

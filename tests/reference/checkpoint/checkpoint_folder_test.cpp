@@ -1,3 +1,5 @@
+// Checkpoint folders are published atomically: after a power loss or a kill at any point, a reader finds the old or
+// the new checkpoint complete, never a mixture. CrashDisk simulates what POSIX allows after a power loss.
 #include "reference/checkpoint/checkpoint_folder.hpp"
 
 #include <gmock/gmock.h>
@@ -28,7 +30,7 @@ using testing::TemporaryFolder;
 
 using Content = std::map<std::string, std::string>;  // of a folder: names to bytes
 
-/// As the ranks do it.
+/// Saves as the ranks do: begins an unfinished folder, writes the files and publishes it.
 void save(Files& files, const std::string& path, const Content& content) {
   const auto unfinished = begin_folder(files, path);
   RecordingFiles recording(files, unfinished);
@@ -39,7 +41,7 @@ void save(Files& files, const std::string& path, const Content& content) {
   publish_folder(files, path, {.world_size = 1, .files = recording.entries()});
 }
 
-/// What a disk has, in a real folder.
+/// Writes what a disk holds into a real folder.
 void put(const std::map<std::string, std::string>& disk, const TemporaryFolder& folder) {
   for (const auto& [path, bytes] : disk) {
     std::filesystem::create_directories(std::filesystem::path(folder.path(path)).parent_path());
@@ -47,17 +49,18 @@ void put(const std::map<std::string, std::string>& disk, const TemporaryFolder& 
   }
 }
 
-/// The files of the checkpoint at `path`, checked; nothing if there is none that is readable.
+/// Returns the verified files of the checkpoint at `path`, or nothing if there is no readable one.
 std::optional<Content> loaded(const std::string& path) {
   if (!std::filesystem::exists(path) && !std::filesystem::exists(path + ".old")) return std::nullopt;
   const auto folder = readable_folder(path);
   const auto manifest = read_manifest(folder);
-  RC_ASSERT(manifest.has_value());  // a name without a manifest would be half a checkpoint
+  RC_ASSERT(manifest.has_value());  // a folder without a manifest would be an incomplete checkpoint
   Content content;
   for (const auto& entry : manifest->files) content[entry.name] = PosixFiles().read(folder + "/" + entry.name);
   return content;
 }
 
+// Random files, some of them in a subfolder.
 Content any_content() {
   Content content;
   for (int i = 0, count = testing::pick(1, 4); i < count; ++i) {
@@ -69,8 +72,8 @@ Content any_content() {
 
 // --- power loss ------------------------------------------------------------------------------------------------------
 
-// Saves into one folder twice, with the power failing at every operation in turn; what is found is the first save or
-// the second, whole.
+// Saves into one folder twice, with power failing at every operation in turn. What is found must be the first
+// checkpoint, or the second one, complete.
 void every_cut_leaves_a_whole_checkpoint() {
   const auto first = any_content(), second = any_content();
   CrashDisk whole;
@@ -90,7 +93,7 @@ void every_cut_leaves_a_whole_checkpoint() {
     RC_ASSERT(found == first || found == second || (!found && cut < first_saved));
     if (cut >= first_saved) RC_ASSERT(found.has_value());
     if (cut == whole.num_operations()) RC_ASSERT(found == second);
-    // Whoever comes next saves as if nothing had happened.
+    // The next process saves as if nothing had happened.
     PosixFiles files;
     save(files, folder.path("run/state"), first);
     RC_ASSERT(loaded(folder.path("run/state")) == first);
@@ -98,11 +101,12 @@ void every_cut_leaves_a_whole_checkpoint() {
   }
 }
 
+// The power fails after each operation of the save in turn.
 TEST(CheckpointFolderTest, AfterEveryPowerLossTheOldOrNewCheckpointIsComplete) {
   testing::expect_property(8, [] { every_cut_leaves_a_whole_checkpoint(); });
 }
 
-// Under automatic naming: the newest number that is there is whole, and no more than one is lost to the limit.
+// With automatic naming the newest number must be complete, and the limit on checkpoints may cost at most one.
 TEST(CheckpointFolderTest, AfterEveryPowerLossTheNewestNumberIsComplete) {
   testing::expect_property(12, [] {
     const int limit = testing::pick(1, 3);
@@ -136,9 +140,9 @@ TEST(CheckpointFolderTest, AfterEveryPowerLossTheNewestNumberIsComplete) {
   });
 }
 
-// Behind the program's back two ranks write their files and parts; whoever comes after a crash publishes what both had
-// finished.
-TEST(CheckpointFolderTest, AfterEveryPowerLossUnpublishedFilesAreFoundWholeOrNotAtAll) {
+// An asynchronous save: two ranks write their files and parts in the background. After a crash the next process
+// publishes what was finished.
+TEST(CheckpointFolderTest, AfterEveryPowerLossUnpublishedFilesAreCompleteOrAbsent) {
   testing::expect_property(6, [] {
     const std::vector<Content> contents{{{"rank0", *rc::gen::arbitrary<std::string>()}},
                                         {{"rank1", *rc::gen::arbitrary<std::string>()}}};
@@ -175,12 +179,13 @@ TEST(CheckpointFolderTest, AfterEveryPowerLossUnpublishedFilesAreFoundWholeOrNot
 
 // --- a process that is killed ----------------------------------------------------------------------------------------
 
+// The content of the save with this number, which makes mixed checkpoints visible.
 Content content_of(std::int64_t number) {
   const auto text = std::to_string(number);
   return {{"number", text}, {"inner/many", std::string(static_cast<std::size_t>(number % 7) * 30'000, 'x') + text}};
 }
 
-// Saves checkpoint after checkpoint, and tells of each that is saved; never returns.
+// Saves one checkpoint after the other and reports each saved one through a pipe. Never returns.
 [[noreturn]] void save_for_ever(const std::string& folder, std::int64_t number, int acknowledged) {
   PosixFiles files;
   for (;; ++number) {
@@ -190,6 +195,7 @@ Content content_of(std::int64_t number) {
   }
 }
 
+// The same with real processes and a real disk, killed at random times.
 TEST(CheckpointFolderTest, AKilledProcessLeavesTheNewestCheckpointComplete) {
   const TemporaryFolder folder;
   PosixFiles files;
@@ -214,7 +220,7 @@ TEST(CheckpointFolderTest, AKilledProcessLeavesTheNewestCheckpointComplete) {
     ASSERT_FALSE(numbers.empty());
     const auto newest = numbers.back();
     ASSERT_TRUE(newest == saved || newest == saved + 1)
-        << newest << ", told of " << saved;  // killed between its name and its word
+        << newest << ", reported " << saved;  // killed between publishing and reporting
     const auto path = folder.path("checkpoint_" + std::to_string(newest));
     const auto manifest = read_manifest(path);
     ASSERT_TRUE(manifest.has_value());
@@ -225,6 +231,7 @@ TEST(CheckpointFolderTest, AKilledProcessLeavesTheNewestCheckpointComplete) {
   EXPECT_GT(kills_inside, num_kills / 4) << "most kills should meet a save";
 }
 
+// The planted bug: the rename may reach the disk before the files in the folder.
 TEST(CheckpointFolderTest, AFolderThatIsRenamedBeforeItIsSyncedIsCaught) {
   testing::expect_property_fails("the folder is not synced", 100, [] {
     const auto content = any_content();
@@ -267,6 +274,7 @@ class ManifestTest : public ::testing::Test {
   std::string path_ = folder_.path("state");
 };
 
+// A removed file, a changed one and one that grew are three different problems, all in one message.
 TEST_F(ManifestTest, EveryDamageIsNamed) {
   std::filesystem::remove(path_ + "/a");
   write("b", "content of c");
@@ -276,7 +284,8 @@ TEST_F(ManifestTest, EveryDamageIsNamed) {
                     HasSubstr("inner/c: has 4 bytes, expected 0")));
 }
 
-TEST_F(ManifestTest, AManifestThatIsNoneOrOfAnotherVersionIsNamed) {
+// Missing, changed, grown and additional files are all named in one message.
+TEST_F(ManifestTest, AnInvalidManifestOrAnotherVersionIsReported) {
   write(kManifestName, "{\"version\": 2}");
   EXPECT_THAT(problem(), HasSubstr("accel_manifest.json: version 2 is unsupported; expected version 1"));
   write(kManifestName, "{\"version\": 1,");
@@ -285,7 +294,8 @@ TEST_F(ManifestTest, AManifestThatIsNoneOrOfAnotherVersionIsNamed) {
   EXPECT_THAT(problem(), HasSubstr("'../a' is a path outside the folder"));
 }
 
-TEST_F(ManifestTest, WhatSomebodyElsePutThereIsKeptByTheNextSave) {
+// Users put notes next to their checkpoints.
+TEST_F(ManifestTest, ForeignFilesAreKeptByTheNextSave) {
   write("notes.txt", "mine");
   save(files_, path_, {{"a", "new"}});
   EXPECT_THAT(files_.list(path_), ElementsAre("a", kManifestName, "notes.txt"));
@@ -293,13 +303,15 @@ TEST_F(ManifestTest, WhatSomebodyElsePutThereIsKeptByTheNextSave) {
   EXPECT_EQ(files_.read(path_ + "/notes.txt"), "mine");
 }
 
-TEST_F(ManifestTest, FilesThatAHookWroteArePartOfIt) {
+// Otherwise damage to them would go unnoticed.
+TEST_F(ManifestTest, FilesOfAHookArePartOfTheManifest) {
   const auto unfinished = begin_folder(files_, folder_.path("other"));
   std::ofstream(unfinished + "/by_hook") << "text";
   publish_folder(files_, folder_.path("other"), {});
   EXPECT_EQ(read_manifest(folder_.path("other"))->files.front().name, "by_hook");
 }
 
+// By name "checkpoint_10" precedes "checkpoint_2", and folders without a number are not counted.
 TEST(CheckpointFolderTest, TheLimitComparesNumbersAndNotNames) {
   const TemporaryFolder folder;
   PosixFiles files;

@@ -1,3 +1,5 @@
+// Files of torch.save, read and written without Python: values, shared memory, types, and damaged or hostile
+// pickles. A pickle is a program, so the reader must reject everything but data and must bound depth and size.
 #include "reference/checkpoint/torch_file.hpp"
 
 #include <gmock/gmock.h>
@@ -58,7 +60,7 @@ Value any_value(int depth = 0) {
 class TorchFileTest : public ::testing::Test {
  protected:
   Value read(const std::string& bytes) { return read_torch_file(folder_.write("a.bin", bytes)); }
-  /// Of a file with this pickle.
+  /// Writes and reads a file with this pickle.
   std::string refusal(const std::string& pickled, const testing::Records& records = {}) {
     return refusal_of_file(torch_file_of(pickled, records));
   }
@@ -75,6 +77,7 @@ class TorchFileTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
+// Includes shared tensors, views and nested containers.
 TEST_F(TorchFileTest, EveryValueIsReadAsItWasWritten) {
   testing::expect_property(200, [&] {
     const auto value = any_value();
@@ -82,6 +85,7 @@ TEST_F(TorchFileTest, EveryValueIsReadAsItWasWritten) {
   });
 }
 
+// A state dict with tied weights must be tied again after loading.
 TEST_F(TorchFileTest, TensorsThatShareMemoryShareItAgain) {
   const auto whole = torch::arange(12.0).reshape({3, 4});
   const auto read_back = read(
@@ -94,6 +98,7 @@ TEST_F(TorchFileTest, TensorsThatShareMemoryShareItAgain) {
   EXPECT_TRUE(of("other").equal(torch::ones({2})));
 }
 
+// LibTorch marks conjugated tensors lazily. The file holds plain numbers, so the mark must be resolved.
 TEST_F(TorchFileTest, ConjugatesAndSignsAreWrittenOut) {
   const auto numbers = torch::view_as_complex(torch::arange(8.0).reshape({4, 2}));
   const auto read_back = read(written(Value::List{numbers.conj(), torch::imag(numbers.conj())}));
@@ -101,7 +106,8 @@ TEST_F(TorchFileTest, ConjugatesAndSignsAreWrittenOut) {
   EXPECT_TRUE(read_back.as<Value::List>()[1].as<at::Tensor>().equal(torch::imag(numbers.conj()).resolve_neg()));
 }
 
-TEST_F(TorchFileTest, TypesOfPythonStandInTheFile) {
+// A Value has lists and string keys only. torch.load's users need tuples, int keys and OrderedDict in known places.
+TEST_F(TorchFileTest, PythonTypesAreWrittenToTheFile) {
   const Value state = Value::Dict{{"state", Value::Dict{{"10", 1}, {"9", 2}}},
                                   {"groups", Value::List{Value::Dict{{"betas", Value::List{0.5, 0.9}}}}}};
   const TorchFileOptions options{
@@ -113,14 +119,16 @@ TEST_F(TorchFileTest, TypesOfPythonStandInTheFile) {
   EXPECT_THAT(bytes, HasSubstr("(G?\xe0"));
 }
 
-TEST_F(TorchFileTest, ACounterIsPythons) {
+// Python's MultiStepLR expects a collections.Counter and fails with a plain dict.
+TEST_F(TorchFileTest, ACounterIsWrittenAsPythonsCounter) {
   const Value state = Value::Dict{{"milestones", Value::Dict{{"10", 1}, {"9", 2}}}, {"gamma", 0.5}};
   const auto bytes = written(state, {{{"milestones", PythonType::kCounter}}});
   EXPECT_EQ(read(bytes), state);
   EXPECT_THAT(bytes, ::testing::AllOf(HasSubstr("ccollections\nCounter\n"), HasSubstr("(}(K\tK\2K\nK\1utR")));
 }
 
-TEST_F(TorchFileTest, ValuesThatAreNotOfTheTypeToldAreRefused) {
+// "01" and "1" would both become the key 1.
+TEST_F(TorchFileTest, ValuesThatDoNotFitTheirTypeAreRejected) {
   const auto refused = [&](const Value& value, PythonType type) {
     return message_of<ArgumentError>([&] { written(Value::Dict{{"a", value}}, {{{"a", type}}}); });
   };
@@ -129,7 +137,8 @@ TEST_F(TorchFileTest, ValuesThatAreNotOfTheTypeToldAreRefused) {
   EXPECT_THAT(refused(1, PythonType::kOrderedDict), HasSubstr("'a' is int"));
 }
 
-TEST_F(TorchFileTest, TensorsThatTorchSaveDoesNotWriteAreRefused) {
+// Writing something that Python cannot read would only be found when the checkpoint is needed.
+TEST_F(TorchFileTest, TensorsThatTorchSaveCannotWriteAreRejected) {
   const auto refused = [&](const Value& value) { return message_of<ArgumentError>([&] { written(value); }); };
   const auto numbers = torch::zeros({2});
   EXPECT_THAT(refused(torch::empty({2}, torch::kMeta)), HasSubstr("or one without data"));
@@ -138,7 +147,8 @@ TEST_F(TorchFileTest, TensorsThatTorchSaveDoesNotWriteAreRefused) {
               HasSubstr("share memory as IntStorage and as FloatStorage"));
 }
 
-TEST_F(TorchFileTest, FilesOfEveryProtocolArePythons) {
+// The recorded files were written by Python with protocols 2 to 5, whose opcodes differ.
+TEST_F(TorchFileTest, FilesOfEveryProtocolAreRead) {
   std::ifstream in(recorded("plain.json"));
   const auto expected = nlohmann::json::parse(in);
   for (const int protocol : {2, 3, 4, 5}) {
@@ -148,6 +158,7 @@ TEST_F(TorchFileTest, FilesOfEveryProtocolArePythons) {
   }
 }
 
+// The file contains states of Python's and NumPy's generators, 625 words each.
 TEST_F(TorchFileTest, RandomStatesOfAccelerateAreRead) {
   const auto states = read_torch_file(recorded("random_states_0.pkl"));
   EXPECT_EQ(states.at("step"), Value(7));
@@ -159,12 +170,14 @@ TEST_F(TorchFileTest, RandomStatesOfAccelerateAreRead) {
 
 // --- damage ----------------------------------------------------------------------------------------------------------
 
-TEST_F(TorchFileTest, EveryTruncationIsRefused) {
+// At each byte, as after a copy that was interrupted.
+TEST_F(TorchFileTest, EveryTruncationIsRejected) {
   const auto bytes = written(Value::Dict{{"a", torch::arange(5)}, {"b", Value::List{1, "text"}}});
   for (std::size_t size = 0; size < bytes.size(); ++size) EXPECT_NE(refusal_of_file(bytes.substr(0, size)), "") << size;
 }
 
-TEST_F(TorchFileTest, EveryFlippedByteIsRefusedOrChangesNothing) {
+// Records have checksums; bytes of padding may change without an effect.
+TEST_F(TorchFileTest, EveryFlippedByteIsRejectedOrChangesNothing) {
   const Value value = Value::Dict{{"a", torch::arange(5)}, {"b", Value::List{1, "text"}}};
   const auto bytes = written(value);
   std::size_t num_refused = 0;
@@ -192,6 +205,8 @@ TEST_F(TorchFileTest, WhatIsNoArchiveIsRefused) {
   EXPECT_THAT(message_of<CheckpointError>([&] { read_torch_file(folder_.path()); }), HasSubstr("is a folder"));
 }
 
+// A pickle can name any callable. Only classes of tensors and containers are constructed, and nothing is ever
+// called.
 TEST_F(TorchFileTest, UnknownClassesAreNamed) {
   EXPECT_THAT(refusal("cos\nsystem\n(X\2\0\0\0lstR"), HasSubstr("data.pkl: contains an object of os.system"));
   EXPECT_THAT(refusal("c__builtin__\neval\n"), HasSubstr("builtins.eval"));
@@ -199,14 +214,16 @@ TEST_F(TorchFileTest, UnknownClassesAreNamed) {
   EXPECT_THAT(refusal("cnumpy\nndarray\n)R"), HasSubstr("a call of numpy.ndarray does not create plain data"));
 }
 
-TEST_F(TorchFileTest, WhatContainsItselfIsRefused) {
+// A list may contain itself through the memo, which would recurse forever.
+TEST_F(TorchFileTest, SelfReferencesAreRejected) {
   EXPECT_THAT(refusal("]q\1h\1a"), HasSubstr("more than 500 deep"));
   EXPECT_THAT(refusal("}q\1X\1\0\0\0ah\1s"s), HasSubstr("more than 500 deep"));
   EXPECT_THAT(refusal(std::string(600, ']') + std::string(599, 'a')), HasSubstr("more than 500 deep"));
 }
 
-TEST_F(TorchFileTest, WhatIsSaidTooManyTimesIsRefused) {
-  std::string laughs = "]q\1";  // 30 lists, each of which holds the one before ten times
+// The pickle form of the "billion laughs" attack: a small file that expands to more than any memory.
+TEST_F(TorchFileTest, TooManyRepetitionsAreRejected) {
+  std::string laughs = "]q\1";  // 30 lists, each with ten references to the previous one: 10^30 items
   for (int i = 0; i < 30; ++i) laughs += "0](" + std::string("h\1h\1h\1h\1h\1h\1h\1h\1h\1h\1") + "eq\1";
   EXPECT_THAT(refusal(laughs), HasSubstr("references the same objects too often"));
   std::string long_text = "X"s + std::string("\x00\x00\x10\x00", 4) + std::string(1 << 20, 'x') + "q\1" + "0](";
@@ -214,7 +231,8 @@ TEST_F(TorchFileTest, WhatIsSaidTooManyTimesIsRefused) {
   EXPECT_THAT(refusal(long_text + "e"), HasSubstr("references the same objects too often"));
 }
 
-TEST_F(TorchFileTest, BrokenPicklesAreRefused) {
+// Each text ends too early, uses an empty stack, or has an unknown instruction.
+TEST_F(TorchFileTest, BrokenPicklesAreRejected) {
   for (const auto* pickled :
        {"",  "0",   "NN",   "(",         "a",     "]a",   "Na",   "e",        "(e",    "(u",   "}(Nu",
         "s", "h\1", "q\1",  "R",         "NR",    "b",    "Q",    "NQ",       ")Q",    "\x85", "\x87",
@@ -223,7 +241,8 @@ TEST_F(TorchFileTest, BrokenPicklesAreRefused) {
   }
 }
 
-TEST_F(TorchFileTest, NumbersBeyond64BitsAreRefusedUnlessNobodyLooks) {
+// Python's integers are unlimited; such numbers in parts that are skipped do no harm.
+TEST_F(TorchFileTest, NumbersBeyond64BitsAreRejectedIfTheyAreUsed) {
   const std::string large = "\x8a\x09" + std::string(8, '\xff') + "\x01";
   EXPECT_THAT(refusal(large), HasSubstr("an integer of more than 64 bits"));
   EXPECT_EQ(read(torch_file_of("\x8a\x09" + std::string(8, '\xff') + std::string(1, '\0') + "0N")), Value());
@@ -239,14 +258,15 @@ TEST_F(TorchFileTest, KeysThatWouldBeOneAreRefused) {
   EXPECT_EQ(read(torch_file_of("}(K\1NK\1K\2u")), Value(Value::Dict{{"1", 2}})) << "the last is it, as in Python";
 }
 
-// A tensor of `count` floats in the storage, seen by these pickled numbers.
+// Pickles a tensor of `count` floats in the storage, with these pickled numbers for its view.
 std::string tensor_pickle(const std::string& count, const std::string& offset, const std::string& sizes,
                           const std::string& strides) {
   return "ctorch._utils\n_rebuild_tensor_v2\n((X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0000X\3\0\0\0cpu"s +
          count + "tQ" + offset + sizes + strides + "\x89NtR";
 }
 
-TEST_F(TorchFileTest, TensorsOutsideTheirRecordAreRefused) {
+// A view beyond its storage would read foreign memory. Empty tensors and single elements have no limit on strides.
+TEST_F(TorchFileTest, TensorsOutsideTheirRecordAreRejected) {
   const testing::Records records{{"data/0", std::string(16, 'x')}};
   const auto refused = [&](const std::string& pickled) { return refusal(pickled, records); };
   EXPECT_EQ(refused(tensor_pickle("K\4", "K\1", "K\3\x85", "K\1\x85")), "");
@@ -270,7 +290,8 @@ TEST_F(TorchFileTest, TensorsOutsideTheirRecordAreRefused) {
 
 // --- a disk that fails -----------------------------------------------------------------------------------------------
 
-TEST(TorchFileWriteTest, ADiskThatFailsAtAnyOperationLeavesTheOldFileOrTheNew) {
+// The disk fails at each operation in turn.
+TEST(TorchFileWriteTest, ADiskFailureLeavesTheOldFileOrTheNew) {
   const Value value = Value::Dict{{"a", torch::arange(5)}, {"b", torch::ones({0})}};
   testing::CrashDisk whole;
   write_torch_file(whole, "a.bin", value);

@@ -1,3 +1,5 @@
+// Weights in several files, in the layout of the Hugging Face hub: the plan (which tensor in which file), the
+// index, and reading. The files and the index must be those of Python's packages byte for byte.
 #include "reference/checkpoint/weights_files.hpp"
 
 #include <gmock/gmock.h>
@@ -36,6 +38,7 @@ std::vector<std::vector<std::string>> tensors_of(const WeightsPlan& plan) {
   return tensors;
 }
 
+// As Accelerate does: a new file begins when the next tensor does not fit, even if later ones would.
 TEST(WeightsPlanTest, FilesAreFilledInOrder) {
   const auto plan =
       plan_weights_files({{"0.weight", 64}, {"0.bias", 16}, {"1.weight", 32}, {"1.bias", 8}}, {.max_shard_bytes = 60});
@@ -45,7 +48,8 @@ TEST(WeightsPlanTest, FilesAreFilledInOrder) {
   EXPECT_EQ(plan.total_bytes, 120);
 }
 
-TEST(WeightsPlanTest, ALargeTensorComesBeforeTheFileThatIsBeingFilled) {
+// huggingface_hub gives a tensor above the limit a file of its own and continues to fill the current one.
+TEST(WeightsPlanTest, ALargeTensorIsPlacedBeforeTheOpenFile) {
   const auto plan =
       plan_weights_files({{"a", 10}, {"large", 100}, {"b", 10}}, {.max_shard_bytes = 50, .safe_serialization = false});
   EXPECT_THAT(tensors_of(plan), ElementsAre(ElementsAre("large"), ElementsAre("a", "b")));
@@ -53,13 +57,15 @@ TEST(WeightsPlanTest, ALargeTensorComesBeforeTheFileThatIsBeingFilled) {
   EXPECT_EQ(plan.index_file, "pytorch_model.bin.index.json");
 }
 
-TEST(WeightsPlanTest, TensorsOfOneMemoryStayTogetherAndCountOnce) {
+// In two files they would be stored twice and no longer be tied after loading.
+TEST(WeightsPlanTest, TensorsThatShareMemoryStayTogetherAndCountOnce) {
   const auto plan =
       plan_weights_files({{"a", 10, 0}, {"b", 45, 1}, {"a again", 10, 0}, {"c", 5, 2}}, {.max_shard_bytes = 50});
   EXPECT_THAT(tensors_of(plan), ElementsAre(ElementsAre("a", "a again"), ElementsAre("b", "c")));
   EXPECT_EQ(plan.total_bytes, 60);
 }
 
+// Python looks for the plain name first.
 TEST(WeightsPlanTest, OneFileHasNoIndex) {
   EXPECT_THAT(tensors_of(plan_weights_files({})), ElementsAre(IsEmpty()));
   const auto plan = plan_weights_files({{"a", 1}});
@@ -68,6 +74,7 @@ TEST(WeightsPlanTest, OneFileHasNoIndex) {
   EXPECT_THROW(plan_weights_files({}, {.max_shard_bytes = 0}), ArgumentError);
 }
 
+// Except for a single tensor that is larger than the limit.
 TEST(WeightsPlanTest, EveryTensorIsInOneFileAndNoFileIsTooLarge) {
   testing::expect_property(300, [] {
     std::vector<SavedTensor> tensors;
@@ -87,7 +94,8 @@ TEST(WeightsPlanTest, EveryTensorIsInOneFileAndNoFileIsTooLarge) {
   });
 }
 
-TEST(ParseSizeTest, SizesAreThoseOfTheHub) {
+// Decimal units, as in huggingface_hub; GiB is not accepted there either.
+TEST(ParseSizeTest, SizesAreParsedLikeTheHubs) {
   EXPECT_EQ(parse_size("10GB"), 10'000'000'000);
   EXPECT_EQ(parse_size(" 0.5 kb "), 500);
   EXPECT_EQ(parse_size("+1e2MB"), 100'000'000);
@@ -95,7 +103,8 @@ TEST(ParseSizeTest, SizesAreThoseOfTheHub) {
     EXPECT_THROW(parse_size(text), ArgumentError) << text;
 }
 
-TEST(WeightsIndexTest, BytesArePythons) {
+// Tools compare index files by their hashes.
+TEST(WeightsIndexTest, BytesEqualPythons) {
   const auto path = recorded("model_0.02KB/model.safetensors.index.json");
   const auto bytes = PosixFiles().read(path);
   const auto map = read_weights_index(bytes, path);
@@ -104,7 +113,8 @@ TEST(WeightsIndexTest, BytesArePythons) {
   EXPECT_EQ(weights_index(map, total), bytes);
 }
 
-TEST(WeightsIndexTest, WhatLeadsOutOfTheFolderIsRefused) {
+// An index comes from the internet, and "../x" in it must not read files elsewhere.
+TEST(WeightsIndexTest, PathsOutsideTheFolderAreRejected) {
   const auto refusal = [](const std::string& bytes) {
     return message_of<CheckpointError>([&] { read_weights_index(bytes, "i.json"); });
   };
@@ -137,7 +147,8 @@ class WeightsFilesTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(WeightsFilesTest, EveryModelIsReadAsItWasWritten) {
+// Models with tied and empty tensors, in files of any size and both formats.
+TEST_F(WeightsFilesTest, EveryModelSurvivesARoundTrip) {
   testing::expect_property(60, [&] {
     const bool safe_serialization = pick(0, 2) == 1;
     NamedTensors tensors;
@@ -149,8 +160,10 @@ TEST_F(WeightsFilesTest, EveryModelIsReadAsItWasWritten) {
                                                                             : testing::torch_file_dtypes()));
     }
     const auto same_as = write(tensors, {.max_shard_bytes = pick(1, 200), .safe_serialization = safe_serialization});
+    // A file of the other format from an earlier round would be read first.
     if (!safe_serialization) std::filesystem::remove(folder_.path("m/model.safetensors"));
     const auto weights = read_weights(folder_.path("m"));
+    // Tied tensors are stored once, under the first name.
     RC_ASSERT(weights.size() + same_as.size() == tensors.size());
     for (const auto& [name, tensor] : tensors) {
       const auto& weight = weights.at(same_as.contains(name) ? same_as.at(name) : name);
@@ -161,11 +174,12 @@ TEST_F(WeightsFilesTest, EveryModelIsReadAsItWasWritten) {
   });
 }
 
-TEST_F(WeightsFilesTest, FilesAreAccelerates) {
+// Every dtype, names that JSON has to escape, and an empty tensor, in one file and in many.
+TEST_F(WeightsFilesTest, FilesEqualAccelerates) {
   NamedTensors tensors;
   const auto state = read_torch_file(recorded("model.bin"));
   const auto in_order = read_weights(recorded("model.bin"));
-  // In the order of Python's state, which a Value does not keep.
+  // The order of Python's state dict, which a Value does not keep.
   for (const auto* name : {"uint8",
                            "int8",
                            "int16",
@@ -190,6 +204,7 @@ TEST_F(WeightsFilesTest, FilesAreAccelerates) {
     tensors.emplace_back(name, state.at(name).as<at::Tensor>());
   }
   ASSERT_EQ(tensors.size(), in_order.size());
+  // Accelerate wrote the recorded files with these two limits.
   for (const auto* size : {"10GB", "0.02KB"}) {
     write(tensors, {.max_shard_bytes = parse_size(size)});
     const auto theirs = recorded(std::string("model_") + size);
@@ -203,10 +218,12 @@ TEST_F(WeightsFilesTest, FilesAreAccelerates) {
   }
 }
 
+// Old shards next to a new index would double the size of a folder and confuse readers. Other files must stay.
 TEST_F(WeightsFilesTest, ShardsOfAnEarlierSaveAreRemoved) {
   const NamedTensors two{{"a", torch::zeros({4})}, {"b", torch::ones({4})}};
   files_.make_folder(folder_.path("m"));
   for (const auto* name : {"m/notes.txt", "m/model-card.safetensors", "m/pytorch_model.bin"})
+    // Names that look similar to those of shards.
     folder_.write(name, "kept");
   write(two, {.max_shard_bytes = 16});
   write(two, {});
@@ -220,7 +237,8 @@ TEST_F(WeightsFilesTest, ShardsOfAnEarlierSaveAreRemoved) {
   EXPECT_EQ(names().size(), 8u) << "the single file of its kind is gone";
 }
 
-TEST_F(WeightsFilesTest, AllThatDoesNotFitIsToldAtOnce) {
+// A missing file, one with other tensors, and a truncated one.
+TEST_F(WeightsFilesTest, AllProblemsAreReportedAtOnce) {
   write({{"a", torch::zeros({4})}, {"b", torch::ones({4})}, {"c", torch::ones({4})}}, {.max_shard_bytes = 16});
   files_.remove(folder_.path("m/model-00001-of-00003.safetensors"));
   write_safetensors(files_, folder_.path("m/model-00002-of-00003.safetensors"), {{"x", torch::zeros({1})}});
@@ -233,20 +251,24 @@ TEST_F(WeightsFilesTest, AllThatDoesNotFitIsToldAtOnce) {
                     HasSubstr("model-00003-of-00003.safetensors: not a safetensors file: it has 5 bytes")));
 }
 
-TEST_F(WeightsFilesTest, FoldersWithoutOneModelAreRefused) {
+// Taking any one of several models would be a guess.
+TEST_F(WeightsFilesTest, FoldersWithoutExactlyOneModelAreRejected) {
   EXPECT_THAT(refusal(folder_.path()),
               HasSubstr("contains no weights; expected model.safetensors, pytorch_model.bin or an index"));
   folder_.write("a.index.json", "{}");
   folder_.write("b.index.json", "{}");
   EXPECT_THAT(refusal(folder_.path()), HasSubstr("contains several indices"));
   EXPECT_THAT(refusal(folder_.path("absent")), HasSubstr("absent: cannot be opened"));
+  // A file of another kind: its entries are no weights.
   write_torch_file(files_, folder_.path("optimizer.bin"), Value::Dict{{"epoch", 3}, {"a", torch::zeros({1})}});
   EXPECT_THAT(refusal(folder_.path("optimizer.bin")), HasSubstr("these entries are not: epoch"));
 }
 
-TEST_F(WeightsFilesTest, DamagedRecordsAreToldWhenTheyAreLoaded) {
+// Weights are loaded one by one, so opening a folder must not read all of it to verify checksums.
+TEST_F(WeightsFilesTest, DamagedRecordsAreReportedWhenTheyAreLoaded) {
   write({{"a", torch::zeros({400})}, {"b", torch::ones({400})}}, {.safe_serialization = false});
   auto bytes = files_.read(folder_.path("m/pytorch_model.bin"));
+  // One byte within the 400 zeros of tensor a.
   bytes[bytes.find(std::string(1600, '\0')) + 40] = 1;
   folder_.write("m/pytorch_model.bin", bytes);
   const auto weights = read_weights(folder_.path("m"));

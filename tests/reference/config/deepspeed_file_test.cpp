@@ -1,3 +1,5 @@
+// DeepSpeed's JSON files: which keys have a meaning here, and which are named as ignored. A key that is dropped
+// silently would make a user believe that it works.
 #include "reference/config/deepspeed_file.hpp"
 
 #include <gmock/gmock.h>
@@ -26,7 +28,8 @@ class DeepSpeedFileTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(DeepSpeedFileTest, KeysWithoutMeaningAreNamedInOrder) {
+// The file is written for DeepSpeed, so many keys have no meaning here; users are told which ones.
+TEST_F(DeepSpeedFileTest, IgnoredKeysAreNamedInOrder) {
   const auto path = file(R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": 8, "steps_per_print": 10, )"
                          R"("zero_optimization": {"stage": 2, "overlap_comm": true,
       "offload_optimizer": {"device": "cpu", "pin_memory": true}}, "activation_checkpointing": {"profile": false},
@@ -38,7 +41,8 @@ TEST_F(DeepSpeedFileTest, KeysWithoutMeaningAreNamedInOrder) {
   EXPECT_THAT(ignored_keys(file(R"({"zero_optimization": {"stage": 1}})")), IsEmpty());
 }
 
-TEST_F(DeepSpeedFileTest, ValuesAreAsWrittenAndNullIsAbsent) {
+// "auto" is allowed almost everywhere, so numbers cannot be parsed at this point.
+TEST_F(DeepSpeedFileTest, ValuesAreKeptAsTextAndNullIsAbsent) {
   EXPECT_THAT(read_deepspeed_file(
                   file(R"({"gradient_clipping": 0.5, "gradient_accumulation_steps": null, "bf16": {"enabled": true},
       "zero_optimization": {"stage": "auto", "offload_param": null}})"))
@@ -65,10 +69,12 @@ TEST_F(DeepSpeedFileTest, WhatIsNoJsonObjectSaysSo) {
   EXPECT_THROW(read_deepspeed_file("/nowhere/ds.json"), ConfigError);
 }
 
+// Duplicate keys are errors within one object only.
 TEST_F(DeepSpeedFileTest, ObjectsOfAListMayHaveEqualKeys) {
   EXPECT_EQ(problems_of(R"({"groups": [{"a": 1}, {"a": 2}], "a": 3})"), "");
 }
 
+// Numbers, texts and "auto" are kept apart, since each has another meaning.
 TEST_F(DeepSpeedFileTest, AnOptimizerHasItsParameters) {
   const auto section =
       optimizer_section(file(R"({"optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": [0.9, 0.95], )"
@@ -85,7 +91,8 @@ TEST_F(DeepSpeedFileTest, AnOptimizerHasItsParameters) {
               HasSubstr("optimizer.params: expected an object"));
 }
 
-TEST_F(DeepSpeedFileTest, AScheduleHasItsOwnParametersAlone) {
+// The section lists what was given; defaults are added later.
+TEST_F(DeepSpeedFileTest, AScheduleHasOnlyItsOwnParameters) {
   const auto section = scheduler_section(
       file(R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": "auto",
       "warmup_type": "linear", "total_num_steps": "auto"}}})"));

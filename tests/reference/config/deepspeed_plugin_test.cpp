@@ -1,3 +1,5 @@
+// DeepSpeedPlugin: fields, variables and files, and what they mean for sharding. The precedence and defaults are
+// those of accelerate/utils/dataclasses.py and of DeepSpeed; each test names one rule.
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
@@ -34,7 +36,9 @@ class DeepSpeedPluginTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(DeepSpeedPluginTest, StagesShardMoreAndMore) {
+// Stage 1 shards optimizer state, 2 adds gradients, 3 adds parameters. All of them step in backward, as DeepSpeed's
+// engine does.
+TEST_F(DeepSpeedPluginTest, EachStageShardsMore) {
   EXPECT_FALSE(resolved({.zero_stage = 0}).sharding.has_value());
   for (int stage = 0; stage <= 3; ++stage) {
     const auto plugin = resolved({.zero_stage = stage});
@@ -50,7 +54,8 @@ TEST_F(DeepSpeedPluginTest, StagesShardMoreAndMore) {
   }
 }
 
-TEST_F(DeepSpeedPluginTest, WithoutAnythingItIsStage2AndClipsTo1) {
+// The values of a plugin without a file, fields or variables.
+TEST_F(DeepSpeedPluginTest, TheDefaultIsStage2WithClippingAt1) {
   const auto plugin = resolved({});
   EXPECT_FALSE(plugin.sharding->parameters);
   EXPECT_TRUE(plugin.sharding->gradients);
@@ -58,15 +63,18 @@ TEST_F(DeepSpeedPluginTest, WithoutAnythingItIsStage2AndClipsTo1) {
   EXPECT_EQ(plugin.gradient_clipping, 1.0);
 }
 
-TEST_F(DeepSpeedPluginTest, NumbersAreThePluginsOwn) {
+// They are strings, because "auto" is allowed too.
+TEST_F(DeepSpeedPluginTest, NumbersOfThePluginAreUsed) {
   const auto plugin = resolved({.gradient_accumulation_steps = "4", .gradient_clipping = "0.5"});
   EXPECT_EQ(plugin.gradient_accumulation_steps, 4);
   EXPECT_EQ(plugin.gradient_clipping, 0.5);
+  // Zero disables clipping, as in DeepSpeed.
   EXPECT_EQ(resolved({.gradient_clipping = "0"}).gradient_clipping, std::nullopt);
   EXPECT_EQ(resolved({.gradient_accumulation_steps = "3", .zero_stage = 0}).gradient_accumulation_steps, 3);
 }
 
-TEST_F(DeepSpeedPluginTest, VariablesAreReadWhereFieldsHaveNoValue) {
+// `accel launch` passes its flags in these variables.
+TEST_F(DeepSpeedPluginTest, VariablesAreReadForAbsentFields) {
   environment_.set({{"ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "2"},
                     {"ACCELERATE_GRADIENT_CLIPPING", "3"},
                     {"ACCELERATE_DEEPSPEED_ZERO_STAGE", "3"},
@@ -96,6 +104,7 @@ TEST_F(DeepSpeedPluginTest, VariablesAreReadWhereFieldsHaveNoValue) {
   EXPECT_EQ(own.sharding->offload_parameters, OffloadDevice::kNone);
 }
 
+// Offloading unsharded state would put all of it into the memory of every process.
 TEST_F(DeepSpeedPluginTest, OffloadNeedsAStageThatShardsIt) {
   for (int stage = 0; stage <= 3; ++stage) {
     EXPECT_EQ(deepspeed_problems({.zero_stage = stage, .offload_optimizer_device = "cpu"}).empty(), stage >= 1)
@@ -106,6 +115,7 @@ TEST_F(DeepSpeedPluginTest, OffloadNeedsAStageThatShardsIt) {
               HasSubstr("deepspeed_plugin: offload_param_device: 'cpu' requires zero_stage 3, but zero_stage is 2"));
 }
 
+// Also a folder that does not exist, or is a file, is found before the training starts.
 TEST_F(DeepSpeedPluginTest, NvmeNeedsAFolder) {
   EXPECT_THAT(deepspeed_problems({.offload_optimizer_device = "nvme"}),
               HasSubstr("offload_optimizer_nvme_path: missing"));
@@ -115,7 +125,8 @@ TEST_F(DeepSpeedPluginTest, NvmeNeedsAFolder) {
               HasSubstr("offload_optimizer_nvme_path: expected a folder"));
 }
 
-TEST_F(DeepSpeedPluginTest, MixedPrecisionIsTheDtypeOfAll) {
+// Under fp8, everything around the float8 layers is bfloat16.
+TEST_F(DeepSpeedPluginTest, MixedPrecisionDeterminesAllDtypes) {
   for (const auto& [name, dtype] : {std::pair("fp16", FloatType::kFloat16), std::pair("bf16", FloatType::kBFloat16),
                                     std::pair("fp8", FloatType::kBFloat16)}) {
     const auto sharding = *resolved({}, name).sharding;
@@ -142,12 +153,14 @@ TEST_F(DeepSpeedPluginTest, AllProblemsAreReported) {
             HasSubstr("ACCELERATE_DEEPSPEED_ZERO3_INIT: expected true or false, got 'soon'")));
 }
 
-TEST_F(DeepSpeedPluginTest, AWrongStageBringsNoOtherProblem) {
+// Consequences of the wrong stage would only distract from the cause.
+TEST_F(DeepSpeedPluginTest, AWrongStageCausesNoOtherProblem) {
   EXPECT_EQ(deepspeed_problems({.zero_stage = 4, .offload_optimizer_device = "cpu", .offload_param_device = "cpu"}),
             "deepspeed_plugin: zero_stage: expected 0 to 3, got '4'");
 }
 
-TEST_F(DeepSpeedPluginTest, AFileBeatsFieldsAndVariables) {
+// As in Accelerate: with a file, the plugin's fields have no effect.
+TEST_F(DeepSpeedPluginTest, AFilePrecedesFieldsAndVariables) {
   environment_.set({{"ACCELERATE_GRADIENT_CLIPPING", "7"}});
   const auto plugin =
       resolved({.hf_ds_config = file(
@@ -164,7 +177,8 @@ TEST_F(DeepSpeedPluginTest, AFileBeatsFieldsAndVariables) {
   EXPECT_EQ(plugin.sharding->offload_parameters_path, "/nvme");
 }
 
-TEST_F(DeepSpeedPluginTest, AutoInAFileIsThePluginsOwn) {
+// This is the meaning of "auto" in the files of Accelerate's users.
+TEST_F(DeepSpeedPluginTest, AutoInAFileTakesThePluginsValue) {
   environment_.set(
       {{"ACCELERATE_DEEPSPEED_CONFIG_FILE", file(R"({"gradient_accumulation_steps": "auto", "gradient_clipping": "auto",
       "zero_optimization": {"stage": "auto", "offload_optimizer": {"device": "auto", "nvme_path": "auto"},
@@ -185,7 +199,8 @@ TEST_F(DeepSpeedPluginTest, AutoInAFileIsThePluginsOwn) {
   EXPECT_EQ(resolved({}).gradient_clipping, 1.0);
 }
 
-TEST_F(DeepSpeedPluginTest, WhatAFileLeavesOutIsDeepSpeedsDefault) {
+// Next to a file the plugin's fields are ignored, so they must not fill the gaps.
+TEST_F(DeepSpeedPluginTest, AbsentKeysOfAFileHaveDeepSpeedsDefaults) {
   const auto plugin = resolved({.hf_ds_config = file(R"({"zero_optimization": {"stage": 2}})"),
                                 .gradient_accumulation_steps = "2",
                                 .gradient_clipping = "3",
@@ -197,6 +212,7 @@ TEST_F(DeepSpeedPluginTest, WhatAFileLeavesOutIsDeepSpeedsDefault) {
   EXPECT_EQ(plugin.sharding->param_dtype, FloatType::kBFloat16);
 }
 
+// Two different precisions would be applied by two layers, so a disagreement is an error.
 TEST_F(DeepSpeedPluginTest, AFileAgreesWithMixedPrecision) {
   const auto problems = [&](const std::string& sections, const std::string& mixed_precision) {
     return deepspeed_problems({.hf_ds_config = file(R"({"zero_optimization": {"stage": 2}, )" + sections + "}")},
@@ -214,13 +230,15 @@ TEST_F(DeepSpeedPluginTest, AFileAgreesWithMixedPrecision) {
               HasSubstr("fp16.enabled: false contradicts mixed_precision: 'fp16'; set mixed_precision to 'no'"));
 }
 
-TEST_F(DeepSpeedPluginTest, AFileNamesItsStage) {
+// DeepSpeed's default would be no sharding at all, which no user who writes such a file wants.
+TEST_F(DeepSpeedPluginTest, AFileMustNameItsStage) {
   EXPECT_THAT(deepspeed_problems({.hf_ds_config = file("{}")}), HasSubstr("ds.json: zero_optimization.stage: missing"));
   EXPECT_THAT(deepspeed_problems({.hf_ds_config = file(R"({"zero_optimization": {}})")}),
               HasSubstr("zero_optimization.stage: missing"));
 }
 
-TEST_F(DeepSpeedPluginTest, ProblemsOfAFileAreToldWithTheirKeys) {
+// The keys as in the file, so that a user can search for them.
+TEST_F(DeepSpeedPluginTest, ProblemsOfAFileAreReportedWithTheirKeys) {
   EXPECT_THAT(
       deepspeed_problems(
           {.hf_ds_config = file(
@@ -235,6 +253,7 @@ TEST_F(DeepSpeedPluginTest, ProblemsOfAFileAreToldWithTheirKeys) {
               AllOf(HasSubstr("deepspeed_plugin: hf_ds_config"), HasSubstr("none.json")));
 }
 
+// The launcher lists the flags that were given; a file would override them without notice.
 TEST_F(DeepSpeedPluginTest, FieldsOfTheLauncherNextToAFileAreAProblem) {
   environment_.set({{"ACCELERATE_CONFIG_DS_FIELDS", "deepspeed_config_file,zero_stage,mixed_precision"}});
   EXPECT_EQ(deepspeed_problems({}), "");

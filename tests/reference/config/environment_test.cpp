@@ -1,3 +1,5 @@
+// Environment variables of launchers: torchrun, Open MPI, MPICH and SLURM each name ranks differently. A wrong
+// reading makes every process rank 0 of 1, and N separate trainings run without an error.
 #include "reference/config/environment.hpp"
 
 #include <gmock/gmock.h>
@@ -42,7 +44,7 @@ const std::vector<std::string> kLaunchVariables = {"RANK",
                                                    "ACCELERATE_USE_FSDP",
                                                    "ACCELERATE_USE_DEEPSPEED"};
 
-// Starts without any launch variable, and puts back what it found.
+// Starts without any launch variable, and restores the environment afterwards.
 class EnvironmentTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -80,6 +82,7 @@ class EnvironmentTest : public ::testing::Test {
   std::map<std::string, std::string> before_;
 };
 
+// Shell scripts unset a variable by setting it to "".
 TEST_F(EnvironmentTest, AnEmptyVariableIsUnset) {
   EXPECT_EQ(environment("ACCEL_TEST_A"), std::nullopt);
   set({{"ACCEL_TEST_A", ""}});
@@ -88,7 +91,8 @@ TEST_F(EnvironmentTest, AnEmptyVariableIsUnset) {
   EXPECT_EQ(environment("ACCEL_TEST_A"), " x");
 }
 
-TEST_F(EnvironmentTest, TheFirstNonNegativeIntegerIsTaken) {
+// accelerate/utils/environment.py, get_int_from_env: -1 means "not set" for some launchers.
+TEST_F(EnvironmentTest, TheFirstNonNegativeIntegerIsUsed) {
   EXPECT_EQ(environment_int({"ACCEL_TEST_A", "ACCEL_TEST_B"}), std::nullopt);
   set({{"ACCEL_TEST_A", "-1"}, {"ACCEL_TEST_B", "2"}});
   EXPECT_EQ(environment_int({"ACCEL_TEST_A", "ACCEL_TEST_B"}), 2);
@@ -96,6 +100,7 @@ TEST_F(EnvironmentTest, TheFirstNonNegativeIntegerIsTaken) {
   EXPECT_EQ(environment_int({"ACCEL_TEST_A", "ACCEL_TEST_B"}), 0);
 }
 
+// Parsing "2x" as 2 would hide a mistake in a script.
 TEST_F(EnvironmentTest, ATextThatIsNoIntegerIsAConfigError) {
   for (const auto* text : {"two", "2x", "1.5", "99999999999"}) {
     set({{"ACCEL_TEST_A", text}});
@@ -103,7 +108,8 @@ TEST_F(EnvironmentTest, ATextThatIsNoIntegerIsAConfigError) {
   }
 }
 
-TEST_F(EnvironmentTest, WordsSayYesOrNo) {
+// The words of Python's str_to_bool.
+TEST_F(EnvironmentTest, WordsAreParsedAsFlags) {
   for (const auto* yes : {"1", "True", "t", "YES", "y", "on"}) EXPECT_EQ(flag_of(yes), true) << yes;
   for (const auto* no : {"0", "False", "f", "NO", "n", "off"}) EXPECT_EQ(flag_of(no), false) << no;
   EXPECT_EQ(flag_of("2"), std::nullopt);
@@ -112,6 +118,7 @@ TEST_F(EnvironmentTest, WordsSayYesOrNo) {
   EXPECT_THROW(environment_flag("ACCEL_TEST_A"), ConfigError);
 }
 
+// A program without plugins is sharded if the launcher's flags say so, as with Accelerate.
 TEST_F(EnvironmentTest, ALauncherAsksForAPlugin) {
   EXPECT_FALSE(fsdp_requested() || deepspeed_requested());
   set({{"ACCELERATE_USE_FSDP", "true"}});
@@ -120,13 +127,15 @@ TEST_F(EnvironmentTest, ALauncherAsksForAPlugin) {
   EXPECT_TRUE(!fsdp_requested() && deepspeed_requested());
 }
 
-TEST_F(EnvironmentTest, WithoutVariablesThisIsOneProcessOfItsOwn) {
+// The program was started directly, for example in a debugger.
+TEST_F(EnvironmentTest, WithoutVariablesThisIsASingleProcess) {
   const auto launch = read_launch_environment();
   EXPECT_FALSE(launch.is_launched);
   EXPECT_EQ(launch.rank, 0);
   EXPECT_EQ(launch.world_size, 1);
 }
 
+// Each launcher has its own names. A program must run under all of them unchanged.
 TEST_F(EnvironmentTest, TorchrunsVariablesAreRead) {
   set({{"RANK", "5"},
        {"WORLD_SIZE", "8"},
@@ -139,6 +148,7 @@ TEST_F(EnvironmentTest, TorchrunsVariablesAreRead) {
   EXPECT_EQ(read_launch_environment().master_port, 4321);
 }
 
+// MPI launchers do not set MASTER_ADDR, so the user has to.
 TEST_F(EnvironmentTest, OpenMpisVariablesAreRead) {
   set({{"OMPI_COMM_WORLD_RANK", "3"},
        {"OMPI_COMM_WORLD_SIZE", "4"},
@@ -166,7 +176,8 @@ TEST_F(EnvironmentTest, SlurmsVariablesAreRead) {
   expect_place(7, 16, 3, 4);
 }
 
-TEST_F(EnvironmentTest, SlurmTellsTheRanksOfEachMachineWithoutNtasksPerNode) {
+// "3(x2),2,1": three tasks on each of two nodes, then two, then one. Rank 6 is the first of the third node.
+TEST_F(EnvironmentTest, SlurmsTasksPerNodeGiveTheRanksOfEachMachine) {
   set({{"SLURM_PROCID", "6"},
        {"SLURM_STEP_NUM_TASKS", "9"},
        {"SLURM_LOCALID", "0"},
@@ -180,12 +191,13 @@ TEST_F(EnvironmentTest, SlurmTellsTheRanksOfEachMachineWithoutNtasksPerNode) {
   EXPECT_THAT(problems(), HasSubstr("SLURM_STEP_TASKS_PER_NODE: '3(x2),2,1' contains no entry for machine 4"));
 }
 
-// It has SLURM's variables of a job, and is no rank of a step.
+// A batch script has the variables of a SLURM job, but it is no rank of a step.
 TEST_F(EnvironmentTest, ABatchScriptIsOneProcess) {
   set({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "0"}});
   EXPECT_FALSE(read_launch_environment().is_launched);
 }
 
+// Ranks on other machines cannot reach 127.0.0.1, so a default address would hang.
 TEST_F(EnvironmentTest, SeveralMachinesNeedAnAddress) {
   set({{"OMPI_COMM_WORLD_RANK", "1"},
        {"OMPI_COMM_WORLD_SIZE", "2"},
@@ -194,17 +206,20 @@ TEST_F(EnvironmentTest, SeveralMachinesNeedAnAddress) {
   EXPECT_THAT(problems(), HasSubstr("1 of 2 ranks are on this machine, but MASTER_ADDR is not set"));
 }
 
-TEST_F(EnvironmentTest, TorchrunInsideASlurmJobCounts) {
+// Slurm then starts torchrun once, and its variables describe that single task.
+TEST_F(EnvironmentTest, TorchrunInsideASlurmJobPrecedes) {
   set({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}});
   EXPECT_EQ(read_launch_environment().rank, 1);
   EXPECT_EQ(read_launch_environment().world_size, 2);
 }
 
-TEST_F(EnvironmentTest, WithoutLocalVariablesAllRanksAreOnOneMachine) {
+// The best guess on one machine.
+TEST_F(EnvironmentTest, WithoutLocalVariablesAllRanksAreLocal) {
   set({{"RANK", "1"}, {"WORLD_SIZE", "3"}});
   expect_place(1, 3, 1, 3);
 }
 
+// A script that forgot to export a variable would otherwise start many single processes.
 TEST_F(EnvironmentTest, OnlyOneOfRankAndWorldSizeIsAProblem) {
   set({{"RANK", "0"}});
   EXPECT_THAT(problems(), HasSubstr("RANK and WORLD_SIZE"));
@@ -213,6 +228,7 @@ TEST_F(EnvironmentTest, OnlyOneOfRankAndWorldSizeIsAProblem) {
   EXPECT_THAT(problems(), HasSubstr("RANK and WORLD_SIZE"));
 }
 
+// Ranks count from 0, so rank 4 of 4 is a common slip in scripts.
 TEST_F(EnvironmentTest, ImpossibleRanksAndPortsAreInOneMessage) {
   set({{"RANK", "4"}, {"WORLD_SIZE", "4"}, {"MASTER_PORT", "65536"}});
   EXPECT_THAT(problems(), ::testing::AllOf(HasSubstr("RANK 4"), HasSubstr("MASTER_PORT 65536")));

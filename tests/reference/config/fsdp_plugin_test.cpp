@@ -1,3 +1,6 @@
+// FullyShardedDataParallelPlugin: fields, environment variables and their precedence, and what they mean for
+// sharding. Names, numbers and defaults are those of accelerate/utils/dataclasses.py; the two versions of FSDP
+// accept different values.
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
@@ -34,10 +37,12 @@ std::optional<ShardingOptions> sharding_of(const Fsdp& plugin, const std::string
   return resolved.sharding;
 }
 
+// A strategy by name, and what it means for the parameters.
 struct Strategy {
   const char* name;
   bool reshard_after_forward, hybrid;
 };
+// In the order of Accelerate's numbers 1 to 5: name, reshard_after_forward, hybrid.
 constexpr Strategy kStrategies[] = {{"FULL_SHARD", true, false},
                                     {"SHARD_GRAD_OP", false, false},
                                     {"NO_SHARD", false, false},
@@ -53,7 +58,8 @@ void expect_strategy(const Fsdp& plugin, const Strategy& strategy) {
   EXPECT_EQ(sharding->hybrid, strategy.hybrid);
 }
 
-TEST_F(FsdpPluginTest, EveryStrategyIsKnownByNameInAnyCaseAndByNumber) {
+// Configuration files of Accelerate contain all these forms.
+TEST_F(FsdpPluginTest, EveryStrategyIsAcceptedByNameInAnyCaseAndByNumber) {
   for (int index = 0; index < 5; ++index) {
     const auto& strategy = kStrategies[index];
     std::string lower = strategy.name;
@@ -69,7 +75,8 @@ TEST_F(FsdpPluginTest, EveryStrategyIsKnownByNameInAnyCaseAndByNumber) {
   }
 }
 
-TEST_F(FsdpPluginTest, WithoutAnythingItIsFullShardOfTheWholeModel) {
+// As in Accelerate: without a policy for wrapping, the model is one unit.
+TEST_F(FsdpPluginTest, TheDefaultIsFullShardOfTheFullModel) {
   const auto sharding = sharding_of({});
   expect_strategy({}, kStrategies[0]);
   EXPECT_EQ(sharding->prefetch, Prefetch::kNone);
@@ -80,14 +87,16 @@ TEST_F(FsdpPluginTest, WithoutAnythingItIsFullShardOfTheWholeModel) {
   EXPECT_EQ(sharding->offload_parameters, OffloadDevice::kNone);
 }
 
-TEST_F(FsdpPluginTest, ShardingStrategyBeatsReshardAfterForwardAndFieldsBeatTheEnvironment) {
+// Version 1 accepts a strategy in either field, for the sake of files that an older Accelerate wrote.
+TEST_F(FsdpPluginTest, FieldsPrecedeTheEnvironment) {
   environment_.set({{"FSDP_SHARDING_STRATEGY", "NO_SHARD"}, {"FSDP_RESHARD_AFTER_FORWARD", "true"}});
   expect_strategy({.sharding_strategy = "HYBRID_SHARD", .reshard_after_forward = "SHARD_GRAD_OP"}, kStrategies[3]);
   expect_strategy({.reshard_after_forward = "SHARD_GRAD_OP"}, kStrategies[1]);
   expect_strategy({}, kStrategies[2]);
 }
 
-TEST_F(FsdpPluginTest, Version2TakesTrueOrFalse) {
+// In version 2 the field replaces the strategy, and the old variable is ignored.
+TEST_F(FsdpPluginTest, Version2AcceptsTrueOrFalse) {
   expect_strategy({.fsdp_version = 2}, kStrategies[0]);
   expect_strategy({.fsdp_version = 2, .reshard_after_forward = "True"}, kStrategies[0]);
   expect_strategy({.fsdp_version = 2, .reshard_after_forward = "false"}, kStrategies[1]);
@@ -97,7 +106,8 @@ TEST_F(FsdpPluginTest, Version2TakesTrueOrFalse) {
   expect_strategy({.reshard_after_forward = "yes"}, kStrategies[0]);
 }
 
-TEST_F(FsdpPluginTest, AVersionTakesNothingOfTheOther) {
+// A file that was written for the other version must not be taken for this one.
+TEST_F(FsdpPluginTest, AVersionRejectsValuesOfTheOther) {
   EXPECT_THAT(fsdp_problems({.reshard_after_forward = "true"}),
               HasSubstr("fsdp_plugin: reshard_after_forward: expected FULL_SHARD"));
   EXPECT_THAT(fsdp_problems({.sharding_strategy = "FULL_SHARD", .reshard_after_forward = "false"}),
@@ -116,7 +126,8 @@ TEST_F(FsdpPluginTest, AVersionTakesNothingOfTheOther) {
       HasSubstr("buffer_dtype: 'bf16' belongs to fsdp_version 1"));
 }
 
-TEST_F(FsdpPluginTest, PrefetchIsOfVersion1AndVersion2AlwaysPrefetches) {
+// Names and numbers are those of Accelerate's enumerations.
+TEST_F(FsdpPluginTest, PrefetchIsAnOptionOfVersion1AndAlwaysOnInVersion2) {
   EXPECT_EQ(sharding_of({.backward_prefetch = "backward_pre"})->prefetch, Prefetch::kBackwardPre);
   EXPECT_EQ(sharding_of({.backward_prefetch = "2"})->prefetch, Prefetch::kBackwardPost);
   EXPECT_EQ(sharding_of({.backward_prefetch = "NO_PREFETCH"})->prefetch, Prefetch::kNone);
@@ -128,6 +139,7 @@ TEST_F(FsdpPluginTest, PrefetchIsOfVersion1AndVersion2AlwaysPrefetches) {
   EXPECT_FALSE(sharding_of({.fsdp_version = 2})->forward_prefetch);
 }
 
+// Version 1 also has a dtype for buffers, as in Accelerate.
 TEST_F(FsdpPluginTest, MixedPrecisionSetsTheDtypesOfTheVersion) {
   const auto full = sharding_of({}, "bf16");
   EXPECT_EQ(full->param_dtype, FloatType::kBFloat16);
@@ -140,7 +152,8 @@ TEST_F(FsdpPluginTest, MixedPrecisionSetsTheDtypesOfTheVersion) {
   EXPECT_EQ(sharding_of({}, "fp8")->param_dtype, FloatType::kBFloat16) << "what is around layers in float8";
 }
 
-TEST_F(FsdpPluginTest, APolicyBeatsMixedPrecisionAndReducesInItsParameterDtype) {
+// A policy without reduce_dtype reduces in param_dtype, as torch.distributed.fsdp does.
+TEST_F(FsdpPluginTest, APolicyPrecedesMixedPrecision) {
   const auto sharding =
       sharding_of({.mixed_precision_policy = MixedPrecisionPolicy{.param_dtype = "torch.float16"}}, "bf16");
   EXPECT_EQ(sharding->param_dtype, FloatType::kFloat16);
@@ -156,6 +169,7 @@ TEST_F(FsdpPluginTest, APolicyBeatsMixedPrecisionAndReducesInItsParameterDtype) 
                     HasSubstr("reduce_dtype: expected fp32, fp16 or bf16, got 'torch.int8'")));
 }
 
+// Modules by name are added to those of the classes.
 TEST_F(FsdpPluginTest, ClassesAreWrappedByName) {
   const auto wrap = sharding_of({.auto_wrap_policy = "transformer_based_wrap",
                                  .transformer_cls_names_to_wrap = {"Block"},
@@ -173,7 +187,8 @@ TEST_F(FsdpPluginTest, ClassesAreWrappedByName) {
   EXPECT_EQ(sharding_of({.auto_wrap_policy = "NO_WRAP"})->wrap.kind, WrapPolicy::Kind::kNone);
 }
 
-TEST_F(FsdpPluginTest, SizesWrapUnlessTheyAreZero) {
+TEST_F(FsdpPluginTest, SizesWrapUnlessZero) {
+  // More than 2^31 parameters, so the number must be 64-bit everywhere.
   const auto wrap = sharding_of({.auto_wrap_policy = "SIZE_BASED_WRAP", .min_num_params = 3'000'000'000})->wrap;
   EXPECT_EQ(wrap.kind, WrapPolicy::Kind::kBySize);
   EXPECT_EQ(wrap.min_num_params, 3'000'000'000);
@@ -184,6 +199,7 @@ TEST_F(FsdpPluginTest, SizesWrapUnlessTheyAreZero) {
               HasSubstr("fsdp_plugin: min_num_params: expected an integer from 0"));
 }
 
+// Invalid regular expressions must be found here and not at the first module that is matched.
 TEST_F(FsdpPluginTest, IgnoredModulesAreRegularExpressions) {
   environment_.set({{"FSDP_IGNORED_MODULES", "embedding.*"}});
   EXPECT_THAT(sharding_of({})->wrap.ignored, ElementsAre("embedding.*"));
@@ -193,20 +209,23 @@ TEST_F(FsdpPluginTest, IgnoredModulesAreRegularExpressions) {
                     HasSubstr("ignored_modules: '[z' is not a regular expression"), Not(HasSubstr("blocks"))));
 }
 
-TEST_F(FsdpPluginTest, LoadingOnceImpliesOneRanksStates) {
+// If only rank 0 loads the weights, the others must receive them.
+TEST_F(FsdpPluginTest, LoadingOnceImpliesSyncModuleStates) {
   EXPECT_TRUE(sharding_of({.sync_module_states = true})->sync_module_states);
   EXPECT_TRUE(sharding_of({.sync_module_states = false, .cpu_ram_efficient_loading = true})->sync_module_states);
   EXPECT_TRUE(sharding_of({.fsdp_version = 2, .cpu_ram_efficient_loading = true})->sync_module_states);
   EXPECT_FALSE(sharding_of({.fsdp_version = 2, .sync_module_states = true})->sync_module_states);
 }
 
-TEST_F(FsdpPluginTest, OffloadMovesTheOptimizerToo) {
+// The optimizer steps where its parameters are.
+TEST_F(FsdpPluginTest, OffloadIncludesTheOptimizer) {
   const auto sharding = sharding_of({.cpu_offload = true});
   EXPECT_EQ(sharding->offload_parameters, OffloadDevice::kCpu);
   EXPECT_EQ(sharding->offload_optimizer, OffloadDevice::kCpu);
 }
 
-TEST_F(FsdpPluginTest, StateDictTypesAreKnownByNameAndTheDefaultIsTheVersions) {
+// The defaults are Accelerate's.
+TEST_F(FsdpPluginTest, StateDictTypesAreAcceptedByNameAndDefaultByVersion) {
   EXPECT_EQ(sharding_of({.state_dict_type = "sharded_state_dict"})->state_dict_type, "SHARDED_STATE_DICT");
   EXPECT_EQ(sharding_of({.state_dict_type = "2"})->state_dict_type, "LOCAL_STATE_DICT");
   EXPECT_EQ(sharding_of({.fsdp_version = 2})->state_dict_type, "SHARDED_STATE_DICT");
@@ -214,8 +233,8 @@ TEST_F(FsdpPluginTest, StateDictTypesAreKnownByNameAndTheDefaultIsTheVersions) {
   EXPECT_EQ(sharding_of({.fsdp_version = 2})->state_dict_type, "FULL_STATE_DICT");
 }
 
-// Each flag's variable holds only where the field has no value.
-TEST_F(FsdpPluginTest, AFieldBeatsItsVariable) {
+// The variable of each flag is used only if the field has no value.
+TEST_F(FsdpPluginTest, AFieldPrecedesItsVariable) {
   struct Flag {
     const char* variable;
     std::optional<bool> Fsdp::*field;
@@ -233,7 +252,7 @@ TEST_F(FsdpPluginTest, AFieldBeatsItsVariable) {
        [](const ShardingOptions& o) { return o.sync_module_states; }}};
   expect_property(200, [&] {
     const auto& flag = flags[pick<std::size_t>(0, std::size(flags))];
-    const auto variable = pick(0, 3), field = pick(0, 3);  // 0: unset, 1: no, 2: yes
+    const auto variable = pick(0, 3), field = pick(0, 3);  // 0 is unset, 1 is no, 2 is yes
     environment_.clear();
     if (variable != 0) environment_.set({{flag.variable, variable == 2 ? "True" : "False"}});
     Fsdp plugin;
@@ -242,7 +261,9 @@ TEST_F(FsdpPluginTest, AFieldBeatsItsVariable) {
   });
 }
 
-TEST_F(FsdpPluginTest, UnderNoShardThereIsNothingThatDdpCannotDo) {
+// NO_SHARD trains with DDP, which has neither offloading nor recomputation. Ignoring these options would surprise
+// users with out-of-memory errors.
+TEST_F(FsdpPluginTest, NoShardRejectsWhatDdpLacks) {
   EXPECT_THAT(fsdp_problems({.sharding_strategy = "NO_SHARD",
                              .mixed_precision_policy = MixedPrecisionPolicy{},
                              .cpu_offload = true,
@@ -251,6 +272,7 @@ TEST_F(FsdpPluginTest, UnderNoShardThereIsNothingThatDdpCannotDo) {
                     HasSubstr("activation_checkpointing: has no"), HasSubstr("mixed_precision_policy: has no")));
 }
 
+// All problems of all fields and variables are in one message.
 TEST_F(FsdpPluginTest, AllProblemsAreReported) {
   environment_.set({{"FSDP_SYNC_MODULE_STATES", "perhaps"},
                     {"FSDP_USE_ORIG_PARAMS", "never"},
@@ -271,13 +293,15 @@ TEST_F(FsdpPluginTest, AllProblemsAreReported) {
             HasSubstr("FSDP_USE_ORIG_PARAMS"), HasSubstr("FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD: unsupported")));
 }
 
-TEST_F(FsdpPluginTest, ProblemsAreAddedToThoseThatAreThere) {
+// The Accelerator collects the problems of all its options.
+TEST_F(FsdpPluginTest, ProblemsAreAppendedToTheList) {
   std::vector<std::string> problems = {"before"};
   EXPECT_TRUE(resolve(Fsdp{}, "no", problems).sharding.has_value());
   EXPECT_FALSE(resolve(Fsdp{.sharding_strategy = "?"}, "no", problems).sharding.has_value());
   EXPECT_THAT(problems, ElementsAre("before", HasSubstr("sharding_strategy")));
 }
 
+// With two plugins it is unclear who shards the model.
 TEST(PluginsTest, TheyExcludeEachOther) {
   EXPECT_THAT(problems_of_plugins({}), IsEmpty());
   EXPECT_THAT(problems_of_plugins({.fsdp_plugin = Fsdp{}}), IsEmpty());

@@ -1,4 +1,5 @@
-// Whatever a configuration holds, its file says the same.
+// Writing and reading launch configurations are inverse, for anything that a configuration can hold, in YAML and in
+// JSON. Damaged files are read or rejected by name.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -18,6 +19,7 @@ class LaunchConfigLaws : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
+// Texts that YAML reads as other types if they are not quoted: booleans, numbers, null.
 std::string any_text() {
   static const std::vector<std::string> kTexts = {"no",
                                                   "Null",
@@ -78,8 +80,10 @@ std::string any_text() {
   return text;
 }
 
+// Doubles whose shortest decimal form needs all digits.
 double any_double() { return std::ldexp(static_cast<double>(pick(-100000, 100000)), pick(-40, 40)); }
 
+// A random value of the key's kind, one of its choices if it has any.
 ConfigValue any_value(const LaunchKey& key) {
   if (key.kind == KeyKind::kFlags) return std::vector<bool>{pick(0, 2) == 1, pick(0, 2) == 1, pick(0, 2) == 1};
   if (key.kind == KeyKind::kInteger && key.choices.size() > 0)
@@ -93,6 +97,7 @@ ConfigValue any_value(const LaunchKey& key) {
   return any_text();
 }
 
+// About a third of the section's keys, with random values.
 ConfigSection any_section(const char* name) {
   ConfigSection section;
   for (const auto& key : launch_section(name).keys) {
@@ -112,6 +117,7 @@ std::vector<std::string> any_texts() {
   return texts;
 }
 
+// A random configuration with any of its sections.
 LaunchConfig any_config() {
   const auto flag = [] { return pick(0, 2) == 1; };
   constexpr std::array kTypes{"NO", "MULTI_CPU", "MULTI_GPU", "FSDP", "DEEPSPEED", "XLA", "MEGATRON_LM"};
@@ -147,7 +153,8 @@ LaunchConfig any_config() {
   return config;
 }
 
-TEST_F(LaunchConfigLaws, WhatIsWrittenIsReadAsAnEqualValue) {
+// Users edit the files that `accel config` writes and expect everything to be kept.
+TEST_F(LaunchConfigLaws, AWrittenConfigurationIsReadAsAnEqualValue) {
   for (const std::string name : {"c.yaml", "c.json"}) {
     expect_property(300, [&] {
       const auto config = any_config();
@@ -158,6 +165,7 @@ TEST_F(LaunchConfigLaws, WhatIsWrittenIsReadAsAnEqualValue) {
   }
 }
 
+// Damages a text by inserting pieces that are special in YAML or JSON, or by changing bytes.
 std::string damaged(std::string text) {
   static const std::vector<std::string> kPieces = {
       ":",    "\n",    " ",           "  ",   "- ",   "[",    "]",
@@ -174,6 +182,7 @@ std::string damaged(std::string text) {
   return text;
 }
 
+// Both outcomes must occur, or the test would prove little.
 TEST_F(LaunchConfigLaws, ADamagedFileIsReadOrRejectedByItsName) {
   int refused = 0, read = 0;
   for (const std::string name : {"c.yaml", "c.json"}) {

@@ -1,3 +1,5 @@
+// Launch configurations: files of `accelerate config`, old ones included. A user's file must keep working, so the
+// tests use files as the various versions wrote them.
 #include "reference/config/launch_config.hpp"
 
 #include <gmock/gmock.h>
@@ -38,17 +40,19 @@ std::string content(const std::string& file) {
   return text.str();
 }
 
+// An unquoted NO is false in YAML, which is what old files contain.
 TEST_F(LaunchConfigTest, AbsentValuesHaveAcceleratesDefaults) {
   LaunchConfig expected;
   expected.num_processes = 1;
   EXPECT_EQ(read("distributed_type: 'NO'\n"), expected);
-  EXPECT_EQ(read("distributed_type: NO\n"), expected);  // false, for Python
+  EXPECT_EQ(read("distributed_type: NO\n"), expected);  // YAML reads NO as false in Python
   expected.num_processes = -1;
   expected.distributed_type = "MULTI_CPU";
   EXPECT_EQ(read("distributed_type: MULTI_CPU\nnum_processes: null\nfsdp_config: {}\ndeepspeed_config: null\n"),
             expected);
 }
 
+// Version 0.11 had fp16 instead of mixed_precision and lacked half of today's keys.
 TEST_F(LaunchConfigTest, FilesOfVersion011Load) {
   const auto config = read(
       "compute_environment: LOCAL_MACHINE\ndeepspeed_config: {}\ndistributed_type: MULTI_GPU\nfp16: true\nfsdp_config: "
@@ -62,6 +66,7 @@ TEST_F(LaunchConfigTest, FilesOfVersion011Load) {
   EXPECT_EQ(read("distributed_type: MULTI_GPU\nfp16: true\nmixed_precision: bf16\n").mixed_precision, "bf16");
 }
 
+// LibTorch has no compiler for models. The keys are kept for Python and otherwise ignored.
 TEST_F(LaunchConfigTest, FilesWithADynamoBackendLoad) {
   EXPECT_EQ(read("distributed_type: 'NO'\ndynamo_backend: INDUCTOR\ndowncast_bf16: 'no'\n").dynamo_config,
             (ConfigSection{{"dynamo_backend", std::string("INDUCTOR")}}));
@@ -69,6 +74,7 @@ TEST_F(LaunchConfigTest, FilesWithADynamoBackendLoad) {
   EXPECT_THAT(read("distributed_type: 'NO'\ndynamo_backend: NO\n").dynamo_config, IsEmpty());
 }
 
+// Numbers in quotes appear in files that Accelerate wrote itself.
 TEST_F(LaunchConfigTest, FilesForMpirunLoad) {
   const auto config = read(
       "distributed_type: MULTI_CPU\nmain_process_ip: 10.1.2.3\nmain_process_port: 29501\nmpirun_config:\n  mpirun_ccl: "
@@ -80,6 +86,7 @@ TEST_F(LaunchConfigTest, FilesForMpirunLoad) {
   EXPECT_TRUE(config.same_network && config.use_cpu);
 }
 
+// Keys without the prefix come from older versions of Accelerate.
 TEST_F(LaunchConfigTest, FilesForFp8LoadWithAllNamesOfTheirKeys) {
   const auto config = read(
       "distributed_type: MULTI_GPU\nmixed_precision: fp8\nfp8_config:\n  backend: TE\n  fp8_format: E4M3\n  "
@@ -98,6 +105,7 @@ TEST_F(LaunchConfigTest, FilesForFp8LoadWithAllNamesOfTheirKeys) {
   EXPECT_EQ(environment_of(config).at("ACCELERATE_FP8_OVERRIDE_WGRAD"), "False");
 }
 
+// All these spellings occur in files of earlier versions of Accelerate.
 TEST_F(LaunchConfigTest, KeysOfSectionsMayOmitTheirPrefixOrHaveOldNames) {
   const auto config = read(
       "distributed_type: FSDP\nfsdp_config:\n  sharding_strategy: 2\n  fsdp_backward_prefetch_policy: BACKWARD_PRE\n  "
@@ -138,6 +146,7 @@ TEST_F(LaunchConfigTest, InvalidFilesAreErrorsThatNameTheFile) {
               HasSubstr("nowhere.yaml: no such file"));
 }
 
+// A file for other hardware is valid, so it can be viewed and edited here. Only launching it is an error.
 TEST_F(LaunchConfigTest, OtherVendorsDevicesLoadAndCannotBeLaunched) {
   for (const std::string type : {"MULTI_XPU", "XLA", "MEGATRON_LM"}) {
     EXPECT_THAT(problems_of(read("distributed_type: " + type + "\nnum_processes: 2\n")),
@@ -150,7 +159,8 @@ TEST_F(LaunchConfigTest, OtherVendorsDevicesLoadAndCannotBeLaunched) {
                              HasSubstr("3 is not divisible by 2 machines"), HasSubstr("main_process_ip: missing")));
 }
 
-TEST_F(LaunchConfigTest, TheFileIsAsPythonWritesIt) {
+// Byte for byte, including the order of keys and quotes, so that a file under version control shows no changes.
+TEST_F(LaunchConfigTest, TheFileEqualsPythonsOutput) {
   LaunchConfig config{.distributed_type = "FSDP",
                       .mixed_precision = "no",
                       .num_processes = 2,
@@ -193,8 +203,8 @@ use_cpu: false
 )");
 }
 
-// Python may read a text as another type where the quotes are wrong; yaml-cpp then still gives the text. So the quotes
-// are checked by what the reader tells apart: null.
+// Python may read a text as another type if quotes are missing. yaml-cpp returns the text in either case, so the
+// quotes are checked by what our reader distinguishes: null.
 TEST_F(LaunchConfigTest, EveryTextSurvivesWhereNullMeansNotGiven) {
   for (const std::string text : {"null", "~", "", "Null"}) {
     LaunchConfig config;
@@ -205,7 +215,8 @@ TEST_F(LaunchConfigTest, EveryTextSurvivesWhereNullMeansNotGiven) {
   }
 }
 
-TEST_F(LaunchConfigTest, FlagsReplaceWhatAFileSays) {
+// The file that was read must keep all other values.
+TEST_F(LaunchConfigTest, FlagsReplaceValuesOfAFile) {
   const auto base =
       read("distributed_type: FSDP\nnum_processes: 2\nfsdp_config:\n  fsdp_version: 1\n  fsdp_offload_params: true\n");
   const auto config = with_flags(base, {{"num_processes", "8"},
@@ -226,13 +237,15 @@ TEST_F(LaunchConfigTest, FlagsReplaceWhatAFileSays) {
             "command line: zero_stages: unknown key");
 }
 
+// A valid value for any key.
 std::string value_for(const LaunchKey& key) {
   if (key.kind == KeyKind::kFlags) return "true,false,true";
   if (key.choices.size() > 0) return *key.choices.begin();
   return key.kind == KeyKind::kFlag ? "true" : "1";
 }
 
-TEST_F(LaunchConfigTest, EveryFlagTakesAValueOfItsKind) {
+// A loop over the table, so that a new key is tested without further work.
+TEST_F(LaunchConfigTest, EveryFlagAcceptsAValueOfItsKind) {
   int count = 0;
   const auto expect_taken = [&](const LaunchKey& key) {
     if (key.kind == KeyKind::kTexts) return;
@@ -248,6 +261,7 @@ TEST_F(LaunchConfigTest, EveryFlagTakesAValueOfItsKind) {
 
 // --- folders ---------------------------------------------------------------------------------------------------------
 
+// The order of huggingface_hub: HF_HOME, then XDG_CACHE_HOME, then ~/.cache. A "~" in a variable is expanded.
 TEST_F(LaunchConfigTest, TheFolderFollowsTheEnvironment) {
   CleanEnvironment environment({"HF_HOME", "XDG_CACHE_HOME", "HOME"});
   environment.set({{"HOME", folder_.path("me")}});

@@ -1,3 +1,5 @@
+// A launch configuration becomes environment variables, and the plugins of the launched program read them. Both
+// halves are tested together, because a variable that one writes and the other does not read is lost silently.
 #include <gmock/gmock.h>
 
 #include "reference/config/environment.hpp"
@@ -19,7 +21,7 @@ using ::testing::Not;
 using ::testing::Pair;
 using ::testing::StartsWith;
 
-// What a program's plugins make of a configuration, by way of the environment.
+// Resolves the program's plugins from a configuration, through the environment.
 class LaunchEnvironmentTest : public ::testing::Test {
  protected:
   template <typename Plugin>
@@ -39,6 +41,7 @@ class LaunchEnvironmentTest : public ::testing::Test {
   CleanEnvironment environment_{{"FSDP_", "ACCELERATE_", "PARALLELISM_CONFIG_"}};
 };
 
+// Sharding needs several processes, so the section of FSDP must not reach the program.
 TEST_F(LaunchEnvironmentTest, AConfigurationForOneProcessSetsOnlyPrecisionAndDevice) {
   const auto variables = environment_of({.mixed_precision = "bf16",
                                          .use_cpu = true,
@@ -52,6 +55,7 @@ TEST_F(LaunchEnvironmentTest, AConfigurationForOneProcessSetsOnlyPrecisionAndDev
                             Pair("ACCELERATE_CPU_AFFINITY", "1"), Pair("ACCELERATE_MIXED_PRECISION", "no")}));
 }
 
+// The path is long (file, variables, program, plugin), and each step has its own names.
 TEST_F(LaunchEnvironmentTest, FsdpsOptionsReachThePlugin) {
   const auto options = sharding({{"fsdp_version", std::int64_t{2}},
                                  {"fsdp_reshard_after_forward", false},
@@ -68,7 +72,7 @@ TEST_F(LaunchEnvironmentTest, FsdpsOptionsReachThePlugin) {
   EXPECT_TRUE(fsdp_requested());
 }
 
-// Accelerate writes the strategy that its questions ask for into a key that it does not read.
+// Accelerate writes the strategy that its questionnaire asks for to a key that it does not read.
 TEST_F(LaunchEnvironmentTest, TheStrategyOfVersion1IsTheChosenOne) {
   EXPECT_FALSE(sharding({{"fsdp_version", std::int64_t{1}}, {"fsdp_reshard_after_forward", "SHARD_GRAD_OP"}})
                    .reshard_after_forward);
@@ -78,6 +82,7 @@ TEST_F(LaunchEnvironmentTest, TheStrategyOfVersion1IsTheChosenOne) {
   EXPECT_TRUE(sharding({}).reshard_after_forward);
 }
 
+// The same for DeepSpeed.
 TEST_F(LaunchEnvironmentTest, DeepSpeedsOptionsReachThePlugin) {
   const auto plugin = resolved<DeepSpeedPlugin>({.distributed_type = "DEEPSPEED",
                                                  .mixed_precision = "bf16",
@@ -97,6 +102,7 @@ TEST_F(LaunchEnvironmentTest, DeepSpeedsOptionsReachThePlugin) {
             "stage,mixed_precision");
 }
 
+// Files keep sections of an earlier choice. Only the section of the current type counts.
 TEST_F(LaunchEnvironmentTest, SectionsOfAnotherTypeAreNotUsed) {
   const LaunchConfig config{.distributed_type = "MULTI_CPU",
                             .deepspeed_config = {{"zero_stage", std::int64_t{3}}},
@@ -106,7 +112,8 @@ TEST_F(LaunchEnvironmentTest, SectionsOfAnotherTypeAreNotUsed) {
                     Not(Contains(Key("ACCELERATE_USE_FSDP")))));
 }
 
-TEST_F(LaunchEnvironmentTest, AMeshIsTold) {
+// Axes that are not given have the size 1.
+TEST_F(LaunchEnvironmentTest, AMeshReachesTheProgram) {
   std::vector<std::string> problems;
   EXPECT_FALSE(parallelism_config_of_environment(problems).has_value());
   const auto variables = environment_of({.distributed_type = "FSDP",

@@ -1,3 +1,4 @@
+// What our YAML reading adds to yaml-cpp: duplicate keys, keys that are not names, and errors with file and line.
 #include "reference/config/yaml_reader.hpp"
 
 #include <gmock/gmock.h>
@@ -22,7 +23,8 @@ std::string problems_of(const std::string& text) {
   return "";
 }
 
-TEST(YamlFileTest, AKeyGivenTwiceIsNamedWhereverItIs) {
+// yaml-cpp keeps one of the values silently, so a typo in a copied block would be lost.
+TEST(YamlFileTest, ADuplicateKeyIsNamedAtAnyDepth) {
   EXPECT_THAT(problems_of("a: 1\nlist:\n  - {b: 1, c: 2}\n  - {b: 1,\n     b: 2}\na: 2\n"),
               AllOf(HasSubstr("run.yaml:5: list.b: duplicate key"), HasSubstr("run.yaml:6: a: duplicate key")));
   EXPECT_EQ(problems_of("a: {b: 1}\nc: {b: 2}\nd: [{b: 1}, {b: 1}, 3, ~]\n"), "");
@@ -37,14 +39,17 @@ TEST(YamlFileTest, TextThatIsNoYamlIsRefusedWithItsLine) {
   EXPECT_THAT(problems_of("a: 1\nb: [1\n"), HasSubstr("run.yaml:3: not valid YAML: "));
 }
 
-TEST(YamlFileTest, AnAliasThatLeadsBackEnds) { EXPECT_EQ(problems_of("a: &a [*a]\n"), ""); }
+// The search for duplicate keys follows aliases and must not recurse forever.
+TEST(YamlFileTest, ACyclicAliasTerminates) { EXPECT_EQ(problems_of("a: &a [*a]\n"), ""); }
 
+// yaml-cpp gives null for it, which every reader would have to handle.
 TEST(YamlFileTest, AnEmptyTextIsAnEmptyMapping) {
   YamlProblems problems("run.yaml");
   EXPECT_TRUE(parse_yaml("", "run.yaml", problems).IsMap());
   EXPECT_TRUE(parse_yaml("# nothing\n", "run.yaml", problems).IsMap());
 }
 
+// A folder can be opened like a file but not read.
 TEST(YamlFileTest, AFileThatCannotBeReadIsNamed) {
   const testing::TemporaryFolder folder;
   EXPECT_EQ(read_text(folder.write("a.yaml", "a: 1\n")), "a: 1\n");

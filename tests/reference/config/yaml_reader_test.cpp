@@ -1,3 +1,5 @@
+// YamlReader: typed access to a mapping that collects all problems, each with its line, before it fails. Experiment
+// files, network files and fault files are read through it.
 #include "reference/config/yaml_reader.hpp"
 
 #include <gmock/gmock.h>
@@ -11,6 +13,7 @@ using ::testing::Not;
 namespace accel {
 namespace {
 
+// What the reader is asked for, with one field of each type.
 struct Settings {
   int epochs = 0;
   std::optional<double> lr;
@@ -20,6 +23,7 @@ struct Settings {
   int width = 0;
 };
 
+// Reads the settings in the way in which programs use the reader.
 Settings read(const std::string& text) {
   YamlProblems problems("run.yaml");
   YamlReader reader(YAML::Load(text), "", problems);
@@ -48,6 +52,7 @@ std::string experiment_problems_of(const std::string& text) {
   return "";
 }
 
+// "1e-3" is a number here, although YAML 1.1 takes it for a text.
 TEST(YamlReaderTest, AFaultlessFileGivesItsValues) {
   const auto settings = read("epochs: 3\nlr: 1e-3\nshuffle: true\ntags: [a, b]\nmodel:\n  name: mlp\n");
   EXPECT_EQ(settings.epochs, 3);
@@ -58,13 +63,16 @@ TEST(YamlReaderTest, AFaultlessFileGivesItsValues) {
   EXPECT_EQ(settings.width, 8);
 }
 
+// "lr: ~" is how a --set option removes a key.
 TEST(YamlReaderTest, ANullIsAnAbsentKey) { EXPECT_EQ(read("epochs: 1\nlr: ~\nmodel: {name: mlp}\n").lr, std::nullopt); }
 
+// A misspelled key would otherwise have no effect, without a message.
 TEST(YamlReaderTest, AnUnknownKeyIsNamedWithItsLineAndTheKnownOnes) {
   const auto message = experiment_problems_of("epochs: 1\nmodel: {name: mlp}\nepoch: 2\n");
   EXPECT_THAT(message, HasSubstr("run.yaml:3: epoch: unknown key; known: epochs, fsdp, lr, model, shuffle, tags"));
 }
 
+// The message states the expected type and the given value, because "bad conversion" of yaml-cpp does neither.
 TEST(YamlReaderTest, AWrongTypeIsNamedWithItsLine) {
   EXPECT_THAT(experiment_problems_of("epochs: many\nmodel: {name: mlp}\n"),
               HasSubstr("run.yaml:1: epochs: expected 1 or more, got 'many'"));
@@ -81,29 +89,35 @@ TEST(YamlReaderTest, AnImpossibleValueIsNamedWithWhatIsExpected) {
               HasSubstr("run.yaml:1: epochs: expected 1 or more, got '0'"));
 }
 
+// The key itself has no line.
 TEST(YamlReaderTest, AMissingKeyIsNamedWithTheLineOfItsMapping) {
   EXPECT_THAT(experiment_problems_of("epochs: 1\nmodel:\n  width: 2\n"),
               HasSubstr("run.yaml:3: model.name: missing; it is required"));
 }
 
-TEST(YamlReaderTest, AWrongValueIsNotCalledMissing) {
+// Two messages for one mistake would confuse.
+TEST(YamlReaderTest, AWrongValueIsNotReportedAsMissing) {
   EXPECT_THAT(experiment_problems_of("epochs: many\nmodel: {name: mlp}\n"), Not(HasSubstr("missing")));
 }
 
+// The mapping is not there, so there is only the name of the file.
 TEST(YamlReaderTest, AKeyOfAnAbsentMappingIsMissing) {
   EXPECT_THAT(experiment_problems_of("epochs: 1\n"), HasSubstr("run.yaml: model.name: missing; it is required"));
 }
 
-TEST(YamlReaderTest, ATextInPlaceOfAMappingIsNamed) {
+// The common short form "model: mlp" is not supported.
+TEST(YamlReaderTest, ATextInsteadOfAMappingIsNamed) {
   EXPECT_THAT(experiment_problems_of("epochs: 1\nmodel: mlp\n"),
               HasSubstr("run.yaml:2: model: expected a mapping of keys to values"));
 }
 
-TEST(YamlReaderTest, AKeyThatIsNotBuiltYetSaysSo) {
+// The key is known from Python; calling it unknown would suggest a misspelling.
+TEST(YamlReaderTest, AnUnsupportedKeyIsReportedAsSuch) {
   EXPECT_THAT(experiment_problems_of("epochs: 1\nmodel: {name: mlp}\nfsdp: true\n"),
               HasSubstr("run.yaml:3: fsdp: not supported yet"));
 }
 
+// The order of problems is that of the reader's calls, so tests compare parts of the message.
 TEST(YamlReaderTest, AllProblemsAreInOneError) {
   const auto message = experiment_problems_of("epochs: many\nlearning_rate: 1\nmodel:\n  width: wide\n  depth: 2\n");
   EXPECT_THAT(message, AllOf(HasSubstr("run.yaml:1: epochs"), HasSubstr("run.yaml:2: learning_rate: unknown key"),
@@ -112,7 +126,8 @@ TEST(YamlReaderTest, AllProblemsAreInOneError) {
                              HasSubstr("run.yaml:5: model.depth: unknown key")));
 }
 
-TEST(YamlReaderTest, AListOfMappingsGivesAReaderForEachWithItsPlace) {
+// Problems in the entries must not stop the reading of the others.
+TEST(YamlReaderTest, AListOfMappingsGivesAReaderPerEntry) {
   YamlProblems problems("run.yaml");
   YamlReader reader(YAML::Load("links:\n  - {from: 1}\n  - {from: x, too: 2}\n  - 7\nempty: {}\n"), "", problems);
   std::vector<int> found;
@@ -134,7 +149,8 @@ TEST(YamlReaderTest, AListOfMappingsGivesAReaderForEachWithItsPlace) {
   }
 }
 
-TEST(YamlReaderTest, KeysThatAreDataAreTheOnesOfTheFile) {
+// For mappings whose keys are names given by the user.
+TEST(YamlReaderTest, KeysThatAreDataKeepTheOrderOfTheFile) {
   YamlProblems problems("run.yaml");
   EXPECT_THAT(YamlReader(YAML::Load("b: 1\na: 2\n"), "", problems).keys(), ::testing::ElementsAre("b", "a"));
   EXPECT_TRUE(YamlReader(YAML::Load("{}"), "", problems).keys().empty());
@@ -153,6 +169,7 @@ TEST(YamlReaderTest, AFileThatIsNoMappingIsNamed) {
   EXPECT_THAT(experiment_problems_of("- epochs\n"), HasSubstr("run.yaml:1: the file: expected a mapping"));
 }
 
+// Reads a list of mappings, each with a list of numbers.
 std::vector<int> widths_of(const std::string& text) {
   YamlProblems problems("run.yaml");
   YamlReader reader(YAML::Load(text), "", problems);
@@ -181,6 +198,7 @@ TEST(YamlReaderTest, AListGivesItsMappings) {
   EXPECT_THAT(widths_of("layers: []\n"), ::testing::IsEmpty());
 }
 
+// The index and the line: either may be easier to find.
 TEST(YamlReaderTest, AProblemInAListIsNamedWithItsPlace) {
   EXPECT_EQ(list_problems_of("layers:\n  - {widths: [1]}\n  - {width: 1}\n  - {widths: [a]}\n  - wide\n"),
             "run.yaml:5: layers[3]: expected a mapping of keys to values\n"

@@ -1,3 +1,5 @@
+// Files on POSIX: writing, reading, and replacing a file atomically. The property is that a crash or a full disk at
+// any moment leaves the old contents or the new ones; power loss is simulated by CrashDisk.
 #include "reference/core/files.hpp"
 
 #include <gmock/gmock.h>
@@ -23,6 +25,7 @@ using testing::save;
 using testing::saved_in;
 using testing::TemporaryFolder;
 
+// An error of a file operation.
 struct Refusal {
   std::string message;
   int code = 0;
@@ -38,8 +41,8 @@ Refusal refusal_of(Body&& body) {
   return {};
 }
 
-// The size that any file of this process may have, as long as the value lives; beyond it the system writes what fits
-// and then refuses, as a full disk does.
+// Limits the size of files of this process while the object lives. Beyond the limit the system writes a part and
+// then fails, as a full disk does.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -59,7 +62,8 @@ class FileSizeLimit {
   void (*handler_)(int);
 };
 
-TEST(PosixFilesTest, WhatIsAppendedIsRead) {
+// Any pieces, also empty ones.
+TEST(PosixFilesTest, AppendedBytesAreRead) {
   const TemporaryFolder folder;
   PosixFiles files;
   testing::expect_property(50, [&] {
@@ -76,7 +80,8 @@ TEST(PosixFilesTest, WhatIsAppendedIsRead) {
   });
 }
 
-TEST(PosixFilesTest, AFileLargerThanOneReadComesWhole) {
+// read() may return less than asked for, and one call reads at most 2 GiB.
+TEST(PosixFilesTest, AFileLargerThanOneReadIsComplete) {
   const TemporaryFolder folder;
   PosixFiles files;
   std::string bytes(3'500'001, '\0');
@@ -85,7 +90,7 @@ TEST(PosixFilesTest, AFileLargerThanOneReadComesWhole) {
   EXPECT_EQ(files.read(folder.path("large")), bytes);
 }
 
-TEST(PosixFilesTest, ACreatedFileIsEmptyWhateverWasThere) {
+TEST(PosixFilesTest, ACreatedFileReplacesAnExistingOne) {
   const TemporaryFolder folder;
   PosixFiles files;
   folder.write("a", "before");
@@ -93,7 +98,8 @@ TEST(PosixFilesTest, ACreatedFileIsEmptyWhateverWasThere) {
   EXPECT_EQ(files.read(folder.path("a")), "");
 }
 
-TEST(PosixFilesTest, FoldersAreMadeWithThoseAboveAndRemovedWhenEmpty) {
+// Making a folder that exists is no error, since several ranks may do it.
+TEST(PosixFilesTest, FoldersAreMadeWithTheirParentsAndRemovedWhenEmpty) {
   const TemporaryFolder folder;
   PosixFiles files;
   files.make_folder(folder.path("a/b/c"));
@@ -107,6 +113,7 @@ TEST(PosixFilesTest, FoldersAreMadeWithThoseAboveAndRemovedWhenEmpty) {
   EXPECT_FALSE(std::filesystem::exists(folder.path("d/c")));
 }
 
+// The system's own messages do not.
 TEST(PosixFilesTest, EveryErrorNamesItsFile) {
   const TemporaryFolder folder;
   PosixFiles files;
@@ -130,7 +137,8 @@ TEST(PosixFilesTest, EveryErrorNamesItsFile) {
   EXPECT_THAT(folder.files(), ElementsAre("file"));
 }
 
-TEST(WriteAtomicallyTest, TheNewContentTakesThePlaceOfTheOld) {
+// Shorter and longer than before, and empty.
+TEST(WriteAtomicallyTest, NewContentReplacesTheOld) {
   const TemporaryFolder folder;
   PosixFiles files;
   for (const std::string bytes : {"a", "", "longer than before"}) {
@@ -140,7 +148,8 @@ TEST(WriteAtomicallyTest, TheNewContentTakesThePlaceOfTheOld) {
   }
 }
 
-TEST(WriteAtomicallyTest, AFullDiskLeavesTheOldFileAndNoTemporary) {
+// A limit on the file size of the process stands for a full disk.
+TEST(WriteAtomicallyTest, AFullDiskLeavesTheOldFileWithoutTemporaryFiles) {
   const TemporaryFolder folder;
   PosixFiles files;
   const auto path = folder.write("weights.bin", "old");
@@ -155,7 +164,8 @@ TEST(WriteAtomicallyTest, AFullDiskLeavesTheOldFileAndNoTemporary) {
   EXPECT_THAT(folder.files(), ElementsAre("weights.bin"));
 }
 
-TEST(WriteAtomicallyTest, ATargetThatCannotBeReplacedLeavesNoTemporary) {
+// Nothing would ever remove it.
+TEST(WriteAtomicallyTest, AFailedRenameLeavesNoTemporaryFile) {
   const TemporaryFolder folder;
   PosixFiles files;
   files.make_folder(folder.path("taken/by"));
@@ -164,7 +174,8 @@ TEST(WriteAtomicallyTest, ATargetThatCannotBeReplacedLeavesNoTemporary) {
   EXPECT_THAT(folder.files(), ElementsAre("taken"));
 }
 
-TEST(WriteAtomicallyTest, AWriterThatThrowsLeavesTheOldFileAndItsOwnError) {
+// The user must see the cause, not an error of the clean-up.
+TEST(WriteAtomicallyTest, AWriterThatThrowsKeepsTheOldFileAndTheError) {
   const TemporaryFolder folder;
   PosixFiles files;
   const auto path = folder.write("a", "old");
@@ -178,7 +189,8 @@ TEST(WriteAtomicallyTest, AWriterThatThrowsLeavesTheOldFileAndItsOwnError) {
   EXPECT_THAT(folder.files(), ElementsAre("a"));
 }
 
-TEST(WriteAtomicallyTest, ATemporaryLeftByADeadProcessIsReplaced) {
+// It is longer than the new content, so appending or overwriting in place would leave a rest.
+TEST(WriteAtomicallyTest, ATemporaryFileOfADeadProcessIsReplaced) {
   const TemporaryFolder folder;
   PosixFiles files;
   folder.write("a.tmp", "a longer piece that an earlier process left");
@@ -189,7 +201,7 @@ TEST(WriteAtomicallyTest, ATemporaryLeftByADeadProcessIsReplaced) {
 
 // --- power loss ------------------------------------------------------------------------------------------------------
 
-// Saves two checkpoints one after the other, with the power failing at every operation in turn.
+// Saves two checkpoints one after the other, with power failing at every operation in turn.
 void every_cut_leaves_the_old_or_the_new_checkpoint(const testing::Write& write) {
   const auto first = testing::any_checkpoint(), second = testing::any_checkpoint();
   const auto choose = [](std::size_t end) { return testing::pick<std::size_t>(0, end + 1); };
@@ -210,11 +222,14 @@ void every_cut_leaves_the_old_or_the_new_checkpoint(const testing::Write& write)
   }
 }
 
-TEST(WriteAtomicallyTest, AfterEveryPowerLossTheOldOrTheNewCheckpointIsReadWhole) {
+// CrashDisk loses what was not synced, as real disks may.
+TEST(WriteAtomicallyTest, AfterEveryPowerLossTheOldOrNewCheckpointIsReadable) {
   testing::expect_property(300, [] { every_cut_leaves_the_old_or_the_new_checkpoint(kAtomically); });
 }
 
-TEST(WriteAtomicallyTest, EveryStepOfItIsNeeded) {
+// The planted bugs: without the temporary name, the sync of the file, or the sync of the folder, some crash loses
+// both versions.
+TEST(WriteAtomicallyTest, EveryStepOfWritingAtomicallyIsNeeded) {
   enum class Left { kTemporary, kSync, kSyncOfTheFolder };
   const auto careless = [](Left left) -> testing::Write {
     return [left](Files& files, const std::string& path, const std::string& bytes) {

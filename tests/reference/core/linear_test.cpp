@@ -1,3 +1,5 @@
+// Our linear layer is a single autograd node, which saves time per step. It must give the bits of LibTorch's
+// composition in results, gradients and second derivatives, and prepare gradients in the same order.
 #include "reference/core/linear.hpp"
 
 #include <ATen/autocast_mode.h>
@@ -18,7 +20,7 @@ namespace {
 
 using torch::autograd::grad;
 
-// The same bits: a NaN equals itself, 0 differs from -0.
+// Compares bits: a NaN equals itself, and 0 differs from -0.
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   if (!a.defined() || !b.defined()) return a.defined() == b.defined();
   const auto bytes = [](const at::Tensor& tensor) {
@@ -28,13 +30,14 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
          bytes(a).equal(bytes(b));
 }
 
+// A layer's tensors, and its output by LibTorch and by the single node.
 struct Layer {
   at::Tensor input, weight, bias;
   [[nodiscard]] at::Tensor of_libtorch() const { return at::linear(input, weight, bias); }
   [[nodiscard]] at::Tensor of_one_node() const { return fused_linear(input, weight, bias).value(); }
 };
 
-// As a layer before has it: no leaf.
+// Returns a tensor that is not a leaf, like the output of a previous layer.
 at::Tensor result_of(const at::Tensor& tensor) { return tensor.view_as(tensor); }
 
 Layer layer_of(std::int64_t rows, std::int64_t in, std::int64_t out, at::ScalarType dtype = at::kFloat) {
@@ -42,7 +45,7 @@ Layer layer_of(std::int64_t rows, std::int64_t in, std::int64_t out, at::ScalarT
   return {result_of(trained({rows, in})), trained({out, in}), trained({out})};
 }
 
-// A matrix of these sizes with rows, with columns, or with gaps.
+// Returns a matrix of these sizes that is contiguous by rows, by columns, or has gaps.
 at::Tensor laid_out(std::int64_t rows, std::int64_t columns, int layout) {
   if (layout == 0) return at::randn({columns, rows}).t();
   if (layout == 1) return at::randn({rows, columns + 3}).narrow(1, 1, columns);
@@ -50,6 +53,7 @@ at::Tensor laid_out(std::int64_t rows, std::int64_t columns, int layout) {
   return at::randn({rows, columns});
 }
 
+// The tensors that need gradients; any subset has to work.
 std::vector<at::Tensor> trained(const Layer& layer) {
   std::vector<at::Tensor> tensors;
   for (const auto& tensor : {layer.input, layer.weight, layer.bias}) {
@@ -58,6 +62,7 @@ std::vector<at::Tensor> trained(const Layer& layer) {
   return tensors;
 }
 
+// The message of LibTorch's error; "" if there is none.
 std::string refusal(const std::function<void()>& call) {
   try {
     call();
@@ -67,6 +72,8 @@ std::string refusal(const std::function<void()>& call) {
   return "";
 }
 
+// 400 cases over sizes, layouts and required gradients. Sizes around 0 and up to 90 use different kernels of the
+// BLAS library.
 TEST(LinearLaws, ResultsAndBothDerivativesHaveTheBitsOfLibTorch) {
   expect_property(400, [] {
     torch::manual_seed(*rc::gen::arbitrary<int>());
@@ -105,6 +112,7 @@ TEST(LinearLaws, ResultsAndBothDerivativesHaveTheBitsOfLibTorch) {
   });
 }
 
+// Half-precision types use other kernels than float.
 TEST(LinearTest, EveryRealDtypeHasTheBitsOfLibTorch) {
   torch::manual_seed(1);
   for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
@@ -119,7 +127,7 @@ TEST(LinearTest, EveryRealDtypeHasTheBitsOfLibTorch) {
   }
 }
 
-// Buckets are filled in this order, and another would change the sums of all ranks.
+// DDP fills buckets in this order, and another order would change the sums of all ranks.
 TEST(LinearTest, GradientsAreReadyInTheOrderOfLibTorch) {
   const auto order_of = [](at::Tensor (Layer::*output)() const) {
     const auto trunk = layer_of(4, 5, 6);
@@ -142,7 +150,8 @@ TEST(LinearTest, GradientsAreReadyInTheOrderOfLibTorch) {
   EXPECT_EQ(order_of(&Layer::of_libtorch), "rRlLtT");
 }
 
-TEST(LinearTest, OnlyWhatDerivativesNeedIsKept) {
+// Keeping an input that is not needed would raise the memory of every layer.
+TEST(LinearTest, OnlyTensorsThatDerivativesNeedAreKept) {
   const auto keeps = [](bool input_is_trained, bool weight_is_trained) {
     auto layer = layer_of(4, 5, 6);
     if (!input_is_trained) layer.input = layer.input.detach();
@@ -152,11 +161,12 @@ TEST(LinearTest, OnlyWhatDerivativesNeedIsKept) {
     return std::pair(layer.input.use_count() > input_before, layer.weight.storage().use_count() > weight_before);
   };
   EXPECT_EQ(keeps(true, true), std::pair(true, true));
-  EXPECT_EQ(keeps(false, true), std::pair(true, false));  // the weight is for the input's gradient
+  EXPECT_EQ(keeps(false, true), std::pair(true, false));  // the weight is only needed for the input's gradient
   EXPECT_EQ(keeps(true, false), std::pair(false, true));
 }
 
-TEST(LinearTest, AWeightThatWasGivenOtherDataIsWhatItWas) {
+// Sharded training frees and replaces the data of weights between forward and backward.
+TEST(LinearTest, AWeightKeepsItsDataForBackwardDespiteSetData) {
   for (const bool is_trained : {true, false}) {
     const auto layer = layer_of(4, 5, 6);
     layer.weight.requires_grad_(is_trained);
@@ -168,7 +178,8 @@ TEST(LinearTest, AWeightThatWasGivenOtherDataIsWhatItWas) {
   }
 }
 
-TEST(LinearTest, TangentsOfTheUpstreamGradientGoThrough) {
+// Forward-mode differentiation of the backward pass, as for Hessian products.
+TEST(LinearTest, TangentsOfTheUpstreamGradientArePropagated) {
   const auto layer = layer_of(4, 5, 6);
   const auto level = torch::autograd::ForwardADLevel::get_next_idx();
   const auto upstream = at::_make_dual(at::randn({4, 6}), at::randn({4, 6}), static_cast<std::int64_t>(level));
@@ -181,7 +192,8 @@ TEST(LinearTest, TangentsOfTheUpstreamGradientGoThrough) {
   torch::autograd::ForwardADLevel::release_idx(level);
 }
 
-TEST(LinearTest, WhatIsKeptGoesWithTheBackwardPass) {
+// Otherwise memory would grow with each step. A second backward pass is an error, as in LibTorch.
+TEST(LinearTest, KeptTensorsAreFreedByTheBackwardPass) {
   const auto layer = layer_of(4, 5, 6);
   const auto output = layer.of_one_node();
   output.sum().backward();
@@ -193,7 +205,8 @@ TEST(LinearTest, WhatIsKeptGoesWithTheBackwardPass) {
   EXPECT_THAT(refusal([&] { output.sum().backward(); }), HasSubstr("backward through the graph a second time"));
 }
 
-TEST(LinearTest, AWeightThatChangedSinceIsRefusedAsByLibTorch) {
+// The gradient would be computed with the wrong values, without notice.
+TEST(LinearTest, AWeightChangedInPlaceIsRejectedAsByLibTorch) {
   const auto layer = layer_of(4, 5, 6);
   const auto output = layer.of_one_node();
   {
@@ -203,7 +216,8 @@ TEST(LinearTest, AWeightThatChangedSinceIsRefusedAsByLibTorch) {
   EXPECT_THAT(refusal([&] { output.sum().backward(); }), HasSubstr("modified by an inplace operation"));
 }
 
-TEST(LinearTest, SizesThatDoNotFitAreRefusedInTheWordsOfLibTorch) {
+// Users search for LibTorch's message.
+TEST(LinearTest, SizesThatDoNotFitGiveLibTorchsMessage) {
   auto layer = layer_of(4, 5, 6);
   layer.input = at::randn({4, 7});
   const auto ours = refusal([&] { std::ignore = layer.of_one_node(); });
@@ -211,20 +225,22 @@ TEST(LinearTest, SizesThatDoNotFitAreRefusedInTheWordsOfLibTorch) {
   EXPECT_EQ(ours, refusal([&] { std::ignore = layer.of_libtorch(); }));
 }
 
+// A node without gradients would keep the input alive during inference.
 TEST(LinearTest, WithoutGradientsThereIsNoNode) {
   const auto layer = layer_of(4, 5, 6);
   const torch::NoGradGuard no_grad;
   EXPECT_FALSE(layer.of_one_node().requires_grad());
 }
 
-TEST(LinearTest, WhatMoreThanAutogradLooksAtIsLeftToLibTorch) {
+// Tracing, functorch and other dispatch modes need to see LibTorch's own operators.
+TEST(LinearTest, UnusualInputsAreLeftToLibTorch) {
   const auto layer = layer_of(4, 5, 6);
   const auto is_plain = [](const Layer& l) { return fused_linear(l.input, l.weight, l.bias).has_value(); };
   EXPECT_TRUE(is_plain(layer));
   EXPECT_FALSE(is_plain({layer.input, layer.weight, {}}));
   EXPECT_FALSE(is_plain({at::randn({4, 5}).requires_grad_(), layer.weight, layer.bias}));
   EXPECT_TRUE(is_plain({at::randn({4, 5}), layer.weight, layer.bias}));
-  EXPECT_FALSE(is_plain(layer_of(1, 1, 2)));  // by columns, too
+  EXPECT_FALSE(is_plain(layer_of(1, 1, 2)));  // also contiguous by columns
   EXPECT_FALSE(is_plain(layer_of(2, 1, 1)));
   EXPECT_FALSE(is_plain({layer.input.unsqueeze(0), layer.weight, layer.bias}));
   EXPECT_FALSE(is_plain({layer.input[0], layer.weight, layer.bias}));

@@ -1,3 +1,5 @@
+// Memory-mapped files, from which weights are loaded. A truncated or replaced file must give an error and never a
+// SIGBUS.
 #include "reference/core/mapped_file.hpp"
 
 #include <gmock/gmock.h>
@@ -14,6 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
+// The message when the file is opened; "" if there is none.
 std::string error_of(const std::string& path) {
   try {
     const MappedFile file(path);
@@ -31,6 +34,7 @@ TEST(MappedFileTest, BytesAreThoseOfTheFile) {
   EXPECT_EQ(file.bytes(), text);
 }
 
+// mmap() of no bytes is an error of the system, so it needs its own path.
 TEST(MappedFileTest, EmptyFileHasNoBytes) {
   const testing::TemporaryFolder folder;
   const MappedFile file(folder.write("empty", ""));
@@ -38,7 +42,8 @@ TEST(MappedFileTest, EmptyFileHasNoBytes) {
   EXPECT_EQ(file.bytes(), "");
 }
 
-TEST(MappedFileTest, WhatCannotBeMappedIsNamedWithTheReason) {
+// The system's own message for a folder is misleading.
+TEST(MappedFileTest, FilesThatCannotBeMappedAreNamedWithTheReason) {
   const testing::TemporaryFolder folder;
   EXPECT_THAT(error_of(folder.path("none")),
               HasSubstr(folder.path("none") + ": cannot be opened: No such file or directory"));
@@ -46,7 +51,8 @@ TEST(MappedFileTest, WhatCannotBeMappedIsNamedWithTheReason) {
   EXPECT_THAT(error_of("/dev/null"), HasSubstr("/dev/null: is a pipe or a device"));
 }
 
-TEST(MappedFileTest, PartsAreCopiedOutAsTheyAre) {
+// 20 MB are copied in several pieces.
+TEST(MappedFileTest, PartsAreCopiedUnchanged) {
   const testing::TemporaryFolder folder;
   std::string bytes(20'000'001, '\0');
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 2654435761u >> 13);
@@ -64,7 +70,8 @@ TEST(MappedFileTest, PartsAreCopiedOutAsTheyAre) {
   EXPECT_TRUE(file.bytes() == bytes);
 }
 
-TEST(MappedFileTest, AnotherFileOfThatNameIsNotRead) {
+// Checkpoints are replaced by renaming while an old one may still be mapped.
+TEST(MappedFileTest, AReplacedFileIsNotRead) {
   const testing::TemporaryFolder folder;
   const auto path = folder.write("weights", "those that were mapped");
   const MappedFile file(path);
@@ -78,7 +85,7 @@ TEST(MappedFileTest, AnotherFileOfThatNameIsNotRead) {
   EXPECT_EQ(copy, "those that were mapped");
 }
 
-// The limit of open files is 1,024 on many systems, and checkpoints of many ranks have more.
+// The limit of open files is 1,024 on many systems, and checkpoints of many ranks have more files.
 TEST(MappedFileTest, AMappingHoldsNoDescriptor) {
   const testing::TemporaryFolder folder;
   const auto path = folder.write("one", "1");
@@ -92,7 +99,8 @@ TEST(MappedFileTest, AMappingHoldsNoDescriptor) {
   EXPECT_EQ(num_open(), before);
 }
 
-TEST(MappedFileTest, AFileThatWasShortenedIsAnError) {
+// Reading beyond the end of a mapped file raises SIGBUS, which would kill all ranks of a simulation.
+TEST(MappedFileTest, ATruncatedFileIsAnError) {
   const testing::TemporaryFolder folder;
   const auto path = folder.write("short", std::string(10'000, 'x'));
   const MappedFile file(path);

@@ -1,3 +1,5 @@
+// Random generators per rank. LibTorch has one default generator per process, so a function of it is interposed;
+// each thread that is a rank then has its own default generator.
 #include "reference/core/random.hpp"
 
 #include <ATen/Context.h>
@@ -13,7 +15,7 @@
 namespace accel {
 namespace {
 
-// Draws of the kinds that a training program makes; `between` runs after each.
+// Draws numbers of the kinds that a training program draws. Calls `between` after each.
 std::vector<at::Tensor> draws(std::uint64_t seed, const std::function<void()>& between) {
   std::vector<at::Tensor> drawn;
   const auto keep = [&](const at::Tensor& tensor) {
@@ -40,6 +42,7 @@ bool equal(const std::vector<at::Tensor>& left, const std::vector<at::Tensor>& r
                     [](const at::Tensor& a, const at::Tensor& b) { return a.equal(b); });
 }
 
+// Threads that draw at the same time, each in the scope of its own generator.
 std::vector<std::vector<at::Tensor>> draws_of_threads(int num_threads, const std::function<std::uint64_t(int)>& seed) {
   std::barrier together(num_threads);
   std::vector<std::vector<at::Tensor>> drawn(num_threads);
@@ -52,24 +55,29 @@ std::vector<std::vector<at::Tensor>> draws_of_threads(int num_threads, const std
   return drawn;
 }
 
-TEST(RandomTest, LibTorchTakesTheGeneratorOfThisProgram) { EXPECT_NO_THROW(verify_interposition()); }
+// Interposition fails silently if the linker binds the symbol inside LibTorch, so it is verified first.
+TEST(RandomTest, LibTorchUsesTheInterposedFunction) { EXPECT_NO_THROW(verify_interposition()); }
 
+// All threads draw at the same time, so a shared generator would mix their streams.
 TEST(RandomTest, ThreadsWithOneSeedDrawEqualStreams) {
   const auto alone = draws_in_a_scope(7);
   for (const auto& drawn : draws_of_threads(8, [](int) { return 7; })) EXPECT_TRUE(equal(drawn, alone));
 }
 
-TEST(RandomTest, ThreadsWithOtherSeedsDrawTheirOwnStreams) {
+// LibTorch has one default generator per process; simulated ranks need one per thread.
+TEST(RandomTest, ThreadsWithDifferentSeedsDrawDifferentStreams) {
   const auto drawn = draws_of_threads(8, [](int thread) { return thread; });
   for (int thread = 0; thread < 8; ++thread) EXPECT_TRUE(equal(drawn[thread], draws_in_a_scope(thread))) << thread;
   EXPECT_FALSE(equal(drawn[0], drawn[1]));
 }
 
+// The replacement must not change the numbers of a program.
 TEST(RandomTest, OutsideAScopeAStreamIsTheSameAsInside) {
   EXPECT_TRUE(equal(draws(11, [] {}), draws_in_a_scope(11)));
 }
 
-TEST(RandomTest, AScopeLeavesTheGeneratorOutsideAlone) {
+// Neither its state nor its seed.
+TEST(RandomTest, AScopeDoesNotChangeTheOuterGenerator) {
   torch::manual_seed(3);
   const auto before = default_generator().get_state();
   draws_in_a_scope(7);
@@ -77,6 +85,7 @@ TEST(RandomTest, AScopeLeavesTheGeneratorOutsideAlone) {
   EXPECT_EQ(default_generator().current_seed(), 3U);
 }
 
+// Programs that do not use ranks must behave as with plain LibTorch.
 TEST(RandomTest, OutsideAScopeAllThreadsShareLibTorchsGenerator) {
   const auto here = default_generator();
   at::Generator there;
@@ -85,7 +94,8 @@ TEST(RandomTest, OutsideAScopeAllThreadsShareLibTorchsGenerator) {
   EXPECT_EQ(here, at::globalContext().defaultGenerator(at::kCPU));
 }
 
-TEST(RandomTest, TheInnermostScopeCounts) {
+// Scopes are nested when a library function uses its own generator.
+TEST(RandomTest, TheInnermostScopeIsUsed) {
   const auto outer = make_generator(1), inner = make_generator(2);
   const GeneratorScope outer_scope(outer);
   {
@@ -95,7 +105,8 @@ TEST(RandomTest, TheInnermostScopeCounts) {
   EXPECT_EQ(default_generator(), outer);
 }
 
-TEST(RandomTest, OneInt64IsOneDrawOfTheGenerator) {
+// Loaders draw their seed with this function, and Python draws it with torch.empty((), dtype=int64).random_().
+TEST(RandomTest, AnInt64IsOneDrawOfTheGenerator) {
   const auto generator = make_generator(42), reference = make_generator(42);
   EXPECT_EQ(draw_int64(generator), torch::empty({}, at::kLong).random_(reference).item<std::int64_t>());
   EXPECT_TRUE(generator.get_state().equal(reference.get_state()));

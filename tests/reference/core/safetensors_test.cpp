@@ -1,3 +1,5 @@
+// Safetensors files: reading, and rejecting what is damaged. The files are built by hand here, so a mistake in our
+// writer cannot hide one in the reader. A header is untrusted: every offset and size in it must be checked.
 #include "reference/core/safetensors.hpp"
 
 #include <gmock/gmock.h>
@@ -61,6 +63,7 @@ std::vector<NamedTensor> random_tensors() {
   return tensors;
 }
 
+// Every type of the format, with any number of dimensions, also empty ones.
 TEST(SafetensorsTest, EveryTensorSurvivesARoundTrip) {
   const TemporaryFolder folder;
   testing::expect_property(200, [&] {
@@ -76,12 +79,13 @@ TEST(SafetensorsTest, EveryTensorSurvivesARoundTrip) {
   });
 }
 
-TEST(SafetensorsTest, RowsAreThoseAskedFor) {
+// Data sets read single rows of large tensors. An odd number of bytes before the table makes it unaligned.
+TEST(SafetensorsTest, RowsAreReadIndividually) {
   const TemporaryFolder folder;
   const auto table = torch::arange(24, torch::kInt).reshape({6, 2, 2});
   const SafetensorsFile file(
       folder.write("rows", safetensors_of({{"odd", "U8", torch::zeros({3}, torch::kByte)}, {"table", "I32", table}})));
-  const auto stored = file.stored("table");  // at byte 3 of the data, so that no element is aligned
+  const auto stored = file.stored("table");  // the data start at byte 3, so no element is aligned
   EXPECT_TRUE(stored.row(4).equal(table[4]));
   EXPECT_TRUE(stored.rows({5, 0, 5}).equal(table.index_select(0, torch::tensor({5, 0, 5}))));
   EXPECT_EQ(stored.rows({}).sizes(), at::IntArrayRef({0, 2, 2}));
@@ -89,7 +93,8 @@ TEST(SafetensorsTest, RowsAreThoseAskedFor) {
   EXPECT_THROW((void)stored.rows({0, -1}), ArgumentError);
 }
 
-TEST(SafetensorsTest, NamesComeInTheOrderOfTheDataWithTheMetadataApart) {
+// The header's order is arbitrary; the order of the data is the order of saving.
+TEST(SafetensorsTest, NamesAreInTheOrderOfTheDataWithoutMetadata) {
   const TemporaryFolder folder;
   const SafetensorsFile file(folder.write(
       "two", safetensors_bytes(R"({"b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"__metadata__":{"format":"pt"},)"
@@ -137,13 +142,15 @@ TEST_F(DamagedSafetensorsTest, HeaderThatIsNoObjectOfTensorsIsRefused) {
               HasSubstr("tensor 'a': unknown dtype U9"));
 }
 
-TEST_F(DamagedSafetensorsTest, NameGivenTwiceIsRefused) {
+// JSON parsers keep one of two equal keys silently.
+TEST_F(DamagedSafetensorsTest, ADuplicateNameIsRejected) {
   const std::string tensor = R"("a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]})";
   EXPECT_THAT(error_of(safetensors_bytes("{" + tensor + "," + tensor + "}", "x")),
               HasSubstr("contains the key 'a' twice"));
 }
 
-TEST_F(DamagedSafetensorsTest, DataThatDoNotFitTheHeaderAreRefused) {
+// Every size and offset in the header is checked against the length of the file.
+TEST_F(DamagedSafetensorsTest, DataThatDoNotFitTheHeaderAreRejected) {
   EXPECT_THAT(error_of_tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0,4])", "1234"),
               HasSubstr("4 bytes of data do not match dtype F32 and shape [2]"));
   EXPECT_THAT(error_of_tensor(R"("dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0])", ""),
@@ -154,7 +161,8 @@ TEST_F(DamagedSafetensorsTest, DataThatDoNotFitTheHeaderAreRefused) {
               HasSubstr("the file is too long"));
 }
 
-TEST_F(DamagedSafetensorsTest, HolesAndOverlapsAreRefused) {
+// The format forbids both, because holes can hide data that a scanner does not see.
+TEST_F(DamagedSafetensorsTest, HolesAndOverlapsAreRejected) {
   EXPECT_THAT(error_of_tensor(R"("dtype":"U8","shape":[1],"data_offsets":[1,2])", "xy"),
               HasSubstr("expected to start at 0"));
   const auto two = [](int begin) {
@@ -167,7 +175,8 @@ TEST_F(DamagedSafetensorsTest, HolesAndOverlapsAreRefused) {
   EXPECT_EQ(error_of(safetensors_bytes(two(2), "1234")), "no error");
 }
 
-TEST_F(DamagedSafetensorsTest, TensorOfHalfBytesIsNamedWhenItIsAskedFor) {
+// LibTorch has no type of four bits. Other tensors of the file remain usable.
+TEST_F(DamagedSafetensorsTest, ATensorOfHalfBytesIsAnErrorOnlyWhenItIsRead) {
   const SafetensorsFile file(
       folder_.write("half", safetensors_bytes(R"({"a":{"dtype":"F4","shape":[3,2],"data_offsets":[0,3]}})", "123")));
   EXPECT_THROW((void)file.tensor("a"), ConfigError);
@@ -175,7 +184,8 @@ TEST_F(DamagedSafetensorsTest, TensorOfHalfBytesIsNamedWhenItIsAskedFor) {
               HasSubstr("do not match dtype F4"));
 }
 
-TEST_F(DamagedSafetensorsTest, TensorThatIsNotThereIsToldWithThoseThatAre) {
+// Usually the name has another prefix.
+TEST_F(DamagedSafetensorsTest, AMissingTensorIsReportedWithTheExistingOnes) {
   const SafetensorsFile file(folder_.write("one", safetensors_of({{"weight", "F32", torch::zeros({2})}})));
   try {
     (void)file.tensor("bias");
@@ -185,6 +195,7 @@ TEST_F(DamagedSafetensorsTest, TensorThatIsNotThereIsToldWithThoseThatAre) {
   }
 }
 
+// A changed byte within the data is valid and changes a value; the format has no checksum.
 TEST_F(DamagedSafetensorsTest, AnyDamageIsRejectedOrOnlyChangesValues) {
   testing::expect_property(500, [&] {
     const auto path =

@@ -1,3 +1,5 @@
+// Writing safetensors files: the bytes must be those of the Python package's writer, because checksums of files are
+// compared.
 #include <gmock/gmock.h>
 
 #include "reference/core/errors.hpp"
@@ -37,8 +39,8 @@ TEST(SafetensorsWriteTest, EveryTensorSurvivesARoundTrip) {
   });
 }
 
-// As safetensors 0.8.0 wrote them.
-TEST(SafetensorsWriteTest, BytesAreThoseOfTheFormatsOwnWriter) {
+// The expected bytes come from safetensors 0.8.0.
+TEST(SafetensorsWriteTest, BytesEqualThePythonPackages) {
   EXPECT_EQ(written({}), testing::safetensors_bytes("{}      ", ""));
   EXPECT_EQ(written({}, {{"format", "pt"}}), testing::safetensors_bytes(R"({"__metadata__":{"format":"pt"}})", ""));
   EXPECT_EQ(written({{"b", torch::zeros({0, 3})}, {"a", torch::zeros({0})}, {"c", torch::ones({1})}}),
@@ -53,7 +55,8 @@ TEST(SafetensorsWriteTest, BytesAreThoseOfTheFormatsOwnWriter) {
                 std::string(4, '\0')));
 }
 
-TEST(SafetensorsWriteTest, WiderElementsComeFirstThenNames) {
+// Wide elements first keeps every element aligned within the file.
+TEST(SafetensorsWriteTest, TensorsAreSortedByElementSizeAndName) {
   const TemporaryFolder folder;
   const SafetensorsFile file(folder.write("x", written({{"a", torch::zeros({1}, torch::kBool)},
                                                         {"d", torch::zeros({1}, torch::kHalf)},
@@ -63,7 +66,8 @@ TEST(SafetensorsWriteTest, WiderElementsComeFirstThenNames) {
   EXPECT_THAT(file.names(), ElementsAre("e", "b", "c", "d", "a"));
 }
 
-TEST(SafetensorsWriteTest, WhatTheFormatDoesNotHaveIsRefusedBeforeAnythingIsWritten) {
+// The old file must stay if the new one cannot be written.
+TEST(SafetensorsWriteTest, UnsupportedTensorsAreRejectedBeforeWriting) {
   testing::CrashDisk disk;
   const auto refusal = [&](const NamedTensors& tensors) {
     return message_of<ArgumentError>([&] { write_safetensors(disk, "x.safetensors", tensors); });
@@ -79,6 +83,7 @@ TEST(SafetensorsWriteTest, WhatTheFormatDoesNotHaveIsRefusedBeforeAnythingIsWrit
   EXPECT_EQ(disk.num_operations(), 0u);
 }
 
+// Views that show other elements or another order are different tensors and must all be saved.
 TEST(NamedTensorsTest, OfTensorsWithTheSameElementsTheFirstIsKept) {
   const auto whole = torch::arange(6.0).reshape({2, 3});
   const auto [tensors, same_as] = deduplicate_shared({{"embedding", whole},

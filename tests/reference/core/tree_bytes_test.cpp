@@ -1,3 +1,5 @@
+// Trees (structs, tuples, maps of tensors) as bytes, for broadcasting objects between ranks. Every leaf must arrive
+// unchanged on machines of one architecture, and bytes of another type must be rejected.
 #include "reference/core/tree_bytes.hpp"
 
 #include <gmock/gmock.h>
@@ -9,6 +11,7 @@ using ::testing::ElementsAre;
 namespace accel {
 namespace {
 
+// One member of each kind of leaf.
 struct Everything {
   at::Tensor tensor, undefined;
   bool flag = false;
@@ -28,7 +31,8 @@ inline constexpr auto tree_members<Everything> =
 
 namespace {
 
-TEST(TreeBytesTest, EveryLeafComesBack) {
+TEST(TreeBytesTest, EveryLeafSurvivesARoundTrip) {
+  // A transposed tensor is not contiguous, so its bytes must be gathered.
   const Everything sent{.tensor = torch::randn({3, 2}).t(),
                         .flag = true,
                         .number = -0.5,
@@ -48,6 +52,7 @@ TEST(TreeBytesTest, EveryLeafComesBack) {
   EXPECT_EQ(copy.pair, sent.pair);
 }
 
+// Shapes with a 0 and without dimensions are the edge cases of the format.
 TEST(TreeBytesTest, EveryDtypeKeepsItsBytes) {
   for (const auto dtype : {at::kByte, at::kChar, at::kShort, at::kInt, at::kLong, at::kHalf, at::kBFloat16, at::kFloat,
                            at::kDouble, at::kBool, at::kComplexFloat}) {
@@ -57,13 +62,15 @@ TEST(TreeBytesTest, EveryDtypeKeepsItsBytes) {
   }
 }
 
-TEST(TreeBytesTest, ConjugatedAndNegatedViewsAreSentAsTheyRead) {
+// These are flags on a view in LibTorch, and the bytes in memory are those of the original.
+TEST(TreeBytesTest, ConjugatedAndNegatedViewsAreResolved) {
   const auto tensor = torch::complex(torch::arange(3.0), torch::ones(3)).conj();
   EXPECT_TRUE(unpack<at::Tensor>(pack(tensor)).equal(tensor.resolve_conj()));
   EXPECT_TRUE(unpack<at::Tensor>(pack(at::imag(tensor))).equal(at::imag(tensor).resolve_neg()));
 }
 
-TEST(TreeBytesTest, ShapesAloneAreAFewBytes) {
+// Dispatched loaders announce shapes before they send the data.
+TEST(TreeBytesTest, ShapesWithoutDataAreAFewBytes) {
   const auto tensor = torch::ones({100, 100});
   const auto bytes = pack(tensor, TensorBytes::kShapeOnly);
   EXPECT_LT(bytes.size(), 64);
@@ -72,7 +79,8 @@ TEST(TreeBytesTest, ShapesAloneAreAFewBytes) {
   EXPECT_EQ(empty.scalar_type(), at::kFloat);
 }
 
-TEST(TreeBytesTest, BytesOfAnotherTypeAreRefused) {
+// Two ranks that run different programs must get an error, not wrong values.
+TEST(TreeBytesTest, BytesOfAnotherTypeAreRejected) {
   EXPECT_THROW(unpack<std::string>(pack(std::string("abc")).substr(0, 9)), ArgumentError);
   EXPECT_THROW(unpack<std::int32_t>(pack(std::int64_t{1})), ArgumentError);
 }

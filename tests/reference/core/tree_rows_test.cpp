@@ -1,3 +1,5 @@
+// Rows of trees: concatenating and slicing batches leaf by leaf. gather_for_metrics and dispatched loaders depend
+// on all leaves being cut at the same rows.
 #include "reference/core/tree_rows.hpp"
 
 #include <gmock/gmock.h>
@@ -9,6 +11,7 @@ using ::testing::ElementsAre;
 namespace accel {
 namespace {
 
+// A batch with tensors, names and a map, as collate functions produce them.
 struct Texts {
   at::Tensor ids;
   std::vector<std::string> names;
@@ -22,17 +25,20 @@ inline constexpr auto tree_members<Texts> = std::tuple(&Texts::ids, &Texts::name
 
 namespace {
 
+// Samples with the numbers from `begin` to `end`.
 Texts texts(std::int64_t begin, std::int64_t end) {
   Texts batch{.ids = torch::arange(begin, end), .extra = {{"twice", 2 * torch::arange(begin, end)}}};
   for (auto id = begin; id < end; ++id) batch.names.push_back(std::to_string(id));
   return batch;
 }
 
+// The concepts decide which overload of gather is chosen, so they are tested at compile time.
 static_assert(RowTree<at::Tensor> && RowTree<Texts> && RowTree<std::vector<std::string>>);
 static_assert(!RowTree<double> && !RowTree<std::pair<at::Tensor, std::string>> && !RowTree<std::map<std::string, int>>);
 static_assert(SampleList<std::vector<std::string>> && !SampleList<std::vector<at::Tensor>> &&
               !SampleList<std::vector<Texts>>);
 
+// Tensors, lists of names and maps of tensors alike.
 TEST(TreeRowsTest, ConcatenatedRowsFollowEachOtherInEveryLeaf) {
   const auto both = concatenate(std::vector{texts(0, 2), texts(2, 3)});
   EXPECT_TRUE(both.ids.equal(torch::arange(3)));
@@ -47,7 +53,8 @@ TEST(TreeRowsTest, ASliceKeepsTheRowsOfEveryLeaf) {
   EXPECT_TRUE(slice.extra.at("twice").equal(torch::tensor({2, 4}, at::kLong)));
 }
 
-TEST(TreeRowsTest, AVectorOfTensorsIsConcatenatedPlaceByPlace) {
+// Not to be confused with a list of samples, whose lengths would add up.
+TEST(TreeRowsTest, AVectorOfTensorsIsConcatenatedElementwise) {
   const std::vector<at::Tensor> first{torch::zeros(2), torch::ones(2)}, second{torch::zeros(1), torch::ones(1)};
   const auto both = concatenate(std::vector{first, second});
   ASSERT_EQ(both.size(), 2);
@@ -55,7 +62,8 @@ TEST(TreeRowsTest, AVectorOfTensorsIsConcatenatedPlaceByPlace) {
   EXPECT_THROW(concatenate(std::vector{first, {torch::zeros(1)}}), ArgumentError);
 }
 
-TEST(TreeRowsTest, WhatDoesNotFitTogetherIsAnArgumentError) {
+// LibTorch would broadcast or convert some of these.
+TEST(TreeRowsTest, IncompatibleTreesAreArgumentErrors) {
   EXPECT_THROW(concatenate(std::vector{torch::zeros({2, 3}), torch::zeros({2, 4})}), ArgumentError);
   EXPECT_THROW(concatenate(std::vector{torch::zeros(2), torch::zeros(2, at::kLong)}), ArgumentError);
   EXPECT_THROW(concatenate(std::vector{torch::tensor(1.0), torch::tensor(2.0)}), ArgumentError);
@@ -65,11 +73,13 @@ TEST(TreeRowsTest, WhatDoesNotFitTogetherIsAnArgumentError) {
   EXPECT_THROW(slice_rows(texts(0, 2), {.end = 3}), ArgumentError);
 }
 
-TEST(TreeRowsTest, NumbersThatAgreeStayAsTheyAre) {
+// A number that belongs to the whole batch, such as a length, has no rows to concatenate.
+TEST(TreeRowsTest, EqualNumbersAreKept) {
   const std::pair<at::Tensor, int> part{torch::zeros(1), 7};
   EXPECT_EQ(concatenate(std::vector{part, part}).second, 7);
 }
 
+// Otherwise a slice would tear samples apart.
 TEST(TreeRowsTest, AllLeavesShareOneNumberOfRows) {
   EXPECT_EQ(num_rows(texts(0, 4)), 4);
   EXPECT_EQ(num_rows(std::tuple(1.0, std::string("x"))), std::nullopt);

@@ -1,3 +1,5 @@
+// Trees: which types are trees, the order in which leaves are visited, and mapping functions over tensors. Ranks
+// communicate leaf by leaf, so the order must be the same on every rank.
 #include "reference/core/tree.hpp"
 
 #include <gmock/gmock.h>
@@ -9,6 +11,7 @@ using ::testing::ElementsAre;
 namespace accel {
 namespace {
 
+// A user's struct; one tensor is left out of tree_members on purpose.
 struct Sample {
   at::Tensor image;
   std::string name;
@@ -35,9 +38,11 @@ std::vector<double> numbers_in(const T& tree) {
 
 at::Tensor negated(const at::Tensor& tensor) { return -tensor; }
 
+// Ranks communicate leaf by leaf, so the order must be the same everywhere.
 TEST(TreeTest, LeavesAreVisitedInTheOrderOfTheMembers) {
   const Sample sample{number(1), "cat", 7, {number(2), number(3)}, number(9)};
   std::string kinds;
+  // t is a tensor, s a string, n a number.
   for_each_leaf(sample, [&](const auto& leaf) {
     kinds += TensorLeaf<decltype(leaf)> ? 't' : NumberLeaf<decltype(leaf)> ? 'n' : 's';
   });
@@ -45,6 +50,7 @@ TEST(TreeTest, LeavesAreVisitedInTheOrderOfTheMembers) {
   EXPECT_THAT(numbers_in(sample), ElementsAre(1, 2, 3));
 }
 
+// std::map sorts its keys, so insertion order does not matter, in contrast to Python's dict.
 TEST(TreeTest, AMapIsVisitedInTheOrderOfItsKeys) {
   const std::map<std::string, at::Tensor> tree{{"b", number(2)}, {"a", number(1)}, {"c", number(3)}};
   EXPECT_THAT(numbers_in(tree), ElementsAre(1, 2, 3));
@@ -56,6 +62,7 @@ TEST(TreeTest, ForEachTensorMayReplaceTheTensorsOfATree) {
   EXPECT_THAT(numbers_in(tree), ElementsAre(10, 20));
 }
 
+// All supported containers, one inside the other.
 TEST(TreeTest, MapTensorsReachesEveryTensorOfNestedContainers) {
   using Nested = std::tuple<at::Tensor, std::pair<at::Tensor, int>, std::vector<std::array<at::Tensor, 1>>,
                             std::map<std::string, at::Tensor>>;
@@ -65,12 +72,13 @@ TEST(TreeTest, MapTensorsReachesEveryTensorOfNestedContainers) {
   EXPECT_EQ(std::get<1>(mapped).second, 5);
 }
 
-TEST(TreeTest, MapTensorsLeavesItsArgumentAsItWas) {
+TEST(TreeTest, MapTensorsDoesNotChangeItsArgument) {
   const std::vector<at::Tensor> tree{number(1), number(2)};
   map_tensors(tree, negated);
   EXPECT_THAT(numbers_in(tree), ElementsAre(1, 2));
 }
 
+// A member that is no part of the tree is copied unchanged.
 TEST(TreeTest, MapTensorsOfAStructCopiesOtherLeavesAndMembers) {
   const Sample sample{number(1), "cat", 7, {number(2)}, number(9)};
   const auto mapped = map_tensors(sample, negated);
@@ -80,7 +88,8 @@ TEST(TreeTest, MapTensorsOfAStructCopiesOtherLeavesAndMembers) {
   EXPECT_EQ(mapped.not_a_member.item<double>(), 9);
 }
 
-TEST(TreeTest, AStructWithoutMembersIsNoTree) {
+// A struct without tree_members may contain tensors that would not be found, so it must not pass as an empty tree.
+TEST(TreeTest, AStructWithoutTreeMembersIsNoTree) {
   struct Other {
     at::Tensor tensor;
   };
@@ -88,11 +97,13 @@ TEST(TreeTest, AStructWithoutMembersIsNoTree) {
   EXPECT_TRUE(Tree<Sample>);
 }
 
+// As in Accelerate, even if a later tensor differs.
 TEST(TreeTest, TheBatchSizeIsThatOfTheFirstTensor) {
   const std::tuple<std::string, at::Tensor, at::Tensor> batch{"text", torch::zeros({3, 2}), torch::zeros({5})};
   EXPECT_EQ(find_batch_size(batch), 3);
 }
 
+// As in Accelerate, which raises an error too.
 TEST(TreeTest, ABatchWithoutTensorsHasNoSize) {
   EXPECT_THROW(find_batch_size(std::pair<int, std::string>(1, "one")), ArgumentError);
   EXPECT_THROW(find_batch_size(std::vector<at::Tensor>{}), ArgumentError);

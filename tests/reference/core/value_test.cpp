@@ -1,3 +1,4 @@
+// Value, the dynamic type of state dicts: equality, conversions and serialization.
 #include "reference/core/value.hpp"
 
 #include <gmock/gmock.h>
@@ -8,7 +9,7 @@
 namespace accel {
 namespace {
 
-/// A type that keeps to itself what it holds.
+/// A type with private members, for which a conversion to a tree is declared.
 class Date {
  public:
   Date() = default;
@@ -22,6 +23,7 @@ class Date {
 
 }  // namespace
 
+// How a user makes a type with private members serialisable.
 template <>
 struct tree_conversion<Date> {
   static std::pair<int, int> to_tree(const Date& date) { return date.parts(); }
@@ -30,6 +32,7 @@ struct tree_conversion<Date> {
 
 namespace {
 
+// One value of each kind, with bytes that are not text.
 Value everything() {
   return Value::Dict{{"null", Value()},
                      {"flag", true},
@@ -46,7 +49,8 @@ TEST(ValueTest, BytesGiveTheValueBack) {
   EXPECT_EQ(unpack<Value>(pack(Value())), Value());
 }
 
-TEST(ValueTest, ValuesAreEqualIfTypeAndContentAre) {
+// In Python 1 == 1.0 == True. A checkpoint must keep the types apart, or a restored state would differ.
+TEST(ValueTest, ValuesAreEqualIfTypeAndContentAreEqual) {
   EXPECT_NE(Value(1), Value(1.0));
   EXPECT_NE(Value(1), Value(true));
   EXPECT_NE(Value("1"), Value(1));
@@ -56,7 +60,8 @@ TEST(ValueTest, ValuesAreEqualIfTypeAndContentAre) {
   EXPECT_EQ(Value(torch::full({1}, NAN)), Value(torch::full({1}, NAN))) << "the same bytes";
 }
 
-TEST(ValueTest, AnotherTypeOrAMissingKeyIsAnArgumentErrorThatSaysSo) {
+// Such errors come from a user's hooks, who sees only this message.
+TEST(ValueTest, WrongTypesAndMissingKeysAreExplained) {
   const auto message = [](auto&& f) -> std::string {
     try {
       f();
@@ -73,14 +78,16 @@ TEST(ValueTest, AnotherTypeOrAMissingKeyIsAnArgumentErrorThatSaysSo) {
   EXPECT_FALSE(Value(3).contains("size"));
 }
 
-TEST(ValueTest, BytesThatAreCutAreAnError) {
+// Every read has to check how many bytes are left.
+TEST(ValueTest, TruncatedBytesAreAnError) {
   const auto bytes = pack(everything());
   for (const std::size_t size : {std::size_t{0}, std::size_t{7}, bytes.size() / 2, bytes.size() - 1}) {
     EXPECT_THROW(unpack<Value>(bytes.substr(0, size)), Error) << size;
   }
 }
 
-TEST(TreeConversionTest, ATypeOfTheUsersOwnTravelsInsideATree) {
+// The conversion must also be found for types inside containers.
+TEST(TreeConversionTest, AUsersTypeIsSerializedInsideATree) {
   const std::map<std::string, std::vector<Date>> dates{{"births", {Date(1912, 175), Date(1906, 344)}}, {"none", {}}};
   EXPECT_EQ((unpack<std::map<std::string, std::vector<Date>>>(pack(dates))), dates);
 }

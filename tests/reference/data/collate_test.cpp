@@ -1,3 +1,5 @@
+// default_collate, which must give the batches of torch.utils.data.default_collate in Python: shapes, dtypes and
+// nesting.
 #include "reference/data/collate.hpp"
 
 #include <gmock/gmock.h>
@@ -9,6 +11,7 @@ using ::testing::ElementsAre;
 namespace accel {
 namespace {
 
+// A sample as a struct of tensors.
 struct Pair {
   at::Tensor image, label;
 };
@@ -22,6 +25,7 @@ namespace {
 
 at::Tensor row(double a, double b) { return torch::tensor({a, b}, at::kDouble); }
 
+// Equal values and equal dtypes.
 void expect_same(const at::Tensor& actual, const at::Tensor& expected) {
   EXPECT_EQ(actual.scalar_type(), expected.scalar_type());
   EXPECT_TRUE(actual.equal(expected)) << actual << "\nexpected\n" << expected;
@@ -34,18 +38,21 @@ TEST(CollateTest, TensorsAreStackedOnANewFirstDimension) {
   EXPECT_THAT(default_collate(std::vector<at::Tensor>{torch::tensor(1.0), torch::tensor(2.0)}).sizes(), ElementsAre(2));
 }
 
-TEST(CollateTest, NumbersBecomeATensorOfPythonsType) {
+// Python's int is int64 and its float becomes float64, for every C++ type.
+TEST(CollateTest, NumbersBecomeTensorsOfPythonsTypes) {
   expect_same(default_collate(std::vector<int>{1, -2}), torch::tensor({1, -2}, at::kLong));
   expect_same(default_collate(std::vector<std::uint8_t>{1, 200}), torch::tensor({1, 200}, at::kLong));
   expect_same(default_collate(std::vector<float>{0.5F, 2.0F}), torch::tensor({0.5, 2.0}, at::kDouble));
   expect_same(default_collate(std::vector<bool>{true, false}), torch::tensor({true, false}));
 }
 
+// As in PyTorch, where a batch of strings is a list.
 TEST(CollateTest, StringsBecomeAVectorOfStrings) {
   EXPECT_THAT(default_collate(std::vector<std::string>{"a", "b"}), ElementsAre("a", "b"));
 }
 
-TEST(CollateTest, PlacesOfTuplesAreCollatedOnTheirOwn) {
+// Numbers become a tensor, strings a list, as in PyTorch.
+TEST(CollateTest, TuplesAreCollatedElementwise) {
   using Sample = std::tuple<at::Tensor, int, std::string, bool>;
   const auto [image, label, name, flag] =
       default_collate(std::vector<Sample>{{row(1, 2), 5, "a", true}, {row(3, 4), 6, "b", false}});
@@ -55,7 +62,8 @@ TEST(CollateTest, PlacesOfTuplesAreCollatedOnTheirOwn) {
   expect_same(flag, torch::tensor({true, false}));
 }
 
-TEST(CollateTest, PlacesOfSequencesAreCollatedOnTheirOwn) {
+// A batch of lists becomes a list of batches, as in Python.
+TEST(CollateTest, SequencesAreCollatedElementwise) {
   const auto batch = default_collate(std::vector<std::vector<int>>{{1, 2, 3}, {4, 5, 6}});
   ASSERT_EQ(batch.size(), 3U);
   expect_same(batch[1], torch::tensor({2, 5}, at::kLong));
@@ -63,19 +71,21 @@ TEST(CollateTest, PlacesOfSequencesAreCollatedOnTheirOwn) {
   expect_same(pairs[0], kTwoRows());
 }
 
-TEST(CollateTest, KeysOfMapsAreCollatedOnTheirOwn) {
+TEST(CollateTest, MapsAreCollatedKeyByKey) {
   using Sample = std::map<std::string, std::pair<at::Tensor, int>>;
   const auto batch = default_collate(std::vector<Sample>{{{"x", {row(1, 2), 5}}}, {{"x", {row(3, 4), 6}}}});
   expect_same(std::get<0>(batch.at("x")), kTwoRows());
   expect_same(std::get<1>(batch.at("x")), torch::tensor({5, 6}, at::kLong));
 }
 
+// The batch is used like a sample, with the same member names.
 TEST(CollateTest, AStructOfTensorsKeepsItsType) {
   const Pair batch = default_collate(std::vector<Pair>{{row(1, 2), torch::tensor(0)}, {row(3, 4), torch::tensor(1)}});
   expect_same(batch.image, kTwoRows());
   expect_same(batch.label, torch::tensor({0, 1}));
 }
 
+// Batches of texts need PadCollate; the error must come from here and not from a model.
 TEST(CollateTest, SamplesOfDifferentShapesAreArgumentErrors) {
   EXPECT_THROW(default_collate(std::vector<at::Tensor>{torch::zeros({2}), torch::zeros({3})}), ArgumentError);
   EXPECT_THROW(default_collate(std::vector<std::vector<int>>{{1}, {2, 3}}), ArgumentError);

@@ -1,3 +1,5 @@
+// The loader on one rank: order, random numbers that it consumes, the end of a pass, and loops that end early. The
+// draws are pinned, because Python consumes the same ones.
 #include "reference/data/data_loader.hpp"
 
 #include <gmock/gmock.h>
@@ -21,6 +23,7 @@ using testing::whole_pass;
 // Sample i is the number i.
 TensorDataset<at::Tensor> numbers(std::int64_t size) { return TensorDataset(torch::arange(size, at::kLong)); }
 
+// The samples of all batches, in order.
 std::vector<std::int64_t> samples_of(const Batches& batches) {
   std::vector<std::int64_t> samples;
   for (const auto& batch : batches) samples.insert(samples.end(), batch.begin(), batch.end());
@@ -33,7 +36,7 @@ std::vector<std::int64_t> range(std::int64_t size) {
   return samples;
 }
 
-// One rank of its own, with the default seed.
+// A single rank with the default seed.
 class DataLoaderTest : public ::testing::Test {
  protected:
   template <typename Loader>
@@ -51,6 +54,7 @@ class DataLoaderTest : public ::testing::Test {
   RankScope scope_ = RankScope(*context_);
 };
 
+// Five samples in batches of two end with a short batch.
 TEST_F(DataLoaderTest, BatchesFollowTheOrderOfTheDataset) {
   DataLoader loader(numbers(5), {.batch_size = 2});
   EXPECT_EQ(loader.size(), 3);
@@ -63,6 +67,7 @@ TEST_F(DataLoaderTest, DropLastLeavesTheShortBatchOut) {
   EXPECT_EQ(whole_pass(loader), Batches({{0, 1}, {2, 3}}));
 }
 
+// Two passes differ, and the plain and the prepared loader draw differently.
 TEST_F(DataLoaderTest, AShuffledPassVisitsEachSampleOnce) {
   DataLoader plain(numbers(23), {.batch_size = 4, .shuffle = true});
   auto shard = prepared(plain);
@@ -73,7 +78,8 @@ TEST_F(DataLoaderTest, AShuffledPassVisitsEachSampleOnce) {
   EXPECT_THAT(second, ::testing::UnorderedElementsAreArray(range(23)));
 }
 
-TEST_F(DataLoaderTest, EachPassDrawsOneInt64OfTheRanksGenerator) {
+// torch.utils.data.DataLoader draws a base seed for its workers in every pass, even without workers.
+TEST_F(DataLoaderTest, EachPassDrawsOneInt64FromTheRanksGenerator) {
   auto loader = prepared(DataLoader(numbers(5), {.batch_size = 2}));
   const auto reference = copy_of_generator();
   EXPECT_TRUE(generator_equals(reference)) << "prepare draws nothing on one rank";
@@ -84,6 +90,7 @@ TEST_F(DataLoaderTest, EachPassDrawsOneInt64OfTheRanksGenerator) {
   }
 }
 
+// The base seed of the workers is drawn before the sampler's seed, as in torch/utils/data/dataloader.py.
 TEST_F(DataLoaderTest, AShuffledPassDrawsItsOwnSeedBeforeTheSamplers) {
   const auto reference = copy_of_generator();
   DataLoader loader(numbers(9), {.batch_size = 4, .shuffle = true});
@@ -95,7 +102,8 @@ TEST_F(DataLoaderTest, AShuffledPassDrawsItsOwnSeedBeforeTheSamplers) {
   }
 }
 
-TEST_F(DataLoaderTest, ALoaderWithAGeneratorLeavesTheRanksAlone) {
+// The order must then not depend on what else the program draws, and must not disturb it.
+TEST_F(DataLoaderTest, ALoaderWithAGeneratorDoesNotUseTheRanks) {
   const auto reference = copy_of_generator();
   const auto of_loader = make_generator(3), same = make_generator(3);
   DataLoader loader(numbers(9), {.batch_size = 4, .shuffle = true, .generator = of_loader});
@@ -105,9 +113,11 @@ TEST_F(DataLoaderTest, ALoaderWithAGeneratorLeavesTheRanksAlone) {
   EXPECT_TRUE(generator_equals(reference));
 }
 
-TEST_F(DataLoaderTest, ASamplerOfTheUsersGivesTheOrder) {
+// The loader must take the sampler's order as it is.
+TEST_F(DataLoaderTest, AUsersSamplerDeterminesTheOrder) {
   const auto sampler = std::make_shared<SeedableRandomSampler>(8, /*data_seed=*/7);
   DataLoader loader(numbers(8), {.batch_size = 4, .sampler = sampler});
+  // The order that Python's SeedableRandomSampler draws for seed 7.
   EXPECT_EQ(whole_pass(loader), Batches({{7, 0, 3, 4}, {1, 5, 2, 6}}));
 }
 
@@ -125,7 +135,8 @@ TEST_F(DataLoaderTest, AllProblemsOfTheOptionsAreInOneMessage) {
   }
 }
 
-TEST_F(DataLoaderTest, ABatchSamplerExcludesWhatItDecides) {
+// An ignored batch size would be noticed late, as a wrong learning rate.
+TEST_F(DataLoaderTest, ABatchSamplerExcludesTheOptionsThatItReplaces) {
   class OneBatch : public BatchSampler {
    public:
     void begin_pass() override { done_ = false; }
@@ -143,6 +154,7 @@ TEST_F(DataLoaderTest, ABatchSamplerExcludesWhatItDecides) {
   EXPECT_THROW(DataLoader(numbers(8), {.shuffle = true, .batch_sampler = std::make_shared<OneBatch>()}), ArgumentError);
 }
 
+// A batch may be of any type, here a number.
 TEST_F(DataLoaderTest, ACollateFunctionGetsTheSamples) {
   DataLoader loader(numbers(3), {.batch_size = 2}, [](const std::vector<std::tuple<at::Tensor>>& samples) {
     return static_cast<std::int64_t>(samples.size());
@@ -152,7 +164,8 @@ TEST_F(DataLoaderTest, ACollateFunctionGetsTheSamples) {
   EXPECT_THAT(sizes, ElementsAre(2, 1));
 }
 
-TEST_F(DataLoaderTest, OnlyTheLastBatchIsAtTheEnd) {
+// The loader reads one batch ahead to know this, as DataLoaderShard does.
+TEST_F(DataLoaderTest, OnlyTheLastBatchIsMarkedAsTheEnd) {
   auto loader = prepared(DataLoader(numbers(5), {.batch_size = 2}));
   for (int pass = 0; pass < 2; ++pass) {
     std::vector<bool> at_end;
@@ -162,12 +175,14 @@ TEST_F(DataLoaderTest, OnlyTheLastBatchIsAtTheEnd) {
   }
 }
 
-TEST_F(DataLoaderTest, OneBatchIsAtTheEndAtOnce) {
+// The first batch is also the last, so the loader has to look ahead before it returns it.
+TEST_F(DataLoaderTest, ASingleBatchIsMarkedAsTheEnd) {
   auto loader = prepared(DataLoader(numbers(2), {.batch_size = 2}));
   for ([[maybe_unused]] auto& batch : loader) EXPECT_TRUE(gradient_state().end_of_dataloader());
   EXPECT_EQ(loader.iteration(), 1);
 }
 
+// Shuffling nothing must work too, as a filter may leave no sample.
 TEST_F(DataLoaderTest, AnEmptyDatasetYieldsNothing) {
   for (const bool shuffle : {false, true}) {
     DataLoader plain(numbers(0), {.batch_size = 2, .shuffle = shuffle});
@@ -179,7 +194,8 @@ TEST_F(DataLoaderTest, AnEmptyDatasetYieldsNothing) {
   }
 }
 
-TEST_F(DataLoaderTest, ABreakTakesTheLoaderOffAndTheEpochIsRepeated) {
+// Python's generator does not advance the epoch either if the loop ends early.
+TEST_F(DataLoaderTest, ABreakDeactivatesTheLoaderAndRepeatsTheEpoch) {
   auto loader = prepared(DataLoader(numbers(8), {.batch_size = 2, .shuffle = true}),
                          {.use_seedable_sampler = true, .data_seed = 7});
   for (auto& [batch] : loader) {
@@ -196,6 +212,7 @@ TEST_F(DataLoaderTest, ABreakTakesTheLoaderOffAndTheEpochIsRepeated) {
   EXPECT_EQ(loader.iteration(), 2);
 }
 
+// The epoch counts as complete only when the loop ends by itself. A break on the last batch looks almost the same.
 TEST_F(DataLoaderTest, ABreakOnTheLastBatchRepeatsTheEpochToo) {
   auto loader = prepared(DataLoader(numbers(8), {.batch_size = 4, .shuffle = true}),
                          {.use_seedable_sampler = true, .data_seed = 7});
@@ -207,12 +224,14 @@ TEST_F(DataLoaderTest, ABreakOnTheLastBatchRepeatsTheEpochToo) {
   EXPECT_EQ(whole_pass(loader), Batches({{7, 0, 3, 4}, {1, 5, 2, 6}}));
 }
 
-TEST_F(DataLoaderTest, AnExceptionInTheLoopTakesTheLoaderOff) {
+// Otherwise the next step would believe to be in the middle of an epoch.
+TEST_F(DataLoaderTest, AnExceptionInTheLoopDeactivatesTheLoader) {
   auto loader = prepared(DataLoader(numbers(8), {.batch_size = 2}));
   EXPECT_THROW(for ([[maybe_unused]] auto& batch : loader) throw StateError("stop"), StateError);
   EXPECT_FALSE(gradient_state().in_dataloader());
 }
 
+// An evaluation loop inside a training loop is common. The state of the outer loop must be restored.
 TEST_F(DataLoaderTest, ALoopInsideAnotherLeavesTheOuterOneActive) {
   auto outer = prepared(DataLoader(numbers(5), {.batch_size = 2}));
   auto inner = prepared(DataLoader(numbers(6), {.batch_size = 4}));
@@ -230,6 +249,7 @@ TEST_F(DataLoaderTest, ALoopInsideAnotherLeavesTheOuterOneActive) {
   EXPECT_THAT(at_end, ElementsAre(false, false, true));
 }
 
+// Both loops would use the same place in the data.
 TEST_F(DataLoaderTest, ALoopOverTheLoaderInsideItsOwnLoopIsAStateError) {
   DataLoader plain(numbers(5), {.batch_size = 2});
   auto loader = prepared(plain);
@@ -239,7 +259,8 @@ TEST_F(DataLoaderTest, ALoopOverTheLoaderInsideItsOwnLoopIsAStateError) {
   EXPECT_EQ(whole_pass(copy), Batches({{2, 3}, {4}}));
 }
 
-TEST_F(DataLoaderTest, AnIteratorThatIsKeptAfterItsEndDoesNotCloseALaterPass) {
+// The destructor of the old iterator runs during the new pass.
+TEST_F(DataLoaderTest, AnOldIteratorDoesNotEndALaterPass) {
   DataLoader plain(numbers(2), {.batch_size = 1});
   auto loader = prepared(plain);
   auto kept = std::make_optional(loader.begin());
@@ -250,11 +271,13 @@ TEST_F(DataLoaderTest, AnIteratorThatIsKeptAfterItsEndDoesNotCloseALaterPass) {
   }
 }
 
-TEST_F(DataLoaderTest, APlainLoaderTellsTheRankNothing) {
+// Only prepared loaders tell the optimizer about the end of an epoch.
+TEST_F(DataLoaderTest, APlainLoaderDoesNotChangeTheGradientState) {
   DataLoader loader(numbers(5), {.batch_size = 2});
   for ([[maybe_unused]] auto& batch : loader) EXPECT_FALSE(gradient_state().in_dataloader());
 }
 
+// -1 is Accelerate's value for "unknown", which disables truncation in gather_for_metrics.
 TEST_F(DataLoaderTest, TheRemainderIsUnknownWhereTheTailIsDropped) {
   auto loader = prepared(DataLoader(numbers(5), {.batch_size = 2, .drop_last = true}));
   for ([[maybe_unused]] auto& batch : loader) {
@@ -263,6 +286,7 @@ TEST_F(DataLoaderTest, TheRemainderIsUnknownWhereTheTailIsDropped) {
   }
 }
 
+// The expected order is that of the second epoch in Python.
 TEST_F(DataLoaderTest, SetEpochDeterminesTheOrder) {
   auto loader = prepared(DataLoader(numbers(8), {.batch_size = 8, .shuffle = true}),
                          {.use_seedable_sampler = true, .data_seed = 7});
@@ -271,6 +295,7 @@ TEST_F(DataLoaderTest, SetEpochDeterminesTheOrder) {
   EXPECT_EQ(loader.iteration(), 2);
 }
 
+// Workers finish in any order, and the last batch is read ahead of time.
 TEST_F(DataLoaderTest, WorkersChangeNeitherTheOrderNorTheEnd) {
   auto loader = prepared(DataLoader(numbers(7), {.batch_size = 2, .num_workers = 3}));
   Batches batches;

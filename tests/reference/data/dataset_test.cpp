@@ -1,3 +1,5 @@
+// TensorDataset: samples, batches and invalid arguments. get_batch is a fast path that must equal the stack of
+// samples.
 #include "reference/data/dataset.hpp"
 
 #include <gmock/gmock.h>
@@ -16,7 +18,8 @@ TEST(TensorDatasetTest, ASampleIsOneRowOfEachTensor) {
   EXPECT_TRUE(label.equal(torch::tensor(20)));
 }
 
-TEST(TensorDatasetTest, ABatchIsTheStackOfItsSamplesInTheOrderAskedFor) {
+// get_batch() is an optimisation and must equal the samples one by one, with repeated indices too.
+TEST(TensorDatasetTest, ABatchIsTheStackOfItsSamplesInTheGivenOrder) {
   const TensorDataset dataset(torch::randn({5, 2, 3}), torch::arange(5));
   const std::vector<std::int64_t> indices = {4, 0, 4, 2};
   std::vector<std::tuple<at::Tensor, at::Tensor>> samples;
@@ -27,6 +30,7 @@ TEST(TensorDatasetTest, ABatchIsTheStackOfItsSamplesInTheOrderAskedFor) {
   EXPECT_TRUE(labels.equal(stacked_labels));
 }
 
+// A training step may change its batch in place. The data set must not change with it.
 TEST(TensorDatasetTest, ABatchDoesNotAliasTheDataset) {
   const auto images = torch::zeros({3, 2});
   const TensorDataset dataset(images);

@@ -1,3 +1,5 @@
+// Data sets and loaders of torch::data, used through from_torch. They have their own rules of copying and threads,
+// which the adapters must respect.
 #include "reference/data/from_torch.hpp"
 
 #include <gmock/gmock.h>
@@ -17,6 +19,7 @@ using ::testing::ElementsAre;
 using testing::values_of;
 namespace td = torch::data;
 
+// A data set as in LibTorch's tutorials.
 struct Squares : td::datasets::Dataset<Squares> {
   td::Example<> get(std::size_t index) override {
     const auto number = static_cast<std::int64_t>(index);
@@ -25,7 +28,7 @@ struct Squares : td::datasets::Dataset<Squares> {
   [[nodiscard]] std::optional<std::size_t> size() const override { return 7; }
 };
 
-// What torch::data promises: a copy is used by one thread at a time.
+// torch::data promises that a copy of a data set is used by one thread at a time.
 struct Unshared : td::datasets::Dataset<Unshared, td::TensorExample> {
   Unshared() = default;
   Unshared(const Unshared& other) : num_copies(other.num_copies), was_shared(other.was_shared) { ++*num_copies; }
@@ -57,6 +60,7 @@ struct Counter : td::datasets::StatefulDataset<Counter> {
   std::int64_t place = 0;
 };
 
+// A stream that ends after a given number of samples, or never.
 struct Stream : td::datasets::StreamDataset<Stream> {
   explicit Stream(std::optional<std::size_t> length) : length(length) {}
   std::vector<td::Example<>> get_batch(std::size_t count) override {
@@ -81,6 +85,7 @@ class FromTorchTest : public ::testing::Test {
   RankScope scope_ = RankScope(*context_);
 };
 
+// Several workers read, while LibTorch's data sets are not const: each needs its own copy.
 TEST_F(FromTorchTest, ExamplesArePairsAndBatchesAreCollated) {
   const auto dataset = from_torch(Squares());
   EXPECT_EQ(dataset.size(), 7);
@@ -89,7 +94,8 @@ TEST_F(FromTorchTest, ExamplesArePairsAndBatchesAreCollated) {
               ElementsAre(ElementsAre(0, 1, 4), ElementsAre(9, 16, 25), ElementsAre(36)));
 }
 
-TEST_F(FromTorchTest, BatchesThatATransformCollatesComeAsTheyAre) {
+// The transform has stacked the samples already; collating again would add a dimension.
+TEST_F(FromTorchTest, BatchesOfACollatingTransformAreUnchanged) {
   const td::transforms::Lambda<td::Example<>> less_one(
       [](const td::Example<>& example) { return td::Example<>(example.data - 1, example.target); });
   auto stacked = Squares().map(less_one).map(td::transforms::Stack<>());
@@ -101,6 +107,7 @@ TEST_F(FromTorchTest, BatchesThatATransformCollatesComeAsTheyAre) {
   }
 }
 
+// LibTorch has two kinds of examples, with and without a target.
 TEST_F(FromTorchTest, ExampleWithoutTargetIsATensorAndTheLoadersCollateIsUsed) {
   const auto dataset = from_torch(td::datasets::TensorDataset(torch::arange(6)));
   DataLoader loader(dataset, {.batch_size = 3},
@@ -110,7 +117,8 @@ TEST_F(FromTorchTest, ExampleWithoutTargetIsATensorAndTheLoadersCollateIsUsed) {
   EXPECT_THAT(sums, ElementsAre(3, 12));
 }
 
-TEST_F(FromTorchTest, EachReaderAtWorkHasACopyOfItsOwn) {
+// A copy for each sample would be slow, one for all would be a data race.
+TEST_F(FromTorchTest, EachActiveReaderHasItsOwnCopy) {
   const Unshared dataset;
   const auto samples = from_torch(dataset);
   const int before = *dataset.num_copies;
@@ -121,6 +129,7 @@ TEST_F(FromTorchTest, EachReaderAtWorkHasACopyOfItsOwn) {
   EXPECT_LE(*dataset.num_copies - before, 4);
 }
 
+// The number of examples per request must not affect the batches.
 TEST_F(FromTorchTest, StatefulDatasetIsAStreamThatResets) {
   for (const int num_per_request : {1, 2, 8}) {
     DataLoader loader(from_torch(Counter(), num_per_request), {.batch_size = 2});
@@ -129,13 +138,15 @@ TEST_F(FromTorchTest, StatefulDatasetIsAStreamThatResets) {
   }
 }
 
+// The stream returns batches of its own size, which differs from the loader's.
 TEST_F(FromTorchTest, CollatedStreamIsCutIntoItsRows) {
   auto stacked = Counter().map(td::transforms::Stack<>());
   DataLoader loader(from_torch(stacked, 3), {.batch_size = 5});
   EXPECT_THAT(targets_of(loader), ElementsAre(ElementsAre(0, 10, 20, 30, 40)));
 }
 
-TEST_F(FromTorchTest, StreamOfASizeEndsThereAndOneWithoutNever) {
+// LibTorch's streams may continue after their size; a loader must end there.
+TEST_F(FromTorchTest, AStreamEndsAtItsSizeIfItHasOne) {
   auto sized = from_torch(Stream(3), 2);
   for (int pass = 0; pass < 2; ++pass) {
     sized.reset();
@@ -147,7 +158,8 @@ TEST_F(FromTorchTest, StreamOfASizeEndsThereAndOneWithoutNever) {
   for (std::int64_t index = 0; index < 100; ++index) EXPECT_EQ(endless.next()->first.item<std::int64_t>(), index);
 }
 
-TEST_F(FromTorchTest, ALoadersBatchesComeWholePassAfterPassEvenAfterOneThatWasLeft) {
+// With workers, torch's loader has requests in flight when a loop is left. They must not appear in the next pass.
+TEST_F(FromTorchTest, ALoadersPassesAreCompleteEvenAfterABreak) {
   for (const std::size_t workers : {0, 2}) {
     auto torch_loader = td::make_data_loader<td::samplers::SequentialSampler>(
         Squares().map(td::transforms::Stack<>()), td::DataLoaderOptions(3).workers(workers));
@@ -161,13 +173,15 @@ TEST_F(FromTorchTest, ALoadersBatchesComeWholePassAfterPassEvenAfterOneThatWasLe
   }
 }
 
+// A finished loader of LibTorch can be used too; its batches are kept.
 TEST_F(FromTorchTest, LoaderWithoutACollatingTransformIsCollated) {
   auto torch_loader = td::make_data_loader(Counter(), td::DataLoaderOptions(2));
   DataLoader loader(from_torch_loader(std::move(torch_loader)), {.batch_size = 1}, IdentityCollate());
   EXPECT_THAT(targets_of(loader), ElementsAre(ElementsAre(0, 10), ElementsAre(20, 30), ElementsAre(40)));
 }
 
-TEST_F(FromTorchTest, RequestsOfNothingAreRefused) {
+// A stream that is asked for no samples would never end.
+TEST_F(FromTorchTest, EmptyRequestsAreRejected) {
   EXPECT_THROW(from_torch(Counter(), 0), ArgumentError);
   EXPECT_THROW(IdentityCollate()(std::vector{torch::ones(1), torch::ones(1)}), ArgumentError);
 }

@@ -1,4 +1,4 @@
-// Loaders over iterable datasets, on one rank.
+// Loaders over iterable data sets on one rank: order, reading ahead, epochs and skipping.
 #include <gmock/gmock.h>
 
 #include <ranges>
@@ -17,7 +17,7 @@ using testing::Batches;
 using testing::values_of;
 using testing::whole_pass;
 
-// Counts what is read of it, and draws if it is asked to.
+// A stream that counts what is read from it, and draws random numbers if asked to.
 struct CountingStream {
   std::int64_t length = 0;
   std::shared_ptr<int> num_read = std::make_shared<int>(0);
@@ -33,6 +33,7 @@ struct CountingStream {
   }
 };
 
+// Concepts distinguish streams from indexed data sets; a wrong classification would select the wrong loader.
 static_assert(StreamDataset<CountingStream> && IterableDataset<CountingStream> && !MapDataset<CountingStream>);
 static_assert(IterableDataset<std::vector<at::Tensor>> && !IterableDataset<TensorDataset<at::Tensor>>);
 
@@ -46,18 +47,21 @@ class IterableTest : public ::testing::Test {
   RankScope scope_ = RankScope(*context_);
 };
 
+// Each pass begins with reset().
 TEST_F(IterableTest, BatchesComeInTheStreamsOrderPassAfterPass) {
   DataLoader loader(CountingStream{5}, {.batch_size = 2});
   for (int pass = 0; pass < 2; ++pass) EXPECT_EQ(whole_pass(loader), Batches({{0, 1}, {2, 3}, {4}}));
 }
 
+// Any C++ range can be a data set. This one knows its size, so the loader knows its length.
 TEST_F(IterableTest, ARangeIsAStream) {
   DataLoader loader(std::views::iota(std::int64_t{0}, std::int64_t{5}), {.batch_size = 2, .drop_last = true});
   for (int pass = 0; pass < 2; ++pass) EXPECT_EQ(whole_pass(loader), Batches({{0, 1}, {2, 3}}));
   EXPECT_EQ(loader.size(), 2);
 }
 
-TEST_F(IterableTest, TheLastBatchIsKnownAsSuchSharedOrDispatched) {
+// A stream's end is only known after one more read, so the loader has to be one batch ahead.
+TEST_F(IterableTest, TheLastBatchIsMarkedWhetherSharedOrDispatched) {
   for (const bool dispatch : {false, true}) {
     auto loader = prepared(DataLoader(CountingStream{5}, {.batch_size = 2}), {.dispatch_batches = dispatch});
     EXPECT_EQ(loader.is_dispatched(), dispatch);
@@ -68,22 +72,26 @@ TEST_F(IterableTest, TheLastBatchIsKnownAsSuchSharedOrDispatched) {
   }
 }
 
-TEST_F(IterableTest, AStreamIsDispatchedUnlessToldOtherwise) {
+// Accelerate dispatches iterable data sets by default, because few of them can be read in shards.
+TEST_F(IterableTest, AStreamIsDispatchedByDefault) {
   EXPECT_TRUE(prepared(DataLoader(CountingStream{5})).is_dispatched());
   EXPECT_FALSE(prepared(DataLoader(TensorDataset(torch::arange(5)))).is_dispatched());
 }
 
-TEST_F(IterableTest, ReadingStaysOneStepAheadOfTheLoop) {
+// Exactly one step: reading further would lose samples when a program stops and resumes.
+TEST_F(IterableTest, ReadingIsOneStepAheadOfTheLoop) {
   for (const bool dispatch : {false, true}) {
     CountingStream stream{20};
     auto loader = prepared(DataLoader(stream, {.batch_size = 2}), {.dispatch_batches = dispatch});
     auto batches = loader.begin();
+    // Two batches of two samples: the current one and the next.
     EXPECT_EQ(*stream.num_read, 4) << dispatch;
     ++batches;
     EXPECT_EQ(*stream.num_read, 6) << dispatch;
   }
 }
 
+// A stream has a single worker, since several could not divide it.
 TEST_F(IterableTest, AWorkerReadsAheadWithoutAnEffectOnBatches) {
   auto loader = prepared(DataLoader(CountingStream{7}, {.batch_size = 2, .num_workers = 3}));
   EXPECT_EQ(whole_pass(loader), Batches({{0, 1}, {2, 3}, {4, 5}, {6}}));
@@ -98,13 +106,15 @@ TEST_F(IterableTest, AWorkerReadsAheadWithoutAnEffectOnBatches) {
   }
 }
 
-TEST_F(IterableTest, ADatasetIsToldTheEpochOfEachPass) {
+// Streams shuffle themselves and need the number for it.
+TEST_F(IterableTest, ADatasetReceivesTheEpochOfEachPass) {
   auto loader = prepared(DataLoader(CountingStream{2}, {.batch_size = 1}));
   whole_pass(loader);
   whole_pass(loader);
   EXPECT_THAT(loader.dataset().epochs, ElementsAre(0, 1));
 }
 
+// A stream cannot jump, so skipping means reading.
 TEST_F(IterableTest, SkippedBatchesAreReadAndTheNextPassIsTheNextEpoch) {
   auto loader = prepared(DataLoader(CountingStream{5}, {.batch_size = 2}));
   auto rest = skip_first_batches(loader, 2);
@@ -117,7 +127,8 @@ TEST_F(IterableTest, SkippedBatchesAreReadAndTheNextPassIsTheNextEpoch) {
   EXPECT_THROW(skip_first_batches(loader, -1), ArgumentError);
 }
 
-TEST_F(IterableTest, WhatNeedsAnIndexOrALengthIsRefused) {
+// PyTorch raises the same errors.
+TEST_F(IterableTest, OptionsThatNeedAnIndexOrALengthAreRejected) {
   try {
     DataLoader loader(CountingStream{5}, {.shuffle = true});
     FAIL() << "expected an ArgumentError";
@@ -129,6 +140,7 @@ TEST_F(IterableTest, WhatNeedsAnIndexOrALengthIsRefused) {
   EXPECT_THROW((void)prepared(loader).total_dataset_length(), StateError);
 }
 
+// The epoch is not counted, as nothing was read.
 TEST_F(IterableTest, AnEmptyStreamGivesNothing) {
   for (const bool dispatch : {false, true}) {
     auto loader = prepared(DataLoader(CountingStream{0}, {.batch_size = 2}), {.dispatch_batches = dispatch});
@@ -138,7 +150,8 @@ TEST_F(IterableTest, AnEmptyStreamGivesNothing) {
   }
 }
 
-TEST_F(IterableTest, ADispatchedMapLoaderWithWorkersSkipsWhatItShould) {
+// Workers have already read the batches that are skipped.
+TEST_F(IterableTest, ADispatchedLoaderWithWorkersSkipsCorrectly) {
   struct Numbers {
     [[nodiscard]] std::int64_t size() const { return 9; }
     [[nodiscard]] std::int64_t get(std::int64_t index) const { return index; }
@@ -153,6 +166,7 @@ TEST_F(IterableTest, ADispatchedMapLoaderWithWorkersSkipsWhatItShould) {
   }
 }
 
+// The reader has its own generator, so that the stream's draws do not disturb those of the program.
 TEST_F(IterableTest, AStreamThatDrawsIsReadByTheReadersGenerator) {
   struct Drawing {
     at::Tensor order;
@@ -170,6 +184,7 @@ TEST_F(IterableTest, AStreamThatDrawsIsReadByTheReadersGenerator) {
   EXPECT_TRUE(context_->generator.get_state().equal(reference.get_state()));
 }
 
+// Resuming in the middle of a large epoch would otherwise take as long as the epoch.
 TEST_F(IterableTest, AMapLoaderSkipsWithoutReading) {
   struct Counting {
     std::shared_ptr<int> num_read = std::make_shared<int>(0);
@@ -185,7 +200,7 @@ TEST_F(IterableTest, AMapLoaderSkipsWithoutReading) {
   EXPECT_EQ(rest.size(), 1);
   EXPECT_EQ(whole_pass(rest), Batches({{2, 6}}));
   EXPECT_EQ(*dataset.num_read, 2);
-  EXPECT_EQ(whole_pass(loader), Batches({{3, 6}, {5, 7}, {2, 1}, {4, 0}}));  // epoch 1
+  EXPECT_EQ(whole_pass(loader), Batches({{3, 6}, {5, 7}, {2, 1}, {4, 0}}));  // the order of epoch 1
   EXPECT_EQ(whole_pass(rest).size(), 4U) << "it passes over batches once";
 }
 

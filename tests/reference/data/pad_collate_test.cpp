@@ -1,3 +1,5 @@
+// PadCollate and its mask, for samples of different lengths. Padding values, sides and multiples are those of
+// Transformers' data collators.
 #include "reference/data/collate.hpp"
 
 #include <gmock/gmock.h>
@@ -14,18 +16,22 @@ std::vector<Sample> samples() {
   return {{torch::tensor({1, 2, 3}), 7}, {torch::tensor({4}), 8}, {torch::empty({0}, torch::kLong), 9}};
 }
 
-TEST(PadCollateTest, TensorsArePaddedToTheLongestAndNumbersCollatedAsEver) {
+// One sample is empty, which is the extreme case of padding.
+TEST(PadCollateTest, TensorsArePaddedAndNumbersCollatedAsUsual) {
   const auto [tokens, label] = PadCollate()(samples());
   EXPECT_TRUE(tokens.equal(torch::tensor({{1, 2, 3}, {4, 0, 0}, {0, 0, 0}})));
   EXPECT_TRUE(label.equal(torch::tensor({7, 8, 9})));
 }
 
-TEST(PadCollateTest, ValueSideAndMultipleAreTheOptions) {
+// The names and meanings are those of Transformers' tokenizers.
+TEST(PadCollateTest, ValueSideAndMultipleAreOptions) {
   const auto [tokens, label] =
+      // -100 is the label that cross_entropy ignores.
       PadCollate({.padding_values = {-100}, .pad_to_multiple_of = 2, .padding_side = "left"})(samples());
   EXPECT_TRUE(tokens.equal(torch::tensor({{-100, 1, 2, 3}, {-100, -100, -100, 4}, {-100, -100, -100, -100}})));
 }
 
+// Tokens, labels and fixed-size features in one sample.
 TEST(PadCollateTest, EachTensorHasItsOwnLengthAndValueAndMayBeLeftAlone) {
   using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
   const std::vector<Three> batch{{torch::tensor({1, 2}), torch::tensor({0.5}), torch::tensor({1, 2, 3})},
@@ -36,6 +42,7 @@ TEST(PadCollateTest, EachTensorHasItsOwnLengthAndValueAndMayBeLeftAlone) {
   EXPECT_TRUE(c.equal(torch::tensor({{1, 2, 3}, {4, 5, 6}})));
 }
 
+// Dimensions that are not padded have to agree.
 TEST(PadCollateTest, AnotherDimensionThanTheFirstMayBePadded) {
   const std::vector<at::Tensor> images{torch::ones({2, 3}), torch::ones({2, 1})};
   const auto batch = PadCollate({.dim = 1})(images);
@@ -43,6 +50,7 @@ TEST(PadCollateTest, AnotherDimensionThanTheFirstMayBePadded) {
   EXPECT_THROW(PadCollate()(std::vector<at::Tensor>{torch::ones({2, 3}), torch::ones({2, 1})}), ArgumentError);
 }
 
+// Only tensors with a length are padded.
 TEST(PadCollateTest, ScalarTensorsStringsAndMapsKeepTheirForm) {
   using Map = std::map<std::string, at::Tensor>;
   const std::vector<std::pair<Map, std::string>> batch{
@@ -54,13 +62,15 @@ TEST(PadCollateTest, ScalarTensorsStringsAndMapsKeepTheirForm) {
   EXPECT_EQ(names, std::vector<std::string>({"a", "b"}));
 }
 
-TEST(PadCollateTest, SamplesStayAsTheyAre) {
+// A data set may return the same tensor again in the next epoch.
+TEST(PadCollateTest, SamplesAreNotChanged) {
   const auto given = samples();
   PadCollate()(given);
   EXPECT_EQ(given[1].first.size(0), 1);
 }
 
-TEST(PadCollateTest, MaskIsOneOnDataOnEitherSide) {
+// Models ignore the padding by this mask.
+TEST(PadCollateTest, TheMaskIsOneOnDataForEitherSide) {
   const auto right = PadCollateWithMask({.pad_to_multiple_of = 4})(samples()).second;
   EXPECT_TRUE(right.equal(torch::tensor({{1, 1, 1, 0}, {1, 0, 0, 0}, {0, 0, 0, 0}})));
   const auto left = PadCollateWithMask({.padding_side = "left"})(samples()).second;
@@ -69,7 +79,8 @@ TEST(PadCollateTest, MaskIsOneOnDataOnEitherSide) {
   EXPECT_THROW(PadCollateWithMask()(std::vector<std::int64_t>{1, 2}), ArgumentError);
 }
 
-TEST(PadCollateTest, MaskIsOfTheFirstTensorThatIsPadded) {
+// The first tensor is not padded here, so the mask must have the shape of the second.
+TEST(PadCollateTest, TheMaskBelongsToTheFirstPaddedTensor) {
   using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
   const std::vector<Three> batch{{torch::ones({4}), torch::ones({2}), torch::ones({1})},
                                  {torch::ones({4}), torch::ones({1}), torch::ones({3})}};
@@ -77,7 +88,7 @@ TEST(PadCollateTest, MaskIsOfTheFirstTensorThatIsPadded) {
   EXPECT_TRUE(mask.equal(torch::tensor({{1, 1}, {1, 0}})));
 }
 
-TEST(PadCollateTest, WhatDoesNotFitIsAnArgumentError) {
+TEST(PadCollateTest, InvalidOptionsAndSamplesAreArgumentErrors) {
   EXPECT_THROW(PadCollate({.dim = -1}), ArgumentError);
   EXPECT_THROW(PadCollate({.pad_to_multiple_of = 0}), ArgumentError);
   EXPECT_THROW(PadCollate({.padding_side = "both"}), ArgumentError);
@@ -86,7 +97,8 @@ TEST(PadCollateTest, WhatDoesNotFitIsAnArgumentError) {
   EXPECT_THROW(PadCollate()(uneven), ArgumentError);
 }
 
-TEST(PadCollateTest, ALoaderPadsEachBatchToItsOwnLongest) {
+// Padding to the longest of all samples would waste memory.
+TEST(PadCollateTest, ALoaderPadsEachBatchToItsLongestSample) {
   struct Sentences {
     [[nodiscard]] std::int64_t size() const { return 4; }
     [[nodiscard]] at::Tensor get(std::int64_t index) const { return torch::full({index + 1}, index); }

@@ -6,7 +6,7 @@
 #include <tuple>
 #include <vector>
 
-/// What a pass over a loader of integers yields, as plain numbers.
+/// Returns the batches of a pass over a loader of integers, as plain numbers.
 namespace accel::testing {
 
 using Batches = std::vector<std::vector<std::int64_t>>;
@@ -16,7 +16,7 @@ inline std::vector<std::int64_t> values_of(const at::Tensor& tensor) {
   return {dense.const_data_ptr<std::int64_t>(), dense.const_data_ptr<std::int64_t>() + dense.numel()};
 }
 
-/// Of loaders whose batches are a tensor or a tuple of one.
+/// Works for loaders whose batches are a tensor or a tuple of one.
 template <typename Loader>
 Batches whole_pass(Loader&& loader) {
   Batches batches;

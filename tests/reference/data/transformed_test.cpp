@@ -1,3 +1,5 @@
+// transformed(): a data set whose samples pass through a function, like torch::data's map but lazy and for streams
+// too.
 #include "reference/data/transformed.hpp"
 
 #include <gmock/gmock.h>
@@ -8,11 +10,13 @@
 namespace accel {
 namespace {
 
+// A map-style data set.
 struct Numbers {
   [[nodiscard]] std::int64_t size() const { return 5; }
   [[nodiscard]] std::int64_t get(std::int64_t index) const { return index; }
 };
 
+// A stream: 3, 2, 1.
 struct Countdown {
   std::int64_t place = 0;
   void reset() { place = 3; }
@@ -30,6 +34,7 @@ concept HasShards = requires(T& dataset) {
 template <typename T>
 concept HasSkip = requires(T& dataset) { dataset.skip(1); };
 
+// The result must have exactly the capabilities of the source, or loaders would shard or skip what they cannot.
 static_assert(MapDataset<HalfNumbers> && !IterableDataset<HalfNumbers>);
 static_assert(IterableDataset<HalfCountdown> && !MapDataset<HalfCountdown>);
 static_assert(!HasShards<HalfCountdown> && !HasSkip<HalfCountdown>);
@@ -55,7 +60,8 @@ TEST_F(TransformedTest, SamplesOfAStreamGoThroughTheFunction) {
   EXPECT_EQ(batches, 1);
 }
 
-TEST_F(TransformedTest, BatchesOfTheDatasetItselfAreNotUsed) {
+// get_batch of the source would bypass the function.
+TEST_F(TransformedTest, GetBatchOfTheDatasetIsNotUsed) {
   const auto dataset =
       transformed(TensorDataset(torch::arange(4)), [](auto sample) { return std::get<0>(sample) * 10; });
   static_assert(!BatchedDataset<std::remove_const_t<decltype(dataset)>>);

@@ -1,3 +1,5 @@
+// Worker threads of loaders: order of batches, random streams per worker, errors, and loops that are left early.
+// The streams must be those of Python's worker processes.
 #include "reference/data/workers.hpp"
 
 #include <gmock/gmock.h>
@@ -9,8 +11,10 @@
 namespace accel {
 namespace {
 
-TEST(WorkersTest, WorkerDrawsFromAStreamSeededByItsNumber) {
+// The streams must be PyTorch's, so that random augmentations are the same.
+TEST(WorkersTest, AWorkerDrawsFromAStreamSeededByItsNumber) {
   constexpr int kNumWorkers = 3, kNumTasks = 9;
+  // torch seeds worker w with base_seed + w.
   constexpr std::uint64_t kBaseSeed = 100;
   std::vector<std::promise<std::int64_t>> drawn(kNumTasks);
   std::vector<at::Generator> generators;
@@ -25,8 +29,9 @@ TEST(WorkersTest, WorkerDrawsFromAStreamSeededByItsNumber) {
   }
 }
 
+// Its random stream would otherwise be used by another sample in each run.
 TEST(WorkersTest, TasksOfOneWorkerRunInOrder) {
-  std::vector<int> order;  // written by the one worker, read after it has ended
+  std::vector<int> order;  // written by the single worker and read after it has ended
   std::promise<void> last;
   {
     Workers workers({make_generator(0)});
@@ -38,7 +43,7 @@ TEST(WorkersTest, TasksOfOneWorkerRunInOrder) {
   EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
 }
 
-// Sample i is i, with a random number that tells which stream it was read by.
+// Sample i is i, together with a random number that shows which stream it was read with.
 struct RandomDataset {
   [[nodiscard]] static std::int64_t size() { return 11; }
   [[nodiscard]] static std::pair<int, std::int64_t> get(std::int64_t index) {
@@ -46,6 +51,7 @@ struct RandomDataset {
   }
 };
 
+// Its sample 5 cannot be read.
 struct ThrowingDataset {
   [[nodiscard]] static std::int64_t size() { return 8; }
   [[nodiscard]] static int get(std::int64_t index) {
@@ -65,13 +71,15 @@ std::vector<at::Tensor> pass_of(int num_workers, std::vector<at::Tensor>* random
   return batches;
 }
 
+// More workers than batches are included.
 TEST(WorkersTest, BatchesArriveInTheOrderOfALoaderWithoutWorkers) {
   const auto expected = torch::cat(pass_of(0));
   for (const int num_workers : {1, 2, 3, 9})
     EXPECT_TRUE(torch::cat(pass_of(num_workers)).equal(expected)) << num_workers;
 }
 
-TEST(WorkersTest, TheBaseSeedIsTheLoadersDrawOfItsPass) {
+// As in PyTorch: each epoch has other augmentations, which the loader's generator determines.
+TEST(WorkersTest, TheBaseSeedIsTheLoadersDrawInEachPass) {
   std::vector<at::Tensor> random;
   pass_of(2, &random);
   const auto base_seed = static_cast<std::uint64_t>(draw_int64(make_generator(1)));
@@ -85,7 +93,8 @@ TEST(WorkersTest, TheBaseSeedIsTheLoadersDrawOfItsPass) {
   }
 }
 
-TEST(WorkersTest, AnExceptionOfTheDatasetArrivesAtTheReader) {
+// The error must appear at the batch that failed, after all batches before it.
+TEST(WorkersTest, AnExceptionOfTheDatasetReachesTheReader) {
   for (const int num_workers : {0, 1, 3}) {
     DataLoader loader(ThrowingDataset(), {.batch_size = 2, .num_workers = num_workers});
     int num_read = 0;
@@ -100,7 +109,8 @@ TEST(WorkersTest, AnExceptionOfTheDatasetArrivesAtTheReader) {
   }
 }
 
-TEST(WorkersTest, LeavingALoopWithWorkersEndsThem) {
+// Workers that are blocked on a full queue must be woken, or the destructor would wait forever.
+TEST(WorkersTest, LeavingALoopEndsItsWorkers) {
   const GeneratorScope scope(make_generator(1));
   DataLoader loader(RandomDataset(), {.batch_size = 1, .num_workers = 4, .prefetch_factor = 3});
   for (int pass = 0; pass < 3; ++pass) {

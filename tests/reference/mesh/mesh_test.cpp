@@ -1,3 +1,5 @@
+// Device meshes: how ranks are divided into groups for data, tensor, context and sequence parallelism. Wrong
+// strides would still train, with ranks exchanging gradients of different parameters.
 #include "reference/mesh/mesh.hpp"
 
 #include <gmock/gmock.h>
@@ -15,7 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Sizes of five axes, with at most 4^5 ranks; cp and sp exclude each other.
+// Makes sizes of five axes with at most 4^5 ranks. cp and sp exclude each other.
 ParallelismConfig any_config() {
   const auto size = [] { return *rc::gen::inRange(1, 5); };
   ParallelismConfig config{
@@ -26,6 +28,7 @@ ParallelismConfig any_config() {
 
 int num_ranks(const ParallelismConfig& config) { return mesh_of(config).num_ranks(); }
 
+// Whether every rank is in exactly one of the groups.
 bool is_partition(const RankGroups& groups, int num_ranks) {
   std::vector<int> ranks;
   for (const auto& group : groups) ranks.insert(ranks.end(), group.begin(), group.end());
@@ -42,6 +45,7 @@ RankGroups all_groups(const ShardGroupPlan& plan, Member member) {
   return groups;
 }
 
+// Every rank must be in exactly one group of each axis.
 RC_GTEST_PROP(MeshLaws, GroupsOfEachAxisPartitionTheRanks, ()) {
   const auto mesh = mesh_of(any_config());
   for (const std::size_t axis : {kReplicateAxis, kShardAxis, kContextAxis, kSequenceAxis, kTensorAxis}) {
@@ -54,7 +58,7 @@ RC_GTEST_PROP(MeshLaws, GroupsOfEachAxisPartitionTheRanks, ()) {
   }
 }
 
-// Rank r of the batch-sharing ranks `peer` is r * stride + peer, and `peer` varies slowest over the groups.
+// Rank r among the ranks that share batches is r * stride + peer, and `peer` varies slowest over the groups.
 RC_GTEST_PROP(MeshLaws, DataParallelGroupsHaveTheStrideOfTheOtherAxes, ()) {
   const auto config = any_config();
   const int size = config.dp_replicate_size * config.dp_shard_size, stride = num_ranks(config) / size;
@@ -70,6 +74,7 @@ RC_GTEST_PROP(MeshLaws, DataParallelGroupsHaveTheStrideOfTheOtherAxes, ()) {
   RC_ASSERT(plan.groups == (stride == 1 ? RankGroups() : expected));
 }
 
+// A rank in two shard groups would hold two shards, and one in none would hold nothing.
 RC_GTEST_PROP(MeshLaws, EveryRankHasOneShardGroupAndOneReplicaGroup, ()) {
   const auto config = any_config();
   const int world_size = num_ranks(config), rank = *rc::gen::inRange(0, world_size);
@@ -89,6 +94,7 @@ RC_GTEST_PROP(MeshLaws, EveryRankHasOneShardGroupAndOneReplicaGroup, ()) {
   }
 }
 
+// Tensor-parallel ranks are neighbours, so ranks that share the shards of a model are this far apart.
 RC_GTEST_PROP(MeshLaws, ShardGroupsHaveTheStrideOfTheTensorAxis, ()) {
   const auto config = any_config();
   const int stride = config.tp_size, size = num_ranks(config) / stride;
@@ -110,7 +116,7 @@ RC_GTEST_PROP(MeshLaws, ShardGroupsHaveTheStrideOfTheTensorAxis, ()) {
   }
 }
 
-TEST(MeshPlanTest, WithoutAConfigTheWorldReadsDifferentBatchesAndShardsTogether) {
+TEST(MeshPlanTest, WithoutAConfigTheWorldIsOneDataParallelGroup) {
   const RankPlace place{.rank = 2, .world_size = 4, .local_world_size = 2};
   const auto plan = plan_data_parallel(std::nullopt, place);
   EXPECT_EQ(plan.size, 4);
@@ -122,6 +128,7 @@ TEST(MeshPlanTest, WithoutAConfigTheWorldReadsDifferentBatchesAndShardsTogether)
   EXPECT_THAT(shards.peers[0].replicas, IsEmpty());
 }
 
+// HYBRID_SHARD: shards within a machine over fast links, replicas across machines.
 TEST(MeshPlanTest, HybridShardsOverTheRanksOfAMachine) {
   const auto plan =
       plan_shard_groups(std::nullopt, {.rank = 1, .world_size = 4, .local_world_size = 2}, /*hybrid=*/true);
@@ -129,7 +136,8 @@ TEST(MeshPlanTest, HybridShardsOverTheRanksOfAMachine) {
   EXPECT_THAT(plan.peers[0].replicas, ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3)));
 }
 
-TEST(MeshPlanTest, MachinesThatDoNotDivideTheRanksAreAConfigError) {
+// Hybrid sharding shards within a machine, so all machines need the same number of ranks.
+TEST(MeshPlanTest, RanksThatMachinesDoNotDivideAreAConfigError) {
   try {
     static_cast<void>(plan_shard_groups(std::nullopt, {.world_size = 4, .local_world_size = 3}, /*hybrid=*/true));
     FAIL();

@@ -1,4 +1,5 @@
-// The networks of the tasks: what they see, what they are made of, and that a text is written beside the training.
+// The networks of the built-in tasks: what they depend on, their parameters, and that generating text does not
+// disturb training.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,6 +38,7 @@ std::shared_ptr<models::Model> seeded_gpt(const models::GptOptions& options = sm
 
 // --- gpt -------------------------------------------------------------------------------------------------------------
 
+// Causality: if later bytes leaked into earlier logits, the loss would be far too good and generation useless.
 TEST(GptTest, LaterBytesDoNotChangeEarlierLogits) {
   const auto network = seeded_gpt();
   const auto text = torch::arange(kBlock).unsqueeze(0);
@@ -49,17 +51,19 @@ TEST(GptTest, LaterBytesDoNotChangeEarlierLogits) {
   EXPECT_FALSE(at::equal(before.select(1, 7), after.select(1, 7))) << "the last byte sees all before it";
 }
 
-TEST(GptTest, ByteIsKnownByItsPlaceToo) {
+// All bytes of the text are equal, so only the position can make a difference.
+TEST(GptTest, TheLogitsDependOnThePosition) {
   const auto logits = seeded_gpt()->forward(torch::full({1, kBlock}, 65, torch::kLong));
   EXPECT_FALSE(at::equal(logits.select(1, 0), logits.select(1, 1)));
 }
 
-TEST(GptTest, TextLongerThanABlockIsRefused) {
+TEST(GptTest, TextLongerThanABlockIsRejected) {
   EXPECT_THROW(seeded_gpt()->forward(torch::zeros({1, kBlock + 1}, torch::kLong)), ArgumentError);
 }
 
-TEST(GptTest, OutputLayerIsTheEmbeddingOfBytes) {
+TEST(GptTest, TheOutputLayerSharesTheEmbedding) {
   const auto network = seeded_gpt();
+  // The count includes the embedding once, which shows that it is tied.
   EXPECT_EQ(num_parameters(*network), 2 * (12 * 12 * 12 + 13 * 12) + (256 + kBlock) * 12 + 2 * 12);
   network->forward(torch::zeros({1, 3}, torch::kLong)).sum().backward();
   const at::Tensor embedding = network->named_parameters()["byte_embedding.weight"];
@@ -67,14 +71,15 @@ TEST(GptTest, OutputLayerIsTheEmbeddingOfBytes) {
       << "a byte that is not in the text, but might come next";
 }
 
-TEST(GptTest, WithoutBiasThereIsNone) {
+TEST(GptTest, WithoutBiasNoLayerHasABias) {
   auto config = small_gpt();
   config.bias = false;
   for (const auto& item : seeded_gpt(config)->named_parameters())
     EXPECT_FALSE(item.key().ends_with("bias")) << item.key();
 }
 
-TEST(GptTest, WeightsBeginSmallAndThoseOfResidualProjectionsSmaller) {
+// GPT-2 scales residual projections by 1 / sqrt(2 * layers), so that activations do not grow with depth.
+TEST(GptTest, InitialWeightsAreSmallAndResidualProjectionsSmaller) {
   auto config = small_gpt();
   config.width = 96;
   config.layers = 8;
@@ -90,6 +95,7 @@ TEST(GptTest, WeightsBeginSmallAndThoseOfResidualProjectionsSmaller) {
   }
 }
 
+// Evaluation has to be repeatable.
 TEST(GptTest, DropoutActsInTrainingOnly) {
   auto config = small_gpt();
   config.dropout = 0.5;
@@ -102,7 +108,8 @@ TEST(GptTest, DropoutActsInTrainingOnly) {
 
 // --- images ----------------------------------------------------------------------------------------------------------
 
-TEST(ResNetTest, UsualWidthHasTheUsualNumberOfParameters) {
+// The number is that of the PyTorch version of the network.
+TEST(ResNetTest, TheUsualWidthHasTheUsualNumberOfParameters) {
   EXPECT_EQ(num_parameters(*models::resnet18({})), 11'173'962);
 }
 
@@ -112,7 +119,8 @@ TEST(ResNetTest, StagesHalveTheResolutionDownToOneClassVector) {
   EXPECT_EQ(network->buffers().size(), 3 * 20u) << "20 norms, each with a mean, a variance and a count";
 }
 
-TEST(ImageNetworkTest, ParametersAreNamedAsThoseOfPythonsSequential) {
+// Checkpoints are exchanged with Python by name.
+TEST(ImageNetworkTest, ParametersHaveTheNamesOfPythonsSequential) {
   EXPECT_THAT(models::mlp({})->named_parameters().keys(), ElementsAre("1.weight", "1.bias", "4.weight", "4.bias"));
   EXPECT_THAT(models::cnn({})->named_parameters().keys(),
               ElementsAre("0.weight", "0.bias", "3.weight", "3.bias", "8.weight", "8.bias"));
@@ -120,7 +128,7 @@ TEST(ImageNetworkTest, ParametersAreNamedAsThoseOfPythonsSequential) {
 
 // --- written text ----------------------------------------------------------------------------------------------------
 
-TEST(WriteTextTest, SameSeedWritesTheSameTextAndAnotherAnother) {
+TEST(WriteTextTest, TheSeedDeterminesTheText) {
   const auto network = seeded_gpt();
   const TextGenerationConfig config{.length = 50, .prompt = "The ", .top_k = 256, .seed = 1};
   auto other = config;
@@ -132,7 +140,8 @@ TEST(WriteTextTest, SameSeedWritesTheSameTextAndAnotherAnother) {
   EXPECT_NE(write_text(*network, kBlock, other), text);
 }
 
-TEST(WriteTextTest, DrawsNothingFromTheRanksGenerator) {
+// Otherwise training with samples of text in between would differ from training without.
+TEST(WriteTextTest, TextIsWrittenWithoutTheRanksGenerator) {
   const auto network = seeded_gpt();
   const GeneratorScope scope(make_generator(9));
   const auto before = default_generator().get_state();
@@ -140,7 +149,8 @@ TEST(WriteTextTest, DrawsNothingFromTheRanksGenerator) {
   EXPECT_TRUE(at::equal(default_generator().get_state(), before));
 }
 
-TEST(WriteTextTest, OneOfOneIsTheLikeliestByteWhateverTheSeed) {
+// Then neither the temperature nor the seed may matter.
+TEST(WriteTextTest, TopKOfOneIsTheMostLikelyByte) {
   const auto network = seeded_gpt();
   const auto text = write_text(*network, kBlock, {.length = 3, .prompt = "a", .top_k = 1, .seed = 1});
   EXPECT_EQ(write_text(*network, kBlock, {.length = 3, .prompt = "a", .temperature = 5, .top_k = 1, .seed = 8}), text);
@@ -148,6 +158,7 @@ TEST(WriteTextTest, OneOfOneIsTheLikeliestByteWhateverTheSeed) {
   EXPECT_EQ(static_cast<unsigned char>(text[1]), likeliest);
 }
 
+// A diverged model must not make the program crash or print garbage.
 TEST(WriteTextTest, LogitsThatAreNotFiniteEndTheText) {
   const auto network = seeded_gpt();
   {
@@ -157,7 +168,8 @@ TEST(WriteTextTest, LogitsThatAreNotFiniteEndTheText) {
   EXPECT_EQ(write_text(*network, kBlock, {.length = 5, .prompt = "So"}), "So");
 }
 
-TEST(PrintableTest, WhatNoTerminalShowsIsReplaced) {
+// An untrained model emits escape sequences, which would change the state of the terminal.
+TEST(PrintableTest, UnprintableBytesAreReplaced) {
   EXPECT_EQ(printable("a\xc3\xa4\tz\n"), "a\xc3\xa4\tz\n");
   EXPECT_EQ(printable("a\xffz"), "a\xef\xbf\xbdz");
   EXPECT_EQ(printable("a\x1b[2J\r\x7f"), "a\xef\xbf\xbd[2J\xef\xbf\xbd\xef\xbf\xbd");
@@ -167,7 +179,8 @@ TEST(PrintableTest, WhatNoTerminalShowsIsReplaced) {
 
 class ShippedExperimentTest : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(ShippedExperimentTest, HasAsManyParametersAsItsCommentSays) {
+// The comments of the shipped experiments are documentation and can become out of date.
+TEST_P(ShippedExperimentTest, TheNumberOfParametersIsTheOneInItsComment) {
   const auto path = std::string(std::getenv("ACCEL_SOURCE_DIR")) + "/configs/train/" + GetParam();
   std::ostringstream content;
   content << std::ifstream(path).rdbuf();

@@ -1,3 +1,6 @@
+// Device maps: which module goes to which device within memory limits. The maps must be those of
+// accelerate/utils/modeling.py, which live comparisons check on random models; the cases here are Accelerate's own
+// tests.
 #include "reference/offload/device_map.hpp"
 
 #include <gmock/gmock.h>
@@ -17,12 +20,13 @@ using testing::message_of;
 using ::testing::Not;
 using ::testing::Pair;
 
+// A float parameter of one dimension.
 ParameterDescription floats(const std::string& name, std::int64_t count) {
   return {.shape = {name, {count}}, .dtype = "Float"};
 }
 
-// {linear1: 3x4 + 4, norm: 4 + 4 and its two buffers of 4, and one of a long, linear2: 4x5 + 5}: Accelerate's own test
-// model.
+// The ModelForTest of Accelerate: linear1 (3x4 + 4), norm (4 + 4, two buffers of 4 and one of a long), linear2 (4x5
+// + 5).
 ModelDescription model_for_test() {
   ModelDescription model;
   model.parameters = {floats("linear1.weight", 12), floats("linear1.bias", 4),    floats("norm.weight", 4),
@@ -42,17 +46,20 @@ ModelDescription model_for_test() {
   return model;
 }
 
-TEST(MemoryLimitsTest, SizesAreReadAsAccelerateReadsThem) {
+// The units are those of Accelerate, including its difference between KB and KiB.
+TEST(MemoryLimitsTest, SizesAreParsedLikeAccelerates) {
   EXPECT_EQ(convert_file_size_to_int("1KB"), 1000);
   EXPECT_EQ(convert_file_size_to_int("1KiB"), 1024);
   EXPECT_EQ(convert_file_size_to_int("1.5 gib"), 3 << 29);
+  // A small b means bits, as in accelerate/utils/modeling.py.
   EXPECT_EQ(convert_file_size_to_int("8Gb"), 1'000'000'000);
   EXPECT_EQ(convert_file_size_to_int("8gB"), 8'000'000'000);
   for (const auto* text : {"", "GB", "5", "5TB", "-1GB", "x MB", "nanKB", "1e30GB"})
     EXPECT_THROW(convert_file_size_to_int(text), ArgumentError) << text;
 }
 
-TEST(MemoryLimitsTest, DevicesAreNumbersTheCpuAndTheDisk) {
+// The order is that in which devices are filled.
+TEST(MemoryLimitsTest, DevicesAreGpuNumbersCpuAndDisk) {
   EXPECT_TRUE(MapDevice(1).is_gpu());
   EXPECT_EQ(MapDevice("cuda:3"), MapDevice(3));
   EXPECT_LT(MapDevice(7), MapDevice("cpu"));
@@ -61,7 +68,8 @@ TEST(MemoryLimitsTest, DevicesAreNumbersTheCpuAndTheDisk) {
   EXPECT_GT(get_max_memory().at("cpu").bytes, 1 << 20);
 }
 
-TEST(ModuleSizesTest, ModulesWeighWhatIsInThem) {
+// Counted by hand. Integer buffers keep their size in another dtype.
+TEST(ModuleSizesTest, TheSizeOfAModuleIsThatOfItsTensors) {
   const auto sizes = compute_module_sizes(model_for_test());
   EXPECT_EQ(sizes.of(""), 64 + 72 + 100);
   EXPECT_EQ(sizes.of("norm"), 72);
@@ -76,17 +84,18 @@ TEST(ModuleSizesTest, ModulesWeighWhatIsInThem) {
 }
 
 // Source: accelerate/tests/test_modeling_utils.py, test_infer_auto_device_map.
-TEST(DeviceMapTest, IsAcceleratesOfItsOwnTest) {
+TEST(DeviceMapTest, EqualsTheMapsOfAcceleratesTests) {
   const auto map_of = [](MaxMemory limits) {
     return infer_auto_device_map(model_for_test(), {.max_memory = std::move(limits)});
   };
-  // The first device keeps room for the largest layer, the others do not.
+  // The first device reserves room for the largest layer; the others do not.
   EXPECT_EQ(map_of({{0, 200}, {1, 200}}), (DeviceMap{{"linear1", 0}, {"norm", 1}, {"linear2", 1}}));
   EXPECT_EQ(map_of({{0, 200}, {1, 172}, {2, 200}}), (DeviceMap{{"linear1", 0}, {"norm", 1}, {"linear2", 1}}));
   EXPECT_EQ(map_of({{0, 200}, {1, 150}, {2, 200}}), (DeviceMap{{"linear1", 0}, {"norm", 1}, {"linear2", 2}}));
   EXPECT_EQ(map_of({{0, 336}}), (DeviceMap{{"", 0}}));
 }
 
+// A misspelled module leaves its tensors without a place, so both the name and the tensors are listed.
 TEST(DeviceMapTest, ProblemsAreReportedTogether) {
   const auto message = message_of<ArgumentError>([] {
     check_device_map(model_for_test(), {{"linear1", 0}, {"norm.weight", "cpu"}, {"liner2", "disk"}});
@@ -96,18 +105,21 @@ TEST(DeviceMapTest, ProblemsAreReportedTogether) {
   EXPECT_NO_THROW(check_device_map(model_for_test(), {{"", "disk"}}));
 }
 
-TEST(DeviceMapTest, PartsOfOnePlaceBecomeOneEntry) {
+// "ab" begins with "a" but is not a part of it.
+TEST(DeviceMapTest, PartsOnOneDeviceBecomeOneEntry) {
   EXPECT_THAT(clean_device_map({{"a.x", 0}, {"a.y", 0}, {"ab", 0}, {"b.x", 1}, {"b.y.z", 0}, {"b.y.w", 0}}),
               ElementsAre(Pair("a", MapDevice(0)), Pair("ab", MapDevice(0)), Pair("b.x", MapDevice(1)),
                           Pair("b.y", MapDevice(0))));
   EXPECT_THAT(clean_device_map({{"a.x", "disk"}, {"b", "disk"}}), ElementsAre(Pair("", MapDevice("disk"))));
 }
 
+// --- properties ---
 // --- laws ------------------------------------------------------------------------------------------------------------
 
 using testing::AnyModel;
 using testing::pick;
 
+// Random limits, some of which are too small for any module.
 MaxMemory any_limits() {
   MaxMemory limits;
   for (int gpu = pick(0, 4); gpu > 0; --gpu) limits.emplace(pick(0, 5), pick(0, 4000));
@@ -124,12 +136,13 @@ DeviceMapOptions any_options() {
   return options;
 }
 
+// A plan with what it was made from, and the laws that it must obey.
 struct Laws {
   ModelDescription model;
   DeviceMapOptions options;
   DeviceMap map;
 
-  // Every tensor under one entry, and no entry within another.
+  // Every tensor is under exactly one entry, and no entry is within another one.
   void each_tensor_is_placed_once() const {
     check_device_map(model, map);
     for (const auto& [name, device] : map) {
@@ -179,10 +192,12 @@ Laws any_plan() {
   return laws;
 }
 
+// A tensor without a place would stay empty, and one beyond a limit would end in an allocation error.
 TEST(DeviceMapLaws, EveryTensorIsPlacedOnceWithinTheLimits) {
   testing::expect_property(2000, [] { any_plan().hold(); });
 }
 
+// Bugs in a plan: a limit that is ignored, a tensor without a place, a class that is split.
 TEST(DeviceMapLaws, EveryPlantedBugIsCaught) {
   testing::expect_property_fails("a limit that is forgotten", 300, [] {
     auto laws = any_plan();
@@ -207,8 +222,8 @@ TEST(DeviceMapLaws, EveryPlantedBugIsCaught) {
   });
 }
 
-// With room for all of a model and its largest layer, all of it goes to the first device.
-TEST(DeviceMapLaws, WhatFitsIsNotSpread) {
+// With room for a complete model and its largest layer, everything goes to the first device.
+TEST(DeviceMapLaws, AModelThatFitsIsNotSpread) {
   testing::expect_property(300, [] {
     const auto model = AnyModel().model;
     const auto bytes = 2 * compute_module_sizes(model).of("") + 1;
@@ -217,6 +232,7 @@ TEST(DeviceMapLaws, WhatFitsIsNotSpread) {
   });
 }
 
+// The numbers follow Accelerate's rule, computed by hand.
 TEST(BalancedMemoryTest, LimitsSpreadTheModel) {
   const auto limits = get_balanced_memory(model_for_test(), {.max_memory = MaxMemory{{0, 1000}, {1, 1000}}});
   EXPECT_EQ(limits, (MaxMemory{{0, 236 / 2 + 97}, {1, 1000}}));  // half, and a quarter more than the mean layer of 78

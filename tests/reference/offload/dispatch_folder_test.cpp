@@ -1,3 +1,5 @@
+// Dispatched models from folders and checkpoints: offloading to a folder, other dtypes, problems, and units that
+// are loaded on demand.
 #include <gmock/gmock.h>
 #include <torch/cuda.h>
 
@@ -23,7 +25,8 @@ using ::testing::HasSubstr;
 using testing::message_of;
 using testing::TemporaryFolder;
 
-TEST_F(DispatchTest, AFolderOfAnotherDtypeServesTheModelsOwn) {
+// The files are float32 and the model is bfloat16: reading the bytes unchanged would give noise.
+TEST_F(DispatchTest, AFolderOfAnotherDtypeIsConvertedToTheModels) {
   const torch::NoGradGuard no_grad;
   auto whole = layers(2);
   { auto model = disk_offload(whole, folder_.path("offload")); }
@@ -37,6 +40,7 @@ TEST_F(DispatchTest, AFolderOfAnotherDtypeServesTheModelsOwn) {
   EXPECT_TRUE(model(input_.to(torch::kBFloat16)).equal(expected->forward(input_.to(torch::kBFloat16))));
 }
 
+// Files of an earlier model in the same folder must not be used.
 TEST_F(DispatchTest, AModelInMemoryIsOffloadedToAFolder) {
   const torch::NoGradGuard no_grad;
   Net net(2);
@@ -52,7 +56,8 @@ TEST_F(DispatchTest, AModelInMemoryIsOffloadedToAFolder) {
   EXPECT_TRUE(index.contains("shift"));
 }
 
-TEST_F(DispatchTest, AFolderThatIsThereServesAnEmptyModel) {
+// A later process need not read the checkpoint again.
+TEST_F(DispatchTest, AnExistingFolderServesAnEmptyModel) {
   const torch::NoGradGuard no_grad;
   auto whole = layers(2);
   const auto expected = whole->forward(input_);
@@ -64,7 +69,8 @@ TEST_F(DispatchTest, AFolderThatIsThereServesAnEmptyModel) {
               HasSubstr("'4.weight'"));
 }
 
-TEST_F(DispatchTest, AllProblemsAreToldTogether) {
+// The model is empty, and the map has neither a checkpoint nor a folder to take its weights from.
+TEST_F(DispatchTest, AllProblemsAreReportedTogether) {
   const auto message = message_of<ArgumentError>([&] {
     dispatch_model(init_empty_weights([] { return layers(2); }), {{"0", "cpu"}, {"2", "disk"}});
   });
@@ -86,7 +92,8 @@ TEST_F(DispatchTest, AllProblemsAreToldTogether) {
   }
 }
 
-TEST_F(DispatchTest, AMapOfMainMemoryAloneLeavesAPlainModule) {
+// A model that fits needs no hooks, so it must also train.
+TEST_F(DispatchTest, AMapOfMainMemoryOnlyLeavesAPlainModule) {
   auto whole = layers(2);
   auto model = load_checkpoint_and_dispatch(init_empty_weights([] { return layers(2); }), saved(whole),
                                             {.device_map = "auto", .max_memory = MaxMemory{{"cpu", "1GB"}}});
@@ -96,6 +103,7 @@ TEST_F(DispatchTest, AMapOfMainMemoryAloneLeavesAPlainModule) {
   EXPECT_TRUE(model->parameters()[0].grad().defined());
 }
 
+// Converted while loading, so that the memory for the original dtype is never needed.
 TEST_F(DispatchTest, WeightsAreLoadedInAnotherDtype) {
   const torch::NoGradGuard no_grad;
   auto whole = layers(2);
@@ -107,6 +115,7 @@ TEST_F(DispatchTest, WeightsAreLoadedInAnotherDtype) {
   EXPECT_TRUE(model(input_.to(torch::kBFloat16)).equal(whole->forward(input_.to(torch::kBFloat16))));
 }
 
+// A half-loaded model would compute garbage; the check comes before the first tensor.
 TEST_F(DispatchTest, ACheckpointThatDoesNotFitChangesNothing) {
   auto net = layers(2);
   const auto before = net->parameters()[0].clone();
@@ -118,6 +127,7 @@ TEST_F(DispatchTest, ACheckpointThatDoesNotFitChangesNothing) {
   EXPECT_TRUE(net->parameters()[0].equal(before));
 }
 
+// Weights stay in the checkpoint's files instead of being copied to the offload folder.
 TEST_F(DispatchTest, TheOffloadIndexRefersToTheCheckpointsFiles) {
   const torch::NoGradGuard no_grad;
   auto whole = layers(2);
@@ -132,7 +142,8 @@ TEST_F(DispatchTest, TheOffloadIndexRefersToTheCheckpointsFiles) {
   EXPECT_TRUE(model(input_).equal(whole->forward(input_)));
 }
 
-TEST_F(DispatchTest, WeightsAreAlignedWhileTheyAreLookedAt) {
+// Weights on disk appear as empty tensors between calls.
+TEST_F(DispatchTest, WeightsAreLoadedWhileTheyAreAccessed) {
   const torch::NoGradGuard no_grad;
   auto whole = layers(2);
   auto model = load_checkpoint_and_dispatch(init_empty_weights([] { return layers(2); }), saved(whole),
@@ -149,7 +160,8 @@ TEST_F(DispatchTest, WeightsAreAlignedWhileTheyAreLookedAt) {
   }
 }
 
-TEST(LayerwiseCastingTest, WeightsAreSmallBetweenCallsAndLargeInThem) {
+// Saves memory for the weights without computing in low precision.
+TEST(LayerwiseCastingTest, WeightsAreNarrowBetweenCallsAndWideDuringThem) {
   const torch::NoGradGuard no_grad;
   auto net = layers(3), expected = layers(3);
   const auto input = torch::rand({3, kWidth});
@@ -169,7 +181,8 @@ TEST(LayerwiseCastingTest, WeightsAreSmallBetweenCallsAndLargeInThem) {
       HasSubstr("'('"));
 }
 
-TEST(StreamedModelTest, EachTensorIsReadOnceACallOfItsUnit) {
+// Reading is what takes time, so the number of reads is counted.
+TEST(StreamedModelTest, EachTensorIsReadOncePerCallOfItsUnit) {
   const torch::NoGradGuard no_grad;
   auto net = layers(3);
   std::vector<offload::Slot> slots;
@@ -196,7 +209,8 @@ TEST(StreamedModelTest, EachTensorIsReadOnceACallOfItsUnit) {
   EXPECT_EQ(streamed.statistics().bytes_now, 0);
 }
 
-TEST(UnitPlanTest, UnitsNameATensorOnceAtItsFirstPlace) {
+// A shared tensor would otherwise be read twice.
+TEST(UnitPlanTest, UnitsListATensorOnceAtItsFirstPlace) {
   const auto units = offload::plan_units(describe(Net(1).ptr()).description);
   ASSERT_EQ(units.size(), 2U);
   EXPECT_THAT(units[0].tensors, ::testing::UnorderedElementsAre("head", "shift"));

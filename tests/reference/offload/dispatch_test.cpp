@@ -1,3 +1,5 @@
+// Models larger than memory: modules are loaded when they are called and freed afterwards, and the next one is read
+// ahead. The bits must be those of the complete model, and memory must stay within two units.
 #include "reference/offload/dispatch.hpp"
 
 #include <gmock/gmock.h>
@@ -17,7 +19,9 @@ using ::testing::HasSubstr;
 using testing::message_of;
 using testing::TemporaryFolder;
 
-TEST_F(DispatchTest, AModelLargerThanItsMemoryComputesTheSameBits) {
+// Eight layers with memory for four: two stay in memory, and two are loaded at a time, one that runs and one that
+// is prefetched.
+TEST_F(DispatchTest, AModelLargerThanMemoryComputesTheSameBits) {
   auto whole = layers(8);
   const c10::InferenceMode inference;
   const auto expected = whole->forward(input_);
@@ -34,6 +38,7 @@ TEST_F(DispatchTest, AModelLargerThanItsMemoryComputesTheSameBits) {
   EXPECT_EQ(model.statistics().num_prefetched, 4 * 5) << "all but the first of each pass";
 }
 
+// For every automatic choice of a device map.
 TEST_F(DispatchTest, CalledModulesAreLoadedOneByOne) {
   const torch::NoGradGuard no_grad;
   Net whole(4);
@@ -51,7 +56,9 @@ TEST_F(DispatchTest, CalledModulesAreLoadedOneByOne) {
   }
 }
 
-TEST_F(DispatchTest, APartThatIsNotCalledSoIsNamed) {
+// C++ has no forward hooks, so a module must be called by accel::call to be loaded. Otherwise its weights are
+// missing.
+TEST_F(DispatchTest, AModuleThatIsNotCalledThroughCallIsNamed) {
   const torch::NoGradGuard no_grad;
   const auto checkpoint = saved(Net(2));
   auto model = load_checkpoint_and_dispatch(init_empty_weights([] { return Net(2, /*calls=*/false); }), checkpoint,
@@ -60,6 +67,7 @@ TEST_F(DispatchTest, APartThatIsNotCalledSoIsNamed) {
               AllOf(HasSubstr("accel::call"), HasSubstr("'blocks.0', 'blocks.1'")));
 }
 
+// Weights are freed after each layer, so a backward pass is impossible. The message names the remedy.
 TEST_F(DispatchTest, TrainingAnOffloadedModelIsRejected) {
   auto model = load_checkpoint_and_dispatch(init_empty_weights([] { return layers(2); }), saved(layers(2)),
                                             {.device_map = DeviceMap{{"", "disk"}}});
@@ -68,7 +76,8 @@ TEST_F(DispatchTest, TrainingAnOffloadedModelIsRejected) {
   EXPECT_NO_THROW(model(input_));
 }
 
-TEST_F(DispatchTest, AForwardThatThrowsLeavesNothingInMemory) {
+// A loop that catches errors must not run out of memory.
+TEST_F(DispatchTest, AForwardThatThrowsFreesItsWeights) {
   const torch::NoGradGuard no_grad;
   auto whole = layers(3);
   auto model = load_checkpoint_and_dispatch(init_empty_weights([] { return layers(3); }), saved(whole),
@@ -79,6 +88,7 @@ TEST_F(DispatchTest, AForwardThatThrowsLeavesNothingInMemory) {
   EXPECT_EQ(model.statistics().bytes_now, 0);
 }
 
+// A model that calls its blocks in an order given by the caller.
 struct ShuffledImpl : torch::nn::Module {
   ShuffledImpl() {
     register_module("blocks", blocks);
@@ -92,8 +102,8 @@ struct ShuffledImpl : torch::nn::Module {
 };
 TORCH_MODULE(Shuffled);
 
-// What was read for a unit that does not come is let go before another is read.
-TEST_F(DispatchTest, AnyOrderOfCallsTakesTwoUnitsAtMost) {
+// A unit that was read ahead and is not called is freed before another one is read.
+TEST_F(DispatchTest, AnyOrderOfCallsNeedsAtMostTwoUnits) {
   const torch::NoGradGuard no_grad;
   Shuffled whole;
   auto model = load_checkpoint_and_dispatch(init_empty_weights([] { return Shuffled(); }), saved(whole),
@@ -105,9 +115,9 @@ TEST_F(DispatchTest, AnyOrderOfCallsTakesTwoUnitsAtMost) {
   EXPECT_EQ(model.statistics().bytes_peak, 2 * 4 * (4 * kWidth + 3) * kWidth);
 }
 
-// The order of calls is learned, and that nothing follows the last: only the first unit of a pass is not read ahead
-// then.
-TEST_F(DispatchTest, PassesInTheSameOrderAreReadAheadAndLeaveNothingInMemory) {
+// The order of calls is learned, including that no unit follows the last one. Afterwards only the first unit of a
+// pass is not read ahead.
+TEST_F(DispatchTest, RepeatedPassesAreReadAheadAndFreeTheirUnits) {
   const torch::NoGradGuard no_grad;
   Shuffled whole;
   const auto checkpoint = saved(whole);
@@ -125,14 +135,16 @@ TEST_F(DispatchTest, PassesInTheSameOrderAreReadAheadAndLeaveNothingInMemory) {
   }
 }
 
-TEST_F(DispatchTest, WhatWasReadForAnotherUnitIsNotCountedAsReadAhead) {
+// The prefetcher expects the order of the modules.
+TEST_F(DispatchTest, AWrongGuessIsNotCountedAsPrefetched) {
   const torch::NoGradGuard no_grad;
   auto model = load_checkpoint_and_dispatch(init_empty_weights([] { return Shuffled(); }), saved(Shuffled()),
                                             {.device_map = DeviceMap{{"", "disk"}}});
-  model(input_, std::vector{3, 1, 0, 2});  // expected: the model's order
+  model(input_, std::vector{3, 1, 0, 2});  // not in the model's order
   EXPECT_EQ(model.statistics().num_prefetched, 0);
 }
 
+// An output layer that shares the weight of another layer.
 struct ReadoutImpl : torch::nn::Module {
   explicit ReadoutImpl(const torch::Tensor& shared) : weight(register_parameter("weight", shared)) {}
   torch::Tensor forward(const torch::Tensor& x) { return torch::linear(x, weight); }
@@ -140,7 +152,7 @@ struct ReadoutImpl : torch::nn::Module {
 };
 TORCH_MODULE(Readout);
 
-// Its part has the weight that it needs itself, before and behind the part's call.
+// A model whose part also needs a weight that the model itself uses before and after the part's call.
 struct TiedImpl : torch::nn::Module {
   TiedImpl() : embedding(register_module("embedding", torch::nn::Embedding(20, kWidth))) {
     register_module("parts", parts);
@@ -155,7 +167,8 @@ struct TiedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Tied);
 
-TEST_F(DispatchTest, AWeightOfTwoUnitsStaysUntilTheLastOfThemIsDone) {
+// Freeing it after the first would leave the second without a weight.
+TEST_F(DispatchTest, AWeightOfTwoUnitsStaysUntilBothAreDone) {
   const torch::NoGradGuard no_grad;
   Tied whole;
   auto model = load_checkpoint_and_dispatch(init_empty_weights([] { return Tied(); }), saved(whole),
@@ -166,7 +179,7 @@ TEST_F(DispatchTest, AWeightOfTwoUnitsStaysUntilTheLastOfThemIsDone) {
   EXPECT_TRUE(model->embedding->weight.is_meta());
 }
 
-// Calls its parts as they are, or by `accel::call`.
+// Calls its parts directly, or through `accel::call`.
 struct BranchedImpl : torch::nn::Module {
   explicit BranchedImpl(bool calls)
       : first(register_module("first", Block(kWidth))),
@@ -178,7 +191,8 @@ struct BranchedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Branched);
 
-TEST_F(DispatchTest, PreloadedClassesAreBroughtWholeAndCalledModulesByThemselves) {
+// Needed for modules that use the weights of their children directly.
+TEST_F(DispatchTest, PreloadedClassesAreLoadedAsOneUnit) {
   const torch::NoGradGuard no_grad;
   const auto block_bytes = 4 * (4 * kWidth + 3) * kWidth;
   Branched whole(/*calls=*/false);
@@ -205,7 +219,8 @@ TEST_F(DispatchTest, PreloadedClassesAreBroughtWholeAndCalledModulesByThemselves
               AllOf(HasSubstr("the model has no module of class 'Missing'"), HasSubstr("no module named 'third'")));
 }
 
-TEST_F(DispatchTest, AModuleAtTwoPlacesIsOne) {
+// Its weights are loaded for both calls, and released after each.
+TEST_F(DispatchTest, AModuleAtTwoPlacesIsOneUnit) {
   const torch::NoGradGuard no_grad;
   const auto make = [] {
     torch::nn::Linear linear(kWidth, kWidth);
@@ -218,10 +233,12 @@ TEST_F(DispatchTest, AModuleAtTwoPlacesIsOne) {
   EXPECT_EQ(model.statistics().bytes_peak, kLayerBytes);
 }
 
+// --- properties ---
 // --- laws ------------------------------------------------------------------------------------------------------------
 
-// Any map of a model over memory and disk, any limit: the bits of the whole model, and no more memory than allowed.
-TEST(DispatchLaws, AnyPlanComputesTheWholeModelsBitsWithinItsMemory) {
+// For any map of a model over memory and disk, and any limit: the bits of the complete model, and no more memory
+// than allowed.
+TEST(DispatchLaws, AnyPlanComputesTheSameBitsWithinItsMemory) {
   testing::expect_property(30, [] {
     const torch::NoGradGuard no_grad;
     const TemporaryFolder folder;
@@ -247,7 +264,7 @@ TEST(DispatchLaws, AnyPlanComputesTheWholeModelsBitsWithinItsMemory) {
   });
 }
 
-// A model whose own weights are needed behind its parts, and so are in memory beside each of them.
+// A model whose own weights are needed after its parts, so that they are in memory next to each of them.
 struct TailedImpl : torch::nn::Module {
   TailedImpl(int num_blocks, int64_t tail_width) {
     register_module("blocks", blocks);
@@ -263,7 +280,8 @@ struct TailedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Tailed);
 
-TEST(DispatchLaws, WhatIsAroundTheUnitThatRunsIsWithinTheMemoryToo) {
+// The limit must include the unit that is prefetched while another computes.
+TEST(DispatchLaws, WeightsAroundTheActiveUnitCountAsMemory) {
   testing::expect_property(30, [] {
     const torch::NoGradGuard no_grad;
     const TemporaryFolder folder;

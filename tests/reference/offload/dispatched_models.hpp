@@ -42,7 +42,7 @@ struct BlockImpl : torch::nn::Module {
 };
 TORCH_MODULE(Block);
 
-// Its embedding is the weight of its head too.
+// A model whose embedding is also the weight of its head.
 struct NetImpl : torch::nn::Module {
   explicit NetImpl(int num_blocks, bool calls = true)
       : embedding(register_module("embedding", torch::nn::Embedding(20, kWidth))),
@@ -65,7 +65,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-// Of parameters that have memory, each once.
+// Returns the bytes of all parameters in memory, each counted once.
 inline int64_t resident_bytes(const torch::nn::Module& net) {
   std::set<const c10::TensorImpl*> seen;
   int64_t bytes = 0;

@@ -1,3 +1,4 @@
+// Models without memory (meta tensors), and filling them later. Building a model must not allocate its weights.
 #include "reference/offload/empty_weights.hpp"
 
 #include <gmock/gmock.h>
@@ -15,6 +16,7 @@
 namespace accel {
 namespace {
 
+// A module whose constructor also computes with a buffer, which must not be empty then.
 struct MaskedImpl : torch::nn::Module {
   explicit MaskedImpl(int64_t size)
       : linear(register_module("linear", torch::nn::Linear(size, size))),
@@ -29,7 +31,8 @@ struct MaskedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Masked);
 
-TEST(EmptyWeightsTest, ParametersHaveNoMemoryAndBuffersAreWhatTheyWere) {
+// Buffers such as masks are computed by constructors, and no checkpoint restores them.
+TEST(EmptyWeightsTest, ParametersHaveNoMemoryAndBuffersKeepTheirValues) {
   const Masked whole(3);
   const auto net = init_empty_weights([] { return Masked(3); }, {.include_buffers = false});
   for (const auto& item : net->named_parameters())
@@ -43,13 +46,14 @@ TEST(EmptyWeightsTest, ParametersHaveNoMemoryAndBuffersAreWhatTheyWere) {
   EXPECT_TRUE(torch::empty(1).is_cpu()) << "the scope is over";
 }
 
-TEST(EmptyWeightsTest, BuffersAreIncludedIfAskedFor) {
+// By default only parameters are empty, as in Accelerate.
+TEST(EmptyWeightsTest, BuffersAreIncludedOnRequest) {
   const auto net = init_empty_weights([] { return Masked(3); }, {.include_buffers = true});
   for (const auto& buffer : net->buffers()) EXPECT_TRUE(buffer.is_meta());
 }
 
-// 4 TB, if they were there.
-TEST(EmptyWeightsTest, AModelOfAnySizeIsBuiltAtOnce) {
+// The weights would need 4 TB.
+TEST(EmptyWeightsTest, AModelOfAnySizeIsBuiltImmediately) {
   const auto net = init_empty_weights([] {
     torch::nn::Sequential blocks;
     for (int i = 0; i < 100; ++i) blocks->push_back(torch::nn::Linear(100'000, 100'000));
@@ -58,7 +62,8 @@ TEST(EmptyWeightsTest, AModelOfAnySizeIsBuiltAtOnce) {
   EXPECT_EQ(net->parameters()[0].numel(), 10'000'000'000);
 }
 
-TEST(EmptyWeightsTest, LayersOfLibTorchAreBuiltSo) {
+// Their constructors initialize weights in different ways, all of which must work on meta tensors.
+TEST(EmptyWeightsTest, LayersOfLibTorchAreBuiltWithoutMemory) {
   const auto net = init_empty_weights([] {
     torch::nn::Sequential layers;
     layers->push_back(torch::nn::Conv2d(3, 4, 3));
@@ -72,11 +77,13 @@ TEST(EmptyWeightsTest, LayersOfLibTorchAreBuiltSo) {
   for (const auto& item : net->named_parameters()) EXPECT_TRUE(item.value().is_meta()) << item.key();
 }
 
-TEST(EmptyWeightsTest, WhatThrowsLeavesTheThreadAsItWas) {
+// The device is a property of the thread and would affect all later modules.
+TEST(EmptyWeightsTest, AnExceptionRestoresTheThread) {
   EXPECT_THROW(init_empty_weights([]() -> torch::nn::Linear { throw std::runtime_error("no"); }), std::runtime_error);
   EXPECT_TRUE(torch::nn::Linear(2, 2)->weight.is_cpu());
 }
 
+// An inner scope that wants a real device must get it, and the outer one must be in force again afterwards.
 TEST(EmptyWeightsTest, ScopesNest) {
   const auto net = init_empty_weights([] {
     const auto inner = init_on_device(at::kCPU, [] { return torch::nn::Linear(2, 2); });
@@ -86,7 +93,8 @@ TEST(EmptyWeightsTest, ScopesNest) {
   EXPECT_TRUE(net->weight.is_meta());
 }
 
-TEST(ModuleTensorsTest, ATensorIsSetAndSeenUnderAllItsNames) {
+// A tied weight has several names and is one object, so it must be replaced in place.
+TEST(ModuleTensorsTest, ATensorIsSetUnderAllItsNames) {
   torch::nn::Linear linear(3, 2);
   torch::nn::Sequential net(linear, linear);
   const auto values = torch::rand({2, 3});
@@ -101,8 +109,8 @@ TEST(ModuleTensorsTest, ATensorIsSetAndSeenUnderAllItsNames) {
   EXPECT_EQ(linear->weight.scalar_type(), at::kHalf);
 }
 
-// A gradient function that was made before knows the new kind.
-TEST(ModuleTensorsTest, WhatWasEmptyTrains) {
+// A gradient function that was created earlier must notice the new device.
+TEST(ModuleTensorsTest, AFilledModelTrains) {
   auto linear = init_empty_weights([] { return torch::nn::Linear(3, 2); });
   linear(torch::rand({1, 3}).to(at::kMeta)).sum();
   const auto weight = torch::rand({2, 3}), input = torch::rand({4, 3});
@@ -112,7 +120,8 @@ TEST(ModuleTensorsTest, WhatWasEmptyTrains) {
   EXPECT_TRUE(linear->weight.grad().allclose(input.sum(0).expand({2, 3})));
 }
 
-TEST(ModuleTensorsTest, TiedAgain) {
+// Moving one of two tied parameters separates them.
+TEST(ModuleTensorsTest, ParametersAreTiedAgain) {
   torch::nn::Sequential net(torch::nn::Linear(2, 2), torch::nn::Linear(2, 2));
   set_module_tensor_to_device(*net, "0.weight", at::kMeta);
   retie_parameters(*net, {{"0.weight", "1.weight"}});

@@ -11,8 +11,8 @@
 
 namespace accel::testing {
 
-/// A random model: modules up to four deep, tensors of several dtypes, some shared, some classes that are not to be
-/// split.
+/// A random model: modules up to four levels deep, tensors of several dtypes, some of them shared, and some classes
+/// that may not be split.
 class AnyModel {
  public:
   AnyModel() {
@@ -46,7 +46,7 @@ class AnyModel {
     return {.shape = {name, {pick(0, 40), pick(1, 5)}}, .dtype = dtype, .element_size = size};
   }
 
-  // One module's parameter is another's too.
+  // Makes one module's parameter also another module's.
   void share() {
     std::vector<ModuleDescription*> modules;
     list(model.root, modules);
@@ -61,7 +61,7 @@ class AnyModel {
     modules.push_back(&module);
     for (auto& child : module.children) list(child, modules);
   }
-  // Tensors are numbered and named by first places, and those of no place are gone.
+  // Numbers and names the tensors by their first places, and removes those without a place.
   void rename() {
     std::vector<ModuleDescription*> modules;
     list(model.root, modules);

@@ -1,3 +1,4 @@
+// Files of offloaded weights, in the layout of accelerate/utils/offload.py: one .dat file per tensor and an index.
 #include "reference/offload/offload_files.hpp"
 
 #include <gmock/gmock.h>
@@ -16,7 +17,7 @@ using ::testing::HasSubstr;
 using testing::message_of;
 using testing::TemporaryFolder;
 
-// What accelerate.utils.offload_state_dict writes of the same tensors.
+// The index that accelerate.utils.offload_state_dict writes for the same tensors.
 constexpr const char* kIndex = R"({
   "a.weight": {
     "dtype": "float32",
@@ -43,6 +44,7 @@ constexpr const char* kIndex = R"({
   }
 })";
 
+// Tensors of several dtypes, among them bfloat16, which NumPy lacks.
 NamedTensors tensors() {
   return {{"a.weight", torch::arange(6, torch::kFloat).reshape({2, 3})},
           {"b", torch::tensor({1.5, -2.0}, torch::kBFloat16)},
@@ -50,11 +52,13 @@ NamedTensors tensors() {
           {"d", torch::tensor({true, false, true})}};
 }
 
-TEST(OffloadFilesTest, AreAcceleratesToTheByte) {
+// Folders can be used by both.
+TEST(OffloadFilesTest, FilesEqualAcceleratesByteForByte) {
   const TemporaryFolder folder;
   PosixFiles files;
   offload_state_dict(files, folder.path("o"), tensors());
   EXPECT_EQ(files.read(folder.path("o/index.json")), kIndex);
+  // NumPy has no bfloat16, so Accelerate stores its bits as int16.
   EXPECT_EQ(files.read(folder.path("o/b.dat")), std::string("\xc0\x3f\x00\xc0", 4));
   EXPECT_EQ(files.read(folder.path("o/c.dat")), std::string("\x07\0\0\0\0\0\0\0", 8));
   EXPECT_EQ(files.read(folder.path("o/d.dat")), std::string("\1\0\1", 3));
@@ -68,7 +72,8 @@ TEST(OffloadFilesTest, AreAcceleratesToTheByte) {
   EXPECT_THROW((void)weights.load("e"), ArgumentError);
 }
 
-TEST(OffloadFilesTest, AnIndexKeepsWhatItHad) {
+// Large models are written in several calls.
+TEST(OffloadFilesTest, AnIndexKeepsItsEarlierEntries) {
   const TemporaryFolder folder;
   PosixFiles files;
   offload_state_dict(files, folder.path("o"), {{"x", torch::ones(2)}});
@@ -76,7 +81,8 @@ TEST(OffloadFilesTest, AnIndexKeepsWhatItHad) {
   EXPECT_EQ(read_offload_index(folder.path("o")).size(), 2u);
 }
 
-TEST(OffloadFilesTest, AllThatIsWrongIsToldAtOnce) {
+// One file is missing and another is too long.
+TEST(OffloadFilesTest, AllProblemsAreReportedAtOnce) {
   const TemporaryFolder folder;
   PosixFiles files;
   offload_state_dict(files, folder.path("o"), tensors());

@@ -1,3 +1,6 @@
+// Tests of the communication hooks of DDP (float16, bfloat16, PowerSGD), of static graphs and of unused parameters.
+// They run on simulated ranks and on Gloo and compare the gradients with values worked out by hand, the bits of the
+// two backends with each other, and the bytes sent with the formulas.
 #include "reference/parallel/comm_hook.hpp"
 
 #include <gmock/gmock.h>
@@ -22,7 +25,8 @@ DistributedDataParallelKwargs with_hook(const std::string& hook, const std::stri
   return {.comm_hook = hook, .comm_wrapper = wrapper, .comm_state_option = {.start_powerSGD_iter = 2}};
 }
 
-// Gradients of one step of a layer whose gradients on rank r are the numbers r * 2^-12 + 1.
+// The gradients of one step of a layer. On rank r each of them is 1 + r * 2^-12, which float16 and bfloat16 round
+// to 1.
 at::Tensor gradient_of(RankContext& rank, const DistributedDataParallelKwargs& kwargs) {
   Accelerator accelerator({.ddp_kwargs = kwargs}, rank);
   nn::Linear net(nn::LinearOptions(4, 1).bias(false));
@@ -35,6 +39,7 @@ class CommHookTest : public ::testing::TestWithParam<Backend> {};
 INSTANTIATE_TEST_SUITE_P(Backends, CommHookTest, ::testing::Values(Backend::kSim, Backend::kGlooThreads),
                          [](const auto& info) { return name_of(info.param); });
 
+// The mean of 1 and 1 + 2^-12 is 1 + 2^-13, unless it was rounded on the way.
 TEST_P(CommHookTest, GradientsAreRoundedToWhatTheHookSends) {
   const auto gradient = [&](const DistributedDataParallelKwargs& kwargs) {
     return collect_ranks(GetParam(), 2,
@@ -46,7 +51,8 @@ TEST_P(CommHookTest, GradientsAreRoundedToWhatTheHookSends) {
   EXPECT_EQ(gradient(with_hook("bf16")), 1);
 }
 
-// Numbers near the ends of the two formats tell them apart, and what is divided first from what is summed first.
+// Whether numbers near the limits of a format survive shows which of the two formats was used, and whether the hook
+// divides before it sums: 65504 is the largest float16, so a sum of two of them would be infinite.
 TEST_P(CommHookTest, HalvesAreDividedBeforeTheyAreSummed) {
   const auto mean_of = [&](const std::string& hook, double gradient) {
     return collect_ranks(GetParam(), 2,
@@ -65,6 +71,7 @@ TEST_P(CommHookTest, HalvesAreDividedBeforeTheyAreSummed) {
   EXPECT_EQ(mean_of("bf16", std::ldexp(1, 20)), std::ldexp(1, 20)) << "and reaches further";
 }
 
+// PowerSGD is exact for a matrix of rank 1, so the result must be the mean, up to rounding.
 TEST_P(CommHookTest, PowerSgdOfGradientsOfRankOneIsTheirMean) {
   const auto differences = collect_ranks(GetParam(), 3, [&](RankContext& rank) {
     auto kwargs = with_hook("power_sgd");
@@ -83,6 +90,8 @@ TEST_P(CommHookTest, PowerSgdOfGradientsOfRankOneIsTheirMean) {
     EXPECT_LT(difference, 1e-12) << "P and Q of one column hold a matrix of rank 1";
 }
 
+// A rank that runs out of batches joins the others' collectives with zeros. With a hook, it has to send the hook's
+// format, or the ranks would exchange buffers of different sizes.
 TEST_P(CommHookTest, RanksWithoutBatchesJoinUnderEveryHook) {
   for (const auto* hook : {"no", "fp16", "bf16", "power_sgd", "batched_power_sgd"}) {
     const auto states = collect_ranks(GetParam(), 3, [&](RankContext& rank) {
@@ -93,6 +102,7 @@ TEST_P(CommHookTest, RanksWithoutBatchesJoinUnderEveryHook) {
   }
 }
 
+// The final state of each rank after a training under this schedule.
 std::vector<std::string> states_by_schedule(const DdpTrainingRequest& request, const sim::RankSchedule& schedule) {
   std::vector<std::string> states(3);
   sim::simulate({.num_ranks = 3, .schedule = schedule},
@@ -100,7 +110,8 @@ std::vector<std::string> states_by_schedule(const DdpTrainingRequest& request, c
   return states;
 }
 
-// Who completes a future makes no difference, and a rank that runs alone waits where the simulator sees it.
+// It must not matter which rank completes a future. With a seeded schedule only one rank runs at a time, so a rank
+// that waits outside of the simulator's view would block the test.
 TEST(CommHookSchedulesTest, BitsDoNotDependOnWhoRunsWhen) {
   for (const auto* hook : {"no", "fp16", "power_sgd", "batched_power_sgd"}) {
     const DdpTrainingRequest request{.seed = 3, .steps = 4, .kwargs = with_hook(hook)};
@@ -117,6 +128,7 @@ TEST(CommHookSchedulesTest, BitsDoNotDependOnWhoRunsWhen) {
   }
 }
 
+// Hooks run asynchronously in Gloo's threads; the order of their sums must not depend on it.
 TEST(CommHookBackendsTest, SimulatedRanksAndGlooGiveTheSameBits) {
   for (const auto* hook : {"fp16", "bf16", "power_sgd", "batched_power_sgd"}) {
     const auto train = [&](RankContext& rank) {
@@ -126,6 +138,7 @@ TEST(CommHookBackendsTest, SimulatedRanksAndGlooGiveTheSameBits) {
   }
 }
 
+// A static graph records the order of gradients in the first step, which must nevertheless communicate.
 TEST(StaticGraphTest, GradientsOfTheFirstStepAreAveraged) {
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
     const auto gradients = collect_ranks(
@@ -135,7 +148,8 @@ TEST(StaticGraphTest, GradientsOfTheFirstStepAreAveraged) {
   }
 }
 
-// Its hooks run in a backward pass that does not synchronise, too, and later ones would communicate nothing.
+// The hooks of a static graph also run in a backward pass that does not synchronise. Later passes would then
+// communicate nothing and the ranks would drift apart, so such a pass is an error.
 TEST(StaticGraphTest, APassThatDoesNotSynchroniseIsAnError) {
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
     for (const bool sync_each_batch : {false, true}) {
@@ -163,6 +177,7 @@ TEST(StaticGraphTest, APassThatDoesNotSynchroniseIsAnError) {
   }
 }
 
+// Without find_unused_parameters DDP waits for a gradient that never comes.
 TEST(FindUnusedParametersTest, AnOutputThatTheLossDoesNotUseDoesNotStopTraining) {
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
     run_ranks(backend, 2, [&](RankContext& rank) {
@@ -173,7 +188,7 @@ TEST(FindUnusedParametersTest, AnOutputThatTheLossDoesNotUseDoesNotStopTraining)
 }
 
 std::int64_t bytes_of_step(const DistributedDataParallelKwargs& kwargs, int steps) {
-  // Bytes are counted where time is: here it stands still.
+  // Bytes are only counted when a network model is set. This one takes no time.
   const auto at_once = [](const sim::Group&, const sim::Call&, std::span<const double> ready) {
     return std::vector<double>(ready.begin(), ready.end());
   };
@@ -194,6 +209,7 @@ std::int64_t bytes_of_last_step(const DistributedDataParallelKwargs& kwargs) {
   return bytes_of_step(kwargs, 4) - bytes_of_step(kwargs, 3);
 }
 
+// Rounding is not enough: a hook that sends float32 after rounding would save nothing.
 TEST(CommHookTrafficTest, HalvesHaveHalfOfTheBytes) {
   const auto plain = bytes_of_last_step(with_hook("no"));
   EXPECT_EQ(plain % (4 * (48 * 32 + 32)), 0) << "whole gradients";
@@ -201,7 +217,9 @@ TEST(CommHookTrafficTest, HalvesHaveHalfOfTheBytes) {
   EXPECT_EQ(bytes_of_last_step(with_hook("bf16")) * 2, plain);
 }
 
-TEST(CommHookTrafficTest, PowerSgdSendsItsFactorsAndWhatIsNotWorthCompressing) {
+// A 48 x 32 matrix is sent as factors of 48 x rank and 32 x rank; the bias of 32 is sent as is. At rank 10 the
+// factors would not be small enough, and the matrix is sent as is too.
+TEST(CommHookTrafficTest, PowerSgdSendsItsFactorsAndSmallTensorsUncompressed) {
   const auto per_number = bytes_of_last_step(with_hook("no")) / (48 * 32 + 32);
   auto kwargs = with_hook("power_sgd");
   for (const int rank : {1, 2, 4}) {
@@ -217,6 +235,7 @@ TEST(CommHookTrafficTest, PowerSgdSendsItsFactorsAndWhatIsNotWorthCompressing) {
   EXPECT_EQ(bytes_of_last_step(kwargs) * 2, per_number * 2 * 40);
 }
 
+// PowerSGD has options that depend on each other, so several can be wrong at once.
 TEST(DdpKwargsTest, AllProblemsAreInOneMessage) {
   const DistributedDataParallelKwargs kwargs{
       .bucket_cap_mb = 0,

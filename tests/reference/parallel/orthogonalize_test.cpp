@@ -1,3 +1,5 @@
+// Tests of the two building blocks of PowerSGD: making columns orthonormal, and NumPy's random numbers, which
+// Python uses as seeds. Both must do what PyTorch does, or the compressed gradients would differ.
 #include "reference/parallel/power_sgd.hpp"
 
 #include <gtest/gtest.h>
@@ -9,6 +11,7 @@ namespace {
 
 at::Tensor products(const at::Tensor& matrices) { return at::matmul(matrices.transpose(-2, -1), matrices); }
 
+// PyTorch uses Gram-Schmidt for rank 1 and 2 and a QR decomposition for more, so ranks on both sides are tested.
 TEST(OrthogonalizeTest, ColumnsAreOrthonormalByGramSchmidtAndByQr) {
   torch::manual_seed(1);
   for (const std::int64_t rank : {1, 2, 3, 5}) {
@@ -18,6 +21,7 @@ TEST(OrthogonalizeTest, ColumnsAreOrthonormalByGramSchmidtAndByQr) {
   }
 }
 
+// Both forms are used: PowerSGD stacks matrices of the same shape.
 TEST(OrthogonalizeTest, OneMatrixIsABatchOfOne) {
   auto matrix = at::randn({6, 3}, at::kDouble);
   auto batch = matrix.clone().unsqueeze(0);
@@ -26,6 +30,8 @@ TEST(OrthogonalizeTest, OneMatrixIsABatchOfOne) {
   EXPECT_TRUE(matrix.equal(batch[0]));
 }
 
+// A gradient of zeros would give a division by zero; `orthogonalization_epsilon` avoids it. Without it, PyTorch
+// gives NaN, and so do we.
 TEST(OrthogonalizeTest, EpsilonKeepsColumnsOfZerosFinite) {
   auto with = at::zeros({1, 4, 2}), without = at::zeros({1, 4, 2});
   orthogonalize(with, 1e-8);
@@ -34,7 +40,7 @@ TEST(OrthogonalizeTest, EpsilonKeepsColumnsOfZerosFinite) {
   EXPECT_TRUE(without.isnan().any().item<bool>()) << "as torch's";
 }
 
-// python: r = numpy.random.RandomState(seed); [r.randint(1_000_000_000) for _ in range(5)]
+// Expected values: r = numpy.random.RandomState(seed); [r.randint(1_000_000_000) for _ in range(5)]
 TEST(NumpyRandomStateTest, DrawsWhatNumpyDraws) {
   const std::vector<std::pair<std::uint32_t, std::vector<std::uint32_t>>> expected = {
       {0u, {209652396, 398764591, 924231285, 404868288, 441365315}},

@@ -1,4 +1,5 @@
-// PowerSGD beside its definition: all ranks' gradients in one place, and one matrix product after the other.
+// PowerSGD compared with its definition. The hook runs on several ranks, in buckets and batches; the definition has
+// the gradients of all ranks in one place and computes one matrix product after the other.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,6 +16,7 @@ namespace {
 
 using Gradients = std::vector<at::Tensor>;
 
+// A random training: its options, its ranks and its buckets.
 struct PowerSgdRun {
   std::string hook;
   PowerSGDOptions options;
@@ -22,13 +24,13 @@ struct PowerSgdRun {
   bool has_two_buckets = false;
   std::uint64_t seed = 0;
 
-  // The second kind are over 1 MiB each.
+  // The second kind is larger than 1 MiB each.
   [[nodiscard]] std::vector<std::vector<std::int64_t>> shapes() const {
     if (has_two_buckets) return {{400, 350}, {360, 390}};
     return {{8, 6}, {5, 7}, {8, 6}, {3}};
   }
-  // Places of the tensors of each bucket: after the first step those whose gradients come first, the last parameters',
-  // are in front.
+  // The tensors of each bucket. After the first step, buckets hold the gradients in the order in which they are
+  // computed, so the last parameters come first.
   [[nodiscard]] std::vector<std::vector<std::size_t>> buckets(int step) const {
     if (step == 0)
       return has_two_buckets ? std::vector<std::vector<std::size_t>>{{0, 1}}
@@ -38,7 +40,7 @@ struct PowerSgdRun {
   }
 };
 
-// Of a rank and a step, in the order of the parameters.
+// The gradients of one rank and step, in the order of the parameters.
 Gradients gradients_of(const PowerSgdRun& run, int rank, int step) {
   const auto generator = make_generator(run.seed * 1000 + rank * 100 + step);
   Gradients gradients;
@@ -46,7 +48,7 @@ Gradients gradients_of(const PowerSgdRun& run, int rank, int step) {
   return gradients;
 }
 
-// Parameters whose gradients are the factors.
+// A model whose gradients are exactly the tensors in the batch, so that the test chooses them.
 struct FactorsImpl : torch::nn::Module {
   explicit FactorsImpl(const Gradients& like) {
     for (std::size_t place = 0; place < like.size(); ++place)
@@ -61,6 +63,7 @@ struct FactorsImpl : torch::nn::Module {
 };
 TORCH_MODULE(Factors);
 
+// The gradients of each step on this rank, after the hook.
 std::vector<Gradients> reduced_by_hook(RankContext& rank, const PowerSgdRun& run) {
   Accelerator accelerator({.ddp_kwargs = {.bucket_cap_mb = 1, .comm_hook = run.hook, .comm_state_option = run.options}},
                           rank);
@@ -76,6 +79,7 @@ std::vector<Gradients> reduced_by_hook(RankContext& rank, const PowerSgdRun& run
   return reduced;
 }
 
+// PowerSGD as its authors define it, for all ranks in one place.
 class Definition {
  public:
   explicit Definition(const PowerSgdRun& run)
@@ -85,7 +89,7 @@ class Definition {
         paddings_(run.num_ranks),
         qs_(run.buckets(/*step=*/1).size()) {}
 
-  // Of one step, of the gradients that each rank has; equal on all ranks.
+  // One step, from the gradients of each rank. All ranks get the same result.
   Gradients reduce(int step) {
     std::vector<Gradients> before;
     for (int rank = 0; rank < run_.num_ranks; ++rank) {
@@ -121,7 +125,7 @@ class Definition {
     return result;
   }
 
-  // The mean of matrices of shape (batch, n, m), one of each rank, in as many columns as `q` has.
+  // The mean of matrices of shape (batch, n, m), one of each rank, approximated with as many columns as `q` has.
   static at::Tensor approximation(const Gradients& of_ranks, at::Tensor& q, double epsilon) {
     orthogonalize(q, epsilon);
     auto p = at::zeros({q.size(0), of_ranks[0].size(1), q.size(2)}, at::kDouble);
@@ -137,7 +141,7 @@ class Definition {
     return std::min<std::int64_t>({n, m, options.matrix_approximation_rank});
   }
 
-  // What is worth it, and stacks of those of one shape.
+  // Compresses the tensors that are worth it, in stacks of equal shapes.
   [[nodiscard]] std::vector<std::vector<std::size_t>> parts_of(const std::vector<std::size_t>& bucket,
                                                                const Gradients& like) const {
     std::vector<std::vector<std::size_t>> parts;
@@ -181,7 +185,8 @@ class Definition {
     }
   }
 
-  // What fills the square up is 0 at first; like the gradients it has an error, which comes back.
+  // The numbers that fill up the square are 0 at first. Like the gradients they have an error, which is added in
+  // the next step.
   void compress_square(const std::vector<Gradients>& before, const std::vector<std::vector<std::size_t>>& buckets,
                        std::size_t bucket, Gradients& after) {
     auto& qs = qs_[bucket];
@@ -236,11 +241,12 @@ PowerSgdRun any_run() {
   return run;
 }
 
-// Another order of sums gives other last bits, which a division by a short column may make larger by some powers of
-// ten.
+// The sums have another order than in the hook, so their last bits differ. A division by a short column may enlarge
+// the difference by a few powers of ten.
 constexpr double kTolerance = 1e-8;
 
-TEST(PowerSgdLaws, GradientsAreThoseOfTheDefinition) {
+// Error feedback and warm start carry state from step to step, so several steps are compared.
+TEST(PowerSgdLaws, GradientsEqualThoseOfTheDefinition) {
   expect_property(40, [] {
     const auto run = any_run();
     RC_LOG() << run.hook << ", " << run.num_ranks << " ranks, " << run.steps << " steps, seed " << run.seed

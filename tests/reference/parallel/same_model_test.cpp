@@ -1,3 +1,6 @@
+// Tests of the check that all ranks prepare the same model. If they did not, gradients of different shapes would be
+// summed, or ranks would wait for each other forever. Each test makes one rank's model differ in one respect; all
+// ranks must get the same message.
 #include <gmock/gmock.h>
 #include <torch/nn/modules/conv.h>
 
@@ -11,7 +14,7 @@ namespace {
 using ::testing::Each;
 using ::testing::IsEmpty;
 
-// What each of four ranks is told when it prepares a model of its own; "" where nothing is wrong.
+// The message of each of four ranks when it prepares its own model; "" if nothing is wrong.
 std::vector<std::string> errors_of(Backend backend, const std::function<torch::nn::Sequential(int rank)>& make,
                                    const AcceleratorOptions& options = {}) {
   return collect_ranks(backend, 4, [&](RankContext& rank) -> std::string {
@@ -26,7 +29,7 @@ std::vector<std::string> errors_of(Backend backend, const std::function<torch::n
   });
 }
 
-// On both backends every rank is told the same.
+// On both backends, every rank must get this message.
 void expect_error(const std::function<torch::nn::Sequential(int rank)>& make, const std::string& error) {
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads})
     EXPECT_THAT(errors_of(backend, make), Each("prepare: the ranks' models differ: " + error));
@@ -37,7 +40,8 @@ TEST(SameModelTest, AnotherShapeIsAnErrorOnEveryRank) {
                "0.weight is Float [4, 3] on ranks 0, 1, 3, Float [5, 3] on rank 2");
 }
 
-TEST(SameModelTest, OneLayerMoreIsToldOnEveryRank) {
+// Rank 0 has the additional layer, so it would wait for gradients that no other rank sends.
+TEST(SameModelTest, OneLayerMoreIsAnErrorOnEveryRank) {
   expect_error(
       [](int rank) {
         torch::nn::Sequential net(torch::nn::Linear(3, 4));
@@ -47,7 +51,7 @@ TEST(SameModelTest, OneLayerMoreIsToldOnEveryRank) {
       "1.weight is Float [2, 4] on rank 0, missing on ranks 1, 2, 3");
 }
 
-TEST(SameModelTest, AnotherDtypeOrAFrozenParameterIsToldOnEveryRank) {
+TEST(SameModelTest, AnotherDtypeOrAFrozenParameterIsAnErrorOnEveryRank) {
   expect_error(
       [](int rank) {
         torch::nn::Sequential net(torch::nn::Linear(3, 4));
@@ -64,8 +68,8 @@ TEST(SameModelTest, AnotherDtypeOrAFrozenParameterIsToldOnEveryRank) {
       "0.bias is Float [4] on ranks 0, 2, 3, Float [4] that requires no gradient on rank 1");
 }
 
-// Buckets hold gradients in the layout of their parameters.
-TEST(SameModelTest, AnotherLayoutIsToldOnEveryRank) {
+// Buckets hold gradients in the memory layout of their parameters, so another layout would sum the wrong elements.
+TEST(SameModelTest, AnotherLayoutIsAnErrorOnEveryRank) {
   expect_error(
       [](int rank) {
         torch::nn::Sequential net(torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 2, 2).bias(false)));
@@ -78,7 +82,8 @@ TEST(SameModelTest, AnotherLayoutIsToldOnEveryRank) {
       "0.weight is Float [2, 3, 2, 2] on ranks 0, 2, 3, Float [2, 3, 2, 2] with strides [12, 1, 6, 3] on rank 1");
 }
 
-TEST(SameModelTest, AModelWithoutGradientsOnOneRankHangsNobody) {
+// Without gradients DDP has nothing to do on that rank, but the rank must still take part in the check.
+TEST(SameModelTest, AModelWithoutGradientsOnOneRankBlocksNoRank) {
   expect_error(
       [](int rank) {
         torch::nn::Sequential net(torch::nn::Linear(torch::nn::LinearOptions(3, 4).bias(false)));
@@ -88,6 +93,7 @@ TEST(SameModelTest, AModelWithoutGradientsOnOneRankHangsNobody) {
       "0.weight is Float [4, 3] on ranks 0, 2, 3, Float [4, 3] that requires no gradient on rank 1");
 }
 
+// DDP sends buffers from rank 0, so they must have equal shapes; without that broadcast they may differ.
 TEST(SameModelTest, BuffersAreComparedWhereTheyAreBroadcast) {
   const auto make = [](int rank) {
     return torch::nn::Sequential(
@@ -98,13 +104,14 @@ TEST(SameModelTest, BuffersAreComparedWhereTheyAreBroadcast) {
   EXPECT_THAT(errors_of(Backend::kSim, make, {.ddp_kwargs = {.broadcast_buffers = false}}), Each(IsEmpty()));
 }
 
-TEST(SameModelTest, ModelsThatAreShardedAreComparedToo) {
+TEST(SameModelTest, ShardedModelsAreComparedToo) {
   const auto make = [](int rank) { return torch::nn::Sequential(torch::nn::Linear(3, rank == 2 ? 5 : 4)); };
   EXPECT_THAT(
       errors_of(Backend::kSim, make, {.fsdp_plugin = FullyShardedDataParallelPlugin()}),
       Each("prepare: the ranks' models differ: 0.weight is Float [4, 3] on ranks 0, 1, 3, Float [5, 3] on rank 2"));
 }
 
+// The collectives go by position. As in PyTorch, names play no part.
 TEST(SameModelTest, NamesMayDiffer) {
   EXPECT_THAT(errors_of(Backend::kSim,
                         [](int rank) {

@@ -1,3 +1,5 @@
+// Tests of batch norm over the batches of all ranks. The reference is LibTorch's batch norm on one batch that holds
+// the rows of all ranks: outputs, gradients and running statistics must agree up to rounding.
 #include "reference/parallel/sync_batch_norm.hpp"
 
 #include <gmock/gmock.h>
@@ -17,7 +19,7 @@ struct Result {
   at::Tensor output, input_gradient, weight_gradient, bias_gradient, running_mean, running_var;
 };
 
-// Two training steps: the second's values.
+// Runs two training steps and returns the values of the second.
 template <typename Norm>
 Result train(Norm norm, at::Tensor input, const at::Tensor& factor) {
   at::Tensor output;
@@ -42,7 +44,7 @@ void fill(Norm& norm) {
   if (norm->bias.defined()) norm->bias.copy_(at::linspace(-1, 1, norm->bias.numel()));
 }
 
-// Rows of each rank, with the shape behind the channels.
+// The number of rows of each rank, and the shape after the channel dimension.
 struct Case {
   std::vector<std::int64_t> rows;
   std::vector<std::int64_t> shape = {};
@@ -56,6 +58,7 @@ void expect_close(const at::Tensor& left, const at::Tensor& right, const char* w
   }
 }
 
+// Trains on ranks and on one batch of all rows, and compares everything.
 void expect_one_batch(Backend backend, const Case& example) {
   torch::manual_seed(5);
   std::vector<at::Tensor> inputs, factors;
@@ -73,7 +76,7 @@ void expect_one_batch(Backend backend, const Case& example) {
   });
   nn::BatchNorm2d whole(example.options);
   fill(whole);
-  // A batch norm of three dimensions takes any: (rows, channels, values, 1).
+  // A batch norm for images takes any shape if it is viewed as (rows, channels, values, 1).
   const auto together = [](const std::vector<at::Tensor>& parts) {
     return at::cat(parts).flatten(2).reshape({at::cat(parts).size(0), 3, -1, 1});
   };
@@ -104,6 +107,8 @@ class SyncBatchNormTest : public ::testing::TestWithParam<Backend> {};
 INSTANTIATE_TEST_SUITE_P(Backends, SyncBatchNormTest, ::testing::Values(Backend::kSim, Backend::kGlooThreads),
                          [](const auto& info) { return name_of(info.param); });
 
+// Unequal numbers of rows show whether the mean is weighted by the rows; two ranks with one row each could not be
+// normalised alone.
 TEST_P(SyncBatchNormTest, BatchesOfAllRanksCountAsOne) {
   expect_one_batch(GetParam(), {.rows = {4, 4}, .shape = {1}});
   expect_one_batch(GetParam(), {.rows = {2, 5, 1}, .shape = {3, 2}});
@@ -111,11 +116,13 @@ TEST_P(SyncBatchNormTest, BatchesOfAllRanksCountAsOne) {
   expect_one_batch(GetParam(), {.rows = {3, 2}, .shape = {2, 2, 2}});
 }
 
+// A rank may have an empty batch. It must take part in the collectives, or the others would wait forever.
 TEST_P(SyncBatchNormTest, ARankWithoutRowsTakesPart) {
   expect_one_batch(GetParam(), {.rows = {3, 0, 2}, .shape = {2}});
 }
 
-TEST_P(SyncBatchNormTest, OptionsAreThoseOfBatchNorm) {
+// A momentum of nullopt means a cumulative average.
+TEST_P(SyncBatchNormTest, OptionsMeanTheSameAsInBatchNorm) {
   expect_one_batch(GetParam(),
                    {.rows = {2, 3}, .shape = {2}, .options = SyncBatchNormOptions(3).eps(0.3).momentum(0.7)});
   expect_one_batch(GetParam(),
@@ -125,7 +132,8 @@ TEST_P(SyncBatchNormTest, OptionsAreThoseOfBatchNorm) {
                    {.rows = {2, 3}, .shape = {2}, .options = SyncBatchNormOptions(3).track_running_stats(false)});
 }
 
-TEST_P(SyncBatchNormTest, OneValueOfAllRanksIsAnErrorOnEachOfThem) {
+// One value has no variance. The ranks only learn the total by communicating, and must all throw afterwards.
+TEST_P(SyncBatchNormTest, OneValueOverAllRanksIsAnErrorOnEveryRank) {
   run_ranks(GetParam(), 2, [](RankContext& rank) {
     SyncBatchNorm norm(2);
     EXPECT_THROW(norm(at::ones({rank.rank, 2})), ArgumentError);
@@ -134,13 +142,14 @@ TEST_P(SyncBatchNormTest, OneValueOfAllRanksIsAnErrorOnEachOfThem) {
   });
 }
 
-TEST_P(SyncBatchNormTest, EvaluationIsLocalAndThatOfBatchNorm) {
+// In evaluation mode only the stored statistics are used. Rank 0 leaves, so a collective would never end.
+TEST_P(SyncBatchNormTest, EvaluationIsLocalAndEqualsBatchNorm) {
   run_ranks(GetParam(), 2, [](RankContext& rank) {
     SyncBatchNorm norm(2);
     nn::BatchNorm1d plain(2);
     norm->eval();
     plain->eval();
-    if (rank.rank == 0) return;  // nobody waits
+    if (rank.rank == 0) return;  // no rank waits for it
     const auto input = at::randn({3, 2});
     EXPECT_TRUE(norm(input).equal(plain(input)));
     SyncBatchNorm untracked(SyncBatchNormOptions(2).track_running_stats(false));
@@ -151,7 +160,7 @@ TEST_P(SyncBatchNormTest, EvaluationIsLocalAndThatOfBatchNorm) {
   });
 }
 
-TEST_P(SyncBatchNormTest, StatisticsAreThoseOfTheGroup) {
+TEST_P(SyncBatchNormTest, StatisticsAreComputedWithinTheGroup) {
   run_ranks(GetParam(), 4, [](RankContext& rank) {
     const auto even = rank.new_group({0, 2}), odd = rank.new_group({1, 3});
     const auto& group = rank.rank % 2 == 0 ? even : odd;
@@ -165,20 +174,22 @@ TEST_P(SyncBatchNormTest, StatisticsAreThoseOfTheGroup) {
   });
 }
 
-TEST(SyncBatchNormHalvesTest, StatisticsOfHalvesAreFloats) {
+// Statistics in bfloat16 would lose nearly all digits over many rows.
+TEST(SyncBatchNormHalvesTest, StatisticsOf16BitInputsAreFloats) {
   run_ranks(Backend::kSim, 2, [](RankContext&) {
     SyncBatchNorm norm(1);
     norm->to(at::kBFloat16);
     const auto output = norm(at::arange(0, 2048).to(at::kBFloat16).unsqueeze(1));
     EXPECT_EQ(output.scalar_type(), at::kBFloat16);
     EXPECT_NEAR(output.to(at::kDouble).square().mean().item<double>(), 1, 1e-2);
-    // Their mean, 257, is no number of bfloat16.
+    // The mean, 257, cannot be represented in bfloat16.
     const auto far = norm(at::tensor({256.0, 258.0}).to(at::kBFloat16).unsqueeze(1));
     EXPECT_NEAR(far[0][0].item<double>(), -1, 1e-2);
     EXPECT_NEAR(far[1][0].item<double>(), 1, 1e-2);
   });
 }
 
+// Both backends have to sum in the same order, or a simulated run could not stand for a real one.
 TEST(SyncBatchNormBackendsTest, SimulatedRanksAndGlooGiveTheSameBits) {
   const auto run = [](Backend backend) {
     return collect_ranks(backend, 3, [](RankContext& rank) {
@@ -195,6 +206,8 @@ TEST(SyncBatchNormBackendsTest, SimulatedRanksAndGlooGiveTheSameBits) {
   }
 }
 
+// An existing model is converted in place of its layers: parameters, buffers and mode must stay the same objects,
+// as an optimizer may already refer to them.
 TEST(ConvertSyncBatchNormTest, SequentialsAreConvertedWithTheirTensors) {
   nn::Sequential net(nn::Linear(2, 3), nn::BatchNorm1d(nn::BatchNormOptions(3).eps(0.1)), nn::Linear(3, 1));
   const auto parameters = net->parameters();
@@ -226,6 +239,8 @@ struct OwnMemberImpl : nn::Module {
   nn::BatchNorm2d norm;
 };
 
+// A module that keeps its batch norm in a C++ data member would still call the old one. This cannot be changed from
+// outside, so it must be an error instead of a conversion without effect.
 TEST(ConvertSyncBatchNormTest, ANormInADataMemberIsAnErrorThatChangesNothing) {
   const auto net = std::make_shared<OwnMemberImpl>();
   try {

@@ -1,3 +1,6 @@
+// Tests of autocast, above all that simulated ranks do not disturb each other. LibTorch keeps one cache of casts
+// for the process, while the ranks are threads of one process: the gradient shows whether a rank lost its cached
+// casts.
 #include "reference/precision/autocast.hpp"
 
 #include <ATen/autocast_mode.h>
@@ -16,9 +19,9 @@ bool enabled() { return at::autocast::is_autocast_enabled(at::kCPU); }
 bool cache_enabled() { return at::autocast::is_autocast_cache_enabled(); }
 at::ScalarType dtype() { return at::autocast::get_autocast_dtype(at::kCPU); }
 
-// torch::linear, as Python's Linear: LibTorch's functional::linear multiplies by a transposed view, which is not
-// cached. The weight's gradient after three uses under autocast. `between` runs after each use, with the weight's cast
-// cached.
+// The gradient of the weight after three uses under autocast. `between` runs after each use, while the weight's
+// cast is in the cache. torch::linear is used, as in Python's Linear: LibTorch's functional::linear multiplies by a
+// transposed view, which is not cached.
 at::Tensor gradient_of(
     int rank, bool cache, const std::function<void()>& between = [] {}) {
   const auto generator = make_generator(rank);
@@ -35,8 +38,9 @@ at::Tensor gradient_of(
   return weight.grad();
 }
 
-// Even ranks are amid their scopes whenever odd ranks end theirs, which drops the cache: a shared one, for all.
-TEST(AutocastTest, EveryRanksGradientIsThatOfARunAlone) {
+// Even ranks are inside their scopes whenever odd ranks end theirs. The end of a scope clears the cache; with one
+// shared cache, it would be cleared for all ranks.
+TEST(AutocastTest, EveryRanksGradientEqualsThatOfARunAlone) {
   const auto gradients = collect_ranks(Backend::kSim, 8, [](RankContext& rank) {
     const auto meet = [&] { rank.world.barrier(); };
     if (rank.rank % 2 == 0) {
@@ -56,7 +60,7 @@ TEST(AutocastTest, EveryRanksGradientIsThatOfARunAlone) {
   for (int rank = 0; rank < 8; ++rank) EXPECT_TRUE(gradients[rank].equal(gradient_of(rank, /*cache=*/true))) << rank;
 }
 
-// Scopes that begin and end anywhere among the others', some without a cache.
+// Scopes begin and end at arbitrary points of the other ranks' scopes, some of them without a cache.
 TEST(AutocastTest, AutocastOnOneRankNeverChangesTheGradientOfAnother) {
   constexpr int kRuns = 100, kRanks = 8;
   const auto uses_cache = [](int rank) { return rank % 4 != 3; };
@@ -76,7 +80,8 @@ TEST(AutocastTest, AutocastOnOneRankNeverChangesTheGradientOfAnother) {
   }
 }
 
-// A cached cast sums the gradients of its uses in bfloat16, so dropping the cache can be seen in the gradient.
+// A precondition of the tests above. A cached cast sums the gradients of its uses in bfloat16, so it makes a
+// difference to the gradient whether the cache was cleared.
 TEST(AutocastTest, TheCacheShowsInTheGradient) {
   EXPECT_FALSE(gradient_of(0, /*cache=*/true).equal(gradient_of(0, /*cache=*/false)));
 }
@@ -90,7 +95,8 @@ TEST(AutocastTest, EligibleOperationsRunInTheLowerPrecision) {
   EXPECT_EQ(torch::linear(input, weight).scalar_type(), at::kFloat);
 }
 
-TEST(AutocastTest, AWeightChangedBetweenScopesIsCastAnew) {
+// A cached cast that outlives its scope would train with the weights of an earlier step.
+TEST(AutocastTest, AWeightChangedBetweenScopesIsCastAgain) {
   const auto weight = torch::ones({1, 1}).requires_grad_(), input = torch::ones({1, 1});
   const auto output = [&] {
     const Autocast scope({});
@@ -101,6 +107,7 @@ TEST(AutocastTest, AWeightChangedBetweenScopesIsCastAnew) {
   EXPECT_EQ(output(), 2);
 }
 
+// The program may itself have set autocast with LibTorch's functions before.
 TEST(AutocastTest, AScopeRestoresWhatItFound) {
   const bool enabled_before = enabled(), cache_before = cache_enabled();
   const auto dtype_before = dtype();

@@ -1,3 +1,6 @@
+// Tests of GradScaler, which multiplies the loss so that float16 gradients do not become zero. One weight and SGD
+// make each effect visible: a step of the expected size, a skipped step, and the course of the scale. PyTorch's
+// GradScaler behaves in the same way.
 #include "reference/precision/grad_scaler.hpp"
 
 #include <gmock/gmock.h>
@@ -17,7 +20,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 class GradScalerTest : public ::testing::Test {
  protected:
-  // One iteration whose unscaled gradient is `gradient`; whether the optimizer stepped.
+  // One iteration whose gradient before scaling is `gradient`. Returns whether the optimizer made its step.
   bool iterate(GradScaler& scaler, double gradient) {
     weight_.mutable_grad() = at::Tensor();
     scaler.scale((weight_ * gradient).sum()).backward();
@@ -37,16 +40,18 @@ TEST_F(GradScalerTest, AStepUsesTheGradientWithoutTheScale) {
   EXPECT_EQ(scaler.get_scale(), 65536);
 }
 
+// The second gradient, 1e38, is finite in float32 but overflows once it is multiplied by the scale.
 TEST_F(GradScalerTest, AnOverflowSkipsTheStepAndLowersTheScale) {
   GradScaler scaler({.init_scale = 1024});
   EXPECT_FALSE(iterate(scaler, kNan));
   EXPECT_EQ(weight_.item<float>(), 10);
   EXPECT_EQ(scaler.get_scale(), 512);
-  EXPECT_FALSE(iterate(scaler, 1e38));  // finite, and not with the scale
+  EXPECT_FALSE(iterate(scaler, 1e38));  // finite, but infinite once it is scaled
   EXPECT_EQ(scaler.get_scale(), 256);
 }
 
-TEST_F(GradScalerTest, GoodStepsInARowRaiseTheScaleAndAnOverflowCountsAnew) {
+// Growing by 3 and shrinking by 4 makes the scale tell how often each of the two has happened.
+TEST_F(GradScalerTest, GoodStepsInARowRaiseTheScaleAndAnOverflowRestartsTheCount) {
   GradScaler scaler({.init_scale = 4, .growth_factor = 3, .backoff_factor = 0.25, .growth_interval = 2});
   std::vector<double> scales;
   for (const double gradient : {0.01, kNan, 0.01, 0.01, 0.01, kNan, 0.01}) {
@@ -56,6 +61,7 @@ TEST_F(GradScalerTest, GoodStepsInARowRaiseTheScaleAndAnOverflowCountsAnew) {
   EXPECT_THAT(scales, ::testing::ElementsAre(4, 1, 1, 3, 3, 0.75, 0.75));
 }
 
+// Unscaling twice would divide the gradient by the scale twice and train with almost no gradient.
 TEST_F(GradScalerTest, GradientsAreUnscaledOnceForEachStep) {
   GradScaler scaler;
   scaler.scale(weight_.sum()).backward();
@@ -70,7 +76,7 @@ TEST_F(GradScalerTest, GradientsAreUnscaledOnceForEachStep) {
   EXPECT_FALSE(scaler.was_stepped(sgd_));
 }
 
-TEST_F(GradScalerTest, CallsThatHaveNoMeaningAreStateErrors) {
+TEST_F(GradScalerTest, CallsInTheWrongOrderAreStateErrors) {
   GradScaler scaler;
   EXPECT_THROW(scaler.unscale_(sgd_), StateError);
   EXPECT_THROW(scaler.step(sgd_), StateError);
@@ -81,7 +87,8 @@ TEST_F(GradScalerTest, CallsThatHaveNoMeaningAreStateErrors) {
   EXPECT_THROW(scaler.update(), StateError);
 }
 
-TEST_F(GradScalerTest, GradientsInHalfPrecisionAreRefused) {
+// Unscaled float16 gradients would underflow, which is what the scale is there to avoid. PyTorch rejects them too.
+TEST_F(GradScalerTest, GradientsInHalfPrecisionAreAnError) {
   GradScaler scaler;
   const auto half = torch::ones({2}, at::kHalf).requires_grad_();
   half.mutable_grad() = at::ones({2}, at::kHalf);
@@ -90,6 +97,7 @@ TEST_F(GradScalerTest, GradientsInHalfPrecisionAreRefused) {
   EXPECT_THROW(scaler.unscale_(sgd), ArgumentError);
 }
 
+// Programs keep the same code for full precision and switch the scaler off.
 TEST_F(GradScalerTest, AScalerThatIsOffChangesNothing) {
   GradScaler scaler({.enabled = false});
   EXPECT_TRUE(iterate(scaler, 2));
@@ -98,6 +106,8 @@ TEST_F(GradScalerTest, AScalerThatIsOffChangesNothing) {
   EXPECT_EQ(scaler.state_dict(), Value(Value::Dict{}));
 }
 
+// The count of good steps belongs to the state: with a growth interval of 3, a lost count would delay the next
+// growth.
 TEST_F(GradScalerTest, AStateContinuesWhereItWasSaved) {
   const GradScalerKwargs options{.init_scale = 8, .growth_interval = 3};
   GradScaler whole(options), first(options);
@@ -114,7 +124,7 @@ TEST_F(GradScalerTest, AStateContinuesWhereItWasSaved) {
   EXPECT_EQ(second.get_scale(), 16);
 }
 
-TEST_F(GradScalerTest, AStateThatIsNoneNamesAllThatIsWrong) {
+TEST_F(GradScalerTest, AnInvalidStateIsAnErrorThatNamesEveryEntry) {
   GradScaler scaler;
   const Value bad = Value::Dict{
       {"scale", 1.0}, {"growth_factor", 0.5}, {"backoff_factor", 2.0}, {"growth_interval", 0}, {"_growth_tracker", 1}};
@@ -125,7 +135,7 @@ TEST_F(GradScalerTest, AStateThatIsNoneNamesAllThatIsWrong) {
   EXPECT_EQ(scaler.get_growth_factor(), 2.0);
 }
 
-TEST_F(GradScalerTest, OptionsThatCannotBeAreNamedTogether) {
+TEST_F(GradScalerTest, InvalidOptionsAreReportedTogether) {
   const GradScalerKwargs bad{.init_scale = -1, .growth_factor = 1, .backoff_factor = 1, .growth_interval = 0};
   EXPECT_THAT(message_of<ArgumentError>([&] { GradScaler scaler(bad); }),
               AllOf(HasSubstr("init_scale"), HasSubstr("growth_factor"), HasSubstr("backoff_factor"),

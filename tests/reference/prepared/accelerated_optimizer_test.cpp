@@ -1,3 +1,6 @@
+// Tests of the prepared optimizer and schedule. They decide when a step really happens: only when gradients are
+// synchronised, not if a guard finds bad gradients, and for the schedule as often as Accelerate would step it. A
+// weight of 10 with a gradient of 1 and a rate of 1 shows each step.
 #include "reference/prepared/accelerated_optimizer.hpp"
 
 #include <gmock/gmock.h>
@@ -38,6 +41,7 @@ class AcceleratedOptimizerTest : public ::testing::Test {
   AcceleratedOptimizer optimizer_ = AcceleratedOptimizer(sgd_, context_, path_);
 };
 
+// Within an accumulation window a step must do nothing, so that a program needs no condition around it.
 TEST_F(AcceleratedOptimizerTest, AStepActsOnlyWhenGradientsAreSynchronised) {
   context_.gradient_state.sync_gradients = false;
   optimizer_.step();
@@ -48,6 +52,7 @@ TEST_F(AcceleratedOptimizerTest, AStepActsOnlyWhenGradientsAreSynchronised) {
   EXPECT_FALSE(optimizer_.step_was_skipped());
 }
 
+// Zeroing between the micro-batches of one step would lose the gradients accumulated so far.
 TEST_F(AcceleratedOptimizerTest, GradientsAreKeptUntilTheyWereSynchronised) {
   context_.gradient_state.sync_gradients = false;
   optimizer_.zero_grad();
@@ -68,18 +73,22 @@ TEST_F(AcceleratedOptimizerTest, TheRateOfAGroupThatIsNotThereIsAnArgumentError)
   EXPECT_THROW(static_cast<void>(optimizer_.lr(1)), ArgumentError);
 }
 
+// A schedule counts batches of one rank in the original program. With two ranks, each step covers two batches, so
+// it is stepped twice, as in Accelerate.
 TEST_F(AcceleratedOptimizerTest, AScheduleStepsOnceForEachRank) {
   auto scheduler = accelerated({});
   scheduler.step();
   EXPECT_THAT(scheduler.get_last_lr(), ElementsAre(0.75));
 }
 
+// With split batches, the ranks share one batch, so one step is enough.
 TEST_F(AcceleratedOptimizerTest, AScheduleStepsOnceIfBatchesAreSplit) {
   auto scheduler = accelerated({.split_batches = true});
   scheduler.step();
   EXPECT_THAT(scheduler.get_last_lr(), ElementsAre(0.875));
 }
 
+// A schedule that stepped at every micro-batch would end too early.
 TEST_F(AcceleratedOptimizerTest, AScheduleWaitsForTheOptimizer) {
   context_.gradient_state.sync_gradients = false;
   auto scheduler = accelerated({});
@@ -87,6 +96,7 @@ TEST_F(AcceleratedOptimizerTest, AScheduleWaitsForTheOptimizer) {
   EXPECT_THAT(scheduler.get_last_lr(), ElementsAre(1.0));
 }
 
+// For schedules that count calls, such as one step per epoch.
 TEST_F(AcceleratedOptimizerTest, AScheduleOnItsOwnStepsOnceAtEachCall) {
   context_.gradient_state.sync_gradients = false;
   auto scheduler = accelerated({.step_with_optimizer = false});
@@ -94,10 +104,10 @@ TEST_F(AcceleratedOptimizerTest, AScheduleOnItsOwnStepsOnceAtEachCall) {
   EXPECT_THAT(scheduler.get_last_lr(), ElementsAre(0.875));
 }
 
-TEST_F(AcceleratedOptimizerTest, AMetricStepsAScheduleThatFollowsIt) {
+TEST_F(AcceleratedOptimizerTest, AMetricStepsAMetricDrivenSchedule) {
   ReduceLROnPlateau plateau(sgd_, {.factor = 0.5, .patience = 1, .threshold = 0.0});
   AcceleratedScheduler scheduler(plateau, {optimizer_}, context_, path_, {});
-  scheduler.step(3.0);  // two ranks: seen twice, as in Accelerate
+  scheduler.step(3.0);  // two ranks: the metric counts twice, as in Accelerate
   EXPECT_THAT(scheduler.get_last_lr(), ElementsAre(1.0));
   scheduler.step(3.0);
   EXPECT_THAT(scheduler.get_last_lr(), ElementsAre(0.5));
@@ -106,6 +116,7 @@ TEST_F(AcceleratedOptimizerTest, AMetricStepsAScheduleThatFollowsIt) {
   EXPECT_EQ(plateau.last_epoch(), 4);
 }
 
+// Both directions: a metric that is not needed, and one that is missing.
 TEST_F(AcceleratedOptimizerTest, AMetricForAScheduleWithoutOneIsAnArgumentError) {
   auto scheduler = accelerated({});
   EXPECT_THROW(scheduler.step(1.0), ArgumentError);
@@ -114,7 +125,8 @@ TEST_F(AcceleratedOptimizerTest, AMetricForAScheduleWithoutOneIsAnArgumentError)
   EXPECT_THROW(without.step(), ArgumentError);
 }
 
-// Accelerate's own test_scheduler.py: two ranks, two steps in all.
+// As in Accelerate's test_scheduler.py: with two ranks, two calls would make four steps, but the schedule has two
+// in total and would throw at the third.
 TEST_F(AcceleratedOptimizerTest, AScheduleIsNeverSteppedPastItsTotal) {
   OneCycleLR one_cycle(sgd_, {.max_lr = 0.01, .total_steps = 2, .cycle_momentum = false});
   AcceleratedScheduler scheduler(one_cycle, {optimizer_}, context_, path_, {});
@@ -124,6 +136,8 @@ TEST_F(AcceleratedOptimizerTest, AScheduleIsNeverSteppedPastItsTotal) {
   EXPECT_EQ(one_cycle.last_epoch(), 2);
 }
 
+// With `adjust_scheduler`, a micro-batch without a step advances only the schedule's count of steps, as in
+// Accelerate.
 TEST_F(AcceleratedOptimizerTest, AnAdjustedScheduleCountsMicroBatchesThatDoNotStep) {
   for (const bool adjusts : {false, true}) {
     context_.gradient_state.plugin.adjust_scheduler = adjusts;
@@ -137,6 +151,7 @@ TEST_F(AcceleratedOptimizerTest, AnAdjustedScheduleCountsMicroBatchesThatDoNotSt
   }
 }
 
+// The counterpart of the next test: by default nothing checks the gradients, as in PyTorch.
 TEST_F(AcceleratedOptimizerTest, WithoutAGuardAnInfinityReachesTheParameters) {
   weight_.mutable_grad().fill_(INFINITY);
   optimizer_.step();
@@ -144,6 +159,7 @@ TEST_F(AcceleratedOptimizerTest, WithoutAGuardAnInfinityReachesTheParameters) {
   EXPECT_FALSE(std::isfinite(weight_.item<float>()));
 }
 
+// For infinity and NaN alike. The program can ask whether the step was skipped.
 TEST_F(AcceleratedOptimizerTest, AGuardSkipsParametersAndScheduleAndReportsTheStep) {
   guard({.skip_non_finite = true});
   auto scheduler = accelerated({});
@@ -161,7 +177,8 @@ TEST_F(AcceleratedOptimizerTest, AGuardSkipsParametersAndScheduleAndReportsTheSt
   EXPECT_EQ(weight_.item<float>(), 8);
 }
 
-TEST_F(AcceleratedOptimizerTest, AGuardOfTheNormLetsPassWhatIsAtMostThatLarge) {
+// The gradient is 2, which equals the limit; 2.5 is above it.
+TEST_F(AcceleratedOptimizerTest, ANormGuardAcceptsANormUpToItsLimit) {
   guard({.skip_norm_above = 2.0});
   optimizer_.step();
   EXPECT_EQ(weight_.item<float>(), 8);
@@ -171,8 +188,8 @@ TEST_F(AcceleratedOptimizerTest, AGuardOfTheNormLetsPassWhatIsAtMostThatLarge) {
   EXPECT_EQ(weight_.item<float>(), 8);
 }
 
-TEST_F(AcceleratedOptimizerTest, AStepMayHaveAClosure) {
-  // The square's minimum, in the first step of Newton's kind.
+TEST_F(AcceleratedOptimizerTest, AStepMayTakeAClosure) {
+  // The closure computes a parabola. The steps must equal those of a plain LBFGS without the Accelerator.
   torch::optim::LBFGS lbfgs({weight_}, torch::optim::LBFGSOptions(0.5).max_iter(1));
   AcceleratedOptimizer optimizer(lbfgs, context_, path_);
   const auto square = [&] {
@@ -200,6 +217,8 @@ TEST_F(AcceleratedOptimizerTest, AStepMayHaveAClosure) {
   EXPECT_EQ(weight_.item<float>(), before);
 }
 
+// Scaling and exact loss weighting change the gradients between backward and step. With a closure the optimizer
+// runs backward itself, and this work would be left out.
 TEST_F(AcceleratedOptimizerTest, AClosureIsAnErrorIfGradientsAreProcessedBeforeTheStep) {
   for (const auto& options :
        {AcceleratorOptions{.mixed_precision = "fp16"}, AcceleratorOptions{.loss_weighting = "exact"}}) {
@@ -209,7 +228,8 @@ TEST_F(AcceleratedOptimizerTest, AClosureIsAnErrorIfGradientsAreProcessedBeforeT
   }
 }
 
-TEST_F(AcceleratedOptimizerTest, ASkippedStepIsRememberedUntilTheNextThatSynchronises) {
+// Programs ask after the loop over the micro-batches, not directly after the step.
+TEST_F(AcceleratedOptimizerTest, ASkippedStepIsRememberedUntilTheNextSynchronisedStep) {
   guard({.skip_non_finite = true});
   weight_.mutable_grad().fill_(NAN);
   optimizer_.step();
@@ -219,7 +239,8 @@ TEST_F(AcceleratedOptimizerTest, ASkippedStepIsRememberedUntilTheNextThatSynchro
   EXPECT_TRUE(optimizer_.step_was_skipped());
 }
 
-TEST_F(AcceleratedOptimizerTest, SamplesThatMakeNoWholeStepWaitForTheNextWindow) {
+// With samples_per_step = 10, the counts 4, 8, 12, 42 and 50 make 0, 0, 1, 4 and 5 steps.
+TEST_F(AcceleratedOptimizerTest, SamplesShortOfAFullStepCountForTheNextWindow) {
   auto scheduler = accelerated({.samples_per_step = 10});
   std::vector<double> rates;
   for (const int samples : {4, 4, 4, 30, 8}) {
@@ -230,13 +251,14 @@ TEST_F(AcceleratedOptimizerTest, SamplesThatMakeNoWholeStepWaitForTheNextWindow)
   EXPECT_THAT(rates, ElementsAre(1.0, 1.0, 0.875, 0.5, 0.375));
 }
 
-// The schedule steps every third time; a state is taken between.
+// All 25 samples still wait for the schedule when the state is saved; 5 more make three steps of 10. Between saving
+// and loading, the counter belongs to another process.
 TEST_F(AcceleratedOptimizerTest, SamplesThatWaitForTheScheduleAreSaved) {
   auto scheduler = accelerated({.samples_per_step = 10});
   context_.gradient_state.num_samples += 25;
   const auto state = scheduler.state_dict();
   EXPECT_EQ(state.at("pending"), Value(25));
-  context_.gradient_state.num_samples = 3;  // of another process
+  context_.gradient_state.num_samples = 3;  // the count of another process
   auto resumed = accelerated({.samples_per_step = 10});
   resumed.load_state_dict(state);
   context_.gradient_state.num_samples += 5;
@@ -248,6 +270,7 @@ TEST_F(AcceleratedOptimizerTest, SamplesThatWaitForTheScheduleAreSaved) {
               HasSubstr("pending"));
 }
 
+// The schedule follows the progress of training, and a skipped step makes none.
 TEST_F(AcceleratedOptimizerTest, SamplesOfASkippedStepAreNotCounted) {
   guard({.skip_non_finite = true});
   auto scheduler = accelerated({.samples_per_step = 10});

@@ -1,4 +1,6 @@
-// DummyOptim and DummyScheduler: the optimizer and the schedule of a DeepSpeed file.
+// Tests of DummyOptim and DummyScheduler, with which a program takes its optimizer and its schedule from the
+// DeepSpeed configuration file. Trainings with them must equal trainings that create the same objects in the
+// program.
 #include <accel/accel.hpp>
 #include <accel/testing.hpp>
 #include <gmock/gmock.h>
@@ -28,7 +30,7 @@ class DeepSpeedObjectsTest : public ::testing::Test {
 };
 
 struct DummyRun {
-  std::vector<double> rates;  // behind each step
+  std::vector<double> rates;  // after each step
   NamedTensors state;
 };
 
@@ -47,8 +49,8 @@ DummyRun run_steps(
   return run;
 }
 
-// "Adam" is DeepSpeed's name for AdamW.
-TEST_F(DeepSpeedObjectsTest, TheFilesOptimizerTrainsAsThatOfTheProgram) {
+// DeepSpeed's "Adam" is AdamW. If it were taken for Adam, the weight decay of the file would have another effect.
+TEST_F(DeepSpeedObjectsTest, TheFilesOptimizerTrainsLikeTheProgramsOwn) {
   const auto with_optimizer = options(R"({"zero_optimization": {"stage": 2}, "optimizer": {"type": "Adam", )"
                                       R"("params": {"lr": "auto", "betas": [0.8, 0.99], "weight_decay": "auto"}}})");
   const auto without = [&] {
@@ -75,7 +77,8 @@ TEST_F(DeepSpeedObjectsTest, TheFilesOptimizerTrainsAsThatOfTheProgram) {
   expect_equal(expected, found);
 }
 
-// The schedule steps with the engine, not when the program says so, and a step over two ranks counts once.
+// DeepSpeed's engine steps the schedule with the optimizer, whatever the program calls. On two ranks, one step
+// counts once, unlike Accelerate's own schedules.
 TEST_F(DeepSpeedObjectsTest, TheFilesScheduleStepsWithTheOptimizer) {
   const auto file =
       options(R"({"zero_optimization": {"stage": 1}, "optimizer": {"type": "SGD", "params": {"lr": "auto"}},
@@ -86,7 +89,7 @@ TEST_F(DeepSpeedObjectsTest, TheFilesScheduleStepsWithTheOptimizer) {
     auto net = make_net();
     DummyOptim dummy_optimizer{.params = net->parameters(), .lr = 1};
     DummyScheduler dummy_scheduler(dummy_optimizer,
-                                   {.total_num_steps = 12, .warmup_num_steps = 2});  // of batches: 6 steps
+                                   {.total_num_steps = 12, .warmup_num_steps = 2});  // in batches: 6 steps
     auto [model, optimizer, scheduler] = accelerator.prepare(net, dummy_optimizer, dummy_scheduler);
     EXPECT_EQ(optimizer.lr(), 0);
     const auto run = run_steps(accelerator, model, optimizer, 7, [&, &scheduler = scheduler] { scheduler.step(); });
@@ -95,7 +98,7 @@ TEST_F(DeepSpeedObjectsTest, TheFilesScheduleStepsWithTheOptimizer) {
   });
 }
 
-// Neither the optimizer nor the schedule goes on.
+// Neither the optimizer nor the schedule advances in a step whose gradients overflow.
 TEST_F(DeepSpeedObjectsTest, ASkippedStepHoldsTheScheduleBack) {
   auto file = options(R"({"zero_optimization": {"stage": 1}, "optimizer": {"type": "SGD", "params": {"lr": 0.5}},
     "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 4, "warmup_type": "linear"}}})");
@@ -115,7 +118,8 @@ TEST_F(DeepSpeedObjectsTest, ASkippedStepHoldsTheScheduleBack) {
   });
 }
 
-TEST_F(DeepSpeedObjectsTest, AScheduleOfTheProgramsOwnStepsWithTheEngineToo) {
+// The program may mix: its own schedule with the file's optimizer.
+TEST_F(DeepSpeedObjectsTest, TheProgramsOwnScheduleStepsWithTheEngineToo) {
   const auto file =
       options(R"({"zero_optimization": {"stage": 1}, "optimizer": {"type": "SGD", "params": {"lr": 8}}})");
   run_ranks(2, [&] {
@@ -129,6 +133,7 @@ TEST_F(DeepSpeedObjectsTest, AScheduleOfTheProgramsOwnStepsWithTheEngineToo) {
   });
 }
 
+// The message when `prepare` is called on one rank.
 std::string config_error_of(const AcceleratorOptions& options, const std::function<void(Accelerator&, Net&)>& prepare) {
   std::string message;
   run_ranks(1, [&] {
@@ -139,7 +144,9 @@ std::string config_error_of(const AcceleratorOptions& options, const std::functi
   return message;
 }
 
-TEST_F(DeepSpeedObjectsTest, WhatTheFileAndTheProgramBothSayOrNeitherSaysIsAnError) {
+// If both the file and the program give an optimizer, one of them would be ignored without notice; if neither does,
+// there is none.
+TEST_F(DeepSpeedObjectsTest, SettingsGivenTwiceOrNotAtAllAreErrors) {
   const std::string staged = R"({"zero_optimization": {"stage": 1})";
   const auto prepare_dummy = [](Accelerator& accelerator, Net& net) {
     accelerator.prepare(DummyOptim{.params = net->parameters()});

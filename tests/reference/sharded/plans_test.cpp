@@ -1,3 +1,5 @@
+// Tests of the plans of sharding, which are pure arithmetic: which element lies on which rank (FlatPlan), which
+// parameters are gathered together (UnitPlan), and how much memory that takes (MemoryPlan).
 #include <gmock/gmock.h>
 #include <rapidcheck.h>
 
@@ -12,6 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+// 11 elements over 4 shards are padded to 12. A scalar (one element) and an empty parameter are included.
 TEST(FlatPlanTest, ParametersFollowOneAnotherAndShardsAreEqual) {
   const FlatPlan plan({{"a", {3, 2}}, {"b", {}}, {"c", {0, 4}}, {"d", {4}}}, 4);
   EXPECT_EQ(plan.numel(), 11);
@@ -23,6 +26,7 @@ TEST(FlatPlanTest, ParametersFollowOneAnotherAndShardsAreEqual) {
   EXPECT_EQ(plan.part(2, 0).size(), 0);
 }
 
+// Kernels read several elements at once, which is faster from aligned addresses.
 TEST(FlatPlanTest, AlignedParametersBeginAtMultiples) {
   const FlatPlan plan({{"a", {3}}, {"b", {5}}, {"c", {1}}}, 2, /*alignment=*/4);
   EXPECT_EQ(plan.range(1), (Range{4, 9}));
@@ -30,7 +34,7 @@ TEST(FlatPlanTest, AlignedParametersBeginAtMultiples) {
   EXPECT_EQ(plan.padded_numel(), 14);
 }
 
-// Any shapes, any ranks: each element lies in one shard, at one place.
+// For any shapes and any number of ranks, each element lies in exactly one shard, at one place.
 TEST(FlatPlanLaws, PartsOfAllShardsAreTheParameter) {
   testing::expect_property(300, [] {
     const auto sizes = *rc::gen::container<std::vector<int>>(rc::gen::inRange(0, 9));
@@ -61,7 +65,7 @@ ModuleDescription module(std::string name, std::string class_name, std::vector<s
           .children = std::move(children)};
 }
 
-// A model with a shared parameter (0) in two blocks.
+// A model in which two blocks share a parameter (0).
 ModelDescription small_model() {
   ModelDescription model;
   for (const int size : {6, 4, 10, 1})
@@ -72,6 +76,7 @@ ModelDescription small_model() {
   return model;
 }
 
+// A line for each unit: its name and the numbers of its parameters.
 std::vector<std::string> contents(const ModelPlan& plan) {
   std::vector<std::string> units;
   for (const auto& unit : plan.units) {
@@ -84,12 +89,14 @@ std::vector<std::string> contents(const ModelPlan& plan) {
   return units;
 }
 
-TEST(UnitPlanTest, ASharedParameterBelongsToTheUnitAroundAllItsPlaces) {
+// If it belonged to one block, the other would compute after it was freed.
+TEST(UnitPlanTest, ASharedParameterBelongsToTheUnitAroundAllItsUses) {
   ShardingOptions options;
   options.wrap = {.kind = WrapPolicy::Kind::kByClass, .classes = {"Block"}};
   EXPECT_THAT(contents(plan_units(small_model(), options, 2)), ElementsAre(": 3 0", "left: 1", "right: 2"));
 }
 
+// An ignored module belongs to no unit and is not sharded.
 TEST(UnitPlanTest, ModulesAreWrappedBySizeByNameOrNotAtAll) {
   ShardingOptions options;
   EXPECT_THAT(contents(plan_units(small_model(), options, 2)), ElementsAre(": 3 0 1 2"));
@@ -102,7 +109,8 @@ TEST(UnitPlanTest, ModulesAreWrappedBySizeByNameOrNotAtAll) {
   EXPECT_THAT(contents(plan_units(small_model(), options, 2)), ElementsAre(": 3 0", "left: 1", "right: 2"));
 }
 
-TEST(UnitPlanTest, APolicyThatFitsNoModuleIsAConfigErrorWithAllThatDoesNot) {
+// A mistyped class name would leave the model in one unit, and training would run out of memory much later.
+TEST(UnitPlanTest, APolicyThatMatchesNoModuleIsAConfigErrorThatNamesAllMisfits) {
   ShardingOptions options;
   options.wrap = {.kind = WrapPolicy::Kind::kByClass, .classes = {"Layer"}, .modules = {"middle"}};
   try {
@@ -114,8 +122,8 @@ TEST(UnitPlanTest, APolicyThatFitsNoModuleIsAConfigErrorWithAllThatDoesNot) {
   }
 }
 
-// The ZeRO paper's figures, for parameters and gradients of float32 and Adam: 16 bytes an element in all.
-TEST(MemoryPlanTest, FallsWithTheRanksAsTheStagesSay) {
+// The numbers of the ZeRO paper for float32 parameters and gradients with Adam: 16 bytes for each element in total.
+TEST(MemoryPlanTest, MemoryFallsWithTheNumberOfRanksAsEachStagePromises) {
   ModelDescription model;
   model.parameters = {{.shape = {"w", {64'000}}, .dtype = "float"}};
   model.root = module("", "Net", {0});

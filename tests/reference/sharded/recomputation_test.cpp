@@ -1,3 +1,6 @@
+// Tests of recomputed activations: a part's forward runs again during backward, which saves memory but must not
+// change a single bit of the gradients. Dropout and autocast are included, since both depend on state outside of
+// the part.
 #include <gmock/gmock.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/nn/modules/activation.h>
@@ -9,6 +12,7 @@
 namespace accel::testing {
 namespace {
 
+// A part with dropout that counts its forwards.
 struct PartImpl : torch::nn::Module {
   PartImpl()
       : linear(register_module("linear", torch::nn::Linear(6, 6))),
@@ -24,6 +28,7 @@ struct PartImpl : torch::nn::Module {
 };
 TORCH_MODULE(Part);
 
+// Switches recomputation on and does nothing else.
 class Recomputing : public ModuleHooks {
  public:
   void before_forward() override {}
@@ -31,11 +36,13 @@ class Recomputing : public ModuleHooks {
   [[nodiscard]] bool recomputes() const override { return true; }
 };
 
+// The result of one training step.
 struct Gradients {
   at::Tensor loss, of_x, of_weight;
   int num_forwards;
 };
 
+// One step, with or without recomputing, with an input that needs a gradient or not, and with casts or not.
 Gradients gradients(bool recomputes, bool input_needs_one, bool casts) {
   torch::manual_seed(3);
   Part part;
@@ -49,12 +56,12 @@ Gradients gradients(bool recomputes, bool input_needs_one, bool casts) {
     const auto [out, sum] = call(part, x, torch::ones({6}));
     loss = out.square().sum() + sum;
   }
-  torch::rand({5});  // the generator goes on between forward and backward
+  torch::rand({5});  // the generator advances between forward and backward
   loss.backward();
   return {loss.detach(), x.grad(), part->linear->weight.grad(), part->num_forwards};
 }
 
-// Dropout draws the same mask again, and casts are the same.
+// The second forward has to draw the same dropout mask and to cast in the same way.
 TEST(RecomputationTest, GradientsEqualThoseOfKeptActivations) {
   for (const bool input_needs_one : {false, true}) {
     for (const bool casts : {false, true}) {
@@ -70,8 +77,8 @@ TEST(RecomputationTest, GradientsEqualThoseOfKeptActivations) {
   }
 }
 
-// And leaves the generator where it was.
-TEST(RecomputationTest, DrawsBehindItAreThoseWithoutIt) {
+// Recomputing must also leave the generator in the state in which it found it.
+TEST(RecomputationTest, LaterDrawsAreNotAffected) {
   std::vector<at::Tensor> drawn;
   for (const bool recomputes : {false, true}) {
     gradients(recomputes, true, false);
@@ -80,7 +87,9 @@ TEST(RecomputationTest, DrawsBehindItAreThoseWithoutIt) {
   EXPECT_TRUE(torch::equal(drawn[0], drawn[1]));
 }
 
-TEST(SurroundedPartsTest, PartsOfASequentialAreCalledSurroundedWhileItLasts) {
+// LibTorch has no hooks on modules. For the time of the scope, the parts of a Sequential are therefore replaced by
+// others with the same parameter names; afterwards the original parts must be back.
+TEST(SurroundedPartsTest, PartsOfASequentialAreSurroundedDuringTheScope) {
   torch::nn::Sequential net(torch::nn::Linear(6, 6), torch::nn::ReLU());
   const auto linear = net->ptr(0);
   {

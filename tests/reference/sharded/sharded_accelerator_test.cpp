@@ -1,3 +1,5 @@
+// Tests of sharded training through the Accelerator. The reference is the same training with DDP, mostly on two
+// ranks, where a sum does not depend on its order and the bits must be equal.
 #include <accel/accel.hpp>
 #include <accel/testing.hpp>
 #include <gmock/gmock.h>
@@ -13,11 +15,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
+// What a training leaves: its losses, its norms and the full parameters.
 struct Trained {
   std::vector<float> losses, norms;
   NamedTensors state;
 };
 
+// How long to train, and how.
 struct Training {
   int num_steps = 4, accumulation = 1;
   std::optional<double> max_norm;
@@ -46,18 +50,19 @@ Trained train(AcceleratorOptions options, const Training& training = {}) {
   options.gradient_accumulation_steps = training.accumulation;
   Accelerator accelerator(options);
   auto net = make_net();
-  optim::Adam adam(net->parameters(),
-                   {.lr = 0.05});  // without decay: a parameter that nothing uses has a gradient of zeros
+  optim::Adam adam(net->parameters(), {.lr = 0.05});  // no decay: an unused parameter's gradient is 0
   torch::optim::SGD sgd(net->parameters(), 0.05);
   torch::optim::Optimizer& chosen = training.uses_adam ? static_cast<torch::optim::Optimizer&>(adam) : sgd;
   auto [model, optimizer] = accelerator.prepare(net, chosen);
   return train_steps(accelerator, model, optimizer, training);
 }
 
+// The result of rank 0; all ranks have the same.
 Trained train_on(int num_ranks, const AcceleratorOptions& options, const Training& training = {}) {
   return run_ranks(num_ranks, [&] { return train(options, training); }).front();
 }
 
+// Equal bits, unless a tolerance is given.
 void expect_same(const Trained& expected, const Trained& found, double tolerance = 0) {
   ASSERT_EQ(expected.losses.size(), found.losses.size());
   for (std::size_t i = 0; i < expected.losses.size(); ++i)
@@ -71,6 +76,7 @@ void expect_same(const Trained& expected, const Trained& found, double tolerance
   }
 }
 
+// With and without accumulation, since strategies reduce gradients at different times.
 TEST(ShardedAcceleratorTest, EveryStrategyTrainsLikeDdpOnTwoRanks) {
   for (const int accumulation : {1, 3}) {
     const Training training{.accumulation = accumulation, .uses_adam = false};
@@ -81,7 +87,7 @@ TEST(ShardedAcceleratorTest, EveryStrategyTrainsLikeDdpOnTwoRanks) {
     }
     for (int stage = 0; stage <= 3; ++stage) {
       SCOPED_TRACE(fmt::format("stage {} x {}", stage, accumulation));
-      // Stages 2 and 3 sum over ranks at each micro-batch: another order.
+      // Stages 2 and 3 sum over ranks at each micro-batch, which is another order of the sum.
       const double tolerance = stage >= 2 && accumulation > 1 ? 1e-6 : 0;
       const DeepSpeedPlugin plugin{
           .gradient_accumulation_steps = std::to_string(accumulation), .gradient_clipping = "0", .zero_stage = stage};
@@ -92,6 +98,7 @@ TEST(ShardedAcceleratorTest, EveryStrategyTrainsLikeDdpOnTwoRanks) {
   }
 }
 
+// The norm is computed over all shards. On more than two ranks sums are rounded differently, hence a tolerance.
 TEST(ShardedAcceleratorTest, MomentsAndClippedGradientsEqualThoseOfFullParameters) {
   const Training training{.max_norm = 0.05};
   for (const int num_ranks : {2, 3, 4, 8}) {
@@ -104,7 +111,7 @@ TEST(ShardedAcceleratorTest, MomentsAndClippedGradientsEqualThoseOfFullParameter
   }
 }
 
-// Adagrad's state is there from its construction on, in the shapes of whole parameters.
+// Adagrad creates its state in its constructor, with the shapes of the full parameters.
 template <typename Optimizer>
 Trained train_with_adagrad(AcceleratorOptions options, bool model_is_first) {
   Accelerator accelerator(options);
@@ -130,10 +137,10 @@ void expect_adagrad_as_of_whole_parameters() {
   }
 }
 
-TEST(ShardedAcceleratorTest, AdagradsStateIsCutWithTheModel) {
+TEST(ShardedAcceleratorTest, AdagradsStateIsShardedWithTheModel) {
   expect_adagrad_as_of_whole_parameters<optim::Adagrad>();
 }
-TEST(ShardedAcceleratorTest, LibTorchsAdagradsStateIsCutWithTheModel) {
+TEST(ShardedAcceleratorTest, LibTorchsAdagradsStateIsShardedWithTheModel) {
   expect_adagrad_as_of_whole_parameters<torch::optim::Adagrad>();
 }
 
@@ -159,14 +166,15 @@ void expect_refused_once_it_has_stepped() {
   }
 }
 
-TEST(ShardedAcceleratorTest, AnOptimizerThatHasSteppedIsRefused) {
+// Its state has the shapes of the full parameters and cannot be divided any more.
+TEST(ShardedAcceleratorTest, AnOptimizerThatHasSteppedIsAnError) {
   expect_refused_once_it_has_stepped<optim::Adam>();
   expect_refused_once_it_has_stepped<optim::Adagrad>();
   expect_refused_once_it_has_stepped<torch::optim::Adam>();
   expect_refused_once_it_has_stepped<torch::optim::Adagrad>();
 }
 
-// Of two models one may train before the other is prepared.
+// With two models, one may train before the other is prepared. Its optimizer has steps by then, which is no error.
 TEST(ShardedAcceleratorTest, ASecondModelIsPreparedAfterTheFirstOnesSteps) {
   run_ranks(2, [] {
     Accelerator accelerator({.fsdp_plugin = wrapping_blocks()});
@@ -179,7 +187,7 @@ TEST(ShardedAcceleratorTest, ASecondModelIsPreparedAfterTheFirstOnesSteps) {
   });
 }
 
-// One rank's float16 gradient overflows: no rank steps, and the scale falls.
+// The float16 gradient of one rank overflows. No rank may step, and the scale falls on all of them.
 TEST(ShardedAcceleratorTest, AnInfinityInOneShardSkipsTheStepOnEveryRank) {
   const auto skipped = run_ranks(3, [] {
     Accelerator accelerator({.mixed_precision = "fp16", .fsdp_plugin = wrapping_blocks()});
@@ -199,7 +207,8 @@ TEST(ShardedAcceleratorTest, AnInfinityInOneShardSkipsTheStepOnEveryRank) {
   EXPECT_THAT(skipped, ::testing::Each(::testing::Pair(true, 32768.0)));
 }
 
-TEST(ShardedAcceleratorTest, GatheredParametersAreWholeAndTakeOneRanksChanges) {
+// Outside of the scope a parameter is a flat shard; inside it has its shape.
+TEST(ShardedAcceleratorTest, GatheredParametersAreCompleteAndTakeOneRanksChanges) {
   run_ranks(3, [] {
     Accelerator accelerator({.fsdp_plugin = wrapping_blocks()});
     auto net = make_net();
@@ -216,6 +225,7 @@ TEST(ShardedAcceleratorTest, GatheredParametersAreWholeAndTakeOneRanksChanges) {
   });
 }
 
+// Its weights are not gathered at that time.
 TEST(ShardedAcceleratorTest, AUnitThatIsCalledWithoutTheAdapterIsAStateErrorWithItsName) {
   try {
     run_ranks(2, [] {
@@ -230,6 +240,7 @@ TEST(ShardedAcceleratorTest, AUnitThatIsCalledWithoutTheAdapterIsAStateErrorWith
   }
 }
 
+// DeepSpeed's option of the same name.
 TEST(ShardedAcceleratorTest, StageThreeSaves16BitWeightsIfConfigured) {
   for (const bool asks : {false, true}) {
     run_ranks(2, [&] {
@@ -238,15 +249,15 @@ TEST(ShardedAcceleratorTest, StageThreeSaves16BitWeightsIfConfigured) {
       auto model = accelerator.prepare(make_net());
       const auto is_buffer = [](const std::string& name) {
         return name.ends_with("calls");
-      };  // which DeepSpeed casts anyway
+      };  // DeepSpeed casts these in any case
       for (const auto& [name, tensor] : accelerator.get_state_dict(model))
         EXPECT_EQ(tensor.scalar_type(), asks || is_buffer(name) ? torch::kBFloat16 : torch::kFloat) << name;
     });
   }
 }
 
-// What a pass without synchronisation adds stays beside what an earlier one has reduced.
-TEST(ShardedAcceleratorTest, NoGradientIsLostWhoeverZeroesThemAndWhateverIsSynchronised) {
+// A pass without synchronisation adds to gradients that an earlier pass has already reduced. Both parts must count.
+TEST(ShardedAcceleratorTest, NoGradientIsLostForAnyWayOfZeroingAndSynchronising) {
   for (const bool in_place : {false, true}) {
     for (const bool by_hand : {false, true}) {
       const auto trained = [&](const AcceleratorOptions& plain) {
@@ -302,6 +313,7 @@ TEST(ShardedAcceleratorTest, NoGradientIsLostWhoeverZeroesThemAndWhateverIsSynch
   }
 }
 
+// A rate of 1e-5 is below the precision of bfloat16: without a float32 copy nothing would change.
 TEST(ShardedAcceleratorTest, LowPrecisionParametersAreKeptInFloat32) {
   run_ranks(2, [] {
     Accelerator accelerator({.mixed_precision = "bf16", .fsdp_plugin = FullyShardedDataParallelPlugin{}});
@@ -319,7 +331,8 @@ TEST(ShardedAcceleratorTest, LowPrecisionParametersAreKeptInFloat32) {
   });
 }
 
-TEST(ShardedAcceleratorTest, DeepSpeedTellsTheNormWithoutClipping) {
+// Programs log the norm, also if clipping is off.
+TEST(ShardedAcceleratorTest, DeepSpeedReportsTheNormWithoutClipping) {
   run_ranks(2, [] {
     Accelerator accelerator({.deepspeed_plugin = DeepSpeedPlugin{.gradient_clipping = "0", .zero_stage = 2}});
     auto net = make_net();
@@ -331,6 +344,7 @@ TEST(ShardedAcceleratorTest, DeepSpeedTellsTheNormWithoutClipping) {
   });
 }
 
+// As in Accelerate, for trainings with a teacher and a student.
 TEST(ShardedAcceleratorTest, OneOfSeveralDeepSpeedPluginsIsSelected) {
   run_ranks(2, [] {
     AcceleratorOptions options;
@@ -366,6 +380,7 @@ TEST(ShardedAcceleratorTest, OneOfSeveralDeepSpeedPluginsIsSelected) {
   });
 }
 
+// As in Accelerate with FSDP.
 TEST(ShardedAcceleratorTest, ClippingByValueIsAnError) {
   run_ranks(2, [] {
     Accelerator accelerator({.fsdp_plugin = wrapping_blocks()});

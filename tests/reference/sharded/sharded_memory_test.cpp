@@ -1,3 +1,5 @@
+// Tests of the memory that sharded training takes, and of shards kept in files. Memory is measured by the
+// allocations of the ranks, not estimated.
 #include <accel/accel.hpp>
 #include <accel/testing.hpp>
 #include <filesystem>
@@ -14,6 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
+// Two linear layers with a hidden layer that may be wide.
 struct LayerImpl : torch::nn::Module {
   LayerImpl(int width, int hidden)
       : up(register_module("up", torch::nn::Linear(width, hidden))),
@@ -23,7 +26,7 @@ struct LayerImpl : torch::nn::Module {
 };
 TORCH_MODULE(Layer);
 
-// Layers of one width; layers are units.
+// A stack of layers of equal width, each of which is a unit.
 torch::nn::Sequential make_layers(int num_layers, int width, int hidden) {
   torch::manual_seed(7);
   torch::nn::Sequential layers;
@@ -31,8 +34,8 @@ torch::nn::Sequential make_layers(int num_layers, int width, int hidden) {
   return layers;
 }
 
-// Parameters, gradients and moments take 16 bytes an element: four times what one rank may have, and with eight ranks
-// it trains.
+// Parameters, gradients and moments take 16 bytes for each element, four times what one rank may hold. On eight
+// ranks the model must train nevertheless.
 TEST(ShardedAcceleratorTest, AModelFourTimesLargerThanARanksAllowanceTrains) {
   constexpr int kRanks = 8, kLayers = 16, kWidth = 96, kRows = 8;
   std::int64_t elements = 0;
@@ -67,7 +70,7 @@ TEST(ShardedAcceleratorTest, AModelFourTimesLargerThanARanksAllowanceTrains) {
     for (std::size_t kind = 0; kind < sharded::kMemoryKindNames.size(); ++kind)
       most += account.most(static_cast<sharded::MemoryKind>(kind));
     EXPECT_LT(most, allowance);
-    // 16 bytes an element over the ranks, and a count of steps for each parameter.
+    // 16 bytes for each element, divided by the number of ranks, and a step count for each parameter.
     const auto state = account.most(sharded::MemoryKind::kParameters) + account.now(sharded::MemoryKind::kGradients) +
                        account.most(sharded::MemoryKind::kOptimizer);
     const double share = 16.0 * static_cast<double>(elements) / kRanks;
@@ -78,7 +81,8 @@ TEST(ShardedAcceleratorTest, AModelFourTimesLargerThanARanksAllowanceTrains) {
   }
 }
 
-TEST(ShardedAcceleratorTest, AMeasureOfActivationsCountsWhatForwardKeepsAndRecomputationKeepsLess) {
+// The hidden layer is much wider than its input, and recomputing keeps only the input.
+TEST(ShardedAcceleratorTest, ActivationMemoryIsMeasuredAndRecomputationLowersIt) {
   constexpr int kLayers = 8, kWidth = 16, kHidden = 128, kRows = 512;
   const auto activations_of = [&](bool recomputes) {
     return run_ranks(
@@ -106,7 +110,7 @@ TEST(ShardedAcceleratorTest, AMeasureOfActivationsCountsWhatForwardKeepsAndRecom
 
 // --- offload to files ------------------------------------------------------------------------------------------------
 
-// Tensors that are large enough to go to a file; `look` at them behind each step.
+// Trains tensors that are large enough to be moved to a file. `look` sees them after each step.
 NamedTensors train_wide(
     const DeepSpeedPlugin& plugin,
     const std::function<void(Accelerator&, const PreparedModel<torch::nn::SequentialImpl>&)>& look = [](auto&, auto&) {
@@ -124,6 +128,7 @@ NamedTensors train_wide(
   return accelerator.get_state_dict(model);
 }
 
+// Stage 3 with parameters and optimizer in files.
 DeepSpeedPlugin offloading(const std::string& folder) {
   return {.zero_stage = 3,
           .offload_optimizer_device = "nvme",
@@ -132,7 +137,7 @@ DeepSpeedPlugin offloading(const std::string& folder) {
           .offload_param_nvme_path = folder};
 }
 
-// Where memory lies does not change what is computed.
+// Where the memory lies must not change what is computed.
 TEST(ShardedAcceleratorTest, ShardsAndMomentsInFilesTrainToTheSameBits) {
   const TemporaryFolder folder;
   for (const int num_ranks : {1, 3}) {
@@ -145,7 +150,8 @@ TEST(ShardedAcceleratorTest, ShardsAndMomentsInFilesTrainToTheSameBits) {
   }
 }
 
-TEST(ShardedAcceleratorTest, WhatLiesInFilesTakesNoMemory) {
+// Saving and loading in between must not bring everything back to memory.
+TEST(ShardedAcceleratorTest, ShardsInFilesTakeNoMemory) {
   const TemporaryFolder folder;
   run_ranks(2, [&] {
     train_wide(offloading(folder.path()),
@@ -164,7 +170,8 @@ TEST(ShardedAcceleratorTest, WhatLiesInFilesTakesNoMemory) {
   });
 }
 
-TEST(ShardedAcceleratorTest, AFolderThatCannotBeMadeIsAnErrorBeforeThereIsAModel) {
+// Otherwise a long training would start and fail when it first moves something to the file.
+TEST(ShardedAcceleratorTest, AFolderThatCannotBeCreatedIsAnErrorBeforeTheModelExists) {
   const TemporaryFolder folder;
   const auto file = folder.write("file", "");
   run_ranks(2, [&] {

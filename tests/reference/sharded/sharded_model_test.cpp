@@ -1,3 +1,6 @@
+// Tests of ShardedModel, below the Accelerator, against DDP. In exact arithmetic (small integers) every strategy
+// must give DDP's bits on any number of ranks; in floating point on two ranks, where the order of a sum cannot
+// matter.
 #include "reference/sharded/sharded_model.hpp"
 
 #include <accel/testing.hpp>
@@ -11,11 +14,13 @@ namespace {
 
 using sharded::ShardedModel;
 
+// A strategy with its name, for messages.
 struct Strategy {
   const char* name;
   ShardingOptions options;
 };
 
+// All stages, and options that must not change the result: prefetching and recomputation.
 std::vector<Strategy> strategies() {
   ShardingOptions full, grad_op, zero1, zero2, prefetching, post, checkpointed;
   full.wrap = {.kind = WrapPolicy::Kind::kByClass, .classes = {"Block"}};
@@ -46,16 +51,17 @@ NamedTensors named(Net& net) {
 
 struct Job {
   int num_steps = 1, micro_batches = 1;
-  bool is_exact = false;    // integers, whose sums are exact in any order
-  bool syncs_each = false;  // micro-batches too
+  bool is_exact = false;    // small integers: sums are exact in any order
+  bool syncs_each = false;  // synchronises at every micro-batch
 };
 
-// In integers: of a mean over 1, 2, 3, 4 or 6 ranks too.
+// The factor 6 keeps the mean over 1, 2, 3, 4 or 6 ranks an integer.
 at::Tensor loss_of(const at::Tensor& output, const Job& job) {
   return job.is_exact ? output.sum() * 6 : output.square().mean() / job.micro_batches;
 }
 double rate_of(const Job& job) { return job.is_exact ? 1.0 : 0.05; }
 
+// The reference.
 NamedTensors train_by_ddp(RankContext& rank, const Job& job) {
   auto net = make_net(4, 3, job.is_exact);
   ModelTensors tensors;
@@ -95,7 +101,8 @@ NamedTensors train_by_shards(RankContext& rank, const ShardingOptions& options, 
   return sharded.full_state();
 }
 
-TEST(ShardedModelTest, EveryStrategyTrainsAsDdpDoesInExactArithmetic) {
+// Synchronising at every micro-batch only changes the order of sums, which is exact here.
+TEST(ShardedModelTest, EveryStrategyTrainsLikeDdpInExactArithmetic) {
   for (const int num_ranks : {1, 2, 3, 4, 6}) {
     const auto expected = run_ranks(num_ranks, [](RankContext& rank) {
                             return train_by_ddp(rank, {.micro_batches = 3, .is_exact = true});
@@ -112,7 +119,7 @@ TEST(ShardedModelTest, EveryStrategyTrainsAsDdpDoesInExactArithmetic) {
   }
 }
 
-// A sum of two does not depend on its order.
+// The sum of two numbers does not depend on their order.
 TEST(ShardedModelTest, EveryStrategyTrainsLikeDdpOnTwoRanks) {
   const Job job{.num_steps = 5, .micro_batches = 2};
   const auto expected = run_ranks(2, [&](RankContext& rank) { return train_by_ddp(rank, job); }).front();
@@ -123,6 +130,7 @@ TEST(ShardedModelTest, EveryStrategyTrainsLikeDdpOnTwoRanks) {
   }
 }
 
+// Strategies differ in when they gather and reduce, not in how they sum. Rounding must therefore be the same.
 TEST(ShardedModelTest, StrategiesWithTheSameUnitsHaveTheSameBits) {
   const Job job{.num_steps = 4, .micro_batches = 2};
   for (const int num_ranks : {3, 5, 8}) {

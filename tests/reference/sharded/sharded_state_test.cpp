@@ -1,3 +1,4 @@
+// Tests of the saved state of sharded models and their optimizers: copies on a mesh, any optimizer, several models.
 #include <accel/accel.hpp>
 #include <accel/testing.hpp>
 #include <gmock/gmock.h>
@@ -10,6 +11,7 @@
 namespace accel::testing {
 namespace {
 
+// FSDP2 with sharded checkpoints on a mesh.
 AcceleratorOptions on_mesh(ParallelismConfig mesh) {
   auto plugin = second_version();
   plugin.state_dict_type = "SHARDED_STATE_DICT";
@@ -18,6 +20,8 @@ AcceleratorOptions on_mesh(ParallelismConfig mesh) {
   return options;
 }
 
+// With replicas, several ranks hold the same shard. It must be saved once, and a change after loading must reach
+// all.
 TEST(ShardedAcceleratorTest, CopiesOfAShardAreSavedOnceAndModifiedTogether) {
   for (const auto mesh : {ParallelismConfig{.dp_replicate_size = 2, .dp_shard_size = 2},
                           ParallelismConfig{.dp_shard_size = 2, .tp_size = 2}}) {
@@ -58,7 +62,7 @@ TEST(ShardedAcceleratorTest, CopiesOfAShardAreSavedOnceAndModifiedTogether) {
   }
 }
 
-// Each rank has a part of the sequence: gradients are averaged over all of them.
+// Each rank has a part of the sequence, so gradients are averaged over all of these ranks too.
 TEST(ShardedAcceleratorTest, RanksThatShareASequenceAverageTheirGradients) {
   const auto trained = [](const AcceleratorOptions& options) {
     return run_ranks(2, [&] {
@@ -79,8 +83,9 @@ TEST(ShardedAcceleratorTest, RanksThatShareASequenceAverageTheirGradients) {
   for (const auto& weight : found) EXPECT_TRUE(torch::equal(weight, expected.front()));
 }
 
-// A parameter of one element, beside which NAdam keeps another number.
-TEST(ShardedAcceleratorTest, AnyOptimizersStateComesBack) {
+// The model has a parameter of one element. NAdam's state for it also contains a scalar that is not a shard, and
+// the two must not be confused.
+TEST(ShardedAcceleratorTest, TheStateOfAnyOptimizerIsRestored) {
   const auto resumes = [](const char* name, auto make) {
     for (const auto* type : {"FULL_STATE_DICT", "SHARDED_STATE_DICT"}) {
       const TemporaryFolder folder;
@@ -111,6 +116,7 @@ TEST(ShardedAcceleratorTest, AnyOptimizersStateComesBack) {
   resumes("adagrad", [](auto parameters) { return std::make_unique<optim::Adagrad>(parameters); });
 }
 
+// Two models of the same class have equal parameter names. Their states must not overwrite each other.
 TEST(ShardedAcceleratorTest, ModelsWhoseParametersHaveEqualNamesKeepTheirStates) {
   for (const auto* type : {"FULL_STATE_DICT", "SHARDED_STATE_DICT"}) {
     const TemporaryFolder folder;
@@ -138,7 +144,8 @@ TEST(ShardedAcceleratorTest, ModelsWhoseParametersHaveEqualNamesKeepTheirStates)
   }
 }
 
-TEST(ShardedAcceleratorTest, LbfgsIsRefused) {
+// LBFGS computes dot products over all parameters, which a rank cannot do on its shards alone.
+TEST(ShardedAcceleratorTest, LbfgsIsAnError) {
   run_ranks(2, [] {
     Accelerator accelerator({.fsdp_plugin = FullyShardedDataParallelPlugin{}});
     auto net = make_net();

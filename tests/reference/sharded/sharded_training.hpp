@@ -16,8 +16,8 @@
 #include "reference/state/rank_context.hpp"
 #include "tests/support/torch.hpp"
 
-/// A small model of nested, shared, frozen and odd-sized parts, and its training by shards, by DDP and alone. Thread
-/// rule: the rank's thread.
+/// A small model with nested, shared, frozen and odd-sized parts, and its training with shards, with DDP and on one
+/// rank. Thread rule: the rank's thread.
 namespace accel::testing {
 
 struct BlockImpl : torch::nn::Module {
@@ -56,7 +56,8 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-/// The same on every rank. `integer`: parameters are small integers, so that sums of gradients are exact in any order.
+/// The same model on every rank. With `integer`, parameters are small integers, so that sums of gradients are exact
+/// in any order.
 inline Net make_net(int width = 4, int num_blocks = 3, bool integer = false) {
   torch::manual_seed(7);
   Net net(width, num_blocks);
@@ -72,7 +73,7 @@ inline sharded::ShardGroups groups_of(RankContext& rank) {
   return {rank.new_group(all), rank.new_group(all), std::nullopt};
 }
 
-/// What the model's own call does around its forward.
+/// What the prepared model does around its forward.
 inline at::Tensor call_sharded(sharded::ShardedModel& sharded, Net& net, const at::Tensor& x) {
   sharded.before_forward();
   std::vector<at::Tensor> outputs{net->forward(x)};
@@ -85,7 +86,7 @@ inline at::Tensor batch_of(int rank, int step, int width, bool integer) {
   return integer ? torch::randint(-1, 2, {2, width}, generator, torch::kFloat) : torch::randn({2, width}, generator);
 }
 
-/// Those of `expected`; there may be more, of shared parameters.
+/// Compares the tensors in `expected`; `found` may have more, namely shared parameters.
 inline void expect_equal(const NamedTensors& expected, const NamedTensors& found) {
   const std::map<std::string, at::Tensor> by_name(found.begin(), found.end());
   for (const auto& [name, tensor] : expected) {

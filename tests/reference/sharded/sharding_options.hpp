@@ -3,7 +3,7 @@
 #include <accel/accel.hpp>
 #include <string>
 
-/// Options of trainings of the model in sharded_training.hpp. Thread rule: values.
+/// Options for trainings of the model in sharded_training.hpp. Thread rule: values.
 namespace accel::testing {
 
 inline FullyShardedDataParallelPlugin wrapping_blocks(const std::string& strategy = "FULL_SHARD") {

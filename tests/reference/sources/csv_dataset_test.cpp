@@ -1,3 +1,5 @@
+// Tests of the CSV reader against RFC 4180 and against tables that the tests write themselves. Random tables must
+// be read back exactly, and damaged files must give an error with the place, never a crash.
 #include "reference/sources/csv_dataset.hpp"
 
 #include <gmock/gmock.h>
@@ -22,6 +24,7 @@ static_assert(MapDataset<CsvDataset> && BatchedDataset<CsvTensors> && BatchedDat
 
 using Table = std::vector<std::vector<std::string>>;
 
+// All records of a file.
 Table table_of(const CsvFile& file) {
   Table table;
   for (std::int64_t index = 0; index < file.size(); ++index) table.push_back(file.fields(index));
@@ -49,13 +52,14 @@ class CsvTest : public ::testing::Test {
   testing::TemporaryFolder folder_;
 };
 
+// The field in quotes, with its own quotes doubled.
 std::string quoted(const std::string& text) {
   std::string result = "\"";
   for (const char letter : text) result += letter == '"' ? "\"\"" : std::string(1, letter);
   return result + '"';
 }
 
-// Quotes where it must, and sometimes where it need not.
+// Quotes fields where it is required, and sometimes where it is not.
 std::string written(const Table& table, char delimiter) {
   std::string text;
   for (const auto& record : table) {
@@ -73,6 +77,7 @@ std::string written(const Table& table, char delimiter) {
   return text;
 }
 
+// Fields of delimiters, quotes, line ends and a few letters.
 Table any_table() {
   const auto num_columns = *rc::gen::inRange(1, 5);
   const auto field =
@@ -80,6 +85,7 @@ Table any_table() {
   return *rc::gen::container<Table>(rc::gen::container<std::vector<std::string>>(num_columns, field));
 }
 
+// For each of the usual delimiters.
 TEST_F(CsvTest, AnyTableIsReadBackAsItWasWritten) {
   testing::expect_property(300, [&] {
     const auto table = any_table();
@@ -88,12 +94,14 @@ TEST_F(CsvTest, AnyTableIsReadBackAsItWasWritten) {
   });
 }
 
+// So a reader cannot split the file at line ends first.
 TEST_F(CsvTest, FieldsInQuotesHoldDelimitersLineEndsAndQuotes) {
   EXPECT_THAT(read("\"a,\"\"b\"\"\",\"c\r\nd\"\r\n\"\",e"),
               ElementsAre(ElementsAre("a,\"b\"", "c\r\nd"), ElementsAre("", "e")));
 }
 
-TEST_F(CsvTest, ByteOrderMarkAndEmptyLinesArePassedOver) {
+// Spreadsheet programs write the mark, and it would become part of the first name.
+TEST_F(CsvTest, ByteOrderMarkAndEmptyLinesAreSkipped) {
   EXPECT_THAT(read("\xef\xbb\xbf\na,b\n\r\n\nc,d\n\n"), ElementsAre(ElementsAre("a", "b"), ElementsAre("c", "d")));
   EXPECT_EQ(CsvFile({write("\xef\xbb\xbfname\nx\n")}).columns().front(), "name");
 }
@@ -104,7 +112,8 @@ TEST_F(CsvTest, SamplesAreMapsByTheHeadersNames) {
   EXPECT_THAT(dataset.get(1), ElementsAre(Pair("age", "85"), Pair("name", "Hopper, Grace")));
 }
 
-TEST_F(CsvTest, FilesOfOneHeaderFollowOneAnother) {
+// The third file has its columns in another order: concatenating it by position would mix up the columns.
+TEST_F(CsvTest, FilesWithTheSameHeaderAreConcatenated) {
   const auto a = folder_.write("a.csv", "x,y\n1,2\n"), b = folder_.write("b.csv", "x,y\n3,4"),
              c = folder_.write("c.csv", "y,x\n5,6\n");
   const CsvTensors table({a, b});
@@ -115,6 +124,7 @@ TEST_F(CsvTest, FilesOfOneHeaderFollowOneAnother) {
               AllOf(HasSubstr(c + ": the columns are y, x"), HasSubstr("expected those of " + a + ": x, y")));
 }
 
+// 1e-60 is too small for float32 and becomes zero there, but is kept in float64.
 TEST_F(CsvTest, ChosenColumnsAreNumbersOfTheDtype) {
   const auto path = write("a,b,c\n 1.5 ,+2,1e-60\n-0.25,nan,7\n");
   EXPECT_TRUE(CsvTensors(path, {.columns = {"c", "a"}}).get(0).equal(torch::tensor({0.0F, 1.5F})));
@@ -125,7 +135,8 @@ TEST_F(CsvTest, ChosenColumnsAreNumbersOfTheDtype) {
   EXPECT_THROW(CsvTensors(path, {.dtype = torch::kInt}), ArgumentError);
 }
 
-TEST_F(CsvTest, NumbersAreThoseThatTheirTextRoundsTo) {
+// 17 digits identify a double, so exactly the same value must come back.
+TEST_F(CsvTest, NumbersAreTheNearestToTheirText) {
   testing::expect_property(300, [&] {
     const auto value = *rc::gen::arbitrary<double>();
     const auto path = write(fmt::format("x\n{:.17g}\n", value));
@@ -136,7 +147,8 @@ TEST_F(CsvTest, NumbersAreThoseThatTheirTextRoundsTo) {
   });
 }
 
-TEST_F(CsvTest, LabelsComeApartFromTheValues) {
+// 2^53 + 1 cannot be represented as a double, so the label must be parsed as an integer.
+TEST_F(CsvTest, LabelsAreSeparateFromTheValues) {
   const LabelledCsvTensors dataset(write("x,kind,y\n1,9007199254740993,2\n3,0,4\n"), {.label = "kind"});
   const auto [values, label] = dataset.get(0);
   EXPECT_TRUE(values.equal(torch::tensor({1.0F, 2.0F})));
@@ -159,6 +171,7 @@ TEST_F(CsvTest, MisplacedQuotesAreToldWithTheirPlace) {
   EXPECT_THAT(error_in("\"a"), EndsWith("the header (byte 0): a quoted field is not closed (byte 0)"));
 }
 
+// Samples are maps by name, so one of two equal names would be lost.
 TEST_F(CsvTest, HeaderMustNameEachColumnOnce) {
   EXPECT_THAT(error_in("a,a\n"), HasSubstr("the header contains 'a' twice"));
   EXPECT_THAT(error_in(""), HasSubstr("the file has no records; expected a header"));
@@ -166,7 +179,7 @@ TEST_F(CsvTest, HeaderMustNameEachColumnOnce) {
               HasSubstr("no column 'c'; its columns are a, b"));
 }
 
-TEST_F(CsvTest, FieldThatIsNoNumberIsToldWithFileRecordOffsetAndColumn) {
+TEST_F(CsvTest, AFieldThatIsNoNumberIsReportedWithFileRecordOffsetAndColumn) {
   const auto path = write("a,b\n1,2\n3,1.5\n4,\n5,1e99\n6,7 8\n");
   EXPECT_THAT(error_of([&] { (void)CsvTensors(path, {.dtype = torch::kLong}).get(1); }),
               EndsWith("table.csv: record 2 (byte 8), column 'b': '1.5' is not a number that fits Long"));
@@ -178,6 +191,8 @@ TEST_F(CsvTest, FieldThatIsNoNumberIsToldWithFileRecordOffsetAndColumn) {
   EXPECT_THAT(error_of([&] { (void)table.get(4); }), HasSubstr("'7 8' is not a number"));
 }
 
+// Damage inside a field cannot be noticed and changes the data; everything else must be a ConfigError with the
+// file's name.
 TEST_F(CsvTest, AnyDamageIsRejectedOrOnlyChangesValues) {
   testing::expect_property(500, [&] {
     const auto path = write(testing::damaged("h," + written(any_table(), ',')));

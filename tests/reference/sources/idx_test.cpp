@@ -1,3 +1,5 @@
+// Tests of the reader for IDX files, the format of MNIST, plain and compressed with gzip. The tests write the files
+// themselves. Damaged files must give an error that names the file, never a crash or a huge allocation.
 #include "reference/sources/idx.hpp"
 
 #include <gmock/gmock.h>
@@ -23,6 +25,7 @@ using testing::TemporaryFolder;
 
 static_assert(BatchedDataset<IdxDataset>);
 
+// A type of the format, with its code.
 struct Format {
   char code;
   at::ScalarType dtype;
@@ -30,18 +33,21 @@ struct Format {
 const std::vector<Format> kFormats{{8, at::kByte}, {9, at::kChar},   {11, at::kShort},
                                    {12, at::kInt}, {13, at::kFloat}, {14, at::kDouble}};
 
+// The format stores numbers with the most significant byte first.
 std::string big_endian(std::string bytes, std::size_t width) {
   for (std::size_t begin = 0; begin + width <= bytes.size(); begin += width)
     std::reverse(bytes.data() + begin, bytes.data() + begin + width);
   return bytes;
 }
 
+// A file with this tensor.
 std::string idx_of(char code, const at::Tensor& tensor) {
   std::string bytes{0, 0, code, static_cast<char>(tensor.dim())};
   for (const auto size : tensor.sizes()) bytes += big_endian(raw_bytes(torch::tensor(size, torch::kInt)), 4);
   return bytes + big_endian(raw_bytes(tensor), tensor.element_size());
 }
 
+// Writes a compressed file and returns its path.
 std::string write_gzip(const std::string& path, const std::string& bytes) {
   auto* file = gzopen(path.c_str(), "wb");
   gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size()));
@@ -49,6 +55,7 @@ std::string write_gzip(const std::string& path, const std::string& bytes) {
   return path;
 }
 
+// The content of a file.
 std::string bytes_in(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
@@ -71,7 +78,7 @@ class IdxTest : public ::testing::Test {
               label_path_ = folder_.write("labels", idx_of(8, labels_));
 };
 
-TEST_F(IdxTest, EveryTypeAndShapeIsReadPlainAndInflated) {
+TEST_F(IdxTest, EveryTypeAndShapeIsReadPlainAndCompressed) {
   testing::expect_property(100, [&] {
     const auto [code, dtype] = *rc::gen::elementOf(kFormats);
     const auto num_dims = *rc::gen::element<std::size_t>(1, 2, 3);
@@ -93,6 +100,7 @@ TEST_F(IdxTest, EveryTypeAndShapeIsReadPlainAndInflated) {
   });
 }
 
+// Labels are bytes in the file, but losses expect int64.
 TEST_F(IdxTest, ASampleIsAnImageAndItsLabelAsInt64) {
   const IdxDataset dataset(image_path_, label_path_);
   EXPECT_EQ(dataset.size(), 5);
@@ -103,6 +111,7 @@ TEST_F(IdxTest, ASampleIsAnImageAndItsLabelAsInt64) {
   EXPECT_THROW((void)dataset.get(5), ArgumentError);
 }
 
+// A loader may ask for a batch in one call, which has to equal the samples collated one by one.
 TEST_F(IdxTest, ABatchIsTheStackOfItsSamples) {
   const IdxDataset dataset(image_path_, write_gzip(folder_.path("labels.gz"), idx_of(8, labels_)));
   const auto [images, labels] = dataset.get_batch({4, 0, 4});
@@ -113,6 +122,7 @@ TEST_F(IdxTest, ABatchIsTheStackOfItsSamples) {
   EXPECT_TRUE(labels.equal(stacked_labels));
 }
 
+// A larger limit than the file has rows is no error.
 TEST_F(IdxTest, LimitTakesTheFirstRows) {
   for (const auto& path : {image_path_, write_gzip(folder_.path("images.gz"), idx_of(8, images_))}) {
     EXPECT_TRUE(open_idx(path, {.limit = 2}).load().equal(images_.narrow(0, 0, 2)));
@@ -120,12 +130,14 @@ TEST_F(IdxTest, LimitTakesTheFirstRows) {
   }
 }
 
-TEST_F(IdxTest, FilesOfDifferentNumbersOfRowsAreRefusedWhateverTheLimit) {
+// Both files have more rows than the limit. The mismatch still means that images and labels do not belong together.
+TEST_F(IdxTest, FilesWithDifferentNumbersOfRowsAreAnErrorForAnyLimit) {
   const auto fewer = folder_.write("fewer", idx_of(8, labels_.narrow(0, 0, 4)));
   EXPECT_THAT(error_of([&] { IdxDataset(image_path_, fewer, {.limit = 2}); }),
               HasSubstr("5 images, but " + fewer + " has 4 labels"));
 }
 
+// A download that stopped, two files in one, and a file of another format.
 TEST_F(IdxTest, ShortLongAndForeignFilesAreNamed) {
   const auto bytes = idx_of(8, images_);
   EXPECT_THAT(error_of([&] { open_idx(folder_.write("short", bytes.substr(0, 20))); }),
@@ -139,7 +151,8 @@ TEST_F(IdxTest, ShortLongAndForeignFilesAreNamed) {
   EXPECT_THAT(error_of([&] { open_idx(folder_.path("none")); }), HasSubstr("none: cannot be opened: No such file"));
 }
 
-TEST_F(IdxTest, GzipWhoseChecksumDiffersIsRefused) {
+// The flipped bit lies in gzip's own checksum at the end: the data are complete, but must not be trusted.
+TEST_F(IdxTest, GzipWithAWrongChecksumIsAnError) {
   auto path = write_gzip(folder_.path("images.gz"), idx_of(8, images_));
   auto bytes = bytes_in(path);
   bytes[bytes.size() - 6] ^= 1;
@@ -147,7 +160,8 @@ TEST_F(IdxTest, GzipWhoseChecksumDiffersIsRefused) {
               HasSubstr("damaged.gz: the file is truncated or damaged"));
 }
 
-TEST_F(IdxTest, HeaderThatPromisesTooMuchIsRefusedBeforeMemoryIsTaken) {
+// The header announces 2^62 bytes. Allocating them would end the process instead of naming the file.
+TEST_F(IdxTest, AHeaderThatPromisesTooMuchIsAnErrorBeforeAnyAllocation) {
   const std::string header("\0\0\x08\x02\x7f\xff\xff\xff\x7f\xff\xff\xff", 12);
   EXPECT_THAT(error_of([&] { open_idx(folder_.write("huge", header)); }), HasSubstr("bytes of data, "));
   EXPECT_THAT(error_of([&] { open_idx(write_gzip(folder_.path("huge.gz"), header)); }), HasSubstr("bytes of data, "));
@@ -163,7 +177,7 @@ TEST_F(IdxTest, AnyDamageIsRejectedOrOnlyChangesValues) {
   });
 }
 
-TEST_F(IdxTest, ALoaderWithWorkersReadsItWhole) {
+TEST_F(IdxTest, ALoaderWithWorkersReadsAllOfIt) {
   const auto context = make_single_rank();
   const RankScope scope(*context);
   DataLoader loader(IdxDataset(image_path_, label_path_), {.batch_size = 2, .num_workers = 3});

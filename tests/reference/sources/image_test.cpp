@@ -1,3 +1,5 @@
+// Tests of decoding JPEG and PNG images and of ImageFolder. The reference for JPEG is Pillow: every byte must be
+// equal, as a model trained with Python's pixels would otherwise see other inputs. PNG is exact by definition.
 #include "reference/sources/image.hpp"
 
 #include <gmock/gmock.h>
@@ -25,8 +27,8 @@ using namespace std::string_literals;
 
 static_assert(MapDataset<ImageFolder>);
 
-// JPEG files of 9x7 pixels that Pillow 13 wrote, in base 64, and the SHA-256 of what its `convert("RGB")` makes of
-// them.
+// JPEG files of 9 x 7 pixels, written by Pillow 13, in base 64, and the SHA-256 of the pixels that Pillow's
+// `convert("RGB")` gives.
 struct Jpeg {
   std::string name, base64, sha256;
 };
@@ -68,6 +70,7 @@ const std::vector<Jpeg> kJpegs{
      "AFkASwAAPwDZqT2Wyh8uCXa5r25Ub6gmEyh8uOBuayoE/9k=",
      "00527697d648f9b6641720b0b5d9600917ec29943546f283e17604e73309937b"}};
 
+// Decodes base 64.
 std::string bytes_of(const Jpeg& jpeg) {
   const std::string letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string bytes;
@@ -92,19 +95,22 @@ std::string big_endian(std::uint32_t value) {
           static_cast<char>(value)};
 }
 
+// A chunk of a PNG: its length, its type, its data and their checksum.
 std::string chunk(const std::string& type, const std::string& data) {
   const auto body = type + data;
   return big_endian(static_cast<std::uint32_t>(data.size())) + body +
          big_endian(static_cast<std::uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(body.data()), body.size())));
 }
 
+// A PNG that the test writes itself, so that every kind can be made.
 struct Png {
   std::uint32_t width = 0, height = 0;
   char depth = 8, colour = PNG_COLOR_TYPE_RGB;
-  std::string rows;        // each with its filter byte before it
+  std::string rows;        // each preceded by its filter byte
   std::string extra = {};  // chunks before the data
 };
 
+// The complete file: signature, header, extra chunks, data and end.
 std::string bytes_of(const Png& png) {
   std::string packed(compressBound(png.rows.size()), '\0');
   auto size = packed.size();
@@ -116,11 +122,13 @@ std::string bytes_of(const Png& png) {
          png.extra + chunk("IDAT", packed) + chunk("IEND", "");
 }
 
+// All values, channel by channel.
 std::vector<int> pixels_of(const std::string& bytes) {
   const auto image = decode_image(bytes).flatten().to(torch::kInt);
   return {image.data_ptr<int>(), image.data_ptr<int>() + image.numel()};
 }
 
+// Every error must begin with the name of the file.
 std::string error_of(const std::string& bytes, const ImageOptions& options = {}) {
   try {
     decode_image(bytes, "cat.jpg", options);
@@ -131,7 +139,8 @@ std::string error_of(const std::string& bytes, const ImageOptions& options = {})
   return "no error";
 }
 
-TEST(ImageTest, JpegsDecodeToTheBytesOfPil) {
+// Colour, progressive, greyscale and CMYK files; decoders differ in the last bit unless they round alike.
+TEST(ImageTest, JpegsDecodeToTheSameBytesAsPillow) {
   for (const auto& jpeg : kJpegs) {
     const auto image = decode_image(bytes_of(jpeg));
     EXPECT_EQ(image.sizes(), at::IntArrayRef({3, 7, 9}));
@@ -140,12 +149,14 @@ TEST(ImageTest, JpegsDecodeToTheBytesOfPil) {
   }
 }
 
+// Random pixels without a filter.
 TEST(ImageTest, PngPixelsAreThoseStored) {
   testing::expect_property(100, [] {
     const auto width = *rc::gen::inRange<std::uint32_t>(1, 20), height = *rc::gen::inRange<std::uint32_t>(1, 20);
     const auto values = *rc::gen::container<std::string>(3 * width * height, rc::gen::arbitrary<char>());
     std::string rows;
     for (std::uint32_t row = 0; row < height; ++row) rows += '\0' + values.substr(3 * width * row, 3 * width);
+    // A gamma chunk asks for a correction, which Pillow ignores.
     const auto gamma = *rc::gen::arbitrary<bool>() ? chunk("gAMA", big_endian(100000)) : "";
     const auto image = decode_image(bytes_of(Png{.width = width, .height = height, .rows = rows, .extra = gamma}));
     const auto expected =
@@ -154,6 +165,7 @@ TEST(ImageTest, PngPixelsAreThoseStored) {
   });
 }
 
+// Grey values of 1, 4, 8 and 16 bits, palettes and transparency all have to become RGB, in the way of Pillow.
 TEST(ImageTest, EveryKindOfPngBecomesRgb) {
   const auto grey = [](char depth, const std::string& row) {
     return bytes_of(Png{.width = 2, .height = 1, .depth = depth, .colour = PNG_COLOR_TYPE_GRAY, .rows = '\0' + row});
@@ -167,18 +179,21 @@ TEST(ImageTest, EveryKindOfPngBecomesRgb) {
   };
   EXPECT_THAT(pixels_of(one(8, PNG_COLOR_TYPE_RGB_ALPHA, std::string("\x01\x02\x03\x00", 4))),
               ElementsAre(1, 2, 3));  // transparent
+  // Transparency is dropped, not blended with a background.
   EXPECT_THAT(pixels_of(one(8, PNG_COLOR_TYPE_GRAY_ALPHA, "\x05\x80")), ElementsAre(5, 5, 5));
   EXPECT_THAT(pixels_of(one(16, PNG_COLOR_TYPE_RGB, "\x01\xff\x02\xff\x03\xff")), ElementsAre(1, 2, 3));
   const auto palette = chunk("PLTE", "\x09\x09\x09\x0a\x0b\x0c") + chunk("tRNS", std::string("\xff\x00", 2));
   EXPECT_THAT(pixels_of(one(8, PNG_COLOR_TYPE_PALETTE, "\x01", palette)), ElementsAre(10, 11, 12));
 }
 
-TEST(ImageTest, WhatIsNoImageIsNamed) {
+// The extension says nothing about the content.
+TEST(ImageTest, AFileThatIsNoImageIsReported) {
   EXPECT_THAT(error_of(""), HasSubstr("the image is empty"));
   EXPECT_THAT(error_of("GIF89a"), HasSubstr("neither JPEG nor PNG"));
 }
 
-TEST(ImageTest, ImageThatEndsEarlyIsAnErrorWhateverIsAllowed) {
+// libjpeg fills the missing part with grey and only warns. A training set with grey images is worse than an error.
+TEST(ImageTest, AnImageThatEndsEarlyIsAlwaysAnError) {
   for (const auto& jpeg : kJpegs) {
     const auto bytes = bytes_of(jpeg);
     for (const bool allow : {false, true}) {
@@ -192,7 +207,8 @@ TEST(ImageTest, ImageThatEndsEarlyIsAnErrorWhateverIsAllowed) {
   EXPECT_THAT(error_of(png.substr(0, png.size() - 1)), HasSubstr("the image is truncated"));
 }
 
-TEST(ImageTest, WhatLibjpegMendsIsTakenOnlyIfAllowed) {
+// Extra bytes before the end mark: libjpeg warns and decodes the image correctly.
+TEST(ImageTest, WhatLibjpegRepairsIsAcceptedOnlyIfAllowed) {
   auto bytes = bytes_of(kJpegs.front());
   bytes.insert(bytes.size() - 2, 20, '\x01');  // before the end mark
   EXPECT_THAT(error_of(bytes),
@@ -201,15 +217,18 @@ TEST(ImageTest, WhatLibjpegMendsIsTakenOnlyIfAllowed) {
   EXPECT_EQ(sha256_of(decode_image(bytes, "", {.allow_jpeg_warnings = true})), kJpegs.front().sha256);
 }
 
-TEST(ImageTest, SizeBeyondPilsLimitIsRefusedBeforeMemoryIsTaken) {
+// Pillow's limit against decompression bombs: a small file that claims billions of pixels.
+TEST(ImageTest, SizeBeyondPillowsLimitIsAnErrorBeforeAnyAllocation) {
   EXPECT_THAT(error_of(bytes_of(Png{.width = 20000, .height = 9000, .rows = "x"})),
               HasSubstr("20000x9000 pixels; expected at most 178956970"));
   auto jpeg = bytes_of(kJpegs.front());
   const auto frame = jpeg.find("\xff\xc0");
+  // Height and width in the frame header.
   jpeg.replace(frame + 5, 4, "\xff\x00\xff\x00"s);
   EXPECT_THAT(error_of(jpeg), HasSubstr("65280x65280 pixels"));
 }
 
+// Images that decode must have three channels whatever was damaged.
 TEST(ImageTest, AnyDamageIsRejectedOrOnlyChangesValues) {
   const auto png = bytes_of(Png{.width = 3, .height = 2, .rows = std::string("\0abcdefghi\1abcdefghi", 20)});
   testing::expect_property(1000, [&] {
@@ -242,7 +261,9 @@ class ImageFolderTest : public ::testing::Test {
   testing::TemporaryFolder folder_;
 };
 
-TEST_F(ImageFolderTest, ClassesAndFilesAreSortedAsTorchvisionsAre) {
+// The order decides the class numbers and the indices of samples. "a/z" and "a-b/x" show whether folders are sorted
+// by path or by name.
+TEST_F(ImageFolderTest, ClassesAndFilesAreSortedLikeTorchvisions) {
   for (const auto* name : {"dog/b.png", "dog/a/z.PNG", "dog/a.png", "cat/1.png", "dog/a-b/x.png"})
     write(name, pixel('x'));
   write("dog/notes.txt", "no image");
@@ -255,6 +276,7 @@ TEST_F(ImageFolderTest, ClassesAndFilesAreSortedAsTorchvisionsAre) {
                                             Pair(folder_.path("dog/a-b/x.png"), 1)));
 }
 
+// PNG and JPEG in one data set.
 TEST_F(ImageFolderTest, ASampleIsAnImageAndItsClass) {
   write("a/1.png", pixel('1'));
   write("b/2.jpeg", bytes_of(kJpegs.front()));
@@ -268,6 +290,7 @@ TEST_F(ImageFolderTest, ASampleIsAnImageAndItsClass) {
   EXPECT_THROW((void)folder.get(2), ArgumentError);
 }
 
+// Opening the folder only lists files; checking a million images would take hours.
 TEST_F(ImageFolderTest, DamagedImageIsNamedWhenItIsRead) {
   write("a/1.png", pixel('1').substr(0, 40));
   const ImageFolder folder(folder_.path());
@@ -286,6 +309,7 @@ TEST_F(ImageFolderTest, FolderWithoutClassesOrImagesIsRefused) {
   write("c/x.gif", "");
   EXPECT_THAT(error(), HasSubstr("no .jpg, .jpeg or .png files in the classes a, c"));
   EXPECT_THROW(ImageFolder(folder_.path("none")), ConfigError);
+  // torchvision would read this file, so ignoring it would silently train on fewer images.
   write("a/y.WebP", "");
   EXPECT_THAT(error(), HasSubstr("y.WebP: unsupported image format"));
 }

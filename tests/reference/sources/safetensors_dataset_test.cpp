@@ -1,3 +1,5 @@
+// Tests of datasets in safetensors files: rows of tensors become samples, and several files are one dataset. The
+// files are written by the tests, byte for byte as the format prescribes.
 #include "reference/sources/safetensors_dataset.hpp"
 
 #include <gmock/gmock.h>
@@ -34,6 +36,7 @@ class SafetensorsDatasetTest : public ::testing::Test {
   at::Tensor images_ = torch::rand({7, 2, 3}), labels_ = torch::arange(7);
 };
 
+// The order of the arguments, not that of the file.
 TEST_F(SafetensorsDatasetTest, SamplesAreTuplesInTheOrderOfTheNames) {
   const SafetensorsDataset dataset(write("all", 0, 7), "label", "image");
   const auto [label, image] = dataset.get(4);
@@ -42,7 +45,8 @@ TEST_F(SafetensorsDatasetTest, SamplesAreTuplesInTheOrderOfTheNames) {
   EXPECT_TRUE(labels.equal(torch::tensor({6, 1})) && images.equal(images_.index_select(0, labels)));
 }
 
-TEST_F(SafetensorsDatasetTest, ShardsFollowOneAnotherAndAnEmptyOneIsPassedOver) {
+// The batch takes rows from both files, in another order than they are stored.
+TEST_F(SafetensorsDatasetTest, ShardsAreConcatenatedAndAnEmptyOneIsSkipped) {
   const SafetensorsTable table({write("a", 0, 3), write("b", 3, 3), write("c", 3, 7)});
   EXPECT_EQ(table.size(), 7);
   for (std::int64_t index = 0; index < 7; ++index) {
@@ -54,7 +58,8 @@ TEST_F(SafetensorsDatasetTest, ShardsFollowOneAnotherAndAnEmptyOneIsPassedOver) 
   EXPECT_THROW((void)table.get_batch({0, -1}), ArgumentError);
 }
 
-TEST_F(SafetensorsDatasetTest, TensorsThatAreNoRowsOfOneTableAreNamed) {
+// Different numbers of rows, no rows, different shapes between files, and a missing name.
+TEST_F(SafetensorsDatasetTest, TensorsThatDoNotFormATableAreReported) {
   const auto good = write("good", 0, 3);
   const auto uneven =
       folder_.write("uneven", safetensors_of({{"image", "F32", images_}, {"label", "I64", labels_.slice(0, 0, 6)}}));

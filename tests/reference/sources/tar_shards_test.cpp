@@ -1,3 +1,6 @@
+// Tests of reading samples from tar files, in the layout of WebDataset: consecutive members with the same key are
+// one sample. Random archives are read by any number of readers; damage must be reported with file, member and
+// byte.
 #include "reference/sources/tar_shards.hpp"
 
 #include <gmock/gmock.h>
@@ -31,12 +34,14 @@ static_assert(StreamDataset<TarShards> && !MapDataset<TarShards>);
 
 using Sample = TarShards::Sample;
 
+// All samples that are left in the pass.
 std::vector<Sample> rest_of(TarShards& shards) {
   std::vector<Sample> samples;
   while (auto sample = shards.next()) samples.push_back(std::move(*sample));
   return samples;
 }
 
+// The keys of a new pass.
 std::vector<std::string> keys_of(TarShards shards) {
   std::vector<std::string> keys;
   while (auto sample = shards.next()) keys.push_back(sample->at("__key__"));
@@ -54,13 +59,14 @@ class TarShardsTest : public ::testing::Test {
     gzclose(file);
     return folder_.path(name);
   }
+  // The error when reading the file, which must also be found when skipping.
   std::string error_in(const std::string& path) {
     TarShards shards(path);
     try {
       while (shards.next()) {
       }
     } catch (const ConfigError& error) {
-      const std::string text = error.what();  // skipping notices it too, at the same place
+      const std::string text = error.what();  // skipping must find it too, at the same place
       EXPECT_THAT(error_of_skipping(path), StartsWith(text.substr(0, text.find("): "))));
       return error.what();
     }
@@ -79,7 +85,7 @@ class TarShardsTest : public ::testing::Test {
   testing::TemporaryFolder folder_;
 };
 
-// Samples "<shard>-<index>" of some members each, and what a reader must give for them.
+// Samples "<shard>-<index>" with some members each, and what a reader must return for them.
 struct Shard {
   std::string bytes;
   std::vector<Sample> samples;
@@ -92,11 +98,13 @@ Shard any_shard(int number) {
     const auto folder = *rc::gen::element<std::string>("", "a/", "a.b/", std::string(120, 'f') + "/");
     const auto key = folder + std::to_string(number) + "-" + std::to_string(index);
     Sample sample{{"__key__", key}};
+    // Each member may be missing. Sizes lie around the block size of 512 bytes.
     for (const std::string extension : {"jpg", "cls", "seg.png"}) {
       if (*rc::gen::arbitrary<bool>()) continue;
       sample[extension] =
           *rc::gen::container<std::string>(*rc::gen::element(0, 1, 511, 512, 513, 1500), rc::gen::arbitrary<char>());
       shard.bytes += tar_member(key + "." + extension, sample[extension],
+                                // Three ways in which tar stores names above 100 characters.
                                 *rc::gen::element(LongName::kGnu, LongName::kPax, LongName::kPrefix));
     }
     if (sample.size() > 1) shard.samples.push_back(sample);
@@ -104,13 +112,14 @@ Shard any_shard(int number) {
   return shard;
 }
 
-TEST_F(TarShardsTest, TheReadersOfAnEpochReadEverySampleOnce) {
+TEST_F(TarShardsTest, TheReadersOfAnEpochReadEverySampleExactlyOnce) {
   testing::expect_property(100, [&] {
     const auto num_files = *rc::gen::inRange(1, 7);
     std::vector<std::string> paths;
     std::vector<Sample> expected, seen;
     for (int number = 0; number < num_files; ++number) {
       auto shard = any_shard(number);
+      // Plain and compressed files may be mixed.
       const bool zip = *rc::gen::arbitrary<bool>();
       const auto name = std::to_string(number) + ".tar";
       paths.push_back(zip ? write_gzip(name + ".gz", shard.bytes + tar_end()) : write(name, shard.bytes));
@@ -124,6 +133,7 @@ TEST_F(TarShardsTest, TheReadersOfAnEpochReadEverySampleOnce) {
     std::int64_t num_shards = 0;
     for (int rank = 0; rank < num_ranks; ++rank) {
       for (int worker = 0; worker < num_workers; ++worker) {
+        // Divided twice, among ranks and among the workers of each rank.
         auto part = all.shard(num_ranks, rank).shard(num_workers, worker);
         num_shards += part.num_shards();
         const auto samples = rest_of(part);
@@ -137,7 +147,8 @@ TEST_F(TarShardsTest, TheReadersOfAnEpochReadEverySampleOnce) {
   });
 }
 
-TEST_F(TarShardsTest, SkippedSamplesAreThoseThatNextWouldGive) {
+// A resumed epoch skips the samples that were read. Skipping does not unpack them, but must count in the same way.
+TEST_F(TarShardsTest, SkippingSamplesEqualsReadingThem) {
   testing::expect_property(50, [&] {
     std::vector<std::string> paths;
     for (int number = 0; number < 3; ++number) paths.push_back(write(std::to_string(number), any_shard(number).bytes));
@@ -151,6 +162,8 @@ TEST_F(TarShardsTest, SkippedSamplesAreThoseThatNextWouldGive) {
   });
 }
 
+// "README" has no extension and ".hidden" no key, so WebDataset ignores them. The extension is everything after the
+// first dot.
 TEST_F(TarShardsTest, ConsecutiveMembersOfOneKeyAreASample) {
   const auto path = write("a.tar", tar_header("dir/", 0, '5') + tar_member("dir/x.JPG", "image") +
                                        tar_member("dir/x.seg.png", "mask") + tar_member("README", "no sample") +
@@ -162,13 +175,15 @@ TEST_F(TarShardsTest, ConsecutiveMembersOfOneKeyAreASample) {
                           ElementsAre(Pair("__key__", "dir/y"), Pair("__url__", path), Pair("cls", "7"))));
 }
 
+// Two files may end and begin with the same key; these are two samples.
 TEST_F(TarShardsTest, AFileEndsItsLastSample) {
   EXPECT_THAT(
       keys_of(TarShards({write("a", tar_member("x.a", "")), write("b", ""), write("c", tar_member("x.b", ""))})),
       ElementsAre("x", "x"));
 }
 
-TEST_F(TarShardsTest, EveryPassBeginsAtTheStartAndACopyBeginsAnew) {
+// Each worker of a loader gets a copy, which must not start in the middle of the epoch.
+TEST_F(TarShardsTest, EveryPassAndEveryCopyBeginsAtTheStart) {
   TarShards shards(write("a", tar_member("x.a", "") + tar_member("y.a", "")));
   EXPECT_EQ(shards.next()->at("__key__"), "x");
   auto copy = shards;
@@ -180,7 +195,8 @@ TEST_F(TarShardsTest, EveryPassBeginsAtTheStartAndACopyBeginsAnew) {
   EXPECT_EQ(shards.next()->at("__key__"), "x");
 }
 
-TEST_F(TarShardsTest, TheOrderOfFilesIsAFunctionOfSeedAndEpoch) {
+// All ranks and workers have to find the same order without communicating.
+TEST_F(TarShardsTest, TheOrderOfFilesDependsOnlyOnSeedAndEpoch) {
   for (int number = 0; number < 8; ++number)
     write(fmt::format("train-{:02}.tar", number), tar_member(std::to_string(number) + ".a", ""));
   const auto order = [&](std::optional<std::uint64_t> seed, std::int64_t epoch) {
@@ -192,11 +208,13 @@ TEST_F(TarShardsTest, TheOrderOfFilesIsAFunctionOfSeedAndEpoch) {
   EXPECT_EQ(order(7, 2), order(7, 2));
   EXPECT_NE(order(7, 2), order(7, 3));
   std::vector<std::string> expected;
+  // The order is a permutation seeded with the sum of seed and epoch, here 7 + 2.
   const auto generator = at::make_generator<at::CPUGeneratorImpl>(std::uint64_t{9});
   for (const auto& file : torch::randperm(8, generator).unbind()) expected.push_back(std::to_string(file.item<int>()));
   EXPECT_EQ(order(7, 2), expected);
 }
 
+// All of them in one message, so that the user does not have to start once for each missing file.
 TEST_F(TarShardsTest, MissingShardsAreAllNamed) {
   write("1.tar", "");
   try {
@@ -207,9 +225,11 @@ TEST_F(TarShardsTest, MissingShardsAreAllNamed) {
   }
 }
 
-TEST_F(TarShardsTest, DamageIsToldWithFileMemberAndOffset) {
+// A flipped bit, files cut in data and in headers, a missing end, impossible sizes, and duplicate members.
+TEST_F(TarShardsTest, DamageIsReportedWithFileMemberAndOffset) {
   const auto x = tar_member("x.a", std::string(600, 'x')), y = tar_member("y.a", "yy");
   auto flipped = x + y;
+  // One bit in the header of the second member.
   flipped[x.size() + 3] ^= 1;
   EXPECT_THAT(error_in(write("flip.tar", flipped)),
               EndsWith("flip.tar: member 2 '' (byte 1536): damaged: the checksum of the header does not match"));
@@ -232,7 +252,8 @@ TEST_F(TarShardsTest, DamageIsToldWithFileMemberAndOffset) {
               HasSubstr("member 1 'x.a' (byte 0): sparse files are unsupported"));
 }
 
-TEST_F(TarShardsTest, DamagedGzipIsToldWithFileMemberAndOffset) {
+// The offset is that in the unpacked data, as tar's own tools report it.
+TEST_F(TarShardsTest, DamagedGzipIsReportedWithFileMemberAndOffset) {
   const auto path =
       write_gzip("a.tar.gz", tar_member("x.a", "xx") + tar_member("y.a", std::string(200000, 'y')) + tar_end());
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 40);
@@ -241,6 +262,7 @@ TEST_F(TarShardsTest, DamagedGzipIsToldWithFileMemberAndOffset) {
               AllOf(HasSubstr("a.tar.gz: the file is truncated or damaged"), HasSubstr("member 2 'y.a' (byte 1024)")));
 }
 
+// Plain or compressed archives, damaged at random.
 TEST_F(TarShardsTest, AnyDamageIsRejectedOrOnlyChangesValues) {
   testing::expect_property(500, [&] {
     auto bytes = any_shard(0).bytes + tar_end();
@@ -254,9 +276,13 @@ TEST_F(TarShardsTest, AnyDamageIsRejectedOrOnlyChangesValues) {
   });
 }
 
+// Sizes of 8 GiB and more do not fit the 11 octal digits of the header. GNU tar then writes a binary number, and
+// POSIX tar a pax header.
 TEST_F(TarShardsTest, SizesBeyondOctalDigitsAndPaxSizesAreRead) {
   auto header = tar_header("x.a", 0, '0');
+  // The size 3 as a binary number, marked by the first bit.
   header.replace(124, 12, std::string("\x80\0\0\0\0\0\0\0\0\0\0\x03", 12));
+  // The checksum is computed with spaces in its own place.
   header.replace(148, 8, std::string(8, ' '));
   std::size_t sum = 0;
   for (const char byte : header) sum += static_cast<unsigned char>(byte);
@@ -269,12 +295,14 @@ TEST_F(TarShardsTest, SizesBeyondOctalDigitsAndPaxSizesAreRead) {
   EXPECT_EQ(shards.next()->at("a"), "de");
 }
 
+// transformed() must keep the parts that readers need: the number of shards and the place in an epoch.
 TEST_F(TarShardsTest, TransformedShardsAreShardsToo) {
   TarShards shards({write("a", tar_member("x.cls", "3\n")), write("b", tar_member("y.cls", " 4")),
                     write("c", tar_member("z.cls", "x"))});
   auto numbers =
       transformed(shards, [](const Sample& sample) { return decode_integer(sample.at("cls"), sample.at("__key__")); });
   EXPECT_EQ(numbers.num_shards(), 3);
+  // The second of three parts.
   auto second = numbers.shard(3, 1);
   second.reset();
   EXPECT_EQ(second.next(), 4);
@@ -290,10 +318,12 @@ TEST_F(TarShardsTest, TransformedShardsAreShardsToo) {
   }
 }
 
+// The same notation as in WebDataset and in shells; leading zeros set the width.
 TEST(BraceExpansionTest, GroupsAreRangesAndLists) {
   EXPECT_THAT(expand_braces("a-{08..11}.tar"), ElementsAre("a-08.tar", "a-09.tar", "a-10.tar", "a-11.tar"));
   EXPECT_THAT(expand_braces("{a,b}/{1..2}"), ElementsAre("a/1", "a/2", "b/1", "b/2"));
   EXPECT_THAT(expand_braces("plain.tar"), ElementsAre("plain.tar"));
+  // Not closed, descending, a single item, and a range of letters.
   for (const auto* pattern : {"{1..2", "{2..1}", "{1}", "{a..b}"})
     EXPECT_THROW(expand_braces(pattern), ArgumentError) << pattern;
 }

@@ -1,3 +1,4 @@
+// Tests of reading lines of text as samples. Random lines with every kind of line end have to be read back exactly.
 #include "reference/sources/text_lines.hpp"
 
 #include <gmock/gmock.h>
@@ -15,6 +16,7 @@ using ::testing::ElementsAre;
 
 static_assert(MapDataset<TextLines>);
 
+// All lines, by their index.
 std::vector<std::string> all_lines(const TextLines& lines) {
   std::vector<std::string> all;
   for (std::int64_t index = 0; index < lines.size(); ++index) all.push_back(lines.get(index));
@@ -29,6 +31,7 @@ class TextLinesTest : public ::testing::Test {
   testing::TemporaryFolder folder_;
 };
 
+// A line end at the end of the file does not begin another line.
 TEST_F(TextLinesTest, LinesEndAtEitherLineEndAndTheLastMayLackIt) {
   EXPECT_THAT(lines_of("a\nb\r\n\r\n\nlast"), ElementsAre("a", "b", "", "", "last"));
   EXPECT_THAT(lines_of("a\n"), ElementsAre("a"));
@@ -36,11 +39,13 @@ TEST_F(TextLinesTest, LinesEndAtEitherLineEndAndTheLastMayLackIt) {
   EXPECT_THAT(lines_of(""), ElementsAre());
 }
 
+// Only "\n" and "\r\n" end a line. Bytes that are not UTF-8, and zero bytes, must pass unchanged.
 TEST_F(TextLinesTest, ALoneCarriageReturnAndInvalidUtf8AreText) {
   EXPECT_THAT(lines_of("a\rb\n\xff\xfe\r"), ElementsAre("a\rb", "\xff\xfe\r"));
   EXPECT_THAT(lines_of(std::string("a\0b\nc", 5)), ElementsAre(std::string("a\0b", 3), "c"));
 }
 
+// The first file ends without a line end; "2" and "3" must not become "23".
 TEST_F(TextLinesTest, FilesFollowOneAnotherAndALineEndsWithItsFile) {
   const TextLines lines({folder_.write("a", "1\n2"), folder_.write("b", ""), folder_.write("c", "3\n4\n")});
   EXPECT_THAT(all_lines(lines), ElementsAre("1", "2", "3", "4"));
@@ -48,6 +53,7 @@ TEST_F(TextLinesTest, FilesFollowOneAnotherAndALineEndsWithItsFile) {
   EXPECT_THROW((void)lines.get(-1), ArgumentError);
 }
 
+// Found when the data set is created, not in the middle of an epoch.
 TEST_F(TextLinesTest, MissingFileIsNamed) {
   try {
     TextLines lines({folder_.write("a", "1"), folder_.path("none")});
@@ -57,10 +63,12 @@ TEST_F(TextLinesTest, MissingFileIsNamed) {
   }
 }
 
-TEST_F(TextLinesTest, TwoNamesAreTwoFiles) {
+// A braced pair of string literals could also be taken for the two iterators of one std::string.
+TEST_F(TextLinesTest, TwoStringsAreTwoFileNames) {
   EXPECT_THROW(TextLines({"no such file", "nor this"}), ConfigError) << "and not the two ends of one text";
 }
 
+// Letters, tabs, carriage returns and an incomplete UTF-8 sequence.
 TEST_F(TextLinesTest, AnyLinesAreReadBackAsTheyWereWritten) {
   testing::expect_property(200, [&] {
     const auto lines = *rc::gen::container<std::vector<std::string>>(

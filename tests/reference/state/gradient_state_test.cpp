@@ -1,3 +1,5 @@
+// Tests of GradientState, with which loaders tell the optimizer and the gather functions that an epoch ends.
+// Loaders may be nested, e.g. a validation inside a training epoch.
 #include "reference/state/gradient_state.hpp"
 
 #include <gtest/gtest.h>
@@ -5,6 +7,7 @@
 namespace accel {
 namespace {
 
+// Code that runs without a loader must step at every call.
 TEST(GradientStateTest, WithoutALoaderNothingIsAtItsEnd) {
   const GradientState state;
   EXPECT_TRUE(state.sync_gradients);
@@ -26,6 +29,7 @@ TEST(GradientStateTest, TheInnermostLoaderCounts) {
   EXPECT_EQ(state.remainder(), 3);
 }
 
+// A program may leave the outer loop first; the inner loader must still be the active one.
 TEST(GradientStateTest, AnOuterLoaderMayEndFirst) {
   GradientState state;
   const ActiveLoader outer{.remainder = 3}, inner{.remainder = 5};

@@ -1,3 +1,5 @@
+// Tests of gather_object and broadcast_object_list on simulated ranks and on Gloo. The difficulty is that the ranks
+// do not know the sizes of each other's objects.
 #include "reference/state/objects.hpp"
 
 #include <gmock/gmock.h>
@@ -36,11 +38,12 @@ TEST_P(ObjectsTest, TensorsOfDifferentShapesAreObjects) {
   });
 }
 
-TEST_P(ObjectsTest, NobodyHasAnything) {
+TEST_P(ObjectsTest, AllListsAreEmpty) {
   run_ranks(GetParam(), 2, [](RankContext&) { EXPECT_THAT(gather_object(std::vector<std::int64_t>{}), IsEmpty()); });
 }
 
-TEST_P(ObjectsTest, ABroadcastReplacesTheListWhateverItsLength) {
+// Rank 1 has two entries, rank 0 one and rank 2 three. All must have the two of rank 1 afterwards.
+TEST_P(ObjectsTest, ABroadcastReplacesAListOfAnyLength) {
   run_ranks(GetParam(), 3, [](RankContext& rank) {
     std::vector<std::string> list(rank.rank + 1, std::to_string(rank.rank));
     broadcast_object_list(list, /*from_process=*/1);
@@ -49,7 +52,7 @@ TEST_P(ObjectsTest, ABroadcastReplacesTheListWhateverItsLength) {
   });
 }
 
-TEST(ObjectsOfOneRankTest, AreItsOwn) {
+TEST(ObjectsOfOneRankTest, KeepTheirOrder) {
   const auto context = make_single_rank();
   const RankScope scope(*context);
   EXPECT_THAT(gather_object(std::vector<int>{3, 1}), ElementsAre(3, 1));

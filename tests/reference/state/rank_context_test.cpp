@@ -1,3 +1,5 @@
+// Tests of the context of a rank. Simulated ranks are threads, so everything that belongs to a rank (its number,
+// its generator, autocast, the number of threads) must be bound to the thread and restored at the end of a scope.
 #include "reference/state/rank_context.hpp"
 
 #include <ATen/autocast_mode.h>
@@ -18,7 +20,7 @@ using accel::testing::collect_ranks;
 
 TEST(RankContextTest, OutsideARankThereIsNone) { EXPECT_THROW(current_rank(), StateError); }
 
-TEST(RankContextTest, AScopeMakesItsContextTheThreadsRank) {
+TEST(RankContextTest, AScopeMakesItsContextTheRankOfTheThread) {
   const auto outer = make_single_rank(), inner = make_single_rank();
   {
     const RankScope outer_scope(*outer);
@@ -33,12 +35,14 @@ TEST(RankContextTest, AScopeMakesItsContextTheThreadsRank) {
   EXPECT_THROW(current_rank(), StateError);
 }
 
+// A thread that the program starts on its own is no rank: an error is better than another rank's generator.
 TEST(RankContextTest, AnotherThreadIsNotTheRank) {
   const auto context = make_single_rank();
   const RankScope scope(*context);
   std::thread([] { EXPECT_THROW(current_rank(), StateError); }).join();
 }
 
+// The same seed as a plain LibTorch program, so that porting a program does not change its random numbers.
 TEST(RankContextTest, ASingleRankStartsWithLibTorchsDefaultSeed) {
   const auto first = make_single_rank(), second = make_single_rank();
   EXPECT_EQ(first->rank, 0);
@@ -53,6 +57,7 @@ TEST(RankContextTest, ASingleRankHasGroupsOfItselfOnly) {
   EXPECT_THROW(context->new_group({0, 1}), ArgumentError);
 }
 
+// LibTorch keeps these settings for each thread, and new threads start with its defaults.
 TEST(RankContextTest, AScopeSetsWhatThreadsDoNotInherit) {
   std::thread([] {
     const auto context = make_single_rank();

@@ -1,3 +1,5 @@
+// Tests of set_seed and of synchronising generators across ranks. One number drawn after the call shows the state
+// of a generator: equal numbers mean equal states.
 #include "reference/state/rng_sync.hpp"
 
 #include <gmock/gmock.h>
@@ -15,7 +17,7 @@ namespace {
 using accel::testing::Backend;
 using accel::testing::collect_ranks;
 
-TEST(SetSeedTest, RanksDrawOneStream) {
+TEST(SetSeedTest, AllRanksDrawTheSameNumbers) {
   const auto drawn = collect_ranks(Backend::kSim, 4, [](RankContext&) {
     set_seed(42);
     return draw_int64(default_generator());
@@ -33,6 +35,8 @@ TEST(SetSeedTest, ADeviceSpecificSeedAddsTheRank) {
 
 TEST(SetSeedTest, OutsideARankItIsAStateError) { EXPECT_THROW(set_seed(42), StateError); }
 
+// The ranks start with different seeds and have drawn different numbers; afterwards they must all agree with rank
+// 0.
 TEST(RngSyncTest, AllRanksTakeTheStateOfRankZero) {
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
     const auto drawn = collect_ranks(backend, 3, [](RankContext& rank) {

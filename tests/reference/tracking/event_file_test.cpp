@@ -1,3 +1,5 @@
+// Tests of TensorBoard's event files. A reader in event_reader.hpp, written only for these tests, decodes what the
+// library writes: a second implementation of the format finds errors that the first one makes on both sides.
 #include "reference/tracking/event_file.hpp"
 
 #include <gmock/gmock.h>
@@ -15,14 +17,15 @@ using testing::read_events;
 using testing::read_records;
 using testing::TemporaryFolder;
 
-// RFC 3720, B.4.
-TEST(Crc32cTest, IsThatOfTheStandardsExamples) {
+// The examples of RFC 3720, section B.4.
+TEST(Crc32cTest, MatchesTheExamplesOfTheStandard) {
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8a9136aaU);
   EXPECT_EQ(crc32c(std::string(32, '\xff')), 0x62a8ab43U);
   EXPECT_EQ(crc32c("123456789"), 0xe3069283U);
   EXPECT_EQ(crc32c(""), 0U);
 }
 
+// An empty record and one with zero bytes included. The reader rejects a single changed bit.
 TEST(EventFileTest, RecordsHaveLengthsAndChecksumsThatAReaderAccepts) {
   std::string bytes;
   const std::vector<std::string> written{"", "a", std::string(1000, '\xfe'), std::string("\0\n", 2)};
@@ -32,7 +35,8 @@ TEST(EventFileTest, RecordsHaveLengthsAndChecksumsThatAReaderAccepts) {
   EXPECT_THROW(read_records(bytes), std::runtime_error);
 }
 
-TEST(EventFileTest, BeginsWithTheVersionAndIsNamedAsTensorBoardNamesIt) {
+// TensorBoard finds files by ".tfevents." in their names and sorts them by the time in it.
+TEST(EventFileTest, BeginsWithTheVersionAndHasTheNameThatTensorBoardExpects) {
   const TemporaryFolder folder;
   PosixFiles files;
   EventFile file(files, folder.path("run"), {.filename_suffix = ".x", .clock = [] { return 1234.75; }});
@@ -43,6 +47,7 @@ TEST(EventFileTest, BeginsWithTheVersionAndIsNamedAsTensorBoardNamesIt) {
   EXPECT_EQ(events[0].text(3), "brain.Event:2");
 }
 
+// Two runs that start within the same second must not write into the same file.
 TEST(EventFileTest, AnotherFileOfTheSameSecondGetsAnotherName) {
   const TemporaryFolder folder;
   PosixFiles files;
@@ -52,6 +57,7 @@ TEST(EventFileTest, AnotherFileOfTheSameSecondGetsAnotherName) {
   EXPECT_EQ(read_events(first.path()).size(), 1U);
 }
 
+// TensorBoard shows a training while it runs.
 TEST(EventFileTest, FlushedEventsAreReadableWhileTheFileIsOpen) {
   const TemporaryFolder folder;
   PosixFiles files;
@@ -67,7 +73,8 @@ TEST(EventFileTest, FlushedEventsAreReadableWhileTheFileIsOpen) {
   EXPECT_EQ(value.real32(2), 0.25F);
 }
 
-TEST(EventFileTest, AFileThatWasCutReadsUpToItsLastWholeRecord) {
+// A process that is killed leaves such a file.
+TEST(EventFileTest, ATruncatedFileReadsUpToItsLastCompleteRecord) {
   const TemporaryFolder folder;
   PosixFiles files;
   EventFile file(files, folder.path(), {});
@@ -77,11 +84,12 @@ TEST(EventFileTest, AFileThatWasCutReadsUpToItsLastWholeRecord) {
   file.add(scalar_summary("loss", 2), 2);
   file.flush();
   const auto bytes = testing::read_file(file.path());
-  ASSERT_EQ(bytes.substr(0, whole.size()), whole);  // nothing is written again
+  ASSERT_EQ(bytes.substr(0, whole.size()), whole);  // earlier bytes are not rewritten
   for (auto size = whole.size(); size < bytes.size(); ++size)
     EXPECT_EQ(read_records(bytes.substr(0, size)).size(), 2U) << size;
 }
 
+// A resumed run repeats some steps; without the purge, TensorBoard would show them twice.
 TEST(EventFileTest, PurgeHidesWhatEarlierRunsLoggedFromAStepOn) {
   const TemporaryFolder folder;
   PosixFiles files;

@@ -11,8 +11,8 @@
 
 namespace accel::testing {
 
-/// A protobuf message by its wire format: fields by number, each with all its values. Varints and fixed numbers are
-/// `numbers`.
+/// A protobuf message decoded from its wire format: the values of each field by the field's number. Varints and
+/// fixed-size numbers are in `numbers`.
 struct WireMessage {
   std::multimap<int, std::uint64_t> numbers;
   std::multimap<int, std::string> texts;
@@ -68,7 +68,7 @@ struct WireMessage {
   }
 };
 
-/// CRC-32C bit by bit, and masked: another way than the library's table.
+/// CRC-32C computed bit by bit and masked: a different way than the library's table.
 inline std::uint32_t slow_masked_crc(const std::string& bytes) {
   std::uint32_t crc = 0xffffffffU;
   for (const char letter : bytes) {
@@ -81,7 +81,7 @@ inline std::uint32_t slow_masked_crc(const std::string& bytes) {
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8U;
 }
 
-/// The records of a TFRecord file, up to one that was cut; throws where a checksum does not fit.
+/// The records of a TFRecord file, up to one that is truncated; throws if a checksum is wrong.
 inline std::vector<std::string> read_records(const std::string& bytes) {
   const auto number = [&](std::size_t place, int num_bytes) {
     std::uint64_t value = 0;

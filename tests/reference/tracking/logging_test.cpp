@@ -1,3 +1,4 @@
+// Tests of the logger: which rank logs, in which order, and at which level.
 #include "reference/tracking/logging.hpp"
 
 #include <gmock/gmock.h>
@@ -23,7 +24,7 @@ using testing::message_of;
 using testing::run_ranks;
 using ::testing::UnorderedElementsAre;
 
-// What `call` logs, a line each, without times.
+// The lines that `call` logs, without their times.
 template <typename F>
 std::vector<std::string> lines_of(F&& call) {
   ::testing::internal::CaptureStderr();
@@ -35,7 +36,8 @@ std::vector<std::string> lines_of(F&& call) {
   return lines;
 }
 
-TEST(LoggingTest, TheMainProcessLogsByDefaultAndAllIfAsked) {
+// With 1,000 ranks, 1,000 equal lines would be useless.
+TEST(LoggingTest, OnlyTheMainProcessLogsByDefault) {
   const CleanEnvironment clean({"ACCELERATE_"});
   const auto logger = get_logger("train", {.log_level = "INFO"});
   EXPECT_THAT(lines_of([&] { run_ranks(Backend::kSim, 3, [&](RankContext&) { logger.info("loss {:.1f}", 0.25); }); }),
@@ -48,7 +50,8 @@ TEST(LoggingTest, TheMainProcessLogsByDefaultAndAllIfAsked) {
                                    "error - train - [RANK 2] 100% {}"));
 }
 
-TEST(LoggingTest, InOrderRanksTakeTurnsWhateverTheBackend) {
+// The lines of two rounds must come in the order of the ranks within each round.
+TEST(LoggingTest, InOrderRanksTakeTurnsOnEveryBackend) {
   const CleanEnvironment clean({"ACCELERATE_"});
   const auto logger = get_logger("t", {.log_level = "debug"});
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
@@ -63,7 +66,8 @@ TEST(LoggingTest, InOrderRanksTakeTurnsWhateverTheBackend) {
   }
 }
 
-TEST(LoggingTest, ALevelThatIsOffLogsNothingAndWaitsForNobody) {
+// In-order logging waits for the other ranks. A disabled debug line must not slow down or block a training.
+TEST(LoggingTest, ADisabledLevelLogsNothingAndWaitsForNoRank) {
   const CleanEnvironment clean({"ACCELERATE_"});
   const auto logger = get_logger("t");
   EXPECT_FALSE(logger.is_enabled_for(Level::kInfo));
@@ -76,7 +80,8 @@ TEST(LoggingTest, ALevelThatIsOffLogsNothingAndWaitsForNobody) {
               IsEmpty());
 }
 
-TEST(LoggingTest, TheEnvironmentSetsTheLevelAndArgumentsBeatIt) {
+// Names in any case are accepted, as in Python; unknown ones are errors.
+TEST(LoggingTest, TheEnvironmentSetsTheLevelUnlessAnArgumentDoes) {
   CleanEnvironment environment({"ACCELERATE_"});
   environment.set({{"ACCELERATE_LOG_LEVEL", "Error"}});
   EXPECT_FALSE(get_logger("t").is_enabled_for(Level::kWarning));
@@ -87,7 +92,8 @@ TEST(LoggingTest, TheEnvironmentSetsTheLevelAndArgumentsBeatIt) {
               HasSubstr("log level 'loud' is unknown; expected debug, info, warning, error or critical"));
 }
 
-TEST(LoggingTest, AWarningOnceIsOneForEachTextAndRank) {
+// Copies of a logger share the memory of what was logged.
+TEST(LoggingTest, WarnOnceLogsEachTextOnceOnEachRank) {
   const CleanEnvironment clean({"ACCELERATE_"});
   const auto logger = get_logger("t");
   const auto lines = lines_of([&] {
@@ -102,6 +108,7 @@ TEST(LoggingTest, AWarningOnceIsOneForEachTextAndRank) {
               UnorderedElementsAre("warning - t - [RANK 0] a", "warning - t - [RANK 1] a", "warning - t - [RANK 0] b"));
 }
 
+// A thread of the program has no rank, so the logger cannot know whether to log; the error says what to pass.
 TEST(LoggingTest, AThreadThatRunsNoRankNeedsAContext) {
   const CleanEnvironment clean({"ACCELERATE_"});
   EXPECT_THAT(message_of<StateError>([] { get_logger("t").warning("x"); }),

@@ -1,3 +1,5 @@
+// Tests of the progress bar. Its text is compared with tqdm's form; what it draws is played into a small model of a
+// terminal, as wrong cursor movements cannot be seen in the text.
 #include "reference/tracking/progress.hpp"
 
 #include <fcntl.h>
@@ -24,7 +26,8 @@ using ::testing::HasSubstr;
 using testing::run_ranks;
 using testing::TemporaryFolder;
 
-TEST(ProgressTextTest, TellsShareCountTimesAndRate) {
+// The form is tqdm's, with a rate below one per second turned into seconds per step.
+TEST(ProgressTextTest, ShowsShareCountTimesAndRate) {
   EXPECT_EQ(progress_text({.desc = "train", .done = 5, .total = 10, .seconds = 2, .postfix = "loss=0.3"}, 60),
             "train:  50%|###    | 5/10 [00:02<00:02,  2.50it/s, loss=0.3]");
   EXPECT_EQ(progress_text({.done = 0, .total = 3}, 40), "  0%|             | 0/3 [00:00<?, ?it/s]");
@@ -33,7 +36,8 @@ TEST(ProgressTextTest, TellsShareCountTimesAndRate) {
   EXPECT_THAT(progress_text({.done = 4, .total = 3, .seconds = 1}, 40), HasSubstr("4/3 [00:01<?"));
 }
 
-TEST(ProgressTextTest, KeepsToTheWidthByLetters) {
+// "ö" takes two bytes but one column. A line that is too long wraps, and the next drawing would leave rests behind.
+TEST(ProgressTextTest, StaysWithinTheWidthInCharacters) {
   for (int width = 1; width < 120; ++width) {
     const auto text = progress_text({.desc = "größe", .done = 1, .total = 2, .seconds = 1}, width);
     const auto letters = std::count_if(text.begin(), text.end(),
@@ -45,7 +49,7 @@ TEST(ProgressTextTest, KeepsToTheWidthByLetters) {
   }
 }
 
-// A terminal whose screen is worked out from what was written: lines, and where the cursor is.
+// A terminal whose screen is computed from what was written: its lines and the place of the cursor.
 struct Screen {
   TemporaryFolder folder;
   int descriptor = open(folder.write("screen", "").c_str(), O_WRONLY);
@@ -78,7 +82,8 @@ struct Screen {
   }
 };
 
-TEST(TerminalTest, LogLinesStandAboveTheBars) {
+// A line in the middle of a bar would be overwritten by its next drawing.
+TEST(TerminalTest, LogLinesAppearAboveTheBars) {
   Screen screen;
   auto outer = screen.terminal.add_bar(), inner = screen.terminal.add_bar();
   outer->draw("outer 1");
@@ -96,7 +101,8 @@ TEST(TerminalTest, LogLinesStandAboveTheBars) {
   EXPECT_THAT(screen.lines(), ElementsAre("a line", "another", "done", "last", ""));
 }
 
-TEST(ProgressBarTest, EndsFullAndStays) {
+// Drawing is limited in time, so the last update might not be drawn.
+TEST(ProgressBarTest, ShowsTheTotalAtTheEndAndStays) {
   Screen screen;
   {
     ProgressBar bar(screen.terminal, 1000, {.desc = "x"});
@@ -109,7 +115,8 @@ TEST(ProgressBarTest, EndsFullAndStays) {
   EXPECT_LT(testing::read_file(screen.folder.path("screen")).size(), 3000U) << "it is not drawn for every step";
 }
 
-TEST(ProgressBarTest, IsOffWhereStandardErrorIsNoTerminal) {
+// A log file would fill with carriage returns.
+TEST(ProgressBarTest, IsOffIfStandardErrorIsNoTerminal) {
   ::testing::internal::CaptureStderr();
   run_ranks(Backend::kSim, 2, [](RankContext&) {
     auto bar = progress(3);
@@ -118,7 +125,8 @@ TEST(ProgressBarTest, IsOffWhereStandardErrorIsNoTerminal) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
-TEST(ProgressBarTest, OneRankDrawsUnlessAllAreAsked) {
+// Several bars of ranks on one terminal would overwrite each other, unless all are asked for.
+TEST(ProgressBarTest, OneRankDrawsByDefault) {
   const auto bars = [](bool main_process_only) {
     ::testing::internal::CaptureStderr();
     run_ranks(Backend::kSim, 3, [&](RankContext& rank) {
@@ -134,7 +142,8 @@ TEST(ProgressBarTest, OneRankDrawsUnlessAllAreAsked) {
   for (int rank = 0; rank < 3; ++rank) EXPECT_THAT(all, HasSubstr("bar of " + std::to_string(rank) + ": 100%"));
 }
 
-TEST(ProgressTest, WalksARangeThatLivesOrWasMovedIn) {
+// Elements of an lvalue must stay references, and a temporary must live as long as the loop.
+TEST(ProgressTest, IteratesOverARangeHeldByReferenceOrByValue) {
   const auto context = make_single_rank();
   std::vector<int> numbers{1, 2, 3};
   for (auto& number : progress(numbers, {.context = context.get()})) number *= 10;
@@ -144,7 +153,8 @@ TEST(ProgressTest, WalksARangeThatLivesOrWasMovedIn) {
   EXPECT_EQ(sum, 9);
 }
 
-TEST(ProgressTest, TheTotalOfARangeIsItsSize) {
+// Without it the bar could show neither a share nor the remaining time.
+TEST(ProgressTest, TheTotalIsTheSizeOfTheRange) {
   const auto context = make_single_rank();
   ::testing::internal::CaptureStderr();
   for ([[maybe_unused]] const int number :

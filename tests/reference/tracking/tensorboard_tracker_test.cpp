@@ -1,3 +1,5 @@
+// Tests of the TensorBoard tracker and of its helpers for images and YAML. The event files are decoded by
+// event_reader.hpp; the comments at the numbers name the enumerators of TensorBoard's protocol buffers.
 #include "reference/tracking/tensorboard_tracker.hpp"
 
 #include <gmock/gmock.h>
@@ -23,7 +25,7 @@ using testing::message_of;
 using testing::TemporaryFolder;
 using testing::WireMessage;
 
-// A tracker of one rank that has begun a run "mnist".
+// A tracker on one rank in which the run "mnist" has begun.
 struct TensorBoardRun {
   TemporaryFolder folder;
   std::unique_ptr<RankContext> context = make_single_rank();
@@ -31,7 +33,7 @@ struct TensorBoardRun {
 
   TensorBoardRun() { tracker.start({*context, "mnist", folder.path()}); }
 
-  // The events of the only event file in a folder of the run, without the first.
+  // The events of the only event file in a folder of the run, without the first, which holds the version.
   [[nodiscard]] std::vector<WireMessage> events(const std::string& subfolder = "") const {
     std::vector<WireMessage> all;
     for (const auto& entry : fs::directory_iterator(folder.path("mnist/" + subfolder))) {
@@ -43,6 +45,7 @@ struct TensorBoardRun {
   }
 };
 
+// Also booleans and tensors of one element.
 TEST(TensorBoardTrackerTest, NumbersBecomeScalarsOfTheStep) {
   TensorBoardRun run;
   run.tracker.log({{"a", 0.5}, {"b", 3}, {"c", true}, {"d", torch::tensor(2.5)}}, 9);
@@ -57,6 +60,7 @@ TEST(TensorBoardTrackerTest, NumbersBecomeScalarsOfTheStep) {
               ElementsAre(std::pair("a", 0.5F), std::pair("b", 3.F), std::pair("c", 1.F), std::pair("d", 2.5F)));
 }
 
+// TensorBoard needs the name of its plugin for text in the event.
 TEST(TensorBoardTrackerTest, AStringBecomesText) {
   TensorBoardRun run;
   run.tracker.log({{"note", "grüße"}}, std::nullopt);
@@ -67,7 +71,8 @@ TEST(TensorBoardTrackerTest, AStringBecomesText) {
   EXPECT_EQ(value.message(9).message(1).text(1), "text");
 }
 
-TEST(TensorBoardTrackerTest, ADictBecomesOneCurveForEachPartUnderOneTag) {
+// As add_scalars() of PyTorch: each entry has its own folder, so that TensorBoard draws them in one chart.
+TEST(TensorBoardTrackerTest, ADictBecomesOneCurvePerEntryUnderOneTag) {
   TensorBoardRun run;
   run.tracker.log({{"acc/top1", Value::Dict{{"train", 0.75}, {"test", 0.5}}}}, 1);
   run.tracker.log({{"acc/top1", Value::Dict{{"train", 0.875}}}}, 2);
@@ -79,7 +84,8 @@ TEST(TensorBoardTrackerTest, ADictBecomesOneCurveForEachPartUnderOneTag) {
   EXPECT_EQ(run.events("acc_top1_test").size(), 1U);
 }
 
-TEST(TensorBoardTrackerTest, WhatTensorBoardCannotShowIsLeftOutWithOneWarning) {
+// One warning, not one for each step.
+TEST(TensorBoardTrackerTest, ValuesTensorBoardCannotShowAreSkippedWithOneWarning) {
   TensorBoardRun run;
   ::testing::internal::CaptureStderr();
   for (int step = 0; step < 2; ++step) run.tracker.log({{"many", torch::ones({2})}, {"x", 1}}, step);
@@ -89,6 +95,7 @@ TEST(TensorBoardTrackerTest, WhatTensorBoardCannotShowIsLeftOutWithOneWarning) {
   EXPECT_EQ(run.events().size(), 2U);
 }
 
+// The three events of the plugin: experiment, start and end of a session.
 TEST(TensorBoardTrackerTest, AConfigurationBecomesHparamsAndAFile) {
   TensorBoardRun run;
   run.tracker.store_init_configuration({{"lr", 1e-5}, {"name", "no"}, {"seed", Value()}, {"steps", 3}});
@@ -109,7 +116,8 @@ TEST(TensorBoardTrackerTest, AConfigurationBecomesHparamsAndAFile) {
             "lr: 1.0e-05\nname: \"no\"\nseed: null\nsteps: 3\n");
 }
 
-TEST(TensorBoardTrackerTest, AConfigurationOfListsIsRefusedWithEveryName) {
+// The hparams plugin has no such types.
+TEST(TensorBoardTrackerTest, AConfigurationWithListsIsAnErrorThatNamesThem) {
   const TensorBoardTracker tracker;
   const auto message = message_of<ArgumentError>([&] {
     tracker.check_init_configuration({{"a", Value::List{1}}, {"b", 1}, {"c", Value::Dict{}}});
@@ -117,6 +125,7 @@ TEST(TensorBoardTrackerTest, AConfigurationOfListsIsRefusedWithEveryName) {
   EXPECT_THAT(message, HasSubstr("'a' is a list, 'c' is a dict"));
 }
 
+// The pixels in the file are decoded and compared with the tensor.
 TEST(TensorBoardTrackerTest, ImagesBecomeOnePng) {
   TensorBoardRun run;
   const auto images = torch::randint(0, 256, {3, 3, 4, 5}, torch::kByte);
@@ -128,23 +137,26 @@ TEST(TensorBoardTrackerTest, ImagesBecomeOnePng) {
   EXPECT_TRUE(torch::equal(decode_image(image.text(4)), torch::cat({images[0], images[1], images[2]}, /*dim=*/2)));
 }
 
-TEST(ImageGridTest, NineImagesAreARowOfEightAndOne) {
+// Eight images per row, as in torchvision's make_grid; the rest of the last row is black.
+TEST(ImageGridTest, NineImagesBecomeARowOfEightAndARowOfOne) {
   const auto images = torch::arange(9, torch::kFloat).div(8).reshape({9, 1, 1, 1}).expand({9, 1, 2, 2});
   const auto picture = tracking::image_grid(images);
   ASSERT_THAT(picture.sizes().vec(), ElementsAre(4, 16, 3));
-  EXPECT_EQ(picture[0][15][0].item<int>(), 223);  // 7/8 of 255, cut
+  EXPECT_EQ(picture[0][15][0].item<int>(), 223);  // 7/8 of 255, rounded down
   EXPECT_EQ(picture[3][1][2].item<int>(), 255);
   EXPECT_EQ(picture[2][2][0].item<int>(), 0);
 }
 
-TEST(ImageGridTest, WhatIsNoBatchOfImagesIsRefused) {
+// A missing batch dimension, two channels, no image, and integers that are not bytes.
+TEST(ImageGridTest, TensorsThatAreNoBatchOfImagesAreErrors) {
   for (const auto& images : {torch::ones({3, 4, 4}), torch::ones({1, 2, 4, 4}), torch::ones({0, 3, 4, 4}),
                              torch::ones({1, 3, 4, 4}, torch::kLong)}) {
     EXPECT_THROW(tracking::image_grid(images), ArgumentError);
   }
 }
 
-TEST(HparamsYamlTest, StringsThatLookLikeSomethingElseAreQuoted) {
+// Unquoted, "true" would be read back as a boolean and "1e3" as a number. Python's yaml reads "on" as true.
+TEST(HparamsYamlTest, StringsThatLookLikeOtherTypesAreQuoted) {
   const Value::Dict values{
       {"a", "true"}, {"b", "1e3"}, {"c", "adam"},    {"d", "x: y"},
       {"e", ""},     {"f", 2.0},   {"g", -INFINITY}, {"on", Value::List{1, "a b", Value::Dict{{"k", false}}}}};

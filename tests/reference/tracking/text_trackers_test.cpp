@@ -1,3 +1,5 @@
+// Tests of the trackers that write JSON lines and CSV tables. A run may be stopped at any time, even by a power
+// failure, so the tests continue files that end in the middle of a line.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -19,11 +21,13 @@ using testing::PowerLost;
 using testing::read_file;
 using testing::TemporaryFolder;
 
+// A folder with a run "mnist" in it.
 struct Folder : TemporaryFolder {
   std::unique_ptr<RankContext> context = make_single_rank();
   GeneralTracker::Run run{*context, "mnist", path()};
 };
 
+// JSON has no NaN, so it becomes a string; line ends in texts are escaped.
 TEST(JsonLinesTrackerTest, EveryLineIsAnObjectWithItsStepAndTime) {
   Folder folder;
   JsonLinesTracker tracker([] { return 12.5; });
@@ -40,7 +44,8 @@ TEST(JsonLinesTrackerTest, EveryLineIsAnObjectWithItsStepAndTime) {
             "{\"step\": null, \"time\": 12.5, \"values\": {\"y\": 1.0}}\n");
 }
 
-TEST(JsonLinesTrackerTest, ALaterRunKeepsWholeLinesAndDropsOneThatWasCut) {
+// Appending to the truncated line would make both unreadable.
+TEST(JsonLinesTrackerTest, ALaterRunKeepsCompleteLinesAndDropsATruncatedOne) {
   Folder folder;
   folder.write("mnist.jsonl", "{\"a\": 1}\n{\"b\":");
   JsonLinesTracker tracker([] { return 1.0; });
@@ -51,6 +56,7 @@ TEST(JsonLinesTrackerTest, ALaterRunKeepsWholeLinesAndDropsOneThatWasCut) {
   EXPECT_THAT(folder.files(), ElementsAre("mnist.jsonl"));
 }
 
+// The table is rewritten with the new column; rows logged earlier get an empty field.
 TEST(CsvTrackerTest, ColumnsMayAppearLater) {
   Folder folder;
   CsvTracker tracker;
@@ -63,7 +69,8 @@ TEST(CsvTrackerTest, ColumnsMayAppearLater) {
             "step,loss,acc/test,note\n1,0.5,,\n2,0.125,0.25,\n3,,,\"a, \"\"b\"\"\nc\"\n,1,,\n");
 }
 
-TEST(CsvTrackerTest, ALaterRunAddsToTheTableAndDropsARowThatWasCut) {
+// A line end inside quotes does not end a row, so the last row cannot be found by searching for the last line end.
+TEST(CsvTrackerTest, ALaterRunExtendsTheTableAndDropsATruncatedRow) {
   for (const std::string torn : {"", "3,", "3,\"a\nb", "3,\"a\nb\"", "3,\"a\"\""}) {
     Folder folder;
     folder.write("mnist.csv", "step,\"a,b\"\n1,\"x\ny\"\n" + torn);
@@ -75,13 +82,14 @@ TEST(CsvTrackerTest, ALaterRunAddsToTheTableAndDropsARowThatWasCut) {
   }
 }
 
+// Puts a table on the disk so that it survives a power failure.
 void hold(CrashDisk& disk, const std::string& table) {
   disk.make_folder("runs");
   disk.sync_folder(".");
   write_atomically(disk, "runs/mnist.csv", table);
 }
 
-// A later run on a disk that loses power, over a table that the disk holds. Returns the number of operations.
+// Runs a tracker that adds a column to a table that the disk already holds. Returns the number of disk operations.
 std::size_t widen_on(CrashDisk& disk, const std::string& table) {
   Folder folder;
   folder.context->files = std::shared_ptr<Files>(&disk, [](Files*) {});
@@ -93,7 +101,9 @@ std::size_t widen_on(CrashDisk& disk, const std::string& table) {
   return disk.num_operations();
 }
 
-TEST(CsvTrackerTest, NoRowThatTheDiskHeldIsLostWhenThePowerFails) {
+// Adding a column replaces the file. The power fails at each operation in turn; afterwards either the old or the
+// new table must be there.
+TEST(CsvTrackerTest, NoStoredRowIsLostInAPowerFailure) {
   const std::string table = "step,a\n1,2\n";
   CrashDisk whole;
   std::size_t num_written = 0;
@@ -109,7 +119,7 @@ TEST(CsvTrackerTest, NoRowThatTheDiskHeldIsLostWhenThePowerFails) {
     const auto all = [](std::size_t end) { return end; };
     const auto names_alone = [](std::size_t end) {
       return std::size_t{end == 1 ? 1U : 0U};
-    };  // a file's tail is longer than a byte here
+    };  // here the part that may be lost is longer than one byte
     for (const auto& found :
          {disk.after_power_loss(nothing), disk.after_power_loss(all), disk.after_power_loss(names_alone)}) {
       EXPECT_TRUE(found.at("runs/mnist.csv").starts_with("step,a")) << left;
@@ -118,7 +128,8 @@ TEST(CsvTrackerTest, NoRowThatTheDiskHeldIsLostWhenThePowerFails) {
   }
 }
 
-TEST(CsvTrackerTest, AValueNamedStepIsTheStepUnlessThereIsOne) {
+// Two columns of the same name would be ambiguous.
+TEST(CsvTrackerTest, AValueNamedStepIsUsedAsTheStepIfNoneIsGiven) {
   Folder folder;
   CsvTracker tracker;
   tracker.start(folder.run);
@@ -127,7 +138,8 @@ TEST(CsvTrackerTest, AValueNamedStepIsTheStepUnlessThereIsOne) {
   EXPECT_EQ(read_file(folder.path("mnist.csv")), "step\n4\n");
 }
 
-TEST(CsvTrackerTest, TheConfigurationLiesBesideTheTable) {
+// A table has no place for it.
+TEST(CsvTrackerTest, TheConfigurationIsStoredNextToTheTable) {
   Folder folder;
   CsvTracker tracker;
   tracker.start(folder.run);

@@ -1,3 +1,5 @@
+// Tests of the list of trackers: choosing them by name, their calls in order, and what happens if one of them
+// fails.
 #include "reference/tracking/trackers.hpp"
 
 #include <gmock/gmock.h>
@@ -21,7 +23,7 @@ using ::testing::IsEmpty;
 using testing::message_of;
 using testing::TemporaryFolder;
 
-// Notes what it is told.
+// Records the calls that it gets.
 class Recorder : public GeneralTracker {
  public:
   explicit Recorder(bool main_only = true, std::string name = "recorder")
@@ -52,7 +54,8 @@ class Recorder : public GeneralTracker {
   std::string name_;
 };
 
-TEST(TrackersTest, AllThatIsWrongIsOneErrorWithTheNearestNames) {
+// Names come from the command line or a file and are easily misspelled.
+TEST(TrackersTest, AllProblemsAreOneErrorWithSuggestions) {
   const auto context = make_single_rank();
   const auto message = message_of<ConfigError>([&] { Trackers(*context, {"tensorbord", "cvs", "csv"}, std::nullopt); });
   EXPECT_THAT(message, HasSubstr("'tensorbord' is not a tracker; expected tensorboard, "));
@@ -60,7 +63,8 @@ TEST(TrackersTest, AllThatIsWrongIsOneErrorWithTheNearestNames) {
   EXPECT_THAT(message, HasSubstr("csv writes files and requires a logging_dir"));
 }
 
-TEST(TrackersTest, AllIsEveryBuiltInOneOnce) {
+// "csv" is also named separately, and must not be written twice.
+TEST(TrackersTest, TheNameAllMeansEachBuiltInTrackerOnce) {
   const TemporaryFolder folder;
   const auto context = make_single_rank();
   Trackers trackers(*context, {"csv", "all"}, folder.path());
@@ -70,7 +74,8 @@ TEST(TrackersTest, AllIsEveryBuiltInOneOnce) {
   EXPECT_THAT(folder.files(), ::testing::UnorderedElementsAre("run", "run.csv", "run.jsonl"));
 }
 
-TEST(TrackersTest, ATrackerIsToldOfTheRunInOrder) {
+// Values logged before the run begins are ignored, as in Accelerate.
+TEST(TrackersTest, ATrackerGetsItsCallsInOrder) {
   const auto context = make_single_rank();
   const auto recorder = std::make_shared<Recorder>();
   Trackers trackers(*context, {recorder}, std::nullopt);
@@ -84,7 +89,8 @@ TEST(TrackersTest, ATrackerIsToldOfTheRunInOrder) {
   EXPECT_THAT(recorder->calls, ElementsAre("start run", "config 1", "log 1 5", "finish"));
 }
 
-TEST(TrackersTest, OnlyRankZeroIsActiveUnlessATrackerWantsAll) {
+// On other ranks the calls do nothing, so a program needs no condition.
+TEST(TrackersTest, OnlyRankZeroIsActiveUnlessATrackerAsksForAllRanks) {
   const auto calls = collect_ranks(Backend::kSim, 3, [](RankContext& rank) {
     const auto main = std::make_shared<Recorder>(true, "main"), all = std::make_shared<Recorder>(false, "all of them");
     Trackers trackers(rank, {main, all}, std::nullopt);
@@ -99,7 +105,8 @@ TEST(TrackersTest, OnlyRankZeroIsActiveUnlessATrackerWantsAll) {
   for (int rank = 0; rank < 3; ++rank) EXPECT_THAT(calls[rank].second, ElementsAre("start run", "log 0 1", "finish"));
 }
 
-TEST(TrackersTest, ABadConfigurationIsRefusedOnEveryRank) {
+// Only rank 0 writes, but if only rank 0 threw, the other ranks would continue and wait for it forever.
+TEST(TrackersTest, ABadConfigurationIsAnErrorOnEveryRank) {
   const auto messages = collect_ranks(Backend::kSim, 2, [](RankContext& rank) {
     Trackers trackers(rank, {std::make_shared<Recorder>()}, std::nullopt);
     return message_of<ArgumentError>([&] { trackers.init_trackers("run", Value::Dict{{"bad", 1}}); });
@@ -107,7 +114,7 @@ TEST(TrackersTest, ABadConfigurationIsRefusedOnEveryRank) {
   EXPECT_THAT(messages, ElementsAre("bad", "bad"));
 }
 
-TEST(TrackersTest, OptionsThatNoTrackerHasAreOneError) {
+TEST(TrackersTest, OptionsOfNoKnownTrackerAreOneError) {
   const TemporaryFolder folder;
   const auto context = make_single_rank();
   Trackers trackers(*context, {"tensorboard", "csv"}, folder.path());
@@ -121,6 +128,7 @@ TEST(TrackersTest, OptionsThatNoTrackerHasAreOneError) {
   EXPECT_EQ(init({{"tensorboard", Value::Dict{{"flush_secs", 60}, {"filename_suffix", ".a"}}}}), "");
 }
 
+// Options of the first run must not remain for the second.
 TEST(TrackersTest, EveryRunHasItsOwnOptions) {
   const TemporaryFolder folder;
   const auto context = make_single_rank();
@@ -140,7 +148,8 @@ TEST(TrackersTest, EveryRunHasItsOwnOptions) {
               HasSubstr("tpyo"));
 }
 
-TEST(TrackersTest, AFailureDoesNotKeepOthersFromFinishing) {
+// Each tracker may still have data in memory, which finishing writes out.
+TEST(TrackersTest, AFailingTrackerDoesNotStopTheOthersFromFinishing) {
   const auto context = make_single_rank();
   const auto failing = std::make_shared<Recorder>(), other = std::make_shared<Recorder>();
   failing->fails = true;
@@ -150,7 +159,7 @@ TEST(TrackersTest, AFailureDoesNotKeepOthersFromFinishing) {
   EXPECT_THAT(other->calls, ElementsAre("start run", "finish"));
 }
 
-TEST(TrackersTest, AnUnknownTrackerIsNamedWithThoseThatAreThere) {
+TEST(TrackersTest, AnUnknownTrackerIsReportedWithTheExistingOnes) {
   const auto context = make_single_rank();
   Trackers trackers(*context, {std::make_shared<Recorder>()}, std::nullopt);
   EXPECT_THAT(message_of<ArgumentError>([&] { (void)trackers.get_tracker("recorder"); }),

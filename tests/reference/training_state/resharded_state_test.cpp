@@ -1,3 +1,5 @@
+// Tests of loading a checkpoint on another number of ranks, or sharded in another way, than it was saved. The
+// loaded values are compared bit for bit.
 #include <gmock/gmock.h>
 
 #include <mutex>
@@ -12,8 +14,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The bits of what is loaded do not depend on how many ranks saved or load; of random numbers rank 0's stay, others are
-// their own.
+// The loaded bits do not depend on how many ranks saved or load. Of the random states, rank 0 gets its own; other
+// ranks keep theirs.
 TEST_F(SaveStateTest, ACheckpointLoadsOnAnotherNumberOfRanks) {
   for (const auto& options : {ddp(), sharded_as("FULL_STATE_DICT"), sharded_as("SHARDED_STATE_DICT")}) {
     std::string saved;
@@ -44,7 +46,8 @@ TEST_F(SaveStateTest, ACheckpointLoadsOnAnotherNumberOfRanks) {
   }
 }
 
-TEST_F(SaveStateTest, AShardedTrainingGoesOnWithTheSameBits) {
+// Two steps, a checkpoint and three more steps must equal five steps.
+TEST_F(SaveStateTest, AShardedTrainingContinuesWithTheSameBits) {
   for (const auto* type : {"FULL_STATE_DICT", "SHARDED_STATE_DICT", "LOCAL_STATE_DICT"}) {
     const auto uncut = run_ranks(3, [&] {
       Training training(sharded_as(type));
@@ -66,7 +69,9 @@ TEST_F(SaveStateTest, AShardedTrainingGoesOnWithTheSameBits) {
   }
 }
 
-TEST_F(SaveStateTest, EveryMachineHasWhatItNeedsOrSaysThatItCannot) {
+// With `save_on_each_node`, every machine writes a complete checkpoint. For shards this cannot work, as no machine
+// has all of them.
+TEST_F(SaveStateTest, SavingOnEachNodeWorksOrIsAnError) {
   run_ranks(2, [&] {
     auto options = ddp();
     options.project_config = {.save_on_each_node = true};
@@ -80,13 +85,15 @@ TEST_F(SaveStateTest, EveryMachineHasWhatItNeedsOrSaysThatItCannot) {
   EXPECT_TRUE(checkpoint::read_manifest(path_)->lists("model.safetensors"));
 }
 
-TEST_F(SaveStateTest, LocalShardsLoadOnAsManyRanksOnly) {
+// These files contain the shards as they are. The message names the option that would allow it.
+TEST_F(SaveStateTest, LocalShardsLoadOnlyOnTheSameNumberOfRanks) {
   run_ranks(3, [&] { Training(sharded_as("LOCAL_STATE_DICT")).accelerator.save_state(path_); });
   EXPECT_THAT(problem_on(2, [&] { Training(sharded_as("LOCAL_STATE_DICT")).accelerator.load_state(path_); }),
               HasSubstr("saved by 3 ranks, and the world size is 2; LOCAL_STATE_DICT"));
 }
 
-TEST_F(SaveStateTest, WhatIsShardedLoadsWholeAndTheOtherWayRound) {
+// A model may be trained on many ranks and evaluated on one.
+TEST_F(SaveStateTest, ShardedStateLoadsUnshardedAndViceVersa) {
   std::string saved;
   run_ranks(3, [&] {
     Training training(sharded_as("SHARDED_STATE_DICT"));
@@ -133,7 +140,7 @@ TEST_F(SaveStateTest, TheOptimizersStateOfAShardedRunLoadsInAnUnshardedOne) {
         ASSERT_EQ(loaded.as<Value::Dict>().size(), saved.as<Value::Dict>().size()) << type;
         for (std::size_t index = 0; index < parameters.size(); ++index) {
           const auto& name = parameters[index].first;
-          if (!saved.contains(name)) continue;  // it has had no gradient
+          if (!saved.contains(name)) continue;  // it never had a gradient
           for (const auto* entry : {"exp_avg", "exp_avg_sq", "step"}) {
             EXPECT_TRUE(loaded.at(std::to_string(index))
                             .at(entry)

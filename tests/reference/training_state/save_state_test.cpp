@@ -1,3 +1,5 @@
+// Tests of save_state and load_state of the Accelerator: which files are written, what a resumed training continues
+// with, automatic names, asynchronous saves, and hooks.
 #include <gmock/gmock.h>
 #include <torch/nn/modules/embedding.h>
 
@@ -14,6 +16,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+// Python has to find its files under their usual names. The manifest, which Python ignores, detects damage.
 TEST_F(SaveStateTest, WritesAcceleratesFilesAndAManifest) {
   run_ranks(2, [&] {
     Training training(ddp());
@@ -30,6 +33,7 @@ TEST_F(SaveStateTest, WritesAcceleratesFilesAndAManifest) {
   EXPECT_EQ(checkpoint::read_manifest(path_)->world_size, 2);
 }
 
+// Between the micro-batches of a step, gradients are part of the state; an embedding's are sparse.
 TEST_F(SaveStateTest, SparseGradientsOfAnOpenWindowAreSaved) {
   run_ranks(2, [&] {
     Accelerator accelerator({.gradient_accumulation_steps = 2});
@@ -43,9 +47,11 @@ TEST_F(SaveStateTest, SparseGradientsOfAnOpenWindowAreSaved) {
       optimizer.step();
       optimizer.zero_grad();
     };
+    // The window is open: one of two micro-batches. Each rank has seen another word.
     micro_batch(1 + accelerator.process_index());
     accelerator.save_state(path_);
     micro_batch(3);
+    // The weights after the window, for comparison with those after loading.
     const auto uncut = net->weight.detach().clone();
     accelerator.load_state(path_);
     EXPECT_TRUE(net->weight.grad().is_sparse());
@@ -54,7 +60,8 @@ TEST_F(SaveStateTest, SparseGradientsOfAnOpenWindowAreSaved) {
   });
 }
 
-TEST_F(SaveStateTest, ASlashBehindTheFolderIsNothing) {
+// A checkpoint is written to a temporary folder next to its own. With the slash, that folder could lie inside.
+TEST_F(SaveStateTest, ATrailingSlashOfTheFolderMakesNoDifference) {
   run_ranks(2, [&] {
     Training training(ddp());
     for (int save = 0; save < 2; ++save) {
@@ -64,11 +71,13 @@ TEST_F(SaveStateTest, ASlashBehindTheFolderIsNothing) {
     EXPECT_EQ(training.accelerator.load_state(path_ + "//"), path_);
   });
   PosixFiles files;
+  // No temporary folder is left.
   EXPECT_THAT(files.list(folder_.path()), ElementsAre("state/"));
 }
 
-// The place in the data is of those that share a batch, not of a rank of the world.
-TEST_F(SaveStateTest, ALoaderGoesOnOnAnotherMesh) {
+// The place in the data counts per group of ranks that share a batch, not per rank of the world, so it must survive
+// a change of the mesh.
+TEST_F(SaveStateTest, ALoaderContinuesOnAnotherMesh) {
   const auto read = [&](Accelerator& accelerator, int most, bool loads) {
     auto batches = accelerator.prepare(DataLoader(TensorDataset(torch::arange(16)), {.batch_size = 1}));
     if (loads) accelerator.load_state(path_);
@@ -88,16 +97,19 @@ TEST_F(SaveStateTest, ALoaderGoesOnOnAnotherMesh) {
   run_ranks(8, [&] {
     Accelerator accelerator({.parallelism_config = ParallelismConfig{.dp_replicate_size = 4, .tp_size = 2}});
     const auto rank = accelerator.process_index() / 2;
+    // Four ranks have read 8 samples. Now pairs of ranks share a batch, so there are four readers again.
     EXPECT_THAT(read(accelerator, 2, /*loads=*/true), ElementsAre(8 + rank, 12 + rank));
   });
 }
 
-// torchdata's place is none of ours: the loader begins its epoch, as it does for a checkpoint of Python's without one.
+// The place that torchdata stores cannot be used here. The loader starts its epoch again, as it does with a
+// checkpoint of Python that has no such file.
 TEST_F(SaveStateTest, PythonsStateOfAStatefulLoaderIsIgnored) {
   run_ranks(1, [&] {
     Training training(ddp());
     training.train(3);
     training.accelerator.save_state(path_);
+    // A checkpoint without a manifest is taken for one of Python.
     std::filesystem::remove(path_ + "/" + checkpoint::kManifestName);
     PosixFiles files;
     write_torch_file(files, path_ + "/dl_state_dict.bin",
@@ -109,8 +121,8 @@ TEST_F(SaveStateTest, PythonsStateOfAStatefulLoaderIsIgnored) {
   });
 }
 
-// LibTorch's groups keep none of it, and Python's OneCycleLR looks for it there.
-TEST_F(SaveStateTest, GroupsOfAnyOptimizerHaveWhatSchedulesKeepInThem) {
+// LibTorch's parameter groups have no place for these values, but Python's OneCycleLR looks for them there.
+TEST_F(SaveStateTest, SavedGroupsOfAnyOptimizerHaveTheSchedulesEntries) {
   run_ranks(1, [&] {
     Accelerator accelerator;
     torch::nn::Linear net(2, 1);
@@ -132,6 +144,8 @@ TEST_F(SaveStateTest, GroupsOfAnyOptimizerHaveWhatSchedulesKeepInThem) {
     EXPECT_EQ(group.at(key), Value(value)) << key;
 }
 
+// With a limit of 2, older checkpoints are deleted. A new process continues the numbers, and an existing name is
+// never overwritten.
 TEST_F(SaveStateTest, AutomaticNamesAreNumberedAndLimited) {
   const auto project = folder_.path("project");
   run_ranks(2, [&] {
@@ -152,11 +166,13 @@ TEST_F(SaveStateTest, AutomaticNamesAreNumberedAndLimited) {
   });
 }
 
-TEST_F(SaveStateTest, AnAsynchronousSaveHoldsWhatWasThereWhenItWasCalled) {
+// Training continues while the files are written. The save must hold copies, or later steps would show in it.
+TEST_F(SaveStateTest, AnAsynchronousSaveHoldsTheStateAtTheTimeOfTheCall) {
   std::string saved;
   run_ranks(2, [&] {
     Training training(automatic(folder_.path("project")));
     training.train(2);
+    // Reading the state draws random numbers, so the generator is restored.
     const auto generator = default_generator().get_state();
     auto state = training.state();
     default_generator().set_state(generator);
@@ -177,8 +193,9 @@ TEST_F(SaveStateTest, AnAsynchronousSaveHoldsWhatWasThereWhenItWasCalled) {
   });
 }
 
-// A process that ends without waiting leaves what was written, whole but for its name: the next one finds it.
-TEST_F(SaveStateTest, AnAsynchronousSaveThatNobodyWaitedForIsFound) {
+// A process that ends without waiting for its save leaves the complete files under a temporary name. The next
+// process must find and use them.
+TEST_F(SaveStateTest, AnAsynchronousSaveThatWasNotWaitedForIsFound) {
   run_ranks(2, [&] {
     Training training(automatic(folder_.path("project")));
     training.accelerator.save_state();
@@ -192,7 +209,8 @@ TEST_F(SaveStateTest, AnAsynchronousSaveThatNobodyWaitedForIsFound) {
   });
 }
 
-TEST_F(SaveStateTest, HooksSeeAndChangeWhatIsSavedAndLoaded) {
+// Programs use hooks to save adapters only, or to add files.
+TEST_F(SaveStateTest, HooksSeeAndMayChangeTheState) {
   run_ranks(2, [&] {
     Training training(ddp());
     auto hook = training.accelerator.register_save_state_pre_hook(
@@ -202,6 +220,7 @@ TEST_F(SaveStateTest, HooksSeeAndChangeWhatIsSavedAndLoaded) {
           if (training.accelerator.is_main_process()) std::ofstream(folder + "/mine.txt") << "text";
         });
     training.accelerator.save_state(path_);
+    // After its removal the hook must have no effect.
     hook.remove();
     training.accelerator.save_state(folder_.path("whole"));
   });
@@ -218,7 +237,8 @@ TEST_F(SaveStateTest, HooksSeeAndChangeWhatIsSavedAndLoaded) {
   });
 }
 
-TEST_F(SaveStateTest, AWeightsFileAloneIsSavedAndLoaded) {
+// In several small files and in both formats, as for publishing a model.
+TEST_F(SaveStateTest, WeightsAloneAreSavedAndLoaded) {
   for (const bool safe : {true, false}) {
     const auto weights = run_ranks(2, [&] {
                            Training training(sharded_as("FULL_STATE_DICT"));
@@ -228,6 +248,7 @@ TEST_F(SaveStateTest, AWeightsFileAloneIsSavedAndLoaded) {
                          }).front();
     auto net = (torch::manual_seed(9), make_net());
     const torch::NoGradGuard no_grad;
+    // So that a parameter that is not loaded is noticed.
     for (auto& parameter : net->parameters()) parameter.zero_();
     load_checkpoint_in_model(*net, folder_.path(safe ? "safe" : "pickled"), {.strict = true});
     const std::map<std::string, at::Tensor> by_name(weights.begin(), weights.end());

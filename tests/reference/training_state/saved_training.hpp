@@ -23,7 +23,7 @@ struct Counter {
   void load_state_dict(const Value& state) { count = state.at("count").as<std::int64_t>(); }
 };
 
-/// A rank's training: a net, an optimizer, a schedule, a loader.
+/// The training of one rank: a net, an optimizer, a schedule and a loader.
 struct Training {
   explicit Training(AcceleratorOptions options, std::uint64_t seed = 3)
       : accelerator(std::move(options)),
@@ -47,7 +47,7 @@ struct Training {
     }
   }
 
-  /// Weights, moments and the like, whole, on rank 0.
+  /// The full weights, moments and other state, on rank 0.
   std::string state() {
     auto weights = accelerator.get_state_dict(model);
     std::string text;
@@ -79,7 +79,7 @@ inline AcceleratorOptions sharded_as(const std::string& state_dict_type) {
 
 class SaveStateTest : public ::testing::Test {
  protected:
-  /// What every rank's CheckpointError says, which must be the same; "" if there is none.
+  /// The message of the CheckpointError, which must be the same on every rank; "" if there is none.
   template <typename Body>
   static std::string problem_on(int num_ranks, const Body& body) {
     const auto messages = run_ranks(num_ranks, [&] { return message_of<CheckpointError>(body); });

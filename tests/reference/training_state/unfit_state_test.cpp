@@ -1,3 +1,5 @@
+// Tests of checkpoints that cannot be loaded or saved: damaged files, another program, a disk that fails on one
+// rank. Every rank must get the same error, and the state in memory or on disk must be as it was before.
 #include <gmock/gmock.h>
 
 #include <cerrno>
@@ -15,6 +17,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+// The program now trains fewer parameters. Dropping their moments silently would hide a mistake in the program.
 TEST_F(SaveStateTest, AStateForUnknownParametersIsAnError) {
   run_ranks(2, [&] {
     Training training(sharded_as("FULL_STATE_DICT"));
@@ -35,9 +38,11 @@ TEST_F(SaveStateTest, AStateForUnknownParametersIsAnError) {
                     HasSubstr("which are not parameters of the prepared optimizer")));
 }
 
+// Each rank reads other files. A problem that only one of them sees has to become an error on all.
 TEST_F(SaveStateTest, ADamagedCheckpointIsAnErrorOnEveryRankAndNothingIsLoaded) {
   run_ranks(2, [&] { Training(ddp()).accelerator.save_state(path_); });
   std::ofstream(path_ + "/optimizer.bin", std::ios::binary | std::ios::app) << "x";
+  // A changed file, which both ranks read, and a missing one, which only rank 1 needs.
   std::filesystem::remove(path_ + "/random_states_1.pkl");
   EXPECT_THAT(problem_on(2,
                          [&] {
@@ -55,7 +60,7 @@ TEST_F(SaveStateTest, ADamagedCheckpointIsAnErrorOnEveryRankAndNothingIsLoaded) 
               AllOf(HasSubstr("optimizer.bin: "), HasSubstr("random_states_1.pkl: missing")));
 }
 
-// What one rank alone sees is every rank's error, and all is as it was.
+// What only one rank finds becomes an error on every rank, and everything is restored to the state before the call.
 TEST_F(SaveStateTest, AnErrorOnOneRankRestoresAllRanks) {
   run_ranks(2, [&] {
     Training training(ddp());
@@ -64,6 +69,7 @@ TEST_F(SaveStateTest, AnErrorOnOneRankRestoresAllRanks) {
   });
   std::filesystem::remove(path_ + "/" + checkpoint::kManifestName);
   write_torch_file(*std::make_unique<PosixFiles>(), path_ + "/random_states_1.pkl",
+                   // A state of three bytes, which no generator accepts. Only rank 1 reads this file.
                    Value::Dict{{"step", 0}, {"torch_manual_seed", torch::zeros({3}, torch::kByte)}});
   EXPECT_THAT(problem_on(2,
                          [&] {
@@ -89,7 +95,8 @@ TEST_F(SaveStateTest, AnErrorOnOneRankRestoresAllRanks) {
               HasSubstr("load_state: rank 1: "));
 }
 
-TEST_F(SaveStateTest, AProgramThatIsAnotherIsToldEverythingThatDiffers) {
+// The number of models, optimizers and registered objects may all have changed.
+TEST_F(SaveStateTest, AnotherProgramGetsOneErrorWithAllDifferences) {
   run_ranks(1, [&] {
     Training training(ddp());
     Counter counter;
@@ -105,6 +112,7 @@ TEST_F(SaveStateTest, AProgramThatIsAnotherIsToldEverythingThatDiffers) {
                            auto model = accelerator.prepare(other);
                            accelerator.load_state(path_);
                          }),
+              // Another model: names on both sides are listed.
               AllOf(HasSubstr("'weight' is missing"), HasSubstr("'bias' is missing"),
                     HasSubstr("'head.weight' is not in the model")));
   EXPECT_THAT(problem_on(2, [&] { Training(ddp()).accelerator.load_state(folder_.path("nowhere")); }),
@@ -131,7 +139,8 @@ class BadDisk final : public Files {
   PosixFiles files_;
 };
 
-TEST_F(SaveStateTest, WhatOneRankCannotWriteIsNotSavedByAnyAndTheOldCheckpointStays) {
+// Synchronous and asynchronous saves. The manifest must be unchanged, byte for byte.
+TEST_F(SaveStateTest, AFailedWriteOnOneRankKeepsTheOldCheckpoint) {
   run_ranks(3, [&] { Training(ddp()).accelerator.save_state(path_); });
   const auto before = PosixFiles().read(path_ + "/" + checkpoint::kManifestName);
   for (const bool async : {false, true}) {
@@ -146,6 +155,7 @@ TEST_F(SaveStateTest, WhatOneRankCannotWriteIsNotSavedByAnyAndTheOldCheckpointSt
                            }),
                 AllOf(HasSubstr("state: not saved: rank 2: "), HasSubstr("No space left on device")));
     EXPECT_EQ(PosixFiles().read(path_ + "/" + checkpoint::kManifestName), before);
+    // The incomplete new checkpoint is removed.
     EXPECT_THAT(PosixFiles().list(folder_.path()), ElementsAre("state/"));
   }
 }

@@ -1,3 +1,5 @@
+// The fingerprint of parameters, by which the simulator compares replicas at every optimizer step. A collision
+// would hide replicas that differ, so the tests look for the systematic ones: single bits, order, length and signs.
 #include "sim/backend/fingerprint.hpp"
 
 #include <string>
@@ -14,10 +16,12 @@ using testing::pick;
 
 std::uint64_t of(const std::string& bytes) { return fingerprint(bytes.data(), bytes.size()); }
 
+// Up to 300 random bytes.
 std::string any_bytes(std::size_t least) {
   return *rc::gen::container<std::string>(pick<std::size_t>(least, 300), rc::gen::arbitrary<char>());
 }
 
+// Flipping one bit is what a fault on a link or in memory does.
 TEST(FingerprintLaws, OneBitMakesItAnother) {
   expect_property(2000, [] {
     const auto bytes = any_bytes(1);
@@ -27,6 +31,7 @@ TEST(FingerprintLaws, OneBitMakesItAnother) {
   });
 }
 
+// Sums of words would not notice that two parameters are exchanged.
 TEST(FingerprintLaws, TheOrderOfBytesCounts) {
   expect_property(2000, [] {
     const auto bytes = any_bytes(2);
@@ -36,6 +41,7 @@ TEST(FingerprintLaws, TheOrderOfBytesCounts) {
   });
 }
 
+// A tail that is padded with zeros must not equal a shorter buffer.
 TEST(FingerprintLaws, TheNumberOfBytesCounts) {
   expect_property(500, [] {
     const auto bytes = any_bytes(0);
@@ -43,7 +49,8 @@ TEST(FingerprintLaws, TheNumberOfBytesCounts) {
   });
 }
 
-TEST(FingerprintLaws, WhereTheBytesLieDoesNotCount) {
+// Parameters of two ranks have different alignments, and the vectorized loop must not depend on them.
+TEST(FingerprintLaws, TheAddressOfTheBytesDoesNotMatter) {
   expect_property(500, [] {
     const auto bytes = any_bytes(0);
     const auto ahead = pick<std::size_t>(1, 70);
@@ -51,6 +58,8 @@ TEST(FingerprintLaws, WhereTheBytesLieDoesNotCount) {
   });
 }
 
+// Changing the sign of several floats flips their highest bits, which cancel out in a plain sum of 64-bit words.
+// The indices 3 and 35 are in the same lane of the unrolled loop.
 TEST(FingerprintTest, SignsCount) {
   std::vector<float> weights(256);
   for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = 0.25f + static_cast<float>(i);
@@ -63,6 +72,7 @@ TEST(FingerprintTest, SignsCount) {
   EXPECT_NE(of_weights(), before);
 }
 
+// A highest bit that is shifted out of a lane would make its position irrelevant.
 TEST(FingerprintTest, ThePlaceOfAHighestBitCounts) {
   std::string early(192, '\0'), late = early;
   early[3] = late[131] = static_cast<char>(0x80);

@@ -1,3 +1,5 @@
+// The plan of each collective: which rank sends what to whom, in which round. The network model turns these
+// messages into time, so their number and sizes must be those of Gloo's and NCCL's algorithms.
 #include "sim/collectives/collective_plan.hpp"
 
 #include <gmock/gmock.h>
@@ -20,10 +22,12 @@ using accel::sim::testing::kMiB;
 using accel::testing::expect_property;
 using accel::testing::pick;
 
+// What each rank sends and receives in a plan.
 struct Traffic {
   std::vector<std::int64_t> bytes_sent, bytes_received, pieces_sent;
 };
 
+// Visits all messages that transfer data. Messages without pieces only keep the rounds of all ranks aligned.
 void for_each_message(const CollectivePlan& plan, const std::function<void(const Message&)>& visit) {
   std::vector<Message> messages;
   for (int repeat = 0; repeat < plan.repeats; ++repeat) {
@@ -49,9 +53,10 @@ Traffic traffic_of(const CollectiveCall& call, Library library = Library::kGloo,
   return traffic;
 }
 
-// 2(P-1)/P B each way, in 2(S-k) messages of S segments, k of them in a chunk.
-TEST(CollectivePlanTest, AnAllReduceSendsWhatGloosFormulaSays) {
+// 2(P-1)/P B in each direction, in 2(S-k) messages, where S is the number of segments and k the segments per chunk.
+TEST(CollectivePlanTest, AnAllReduceFollowsGloosFormula) {
   for (const int ranks : {2, 3, 8, 64}) {
+    // Divisible by 2 P and by 4, so that all segments have the same size.
     const std::int64_t bytes = ranks * 2 * 4 * std::int64_t{1000};
     const auto traffic = traffic_of({.op = Collective::kAllReduce, .bytes = bytes, .num_ranks = ranks});
     EXPECT_THAT(traffic.bytes_sent, Each(2 * (ranks - 1) * bytes / ranks));
@@ -60,17 +65,20 @@ TEST(CollectivePlanTest, AnAllReduceSendsWhatGloosFormulaSays) {
   }
 }
 
+// Gloo limits segments to 1 MiB (gloo/allreduce.cc, kMaxSegmentSize), so 12 MiB on two ranks become 12 segments.
 TEST(CollectivePlanTest, ALargeAllReduceIsCutIntoSegmentsOfAMebibyte) {
   const auto traffic = traffic_of({.op = Collective::kAllReduce, .bytes = 12 * kMiB, .num_ranks = 2});
   EXPECT_THAT(traffic.pieces_sent, Each(2 * (12 - 6)));
 }
 
+// One element cannot be cut, so a single chunk moves and the other chunks are empty.
 TEST(CollectivePlanTest, OneNumberTravelsAloneAroundTheRing) {
   const auto traffic = traffic_of({.op = Collective::kAllReduce, .bytes = 4, .num_ranks = 4});
   EXPECT_THAT(traffic.bytes_sent, ElementsAre(4, 4, 8, 8));  // summed 3, 2, 1, 0; then passed on 0, 3, 2, 1
 }
 
-TEST(CollectivePlanTest, WhatTheOtherCollectivesSend) {
+TEST(CollectivePlanTest, TheOtherCollectivesSendTheirAlgorithmsBytes) {
+  // The root is 1 and not 0, because a root of 0 hides mistakes in the rotation of ranks.
   const auto sent = [](Collective op, Library library = Library::kGloo) {
     return traffic_of({.op = op, .bytes = 4096, .num_ranks = 4, .root = 1}, library).bytes_sent;
   };
@@ -78,8 +86,9 @@ TEST(CollectivePlanTest, WhatTheOtherCollectivesSend) {
   EXPECT_THAT(sent(Collective::kBroadcast), ElementsAre(0, 8192, 4096, 0));
   EXPECT_THAT(sent(Collective::kGather), ElementsAre(4096, 0, 4096, 4096));
   EXPECT_THAT(sent(Collective::kScatter), ElementsAre(0, 3 * 4096, 0, 0));
-  EXPECT_THAT(sent(Collective::kReduce), ElementsAre(4096, 3072, 4096, 4096));  // the ring, then the chunks to the root
-  EXPECT_THAT(sent(Collective::kReduceScatterTensor), Each(6144));              // Gloo reduces all everywhere
+  EXPECT_THAT(sent(Collective::kReduce),
+              ElementsAre(4096, 3072, 4096, 4096));  // the ring, then each rank sends its chunk to the root
+  EXPECT_THAT(sent(Collective::kReduceScatterTensor), Each(6144));  // Gloo reduces everything on every rank
   EXPECT_THAT(sent(Collective::kReduceScatter), Each(4 * 1536));
   EXPECT_THAT(sent(Collective::kAllToAll), Each(3072));
   EXPECT_THAT(sent(Collective::kBarrier), Each(0));
@@ -89,21 +98,24 @@ TEST(CollectivePlanTest, WhatTheOtherCollectivesSend) {
   EXPECT_THAT(sent(Collective::kReduce, Library::kNccl), ElementsAre(4096, 0, 4096, 4096));  // 2, 3, 0, 1
 }
 
+// Small messages use a tree, since its latency grows with the logarithm of the ranks.
 TEST(CollectivePlanTest, ATreeAllReduceSendsEverythingUpAndDown) {
   const auto traffic =
       traffic_of({.op = Collective::kAllReduce, .bytes = 100, .num_ranks = 4}, Library::kGloo, /*tree_bytes_max=*/100);
   EXPECT_THAT(traffic.bytes_sent, ElementsAre(200, 200, 100, 100));
+  // 128 bytes exceed tree_bytes_max, so the ring is used again.
   EXPECT_THAT(traffic_of({.op = Collective::kAllReduce, .bytes = 128, .num_ranks = 4}, Library::kGloo, 100).bytes_sent,
               Each(192));
 }
 
 using Holdings = std::vector<std::vector<std::set<int>>>;  // [rank][chunk]: whose contributions are in it
 
-// Chunk c has c + 1 bytes, which tell it from the others.
+// Chunk c has c + 1 bytes, which identify it in a message.
 void pass_on(const Stage& stage, Holdings& held) {
   std::vector<Message> messages;
   for (int round = 0; round < stage.num_rounds; ++round) {
     stage.messages(round, messages);
+    // All messages of a round are sent at the same time, so they carry the state before the round.
     const auto before = held;
     for (const auto& message : messages) {
       const auto chunk = message.bytes - 1;
@@ -114,7 +126,9 @@ void pass_on(const Stage& stage, Holdings& held) {
   }
 }
 
-TEST(CollectivePlanTest, AfterTheRingsHalvesARankHasItsChunkThenAllChunksOfAllRanks) {
+// Simulates which contributions each rank holds. After the first half it must hold its complete chunk, after the
+// second half all complete chunks.
+TEST(CollectivePlanTest, TheRingsHalvesReduceScatterAndThenGather) {
   for (const auto direction : {Pairs::kRingDown, Pairs::kRingUp}) {
     for (const int ranks : {2, 3, 7}) {
       std::vector<Message> chunks(ranks);
@@ -129,7 +143,7 @@ TEST(CollectivePlanTest, AfterTheRingsHalvesARankHasItsChunkThenAllChunksOfAllRa
   }
 }
 
-// Who has heard of whom; a message brings what its sender had heard before the round.
+// Returns from which ranks each rank has data. A message carries what its sender held before the round.
 std::vector<std::set<int>> heard_after(const CollectivePlan& plan, int num_ranks) {
   std::vector<std::set<int>> heard(num_ranks);
   for (int rank = 0; rank < num_ranks; ++rank) heard[rank] = {rank};
@@ -146,9 +160,10 @@ std::vector<std::set<int>> heard_after(const CollectivePlan& plan, int num_ranks
   return heard;
 }
 
-TEST(CollectivePlanTest, EveryRankHearsOfThoseWhoseDataItNeeds) {
+TEST(CollectivePlanTest, EveryRankReceivesTheDataThatItNeeds) {
   for (const auto library : {Library::kGloo, Library::kNccl}) {
     for (const auto tree_bytes_max : {0, 1 << 20}) {
+      // Up to 17 ranks: powers of two, odd numbers and primes take different branches of the tree and ring plans.
       for (int ranks = 2; ranks <= 17; ++ranks) {
         for (const auto op : sim::testing::group_collectives()) {
           const int root = ranks / 2;
@@ -168,6 +183,7 @@ TEST(CollectivePlanTest, EveryRankHearsOfThoseWhoseDataItNeeds) {
   }
 }
 
+// Data that arrives twice is correct but would double the predicted time.
 TEST(CollectivePlanTest, FromTheRootEveryOtherRankReceivesItsBytesOnce) {
   for (const auto library : {Library::kGloo, Library::kNccl}) {
     for (int ranks = 2; ranks <= 17; ++ranks) {
@@ -183,13 +199,15 @@ TEST(CollectivePlanTest, FromTheRootEveryOtherRankReceivesItsBytesOnce) {
   }
 }
 
+// 1,000 x 999 messages are too many for one round, so the plan cuts them.
 TEST(CollectivePlanTest, AnExchangeOfManyRanksGoesInSeveralRoundsAndLosesNothing) {
   const CollectiveCall call{.op = Collective::kAllToAll, .bytes = 1000 * 8, .num_ranks = 1000};
   EXPECT_GT(plan_collective(call, Library::kGloo).stages[0].num_rounds, 1);
   EXPECT_THAT(traffic_of(call).bytes_received, Each(999 * 8));
 }
 
-TEST(CollectivePlanTest, WhatIsSentIsReceivedAndNobodySendsToHimself) {
+// A law for every plan, whatever its algorithm.
+TEST(CollectivePlanTest, SentBytesAreReceivedAndNoRankSendsToItself) {
   expect_property(200, [] {
     const auto call = sim::testing::any_call();
     const auto library = pick(0, 2) == 0 ? Library::kGloo : Library::kNccl;
@@ -205,7 +223,8 @@ TEST(CollectivePlanTest, WhatIsSentIsReceivedAndNobodySendsToHimself) {
   });
 }
 
-// Rounds of a pattern may be solved once only if they have the same pairs in the same order.
+// The network solver reuses the solution of a pattern. That is right only if its rounds have the same pairs in the
+// same order.
 TEST(CollectivePlanTest, RoundsOfOnePatternHaveTheSamePairs) {
   expect_property(200, [] {
     const auto plan = plan_collective(sim::testing::any_call(), pick(0, 2) == 0 ? Library::kGloo : Library::kNccl);
@@ -222,7 +241,7 @@ TEST(CollectivePlanTest, RoundsOfOnePatternHaveTheSamePairs) {
   });
 }
 
-// A round of a pattern that was visited is skipped.
+// for_each_link skips rounds of a pattern that it has visited, so it must agree with the full list of messages.
 TEST(CollectivePlanTest, LinksAreThePairsOfAllMessages) {
   using Links = std::set<std::pair<int, int>>;
   for (const auto op : sim::testing::group_collectives()) {
@@ -239,7 +258,8 @@ TEST(CollectivePlanTest, LinksAreThePairsOfAllMessages) {
   }
 }
 
-TEST(CollectivePlanTest, WrongCallsAreRefused) {
+// The plan is the last place where a missing root or a wrong number of ranks is noticed.
+TEST(CollectivePlanTest, WrongCallsAreRejected) {
   EXPECT_THROW(plan_collective({.op = Collective::kBroadcast, .num_ranks = 2}, Library::kGloo), ArgumentError);
   EXPECT_THROW(plan_collective({.op = Collective::kGather, .num_ranks = 2, .root = 2}, Library::kGloo), ArgumentError);
   EXPECT_THROW(plan_collective({.op = Collective::kSend, .num_ranks = 3}, Library::kGloo), ArgumentError);

@@ -5,15 +5,14 @@
 
 #include "sim/engine/world.hpp"
 
-/// Random programs of ranks that meet: groups of any ranks, collectives and messages, waited for at once or later.
-/// Every rank goes through one list in order, so that a program ends well under every schedule.
+/// Random programs of ranks that communicate: groups of any ranks, collectives and messages, waited for at once or
+/// later. Every rank follows one list in order, so a program ends successfully under every schedule.
 ///
-///     const auto program = any_program(seed);
-///     World world({.num_ranks = program.num_ranks});
-///     run_ranks(world, [&](int rank) { wrong += run_rank(world, program, rank); });
+/// Example: `const auto program = any_program(seed); World world({.num_ranks = program.num_ranks});
+/// run_ranks(world, [&](int rank) { wrong += run_rank(world, program, rank); });`
 namespace accel::sim {
 
-/// The schedules that let one rank go on at a time.
+/// The schedules that let one rank run at a time.
 inline constexpr ScheduleKind kSerial[] = {ScheduleKind::kRoundRobin, ScheduleKind::kRandom, ScheduleKind::kPct};
 
 struct ProgramStep {
@@ -21,7 +20,7 @@ struct ProgramStep {
   int source = -1, destination = -1;  // group ranks of a message; -1: a collective
   int tag = 0;
   int value = 0;        // what a message holds; a collective adds `value + rank` of its members
-  int waits_after = 0;  // so many steps later the rank waits for it
+  int waits_after = 0;  // the rank waits for it this many steps later
 };
 
 struct Program {
@@ -30,7 +29,7 @@ struct Program {
   std::vector<ProgramStep> steps;
 };
 
-/// What one rank does otherwise than the others expect; none by default.
+/// A rank's deviation from the program. By default there is none.
 struct Deviation {
   int rank = -1;
   std::size_t step = 0;
@@ -39,10 +38,10 @@ struct Deviation {
 
 Program any_program(std::uint64_t seed, int most_ranks = 6);
 
-/// Carries out one rank's part; returns how many of its results were wrong.
+/// Performs one rank's part and returns how many of its results were wrong.
 int run_rank(World& world, const Program& program, int rank, const Deviation& deviation = {});
 
-/// A collective of the program in which `rank` takes part, as a step; -1 if there is none.
+/// Returns the index of a collective in which `rank` takes part, or -1 if there is none.
 int some_collective_of(const Program& program, int rank, std::uint64_t seed);
 
 }  // namespace accel::sim

@@ -1,3 +1,5 @@
+// Exploring schedules: running many seeds and shrinking the first failure to the fewest ranks, steps and faults.
+// The runs are functions here, so that the search itself is tested in milliseconds.
 #include "sim/engine/scheduling/explore.hpp"
 
 #include <gmock/gmock.h>
@@ -19,6 +21,7 @@ bool contains(const std::vector<int>& faults, int fault) {
   return std::find(faults.begin(), faults.end(), fault) != faults.end();
 }
 
+// The first failing seed is enough; the rest of the time is better spent on reducing it.
 TEST(ExploreTest, RunsOneSeedAfterTheOtherUntilOneGoesWrong) {
   std::vector<std::uint64_t> seeds;
   const auto run = [&](const Trial& trial) {
@@ -30,10 +33,12 @@ TEST(ExploreTest, RunsOneSeedAfterTheOtherUntilOneGoesWrong) {
   EXPECT_EQ(found.signature, "hang");
   ASSERT_TRUE(found.failure.has_value());
   EXPECT_EQ(found.failure->schedule.seed, 104u);
+  // The seeds after the fifth belong to the shrinking phase.
   EXPECT_THAT(std::vector<std::uint64_t>(seeds.begin(), seeds.begin() + 5), ElementsAre(100, 101, 102, 103, 104));
 }
 
-TEST(ExploreTest, WhatGoesWellHasNoFailure) {
+// All schedules that were asked for must really be run.
+TEST(ExploreTest, SuccessfulRunsHaveNoFailure) {
   int runs = 0;
   const auto found = explore({.num_ranks = 4}, 30, [&](const Trial&) { return ++runs, ""; });
   EXPECT_EQ(runs, 30);
@@ -42,6 +47,7 @@ TEST(ExploreTest, WhatGoesWellHasNoFailure) {
   EXPECT_EQ(found.signature, "");
 }
 
+// The failure depends on thresholds only, so the smallest trial is known and shrinking must find exactly that one.
 TEST(ExploreTest, TheSmallestTrialIsFound) {
   std::mt19937_64 random(5);
   const auto below = [&](int end) { return static_cast<int>(random() % static_cast<std::uint64_t>(end)); };
@@ -66,9 +72,11 @@ TEST(ExploreTest, TheSmallestTrialIsFound) {
   }
 }
 
-TEST(ExploreTest, AnotherFailureIsNotTakenForThisOne) {
+// A smaller trial that fails differently is another bug. Accepting it would report a cause that is not in the
+// original.
+TEST(ExploreTest, ShrinkingKeepsTheSignature) {
   const auto run = [](const Trial& trial) -> std::string {
-    if (trial.num_ranks < 3) return "hang";  // goes wrong as well, and otherwise
+    if (trial.num_ranks < 3) return "hang";  // fails as well, but differently
     if (trial.faults.empty()) return "rank_failure";
     return trial.max_steps >= 7 ? "desync" : "hang";
   };
@@ -78,6 +86,7 @@ TEST(ExploreTest, AnotherFailureIsNotTakenForThisOne) {
   EXPECT_EQ(small.max_steps, 7);
 }
 
+// With another number of ranks a seed gives another schedule, so the same seed may no longer fail.
 TEST(ExploreTest, WithFewerRanksSeedsNearbyAreTried) {
   const auto run = [](const Trial& trial) -> std::string {
     return trial.schedule.seed % 4 == static_cast<std::uint64_t>(trial.num_ranks) % 4 ? "hang" : "";
@@ -88,13 +97,13 @@ TEST(ExploreTest, WithFewerRanksSeedsNearbyAreTried) {
 }
 
 TEST(ExploreTest, StepsThatCannotBeFewerStayAsTheyWere) {
-  // Goes wrong at one number of steps alone: halving misses it, and the trial must stay one that goes wrong.
+  // Fails at exactly one number of steps, which halving misses. The result must still be a trial that fails.
   const auto run = [](const Trial& trial) -> std::string { return trial.max_steps == 100 ? "hang" : ""; };
   const auto small = shrink({.num_ranks = 1, .max_steps = 100}, "hang", run);
   EXPECT_EQ(run(small), "hang");
 }
 
-// Rank 0 takes a message from anybody, and counts on rank 1's.
+// Rank 0 receives a message from any rank and assumes that it is rank 1's.
 std::string run_race(const Trial& trial) {
   World world({.num_ranks = trial.num_ranks, .schedule = trial.schedule});
   int source = 1;
@@ -115,14 +124,15 @@ std::string run_race(const Trial& trial) {
   return source == 1 ? "" : "wrong sender";
 }
 
+// Two ranks give no choice of senders, hence three.
 TEST(ExploreTest, RaceIsFoundAndNeedsThreeRanks) {
   for (const auto kind : {ScheduleKind::kRandom, ScheduleKind::kPct}) {
     const auto found =
         explore({.num_ranks = 5, .max_steps = 1, .schedule = {.kind = kind, .pct_events = 10}}, 200, run_race);
     ASSERT_TRUE(found.failure.has_value()) << name_of(kind);
     EXPECT_EQ(found.signature, "wrong sender");
-    EXPECT_EQ(found.failure->num_ranks, 3) << "the receiver and two that race";
-    EXPECT_EQ(run_race(*found.failure), "wrong sender") << "a trial repeats its run";
+    EXPECT_EQ(found.failure->num_ranks, 3) << "the receiver and two racing senders";
+    EXPECT_EQ(run_race(*found.failure), "wrong sender") << "the trial is reproducible";
   }
 }
 

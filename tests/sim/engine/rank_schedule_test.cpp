@@ -1,3 +1,5 @@
+// The serial schedules: which rank a policy selects, and that turns let exactly one rank run at a time. A lost
+// wake-up here shows as a hang of the test, and a second running rank as a data race under ThreadSanitizer.
 #include "sim/engine/scheduling/rank_turns.hpp"
 
 #include <gmock/gmock.h>
@@ -20,6 +22,7 @@ using ::testing::ElementsAreArray;
 
 // --- policies --------------------------------------------------------------------------------------------------------
 
+// Asks a policy for turns in which the same ranks are always runnable.
 std::vector<int> picks(const RankSchedule& options, const std::vector<int>& runnable, int turns, int num_ranks) {
   auto policy = make_turn_policy(options, num_ranks);
   std::vector<int> picked;
@@ -32,9 +35,10 @@ TEST(TurnPolicyTest, RoundRobinTakesTheRunnableRanksInTurn) {
   EXPECT_THAT(picks({.kind = ScheduleKind::kRoundRobin}, {0, 1, 2}, 7, 3), ElementsAre(0, 1, 2, 0, 1, 2, 0));
   EXPECT_THAT(picks({.kind = ScheduleKind::kRoundRobin}, {1, 3, 4}, 4, 6), ElementsAre(1, 3, 4, 1));
   auto policy = make_turn_policy({.kind = ScheduleKind::kRoundRobin}, 6);
-  EXPECT_EQ(policy->next({1, 3, 4}, 2), 3) << "rank 2 is blocked: the one behind it";
+  EXPECT_EQ(policy->next({1, 3, 4}, 2), 3) << "rank 2 is blocked, so the next one runs";
 }
 
+// 4,000 draws of four ranks have a standard deviation of 27, so 150 is more than five of them. Seeds are fixed.
 TEST(TurnPolicyTest, RandomGivesEveryRankItsShareOfTurns) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     const auto picked = picks({.kind = ScheduleKind::kRandom, .seed = seed}, {0, 2, 3, 5}, 4000, 6);
@@ -43,6 +47,7 @@ TEST(TurnPolicyTest, RandomGivesEveryRankItsShareOfTurns) {
   }
 }
 
+// Equal seeds give equal turns, different seeds different ones.
 TEST(TurnPolicyTest, SeedDecidesWhoRuns) {
   for (const auto kind : {ScheduleKind::kRandom, ScheduleKind::kPct}) {
     std::set<std::vector<int>> different;
@@ -52,10 +57,13 @@ TEST(TurnPolicyTest, SeedDecidesWhoRuns) {
       EXPECT_EQ(picked, picks(options, {0, 1, 2, 3}, 50, 4));
       different.insert(picked);
     }
+    // Not all 20, because PCT has few distinct priorities.
     EXPECT_GT(different.size(), 15u) << name_of(kind);
   }
 }
 
+// PCT (Burckhardt et al., ASPLOS 2010) guarantees its probability of finding bugs only with at most depth - 1
+// changes.
 TEST(TurnPolicyTest, PctChangesPriorityAtMostDepthMinusOneTimes) {
   for (int depth = 1; depth <= 5; ++depth) {
     int most = 0;
@@ -67,11 +75,11 @@ TEST(TurnPolicyTest, PctChangesPriorityAtMostDepthMinusOneTimes) {
       EXPECT_LE(changes, depth - 1) << "seed " << seed;
       most = std::max(most, changes);
     }
-    EXPECT_EQ(most, depth - 1) << "some seed uses all";
+    EXPECT_EQ(most, depth - 1) << "some seed uses all changes";
   }
 }
 
-// In a short run and in a long one, of which nothing is known before.
+// The length of a run is unknown before it ends, so change points must occur in short and in long runs.
 TEST(TurnPolicyTest, PctChangesPrioritiesInRunsOfAnyLength) {
   for (const int length : {70, 1000, 100'000}) {
     int changed = 0;
@@ -80,6 +88,7 @@ TEST(TurnPolicyTest, PctChangesPrioritiesInRunsOfAnyLength) {
       if (std::adjacent_find(picked.begin() + length / 10, picked.end(), std::not_equal_to<>()) != picked.end())
         ++changed;
     }
+    // More than a fifth of the seeds change a priority after the first tenth of the run.
     EXPECT_GT(changed, 20) << length << " turns";
   }
 }
@@ -88,9 +97,11 @@ TEST(TurnPolicyTest, PctBeginsWithEveryRankAlike) {
   std::vector<int> firsts(4);
   for (std::uint64_t seed = 0; seed < 400; ++seed)
     ++firsts[picks({.kind = ScheduleKind::kPct, .seed = seed}, {0, 1, 2, 3}, 1, 4)[0]];
+  // 400 draws of four ranks have a standard deviation of 9.
   for (const int count : firsts) EXPECT_NEAR(count, 100, 40);
 }
 
+// "parallel" has no turns, so it has no policy.
 TEST(TurnPolicyTest, NamesAreThoseOfTheCommandLine) {
   for (const auto* name : {"parallel", "round-robin", "random", "pct"})
     EXPECT_EQ(name_of(rank_schedule_kind(name)), name);
@@ -98,6 +109,7 @@ TEST(TurnPolicyTest, NamesAreThoseOfTheCommandLine) {
   EXPECT_THROW(make_turn_policy({}, 4), ConfigError);
 }
 
+// --- turns ---
 // --- the turns -------------------------------------------------------------------------------------------------------
 
 // Runs `body(rank)` on a thread per rank, one at a time.
@@ -113,12 +125,13 @@ void run_in_turn(RankTurns& turns, int num_ranks, const std::function<void(int)>
   for (auto& thread : threads) thread.join();
 }
 
+// If two ranks ran at once, replaying would not be exact.
 TEST(RankTurnsTest, OneRankRunsAtATime) {
   constexpr int kRanks = 5, kTurns = 200;
   for (const auto kind : kSerial) {
     RankTurns turns({.kind = kind, .seed = 3}, kRanks, [] {});
     std::atomic<int> running{0}, together{0};
-    int unguarded = 0;  // the thread sanitizer judges whether turns order its uses
+    int unguarded = 0;  // ThreadSanitizer checks that turns order its uses
     run_in_turn(turns, kRanks, [&](int rank) {
       for (int turn = 0; turn < kTurns; ++turn) {
         if (++running > 1) ++together;
@@ -145,7 +158,9 @@ TEST(RankTurnsTest, RoundRobinGivesTurnsInOrder) {
   EXPECT_THAT(order, ElementsAre(0, 1, 2, 0, 1, 2, 0, 1, 2));
 }
 
-TEST(RankTurnsTest, BlockedRanksAreWokenByTheHolderAndNobodyElseIsCalledQuiescent) {
+// Quiescence means that no rank can run, which is reported as a deadlock. While the holder runs it must not be
+// reported.
+TEST(RankTurnsTest, TheHolderWakesBlockedRanksWithoutQuiescence) {
   for (const auto kind : kSerial) {
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
       int quiescent = 0;
@@ -168,7 +183,8 @@ TEST(RankTurnsTest, BlockedRanksAreWokenByTheHolderAndNobodyElseIsCalledQuiescen
   }
 }
 
-TEST(RankTurnsTest, LastToBlockFindsThatNobodyCanGoOn) {
+// When all ranks are blocked, only the engine can continue: it advances the virtual time or finds a deadlock.
+TEST(RankTurnsTest, TheLastRankToBlockReportsQuiescence) {
   for (const auto kind : kSerial) {
     int quiescent = 0;
     bool released = false;
@@ -186,7 +202,8 @@ TEST(RankTurnsTest, LastToBlockFindsThatNobodyCanGoOn) {
   }
 }
 
-TEST(RankTurnsTest, LeavingOfTheLastRunningRankIsQuiescenceToo) {
+// The other ranks are blocked already and would never be looked at again.
+TEST(RankTurnsTest, QuiescenceIsReportedWhenTheLastRunningRankLeaves) {
   int quiescent = 0;
   bool released = false;
   RankTurns* handle = nullptr;
@@ -202,7 +219,8 @@ TEST(RankTurnsTest, LeavingOfTheLastRunningRankIsQuiescenceToo) {
   EXPECT_EQ(quiescent, 1);
 }
 
-TEST(RankTurnsTest, PostponedRankGoesOnWhenNoOtherCan) {
+// Postponing must not turn into a deadlock.
+TEST(RankTurnsTest, APostponedRankContinuesWhenNoOtherCan) {
   for (const auto kind : kSerial) {
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
       RankTurns turns({.kind = kind, .seed = seed}, 3, [] {});
@@ -215,20 +233,22 @@ TEST(RankTurnsTest, PostponedRankGoesOnWhenNoOtherCan) {
         }
       });
       ASSERT_EQ(order.size(), 15u);
+      // Rank 1 is postponed first, so its five turns must be the last five.
       EXPECT_THAT(std::vector<int>(order.end() - 5, order.end()), ElementsAreArray({1, 1, 1, 1, 1}))
           << name_of(kind) << " seed " << seed;
     }
   }
 }
 
-TEST(RankTurnsTest, PollingRankStarvesNobody) {
+// A rank that polls is always runnable, and a policy could choose it forever.
+TEST(RankTurnsTest, APollingRankStarvesNoOther) {
   for (const auto kind : kSerial) {
     for (std::uint64_t seed = 0; seed < 50; ++seed) {
       RankTurns turns({.kind = kind, .seed = seed}, 4, [] {});
       int done = 0;
       std::int64_t polls = 0;
       run_in_turn(turns, 4, [&](int rank) {
-        if (rank < 2) {  // two that poll, also for each other
+        if (rank < 2) {  // two ranks poll, and each sees the other poll
           while (done < 2) {
             ++polls;
             turns.poll(rank);
@@ -238,13 +258,14 @@ TEST(RankTurnsTest, PollingRankStarvesNobody) {
         for (int turn = 0; turn < 10; ++turn) turns.yield(rank);
         ++done;
       });
+      // Fair turns need about 100 polls; starvation would need millions.
       EXPECT_LT(polls, 2000) << name_of(kind) << " seed " << seed;
     }
   }
 }
 
-// What they ask for is to come from one that was put off.
-TEST(RankTurnsTest, RanksThatOnlyPollLetAPostponedOneGoOn) {
+// The awaited rank is postponed. Polling must not count as progress, or it would never run.
+TEST(RankTurnsTest, PollingRanksLetAPostponedOneContinue) {
   for (const auto kind : kSerial) {
     for (std::uint64_t seed = 0; seed < 50; ++seed) {
       RankTurns turns({.kind = kind, .seed = seed}, 4, [] {});
@@ -266,6 +287,7 @@ TEST(RankTurnsTest, RanksThatOnlyPollLetAPostponedOneGoOn) {
   }
 }
 
+// After a failure no rank may wait for a turn, because the holder may be stuck in an endless loop.
 TEST(RankTurnsTest, AbandonedRanksRunWithoutTurns) {
   for (const auto kind : kSerial) {
     RankTurns turns({.kind = kind}, 4, [] {});
@@ -277,7 +299,7 @@ TEST(RankTurnsTest, AbandonedRanksRunWithoutTurns) {
     run_in_turn(turns, 4, [&](int rank) {
       ++started;
       while (ended == 0 && started < 4)
-        std::this_thread::yield();  // the holder never yields: the others run all the same
+        std::this_thread::yield();  // the holder never yields; the others run nevertheless
       for (int turn = 0; turn < 10; ++turn) turns.yield(rank);
       turns.poll(rank);
       turns.postpone(rank);
@@ -288,8 +310,9 @@ TEST(RankTurnsTest, AbandonedRanksRunWithoutTurns) {
   }
 }
 
-// Ranks that take turns as fast as they can when they are abandoned: a turn that one takes back may be the last it is
-// given.
+// Ranks exchange turns as fast as they can when they are abandoned. A rank that takes its turn back at that moment
+// may have received its last one.
+// 40 rounds made the lost wake-up likely before it was fixed.
 TEST(RankTurnsTest, AnAbandonedRankNeverWaitsAgain) {
   for (int round = 0; round < 40; ++round) {
     for (const auto kind : kSerial) {
@@ -313,8 +336,8 @@ TEST(RankTurnsTest, AnAbandonedRankNeverWaitsAgain) {
   }
 }
 
-// Rank 1 looks and then uses; what it looked at is gone if rank 0 runs in between: two constraints of order, so
-// depth 2.
+// Rank 1 reads a flag and then relies on it, and rank 0 clears it in between. The bug needs two ordering
+// constraints, so its depth is 2.
 bool shows_ordering_bug(const RankSchedule& options, int num_ranks, int steps) {
   RankTurns turns(options, num_ranks, [] {});
   bool there = true, wrong = false;
@@ -334,8 +357,8 @@ bool shows_ordering_bug(const RankSchedule& options, int num_ranks, int steps) {
 }
 
 TEST(PctTest, FindsAnOrderingBugOfDepthTwoWithinItsBound) {
-  // A run finds it with probability 1 / (n k) at least: 7 n k runs miss it once in a thousand times. The seeds are
-  // fixed.
+  // A run finds the bug with probability 1 / (n k) or more, so 7 n k runs miss it with probability 0.001. The seeds
+  // are fixed.
   constexpr int kRanks = 3, kSteps = 6, kTurns = kRanks * kSteps;
   int found = 0;
   for (std::uint64_t seed = 0; seed < 7 * kRanks * kTurns; ++seed) {
@@ -343,7 +366,7 @@ TEST(PctTest, FindsAnOrderingBugOfDepthTwoWithinItsBound) {
                            kSteps))
       ++found;
   }
-  EXPECT_GE(found, 7) << "that many are to be expected";
+  EXPECT_GE(found, 7) << "this many are expected";
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     EXPECT_FALSE(shows_ordering_bug({.kind = ScheduleKind::kPct, .seed = seed, .pct_depth = 1}, kRanks, kSteps))
         << "depth 1 never interrupts a rank";

@@ -1,4 +1,4 @@
-// Whole programs under every schedule: what they compute, what is logged, how they end.
+// Complete programs under every schedule: what they compute, what is logged and how they end.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,6 +16,7 @@ using ::testing::HasSubstr;
 constexpr ScheduleKind kAll[] = {ScheduleKind::kParallel, ScheduleKind::kRoundRobin, ScheduleKind::kRandom,
                                  ScheduleKind::kPct};
 
+// What a run showed: its events, its error, and how many results were wrong.
 struct Outcome {
   std::vector<std::string> events;
   std::optional<RunError> error;
@@ -38,6 +39,7 @@ Outcome run(const Program& program, const RankSchedule& schedule, const Deviatio
   return outcome;
 }
 
+// The parallel schedule is included, because all schedules must agree in results and in the diagnosis.
 class EverySchedule : public ::testing::TestWithParam<ScheduleKind> {};
 INSTANTIATE_TEST_SUITE_P(Schedules, EverySchedule, ::testing::ValuesIn(kAll), [](const auto& info) {
   auto name = name_of(info.param);
@@ -46,6 +48,7 @@ INSTANTIATE_TEST_SUITE_P(Schedules, EverySchedule, ::testing::ValuesIn(kAll), []
 });
 
 TEST_P(EverySchedule, GivesTheSameResults) {
+  // 100 random programs have groups, messages and late waits in many combinations.
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     const auto outcome = run(any_program(seed), {.kind = GetParam(), .seed = seed, .pct_events = 100});
     ASSERT_FALSE(outcome.error.has_value()) << "seed " << seed << ": " << outcome.error->what();
@@ -53,6 +56,7 @@ TEST_P(EverySchedule, GivesTheSameResults) {
   }
 }
 
+// A skipped collective must end in a diagnosis within the test, not by a time-out of half an hour.
 TEST_P(EverySchedule, SkippedCollectiveEndsInADiagnosisOnEveryRankThatWaits) {
   int tried = 0;
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
@@ -72,9 +76,11 @@ TEST_P(EverySchedule, SkippedCollectiveEndsInADiagnosisOnEveryRankThatWaits) {
     for (const auto& waiting : diagnosis.waiting)
       EXPECT_TRUE(outcome.error->outcomes()[waiting.rank].error) << "seed " << seed << ", rank " << waiting.rank;
   }
+  // A few programs have no collective of that rank.
   EXPECT_GT(tried, 90);
 }
 
+// The other ranks fail as a consequence. If they were reported as causes, a user would look at the wrong rank.
 TEST_P(EverySchedule, RankThatThrowsIsTheOnlyCause) {
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     const auto program = any_program(seed);
@@ -87,11 +93,13 @@ TEST_P(EverySchedule, RankThatThrowsIsTheOnlyCause) {
         << "seed " << seed;
     for (const auto& other : outcome.error->outcomes()) {
       const bool is_well = other.rank == rank || !other.error || other.released;
+      // `released` marks ranks that were stopped because of another rank's failure.
       EXPECT_TRUE(is_well) << "seed " << seed << ", rank " << other.rank << ": " << other.message;
     }
   }
 }
 
+// Replaying a failure depends on this.
 TEST(SerialWorldTest, SeedGivesTheSameEventsByteForByte) {
   for (const auto kind : kSerial) {
     for (std::uint64_t seed = 0; seed < 100; ++seed) {
@@ -102,7 +110,8 @@ TEST(SerialWorldTest, SeedGivesTheSameEventsByteForByte) {
   }
 }
 
-TEST(SerialWorldTest, SeedGivesTheSameEventsOfAFailureToo) {
+// Failures must be reproducible above all, including the order in which ranks notice them.
+TEST(SerialWorldTest, ASeedGivesTheSameEventsOfAFailure) {
   for (const auto kind : kSerial) {
     for (std::uint64_t seed = 0; seed < 60; ++seed) {
       const auto program = any_program(seed);
@@ -117,6 +126,8 @@ TEST(SerialWorldTest, SeedGivesTheSameEventsOfAFailureToo) {
   }
 }
 
+// Searching for races is useless if most seeds give the same order. PCT has few choices, so more than half must
+// differ.
 TEST(SerialWorldTest, OtherSeedsAreOtherOrdersOfTheSameEvents) {
   for (const auto kind : {ScheduleKind::kRandom, ScheduleKind::kPct}) {
     std::set<std::vector<std::string>> orders;
@@ -127,6 +138,7 @@ TEST(SerialWorldTest, OtherSeedsAreOtherOrdersOfTheSameEvents) {
   }
 }
 
+// The other ranks arrive only if a polling rank gives up its turn.
 TEST(SerialWorldTest, PollingRankLetsTheOthersArrive) {
   for (const auto kind : kSerial) {
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
@@ -144,7 +156,9 @@ TEST(SerialWorldTest, PollingRankLetsTheOthersArrive) {
   }
 }
 
-TEST(SerialWorldTest, HolderThatNeverComesBackIsATimeoutForAll) {
+// In a serial schedule only one rank runs at a time. If it never gives up its turn, no other could report a
+// timeout.
+TEST(SerialWorldTest, AHolderThatNeverReturnsIsATimeoutForAll) {
   for (const auto kind : kSerial) {
     World world({.num_ranks = 3, .timeout = std::chrono::milliseconds(100), .schedule = {.kind = kind, .seed = 2}});
     std::atomic<bool> has_failed{false};
@@ -157,7 +171,7 @@ TEST(SerialWorldTest, HolderThatNeverComesBackIsATimeoutForAll) {
         };
         barrier();
         if (rank == 1) {
-          // Gives its turn away until the others wait, then keeps it.
+          // Gives its turn away until the other ranks wait, then keeps it.
           auto never =
               world.receive(*group, 0, 1, 0, {.op = Collective::kRecv}, nullptr, [](const auto&, const auto&, auto) {});
           for (int turn = 0; turn < 50; ++turn) world.poll(1, *never);
@@ -181,7 +195,8 @@ TEST(SerialWorldTest, HolderThatNeverComesBackIsATimeoutForAll) {
   }
 }
 
-TEST(SerialWorldTest, TurnThatNeverEndsIsATimeoutThoughNobodyCanCall) {
+// No other rank gets a turn, so none of them can check a deadline. A watchdog thread must do it.
+TEST(SerialWorldTest, AnEndlessTurnIsATimeoutAlthoughNoRankCanCall) {
   for (const auto kind : kSerial) {
     World world({.num_ranks = 3, .timeout = std::chrono::milliseconds(100), .schedule = {.kind = kind, .seed = 2}});
     std::atomic<int> holder{-1};
@@ -207,7 +222,8 @@ TEST(SerialWorldTest, TurnThatNeverEndsIsATimeoutThoughNobodyCanCall) {
 // --- the chain of meetings, in parallel ------------------------------------------------------------------------------
 
 TEST(MeetingChainTest, RanksThatRunAheadMeetInOrder) {
-  // No rank waits before it has issued all its calls: chains grow long, and are read by ranks far behind.
+  // No rank waits before it has issued all of its calls. Chains of meetings grow long, and slow ranks read them
+  // late.
   constexpr int kRanks = 8, kGroups = 6, kCalls = 60;
   for (int round = 0; round < 10; ++round) {
     World world({.num_ranks = kRanks});
@@ -219,6 +235,7 @@ TEST(MeetingChainTest, RanksThatRunAheadMeetInOrder) {
       for (int index = 0; index < kGroups; ++index) {
         std::vector<int> ranks;
         for (int member = 0; member < kRanks; ++member) {
+          // Six groups whose members overlap, so ranks pass each other in different groups.
           if (index == 0 || (member >> (index - 1) % 3 & 1) == (index > 3 ? 1 : 0)) ranks.push_back(member);
         }
         groups.push_back(world.group("group" + std::to_string(index), ranks));
@@ -246,10 +263,12 @@ TEST(MeetingChainTest, RanksThatRunAheadMeetInOrder) {
   }
 }
 
-TEST(MeetingChainTest, FailuresInBetweenReachEveryRankThatIsStillThere) {
+// The failing rank and its call vary over the rounds, and half of the ranks have a second group.
+TEST(MeetingChainTest, FailuresInBetweenReachEveryRunningRank) {
   constexpr int kRanks = 8;
   for (int round = 0; round < 60; ++round) {
     World world({.num_ranks = kRanks});
+    // 17 and 8 are coprime, so all combinations of rank and call occur over the rounds.
     const int culprit = round % kRanks, at_call = round % 17;
     try {
       run_ranks(world, [&](int rank) {
@@ -259,6 +278,7 @@ TEST(MeetingChainTest, FailuresInBetweenReachEveryRankThatIsStillThere) {
         std::vector<std::shared_ptr<Meeting>> meetings;
         for (int call = 0; call < 30; ++call) {
           if (rank == culprit && call == at_call) {
+            // Three kinds of failures: an exception, an early end, and another collective.
             if (round % 3 == 0) throw std::runtime_error("planted");
             if (round % 3 == 1) return;
           }

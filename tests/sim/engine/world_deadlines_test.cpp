@@ -1,3 +1,6 @@
+// Deadlines on the wall clock: what is a time-out, and for whom. A deadline that fires for a rank that merely
+// computes, or never fires, are the two failures to prevent. Time-outs are 50 ms here, and all waits are for
+// events.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,6 +19,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+// The rank computes, so the engine cannot know that it will never come.
 TEST(WorldTest, RunningRankThatNeverJoinsIsATimeout) {
   World world({.num_ranks = 2, .timeout = std::chrono::milliseconds(50)});
   const auto error = failure_beside_runner(world, 1, [&](int rank) {
@@ -26,7 +30,8 @@ TEST(WorldTest, RunningRankThatNeverJoinsIsATimeout) {
   EXPECT_THAT(error.what(), HasSubstr("rank 1 is running"));
 }
 
-TEST(WorldTest, RankThatDoesNotComeBackAfterATimeoutIsTold) {
+// The error cannot be thrown before all ranks have returned, so `on_stuck` reports it while the run still hangs.
+TEST(WorldTest, RankThatDoesNotReturnAfterATimeoutIsReported) {
   int times_told = 0;
   std::string text;
   std::atomic<bool> is_told{false};
@@ -49,7 +54,10 @@ TEST(WorldTest, RankThatDoesNotComeBackAfterATimeoutIsTold) {
   EXPECT_EQ(error.diagnosis()->kind, Diagnosis::Kind::kTimeout);
 }
 
-TEST(WorldTest, StandardErrorSaysForWhomAStuckTestWaits) {
+// In a unit test no callback is set. Without this message a stuck test would be killed by ctest without any
+// explanation.
+TEST(WorldTest, StandardErrorNamesTheRankThatAStuckTestWaitsFor) {
+  // A stream buffer that notices the flush, so that the stuck rank ends right after the message.
   struct Text : std::stringbuf {
     std::atomic<bool> is_told{false};
     int sync() override {
@@ -69,8 +77,8 @@ TEST(WorldTest, StandardErrorSaysForWhomAStuckTestWaits) {
               HasSubstr("rank 1: has not returned from its own code; it is running, before any collective"));
 }
 
-TEST(WorldTest, ReceiveThatNobodyWaitsForIsNeverLate) {
-  // A world looks at deadlines every 100 ms.
+TEST(WorldTest, ReceiveWithoutAWaitNeverTimesOut) {
+  // A world checks deadlines every 100 ms, so 300 ms cover several checks. Only time spent in wait() counts.
   World world({.num_ranks = 2, .timeout = std::chrono::milliseconds(50)});
   bool is_received = false;
   run_ranks(world, [&](int rank) {
@@ -88,6 +96,7 @@ TEST(WorldTest, ReceiveThatNobodyWaitsForIsNeverLate) {
   EXPECT_TRUE(is_received);
 }
 
+// The sender is still running, so this is no deadlock.
 TEST(WorldTest, ReceiverThatWaitsTooLongIsATimeout) {
   World world({.num_ranks = 2, .timeout = std::chrono::milliseconds(50)});
   const auto error = failure_beside_runner(world, 0, [&](int) {

@@ -1,3 +1,5 @@
+// Diagnoses of mismatched and missing calls: every rank must get the same explanation, and it must name the
+// culprit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,6 +16,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+// Every rank gets the same text, since users read only one of the logs.
 TEST(WorldTest, DifferentCallsAreExplainedOnEveryRank) {
   World world({.num_ranks = 4});
   const auto error = failure_of(world, [&](int rank) {
@@ -32,8 +35,9 @@ TEST(WorldTest, DifferentCallsAreExplainedOnEveryRank) {
   for (const auto& outcome : error.outcomes()) EXPECT_TRUE(outcome.error) << outcome.rank;
 }
 
-TEST(WorldTest, DiagnosisIsNotLostWhoeverWakesFirst) {
-  // Who ends the meeting is held back until the run has failed, by it or by those that it wakes.
+TEST(WorldTest, DiagnosisIsKeptWhicheverRankWakesFirst) {
+  // The rank that ends the meeting is held back until the run has failed. Then a rank that was woken early reports
+  // first.
   World world({.num_ranks = 4});
   std::atomic<bool> is_held{false};
   const auto error = failure_of(world, [&](int rank) {
@@ -52,7 +56,8 @@ TEST(WorldTest, DiagnosisIsNotLostWhoeverWakesFirst) {
   EXPECT_NE(error.diagnosis(), nullptr) << error.what();
 }
 
-TEST(WorldTest, FailureBehindTheLastCallOfEveryRankIsNotPassedOver) {
+// No rank calls the world again after this failure, so only the end of the run can report it.
+TEST(WorldTest, FailureAfterTheLastCallIsReported) {
   World world({.num_ranks = 3});
   const auto error = failure_of(world, [&](int rank) {
     if (rank == 1)
@@ -63,7 +68,7 @@ TEST(WorldTest, FailureBehindTheLastCallOfEveryRankIsNotPassedOver) {
   ASSERT_NE(error.diagnosis(), nullptr);
 }
 
-// The run fails while a collective is being lost, as if another rank had failed it.
+// Fails the run while a collective is being lost, as if another rank had failed it.
 class FailsAndLoses : public FaultModel {
  public:
   void before_call(World&, int, const Group&, std::uint64_t, Call&) override {}
@@ -79,7 +84,8 @@ class FailsAndLoses : public FaultModel {
   bool restarts() override { return false; }
 };
 
-TEST(WorldTest, CollectiveThatIsLostWhileTheRunFailsEndsToo) {
+// Two faults at once: the run has failed, and a collective never finishes.
+TEST(WorldTest, CollectiveThatIsLostDuringAFailureEnds) {
   World world({.num_ranks = 2, .faults = std::make_shared<FailsAndLoses>()});
   const auto error = failure_of(world, [&](int rank) {
     all_sum(world, *world.group("world", {0, 1}), rank, /*input=*/1);
@@ -87,6 +93,7 @@ TEST(WorldTest, CollectiveThatIsLostWhileTheRunFailsEndsToo) {
   EXPECT_STREQ(error.what(), "ranks 0-1: failed meanwhile");
 }
 
+// Two ranks give no majority, so neither call can be called wrong.
 TEST(WorldTest, OnATieAllRanksAreCulprits) {
   World world({.num_ranks = 2});
   const auto error = failure_of(world, [&](int rank) {
@@ -97,8 +104,9 @@ TEST(WorldTest, OnATieAllRanksAreCulprits) {
   EXPECT_THAT(error.diagnosis()->ranks, ElementsAre(0, 1));
 }
 
+// All other ranks are blocked and the culprit has ended, so waiting for the timeout is not necessary.
 TEST(WorldTest, SkippedCollectiveIsDiagnosedAtOnce) {
-  World world({.num_ranks = 4});  // with a timeout of half an hour
+  World world({.num_ranks = 4});  // the time-out is half an hour
   const auto start = std::chrono::steady_clock::now();
   const auto error = failure_of(world, [&](int rank) {
     auto group = world.group("world", first_ranks(4));
@@ -117,6 +125,7 @@ TEST(WorldTest, SkippedCollectiveIsDiagnosedAtOnce) {
   EXPECT_THAT(error.what(), HasSubstr("missing: rank 3 has ended its program, after all_reduce #1 of group world"));
 }
 
+// A cycle over two groups: each group alone looks like a slow rank.
 TEST(WorldTest, RanksThatWaitForEachOtherInTwoGroupsAreDiagnosed) {
   World world({.num_ranks = 2});
   const auto error = failure_of(world, [&](int rank) {

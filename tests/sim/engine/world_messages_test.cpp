@@ -1,3 +1,4 @@
+// Point-to-point messages: matching by tag and order, and diagnoses of receives that never match.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +11,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+// The tags of the three messages alternate, so a receiver that matched by order alone would mix them up.
 TEST(WorldTest, MessagesArriveInOrderPerTag) {
   World world({.num_ranks = 2});
   std::vector<int> received;
@@ -37,6 +39,7 @@ TEST(WorldTest, MessagesArriveInOrderPerTag) {
   EXPECT_THAT(received, ElementsAre(1, 2, 3));
 }
 
+// Rank 0 ends its program, so the message can never come: this is reported at once, not after the timeout.
 TEST(WorldTest, ReceiveWithoutASenderIsDiagnosed) {
   World world({.num_ranks = 2});
   const auto error = failure_of(world, [&](int rank) {
@@ -49,6 +52,7 @@ TEST(WorldTest, ReceiveWithoutASenderIsDiagnosed) {
   EXPECT_THAT(error.what(), HasSubstr("and rank 0 has not sent: it has ended its program, before any collective"));
 }
 
+// Each pair of ranks counts its own messages. The number in the report must be one that both programs can count to.
 TEST(WorldTest, MessagesAreCountedBySenderAndReceiver) {
   World world({.num_ranks = 3});
   const auto error = failure_of(world, [&](int rank) {
@@ -70,7 +74,8 @@ TEST(WorldTest, MessagesAreCountedBySenderAndReceiver) {
               HasSubstr("rank 0 has not sent: it has ended its program, after send #1 to rank 1 of group world"));
 }
 
-TEST(WorldTest, WhoReceivesFromAnybodyIsTheCulpritOfItsWait) {
+// Any rank could have sent, so no particular sender can be blamed.
+TEST(WorldTest, ReceiverFromAnySourceIsTheCulpritOfItsWait) {
   World world({.num_ranks = 2});
   const auto error = failure_of(world, [&](int rank) {
     auto group = world.group("world", {0, 1});

@@ -1,3 +1,5 @@
+// The world itself: every rank has a thread, collectives meet in order, groups are independent, and errors reach
+// all.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,14 +18,17 @@ namespace {
 using ::testing::HasSubstr;
 
 class WorldSizes : public ::testing::TestWithParam<int> {};
+// 64 ranks exceed the cores of the machine by far, so threads must block and not spin.
 INSTANTIATE_TEST_SUITE_P(Ranks, WorldSizes, ::testing::Values(1, 2, 3, 8, 64), ::testing::PrintToStringParamName());
 
+// The basic promise, for one rank and for many.
 TEST_P(WorldSizes, EveryRankGetsTheSumOfEveryCollective) {
   World world({.num_ranks = GetParam()});
   std::atomic<int> wrong{0};
   run_ranks(world, [&](int rank) {
     auto group = world.group("world", first_ranks(GetParam()));
     for (int step = 0; step < 50; ++step) {
+      // The sum depends on the step, so a result from another step has a wrong value.
       const int expected = GetParam() * (GetParam() - 1) / 2 + GetParam() * step;
       if (all_sum(world, *group, rank, rank + step) != expected) ++wrong;
     }
@@ -31,7 +36,8 @@ TEST_P(WorldSizes, EveryRankGetsTheSumOfEveryCollective) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST_P(WorldSizes, EveryRankHasAThreadOfItsOwn) {
+// Thread-local state of LibTorch, such as autocast, must not be shared between ranks.
+TEST_P(WorldSizes, EveryRankHasItsOwnThread) {
   World world({.num_ranks = GetParam()});
   std::mutex mutex;
   std::set<std::thread::id> threads;
@@ -42,11 +48,13 @@ TEST_P(WorldSizes, EveryRankHasAThreadOfItsOwn) {
   EXPECT_EQ(static_cast<int>(threads.size()), GetParam());
 }
 
+// Each rank is a thread, so the number has to be limited.
 TEST(WorldTest, NumberOfRanksIsChecked) {
   EXPECT_THROW(World({.num_ranks = 0}), ConfigError);
   EXPECT_THROW(World({.num_ranks = 100000}), ConfigError);
 }
 
+// The ranks issue 20 calls before they wait for the first: each must meet the call with the same number.
 TEST(WorldTest, CallsThatAreIssuedTogetherMeetInOrder) {
   World world({.num_ranks = 3});
   std::atomic<int> wrong{0};
@@ -62,7 +70,7 @@ TEST(WorldTest, CallsThatAreIssuedTogetherMeetInOrder) {
               static_cast<Summand*>(one.get())->output = 3 * static_cast<Summand*>(one.get())->input;
           }));
     }
-    for (int call = 19; call >= 0; --call) {  // waited for in any order
+    for (int call = 19; call >= 0; --call) {  // waits may come in any order
       world.wait(rank, *meetings[call]);
       if (values[call]->output != 3 * call) ++wrong;
     }
@@ -70,6 +78,7 @@ TEST(WorldTest, CallsThatAreIssuedTogetherMeetInOrder) {
   EXPECT_EQ(wrong, 0);
 }
 
+// The two groups have different sums, so a rank that meets the wrong group has a wrong result.
 TEST(WorldTest, GroupsOfSomeRanksMeetAmongThemselves) {
   World world({.num_ranks = 4});
   std::atomic<int> wrong{0};
@@ -88,6 +97,7 @@ TEST(WorldTest, GroupsOfSomeRanksMeetAmongThemselves) {
   EXPECT_EQ(wrong, 0);
 }
 
+// The other ranks are blocked in a collective that can never complete. They must be released, not time out.
 TEST(WorldTest, RankThatThrowsFreesAllOthers) {
   World world({.num_ranks = 8});
   const auto error = failure_of(world, [&](int rank) {
@@ -101,6 +111,7 @@ TEST(WorldTest, RankThatThrowsFreesAllOthers) {
   EXPECT_THAT(error.what(), HasSubstr("ranks 0-4, 6-7: released from waiting by this failure"));
 }
 
+// Equal errors are merged, so that 1,000 ranks do not give 1,000 lines.
 TEST(WorldTest, ErrorsOfSeveralRanksAreAllReported) {
   World world({.num_ranks = 3});
   const auto error = failure_of(world, [&](int rank) { throw std::runtime_error(rank == 0 ? "no paper" : "no ink"); });
@@ -108,6 +119,7 @@ TEST(WorldTest, ErrorsOfSeveralRanksAreAllReported) {
   EXPECT_THAT(error.what(), HasSubstr("ranks 1-2: no ink"));
 }
 
+// An error of the sum, for example unequal shapes, belongs to all ranks of the collective.
 TEST(WorldTest, ErrorOfTheComputationReachesEveryRank) {
   World world({.num_ranks = 3});
   const auto error = failure_of(world, [&](int rank) {
@@ -119,7 +131,8 @@ TEST(WorldTest, ErrorOfTheComputationReachesEveryRank) {
   EXPECT_STREQ(error.what(), "ranks 0-2: cannot add");
 }
 
-TEST(WorldTest, FuturesHearOfTheEndAndOfFailures) {
+// DDP waits for futures in its hooks, so a future that is never completed hangs the backward pass.
+TEST(WorldTest, FuturesAreCompletedByResultsAndByFailures) {
   World world({.num_ranks = 2});
   std::atomic<int> well{0}, failed{0};
   failure_of(world, [&](int rank) {
@@ -137,6 +150,7 @@ TEST(WorldTest, FuturesHearOfTheEndAndOfFailures) {
   EXPECT_LE(failed, 1);  // rank 0 may be freed before it arrives
 }
 
+// Two ranks that list a group's members in different orders would number themselves differently.
 TEST(WorldTest, MembersOfAGroupMustAgree) {
   World world({.num_ranks = 2});
   world.group("pair", {0, 1});

@@ -1,3 +1,5 @@
+// Times of ranks, on the wall clock and in virtual time: waiting for other ranks is told apart from transferring
+// data.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,11 +17,13 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(WorldTest, TheWallsClockTellsWaitingForRanksFromWaitingForData) {
+// The time until the last rank arrives is waiting; only the rest is communication.
+TEST(WorldTest, WallTimeSeparatesStragglersFromCommunication) {
   using namespace std::chrono_literals;
   World world({.num_ranks = 2, .records_times = true});
   run_ranks(world, [&](int rank) {
     auto group = world.group("world", {0, 1});
+    // Rank 1 arrives last on purpose, so rank 0 waits for it, and rank 1 does not wait.
     while (rank == 1 && world.describe_rank(0).find("waits") == std::string::npos) std::this_thread::yield();
     auto meeting = world.arrive(*group, rank, {.op = Collective::kAllReduce, .bytes = 100}, nullptr,
                                 [](auto) { std::this_thread::sleep_for(30ms); });
@@ -34,7 +38,8 @@ TEST(WorldTest, TheWallsClockTellsWaitingForRanksFromWaitingForData) {
   EXPECT_GE(volume.seconds, 0.03);
 }
 
-TEST(WorldTest, ASendThatIsWaitedForOnTheWallsClockIsRecorded) {
+// Both ends of a message must appear in the timeline.
+TEST(WorldTest, AWaitForASendIsRecordedInWallTime) {
   World world({.num_ranks = 2, .records_spans = true});
   run_ranks(world, [&](int rank) {
     auto group = world.group("world", {0, 1});
@@ -48,6 +53,7 @@ TEST(WorldTest, ASendThatIsWaitedForOnTheWallsClockIsRecorded) {
   }
 }
 
+// The model is called in the middle of a collective, while other ranks wait.
 TEST(WorldTest, AModelThatThrowsEndsTheRunWithItsReason) {
   for (const bool is_message : {false, true}) {
     World world(
@@ -64,7 +70,8 @@ TEST(WorldTest, AModelThatThrowsEndsTheRunWithItsReason) {
   }
 }
 
-TEST(WorldTest, NetworkIsAskedForSenderAndReceiverAlone) {
+// The group lists ranks 3, 1, 0. A model that got group ranks instead of world ranks would price the wrong links.
+TEST(WorldTest, TheNetworkModelGetsOnlySenderAndReceiver) {
   std::vector<int> asked;
   World world(
       {.num_ranks = 4, .finish_times = [&](const Group& group, const Call& call, std::span<const double> ready) {
@@ -80,6 +87,7 @@ TEST(WorldTest, NetworkIsAskedForSenderAndReceiverAlone) {
   EXPECT_EQ(world.clocks().times(1).now, 7.0);
 }
 
+// Both orders matter: the message is matched by the sender's thread in one case and by the receiver's in the other.
 TEST(WorldTest, ErrorOfTheNetworkReachesTheReceiver) {
   for (const bool receives_first : {false, true}) {
     World world(

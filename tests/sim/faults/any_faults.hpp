@@ -8,10 +8,10 @@
 #include "sim/faults/fault_parameters.hpp"
 #include "tests/support/property.hpp"
 
-/// Any faults that a file can hold: of every kind, each parameter given or left open.
+/// Generates faults that a file can hold: of every kind, with each parameter given or left out.
 namespace accel::testing {
 
-/// Gives a parameter any value that a file can hold.
+/// Sets a parameter to any value that a file can hold.
 struct AnyValue {
   sim::Fault& fault;
 
@@ -61,7 +61,7 @@ inline sim::Fault any_fault(int num_ranks) {
   return fault;
 }
 
-/// With one seed, and streams that are their places or others, no two alike.
+/// Returns faults with one seed. Their streams are their places or other numbers, but all different.
 inline std::vector<sim::Fault> any_faults(int num_ranks) {
   std::vector<sim::Fault> faults(static_cast<std::size_t>(pick(0, 6)));
   const auto seed = pick<std::uint64_t>(0, 1ULL << 63);

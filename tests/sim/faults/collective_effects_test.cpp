@@ -1,4 +1,5 @@
-// What every rank sees of faults of one rank's part in a collective: its call, its tensors, its hook.
+// What every rank observes when one rank's part in a collective fails: its call, its tensors, its hook. Real Gloo
+// was the reference for the messages.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -20,7 +21,8 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-TEST(CollectiveEffectsTest, CrashDuringACollectiveFailsThatVeryOneOnAllOthers) {
+// The ranks have already begun to exchange data, unlike in a crash before the call.
+TEST(CollectiveEffectsTest, CrashDuringACollectiveFailsThatCollectiveOnAllOthers) {
   const auto when = When{When::Unit::kCollective, gradients_of(7)};
   const auto run = run_with({{.kind = FaultKind::kRankCrashDuringCollective, .rank = kRank, .when = when}});
   EXPECT_THAT(run.errors,
@@ -30,7 +32,8 @@ TEST(CollectiveEffectsTest, CrashDuringACollectiveFailsThatVeryOneOnAllOthers) {
   expect_call(run, "all_reduce", gradients_of(7));
 }
 
-TEST(CollectiveEffectsTest, ExceptionInAHookClosesTheConnectionsOfAllOthersInThatGradientsCollective) {
+// The exception leaves the backward pass in the middle of the buckets.
+TEST(CollectiveEffectsTest, ExceptionInAHookFailsThatGradientsCollective) {
   const auto run = run_with({{.kind = FaultKind::kHookException, .rank = kRank, .when = kAtStep}});
   EXPECT_THAT(run.errors,
               ElementsAre(kClosedBy2, kClosedBy2, "InjectedFault: injected exception in a backward hook", kClosedBy2));
@@ -39,10 +42,13 @@ TEST(CollectiveEffectsTest, ExceptionInAHookClosesTheConnectionsOfAllOthersInTha
   expect_call(run, "all_reduce", gradients_of(kStep));
 }
 
+// With data parallelism all replicas must be equal, so the majority shows which rank is wrong.
 TEST(CollectiveEffectsTest, FlippedBitIsNamedByTheVoteOfTheReplicas) {
+  // Bit 30 is the highest bit of the exponent, so the gradient changes by orders of magnitude.
   constexpr std::int64_t kHighestExponentBit = 30;
   const auto run =
       run_with({{.kind = FaultKind::kBitFlip, .rank = kRank, .when = kAtStep, .bit = kHighestExponentBit}});
+  // No error occurs in the collective; only the comparison of replicas in the optimizer step can notice the bit.
   EXPECT_THAT(
       run.errors,
       Each(AllOf(StartsWith(
@@ -51,13 +57,14 @@ TEST(CollectiveEffectsTest, FlippedBitIsNamedByTheVoteOfTheReplicas) {
   EXPECT_NE(run.ranks[kRank].bytes(), run.ranks[0].bytes());
 }
 
-TEST(CollectiveEffectsTest, BitThatTheUpdateRoundsAwayChangesNothing) {
-  // The lowest bit of a gradient of about 0.1, times the learning rate, is less than half a bit of a parameter of about
-  // 0.1.
+TEST(CollectiveEffectsTest, ABitThatTheUpdateRoundsAwayChangesNothing) {
+  // The lowest bit of a gradient of about 0.1, times the learning rate, is less than half a bit of a parameter of
+  // about 0.1.
   const auto run = run_with({{.kind = FaultKind::kBitFlip, .rank = kRank, .when = kAtStep, .bit = 0}});
   expect_outlived(run, "bit_flip");
 }
 
+// Gloo would hang, abort or return wrong numbers, depending on the kind of mistake.
 TEST(CollectiveEffectsTest, WrongCallOfEachSortIsADesyncThatNamesTheRank) {
   const std::string right = "all_reduce(sum, float32 [";
   const std::vector<std::pair<WrongCall, std::string>> sorts{
@@ -85,7 +92,9 @@ bool is_finite(const FaultyRun& run, int rank) {
                      [](const auto& parameter) { return parameter.isfinite().all().template item<bool>(); });
 }
 
-TEST(CollectiveEffectsTest, NanGradientReachesTheParametersOfEveryRankAndNobodySeesAnError) {
+// A NaN spreads equally to all replicas, so no comparison can find it. It must still be listed among the faults
+// that occurred.
+TEST(CollectiveEffectsTest, NanGradientReachesEveryRankWithoutAnError) {
   for (const auto value : {BadValue::kNan, BadValue::kInf}) {
     const auto run = run_with({{.kind = FaultKind::kNanGradient, .rank = kRank, .when = kAtStep, .value = value}});
     EXPECT_THAT(run.errors, Each(""));
@@ -100,8 +109,9 @@ TEST(CollectiveEffectsTest, NanGradientReachesTheParametersOfEveryRankAndNobodyS
   }
 }
 
-// Its sums over ranks in the backward pass are no gradients of parameters.
-TEST(CollectiveEffectsTest, AFlippedBitStrikesGradientsBesideSyncBatchNorm) {
+// Its sums over ranks in the backward pass are statistics and not gradients of parameters, so the fault must skip
+// them.
+TEST(CollectiveEffectsTest, AFlippedBitAffectsGradientsDespiteSyncBatchNorm) {
   const auto run = run_program(
       {{.kind = FaultKind::kBitFlip, .rank = 2, .when = When{When::Unit::kStep, 1}, .bit = 30}}, [](RankContext& rank) {
         Accelerator accelerator({}, rank);

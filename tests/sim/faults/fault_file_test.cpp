@@ -1,3 +1,5 @@
+// Fault files: what they may hold, how problems are reported, and that writing and reading them are inverse. Fault
+// files are kept with the runs that they broke, so they must stay readable.
 #include "sim/faults/fault_file.hpp"
 
 #include <gmock/gmock.h>
@@ -22,6 +24,7 @@ std::vector<Fault> parse(const std::string& text, int num_ranks = 8) {
   return parse_faults(text, "faults.yaml", num_ranks);
 }
 
+// Parses a file with a single fault.
 Fault parse_one(const std::string& entry, int num_ranks = 8) {
   return parse("faults:\n  - " + entry + "\n", num_ranks).at(0);
 }
@@ -39,6 +42,7 @@ std::string problem_of(const std::string& entry, int num_ranks = 8) {
   return problems_of("faults:\n  - " + entry + "\n", num_ranks);
 }
 
+// One line per kind of parameter, so every field of Fault is compared with a known value.
 TEST(FaultFileTest, AFileGivesItsFaultsInOrder) {
   const auto faults = parse(
       "seed: 7\n"
@@ -83,6 +87,7 @@ TEST(FaultFileTest, AFileGivesItsFaultsInOrder) {
   EXPECT_EQ(faults, expected);
 }
 
+// All parameters but the kind are optional: absent ones are drawn from the seed.
 TEST(FaultFileTest, EveryKindIsValidAlone) {
   for (const auto& rule : kFaultRules) {
     const auto fault = parse_one("{kind: " + std::string(rule.name) + "}");
@@ -90,11 +95,13 @@ TEST(FaultFileTest, EveryKindIsValidAlone) {
   }
 }
 
+// An empty list is a decision, an empty file probably a mistake.
 TEST(FaultFileTest, NoFaultsAreAFileToo) {
   EXPECT_THAT(parse("faults: []\n"), IsEmpty());
   EXPECT_EQ(problems_of(""), "faults.yaml: faults: missing; it is required");
 }
 
+// A user fixes the file once instead of once for each problem.
 TEST(FaultFileTest, AllProblemsAreInOneErrorWithTheirLines) {
   const auto message = problems_of(
       "seed: -1\n"
@@ -114,14 +121,16 @@ TEST(FaultFileTest, AllProblemsAreInOneErrorWithTheirLines) {
                     HasSubstr("faults.yaml:7: sed: unknown key; known: faults, seed")));
 }
 
-TEST(FaultFileTest, AnUnknownKindIsToldTheKnownOnes) {
+// The names of the kinds are long and easily misspelled.
+TEST(FaultFileTest, AnUnknownKindIsAnsweredWithTheKnownOnes) {
   const auto message = problem_of("{kind: power_cut}");
   EXPECT_THAT(message, HasSubstr("faults.yaml:2: faults[0].kind: expected one of rank_crash_before_collective, "));
   for (const auto& rule : kFaultRules) EXPECT_THAT(message, HasSubstr(std::string(rule.name)));
   EXPECT_THAT(message, HasSubstr(", got 'power_cut'"));
 }
 
-TEST(FaultFileTest, AParameterOfAnotherKindIsRefused) {
+// A parameter that is silently ignored would make a fault look weaker than the user intended.
+TEST(FaultFileTest, AParameterOfAnotherKindIsRejected) {
   EXPECT_THAT(problem_of("{kind: rank_hang, seconds: 1}"),
               HasSubstr("faults[0].seconds: unknown key; known: kind, rank, stream, when"));
   EXPECT_THAT(problem_of("{kind: message_loss, rank: 1}"),
@@ -130,6 +139,7 @@ TEST(FaultFileTest, AParameterOfAnotherKindIsRefused) {
               HasSubstr("faults[0].when: unknown key; known: kind, rank, seconds, stream"));
 }
 
+// A hook belongs to a step, so a collective cannot say when it throws.
 TEST(FaultFileTest, AWhenIsOneStepOrOneCollectiveWhereThatMakesSense) {
   EXPECT_EQ(parse_one("{kind: rank_hang, when: {collective: 3}}").when, (When{When::Unit::kCollective, 3}));
   EXPECT_THAT(problem_of("{kind: hook_exception, when: {collective: 3}}"),
@@ -144,7 +154,8 @@ TEST(FaultFileTest, AWhenIsOneStepOrOneCollectiveWhereThatMakesSense) {
               HasSubstr("faults[0].when: expected a mapping of keys to values"));
 }
 
-TEST(FaultFileTest, RanksAreThoseOfTheRun) {
+// A fault on a rank that does not exist would never occur, and the run would seem to survive it.
+TEST(FaultFileTest, RanksMustExistInTheRun) {
   EXPECT_EQ(parse_one("{kind: rank_hang, rank: 3}", 4).rank, 3);
   for (const auto* entry :
        {"{kind: rank_hang, rank: 4}", "{kind: rank_hang, rank: -1}", "{kind: rank_hang, rank: 1.0}",
@@ -163,7 +174,8 @@ TEST(FaultFileTest, ALinkNeedsTwoRanks) {
   EXPECT_EQ(problem_of("{kind: rank_hang}", 1), "");
 }
 
-TEST(FaultFileTest, ImpossibleAmountsAreRefused) {
+// One entry for each kind of parameter, with a value of the wrong type or out of range.
+TEST(FaultFileTest, ImpossibleAmountsAreRejected) {
   for (const auto* entry :
        {"{kind: slow_rank, factor: .inf}", "{kind: message_delay, probability: 1.5}",
         "{kind: message_delay, seconds: .nan}", "{kind: bit_flip, bit: -1}", "{kind: torn_write, bytes: 0.5}",
@@ -175,16 +187,19 @@ TEST(FaultFileTest, ImpossibleAmountsAreRefused) {
               HasSubstr("faults[0].seconds: a store that is away has no delay"));
 }
 
-TEST(FaultFileTest, TwoFaultsOfOneStreamAreRefused) {
+// Faults with the same stream would draw the same random numbers and always occur together.
+TEST(FaultFileTest, TwoFaultsWithOneStreamAreRejected) {
   EXPECT_THAT(problems_of("faults:\n  - {kind: rank_hang, stream: 1}\n  - {kind: jitter}\n"),
               HasSubstr("faults.yaml:3: faults[1].stream: 1 is already used by faults[0]"));
   EXPECT_EQ(problems_of("faults:\n  - {kind: rank_hang, stream: 1}\n  - {kind: jitter, stream: 0}\n"), "");
 }
 
-TEST(FaultFileTest, AFileReadsBackAsItWasWritten) {
+// A found failure is written to a file, and replaying it depends on every value.
+TEST(FaultFileTest, AWrittenFileReadsBackUnchanged) {
   testing::expect_property(1000, [] {
     const auto num_ranks = testing::pick(2, 65);
     auto faults = testing::any_faults(num_ranks);
+    // Half of the cases are planned, which fills in all drawn values. Both forms must survive a round trip.
     if (*rc::gen::arbitrary<bool>()) faults = plan_faults(faults, num_ranks);
     const auto text = to_yaml(faults);
     RC_LOG() << text;
@@ -192,6 +207,7 @@ TEST(FaultFileTest, AFileReadsBackAsItWasWritten) {
   });
 }
 
+// Fault files are written by hand; any slip must end in a message, not in a crash.
 TEST(FaultFileTest, ADamagedFileIsReadOrRejectedByItsName) {
   int num_read = 0, num_refused = 0;
   testing::expect_property(3000, [&] {
@@ -201,9 +217,11 @@ TEST(FaultFileTest, ADamagedFileIsReadOrRejectedByItsName) {
     ++(testing::read_or_refuse("faults.yaml", [&] { parse(text); }) ? num_read : num_refused);
   });
   EXPECT_GT(num_read, 10);
+  // Both outcomes must occur, or the damage is too small or too large to test anything.
   EXPECT_GT(num_refused, 100);
 }
 
+// Shrinking removes faults from the list. If a fault's numbers depended on its position, the failure would vanish.
 TEST(FaultFileTest, AFaultThatMovesInTheListKeepsItsStream) {
   const auto plan =
       plan_faults(parse("seed: 3\nfaults:\n  - {kind: jitter}\n  - {kind: rank_hang}\n  - {kind: message_delay}\n"), 8);
@@ -213,6 +231,7 @@ TEST(FaultFileTest, AFaultThatMovesInTheListKeepsItsStream) {
   for (std::uint64_t hit = 0; hit < 1000; ++hit) ASSERT_EQ(strikes(replayed[0], 1, hit), strikes(plan[2], 1, hit));
 }
 
+// People read and edit this text, so its exact form is tested.
 TEST(FaultFileTest, TheYamlOfAPlanIsOneLineAFault) {
   const auto plan = plan_faults(parse("seed: 7\nfaults:\n  - {kind: slow_rank, rank: 2}\n  - {kind: partition, ranks: "
                                       "[1, 0], when: {step: 5}, one_way: true}\n"),
@@ -224,12 +243,14 @@ TEST(FaultFileTest, TheYamlOfAPlanIsOneLineAFault) {
             "  - {kind: partition, ranks: [0, 1], when: {step: 5}, one_way: true}\n");
 }
 
-TEST(FaultFileTest, FaultsOfTwoSeedsFitInNoFile) {
+// A file has one seed; writing would change what one of the faults draws.
+TEST(FaultFileTest, FaultsOfTwoSeedsCannotShareAFile) {
   EXPECT_THROW(to_yaml({Fault{.kind = FaultKind::kJitter, .seed = 1}, Fault{.kind = FaultKind::kJitter, .seed = 2}}),
                ArgumentError);
 }
 
-TEST(FaultFileTest, ADescriptionSaysWhatWhereAndWhen) {
+// These texts appear in reports and errors.
+TEST(FaultFileTest, ADescriptionNamesKindPlaceAndTime) {
   const auto text = [](const std::string& entry) { return describe(parse_one(entry)); };
   EXPECT_EQ(text("{kind: rank_crash_before_optimizer_step, rank: 3, when: {step: 5}}"),
             "rank_crash_before_optimizer_step on rank 3 at step 5");

@@ -1,3 +1,5 @@
+// Plans of faults: which values are drawn from the seed, that they are in range and evenly distributed, and that
+// they never change. A plan is a pure function of the file, the number of ranks and the seed.
 #include "sim/faults/fault_plan.hpp"
 
 #include <gmock/gmock.h>
@@ -17,7 +19,7 @@ using enum FaultRule::Parameter;
 
 using ::testing::ElementsAre;
 
-// All kinds, with nothing given but the seed.
+// Returns faults of all kinds with nothing set but the seed.
 std::vector<Fault> bare_faults(std::uint64_t seed) {
   std::vector<Fault> faults;
   for (std::size_t kind = 0; kind < kFaultRules.size(); ++kind) {
@@ -32,6 +34,7 @@ Fault planned(FaultKind kind, std::uint64_t seed, int num_ranks = 8) {
 
 bool is_rank(int rank, int num_ranks) { return rank >= 0 && rank < num_ranks; }
 
+// Checks one parameter of a planned fault, by the form of its values.
 struct ExpectWhole {
   const Fault& fault;
   const FaultParameter& parameter;
@@ -53,7 +56,7 @@ struct ExpectWhole {
   void operator()(const auto& /*form*/) const {}
 };
 
-// A parameter is there if the kind takes it, and only then.
+// A parameter is set exactly if the kind accepts it.
 void expect_whole(const Fault& fault) {
   const auto& rule = rule_of(fault.kind);
   RC_ASSERT(fault.rank.has_value() == (rule.has(kRank) && (!rule.every_rank || fault.rank)));
@@ -68,6 +71,7 @@ void expect_in_range(const Fault& fault, int num_ranks) {
   if (fault.link)
     RC_ASSERT(is_rank(fault.link->from, num_ranks) && is_rank(fault.link->to, num_ranks) &&
               fault.link->from != fault.link->to);
+  // A side of a partition is sorted, not empty, and does not include all ranks.
   if (fault.ranks) {
     const std::set<int> side(fault.ranks->begin(), fault.ranks->end());
     RC_ASSERT(std::vector<int>(side.begin(), side.end()) == *fault.ranks);
@@ -76,8 +80,11 @@ void expect_in_range(const Fault& fault, int num_ranks) {
   }
 }
 
-TEST(FaultPlanTest, EveryPlanIsWholeAndWithinRanges) {
+// A plan fills in everything that the file leaves open. The engine relies on complete values and does not check
+// them.
+TEST(FaultPlanTest, EveryPlanIsCompleteAndInRange) {
   testing::expect_property(1000, [] {
+    // Four ranks are the least for which every kind makes sense; 4096 is the simulator's maximum.
     const auto num_ranks = testing::pick(4, 4097);
     for (const auto& fault : plan_faults(testing::any_faults(num_ranks), num_ranks)) {
       expect_whole(fault);
@@ -86,19 +93,21 @@ TEST(FaultPlanTest, EveryPlanIsWholeAndWithinRanges) {
     for (const auto& fault : plan_faults(bare_faults(*rc::gen::arbitrary<std::uint64_t>()), num_ranks)) {
       expect_whole(fault);
       expect_in_range(fault, num_ranks);
+      // Drawn steps are 1 to 8, so that short runs reach them too.
       if (fault.when) RC_ASSERT(fault.when->number >= 1 && fault.when->number <= 8);
     }
   });
 }
 
-TEST(FaultPlanTest, WhatIsGivenStays) {
+// Drawing must only fill gaps: what the user wrote is never changed.
+TEST(FaultPlanTest, GivenValuesAreKept) {
   testing::expect_property(1000, [] {
     const auto num_ranks = testing::pick(4, 65);
     const auto faults = testing::any_faults(num_ranks);
     const auto plan = plan_faults(faults, num_ranks);
     RC_ASSERT(plan.size() == faults.size());
     for (std::size_t i = 0; i < plan.size(); ++i) {
-      auto emptied = plan[i];  // of what the file left open
+      auto emptied = plan[i];  // without the values that the file left out
       if (!faults[i].rank || *faults[i].rank == kAnyRank) emptied.rank = faults[i].rank;
       const auto empty = [](auto& value, const auto& given) {
         if (!given) value.reset();
@@ -110,13 +119,16 @@ TEST(FaultPlanTest, WhatIsGivenStays) {
       empty(emptied.what, faults[i].what), empty(emptied.value, faults[i].value);
       RC_ASSERT(emptied == faults[i]);
     }
+    // Planning is idempotent, because a plan that was written to a file is planned again when it is read.
     RC_ASSERT(plan_faults(plan, num_ranks) == plan);
   });
 }
 
-TEST(FaultPlanTest, EqualSeedsGiveEqualPlansAndOthersOthers) {
+// Otherwise a failure could not be repeated, or a search over seeds would try the same plan again.
+TEST(FaultPlanTest, EqualSeedsGiveEqualPlansAndOtherSeedsOtherPlans) {
   std::set<std::string> plans;
   for (std::uint64_t number = 0; number < 100; ++number) {
+    // Seeds that differ in their high words only must differ as well.
     const auto seed = number % 2 == 0 ? number : number << 32;
     const auto plan = plan_faults(bare_faults(seed), 8);
     EXPECT_EQ(plan, plan_faults(bare_faults(seed), 8));
@@ -127,7 +139,7 @@ TEST(FaultPlanTest, EqualSeedsGiveEqualPlansAndOthersOthers) {
   EXPECT_EQ(plans.size(), 100u);
 }
 
-// Fault files are kept, with the runs that they broke.
+// Fault files are kept with the runs that they broke, so a seed must keep its meaning in all future versions.
 TEST(FaultPlanTest, ASeedMeansTheSameForever) {
   std::vector<std::string> texts;
   for (const auto& fault : plan_faults(bare_faults(7), 8)) texts.push_back(describe(fault));
@@ -146,7 +158,8 @@ TEST(FaultPlanTest, ASeedMeansTheSameForever) {
                   "nan_gradient on rank 0 at step 5, value nan"));
 }
 
-TEST(FaultPlanTest, AFaultKeepsItsDrawsWhateverStandsBesideIt) {
+// When a failure is reduced, faults are removed one by one. The remaining ones must keep their values.
+TEST(FaultPlanTest, AFaultKeepsItsDrawsWhateverFaultsAreAdded) {
   testing::expect_property(500, [] {
     const auto num_ranks = testing::pick(4, 65);
     auto faults = testing::any_faults(num_ranks);
@@ -161,7 +174,8 @@ TEST(FaultPlanTest, AFaultKeepsItsDrawsWhateverStandsBesideIt) {
   });
 }
 
-TEST(FaultPlanTest, TwoFaultsOfOneKindDrawApart) {
+// If both drew from the same stream, they would always hit the same rank.
+TEST(FaultPlanTest, TwoFaultsOfOneKindDrawIndependently) {
   std::int64_t num_equal_ranks = 0, num_equal_hits = 0;
   constexpr int kSeeds = 4000;
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
@@ -174,22 +188,23 @@ TEST(FaultPlanTest, TwoFaultsOfOneKindDrawApart) {
     other.stream = 1;
     num_equal_hits += int(strikes(delay, 3, 5) == strikes(other, 3, 5));
   }
-  // Binomial: 500 +- 21 and 2000 +- 32; five standard deviations each way.
+  // Binomial: 500 +- 21 and 2000 +- 32; the limits are five standard deviations.
   EXPECT_NEAR(static_cast<double>(num_equal_ranks), kSeeds / 8.0, 105);
   EXPECT_NEAR(static_cast<double>(num_equal_hits), kSeeds / 2.0, 160);
 }
 
-// Pearson's chi square of how often each of `counts` came, where all are alike.
+// Returns Pearson's chi-square of the counts, for a uniform distribution over `num_values` values.
 double chi_square(const std::map<std::int64_t, int>& counts, std::int64_t num_values) {
   int total = 0;
   for (const auto& [value, count] : counts) total += count;
   const double mean = static_cast<double>(total) / static_cast<double>(num_values);
-  double sum = mean * static_cast<double>(num_values - std::ssize(counts));  // those that never came
+  double sum = mean * static_cast<double>(num_values - std::ssize(counts));  // values that never occurred
   for (const auto& [value, count] : counts) sum += (count - mean) * (count - mean) / mean;
   return sum;
 }
 
-TEST(FaultPlanTest, AnyIsEveryRankAboutAsOften) {
+// A chi-square test. A bias, e.g. from a modulo, would leave some ranks rarely tested.
+TEST(FaultPlanTest, AnySelectsRanksUniformly) {
   for (const int num_ranks : {4, 7, 64}) {
     std::map<std::int64_t, int> ranks, senders, steps;
     for (std::uint64_t seed = 0; seed < 20000; ++seed) {
@@ -197,7 +212,7 @@ TEST(FaultPlanTest, AnyIsEveryRankAboutAsOften) {
       ++senders[planned(FaultKind::kSlowLink, seed, num_ranks).link->from];
       ++steps[planned(FaultKind::kRankHang, seed, num_ranks).when->number];
     }
-    // Mean n - 1, variance 2 (n - 1): five standard deviations.
+    // The mean is n - 1 and the variance 2 (n - 1); the limit is five standard deviations.
     const auto limit = [](int n) { return n - 1 + 5 * std::sqrt(2.0 * (n - 1)); };
     EXPECT_LT(chi_square(ranks, num_ranks), limit(num_ranks));
     EXPECT_LT(chi_square(senders, num_ranks), limit(num_ranks));
@@ -205,7 +220,8 @@ TEST(FaultPlanTest, AnyIsEveryRankAboutAsOften) {
   }
 }
 
-TEST(FaultPlanTest, AnyJitterIsOneRanksAndABareOneIsEveryRanks) {
+// "any" means one rank that is drawn; leaving the rank out means all of them.
+TEST(FaultPlanTest, JitterOfAnyIsOneRankAndWithoutARankAllRanks) {
   EXPECT_EQ(planned(FaultKind::kJitter, 1).rank, std::nullopt);
   std::set<int> ranks;
   for (std::uint64_t seed = 0; seed < 100; ++seed)
@@ -213,6 +229,7 @@ TEST(FaultPlanTest, AnyJitterIsOneRanksAndABareOneIsEveryRanks) {
   EXPECT_THAT(ranks, ElementsAre(0, 1, 2, 3));
 }
 
+// Guards against an upper bound that is off by one, so that the last value is never drawn.
 TEST(FaultPlanTest, EveryWrongCallAndEverySizeOfASideIsDrawn) {
   std::set<WrongCall> calls;
   std::set<std::size_t> sizes;
@@ -234,7 +251,8 @@ TEST(FaultPlanTest, ALinkNeedsTwoRanks) {
   EXPECT_EQ(planned(FaultKind::kRankHang, 0, 1).rank, 0);
 }
 
-TEST(FaultPlanTest, AFaultStrikesAsOftenAsItsProbabilitySays) {
+// The limits 0 and 1 must be exact, everything between statistically right.
+TEST(FaultPlanTest, AFaultOccursWithItsProbability) {
   const auto share = [](double probability, int rank) {
     const Fault fault{.kind = FaultKind::kMessageDelay, .probability = probability, .seed = 5};
     constexpr int kHits = 20000;
@@ -250,19 +268,22 @@ TEST(FaultPlanTest, AFaultStrikesAsOftenAsItsProbabilitySays) {
   EXPECT_TRUE(strikes({.kind = FaultKind::kRankHang}, 0, 0));
 }
 
-TEST(FaultPlanTest, RanksAndHitsAreStruckApart) {
+// 160 is five standard deviations of a binomial distribution with 4,000 trials.
+TEST(FaultPlanTest, RanksAndHitsAreIndependent) {
   const Fault fault{.kind = FaultKind::kMessageDelay, .probability = 0.5, .seed = 5};
   int equal_ranks = 0, equal_hits = 0;
   constexpr int kHits = 4000;
   for (std::uint64_t hit = 0; hit < kHits; ++hit) {
     equal_ranks += int(strikes(fault, 0, hit) == strikes(fault, 1, hit));
+    // Hits that differ by 2^32 detect a counter that is truncated to 32 bits.
     equal_hits += int(strikes(fault, 0, hit) == strikes(fault, 0, hit + (1ULL << 32)));
   }
   EXPECT_NEAR(equal_ranks, kHits / 2, 160);
   EXPECT_NEAR(equal_hits, kHits / 2, 160);
 }
 
-TEST(FaultPlanTest, JitterHasItsMeanAndNeverMoreThanTwice) {
+// The documented distribution: uniform.
+TEST(FaultPlanTest, JitterIsBetweenZeroAndTwiceItsMean) {
   const Fault fault{.kind = FaultKind::kJitter, .seconds = 0.01, .seed = 11};
   constexpr int kHits = 20000;
   for (const int rank : {0, 63}) {
@@ -277,7 +298,8 @@ TEST(FaultPlanTest, JitterHasItsMeanAndNeverMoreThanTwice) {
   }
 }
 
-TEST(FaultPlanTest, DrawnBytesAreEveryPrefixOfAWrite) {
+// A torn write may keep nothing, everything, or any part in between.
+TEST(FaultPlanTest, DrawnBytesCoverEveryPrefixOfAWrite) {
   std::set<std::int64_t> kept;
   for (std::uint64_t seed = 0; seed < 200; ++seed)
     kept.insert(drawn_bytes({.kind = FaultKind::kTornWrite, .seed = seed}, 4));

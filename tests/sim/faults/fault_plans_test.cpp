@@ -1,5 +1,5 @@
-// What holds of whole plans of faults: they compose, a seed decides them in every schedule, and an empty one is no
-// plan.
+// Properties of complete plans of faults: faults compose, a seed determines them in every schedule, and an empty
+// plan changes nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,6 +30,7 @@ std::vector<std::string> names_of(const std::vector<FaultStrike>& strikes) {
 
 When at_step(int step) { return {When::Unit::kStep, step}; }
 
+// The injector observes every call, so this guards against an observer effect in bits and in virtual time.
 TEST(FaultPlansTest, InjectorWithoutAFaultChangesNoBitAndNoTime) {
   for (const auto& schedule : kSchedules) {
     const auto run = run_with({}, {.schedule = schedule});
@@ -41,7 +42,7 @@ TEST(FaultPlansTest, InjectorWithoutAFaultChangesNoBitAndNoTime) {
   }
 }
 
-/// All that a run shows of a fault, as one text.
+/// Returns everything that a run shows of a fault, as one text.
 std::string outcome_of(const FaultyRun& run) {
   std::string text = fmt::format("exit {}", run.exit_code);
   for (const auto& error : run.errors) text += "\n" + error;
@@ -54,7 +55,8 @@ std::string outcome_of(const FaultyRun& run) {
   return text;
 }
 
-TEST(FaultPlansTest, SeededFaultStrikesTheSameRankInEverySchedule) {
+// Otherwise a fault found under one schedule could not be replayed under another.
+TEST(FaultPlansTest, ASeededFaultHitsTheSameRankInEverySchedule) {
   for (int kind = 0; kind < std::ssize(kFaultRules); ++kind) {
     const Fault fault{
         .kind = static_cast<FaultKind>(kind),
@@ -67,7 +69,8 @@ TEST(FaultPlansTest, SeededFaultStrikesTheSameRankInEverySchedule) {
   }
 }
 
-TEST(FaultPlansTest, SeedsStrikeDifferentRanks) {
+// Otherwise trying many seeds would test the same rank again and again.
+TEST(FaultPlansTest, SeedsHitDifferentRanks) {
   std::set<std::vector<int>> struck;
   for (std::uint64_t seed = 0; seed < 16; ++seed) {
     const auto run = run_with({{.kind = FaultKind::kRankCrashBeforeCollective, .seed = seed}});
@@ -77,17 +80,20 @@ TEST(FaultPlansTest, SeedsStrikeDifferentRanks) {
   EXPECT_EQ(struck, (std::set<std::vector<int>>{{0}, {1}, {2}, {3}}));
 }
 
+// Several harmless faults together must still be harmless.
 TEST(FaultPlansTest, LateRanksAndLinksAddUpAndChangeNoBit) {
   const auto run = run_with({{.kind = FaultKind::kRankPause, .rank = 1, .when = at_step(3), .seconds = 0.5},
                              {.kind = FaultKind::kRankPause, .rank = 2, .when = at_step(4), .seconds = 0.25},
                              {.kind = FaultKind::kStoreSlow, .seconds = 0.05}});
   EXPECT_THAT(run.errors, Each(""));
   EXPECT_THAT(names_of(run.report.strikes), UnorderedElementsAre("rank_pause", "rank_pause", "store_slow"));
+  // 0.5 + 0.25 + 0.05 seconds: the faults are at different steps, so their delays add up.
   EXPECT_NEAR(run.seconds() - clean_run().seconds(), 0.8, 1e-9);
   for (int rank = 0; rank < kFaultyRanks; ++rank) EXPECT_EQ(run.ranks[rank].bytes(), clean_run().ranks[rank].bytes());
 }
 
-TEST(FaultPlansTest, FirstOfTwoCrashesIsTheOneThatStrikes) {
+// After the first crash the run ends, so the second fault is not reached and must not be reported.
+TEST(FaultPlansTest, OnlyTheFirstOfTwoCrashesOccurs) {
   const auto run = run_with({{.kind = FaultKind::kRankCrashBeforeCollective, .rank = 1, .when = at_step(7)},
                              {.kind = FaultKind::kRankCrashBeforeCollective, .rank = 3, .when = at_step(2)}});
   EXPECT_THAT(names_of(run.report.strikes), SizeIs(1));
@@ -96,7 +102,8 @@ TEST(FaultPlansTest, FirstOfTwoCrashesIsTheOneThatStrikes) {
   EXPECT_EQ(run.updates(), std::vector<int>(kFaultyRanks, 2));
 }
 
-TEST(FaultPlansTest, FailureIsPutDownToTheFaultThatStopsTheRun) {
+// Four faults occur, but only the crash stops the run. The diagnosis must not blame a delay.
+TEST(FaultPlansTest, FailureIsAttributedToTheFaultThatStopsTheRun) {
   const auto run =
       run_with({{.kind = FaultKind::kRankCrashBeforeOptimizerStep, .rank = 1, .when = at_step(6)},
                 {.kind = FaultKind::kSlowRank, .rank = 2, .factor = 2},
@@ -109,13 +116,14 @@ TEST(FaultPlansTest, FailureIsPutDownToTheFaultThatStopsTheRun) {
   EXPECT_THAT(run.report.diagnosis->ranks, ElementsAre(1));
 }
 
-TEST(FaultPlansTest, FaultThatHasStruckDoesNotStrikeTheRestartedRun) {
+// Otherwise a run with a crash would restart forever.
+TEST(FaultPlansTest, AFaultDoesNotOccurAgainInTheRestartedRun) {
   const TemporaryFolder folder;
   const FaultyRunOptions saving{.places = {.after_update = [&](RankContext& rank, int step) {
                                   write_atomically(*rank.files, folder.path("rank" + std::to_string(rank.rank)),
                                                    std::to_string(step));
                                 }}};
-  // Rank 1 dies of its first save while rank 3 is to be started again.
+  // Rank 1 dies in its first save while rank 3 is about to be restarted.
   const auto run = run_with({{.kind = FaultKind::kRankRestart, .rank = 3, .when = at_step(0)},
                              {.kind = FaultKind::kTornWrite, .rank = 1, .bytes = 0},
                              {.kind = FaultKind::kRankRestart, .rank = 2, .when = at_step(4)},

@@ -1,3 +1,5 @@
+// Faults of files: a write that is torn because the process dies, and a disk that is full. Atomic writes must leave
+// the old checkpoint readable after a fault at any byte.
 #include "sim/faults/faulty_files.hpp"
 
 #include <gmock/gmock.h>
@@ -42,7 +44,7 @@ bool has_temporary(const CrashDisk& disk) {
                      [](const auto& file) { return testing::is_temporary(file.first); });
 }
 
-// The message of the FileError of a full disk; "" if there is none.
+// Returns the message of the FileError of a full disk, or "" if there is none.
 template <typename Body>
 std::string refusal_of(Body&& body) {
   try {
@@ -66,13 +68,13 @@ bool dies(Body&& body) {
 
 // --- torn writes -----------------------------------------------------------------------------------------------------
 
-// A process saves a checkpoint, and dies while it saves another.
+// A process saves a checkpoint and dies while it saves the next one.
 void a_torn_write_leaves_the_old_checkpoint(const testing::Write& write) {
   const auto first = testing::any_checkpoint(), second = testing::any_checkpoint();
   auto written = second;
   written["latest"] = "second";
   for (const auto& [file, bytes] : written) {
-    for (std::int64_t kept = -1; kept <= std::ssize(bytes); ++kept) {  // -1: drawn
+    for (std::int64_t kept = -1; kept <= std::ssize(bytes); ++kept) {  // -1 draws the number of bytes
       CrashDisk disk;
       save(disk, first, "first", kAtomically);
       const auto fault =
@@ -80,18 +82,20 @@ void a_torn_write_leaves_the_old_checkpoint(const testing::Write& write) {
       FaultyFiles files(disk, {fault}, /*rank=*/1);
       RC_ASSERT(dies([&] { save(files, second, "second", write); }));
       RC_ASSERT(saved_in(disk.content()) == first);
-      save(disk, second, "second", write);  // the process that follows
+      save(disk, second, "second", write);  // a new process saves again
       RC_ASSERT(saved_in(disk.content()) == second);
       RC_ASSERT(!has_temporary(disk));
     }
   }
 }
 
-TEST(TornWriteTest, AfterEveryCutOfEveryFileTheOldCheckpointIsReadWholeAndTheNextCanBeSaved) {
+// The promise to users: a process that dies while it saves never destroys the previous checkpoint.
+TEST(TornWriteTest, AfterACutAnywhereTheOldCheckpointIsIntact) {
   testing::expect_property(100, [] { a_torn_write_leaves_the_old_checkpoint(kAtomically); });
 }
 
-TEST(TornWriteTest, AFileWrittenInItsPlaceIsLost) {
+// The planted bug: without a temporary file the old contents are gone as soon as the file is created.
+TEST(TornWriteTest, AFileWrittenInPlaceIsLost) {
   testing::expect_property_fails("no temporary file", 10, [] {
     a_torn_write_leaves_the_old_checkpoint([](Files& files, const std::string& path, const std::string& bytes) {
       const auto file = files.create(path);
@@ -102,7 +106,8 @@ TEST(TornWriteTest, AFileWrittenInItsPlaceIsLost) {
   });
 }
 
-TEST(TornWriteTest, ThePrefixIsOnTheDiskAndNobodyTidiesUp) {
+// As on a real disk: the bytes written so far remain, and the next start must cope with them.
+TEST(TornWriteTest, ThePrefixStaysOnTheDiskUnderItsTemporaryName) {
   const TemporaryFolder folder;
   PosixFiles disk;
   for (std::int64_t kept = 0; kept <= 6; ++kept) {
@@ -113,6 +118,7 @@ TEST(TornWriteTest, ThePrefixIsOnTheDiskAndNobodyTidiesUp) {
   }
 }
 
+// Files are written in pieces; the limit counts the bytes of all of them.
 TEST(TornWriteTest, PiecesCountTogether) {
   const TemporaryFolder folder;
   PosixFiles disk;
@@ -124,6 +130,7 @@ TEST(TornWriteTest, PiecesCountTogether) {
   EXPECT_EQ(disk.read(folder.path("a")), "abcde");
 }
 
+// The fault must occur although the limit is never reached, or the run would pass without a test.
 TEST(TornWriteTest, AFileWithFewerBytesThanAreKeptIsTornAtItsSync) {
   const TemporaryFolder folder;
   PosixFiles disk;
@@ -133,6 +140,8 @@ TEST(TornWriteTest, AFileWithFewerBytesThanAreKeptIsTornAtItsSync) {
   EXPECT_TRUE(dies([&] { file->sync(); }));
 }
 
+// After the death of a process none of its threads may change the disk any more, although its code continues to run
+// here.
 TEST(TornWriteTest, ADeadProcessDoesNothing) {
   const TemporaryFolder folder;
   PosixFiles disk;
@@ -155,20 +164,22 @@ TEST(TornWriteTest, ADeadProcessDoesNothing) {
   EXPECT_EQ(content_of(folder), before);
 }
 
-TEST(TornWriteTest, TheDeathSaysWhoseWhichFileAndHowMuch) {
+// The report of a run shows this text, which has to say what happened without a debugger.
+TEST(TornWriteTest, TheErrorNamesRankFileAndBytes) {
   const TemporaryFolder folder;
   PosixFiles disk;
   FaultyFiles files(disk, {torn_write(2, "weights")}, 1);
   try {
     write_atomically(files, folder.path("weights.bin"), "abcdef");
-    FAIL() << "the process lives";
+    FAIL() << "the process did not die";
   } catch (const ProcessDied& death) {
     EXPECT_EQ(death.what(), "torn_write on rank 1, bytes 2, file weights: the process died while writing " +
                                 folder.path("weights.bin.tmp") + "; 2 bytes of it reached the disk");
   }
 }
 
-TEST(TornWriteTest, OtherRanksAndOtherFilesAreSpared) {
+// A fault may be limited to a rank and to a part of the file's name.
+TEST(TornWriteTest, OtherRanksAndOtherFilesAreUnaffected) {
   const TemporaryFolder folder;
   PosixFiles disk;
   FaultyFiles other_rank(disk, {torn_write(0)}, 2), other_file(disk, {torn_write(0, "weights")}, 1);
@@ -180,7 +191,8 @@ TEST(TornWriteTest, OtherRanksAndOtherFilesAreSpared) {
 
 // --- a full disk -----------------------------------------------------------------------------------------------------
 
-TEST(DiskFullTest, AtEveryByteTheOldCheckpointStaysAndNoTemporary) {
+// Unlike a dead process, one whose disk is full can clean up, and must, to free the space.
+TEST(DiskFullTest, AtEveryByteTheOldCheckpointStaysWithoutTemporaryFiles) {
   testing::expect_property(100, [] {
     const auto first = testing::any_checkpoint(), second = testing::any_checkpoint();
     std::int64_t needed = std::ssize(std::string("second"));
@@ -190,6 +202,8 @@ TEST(DiskFullTest, AtEveryByteTheOldCheckpointStaysAndNoTemporary) {
       save(disk, first, "first", kAtomically);
       FaultyFiles files(disk, {disk_full(room)}, 1);
       const auto refusal = refusal_of([&] { save(files, second, "second", kAtomically); });
+      // Only the exact size suffices. In contrast to a dead process, this one lives and must remove its temporary
+      // file.
       RC_ASSERT(refusal.empty() == (room == needed));
       RC_ASSERT(saved_in(disk.content()) == (room == needed ? second : first));
       RC_ASSERT(!has_temporary(disk));
@@ -197,7 +211,8 @@ TEST(DiskFullTest, AtEveryByteTheOldCheckpointStaysAndNoTemporary) {
   });
 }
 
-TEST(DiskFullTest, TheMessageIsTheSystemsAndNamesTheFile) {
+// A simulated error must look like a real one, so that a program's handling of it is tested.
+TEST(DiskFullTest, TheMessageIsTheSystemsMessageWithTheFile) {
   const TemporaryFolder folder;
   PosixFiles disk;
   FaultyFiles files(disk, {disk_full(10)}, 1);
@@ -209,9 +224,11 @@ TEST(DiskFullTest, TheMessageIsTheSystemsAndNamesTheFile) {
   EXPECT_THAT(folder.files(), ElementsAre("a"));
 }
 
-TEST(DiskFullTest, WhatFitsIsWrittenAndThenNothing) {
+TEST(DiskFullTest, WritesSucceedUntilTheDiskIsFull) {
   const TemporaryFolder folder;
   PosixFiles disk;
+  // Two such faults: the smaller limit counts. Removing a file frees nothing, because other programs may have
+  // filled it.
   FaultyFiles files(disk, {disk_full(100), disk_full(4)}, 1);
   const auto file = files.create(folder.path("a"));
   file->append("abc");
@@ -224,6 +241,7 @@ TEST(DiskFullTest, WhatFitsIsWrittenAndThenNothing) {
               HasSubstr("No space left on device"));
 }
 
+// Each rank has its own disk in the simulation.
 TEST(DiskFullTest, OtherRanksHaveRoom) {
   const TemporaryFolder folder;
   PosixFiles disk;
@@ -232,7 +250,8 @@ TEST(DiskFullTest, OtherRanksHaveRoom) {
   EXPECT_EQ(disk.read(folder.path("a")), "abc");
 }
 
-TEST(DiskFullTest, AWriteIsTornWhereTheDiskHasRoomAndRefusedWhereNot) {
+// Two faults of one file: whichever limit is reached first decides.
+TEST(DiskFullTest, TheEarlierOfTornWriteAndFullDiskOccurs) {
   const TemporaryFolder folder;
   PosixFiles disk;
   for (std::int64_t room = 0; room < 6; ++room) {

@@ -1,3 +1,5 @@
+// Runs the small training under a plan of faults and collects what every rank observed. Time is virtual and the
+// costs are constants, so expected times are exact.
 #include "tests/sim/faults/faulty_runs.hpp"
 
 #include <c10/util/Type.h>
@@ -11,11 +13,13 @@
 namespace accel::testing {
 namespace {
 
+// Only the class name without namespaces, as tests compare it with the texts.
 std::string type_of(const std::exception& error) {
   const auto name = c10::demangle(typeid(error).name());
   return name.substr(name.rfind(':') + 1);
 }
 
+// The type and the text of an error; "" if there is none.
 std::string describe(const std::exception_ptr& error) {
   if (!error) return "";
   try {
@@ -25,6 +29,7 @@ std::string describe(const std::exception_ptr& error) {
   }
 }
 
+// Splits the error of the run into one text for each rank.
 void take_errors(FaultyRun& run) {
   run.errors.resize(kFaultyRanks);
   if (!run.report.error) return;
@@ -38,6 +43,7 @@ void take_errors(FaultyRun& run) {
 
 }  // namespace
 
+// The virtual time at which the last rank ended.
 double FaultyRun::seconds() const {
   double last = 0;
   for (const auto& rank : report.times) last = std::max(last, rank.now);
@@ -54,6 +60,7 @@ FaultyRun run_program(std::vector<sim::Fault> faults, const std::function<void(R
                       const FaultyRunOptions& options) {
   sim::SimulationOptions simulation{
       .num_ranks = kFaultyRanks, .timeout = options.timeout, .schedule = options.schedule};
+  // Every collective takes the same time after its last arrival, so differences in time are due to the faults.
   simulation.finish_times = [](const sim::Group&, const sim::Call&, std::span<const double> ready) {
     return std::vector<double>(ready.size(), *std::max_element(ready.begin(), ready.end()) + kCollectiveSeconds);
   };
@@ -66,11 +73,13 @@ FaultyRun run_program(std::vector<sim::Fault> faults, const std::function<void(R
   return run;
 }
 
+// Trains the small model on four ranks with these faults.
 FaultyRun run_with(std::vector<sim::Fault> faults, const FaultyRunOptions& options) {
   std::vector<Progress> ranks(kFaultyRanks);
   auto run = run_program(
       std::move(faults),
       [&](RankContext& rank) {
+        // A restarted run begins with an empty record.
         auto& progress = ranks[rank.rank] = {};
         train(rank, progress, options.places);
       },
@@ -79,6 +88,7 @@ FaultyRun run_with(std::vector<sim::Fault> faults, const FaultyRunOptions& optio
   return run;
 }
 
+// The run without faults, computed once and used as the reference.
 const FaultyRun& clean_run() {
   static const FaultyRun run = run_with({}, {.has_injector = false});
   return run;

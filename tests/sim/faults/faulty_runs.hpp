@@ -8,27 +8,27 @@
 #include "sim/faults/fault.hpp"
 #include "tests/support/small_training.hpp"
 
-/// The small training on simulated ranks under a plan of faults, and what every rank saw.
+/// Runs the small training on simulated ranks under a plan of faults, and records what every rank observed.
 ///
-///     const auto run = run_with({{.kind = FaultKind::kRankHang, .rank = 2}});
-///     EXPECT_THAT(run.errors[0], StartsWith("GlooError: Timed out"));
+/// Example: `const auto run = run_with({{.kind = FaultKind::kRankHang, .rank = 2}}); EXPECT_THAT(run.errors[0],
+/// StartsWith("GlooError: Timed out"));`
 ///
 /// Thread rule: none.
 namespace accel::testing {
 
 inline constexpr int kFaultyRanks = 4;
-inline constexpr double kCollectiveSeconds = 0.001;  ///< virtual, of every collective
-inline constexpr double kOperatorSeconds = 1e-6;     ///< virtual, of every operator
+inline constexpr double kCollectiveSeconds = 0.001;  ///< virtual duration of every collective
+inline constexpr double kOperatorSeconds = 1e-6;     ///< virtual duration of every operator
 
 struct FaultyRun {
   sim::SimulationReport report;
   std::vector<Progress> ranks;
-  std::vector<std::string> errors;  ///< by rank: type and text; "" where the program ended well
-  int exit_code = 0;                ///< as sim-run's
+  std::vector<std::string> errors;  ///< per rank: type and text, or "" if its program succeeded
+  int exit_code = 0;                ///< as that of sim-run
 
-  /// When the last rank ended, on the virtual clock.
+  /// Returns the virtual time at which the last rank ended.
   [[nodiscard]] double seconds() const;
-  /// By rank.
+  /// Returns the number of updates of each rank.
   [[nodiscard]] std::vector<int> updates() const;
 };
 
@@ -39,13 +39,13 @@ struct FaultyRunOptions {
   TrainingPlaces places = {};
 };
 
-/// A program on kFaultyRanks ranks, with virtual time.
+/// Runs a program on kFaultyRanks ranks with virtual time.
 FaultyRun run_program(std::vector<sim::Fault> faults, const std::function<void(RankContext&)>& program,
                       const FaultyRunOptions& options = {});
-/// The small training.
+/// Runs the small training.
 FaultyRun run_with(std::vector<sim::Fault> faults, const FaultyRunOptions& options = {});
 
-/// The run without an injector, once.
+/// Returns the run without an injector, which is performed once.
 const FaultyRun& clean_run();
 
 }  // namespace accel::testing

@@ -1,4 +1,5 @@
-// What every rank sees of faults of messages on their way.
+// What every rank observes when messages within a collective are late or lost. The texts are those of Gloo, which a
+// user will search for.
 #include <gmock/gmock.h>
 
 #include "tests/sim/faults/expected_effects.hpp"
@@ -11,22 +12,25 @@ using namespace sim;
 using ::testing::Each;
 using ::testing::ElementsAre;
 
-TEST(MessageEffectsTest, DelayedMessagesHoldUpAllRanksAndChangeNoBit) {
+// Ranks wait for each other in every all-reduce, so one slow link slows all of them.
+TEST(MessageEffectsTest, DelayedMessagesDelayAllRanksAndChangeNoBit) {
   const auto run =
       run_with({{.kind = FaultKind::kMessageDelay, .link = Link{2, 1}, .seconds = 0.05, .probability = 1}});
   expect_outlived(run, "message_delay");
-  // Every sum of gradients crosses the link, each in its turn.
+  // Every sum of gradients crosses the link, one after the other.
   EXPECT_GE(lost_seconds(run), kTrainingSteps * 0.05 - kRounding);
   EXPECT_NEAR(run.report.times[0].straggler_wait, lost_seconds(run), kFewOperators);
 }
 
+// The ring uses the links from each rank to the one below it, and 0 -> 2 is not among them.
 TEST(MessageEffectsTest, DelaysOfOtherLinksCostTheRingNothing) {
   const auto run =
       run_with({{.kind = FaultKind::kMessageDelay, .link = Link{0, 2}, .seconds = 0.05, .probability = 1}});
   EXPECT_LT(lost_seconds(run), kTrainingSteps * 0.05);
 }
 
-TEST(MessageEffectsTest, LostMessageTimesOutItsReceiverAndTheOthersFindThatRankGone) {
+// Rank 2 times out first. It ends and closes its connections, so the others fail because of rank 2.
+TEST(MessageEffectsTest, LostMessageTimesOutItsReceiverAndClosesItsConnections) {
   const auto when = When{When::Unit::kCollective, gradients_of(kStep)};
   const auto run = run_with({{.kind = FaultKind::kMessageLoss, .link = Link{3, 2}, .when = when}});
   EXPECT_THAT(run.errors, ElementsAre(kClosedBy2, kClosedBy2, kTimedOut, kClosedBy2));
@@ -35,7 +39,8 @@ TEST(MessageEffectsTest, LostMessageTimesOutItsReceiverAndTheOthersFindThatRankG
   expect_call(run, "all_reduce", gradients_of(kStep));
 }
 
-TEST(MessageEffectsTest, ResetConnectionIsSeenByBothItsEndsAndTheOthersFindThemGone) {
+// The other ranks see closed connections, when the two fail.
+TEST(MessageEffectsTest, ResetConnectionIsReportedAtBothEnds) {
   const auto when = When{When::Unit::kCollective, gradients_of(kStep)};
   const auto run = run_with({{.kind = FaultKind::kConnectionReset, .link = Link{3, 2}, .when = when}});
   EXPECT_THAT(run.errors, ElementsAre(kClosedBy2, kClosedBy2, "GlooError: Connection reset by peer [rank 3]",
@@ -47,7 +52,7 @@ TEST(MessageEffectsTest, ResetConnectionIsSeenByBothItsEndsAndTheOthersFindThemG
 
 TEST(MessageEffectsTest, PartitionTimesOutTheRanksThatWaitAcrossTheCut) {
   const auto run = run_with({{.kind = FaultKind::kPartition, .ranks = std::vector{0, 1}, .when = kAtStep}});
-  // In the ring each rank receives from the one above it: 1 from 2, and 3 from 0.
+  // In the ring each rank receives from the rank above it: 1 from 2, and 3 from 0.
   const std::string closed_by_1 = "GlooError: Connection closed by peer [rank 1]";
   EXPECT_THAT(run.errors, ElementsAre(closed_by_1, kTimedOut, closed_by_1, kTimedOut));
   EXPECT_EQ(run.updates(), everywhere(kStep));
@@ -62,17 +67,20 @@ TEST(MessageEffectsTest, OneWayPartitionCutsOffTheOtherSideOnly) {
   EXPECT_THAT(run.errors, ElementsAre(closed_by_3, closed_by_3, closed_by_3, kTimedOut));
 }
 
-TEST(MessageEffectsTest, SlowLinkHoldsUpAllRanksAndChangesNoBit) {
+// A larger factor must cost more time and nothing else.
+TEST(MessageEffectsTest, SlowLinkDelaysAllRanksAndChangesNoBit) {
   const auto slower = [](double factor) {
     return run_with({{.kind = FaultKind::kSlowLink, .link = Link{2, 1}, .factor = factor}});
   };
   const auto run = slower(1000);
   expect_outlived(run, "slow_link");
   EXPECT_GT(lost_seconds(run), 0);
+  // A factor of 1999 adds 1998 times the time, twice the 999 times of a factor of 1000.
   EXPECT_NEAR(lost_seconds(slower(1999)), 2 * lost_seconds(run), kRounding);
 }
 
-TEST(MessageEffectsTest, WhatComesAfterTheTimeoutHasNotCome) {
+// A delay just above the timeout of one minute.
+TEST(MessageEffectsTest, AMessageAfterTheTimeoutIsLost) {
   const FaultyRunOptions impatient{.timeout = std::chrono::minutes(1)};
   const std::string timed_out = "GlooError: Timed out waiting 60000ms for recv operation to complete";
   const auto delay =
@@ -84,7 +92,7 @@ TEST(MessageEffectsTest, WhatComesAfterTheTimeoutHasNotCome) {
               ElementsAre(timed_out, timed_out, "GlooError: Connection closed by peer [rank 3]", timed_out));
   expect_fault(jitter, "jitter", {kRank});
   const auto some_jitter = run_with({{.kind = FaultKind::kJitter, .rank = kRank, .seconds = 40}},
-                                    impatient);  // more than 60 of 0 to 80, at some step
+                                    impatient);  // 0 to 80 seconds, so more than 60 in some step
   expect_fault(some_jitter, "jitter", {kRank});
   const auto store = run_with({{.kind = FaultKind::kStoreSlow, .seconds = 61}}, impatient);
   EXPECT_THAT(

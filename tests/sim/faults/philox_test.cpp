@@ -1,3 +1,5 @@
+// Philox is the counter-based generator that fault plans draw from. A wrong round would still look random, so only
+// published vectors can verify it.
 #include "sim/faults/fault_plan.hpp"
 
 #include <gtest/gtest.h>
@@ -7,7 +9,7 @@ namespace {
 
 using Block = std::array<std::uint32_t, 4>;
 
-// The vectors that Random123 ships (kat_vectors, "philox4x32 10").
+// The test vectors that Random123 ships (kat_vectors, "philox4x32 10").
 TEST(PhiloxTest, ThePublishedVectorsComeOut) {
   EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}), (Block{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox4x32({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}),

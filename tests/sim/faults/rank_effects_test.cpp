@@ -1,4 +1,5 @@
-// What every rank sees of faults of a rank: it ends, stands still, or is slow.
+// What every rank observes when one rank ends, hangs or is slow. The texts and the number of updates were compared
+// with real Gloo processes that were killed, stopped or slowed.
 #include <gmock/gmock.h>
 
 #include "reference/core/errors.hpp"
@@ -16,6 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
+// The reference of all tests below: without it, equal wrong results would go unnoticed.
 TEST(RankEffectsTest, RunWithoutFaultsTrainsEqualReplicas) {
   EXPECT_THAT(clean_run().errors, Each(""));
   EXPECT_EQ(clean_run().updates(), everywhere(kTrainingSteps));
@@ -23,7 +25,8 @@ TEST(RankEffectsTest, RunWithoutFaultsTrainsEqualReplicas) {
   EXPECT_GT(clean_run().seconds(), kTrainingSteps * kCollectiveSeconds);
 }
 
-TEST(RankEffectsTest, CrashBeforeACollectiveClosesTheConnectionsOfAllOthersThere) {
+// All ranks must have made the same number of updates, as none has the gradients of this step.
+TEST(RankEffectsTest, CrashBeforeACollectiveFailsItOnAllOthers) {
   const auto run = run_with({{.kind = FaultKind::kRankCrashBeforeCollective, .rank = kRank, .when = kAtStep}});
   EXPECT_THAT(run.errors,
               ElementsAre(kClosedBy2, kClosedBy2, "InjectedFault: injected crash before a collective", kClosedBy2));
@@ -32,7 +35,8 @@ TEST(RankEffectsTest, CrashBeforeACollectiveClosesTheConnectionsOfAllOthersThere
   expect_call(run, "all_reduce", gradients_of(kStep));
 }
 
-TEST(RankEffectsTest, CrashIsTheEndEvenOfAProgramThatCatchesIt) {
+// A real crash cannot be caught. A program that catches the injected exception must not communicate again.
+TEST(RankEffectsTest, ACrashEndsEvenAProgramThatCatchesIt) {
   const Fault crash{
       .kind = FaultKind::kRankCrashBeforeCollective, .rank = kRank, .when = When{When::Unit::kCollective, 1}};
   std::vector<std::vector<std::string>> errors(kFaultyRanks);
@@ -52,7 +56,8 @@ TEST(RankEffectsTest, CrashIsTheEndEvenOfAProgramThatCatchesIt) {
   EXPECT_THAT(errors[kRank], ElementsAre("injected crash before a collective", HasSubstr("Connection closed by peer")));
 }
 
-TEST(RankEffectsTest, CrashBeforeTheOptimizersStepLeavesTheOthersOneStepAhead) {
+// The gradients of this step are summed already, so the others update once more before they notice.
+TEST(RankEffectsTest, CrashBeforeTheOptimizerStepLeavesTheOthersOneStepAhead) {
   const auto run = run_with({{.kind = FaultKind::kRankCrashBeforeOptimizerStep, .rank = kRank, .when = kAtStep}});
   EXPECT_THAT(run.errors, ElementsAre(kClosedBy2, kClosedBy2,
                                       "InjectedFault: injected crash before the optimizer's step", kClosedBy2));
@@ -63,14 +68,15 @@ TEST(RankEffectsTest, CrashBeforeTheOptimizersStepLeavesTheOthersOneStepAhead) {
   expect_fault(run, "rank_crash_before_optimizer_step", {kRank});
 }
 
+// The timeout of 30 minutes passes in virtual time only.
 TEST(RankEffectsTest, HangTimesOutTheOthersAtOnceAndIsDiagnosed) {
   const auto began = std::chrono::steady_clock::now();
   const auto run = run_with({{.kind = FaultKind::kRankHang, .rank = kRank, .when = kAtStep}});
-  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::minutes(1)) << "of 30 until the timeout";
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::minutes(1)) << "the time-out is 30 minutes";
   EXPECT_THAT(run.errors,
               ElementsAre(kTimedOut, kTimedOut, "InjectedFault: injected hang, ended with the run", kTimedOut));
   EXPECT_EQ(run.updates(), everywhere(kStep));
-  EXPECT_GE(lost_seconds(run), 0) << "the timeout passes on the virtual clock";
+  EXPECT_GE(lost_seconds(run), 0) << "the time-out passes in virtual time";
   expect_fault(run, "rank_hang", {kRank});
   expect_call(run, "all_reduce", gradients_of(kStep));
   EXPECT_THAT(run.report.diagnosis->text, HasSubstr("missing: rank 2 hangs, after all_reduce"));
@@ -79,14 +85,15 @@ TEST(RankEffectsTest, HangTimesOutTheOthersAtOnceAndIsDiagnosed) {
   EXPECT_THAT(waiting, ElementsAre(0, 1, 3));
 }
 
-TEST(RankEffectsTest, RestartedRunEndsWithTheParametersOfOneThatWasNotInterrupted) {
+TEST(RankEffectsTest, RestartedRunEndsWithTheUninterruptedParameters) {
   const auto run = run_with({{.kind = FaultKind::kRankRestart, .rank = kRank, .when = kAtStep}});
   expect_outlived(run, "rank_restart");
-  // All that the first run did up to the sum of the gradients of step 5 is done again.
+  // Everything that the first attempt did up to the sum of the gradients of step 5 is repeated.
   EXPECT_GT(lost_seconds(run), gradients_of(kStep) * kCollectiveSeconds);
   EXPECT_LT(lost_seconds(run), clean_run().seconds());
 }
 
+// The others wait for the paused rank, so its time appears as their waiting.
 TEST(RankEffectsTest, PauseCostsAllRanksItsTimeAndChangesNoBit) {
   const auto run = run_with({{.kind = FaultKind::kRankPause, .rank = kRank, .when = kAtStep, .seconds = 0.5}});
   expect_outlived(run, "rank_pause");
@@ -105,24 +112,25 @@ TEST(RankEffectsTest, PauseBeyondTheTimeoutIsATimeoutOfTheOthers) {
   expect_fault(run, "rank_pause", {kRank});
 }
 
-TEST(RankEffectsTest, SlowRankMakesAllRanksWaitForItAndChangesNoBit) {
+TEST(RankEffectsTest, SlowRankDelaysAllRanksAndChangesNoBit) {
   const auto run = run_with({{.kind = FaultKind::kSlowRank, .rank = kRank, .factor = 4}});
   expect_outlived(run, "slow_rank");
+  // A factor of 4 adds three times the compute time.
   EXPECT_NEAR(lost_seconds(run), 3 * clean_run().report.times[kRank].compute, kFewOperators);
   EXPECT_NEAR(run.report.times[kRank].compute, 4 * clean_run().report.times[kRank].compute, kFewOperators);
   EXPECT_NEAR(run.report.times[0].straggler_wait, lost_seconds(run), 2 * kFewOperators);
   EXPECT_LT(run.report.times[kRank].straggler_wait, kFewOperators);
 }
 
-TEST(RankEffectsTest, JitterCostsAtMostTwiceItsSecondsAStepAndChangesNoBit) {
+TEST(RankEffectsTest, JitterCostsAtMostTwiceItsMeanPerStep) {
   const auto run = run_with({{.kind = FaultKind::kJitter, .seconds = 0.01}});
   expect_outlived(run, "jitter");
-  EXPECT_GT(lost_seconds(run), kTrainingSteps * 0.01) << "the slowest of four is later than their mean";
+  EXPECT_GT(lost_seconds(run), kTrainingSteps * 0.01) << "the maximum of four is above the mean";
   EXPECT_LT(lost_seconds(run), kTrainingSteps * 0.02);
 }
 
-// A program that withstands the failure of a collective may use its tensors again.
-TEST(RankEffectsTest, TensorsOfACollectiveThatFailedAreFreeAgain) {
+// A program that survives the failure of a collective may use its tensors again.
+TEST(RankEffectsTest, TensorsOfAFailedCollectiveMayBeUsedAgain) {
   const auto run = run_program(
       {{.kind = FaultKind::kRankCrashBeforeCollective, .rank = 1, .when = When{When::Unit::kCollective, 0}}},
       [](RankContext& rank) {

@@ -1,5 +1,5 @@
-// The files in configs/sim/faults and the tables in sim/faults/README.md follow from the tables of the kinds and their
-// parameters.
+// The files in configs/sim/faults and the tables in sim/faults/README.md follow from the tables of kinds and
+// parameters in the source. These tests keep them equal.
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
@@ -28,7 +28,7 @@ constexpr auto kReadme = "sim/faults/README.md";
 
 std::string text_of(const fs::path& file) { return read_text((source_dir() / file).string()); }
 
-/// A parameter's name, with what stands for an absent one.
+/// Returns a parameter's name together with its default.
 struct Cell {
   const FaultRule& rule;
   const FaultParameter& parameter;
@@ -45,6 +45,7 @@ struct Cell {
   std::string operator()(const auto& /*form*/) const { return fmt::format("`{}`", parameter.name); }
 };
 
+// The row of the README's table for a kind of fault, generated from the rules.
 std::string row_of(const FaultRule& rule) {
   std::vector<std::string> parameters, when;
   if (rule.has(FaultRule::kRank)) parameters.emplace_back(rule.every_rank ? "`rank` (absent: every rank)" : "`rank`");
@@ -60,14 +61,14 @@ std::string row_of(const FaultRule& rule) {
                      fmt::join(when, ", "));
 }
 
-/// The text with another table under this header.
+/// Returns the text with the rows of the table under this header replaced.
 std::string with_table(const std::string& text, const std::string& header, const std::string& rows) {
   const auto begin = text.find('\n', text.find("\n|---", text.find(header)) + 1) + 1;
   const auto end = text.find("\n\n", begin - 1);
   return text.substr(0, begin) + rows + (end == std::string::npos ? "" : text.substr(end + 1));
 }
 
-/// README.md with the tables that follow from the kinds and the parameters.
+/// Returns the README with the tables that follow from kinds and parameters.
 std::string expected_readme() {
   std::string kinds, parameters;
   for (const auto& rule : kFaultRules) kinds += row_of(rule);
@@ -76,7 +77,7 @@ std::string expected_readme() {
   return with_table(with_table(text_of(kReadme), "| kind |", kinds), "| parameter |", parameters);
 }
 
-/// The comment at the head of a file, as one line.
+/// Returns the comment at the top of a file, as one line.
 std::string comment_of(const fs::path& file) {
   std::istringstream lines(read_text(file.string()));
   std::string comment;
@@ -85,7 +86,8 @@ std::string comment_of(const fs::path& file) {
   return comment;
 }
 
-TEST(ShippedFaultsTest, ThereIsOneFileOfEveryKindAndNoOther) {
+// The files are the examples that users start from; a new kind must come with one.
+TEST(ShippedFaultsTest, EveryKindHasOneFileAndThereAreNoOthers) {
   std::set<std::string> files, kinds;
   for (const auto& entry : fs::directory_iterator(source_dir() / "configs/sim/faults"))
     files.insert(entry.path().filename().string());
@@ -93,7 +95,8 @@ TEST(ShippedFaultsTest, ThereIsOneFileOfEveryKindAndNoOther) {
   EXPECT_EQ(files, kinds);
 }
 
-TEST(ShippedFaultsTest, EveryFileIsOneFaultOfItsKindOnAnyNumberOfRanksFromFour) {
+// The files are used in tests and demonstrations with various numbers of ranks.
+TEST(ShippedFaultsTest, EveryFileIsOneFaultOfItsKindOnFourOrMoreRanks) {
   for (const auto& rule : kFaultRules) {
     for (const int num_ranks : {4, 5, 8, 64, 4096}) {
       const auto plan = plan_faults(read_faults(file_of(rule).string(), num_ranks), num_ranks);
@@ -103,18 +106,20 @@ TEST(ShippedFaultsTest, EveryFileIsOneFaultOfItsKindOnAnyNumberOfRanksFromFour) 
   }
 }
 
-TEST(ShippedFaultsTest, EveryFileBeginsWithWhatEveryRankSees) {
+// The comment in the file is generated from the table of rules, so it cannot become out of date.
+TEST(ShippedFaultsTest, EveryFileBeginsWithItsEffectOnEveryRank) {
   for (const auto& rule : kFaultRules) EXPECT_EQ(comment_of(file_of(rule)), rule.sees);
 }
 
-// ACCEL_UPDATE_DOCS=1 writes the tables instead.
+// With ACCEL_UPDATE_DOCS=1 this writes the tables instead of comparing them.
 TEST(ShippedFaultsTest, TheReadmesTablesFollowFromTheKindsAndTheirParameters) {
   const auto expected = expected_readme();
   if (std::getenv("ACCEL_UPDATE_DOCS") != nullptr) std::ofstream(source_dir() / kReadme) << expected;
   EXPECT_EQ(text_of(kReadme), expected);
 }
 
-TEST(ShippedFaultsTest, TheExampleOfTheReadmeIsAFaultFile) {
+// Users copy it.
+TEST(ShippedFaultsTest, TheExampleInTheReadmeIsAFaultFile) {
   const auto readme = text_of(kReadme);
   const auto begin = readme.find("```yaml\n") + 8;
   EXPECT_EQ(

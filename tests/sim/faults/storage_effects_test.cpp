@@ -1,4 +1,4 @@
-// What every rank sees of faults of the store and of files.
+// What every rank observes of faults of the store and of files, from within a training that saves.
 #include <gmock/gmock.h>
 
 #include "reference/core/files.hpp"
@@ -17,13 +17,15 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
+// The store is used once, when ranks connect.
 TEST(StorageEffectsTest, SlowStoreDelaysTheStartAndChangesNoBit) {
   const auto run = run_with({{.kind = FaultKind::kStoreSlow, .seconds = 0.05}});
   expect_outlived(run, "store_slow");
   EXPECT_NEAR(lost_seconds(run), 0.05, kRounding);
 }
 
-TEST(StorageEffectsTest, StoreThatIsAwayIsAnErrorOfEveryRankBeforeItTrains) {
+// The ranks find each other through the store, so no rank can begin.
+TEST(StorageEffectsTest, AnUnavailableStoreIsAnErrorOfEveryRank) {
   const auto run = run_with({{.kind = FaultKind::kStoreSlow, .away = true}});
   EXPECT_THAT(
       run.errors,
@@ -34,7 +36,7 @@ TEST(StorageEffectsTest, StoreThatIsAwayIsAnErrorOfEveryRankBeforeItTrains) {
 
 class FileFaultEffectsTest : public ::testing::Test {
  protected:
-  /// Every rank saves its number of updates after each.
+  /// Every rank saves its number of updates after each update.
   FaultyRun run(const Fault& fault) {
     return run_with({fault}, {.places = {.after_update = [this](RankContext& rank, int step) {
                                 write_atomically(*rank.files, file_of(rank.rank), std::to_string(step));
@@ -48,7 +50,8 @@ class FileFaultEffectsTest : public ::testing::Test {
   std::vector<int> num_saved_ = std::vector<int>(kFaultyRanks);
 };
 
-TEST_F(FileFaultEffectsTest, TornWriteEndsItsRankAndLeavesTheCheckpointBefore) {
+// Bytes 0: the process dies before anything of the new file reaches the disk.
+TEST_F(FileFaultEffectsTest, TornWriteEndsItsRankAndKeepsThePreviousCheckpoint) {
   PosixFiles disk;
   write_atomically(disk, file_of(kRank), "before");
   const auto run = this->run({.kind = FaultKind::kTornWrite, .rank = kRank, .bytes = 0});
@@ -59,12 +62,13 @@ TEST_F(FileFaultEffectsTest, TornWriteEndsItsRankAndLeavesTheCheckpointBefore) {
   EXPECT_EQ(saved(kRank), "before");
   EXPECT_EQ(saved(0), "0");
   EXPECT_THAT(folder_.files(), ElementsAre("rank0", "rank1", "rank2", "rank2.tmp", "rank3"))
-      << "nobody tidies up after a process that died";
+      << "a process that died cannot remove its temporary file";
   expect_fault(run, "torn_write", {kRank});
 }
 
-TEST_F(FileFaultEffectsTest, FullDiskIsAnErrorOfTheSaveThatLeavesTheCheckpointBefore) {
-  const auto run = this->run({.kind = FaultKind::kDiskFull, .rank = kRank, .after_bytes = 3});  // a byte a save
+// The disk is full in the fourth save; the third must remain.
+TEST_F(FileFaultEffectsTest, FullDiskIsAnErrorThatKeepsThePreviousCheckpoint) {
+  const auto run = this->run({.kind = FaultKind::kDiskFull, .rank = kRank, .after_bytes = 3});  // one byte per save
   EXPECT_THAT(run.errors[kRank],
               AllOf(StartsWith("FileError: "), HasSubstr("rank2"), HasSubstr("No space left on device")));
   for (const int rank : {0, 1, 3}) EXPECT_EQ(run.errors[rank], kClosedBy2);
@@ -75,7 +79,8 @@ TEST_F(FileFaultEffectsTest, FullDiskIsAnErrorOfTheSaveThatLeavesTheCheckpointBe
   expect_fault(run, "disk_full", {kRank});
 }
 
-TEST_F(FileFaultEffectsTest, RunThatSavesNothingSeesNothing) {
+// A fault of files cannot occur in a run that writes none.
+TEST_F(FileFaultEffectsTest, RunWithoutSavesIsUnaffected) {
   for (const auto& fault : {Fault{.kind = FaultKind::kTornWrite, .rank = kRank},
                             Fault{.kind = FaultKind::kDiskFull, .rank = kRank, .after_bytes = 0}}) {
     const auto run = run_with({fault});

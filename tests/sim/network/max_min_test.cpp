@@ -1,3 +1,5 @@
+// Max-min fair sharing of links among flows, the model of competing transfers. Its definition is checked directly
+// on random problems, in addition to small examples with known rates.
 #include "sim/network/network.hpp"
 
 #include <gmock/gmock.h>
@@ -21,20 +23,24 @@ Flows flows_of(const std::vector<std::vector<int>>& routes) {
   return flows;
 }
 
-TEST(MaxMinTest, AFlowThatIsHeldElsewhereLeavesItsShareToTheOthers) {
+TEST(MaxMinTest, AFlowLimitedElsewhereLeavesItsShareToOthers) {
+  // Flow 0 is limited to 1 by link 0, so the other two flows share the remaining 9 of link 1.
   EXPECT_THAT(max_min_rates(flows_of({{0, 1}, {1}, {1, 2}}), std::vector{1.0, 10.0, 100.0}),
               ElementsAre(1.0, 4.5, 4.5));
 }
 
+// The simplest case, where the fair rates are obvious.
 TEST(MaxMinTest, FlowsOverOneLinkShareItEvenly) {
   EXPECT_THAT(max_min_rates(flows_of({{0}, {0}, {0}}), std::vector{6.0}), ElementsAre(2.0, 2.0, 2.0));
 }
 
-TEST(MaxMinTest, ALinkWithoutLimitLimitsNobody) {
+// Infinite capacities must not turn into NaN in divisions.
+TEST(MaxMinTest, ALinkWithoutLimitRestrictsNoFlow) {
   constexpr double kNoLimit = std::numeric_limits<double>::infinity();
   EXPECT_THAT(max_min_rates(flows_of({{0}, {0, 1}}), std::vector{kNoLimit, 3.0}), ElementsAre(kNoLimit, 3.0));
 }
 
+// Random flows over random links.
 struct Problem {
   Flows flows;
   std::vector<double> capacities;
@@ -63,7 +69,7 @@ std::vector<double> loads_of(const Problem& problem, const std::vector<double>& 
   return loads;
 }
 
-// The greatest rate on a link.
+// Returns the greatest rate on a link.
 double greatest(const Problem& problem, const std::vector<double>& rates, int link) {
   double most = 0;
   for (int flow = 0; flow < problem.flows.size(); ++flow) {
@@ -75,6 +81,7 @@ double greatest(const Problem& problem, const std::vector<double>& rates, int li
 
 constexpr double kRounding = 1e-9;  // sums of at most 30 rates of at most 50
 
+// Together with the next law, this defines max-min fairness, so nothing else needs to be compared.
 TEST(MaxMinTest, NoLinkCarriesMoreThanItsCapacity) {
   expect_property(300, [] {
     const auto problem = any_problem();
@@ -84,8 +91,8 @@ TEST(MaxMinTest, NoLinkCarriesMoreThanItsCapacity) {
   });
 }
 
-// The definition of max-min: on its way every flow meets a full link where nobody has more.
-TEST(MaxMinTest, NoFlowCanHaveMoreWithoutASmallerOneHavingLess) {
+// The definition of max-min: every flow crosses a saturated link on which no flow has a greater rate.
+TEST(MaxMinTest, EveryFlowHasABottleneck) {
   expect_property(300, [] {
     const auto problem = any_problem();
     const auto rates = max_min_rates(problem.flows, problem.capacities);

@@ -18,7 +18,7 @@ inline std::vector<int> first_ranks(int count) {
   return ranks;
 }
 
-/// A link of its own between any two ranks, so nothing contends; no overhead.
+/// A network with a separate link between any two ranks, so nothing contends, and without overhead.
 inline NetworkSpec full_network(Library library = Library::kGloo) {
   return {.name = "full",
           .library = library,
@@ -33,7 +33,7 @@ inline Network with_ranks(NetworkSpec spec, int num_ranks) {
   return network;
 }
 
-/// One collective of all ranks of a network on which nothing else happens.
+/// Returns the end times of one collective of all ranks on an otherwise idle network.
 inline std::vector<double> run_alone(const NetworkSpec& spec, const CollectiveCall& call,
                                      const std::vector<double>& ready) {
   const auto ranks = first_ranks(call.num_ranks);
@@ -51,7 +51,7 @@ inline double seconds_of(const NetworkSpec& spec, const CollectiveCall& call) {
   return latest(run_together(spec, call));
 }
 
-/// All but the two ends of a message.
+/// Returns all collectives except the two ends of a message.
 inline std::vector<Collective> group_collectives() {
   std::vector<Collective> collectives;
   for (const auto& info : kCollectives) {
@@ -74,7 +74,7 @@ inline NetworkSpec any_network(TopologySpec topology) {
 
 inline NetworkSpec any_contention_free_network() { return any_network(FullSpec{any_link()}); }
 
-/// A topology that holds at least 24 ranks.
+/// Returns a network whose topology holds at least 24 ranks.
 inline NetworkSpec any_network() {
   switch (accel::testing::pick(0, 5)) {
     case 0: return any_contention_free_network();

@@ -1,4 +1,4 @@
-// What networks do while several collectives are under way, and what they refuse.
+// How collectives share a network that several of them use at the same time, and which calls are rejected.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -11,24 +11,28 @@ namespace {
 
 using namespace accel::sim::testing;
 
+// A node of four ranks has one uplink, `oversubscription` times slower than the sum of its ports.
 NetworkSpec fat_tree(double oversubscription) {
   auto spec = full_network();
   spec.topology = TreeSpec{.tiers = {{.port = {1e-6, 1e9}}, {.units = 4, .port = {1e-6, 4e9 / oversubscription}}}};
   return spec;
 }
 
+// The time of an all-to-all among these ranks, which uses all links at once.
 double exchange_seconds(const NetworkSpec& spec, const std::vector<int>& ranks) {
   auto network = with_ranks(spec, 8);
   return latest(network.finish_times(0, {.op = Collective::kAllToAll, .bytes = 8 * kMiB, .ranks = &ranks},
                                      std::vector<double>(ranks.size(), 0)));
 }
 
-TEST(NetworkSharingTest, OversubscriptionSlowsWhatLeavesTheRackAndNothingElse) {
+// Racks hold four ranks; the uplink of a rack has one eighth of the rate of its ports together.
+TEST(NetworkSharingTest, OversubscriptionSlowsOnlyTrafficThatLeavesTheRack) {
   const std::vector<int> inside = {0, 1, 2, 3}, across = {0, 1, 2, 3, 4, 5, 6, 7};
   EXPECT_DOUBLE_EQ(exchange_seconds(fat_tree(8), inside), exchange_seconds(fat_tree(1), inside));
   EXPECT_GT(exchange_seconds(fat_tree(8), across), 3 * exchange_seconds(fat_tree(1), across));
 }
 
+// With two ranks the core is fast enough; with eight it limits them.
 TEST(NetworkSharingTest, ACoreThatAllMessagesCrossIsSharedByAll) {
   auto spec = full_network();
   spec.reduce_seconds_per_byte = 0;
@@ -37,7 +41,7 @@ TEST(NetworkSharingTest, ACoreThatAllMessagesCrossIsSharedByAll) {
     return seconds_of(spec, {.op = Collective::kAllReduce, .bytes = 8'000'000, .num_ranks = ranks});
   };
   EXPECT_DOUBLE_EQ(seconds(2), 8e-3);
-  EXPECT_DOUBLE_EQ(seconds(8), 2 * 7 * 1e-3 * 4);  // eight messages on a core for two
+  EXPECT_DOUBLE_EQ(seconds(8), 2 * 7 * 1e-3 * 4);  // eight messages share a core with the capacity of two
 }
 
 class TwoGroups : public ::testing::Test {
@@ -55,18 +59,20 @@ class TwoGroups : public ::testing::Test {
   }
   static constexpr LinkCosts kPort{0, 1e9};
   const std::vector<int> first_ = {0, 2}, second_ = {1, 3},
-                         apart_ = {4, 6};  // the first two leave one node through one port
+                         apart_ = {4, 6};  // the first two groups leave a node through the same port
 };
 
-TEST_F(TwoGroups, TheSecondOfTwoEqualTransfersOnALinkTakesTwice) {
+// Finish times are decided when a call completes, so the first transfer is never extended afterwards. The second
+// one pays for both.
+TEST_F(TwoGroups, TheSecondOfTwoEqualTransfersTakesTwiceAsLong) {
   auto network = with_ranks(spec(/*lanes=*/1), 8);
   EXPECT_DOUBLE_EQ(send(network, 0, first_, 1e6, 0), 1e-3);
   EXPECT_DOUBLE_EQ(send(network, 1, second_, 1e6, 0), 2e-3);
 }
 
-// A message of four slices, and a chain of sixteen that begins with it: fair sharing would end the chain after all
+// A message of four slices, and a chain of sixteen that starts with it. With fair sharing the chain ends after all
 // twenty.
-TEST_F(TwoGroups, ALongerOneSharesUntilTheFirstWouldHaveEndedHadItBeenSlowed) {
+TEST_F(TwoGroups, ALongerTransferSharesWithTheFirstOne) {
   auto nccl = spec(/*lanes=*/1);
   nccl.library = Library::kNccl;
   auto network = with_ranks(nccl, 8);
@@ -78,6 +84,7 @@ TEST_F(TwoGroups, ALongerOneSharesUntilTheFirstWouldHaveEndedHadItBeenSlowed) {
   EXPECT_DOUBLE_EQ(latest(ends), 20 * slice * 1e-9);
 }
 
+// Sharing may only take place between transfers that use the same link at the same time.
 TEST_F(TwoGroups, TransfersOnOtherLinksOrAtOtherTimesAreNotSlowed) {
   auto network = with_ranks(spec(/*lanes=*/1), 8);
   EXPECT_DOUBLE_EQ(send(network, 0, first_, 1e6, 0), 1e-3);
@@ -85,7 +92,8 @@ TEST_F(TwoGroups, TransfersOnOtherLinksOrAtOtherTimesAreNotSlowed) {
   EXPECT_DOUBLE_EQ(send(network, 2, second_, 1e6, 1e-3), 2e-3);
 }
 
-TEST_F(TwoGroups, AGroupRunsAsManyCollectivesAtOnceAsItHasLanes) {
+// With one lane, a short transfer waits for the long one; with two, both run and share the link.
+TEST_F(TwoGroups, AGroupRunsOneCollectivePerLaneAtATime) {
   auto one = with_ranks(spec(/*lanes=*/1), 8), two = with_ranks(spec(/*lanes=*/2), 8);
   for (auto* network : {&one, &two}) EXPECT_DOUBLE_EQ(send(*network, 0, first_, 1e6, 0), 1e-3);
   EXPECT_DOUBLE_EQ(send(one, 0, first_, 1e3, 0), 1e-3 + 1e-6);  // waits
@@ -93,6 +101,7 @@ TEST_F(TwoGroups, AGroupRunsAsManyCollectivesAtOnceAsItHasLanes) {
   EXPECT_DOUBLE_EQ(send(two, 0, first_, 1e3, 0), 4e-6);         // waits for the short one
 }
 
+// Unlike other collectives: Gloo's barrier first waits for everything that was issued before.
 TEST_F(TwoGroups, GloosBarrierWaitsForTheCollectivesBeforeIt) {
   auto network = with_ranks(spec(/*lanes=*/2), 8);
   send(network, 0, first_, 1e6, 0);
@@ -100,6 +109,7 @@ TEST_F(TwoGroups, GloosBarrierWaitsForTheCollectivesBeforeIt) {
       latest(network.finish_times(0, {.op = Collective::kBarrier, .ranks = &first_}, std::vector{0.0, 0.0})), 1e-3);
 }
 
+// A sweep uses one network for all its runs; transfers of the last run must not slow the next one.
 TEST_F(TwoGroups, AnotherRunStartsWithFreeLinks) {
   auto network = with_ranks(spec(/*lanes=*/1), 8);
   send(network, 0, first_, 1e6, 0);
@@ -109,14 +119,15 @@ TEST_F(TwoGroups, AnotherRunStartsWithFreeLinks) {
 
 TEST_F(TwoGroups, ASlowedLinkSlowsItsDirectionAlone) {
   auto network = with_ranks(spec(/*lanes=*/1), 8);
-  send(network, 0, first_, 1e6, 0);  // its costs are known, and must not be kept
+  send(network, 0, first_, 1e6, 0);  // fills the cache of costs, which must be invalidated
   network.scale_link(0, 2, 4);
   EXPECT_DOUBLE_EQ(send(network, 0, first_, 1e6, 1), 1 + 4e-3);
   EXPECT_DOUBLE_EQ(send(network, 1, {2, 0}, 1e6, 2), 2 + 1e-3);
   EXPECT_DOUBLE_EQ(send(network, 2, second_, 1e6, 3), 3 + 1e-3);
 }
 
-TEST(NetworkSharingTest, ASlowedLinkOfItsOwnIsSlowerInLatencyAndRate) {
+// Both parts of the time must be scaled, and only in one direction.
+TEST(NetworkSharingTest, ASlowedSeparateLinkIsSlowerInLatencyAndRate) {
   auto network = with_ranks(full_network(), 4);
   network.scale_link(0, 1, 3);
   const std::vector<int> there = {0, 1}, back = {1, 0};
@@ -128,7 +139,8 @@ TEST(NetworkSharingTest, ASlowedLinkOfItsOwnIsSlowerInLatencyAndRate) {
   EXPECT_DOUBLE_EQ(send(1, back), 2e-5 + 1e-6);
 }
 
-TEST(NetworkSharingTest, CallsThatDoNotFitAreRefused) {
+// These are errors in the engine. Computing a time anyway would hide them in wrong predictions.
+TEST(NetworkSharingTest, CallsThatDoNotFitAreRejected) {
   Network network(full_network());
   const std::vector<int> ranks = {0, 1}, others = {0, 2}, outside = {0, 9};
   const std::vector<double> two(2), three(3);
@@ -136,6 +148,7 @@ TEST(NetworkSharingTest, CallsThatDoNotFitAreRefused) {
   EXPECT_THROW(network.scale_link(0, 1, 2), StateError);
   network.set_ranks(4);
   EXPECT_THROW(network.finish_times(0, {.op = Collective::kBarrier, .ranks = &ranks}, three), ArgumentError);
+  // The same group number with other members, and members that do not exist.
   EXPECT_THROW(network.finish_times(0, {.op = Collective::kBarrier, .ranks = &outside}, two), ArgumentError);
   EXPECT_THROW(network.finish_times(0, {.op = Collective::kBarrier, .ranks = &ranks}, std::vector{0.0, std::nan("")}),
                ArgumentError);

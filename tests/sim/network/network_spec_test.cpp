@@ -1,3 +1,5 @@
+// Files that describe networks: values, defaults and problems, and that every shipped file is usable. A wrong unit
+// or a forgotten default would change predictions silently.
 #include "sim/network/network_spec.hpp"
 
 #include <gmock/gmock.h>
@@ -19,7 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr auto kHead = "name: test\nlibrary: gloo\noverhead_seconds: 0\nreduce_seconds_per_byte: 0\n";  // four lines
+// Four lines, so the topology begins on line 5.
+constexpr auto kHead = "name: test\nlibrary: gloo\noverhead_seconds: 0\nreduce_seconds_per_byte: 0\n";
 
 NetworkSpec read(const std::string& text) {
   const accel::testing::TemporaryFolder folder;
@@ -35,6 +38,7 @@ std::string problems_of(const std::string& text) {
   return "";
 }
 
+// Every key once, with values that all differ, so that no two of them can be exchanged.
 TEST(NetworkSpecTest, AFaultlessFileGivesItsValues) {
   const auto spec = read(
       "name: lab\nlibrary: nccl\nlanes: 3\noverhead_seconds: 1.0e-5\nreduce_seconds_per_byte: "
@@ -55,12 +59,15 @@ TEST(NetworkSpecTest, AFaultlessFileGivesItsValues) {
   ASSERT_EQ(spec.links.size(), 1U);
   EXPECT_EQ(spec.links[0].costs.latency_seconds, 2e-6);
   EXPECT_EQ(spec.compute.seconds_of("aten::mm", 1e15, 0), 1e-5);
-  EXPECT_DOUBLE_EQ(spec.compute.seconds_of("aten::add", 1e6, 1e6), 5e-6 + 1e-6);   // bound by memory
-  EXPECT_DOUBLE_EQ(spec.compute.seconds_of("aten::bmm", 1e10, 1e6), 5e-6 + 1e-3);  // by arithmetic
+  EXPECT_DOUBLE_EQ(spec.compute.seconds_of("aten::add", 1e6, 1e6), 5e-6 + 1e-6);   // limited by memory
+  EXPECT_DOUBLE_EQ(spec.compute.seconds_of("aten::bmm", 1e10, 1e6), 5e-6 + 1e-3);  // limited by arithmetic
 }
 
-TEST(NetworkSpecTest, WhatIsAbsentHasItsDefault) {
+// Defaults depend on the library, since Gloo and NCCL behave differently.
+TEST(NetworkSpecTest, AbsentValuesHaveTheirDefaults) {
   const auto gloo = read(std::string(kHead) + "topology: {kind: ring, latency_seconds: 0, bytes_per_second: 1}\n");
+  // Gloo's process group runs two collectives at a time in LibTorch (ProcessGroupGloo, two worker threads); NCCL
+  // runs one.
   EXPECT_EQ(gloo.lanes, 2);
   EXPECT_EQ(gloo.tree_all_reduce_bytes_max, 0);
   EXPECT_EQ(gloo.compute.kind, ComputeCosts::Kind::kCpuTime);
@@ -72,6 +79,7 @@ TEST(NetworkSpecTest, WhatIsAbsentHasItsDefault) {
   EXPECT_EQ(nccl.compute.cpu_time_factor, 0.1);
 }
 
+// Between 100 and 10,000 the middle on a logarithmic axis is 1,000, and that of the factors 1 and 4 is 2.
 TEST(NetworkSpecTest, ASizeFactorIsInterpolatedOnLogarithms) {
   const std::vector<SizeFactor> factors = {{100, 1}, {10'000, 4}, {20'000, 2}};
   EXPECT_EQ(size_factor({}, 5), 1);
@@ -82,7 +90,8 @@ TEST(NetworkSpecTest, ASizeFactorIsInterpolatedOnLogarithms) {
   EXPECT_EQ(size_factor(factors, 1'000'000), 2);
 }
 
-TEST(NetworkSpecTest, ACallTakesItsSizesFactorLonger) {
+// Measured factors correct the time on the wire. The overhead was measured on its own and must not be scaled.
+TEST(NetworkSpecTest, SizeFactorsScaleACallWithoutItsOverhead) {
   auto spec = testing::full_network();
   spec.overhead_seconds = 1;
   const CollectiveCall small{.op = Collective::kAllReduce, .bytes = 1000, .num_ranks = 4},
@@ -94,6 +103,7 @@ TEST(NetworkSpecTest, ACallTakesItsSizesFactorLonger) {
   EXPECT_DOUBLE_EQ(testing::run_together(spec, large)[0], 1 + 3 * of_large);
 }
 
+// Sends 1,000 bytes with ports of 1 s and 1,000 bytes/s, so every hop costs a whole number of seconds.
 double send_seconds(const std::string& topology, int from, int to) {
   auto network = Network(read(kHead + topology));
   network.set_ranks(16);
@@ -101,6 +111,7 @@ double send_seconds(const std::string& topology, int from, int to) {
   return network.finish_times(0, {.op = Collective::kSend, .bytes = 1000, .ranks = &ranks}, std::vector{0.0, 0.0})[1];
 }
 
+// A latency of 1 s and a message that takes 1 s at a port's rate make each expected time a count of links.
 TEST(NetworkSpecTest, EveryKindOfTopologyHasTheCostsOfItsLinks) {
   const std::string port = "latency_seconds: 1.0, bytes_per_second: 1000";
   EXPECT_EQ(send_seconds("topology: {kind: full, " + port + "}", 0, 9), 2);
@@ -110,7 +121,7 @@ TEST(NetworkSpecTest, EveryKindOfTopologyHasTheCostsOfItsLinks) {
   EXPECT_EQ(send_seconds("topology: {kind: switch, core_bytes_per_second: 500, " + port + "}", 0, 9), 4);
   const auto tree = "topology: {kind: fat_tree, ranks_per_rack: 4, oversubscription: 8, " + port + "}";
   EXPECT_EQ(send_seconds(tree, 0, 3), 3);
-  EXPECT_EQ(send_seconds(tree, 0, 4), 6);  // a rack's way up has half of a port
+  EXPECT_EQ(send_seconds(tree, 0, 4), 6);  // the uplink of a rack has half the rate of a port
   const auto nodes = "topology: {kind: nodes, ranks_per_node: 2, inside: {" + port +
                      "}, card: {latency_seconds: 10, bytes_per_second: 500}, nodes_per_rack: 2, oversubscription: 4}";
   EXPECT_EQ(send_seconds(nodes, 0, 1), 3);
@@ -118,6 +129,7 @@ TEST(NetworkSpecTest, EveryKindOfTopologyHasTheCostsOfItsLinks) {
   EXPECT_EQ(send_seconds(nodes, 0, 4), 46);
 }
 
+// Every line of the file has a mistake. Each must be reported with its line number.
 TEST(NetworkSpecTest, AllProblemsAreInOneErrorWithTheirLines) {
   const auto message = problems_of(
       "name: test\nlibrary: mpi\noverhead_seconds: -1\ntopology:\n  kind: torus\n  shape: [4]\n  latency_seconds: "
@@ -145,7 +157,8 @@ TEST(NetworkSpecTest, AllProblemsAreInOneErrorWithTheirLines) {
                     HasSubstr("network.yaml:14: compute.flops_per_second: missing")));
 }
 
-TEST(NetworkSpecTest, WhatCannotBeReadSaysWhy) {
+// An unknown kind of topology hides its other keys, so only the kind is reported.
+TEST(NetworkSpecTest, UnreadableFilesAreExplained) {
   EXPECT_THAT(problems_of(""), AllOf(HasSubstr("name: missing"), HasSubstr("topology: missing")));
   EXPECT_THAT(problems_of("name: [\n"), HasSubstr("not valid YAML"));
   EXPECT_THAT(problems_of("- name\n"), HasSubstr("network.yaml:1: the file: expected a mapping"));
@@ -157,19 +170,21 @@ TEST(NetworkSpecTest, WhatCannotBeReadSaysWhy) {
   EXPECT_THROW(read_network("no_such_network.yaml"), ConfigError);
 }
 
-TEST(NetworkSpecTest, RanksThatDoNotFitAreRefusedByTheNetworksName) {
+// In a sweep the number of ranks changes, so a network that fitted may not fit later.
+TEST(NetworkSpecTest, RanksThatDoNotFitAreRejectedWithTheNetworksName) {
   Network network(
       read(std::string(kHead) + "topology: {kind: torus, shape: [2, 2], latency_seconds: 0, bytes_per_second: 1}\n"));
   network.set_ranks(4);
   try {
     network.set_ranks(5);
-    FAIL() << "five ranks on four places";
+    FAIL() << "five ranks fit on four places";
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("network test: the topology holds 4 ranks, but there are 5"));
   }
 }
 
-TEST(NetworkSpecTest, NodesHoldNoMoreThanTheyAre) {
+// Without a number of nodes, the network grows with the ranks.
+TEST(NetworkSpecTest, NodesHoldAtMostTheirRanks) {
   const std::string nodes =
       "topology: {kind: nodes, ranks_per_node: 4, inside: {latency_seconds: 0, bytes_per_second: 1}, ";
   Network one(read(kHead + nodes + "num_nodes: 1}\n"));
@@ -179,6 +194,7 @@ TEST(NetworkSpecTest, NodesHoldNoMoreThanTheyAre) {
   EXPECT_NO_THROW(any.set_ranks(1000));
 }
 
+// The network files that come with the project.
 std::vector<fs::path> shipped_files() {
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(fs::path(std::getenv("ACCEL_SOURCE_DIR")) / "configs/sim/networks")) {
@@ -187,6 +203,7 @@ std::vector<fs::path> shipped_files() {
   return files;
 }
 
+// Users copy the shipped files. Each must load and give finite times for everything that a training calls.
 TEST(NetworkSpecTest, EveryShippedNetworkRunsEveryCollectiveOnItsRanks) {
   ASSERT_GE(shipped_files().size(), 8U);
   std::set<std::string> names;
@@ -199,6 +216,7 @@ TEST(NetworkSpecTest, EveryShippedNetworkRunsEveryCollectiveOnItsRanks) {
     for (const auto op : testing::group_collectives()) {
       const auto ends =
           network.finish_times(0, {.op = op, .bytes = 1 << 20, .ranks = &ranks, .root = 3}, std::vector<double>(8, 0));
+      // A collective of 1 MiB that takes no time or more than a minute indicates a wrong unit in the file.
       for (const double end : ends) EXPECT_TRUE(end > 0 && end < 60) << file << ' ' << name_of(op) << ' ' << end;
     }
   }

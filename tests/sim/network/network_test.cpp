@@ -1,3 +1,5 @@
+// The complete network model: closed forms where nothing contends, and properties on random networks. The closed
+// forms are derived from the algorithms on paper, independently of the simulation.
 #include "sim/network/network.hpp"
 
 #include <gmock/gmock.h>
@@ -16,17 +18,19 @@ using accel::testing::pick;
 
 // --- without contention: closed forms --------------------------------------------------------------------------------
 
-// P ranks, k segments a chunk, of `segment` bytes each.
+// Gloo's all-reduce with P ranks and k segments of `segment` bytes per chunk. Two segments are in flight, so
+// latency is hidden as long as the transfer of two segments takes longer.
 double gloos_formula(int ranks, int k, double segment, double alpha, double beta, double gamma) {
   return 2 * (ranks - 1) * std::max(k * segment * beta, 0.5 * k * (alpha + segment * beta)) +
          (ranks - 1) * k * segment * gamma;
 }
 
-TEST(NetworkTest, AnAllReduceWithoutContentionTakesGloosFormula) {
+TEST(NetworkTest, AnAllReduceWithoutContentionFollowsGloosFormula) {
   struct Size {
     int k;
     std::int64_t segment;
   };
+  // The second latency is longer than a transfer, so both branches of the formula are covered.
   for (const double alpha : {2e-5, 5e-3}) {
     auto spec = full_network();
     std::get<FullSpec>(spec.topology).link.latency_seconds = alpha;
@@ -42,16 +46,16 @@ TEST(NetworkTest, AnAllReduceWithoutContentionTakesGloosFormula) {
   }
 }
 
-TEST(NetworkTest, TheOtherCollectivesTakeTheirTextbookTimes) {
+TEST(NetworkTest, TheOtherCollectivesHaveTheirTextbookTimes) {
   const auto spec = full_network();
-  const double hop = 2e-5 + 1e6 * 1e-9;  // of a megabyte
+  const double hop = 2e-5 + 1e6 * 1e-9;  // one megabyte over one link
   const auto of = [&](Collective op, int ranks, std::int64_t bytes = 1'000'000) {
     return seconds_of(spec, {.op = op, .bytes = bytes, .num_ranks = ranks, .root = 1});
   };
   EXPECT_DOUBLE_EQ(of(Collective::kBroadcast, 8), 3 * hop);
   EXPECT_DOUBLE_EQ(of(Collective::kBroadcast, 9), 4 * hop);
   EXPECT_DOUBLE_EQ(of(Collective::kGather, 8), hop);
-  EXPECT_DOUBLE_EQ(of(Collective::kAllGather, 5), 4 * 1e-3);  // two halves under way: latency is hidden
+  EXPECT_DOUBLE_EQ(of(Collective::kAllGather, 5), 4 * 1e-3);  // two halves are in flight, which hides the latency
   EXPECT_DOUBLE_EQ(of(Collective::kBarrier, 8), 3 * 2e-5);
   EXPECT_DOUBLE_EQ(of(Collective::kBarrier, 9), 4 * 2e-5);
   EXPECT_DOUBLE_EQ(of(Collective::kAllToAll, 4, 4'000'000), hop);
@@ -59,7 +63,8 @@ TEST(NetworkTest, TheOtherCollectivesTakeTheirTextbookTimes) {
   EXPECT_DOUBLE_EQ(of(Collective::kAllReduce, 1), 0);
 }
 
-TEST(NetworkTest, NcclsRingTakesTheTextbookTime) {
+// 2 (P - 1) steps with 1/P of the data; half of them also add.
+TEST(NetworkTest, NcclsRingHasTheTextbookTime) {
   const auto spec = full_network(Library::kNccl);
   const double chunk = 1e6;
   EXPECT_DOUBLE_EQ(seconds_of(spec, {.op = Collective::kAllReduce, .bytes = 4'000'000, .num_ranks = 4}),
@@ -68,6 +73,7 @@ TEST(NetworkTest, NcclsRingTakesTheTextbookTime) {
                    3 * (2e-5 + chunk * 1e-9) + 3 * chunk * 1e-10);
 }
 
+// The reason why libraries switch between the two algorithms.
 TEST(NetworkTest, ATreeIsFasterForOneNumberAndSlowerForAMegabyte) {
   const auto ring = full_network();
   auto tree = ring;
@@ -78,6 +84,7 @@ TEST(NetworkTest, ATreeIsFasterForOneNumberAndSlowerForAMegabyte) {
   EXPECT_GT(seconds_of(tree, many), 2 * seconds_of(ring, many));
 }
 
+// Runs a plan by the recurrence, or by the closed form if there are at least `closed_form_ranks_min` ranks.
 std::vector<double> run_ring(const CollectivePlan& plan, const std::vector<double>& ready, bool is_even,
                              int closed_form_ranks_min) {
   std::vector<PairCosts> costs(ready.size(), {.latency_seconds = 2e-5, .seconds_per_byte = 1e-9});
@@ -88,6 +95,7 @@ std::vector<double> run_ring(const CollectivePlan& plan, const std::vector<doubl
       [&](const Stage&, int, const std::vector<Message>&, double) { return std::span<const PairCosts>(costs); });
 }
 
+// The closed form makes sweeps to thousands of ranks affordable. It is only right for even rings.
 TEST(NetworkTest, TheClosedFormAgreesWithTheRecurrence) {
   for (const auto library : {Library::kGloo, Library::kNccl}) {
     for (const int ranks : {2, 5, 64, 256}) {
@@ -101,7 +109,7 @@ TEST(NetworkTest, TheClosedFormAgreesWithTheRecurrence) {
   }
 }
 
-TEST(NetworkTest, TheClosedFormIsNotTakenForUnevenPairsOrRanksThatAreNotReadyTogether) {
+TEST(NetworkTest, TheClosedFormIsOnlyUsedForEvenPairsAndTimes) {
   const auto plan = plan_collective({.op = Collective::kAllGather, .bytes = 1000, .num_ranks = 16}, Library::kGloo);
   std::vector<double> ready(16, 0.5);
   EXPECT_EQ(run_ring(plan, ready, /*is_even=*/false, 16), run_ring(plan, ready, /*is_even=*/false, 17));
@@ -109,8 +117,10 @@ TEST(NetworkTest, TheClosedFormIsNotTakenForUnevenPairsOrRanksThatAreNotReadyTog
   EXPECT_EQ(run_ring(plan, ready, /*is_even=*/true, 16), run_ring(plan, ready, /*is_even=*/true, 17));
 }
 
+// --- properties ---
 // --- laws ------------------------------------------------------------------------------------------------------------
 
+// Monotonicity: otherwise a slower rank could make a predicted step faster.
 TEST(NetworkTest, ALaterCallNeverEndsAnythingEarlier) {
   expect_property(150, [] {
     const auto spec = any_network();
@@ -123,6 +133,7 @@ TEST(NetworkTest, ALaterCallNeverEndsAnythingEarlier) {
   });
 }
 
+// With contention this is not a law: a slow sender may leave a link to another one.
 TEST(NetworkTest, SlowerLinksNeverEndAnythingEarlierWithoutContention) {
   expect_property(150, [] {
     auto spec = any_contention_free_network();
@@ -135,7 +146,7 @@ TEST(NetworkTest, SlowerLinksNeverEndAnythingEarlierWithoutContention) {
   });
 }
 
-// Whom a rank must hear of before it can end: everybody, or the root alone, or nobody.
+// Returns the ranks whose data a rank needs before it can finish: all, only the root, or none.
 std::vector<int> awaited_by(const CollectiveCall& call, int rank) {
   if (call.op == Collective::kGather || call.op == Collective::kReduce)
     return rank == call.root ? first_ranks(call.num_ranks) : std::vector{rank};
@@ -143,11 +154,12 @@ std::vector<int> awaited_by(const CollectiveCall& call, int rank) {
   return first_ranks(call.num_ranks);
 }
 
-TEST(NetworkTest, NobodyEndsBeforeThoseHeWaitsForAreReady) {
+// Causality. Errors in a schedule of transfers usually break it.
+TEST(NetworkTest, NoRankFinishesBeforeTheRanksThatItWaitsFor) {
   expect_property(150, [] {
     const auto spec = any_network();
     auto call = any_call();
-    call.bytes += call.element_bytes * call.num_ranks;  // without bytes nobody waits
+    call.bytes += call.element_bytes * call.num_ranks;  // without bytes no rank waits
     const auto ready = any_times(call.num_ranks);
     const auto ends = run_alone(spec, call, ready);
     for (int rank = 0; rank < call.num_ranks; ++rank) {
@@ -156,7 +168,7 @@ TEST(NetworkTest, NobodyEndsBeforeThoseHeWaitsForAreReady) {
   });
 }
 
-// A few collectives of two groups on one network.
+// Runs several collectives of different groups on one network.
 std::vector<double> run_several(const NetworkSpec& spec, const std::vector<CollectiveCall>& calls,
                                 const std::vector<double>& ready) {
   auto network = with_ranks(spec, 24);
@@ -171,6 +183,7 @@ std::vector<double> run_several(const NetworkSpec& spec, const std::vector<Colle
   return all;
 }
 
+// Exact equality is needed, because virtual time orders events and must be reproducible.
 TEST(NetworkTest, TheSameCallsGiveTheSameTimesToTheLastBit) {
   expect_property(50, [] {
     const auto spec = any_network();

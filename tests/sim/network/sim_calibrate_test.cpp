@@ -1,4 +1,4 @@
-// sim-calibrate, as a user calls it.
+// sim-calibrate, as a user calls it: the file that it writes must predict the times that it printed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,6 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+// A row of the printed table: measured and predicted time of one collective.
 struct Line {
   int ranks = 0;
   std::int64_t bytes = 0;
@@ -31,7 +32,9 @@ std::vector<Line> lines_of(const std::string& table) {
   return lines;
 }
 
-TEST(SimCalibrateTest, TheFileItWritesTakesTheTimesThatItPrints) {
+// The file must contain what the table was computed from: loading it and predicting again has to give the same
+// times.
+TEST(SimCalibrateTest, TheWrittenFilePredictsThePrintedTimes) {
   const TemporaryFolder folder;
   const auto file = folder.path("here.yaml");
   const auto run =
@@ -49,11 +52,12 @@ TEST(SimCalibrateTest, TheFileItWritesTakesTheTimesThatItPrints) {
     const auto ends = network.finish_times(0, {.op = sim::Collective::kAllReduce, .bytes = line.bytes, .ranks = &ranks},
                                            std::vector<double>(line.ranks, 0));
     const double us = 1e6 * *std::max_element(ends.begin(), ends.end());
-    EXPECT_NEAR(us, line.model_us, 0.1 + 0.002 * us) << line.bytes;  // digits printed, digits of the file
+    EXPECT_NEAR(us, line.model_us, 0.1 + 0.002 * us) << line.bytes;  // rounding of the table and of the file
     EXPECT_GT(line.measured_us, 0);
   }
 }
 
+// Measuring takes minutes, so a file that cannot be written has to be found before.
 TEST(SimCalibrateTest, WrongUsageIsExitTwoBeforeAnythingRuns) {
   for (const auto& options : std::vector<std::vector<std::string>>{{"--repeats", "1"},
                                                                    {"--oversubscribed", "1"},

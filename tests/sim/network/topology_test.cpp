@@ -1,3 +1,4 @@
+// Routes through trees, rings and tori, and links whose costs a file overrides. Routes decide what contends.
 #include "sim/network/topology.hpp"
 
 #include <gmock/gmock.h>
@@ -16,20 +17,23 @@ namespace {
 
 constexpr LinkCosts kPort{1e-6, 1e9};
 
-// Nodes of four with two cards; racks of two nodes.
+// Nodes of four ranks with two cards each, in racks of two nodes.
 TreeSpec racks() {
+  // The latencies differ by powers of ten, so a sum shows which tiers a route crosses.
   return {.tiers = {{.port = kPort}, {.units = 4, .ports = 2, .port = {1e-5, 1e8}}, {.units = 2, .port = {1e-4, 1e7}}}};
 }
 
 double latency(Topology& topology, int from, int to) { return topology.latency_seconds(topology.route(from, to)); }
 
-TEST(TopologyTest, InATreeAMessageGoesUpNoFurtherThanItMust) {
+// Each tier has a latency ten times that of the tier below, so the sum shows which tiers a message crossed.
+TEST(TopologyTest, InATreeAMessageTurnsAtTheLowestCommonTier) {
   Topology topology(racks(), {}, 16);
   EXPECT_DOUBLE_EQ(latency(topology, 0, 3), 2e-6);
   EXPECT_DOUBLE_EQ(latency(topology, 3, 4), 2e-6 + 2e-5);
   EXPECT_DOUBLE_EQ(latency(topology, 7, 8), 2e-6 + 2e-5 + 2e-4);
 }
 
+// Two ranks for each card, neighbours first, as on real machines.
 TEST(TopologyTest, RanksOfANodeShareItsCardsInOrder) {
   Topology topology(racks(), {}, 16);
   const auto card = [&](int rank) { return topology.route(rank, rank ^ 4)[1]; };
@@ -39,22 +43,25 @@ TEST(TopologyTest, RanksOfANodeShareItsCardsInOrder) {
   EXPECT_NE(card(0), card(4));
 }
 
-TEST(TopologyTest, TheWayThereAndTheWayBackShareNoLink) {
+// Cables are full duplex: traffic in one direction does not slow the other.
+TEST(TopologyTest, TheTwoDirectionsShareNoLink) {
   Topology topology(racks(), {}, 16);
   auto there = topology.route(0, 9);
   const auto back = topology.route(9, 0);
   for (const int link : back) EXPECT_THAT(there, Not(Contains(link)));
 }
 
+// The expected numbers of links are counted by hand; in a ring of 4, the distance from 0 to 3 is 1.
 TEST(TopologyTest, OnATorusAMessageGoesTheShortWayInEveryDimension) {
   Topology topology(TorusSpec{.shape = {4, 4, 3}, .link = kPort}, {}, 48);
   EXPECT_THAT(topology.route(0, 1), SizeIs(1));
-  EXPECT_THAT(topology.route(0, 3), SizeIs(1));  // around
+  EXPECT_THAT(topology.route(0, 3), SizeIs(1));  // wraps around
   EXPECT_THAT(topology.route(0, 2), SizeIs(2));
   EXPECT_THAT(topology.route(0, 3 + 4 * 3 + 16 * 2), SizeIs(3));
   EXPECT_THAT(topology.route(5, 5 + 2 + 8 + 16), SizeIs(5));
 }
 
+// A ring is a torus of one dimension.
 TEST(TopologyTest, OnARingNeighboursShareALinkAndTheOthersCrossIt) {
   Topology topology(TorusSpec{.link = kPort}, {}, 5);
   const auto far = topology.route(0, 2);
@@ -62,9 +69,10 @@ TEST(TopologyTest, OnARingNeighboursShareALinkAndTheOthersCrossIt) {
   EXPECT_THAT(topology.route(0, 3), ElementsAre(topology.route(0, 4)[0], topology.route(4, 3)[0]));
 }
 
+// Follows every route link by link, so a route that jumps or ends elsewhere is found.
 TEST(TopologyTest, EveryRouteOfATorusLeadsFromNeighbourToNeighbour) {
   Topology topology(TorusSpec{.shape = {3, 4}, .link = kPort}, {}, 12);
-  std::map<int, std::pair<int, int>> ends;  // of each link
+  std::map<int, std::pair<int, int>> ends;  // the two ends of each link
   for (int from = 0; from < 12; ++from) {
     for (int to = 0; to < 12; ++to) {
       if (from != to && topology.route(from, to).size() == 1) ends[topology.route(from, to)[0]] = {from, to};
@@ -83,20 +91,23 @@ TEST(TopologyTest, EveryRouteOfATorusLeadsFromNeighbourToNeighbour) {
   }
 }
 
-TEST(TopologyTest, AnOverrideChangesTheLinkThatOthersCrossToo) {
+// A slow cable slows every message that crosses it, not only those between its ends.
+TEST(TopologyTest, AnOverrideChangesALinkThatOtherRoutesShare) {
   Topology topology(TorusSpec{.link = kPort}, {{.from = 0, .to = 1, .costs = {1e-3, 1e6}}}, 5);
   EXPECT_DOUBLE_EQ(latency(topology, 0, 2), 1e-3 + 1e-6);
   EXPECT_DOUBLE_EQ(latency(topology, 2, 0), 2e-6);
 }
 
-TEST(TopologyTest, AnOverrideBetweenRanksOfATreeIsALinkOfItsOwn) {
+// Such ranks have no cable of their own in a tree, so the override adds one.
+TEST(TopologyTest, AnOverrideBetweenRanksOfATreeIsASeparateLink) {
   Topology topology(racks(), {{.from = 0, .to = 9, .costs = {1e-3, 1e6}}}, 16);
   EXPECT_THAT(topology.route(0, 9), SizeIs(1));
   EXPECT_DOUBLE_EQ(latency(topology, 0, 9), 1e-3);
   EXPECT_DOUBLE_EQ(latency(topology, 0, 10), 2e-6 + 2e-5 + 2e-4);
 }
 
-TEST(TopologyTest, AnOverrideOfRanksThatARunHasNotIsPassedOver) {
+// The same file serves runs with fewer ranks.
+TEST(TopologyTest, AnOverrideOfAbsentRanksIsIgnored) {
   Topology topology(racks(), {{.from = 0, .to = 9, .costs = {1e-3, 1e6}}}, 8);
   EXPECT_DOUBLE_EQ(latency(topology, 0, 7), 2e-6 + 2e-5);
 }
@@ -110,7 +121,8 @@ std::string refusal(const TopologySpec& spec, int num_ranks) {
   return "";
 }
 
-TEST(TopologyTest, MoreRanksThanPlacesAreRefusedWithBothNumbers) {
+// For each kind of topology that has a size.
+TEST(TopologyTest, MoreRanksThanPlacesAreRejectedWithBothNumbers) {
   EXPECT_EQ(refusal(TorusSpec{.shape = {4, 4}, .link = kPort}, 16), "");
   EXPECT_THAT(refusal(TorusSpec{.shape = {4, 4}, .link = kPort}, 17), HasSubstr("holds 16 ranks, but there are 17"));
   EXPECT_THAT(refusal(TreeSpec{.tiers = {{.port = kPort}}, .num_ranks_max = 8}, 9),

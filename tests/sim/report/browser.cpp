@@ -12,8 +12,8 @@
 namespace accel::testing {
 namespace {
 
-// Runs at the page's end, in the window itself or in a frame of it, and leaves what it finds on the window's root
-// element.
+// Runs at the end of the page, in the window itself or in a frame of it. Stores its measurements on the root
+// element of the window, because --dump-dom prints the DOM and nothing else.
 constexpr auto kMeasure = R"js(<script>{
   const box = element => {
     const b = element.getBoundingClientRect();
@@ -49,15 +49,16 @@ constexpr auto kMeasure = R"js(<script>{
   parent.document.documentElement.dataset['seen' + (window.name || '0')] = encodeURIComponent(JSON.stringify(seen));
 }</script>)js";
 
-constexpr int kNarrowestWindow = 500;  // of Chromium; what is narrower is shown in a frame
+constexpr int kNarrowestWindow = 500;  // Chromium's minimum; narrower pages are shown in a frame
 
+// The script goes before </body>, so that the page is complete when it runs.
 std::string with_script(const std::string& page) {
   auto copy = page;
   const auto end = copy.rfind("</body>");
   return copy.insert(end == std::string::npos ? copy.size() : end, kMeasure);
 }
 
-// Frames side by side, named by their number.
+// Puts the pages into frames side by side, named by their numbers.
 std::string framed(const std::vector<std::string>& pages, const BrowserOptions& options) {
   std::string html = "<!doctype html><body style=\"margin:0;white-space:nowrap\">";
   for (std::size_t index = 0; index < pages.size(); ++index) {
@@ -67,12 +68,14 @@ std::string framed(const std::vector<std::string>& pages, const BrowserOptions& 
   return html + "</body>";
 }
 
+// The page's script leaves its measurements in an attribute of the document.
 nlohmann::json seen_in(const std::string& dom, std::size_t index) {
   const auto key = fmt::format("data-seen{}=\"", index);
   const auto begin = dom.find(key);
   if (begin == std::string::npos)
     throw std::runtime_error("the browser did not run the page's script:\n" + dom.substr(0, 1000));
   std::string text;
+  // The measurements are percent-encoded, because the DOM dump escapes quotes and angle brackets.
   for (auto place = begin + key.size(); dom.at(place) != '"'; ++place) {
     if (dom[place] != '%') {
       text += dom[place];
@@ -84,15 +87,18 @@ nlohmann::json seen_in(const std::string& dom, std::size_t index) {
   return nlohmann::json::parse(text);
 }
 
+// What the page wrote to the browser's console; a page without errors writes nothing.
 std::vector<std::string> console_lines(const std::string& log) {
   std::vector<std::string> lines;
   std::istringstream in(log);
   for (std::string line; std::getline(in, line);) {
+    // Chromium logs much else to standard error.
     if (line.find(":CONSOLE:") != std::string::npos) lines.push_back(line);
   }
   return lines;
 }
 
+// Reads the screenshot.
 Picture read_picture(const std::string& path) {
   png_image image{};
   image.version = PNG_IMAGE_VERSION;
@@ -107,6 +113,7 @@ Picture read_picture(const std::string& path) {
 
 }  // namespace
 
+// The colour of the pixel at a place in the page.
 Colour Picture::at(double x, double y) const {
   const auto column = static_cast<int>(x), row = static_cast<int>(y);
   if (column < 0 || column >= width || row < 0 || row >= height)
@@ -132,9 +139,11 @@ std::vector<BrowserView> Browser::open(const std::vector<std::string>& pages, co
       fmt::format("--window-size={},{}", std::max(options.width, kNarrowestWindow), options.height),
       "--dump-dom"};
   if (options.has_picture) command.push_back("--screenshot=" + folder_.path("page.png"));
+  // The option selects the dark colour scheme; 0 is dark in Chromium's enumeration.
   if (options.is_dark) command.push_back("--blink-settings=preferredColorScheme=0");
   command.push_back("file://" + file);
   const auto run = run_command(command);
+  // 127 is the exit code of a program that was not found.
   if (run.exit_code == 127) throw std::runtime_error("chromium was not found: on Debian 12, apt-get install chromium");
   if (run.exit_code != 0)
     throw std::runtime_error(fmt::format("chromium ended with {}:\n{}", run.exit_code, run.error));

@@ -8,13 +8,12 @@
 
 #include "tests/support/temporary_folder.hpp"
 
-/// A page as a person's browser shows it: headless Chromium.
+/// Opens a page in headless Chromium, to see what a person would see.
 ///
-///     Browser browser;
-///     const auto view = browser.open(page, {.width = 390});
-///     EXPECT_THAT(view.console, IsEmpty());
+/// Example: `Browser browser; const auto view = browser.open(page, {.width = 390}); EXPECT_THAT(view.console,
+/// IsEmpty());`
 ///
-/// Thread rule: none; one page at a time.
+/// Thread rule: none; open one page at a time.
 namespace accel::testing {
 
 using Colour = std::array<std::uint8_t, 3>;  // red, green, blue
@@ -26,26 +25,26 @@ struct Picture {
 };
 
 struct BrowserOptions {
-  int width = 1100, height = 3600;  ///< of the window; the height holds the whole page, so that the picture shows it
+  int width = 1100, height = 3600;  ///< size of the window, high enough for the full page
   bool is_dark = false;
   bool has_picture = false;
 };
 
 struct BrowserView {
-  /// What the page looks like from within; see kMeasure in browser.cpp.
+  /// Measurements of the page from within; see kMeasure in browser.cpp.
   nlohmann::json seen;
-  /// What the browser's console would show.
+  /// The lines of the browser's console.
   std::vector<std::string> console;
   Picture picture;
 };
 
 class Browser {
  public:
-  /// Throws std::runtime_error if there is no Chromium, or if it does not end well.
+  /// Throws std::runtime_error if Chromium is missing or fails.
   BrowserView open(const std::string& page, const BrowserOptions& options = {}) {
     return open(std::vector{page}, options).front();
   }
-  /// Several pages side by side, in one start of the browser; their console is one, and their picture is of the first.
+  /// Opens several pages side by side in one browser. They share the console, and the picture shows the first page.
   std::vector<BrowserView> open(const std::vector<std::string>& pages, const BrowserOptions& options = {});
 
  private:

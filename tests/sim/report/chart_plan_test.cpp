@@ -1,4 +1,5 @@
-// What is drawn of many losses and of many ranks.
+// What charts show if there are more losses or ranks than pixels. Thinning must not hide what a reader looks for:
+// extremes, gaps and the slowest rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,6 +23,7 @@ std::vector<std::pair<std::size_t, std::size_t>> pairs(const std::vector<StepRan
   return pairs;
 }
 
+// A line over a gap would suggest losses that do not exist.
 TEST(LossCurveTest, LineBreaksWhereALossIsNotFinite) {
   const std::vector<double> losses = {1, 2, kNaN, 3, kInfinity, -kInfinity, 4};
   EXPECT_THAT(pairs(ranges_of(losses, /*drawable=*/true)),
@@ -29,23 +31,27 @@ TEST(LossCurveTest, LineBreaksWhereALossIsNotFinite) {
   EXPECT_THAT(pairs(ranges_of(losses, /*drawable=*/false)), ElementsAre(std::pair(2, 3), std::pair(4, 6)));
 }
 
-TEST(LossCurveTest, BreaksThatAreTooSmallToSeeDoNotBreakTheLine) {
+// A gap narrower than a pixel would only make the line look broken.
+TEST(LossCurveTest, InvisibleGapsDoNotBreakTheLine) {
   const std::vector<double> losses = {1, kNaN, 2, kNaN, kNaN, 3};
   EXPECT_THAT(pairs(ranges_of(losses, /*drawable=*/true, /*least_gap=*/2)),
               ElementsAre(std::pair(0, 3), std::pair(5, 6)));
 }
 
+// Two buckets of four losses, of each of which the minimum and the maximum remain.
 TEST(LossCurveTest, ThinnedCurveKeepsItsExtremesInOrder) {
   const std::vector<double> losses = {5, 1, 2, 3, kNaN, 9, 0, 4};
   EXPECT_THAT(thinned(losses, {0, 8}, 2), ElementsAre(0, 1, 5, 6));
   EXPECT_THAT(thinned(losses, {0, 4}, 4), ElementsAre(0, 1, 2, 3));
 }
 
+// One NaN would otherwise make the mean NaN for the rest of the run.
 TEST(LossCurveTest, MeanLeavesOutWhatIsNotFinite) {
   EXPECT_THAT(moving_mean({1, 2, kNaN, 6, 7}, {0, 5}, 3), ElementsAre(1, DoubleEq(1.5), 4, DoubleEq(6.5), 7));
   EXPECT_TRUE(std::isnan(moving_mean({kNaN, 1}, {0, 2}, 1).front()));
 }
 
+// At the ends the window must shrink on both sides, or the mean would be shifted.
 TEST(LossCurveTest, MeanOfAStraightLineIsTheLine) {
   std::vector<double> losses;
   for (int step = 0; step < 40; ++step) losses.push_back(3.0 * step);
@@ -62,6 +68,7 @@ TEST(StepBarsTest, FewRanksHaveABarEach) {
   EXPECT_EQ(total(bars[2].mean), 6);
 }
 
+// 11 ranks in three bars: 4 + 4 + 3.
 TEST(StepBarsTest, ManyRanksShareABarThatNamesItsSlowest) {
   std::vector<StepBreakdown> ranks(11, {1, 0, 0});
   ranks[6].compute = 9;
@@ -76,7 +83,7 @@ TEST(StepBarsTest, ManyRanksShareABarThatNamesItsSlowest) {
   EXPECT_EQ(bars[2].mean.compute, 1);
 }
 
-TEST(StepBarsTest, WhatASweepDoesNotExplainIsCompute) {
+TEST(StepBarsTest, UnexplainedTimeOfASweepIsCompute) {
   const auto bars = plan_bars(std::vector<ScalePoint>{{.ranks = 2048,
                                                        .step_seconds = 10,
                                                        .efficiency = 0.5,

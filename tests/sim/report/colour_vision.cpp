@@ -1,3 +1,5 @@
+// Colour differences as people with and without colour vision deficiencies see them. The matrices apply to linear
+// RGB, from Machado et al. (2009) with severity 1.0.
 #include "tests/sim/report/colour_vision.hpp"
 
 #include <algorithm>
@@ -26,6 +28,7 @@ Triple times(const Matrix& matrix, const Triple& values) {
   return result;
 }
 
+// The transfer function of sRGB.
 Triple linear(const Colour& colour) {
   Triple values{};
   for (std::size_t channel = 0; channel < 3; ++channel) {
@@ -44,6 +47,7 @@ const Matrix& matrix_of(Vision vision) {
   }
 }
 
+// Converts to CIELAB with the white point D65, in which distances correspond to perceived differences.
 Triple lab(const Colour& colour, Vision vision) {
   auto seen = times(matrix_of(vision), linear(colour));
   for (auto& value : seen) value = std::clamp(value, 0.0, 1.0);
@@ -60,6 +64,7 @@ double difference(const Colour& a, const Colour& b, Vision vision) {
   return std::hypot(first[0] - second[0], first[1] - second[1], first[2] - second[2]);
 }
 
+// Relative luminance and contrast as WCAG 2.2 defines them.
 double contrast(const Colour& a, const Colour& b) {
   const auto first = times(kToXyz, linear(a))[1], second = times(kToXyz, linear(b))[1];
   return (std::max(first, second) + 0.05) / (std::min(first, second) + 0.05);

@@ -1,3 +1,4 @@
+// Numbers as the report shows them: three digits, a unit, and no surprising rounding at the borders between units.
 #include "sim/report/quantity.hpp"
 
 #include <gtest/gtest.h>
@@ -7,6 +8,7 @@
 namespace accel::sim::report {
 namespace {
 
+// Rounding may carry into the next unit, which must then be used.
 TEST(QuantityTest, TimesHaveThreeDigitsAndAUnit) {
   EXPECT_EQ(seconds_text(0), "0 s");
   EXPECT_EQ(seconds_text(2.5e-9), "2.5 ns");
@@ -16,6 +18,7 @@ TEST(QuantityTest, TimesHaveThreeDigitsAndAUnit) {
   EXPECT_EQ(seconds_text(12345), "12,345 s");
 }
 
+// kB means 1,000 bytes, as in the rates of networks.
 TEST(QuantityTest, BytesAreDecimal) {
   EXPECT_EQ(bytes_text(0), "0 B");
   EXPECT_EQ(bytes_text(999), "999 B");
@@ -34,7 +37,7 @@ TEST(QuantityTest, CountsAreGroupedByThousands) {
   EXPECT_EQ(plural(1024, "rank"), "1,024 ranks");
 }
 
-TEST(QuantityTest, NumbersThatAreNoneHaveNames) {
+TEST(QuantityTest, NonFiniteNumbersHaveNames) {
   EXPECT_EQ(number_text(std::numeric_limits<double>::quiet_NaN()), "NaN");
   EXPECT_EQ(number_text(std::numeric_limits<double>::infinity()), "∞");
   EXPECT_EQ(number_text(-std::numeric_limits<double>::infinity()), "−∞");
@@ -42,6 +45,7 @@ TEST(QuantityTest, NumbersThatAreNoneHaveNames) {
   EXPECT_EQ(number_text(3e38), "3e+38");
 }
 
+// "0 %" for 0.3 % would look like nothing.
 TEST(QuantityTest, SmallSharesKeepADecimal) {
   EXPECT_EQ(percent_text(0), "0 %");
   EXPECT_EQ(percent_text(0.0312), "3.1 %");

@@ -1,4 +1,5 @@
-// The report in a real browser. Without Chromium these tests fail.
+// The report in a real browser: what a person sees, measured in pixels. Layout, overlapping texts and colours
+// cannot be tested in the markup. Without Chromium these tests fail instead of being skipped.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,6 +25,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using Json = nlohmann::json;
 
+// The width of common phones in CSS pixels.
 constexpr int kPhone = 390;
 
 Colour parsed(const std::string& css) {  // "rgb(0, 114, 178)"
@@ -32,7 +34,7 @@ Colour parsed(const std::string& css) {  // "rgb(0, 114, 178)"
   return {static_cast<std::uint8_t>(red), static_cast<std::uint8_t>(green), static_cast<std::uint8_t>(blue)};
 }
 
-// What must hold of every page, at any width.
+// Expectations of every page at any width.
 void expect_sound(const BrowserView& view, int width, const std::string& name) {
   EXPECT_THAT(view.console, IsEmpty()) << name;
   EXPECT_EQ(view.seen["inner_width"], width) << name;
@@ -47,6 +49,7 @@ void expect_sound(const BrowserView& view, int width, const std::string& name) {
   }
 }
 
+// The shapes of one chart that have a given style, as the browser measured them.
 std::vector<Json> shapes_of(const BrowserView& view, const std::string& chart_id, const std::string& style) {
   std::vector<Json> shapes;
   for (const auto& chart : view.seen["charts"]) {
@@ -61,9 +64,10 @@ double middle(const Json& shape, const char* low, const char* high) {
   return (shape[low].get<double>() + shape[high].get<double>()) / 2;
 }
 
+// A distance of 12 tolerates anti-aliasing and still separates the colours of the charts.
 bool is_close(const Colour& a, const Colour& b) { return difference(a, b, Vision::kNormal) < 12; }
 
-// The rows of a column, within the shape's chart, that show the colour.
+// Returns the rows of a column, within the shape's chart, in which the colour is visible.
 std::vector<int> ink_rows(const Picture& picture, const Json& within, double x, const Colour& colour) {
   std::vector<int> rows;
   for (int row = static_cast<int>(within["top"].get<double>()) - 3; row < within["bottom"].get<double>() + 3; ++row) {
@@ -78,6 +82,7 @@ void expect_bars_are_painted(const BrowserView& view, const std::string& chart_i
   ASSERT_THAT(bars, SizeIs(count)) << chart_id << ", " << style;
   for (const auto& bar : bars) {
     const auto height = bar["bottom"].get<double>() - bar["top"].get<double>();
+    // Two pixels of tolerance for rounded ends and anti-aliasing.
     EXPECT_NEAR(
         static_cast<double>(ink_rows(view.picture, bar, middle(bar, "left", "right"), parsed(bar["fill"])).size()),
         height, 2)
@@ -85,12 +90,13 @@ void expect_bars_are_painted(const BrowserView& view, const std::string& chart_i
   }
 }
 
-// A line that falls, with ink in every column of it.
+// Expects a line that falls, with visible pixels in every column.
 void expect_falling_line(const BrowserView& view, const std::string& chart_id) {
   const auto lines = shapes_of(view, chart_id, "loss");
   ASSERT_THAT(lines, SizeIs(1));
   const auto& line = lines.front();
   int last = 0;
+  // Only the first half: the losses level off afterwards and the noise makes them rise.
   for (double share = 0.02; share < 0.5; share += 0.02) {
     const auto x = line["left"].get<double>() + share * (line["right"].get<double>() - line["left"].get<double>());
     const auto rows = ink_rows(view.picture, line, x, parsed(line["stroke"]));
@@ -101,7 +107,7 @@ void expect_falling_line(const BrowserView& view, const std::string& chart_id) {
   EXPECT_GT(last, middle(line, "top", "bottom"));
 }
 
-// 64 ranks, as most tests look at them; each start of the browser takes half a second or more.
+// A report of 64 ranks, which most tests use. Each start of the browser takes half a second or more.
 class ReportBrowserTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -122,7 +128,8 @@ class ReportBrowserTest : public ::testing::Test {
 std::vector<BrowserView> ReportBrowserTest::views_;
 std::unique_ptr<Browser> ReportBrowserTest::browser_;
 
-TEST_F(ReportBrowserTest, EverySectionIsThereWithItsNumbers) {
+// Everything in the report must be visible as text too, for readers who cannot see the charts.
+TEST_F(ReportBrowserTest, EverySectionShowsItsNumbers) {
   const auto& view = views_.at(0);
   expect_sound(view, 1100, "64 ranks");
   std::vector<std::string> ids;
@@ -155,14 +162,16 @@ TEST_F(ReportBrowserTest, EverySectionIsThereWithItsNumbers) {
   EXPECT_THAT(tables[4].get<std::string>(), HasSubstr("\n1,024\t25.5 ms\t49 %\t9 ms\t4 ms\t1,285,020"));
 }
 
-TEST_F(ReportBrowserTest, ChartsHaveInkWhereTheNumbersSayInLightAndDark) {
+// The test looks at pixels: a bar with the right coordinates but without a colour would pass any check of the
+// markup.
+TEST_F(ReportBrowserTest, ChartsArePaintedAtTheirNumbersInLightAndDark) {
   std::vector<Colour> backgrounds;
   for (const auto& view : views_) {
     expect_sound(view, 1100, "64 ranks");
     expect_falling_line(view, "loss-chart");
     expect_bars_are_painted(view, "step-time-chart", "compute", 64);
     expect_bars_are_painted(view, "step-time-chart", "exposed", 64);
-    expect_bars_are_painted(view, "step-time-chart", "waiting", 63);  // nobody waits on the slow rank
+    expect_bars_are_painted(view, "step-time-chart", "waiting", 63);  // the slow rank waits for no other
     expect_bars_are_painted(view, "scaled-step-chart", "compute", 11);
     expect_bars_are_painted(view, "communication-chart", "volume", 4);
     const auto bars = shapes_of(view, "step-time-chart", "compute");
@@ -177,13 +186,15 @@ TEST_F(ReportBrowserTest, ChartsHaveInkWhereTheNumbersSayInLightAndDark) {
   EXPECT_GT(contrast(backgrounds[0], backgrounds[1]), 15);
 }
 
-TEST_F(ReportBrowserTest, PartsOfAStepCanBeToldApartByColourBlindPeople) {
+// The colours are compared as people with each kind of colour blindness see them.
+TEST_F(ReportBrowserTest, PartsOfAStepAreDistinctForColourBlindPeople) {
   ASSERT_THAT(views_, SizeIs(2));
   for (const auto& view : views_) {
     std::vector<Colour> parts;
     for (const auto* part : {"compute", "exposed", "waiting"})
       parts.push_back(parsed(shapes_of(view, "step-time-chart", part).at(0)["fill"]));
     for (const auto vision : {Vision::kNormal, Vision::kProtanopia, Vision::kDeuteranopia, Vision::kTritanopia}) {
+      // 25 is about ten times the just noticeable difference.
       EXPECT_GT(difference(parts[0], parts[1], vision), 25)
           << view.seen["background"] << ", vision " << static_cast<int>(vision);
       EXPECT_GT(difference(parts[1], parts[2], vision), 25)
@@ -194,7 +205,8 @@ TEST_F(ReportBrowserTest, PartsOfAStepCanBeToldApartByColourBlindPeople) {
   }
 }
 
-TEST_F(ReportBrowserTest, PhoneShowsAllOfItWithoutScrollingSideways) {
+// From empty reports to 4,096 ranks: labels and tables are what becomes too wide.
+TEST_F(ReportBrowserTest, PhoneShowsEverythingWithoutHorizontalScrolling) {
   const std::vector<sim::RunReport> reports = {full_report(4, 40), full_report(64, 400), full_report(4096, 1),
                                                diverged_report(),  hung_report(),        sweep_report(),
                                                {.title = "empty"}};
@@ -213,15 +225,17 @@ TEST_F(ReportBrowserTest, PhoneShowsAllOfItWithoutScrollingSideways) {
   }
 }
 
-TEST_F(ReportBrowserTest, PhoneChartsHaveInk) {
+// Narrow screens get charts of their own with fewer bars, so these must be checked separately.
+TEST_F(ReportBrowserTest, PhoneChartsArePainted) {
   const auto view = browser_->open(sim::report_page(full_report(1024, 20000)), {.width = kPhone, .has_picture = true});
   expect_sound(view, kPhone, "1024 ranks");
   expect_falling_line(view, "loss-narrow-chart");
   expect_bars_are_painted(view, "step-time-narrow-chart", "compute", 32);
   EXPECT_THAT(shapes_of(view, "step-time-narrow-chart", "slowest"), SizeIs(32));
-  EXPECT_LT(view.seen["bottom"], view.picture.height) << "the picture does not show the whole page";
+  EXPECT_LT(view.seen["bottom"], view.picture.height) << "the picture does not show the full page";
 }
 
+// Names of tensors, messages of errors and paths come from users. None of them may become markup.
 TEST_F(ReportBrowserTest, TextOfTheRunIsNotMarkup) {
   const auto report = hostile_report();
   const auto view = browser_->open(sim::report_page(report), {.width = kPhone});
@@ -235,7 +249,8 @@ TEST_F(ReportBrowserTest, TextOfTheRunIsNotMarkup) {
   }
 }
 
-TEST_F(ReportBrowserTest, GapIsWhereTheLossIsNotFinite) {
+// NaN cannot be drawn. Leaving it out would connect the points on both sides and hide the divergence.
+TEST_F(ReportBrowserTest, NonFiniteLossesAreShownAsAGap) {
   const auto view = browser_->open(sim::report_page(diverged_report()), {.has_picture = true});
   expect_sound(view, 1100, "diverged");
   const auto gaps = shapes_of(view, "loss-chart", "gap");
@@ -246,7 +261,7 @@ TEST_F(ReportBrowserTest, GapIsWhereTheLossIsNotFinite) {
   EXPECT_GT(difference(inside, outside, Vision::kNormal), 8);
 }
 
-// The judge itself: each of these is what the tests above look for.
+// Tests the checks themselves: the page breaks each rule that the tests above check.
 TEST_F(ReportBrowserTest, BrokenPageIsNoticed) {
   const auto view = browser_->open(
       "<!doctype html><svg viewBox='0 0 9 9'><title></title><desc></desc><rect x='nan'/><text "

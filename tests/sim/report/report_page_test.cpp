@@ -1,3 +1,5 @@
+// The report page as text: self-contained, well-formed, deterministic, and with every number also in a table. The
+// browser test checks how it looks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +28,7 @@ std::vector<RunReport> all_samples() {
           hung_report(),      sweep_report(),       hostile_report(),        RunReport{}};
 }
 
-// The texts that stand between the two.
+// Returns the texts between `open` and `close`.
 std::vector<std::string> between(const std::string& text, const std::string& open, const std::string& close) {
   std::vector<std::string> found;
   for (auto begin = text.find(open); begin != std::string::npos; begin = text.find(open, begin)) {
@@ -44,27 +46,30 @@ void expect_coordinates(const std::string& page, const std::vector<std::string>&
   }
 }
 
-// What stands between the section's tags.
+// Returns the text between the tags of a section.
 std::string section_of(const std::string& page, const std::string& id) {
   const auto begin = page.find("<section id=\"" + id + "\"");
   return begin == std::string::npos ? "" : page.substr(begin, page.find("</section>", begin) - begin);
 }
 
-TEST(ReportPageTest, NothingComesFromElsewhere) {
+// A report is mailed and archived as one file, so it must not load anything.
+TEST(ReportPageTest, ThePageHasNoExternalContent) {
   for (const auto& report : all_samples()) {
     const auto page = report_page(report);
     for (const auto* forbidden :
          {"http:", "https:", "<script", "<link", "<iframe", "<img", "src=", "href", "url(", "@import"}) {
-      if (report.title == hostile_report().title && std::string(forbidden) == "src=") continue;  // its text has one
+      if (report.title == hostile_report().title && std::string(forbidden) == "src=") continue;  // its text contains it
       EXPECT_THAT(page, Not(HasSubstr(forbidden))) << report.title;
     }
   }
 }
 
+// A NaN or a point outside of the picture is invisible: the chart would look complete but lie.
 TEST(ReportPageTest, EveryCoordinateIsANumberWithinThePicture) {
   for (const auto& report : all_samples()) {
     const auto page = report_page(report);
     expect_coordinates(page, {"x", "x1", "x2", "cx", "width"}, 921);
+    // The picture is 920 x 320, and strokes may exceed it by one unit.
     expect_coordinates(page, {"y", "y1", "y2", "cy", "height"}, 321);
     for (const auto& points : between(page, " points=\"", "\"")) {
       std::istringstream in(points);
@@ -76,10 +81,13 @@ TEST(ReportPageTest, EveryCoordinateIsANumberWithinThePicture) {
   }
 }
 
+// Pages are compared and stored in version control, so nothing such as the date or an address may slip in.
 TEST(ReportPageTest, SameReportIsTheSameBytes) {
   for (const auto& report : all_samples()) EXPECT_EQ(report_page(report), report_page(report));
 }
 
+// Links within the page and labels of charts refer to ids; with two equal ids, one of them points to the wrong
+// place.
 TEST(ReportPageTest, EveryIdIsUnique) {
   for (const auto& report : all_samples()) {
     auto ids = between(report_page(report), " id=\"", "\"");
@@ -89,7 +97,8 @@ TEST(ReportPageTest, EveryIdIsUnique) {
   }
 }
 
-TEST(ReportPageTest, TextIsShownAsItIs) {
+// Titles and messages come from users' programs and files, and the page may be published.
+TEST(ReportPageTest, TextIsEscaped) {
   const auto page = report_page(hostile_report());
   EXPECT_THAT(page, Not(HasSubstr("<script>")));
   EXPECT_THAT(page, Not(HasSubstr("<img")));
@@ -98,7 +107,8 @@ TEST(ReportPageTest, TextIsShownAsItIs) {
   EXPECT_EQ(report::escape("<a href=\"x\">'&'</a>"), "&lt;a href=&quot;x&quot;&gt;&#39;&amp;&#39;&lt;/a&gt;");
 }
 
-TEST(ReportPageTest, WhatIsNotThereIsSaidInALine) {
+// An empty chart looks like a run without loss or time; the text must say that nothing was recorded.
+TEST(ReportPageTest, MissingDataIsStatedInALine) {
   const auto page = report_page({.title = "nothing"});
   EXPECT_THAT(page, Not(HasSubstr("<svg")));
   EXPECT_THAT(page, Not(HasSubstr("<table")));
@@ -111,6 +121,7 @@ TEST(ReportPageTest, WhatIsNotThereIsSaidInALine) {
   EXPECT_THAT(section_of(page, "scaling"), HasSubstr("No sweep over numbers of ranks was made."));
 }
 
+// The first line of the page is what most readers look at.
 TEST(ReportPageTest, VerdictFollowsDiagnosisAndFindings) {
   EXPECT_THAT(report_page({}), HasSubstr("✓ completed"));
   EXPECT_THAT(report_page({.findings = {"a", "b"}}), HasSubstr("! completed with 2 findings"));
@@ -122,6 +133,7 @@ TEST(ReportPageTest, SlowRankIsNamed) {
               HasSubstr("Rank 341 computes longest: 21.2 ms, 1.70 times the median."));
 }
 
+// A logarithmic axis has no place for them, so they appear as marks with a text.
 TEST(ReportPageTest, LossesThatAreNotFiniteAreCountedAndMarked) {
   const auto loss = section_of(report_page(diverged_report()), "loss");
   EXPECT_THAT(loss, HasSubstr("62 of 120 losses are not finite, the first at step 40."));
@@ -130,6 +142,7 @@ TEST(ReportPageTest, LossesThatAreNotFiniteAreCountedAndMarked) {
   EXPECT_THAT(loss, HasSubstr("loss (logarithmic)"));
 }
 
+// A gap per loss would make a page of several megabytes.
 TEST(ReportPageTest, ManyBrokenLossesStayAFewKilobytes) {
   RunReport report;
   for (int step = 0; step < 200000; ++step)
@@ -137,7 +150,8 @@ TEST(ReportPageTest, ManyBrokenLossesStayAFewKilobytes) {
   EXPECT_LT(report_page(report).size(), 200'000u);
 }
 
-TEST(ReportPageTest, TableHoldsTheNumbersBehindThePicture) {
+// For readers who cannot see the charts, and for those who need exact values.
+TEST(ReportPageTest, TablesHoldTheNumbersOfTheCharts) {
   RunReport report;
   report.ranks = {{0.010, 0.002, 0.003}};
   report.volumes = {{"barrier", 3, 0, 0.5}, {"all_reduce", 1200, 123456789, 1.5}};
@@ -154,6 +168,7 @@ TEST(ReportPageTest, TableHoldsTheNumbersBehindThePicture) {
               ElementsAre("1<td>10 ms<td>100 %<td>0 s<td>0 s<td>100", "16<td>20 ms<td>50 %<td>0 s<td>0 s<td>1,600"));
 }
 
+// Such numbers are errors of the program that made the report, and must not be drawn.
 TEST(ReportPageTest, EveryImpossibleNumberIsNamed) {
   RunReport report;
   report.ranks = {{0.01, 0.0, 0.0}, {-1, 0.0, std::numeric_limits<double>::quiet_NaN()}};
@@ -162,6 +177,7 @@ TEST(ReportPageTest, EveryImpossibleNumberIsNamed) {
   try {
     (void)report_page(report);
     FAIL() << "no error";
+    // The message lists every impossible number and none of the good ones.
   } catch (const ArgumentError& error) {
     for (const auto* problem :
          {"ranks[1].compute: expected a finite number of 0 or more, got -1", "ranks[1].straggler_wait",

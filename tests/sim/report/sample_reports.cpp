@@ -1,3 +1,4 @@
+// Sample reports for the tests of the page. All numbers come from formulas, so pages are the same everywhere.
 #include "tests/sim/report/sample_reports.hpp"
 
 #include <fmt/format.h>
@@ -10,9 +11,10 @@ namespace {
 
 using sim::RunReport;
 
-// Noise that is the same everywhere: the fractional parts of multiples of the golden ratio.
+// Returns noise that is the same on every machine: the fractional parts of multiples of the golden ratio.
 double noise(std::size_t index) { return std::fmod(static_cast<double>(index) * 0.6180339887498949, 1.0) - 0.5; }
 
+// A loss curve with noise, as trainings have it.
 std::vector<double> falling_losses(int num_steps) {
   std::vector<double> losses;
   for (int step = 0; step < num_steps; ++step)
@@ -20,6 +22,7 @@ std::vector<double> falling_losses(int num_steps) {
   return losses;
 }
 
+// One rank computes 1.7 times as long, so all others wait for it.
 std::vector<sim::StepBreakdown> ranks_with_one_slow(int num_ranks) {
   constexpr double kCommunication = 0.0043, kSlow = 0.0212;
   std::vector<sim::StepBreakdown> ranks;
@@ -43,6 +46,7 @@ std::vector<sim::ScalePoint> sweep() {
 
 }  // namespace
 
+// A report in which every section has content.
 RunReport full_report(int num_ranks, int num_steps) {
   RunReport report{.title = fmt::format("fashion_mnist on {} simulated ranks", num_ranks)};
   report.facts = {
@@ -71,6 +75,7 @@ RunReport full_report(int num_ranks, int num_steps) {
   return report;
 }
 
+// A run whose loss grows until it is no longer finite.
 RunReport diverged_report() {
   auto report = full_report(8, 120);
   report.title = "fashion_mnist, learning rate 10";
@@ -85,6 +90,7 @@ RunReport diverged_report() {
   return report;
 }
 
+// A run that ended in a hang after five steps, so it has no times and no scaling.
 RunReport hung_report() {
   RunReport report{.title = "train on 4 simulated ranks", .facts = {{"ranks", "4"}, {"seed", "7"}}};
   report.losses = {2.31, 2.12, 1.94, 1.71, 1.66};
@@ -96,10 +102,12 @@ RunReport hung_report() {
   return report;
 }
 
+// A report that consists of a sweep over numbers of ranks only.
 RunReport sweep_report() {
   return {.title = "mlp, 1 to 1,024 ranks", .facts = {{"batch size", "32 a rank"}}, .scaling = sweep()};
 }
 
+// Characters and tags that have a meaning in HTML, and a non-ASCII letter.
 RunReport hostile_report() {
   const std::string text =
       "</title></pre><script>console.error('run')</script><img src=x onerror=alert(1)> \"quoted\" & 'more' &amp; "

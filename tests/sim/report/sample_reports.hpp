@@ -2,18 +2,18 @@
 
 #include "sim/report/run_report.hpp"
 
-/// Reports of runs as they might have been.
+/// Sample reports of runs.
 namespace accel::testing {
 
-/// Everything that a report can hold. Rank `num_ranks / 3` is slow.
+/// A report with everything that a report can hold. Rank `num_ranks / 3` is slow.
 sim::RunReport full_report(int num_ranks, int num_steps);
-/// Step 40 gives NaN, and so do all from step 60 on.
+/// A report whose loss is NaN at step 40 and from step 60 on.
 sim::RunReport diverged_report();
-/// A rank did not come.
+/// A report of a run in which a rank did not arrive.
 sim::RunReport hung_report();
-/// One program on 1 to 1,024 ranks, and nothing else.
+/// A report of one program on 1 to 1,024 ranks without any other data.
 sim::RunReport sweep_report();
-/// Text that means something else in HTML, wherever a report takes text.
+/// A report whose texts have a meaning in HTML, in every field that holds text.
 sim::RunReport hostile_report();
 
 }  // namespace accel::testing

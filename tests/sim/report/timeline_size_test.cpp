@@ -1,4 +1,4 @@
-// A long run's trace is small, soon written, and well-formed.
+// The trace of a long run must be small, quick to write and well-formed, because Perfetto loads it in a browser.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,12 +12,14 @@ namespace {
 using testing::broken_rules;
 using testing::trace_text;
 
-// A training run: forward, backward, two buckets in flight, a wait that rank (step mod ranks) ends, the optimizer.
+// A training run: forward, backward, two buckets in flight, a wait that rank (step mod ranks) ends, and the
+// optimizer.
 Timeline long_run(int num_ranks, int num_steps) {
   Timeline timeline{.ranks = std::vector<RankTimeline>(static_cast<std::size_t>(num_ranks))};
   for (int rank = 0; rank < num_ranks; ++rank) {
     auto& clock = timeline.ranks[static_cast<std::size_t>(rank)].virtual_clock;
     for (int step = 0; step < num_steps; ++step) {
+      // Times with many digits, as measured ones have; round numbers would be shorter than real traces.
       const double start = step * 0.0912345678, late = start + 0.080123456, done = start + 0.0901234567 + rank * 1e-9;
       const double forward = start + 0.0201234567 + rank * 1.7e-5,
                    backward = step % num_ranks == rank ? late : start + 0.0601234567 + rank * 1.3e-5;
@@ -52,7 +54,7 @@ Timeline long_run(int num_ranks, int num_steps) {
 
 TEST(TimelineSizeTest, ThousandStepsOf64RanksAreUnder50MegabytesWithinSeconds) {
   const auto timeline = long_run(64, 1000);
-  const auto started = std::clock();  // processor time: other tests run beside this one
+  const auto started = std::clock();  // CPU time, because other tests run at the same time
   const auto text = trace_text(timeline);
   const auto seconds = static_cast<double>(std::clock() - started) / CLOCKS_PER_SEC;
   RecordProperty("megabytes", std::to_string(static_cast<double>(text.size()) / 1e6));

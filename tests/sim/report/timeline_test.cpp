@@ -1,3 +1,4 @@
+// The timeline in Chrome's trace format: tracks, slices and arrows as Perfetto expects them, and exact times.
 #include "sim/report/timeline.hpp"
 
 #include <gmock/gmock.h>
@@ -22,7 +23,7 @@ using ::testing::HasSubstr;
 using testing::pick;
 using testing::trace_text;
 
-// Rank 1 computes longer, so rank 0 waits for it; two buckets are in flight at once.
+// Rank 1 computes longer, so rank 0 waits for it. Two buckets are in flight at the same time.
 Timeline two_ranks() {
   Timeline timeline{.ranks = std::vector<RankTimeline>(2)};
   timeline.ranks[0].virtual_clock = {{.kind = SliceKind::kCompute, .name = "backward", .begin = 0, .end = 0.010},
@@ -59,14 +60,17 @@ std::vector<std::string> track_names(const std::string& text) {
   return names;
 }
 
-TEST(TimelineTest, RankHasATrackForWorkAndOneForWhatIsInFlight) {
+// Slices of one track must nest, and collectives in flight overlap, so each needs another track.
+TEST(TimelineTest, ARankHasTracksForWorkAndForCollectivesInFlight) {
   const auto text = trace_text(two_ranks());
   EXPECT_THAT(broken_rules(text), ElementsAre());
   EXPECT_THAT(track_names(text),
               ElementsAre("virtual clock", "rank 0", "rank 0 collectives", "rank 0 collectives (2)", "rank 1"));
 }
 
-TEST(TimelineTest, EachClockIsAProcess) {
+// Perfetto shows processes as groups of tracks. Collectives that overlap need a second track, as slices of one
+// track must be nested.
+TEST(TimelineTest, EachClockIsAProcessOfTheTrace) {
   auto timeline = two_ranks();
   for (auto& rank : timeline.ranks) rank.wall_clock = rank.virtual_clock;
   const auto text = trace_text(timeline);
@@ -76,7 +80,8 @@ TEST(TimelineTest, EachClockIsAProcess) {
                           "wall clock", "rank 0", "rank 0 collectives", "rank 0 collectives (2)", "rank 1"));
 }
 
-TEST(TimelineTest, SliceSaysWhatItIs) {
+// The format wants microseconds; the timeline is in seconds.
+TEST(TimelineTest, ASliceHasItsCategoryAndArguments) {
   const auto slices = events_of(trace_text(two_ranks()), "X");
   ASSERT_EQ(slices.size(), 5u);
   const auto& wait = slices[1];
@@ -89,7 +94,8 @@ TEST(TimelineTest, SliceSaysWhatItIs) {
   EXPECT_EQ(collective["args"], nlohmann::json({{"call", "world #2"}, {"bytes", 4096}}));
 }
 
-TEST(TimelineTest, ArrowLeadsFromTheLateRanksWorkToTheWait) {
+// The arrow answers the question that a user has about a wait: which rank was late, and what was it doing?
+TEST(TimelineTest, AnArrowLeadsFromTheLateRanksWorkToTheWait) {
   const auto text = trace_text(two_ranks());
   const auto tails = events_of(text, "s"), heads = events_of(text, "f"), slices = events_of(text, "X");
   ASSERT_EQ(tails.size(), 1u);
@@ -97,17 +103,20 @@ TEST(TimelineTest, ArrowLeadsFromTheLateRanksWorkToTheWait) {
   EXPECT_EQ(tails[0]["tid"], slices[4]["tid"]);  // rank 1's backward
   EXPECT_EQ(tails[0]["ts"], 24999.998);          // just before it ends
   EXPECT_EQ(heads[0]["tid"], slices[1]["tid"]);  // rank 0's wait
-  EXPECT_EQ(heads[0]["ts"], 24999.999);          // after the tail, though its track is written first
+  EXPECT_EQ(heads[0]["ts"], 24999.999);          // after the tail, although its track is written first
 }
 
-TEST(TimelineTest, ArrowPointsToWhatFollowsTheWaitIfSomethingDoes) {
+// Without a following slice the head must be bound to the enclosing slice ("bp": "e"), or Perfetto drops the arrow.
+TEST(TimelineTest, AnArrowPointsToTheSliceAfterTheWait) {
   auto timeline = two_ranks();
   EXPECT_EQ(events_of(trace_text(timeline), "f").at(0).value("bp", ""), "e");
   timeline.ranks[0].virtual_clock.push_back({.name = "optimizer", .begin = 0.025, .end = 0.030});
   EXPECT_EQ(events_of(trace_text(timeline), "f").at(0).value("bp", ""), "");
 }
 
-TEST(TimelineTest, TailIsOnWhatLastsLongestUntilTheRelease) {
+// An arrow begins on the slice that encloses its time. A nested slice that ended long before and a later slice must
+// not take it.
+TEST(TimelineTest, TheTailIsOnTheSliceThatLastsUntilTheRelease) {
   auto timeline = two_ranks();
   timeline.ranks[1].virtual_clock.push_back(
       {.kind = SliceKind::kFault, .name = "slow_rank", .begin = 0.005, .end = 0.006});  // within backward
@@ -117,7 +126,8 @@ TEST(TimelineTest, TailIsOnWhatLastsLongestUntilTheRelease) {
   EXPECT_EQ(events_of(text, "s").at(0)["ts"], 24999.998);
 }
 
-TEST(TimelineTest, NobodyToPointFromMeansNoArrow) {
+// A wait that no other rank released, or a rank without a slice at that time, has nothing to point to.
+TEST(TimelineTest, WithoutASourceThereIsNoArrow) {
   auto timeline = two_ranks();
   timeline.ranks[1].virtual_clock = {{.kind = SliceKind::kCompute, .name = "late", .begin = 0.5, .end = 0.6}};
   timeline.ranks[0].virtual_clock[0] = {
@@ -127,6 +137,7 @@ TEST(TimelineTest, NobodyToPointFromMeansNoArrow) {
   EXPECT_TRUE(events_of(text, "s").empty());
 }
 
+// Microseconds as doubles lose nanoseconds after an hour, so times are written as integers with a decimal point.
 TEST(TimelineTest, NanosecondsAreKept) {
   Timeline timeline{.ranks = std::vector<RankTimeline>(1)};
   timeline.ranks[0].virtual_clock = {{.name = "a", .begin = 123456.000000001, .end = 123456.000000051},
@@ -136,12 +147,13 @@ TEST(TimelineTest, NanosecondsAreKept) {
   EXPECT_THAT(text, HasSubstr(R"("ts":200000000000,"dur":500000,)"));
 }
 
+// Names come from users' programs. One of them must not make the whole file unreadable.
 TEST(TimelineTest, NamesAreEscaped) {
   const std::string name = "a \"quoted\"\\ name\n<b>\x01, \xc3\xa9, \xff";
   Timeline timeline{.ranks = std::vector<RankTimeline>(1)};
   timeline.ranks[0].virtual_clock = {{.name = name, .begin = 0, .end = 1, .group = name, .sequence = 0}};
   const auto slices = events_of(trace_text(timeline), "X");
-  const auto expected = name.substr(0, name.size() - 1) + "\xef\xbf\xbd";  // a byte that is no UTF-8 is replaced
+  const auto expected = name.substr(0, name.size() - 1) + "\xef\xbf\xbd";  // a byte that is not valid UTF-8 is replaced
   EXPECT_EQ(slices.at(0)["name"], expected);
   EXPECT_EQ(slices.at(0)["args"]["call"], expected + " #0");
 }
@@ -151,6 +163,7 @@ TEST(TimelineTest, NothingToDrawIsAnEmptyTrace) {
             nlohmann::json({{"displayTimeUnit", "ms"}, {"traceEvents", nlohmann::json::array()}}));
 }
 
+// Such slices come from wrong clocks. Perfetto would reject or misplace them without saying which.
 TEST(TimelineTest, EveryImpossibleSliceIsNamedBeforeAnythingIsWritten) {
   auto timeline = two_ranks();
   timeline.ranks[0].virtual_clock[0].end = std::numeric_limits<double>::quiet_NaN();
@@ -174,13 +187,14 @@ TEST(TimelineTest, EveryImpossibleSliceIsNamedBeforeAnythingIsWritten) {
   EXPECT_EQ(out.str(), "");
 }
 
-TEST(TimelineTest, StreamThatTakesNoMoreIsAnError) {
+// A full disk would leave a truncated file that the user takes for the complete trace.
+TEST(TimelineTest, AFailedStreamIsAnError) {
   std::ostringstream full;
   full.setstate(std::ios::badbit);
   EXPECT_THROW(write_timeline(full, two_ranks()), ConfigError);
 }
 
-// Times on a coarse grid, so that slices often touch, nest, overlap, are equal or empty.
+// Makes slices on a coarse grid of times, so that they often touch, nest, overlap, are equal or empty.
 Timeline any_timeline() {
   Timeline timeline{.ranks = std::vector<RankTimeline>(static_cast<std::size_t>(pick(1, 5)))};
   for (auto& rank : timeline.ranks) {
@@ -210,7 +224,7 @@ TEST(TimelineTest, AnySlicesGiveAWellFormedTraceThatHoldsAllOfThem) {
   });
 }
 
-// The judge itself: each of these breaks one rule.
+// Tests the checker itself: each change breaks one rule.
 TEST(TraceRulesTest, BrokenTraceIsNoticed) {
   const auto good = nlohmann::json::parse(trace_text(two_ranks()));
   const auto broken_by = [&](const std::string& phase, auto&& change) {

@@ -1,3 +1,5 @@
+// Checks a trace by the rules of Chrome's format. The rules are written down independently of the writer, from the
+// format's documentation, because Perfetto itself silently drops what it does not understand.
 #include "tests/sim/report/trace_rules.hpp"
 
 #include <cmath>
@@ -13,15 +15,18 @@ using TrackId = std::pair<int, int>;
 
 std::int64_t nanoseconds(const Json& microseconds) { return std::llround(microseconds.get<double>() * 1000); }
 
+// A slice that is still open on its track, in nanoseconds.
 struct Box {
   std::int64_t begin = 0, end = 0;
 };
 
+// The two ends of an arrow as they are found in the trace.
 struct Arrow {
   int tails = 0, heads = 0;
   std::int64_t tail_time = 0, head_time = 0;
 };
 
+// Checks events one by one in the order of the file.
 class Judge {
  public:
   void judge(const Json& event) {
@@ -87,6 +92,7 @@ class Judge {
 
   void slice(const Json& event, std::vector<Box>& open, std::int64_t begin) {
     const Box box{begin, begin + nanoseconds(event["dur"])};
+    // Slices that have ended leave the stack; the remaining ones enclose this slice.
     while (!open.empty() && open.back().end <= box.begin) open.pop_back();
     if (!open.empty() && open.back().end < box.end) wrong(event, "overlaps a slice that it does not lie within");
     open.push_back(box);
@@ -104,7 +110,7 @@ class Judge {
   std::set<std::tuple<int, int, std::string>> names_;
   std::map<TrackId, std::int64_t> last_;
   std::map<TrackId, std::vector<Box>> boxes_;
-  std::map<TrackId, std::string> unbound_;  // the last head that points to the next slice
+  std::map<TrackId, std::string> unbound_;  // the last arrowhead that is bound to the next slice
   std::map<std::int64_t, Arrow> arrows_;
   std::vector<std::string> broken_;
 };
@@ -124,6 +130,7 @@ std::vector<std::string> broken_rules(const std::string& text) {
   return judge.finish();
 }
 
+// The events of one kind; the phases are letters in the format, e.g. X for a slice.
 std::vector<Json> events_of(const std::string& text, const std::string& phase) {
   std::vector<Json> events;
   const auto trace = Json::parse(text);

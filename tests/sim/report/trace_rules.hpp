@@ -8,17 +8,17 @@
 
 namespace accel::testing {
 
-/// The trace's text. Throws what write_timeline throws.
+/// Returns the trace's text. Throws whatever write_timeline throws.
 std::string trace_text(const sim::Timeline& timeline);
 
-/// What the text breaks of the rules of Chrome's trace format, one line each; empty if it is a well-formed trace:
-/// every event has a phase, a process, a name and, but for those of a process, a track, and its times are numbers that
-/// are not negative; processes and tracks are named once, before their events; on a track events are in the order of
-/// time, and of two slices either one ends before the other begins or one lies within the other; every arrow has a tail
-/// and a head, each on a slice, the head after the tail, and bound to that slice if none follows on its track.
+/// Returns the rules of Chrome's trace format that the text breaks, one line each, or nothing for a well-formed
+/// trace. Every event has a phase, a process, a name and, except for those of a process, a track; its times are
+/// non-negative numbers. Processes and tracks are named once, before their events. On a track events are in the
+/// order of time, and of two slices one ends before the other begins or lies within it. Every arrow has a tail and
+/// a head, each on a slice, with the head after the tail, and bound to that slice if none follows on its track.
 std::vector<std::string> broken_rules(const std::string& text);
 
-/// The events of one phase ("X", "s", "f", "M").
+/// Returns the events of one phase ("X", "s", "f", "M").
 std::vector<nlohmann::json> events_of(const std::string& text, const std::string& phase);
 
 }  // namespace accel::testing

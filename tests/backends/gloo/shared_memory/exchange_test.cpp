@@ -1,4 +1,4 @@
-// Ranks of one host exchange messages: threads here, and processes that are killed.
+// Tests of messages through shared memory between the ranks of one host, on threads and in killed processes.
 #include "backends/gloo/shared_memory/exchange.hpp"
 
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ using ::testing::HasSubstr;
 constexpr auto kEnough = std::chrono::seconds(60);
 constexpr std::uint64_t kCollective = 0x0400000000000000;  // the prefix of an all-reduce
 
-/// A body on each rank, as a thread.
+/// Runs a body on each rank, on a thread.
 void on_ranks(int num_ranks, const std::function<void(int, Exchange&)>& body) {
   std::vector<Listener> listeners;
   std::vector<std::string> addresses;
@@ -42,7 +42,7 @@ void on_ranks(int num_ranks, const std::function<void(int, Exchange&)>& body) {
       try {
         Exchange exchange(rank, connect(std::move(listeners[rank]), addresses, rank, kEnough));
         body(rank, exchange);
-        // Nobody closes while another still receives what was offered.
+        // No rank closes while another still receives what it was offered.
         for (++num_done; num_done < num_ranks;) std::this_thread::yield();
       } catch (const std::exception& error) {
         errors[rank] = error.what();
@@ -87,8 +87,8 @@ struct Message {
   std::size_t size;
 };
 
-// Gloo counts what is done with a buffer, so after n waits for a slot its first n messages must be there.
-TEST(ExchangeTest, MessagesOfASlotAreDoneInTheirOrderWhateverTheirSizes) {
+// Gloo counts finished operations: after n waits for a slot, its first n messages must have arrived.
+TEST(ExchangeTest, MessagesOfASlotArriveInOrderForAnySizes) {
   expect_property(30, [] {
     const int num_ranks = pick(2, 5);
     const auto count = pick(1, 40);
@@ -103,7 +103,7 @@ TEST(ExchangeTest, MessagesOfASlotAreDoneInTheirOrderWhateverTheirSizes) {
     const bool receives_late = pick(0, 2) == 0;
     std::atomic<int> num_wrong{0};
     on_ranks(num_ranks, [&](int rank, Exchange& exchange) {
-      // A buffer for each peer and slot, as each of Gloo's algorithms has its own.
+      // One buffer for each peer and slot, as in Gloo's algorithms.
       std::map<std::tuple<bool, int, std::uint64_t>, std::unique_ptr<Operations>> buffers;
       std::vector<std::vector<std::uint8_t>> memory(messages.size());
       const auto buffer_of = [&](bool is_send, int peer, std::uint64_t slot) -> Operations& {
@@ -139,7 +139,7 @@ TEST(ExchangeTest, MessagesOfASlotAreDoneInTheirOrderWhateverTheirSizes) {
   });
 }
 
-TEST(ExchangeTest, MessageIsMovedThoughItsSenderWaitsForSomethingElse) {
+TEST(ExchangeTest, AMessageIsMovedWhileItsSenderIsBusy) {
   constexpr std::size_t kLarge = 10 << 20;  // ten rings
   std::atomic<bool> has_come{false};
   on_ranks(2, [&](int rank, Exchange& exchange) {
@@ -159,7 +159,7 @@ TEST(ExchangeTest, MessageIsMovedThoughItsSenderWaitsForSomethingElse) {
   });
 }
 
-TEST(ExchangeTest, ReceivesFromWhoeverSends) {
+TEST(ExchangeTest, ReceivesFromAnyOfSeveralPeers) {
   on_ranks(4, [&](int rank, Exchange& exchange) {
     Operations operations(exchange);
     int value = rank;
@@ -201,7 +201,7 @@ TEST(ExchangeTest, ThreadsOfARankWaitForDifferentSlots) {
   });
 }
 
-// A wake-up that is lost is never made good: each rank waits for the other's next word.
+// A lost wake-up would block both ranks, as each waits for the next word of the other.
 TEST(ExchangeTest, ManyShortMessagesLoseNoWakeUp) {
   on_ranks(2, [&](int rank, Exchange& exchange) {
     Operations operations(exchange);
@@ -216,7 +216,7 @@ TEST(ExchangeTest, ManyShortMessagesLoseNoWakeUp) {
   });
 }
 
-TEST(ExchangeTest, TimeoutNamesItselfAndClosesTheLinks) {
+TEST(ExchangeTest, ATimeoutIsReportedAndClosesTheLinks) {
   std::atomic<bool> is_late{false};
   on_ranks(2, [&](int rank, Exchange& exchange) {
     Operations operations(exchange);
@@ -239,7 +239,7 @@ TEST(ExchangeTest, TimeoutNamesItselfAndClosesTheLinks) {
   });
 }
 
-TEST(ExchangeTest, SendOfARankWaitsUntilItsPeerReceives) {
+TEST(ExchangeTest, ASendWaitsUntilItsPeerReceives) {
   on_ranks(2, [&](int rank, Exchange& exchange) {
     if (rank == 1) return;
     Operations operations(exchange);
@@ -250,7 +250,7 @@ TEST(ExchangeTest, SendOfARankWaitsUntilItsPeerReceives) {
   });
 }
 
-TEST(ExchangeTest, MoreThanWasAskedForIsAnErrorOnBothSides) {
+TEST(ExchangeTest, AMessageLargerThanItsBufferIsAnErrorOnBothSides) {
   for (const std::size_t size : {8u, 1u << 20}) {
     on_ranks(2, [&](int rank, Exchange& exchange) {
       Operations operations(exchange);
@@ -271,7 +271,7 @@ TEST(ExchangeTest, MoreThanWasAskedForIsAnErrorOnBothSides) {
   }
 }
 
-TEST(ExchangeTest, AbortEndsAWaitOfAnotherThread) {
+TEST(ExchangeTest, AnAbortEndsTheWaitOfAnotherThread) {
   on_ranks(2, [&](int rank, Exchange& exchange) {
     if (rank == 1) return;
     Operations operations(exchange);
@@ -296,7 +296,7 @@ bool file_names(const char* path, const std::string& text) {
   return all.find(text) != std::string::npos;
 }
 
-/// Rank 1 is a child process that does `body` and then kills itself; this one is rank 0.
+/// Rank 1 is a child process that runs `body_of_child` and kills itself; this process is rank 0.
 void beside_a_killed_process(const std::function<void(Exchange&)>& body_of_child,
                              const std::function<void(Exchange&, pid_t)>& body) {
   std::vector<Listener> listeners;
@@ -319,7 +319,7 @@ void beside_a_killed_process(const std::function<void(Exchange&)>& body_of_child
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
-TEST(ExchangeTest, KilledProcessFailsWhatWaitsForItAndAllThatComesLater) {
+TEST(ExchangeTest, AKilledProcessFailsCurrentAndLaterWaits) {
   const auto wait_for_ever = [](Exchange& exchange) {
     Operations operations(exchange);
     int value = 0;
@@ -341,7 +341,7 @@ TEST(ExchangeTest, KilledProcessFailsWhatWaitsForItAndAllThatComesLater) {
   });
 }
 
-TEST(ExchangeTest, WhatAKilledProcessHadSentArrives) {
+TEST(ExchangeTest, MessagesSentBeforeAProcessWasKilledArrive) {
   const auto send_word = [](Exchange& exchange) {
     Operations operations(exchange);
     const int value = 42;
@@ -364,7 +364,7 @@ TEST(ExchangeTest, WhatAKilledProcessHadSentArrives) {
   });
 }
 
-TEST(ExchangeTest, NothingIsLeftOfManyGroupsOrOfKilledProcesses) {
+TEST(ExchangeTest, ManyGroupsAndKilledProcessesLeaveNothingBehind) {
   const int before = num_descriptors();
   for (int group = 0; group < 50; ++group) on_ranks(3, [](int, Exchange&) {});
   beside_a_killed_process([](Exchange&) {},
@@ -375,7 +375,7 @@ TEST(ExchangeTest, NothingIsLeftOfManyGroupsOrOfKilledProcesses) {
     EXPECT_THAT(entry.path().string(), ::testing::Not(HasSubstr("accel-gloo")));
 }
 
-TEST(ExchangeTest, IdleExchangeTakesNoProcessorTime) {
+TEST(ExchangeTest, AnIdleExchangeTakesNoProcessorTime) {
   const auto processor_seconds = [] {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
@@ -385,12 +385,12 @@ TEST(ExchangeTest, IdleExchangeTakesNoProcessorTime) {
   on_ranks(2, [&](int rank, Exchange& exchange) {
     Operations operations(exchange);
     int value = 0;
-    // Rank 0 waits for a second, rank 1 for rank 0's end.
+    // Rank 0 waits for one second; rank 1 waits for the end of rank 0.
     exchange.receive(operations.buffer, {1 - rank}, kCollective, &value, sizeof(value));
     const auto start = processor_seconds();
     EXPECT_NE(error_of([&] { operations.wait(Exchange::Direction::kReceive, rank == 0 ? 1000ms : kEnough); }), "");
     if (rank == 0) {
-      EXPECT_LT(processor_seconds() - start, 0.1);  // a hundred looks of the watcher take 0.006
+      EXPECT_LT(processor_seconds() - start, 0.1);  // a hundred checks of the watcher take 0.006
     }
   });
 }

@@ -1,3 +1,5 @@
+// Sharding of a batch sampler among ranks, for batches of fixed and of varying sizes. Its batches come one at a
+// time and without a length, so the shard must keep the first batches to fill up the last step.
 #include "reference/data/samplers/batch_sampler_shard.hpp"
 
 #include <gmock/gmock.h>
@@ -12,6 +14,7 @@ namespace {
 
 using testing::Batches;
 
+// A batch sampler with given batches, which may claim to know its sizes or not.
 class ListedBatches : public BatchSampler {
  public:
   struct Claims {
@@ -35,6 +38,7 @@ class ListedBatches : public BatchSampler {
   std::size_t next_ = 0;
 };
 
+// What the ranks read, and the remainder of the last step.
 struct Shards {
   std::vector<Batches> ranks;
   std::int64_t last_remainder = 0;
@@ -44,7 +48,7 @@ Shards shards_of(const Batches& batches, ListedBatches::Claims claims, BatchSamp
   Shards shards;
   for (int rank = 0; rank < options.num_ranks; ++rank) {
     BatchSamplerShard shard(std::make_shared<ListedBatches>(batches, claims), options, rank);
-    for (int pass = 0; pass < 2; ++pass) {  // the second pass is the first one again
+    for (int pass = 0; pass < 2; ++pass) {  // the second pass must equal the first one
       Batches read;
       shard.begin_pass();
       while (auto step = shard.next()) {
@@ -60,18 +64,20 @@ Shards shards_of(const Batches& batches, ListedBatches::Claims claims, BatchSamp
   return shards;
 }
 
-TEST(BatchSamplerShardTest, BatchesThatVaryAreDealtWholeAndTheFirstOnesFillUp) {
+// Batches of varying sizes come, for example, from bucketing by length. They are dealt in turn.
+TEST(BatchSamplerShardTest, VaryingBatchesAreDealtUnsplitAndTheFirstOnesFillUp) {
   const Batches batches{{0, 1, 2}, {3, 4}, {5, 6, 7, 8}, {9, 10}, {11}};
   const auto even = shards_of(batches, {}, {.num_ranks = 3});
   EXPECT_EQ(even.ranks[0], Batches({{0, 1, 2}, {9, 10}}));
   EXPECT_EQ(even.ranks[1], Batches({{3, 4}, {11}}));
   EXPECT_EQ(even.ranks[2], Batches({{5, 6, 7, 8}, {0, 1, 2}}));
-  EXPECT_EQ(even.last_remainder, 3);  // samples 9, 10, 11
+  EXPECT_EQ(even.last_remainder, 3);  // counts samples 9, 10 and 11
   const auto uneven = shards_of(batches, {}, {.num_ranks = 3, .even_batches = false});
   EXPECT_EQ(uneven.ranks[1], Batches({{3, 4}, {11}}));
   EXPECT_EQ(uneven.ranks[2], Batches({{5, 6, 7, 8}}));
 }
 
+// With five ranks and two batches the first batches are repeated several times.
 TEST(BatchSamplerShardTest, FewerBatchesThanRanksAreRepeated) {
   const auto shards = shards_of({{4}, {5, 6}}, {}, {.num_ranks = 5});
   EXPECT_EQ(shards.ranks[2], Batches({{4}}));
@@ -83,9 +89,11 @@ TEST(BatchSamplerShardTest, AShortLastBatchIsFilledFromTheFirstOnes) {
   const auto shards = shards_of({{0, 1}, {2, 3}, {4}}, {.batch_size = 2}, {.num_ranks = 2});
   EXPECT_EQ(shards.ranks[0], Batches({{0, 1}, {4, 0}}));
   EXPECT_EQ(shards.ranks[1], Batches({{2, 3}, {1, 2}}));
+  // Sample 4 is the only new one in the last step.
   EXPECT_EQ(shards.last_remainder, 1);
 }
 
+// With split_batches the sampler's batch is the global one.
 TEST(BatchSamplerShardTest, SlicesOfABatchGoToTheRanks) {
   const auto shards = shards_of({{0, 1, 2, 3}, {4, 5, 6}}, {.batch_size = 4}, {.num_ranks = 2, .split_batches = true});
   EXPECT_EQ(shards.ranks[0], Batches({{0, 1}, {4, 5}}));
@@ -96,16 +104,18 @@ TEST(BatchSamplerShardTest, SlicesOfABatchGoToTheRanks) {
   EXPECT_EQ(uneven.ranks[1], Batches({{2, 3}}));
 }
 
-TEST(BatchSamplerShardTest, DropLastGivesNoStepThatSomeRanksLack) {
+// The third batch is complete, but the second rank would have none.
+TEST(BatchSamplerShardTest, DropLastGivesNoStepThatSomeRanksMiss) {
   const auto shards = shards_of({{0, 1}, {2, 3}, {4, 5}}, {.batch_size = 2, .drop_last = true}, {.num_ranks = 2});
   EXPECT_EQ(shards.ranks[0], Batches({{0, 1}}));
   EXPECT_EQ(shards.ranks[1], Batches({{2, 3}}));
 }
 
-TEST(BatchSamplerShardTest, NothingStaysNothing) {
+TEST(BatchSamplerShardTest, NoBatchesGiveNoBatches) {
   EXPECT_EQ(shards_of({}, {.knows_size = false}, {.num_ranks = 2}).ranks[1], Batches());
 }
 
+// A wrong size would make ranks disagree on the number of steps, which shows as a hang much later.
 TEST(BatchSamplerShardTest, ASamplerThatContradictsItsClaimsIsAnArgumentError) {
   const auto message_of = [](const Batches& batches, ListedBatches::Claims claims, int num_ranks = 2) -> std::string {
     try {
@@ -123,6 +133,7 @@ TEST(BatchSamplerShardTest, ASamplerThatContradictsItsClaimsIsAnArgumentError) {
   EXPECT_THAT(message_of({{0, 1}, {2}}, {.batch_size = 2, .drop_last = true}), HasSubstr("drop_last()"));
 }
 
+// Three samples for two ranks.
 TEST(BatchSamplerShardTest, BatchesThatCannotBeSplitAreAnArgumentError) {
   const auto shard = [](ListedBatches::Claims claims) {
     BatchSamplerShard(std::make_shared<ListedBatches>(Batches{{0, 1, 2}}, claims),

@@ -1,3 +1,5 @@
+// Sharding of a sampler among ranks: which indices a rank reads, and when the sampler draws. The moment of a draw
+// matters, because all ranks share one generator state.
 #include "reference/data/samplers/sampler_shard.hpp"
 
 #include <gmock/gmock.h>
@@ -14,7 +16,7 @@ namespace {
 
 using testing::Batches;
 
-// Visits samples backwards, and keeps an account of its passes.
+// Visits samples backwards and counts its passes.
 class BackwardsSampler : public Sampler {
  public:
   explicit BackwardsSampler(std::int64_t num_samples) : num_samples_(num_samples) {}
@@ -36,6 +38,7 @@ class BackwardsSampler : public Sampler {
   std::int64_t num_samples_;
 };
 
+// All batches of one pass.
 Batches whole_pass(SamplerShard& shard) {
   Batches batches;
   shard.begin_pass();
@@ -43,18 +46,21 @@ Batches whole_pass(SamplerShard& shard) {
   return batches;
 }
 
+// A sampler that counts backwards makes a wrong order visible.
 TEST(SamplerShardTest, BatchesHoldTheSamplersOrder) {
   SamplerShard shard(std::make_shared<BackwardsSampler>(5), {.batch_size = 2, .num_ranks = 2}, /*rank=*/1);
   EXPECT_EQ(whole_pass(shard), Batches({{2, 1}, {3, 2}}));
   EXPECT_EQ(shard.size(), 2);
 }
 
-TEST(SamplerShardTest, TheNumberOfSamplesIsTheSamplers) {
+// A sampler may visit a part of the data set only.
+TEST(SamplerShardTest, TheNumberOfSamplesIsThatOfTheSampler) {
   SamplerShard shard(std::make_shared<SequentialSampler>(3), {.num_samples = 100, .batch_size = 2}, /*rank=*/0);
   EXPECT_EQ(whole_pass(shard), Batches({{0, 1}, {2}}));
 }
 
-TEST(SamplerShardTest, TheSamplerDrawsWhenTheFirstBatchIsAskedFor) {
+// As in Python, so that numbers drawn between creating a loader and using it do not change the order.
+TEST(SamplerShardTest, TheSamplerDrawsWithTheFirstBatch) {
   const auto sampler = std::make_shared<BackwardsSampler>(4);
   SamplerShard shard(sampler, {.batch_size = 2}, /*rank=*/0);
   shard.begin_pass();
@@ -64,6 +70,7 @@ TEST(SamplerShardTest, TheSamplerDrawsWhenTheFirstBatchIsAskedFor) {
   EXPECT_EQ(sampler->num_begun, 1);
 }
 
+// Python's generator ends its pass only when it is exhausted, and then draws once more (RandomSampler).
 TEST(SamplerShardTest, TheSamplersPassEndsOnceAndOnlyWhenItIsExhausted) {
   const auto sampler = std::make_shared<BackwardsSampler>(4);
   SamplerShard shard(sampler, {.batch_size = 2}, /*rank=*/0);
@@ -76,7 +83,7 @@ TEST(SamplerShardTest, TheSamplersPassEndsOnceAndOnlyWhenItIsExhausted) {
   EXPECT_EQ(sampler->num_ended, 1);
 }
 
-TEST(SamplerShardTest, RanksCutAcceleratesSeedableOrder) {
+TEST(SamplerShardTest, RanksReadTheirShardsOfAcceleratesSeedableOrder) {
   const auto shard_of = [](int rank) {
     SamplerShard shard(std::make_shared<SeedableRandomSampler>(8, /*data_seed=*/7), {.batch_size = 2, .num_ranks = 2},
                        rank);
@@ -87,6 +94,7 @@ TEST(SamplerShardTest, RanksCutAcceleratesSeedableOrder) {
   EXPECT_EQ(shard_of(1), std::pair(Batches({{3, 4}, {2, 6}}), Batches({{5, 7}, {4, 0}})));
 }
 
+// Ranks would have different numbers of batches, and the last step would hang.
 TEST(SamplerShardTest, ASamplerOfAnotherSizeThanItReportsIsAnArgumentError) {
   class Lying : public Sampler {
    public:
@@ -103,7 +111,8 @@ TEST(SamplerShardTest, ASamplerOfAnotherSizeThanItReportsIsAnArgumentError) {
   }
 }
 
-TEST(SamplerShardTest, PartsAreDrawnWhenAStepNeedsThem) {
+// An order of a billion indices must not be drawn at once.
+TEST(SamplerShardTest, PartsOfTheOrderAreDrawnWhenAStepNeedsThem) {
   const auto generator = make_generator(3), reference = make_generator(3);
   SamplerShard shard(
       std::make_shared<RandomSampler>(4, RandomSamplerOptions{.num_samples = 12, .generator = generator}),
@@ -122,7 +131,7 @@ TEST(SamplerShardTest, ABatchThatCannotBeSplitIsAnArgumentError) {
                ArgumentError);
 }
 
-// Counts what it is asked to make.
+// Counts how many indices it is asked for.
 class LongSampler : public SequentialSampler {
  public:
   explicit LongSampler(std::int64_t num_samples) : SequentialSampler(num_samples) {}
@@ -134,7 +143,8 @@ class LongSampler : public SequentialSampler {
   std::int64_t num_made = 0;
 };
 
-TEST(SamplerShardTest, APassThatBeginsFarInsideTheOrderMakesFewIndices) {
+// Resuming after a billion samples must not build the indices that were read already.
+TEST(SamplerShardTest, APassThatStartsLateInTheOrderMakesFewIndices) {
   const auto sampler = std::make_shared<LongSampler>(1'000'000'003);
   SamplerShard shard(sampler, {.batch_size = 32, .num_ranks = 4}, /*rank=*/3);
   shard.begin_pass(/*num_read=*/1'000'000'000 - 128);
@@ -147,7 +157,8 @@ TEST(SamplerShardTest, APassThatBeginsFarInsideTheOrderMakesFewIndices) {
   EXPECT_LT(sampler->num_made, 100'000);
 }
 
-TEST(SamplerShardTest, PartsBehindAllRanksAreLetGoAndTheStartStillFillsTheEnd) {
+// The start of the order is needed again to pad the last step, although its part was freed.
+TEST(SamplerShardTest, ConsumedPartsAreFreedAndTheStartStillFillsTheEnd) {
   const RandomSamplerOptions options{.replacement = true, .num_samples = 1001, .generator = make_generator(5)};
   RandomSampler reference(7, {.replacement = true, .num_samples = 1001, .generator = make_generator(5)});
   std::vector<std::int64_t> order = reference.begin_pass();

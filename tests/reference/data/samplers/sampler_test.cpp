@@ -1,3 +1,5 @@
+// Samplers: every order and every draw must be Python's, because the default generator continues with the program's
+// draws. Expected numbers were printed by torch 2.11 and Accelerate.
 #include "reference/data/samplers/sampler.hpp"
 
 #include <gmock/gmock.h>
@@ -16,6 +18,7 @@ std::vector<std::int64_t> randperm(std::int64_t size, const at::Generator& gener
   return {order.data_ptr<std::int64_t>(), order.data_ptr<std::int64_t>() + size};
 }
 
+// The full order of a pass, including what the sampler draws later.
 std::vector<std::int64_t> whole_order(Sampler& sampler) {
   auto order = sampler.begin_pass();
   for (auto more = sampler.continue_pass(); !more.empty(); more = sampler.continue_pass())
@@ -30,11 +33,14 @@ TEST(SequentialSamplerTest, SamplesAreVisitedInOrderInEveryPass) {
   EXPECT_THAT(whole_order(sampler), ElementsAre(0, 1, 2, 3));
 }
 
+// The comparison is with randperm itself, so the order equals PyTorch's.
 TEST(RandomSamplerTest, APassIsAPermutationOfItsGenerator) {
   RandomSampler sampler(20, {.generator = make_generator(5)});
   EXPECT_EQ(sampler.begin_pass(), randperm(20, make_generator(5)));
 }
 
+// torch's RandomSampler yields `num_samples % n` indices of one more permutation at the end, and draws it even if
+// that is zero.
 TEST(RandomSamplerTest, TheEndOfAPassDrawsASecondPermutation) {
   const auto generator = make_generator(5), reference = make_generator(5);
   RandomSampler sampler(20, {.generator = generator});
@@ -47,7 +53,8 @@ TEST(RandomSamplerTest, TheEndOfAPassDrawsASecondPermutation) {
   EXPECT_TRUE(generator.get_state().equal(reference.get_state()));
 }
 
-TEST(RandomSamplerTest, WithoutAGeneratorAPassIsSeededByOneDrawOfTheDefaultOne) {
+// Python draws one number as the seed of the pass, which matters for everything drawn afterwards.
+TEST(RandomSamplerTest, WithoutAGeneratorAPassIsSeededByTheDefaultOne) {
   const auto reference = make_generator(9);
   const GeneratorScope scope(make_generator(9));
   RandomSampler sampler(20);
@@ -58,6 +65,7 @@ TEST(RandomSamplerTest, WithoutAGeneratorAPassIsSeededByOneDrawOfTheDefaultOne) 
   }
 }
 
+// Drawing for an empty data set would shift all later numbers.
 TEST(RandomSamplerTest, NoSamplesDrawNoPermutation) {
   const auto generator = make_generator(5);
   RandomSampler sampler(0, {.generator = generator});
@@ -65,13 +73,14 @@ TEST(RandomSamplerTest, NoSamplesDrawNoPermutation) {
   EXPECT_TRUE(generator.get_state().equal(make_generator(5).get_state()));
 }
 
-// What torch 2.11 gives for a generator seeded with 7, and the next number that it draws below 1,000,000: all that was
-// drawn of it has been drawn here.
+// The numbers are what torch 2.11 gives for a generator with seed 7. The next number below 1,000,000 shows that the
+// generator has been advanced by the same draws.
 std::int64_t next_number(const at::Generator& generator) {
   return torch::randint(0, 1000000, {1}, generator, at::kLong).item<std::int64_t>();
 }
 
-TEST(RandomSamplerTest, DrawsWithReplacementArePythons) {
+// Python draws in pieces of 32, so 35 samples cross a border.
+TEST(RandomSamplerTest, DrawsWithReplacementEqualPythons) {
   const auto generator = make_generator(7);
   RandomSampler sampler(5, {.replacement = true, .num_samples = 35, .generator = generator});
   EXPECT_EQ(sampler.size(), 35);
@@ -80,19 +89,21 @@ TEST(RandomSamplerTest, DrawsWithReplacementArePythons) {
   EXPECT_EQ(next_number(generator), 293176);
 }
 
-TEST(RandomSamplerTest, MoreSamplesThanThereAreAreFurtherPermutations) {
+// The last permutation is cut. The next number shows that exactly as much was drawn as in Python.
+TEST(RandomSamplerTest, MoreSamplesThanTheDatasetAreFurtherPermutations) {
   const auto generator = make_generator(7);
   RandomSampler sampler(5, {.num_samples = 12, .generator = generator});
   EXPECT_THAT(whole_order(sampler), ElementsAre(0, 1, 3, 2, 4, 3, 4, 1, 2, 0, 3, 2));
   EXPECT_EQ(next_number(generator), 296008);
 }
 
-TEST(RandomSamplerTest, SamplesOfNothingAreAnArgumentError) {
+TEST(RandomSamplerTest, SamplesFromAnEmptyDatasetAreAnArgumentError) {
   EXPECT_THROW(RandomSampler(0, {.num_samples = 3}), ArgumentError);
   EXPECT_THROW(RandomSampler(3, {.num_samples = -1}), ArgumentError);
 }
 
-TEST(SubsetRandomSamplerTest, ThePermutationIsPythons) {
+// Expected values from Python with the same seeds.
+TEST(SubsetRandomSamplerTest, ThePermutationEqualsPythons) {
   const auto generator = make_generator(7);
   SubsetRandomSampler sampler({10, 20, 30, 40, 50}, generator);
   EXPECT_THAT(whole_order(sampler), ElementsAre(10, 20, 40, 30, 50));
@@ -102,7 +113,8 @@ TEST(SubsetRandomSamplerTest, ThePermutationIsPythons) {
   EXPECT_THAT(whole_order(without), ElementsAre(10, 20, 40, 30, 50));
 }
 
-TEST(WeightedRandomSamplerTest, TheDrawsArePythons) {
+// Expected values from Python with the same seeds.
+TEST(WeightedRandomSamplerTest, TheDrawsEqualPythons) {
   const std::vector<double> weights{0.1, 0.9, 0.4, 3.0};
   WeightedRandomSampler with(weights, {.num_samples = 6, .generator = make_generator(7)});
   EXPECT_THAT(whole_order(with), ElementsAre(2, 2, 3, 3, 3, 3));
@@ -110,14 +122,15 @@ TEST(WeightedRandomSamplerTest, TheDrawsArePythons) {
   EXPECT_THAT(whole_order(without), ElementsAre(1, 3, 0));
 }
 
-TEST(WeightedRandomSamplerTest, WhatIsNoProbabilityIsAnArgumentError) {
+TEST(WeightedRandomSamplerTest, InvalidWeightsAreArgumentErrors) {
   EXPECT_THROW(WeightedRandomSampler({1, -1}, {}), ArgumentError);
   EXPECT_THROW(WeightedRandomSampler({0, 0}, {}), ArgumentError);
   EXPECT_THROW(WeightedRandomSampler({1, 0}, {.num_samples = 2, .replacement = false}), ArgumentError);
   EXPECT_THROW(WeightedRandomSampler({1}, {.num_samples = 0}), ArgumentError);
 }
 
-TEST(DistributedSamplerTest, ThePartsArePythons) {
+// Expected values from Python, with and without shuffling, for lengths that do not divide by the ranks.
+TEST(DistributedSamplerTest, ThePartsEqualPythons) {
   const auto part = [](std::int64_t length, bool drop_last, bool shuffle, int rank, std::int64_t epoch) {
     DistributedSampler sampler(
         length, {.num_replicas = 3, .rank = rank, .shuffle = shuffle, .seed = 4, .drop_last = drop_last});
@@ -136,19 +149,21 @@ TEST(DistributedSamplerTest, ThePartsArePythons) {
   EXPECT_THROW(DistributedSampler(7, {.num_replicas = 2, .rank = 2}), ArgumentError);
 }
 
-TEST(SeedableRandomSamplerTest, DrawsWithReplacementAreAcceleratesForEachEpoch) {
+// Expected values from Accelerate: the epoch is added to the seed.
+TEST(SeedableRandomSamplerTest, DrawsWithReplacementEqualAcceleratesForEachEpoch) {
   SeedableRandomSampler sampler(5, /*data_seed=*/3, {.replacement = true, .num_samples = 7});
   EXPECT_THAT(whole_order(sampler), ElementsAre(1, 3, 2, 2, 0, 0, 0));
   EXPECT_THAT(whole_order(sampler), ElementsAre(0, 4, 1, 3, 4, 1, 4));
 }
 
 // The permutations that Accelerate gave for data_seed 7.
-TEST(SeedableRandomSamplerTest, TheOrderIsAcceleratesForEachEpoch) {
+TEST(SeedableRandomSamplerTest, TheOrderEqualsAcceleratesForEachEpoch) {
   SeedableRandomSampler sampler(8, /*data_seed=*/7);
   EXPECT_THAT(whole_order(sampler), ElementsAre(7, 0, 3, 4, 1, 5, 2, 6));
   EXPECT_THAT(whole_order(sampler), ElementsAre(3, 6, 5, 7, 2, 1, 4, 0));
 }
 
+// The epoch advances only at the end of a pass, so a loop that was left is repeated.
 TEST(SeedableRandomSamplerTest, AnUnfinishedPassIsRepeated) {
   SeedableRandomSampler sampler(8, /*data_seed=*/7);
   sampler.begin_pass();
@@ -163,15 +178,17 @@ TEST(SeedableRandomSamplerTest, SetEpochDeterminesTheOrder) {
   EXPECT_THAT(whole_order(sampler), ElementsAre(7, 0, 3, 4, 1, 5, 2, 6));
 }
 
-TEST(SeedableRandomSamplerTest, WhatWasDrawnBeforeDoesNotMatter) {
+// The sampler seeds its generator in every pass, so ranks with different histories agree.
+TEST(SeedableRandomSamplerTest, EarlierDrawsDoNotMatter) {
   const auto generator = make_generator(1);
   draw_int64(generator);
   SeedableRandomSampler sampler(8, /*data_seed=*/7, {.generator = generator});
   EXPECT_THAT(sampler.begin_pass(), ElementsAre(7, 0, 3, 4, 1, 5, 2, 6));
 }
 
-TEST(SeedableRandomSamplerTest, TheDefaultSeedIsThatOfTheDefaultGenerator) {
+TEST(SeedableRandomSamplerTest, TheDefaultSeedIsTheDefaultGenerators) {
   const GeneratorScope scope(make_generator(7));
+  // A draw does not change initial_seed(), which the sampler uses.
   draw_int64(default_generator());
   SeedableRandomSampler sampler(8, /*data_seed=*/std::nullopt);
   EXPECT_THAT(sampler.begin_pass(), ElementsAre(7, 0, 3, 4, 1, 5, 2, 6));

@@ -1,3 +1,5 @@
+// The shard plan: which rank reads which sample in which step. A pure function, tested here with tables of
+// Accelerate's results; properties/sharding_laws.cpp compares it with a transcription of Accelerate's loop.
 #include "reference/data/samplers/shard_plan.hpp"
 
 #include <gmock/gmock.h>
@@ -27,6 +29,7 @@ ShardPlanOptions options_of(std::int64_t num_samples, std::int64_t batch_size, i
           .drop_last = tail == Tail::kDropLast};
 }
 
+// The batches of all ranks.
 std::vector<Batches> shards(const ShardPlanOptions& options) {
   const auto plan = plan_shards(options);
   std::vector<Batches> ranks;
@@ -34,13 +37,14 @@ std::vector<Batches> shards(const ShardPlanOptions& options) {
   return ranks;
 }
 
+// A case of the table below.
 struct Row {
   std::string name;
   ShardPlanOptions options;
   std::vector<Batches> ranks;
 };
 
-// What Accelerate's BatchSamplerShard gave for each of these when it was run.
+// The batches that Accelerate's BatchSamplerShard gave for each of these when it was run.
 const std::vector<Row> kAcceleratesShards = {
     {"L10B2N3Even", options_of(10, 2, 3, Tail::kEven), {{{0, 1}, {6, 7}}, {{2, 3}, {8, 9}}, {{4, 5}, {0, 1}}}},
     {"L10B2N3NotEven", options_of(10, 2, 3, Tail::kNotEven), {{{0, 1}, {6, 7}}, {{2, 3}, {8, 9}}, {{4, 5}}}},
@@ -69,6 +73,7 @@ TEST_P(AcceleratesShardsTest, EveryRankReadsAcceleratesBatches) {
   EXPECT_EQ(shards(GetParam().options), GetParam().ranks);
 }
 
+// Loaders and gather_for_metrics use these counts without enumerating batches.
 TEST_P(AcceleratesShardsTest, TheNumbersOfBatchesAndDuplicatesAreExact) {
   const auto plan = plan_shards(GetParam().options);
   std::int64_t issued = 0;
@@ -82,12 +87,14 @@ TEST_P(AcceleratesShardsTest, TheNumbersOfBatchesAndDuplicatesAreExact) {
 INSTANTIATE_TEST_SUITE_P(Tables, AcceleratesShardsTest, ::testing::ValuesIn(kAcceleratesShards),
                          [](const auto& row) { return row.param.name; });
 
+// The first samples of the epoch are read a second time.
 TEST(ShardPlanTest, ShortTailIsFilledFromTheStart) {
   const auto plan = plan_shards({.num_samples = 5, .batch_size = 2, .num_ranks = 2});
   EXPECT_THAT(plan.indices(/*rank=*/1), ElementsAre(ElementsAre(2, 3), ElementsAre(1, 2)));
 }
 
-TEST(ShardPlanTest, OneRankAloneKeepsItsShortBatch) {
+// Accelerate does not shard with one process, so nothing is padded.
+TEST(ShardPlanTest, ASingleRankKeepsItsShortBatch) {
   for (const bool split : {false, true}) {
     EXPECT_EQ(shards(options_of(5, 2, 1, Tail::kEven, split)), std::vector<Batches>({{{0, 1}, {2, 3}, {4}}})) << split;
   }
@@ -101,6 +108,7 @@ TEST(ShardPlanTest, NoSamplesGiveNoBatches) {
   }
 }
 
+// For a batch size of 1 Accelerate passes its check and yields nothing.
 TEST(ShardPlanTest, ABatchThatCannotBeSplitEvenlyIsAnArgumentError) {
   EXPECT_THROW(plan_shards(options_of(10, 3, 2, Tail::kEven, true)), ArgumentError);
   EXPECT_THROW(plan_shards(options_of(10, 1, 2, Tail::kEven, true)), ArgumentError) << "Accelerate yields nothing here";
@@ -114,6 +122,7 @@ TEST(ShardPlanTest, NumbersThatAreNotPositiveAreArgumentErrors) {
   EXPECT_THROW(plan_shards(options_of(-1, 2, 2, Tail::kEven)), ArgumentError);
 }
 
+// A step beyond the plan would silently read other samples.
 TEST(ShardPlanTest, ABatchBeyondThePlanIsAnArgumentError) {
   const auto plan = plan_shards(options_of(10, 2, 3, Tail::kNotEven));
   EXPECT_NO_THROW(std::ignore = plan.batch(/*rank=*/1, /*step=*/1));
@@ -122,7 +131,8 @@ TEST(ShardPlanTest, ABatchBeyondThePlanIsAnArgumentError) {
   EXPECT_THROW(std::ignore = plan.batch(/*rank=*/3, /*step=*/0), ArgumentError);
 }
 
-TEST(ShardPlanTest, TheRemainderIsWhatTheLastStepHoldsOnce) {
+// gather_for_metrics uses it to remove the duplicates; 0 means that the last step is full.
+TEST(ShardPlanTest, TheRemainderCountsTheLastStepWithoutDuplicates) {
   EXPECT_EQ(plan_shards(options_of(10, 4, 2, Tail::kEven)).remainder(), 2);
   EXPECT_EQ(plan_shards(options_of(10, 4, 2, Tail::kNotEven)).remainder(), 2);
   EXPECT_EQ(plan_shards(options_of(16, 4, 2, Tail::kEven)).remainder(), 0);
@@ -130,12 +140,15 @@ TEST(ShardPlanTest, TheRemainderIsWhatTheLastStepHoldsOnce) {
   EXPECT_EQ(plan_shards(options_of(11, 4, 2, Tail::kDropLast)).remainder(), 0);
 }
 
-TEST(ShardPlanTest, AStepHoldsABatchOfEachRankUnlessBatchesAreSplit) {
+// The total batch size is what learning rates are scaled by.
+TEST(ShardPlanTest, AStepHoldsABatchPerRankUnlessBatchesAreSplit) {
   EXPECT_EQ(plan_shards(options_of(10, 4, 2, Tail::kEven)).total_batch_size(), 8);
   EXPECT_EQ(plan_shards(options_of(10, 4, 2, Tail::kEven, true)).total_batch_size(), 4);
 }
 
-TEST(ShardPlanTest, APlanMayBeginInsideTheOrderForOtherRanks) {
+// A run that is resumed on another number of ranks starts after `num_read` samples and pads from the start of the
+// rest.
+TEST(ShardPlanTest, APlanMayStartWithinTheOrder) {
   const auto plan = plan_shards({.num_samples = 11, .batch_size = 2, .num_ranks = 3, .num_read = 4});
   EXPECT_THAT(plan.indices(0), ElementsAre(ElementsAre(4, 5), ElementsAre(10, 0)));
   EXPECT_THAT(plan.indices(2), ElementsAre(ElementsAre(8, 9), ElementsAre(3, 4)));
@@ -144,7 +157,8 @@ TEST(ShardPlanTest, APlanMayBeginInsideTheOrderForOtherRanks) {
   EXPECT_EQ(plan_shards({.num_samples = 11, .batch_size = 2, .num_ranks = 3, .num_read = 12}).num_batches(0), 0);
 }
 
-TEST(ShardPlanTest, OneRankFillsUpItsLastBatchIfItIsToldTo) {
+// One rank normally leaves its last batch short. A mesh may want equal batches nevertheless.
+TEST(ShardPlanTest, ASingleRankFillsItsLastBatchOnRequest) {
   EXPECT_THAT(plan_shards({.num_samples = 5, .batch_size = 4, .even_alone = true}).indices(0),
               ElementsAre(ElementsAre(0, 1, 2, 3), ElementsAre(4, 0, 1, 2)));
 }

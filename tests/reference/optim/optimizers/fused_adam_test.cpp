@@ -1,3 +1,4 @@
+// Fused Adam and AdamW against LibTorch's own optimizers, step by step.
 #include "reference/optim/optimizers/fused_adam.hpp"
 
 #include <gmock/gmock.h>
@@ -11,21 +12,21 @@ namespace {
 
 constexpr int kNumSteps = 10;
 
-// Each step takes about ten roundings of 2^-53 on a value near 1, over 10 steps; the two compute the same formula in
-// another order. 1e-13 leaves a factor of ten.
+// Each step has about ten roundings of 2^-53 on values near 1, over 10 steps, and the two forms compute in
+// different orders. 1e-13 leaves a margin of ten.
 constexpr double kTolerance = 1e-13;
 
 std::vector<at::Tensor> parameters(at::ScalarType dtype = at::kDouble) {
   const auto generator = make_generator(0);
   std::vector<at::Tensor> params;
-  // 1, fewer than a vector register, and more than one with a rest.
+  // One element, fewer than a vector register, and more with a remainder: the three paths of the kernels.
   for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{1}, {3}, {5, 13}}) {
     params.push_back(at::randn(shape, generator, dtype).requires_grad_());
   }
   return params;
 }
 
-// Steps with gradients that do not depend on the parameters.
+// Performs steps with gradients that do not depend on the parameters.
 void run_steps(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& params) {
   const auto generator = make_generator(1);
   for (int step = 0; step < kNumSteps; ++step) {
@@ -35,6 +36,7 @@ void run_steps(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>
   }
 }
 
+// Both take the same gradients. The kernels round differently, hence "close".
 template <typename Fused, typename Plain, typename Options>
 void expect_close_to_plain(const Options& options) {
   const auto fused_params = parameters(), plain_params = parameters();
@@ -49,15 +51,17 @@ void expect_close_to_plain(const Options& options) {
   }
 }
 
-TEST(FusedAdamTest, AdamTakesTheStepsOfLibTorchs) {
+// LibTorch's optimizer is the reference: it is tested itself and matches Python's.
+TEST(FusedAdamTest, AdamTakesLibTorchsSteps) {
   expect_close_to_plain<Adam, torch::optim::Adam>(torch::optim::AdamOptions(1e-2));
 }
 
+// Adam and AdamW differ only in this, so confusing the two would go unnoticed without decay.
 TEST(FusedAdamTest, AdamsWeightDecayIsAddedToTheGradient) {
   expect_close_to_plain<Adam, torch::optim::Adam>(torch::optim::AdamOptions(1e-2).weight_decay(0.3).betas({0.8, 0.95}));
 }
 
-TEST(FusedAdamTest, AdamWTakesTheStepsOfLibTorchs) {
+TEST(FusedAdamTest, AdamWTakesLibTorchsSteps) {
   expect_close_to_plain<AdamW, torch::optim::AdamW>(torch::optim::AdamWOptions(1e-2).eps(1e-6));
 }
 
@@ -65,11 +69,13 @@ TEST(FusedAdamTest, AdamWsWeightDecayShrinksTheParameter) {
   expect_close_to_plain<AdamW, torch::optim::AdamW>(torch::optim::AdamWOptions(1e-2).weight_decay(0.3));
 }
 
+// With a second beta of 0.5, the moment also falls, so that the maximum makes a difference.
 TEST(FusedAdamTest, AmsgradKeepsTheLargestSecondMoment) {
   expect_close_to_plain<Adam, torch::optim::Adam>(torch::optim::AdamOptions(1e-2).betas({0.9, 0.5}).amsgrad(true));
   expect_close_to_plain<AdamW, torch::optim::AdamW>(torch::optim::AdamWOptions(1e-2).betas({0.9, 0.5}).amsgrad(true));
 }
 
+// Schedules change the rate in the group's options, so kernels must not cache it.
 TEST(FusedAdamTest, ARateSetBetweenStepsIsUsed) {
   const auto fused_params = parameters(), plain_params = parameters();
   AdamW fused(fused_params, torch::optim::AdamWOptions(1e-2));
@@ -83,6 +89,7 @@ TEST(FusedAdamTest, ARateSetBetweenStepsIsUsed) {
   EXPECT_TRUE(at::allclose(fused_params[2], plain_params[2], /*rtol=*/10 * kTolerance, /*atol=*/10 * kTolerance));
 }
 
+// Weight decay must not move it either.
 TEST(FusedAdamTest, AParameterWithoutAGradientIsUnchanged) {
   const auto params = parameters();
   AdamW optimizer(params, torch::optim::AdamWOptions(1e-2).weight_decay(0.3));
@@ -93,7 +100,8 @@ TEST(FusedAdamTest, AParameterWithoutAGradientIsUnchanged) {
 }
 
 TEST(FusedAdamTest, EachParameterCountsItsOwnSteps) {
-  // Without decay, the first step of Adam is lr * g / (|g| + eps), whatever g is, if it is the first of its parameter.
+  // Without decay the first step of Adam is lr * g / (|g| + eps), whatever g is, if it is the parameter's first
+  // step.
   const auto params = parameters();
   Adam optimizer(params, torch::optim::AdamOptions(0.5).eps(0));
   params[0].mutable_grad() = at::ones_like(params[0]);
@@ -103,6 +111,7 @@ TEST(FusedAdamTest, EachParameterCountsItsOwnSteps) {
   EXPECT_TRUE(at::allclose(params[1], parameters()[1] + 0.5, /*rtol=*/0, /*atol=*/kTolerance));
 }
 
+// The caller has gradients switched off; the closure needs them.
 TEST(FusedAdamTest, AClosuresLossIsReturnedAndItsGradientsAreUsed) {
   const auto weight = torch::full({1}, 3.0, at::kDouble).requires_grad_();
   Adam optimizer({weight}, torch::optim::AdamOptions(0.5).eps(0));
@@ -116,6 +125,7 @@ TEST(FusedAdamTest, AClosuresLossIsReturnedAndItsGradientsAreUsed) {
   EXPECT_NEAR(weight.item<double>(), 2.5, kTolerance);
 }
 
+// PyTorch checks the same; a NaN has to be rejected explicitly, as it passes every comparison.
 TEST(FusedAdamTest, ImpossibleNumbersAreArgumentErrors) {
   EXPECT_THROW(Adam(parameters(), torch::optim::AdamOptions(-1)), ArgumentError);
   EXPECT_THROW(Adam(parameters(), torch::optim::AdamOptions(std::nan(""))), ArgumentError);
@@ -125,6 +135,7 @@ TEST(FusedAdamTest, ImpossibleNumbersAreArgumentErrors) {
   EXPECT_THROW(Adam(parameters(), torch::optim::AdamOptions(1).betas({0.9, -0.1})), ArgumentError);
 }
 
+// Kernels would read the values of a sparse gradient as if they were dense.
 TEST(FusedAdamTest, ASparseGradientIsAnArgumentError) {
   const auto weight = torch::zeros({4, 2}).requires_grad_();
   Adam optimizer({weight});

@@ -1,4 +1,5 @@
-// One formula in two forms: the fused kernels beside the multi-tensor form, Rprop's bounds beside Python's masks.
+// Properties of pairs of implementations: the fused kernels against the multi-tensor form, and Rprop's bounds
+// against Python's masks.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -17,12 +18,13 @@ using accel::testing::odd_parameters;
 using accel::testing::pick;
 
 constexpr int kSteps = 8;
-// Ten roundings of 2^-53 a step, on values near 1.
+// Ten roundings of 2^-53 per step on values near 1, with a margin.
 constexpr double kRounding = 1e-12;
 
 double any_of(std::initializer_list<double> values) { return values.begin()[pick<std::size_t>(0, values.size())]; }
 
-// Arguments of every kind, within what the optimizer takes.
+// Returns arguments of every kind within the range that the optimizer accepts.
+// Random values for every option, by the reflection that the options offer.
 template <typename Options>
 Options any_options() {
   Options options;
@@ -45,7 +47,7 @@ Options any_options() {
   return options;
 }
 
-// Steps on gradients of their own, the second parameter's from the third step on.
+// Performs steps on individual gradients; the second parameter has gradients from the third step on.
 template <typename Options>
 std::vector<at::Tensor> stepped(Options options, bool fused) {
   options.fused = fused;
@@ -67,6 +69,7 @@ class FusedLaws : public ::testing::Test {};
 using FusedOptions = ::testing::Types<AdamOptions, AdamWOptions, SGDOptions, AdagradOptions>;
 TYPED_TEST_SUITE(FusedLaws, FusedOptions, accel::testing::OptionsNames);
 
+// Both forms must agree, as a state dict may switch from one to the other.
 TYPED_TEST(FusedLaws, TheMultiTensorFormTakesTheSameSteps) {
   accel::testing::expect_property(30, [] {
     const auto options = any_options<TypeParam>();
@@ -82,7 +85,7 @@ TYPED_TEST(FusedLaws, TheMultiTensorFormTakesTheSameSteps) {
   });
 }
 
-// One step of Python's formula, on the gradient before and the size that this one has left.
+// One step of Python's formula, from the previous gradient and the step size that it left.
 struct MaskedRprop {
   at::Tensor param, prev, size;
 
@@ -98,13 +101,14 @@ struct MaskedRprop {
   }
 };
 
-// As integers, so that 0 and -0 differ; of NaN there is one.
+// Returns values as integers, so that 0 and -0 differ. All NaNs are mapped to one.
 at::Tensor bits_of(const at::Tensor& tensor) {
   const auto bits = tensor.itemsize() == 8 ? at::kLong : tensor.itemsize() == 4 ? at::kInt : at::kShort;
   return at::where(tensor.isnan(), at::full_like(tensor, 7), tensor).view(bits);
 }
 
-TEST(RpropLaws, StepsAsWithMasksOnGradientsOfAnyKind) {
+// Python computes with sign masks; our form uses clamps. Infinities, zeros and NaN are where such rewrites fail.
+TEST(RpropLaws, StepsEqualPythonsMasksOnGradientsOfAnyKind) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   accel::testing::expect_property(100, [] {
     const auto dtype = std::array{at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}[pick(0, 4)];

@@ -1,4 +1,4 @@
-// What holds for every optimizer. Their values: properties/oracle/recorded_optimizers_test.cpp.
+// Properties that every optimizer has. Their values are compared in properties/oracle/recorded_optimizers_test.cpp.
 #include "reference/optim/optimizers/optimizers.hpp"
 
 #include <gmock/gmock.h>
@@ -22,6 +22,7 @@ using accel::testing::OutermostOperators;
 using accel::testing::run_steps;
 using accel::testing::with_all_state;
 
+// How many operators one step calls. With many parameters the number must not grow.
 template <typename Options>
 int operators_of_a_step(int num_params, const Options& options) {
   std::vector<at::Tensor> params;
@@ -37,7 +38,8 @@ template <typename Options>
 class EveryOptimizerTest : public ::testing::Test {};
 TYPED_TEST_SUITE(EveryOptimizerTest, accel::testing::AllOptions, accel::testing::OptionsNames);
 
-TYPED_TEST(EveryOptimizerTest, AStepCallsAsManyOperatorsForManyParametersAsForFew) {
+// One operator per parameter would launch thousands of kernels per step on a GPU.
+TYPED_TEST(EveryOptimizerTest, TheNumberOfOperatorsIsIndependentOfTheNumberOfParameters) {
   const auto options = with_all_state<TypeParam>();
   const auto few = operators_of_a_step(2, options), many = operators_of_a_step(50, options);
   EXPECT_GT(few, 0);
@@ -45,7 +47,8 @@ TYPED_TEST(EveryOptimizerTest, AStepCallsAsManyOperatorsForManyParametersAsForFe
   EXPECT_LE(few, 25);
 }
 
-TYPED_TEST(EveryOptimizerTest, GroupsStepByTheirOwnRates) {
+// Compared with two separate optimizers.
+TYPED_TEST(EveryOptimizerTest, GroupsUseTheirOwnRates) {
   const auto together = odd_parameters(), apart = odd_parameters();
   auto slow = with_all_state<TypeParam>(), fast = slow;
   fast.lr = 0.2;
@@ -62,6 +65,7 @@ TYPED_TEST(EveryOptimizerTest, GroupsStepByTheirOwnRates) {
   EXPECT_TRUE(equal_bits(together, apart));
 }
 
+// Schedules set it in this way.
 TYPED_TEST(EveryOptimizerTest, ARateSetBetweenStepsIsUsed) {
   const auto kept = odd_parameters(), changed = odd_parameters();
   MultiTensorOptimizer<TypeParam> keeps(kept), changes(changed);
@@ -73,7 +77,7 @@ TYPED_TEST(EveryOptimizerTest, ARateSetBetweenStepsIsUsed) {
   EXPECT_EQ(changes.param_groups()[0].options().get_lr(), 0.7);
   run_steps(keeps, kept, {.from = 3, .to = 6});
   run_steps(changes, changed, {.from = 3, .to = 6});
-  // Rprop's rate is that of the first step alone.
+  // Rprop uses its rate in the first step only.
   EXPECT_EQ(equal_bits(kept, changed), (std::same_as<TypeParam, RpropOptions>));
 }
 
@@ -88,7 +92,7 @@ TYPED_TEST(EveryOptimizerTest, AParameterWithoutAGradientIsUnchanged) {
 }
 
 TYPED_TEST(EveryOptimizerTest, AFirstGradientMayArriveLate) {
-  // By itself or beside others that have made steps before: the parameter moves as at a first step.
+  // Alone or next to others that have made steps before, the parameter moves as in a first step.
   const auto alone = odd_parameters(), beside = odd_parameters();
   MultiTensorOptimizer<TypeParam> single({alone[2]}, with_all_state<TypeParam>()),
       all(beside, with_all_state<TypeParam>());
@@ -102,6 +106,7 @@ TYPED_TEST(EveryOptimizerTest, AFirstGradientMayArriveLate) {
   EXPECT_TRUE(alone[2].equal(beside[2]));
 }
 
+// Fused kernels handle lists of one dtype, so mixed groups must be split.
 TYPED_TEST(EveryOptimizerTest, ParametersOfSeveralDtypesStepTogether) {
   const auto narrow = odd_parameters(at::kFloat), wide = odd_parameters(at::kDouble);
   MultiTensorOptimizer<TypeParam> mixed({narrow[2], wide[2]}), plain({odd_parameters()[2]});
@@ -111,10 +116,11 @@ TYPED_TEST(EveryOptimizerTest, ParametersOfSeveralDtypesStepTogether) {
   EXPECT_FALSE(wide[2].equal(odd_parameters(at::kDouble)[2]));
 }
 
+// The first step must be as long as when minimising, in the opposite direction.
 TYPED_TEST(EveryOptimizerTest, MaximizeStepsTheOtherWay) {
   const auto down = odd_parameters(at::kDouble), up = odd_parameters(at::kDouble);
   auto options = with_all_state<TypeParam>();
-  // Decay goes towards 0 in both.
+  // Decay goes towards 0 in both cases.
   if constexpr (requires { options.weight_decay; }) options.weight_decay = 0;
   if constexpr (requires { options.lambd; }) options.lambd = 0;
   MultiTensorOptimizer<TypeParam> minimizes(down, options);
@@ -125,7 +131,7 @@ TYPED_TEST(EveryOptimizerTest, MaximizeStepsTheOtherWay) {
   const auto start = odd_parameters(at::kDouble);
   for (std::size_t param = 0; param < start.size(); ++param) {
     EXPECT_TRUE(at::allclose(down[param] - start[param], start[param] - up[param], /*rtol=*/1e-12,
-                             /*atol=*/1e-15));  // one rounding each
+                             /*atol=*/1e-15));  // one rounding in each
     EXPECT_GT((down[param] - start[param]).abs().max().template item<double>(), 1e-6) << "did not move";
   }
 }
@@ -143,7 +149,7 @@ TYPED_TEST(EveryOptimizerTest, AClosuresLossIsReturnedAndItsGradientsAreUsed) {
   EXPECT_LT(weight.template item<float>(), 3);
 }
 
-TYPED_TEST(EveryOptimizerTest, ASparseGradientIsAnArgumentErrorAndNothingMoves) {
+TYPED_TEST(EveryOptimizerTest, ASparseGradientIsAnArgumentErrorWithoutAnUpdate) {
   const auto weight = torch::zeros({4, 2}).requires_grad_(), other = torch::zeros({2}).requires_grad_();
   MultiTensorOptimizer<TypeParam> optimizer({other, weight});
   other.mutable_grad() = torch::ones({2});
@@ -160,8 +166,8 @@ TYPED_TEST(EveryOptimizerTest, ANegativeRateIsAnArgumentError) {
   EXPECT_THAT(accel::testing::error_of<ArgumentError>(make), HasSubstr("lr: expected a number of 0 or more, got -1"));
 }
 
-// What torch.optim answers with ValueError, and nothing else: dampening, and ASGD's own numbers, may be below 0 there.
-TYPED_TEST(EveryOptimizerTest, OptionsAreCheckedAsPythonsAre) {
+// Exactly what torch.optim rejects with ValueError: dampening, and ASGD's own numbers, may be anything.
+TYPED_TEST(EveryOptimizerTest, OptionsAreCheckedLikePythons) {
   constexpr bool kIsAsgd = std::same_as<TypeParam, ASGDOptions>;
   TypeParam options;
   const auto error = [&] {
@@ -195,7 +201,8 @@ TYPED_TEST(EveryOptimizerTest, OptionsAreCheckedAsPythonsAre) {
   });
 }
 
-TYPED_TEST(EveryOptimizerTest, StateIsLaidOutAsItsParameter) {
+// A state in another memory format would be addressed wrongly by kernels that walk memory.
+TYPED_TEST(EveryOptimizerTest, StateHasTheMemoryFormatOfItsParameter) {
   const auto param = at::ones({2, 3, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast).requires_grad_();
   MultiTensorOptimizer<TypeParam> optimizer({param}, with_all_state<TypeParam>());
   param.mutable_grad() = at::full_like(param, 0.25);
@@ -211,7 +218,7 @@ TYPED_TEST(EveryOptimizerTest, StateIsLaidOutAsItsParameter) {
   }
 }
 
-// The numbers of steps are in the default dtype, where a kernel does not need another.
+// Step counts have the default dtype, unless a kernel needs another one.
 TYPED_TEST(EveryOptimizerTest, StepsAreCountedInAnyDefaultDtype) {
   const auto usual = at::get_default_dtype();
   for (const auto dtype : {at::kFloat, at::kDouble}) {
@@ -236,7 +243,7 @@ TYPED_TEST(EveryOptimizerTest, AParameterInTwoGroupsIsAnArgumentError) {
   EXPECT_THROW(optimizer.add_param_group({params[1]}, {}), ArgumentError);
 }
 
-TEST(OptimizersTest, AllProblemsOfTheOptionsAreTold) {
+TEST(OptimizersTest, AllProblemsOfTheOptionsAreReported) {
   const auto make = [] {
     NAdam optimizer(accel::testing::odd_parameters(),
                     {.lr = -1, .betas = {0.9, 1.0}, .eps = -2, .weight_decay = -3, .momentum_decay = -4});
@@ -277,7 +284,8 @@ TEST(OptimizersTest, SchedulesReachTheMomentumOfEveryGroup) {
   EXPECT_FALSE(group(sgd)->momentum_is_beta1());
 }
 
-TEST(OptimizersTest, GroupsHaveLibTorchsOptionsWhereItHasAClass) {
+// Code that was written for LibTorch's optimizers casts the options of groups to these classes.
+TEST(OptimizersTest, GroupsHaveLibTorchsOptionsClassIfItExists) {
   AdamW adam(odd_parameters(),
              torch::optim::AdamWOptions(0.5).betas({0.1, 0.2}).weight_decay(0.3).eps(0.4).amsgrad(true));
   auto* group = dynamic_cast<torch::optim::AdamWOptions*>(&adam.param_groups()[0].options());
@@ -308,7 +316,8 @@ TEST(OptimizersTest, OptionsOfAnotherOptimizerAreAnArgumentError) {
   EXPECT_THROW(adam.step(), ArgumentError);
 }
 
-TEST(OptimizersTest, StateThatWasNotKeptFromTheStartIsAStateError) {
+// amsgrad switched on later would start from a maximum that ignores the earlier steps.
+TEST(OptimizersTest, StateThatIsMissingFromTheStartIsAStateError) {
   const auto params = odd_parameters();
   Adam adam(params);
   run_steps(adam, params, {.from = 0, .to = 1});
@@ -316,6 +325,7 @@ TEST(OptimizersTest, StateThatWasNotKeptFromTheStartIsAStateError) {
   EXPECT_THAT(accel::testing::error_of<StateError>([&] { adam.step(); }), HasSubstr("max_exp_avg_sq"));
 }
 
+// torch.optim treats complex parameters as pairs of reals (view_as_real).
 TEST(OptimizersTest, ComplexParametersStepAsTwoNumbers) {
   const auto complex = torch::full({2}, c10::complex<float>(1, -2)).requires_grad_();
   const auto real = torch::view_as_real(complex.detach().clone()).clone().requires_grad_();
@@ -330,7 +340,7 @@ TEST(OptimizersTest, ComplexParametersStepAsTwoNumbers) {
   EXPECT_THROW(Adam({complex}).step(), ArgumentError) << "fused kernels take no complex numbers";
 }
 
-TEST(OptimizersTest, BothPartsOfAComplexAccumulatorBeginWithTheInitialValue) {
+TEST(OptimizersTest, BothPartsOfAComplexAccumulatorHaveTheInitialValue) {
   const auto weight = torch::full({2}, c10::complex<float>(1, -2)).requires_grad_();
   Adagrad optimizer({weight}, {.initial_accumulator_value = 0.5, .fused = false});
   weight.mutable_grad() = torch::zeros_like(weight);
@@ -339,7 +349,7 @@ TEST(OptimizersTest, BothPartsOfAComplexAccumulatorBeginWithTheInitialValue) {
   EXPECT_TRUE(torch::view_as_real(sum).equal(torch::full({2, 2}, 0.5)));
 }
 
-TEST(TensorListsTest, EachListIsOfOneDtypeAndOfParametersWithTheSameState) {
+TEST(TensorListsTest, EachListHasOneDtypeAndOneSetOfStates) {
   std::vector<at::Tensor> params;
   for (const auto dtype : {at::kFloat, at::kDouble, at::kFloat, at::kBFloat16, at::kFloat}) {
     params.push_back(at::ones({2}, dtype).requires_grad_());
@@ -357,7 +367,8 @@ TEST(TensorListsTest, EachListIsOfOneDtypeAndOfParametersWithTheSameState) {
 }
 
 TEST(OptimizersTest, SgdUpdatesAllElementsInHalfPrecision) {
-  // LibTorch's fused kernel on CPU steps those behind the last full vector register alone.
+  // LibTorch's fused kernel for CPUs only updates the elements after the last full vector register, so 67 elements
+  // show it.
   for (const auto dtype : {at::kBFloat16, at::kHalf}) {
     const auto weight = torch::zeros({67}, dtype).requires_grad_();
     SGD optimizer({weight}, {.lr = 1, .momentum = 0.5, .dampening = 0.25});
@@ -369,6 +380,7 @@ TEST(OptimizersTest, SgdUpdatesAllElementsInHalfPrecision) {
   }
 }
 
+// 0.999 is 1 in bfloat16, and comparing rounded factors would misinterpret the sign.
 TEST(OptimizersTest, RpropStepsIfItsSmallerFactorRoundsToOne) {
   const auto weight = torch::zeros({3}, at::kBFloat16).requires_grad_();
   Rprop optimizer({weight}, {.lr = 0.5, .etas = {0.999, 2}});
@@ -376,7 +388,7 @@ TEST(OptimizersTest, RpropStepsIfItsSmallerFactorRoundsToOne) {
   optimizer.step();
   EXPECT_TRUE(weight.equal(torch::full({3}, -0.5, at::kBFloat16)));
   optimizer.step();
-  EXPECT_TRUE(weight.equal(torch::full({3}, -1.5, at::kBFloat16)));  // twice as long
+  EXPECT_TRUE(weight.equal(torch::full({3}, -1.5, at::kBFloat16)));  // the second step is twice as long
 }
 
 }  // namespace

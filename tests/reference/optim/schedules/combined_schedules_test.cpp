@@ -1,3 +1,4 @@
+// Schedules that combine others (SequentialLR, ChainedScheduler), as in torch/optim/lr_scheduler.py.
 #include "reference/optim/schedules/combined_schedules.hpp"
 
 #include <gmock/gmock.h>
@@ -14,13 +15,14 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(SequentialLRTest, APartBeginsFromTheInitialRateAtItsMilestone) {
+// The second part must not begin at the low rate of the first one.
+TEST(SequentialLRTest, APartStartsFromTheInitialRateAtItsMilestone) {
   auto optimizer = sgd({8.0});
   SequentialLR scheduler(optimizer, {schedule<ConstantLR>(0.25, 100), schedule<ExponentialLR>(0.5)}, {2});
   EXPECT_THAT(rates_over(scheduler, 4), ElementsAre(2, 2, 8, 4, 2));
 }
 
-// In torch the bounds are in the groups, and the second part's replace the first's.
+// In torch the bounds are stored in the groups, so the second part's bounds replace those of the first.
 TEST(SequentialLRTest, PartsThatCycleKeepTheirOwnBounds) {
   auto optimizer = sgd({8.0});
   const auto cycle = [](double most) {
@@ -31,7 +33,8 @@ TEST(SequentialLRTest, PartsThatCycleKeepTheirOwnBounds) {
   EXPECT_EQ(scheduler.get_last_lr().front(), 0.25);
 }
 
-TEST(SequentialLRTest, MakingThePartsLeavesNoTrace) {
+// Constructing a schedule performs its first step, which must be undone for parts that start later.
+TEST(SequentialLRTest, MakingThePartsDoesNotChangeTheRate) {
   auto optimizer = sgd({8.0});
   const SequentialLR scheduler(optimizer, {schedule<StepLR>(1), schedule<ConstantLR>(0.5), schedule<ConstantLR>(0.5)},
                                {5, 9});
@@ -39,6 +42,7 @@ TEST(SequentialLRTest, MakingThePartsLeavesNoTrace) {
   EXPECT_EQ(scheduler.schedulers()[1]->last_epoch(), -1);
 }
 
+// No parts, too few or unordered milestones, parts of another optimizer, and a part that needs a metric.
 TEST(SequentialLRTest, WrongPartsAreArgumentErrors) {
   auto optimizer = sgd({8.0}), other = sgd({8.0});
   const auto part = schedule<StepLR>(1);
@@ -52,8 +56,8 @@ TEST(SequentialLRTest, WrongPartsAreArgumentErrors) {
   EXPECT_THROW(SequentialLR(optimizer, {ScheduleFactory()}, {}), ArgumentError);
 }
 
-// Python raises NotImplementedError when it reaches the milestone.
-TEST(SequentialLRTest, ACombinedScheduleCannotBeginAtAMilestone) {
+// Python raises NotImplementedError when it reaches the milestone; here the construction fails.
+TEST(SequentialLRTest, ACombinedScheduleCannotStartAtAMilestone) {
   auto optimizer = sgd({8.0});
   const auto chained = schedule<ChainedScheduler>(std::vector<ScheduleFactory>{schedule<StepLR>(1)});
   EXPECT_NO_THROW(SequentialLR(optimizer, {chained, schedule<StepLR>(1)}, {3}));
@@ -63,6 +67,7 @@ TEST(SequentialLRTest, ACombinedScheduleCannotBeginAtAMilestone) {
               HasSubstr("schedulers[1]"));
 }
 
+// All parts step at the same time, unlike in a SequentialLR.
 TEST(ChainedSchedulerTest, FactorsMultiply) {
   auto optimizer = sgd({8.0});
   ChainedScheduler scheduler(optimizer, {schedule<ConstantLR>(0.5, 2), schedule<ExponentialLR>(0.5)});
@@ -70,6 +75,8 @@ TEST(ChainedSchedulerTest, FactorsMultiply) {
   EXPECT_THROW(ChainedScheduler(optimizer, {}), ArgumentError);
 }
 
+// The state contains those of the parts, which have counts of their own. The save is after a milestone, inside the
+// second part.
 TEST(CombinedScheduleTest, AStateContinuesWhereItWasSaved) {
   auto optimizer = sgd({8.0}), other = sgd({8.0});
   const std::vector<ScheduleFactory> parts = {schedule<ConstantLR>(0.25, 100), schedule<ExponentialLR>(0.5)};
@@ -81,6 +88,7 @@ TEST(CombinedScheduleTest, AStateContinuesWhereItWasSaved) {
   EXPECT_THAT(restored.get_last_lr(), ElementsAre(2));
 }
 
+// The program has changed since the checkpoint was written.
 TEST(CombinedScheduleTest, AStateOfOtherPartsIsACheckpointError) {
   auto optimizer = sgd({8.0});
   SequentialLR two(optimizer, {schedule<StepLR>(1), schedule<StepLR>(1)}, {2}),

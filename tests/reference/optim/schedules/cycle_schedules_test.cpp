@@ -1,3 +1,4 @@
+// Cyclic schedules (OneCycleLR, CyclicLR), which also change momentum.
 #include <gmock/gmock.h>
 
 #include "reference/core/errors.hpp"
@@ -13,11 +14,13 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+// The momentum of the first group, whatever the optimizer calls it.
 double momentum_of(torch::optim::Optimizer& optimizer) {
   return optim::momentum_of(optimizer.param_groups()[0].options());
 }
 
-TEST(OneCycleLRTest, TheRateRisesAndFallsAndTheMomentumGoesTheOtherWay) {
+// A high rate with a high momentum would diverge, so one falls while the other rises.
+TEST(OneCycleLRTest, TheRateRisesAndFallsAndTheMomentumIsOpposite) {
   auto optimizer = sgd({1.0});
   OneCycleLR scheduler(
       optimizer,
@@ -33,7 +36,8 @@ TEST(OneCycleLRTest, TheRateRisesAndFallsAndTheMomentumGoesTheOtherWay) {
   EXPECT_EQ(momentum_of(optimizer), 1.0);
 }
 
-TEST(OneCycleLRTest, OurOptimizersCycleTheirMomentumToo) {
+// In RAdam the momentum is the first beta.
+TEST(OneCycleLRTest, OurOptimizersCycleTheirMomentumAsWell) {
   const auto weight = [] { return std::vector<at::Tensor>{torch::zeros({1}).requires_grad_()}; };
   optim::RAdam radam(weight(), {.lr = 1.0});
   OneCycleLR scheduler(
@@ -47,6 +51,7 @@ TEST(OneCycleLRTest, OurOptimizersCycleTheirMomentumToo) {
   EXPECT_THROW(OneCycleLR(adagrad, {.max_lr = 8.0, .total_steps = 10}), ArgumentError);
 }
 
+// As in PyTorch: the rate after the end is not defined.
 TEST(OneCycleLRTest, AStepBeyondTheTotalIsAnArgumentError) {
   auto optimizer = sgd({1.0});
   OneCycleLR scheduler(optimizer, {.max_lr = 1.0, .epochs = 2, .steps_per_epoch = 5});
@@ -55,6 +60,7 @@ TEST(OneCycleLRTest, AStepBeyondTheTotalIsAnArgumentError) {
   EXPECT_THAT(message_thrown<ArgumentError>([&] { scheduler.step(); }), HasSubstr("step 11 of a schedule of 10 steps"));
 }
 
+// For Adam, torch cycles the first beta in place of a momentum.
 TEST(OneCycleLRTest, AdamsFirstBetaIsItsMomentum) {
   torch::optim::AdamW optimizer({torch::zeros({1}).requires_grad_()},
                                 torch::optim::AdamWOptions(1.0).betas({0.9, 0.75}));
@@ -64,6 +70,7 @@ TEST(OneCycleLRTest, AdamsFirstBetaIsItsMomentum) {
   EXPECT_EQ(scheduler.state_dict().at("use_beta1"), Value(true));
 }
 
+// cycle_momentum is on by default, so the message names the option.
 TEST(OneCycleLRTest, AnOptimizerWithoutMomentumMustNotCycleIt) {
   torch::optim::Adagrad optimizer({torch::zeros({1}).requires_grad_()});
   EXPECT_THAT(message_thrown<ArgumentError>([&] { OneCycleLR(optimizer, {.max_lr = 1.0, .total_steps = 10}); }),
@@ -72,6 +79,7 @@ TEST(OneCycleLRTest, AnOptimizerWithoutMomentumMustNotCycleIt) {
   EXPECT_NO_THROW(OneCycleLR(optimizer, {.max_lr = 1.0, .total_steps = 10, .cycle_momentum = false}));
 }
 
+// The length may be given in two ways, as a total or as epochs times steps, but one of them must be complete.
 TEST(OneCycleLRTest, WrongArgumentsAreArgumentErrors) {
   auto optimizer = sgd({1.0});
   EXPECT_THROW(OneCycleLR(optimizer, {.max_lr = 1.0}), ArgumentError);
@@ -86,12 +94,14 @@ TEST(OneCycleLRTest, WrongArgumentsAreArgumentErrors) {
   EXPECT_THROW(OneCycleLR(optimizer, {.max_lr = 1.0, .total_steps = 2, .pct_start = 0.5}), ArgumentError);
 }
 
+// Two steps up and, by default, as many down.
 TEST(CyclicLRTest, TheRateCyclesBetweenBaseAndMax) {
   auto optimizer = sgd({1.0});
   CyclicLR scheduler(optimizer, {.base_lr = 2.0, .max_lr = 4.0, .step_size_up = 2, .cycle_momentum = false});
   EXPECT_THAT(rates_over(scheduler, 5), ElementsAre(2, 3, 4, 3, 2, 3));
 }
 
+// "triangular2" halves the height after each cycle.
 TEST(CyclicLRTest, TheHeightOfACycleIsScaled) {
   auto optimizer = sgd({1.0});
   CyclicLR halves(optimizer,
@@ -106,6 +116,7 @@ TEST(CyclicLRTest, TheHeightOfACycleIsScaled) {
   EXPECT_THAT(rates_over(own, 3), ElementsAre(2, 4, 2, 8));
 }
 
+// Lists of rates must have one entry for each parameter group.
 TEST(CyclicLRTest, WrongArgumentsAreArgumentErrors) {
   auto optimizer = sgd({1.0});
   EXPECT_THROW(CyclicLR(optimizer, {.base_lr = 0.1, .max_lr = 1.0, .mode = "square"}), ArgumentError);

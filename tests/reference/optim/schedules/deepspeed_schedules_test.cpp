@@ -1,5 +1,5 @@
-// The rates of DeepSpeed's own schedules: deepspeed/runtime/lr_schedules.py of 0.19.8, with groups of rates 0.1 and
-// 0.03.
+// The rates of DeepSpeed's own schedules, from deepspeed/runtime/lr_schedules.py of version 0.19.8, with groups of
+// rates 0.1 and 0.03.
 #include "reference/optim/schedules/deepspeed_schedules.hpp"
 
 #include <gmock/gmock.h>
@@ -14,6 +14,7 @@ using ::testing::HasSubstr;
 
 using Rates = std::vector<std::vector<double>>;  // at the start and after each step, of each group
 
+// Compares the rates of two groups, bit for bit, with numbers that DeepSpeed printed.
 template <typename Schedule>
 void expect_rates(typename Schedule::Options options, const Rates& expected) {
   auto optimizer = sgd({0.1, 0.03});
@@ -25,7 +26,9 @@ void expect_rates(typename Schedule::Options options, const Rates& expected) {
   }
 }
 
-TEST(WarmupLRTest, RatesAreDeepSpeeds) {
+// The numbers are hexadecimal floats, so that every bit is compared. The warm-up is logarithmic by default, and its
+// first two rates are both 0.
+TEST(WarmupLRTest, RatesEqualDeepSpeeds) {
   expect_rates<WarmupLR>({.warmup_num_steps = 5}, {{0x0.0p+0, 0x0.0p+0},
                                                    {0x0.0p+0, 0x0.0p+0},
                                                    {0x1.60cf6ba6a72c3p-5, 0x1.a75f4dfb2f01cp-7},
@@ -68,7 +71,8 @@ TEST(WarmupLRTest, RatesAreDeepSpeeds) {
                                                    {0x1.999999999999ap-4, 0x1.eb851eb851eb8p-6}});
 }
 
-TEST(WarmupDecayLRTest, RatesAreDeepSpeeds) {
+// After the warm-up the rate falls linearly to 0. A given maximum replaces the rates of both groups.
+TEST(WarmupDecayLRTest, RatesEqualDeepSpeeds) {
   expect_rates<WarmupDecayLR>({.total_num_steps = 10, .warmup_max_lr = 0.3, .warmup_num_steps = 3},
                               {{0x0.0p+0, 0x0.0p+0},
                                {0x0.0p+0, 0x0.0p+0},
@@ -100,7 +104,8 @@ TEST(WarmupDecayLRTest, RatesAreDeepSpeeds) {
        {0x1.999999999999ap-5, 0x1.999999999999ap-5}});
 }
 
-TEST(WarmupCosineLRTest, RatesAreDeepSpeeds) {
+// The factors apply to each group's own rate.
+TEST(WarmupCosineLRTest, RatesEqualDeepSpeeds) {
   expect_rates<WarmupCosineLR>({.total_num_steps = 10, .warmup_num_steps = 3},
                                {{0x0.0p+0, 0x0.0p+0},
                                 {0x0.0p+0, 0x0.0p+0},
@@ -135,7 +140,8 @@ TEST(WarmupCosineLRTest, RatesAreDeepSpeeds) {
                                 {0x1.47ae147ae147cp-7, 0x1.89374bc6a7efap-9}});
 }
 
-TEST(WarmupLRTest, AStateGoesOnWhereItWas) {
+// A resumed training must not warm up again.
+TEST(WarmupLRTest, AStateContinuesWhereItWasSaved) {
   auto optimizer = sgd({0.1, 0.03}), other = sgd({0.1, 0.03});
   WarmupCosineLR scheduler(optimizer, {.total_num_steps = 10, .warmup_num_steps = 3}),
       resumed(other, {.total_num_steps = 10, .warmup_num_steps = 3});
@@ -146,7 +152,8 @@ TEST(WarmupLRTest, AStateGoesOnWhereItWas) {
   EXPECT_EQ(resumed.get_last_lr(), scheduler.get_last_lr());
 }
 
-TEST(WarmupLRTest, AWarmUpThatIsNoneIsAnArgumentError) {
+// The names in the message are those of DeepSpeed's configuration file.
+TEST(WarmupLRTest, AnInvalidWarmUpIsAnArgumentError) {
   auto optimizer = sgd({0.1});
   EXPECT_THAT(message_thrown<ArgumentError>([&] { WarmupLR(optimizer, {.warmup_num_steps = 0}); }),
               HasSubstr("warmup_num_steps: expected 1 or more, got 0"));

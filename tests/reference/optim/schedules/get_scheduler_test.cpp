@@ -1,3 +1,4 @@
+// get_scheduler of Transformers: schedules by name with warm-up, and their arguments.
 #include "reference/optim/schedules/get_scheduler.hpp"
 
 #include <gmock/gmock.h>
@@ -13,7 +14,8 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(GetSchedulerTest, ANameGivesTheScheduleOfItsFunction) {
+// Configuration files have names; programs call the functions.
+TEST(GetSchedulerTest, ANameGivesTheSameScheduleAsItsFunction) {
   auto optimizer = sgd({8.0}), other = sgd({8.0});
   const auto named = get_scheduler("linear", optimizer, {.num_warmup_steps = 2, .num_training_steps = 4});
   const auto direct = get_linear_schedule_with_warmup(other, {.num_warmup_steps = 2, .num_training_steps = 4});
@@ -21,7 +23,8 @@ TEST(GetSchedulerTest, ANameGivesTheScheduleOfItsFunction) {
   EXPECT_THAT(rates_over(*direct, 5), ElementsAre(0, 4, 8, 4, 0, 0));
 }
 
-TEST(GetSchedulerTest, AllThatIsWrongWithTheArgumentsIsTold) {
+// The arguments come as a dict, so neither names nor types are checked by the compiler.
+TEST(GetSchedulerTest, AllProblemsOfTheArgumentsAreReported) {
   auto optimizer = sgd({8.0});
   const GetSchedulerOptions options{.num_warmup_steps = 2,
                                     .scheduler_specific_kwargs = {{"power", "two"}, {"cycles", 3}}};
@@ -32,6 +35,7 @@ TEST(GetSchedulerTest, AllThatIsWrongWithTheArgumentsIsTold) {
               AllOf(HasSubstr("cosine_with_restarts"), HasSubstr("'square'")));
 }
 
+// The other schedules compute the number from the total.
 TEST(GetSchedulerTest, AStableScheduleNeedsItsDecaySteps) {
   auto optimizer = sgd({8.0});
   const GetSchedulerOptions options{.num_warmup_steps = 2, .num_training_steps = 10};
@@ -39,6 +43,7 @@ TEST(GetSchedulerTest, AStableScheduleNeedsItsDecaySteps) {
               HasSubstr("num_decay_steps: missing"));
 }
 
+// As in Transformers, e.g. an end rate that is not below the initial one.
 TEST(WarmupSchedulesTest, WrongArgumentsAreArgumentErrors) {
   auto optimizer = sgd({1.0});
   EXPECT_THROW(get_polynomial_decay_schedule_with_warmup(optimizer, {.num_training_steps = 9, .lr_end = 1.0}),
@@ -52,7 +57,8 @@ TEST(WarmupSchedulesTest, WrongArgumentsAreArgumentErrors) {
   EXPECT_THROW(get_inverse_sqrt_schedule(optimizer, 3, /*timescale=*/0), ArgumentError);
 }
 
-TEST(WarmupSchedulesTest, AStableScheduleRisesStaysAndFalls) {
+// Two steps in each of the three phases.
+TEST(WarmupSchedulesTest, AStableScheduleRisesStaysConstantAndFalls) {
   auto optimizer = sgd({8.0});
   const auto scheduler = get_wsd_schedule(
       optimizer, {.num_warmup_steps = 2, .num_decay_steps = 2, .num_stable_steps = 2, .decay_type = "linear"});

@@ -1,3 +1,5 @@
+// Tests of LambdaLR and MultiplicativeLR, whose factor is a function of the epoch. PyTorch computes the same rates;
+// the numbers here are powers of two, so that they can be checked by hand and are exact.
 #include "reference/optim/schedules/lambda_lr.hpp"
 
 #include <gmock/gmock.h>
@@ -17,6 +19,7 @@ TEST(LambdaLRTest, TheRateIsTheInitialOneTimesTheFactorOfTheEpoch) {
   EXPECT_EQ(scheduler.last_epoch(), 4);
 }
 
+// The constructor already sets the rate, as in PyTorch.
 TEST(LambdaLRTest, TheFactorOfEpochZeroHoldsFromTheStart) {
   auto optimizer = sgd({0.5});
   LambdaLR scheduler(optimizer, [](int epoch) { return (epoch + 1) / 4.0; });
@@ -24,6 +27,7 @@ TEST(LambdaLRTest, TheFactorOfEpochZeroHoldsFromTheStart) {
   EXPECT_EQ(scheduler.last_epoch(), 0);
 }
 
+// A common setup: a smaller rate for pretrained layers.
 TEST(LambdaLRTest, EachGroupKeepsItsOwnInitialRate) {
   auto optimizer = sgd({1.0, 0.25});
   LambdaLR scheduler(optimizer, [](int epoch) { return epoch == 0 ? 1.0 : 0.5; });
@@ -39,6 +43,8 @@ TEST(LambdaLRTest, EachGroupMayHaveItsOwnFactor) {
   EXPECT_THAT(scheduler.get_last_lr(), ElementsAre(0.5, 2.0));
 }
 
+// With fewer factors than groups, some groups would keep their rate without notice. An empty function has to be
+// found here too, not at the first step.
 TEST(LambdaLRTest, AnotherNumberOfFactorsThanGroupsIsAnArgumentError) {
   auto optimizer = sgd({1.0, 1.0});
   const std::vector<EpochFactor> one = {[](int) { return 1.0; }};
@@ -47,12 +53,16 @@ TEST(LambdaLRTest, AnotherNumberOfFactorsThanGroupsIsAnArgumentError) {
   EXPECT_THROW(LambdaLR(optimizer, EpochFactor()), ArgumentError);
 }
 
+// A function cannot be written to a checkpoint. Python stores null for it, so its files load here and ours load
+// there.
 TEST(LambdaLRTest, TheStateHoldsNullForEachFunction) {
   auto optimizer = sgd({1.0, 1.0});
   const LambdaLR scheduler(optimizer, [](int) { return 1.0; });
   EXPECT_EQ(scheduler.state_dict().at("lr_lambdas"), Value(Value::List(2)));
 }
 
+// The rate is multiplied as it is at the time, unlike LambdaLR, which multiplies the initial rate: a rate that the
+// program sets in between is therefore kept. Epoch 0 leaves the rate unchanged.
 TEST(MultiplicativeLRTest, TheCurrentRateIsMultipliedFromEpochOneOn) {
   auto optimizer = sgd({8.0});
   MultiplicativeLR scheduler(optimizer, [](int) { return 0.5; });

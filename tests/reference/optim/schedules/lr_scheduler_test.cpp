@@ -1,3 +1,5 @@
+// Tests of the base class of all schedules: where a schedule starts, what it saves, and what happens if the
+// optimizer's groups change. The expected values follow torch/optim/lr_scheduler.py.
 #include "reference/optim/schedules/lr_scheduler.hpp"
 
 #include <gmock/gmock.h>
@@ -19,10 +21,12 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+// The first parameter group in the optimizer's state dict.
 Value group_of(torch::optim::Optimizer& optimizer) {
   return optim::state_dict(optimizer).at("param_groups").as<Value::List>().front();
 }
 
+// The first schedule halves the rates. The second must not take the halved rates for its base rates.
 TEST(LRSchedulerTest, ALaterScheduleStartsFromTheRatesBeforeTheFirst) {
   auto optimizer = sgd({8.0, 4.0});
   const LinearLR first(optimizer, /*start_factor=*/0.5);
@@ -31,7 +35,8 @@ TEST(LRSchedulerTest, ALaterScheduleStartsFromTheRatesBeforeTheFirst) {
   EXPECT_THAT(second.get_last_lr(), ElementsAre(4, 2));
 }
 
-// torch/optim/lr_scheduler.py: `group.setdefault("initial_lr", group["lr"])`.
+// PyTorch does `group.setdefault("initial_lr", group["lr"])`, so the initial rate survives in the optimizer's
+// state. ReduceLROnPlateau is no such schedule and leaves no entry.
 TEST(LRSchedulerTest, OurOptimizersKeepTheRatesThatALaterScheduleStartsFrom) {
   optim::Adam optimizer({torch::zeros({1}).requires_grad_()}, {.lr = 8.0});
   const ReduceLROnPlateau keeps_none(optimizer);
@@ -45,7 +50,8 @@ TEST(LRSchedulerTest, OurOptimizersKeepTheRatesThatALaterScheduleStartsFrom) {
   EXPECT_THAT(StepLR(behind, /*step_size=*/3).base_lrs(), ElementsAre(8));
 }
 
-// Python's OneCycleLR reads them there when it resumes.
+// OneCycleLR of Python reads these entries from the groups when training resumes, so a checkpoint of ours must have
+// them.
 TEST(LRSchedulerTest, OneCycleKeepsItsRatesInTheStateDictOfOurOptimizers) {
   optim::Adam optimizer({torch::zeros({1}).requires_grad_()}, {.lr = 8.0});
   const OneCycleLR scheduler(optimizer, {.max_lr = 2.0, .total_steps = 10, .div_factor = 4.0, .final_div_factor = 2.0});
@@ -57,6 +63,7 @@ TEST(LRSchedulerTest, OneCycleKeepsItsRatesInTheStateDictOfOurOptimizers) {
   EXPECT_EQ(group.at("max_momentum"), Value(0.95));
 }
 
+// The added group has no initial rate yet; it must not get the one of its neighbours.
 TEST(LRSchedulerTest, AGroupThatIsAddedStartsFromItsOwnRate) {
   optim::Adam optimizer({torch::zeros({1}).requires_grad_()}, {.lr = 8.0});
   StepLR first(optimizer, /*step_size=*/1);
@@ -69,7 +76,8 @@ TEST(LRSchedulerTest, AGroupThatIsAddedStartsFromItsOwnRate) {
   EXPECT_EQ(StepLR(behind, /*step_size=*/3).base_lrs().size(), 2U);
 }
 
-// As torch: its state has the rates of the groups that it began with.
+// As in PyTorch, the state holds the rates of the groups that existed when the schedule was created. The state must
+// still be accepted after a group was added.
 TEST(LRSchedulerTest, AScheduleWhoseOptimizerGotAGroupIsSavedAndLoaded) {
   const auto run = [](std::optional<Value> state) {
     auto optimizer = sgd({8.0});
@@ -90,7 +98,8 @@ TEST(LRSchedulerTest, AScheduleWhoseOptimizerGotAGroupIsSavedAndLoaded) {
   EXPECT_EQ(twice.at("_last_lr"), Value(Value::List{4.0, 2.0}));
 }
 
-TEST(LRSchedulerTest, AScheduleStartsBehindAGivenEpoch) {
+// The schedule is created as if epochs 0 to 5 were over, so it is at epoch 6 and halves the rate at the next step.
+TEST(LRSchedulerTest, AScheduleStartsAfterAGivenEpoch) {
   auto optimizer = sgd({8.0});
   StepLR scheduler({optimizer, {16.0}, /*last_epoch=*/5}, /*step_size=*/7, /*gamma=*/0.5);
   EXPECT_EQ(scheduler.last_epoch(), 6);
@@ -98,6 +107,8 @@ TEST(LRSchedulerTest, AScheduleStartsBehindAGivenEpoch) {
   EXPECT_THAT(scheduler.base_lrs(), ElementsAre(16));
 }
 
+// Each wrong argument is one that a program can pass by mistake; the last has an epoch but no initial rates to
+// continue from.
 TEST(LRSchedulerTest, WrongStartsAreArgumentErrors) {
   auto optimizer = sgd({8.0});
   EXPECT_THROW(StepLR({optimizer, {1.0, 2.0}}, 3), ArgumentError);
@@ -107,6 +118,7 @@ TEST(LRSchedulerTest, WrongStartsAreArgumentErrors) {
   EXPECT_THROW(StepLR(without_rates, 3), ArgumentError);
 }
 
+// PyTorch counts the initial step too and stores the count as _step_count.
 TEST(LRSchedulerTest, StepsAreCountedFromOne) {
   auto optimizer = sgd({8.0});
   StepLR scheduler(optimizer, 3);
@@ -118,7 +130,8 @@ TEST(LRSchedulerTest, StepsAreCountedFromOne) {
   EXPECT_FALSE(scheduler.total_steps().has_value());
 }
 
-TEST(LRSchedulerTest, AScheduleOfOnesOwnIsSteppedLikeAllOthers) {
+// Users derive their own schedules: the base class must suffice for them.
+TEST(LRSchedulerTest, AUserDefinedScheduleIsSteppedLikeTheBuiltInOnes) {
   class Halving : public LRScheduler {
    public:
     explicit Halving(torch::optim::Optimizer& optimizer) : LRScheduler(optimizer) { initial_step(); }
@@ -134,6 +147,7 @@ TEST(LRSchedulerTest, AScheduleOfOnesOwnIsSteppedLikeAllOthers) {
   EXPECT_EQ(scheduler.state_dict().at("last_epoch"), Value(2));
 }
 
+// This schedule computes each rate from the base rates, and there is none for the new group.
 TEST(LRSchedulerTest, AGroupThatIsAddedLaterIsAStateError) {
   auto optimizer = sgd({8.0});
   CosineAnnealingWarmRestarts scheduler(optimizer, 3);
@@ -141,6 +155,7 @@ TEST(LRSchedulerTest, AGroupThatIsAddedLaterIsAStateError) {
   EXPECT_THROW(scheduler.step(), StateError);
 }
 
+// A checkpoint has to be readable by Python, which looks the entries up by these names.
 TEST(LRSchedulerTest, TheStateHasPythonsKeys) {
   auto optimizer = sgd({8.0});
   const StepLR scheduler(optimizer, /*step_size=*/3, /*gamma=*/0.5);
@@ -155,7 +170,8 @@ TEST(LRSchedulerTest, TheStateHasPythonsKeys) {
   EXPECT_EQ(scheduler.state_dict(), expected);
 }
 
-TEST(LRSchedulerTest, LoadingLeavesTheOptimizersRateToTheOptimizer) {
+// The optimizer's own state restores the rate. If the schedule set it too, the order of loading would matter.
+TEST(LRSchedulerTest, LoadingAScheduleDoesNotChangeTheOptimizersRate) {
   auto optimizer = sgd({8.0}), other = sgd({8.0});
   StepLR scheduler(optimizer, /*step_size=*/1, /*gamma=*/0.5), restored(other, /*step_size=*/1);
   scheduler.step();
@@ -165,7 +181,8 @@ TEST(LRSchedulerTest, LoadingLeavesTheOptimizersRateToTheOptimizer) {
   EXPECT_EQ(restored.state_dict(), scheduler.state_dict());
 }
 
-TEST(LRSchedulerTest, AllThatIsWrongWithAStateIsToldAndNothingChanges) {
+// Each entry is wrong in another way: value, type, length.
+TEST(LRSchedulerTest, AllErrorsOfAStateAreReportedAndNothingChanges) {
   auto optimizer = sgd({8.0});
   StepLR scheduler(optimizer, /*step_size=*/3);
   const auto before = scheduler.state_dict();
@@ -182,7 +199,8 @@ TEST(LRSchedulerTest, AllThatIsWrongWithAStateIsToldAndNothingChanges) {
   EXPECT_THROW(scheduler.load_state_dict(Value(3)), CheckpointError);
 }
 
-TEST(LRSchedulerTest, WhatIsWrongWithPartsOfAStateIsToldByPath) {
+// A SequentialLR holds other schedules. Without the path, a user would not know whose entry is wrong.
+TEST(LRSchedulerTest, ErrorsInPartsOfAStateAreReportedWithTheirPath) {
   auto optimizer = sgd({8.0});
   SequentialLR scheduler(optimizer, {schedule<OneCycleLR>({.max_lr = 1.0, .total_steps = 10}), schedule<StepLR>(3)},
                          {5});

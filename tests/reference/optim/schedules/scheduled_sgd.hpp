@@ -6,10 +6,10 @@
 #include "reference/optim/schedules/lr_scheduler.hpp"
 #include "tests/support/torch.hpp"
 
-/// Optimizers and messages for tests of schedules. Thread rule: the test's thread.
+/// Optimizers and messages for the tests of schedules. Thread rule: the test's thread.
 namespace accel::testing {
 
-/// SGD with a parameter group for each rate.
+/// SGD with one parameter group for each rate.
 inline torch::optim::SGD sgd(const std::vector<double>& rates, double momentum = 0.0) {
   std::vector<torch::optim::OptimizerParamGroup> groups;
   for (const auto rate : rates) {
@@ -37,7 +37,7 @@ inline std::vector<double> rates_over(LRScheduler& scheduler, int num_steps) {
   return rates;
 }
 
-/// What `act` throws, if it is an `Error`; "" if it throws nothing.
+/// The message that `act` throws if it is an `Error`; "" if it throws nothing.
 template <typename Error, typename Act>
 std::string message_thrown(Act&& act) {
   try {

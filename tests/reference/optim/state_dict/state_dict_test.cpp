@@ -1,3 +1,6 @@
+// Tests of the state dicts of optimizers: ours, LibTorch's, and LBFGS. They guard three promises: a resumed
+// training computes the same bits as one without a break; the dict has the form of Python's, so that checkpoints
+// can be exchanged; and a dict that does not fit is rejected as a whole, with all its errors in one message.
 #include "reference/optim/optimizers/optimizer_state.hpp"
 
 #include <gmock/gmock.h>
@@ -22,7 +25,8 @@ using accel::testing::odd_parameters;
 using accel::testing::run_steps;
 using accel::testing::with_all_state;
 
-// Steps `half` times, saves through bytes into another optimizer, and steps as often again: as without the break.
+// Runs `half` steps, saves to bytes, loads them into another optimizer, and runs as many steps again. The
+// parameters must equal those of a run without a break, bit for bit.
 template <typename Make>
 void expect_exact_resume(const Make& make, at::ScalarType dtype) {
   constexpr int kHalf = 4;
@@ -47,6 +51,7 @@ template <typename Options>
 class EveryStateDictTest : public ::testing::Test {};
 TYPED_TEST_SUITE(EveryStateDictTest, accel::testing::AllOptions, accel::testing::OptionsNames);
 
+// In float32, in float64, and in bfloat16, which rounds most.
 TYPED_TEST(EveryStateDictTest, ALoadedOptimizerContinuesBitForBit) {
   for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
     expect_exact_resume(
@@ -57,6 +62,7 @@ TYPED_TEST(EveryStateDictTest, ALoadedOptimizerContinuesBitForBit) {
   }
 }
 
+// The learning rate and the like are part of the state in PyTorch: the loaded ones replace those of the program.
 TYPED_TEST(EveryStateDictTest, OptionsComeFromTheStateDict) {
   MultiTensorOptimizer<TypeParam> saved(odd_parameters(), with_all_state<TypeParam>()), loaded(odd_parameters());
   loaded.load_state_dict(saved.state_dict());
@@ -64,6 +70,7 @@ TYPED_TEST(EveryStateDictTest, OptionsComeFromTheStateDict) {
   EXPECT_EQ(loaded.state_dict(), saved.state_dict());
 }
 
+// Schedules keep "initial_lr" and others in the groups. Losing them would restart a schedule from the wrong rate.
 TYPED_TEST(EveryStateDictTest, EntriesThatASchedulePutIntoAGroupAreKept) {
   MultiTensorOptimizer<TypeParam> saved(odd_parameters()), loaded(odd_parameters());
   dynamic_cast<ParamGroupOptions&>(saved.param_groups()[0].options()).extras()["initial_lr"] = 0.25;
@@ -97,7 +104,7 @@ TYPED_TEST(EveryStateDictTest, AllErrorsAreReportedTogetherAndNothingIsLoaded) {
   EXPECT_EQ(optimizer.state_dict(), before);
 }
 
-TEST(StateDictTest, HasTheKeysOfPythons) {
+TEST(StateDictTest, HasPythonsKeys) {
   const auto params = odd_parameters();
   Adam adam(params, {.lr = 0.1, .weight_decay = 0.5});
   run_steps(adam, params, {.from = 0, .to = 3});
@@ -119,6 +126,7 @@ TEST(StateDictTest, HasTheKeysOfPythons) {
                                                                     {"params", Value::List{0, 1, 2}}}}));
 }
 
+// Plain SGD has no state. Adagrad has its state from its construction on, before any step.
 TEST(StateDictTest, ParametersWithoutStateAreLeftOut) {
   const auto params = odd_parameters();
   SGD plain(params);
@@ -128,7 +136,8 @@ TEST(StateDictTest, ParametersWithoutStateAreLeftOut) {
   EXPECT_EQ(adagrad.state_dict().at("state").as<Value::Dict>().size(), 3U) << "Adagrad's is there before a gradient is";
 }
 
-TEST(StateDictTest, NumbersOfParametersGoOnOverGroups) {
+// Python numbers the parameters across all groups and finds their state by this number.
+TEST(StateDictTest, ParametersAreNumberedAcrossGroups) {
   const auto params = odd_parameters();
   NAdam optimizer({ParamGroup<NAdamOptions>{{params[0]}, {}}, {{params[1], params[2]}, NAdamOptions{.lr = 0.3}}});
   const auto groups = optimizer.state_dict().at("param_groups").as<Value::List>();
@@ -137,6 +146,7 @@ TEST(StateDictTest, NumbersOfParametersGoOnOverGroups) {
   EXPECT_EQ(groups[1].at("lr"), Value(0.3));
 }
 
+// Both the number of groups and the number of parameters in each have to agree.
 TEST(StateDictTest, GroupsOfOtherSizesDoNotFit) {
   const auto params = odd_parameters();
   SGD one(params), two({ParamGroup<SGDOptions>{{params[0]}, {}}, {{params[1], params[2]}, {}}}), few({params[0]});
@@ -151,6 +161,7 @@ TEST(StateDictTest, GroupsOfOtherSizesDoNotFit) {
               HasSubstr("param_groups[0]"));
 }
 
+// As in PyTorch. A NAdam step count and its product of momenta must not be rounded to a 16-bit parameter's dtype.
 TEST(StateDictTest, TensorsAreCastToTheParametersDtypeAndScalarsKeepTheirs) {
   const auto wide = odd_parameters(at::kDouble), narrow = odd_parameters(at::kFloat);
   NAdam from(wide), to(narrow);
@@ -161,6 +172,7 @@ TEST(StateDictTest, TensorsAreCastToTheParametersDtypeAndScalarsKeepTheirs) {
   EXPECT_EQ(loaded.at("mu_product"), saved.at("mu_product"));
 }
 
+// A shared tensor would let one optimizer's steps change the other's state.
 TEST(StateDictTest, ALoadedTensorIsACopy) {
   const auto params = odd_parameters(), others = odd_parameters();
   Adam from(params), to(others);
@@ -172,6 +184,7 @@ TEST(StateDictTest, ALoadedTensorIsACopy) {
   EXPECT_EQ(saved, before);
 }
 
+// PyTorch before 1.12 stored the step count as a number; now it is a tensor.
 TEST(StateDictTest, StepsThatOldVersionsWroteAsNumbersAreRead) {
   const auto params = odd_parameters();
   Adam adam({params[0]});
@@ -183,23 +196,25 @@ TEST(StateDictTest, StepsThatOldVersionsWroteAsNumbersAreRead) {
   EXPECT_EQ(adam.state_dict().at("state").at("0").at("step"), Value(at::tensor(7.0F).squeeze()));
 }
 
+// The option `fused` is part of Python's dict, where it may also be null.
 TEST(StateDictTest, FusedAndMultiTensorFormsFollowTheStateDict) {
   Adam fused(odd_parameters()), foreach (odd_parameters(), {.fused = false});
   fused.load_state_dict(foreach.state_dict());
   EXPECT_FALSE(fused.options().fused);
-  // A run of Python's default says neither: the form stays.
+  // A Python run with default options stores neither of the two, and the form of ours is kept.
   torch::optim::Adam neither(odd_parameters());
   fused.load_state_dict(state_dict(neither));
   EXPECT_FALSE(fused.options().fused);
 }
 
-// --- LibTorch's own ---
+// --- LibTorch's own optimizers ---
 
 template <typename Optimizer, typename Options>
 void expect_exact_resume_of_libtorchs(const Options& options) {
   expect_exact_resume([&](const auto& params) { return std::make_unique<Optimizer>(params, options); }, at::kFloat);
 }
 
+// LibTorch's own form cannot be loaded by Python, so it is converted; nothing may be lost on the way.
 TEST(LibTorchStateDictTest, ALoadedOptimizerContinuesBitForBit) {
   expect_exact_resume_of_libtorchs<torch::optim::SGD>(
       torch::optim::SGDOptions(0.1).momentum(0.9).dampening(0.2).weight_decay(0.01));
@@ -212,7 +227,7 @@ TEST(LibTorchStateDictTest, ALoadedOptimizerContinuesBitForBit) {
       torch::optim::RMSpropOptions(0.1).momentum(0.9).centered(true));
 }
 
-TEST(LibTorchStateDictTest, IsThatOfPythonsPlainOptimizer) {
+TEST(LibTorchStateDictTest, HasTheFormOfPythonsPlainOptimizer) {
   const auto params = odd_parameters();
   torch::optim::SGD sgd(params, torch::optim::SGDOptions(0.1).momentum(0.9));
   run_steps(sgd, params, {.from = 0, .to = 1});
@@ -230,6 +245,7 @@ TEST(LibTorchStateDictTest, IsThatOfPythonsPlainOptimizer) {
                                                                     {"params", Value::List{0, 1, 2}}}}));
 }
 
+// Users may switch between LibTorch's optimizer and our fused one without losing their moments.
 TEST(LibTorchStateDictTest, ItsStateMovesIntoTheFusedOptimizerAndBack) {
   const auto params = odd_parameters(), others = odd_parameters();
   torch::optim::AdamW libtorchs(params, torch::optim::AdamWOptions(0.1));
@@ -250,14 +266,17 @@ struct OptimizerOfAnother : torch::optim::Optimizer {
   at::Tensor step(LossClosure /*closure*/) override { return {}; }
 };
 
-TEST(LibTorchStateDictTest, AnOptimizerWithoutAFormIsAnArgumentError) {
+// We do not know what state a user's own optimizer has. Saving nothing without an error would lose it.
+TEST(LibTorchStateDictTest, AnUnknownOptimizerIsAnArgumentError) {
   OptimizerOfAnother another(odd_parameters());
   EXPECT_THROW(static_cast<void>(state_dict(another)), ArgumentError);
   EXPECT_THROW(load_state_dict(another, Value()), ArgumentError);
 }
 
+// After a model is moved to another device, the optimizer's tensors must follow it there.
 TEST(LibTorchStateDictTest, StateFollowsItsParameters) {
-  const std::vector<at::Tensor> params{at::ones({3}, at::kMeta).requires_grad_()};  // as one that was moved
+  const std::vector<at::Tensor> params{
+      at::ones({3}, at::kMeta).requires_grad_()};  // stands for a parameter that was moved
   Adagrad ours(params);
   torch::optim::Adagrad libtorchs(params);
   OptimizerOfAnother another(params);
@@ -280,6 +299,7 @@ at::Tensor distance(torch::optim::Optimizer& optimizer, const std::vector<at::Te
   return loss;
 }
 
+// LBFGS keeps a history of steps and gradients, and its line search keeps numbers between steps.
 TEST(LbfgsStateDictTest, ALoadedOptimizerContinuesBitForBit) {
   for (const auto* search : {"", "strong_wolfe"}) {
     auto options = torch::optim::LBFGSOptions(0.5).max_iter(3).history_size(4);
@@ -324,7 +344,7 @@ TEST(LbfgsStateDictTest, AllErrorsAreReportedTogetherAndNothingIsLoaded) {
   EXPECT_TRUE(loaded.state().empty());
 }
 
-// Python's first state: a number for H_diag, a tensor for t, empty places in al.
+// What Python stores after the first step: H_diag is a number, t is a tensor, and al has empty places.
 TEST(LbfgsStateDictTest, PythonsKindsOfNumbersAreRead) {
   const std::vector<at::Tensor> params{at::ones({2}, at::kDouble).requires_grad_()};
   torch::optim::LBFGS lbfgs(params, torch::optim::LBFGSOptions().history_size(2));
@@ -348,6 +368,7 @@ TEST(LbfgsStateDictTest, PythonsKindsOfNumbersAreRead) {
   EXPECT_EQ(again.at("al").as<Value::List>().size(), 2);
 }
 
+// LibTorch's SGD has no `maximize`: loading such a state would train in the wrong direction.
 TEST(LibTorchStateDictTest, MaximizingCannotBeLoaded) {
   SGD maximizes(odd_parameters(), {.maximize = true});
   torch::optim::SGD minimizes(odd_parameters(), 0.5);

@@ -1,3 +1,5 @@
+// The plan of `accel launch`: which values reach the ranks, by which variable, from which source. It is a pure
+// function of flags, file and environment, so precedence is tested here without starting processes.
 #include "sim/programs/accel/launch_plan.hpp"
 
 #include <gmock/gmock.h>
@@ -24,6 +26,7 @@ using ::testing::Pair;
 using Words = std::vector<std::string>;
 using Variables = std::map<std::string, std::string>;
 
+// The machine on which a plan is made: configuration file, environment, 8 cores, no GPUs.
 LaunchInputs surroundings(std::optional<LaunchConfig> config = std::nullopt, Variables variables = {}) {
   LaunchInputs around;
   around.config = std::move(config);
@@ -48,7 +51,7 @@ std::string problems_of_plan(const Words& flags, const LaunchInputs& around = su
   }
 }
 
-// What a process sees of a variable.
+// Returns the value of a variable that a rank sees.
 std::optional<std::string> seen(const LaunchPlan& plan, const Variables& environment, const std::string& name) {
   if (plan.job.environment.contains(name)) return plan.job.environment.at(name);
   if (environment.contains(name)) return environment.at(name);
@@ -56,7 +59,7 @@ std::optional<std::string> seen(const LaunchPlan& plan, const Variables& environ
                                                      : std::nullopt;
 }
 
-// One value that may come from a flag, the file, the environment or a default.
+// A value that may come from a flag, the file, the environment or a default.
 struct Layered {
   std::string flag, flag_value;
   std::function<void(LaunchConfig&)> in_file;
@@ -103,7 +106,7 @@ const std::vector<Layered> kLayered{
      "",
      {"--use_deepspeed"}}};
 
-// `file_is_first`: whether the model thinks that the file beats the flag.
+// `file_is_first` plants the bug that the file has precedence over the flag.
 void expect_the_first_counts(bool file_is_first) {
   const auto& layered = *rc::gen::elementOf(kLayered);
   const bool in_flag = *rc::gen::arbitrary<bool>(), in_file = *rc::gen::arbitrary<bool>(),
@@ -116,6 +119,7 @@ void expect_the_first_counts(bool file_is_first) {
   auto flags = layered.more;
   const bool has_hyphens = *rc::gen::arbitrary<bool>();
   auto name = layered.flag;
+  // Flags may be written with hyphens or underscores.
   if (has_hyphens) std::replace(name.begin(), name.end(), '_', '-');
   if (in_flag) flags.push_back("--" + name + "=" + layered.flag_value);
   const auto got = seen(plan(flags, surroundings(config, variables)), variables, layered.variable).value_or("");
@@ -129,11 +133,13 @@ void expect_the_first_counts(bool file_is_first) {
   RC_ASSERT(got == expected);
 }
 
+// The order of precedence is Accelerate's. A model with another order must be refuted.
 TEST(LaunchPlanLaws, FlagsPrecedeFileEnvironmentAndDefault) {
   expect_property(300, [] { expect_the_first_counts(false); });
   expect_property_fails("the file beats the flag", 300, [] { expect_the_first_counts(true); });
 }
 
+// accelerate/commands/launch.py reads these keys and then overwrites them with the defaults of its flags.
 TEST(LaunchPlanTest, ValuesOfTheFileThatAccelerateIgnoresAreKept) {
   LaunchConfig config;
   config.num_processes = 2;
@@ -144,7 +150,8 @@ TEST(LaunchPlanTest, ValuesOfTheFileThatAccelerateIgnoresAreKept) {
   EXPECT_EQ(problems_of_plan({"--rdzv_backend", "static"}, surroundings(config)), "");
 }
 
-TEST(LaunchPlanTest, TheNumberOfProcessesIsOfFlagFileGpusOrOne) {
+// A file without a number is an error: starting one process by mistake would train on a part of the machine.
+TEST(LaunchPlanTest, TheNumberOfProcessesIsFromFlagFileGpusOrOne) {
   EXPECT_EQ(plan({}).num_ranks, 1);
   auto around = surroundings();
   around.num_gpus = 4;
@@ -159,7 +166,8 @@ TEST(LaunchPlanTest, TheNumberOfProcessesIsOfFlagFileGpusOrOne) {
   EXPECT_EQ(plan({"--num_processes", "5"}, surroundings(config)).num_ranks, 5);
 }
 
-TEST(LaunchPlanTest, CoresAreDividedAmongRanksOnCpusUnlessTold) {
+// Without the variable every rank would start one thread for each core, and the ranks would slow each other down.
+TEST(LaunchPlanTest, CoresAreDividedAmongRanksOnCpusByDefault) {
   EXPECT_EQ(plan({"--cpu", "--num_processes", "2"}).job.default_environment.at("OMP_NUM_THREADS"), "4");
   EXPECT_EQ(plan({"--cpu", "--num_processes", "16"}).job.default_environment.at("OMP_NUM_THREADS"), "1");
   EXPECT_EQ(plan({"--num_processes", "2"}).job.default_environment.at("OMP_NUM_THREADS"), "1");
@@ -167,6 +175,7 @@ TEST(LaunchPlanTest, CoresAreDividedAmongRanksOnCpusUnlessTold) {
   EXPECT_EQ(plan({"--cpu", "--num_cpu_threads_per_process", "03"}).job.environment.at("OMP_NUM_THREADS"), "3");
 }
 
+// A port that the user gave must not be replaced by a free one, as the other machines would not know it.
 TEST(LaunchPlanTest, PortAndAddressComeFromFlagFileOrEnvironment) {
   const auto around = surroundings(std::nullopt, {{"MASTER_PORT", "1234"}, {"MASTER_ADDR", "10.0.0.9"}});
   EXPECT_EQ(plan({"--num_processes", "2"}, around).job.machines.main_port, 1234);
@@ -177,7 +186,8 @@ TEST(LaunchPlanTest, PortAndAddressComeFromFlagFileOrEnvironment) {
   EXPECT_TRUE(plan({"--num_processes", "2"}).may_change_port);
 }
 
-TEST(LaunchPlanTest, OneMachineIsReachedUnderItsOwnAddress) {
+// The file's address belongs to several machines. With one machine the rendezvous must not leave it.
+TEST(LaunchPlanTest, OneMachineUsesTheLoopbackAddress) {
   LaunchConfig config;
   config.num_processes = 4;
   config.num_machines = 2;
@@ -186,7 +196,8 @@ TEST(LaunchPlanTest, OneMachineIsReachedUnderItsOwnAddress) {
   EXPECT_EQ(plan({"--num_machines", "1"}, surroundings(config)).job.machines.main_address, "127.0.0.1");
 }
 
-TEST(LaunchPlanTest, MultiGpuBeatsTheKindOfTheFile) {
+// As in Accelerate, --multi_gpu switches sharding off unless its own flag is given too.
+TEST(LaunchPlanTest, MultiGpuPrecedesTheTypeOfTheFile) {
   LaunchConfig config;
   config.num_processes = 2;
   config.distributed_type = "FSDP";
@@ -198,7 +209,8 @@ TEST(LaunchPlanTest, MultiGpuBeatsTheKindOfTheFile) {
   EXPECT_TRUE(uses_fsdp({"--multi_gpu", "--use_fsdp"}));
 }
 
-TEST(LaunchPlanTest, TheEnvironmentsShardingStrategyBeatsTheDefaultAlone) {
+// As in Accelerate: a flag always wins.
+TEST(LaunchPlanTest, TheEnvironmentsShardingStrategyOnlyPrecedesTheDefault) {
   const Variables variables{{"FSDP_SHARDING_STRATEGY", "SHARD_GRAD_OP"}};
   const auto strategy = [&](const Words& flags) {
     return seen(plan(flags, surroundings(std::nullopt, variables)), variables, "FSDP_SHARDING_STRATEGY");
@@ -209,7 +221,8 @@ TEST(LaunchPlanTest, TheEnvironmentsShardingStrategyBeatsTheDefaultAlone) {
             "HYBRID_SHARD");
 }
 
-TEST(LaunchPlanTest, AFileThatWantsGpusBeatsTheEnvironmentsCpu) {
+// The file describes this training; the variable may come from the shell's start-up files.
+TEST(LaunchPlanTest, AFileForGpusPrecedesTheEnvironmentsCpu) {
   LaunchConfig config;
   config.num_processes = 2;
   const Variables variables{{"ACCELERATE_USE_CPU", "1"}};
@@ -219,7 +232,7 @@ TEST(LaunchPlanTest, AFileThatWantsGpusBeatsTheEnvironmentsCpu) {
       "True");
 }
 
-// Flags fill the "auto" of a DeepSpeed file; keys of the config file beside one are lost.
+// Flags replace "auto" in a DeepSpeed file. Keys of the config file next to such a file are ignored by Accelerate.
 TEST(LaunchPlanTest, OnlyKeysOfTheFileAreListedForDeepSpeed) {
   LaunchConfig config;
   config.num_processes = 2;
@@ -233,6 +246,8 @@ TEST(LaunchPlanTest, OnlyKeysOfTheFileAreListedForDeepSpeed) {
             "");
 }
 
+// Open MPI and Hydra (MPICH, Intel MPI) have different options, and neither passes the environment on
+// automatically.
 TEST(LaunchPlanTest, MpirunGetsTheHostfileAndEveryVariableByName) {
   auto around = surroundings(std::nullopt, {{"OMP_NUM_THREADS", "2"}});
   around.hosts = {"alpha", "beta"};
@@ -245,6 +260,7 @@ TEST(LaunchPlanTest, MpirunGetsTheHostfileAndEveryVariableByName) {
   EXPECT_THAT(command, IsSupersetOf({"ACCELERATE_MIXED_PRECISION=bf16", "MASTER_ADDR=alpha", "MASTER_PORT=29500",
                                      "OMP_NUM_THREADS=2", "ACCELERATE_USE_CPU=True"}));
   EXPECT_EQ(command.back(), "./train");
+  // Without Open MPI the plan uses Hydra's spelling.
   around.has_open_mpi = false;
   const auto hydra = plan({"--cpu", "--num_processes", "8", "--mpirun_hostfile", "hosts"}, around).job.command;
   EXPECT_THAT(Words(hydra.begin(), hydra.begin() + 7), ElementsAre("mpirun", "-f", "hosts", "-ppn", "4", "-n", "8"));
@@ -252,6 +268,7 @@ TEST(LaunchPlanTest, MpirunGetsTheHostfileAndEveryVariableByName) {
   EXPECT_THAT(parse_hostfile("# two\nalpha slots=4\n\nbeta:4 # the other\n"), ElementsAre("alpha", "beta"));
 }
 
+// Variables of a single rank must be absent, or all simulated ranks would believe to be that one.
 TEST(LaunchPlanTest, SimulatedRanksAreOneProcess) {
   const auto planned = plan({"--sim", "--num_processes", "64", "--mixed_precision", "bf16"});
   EXPECT_EQ(planned.way, LaunchPlan::Way::kSimulated);
@@ -260,6 +277,7 @@ TEST(LaunchPlanTest, SimulatedRanksAreOneProcess) {
                                        HasSubstr("sim-run --ranks 64 -- ./train"), Not(HasSubstr("RANK="))));
 }
 
+// Accelerate's launcher supports this too, for tests without GPUs.
 TEST(LaunchPlanTest, ShardingOnCpusIsLaunched) {
   const auto planned = plan({"--cpu", "--use_fsdp", "--num_processes", "4"});
   EXPECT_THAT(planned.job.environment,
@@ -277,7 +295,8 @@ TEST(LaunchPlanTest, FlagsThatWouldBeLostAreRefused) {
               HasSubstr("leave --num_machines out"));
 }
 
-TEST(LaunchPlanTest, RendezvousTimesAreOfRdzvConf) {
+// torchrun has the same keys; others are rejected, as they would have no effect.
+TEST(LaunchPlanTest, RendezvousTimesComeFromRdzvConf) {
   const auto machines =
       plan({"--rdzv_conf", "join_timeout=30,keep_alive_interval=0.5,keep_alive_max_attempt=4"}).job.machines;
   EXPECT_EQ(machines.join_timeout, std::chrono::seconds(30));
@@ -288,12 +307,13 @@ TEST(LaunchPlanTest, RendezvousTimesAreOfRdzvConf) {
       AllOf(HasSubstr("join_timeout: expected a number above 0, got 'soon'"), HasSubstr("colour: unknown key")));
 }
 
+// The help is written by hand.
 TEST(LaunchPlanTest, EveryFlagIsInTheHelp) {
   const auto help = launch_flags_help();
   for (const auto& name : launch_flag_names()) EXPECT_THAT(help, HasSubstr("  " + name));
 }
 
-RC_GTEST_PROP(LaunchFlagsLaws, AWordThatIsNoFlagBeginsTheProgram, (const std::string& first, const Words& rest)) {
+RC_GTEST_PROP(LaunchFlagsLaws, AWordThatIsNotAFlagStartsTheProgram, (const std::string& first, const Words& rest)) {
   RC_PRE(!first.empty() && first[0] != '-');
   Words arguments{"--num-processes", "3", first};
   arguments.insert(arguments.end(), rest.begin(), rest.end());

@@ -1,3 +1,5 @@
+// The key `accelerator` of experiment files: every field of the plugins is read, and wrong values are reported with
+// their lines. Without a key no plugin exists, because an empty plugin already enables sharding.
 #include "sim/programs/experiments/accelerator_config.hpp"
 
 #include <gmock/gmock.h>
@@ -27,6 +29,7 @@ class AcceleratorConfigTest : public ::testing::Test {
     return message_of<ConfigError>([&] { read(text); });
   }
 
+  // Variables of a launcher around the test would provide defaults.
   CleanEnvironment environment_{{"ACCELERATE_", "FSDP_"}};
 };
 
@@ -35,11 +38,13 @@ TEST_F(AcceleratorConfigTest, WithoutPluginsThereAreNone) {
   EXPECT_FALSE(options.fsdp_plugin || options.deepspeed_plugin);
 }
 
-TEST_F(AcceleratorConfigTest, AnEmptyPluginIsOne) {
+// A plugin without values still switches sharding on, with its defaults.
+TEST_F(AcceleratorConfigTest, AnEmptyPluginCounts) {
   EXPECT_TRUE(read("fsdp_plugin: {}").fsdp_plugin.has_value());
   EXPECT_TRUE(read("deepspeed_plugin: {}").deepspeed_plugin.has_value());
 }
 
+// Every key once, with a value that is not its default.
 TEST_F(AcceleratorConfigTest, FsdpFieldsAreRead) {
   const auto plugin = *read(R"(
 fsdp_plugin:
@@ -71,6 +76,7 @@ fsdp_plugin:
   EXPECT_TRUE(*plugin.cpu_offload && *plugin.activation_checkpointing && *plugin.cpu_ram_efficient_loading);
 }
 
+// 3 billion exceeds 32 bits.
 TEST_F(AcceleratorConfigTest, FsdpFieldsOfVersion1AreRead) {
   const auto plugin =
       *read(R"(fsdp_plugin: {sharding_strategy: 2, backward_prefetch: BACKWARD_PRE, auto_wrap_policy: SIZE_BASED_WRAP,
@@ -82,7 +88,9 @@ TEST_F(AcceleratorConfigTest, FsdpFieldsOfVersion1AreRead) {
   EXPECT_TRUE(*plugin.use_orig_params && *plugin.sync_module_states && *plugin.forward_prefetch);
 }
 
-TEST_F(AcceleratorConfigTest, AWordOfPrecisionSetsAllDtypesOfTheVersion) {
+// FSDP version 2 has no buffer_dtype, so a single word must not set it, also if the version comes from the
+// environment.
+TEST_F(AcceleratorConfigTest, ASinglePrecisionSetsAllDtypesOfTheVersion) {
   const auto policy = *read("fsdp_plugin: {mixed_precision_policy: fp16}").fsdp_plugin->mixed_precision_policy;
   EXPECT_EQ(policy.param_dtype, "fp16");
   EXPECT_EQ(policy.reduce_dtype, "fp16");
@@ -96,6 +104,7 @@ TEST_F(AcceleratorConfigTest, AWordOfPrecisionSetsAllDtypesOfTheVersion) {
   EXPECT_EQ(read("fsdp_plugin: {}").fsdp_plugin->mixed_precision_policy, std::nullopt);
 }
 
+// Numbers may also be "auto" here, as in DeepSpeed's own files, so they are kept as text.
 TEST_F(AcceleratorConfigTest, DeepSpeedFieldsAreRead) {
   const auto plugin =
       *read(R"(deepspeed_plugin: {gradient_accumulation_steps: 2, gradient_clipping: auto, zero_stage: 3, )"
@@ -113,7 +122,8 @@ TEST_F(AcceleratorConfigTest, DeepSpeedFieldsAreRead) {
   EXPECT_TRUE(*plugin.zero3_init_flag && *plugin.zero3_save_16bit_model);
 }
 
-TEST_F(AcceleratorConfigTest, AllProblemsOfPluginsAreToldWithTheirLines) {
+// Some problems are found by the reader and some by the plugin itself. All need the line in the file.
+TEST_F(AcceleratorConfigTest, AllProblemsOfPluginsAreReportedWithTheirLines) {
   EXPECT_THAT(
       problems_of("fsdp_plugin:\n  sharding_strategy: HALF\n  wrap_module: [a]\n  mixed_precision_policy: "
                   "fp8\ndeepspeed_plugin:\n  zero_stage: 4\n  hf_ds_config: none.json\n"),

@@ -1,3 +1,5 @@
+// The key `scheduler` of experiment files: names, nested schedules, and problems. The rates themselves are compared
+// with Python elsewhere.
 #include "sim/programs/experiments/optimizer_config.hpp"
 
 #include <gmock/gmock.h>
@@ -25,12 +27,14 @@ std::string problems_of(const std::string& text) {
   return message_thrown<ConfigError>([&] { read(text); });
 }
 
+// The contract for experiment files defines "linear" with one step of warm-up and decay to 0 at total_steps.
 TEST(SchedulerConfigTest, LinearIsTheScheduleOfTheContract) {
   auto optimizer = sgd({8.0});
   const auto scheduler = programs::build_scheduler(read("{name: linear, warmup_steps: 1, total_steps: 3}"), optimizer);
   EXPECT_THAT(rates_over(*scheduler, 3), ElementsAre(4, 8, 4, 0));
 }
 
+// A schedule may be nested to any depth, so it must be read by the same function at each level.
 TEST(SchedulerConfigTest, PartsAreSchedulesThemselves) {
   auto optimizer = sgd({8.0});
   const auto config = read(R"({name: sequential, milestones: [2], schedulers: [
@@ -39,7 +43,8 @@ TEST(SchedulerConfigTest, PartsAreSchedulesThemselves) {
   EXPECT_EQ(programs::build_scheduler(config, optimizer)->get_last_lr().size(), 1U);
 }
 
-TEST(SchedulerConfigTest, OneFollowsAMetricAndIsNoPart) {
+// It is stepped with a metric, which the schedule around it cannot pass on.
+TEST(SchedulerConfigTest, ReduceLROnPlateauCannotBeAPart) {
   auto optimizer = sgd({8.0});
   const auto config = read("{name: reduce_lr_on_plateau, factor: 0.5, patience: 0}");
   ASSERT_TRUE(config.follows_metric());
@@ -56,11 +61,12 @@ TEST(SchedulerConfigTest, NoScheduleIsNull) {
   EXPECT_EQ(programs::build_scheduler(std::nullopt, optimizer), nullptr);
 }
 
-TEST(SchedulerConfigTest, AnUnknownNameTellsTheKnownOnes) {
+TEST(SchedulerConfigTest, AnUnknownNameIsAnsweredWithTheKnownOnes) {
   EXPECT_THAT(problems_of("{name: square, T_max: 3}"),
               AllOf(HasSubstr("scheduler.name"), HasSubstr("one_cycle"), HasSubstr("wsd")));
 }
 
+// `epochs` is a valid key and must not be among the problems.
 TEST(SchedulerConfigTest, AllProblemsAreReported) {
   EXPECT_THAT(
       problems_of("{name: one_cycle, max_lr: -1, epochs: 3, anneal_strategy: square, div_factor: 0, speed: 2}"),
@@ -70,7 +76,8 @@ TEST(SchedulerConfigTest, AllProblemsAreReported) {
               AllOf(HasSubstr("num_decay_steps"), HasSubstr("num_training_steps"), HasSubstr("decay_type")));
 }
 
-TEST(SchedulerConfigTest, ProblemsOfPartsAreTold) {
+// Milestones and parts have to match in number and in order.
+TEST(SchedulerConfigTest, ProblemsOfPartsAreReported) {
   EXPECT_THAT(
       problems_of(
           "{name: sequential, milestones: [5, 3], schedulers: [{name: step}, {name: chained, schedulers: []}]}"),
@@ -81,7 +88,8 @@ TEST(SchedulerConfigTest, ProblemsOfPartsAreTold) {
   EXPECT_THAT(problems_of("{name: chained}"), HasSubstr("schedulers"));
 }
 
-TEST(SchedulerConfigTest, WhatOnlyTheOptimizerTellsIsAConfigError) {
+// lr_end must be below the optimizer's rate, which the file's reader does not have.
+TEST(SchedulerConfigTest, ProblemsThatDependOnTheOptimizerAreConfigErrors) {
   auto optimizer = sgd({8.0});
   const auto config =
       read("{name: polynomial_decay_with_warmup, num_warmup_steps: 1, num_training_steps: 3, lr_end: 2}");

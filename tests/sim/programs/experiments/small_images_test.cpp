@@ -1,4 +1,4 @@
-// Images of CIFAR's size, from Fashion-MNIST and from folders.
+// Images of the size of CIFAR's, from Fashion-MNIST and from folders of images.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <png.h>
@@ -18,7 +18,9 @@ using ::testing::HasSubstr;
 
 // --- sizes and channels ----------------------------------------------------------------------------------------------
 
-TEST(ResizeTest, EveryPixelIsThatWhosePlaceRoundedDownItHas) {
+// The experiment files document nearest-neighbour sampling with floor, so results do not depend on an image
+// library.
+TEST(ResizeTest, EveryPixelIsTheOneAtItsPositionRoundedDown) {
   const auto image = torch::arange(28 * 28).view({28, 28});
   const auto large = resize_to_small(image);
   ASSERT_EQ(large.sizes(), at::IntArrayRef({32, 32}));
@@ -30,13 +32,15 @@ TEST(ResizeTest, EveryPixelIsThatWhosePlaceRoundedDownItHas) {
   }
 }
 
-TEST(ResizeTest, HeightAndWidthAreNotTakenForEachOther) {
+// The image is very wide, so exchanging the two gives other pixels.
+TEST(ResizeTest, HeightAndWidthAreNotConfused) {
   const auto wide = torch::arange(2 * 64).view({1, 2, 64});
   const auto square = resize_to_small(wide);
   EXPECT_EQ(square[0][15][1].item<std::int64_t>(), 2);
   EXPECT_EQ(square[0][16][1].item<std::int64_t>(), 64 + 2);
 }
 
+// The network expects three channels, as CIFAR has.
 TEST(SmallImagesTest, GreyImageHasThreeEqualChannelsFromZeroToOne) {
   const auto bytes = torch::randint(256, {3, 1, 32, 32}, torch::kByte);
   const auto [images, labels] = SmallImages(bytes, torch::tensor({4, 5, 6})).get_batch({2, 0});
@@ -52,7 +56,7 @@ TEST(SmallImagesTest, GreyImageHasThreeEqualChannelsFromZeroToOne) {
 
 class ImageFolderTaskTest : public ::testing::Test {
  protected:
-  // An image of one colour.
+  // Writes an image of a single colour.
   void add(const std::string& name, std::uint8_t red, std::uint32_t width = 8, std::uint32_t height = 4) {
     const std::filesystem::path path = folder_.path(name);
     std::filesystem::create_directories(path.parent_path());
@@ -72,8 +76,10 @@ class ImageFolderTaskTest : public ::testing::Test {
   testing::TemporaryFolder folder_;
 };
 
+// The layout of torchvision's ImageFolder.
 TEST_F(ImageFolderTaskTest, FoldersOfTrainAndTestAreTheClasses) {
   add("train/cat/1.png", 1);
+  // Images of different sizes are resized to 32 x 32 each.
   add("train/dog/1.png", 2, 100, 50);
   add("train/dog/2.png", 3);
   add("test/cat/1.png", 4);
@@ -89,12 +95,14 @@ TEST_F(ImageFolderTaskTest, FoldersOfTrainAndTestAreTheClasses) {
   EXPECT_TRUE(at::equal(images[1][2], torch::full({32, 32}, 30.0F) / 255));
 }
 
-TEST_F(ImageFolderTaskTest, OtherClassesInTestAreRefused) {
+// Labels are numbers in the order of the folders, so other folders in test would silently change their meaning.
+TEST_F(ImageFolderTaskTest, OtherClassesInTestAreRejected) {
   add("train/cat/1.png", 1);
   add("test/dog/1.png", 1);
   EXPECT_THAT(error(), AllOf(HasSubstr("train: 1 classes"), HasSubstr("expected the same folders")));
 }
 
+// One bad file among thousands has to be found.
 TEST_F(ImageFolderTaskTest, DamagedImageIsNamed) {
   add("train/cat/1.png", 1);
   add("test/cat/1.png", 1);
@@ -102,7 +110,7 @@ TEST_F(ImageFolderTaskTest, DamagedImageIsNamed) {
   EXPECT_THAT(error(), HasSubstr("test/cat/1.png"));
 }
 
-TEST_F(ImageFolderTaskTest, TrainWithoutTestIsRefused) {
+TEST_F(ImageFolderTaskTest, TrainWithoutTestIsRejected) {
   add("train/cat/1.png", 1);
   EXPECT_THAT(error(), HasSubstr("/test"));
 }

@@ -1,4 +1,5 @@
-// A text as samples: blocks, the bytes behind them, and the file they come from.
+// A text as samples for a language model: blocks of bytes, the bytes that follow them as targets, and the file
+// itself.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <zlib.h>
@@ -21,26 +22,30 @@ void expect_rows(const at::Tensor& actual, std::vector<std::vector<std::int64_t>
   EXPECT_TRUE(at::equal(actual, torch::stack(tensors))) << actual;
 }
 
-TEST(TextBlocksTest, TargetsAreTheBytesBehindTheInputs) {
+// Blocks do not overlap, and a batch may take them in any order.
+TEST(TextBlocksTest, TargetsAreTheBytesAfterTheInputs) {
   const TextBlocks blocks(text("abcdefgh"), {.begin = 0, .end = 8}, 3);
   const auto [inputs, targets] = blocks.get_batch({1, 0});
   expect_rows(inputs, {{'d', 'e', 'f'}, {'a', 'b', 'c'}});
   expect_rows(targets, {{'e', 'f', 'g'}, {'b', 'c', 'd'}});
 }
 
+// char is signed on x86, so bytes above 127 need a conversion.
 TEST(TextBlocksTest, BytesAboveAsciiAreNotNegative) {
   const auto [inputs, targets] = TextBlocks(text("\xc3\xa4\xff"), {.begin = 0, .end = 3}, 2).get_batch({0});
   expect_rows(inputs, {{0xc3, 0xa4}});
   expect_rows(targets, {{0xa4, 0xff}});
 }
 
-TEST(TextBlocksTest, BlockWithoutAByteBehindItIsNoSample) {
+// The last byte of a block is trained to predict the next one, which must exist.
+TEST(TextBlocksTest, ABlockWithoutAFollowingByteIsNotASample) {
   EXPECT_EQ(TextBlocks(text("abcdefgh"), {.begin = 0, .end = 6}, 3).size(), 1);
   EXPECT_EQ(TextBlocks(text("abcdefgh"), {.begin = 0, .end = 7}, 3).size(), 2);
   EXPECT_EQ(TextBlocks(text(""), {.begin = 0, .end = 0}, 3).size(), 0);
 }
 
-TEST(TextBlocksTest, PartOfATextEndsWhereItSays) {
+// Training must not see bytes of the part that evaluates it.
+TEST(TextBlocksTest, APartOfATextHasItsOwnEnd) {
   const TextBlocks part(text("abcdefgh"), {.begin = 3, .end = 6}, 2);
   EXPECT_EQ(part.size(), 1);
   expect_rows(std::get<1>(part.get_batch({0})), {{'e', 'f'}});
@@ -48,6 +53,7 @@ TEST(TextBlocksTest, PartOfATextEndsWhereItSays) {
   EXPECT_THROW(static_cast<void>(part.get_batch({-1})), ArgumentError);
 }
 
+// 15 + 16 selects the gzip format in zlib.
 std::string gzipped(const std::string& bytes) {
   std::string packed(bytes.size() + 100, '\0');
   z_stream stream{};
@@ -62,19 +68,22 @@ std::string gzipped(const std::string& bytes) {
   return packed;
 }
 
-TEST(LoadTextTest, GzippedTextIsReadAsThePlainOne) {
+// The sizes differ from the reader's buffer, so that it is filled several times and then in part.
+TEST(LoadTextTest, GzippedTextEqualsThePlainText) {
   const testing::TemporaryFolder folder;
-  std::string bytes;  // of more than one piece
+  std::string bytes;  // longer than one piece of the reader
   for (int index = 0; index < 300'000; ++index) bytes += static_cast<char>(index * index >> 7);
   EXPECT_EQ(*load_text(folder.write("plain.txt", bytes)), bytes);
   EXPECT_EQ(*load_text(folder.write("packed.txt.gz", gzipped(bytes))), bytes);
 }
 
-TEST(LoadTextTest, TextOfAWholeNumberOfPiecesIsReadToItsEnd) {
+// The case in which the last read returns no bytes at all.
+TEST(LoadTextTest, TextOfSeveralFullPiecesIsReadToItsEnd) {
   const testing::TemporaryFolder folder;
   EXPECT_EQ(load_text(folder.write("text", std::string(2 << 20, 'x')))->size(), 2 << 20);
 }
 
+// 64 ranks in one process would otherwise hold the text 64 times.
 TEST(LoadTextTest, RanksShareOneCopy) {
   const testing::TemporaryFolder folder;
   const auto path = folder.write("text", "abc");
@@ -93,6 +102,7 @@ std::string error_of(const std::string& path) {
 TEST(LoadTextTest, DamagedOrMissingFileIsNamed) {
   const testing::TemporaryFolder folder;
   const auto packed = gzipped(std::string(10'000, 'x') + "yz");
+  // A missing checksum: all bytes of the text are present, and only the end of the stream reveals the damage.
   const auto short_path = folder.write("short.gz", packed.substr(0, packed.size() - 9));
   EXPECT_THAT(error_of(short_path), HasSubstr("short.gz"));
   EXPECT_THAT(error_of(folder.path("none")), HasSubstr("none: cannot be opened"));

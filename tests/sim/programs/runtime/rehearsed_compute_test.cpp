@@ -1,4 +1,4 @@
-// What the model of costs counts of a rank's compute, and what it says where it cannot.
+// What the cost model counts of a rank's compute, and which findings it reports where it cannot count.
 #include <ATen/ops/conv_transpose2d.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
@@ -25,6 +25,7 @@ std::string network_with(const std::string& topology, const std::string& compute
 }
 
 constexpr const char* kPlain = "kind: full, latency_seconds: 0, bytes_per_second: 1.0e+9";
+// One flop takes a nanosecond and memory costs nothing, so times are counts of flops.
 constexpr const char* kFlops = "kind: table, launch_seconds: 0, flops_per_second: 1.0e+9, bytes_per_second: .inf";
 
 class RehearsedComputeTest : public ::testing::Test {
@@ -37,7 +38,8 @@ class RehearsedComputeTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(RehearsedComputeTest, AttentionIsTwoProductsAndItsGradientFive) {
+// The flash algorithm computes one product again in the backward pass, hence five instead of four.
+TEST_F(RehearsedComputeTest, AttentionCostsTwoProductsAndItsGradientFive) {
   constexpr double kProduct = 2.0 * 3 * 2 * 5 * 5 * 8;  // (3, 2, 5, 8) by (3, 2, 8, 5)
   const auto seconds = [&](bool differentiates) {
     const auto report = run(network_with(kPlain, kFlops), 1, [&](RankContext& rank) {
@@ -52,9 +54,10 @@ TEST_F(RehearsedComputeTest, AttentionIsTwoProductsAndItsGradientFive) {
   EXPECT_NEAR(seconds(true), 7 * kProduct / 1e9, 1e-12);
 }
 
-TEST_F(RehearsedComputeTest, ATransposedConvolutionCountsThePositionsOfItsInput) {
+// Unlike a convolution, whose output positions count.
+TEST_F(RehearsedComputeTest, ATransposedConvolutionCountsItsInputPositions) {
   constexpr double kProducts =
-      2.0 * (2 * 8 * 8) * (3 * 5 * 4 * 4);  // for each of 2 x 8 x 8 positions, 3 channels to 5 with 4 x 4 weights
+      2.0 * (2 * 8 * 8) * (3 * 5 * 4 * 4);  // 2 x 8 x 8 positions, each from 3 to 5 channels with 4 x 4 weights
   const auto seconds = [&](bool differentiates) {
     const auto report = run(network_with(kPlain, kFlops), 1, [&](RankContext& rank) {
       const auto input = at::randn({2, 3, 8, 8}).requires_grad_(differentiates),
@@ -69,7 +72,8 @@ TEST_F(RehearsedComputeTest, ATransposedConvolutionCountsThePositionsOfItsInput)
   EXPECT_NEAR(seconds(true), 3 * kProducts / 1e9, 1e-12);
 }
 
-TEST_F(RehearsedComputeTest, AnEntryOfTheTableWithoutEffectIsTold) {
+// aten::linear is composed of other operators and never runs as one, so a cost for it would be lost silently.
+TEST_F(RehearsedComputeTest, AnEntryOfTheTableWithoutEffectIsReported) {
   const auto table = std::string(kFlops) + ", ops: {\"aten::linear\": {seconds: 5}, \"aten::mul\": {seconds: 2}}";
   const auto report = run(network_with(kPlain, table), 1, [](RankContext& rank) {
     const auto doubled = at::full({2}, 1.0).mul(2.0);
@@ -79,7 +83,8 @@ TEST_F(RehearsedComputeTest, AnEntryOfTheTableWithoutEffectIsTold) {
   EXPECT_THAT(report.findings, ElementsAre(HasSubstr("compute.ops.aten::linear had no effect")));
 }
 
-TEST_F(RehearsedComputeTest, NumbersThatNoNetworkHasAreRefused) {
+// Products of these numbers overflow or exhaust memory, so they must be rejected before any table is built.
+TEST_F(RehearsedComputeTest, ImpossibleNetworksAreRejected) {
   for (const std::string topology :
        {"kind: fat_tree, latency_seconds: 0, bytes_per_second: 1, ranks_per_rack: 2, oversubscription: .inf",
         "kind: torus, latency_seconds: 0, bytes_per_second: 1, shape: [2000000000, 2000000000, 2000000000]",
@@ -95,6 +100,7 @@ TEST_F(RehearsedComputeTest, NumbersThatNoNetworkHasAreRefused) {
   EXPECT_FALSE(run(network_with(large, kFlops), 2, [](RankContext& rank) { rank.world.barrier(); }).error);
 }
 
+// Reading a shape is no data race. The check of buffers in use must not react to operators that only use metadata.
 TEST_F(RehearsedComputeTest, ShapesMayBeReadWhileACollectiveRuns) {
   const auto report = run(network_with(kPlain, kFlops), 2, [](RankContext& rank) {
     auto tensor = at::full({4}, 1.0);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kNumRanks = 4;
 
-// Every rank sends to the next, `count` times; receives are posted before any send, or all after.
+// Every rank sends to the next one, `count` times. Receives are posted either before all sends or after them.
 sim::SimulationReport pass_around(int count, bool receives_first) {
   const auto network = std::string(std::getenv("ACCEL_SOURCE_DIR")) + "/configs/sim/networks/nvlink_8.yaml";
   const programs::Rehearsal rehearsal({.network = network}, kNumRanks);
@@ -40,6 +40,7 @@ class RehearsedMessagesTest : public ::testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Orders, RehearsedMessagesTest, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "ReceiveFirst" : "SendFirst"; });
 
+// Twice as many messages take twice the time.
 TEST_P(RehearsedMessagesTest, EveryMessageTakesItsTimeInAGroupOfAnySize) {
   std::vector<double> seconds;
   for (const int count : {1, 2}) {
@@ -47,7 +48,7 @@ TEST_P(RehearsedMessagesTest, EveryMessageTakesItsTimeInAGroupOfAnySize) {
     if (report.error) std::rethrow_exception(report.error);
     for (const auto& rank : report.times) {
       EXPECT_TRUE(std::isfinite(rank.now));
-      EXPECT_GT(rank.straggler_wait + rank.exposed_communication, 0) << "waits for its message";
+      EXPECT_GT(rank.straggler_wait + rank.exposed_communication, 0) << "every rank waits for its message";
     }
     seconds.push_back(report.times.front().now);
   }
@@ -55,8 +56,8 @@ TEST_P(RehearsedMessagesTest, EveryMessageTakesItsTimeInAGroupOfAnySize) {
   EXPECT_GT(seconds[1], 1.5 * seconds[0]);
 }
 
-// A message starts when both its ranks are there: a receive that comes late waits for all of it.
-TEST(RehearsedMessagesTest, AMessageDoesNotTravelBeforeItIsAskedFor) {
+// A message starts when both ranks are ready, so a late receive still waits for the full transfer.
+TEST(RehearsedMessagesTest, AMessageStartsOnlyWithItsReceive) {
   const auto network = std::string(std::getenv("ACCEL_SOURCE_DIR")) + "/configs/sim/networks/nvlink_8.yaml";
   const auto wait_of = [&](int num_products) {
     const auto report =
@@ -64,6 +65,7 @@ TEST(RehearsedMessagesTest, AMessageDoesNotTravelBeforeItIsAskedFor) {
           auto tensor = at::zeros({1 << 20});
           if (rank.rank == 0) rank.world.send(tensor, 1).wait();
           if (rank.rank == 0) return;
+          // 200 products take longer than the message would.
           for (int product = 0; product < num_products; ++product) at::mm(at::ones({512, 512}), at::ones({512, 512}));
           rank.world.recv(tensor, 0).wait();
         });
@@ -72,7 +74,7 @@ TEST(RehearsedMessagesTest, AMessageDoesNotTravelBeforeItIsAskedFor) {
   };
   const auto [wait, compute] = wait_of(0);
   const auto [late_wait, late_compute] = wait_of(200);
-  EXPECT_GT(late_compute - compute, 2 * wait) << "the message would have been there";
+  EXPECT_GT(late_compute - compute, 2 * wait) << "the message would have arrived in this time";
   EXPECT_GT(late_wait, 0.5 * wait);
 }
 

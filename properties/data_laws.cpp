@@ -207,9 +207,9 @@ std::vector<Law> laws() {
 
       {"the loader is inactive after the epoch",
        [](const Case&, const auto& ranks) {
-         return std::none_of(ranks.begin(), ranks.end(), [](const Epoch& e) { return e.is_active_behind; });
+         return std::none_of(ranks.begin(), ranks.end(), [](const Epoch& e) { return e.is_active_after; });
        },
-       "the loader stays active", [](const Case&, auto& ranks) { ranks.front().is_active_behind = true; }},
+       "the loader stays active", [](const Case&, auto& ranks) { ranks.front().is_active_after = true; }},
   };
 }
 

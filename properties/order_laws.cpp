@@ -71,7 +71,7 @@ TEST(OrderLaws, WrongEpochsAndUnusedSeedsAreCaught) {
 void check_ranks_agree(bool draws_from_the_ranks_generator) {
   auto c = shuffled_case();
   // Each rank has its own seed, which is the hard case: the order must come from rank 0.
-  c.seeded_apart = true;
+  c.device_specific_seeds = true;
   c.dispatch = false;
   c.seedable = false;
   if (c.ranks == 1) return;
@@ -81,7 +81,7 @@ void check_ranks_agree(bool draws_from_the_ranks_generator) {
     for (int rank = 0; rank < c.ranks; ++rank) {
       auto alone = c;
       alone.seed += rank;
-      alone.seeded_apart = false;
+      alone.device_specific_seeds = false;
       seen[0][rank] = see(alone)[0][rank];
     }
   }

@@ -31,7 +31,7 @@ std::string write(std::string_view bytes) {
 }
 
 template <typename Read>
-void read_or_refuse(const std::string& path, Read&& read) {
+void read_or_reject(const std::string& path, Read&& read) {
   try {
     read();
   } catch (const CheckpointError& error) {
@@ -47,8 +47,8 @@ void read_or_refuse(const std::string& path, Read&& read) {
 // limits.
 void torch_file(std::string_view bytes) {
   const auto path = write(bytes);
-  read_or_refuse(path, [&] { (void)read_torch_file(path); });
-  read_or_refuse(path, [&] {
+  read_or_reject(path, [&] { (void)read_torch_file(path); });
+  read_or_reject(path, [&] {
     for (const auto& [name, weight] : read_weights(path)) (void)weight.load();
   });
 }
@@ -61,7 +61,7 @@ void pickle(std::string_view bytes) {
 
 void safetensors(std::string_view bytes) {
   const auto path = write(bytes);
-  read_or_refuse(path, [&] {
+  read_or_reject(path, [&] {
     const SafetensorsFile file(path);
     for (const auto& name : file.names()) {
       try {
@@ -74,7 +74,7 @@ void safetensors(std::string_view bytes) {
 }
 
 void weights_index(std::string_view bytes) {
-  read_or_refuse("i.json", [&] {
+  read_or_reject("i.json", [&] {
     const auto map = read_weights_index(bytes, "i.json");
     const auto again = accel::weights_index(map, 0);
     // A read index must survive writing and reading again.
@@ -85,30 +85,30 @@ void weights_index(std::string_view bytes) {
 // Reads any bytes as an idx array, plain or compressed.
 void idx(std::string_view bytes) {
   const auto path = write(bytes);
-  read_or_refuse(path, [&] {
+  read_or_reject(path, [&] {
     const auto array = open_idx(path);
     // The last row has the largest offset, so it finds sizes that do not fit the file.
     if (array.sizes.front() > 0) (void)array.row(array.sizes.front() - 1);
   });
-  read_or_refuse(path, [&] { (void)open_idx(path, {.limit = 1}); });
+  read_or_reject(path, [&] { (void)open_idx(path, {.limit = 1}); });
 }
 
 // Passes the same bytes to every reader of settings files, because all share the YAML layer.
 void yaml(std::string_view bytes) {
   constexpr int kRanks = 4;
   const auto path = write(bytes);
-  read_or_refuse(path, [&] { (void)programs::read_experiment(path, {}, kRanks); });
-  read_or_refuse(path, [&] { (void)sim::read_network(path); });
-  read_or_refuse(path, [&] {
+  read_or_reject(path, [&] { (void)programs::read_experiment(path, {}, kRanks); });
+  read_or_reject(path, [&] { (void)sim::read_network(path); });
+  read_or_reject(path, [&] {
     const auto faults = sim::read_faults(path, kRanks);
     ensure(sim::to_yaml(sim::parse_faults(sim::to_yaml(faults), "again.yaml", kRanks)) == sim::to_yaml(faults),
            "faults are not read as they were written");
   });
-  read_or_refuse(path, [&] {
+  read_or_reject(path, [&] {
     const auto config = read_launch_config(path);
     (void)problems_of(config);
   });
-  read_or_refuse(path, [&] { (void)read_deepspeed_file(path); });
+  read_or_reject(path, [&] { (void)read_deepspeed_file(path); });
 }
 
 }  // namespace

@@ -84,11 +84,11 @@ class CutRange : public BatchSampler {
   struct Options {
     std::optional<std::int64_t> batch_size;  ///< if absent, sizes alternate between one and two
     bool drop_last = false;
-    bool tells_size = true;  ///< where batches do not vary
+    bool reports_size = true;  ///< where batches do not vary
   };
   CutRange(std::int64_t length, Options options) : length_(length), options_(options) {}
   [[nodiscard]] std::optional<std::int64_t> size() const override {
-    if (!options_.tells_size || !options_.batch_size) return std::nullopt;
+    if (!options_.reports_size || !options_.batch_size) return std::nullopt;
     return options_.drop_last ? length_ / *options_.batch_size
                               : (length_ + *options_.batch_size - 1) / *options_.batch_size;
   }

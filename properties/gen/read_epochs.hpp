@@ -27,7 +27,7 @@ struct Case {
   int ranks = 1, workers = 0;
   std::int64_t length = 0, batch_size = 1;
   bool shuffle = false, seedable = false, even = true, split = false, drop_last = false, dispatch = false,
-       seeded_apart = false;
+       device_specific_seeds = false;
   std::int64_t seed = 0;
   [[nodiscard]] std::int64_t num_indices() const { return source == Source::kSampler ? (length + 2) / 3 : length; }
   [[nodiscard]] std::int64_t step_size() const { return batch_size * (split ? 1 : ranks); }
@@ -50,7 +50,7 @@ inline std::string describe(const Case& c) {
       "source {}, {} ranks, {} workers, length {}, batch {}, shuffle {}, seedable {}, even {}, split {}, drop_last {}, "
       "dispatch {}, apart {}, seed {}",
       static_cast<int>(c.source), c.ranks, c.workers, c.length, c.batch_size, c.shuffle, c.seedable, c.even, c.split,
-      c.drop_last, c.dispatch, c.seeded_apart, c.seed);
+      c.drop_last, c.dispatch, c.device_specific_seeds, c.seed);
 }
 
 inline Case make_case() {
@@ -66,7 +66,7 @@ inline Case make_case() {
   c.even = pick(0, 3) > 0;
   c.drop_last = !c.varies() && pick(0, 4) == 0;
   c.dispatch = !c.varies() && pick(0, 3) == 0;
-  c.seeded_apart = (pick(0, 2) == 0);
+  c.device_specific_seeds = (pick(0, 2) == 0);
   c.seed = pick<std::int64_t>(0, 1000);
   return c;
 }
@@ -77,7 +77,7 @@ struct Epoch {
   std::vector<bool> ends;
   std::optional<std::int64_t> length;
   std::int64_t num_read = 0;
-  bool is_active_behind = false;
+  bool is_active_after = false;
 };
 using Seen = std::vector<std::vector<Epoch>>;  // [epoch][rank]
 
@@ -132,7 +132,7 @@ std::vector<Epoch> epochs_of_rank(Accelerator& accelerator, Loader loader, const
       if (history.draws_between && accelerator.process_index() == 0) draw_int64(default_generator());
     }
     epoch.num_read = num_read;
-    epoch.is_active_behind = accelerator.gradient_state().in_dataloader();
+    epoch.is_active_after = accelerator.gradient_state().in_dataloader();
     epochs.push_back(std::move(epoch));
   }
   return epochs;
@@ -146,7 +146,7 @@ inline Seen see(const Case& c, const History& history = {}) {
                                                    .even_batches = c.even,
                                                    .use_seedable_sampler = c.seedable}},
                             rank);
-    set_seed(static_cast<std::uint64_t>(c.seed), {.device_specific = c.seeded_apart});
+    set_seed(static_cast<std::uint64_t>(c.seed), {.device_specific = c.device_specific_seeds});
     DataLoaderOptions options{
         .batch_size = c.batch_size, .shuffle = c.shuffle, .drop_last = c.drop_last, .num_workers = c.workers};
     if (c.source == Source::kSampler) options.sampler = std::make_shared<EveryThird>(c.length);
@@ -155,7 +155,7 @@ inline Seen see(const Case& c, const History& history = {}) {
                  .batch_sampler = std::make_shared<CutRange>(
                      c.length, CutRange::Options{.batch_size = c.varies() ? std::nullopt : std::optional(c.batch_size),
                                                  .drop_last = c.drop_last,
-                                                 .tells_size = false})};
+                                                 .reports_size = false})};
     }
     auto& counter = num_read[rank.rank];
     if (c.source == Source::kStream)

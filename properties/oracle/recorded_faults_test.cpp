@@ -94,7 +94,7 @@ std::vector<ResumedRun> recorded_runs(const std::string& fault) {
   return runs;
 }
 
-void expect_that_only_ours_goes_on(const std::string& fault, bool use_seedable_sampler, int epoch_that_follows_theirs) {
+void expect_only_ours_resumes(const std::string& fault, bool use_seedable_sampler, int epoch_that_follows_theirs) {
   const auto theirs = recorded_runs(fault), ours = resume(Backend::kSim, use_seedable_sampler);
   EXPECT_EQ(ours, resume(Backend::kGlooThreads, use_seedable_sampler));
   ASSERT_EQ(theirs.size(), 2U);
@@ -112,13 +112,13 @@ void expect_that_only_ours_goes_on(const std::string& fault, bool use_seedable_s
 }
 
 TEST(RecordedFaultsTest, R1AccelerateResumesASeedableOrderInEpochZero) {
-  expect_that_only_ours_goes_on("R1_resume_with_seedable_sampler", /*use_seedable_sampler=*/true,
-                                /*epoch_that_follows_theirs=*/0);
+  expect_only_ours_resumes("R1_resume_with_seedable_sampler", /*use_seedable_sampler=*/true,
+                           /*epoch_that_follows_theirs=*/0);
 }
 
 TEST(RecordedFaultsTest, R2AccelerateResumesADrawnOrderInEpochZero) {
-  expect_that_only_ours_goes_on("R2_resume_with_default_sampler", /*use_seedable_sampler=*/false,
-                                /*epoch_that_follows_theirs=*/1);
+  expect_only_ours_resumes("R2_resume_with_default_sampler", /*use_seedable_sampler=*/false,
+                           /*epoch_that_follows_theirs=*/1);
 }
 
 // --- accumulation ---------------------------------------------------------------------------------------------------

@@ -27,15 +27,15 @@ fs::path file_of(const std::string& folder, int rank) {
 }
 
 // The file that the handler of SIGABRT writes: Gloo aborts some processes, and no exception reports it.
-std::string last_words;
+std::string abort_report_path;
 
-[[noreturn]] void say_that_it_aborted(int) {
-  std::ofstream(last_words) << R"({"error":"aborted","updates":0,"sums":[]})";
+[[noreturn]] void report_abort(int) {
+  std::ofstream(abort_report_path) << R"({"error":"aborted","updates":0,"sums":[]})";
   _exit(0);
 }
 
 // Waits until all other ranks have written what they saw, and so outlives their timeouts.
-void await_the_others(const std::string& folder, const RankContext& rank) {
+void wait_for_other_ranks(const std::string& folder, const RankContext& rank) {
   for (int other = 0; other < rank.world_size; ++other) {
     while (other != rank.rank && !fs::exists(file_of(folder, other))) std::this_thread::sleep_for(kPoll);
   }
@@ -51,10 +51,10 @@ TrainingPlaces places_of(const std::string& fault, const std::string& folder) {
   if (fault == "exits_before_collective") return {.in_hook = on_rank([](auto&) { _exit(0); })};
   if (fault == "exits_before_update") return {.before_update = on_rank([](auto&) { _exit(0); })};
   if (fault == "throws_in_hook") return {.in_hook = on_rank([](auto&) { throw std::runtime_error("no ink"); })};
-  if (fault == "pauses") return {.before_step = on_rank([folder](auto& rank) { await_the_others(folder, rank); })};
+  if (fault == "pauses") return {.before_step = on_rank([folder](auto& rank) { wait_for_other_ranks(folder, rank); })};
   if (fault == "hangs") {
     return {.before_step = on_rank([folder](auto& rank) {
-              await_the_others(folder, rank);
+              wait_for_other_ranks(folder, rank);
               _exit(0);
             })};
   }
@@ -64,8 +64,8 @@ TrainingPlaces places_of(const std::string& fault, const std::string& folder) {
 int run_rank(int, char** argv) {
   const std::string fault = argv[1], folder = argv[2];
   auto& rank = current_rank();
-  last_words = file_of(folder, rank.rank).string();
-  std::signal(SIGABRT, say_that_it_aborted);
+  abort_report_path = file_of(folder, rank.rank).string();
+  std::signal(SIGABRT, report_abort);
   Progress progress;
   std::vector<float> sums;
   std::string error;
@@ -79,8 +79,9 @@ int run_rank(int, char** argv) {
     error = exception.what();
   }
   // The file appears complete or not at all, since the other ranks wait for it.
-  std::ofstream(last_words + ".tmp") << nlohmann::json{{"error", error}, {"updates", progress.updates}, {"sums", sums}};
-  fs::rename(last_words + ".tmp", last_words);
+  std::ofstream(abort_report_path + ".tmp")
+      << nlohmann::json{{"error", error}, {"updates", progress.updates}, {"sums", sums}};
+  fs::rename(abort_report_path + ".tmp", abort_report_path);
   _exit(0);
 }
 

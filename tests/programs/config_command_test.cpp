@@ -167,7 +167,7 @@ TEST_F(ConfigCommandTest, ArrowKeysChoose) {
   session.type(kArrowUp + kArrowUp + kArrowUp + "\r");  // from the first over the last to multi-CPU
   session.wait_for("How many different machines");
   // In a menu the terminal must not echo keys; afterwards it must be in the state in which shells expect it.
-  EXPECT_TRUE(session.is_as_shells_need_it());
+  EXPECT_TRUE(session.is_in_shell_mode());
   session.type("\n\n\n\n\n3\n");  // machines, debug, mpirun, deepspeed, fsdp, processes
   session.wait_for("mixed precision");
   session.wait_for("bf16");
@@ -184,7 +184,7 @@ TEST_F(ConfigCommandTest, ControlCRestoresTheTerminal) {
   session.wait_for("AWS");
   session.type(kControlC);
   EXPECT_EQ(session.finish(), 130);
-  EXPECT_TRUE(session.is_as_shells_need_it());
+  EXPECT_TRUE(session.is_in_shell_mode());
   EXPECT_THAT(session.shown(), HasSubstr("no file was written"));
   EXPECT_FALSE(std::filesystem::exists(default_file()));
 }

@@ -98,7 +98,7 @@ class MachinesTest : public ::testing::Test {
     return last_line(one.output);
   }
   // Waits until every rank of the first attempt has reached the middle of the training. Returns their process ids.
-  static std::vector<pid_t> await_the_middle(const std::string& folder) {
+  static std::vector<pid_t> wait_for_the_middle(const std::string& folder) {
     std::vector<pid_t> processes;
     for (int rank = 0; rank < kRanks; ++rank) {
       const auto file = fs::path(folder) / ("reached." + std::to_string(rank));
@@ -107,7 +107,7 @@ class MachinesTest : public ::testing::Test {
     }
     return processes;
   }
-  static void await_the_end(const std::vector<pid_t>& processes) {
+  static void wait_for_the_end(const std::vector<pid_t>& processes) {
     for (const auto process : processes) {
       // A pidfd waits for a process that is not our child, without polling for its number.
       pollfd ended{static_cast<int>(syscall(SYS_pidfd_open, process, 0)), POLLIN, 0};
@@ -145,11 +145,11 @@ TEST_F(MachinesTest, APulledCableIsReportedOnEveryRankWithinTheTimeout) {
   folder_.write("cut/pause", "");
   auto running = start(network, 2, folder, {"--log_dir", folder_.path("logs"), "--rdzv_conf", "keep_alive_interval=1"},
                        {{"ACCEL_TIMEOUT_SECONDS", "3"}});
-  const auto processes = await_the_middle(folder);
+  const auto processes = wait_for_the_middle(folder);
   network.pull(1);
   const auto pulled = std::chrono::steady_clock::now();
   folder_.write("cut/go", "");
-  await_the_end(processes);
+  wait_for_the_end(processes);
   EXPECT_LT(std::chrono::steady_clock::now() - pulled, std::chrono::seconds(10));
   for (int rank = 0; rank < kRanks; ++rank) {
     const auto error = read_file(folder_.path("logs/attempt_0/rank_" + std::to_string(rank) + "/stderr.log"));
@@ -172,10 +172,10 @@ TEST_F(MachinesTest, WithTheCableBackTheRunResumesToTheSameParameters) {
   folder_.write("cut/pause", "");
   auto running = start(network, 2, folder, {"--max_restarts", "3", "--rdzv_conf", "keep_alive_interval=1"},
                        {{"ACCEL_TIMEOUT_SECONDS", "3"}});
-  const auto processes = await_the_middle(folder);
+  const auto processes = wait_for_the_middle(folder);
   network.pull(1);
   folder_.write("cut/go", "");
-  await_the_end(processes);
+  wait_for_the_end(processes);
   network.plug(1);
   const auto runs = all(std::move(running));
   for (const auto& run : runs) EXPECT_EQ(run.exit_code, 0) << run.error;
@@ -190,9 +190,9 @@ TEST_F(MachinesTest, ASilentMachineEndsTheOthersBeforeAnyRankNotices) {
   const auto folder = new_folder("silent");
   folder_.write("silent/pause", "");  // no rank continues
   auto running = start(network, 2, folder, {"--rdzv_conf", "keep_alive_interval=0.5,keep_alive_max_attempt=2"});
-  const auto processes = await_the_middle(folder);
+  const auto processes = wait_for_the_middle(folder);
   network.pull(1);
-  await_the_end(processes);
+  wait_for_the_end(processes);
   const auto runs = all(std::move(running));
   EXPECT_EQ(runs[0].exit_code, 1);
   EXPECT_EQ(last_line(runs[0].error), "accel launch: machine 1 has not responded for 1 s");

@@ -19,7 +19,7 @@ inline std::string damaged(std::string bytes) {
 /// Reads a file that may be damaged. It must be read, or rejected by a ConfigError that names it. Returns true if
 /// it was read.
 template <typename Read>
-bool read_or_refuse(const std::string& path, Read&& read) {
+bool read_or_reject(const std::string& path, Read&& read) {
   try {
     read();
     return true;

@@ -92,7 +92,7 @@ void TerminalSession::wait_for(const std::string& text) {
   }
 }
 
-bool TerminalSession::is_as_shells_need_it() const {
+bool TerminalSession::is_in_shell_mode() const {
   termios mode{};
   // Canonical mode, echo and signals are what a shell expects after a program has ended.
   return tcgetattr(slave_, &mode) == 0 && (mode.c_lflag & ICANON) != 0 && (mode.c_lflag & ECHO) != 0 &&

@@ -30,7 +30,7 @@ class TerminalSession {
   /// shown so far if the time limit passes.
   void wait_for(const std::string& text);
   /// Returns true if the terminal echoes input and delivers it by lines, as a shell needs it.
-  [[nodiscard]] bool is_as_shells_need_it() const;
+  [[nodiscard]] bool is_in_shell_mode() const;
   /// Returns the exit code, or 128 + signal if the program was killed.
   int finish();
   [[nodiscard]] const std::string& shown() const { return shown_; }

@@ -33,7 +33,7 @@ TORCH_MODULE(CountingModel);
 struct Outcome {
   float weight = 0;
   int steps = 0;
-  std::int64_t size_behind = 0;
+  std::int64_t size_after = 0;
 };
 
 // A length that the ranks cannot share evenly.
@@ -65,7 +65,7 @@ std::vector<Outcome> train(Backend backend, const Uneven& uneven) {
       }
     });
     outcome.weight = net->weight.item<float>();
-    outcome.size_behind = loader.size();
+    outcome.size_after = loader.size();
     return outcome;
   });
 }
@@ -79,7 +79,7 @@ TEST(UnevenInputsTest, ARankWithoutBatchesLetsTheOthersContinue) {
     for (const auto& outcome : outcomes) {
       EXPECT_EQ(outcome.weight, -(1 + 2) / 2.0F - 3 / 2.0F)
           << "gradients are divided by the number of ranks, whoever takes part";
-      EXPECT_EQ(outcome.size_behind, 2) << "even_batches is on again";
+      EXPECT_EQ(outcome.size_after, 2) << "even_batches is on again";
     }
   }
 }

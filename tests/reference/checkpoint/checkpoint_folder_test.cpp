@@ -74,7 +74,7 @@ Content any_content() {
 
 // Saves into one folder twice, with power failing at every operation in turn. What is found must be the first
 // checkpoint, or the second one, complete.
-void every_cut_leaves_a_whole_checkpoint() {
+void every_power_loss_leaves_a_complete_checkpoint() {
   const auto first = any_content(), second = any_content();
   CrashDisk whole;
   save(whole, "run/state", first);
@@ -103,7 +103,7 @@ void every_cut_leaves_a_whole_checkpoint() {
 
 // The power fails after each operation of the save in turn.
 TEST(CheckpointFolderTest, AfterEveryPowerLossTheOldOrNewCheckpointIsComplete) {
-  testing::expect_property(8, [] { every_cut_leaves_a_whole_checkpoint(); });
+  testing::expect_property(8, [] { every_power_loss_leaves_a_complete_checkpoint(); });
 }
 
 // With automatic naming the newest number must be complete, and the limit on checkpoints may cost at most one.

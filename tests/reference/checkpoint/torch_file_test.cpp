@@ -180,7 +180,7 @@ TEST_F(TorchFileTest, EveryTruncationIsRejected) {
 TEST_F(TorchFileTest, EveryFlippedByteIsRejectedOrChangesNothing) {
   const Value value = Value::Dict{{"a", torch::arange(5)}, {"b", Value::List{1, "text"}}};
   const auto bytes = written(value);
-  std::size_t num_refused = 0;
+  std::size_t num_rejected = 0;
   for (std::size_t place = 0; place < bytes.size(); ++place) {
     for (const int flip : {1, 128, 255}) {
       auto damaged = bytes;
@@ -189,11 +189,11 @@ TEST_F(TorchFileTest, EveryFlippedByteIsRejectedOrChangesNothing) {
         EXPECT_EQ(read(damaged), value) << place;
       } catch (const CheckpointError& error) {
         EXPECT_THAT(error.what(), HasSubstr("a.bin"));
-        ++num_refused;
+        ++num_rejected;
       }
     }
   }
-  EXPECT_GT(num_refused, 500u);
+  EXPECT_GT(num_rejected, 500u);
 }
 
 TEST_F(TorchFileTest, WhatIsNoArchiveIsRefused) {

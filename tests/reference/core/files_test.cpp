@@ -202,7 +202,7 @@ TEST(WriteAtomicallyTest, ATemporaryFileOfADeadProcessIsReplaced) {
 // --- power loss ------------------------------------------------------------------------------------------------------
 
 // Saves two checkpoints one after the other, with power failing at every operation in turn.
-void every_cut_leaves_the_old_or_the_new_checkpoint(const testing::Write& write) {
+void every_power_loss_leaves_the_old_or_the_new_checkpoint(const testing::Write& write) {
   const auto first = testing::any_checkpoint(), second = testing::any_checkpoint();
   const auto choose = [](std::size_t end) { return testing::pick<std::size_t>(0, end + 1); };
   CrashDisk whole;
@@ -224,7 +224,7 @@ void every_cut_leaves_the_old_or_the_new_checkpoint(const testing::Write& write)
 
 // CrashDisk loses what was not synced, as real disks may.
 TEST(WriteAtomicallyTest, AfterEveryPowerLossTheOldOrNewCheckpointIsReadable) {
-  testing::expect_property(300, [] { every_cut_leaves_the_old_or_the_new_checkpoint(kAtomically); });
+  testing::expect_property(300, [] { every_power_loss_leaves_the_old_or_the_new_checkpoint(kAtomically); });
 }
 
 // The planted bugs: without the temporary name, the sync of the file, or the sync of the folder, some crash loses
@@ -245,7 +245,8 @@ TEST(WriteAtomicallyTest, EveryStepOfWritingAtomicallyIsNeeded) {
   for (const auto& [what, left] : {std::pair{"no temporary file", Left::kTemporary},
                                    {"rename before sync", Left::kSync},
                                    {"folder not synced", Left::kSyncOfTheFolder}}) {
-    testing::expect_property_fails(what, 100, [&] { every_cut_leaves_the_old_or_the_new_checkpoint(careless(left)); });
+    testing::expect_property_fails(what, 100,
+                                   [&] { every_power_loss_leaves_the_old_or_the_new_checkpoint(careless(left)); });
   }
 }
 

@@ -17,8 +17,8 @@ namespace accel {
 namespace {
 
 using testing::Batches;
+using testing::read_pass;
 using testing::values_of;
-using testing::whole_pass;
 
 // Sample i is the number i.
 TensorDataset<at::Tensor> numbers(std::int64_t size) { return TensorDataset(torch::arange(size, at::kLong)); }
@@ -58,20 +58,20 @@ class DataLoaderTest : public ::testing::Test {
 TEST_F(DataLoaderTest, BatchesFollowTheOrderOfTheDataset) {
   DataLoader loader(numbers(5), {.batch_size = 2});
   EXPECT_EQ(loader.size(), 3);
-  EXPECT_EQ(whole_pass(loader), Batches({{0, 1}, {2, 3}, {4}}));
+  EXPECT_EQ(read_pass(loader), Batches({{0, 1}, {2, 3}, {4}}));
 }
 
 TEST_F(DataLoaderTest, DropLastLeavesTheShortBatchOut) {
   DataLoader loader(numbers(5), {.batch_size = 2, .drop_last = true});
   EXPECT_EQ(loader.size(), 2);
-  EXPECT_EQ(whole_pass(loader), Batches({{0, 1}, {2, 3}}));
+  EXPECT_EQ(read_pass(loader), Batches({{0, 1}, {2, 3}}));
 }
 
 // Two passes differ, and the plain and the prepared loader draw differently.
 TEST_F(DataLoaderTest, AShuffledPassVisitsEachSampleOnce) {
   DataLoader plain(numbers(23), {.batch_size = 4, .shuffle = true});
   auto shard = prepared(plain);
-  const auto first = samples_of(whole_pass(plain)), second = samples_of(whole_pass(shard));
+  const auto first = samples_of(read_pass(plain)), second = samples_of(read_pass(shard));
   EXPECT_NE(first, range(23));
   EXPECT_NE(first, second);
   EXPECT_THAT(first, ::testing::UnorderedElementsAreArray(range(23)));
@@ -84,7 +84,7 @@ TEST_F(DataLoaderTest, EachPassDrawsOneInt64FromTheRanksGenerator) {
   const auto reference = copy_of_generator();
   EXPECT_TRUE(generator_equals(reference)) << "prepare draws nothing on one rank";
   for (int pass = 0; pass < 2; ++pass) {
-    whole_pass(loader);
+    read_pass(loader);
     draw_int64(reference);
     EXPECT_TRUE(generator_equals(reference)) << "pass " << pass;
   }
@@ -97,7 +97,7 @@ TEST_F(DataLoaderTest, AShuffledPassDrawsItsOwnSeedBeforeTheSamplers) {
   for (int pass = 0; pass < 2; ++pass) {
     draw_int64(reference);
     const auto seed = static_cast<std::uint64_t>(draw_int64(reference));
-    EXPECT_EQ(samples_of(whole_pass(loader)), values_of(torch::randperm(9, make_generator(seed), at::kLong)));
+    EXPECT_EQ(samples_of(read_pass(loader)), values_of(torch::randperm(9, make_generator(seed), at::kLong)));
     EXPECT_TRUE(generator_equals(reference)) << "pass " << pass;
   }
 }
@@ -107,7 +107,7 @@ TEST_F(DataLoaderTest, ALoaderWithAGeneratorDoesNotUseTheRanks) {
   const auto reference = copy_of_generator();
   const auto of_loader = make_generator(3), same = make_generator(3);
   DataLoader loader(numbers(9), {.batch_size = 4, .shuffle = true, .generator = of_loader});
-  const auto samples = samples_of(whole_pass(loader));
+  const auto samples = samples_of(read_pass(loader));
   draw_int64(same);
   EXPECT_EQ(samples, values_of(torch::randperm(9, same, at::kLong)));
   EXPECT_TRUE(generator_equals(reference));
@@ -118,7 +118,7 @@ TEST_F(DataLoaderTest, AUsersSamplerDeterminesTheOrder) {
   const auto sampler = std::make_shared<SeedableRandomSampler>(8, /*data_seed=*/7);
   DataLoader loader(numbers(8), {.batch_size = 4, .sampler = sampler});
   // The order that Python's SeedableRandomSampler draws for seed 7.
-  EXPECT_EQ(whole_pass(loader), Batches({{7, 0, 3, 4}, {1, 5, 2, 6}}));
+  EXPECT_EQ(read_pass(loader), Batches({{7, 0, 3, 4}, {1, 5, 2, 6}}));
 }
 
 TEST_F(DataLoaderTest, AllProblemsOfTheOptionsAreInOneMessage) {
@@ -148,7 +148,7 @@ TEST_F(DataLoaderTest, ABatchSamplerExcludesTheOptionsThatItReplaces) {
     bool done_ = false;
   };
   DataLoader loader(numbers(8), {.batch_sampler = std::make_shared<OneBatch>()});
-  for (int pass = 0; pass < 2; ++pass) EXPECT_EQ(whole_pass(loader), Batches({{4, 2}}));
+  for (int pass = 0; pass < 2; ++pass) EXPECT_EQ(read_pass(loader), Batches({{4, 2}}));
   EXPECT_THROW((void)loader.size(), StateError);
   EXPECT_THROW(DataLoader(numbers(8), {.batch_size = 2, .batch_sampler = std::make_shared<OneBatch>()}), ArgumentError);
   EXPECT_THROW(DataLoader(numbers(8), {.shuffle = true, .batch_sampler = std::make_shared<OneBatch>()}), ArgumentError);
@@ -187,8 +187,8 @@ TEST_F(DataLoaderTest, AnEmptyDatasetYieldsNothing) {
   for (const bool shuffle : {false, true}) {
     DataLoader plain(numbers(0), {.batch_size = 2, .shuffle = shuffle});
     auto loader = prepared(plain);
-    EXPECT_TRUE(whole_pass(plain).empty());
-    EXPECT_TRUE(whole_pass(loader).empty());
+    EXPECT_TRUE(read_pass(plain).empty());
+    EXPECT_TRUE(read_pass(loader).empty());
     EXPECT_EQ(loader.iteration(), 0);
     EXPECT_FALSE(gradient_state().in_dataloader());
   }
@@ -207,8 +207,8 @@ TEST_F(DataLoaderTest, ABreakDeactivatesTheLoaderAndRepeatsTheEpoch) {
   EXPECT_FALSE(gradient_state().end_of_dataloader());
   EXPECT_EQ(gradient_state().remainder(), -1);
   EXPECT_EQ(loader.iteration(), 0);
-  EXPECT_EQ(whole_pass(loader), Batches({{7, 0}, {3, 4}, {1, 5}, {2, 6}}));
-  EXPECT_EQ(whole_pass(loader), Batches({{3, 6}, {5, 7}, {2, 1}, {4, 0}}));
+  EXPECT_EQ(read_pass(loader), Batches({{7, 0}, {3, 4}, {1, 5}, {2, 6}}));
+  EXPECT_EQ(read_pass(loader), Batches({{3, 6}, {5, 7}, {2, 1}, {4, 0}}));
   EXPECT_EQ(loader.iteration(), 2);
 }
 
@@ -221,7 +221,7 @@ TEST_F(DataLoaderTest, ABreakOnTheLastBatchRepeatsTheEpochToo) {
   }
   EXPECT_FALSE(gradient_state().in_dataloader());
   EXPECT_EQ(loader.iteration(), 0);
-  EXPECT_EQ(whole_pass(loader), Batches({{7, 0, 3, 4}, {1, 5, 2, 6}}));
+  EXPECT_EQ(read_pass(loader), Batches({{7, 0, 3, 4}, {1, 5, 2, 6}}));
 }
 
 // Otherwise the next step would believe to be in the middle of an epoch.
@@ -254,9 +254,9 @@ TEST_F(DataLoaderTest, ALoopOverTheLoaderInsideItsOwnLoopIsAStateError) {
   DataLoader plain(numbers(5), {.batch_size = 2});
   auto loader = prepared(plain);
   auto copy = skip_first_batches(loader, 1);
-  for ([[maybe_unused]] auto& batch : loader) EXPECT_THROW(whole_pass(copy), StateError);
+  for ([[maybe_unused]] auto& batch : loader) EXPECT_THROW(read_pass(copy), StateError);
   EXPECT_FALSE(gradient_state().in_dataloader());
-  EXPECT_EQ(whole_pass(copy), Batches({{2, 3}, {4}}));
+  EXPECT_EQ(read_pass(copy), Batches({{2, 3}, {4}}));
 }
 
 // The destructor of the old iterator runs during the new pass.
@@ -267,7 +267,7 @@ TEST_F(DataLoaderTest, AnOldIteratorDoesNotEndALaterPass) {
   for (int batch = 0; batch < 2; ++batch) ++*kept;
   for ([[maybe_unused]] auto& batch : loader) {
     kept.reset();
-    EXPECT_THROW(whole_pass(loader), StateError);
+    EXPECT_THROW(read_pass(loader), StateError);
   }
 }
 
@@ -291,7 +291,7 @@ TEST_F(DataLoaderTest, SetEpochDeterminesTheOrder) {
   auto loader = prepared(DataLoader(numbers(8), {.batch_size = 8, .shuffle = true}),
                          {.use_seedable_sampler = true, .data_seed = 7});
   loader.set_epoch(1);
-  EXPECT_EQ(whole_pass(loader), Batches({{3, 6, 5, 7, 2, 1, 4, 0}}));
+  EXPECT_EQ(read_pass(loader), Batches({{3, 6, 5, 7, 2, 1, 4, 0}}));
   EXPECT_EQ(loader.iteration(), 2);
 }
 

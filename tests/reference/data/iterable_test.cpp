@@ -14,8 +14,8 @@ namespace accel {
 namespace {
 
 using testing::Batches;
+using testing::read_pass;
 using testing::values_of;
-using testing::whole_pass;
 
 // A stream that counts what is read from it, and draws random numbers if asked to.
 struct CountingStream {
@@ -50,13 +50,13 @@ class IterableTest : public ::testing::Test {
 // Each pass begins with reset().
 TEST_F(IterableTest, BatchesComeInTheStreamsOrderPassAfterPass) {
   DataLoader loader(CountingStream{5}, {.batch_size = 2});
-  for (int pass = 0; pass < 2; ++pass) EXPECT_EQ(whole_pass(loader), Batches({{0, 1}, {2, 3}, {4}}));
+  for (int pass = 0; pass < 2; ++pass) EXPECT_EQ(read_pass(loader), Batches({{0, 1}, {2, 3}, {4}}));
 }
 
 // Any C++ range can be a data set. This one knows its size, so the loader knows its length.
 TEST_F(IterableTest, ARangeIsAStream) {
   DataLoader loader(std::views::iota(std::int64_t{0}, std::int64_t{5}), {.batch_size = 2, .drop_last = true});
-  for (int pass = 0; pass < 2; ++pass) EXPECT_EQ(whole_pass(loader), Batches({{0, 1}, {2, 3}}));
+  for (int pass = 0; pass < 2; ++pass) EXPECT_EQ(read_pass(loader), Batches({{0, 1}, {2, 3}}));
   EXPECT_EQ(loader.size(), 2);
 }
 
@@ -94,23 +94,23 @@ TEST_F(IterableTest, ReadingIsOneStepAheadOfTheLoop) {
 // A stream has a single worker, since several could not divide it.
 TEST_F(IterableTest, AWorkerReadsAheadWithoutAnEffectOnBatches) {
   auto loader = prepared(DataLoader(CountingStream{7}, {.batch_size = 2, .num_workers = 3}));
-  EXPECT_EQ(whole_pass(loader), Batches({{0, 1}, {2, 3}, {4, 5}, {6}}));
+  EXPECT_EQ(read_pass(loader), Batches({{0, 1}, {2, 3}, {4, 5}, {6}}));
   for (const bool dispatch : {false, true}) {
     auto of_stream =
         prepared(DataLoader(CountingStream{9}, {.batch_size = 1, .num_workers = 1}), {.dispatch_batches = dispatch});
-    EXPECT_EQ(whole_pass(skip_first_batches(of_stream, 6)), Batches({{6}, {7}, {8}})) << dispatch;
+    EXPECT_EQ(read_pass(skip_first_batches(of_stream, 6)), Batches({{6}, {7}, {8}})) << dispatch;
     auto of_dataset =
         prepared(DataLoader(std::views::iota(std::int64_t{0}, std::int64_t{9}), {.batch_size = 1, .num_workers = 2}),
                  {.dispatch_batches = dispatch});
-    EXPECT_EQ(whole_pass(skip_first_batches(of_dataset, 6)), Batches({{6}, {7}, {8}})) << dispatch;
+    EXPECT_EQ(read_pass(skip_first_batches(of_dataset, 6)), Batches({{6}, {7}, {8}})) << dispatch;
   }
 }
 
 // Streams shuffle themselves and need the number for it.
 TEST_F(IterableTest, ADatasetReceivesTheEpochOfEachPass) {
   auto loader = prepared(DataLoader(CountingStream{2}, {.batch_size = 1}));
-  whole_pass(loader);
-  whole_pass(loader);
+  read_pass(loader);
+  read_pass(loader);
   EXPECT_THAT(loader.dataset().epochs, ElementsAre(0, 1));
 }
 
@@ -118,12 +118,12 @@ TEST_F(IterableTest, ADatasetReceivesTheEpochOfEachPass) {
 TEST_F(IterableTest, SkippedBatchesAreReadAndTheNextPassIsTheNextEpoch) {
   auto loader = prepared(DataLoader(CountingStream{5}, {.batch_size = 2}));
   auto rest = skip_first_batches(loader, 2);
-  EXPECT_EQ(whole_pass(rest), Batches({{4}}));
+  EXPECT_EQ(read_pass(rest), Batches({{4}}));
   EXPECT_EQ(loader.iteration(), 1);
   auto nothing = skip_first_batches(loader, 9);
-  EXPECT_EQ(whole_pass(nothing), Batches());
+  EXPECT_EQ(read_pass(nothing), Batches());
   EXPECT_EQ(loader.iteration(), 2);
-  EXPECT_EQ(whole_pass(loader), Batches({{0, 1}, {2, 3}, {4}}));
+  EXPECT_EQ(read_pass(loader), Batches({{0, 1}, {2, 3}, {4}}));
   EXPECT_THROW(skip_first_batches(loader, -1), ArgumentError);
 }
 
@@ -144,7 +144,7 @@ TEST_F(IterableTest, OptionsThatNeedAnIndexOrALengthAreRejected) {
 TEST_F(IterableTest, AnEmptyStreamGivesNothing) {
   for (const bool dispatch : {false, true}) {
     auto loader = prepared(DataLoader(CountingStream{0}, {.batch_size = 2}), {.dispatch_batches = dispatch});
-    EXPECT_EQ(whole_pass(loader), Batches());
+    EXPECT_EQ(read_pass(loader), Batches());
     EXPECT_EQ(loader.iteration(), 0);
     EXPECT_FALSE(context_->gradient_state.in_dataloader());
   }
@@ -161,7 +161,7 @@ TEST_F(IterableTest, ADispatchedLoaderWithWorkersSkipsCorrectly) {
     for (const int skip : {1, 2, 3, 8, 9, 20}) {
       Batches expected;
       for (std::int64_t index = skip; index < 9; ++index) expected.push_back({index});
-      EXPECT_EQ(whole_pass(skip_first_batches(loader, skip)), expected) << "dispatch " << dispatch << ", skip " << skip;
+      EXPECT_EQ(read_pass(skip_first_batches(loader, skip)), expected) << "dispatch " << dispatch << ", skip " << skip;
     }
   }
 }
@@ -180,7 +180,7 @@ TEST_F(IterableTest, AStreamThatDrawsIsReadByTheReadersGenerator) {
   auto loader = prepared(DataLoader(Drawing(), {.batch_size = 5, .num_workers = 1}));
   const auto reference = context_->generator.clone();
   const auto base_seed = static_cast<std::uint64_t>(draw_int64(reference));
-  EXPECT_EQ(whole_pass(loader), Batches({values_of(torch::randperm(5, make_generator(base_seed), at::kLong))}));
+  EXPECT_EQ(read_pass(loader), Batches({values_of(torch::randperm(5, make_generator(base_seed), at::kLong))}));
   EXPECT_TRUE(context_->generator.get_state().equal(reference.get_state()));
 }
 
@@ -198,10 +198,10 @@ TEST_F(IterableTest, AMapLoaderSkipsWithoutReading) {
       prepared(DataLoader(dataset, {.batch_size = 2, .shuffle = true}), {.use_seedable_sampler = true, .data_seed = 7});
   auto rest = skip_first_batches(loader, 3);
   EXPECT_EQ(rest.size(), 1);
-  EXPECT_EQ(whole_pass(rest), Batches({{2, 6}}));
+  EXPECT_EQ(read_pass(rest), Batches({{2, 6}}));
   EXPECT_EQ(*dataset.num_read, 2);
-  EXPECT_EQ(whole_pass(loader), Batches({{3, 6}, {5, 7}, {2, 1}, {4, 0}}));  // the order of epoch 1
-  EXPECT_EQ(whole_pass(rest).size(), 4U) << "it passes over batches once";
+  EXPECT_EQ(read_pass(loader), Batches({{3, 6}, {5, 7}, {2, 1}, {4, 0}}));  // the order of epoch 1
+  EXPECT_EQ(read_pass(rest).size(), 4U) << "it passes over batches once";
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ inline std::vector<std::int64_t> values_of(const at::Tensor& tensor) {
 
 /// Works for loaders whose batches are a tensor or a tuple of one.
 template <typename Loader>
-Batches whole_pass(Loader&& loader) {
+Batches read_pass(Loader&& loader) {
   Batches batches;
   for (auto& batch : loader) {
     if constexpr (requires { std::get<0>(batch); }) {

@@ -163,7 +163,7 @@ struct Laws {
       for (const auto& name : names) RC_ASSERT(device_of(map, name) == device_of(map, names.front()));
     }
   }
-  void unsplit_are_whole(const ModuleDescription& module) const {
+  void unsplit_modules_have_one_device(const ModuleDescription& module) const {
     const auto& classes = options.no_split_module_classes;
     const bool is_whole = std::any_of(classes.begin(), classes.end(),
                                       [&](const auto& name) { return is_class(module.class_name, name); });
@@ -176,13 +176,13 @@ struct Laws {
       }
       RC_ASSERT(devices.size() <= 1u);
     }
-    for (const auto& child : module.children) unsplit_are_whole(child);
+    for (const auto& child : module.children) unsplit_modules_have_one_device(child);
   }
   void hold() const {
     each_tensor_is_placed_once();
     limits_hold();
     tied_are_together();
-    unsplit_are_whole(model.root);
+    unsplit_modules_have_one_device(model.root);
   }
 };
 
@@ -218,7 +218,7 @@ TEST(DeviceMapLaws, EveryPlantedBugIsCaught) {
   testing::expect_property_fails("a class that is split", 300, [] {
     auto laws = any_plan();
     laws.options.no_split_module_classes = {"Block", "Layer", "Part"};
-    laws.unsplit_are_whole(laws.model.root);
+    laws.unsplit_modules_have_one_device(laws.model.root);
   });
 }
 

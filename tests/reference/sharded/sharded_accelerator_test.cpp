@@ -126,7 +126,7 @@ Trained train_with_adagrad(AcceleratorOptions options, bool model_is_first) {
 }
 
 template <typename Optimizer>
-void expect_adagrad_as_of_whole_parameters() {
+void expect_adagrad_like_unsharded() {
   const auto train_all = [](const AcceleratorOptions& options, bool model_is_first) {
     return run_ranks(2, [&] { return train_with_adagrad<Optimizer>(options, model_is_first); }).front();
   };
@@ -137,15 +137,13 @@ void expect_adagrad_as_of_whole_parameters() {
   }
 }
 
-TEST(ShardedAcceleratorTest, AdagradsStateIsShardedWithTheModel) {
-  expect_adagrad_as_of_whole_parameters<optim::Adagrad>();
-}
+TEST(ShardedAcceleratorTest, AdagradsStateIsShardedWithTheModel) { expect_adagrad_like_unsharded<optim::Adagrad>(); }
 TEST(ShardedAcceleratorTest, LibTorchsAdagradsStateIsShardedWithTheModel) {
-  expect_adagrad_as_of_whole_parameters<torch::optim::Adagrad>();
+  expect_adagrad_like_unsharded<torch::optim::Adagrad>();
 }
 
 template <typename Optimizer>
-void expect_refused_once_it_has_stepped() {
+void expect_error_after_a_step() {
   for (const bool model_is_first : {true, false}) {
     SCOPED_TRACE(model_is_first ? "the model is prepared first" : "the optimizer is prepared first");
     run_ranks(2, [&] {
@@ -168,10 +166,10 @@ void expect_refused_once_it_has_stepped() {
 
 // Its state has the shapes of the full parameters and cannot be divided any more.
 TEST(ShardedAcceleratorTest, AnOptimizerThatHasSteppedIsAnError) {
-  expect_refused_once_it_has_stepped<optim::Adam>();
-  expect_refused_once_it_has_stepped<optim::Adagrad>();
-  expect_refused_once_it_has_stepped<torch::optim::Adam>();
-  expect_refused_once_it_has_stepped<torch::optim::Adagrad>();
+  expect_error_after_a_step<optim::Adam>();
+  expect_error_after_a_step<optim::Adagrad>();
+  expect_error_after_a_step<torch::optim::Adam>();
+  expect_error_after_a_step<torch::optim::Adagrad>();
 }
 
 // With two models, one may train before the other is prepared. Its optimizer has steps by then, which is no error.

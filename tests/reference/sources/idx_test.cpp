@@ -173,7 +173,7 @@ TEST_F(IdxTest, AnyDamageIsRejectedOrOnlyChangesValues) {
     const auto path = folder_.write(
         "damaged",
         testing::damaged(gzip ? bytes_in(write_gzip(folder_.path("whole"), idx_of(8, images_))) : idx_of(8, images_)));
-    testing::read_or_refuse(path, [&] { (void)open_idx(path).load(); });
+    testing::read_or_reject(path, [&] { (void)open_idx(path).load(); });
   });
 }
 

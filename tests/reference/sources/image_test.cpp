@@ -234,7 +234,7 @@ TEST(ImageTest, AnyDamageIsRejectedOrOnlyChangesValues) {
   testing::expect_property(1000, [&] {
     const auto kind = *rc::gen::inRange<std::size_t>(0, kJpegs.size() + 1);
     const auto bytes = testing::damaged(kind < kJpegs.size() ? bytes_of(kJpegs[kind]) : png);
-    testing::read_or_refuse("name", [&] {
+    testing::read_or_reject("name", [&] {
       const auto image = decode_image(bytes, "name", {.allow_jpeg_warnings = *rc::gen::arbitrary<bool>()});
       RC_ASSERT(image.size(0) == 3);
     });

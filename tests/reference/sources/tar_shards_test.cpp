@@ -272,7 +272,7 @@ TEST_F(TarShardsTest, AnyDamageIsRejectedOrOnlyChangesValues) {
     }
     const auto path = folder_.write("damaged", testing::damaged(bytes));
     TarShards shards(path);
-    testing::read_or_refuse(path, [&] { (void)rest_of(shards); });
+    testing::read_or_reject(path, [&] { (void)rest_of(shards); });
   });
 }
 

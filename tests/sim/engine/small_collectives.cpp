@@ -38,7 +38,7 @@ RunError failure_of(World& world, const std::function<void(int)>& body) {
 }
 
 // `runner` must not call the world, so that only the watchdog can find that it never arrives.
-RunError failure_beside_runner(World& world, int runner, const std::function<void(int)>& body) {
+RunError failure_with_running_rank(World& world, int runner, const std::function<void(int)>& body) {
   std::atomic<bool> has_failed{false};
   return failure_of(world, [&](int rank) {
     if (rank == runner) {

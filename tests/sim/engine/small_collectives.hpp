@@ -26,6 +26,6 @@ void wait_for_message(World& world, Group& group);
 RunError failure_of(World& world, const std::function<void(int)>& body);
 
 /// Returns the error of a run in which `runner` runs on, without any call, until another rank's `body` has failed.
-RunError failure_beside_runner(World& world, int runner, const std::function<void(int)>& body);
+RunError failure_with_running_rank(World& world, int runner, const std::function<void(int)>& body);
 
 }  // namespace accel::sim

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 // The rank computes, so the engine cannot know that it will never come.
 TEST(WorldTest, RunningRankThatNeverJoinsIsATimeout) {
   World world({.num_ranks = 2, .timeout = std::chrono::milliseconds(50)});
-  const auto error = failure_beside_runner(world, 1, [&](int rank) {
+  const auto error = failure_with_running_rank(world, 1, [&](int rank) {
     all_sum(world, *world.group("world", {0, 1}), rank, 1);
   });
   ASSERT_NE(error.diagnosis(), nullptr);
@@ -32,21 +32,21 @@ TEST(WorldTest, RunningRankThatNeverJoinsIsATimeout) {
 
 // The error cannot be thrown before all ranks have returned, so `on_stuck` reports it while the run still hangs.
 TEST(WorldTest, RankThatDoesNotReturnAfterATimeoutIsReported) {
-  int times_told = 0;
+  int num_notifications = 0;
   std::string text;
-  std::atomic<bool> is_told{false};
+  std::atomic<bool> is_notified{false};
   World world({.num_ranks = 3, .timeout = std::chrono::milliseconds(50), .on_stuck = [&](const RunError& error) {
-                 ++times_told;
+                 ++num_notifications;
                  text = error.what();
-                 is_told = true;
+                 is_notified = true;
                }});
   const auto error = failure_of(world, [&](int rank) {
     auto group = world.group("world", first_ranks(3));
     all_sum(world, *group, rank, 1);
-    while (rank == 1 && !is_told) std::this_thread::yield();
+    while (rank == 1 && !is_notified) std::this_thread::yield();
     if (rank != 1) all_sum(world, *group, rank, 1);
   });
-  EXPECT_EQ(times_told, 1);
+  EXPECT_EQ(num_notifications, 1);
   EXPECT_THAT(text, HasSubstr("ranks 0, 2: timed out after 50 ms"));
   EXPECT_THAT(
       text, HasSubstr("rank 1: has not returned from its own code; it is running, after all_reduce #0 of group world"));
@@ -59,16 +59,16 @@ TEST(WorldTest, RankThatDoesNotReturnAfterATimeoutIsReported) {
 TEST(WorldTest, StandardErrorNamesTheRankThatAStuckTestWaitsFor) {
   // A stream buffer that notices the flush, so that the stuck rank ends right after the message.
   struct Text : std::stringbuf {
-    std::atomic<bool> is_told{false};
+    std::atomic<bool> is_notified{false};
     int sync() override {
-      is_told = true;
+      is_notified = true;
       return 0;
     }
   } text;
   auto* const before = std::cerr.rdbuf(&text);
   World world({.num_ranks = 2, .timeout = std::chrono::milliseconds(50)});
   failure_of(world, [&](int rank) {
-    while (rank == 1 && !text.is_told) std::this_thread::yield();
+    while (rank == 1 && !text.is_notified) std::this_thread::yield();
     if (rank == 0) all_sum(world, *world.group("world", {0, 1}), rank, 1);
   });
   std::cerr.rdbuf(before);
@@ -99,7 +99,7 @@ TEST(WorldTest, ReceiveWithoutAWaitNeverTimesOut) {
 // The sender is still running, so this is no deadlock.
 TEST(WorldTest, ReceiverThatWaitsTooLongIsATimeout) {
   World world({.num_ranks = 2, .timeout = std::chrono::milliseconds(50)});
-  const auto error = failure_beside_runner(world, 0, [&](int) {
+  const auto error = failure_with_running_rank(world, 0, [&](int) {
     wait_for_message(world, *world.group("world", {0, 1}));
   });
   ASSERT_NE(error.diagnosis(), nullptr);

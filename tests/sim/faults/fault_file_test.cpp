@@ -209,16 +209,16 @@ TEST(FaultFileTest, AWrittenFileReadsBackUnchanged) {
 
 // Fault files are written by hand; any slip must end in a message, not in a crash.
 TEST(FaultFileTest, ADamagedFileIsReadOrRejectedByItsName) {
-  int num_read = 0, num_refused = 0;
+  int num_read = 0, num_rejected = 0;
   testing::expect_property(3000, [&] {
     auto text = to_yaml(plan_faults(testing::any_faults(8), 8));
     for (int i = 0, count = testing::pick(1, 4); i < count && !text.empty(); ++i) text = testing::damaged(text);
     RC_LOG() << text;
-    ++(testing::read_or_refuse("faults.yaml", [&] { parse(text); }) ? num_read : num_refused);
+    ++(testing::read_or_reject("faults.yaml", [&] { parse(text); }) ? num_read : num_rejected);
   });
   EXPECT_GT(num_read, 10);
   // Both outcomes must occur, or the damage is too small or too large to test anything.
-  EXPECT_GT(num_refused, 100);
+  EXPECT_GT(num_rejected, 100);
 }
 
 // Shrinking removes faults from the list. If a fault's numbers depended on its position, the failure would vanish.

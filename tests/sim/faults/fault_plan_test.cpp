@@ -57,7 +57,7 @@ struct ExpectWhole {
 };
 
 // A parameter is set exactly if the kind accepts it.
-void expect_whole(const Fault& fault) {
+void expect_complete(const Fault& fault) {
   const auto& rule = rule_of(fault.kind);
   RC_ASSERT(fault.rank.has_value() == (rule.has(kRank) && (!rule.every_rank || fault.rank)));
   RC_ASSERT(fault.link.has_value() == rule.has(kLink));
@@ -87,11 +87,11 @@ TEST(FaultPlanTest, EveryPlanIsCompleteAndInRange) {
     // Four ranks are the least for which every kind makes sense; 4096 is the simulator's maximum.
     const auto num_ranks = testing::pick(4, 4097);
     for (const auto& fault : plan_faults(testing::any_faults(num_ranks), num_ranks)) {
-      expect_whole(fault);
+      expect_complete(fault);
       expect_in_range(fault, num_ranks);
     }
     for (const auto& fault : plan_faults(bare_faults(*rc::gen::arbitrary<std::uint64_t>()), num_ranks)) {
-      expect_whole(fault);
+      expect_complete(fault);
       expect_in_range(fault, num_ranks);
       // Drawn steps are 1 to 8, so that short runs reach them too.
       if (fault.when) RC_ASSERT(fault.when->number >= 1 && fault.when->number <= 8);

@@ -297,8 +297,8 @@ bool file_names(const char* path, const std::string& text) {
 }
 
 /// Rank 1 is a child process that runs `body_of_child` and kills itself; this process is rank 0.
-void beside_a_killed_process(const std::function<void(Exchange&)>& body_of_child,
-                             const std::function<void(Exchange&, pid_t)>& body) {
+void with_killed_process(const std::function<void(Exchange&)>& body_of_child,
+                         const std::function<void(Exchange&, pid_t)>& body) {
   std::vector<Listener> listeners;
   std::vector<std::string> addresses;
   for (int rank = 0; rank < 2; ++rank) addresses.push_back(listeners.emplace_back(2).address());
@@ -326,7 +326,7 @@ TEST(ExchangeTest, AKilledProcessFailsCurrentAndLaterWaits) {
     exchange.receive(operations.buffer, {0}, kCollective, &value, sizeof(value));
     operations.wait(Exchange::Direction::kReceive);
   };
-  beside_a_killed_process(wait_for_ever, [](Exchange& exchange, pid_t) {
+  with_killed_process(wait_for_ever, [](Exchange& exchange, pid_t) {
     Operations operations(exchange);
     int value = 0;
     exchange.receive(operations.buffer, {1}, kCollective + 1, &value, sizeof(value));
@@ -347,7 +347,7 @@ TEST(ExchangeTest, MessagesSentBeforeAProcessWasKilledArrive) {
     const int value = 42;
     exchange.send(operations.buffer, 0, kCollective, &value, sizeof(value));
   };
-  beside_a_killed_process(send_word, [](Exchange& exchange, pid_t child) {
+  with_killed_process(send_word, [](Exchange& exchange, pid_t child) {
     siginfo_t info{};
     waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT);
     Operations operations(exchange);
@@ -367,8 +367,8 @@ TEST(ExchangeTest, MessagesSentBeforeAProcessWasKilledArrive) {
 TEST(ExchangeTest, ManyGroupsAndKilledProcessesLeaveNothingBehind) {
   const int before = num_descriptors();
   for (int group = 0; group < 50; ++group) on_ranks(3, [](int, Exchange&) {});
-  beside_a_killed_process([](Exchange&) {},
-                          [](Exchange&, pid_t) { EXPECT_TRUE(file_names("/proc/self/maps", "memfd:accel-gloo")); });
+  with_killed_process([](Exchange&) {},
+                      [](Exchange&, pid_t) { EXPECT_TRUE(file_names("/proc/self/maps", "memfd:accel-gloo")); });
   EXPECT_EQ(num_descriptors(), before);
   EXPECT_FALSE(file_names("/proc/self/maps", "accel-gloo"));
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm"))

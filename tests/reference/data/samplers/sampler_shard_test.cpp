@@ -39,7 +39,7 @@ class BackwardsSampler : public Sampler {
 };
 
 // All batches of one pass.
-Batches whole_pass(SamplerShard& shard) {
+Batches read_pass(SamplerShard& shard) {
   Batches batches;
   shard.begin_pass();
   while (auto step = shard.next()) batches.push_back(std::move(step->indices));
@@ -49,14 +49,14 @@ Batches whole_pass(SamplerShard& shard) {
 // A sampler that counts backwards makes a wrong order visible.
 TEST(SamplerShardTest, BatchesHoldTheSamplersOrder) {
   SamplerShard shard(std::make_shared<BackwardsSampler>(5), {.batch_size = 2, .num_ranks = 2}, /*rank=*/1);
-  EXPECT_EQ(whole_pass(shard), Batches({{2, 1}, {3, 2}}));
+  EXPECT_EQ(read_pass(shard), Batches({{2, 1}, {3, 2}}));
   EXPECT_EQ(shard.size(), 2);
 }
 
 // A sampler may visit a part of the data set only.
 TEST(SamplerShardTest, TheNumberOfSamplesIsThatOfTheSampler) {
   SamplerShard shard(std::make_shared<SequentialSampler>(3), {.num_samples = 100, .batch_size = 2}, /*rank=*/0);
-  EXPECT_EQ(whole_pass(shard), Batches({{0, 1}, {2}}));
+  EXPECT_EQ(read_pass(shard), Batches({{0, 1}, {2}}));
 }
 
 // As in Python, so that numbers drawn between creating a loader and using it do not change the order.
@@ -87,8 +87,8 @@ TEST(SamplerShardTest, RanksReadTheirShardsOfAcceleratesSeedableOrder) {
   const auto shard_of = [](int rank) {
     SamplerShard shard(std::make_shared<SeedableRandomSampler>(8, /*data_seed=*/7), {.batch_size = 2, .num_ranks = 2},
                        rank);
-    auto first = whole_pass(shard);
-    return std::pair(std::move(first), whole_pass(shard));
+    auto first = read_pass(shard);
+    return std::pair(std::move(first), read_pass(shard));
   };
   EXPECT_EQ(shard_of(0), std::pair(Batches({{7, 0}, {1, 5}}), Batches({{3, 6}, {2, 1}})));
   EXPECT_EQ(shard_of(1), std::pair(Batches({{3, 4}, {2, 6}}), Batches({{5, 7}, {4, 0}})));
@@ -107,7 +107,7 @@ TEST(SamplerShardTest, ASamplerOfAnotherSizeThanItReportsIsAnArgumentError) {
   };
   for (const std::int64_t given : {3, 5}) {
     SamplerShard shard(std::make_shared<Lying>(given), {.batch_size = 2}, /*rank=*/0);
-    EXPECT_THROW(whole_pass(shard), ArgumentError) << given;
+    EXPECT_THROW(read_pass(shard), ArgumentError) << given;
   }
 }
 
@@ -165,7 +165,7 @@ TEST(SamplerShardTest, ConsumedPartsAreFreedAndTheStartStillFillsTheEnd) {
   for (auto part = reference.continue_pass(); !part.empty(); part = reference.continue_pass())
     order.insert(order.end(), part.begin(), part.end());
   SamplerShard shard(std::make_shared<RandomSampler>(7, options), {.batch_size = 3, .num_ranks = 2}, /*rank=*/1);
-  const auto batches = whole_pass(shard);
+  const auto batches = read_pass(shard);
   for (std::size_t step = 0; step < batches.size(); ++step) {
     for (std::size_t place = 0; place < 3; ++place)
       EXPECT_EQ(batches[step][place], order[(step * 6 + 3 + place) % 1001]);

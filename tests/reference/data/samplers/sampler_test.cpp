@@ -19,7 +19,7 @@ std::vector<std::int64_t> randperm(std::int64_t size, const at::Generator& gener
 }
 
 // The full order of a pass, including what the sampler draws later.
-std::vector<std::int64_t> whole_order(Sampler& sampler) {
+std::vector<std::int64_t> order_of_pass(Sampler& sampler) {
   auto order = sampler.begin_pass();
   for (auto more = sampler.continue_pass(); !more.empty(); more = sampler.continue_pass())
     order.insert(order.end(), more.begin(), more.end());
@@ -29,8 +29,8 @@ std::vector<std::int64_t> whole_order(Sampler& sampler) {
 TEST(SequentialSamplerTest, SamplesAreVisitedInOrderInEveryPass) {
   SequentialSampler sampler(4);
   EXPECT_EQ(sampler.size(), 4);
-  EXPECT_THAT(whole_order(sampler), ElementsAre(0, 1, 2, 3));
-  EXPECT_THAT(whole_order(sampler), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(order_of_pass(sampler), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(order_of_pass(sampler), ElementsAre(0, 1, 2, 3));
 }
 
 // The comparison is with randperm itself, so the order equals PyTorch's.
@@ -60,7 +60,7 @@ TEST(RandomSamplerTest, WithoutAGeneratorAPassIsSeededByTheDefaultOne) {
   RandomSampler sampler(20);
   for (int pass = 0; pass < 2; ++pass) {
     const auto seed = static_cast<std::uint64_t>(draw_int64(reference));
-    EXPECT_EQ(whole_order(sampler), randperm(20, make_generator(seed)));
+    EXPECT_EQ(order_of_pass(sampler), randperm(20, make_generator(seed)));
     EXPECT_TRUE(default_generator().get_state().equal(reference.get_state()));
   }
 }
@@ -69,7 +69,7 @@ TEST(RandomSamplerTest, WithoutAGeneratorAPassIsSeededByTheDefaultOne) {
 TEST(RandomSamplerTest, NoSamplesDrawNoPermutation) {
   const auto generator = make_generator(5);
   RandomSampler sampler(0, {.generator = generator});
-  EXPECT_TRUE(whole_order(sampler).empty());
+  EXPECT_TRUE(order_of_pass(sampler).empty());
   EXPECT_TRUE(generator.get_state().equal(make_generator(5).get_state()));
 }
 
@@ -84,8 +84,8 @@ TEST(RandomSamplerTest, DrawsWithReplacementEqualPythons) {
   const auto generator = make_generator(7);
   RandomSampler sampler(5, {.replacement = true, .num_samples = 35, .generator = generator});
   EXPECT_EQ(sampler.size(), 35);
-  EXPECT_THAT(whole_order(sampler), ElementsAre(0, 2, 1, 1, 3, 2, 2, 4, 3, 1, 3, 1, 3, 2, 2, 0, 1, 2, 3, 3, 1, 0, 0, 1,
-                                                3, 3, 3, 2, 0, 3, 1, 0, 1, 3, 0));
+  EXPECT_THAT(order_of_pass(sampler), ElementsAre(0, 2, 1, 1, 3, 2, 2, 4, 3, 1, 3, 1, 3, 2, 2, 0, 1, 2, 3, 3, 1, 0, 0,
+                                                  1, 3, 3, 3, 2, 0, 3, 1, 0, 1, 3, 0));
   EXPECT_EQ(next_number(generator), 293176);
 }
 
@@ -93,7 +93,7 @@ TEST(RandomSamplerTest, DrawsWithReplacementEqualPythons) {
 TEST(RandomSamplerTest, MoreSamplesThanTheDatasetAreFurtherPermutations) {
   const auto generator = make_generator(7);
   RandomSampler sampler(5, {.num_samples = 12, .generator = generator});
-  EXPECT_THAT(whole_order(sampler), ElementsAre(0, 1, 3, 2, 4, 3, 4, 1, 2, 0, 3, 2));
+  EXPECT_THAT(order_of_pass(sampler), ElementsAre(0, 1, 3, 2, 4, 3, 4, 1, 2, 0, 3, 2));
   EXPECT_EQ(next_number(generator), 296008);
 }
 
@@ -106,20 +106,20 @@ TEST(RandomSamplerTest, SamplesFromAnEmptyDatasetAreAnArgumentError) {
 TEST(SubsetRandomSamplerTest, ThePermutationEqualsPythons) {
   const auto generator = make_generator(7);
   SubsetRandomSampler sampler({10, 20, 30, 40, 50}, generator);
-  EXPECT_THAT(whole_order(sampler), ElementsAre(10, 20, 40, 30, 50));
+  EXPECT_THAT(order_of_pass(sampler), ElementsAre(10, 20, 40, 30, 50));
   EXPECT_EQ(next_number(generator), 953283);
   const GeneratorScope scope(make_generator(7));
   SubsetRandomSampler without({10, 20, 30, 40, 50});
-  EXPECT_THAT(whole_order(without), ElementsAre(10, 20, 40, 30, 50));
+  EXPECT_THAT(order_of_pass(without), ElementsAre(10, 20, 40, 30, 50));
 }
 
 // Expected values from Python with the same seeds.
 TEST(WeightedRandomSamplerTest, TheDrawsEqualPythons) {
   const std::vector<double> weights{0.1, 0.9, 0.4, 3.0};
   WeightedRandomSampler with(weights, {.num_samples = 6, .generator = make_generator(7)});
-  EXPECT_THAT(whole_order(with), ElementsAre(2, 2, 3, 3, 3, 3));
+  EXPECT_THAT(order_of_pass(with), ElementsAre(2, 2, 3, 3, 3, 3));
   WeightedRandomSampler without(weights, {.num_samples = 3, .replacement = false, .generator = make_generator(7)});
-  EXPECT_THAT(whole_order(without), ElementsAre(1, 3, 0));
+  EXPECT_THAT(order_of_pass(without), ElementsAre(1, 3, 0));
 }
 
 TEST(WeightedRandomSamplerTest, InvalidWeightsAreArgumentErrors) {
@@ -135,7 +135,7 @@ TEST(DistributedSamplerTest, ThePartsEqualPythons) {
     DistributedSampler sampler(
         length, {.num_replicas = 3, .rank = rank, .shuffle = shuffle, .seed = 4, .drop_last = drop_last});
     sampler.set_epoch(epoch);
-    const auto order = whole_order(sampler);
+    const auto order = order_of_pass(sampler);
     EXPECT_EQ(sampler.size(), static_cast<std::int64_t>(order.size()));
     return order;
   };
@@ -152,15 +152,15 @@ TEST(DistributedSamplerTest, ThePartsEqualPythons) {
 // Expected values from Accelerate: the epoch is added to the seed.
 TEST(SeedableRandomSamplerTest, DrawsWithReplacementEqualAcceleratesForEachEpoch) {
   SeedableRandomSampler sampler(5, /*data_seed=*/3, {.replacement = true, .num_samples = 7});
-  EXPECT_THAT(whole_order(sampler), ElementsAre(1, 3, 2, 2, 0, 0, 0));
-  EXPECT_THAT(whole_order(sampler), ElementsAre(0, 4, 1, 3, 4, 1, 4));
+  EXPECT_THAT(order_of_pass(sampler), ElementsAre(1, 3, 2, 2, 0, 0, 0));
+  EXPECT_THAT(order_of_pass(sampler), ElementsAre(0, 4, 1, 3, 4, 1, 4));
 }
 
 // The permutations that Accelerate gave for data_seed 7.
 TEST(SeedableRandomSamplerTest, TheOrderEqualsAcceleratesForEachEpoch) {
   SeedableRandomSampler sampler(8, /*data_seed=*/7);
-  EXPECT_THAT(whole_order(sampler), ElementsAre(7, 0, 3, 4, 1, 5, 2, 6));
-  EXPECT_THAT(whole_order(sampler), ElementsAre(3, 6, 5, 7, 2, 1, 4, 0));
+  EXPECT_THAT(order_of_pass(sampler), ElementsAre(7, 0, 3, 4, 1, 5, 2, 6));
+  EXPECT_THAT(order_of_pass(sampler), ElementsAre(3, 6, 5, 7, 2, 1, 4, 0));
 }
 
 // The epoch advances only at the end of a pass, so a loop that was left is repeated.
@@ -173,9 +173,9 @@ TEST(SeedableRandomSamplerTest, AnUnfinishedPassIsRepeated) {
 TEST(SeedableRandomSamplerTest, SetEpochDeterminesTheOrder) {
   SeedableRandomSampler sampler(8, /*data_seed=*/7);
   sampler.set_epoch(1);
-  EXPECT_THAT(whole_order(sampler), ElementsAre(3, 6, 5, 7, 2, 1, 4, 0));
+  EXPECT_THAT(order_of_pass(sampler), ElementsAre(3, 6, 5, 7, 2, 1, 4, 0));
   sampler.set_epoch(0);
-  EXPECT_THAT(whole_order(sampler), ElementsAre(7, 0, 3, 4, 1, 5, 2, 6));
+  EXPECT_THAT(order_of_pass(sampler), ElementsAre(7, 0, 3, 4, 1, 5, 2, 6));
 }
 
 // The sampler seeds its generator in every pass, so ranks with different histories agree.

@@ -63,7 +63,7 @@ TEST_F(BadDataTest, MissingFolderIsNamedWithThePackageThatProvidesIt) {
 
 TEST_F(BadDataTest, MissingFileIsNamed) {
   std::filesystem::remove(data_.path("t10k-labels-idx1-ubyte"));
-  expect_refused(run(), HasSubstr("t10k-labels-idx1-ubyte is missing"));
+  expect_refused(run(), HasSubstr("t10k-labels-idx1-ubyte does not exist"));
 }
 
 TEST_F(BadDataTest, TruncatedFileIsRefused) {

@@ -145,7 +145,7 @@ TEST_F(BadInputTest, FolderIsNoExperiment) { expect_refused(sim_run({folder_.pat
 
 TEST_F(BadInputTest, FileThatIsNotYamlIsRefusedWithTheLine) {
   expect_refused(sim_run({bad("task: fashion_mnist\nmodel: [1\nbatch_size: 2")}),
-                 AllOf(HasSubstr("bad.yaml:3:"), HasSubstr("not YAML")));
+                 AllOf(HasSubstr("bad.yaml:3:"), HasSubstr("not valid YAML")));
   expect_refused(sim_run({bad("- task\n- model\n")}), HasSubstr("expected a mapping"));
   expect_refused(sim_run({bad(std::string("\x01\x02\xff\x00\x7f binary", 12))}), HasSubstr("bad.yaml"));
 }

@@ -186,7 +186,7 @@ TEST_P(ShippedExperimentTest, TheNumberOfParametersIsTheOneInItsComment) {
   content << std::ifstream(path).rdbuf();
   std::smatch match;
   const auto text = content.str();
-  ASSERT_TRUE(std::regex_search(text, match, std::regex("of ([0-9,]+) parameters")));
+  ASSERT_TRUE(std::regex_search(text, match, std::regex("([0-9,]+) parameters")));
   const auto digits = std::regex_replace(match[1].str(), std::regex(","), "");
   const auto overrides =
       GetParam() == "cifar_like.yaml" ? std::vector<std::string>{"model.width=64"} : std::vector<std::string>{};

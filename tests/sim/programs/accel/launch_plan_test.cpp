@@ -146,7 +146,7 @@ TEST(LaunchPlanTest, ValuesOfTheFileThatAccelerateIgnoresAreKept) {
   config.enable_cpu_affinity = true;
   EXPECT_TRUE(plan({}, surroundings(config)).job.pins_cpus);
   config.rdzv_backend = "c10d";
-  EXPECT_THAT(problems_of_plan({}, surroundings(config)), HasSubstr("rdzv_backend: c10d"));
+  EXPECT_THAT(problems_of_plan({}, surroundings(config)), HasSubstr("rdzv_backend: 'c10d' is unsupported"));
   EXPECT_EQ(problems_of_plan({"--rdzv_backend", "static"}, surroundings(config)), "");
 }
 

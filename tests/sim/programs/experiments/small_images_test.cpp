@@ -99,7 +99,7 @@ TEST_F(ImageFolderTaskTest, FoldersOfTrainAndTestAreTheClasses) {
 TEST_F(ImageFolderTaskTest, OtherClassesInTestAreRejected) {
   add("train/cat/1.png", 1);
   add("test/dog/1.png", 1);
-  EXPECT_THAT(error(), AllOf(HasSubstr("train: 1 classes"), HasSubstr("expected the same folders")));
+  EXPECT_THAT(error(), AllOf(HasSubstr("train: has 1 classes"), HasSubstr("expected the same folders")));
 }
 
 // One bad file among thousands has to be found.

@@ -70,7 +70,7 @@ TEST(TerminalSummaryTest, JsonOptionChangesNothingInAPipe) {
 TEST(TerminalSummaryTest, JsonOptionIsForExperimentsOnly) {
   const auto run = run_command({bin("sim-run"), "--json", "--ranks", "2", "--", "/bin/true"});
   EXPECT_EQ(run.exit_code, 2);
-  EXPECT_THAT(run.error, HasSubstr("--json: only an experiment has this option"));
+  EXPECT_THAT(run.error, HasSubstr("--json: only experiments support this option"));
 }
 
 }  // namespace

@@ -1,10 +1,13 @@
 // Random collectives and their execution through c10d's C++ interface, the one that DDP and FSDP use. Both backends
-// run the same calls, so every option that the simulator supports must appear here.
+// run the same calls. An operation that is missing here is not compared with Gloo.
 #include "properties/gen/collective_call.hpp"
 
 #include <fmt/format.h>
 
 #include <cstring>
+#include <iterator>
+
+#include "reference/core/errors.hpp"
 
 namespace accel::testing {
 namespace {
@@ -26,6 +29,7 @@ constexpr const char* kNames[] = {"all_reduce",
                                   "all_to_all_uneven",
                                   "send_recv",
                                   "barrier"};
+static_assert(std::size(kNames) == static_cast<std::size_t>(Op::kCount));
 
 // Returns the values of one rank. They depend on the seed and the stream only, so every backend gets the same
 // inputs.
@@ -182,7 +186,7 @@ Tensors perform(const CollectiveCall& call, const RankContext& rank) {
       c10d::ReduceScatterOptions options;
       options.reduceOp = call.reduction;
       group.getBackend(c10::DeviceType::CPU)->_reduce_scatter_base(out, input, options)->wait();
-      // Gloo reduces inside the input tensor, so its bytes are part of the behaviour.
+      // The input is returned too, because it must stay unchanged.
       return {out, input};
     }
     case Op::kAllToAllSingle: {
@@ -209,8 +213,10 @@ Tensors perform(const CollectiveCall& call, const RankContext& rank) {
       sent->wait();
       return out;
     }
-    default: group.getDefaultBackend()->barrier()->wait(); return {};  // see Group::barrier
+    case Op::kBarrier: group.getDefaultBackend()->barrier()->wait(); return {};  // see Group::barrier
+    case Op::kCount: break;
   }
+  throw InternalError("an operation has no case");
 }
 
 // NaNs may differ in their bits, since processors choose them freely; everything else must be equal.

@@ -2,7 +2,8 @@
 // A method of SimBackend does three things: it checks this rank's tensors (before any rank waits, so that every
 // rank throws alike), describes them as a Call, which the engine compares across ranks, and passes to `join` the
 // function that computes the result for all ranks. That function runs only on the last rank to arrive, so it must
-// take the tensors of all ranks from its argument, not from captured variables. See collective.hpp for the rest.
+// take the tensors of all ranks from its argument, not from captured variables. The guide's page on the
+// architecture lists the other steps.
 #include "sim/backend/sim_backend.hpp"
 
 #include <ATen/ATen.h>

@@ -32,7 +32,8 @@ struct Difference {
   std::vector<Side> sides;
 };
 
-/// Why a simulated run could not continue. Created when every rank is blocked, or when calls that met differ.
+/// Why a simulated run ended: a hang, calls or replicas that differ, a wrong use of a tensor, a time-out, or an injected
+/// fault.
 struct Diagnosis {
   enum class Kind { kNone, kHang, kDesync, kTimeout, kRankFailure, kFault };
 

@@ -90,7 +90,7 @@ std::uint64_t Mailbox::count(bool sends, int source, int destination) {
   return (sends ? num_sends_ : num_receives_)[{source, destination}]++;
 }
 
-// Matches by destination, tag and source; the first posted receive wins, as in Gloo. Does not call `admits`:
+// Matches by destination, tag and source; the first posted receive wins, as in Gloo. Does not call `may_open_meeting`:
 // the meeting of a send has already ended, so no rank can be left waiting for it.
 std::optional<Mailbox::Posted> Mailbox::take_receive_or_keep(Posted& send) {
   const MutexLock lock(mutex_);

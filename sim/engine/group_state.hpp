@@ -19,7 +19,7 @@
 // Note [Opening a meeting while the run fails]
 // A thread that fails the run, or disconnects a group, first sets a flag (FailureRecord, Connection) and then
 // collects the open meetings of each kind under that kind's mutex. A thread that opens a meeting checks the
-// flags (`Connection::admits`) under the same mutex. So every meeting is either collected and ended, or never
+// flags (`Connection::may_open_meeting`) under the same mutex. So every meeting is either collected and ended, or never
 // opened: none is left open with ranks waiting for it.
 namespace accel::sim {
 

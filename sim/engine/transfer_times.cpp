@@ -30,7 +30,7 @@ void TransferTimes::set_of_collective(Meeting& meeting, const std::vector<double
   times.finish = options_.finish_times(meeting.group(), *meeting.calls().front(), times.ready);
 }
 
-// The transfer starts when both ends are ready, as Gloo's receiver tells the sender; a late message delays its start.
+// The transfer starts when both ends are ready, because in Gloo the receiver notifies the sender.
 void TransferTimes::set_of_message(Meeting& receive, const Message& message) const {
   const auto& group = receive.group();
   auto& times = receive.times;

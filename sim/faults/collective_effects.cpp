@@ -38,17 +38,17 @@ bool make_wrong(Call& call, WrongCall what) {
 
 struct WrongCallEffect : FaultEffect {
   using FaultEffect::FaultEffect;
-  void before_collective(World& world, int rank, const FaultSite& occasion, Call& call) override {
+  void before_collective(World& world, int rank, const FaultSite& site, Call& call) override {
     auto wrong = call;
-    if (make_wrong(wrong, *fault_.what) && strike(world, {rank}, /*may_stop=*/true, occasion)) call = std::move(wrong);
+    if (make_wrong(wrong, *fault_.what) && strike(world, {rank}, /*may_stop=*/true, site)) call = std::move(wrong);
   }
 };
 
 // Thrown from the call in the backward phase: autograd runs DDP's hooks there, so the exception leaves `backward`.
 struct HookException : FaultEffect {
   using FaultEffect::FaultEffect;
-  void before_collective(World& world, int rank, const FaultSite& occasion, Call& /*call*/) override {
-    if (world.clocks().phase(rank) == "backward" && strike(world, {rank}, /*may_stop=*/true, occasion))
+  void before_collective(World& world, int rank, const FaultSite& site, Call& /*call*/) override {
+    if (world.clocks().phase(rank) == "backward" && strike(world, {rank}, /*may_stop=*/true, site))
       throw InjectedFault("injected exception in a backward hook");
   }
 };
@@ -58,15 +58,15 @@ struct HookException : FaultEffect {
 class MarkingEffect : public FaultEffect {
  public:
   using FaultEffect::FaultEffect;
-  void before_collective(World& world, int rank, const FaultSite& occasion, Call& call) override {
+  void before_collective(World& world, int rank, const FaultSite& site, Call& call) override {
     if (group_ != nullptr || !chooses(world, rank, call)) return;
-    sequence_ = occasion.sequence;
-    group_ = occasion.group;
+    sequence_ = site.sequence;
+    group_ = site.group;
   }
-  void on_meeting(World& world, const FaultSite& occasion, MeetingFaults& faults) override {
-    const bool is_marked = group_ == occasion.group && sequence_ == occasion.sequence;
-    if (is_marked && strike(world, {*fault_.rank}, may_stop(), occasion))
-      strike_at(world, occasion.group->group_rank_of(*fault_.rank), faults);
+  void on_meeting(World& world, const FaultSite& site, MeetingFaults& faults) override {
+    const bool is_marked = group_ == site.group && sequence_ == site.sequence;
+    if (is_marked && strike(world, {*fault_.rank}, may_stop(), site))
+      strike_at(world, site.group->group_rank_of(*fault_.rank), faults);
   }
   void on_restart() override { group_ = nullptr; }  // a mark whose collective never completed
 

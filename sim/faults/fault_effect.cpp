@@ -11,7 +11,7 @@ bool FaultEffect::may_strike(World& world, int rank, std::uint64_t sequence) con
   return fault_.rank && concerns(rank) && !has_struck_ && is_due(world, rank, sequence);
 }
 
-// A fault without a rank concerns all ranks that its kind can strike.
+// Without a rank, or with `any` in a plan that was not drawn, a fault concerns every rank.
 bool FaultEffect::concerns(int rank) const { return !fault_.rank || *fault_.rank == rank || *fault_.rank == kAnyRank; }
 
 // "At N or later": an exact match could miss, for example when rank N makes no collective in step N.
@@ -22,7 +22,7 @@ bool FaultEffect::is_due(World& world, int rank, std::uint64_t sequence) const {
 }
 
 // `has_struck_` and the note change under one mutex: a rank that calls `blame` finds the strike recorded.
-bool FaultEffect::strike(World& world, std::vector<int> ranks, bool may_stop, const FaultSite& occasion) {
+bool FaultEffect::strike(World& world, std::vector<int> ranks, bool may_stop, const FaultSite& site) {
   const MutexLock lock(run_.strike_mutex);
   if (has_struck_.exchange(true)) return false;
   std::sort(ranks.begin(), ranks.end());
@@ -30,10 +30,10 @@ bool FaultEffect::strike(World& world, std::vector<int> ranks, bool may_stop, co
                      .ranks = std::move(ranks),
                      .text = describe(fault_),
                      .may_stop = may_stop};
-  if (occasion.call != nullptr) {
-    strike.call = *occasion.call;
-    strike.group = occasion.group->name;
-    strike.sequence = occasion.sequence;
+  if (site.call != nullptr) {
+    strike.call = *site.call;
+    strike.group = site.group->name;
+    strike.sequence = site.sequence;
   }
   world.failures().note(std::move(strike));
   return true;

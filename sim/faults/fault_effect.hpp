@@ -46,9 +46,9 @@ using LinkDelays = std::map<std::pair<int, int>, double>;
 /// The messages of a collective that all have joined, or one message that was sent and is awaited.
 struct Traffic {
   World& world;
-  FaultSite occasion;
+  FaultSite site;
   VisitLinks visit_links;
-  int joined = 0;  // a rank that has made the call; tells the step
+  int joined = 0;  // world rank whose micro-batch decides whether a fault with `step` is due
   LinkDelays delays = {};
   MeetingFaults faults = {};
 };
@@ -58,17 +58,18 @@ class FaultEffect {
   FaultEffect(const Fault& fault, FaultedRun& run) : fault_(fault), run_(run) {}
   virtual ~FaultEffect() = default;
 
-  /// Returns whether it may strike this rank at its `sequence`-th call.
+  /// Returns whether a fault of one rank that has not struck yet is due at the `sequence`-th call of `rank`; false for
+  /// faults without a rank.
   [[nodiscard]] bool may_strike(World& world, int rank, std::uint64_t sequence) const;
   [[nodiscard]] bool concerns(int rank) const;
   [[nodiscard]] bool has_struck() const { return has_struck_; }
 
-  /// Called before `rank` joins a collective, sends or receives, if it may strike there.
-  virtual void before_call(World& /*world*/, int /*rank*/, const FaultSite& /*occasion*/) {}
-  /// Called before `rank` joins a collective, if it may strike there.
-  virtual void before_collective(World& /*world*/, int /*rank*/, const FaultSite& /*occasion*/, Call& /*call*/) {}
+  /// Called before `rank` joins a collective, sends or receives, if `may_strike`.
+  virtual void before_call(World& /*world*/, int /*rank*/, const FaultSite& /*site*/) {}
+  /// Called before `rank` joins a collective, if `may_strike`.
+  virtual void before_collective(World& /*world*/, int /*rank*/, const FaultSite& /*site*/, Call& /*call*/) {}
   /// Called once all have joined a collective.
-  virtual void on_meeting(World& /*world*/, const FaultSite& /*occasion*/, MeetingFaults& /*faults*/) {}
+  virtual void on_meeting(World& /*world*/, const FaultSite& /*site*/, MeetingFaults& /*faults*/) {}
   /// Called after `on_meeting`, and for each message.
   virtual void on_traffic(Traffic& /*traffic*/) {}
   /// Called only for ranks that the fault concerns.
@@ -84,7 +85,7 @@ class FaultEffect {
  protected:
   [[nodiscard]] bool is_due(World& world, int rank, std::uint64_t sequence) const;
   /// Records a strike. Returns true the first time only.
-  bool strike(World& world, std::vector<int> ranks, bool may_stop, const FaultSite& occasion = {});
+  bool strike(World& world, std::vector<int> ranks, bool may_stop, const FaultSite& site = {});
   /// Closes the connections of `rank`'s peers, as the end of its process does.
   static void disconnect(World& world, int rank);
   [[noreturn]] static void crash(World& world, int rank, const std::string& how);

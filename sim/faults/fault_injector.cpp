@@ -27,11 +27,11 @@ std::vector<std::string> FaultInjector::not_struck() const {
 
 // An effect may throw (a crash); later effects of the plan then do not see this call, as in a real process.
 void FaultInjector::before_call(World& world, int rank, const Group& group, std::uint64_t sequence, Call& call) {
-  const FaultSite occasion{&call, &group, sequence};
+  const FaultSite site{&call, &group, sequence};
   for (const auto& effect : effects_) {
     if (!effect->may_strike(world, rank, sequence)) continue;
-    effect->before_call(world, rank, occasion);
-    effect->before_collective(world, rank, occasion, call);
+    effect->before_call(world, rank, site);
+    effect->before_collective(world, rank, site, call);
   }
 }
 
@@ -49,7 +49,7 @@ MeetingFaults FaultInjector::on_meeting(World& world, const Group& group, std::u
   };
   Traffic traffic{world, {&call, &group, sequence}, visit_links, group.ranks.front()};
   for (const auto& effect : effects_) {
-    effect->on_meeting(world, traffic.occasion, traffic.faults);
+    effect->on_meeting(world, traffic.site, traffic.faults);
     effect->on_traffic(traffic);
   }
   return std::move(traffic.faults);

@@ -11,8 +11,7 @@
 ///
 ///     for (const auto& rule : kFaultRules) fmt::print("{}: {}\n", rule.name, rule.sees);
 ///
-/// A new kind needs an enumerator and its row here, its effect in the file of its target (e.g. rank_effects.cpp), and a
-/// file in configs/sim/faults. Thread rule: constants.
+/// To add one, see "Where do I add" in reference/guide/architecture.md. Thread rule: constants.
 namespace accel::sim {
 
 enum class FaultKind : std::uint8_t {

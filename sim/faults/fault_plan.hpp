@@ -15,11 +15,8 @@
 /// Thread rule: pure.
 namespace accel::sim {
 
-// Philox4x32-10: random bits as a pure function of a counter and a key, so no draw depends on an earlier one.
-// Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (SC 2011).
-//
-// Thread rule: pure.
-
+/// Philox4x32-10: random bits as a pure function of a counter and a key, so no draw depends on an earlier one.
+/// Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (SC 2011).
 constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
                                                   std::array<std::uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
@@ -32,8 +29,9 @@ constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> c
   return counter;
 }
 
-/// Fills in every parameter that the file left open with the kind's default or a draw: any rank; any bit; a step or a
-/// collective of 1..8; a link of the ring, from a rank to the one below, which every all-reduce uses. Does not change
+/// Fills in the parameters that the file left open with the kind's default or a draw: any rank; any bit; a step or a
+/// collective of 1..8; a link of the ring, from a rank to the one below, which every all-reduce uses. The `rank` of a kind that strikes every rank, `file`, `bytes` (see
+/// drawn_bytes) and the `seconds` of a store that is away stay absent. Does not change
 /// faults that are already planned. Throws ArgumentError if a link or a partition has fewer than two ranks.
 std::vector<Fault> plan_faults(std::vector<Fault> faults, int num_ranks);
 

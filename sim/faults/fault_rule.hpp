@@ -20,12 +20,13 @@ struct When {
 };
 
 /// What a fault strikes. The effects are in rank_effects.cpp, collective_effects.cpp, message_effects.cpp and
-/// storage_effects.cpp.
+/// storage_effects.cpp. A kind that needs the tensors or the call of a collective has the target kCollective, whatever its
+/// name.
 enum class FaultTarget { kRank, kCollective, kMessages, kStorage };
 
 /// One kind of fault.
 struct FaultRule {
-  enum Parameter : unsigned {  // keys of a fault file; kStep, kCollective: of its `when`
+  enum Parameter : unsigned {  // keys of a fault; kStep and kCollective are keys inside `when`
     kRank = 1u << 0,
     kLink = 1u << 1,
     kRanks = 1u << 2,
@@ -53,10 +54,10 @@ struct FaultRule {
   std::string_view name;
   FaultTarget target{};
   unsigned takes = 0;                    // a set of parameters
-  std::optional<When::Unit> drawn = {};  // the unit of `when` if the file has none
+  std::optional<When::Unit> drawn = {};  // of `when`, if the file has none; absent: the kind has no `when`
   std::array<Default, 2> defaults = {};  // of numbers that the file leaves out
   bool every_rank = false;               // an absent rank means every rank; otherwise any rank
-  std::string_view sees;                 // what every rank sees, for README.md
+  std::string_view sees;                 // what every rank sees, for README.md and the file of the kind
 
   [[nodiscard]] constexpr bool has(unsigned parameter) const { return (takes & parameter) != 0; }
   [[nodiscard]] constexpr bool needs_two_ranks() const { return has(kLink | kRanks); }

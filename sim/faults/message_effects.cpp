@@ -21,24 +21,24 @@ class LinkEffect : public FaultEffect {
  public:
   using FaultEffect::FaultEffect;
   void on_traffic(Traffic& traffic) override {
-    const auto& group = *traffic.occasion.group;
+    const auto& group = *traffic.site.group;
     const Ends ends{group.group_rank_of(fault_.link->from), group.group_rank_of(fault_.link->to)};
     if (ends.first >= 0 && ends.second >= 0 && has_link(traffic, ends)) on_link(traffic, ends);
   }
 
  protected:
   bool strike_link(const Traffic& traffic, bool may_stop) {
-    return strike(traffic.world, {fault_.link->from, fault_.link->to}, may_stop, traffic.occasion);
+    return strike(traffic.world, {fault_.link->from, fault_.link->to}, may_stop, traffic.site);
   }
   // The receiver's step decides: it is the rank that waits for the message.
   bool strike_first(const Traffic& traffic) {
-    return is_due(traffic.world, fault_.link->to, traffic.occasion.sequence) && strike_link(traffic, true);
+    return is_due(traffic.world, fault_.link->to, traffic.site.sequence) && strike_link(traffic, true);
   }
   // Delays the receiver by the sum of the delays on its link; other links are not affected. Beyond the time-out
   // the receiver has given up, so the message counts as lost, and the earlier, harmless strike is blamed.
   void delay(Traffic& traffic, const Ends& ends, double seconds) {
     auto& delays = traffic.faults.delays;
-    delays.resize(traffic.occasion.group->ranks.size());
+    delays.resize(traffic.site.group->ranks.size());
     const double late = traffic.delays[ends] += seconds;
     delays[ends.second] = std::max(delays[ends.second], late);
     const bool is_too_long = late > seconds_of(traffic.world.timeout());
@@ -59,7 +59,7 @@ class LinkEffect : public FaultEffect {
 class MessageDelay : public LinkEffect {
   using LinkEffect::LinkEffect;
   void on_link(Traffic& traffic, const Ends& ends) override {
-    if (strikes(fault_, fault_.link->from, traffic.occasion.sequence)) delay(traffic, ends, *fault_.seconds);
+    if (strikes(fault_, fault_.link->from, traffic.site.sequence)) delay(traffic, ends, *fault_.seconds);
   }
 };
 
@@ -68,7 +68,7 @@ class SlowLink : public LinkEffect {
   using LinkEffect::LinkEffect;
   void on_link(Traffic& traffic, const Ends& ends) override {
     constexpr double kBytesPerSecond = 1e9;  // assumed for a link if no network is described
-    const auto& call = *traffic.occasion.call;
+    const auto& call = *traffic.site.call;
     if (run_.options.network_has_slow_links) {
       strike_link(traffic, /*may_stop=*/false);
     } else {
@@ -105,17 +105,17 @@ class Partition : public FaultEffect {
  public:
   using FaultEffect::FaultEffect;
   void on_traffic(Traffic& traffic) override {
-    if (!has_struck() && !is_due(traffic.world, traffic.joined, traffic.occasion.sequence)) return;
+    if (!has_struck() && !is_due(traffic.world, traffic.joined, traffic.site.sequence)) return;
     const auto receivers = cut_off_by(traffic);
     if (receivers.empty()) return;
-    strike(traffic.world, *fault_.ranks, /*may_stop=*/true, traffic.occasion);
+    strike(traffic.world, *fault_.ranks, /*may_stop=*/true, traffic.site);
     lose(receivers, traffic.faults);
   }
 
  private:
   // Returns the ranks to which something is sent across the cut.
   [[nodiscard]] std::vector<int> cut_off_by(const Traffic& traffic) const {
-    const auto& ranks = traffic.occasion.group->ranks;
+    const auto& ranks = traffic.site.group->ranks;
     const auto is_inside = [&](int member) {
       return std::find(fault_.ranks->begin(), fault_.ranks->end(), ranks[member]) != fault_.ranks->end();
     };

@@ -9,15 +9,15 @@ namespace {
 // Strikes before the call is counted, so the others find the rank missing in the same collective.
 struct CrashBeforeCollective : FaultEffect {
   using FaultEffect::FaultEffect;
-  void before_call(World& world, int rank, const FaultSite& occasion) override {
-    if (strike(world, {rank}, /*may_stop=*/true, occasion)) crash(world, rank, "injected crash before a collective");
+  void before_call(World& world, int rank, const FaultSite& site) override {
+    if (strike(world, {rank}, /*may_stop=*/true, site)) crash(world, rank, "injected crash before a collective");
   }
 };
 
 struct Hang : FaultEffect {
   using FaultEffect::FaultEffect;
-  void before_call(World& world, int rank, const FaultSite& occasion) override {
-    if (strike(world, {rank}, /*may_stop=*/true, occasion)) world.hang(rank);
+  void before_call(World& world, int rank, const FaultSite& site) override {
+    if (strike(world, {rank}, /*may_stop=*/true, site)) world.hang(rank);
   }
 };
 
@@ -25,9 +25,9 @@ struct Hang : FaultEffect {
 // waits of the others with the error that they would get.
 struct Pause : FaultEffect {
   using FaultEffect::FaultEffect;
-  void before_call(World& world, int rank, const FaultSite& occasion) override {
+  void before_call(World& world, int rank, const FaultSite& site) override {
     const bool is_too_long = *fault_.seconds > seconds_of(world.timeout());
-    if (!strike(world, {rank}, is_too_long, occasion)) return;
+    if (!strike(world, {rank}, is_too_long, site)) return;
     if (is_too_long) exceed_timeout(world, rank);
     world.clocks().delay(rank, *fault_.seconds, "rank_pause");
   }

@@ -26,16 +26,15 @@
 /// one thread at a time.
 namespace accel::sim {
 
-// Max-min fair rates of flows that share links: no flow can get more without taking from a flow that has no more.
-//
-//     Flows flows;
-//     flows.add({0, 1});  // crosses the links 0 and 1
-//     flows.add({1});
-//     max_min_rates(flows, /*capacities=*/{1.0, 10.0});  // 1.0 and 9.0
-//
-// Computed by progressive filling: the link with the smallest share per open flow fixes its flows, until all
-// are fixed. A flow that crosses only unlimited links has an unlimited rate. Thread rule: pure.
-
+/// Max-min fair rates of flows that share links: no flow can get more without taking from a flow that has no more.
+///
+///     Flows flows;
+///     flows.add({0, 1});  // crosses the links 0 and 1
+///     flows.add({1});
+///     max_min_rates(flows, /*capacities=*/{1.0, 10.0});  // 1.0 and 9.0
+///
+/// Computed by progressive filling: the link with the smallest share per open flow fixes its flows, until all
+/// are fixed. A flow that crosses only unlimited links has an unlimited rate. Thread rule: pure.
 struct Flows {
   std::vector<int> begins = {0};  ///< start of each flow in `links`, and the end of the last
   std::vector<int> links;

@@ -57,7 +57,7 @@ struct SplitMismatch {
 };
 std::vector<SplitMismatch> all_to_all_single_mismatches(AllBuffers ranks);
 std::vector<SplitMismatch> all_to_all_mismatches(AllBuffers ranks);
-/// Neither all-to-all is called if ranks disagree.
+/// Both all-to-alls require that the corresponding `..._mismatches` returned none.
 /// Rows of `inputs[0]` by `input_splits` go to rows of `outputs[0]` by `output_splits`.
 void all_to_all_single(AllBuffers ranks);
 /// Rank r's `inputs[s]` goes to rank s's `outputs[r]`.

@@ -173,7 +173,7 @@ void run_launched() {
     const auto& function = find_launchable(request.at("name").get<std::string>());
     const auto arguments = request.at("arguments").get<std::vector<std::string>>();
     // The process ends here, so main of the launched program never runs past its first line. The function has its own
-    // arguments, hence no argc and argv.
+    // arguments, so argc and argv are not used.
     std::exit(run(0, nullptr, [&](int, char**) { return function(arguments); }));
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << std::endl;

@@ -64,7 +64,7 @@ std::vector<Measured> measure_group(int num_ranks, bool fits, int repeats) {
   return all;
 }
 
-// Fitted are 2 ranks and as many as there are cores: the extremes. Held out are numbers in between, so that the verdict
+// Fits 2 ranks and the number of cores, the extremes, and holds out numbers in between, so that the verdict
 // tests interpolation. More ranks than cores would measure the operating system's scheduler.
 struct Groups {
   std::vector<int> fitted, held_out;
@@ -79,7 +79,7 @@ Groups groups_of(int cores) {
 
 // --- the report and the network file ---------------------------------------------------------------------------------
 
-// Measurements beyond the number of cores are printed but count neither for the fit nor for the verdict.
+// Measurements beyond the number of cores are printed, but are not used for the fit or the verdict.
 void print_table(const std::vector<Measured>& all, const sim::AllReduceCosts& costs, int cores) {
   fmt::print("{:>5} {:>10} {:>12} {:>12} {:>8} {:>8}\n", "ranks", "bytes", "measured us", "model us", "error",
              "spread");

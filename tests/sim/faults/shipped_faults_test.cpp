@@ -1,4 +1,4 @@
-// The files in configs/sim/faults and the tables in sim/faults/README.md follow from the tables of kinds and
+// The files in configs/sim/faults and the tables in sim/faults/README.md agree with the tables of kinds and
 // parameters in the source. These tests keep them equal.
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
@@ -106,7 +106,7 @@ TEST(ShippedFaultsTest, EveryFileIsOneFaultOfItsKindOnFourOrMoreRanks) {
   }
 }
 
-// The comment in the file is generated from the table of rules, so it cannot become out of date.
+// The comment in the file is the text of the rule, wrapped by hand.
 TEST(ShippedFaultsTest, EveryFileBeginsWithItsEffectOnEveryRank) {
   for (const auto& rule : kFaultRules) EXPECT_EQ(comment_of(file_of(rule)), rule.sees);
 }

@@ -11,7 +11,8 @@
 ///     name_of(Collective::kAllReduce);             // "all_reduce"
 ///     traits_of(Collective::kBroadcast).has_root;  // true
 ///
-/// To add one, see "Where do I add" in reference/guide/architecture.md. Thread rule: constants. Includes no torch header.
+/// To add one, see "Where do I add" in reference/guide/architecture.md. Thread rule: constants. Includes no torch
+/// header.
 namespace accel::sim {
 
 enum class Collective : std::uint8_t {

@@ -30,9 +30,10 @@ constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> c
 }
 
 /// Fills in the parameters that the file left open with the kind's default or a draw: any rank; any bit; a step or a
-/// collective of 1..8; a link of the ring, from a rank to the one below, which every all-reduce uses. The `rank` of a kind that strikes every rank, `file`, `bytes` (see
-/// drawn_bytes) and the `seconds` of a store that is away stay absent. Does not change
-/// faults that are already planned. Throws ArgumentError if a link or a partition has fewer than two ranks.
+/// collective of 1..8; a link of the ring, from a rank to the one below, which every all-reduce uses. The `rank` of a
+/// kind that strikes every rank, `file`, `bytes` (see drawn_bytes) and the `seconds` of a store that is away stay
+/// absent. Does not change faults that are already planned. Throws ArgumentError if a link or a partition has fewer
+/// than two ranks.
 std::vector<Fault> plan_faults(std::vector<Fault> faults, int num_ranks);
 
 /// Returns whether the fault strikes at the `hit`-th opportunity of `rank`; true if its kind has no probability.

@@ -20,8 +20,8 @@ struct When {
 };
 
 /// What a fault strikes. The effects are in rank_effects.cpp, collective_effects.cpp, message_effects.cpp and
-/// storage_effects.cpp. A kind that needs the tensors or the call of a collective has the target kCollective, whatever its
-/// name.
+/// storage_effects.cpp. A kind that needs the tensors or the call of a collective has the target kCollective, whatever
+/// its name.
 enum class FaultTarget { kRank, kCollective, kMessages, kStorage };
 
 /// One kind of fault.

@@ -160,7 +160,7 @@ TEST_F(LaunchFailureTest, AKilledTrainingResumesToTheSameParameters) {
   const auto cut = launch(flags + Words{"--max_restarts", "1", bin("launched_training"), folder_.path("cut")});
   EXPECT_EQ(cut.exit_code, 0) << cut.error;
   EXPECT_THAT(cut.error, HasSubstr("rank 2 was killed by signal 9"));
-  EXPECT_THAT(cut.output, HasSubstr("goes on at step 20"));
+  EXPECT_THAT(cut.output, HasSubstr("continues at step 20"));
   EXPECT_EQ(last_line(cut.output), last_line(whole.output));
   EXPECT_THAT(last_line(whole.output), StartsWith("parameters "));
 }

@@ -50,7 +50,7 @@ int train(int argc, char** argv) {
   if (fs::exists(folder / "checkpoints")) {
     accelerator.load_state();
     step = accelerator.save_iteration() * kSaveEvery;
-    accelerator.print("goes on at step", step);
+    accelerator.print("continues at step", step);
   }
   for (auto& [points] : batches) {
     if (step == kPause) pause_if_asked(folder, accelerator.process_index());

@@ -180,7 +180,7 @@ TEST_F(MachinesTest, WithTheCableBackTheRunResumesToTheSameParameters) {
   const auto runs = all(std::move(running));
   for (const auto& run : runs) EXPECT_EQ(run.exit_code, 0) << run.error;
   EXPECT_THAT(runs[0].error, HasSubstr("restarting (1 of at most 3)"));
-  EXPECT_THAT(runs[0].output, HasSubstr("goes on at step 20"));
+  EXPECT_THAT(runs[0].output, HasSubstr("continues at step 20"));
   EXPECT_EQ(last_line(runs[0].output), parameters_of_one_machine());
 }
 

@@ -39,7 +39,7 @@ class ResumeTest : public ::testing::Test {
 
 // Returns the lines of the uninterrupted run that a resumed run has too: those after the step at which it was
 // saved.
-Trace behind(const Trace& uncut, const Trace& resumed) {
+Trace steps_after(const Trace& uncut, const Trace& resumed) {
   Trace lines;
   for (const auto& [key, line] : uncut) {
     if (resumed.contains(key)) lines.emplace(key, line);
@@ -70,7 +70,7 @@ TEST_F(ResumeTest, AResumedTrainingHasTheTraceOfTheUninterruptedOne) {
         traced(experiment, ranks, backend, {"--project-dir", project_, "--save-every", std::to_string(save_every)});
     for (const auto& checkpoint : std::filesystem::directory_iterator(project_ + "/checkpoints")) {
       const auto resumed = traced(experiment, ranks, backend, {"--resume", checkpoint.path().string()});
-      EXPECT_THAT(differences(behind(uncut, resumed), resumed), IsEmpty()) << checkpoint.path();
+      EXPECT_THAT(differences(steps_after(uncut, resumed), resumed), IsEmpty()) << checkpoint.path();
       const auto ends = std::count_if(resumed.begin(), resumed.end(),
                                       [](const auto& line) { return std::get<3>(line.first) == "end"; });
       const auto evaluations = std::count_if(resumed.begin(), resumed.end(),
@@ -88,7 +88,7 @@ TEST_F(ResumeTest, RealProcessesResumeACheckpointOfTheSimulator) {
   traced(experiment, 2, "sim", {"--project-dir", project_, "--save-every", "2", "--max-steps", "4"});
   const auto resumed =
       traced(experiment, 2, "gloo", {"--resume", project_, "--project-dir", project_, "--save-every", "2"});
-  EXPECT_THAT(differences(behind(uncut, resumed), resumed), IsEmpty());
+  EXPECT_THAT(differences(steps_after(uncut, resumed), resumed), IsEmpty());
   EXPECT_TRUE(std::filesystem::exists(project_ + "/checkpoints/checkpoint_2"));
 }
 
@@ -105,7 +105,7 @@ TEST_F(ResumeTest, ARestartedTrainingResumesFromItsCheckpoints) {
     const auto restarted = traced(experiment, 3, "sim",
                                   {"--project-dir", project_, "--save-every", "2", "--faults", faults, "--event-log",
                                    events, "--schedule", "round-robin"});
-    EXPECT_THAT(differences(behind(uncut, restarted), restarted), IsEmpty());
+    EXPECT_THAT(differences(steps_after(uncut, restarted), restarted), IsEmpty());
     std::ifstream in(events);
     int begun = 0;
     for (std::string line; std::getline(in, line);)
@@ -138,7 +138,7 @@ TEST_F(ResumeTest, ARunThatDiedIsResumedToTheSameParameters) {
   EXPECT_EQ(run(experiment, 4, "sim", {"--project-dir", project_, "--save-every", "1", "--faults", faults}).exit_code,
             3);
   const auto resumed = traced(experiment, 4, "sim", {"--resume", project_});
-  EXPECT_THAT(differences(behind(uncut, resumed), resumed), IsEmpty());
+  EXPECT_THAT(differences(steps_after(uncut, resumed), resumed), IsEmpty());
 }
 
 // The process of a rank dies while it writes. The previous checkpoint must still be complete.
@@ -157,7 +157,7 @@ TEST_F(ResumeTest, ATornWriteAndAFullDiskLeaveTheLastCheckpoint) {
                           {"--resume", project_, "--project-dir", project_, "--save-every", "2", "--faults", faults});
     EXPECT_EQ(died.exit_code, 3) << died.error;
     const auto resumed = traced(experiment, 4, "sim", {"--resume", project_});
-    EXPECT_THAT(differences(behind(traced(experiment, 4, "sim", {}), resumed), resumed), IsEmpty());
+    EXPECT_THAT(differences(steps_after(traced(experiment, 4, "sim", {}), resumed), resumed), IsEmpty());
   }
 }
 

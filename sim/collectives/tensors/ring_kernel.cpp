@@ -159,8 +159,8 @@ void reduce(const RingPlan& plan, std::span<void* const> buffers, int root, cons
       combine<T, Combine>(own, piece(tile.chunk - hop + 1), own, piece(tile.chunk - hop - 1), count);
     }
     const T* total = piece(tile.chunk);
-    // Gloo's loop runs segments_per_chunk - 2 segments too far: the rank before the chunk's owner adds the total to its partial
-    // result again. Only ranks other than the root show it, but their tensors must match Gloo's bits too.
+    // Gloo's loop runs segments_per_chunk - 2 segments too far: the rank before the chunk's owner adds the total to its
+    // partial result again. Only ranks other than the root show it, but their tensors must match Gloo's bits too.
     const auto surplus_end =
         std::min(tile.end, plan.chunk(tile.chunk).first + (plan.segments_per_chunk - 2) * plan.segment_elements);
     if (on_ring(tile.chunk - 1, num_ranks) != root) {

@@ -32,8 +32,8 @@ struct Difference {
   std::vector<Side> sides;
 };
 
-/// Why a simulated run ended: a hang, calls or replicas that differ, a wrong use of a tensor, a time-out, or an injected
-/// fault.
+/// Why a simulated run ended: a hang, calls or replicas that differ, a wrong use of a tensor, a time-out, or an
+/// injected fault.
 struct Diagnosis {
   enum class Kind { kNone, kHang, kDesync, kTimeout, kRankFailure, kFault };
 

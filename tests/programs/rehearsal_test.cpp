@@ -139,8 +139,7 @@ TEST_F(RehearsalTest, RankThatThrowsIsARankFailure) {
   EXPECT_THAT(diagnosis()["text"].get<std::string>(), HasSubstr("the ink has run out"));
 }
 
-// The rank is in an endless loop outside any collective, so its thread cannot be joined. The process must still
-// end.
+// The rank loops forever outside any collective, so its thread cannot be joined. The process must still end.
 TEST_F(RehearsalTest, RankStuckOutsideTheLibraryIsDiagnosedAndTheProgramEnds) {
   for (const std::string schedule : {"parallel", "round-robin"}) {
     const auto run = run_command(
@@ -250,8 +249,7 @@ TEST_F(RehearsalTest, ThePageOfARunThatFailsShowsWhatItHad) {
   }
 }
 
-// With exact costs and a fixed seed nothing in the file depends on the machine, so two runs must agree byte for
-// byte.
+// With exact costs and a fixed seed nothing depends on the machine, so two runs must agree byte for byte.
 TEST_F(RehearsalTest, TimelineOfExactCostsIsTheSameFileAgain) {
   const auto timeline = [&](const std::string& name) {
     EXPECT_EQ(train({"--ranks", "4", "--schedule", "random", "--seed-schedule", "3", "--clock", "virtual", "--network",

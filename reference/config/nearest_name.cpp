@@ -4,9 +4,7 @@
 #include <numeric>
 
 namespace accel {
-namespace {
 
-// The Levenshtein distance: the number of characters to insert, remove or replace.
 std::size_t edit_distance(const std::string& from, const std::string& to) {
   std::vector<std::size_t> row(to.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -21,6 +19,8 @@ std::size_t edit_distance(const std::string& from, const std::string& to) {
   }
   return row.back();
 }
+
+namespace {
 
 // True if `text` is `name` with characters omitted, such as "num_procs" for "num_processes".
 bool is_abbreviation(const std::string& text, const std::string& name) {

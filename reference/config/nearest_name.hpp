@@ -1,10 +1,14 @@
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace accel {
+
+/// Returns the Levenshtein distance: the number of characters to insert, remove or replace.
+std::size_t edit_distance(const std::string& from, const std::string& to);
 
 /// Returns the name that was probably meant: the one with the smallest edit distance, if that is at most a third of the
 /// length, or half of it if characters were only omitted.

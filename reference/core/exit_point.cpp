@@ -43,19 +43,33 @@ std::atomic<int> num_exit_points = 0;
   _exit(code);
 }
 
-// _exit, because static destructors would race with the ranks. Streams are flushed by hand since _exit does not.
-// The status is a failure whatever `code` is: the ranks did not finish.
-[[noreturn]] void exit_outside_ranks(int code) {
+// Streams are flushed by hand since _exit does not.
+[[noreturn]] void flush_and_exit(int code) {
   std::cout.flush();
+  std::fflush(nullptr);
+  _exit(code);
+}
+
+// Without static destructors, because they would race with the ranks. The status is a failure whatever `code` is: the
+// ranks did not finish.
+[[noreturn]] void exit_outside_ranks(int code) {
+  std::cout.flush();  // before the message
   std::cerr << "accel: error: std::exit(" << code
             << ") was called on a thread that is not a rank while simulated ranks were running; the process and all "
                "ranks end now; call std::exit on the thread of a rank"
             << std::endl;
-  std::fflush(nullptr);
-  _exit(EXIT_FAILURE);
+  flush_and_exit(EXIT_FAILURE);
 }
 
 }  // namespace
+
+void end_process(int code) {
+#ifdef ACCEL_SANITIZED
+  std::exit(code);
+#else
+  flush_and_exit(code);
+#endif
+}
 
 // setjmp returns twice. Locals that change between the two returns have no defined value after the jump: `before`
 // does not change, and `point` changes only through its published address, so it is in memory. `Restore` covers a

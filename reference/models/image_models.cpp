@@ -50,8 +50,6 @@ void add_convolution(Layers& layers, std::int64_t inputs, std::int64_t outputs) 
   layers.push_back(nn::MaxPool2d(2));
 }
 
-namespace nn = torch::nn;
-
 // No bias: every convolution is followed by a norm, which would cancel it.
 nn::Conv2d convolution(std::int64_t inputs, std::int64_t outputs, std::int64_t size, std::int64_t stride) {
   return nn::Conv2d(nn::Conv2dOptions(inputs, outputs, size).stride(stride).padding(size / 2).bias(false));

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <exception>
-#include <numeric>
 
+#include "reference/config/nearest_name.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/state/rank_context.hpp"
 #include "reference/tracking/tensorboard_tracker.hpp"
@@ -18,21 +18,6 @@ namespace accel {
 namespace {
 
 const std::array<std::string, 3> kBuiltIn{"tensorboard", "jsonl", "csv"};
-
-// The Levenshtein distance: the number of characters to insert, remove or replace.
-std::size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0U);
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const auto replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
-}
 
 // Returned by get_tracker on ranks where a tracker is inactive, so that programs need no check of the rank.
 class BlankTracker final : public GeneralTracker {

@@ -22,13 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 using Lines = std::vector<std::string>;
 
-Lines split_lines(const std::string& text) {
-  std::istringstream in(text);
-  Lines lines;
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
-}
-
 /// The Markdown files below these folders, relative to the root. Build folders are not below them.
 Lines pages_below(const Lines& folders) {
   Lines pages;

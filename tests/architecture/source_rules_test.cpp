@@ -19,13 +19,6 @@ std::vector<std::string> all_sources() {
   return sources_below({"reference", "backends", "sim", "bench", "properties", "tests"});
 }
 
-std::vector<std::string> lines_of(const std::string& file) {
-  std::istringstream in(text_of(file));
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
-}
-
 // Counts the characters of UTF-8, not the bytes.
 std::size_t columns_of(const std::string& line) {
   return std::count_if(line.begin(), line.end(), [](char byte) { return (byte & 0xc0) != 0x80; });
@@ -35,7 +28,7 @@ TEST(SourceRulesTest, FilesAndLinesHaveALimit) {
   const auto files = all_sources();
   ASSERT_GT(files.size(), 500U);
   for (const auto& file : files) {
-    const auto lines = lines_of(file);
+    const auto lines = split_lines(text_of(file));
     const auto limit = file.ends_with(".hpp") ? kHeaderLines : kSourceLines;
     EXPECT_LE(lines.size(), limit) << file;
     for (std::size_t line = 0; line < lines.size(); ++line)

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,13 @@ inline std::vector<std::string> sources_below(const std::vector<std::string>& fo
 inline std::string text_of(const std::filesystem::path& file) {
   std::ifstream in(source_dir() / file);
   return {std::istreambuf_iterator<char>(in), {}};
+}
+
+inline std::vector<std::string> split_lines(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
 }
 
 }  // namespace accel::testing

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "reference/core/exit_point.hpp"
 #include "sim/programs/accel/commands.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
 
@@ -93,5 +94,5 @@ int run_main(int argc, char** argv) {
 int main(int argc, char** argv) {
   // An ignored SIGCHLD is inherited from the parent, and the kernel then discards exit codes before waitpid sees them.
   std::signal(SIGCHLD, SIG_DFL);
-  accel::programs::end_process(accel::programs::run_main(argc, argv));
+  accel::end_process(accel::programs::run_main(argc, argv));
 }

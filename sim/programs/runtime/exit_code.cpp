@@ -6,12 +6,7 @@
 // message distinguishes. A launcher forwards 2 and turns a rank's 3 into 1, because only the simulator diagnoses.
 #include "sim/programs/runtime/exit_code.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <iostream>
 
 #include "reference/core/errors.hpp"
 #include "sim/engine/diagnosis.hpp"
@@ -46,17 +41,6 @@ ExitCode exit_code_of_run(const sim::RunError& error) {
 ExitCode exit_code_of(const std::exception& error) {
   if (const auto* run_error = dynamic_cast<const sim::RunError*>(&error)) return exit_code_of_run(*run_error);
   return dynamic_cast<const ConfigError*>(&error) != nullptr ? kUsage : kFailure;
-}
-
-void end_process(int code) {
-#ifdef ACCEL_SANITIZED
-  std::exit(code);  // LeakSanitizer runs in an exit handler, so exit handlers must run.
-#else
-  // _exit flushes nothing, so both C++ and C streams are flushed here, or output into a pipe would be lost.
-  std::cout.flush();
-  std::fflush(nullptr);
-  _exit(code);
-#endif
 }
 
 }  // namespace accel::programs

@@ -42,8 +42,6 @@ void write_lines(const std::string& path, const std::vector<std::string>& lines)
   write_text(path, text);
 }
 
-namespace fs = std::filesystem;
-
 // mkdtemp creates the folder with access for its owner only, so that no other user can prepare files in it.
 TemporaryFolder::TemporaryFolder() {
   auto pattern = (fs::temp_directory_path() / "sim-run.XXXXXX").string();

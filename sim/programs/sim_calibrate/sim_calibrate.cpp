@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/exit_point.hpp"
 #include "sim/network/all_reduce_fit.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
@@ -215,5 +216,5 @@ int run_main(int argc, char** argv) {
 int main(int argc, char** argv) {
   // An ignored SIGCHLD is inherited from the parent, and the kernel then discards exit codes before waitpid sees them.
   std::signal(SIGCHLD, SIG_DFL);
-  accel::programs::end_process(accel::programs::run_main(argc, argv));
+  accel::end_process(accel::programs::run_main(argc, argv));
 }

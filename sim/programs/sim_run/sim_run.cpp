@@ -17,6 +17,7 @@
 #include "backends/launch/local_launch.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/exit_point.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/run_options.hpp"
 #include "sim/programs/command_line/user_program.hpp"
@@ -353,5 +354,5 @@ int run_main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   std::signal(SIGCHLD, SIG_DFL);  // a parent may have had it ignored, and children could not be waited for
-  accel::programs::end_process(accel::programs::run_main(argc, argv));
+  accel::end_process(accel::programs::run_main(argc, argv));
 }

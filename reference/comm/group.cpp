@@ -28,6 +28,19 @@ c10d::ReduceOp to_c10d(ReduceOp op) {
   throw InternalError("unknown ReduceOp");
 }
 
+// Returns what the user can do about an error of c10d's backends, whose own texts lack it.
+const char* advice_for(const std::string& message) {
+  const auto has = [&](const char* text) { return message.find(text) != std::string::npos; };
+  if (has("Timed out") || has("timeout"))
+    return "; expected every rank to make this call in time; see the late rank's log, or raise "
+           "init_process_group_kwargs.timeout";
+  if (has("by peer")) return "; a rank ended or lost its connection; see the first error in the ranks' logs";
+  if (has("mismatch"))
+    return "; expected the same call with equal sizes on every rank; ACCELERATE_DEBUG_MODE=1 reports the shapes of all "
+           "ranks";
+  return "";
+}
+
 // Converts exceptions of c10d's backends to CommError with the rank and the operation. Errors of this library
 // pass through unchanged: the simulator's already contain both. The C++ backtrace is removed; it hides the
 // message.
@@ -38,8 +51,9 @@ auto with_context(const std::string& what, F&& f) {
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    const std::string message = error.what();
-    throw CommError(fmt::format("{}: {}", what, message.substr(0, message.find("\nException raised from"))));
+    const std::string text = error.what();
+    const auto message = text.substr(0, text.find("\nException raised from"));
+    throw CommError(fmt::format("{}: {}{}", what, message, advice_for(message)));
   }
 }
 

@@ -21,7 +21,8 @@ class ByteCursor {
   /// Errors begin with `what`. The bytes must outlive the cursor.
   ByteCursor(std::string_view bytes, std::string what, std::uint64_t place = 0)
       : bytes_(bytes), what_(std::move(what)), place_(place) {
-    check_checkpoint(place <= bytes.size(), "{}: damaged: refers to byte {} of {}", what_, place, bytes.size());
+    check_checkpoint(place <= bytes.size(), "{}: damaged: refers to byte {} of {}; copy or save the file again", what_,
+                     place, bytes.size());
   }
 
   [[nodiscard]] std::uint64_t place() const { return place_; }
@@ -29,15 +30,17 @@ class ByteCursor {
 
   /// Takes the next bytes. Throws CheckpointError if there are fewer, as do all functions below.
   std::string_view take(std::uint64_t count) {
-    check_checkpoint(count <= bytes_.size() - place_, "{}: truncated: expected {} bytes at byte {}, got {}", what_,
-                     count, place_, bytes_.size() - place_);
+    check_checkpoint(count <= bytes_.size() - place_,
+                     "{}: truncated: expected {} bytes at byte {}, got {}; copy or save the file again", what_, count,
+                     place_, bytes_.size() - place_);
     place_ += count;
     return bytes_.substr(place_ - count, count);
   }
   /// Takes the bytes up to a newline, and drops the newline.
   std::string_view line() {
     const auto end = bytes_.find('\n', place_);
-    check_checkpoint(end != std::string_view::npos, "{}: truncated: the line at byte {} does not end", what_, place_);
+    check_checkpoint(end != std::string_view::npos,
+                     "{}: truncated: the line at byte {} does not end; copy or save the file again", what_, place_);
     const auto text = take(end - place_);
     take(1);
     return text;

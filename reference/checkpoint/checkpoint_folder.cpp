@@ -222,7 +222,7 @@ void abandon_folder(Files& files, const std::string& path) { remove_folder(files
 std::string readable_folder(const std::string& path) {
   if (std::filesystem::is_directory(path)) return path;
   if (std::filesystem::is_directory(outdated(path))) return outdated(path);
-  throw CheckpointError(fmt::format("{}: the folder does not exist", path));
+  throw CheckpointError(fmt::format("{}: the folder does not exist; expected the folder of a checkpoint", path));
 }
 
 std::vector<std::int64_t> checkpoint_numbers(Files& files, const std::string& folder) {

@@ -81,13 +81,17 @@ Manifest manifest_of(const std::string& json, const std::string& path) {
       // A manifest may come from anywhere; names must not make a reader open files outside the folder.
       const bool leaves =
           name.is_absolute() || std::any_of(name.begin(), name.end(), [](const auto& part) { return part == ".."; });
-      if (leaves) throw CheckpointError(fmt::format("{}: '{}' is a path outside the folder", path, name.string()));
+      if (leaves)
+        throw CheckpointError(
+            fmt::format("{}: '{}' is a path outside the folder; expected a path inside it; save the checkpoint again",
+                        path, name.string()));
     }
     if (manifest.world_size < 1)
       throw CheckpointError(fmt::format("{}: world_size: expected 1 or more, got {}", path, manifest.world_size));
     return manifest;
   } catch (const Json::exception& error) {
-    throw CheckpointError(fmt::format("{}: not a manifest of a checkpoint: {}", path, error.what()));
+    throw CheckpointError(
+        fmt::format("{}: not a manifest of a checkpoint: {}; copy or save the checkpoint again", path, error.what()));
   }
 }
 
@@ -100,7 +104,8 @@ std::optional<Manifest> read_manifest(const std::string& folder, bool verify) {
     if (auto problem = problem_of(folder, entry, verify); !problem.empty()) problems.push_back(std::move(problem));
   }
   if (!problems.empty())
-    throw CheckpointError(fmt::format("{}: this checkpoint is damaged: {}", folder, fmt::join(problems, "; ")));
+    throw CheckpointError(fmt::format("{}: this checkpoint is damaged: {}; copy it again, or load another checkpoint",
+                                      folder, fmt::join(problems, "; ")));
   return manifest;
 }
 

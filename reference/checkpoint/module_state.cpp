@@ -54,7 +54,8 @@ std::vector<std::pair<at::Tensor, StoredWeight>> matched(const std::string& what
   for (const auto& [name, tensor] : weights) {
     if (strict && !known.contains(name)) problems.push_back(fmt::format("'{}' is not in the model", name));
   }
-  if (!problems.empty()) throw CheckpointError(fmt::format("{}: {}", what, fmt::join(problems, "; ")));
+  if (!problems.empty())
+    throw CheckpointError(fmt::format("{}: {}; build the model that was saved", what, fmt::join(problems, "; ")));
   return pairs;
 }
 

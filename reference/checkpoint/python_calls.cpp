@@ -176,7 +176,10 @@ PythonObject* call_any(const Global& global, const Sequence& arguments, const st
   auto* result = call_builtin(global, arguments, what, objects);
   if (!result) result = call_numpy(global, arguments, what, objects);
   if (!result) result = call_torch(global, arguments, what, objects, depth);
-  check_checkpoint(result != nullptr, "{}: a call of {} does not create plain data", what, global.name);
+  check_checkpoint(
+      result != nullptr,
+      "{}: a call of {} does not create plain data; save only numbers, strings, lists, dicts, tensors and numpy arrays",
+      what, global.name);
   return result;
 }
 
@@ -244,7 +247,8 @@ void set_state(PythonObject& object, const PythonObject& state, const std::strin
 
 PythonObject* persistent_object(const PythonObject& id, const std::string& what, PythonObjects& objects) {
   const auto* tuple = id.get_if<Sequence>();
-  check_checkpoint(tuple != nullptr, "{}: the id of a storage is not a tuple", what);
+  check_checkpoint(tuple != nullptr,
+                   "{}: the id of a storage is not a tuple; the file is damaged: copy or save it again", what);
   check_checkpoint(argument<std::string>(*tuple, 0, what) == "storage", "{}: a persistent object is not a storage",
                    what);
   // ("storage", class, key, location, number of elements): the location (device) is ignored, tensors go to the CPU.
@@ -257,8 +261,9 @@ PythonObject* persistent_object(const PythonObject& id, const std::string& what,
                    type);
   const auto bits = storage.dtype ? static_cast<std::int64_t>(c10::elementSize(*storage.dtype)) * 8 : 8;
   const auto num_bytes = num_bytes_of({count}, bits);
-  check_checkpoint(num_bytes.has_value(), "{}: {}: a storage has an invalid size of {} elements", what, storage.record,
-                   count);
+  check_checkpoint(num_bytes.has_value(),
+                   "{}: {}: a storage has an invalid size of {} elements; the file is damaged: copy or save it again",
+                   what, storage.record, count);
   storage.num_bytes = *num_bytes;
   return objects.make(std::move(storage));
 }

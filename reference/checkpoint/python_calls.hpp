@@ -35,10 +35,13 @@ void set_numpy_array_state(python::NumpyArray& array, const PythonObject& state,
 /// Returns argument `index` as a T.
 template <typename T>
 const T& argument(const python::Sequence& arguments, std::size_t index, const std::string& what) {
-  check_checkpoint(index < arguments.items.size(), "{}: a call with {} arguments lacks argument {}", what,
+  check_checkpoint(index < arguments.items.size(),
+                   "{}: a call with {} arguments lacks argument {}; the file is damaged: copy or save it again", what,
                    arguments.items.size(), index);
   const auto* content = arguments.items[index]->get_if<T>();
-  check_checkpoint(content != nullptr, "{}: argument {} of a call has an unexpected type", what, index);
+  check_checkpoint(content != nullptr,
+                   "{}: argument {} of a call has an unexpected type; the file is damaged: copy or save it again", what,
+                   index);
   return *content;
 }
 std::vector<std::int64_t> int_arguments(const python::Sequence& arguments, std::size_t index, const std::string& what);

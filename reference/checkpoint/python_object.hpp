@@ -97,7 +97,9 @@ class PythonObjects {
   /// Call it before `bytes` are copied. Throws CheckpointError that begins with `what` if the limit is exceeded.
   void spend(std::uint64_t bytes, const std::string& what) {
     check_checkpoint(bytes <= bytes_left_,
-                     "{}: references the same objects too often; files of plain data do not do that", what);
+                     "{}: references the same objects too often; files of plain data do not do that; save the data "
+                     "without repeated references",
+                     what);
     bytes_left_ -= bytes;
   }
 

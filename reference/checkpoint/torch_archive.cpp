@@ -55,14 +55,15 @@ void TorchArchive::check(const python::TensorView& view) const {
   const auto bits = width_of(view.dtype) * 8;
   const auto found = archive_.size(storage.record);
   check_checkpoint(static_cast<std::uint64_t>(storage.num_bytes) == found,
-                   "{}: record {} has {} bytes, but a tensor expects {}", path(), storage.record, found,
-                   storage.num_bytes);
+                   "{}: record {} has {} bytes, but a tensor expects {}; the file is damaged: copy or save it again",
+                   path(), storage.record, found, storage.num_bytes);
   const bool has_form =
       view.sizes.size() == view.strides.size() && view.offset >= 0 && num_bytes_of(view.sizes, bits).has_value();
   const bool is_empty = has_form && *num_bytes_of(view.sizes, bits) == 0;  // an empty view may have any offset
   const auto end = is_empty ? std::optional<std::int64_t>(0) : has_form ? end_of(view) : std::nullopt;
   check_checkpoint(end && *end <= storage.num_bytes / width_of(view.dtype),
-                   "{}: a tensor of type {}, offset {}, shape [{}] and strides [{}] lies outside record {} of {} bytes",
+                   "{}: a tensor of type {}, offset {}, shape [{}] and strides [{}] lies outside record {} of {} "
+                   "bytes; the file is damaged: copy or save it again",
                    path(), toString(view.dtype), view.offset, fmt::join(view.sizes, ", "),
                    fmt::join(view.strides, ", "), storage.record, found);
 }

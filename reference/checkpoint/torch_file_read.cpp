@@ -16,7 +16,8 @@ class Conversion {
 
   Value value(const PythonObject& object, int depth = 0) {
     // The limit also ends the recursion for objects that contain themselves.
-    check_checkpoint(depth < kObjectDepthMax, "{}: objects are nested more than {} deep", archive_.path(),
+    check_checkpoint(depth < kObjectDepthMax,
+                     "{}: objects are nested more than {} deep; flatten the data and save it again", archive_.path(),
                      kObjectDepthMax);
     archive_.spend(sizeof(Value));
     return std::visit([&](const auto& content) { return of(content, depth); }, object.content);

@@ -87,8 +87,10 @@ class Unpickler {
                        "{}: byte {}: unknown opcode 0x{:02x}; expected a file of torch.save, protocols 2 to 5", what_,
                        cursor_.place() - 1, opcode);
     }
-    check_checkpoint(stack_.size() == 1 && marks_.empty(),
-                     "{}: {} objects are left at the end of the pickle; expected one", what_, stack_.size());
+    check_checkpoint(
+        stack_.size() == 1 && marks_.empty(),
+        "{}: {} objects are left at the end of the pickle; expected one; the file is damaged: copy or save it again",
+        what_, stack_.size());
     return stack_.back();
   }
 
@@ -105,7 +107,9 @@ class Unpickler {
   }
   // Objects below the last mark belong to an unfinished collection and must not be reached.
   PythonObject* top() {
-    check_checkpoint(stack_.size() > bottom(), "{}: byte {}: an object is missing", what_, cursor_.place());
+    check_checkpoint(stack_.size() > bottom(),
+                     "{}: byte {}: an object is missing; the file is damaged: copy or save it again", what_,
+                     cursor_.place());
     return stack_.back();
   }
   PythonObject* pop() {
@@ -116,7 +120,8 @@ class Unpickler {
   [[nodiscard]] std::size_t bottom() const { return marks_.empty() ? 0 : marks_.back(); }
   // Returns the objects above the last mark, in the order in which they were pushed.
   std::vector<PythonObject*> pop_mark() {
-    check_checkpoint(!marks_.empty(), "{}: byte {}: a mark is missing", what_, cursor_.place());
+    check_checkpoint(!marks_.empty(), "{}: byte {}: a mark is missing; the file is damaged: copy or save it again",
+                     what_, cursor_.place());
     std::vector<PythonObject*> items(stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back()), stack_.end());
     stack_.resize(marks_.back());
     marks_.pop_back();
@@ -125,7 +130,8 @@ class Unpickler {
   template <typename T>
   T& top_as(const char* type) {
     auto* content = top()->get_if<T>();
-    check_checkpoint(content != nullptr, "{}: byte {}: expected {}", what_, cursor_.place(), type);
+    check_checkpoint(content != nullptr, "{}: byte {}: expected {}; the file is damaged: copy or save it again", what_,
+                     cursor_.place(), type);
     return *content;
   }
   // The memo holds references: an object that is fetched later has the items that were added meanwhile, as in Python.
@@ -135,7 +141,9 @@ class Unpickler {
   }
   bool get(std::uint32_t index) {
     const auto found = memo_.find(index);
-    check_checkpoint(found != memo_.end(), "{}: byte {}: no object {} in the memo", what_, cursor_.place(), index);
+    check_checkpoint(found != memo_.end(),
+                     "{}: byte {}: no object {} in the memo; the file is damaged: copy or save it again", what_,
+                     cursor_.place(), index);
     return push(found->second);
   }
 
@@ -195,7 +203,9 @@ class Unpickler {
   // The kind must match, because tuples are immutable in Python: appending to one would never be written.
   bool append(const std::vector<PythonObject*>& items, python::Sequence::Kind kind) {
     auto& sequence = top_as<python::Sequence>("a list or a set");
-    check_checkpoint(sequence.kind == kind, "{}: byte {}: a sequence has another type", what_, cursor_.place());
+    check_checkpoint(sequence.kind == kind,
+                     "{}: byte {}: a sequence has another type; the file is damaged: copy or save it again", what_,
+                     cursor_.place());
     sequence.items.insert(sequence.items.end(), items.begin(), items.end());
     return true;
   }
@@ -219,7 +229,9 @@ class Unpickler {
   // Duplicate keys are kept here. The conversion to a Value decides: the last one wins, as in Python.
   bool set_items(const std::vector<PythonObject*>& items) {
     auto& dict = top_as<python::Dict>("a dict");
-    check_checkpoint(items.size() % 2 == 0, "{}: byte {}: a key without a value", what_, cursor_.place());
+    check_checkpoint(items.size() % 2 == 0,
+                     "{}: byte {}: a key without a value; the file is damaged: copy or save it again", what_,
+                     cursor_.place());
     for (std::size_t i = 0; i < items.size(); i += 2) dict.items.emplace_back(items[i], items[i + 1]);
     return true;
   }
@@ -271,7 +283,8 @@ class Unpickler {
       }
       case kStackGlobal: {
         const auto *name = pop()->get_if<std::string>(), *module = pop()->get_if<std::string>();
-        check_checkpoint(name != nullptr && module != nullptr, "{}: byte {}: a class without a name", what_,
+        check_checkpoint(name != nullptr && module != nullptr,
+                         "{}: byte {}: a class without a name; the file is damaged: copy or save it again", what_,
                          cursor_.place());
         return push(known_global(*module, *name, what_));
       }
@@ -298,8 +311,10 @@ class Unpickler {
   bool push_call() {
     auto* arguments = pop()->get_if<python::Sequence>();
     auto* global = pop()->get_if<python::Global>();
-    check_checkpoint(arguments != nullptr && global != nullptr, "{}: byte {}: a call of an object that is not callable",
-                     what_, cursor_.place());
+    check_checkpoint(
+        arguments != nullptr && global != nullptr,
+        "{}: byte {}: a call of an object that is not callable; the file is damaged: copy or save it again", what_,
+        cursor_.place());
     return push(call(*global, *arguments, what_, objects_));
   }
 

@@ -54,7 +54,8 @@ Weights read_torch_weights(const std::string& path) {
                         return archive->tensor(*view, archive->storage(*view));
                       }};
   }
-  check_checkpoint(problems.empty(), "{}: expected tensors by name; these entries are not: {}", path,
+  check_checkpoint(problems.empty(),
+                   "{}: expected tensors by name; these entries are not: {}; save only the model's state_dict", path,
                    fmt::join(problems, ", "));
   return weights;
 }
@@ -87,8 +88,8 @@ class ShardedWeights {
           problems_.push_back(fmt::format("{} contains tensor '{}', which the index does not list", file, name));
       }
     }
-    check_checkpoint(problems_.empty(), "{}: the files do not match the index:\n  {}", index_path,
-                     fmt::join(problems_, "\n  "));
+    check_checkpoint(problems_.empty(), "{}: the files do not match the index; copy all files of one save:\n  {}",
+                     index_path, fmt::join(problems_, "\n  "));
   }
   Weights take() { return std::move(weights_); }
 

@@ -72,13 +72,15 @@ constexpr int kJsonDepthMax = 32;
 // value is destroyed.
 nlohmann::json parse(std::string_view bytes, const std::string& path) {
   const auto watch = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-    check_checkpoint(depth < kJsonDepthMax, "{}: objects are nested more than {} deep", path, kJsonDepthMax);
+    check_checkpoint(depth < kJsonDepthMax,
+                     "{}: objects are nested more than {} deep; expected a weight_map of tensor names and file names",
+                     path, kJsonDepthMax);
     return true;
   };
   try {
     return nlohmann::json::parse(bytes, watch);
   } catch (const nlohmann::json::exception& error) {
-    throw CheckpointError(fmt::format("{}: not valid JSON: {}", path, error.what()));
+    throw CheckpointError(fmt::format("{}: not valid JSON: {}; copy or save the file again", path, error.what()));
   }
 }
 

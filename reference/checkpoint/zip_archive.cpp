@@ -53,8 +53,8 @@ struct Entry {
 // attributes).
 Entry read_entry(ByteCursor& cursor) {
   const auto& what = cursor.what();
-  check_checkpoint(cursor.number<std::uint32_t>() == kEntry, "{}: damaged: no directory entry at byte {}", what,
-                   cursor.place() - 4);
+  check_checkpoint(cursor.number<std::uint32_t>() == kEntry,
+                   "{}: damaged: no directory entry at byte {}; copy or save the file again", what, cursor.place() - 4);
   cursor.skip(6);
   const auto method = cursor.number<std::uint16_t>();
   cursor.skip(4);
@@ -100,8 +100,8 @@ ZipArchive::ZipArchive(const std::string& path) : file_(map(path)) {
     if (locator.number<std::uint32_t>() == kEnd64Locator) {
       locator.skip(4);
       ByteCursor wide(bytes, path, locator.number<std::uint64_t>());
-      check_checkpoint(wide.number<std::uint32_t>() == kEnd64, "{}: damaged: the archive's zip64 end record is missing",
-                       path);
+      check_checkpoint(wide.number<std::uint32_t>() == kEnd64,
+                       "{}: damaged: the archive's zip64 end record is missing; copy or save the file again", path);
       wide.skip(28);
       directory.num_entries = wide.number<std::uint64_t>();
       directory.size = wide.number<std::uint64_t>();
@@ -109,7 +109,7 @@ ZipArchive::ZipArchive(const std::string& path) : file_(map(path)) {
     }
   }
   check_checkpoint(directory.place <= end && directory.size <= end - directory.place,
-                   "{}: damaged: the archive's directory lies outside the file", path);
+                   "{}: damaged: the archive's directory lies outside the file; copy or save the file again", path);
   read_records(directory);
 }
 
@@ -123,13 +123,15 @@ void ZipArchive::read_records(const Directory& directory) {
   for (std::uint64_t i = 0; i < directory.num_entries; ++i) {
     const auto entry = read_entry(cursor);
     ByteCursor local(bytes.substr(0, directory.place), path() + ": record " + entry.name, entry.header);
-    check_checkpoint(local.number<std::uint32_t>() == kLocalHeader, "{}: damaged: record {} has no header at byte {}",
-                     path(), entry.name, entry.header);
+    check_checkpoint(local.number<std::uint32_t>() == kLocalHeader,
+                     "{}: damaged: record {} has no header at byte {}; copy or save the file again", path(), entry.name,
+                     entry.header);
     local.skip(22);
     const auto name_bytes = local.number<std::uint16_t>(), extra_bytes = local.number<std::uint16_t>();
     const auto name = local.take(name_bytes);
-    check_checkpoint(name == entry.name, "{}: damaged: record {} has the name {} in its own header", path(), entry.name,
-                     name);
+    check_checkpoint(name == entry.name,
+                     "{}: damaged: record {} has the name {} in its own header; copy or save the file again", path(),
+                     entry.name, name);
     local.skip(extra_bytes);
     const auto content = local.take(entry.size);
     parts.emplace_back(entry.header, local.place());
@@ -138,12 +140,14 @@ void ZipArchive::read_records(const Directory& directory) {
     const bool is_new =
         records_.emplace(entry.name.substr(slash == std::string::npos ? 0 : slash + 1), Record{content, entry.checksum})
             .second;
-    check_checkpoint(is_new, "{}: damaged: two records have the name {}", path(), entry.name);
+    check_checkpoint(is_new, "{}: damaged: two records have the name {}; copy or save the file again", path(),
+                     entry.name);
     has_checksums_ |= entry.checksum != 0;  // torch.serialization.set_crc32_options(False) writes zeros
   }
   std::sort(parts.begin(), parts.end());
   for (std::size_t i = 1; i < parts.size(); ++i) {
-    check_checkpoint(parts[i].first >= parts[i - 1].second, "{}: damaged: two records overlap at byte {}", path(),
+    check_checkpoint(parts[i].first >= parts[i - 1].second,
+                     "{}: damaged: two records overlap at byte {}; copy or save the file again", path(),
                      parts[i].first);
   }
 }
@@ -151,7 +155,9 @@ void ZipArchive::read_records(const Directory& directory) {
 const ZipArchive::Record& ZipArchive::at(const std::string& name) const {
   const auto found = records_.find(name);
   check_checkpoint(found != records_.end(),
-                   "{}: lacks record {}; the file is damaged, or was not written by torch.save", path(), name);
+                   "{}: lacks record {}; the file is damaged, or was not written by torch.save; copy it again, or save "
+                   "it with torch.save",
+                   path(), name);
   return found->second;
 }
 
@@ -159,8 +165,10 @@ void ZipArchive::check(const std::string& name, std::string_view bytes) const {
   if (!has_checksums_) return;
   const auto expected = at(name).checksum;
   const auto found = crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size());
-  check_checkpoint(found == expected, "{}: damaged: record {} of {} bytes has the checksum {:08x}; expected {:08x}",
-                   path(), name, bytes.size(), found, expected);
+  check_checkpoint(
+      found == expected,
+      "{}: damaged: record {} of {} bytes has the checksum {:08x}; expected {:08x}; copy or save the file again",
+      path(), name, bytes.size(), found, expected);
 }
 
 std::string_view ZipArchive::record(const std::string& name) const {

@@ -85,10 +85,10 @@ StoredWeight weight_of_raw_file(const std::string& path, at::ScalarType dtype, c
   const auto num_bytes = num_bytes_of(sizes, 8 * static_cast<std::int64_t>(c10::elementSize(dtype)));
   std::error_code missing;
   const auto file_size = fs::file_size(path, missing);
-  check_checkpoint(!missing, "{}: file is missing", path);
+  check_checkpoint(!missing, "{}: file is missing; copy it, or offload the weights again", path);
   check_checkpoint(num_bytes && static_cast<std::int64_t>(file_size) == *num_bytes,
-                   "{}: has {} bytes, but shape [{}] of {} needs {}", path, file_size, fmt::join(sizes, ", "),
-                   c10::toString(dtype), num_bytes.value_or(-1));
+                   "{}: has {} bytes, but shape [{}] of {} needs {}; copy the file, or offload the weights again", path,
+                   file_size, fmt::join(sizes, ", "), c10::toString(dtype), num_bytes.value_or(-1));
   // Mapped when it is loaded, so an index of thousands of tensors does not hold as many mappings.
   return {.file = path, .dtype = dtype, .sizes = sizes, .load = [=] {
             const auto file = std::make_shared<const MappedFile>(path);
@@ -115,12 +115,14 @@ StoredWeight weight_of_entry(const std::string& folder, const std::string& name,
   if (entry.contains("dtype")) {
     const auto spelled = entry.at("dtype").get<std::string>();
     dtype = offload_dtype(spelled);
-    check_checkpoint(dtype.has_value(), "'{}' has unknown dtype '{}'", name, spelled);
+    check_checkpoint(dtype.has_value(), "'{}' has unknown dtype '{}'; expected a dtype of torch, such as float32", name,
+                     spelled);
   }
   // The index's dtype takes precedence over the file's: Accelerate casts when it loads.
   if (entry.contains("safetensors_file"))
     return weight_of_safetensors(entry.at("safetensors_file"), entry.value("weight_name", name), dtype);
-  check_checkpoint(dtype && entry.contains("shape"), "'{}' lacks a dtype or a shape", name);
+  check_checkpoint(dtype && entry.contains("shape"),
+                   "'{}' lacks a dtype or a shape; expected both, or safetensors_file", name);
   return weight_of_raw_file(folder + "/" + name + ".dat", *dtype, entry.at("shape").get<std::vector<std::int64_t>>());
 }
 
@@ -159,7 +161,8 @@ OffloadIndex read_offload_index(const std::string& offload_folder) {
     } catch (const Error& error) {
       problems.emplace_back(error.what());
     } catch (const nlohmann::json::exception&) {
-      problems.push_back(fmt::format("'{}' has a malformed entry", name));
+      problems.push_back(
+          fmt::format("'{}' has a malformed entry; expected dtype and shape, or safetensors_file", name));
     }
   }
   check_checkpoint(problems.empty(), "{}/{}: {}", offload_folder, kOffloadIndexName, fmt::join(problems, "; "));
@@ -174,7 +177,8 @@ OffloadedWeightsLoader::OffloadedWeightsLoader(OffloadedWeights weights) : weigh
 at::Tensor OffloadedWeightsLoader::load(const std::string& name) const {
   if (const auto found = weights_.state_dict.find(name); found != weights_.state_dict.end()) return found->second;
   const auto found = weights_.index.find(name);
-  check_argument(found != weights_.index.end(), "offloaded weights: no tensor is named '{}'", name);
+  check_argument(found != weights_.index.end(),
+                 "offloaded weights: no tensor is named '{}'; expected a name in state_dict or in the index", name);
   return found->second.load();
 }
 

@@ -203,7 +203,9 @@ void GradScaler::load_state_dict(const Value& state) {
   if (problems.empty() && tracker < 0)
     problems.push_back(fmt::format("_growth_tracker: expected 0 or more, got {}", tracker));
   if (!problems.empty())
-    throw CheckpointError(fmt::format("the state does not fit an enabled GradScaler: {}", fmt::join(problems, "; ")));
+    throw CheckpointError(
+        fmt::format("the state does not fit an enabled GradScaler: {}; load the state of an enabled one",
+                    fmt::join(problems, "; ")));
   // Nothing above changed the scaler, so that a state that does not fit leaves it unchanged.
   options_ = loaded;
   init_growth_tracker_ = static_cast<int>(tracker);

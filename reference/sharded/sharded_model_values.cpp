@@ -52,7 +52,8 @@ class Assembly {
       if (elements < 0) problems_.push_back(fmt::format("'{}' has {} elements too many", name, -elements));
     }
     if (!problems_.empty())
-      throw CheckpointError(fmt::format("the state does not fit the model: {}", fmt::join(problems_, "; ")));
+      throw CheckpointError(fmt::format("the state does not fit the model: {}; build the model that was saved",
+                                        fmt::join(problems_, "; ")));
     return std::move(full_views_);
   }
 

@@ -309,7 +309,7 @@ std::map<std::string, StoredWeight> read_shards(const std::string& folder) {
                                        .sizes = of_name.sizes,
                                        .load = [of_name] { return assembled(of_name); }});
   }
-  check_checkpoint(problems.empty(), "{}: {}", folder, fmt::join(problems, "; "));
+  check_checkpoint(problems.empty(), "{}: {}; copy all files of one save", folder, fmt::join(problems, "; "));
   return weights;
 }
 

@@ -134,7 +134,9 @@ void StateFields::part(const Value& value, const std::string& path, const std::f
 
 void StateFields::apply(const std::string& of) {
   if (!problems_.empty())
-    throw CheckpointError(fmt::format("the state does not fit {}: {}", of, fmt::join(problems_, "; ")));
+    throw CheckpointError(
+        fmt::format("the state does not fit {}: {}; load the state of a schedule with the same class and options", of,
+                    fmt::join(problems_, "; ")));
   for (const auto& change : changes_) change();
 }
 

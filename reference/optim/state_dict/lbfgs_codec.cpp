@@ -146,7 +146,9 @@ std::unique_ptr<torch::optim::OptimizerOptions> LbfgsCodec::read_options(const V
   } else if (search->second.is<std::string>() && search->second.as<std::string>() == "strong_wolfe") {
     options->line_search_fn("strong_wolfe");
   } else {
-    problems.add(fmt::format("{}.line_search_fn: expected null or strong_wolfe", place));
+    problems.add(
+        fmt::format("{}.line_search_fn: expected null or strong_wolfe, got {}", place,
+                    search->second.is<std::string>() ? search->second.as<std::string>() : search->second.type_name()));
   }
   return options;
 }
@@ -171,7 +173,8 @@ std::unique_ptr<torch::optim::OptimizerParamState> LbfgsCodec::read_state(
       .ro(reader.history("ro", 1));
   const auto length = state->old_dirs().size();
   reader.check(state->old_stps().size() == length && state->ro().size() == length,
-               "old_dirs: expected as many as in old_stps and ro");
+               fmt::format("old_dirs: expected as many as in old_stps and ro, got {}, {} and {}", length,
+                           state->old_stps().size(), state->ro().size()));
   if (!reader.has("al")) return state;
   const auto al = reader.history("al", 1, /*may_lack=*/true);
   // Longer is fine: LibTorch allocates history_size slots at once.

@@ -37,7 +37,8 @@ const Value* find(const Value::Dict& dict, const std::string& name) {
 void StateDictProblems::throw_if_any() const {
   if (!problems_.empty())
     throw CheckpointError(
-        fmt::format("the state does not fit the optimizer; nothing was loaded:\n{}", fmt::join(problems_, "\n")));
+        fmt::format("the state does not fit the optimizer; nothing was loaded; build the optimizer that was saved:\n{}",
+                    fmt::join(problems_, "\n")));
 }
 
 bool is_implementation_entry(const std::string& name) {

@@ -42,7 +42,7 @@ class StateDictReader {
   void read(const Value& state_dict) {
     if (!state_dict.contains("state") || !state_dict.at("state").is<Value::Dict>() ||
         !state_dict.contains("param_groups") || !state_dict.at("param_groups").is<Value::List>()) {
-      problems_.add("expected a dict with a dict 'state' and a list 'param_groups'");
+      problems_.add("expected a dict with a dict 'state' and a list 'param_groups'; pass the result of state_dict()");
     } else {
       read_groups(state_dict.at("param_groups").as<Value::List>(), state_dict.at("state").as<Value::Dict>());
     }
@@ -69,7 +69,9 @@ class StateDictReader {
     for (const auto& [key, state] : states) unread.insert(key);
     for (std::size_t index = 0; index < groups.size(); ++index)
       read_group(fmt::format("param_groups[{}]", index), saved[index], groups[index], states, unread);
-    for (const auto& key : unread) problems_.add(fmt::format("state[{}]: no group has this parameter", key));
+    for (const auto& key : unread)
+      problems_.add(
+          fmt::format("state[{}]: no group has this parameter; expected numbers that param_groups list", key));
   }
 
   void read_group(const std::string& place, const Value& value, torch::optim::OptimizerParamGroup& group,

@@ -25,9 +25,10 @@ StateSaving::HookHandle StateSaving::register_load_state_pre_hook(Checkpointing:
 StateSaving::GatheredParameters::GatheredParameters(std::shared_ptr<ParallelModel> model, const Group& world,
                                                     std::optional<int> modifier_rank)
     : model_(std::move(model)), world_(&world), modifier_rank_(modifier_rank), uncaught_(std::uncaught_exceptions()) {
-  check_argument(!modifier_rank || (*modifier_rank >= 0 && *modifier_rank < world.size()),
-                 "gathered_parameters: modifier_rank {} is out of range for {} ranks", modifier_rank.value_or(0),
-                 world.size());
+  check_argument(
+      !modifier_rank || (*modifier_rank >= 0 && *modifier_rank < world.size()),
+      "gathered_parameters: modifier_rank {} is out of range for {} ranks; expected 0 or more and less than {}",
+      modifier_rank.value_or(0), world.size(), world.size());
   model_->gather_parameters();
 }
 

@@ -52,8 +52,9 @@ class ValuePickling {
     const auto type = type_here();
     const bool is_list = value.is<Value::List>(), is_dict = value.is<Value::Dict>();
     check_argument(!type || (*type == PythonType::kTuple ? is_list : is_dict),
-                   "{}: '{}' is {}, but the options declare a {}", path_, fmt::to_string(fmt::join(place_, "/")),
-                   value.type_name(), type == PythonType::kTuple ? "tuple" : "dict");
+                   "{}: '{}' is {}, but the options declare a {}; change the value or the options' types", path_,
+                   fmt::to_string(fmt::join(place_, "/")), value.type_name(),
+                   type == PythonType::kTuple ? "tuple" : "dict");
     if (is_list)
       write_list(value.as<Value::List>(), type == PythonType::kTuple);
     else if (is_dict)
@@ -103,8 +104,10 @@ class ValuePickling {
     std::map<std::int64_t, const Value::Dict::value_type*> entries;
     for (const auto& entry : dict) {
       const auto number = integer_of(entry.first);
-      check_argument(number.has_value(), "{}: '{}' has the key '{}', but the options declare integer keys", path_,
-                     fmt::to_string(fmt::join(place_, "/")), entry.first);
+      check_argument(
+          number.has_value(),
+          "{}: '{}' has the key '{}', but the options declare integer keys; change the key or the options' types",
+          path_, fmt::to_string(fmt::join(place_, "/")), entry.first);
       entries[*number] = &entry;
     }
     return entries;

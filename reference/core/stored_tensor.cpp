@@ -49,8 +49,9 @@ void StoredTensor::load_into(const at::Tensor& tensor) const {
 
 std::string_view StoredTensor::row_bytes(std::int64_t index) const {
   check_argument(!sizes.empty(), "a stored tensor without dimensions has no rows; expected (rows, ...)");
-  check_argument(index >= 0 && index < sizes.front(), "row {} is out of range for a stored tensor with {} rows", index,
-                 sizes.front());
+  check_argument(index >= 0 && index < sizes.front(),
+                 "row {} is out of range for a stored tensor with {} rows; expected 0 or more and less than {}", index,
+                 sizes.front(), sizes.front());
   const auto width = bytes.size() / static_cast<std::size_t>(sizes.front());
   return bytes.substr(static_cast<std::size_t>(index) * width, width);
 }

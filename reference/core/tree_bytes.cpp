@@ -35,7 +35,9 @@ void ByteWriter::tensor(const at::Tensor& tensor) {
 
 // All reads go through this check, so no other function has to compare with the end of the data.
 void ByteReader::raw(void* data, std::size_t size) {
-  check_argument(size <= bytes_.size(), "unpack: the data are {} bytes too short", size - bytes_.size());
+  check_argument(size <= bytes_.size(),
+                 "unpack: the data are {} bytes too short; expected the complete result of pack()",
+                 size - bytes_.size());
   if (size > 0) std::memcpy(data, bytes_.data(), size);
   bytes_.remove_prefix(size);
 }
@@ -44,8 +46,9 @@ void ByteReader::raw(void* data, std::size_t size) {
 std::size_t ByteReader::count() {
   std::size_t value = 0;
   raw(&value, sizeof value);
-  check_argument(value <= bytes_.size(), "unpack: found a count of {} items, but only {} bytes remain", value,
-                 bytes_.size());
+  check_argument(value <= bytes_.size(),
+                 "unpack: found a count of {} items, but only {} bytes remain; expected the complete result of pack()",
+                 value, bytes_.size());
   return value;
 }
 
@@ -62,9 +65,12 @@ at::Tensor ByteReader::tensor() {
   auto dtype = at::kFloat;
   raw(&dtype, sizeof dtype);
   check_argument(dtype >= at::ScalarType::Byte && dtype < at::ScalarType::Undefined,
-                 "unpack: found a tensor with the unknown dtype {}", static_cast<int>(dtype));
+                 "unpack: found a tensor with the unknown dtype {}; expected the complete result of pack()",
+                 static_cast<int>(dtype));
   check_argument(dim >= 0 && static_cast<std::size_t>(dim) <= bytes_.size() / sizeof(std::int64_t),
-                 "unpack: found a tensor with {} dimensions, more than the remaining bytes can describe", dim);
+                 "unpack: found a tensor with {} dimensions, more than the remaining bytes can describe; expected the "
+                 "complete result of pack()",
+                 dim);
   std::vector<std::int64_t> sizes(dim);
   raw(sizes.data(), sizes.size() * sizeof(std::int64_t));
   // Bound the product of the sizes before allocating: by the remaining bytes if the elements follow, otherwise by
@@ -73,7 +79,8 @@ at::Tensor ByteReader::tensor() {
   auto room = has_numbers ? static_cast<std::int64_t>(bytes_.size() / at::elementSize(dtype))
                           : std::numeric_limits<std::int64_t>::max() / 64;
   for (const auto size : sizes) {
-    check_argument(size >= 0 && size <= room, "unpack: found a tensor with the impossible size {}", size);
+    check_argument(size >= 0 && size <= room,
+                   "unpack: found a tensor with the impossible size {}; expected the complete result of pack()", size);
     if (size > 0) room /= size;
   }
   auto tensor = at::empty(sizes, at::TensorOptions(dtype));

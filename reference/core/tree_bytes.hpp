@@ -135,7 +135,8 @@ T unpack(std::string_view bytes, TensorBytes tensors) {
   detail::ByteReader reader(bytes, tensors);
   T tree{};
   detail::read_tree(reader, tree);
-  check_argument(reader.at_end(), "unpack: the data have bytes after the end of the tree");
+  check_argument(reader.at_end(),
+                 "unpack: the data have bytes after the end of the tree; expected the result of one pack()");
   return tree;
 }
 

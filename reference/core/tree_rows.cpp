@@ -23,8 +23,9 @@ at::Tensor concatenate_tensors(const std::vector<at::Tensor>& tensors) {
 
 at::Tensor slice_tensor(const at::Tensor& tensor, RowRange rows) {
   check_tensor_has_rows(tensor);
-  check_argument(rows.end <= tensor.size(0), "slice_rows: rows {} to {} are out of range for a tensor with {} rows",
-                 rows.begin, rows.end, tensor.size(0));
+  check_argument(rows.end <= tensor.size(0),
+                 "slice_rows: rows {} to {} are out of range for a tensor with {} rows; expected an end of at most {}",
+                 rows.begin, rows.end, tensor.size(0), tensor.size(0));
   return tensor.narrow(0, rows.begin, rows.size());
 }
 

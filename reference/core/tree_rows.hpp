@@ -148,9 +148,10 @@ T slice_rows(const T& tree, RowRange rows) {
     if constexpr (TensorLeaf<decltype(leaf)>) {
       leaf = detail::slice_tensor(leaf, rows);
     } else {
-      check_argument(rows.end <= static_cast<std::int64_t>(leaf.size()),
-                     "slice_rows: rows {} to {} are out of range for a list with {} entries", rows.begin, rows.end,
-                     leaf.size());
+      check_argument(
+          rows.end <= static_cast<std::int64_t>(leaf.size()),
+          "slice_rows: rows {} to {} are out of range for a list with {} entries; expected an end of at most {}",
+          rows.begin, rows.end, leaf.size(), leaf.size());
       leaf = std::remove_cvref_t<decltype(leaf)>(leaf.begin() + rows.begin, leaf.begin() + rows.end);
     }
   });

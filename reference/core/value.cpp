@@ -25,7 +25,8 @@ bool equal_bytes(const at::Tensor& a, const at::Tensor& b) {
 const Value& Value::at(const std::string& key) const {
   const auto& dict = as<Dict>();
   const auto entry = dict.find(key);
-  check_argument(entry != dict.end(), "the dict has no key '{}'", key);
+  check_argument(entry != dict.end(), "the dict has no key '{}' among its {} keys; test with contains() first", key,
+                 dict.size());
   return entry->second;
 }
 

@@ -67,8 +67,10 @@ Padding pad_tensors(const std::vector<std::vector<at::Tensor*>>& places, const P
   Padding first;
   for (std::size_t place = 0; place < places.size(); ++place) {
     const auto& tensors = places[place];
-    check_argument(tensors.size() == places.front().size(),
-                   "PadCollate: samples have different numbers of tensors; expected equal numbers");
+    check_argument(
+        tensors.size() == places.front().size(),
+        "PadCollate: samples have different numbers of tensors: {} of {} have more than {}; expected equal numbers",
+        tensors.size(), places.front().size(), place);
     const auto value = value_of(place, options);
     const bool has_dim = std::all_of(tensors.begin(), tensors.end(),
                                      [&](const at::Tensor* tensor) { return tensor->dim() > options.dim; });

@@ -30,7 +30,8 @@ std::vector<std::string> problems_of(const DataSource& source, const DataLoaderO
   if (options.shuffle && options.sampler)
     problems.emplace_back("shuffle and sampler exclude each other; set only one of them");
   if (options.batch_sampler && (options.batch_size != 1 || options.shuffle || options.drop_last || options.sampler)) {
-    problems.emplace_back("batch_sampler excludes batch_size, shuffle, drop_last and sampler");
+    problems.emplace_back(
+        "batch_sampler excludes batch_size, shuffle, drop_last and sampler; leave these at their defaults");
   }
   if (source.is_stream && (options.shuffle || options.sampler || options.batch_sampler)) {
     problems.emplace_back(

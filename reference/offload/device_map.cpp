@@ -75,7 +75,10 @@ void check_device_map(const ModelDescription& model, const DeviceMap& device_map
     std::erase_if(tensors, [&](const auto& tensor) { return offload::is_within(tensor, name); });
   }
   for (const auto& tensor : tensors) problems.push_back(fmt::format("'{}' has no device", tensor));
-  check_argument(problems.empty(), "device_map: {}", fmt::join(problems, "; "));
+  check_argument(problems.empty(),
+                 "device_map: {}; expected names of the model's modules or tensors, and an entry for every tensor "
+                 "(\"\" covers all)",
+                 fmt::join(problems, "; "));
 }
 
 }  // namespace accel

@@ -179,15 +179,16 @@ class Dispatcher {
                                       fmt::join(found->second.sizes, ", "), fmt::join(tensor.sizes(), ", ")));
       return nullptr;
     }
-    problems_.push_back(
-        fmt::format("'{}' is mapped to disk, but has no values in the model, offload_index or offload_dir", name));
+    problems_.push_back(fmt::format(
+        "'{}' is mapped to disk, but has no values in the model, offload_index or offload_dir; load its values first",
+        name));
     return nullptr;
   }
 
   void check_resident() {
     if (!to_write_.empty() && options_.offload_dir.empty()) {
-      problems_.push_back(fmt::format("offload_dir is missing, but needed for '{}'{}", to_write_.front().first,
-                                      to_write_.size() > 1 ? " and others" : ""));
+      problems_.push_back(fmt::format("offload_dir is missing, but needed for '{}'{}; set it to a folder",
+                                      to_write_.front().first, to_write_.size() > 1 ? " and others" : ""));
     }
     for (const auto& [name, tensor, device] : resident_) {
       if (tensor.is_meta())

@@ -24,9 +24,11 @@ class UnitPlanner {
     add(model_.root, 0, /*is_preloaded=*/false);
     std::vector<std::string> problems;
     for (const auto& name : open_classes_)
-      problems.push_back(fmt::format("preload_module_classes: the model has no module of class '{}'", name));
+      problems.push_back(fmt::format(
+          "preload_module_classes: the model has no module of class '{}'; expected the class of a module", name));
     for (const auto& name : open_names_)
-      problems.push_back(fmt::format("called_modules: the model has no module named '{}'", name));
+      problems.push_back(
+          fmt::format("called_modules: the model has no module named '{}'; expected a name of named_modules()", name));
     check_argument(problems.empty(), "{}", fmt::join(problems, "; "));
     // A unit without tensors, such as a ReLU in a Sequential, has nothing to load.
     std::erase_if(units_, [](const Unit& unit) { return unit.tensors.empty(); });

@@ -69,7 +69,9 @@ at::Tensor tensor_named(const torch::nn::Module& module, const std::string& name
   for (const auto& [other, tensor] : offload::tensors_of(module)) {
     if (other == name) return tensor;
   }
-  throw ArgumentError(fmt::format("{} does not have a parameter or a buffer named '{}'", module.name(), name));
+  throw ArgumentError(fmt::format(
+      "{} does not have a parameter or a buffer named '{}'; expected a name of named_parameters() or named_buffers()",
+      module.name(), name));
 }
 
 }  // namespace
@@ -81,7 +83,8 @@ void set_module_tensor_to_device(torch::nn::Module& module, const std::string& t
   const auto tensor = tensor_named(module, tensor_name);
   auto values = tensor.detach();
   if (options.value.defined()) {
-    check_argument(options.value.sizes() == tensor.sizes(), "'{}' has sizes [{}], but the value has [{}]", tensor_name,
+    check_argument(options.value.sizes() == tensor.sizes(),
+                   "'{}' has sizes [{}], but the value has [{}]; expected equal sizes", tensor_name,
                    fmt::join(tensor.sizes(), ", "), fmt::join(options.value.sizes(), ", "));
     values = options.value.detach();
     if (!options.dtype) values = values.to(tensor.scalar_type());

@@ -62,7 +62,8 @@ void check_same_model(const Group& group, const NamedTensors& tensors) {
   // Every rank sees all digests and takes the same branch, so the collectives below match.
   if (digests.eq(digests[0]).all().item<bool>()) return;
   const auto all_names = detail::gather_trees(group, device, names), all = detail::gather_trees(group, device, own);
-  throw ArgumentError(fmt::format("prepare: the ranks' models differ: {}", first_difference(all_names, all)));
+  throw ArgumentError(fmt::format("prepare: the ranks' models differ: {}; build the same model on every rank",
+                                  first_difference(all_names, all)));
 }
 
 }  // namespace accel

@@ -70,7 +70,8 @@ void AcceleratedOptimizer::clear_gradients(bool set_to_none) {
 
 double AcceleratedOptimizer::lr(std::size_t group) const {
   auto& groups = optimizer_->param_groups();
-  check_argument(group < groups.size(), "lr: parameter group {} is out of range; the optimizer has {}", group,
+  check_argument(group < groups.size(),
+                 "lr: parameter group {} is out of range; expected less than {}, the number of groups", group,
                  groups.size());
   return groups[group].options().get_lr();
 }
@@ -80,8 +81,9 @@ void AcceleratedOptimizer::set_lr(double lr) {
 }
 
 void AcceleratedOptimizer::set_lr(double lr, std::size_t group) {
-  check_argument(group < param_groups().size(), "set_lr: parameter group {} is out of range; the optimizer has {}",
-                 group, param_groups().size());
+  check_argument(group < param_groups().size(),
+                 "set_lr: parameter group {} is out of range; expected less than {}, the number of groups", group,
+                 param_groups().size());
   param_groups()[group].options().set_lr(lr);
 }
 

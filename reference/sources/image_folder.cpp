@@ -76,7 +76,9 @@ ImageFolder::List ImageFolder::list_images(const std::string& root) {
 // The file is opened per sample and not at construction: a data set may have more files than a process may have
 // open.
 ImageFolder::Sample ImageFolder::get(std::int64_t index) const {
-  check_argument(index >= 0 && index < size(), "image index {} is out of range for {} images", index, size());
+  check_argument(index >= 0 && index < size(),
+                 "image index {} is out of range for {} images; expected 0 or more and less than {}", index, size(),
+                 size());
   const auto& [path, label] = list_->files[index];
   const MappedFile file(path);
   return {decode_image(file.bytes(), path, options_), label};

@@ -46,7 +46,9 @@ void SafetensorsRows::add_shard(const std::string& path) {
 // begins_ ends with the total number of rows, so upper_bound always finds an entry. Empty shards are skipped
 // because upper_bound returns the last shard that starts at or before the index.
 SafetensorsRows::Place SafetensorsRows::place_of(std::int64_t index) const {
-  check_argument(index >= 0 && index < size(), "safetensors: row {} is out of range for {} rows", index, size());
+  check_argument(index >= 0 && index < size(),
+                 "safetensors: row {} is out of range for {} rows; expected 0 or more and less than {}", index, size(),
+                 size());
   const auto shard = std::upper_bound(begins_.begin(), begins_.end(), index) - begins_.begin() - 1;
   return {static_cast<std::size_t>(shard), index - begins_[shard]};
 }

@@ -9,7 +9,9 @@ namespace accel::sources {
 // first_records_ ends with the number of all records, so the file after the last one needs no special case. The
 // end of a record is the start of the next one in the same file, or the end of the file.
 RecordIndex::Record RecordIndex::record(std::int64_t index) const {
-  check_argument(index >= 0 && index < size(), "record index {} is out of range for {} records", index, size());
+  check_argument(index >= 0 && index < size(),
+                 "record index {} is out of range for {} records; expected 0 or more and less than {}", index, size(),
+                 size());
   const auto file = std::upper_bound(first_records_.begin(), first_records_.end(), index) - first_records_.begin() - 1;
   const auto& mapped = *files_[file];
   const auto begin = begins_[index];

@@ -166,8 +166,8 @@ GeneralTracker& Trackers::get_tracker(const std::string& name) {
     if (entry.name == name && entry.tracker && is_started_) return is_active(*entry.tracker) ? *entry.tracker : *blank_;
   }
   check_argument(is_started_, "get_tracker: no tracker is running; call init_trackers first");
-  throw ArgumentError(
-      fmt::format("get_tracker: '{}' is not among the trackers of log_with: {}", name, fmt::join(names, ", ")));
+  throw ArgumentError(fmt::format("get_tracker: '{}' is not among the trackers of log_with: {}; expected one of them",
+                                  name, fmt::join(names, ", ")));
 }
 
 // Finishes every tracker, also after an error: their files must be closed. Only the first error can be thrown.

@@ -73,8 +73,9 @@ void check_same(Collective op, const at::Tensor& tensor, const at::Tensor& like)
 }
 
 void check_root(Collective op, int root, int num_ranks) {
-  check_argument(root >= 0 && root < num_ranks, "{}: root {} is not in the group of {} ranks", name_of(op), root,
-                 num_ranks);
+  check_argument(root >= 0 && root < num_ranks,
+                 "{}: root {} is not in the group of {} ranks; expected 0 or more and less than {}", name_of(op), root,
+                 num_ranks, num_ranks);
 }
 
 void check_parts(Collective op, const at::Tensor& tensor, const at::Tensor& part, int count) {

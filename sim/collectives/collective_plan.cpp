@@ -143,7 +143,8 @@ void check(const CollectiveCall& call) {
                  "{}: got {} bytes in elements of {} bytes on {} ranks; expected at least 0, 1 and 1", info.name,
                  call.bytes, call.element_bytes, call.num_ranks);
   check_argument(!info.traits.has_root || (call.root >= 0 && call.root < call.num_ranks),
-                 "{}: root {} is not in the group of {} ranks", info.name, call.root, call.num_ranks);
+                 "{}: root {} is not in the group of {} ranks; expected 0 or more and less than {}", info.name,
+                 call.root, call.num_ranks, call.num_ranks);
   check_argument(info.algorithm != Algorithm::kMessage || call.num_ranks == 2,
                  "{}: got {} ranks; expected two, the sender and the receiver", info.name, call.num_ranks);
 }

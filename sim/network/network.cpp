@@ -185,8 +185,9 @@ Network::Group& Network::group_of(std::uint64_t number, const Transfer& transfer
   auto& group = groups_[number];
   if (group.ranks.empty()) {
     for (const int rank : *transfer.ranks) {
-      check_argument(rank >= 0 && rank < num_ranks_, "{}: rank {} is not in the network of {} ranks", op, rank,
-                     num_ranks_);
+      check_argument(rank >= 0 && rank < num_ranks_,
+                     "{}: rank {} is not in the network of {} ranks; expected 0 or more and less than {}", op, rank,
+                     num_ranks_, num_ranks_);
     }
     group.ranks = *transfer.ranks;
     group.lane_free.assign(group.ranks.size() * spec_.lanes, 0);

@@ -26,7 +26,7 @@ class Problems {
   void expect_ranks(int ranks, const std::string& name) {
     if (ranks < 1) text_ += fmt::format("\n  {}: expected 1 or more ranks, got {}", name, ranks);
   }
-  void raise() const { check_argument(text_.empty(), "report: these numbers cannot be drawn{}", text_); }
+  void raise() const { check_argument(text_.empty(), "report: these numbers cannot be drawn; correct them:{}", text_); }
 
  private:
   std::string text_;

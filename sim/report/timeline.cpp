@@ -29,11 +29,12 @@ constexpr NamedClock kClocks[] = {{"virtual clock", &RankTimeline::virtual_clock
 // Checks what would make a trace that viewers reject or misread without an error. Returns null for a valid slice.
 const char* problem_of(const Slice& slice, std::size_t num_ranks) {
   constexpr double kLatest = 9.2e9;  // nanoseconds fit into 64 bits
-  if (!std::isfinite(slice.begin) || !std::isfinite(slice.end)) return "its times are not finite";
+  if (!std::isfinite(slice.begin) || !std::isfinite(slice.end))
+    return "its times are not finite; expected finite times";
   if (slice.begin < 0 || slice.end > kLatest) return "its times are not between 0 and 9.2e9 seconds";
-  if (slice.end < slice.begin) return "it ends before it begins";
+  if (slice.end < slice.begin) return "it ends before it begins; expected an end at or after its begin";
   if (slice.released_by < -1 || slice.released_by >= static_cast<int>(num_ranks))
-    return "released_by is not a rank of the timeline";
+    return "released_by is not a rank of the timeline; expected such a rank, or -1 for none";
   return nullptr;
 }
 
@@ -52,7 +53,7 @@ void check(const Timeline& timeline) {
       }
     }
   }
-  check_argument(num_problems == 0, "timeline: {} slices cannot be drawn{}{}", num_problems,
+  check_argument(num_problems == 0, "timeline: {} slices cannot be drawn; correct them{}:{}", num_problems,
                  num_problems > kShown ? "; the first 20 are" : "", problems);
 }
 

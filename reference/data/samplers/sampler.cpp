@@ -101,8 +101,10 @@ RandomSampler::RandomSampler(std::int64_t length, RandomSamplerOptions options)
   check_argument(length_ >= 0 && num_samples_ >= 0,
                  "RandomSampler: num_samples is {} and the dataset length is {}; expected 0 or more", num_samples_,
                  length_);
-  check_argument(length_ > 0 || num_samples_ == 0, "RandomSampler: cannot draw {} samples from an empty dataset",
-                 num_samples_);
+  check_argument(
+      length_ > 0 || num_samples_ == 0,
+      "RandomSampler: cannot draw {} samples from an empty dataset; expected a dataset with samples, or num_samples 0",
+      num_samples_);
 }
 
 // Source: torch/utils/data/sampler.py, RandomSampler.__iter__: without a generator, each pass seeds a new one
@@ -190,9 +192,10 @@ WeightedRandomSampler::WeightedRandomSampler(const std::vector<double>& weights,
                    "WeightedRandomSampler: a weight is {}; expected a finite number of 0 or more", weight);
     num_possible += weight > 0 ? 1 : 0;
   }
-  check_argument(num_possible >= (replacement_ ? 1 : num_samples_),
-                 "WeightedRandomSampler: {} positive weights are too few to draw {} samples {} replacement",
-                 num_possible, num_samples_, replacement_ ? "with" : "without");
+  check_argument(
+      num_possible >= (replacement_ ? 1 : num_samples_),
+      "WeightedRandomSampler: {} positive weights are too few to draw {} samples {} replacement; expected {} or more",
+      num_possible, num_samples_, replacement_ ? "with" : "without", replacement_ ? 1 : num_samples_);
 }
 
 std::vector<std::int64_t> WeightedRandomSampler::begin_pass() {

@@ -68,8 +68,10 @@ void SamplerShard::read_order(std::int64_t end) {
   const auto num_given = [&] { return begin_ + static_cast<std::int64_t>(order.size()); };
   while (num_given() < end) {
     const auto part = sampler_->continue_pass();
-    check_argument(!part.empty(), "sampler: the pass ended after {} indices, but size() is {}", num_given(),
-                   plan_.num_samples());
+    check_argument(!part.empty(),
+                   "sampler: the pass ended after {} indices, but size() is {}; expected equal numbers; correct size() "
+                   "or the pass",
+                   num_given(), plan_.num_samples());
     order.insert(order.end(), part.begin(), part.end());
   }
   order_ = shared_indices(std::move(order));
@@ -79,7 +81,9 @@ void SamplerShard::read_order(std::int64_t end) {
 void SamplerShard::end_pass() {
   read_order(plan_.num_samples());
   check_argument(sampler_->continue_pass().empty() && num_drawn() == plan_.num_samples(),
-                 "sampler: the pass has more than {} indices, the value of size()", plan_.num_samples());
+                 "sampler: the pass has more than {} indices, the value of size(); expected equal numbers; correct "
+                 "size() or the pass",
+                 plan_.num_samples());
   order_.reset();
   first_.reset();
 }

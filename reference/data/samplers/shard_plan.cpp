@@ -23,8 +23,8 @@ ShardPlan plan_shards(ShardPlanOptions options) {
   check_argument(options.batch_size >= 1, "batch_size: expected 1 or more, got {}", options.batch_size);
   check_argument(options.num_ranks >= 1, "num_ranks: expected 1 or more, got {}", options.num_ranks);
   check_argument(options.batch_size <= std::numeric_limits<std::int64_t>::max() / options.num_ranks,
-                 "batch_size: {} on {} ranks exceeds the range of int64 for one step", options.batch_size,
-                 options.num_ranks);
+                 "batch_size: {} on {} ranks exceeds the range of int64 for one step; expected at most {}",
+                 options.batch_size, options.num_ranks, std::numeric_limits<std::int64_t>::max() / options.num_ranks);
   check_argument(
       !options.split_batches || options.batch_size % options.num_ranks == 0,
       "split_batches: a batch of {} is not divisible by {} ranks; expected a multiple of {}; change batch_size or "
@@ -48,7 +48,8 @@ std::int64_t ShardPlan::num_steps() const {
 
 // Only without drop_last and even_batches can ranks differ: the tail then goes to the first ranks.
 std::int64_t ShardPlan::num_batches(int rank) const {
-  check_argument(rank >= 0 && rank < options_.num_ranks, "rank: {} is out of range for {} ranks", rank,
+  check_argument(rank >= 0 && rank < options_.num_ranks,
+                 "rank: {} is out of range for {} ranks; expected 0 or more and less than {}", rank, options_.num_ranks,
                  options_.num_ranks);
   const bool may_lack_the_tail = !options_.drop_last && !options_.even_batches && options_.num_ranks > 1;
   if (!may_lack_the_tail) return num_steps();
@@ -59,8 +60,9 @@ std::int64_t ShardPlan::num_batches(int rank) const {
 }
 
 std::vector<std::int64_t> ShardPlan::batch(int rank, std::int64_t step) const {
-  check_argument(step >= 0 && step < num_batches(rank), "step: {} is out of range for the {} batches of rank {}", step,
-                 num_batches(rank), rank);
+  check_argument(step >= 0 && step < num_batches(rank),
+                 "step: {} is out of range for the {} batches of rank {}; expected 0 or more and less than {}", step,
+                 num_batches(rank), rank, num_batches(rank));
   const auto n = options_.num_samples;
   const auto per_rank = total_batch_size() / options_.num_ranks;
   const auto begin = options_.num_read + step * total_batch_size() + rank * per_rank;

@@ -37,8 +37,9 @@ void MultiTensorOptimizer<Options>::add_param_group(std::vector<at::Tensor> para
     for (const auto& param : group.params()) known.insert(param.unsafeGetTensorImpl());
   }
   for (const auto& param : params) {
-    check_argument(!known.contains(param.unsafeGetTensorImpl()), "{}: a parameter of shape [{}] is in two groups",
-                   Options::kName, fmt::join(param.sizes(), ", "));
+    check_argument(!known.contains(param.unsafeGetTensorImpl()),
+                   "{}: a parameter of shape [{}] is in two groups; list it in one group", Options::kName,
+                   fmt::join(param.sizes(), ", "));
     check_argument(param.is_leaf(), "{}: a tensor of shape [{}] was computed from others; expected a parameter",
                    Options::kName, fmt::join(param.sizes(), ", "));
   }

@@ -1,5 +1,6 @@
 #include "reference/optim/schedules/combined_schedules.hpp"
 
+#include <fmt/ranges.h>
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
@@ -106,7 +107,7 @@ SequentialLR::SequentialLR(const ScheduledOptimizer& optimizer, const std::vecto
                  "SequentialLR: milestones: expected {}, one fewer than schedules, got {}", schedulers.size() - 1,
                  milestones_.size());
   check_argument(std::is_sorted(milestones_.begin(), milestones_.end()),
-                 "SequentialLR: milestones: expected numbers in ascending order");
+                 "SequentialLR: milestones: expected numbers in ascending order, got {}", fmt::join(milestones_, ", "));
   for (std::size_t index = 1; index < schedulers.size(); ++index) {
     check_argument(dynamic_cast<CombinedSchedule*>(this->schedulers()[index].get()) == nullptr,
                    "SequentialLR: schedulers[{}]: a combined schedule cannot start at a milestone; put it first, or "

@@ -53,7 +53,8 @@ class Arguments {
     const auto given = options_.scheduler_specific_kwargs.find(key);
     if (given != options_.scheduler_specific_kwargs.end()) {
       if (!read_argument(given->second, target))
-        problems_.push_back(fmt::format("{}: unsupported type {}", key, given->second.type_name()));
+        problems_.push_back(fmt::format("{}: unsupported type {}; expected the type of this schedule option", key,
+                                        given->second.type_name()));
     } else if (field.presence == optim::Presence::kRequired) {
       add_missing(key);
     }
@@ -61,7 +62,9 @@ class Arguments {
 
   void finish() {
     for (const auto& [key, value] : options_.scheduler_specific_kwargs) {
-      if (!known_.contains(key)) problems_.push_back(key + ": not an argument of this schedule");
+      if (!known_.contains(key))
+        problems_.push_back(fmt::format("{}: not an argument of this schedule; expected {}", key,
+                                        known_.empty() ? "none" : fmt::to_string(fmt::join(known_, ", "))));
     }
     check_argument(problems_.empty(), "get_scheduler: {}: {}", name_, fmt::join(problems_, "; "));
   }

@@ -124,7 +124,9 @@ template <typename Options>
 Options options_of(const torch::optim::OptimizerOptions& group) {
   if (const auto* ours = dynamic_cast<const GroupOptions<Options>*>(&group)) return ours->read();
   const auto* libtorchs = dynamic_cast<const typename GroupOptions<Options>::LibTorch*>(&group);
-  check_argument(libtorchs != nullptr, "{}: a parameter group holds options of another optimizer", Options::kName);
+  check_argument(libtorchs != nullptr,
+                 "{}: a parameter group holds options of another optimizer; expected options of {}", Options::kName,
+                 Options::kName);
   Options options;
   GroupOptions<Options>::assign(options, *libtorchs);
   return options;

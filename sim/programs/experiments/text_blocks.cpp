@@ -46,7 +46,9 @@ TextBlocks::Batch TextBlocks::get_batch(const std::vector<std::int64_t>& indices
   auto* input = inputs.mutable_data_ptr<std::int64_t>();
   auto* target = targets.mutable_data_ptr<std::int64_t>();
   for (const auto index : indices) {
-    check_argument(index >= 0 && index < size(), "sample {} does not exist; the text has {} blocks", index, size());
+    check_argument(index >= 0 && index < size(),
+                   "sample {} does not exist; the text has {} blocks; expected 0 or more and less than {}", index,
+                   size(), size());
     // unsigned char: a byte above 127 must become 128 to 255, not a negative index into the embedding.
     const auto* bytes = reinterpret_cast<const unsigned char*>(text_->data()) + part_.begin + index * block_size_;
     input = std::copy_n(bytes, block_size_, input);

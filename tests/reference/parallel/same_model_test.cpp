@@ -32,7 +32,8 @@ std::vector<std::string> errors_of(Backend backend, const std::function<torch::n
 // On both backends, every rank must get this message.
 void expect_error(const std::function<torch::nn::Sequential(int rank)>& make, const std::string& error) {
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads})
-    EXPECT_THAT(errors_of(backend, make), Each("prepare: the ranks' models differ: " + error));
+    EXPECT_THAT(errors_of(backend, make),
+                Each("prepare: the ranks' models differ: " + error + "; build the same model on every rank"));
 }
 
 TEST(SameModelTest, AnotherShapeIsAnErrorOnEveryRank) {
@@ -108,7 +109,8 @@ TEST(SameModelTest, ShardedModelsAreComparedToo) {
   const auto make = [](int rank) { return torch::nn::Sequential(torch::nn::Linear(3, rank == 2 ? 5 : 4)); };
   EXPECT_THAT(
       errors_of(Backend::kSim, make, {.fsdp_plugin = FullyShardedDataParallelPlugin()}),
-      Each("prepare: the ranks' models differ: 0.weight is Float [4, 3] on ranks 0, 1, 3, Float [5, 3] on rank 2"));
+      Each("prepare: the ranks' models differ: 0.weight is Float [4, 3] on ranks 0, 1, 3, Float [5, 3] on rank 2; "
+           "build the same model on every rank"));
 }
 
 // The collectives go by position. As in PyTorch, names play no part.

@@ -37,7 +37,7 @@ class SectionReader {
     } else if (const auto given = section_.numbers.find(name); given != section_.numbers.end()) {
       number = given->second;
     } else if (section_.lists.contains(name) || section_.texts.contains(name)) {
-      problem(name, "expected a number");
+      problem(name, fmt::format("expected a number, got {}", parameter_text(section_, name)));
     }
   }
   void operator()(const std::string& name, int& number) {
@@ -65,7 +65,7 @@ class SectionReader {
     if (list != section_.lists.end() && list->second.size() == 2) {
       pair = {list->second[0], list->second[1]};
     } else if (has(name)) {
-      problem(name, "expected a list of two numbers");
+      problem(name, fmt::format("expected a list of two numbers, got {}", parameter_text(section_, name)));
     }
   }
   void operator()(const std::string& name, std::string& text) {

@@ -28,7 +28,8 @@ void check_offload(const ResolvedPlugin& plugin, std::vector<std::string>& probl
     try {
       const sharded::FileBackedMemory memory(folder);
     } catch (const FileError& error) {
-      problems.push_back(fmt::format("deepspeed_plugin: offload to nvme: {}", error.what()));
+      problems.push_back(fmt::format(
+          "deepspeed_plugin: offload to nvme: {}; set the nvme_path to a folder that can be written to", error.what()));
     }
   }
 }

@@ -56,14 +56,14 @@ Json parse(const std::string& text, Problems& problems) {
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
     if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second) {
-      problems.push_back(parsed.get<std::string>() + ": duplicate key");
+      problems.push_back(parsed.get<std::string>() + ": duplicate key; keep only one");
     }
     return true;
   };
   try {
     auto root = Json::parse(text, watch);
     if (root.is_object()) return root;
-    problems.emplace_back("expected a JSON object");
+    problems.push_back(fmt::format("expected a JSON object, got JSON of type {}", root.type_name()));
   } catch (const Json::exception& error) {
     problems.push_back(fmt::format("not valid JSON: {}", error.what()));
   }
@@ -142,8 +142,9 @@ void check_schedule(const DeepSpeedSection& section, Problems& problems) {
       problems.push_back(fmt::format("scheduler.params.{}: {} has no such parameter; expected one of {}", name,
                                      section.type, fmt::join(schedule->second, ", ")));
     } else if (!fits(name, section)) {
-      problems.push_back(fmt::format("scheduler.params.{}: expected {} or \"auto\"", name,
-                                     name == "warmup_type" ? "log, linear" : "a number"));
+      problems.push_back(fmt::format("scheduler.params.{}: expected {} or \"auto\", got {}", name,
+                                     name == "warmup_type" ? "log, linear" : "a number",
+                                     parameter_text(section, name)));
     }
   }
 }
@@ -177,6 +178,15 @@ std::set<std::string> parameters_of(const DeepSpeedSection& section) {
   for (const auto& [name, value] : section.lists) names.insert(name);
   for (const auto& [name, value] : section.texts) names.insert(name);
   return names;
+}
+
+std::string parameter_text(const DeepSpeedSection& section, const std::string& name) {
+  if (const auto number = section.numbers.find(name); number != section.numbers.end())
+    return fmt::format("{}", number->second);
+  if (const auto list = section.lists.find(name); list != section.lists.end())
+    return fmt::format("[{}]", fmt::join(list->second, ", "));
+  if (const auto text = section.texts.find(name); text != section.texts.end()) return fmt::format("'{}'", text->second);
+  return section.automatic.contains(name) ? "\"auto\"" : "nothing";
 }
 
 // The file is read by each caller anew (plugin, optimizer, scheduler): it is small, and a shared copy would need

@@ -26,6 +26,9 @@ struct DeepSpeedSection {
 /// Returns the names of all parameters in the section.
 std::set<std::string> parameters_of(const DeepSpeedSection& section);
 
+/// Returns the value of a parameter of the section for a message, such as "'linear'" or "[0.9, 0.95]".
+std::string parameter_text(const DeepSpeedSection& section, const std::string& name);
+
 struct DeepSpeedFile {
   /// Values of keys with a meaning, such as "zero_optimization.stage": numbers, flags and "auto" as written. Null
   /// counts as absent.

@@ -61,11 +61,14 @@ std::vector<std::string> problems_of(const Float8LinearConfig& config) {
                         config.cast_config_grad_output_for_grad_weight.value_or(config.cast_config_grad_output),
                         Float8Type::kE5m2};
   check(is_disabled(input.first) == is_disabled(weight.first),
-        "output: expected that both input and weight are scaled, or neither");
+        "output: expected that both input and weight are scaled, or neither; give both or none the scaling_type "
+        "disabled");
   check(is_disabled(grad_output.first) == is_disabled(weight.second),
-        "grad_input: expected that both grad_output and weight are scaled, or neither");
+        "grad_input: expected that both grad_output and weight are scaled, or neither; give both or none the "
+        "scaling_type disabled");
   check(is_disabled(input.second) == is_disabled(grad_output.second),
-        "grad_weight: expected that both input and grad_output are scaled, or neither");
+        "grad_weight: expected that both input and grad_output are scaled, or neither; give both or none the "
+        "scaling_type disabled");
   // As in torchao, both casts of a tensor use the same dtype, and a disabled cast must not request axiswise
   // scaling.
   for (const auto& use : {input, weight, grad_output}) {
@@ -73,8 +76,13 @@ std::vector<std::string> problems_of(const Float8LinearConfig& config) {
         use.first.target_dtype.value_or(use.fallback) == use.second.target_dtype.value_or(use.fallback);
     check(is_same_dtype, fmt::format("{}: expected the same target_dtype in both of its products", use.name).c_str());
     for (const auto& cast : {use.first, use.second}) {
-      check(!is_disabled(cast) || cast.scaling_granularity == ScalingGranularity::kTensorwise,
-            fmt::format("{}: axiswise scaling requires dynamic scaling", use.name).c_str());
+      check(
+          !is_disabled(cast) || cast.scaling_granularity == ScalingGranularity::kTensorwise,
+          fmt::format(
+              "{}: axiswise scaling requires dynamic scaling, but scaling is disabled; set scaling_type to dynamic or "
+              "scaling_granularity to tensorwise",
+              use.name)
+              .c_str());
     }
   }
   check(!config.enable_fsdp_float8_all_gather,

@@ -138,7 +138,8 @@ class LaunchConfigReader {
     if (!value || !fits(key, *value))
       expected(path, node, expected_of(key));
     else if (!section.emplace(key.name, *value).second)
-      problem(node, fmt::format("{}: duplicate key: {} is the same key", path, key.name));
+      problem(node, fmt::format("{}: duplicate key: {} is already set, maybe in another spelling; keep only one", path,
+                                key.name));
   }
 
   // Where a string is expected, a word keeps its spelling, so that `no` stays "no" and does not become false.
@@ -189,7 +190,9 @@ class LaunchConfigReader {
   }
   // Python's reader rejects unknown keys as well, but without a suggestion and without the line.
   void unknown_key(const YAML::Node& key, const std::string& path, const std::vector<std::string>& names) {
-    problem(key, fmt::format("{}{}: unknown key{}", path, key.Scalar(), nearest_name_hint(key.Scalar(), names)));
+    const auto hint = nearest_name_hint(key.Scalar(), names);
+    problem(key,
+            fmt::format("{}{}: unknown key{}", path, key.Scalar(), hint.empty() ? "; correct or remove it" : hint));
   }
 
   // An unquoted NO, in any spelling, is false for YAML, so it is normalized before the comparison.
@@ -261,7 +264,8 @@ LaunchConfig read_launch_config(const std::string& file) {
   const bool is_json = file.ends_with(".json");
   const auto root = is_json ? load_json(file, problems) : load_yaml(file, "a configuration file", problems);
   if (!root.IsMap()) {
-    problems.add(root.Mark().line, "expected a mapping of keys to values");
+    problems.add(root.Mark().line, fmt::format("expected a mapping of keys to values, got {}",
+                                               root.IsSequence() ? "a list" : "a single value"));
     problems.throw_if_any();
   }
   const auto environment = root["compute_environment"];

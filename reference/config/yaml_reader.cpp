@@ -30,7 +30,7 @@ void check_keys(const YAML::Node& node, const std::string& path, int depth, Yaml
       problems.throw_if_any();
     }
     const auto name = (path.empty() ? "" : path + ".") + entry.first.Scalar();
-    if (!seen.insert(entry.first.Scalar()).second) problems.add(line, name + ": duplicate key");
+    if (!seen.insert(entry.first.Scalar()).second) problems.add(line, name + ": duplicate key; keep only one");
     check_keys(entry.second, name, depth + 1, problems);
   }
 }
@@ -51,8 +51,9 @@ void YamlProblems::throw_if_any() const {
 YamlReader::YamlReader(YAML::Node node, std::string path, YamlProblems& problems)
     : node_(std::move(node)), path_(std::move(path)), problems_(problems) {
   if (node_.IsDefined() && !node_.IsNull() && !node_.IsMap()) {
-    problems_.add(node_.Mark().line, fmt::format("{}: expected a mapping of keys to values",
-                                                 path_.empty() ? "the file" : path_.substr(0, path_.size() - 1)));
+    problems_.add(node_.Mark().line, fmt::format("{}: expected a mapping of keys to values, got {}",
+                                                 path_.empty() ? "the file" : path_.substr(0, path_.size() - 1),
+                                                 node_.IsSequence() ? "a list" : "a single value"));
     node_ = YAML::Node();
   }
 }
@@ -141,7 +142,7 @@ std::string read_text(const std::string& file) {
   try {
     return PosixFiles().read(file);
   } catch (const FileError& error) {
-    throw ConfigError(error.what());
+    throw ConfigError(fmt::format("{}; expected a readable file", error.what()));
   }
 }
 
@@ -159,7 +160,7 @@ YAML::Node parse_yaml(const std::string& text, const std::string& file, YamlProb
 
 // These two cases are frequent typing mistakes, so they get a clearer message than the errno of read().
 YAML::Node load_yaml(const std::string& file, const std::string& what, YamlProblems& problems) {
-  check_config(std::filesystem::exists(file), "{}: no such file", file);
+  check_config(std::filesystem::exists(file), "{}: no such file; expected {}", file, what);
   check_config(!std::filesystem::is_directory(file), "{}: is a folder; expected {}", file, what);
   return parse_yaml(read_text(file), file, problems);
 }

@@ -51,7 +51,7 @@ struct stat status_of(const ReadableFile& file, const std::string& path) {
 // again.
 MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
   const ReadableFile file(path_);
-  check_config(file.is_open(), "{}: cannot be opened: {}", path_, last_error());
+  check_config(file.is_open(), "{}: cannot be opened: {}; expected a readable file", path_, last_error());
   const auto status = status_of(file, path_);
   const auto size = static_cast<std::size_t>(status.st_size);
   device_ = status.st_dev;

@@ -40,10 +40,15 @@ Json parse_header(std::string_view text, const std::string& path) {
   try {
     header = Json::parse(text, watch);
   } catch (const Json::exception& error) {
-    throw ConfigError(fmt::format("{}: the header, which starts at byte 8, is not valid JSON: {}", path, error.what()));
+    throw ConfigError(
+        fmt::format("{}: the header, which starts at byte 8, is not valid JSON: {}; copy or download the file again",
+                    path, error.what()));
   }
   check_config(repeated.empty(), "{}: the header contains the key '{}' twice; expected unique keys", path, repeated);
-  check_config(header.is_object(), "{}: the header, which starts at byte 8, is not a JSON object", path);
+  check_config(
+      header.is_object(),
+      "{}: the header, which starts at byte 8, is not a JSON object but of type {}; expected an object of tensors",
+      path, header.type_name());
   return header;
 }
 
@@ -59,6 +64,12 @@ bool is_entry(const Json& json) {
                         json.contains("data_offsets");
   return has_keys && json["dtype"].is_string() && are_sizes(json["shape"]) && are_sizes(json["data_offsets"]) &&
          json["data_offsets"].size() == 2;
+}
+
+std::string known_dtypes() {
+  std::vector<std::string_view> names;
+  for (const auto& format : safetensors_formats()) names.push_back(format.name);
+  return fmt::format("one of {}", fmt::join(names, ", "));
 }
 
 }  // namespace
@@ -115,9 +126,10 @@ void SafetensorsFile::read_header() {
   check_config(header_bytes <= kHeaderBytesMax,
                "{}: not a safetensors file: the header length is {} bytes; expected at most {}", path(), header_bytes,
                kHeaderBytesMax);
-  check_config(header_bytes <= bytes.size() - 8,
-               "{}: the file is truncated: the header length is {} bytes, but the file has {} bytes", path(),
-               header_bytes, bytes.size());
+  check_config(
+      header_bytes <= bytes.size() - 8,
+      "{}: the file is truncated: the header length is {} bytes, but the file has {} bytes; copy or download it again",
+      path(), header_bytes, bytes.size());
   data_ = bytes.substr(8 + header_bytes);
   const auto header = parse_header(bytes.substr(8, header_bytes), path());
   for (const auto& [name, value] : header.items()) {
@@ -148,19 +160,22 @@ void SafetensorsFile::check_layout() {
   for (const auto& name : names_) {
     const auto& entry = entries_.at(name);
     const auto* format = safetensors_format(entry.dtype);
-    check_config(format != nullptr, "{}: tensor '{}': unknown dtype {}", path(), name, entry.dtype);
+    check_config(format != nullptr, "{}: tensor '{}': unknown dtype {}; expected {}", path(), name, entry.dtype,
+                 format == nullptr ? known_dtypes() : "");
     check_config(entry.begin == place && entry.end >= entry.begin,
                  "{}: tensor '{}': data_offsets {} to {}; expected to start at {}, the end of the previous tensor",
                  path(), name, entry.begin, entry.end, place);
     const auto needed = num_bytes_of(entry.sizes, format->bits);
     check_config(needed == entry.end - entry.begin,
-                 "{}: tensor '{}': {} bytes of data do not match dtype {} and shape [{}]", path(), name,
-                 entry.end - entry.begin, entry.dtype, fmt::join(entry.sizes, ", "));
+                 "{}: tensor '{}': {} bytes of data do not match dtype {} and shape [{}]; expected {}", path(), name,
+                 entry.end - entry.begin, entry.dtype, fmt::join(entry.sizes, ", "),
+                 needed ? fmt::format("{} bytes", *needed) : "a shape with a whole number of bytes");
     place = entry.end;
   }
   const auto found = static_cast<std::int64_t>(data_.size());
-  check_config(place == found, "{}: the file has {} bytes of data, but its tensors need {}: the file is {}", path(),
-               found, place, place > found ? "truncated" : "too long");
+  check_config(place == found,
+               "{}: the file has {} bytes of data, but its tensors need {}: the file is {}; copy or download it again",
+               path(), found, place, place > found ? "truncated" : "too long");
 }
 
 StoredTensor SafetensorsFile::stored(const std::string& name) const {
@@ -170,7 +185,8 @@ StoredTensor SafetensorsFile::stored(const std::string& name) const {
   const auto& entry = found->second;
   const auto dtype = safetensors_format(entry.dtype)->dtype;
   check_config(dtype.has_value(),
-               "{}: tensor '{}' has dtype {}, whose elements are smaller than a byte; LibTorch has no such dtype",
+               "{}: tensor '{}' has dtype {}, whose elements are smaller than a byte; LibTorch has no such dtype; "
+               "store it with 8 or more bits per element",
                path(), name, entry.dtype);
   const auto bytes =
       data_.substr(static_cast<std::size_t>(entry.begin), static_cast<std::size_t>(entry.end - entry.begin));

@@ -52,8 +52,10 @@ at::Tensor read_numbers(const CsvFile& file, const std::vector<std::int64_t>& re
     for (const auto column : numbers.columns) {
       const auto value = parse<T>(fields[column]);
       if (!value) {
-        throw ConfigError(fmt::format("{}, column '{}': '{}' is not a number that fits {}", file.where(record),
-                                      file.columns()[column], fields[column], c10::toString(numbers.dtype)));
+        throw ConfigError(
+            fmt::format("{}, column '{}': '{}' is not a number that fits {}; correct the field, or choose another "
+                        "dtype or other columns",
+                        file.where(record), file.columns()[column], fields[column], c10::toString(numbers.dtype)));
       }
       *place++ = *value;
     }

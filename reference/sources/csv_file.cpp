@@ -115,7 +115,9 @@ void CsvFile::read_file(const MappedFile& file, const std::function<void(std::in
     std::size_t num_fields = 0;
     const auto record = walk(bytes, begin, options_.delimiter, [&](std::string_view, bool) { ++num_fields; });
     if (record.fault != nullptr)
-      throw ConfigError(fmt::format("{}: {} (byte {})", where(), record.fault, record.fault_at));
+      throw ConfigError(
+          fmt::format("{}: {} (byte {}); expected quotes only around a complete field, and \"\" for a quote inside it",
+                      where(), record.fault, record.fault_at));
     if (std::exchange(is_first, false))
       read_header(file, options_.header ? fields_of(bytes, begin, options_.delimiter) : numbered(num_fields));
     if (num_fields != columns_.size())

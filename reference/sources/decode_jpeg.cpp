@@ -135,10 +135,11 @@ class JpegDecoder {
 
  private:
   void check(bool succeeded) const {
-    check_config(
-        succeeded, "{}: the JPEG image is damaged: {} (byte {}){}", name_, reader_.error,
-        num_bytes_ - reader_.source.bytes_in_buffer,
-        reader_.is_warning ? "; set ImageOptions::allow_jpeg_warnings to accept the image as libjpeg repairs it" : "");
+    check_config(succeeded, "{}: the JPEG image is damaged: {} (byte {}){}", name_, reader_.error,
+                 num_bytes_ - reader_.source.bytes_in_buffer,
+                 reader_.is_warning
+                     ? "; set ImageOptions::allow_jpeg_warnings to accept the image as libjpeg repairs it"
+                     : "; replace or remove the image");
   }
 
   std::string name_;

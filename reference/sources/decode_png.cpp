@@ -102,7 +102,8 @@ class PngDecoder {
 
  private:
   void check(bool succeeded) const {
-    check_config(succeeded, "{}: the PNG image is damaged: {} (byte {})", name_, reader_.error, reader_.place);
+    check_config(succeeded, "{}: the PNG image is damaged: {} (byte {}); replace or remove the image", name_,
+                 reader_.error, reader_.place);
   }
 
   std::string name_;

@@ -28,8 +28,9 @@ std::optional<at::ScalarType> dtype_of(unsigned char code) {
 
 void read_all(SequentialFile& file, char* data, std::int64_t num_bytes, const char* what) {
   const auto done = file.read(data, num_bytes);
-  check_config(done == num_bytes, "{}: the file is truncated or damaged: expected {} bytes of {}, got {}", file.path(),
-               num_bytes, what, done);
+  check_config(done == num_bytes,
+               "{}: the file is truncated or damaged: expected {} bytes of {}, got {}; copy or download it again",
+               file.path(), num_bytes, what, done);
 }
 
 // The header has a magic number (0, 0, type, number of dimensions), then one big-endian 32-bit size per dimension.
@@ -69,14 +70,16 @@ StoredTensor inflate(const std::string& path, const IdxOptions& options) {
   // 1032 bytes.
   const auto file_bytes = static_cast<std::int64_t>(std::filesystem::file_size(path));
   check_config(num_bytes && *num_bytes / 1032 <= file_bytes,
-               "{}: the file is truncated or damaged: expected {} bytes of data, but the file has {} bytes", path,
-               text_of(num_bytes), file_bytes);
+               "{}: the file is truncated or damaged: expected {} bytes of data, but the file has {} bytes; copy or "
+               "download it again",
+               path, text_of(num_bytes), file_bytes);
   auto data = std::make_shared<std::string>(static_cast<std::size_t>(*num_bytes), '\0');
   read_all(file, data->data(), *num_bytes, "data");
   // Reading to the end of the stream makes zlib compare gzip's checksum.
   char more = 0;
   const bool is_all = header.sizes.front() < num_rows || file.read(&more, 1) == 0;
-  check_config(is_all, "{}: the file is damaged: it continues after its {} bytes of data", path, *num_bytes);
+  check_config(is_all, "{}: the file is damaged: it continues after its {} bytes of data; copy or download it again",
+               path, *num_bytes);
   const std::string_view bytes = *data;
   return {
       .owner = std::move(data), .bytes = bytes, .dtype = header.dtype, .sizes = header.sizes, .is_big_endian = true};
@@ -91,9 +94,10 @@ StoredTensor map(const std::string& path, const IdxOptions& options) {
   const auto num_bytes = num_data_bytes(header);
   const auto found = static_cast<std::int64_t>(data.size());
   check_config(num_bytes && *num_bytes <= found,
-               "{}: the file is truncated or damaged: expected {} bytes of data, got {}", path, text_of(num_bytes),
-               found);
-  check_config(*num_bytes == found, "{}: the file is damaged: it continues after its {} bytes of data", path,
+               "{}: the file is truncated or damaged: expected {} bytes of data, got {}; copy or download it again",
+               path, text_of(num_bytes), found);
+  check_config(*num_bytes == found,
+               "{}: the file is damaged: it continues after its {} bytes of data; copy or download it again", path,
                *num_bytes);
   if (options.limit) header.sizes.front() = std::min(header.sizes.front(), *options.limit);
   data = data.substr(0, static_cast<std::size_t>(*num_data_bytes(header)));

@@ -1,6 +1,7 @@
 #include "reference/sources/safetensors_dataset.hpp"
 
 #include <ATen/ops/empty.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -13,6 +14,12 @@ namespace {
 // Shards may differ in their number of rows, so dimension 0 is not compared.
 bool rows_fit(const StoredTensor& a, const StoredTensor& b) {
   return a.dtype == b.dtype && std::equal(a.sizes.begin() + 1, a.sizes.end(), b.sizes.begin() + 1, b.sizes.end());
+}
+
+// As in "Float [28, 28]".
+std::string row_text(const StoredTensor& tensor) {
+  return fmt::format("{} [{}]", c10::toString(tensor.dtype),
+                     fmt::join(tensor.sizes.begin() + 1, tensor.sizes.end(), ", "));
 }
 
 }  // namespace
@@ -36,8 +43,12 @@ void SafetensorsRows::add_shard(const std::string& path) {
     const auto num_rows = tensor.sizes.front(), num_expected = tensors.front().sizes.front();
     check_config(num_rows == num_expected, "{}: tensor '{}' has {} rows, but '{}' has {}; expected equal numbers", path,
                  name, num_rows, names_.front(), num_expected);
-    const bool fits = shards_.empty() || rows_fit(tensor, shards_.front()[tensors.size() - 1]);
-    check_config(fits, "{}: tensor '{}' differs in dtype or row shape from that of the first file", path, name);
+    if (shards_.empty()) continue;
+    const auto& first = shards_.front()[tensors.size() - 1];
+    check_config(
+        rows_fit(tensor, first),
+        "{}: tensor '{}' differs in dtype or row shape from that of the first file: expected rows of {}, got {}", path,
+        name, row_text(first), row_text(tensor));
   }
   begins_.push_back(begins_.back() + tensors.front().sizes.front());
   shards_.push_back(std::move(tensors));

@@ -28,7 +28,8 @@ bool can_be_opened(const std::string& path) {
 SequentialFile::SequentialFile(std::string path) : path_(std::move(path)), file_(nullptr, gzclose) {
   check_config(can_be_opened(path_), "{}: is a folder, a pipe or a device; expected a regular file", path_);
   file_.reset(gzopen(path_.c_str(), "rbe"));
-  check_config(file_ != nullptr, "{}: cannot be opened: {}", path_, std::generic_category().message(errno));
+  check_config(file_ != nullptr, "{}: cannot be opened: {}; expected a readable file", path_,
+               std::generic_category().message(errno));
   gzbuffer(file_.get(), 1 << 15);  // small, because skipping a tar member discards a buffer
 }
 
@@ -65,7 +66,8 @@ void SequentialFile::throw_damaged() const {
   const std::string text = gzerror(file_.get(), &code);
   const auto why = code == Z_ERRNO || code == Z_OK ? std::generic_category().message(errno) : text;
   throw ConfigError(
-      fmt::format("{}: the file is truncated or damaged: reading stopped at byte {}: {}", path_, offset_, why));
+      fmt::format("{}: the file is truncated or damaged: reading stopped at byte {}: {}; copy or download it again",
+                  path_, offset_, why));
 }
 
 bool is_gzip(const std::string& path) {

@@ -95,6 +95,13 @@ void TarReader::check(bool condition, fmt::format_string<Args...> message, Args&
   if (!condition) throw ConfigError(where() + ": " + fmt::format(message, std::forward<Args>(args)...));
 }
 
+// For damage, which no option of the caller can repair.
+template <typename... Args>
+void TarReader::check_intact(bool condition, fmt::format_string<Args...> message, Args&&... args) const {
+  if (!condition)
+    check(false, "{}; copy or download the archive again", fmt::format(message, std::forward<Args>(args)...));
+}
+
 // L and K (GNU) and x (pax) are extension members that describe the following member; g is a global pax header,
 // whose records do not concern names or sizes of members here.
 std::optional<TarMember> TarReader::next() {
@@ -121,14 +128,14 @@ std::optional<TarReader::Header> TarReader::read_header() {
   member_ = {.name = "", .number = member_.number + 1, .offset = file_.offset()};
   Header header{};
   const auto got = located([&] { return file_.read(header.block.data(), kBlock); });
-  check(got == kBlock, "the file is truncated or damaged: it ends inside a header or without an end mark");
+  check_intact(got == kBlock, "the file is truncated or damaged: it ends inside a header or without an end mark");
   if (header.is_empty()) {
     read_end_mark();
     return std::nullopt;
   }
-  check(header.checksum_fits(), "damaged: the checksum of the header does not match");
+  check_intact(header.checksum_fits(), "damaged: the checksum of the header does not match");
   const auto size = header.size();
-  check(size && *size <= INT64_MAX - kBlock, "damaged: the size is not a number");
+  check_intact(size && *size <= INT64_MAX - kBlock, "damaged: the size is not a number");
   member_.name = header.name();
   member_.size = *size;
   return header;
@@ -138,16 +145,16 @@ std::optional<TarReader::Header> TarReader::read_header() {
 void TarReader::read_end_mark() {
   Header second{};
   const auto got = located([&] { return file_.read(second.block.data(), kBlock); });
-  check(got == kBlock && second.is_empty(),
-        "the file is truncated or damaged: it ends with one empty block; expected two");
+  check_intact(got == kBlock && second.is_empty(),
+               "the file is truncated or damaged: it ends with one empty block; expected two");
   while (located([&] { return file_.read(second.block.data(), kBlock); }) == kBlock) {
   }
 }
 
 // The size limit protects against a damaged header that would make a name of many gigabytes.
 void TarReader::read_extension(const Header& header) {
-  check(member_.size <= kExtensionBytesMax, "damaged: an extension has {} bytes; expected at most {}", member_.size,
-        kExtensionBytesMax);
+  check_intact(member_.size <= kExtensionBytesMax, "damaged: an extension has {} bytes; expected at most {}",
+               member_.size, kExtensionBytesMax);
   unread_ = padded(member_.size);
   const auto content = read_bytes(member_.size);
   if (header.type() == 'L') name_ = std::string(until_zero(content));
@@ -165,15 +172,15 @@ void TarReader::read_pax_records(const std::string& records) {
     const bool has_form = has_length && rest[digits] == ' ' && rest[length - 1] == '\n';
     const auto record = has_form ? rest.substr(digits + 1, length - digits - 2) : std::string_view();
     const auto equals = record.find('=');
-    check(equals != std::string_view::npos, "damaged: a pax record lacks a length or '='");
+    check_intact(equals != std::string_view::npos, "damaged: a pax record lacks a length or '='");
     const auto key = record.substr(0, equals), value = record.substr(equals + 1);
     check(!key.starts_with("GNU.sparse."), "sparse files are unsupported; create the archive without --sparse");
     if (key == "path") name_ = std::string(value);
     if (key == "size") {
       std::int64_t size = -1;
       const auto number = std::from_chars(value.data(), value.data() + value.size(), size);
-      check(number.ptr == value.data() + value.size() && size >= 0 && size <= INT64_MAX - kBlock,
-            "damaged: a pax record has the invalid size '{}'", value);
+      check_intact(number.ptr == value.data() + value.size() && size >= 0 && size <= INT64_MAX - kBlock,
+                   "damaged: a pax record has the invalid size '{}'", value);
       size_ = size;
     }
     rest.remove_prefix(length);
@@ -194,8 +201,8 @@ std::string TarReader::read_bytes(std::int64_t num_bytes) {
     const auto piece = std::min(kPiece, num_bytes - static_cast<std::int64_t>(done));
     bytes.resize(done + static_cast<std::size_t>(piece));
     const auto got = located([&] { return file_.read(bytes.data() + done, piece); });
-    check(got == piece, "the file is truncated or damaged: expected {} bytes, got {}", num_bytes,
-          done + static_cast<std::size_t>(got));
+    check_intact(got == piece, "the file is truncated or damaged: expected {} bytes, got {}", num_bytes,
+                 done + static_cast<std::size_t>(got));
   }
   unread_ -= num_bytes;
   return bytes;
@@ -204,7 +211,7 @@ std::string TarReader::read_bytes(std::int64_t num_bytes) {
 // Data are padded to blocks of 512 bytes; unread_ includes the padding.
 void TarReader::skip_data() {
   const bool is_there = located([&] { return file_.skip(unread_); });
-  check(is_there, "the file is truncated or damaged: it ends inside this member");
+  check_intact(is_there, "the file is truncated or damaged: it ends inside this member");
   unread_ = 0;
 }
 

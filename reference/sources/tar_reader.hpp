@@ -46,6 +46,8 @@ class TarReader {
   auto located(F&& read) const;
   template <typename... Args>
   void check(bool condition, fmt::format_string<Args...> message, Args&&... args) const;
+  template <typename... Args>
+  void check_intact(bool condition, fmt::format_string<Args...> message, Args&&... args) const;
 
   SequentialFile file_;
   TarMember member_;

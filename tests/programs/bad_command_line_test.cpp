@@ -75,7 +75,8 @@ TEST_F(BadCommandLineTest, SetWithBadSyntaxIsRefused) {
   expect_refused(sim_run({"--set", "=3", good()}), HasSubstr("--set: expected key.path=value, got '=3'"));
   expect_refused(sim_run({"--set", "batch_size=[1", good()}),
                  AllOf(HasSubstr("--set batch_size=[1"), HasSubstr("not valid YAML")));
-  expect_refused(sim_run({"--set", "task.name=3", good()}), HasSubstr("--set task.name=3: 'task' is not a mapping"));
+  expect_refused(sim_run({"--set", "task.name=3", good()}),
+                 HasSubstr("--set task.name=3: 'task' is not a mapping; expected a path"));
 }
 
 TEST_F(BadCommandLineTest, SetOfAnUnknownKeyOrImpossibleValueIsRefused) {

@@ -227,7 +227,8 @@ TEST_F(UserProgramTest, AllProblemsOfTheOptionsAreInOneMessage) {
   EXPECT_EQ(run.exit_code, 2);
   for (const std::string option : {"--set", "--max-steps", "--trace", "--save-every", "--resume"})
     EXPECT_THAT(run.error, HasSubstr(option + ": only experiments support"));
-  EXPECT_THAT(run.error, AllOf(HasSubstr("--ranks: 0 ranks"), HasSubstr("--faults: f is not a file"),
+  EXPECT_THAT(run.error, AllOf(HasSubstr("--ranks: 0 ranks"),
+                               HasSubstr("--faults: f is not a file; expected an existing YAML file"),
                                HasSubstr("x.yaml: unexpected"), HasSubstr("no program")));
   EXPECT_THAT(lines_of(run.error), ::testing::SizeIs(9));
 }

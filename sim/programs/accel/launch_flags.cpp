@@ -25,18 +25,19 @@ struct Refusal {
 
 constexpr Refusal kRefusals[] = {
     {"module", false, "runs a Python module; pass an executable file as PROGRAM instead"},
-    {"tpu*", false, "unsupported; LibTorch has no TPU backend"},
-    {"no_tpu*", false, "unsupported; LibTorch has no TPU backend"},
-    {"vm", true, "unsupported; it is for TPU pods, and LibTorch has no TPU backend"},
+    {"tpu*", false, "unsupported; LibTorch has no TPU backend; leave the flag out"},
+    {"no_tpu*", false, "unsupported; LibTorch has no TPU backend; leave the flag out"},
+    {"vm", true, "unsupported; it is for TPU pods, and LibTorch has no TPU backend; leave the flag out"},
     {"env", true,
      "unsupported; it is for TPU pods, and LibTorch has no TPU backend; export the variable instead, since every rank "
      "inherits the environment"},
-    {"main_training_function", true, "unsupported; it is for TPUs, and LibTorch has no TPU backend"},
-    {"downcast_bf16", false, "unsupported; it is for TPUs, and LibTorch has no TPU backend"},
+    {"main_training_function", true,
+     "unsupported; it is for TPUs, and LibTorch has no TPU backend; leave the flag out"},
+    {"downcast_bf16", false, "unsupported; it is for TPUs, and LibTorch has no TPU backend; leave the flag out"},
     {"aws_*", true, "unsupported; SageMaker starts Python scripts; start the program with mpirun or this command"},
-    {"use_megatron_lm", false, "unsupported; Megatron-LM is a Python program"},
-    {"megatron_lm_*", true, "unsupported; Megatron-LM is a Python program"},
-    {"dynamo_*", true, "unsupported; TorchDynamo compiles Python code"}};
+    {"use_megatron_lm", false, "unsupported; Megatron-LM is a Python program; leave the flag out"},
+    {"megatron_lm_*", true, "unsupported; Megatron-LM is a Python program; leave the flag out"},
+    {"dynamo_*", true, "unsupported; TorchDynamo compiles Python code; leave the flag out"}};
 
 const Refusal* find_refusal(const std::string& name) {
   const auto* const found = std::find_if(std::begin(kRefusals), std::end(kRefusals), [&](const Refusal& refusal) {

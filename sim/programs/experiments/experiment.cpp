@@ -26,7 +26,8 @@ void apply_override(YAML::Node root, const std::string& text) {
   try {
     value = YAML::Load(text.substr(equals + 1));
   } catch (const YAML::Exception& error) {
-    throw ConfigError(fmt::format("--set {}: the value is not valid YAML: {}", text, error.what()));
+    throw ConfigError(
+        fmt::format("--set {}: the value is not valid YAML: {}; quote it to pass it as text", text, error.what()));
   }
   std::string rest = text.substr(0, equals);
   // A YAML::Node is a reference into the document. Assignment would overwrite the node in the document, whereas `reset`
@@ -34,7 +35,8 @@ void apply_override(YAML::Node root, const std::string& text) {
   YAML::Node node(root);
   for (auto dot = rest.find('.'); dot != std::string::npos; dot = rest.find('.')) {
     auto child = node[rest.substr(0, dot)];
-    check_config(!child.IsDefined() || child.IsNull() || child.IsMap(), "--set {}: '{}' is not a mapping", text,
+    check_config(!child.IsDefined() || child.IsNull() || child.IsMap(),
+                 "--set {}: '{}' is not a mapping; expected a path through mappings, such as optimizer.lr=0.1", text,
                  rest.substr(0, dot));
     if (!child.IsDefined() || child.IsNull()) node[rest.substr(0, dot)] = YAML::Node(YAML::NodeType::Map);
     node.reset(node[rest.substr(0, dot)]);

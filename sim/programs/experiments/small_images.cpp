@@ -50,8 +50,8 @@ LabelledImages read_split(const std::string& data_dir, const std::string& name, 
   const auto image_sizes = sizes_of(image_path, 3), label_sizes = sizes_of(label_path, 1);
   check_config(image_sizes[1] == 28 && image_sizes[2] == 28, "{}: images have {}x{} pixels; expected 28x28", image_path,
                image_sizes[1], image_sizes[2]);
-  check_config(image_sizes[0] == label_sizes[0], "{}: {} images, but {} has {} labels", image_path, image_sizes[0],
-               label_path, label_sizes[0]);
+  check_config(image_sizes[0] == label_sizes[0], "{}: {} images, but {} has {} labels; expected equal numbers",
+               image_path, image_sizes[0], label_path, label_sizes[0]);
   check_config(image_sizes[0] > 0, "{}: contains no images; expected at least one", image_path);
   const auto images = open_idx(image_path, {.limit = limit}).load(),
              labels = open_idx(label_path, {.limit = limit}).load();
@@ -82,8 +82,8 @@ SmallImageData read_folders(const fs::path& root, std::optional<std::int64_t> li
                             std::optional<std::int64_t> eval_limit) {
   const ImageFolder train((root / "train").string()), test((root / "test").string());
   check_config(train.classes() == test.classes(),
-               "{}: has {} classes, but {} has {} or other ones; expected the same folders in both",
-               (root / "train").string(), train.classes().size(), (root / "test").string(), test.classes().size());
+               "{}: has {} classes that differ from the {} of {}; expected the same folders in both",
+               (root / "train").string(), train.classes().size(), test.classes().size(), (root / "test").string());
   return {read_folder(train, limit), read_folder(test, eval_limit), static_cast<std::int64_t>(train.classes().size())};
 }
 

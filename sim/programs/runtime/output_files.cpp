@@ -19,7 +19,8 @@ std::string problem_of_output(const std::string& path) {
   if (path.empty()) return "";
   const auto folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : fs::path(".");
   if (!fs::is_directory(folder)) return fmt::format("{} is not a folder; create it first", folder.string());
-  if (access(folder.c_str(), W_OK) != 0 || fs::is_directory(path)) return fmt::format("{} cannot be written", path);
+  if (access(folder.c_str(), W_OK) != 0 || fs::is_directory(path))
+    return fmt::format("{} cannot be written; expected a file in a folder that can be written to", path);
   return "";
 }
 

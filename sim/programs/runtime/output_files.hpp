@@ -5,8 +5,8 @@
 
 namespace accel::programs {
 
-/// Returns why the file cannot be written, as in "/x is not a folder; create it first" or "... cannot be written".
-/// Returns "" if it can be written or `path` is empty.
+/// Returns why the file cannot be written and what to do, as in "/x is not a folder; create it first". Returns "" if it
+/// can be written or `path` is empty.
 std::string problem_of_output(const std::string& path);
 
 /// Writes the file atomically: it exists in full or not at all. An existing path that is not a regular file (a pipe,

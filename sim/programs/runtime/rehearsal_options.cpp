@@ -80,10 +80,11 @@ std::vector<std::string> problems_of(const RehearsalOptions& options) {
   }
   for (const auto& [option, file] : {std::pair("--faults", &options.faults), {"--network", &options.network}}) {
     if (!file->empty() && !std::filesystem::is_regular_file(*file))
-      problems.push_back(fmt::format("{}: {} is not a file", option, *file));
+      problems.push_back(fmt::format("{}: {} is not a file; expected an existing YAML file", option, *file));
   }
   if (!options.report.empty() && !can_hold_report(options.report)) {
-    problems.push_back(fmt::format("--report: {} is not a folder that can be written to", options.report));
+    problems.push_back(
+        fmt::format("--report: {} is not a folder that can be written to; choose another folder", options.report));
   }
   return problems;
 }

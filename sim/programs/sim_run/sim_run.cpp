@@ -259,7 +259,9 @@ std::vector<std::string> problems_of_checkpoints(const Arguments& arguments) {
   if (arguments.save_every && *arguments.save_every < 1)
     problems.push_back(fmt::format("--save-every: expected 1 or more, got {}", *arguments.save_every));
   if (!arguments.resume.empty() && !fs::is_directory(arguments.resume))
-    problems.push_back(fmt::format("--resume: {}: no such folder", arguments.resume));
+    problems.push_back(
+        fmt::format("--resume: {}: no such folder; expected a checkpoint, or the --project-dir of an earlier run",
+                    arguments.resume));
   // A new run into a folder with checkpoints would mix two trainings, and --resume would later pick the wrong one.
   // Workers skip the check: by the time they start, rank 0 may have saved.
   PosixFiles files;

@@ -191,12 +191,13 @@ TEST(Float8OptionsTest, AllProblemsAreInOneMessage) {
                                                .scaling_granularity = ScalingGranularity::kAxiswise},
                          .cast_config_weight_for_grad_input = CastConfig{.target_dtype = Float8Type::kE5m2},
                          .enable_fsdp_float8_all_gather = true};
-  EXPECT_THAT(problems_of_options({.mixed_precision = "fp8", .ao_recipe_kwargs = AORecipeKwargs{.config = bad}}),
-              AllOf(HasSubstr("output: expected that both input and weight are scaled"),
-                    HasSubstr("grad_weight: expected that both input and grad_output are scaled"),
-                    HasSubstr("input: axiswise scaling requires dynamic scaling"),
-                    HasSubstr("weight: expected the same target_dtype"),
-                    HasSubstr("enable_fsdp_float8_all_gather: unsupported")));
+  EXPECT_THAT(
+      problems_of_options({.mixed_precision = "fp8", .ao_recipe_kwargs = AORecipeKwargs{.config = bad}}),
+      AllOf(HasSubstr("output: expected that both input and weight are scaled"),
+            HasSubstr("grad_weight: expected that both input and grad_output are scaled"),
+            HasSubstr("input: axiswise scaling requires dynamic scaling, but scaling is disabled; set scaling_type"),
+            HasSubstr("weight: expected the same target_dtype"),
+            HasSubstr("enable_fsdp_float8_all_gather: unsupported")));
   EXPECT_THAT(problems_of_options({.mixed_precision = "bf16", .ao_recipe_kwargs = AORecipeKwargs{}}),
               HasSubstr("ao_recipe_kwargs: requires mixed_precision 'fp8', got 'bf16'"));
   EXPECT_THAT(problems_of_options({.mixed_precision = "fp4"}),

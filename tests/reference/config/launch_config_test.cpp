@@ -114,7 +114,8 @@ TEST_F(LaunchConfigTest, KeysOfSectionsMayOmitTheirPrefixOrHaveOldNames) {
                                                {"fsdp_backward_prefetch", "BACKWARD_PRE"},
                                                {"fsdp_min_num_params", std::int64_t{2000}}}));
   EXPECT_THAT(problems("distributed_type: FSDP\nfsdp_config:\n  version: 2\n  fsdp_version: 1\n"),
-              HasSubstr(":4: fsdp_config.fsdp_version: duplicate key: fsdp_version is the same key"));
+              HasSubstr(":4: fsdp_config.fsdp_version: duplicate key: fsdp_version is already set, maybe in another "
+                        "spelling; keep only one"));
 }
 
 TEST_F(LaunchConfigTest, AllProblemsAreReportedWithTheirLines) {
@@ -128,7 +129,7 @@ TEST_F(LaunchConfigTest, AllProblemsAreReportedWithTheirLines) {
                      "4: main_process_port: expected an integer, got 'high'\n" + file +
                      "3: use_cpu: expected true or false, got 'perhaps'\n" + file +
                      "1: num_proceses: unknown key; did you mean 'num_processes'?\n" + file +
-                     "9: totally_else: unknown key\n" + file +
+                     "9: totally_else: unknown key; correct or remove it\n" + file +
                      "2: mixed_precision: expected no, fp16, bf16, fp8, got 'fp32'\n" + file +
                      "1: distributed_type: missing; it is required: NO, MULTI_CPU, MULTI_GPU, FSDP or DEEPSPEED";
             }()));
@@ -137,13 +138,13 @@ TEST_F(LaunchConfigTest, AllProblemsAreReportedWithTheirLines) {
 TEST_F(LaunchConfigTest, InvalidFilesAreErrorsThatNameTheFile) {
   EXPECT_THAT(problems("distributed_type: TPU\n"),
               HasSubstr("config.yaml:1: distributed_type: expected one of NO, MULTI_CPU"));
-  EXPECT_THAT(problems("- a\n"), HasSubstr("expected a mapping"));
+  EXPECT_THAT(problems("- a\n"), HasSubstr("expected a mapping of keys to values, got a list"));
   EXPECT_THAT(problems("{"), HasSubstr("config.yaml"));
   EXPECT_THAT(problems("distributed_type: 'NO'\n", "config.json"), HasSubstr("config.json: not valid JSON"));
   EXPECT_THAT(problems("compute_environment: AMAZON_SAGEMAKER\ndistributed_type: NO\nec2_instance_type: a\n"),
               AllOf(HasSubstr("AMAZON_SAGEMAKER"), HasSubstr("accel config"), Not(HasSubstr("ec2"))));
   EXPECT_THAT(message_of<ConfigError>([&] { read_launch_config(folder_.path("nowhere.yaml")); }),
-              HasSubstr("nowhere.yaml: no such file"));
+              HasSubstr("nowhere.yaml: no such file; expected a configuration file"));
 }
 
 // A file for other hardware is valid, so it can be viewed and edited here. Only launching it is an error.
@@ -234,7 +235,7 @@ TEST_F(LaunchConfigTest, FlagsReplaceValuesOfAFile) {
             }),
             "command line: deepspeed_config.zero_stage: expected 0, 1, 2, 3, got '4'\ncommand line: num_processes: "
             "expected an integer, got 'x'\n"
-            "command line: zero_stages: unknown key");
+            "command line: zero_stages: unknown key; correct or remove it");
 }
 
 // A valid value for any key.

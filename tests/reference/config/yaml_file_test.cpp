@@ -25,8 +25,9 @@ std::string problems_of(const std::string& text) {
 
 // yaml-cpp keeps one of the values silently, so a typo in a copied block would be lost.
 TEST(YamlFileTest, ADuplicateKeyIsNamedAtAnyDepth) {
-  EXPECT_THAT(problems_of("a: 1\nlist:\n  - {b: 1, c: 2}\n  - {b: 1,\n     b: 2}\na: 2\n"),
-              AllOf(HasSubstr("run.yaml:5: list.b: duplicate key"), HasSubstr("run.yaml:6: a: duplicate key")));
+  EXPECT_THAT(
+      problems_of("a: 1\nlist:\n  - {b: 1, c: 2}\n  - {b: 1,\n     b: 2}\na: 2\n"),
+      AllOf(HasSubstr("run.yaml:5: list.b: duplicate key"), HasSubstr("run.yaml:6: a: duplicate key; keep only one")));
   EXPECT_EQ(problems_of("a: {b: 1}\nc: {b: 2}\nd: [{b: 1}, {b: 1}, 3, ~]\n"), "");
 }
 
@@ -62,8 +63,8 @@ TEST(YamlFileTest, AFileThatCannotBeReadIsNamed) {
     return "";
   };
   EXPECT_EQ(message_of(folder.path("absent.yaml")),
-            folder.path("absent.yaml") + ": cannot be read: No such file or directory");
-  EXPECT_EQ(message_of(folder.path()), folder.path() + ": cannot be read: Is a directory");
+            folder.path("absent.yaml") + ": cannot be read: No such file or directory; expected a readable file");
+  EXPECT_EQ(message_of(folder.path()), folder.path() + ": cannot be read: Is a directory; expected a readable file");
 }
 
 }  // namespace

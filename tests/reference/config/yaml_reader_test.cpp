@@ -201,7 +201,7 @@ TEST(YamlReaderTest, AListGivesItsMappings) {
 // The index and the line: either may be easier to find.
 TEST(YamlReaderTest, AProblemInAListIsNamedWithItsPlace) {
   EXPECT_EQ(list_problems_of("layers:\n  - {widths: [1]}\n  - {width: 1}\n  - {widths: [a]}\n  - wide\n"),
-            "run.yaml:5: layers[3]: expected a mapping of keys to values\n"
+            "run.yaml:5: layers[3]: expected a mapping of keys to values, got a single value\n"
             "run.yaml:3: layers[1].width: unknown key; known: widths\n"
             "run.yaml:4: layers[2].widths: expected a list of integers, got a list");
   EXPECT_EQ(list_problems_of("layers: {a: 1}\n"), "run.yaml:1: layers: expected a list of mappings");

@@ -169,7 +169,8 @@ TEST_F(DeepSpeedObjectsTest, SettingsGivenTwiceOrNotAtAllAreErrors) {
                   R"(, "optimizer": {"type": "AdamW", "params": {"eps": "auto", "betas": 3, "lr": -1, "amount": 2}}})"),
           prepare_dummy),
       AllOf(HasSubstr("optimizer.params.eps: \"auto\" cannot be resolved: the program does not set a value"),
-            HasSubstr("optimizer.params.betas: expected a list of two numbers"), HasSubstr("optimizer.params.lr: "),
+            HasSubstr("optimizer.params.betas: expected a list of two numbers, got 3"),
+            HasSubstr("optimizer.params.lr: "),
             HasSubstr("optimizer.params.amount: unknown parameter of AdamW; expected one of ")));
   const auto prepare_schedule = [](Accelerator& accelerator, Net& net) {
     torch::optim::SGD sgd(net->parameters(), 0.1);

@@ -232,7 +232,8 @@ TEST_F(TarShardsTest, DamageIsReportedWithFileMemberAndOffset) {
   // One bit in the header of the second member.
   flipped[x.size() + 3] ^= 1;
   EXPECT_THAT(error_in(write("flip.tar", flipped)),
-              EndsWith("flip.tar: member 2 '' (byte 1536): damaged: the checksum of the header does not match"));
+              EndsWith("flip.tar: member 2 '' (byte 1536): damaged: the checksum of the header does not match; copy or "
+                       "download the archive again"));
   EXPECT_THAT(error_in(folder_.write("cut.tar", x.substr(0, 900))),
               HasSubstr("cut.tar: member 1 'x.a' (byte 0): the file is truncated or damaged"));
   EXPECT_THAT(error_in(folder_.write("half.tar", (x + y).substr(0, x.size() + 100))),

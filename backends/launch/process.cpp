@@ -44,7 +44,8 @@ cpu_set_t set_of(const std::vector<int>& cpus) {
 // Describes an error of exec, and what to do about it.
 std::string why_not(int reason) {
   const std::string text = std::strerror(reason);
-  return reason == EACCES ? text + "; expected a file that may be executed (chmod +x)" : text;
+  if (reason == EACCES) return text + "; expected a file that may be executed (chmod +x)";
+  return reason == ENOENT ? text + "; expected the path of a program, or the name of a program in PATH" : text;
 }
 
 // The null-terminated array that exec expects. The strings must outlive it.

@@ -33,8 +33,13 @@ std::int64_t BatchSizeSearch::next(std::int64_t batch_size) const {
                         ? 0
                         : (reduce_batch_size ? reduce_batch_size(batch_size)
                                              : static_cast<std::int64_t>(static_cast<double>(batch_size) * 0.9));
-  // The text of accelerate/utils/memory.py, find_executable_batch_size.
-  if (next <= 0) throw Error("No executable batch size found, reached zero.");
+  // The first sentence is the text of accelerate/utils/memory.py, find_executable_batch_size.
+  if (next <= 0) {
+    throw Error(fmt::format(
+        "No executable batch size found, reached zero. The last batch size was {}; expected one of 1 or more that fits "
+        "in memory. Use a smaller model or smaller samples",
+        batch_size));
+  }
   // A reducer that does not reduce would retry forever.
   check_argument(next < batch_size,
                  "find_executable_batch_size: reduce_batch_size returned {} for {}; expected a smaller batch size",

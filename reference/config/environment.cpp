@@ -88,7 +88,11 @@ std::optional<int> slurm_tasks_of_node(std::vector<std::string>& problems) {
     if (left < times) return count;
     left -= times;
   }
-  problems.push_back(fmt::format("SLURM_STEP_TASKS_PER_NODE: '{}' contains no entry for machine {}", *tasks, *node));
+  problems.push_back(
+      fmt::format("SLURM_STEP_TASKS_PER_NODE: '{}' contains no entry for machine {}, the value of SLURM_NODEID; "
+                  "expected the number of tasks of each machine, such as 2(x3),1; start the ranks with srun, which "
+                  "sets both variables",
+                  *tasks, *node));
   return std::nullopt;
 }
 

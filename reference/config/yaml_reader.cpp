@@ -74,11 +74,16 @@ bool YamlReader::convert(const std::string& key, FieldTarget target) const {
   }
 }
 
-// The value as written; of a mapping or list only the kind, because it can be long.
+// The value as written, with the items of a list; of a mapping or a long list only the kind.
 std::string YamlReader::given(const std::string& key) const {
+  constexpr std::size_t kItemsMax = 8;
   const auto node = node_[key];
   if (node.IsScalar()) return fmt::format(", got '{}'", node.Scalar());
-  return node.IsMap() ? ", got a mapping" : ", got a list";
+  if (node.IsMap()) return ", got a mapping";
+  if (node.size() > kItemsMax) return fmt::format(", got a list of {} items", node.size());
+  std::vector<std::string> items;
+  for (const auto& item : node) items.push_back(item.IsScalar() ? item.Scalar() : "...");
+  return fmt::format(", got [{}]", fmt::join(items, ", "));
 }
 
 YamlReader YamlReader::mapping(const std::string& key) {
@@ -90,7 +95,7 @@ std::vector<YamlReader> YamlReader::mappings(const std::string& key) {
   know(key);
   if (!has(key)) return {};
   const auto list = node_[key];
-  if (!list.IsSequence()) problem(key, "expected a list of mappings");
+  if (!list.IsSequence()) problem(key, "expected a list of mappings" + given(key));
   std::vector<YamlReader> readers;
   for (std::size_t index = 0; list.IsSequence() && index < list.size(); ++index) {
     readers.emplace_back(list[index], fmt::format("{}{}[{}].", path_, key, index), problems_);
@@ -113,7 +118,7 @@ std::vector<std::string> YamlReader::keys() const {
 
 void YamlReader::reject_unsupported(const std::string& key) {
   know(key);
-  if (has(key)) problem(key, "not supported yet");
+  if (has(key)) problem(key, "not supported yet; remove it");
 }
 
 // A missing key has no line, so the line of the mapping that lacks it is reported.

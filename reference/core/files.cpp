@@ -86,10 +86,31 @@ void remove_if_exists(Files& files, const std::string& path) {
   }
 }
 
+// What to do, where the system's text of the error does not imply it. ENOENT of a file to create means that its folder
+// is missing.
+const char* what_to_do(std::string_view done, int code) {
+  switch (code) {
+    case ENOENT:
+      if (done.starts_with("renamed")) return "; expected an existing file, and an existing folder for the new name";
+      return done == "created" || done == "opened as a folder" ? "; create the folder first" : "";
+    case ENOTDIR: return "; expected a folder, but a part of the path is a file";
+    case EISDIR: return done == "read" ? "" : "; choose another name, or remove the folder";
+    case ENOTEMPTY: return "; remove the content of the folder first";
+    case ENOSPC: return "; free disk space";
+    case EACCES:
+    case EPERM:
+    case EROFS: return "; change the permissions, or choose another path";
+    case EMFILE: return "; raise the limit of open files (ulimit -n)";
+    default: return "";
+  }
+}
+
 }  // namespace
 
 FileError::FileError(const std::string& path, std::string_view done, int code)
-    : FileError(fmt::format("{}: cannot be {}: {}", path, done, std::generic_category().message(code)), code) {}
+    : FileError(fmt::format("{}: cannot be {}: {}{}", path, done, std::generic_category().message(code),
+                            what_to_do(done, code)),
+                code) {}
 
 std::unique_ptr<WritableFile> PosixFiles::create(const std::string& path) { return std::make_unique<PosixFile>(path); }
 

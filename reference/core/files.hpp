@@ -23,7 +23,7 @@ namespace accel {
 class FileError : public Error {
  public:
   FileError(const std::string& message, int code) : Error(message), code_(code) {}
-  /// Formats the message, e.g. "a.bin: cannot be written: No space left on device".
+  /// Formats the message, e.g. "a.bin: cannot be written: No space left on device; free disk space".
   FileError(const std::string& path, std::string_view done, int code);
   [[nodiscard]] int code() const { return code_; }
 

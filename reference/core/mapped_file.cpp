@@ -93,7 +93,9 @@ void MappedFile::copy_out(std::string_view part, char* to) const {
     const auto count = pread(file.get(), to + done, part.size() - done, static_cast<off_t>(begin + done));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw FileError(path_, "read", errno);
-    if (count == 0) throw FileError(path_ + ": the file became shorter after it was opened", EIO);
+    if (count == 0)
+      throw FileError(path_ + ": the file became shorter after it was opened; keep other programs from writing to it",
+                      EIO);
     done += static_cast<std::size_t>(count);
   }
 }

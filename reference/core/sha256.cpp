@@ -20,12 +20,13 @@ Sha256::Sha256()
 }
 
 void Sha256::update(const void* data, std::size_t num_bytes) {
-  ensure(context_ != nullptr, "SHA-256 was already finished");
+  ensure(context_ != nullptr, "SHA-256 was already finished; expected no call after hex()");
   ensure(EVP_DigestUpdate(context_of(context_), data, num_bytes) == 1, "SHA-256 update failed");
 }
 
 std::string Sha256::hex() {
-  ensure(context_ != nullptr, "SHA-256 was already finished");  // OpenSSL 3.0 does not check this
+  // OpenSSL 3.0 does not check this.
+  ensure(context_ != nullptr, "SHA-256 was already finished; expected no call after hex()");
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
   unsigned int size = 0;
   ensure(EVP_DigestFinal_ex(context_of(context_), digest.data(), &size) == 1, "SHA-256 failed to finish");

@@ -54,7 +54,8 @@ class DataLoader {
   [[nodiscard]] std::int64_t size() const {
     const auto batches = core_->size();
     check_state(batches.has_value(),
-                "size: the length of this loader is unknown; its dataset or batch sampler does not define size()");
+                "size: the length of this loader is unknown; its dataset or batch sampler does not define size(); "
+                "define it, or iterate until the loader ends");
     return std::max<std::int64_t>(*batches - *skip_batches_, 0);
   }
   [[nodiscard]] Dataset& dataset() const { return *dataset_; }

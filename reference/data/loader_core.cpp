@@ -124,7 +124,8 @@ std::int64_t LoaderCore::total_batch_size() const {
 }
 
 std::int64_t LoaderCore::total_dataset_length() const {
-  check_state(source_.size.has_value(), "total_dataset_length: the dataset is a stream without size()");
+  check_state(source_.size.has_value(),
+              "total_dataset_length: the dataset is a stream without size(); expected a dataset that defines size()");
   return *source_.size;
 }
 

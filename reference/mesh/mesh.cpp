@@ -87,8 +87,9 @@ ShardGroupPlan plan_shard_groups(const std::optional<ParallelismConfig>& config,
   const int of_machine = std::max(1, place.local_world_size / num_peers);
   const int num_shards = has_sizes ? sizes.dp_shard_size * num_sharing : hybrid ? of_machine : num_ranks;
   check_config(num_ranks % num_shards == 0,
-               "fsdp_plugin: {} ranks do not divide into shard groups of {}; expected a multiple", num_ranks,
-               num_shards);
+               "fsdp_plugin: {} ranks do not divide into shard groups of {}; expected a multiple of {}; start equally "
+               "many ranks on each machine",
+               num_ranks, num_shards, num_shards);
 
   const Mesh mesh({num_ranks / num_shards, num_shards, num_peers});
   constexpr std::size_t kReplica = 0, kShard = 1, kPeer = 2;

@@ -13,6 +13,8 @@
 namespace accel::sharded {
 namespace {
 
+constexpr const char* kNameExpression = "a regular expression that matches complete module names";
+
 struct PlannedModule {
   const ModuleDescription* description;
   std::optional<std::size_t> parent;
@@ -56,7 +58,8 @@ class UnitPlanner {
 
  private:
   template <typename Matches, typename Act>
-  void for_matching(const char* key, const std::vector<std::string>& wanted, const Matches& matches, const Act& act) {
+  void for_matching(const char* key, const char* what, const std::vector<std::string>& wanted, const Matches& matches,
+                    const Act& act) {
     for (const auto& entry : wanted) {
       bool found = false;
       for (auto& module : modules_) {
@@ -65,7 +68,8 @@ class UnitPlanner {
         act(module);
       }
       // An entry without a match is almost always a typo, and would silently leave modules unwrapped.
-      if (!found) problems_.push_back(fmt::format("{}: '{}' matches no module of the model", key, entry));
+      if (!found)
+        problems_.push_back(fmt::format("{}: '{}' matches no module of the model; expected {}", key, entry, what));
     }
   }
 
@@ -75,7 +79,7 @@ class UnitPlanner {
   }
 
   void ignore() {
-    for_matching("ignored_modules", policy_.ignored, name_matches,
+    for_matching("ignored_modules", kNameExpression, policy_.ignored, name_matches,
                  [](PlannedModule& module) { module.is_ignored = true; });
     for (auto& module : modules_) {
       // Parents come before their children in the list, so one pass reaches all descendants.
@@ -85,10 +89,10 @@ class UnitPlanner {
 
   void choose_units() {
     const auto wrap = [](PlannedModule& module) { module.is_unit = true; };
-    for_matching("wrap_modules", policy_.modules, name_matches, wrap);
+    for_matching("wrap_modules", kNameExpression, policy_.modules, name_matches, wrap);
     if (policy_.kind == WrapPolicy::Kind::kByClass) {
       for_matching(
-          "transformer_cls_names_to_wrap", policy_.classes,
+          "transformer_cls_names_to_wrap", "the name of a module class", policy_.classes,
           [](const auto& module, const auto& name) { return is_class(module.class_name, name); }, wrap);
     }
     if (policy_.kind == WrapPolicy::Kind::kBySize) {

@@ -27,7 +27,7 @@ at::Tensor decode_image(std::string_view bytes, std::string_view name, const Ima
   if (bytes.starts_with("\x89PNG\r\n\x1a\n")) return sources::decode_png(bytes, name).permute({2, 0, 1}).contiguous();
   throw ConfigError(
       fmt::format("{}: {}", name,
-                  bytes.empty() ? "the image is empty"
+                  bytes.empty() ? "the image is empty; expected a JPEG or PNG image"
                                 : "neither JPEG nor PNG, judging by its first bytes; expected one of these formats"));
 }
 

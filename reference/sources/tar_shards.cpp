@@ -68,8 +68,8 @@ void check_exist(const std::vector<std::string>& paths) {
     std::error_code error;
     if (!std::filesystem::is_regular_file(path, error)) missing.push_back(path);
   }
-  check_config(missing.empty(), "tar: {} of {} shards do not exist or are not files: {}", missing.size(), paths.size(),
-               fmt::join(missing, ", "));
+  check_config(missing.empty(), "tar: {} of {} shards do not exist or are not files: {}; check the paths",
+               missing.size(), paths.size(), fmt::join(missing, ", "));
 }
 
 }  // namespace
@@ -206,7 +206,8 @@ std::int64_t decode_integer(std::string_view text, std::string_view name) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   const bool is_integer = error == std::errc() && end == digits.data() + digits.size();
-  check_config(is_integer, "{}{}'{}' is not a 64-bit integer", name, name.empty() ? "" : ": ", text);
+  check_config(is_integer, "{}{}'{}' is not a 64-bit integer; expected decimal digits such as 7 or -7", name,
+               name.empty() ? "" : ": ", text);
   return value;
 }
 

@@ -37,9 +37,10 @@ TensorBoardTracker::Options tensorboard_options(const Value::Dict& kwargs, std::
   TensorBoardTracker::Options options;
   for (const auto& [key, value] : kwargs) {
     if (!is_tensorboard_option(key, value)) {
-      problems.push_back(fmt::format(
-          "tensorboard: {} ({}); expected filename_suffix (a string), purge_step, max_queue or flush_secs (integers)",
-          key, value.type_name()));
+      problems.push_back(
+          fmt::format("tensorboard: {} ({}): unknown option or wrong type; expected filename_suffix (a string), "
+                      "purge_step, max_queue or flush_secs (integers)",
+                      key, value.type_name()));
     } else if (key == "filename_suffix") {
       options.filename_suffix = value.as<std::string>();
     } else if (key == "purge_step") {
@@ -124,9 +125,10 @@ void Trackers::init_trackers(const std::string& project_name, const std::optiona
     const bool is_there = std::any_of(entries_.begin(), entries_.end(),
                                       [&, &wanted = name](const Entry& entry) { return entry.name == wanted; });
     if (!is_there)
-      problems.push_back(fmt::format("{} is not in log_with", name));
+      problems.push_back(fmt::format("{} is not in log_with; add it there, or remove its options", name));
     else if (!kwargs.is<Value::Dict>())
-      problems.push_back(fmt::format("{}: expected a dict of options, got a {}", name, kwargs.type_name()));
+      problems.push_back(
+          fmt::format("{}: expected a dict of options, got a value of type {}", name, kwargs.type_name()));
   }
   check_config(problems.empty(), "init_trackers: init_kwargs: {}", fmt::join(problems, "; "));
   // Works on a copy until all checks have passed: a call that throws leaves the previous state, and every rank

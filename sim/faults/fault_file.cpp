@@ -143,7 +143,7 @@ class FaultReader {
     const int given = int(reader.has("step")) + int(rule.has(FaultRule::kCollective) && reader.has("collective"));
     const auto* expected =
         rule.has(FaultRule::kCollective) ? "expected {step: N} or {collective: N}" : "expected {step: N}";
-    if (reader_.has("when") && given != 1) reader_.problem("when", expected);
+    if (reader_.has("when") && given != 1) reader_.problem("when", fmt::format("{}, one key, got {}", expected, given));
     reader.finish_keys();
     if (step) return When{When::Unit::kStep, *step};
     return collective ? std::optional(When{When::Unit::kCollective, *collective}) : std::nullopt;

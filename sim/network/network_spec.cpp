@@ -148,7 +148,9 @@ std::vector<SizeFactor> read_size_factors(YamlReader& file) {
   for (auto& reader : file.mappings("size_factors")) {
     const auto bytes = reader.required<std::int64_t>("bytes", is_size, "1 or more");
     const bool is_sorted = factors.empty() || bytes > factors.back().bytes;
-    if (!is_sorted) reader.problem("bytes", fmt::format("expected more than the {} before", factors.back().bytes));
+    if (!is_sorted)
+      reader.problem("bytes", fmt::format("expected more than the {} of the entry before, got {}; sort the entries",
+                                          factors.back().bytes, bytes));
     factors.push_back({bytes, reader.required<double>("factor", is_finite_rate, "a positive number")});
     reader.finish_keys();
   }

@@ -168,7 +168,8 @@ TEST_F(LaunchTest, MissingProgramAndNonExecutableFileAreUsageErrors) {
   for (const std::string count : {"1", "2"}) {
     const auto missing = launch({"--cpu", "--num_processes", count, "./no-such-program"});
     EXPECT_EQ(missing.exit_code, 2);
-    EXPECT_THAT(missing.error, HasSubstr("cannot run './no-such-program': No such file or directory"));
+    EXPECT_THAT(missing.error,
+                HasSubstr("cannot run './no-such-program': No such file or directory; expected the path of a program"));
     const auto data = launch({"--cpu", "--num_processes", count, file});
     EXPECT_EQ(data.exit_code, 2);
     EXPECT_THAT(data.error, AllOf(HasSubstr("Permission denied"), HasSubstr("chmod +x")));

@@ -91,7 +91,7 @@ TEST_P(UserProgramBackendTest, RankThatThrowsAConfigErrorIsExitCodeTwo) {
 TEST_P(UserProgramBackendTest, RankThatReturnsThreeIsExitCodeOneAndNamed) {
   const auto run = run_faulty("code", GetParam());
   EXPECT_EQ(run.exit_code, 1) << "3 is reserved for a diagnosed hang";
-  EXPECT_THAT(run.error, AllOf(HasSubstr("rank 1"), HasSubstr("train returned 3")));
+  EXPECT_THAT(run.error, AllOf(HasSubstr("rank 1"), HasSubstr("train returned 3; expected 0")));
 }
 
 TEST_P(UserProgramBackendTest, ProgramThatDiesIsExitCodeOneWithItsSignal) {

@@ -119,7 +119,7 @@ int run_requested(const SimRequest& request, const std::function<int()>& train) 
   // not pass through: 3 would look like a diagnosed hang. It becomes an error of the rank instead.
   const auto checked_train = [&] {
     const int code = train();
-    if (code != 0) throw Error(fmt::format("train returned {}", code));
+    if (code != 0) throw Error(fmt::format("train returned {}; expected 0; throw an error to report a failure", code));
     return programs::kSuccess;
   };
   return request.backend == "sim" ? run_simulated(request, checked_train) : run_real(request.backend, checked_train);

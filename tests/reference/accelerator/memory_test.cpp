@@ -66,11 +66,11 @@ TEST(FindExecutableBatchSizeTest, OtherErrorsPassThrough) {
 // Even a batch of one sample does not fit: the loop must end instead of trying a batch of zero.
 TEST(FindExecutableBatchSizeTest, NoSizeThatFitsIsAnError) {
   const auto never = [](std::int64_t) { throw std::bad_alloc(); };
-  EXPECT_EQ(message_of<Error>([&] { find_executable_batch_size(never, {.starting_batch_size = 16}); }),
-            // The text is Python's, because users search for it.
-            "No executable batch size found, reached zero.");
-  EXPECT_EQ(message_of<Error>([&] { find_executable_batch_size(never, {.starting_batch_size = 0}); }),
-            "No executable batch size found, reached zero.");
+  // The first sentence is Python's, because users search for it.
+  EXPECT_THAT(message_of<Error>([&] { find_executable_batch_size(never, {.starting_batch_size = 16}); }),
+              HasSubstr("No executable batch size found, reached zero. The last batch size was 1; expected"));
+  EXPECT_THAT(message_of<Error>([&] { find_executable_batch_size(never, {.starting_batch_size = 0}); }),
+              HasSubstr("No executable batch size found, reached zero. The last batch size was 0; expected"));
   EXPECT_THROW(
       find_executable_batch_size(never, {.reduce_batch_size = [](std::int64_t batch_size) { return batch_size; }}),
       ArgumentError);

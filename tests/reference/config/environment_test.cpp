@@ -188,7 +188,8 @@ TEST_F(EnvironmentTest, SlurmsTasksPerNodeGiveTheRanksOfEachMachine) {
     EXPECT_EQ(read_launch_environment().local_world_size, size) << node;
   }
   set({{"SLURM_NODEID", "4"}});
-  EXPECT_THAT(problems(), HasSubstr("SLURM_STEP_TASKS_PER_NODE: '3(x2),2,1' contains no entry for machine 4"));
+  EXPECT_THAT(problems(), HasSubstr("SLURM_STEP_TASKS_PER_NODE: '3(x2),2,1' contains no entry for machine 4, the value "
+                                    "of SLURM_NODEID; expected"));
 }
 
 // A batch script has the variables of a SLURM job, but it is no rank of a step.

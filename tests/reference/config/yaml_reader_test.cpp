@@ -79,7 +79,7 @@ TEST(YamlReaderTest, AWrongTypeIsNamedWithItsLine) {
   EXPECT_THAT(experiment_problems_of("epochs: 1\nshuffle: 7\nmodel: {name: mlp}\n"),
               HasSubstr("run.yaml:2: shuffle: expected true or false, got '7'"));
   EXPECT_THAT(experiment_problems_of("epochs: 1\nlr: [1]\nmodel: {name: mlp}\n"),
-              HasSubstr("run.yaml:2: lr: expected a number, got a list"));
+              HasSubstr("run.yaml:2: lr: expected a number, got [1]"));
   EXPECT_THAT(experiment_problems_of("epochs: 1\nmodel: {name: mlp, width: 1.5}\n"),
               HasSubstr("run.yaml:2: model.width: expected an integer, got '1.5'"));
 }
@@ -114,7 +114,7 @@ TEST(YamlReaderTest, ATextInsteadOfAMappingIsNamed) {
 // The key is known from Python; calling it unknown would suggest a misspelling.
 TEST(YamlReaderTest, AnUnsupportedKeyIsReportedAsSuch) {
   EXPECT_THAT(experiment_problems_of("epochs: 1\nmodel: {name: mlp}\nfsdp: true\n"),
-              HasSubstr("run.yaml:3: fsdp: not supported yet"));
+              HasSubstr("run.yaml:3: fsdp: not supported yet; remove it"));
 }
 
 // The order of problems is that of the reader's calls, so tests compare parts of the message.
@@ -203,8 +203,8 @@ TEST(YamlReaderTest, AProblemInAListIsNamedWithItsPlace) {
   EXPECT_EQ(list_problems_of("layers:\n  - {widths: [1]}\n  - {width: 1}\n  - {widths: [a]}\n  - wide\n"),
             "run.yaml:5: layers[3]: expected a mapping of keys to values, got a single value\n"
             "run.yaml:3: layers[1].width: unknown key; known: widths\n"
-            "run.yaml:4: layers[2].widths: expected a list of integers, got a list");
-  EXPECT_EQ(list_problems_of("layers: {a: 1}\n"), "run.yaml:1: layers: expected a list of mappings");
+            "run.yaml:4: layers[2].widths: expected a list of integers, got [a]");
+  EXPECT_EQ(list_problems_of("layers: {a: 1}\n"), "run.yaml:1: layers: expected a list of mappings, got a mapping");
   EXPECT_EQ(list_problems_of("a: 1\n"),
             "run.yaml:1: layers: missing; it is required\nrun.yaml:1: a: unknown key; known: layers");
 }

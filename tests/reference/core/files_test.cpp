@@ -170,7 +170,7 @@ TEST(WriteAtomicallyTest, AFailedRenameLeavesNoTemporaryFile) {
   PosixFiles files;
   files.make_folder(folder.path("taken/by"));
   EXPECT_THAT(refusal_of([&] { write_atomically(files, folder.path("taken"), "x"); }).message,
-              HasSubstr("Is a directory"));
+              HasSubstr("Is a directory; choose another name"));
   EXPECT_THAT(folder.files(), ElementsAre("taken"));
 }
 

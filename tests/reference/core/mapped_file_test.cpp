@@ -110,7 +110,9 @@ TEST(MappedFileTest, ATruncatedFileIsAnError) {
     file.copy_out(file.bytes(), copy.data());
     ADD_FAILURE() << "there are 9,000 bytes";
   } catch (const FileError& error) {
-    EXPECT_THAT(error.what(), HasSubstr(path + ": the file became shorter after it was opened"));
+    EXPECT_THAT(
+        error.what(),
+        HasSubstr(path + ": the file became shorter after it was opened; keep other programs from writing to it"));
   }
 }
 

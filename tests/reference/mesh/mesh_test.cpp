@@ -142,7 +142,7 @@ TEST(MeshPlanTest, RanksThatMachinesDoNotDivideAreAConfigError) {
     static_cast<void>(plan_shard_groups(std::nullopt, {.world_size = 4, .local_world_size = 3}, /*hybrid=*/true));
     FAIL();
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("4 ranks do not divide into shard groups of 3"));
+    EXPECT_THAT(error.what(), HasSubstr("4 ranks do not divide into shard groups of 3; expected a multiple of 3; "));
   }
 }
 

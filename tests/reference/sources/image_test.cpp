@@ -188,7 +188,7 @@ TEST(ImageTest, EveryKindOfPngBecomesRgb) {
 
 // The extension says nothing about the content.
 TEST(ImageTest, AFileThatIsNoImageIsReported) {
-  EXPECT_THAT(error_of(""), HasSubstr("the image is empty"));
+  EXPECT_THAT(error_of(""), HasSubstr("the image is empty; expected a JPEG or PNG image"));
   EXPECT_THAT(error_of("GIF89a"), HasSubstr("neither JPEG nor PNG"));
 }
 

@@ -315,7 +315,7 @@ TEST_F(TarShardsTest, TransformedShardsAreShardsToo) {
     numbers.next();
     FAIL() << "expected a ConfigError";
   } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(), "z: 'x' is not a 64-bit integer");
+    EXPECT_STREQ(error.what(), "z: 'x' is not a 64-bit integer; expected decimal digits such as 7 or -7");
   }
 }
 

@@ -121,10 +121,11 @@ TEST(TrackersTest, OptionsOfNoKnownTrackerAreOneError) {
   const auto init = [&](const Value::Dict& kwargs) {
     return message_of<ConfigError>([&] { trackers.init_trackers("run", std::nullopt, kwargs); });
   };
-  EXPECT_THAT(init({{"wandb", Value::Dict{}}, {"csv", 1}}),
-              HasSubstr("csv: expected a dict of options, got a int; wandb is not in log_with"));
+  EXPECT_THAT(
+      init({{"wandb", Value::Dict{}}, {"csv", 1}}),
+      HasSubstr("csv: expected a dict of options, got a value of type int; wandb is not in log_with; add it there"));
   EXPECT_THAT(init({{"tensorboard", Value::Dict{{"flush_sec", 1}, {"purge_step", "x"}}}}),
-              HasSubstr("tensorboard: flush_sec (int); "));
+              HasSubstr("tensorboard: flush_sec (int): unknown option"));
   EXPECT_EQ(init({{"tensorboard", Value::Dict{{"flush_secs", 60}, {"filename_suffix", ".a"}}}}), "");
 }
 

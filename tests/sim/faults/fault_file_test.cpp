@@ -116,7 +116,7 @@ TEST(FaultFileTest, AllProblemsAreInOneErrorWithTheirLines) {
                     HasSubstr("faults.yaml:3: faults[0].rank: expected any, or a rank of 0..7, got '8'"),
                     HasSubstr("faults.yaml:3: faults[0].seconds: expected a number of 0 or more, got '-1'"),
                     HasSubstr("faults.yaml:5: faults[2].kind: missing"),
-                    HasSubstr("faults.yaml:6: faults[3].link: expected [from, to], two ranks of 0..7, got a list"),
+                    HasSubstr("faults.yaml:6: faults[3].link: expected [from, to], two ranks of 0..7, got [3, 3]"),
                     HasSubstr("faults.yaml:6: faults[3].factor: expected a number of 1 or more, got '0.5'"),
                     HasSubstr("faults.yaml:7: sed: unknown key; known: faults, seed")));
 }
@@ -144,7 +144,7 @@ TEST(FaultFileTest, AWhenIsOneStepOrOneCollectiveWhereThatMakesSense) {
   EXPECT_EQ(parse_one("{kind: rank_hang, when: {collective: 3}}").when, (When{When::Unit::kCollective, 3}));
   EXPECT_THAT(problem_of("{kind: hook_exception, when: {collective: 3}}"),
               AllOf(HasSubstr("faults[0].when.collective: unknown key; known: step"),
-                    HasSubstr("faults[0].when: expected {step: N}")));
+                    HasSubstr("faults[0].when: expected {step: N}, one key, got 0")));
   for (const auto* entry : {"{kind: rank_hang, when: {}}", "{kind: rank_hang, when: {step: 1, collective: 1}}"}) {
     EXPECT_THAT(problem_of(entry), HasSubstr("faults[0].when: expected {step: N} or {collective: N}")) << entry;
   }

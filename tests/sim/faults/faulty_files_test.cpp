@@ -220,7 +220,7 @@ TEST(DiskFullTest, TheMessageIsTheSystemsMessageWithTheFile) {
   const auto path = folder.path("b");
   EXPECT_EQ(refusal_of([&] { write_atomically(files, path, "12345"); }),
             path + ": not written; the previous content is unchanged: " + path +
-                ".tmp: cannot be written: No space left on device");
+                ".tmp: cannot be written: No space left on device; free disk space");
   EXPECT_THAT(folder.files(), ElementsAre("a"));
 }
 

@@ -143,18 +143,20 @@ TEST(NetworkSpecTest, AllProblemsAreInOneErrorWithTheirLines) {
                     HasSubstr("network.yaml:3: overhead_seconds: expected 0 seconds or more, got '-1'"),
                     HasSubstr("network.yaml:1: reduce_seconds_per_byte: missing"),
                     HasSubstr("network.yaml:6: topology.shape: expected 2 or 3 positive integers, of a product up to "
-                              "1048576, got a list"),
+                              "1048576, got [4]"),
                     HasSubstr("network.yaml:7: topology.latency_seconds: expected 0 seconds or more, got 'fast'"),
                     HasSubstr("network.yaml:5: topology.bytes_per_second: missing")));
-  EXPECT_THAT(message,
-              AllOf(HasSubstr("network.yaml:8: topology.oversubscription: unknown key"),
-                    HasSubstr("network.yaml:10: links[0].to: expected a rank other than 1"),
-                    HasSubstr("network.yaml:10: links[0].bytes_per_second: expected a positive number, got '0'"),
-                    HasSubstr("network.yaml:11: size_factors[1].bytes: expected more than the 8 before"),
-                    HasSubstr("network.yaml:11: size_factors[1].factor: expected a positive number, got '0'"),
-                    HasSubstr("network.yaml:12: lanes: expected 1 to 65536, got '0'"),
-                    HasSubstr("network.yaml:13: speed: unknown key"),
-                    HasSubstr("network.yaml:14: compute.flops_per_second: missing")));
+  EXPECT_THAT(
+      message,
+      AllOf(HasSubstr("network.yaml:8: topology.oversubscription: unknown key"),
+            HasSubstr("network.yaml:10: links[0].to: expected a rank other than 1"),
+            HasSubstr("network.yaml:10: links[0].bytes_per_second: expected a positive number, got '0'"),
+            HasSubstr("network.yaml:11: size_factors[1].bytes: expected more than the 8 of the entry before, got "
+                      "8; sort the entries"),
+            HasSubstr("network.yaml:11: size_factors[1].factor: expected a positive number, got '0'"),
+            HasSubstr("network.yaml:12: lanes: expected 1 to 65536, got '0'"),
+            HasSubstr("network.yaml:13: speed: unknown key"),
+            HasSubstr("network.yaml:14: compute.flops_per_second: missing")));
 }
 
 // An unknown kind of topology hides its other keys, so only the kind is reported.

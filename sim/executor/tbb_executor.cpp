@@ -6,9 +6,11 @@
 // thread, isolated, so that a waiting thread never runs work of another rank.
 //
 // Note [Time slices]
-// Ranks share few cores. A rank that is preempted in the middle of a step finds cold caches when it continues,
-// and so does the rank that ran meanwhile. Linux 6.12 and later grant a thread the time slice it requests; the
-// default is 3 ms, about the length of a small step.
+// Linux 6.12 and later grant a thread the time slice it requests, and the thread with the shorter slice runs first when
+// it wakes. Ranks wake each other all the time, so they request the shortest one: with the default of 3 ms, and more
+// so with long slices, each wake beside a busy process waits until that process has used up its own slice. 200 runs of
+// 4 ranks beside two busy processes took 12 s with slices of 100 ms and 0.33 s with 0.1 ms. A step of 64 ranks takes
+// the same time with both: a rank that continues is not preempted by ranks that wake.
 #include <sched.h>
 #include <sys/syscall.h>
 #include <tbb/global_control.h>
@@ -36,10 +38,10 @@ struct SchedulingAttributes {
   std::uint64_t runtime = 0, deadline = 0, period = 0;
 };
 
-constexpr std::uint64_t kTimeSliceNanoseconds = 100'000'000;  // the longest slice that Linux grants
+constexpr std::uint64_t kTimeSliceNanoseconds = 100'000;  // the shortest slice that Linux grants
 
 // Requests it for this thread; see Note [Time slices]. Older kernels ignore the request, and errors do not matter.
-void ask_for_long_time_slices() {
+void request_short_time_slices() {
   SchedulingAttributes attributes;
   if (syscall(SYS_sched_getattr, 0, &attributes, sizeof(attributes), 0) != 0 || attributes.policy != SCHED_OTHER)
     return;
@@ -58,7 +60,7 @@ class TbbExecutor : public Executor {
     num_running_ = num_tasks;
     for (int index = 0; index < num_tasks; ++index) {
       ranks_->enqueue([this, task, index] {
-        ask_for_long_time_slices();
+        request_short_time_slices();
         task(index);
         const std::lock_guard lock(mutex_);
         if (--num_running_ == 0) all_ended_.notify_all();

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "sim/programs/equivalence/case_operations.hpp"
 #include "sim/programs/equivalence/simulated_case.hpp"
@@ -40,8 +41,8 @@ void expect_equal_schedules(const std::string& law) {
     const auto schedules = schedules_of(one);
     const auto first = observe_on_simulated_ranks(one, schedules.front());
     for (std::size_t other = 1; other < schedules.size(); ++other) {
-      RC_ASSERT(first_difference(name_of(schedules.front().kind), first, name_of(schedules[other].kind),
-                                 observe_on_simulated_ranks(one, schedules[other])) == "");
+      RC_ASSERT(programs::first_difference(name_of(schedules.front().kind), first, name_of(schedules[other].kind),
+                                           observe_on_simulated_ranks(one, schedules[other])) == "");
     }
   });
 }
@@ -49,7 +50,8 @@ void expect_equal_schedules(const std::string& law) {
 void expect_equal_on_gloo_threads(const std::string& law) {
   expect_property(60, [&] {
     const auto one = draw(law, /*max_ranks=*/6);
-    RC_ASSERT(first_difference("simulated", observe_on_simulated_ranks(one, {}), "Gloo", on_gloo_threads(one)) == "");
+    RC_ASSERT(programs::first_difference("simulated", observe_on_simulated_ranks(one, {}), "Gloo",
+                                         on_gloo_threads(one)) == "");
   });
 }
 

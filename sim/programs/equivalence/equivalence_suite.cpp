@@ -1,5 +1,5 @@
 // The suite on real ranks. Rank 0 leads: it sends each case to all ranks, they run it and return what they observed, and
-// rank 0 compares that with simulated ranks. The other ranks follow until the lead sends an empty case.
+// rank 0 compares that with simulated ranks. The other ranks follow until the lead sends its verdict.
 #include "sim/programs/equivalence/equivalence_suite.hpp"
 
 #include <fmt/ranges.h>
@@ -20,6 +20,8 @@ namespace accel::programs {
 namespace {
 
 constexpr auto kTimeout = std::chrono::seconds(60);  // of a collective inside a case
+
+constexpr int kBatch = 10;  // cases that are sent together, since sending takes as long as a small case
 
 using Numbers = std::vector<std::uint32_t>;
 
@@ -93,44 +95,47 @@ class RealRanks {
 
   [[nodiscard]] RankLimits limits() const { return worlds_.limits(); }
 
-  /// The lead's call: what the ranks of the case observed.
-  RankObservations observe(const EquivalenceCase& one) {
-    auto all = run(to_json(one));
-    all.resize(static_cast<std::size_t>(one.ranks));
-    return all;
+  /// The lead's call: what the ranks of each case observed.
+  std::vector<RankObservations> observe(const std::vector<EquivalenceCase>& cases) {
+    std::vector<std::string> texts;
+    for (const auto& one : cases) texts.push_back(to_json(one));
+    const auto of_ranks = run(receive(texts));
+    std::vector<RankObservations> of_cases(cases.size());
+    for (std::size_t index = 0; index < cases.size(); ++index) {
+      for (int rank = 0; rank < cases[index].ranks; ++rank)
+        of_cases[index].push_back(of_ranks[static_cast<std::size_t>(rank)][index]);
+    }
+    return of_cases;
   }
-  /// The other ranks' call: returns when the lead calls finish(), with its verdict.
+  void finish(bool is_equal) { receive({is_equal ? kEqual : kDifferent}); }
+  /// The other ranks' call: returns the verdict once the lead has called finish().
   bool follow() {
     for (;;) {
-      auto text = receive("");
-      if (text.rfind("end ", 0) == 0) return text == "end 1";
-      observe_and_send(text);
+      const auto texts = receive({});
+      if (texts.front() == kEqual || texts.front() == kDifferent) return texts.front() == kEqual;
+      run(texts);
     }
   }
-  void finish(bool is_equal) { receive(is_equal ? "end 1" : "end 0"); }
 
  private:
-  std::string receive(const std::string& own) {
-    std::vector<std::string> texts{own};
-    return broadcast_object_list(job_, texts).front();
+  static constexpr const char *kEqual = "equal", *kDifferent = "different";
+
+  std::vector<std::string> receive(std::vector<std::string> texts) { return broadcast_object_list(job_, texts); }
+  std::vector<std::vector<Observations>> run(const std::vector<std::string>& texts) {
+    std::vector<Observations> seen;
+    for (const auto& text : texts) seen.push_back(run_case(text));
+    return gather_object(job_, std::vector<std::vector<Observations>>{seen});
   }
-  RankObservations run(const std::string& text) {
-    receive(text);
-    return observe_and_send(text);
-  }
-  RankObservations observe_and_send(const std::string& text) {
+  Observations run_case(const std::string& text) {
     const auto one = read_case(text);
-    Observations seen;
+    if (job_.rank >= one.ranks) return {};
     try {
-      if (job_.rank < one.ranks) {
-        auto rank = worlds_.rank_of(one.ranks);
-        const RankScope scope(rank);
-        seen = observe_case(rank, one);
-      }
-    } catch (const CommError& error) {
+      auto rank = worlds_.rank_of(one.ranks);
+      const RankScope scope(rank);
+      return observe_case(rank, one);
+    } catch (const std::exception& error) {  // of the transport, also as LibTorch's own errors
       throw CommError(fmt::format("{}; it occurred in the case {}", error.what(), text));
     }
-    return gather_object(job_, std::vector<Observations>{seen});
   }
 
   RankContext& job_;
@@ -138,8 +143,8 @@ class RealRanks {
 };
 
 // The difference between the real ranks and the first schedule of simulated ranks that differs; "" if none does.
-std::string difference_of(RealRanks& real, const std::string& backend, const EquivalenceCase& one) {
-  const auto of_real = real.observe(one);
+std::string difference_from_simulated(const EquivalenceCase& one, const std::string& backend,
+                                      const RankObservations& of_real) {
   for (const auto& schedule : schedules_of(one)) {
     const auto simulated = fmt::format("simulated, {}", name_of(schedule.kind));
     const auto difference = first_difference(backend, of_real, simulated, observe_on_simulated_ranks(one, schedule));
@@ -195,11 +200,20 @@ class Suite {
 
  private:
   bool check(const std::string& law) {
-    for (int index = 0; index < options_.cases; ++index) {
-      const auto numbers = numbers_of(options_.seed, static_cast<std::uint64_t>(index));
-      if (fails(law, numbers)) {
-        job_.print(fmt::format("{}: case {} of {} differs\n", law, index + 1, options_.cases));
-        report(draw(law, reduce_numbers(numbers, [&](const Numbers& smaller) { return fails(law, smaller); })));
+    for (int first = 0; first < options_.cases; first += kBatch) {
+      std::vector<Numbers> numbers;
+      std::vector<EquivalenceCase> cases;
+      for (int index = first; index < std::min(first + kBatch, options_.cases); ++index) {
+        numbers.push_back(numbers_of(options_.seed, static_cast<std::uint64_t>(index)));
+        cases.push_back(draw(law, numbers.back()));
+      }
+      const auto observed = real_.observe(cases);
+      for (std::size_t index = 0; index < cases.size(); ++index) {
+        if (difference_from_simulated(cases[index], job_.backend, observed[index]).empty()) continue;
+        job_.print(fmt::format("{}: case {} of {} differs\n", law, static_cast<std::size_t>(first) + index + 1,
+                               options_.cases));
+        const auto fails = [&](const Numbers& smaller) { return !difference_of(draw(law, smaller)).empty(); };
+        report(draw(law, reduce_numbers(numbers[index], fails)));
         return false;
       }
     }
@@ -212,11 +226,11 @@ class Suite {
   EquivalenceCase draw(const std::string& law, const Numbers& numbers) const {
     return draw_case(law, Choices(numbers), real_.limits());
   }
-  bool fails(const std::string& law, const Numbers& numbers) {
-    return !difference_of(real_, job_.backend, draw(law, numbers)).empty();
+  std::string difference_of(const EquivalenceCase& one) {
+    return difference_from_simulated(one, job_.backend, real_.observe({one}).front());
   }
   bool report(const EquivalenceCase& one) {
-    const auto difference = difference_of(real_, job_.backend, one);
+    const auto difference = difference_of(one);
     const auto json = to_json(one);
     if (difference.empty()) {
       job_.print(fmt::format("no difference: {}\n", json));

@@ -14,8 +14,8 @@ using RankObservations = std::vector<Observations>;
 /// Runs a case on simulated ranks. If the run fails, every rank's last observation is that failure.
 RankObservations observe_on_simulated_ranks(const EquivalenceCase& one, const sim::RankSchedule& schedule);
 
-/// The schedules under which a case runs: in parallel, and one rank at a time in two seeded orders.
-std::vector<sim::RankSchedule> schedules_of(const EquivalenceCase& one);
+/// A schedule that runs one rank at a time, in an order that the case's seed determines.
+sim::RankSchedule serial_schedule_of(const EquivalenceCase& one);
 
 /// Describes the first rank and observation in which two runs of a case differ; "" if they are equal. `left` and `right`
 /// name the two backends.

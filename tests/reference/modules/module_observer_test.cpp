@@ -1,5 +1,6 @@
 // Observers of modules: they see the tensors of each call, beside hooks, and change nothing.
 #include <gmock/gmock.h>
+#include <torch/nn/modules/activation.h>
 
 #include "reference/core/errors.hpp"
 #include "reference/modules/call.hpp"
@@ -75,7 +76,7 @@ TEST(ModuleObserverTest, SeesTheOutputsOfHooksInAnyOrderOfRegistration) {
 
 TEST(ModuleObserverTest, ElementsOfASequentialAreObserved) {
   Calls calls;
-  torch::nn::Sequential net(torch::nn::ReLU(), torch::nn::ReLU());
+  torch::nn::Sequential net{torch::nn::ReLU(), torch::nn::ReLU()};
   const ScopedModuleObserver observer(*net->ptr(1), std::make_shared<Noting>(calls));
   const ScopedSequentialHooks elements(net.ptr());
   net->forward(torch::tensor({-1.0, 4.0}));

@@ -1,11 +1,11 @@
 #include "bench/record.hpp"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <array>
 #include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -26,6 +26,14 @@ std::string kernel() {
   return uname(&name) == 0 ? fmt::format("{} {}", name.sysname, name.release) : "unknown";
 }
 
+std::string date() {
+  const auto now = std::time(nullptr);
+  std::tm utc{};
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+  return text.data();
+}
+
 }  // namespace
 
 nlohmann::ordered_json record_of_run(const std::vector<std::string>& command, const std::string& commit) {
@@ -43,7 +51,7 @@ nlohmann::ordered_json record_of_run(const std::vector<std::string>& command, co
           {"commit", commit},
           {"compiler", compiler},
           {"command", fmt::format("{}", fmt::join(command, " "))},
-          {"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))}};
+          {"date", date()}};
 }
 
 }  // namespace accel::bench

@@ -94,10 +94,11 @@ endfunction()
 
 # Entries that compare simulated ranks, or Gloo over another transport, with real Gloo ranks, outside of
 # properties/equivalence/.
-set(ACCEL_EQUIVALENCE collectives_laws sharding_laws trace_equality_test transport_laws)
+set(ACCEL_EQUIVALENCE collectives_laws equivalence_laws equivalence_test sharding_laws trace_equality_test transport_laws)
 # Entries that run for more than 30 s on two cores.
-set(ACCEL_SLOW checkpoint_laws config_command_test examples_test fault_files_test gloo_faults_test machines_test mistakes_test
-  ported_test rehearsal_test resume_test several_launchers_test trace_equality_test user_program_test)
+set(ACCEL_SLOW checkpoint_laws config_command_test equivalence_laws equivalence_test examples_test fault_files_test gloo_faults_test
+  machines_test mistakes_test ported_test rehearsal_test resume_test several_launchers_test trace_equality_test
+  user_program_test)
 
 # accel_test_labels(NAME VARIABLE SOURCES ...): stores the labels of a ctest entry, for `./dev test --label` and
 # `ctest -L`. The folder of the first source decides; `law` is added for any source *_laws.cpp.

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include <cstddef>
 #include <exception>
+#include <initializer_list>
 #include <string>
 #include <utility>
 
@@ -35,6 +37,12 @@ void expect_property_fails(const std::string& bug, int cases, const rc::detail::
 template <typename T>
 T pick(T begin, T end) {
   return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<T>(begin, end));
+}
+
+/// Returns one of the values. Shrinks to the first.
+template <typename T>
+T pick_from(std::initializer_list<T> values) {
+  return values.begin()[pick<std::size_t>(0, values.size())];
 }
 
 /// Returns true in one of `n` cases. Shrinks to false.

@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
 #include "properties/gen/data_sources.hpp"
+#include "properties/gen/loader_sizes.hpp"
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/state/rng_sync.hpp"
 #include "tests/support/property.hpp"
@@ -43,32 +45,44 @@ struct Case {
     return drop_last ? num_indices() / unit * unit : num_indices();
   }
   [[nodiscard]] bool varies() const { return source == Source::kVaryingBatches; }
+  /// Returns true if ranks read duplicates at the end, because their shards are made even.
+  [[nodiscard]] bool pads() const {
+    return even && !dispatch && !drop_last && !varies() && ranks > 1 && num_indices() % step_size() != 0;
+  }
 };
+
+inline constexpr const char* kSourceNames[] = {"dataset", "sampler", "stream", "batches", "varying batches"};
 
 inline std::string describe(const Case& c) {
   return fmt::format(
-      "source {}, {} ranks, {} workers, length {}, batch {}, shuffle {}, seedable {}, even {}, split {}, drop_last {}, "
-      "dispatch {}, apart {}, seed {}",
-      static_cast<int>(c.source), c.ranks, c.workers, c.length, c.batch_size, c.shuffle, c.seedable, c.even, c.split,
-      c.drop_last, c.dispatch, c.device_specific_seeds, c.seed);
+      "{}, {} ranks, {} workers, length {}, batch {}, shuffle {}, seedable {}, even {}, split {}, drop_last {}, "
+      "dispatch {}, device-specific seeds {}, seed {}",
+      kSourceNames[static_cast<int>(c.source)], c.ranks, c.workers, c.length, c.batch_size, c.shuffle, c.seedable,
+      c.even, c.split, c.drop_last, c.dispatch, c.device_specific_seeds, c.seed);
 }
 
-inline Case make_case() {
-  Case c;
-  c.source = static_cast<Source>(pick(0, 5));
-  c.ranks = pick(1, 6);
-  c.workers = pick(0, 3);
-  c.split = c.source != Source::kVaryingBatches && pick(0, 4) == 0;
-  c.batch_size = pick<std::int64_t>(1, 5) * (c.split ? c.ranks : 1);
-  c.length = pick<std::int64_t>(0, 3 * c.step_size() + 2);
-  c.shuffle = c.source == Source::kDataset && (pick(0, 2) == 0);
-  c.seedable = (pick(0, 2) == 0);
-  c.even = pick(0, 3) > 0;
-  c.drop_last = !c.varies() && pick(0, 4) == 0;
-  c.dispatch = !c.varies() && pick(0, 3) == 0;
-  c.device_specific_seeds = (pick(0, 2) == 0);
-  c.seed = pick<std::int64_t>(0, 1000);
-  return c;
+inline void showValue(const Case& c, std::ostream& out) { out << describe(c); }
+
+/// Returns a generator of loaders of all modes for 1 to 5 ranks.
+inline rc::Gen<Case> any_case() {
+  return rc::gen::exec([] {
+    Case c;
+    // Ranks divide varying batches without padding, so these are rarer than the other sources.
+    c.source = static_cast<Source>(one_in(8) ? 4 : pick(0, 4));
+    c.ranks = pick_ranks(5);
+    c.workers = pick(0, 3);
+    c.split = !c.varies() && one_in(4);
+    c.batch_size = pick<std::int64_t>(1, 6) * (c.split ? c.ranks : 1);
+    c.drop_last = !c.varies() && one_in(8);
+    c.length = pick_length(c.step_size(), c.drop_last) * (c.source == Source::kSampler ? 3 : 1);
+    c.shuffle = c.source == Source::kDataset && pick(0, 2) == 1;
+    c.seedable = pick(0, 2) == 1;
+    c.even = !one_in(8);
+    c.dispatch = !c.varies() && one_in(6);
+    c.device_specific_seeds = pick(0, 2) == 1;
+    c.seed = pick<std::int64_t>(0, 1000);
+    return c;
+  });
 }
 
 /// What one rank saw in one epoch.
@@ -112,7 +126,8 @@ class CountedStream {
 
 struct History {
   int epochs = 2, first_epoch = 0;
-  bool draws_between = false;  ///< rank 0 draws random numbers between batches, the others do not
+  bool draws_between = false;     ///< rank 0 draws random numbers between batches, the others do not
+  bool keeps_duplicates = false;  ///< a planted bug: metrics are gathered by gather
 };
 
 template <typename Loader>
@@ -128,7 +143,10 @@ std::vector<Epoch> epochs_of_rank(Accelerator& accelerator, Loader loader, const
     for (auto& ids : loader) {
       epoch.batches.push_back(ids_of(ids));
       epoch.ends.push_back(accelerator.gradient_state().end_of_dataloader());
-      if (c.in_step() && !c.varies()) epoch.gathered.push_back(ids_of(accelerator.gather_for_metrics(ids)));
+      if (c.in_step() && !c.varies()) {
+        const auto all = history.keeps_duplicates ? accelerator.gather(ids) : accelerator.gather_for_metrics(ids);
+        epoch.gathered.push_back(ids_of(all));
+      }
       if (history.draws_between && accelerator.process_index() == 0) draw_int64(default_generator());
     }
     epoch.num_read = num_read;

@@ -1,67 +1,67 @@
-// Measures the time from `accel launch` to the end of the first optimizer step of four ranks over Gloo, and the same
-// for Accelerate's launcher.
+// Measures the time from `accel launch` to the end of the first optimizer step of ranks over Gloo, and the same for
+// Accelerate's launcher; also the size of a user's program and the time to compile it.
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
-#include "bench/median.hpp"
 #include "bench/printed_json.hpp"
 #include "bench/program.hpp"
+#include "sim/programs/runtime/output_files.hpp"
 
 namespace accel::bench {
 namespace {
 
-constexpr int kRanks = 4;
+std::filesystem::path program_folder() { return std::filesystem::read_symlink("/proc/self/exe").parent_path(); }
 
 // Seconds from the launcher's start to the end of the first step. std::chrono::steady_clock is the same clock in all
 // processes of a machine, so the rank's reading can be compared with ours.
-double ours() {
-  const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
+double ours(int ranks) {
   const auto started = std::chrono::steady_clock::now().time_since_epoch();
-  const auto command = fmt::format(
-      "{0}/accel launch --cpu --num_processes {1} --main_process_port 0 --no_prefix {0}/first_step", folder, kRanks);
+  const auto command =
+      fmt::format("{0}/accel launch --cpu --num_processes {1} --main_process_port 0 --no_prefix {0}/first_step",
+                  program_folder().string(), ranks);
   const auto ended = std::chrono::nanoseconds(printed_json(command).at("first_step_at").get<std::int64_t>());
   return std::chrono::duration<double>(ended - started).count();
 }
 
-double theirs(const std::string& python) {
-  return printed_json(fmt::format("{} {}", python, kRanks)).at("seconds").get<double>();
+double theirs(const std::string& python, int ranks) {
+  return printed_json(fmt::format("{} {}", python, ranks)).at("seconds").get<double>();
 }
 
-// Both sides alternate within a round, so their ratio does not depend on the machine's load.
-Json measure(const std::string& python, int rounds) {
-  std::vector<double> our, their, ratios;
-  for (int round = 0; round < rounds; ++round) {
-    our.push_back(ours());
-    if (python.empty()) continue;
-    their.push_back(theirs(python));
-    ratios.push_back(their.back() / our.back());
-  }
-  const bool has_python = !python.empty();
-  return {{"ranks", kRanks},
-          {"rounds", rounds},
-          {"accel_seconds_to_first_step", median(our)},
-          {"accelerate_seconds_to_first_step", has_python ? Json(median(their)) : Json("not measured")},
-          {"ratio", has_python ? Json(median(ratios)) : Json("not measured")}};
+double size_of_program() { return static_cast<double>(std::filesystem::file_size(program_folder() / "first_step")); }
+
+// Compiles first_step.cpp as a user would: optimized, without precompiled headers and compiler cache.
+double seconds_to_compile() {
+  const programs::TemporaryFolder folder;
+  const auto command = fmt::format("{} -o {}/first_step.o", ACCEL_COMPILE_FIRST_STEP, folder.path());
+  int status = 0;
+  const double seconds = seconds_of([&] { status = std::system(command.c_str()); });
+  if (status != 0) throw Error("failed: " + command);
+  return seconds;
+}
+
+Rows all_rows(const std::string& python) {
+  Rows rows{{.name = "launch/2_ranks/accel", .measure = [] { return ours(2); }, .compared = true},
+            {.name = "launch/4_ranks/accel", .measure = [] { return ours(4); }, .beside = "launch/4_ranks/accelerate"},
+            {.name = "user_program/size", .measure = size_of_program, .unit = "bytes", .compared = true},
+            {.name = "user_program/compile_time", .measure = seconds_to_compile}};
+  if (!python.empty())
+    rows.push_back({.name = "launch/4_ranks/accelerate", .measure = [python] { return theirs(python, 4); }});
+  return rows;
 }
 
 }  // namespace
 }  // namespace accel::bench
 
 int main(int argc, char** argv) {
-  accel::bench::Program program(
-      "launch_bench",
-      "Measures the time from `accel launch` to the end of the first optimizer step of four ranks over Gloo.");
+  accel::bench::Program program("launch_bench",
+                                "Measures the time from `accel launch` to the end of the first optimizer step of ranks "
+                                "over Gloo, and size and compile time of a user's program.");
   std::string python;
-  int rounds = 7;
-  program.add("--rounds", rounds, "Number of rounds; reports the median");
-  program.add(
-      "--python", python,
-      "Command of a Python with Accelerate that runs bench/accelerate_launch.py; without it, reports \"not measured\"");
-  if (const auto code = program.parse(argc, argv)) return *code;
-  return program.report([&] { return accel::bench::measure(python, rounds); });
+  program.add("--python", python, "Command of a Python with Accelerate that runs bench/accelerate_launch.py");
+  return program.run(argc, argv, [&] { return accel::bench::all_rows(python); });
 }

@@ -1,12 +1,13 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <memory>
 
+#include "bench/rows.hpp"
 #include "bench/step_jobs.hpp"
 
 namespace accel::bench {
 
-/// Measures a training step on plain LibTorch and through the Accelerator, alternately. "ratio" is that of the times.
-nlohmann::ordered_json measure_one_rank(const Data& data, const Job& job, int rounds);
+/// Rows of a training step on one rank, through the Accelerator and in plain LibTorch.
+Rows one_rank_rows(const std::shared_ptr<const Data>& data);
 
 }  // namespace accel::bench

@@ -5,16 +5,16 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "bench/record.hpp"
+#include "bench/serving.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
 #include "sim/programs/runtime/output_files.hpp"
 
 namespace accel::bench {
 
-Program::Program(const std::string& name, const std::string& description, const std::string& out_option)
-    : name_(name), out_option_(out_option), app_(std::make_unique<CLI::App>(description, name)) {
-  app_->add_option(out_option, out_, "Write the numbers to this file, as JSON");
-}
+Program::Program(const std::string& name, const std::string& description)
+    : name_(name), app_(std::make_unique<CLI::App>(description, name)) {}
 
 Program::~Program() = default;
 
@@ -26,10 +26,11 @@ void Program::add(const std::string& option, int& value, const std::string& help
   app_->add_option(option, value, help)->check(CLI::PositiveNumber)->capture_default_str();
 }
 
-void Program::add(const std::string& option, std::vector<std::string>& values, const std::vector<std::string>& choices,
-                  const std::string& help) {
-  app_->add_option(option, values, help)->check(CLI::IsMember(choices));
+void Program::add_flag(const std::string& option, bool& value, const std::string& help) {
+  app_->add_flag(option, value, help);
 }
+
+void Program::add_out() { app_->add_option("--out", out_, "Write every sample to this file, as JSON"); }
 
 std::optional<int> Program::parse(int argc, char** argv, std::vector<std::string>* others) {
   // Google Benchmark parses its own options, from the remaining arguments.
@@ -39,26 +40,44 @@ std::optional<int> Program::parse(int argc, char** argv, std::vector<std::string
   // Checked before the measurement: a run of several minutes must not fail at its end for a wrong path.
   const auto problem = programs::problem_of_output(out_);
   if (problem.empty()) return std::nullopt;
-  std::cerr << name_ << ": " << out_option_ << ": " << problem << std::endl;
+  std::cerr << name_ << ": --out: " << problem << std::endl;
   return programs::kUsage;
 }
 
-// The file gets the same JSON as standard output, also if `print` shows a table instead.
-int Program::report(const std::function<Json()>& measure, const std::function<void(const Json&)>& print) const {
+int Program::guard(const std::function<int()>& body) const {
   try {
-    const auto numbers = measure();
-    const auto text = numbers.dump(2) + '\n';
-    if (print) {
-      print(numbers);
-    } else {
-      std::cout << text << std::flush;
-    }
-    if (!out_.empty()) programs::write_text(out_, text);
+    return body();
   } catch (const std::exception& error) {
     std::cerr << name_ << ": " << error.what() << std::endl;
     return programs::kFailure;
   }
-  return programs::kSuccess;
+}
+
+int Program::run(int argc, char** argv, const std::function<Rows()>& make_rows) {
+  int rounds = 10;
+  bool serve = false;
+  std::string commit = "unknown";
+  add("--rounds", rounds, "Number of samples per row");
+  add("--commit", commit, "The commit to name in the file of --out");
+  add_out();
+  add_flag("--serve", serve, "Answer requests of bench_against on standard input");
+  app_->footer("Also accepts the options of Google Benchmark, such as --benchmark_filter=REGEX.");
+  std::vector<std::string> benchmark_options;
+  if (const auto code = parse(argc, argv, &benchmark_options)) return *code;
+  if (!read_benchmark_options(name_, rounds, benchmark_options)) return programs::kUsage;
+  return guard([&] {
+    const auto rows = make_rows();
+    if (serve) {
+      answer_requests(rows, std::cin, std::cout);
+      return programs::kSuccess;
+    }
+    const auto measured = measure_rows(rows);
+    std::cout << table(measured) << std::flush;
+    auto record = record_of_run({argv, argv + argc}, commit);
+    record["rows"] = to_json(measured);
+    if (!out_.empty()) programs::write_text(out_, record.dump(1) + '\n');
+    return programs::kSuccess;
+  });
 }
 
 }  // namespace accel::bench

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "bench/experiment_file.hpp"
-#include "bench/median.hpp"
 #include "sim/backend/simulate.hpp"
 #include "sim/programs/experiments/experiment.hpp"
 #include "sim/programs/experiments/train_experiment.hpp"
@@ -39,17 +38,11 @@ double seconds_per_step(const std::string& text) {
 
 }  // namespace
 
-nlohmann::ordered_json measure_sharded_step(int rounds) {
-  std::vector<double> ddp, sharded, ratios;
-  for (int round = 0; round < rounds; ++round) {
-    ddp.push_back(seconds_per_step(kGpt));
-    sharded.push_back(seconds_per_step(std::string(kGpt) + kSharded));
-    ratios.push_back(sharded.back() / ddp.back());
-  }
-  return {{"ranks", kRanks},
-          {"ddp_ms", 1e3 * median(ddp)},
-          {"full_shard_ms", 1e3 * median(sharded)},
-          {"ratio", median(ratios)}};
+Rows sharded_rows() {
+  return {{.name = "sharded_step/full_shard",
+           .measure = [] { return seconds_per_step(std::string(kGpt) + kSharded); },
+           .beside = "sharded_step/ddp"},
+          {.name = "sharded_step/ddp", .measure = [] { return seconds_per_step(kGpt); }}};
 }
 
 }  // namespace accel::bench

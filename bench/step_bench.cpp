@@ -1,29 +1,27 @@
-// Measures the cost of the library relative to what it replaces. It reports ratios, measured side by side in one run.
+// Measures the cost of the library relative to what it replaces, in rows that are interleaved in one run.
 //
-//   step_bench [--out FILE.json] [--rounds N] [--python COMMAND] [--only SECTION ...]
+//   step_bench [--out FILE.json] [--rounds N] [--python COMMAND] [Google Benchmark's options]
 //
-// one rank   the same training loop on plain LibTorch and through the Accelerator, alternately
-// python     with --python (bench/accelerate_training.py): experiments here and under Accelerate
-// 64 ranks   one step of 64 simulated ranks (with its all-reduce), relative to the floor: 64 models stepped in turn on
-//            one thread without communication, divided by the number of cores. The cnn at batch 8, the mlp at batch 32.
-//            Also relative to the floor: the models divided over as many threads as cores (the loss of the machine
-//            itself), and 64 ranks that only meet between backward and update (the cost of threads that take turns)
-// sharded    a step of a transformer on 8 simulated ranks, fully sharded relative to DDP
-// memory     resident set with 64 and with 128 ranks, in fresh processes; the difference per rank minus its own tensors
-// start      time until all of 64 ranks run, in a fresh process
+// step            the same training loop on plain LibTorch and through the Accelerator
+// simulated_step  one step of 8 or 64 simulated ranks (with its all-reduce). The floor: 64 models stepped in turn on
+//                 one thread without communication, divided by the number of cores. Also relative to the floor: the
+//                 models divided over as many threads as cores (the loss of the machine itself), and 64 ranks that
+//                 only meet between backward and update (the cost of threads that take turns)
+// sharded_step    a step of a transformer on 8 simulated ranks, fully sharded and under DDP
+// memory          memory per simulated rank beyond its own tensors, in fresh processes
+// start           time until all of 64 ranks run, in a fresh process
+// experiment      with --python (bench/accelerate_training.py): experiments here and under Accelerate
 #include <unistd.h>
 
 #include <accel/accel.hpp>
-#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include <memory>
 #include <thread>
 
 #include "bench/beside_python.hpp"
-#include "bench/median.hpp"
 #include "bench/one_rank_step.hpp"
 #include "bench/program.hpp"
 #include "bench/sharded_step.hpp"
@@ -63,65 +61,35 @@ void answer_child(const std::string& question, int value) {
   if (question == "rss") {
     const Data data;
     std::int64_t bytes = 0;
-    simulated_ranks(data, kCnn, value, 3, [&] { bytes = resident_bytes(); });
+    simulated_ranks(data, kCnn, value, StepTimer({.batches = 2, .steps = 1}), [&] { bytes = resident_bytes(); });
     std::printf("%lld\n", static_cast<long long>(bytes));
   } else {
     std::atomic<int> running{0};
     double all_running = 0;
-    const auto start = Clock::now();
+    const auto start = std::chrono::steady_clock::now();
     accel::sim::simulate({.num_ranks = value}, [&](accel::RankContext&) {
-      if (++running == value) all_running = seconds_since(start);
+      if (++running == value)
+        all_running = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     });
     std::printf("%.6f\n", all_running);
   }
 }
 
-Json measure_memory() {
-  const double small = ask_child("rss 64"), large = ask_child("rss 128");
-  // A rank's own tensors: parameters, gradients, DDP's bucket, and Adam's two moments. The difference of two runs
-  // removes everything that does not grow with the number of ranks.
+// A rank's own tensors are parameters, gradients, DDP's bucket, and Adam's two moments. The difference of two runs
+// removes everything that does not grow with the number of ranks.
+double bytes_per_rank() {
   const double own = 5.0 * static_cast<double>(bytes_of_parameters());
-  const double per_rank = (large - small) / 64;
-  return {{"rss_64_ranks_mb", small / 1e6},
-          {"rss_128_ranks_mb", large / 1e6},
-          {"per_rank_mb", per_rank / 1e6},
-          {"own_tensors_mb", own / 1e6},
-          {"beyond_tensors_mb", (per_rank - own) / 1e6}};
+  return (ask_child("rss 128") - ask_child("rss 64")) / 64 - own;
 }
 
-Json measure_start(int rounds) {
-  std::vector<double> seconds;
-  for (int round = 0; round < rounds; ++round) seconds.push_back(ask_child("start 64"));
-  return {{"ranks", kSimulatedRanks}, {"seconds", median(seconds)}};
-}
-
-// --- sections -------------------------------------------------------------------------------------------------------
-
-struct Run {
-  int rounds = 9;
-  std::string python = "";
-  int cores = static_cast<int>(std::thread::hardware_concurrency());
-  Data data{};
-};
-
-Json beside_python(const Run& run, PythonJobs jobs) {
-  return run.python.empty() ? Json("not measured") : measure_beside_python(run.python, std::min(run.rounds, 5), jobs);
-}
-
-const auto& sections() {
-  static const std::vector<std::pair<std::string, Json (*)(const Run&)>> all = {
-      {"one_rank_batch_8", [](const Run& run) { return measure_one_rank(run.data, kCnn, run.rounds); }},
-      {"one_rank_batch_32", [](const Run& run) { return measure_one_rank(run.data, kLargeCnn, run.rounds); }},
-      {"one_rank_mlp", [](const Run& run) { return measure_one_rank(run.data, kMlp, run.rounds); }},
-      {"ranks_64", [](const Run& run) { return measure_64_ranks(run.data, kCnn, run.rounds, run.cores); }},
-      {"ranks_64_mlp", [](const Run& run) { return measure_64_ranks(run.data, kMlp, run.rounds, run.cores); }},
-      {"sharded", [](const Run& run) { return measure_sharded_step(std::min(run.rounds, 5)); }},
-      {"memory", [](const Run&) { return measure_memory(); }},
-      {"start", [](const Run&) { return measure_start(3); }},
-      {"python_one_rank", [](const Run& run) { return beside_python(run, PythonJobs::kOneRank); }},
-      {"python_gloo", [](const Run& run) { return beside_python(run, PythonJobs::kGloo); }},
-      {"python_language", [](const Run& run) { return beside_python(run, PythonJobs::kLanguage); }}};
-  return all;
+Rows all_rows(const std::string& python) {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  const auto data = std::make_shared<const Data>();
+  Rows rows{{.name = "memory/per_rank", .measure = bytes_per_rank, .unit = "bytes", .compared = true},
+            {.name = "start/64_ranks", .measure = [] { return ask_child("start 64"); }, .compared = true}};
+  for (const auto& more : {one_rank_rows(data), simulated_rows(data, cores), sharded_rows(), python_rows(python)})
+    rows.insert(rows.end(), more.begin(), more.end());
+  return rows;
 }
 
 }  // namespace
@@ -132,22 +100,10 @@ int main(int argc, char** argv) {
     answer_child(argv[2], std::atoi(argv[3]));
     return 0;
   }
-  Program program(
-      "step_bench",
-      "Measures training steps: one rank relative to plain LibTorch, 64 simulated ranks relative to the same "
-      "models without communication.");
-  Run run;
-  std::vector<std::string> names, only;
-  for (const auto& [name, measure] : sections()) names.push_back(name);
-  program.add("--rounds", run.rounds, "Number of rounds per measurement; reports the median");
-  program.add("--python", run.python, "Command that measures training under Accelerate and prints the rate as JSON");
-  program.add("--only", only, names, "Measure only these sections; default: all");
-  if (const auto code = program.parse(argc, argv)) return *code;
-  return program.report([&] {
-    Json result;
-    for (const auto& [name, measure] : sections()) {
-      if (only.empty() || std::ranges::find(only, name) != only.end()) result[name] = measure(run);
-    }
-    return result;
-  });
+  Program program("step_bench",
+                  "Measures training steps: one rank relative to plain LibTorch, simulated ranks relative to the same "
+                  "models without communication.");
+  std::string python;
+  program.add("--python", python, "Command that measures training under Accelerate and prints the rate as JSON");
+  return program.run(argc, argv, [&] { return all_rows(python); });
 }

@@ -11,16 +11,14 @@
 #include <accel/accel.hpp>
 #include <chrono>
 #include <string>
+#include <vector>
 
-/// The models that step_bench trains, and random data for them.
+#include "bench/statistics.hpp"
+
+/// The models that step_bench trains, random data for them, and the clock of a training loop.
 namespace accel::bench {
 
-using Clock = std::chrono::steady_clock;
 namespace nn = torch::nn;
-
-inline double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // LibTorch's Linear. In this program nn::Linear is replaced by ours (reference/precision/float8_layers.cpp), which
 // creates fewer autograd nodes, so the baseline needs this class.
@@ -63,12 +61,60 @@ struct Job {
 };
 
 inline const Job kCnn{.name = "cnn", .make = make_cnn, .make_of_libtorch = make_cnn<LibTorchLinear>, .batch = 8};
-inline const Job kLargeCnn{.name = "cnn", .make = make_cnn, .make_of_libtorch = make_cnn<LibTorchLinear>, .batch = 32};
+inline const Job kLargeCnn{
+    .name = "cnn_batch_32", .make = make_cnn, .make_of_libtorch = make_cnn<LibTorchLinear>, .batch = 32};
 inline const Job kMlp{.name = "mlp", .make = make_mlp, .make_of_libtorch = make_mlp<LibTorchLinear>, .batch = 32};
 
 struct Data {
   at::Tensor images = torch::rand({4096, 1, 28, 28});
   at::Tensor labels = torch::randint(0, 10, {4096}, at::kLong);
+};
+
+// All models must compute the same numbers, so they start with equal weights and hardly change them. LibTorch's max
+// pooling is up to 25 % slower with other weights (mispredicted branches), which would count as a gain or a cost of what
+// is measured.
+constexpr double kLearningRate = 1e-9;
+
+// A fixed seed instead of a copied state: every model gets the same weights.
+inline nn::Sequential make_equal(nn::Sequential (*make)()) {
+  const GeneratorScope scope(make_generator(7));
+  return make();
+}
+
+inline optim::Adam adam_of(nn::Sequential& net) {
+  return {net->parameters(), torch::optim::AdamOptions(kLearningRate)};
+}
+
+/// Takes the time of a training loop in batches of steps. The first batch is a warm-up: DDP builds its buckets in it,
+/// and threads allocate their caches.
+///
+///     StepTimer timer({.batches = 10, .steps = 20});
+///     do { ... } while (!timer.step_ends());
+///     return timer.seconds();
+class StepTimer {
+ public:
+  struct Options {
+    int batches, steps;
+  };
+  explicit StepTimer(Options options) : options_(options) {}
+
+  /// Returns true at the end of the last step.
+  bool step_ends() {
+    if (++step_ % options_.steps != 0) return false;
+    const auto now = std::chrono::steady_clock::now();
+    if (step_ > options_.steps)
+      seconds_.push_back(std::chrono::duration<double>(now - batch_started_).count() / options_.steps);
+    batch_started_ = now;
+    return std::ssize(seconds_) == options_.batches;
+  }
+  /// The seconds of one step in the median batch.
+  [[nodiscard]] double seconds() const { return median(seconds_); }
+
+ private:
+  Options options_;
+  int step_ = 0;
+  std::chrono::steady_clock::time_point batch_started_{};
+  std::vector<double> seconds_;
 };
 
 }  // namespace accel::bench

@@ -2,8 +2,6 @@
 // almost all of one kind, would leave properties that pass and prove nothing.
 #include <fmt/format.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -13,6 +11,7 @@
 #include "properties/gen/plan_cases.hpp"
 #include "properties/gen/read_epochs.hpp"
 #include "properties/gen/resumed_loaders.hpp"
+#include "tests/support/artifacts.hpp"
 
 namespace accel::testing::distribution_laws {
 namespace {
@@ -44,14 +43,12 @@ class Distribution {
     EXPECT_LE(share(feature, "true"), most) << generator_ << ": too many cases with " << feature;
   }
 
-  // Writes the distribution to the folder that ACCEL_ARTIFACTS names. A report shows it.
+  // A report shows the distributions.
   void write() const {
-    const char* artifacts = std::getenv("ACCEL_ARTIFACTS");
-    if (artifacts == nullptr || *artifacts == '\0') return;
-    const auto folder = std::filesystem::path(artifacts) / "distributions";
-    std::filesystem::create_directories(folder);
-    std::ofstream(folder / (generator_ + ".json"))
-        << nlohmann::json{{"generator", generator_}, {"cases", cases_}, {"counts", counts_}}.dump(2) << "\n";
+    if (const auto path = artifact_path("distributions/" + generator_ + ".json")) {
+      std::ofstream(*path) << nlohmann::json{{"generator", generator_}, {"cases", cases_}, {"counts", counts_}}.dump(2)
+                           << "\n";
+    }
   }
 
  private:

@@ -4,6 +4,8 @@ install(TARGETS accel_errors accel_core accel_config accel_comm accel_state acce
   accel_profiler accel_modules accel_models accel_sharded accel_checkpoint accel_offload accel_prepared accel_training_state accel_accelerator accel_shared_memory accel_gloo accel_nccl accel_launch accel_sim_engine accel_sim_collectives accel_sim_collective_tensors accel_sim_faults accel_sim_network accel_sim_report
   accel_sim accel_accel
   EXPORT accelTargets ARCHIVE DESTINATION lib)
+# The component `testing` needs GoogleTest and RapidCheck, which the package does not require otherwise.
+install(TARGETS accel_test_basics accel_test_support accel_testing EXPORT accelTestingTargets ARCHIVE DESTINATION lib)
 install(TARGETS sim_run sim_calibrate accel RUNTIME DESTINATION bin)
 
 # Shells search these folders for completion. zsh requires that the file has the name of the function.
@@ -21,7 +23,7 @@ accel_public_headers(${CMAKE_SOURCE_DIR} headers)
 foreach(header IN LISTS headers)
   get_filename_component(folder ${header} DIRECTORY)
   string(PREPEND folder accel/)
-  string(REGEX REPLACE "^accel/(reference|sim)/public/accel$" "accel" folder ${folder})
+  string(REGEX REPLACE "^accel/(reference|sim|tests)/public/accel" "accel" folder ${folder})
   install(FILES ${header} DESTINATION include/${folder})
 endforeach()
 
@@ -31,3 +33,4 @@ write_basic_package_version_file(${CMAKE_BINARY_DIR}/accelConfigVersion.cmake CO
 install(FILES ${CMAKE_BINARY_DIR}/accelConfig.cmake ${CMAKE_BINARY_DIR}/accelConfigVersion.cmake
   configs/cmake/AccelLibraryDependencies.cmake configs/cmake/AccelTorch.cmake DESTINATION lib/cmake/accel)
 install(EXPORT accelTargets NAMESPACE accel:: DESTINATION lib/cmake/accel)
+install(EXPORT accelTestingTargets NAMESPACE accel:: DESTINATION lib/cmake/accel)

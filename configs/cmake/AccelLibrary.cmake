@@ -92,12 +92,48 @@ function(accel_test_program name)
   endif()
 endfunction()
 
-function(accel_test_entry name program timeout)
+# Entries that compare simulated ranks, or Gloo over another transport, with real Gloo ranks, outside of
+# properties/equivalence/.
+set(ACCEL_EQUIVALENCE collectives_laws sharding_laws trace_equality_test transport_laws)
+# Entries that run for more than 30 s on two cores.
+set(ACCEL_SLOW checkpoint_laws config_command_test examples_test fault_files_test gloo_faults_test machines_test mistakes_test
+  ported_test rehearsal_test resume_test several_launchers_test trace_equality_test user_program_test)
+
+# accel_test_labels(NAME VARIABLE SOURCES ...): stores the labels of a ctest entry, for `./dev test --label` and
+# `ctest -L`. The folder of the first source decides; `law` is added for any source *_laws.cpp.
+function(accel_test_labels name variable)
+  list(GET ARGN 0 source)
+  cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} NORMALIZE)
+  cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set(labels unit)
+  if(source MATCHES "^properties/oracle/")
+    set(labels oracle)
+  elseif(source MATCHES "^properties/(equivalence|regressions)/|^properties/[^/]*$")
+    set(labels law)
+  elseif(source MATCHES "^tests/(programs|ported)/")
+    set(labels program)
+  endif()
+  if("${ARGN}" MATCHES "_laws\\.cpp" AND NOT labels STREQUAL "law")
+    list(APPEND labels law)
+  endif()
+  if(source MATCHES "^properties/equivalence/" OR name IN_LIST ACCEL_EQUIVALENCE)
+    list(APPEND labels equivalence)
+  endif()
+  if(source MATCHES "/gpu/|_gpu_test\\.cpp$")
+    list(APPEND labels gpu)
+  endif()
+  if(name IN_LIST ACCEL_SLOW)
+    list(APPEND labels slow)
+  endif()
+  set(${variable} "${labels}" PARENT_SCOPE)
+endfunction()
+
+function(accel_test_entry name program timeout labels)
   add_test(NAME ${name} COMMAND ${program} ${ARGN})
   if(NOT timeout)
     set(timeout 600)
   endif()
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout}
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
     ENVIRONMENT "ACCEL_TEST_NAME=${name};ACCEL_SOURCE_DIR=${CMAKE_SOURCE_DIR};ACCEL_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};OMP_NUM_THREADS=1${ACCEL_TEST_ENVIRONMENT}")
 endfunction()
 
@@ -105,7 +141,8 @@ endfunction()
 function(accel_test name)
   cmake_parse_arguments(ARG "TORCH" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
   accel_test_program(${name} ${ARGN})
-  accel_test_entry(${name} ${name} "${ARG_TIMEOUT}")
+  accel_test_labels(${name} labels ${ARG_SOURCES})
+  accel_test_entry(${name} ${name} "${ARG_TIMEOUT}" "${labels}")
 endfunction()
 
 # accel_suites(SOURCE VARIABLE): stores the names of the test suites in a source.
@@ -144,7 +181,8 @@ function(accel_tests program)
     list(TRANSFORM suites REPLACE "(.+)" "\\1.*:*/\\1.*")
     list(JOIN suites ":" filter)
     get_filename_component(name ${test} NAME)
-    accel_test_entry(${name} ${program} "${ARG_TIMEOUT}" --gtest_filter=${filter})
+    accel_test_labels(${name} labels ${source})
+    accel_test_entry(${name} ${program} "${ARG_TIMEOUT}" "${labels}" --gtest_filter=${filter})
   endforeach()
   foreach(source IN LISTS ARG_SOURCES)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})

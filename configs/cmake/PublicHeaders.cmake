@@ -1,4 +1,4 @@
-# The public headers: those that users include as <accel/*.hpp>, and all headers that these include. Only they are
+# The public headers: those that users include as <accel/...>, and all headers that these include. Only they are
 # installed and documented. `cmake -P configs/cmake/PublicHeaders.cmake` prints them, one per line.
 
 if(CMAKE_SCRIPT_MODE_FILE)
@@ -7,7 +7,7 @@ endif()
 
 # accel_public_headers(ROOT VARIABLE): paths relative to ROOT, sorted.
 function(accel_public_headers root variable)
-  file(GLOB queue RELATIVE ${root} ${root}/reference/public/accel/*.hpp ${root}/sim/public/accel/*.hpp)
+  file(GLOB_RECURSE queue RELATIVE ${root} ${root}/reference/public/*.hpp ${root}/sim/public/*.hpp ${root}/tests/public/*.hpp)
   set(headers ${queue})
   while(queue)
     list(POP_FRONT queue header)

@@ -2,20 +2,20 @@
 
 #include <cstdint>
 
+#include "properties/gen/loader_case.hpp"
 #include "tests/support/property.hpp"
 
-/// Sizes of generated loaders. Uniform sizes would give many cases that prove little: a single rank never pads, and an
-/// empty epoch has nothing to compare. distribution_laws.cpp checks the floors.
+/// Sizes of generated loaders of a property. distribution_laws.cpp checks the floors.
 namespace accel::testing {
 
-/// Returns 1 to `most` ranks; a single rank in one of twelve cases.
-inline int pick_ranks(int most) { return pick(0, 12) == 0 ? 1 : pick(2, most + 1); }
+/// Returns 1 to `most` ranks, see draw_ranks.
+inline int pick_ranks(int most) {
+  return loader_cases::draw_ranks([](auto begin, auto end) { return pick(begin, end); }, most);
+}
 
-/// Returns a length of up to three steps and one sample more, so that all kinds of tails are frequent. `step_size`:
-/// samples of one step over all ranks. One epoch in a hundred is empty; with `drop_last` a few more have no batch.
+/// Returns a length, see draw_length.
 inline std::int64_t pick_length(std::int64_t step_size, bool drop_last) {
-  if (one_in(100)) return 0;
-  return pick<std::int64_t>(drop_last && !one_in(8) ? step_size : 1, 3 * step_size + 2);
+  return loader_cases::draw_length([](auto begin, auto end) { return pick(begin, end); }, step_size, drop_last);
 }
 
 }  // namespace accel::testing

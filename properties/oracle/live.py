@@ -144,12 +144,13 @@ def difference_of_trace(arguments, answer, file, ranks, backend, bounds):
 
 
 def compare_plans(report, arguments, requests):
-    ours = our_plans(arguments, requests)
-    for request, theirs, our in zip(requests, plan.answers(requests), ours, strict=True):
+    simulated, of_gloo = our_plans(arguments, requests), plans_of_gloo(arguments, requests)
+    for request, theirs, *both in zip(requests, plan.answers(requests), simulated, of_gloo, strict=True):
         compared = plan.DEFAULTS | request
         text = json.dumps(request)
-        report.add("plan", compare.difference_of_plans(compared, theirs, our), ["--request", text])
-    say(f"compared {len(requests)} plans")
+        for backend, ours in zip(("sim", "gloo"), both, strict=True):
+            report.add(f"plan, {backend}", compare.difference_of_plans(compared, theirs, ours), ["--request", text])
+    say(f"compared {len(requests)} plans on simulated ranks and on Gloo processes")
 
 
 def our_plans(arguments, requests):
@@ -161,6 +162,17 @@ def our_plans(arguments, requests):
             output.seek(0)
             answers = [json.loads(line) for line in output]
     return one_for_each(requests, answers, why)
+
+
+def plans_of_gloo(arguments, requests):
+    """One job of Gloo processes for each number of ranks; rank 0 writes what all ranks read."""
+    answers = [None] * len(requests)
+    for ranks in sorted({request["ranks"] for request in requests}):
+        mine = [index for index, request in enumerate(requests) if request["ranks"] == ranks]
+        failure, of_ranks = answers_of_ranks(arguments, "plans", [requests[index] for index in mine], ranks, "gloo")
+        for index, answer in zip(mine, of_ranks, strict=True):
+            answers[index] = {"failure": failure} if failure else answer[0]
+    return answers
 
 
 # --- answers of accel ------------------------------------------------------------------------------------------------

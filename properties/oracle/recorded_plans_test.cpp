@@ -1,9 +1,11 @@
-// Recorded answers of Python's Accelerate to plan requests, against `sim-run plan`.
+// Recorded answers of Python's Accelerate to plan requests, against `sim-run plan` on simulated ranks and against Gloo
+// processes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tests/programs/support/run_command.hpp"
 
@@ -41,6 +43,31 @@ std::vector<Json> answers_of_sim_run(const std::vector<Record>& records) {
   return answers;
 }
 
+// Asks jobs of Gloo processes, one per number of ranks.
+std::vector<Json> answers_of_gloo(const std::vector<Record>& records) {
+  std::string requests;
+  std::set<int> sizes;
+  for (const auto& record : records) {
+    requests += record.request.dump() + "\n";
+    sizes.insert(record.request["ranks"].get<int>());
+  }
+  std::vector<Json> answers(records.size());
+  for (const int size : sizes) {
+    const TemporaryFolder folder;
+    const auto run =
+        run_command({bin("sim-run"), "--ranks", std::to_string(size), "--backend", "gloo", "--", bin("oracle-answers"),
+                     "plans", folder.write("requests.jsonl", requests), folder.path()},
+                    {.limit = std::chrono::minutes(10)});
+    EXPECT_EQ(run.exit_code, 0) << run.error;
+    std::ifstream lines(folder.path("rank0.jsonl"));
+    std::string line;
+    for (std::size_t index = 0; std::getline(lines, line); ++index) {
+      if (line != "null") answers.at(index) = Json::parse(line);
+    }
+  }
+  return answers;
+}
+
 // Returns the first difference as a sentence, or "".
 std::string difference(const Json& expected, const Json& answer) {
   // Only the class of an error is compared, because the texts differ on purpose.
@@ -61,15 +88,19 @@ std::string difference(const Json& expected, const Json& answer) {
 }
 
 // The count guards against a file that is truncated or read incompletely.
-TEST(RecordedPlansTest, SimRunAnswersWhatAccelerateAnswers) {
+void expect_answers_of_accelerate(std::vector<Json> (*answer)(const std::vector<Record>&)) {
   const auto records = read_records();
   ASSERT_GE(records.size(), 600U);
-  const auto answers = answers_of_sim_run(records);
+  const auto answers = answer(records);
   ASSERT_EQ(answers.size(), records.size());
   for (std::size_t index = 0; index < records.size(); ++index) {
     EXPECT_EQ(difference(records[index].expected, answers[index]), "") << records[index].request;
   }
 }
+
+TEST(RecordedPlansTest, SimRunAnswersWhatAccelerateAnswers) { expect_answers_of_accelerate(answers_of_sim_run); }
+
+TEST(RecordedPlansTest, GlooProcessesAnswerWhatAccelerateAnswers) { expect_answers_of_accelerate(answers_of_gloo); }
 
 // Tests the comparison itself: a comparison that accepts everything would pass all records.
 TEST(RecordedPlansTest, DifferenceInAnyFieldIsNoticed) {

@@ -1,6 +1,7 @@
 """Trains an experiment file under Hugging Face Accelerate and writes its trace in the form of `sim-run --trace`.
 
-A rank of a group (rank_group.py): items are {"file": EXPERIMENT.yaml}, answers are the rank's trace lines.
+A rank of a group (rank_group.py): items are {"file": EXPERIMENT.yaml, "set": ["key.path=value"]}, where "set" is optional; answers
+are the rank's trace lines.
 """
 import hashlib
 
@@ -23,13 +24,33 @@ KEYS = {
 }  # fmt: skip
 
 
-def read(path):
+def read(path, overrides=()):
     with open(path) as file:
         config = yaml.safe_load(file)
+    for text in overrides:
+        override(config, text)
     unknown = config.keys() - KEYS - tasks.KEYS[config["task"]]
     if unknown:
         raise ValueError(f"keys that this script does not know: {sorted(unknown)}")
     return config
+
+
+def override(config, text):
+    """Sets one value, as sim-run's --set does."""
+    path, value = text.split("=", 1)
+    *parents, key = path.split(".")
+    for parent in parents:
+        config[parent] = config.get(parent) or {}
+        config = config[parent]
+    config[key] = number_of(yaml.safe_load(value))
+
+
+def number_of(value):
+    """YAML 1.1, which Python reads, takes 1e-3 for a string."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def prepare(config):
@@ -74,7 +95,7 @@ def train_batch(config, accelerator, model, optimizer, scheduler, inputs, target
 
 def train(item):
     with comm_hooks.batched_power_sgd_repaired(), sharding.on_cpu(item.get("ranks_per_machine")):
-        return traced(read(item["file"]))
+        return traced(read(item["file"], item.get("set", ())))
 
 
 def traced(config):

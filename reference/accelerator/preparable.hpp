@@ -80,11 +80,6 @@ concept AnyModuleObject = !ModuleHolderObject<T> && requires(const T& object) {
 template <typename T>
 inline constexpr bool kNever = false;
 
-/// The deleter of a pointer to a module that no shared_ptr owns.
-struct OwnsNothing {
-  void operator()(const void*) const {}
-};
-
 /// Returns a shared_ptr to a module that may be on the stack. LibTorch's functions call shared_from_this on a module,
 /// so a module that no shared_ptr owns gets one that owns nothing.
 template <typename Module>

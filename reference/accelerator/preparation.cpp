@@ -73,6 +73,7 @@ void raise_to_float32(const NamedTensors& parameters) {
 std::shared_ptr<ParallelModel> Preparation::make_parallel(const std::shared_ptr<torch::nn::Module>& module,
                                                           PrepareModelOptions options) {
   auto model = shards() && !options.evaluation_mode ? make_sharded(module) : make_unsharded(module, options);
+  if (context_->listener) context_->listener->add_model(module);
   context_->has_prepared = true;
   training_.models.push_back(model);
   return model;

@@ -4,6 +4,11 @@
 
 namespace accel::detail {
 
+/// The deleter of a pointer to an object that no shared_ptr owns, for example a module on the stack.
+struct OwnsNothing {
+  void operator()(const void*) const {}
+};
+
 /// Returns a non-owning shared_ptr to `object`. The caller keeps the object alive.
 template <typename T>
 std::shared_ptr<T> borrowed(T& object) {

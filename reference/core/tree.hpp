@@ -189,6 +189,17 @@ std::vector<at::Tensor> tensors_of(const T& tree) {
   return tensors;
 }
 
+/// Returns the tensors of all arguments that are trees.
+template <typename... Args>
+std::vector<at::Tensor> tensors_among(const Args&... args) {
+  std::vector<at::Tensor> tensors;
+  const auto add = [&]<typename Arg>(const Arg& arg) {
+    if constexpr (Tree<Arg>) for_each_tensor(arg, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
+  };
+  (add(args), ...);
+  return tensors;
+}
+
 /// Replaces the tensors of a tree by `tensors`, which are in the order of `tensors_of`.
 template <typename T>
   requires Tree<T>

@@ -44,6 +44,27 @@ class ModuleHooks {
   [[nodiscard]] virtual std::optional<c10::Device> input_device() const { return std::nullopt; }
 };
 
+/// Sees the tensors of one module's calls and changes nothing. A module may have hooks and an observer.
+class ModuleObserver {
+ public:
+  virtual ~ModuleObserver() = default;
+  virtual void before_forward(const std::vector<at::Tensor>& inputs) = 0;
+  virtual void after_forward(const std::vector<at::Tensor>& outputs) = 0;
+};
+
+/// Reports the calls of `module` to an observer for as long as it lives. Throws StateError if the module already has
+/// an observer.
+class ScopedModuleObserver {
+ public:
+  ScopedModuleObserver(const torch::nn::Module& module, std::shared_ptr<ModuleObserver> observer);
+  ~ScopedModuleObserver();
+  ScopedModuleObserver(ScopedModuleObserver&& other) noexcept : module_(std::exchange(other.module_, nullptr)) {}
+  ScopedModuleObserver& operator=(ScopedModuleObserver&&) = delete;
+
+ private:
+  const torch::nn::Module* module_;
+};
+
 /// Installs hooks around the calls of `module` for as long as it lives.
 class ScopedModuleHooks {
  public:
@@ -56,8 +77,8 @@ class ScopedModuleHooks {
   const torch::nn::Module* module_;
 };
 
-/// While it lives, a Sequential calls those of its elements that have hooks through `call`. Has no effect on other
-/// modules.
+/// While it lives, a Sequential calls those of its elements that have hooks or an observer through `call`. Such an
+/// element must accept and return one tensor. Has no effect on other modules.
 class ScopedSequentialHooks {
  public:
   explicit ScopedSequentialHooks(std::shared_ptr<torch::nn::Module> module);
@@ -72,6 +93,13 @@ class ScopedSequentialHooks {
 
 namespace detail {
 
+/// What surrounds the calls of a module; null members if there is nothing.
+struct Surroundings {
+  std::shared_ptr<ModuleHooks> hooks = {};
+  std::shared_ptr<ModuleObserver> observer = {};
+  explicit operator bool() const { return hooks || observer; }
+};
+Surroundings surroundings_of(const torch::nn::Module& module);
 std::shared_ptr<ModuleHooks> hooks_of(const torch::nn::Module& module);
 
 /// Runs `forward` without keeping activations, and again in backward. Gradients flow to `inputs` only.
@@ -149,6 +177,20 @@ auto call_with_hooks(ModuleHooks& surround, Forward forward, Args&&... args) {
   return *std::move(output);
 }
 
+template <typename Forward, typename... Args>
+auto call_surrounded(const Surroundings& surroundings, Forward forward, Args&&... args) {
+  if (surroundings.observer) surroundings.observer->before_forward(tensors_among(args...));
+  const auto run = [&] {
+    return surroundings.hooks ? call_with_hooks(*surroundings.hooks, forward, std::forward<Args>(args)...)
+                              : forward(std::forward<Args>(args)...);
+  };
+  auto output = run();
+  if constexpr (Tree<decltype(output)>) {
+    if (surroundings.observer) surroundings.observer->after_forward(tensors_of(output));
+  }
+  return output;
+}
+
 }  // namespace detail
 
 /// Calls `module.forward(args...)` with its hooks. `module`: a reference, pointer, shared_ptr or ModuleHolder.
@@ -157,9 +199,9 @@ template <typename Module, typename... Args>
 auto call(Module&& module, Args&&... args) {
   auto& callee = detail::module_of(module);
   const auto forward = [&callee](auto&&... given) { return callee.forward(std::forward<decltype(given)>(given)...); };
-  const auto surround = detail::hooks_of(callee);
-  return surround ? detail::call_with_hooks(*surround, forward, std::forward<Args>(args)...)
-                  : forward(std::forward<Args>(args)...);
+  const auto surroundings = detail::surroundings_of(callee);
+  return surroundings ? detail::call_surrounded(surroundings, forward, std::forward<Args>(args)...)
+                      : forward(std::forward<Args>(args)...);
 }
 
 /// The same for a type-erased module with one tensor as input and output.

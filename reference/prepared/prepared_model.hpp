@@ -107,9 +107,12 @@ class PreparedModel {
   auto run(std::source_location where, Args&&... args) {
     using Output = std::remove_cvref_t<decltype(module_->forward(std::forward<Args>(args)...))>;
     if constexpr (!Tree<Output>) parallel_->check_outputs_not_needed(typeid(Output));
-    const PhaseScope phase(parallel_->options().listener.get(), "forward");
+    auto* const listener = parallel_->options().listener.get();
+    const bool is_observed = listener != nullptr && listener->observes_tensors();
+    const PhaseScope phase(listener, "forward");
     std::optional<CallSite> site(std::in_place, where);
     parallel_->before_forward();
+    if (is_observed) listener->before_forward(*module_, tensors_among(args...));
     if (!parallel_->communicates_in_forward())
       site.reset();  // collectives of the module's forward report their own line
     auto output = run_explained(std::forward<Args>(args)...);
@@ -121,6 +124,7 @@ class PreparedModel {
     } else {
       parallel_->after_forward(tensors);
     }
+    if (is_observed) listener->after_forward(*module_, tensors_among(output));
     return output;
   }
 

@@ -10,6 +10,10 @@
 
 #include "reference/core/named_tensors.hpp"
 
+namespace torch::nn {
+class Module;
+}
+
 namespace accel {
 
 /// The parameters of a prepared model, which must be equal on all ranks after every update.
@@ -19,8 +23,8 @@ struct Replicas {
   bool are_local = false;
 };
 
-/// Observes the training of a rank between its collectives. The simulator uses it to time, fail and check ranks; real
-/// backends do not set a listener.
+/// Observes the training of a rank between its collectives. The simulator uses it to time, fail and check ranks, and
+/// `sim-run compare` to record them on any backend. Otherwise real ranks have no listener.
 ///
 /// Thread rule: the rank's thread.
 class StepListener {
@@ -34,6 +38,12 @@ class StepListener {
   /// Called after a model was prepared; its parameters are equal on all ranks. The listener observes it as long as
   /// somebody else owns it.
   virtual void add_replicas(const std::shared_ptr<const Replicas>& replicas) = 0;
+  /// Called after a model was prepared, on every backend.
+  virtual void add_model(const std::shared_ptr<torch::nn::Module>& /*model*/) {}
+  /// Whether the next two are called around each call of a prepared model.
+  [[nodiscard]] virtual bool observes_tensors() const { return false; }
+  virtual void before_forward(const torch::nn::Module& /*model*/, const std::vector<at::Tensor>& /*inputs*/) {}
+  virtual void after_forward(const torch::nn::Module& /*model*/, const std::vector<at::Tensor>& /*outputs*/) {}
   /// Called before and after an optimizer step.
   virtual void before_update() = 0;
   virtual void after_update() = 0;

@@ -10,7 +10,7 @@
 
 #include <algorithm>
 
-#include "sim/backend/fingerprint.hpp"
+#include "sim/backend/tensor_fingerprint.hpp"
 
 namespace accel::sim {
 namespace {
@@ -32,13 +32,6 @@ std::vector<int> minority(const std::vector<T>& values) {
   return others;
 }
 
-// Tensors on a device, or with gaps, are copied first: only bytes in one piece can be hashed.
-std::uint64_t hash_of(const at::Tensor& tensor) {
-  if (tensor.is_cpu() && tensor.is_contiguous()) return fingerprint(tensor.const_data_ptr(), tensor.nbytes());
-  const auto bytes = tensor.detach().to(at::kCPU).contiguous();
-  return fingerprint(bytes.const_data_ptr(), bytes.nbytes());
-}
-
 const NamedTensors::value_type& parameter_at(std::size_t place, const ReplicaVote::Models& models) {
   for (const auto& model : models) {
     if (place < model->parameters.size()) return model->parameters[place];
@@ -52,7 +45,7 @@ const NamedTensors::value_type& parameter_at(std::size_t place, const ReplicaVot
 std::vector<std::uint64_t> hashes_of(const ReplicaModels& models) {
   std::vector<std::uint64_t> hashes;
   for (const auto& model : models) {
-    for (const auto& [name, parameter] : model->parameters) hashes.push_back(hash_of(parameter));
+    for (const auto& [name, parameter] : model->parameters) hashes.push_back(fingerprint(parameter));
   }
   return hashes;
 }

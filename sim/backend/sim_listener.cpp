@@ -2,35 +2,14 @@
 // does not know which backend listens.
 #include "sim/backend/sim_listener.hpp"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/record_function.h>
 
 #include <algorithm>
-#include <array>
-#include <bit>
 
 #include "reference/core/random.hpp"
-#include "sim/backend/fingerprint.hpp"
+#include "sim/backend/tensor_fingerprint.hpp"
 
 namespace accel::sim {
-namespace {
-
-// Hashes everything that `get_state` returns, without creating a tensor per step. Cached normal samples are
-// part of the state: two generators with equal engines and different caches draw different numbers.
-std::uint64_t state_of(at::CPUGeneratorImpl& generator) {
-  const auto engine = generator.engine().data();
-  const auto float_normal = generator.next_float_normal_sample();
-  const auto double_normal = generator.next_double_normal_sample();
-  const std::array<std::uint64_t, 6> rest{engine.seed_,
-                                          static_cast<std::uint64_t>(engine.left_),
-                                          engine.next_,
-                                          std::bit_cast<std::uint32_t>(float_normal.value_or(0)),
-                                          std::bit_cast<std::uint64_t>(double_normal.value_or(0)),
-                                          2u * float_normal.has_value() + double_normal.has_value()};
-  return fingerprint(engine.state_.data(), sizeof(engine.state_)) + fingerprint(rest.data(), sizeof(rest));
-}
-
-}  // namespace
 
 // Reading the loss is the simulator's own work, so the operator clock must not charge it.
 void SimListener::begin_backward(const at::Tensor& loss) {
@@ -56,8 +35,7 @@ void SimListener::after_update() {
   const at::DisableRecordFunctionGuard no_clock;
   auto hashes = hashes_of(models);
   if (recorder_) recorder_->add_update(rank_, names_of(models), hashes);
-  vote_->cast(rank_, models, std::move(hashes),
-              state_of(*at::check_generator<at::CPUGeneratorImpl>(default_generator())));
+  vote_->cast(rank_, models, std::move(hashes), fingerprint(default_generator()));
   world_->clocks().discard_compute(rank_);  // the vote is not part of the program
 }
 

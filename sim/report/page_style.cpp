@@ -46,7 +46,7 @@ section > p { color: var(--soft); font-size: 14.5px; }
 section > :last-child { margin-bottom: 0; }
 .empty { display: flex; flex-wrap: wrap; align-items: baseline; gap: 0 12px; padding-top: 12px; padding-bottom: 12px; }
 .empty h2 { margin: 0; }
-#diagnosis:has(pre) { border-left: 4px solid var(--bad); }
+#diagnosis:has(pre), #difference:has(pre) { border-left: 4px solid var(--bad); }
 #findings:has(li) { border-left: 4px solid var(--exposed); }
 .facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 210px), 1fr)); gap: 12px 24px; }
 .facts div { min-width: 0; }

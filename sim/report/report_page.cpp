@@ -68,30 +68,11 @@ std::string verdict(const RunReport& report) {
                      report::plural(static_cast<std::int64_t>(report.findings.size()), "finding"));
 }
 
-// Browsers break a line after a hyphen, inside "--option". Each word gets a span that the style keeps unbroken.
-std::string unbroken_words(const std::string& text) {
-  std::string html;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const auto end = std::min(text.find(' ', begin), text.size());
-    html += fmt::format("{}<span>{}</span>", begin == 0 ? "" : " ", escape(text.substr(begin, end - begin)));
-    begin = end + 1;
-  }
-  return html;
-}
-
 std::string facts(const RunReport& report) {
   auto all = report.facts;
   if (!report.timeline_file.empty())
     all.emplace_back("timeline, for ui.perfetto.dev or chrome://tracing", report.timeline_file);
-  if (all.empty()) return "";
-  std::string html = "<dl class=\"card facts\">\n";
-  for (const auto& [name, value] : all) {
-    // Long facts, such as a command line, get a separate row in the grid.
-    const bool is_long = name.size() + value.size() > 44;
-    html += fmt::format("<div{}><dt>{}</dt><dd>{}</dd></div>\n", is_long ? " class=\"long\"" : "", escape(name),
-                        unbroken_words(value));
-  }
-  return html + "</dl>\n";
+  return report::fact_list(all);
 }
 
 // The headline numbers, which a reader looks for first.
@@ -115,19 +96,14 @@ std::string figures(const RunReport& report) {
 
 std::string report_page(const RunReport& report) {
   check(report);
-  const auto title = escape(report.title);
-  auto html = fmt::format(
-      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
-      "content=\"width=device-width, initial-scale=1\">\n"
-      "<title>{0}</title>\n<style>{1}</style>\n</head>\n<body>\n<main>\n<header>\n<h1>{0}</h1>\n{2}{3}{4}</header>\n",
-      title, report::kPageStyle, verdict(report), facts(report), figures(report));
+  std::string sections;
   // The order of importance: why it stopped, what was found, then the measurements.
   for (const auto part :
        {report::diagnosis_section, report::findings_section, report::faults_section, report::loss_section,
         report::step_section, report::volume_section, report::memory_section, report::scaling_section}) {
-    html += part(report);
+    sections += part(report);
   }
-  return html + "</main>\n</body>\n</html>\n";
+  return report::whole_page(report.title, verdict(report) + facts(report) + figures(report), sections);
 }
 
 }  // namespace accel::sim

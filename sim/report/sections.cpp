@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "sim/report/markup.hpp"
 
 namespace accel::sim::report {
@@ -17,7 +19,40 @@ std::string with_heading(const std::string& id, const std::string& style, const 
       style, escape(heading), body);
 }
 
+// Browsers break a line after a hyphen, inside "--option". Each word gets a span that the style keeps unbroken.
+std::string unbroken_words(const std::string& text) {
+  std::string html;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const auto end = std::min(text.find(' ', begin), text.size());
+    html += fmt::format("{}<span>{}</span>", begin == 0 ? "" : " ", escape(text.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  return html;
+}
+
 }  // namespace
+
+std::string whole_page(const std::string& title, const std::string& head, const std::string& sections) {
+  return fmt::format(
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
+      "content=\"width=device-width, initial-scale=1\">\n"
+      "<title>{0}</title>\n<style>{1}</style>\n</head>\n<body>\n<main>\n<header>\n<h1>{0}</h1>\n{2}</header>\n{3}</"
+      "main>\n"
+      "</body>\n</html>\n",
+      escape(title), kPageStyle, head, sections);
+}
+
+std::string fact_list(const std::vector<std::pair<std::string, std::string>>& facts) {
+  if (facts.empty()) return "";
+  std::string html = "<dl class=\"card facts\">\n";
+  for (const auto& [name, value] : facts) {
+    // Long facts, such as a command line, get a separate row in the grid.
+    const bool is_long = name.size() + value.size() > 44;
+    html += fmt::format("<div{}><dt>{}</dt><dd>{}</dd></div>\n", is_long ? " class=\"long\"" : "", escape(name),
+                        unbroken_words(value));
+  }
+  return html + "</dl>\n";
+}
 
 std::string section(const std::string& id, const std::string& heading, const std::string& body) {
   return with_heading(id, "", heading, body);

@@ -12,6 +12,10 @@
 /// The sections of the page and their building blocks. Thread rule: any thread.
 namespace accel::sim::report {
 
+/// Returns a page; `head` (below the title) and `sections` are HTML.
+std::string whole_page(const std::string& title, const std::string& head, const std::string& sections);
+/// Returns names and values as a list for the head of a page.
+std::string fact_list(const std::vector<std::pair<std::string, std::string>>& facts);
 /// Returns a section; `body` is HTML.
 std::string section(const std::string& id, const std::string& heading, const std::string& body);
 /// Returns a section that states why it has no data.

@@ -3,11 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <map>
 #include <sstream>
 
+#include "tests/architecture/shell.hpp"
 #include "tests/architecture/sources.hpp"
 
 namespace accel::testing {
@@ -42,25 +41,13 @@ TEST(SourceRulesTest, FoldersHaveALimitOfFiles) {
   for (const auto& [folder, count] : counts) EXPECT_LE(count, kSourcesPerFolder) << folder;
 }
 
-// The standard error of clang-format, which names each place that it would change.
-std::string clang_format(const std::string& arguments) {
-  const auto command =
-      "cd '" + source_dir().string() + "' && clang-format-16 --dry-run --Werror " + arguments + " 2>&1";
-  std::string output;
-  FILE* const pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return "cannot start clang-format-16";
-  std::array<char, 4096> buffer{};
-  for (std::size_t count = 0; (count = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
-    output.append(buffer.data(), count);
-  if (pclose(pipe) != 0 && output.empty()) output = "clang-format-16 failed";
-  return output;
-}
-
 // One format for all, so that changes show only what changed.
 TEST(SourceRulesTest, SourcesAreFormatted) {
   std::string files;
   for (const auto& file : all_sources()) files += file + " ";
-  EXPECT_EQ(clang_format(files), "") << "run: git ls-files '*.hpp' '*.cpp' | xargs clang-format-16 -i";
+  const auto check = run_shell("clang-format-16 --dry-run --Werror " + files);
+  EXPECT_EQ(check.status, 0);
+  EXPECT_EQ(check.output, "") << "run: git ls-files '*.hpp' '*.cpp' | xargs clang-format-16 -i";
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ class BenchOptionsTest : public ::testing::TestWithParam<const char*> {
 };
 INSTANTIATE_TEST_SUITE_P(Programs, BenchOptionsTest,
                          ::testing::Values("step_bench", "collectives_bench", "loader_bench", "checkpoint_bench",
-                                           "launch_bench", "first_step"),
+                                           "launch_bench", "bench_against", "first_step"),
                          [](const auto& info) { return info.param; });
 
 // Benchmarks run for minutes, so a test that starts one by mistake fails at its time limit.
@@ -44,24 +44,21 @@ TEST_P(BenchOptionsTest, AnUnknownOptionIsAUsageError) {
 }
 
 TEST_P(BenchOptionsTest, AnOptionWithoutItsValueIsAUsageError) {
-  for (const auto* option : {"--rounds", "--out", "--python", "--compare"})
+  for (const auto* option : {"--rounds", "--out", "--python", "--rows"})
     EXPECT_EQ(run({option}).exit_code, 2) << option;
 }
 
-class BenchNumbersTest : public BenchOptionsTest {
- protected:
-  static std::string out_option() { return GetParam() == std::string("collectives_bench") ? "--compare" : "--out"; }
-};
+class BenchNumbersTest : public BenchOptionsTest {};
 INSTANTIATE_TEST_SUITE_P(Programs, BenchNumbersTest,
                          ::testing::Values("step_bench", "collectives_bench", "loader_bench", "checkpoint_bench",
-                                           "launch_bench"),
+                                           "launch_bench", "bench_against"),
                          [](const auto& info) { return info.param; });
 
 // Otherwise the numbers of a long measurement would be lost at its end.
 TEST_P(BenchNumbersTest, AFileThatCannotBeWrittenIsReportedBeforeAnythingRuns) {
-  const auto run = this->run({out_option(), "/no-such-folder/numbers.json"});
+  const auto run = this->run({"--out", "/no-such-folder/numbers.json"});
   EXPECT_EQ(run.exit_code, 2);
-  EXPECT_THAT(run.error, HasSubstr(out_option() + ": /no-such-folder is not a folder"));
+  EXPECT_THAT(run.error, HasSubstr("--out: /no-such-folder is not a folder"));
 }
 
 }  // namespace

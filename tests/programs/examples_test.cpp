@@ -125,7 +125,7 @@ class Examples : public ::testing::Environment {
     if (::testing::Test::HasFatalFailure()) return;
     const auto use = (work_folder() / "source/precompiled/use_precompiled.cmake").string();
     for (const auto* example : {"quick_start", "stream", "resume", "sources", "from_libtorch", "training_options",
-                                "sharded", "large_model", "launcher", "guide", "unit_tests"}) {
+                                "sharded", "large_model", "launcher", "guide", "unit_tests", "own_law"}) {
       expect_built(example, {kSameCompiler, "-DCMAKE_PROJECT_INCLUDE=" + use});
       if (::testing::Test::HasFatalFailure()) return;
     }
@@ -173,7 +173,7 @@ class ExampleTest : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Programs, ExampleTest,
                          ::testing::Values("quick_start/train", "stream/train", "sources/train", "from_libtorch/after",
                                            "training_options/train", "training_options/float8", "sharded/train",
-                                           "large_model/train", "guide/train"),
+                                           "large_model/train", "guide/train", "own_law/law"),
                          [](const auto& info) {
                            auto name = info.param;
                            std::replace(name.begin(), name.end(), '/', '_');
@@ -202,6 +202,20 @@ TEST(UnitTestsTest, RunOnSimulatedRanksUnderBothFrameworks) {
     const auto run = run_command({built(program)});
     EXPECT_EQ(run.exit_code, 0) << program << "\n" << run.output << run.error;
   }
+}
+
+// The law of the example as a GoogleTest program; ExampleTest runs it on processes and on simulated ranks.
+TEST(OwnLawTest, HoldsOnSimulatedRanksAndOnGlooThreads) {
+  const auto run = run_command({built("own_law/law_test")});
+  EXPECT_EQ(run.exit_code, 0) << run.output << run.error;
+  EXPECT_THAT(run.output, HasSubstr("[  PASSED  ] 1 test"));
+}
+
+TEST(OwnLawTest, RunsUnderSimRunOverGloo) {
+  const auto run =
+      run_command({installed("bin/sim-run"), "--backend", "gloo", "--ranks", "2", "--", built("own_law/law")});
+  EXPECT_EQ(run.exit_code, 0) << run.error;
+  EXPECT_EQ(run.output, simulate("own_law/law", 2).output);
 }
 
 // Without any launcher an example is a plain program with one rank.
@@ -354,6 +368,19 @@ TEST(PackageTest, AllThatIsMissingIsNamedWithItsDebianPackages) {
                                HasSubstr("apt-get install libyaml-cpp-dev"),
                                HasSubstr("LibTorch 2.11 was not found in /does/not/exist")));
   EXPECT_THAT(run.error, Not(HasSubstr("libssl-dev")));
+}
+
+// Only programs that link accel::testing need GoogleTest and RapidCheck.
+TEST(PackageTest, OnlyTheComponentTestingNeedsTestLibraries) {
+  const std::vector<std::string> without{"-DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON",
+                                         "-DCMAKE_DISABLE_FIND_PACKAGE_rapidcheck=ON"};
+  const auto options_for = [&](const std::string& folder) { return command_of({"-B", built(folder)}, without); };
+  EXPECT_EQ(configure("quick_start", options_for("without_tests")).exit_code, 0);
+  const auto testing = configure("own_law", options_for("missing_tests"));
+  EXPECT_EQ(testing.exit_code, 1);
+  EXPECT_THAT(testing.error,
+              AllOf(HasSubstr("GTest was not found: on Debian 12, apt-get install libgtest-dev"),
+                    HasSubstr("rapidcheck was not found: on Debian 12, apt-get install librapidcheck-dev")));
 }
 
 }  // namespace

@@ -93,6 +93,9 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--clock", rehearsal.clock, "wall or virtual; default: virtual with --network, else wall");
   app.add_option("--timeline", rehearsal.timeline, "Write a timeline of all ranks to this file, for Perfetto");
   app.add_option("--report", rehearsal.report, "Write an HTML page about the run into this folder");
+  // Not in the help: `sim-run compare` passes them.
+  app.add_option("--record", options.record.folder)->group("");
+  app.add_flag("--record-tensors", options.record.tensors)->group("");
 }
 
 // The limits differ: simulated ranks are threads and limited by the engine, real ones are processes of the launcher.

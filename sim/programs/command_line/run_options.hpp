@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/programs/experiments/plan_request.hpp"
+#include "sim/programs/runtime/recorder.hpp"
 #include "sim/programs/runtime/rehearsal_options.hpp"
 
 namespace CLI {
@@ -21,7 +22,8 @@ struct RunOptions {
   std::string backend = "sim";
   bool quiet = false;
   std::string progress = "auto";
-  RehearsalOptions rehearsal;
+  RehearsalOptions rehearsal = {};
+  RecordOptions record = {};
 
   [[nodiscard]] int ranks() const { return rank_counts.back(); }
 };

@@ -157,6 +157,7 @@ int run_once(const UserProgram& program, const RunOptions& options, int ranks, c
                                 .backend = options.backend,
                                 .rehearsal = options.rehearsal,
                                 .sweep = sweep,
+                                .record = options.record,
                                 .acknowledge = acknowledgements.descriptor()});
   const auto& diagnosis = options.rehearsal.diagnosis;
   if (std::filesystem::is_regular_file(std::filesystem::symlink_status(diagnosis))) std::filesystem::remove(diagnosis);

@@ -3,6 +3,7 @@
 #include "sim/programs/experiments/data_plan.hpp"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "reference/core/errors.hpp"
@@ -46,10 +47,8 @@ void count_dropped(PlanEpoch& epoch, const PlanEpoch& unskipped, std::int64_t le
   }
 }
 
-}  // namespace
-
-std::vector<PlanEpoch> answer_plan(const PlanRequest& request) {
-  auto epochs = request.ranks <= kMaxPlanLoaders ? plan_by_loaders(request) : plan_by_shards(request);
+// Adds duplicates and dropped samples.
+std::vector<PlanEpoch> completed(std::vector<PlanEpoch> epochs, const PlanRequest& request) {
   for (std::size_t index = 0; index < epochs.size(); ++index) {
     auto& epoch = epochs[index];
     epoch.duplicated = duplicates_in_read_order(epoch.ranks);
@@ -64,6 +63,34 @@ std::vector<PlanEpoch> answer_plan(const PlanRequest& request) {
     }
   }
   return epochs;
+}
+
+nlohmann::ordered_json error_answer(const char* type, const std::exception& error) {
+  return {{"error", type}, {"message", error.what()}};
+}
+
+}  // namespace
+
+std::vector<PlanEpoch> answer_plan(const PlanRequest& request) {
+  return completed(request.ranks <= kMaxPlanLoaders ? plan_by_loaders(request) : plan_by_shards(request), request);
+}
+
+std::vector<PlanEpoch> answer_plan(RankContext& rank, const PlanRequest& request) {
+  return completed(plan_by_loaders(rank, request), request);
+}
+
+// The oracle compares the class of the error with the one that Accelerate raises. One bad line must not end a stream.
+nlohmann::ordered_json answer_plan_line(const std::string& line,
+                                        const std::function<std::vector<PlanEpoch>(const PlanRequest&)>& plan) {
+  try {
+    return to_json(plan(read_plan_request(line)));
+  } catch (const ConfigError& error) {
+    return error_answer("ConfigError", error);
+  } catch (const ArgumentError& error) {
+    return error_answer("ValueError", error);
+  } catch (const std::exception& error) {
+    return error_answer("RuntimeError", error);
+  }
 }
 
 }  // namespace accel::programs

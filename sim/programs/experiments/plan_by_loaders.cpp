@@ -1,10 +1,12 @@
-// Answers a plan by running prepared loaders on simulated ranks: samples are their own numbers, so that what a loader
-// yields is the plan. Exactly what a training program sees, including gather_for_metrics and end_of_dataloader.
+// Answers a plan by running prepared loaders on simulated or real ranks: samples are their own numbers, so that what a
+// loader yields is the plan. Exactly what a training program sees, including gather_for_metrics and end_of_dataloader.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 
 #include "reference/accelerator/accelerator.hpp"
+#include "reference/core/errors.hpp"
+#include "reference/state/objects.hpp"
 #include "reference/state/rng_sync.hpp"
 #include "sim/backend/simulate.hpp"
 #include "sim/engine/diagnosis.hpp"
@@ -28,6 +30,7 @@ struct RankEpoch {
   PlanBatches batches, gathered;
   std::vector<bool> ends;
 };
+using RankEpochs = std::vector<RankEpoch>;
 
 // A gathered batch may be a view with strides, so it is made contiguous before its memory is read.
 std::vector<std::int64_t> values_of(const at::Tensor& tensor) {
@@ -35,8 +38,8 @@ std::vector<std::int64_t> values_of(const at::Tensor& tensor) {
   return {whole.const_data_ptr<std::int64_t>(), whole.const_data_ptr<std::int64_t>() + whole.numel()};
 }
 
-template <typename Loader>
 // end_of_dataloader is read inside the loop: it describes the current batch and is reset when the loop ends.
+template <typename Loader>
 RankEpoch read_epoch(Accelerator& accelerator, Loader loader, bool gathers) {
   RankEpoch epoch;
   for (auto& batch : loader) {
@@ -51,11 +54,11 @@ RankEpoch read_epoch(Accelerator& accelerator, Loader loader, bool gathers) {
 
 // Skips batches in the first epoch only, as a resumed training does.
 template <typename Dataset>
-std::vector<RankEpoch> read_epochs(Accelerator& accelerator, const PlanRequest& request, Dataset dataset) {
+RankEpochs read_epochs(Accelerator& accelerator, const PlanRequest& request, Dataset dataset) {
   DataLoader plain(std::move(dataset),
                    {.batch_size = request.batch_size, .shuffle = request.shuffle, .drop_last = request.drop_last});
   const auto loader = accelerator.prepare(plain);
-  std::vector<RankEpoch> epochs;
+  RankEpochs epochs;
   for (int epoch = 0; epoch < request.epochs; ++epoch) {
     epochs.push_back(
         read_epoch(accelerator, skip_first_batches(loader, epoch == 0 ? request.skip_batches : 0), request.gathers()));
@@ -63,7 +66,7 @@ std::vector<RankEpoch> read_epochs(Accelerator& accelerator, const PlanRequest& 
   return epochs;
 }
 
-std::vector<RankEpoch> read_rank(RankContext& context, const PlanRequest& request) {
+RankEpochs read_rank(RankContext& context, const PlanRequest& request) {
   // The seed is set before the loader is created, as the oracle's Python programs do; both must draw the same numbers.
   Accelerator accelerator({.dataloader_config = request.configuration()}, context);
   set_seed(static_cast<std::uint64_t>(request.seed));
@@ -71,10 +74,21 @@ std::vector<RankEpoch> read_rank(RankContext& context, const PlanRequest& reques
   return read_epochs(accelerator, request, TensorDataset(at::arange(request.length, at::TensorOptions(at::kLong))));
 }
 
+std::vector<PlanEpoch> plan_of(const PlanRequest& request, std::vector<RankEpochs> of_ranks) {
+  std::vector<PlanEpoch> epochs(request.epochs);
+  for (int index = 0; index < request.epochs; ++index) {
+    auto& epoch = epochs[index];
+    for (auto& of_rank : of_ranks) epoch.ranks.push_back(std::move(of_rank[index].batches));
+    epoch.end_of_dataloader = of_ranks.front()[index].ends;
+    if (request.gathers()) epoch.gathered_for_metrics = std::move(of_ranks.front()[index].gathered);
+  }
+  return epochs;
+}
+
 }  // namespace
 
 std::vector<PlanEpoch> plan_by_loaders(const PlanRequest& request) {
-  std::vector<std::vector<RankEpoch>> of_ranks(request.ranks);
+  std::vector<RankEpochs> of_ranks(request.ranks);
   try {
     sim::simulate({.num_ranks = request.ranks},
                   [&](RankContext& context) { of_ranks[context.rank] = read_rank(context, request); });
@@ -85,14 +99,25 @@ std::vector<PlanEpoch> plan_by_loaders(const PlanRequest& request) {
     }
     throw;
   }
-  std::vector<PlanEpoch> epochs(request.epochs);
-  for (int index = 0; index < request.epochs; ++index) {
-    auto& epoch = epochs[index];
-    for (auto& of_rank : of_ranks) epoch.ranks.push_back(std::move(of_rank[index].batches));
-    epoch.end_of_dataloader = of_ranks.front()[index].ends;
-    if (request.gathers()) epoch.gathered_for_metrics = std::move(of_ranks.front()[index].gathered);
+  return plan_of(request, std::move(of_ranks));
+}
+
+std::vector<PlanEpoch> plan_by_loaders(RankContext& rank, const PlanRequest& request) {
+  check_argument(rank.world_size == request.ranks, "plan: the request is for {} ranks, but this job has {}",
+                 request.ranks, rank.world_size);
+  using Packed = std::tuple<PlanBatches, PlanBatches, std::vector<std::int64_t>>;
+  std::vector<Packed> own;
+  for (auto& epoch : read_rank(rank, request))
+    own.emplace_back(std::move(epoch.batches), std::move(epoch.gathered),
+                     std::vector<std::int64_t>(epoch.ends.begin(), epoch.ends.end()));
+  std::vector<RankEpochs> of_ranks;
+  for (auto& packed : gather_object(rank, std::vector<std::vector<Packed>>{own})) {
+    RankEpochs epochs;
+    for (auto& [batches, gathered, ends] : packed)
+      epochs.push_back({std::move(batches), std::move(gathered), {ends.begin(), ends.end()}});
+    of_ranks.push_back(std::move(epochs));
   }
-  return epochs;
+  return plan_of(request, std::move(of_ranks));
 }
 
 }  // namespace accel::programs

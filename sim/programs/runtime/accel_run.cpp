@@ -68,11 +68,12 @@ int report(const std::exception& error) {
 }
 
 // Runs this process as one rank over a real backend; "" selects the backend that fits the machine.
-int run_real(const std::string& backend, const std::function<int()>& train) {
+int run_real(const std::string& backend, const programs::RecordOptions& record, const std::function<int()>& train) {
   std::unique_ptr<RankContext> context;
   try {
     verify_interposition();
     context = programs::make_real_rank(backend);
+    programs::record_rank(*context, record);
     const RankScope scope(*context);
     return run_with_hint(*context, train);
   } catch (const std::exception& error) {
@@ -98,7 +99,10 @@ void keep_freed_memory() {
 int run_simulated(const SimRequest& request, const std::function<int()>& train) {
   keep_freed_memory();
   const programs::Rehearsal rehearsal(request.rehearsal, request.ranks);
-  const auto report = rehearsal.run_or_exit("error", programs::collective_timeout(), [&](RankContext&) { train(); });
+  const auto report = rehearsal.run_or_exit("error", programs::collective_timeout(), [&](RankContext& rank) {
+    programs::record_rank(rank, request.record);
+    train();
+  });
   rehearsal.write(report);
   const auto prediction = programs::predict(report.times);
   if (request.rehearsal.is_virtual() && !report.error) std::cerr << programs::describe({prediction});
@@ -122,7 +126,8 @@ int run_requested(const SimRequest& request, const std::function<int()>& train) 
     if (code != 0) throw Error(fmt::format("train returned {}; expected 0; throw an error to report a failure", code));
     return programs::kSuccess;
   };
-  return request.backend == "sim" ? run_simulated(request, checked_train) : run_real(request.backend, checked_train);
+  return request.backend == "sim" ? run_simulated(request, checked_train)
+                                  : run_real(request.backend, request.record, checked_train);
 }
 
 }  // namespace
@@ -133,7 +138,7 @@ int run(int argc, char** argv, const std::function<int(int, char**)>& train) {
   const auto bound_train = [&] { return train(argc, argv); };
   try {
     const auto request = programs::read_sim_request();
-    return request ? run_requested(*request, bound_train) : run_real("", bound_train);
+    return request ? run_requested(*request, bound_train) : run_real("", {}, bound_train);
   } catch (const std::exception& error) {
     return report(error);
   }

@@ -4,6 +4,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <type_traits>
@@ -34,6 +35,9 @@ bool fits(const Json& json) {
            json.get<std::int64_t>() <= std::numeric_limits<int>::max();
   }
   if constexpr (std::is_same_v<T, double>) return json.is_number();
+  if constexpr (requires { typename T::value_type; } && !std::is_same_v<T, std::string>) {
+    return json.is_array() && std::all_of(json.begin(), json.end(), fits<typename T::value_type>);
+  }
   return std::is_same_v<T, std::string> && json.is_string();
 }
 

@@ -25,6 +25,8 @@ void for_each_field(Request& request, Visit&& visit) {
   visit(Field{.name = "ranks", .is_required = true}, request.ranks);
   visit(Field{"backend"}, request.backend);
   visit(Field{"sweep"}, request.sweep);
+  visit(Field{"record"}, request.record.folder);
+  visit(Field{"record_tensors"}, request.record.tensors);
   visit(Field{"acknowledge"}, request.acknowledge);
   visit(Field{"schedule"}, rehearsal.schedule);
   visit(Field{"seed_schedule"}, rehearsal.seed_schedule);
@@ -83,6 +85,8 @@ std::string to_json(const SimRequest& request) {
                     : std::filesystem::absolute(*value).string();  // the program may change its working directory
   }
   if (!request.sweep.empty()) json["sweep"] = request.sweep;
+  if (!request.record.folder.empty()) json["record"] = std::filesystem::absolute(request.record.folder).string();
+  if (request.record.tensors) json["record_tensors"] = true;
   if (request.acknowledge) json["acknowledge"] = *request.acknowledge;
   return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }

@@ -2,6 +2,10 @@
 
 namespace accel::programs {
 
+/// `sim-run compare --a BACKEND --b BACKEND [options] EXPERIMENT.yaml | -- PROGRAM [ARGS...]`: runs a program on two
+/// backends and prints where they diverge first. Returns the exit code: 0 if they are equal, 1 if not.
+int compare_main(int argc, char** argv);
+
 /// `sim-run explore --schedules N [options] EXPERIMENT.yaml | -- PROGRAM [ARGS...]`: runs a program under many
 /// schedules and shrinks the first that fails or computes a different result. Returns the exit code: 0 if none was
 /// found.

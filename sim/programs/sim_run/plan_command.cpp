@@ -27,24 +27,6 @@ struct PlanArguments {
   bool json = false;
 };
 
-Json error_answer(const char* type, const std::exception& error) {
-  return {{"error", type}, {"message", error.what()}};
-}
-
-// Answers one request, or returns the error with the name of the Python class that Accelerate raises, because the
-// oracle compares both. A line that is not a valid request yields "ConfigError". One bad line must not end the stream.
-Json answer(const std::string& line) {
-  try {
-    return to_json(answer_plan(read_plan_request(line)));
-  } catch (const ConfigError& error) {
-    return error_answer("ConfigError", error);
-  } catch (const ArgumentError& error) {
-    return error_answer("ValueError", error);
-  } catch (const std::exception& error) {
-    return error_answer("RuntimeError", error);
-  }
-}
-
 // Opening a folder succeeds on Linux and only reading fails, hence the explicit test.
 int answer_file(const std::string& path) {
   std::ifstream file(path);
@@ -52,7 +34,9 @@ int answer_file(const std::string& path) {
                "--requests: cannot read {}; expected a file, or - for standard input", path);
   std::istream& lines = path == "-" ? std::cin : file;
   for (std::string line; std::getline(lines, line);)
-    std::cout << answer(line).dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
+    std::cout << answer_plan_line(line, [](const PlanRequest& request) { return answer_plan(request); })
+                     .dump(-1, ' ', false, Json::error_handler_t::replace)
+              << '\n';
   if (lines.bad()) throw Error(fmt::format("--requests: {}: reading failed before the end of the file", path));
   // A full disk or a closed pipe must not look like a complete answer.
   if (!std::cout.flush()) throw Error("cannot write the answers to standard output");

@@ -26,6 +26,7 @@
 #include "sim/programs/runtime/memory_pools.hpp"
 #include "sim/programs/runtime/output_files.hpp"
 #include "sim/programs/runtime/real_rank.hpp"
+#include "sim/programs/runtime/recorder.hpp"
 #include "sim/programs/runtime/rehearsal.hpp"
 #include "sim/programs/sim_run/commands.hpp"
 #include "sim/programs/sim_run/run_summary.hpp"
@@ -125,6 +126,7 @@ int run_simulated(const Arguments& arguments, int num_ranks, const Experiment& e
     auto options = arguments.train_options();
     options.keeps_losses = has_page && rank.rank == 0;
     options.progress_descriptor = shows_progress(arguments) ? STDERR_FILENO : -1;
+    record_rank(rank, arguments.record);
     train_experiment(rank, experiment, task, options, results[rank.rank]);
   });
   rehearsal.write(report);
@@ -197,6 +199,7 @@ void run_rank(RankContext& context, const Arguments& arguments, const Experiment
 
 int run_worker(const Arguments& arguments, const Experiment& experiment, const Task& task) {
   auto context = make_real_rank(arguments.backend);
+  record_rank(*context, arguments.record);
   try {
     run_rank(*context, arguments, experiment, task);
   } catch (...) {
@@ -237,6 +240,9 @@ int run_processes(const Arguments& arguments) {
     options.command.insert(options.command.end(), {"--project-dir", arguments.project_dir, "--save-every",
                                                    std::to_string(*arguments.save_every)});
   if (!arguments.resume.empty()) options.command.insert(options.command.end(), {"--resume", arguments.resume});
+  if (!arguments.record.folder.empty())
+    options.command.insert(options.command.end(), {"--record", arguments.record.folder});
+  if (arguments.record.tensors) options.command.emplace_back("--record-tensors");
   options.command.insert(options.command.end(),
                          {"--progress", shows_progress(arguments) ? "on" : "off", arguments.experiment});
   options.progress_fd = shows_progress(arguments) ? STDERR_FILENO : -1;
@@ -337,12 +343,14 @@ int run_main(int argc, char** argv) {
   Arguments arguments;
   try {
     if (argc > 1 && std::string(argv[1]) == "plan") return plan_main(argc - 1, argv + 1);
+    if (argc > 1 && std::string(argv[1]) == "compare") return compare_main(argc - 1, argv + 1);
     if (argc > 1 && std::string(argv[1]) == "explore") return explore_main(argc - 1, argv + 1);
     if (const auto dashes = std::find(argv + 1, argv + argc, std::string_view("--")); dashes != argv + argc) {
       return run_user_program({.options = {argv + 1, dashes}, .command = {dashes + 1, argv + argc}});
     }
     check_program_follows_dashes("sim-run", {argv + 1, argv + argc});
     CLI::App app("Trains an experiment on simulated ranks (threads of this process) or on real ones.", "sim-run");
+    app.footer("Other commands, each with --help: sim-run plan, sim-run explore, sim-run compare");
     if (const auto code = parse(argc, argv, arguments, app)) return *code;
     return run_experiment(arguments);
   } catch (const std::exception& error) {

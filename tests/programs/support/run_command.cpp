@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -18,6 +19,8 @@
 #include <cstring>
 #include <fstream>
 #include <stdexcept>
+
+#include "tests/support/artifacts.hpp"
 
 extern char** environ;
 
@@ -66,6 +69,18 @@ bool read_some(int descriptor, std::string& text) {
   const auto count = read(descriptor, buffer.data(), buffer.size());
   if (count > 0) text.append(buffer.data(), static_cast<std::size_t>(count));
   return count > 0 || (count < 0 && errno == EINTR);
+}
+
+// Keeps the page of a run with --report among the artifacts, under the name of the test. Temporary folders of tests are
+// deleted, so that nobody could look at it.
+void keep_report(const std::vector<std::string>& command) {
+  const auto option = std::find(command.begin(), command.end(), "--report");
+  const auto* const test = ::testing::UnitTest::GetInstance()->current_test_info();
+  if (command.end() - option < 2 || test == nullptr || !fs::is_directory(option[1])) return;
+  auto name = std::string(test->test_suite_name()) + "." + test->name();
+  std::replace(name.begin(), name.end(), '/', '_');
+  if (const auto folder = artifact_path("reports/" + name))
+    fs::copy(option[1], *folder, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
 }
 
 }  // namespace
@@ -119,6 +134,7 @@ CommandResult run_command(const std::vector<std::string>& command, const Command
   // Pipes are closed at this point, so the wait is short.
   while (waitpid(pid, &status, 0) < 0) require(errno == EINTR, "waitpid");
   result.seconds = std::chrono::duration<double>(Clock::now() - started).count();
+  keep_report(command);
   result.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   return result;
 }

@@ -28,7 +28,8 @@ struct CommandResult {
   double seconds = 0;
 };
 
-/// Runs with empty standard input. Throws std::runtime_error if the program cannot be started.
+/// Runs with empty standard input. Keeps the page of `--report DIR` among the artifacts (tests/support/artifacts.hpp).
+/// Throws std::runtime_error if the program cannot be started.
 CommandResult run_command(const std::vector<std::string>& command, const CommandOptions& options = {});
 
 /// Returns the path of a program of the build (`bin`) or of a file in the source tree (`source`).

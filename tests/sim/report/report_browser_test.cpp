@@ -235,6 +235,17 @@ TEST_F(ReportBrowserTest, PhoneChartsArePainted) {
   EXPECT_LT(view.seen["bottom"], view.picture.height) << "the picture does not show the full page";
 }
 
+TEST_F(ReportBrowserTest, ComparisonsFitEveryScreenInLightAndDark) {
+  const std::vector<std::string> pages = {sim::comparison_page(equal_runs()), sim::comparison_page(different_runs())};
+  for (const auto& options : {BrowserOptions{}, BrowserOptions{.is_dark = true}, BrowserOptions{.width = kPhone}}) {
+    for (const auto& view : browser_->open(pages, options)) {
+      expect_sound(view, options.width, "comparison");
+      EXPECT_THAT(view.seen["sections"], SizeIs(3));
+      EXPECT_THAT(view.seen["charts"], SizeIs(1));
+    }
+  }
+}
+
 // Names of tensors, messages of errors and paths come from users. None of them may become markup.
 TEST_F(ReportBrowserTest, TextOfTheRunIsNotMarkup) {
   const auto report = hostile_report();

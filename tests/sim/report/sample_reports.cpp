@@ -123,4 +123,31 @@ RunReport hostile_report() {
   return report;
 }
 
+sim::ComparisonReport equal_runs() {
+  return {.title = "train on sim and gloo",
+          .name_of_a = "a (sim)",
+          .name_of_b = "b (gloo)",
+          .facts = {{"ranks", "2"}, {"compared", "steps"}, {"program", "build/bin/train --epochs 2 --batch-size 64"}},
+          .ranks = {{.observations = 96, .equal = 96}, {.observations = 96, .equal = 96}},
+          .losses = {2.31, 1.87, 1.52, 1.2}};
+}
+
+sim::ComparisonReport different_runs() {
+  auto report = equal_runs();
+  report.difference =
+      "rank 1, step 2: the output of module body.1 differs: Float [4, 8], norm 2.29174532 on a (sim); Float [4, 8], "
+      "norm 2.81432109 on b (gloo)";
+  report.around = {{.step = 2,
+                    .what = "the output of module body.0",
+                    .a = "Float [4, 8], norm 2.29174532",
+                    .b = "Float [4, 8], norm 2.29174532"},
+                   {.step = 2,
+                    .what = "the output of module body.1",
+                    .a = "Float [4, 8], norm 2.29174532",
+                    .b = "Float [4, 8], norm 2.81432109"}};
+  report.ranks = {{.observations = 96, .equal = 50, .difference = "step 2: parameter first.weight"},
+                  {.observations = 96, .equal = 41, .difference = "step 2: the output of module body.1"}};
+  return report;
+}
+
 }  // namespace accel::testing

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "sim/report/comparison_report.hpp"
 #include "sim/report/run_report.hpp"
 
 /// Sample reports of runs.
@@ -15,5 +16,9 @@ sim::RunReport hung_report();
 sim::RunReport sweep_report();
 /// A report whose texts have a meaning in HTML, in every field that holds text.
 sim::RunReport hostile_report();
+
+/// Comparisons of two runs on two ranks.
+sim::ComparisonReport equal_runs();
+sim::ComparisonReport different_runs();
 
 }  // namespace accel::testing

@@ -1,0 +1,129 @@
+// The equivalences for which this project exists: sharding, the duplicates of even_batches, gather_for_metrics, the
+// synchronization of random streams, and complete trainings are the same on every backend. Here simulated ranks that run
+// in parallel are compared with those that run one at a time, and with Gloo between threads;
+// tests/programs/equivalence_test.cpp compares them with Gloo between processes.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "sim/programs/equivalence/case_operations.hpp"
+#include "sim/programs/equivalence/simulated_case.hpp"
+#include "tests/support/property.hpp"
+#include "tests/support/run_ranks.hpp"
+
+namespace accel::testing::equivalence_laws {
+namespace {
+
+using programs::Choices;
+using programs::EquivalenceCase;
+using programs::RankObservations;
+
+// RapidCheck shrinks the numbers, and smaller numbers make a simpler case.
+EquivalenceCase draw(const std::string& law, int max_ranks) {
+  const auto numbers = *rc::gen::container<std::vector<std::uint32_t>>(
+      Choices::kCount, rc::gen::resize(rc::kNominalSize, rc::gen::inRange<std::uint32_t>(0, Choices::kEnd)));
+  auto one = draw_case(law, Choices(numbers), {.smallest = 1, .largest = max_ranks});
+  RC_LOG(to_json(one));
+  return one;
+}
+
+RankObservations on_gloo_threads(const EquivalenceCase& one) {
+  return collect_ranks(Backend::kGlooThreads, one.ranks, [&](RankContext& rank) { return observe_case(rank, one); });
+}
+
+void expect_equal_schedules(const std::string& law) {
+  expect_property(1000, [&] {
+    const auto one = draw(law, /*max_ranks=*/16);
+    const auto parallel = observe_on_simulated_ranks(one, {}),
+               serial = observe_on_simulated_ranks(one, serial_schedule_of(one));
+    RC_ASSERT(programs::first_difference("parallel", parallel, "serial", serial) == "");
+  });
+}
+
+void expect_equal_on_gloo_threads(const std::string& law) {
+  expect_property(60, [&] {
+    const auto one = draw(law, /*max_ranks=*/6);
+    RC_ASSERT(programs::first_difference("simulated", observe_on_simulated_ranks(one, {}), "Gloo",
+                                         on_gloo_threads(one)) == "");
+  });
+}
+
+class EquivalenceLaws : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(EquivalenceLaws, SimulatedRanksObserveTheSameUnderEverySchedule) { expect_equal_schedules(GetParam()); }
+TEST_P(EquivalenceLaws, GlooThreadsObserveWhatSimulatedRanksObserve) { expect_equal_on_gloo_threads(GetParam()); }
+
+INSTANTIATE_TEST_SUITE_P(All, EquivalenceLaws, ::testing::ValuesIn(programs::kLaws),
+                         [](const auto& law) { return std::string(law.param); });
+
+// --- the generator --------------------------------------------------------------------------------------------------
+
+struct Counts {
+  int cases = 0, padded = 0, larger_batches = 0, empty = 0, failed = 0;
+  std::map<int, int> of_ranks;
+  std::map<std::string, int> of_operations, of_sources;
+};
+
+Counts count_cases(const std::string& law) {
+  Counts counts;
+  expect_property(2000, [&] {
+    const auto one = draw(law, /*max_ranks=*/16);
+    ++counts.cases;
+    counts.padded += one.pads() ? 1 : 0;
+    counts.larger_batches += one.batch_size > 1 ? 1 : 0;
+    counts.empty += one.length == 0 || (one.drop_last && one.num_ordered() < one.step_size()) ? 1 : 0;
+    ++counts.of_ranks[one.ranks];
+    ++counts.of_sources[one.iterable && one.source == "plain" ? "stream" : one.source];
+    for (const auto& operation : std::set<std::string>(one.operations.begin(), one.operations.end()))
+      ++counts.of_operations[operation];
+  });
+  return counts;
+}
+
+// Without these floors a law could hold because its cases never reach what it is about.
+TEST_P(EquivalenceLaws, CasesReachWhatTheLawIsAbout) {
+  const auto counts = count_cases(GetParam());
+  const auto percent = [&](int count) { return 100.0 * count / counts.cases; };
+  EXPECT_GE(percent(counts.padded), 40);
+  EXPECT_GE(percent(counts.larger_batches), 70);
+  EXPECT_LE(percent(counts.empty), 3);
+  EXPECT_EQ(counts.of_ranks.size(), 16U);
+  for (const auto& [ranks, count] : counts.of_ranks) EXPECT_GE(percent(count), 5) << ranks << " ranks";
+  EXPECT_EQ(counts.of_sources.size(), std::size(programs::kCaseSources) + 1);
+  for (const auto& [source, count] : counts.of_sources) EXPECT_GE(percent(count), 3) << source;
+  EXPECT_EQ(counts.of_operations.size(), programs::operations_of(GetParam()).size());
+  for (const auto& [operation, count] : counts.of_operations) EXPECT_GE(percent(count), 3) << operation;
+}
+
+TEST(EquivalenceCaseTest, CaseIsReadAsItWasWritten) {
+  for (const auto* law : programs::kLaws) {
+    expect_property(200, [&] {
+      const auto text = to_json(draw(law, 16));
+      RC_ASSERT(to_json(programs::read_case(text)) == text);
+    });
+  }
+}
+
+TEST(EquivalenceCaseTest, WrongCaseIsRejectedWithAllProblems) {
+  try {
+    programs::read_case(R"({"length": -1, "batch_size": 2, "ranks": 2, "law": "all", "operations": ["gathre"]})");
+    FAIL() << "expected a ConfigError";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), ::testing::AllOf(::testing::HasSubstr("length"), ::testing::HasSubstr("law"),
+                                               ::testing::HasSubstr("gathre")));
+  }
+}
+
+TEST(EquivalenceCaseTest, DifferenceNamesRankObservationAndBothSides) {
+  const RankObservations left{{"a", "b"}, {"a", "c"}}, right{{"a", "b"}, {"a", "d"}}, shorter{{"a", "b"}, {"a"}};
+  EXPECT_EQ(programs::first_difference("x", left, "y", left), "");
+  EXPECT_EQ(programs::first_difference("x", left, "y", right), "rank 1, observation 1:\n  x: c\n  y: d");
+  EXPECT_EQ(programs::first_difference("x", left, "y", shorter), "rank 1, observation 1:\n  x: c\n  y: nothing");
+}
+
+}  // namespace
+}  // namespace accel::testing::equivalence_laws

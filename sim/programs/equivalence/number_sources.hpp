@@ -1,0 +1,98 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "reference/data/samplers/batch_sampler.hpp"
+
+/// Data whose sample i is the row {i, d}, where d is a random number if reading draws one, else 0.
+namespace accel::programs {
+
+struct NumberSample {
+  bool draws = false;
+
+  /// Shape [2], float64.
+  [[nodiscard]] at::Tensor operator()(std::int64_t index) const {
+    const double drawn = draws ? at::rand({1}, at::kDouble).item<double>() : 0.0;
+    return at::tensor({static_cast<double>(index), drawn}, at::kDouble);
+  }
+};
+
+struct NumberDataset {
+  std::int64_t length = 0;
+  NumberSample sample;
+  [[nodiscard]] std::int64_t size() const { return length; }
+  [[nodiscard]] at::Tensor get(std::int64_t index) const { return sample(index); }
+};
+
+/// A stream of unknown length.
+struct NumberStream {
+  std::int64_t length = 0;
+  NumberSample sample;
+  std::int64_t place = 0;
+  void reset() { place = 0; }
+  std::optional<at::Tensor> next() { return place < length ? std::optional(sample(place++)) : std::nullopt; }
+};
+
+/// A stream of parts of 1, 2, 3, ... samples, which can be distributed over ranks and workers.
+class NumberParts {
+ public:
+  NumberParts(std::int64_t length, NumberSample sample) : sample_(sample) {
+    for (std::int64_t first = 0, size = 1; first < length; first += size++)
+      parts_.emplace_back(first, std::min(first + size, length));
+  }
+  void reset() { part_ = 0, place_ = 0; }
+  std::optional<at::Tensor> next() {
+    while (part_ < parts_.size() && parts_[part_].first + place_ == parts_[part_].second) ++part_, place_ = 0;
+    return part_ < parts_.size() ? std::optional(sample_(parts_[part_].first + place_++)) : std::nullopt;
+  }
+  [[nodiscard]] std::int64_t num_shards() const { return static_cast<std::int64_t>(parts_.size()); }
+  [[nodiscard]] NumberParts shard(std::int64_t num_shards, std::int64_t index) const {
+    NumberParts own(0, sample_);
+    for (auto part = index; part < this->num_shards(); part += num_shards)
+      own.parts_.push_back(parts_[static_cast<std::size_t>(part)]);
+    return own;
+  }
+
+ private:
+  NumberSample sample_;
+  std::vector<std::pair<std::int64_t, std::int64_t>> parts_;  // first number, end
+  std::size_t part_ = 0;
+  std::int64_t place_ = 0;
+};
+
+/// Yields 0, 1, 2, ... in batches of `batch_size`; of one and two in turn if that is absent.
+class NumberBatches : public BatchSampler {
+ public:
+  struct Options {
+    std::optional<std::int64_t> batch_size = {};
+    bool drop_last = false;
+  };
+  NumberBatches(std::int64_t length, Options options) : length_(length), options_(options) {}
+  [[nodiscard]] std::optional<std::int64_t> batch_size() const override { return options_.batch_size; }
+  [[nodiscard]] bool drop_last() const override { return options_.drop_last; }
+  void begin_pass() override { next_ = count_ = 0; }
+  std::optional<std::vector<std::int64_t>> next() override {
+    const auto size = std::min(options_.batch_size.value_or(1 + count_++ % 2), length_ - next_);
+    if (size <= 0 || (options_.drop_last && size < *options_.batch_size)) return std::nullopt;
+    std::vector<std::int64_t> batch(static_cast<std::size_t>(size));
+    std::iota(batch.begin(), batch.end(), next_);
+    next_ += size;
+    return batch;
+  }
+
+ private:
+  std::int64_t length_;
+  Options options_;
+  std::int64_t next_ = 0, count_ = 0;
+};
+
+}  // namespace accel::programs

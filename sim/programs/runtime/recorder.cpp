@@ -1,0 +1,258 @@
+// Records what a rank computes.
+// A StepListener that writes what it sees and passes every call on to the listener that the backend has set, which is
+// the simulator's or none. Observing must not change what is computed: it draws no random numbers, adds no operators
+// to the autograd graph, and hides its own operators from the simulator's clock and buffer checks.
+#include "sim/programs/runtime/recorder.hpp"
+
+#include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/StringUtil.h>
+#include <fmt/ranges.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/sequential.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <mutex>
+
+#include "reference/core/borrowed.hpp"
+#include "reference/core/errors.hpp"
+#include "reference/core/named_tensors.hpp"
+#include "reference/core/random.hpp"
+#include "reference/modules/call.hpp"
+#include "sim/backend/fingerprint.hpp"
+#include "sim/backend/tensor_fingerprint.hpp"
+#include "sim/programs/runtime/recording.hpp"
+
+namespace accel::programs {
+namespace {
+
+std::string hex(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
+
+// The type, shape and norm of a tensor, for people: the norm shows whether a difference is one of rounding.
+std::string tensor_detail(const at::Tensor& tensor) {
+  auto text = fmt::format("{} {}", c10::toString(tensor.scalar_type()), c10::str(tensor.sizes()));
+  if (!tensor.is_complex() && !tensor.is_quantized())
+    text += fmt::format(", norm {:.9g}", tensor.to(at::kCPU, at::kDouble).norm().item<double>());
+  return text;
+}
+
+// Tensors without elements in memory, such as those of the meta device, have no bits to compare.
+bool has_bits(const at::Tensor& tensor) {
+  return tensor.defined() && !tensor.is_meta() && tensor.layout() == at::kStrided;
+}
+
+class Recorder : public StepListener, public std::enable_shared_from_this<Recorder> {
+ public:
+  Recorder(const RankContext& context, const RecordOptions& options)
+      : inner_(context.listener),
+        tensors_(options.tensors),
+        out_(recording_file(options.folder, context.rank), std::ios::app) {
+    check_config(out_.good(), "{}: cannot be written; expected an existing folder",
+                 recording_file(options.folder, context.rank));
+  }
+
+  std::string_view enter_phase(std::string_view phase) override {
+    const auto before = std::exchange(phase_, phase);
+    return inner_ ? inner_->enter_phase(phase) : before;
+  }
+  void begin_backward(const at::Tensor& loss) override;
+  void add_replicas(const std::shared_ptr<const Replicas>& replicas) override {
+    if (inner_) inner_->add_replicas(replicas);
+  }
+  void add_model(const std::shared_ptr<torch::nn::Module>& model) override;
+  [[nodiscard]] bool observes_tensors() const override { return tensors_; }
+  void before_forward(const torch::nn::Module& model, const std::vector<at::Tensor>& inputs) override;
+  void after_forward(const torch::nn::Module& model, const std::vector<at::Tensor>& outputs) override;
+  void before_update() override {
+    if (inner_) inner_->before_update();
+  }
+  void after_update() override;
+  void end_join() override {
+    if (inner_) inner_->end_join();
+  }
+
+  // Called around the forward of a module inside a model, too.
+  void see_inputs(const std::string& name, const std::vector<at::Tensor>& inputs);
+  void see_outputs(const std::string& name, const std::vector<at::Tensor>& outputs);
+
+ private:
+  struct Model {
+    const torch::nn::Module* module = nullptr;  // not used after the program may have destroyed it
+    NamedTensors parameters;
+    std::string prefix;  // of the names of its modules and parameters: "", or "model 1: " for the second
+  };
+
+  // The micro-batch to which a tensor belongs: recomputation runs forward again inside backward.
+  [[nodiscard]] std::int64_t step() const {
+    return phase_ == "backward" || phase_ == "optimizer" ? std::max<std::int64_t>(num_steps_ - 1, 0) : num_steps_;
+  }
+  [[nodiscard]] std::string name_of(const torch::nn::Module& model) const;
+  void observe_modules(const std::shared_ptr<torch::nn::Module>& module, const std::string& prefix);
+  void add(Observation observation);
+  void add_tensors(const std::string& kind, const std::string& name, const std::vector<at::Tensor>& tensors);
+  void add_parameters(const std::string& kind, const Model& model);
+
+  std::shared_ptr<StepListener> inner_;  // may be null
+  bool tensors_;
+  std::string_view phase_ = "other";
+  std::int64_t num_steps_ = 0;  // backward passes that have begun
+  bool is_training_ = true;     // the mode of the prepared model that is running
+  std::vector<Model> models_;
+  std::mutex mutex_;  // guards out_: gradients on a GPU arrive on a thread of autograd
+  std::ofstream out_;
+  std::vector<std::shared_ptr<torch::nn::Module>> kept_;  // the observed modules: their addresses are not reused
+  std::vector<ScopedModuleObserver> observers_;
+  std::vector<ScopedSequentialHooks> elements_;
+};
+
+// The observers live as long as the recorder, see `observers_`.
+class RecordedModule : public ModuleObserver {
+ public:
+  RecordedModule(Recorder& recorder, std::string name) : recorder_(recorder), name_(std::move(name)) {}
+  void before_forward(const std::vector<at::Tensor>& inputs) override { recorder_.see_inputs(name_, inputs); }
+  void after_forward(const std::vector<at::Tensor>& outputs) override { recorder_.see_outputs(name_, outputs); }
+
+ private:
+  Recorder& recorder_;
+  std::string name_;
+};
+
+void Recorder::add(Observation observation) {
+  const auto line = to_line(observation);
+  const std::lock_guard lock(mutex_);
+  out_ << line << '\n';
+}
+
+void Recorder::add_tensors(const std::string& kind, const std::string& name, const std::vector<at::Tensor>& tensors) {
+  const at::DisableRecordFunctionGuard no_clock;
+  const c10::NoGradGuard no_grad;
+  std::vector<std::string> hashes, details;
+  for (const auto& tensor : tensors) {
+    if (!has_bits(tensor)) continue;
+    hashes.push_back(hex(sim::fingerprint(tensor)));
+    details.push_back(tensor_detail(tensor));
+  }
+  add({.step = step(),
+       .kind = kind,
+       .name = name,
+       .value = fmt::format("{}", fmt::join(hashes, " ")),
+       .detail = fmt::format("{}", fmt::join(details, "; "))});
+}
+
+// One observation per parameter, or one hash of all.
+void Recorder::add_parameters(const std::string& kind, const Model& model) {
+  if (tensors_) {
+    for (const auto& [name, parameter] : model.parameters) add_tensors(kind, model.prefix + name, {parameter});
+    return;
+  }
+  const at::DisableRecordFunctionGuard no_clock;
+  std::vector<std::uint64_t> hashes;
+  for (const auto& [name, parameter] : model.parameters) {
+    if (has_bits(parameter)) hashes.push_back(sim::fingerprint(parameter));
+  }
+  add({.step = step(),
+       .kind = kind + "s",
+       .name = model.prefix,
+       .value = hex(sim::fingerprint(hashes.data(), hashes.size() * sizeof(std::uint64_t)))});
+}
+
+// Lines are flushed in every step: a process that dies leaves what it computed.
+void Recorder::begin_backward(const at::Tensor& loss) {
+  {
+    const at::DisableRecordFunctionGuard no_clock;
+    ++num_steps_;
+    if (loss.numel() == 1) {
+      const auto value = loss.detach().item<double>();
+      add({.step = step(),
+           .kind = "loss",
+           .value = std::isfinite(value) ? fmt::format("{:a}", value) : fmt::format("{}", value),
+           .detail = fmt::format("{:.9g}", value)});
+    } else {
+      add_tensors("loss", "", {loss});
+    }
+    out_.flush();
+  }
+  if (inner_) inner_->begin_backward(loss);
+}
+
+// Records first: the simulator ends the run there if the replicas differ.
+void Recorder::after_update() {
+  for (const auto& model : models_) add_parameters("parameter", model);
+  add({.step = step(), .kind = "generator state", .value = hex(sim::fingerprint(default_generator()))});
+  out_.flush();
+  if (inner_) inner_->after_update();
+}
+
+// A model may be prepared again, for example first for evaluation. A model on the stack may have the address of an
+// earlier one, but not its parameters.
+void Recorder::add_model(const std::shared_ptr<torch::nn::Module>& module) {
+  if (inner_) inner_->add_model(module);
+  NamedTensors parameters;
+  for (const auto& item : module->named_parameters()) parameters.emplace_back(item.key(), item.value());
+  parameters = unique_tensors(std::move(parameters));
+  const auto is_same = [](const auto& own, const auto& other) { return own.second.is_same(other.second); };
+  for (const auto& model : models_) {
+    if (model.module == module.get() &&
+        std::equal(model.parameters.begin(), model.parameters.end(), parameters.begin(), parameters.end(), is_same))
+      return;
+  }
+  const auto prefix = models_.empty() ? "" : fmt::format("model {}: ", models_.size());
+  models_.push_back({.module = module.get(), .parameters = std::move(parameters), .prefix = prefix});
+  add_parameters("prepared parameter", models_.back());
+  if (tensors_) observe_modules(module, prefix);
+}
+
+// Holds the modules inside the model, which are never on the stack. The model itself may be, and is observed by its
+// handle instead; elements of such a Sequential are not observed, because it may be gone when they are put back.
+void Recorder::observe_modules(const std::shared_ptr<torch::nn::Module>& module, const std::string& prefix) {
+  const auto parts = module->named_modules("", /*include_self=*/false);
+  for (const auto& item : parts) {
+    if (detail::surroundings_of(*item.value()).observer) continue;  // registered under two names
+    observers_.emplace_back(*item.value(), std::make_shared<RecordedModule>(*this, prefix + item.key()));
+  }
+  // After the observers: a Sequential calls only observed elements through accel::call.
+  for (const auto& item : parts) elements_.emplace_back(item.value());
+  for (const auto& item : parts) kept_.push_back(item.value());
+  if (std::get_deleter<detail::OwnsNothing>(module) == nullptr) elements_.emplace_back(module);
+}
+
+std::string Recorder::name_of(const torch::nn::Module& model) const {
+  const auto found =
+      std::find_if(models_.rbegin(), models_.rend(), [&](const auto& own) { return own.module == &model; });
+  return found == models_.rend() ? "" : found->prefix;
+}
+
+void Recorder::before_forward(const torch::nn::Module& model, const std::vector<at::Tensor>& inputs) {
+  is_training_ = model.is_training();
+  add_tensors(is_training_ ? "input" : "evaluation input", name_of(model), inputs);
+  see_inputs(name_of(model), inputs);
+}
+
+void Recorder::after_forward(const torch::nn::Module& model, const std::vector<at::Tensor>& outputs) {
+  see_outputs(name_of(model), outputs);
+}
+
+// The gradient of an input arrives in backward. Inputs that are leaves are left out: their hooks would stay for the
+// next steps. The hook of a graph that outlives the run finds no recorder.
+void Recorder::see_inputs(const std::string& name, const std::vector<at::Tensor>& inputs) {
+  for (const auto& input : inputs) {
+    if (!input.defined() || !input.requires_grad() || input.is_leaf()) continue;
+    input.register_hook([weak = weak_from_this(), name](const at::Tensor& gradient) {
+      if (const auto recorder = weak.lock()) recorder->add_tensors("input gradient", name, {gradient});
+    });
+  }
+}
+
+void Recorder::see_outputs(const std::string& name, const std::vector<at::Tensor>& outputs) {
+  add_tensors(is_training_ ? "output" : "evaluation output", name, outputs);
+}
+
+}  // namespace
+
+void record_rank(RankContext& context, const RecordOptions& options) {
+  if (!options.folder.empty()) context.listener = std::make_shared<Recorder>(context, options);
+}
+
+}  // namespace accel::programs

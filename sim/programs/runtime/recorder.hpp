@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+
+#include "reference/state/rank_context.hpp"
+
+namespace accel::programs {
+
+/// What a run records about its ranks, for `sim-run compare`.
+struct RecordOptions {
+  std::string folder = {};  ///< existing; "" to record nothing
+  bool tensors = false;     ///< also module outputs, input gradients, and each parameter
+};
+
+/// Records the rank's training from here on in a file of the folder: see recording.hpp. Works on any backend. A module
+/// inside the model is observed if it is an element of a Sequential or is called through `accel::call`.
+/// Throws ConfigError if the file cannot be written.
+void record_rank(RankContext& context, const RecordOptions& options);
+
+}  // namespace accel::programs

@@ -1,0 +1,182 @@
+// The files of CI use commands and options that exist, and run what README.md shows. Every ctest entry has labels.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <yaml-cpp/yaml.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/architecture/commands.hpp"
+#include "tests/architecture/shell.hpp"
+#include "tests/architecture/sources.hpp"
+#include "tests/support/artifacts.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace accel::testing::ci_test {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsSubsetOf;
+using Lines = std::vector<std::string>;
+
+constexpr const char* kGitHub = ".github/workflows/ci.yml";
+constexpr const char* kGitLab = "configs/ci/gitlab-ci.yml";
+
+YAML::Node read_yaml(const fs::path& file) { return YAML::LoadFile((source_dir() / file).string()); }
+
+// Adds the lines of a text, or of each text of a list.
+void add_lines(Lines& lines, const YAML::Node& node) {
+  if (node && node.IsScalar()) {
+    for (const auto& line : split_lines(node.as<std::string>())) lines.push_back(line);
+  }
+  for (const auto& entry : node&& node.IsSequence() ? node : YAML::Node()) add_lines(lines, entry);
+}
+
+// The commands of all steps of a job; a job of a matrix has one command in each entry of the matrix.
+Lines commands_of_github_job(const YAML::Node& job) {
+  Lines commands;
+  for (const auto& step : job["steps"]) add_lines(commands, step["run"]);
+  if (job["strategy"]) {
+    for (const auto& entry : job["strategy"]["matrix"]["include"]) add_lines(commands, entry["command"]);
+  }
+  return commands;
+}
+
+Lines commands_of_gitlab() {
+  Lines commands;
+  for (const auto& job : read_yaml(kGitLab)) {
+    if (!job.second.IsMap()) continue;
+    for (const auto* part : {"before_script", "script", "after_script"}) add_lines(commands, job.second[part]);
+  }
+  return commands;
+}
+
+// A file of CI is not run by any test, so that a renamed command or preset would be found by a user only.
+TEST(CiFilesTest, EveryCommandOptionAndPresetExists) {
+  auto commands = commands_of_gitlab();
+  const auto github = read_yaml(kGitHub);
+  for (const auto& job : github["jobs"]) {
+    for (const auto& command : commands_of_github_job(job.second)) commands.push_back(command);
+  }
+  const Declarations declared;
+  const auto usage = run_shell("./dev --help").output, presets = text_of("CMakePresets.json");
+  static const std::regex dev_command(R"(\./dev (\w+))"), preset(R"(--preset (\w+))");
+  int count = 0;
+  for (const auto& command : commands) {
+    EXPECT_EQ(problems_of_command(declared, command), Lines());
+    std::smatch match;
+    if (std::regex_search(command, match, dev_command)) {
+      ++count;
+      EXPECT_THAT(usage, HasSubstr("\n  " + match[1].str() + " ")) << command;
+    }
+    if (std::regex_search(command, match, preset)) {
+      EXPECT_THAT(presets, HasSubstr("{\"name\": \"" + match[1].str() + "\"")) << command;
+    }
+  }
+  EXPECT_EQ(count, 10);  // five in each file
+}
+
+// The lines of the first shell block of README.md, without their comments.
+Lines readme_commands() {
+  const auto readme = text_of("README.md");
+  const std::string open = "```sh\n";
+  const auto begin = readme.find(open) + open.size();
+  auto lines = split_lines(readme.substr(begin, readme.find("```", begin) - begin));
+  for (auto& line : lines) line.erase(line.find_last_not_of(' ', line.find('#') - 1) + 1);
+  return lines;
+}
+
+TEST(CiFilesTest, APushRunsTheCommandsOfTheReadme) {
+  const auto expected = readme_commands();
+  ASSERT_EQ(expected, Lines({"./dev sim", "./dev test"}));
+  EXPECT_THAT(expected, IsSubsetOf(commands_of_github_job(read_yaml(kGitHub)["jobs"]["test"])));
+  Lines gitlab;
+  add_lines(gitlab, read_yaml(kGitLab)["test"]["script"]);
+  EXPECT_EQ(gitlab, expected);
+  EXPECT_THAT(split_lines(text_of(".ci/run")), Contains("exec ./dev test"));
+}
+
+// The jobs keep the folders that ./dev uses, and upload the one that `./dev test` fills.
+TEST(CiFilesTest, CachesAndArtifactsAreTheFoldersOfDev) {
+  EXPECT_THAT(text_of("dev"), HasSubstr("ACCEL_ARTIFACTS=build/artifacts\n"));
+  EXPECT_THAT(text_of("dev"), HasSubstr("--output-junit \"$ACCEL_ARTIFACTS/junit-$preset.xml\""));
+  const auto github = read_yaml(kGitHub);
+  for (const auto& job : github["jobs"]) {
+    std::set<std::string> paths;
+    for (const auto& step : job.second["steps"]) {
+      if (step["with"] && step["with"]["path"]) paths.insert(step["with"]["path"].as<std::string>());
+    }
+    EXPECT_EQ(paths, (std::set<std::string>{".cache/accel", ".cache/ccache", "build/artifacts"}));
+  }
+  const auto gitlab = read_yaml(kGitLab)["default"];
+  EXPECT_EQ(gitlab["cache"][0]["paths"][0].as<std::string>(), ".cache/accel");
+  EXPECT_EQ(gitlab["cache"][1]["paths"][0].as<std::string>(), ".cache/ccache");
+  EXPECT_EQ(gitlab["artifacts"]["paths"][0].as<std::string>(), "build/artifacts");
+  EXPECT_EQ(gitlab["artifacts"]["reports"]["junit"].as<std::string>(), "build/artifacts/junit-*.xml");
+}
+
+// --- labels and artifacts --------------------------------------------------------------------------------------------
+
+// The words between quotes in the line `labels="..."` of ./dev.
+std::set<std::string> labels_of_dev() {
+  std::smatch match;
+  const auto text = text_of("dev");
+  EXPECT_TRUE(std::regex_search(text, match, std::regex("\nlabels=\"([a-z ]+)\"")));
+  std::set<std::string> labels;
+  std::istringstream words(match[1].str());
+  for (std::string word; words >> word;) labels.insert(word);
+  return labels;
+}
+
+// `./dev test --label` would silently leave out an entry without a label, or with another one.
+TEST(LabelsTest, EveryEntryHasLabelsThatDevAccepts) {
+  const auto build = fs::path(std::getenv("ACCEL_BIN_DIR")).parent_path().string();
+  // In a folder of its own, because ctest truncates the log of the ctest that runs this test.
+  const TemporaryFolder folder;
+  (void)folder.write("CTestTestfile.cmake", "subdirs(\"" + build + "\")\n");
+  const auto shown = run_shell("ctest --test-dir '" + folder.path() + "' --show-only=json-v1 2>/dev/null");
+  ASSERT_EQ(shown.status, 0) << shown.output;
+  const auto known = labels_of_dev();
+  std::set<std::string> seen;
+  const auto entries = YAML::Load(shown.output);
+  ASSERT_GT(entries["tests"].size(), 80U);
+  for (const auto& entry : entries["tests"]) {
+    Lines labels;
+    for (const auto& property : entry["properties"]) {
+      if (property["name"].as<std::string>() == "LABELS") labels = property["value"].as<std::vector<std::string>>();
+    }
+    EXPECT_FALSE(labels.empty()) << entry["name"];
+    EXPECT_THAT(labels, IsSubsetOf(known)) << entry["name"];
+    seen.insert(labels.begin(), labels.end());
+  }
+  for (const auto* label : {"unit", "law", "equivalence", "program", "oracle", "slow"})
+    EXPECT_THAT(seen, Contains(label));
+}
+
+TEST(LabelsTest, AnUnknownLabelIsAUsageError) {
+  const auto run = run_shell("./dev test --label quick");
+  EXPECT_EQ(WEXITSTATUS(run.status), 2);
+  EXPECT_THAT(run.output, HasSubstr("unknown label 'quick'; expected one of: unit law equivalence"));
+}
+
+TEST(ArtifactsTest, APathIsInTheFolderThatDevTestNames) {
+  const TemporaryFolder folder;
+  const auto* outer = std::getenv("ACCEL_ARTIFACTS");
+  const std::string saved = outer == nullptr ? "" : outer;
+  setenv("ACCEL_ARTIFACTS", folder.path("new").c_str(), 1);
+  EXPECT_EQ(artifact_path("reports/page.html"), fs::path(folder.path("new/reports/page.html")));
+  EXPECT_TRUE(fs::is_directory(folder.path("new/reports")));
+  setenv("ACCEL_ARTIFACTS", "", 1);
+  EXPECT_EQ(artifact_path("reports/page.html"), std::nullopt);
+  setenv("ACCEL_ARTIFACTS", saved.c_str(), 1);
+}
+
+}  // namespace
+}  // namespace accel::testing::ci_test

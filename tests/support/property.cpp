@@ -96,12 +96,18 @@ std::vector<KnownCase> read_known_cases() {
 
 // The last line of a failure's message. It can be pasted into a shell.
 std::string replay_line(const ReplayToken& token) {
-  const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-  // ctest sets the name of its entry; for tests that it does not run, this is the name of the file.
-  const auto entry = variable("ACCEL_TEST_NAME", fs::path(test->file()).stem().string());
   const auto transport = variable("ACCEL_GLOO_TRANSPORT");
-  return (transport.empty() ? "" : "ACCEL_GLOO_TRANSPORT=" + transport + " ") + "./dev test " + entry + " --replay " +
-         to_string(token) + "  # commit " + variable("ACCEL_COMMIT", "unknown") + ", " ACCEL_BUILD_OPTIONS;
+  std::string line = transport.empty() ? "" : "ACCEL_GLOO_TRANSPORT=" + transport + " ";
+  if (const auto entry = variable("ACCEL_TEST_NAME"); !entry.empty()) {  // this repository's ctest sets it
+    const std::string preset = ACCEL_BUILD_PRESET;
+    line +=
+        "./dev test " + entry + " --replay " + to_string(token) + (preset == "release" ? "" : " --preset " + preset);
+  } else {  // a program that was started by hand, or a user's program
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    line += "ACCEL_PROPERTY_REPLAY=" + to_string(token) + " " + fs::read_symlink("/proc/self/exe").string() +
+            " --gtest_filter=" + test->test_suite_name() + "." + test->name();
+  }
+  return line + "  # commit " + variable("ACCEL_COMMIT", "unknown") + ", " ACCEL_BUILD_PRESET ", " ACCEL_BUILD_COMPILER;
 }
 
 // Requires that cases can be printed: a counterexample without values helps nobody.

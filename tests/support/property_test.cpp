@@ -19,6 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
+using ::testing::StartsWith;
 
 // Sets a variable of the environment for a scope.
 class Variable {
@@ -69,7 +70,7 @@ std::string last_line(const std::string& message) { return message.substr(messag
 // The token of a message, made to name another property.
 std::string token_in(const std::string& message, const std::string& property) {
   std::smatch match;
-  EXPECT_TRUE(std::regex_search(message, match, std::regex("--replay [^ :]+(:[^ ]+)"))) << message;
+  EXPECT_TRUE(std::regex_search(message, match, std::regex("(?:--replay |_REPLAY=)[^ :]+(:[^ ]+)"))) << message;
   return property + match[1].str();
 }
 
@@ -78,10 +79,9 @@ TEST(PropertyTest, AFailureEndsInALineThatReplaysTheShrunkCase) {
   std::vector<int> seen;
   const auto failures = failures_of([&] { expect_property(100, Below1000{seen}); });
   ASSERT_EQ(failures.size(), 1U);
-  EXPECT_THAT(
-      last_line(failures[0]),
-      MatchesRegex("\\./dev test some_laws --replay "
-                   "PropertyTest\\.AFailureEndsInALineThatReplaysTheShrunkCase:[-_A-Za-z0-9]+  # commit abc123, .+"));
+  EXPECT_THAT(last_line(failures[0]), MatchesRegex("\\./dev test some_laws --replay "
+                                                   "PropertyTest\\.AFailureEndsInALineThatReplaysTheShrunkCase:[-_A-Za-"
+                                                   "z0-9]+( --preset [a-z]+)?  # commit abc123, .+"));
   const auto tried = seen.size();
   EXPECT_GT(tried, 1U) << "the case was shrunk";
   seen.clear();
@@ -94,6 +94,16 @@ TEST(PropertyTest, AFailureEndsInALineThatReplaysTheShrunkCase) {
   seen.clear();
   expect_property(100, Below1000{seen});  // the token names the second property only
   EXPECT_TRUE(seen.empty());
+}
+
+TEST(PropertyTest, AProgramThatCtestDoesNotRunIsReplayedByItsOwnCommand) {
+  const Variable name("ACCEL_TEST_NAME", "");
+  std::vector<int> seen;
+  const auto failures = failures_of([&] { expect_property(100, Below1000{seen}); });
+  ASSERT_EQ(failures.size(), 1U);
+  const std::string test = "PropertyTest.AProgramThatCtestDoesNotRunIsReplayedByItsOwnCommand";
+  EXPECT_THAT(last_line(failures[0]), StartsWith("ACCEL_PROPERTY_REPLAY=" + test + ":"));
+  EXPECT_THAT(last_line(failures[0]), HasSubstr("/property_test --gtest_filter=" + test + "  # commit "));
 }
 
 TEST(PropertyTest, AReplayedCaseThatIsFixedPasses) {

@@ -55,8 +55,8 @@ TEST(AccumulationLaws, OnlyMicroBatchesThatSynchroniseCommunicate) {
   expect_property(60, [] {
     const Cadence cadence{.steps = pick(1, 6),
                           .batches = pick(1, 12),
-                          .sync_each_batch = *rc::gen::arbitrary<bool>(),
-                          .sync_with_dataloader = *rc::gen::arbitrary<bool>()};
+                          .sync_each_batch = pick(0, 2) == 1,
+                          .sync_with_dataloader = pick(0, 2) == 1};
     RC_LOG(fmt::format("{} steps, {} batches, sync_each_batch {}, sync_with_dataloader {}", cadence.steps,
                        cadence.batches, cadence.sync_each_batch, cadence.sync_with_dataloader));
     // With sync_with_dataloader the end of the loader closes the last window early, hence the division that rounds

@@ -50,8 +50,8 @@ Case make_case(int max_ranks) {
   c.workers = pick(0, 3);
   c.length = pick<std::int64_t>(1, 40);
   c.batch_size = pick<std::int64_t>(1, 4);
-  c.optimizer = *rc::gen::element<std::string>("sgd", "adam", "adamw", "torch_adamw", "rmsprop");
-  c.precision = *rc::gen::element<std::string>("no", "no", "bf16", "fp16");
+  c.optimizer = pick_from<std::string>({"sgd", "adam", "adamw", "torch_adamw", "rmsprop"});
+  c.precision = pick_from<std::string>({"no", "no", "bf16", "fp16"});
   c.init_scale = pick(0, 2) == 0 ? 65536 : 4e9;  // 4e9 overflows in the first steps
   c.weighting = pick(0, 3) == 0 ? "exact" : "accelerate";
   c.schedule = pick(0, 2) == 0;
@@ -60,11 +60,10 @@ Case make_case(int max_ranks) {
   c.clips = pick(0, 2) == 0;
   c.async = pick(0, 2) == 0;
   c.sharding =
-      *rc::gen::element<std::string>("none", "none", "none", "FULL_SHARD", "SHARD_GRAD_OP", "zero1", "zero2", "zero3");
-  c.state_dict_type = *rc::gen::element<std::string>("FULL_STATE_DICT", "SHARDED_STATE_DICT", "LOCAL_STATE_DICT");
+      pick_from<std::string>({"none", "none", "none", "FULL_SHARD", "SHARD_GRAD_OP", "zero1", "zero2", "zero3"});
+  c.state_dict_type = pick_from<std::string>({"FULL_STATE_DICT", "SHARDED_STATE_DICT", "LOCAL_STATE_DICT"});
   c.safe = pick(0, 3) > 0;
-  c.cuts = *rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(0, 9));
-  if (c.cuts.size() > 3) c.cuts.resize(3);
+  for (int count = pick(0, 4); count > 0; --count) c.cuts.push_back(pick<std::int64_t>(0, 9));
   return c;
 }
 
@@ -226,8 +225,11 @@ std::string difference(const std::vector<Trace>& cut, const std::vector<Trace>& 
 void check_resume(Backend backend, const Tamper& tamper = {}) {
   const auto c = make_case(backend == Backend::kSim ? 5 : 3);
   RC_LOG(describe(c));
-  const auto found = difference(run(backend, c, c.cuts, tamper), run(backend, c, {}));
+  const auto uncut = run(Backend::kSim, c, {});
+  const auto found = difference(run(backend, c, c.cuts, tamper), uncut);
   RC_ASSERT(found == "");
+  // A fault of Gloo alone could change the interrupted and the uninterrupted run alike.
+  if (backend != Backend::kSim) RC_ASSERT(difference(run(backend, c, {}), uncut) == "");
 }
 
 // The most important promise of checkpoints.

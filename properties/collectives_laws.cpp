@@ -49,26 +49,30 @@ Calls draw_calls(int count, int num_ranks, std::int64_t max_numel) {
   return calls;
 }
 
+void expect_bytes_of_gloo(int num_ranks, const Calls& calls) {
+  const auto difference = first_difference(num_ranks, calls);
+  RC_LOG(difference);
+  RC_ASSERT(difference.empty());
+}
+
 // What a user tests on simulated ranks has to be true on real ones, down to the rounding.
 TEST(CollectiveLaws, SimulatorGivesTheBytesOfGloo) {
-  // 100 groups of 2 to 8 ranks with 20 calls each: about 1,000 all-reduces, and 1,000 others.
+  // 100 groups of 2 to 8 ranks with 20 calls each.
   constexpr int kCallsPerGroup = 20;
   expect_property(100, [] {
-    const int num_ranks = *rc::gen::inRange(2, 9);
-    const auto calls = draw_calls(kCallsPerGroup, num_ranks, 60000);
-    const auto difference = first_difference(num_ranks, calls);
-    RC_LOG(difference);
-    RC_ASSERT(difference.empty());
+    const int num_ranks = pick(2, 9);
+    expect_bytes_of_gloo(num_ranks, draw_calls(kCallsPerGroup, num_ranks, 60000));
   });
 }
 
 TEST(CollectiveLaws, SimulatorGivesTheBytesOfGlooAt64Ranks) {
-  // Gloo connects each rank with every other one, so one group serves all calls; 2,000 elements give chunks
-  // of different lengths on 64 ranks.
-  rc::Random random(7);
-  Calls calls;
-  for (int i = 0; i < num_cases(24); ++i) calls.push_back(collective_call(64, 2000)(random.split(), 30).value());
-  EXPECT_EQ(first_difference(64, calls), "");
+  // Gloo connects each rank with every other one, so one group serves one call of every operation and nine more.
+  // 2,000 elements give chunks of different lengths on 64 ranks.
+  expect_property(1, [] {
+    auto calls = draw_calls(static_cast<int>(Op::kCount) + 9, 64, 2000);
+    for (int op = 0; op < static_cast<int>(Op::kCount); ++op) calls[op].op = static_cast<Op>(op);
+    expect_bytes_of_gloo(64, calls);
+  });
 }
 
 TEST(CollectiveLaws, LargeBuffersHaveMoreThanTwoSegmentsPerChunk) {

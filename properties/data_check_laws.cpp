@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "properties/gen/plan_cases.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/programs/experiments/data_check.hpp"
 #include "sim/programs/experiments/data_plan.hpp"
@@ -14,27 +15,12 @@ namespace {
 
 using programs::PlanRequest;
 
-std::string describe(const PlanRequest& r) {
-  return fmt::format("length {}, batch {}, ranks {}, iterable {}, drop_last {}, split {}, even {}, dispatch {}",
-                     r.length, r.batch_size, r.ranks, r.iterable, r.drop_last, r.split_batches, r.even_batches,
-                     r.dispatches());
-}
-
-rc::Gen<PlanRequest> loader_request(int max_ranks) {
-  return rc::gen::exec([max_ranks] {
-    PlanRequest r;
-    r.ranks = *rc::gen::inRange(1, max_ranks + 1);
-    r.split_batches = *rc::gen::arbitrary<bool>();
-    r.batch_size = *rc::gen::inRange<std::int64_t>(1, 6) * (r.split_batches ? r.ranks : 1);
-    // Up to three steps and one sample more, so that short, exact and padded tails are all frequent.
-    r.length = *rc::gen::inRange<std::int64_t>(0, 3 * r.batch_size * (r.split_batches ? 1 : r.ranks) + 2);
-    r.iterable = *rc::gen::inRange(0, 3) == 0;
-    r.drop_last = *rc::gen::arbitrary<bool>();
-    r.even_batches = *rc::gen::arbitrary<bool>();
-    const auto dispatch = *rc::gen::inRange(0, 3);
-    if (dispatch < 2) r.dispatch_batches = dispatch == 1;
-    return r;
-  });
+// One complete epoch: data-check counts neither skipped batches nor several epochs.
+PlanRequest loader_request(int max_ranks) {
+  auto request = *plan_request(max_ranks);
+  request.epochs = 1;
+  request.skip_batches = 0;
+  return request;
 }
 
 // Counts the same numbers from every rank's list of samples, which is slow but obvious.
@@ -66,7 +52,7 @@ void expect_counts_of(const programs::PlanEpoch& epoch, const PlanRequest& reque
 // data-check computes the numbers without reading data; real loaders must give the same.
 TEST(DataCheckLaws, CountsAreThoseOfTheLoaders) {
   expect_property(150, [] {
-    const auto request = *loader_request(5);
+    const auto request = loader_request(5);
     RC_LOG(describe(request));
     expect_counts_of(programs::answer_plan(request).front(), request);
   });
@@ -74,13 +60,12 @@ TEST(DataCheckLaws, CountsAreThoseOfTheLoaders) {
 
 TEST(DataCheckLaws, CountsAreThoseOfThePlanOnMoreRanksThanTheLoadersRun) {
   expect_property(100, [] {
-    auto request = *loader_request(12);
+    auto request = loader_request(12);
     const auto of_rank = request.split_batches ? request.batch_size / request.ranks : request.batch_size;
     // Above kMaxPlanLoaders ranks, answer_plan uses the plan and runs no loaders; both must agree with the counts.
     request.ranks += programs::kMaxPlanLoaders;
     request.batch_size = request.split_batches ? of_rank * request.ranks : of_rank;
-    request.length =
-        *rc::gen::inRange<std::int64_t>(0, 3 * request.batch_size * (request.split_batches ? 1 : request.ranks) + 2);
+    request.length = pick<std::int64_t>(0, 3 * request.batch_size * (request.split_batches ? 1 : request.ranks) + 2);
     RC_LOG(describe(request));
     expect_counts_of(programs::answer_plan(request).front(), request);
   });
@@ -94,7 +79,7 @@ bool has_findings_with(PlanRequest request, std::int64_t batch_size) {
 // Advice that does not help is worse than none, so both directions are tested.
 TEST(DataCheckLaws, TheBatchSizeThatItAdvisesLeavesNothingToFindAndIsMissedNowhere) {
   expect_property(1000, [] {
-    const auto request = *loader_request(8);
+    const auto request = loader_request(8);
     RC_PRE(request.length > 0);
     RC_LOG(describe(request));
     const auto advised = programs::even_batch_size(request);
@@ -112,7 +97,7 @@ TEST(DataCheckLaws, TheBatchSizeThatItAdvisesLeavesNothingToFindAndIsMissedNowhe
 // The options are the ones named in the advice: even_batches and others.
 TEST(DataCheckLaws, AdvisedOptionsRemoveTheFindings) {
   expect_property(1000, [] {
-    const auto request = *loader_request(8);
+    const auto request = loader_request(8);
     RC_LOG(describe(request));
     const auto counts = programs::count_epoch(request);
     auto changed = request;

@@ -62,8 +62,8 @@ std::vector<std::vector<std::int64_t>> gathered_over_lives(Case c, const std::ve
 
 void check_elastic(bool loses_place) {
   Case c;
-  c.source = *rc::gen::element(Source::kInOrder, Source::kShuffled, Source::kReplacement, Source::kSubset,
-                               Source::kWeighted, Source::kStream);
+  c.source = pick_from(
+      {Source::kInOrder, Source::kShuffled, Source::kReplacement, Source::kSubset, Source::kWeighted, Source::kStream});
   c.length = pick<std::int64_t>(1, 60);
   c.batch_size = pick<std::int64_t>(1, 4);
   c.dispatch = (pick(0, 2) == 0);
@@ -96,7 +96,7 @@ TEST(ElasticLaws, ThatLawCatchesAPlaceThatIsLost) {
 
 void check_elastic_order(const std::string& order) {
   Case c;
-  c.source = *rc::gen::element(Source::kInOrder, Source::kShuffled, Source::kReplacement, Source::kStream);
+  c.source = pick_from({Source::kInOrder, Source::kShuffled, Source::kReplacement, Source::kStream});
   c.length = pick<std::int64_t>(1, 60);
   // 12 has six divisors, so a global batch of 12 divides evenly over all tested numbers of ranks.
   c.batch_size = 12;

@@ -29,8 +29,8 @@ void expect_clean(const sim::SimulationReport& report) {
 
 // Mostly parallel ranks, which is the default, but every kind of schedule has to occur.
 sim::RankSchedule any_schedule() {
-  return {.kind = *rc::gen::element(ScheduleKind::kParallel, ScheduleKind::kParallel, ScheduleKind::kRoundRobin,
-                                    ScheduleKind::kRandom, ScheduleKind::kPct),
+  return {.kind = pick_from({ScheduleKind::kParallel, ScheduleKind::kParallel, ScheduleKind::kRoundRobin,
+                             ScheduleKind::kRandom, ScheduleKind::kPct}),
           .seed = pick<std::uint64_t>(0, 1000),
           .pct_events = 100};
 }

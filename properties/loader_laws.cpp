@@ -8,6 +8,7 @@
 #include <ranges>
 
 #include "properties/gen/data_sources.hpp"
+#include "properties/gen/plan_cases.hpp"
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/data/samplers/batch_sampler_shard.hpp"
 #include "reference/state/rng_sync.hpp"
@@ -20,42 +21,6 @@ namespace {
 
 using programs::PlanEpoch;
 using programs::PlanRequest;
-
-std::string describe(const PlanRequest& r) {
-  return fmt::format(
-      "length {}, batch {}, ranks {}, iterable {}, drop_last {}, shuffle {}, seed {}, data_seed {}, epochs {}, split "
-      "{}, even {}, dispatch {}, "
-      "seedable {}, skip {}",
-      r.length, r.batch_size, r.ranks, r.iterable, r.drop_last, r.shuffle, r.seed, r.data_seed.value_or(-1), r.epochs,
-      r.split_batches, r.even_batches, r.dispatch_batches ? (*r.dispatch_batches ? "true" : "false") : "null",
-      r.use_seedable_sampler, r.skip_batches);
-}
-
-rc::Gen<PlanRequest> plan_request(int max_ranks) {
-  return rc::gen::exec([max_ranks] {
-    // Sizes are at most three global batches: all tails occur, and a counterexample stays readable.
-    PlanRequest r;
-    r.ranks = pick(1, max_ranks + 1);
-    r.split_batches = (pick(0, 2) == 0);
-    r.batch_size = pick<std::int64_t>(1, 6) * (r.split_batches ? r.ranks : 1);
-    const auto total = r.split_batches ? r.batch_size : r.batch_size * r.ranks;
-    r.length = pick<std::int64_t>(0, 3 * total + 2);
-    r.iterable = pick(0, 3) == 0;
-    r.shuffle = !r.iterable && (pick(0, 2) == 0);
-    r.drop_last = (pick(0, 2) == 0);
-    r.seed = pick<std::int64_t>(0, 1000);
-    r.epochs = pick(0, 4);
-    r.even_batches = pick(0, 3) > 0;
-    const auto dispatch = pick(0, 3);
-    if (dispatch < 2) r.dispatch_batches = dispatch == 1;
-    r.use_seedable_sampler = (pick(0, 2) == 0);
-    // Only the seedable sampler has a data_seed.
-    if (r.use_seedable_sampler && (pick(0, 2) == 0)) r.data_seed = pick<std::int64_t>(0, 1000);
-    // Half of the cases skip nothing.
-    r.skip_batches = std::max(0, pick(-3, 4));
-    return r;
-  });
-}
 
 void expect_equal(const std::vector<PlanEpoch>& a, const std::vector<PlanEpoch>& b) {
   RC_ASSERT(a.size() == b.size());
@@ -211,7 +176,7 @@ TEST(LoaderLaws, ListsAndTensorsAreTruncatedAtTheSameSample) {
     one.ranks = pick(1, 6);
     one.batch_size = pick<std::int64_t>(1, 4);
     one.length = pick<std::int64_t>(0, 25);
-    one.source = *rc::gen::element(MetricCase::kDataset, MetricCase::kShortSampler, MetricCase::kVaryingBatches);
+    one.source = pick_from({MetricCase::kDataset, MetricCase::kShortSampler, MetricCase::kVaryingBatches});
     one.dispatch = one.source != MetricCase::kVaryingBatches && (pick(0, 2) == 0);
     RC_LOG(fmt::format("length {}, batch {}, ranks {}, source {}, dispatch {}", one.length, one.batch_size, one.ranks,
                        static_cast<int>(one.source), one.dispatch));
@@ -229,14 +194,7 @@ TEST(LoaderLaws, ListsAndTensorsAreTruncatedAtTheSameSample) {
 // The result must still be the plan's.
 TEST(LoaderLaws, ABatchSamplersShardsAreThePlansShards) {
   expect_property(2000, [] {
-    ShardPlanOptions options;
-    options.num_ranks = pick(1, 9);
-    options.split_batches = (pick(0, 2) == 0);
-    options.even_batches = (pick(0, 2) == 0);
-    options.drop_last = (pick(0, 2) == 0);
-    options.batch_size = pick<std::int64_t>(1, 7) * (options.split_batches ? options.num_ranks : 1);
-    options.num_samples = pick<std::int64_t>(0, 4 * options.batch_size * options.num_ranks + 2);
-    const auto rank = pick(0, options.num_ranks);
+    const auto [options, rank] = *shard_plan_case();
     const auto plan = plan_shards(options);
     BatchSamplerShard shard(
         std::make_shared<CutRange>(options.num_samples,

@@ -19,7 +19,7 @@ std::vector<Batches> batches_of(const Seen& seen, std::size_t epoch) {
 }
 
 Case shuffled_case() {
-  auto c = make_case();
+  auto c = *any_case();
   c.source = Source::kDataset;
   c.shuffle = true;
   c.length += 20;  // two orders of 20 or more samples are not equal by chance

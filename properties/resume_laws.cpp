@@ -14,29 +14,6 @@ namespace {
 
 using namespace resumed_loaders;
 
-Case make_case(int max_ranks) {
-  Case c;
-  // All options are drawn independently, because their combinations (workers, dispatching, own generator) share
-  // state.
-  c.source = static_cast<Source>(pick(0, 9));
-  c.ranks = pick(1, max_ranks + 1);
-  c.workers = pick(0, 5);
-  c.epochs = pick(1, 4);
-  c.split = c.source != Source::kBatches && pick(0, 4) == 0;
-  c.batch_size = pick<std::int64_t>(1, 4) * (c.split ? c.ranks : 1);
-  c.length = pick<std::int64_t>(1, 26);
-  c.drop_last = c.source != Source::kBatches && pick(0, 4) == 0;
-  c.dispatch = c.source != Source::kBatches && pick(0, 3) == 0;
-  c.even = c.dispatch || pick(0, 4) > 0;
-  c.seedable = (pick(0, 2) == 0);
-  c.own_generator = c.source != Source::kBatches && pick(0, 3) == 0;
-  c.cuts = *rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(0, 7));
-  // Up to four cuts: several cuts in one epoch use the saved state of a state that was itself loaded.
-  if (c.cuts.size() > 4) c.cuts.resize(4);
-  c.at_epoch_end = (pick(0, 2) == 0);
-  return c;
-}
-
 /// What one rank has seen: the epoch, each batch's numbers and random numbers, and one number that the program
 /// drew.
 using Seen = std::vector<std::vector<std::int64_t>>;
@@ -148,15 +125,18 @@ std::vector<Seen> run(Backend backend, const Case& c, const std::vector<std::int
 }
 
 void check_master_law(Backend backend, const Tamper& tamper = {}) {
-  auto c = make_case(backend == Backend::kSim ? 5 : 3);
-  RC_LOG(describe(c));
-  RC_ASSERT(run(backend, c, c.cuts, tamper) == run(backend, c, {}));
+  const auto c = *any_case(backend == Backend::kSim ? 5 : 3);
+  const auto uncut = run(Backend::kSim, c, {});
+  RC_ASSERT(run(backend, c, c.cuts, tamper) == uncut);
+  // A fault of Gloo alone could change the interrupted and the uninterrupted run alike.
+  if (backend != Backend::kSim) RC_ASSERT(run(backend, c, {}) == uncut);
 }
 
 TEST(ResumeLaws, ARunThatIsInterruptedAnywhereSeesTheUninterruptedStream) {
   expect_property(400, [] { check_master_law(Backend::kSim); });
 }
 
+// Interrupted or not, ranks over Gloo see the stream of simulated ranks.
 TEST(ResumeLaws, TheSameOnGloo) {
   expect_property(40, [] { check_master_law(Backend::kGlooThreads); });
 }
@@ -176,7 +156,9 @@ TEST(ResumeLaws, EveryPlantedBugIsCaught) {
            // The generator must be saved as of the start of the epoch: the order is drawn again from it and then
            // skipped through.
            at::randperm(100, generator, at::kLong);
-           state.order = Value::Dict{{"generator", generator.get_state()}};
+           auto order = state.order.as<Value::Dict>();
+           order["generator"] = generator.get_state();
+           state.order = order;
          }
        }},
       {"the workers' generators are not saved",

@@ -2,6 +2,7 @@
 // simulated ranks all generators live in one process, so a leak between ranks would be invisible in a single-rank
 // test.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "properties/gen/collective_call.hpp"
 #include "properties/gen/random_numbers.hpp"
@@ -25,35 +26,42 @@ int kind_named(const std::string& name) {
   return static_cast<int>(found - kinds.begin());
 }
 
-rc::Gen<std::pair<int, std::int64_t>> any_draw() {
-  return rc::gen::pair(rc::gen::inRange(0, static_cast<int>(random_kinds().size())),
-                       rc::gen::inRange<std::int64_t>(1, 40));
+// A kind of draw and a number of elements.
+using Draw = std::pair<int, std::int64_t>;
+
+Draw any_draw() { return {pick(0, static_cast<int>(random_kinds().size())), pick<std::int64_t>(1, 40)}; }
+
+std::vector<Draw> any_draws() {
+  std::vector<Draw> draws;
+  for (int count = pick(0, 20); count > 0; --count) draws.push_back(any_draw());
+  return draws;
 }
 
 // Draws before and after the generators are synchronised.
 struct DrawCase {
-  int num_ranks;
-  std::uint64_t seed;
-  std::vector<std::pair<int, std::int64_t>> before, after;
+  int num_ranks = 2;
+  std::uint64_t seed = 0;
+  std::vector<Draw> before, after;
 };
+
+void showValue(const DrawCase& one, std::ostream& out) {
+  out << fmt::format("{} ranks, seed {}, draws (kind, size) before {} and after {}", one.num_ranks, one.seed,
+                     one.before, one.after);
+}
 
 rc::Gen<DrawCase> draw_case() {
   return rc::gen::exec([] {
-    const auto program = rc::gen::container<std::vector<std::pair<int, std::int64_t>>>(any_draw());
-    DrawCase one;
-    one.num_ranks = *rc::gen::inRange(2, 7);
-    one.seed = *rc::gen::inRange<std::uint64_t>(0, 1000);
-    one.before = *program;
-    one.after = *program;
+    DrawCase one{
+        .num_ranks = pick(2, 7), .seed = pick<std::uint64_t>(0, 1000), .before = any_draws(), .after = any_draws()};
     for (auto* draws : {&one.before, &one.after}) draws->emplace_back(kind_named("randn_small"), 1);
-    one.after.emplace_back(kind_named("randn_small"),
-                           1);  // an odd number of normals leaves one over, which the state holds
+    // An odd number of normals leaves one over, which the state holds.
+    one.after.emplace_back(kind_named("randn_small"), 1);
     return one;
   });
 }
 
 // Makes the draws in order; each has a kind and a size.
-std::vector<at::Tensor> run_program(const std::vector<std::pair<int, std::int64_t>>& program) {
+std::vector<at::Tensor> run_program(const std::vector<Draw>& program) {
   std::vector<at::Tensor> drawn;
   for (const auto& [kind, size] : program) drawn.push_back(draw(kind, size));
   return drawn;
@@ -109,7 +117,7 @@ TEST_P(RngLaws, SynchronisationGivesEveryRankTheStreamOfRankZero) {
 }
 
 // One step of a rank in a lockstep: a draw, or set_seed.
-using Step = std::pair<std::optional<std::uint64_t>, std::pair<int, std::int64_t>>;
+using Step = std::pair<std::optional<std::uint64_t>, Draw>;
 
 std::vector<at::Tensor> run_steps(const std::vector<Step>& steps, const std::function<void()>& meet) {
   std::vector<at::Tensor> drawn;
@@ -129,14 +137,14 @@ std::vector<at::Tensor> run_steps(const std::vector<Step>& steps, const std::fun
 // starts.
 TEST_P(RngLaws, SeedOrDrawOnOneRankNeverMovesTheStreamOfAnother) {
   expect_property(20, [] {
-    const auto num_ranks = *rc::gen::inRange<std::size_t>(2, 6), num_steps = *rc::gen::inRange<std::size_t>(1, 20);
-    const auto step = rc::gen::pair(rc::gen::weightedOneOf<std::optional<std::uint64_t>>(
-                                        {{3, rc::gen::just(std::optional<std::uint64_t>())},
-                                         {1, rc::gen::map(rc::gen::inRange<std::uint64_t>(0, 1000),
-                                                          [](auto seed) { return std::optional(seed); })}}),
-                                    any_draw());
-    const auto steps = *rc::gen::container<std::vector<std::vector<Step>>>(
-        num_ranks, rc::gen::container<std::vector<Step>>(num_steps, step));
+    const auto num_ranks = pick<std::size_t>(2, 6), num_steps = pick<std::size_t>(1, 20);
+    std::vector<std::vector<Step>> steps(num_ranks, std::vector<Step>(num_steps));
+    for (auto& of_rank : steps) {
+      for (auto& [seed, draw_of_step] : of_rank) {
+        if (one_in(4)) seed = pick<std::uint64_t>(0, 1000);
+        draw_of_step = any_draw();
+      }
+    }
     const auto together = collect_ranks(GetParam(), static_cast<int>(num_ranks), [&](RankContext& rank) {
       return run_steps(steps[rank.rank], [&] { rank.world.barrier(); });
     });

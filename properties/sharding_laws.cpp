@@ -8,6 +8,8 @@
 
 #include "properties/gen/accelerate_shards.hpp"
 #include "properties/gen/data_sources.hpp"
+#include "properties/gen/loader_sizes.hpp"
+#include "properties/gen/plan_cases.hpp"
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/data/samplers/shard_plan.hpp"
@@ -17,34 +19,6 @@
 
 namespace accel::testing::sharding_laws {
 namespace {
-
-// The options of a plan and a rank that asks for its part.
-struct PlanCase {
-  ShardPlanOptions options;
-  int rank = 0;
-};
-
-rc::Gen<PlanCase> plan_case() {
-  return rc::gen::exec([] {
-    PlanCase one;
-    one.options.num_ranks = *rc::gen::inRange(1, 9);
-    one.options.split_batches = *rc::gen::arbitrary<bool>();
-    one.options.even_batches = *rc::gen::arbitrary<bool>();
-    one.options.drop_last = *rc::gen::arbitrary<bool>();
-    one.options.batch_size =
-        // Sizes are small on purpose: all tails occur, and RapidCheck shrinks to readable counterexamples.
-        *rc::gen::inRange<std::int64_t>(1, 7) * (one.options.split_batches ? one.options.num_ranks : 1);
-    one.options.num_samples =
-        *rc::gen::inRange<std::int64_t>(0, 4 * one.options.batch_size * one.options.num_ranks + 2);
-    one.rank = *rc::gen::inRange(0, one.options.num_ranks);
-    return one;
-  });
-}
-
-std::string describe(const ShardPlanOptions& o) {
-  return fmt::format("N {}, batch {}, P {}, split {}, even {}, drop_last {}", o.num_samples, o.batch_size, o.num_ranks,
-                     o.split_batches, o.even_batches, o.drop_last);
-}
 
 // Returns the samples rank by rank within each step, the order in which a gather returns them.
 std::vector<std::int64_t> gathered(const ShardPlan& plan, int num_ranks) {
@@ -61,34 +35,26 @@ std::vector<std::int64_t> gathered(const ShardPlan& plan, int num_ranks) {
   }
 }
 
+std::vector<std::vector<std::int64_t>> accelerates_batches(const ShardPlanOptions& o, int rank) {
+  return accelerate_shards(
+      {o.num_samples, o.batch_size, o.num_ranks, rank, o.split_batches, o.even_batches, o.drop_last});
+}
+
 // accelerate_shards is a transcription of Accelerate's loop; plan_shards is a closed form.
 TEST(ShardingLaws, PlanEqualsAcceleratesLoop) {
   expect_property(5000, [] {
-    const auto one = *plan_case();
+    const auto one = *shard_plan_case();
     const auto& o = one.options;
-    RC_LOG(describe(o));
-    const auto expected = accelerate_shards(
-        {o.num_samples, o.batch_size, o.num_ranks, one.rank, o.split_batches, o.even_batches, o.drop_last});
-    RC_ASSERT(plan_shards(o).indices(one.rank) == expected);
-  });
-}
-
-// Progress bars and schedules use the length before any batch is read. Accelerate gets it wrong for some options.
-TEST(ShardingLaws, LengthIsTheNumberOfBatches) {
-  expect_property(2000, [] {
-    const auto one = *plan_case();
-    const auto plan = plan_shards(one.options);
-    RC_ASSERT(plan.num_batches(one.rank) == static_cast<std::int64_t>(plan.indices(one.rank).size()));
+    RC_ASSERT(plan_shards(o).indices(one.rank) == accelerates_batches(o, one.rank));
   });
 }
 
 TEST(ShardingLaws, EvenStreamIsTheOrderThenItsStartAgain) {
   expect_property(2000, [] {
-    auto options = (*plan_case()).options;
+    auto options = (*shard_plan_case()).options;
     options.even_batches = true;
     options.drop_last = false;
     RC_PRE(options.num_ranks > 1 && options.num_samples > 0);
-    RC_LOG(describe(options));
     const auto plan = plan_shards(options);
     // The stream must be 0, 1, ..., N-1, 0, 1, ... up to a full step: padding in any other place breaks
     // gather_for_metrics.
@@ -104,7 +70,7 @@ TEST(ShardingLaws, EvenStreamIsTheOrderThenItsStartAgain) {
 // Without filling up, every sample must occur exactly once.
 TEST(ShardingLaws, UnevenShardsPartitionTheSamples) {
   expect_property(2000, [] {
-    auto options = (*plan_case()).options;
+    auto options = (*shard_plan_case()).options;
     options.even_batches = false;
     options.drop_last = false;
     auto stream = gathered(plan_shards(options), options.num_ranks);
@@ -118,7 +84,7 @@ TEST(ShardingLaws, UnevenShardsPartitionTheSamples) {
 // Dropping more than the incomplete step would lose data in every epoch.
 TEST(ShardingLaws, DropLastLosesLessThanOneStepAndRepeatsNothing) {
   expect_property(2000, [] {
-    auto options = (*plan_case()).options;
+    auto options = (*shard_plan_case()).options;
     options.drop_last = true;
     const auto plan = plan_shards(options);
     const auto stream = gathered(plan, options.num_ranks);
@@ -130,7 +96,7 @@ TEST(ShardingLaws, DropLastLosesLessThanOneStepAndRepeatsNothing) {
 
 TEST(ShardingLaws, RemainderCutsExactlyTheDuplicates) {
   expect_property(2000, [] {
-    auto options = (*plan_case()).options;
+    auto options = (*shard_plan_case()).options;
     options.even_batches = true;
     options.drop_last = false;
     RC_PRE(options.num_ranks > 1 && options.num_samples > 0);
@@ -143,6 +109,41 @@ TEST(ShardingLaws, RemainderCutsExactlyTheDuplicates) {
 }
 
 // --- the loaders, on both backends ----------------------------------------------------------------------------------
+
+struct CountedEpoch {
+  std::int64_t length_before = 0, length_after = 0, num_batches = 0;
+};
+
+// Returns what the loaders of all ranks report, and what they yield.
+std::vector<CountedEpoch> count_epoch(const ShardPlanOptions& o) {
+  return collect_ranks(Backend::kSim, o.num_ranks, [&](RankContext& rank) {
+    Accelerator accelerator({.dataloader_config = {.split_batches = o.split_batches, .even_batches = o.even_batches}},
+                            rank);
+    auto loader = accelerator.prepare(
+        DataLoader(TensorDataset(at::arange(o.num_samples)), {.batch_size = o.batch_size, .drop_last = o.drop_last}));
+    CountedEpoch epoch{.length_before = loader.size()};
+    for ([[maybe_unused]] auto& batch : loader) ++epoch.num_batches;
+    epoch.length_after = loader.size();
+    return epoch;
+  });
+}
+
+// Progress bars and schedules use the length before any batch is read. Accelerate reports a wrong length for some
+// options, so the reference is what its loop yields.
+TEST(ShardingLaws, LengthIsTheNumberOfBatches) {
+  expect_property(300, [] {
+    const auto options = (*shard_plan_case()).options;
+    const auto epochs = count_epoch(options);
+    const auto plan = plan_shards(options);
+    for (int rank = 0; rank < options.num_ranks; ++rank) {
+      const auto expected = static_cast<std::int64_t>(accelerates_batches(options, rank).size());
+      RC_ASSERT(plan.num_batches(rank) == expected);
+      RC_ASSERT(epochs[rank].num_batches == expected);
+      RC_ASSERT(epochs[rank].length_before == expected);
+      RC_ASSERT(epochs[rank].length_after == expected);
+    }
+  });
+}
 
 // What one rank read in an epoch.
 struct EpochOfRank {
@@ -189,14 +190,14 @@ std::vector<EpochOfRank> read_epochs(Backend backend, const LoaderCase& one, int
 TEST(ShardingLaws, LoadersAgreeOnBothBackendsAndMetricsSeeEverySampleOnce) {
   expect_property(60, [] {
     LoaderCase one;
-    one.num_ranks = *rc::gen::inRange(2, 6);
-    one.split = *rc::gen::arbitrary<bool>();
-    one.batch_size = *rc::gen::inRange<std::int64_t>(1, 4) * (one.split ? one.num_ranks : 1);
-    one.num_samples = *rc::gen::inRange<std::int64_t>(1, 30);
-    one.shuffle = *rc::gen::arbitrary<bool>();
-    one.drop_last = *rc::gen::arbitrary<bool>();
-    one.seedable = *rc::gen::arbitrary<bool>();
-    one.num_workers = *rc::gen::inRange(0, 3);
+    one.num_ranks = pick(2, 6);
+    one.split = pick(0, 2) == 1;
+    one.batch_size = pick<std::int64_t>(1, 5) * (one.split ? one.num_ranks : 1);
+    one.shuffle = pick(0, 2) == 1;
+    one.drop_last = one_in(4);
+    one.num_samples = pick_length(one.batch_size * (one.split ? 1 : one.num_ranks), one.drop_last);
+    one.seedable = pick(0, 2) == 1;
+    one.num_workers = pick(0, 3);
     RC_LOG(fmt::format("N {}, batch {}, P {}, shuffle {}, drop_last {}, split {}, seedable {}, workers {}",
                        one.num_samples, one.batch_size, one.num_ranks, one.shuffle, one.drop_last, one.split,
                        one.seedable, one.num_workers));

@@ -135,7 +135,7 @@ function(accel_test_entry name program timeout labels)
     set(timeout 600)
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
-    ENVIRONMENT "ACCEL_SOURCE_DIR=${CMAKE_SOURCE_DIR};ACCEL_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};OMP_NUM_THREADS=1${ACCEL_TEST_ENVIRONMENT}")
+    ENVIRONMENT "ACCEL_TEST_NAME=${name};ACCEL_SOURCE_DIR=${CMAKE_SOURCE_DIR};ACCEL_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};OMP_NUM_THREADS=1${ACCEL_TEST_ENVIRONMENT}")
 endfunction()
 
 # accel_test(NAME SOURCES ... [DEPS ...] [TORCH] [TIMEOUT seconds]): adds a program and its ctest entry.

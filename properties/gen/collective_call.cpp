@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "reference/core/errors.hpp"
+#include "tests/support/property.hpp"
 
 namespace accel::testing {
 namespace {
@@ -53,37 +54,38 @@ at::Tensor values(const CollectiveCall& call, std::int64_t numel, int stream) {
 
 }  // namespace
 
+const char* name_of(Op op) { return kNames[static_cast<int>(op)]; }
+
 std::string describe(const CollectiveCall& call) {
-  return fmt::format("{}({} elements of {}, reduction {}, root {}, seed {}{})", kNames[static_cast<int>(call.op)],
-                     call.numel, c10::toString(call.dtype), static_cast<int>(call.reduction), call.root, call.seed,
+  return fmt::format("{}({} elements of {}, reduction {}, root {}, seed {}{})", name_of(call.op), call.numel,
+                     c10::toString(call.dtype), static_cast<int>(call.reduction), call.root, call.seed,
                      call.special_values ? ", special values" : "");
 }
 
 rc::Gen<CollectiveCall> collective_call(int num_ranks, std::int64_t max_numel) {
   return rc::gen::exec([=] {
     CollectiveCall call;
-    // Half of all calls are all-reduces: the other operations copy, or are built on the same ring.
-    call.op = *rc::gen::weightedOneOf<Op>({{1, rc::gen::just(Op::kAllReduce)},
-                                           {1, rc::gen::map(rc::gen::inRange(0, static_cast<int>(Op::kCount)),
-                                                            [](int op) { return static_cast<Op>(op); })}});
-    call.dtype = *rc::gen::element(at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kChar, at::kByte, at::kBool,
-                                   at::kInt, at::kLong);
+    // One more quarter of all calls are all-reduces: the other operations copy, or are built on the same ring.
+    call.op = one_in(4) ? Op::kAllReduce : static_cast<Op>(pick(0, static_cast<int>(Op::kCount)));
+    call.dtype = pick_from(
+        {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kChar, at::kByte, at::kBool, at::kInt, at::kLong});
     using R = c10d::ReduceOp;
     const bool floating = c10::isFloatingType(call.dtype);
-    call.reduction = floating ? *rc::gen::element(R::SUM, R::PRODUCT, R::MIN, R::MAX, R::AVG)
-                              : *rc::gen::element(R::SUM, R::PRODUCT, R::MIN, R::MAX, R::BAND, R::BOR, R::BXOR);
+    call.reduction = floating ? pick_from({R::SUM, R::PRODUCT, R::MIN, R::MAX, R::AVG})
+                              : pick_from({R::SUM, R::PRODUCT, R::MIN, R::MAX, R::BAND, R::BOR, R::BXOR});
+    // Sizes around multiples of the number of ranks decide how Gloo cuts chunks, and some chunks may be empty.
     const std::int64_t ranks = num_ranks;
-    call.numel = std::min(
-        max_numel, *rc::gen::weightedOneOf<std::int64_t>(
-                       // Sizes around multiples of the number of ranks decide how Gloo cuts chunks, and some chunks
-                       // may be empty.
-                       {{1, rc::gen::element<std::int64_t>(1, 2, 3, ranks, 2 * ranks - 1, 2 * ranks, 2 * ranks + 1)},
-                        {2, rc::gen::inRange<std::int64_t>(1, 5000)},
-                        {1, rc::gen::inRange<std::int64_t>(5000, 60000)}}));
-    call.root = *rc::gen::inRange(0, num_ranks);
-    call.seed = *rc::gen::inRange<std::uint64_t>(0, 1000000);
+    switch (pick(0, 8)) {
+      case 0:
+      case 1: call.numel = pick_from<std::int64_t>({1, 2, 3, ranks, 2 * ranks - 1, 2 * ranks, 2 * ranks + 1}); break;
+      case 2: call.numel = pick<std::int64_t>(5000, 60000); break;
+      default: call.numel = pick<std::int64_t>(1, 5000);
+    }
+    call.numel = std::min(call.numel, max_numel);
+    call.root = pick(0, num_ranks);
+    call.seed = pick<std::uint64_t>(0, 1000000);
     // AVG divides on the backend, and the sign of a NaN is then the compiler's choice.
-    call.special_values = floating && call.reduction != R::AVG && *rc::gen::inRange(0, 4) == 0;
+    call.special_values = floating && call.reduction != R::AVG && one_in(4);
     return call;
   });
 }

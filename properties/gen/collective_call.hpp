@@ -41,6 +41,7 @@ struct CollectiveCall {
   bool special_values = false;  // infinities and NaN among floats
 };
 
+const char* name_of(Op op);
 std::string describe(const CollectiveCall& call);
 
 void showValue(const CollectiveCall& call, std::ostream& out);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <ostream>
 #include <random>
 #include <string>
 #include <vector>
@@ -46,35 +47,62 @@ struct Case {
     return drop_last ? num_indices() / unit * unit : num_indices();
   }
   [[nodiscard]] bool varies() const { return source == Source::kVaryingBatches; }
+  /// Returns true if ranks read duplicates at the end, because their shards are made even.
+  [[nodiscard]] bool pads() const {
+    return even && !dispatch && !drop_last && !varies() && ranks > 1 && num_indices() % step_size() != 0;
+  }
 };
+
+inline constexpr const char* kSourceNames[] = {"dataset", "sampler", "stream", "batches", "varying batches"};
 
 /// Returns the case in one line, for the message of a failed property.
 inline std::string describe(const Case& c) {
   return fmt::format(
-      "source {}, {} ranks, {} workers, length {}, batch {}, shuffle {}, seedable {}, even {}, split {}, drop_last {}, "
-      "dispatch {}, apart {}, seed {}",
-      static_cast<int>(c.source), c.ranks, c.workers, c.length, c.batch_size, c.shuffle, c.seedable, c.even, c.split,
-      c.drop_last, c.dispatch, c.device_specific_seeds, c.seed);
+      "{}, {} ranks, {} workers, length {}, batch {}, shuffle {}, seedable {}, even {}, split {}, drop_last {}, "
+      "dispatch {}, device-specific seeds {}, seed {}",
+      kSourceNames[static_cast<int>(c.source)], c.ranks, c.workers, c.length, c.batch_size, c.shuffle, c.seedable,
+      c.even, c.split, c.drop_last, c.dispatch, c.device_specific_seeds, c.seed);
+}
+
+/// RapidCheck prints a case of `any_case` by it.
+inline void showValue(const Case& c, std::ostream& out) { out << describe(c); }
+
+/// Draws 1 to `most` ranks; a single rank, which never pads, in one of twelve cases.
+template <typename Pick>
+int draw_ranks(Pick&& pick, int most) {
+  return pick(0, 12) == 0 ? 1 : pick(2, most + 1);
+}
+
+/// Draws a length of up to three steps and one sample more, so that all kinds of tails are frequent. `step_size`:
+/// samples of one step over all ranks. One epoch in a hundred is empty; with `drop_last` a few more have no batch.
+template <typename Pick>
+std::int64_t draw_length(Pick&& pick, std::int64_t step_size, bool drop_last) {
+  if (pick(0, 100) == 99) return 0;
+  const bool has_full_step = drop_last && pick(0, 8) > 0;
+  return pick(has_full_step ? step_size : std::int64_t{1}, 3 * step_size + 2);
 }
 
 /// Draws a case with `pick(begin, end)`, which returns a number in [begin, end). `num_ranks` fixes the number of ranks,
-/// for processes that are running already; by default there are 1 to 5.
+/// for processes that are running already; by default there are 1 to 5. Uniform options would give many cases that
+/// prove little; properties/distribution_laws.cpp checks the floors.
 template <typename Pick>
 Case draw_case(Pick&& pick, std::optional<int> num_ranks = {}) {
   using Int = std::int64_t;
+  const auto one_in = [&](int n) { return pick(0, n) == n - 1; };
   Case c;
-  c.source = static_cast<Source>(pick(0, 5));
-  c.ranks = num_ranks ? *num_ranks : pick(1, 6);
+  // Ranks divide varying batches without padding, so these are rarer than the other sources.
+  c.source = one_in(8) ? Source::kVaryingBatches : static_cast<Source>(pick(0, 4));
+  c.ranks = num_ranks ? *num_ranks : draw_ranks(pick, 5);
   c.workers = pick(0, 3);
-  c.split = c.source != Source::kVaryingBatches && pick(0, 4) == 0;
-  c.batch_size = pick(Int{1}, Int{5}) * (c.split ? c.ranks : 1);
-  c.length = pick(Int{0}, 3 * c.step_size() + 2);
-  c.shuffle = c.source == Source::kDataset && (pick(0, 2) == 0);
-  c.seedable = (pick(0, 2) == 0);
-  c.even = pick(0, 3) > 0;
-  c.drop_last = !c.varies() && pick(0, 4) == 0;
-  c.dispatch = !c.varies() && pick(0, 3) == 0;
-  c.device_specific_seeds = (pick(0, 2) == 0);
+  c.split = !c.varies() && one_in(4);
+  c.batch_size = pick(Int{1}, Int{6}) * (c.split ? c.ranks : 1);
+  c.drop_last = !c.varies() && one_in(8);
+  c.length = draw_length(pick, c.step_size(), c.drop_last) * (c.source == Source::kSampler ? 3 : 1);
+  c.shuffle = c.source == Source::kDataset && pick(0, 2) == 1;
+  c.seedable = pick(0, 2) == 1;
+  c.even = !one_in(8);
+  c.dispatch = !c.varies() && one_in(6);
+  c.device_specific_seeds = pick(0, 2) == 1;
   c.seed = pick(Int{0}, Int{1000});
   return c;
 }
@@ -82,6 +110,11 @@ Case draw_case(Pick&& pick, std::optional<int> num_ranks = {}) {
 /// Draws a case of a property. It shrinks.
 inline Case make_case() {
   return draw_case([](auto begin, auto end) { return pick(begin, end); });
+}
+
+/// The same as a generator, whose cases RapidCheck prints in one line.
+inline rc::Gen<Case> any_case() {
+  return rc::gen::exec([] { return make_case(); });
 }
 
 /// Returns `count` cases with `num_ranks` ranks, the same ones for a seed in every process and on every thread. For

@@ -17,9 +17,10 @@ namespace accel::testing::read_epochs {
 
 using Batches = std::vector<Ids>;
 
+using loader_cases::any_case;
 using loader_cases::Case;
 using loader_cases::describe;
-using loader_cases::make_case;
+using loader_cases::kSourceNames;
 using loader_cases::Source;
 
 /// What one rank saw in one epoch.
@@ -63,7 +64,8 @@ class CountedStream {
 
 struct History {
   int epochs = 2, first_epoch = 0;
-  bool draws_between = false;  ///< rank 0 draws random numbers between batches, the others do not
+  bool draws_between = false;     ///< rank 0 draws random numbers between batches, the others do not
+  bool keeps_duplicates = false;  ///< a planted bug: metrics are gathered by gather
 };
 
 template <typename Loader>
@@ -79,7 +81,10 @@ std::vector<Epoch> epochs_of_rank(Accelerator& accelerator, Loader loader, const
     for (auto& ids : loader) {
       epoch.batches.push_back(ids_of(ids));
       epoch.ends.push_back(accelerator.gradient_state().end_of_dataloader());
-      if (c.in_step() && !c.varies()) epoch.gathered.push_back(ids_of(accelerator.gather_for_metrics(ids)));
+      if (c.in_step() && !c.varies()) {
+        const auto all = history.keeps_duplicates ? accelerator.gather(ids) : accelerator.gather_for_metrics(ids);
+        epoch.gathered.push_back(ids_of(all));
+      }
       if (history.draws_between && accelerator.process_index() == 0) draw_int64(default_generator());
     }
     epoch.num_read = num_read;

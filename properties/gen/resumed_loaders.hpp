@@ -7,11 +7,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "properties/gen/data_sources.hpp"
+#include "properties/gen/loader_sizes.hpp"
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/data/transformed.hpp"
 
@@ -78,6 +80,54 @@ inline std::string describe(const Case& c) {
       "seedable {}, own generator {}, cuts {}, at end {}",
       kSourceNames[static_cast<int>(c.source)], c.ranks, c.workers, c.epochs, c.length, c.batch_size, c.drop_last,
       c.even, c.split, c.dispatch, c.seedable, c.own_generator, c.cuts, c.at_epoch_end);
+}
+
+inline void showValue(const Case& c, std::ostream& out) { out << describe(c); }
+
+/// Number of positions that the ranks divide among themselves, or nothing if ranks read batches or parts of their own.
+inline std::optional<std::int64_t> num_shared(const Case& c) {
+  switch (c.source) {
+    case Source::kReplacement: return 50 + c.length;
+    case Source::kRepeated: return 2 * c.length + 1;
+    case Source::kSubset: return (c.length + 1) / 2;
+    case Source::kWeighted: return c.length + 3;
+    case Source::kBatches:
+    case Source::kParts: return std::nullopt;
+    default: return c.length;
+  }
+}
+
+/// Returns true if ranks read duplicates at the end of an epoch, because their shards are made even.
+inline bool pads(const Case& c) {
+  const auto shared = num_shared(c);
+  return shared && c.even && !c.dispatch && !c.drop_last && c.ranks > 1 &&
+         *shared % (c.batch_size * (c.split ? 1 : c.ranks)) != 0;
+}
+
+/// Returns a generator of loaders for 1 to `max_ranks` ranks. All options are drawn independently, because their
+/// combinations (workers, dispatching, own generator) share state.
+inline rc::Gen<Case> any_case(int max_ranks) {
+  return rc::gen::exec([max_ranks] {
+    Case c;
+    // Batches, streams and parts are rarer, because their ranks do not share one padded order.
+    c.source = static_cast<Source>(pick(0, 2) == 0 ? pick(0, 6) : pick(0, 9));
+    const bool cuts_itself = c.source == Source::kBatches;  // a batch sampler has no batch size
+    c.ranks = pick_ranks(max_ranks);
+    c.workers = pick(0, 5);
+    c.epochs = pick(1, 4);
+    c.split = !cuts_itself && one_in(4);
+    c.batch_size = pick<std::int64_t>(1, 5) * (c.split ? c.ranks : 1);
+    c.length = pick<std::int64_t>(1, 26);
+    c.drop_last = !cuts_itself && one_in(8);
+    c.dispatch = !cuts_itself && one_in(6);
+    c.even = c.dispatch || !one_in(10);
+    c.seedable = pick(0, 2) == 1;
+    c.own_generator = !cuts_itself && one_in(3);
+    // Several cuts in one epoch use the saved state of a state that was itself loaded.
+    for (int count = pick(0, 5); count > 0; --count) c.cuts.push_back(pick<std::int64_t>(0, 7));
+    c.at_epoch_end = pick(0, 2) == 1;
+    return c;
+  });
 }
 
 inline std::shared_ptr<Sampler> sampler_of(const Case& c) {

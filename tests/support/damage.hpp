@@ -5,14 +5,15 @@
 #include <string>
 
 #include "reference/core/errors.hpp"
+#include "tests/support/property.hpp"
 
 /// Damages files as disks and networks do: a byte changes, or the end is lost.
 namespace accel::testing {
 
 inline std::string damaged(std::string bytes) {
-  const auto place = *rc::gen::inRange<std::size_t>(0, bytes.size());
-  if (*rc::gen::arbitrary<bool>()) return bytes.substr(0, place);
-  bytes[place] = static_cast<char>(bytes[place] ^ *rc::gen::inRange(1, 256));
+  const auto place = pick<std::size_t>(0, bytes.size());
+  if (pick(0, 2) == 1) return bytes.substr(0, place);
+  bytes[place] = static_cast<char>(bytes[place] ^ pick(1, 256));
   return bytes;
 }
 

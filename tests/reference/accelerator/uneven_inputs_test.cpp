@@ -89,9 +89,9 @@ TEST(UnevenInputsTest, ARankWithoutBatchesLetsTheOthersContinue) {
 TEST(UnevenInputsTest, EveryRankEndsWithTheWeightOfAllBatches) {
   const auto check = [](Backend backend) {
     Uneven uneven;
-    uneven.ranks = *rc::gen::inRange(1, 5);
-    uneven.batch_size = *rc::gen::inRange<std::int64_t>(1, 4);
-    uneven.length = *rc::gen::inRange<std::int64_t>(0, 20);
+    uneven.ranks = pick(1, 5);
+    uneven.batch_size = pick<std::int64_t>(1, 4);
+    uneven.length = pick<std::int64_t>(0, 20);
     RC_LOG(fmt::format("length {}, batch {}, ranks {}", uneven.length, uneven.batch_size, uneven.ranks));
     float expected = 0;  // small integers, so rounding is negligible
     for (std::int64_t begin = 0; begin < uneven.length; begin += uneven.batch_size) {
@@ -223,8 +223,8 @@ TEST(UnevenInputsTest, RanksThatNeverHadABatchUseNoParameter) {
 // All parts together must be the input in its order.
 TEST(SplitBetweenProcessesTest, PartsAreConsecutiveAndDifferByAtMostOneItem) {
   expect_property(200, [] {
-    const auto ranks = *rc::gen::inRange(1, 9);
-    const auto items = *rc::gen::inRange(0, 30);
+    const auto ranks = pick(1, 9);
+    const auto items = pick(0, 30);
     std::vector<int> input(items);
     std::iota(input.begin(), input.end(), 0);
     const auto split = [&](bool apply_padding) {

@@ -58,7 +58,7 @@ NamedTensor random_tensor(const std::string& name) {
 
 std::vector<NamedTensor> random_tensors() {
   std::vector<NamedTensor> tensors;
-  const auto count = *rc::gen::inRange(0, 5);
+  const auto count = testing::pick(0, 5);
   for (int index = 0; index < count; ++index) tensors.push_back(random_tensor("layer." + std::to_string(index)));
   return tensors;
 }

@@ -152,7 +152,7 @@ TEST(ImageTest, JpegsDecodeToTheSameBytesAsPillow) {
 // Random pixels without a filter.
 TEST(ImageTest, PngPixelsAreThoseStored) {
   testing::expect_property(100, [] {
-    const auto width = *rc::gen::inRange<std::uint32_t>(1, 20), height = *rc::gen::inRange<std::uint32_t>(1, 20);
+    const auto width = testing::pick<std::uint32_t>(1, 20), height = testing::pick<std::uint32_t>(1, 20);
     const auto values = *rc::gen::container<std::string>(3 * width * height, rc::gen::arbitrary<char>());
     std::string rows;
     for (std::uint32_t row = 0; row < height; ++row) rows += '\0' + values.substr(3 * width * row, 3 * width);
@@ -232,7 +232,7 @@ TEST(ImageTest, SizeBeyondPillowsLimitIsAnErrorBeforeAnyAllocation) {
 TEST(ImageTest, AnyDamageIsRejectedOrOnlyChangesValues) {
   const auto png = bytes_of(Png{.width = 3, .height = 2, .rows = std::string("\0abcdefghi\1abcdefghi", 20)});
   testing::expect_property(1000, [&] {
-    const auto kind = *rc::gen::inRange<std::size_t>(0, kJpegs.size() + 1);
+    const auto kind = testing::pick<std::size_t>(0, kJpegs.size() + 1);
     const auto bytes = testing::damaged(kind < kJpegs.size() ? bytes_of(kJpegs[kind]) : png);
     testing::read_or_reject("name", [&] {
       const auto image = decode_image(bytes, "name", {.allow_jpeg_warnings = *rc::gen::arbitrary<bool>()});

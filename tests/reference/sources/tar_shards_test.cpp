@@ -93,7 +93,7 @@ struct Shard {
 
 Shard any_shard(int number) {
   Shard shard;
-  const auto num_samples = *rc::gen::inRange(0, 4);
+  const auto num_samples = testing::pick(0, 4);
   for (int index = 0; index < num_samples; ++index) {
     const auto folder = *rc::gen::element<std::string>("", "a/", "a.b/", std::string(120, 'f') + "/");
     const auto key = folder + std::to_string(number) + "-" + std::to_string(index);
@@ -114,7 +114,7 @@ Shard any_shard(int number) {
 
 TEST_F(TarShardsTest, TheReadersOfAnEpochReadEverySampleExactlyOnce) {
   testing::expect_property(100, [&] {
-    const auto num_files = *rc::gen::inRange(1, 7);
+    const auto num_files = testing::pick(1, 7);
     std::vector<std::string> paths;
     std::vector<Sample> expected, seen;
     for (int number = 0; number < num_files; ++number) {
@@ -128,8 +128,8 @@ TEST_F(TarShardsTest, TheReadersOfAnEpochReadEverySampleExactlyOnce) {
     }
     const auto shuffled = *rc::gen::arbitrary<bool>();
     TarShards all(paths, {.shuffle_shards_seed = shuffled ? std::optional<std::uint64_t>(3) : std::nullopt});
-    all.set_epoch(*rc::gen::inRange(0, 3));
-    const auto num_ranks = *rc::gen::inRange(1, 5), num_workers = *rc::gen::inRange(1, 4);
+    all.set_epoch(testing::pick(0, 3));
+    const auto num_ranks = testing::pick(1, 5), num_workers = testing::pick(1, 4);
     std::int64_t num_shards = 0;
     for (int rank = 0; rank < num_ranks; ++rank) {
       for (int worker = 0; worker < num_workers; ++worker) {
@@ -154,7 +154,7 @@ TEST_F(TarShardsTest, SkippingSamplesEqualsReadingThem) {
     for (int number = 0; number < 3; ++number) paths.push_back(write(std::to_string(number), any_shard(number).bytes));
     TarShards whole(paths), skipped(paths);
     const auto samples = rest_of(whole);
-    const auto num_skipped = *rc::gen::inRange<std::int64_t>(0, 12);
+    const auto num_skipped = testing::pick<std::int64_t>(0, 12);
     const auto num_samples = static_cast<std::int64_t>(samples.size());
     RC_ASSERT(skipped.skip(num_skipped) == std::min(num_skipped, num_samples));
     RC_ASSERT(rest_of(skipped) ==

@@ -151,7 +151,7 @@ void check_program(Backend backend, int num_steps, bool forgets_to_load = false)
 }
 
 TEST(StateMachineLaws, AProgramSeesWhatTheModelPredicts) {
-  expect_property(100, [] { check_program(Backend::kSim, 40); });
+  expect_property(60, [] { check_program(Backend::kSim, 40); });
 }
 
 // The model is the same, so simulated ranks and Gloo agree too.

@@ -35,8 +35,8 @@ std::unique_ptr<Server> start(const std::string& folder, const std::string& prog
   return std::make_unique<Server>(std::vector<std::string>{folder + "/" + program, "--serve"});
 }
 
-// The rows that both builds have and `pattern` selects. The row "step/mlp" of step_bench is called "step_bench:step/mlp",
-// because several programs may use one name.
+// The rows that both builds have and `pattern` selects. It is matched with "step_bench:step/mlp" for the row "step/mlp"
+// of step_bench.
 std::vector<RowSamples> common_rows(const Options& options, const std::string& program, const std::regex& pattern) {
   const auto before = start(options.before, program)->rows();
   std::vector<RowSamples> common;
@@ -48,8 +48,8 @@ std::vector<RowSamples> common_rows(const Options& options, const std::string& p
   return common;
 }
 
-// Adds one block to every row (Note [Blocks] in comparison.hpp). Each of the four processes gives one sample, which is
-// the mean of two if that takes less than a second, taken in the order A B B A A B B A. Half of the blocks begin with B.
+// Adds one block to every row (Note [Blocks] in comparison.hpp). Each of the four processes gives one sample. For short
+// rows that is the mean of two, taken in the order A B B A A B B A. Half of the blocks begin with B.
 void add_block(const Options& options, const std::string& program, int number, std::vector<RowSamples>& rows) {
   const bool begins_with_after = number % 2 == 1;
   std::vector<std::unique_ptr<Server>> servers;

@@ -48,8 +48,8 @@ const std::vector<Case>& cases() {
 
 constexpr int kWarmUpSteps = 10;  // WARM_UP_STEPS of accelerate_training.py
 
-// Seconds per step. One rank trains in this process with one intra-op thread, like the Python side. Several ranks are processes of
-// sim-run over Gloo, which warms up on its own.
+// Seconds per step. One rank trains in this process with one intra-op thread, like the Python side. Several ranks are
+// processes of sim-run over Gloo, which warms up on its own.
 double ours(const Case& job, const std::string& file) {
   if (job.ranks == 1) {
     const auto experiment =

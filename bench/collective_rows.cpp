@@ -54,8 +54,8 @@ struct Calls {
 
 Calls calls_of(Backend backend, int ranks, std::int64_t bytes) {
   if (backend != Backend::kSim) return {3, ranks > 8 ? 1 : 5};
-  if (bytes >= 1 << 20) return {7, ranks > 8 ? 1 : 10};
-  return {10, ranks > 8 ? 20 : 200};
+  if (bytes >= 1 << 20) return {ranks > 8 ? 7 : 70, 1};
+  return {200, ranks > 8 ? 1 : 10};
 }
 
 // Seconds of one call, measured on rank 0. The first call is not counted: Gloo connects and allocates in it.

@@ -2,8 +2,8 @@
 //
 //   loader_bench [--out FILE.json] [--rounds N] [--data-dir DIR] [--python COMMAND] [Google Benchmark's options]
 //
-// read     seconds of one epoch of a prepared DataLoader over Fashion-MNIST: batch 32, shuffled, one rank. With --python,
-//          COMMAND (bench/torch_loader.py) measures Python's torch DataLoader in the same run
+// read     seconds of one epoch of a prepared DataLoader over Fashion-MNIST: batch 32, shuffled, one rank. With
+//          --python, COMMAND (bench/torch_loader.py) measures Python's torch DataLoader in the same run
 // resume   the time from a saved position after 500,000 batches of 32 of a map-style dataset to the next batch, beside
 //          one torch::randperm of the dataset's size
 #include <fmt/format.h>

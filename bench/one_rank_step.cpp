@@ -50,12 +50,13 @@ double accelerated_loop(const Data& data, const Job& job, StepTimer timer) {
 Rows one_rank_rows(const std::shared_ptr<const Data>& data) {
   struct Case {
     const Job& job;
-    int steps_per_batch;
+    int steps;
     bool compared;
   };
   Rows rows;
-  for (const auto& [job, steps, compared] : {Case{kMlp, 20, true}, Case{kCnn, 8, true}, Case{kLargeCnn, 2, false}}) {
-    const StepTimer timer({.batches = 15, .steps = steps});
+  for (const auto& [job, steps, compared] :
+       {Case{kMlp, 300, true}, Case{kCnn, 100, true}, Case{kLargeCnn, 30, false}}) {
+    const StepTimer timer(steps);
     const auto name = "step/" + job.name, plain = name + "/libtorch";
     rows.push_back({.name = name + "/accelerator",
                     .measure = [data, &job = job, timer] { return accelerated_loop(*data, job, timer); },

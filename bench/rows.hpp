@@ -11,8 +11,8 @@
 
 namespace accel::bench {
 
-/// The traffic of a collective as nccl-tests defines it, which gives two bandwidths: the algorithm bandwidth
-/// bytes / time, and the bus bandwidth, which is `bus_factor` times as large and does not depend on the number of ranks.
+/// The traffic of a collective as nccl-tests defines it. It gives two bandwidths: the algorithm bandwidth is
+/// bytes / time; the bus bandwidth is `bus_factor` times as large and does not depend on the number of ranks.
 struct Traffic {
   double bytes = 0, bus_factor = 1;
 };

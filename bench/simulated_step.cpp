@@ -140,8 +140,8 @@ Rows simulated_rows(const std::shared_ptr<const Data>& data, int cores) {
                     .beside = floor});
     rows.push_back({.name = floor, .measure = [=, &job] { return models_in_turn(*data, job, timer) / cores; }});
   };
-  add(kMlp, StepTimer({.batches = 9, .steps = 4}), StepTimer({.batches = 7, .steps = 1}));
-  add(kCnn, StepTimer({.batches = 9, .steps = 2}), StepTimer({.batches = 3, .steps = 1}));
+  add(kMlp, StepTimer(40), StepTimer(8));
+  add(kCnn, StepTimer(20), StepTimer(4));
   return rows;
 }
 

@@ -61,7 +61,7 @@ void answer_child(const std::string& question, int value) {
   if (question == "rss") {
     const Data data;
     std::int64_t bytes = 0;
-    simulated_ranks(data, kCnn, value, StepTimer({.batches = 2, .steps = 1}), [&] { bytes = resident_bytes(); });
+    simulated_ranks(data, kCnn, value, StepTimer(1), [&] { bytes = resident_bytes(); });
     std::printf("%lld\n", static_cast<long long>(bytes));
   } else {
     std::atomic<int> running{0};
@@ -79,7 +79,7 @@ void answer_child(const std::string& question, int value) {
 // removes everything that does not grow with the number of ranks.
 double bytes_per_rank() {
   const double own = 5.0 * static_cast<double>(bytes_of_parameters());
-  return (ask_child("rss 128") - ask_child("rss 64")) / 64 - own;
+  return (ask_child("rss 64") - ask_child("rss 32")) / 32 - own;
 }
 
 Rows all_rows(const std::string& python) {

@@ -71,8 +71,8 @@ struct Data {
 };
 
 // All models must compute the same numbers, so they start with equal weights and hardly change them. LibTorch's max
-// pooling is up to 25 % slower with other weights (mispredicted branches), which would count as a gain or a cost of what
-// is measured.
+// pooling is up to 25 % slower with other weights (mispredicted branches), which would count as a cost of what is
+// measured.
 constexpr double kLearningRate = 1e-9;
 
 // A fixed seed instead of a copied state: every model gets the same weights.
@@ -85,35 +85,32 @@ inline optim::Adam adam_of(nn::Sequential& net) {
   return {net->parameters(), torch::optim::AdamOptions(kLearningRate)};
 }
 
-/// Takes the time of a training loop in batches of steps. The first batch is a warm-up: DDP builds its buckets in it,
-/// and threads allocate their caches.
+/// Takes the time of each step of a training loop. The first step is a warm-up: DDP builds its buckets in it, and
+/// threads allocate their caches. Steps are timed one by one, because most of them end within a time slice: other
+/// programs interrupt few of them, and the median shows the others.
 ///
-///     StepTimer timer({.batches = 10, .steps = 20});
+///     StepTimer timer(/*steps=*/20);
 ///     do { ... } while (!timer.step_ends());
 ///     return timer.seconds();
 class StepTimer {
  public:
-  struct Options {
-    int batches, steps;
-  };
-  explicit StepTimer(Options options) : options_(options) {}
+  explicit StepTimer(int steps) : steps_(steps) {}
 
   /// Returns true at the end of the last step.
   bool step_ends() {
-    if (++step_ % options_.steps != 0) return false;
     const auto now = std::chrono::steady_clock::now();
-    if (step_ > options_.steps)
-      seconds_.push_back(std::chrono::duration<double>(now - batch_started_).count() / options_.steps);
-    batch_started_ = now;
-    return std::ssize(seconds_) == options_.batches;
+    if (has_started_) seconds_.push_back(std::chrono::duration<double>(now - step_started_).count());
+    has_started_ = true;
+    step_started_ = now;
+    return std::ssize(seconds_) == steps_;
   }
-  /// The seconds of one step in the median batch.
+  /// The seconds of the median step.
   [[nodiscard]] double seconds() const { return median(seconds_); }
 
  private:
-  Options options_;
-  int step_ = 0;
-  std::chrono::steady_clock::time_point batch_started_{};
+  int steps_;
+  bool has_started_ = false;
+  std::chrono::steady_clock::time_point step_started_{};
   std::vector<double> seconds_;
 };
 

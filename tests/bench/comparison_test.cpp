@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Blocks of two samples per side with a noise of 1 % each, on a machine whose speed changes by up to 30 % between blocks.
+// Blocks of two samples per side with a noise of 1 % each, on a machine whose speed changes by up to 30 % between them.
 RowSamples row(const std::string& name, double factor, unsigned seed, int blocks = 8) {
   std::mt19937 random(seed);
   std::normal_distribution<double> noise(1, 0.01);

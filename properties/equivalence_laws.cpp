@@ -1,6 +1,6 @@
 // The equivalences for which this project exists: sharding, the duplicates of even_batches, gather_for_metrics, the
-// synchronization of random streams, and complete trainings are the same on every backend. Here simulated ranks that run
-// in parallel are compared with those that run one at a time, and with Gloo between threads;
+// synchronization of random streams, and complete trainings are the same on every backend. Here simulated ranks that
+// run in parallel are compared with those that run one at a time, and with Gloo between threads;
 // tests/programs/equivalence_test.cpp compares them with Gloo between processes.
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Answers with the plan of a loader, as `sim-run plan` does, but on the ranks of this job. Requests for other numbers of
-// ranks get null, so that one file of requests serves jobs of every size.
+// Answers with the plan of a loader, as `sim-run plan` does, but on the ranks of this job. Requests for other numbers
+// of ranks get null, so that one file of requests serves jobs of every size.
 #include <nlohmann/json.hpp>
 
 #include "properties/oracle/answers.hpp"

@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tests/support/budget.hpp"
 
@@ -44,6 +45,11 @@ T pick(T begin, T end) {
 template <typename T>
 T pick_from(std::initializer_list<T> values) {
   return values.begin()[pick<std::size_t>(0, values.size())];
+}
+
+template <typename T>
+const T& pick_from(const std::vector<T>& values) {
+  return values[pick<std::size_t>(0, values.size())];
 }
 
 /// Returns true in one of `n` cases. Shrinks to false.

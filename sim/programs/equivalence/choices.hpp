@@ -7,9 +7,9 @@
 
 namespace accel::programs {
 
-/// The numbers from which a case is drawn. A smaller number selects a simpler alternative, and 0 replaces numbers beyond
-/// the end, so every vector of numbers yields a case, and making numbers smaller makes the case simpler. RapidCheck and
-/// the suite's own reduction rely on this.
+/// The numbers from which a case is drawn. A smaller number selects a simpler alternative, and 0 replaces numbers
+/// beyond the end, so every vector of numbers yields a case, and making numbers smaller makes the case simpler.
+/// RapidCheck and the suite's own reduction rely on this.
 ///
 /// Thread rule: a value.
 class Choices {

@@ -1,5 +1,5 @@
-// How cases are drawn and written. The probabilities keep the floors that EquivalenceCaseTest checks: padding in at least
-// 40 % of the cases, each number of ranks in 5 %, each operation of a law in 3 %.
+// How cases are drawn and written. The probabilities keep the floors that EquivalenceCaseTest checks: padding in at
+// least 40 % of the cases, each number of ranks in 5 %, each operation of a law in 3 %.
 #include "sim/programs/equivalence/equivalence_case.hpp"
 
 #include <fmt/ranges.h>

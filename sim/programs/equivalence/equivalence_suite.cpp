@@ -1,5 +1,5 @@
-// The suite on real ranks. Rank 0 leads: it sends each case to all ranks, they run it and return what they observed, and
-// rank 0 compares that with simulated ranks. The other ranks follow until the lead sends its verdict.
+// The suite on real ranks. Rank 0 leads: it sends each case to all ranks, they run it and return what they observed,
+// and rank 0 compares that with simulated ranks. The other ranks follow until the lead sends its verdict.
 #include "sim/programs/equivalence/equivalence_suite.hpp"
 
 #include <fmt/ranges.h>
@@ -142,8 +142,8 @@ class RealRanks {
   CaseWorlds worlds_;
 };
 
-// The difference between real and simulated ranks, which run in parallel here: properties/equivalence_laws.cpp holds the
-// other schedules equal to this one.
+// The difference between real and simulated ranks, which run in parallel here: properties/equivalence_laws.cpp holds
+// the other schedules equal to this one.
 std::string difference_from_simulated(const EquivalenceCase& one, const std::string& backend,
                                       const RankObservations& of_real) {
   return first_difference(backend, of_real, "simulated", observe_on_simulated_ranks(one, {}));

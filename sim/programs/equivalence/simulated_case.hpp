@@ -17,8 +17,8 @@ RankObservations observe_on_simulated_ranks(const EquivalenceCase& one, const si
 /// A schedule that runs one rank at a time, in an order that the case's seed determines.
 sim::RankSchedule serial_schedule_of(const EquivalenceCase& one);
 
-/// Describes the first rank and observation in which two runs of a case differ; "" if they are equal. `left` and `right`
-/// name the two backends.
+/// Describes the first rank and observation in which two runs of a case differ; "" if they are equal. `left` and
+/// `right` name the two backends.
 std::string first_difference(const std::string& left, const RankObservations& of_left, const std::string& right,
                              const RankObservations& of_right);
 

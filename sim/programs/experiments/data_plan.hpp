@@ -22,8 +22,8 @@ std::vector<PlanEpoch> answer_plan(const PlanRequest& request);
 /// the job does not have the request's number of ranks.
 std::vector<PlanEpoch> answer_plan(RankContext& rank, const PlanRequest& request);
 
-/// Answers a request in JSON by `plan`: {"epochs": ...}, or {"error": class, "message": why} with the name of the Python
-/// class that Accelerate raises.
+/// Answers a request in JSON by `plan`: {"epochs": ...}, or {"error": class, "message": why} with the name of the
+/// Python class that Accelerate raises.
 nlohmann::ordered_json answer_plan_line(const std::string& line,
                                         const std::function<std::vector<PlanEpoch>(const PlanRequest&)>& plan);
 

@@ -45,7 +45,7 @@ const std::vector<std::pair<std::string, at::ScalarType>> kDtypes{{"BOOL", at::k
                                                                   {"F8_E8M0", at::kFloat8_e8m0fnu}};
 
 NamedTensor random_tensor(const std::string& name) {
-  const auto [format, dtype] = *rc::gen::elementOf(kDtypes);
+  const auto [format, dtype] = testing::pick_from(kDtypes);
   const auto num_dims = *rc::gen::element<std::size_t>(0, 1, 2, 3);
   const auto sizes =
       *rc::gen::container<std::vector<std::int64_t>>(num_dims, rc::gen::element<std::int64_t>(0, 1, 2, 3, 4));

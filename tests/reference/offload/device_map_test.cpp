@@ -144,7 +144,11 @@ struct Laws {
 
   // Every tensor is under exactly one entry, and no entry is within another one.
   void each_tensor_is_placed_once() const {
-    check_device_map(model, map);
+    try {
+      check_device_map(model, map);
+    } catch (const Error& error) {
+      RC_FAIL(error.what());
+    }
     for (const auto& [name, device] : map) {
       for (const auto& [other, of_other] : map) RC_ASSERT(name == other || !offload::is_within(name, other));
     }

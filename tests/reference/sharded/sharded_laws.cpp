@@ -69,7 +69,7 @@ ShardingOptions pick_options() {
   options.parameters = *rc::gen::arbitrary<bool>();
   options.reshard_after_forward = options.parameters && *rc::gen::arbitrary<bool>();
   options.gradients = options.parameters || *rc::gen::arbitrary<bool>();
-  options.prefetch = *rc::gen::element(Prefetch::kNone, Prefetch::kBackwardPre, Prefetch::kBackwardPost);
+  options.prefetch = testing::pick_from({Prefetch::kNone, Prefetch::kBackwardPre, Prefetch::kBackwardPost});
   options.forward_prefetch = *rc::gen::arbitrary<bool>();
   options.activation_checkpointing = *rc::gen::arbitrary<bool>();
   options.aligned = *rc::gen::arbitrary<bool>();

@@ -80,7 +80,7 @@ class IdxTest : public ::testing::Test {
 
 TEST_F(IdxTest, EveryTypeAndShapeIsReadPlainAndCompressed) {
   testing::expect_property(100, [&] {
-    const auto [code, dtype] = *rc::gen::elementOf(kFormats);
+    const auto [code, dtype] = testing::pick_from(kFormats);
     const auto num_dims = *rc::gen::element<std::size_t>(1, 2, 3);
     const auto sizes =
         *rc::gen::container<std::vector<std::int64_t>>(num_dims, rc::gen::element<std::int64_t>(0, 1, 2, 3, 4));

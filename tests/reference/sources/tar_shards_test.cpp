@@ -105,7 +105,7 @@ Shard any_shard(int number) {
           *rc::gen::container<std::string>(*rc::gen::element(0, 1, 511, 512, 513, 1500), rc::gen::arbitrary<char>());
       shard.bytes += tar_member(key + "." + extension, sample[extension],
                                 // Three ways in which tar stores names above 100 characters.
-                                *rc::gen::element(LongName::kGnu, LongName::kPax, LongName::kPrefix));
+                                testing::pick_from({LongName::kGnu, LongName::kPax, LongName::kPrefix}));
     }
     if (sample.size() > 1) shard.samples.push_back(sample);
   }

@@ -108,7 +108,7 @@ const std::vector<Layered> kLayered{
 
 // `file_is_first` plants the bug that the file has precedence over the flag.
 void expect_the_first_counts(bool file_is_first) {
-  const auto& layered = *rc::gen::elementOf(kLayered);
+  const auto& layered = testing::pick_from(kLayered);
   const bool in_flag = *rc::gen::arbitrary<bool>(), in_file = *rc::gen::arbitrary<bool>(),
              in_environment = *rc::gen::arbitrary<bool>();
   LaunchConfig config;

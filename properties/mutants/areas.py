@@ -1,0 +1,44 @@
+"""Which tests run for the mutants of an area, and for those of a plan. Tests are names of ctest entries."""
+
+EQUIVALENCE = "accel test --equivalence --cpu --num_processes 16 --cases 60"
+
+AREAS = {
+    "shards": ["data_test", "sharding_laws", "recorded_plans_test", "recorded_sweeps_test", "data_laws", "loader_laws"],
+    "streams": ["data_test", "loader_place_laws", "recorded_plans_test", "stream_laws", "data_laws", "loader_laws", "resume_laws"],
+    "dispatch": ["data_test", "dispatched_loader_laws", "recorded_plans_test", "loader_place_laws", "data_laws", "loader_laws", "elastic_laws"],
+    "metrics": ["accelerator_test", "recorded_faults_test", "recorded_plans_test", "stream_laws", "data_laws", "loader_laws"],
+    "rng": ["state_test", "data_test", "shared_order_laws", "recorded_random_numbers_test", "rng_laws", "recorded_plans_test", "order_laws", "data_laws"],
+    "accumulation": ["accelerator_test", "accumulation_laws", "checkpoint_laws"],
+    "scaler": ["precision_test", "accelerator_test", "save_state_test", "checkpoint_laws"],
+    "schedules": ["optim_test", "recorded_schedules_test", "accelerator_test"],
+    "optimizers": ["recorded_optimizers_test", "optim_test"],
+    "ddp": ["accelerator_test", "parallel_test", "save_state_test"],
+    "hooks": ["parallel_test"],
+    "sharded": ["sharded_test", "accelerator_test", "save_state_test"],
+    "checkpoints": ["core_test", "save_state_test", "checkpoint_test", "elastic_laws", "checkpoint_laws"],
+    "offload": ["offload_test"],
+    "engine": ["sim_engine_test", "diagnosis_laws", "schedule_laws"],
+    "collectives": ["network_test", "collectives_regressions", "shared_memory_test", "collectives_laws", "transport_laws"],
+    "diagnosis": ["sim_engine_test", "finding_laws", "diagnosis_laws", "false_alarm_laws"],
+    "faults": ["sim_faults_test", "fault_effects_test"],
+    "launch": ["launch_plan_test", "launchers_test", "local_launch_test", "launch_test", "several_launchers_test"],
+    "equivalence": [EQUIVALENCE],
+}
+
+# Plans are pure functions of sizes, ranks and flags, so generated mutants of them are quick to run.
+PLANS = {
+    "reference/data/samplers/shard_plan.cpp": ["data_test", "sharding_laws", "recorded_plans_test", "data_laws"],
+    "reference/data/reading_plan.cpp": ["data_test", "recorded_plans_test", "shared_order_laws", "stream_laws", "data_laws", "loader_laws"],
+    "reference/sharded/unit_plan.cpp": ["sharded_test"],
+    "reference/sharded/memory_plan.cpp": ["sharded_test"],
+    "reference/checkpoint/weights_plan.cpp": ["checkpoint_test"],
+    "reference/offload/device_map_plan.cpp": ["offload_test"],
+    "reference/offload/balanced_memory.cpp": ["offload_test"],
+    "backends/launch/cpu_plan.cpp": ["launch_plan_test"],
+    "sim/collectives/collective_plan.cpp": ["network_test"],
+    "sim/collectives/ring_plan.cpp": ["network_test", "collectives_laws"],
+    "sim/collectives/stages.cpp": ["network_test"],
+    "sim/faults/fault_plan.cpp": ["sim_faults_test"],
+    "sim/network/plan_timing.cpp": ["network_test"],
+    "sim/programs/accel/launch_plan.cpp": ["launch_plan_test"],
+}

@@ -1,0 +1,110 @@
+"""Mutants and what a test says about them: pure functions, tested by mutants_test.py."""
+import dataclasses
+import pathlib
+import re
+
+ASSERTION, CRASH, TIMEOUT, UNCOMPILED, SURVIVED = "assertion", "crash", "time-out", "does not compile", "survived"
+RESULTS = (ASSERTION, CRASH, TIMEOUT, UNCOMPILED, SURVIVED)
+
+
+@dataclasses.dataclass
+class Mutant:
+    area: str
+    name: str
+    what: str
+    tests: list  # ctest entries, or commands of the build's programs; empty: those of the area
+    files: list  # that it changes, relative to the root
+    survives: str = ""  # why no test can kill it
+    patch: str = ""  # the file of a written mutant
+    content: str = ""  # the changed text of a generated mutant
+
+    @property
+    def title(self):
+        return f"{self.area}/{self.name}"
+
+
+def read_patch(path):
+    """Reads a patch, which begins with the lines "# what: ...", "# tests: ..." (any number) and "# survives: ..."."""
+    path = pathlib.Path(path)
+    fields = {"what": [], "tests": [], "survives": []}
+    lines = path.read_text().splitlines()
+    for line in lines:
+        if not line.startswith("#"):
+            break
+        header = re.fullmatch(r"# (\w+): (.+)", line)
+        if not header or header[1] not in fields:
+            raise ValueError(f"{path}: '{line}'; expected '# what: SENTENCE', '# tests: TEST' or '# survives: REASON'")
+        fields[header[1]].append(header[2])
+    files = [line[6:].split("\t")[0] for line in lines if line.startswith("+++ b/")]
+    if len(fields["what"]) != 1 or not files:
+        raise ValueError(f"{path}: expected one line '# what: SENTENCE', followed by a unified diff with the prefixes a/ and b/")
+    return Mutant(
+        area=path.parent.name,
+        name=path.stem,
+        what=fields["what"][0],
+        tests=fields["tests"],
+        files=files,
+        survives=" ".join(fields["survives"]),
+        patch=str(path),
+    )
+
+
+@dataclasses.dataclass
+class Verdict:
+    result: str
+    test: str = ""  # that killed the mutant
+    message: str = ""
+
+
+def classify(entry, exit_code, output, timed_out=False):
+    """What one run of a test says about a mutant. A negative exit code is a signal, as in subprocess."""
+    failed = re.search(r"^\[  FAILED  \] ([^\s,(]+)", output, re.MULTILINE)
+    started = re.findall(r"^\[ RUN      \] (\S+)", output, re.MULTILINE)
+    last = started[-1] if started else entry
+    # The equivalence suite prints the law and the first difference, and then reduces the case, which takes long.
+    differs = re.search(r"^(\w+): case \d+ of \d+ differs$", output, re.MULTILINE)
+    if differs:
+        observed = re.search(r"^rank \d+, observation \d+:\n.*\n.*$", output, re.MULTILINE)
+        return Verdict(ASSERTION, f"equivalence: {differs[1]}", shortened(observed[0] if observed else differs[0]))
+    if timed_out:
+        return Verdict(TIMEOUT, last)
+    if exit_code == 0:
+        if re.search(r"^\[==========\] Running 0 tests", output, re.MULTILINE):
+            raise ValueError(f"{entry} matches no test; correct its name in areas.py or in the patch")
+        return Verdict(SURVIVED)
+    if exit_code < 0 or exit_code > 128:
+        return Verdict(CRASH, last, f"signal {-exit_code if exit_code < 0 else exit_code - 128}")
+    if failed:
+        return Verdict(ASSERTION, failed[1], first_failure(output))
+    return Verdict(CRASH, last, f"exit code {exit_code}: " + shortened(output.strip().rpartition("\n")[2]))
+
+
+def first_failure(output):
+    failure = re.search(r"^.*: Failure\n((?:.+\n?){1,3})", output, re.MULTILINE)
+    return shortened(failure[1]) if failure else ""
+
+
+def shortened(text, length=240):
+    text = " ".join(text.split())
+    return text if len(text) <= length else text[: length - 3] + "..."
+
+
+def score(results, counts_uncompiled=True):
+    """The percentage of mutants that an assertion killed."""
+    counted = [result for result in results if counts_uncompiled or result != UNCOMPILED]
+    return 100 * counted.count(ASSERTION) / len(counted) if counted else 100.0
+
+
+def tests_in(text):
+    """The ctest entries of a CTestTestfile.cmake: name to command, environment and time limit in seconds."""
+    tests = {}
+    for name, arguments in re.findall(r"^add_test\(\[=\[(.+?)\]=\] (.*)\)$", text, re.MULTILINE):
+        tests[name] = {"command": re.findall(r'"([^"]*)"', arguments), "environment": {}, "timeout": 600.0}
+    for name, properties in re.findall(r"^set_tests_properties\(\[=\[(.+?)\]=\] PROPERTIES (.*)\)$", text, re.MULTILINE):
+        environment = re.search(r'ENVIRONMENT "([^"]*)"', properties)
+        timeout = re.search(r'TIMEOUT "([\d.]+)"', properties)
+        if name in tests and environment:
+            tests[name]["environment"] = dict(variable.split("=", 1) for variable in environment[1].split(";"))
+        if name in tests and timeout:
+            tests[name]["timeout"] = float(timeout[1])
+    return tests

@@ -1,0 +1,317 @@
+"""Builds the library with one small fault after the other, and runs the tests that should notice it: ./dev mutants"""
+import argparse
+import contextlib
+import datetime
+import fcntl
+import json
+import os
+import pathlib
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import areas
+import mutant
+import plan_mutants
+import report
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build/release"
+PAGE, RESULTS = ROOT / "reports/mutants.md", ROOT / "reports/results/mutants.json"
+LEAST_SCORE = 95.0  # percent of the written mutants, killed by assertions
+
+
+class Problem(Exception):
+    """What the user can correct; ends the run with exit code 2."""
+
+
+def say(text):
+    print(f"[mutants] {text}", file=sys.stderr, flush=True)
+
+
+def git(*arguments):
+    done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Problem(f"git {' '.join(arguments)}: {done.stderr.strip()}; mutants need a git checkout")
+    return done.stdout
+
+
+def check_is_clean():
+    own = {str(path.relative_to(ROOT)) for path in (PAGE, RESULTS)}
+    changed = [line[3:] for line in git("status", "--porcelain", "--untracked-files=no").splitlines() if line[3:] not in own]
+    if changed:
+        raise Problem(f"the work tree has changes: {', '.join(changed[:5])}; commit or stash them, since mutants change sources")
+
+
+def written_mutants():
+    return [mutant.read_patch(path) for path in sorted((ROOT / "properties/mutants").glob("*/*.patch"))]
+
+
+def choose(mutants, area, names):
+    """Those of an area, or of some names in it. A misspelled name is an error, not a run of nothing."""
+    if area is None:
+        return mutants
+    chosen = [one for one in mutants if one.area == area]
+    if not chosen:
+        raise Problem(f"unknown area '{area}'; expected one of {', '.join(areas.AREAS)}")
+    unknown = [name for name in names if name not in {one.name for one in chosen}]
+    if unknown:
+        raise Problem(f"area {area} has no mutant {', '.join(unknown)}; expected some of {', '.join(one.name for one in chosen)}")
+    return [one for one in chosen if not names or one.name in names]
+
+
+@contextlib.contextmanager
+def changed(one):
+    """The sources with the mutant; restores them however the block ends."""
+    before = {file: (ROOT / file).read_bytes() for file in one.files}
+    try:
+        if one.patch:
+            git("apply", one.patch)
+        else:
+            (ROOT / one.files[0]).write_text(one.content)
+        yield
+    finally:
+        for file, content in before.items():
+            (ROOT / file).write_bytes(content)
+
+
+# --- building and running -----------------------------------------------------------------------------------------------
+
+
+def target_of(program):
+    return pathlib.Path(program).name.replace("-", "_")
+
+
+def build(targets):
+    """Returns the compiler's first error, or ""."""
+    jobs = os.environ.get("ACCEL_BUILD_JOBS", str(os.cpu_count()))
+    done = subprocess.run(["cmake", "--build", str(BUILD), "-j", jobs, "--target", *sorted(targets)], capture_output=True, text=True)
+    if done.returncode == 0:
+        return ""
+    errors = [line for line in done.stdout.splitlines() if "error" in line]
+    return errors[0] if errors else done.stdout[-300:] + done.stderr[-300:]
+
+
+class Tests:
+    """The ctest entries of the build, and how long each takes without a mutant."""
+
+    def __init__(self):
+        self.entries = {}
+        for file in BUILD.rglob("CTestTestfile.cmake"):
+            self.entries.update(mutant.tests_in(file.read_text()))
+        self.seconds = {}
+
+    def entry(self, name):
+        """A name is a ctest entry, or the command line of a program of the build."""
+        if name in self.entries:
+            found = self.entries[name]
+            return found | {"command": [*found["command"], "--gtest_fail_fast"]}
+        program, *arguments = shlex.split(name)
+        if not arguments:
+            raise Problem(f"unknown test '{name}'; expected an entry of ctest, or a command of a program in build/release/bin")
+        return {"command": [str(BUILD / "bin" / program), *arguments], "environment": {"OMP_NUM_THREADS": "1"}, "timeout": 1200.0}
+
+    def targets(self, names):
+        return {target_of(self.entry(name)["command"][0]) for name in names}
+
+    def run(self, name):
+        """Runs one test. A mutant may make it slower, so the limit is ten times its time without one."""
+        entry = self.entry(name)
+        limit = min(entry["timeout"], max(60.0, 10 * self.seconds[name])) if name in self.seconds else entry["timeout"]
+        exit_code, output, timed_out = run_limited(entry["command"], entry["environment"], limit)
+        return mutant.classify(name, exit_code, output, timed_out)
+
+    def measure(self, names):
+        """Runs tests without a mutant. One that fails here would kill every mutant."""
+        for name in names:
+            started = time.monotonic()
+            verdict = self.run(name)
+            if verdict.result != mutant.SURVIVED:
+                raise Problem(f"{name} fails without a mutant ({verdict.result} {verdict.test} {verdict.message}); correct it first")
+            self.seconds[name] = time.monotonic() - started
+            say(f"{name}: {self.seconds[name]:.1f} s without a mutant")
+
+
+def run_limited(command, environment, limit):
+    """Exit code, output, and whether the time limit was reached. Nothing that the test has started outlives it."""
+    process = subprocess.Popen(command, env=os.environ | environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, start_new_session=True, errors="replace", text=True)  # fmt: skip
+    try:
+        output, _ = process.communicate(timeout=limit)
+        return process.returncode, output, False
+    except subprocess.TimeoutExpired:
+        end_session(process.pid)
+        output, _ = process.communicate()
+        return process.returncode, output, True
+    finally:
+        end_session(process.pid)
+
+
+def end_session(session):
+    """Kills the processes of a session: launchers put their ranks into process groups of their own."""
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session:
+                os.kill(int(stat.parent.name), signal.SIGKILL)
+
+
+def kill(one, tests, names):
+    """Builds and runs one mutant; the sources are unchanged afterwards."""
+    with changed(one):
+        error = build(tests.targets(names))
+        if error:
+            return mutant.Verdict(mutant.UNCOMPILED, "", mutant.shortened(error))
+        for name in names:
+            verdict = tests.run(name)
+            if verdict.result != mutant.SURVIVED:
+                return verdict
+    return mutant.Verdict(mutant.SURVIVED)
+
+
+# --- results ------------------------------------------------------------------------------------------------------------
+
+
+def stored_results():
+    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {"patches": [], "generated": []}
+
+
+def as_entry(one, verdict=None, seconds=0.0, commit=""):
+    entry = {"area": one.area, "name": one.name, "what": one.what, "survives": one.survives, "result": "", "test": "", "message": ""}
+    entry |= {"seconds": round(seconds, 1), "commit": commit, "date": str(datetime.date.today()) if verdict else ""}
+    return entry | ({"result": verdict.result, "test": verdict.test, "message": verdict.message} if verdict else {})
+
+
+def write_results(all_mutants, kind, new):
+    """Keeps the results of earlier runs, except those of mutants that no longer exist."""
+    results = stored_results()
+    known = {(e["area"], e["name"]): e for e in results[kind]} | {(e["area"], e["name"]): e for e in new}
+    results[kind] = [known.get((one.area, one.name), as_entry(one)) | {"what": one.what, "survives": one.survives} for one in all_mutants]
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    PAGE.write_text(report.render(results["patches"], results["generated"]))
+    return results[kind]
+
+
+def run(all_mutants, chosen, kind):
+    tests = Tests()
+    commit = git("rev-parse", "--short", "HEAD").strip()
+    names_of = {one.title: one.tests or areas.AREAS[one.area] for one in chosen}
+    needed = sorted({name for names in names_of.values() for name in names})
+    targets = tests.targets(needed)
+    say(f"building {' '.join(sorted(targets))}")
+    if error := build(targets):
+        raise Problem(f"the build without a mutant fails: {error}")
+    tests.measure(needed)
+    new = []
+    try:
+        for place, one in enumerate(chosen, 1):
+            started = time.monotonic()
+            verdict = kill(one, tests, sorted(names_of[one.title], key=tests.seconds.get))
+            new.append(as_entry(one, verdict, time.monotonic() - started, commit))
+            say(f"{place}/{len(chosen)} {one.title}: {verdict.result} {verdict.test} ({new[-1]['seconds']:.0f} s)")
+            write_results(all_mutants, kind, new)
+    finally:
+        say("rebuilding without a mutant")
+        build(targets)
+    return new
+
+
+# --- checking -----------------------------------------------------------------------------------------------------------
+
+
+def compile_commands():
+    """The command of each source, also of those that are compiled together with others."""
+    commands = {}
+    for entry in json.loads((BUILD / "compile_commands.json").read_text()):
+        path = pathlib.Path(entry["file"])
+        together = "Unity" in path.parts and path.exists()
+        sources = re.findall(r'#include "([^"]+)"', path.read_text()) if together else [entry["file"]]
+        for source in sources:
+            command = shlex.split(entry["command"])
+            output, compiled = command.index("-o"), command.index("-c")
+            kept = [word for place, word in enumerate(command) if place not in (output, output + 1, compiled, compiled + 1)]
+            commands[os.path.relpath(source, ROOT)] = [*kept, "-fsyntax-only", source]
+    return commands
+
+
+def check(chosen):
+    """Whether each patch applies and its sources compile; runs no test."""
+    commands = compile_commands()
+    problems = 0
+    for place, one in enumerate(chosen, 1):
+        say(f"{place}/{len(chosen)} {one.title}")
+        try:
+            with changed(one):
+                for file in one.files:
+                    done = subprocess.run(commands[file], cwd=BUILD, capture_output=True, text=True)
+                    if done.returncode != 0:
+                        raise Problem(f"{file} does not compile: {mutant.shortened(done.stderr, 1000)}")
+        except Problem as problem:
+            problems += 1
+            print(f"{one.title}: {problem}")
+    print(f"{len(chosen) - problems} of {len(chosen)} mutants apply and compile")
+    return 1 if problems else 0
+
+
+def summarize(entries, counts_uncompiled):
+    results = [entry["result"] for entry in entries]
+    for entry in entries:
+        if entry["result"] != mutant.ASSERTION:
+            print(f"{entry['area']}/{entry['name']}: {entry['result']} {entry['test']}: {entry['what']}")
+    percent = mutant.score(results, counts_uncompiled)
+    counts = ", ".join(f"{results.count(result)} {result}" for result in mutant.RESULTS)
+    print(f"{len(results)} mutants: {counts}; score {percent:.1f} %")
+    return percent
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(prog="./dev mutants", description=__doc__)
+    parser.add_argument("area", nargs="?", help=f"only the mutants of this area: {', '.join(areas.AREAS)}")
+    parser.add_argument("names", nargs="*", metavar="name", help="only these mutants of the area")
+    parser.add_argument("--check", action="store_true", help="only check that the patches apply and compile; run no test")
+    parser.add_argument("--generate", action="store_true", help="generated mutants of the plan functions instead of the patches")
+    parser.add_argument("--limit", type=int, default=140, help="the number of generated mutants (default: 140)")
+    parser.add_argument("--seed", type=int, default=1, help="the seed of the generated mutants (default: 1)")
+    parser.add_argument("--list", action="store_true", help="print the mutants and end")
+    options = parser.parse_args(arguments)
+    if options.generate and options.area:
+        parser.error("--generate: expected no area; the generated mutants are those of the plans")
+    return options
+
+
+def main(arguments):
+    options = parse(arguments)
+    if options.generate:
+        all_mutants = chosen = plan_mutants.generate(ROOT, areas.PLANS, options.limit, options.seed)
+    else:
+        all_mutants = written_mutants()
+        chosen = choose(all_mutants, options.area, options.names)
+    if options.list:
+        for one in chosen:
+            print(f"{one.title}: {one.what}")
+        return 0
+    check_is_clean()
+    (ROOT / "build").mkdir(exist_ok=True)
+    with (ROOT / "build/release.lock").open("w") as lock:  # of ./dev, which must not build mutated sources
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if options.check:
+            return check(chosen)
+        entries = run(all_mutants, chosen, "generated" if options.generate else "patches")
+    percent = summarize(entries, counts_uncompiled=not options.generate)
+    return 0 if options.generate or percent >= LEAST_SCORE else 1
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `finally` restores the sources
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except Problem as problem:
+        print(f"[mutants] error: {problem}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("[mutants] interrupted; the sources are unchanged", file=sys.stderr)
+        sys.exit(130)

@@ -35,13 +35,20 @@ RankObservations on_gloo_threads(const EquivalenceCase& one) {
   return collect_ranks(Backend::kGlooThreads, one.ranks, [&](RankContext& rank) { return observe_case(rank, one); });
 }
 
+// Two errors are equal, too, so that only few cases may end in one.
 void expect_equal_schedules(const std::string& law) {
+  int num_cases_run = 0, num_errors = 0;
   expect_property(1000, [&] {
-    const auto one = draw(law, /*max_ranks=*/16);
+    const bool is_long = num_cases(1) > 1;
+    const auto one = draw(law, /*max_ranks=*/is_long && pick(0, 10) == 0 ? 64 : 16);
     const auto parallel = observe_on_simulated_ranks(one, {}),
                serial = observe_on_simulated_ranks(one, serial_schedule_of(one));
     RC_ASSERT(programs::first_difference("parallel", parallel, "serial", serial) == "");
+    ++num_cases_run;
+    const auto& last = parallel.front().empty() ? std::string() : parallel.front().back();
+    num_errors += last.starts_with("error: ") || last.starts_with("the run failed: ") ? 1 : 0;
   });
+  EXPECT_LE(100 * num_errors, 3 * num_cases_run) << num_errors << " of " << num_cases_run << " cases ended in an error";
 }
 
 void expect_equal_on_gloo_threads(const std::string& law) {
@@ -63,7 +70,7 @@ INSTANTIATE_TEST_SUITE_P(All, EquivalenceLaws, ::testing::ValuesIn(programs::kLa
 // --- the generator --------------------------------------------------------------------------------------------------
 
 struct Counts {
-  int cases = 0, padded = 0, larger_batches = 0, empty = 0, failed = 0;
+  int cases = 0, padded = 0, larger_batches = 0, empty = 0;
   std::map<int, int> of_ranks;
   std::map<std::string, int> of_operations, of_sources;
 };

@@ -102,9 +102,10 @@ EquivalenceCase draw_case(const std::string& law, Choices choices, RankLimits li
   draw_streams(one, choices, law == "rng_synchronization" ? 50 : 20);
   draw_reading(one, choices);
   draw_operations(one, choices);
-  if (law == "training") {
-    // After an uneven epoch ranks are at different places of their accumulation windows, and the next one would hang.
-    if (one.in_step()) one.accumulation_steps = static_cast<int>(choices.between(1, 3));
+  // After uneven inputs ranks are at different places of their accumulation windows, so that the next epoch would hang,
+  // and their momenta differ, so that the next epoch would make the replicas differ, which only the simulator reports.
+  if (law == "training" && one.in_step()) {
+    one.accumulation_steps = static_cast<int>(choices.between(1, 3));
     one.momentum = choices.chance(50) ? 0.5 : 0;
   }
   return one;

@@ -1,0 +1,125 @@
+"""Runs the runner on a project of one source: python3 -m unittest run_mutants_test"""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+SOURCE = """#include <cstdio>
+int sum(int a, int b) { return a + b; }
+int main() {
+  std::puts("[==========] Running 1 test from 1 test suite.");
+  if (sum(2, 1) == 3) return 0;
+  std::puts("sum.cpp:5: Failure\\nExpected 3\\n[  FAILED  ] SumTest.Adds");
+  return 1;
+}
+"""
+CMAKE = """cmake_minimum_required(VERSION 3.25)
+project(sums CXX)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+enable_testing()
+add_executable(sum_test reference/sum.cpp)
+add_test(NAME sum_test COMMAND sum_test)
+"""
+AREAS = 'AREAS = {"sums": ["sum_test"]}\nPLANS = {"reference/sum.cpp": ["sum_test"]}\n'
+FAULTS = {"crash": "__builtin_trap(), 0", "difference": "a - b", "equal": "b + a", "error": "a + c", "hang": "({ for (;;) {} }), 0"}
+
+
+def patch_of(expression):
+    line = "int sum(int a, int b) { return %s; }"
+    return (f"# what: The sum is {expression}.\n--- a/reference/sum.cpp\n+++ b/reference/sum.cpp\n@@ -1,3 +1,3 @@\n #include <cstdio>\n"
+            f"-{line % 'a + b'}\n+{line % expression}\n int main() {{\n")  # fmt: skip
+
+
+@unittest.skipUnless(shutil.which("cmake") and shutil.which("ninja") and shutil.which("git"), "cmake, ninja or git is missing")
+class RunTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        texts = {"CMakeLists.txt": CMAKE, "reference/sum.cpp": SOURCE, ".gitignore": "/build/\n"}
+        texts |= {f"properties/mutants/{file.name}": file.read_text() for file in HERE.glob("*.py")}
+        texts |= {f"properties/mutants/sums/{name}.patch": patch_of(text) for name, text in FAULTS.items()}
+        texts["properties/mutants/areas.py"] = AREAS
+        for name, text in texts.items():
+            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / name).write_text(text)
+        commit = ["-c", "user.name=test", "-c", "user.email=test@example.org", "commit", "--quiet", "-m", "all"]
+        for command in (["init", "--quiet"], ["add", "."], commit):
+            subprocess.run(["git", "-C", str(self.root), *command], check=True, capture_output=True)
+        configure = ["cmake", "-G", "Ninja", "-S", str(self.root), "-B", str(self.root / "build/release")]
+        subprocess.run(configure, check=True, capture_output=True)
+
+    def start(self, *arguments):
+        command = [sys.executable, "-B", str(self.root / "properties/mutants/run_mutants.py"), *arguments]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def run_mutants(self, *arguments):
+        process = self.start(*arguments)
+        output, error = process.communicate(timeout=100)
+        return process.returncode, output, error
+
+    def expect_sources_unchanged(self):
+        self.assertEqual((self.root / "reference/sum.cpp").read_text(), SOURCE)
+
+    def test_each_kind_of_fault_gets_its_result_and_earlier_results_are_kept(self):
+        self.assertEqual(self.run_mutants("sums", "difference")[0], 0)  # 100 % killed
+        code, output, _ = self.run_mutants("sums", "crash", "equal", "error")
+        self.assertEqual(code, 1)
+        self.assertIn("score 0.0 %", output)
+        entries = json.loads((self.root / "reports/results/mutants.json").read_text())["patches"]
+        expected = {"crash": "crash", "difference": "assertion", "equal": "survived", "error": "does not compile", "hang": ""}
+        self.assertEqual({entry["name"]: entry["result"] for entry in entries}, expected)
+        page = (self.root / "reports/mutants.md").read_text()
+        self.assertIn("| difference | The sum is a - b. | killed by assertion | `SumTest.Adds` |", page)
+        self.expect_sources_unchanged()
+        bin_folder = self.root / "build/release/bin"
+        self.assertEqual(subprocess.run([bin_folder / "sum_test"], capture_output=True).returncode, 0)  # built without a mutant
+
+    def test_an_interrupted_run_restores_the_sources(self):
+        process = self.start("sums", "hang")
+        source = self.root / "reference/sum.cpp"
+        deadline = time.monotonic() + 60
+        while source.read_text() == SOURCE and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.kill(process.pid, signal.SIGTERM)
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 143)
+        self.expect_sources_unchanged()
+
+    def test_generated_mutants_are_reported_apart(self):
+        code, output, _ = self.run_mutants("--generate", "--limit", "3")
+        self.assertEqual(code, 0)
+        self.assertIn("3 mutants", output)
+        self.assertIn("## Generated changes of plans", (self.root / "reports/mutants.md").read_text())
+        self.expect_sources_unchanged()
+
+    def test_check_finds_what_does_not_compile_or_apply(self):
+        code, output, _ = self.run_mutants("--check")
+        self.assertEqual(code, 1)
+        self.assertIn("sums/error: reference/sum.cpp does not compile", output)
+        self.assertIn("4 of 5 mutants apply and compile", output)
+
+    def test_a_changed_work_tree_a_wrong_name_and_a_failing_test_are_refused(self):
+        self.assertEqual(self.run_mutants("products")[0], 2)
+        self.assertIn("expected some of crash", self.run_mutants("sums", "diference")[2])
+        source = self.root / "reference/sum.cpp"
+        source.write_text(SOURCE.replace("a + b", "a"))
+        code, _, error = self.run_mutants("sums")
+        self.assertEqual(code, 2)
+        self.assertIn("the work tree has changes: reference/sum.cpp", error)
+        subprocess.run(["git", "-C", str(self.root), "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qam", "wrong"], check=True)
+        code, _, error = self.run_mutants("sums", "crash")
+        self.assertEqual(code, 2)
+        self.assertIn("sum_test fails without a mutant", error)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -103,7 +103,7 @@ EquivalenceCase draw_case(const std::string& law, Choices choices, RankLimits li
   draw_reading(one, choices);
   draw_operations(one, choices);
   // After uneven inputs ranks are at different places of their accumulation windows, so that the next epoch would hang,
-  // and their momenta differ, so that the next epoch would make the replicas differ, which only the simulator reports.
+  // and their momenta differ, so that the replicas would differ in the next epoch, which only the simulator reports.
   if (law == "training" && one.in_step()) {
     one.accumulation_steps = static_cast<int>(choices.between(1, 3));
     one.momentum = choices.chance(50) ? 0.5 : 0;

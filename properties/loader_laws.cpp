@@ -151,7 +151,7 @@ std::vector<std::string> gathered_names(Backend backend, const MetricCase& one) 
     DataLoaderOptions options{.batch_size = one.batch_size};
     if (one.source == MetricCase::kShortSampler) options.sampler = std::make_shared<EveryThird>(one.length);
     if (one.source == MetricCase::kVaryingBatches)
-      options = {.batch_sampler = std::make_shared<CutRange>(one.length, CutRange::Options{})};
+      options = {.batch_sampler = std::make_shared<NumberBatches>(one.length, NumberBatches::Options{})};
     DataLoader loader(NamedSamples{one.length}, options, &collate);
     std::vector<std::string> names;
     for (auto& batch : accelerator.prepare(loader)) {
@@ -197,8 +197,8 @@ TEST(LoaderLaws, ABatchSamplersShardsAreThePlansShards) {
     const auto [options, rank] = *shard_plan_case();
     const auto plan = plan_shards(options);
     BatchSamplerShard shard(
-        std::make_shared<CutRange>(options.num_samples,
-                                   CutRange::Options{.batch_size = options.batch_size, .drop_last = options.drop_last}),
+        std::make_shared<NumberBatches>(options.num_samples, NumberBatches::Options{.batch_size = options.batch_size,
+                                                                                    .drop_last = options.drop_last}),
         {.num_ranks = options.num_ranks, .split_batches = options.split_batches, .even_batches = options.even_batches},
         rank);
     shard.begin_pass();

@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "reference/data/samplers/batch_sampler.hpp"
 #include "reference/data/samplers/sampler.hpp"
+#include "sim/programs/equivalence/number_sources.hpp"
 
 /// The data that the properties of loaders read: sample i is the number i.
 namespace accel::testing {
@@ -78,36 +77,6 @@ class EveryThird : public Sampler {
   std::int64_t length_;
 };
 
-/// A batch sampler that yields 0, 1, 2, ... in batches.
-class CutRange : public BatchSampler {
- public:
-  struct Options {
-    std::optional<std::int64_t> batch_size;  ///< if absent, sizes alternate between one and two
-    bool drop_last = false;
-    bool reports_size = true;  ///< where batches do not vary
-  };
-  CutRange(std::int64_t length, Options options) : length_(length), options_(options) {}
-  [[nodiscard]] std::optional<std::int64_t> size() const override {
-    if (!options_.reports_size || !options_.batch_size) return std::nullopt;
-    return options_.drop_last ? length_ / *options_.batch_size
-                              : (length_ + *options_.batch_size - 1) / *options_.batch_size;
-  }
-  [[nodiscard]] std::optional<std::int64_t> batch_size() const override { return options_.batch_size; }
-  [[nodiscard]] bool drop_last() const override { return options_.drop_last; }
-  void begin_pass() override { next_ = num_ = 0; }
-  std::optional<Ids> next() override {
-    const auto size = std::min(options_.batch_size.value_or(1 + num_++ % 2), length_ - next_);
-    if (size <= 0 || (options_.drop_last && size < *options_.batch_size)) return std::nullopt;
-    Ids batch(size);
-    std::iota(batch.begin(), batch.end(), next_);
-    next_ += size;
-    return batch;
-  }
-
- private:
-  std::int64_t length_;
-  Options options_;
-  std::int64_t next_ = 0, num_ = 0;
-};
+using programs::NumberBatches;
 
 }  // namespace accel::testing

@@ -102,11 +102,12 @@ inline Seen see(const Case& c, const History& history = {}) {
     auto options = loader_cases::options_of(c);
     if (c.source == Source::kSampler) options.sampler = std::make_shared<EveryThird>(c.length);
     if (c.source == Source::kBatches || c.varies()) {
-      options = {.num_workers = c.workers,
-                 .batch_sampler = std::make_shared<CutRange>(
-                     c.length, CutRange::Options{.batch_size = c.varies() ? std::nullopt : std::optional(c.batch_size),
-                                                 .drop_last = c.drop_last,
-                                                 .reports_size = false})};
+      options = {
+          .num_workers = c.workers,
+          .batch_sampler = std::make_shared<NumberBatches>(
+              c.length, NumberBatches::Options{.batch_size = c.varies() ? std::nullopt : std::optional(c.batch_size),
+                                               .drop_last = c.drop_last,
+                                               .reports_size = false})};
     }
     auto& counter = num_read[rank.rank];
     if (c.source == Source::kStream)

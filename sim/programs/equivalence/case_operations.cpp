@@ -13,20 +13,15 @@
 
 #include <algorithm>
 #include <map>
-#include <string_view>
 #include <tuple>
 
 #include "reference/state/rng_sync.hpp"
+#include "sim/backend/tensor_fingerprint.hpp"
 
 namespace accel::programs {
 namespace {
 
 constexpr std::int64_t kLongestText = 96;  // elements
-
-std::uint64_t hash_of(const at::Tensor& contiguous) {
-  return std::hash<std::string_view>()(
-      {static_cast<const char*>(contiguous.const_data_ptr()), static_cast<std::size_t>(contiguous.nbytes())});
-}
 
 template <typename T>
 std::string join(const std::vector<T>& values) {
@@ -178,15 +173,13 @@ const CaseOperation* find_operation(const std::string& name) {
 std::string text_of(const at::Tensor& tensor) {
   const auto flat = tensor.detach().cpu().contiguous();
   const auto shape = fmt::format("{}", fmt::join(flat.sizes().vec(), "x"));
-  if (flat.numel() > kLongestText) return fmt::format("{}#{:016x}", shape, hash_of(flat));
+  if (flat.numel() > kLongestText) return fmt::format("{}#{:016x}", shape, sim::fingerprint(flat));
   // Widening is exact, and the shortest text that reads back as the same double is unique.
   const auto wide = flat.to(at::kDouble).flatten();
   const auto* const begin = wide.const_data_ptr<double>();
   return shape + join(std::vector<double>(begin, begin + wide.numel()));
 }
 
-std::string state_of(const at::Generator& generator) {
-  return fmt::format("{:016x}", hash_of(generator.get_state().contiguous()));
-}
+std::string state_of(const at::Generator& generator) { return fmt::format("{:016x}", sim::fingerprint(generator)); }
 
 }  // namespace accel::programs

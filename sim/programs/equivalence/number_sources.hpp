@@ -69,14 +69,20 @@ class NumberParts {
   std::int64_t place_ = 0;
 };
 
-/// Yields 0, 1, 2, ... in batches of `batch_size`; of one and two in turn if that is absent.
+/// A batch sampler that yields 0, 1, 2, ... in batches.
 class NumberBatches : public BatchSampler {
  public:
   struct Options {
-    std::optional<std::int64_t> batch_size = {};
+    std::optional<std::int64_t> batch_size = {};  ///< if absent, sizes alternate between one and two
     bool drop_last = false;
+    bool reports_size = true;  ///< where batches do not vary
   };
   NumberBatches(std::int64_t length, Options options) : length_(length), options_(options) {}
+  [[nodiscard]] std::optional<std::int64_t> size() const override {
+    if (!options_.reports_size || !options_.batch_size) return std::nullopt;
+    return options_.drop_last ? length_ / *options_.batch_size
+                              : (length_ + *options_.batch_size - 1) / *options_.batch_size;
+  }
   [[nodiscard]] std::optional<std::int64_t> batch_size() const override { return options_.batch_size; }
   [[nodiscard]] bool drop_last() const override { return options_.drop_last; }
   void begin_pass() override { next_ = count_ = 0; }

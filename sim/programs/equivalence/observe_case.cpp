@@ -36,7 +36,7 @@ DataLoaderOptions loader_options(const EquivalenceCase& one, int rank) {
   DataLoaderOptions options{.num_workers = one.num_workers, .prefetch_factor = one.prefetch_factor};
   if (one.own_generator) options.generator = make_generator(static_cast<std::uint64_t>(one.seed + 1000 * rank));
   if (one.source == "batch_sampler" || one.source == "varying_batches") {
-    NumberBatches::Options batches{.drop_last = one.drop_last};
+    NumberBatches::Options batches{.drop_last = one.drop_last, .reports_size = false};
     if (one.source == "batch_sampler") batches.batch_size = one.batch_size;
     options.batch_sampler = std::make_shared<NumberBatches>(one.length, batches);
     return options;

@@ -138,7 +138,7 @@ std::set<std::string> labels_of_dev() {
 // `./dev test --label` would silently leave out an entry without a label, or with another one.
 TEST(LabelsTest, EveryEntryHasLabelsThatDevAccepts) {
   const auto build = fs::path(std::getenv("ACCEL_BIN_DIR")).parent_path().string();
-  // In a folder of its own, because ctest truncates the log of the ctest that runs this test.
+  // In a separate folder, because ctest truncates the log of the ctest that runs this test.
   const TemporaryFolder folder;
   (void)folder.write("CTestTestfile.cmake", "subdirs(\"" + build + "\")\n");
   const auto shown = run_shell("ctest --test-dir '" + folder.path() + "' --show-only=json-v1 2>/dev/null");

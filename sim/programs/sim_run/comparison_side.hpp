@@ -41,7 +41,7 @@ struct SideRun {
 /// "" if they can.
 std::string problem_of_python();
 
-/// Runs one side in a process of its own: sim-run itself, or Python. `folder` is for its files.
+/// Runs one side in a separate process: sim-run, or Python. `folder` is for its files.
 SideRun run_side(const ComparedProgram& program, const ComparisonSide& side, const std::string& folder);
 
 }  // namespace accel::programs

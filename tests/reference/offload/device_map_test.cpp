@@ -75,12 +75,29 @@ TEST(ModuleSizesTest, TheSizeOfAModuleIsThatOfItsTensors) {
   EXPECT_EQ(sizes.of("norm"), 72);
   EXPECT_EQ(sizes.of("linear2.bias"), 20);
   EXPECT_EQ(compute_module_sizes(model_for_test(), {.dtype = at::kHalf}).of(""), 32 + 40 + 50);  // the long stays one
+  EXPECT_EQ(compute_module_sizes(model_for_test(), {.dtype = at::kDouble}).of(""), 236);  // never larger than stored
   EXPECT_EQ(
       compute_module_sizes(model_for_test(), {.dtype = at::kHalf, .special_dtypes = {{"linear1.weight", at::kFloat}}})
           .of("linear1"),
       56);
   EXPECT_EQ(compute_module_sizes(model_for_test(), {.buffers_only = true}).of("norm"), 40);
   EXPECT_EQ(calculate_maximum_sizes(model_for_test()), (MaximumSizes{236, 100, {"linear2"}}));
+}
+
+// Room is reserved until the last of the largest layers has its place.
+TEST(ModuleSizesTest, AllLayersOfTheLargestSizeAreListed) {
+  auto model = model_for_test();
+  model.parameters[0] = floats("linear1.weight", 20);
+  model.parameters[1] = floats("linear1.bias", 5);
+  EXPECT_EQ(calculate_maximum_sizes(model), (MaximumSizes{272, 100, {"linear1", "linear2"}}));
+}
+
+// "layer10" begins with "layer1" but is not within it.
+TEST(DeviceMapTest, AnEntryCoversOnlyWhatIsWithinItsModule) {
+  EXPECT_TRUE(offload::is_within("layer1.weight", "layer1"));
+  EXPECT_TRUE(offload::is_within("layer1", "layer1"));
+  EXPECT_FALSE(offload::is_within("layer10.weight", "layer1"));
+  EXPECT_TRUE(offload::is_within("layer10.weight", ""));
 }
 
 // Source: accelerate/tests/test_modeling_utils.py, test_infer_auto_device_map.
@@ -111,6 +128,8 @@ TEST(DeviceMapTest, PartsOnOneDeviceBecomeOneEntry) {
               ElementsAre(Pair("a", MapDevice(0)), Pair("ab", MapDevice(0)), Pair("b.x", MapDevice(1)),
                           Pair("b.y", MapDevice(0))));
   EXPECT_THAT(clean_device_map({{"a.x", "disk"}, {"b", "disk"}}), ElementsAre(Pair("", MapDevice("disk"))));
+  // Another tensor of "a" has no entry, so "a" must not get one.
+  EXPECT_EQ(clean_device_map({{"a.x", 0}, {"b", 1}}), (DeviceMap{{"a.x", 0}, {"b", 1}}));
 }
 
 // --- properties ---

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/safetensors.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/torch.hpp"
@@ -79,6 +80,21 @@ TEST(OffloadFilesTest, AnIndexKeepsItsEarlierEntries) {
   offload_state_dict(files, folder.path("o"), {{"x", torch::ones(2)}});
   offload_state_dict(files, folder.path("o"), {{"y", torch::ones(3)}});
   EXPECT_EQ(read_offload_index(folder.path("o")).size(), 2u);
+}
+
+// The index names the dtype of the model, which may differ from that of the file.
+TEST(OffloadFilesTest, TheDtypeOfTheIndexTakesPrecedence) {
+  const TemporaryFolder folder;
+  PosixFiles files;
+  files.make_folder(folder.path("o"));
+  write_safetensors(files, folder.path("w.safetensors"), {{"w", torch::tensor({1.5, -2.0}, torch::kHalf)}});
+  write_atomically(files, folder.path("o/index.json"),
+                   R"({"w": {"dtype": "float32", "safetensors_file": ")" + folder.path("w.safetensors") + R"("}})");
+  const auto weights = read_offload_index(folder.path("o"));
+  EXPECT_EQ(weights.at("w").dtype, torch::kFloat);
+  const auto loaded = weights.at("w").load();
+  EXPECT_EQ(loaded.scalar_type(), torch::kFloat);
+  EXPECT_TRUE(loaded.equal(torch::tensor({1.5f, -2.0f})));
 }
 
 // One file is missing and another is too long.

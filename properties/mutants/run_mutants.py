@@ -112,7 +112,8 @@ class Tests:
         program, *arguments = shlex.split(name)
         if not arguments:
             raise Problem(f"unknown test '{name}'; expected an entry of ctest, or a command of a program in build/release/bin")
-        return {"command": [str(BUILD / "bin" / program), *arguments], "environment": {"OMP_NUM_THREADS": "1"}, "timeout": 1200.0}
+        environment = {"OMP_NUM_THREADS": "1", "ACCEL_SOURCE_DIR": str(ROOT), "ACCEL_BIN_DIR": str(BUILD / "bin")}
+        return {"command": [str(BUILD / "bin" / program), *arguments], "environment": environment, "timeout": 1200.0}
 
     def targets(self, names):
         return {target_of(self.entry(name)["command"][0]) for name in names}
@@ -162,10 +163,10 @@ def end_session(session):
 def kill(one, tests, names):
     """Builds and runs one mutant; the sources are unchanged afterwards."""
     with changed(one):
-        error = build(tests.targets(names))
-        if error:
-            return mutant.Verdict(mutant.UNCOMPILED, "", mutant.shortened(error))
         for name in names:
+            # One program after the other: mostly the first test kills the mutant, and the others need not be linked.
+            if error := build(tests.targets([name])):
+                return mutant.Verdict(mutant.UNCOMPILED, "", mutant.shortened(error))
             verdict = tests.run(name)
             if verdict.result != mutant.SURVIVED:
                 return verdict

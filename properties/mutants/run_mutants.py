@@ -20,6 +20,7 @@ import report
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build/release"
+PASSED = ROOT / "build/passed_tests.json"  # seconds of the tests that pass without a mutant, for one commit
 PAGE, RESULTS = ROOT / "reports/mutants.md", ROOT / "reports/results/mutants.json"
 LEAST_SCORE = 95.0  # percent of the written mutants, killed by assertions
 
@@ -125,14 +126,19 @@ class Tests:
         exit_code, output, timed_out = run_limited(entry["command"], entry["environment"], limit)
         return mutant.classify(name, exit_code, output, timed_out)
 
-    def measure(self, names):
-        """Runs tests without a mutant. One that fails here would kill every mutant."""
+    def measure(self, names, commit):
+        """Runs tests without a mutant, once per commit. One that fails here would kill every mutant."""
+        passed = json.loads(PASSED.read_text()) if PASSED.exists() else {}
+        self.seconds = passed["seconds"] if passed.get("commit") == commit else {}
         for name in names:
+            if name in self.seconds:
+                continue
             started = time.monotonic()
             verdict = self.run(name)
             if verdict.result != mutant.SURVIVED:
                 raise Problem(f"{name} fails without a mutant ({verdict.result} {verdict.test} {verdict.message}); correct it first")
             self.seconds[name] = time.monotonic() - started
+            PASSED.write_text(json.dumps({"commit": commit, "seconds": self.seconds}))
             say(f"{name}: {self.seconds[name]:.1f} s without a mutant")
 
 
@@ -206,7 +212,7 @@ def run(all_mutants, chosen, kind):
     say(f"building {' '.join(sorted(targets))}")
     if error := build(targets):
         raise Problem(f"the build without a mutant fails: {error}")
-    tests.measure(needed)
+    tests.measure(needed, commit)
     new = []
     try:
         for place, one in enumerate(chosen, 1):

@@ -50,6 +50,8 @@ std::vector<std::vector<std::int64_t>> gathered_over_lives(Case c, const std::ve
       };
       if (c.source == Source::kStream) {
         read(accelerator.prepare(DataLoader(noisy(NumberStream{.length = c.length}), options)));
+      } else if (c.source == Source::kParts) {
+        read(accelerator.prepare(DataLoader(noisy(parts_of(c)), options)));
       } else {
         read(accelerator.prepare(DataLoader(NoisyDataset{.length = c.length}, options)));
       }
@@ -96,14 +98,15 @@ TEST(ElasticLaws, ThatLawCatchesAPlaceThatIsLost) {
 
 void check_elastic_order(const std::string& order) {
   Case c;
-  c.source = pick_from({Source::kInOrder, Source::kShuffled, Source::kReplacement, Source::kStream});
+  c.source = pick_from({Source::kInOrder, Source::kShuffled, Source::kReplacement, Source::kStream, Source::kParts});
   c.length = pick<std::int64_t>(1, 60);
   // 12 has six divisors, so a global batch of 12 divides evenly over all tested numbers of ranks.
   c.batch_size = 12;
   c.dispatch = (pick(0, 2) == 0);
   const std::vector<int> divisors{1, 2, 3, 4, 6, 12};
   const auto any = [&] { return divisors[pick<std::size_t>(0, divisors.size())]; };
-  const std::vector<int> ranks{any(), any(), any()}, workers{0, c.source == Source::kStream ? 0 : 2};
+  const std::vector<int> ranks{any(), any(), any()},
+      workers{0, c.source == Source::kStream || c.source == Source::kParts ? 0 : 2};
   c.cuts = {pick<std::int64_t>(0, 3), pick<std::int64_t>(0, 3), 0};
   RC_LOG(fmt::format("{}, ranks {}", describe(c), ranks));
   RC_ASSERT(gathered_over_lives(c, ranks, workers, order, false) == gathered_over_lives(c, {1}, {0}, order, false));

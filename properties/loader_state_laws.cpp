@@ -5,6 +5,7 @@
 #include "properties/gen/resumed_loaders.hpp"
 #include "reference/core/value.hpp"
 #include "reference/data/loader_state.hpp"
+#include "tests/support/message_of.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"
 
@@ -45,6 +46,22 @@ TEST(LoaderStateTest, AStateThatDoesNotFitIsRejectedWithAllProblems) {
         ::testing::AllOf(::testing::HasSubstr("epoch: expected int, got float"), ::testing::HasSubstr("order: missing"),
                          ::testing::HasSubstr("format: expected 1, the format of this build, got 2")));
     EXPECT_THAT(refusal(rank, Value(3)), ::testing::HasSubstr("the value is not the state of a loader"));
+  });
+}
+
+// Each part belongs to one rank, so with more or fewer parts samples would be lost or read twice.
+TEST(LoaderStateTest, AStateOfMoreOrFewerPartsIsRejected) {
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    const auto loader_of = [&](std::size_t num_parts) {
+      return Accelerator({.dataloader_config = {.dispatch_batches = false}}, rank)
+          .prepare(DataLoader(Parts::of(std::vector<std::int64_t>(num_parts, 2)), {.batch_size = 2}));
+    };
+    for (const std::size_t others : {2, 4}) {
+      const auto state = loader_of(others).state_dict();
+      EXPECT_THAT(
+          message_of<CheckpointError>([&] { loader_of(3).load_state_dict(state); }),
+          ::testing::HasSubstr(fmt::format("the state is of a stream with {} parts, but this stream has 3", others)));
+    }
   });
 }
 

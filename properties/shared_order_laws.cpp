@@ -39,6 +39,28 @@ TEST(IterableShardTest, AStreamsGeneratorIsSeededByTheEpochOnEveryRank) {
   }
 }
 
+// A stream that handles epochs itself is not seeded, so the ranks must get the state of rank 0's generator.
+struct StreamOfEpochs : ShuffledStream {
+  void set_epoch(std::int64_t) {}
+};
+
+TEST(IterableShardTest, AStreamThatHandlesEpochsReadsTheOrderOfRankZero) {
+  for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
+    run_ranks(backend, 3, [](RankContext& rank) {
+      Accelerator accelerator({.dataloader_config = {.dispatch_batches = false}}, rank);
+      const auto seed = static_cast<std::uint64_t>(100 + rank.rank);
+      auto loader =
+          accelerator.prepare(DataLoader(StreamOfEpochs{{.generator = make_generator(seed)}}, {.batch_size = 2}));
+      const auto of_rank_zero = make_generator(100);
+      for (int epoch = 0; epoch < 2; ++epoch) {
+        std::vector<at::Tensor> read;
+        for (auto& ids : loader) read.push_back(accelerator.gather_for_metrics(ids));
+        EXPECT_TRUE(at::cat(read).equal(at::randperm(12, of_rank_zero, at::kLong))) << "epoch " << epoch;
+      }
+    });
+  }
+}
+
 // Sharding a DistributedSampler again would give each rank a quarter of the data. Python does so silently.
 TEST(ShardedSamplerTest, PrepareRejectsASamplerThatIsAlreadySharded) {
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {

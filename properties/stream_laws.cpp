@@ -27,7 +27,7 @@ struct Case {
 // What a rank saw in an epoch.
 struct Outcome {
   std::vector<std::int64_t> gathered;
-  std::int64_t steps = 0, num_ends = 0, read = 0;
+  std::int64_t steps = 0, num_ends = 0, read = 0, largest_batch = 0;
 };
 
 std::vector<Outcome> read(Backend backend, const Case& c) {
@@ -45,6 +45,7 @@ std::vector<Outcome> read(Backend backend, const Case& c) {
     Outcome outcome;
     for (auto& ids : loader) {
       ++outcome.steps;
+      outcome.largest_batch = std::max(outcome.largest_batch, ids.size(0));
       outcome.num_ends += accelerator.gradient_state().end_of_dataloader() ? 1 : 0;
       const auto all = accelerator.gather_for_metrics(ids);
       for (const auto number : ids_of(all)) outcome.gathered.push_back(number);
@@ -75,6 +76,7 @@ void check_case(Backend backend, const Case& c) {
   const auto outcomes = read(backend, c);
   for (const auto& outcome : outcomes) {
     RC_ASSERT(outcome.steps == outcomes[0].steps);
+    RC_ASSERT(outcome.largest_batch <= c.batch_size);
     RC_ASSERT(outcome.num_ends == (outcome.steps > 0 ? 1 : 0));
     auto gathered = outcome.gathered;
     RC_ASSERT(gathered == outcomes[0].gathered);

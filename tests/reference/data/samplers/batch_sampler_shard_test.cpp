@@ -93,6 +93,19 @@ TEST(BatchSamplerShardTest, AShortLastBatchIsFilledFromTheFirstOnes) {
   EXPECT_EQ(shards.last_remainder, 1);
 }
 
+// A resumed pass skips the first batches, but they still fill up the last step.
+TEST(BatchSamplerShardTest, SkippedBatchesFillUpTheLastStep) {
+  const Batches batches{{0, 1}, {2, 3}, {4}}, last{{4, 0}, {1, 2}};
+  for (const bool draws_at_once : {false, true}) {
+    for (int rank = 0; rank < 2; ++rank) {
+      BatchSamplerShard shard(std::make_shared<ListedBatches>(batches, ListedBatches::Claims{.batch_size = 2}),
+                              {.num_ranks = 2}, rank);
+      shard.begin_pass(/*num_read=*/2, draws_at_once);
+      EXPECT_EQ(shard.next().value().indices, last[rank]);
+    }
+  }
+}
+
 // With split_batches the sampler's batch is the global one.
 TEST(BatchSamplerShardTest, SlicesOfABatchGoToTheRanks) {
   const auto shards = shards_of({{0, 1, 2, 3}, {4, 5, 6}}, {.batch_size = 4}, {.num_ranks = 2, .split_batches = true});

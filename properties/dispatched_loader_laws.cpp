@@ -4,6 +4,7 @@
 #include <ranges>
 
 #include "reference/accelerator/accelerator.hpp"
+#include "reference/state/rng_sync.hpp"
 #include "tests/support/run_ranks.hpp"
 #include "tests/support/torch.hpp"
 
@@ -137,6 +138,19 @@ TEST(DispatchedLoaderTest, AFunctionOfTheUsersCutsTheStep) {
     for (auto& ids : loader) own.push_back(ids);
     EXPECT_TRUE(at::cat(own).equal(at::arange(rank.rank, 8, 2)));
   });
+}
+
+// Python's loaders with workers draw their first indices on every rank, so later draws are equal on all ranks.
+TEST(DispatchedLoaderTest, EveryRankDrawsLikeRankZero) {
+  const auto drawn = collect_ranks(Backend::kSim, 3, [](RankContext& rank) {
+    Accelerator accelerator({.dataloader_config = {.dispatch_batches = true}}, rank);
+    set_seed(3);
+    DataLoader loader(TensorDataset(at::arange(9)), {.batch_size = 2, .shuffle = true, .num_workers = 2});
+    for ([[maybe_unused]] auto& batch : accelerator.prepare(loader)) {
+    }
+    return draw_int64(default_generator());
+  });
+  EXPECT_THAT(drawn, ::testing::Each(drawn[0]));
 }
 
 // A dataset on rank 1 or 2 may not exist at all, for example if only rank 0 has the file.

@@ -65,6 +65,28 @@ TEST(LoaderStateTest, AStateOfMoreOrFewerPartsIsRejected) {
   });
 }
 
+// Other ranks divide the samples anew, so their workers start from their seeds instead of continuing those of rank 0.
+TEST(LoaderStateTest, AStateOfAnotherWorldSizeKeepsNoWorkers) {
+  const auto loader_of = [](RankContext& rank) {
+    return Accelerator({}, rank).prepare(DataLoader(NoisyDataset{.length = 40}, {.batch_size = 2, .num_workers = 2}));
+  };
+  std::string saved;
+  run_ranks(Backend::kSim, 2, [&](RankContext& rank) {
+    auto loader = loader_of(rank);
+    read_all(loader, 3);
+    EXPECT_EQ(loader_state_of(loader.state_dict()).pass->readers.size(), 2u);
+    if (rank.rank == 0) saved = pack(loader.state_dict());
+  });
+  run_ranks(Backend::kSim, 3, [&](RankContext& rank) {
+    auto loader = loader_of(rank);
+    loader.load_state_dict(unpack<Value>(saved));
+    const auto state = loader_state_of(loader.state_dict());
+    EXPECT_EQ(state.pass->num_read, 3 * 2 * 2);
+    EXPECT_TRUE(state.pass->readers.empty());
+    EXPECT_EQ(state.pass->next_reader, 0);
+  });
+}
+
 // A loader in order must reject states of a shuffled, a seedable and a custom sampler.
 TEST(LoaderStateTest, AStateOfAnotherOrderIsRejected) {
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {

@@ -165,6 +165,23 @@ TEST_P(RngLaws, WithoutSynchronizationDeviceSpecificSeedsGiveDifferentStreams) {
   for (int rank = 1; rank < 4; ++rank) EXPECT_FALSE(same_bytes(drawn[0], drawn[rank]));
 }
 
+// Ranks with different seeds continue with the generators of rank 0, whichever type comes first.
+TEST_P(RngLaws, ALoaderSynchronizesAllItsTypes) {
+  for (const auto& types : {std::vector<std::string>{"generator", "torch"}, {"torch", "generator"}}) {
+    const auto drawn = collect_ranks(GetParam(), 3, [&](RankContext& rank) {
+      Accelerator accelerator({.rng_types = types}, rank);
+      set_seed(static_cast<std::uint64_t>(40 + rank.rank));
+      std::vector<at::Tensor> ids;
+      for (auto& [batch] :
+           accelerator.prepare(DataLoader(TensorDataset(at::arange(12)), {.batch_size = 2, .shuffle = true})))
+        ids.push_back(accelerator.gather(batch));
+      EXPECT_TRUE(std::get<0>(at::cat(ids).sort()).equal(at::arange(12))) << "every sample once, so one order";
+      return at::rand({4});
+    });
+    for (int rank = 1; rank < 3; ++rank) EXPECT_TRUE(same_bytes(drawn[0], drawn[rank])) << types.front();
+  }
+}
+
 // The order of data must not come from the default generator, or a rank that draws more (augmentation) would read
 // other samples than its peers expect.
 TEST_P(RngLaws, ExtraDrawsOnOneRankDoNotChangeTheOrderOfTheData) {

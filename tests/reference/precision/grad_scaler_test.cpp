@@ -122,6 +122,11 @@ TEST_F(GradScalerTest, AStateContinuesWhereItWasSaved) {
   iterate(second, 0.5);
   EXPECT_EQ(second.state_dict(), whole.state_dict());
   EXPECT_EQ(second.get_scale(), 16);
+  // A scaler that has made a step has tensors already, which must change too.
+  GradScaler used;
+  iterate(used, 0.5);
+  used.load_state_dict(first.state_dict());
+  EXPECT_EQ(used.state_dict(), first.state_dict());
 }
 
 TEST_F(GradScalerTest, AnInvalidStateIsAnErrorThatNamesEveryEntry) {

@@ -22,6 +22,14 @@ TEST(SequentialLRTest, APartStartsFromTheInitialRateAtItsMilestone) {
   EXPECT_THAT(rates_over(scheduler, 4), ElementsAre(2, 2, 8, 4, 2));
 }
 
+// The second part begins with its epoch 0, which is a milestone of it.
+TEST(SequentialLRTest, AMilestoneAtTheStartOfAPartCounts) {
+  auto optimizer = sgd({8.0});
+  SequentialLR scheduler(optimizer,
+                         {schedule<ConstantLR>(0.25, 100), schedule<MultiStepLR>(std::vector<int>{0, 1}, 0.5)}, {1});
+  EXPECT_THAT(rates_over(scheduler, 3), ElementsAre(2, 4, 2, 2));
+}
+
 // In torch the bounds are stored in the groups, so the second part's bounds replace those of the first.
 TEST(SequentialLRTest, PartsThatCycleKeepTheirOwnBounds) {
   auto optimizer = sgd({8.0});

@@ -164,6 +164,7 @@ TEST(AccumulationLaws, TheMeanOfMeansIsNotTheGradientOfOneBatch) {
 struct Loading {
   std::int64_t length = 10, batch_size = 3;
   int ranks = 2, steps = 2, epochs = 1;
+  int ranks_per_batch = 1;  // of a mesh, which read the same batch
   bool even = true, joins = false, dispatches = false, per_sample = true;
 };
 
@@ -180,9 +181,9 @@ Loading any_loading() {
 }
 
 std::string describe(const Loading& loading) {
-  return fmt::format("length {}, batch {}, ranks {}, steps {}, epochs {}{}{}", loading.length, loading.batch_size,
-                     loading.ranks, loading.steps, loading.epochs, loading.joins ? ", joins" : "",
-                     loading.dispatches ? ", dispatches" : "");
+  return fmt::format("length {}, batch {}, ranks {}, steps {}, epochs {}, {} ranks per batch{}{}", loading.length,
+                     loading.batch_size, loading.ranks, loading.steps, loading.epochs, loading.ranks_per_batch,
+                     loading.joins ? ", joins" : "", loading.dispatches ? ", dispatches" : "");
 }
 
 at::Tensor samples_of(const Loading& loading) {
@@ -199,10 +200,13 @@ struct Epochs {
 constexpr std::int64_t kSamplesPerStep = 4;
 
 Epochs run_epochs(const Loading& loading, RankContext& rank) {
+  std::optional<ParallelismConfig> mesh;
+  if (loading.ranks_per_batch > 1) mesh = {.dp_replicate_size = loading.ranks, .tp_size = loading.ranks_per_batch};
   Accelerator accelerator(
       {.dataloader_config = {.dispatch_batches = loading.dispatches},
        .gradient_accumulation_plugin =
            GradientAccumulationPlugin{.num_steps = loading.steps, .sync_with_dataloader = !loading.joins},
+       .parallelism_config = mesh,
        .loss_weighting = "exact"},
       rank);
   auto net = small_model();
@@ -268,10 +272,11 @@ TEST(AccumulationLaws, ARateCountedInSamplesIsTheSameForEveryNumberOfRanks) {
   expect_property(60, [] {
     auto loading = any_loading();
     loading.joins = false;
+    loading.ranks_per_batch = pick(1, 3);
     RC_LOG(describe(loading));
     const auto steps = loading.length * loading.epochs / kSamplesPerStep;
-    const auto found =
-        collect_ranks(Backend::kSim, loading.ranks, [&](RankContext& rank) { return run_epochs(loading, rank).rate; });
+    const auto found = collect_ranks(Backend::kSim, loading.ranks * loading.ranks_per_batch,
+                                     [&](RankContext& rank) { return run_epochs(loading, rank).rate; });
     for (const auto rate : found) RC_ASSERT(rate == 1.0 / static_cast<double>(steps + 1));
   });
 }

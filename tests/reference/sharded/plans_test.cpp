@@ -109,6 +109,26 @@ TEST(UnitPlanTest, ModulesAreWrappedBySizeByNameOrNotAtAll) {
   EXPECT_THAT(contents(plan_units(small_model(), options, 2)), ElementsAre(": 3 0", "left: 1", "right: 2"));
 }
 
+TEST(UnitPlanTest, TheChildrenOfAnIgnoredModuleAreIgnored) {
+  ShardingOptions options;
+  options.wrap.modules = {"left\\.inner"};
+  options.wrap.ignored = {"left"};
+  const auto plan = plan_units(small_model(), options, 2);
+  EXPECT_THAT(contents(plan), ElementsAre(": 3 2"));
+  EXPECT_THAT(plan.ignored, ElementsAre(0, 1));
+}
+
+// Two elements remain in "outer" when "outer.inner" is a unit, which are too few for another one.
+TEST(UnitPlanTest, ElementsInUnitsDoNotCountForTheModuleAroundThem) {
+  ModelDescription model;
+  for (const int size : {2, 10, 1})
+    model.parameters.push_back({.shape = {std::to_string(model.parameters.size()), {size}}, .dtype = "float"});
+  model.root = module("", "Net", {2}, {module("outer", "Block", {0}, {module("outer.inner", "Linear", {1})})});
+  ShardingOptions options;
+  options.wrap = {.kind = WrapPolicy::Kind::kBySize, .min_num_params = 10};
+  EXPECT_THAT(contents(plan_units(model, options, 2)), ElementsAre(": 2 0", "outer.inner: 1"));
+}
+
 // A mistyped class name would leave the model in one unit, and training would run out of memory much later.
 TEST(UnitPlanTest, APolicyThatMatchesNoModuleIsAConfigErrorThatNamesAllMisfits) {
   ShardingOptions options;

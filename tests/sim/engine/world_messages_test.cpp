@@ -39,6 +39,37 @@ TEST(WorldTest, MessagesArriveInOrderPerTag) {
   EXPECT_THAT(received, ElementsAre(1, 2, 3));
 }
 
+// Both receives wait before the first message is sent, which has the tag of the second one.
+TEST(WorldTest, AWaitingReceiveGetsTheMessageOfItsTag) {
+  World world({.num_ranks = 2});
+  std::vector<int> received;
+  run_ranks(world, [&](int rank) {
+    auto group = world.group("world", {0, 1});
+    const auto send = [&](int to, int tag, int value) {
+      world.send(*group, rank, to, tag, {.op = Collective::kSend}, std::make_shared<Summand>(Summand{value}));
+    };
+    const auto receive = [&](int source, int tag, const std::shared_ptr<Summand>& value) {
+      return world.receive(*group, source, rank, tag, {.op = Collective::kRecv}, value,
+                           [](const Participant& sent, const Participant& to, auto) {
+                             static_cast<Summand*>(to.get())->output = static_cast<Summand*>(sent.get())->input;
+                           });
+    };
+    if (rank == 0) {
+      world.wait(0, *receive(1, 2, std::make_shared<Summand>()));
+      send(1, 0, 10);
+      send(1, 1, 11);
+      return;
+    }
+    const auto of_tag_1 = std::make_shared<Summand>(), of_tag_0 = std::make_shared<Summand>();
+    const auto first = receive(0, 1, of_tag_1), second = receive(0, 0, of_tag_0);
+    send(0, 2, 0);
+    world.wait(1, *first);
+    world.wait(1, *second);
+    received = {of_tag_1->output, of_tag_0->output};
+  });
+  EXPECT_THAT(received, ElementsAre(11, 10));
+}
+
 // Rank 0 ends its program, so the message can never come: this is reported at once, not after the timeout.
 TEST(WorldTest, ReceiveWithoutASenderIsDiagnosed) {
   World world({.num_ranks = 2});

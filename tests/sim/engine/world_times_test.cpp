@@ -87,6 +87,25 @@ TEST(WorldTest, TheNetworkModelGetsOnlySenderAndReceiver) {
   EXPECT_EQ(world.clocks().times(1).now, 7.0);
 }
 
+// The sender is three seconds late, and the transfer takes two. Only the latter is communication.
+TEST(WorldTest, AMessageIsOnItsWayOnceBothEndsAreReady) {
+  World world({.num_ranks = 2, .finish_times = [](const Group&, const Call&, std::span<const double> ready) {
+                 return std::vector<double>(ready.size(), *std::max_element(ready.begin(), ready.end()) + 2);
+               }});
+  run_ranks(world, [&](int rank) {
+    auto group = world.group("world", {0, 1});
+    if (rank == 0) {
+      world.clocks().delay(0, 3, "late");
+      world.send(*group, 0, 1, 0, {.op = Collective::kSend}, nullptr);
+    } else {
+      wait_for_message(world, *group);
+    }
+  });
+  EXPECT_NEAR(world.clocks().times(1).exposed_communication, 2, 1e-6);
+  EXPECT_GT(world.clocks().times(1).straggler_wait, 2);
+  EXPECT_NEAR(world.volumes().at("recv").seconds, 2, 1e-6);
+}
+
 // Both orders matter: the message is matched by the sender's thread in one case and by the receiver's in the other.
 TEST(WorldTest, ErrorOfTheNetworkReachesTheReceiver) {
   for (const bool receives_first : {false, true}) {

@@ -11,7 +11,8 @@
 #include "properties/gen/data_sources.hpp"
 #include "reference/state/rank_context.hpp"
 
-/// Programs that use a loader and an Accelerator, which properties/gen/loader_program.hpp draws, and how a rank runs them.
+/// Programs that use a loader and an Accelerator, and how a rank runs them; properties/gen/loader_program.hpp draws
+/// them.
 namespace accel::testing::loader_program {
 
 enum class Kind { kNext, kSkip, kBreak, kEvaluate, kGather, kSetSeed, kSave, kLoad, kLoadOn, kThrow, kCount };

@@ -1,5 +1,5 @@
-// Runs a part of a loader program (properties/gen/loader_part.hpp) on the ranks of this job. What a rank sees is written
-// step by step, so that it outlives a rank that fails.
+// Runs a part of a loader program (properties/gen/loader_part.hpp) on the ranks of this job. What a rank sees is
+// written step by step, so that it outlives a rank that fails.
 #include <fstream>
 #include <nlohmann/json.hpp>
 

@@ -20,9 +20,9 @@ namespace {
 using testing::Backend;
 
 // The buffers of one rank. `full` has the bytes that nccl-tests counts: all ranks' data for operations that gather or
-// scatter. `part` is one rank's share of it.
+// scatter. `part` is one rank's share of it, and `received` what all-to-all writes.
 struct Buffers {
-  at::Tensor full, part;
+  at::Tensor full, part, received;
 };
 
 struct Operation {
@@ -43,7 +43,11 @@ const std::vector<Operation>& operations() {
       {"reduce_scatter", share_of_others,
        [](const Group& group, Buffers& buffers) { group.reduce_scatter(buffers.part, buffers.full).wait(); }},
       {"broadcast", [](double) { return 1.0; },
-       [](const Group& group, Buffers& buffers) { group.broadcast(buffers.full).wait(); }}};
+       [](const Group& group, Buffers& buffers) { group.broadcast(buffers.full).wait(); }},
+      {"all_to_all", share_of_others, [](const Group& group, Buffers& buffers) {
+         std::vector<std::int64_t> equal_splits;
+         group.process_group()->alltoall_base(buffers.received, buffers.full, equal_splits, equal_splits)->wait();
+       }}};
   return all;
 }
 
@@ -64,7 +68,8 @@ double seconds_of_call(const Operation& operation, Backend backend, int ranks, s
   const auto [batches, calls] = calls_of(backend, ranks, bytes);
   testing::run_ranks(backend, ranks, [&, batches = batches, calls = calls](RankContext& rank) {
     const auto count = std::max<std::int64_t>(bytes / 4 / ranks, 1);
-    Buffers buffers{.full = at::ones({count * ranks}), .part = at::ones({count})};
+    Buffers buffers{
+        .full = at::ones({count * ranks}), .part = at::ones({count}), .received = at::empty({count * ranks})};
     operation.call(rank.world, buffers);
     rank.world.barrier();
     const auto measured = median_seconds(batches, calls, [&] { operation.call(rank.world, buffers); });

@@ -4,15 +4,19 @@
 // tests/programs/equivalence_test.cpp compares them with Gloo between processes.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <filesystem>
+#include <functional>
 #include <map>
-#include <set>
 
 #include "sim/programs/equivalence/case_operations.hpp"
+#include "sim/programs/equivalence/equivalence_record.hpp"
 #include "sim/programs/equivalence/simulated_case.hpp"
+#include "tests/support/artifacts.hpp"
 #include "tests/support/property.hpp"
+#include "tests/support/property_seed.hpp"
 #include "tests/support/run_ranks.hpp"
 
 namespace accel::testing::equivalence_laws {
@@ -20,6 +24,7 @@ namespace {
 
 using programs::Choices;
 using programs::EquivalenceCase;
+using programs::EquivalenceRecord;
 using programs::RankObservations;
 
 // RapidCheck shrinks the numbers, and smaller numbers make a simpler case.
@@ -35,28 +40,63 @@ RankObservations on_gloo_threads(const EquivalenceCase& one) {
   return collect_ranks(Backend::kGlooThreads, one.ranks, [&](RankContext& rank) { return observe_case(rank, one); });
 }
 
+// Compares the two sides of the record on generated cases; `difference` is "" if a case is equal. The record counts the
+// cases up to the first difference, without those that make it smaller.
+EquivalenceRecord compare(EquivalenceRecord record, int cases, const std::function<EquivalenceCase()>& draw_one,
+                          const std::function<std::string(const EquivalenceCase&)>& difference) {
+  record.seed = property_seed();
+  record.command = fmt::format("ACCEL_PROPERTY_SEED={} ./dev test {}equivalence_laws", record.seed,
+                               num_cases(1) > 1 ? "--long " : "");
+  expect_property(cases, [&] {
+    const auto one = draw_one();
+    const bool is_shrinking = record.differences > 0;
+    if (!is_shrinking) record.count(one);
+    record.differences = 1;  // also if an exception ends the case
+    RC_ASSERT(difference(one) == "");
+    if (!is_shrinking) record.differences = 0;
+  });
+  return record;
+}
+
+// Leaves the record among the artifacts.
+EquivalenceRecord expect_equal(const EquivalenceRecord& sides, int cases,
+                               const std::function<EquivalenceCase()>& draw_one,
+                               const std::function<std::string(const EquivalenceCase&)>& difference) {
+  const auto path = artifact_path("equivalence/" + file_name(sides));
+  if (path) std::filesystem::remove(*path);  // a run that crashes must not leave the record of an earlier one
+  auto record = compare(sides, cases, draw_one, difference);
+  if (path && record.cases > 0) write_record(path->string(), record);
+  return record;
+}
+
 // Two errors are equal, too, so that only few cases may end in one.
 void expect_equal_schedules(const std::string& law) {
-  int num_cases_run = 0, num_errors = 0;
-  expect_property(1000, [&] {
+  int num_errors = 0;
+  const auto draw_one = [&] {
     const bool is_long = num_cases(1) > 1;
-    const auto one = draw(law, /*max_ranks=*/is_long && pick(0, 10) == 0 ? 64 : 16);
-    const auto parallel = observe_on_simulated_ranks(one, {}),
-               serial = observe_on_simulated_ranks(one, serial_schedule_of(one));
-    RC_ASSERT(programs::first_difference("parallel", parallel, "serial", serial) == "");
-    ++num_cases_run;
-    const auto& last = parallel.front().empty() ? std::string() : parallel.front().back();
-    num_errors += last.starts_with("error: ") || last.starts_with("the run failed: ") ? 1 : 0;
-  });
-  EXPECT_LE(100 * num_errors, 3 * num_cases_run) << num_errors << " of " << num_cases_run << " cases ended in an error";
+    return draw(law, /*max_ranks=*/is_long && pick(0, 10) == 0 ? 64 : 16);
+  };
+  const auto compared =
+      expect_equal({.law = law, .left = "simulated, parallel", .right = "simulated, one at a time"}, 1000, draw_one,
+                   [&](const EquivalenceCase& one) {
+                     const auto parallel = observe_on_simulated_ranks(one, {}),
+                                serial = observe_on_simulated_ranks(one, serial_schedule_of(one));
+                     const auto& last = parallel.front().empty() ? std::string() : parallel.front().back();
+                     num_errors += last.starts_with("error: ") || last.starts_with("the run failed: ") ? 1 : 0;
+                     return programs::first_difference("parallel", parallel, "serial", serial);
+                   });
+  EXPECT_LE(100 * num_errors, 3 * compared.cases)
+      << num_errors << " of " << compared.cases << " cases ended in an error";
 }
 
 void expect_equal_on_gloo_threads(const std::string& law) {
-  expect_property(60, [&] {
-    const auto one = draw(law, /*max_ranks=*/6);
-    RC_ASSERT(programs::first_difference("simulated", observe_on_simulated_ranks(one, {}), "Gloo",
-                                         on_gloo_threads(one)) == "");
-  });
+  expect_equal(
+      {.law = law, .left = "simulated, parallel", .right = "Gloo threads"}, 60,
+      [&] { return draw(law, /*max_ranks=*/6); },
+      [](const EquivalenceCase& one) {
+        return programs::first_difference("simulated", observe_on_simulated_ranks(one, {}), "Gloo",
+                                          on_gloo_threads(one));
+      });
 }
 
 class EquivalenceLaws : public ::testing::TestWithParam<const char*> {};
@@ -70,9 +110,9 @@ INSTANTIATE_TEST_SUITE_P(All, EquivalenceLaws, ::testing::ValuesIn(programs::kLa
 // --- the generator --------------------------------------------------------------------------------------------------
 
 struct Counts {
-  int cases = 0, padded = 0, larger_batches = 0, empty = 0;
+  int cases = 0, larger_batches = 0, empty = 0;
   std::map<int, int> of_ranks;
-  std::map<std::string, int> of_operations, of_sources;
+  std::map<std::string, std::map<std::string, int>> of_dimensions;
 };
 
 Counts count_cases(const std::string& law) {
@@ -80,30 +120,27 @@ Counts count_cases(const std::string& law) {
   expect_property(2000, [&] {
     const auto one = draw(law, /*max_ranks=*/16);
     ++counts.cases;
-    counts.padded += one.pads() ? 1 : 0;
     counts.larger_batches += one.batch_size > 1 ? 1 : 0;
     counts.empty += one.length == 0 || (one.drop_last && one.num_ordered() < one.step_size()) ? 1 : 0;
     ++counts.of_ranks[one.ranks];
-    ++counts.of_sources[one.iterable && one.source == "plain" ? "stream" : one.source];
-    for (const auto& operation : std::set<std::string>(one.operations.begin(), one.operations.end()))
-      ++counts.of_operations[operation];
+    for (const auto& [dimension, value] : programs::dimensions_of(one)) ++counts.of_dimensions[dimension][value];
   });
   return counts;
 }
 
 // Without these floors a law could hold because its cases never reach what it is about.
 TEST_P(EquivalenceLaws, CasesReachWhatTheLawIsAbout) {
-  const auto counts = count_cases(GetParam());
+  auto counts = count_cases(GetParam());
   const auto percent = [&](int count) { return 100.0 * count / counts.cases; };
-  EXPECT_GE(percent(counts.padded), 40);
+  EXPECT_GE(percent(counts.of_dimensions.at("padding").at("true")), 40);
   EXPECT_GE(percent(counts.larger_batches), 70);
   EXPECT_LE(percent(counts.empty), 3);
   EXPECT_EQ(counts.of_ranks.size(), 16U);
   for (const auto& [ranks, count] : counts.of_ranks) EXPECT_GE(percent(count), 5) << ranks << " ranks";
-  EXPECT_EQ(counts.of_sources.size(), std::size(programs::kCaseSources) + 1);
-  for (const auto& [source, count] : counts.of_sources) EXPECT_GE(percent(count), 3) << source;
-  EXPECT_EQ(counts.of_operations.size(), programs::operations_of(GetParam()).size());
-  for (const auto& [operation, count] : counts.of_operations) EXPECT_GE(percent(count), 3) << operation;
+  EXPECT_EQ(counts.of_dimensions["source"].size(), std::size(programs::kCaseSources) + 1);
+  for (const auto& [source, count] : counts.of_dimensions["source"]) EXPECT_GE(percent(count), 3) << source;
+  EXPECT_EQ(counts.of_dimensions["operation"].size(), programs::operations_of(GetParam()).size());
+  for (const auto& [operation, count] : counts.of_dimensions["operation"]) EXPECT_GE(percent(count), 3) << operation;
 }
 
 TEST(EquivalenceCaseTest, CaseIsReadAsItWasWritten) {
@@ -123,6 +160,22 @@ TEST(EquivalenceCaseTest, WrongCaseIsRejectedWithAllProblems) {
     EXPECT_THAT(error.what(), ::testing::AllOf(::testing::HasSubstr("length"), ::testing::HasSubstr("law"),
                                                ::testing::HasSubstr("gathre")));
   }
+}
+
+TEST(EquivalenceRecordTest, CountsTheCasesUpToTheFirstDifference) {
+  EquivalenceRecord record{.law = "sharding", .left = "a", .right = "planted"};
+  EXPECT_NONFATAL_FAILURE(
+      {
+        record = compare(
+            record, 100, [] { return draw("sharding", 16); },
+            [&, number = 0](const EquivalenceCase&) mutable { return ++number < 7 ? "" : "other"; });
+      },
+      "Falsifiable");
+  EXPECT_EQ(record.cases, 7);
+  EXPECT_EQ(record.differences, 1);
+  int of_source = 0;
+  for (const auto& [cell, cases] : record.of_cells) of_source += std::get<1>(cell) == "source" ? cases : 0;
+  EXPECT_EQ(of_source, 7);
 }
 
 TEST(EquivalenceCaseTest, DifferenceNamesRankObservationAndBothSides) {

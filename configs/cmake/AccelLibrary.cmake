@@ -6,10 +6,10 @@ function(accel_root_includes target scope)
   target_compile_features(${target} ${scope} cxx_std_20)
 endfunction()
 
-# accel_precompile(TARGET): precompiles LibTorch's headers once for all targets that are not tests. Without ACCEL_UNITY each
-# source is compiled separately and nothing is precompiled, so that missing includes are found.
+# accel_precompile(TARGET): precompiles LibTorch's headers once for all targets that are not tests. Without
+# ACCEL_PRECOMPILE missing includes are found.
 function(accel_precompile target)
-  if(NOT ACCEL_UNITY)
+  if(NOT ACCEL_PRECOMPILE)
     return()
   endif()
   # A precompiled header requires equal flags everywhere, and CMake would give programs -fPIE instead of -fPIC.

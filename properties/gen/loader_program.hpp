@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "properties/gen/data_sources.hpp"
+#include "properties/gen/loader_part.hpp"
 #include "properties/gen/loader_sizes.hpp"
 #include "reference/core/random.hpp"
 #include "reference/data/samplers/sampler.hpp"
@@ -26,25 +26,6 @@
 ///     const auto steps = any_steps(model, 40);   // inside a property
 ///     predict(steps, model);                     // model.seen[step][rank] is a line of text
 namespace accel::testing::loader_program {
-
-enum class Kind { kNext, kSkip, kBreak, kEvaluate, kGather, kSetSeed, kSave, kLoad, kLoadOn, kThrow, kCount };
-inline constexpr const char* kNames[] = {"next",     "skip", "break", "evaluate", "gather",
-                                         "set_seed", "save", "load",  "load on",  "throw"};
-
-struct Step {
-  Kind kind = Kind::kNext;
-  std::int64_t number = 0;  ///< batches to skip, seed, ranks to continue on, or the rank that throws
-  bool draws = false;       ///< gather also draws one random number per rank
-};
-
-// The loaders that the program uses.
-struct Setup {
-  int ranks = 1, workers = 0;
-  std::int64_t length = 1, batch_size = 1, eval_length = 1;
-};
-
-constexpr std::uint64_t kFirstSeed = 7;
-constexpr std::int64_t kDataSeed = 3;
 
 // --- the model -------------------------------------------------------------------------------------------------------
 
@@ -86,10 +67,6 @@ inline Ids order_of(const Model& model) {
   for (auto more = sampler.continue_pass(); !more.empty(); more = sampler.continue_pass())
     order.insert(order.end(), more.begin(), more.end());
   return order;
-}
-
-inline std::string text_of_batch(const Ids& ids, bool is_last) {
-  return fmt::format("batch {}, last {}", ids, is_last);
 }
 
 // Hands out the next batch after `begin` samples, or ends the pass.
@@ -204,9 +181,6 @@ struct Command : AnyCommand {
         step.kind == Kind::kThrow)
       out << " " << step.number;
   }
-
-  // The message of the rank that throws.
-  static std::string failure_of(const Step& step) { return fmt::format("injected failure of rank {}", step.number); }
 
  private:
   void gather(Model& model) const {

@@ -2,8 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
 #include "sim/programs/equivalence/equivalence_case.hpp"
 #include "tests/programs/support/run_command.hpp"
+#include "tests/support/artifacts.hpp"
 #include "tests/support/budget.hpp"
 
 namespace accel::testing::equivalence_test {
@@ -28,7 +33,12 @@ class EquivalenceTest : public ::testing::TestWithParam<Share> {};
 TEST_P(EquivalenceTest, GlooProcessesObserveWhatSimulatedRanksObserve) {
   const auto& share = GetParam();
   const auto cases = std::to_string(num_cases(share.cases));
-  const auto run = run_suite(share.transport, {"--num_processes", "16", "--cases", cases, "--seed", share.seed});
+  std::vector<std::string> options{"--num_processes", "16", "--cases", cases, "--seed", share.seed};
+  if (const auto folder = artifact_path("equivalence")) {
+    std::filesystem::create_directories(*folder);
+    options.insert(options.end(), {"--out", folder->string()});
+  }
+  const auto run = run_suite(share.transport, options);
   EXPECT_EQ(run.exit_code, 0) << run.output << run.error;
   for (const auto* law : programs::kLaws)
     EXPECT_THAT(run.output, HasSubstr(std::string(law) + ": " + cases + " cases on 1 to 16 ranks"));
@@ -43,6 +53,32 @@ TEST(EquivalenceCommandTest, CaseIsRepeatedAlone) {
   EXPECT_THAT(run.output, HasSubstr("no difference: "));
 }
 
+TEST(EquivalenceCommandTest, OutHoldsTheCasesOfEveryLaw) {
+  const TemporaryFolder folder;
+  const std::vector<std::string> options{"--num_processes", "2", "--cases", "12",
+                                         "--seed",          "5", "--out",   folder.path()};
+  const auto run = run_suite("tcp", options);
+  ASSERT_EQ(run.exit_code, 0) << run.output << run.error;
+  for (const std::string law : programs::kLaws) {
+    std::ifstream file(folder.path(law + "--simulated_parallel--gloo_processes_over_tcp.json"));
+    const auto record = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+    ASSERT_TRUE(record.is_object()) << law;
+    EXPECT_EQ(record["law"], law);
+    EXPECT_EQ(record["sides"], nlohmann::json({"simulated, parallel", "Gloo processes over TCP"}));
+    EXPECT_EQ(record["cases"], 12);
+    EXPECT_EQ(record["differences"], 0);
+    EXPECT_EQ(record["command"], "ACCEL_GLOO_TRANSPORT=tcp accel test --equivalence --cpu --num_processes 2 --law " +
+                                     law + " --cases 12 --seed 5");
+    std::map<std::string, int> of_dimensions;
+    for (const auto& cell : record["cells"]) {
+      EXPECT_THAT(cell["ranks"], ::testing::AnyOf(1, 2));
+      of_dimensions[cell["dimension"]] += cell["cases"].get<int>();
+    }
+    for (const auto* dimension : {"source", "num_workers", "split_batches", "even_batches", "interruption"})
+      EXPECT_EQ(of_dimensions[dimension], 12) << law << ", " << dimension;
+  }
+}
+
 TEST(EquivalenceCommandTest, WrongOptionsAreReportedBeforeAnyRankStarts) {
   const auto law = run_suite("tcp", {"--num_processes", "2", "--law", "shards"});
   EXPECT_EQ(law.exit_code, 2);
@@ -50,6 +86,9 @@ TEST(EquivalenceCommandTest, WrongOptionsAreReportedBeforeAnyRankStarts) {
   const auto one = run_suite("tcp", {"--num_processes", "2", "--case", "{}"});
   EXPECT_EQ(one.exit_code, 2);
   EXPECT_THAT(one.error, HasSubstr("batch_size: missing"));
+  const auto out = run_suite("tcp", {"--num_processes", "2", "--out", "/nowhere"});
+  EXPECT_EQ(out.exit_code, 2);
+  EXPECT_THAT(out.error, HasSubstr("/nowhere"));
 }
 
 TEST(EquivalenceCommandTest, OneRankHasNothingToCompare) {

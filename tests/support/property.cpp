@@ -14,15 +14,11 @@
 #include <stdexcept>
 #include <vector>
 
+#include "tests/support/property_seed.hpp"
 #include "tests/support/replay_token.hpp"
 
-namespace accel::testing::detail {
+namespace accel::testing {
 namespace {
-
-namespace fs = std::filesystem;
-using rc::detail::FailureResult;
-using rc::detail::SuccessResult;
-using rc::detail::TestResult;
 
 std::string variable(const char* name, const std::string& otherwise = "") {
   const char* value = std::getenv(name);
@@ -39,7 +35,9 @@ std::uint64_t fresh_seed() {
   return drawn;
 }
 
-std::uint64_t seed() {
+}  // namespace
+
+std::uint64_t property_seed() {
   const auto text = variable("ACCEL_PROPERTY_SEED");
   if (text.empty()) return num_cases(1) > 1 ? fresh_seed() : 20261121;
   std::uint64_t seed = 0;
@@ -48,6 +46,16 @@ std::uint64_t seed() {
     throw std::invalid_argument("ACCEL_PROPERTY_SEED: expected a number from 0 to 18446744073709551615, got " + text);
   return seed;
 }
+
+}  // namespace accel::testing
+
+namespace accel::testing::detail {
+namespace {
+
+namespace fs = std::filesystem;
+using rc::detail::FailureResult;
+using rc::detail::SuccessResult;
+using rc::detail::TestResult;
 
 // Returns the name of the property that the test checks next: the test's name, with "#2" for its second property.
 std::string next_property() {
@@ -133,7 +141,7 @@ std::string message_of(const TestResult& result) {
 
 TestResult check(int cases, bool shrinks, const rc::detail::Property& property) {
   rc::detail::TestParams params;
-  params.seed = seed();
+  params.seed = property_seed();
   params.maxSuccess = cases;
   params.maxSize = 100;
   params.disableShrinking = !shrinks;
@@ -154,7 +162,7 @@ std::optional<TestResult> check_one(const rc::detail::Reproduce& reproduce, cons
 
 void expect_success(const TestResult& result, const std::string& property, const std::string& intro) {
   if (result.is<SuccessResult>()) return;
-  std::string end = "repeat: ACCEL_PROPERTY_SEED=" + std::to_string(seed());
+  std::string end = "repeat: ACCEL_PROPERTY_SEED=" + std::to_string(property_seed());
   if (result.is<FailureResult>()) end = replay_line({property, result.get<FailureResult>().reproduce});
   ADD_FAILURE() << intro << message_of(result) << "\n" << end;
 }
@@ -184,7 +192,7 @@ void expect_property(int cases, const rc::detail::Property& property) {
     return;
   }
   expect_known_cases(name, property);
-  ::testing::Test::RecordProperty("property_seed", std::to_string(seed()));
+  ::testing::Test::RecordProperty("property_seed", std::to_string(property_seed()));
   expect_success(check(num_cases(cases), /*shrinks=*/true, property), name, "");
 }
 

@@ -30,6 +30,7 @@ constexpr const char* kTestUsage =
     "  --law LAW                          sharding, even_batches, gather_for_metrics, rng_synchronization or training; "
     "default: all\n"
     "  --case JSON                        Run only this case, as a failure prints it\n"
+    "  --out DIR                          Write one JSON file per law to this folder: the cases that were compared\n"
     "accel test --inner [--equivalence [OPTIONS]]\n"
     "                                     Runs one rank under a launcher's variables, as in mpirun -n 4 accel test "
     "--inner\n";
@@ -46,7 +47,8 @@ std::vector<std::string> read_equivalence_options(std::vector<std::string> argum
   app.add_option("--seed", options.seed);
   app.add_option("--law", options.laws)
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(kLaws), std::end(kLaws))));
-  app.add_option("--case", options.only_case);
+  auto* const only_case = app.add_option("--case", options.only_case);
+  app.add_option("--out", options.out)->excludes(only_case)->check(CLI::ExistingDirectory);
   std::reverse(arguments.begin(), arguments.end());  // CLI11 expects them like this
   try {
     app.parse(arguments);
@@ -96,6 +98,7 @@ int test_main(int argc, char** argv) {
     passed_on = {kEquivalence, "--cases", std::to_string(options.cases), "--seed", std::to_string(options.seed)};
     for (const auto& law : options.laws) passed_on.insert(passed_on.end(), {"--law", law});
     if (options.only_case) passed_on.insert(passed_on.end(), {"--case", *options.only_case});
+    if (options.out) passed_on.insert(passed_on.end(), {"--out", *options.out});
     arguments = std::move(rest);
   }
   const auto flags = parse_launch_flags(arguments, /*needs_program=*/false);

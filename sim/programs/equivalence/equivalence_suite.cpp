@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <random>
 
@@ -14,6 +15,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/state/objects.hpp"
 #include "reference/state/rank_context.hpp"
+#include "sim/programs/equivalence/equivalence_record.hpp"
 #include "sim/programs/equivalence/simulated_case.hpp"
 
 namespace accel::programs {
@@ -149,6 +151,28 @@ std::string difference_from_simulated(const EquivalenceCase& one, const std::str
   return first_difference(backend, of_real, "simulated", observe_on_simulated_ranks(one, {}));
 }
 
+std::string name_of_side(const RankContext& job) {
+  if (job.backend == "nccl") return "NCCL";
+  switch (gloo::transport_from_environment()) {
+    case gloo::Transport::kTcp: return "Gloo processes over TCP";
+    case gloo::Transport::kSharedMemory: return "Gloo processes over shared memory";
+    case gloo::Transport::kAuto: break;
+  }
+  return "Gloo processes";
+}
+
+EquivalenceRecord record_of(const RankContext& job, const std::string& law, const EquivalenceOptions& options) {
+  const auto transport = environment("ACCEL_GLOO_TRANSPORT");
+  return {
+      .law = law,
+      .left = "simulated, parallel",
+      .right = name_of_side(job),
+      .command = fmt::format("{}accel test --equivalence{} --num_processes {} --law {} --cases {} --seed {}",
+                             transport ? fmt::format("ACCEL_GLOO_TRANSPORT={} ", *transport) : "",
+                             job.backend == "gloo" ? " --cpu" : "", job.world_size, law, options.cases, options.seed),
+      .seed = options.seed};
+}
+
 Numbers numbers_of(std::uint64_t seed, std::uint64_t index) {
   std::seed_seq sequence{seed, index};
   std::mt19937 generator(sequence);
@@ -195,7 +219,23 @@ class Suite {
   }
 
  private:
+  // Without a record of this run, that of an earlier run must not remain.
   bool check(const std::string& law) {
+    auto record = record_of(job_, law, options_);
+    const auto path = options_.out ? *options_.out + "/" + file_name(record) : "";
+    if (options_.out) std::filesystem::remove(path);
+    record.differences = 1;  // until all cases are compared
+    try {
+      if (compare(law, record)) record.differences = 0;
+    } catch (...) {
+      if (options_.out) write_record(path, record);
+      throw;
+    }
+    if (options_.out) write_record(path, record);
+    return record.differences == 0;
+  }
+
+  bool compare(const std::string& law, EquivalenceRecord& record) {
     for (int first = 0; first < options_.cases; first += kBatch) {
       std::vector<Numbers> numbers;
       std::vector<EquivalenceCase> cases;
@@ -205,6 +245,7 @@ class Suite {
       }
       const auto observed = real_.observe(cases);
       for (std::size_t index = 0; index < cases.size(); ++index) {
+        record.count(cases[index]);
         if (difference_from_simulated(cases[index], job_.backend, observed[index]).empty()) continue;
         job_.print(fmt::format("{}: case {} of {} differs\n", law, static_cast<std::size_t>(first) + index + 1,
                                options_.cases));

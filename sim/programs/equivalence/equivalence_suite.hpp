@@ -12,6 +12,7 @@ struct EquivalenceOptions {
   int cases = 100;                     ///< per law
   std::uint64_t seed = 1;
   std::optional<std::string> only_case = {};  ///< runs this case alone, as JSON
+  std::optional<std::string> out = {};        ///< folder for one record per law, see equivalence_record.hpp
 };
 
 /// Compares simulated ranks with the real ranks of this job: every rank of the job calls it, under any launcher. Rank 0

@@ -12,6 +12,7 @@
 
 #include "backends/launch/process.hpp"
 #include "reference/config/environment.hpp"
+#include "reference/config/yaml_reader.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/files.hpp"
 #include "sim/programs/runtime/exit_code.hpp"

@@ -223,20 +223,6 @@ TEST(ShardedAcceleratorTest, GatheredParametersAreCompleteAndTakeOneRanksChanges
   });
 }
 
-// If only rank 0 loads the model, the others must also get its buffers.
-TEST(ShardedAcceleratorTest, SynchronizedModulesHaveTheBuffersOfRankZero) {
-  for (const bool synchronizes : {false, true}) {
-    run_ranks(2, [&] {
-      Accelerator accelerator({.fsdp_plugin = FullyShardedDataParallelPlugin{.sync_module_states = synchronizes}});
-      auto net = make_net();
-      for (auto& buffer : net->buffers()) buffer.fill_(accelerator.process_index() + 1);
-      auto model = accelerator.prepare(net);
-      for (const auto& buffer : net->buffers())
-        EXPECT_EQ(buffer.item<float>(), synchronizes ? 1 : accelerator.process_index() + 1);
-    });
-  }
-}
-
 // Its weights are not gathered at that time.
 TEST(ShardedAcceleratorTest, AUnitThatIsCalledWithoutTheAdapterIsAStateErrorWithItsName) {
   try {

@@ -40,9 +40,9 @@ std::string escape(std::string_view text) {
 
 // `tabindex` makes the scrolling table reachable by keyboard; `scope` tells screen readers which header belongs
 // to a cell.
-std::string folded_table(const std::string& summary, const HtmlTable& table) {
-  auto html = fmt::format("<details><summary>{}</summary><div class=\"scroll\" tabindex=\"0\"><table>\n<thead><tr>",
-                          escape(summary));
+std::string open_table(const HtmlTable& table) {
+  auto html = fmt::format("<div class=\"scroll\" tabindex=\"0\"><table{}>\n<thead><tr>",
+                          table.wraps ? " class=\"sentences\"" : "");
   for (const auto& column : table.columns) html += fmt::format("<th scope=\"col\">{}</th>", escape(column));
   html += "</tr></thead>\n<tbody>\n";
   for (const auto& row : table.rows) {
@@ -53,7 +53,11 @@ std::string folded_table(const std::string& summary, const HtmlTable& table) {
     }
     html += "</tr>\n";
   }
-  return html + "</tbody></table></div></details>\n";
+  return html + "</tbody></table></div>";
+}
+
+std::string folded_table(const std::string& summary, const HtmlTable& table) {
+  return fmt::format("<details><summary>{}</summary>{}</details>\n", escape(summary), open_table(table));
 }
 
 // The title and the description are what a screen reader reads instead of the picture; ids tie them to it.

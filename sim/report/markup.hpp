@@ -12,10 +12,13 @@ std::string escape(std::string_view text);
 
 struct HtmlTable {
   std::vector<std::string> columns;  ///< the first holds names, the others numbers
-  std::vector<std::vector<std::string>> rows;
+  std::vector<std::vector<std::string>> rows = {};
+  bool wraps = false;  ///< cells hold sentences, which break into lines
 };
 
-/// Returns the table of a chart's numbers as HTML: folded, with its own scroll bar.
+/// Returns the table as HTML, with its own scroll bar.
+std::string open_table(const HtmlTable& table);
+/// The same, folded: the table of a chart's numbers.
 std::string folded_table(const std::string& summary, const HtmlTable& table);
 
 struct Point {

@@ -12,7 +12,7 @@
 /// What a comparison of two backends covered, as a file that `./dev report` reads.
 namespace accel::programs {
 
-/// The dimensions of a case with its values, such as {"num_workers", "2"}. A case has one entry per different operation.
+/// The dimensions of a case with its values, such as {"num_workers", "2"}. One entry per different operation.
 std::vector<std::pair<std::string, std::string>> dimensions_of(const EquivalenceCase& one);
 
 /// The cases of one law on which two sides were compared.
@@ -37,7 +37,7 @@ struct EquivalenceRecord {
 /// The name depends on the law and the two sides only, so that a later run replaces the file.
 std::string file_name(const EquivalenceRecord& record);
 
-/// Writes the record as JSON with the current date and the commit that ACCEL_COMMIT names, atomically. Throws FileError.
+/// Writes the record as JSON with the current date and the commit of ACCEL_COMMIT, atomically. Throws FileError.
 void write_record(const std::string& path, const EquivalenceRecord& record);
 
 }  // namespace accel::programs

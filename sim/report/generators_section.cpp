@@ -39,10 +39,11 @@ std::string distribution_chart(const GeneratorDistribution& one, const Canvas& c
        canvas.width, kFeatureRow * static_cast<double>(one.features.size())});
   double top = 0;
   for (const auto& feature : one.features) {
-    svg.text({0, top + 13}, "name", feature.name);
-    svg.text(
-        {canvas.width, top + 13}, "end",
-        fmt::format("{}, {}", plural(static_cast<std::int64_t>(feature.values.size()), "value"), rarest_text(feature)));
+    const auto numbers =
+        fmt::format("{}, {}", plural(static_cast<std::int64_t>(feature.values.size()), "value"), rarest_text(feature));
+    const auto room = static_cast<std::size_t>(canvas.width / 7.5) - std::min<std::size_t>(numbers.size(), 30);
+    svg.text({0, top + 13}, "name", shortened(feature.name, room));
+    svg.text({canvas.width, top + 13}, "end", numbers);
     double left = 0;
     bool is_even = true;
     for (const auto& [value, cases] : feature.values) {

@@ -38,11 +38,19 @@ std::string escape(std::string_view text) {
   return safe;
 }
 
+// Never cuts within a UTF-8 character.
+std::string shortened(const std::string& words, std::size_t most) {
+  if (words.size() <= most) return words;
+  auto size = most - 1;
+  while (size > 0 && (static_cast<unsigned char>(words[size]) & 0xC0) == 0x80) --size;
+  return words.substr(0, size) + "…";
+}
+
 // `tabindex` makes the scrolling table reachable by keyboard; `scope` tells screen readers which header belongs
 // to a cell.
-std::string folded_table(const std::string& summary, const HtmlTable& table) {
-  auto html = fmt::format("<details><summary>{}</summary><div class=\"scroll\" tabindex=\"0\"><table>\n<thead><tr>",
-                          escape(summary));
+std::string open_table(const HtmlTable& table) {
+  auto html = fmt::format("<div class=\"scroll\" tabindex=\"0\"><table{}>\n<thead><tr>",
+                          table.wraps ? " class=\"sentences\"" : "");
   for (const auto& column : table.columns) html += fmt::format("<th scope=\"col\">{}</th>", escape(column));
   html += "</tr></thead>\n<tbody>\n";
   for (const auto& row : table.rows) {
@@ -53,7 +61,11 @@ std::string folded_table(const std::string& summary, const HtmlTable& table) {
     }
     html += "</tr>\n";
   }
-  return html + "</tbody></table></div></details>\n";
+  return html + "</tbody></table></div>";
+}
+
+std::string folded_table(const std::string& summary, const HtmlTable& table) {
+  return fmt::format("<details><summary>{}</summary>{}</details>\n", escape(summary), open_table(table));
 }
 
 // The title and the description are what a screen reader reads instead of the picture; ids tie them to it.

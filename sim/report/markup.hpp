@@ -10,12 +10,18 @@ namespace accel::sim::report {
 /// Escapes text so that a browser shows it literally, between tags and in attributes.
 std::string escape(std::string_view text);
 
+/// Cuts a name of more than `most` bytes, and ends it in "…". A tooltip or table must have all of it.
+std::string shortened(const std::string& words, std::size_t most);
+
 struct HtmlTable {
   std::vector<std::string> columns;  ///< the first holds names, the others numbers
-  std::vector<std::vector<std::string>> rows;
+  std::vector<std::vector<std::string>> rows = {};
+  bool wraps = false;  ///< cells hold sentences, which break into lines
 };
 
-/// Returns the table of a chart's numbers as HTML: folded, with its own scroll bar.
+/// Returns the table as HTML, with its own scroll bar.
+std::string open_table(const HtmlTable& table);
+/// The same, folded: the table of a chart's numbers.
 std::string folded_table(const std::string& summary, const HtmlTable& table);
 
 struct Point {

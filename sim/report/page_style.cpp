@@ -101,6 +101,8 @@ svg .compute, svg .volume { fill: var(--compute); }
 svg .exposed { fill: var(--exposed); }
 svg .waiting { fill: var(--waiting); }
 svg .slowest { stroke: var(--slowest); stroke-width: 2; }
+svg .value-even, svg .value-odd { fill: var(--compute); }
+svg .value-odd { opacity: 0.5; }
 svg .track { fill: var(--grid); }
 svg .efficiency { stroke: var(--compute); stroke-width: 2.5; }
 svg .ideal { stroke: var(--soft); stroke-width: 1.5; stroke-dasharray: 6 5; }
@@ -117,12 +119,14 @@ svg rect:hover, svg circle:hover { opacity: 0.8; }
   .wide { display: none; }
   .narrow { display: block; }
 }
-details { margin: 0; font-size: 14px; }
+details { margin: 0 0 6px; font-size: 14px; }
 summary { color: var(--soft); cursor: pointer; }
 .scroll { max-height: 380px; margin-top: 8px; overflow: auto; border: 1px solid var(--line); border-radius: 8px; }
+section > .scroll { margin-bottom: 12px; font-size: 14px; }
 table { width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: 4px 12px; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--grid); }
 th:first-child { text-align: left; }
+.sentences th, .sentences td { text-align: left; vertical-align: top; white-space: normal; min-width: 128px; }
 tbody th { font-weight: 400; }
 thead th { position: sticky; top: 0; background: var(--card); color: var(--soft); font-weight: 600; }
 footer { color: var(--soft); font-size: 13px; }

@@ -13,14 +13,6 @@ namespace {
 
 constexpr double kRow = 46, kBar = 16;
 
-// Cuts a name that does not fit; the tooltip has all of it. Never cuts within a UTF-8 character.
-std::string shortened(const std::string& words, std::size_t most) {
-  if (words.size() <= most) return words;
-  auto size = most - 1;
-  while (size > 0 && (static_cast<unsigned char>(words[size]) & 0xC0) == 0x80) --size;
-  return words.substr(0, size) + "…";
-}
-
 // The narrow chart leaves out the time; the tooltip and the table have it.
 std::string numbers_of(const CommunicationVolume& volume, bool is_narrow) {
   const auto calls = plural(volume.calls, "call");

@@ -132,6 +132,74 @@ sim::ComparisonReport equal_runs() {
           .losses = {2.31, 1.87, 1.52, 1.2}};
 }
 
+sim::VerificationReport full_verification() {
+  sim::VerificationReport report{
+      .title = "accel: results of tests, mutants and benchmarks",
+      .facts = {{"command of the page", "./dev report"}, {"processors", "2"}},
+      .tests = {.command = "./dev test", .commit = "0123456789abcdef", .date = "2026-11-25T16:21:06Z"},
+      .generators = {{.generator = "read_epochs",
+                      .cases = 2000,
+                      .features = {{.name = "pads", .values = {{"false", 900}, {"true", 1100}}},
+                                   {.name = "source of the samples that the loader reads",
+                                    .values = {{"map", 1500}, {"stream", 380}, {"weighted_sampler", 120}}}}}},
+      .mutants = {{.area = "shards",
+                   .name = "tail-rank-off-by-one",
+                   .what = "The tail of a shard goes to the next rank.",
+                   .result = "assertion",
+                   .test = "data_test: ShardPlanTest.ShortTailIsFilledFromTheStart",
+                   .commit = "0123456",
+                   .date = "2026-11-25"},
+                  {.area = "shards",
+                   .name = "capacity",
+                   .what = "A vector reserves less memory.",
+                   .result = "survived",
+                   .survives = "The content is the same.",
+                   .commit = "0123456",
+                   .date = "2026-11-25"},
+                  {.area = "scaler", .name = "never-run", .what = "The scale is not reduced."}},
+      .benchmarks = {{.name = "step/mlp/batch:32/accelerator",
+                      .median = 0.00042,
+                      .unit = "s",
+                      .ratio = 1.01,
+                      .beside = "step/mlp/batch:32/libtorch",
+                      .machine = "AMD EPYC 9B14, 2 cores",
+                      .origin = {"build/release/bin/step_bench --out reports/results/step_bench.json", "0123456",
+                                 "2026-11-25T10:00:00Z"}},
+                     {.name = "step/mlp/batch:32/accelerator",
+                      .median = 0.00047,
+                      .unit = "s",
+                      .machine = "AMD EPYC 9B14, 2 cores",
+                      .origin = {"build/release/bin/step_bench", "fedcba9", "2026-11-20T10:00:00Z"}}},
+      .unread_benchmark_files = 3,
+      .faults = {{.fault = "bit_flip", .test = "FaultFilesTest.EndsAsDocumented", .passed = 3},
+                 {.fault = "jitter",
+                  .test = "OutlivedFaultFilesTest.ChangesNumbersOnlyIfItIsAboutNumbers",
+                  .passed = 2}},
+      .differences = {{.area = "Metrics and gathering",
+                       .subject = "gather_for_metrics with a sampler of another length than the dataset",
+                       .theirs = "It counts from len(dataset), so a sampler of another length loses or repeats results",
+                       .ours = "Metrics contain each sample once",
+                       .threads = "A#2268",
+                       .tests = 3,
+                       .passed = 2}}};
+  for (const auto* law : {"sharding", "training"}) {
+    for (const auto* right : {"Gloo processes over TCP", "Gloo threads", "simulated, one at a time"}) {
+      sim::LawComparison one{.law = law,
+                             .left = "simulated, parallel",
+                             .right = right,
+                             .cases = 160,
+                             .seed = 20261121,
+                             .origin = {"./dev test equivalence_laws", "0123456789", "2026-11-25T16:21:06Z"}};
+      for (int ranks = 1; ranks <= 16; ++ranks) {
+        one.cells.push_back({ranks, "padding", "false", 4});
+        if (ranks > 1) one.cells.push_back({ranks, "padding", "true", 6});
+      }
+      report.comparisons.push_back(std::move(one));
+    }
+  }
+  return report;
+}
+
 sim::ComparisonReport different_runs() {
   auto report = equal_runs();
   report.difference =

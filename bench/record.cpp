@@ -5,10 +5,10 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include <array>
-#include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>
+
+#include "sim/programs/runtime/output_files.hpp"
 
 namespace accel::bench {
 namespace {
@@ -24,14 +24,6 @@ std::string cpu_model() {
 std::string kernel() {
   utsname name{};
   return uname(&name) == 0 ? fmt::format("{} {}", name.sysname, name.release) : "unknown";
-}
-
-std::string date() {
-  const auto now = std::time(nullptr);
-  std::tm utc{};
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
-  return text.data();
 }
 
 }  // namespace
@@ -51,7 +43,7 @@ nlohmann::ordered_json record_of_run(const std::vector<std::string>& command, co
           {"commit", commit},
           {"compiler", compiler},
           {"command", fmt::format("{}", fmt::join(command, " "))},
-          {"date", date()}};
+          {"date", programs::utc_timestamp()}};
 }
 
 }  // namespace accel::bench

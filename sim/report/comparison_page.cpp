@@ -11,8 +11,8 @@ namespace accel::sim {
 namespace {
 
 std::string comparison_verdict(const ComparisonReport& report) {
-  return report.difference.empty() ? "<p class=\"verdict good\">✓ equal</p>\n"
-                                   : "<p class=\"verdict bad\">✕ different</p>\n";
+  return report.difference.empty() ? report::verdict_line(report::Verdict::kGood, "equal")
+                                   : report::verdict_line(report::Verdict::kBad, "different");
 }
 
 std::string difference_section(const ComparisonReport& report) {

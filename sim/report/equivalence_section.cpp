@@ -34,7 +34,8 @@ std::string column_name(int last) {
   return last <= kLastSingleColumn ? fmt::format("{}", last) : fmt::format("{}-{}", last / 2 + 1, last);
 }
 
-using Cells = std::map<std::pair<Row, int>, std::int64_t>;
+using Cell = std::pair<Row, int>;
+using Cells = std::map<Cell, std::int64_t>;
 
 Cells cells_of(const LawComparison& one) {
   Cells cells;
@@ -44,10 +45,10 @@ Cells cells_of(const LawComparison& one) {
 
 // The cells that any comparison of the law reached, on the numbers of ranks of `one`. Others may be impossible: one
 // rank never pads.
-std::set<std::pair<Row, int>> possible_cells(const VerificationReport& report, const LawComparison& one) {
+std::set<Cell> possible_cells(const VerificationReport& report, const LawComparison& one) {
   int last = 0;
   for (const auto& cell : one.cells) last = std::max(last, last_of_column(cell.ranks));
-  std::set<std::pair<Row, int>> possible;
+  std::set<Cell> possible;
   for (const auto& other : report.comparisons) {
     if (other.law != one.law) continue;
     for (const auto& [cell, cases] : cells_of(other)) {
@@ -55,6 +56,10 @@ std::set<std::pair<Row, int>> possible_cells(const VerificationReport& report, c
     }
   }
   return possible;
+}
+
+std::int64_t count_empty(const std::set<Cell>& possible, const Cells& cells) {
+  return std::count_if(possible.begin(), possible.end(), [&](const Cell& cell) { return !cells.contains(cell); });
 }
 
 std::string folded_cells(const VerificationReport& report, const LawComparison& one) {
@@ -73,11 +78,10 @@ std::string folded_cells(const VerificationReport& report, const LawComparison& 
       table.rows.back().push_back(found != cells.end() ? count_text(found->second) : is_possible ? "0" : "–");
     }
   }
-  const auto empty = num_empty_cells(report, one);
-  return folded_table(
-      fmt::format("{}: {} by ranks and dimension, {}", one.law, name_of({one.left, one.right}),
-                  empty == 0 ? "no empty cell" : plural(static_cast<std::int64_t>(empty), "empty cell")),
-      table);
+  const auto empty = count_empty(possible, cells);
+  return folded_table(fmt::format("{}: {} by ranks and dimension, {}", one.law, name_of({one.left, one.right}),
+                                  empty == 0 ? "no empty cell" : plural(empty, "empty cell")),
+                      table);
 }
 
 std::string text_of_cell(const LawComparison& one) {
@@ -111,10 +115,7 @@ const LawComparison* comparison_of(const VerificationReport& report, const std::
 }
 
 std::size_t num_empty_cells(const VerificationReport& report, const LawComparison& one) {
-  const auto cells = cells_of(one);
-  const auto possible = possible_cells(report, one);
-  return static_cast<std::size_t>(
-      std::count_if(possible.begin(), possible.end(), [&](const auto& cell) { return !cells.contains(cell); }));
+  return static_cast<std::size_t>(count_empty(possible_cells(report, one), cells_of(one)));
 }
 
 std::string equivalence_section(const VerificationReport& report) {

@@ -11,8 +11,6 @@
 namespace accel::sim::report {
 namespace {
 
-constexpr double kFeatureRow = 46, kFeatureBar = 16;
-
 // A feature may count several values per case, such as the operations of a program.
 std::int64_t total_cases(const GeneratorFeature& feature) {
   std::int64_t sum = 0;
@@ -36,23 +34,21 @@ std::string distribution_chart(const GeneratorDistribution& one, const Canvas& c
   Svg svg(
       {canvas.id, fmt::format("Distribution of {}", one.generator),
        fmt::format("Shares of the values of {}.", plural(static_cast<std::int64_t>(one.features.size()), "feature")),
-       canvas.width, kFeatureRow * static_cast<double>(one.features.size())});
+       canvas.width, kRowHeight * static_cast<double>(one.features.size())});
   double top = 0;
   for (const auto& feature : one.features) {
     const auto numbers =
         fmt::format("{}, {}", plural(static_cast<std::int64_t>(feature.values.size()), "value"), rarest_text(feature));
-    const auto room = static_cast<std::size_t>(canvas.width / 7.5) - std::min<std::size_t>(numbers.size(), 30);
-    svg.text({0, top + 13}, "name", shortened(feature.name, room));
-    svg.text({canvas.width, top + 13}, "end", numbers);
-    double left = 0;
+    const auto bar = draw_row(svg, canvas, top, feature.name, numbers);
+    auto left = bar.left;
     bool is_even = true;
     for (const auto& [value, cases] : feature.values) {
       const auto right = left + canvas.width * share_of(cases, total_cases(feature));
-      svg.box({left, top + 20, right, top + 20 + kFeatureBar}, is_even ? "value-even" : "value-odd",
+      svg.box({left, bar.top, right, bar.bottom}, is_even ? "value-even" : "value-odd",
               fmt::format("{} {}: {}", feature.name, value, percent_text(share_of(cases, total_cases(feature)))));
       left = right, is_even = !is_even;
     }
-    top += kFeatureRow;
+    top += kRowHeight;
   }
   return svg.finish();
 }

@@ -38,14 +38,6 @@ std::string escape(std::string_view text) {
   return safe;
 }
 
-// Never cuts within a UTF-8 character.
-std::string shortened(const std::string& words, std::size_t most) {
-  if (words.size() <= most) return words;
-  auto size = most - 1;
-  while (size > 0 && (static_cast<unsigned char>(words[size]) & 0xC0) == 0x80) --size;
-  return words.substr(0, size) + "…";
-}
-
 // `tabindex` makes the scrolling table reachable by keyboard; `scope` tells screen readers which header belongs
 // to a cell.
 std::string open_table(const HtmlTable& table) {

@@ -10,9 +10,6 @@ namespace accel::sim::report {
 /// Escapes text so that a browser shows it literally, between tags and in attributes.
 std::string escape(std::string_view text);
 
-/// Cuts a name of more than `most` bytes, and ends it in "…". A tooltip or table must have all of it.
-std::string shortened(const std::string& words, std::size_t most);
-
 struct HtmlTable {
   std::vector<std::string> columns;  ///< the first holds names, the others numbers
   std::vector<std::vector<std::string>> rows = {};

@@ -1,11 +1,9 @@
-// Assembles the page. The numbers are checked before anything is drawn, so that one error lists all of them
-// instead of a chart failing on the first.
+// Assembles the page. The numbers are checked before anything is drawn.
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "reference/core/errors.hpp"
-#include "sim/report/markup.hpp"
+#include "sim/report/number_problems.hpp"
 #include "sim/report/quantity.hpp"
 #include "sim/report/run_report.hpp"
 #include "sim/report/sections.hpp"
@@ -14,26 +12,8 @@
 namespace accel::sim {
 namespace {
 
-using report::escape;
-
-class Problems {
- public:
-  // The upper bound excludes infinity and values that would overflow an axis; the negated form also catches NaN.
-  void expect_amount(double value, const std::string& name) {
-    if (!(value >= 0 && value < 1e300))
-      text_ += fmt::format("\n  {}: expected a finite number of 0 or more, got {}", name, value);
-  }
-  void expect_ranks(int ranks, const std::string& name) {
-    if (ranks < 1) text_ += fmt::format("\n  {}: expected 1 or more ranks, got {}", name, ranks);
-  }
-  void raise() const { check_argument(text_.empty(), "report: these numbers cannot be drawn; correct them:{}", text_); }
-
- private:
-  std::string text_;
-};
-
 void check(const RunReport& report) {
-  Problems problems;
+  report::NumberProblems problems;
   for (std::size_t rank = 0; rank < report.ranks.size(); ++rank) {
     const auto& step = report.ranks[rank];
     problems.expect_amount(step.compute, fmt::format("ranks[{}].compute", rank));
@@ -60,12 +40,12 @@ void check(const RunReport& report) {
   problems.raise();
 }
 
-// A symbol next to the colour: readers who cannot tell the colours apart see the result as well.
 std::string verdict(const RunReport& report) {
-  if (!report.diagnosis.empty()) return "<p class=\"verdict bad\">✕ failed: see the diagnosis</p>\n";
-  if (report.findings.empty()) return "<p class=\"verdict good\">✓ completed</p>\n";
-  return fmt::format("<p class=\"verdict warn\">! completed with {}</p>\n",
-                     report::plural(static_cast<std::int64_t>(report.findings.size()), "finding"));
+  using enum report::Verdict;
+  if (!report.diagnosis.empty()) return report::verdict_line(kBad, "failed: see the diagnosis");
+  if (report.findings.empty()) return report::verdict_line(kGood, "completed");
+  const auto findings = report::plural(static_cast<std::int64_t>(report.findings.size()), "finding");
+  return report::verdict_line(kWarning, "completed with " + findings);
 }
 
 std::string facts(const RunReport& report) {
@@ -75,21 +55,17 @@ std::string facts(const RunReport& report) {
   return report::fact_list(all);
 }
 
-// The headline numbers, which a reader looks for first.
 std::string figures(const RunReport& report) {
-  std::string html;
-  const auto add = [&](const std::string& value, const std::string& name) {
-    html += fmt::format("<li><b>{}</b>{}</li>\n", escape(value), escape(name));
-  };
-  if (!report.losses.empty()) add(report::number_text(report.losses.back()), "loss of the last step");
+  std::vector<std::pair<std::string, std::string>> figures;
+  if (!report.losses.empty()) figures.emplace_back(report::number_text(report.losses.back()), "loss of the last step");
   const auto mean = report::mean_of(report.ranks);
   // Shares of an empty step would be NaN.
   if (const auto step = report::total(mean); step > 0) {
-    add(report::seconds_text(step), "mean step");
-    add(report::percent_text(mean.exposed_communication / step), "exposed communication");
-    add(report::percent_text(mean.straggler_wait / step), "waiting for stragglers");
+    figures.emplace_back(report::seconds_text(step), "mean step");
+    figures.emplace_back(report::percent_text(mean.exposed_communication / step), "exposed communication");
+    figures.emplace_back(report::percent_text(mean.straggler_wait / step), "waiting for stragglers");
   }
-  return html.empty() ? "" : fmt::format("<ul class=\"figures\">\n{}</ul>\n", html);
+  return report::figure_list(figures);
 }
 
 }  // namespace

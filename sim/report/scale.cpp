@@ -49,6 +49,14 @@ std::vector<double> logarithmic_ticks(Interval domain, int count) {
   return ticks;
 }
 
+// Never cuts within a UTF-8 character.
+std::string shortened(const std::string& words, std::size_t most) {
+  if (words.size() <= most) return words;
+  auto size = most - 1;
+  while (size > 0 && (static_cast<unsigned char>(words[size]) & 0xC0) == 0x80) --size;
+  return words.substr(0, size) + "…";
+}
+
 }  // namespace
 
 Scale::Scale(Interval domain, Interval range, Kind kind) : domain_(domain), range_(range), kind_(kind) {
@@ -100,6 +108,13 @@ void draw_label(Svg& svg, const Box& plot, double x, const std::string& words) {
 void draw_base(Svg& svg, const Box& plot, const std::string& name) {
   svg.line({plot.left, plot.bottom}, {plot.right, plot.bottom}, "axis");
   svg.text({plot.right, plot.bottom + 34}, "end", name);
+}
+
+Box draw_row(Svg& svg, const Canvas& canvas, double top, const std::string& name, const std::string& numbers) {
+  const auto room = static_cast<std::size_t>(canvas.width / 7.5) - std::min<std::size_t>(numbers.size(), 30);
+  svg.text({0, top + 13}, "name", shortened(name, room));
+  svg.text({canvas.width, top + 13}, "end", numbers);
+  return {0, top + 20, canvas.width, top + 36};
 }
 
 }  // namespace accel::sim::report

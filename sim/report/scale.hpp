@@ -57,4 +57,11 @@ void draw_label(Svg& svg, const Box& plot, double x, const std::string& words);
 /// Draws the base line of the plot and the name of the horizontal axis.
 void draw_base(Svg& svg, const Box& plot, const std::string& name);
 
+// --- horizontal bars, one per row ---
+
+inline constexpr double kRowHeight = 46;
+/// Draws the name and the numbers of the row that begins at `top`, and returns the area of its bar below them. A name
+/// that does not fit beside the numbers is cut; a tooltip or table must have all of it.
+Box draw_row(Svg& svg, const Canvas& canvas, double top, const std::string& name, const std::string& numbers);
+
 }  // namespace accel::sim::report

@@ -54,6 +54,26 @@ std::string fact_list(const std::vector<std::pair<std::string, std::string>>& fa
   return html + "</dl>\n";
 }
 
+std::string figure_list(const std::vector<std::pair<std::string, std::string>>& figures) {
+  if (figures.empty()) return "";
+  std::string html = "<ul class=\"figures\">\n";
+  for (const auto& [value, name] : figures) html += fmt::format("<li><b>{}</b>{}</li>\n", escape(value), escape(name));
+  return html + "</ul>\n";
+}
+
+// A symbol next to the colour: readers who cannot tell the colours apart see the result as well.
+std::string verdict_line(Verdict verdict, const std::string& words) {
+  const auto line = [&](const char* style, const char* symbol) {
+    return fmt::format("<p class=\"verdict {}\">{} {}</p>\n", style, symbol, escape(words));
+  };
+  switch (verdict) {
+    case Verdict::kGood: return line("good", "✓");
+    case Verdict::kWarning: return line("warn", "!");
+    case Verdict::kBad: break;
+  }
+  return line("bad", "✕");
+}
+
 std::string section(const std::string& id, const std::string& heading, const std::string& body) {
   return with_heading(id, "", heading, body);
 }

@@ -16,6 +16,11 @@ namespace accel::sim::report {
 std::string whole_page(const std::string& title, const std::string& head, const std::string& sections);
 /// Returns names and values as a list for the head of a page.
 std::string fact_list(const std::vector<std::pair<std::string, std::string>>& facts);
+/// Returns the headline numbers of a page, which a reader looks for first: each value with its name.
+std::string figure_list(const std::vector<std::pair<std::string, std::string>>& figures);
+enum class Verdict { kGood, kWarning, kBad };
+/// Returns the result that heads a page, with a symbol; `words` are plain text and are escaped.
+std::string verdict_line(Verdict verdict, const std::string& words);
 /// Returns a section; `body` is HTML.
 std::string section(const std::string& id, const std::string& heading, const std::string& body);
 /// Returns a section that states why it has no data.

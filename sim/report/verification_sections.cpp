@@ -97,21 +97,24 @@ std::string origin_line(const ResultOrigin& origin) {
   return paragraph(text + ".");
 }
 
+std::int64_t num_run(const std::vector<MutantResult>& mutants) {
+  return std::count_if(mutants.begin(), mutants.end(), was_run);
+}
+
 double mutation_score(const std::vector<MutantResult>& mutants) {
-  const auto num_run = std::count_if(mutants.begin(), mutants.end(), was_run);
+  const auto run = num_run(mutants);
   const auto num_killed =
       std::count_if(mutants.begin(), mutants.end(), [](const auto& one) { return one.result == kKilledByAssertion; });
-  return num_run == 0 ? 0 : static_cast<double>(num_killed) / static_cast<double>(num_run);
+  return run == 0 ? 0 : static_cast<double>(num_killed) / static_cast<double>(run);
 }
 
 std::string mutants_section(const VerificationReport& report) {
-  const auto num_run = std::count_if(report.mutants.begin(), report.mutants.end(), was_run);
-  if (num_run == 0)
-    return empty_section("mutants", "Mutants", "No mutant was run. ./dev mutants builds and tests them.");
+  const auto run = num_run(report.mutants);
+  if (run == 0) return empty_section("mutants", "Mutants", "No mutant was run. ./dev mutants builds and tests them.");
   return section("mutants", "Mutants",
                  paragraph(fmt::format("The library with one planted fault each: {}, of which {} were run. Assertions "
                                        "killed {} of these. Command: ./dev mutants.",
-                                       plural(size_of(report.mutants), "mutant"), count_text(num_run),
+                                       plural(size_of(report.mutants), "mutant"), count_text(run),
                                        percent_text(mutation_score(report.mutants)))) +
                      open_table(mutants_by_area(report.mutants)) +
                      folded_table("The mutants that were run", mutants_that_were_run(report.mutants)));

@@ -26,6 +26,8 @@ std::string rank_column(int ranks);
 /// Cells of the matrix without a case. A cell counts if another comparison of its law reached it.
 std::size_t num_empty_cells(const VerificationReport& report, const LawComparison& one);
 
+/// Number of the mutants that were run.
+std::int64_t num_run(const std::vector<MutantResult>& mutants);
 /// Share of the mutants that were run that an assertion killed; 0 if none was run.
 double mutation_score(const std::vector<MutantResult>& mutants);
 

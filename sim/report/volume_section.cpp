@@ -11,8 +11,6 @@
 namespace accel::sim::report {
 namespace {
 
-constexpr double kRow = 46, kBar = 16;
-
 // The narrow chart leaves out the time; the tooltip and the table have it.
 std::string numbers_of(const CommunicationVolume& volume, bool is_narrow) {
   const auto calls = plural(volume.calls, "call");
@@ -38,18 +36,15 @@ std::string volume_chart(const std::vector<CommunicationVolume>& volumes, const 
   Svg svg({canvas.id, "Communication by operation",
            fmt::format("{}; the largest sent {}.", plural(static_cast<std::int64_t>(volumes.size()), "operation"),
                        bytes_text(static_cast<double>(largest))),
-           canvas.width, kRow * static_cast<double>(volumes.size())});
+           canvas.width, kRowHeight * static_cast<double>(volumes.size())});
   double top = 0;
   for (const auto& volume : volumes) {
-    const auto numbers = numbers_of(volume, canvas.is_narrow());
-    const auto room = static_cast<std::size_t>(canvas.width / 7.5) - std::min<std::size_t>(numbers.size(), 30);
-    svg.text({0, top + 13}, "name", shortened(volume.op, room));
-    svg.text({canvas.width, top + 13}, "end", numbers);
-    svg.box({0, top + 20, canvas.width, top + 20 + kBar}, "track");
+    const auto bar = draw_row(svg, canvas, top, volume.op, numbers_of(volume, canvas.is_narrow()));
+    svg.box(bar, "track");
     // At least two pixels, so that a small volume stays visible.
-    svg.box({0, top + 20, std::max(2.0, bytes(static_cast<double>(volume.bytes))), top + 20 + kBar}, "volume",
+    svg.box({0, bar.top, std::max(2.0, bytes(static_cast<double>(volume.bytes))), bar.bottom}, "volume",
             fmt::format("{}: {}", volume.op, numbers_of(volume, false)));
-    top += kRow;
+    top += kRowHeight;
   }
   return svg.finish();
 }

@@ -2,14 +2,12 @@
 
 #include <fmt/ranges.h>
 
-#include <array>
 #include <cctype>
-#include <ctime>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "reference/config/environment.hpp"
-#include "reference/core/files.hpp"
+#include "sim/programs/runtime/output_files.hpp"
 
 namespace accel::programs {
 namespace {
@@ -23,14 +21,6 @@ std::string in_file_name(const std::string& text) {
     if (letter == ' ' || letter == '_') name += '_';
   }
   return name;
-}
-
-std::string current_date() {
-  const auto now = std::time(nullptr);
-  std::tm utc{};
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
-  return text.data();
 }
 
 }  // namespace
@@ -72,7 +62,7 @@ void write_record(const std::string& path, const EquivalenceRecord& record) {
                   {"cases", record.cases},
                   {"differences", record.differences},
                   {"seed", record.seed},
-                  {"date", current_date()},
+                  {"date", utc_timestamp()},
                   {"commit", environment("ACCEL_COMMIT").value_or("unknown")},
                   {"command", record.command}};
   std::vector<std::string> cells;
@@ -84,8 +74,7 @@ void write_record(const std::string& path, const EquivalenceRecord& record) {
   auto text = head.dump(1);
   text.resize(text.rfind('\n'));
   text += fmt::format(",\n \"cells\": [\n  {}\n ]\n}}\n", fmt::join(cells, ",\n  "));
-  PosixFiles files;
-  write_atomically(files, path, text);
+  write_text(path, text);
 }
 
 }  // namespace accel::programs

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 
@@ -41,6 +43,14 @@ void write_lines(const std::string& path, const std::vector<std::string>& lines)
   std::string text;
   for (const auto& line : lines) text += line + "\n";
   write_text(path, text);
+}
+
+std::string utc_timestamp() {
+  const auto now = std::time(nullptr);
+  std::tm utc{};
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+  return text.data();
 }
 
 // mkdtemp creates the folder with access for its owner only, so that no other user can prepare files in it.

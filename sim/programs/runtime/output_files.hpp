@@ -14,6 +14,9 @@ std::string problem_of_output(const std::string& path);
 void write_text(const std::string& path, const std::string& text);
 void write_lines(const std::string& path, const std::vector<std::string>& lines);
 
+/// Returns the current time in UTC, such as 2026-11-25T16:21:06Z, for a file that says when it was made.
+std::string utc_timestamp();
+
 /// A private temporary folder, removed with its contents at the end of the scope. The constructor throws ConfigError if
 /// it cannot be created.
 class TemporaryFolder {

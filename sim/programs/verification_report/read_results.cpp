@@ -4,7 +4,6 @@
 #include <yaml-cpp/yaml.h>
 
 #include "reference/core/errors.hpp"
-#include "reference/core/files.hpp"
 #include "sim/programs/verification_report/result_files.hpp"
 #include "sim/programs/verification_report/test_results.hpp"
 
@@ -12,16 +11,6 @@ namespace accel::programs {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string read_text(const fs::path& path, Problems& problems) {
-  try {
-    PosixFiles files;
-    return files.read(path.string());
-  } catch (const FileError& error) {
-    problems.emplace_back(error.what());
-    return "";
-  }
-}
 
 // What `./dev test` wrote about itself, in the order of the page.
 void read_run(const fs::path& path, sim::VerificationReport& report, Problems& problems) {
@@ -53,11 +42,9 @@ sim::VerificationReport read_results(const ResultFolders& folders) {
   std::vector<TestResult> tests;
   for (const auto& path : files_in(artifacts, ".log")) {
     if (!path.filename().string().starts_with("ctest-")) continue;
-    const auto text = read_text(path, problems);
-    const auto of_build = read_test_log(text);
-    tests.insert(tests.end(), of_build.begin(), of_build.end());
-    const auto failed = failed_entries(text);
-    report.failed_tests.insert(report.failed_tests.end(), failed.begin(), failed.end());
+    const auto log = read_test_log(read_file(path, problems).value_or(""));
+    tests.insert(tests.end(), log.results.begin(), log.results.end());
+    report.failed_tests.insert(report.failed_tests.end(), log.failed_entries.begin(), log.failed_entries.end());
   }
   report.generators = read_generators(artifacts / "distributions", problems);
   if (!tests.empty() || !report.generators.empty()) read_run(artifacts / "run.yaml", report, problems);
@@ -71,8 +58,9 @@ sim::VerificationReport read_results(const ResultFolders& folders) {
   report.benchmarks = std::move(benchmarks.results);
   report.unread_benchmark_files = benchmarks.num_without_rows;
   report.faults = fault_runs(tests, kinds_of_faults(source / "configs/sim/faults", problems));
-  report.differences = read_differences(read_text(source / "reports/differences.md", problems),
-                                        read_text(source / "reference/guide/differences.md", problems), tests);
+  report.differences =
+      read_differences(read_file(source / "reports/differences.md", problems).value_or(""),
+                       read_file(source / "reference/guide/differences.md", problems).value_or(""), tests);
   check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
   return report;
 }

@@ -22,13 +22,22 @@ std::vector<fs::path> files_in(const fs::path& folder, const std::string& ending
   return files;
 }
 
-void read_json_file(const fs::path& path, const std::string& writer, Problems& problems,
-                    const std::function<void(const Json&)>& read) {
+std::optional<std::string> read_file(const fs::path& path, Problems& problems) {
   try {
     PosixFiles files;
-    read(Json::parse(files.read(path.string())));
+    return files.read(path.string());
   } catch (const FileError& error) {
     problems.emplace_back(error.what());
+    return std::nullopt;
+  }
+}
+
+void read_json_file(const fs::path& path, const std::string& writer, Problems& problems,
+                    const std::function<void(const Json&)>& read) {
+  const auto text = read_file(path, problems);
+  if (!text) return;
+  try {
+    read(Json::parse(*text));
   } catch (const std::exception& error) {
     problems.push_back(fmt::format("{}: {}; expected a file that {} wrote, run it again or remove the file",
                                    path.string(), error.what(), writer));

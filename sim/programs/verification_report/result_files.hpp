@@ -3,18 +3,22 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "sim/report/verification_report.hpp"
 
-/// Readers of JSON files. Each adds one problem per file that it cannot read, and returns the content of the others.
+/// Readers of files. Each adds one problem per file that it cannot read, and returns the content of the others.
 namespace accel::programs {
 
 using Problems = std::vector<std::string>;
 
 /// Returns the files in a folder that end in `ending`, sorted; none if the folder is missing.
 std::vector<std::filesystem::path> files_in(const std::filesystem::path& folder, const std::string& ending);
+
+/// Returns the content of a file; nullopt after adding a problem if it cannot be read.
+std::optional<std::string> read_file(const std::filesystem::path& path, Problems& problems);
 
 /// Calls `read` with the content of a file. An exception of it becomes a problem that says how to write the file again.
 void read_json_file(const std::filesystem::path& path, const std::string& writer, Problems& problems,

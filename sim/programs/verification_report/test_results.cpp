@@ -76,8 +76,8 @@ std::map<std::string, Count> count_by_name(const std::vector<TestResult>& result
 
 }  // namespace
 
-std::vector<TestResult> read_test_log(const std::string& text) {
-  std::vector<TestResult> results;
+TestLog read_test_log(const std::string& text) {
+  TestLog log;
   std::string entry;
   std::istringstream lines(text);
   static const std::regex begin(R"(^\d+/\d+ Testing: (.+)$)");
@@ -89,25 +89,14 @@ std::vector<TestResult> read_test_log(const std::string& text) {
       auto result = parse_name(match[2]);
       result.entry = entry;
       result.passed = match[1] == "OK";
-      results.push_back(std::move(result));
+      log.results.push_back(std::move(result));
     } else if (line.find(" Testing: ") != std::string::npos && std::regex_match(line, match, begin)) {
       entry = match[1];
+    } else if (line == "Test Failed.") {
+      log.failed_entries.push_back(entry);
     }
   }
-  return results;
-}
-
-std::vector<std::string> failed_entries(const std::string& text) {
-  std::vector<std::string> failed;
-  std::string entry;
-  std::istringstream lines(text);
-  static const std::regex begin(R"(^\d+/\d+ Testing: (.+)$)");
-  std::smatch match;
-  for (std::string line; std::getline(lines, line);) {
-    if (line.find(" Testing: ") != std::string::npos && std::regex_match(line, match, begin)) entry = match[1];
-    if (line == "Test Failed.") failed.push_back(entry);
-  }
-  return failed;
+  return log;
 }
 
 std::vector<sim::FaultRuns> fault_runs(const std::vector<TestResult>& results, const std::vector<std::string>& kinds) {

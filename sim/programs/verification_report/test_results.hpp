@@ -18,11 +18,13 @@ struct TestResult {
   bool passed = false;
 };
 
-/// Reads a log of ctest, which contains the complete output of every test.
-std::vector<TestResult> read_test_log(const std::string& text);
+struct TestLog {
+  std::vector<TestResult> results;
+  std::vector<std::string> failed_entries;  ///< of ctest, such as programs that crashed or ran into their time limit
+};
 
-/// Returns the entries of ctest that failed, such as programs that crashed or ran into their time limit.
-std::vector<std::string> failed_entries(const std::string& text);
+/// Reads a log of ctest, which contains the complete output of every test.
+TestLog read_test_log(const std::string& text);
 
 /// Counts the tests under injected faults: per kind of fault where a test has it as parameter, else per test.
 std::vector<sim::FaultRuns> fault_runs(const std::vector<TestResult>& results, const std::vector<std::string>& kinds);

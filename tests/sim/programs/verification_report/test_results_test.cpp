@@ -33,7 +33,7 @@ auto is_result(const std::string& entry, const std::string& name, const std::str
 }
 
 TEST(TestResultsTest, EveryTestOfALogIsReadOnce) {
-  EXPECT_THAT(read_test_log(kLog),
+  EXPECT_THAT(read_test_log(kLog).results,
               ElementsAre(is_result("fault_files_test", "FaultFilesTest.Ends", "rank_hang_on_4", true),
                           is_result("fault_files_test", "FaultFilesTest.Ends", "rank_hang_late_on_4", true),
                           is_result("fault_files_test", "FaultFilesTest.Ends", "rank_hang_on_8_sharded", false),
@@ -44,13 +44,14 @@ TEST(TestResultsTest, EveryTestOfALogIsReadOnce) {
 
 TEST(TestResultsTest, AProgramThatEndedWithoutAFailedTestCanHaveFailed) {
   EXPECT_THAT(
-      failed_entries("1/3 Testing: data_test\nTest Passed.\n2/3 Testing: equivalence_laws\n[ RUN      ] A.B\n"
-                     "Test Failed.\n\"equivalence_laws\" time elapsed: 00:20:00\n3/3 Testing: rest\nTest Passed.\n"),
+      read_test_log("1/3 Testing: data_test\nTest Passed.\n2/3 Testing: equivalence_laws\n[ RUN      ] A.B\n"
+                    "Test Failed.\n\"equivalence_laws\" time elapsed: 00:20:00\n3/3 Testing: rest\nTest Passed.\n")
+          .failed_entries,
       ElementsAre("equivalence_laws"));
 }
 
 TEST(TestResultsTest, FaultsAreCountedByTheLongestKind) {
-  const auto runs = fault_runs(read_test_log(kLog), {"rank_hang", "rank_hang_late"});
+  const auto runs = fault_runs(read_test_log(kLog).results, {"rank_hang", "rank_hang_late"});
   const auto is_runs = [](const std::string& fault, const std::string& test, int passed, int failed) {
     return AllOf(Field(&sim::FaultRuns::fault, fault), Field(&sim::FaultRuns::test, test),
                  Field(&sim::FaultRuns::passed, passed), Field(&sim::FaultRuns::failed, failed));
@@ -67,7 +68,7 @@ TEST(TestResultsTest, DifferencesHaveTheirAreaAndTheResultsOfTheirTests) {
       "| A loop (`A_*`) | Stays | Ends | - | `TypedTest.Works` |\n",
       "# Guide\n\n## Metrics\n\n* **`gather` of\n  lists.** Keeps.[^1]\n\n## Loading\n\n* **A loop (`A_*`).** "
       "Ends.[^2]\n",
-      read_test_log(kLog));
+      read_test_log(kLog).results);
   ASSERT_EQ(differences.size(), 2u);
   EXPECT_EQ(differences[0].area, "Metrics");
   EXPECT_EQ(differences[0].subject, "gather of lists");

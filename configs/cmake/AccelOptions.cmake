@@ -4,6 +4,7 @@ option(ACCEL_DEBUG_CHECKS "Enable libstdc++ assertions" OFF)
 option(ACCEL_FUZZ "Build libFuzzer programs with the address and undefined-behavior sanitizers (Clang only)" OFF)
 option(ACCEL_UNITY "Compile sixteen sources of a target as one, in a quarter of the time, since most of it goes into headers" ON)
 option(ACCEL_PRECOMPILE "Precompile LibTorch's headers; a source then compiles in a fifth of the time" ON)
+set(ACCEL_SEPARATE_SOURCES "" CACHE STRING "Sources, relative to the root, that no unity unit includes, so that a change of one builds quickly")
 set(ACCEL_SANITIZE "" CACHE STRING "Comma-separated sanitizers: address,undefined or thread")
 
 set(CMAKE_CXX_STANDARD 20)

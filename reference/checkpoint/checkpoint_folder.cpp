@@ -161,8 +161,8 @@ std::string begin_folder(Files& files, const std::string& path) {
   return unfinished(path);
 }
 
-// The manifest is written after all other files, and parts are removed after the rename, since finish_folder needs them
-// if a crash happens before it.
+// The manifest is written after all other files, which syncs their names, too. Parts are removed after the rename,
+// since finish_folder needs them if a crash happens before it.
 void publish_folder(Files& files, const std::string& path, Manifest manifest) {
   const auto folder = unfinished(path), parent = above(path);
   add_unlisted(files, folder, manifest);
@@ -173,7 +173,6 @@ void publish_folder(Files& files, const std::string& path, Manifest manifest) {
       inner.insert(within.string());
   }
   for (const auto& within : inner) files.sync_folder(folder + "/" + within);
-  files.sync_folder(folder);
   const bool replaces = is_folder(files, path);
   if (replaces) files.rename(path, outdated(path));
   files.rename(folder, path);

@@ -93,8 +93,10 @@ void every_power_loss_leaves_a_complete_checkpoint() {
     RC_ASSERT(found == first || found == second || (!found && cut < first_saved));
     if (cut >= first_saved) RC_ASSERT(found.has_value());
     if (cut == whole.num_operations()) RC_ASSERT(found == second);
-    // The next process saves as if nothing had happened.
+    // The next process saves as if nothing had happened. What it found is safe until it has saved.
     PosixFiles files;
+    begin_folder(files, folder.path("run/state"));
+    RC_ASSERT(loaded(folder.path("run/state")) == found);
     save(files, folder.path("run/state"), first);
     RC_ASSERT(loaded(folder.path("run/state")) == first);
     RC_ASSERT(files.list(folder.path("run")) == std::vector<std::string>{"state/"});

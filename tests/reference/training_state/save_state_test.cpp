@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <map>
 
 #include "reference/checkpoint/manifest.hpp"
@@ -166,7 +167,7 @@ TEST_F(SaveStateTest, AutomaticNamesAreNumberedAndLimited) {
   });
 }
 
-// Training continues while the files are written. The save must hold copies, or later steps would show in it.
+// No file is written before training has changed everything, so the save must hold copies.
 TEST_F(SaveStateTest, AnAsynchronousSaveHoldsTheStateAtTheTimeOfTheCall) {
   std::string saved;
   run_ranks(2, [&] {
@@ -177,8 +178,12 @@ TEST_F(SaveStateTest, AnAsynchronousSaveHoldsTheStateAtTheTimeOfTheCall) {
     auto state = training.state();
     default_generator().set_state(generator);
     if (training.accelerator.is_main_process()) saved = state;
+    std::promise<void> has_trained;
+    current_rank().files = std::make_shared<WatchedFiles>(
+        [wait = has_trained.get_future().share()](const std::string& /*path*/) { wait.wait(); });
     training.accelerator.save_state("", {.async = true});
     training.train(2);
+    has_trained.set_value();
     training.accelerator.save_state("", {.async = true});
     training.accelerator.end_training();
   });

@@ -5,6 +5,8 @@
 #include <accel/accel.hpp>
 #include <accel/testing.hpp>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -76,6 +78,28 @@ inline AcceleratorOptions sharded_as(const std::string& state_dict_type) {
                                                         .transformer_cls_names_to_wrap = {"Block"},
                                                         .state_dict_type = state_dict_type}};
 }
+
+/// A disk that calls `before_create` with the path of each file before it is created. What that throws is the error of
+/// the disk.
+class WatchedFiles final : public Files {
+ public:
+  explicit WatchedFiles(std::function<void(const std::string& path)> before_create)
+      : before_create_(std::move(before_create)) {}
+  std::unique_ptr<WritableFile> create(const std::string& path) override {
+    before_create_(path);
+    return files_.create(path);
+  }
+  std::string read(const std::string& path) override { return files_.read(path); }
+  std::vector<std::string> list(const std::string& path) override { return files_.list(path); }
+  void rename(const std::string& from, const std::string& to) override { files_.rename(from, to); }
+  void remove(const std::string& path) override { files_.remove(path); }
+  void make_folder(const std::string& path) override { files_.make_folder(path); }
+  void sync_folder(const std::string& path) override { files_.sync_folder(path); }
+
+ private:
+  std::function<void(const std::string& path)> before_create_;
+  PosixFiles files_;
+};
 
 class SaveStateTest : public ::testing::Test {
  protected:

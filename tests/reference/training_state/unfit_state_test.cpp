@@ -120,24 +120,11 @@ TEST_F(SaveStateTest, AnotherProgramGetsOneErrorWithAllDifferences) {
 }
 
 /// A disk on which files of one name cannot be written.
-class BadDisk final : public Files {
- public:
-  explicit BadDisk(std::string name) : name_(std::move(name)) {}
-  std::unique_ptr<WritableFile> create(const std::string& path) override {
-    if (path.find(name_) != std::string::npos) throw FileError(path, "written", ENOSPC);
-    return files_.create(path);
-  }
-  std::string read(const std::string& path) override { return files_.read(path); }
-  std::vector<std::string> list(const std::string& path) override { return files_.list(path); }
-  void rename(const std::string& from, const std::string& to) override { files_.rename(from, to); }
-  void remove(const std::string& path) override { files_.remove(path); }
-  void make_folder(const std::string& path) override { files_.make_folder(path); }
-  void sync_folder(const std::string& path) override { files_.sync_folder(path); }
-
- private:
-  std::string name_;
-  PosixFiles files_;
-};
+std::shared_ptr<Files> disk_without_space_for(const std::string& name) {
+  return std::make_shared<WatchedFiles>([name](const std::string& path) {
+    if (path.find(name) != std::string::npos) throw FileError(path, "written", ENOSPC);
+  });
+}
 
 // Synchronous and asynchronous saves. The manifest must be unchanged, byte for byte.
 TEST_F(SaveStateTest, AFailedWriteOnOneRankKeepsTheOldCheckpoint) {
@@ -146,8 +133,8 @@ TEST_F(SaveStateTest, AFailedWriteOnOneRankKeepsTheOldCheckpoint) {
   for (const bool async : {false, true}) {
     EXPECT_THAT(problem_on(3,
                            [&] {
-                             current_rank().files =
-                                 std::make_shared<BadDisk>(current_rank().rank == 2 ? "random_states_2" : "none");
+                             if (current_rank().rank == 2)
+                               current_rank().files = disk_without_space_for("random_states_2");
                              Training training(ddp(), 9);
                              training.train(1);
                              training.accelerator.save_state(path_, {.async = async});

@@ -99,7 +99,7 @@ def tests_in(text):
     """The ctest entries of a CTestTestfile.cmake: name to command, environment and time limit in seconds."""
     tests = {}
     for name, arguments in re.findall(r"^add_test\(\[=\[(.+?)\]=\] (.*)\)$", text, re.MULTILINE):
-        tests[name] = {"command": re.findall(r'"([^"]*)"', arguments), "environment": {}, "timeout": 600.0}
+        tests[name] = {"command": re.findall(r'"([^"]*)"', arguments), "environment": {}, "timeout": 1200.0}
     for name, properties in re.findall(r"^set_tests_properties\(\[=\[(.+?)\]=\] PROPERTIES (.*)\)$", text, re.MULTILINE):
         environment = re.search(r'ENVIRONMENT "([^"]*)"', properties)
         timeout = re.search(r'TIMEOUT "([\d.]+)"', properties)

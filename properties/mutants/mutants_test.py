@@ -115,7 +115,7 @@ class ClassifyTest(unittest.TestCase):
         tests = mutant.tests_in(CTEST)
         self.assertEqual(tests["data_laws"]["command"], ["/b/bin/laws", "--gtest_filter=DataLaws.*:*/DataLaws.*"])
         self.assertEqual((tests["data_laws"]["environment"], tests["data_laws"]["timeout"]), ({"A": "1", "B": "x=y"}, 1200))
-        self.assertEqual((tests["core_test"]["environment"], tests["core_test"]["timeout"]), ({}, 600))
+        self.assertEqual((tests["core_test"]["environment"], tests["core_test"]["timeout"]), ({}, 1200))
 
 
 class GeneratorTest(unittest.TestCase):

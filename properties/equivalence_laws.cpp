@@ -120,6 +120,7 @@ Counts count_cases(const std::string& law) {
   expect_property(2000, [&] {
     const auto one = draw(law, /*max_ranks=*/16);
     ++counts.cases;
+    if (one.interruption == "resume") RC_ASSERT(one.interrupted_after <= one.batches_of_all_ranks());
     counts.larger_batches += one.batch_size > 1 ? 1 : 0;
     counts.empty += one.length == 0 || (one.drop_last && one.num_ordered() < one.step_size()) ? 1 : 0;
     ++counts.of_ranks[one.ranks];

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "reference/config/field_checks.hpp"
@@ -90,6 +91,11 @@ bool EquivalenceCase::in_step() const {
 
 std::int64_t EquivalenceCase::num_ordered() const { return source == "subset_sampler" ? (length + 2) / 3 : length; }
 
+std::int64_t EquivalenceCase::batches_of_all_ranks() const {
+  if (in_step()) return std::numeric_limits<std::int64_t>::max();
+  return source == "varying_batches" || source == "parts" ? 0 : num_ordered() / step_size();
+}
+
 bool EquivalenceCase::pads() const {
   return even_batches && !drop_last && ranks > 1 && num_ordered() % step_size() != 0;
 }
@@ -102,6 +108,9 @@ EquivalenceCase draw_case(const std::string& law, Choices choices, RankLimits li
   draw_streams(one, choices, law == "rng_synchronization" ? 50 : 20);
   draw_reading(one, choices);
   draw_operations(one, choices);
+  // A rank that has ended its pass starts the next epoch after a load, but a rank that left the pass continues it, so
+  // that they would wait for each other, as in Accelerate.
+  if (one.interruption == "resume") one.interrupted_after = std::min(one.interrupted_after, one.batches_of_all_ranks());
   // After uneven inputs ranks are at different places of their accumulation windows, so that the next epoch would hang,
   // and their momenta differ, so that the replicas would differ in the next epoch, which only the simulator reports.
   if (law == "training" && one.in_step()) {

@@ -36,6 +36,8 @@ struct EquivalenceCase : PlanRequest {
 
   /// Whether all ranks have the same number of batches, so that they can call collectives inside the loop.
   [[nodiscard]] bool in_step() const;
+  /// A number of batches that every rank reads before any rank's pass ends; the largest integer if all end together.
+  [[nodiscard]] std::int64_t batches_of_all_ranks() const;
   /// Whether the last step is padded with duplicates.
   [[nodiscard]] bool pads() const;
   /// Number of samples that the loader's order contains, before padding and dropping.

@@ -167,6 +167,34 @@ TEST_F(SaveStateTest, AutomaticNamesAreNumberedAndLimited) {
   });
 }
 
+// A schedule that counts samples must count those of an open window once, before or after the load.
+TEST_F(SaveStateTest, SamplesOfAnOpenWindowAreSaved) {
+  run_ranks(2, [&] {
+    const auto train = [&](int num_micro_batches, bool resumes) {
+      Accelerator accelerator({.gradient_accumulation_steps = 2});
+      torch::nn::Linear net(1, 1);
+      torch::optim::SGD sgd(net->parameters(), 1.0);
+      LambdaLR lambda(sgd, [](std::int64_t step) { return 1.0 / static_cast<double>(step + 1); });
+      auto [model, optimizer, batches] =
+          accelerator.prepare(net, sgd, DataLoader(TensorDataset(torch::ones({8, 1})), {.batch_size = 1}));
+      auto scheduler = accelerator.prepare_scheduler(lambda, {.samples_per_step = 2});
+      if (resumes) accelerator.load_state(path_);
+      for (auto& [inputs] : batches) {
+        auto window = accelerator.accumulate(model);
+        accelerator.backward(model(inputs).sum());
+        optimizer.step();
+        scheduler.step();
+        optimizer.zero_grad();
+        if (--num_micro_batches == 0) break;
+      }
+      if (!resumes) accelerator.save_state(path_);
+      return optimizer.lr();
+    };
+    EXPECT_EQ(train(1, /*resumes=*/false), 1.0);
+    EXPECT_EQ(train(1, /*resumes=*/true), 1.0 / 3);  // 4 samples are 2 steps of the schedule
+  });
+}
+
 // No file is written before training has changed everything, so the save must hold copies.
 TEST_F(SaveStateTest, AnAsynchronousSaveHoldsTheStateAtTheTimeOfTheCall) {
   std::string saved;
@@ -175,7 +203,7 @@ TEST_F(SaveStateTest, AnAsynchronousSaveHoldsTheStateAtTheTimeOfTheCall) {
     training.train(2);
     // Reading the state draws random numbers, so the generator is restored.
     const auto generator = default_generator().get_state();
-    auto state = training.state();
+    auto state = training.state() + training.moments();
     default_generator().set_state(generator);
     if (training.accelerator.is_main_process()) saved = state;
     std::promise<void> has_trained;
@@ -190,7 +218,7 @@ TEST_F(SaveStateTest, AnAsynchronousSaveHoldsTheStateAtTheTimeOfTheCall) {
   run_ranks(2, [&] {
     Training training(automatic(folder_.path("project")), 9);
     training.accelerator.load_state(folder_.path("project/checkpoints/checkpoint_0"));
-    auto state = training.state();
+    auto state = training.state() + training.moments();
     if (training.accelerator.is_main_process()) {
       EXPECT_EQ(state, saved);
     }

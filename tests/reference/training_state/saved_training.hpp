@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "reference/optim/optimizers/optimizer_state.hpp"
 #include "tests/reference/sharded/sharded_training.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -49,13 +50,16 @@ struct Training {
     }
   }
 
-  /// The full weights, moments and other state, on rank 0.
+  /// The full weights, learning rate and other state, on rank 0.
   std::string state() {
     auto weights = accelerator.get_state_dict(model);
     std::string text;
     for (const auto& [name, tensor] : weights) text += name + pack(tensor.clone());
     return text + fmt::format("{} {}", optimizer.lr(), draw_int64(default_generator()));
   }
+
+  /// The moments of this rank's parameters.
+  [[nodiscard]] std::string moments() const { return pack(optim::state_dict(adam)); }
 
   Accelerator accelerator;
   Net net;

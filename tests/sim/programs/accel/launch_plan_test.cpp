@@ -184,6 +184,8 @@ TEST(LaunchPlanTest, PortAndAddressComeFromFlagFileOrEnvironment) {
   EXPECT_EQ(plan({"--num_processes", "2"}, around).job.machines.main_address, "127.0.0.1");
   EXPECT_FALSE(plan({"--num_processes", "2"}, around).may_change_port);
   EXPECT_TRUE(plan({"--num_processes", "2"}).may_change_port);
+  const Words of_two_machines{"--num_processes", "2", "--num_machines", "2", "--main_process_ip", "10.0.0.9"};
+  EXPECT_FALSE(plan(of_two_machines).may_change_port);
 }
 
 // The file's address belongs to several machines. With one machine the rendezvous must not leave it.

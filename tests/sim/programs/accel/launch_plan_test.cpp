@@ -175,6 +175,14 @@ TEST(LaunchPlanTest, CoresAreDividedAmongRanksOnCpusByDefault) {
   EXPECT_EQ(plan({"--cpu", "--num_cpu_threads_per_process", "03"}).job.environment.at("OMP_NUM_THREADS"), "3");
 }
 
+// The output of one rank stays byte for byte what its program writes.
+TEST(LaunchPlanTest, OnlyLinesOfSeveralRanksHaveAPrefix) {
+  EXPECT_EQ(plan({}).job.prefix, "");
+  EXPECT_EQ(plan({"--num_processes", "2"}).job.prefix, "rank");
+  EXPECT_EQ(plan({"--num_processes", "2", "--role", "worker"}).job.prefix, "worker");
+  EXPECT_EQ(plan({"--num_processes", "2", "--no_prefix"}).job.prefix, "");
+}
+
 // A port that the user gave must not be replaced by a free one, as the other machines would not know it.
 TEST(LaunchPlanTest, PortAndAddressComeFromFlagFileOrEnvironment) {
   const auto around = surroundings(std::nullopt, {{"MASTER_PORT", "1234"}, {"MASTER_ADDR", "10.0.0.9"}});

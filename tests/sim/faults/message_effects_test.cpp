@@ -79,6 +79,18 @@ TEST(MessageEffectsTest, SlowLinkDelaysAllRanksAndChangesNoBit) {
   EXPECT_NEAR(lost_seconds(slower(1999)), 2 * lost_seconds(run), kRounding);
 }
 
+// A ring all-reduce sends its buffer over each link about twice: once to sum, once to distribute the sums.
+TEST(MessageEffectsTest, SlowLinkCostsAnAllReduceTwoPasses) {
+  const auto sum_of_4_mb = [](RankContext& rank) {
+    auto values = torch::ones({1'000'000});
+    rank.world.all_reduce(values).wait();
+  };
+  const auto fast = run_program({}, sum_of_4_mb),
+             slow = run_program({{.kind = FaultKind::kSlowLink, .link = Link{2, 1}, .factor = 1001}}, sum_of_4_mb);
+  // 1000 more times 4 MB at the 1 GB/s of a link without a described network.
+  EXPECT_NEAR(slow.seconds() - fast.seconds(), 2 * 1000 * 0.004, 0.5);
+}
+
 // A delay just above the timeout of one minute.
 TEST(MessageEffectsTest, AMessageAfterTheTimeoutIsLost) {
   const FaultyRunOptions impatient{.timeout = std::chrono::minutes(1)};

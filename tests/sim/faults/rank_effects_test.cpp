@@ -35,6 +35,13 @@ TEST(RankEffectsTest, CrashBeforeACollectiveFailsItOnAllOthers) {
   expect_call(run, "all_reduce", gradients_of(kStep));
 }
 
+TEST(RankEffectsTest, CrashOfRank0ClosesItsConnectionsToo) {
+  const auto run = run_with({{.kind = FaultKind::kRankCrashBeforeCollective, .rank = 0, .when = kAtStep}});
+  const std::string closed_by_0 = "GlooError: Connection closed by peer [rank 0]";
+  EXPECT_THAT(run.errors,
+              ElementsAre("InjectedFault: injected crash before a collective", closed_by_0, closed_by_0, closed_by_0));
+}
+
 // A real crash cannot be caught. A program that catches the injected exception must not communicate again.
 TEST(RankEffectsTest, ACrashEndsEvenAProgramThatCatchesIt) {
   const Fault crash{

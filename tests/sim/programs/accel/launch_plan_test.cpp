@@ -175,6 +175,14 @@ TEST(LaunchPlanTest, CoresAreDividedAmongRanksOnCpusByDefault) {
   EXPECT_EQ(plan({"--cpu", "--num_cpu_threads_per_process", "03"}).job.environment.at("OMP_NUM_THREADS"), "3");
 }
 
+// The output of one rank stays byte for byte what its program writes.
+TEST(LaunchPlanTest, OnlyLinesOfSeveralRanksHaveAPrefix) {
+  EXPECT_EQ(plan({}).job.prefix, "");
+  EXPECT_EQ(plan({"--num_processes", "2"}).job.prefix, "rank");
+  EXPECT_EQ(plan({"--num_processes", "2", "--role", "worker"}).job.prefix, "worker");
+  EXPECT_EQ(plan({"--num_processes", "2", "--no_prefix"}).job.prefix, "");
+}
+
 // A port that the user gave must not be replaced by a free one, as the other machines would not know it.
 TEST(LaunchPlanTest, PortAndAddressComeFromFlagFileOrEnvironment) {
   const auto around = surroundings(std::nullopt, {{"MASTER_PORT", "1234"}, {"MASTER_ADDR", "10.0.0.9"}});
@@ -184,6 +192,8 @@ TEST(LaunchPlanTest, PortAndAddressComeFromFlagFileOrEnvironment) {
   EXPECT_EQ(plan({"--num_processes", "2"}, around).job.machines.main_address, "127.0.0.1");
   EXPECT_FALSE(plan({"--num_processes", "2"}, around).may_change_port);
   EXPECT_TRUE(plan({"--num_processes", "2"}).may_change_port);
+  const Words of_two_machines{"--num_processes", "2", "--num_machines", "2", "--main_process_ip", "10.0.0.9"};
+  EXPECT_FALSE(plan(of_two_machines).may_change_port);
 }
 
 // The file's address belongs to several machines. With one machine the rendezvous must not leave it.

@@ -34,6 +34,11 @@ GradientGroups gradients_of(torch::optim::Optimizer& optimizer) {
   return groups;
 }
 
+// Asynchronous, except to the host, whose next instruction may read the copy.
+at::Tensor moved(const at::Tensor& tensor, c10::Device device) {
+  return tensor.to(device, /*non_blocking=*/!device.is_cpu());
+}
+
 }  // namespace
 
 GradScaler::GradScaler(GradScalerKwargs options) : options_(options) {
@@ -52,7 +57,7 @@ at::Tensor GradScaler::scale(const at::Tensor& outputs) {
   if (!is_enabled()) return outputs;
   make_tensors(outputs.device());
   // A model on several devices can have outputs on each of them; the scale itself stays on the first.
-  return outputs * scale_.to(outputs.device(), /*non_blocking=*/true);
+  return outputs * moved(scale_, outputs.device());
 }
 
 std::vector<at::Tensor> GradScaler::scale(const std::vector<at::Tensor>& outputs) {
@@ -88,7 +93,7 @@ std::vector<at::Tensor> GradScaler::unscale_gradients(torch::optim::Optimizer& o
     const auto device = gradients.front().device();
     auto& found =
         found_inf.try_emplace(place.first, at::zeros({}, at::TensorOptions(device).dtype(at::kFloat))).first->second;
-    at::_amp_foreach_non_finite_check_and_unscale_(gradients, found, inverse.to(device, /*non_blocking=*/true));
+    at::_amp_foreach_non_finite_check_and_unscale_(gradients, found, moved(inverse, device));
   }
   std::vector<at::Tensor> of_devices;
   for (auto& [device, found] : found_inf) of_devices.push_back(found);
@@ -142,7 +147,7 @@ void GradScaler::update(std::optional<double> new_scale) {
     at::Tensor found_inf;
     for (const auto& [optimizer, state] : optimizers_) {
       for (const auto& found : state.found_inf) {
-        const auto here = found.to(scale_.device(), /*non_blocking=*/true);
+        const auto here = moved(found, scale_.device());
         found_inf = found_inf.defined() ? found_inf + here : here;
       }
     }

@@ -129,6 +129,15 @@ std::int64_t LoaderCore::total_dataset_length() const {
   return *source_.size;
 }
 
+// The copy of the batch that pin_memory makes is nobody else's. A batch that is pinned already may be the program's, which
+// may change it next, so the options decide whether to wait.
+at::Tensor LoaderCore::on_device(const at::Tensor& tensor) const {
+  const auto device = context().device;
+  const bool crosses = tensor.is_cpu() && !device.is_cpu() && tensor.layout() == at::kStrided && !tensor.is_pinned();
+  return crosses ? tensor.pin_memory().to(device, /*non_blocking=*/true)
+                 : tensor.to(device, shard_.config.non_blocking);
+}
+
 bool LoaderCore::moves_batches() const {
   return is_prepared() && !is_dispatched() && shard_.put_on_device && !shard_.context->device.is_cpu();
 }

@@ -69,7 +69,8 @@ class LoaderCore {
   /// Number of units per step over all ranks. A unit is a sample, or a batch of a batch sampler.
   [[nodiscard]] std::int64_t units_per_step() const;
   [[nodiscard]] bool moves_batches() const;
-  [[nodiscard]] bool non_blocking() const { return shard_.config.non_blocking; }
+  /// Copies a tensor of a batch to the rank's device; from pinned memory, so that the host does not wait.
+  [[nodiscard]] at::Tensor on_device(const at::Tensor& tensor) const;
   /// Number of completed passes: the epoch that the next pass sets in its sampler.
   [[nodiscard]] std::int64_t iteration() const { return iteration_; }
   /// Sets the epoch of the next pass. Discards a loaded position that belongs to another epoch. Throws ArgumentError if

@@ -43,9 +43,8 @@ class LoaderPass {
     }
     any_batch_ = true;
     if (core_->moves_batches()) {
-      current_->batch = map_tensors(current_->batch, [&](const at::Tensor& tensor) {
-        return tensor.to(core_->context().device, core_->non_blocking());
-      });
+      current_->batch =
+          map_tensors(current_->batch, [&](const at::Tensor& tensor) { return core_->on_device(tensor); });
     }
     pass_.hand_out(*current_);
   }

@@ -6,13 +6,10 @@
 #include "reference/core/errors.hpp"
 
 namespace accel {
-namespace {
 
 at::Generator device_generator(const RankContext& context) {
   return at::globalContext().defaultGenerator(context.device);
 }
-
-}  // namespace
 
 // Source: accelerate/utils/random.py, set_seed. Seeds the rank's generators only; Python's, NumPy's and the
 // generators of other devices do not exist here.
@@ -25,10 +22,8 @@ void set_seed(std::uint64_t seed, SetSeedOptions options) {
 
 void synchronize_generator(RankContext& context, at::Generator generator) {
   auto state = generator.get_state();
-  // NCCL does not support CPU tensors, so the state is copied to the rank's device for the transfer.
-  auto carrier = context.backend == "nccl" ? state.to(context.device) : state;
-  context.world.broadcast(carrier, /*root=*/0).wait();
-  generator.set_state(carrier.to(state.device()));
+  context.world.broadcast(state, /*root=*/0).wait();
+  generator.set_state(state);
 }
 
 // Source: accelerate/utils/random.py, synchronize_rng_state, without the types of other devices.

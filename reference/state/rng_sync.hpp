@@ -17,6 +17,9 @@ struct SetSeedOptions {
 /// Seeds the current rank's default CPU generator, and its device's generator if it has a GPU.
 void set_seed(std::uint64_t seed, SetSeedOptions options = {});
 
+/// Returns the default generator of the rank's device.
+[[nodiscard]] at::Generator device_generator(const RankContext& context);
+
 /// Sets every rank's generator to the state of rank 0's. Collective over the world.
 void synchronize_generator(RankContext& context, at::Generator generator);
 

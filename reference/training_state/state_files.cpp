@@ -10,6 +10,7 @@
 
 #include "reference/checkpoint/python_random.hpp"
 #include "reference/core/safetensors.hpp"
+#include "reference/state/rng_sync.hpp"
 #include "reference/training_state/shard_files.hpp"
 
 namespace accel::checkpoint {
@@ -80,8 +81,7 @@ Value random_states(const TrainingState& state, const RankContext& context, Valu
                                            {"sync_gradients", context.gradient_state.sync_gradients},
                                            {"skipped", std::move(skipped)},
                                            {"models", std::move(sync_states)}}}};
-  if (context.device.is_cuda())
-    states["torch_cuda_manual_seed"] = Value::List{at::globalContext().defaultGenerator(context.device).get_state()};
+  if (!context.device.is_cpu()) states["torch_cuda_manual_seed"] = Value::List{device_generator(context).get_state()};
   return states;
 }
 

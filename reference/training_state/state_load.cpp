@@ -14,6 +14,7 @@
 #include "reference/core/sha256.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
 #include "reference/sharded/memory_scope.hpp"
+#include "reference/state/rng_sync.hpp"
 #include "reference/training_state/shard_files.hpp"
 #include "reference/training_state/state_files.hpp"
 
@@ -208,22 +209,24 @@ void StateLoad::load_random_states() {
 void StateLoad::restore_generator(const Value& states) {
   const auto& saved = states.at("torch_manual_seed").as<at::Tensor>();
   static_cast<void>(generator_of_state(saved));  // throws if it is not a generator's state
-  commits_.emplace_back([this, saved] {
-    if (context_.rank < saved_ranks_ && (has_same_ranks() || context_.rank == 0))
+  // Other ranks continue no stream of the saved run.
+  const bool continues = context_.rank < saved_ranks_ && (has_same_ranks() || context_.rank == 0);
+  commits_.emplace_back([this, saved, continues] {
+    if (continues)
       accel::restore_generator(context_.generator, saved);
     else
       context_.generator.set_current_seed(seed_of_new_rank(saved, context_.rank));
   });
-  if (!context_.device.is_cuda() || !states.contains("torch_cuda_manual_seed")) return;
+  if (context_.device.is_cpu() || !states.contains("torch_cuda_manual_seed")) return;
   const auto& of_devices = states.at("torch_cuda_manual_seed").as<Value::List>();
   if (of_devices.empty()) return;
   // This library saves the state of the rank's device only; Python saves those of all devices.
   const auto place = of_devices.size() == 1 ? 0 : static_cast<std::size_t>(context_.device.index());
   check_argument(place < of_devices.size(), "torch_cuda_manual_seed: saved for {} devices; this rank uses device {}",
                  of_devices.size(), place);
-  commits_.emplace_back([this, state = of_devices[place].as<at::Tensor>()] {
-    auto generator = at::globalContext().defaultGenerator(context_.device);
-    generator.set_state(state);
+  commits_.emplace_back([this, saved, continues, state = of_devices[place].as<at::Tensor>()] {
+    auto generator = device_generator(context_);
+    continues ? generator.set_state(state) : generator.set_current_seed(seed_of_new_rank(saved, context_.rank));
   });
 }
 

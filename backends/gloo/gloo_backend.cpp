@@ -73,8 +73,8 @@ std::string local_address_for(const std::string& host) {
   return text.data();
 }
 
-Group make_group(const std::string& name, c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-                 const GlooOptions& options) {
+c10::intrusive_ptr<c10d::Backend> make_backend(const std::string& name, c10::intrusive_ptr<c10d::Store> store, int rank,
+                                               int size, const GlooOptions& options) {
   ignore_sigpipe();
   try {
     auto gloo_options = c10d::ProcessGroupGloo::Options::create(options.timeout);
@@ -82,15 +82,7 @@ Group make_group(const std::string& name, c10::intrusive_ptr<c10d::Store> store,
     // Collective through the store, and before ProcessGroupGloo: its constructor connects over the device at once.
     auto device = agree_on_shared_memory(*prefixed, rank, size, options.transport, options.timeout);
     gloo_options->devices.push_back(device ? device : tcp_device(options));
-    auto backend = c10::make_intrusive<c10d::ProcessGroupGloo>(prefixed, rank, size, gloo_options);
-    auto process_group = c10::make_intrusive<c10d::ProcessGroup>(prefixed, rank, size);
-    // CUDA tensors work over Gloo too: it copies them through the host.
-    for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA}) {
-      process_group->setBackend(device, c10d::ProcessGroup::BackendType::GLOO, backend);
-    }
-    process_group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
-    process_group->setGroupName(name);
-    return Group(name, std::move(process_group));
+    return c10::make_intrusive<c10d::ProcessGroupGloo>(prefixed, rank, size, gloo_options);
   } catch (const ConfigError&) {
     // Wrong settings are the user's to fix. Everything else means that the ranks failed to meet.
     throw;
@@ -98,6 +90,19 @@ Group make_group(const std::string& name, c10::intrusive_ptr<c10d::Store> store,
     throw CommError(
         fmt::format("rank {}: could not join group {} of {} ranks over Gloo: {}", rank, name, size, first_line(error)));
   }
+}
+
+Group make_group(const std::string& name, c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                 const GlooOptions& options) {
+  const auto backend = make_backend(name, store, rank, size, options);
+  auto process_group =
+      c10::make_intrusive<c10d::ProcessGroup>(c10::make_intrusive<c10d::PrefixStore>(name, store), rank, size);
+  // CUDA tensors work over Gloo too: it copies them through the host.
+  for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA})
+    process_group->setBackend(device, c10d::ProcessGroup::BackendType::GLOO, backend);
+  process_group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
+  process_group->setGroupName(name);
+  return Group(name, std::move(process_group));
 }
 
 c10::intrusive_ptr<c10d::Store> connect_store(const LaunchEnvironment& launch, std::chrono::milliseconds timeout) {
@@ -123,28 +128,42 @@ c10::intrusive_ptr<c10d::Store> connect_store(const LaunchEnvironment& launch, s
 }
 
 // A fixed seed, unlike in a new PyTorch process: programs without set_seed are reproducible, and all ranks start alike.
-std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, const GlooOptions& options) {
+std::unique_ptr<RankContext> make_context(const LaunchEnvironment& launch) {
   auto context = std::make_unique<RankContext>();
   context->rank = launch.rank;
   context->world_size = launch.world_size;
   context->local_rank = launch.local_rank;
   context->local_world_size = launch.local_world_size;
   context->restart_count = launch.restart_count;
-  context->backend = "gloo";
   // torchrun exports OMP_NUM_THREADS=1; without a launcher the ranks of one machine must not fight for its cores
   // either.
   context->num_threads = environment_int({"OMP_NUM_THREADS"}).value_or(1);
   context->generator = make_generator(c10::default_rng_seed_val);
-  auto store = connect_store(launch, options.timeout);
-  context->world = make_group("world", store, launch.rank, launch.world_size, options);
+  context->print = [](const std::string& text) { std::cout << text << std::flush; };
+  return context;
+}
+
+void join_groups(RankContext& context, c10::intrusive_ptr<c10d::Store> store, const GlooOptions& options,
+                 const MakeGroup& make) {
+  context.world = make("world", store, context.rank, context.world_size, options);
+  const auto current = std::make_shared<GlooOptions>(options);
   // Every rank calls new_group for every group, member or not, so the counters agree, and each group has its own keys.
-  context->new_group = [store, options, rank = launch.rank, count = 0](const std::vector<int>& ranks) mutable {
+  context.new_group = [store, current, make, rank = context.rank, count = 0](const std::vector<int>& ranks) mutable {
     const auto name = fmt::format("group{}", ++count);
     const auto member = std::find(ranks.begin(), ranks.end(), rank);
     if (member == ranks.end()) return Group();
-    return make_group(name, store, static_cast<int>(member - ranks.begin()), static_cast<int>(ranks.size()), options);
+    return make(name, store, static_cast<int>(member - ranks.begin()), static_cast<int>(ranks.size()), *current);
   };
-  context->print = [](const std::string& text) { std::cout << text << std::flush; };
+  context.set_timeout = [world = context.world, current](std::chrono::milliseconds timeout) {
+    world.process_group()->setTimeout(timeout);
+    current->timeout = timeout;
+  };
+}
+
+std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, const GlooOptions& options) {
+  auto context = make_context(launch);
+  context->backend = "gloo";
+  join_groups(*context, connect_store(launch, options.timeout), options, make_group);
   return context;
 }
 

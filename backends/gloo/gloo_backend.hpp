@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -9,8 +10,9 @@
 #include "reference/state/rank_context.hpp"
 
 namespace c10d {
+class Backend;
 class Store;
-}
+}  // namespace c10d
 
 /// Ranks over PyTorch's ProcessGroupGloo. Thread rule: each rank creates its own groups.
 namespace accel::gloo {
@@ -25,11 +27,24 @@ struct GlooOptions {
 /// Throws CommError if there is no route.
 std::string local_address_for(const std::string& host);
 
+/// Joins only the Gloo part of a group, for a group that has another backend for its GPUs. As `make_group`.
+c10::intrusive_ptr<c10d::Backend> make_backend(const std::string& name, c10::intrusive_ptr<c10d::Store> store, int rank,
+                                               int size, const GlooOptions& options);
+
 /// Joins a group through a store that all its ranks share: a HashStore between threads, a TCPStore between processes.
 /// Collective; returns when all ranks have joined. Throws CommError if they do not join within the timeout. Makes the
 /// process ignore SIGPIPE unless it handles the signal, so that a write to a rank that has exited throws.
 Group make_group(const std::string& name, c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                  const GlooOptions& options);
+
+/// Creates the rank of a job whose place comes from a launcher, without groups.
+std::unique_ptr<RankContext> make_context(const LaunchEnvironment& launch);
+
+using MakeGroup = std::function<Group(const std::string& name, const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                      int size, const GlooOptions& options)>;
+/// Joins the world through `make`, which also makes the later groups of the rank. Collective.
+void join_groups(RankContext& context, c10::intrusive_ptr<c10d::Store> store, const GlooOptions& options,
+                 const MakeGroup& make);
 
 /// Creates the rank of a job whose place comes from a launcher, and joins the world group. Collective. Rank 0 serves
 /// the TCPStore unless torchrun's agent does. Throws ConfigError if the port is in use, and CommError if the other

@@ -9,11 +9,11 @@ int num_gpus() { return 0; }
 
 bool is_available() { return false; }
 
-void use_first_gpu(RankContext& /*context*/) {
+void use_gpu(RankContext& /*context*/) {
   throw ConfigError("this build lacks CUDA support; build with `./dev build gpu`");
 }
 
-std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& /*launch*/, std::chrono::milliseconds /*timeout*/) {
+std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& /*launch*/, const gloo::GlooOptions& /*options*/) {
   throw ConfigError("backend nccl: this build lacks CUDA support; build with `./dev build gpu`, or use gloo or sim");
 }
 

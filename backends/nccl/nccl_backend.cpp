@@ -1,5 +1,6 @@
 // Process groups over PyTorch's ProcessGroupNCCL. Everything about launching (rank, store, attempt) is the same as over
-// Gloo, so the store comes from gloo_backend.hpp.
+// Gloo, so the store comes from gloo_backend.hpp, and every group also has Gloo for CPU tensors: what ranks exchange
+// about sizes and objects must not make the host wait for the GPU.
 #include "backends/nccl/nccl_backend.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -9,28 +10,83 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include <algorithm>
+#include <cstdlib>
 #include <iostream>
+#include <utility>
 
 #include "backends/gloo/gloo_backend.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/exit_point.hpp"
 
 namespace accel::nccl {
 namespace {
 
+using Groups = std::vector<c10::intrusive_ptr<c10d::ProcessGroup>>;
+
+// The groups that this process has joined and not left. Never destroyed, because they end in `abort_groups`, which runs
+// while the process exits.
+Groups& joined_groups() {
+  static auto* const groups = new Groups;
+  return *groups;
+}
+
+// PyTorch's watchdog threads call CUDA, so they must have ended before CUDA is unloaded; otherwise they throw, and the
+// process ends by SIGABRT instead of with its own exit code.
+void abort_groups() {
+  for (const auto& group : std::exchange(joined_groups(), {})) {
+    try {
+      group->getBackend(c10::DeviceType::CUDA)->abort();
+    } catch (const std::exception& error) {
+      std::cerr << "accel: warning: group " << group->getGroupName() << ": not aborted: " << error.what() << std::endl;
+    }
+  }
+}
+
+std::terminate_handler handler_of_program = nullptr;
+
+// A watchdog that finds a failed or late collective throws on its own thread, where nobody can catch the exception.
+// Ends the process with the error of the rank instead of SIGABRT.
+[[noreturn]] void end_with_error_of_watchdog() {
+  try {
+    if (const auto error = std::current_exception()) std::rethrow_exception(error);
+  } catch (const std::exception& error) {
+    if (std::string(error.what()).find("NCCL") != std::string::npos && !joined_groups().empty()) {
+      std::cerr << "error: " << comm_error(fmt::format("rank {}", joined_groups().front()->getRank()), error).what()
+                << std::endl;
+      flush_and_exit(1);
+    }
+  } catch (...) {
+  }
+  if (handler_of_program != nullptr) handler_of_program();
+  std::abort();
+}
+
 // The store is prefixed with the group's name, since NCCL stores its unique id under the same key in every group.
-// Binding the device creates the communicator on the rank's own GPU; otherwise NCCL guesses it from the global rank.
+// The device is bound to the group and not to its backend, which `setBackend` binds to the group's. Without it NCCL
+// guesses the GPU from the global rank, which hangs with several machines.
 Group make_group(const std::string& name, const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                 c10::Device device, std::chrono::milliseconds timeout) {
-  auto options = c10d::ProcessGroupNCCL::Options::create();
-  options->timeout = timeout;
+                 c10::Device device, const gloo::GlooOptions& options) {
+  auto nccl_options = c10d::ProcessGroupNCCL::Options::create();
+  nccl_options->timeout = options.timeout;
   auto prefixed = c10::make_intrusive<c10d::PrefixStore>(name, store);
-  auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(prefixed, rank, size, options);
-  backend->setBoundDeviceId(device);
   auto process_group = c10::make_intrusive<c10d::ProcessGroup>(prefixed, rank, size);
-  process_group->setBackend(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::NCCL, backend);
+  process_group->setBoundDeviceId(device);
+  process_group->setBackend(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::NCCL,
+                            c10::make_intrusive<c10d::ProcessGroupNCCL>(prefixed, rank, size, nccl_options));
+  process_group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO,
+                            gloo::make_backend(name, store, rank, size, options));
   process_group->setDefaultBackend(c10d::ProcessGroup::BackendType::NCCL);
   process_group->setGroupName(name);
+  joined_groups().push_back(process_group);
   return Group(name, std::move(process_group));
+}
+
+// Without the barrier a rank that ends first could abort the last collectives of its peers.
+void leave_groups(const Group& world) {
+  c10::cuda::device_synchronize();
+  at::Tensor nothing = at::zeros({1});
+  world.all_reduce(nothing).wait();
+  for (const auto& group : std::exchange(joined_groups(), {})) group->getBackend(c10::DeviceType::CUDA)->shutdown();
 }
 
 }  // namespace
@@ -39,40 +95,32 @@ int num_gpus() { return c10::cuda::device_count(); }
 
 bool is_available() { return num_gpus() > 0; }
 
-void use_first_gpu(RankContext& context) {
-  context.device = c10::Device(c10::kCUDA, 0);
-  c10::cuda::set_device(0);
+void use_gpu(RankContext& context) {
+  context.device = c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(context.local_rank % num_gpus()));
+  c10::cuda::set_device(context.device.index());
 }
 
-std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, std::chrono::milliseconds timeout) {
-  const int num_gpus = c10::cuda::device_count();
-  check_config(num_gpus > 0,
-               "backend nccl: CUDA finds no GPU on this machine; check the driver and "
-               "CUDA_VISIBLE_DEVICES, or use gloo or sim");
-  auto context = std::make_unique<RankContext>();
-  context->rank = launch.rank;
-  context->world_size = launch.world_size;
-  context->local_rank = launch.local_rank;
-  context->local_world_size = launch.local_world_size;
-  context->restart_count = launch.restart_count;
+std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, const gloo::GlooOptions& options) {
+  check_config(
+      is_available(),
+      "backend nccl: CUDA finds no GPU on this machine; check the driver and CUDA_VISIBLE_DEVICES, or use gloo "
+      "or sim");
+  check_config(launch.local_world_size <= num_gpus(),
+               "backend nccl: {} ranks on this machine, but CUDA finds {} GPUs; start at most one rank per GPU, or set "
+               "ACCEL_BACKEND=gloo, under which ranks may share a GPU",
+               launch.local_world_size, num_gpus());
+  auto context = gloo::make_context(launch);
   context->backend = "nccl";
-  context->device = c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(launch.local_rank % num_gpus));
-  // Before the first group is created: NCCL and the caching allocator use the thread's current device.
-  c10::cuda::set_device(context->device.index());
-  context->generator = make_generator(c10::default_rng_seed_val);
-  auto store = gloo::connect_store(launch, timeout);
-  context->world = make_group("world", store, launch.rank, launch.world_size, context->device, timeout);
-  // Group names are counted, not derived from members: every rank calls new_group for every group, members or not, so
-  // the counters agree and two groups of the same ranks get different keys in the store.
-  context->new_group = [store, timeout, device = context->device, rank = launch.rank,
-                        count = 0](const std::vector<int>& ranks) mutable {
-    const auto name = fmt::format("group{}", ++count);
-    const auto member = std::find(ranks.begin(), ranks.end(), rank);
-    if (member == ranks.end()) return Group();
-    return make_group(name, store, static_cast<int>(member - ranks.begin()), static_cast<int>(ranks.size()), device,
-                      timeout);
-  };
-  context->print = [](const std::string& text) { std::cout << text << std::flush; };
+  use_gpu(*context);  // before the first group: NCCL and the caching allocator use the thread's current device
+  auto store = gloo::connect_store(launch, options.timeout);
+  handler_of_program = std::set_terminate(end_with_error_of_watchdog);
+  std::atexit(abort_groups);
+  gloo::join_groups(*context, store, options,
+                    [device = context->device](const std::string& name, const c10::intrusive_ptr<c10d::Store>& store,
+                                               int rank, int size, const gloo::GlooOptions& options) {
+                      return make_group(name, store, rank, size, device, options);
+                    });
+  context->leave = [world = context->world] { leave_groups(world); };
   return context;
 }
 

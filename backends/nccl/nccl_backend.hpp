@@ -1,12 +1,12 @@
 #pragma once
 
-#include <chrono>
 #include <memory>
 
+#include "backends/gloo/gloo_backend.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/state/rank_context.hpp"
 
-/// Ranks over PyTorch's ProcessGroupNCCL, one GPU per rank (local rank modulo the number of GPUs). A build without CUDA
+/// Ranks over PyTorch's ProcessGroupNCCL, one GPU per rank, and over Gloo for CPU tensors. A build without CUDA
 /// has the same functions, which report that no GPU is available.
 ///
 /// Thread rule: each process creates its own rank.
@@ -18,11 +18,13 @@ int num_gpus();
 /// Whether this build supports NCCL and this machine has a GPU.
 bool is_available();
 
-/// Lets a single process compute on the first GPU. Throws ConfigError in a build without CUDA.
-void use_first_gpu(RankContext& context);
+/// Lets a rank compute on the GPU of its local rank, modulo the number of GPUs. Throws ConfigError in a build without
+/// CUDA.
+void use_gpu(RankContext& context);
 
-/// Creates the rank of a job whose place comes from a launcher, and joins the world group. Collective. Throws
-/// ConfigError in a build without CUDA, or on a machine without a GPU.
-std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, std::chrono::milliseconds timeout);
+/// Creates the rank of a job whose place comes from a launcher, and joins the world group. Collective. A
+/// collective that fails or comes late ends the process with exit code 1 and the error of the rank. Throws ConfigError
+/// in a build without CUDA, and on a machine with fewer GPUs than ranks.
+std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, const gloo::GlooOptions& options);
 
 }  // namespace accel::nccl

@@ -1,7 +1,6 @@
 #include "reference/accelerator/accelerator_state.hpp"
 
 #include <fmt/ranges.h>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "reference/accelerator/mesh_groups.hpp"
 #include "reference/accelerator/options_check.hpp"
@@ -20,7 +19,7 @@ void apply(const InitProcessGroupKwargs& kwargs, RankContext& context) {
       !kwargs.backend || *kwargs.backend == context.backend,
       "init_process_group_kwargs: backend: the ranks were started over {}, not {}; start them with --backend {}",
       context.backend, kwargs.backend.value_or(""), kwargs.backend.value_or(""));
-  if (kwargs.timeout) context.world.process_group()->setTimeout(*kwargs.timeout);
+  if (kwargs.timeout) context.set_timeout(*kwargs.timeout);
 }
 
 }  // namespace
@@ -40,9 +39,9 @@ AcceleratorState::AcceleratorState(AcceleratorOptions options, RankContext& cont
 // Not part of the constructor: group creation is collective, while every check in the constructor throws on all ranks
 // before the first collective. Order: `training_.path` needs the size of the data-parallel group.
 void AcceleratorState::join_data_parallel_group() {
+  apply(options_.init_process_group_kwargs, *context_);  // before the groups of the mesh, which get its time-out
   data_parallel_ = make_data_parallel(*context_, plan_data_parallel(options_.parallelism_config, place_of(*context_)));
   training_.path = make_gradient_pipeline();
-  apply(options_.init_process_group_kwargs, *context_);
 }
 
 std::shared_ptr<GradientPipeline> AcceleratorState::make_gradient_pipeline() const {

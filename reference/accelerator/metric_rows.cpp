@@ -29,13 +29,11 @@ MetricRows metric_rows(const GradientState& state, const DataParallel& data_para
 
 // Without even_batches the ranks may have different numbers of rows on the last step, which only a gather can find out.
 // The condition depends on values that are equal on all ranks, so all ranks gather or none does.
-MetricRows tensor_metric_rows(const GradientState& state, const DataParallel& data_parallel, c10::Device device) {
+MetricRows tensor_metric_rows(const GradientState& state, const DataParallel& data_parallel) {
   const bool may_be_padded =
       !state.fills_up() && state.end_of_dataloader() && state.remainder() > 0 && data_parallel.size > 1;
   if (!may_be_padded) return metric_rows(state, data_parallel);
-  const auto of_ranks = operations::gather(data_parallel.group, at::full({1}, state.num_rows().value_or(0),
-                                                                         at::TensorOptions(device).dtype(at::kLong)))
-                            .cpu();
+  const auto of_ranks = operations::gather(data_parallel.group, at::full({1}, state.num_rows().value_or(0), at::kLong));
   MetricRows rows{.per_rank = of_ranks.max().item<std::int64_t>(), .are_padded = true};
   for (std::int64_t rank = 0; rank < of_ranks.size(0); ++rank) {
     const auto begin = rank * rows.per_rank;

@@ -39,8 +39,7 @@ struct MetricRows {
 [[nodiscard]] MetricRows metric_rows(const GradientState& state, const DataParallel& data_parallel);
 /// Returns the rows to keep of tensors. Collective on the last step of a loader without even_batches, where
 /// pad_across_processes may have padded the tensors to equal sizes.
-[[nodiscard]] MetricRows tensor_metric_rows(const GradientState& state, const DataParallel& data_parallel,
-                                            c10::Device device);
+[[nodiscard]] MetricRows tensor_metric_rows(const GradientState& state, const DataParallel& data_parallel);
 /// Number of samples of this rank's batch that are not duplicates; empty outside a loop over a loader.
 [[nodiscard]] std::optional<std::int64_t> num_real_rows(const GradientState& state, const DataParallel& data_parallel);
 

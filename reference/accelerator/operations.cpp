@@ -35,7 +35,7 @@ at::Tensor pad_across_processes(const Group& group, const at::Tensor& tensor, Pa
   if (group.size() == 1 || options.dim >= tensor.dim() || options.dim < -tensor.dim()) return tensor;
   const auto dim = options.dim < 0 ? options.dim + tensor.dim() : options.dim;
   // All sizes travel, not only that of `dim`, as in accelerate/utils/operations.py: the same bytes on the wire.
-  const auto size = at::tensor(tensor.sizes(), at::TensorOptions(at::kLong)).to(tensor.device());
+  const auto size = at::tensor(tensor.sizes(), at::kLong);
   const auto sizes = group.all_gather(size.unsqueeze(0)).select(1, dim);
   const auto largest = sizes.max().item<std::int64_t>();
   if (largest == tensor.size(dim)) return tensor;
@@ -72,7 +72,7 @@ void verify(const Group& group, const char* operation, c10::Device device, const
     }
   }
   // Every rank gathers what all ranks have and draws the same conclusion, so either all ranks throw or none does.
-  const auto of_ranks = detail::gather_trees(group, device, std::pair(shapes, is_placed));
+  const auto of_ranks = detail::gather_trees(group, std::pair(shapes, is_placed));
   const bool fits = std::all_of(of_ranks.begin(), of_ranks.end(),
                                 [&](const auto& rank) { return rank.second && rank.first == of_ranks.front().first; });
   if (fits) return;

@@ -20,7 +20,7 @@ ProcessControl::MainFirst::~MainFirst() noexcept(false) {
 
 bool ProcessControl::check_trigger(std::source_location where) {
   // A sum, not a maximum, as in accelerate/accelerator.py, check_trigger.
-  auto flag = at::full({}, trigger_ ? 1 : 0, at::TensorOptions(at::kLong).device(context_->device));
+  auto flag = at::full({}, trigger_ ? 1 : 0, at::kLong);
   context_->world.all_reduce(flag, ReduceOp::kSum, where).wait();
   const bool is_set = flag.item<std::int64_t>() >= 1;
   if (is_set) trigger_ = false;

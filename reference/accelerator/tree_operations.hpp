@@ -149,7 +149,7 @@ class TreeOperations : public virtual AcceleratorState {
 
   template <RowTree T>
   std::remove_cvref_t<T> gather_rows_for_metrics(const T& tree) const {
-    const auto rows = tensor_metric_rows(context_->gradient_state, data_parallel_, device());
+    const auto rows = tensor_metric_rows(context_->gradient_state, data_parallel_);
     for_each_tensor(tree, [&](const at::Tensor& tensor) {
       const auto num_rows = tensor.dim() > 0 ? std::optional(tensor.size(0)) : std::nullopt;
       rows.check(rows.fit(num_rows), num_rows);
@@ -170,7 +170,7 @@ class TreeOperations : public virtual AcceleratorState {
     const auto rows = metric_rows(context_->gradient_state, data_parallel_);
     std::vector<T> all;
     const bool fits = rows.fit(static_cast<std::int64_t>(list.size()));
-    for (auto& [of_rank, its_fits] : detail::gather_trees(data_parallel_.group, device(), std::pair(list, fits))) {
+    for (auto& [of_rank, its_fits] : detail::gather_trees(data_parallel_.group, std::pair(list, fits))) {
       rows.check(its_fits,
                  static_cast<std::int64_t>(of_rank.size()));  // every rank checks all ranks: all throw or none does
       all.insert(all.end(), std::make_move_iterator(of_rank.begin()), std::make_move_iterator(of_rank.end()));

@@ -42,8 +42,7 @@ const char* advice_for(const std::string& message) {
 }
 
 // Converts exceptions of c10d's backends to CommError with the rank and the operation. Errors of this library
-// pass through unchanged: the simulator's already contain both. The C++ backtrace is removed; it hides the
-// message.
+// pass through unchanged: the simulator's already contain both.
 template <typename F>
 auto with_context(const std::string& what, F&& f) {
   try {
@@ -51,9 +50,7 @@ auto with_context(const std::string& what, F&& f) {
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    const std::string text = error.what();
-    const auto message = text.substr(0, text.find("\nException raised from"));
-    throw CommError(fmt::format("{}: {}{}", what, message, advice_for(message)));
+    throw comm_error(what, error);
   }
 }
 
@@ -66,6 +63,13 @@ void check_dense(const at::Tensor& tensor, std::string_view op) {
 }
 
 }  // namespace
+
+// The C++ backtrace is removed; it hides the message.
+CommError comm_error(const std::string& what, const std::exception& error) {
+  const std::string text = error.what();
+  const auto message = text.substr(0, text.find("\nException raised from"));
+  return CommError(fmt::format("{}: {}{}", what, message, advice_for(message)));
+}
 
 // Defined here because c10d::Work is incomplete in the header.
 Work::Work(c10::intrusive_ptr<c10d::Work> work, std::string what) : work_(std::move(work)), what_(std::move(what)) {}

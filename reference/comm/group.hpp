@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "reference/core/errors.hpp"
+
 namespace c10d {
 class ProcessGroup;
 class Work;
@@ -24,6 +26,9 @@ class Work;
 namespace accel {
 
 enum class ReduceOp { kSum, kMean, kProduct, kMin, kMax, kBitwiseAnd, kBitwiseOr, kBitwiseXor };
+
+/// The error of a collective that c10d reported as `error`: what failed, the first line of its text, and advice.
+CommError comm_error(const std::string& what, const std::exception& error);
 
 /// A collective in progress. Its tensors hold the result after `wait()` and must not be accessed before.
 class Work {

@@ -43,13 +43,6 @@ std::atomic<int> num_exit_points = 0;
   _exit(code);
 }
 
-// Streams are flushed by hand since _exit does not.
-[[noreturn]] void flush_and_exit(int code) {
-  std::cout.flush();
-  std::fflush(nullptr);
-  _exit(code);
-}
-
 // Without static destructors, because they would race with the ranks. The status is a failure whatever `code` is: the
 // ranks did not finish.
 [[noreturn]] void exit_outside_ranks(int code) {
@@ -62,6 +55,13 @@ std::atomic<int> num_exit_points = 0;
 }
 
 }  // namespace
+
+// Streams are flushed by hand since _exit does not.
+void flush_and_exit(int code) {
+  std::cout.flush();
+  std::fflush(nullptr);
+  _exit(code);
+}
 
 void end_process(int code) {
 #ifdef ACCEL_SANITIZED

@@ -23,4 +23,8 @@ ProgramEnd run_until_exit(const std::function<int()>& program);
 /// by std::exit, because leaks are looked for at exit. Thread rule: the main thread, when no rank runs.
 [[noreturn]] void end_process(int code);
 
+/// Ends the process at once after flushing standard streams: no destructor and no exit handler runs. Thread rule: any
+/// thread.
+[[noreturn]] void flush_and_exit(int code);
+
 }  // namespace accel

@@ -127,7 +127,7 @@ class DataLoader {
     if (!core_->is_prepared()) return read(pass);
     if (core_->reads_own_parts() && core_->even_batches()) {
       return std::make_unique<detail::EvenSteps<Batch>>(
-          open_rest, detail::RowCountExchange(core_->data_parallel().group, core_->context().device),
+          open_rest, detail::RowCountExchange(core_->data_parallel().group),
           typename detail::EvenSteps<Batch>::Options{
               .batch_size = core_->reading().batch_size,
               .drop_last = core_->options().drop_last,

@@ -32,11 +32,9 @@ Announcement DispatchChannel::exchange(Announcement announcement) {
   const bool is_new = is_sender && announcement.text != last_text_;
   auto header = at::tensor(std::vector<std::int64_t>{announcement.kind, announcement.is_last, announcement.num_rows,
                                                      announcement.rows_per_rank, is_new},
-                           at::kLong)
-                    .to(context_.device);
+                           at::kLong);
   context_.world.broadcast(header, /*root=*/0).wait();
-  const auto received = header.to(at::kCPU);
-  const auto* field = received.const_data_ptr<std::int64_t>();
+  const auto* field = header.const_data_ptr<std::int64_t>();
   if (field[4] != 0) last_text_ = broadcast_bytes(context_, std::move(announcement.text), /*root=*/0);
   return {.kind = static_cast<Announcement::Kind>(field[0]),
           .is_last = field[1] != 0,

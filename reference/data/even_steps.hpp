@@ -19,14 +19,13 @@ namespace accel::detail {
 /// Exchanges the numbers of rows that the ranks of a group have read for a step. Collective, once per step.
 class RowCountExchange {
  public:
-  RowCountExchange(Group group, c10::Device device) : group_(std::move(group)), device_(device) {}
+  explicit RowCountExchange(Group group) : group_(std::move(group)) {}
   /// Returns the number of rows of every rank. Throws ArgumentError on every rank if one of them passed kFailed.
   std::vector<std::int64_t> take(std::int64_t own_rows) const;
   static constexpr std::int64_t kFailed = -1;
 
  private:
   Group group_;
-  c10::Device device_;
 };
 
 /// Gives all ranks the same number of steps when each rank reads separate parts. A rank that reached its end repeats

@@ -74,8 +74,7 @@ bool has_parts_for_all(const DataSource& source, const ShardOptions& shard) {
 // this.
 std::int64_t synchronized_seed(const ShardOptions& shard) {
   if (shard.config.data_seed) return *shard.config.data_seed;
-  auto seed =
-      at::full({1}, static_cast<std::int64_t>(default_generator().current_seed()), at::kLong).to(shard.context->device);
+  auto seed = at::full({1}, static_cast<std::int64_t>(default_generator().current_seed()), at::kLong);
   shard.context->world.broadcast(seed, /*root=*/0).wait();
   return seed.item<std::int64_t>();
 }

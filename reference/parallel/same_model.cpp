@@ -57,11 +57,10 @@ void check_same_model(const Group& group, const NamedTensors& tensors) {
     names.push_back(name);
     own.push_back(describe(tensor));
   }
-  const auto device = tensors.empty() ? at::Device(at::kCPU) : tensors.front().second.device();
-  const auto digests = group.all_gather(at::full({1}, digest_of(own), at::TensorOptions(at::kLong).device(device)));
+  const auto digests = group.all_gather(at::full({1}, digest_of(own), at::kLong));
   // Every rank sees all digests and takes the same branch, so the collectives below match.
   if (digests.eq(digests[0]).all().item<bool>()) return;
-  const auto all_names = detail::gather_trees(group, device, names), all = detail::gather_trees(group, device, own);
+  const auto all_names = detail::gather_trees(group, names), all = detail::gather_trees(group, own);
   throw ArgumentError(fmt::format("prepare: the ranks' models differ: {}; build the same model on every rank",
                                   first_difference(all_names, all)));
 }

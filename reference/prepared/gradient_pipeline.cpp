@@ -88,7 +88,7 @@ at::Tensor GradientPipeline::weighted(const at::Tensor& loss, std::optional<doub
 void GradientPipeline::finish_window() {
   auto& state = context_->gradient_state;
   if (!counts() || window_.is_empty() || !state.sync_gradients) return;
-  const auto total = window_.finish(context_->world, context_->device);
+  const auto total = window_.finish(context_->world);
   // Ranks that share a batch have each counted its samples.
   state.num_samples += std::llround(total.samples / ranks_per_batch_);
   if (!is_exact_ || total.gradient_scale == 1) return;
@@ -104,7 +104,7 @@ void GradientPipeline::shadow_window() {
   if (!counts()) return;
   // This rank's gradients do not count, but the others expect it in the all-reduce.
   window_.drop();
-  window_.finish(context_->world, context_->device);
+  window_.finish(context_->world);
 }
 
 // Every access goes through here, so that nobody sees the scale before a pending update.

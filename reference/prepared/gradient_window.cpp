@@ -40,8 +40,8 @@ void GradientWindow::add(double items, double samples, std::optional<std::int64_
 }
 
 // Sums of integral counts are exact in float64, so the scale does not depend on the order of summation.
-GradientWindow::Total GradientWindow::finish(const Group& group, c10::Device device) {
-  auto sums = at::tensor(std::vector<double>{items_, samples_}, at::TensorOptions(at::kDouble)).to(device);
+GradientWindow::Total GradientWindow::finish(const Group& group) {
+  auto sums = at::tensor(std::vector<double>{items_, samples_}, at::kDouble);
   group.all_reduce(sums).wait();
   const auto items = sums[0].item<double>(), samples = sums[1].item<double>();
   Total total{.items = items, .samples = samples};

@@ -44,7 +44,7 @@ class GradientWindow {
     double gradient_scale = 1;  ///< the factor for the averaged gradients
   };
   /// Ends the window and returns its sums over all ranks. Collective.
-  Total finish(const Group& group, c10::Device device);
+  Total finish(const Group& group);
   /// Clears the counts, for a rank without further batches, whose gradients do not count.
   void drop();
 

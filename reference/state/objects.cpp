@@ -22,12 +22,11 @@ std::string bytes_of(const at::Tensor& tensor, std::int64_t size) {
 
 }  // namespace
 
-// NCCL does not support CPU tensors, so the bytes are copied to the rank's device for the transfer.
-std::vector<std::string> all_gather_bytes(const Group& group, c10::Device device, const std::string& bytes) {
+std::vector<std::string> all_gather_bytes(const Group& group, const std::string& bytes) {
   const auto size = at::full({1}, static_cast<std::int64_t>(bytes.size()), at::kLong);
-  const auto sizes = group.all_gather(size.to(device)).to(at::kCPU);
+  const auto sizes = group.all_gather(size);
   const auto largest = sizes.max().item<std::int64_t>();
-  const auto padded = group.all_gather(tensor_of_bytes(bytes, largest).unsqueeze(0).to(device)).to(at::kCPU);
+  const auto padded = group.all_gather(tensor_of_bytes(bytes, largest).unsqueeze(0));
   std::vector<std::string> all;
   for (std::int64_t rank = 0; rank < sizes.size(0); ++rank)
     all.push_back(bytes_of(padded[rank], sizes[rank].item<std::int64_t>()));
@@ -36,14 +35,14 @@ std::vector<std::string> all_gather_bytes(const Group& group, c10::Device device
 
 // Two broadcasts. Ranks other than the root pass an empty string; an empty object needs no second broadcast.
 std::string broadcast_bytes(RankContext& context, std::string bytes, int root) {
-  auto size = at::full({1}, static_cast<std::int64_t>(bytes.size()), at::kLong).to(context.device);
+  auto size = at::full({1}, static_cast<std::int64_t>(bytes.size()), at::kLong);
   context.world.broadcast(size, root).wait();
   const auto num_bytes = size.item<std::int64_t>();
   if (num_bytes == 0) return {};
   bytes.resize(num_bytes);  // changes nothing on the root
-  auto carrier = tensor_of_bytes(bytes, num_bytes).to(context.device);
+  auto carrier = tensor_of_bytes(bytes, num_bytes);
   context.world.broadcast(carrier, root).wait();
-  return bytes_of(carrier.to(at::kCPU), num_bytes);
+  return bytes_of(carrier, num_bytes);
 }
 
 }  // namespace accel::detail

@@ -20,7 +20,7 @@
 namespace accel {
 
 namespace detail {
-std::vector<std::string> all_gather_bytes(const Group& group, c10::Device device, const std::string& bytes);
+std::vector<std::string> all_gather_bytes(const Group& group, const std::string& bytes);
 /// Returns the `bytes` of rank `root` on every rank.
 std::string broadcast_bytes(RankContext& context, std::string bytes, int root);
 }  // namespace detail
@@ -29,9 +29,9 @@ namespace detail {
 
 /// Returns the trees of all ranks, in rank order of the group.
 template <Tree T>
-std::vector<T> gather_trees(const Group& group, c10::Device device, const T& tree) {
+std::vector<T> gather_trees(const Group& group, const T& tree) {
   std::vector<T> trees;
-  for (const auto& bytes : all_gather_bytes(group, device, pack(tree))) trees.push_back(unpack<T>(bytes));
+  for (const auto& bytes : all_gather_bytes(group, pack(tree))) trees.push_back(unpack<T>(bytes));
   return trees;
 }
 
@@ -43,7 +43,7 @@ std::vector<T> gather_object(RankContext& context, const std::vector<T>& objects
                              std::source_location where = std::source_location::current()) {
   const CallSite site(where);
   std::vector<T> all;
-  for (auto& list : detail::gather_trees(context.world, context.device, objects))
+  for (auto& list : detail::gather_trees(context.world, objects))
     all.insert(all.end(), std::make_move_iterator(list.begin()), std::make_move_iterator(list.end()));
   return all;
 }

@@ -3,6 +3,7 @@
 #include <ATen/core/Generator.h>
 #include <c10/core/Device.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -38,6 +39,10 @@ struct RankContext {
   /// Creates a group of some world ranks. Every rank of the world calls it in the same order, whether it is a member or
   /// not. The group is usable only on members.
   std::function<Group(const std::vector<int>& ranks)> new_group;
+  /// Sets how long collectives of the world and of later groups wait for their peers; null where none has a time-out.
+  std::function<void(std::chrono::milliseconds timeout)> set_timeout = {};
+  /// Ends the rank's groups after its program; collective. Null where the end of the process does that.
+  std::function<void()> leave = {};
   std::shared_ptr<Files> files = std::make_shared<PosixFiles>();  ///< destination of everything that is saved
   std::shared_ptr<StepListener> listener = {};                    ///< null if there is no listener
   std::function<void(const std::string& text)> print;  ///< writes one text to standard output without interleaving

@@ -377,8 +377,8 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(Member member, const s
   check_argument(group_rank >= 0, "group {}: rank {} is not a member of {}", name, member.rank, describe_ranks(ranks));
   auto backend = c10::make_intrusive<SimBackend>(std::move(member), std::move(group), group_rank);
   auto process_group = c10::make_intrusive<SimProcessGroup>(group_rank, static_cast<int>(ranks.size()));
-  // Also for CUDA: tensors on a device are reduced on the host, as ProcessGroupGloo does.
-  for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA}) {
+  // Also for devices: their tensors are reduced on the host, as ProcessGroupGloo does. PrivateUse1 is a program's own.
+  for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA, c10::DeviceType::PrivateUse1}) {
     process_group->setBackend(device, c10d::ProcessGroup::BackendType::CUSTOM, backend);
   }
   process_group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);

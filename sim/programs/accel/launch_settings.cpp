@@ -113,6 +113,10 @@ class SettingsMerge {
     config_.num_processes = num_processes();
     if (flags_.has("multi_gpu") && config_.num_processes < 2 && config_.num_machines < 2)
       problem("--multi_gpu: expected --num_processes 2 or more, got {}", config_.num_processes);
+    if (flags_.has("multi_gpu") && config_.num_machines < 2 && around_.num_gpus == 0)
+      problem(
+          "--multi_gpu: CUDA finds no GPU on this machine; remove the flag, or check the driver and "
+          "CUDA_VISIBLE_DEVICES");
   }
 
   // Checked here, so that the message names the variable; std::stoi would throw without saying what was wrong.

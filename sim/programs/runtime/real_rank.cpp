@@ -17,17 +17,24 @@ std::chrono::milliseconds collective_timeout() {
 
 std::unique_ptr<RankContext> make_real_rank(const std::string& backend) {
   const auto launch = read_launch_environment();
-  const bool wants_cpu = environment_flag("ACCELERATE_USE_CPU").value_or(false);
+  const bool uses_gpu =
+      backend.empty() && nccl::is_available() && !environment_flag("ACCELERATE_USE_CPU").value_or(false);
   if (!launch.is_launched && backend.empty()) {
     auto alone = make_single_rank();
-    if (!wants_cpu && nccl::is_available()) nccl::use_first_gpu(*alone);
+    if (uses_gpu) nccl::use_gpu(*alone);
     return alone;
   }
-  const bool use_nccl = backend == "nccl" || (backend.empty() && !wants_cpu && nccl::is_available());
-  if (use_nccl) return nccl::make_rank(launch, collective_timeout());
   // Gloo advertises the address of the interface that reaches the master: the host's name may resolve to loopback.
-  return gloo::make_rank(launch,
-                         {.timeout = collective_timeout(), .hostname = gloo::local_address_for(launch.master_address)});
+  const gloo::GlooOptions options{.timeout = collective_timeout(),
+                                  .hostname = gloo::local_address_for(launch.master_address)};
+  const auto chosen = environment("ACCEL_BACKEND");
+  check_config(!chosen || *chosen == "nccl" || *chosen == "gloo", "ACCEL_BACKEND: expected nccl or gloo, got '{}'",
+               chosen.value_or(""));
+  if (backend == "nccl" || (backend.empty() && chosen.value_or(uses_gpu ? "nccl" : "gloo") == "nccl"))
+    return nccl::make_rank(launch, options);
+  auto rank = gloo::make_rank(launch, options);
+  if (uses_gpu) nccl::use_gpu(*rank);  // ranks over Gloo may share a GPU
+  return rank;
 }
 
 void keep_until_exit(std::unique_ptr<RankContext> context) {

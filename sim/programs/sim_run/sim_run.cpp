@@ -202,6 +202,7 @@ int run_worker(const Arguments& arguments, const Experiment& experiment, const T
   record_rank(*context, arguments.record);
   try {
     run_rank(*context, arguments, experiment, task);
+    if (context->leave) context->leave();
   } catch (...) {
     keep_until_exit(std::move(context));
     throw;

@@ -59,6 +59,11 @@ std::optional<std::string> seen(const LaunchPlan& plan, const Variables& environ
                                                      : std::nullopt;
 }
 
+// Ranks would train on the CPU without a word.
+TEST(LaunchPlanTest, MultiGpuWithoutAGpuIsAnError) {
+  EXPECT_THAT(problems_of_plan({"--multi_gpu", "--num_processes", "2"}), HasSubstr("CUDA finds no GPU"));
+}
+
 // A value that may come from a flag, the file, the environment or a default.
 struct Layered {
   std::string flag, flag_value;
@@ -211,8 +216,10 @@ TEST(LaunchPlanTest, MultiGpuPrecedesTheTypeOfTheFile) {
   LaunchConfig config;
   config.num_processes = 2;
   config.distributed_type = "FSDP";
+  auto around = surroundings(config);
+  around.num_gpus = 2;
   const auto uses_fsdp = [&](const Words& flags) {
-    return plan(flags, surroundings(config)).job.environment.contains("ACCELERATE_USE_FSDP");
+    return plan(flags, around).job.environment.contains("ACCELERATE_USE_FSDP");
   };
   EXPECT_TRUE(uses_fsdp({}));
   EXPECT_FALSE(uses_fsdp({"--multi_gpu"}));

@@ -1,5 +1,5 @@
-// The NCCL lane on simulated GPUs (tests/support/fake_cuda): placement, order, counts, errors and exit codes. Kernels do
-// nothing there, so that no test asserts a loss; collectives and copies move their bytes.
+// The NCCL lane on simulated GPUs (tests/support/fake_cuda): placement, order, counts, errors and exit codes. Kernels
+// do nothing there, so that no test asserts a loss; collectives and copies move their bytes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -32,15 +32,7 @@ void run_gloo_threads(int num_ranks, const std::function<void(RankContext&)>& bo
         context.backend = "gloo";
         context.num_threads = 1;
         context.generator = make_generator(c10::default_rng_seed_val);
-        context.world = gloo::make_group("world", store, rank, num_ranks, options);
-        // All ranks call new_group in the same order, so the counter gives equal names.
-        context.new_group = [&, rank, count = 0](const std::vector<int>& ranks) mutable {
-          const auto name = "group" + std::to_string(++count);
-          const auto member = std::find(ranks.begin(), ranks.end(), rank);
-          if (member == ranks.end()) return Group();
-          return gloo::make_group(name, store, static_cast<int>(member - ranks.begin()), static_cast<int>(ranks.size()),
-                                  options);
-        };
+        gloo::join_groups(context, store, options, gloo::make_group);
         // Output of ranks would interleave in the test log.
         context.print = [](const std::string&) {};
         const RankScope scope(context);

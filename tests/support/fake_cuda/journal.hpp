@@ -29,8 +29,8 @@ void count_bytes(std::int64_t change);
 /// Appends a line to FAKE_CUDA_LOG/{rank}.log; does nothing without that variable.
 void log(const std::string& line);
 
-/// The faults of FAKE_CUDA_FAULTS, such as "fail_allocation=17,hang_collective=5@1": a name, the number of the call from
-/// 1, and the rank that meets it (all ranks without one). Names: fail_allocation (cudaMalloc and its retry),
+/// The faults of FAKE_CUDA_FAULTS, such as "fail_allocation=17,hang_collective=5@1": a name, the number of the call
+/// from 1, and the rank that meets it (all ranks without one). Names: fail_allocation (cudaMalloc and its retry),
 /// hang_collective, fail_collective (an asynchronous error on all ranks), die_in_collective (SIGKILL).
 [[nodiscard]] bool is_faulty(const std::string& name, std::int64_t call);
 

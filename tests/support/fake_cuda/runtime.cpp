@@ -1,5 +1,5 @@
-// The part of the CUDA runtime that LibTorch calls, as a library to preload. Kernels do nothing; what is checked is where
-// and in which order they are launched, what is copied, and when the host waits.
+// The part of the CUDA runtime that LibTorch calls, as a library to preload. Kernels do nothing; what is checked is
+// where and in which order they are launched, what is copied, and when the host waits.
 #include <cuda_runtime_api.h>
 
 #include <cstdio>

@@ -5,10 +5,10 @@
 
 #include <cstdint>
 
-/// A device whose memory is host memory and whose operators are LibTorch's CPU kernels, so that its numbers are the CPU's
-/// to the bit. It is LibTorch's device type PrivateUse1. Streams and events order nothing, because everything runs at
-/// once; race_detector.hpp reports work that would be unordered on a GPU. Copies to the host that do not block really
-/// happen when the host waits, as late as a GPU may.
+/// A device whose memory is host memory and whose operators are LibTorch's CPU kernels, so that its numbers are the
+/// CPU's to the bit. It is LibTorch's device type PrivateUse1. Streams and events order nothing, because everything
+/// runs at once; race_detector.hpp reports work that would be unordered on a GPU. Copies to the host that do not block
+/// really happen when the host waits, as late as a GPU may.
 ///
 ///     auto weights = torch::rand({3}).to(fake_device::device(0));
 ///

@@ -43,8 +43,8 @@ void RaceDetector::write(StreamKey stream, const void* begin, std::size_t bytes,
   access(stream, begin, bytes, /*is_write=*/true, place);
 }
 
-// Earlier accesses that a write contains and that are ordered before it need not be kept: what is ordered after the write
-// is ordered after them.
+// Earlier accesses that a write contains and that are ordered before it need not be kept: what is ordered after the
+// write is ordered after them.
 void RaceDetector::access(StreamKey stream, const void* begin, std::size_t bytes, bool is_write,
                           const std::string& place) {
   if (bytes == 0) return;

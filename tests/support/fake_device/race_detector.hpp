@@ -10,9 +10,9 @@
 
 /// Finds accesses to memory of a device that nothing orders: a missing event, wait or record_stream.
 ///
-/// Work on a stream is ordered after earlier work of that stream, after the events that the stream waited for, and after
-/// everything that the thread that starts it has waited for. Each stream counts its work; a clock holds, for every
-/// stream, how much of its work is known to be done. An access conflicts with an earlier one of the same bytes by
+/// Work on a stream is ordered after earlier work of that stream, after the events that the stream waited for, and
+/// after everything that the thread that starts it has waited for. Each stream counts its work; a clock holds, for
+/// every stream, how much of its work is known to be done. An access conflicts with an earlier one of the same bytes by
 /// another stream, at least one of them a write, if the later stream's clock does not contain the earlier access.
 /// Thread rule: any thread.
 namespace accel::testing::fake_device {

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <c10/core/Storage.h>
+
+#include <functional>
+
+#include "tests/support/fake_device/race_detector.hpp"
+
+/// What the device's operators need of its guard. Thread rule: any thread.
+namespace accel::testing::fake_device {
+
+constexpr auto kType = c10::DeviceType::PrivateUse1;
+
+c10::DeviceIndex current_index();
+StreamKey key_of(const c10::Stream& stream);
+StreamKey current_key(c10::DeviceIndex index);
+
+/// This thread waits; copies to the host that are done by then happen.
+void host_waits_for(const Clock& event);
+void copy_when_host_waits(Clock done, std::function<void()> copy);
+
+void count_operator();
+void count_pageable_copy();
+void resize_storage(const c10::Storage& storage, std::size_t bytes);
+
+/// Whether operators.cpp has registered its operators. device.cpp refers to it, so that the linker keeps both.
+extern const bool has_operators;
+
+}  // namespace accel::testing::fake_device

@@ -8,9 +8,9 @@
 namespace accel::programs {
 
 /// Makes the rank that a launcher's variables describe, over a real backend. "gloo" computes on the CPU, "nccl" on a
-/// GPU. "" uses a GPU where there is one and ACCELERATE_USE_CPU is not set, over the backend that ACCEL_BACKEND names or
-/// NCCL; else Gloo. Without a launcher's variables and with backend "", makes a world of one process. Throws ConfigError
-/// or CommError.
+/// GPU. "" uses a GPU where there is one and ACCELERATE_USE_CPU is not set, over the backend that ACCEL_BACKEND names
+/// or NCCL; else Gloo. Without a launcher's variables and with backend "", makes a world of one process. Throws
+/// ConfigError or CommError.
 std::unique_ptr<RankContext> make_real_rank(const std::string& backend);
 
 /// Returns how long a collective waits for its peers: ACCEL_TIMEOUT_SECONDS, or 30 minutes.

@@ -129,8 +129,8 @@ std::int64_t LoaderCore::total_dataset_length() const {
   return *source_.size;
 }
 
-// The copy of the batch that pin_memory makes is nobody else's. A batch that is pinned already may be the program's, which
-// may change it next, so the options decide whether to wait.
+// Nobody else has the copy that pin_memory makes. A batch that is pinned already may be the program's, which may change
+// it next, so the options decide whether to wait.
 at::Tensor LoaderCore::on_device(const at::Tensor& tensor) const {
   const auto device = context().device;
   const bool crosses = tensor.is_cpu() && !device.is_cpu() && tensor.layout() == at::kStrided && !tensor.is_pinned();

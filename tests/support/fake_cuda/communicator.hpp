@@ -2,10 +2,13 @@
 
 #include <nccl.h>
 
-#include <cstdint>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 

@@ -1,5 +1,5 @@
 // libcuda.so.1 of the simulated GPUs: LibTorch's NVRTC library needs it to be loaded.
-#define FAKE_CUDA_EXPORT extern "C" __attribute__((visibility("default")))
+#include "tests/support/fake_cuda/export.hpp"
 
 FAKE_CUDA_EXPORT int cuDevicePrimaryCtxGetState(int /*device*/, unsigned* flags, int* active) {
   *flags = 0;

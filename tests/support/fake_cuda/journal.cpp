@@ -1,8 +1,11 @@
 #include "tests/support/fake_cuda/journal.hpp"
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
+
+#include "tests/support/fake_cuda/export.hpp"
 
 namespace accel::testing::fake_cuda {
 namespace {
@@ -64,7 +67,6 @@ std::int64_t setting(const char* name, std::int64_t otherwise) {
 
 }  // namespace accel::testing::fake_cuda
 
-extern "C" __attribute__((visibility("default"))) void accel_fake_cuda_counts(
-    accel::testing::fake_cuda::Counts* counts) {
+FAKE_CUDA_EXPORT void accel_fake_cuda_counts(accel::testing::fake_cuda::Counts* counts) {
   *counts = accel::testing::fake_cuda::counts();
 }

@@ -1,8 +1,6 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
-#include <optional>
 #include <string>
 
 /// What a process did with its simulated GPUs, and which faults it shall meet.

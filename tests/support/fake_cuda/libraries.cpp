@@ -2,9 +2,7 @@
 #include <cublasLt.h>
 #include <cublas_v2.h>
 
-#include <utility>
-
-#define FAKE_CUDA_EXPORT extern "C" __attribute__((visibility("default")))
+#include "tests/support/fake_cuda/export.hpp"
 
 namespace {
 int any_handle = 0;

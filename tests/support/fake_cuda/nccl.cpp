@@ -8,11 +8,10 @@
 #include <utility>
 
 #include "tests/support/fake_cuda/communicator.hpp"
+#include "tests/support/fake_cuda/export.hpp"
 #include "tests/support/fake_cuda/journal.hpp"
 
 namespace fake = accel::testing::fake_cuda;
-
-#define FAKE_CUDA_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace {
 

@@ -7,13 +7,12 @@
 #include <thread>
 #include <utility>
 
+#include "tests/support/fake_cuda/export.hpp"
 #include "tests/support/fake_cuda/journal.hpp"
 #include "tests/support/fake_cuda/memory.hpp"
 #include "tests/support/fake_cuda/stream.hpp"
 
 namespace fake = accel::testing::fake_cuda;
-
-#define FAKE_CUDA_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace {
 

@@ -11,10 +11,7 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
-#include <map>
-#include <mutex>
 #include <optional>
-#include <set>
 
 #include "tests/support/fake_device/execution.hpp"
 #include "tests/support/fake_device/memory.hpp"

@@ -2,7 +2,6 @@
 // nothing orders.
 #include "tests/support/fake_device/device.hpp"
 
-#include <ATen/autocast_mode.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>

@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <algorithm>
+#include <cstdlib>
 #include <thread>
 
 #include "backends/gloo/gloo_backend.hpp"
@@ -19,6 +20,9 @@ namespace {
 void run_gloo_threads(int num_ranks, const std::function<void(RankContext&)>& body, const gloo::GlooOptions& options) {
   // The interposition that makes threads act as ranks must be linked in, or all ranks would share one generator.
   verify_interposition();
+  // LibTorch's flight recorder exists once per process and writes its table of groups without a lock, so that the
+  // groups of several threads would race for it.
+  setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
   auto store = c10::make_intrusive<c10d::HashStore>();
   // One slot per rank, so no lock is needed.
   std::vector<std::string> errors(num_ranks);

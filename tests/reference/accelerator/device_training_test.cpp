@@ -1,11 +1,10 @@
 // All training paths on a device other than the CPU (tests/support/fake_device) have the CPU's bits, and nothing that
 // they do on the device is unordered.
-#include <c10/core/DeviceGuard.h>
 #include <gmock/gmock.h>
 
 #include "reference/accelerator/accelerator.hpp"
 #include "tests/reference/training_state/saved_training.hpp"
-#include "tests/support/fake_device/device.hpp"
+#include "tests/support/fake_device/collectives.hpp"
 #include "tests/support/fake_device/race_detector.hpp"
 #include "tests/support/run_ranks.hpp"
 
@@ -51,8 +50,8 @@ class DeviceTrainingTest : public ::testing::TestWithParam<Path> {
   /// The state of every rank after a training on its own device, or on the CPU.
   static std::vector<std::string> train(const AcceleratorOptions& options, int num_ranks, bool on_device) {
     return collect_ranks(Backend::kSim, num_ranks, [&](RankContext& rank) {
-      if (on_device) rank.device = fake_device::device(rank.rank);
-      const c10::OptionalDeviceGuard current(on_device ? std::optional(rank.device) : std::nullopt);
+      std::optional<fake_device::DeviceScope> scope;
+      if (on_device) scope.emplace(rank);
       Training training(options);
       training.train(5);
       return training.state();

@@ -12,7 +12,10 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 
+#include "tests/support/fake_device/collectives.hpp"
 #include "tests/support/fake_device/race_detector.hpp"
+#include "tests/support/message_of.hpp"
+#include "tests/support/run_ranks.hpp"
 #include "tests/support/torch.hpp"
 
 namespace accel::testing {
@@ -197,6 +200,55 @@ TEST_F(FakeDeviceTest, MemoryFreedBeforeAnotherStreamIsDoneIsARace) {
     next.fill_(3);
     EXPECT_EQ(fake_device::races().races().empty(), records);
   }
+}
+
+// --- collectives ----------------------------------------------------------------------------------------------------
+
+// The simulator watches the buffers of pending collectives, too.
+TEST_F(FakeDeviceTest, AWaitOrdersAResultAfterItsCollective) {
+  const auto double_sum = [](bool waits) {
+    run_ranks(Backend::kSim, 2, [&](RankContext& rank) {
+      const fake_device::DeviceScope on_device(rank);
+      auto values = torch::full({4}, rank.rank + 1.0, torch::device(rank.device));
+      auto work = rank.world.all_reduce(values);
+      if (waits) work.wait();
+      EXPECT_TRUE(torch::equal(values.mul(2).cpu(), torch::full({4}, 6.0)) || !waits);
+    });
+  };
+  double_sum(/*waits=*/true);
+  EXPECT_THAT(fake_device::races().races(), IsEmpty());
+  EXPECT_THAT(message_of<Error>([&] { double_sum(/*waits=*/false); }), HasSubstr("is read by aten::mul before wait()"));
+  ASSERT_THAT(fake_device::races().races(), Not(IsEmpty()));
+  EXPECT_THAT(fake_device::races().races().front(), HasSubstr("all_reduce writes"));
+}
+
+TEST_F(FakeDeviceTest, AnInputMustNotBeChangedBeforeTheWait) {
+  const auto overwrite = [] {
+    run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+      const fake_device::DeviceScope on_device(rank);
+      auto input = torch::ones({4}, torch::device(rank.device)), output = torch::empty({8}, torch::device(rank.device));
+      auto work = rank.world.all_gather_into(output, input);
+      input.fill_(2);
+      work.wait();
+    });
+  };
+  EXPECT_THAT(message_of<Error>(overwrite), HasSubstr("is changed by aten::fill_ before wait()"));
+  ASSERT_THAT(fake_device::races().races(), Not(IsEmpty()));
+  EXPECT_THAT(fake_device::races().races().front(), HasSubstr("all_gather_into_tensor reads"));
+}
+
+TEST_F(FakeDeviceTest, WaitingForACollectiveDoesNotBlockTheHost) {
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    const fake_device::DeviceScope on_device(rank);
+    auto values = torch::ones({4}, torch::device(rank.device));
+    rank.world.barrier();
+    fake_device::clear_counts();
+    rank.world.barrier();
+    rank.world.all_reduce(values).wait();
+    rank.world.barrier();
+    EXPECT_EQ(fake_device::counts().host_waits, 0);
+    rank.world.barrier();
+  });
 }
 
 // --- copies ---------------------------------------------------------------------------------------------------------

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Storage.h>
 
 #include <functional>
+#include <string>
 
 #include "tests/support/fake_device/race_detector.hpp"
 
@@ -22,6 +24,12 @@ void copy_when_host_waits(Clock done, std::function<void()> copy);
 void count_operator();
 void count_pageable_copy();
 void resize_storage(const c10::Storage& storage, std::size_t bytes);
+
+/// The running operation of the current stream accesses the tensor. `place` names it in reports.
+void read(const at::Tensor& tensor, const std::string& place);
+void write(const at::Tensor& tensor, const std::string& place);
+/// A CPU tensor over the same memory; `tensor` itself if it is not the device's.
+at::Tensor on_cpu(const at::Tensor& tensor);
 
 /// Whether operators.cpp has registered its operators. device.cpp refers to it, so that the linker keeps both.
 extern const bool has_operators;

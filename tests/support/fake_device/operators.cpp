@@ -35,6 +35,8 @@ std::pair<const char*, std::size_t> span_of(const at::Tensor& tensor) {
   return {begin, static_cast<std::size_t>((last + 1) * width)};
 }
 
+}  // namespace
+
 void read(const at::Tensor& tensor, const std::string& place) {
   const auto [begin, bytes] = span_of(tensor);
   races().read(current_key(tensor.device().index()), begin, bytes, place);
@@ -44,7 +46,6 @@ void write(const at::Tensor& tensor, const std::string& place) {
   races().write(current_key(tensor.device().index()), begin, bytes, place);
 }
 
-// A CPU tensor over the same memory.
 at::Tensor on_cpu(const at::Tensor& tensor) {
   if (!is_ours(tensor)) return tensor;
   const auto storage = c10::Storage(c10::make_intrusive<c10::StorageImpl>(
@@ -56,6 +57,8 @@ at::Tensor on_cpu(const at::Tensor& tensor) {
   if (tensor.is_neg()) alias._set_neg(true);
   return alias;
 }
+
+namespace {
 
 at::Tensor empty_on(c10::DeviceIndex index, c10::IntArrayRef sizes, c10::IntArrayRef strides, at::ScalarType type) {
   const c10::DeviceGuard guard(device(index));

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <c10/core/DeviceGuard.h>
+
+#include <functional>
+#include <vector>
+
+#include "reference/state/rank_context.hpp"
+
+/// Collectives of device tensors, in stream order: each group has a stream of its own, as in ProcessGroupNCCL. A
+/// collective begins after the work that its rank's current stream has been given, and `wait()` makes the current
+/// stream wait for it, not the host. Its tensors stay alive until `wait()`, but are not recorded on the group's stream.
+/// Bits, diagnoses and virtual time are the simulator's.
+///
+///     run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+///       const fake_device::DeviceScope on_device(rank);
+///       Accelerator accelerator;  // its device is rank.device
+///     });
+namespace accel::testing::fake_device {
+
+/// Gives a simulated rank the device of its number until the scope ends. Thread rule: the rank's thread.
+class DeviceScope {
+ public:
+  explicit DeviceScope(RankContext& rank);
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  RankContext& rank_;
+  std::function<Group(const std::vector<int>&)> new_group_;
+  c10::DeviceGuard current_;
+};
+
+}  // namespace accel::testing::fake_device

@@ -303,6 +303,7 @@ TEST(AccumulationLaws, WindowsOfUnevenInputsEndOnEveryRank) {
         RC_ASSERT(largest_difference(found[0].gradients[step], gradients_of(model)) < kRounding);
       }
     });
+    if (::testing::Test::HasFailure()) return;  // where simulated ranks are stuck, Gloo waits for its time-out
   }
 }
 

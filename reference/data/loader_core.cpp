@@ -131,13 +131,17 @@ std::int64_t LoaderCore::total_dataset_length() const {
 
 // Nobody else has the copy that pin_memory makes. A batch that is pinned already may be the program's, which may change
 // it next, so the options decide whether to wait.
-at::Tensor LoaderCore::on_device(const at::Tensor& tensor) const {
+at::Tensor LoaderCore::begin_move(const at::Tensor& tensor) {
   const auto device = context().device;
   const bool crosses = tensor.is_cpu() && !device.is_cpu() && tensor.layout() == at::kStrided && !tensor.is_pinned();
-  return crosses ? tensor.pin_memory().to(device, /*non_blocking=*/true)
-                 : tensor.to(device, shard_.config.non_blocking);
+  if (!crosses) return tensor.to(device, shard_.config.non_blocking);
+  if (!copies_) copies_.emplace(device);
+  return copies_->copy(tensor.pin_memory());
 }
 
+void LoaderCore::finish_moves() const {
+  if (copies_) copies_->join();
+}
 bool LoaderCore::moves_batches() const {
   return is_prepared() && !is_dispatched() && shard_.put_on_device && !shard_.context->device.is_cpu();
 }

@@ -6,6 +6,7 @@
 #include <source_location>
 #include <string>
 
+#include "reference/core/device.hpp"
 #include "reference/data/loader_options.hpp"
 #include "reference/data/loader_state.hpp"
 #include "reference/data/reading_plan.hpp"
@@ -69,8 +70,10 @@ class LoaderCore {
   /// Number of units per step over all ranks. A unit is a sample, or a batch of a batch sampler.
   [[nodiscard]] std::int64_t units_per_step() const;
   [[nodiscard]] bool moves_batches() const;
-  /// Copies a tensor of a batch to the rank's device; from pinned memory, so that the host does not wait.
-  [[nodiscard]] at::Tensor on_device(const at::Tensor& tensor) const;
+  /// Starts to copy a tensor of a batch to the rank's device: from pinned memory and beside computation, so that
+  /// neither the host nor the device waits. The result is used after `finish_moves`.
+  [[nodiscard]] at::Tensor begin_move(const at::Tensor& tensor);
+  void finish_moves() const;
   /// Number of completed passes: the epoch that the next pass sets in its sampler.
   [[nodiscard]] std::int64_t iteration() const { return iteration_; }
   /// Sets the epoch of the next pass. Discards a loaded position that belongs to another epoch. Throws ArgumentError if
@@ -120,6 +123,7 @@ class LoaderCore {
   bool steps_outdated_ = false;
   std::int64_t iteration_ = 0;
   bool has_warned_ = false;  // by warn_about_unsharded_reads
+  std::optional<SideStream> copies_;
   const PassCore* open_pass_ = nullptr;
   std::shared_ptr<bool> is_read_ = std::make_shared<bool>(false);  // shared by all loaders of one dataset and sampler
   std::optional<EpochPosition> loaded_;                            // see Note [Position of a loader]

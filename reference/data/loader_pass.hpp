@@ -44,7 +44,8 @@ class LoaderPass {
     any_batch_ = true;
     if (core_->moves_batches()) {
       current_->batch =
-          map_tensors(current_->batch, [&](const at::Tensor& tensor) { return core_->on_device(tensor); });
+          map_tensors(current_->batch, [&](const at::Tensor& tensor) { return core_->begin_move(tensor); });
+      core_->finish_moves();
     }
     pass_.hand_out(*current_);
   }

@@ -2,12 +2,14 @@
 
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/core/StreamGuard.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
 #include <future>
 #include <map>
 
+#include "reference/core/device.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/modules/call.hpp"
 #include "reference/offload/module_tensors.hpp"
@@ -69,7 +71,12 @@ struct StreamedModel::State {
       ++statistics.num_loads;
       statistics.num_prefetched += values ? 1 : 0;
       auto missing = load(away(needed, values ? &*values : nullptr));
-      if (values) missing.merge(*values);
+      if (values) {
+        for (const auto& [slot, value] : *values) {
+          if (!value.is_cpu()) use_on_current_stream(value);
+        }
+        missing.merge(*values);
+      }
       for (const auto slot : needed) {
         // Shared slots, and units called recursively, stay loaded until the last user is done.
         if (users[slot]++ > 0) continue;
@@ -101,7 +108,9 @@ struct StreamedModel::State {
     if (wanted.empty() || prefetched_bytes > 0) return;
     for (const auto slot : wanted) prefetched_bytes += bytes(slot);
     count(prefetched_bytes);
-    ahead.begin(next[unit], [this, wanted] { return load(wanted); });
+    const auto device = units[next[unit]].input_device;
+    if (device && !device->is_cpu() && (!side || side->stream().device() != *device)) side.emplace(*device);
+    ahead.begin(next[unit], [this, wanted] { return load_beside(wanted); });
   }
 
   // The slots of `needed` that neither a running unit nor `loaded` has in memory.
@@ -114,6 +123,15 @@ struct StreamedModel::State {
   [[nodiscard]] Values load(const std::vector<std::size_t>& wanted) const {
     Values values;
     for (const auto slot : wanted) values.emplace(slot, slots[slot].load());
+    return values;
+  }
+
+  // On the worker thread, and beside what the device computes.
+  [[nodiscard]] Values load_beside(const std::vector<std::size_t>& wanted) const {
+    if (!side) return load(wanted);
+    const c10::StreamGuard beside(side->stream());
+    auto values = load(wanted);
+    wait_for(side->stream().device());
     return values;
   }
 
@@ -137,7 +155,8 @@ struct StreamedModel::State {
   StreamStatistics statistics;
   std::vector<ScopedModuleHooks> calls;
   std::vector<ScopedSequentialHooks> parts;
-  Ahead ahead;  // last, so that its worker has finished before slots are destroyed
+  std::optional<SideStream> side;  // of the device that the next unit runs on; of the worker thread while it loads
+  Ahead ahead;                     // last, so that its worker has finished before slots are destroyed
 };
 
 namespace {

@@ -157,10 +157,13 @@ void set_dtypes(const std::string& mixed_precision, ShardingOptions& options) {
 // DeepSpeed reduces gradients in every backward pass, also during accumulation. It casts instead of using
 // autocast.
 void set_stage(int stage, ShardingOptions& options) {
-  options.parameters = options.reshard_after_forward = options.forward_prefetch = stage == 3;
+  options.parameters = options.reshard_after_forward = stage == 3;
   options.gradients = options.reduces_always = stage >= 2;
   options.autocasts = false;
-  options.prefetch = stage == 3 ? Prefetch::kBackwardPre : Prefetch::kNone;
+  if (stage == 3) {
+    options.prefetch = Prefetch::kBackwardPre;
+    options.forward_prefetch = true;
+  }
   // Source: DeepSpeedEngine._broadcast_model, in every stage.
   options.sync_module_states = true;
 }

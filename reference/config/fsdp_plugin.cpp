@@ -43,10 +43,12 @@ std::string strategy_of_version_2(const Plugin& plugin, PluginReader& fields) {
 
 // Version 2 lacks this field and always prefetches. Source: torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py,
 // _backward_prefetch.
-Prefetch prefetch_of(int version, PluginReader& fields) {
-  const auto name = fields.value<std::string>("backward_prefetch").value_or("NO_PREFETCH");
+std::optional<Prefetch> prefetch_of(const Plugin& plugin, int version, PluginReader& fields) {
+  const auto name = fields.value<std::string>("backward_prefetch");
   if (version == 2 || name == "BACKWARD_PRE") return Prefetch::kBackwardPre;
-  return name == "BACKWARD_POST" ? Prefetch::kBackwardPost : Prefetch::kNone;
+  if (name == "BACKWARD_POST") return Prefetch::kBackwardPost;
+  // Launchers set the variable with a default, so only the program can ask for none.
+  return plugin.backward_prefetch ? std::optional(Prefetch::kNone) : std::nullopt;
 }
 
 // Accelerate accepts torch.dtype objects, whose text form is "torch.float16", and the short names of
@@ -156,13 +158,17 @@ bool syncs_module_states(int version, PluginReader& fields) {
   return fields.value<bool>("sync_module_states").value_or(false) || must;
 }
 
-// The environment variable is ignored in version 2, because launchers set it with a default in either version.
-bool prefetches_forward(const Plugin& plugin, int version, PluginReader& fields) {
-  if (version == 1) return fields.value<bool>("forward_prefetch").value_or(false);
+// The environment variable is ignored in version 2, because launchers set it with a default in either version; for the
+// same reason its "false" is not a decision of the program.
+std::optional<bool> prefetches_forward(const Plugin& plugin, int version, PluginReader& fields) {
+  if (version == 1) {
+    const auto prefetches = fields.value<bool>("forward_prefetch");
+    return prefetches == true || plugin.forward_prefetch ? prefetches : std::nullopt;
+  }
   if (plugin.forward_prefetch)
     fields.note("fsdp_plugin: forward_prefetch: '{}' belongs to fsdp_version 1; remove it with version 2",
                 *plugin.forward_prefetch);
-  return false;
+  return std::nullopt;
 }
 
 // The launcher can set the offload of checkpoints, which has no field in the plugin, so the variable is read
@@ -205,7 +211,7 @@ ResolvedPlugin resolve(const FullyShardedDataParallelPlugin& plugin, const std::
   set_strategy(strategy, options);
   set_dtypes(plugin, version, mixed_precision, fields, options);
   options.autocasts = version == 1;
-  options.prefetch = prefetch_of(version, fields);
+  options.prefetch = prefetch_of(plugin, version, fields);
   options.forward_prefetch = prefetches_forward(plugin, version, fields);
   options.sync_module_states = syncs_module_states(version, fields);
   options.activation_checkpointing = checkpoints_activations(fields);

@@ -118,8 +118,10 @@ struct ShardingOptions {
   bool gradients = true;              ///< reduced to shards in every backward; else once, before the optimizer steps
   bool reduces_always = false;        ///< also during accumulation: no_sync has no effect
   bool hybrid = false;                ///< sharded over the ranks of a machine, replicated over machines
-  Prefetch prefetch = Prefetch::kNone;
-  bool forward_prefetch = false;
+  /// When backward gathers the next unit, and whether forward does so early. Unset: early on devices, where gathers run
+  /// beside computation, as they do in PyTorch without these options; not on CPUs.
+  std::optional<Prefetch> prefetch = {};
+  std::optional<bool> forward_prefetch = {};
   std::optional<FloatType> param_dtype = {}, reduce_dtype = {}, buffer_dtype = {};
   /// Runs forward under autocast and returns outputs in float32, as FSDP1 does. FSDP2 and DeepSpeed do neither.
   bool autocasts = true;

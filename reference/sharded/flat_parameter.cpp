@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "reference/core/device.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/sharded/file_memory.hpp"
 
@@ -95,6 +96,7 @@ void FlatParameter::make_storage(const at::Tensor& values) {
     const MemoryScope scope(options_.shard_memory);
     shard_ = values.narrow(0, own.begin, own.size()).to(options_.shard_device, /*non_blocking=*/false, /*copy=*/true);
     if (!is_file_backed(shard_)) memory_->add(MemoryKind::kParameters, bytes_of(shard_));
+    pin_shard();
     return;
   }
   // ZeRO-1 and 2 keep full parameters. Without a dtype change or offload the shard is a view of them: the optimizer's
@@ -106,6 +108,13 @@ void FlatParameter::make_storage(const at::Tensor& values) {
                ? part
                : part.to(options_.shard_device, /*non_blocking=*/false, /*copy=*/true);
   memory_->add(MemoryKind::kParameters, bytes_of(whole_) + (shard_.is_alias_of(whole_) ? 0 : bytes_of(shard_)));
+  pin_shard();
+}
+
+// From pinned memory a copy to the device does not make the host wait.
+void FlatParameter::pin_shard() {
+  is_pinned_ = shard_.is_cpu() && !options_.device.is_cpu() && !is_file_backed(shard_);
+  if (is_pinned_) shard_ = shard_.pin_memory();
 }
 
 void FlatParameter::show(const std::vector<at::Tensor>& views) {
@@ -122,8 +131,9 @@ void FlatParameter::begin_gather() {
     memory_->add(MemoryKind::kGathered, bytes);
     set_storage_bytes(whole_, static_cast<std::size_t>(bytes));
   }
-  // Kept until the work is done: the collective reads it asynchronously, and it may be a temporary copy.
-  gather_input_ = shard_.to(whole_.device(), whole_.scalar_type());
+  // Kept until the work is done: the collective reads it asynchronously, and it may be a temporary copy. The cast comes
+  // after the copy, since a cast on the host would produce memory that is not pinned.
+  gather_input_ = shard_.to(whole_.device(), /*non_blocking=*/is_pinned_).to(whole_.scalar_type());
   gather_ = groups_.gathers.all_gather_into(whole_, gather_input_);
 }
 
@@ -179,6 +189,7 @@ void FlatParameter::release() {
 
 void FlatParameter::write_shard(std::size_t parameter, const at::Tensor& whole) {
   const c10::NoGradGuard no_grad;
+  if (is_pinned_) wait_for(options_.device);  // a copy to the device may still read the shard
   // `parts_` shares memory with the shard even while the parameters show full values.
   const auto part = layout().part(parameter, shard_index());
   parts_[parameter].copy_(whole.detach().reshape({-1}).narrow(0, part.begin, part.size()));
@@ -241,6 +252,8 @@ void FlatParameter::restore_gradients() {
 
 void FlatParameter::drop_full_gradients() {
   reduction_.reset();
+  replica_reduction_.reset();
+  awaits_gradients_ = false;
   bucket_.reset();
   reduced_.reset();
   // What earlier passes reduced is still valid. A full gradient of an interrupted pass is not: some terms are missing.
@@ -269,26 +282,43 @@ void FlatParameter::begin_reduce() {
     gradient.reset();
   }
   bucket_.narrow(0, filled, layout().padded_numel() - filled).zero_();
-  // In hybrid sharding all ranks count, since the replicas' all-reduce follows in finish_reduce.
+  // In hybrid sharding all ranks count, since the replicas' all-reduce follows.
   divide(bucket_, divisor_before_sum(groups_.num_ranks()));
   reduced_ = at::empty({layout().shard_numel()}, bucket_.options());
   reduction_ = groups_.reductions.reduce_scatter(reduced_, bucket_);
 }
 
-void FlatParameter::finish_reduce() {
+// Shards first, then replicas: this sends only a shard between replicas, and is the order of FSDP1's HYBRID_SHARD.
+bool FlatParameter::begin_replica_reduce() {
   const c10::NoGradGuard no_grad;
   auto work = std::move(*reduction_);
   reduction_.reset();
   work.wait();
   memory_->add(MemoryKind::kBuckets, -bytes_of(bucket_));
   bucket_.reset();
-  // Shards first, then replicas: this sends only a shard between replicas, and is the order of FSDP1's HYBRID_SHARD.
-  if (groups_.replicas) groups_.replicas->all_reduce(reduced_).wait();
+  if (groups_.replicas) replica_reduction_ = groups_.replicas->all_reduce(reduced_);
+  return groups_.replicas.has_value();
+}
+
+void FlatParameter::finish_reduce() {
+  const c10::NoGradGuard no_grad;
+  if (replica_reduction_) {
+    auto work = std::move(*replica_reduction_);
+    replica_reduction_.reset();
+    work.wait();
+  }
   divide(reduced_, groups_.num_ranks() / divisor_before_sum(groups_.num_ranks()));
-  gradient_shard_ = reduced_.to(shard_.device(), shard_.scalar_type());
+  awaits_gradients_ = is_pinned_;
+  gradient_shard_ = reduced_.to(shard_.scalar_type()).to(shard_.device(), /*non_blocking=*/awaits_gradients_);
   reduced_.reset();
   memory_->add(MemoryKind::kGradients,
                bytes_of(gradient_shard_) - std::exchange(part_gradient_bytes_, bytes_of(gradient_shard_)));
+  if (!awaits_gradients_) accept_gradients();
+}
+
+void FlatParameter::accept_gradients() {
+  const c10::NoGradGuard no_grad;
+  awaits_gradients_ = false;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     auto gradient = elements(gradient_shard_, layout().part_in_shard(i, shard_index()));
     // Accumulation happens on parts and in the stored dtype, so it adds no traffic and no rounding in the reduce dtype.

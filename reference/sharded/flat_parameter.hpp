@@ -69,10 +69,17 @@ class FlatParameter {
   void stash_gradients();
   /// Notes that a full gradient has arrived in this backward pass; returns whether all have.
   bool count_gradient(std::size_t parameter);
-  /// Starts the reduce-scatter of full gradients. Collective, together with the `finish_reduce` that follows.
+  /// Starts the reduce-scatter of full gradients. Collective, together with the two calls that follow.
   void begin_reduce();
-  /// Waits for the reduction; parameters then have the mean gradients of their parts, added to the stashed ones.
+  /// Waits for the reduce-scatter and starts the all-reduce between replicas. Returns whether there are replicas.
+  bool begin_replica_reduce();
+  /// Waits for the reductions; parameters then have the mean gradients of their parts, added to the stashed ones.
+  /// Gradients that move from a device to the host only arrive there: see `accept_gradients`.
   void finish_reduce();
+  /// Gives the parameters the gradients that have arrived on the host, after the device has been waited for.
+  void accept_gradients();
+  /// Whether gradients are on their way to the host.
+  [[nodiscard]] bool awaits_gradients() const { return awaits_gradients_; }
   /// The parts' gradients as one tensor, including the padding between them. Valid while the parts' gradients are.
   [[nodiscard]] const at::Tensor& gradient_shard() const { return gradient_shard_; }
   /// Whether parameters have gradients of their parts; a checkpoint inside an accumulation window contains them.
@@ -87,6 +94,7 @@ class FlatParameter {
  private:
   [[nodiscard]] at::Tensor flattened() const;
   void make_storage(const at::Tensor& values);
+  void pin_shard();
   void show(const std::vector<at::Tensor>& views);
   [[nodiscard]] bool has_any_gradient() const;
 
@@ -99,12 +107,13 @@ class FlatParameter {
   std::vector<at::Tensor> parts_, full_views_;  // per parameter: views of shard_ and of whole_
   std::optional<Work> gather_;
   at::Tensor gather_input_;
-  bool is_gathered_ = false, is_stale_ = true, has_part_gradients_ = false;
+  bool is_gathered_ = false, is_stale_ = true, has_part_gradients_ = false, awaits_gradients_ = false;
+  bool is_pinned_ = false;  // the shard, on the host
   std::vector<at::Tensor> stashed_;
   std::vector<bool> is_counted_;  // full gradients that the memory account contains
   std::int64_t whole_gradient_bytes_ = 0, part_gradient_bytes_ = 0;
   std::size_t num_gradients_ = 0;
-  std::optional<Work> reduction_;
+  std::optional<Work> reduction_, replica_reduction_;
   at::Tensor bucket_, reduced_, gradient_shard_;
 };
 

@@ -63,7 +63,8 @@ class MemoryPlanner {
   // next one. In backward, frozen parameters of later units are still full, because gradients may flow through them
   // until the pass ends. Without resharding, all units stay full until backward.
   [[nodiscard]] std::int64_t gathered() const {
-    const bool prefetches = options_.prefetch != Prefetch::kNone || options_.forward_prefetch;
+    const bool prefetches =
+        options_.prefetch.value_or(Prefetch::kNone) != Prefetch::kNone || options_.forward_prefetch.value_or(false);
     std::int64_t most = 0, all = 0;
     for (std::size_t i = 0; i < plan_.units.size(); ++i) {
       std::int64_t here = 0;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "reference/core/device.hpp"
 #include "reference/core/errors.hpp"
 
 // When units are gathered, freed and reduced. All collectives of a step must have the same order on every rank,
@@ -38,7 +39,7 @@ void Unit::before_forward() {
   if (!c10::GradMode::is_enabled() || backward_began_) return;
   ++num_forwards_;
   step_.ran_forward(*this);
-  if (step_.options().forward_prefetch) step_.prefetch_after(*this);
+  if (*step_.options().forward_prefetch) step_.prefetch_after(*this);
 }
 
 void Unit::after_forward(std::vector<at::Tensor>& outputs) {
@@ -108,10 +109,28 @@ void Unit::begin_reduce() {
   }
 }
 
+bool Unit::begin_replica_reduce() {
+  bool has_replicas = false;
+  for (auto& flat : flats) {
+    if (flat->requires_grad()) has_replicas = flat->begin_replica_reduce();
+  }
+  return has_replicas;
+}
+
 void Unit::finish_reduce() {
   for (auto& flat : flats) {
     if (flat->requires_grad()) flat->finish_reduce();
   }
+}
+
+void Unit::accept_gradients() {
+  for (auto& flat : flats) {
+    if (flat->awaits_gradients()) flat->accept_gradients();
+  }
+}
+
+bool Unit::awaits_gradients() const {
+  return std::any_of(flats.begin(), flats.end(), [](const auto& flat) { return flat->awaits_gradients(); });
 }
 
 void Unit::end_step(bool reduced) {
@@ -182,20 +201,37 @@ void Step::gradients_ready() {
 void Step::reduce_next() {
   auto* unit = order_[--num_to_reduce_];
   if (!unit->needs_reduction()) return;
-  finish_reduction();  // at most one bucket exists at a time, which bounds memory
+  advance_reductions();
   unit->begin_reduce();
   reducing_ = unit;
 }
 
-void Step::finish_reduction() {
-  if (auto* unit = std::exchange(reducing_, nullptr)) unit->finish_reduce();
+// At most one bucket exists at a time, which bounds memory. Replicas of hybrid sharding sum the shards of one unit
+// while the next unit computes and is reduced.
+void Step::advance_reductions() {
+  if (auto* unit = std::exchange(reducing_replicas_, nullptr)) unit->finish_reduce();
+  auto* unit = std::exchange(reducing_, nullptr);
+  if (unit == nullptr) return;
+  if (unit->begin_replica_reduce())
+    reducing_replicas_ = unit;
+  else
+    unit->finish_reduce();
+}
+
+// Gradients of offloaded shards arrive on the host together, so that it waits for the device once.
+void Step::finish_reductions() {
+  advance_reductions();
+  advance_reductions();
+  if (std::none_of(units_.begin(), units_.end(), [](const auto* unit) { return unit->awaits_gradients(); })) return;
+  wait_for(device_);
+  for (auto* unit : units_) unit->accept_gradients();
 }
 
 // Reduces what is left, including units without gradients on this rank, since other ranks may have some.
 void Step::end_backward() {
   if (sync_gradients_) {
     while (num_to_reduce_ > 0) reduce_next();
-    finish_reduction();
+    finish_reductions();
   }
   for (auto* unit : units_) unit->end_step(/*reduced=*/sync_gradients_);
   last_order_ = std::exchange(order_, {});
@@ -215,7 +251,7 @@ void Step::show_shards() {
     unit->end_step(/*reduced=*/false);
   }
   order_.clear();
-  reducing_ = nullptr;
+  reducing_ = reducing_replicas_ = nullptr;
   in_backward_ = false;
 }
 

@@ -21,9 +21,9 @@ class Unit;
 /// The units of one model, and the progress of the current step.
 class Step {
  public:
-  /// Keeps both references and reads them during every step.
-  Step(const ShardingOptions& options, const bool& sync_gradients)
-      : options_(options), sync_gradients_(sync_gradients) {}
+  /// Keeps both references and reads them during every step. `device`: where units compute.
+  Step(const ShardingOptions& options, const bool& sync_gradients, c10::Device device)
+      : options_(options), sync_gradients_(sync_gradients), device_(device) {}
 
   void add(Unit* unit) { units_.push_back(unit); }
   [[nodiscard]] const ShardingOptions& options() const { return options_; }
@@ -44,16 +44,18 @@ class Step {
 
  private:
   void reduce_next();
-  void finish_reduction();
+  void advance_reductions();
+  void finish_reductions();
   void end_backward();
 
   const ShardingOptions& options_;
   const bool& sync_gradients_;
+  c10::Device device_;
   std::vector<Unit*> units_;
   std::vector<Unit*> order_, last_order_;  // units in the order of this step's and of the last step's forward
   bool in_backward_ = false, keeps_parameters_gathered_ = false;
   std::size_t num_to_reduce_ = 0;  // the first so many units of order_ still await their reduction
-  Unit* reducing_ = nullptr;
+  Unit *reducing_ = nullptr, *reducing_replicas_ = nullptr;
 };
 
 /// One unit's part of a step.
@@ -79,7 +81,11 @@ class Unit : public ModuleHooks, public std::enable_shared_from_this<Unit> {
   /// Marks a unit nested in one or more recomputed units: gradients may arrive until the backward pass ends.
   void wait_for_end() { waits_for_end_ = true; }
   void begin_reduce();
+  /// See FlatParameter.
+  bool begin_replica_reduce();
   void finish_reduce();
+  void accept_gradients();
+  [[nodiscard]] bool awaits_gradients() const;
   /// Ends the step after a complete or interrupted backward.
   void end_step(bool reduced);
   void drop_full_gradients();

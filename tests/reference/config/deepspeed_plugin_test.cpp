@@ -47,8 +47,8 @@ TEST_F(DeepSpeedPluginTest, EachStageShardsMore) {
     EXPECT_EQ(plugin.sharding->parameters, stage == 3);
     EXPECT_EQ(plugin.sharding->reshard_after_forward, stage == 3);
     EXPECT_EQ(plugin.sharding->gradients, stage >= 2);
-    EXPECT_EQ(plugin.sharding->prefetch, stage == 3 ? Prefetch::kBackwardPre : Prefetch::kNone);
-    EXPECT_EQ(plugin.sharding->forward_prefetch, stage == 3);
+    EXPECT_EQ(plugin.sharding->prefetch, stage == 3 ? std::optional(Prefetch::kBackwardPre) : std::nullopt);
+    EXPECT_EQ(plugin.sharding->forward_prefetch, stage == 3 ? std::optional(true) : std::nullopt);
     EXPECT_TRUE(plugin.sharding->sync_module_states);
     EXPECT_EQ(plugin.sharding->wrap.kind, WrapPolicy::Kind::kNone);
   }

@@ -79,10 +79,11 @@ TEST_F(FsdpPluginTest, EveryStrategyIsAcceptedByNameInAnyCaseAndByNumber) {
 TEST_F(FsdpPluginTest, TheDefaultIsFullShardOfTheFullModel) {
   const auto sharding = sharding_of({});
   expect_strategy({}, kStrategies[0]);
-  EXPECT_EQ(sharding->prefetch, Prefetch::kNone);
+  EXPECT_EQ(sharding->prefetch, std::nullopt);
   EXPECT_EQ(sharding->wrap.kind, WrapPolicy::Kind::kNone);
   EXPECT_EQ(sharding->state_dict_type, "FULL_STATE_DICT");
-  EXPECT_FALSE(sharding->forward_prefetch || sharding->sync_module_states || sharding->activation_checkpointing);
+  EXPECT_EQ(sharding->forward_prefetch, std::nullopt);
+  EXPECT_FALSE(sharding->sync_module_states || sharding->activation_checkpointing);
   EXPECT_FALSE(sharding->param_dtype || sharding->reduce_dtype || sharding->buffer_dtype);
   EXPECT_EQ(sharding->offload_parameters, OffloadDevice::kNone);
 }
@@ -131,12 +132,17 @@ TEST_F(FsdpPluginTest, PrefetchIsAnOptionOfVersion1AndAlwaysOnInVersion2) {
   EXPECT_EQ(sharding_of({.backward_prefetch = "backward_pre"})->prefetch, Prefetch::kBackwardPre);
   EXPECT_EQ(sharding_of({.backward_prefetch = "2"})->prefetch, Prefetch::kBackwardPost);
   EXPECT_EQ(sharding_of({.backward_prefetch = "NO_PREFETCH"})->prefetch, Prefetch::kNone);
-  EXPECT_TRUE(sharding_of({.forward_prefetch = true})->forward_prefetch);
+  EXPECT_EQ(sharding_of({.forward_prefetch = true})->forward_prefetch, true);
+  EXPECT_EQ(sharding_of({.forward_prefetch = false})->forward_prefetch, false);
+  // Launchers set both variables with their defaults, so these are not the program's.
+  environment_.set({{"FSDP_BACKWARD_PREFETCH", "NO_PREFETCH"}, {"FSDP_FORWARD_PREFETCH", "false"}});
+  EXPECT_EQ(sharding_of({})->prefetch, std::nullopt);
+  EXPECT_EQ(sharding_of({})->forward_prefetch, std::nullopt);
   environment_.set({{"FSDP_BACKWARD_PREFETCH", "BACKWARD_POST"}, {"FSDP_FORWARD_PREFETCH", "true"}});
   EXPECT_EQ(sharding_of({})->prefetch, Prefetch::kBackwardPost);
-  EXPECT_TRUE(sharding_of({})->forward_prefetch);
+  EXPECT_EQ(sharding_of({})->forward_prefetch, true);
   EXPECT_EQ(sharding_of({.fsdp_version = 2})->prefetch, Prefetch::kBackwardPre);
-  EXPECT_FALSE(sharding_of({.fsdp_version = 2})->forward_prefetch);
+  EXPECT_EQ(sharding_of({.fsdp_version = 2})->forward_prefetch, std::nullopt);
 }
 
 // Version 1 also has a dtype for buffers, as in Accelerate.
@@ -240,16 +246,16 @@ TEST_F(FsdpPluginTest, AFieldPrecedesItsVariable) {
     std::optional<bool> Fsdp::*field;
     bool (*is_on)(const ShardingOptions&);
   };
-  const Flag flags[] = {
-      {"FSDP_OFFLOAD_PARAMS", &Fsdp::cpu_offload,
-       [](const ShardingOptions& o) { return o.offload_parameters == OffloadDevice::kCpu; }},
-      {"FSDP_SYNC_MODULE_STATES", &Fsdp::sync_module_states,
-       [](const ShardingOptions& o) { return o.sync_module_states; }},
-      {"FSDP_FORWARD_PREFETCH", &Fsdp::forward_prefetch, [](const ShardingOptions& o) { return o.forward_prefetch; }},
-      {"FSDP_ACTIVATION_CHECKPOINTING", &Fsdp::activation_checkpointing,
-       [](const ShardingOptions& o) { return o.activation_checkpointing; }},
-      {"FSDP_CPU_RAM_EFFICIENT_LOADING", &Fsdp::cpu_ram_efficient_loading,
-       [](const ShardingOptions& o) { return o.sync_module_states; }}};
+  const Flag flags[] = {{"FSDP_OFFLOAD_PARAMS", &Fsdp::cpu_offload,
+                         [](const ShardingOptions& o) { return o.offload_parameters == OffloadDevice::kCpu; }},
+                        {"FSDP_SYNC_MODULE_STATES", &Fsdp::sync_module_states,
+                         [](const ShardingOptions& o) { return o.sync_module_states; }},
+                        {"FSDP_FORWARD_PREFETCH", &Fsdp::forward_prefetch,
+                         [](const ShardingOptions& o) { return o.forward_prefetch.value_or(false); }},
+                        {"FSDP_ACTIVATION_CHECKPOINTING", &Fsdp::activation_checkpointing,
+                         [](const ShardingOptions& o) { return o.activation_checkpointing; }},
+                        {"FSDP_CPU_RAM_EFFICIENT_LOADING", &Fsdp::cpu_ram_efficient_loading,
+                         [](const ShardingOptions& o) { return o.sync_module_states; }}};
   expect_property(200, [&] {
     const auto& flag = flags[pick<std::size_t>(0, std::size(flags))];
     const auto variable = pick(0, 3), field = pick(0, 3);  // 0 is unset, 1 is no, 2 is yes

@@ -91,9 +91,11 @@ at::ScalarType statistics_dtype(at::ScalarType dtype) {
 }
 at::Tensor widened(const at::Tensor& tensor) { return tensor.to(statistics_dtype(tensor.scalar_type())); }
 
-double sum_of(const at::Tensor& counts) { return counts.sum().item<double>(); }
-
-void check_count(double count) {
+// Reads the counts of the other ranks only if this rank alone has too few values: on a device the host waits for them.
+// If there are too few over all ranks, every rank gets here.
+void check_count(const at::Tensor& counts, const at::Tensor& input) {
+  if (input.numel() > input.size(1)) return;
+  const auto count = counts.sum().item<double>();
   check_argument(count > 1,
                  "SyncBatchNorm: expected more than 1 value per channel when training, over all ranks, got {:.0f}",
                  count);
@@ -125,21 +127,29 @@ at::Tensor local_statistics(const at::Tensor& input, double eps) {
 GlobalStatistics global_statistics(const at::Tensor& all, const at::Tensor& input,
                                    const SyncBatchNormArguments& arguments) {
   const auto num_channels = input.size(1);
-  // As in Python, ranks without rows are removed: their mean of 0 is not a mean.
-  const auto with_rows = all.index({all.select(1, 2 * num_channels).ge(1)});
-  const auto means = with_rows.slice(1, 0, num_channels), spreads = with_rows.slice(1, num_channels, 2 * num_channels);
-  auto counts = with_rows.select(1, 2 * num_channels);
-  const auto count = sum_of(counts);
-  check_count(count);
+  const auto counts_of = [&](const at::Tensor& statistics) { return statistics.select(1, 2 * num_channels); };
+  const auto means_of = [&](const at::Tensor& statistics) { return statistics.slice(1, 0, num_channels); };
+  const auto spreads_of = [&](const at::Tensor& statistics) {
+    return statistics.slice(1, num_channels, 2 * num_channels);
+  };
+  check_count(counts_of(all), input);
   if (input.is_cuda()) {
+    // Ranks without rows send zeros. The kernel divides by the sum of the counts so far, so they come last, where a
+    // count of 0 adds nothing. Python removes them, for which the host waits.
+    const auto is_empty = counts_of(all).lt(1);
+    const auto rows = all.index_select(0, is_empty.to(at::kByte).argsort(/*stable=*/true, /*dim=*/0));
+    auto counts = counts_of(rows).contiguous();
+    const auto invstds = at::where(counts.lt(1).unsqueeze(1), at::ones_like(spreads_of(rows)), spreads_of(rows));
     // The kernel requires counts in the dtype of the running statistics.
     if (arguments.running_mean.defined()) counts = counts.to(arguments.running_mean.scalar_type());
     auto [mean, invstd] = at::batch_norm_gather_stats_with_counts(
-        input, means.contiguous(), spreads.contiguous(), arguments.running_mean, arguments.running_var,
-        arguments.momentum, arguments.eps, counts.contiguous());
+        input, means_of(rows).contiguous(), invstds.contiguous(), arguments.running_mean, arguments.running_var,
+        arguments.momentum, arguments.eps, counts);
     return {.mean = mean, .invstd = invstd, .counts = counts.to(at::kInt)};
   }
-  // Chan's formula for merging sums of squared deviations, which unlike E[x^2] - E[x]^2 does not cancel.
+  // Chan's formula for merging sums of squared deviations, which unlike E[x^2] - E[x]^2 does not cancel. A rank without
+  // rows has the weight 0.
+  const auto means = means_of(all), spreads = spreads_of(all), counts = counts_of(all), count = counts.sum();
   const auto weights = counts.unsqueeze(1);
   const auto mean = (means * weights).sum(0) / count;
   const auto squares = (spreads + weights * (means - mean).square()).sum(0);
@@ -195,7 +205,7 @@ at::Tensor input_gradient(const at::Tensor& grad_output, const at::Tensor& input
   }
   // The same formula as batch_norm_backward_elemt: dx = (dy - mean(dy) - (x - mean) * invstd^2 * mean(dy * (x - mean)))
   // * invstd * weight, with means over all ranks.
-  const auto count = sum_of(statistics.counts);
+  const auto count = statistics.counts.sum();
   const auto centred = widened(input) - along_channels(statistics.mean, input);
   const auto of_mean = along_channels(sum_dy / count, input);
   const auto of_variance = along_channels(statistics.invstd.square() * sum_dy_xmu / count, input);

@@ -160,14 +160,14 @@ at::Tensor GradientPipeline::norm(const std::vector<at::Tensor>& parameters, dou
   }
   auto total = norms.empty() ? at::zeros({}, at::TensorOptions(context_->device).dtype(at::kFloat))
                              : at::linalg_vector_norm(at::stack(norms), norm_type);
-  const auto of_whole = optim::grad_norm(whole, norm_type).to(total.options());
+  const auto of_whole = [&] { return optim::grad_norm(whole, norm_type).to(total.options()); };
   if (std::isinf(norm_type)) {
     group.all_reduce(total, ReduceOp::kMax).wait();
-    return at::maximum(total, of_whole);
+    return whole.empty() ? total : at::maximum(total, of_whole());
   }
   total = total.pow(norm_type);
   group.all_reduce(total).wait();
-  if (!whole.empty()) total += of_whole.pow(norm_type);
+  if (!whole.empty()) total += of_whole().pow(norm_type);
   return total.pow(1.0 / norm_type);
 }
 

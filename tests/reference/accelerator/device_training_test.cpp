@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 
 #include "reference/accelerator/accelerator.hpp"
+#include "reference/parallel/sync_batch_norm.hpp"
 #include "tests/reference/training_state/saved_training.hpp"
 #include "tests/support/fake_device/collectives.hpp"
+#include "tests/support/fake_device/device.hpp"
+#include "tests/support/fake_device/execution.hpp"
+#include "tests/support/fake_device/memory.hpp"
 #include "tests/support/fake_device/race_detector.hpp"
 #include "tests/support/run_ranks.hpp"
 
@@ -17,6 +21,7 @@ using ::testing::IsEmpty;
 struct Path {
   const char* name;
   std::function<AcceleratorOptions()> options;
+  double host_waits = 0;  // per steady step of a rank
 };
 
 AcceleratorOptions sharded(const std::string& strategy, bool offloads = false) {
@@ -32,12 +37,23 @@ AcceleratorOptions accumulating() {
   return options;
 }
 
+AcceleratorOptions with_precision(AcceleratorOptions options, const std::string& precision) {
+  options.mixed_precision = precision;
+  return options;
+}
+
 const std::vector<Path> kPaths{
-    {"ddp", [] { return saved_training::ddp(); }},
-    {"accumulation", [] { return accumulating(); }},
+    // LibTorch's Reducer reads which parameters any rank has used.
+    {"ddp_finds_unused_parameters", [] { return saved_training::ddp(); }, /*host_waits=*/1},
+    {"accumulation", [] { return accumulating(); }, /*host_waits=*/0.5},
+    // The GradScaler reads whether a gradient is infinite.
+    {"ddp_fp16", [] { return with_precision(saved_training::ddp(), "fp16"); }, /*host_waits=*/2},
+    {"full_shard_fp16", [] { return with_precision(sharded("FULL_SHARD"), "fp16"); }, /*host_waits=*/1},
+    {"full_shard_bf16", [] { return with_precision(sharded("FULL_SHARD"), "bf16"); }},
     {"full_shard", [] { return sharded("FULL_SHARD"); }},
     {"shard_grad_op", [] { return sharded("SHARD_GRAD_OP"); }},
-    {"offload", [] { return sharded("FULL_SHARD", /*offloads=*/true); }},
+    // Gradients arrive on the host before the optimizer steps there.
+    {"offload", [] { return sharded("FULL_SHARD", /*offloads=*/true); }, /*host_waits=*/1},
     {"zero_1", [] { return AcceleratorOptions{.deepspeed_plugin = DeepSpeedPlugin{.zero_stage = 1}}; }},
     {"zero_2", [] { return AcceleratorOptions{.deepspeed_plugin = DeepSpeedPlugin{.zero_stage = 2}}; }},
     {"zero_3", [] { return AcceleratorOptions{.deepspeed_plugin = DeepSpeedPlugin{.zero_stage = 3}}; }},
@@ -59,6 +75,8 @@ class DeviceTrainingTest : public ::testing::TestWithParam<Path> {
   }
 };
 
+void PrintTo(const Path& path, std::ostream* out) { *out << path.name; }
+
 INSTANTIATE_TEST_SUITE_P(All, DeviceTrainingTest, ::testing::ValuesIn(kPaths),
                          [](const auto& path) { return std::string(path.param.name); });
 
@@ -69,6 +87,75 @@ TEST_P(DeviceTrainingTest, HasTheBitsOfTheCpuAndNoRace) {
     EXPECT_EQ(of_cpu.front(), of_device.front()) << num_ranks << " ranks";
     EXPECT_THAT(fake_device::races().races(), IsEmpty());
   }
+}
+
+// PyTorch waits twice per layer.
+TEST(DeviceSyncBatchNormTest, HasTheBitsOfTheCpuAndDoesNotWait) {
+  constexpr int kRanks = 2, kSteps = 5;
+  const auto train = [](bool on_device) {
+    return collect_ranks(Backend::kSim, kRanks, [&](RankContext& rank) {
+      std::optional<fake_device::DeviceScope> scope;
+      if (on_device) scope.emplace(rank);
+      rank.listener = nullptr;
+      set_seed(2);
+      torch::nn::Sequential net(torch::nn::Linear(3, 4), torch::nn::BatchNorm1d(4));
+      convert_sync_batchnorm(*net);
+      Accelerator accelerator;
+      torch::optim::SGD sgd(net->parameters(), 0.1);
+      auto [model, optimizer] = accelerator.prepare(net, sgd);
+      const auto inputs = torch::randn({4, 3}).mul(rank.rank + 1).to(rank.device);
+      for (int step = 0; step < kSteps; ++step) {
+        rank.world.barrier();
+        if (step == 2) fake_device::clear_counts();  // DDP has agreed on its buckets
+        rank.world.barrier();
+        accelerator.backward(model(inputs).square().mean());
+        optimizer.step();
+        optimizer.zero_grad();
+      }
+      rank.world.barrier();
+      EXPECT_EQ(fake_device::counts().host_waits, 0);
+      rank.world.barrier();
+      std::string state;
+      for (const auto& [name, tensor] : accelerator.get_state_dict(model)) state += name + pack(tensor.cpu());
+      return state;
+    });
+  };
+  fake_device::races().clear();
+  EXPECT_EQ(train(/*on_device=*/false), train(/*on_device=*/true));
+  EXPECT_THAT(fake_device::races().races(), IsEmpty());
+}
+
+TEST(DeviceLoaderTest, BatchesAreCopiedBesideComputation) {
+  run_ranks(Backend::kSim, 1, [](RankContext& rank) {
+    const fake_device::DeviceScope on_device(rank);
+    Accelerator accelerator;
+    auto batches = accelerator.prepare(DataLoader(TensorDataset(torch::arange(8)), {.batch_size = 2}));
+    for (auto& [numbers] : batches) {
+      EXPECT_NE(fake_device::stream_of_memory(numbers), fake_device::key_of(fake_device::current_stream(0)));
+      numbers.mul(2);
+    }
+  });
+  EXPECT_THAT(fake_device::races().races(), IsEmpty());
+}
+
+// The host runs ahead of the device, except where the path says so. What it copies meanwhile comes from pinned memory.
+TEST_P(DeviceTrainingTest, ASteadyStepWaitsAsOftenAsItsPathSays) {
+  constexpr int kRanks = 2, kSteps = 4;
+  run_ranks(Backend::kSim, kRanks, [](RankContext& rank) {
+    const fake_device::DeviceScope on_device(rank);
+    rank.listener = nullptr;  // the simulator's compares the ranks' parameters on the host
+    Training training(GetParam().options());
+    training.train(2);
+    rank.world.barrier();
+    fake_device::clear_counts();
+    rank.world.barrier();
+    training.train(kSteps);
+    rank.world.barrier();
+    const auto counts = fake_device::counts();
+    EXPECT_EQ(static_cast<double>(counts.host_waits), GetParam().host_waits * kRanks * kSteps);
+    EXPECT_LE(counts.pageable_copies, counts.host_waits);
+    rank.world.barrier();
+  });
 }
 
 }  // namespace

@@ -65,12 +65,11 @@ class StreamWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
     auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
                                                            std::vector<c10::Device>{stream_.device()});
-    simulated_->getFuture()->addCallback(
-        [future, stream = stream_, results = results_](c10::ivalue::Future& simulated) {
-          const c10::StreamGuard on_stream(stream);
-          simulated.hasError() ? future->setError(simulated.exception_ptr())
-                               : future->markCompleted(c10::IValue(results));
-        });
+    simulated_->getFuture()->addCallback([future, stream = stream_,
+                                          results = results_](c10::ivalue::Future& simulated) {
+      const c10::StreamGuard on_stream(stream);
+      simulated.hasError() ? future->setError(simulated.exception_ptr()) : future->markCompleted(c10::IValue(results));
+    });
     return future;
   }
 

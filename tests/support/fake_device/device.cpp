@@ -26,7 +26,9 @@ Counters counters;
 
 thread_local c10::DeviceIndex thread_device = 0;
 thread_local std::array<c10::StreamId, kNumDevices> thread_streams{};
-std::atomic<c10::StreamId> num_streams = 0;
+// Streams beside the default one are taken from a pool in turn, as on CUDA.
+constexpr c10::StreamId kPoolSize = 16;
+std::array<std::atomic<c10::StreamId>, kNumDevices> num_taken{};
 
 // --- copies to the host ---------------------------------------------------------------------------------------------
 
@@ -88,9 +90,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getStream(c10::Device on) const override { return current_stream(index_of(on)); }
   c10::Stream getDefaultStream(c10::Device on) const override { return stream(index_of(on), 0); }
   c10::Stream getStreamFromGlobalPool(c10::Device on, bool) const override {
-    return stream(index_of(on), ++num_streams);
+    return stream(index_of(on), 1 + num_taken[static_cast<std::size_t>(index_of(on))]++ % kPoolSize);
   }
-  c10::Stream getNewStream(c10::Device on, int) const override { return stream(index_of(on), ++num_streams); }
+  c10::Stream getNewStream(c10::Device on, int) const override { return getStreamFromGlobalPool(on, false); }
   c10::Stream exchangeStream(c10::Stream to) const override {
     const auto place = static_cast<std::size_t>(to.device_index());
     return stream(to.device_index(), std::exchange(thread_streams[place], to.id()));

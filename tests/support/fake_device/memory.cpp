@@ -152,6 +152,13 @@ void record_on_stream(const void* data, StreamKey stream) {
   if (found != memory().used.end() && found->second.stream != stream) found->second.recorded.push_back(stream);
 }
 
+StreamKey stream_of_memory(const at::Tensor& tensor) {
+  const std::lock_guard lock(memory().mutex);
+  const auto found = memory().used.find(static_cast<char*>(tensor.storage().mutable_data()));
+  TORCH_CHECK(found != memory().used.end(), "the tensor is not on the fake device");
+  return found->second.stream;
+}
+
 void set_memory_limit(std::int64_t bytes) {
   const std::lock_guard lock(memory().mutex);
   memory().limit = bytes;

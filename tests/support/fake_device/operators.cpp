@@ -2,6 +2,7 @@
 // that share the device's memory.
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
@@ -50,7 +51,7 @@ at::Tensor on_cpu(const at::Tensor& tensor) {
   if (!is_ours(tensor)) return tensor;
   const auto storage = c10::Storage(c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), tensor.storage().nbytes(),
-      c10::DataPtr(tensor.storage().mutable_data(), at::kCPU), nullptr, /*resizable=*/false));
+      c10::DataPtr(tensor.storage().mutable_data(), at::kCPU), at::getCPUAllocator(), /*resizable=*/true));
   auto alias = at::empty({0}, at::TensorOptions(tensor.scalar_type()));
   alias.set_(storage, tensor.storage_offset(), tensor.sizes(), tensor.strides());
   if (tensor.is_conj()) alias._set_conj(true);
@@ -131,7 +132,7 @@ struct CallOnCpu {
     write(ours, name);
     return ours;
   }
-  // An output that the kernel has resized.
+  // An output that the kernel has resized, so that it no longer shares memory.
   static void adopt(at::Tensor& ours, const at::Tensor& cpu) {
     ours.resize_(cpu.sizes());
     on_cpu(ours).copy_(cpu);
@@ -288,6 +289,15 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>()); }
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
+// The casts of the CPU's autocast, for the operators of the tests.
+TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
+  KERNEL_PRIVATEUSEONE(linear, lower_precision_fp)
+  KERNEL_PRIVATEUSEONE(matmul, lower_precision_fp)
+  KERNEL_PRIVATEUSEONE(mm, lower_precision_fp)
+  KERNEL_PRIVATEUSEONE(addmm, lower_precision_fp)
+  KERNEL_PRIVATEUSEONE(bmm, lower_precision_fp)
+  KERNEL_PRIVATEUSEONE(mse_loss, fp32)
+}
 
 // LibTorch decomposes some operators for devices without their kernel, with other rounding than the CPU's kernel.
 const bool has_operators = [] {

@@ -62,6 +62,29 @@ void check_dense(const at::Tensor& tensor, std::string_view op) {
                  c10::str(tensor.sizes()));
 }
 
+bool goes_through_nccl(c10d::ProcessGroup& group, const at::Tensor& tensor) {
+  return tensor.is_cuda() && group.getBackend(c10::DeviceType::CUDA)->getBackendName() == "nccl";
+}
+
+// Of NCCL's own errors, the one about bitwise reductions names no way out, and the one about int16 no dtype.
+void check_reduction(c10d::ProcessGroup& group, const at::Tensor& tensor, ReduceOp op, std::string_view name) {
+  if (!goes_through_nccl(group, tensor)) return;
+  const bool is_bitwise = op == ReduceOp::kBitwiseAnd || op == ReduceOp::kBitwiseOr || op == ReduceOp::kBitwiseXor;
+  check_argument(!is_bitwise,
+                 "{}: NCCL has no bitwise reductions; reduce a copy on the CPU, which goes through Gloo: tensor.cpu()",
+                 name);
+  check_argument(tensor.scalar_type() != at::kShort,
+                 "{}: NCCL does not support int16; convert the tensor to int32, or reduce a copy on the CPU", name);
+}
+
+void check_tag(c10d::ProcessGroup& group, const at::Tensor& tensor, int tag, std::string_view name) {
+  check_argument(
+      tag == 0 || !goes_through_nccl(group, tensor),
+      "{}: got tag {}, but NCCL matches messages in the order of their calls and ignores tags; use tag 0, or "
+      "send a copy on the CPU, which goes through Gloo",
+      name, tag);
+}
+
 }  // namespace
 
 // The C++ backtrace is removed; it hides the message.
@@ -107,6 +130,7 @@ Work Group::all_reduce(at::Tensor& tensor, ReduceOp op, std::source_location whe
   const CallSite site(where);
   check_dense(tensor, "all_reduce");
   if (!state_->process_group) return {};
+  check_reduction(*state_->process_group, tensor, op, "all_reduce");
   auto what = state_->next("all_reduce");
   std::vector<at::Tensor> tensors{tensor};
   c10d::AllreduceOptions options;
@@ -172,6 +196,7 @@ Work Group::reduce_scatter(at::Tensor& output, const at::Tensor& input, std::sou
     output.copy_(input);
     return {};
   }
+  check_reduction(*state_->process_group, input, ReduceOp::kSum, "reduce_scatter");
   auto what = state_->next("reduce_scatter");
   auto all = input;
   return with_context(what, [&] { return Work(state_->process_group->_reduce_scatter_base(output, all), what); });
@@ -192,6 +217,7 @@ Work Group::send(at::Tensor& tensor, int destination, int tag, std::source_locat
   check_dense(tensor, "send");
   check_argument(state_->process_group != nullptr, "send: the group has only one rank; expected at least two");
   std::vector<at::Tensor> tensors{tensor};
+  check_tag(*state_->process_group, tensor, tag, "send");
   auto what = fmt::format("rank {}: send to {} of group {}", rank(), destination, name());
   return with_context(what, [&] { return Work(state_->process_group->send(tensors, destination, tag), what); });
 }
@@ -201,6 +227,7 @@ Work Group::recv(at::Tensor& tensor, int source, int tag, std::source_location w
   check_dense(tensor, "recv");
   check_argument(state_->process_group != nullptr, "recv: the group has only one rank; expected at least two");
   std::vector<at::Tensor> tensors{tensor};
+  check_tag(*state_->process_group, tensor, tag, "recv");
   auto what = fmt::format("rank {}: recv from {} of group {}", rank(), source, name());
   return with_context(what, [&] { return Work(state_->process_group->recv(tensors, source, tag), what); });
 }

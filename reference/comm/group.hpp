@@ -60,7 +60,8 @@ class Group {
   /// The c10d handle, for operations that this class does not wrap; null for a group of one rank without a backend.
   [[nodiscard]] const c10::intrusive_ptr<c10d::ProcessGroup>& process_group() const;
 
-  /// Reduces `tensor` over all ranks, in place. Dtype: floating or integer; floating only for kMean.
+  /// Reduces `tensor` over all ranks, in place. Dtype: floating or integer; floating only for kMean. NCCL supports
+  /// neither int16 nor bitwise operations: ArgumentError.
   [[nodiscard]] Work all_reduce(at::Tensor& tensor, ReduceOp op = ReduceOp::kSum,
                                 std::source_location where = std::source_location::current()) const;
   /// Copies `tensor` of rank `root` into every rank's `tensor`.
@@ -79,7 +80,7 @@ class Group {
                                     std::source_location where = std::source_location::current()) const;
   /// Blocks until every rank has called it.
   void barrier(std::source_location where = std::source_location::current()) const;
-  /// Point-to-point transfer. `tag` separates streams between the same two ranks.
+  /// Point-to-point transfer. `tag` separates streams between the same two ranks; NCCL supports only 0.
   [[nodiscard]] Work send(at::Tensor& tensor, int destination, int tag = 0,
                           std::source_location where = std::source_location::current()) const;
   [[nodiscard]] Work recv(at::Tensor& tensor, int source, int tag = 0,

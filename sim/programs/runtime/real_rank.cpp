@@ -30,6 +30,8 @@ std::unique_ptr<RankContext> make_real_rank(const std::string& backend) {
   const auto chosen = environment("ACCEL_BACKEND");
   check_config(!chosen || *chosen == "nccl" || *chosen == "gloo", "ACCEL_BACKEND: expected nccl or gloo, got '{}'",
                chosen.value_or(""));
+  check_config(chosen != "nccl" || !environment_flag("ACCELERATE_USE_CPU").value_or(false),
+               "ACCEL_BACKEND is nccl, but ACCELERATE_USE_CPU asks for the CPU; unset one of them");
   if (backend == "nccl" || (backend.empty() && chosen.value_or(uses_gpu ? "nccl" : "gloo") == "nccl"))
     return nccl::make_rank(launch, options);
   auto rank = gloo::make_rank(launch, options);

@@ -56,11 +56,11 @@ class RunTracking : public virtual AcceleratorState {
     return account_of(*model.parallel_model());
   }
   /// While the returned object lives, allocations of this thread that belong to no other kind count as the model's
-  /// activations. Keep it around forward and backward. It makes each allocation slightly slower, so measure only some
+  /// activations, on the rank's device. Keep it around forward and backward. It makes each allocation slightly slower, so measure only some
   /// steps.
   template <typename Module>
   [[nodiscard]] sharded::ActivationMeter measure_activations(const PreparedModel<Module>& model) const {
-    return sharded::ActivationMeter(model.parallel_model()->memory());
+    return sharded::ActivationMeter(model.parallel_model()->memory(), context_->device);
   }
 
  protected:

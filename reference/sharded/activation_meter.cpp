@@ -1,29 +1,32 @@
 #include "reference/sharded/activation_meter.hpp"
 
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/csrc/autograd/profiler.h>
+
 #include <algorithm>
 #include <atomic>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "reference/core/errors.hpp"
+#include "reference/sharded/memory_scope.hpp"
 
 namespace accel::sharded {
+namespace {
 
-// Counts what was allocated under a meter and not freed yet. Blocks share ownership of it (see memory_scope.cpp),
-// because activations are freed by backward, after the meter's scope has ended.
-class ActivationMeter::Taken final : public MemorySource {
+// What was allocated under a meter and not freed yet. Allocations come from the rank's thread, which owns the account.
+// Memory may be freed on any thread; the next allocation or the end of the meter brings the account up to date.
+class Taken {
  public:
   explicit Taken(MemoryAccount& account) : account_(&account), others_before_(others()) {}
 
-  // Runs on the rank's thread, so it may update the account.
-  void* allocate(std::size_t bytes, c10::Allocator& below) override {
-    auto* data = below.raw_allocate(bytes);
+  void add(std::size_t bytes) {
     bytes_ += static_cast<std::int64_t>(bytes);
     update();
-    return data;
   }
-  // May run on any thread. It only changes the atomic counter: the account belongs to the rank's thread, which the next
-  // allocation or the end of the meter brings up to date.
-  void free(void* data, std::size_t bytes, c10::DeleterFnPtr free_below) override {
-    bytes_ -= static_cast<std::int64_t>(bytes);
-    free_below(data);
-  }
+  void remove(std::size_t bytes) { bytes_ -= static_cast<std::int64_t>(bytes); }
   void update() {
     // Everything allocated minus what other kinds have grown by since the meter started: gathered parameters and
     // buckets pass through the same allocator.
@@ -38,8 +41,66 @@ class ActivationMeter::Taken final : public MemorySource {
   std::atomic<std::int64_t> bytes_ = 0;
 };
 
-ActivationMeter::ActivationMeter(MemoryAccount& account) : taken_(std::make_shared<Taken>(account)), scope_(taken_) {}
+// Blocks share ownership of it (see memory_scope.cpp), because activations may be freed after the meter's scope.
+class HostMemory final : public MemorySource {
+ public:
+  explicit HostMemory(std::shared_ptr<Taken> taken) : taken_(std::move(taken)) {}
+  void* allocate(std::size_t bytes, c10::Allocator& below) override {
+    auto* data = below.raw_allocate(bytes);
+    taken_->add(bytes);
+    return data;
+  }
+  void free(void* data, std::size_t bytes, c10::DeleterFnPtr free_below) override {
+    taken_->remove(bytes);
+    free_below(data);
+  }
 
-ActivationMeter::~ActivationMeter() { taken_->update(); }
+ private:
+  std::shared_ptr<Taken> taken_;
+};
+
+// The allocators of all devices report to the profiler of the thread, whose place this takes.
+class DeviceMemory final : public c10::MemoryReportingInfoBase {
+ public:
+  DeviceMemory(std::shared_ptr<Taken> taken, c10::Device device) : taken_(std::move(taken)), device_(device) {}
+
+  void reportMemoryUsage(void* data, std::int64_t bytes, std::size_t, std::size_t, c10::Device device) override {
+    if (device != device_) return;
+    const std::lock_guard lock(mutex_);
+    if (bytes > 0) {
+      blocks_[data] = static_cast<std::size_t>(bytes);
+      taken_->add(static_cast<std::size_t>(bytes));
+    } else if (const auto block = blocks_.extract(data)) {
+      taken_->remove(block.mapped());
+    }
+  }
+  [[nodiscard]] bool memoryProfilingEnabled() const override { return true; }
+
+ private:
+  std::shared_ptr<Taken> taken_;
+  c10::Device device_;
+  std::mutex mutex_;
+  std::map<void*, std::size_t> blocks_;  // allocated under the meter
+};
+
+}  // namespace
+
+struct ActivationMeter::State {
+  std::shared_ptr<Taken> taken;
+  MemoryScope host;
+  std::optional<c10::DebugInfoGuard> on_device = {};
+};
+
+ActivationMeter::ActivationMeter(MemoryAccount& account, c10::Device device) {
+  check_state(device.is_cpu() || !torch::autograd::profiler::profilerEnabled(),
+              "measure_activations: a profiler is recording, and both use the reports of the device's allocator; "
+              "measure in steps without the profiler");
+  const auto taken = std::make_shared<Taken>(account);
+  state_.reset(new State{taken, MemoryScope(device.is_cpu() ? std::make_shared<HostMemory>(taken) : nullptr)});
+  if (!device.is_cpu())
+    state_->on_device.emplace(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<DeviceMemory>(taken, device));
+}
+
+ActivationMeter::~ActivationMeter() { state_->taken->update(); }
 
 }  // namespace accel::sharded

@@ -89,6 +89,10 @@ class PowerSGDHook : public CommHook {
   [[nodiscard]] SortedGradients sorted(c10d::GradBucket& bucket) const {
     SortedGradients gradients;
     for (const auto& gradient : bucket.getGradients()) {
+      if (gradient.numel() == 0) {  // has no second size to infer; Python's hook fails
+        gradients.plain.push_back(gradient);
+        continue;
+      }
       const auto matrix = gradient.dim() == 0 ? gradient.view({1, 1}) : gradient.view({gradient.size(0), -1});
       const auto [n, m, rank] = sizes_of(matrix);
       if (!is_worth_compressing(n, m, rank)) {

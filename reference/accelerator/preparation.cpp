@@ -7,6 +7,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
+#include <set>
 
 #include "reference/accelerator/mesh_groups.hpp"
 #include "reference/config/deepspeed_file.hpp"
@@ -29,6 +30,20 @@ void check_can_be_sharded(const torch::optim::Optimizer& optimizer) {
       !optim::has_stepped(optimizer),
       "prepare: the optimizer has already stepped, and its state does not fit a sharded model; prepare both before the "
       "first step");
+}
+
+// LibTorch's optimizers start a kernel per operation and parameter, which takes longer to start than to run on a GPU.
+void warn_of_slow_optimizer(const torch::optim::Optimizer& optimizer, const RankContext& context) {
+  static const std::set<std::string> kWithCounterpart{"Adagrad", "Adam", "AdamW", "RMSprop", "SGD"};
+  constexpr std::string_view kNamespace = "torch::optim::";
+  const auto type = c10::demangle(typeid(optimizer).name());
+  if (context.device.is_cpu() || context.rank != 0 || !type.starts_with(kNamespace)) return;
+  const auto name = type.substr(kNamespace.size());
+  if (!kWithCounterpart.contains(name)) return;
+  context.warn(fmt::format(
+      "prepare: {} steps one parameter after another, which is slow on {}; use accel::optim::{}, which steps "
+      "all of them together",
+      type, context.device.str(), name));
 }
 
 // Known from the modules' options only: the reducer must choose dense or sparse buckets before the first backward.
@@ -175,6 +190,7 @@ AcceleratedOptimizer Preparation::prepare_optimizer(const DummyOptim& dummy) {
 }
 
 AcceleratedOptimizer Preparation::add_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) {
+  warn_of_slow_optimizer(*optimizer, *context_);
   // LibTorch's optimizers step a shared parameter as often as its group lists it, PyTorch's reject duplicates.
   for (auto& group : optimizer->param_groups()) group.params() = unique_tensors(std::move(group.params()));
   if (shards()) {

@@ -65,7 +65,7 @@ AcceleratorOptions options_of(const Case& c) {
     options.ddp_kwargs = {.find_unused_parameters = true,
                           .gradient_as_bucket_view = c.bucket_views,
                           .comm_hook = c.comm_hook,
-                          .comm_state_option = {.start_powerSGD_iter = 2}};
+                          .comm_state_option = {.start_powerSGD_iter = 2, .min_compression_rate = 0.5}};
     return options;
   }
   options.fsdp_plugin =

@@ -16,12 +16,14 @@ namespace accel::testing::device_training {
 namespace {
 
 using saved_training::Training;
+using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 struct Path {
   const char* name;
   std::function<AcceleratorOptions()> options;
   double host_waits = 0;  // per steady step of a rank
+  int fewest_ranks = 1;
 };
 
 AcceleratorOptions sharded(const std::string& strategy, bool offloads = false) {
@@ -42,10 +44,20 @@ AcceleratorOptions with_precision(AcceleratorOptions options, const std::string&
   return options;
 }
 
+// Compresses every matrix from the third step on.
+AcceleratorOptions with_power_sgd() {
+  auto options = saved_training::ddp();
+  options.ddp_kwargs.comm_hook = "power_sgd";
+  options.ddp_kwargs.comm_state_option = {.start_powerSGD_iter = 2, .min_compression_rate = 0.5};
+  return options;
+}
+
 const std::vector<Path> kPaths{
     // LibTorch's Reducer reads which parameters any rank has used.
     {"ddp_finds_unused_parameters", [] { return saved_training::ddp(); }, /*host_waits=*/1},
-    {"accumulation", [] { return accumulating(); }, /*host_waits=*/0.5},
+    // DDP, and with it the hook, runs in a group of one on CPUs only, as in Accelerate.
+    {"ddp_power_sgd", [] { return with_power_sgd(); }, /*host_waits=*/1, /*fewest_ranks=*/2},
+    {"accumulation", [] { return accumulating(); }, /*host_waits=*/1.0 / 3},
     // The GradScaler reads whether a gradient is infinite.
     {"ddp_fp16", [] { return with_precision(saved_training::ddp(), "fp16"); }, /*host_waits=*/2},
     {"full_shard_fp16", [] { return with_precision(sharded("FULL_SHARD"), "fp16"); }, /*host_waits=*/1},
@@ -81,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(All, DeviceTrainingTest, ::testing::ValuesIn(kPaths),
                          [](const auto& path) { return std::string(path.param.name); });
 
 TEST_P(DeviceTrainingTest, HasTheBitsOfTheCpuAndNoRace) {
-  for (const int num_ranks : {1, 2, 3}) {
+  for (int num_ranks = GetParam().fewest_ranks; num_ranks <= 3; ++num_ranks) {
     const auto of_cpu = train(GetParam().options(), num_ranks, /*on_device=*/false),
                of_device = train(GetParam().options(), num_ranks, /*on_device=*/true);
     EXPECT_EQ(of_cpu.front(), of_device.front()) << num_ranks << " ranks";
@@ -125,6 +137,45 @@ TEST(DeviceSyncBatchNormTest, HasTheBitsOfTheCpuAndDoesNotWait) {
   EXPECT_THAT(fake_device::races().races(), IsEmpty());
 }
 
+TEST(DeviceMemoryTest, ActivationsAreMeasuredOnTheDevice) {
+  constexpr int kRows = 512, kWidth = 16, kHidden = 128;
+  run_ranks(Backend::kSim, 2, [&](RankContext& rank) {
+    const fake_device::DeviceScope on_device(rank);
+    Accelerator accelerator({.fsdp_plugin = FullyShardedDataParallelPlugin{}});
+    auto model = accelerator.prepare(torch::nn::Sequential(torch::nn::Linear(kWidth, kHidden), torch::nn::Tanh(),
+                                                           torch::nn::Linear(kHidden, kWidth)));
+    const auto inputs = torch::ones({kRows, kWidth}).to(rank.device);
+    at::Tensor loss;
+    {
+      const auto meter = accelerator.measure_activations(model);
+      loss = model(inputs).square().mean();
+    }
+    accelerator.backward(loss);
+    const auto bytes = accelerator.memory_account(model).most(sharded::MemoryKind::kActivations);
+    EXPECT_GE(bytes, kRows * (kHidden + kWidth) * 4) << "the output of Tanh and of the model";
+    EXPECT_LT(bytes, kRows * (2 * kHidden + 4 * kWidth) * 4);
+  });
+}
+
+TEST(DeviceOptimizerTest, AnOptimizerThatStepsParameterByParameterIsReported) {
+  const auto warnings_of = [](auto make_optimizer) {
+    std::vector<std::string> warnings;
+    run_ranks(Backend::kSim, 1, [&](RankContext& rank) {
+      const fake_device::DeviceScope on_device(rank);
+      rank.warn = [&](const std::string& text) { warnings.push_back(text); };
+      torch::nn::Linear net(2, 2);
+      auto optimizer = make_optimizer(net->parameters());
+      Accelerator().prepare(net, optimizer);
+    });
+    return warnings;
+  };
+  EXPECT_THAT(
+      warnings_of([](auto parameters) { return torch::optim::AdamW(parameters, 0.1); }),
+      ElementsAre("prepare: torch::optim::AdamW steps one parameter after another, which is slow on fake:0; use "
+                  "accel::optim::AdamW, which steps all of them together"));
+  EXPECT_THAT(warnings_of([](auto parameters) { return optim::AdamW(parameters, {.lr = 0.1}); }), IsEmpty());
+}
+
 TEST(DeviceLoaderTest, BatchesAreCopiedBesideComputation) {
   run_ranks(Backend::kSim, 1, [](RankContext& rank) {
     const fake_device::DeviceScope on_device(rank);
@@ -140,19 +191,19 @@ TEST(DeviceLoaderTest, BatchesAreCopiedBesideComputation) {
 
 // The host runs ahead of the device, except where the path says so. What it copies meanwhile comes from pinned memory.
 TEST_P(DeviceTrainingTest, ASteadyStepWaitsAsOftenAsItsPathSays) {
-  constexpr int kRanks = 2, kSteps = 4;
+  constexpr int kRanks = 2, kSteps = 6;
   run_ranks(Backend::kSim, kRanks, [](RankContext& rank) {
     const fake_device::DeviceScope on_device(rank);
     rank.listener = nullptr;  // the simulator's compares the ranks' parameters on the host
     Training training(GetParam().options());
-    training.train(2);
+    training.train(3);  // DDP has agreed on its buckets, and PowerSGD has drawn its matrices
     rank.world.barrier();
     fake_device::clear_counts();
     rank.world.barrier();
     training.train(kSteps);
     rank.world.barrier();
     const auto counts = fake_device::counts();
-    EXPECT_EQ(static_cast<double>(counts.host_waits), GetParam().host_waits * kRanks * kSteps);
+    EXPECT_DOUBLE_EQ(static_cast<double>(counts.host_waits), GetParam().host_waits * kRanks * kSteps);
     EXPECT_LE(counts.pageable_copies, counts.host_waits);
     rank.world.barrier();
   });

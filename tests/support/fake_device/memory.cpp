@@ -69,7 +69,9 @@ void give_back(void* pointer) {
   for (const auto stream : freed.block.recorded) {
     for (const auto& [key, time] : races().snapshot(stream)) freed.done[key] = std::max(freed.done[key], time);
   }
-  memory().bytes[freed.block.stream.device] -= static_cast<std::int64_t>(freed.block.bytes);
+  const auto bytes = static_cast<std::int64_t>(freed.block.bytes);
+  memory().bytes[freed.block.stream.device] -= bytes;
+  c10::reportMemoryUsageToProfiler(data, -bytes, 0, 0, device(freed.block.stream.device));
   memory().used.erase(found);
   memory().freed.push_front(std::move(freed));  // the latest one is used first, as in CUDA
 }
@@ -91,6 +93,7 @@ class DeviceAllocator final : public c10::Allocator {
     }
     auto* const data = take(stream, rounded);
     std::memset(data, 0xff, rounded);
+    c10::reportMemoryUsageToProfiler(data, static_cast<std::int64_t>(rounded), 0, 0, on);
     return {data, data, &give_back, on};
   }
   [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return &give_back; }

@@ -17,7 +17,8 @@ struct Case {
   int num_ranks = 1;
   std::string strategy = "ddp";  // ddp, zero_1 to zero_3, or a sharding strategy of FSDP
   std::string precision = "no", comm_hook = "no", prefetch = "NO_PREFETCH";
-  bool offloads = false, prefetches_forward = false, bucket_views = false, recomputes = false, saves_pieces = false;
+  bool offloads = false, prefetches_forward = false, bucket_views = false, recomputes = false, saves_pieces = false,
+       saves_asynchronously = false;
   int accumulation_steps = 1, num_steps = 1;
   double clip_norm = 0;     // 0: no clipping
   bool is_resumed = false;  // saved and loaded after half of the steps
@@ -35,6 +36,7 @@ Case any_case() {
          .bucket_views = one_in(2),
          .recomputes = one_in(3),
          .saves_pieces = one_in(2),
+         .saves_asynchronously = one_in(2),
          .accumulation_steps = pick(1, 4),
          .num_steps = pick(1, 6),
          .clip_norm = pick_from({0.0, 0.01, 1.0}),
@@ -47,9 +49,11 @@ Case any_case() {
 std::string describe(const Case& c) {
   return fmt::format(
       "ranks {}, {}, precision {}, comm_hook {}, prefetch {}, offloads {}, prefetches_forward {}, bucket_views {}, "
-      "recomputes {}, saves_pieces {}, accumulation_steps {}, steps {}, clip_norm {}, is_resumed {}",
+      "recomputes {}, saves_pieces {}, saves_asynchronously {}, accumulation_steps {}, steps {}, clip_norm {}, "
+      "is_resumed {}",
       c.num_ranks, c.strategy, c.precision, c.comm_hook, c.prefetch, c.offloads, c.prefetches_forward, c.bucket_views,
-      c.recomputes, c.saves_pieces, c.accumulation_steps, c.num_steps, c.clip_norm, c.is_resumed);
+      c.recomputes, c.saves_pieces, c.saves_asynchronously, c.accumulation_steps, c.num_steps, c.clip_norm,
+      c.is_resumed);
 }
 
 AcceleratorOptions options_of(const Case& c) {
@@ -107,7 +111,8 @@ std::string state_after(const Case& c, bool on_device) {
                          auto training = std::make_unique<Training>(options_of(c));
                          train(*training, c, c.num_steps);
                          if (c.is_resumed) {
-                           training->accelerator.save_state(folder.path("state"));
+                           training->accelerator.save_state(folder.path("state"), {.async = c.saves_asynchronously});
+                           training->accelerator.finish_saving();
                            training = std::make_unique<Training>(options_of(c), /*seed=*/4);
                            training->accelerator.load_state(folder.path("state"));
                            train(*training, c, c.num_steps);

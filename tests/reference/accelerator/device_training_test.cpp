@@ -137,6 +137,43 @@ TEST(DeviceSyncBatchNormTest, HasTheBitsOfTheCpuAndDoesNotWait) {
   EXPECT_THAT(fake_device::races().races(), IsEmpty());
 }
 
+// A model that may skip its last unit.
+struct SkippingImpl : torch::nn::Module {
+  SkippingImpl()
+      : first(register_module("first", torch::nn::Linear(8, 8))),
+        second(register_module("second", torch::nn::Linear(8, 8))) {}
+  at::Tensor forward(const at::Tensor& x) {
+    const auto values = accel::call(first, x);
+    return skips ? values : accel::call(second, values);
+  }
+  torch::nn::Linear first, second;
+  bool skips = false;
+};
+TORCH_MODULE(Skipping);
+
+// The unit's memory goes to one of the next tensors on the stream that computes.
+TEST(DeviceSkippedUnitTest, AUnitGatheredAheadAndNotUsedIsFreedAfterItsGather) {
+  fake_device::races().clear();
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    const fake_device::DeviceScope on_device(rank);
+    Accelerator accelerator({.fsdp_plugin = FullyShardedDataParallelPlugin{.sharding_strategy = "SHARD_GRAD_OP",
+                                                                           .wrap_modules = {"first", "second"}}});
+    Skipping net;
+    optim::SGD sgd(net->parameters(), {.lr = 0.1});
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    const auto inputs = torch::ones({8, 8}).to(rank.device);
+    for (int step = 0; step < 4; ++step) {
+      net->skips = step > 0;
+      accelerator.backward(model(inputs).square().mean());
+      std::vector<at::Tensor> next;
+      for (int i = 0; i < 50; ++i) next.push_back(torch::zeros({8, 8}, inputs.options()));
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+  });
+  EXPECT_THAT(fake_device::races().races(), IsEmpty());
+}
+
 TEST(DeviceMemoryTest, ActivationsAreMeasuredOnTheDevice) {
   constexpr int kRows = 512, kWidth = 16, kHidden = 128;
   run_ranks(Backend::kSim, 2, [&](RankContext& rank) {

@@ -72,6 +72,7 @@ struct StreamedModel::State {
       statistics.num_prefetched += values ? 1 : 0;
       auto missing = load(away(needed, values ? &*values : nullptr));
       if (values) {
+        if (side) side->join();
         for (const auto& [slot, value] : *values) {
           if (!value.is_cpu()) use_on_current_stream(value);
         }
@@ -130,9 +131,7 @@ struct StreamedModel::State {
   [[nodiscard]] Values load_beside(const std::vector<std::size_t>& wanted) const {
     if (!side) return load(wanted);
     const c10::StreamGuard beside(side->stream());
-    auto values = load(wanted);
-    wait_for(side->stream().device());
-    return values;
+    return load(wanted);
   }
 
   [[nodiscard]] std::int64_t bytes(std::size_t slot) const {

@@ -77,7 +77,8 @@ DistributedDataParallelKwargs parse_kwargs(const nlohmann::json& object) {
   read(object, "broadcast_buffers", kwargs.broadcast_buffers);
   if (object.contains("bucket_cap_mb")) kwargs.bucket_cap_mb = object["bucket_cap_mb"].get<int>();
   read(object, "find_unused_parameters", kwargs.find_unused_parameters);
-  read(object, "gradient_as_bucket_view", kwargs.gradient_as_bucket_view);
+  if (const auto views = object.find("gradient_as_bucket_view"); views != object.end())
+    kwargs.gradient_as_bucket_view = views->get<bool>();
   read(object, "static_graph", kwargs.static_graph);
   read(object, "comm_hook", kwargs.comm_hook);
   read(object, "comm_wrapper", kwargs.comm_wrapper);

@@ -126,10 +126,11 @@ std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr
   training_.path->add_parameters(std::move(parameters));
   if (!is_replicated) return std::make_shared<UnshardedModel>(module, std::move(parallel_options));
   tensors.sparse = parameters_with_sparse_gradients(*module);
-  auto ddp = std::make_unique<DistributedDataParallel>(std::move(tensors), context_->world, options_.ddp_kwargs,
-                                                       context_->listener);
-  auto model =
-      std::make_shared<ReplicatedModel>(module, std::move(parallel_options), std::move(ddp), options_.ddp_kwargs);
+  auto kwargs = options_.ddp_kwargs;
+  kwargs.gradient_as_bucket_view = kwargs.gradient_as_bucket_view.value_or(!context_->device.is_cpu());
+  auto ddp =
+      std::make_unique<DistributedDataParallel>(std::move(tensors), context_->world, kwargs, context_->listener);
+  auto model = std::make_shared<ReplicatedModel>(module, std::move(parallel_options), std::move(ddp), kwargs);
   training_.path->add_model(model);
   return model;
 }

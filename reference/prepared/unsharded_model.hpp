@@ -61,7 +61,7 @@ class ReplicatedModel final : public UnshardedModel {
                   std::unique_ptr<DistributedDataParallel> ddp, const DistributedDataParallelKwargs& kwargs)
       : UnshardedModel(std::move(module), std::move(options)),
         ddp_(std::move(ddp)),
-        has_own_buckets_(!kwargs.gradient_as_bucket_view) {}
+        has_own_buckets_(!kwargs.gradient_as_bucket_view.value_or(false)) {}
 
   [[nodiscard]] bool needs_outputs() const override { return UnshardedModel::needs_outputs() || ddp_->needs_outputs(); }
   void before_forward() override { ddp_->before_forward(); }

@@ -1,4 +1,6 @@
 """The `accelerator` and `dataloader_config` of an experiment file: built as Accelerate does, and random ones."""
+import os
+
 import torch
 from accelerate import Accelerator, DataLoaderConfiguration
 from accelerate.utils import AutocastKwargs, GradientAccumulationPlugin, GradScalerKwargs
@@ -45,8 +47,9 @@ def build_accelerator(config):
     if options.get("mixed_precision") == "fp8":
         options["kwargs_handlers"].append(float8.recipe(options.pop("ao_recipe_kwargs", {})))
     plugin = options.pop("fsdp_plugin", None)
-    accelerator = Accelerator(cpu=True, **options) if plugin is None else sharding.build_accelerator(plugin, **options)
-    if accelerator.mixed_precision == "fp16":
+    on_cpu = os.environ.get("ACCEL_ORACLE_DEVICE", "cpu") == "cpu"
+    accelerator = Accelerator(cpu=on_cpu, **options) if plugin is None else sharding.build_accelerator(plugin, **options)
+    if accelerator.mixed_precision == "fp16" and on_cpu:
         # On a CPU Accelerate trains in float32 and gives no warning; this is what it does on a GPU.
         accelerator.native_amp = True
         scaler = CpuShardedGradScaler if plugin is not None and not accelerator.is_fsdp2 else CpuGradScaler

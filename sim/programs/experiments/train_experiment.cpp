@@ -11,6 +11,7 @@
 
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/checkpoint/checkpoint_folder.hpp"
+#include "reference/core/device.hpp"
 #include "reference/core/sha256.hpp"
 #include "reference/models/model.hpp"
 #include "reference/state/objects.hpp"
@@ -199,6 +200,7 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
       result.samples += targets.size(0);
       // Benchmarks do not time the first steps, which allocate memory and open connections.
       if (result.steps == options.warm_up_steps) {
+        wait_for(context.device);
         result.seconds = 0;
         started = std::chrono::steady_clock::now();
       }

@@ -1,0 +1,57 @@
+// Trains an experiment on this rank's device and prints its speed, losses and peak memory; run_all starts it, and
+// accelerate_training.py does the same for Accelerate.
+#include <ATen/DeviceAccelerator.h>
+#include <fmt/format.h>
+
+#include <accel/accel.hpp>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "reference/core/device.hpp"
+#include "sim/programs/experiments/experiment.hpp"
+#include "sim/programs/experiments/task.hpp"
+#include "sim/programs/experiments/train_experiment.hpp"
+
+namespace accel::bench {
+namespace {
+
+constexpr int kWarmUpSteps = 10;  // WARM_UP_STEPS of accelerate_training.py
+
+nlohmann::ordered_json peak_bytes(c10::Device device) {
+  if (device.is_cpu()) return nullptr;
+  const auto stats = at::accelerator::getDeviceStats(device.index());
+  return stats.allocated_bytes[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak;
+}
+
+int train(int /*argc*/, char** argv) {
+  auto& rank = current_rank();
+  const int steps = std::stoi(argv[2]);
+  std::vector<std::string> overrides;
+  for (char** argument = argv + 3; *argument != nullptr; ++argument) overrides.emplace_back(*argument);
+  overrides.push_back(fmt::format("max_steps={}", kWarmUpSteps + steps));
+  const auto experiment = programs::read_experiment(argv[1], overrides, rank.world_size);
+  programs::RankResult result;
+  programs::train_experiment(rank, experiment, programs::load_task(experiment), {.warm_up_steps = kWarmUpSteps},
+                             result);
+  if (rank.rank != 0) return 0;
+  const auto of_all = [&](std::int64_t count) { return static_cast<double>(count) / result.seconds; };
+  std::cout << nlohmann::ordered_json{{"ranks", rank.world_size},
+                                      {"device", rank.device.str()},
+                                      {"steps_per_second", of_all(steps)},
+                                      {"loss", result.loss},
+                                      {"peak_bytes", peak_bytes(rank.device)}}
+                   .dump()
+            << std::endl;
+  return 0;
+}
+
+}  // namespace
+}  // namespace accel::bench
+
+int main(int argc, char** argv) {
+  if (argc >= 3) return accel::run(argc, argv, accel::bench::train);
+  const bool is_help = argc == 2 && std::string_view(argv[1]) == "--help";
+  fmt::print(is_help ? stdout : stderr,
+             "Usage: accel launch [OPTIONS] experiment_bench FILE.yaml STEPS [key.path=value ...]\n");
+  return is_help ? 0 : 2;
+}

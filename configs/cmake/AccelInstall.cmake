@@ -5,7 +5,7 @@ install(TARGETS accel_errors accel_core accel_config accel_comm accel_state acce
   accel_sim accel_accel
   EXPORT accelTargets ARCHIVE DESTINATION lib)
 # The component `testing` needs GoogleTest and RapidCheck, which the package does not require otherwise.
-install(TARGETS accel_test_basics accel_test_support accel_testing EXPORT accelTestingTargets ARCHIVE DESTINATION lib)
+install(TARGETS accel_fake_device accel_test_basics accel_test_support accel_testing EXPORT accelTestingTargets ARCHIVE DESTINATION lib)
 install(TARGETS sim_run sim_calibrate accel RUNTIME DESTINATION bin)
 
 # Shells search these folders for completion. zsh requires that the file has the name of the function.

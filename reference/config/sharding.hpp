@@ -55,7 +55,8 @@ struct FullyShardedDataParallelPlugin {
   /// Version 2: "true" (as FULL_SHARD) or "false" (as SHARD_GRAD_OP); version 1: a strategy.
   /// FSDP_RESHARD_AFTER_FORWARD.
   std::optional<std::string> reshard_after_forward = {};
-  /// BACKWARD_PRE, BACKWARD_POST or NO_PREFETCH. Default: FSDP_BACKWARD_PREFETCH.
+  /// BACKWARD_PRE, BACKWARD_POST or NO_PREFETCH. Default: FSDP_BACKWARD_PREFETCH; where that is unset or NO_PREFETCH,
+  /// BACKWARD_PRE on devices.
   std::optional<std::string> backward_prefetch = {};
   std::optional<MixedPrecisionPolicy> mixed_precision_policy = {};  ///< default: that of the mixed_precision option
   /// TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP or NO_WRAP. Default: FSDP_AUTO_WRAP_POLICY or NO_WRAP.
@@ -75,7 +76,7 @@ struct FullyShardedDataParallelPlugin {
   std::optional<bool> use_orig_params = {};
   /// Broadcast parameters and buffers of rank 0 in prepare. Default: FSDP_SYNC_MODULE_STATES.
   std::optional<bool> sync_module_states = {};
-  std::optional<bool> forward_prefetch = {};           ///< FSDP_FORWARD_PREFETCH
+  std::optional<bool> forward_prefetch = {};           ///< FSDP_FORWARD_PREFETCH; unless it is true: on devices
   std::optional<bool> activation_checkpointing = {};   ///< FSDP_ACTIVATION_CHECKPOINTING
   std::optional<bool> cpu_ram_efficient_loading = {};  ///< implies sync_module_states; FSDP_CPU_RAM_EFFICIENT_LOADING
 };

@@ -120,6 +120,16 @@ TEST_F(CudaLaneTest, RanksThatDisagreeEndWithAnError) {
   EXPECT_THAT(done.error, AllOf(HasSubstr("error: rank "), Not(HasSubstr("SIGABRT"))));
 }
 
+TEST_F(CudaLaneTest, WhatNcclLacksIsAnErrorBeforeTheCall) {
+  const auto done = launch("unsupported");
+  ASSERT_EQ(done.exit_code, 0) << all_of(done);
+  for (const auto* rank : {"rank 0: ", "rank 1: "}) {
+    EXPECT_THAT(done.output, HasSubstr(std::string(rank) + "all_reduce: NCCL has no bitwise reductions"));
+    EXPECT_THAT(done.output, HasSubstr(std::string(rank) + "all_reduce: NCCL does not support int16"));
+    EXPECT_THAT(done.output, HasSubstr(std::string(rank) + "send: got tag 3, but NCCL"));
+  }
+}
+
 // --- data -----------------------------------------------------------------------------------------------------------
 
 TEST_F(CudaLaneTest, MetricsHaveEverySampleOnce) {
@@ -251,6 +261,32 @@ TEST_F(CudaLaneTest, OneRankPerGpuIsTheDefault) {
   EXPECT_THAT(done.output, HasSubstr("rank 2: sum 6.000000 of 9 on cuda:2"));
 }
 
+// Other launchers set these variables themselves.
+TEST_F(CudaLaneTest, RanksStartedByTheirEnvironmentUseTheGpuOfTheirLocalRank) {
+  const std::string variables = "WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29613 ";
+  const auto start = [&](const std::string& rank) {
+    return variables + "RANK=" + rank + " LOCAL_RANK=" + rank + " " + bin("gpu_program") + " reduce & ";
+  };
+  const auto done = run({"bash", "-c", start("0") + start("1") + "wait %1 && wait %2"});
+  ASSERT_EQ(done.exit_code, 0) << all_of(done);
+  EXPECT_THAT(done.output, AllOf(HasSubstr("rank 0: sum 3.000000 of 6 on cuda:0"),
+                                 HasSubstr("rank 1: sum 3.000000 of 6 on cuda:1")));
+}
+
+// Each machine has its own GPUs; the number of a rank's GPU is not that of the rank.
+TEST_F(CudaLaneTest, RanksOfTwoMachinesUseTheirOwnGpus) {
+  const auto machine = [&](const std::string& rank) {
+    return bin("accel") + " launch --multi_gpu --num_processes 4 --num_machines 2 --machine_rank " + rank +
+           " --main_process_ip 127.0.0.1 --main_process_port 29614 " + bin("gpu_program") + " reduce & ";
+  };
+  const auto done = run({"bash", "-c", machine("0") + machine("1") + "wait %1 && wait %2"});
+  ASSERT_EQ(done.exit_code, 0) << all_of(done);
+  EXPECT_THAT(done.output, AllOf(HasSubstr("rank 1: sum 10.000000 of 12 on cuda:1"),
+                                 HasSubstr("rank 2: sum 10.000000 of 12 on cuda:0"),
+                                 HasSubstr("rank 3: sum 10.000000 of 12 on cuda:1")));
+  EXPECT_THAT(calls(3, "nccl init of rank 3 of 4 on device 1"), SizeIs(1));
+}
+
 // --- settings -------------------------------------------------------------------------------------------------------
 
 TEST_F(CudaLaneTest, MoreRanksThanGpusAreRefused) {
@@ -274,14 +310,28 @@ TEST_F(CudaLaneTest, MultiGpuWithoutGpusIsRefused) {
   EXPECT_THAT(done.error, HasSubstr("CUDA finds no GPU"));
 }
 
+TEST_F(CudaLaneTest, NcclOnTheCpuIsRefused) {
+  const auto done = run({bin("accel"), "launch", "--cpu", "--num_processes", "2", bin("gpu_program"), "train"}, 2,
+                        {{"ACCEL_BACKEND", "nccl"}});
+  EXPECT_EQ(done.exit_code, 2);
+  EXPECT_THAT(done.error, HasSubstr("ACCEL_BACKEND is nccl, but ACCELERATE_USE_CPU asks for the CPU"));
+}
+
 // --- the cost of a step ---------------------------------------------------------------------------------------------
 
-// The host must not wait in a step, except for fp16's decision whether to skip it.
+// The host must not wait in a step, except for fp16's decision whether to skip it, and for offloaded gradients.
 TEST_F(CudaLaneTest, ASteadyStepWaitsAsOftenAsTheTableSays) {
   const std::map<std::string, std::string> steps{{"train", "step: waits 0, pageable copies 0"},
                                                  {"bf16", "step: waits 0, pageable copies 0"},
                                                  {"accumulate", "step: waits 0, pageable copies 0"},
-                                                 {"fp16", "step: waits 1, pageable copies 0"}};
+                                                 {"fp16", "step: waits 1, pageable copies 0"},
+                                                 {"sharded", "step: waits 0, pageable copies 0"},
+                                                 {"shard_grad_op", "step: waits 0, pageable copies 0"},
+                                                 {"hybrid_shard", "step: waits 0, pageable copies 0"},
+                                                 {"offloaded", "step: waits 1, pageable copies 0"},
+                                                 {"zero2", "step: waits 0, pageable copies 0"},
+                                                 {"zero3", "step: waits 0, pageable copies 0"},
+                                                 {"batch_norm", "step: waits 0"}};
   for (const auto& [mode, expected] : steps) {
     const auto done = launch(mode);
     ASSERT_EQ(done.exit_code, 0) << mode << ": " << all_of(done);

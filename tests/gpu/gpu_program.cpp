@@ -1,12 +1,14 @@
 // A training on GPUs that does one thing, named by its argument. cuda_lane_test.cpp runs it on simulated GPUs.
 #include <dlfcn.h>
 #include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adam.h>
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
+#include <accel/sync_batch_norm.hpp>
 #include <algorithm>
 #include <iostream>
 #include <map>
@@ -203,6 +205,45 @@ void exchange_objects() {
   print(accelerator, text + "waits " + std::to_string(counts().host_waits - before.host_waits));
 }
 
+// What NCCL cannot do; nothing of it reaches a collective.
+void call_what_nccl_lacks() {
+  accel::Accelerator accelerator;
+  const auto& rank = accel::current_rank();
+  auto flags = torch::ones({2}, torch::kInt).to(rank.device), shorts = torch::ones({2}, torch::kShort).to(rank.device);
+  const auto message_of = [](auto call) -> std::string {
+    try {
+      call();
+    } catch (const accel::ArgumentError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  for (const auto& message : {message_of([&] { rank.world.all_reduce(flags, accel::ReduceOp::kBitwiseAnd).wait(); }),
+                              message_of([&] { rank.world.all_reduce(shorts).wait(); }),
+                              message_of([&] { rank.world.send(flags, 1 - rank.rank, /*tag=*/3).wait(); })})
+    print(accelerator, message);
+  // The CPU's copies go through Gloo.
+  auto on_host = flags.cpu();
+  rank.world.all_reduce(on_host, accel::ReduceOp::kBitwiseAnd).wait();
+}
+
+void train_with_batch_norm() {
+  accel::Accelerator accelerator;
+  torch::nn::Sequential net(torch::nn::Linear(8, 4), torch::nn::BatchNorm1d(4));
+  accel::convert_sync_batchnorm(*net);
+  accel::optim::SGD sgd(net->parameters(), {.lr = 0.1});
+  auto [model, optimizer] = accelerator.prepare(net, sgd);
+  const auto inputs = torch::rand({4, 8}).to(accelerator.device());
+  auto before = counts();
+  for (int step = 0; step < kSteps; ++step) {
+    if (step + 1 == kSteps) before = counts();
+    accelerator.backward(model(inputs).square().mean());
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  print(accelerator, "step: waits " + std::to_string(counts().host_waits - before.host_waits));
+}
+
 void reduce_on_gpu() {
   accel::Accelerator accelerator;
   const auto own = torch::full({3}, accelerator.process_index() + 1.0).to(accelerator.device());
@@ -251,6 +292,8 @@ int run(int argc, char** argv) {
       {"disagree", disagree},
       {"objects", exchange_objects},
       {"reduce", reduce_on_gpu},
+      {"unsupported", call_what_nccl_lacks},
+      {"batch_norm", train_with_batch_norm},
       {"throw", [] { fail_on_rank_1(1); }},
       {"config_error", [] { fail_on_rank_1(2); }},
       {"exit", [] { fail_on_rank_1(7); }},

@@ -9,7 +9,10 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <iostream>
 #include <utility>
@@ -23,16 +26,20 @@ namespace {
 
 using Groups = std::vector<c10::intrusive_ptr<c10d::ProcessGroup>>;
 
-// The groups that this process has joined and not left. Never destroyed, because they end in `abort_groups`, which runs
-// while the process exits.
+// The groups that this process has joined and not left. Never destroyed, because they end while the process exits.
 Groups& joined_groups() {
   static auto* const groups = new Groups;
   return *groups;
 }
 
-// PyTorch's watchdog threads call CUDA, so they must have ended before CUDA is unloaded; otherwise they throw, and the
-// process ends by SIGABRT instead of with its own exit code.
-void abort_groups() {
+std::atomic<bool> is_ending = false;
+
+// The end of a process that has not left its groups. PyTorch's watchdog threads call CUDA, and aborting a group does not
+// wait for its threads: while CUDA is unloaded they would throw or crash, and the exit code would be lost. So nothing is
+// unloaded.
+void abort_groups_at_exit(int code, void* /*unused*/) {
+  if (joined_groups().empty()) return;
+  is_ending = true;
   for (const auto& group : std::exchange(joined_groups(), {})) {
     try {
       group->getBackend(c10::DeviceType::CUDA)->abort();
@@ -40,6 +47,7 @@ void abort_groups() {
       std::cerr << "accel: warning: group " << group->getGroupName() << ": not aborted: " << error.what() << std::endl;
     }
   }
+  flush_and_exit(code);
 }
 
 std::terminate_handler handler_of_program = nullptr;
@@ -47,6 +55,7 @@ std::terminate_handler handler_of_program = nullptr;
 // A watchdog that finds a failed or late collective throws on its own thread, where nobody can catch the exception.
 // Ends the process with the error of the rank instead of SIGABRT.
 [[noreturn]] void end_with_error_of_watchdog() {
+  while (is_ending) pause();  // an aborted group is an error to its watchdog; the process ends with its own exit code
   try {
     if (const auto error = std::current_exception()) std::rethrow_exception(error);
   } catch (const std::exception& error) {
@@ -114,7 +123,7 @@ std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, const gl
   use_gpu(*context);  // before the first group: NCCL and the caching allocator use the thread's current device
   auto store = gloo::connect_store(launch, options.timeout);
   handler_of_program = std::set_terminate(end_with_error_of_watchdog);
-  std::atexit(abort_groups);
+  on_exit(abort_groups_at_exit, nullptr);
   gloo::join_groups(*context, store, options,
                     [device = context->device](const std::string& name, const c10::intrusive_ptr<c10d::Store>& store,
                                                int rank, int size, const gloo::GlooOptions& options) {

@@ -265,9 +265,10 @@ TEST_F(CudaLaneTest, OneRankPerGpuIsTheDefault) {
 TEST_F(CudaLaneTest, RanksStartedByTheirEnvironmentUseTheGpuOfTheirLocalRank) {
   const std::string variables = "WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29613 ";
   const auto start = [&](const std::string& rank) {
-    return variables + "RANK=" + rank + " LOCAL_RANK=" + rank + " " + bin("gpu_program") + " reduce & ";
+    return variables + "RANK=" + rank + " LOCAL_RANK=" + rank + " " + bin("gpu_program") + " reduce & rank" + rank +
+           "=$!; ";
   };
-  const auto done = run({"bash", "-c", start("0") + start("1") + "wait %1 && wait %2"});
+  const auto done = run({"bash", "-c", start("0") + start("1") + "wait $rank0 && wait $rank1"});
   ASSERT_EQ(done.exit_code, 0) << all_of(done);
   EXPECT_THAT(done.output, AllOf(HasSubstr("rank 0: sum 3.000000 of 6 on cuda:0"),
                                  HasSubstr("rank 1: sum 3.000000 of 6 on cuda:1")));
@@ -277,9 +278,10 @@ TEST_F(CudaLaneTest, RanksStartedByTheirEnvironmentUseTheGpuOfTheirLocalRank) {
 TEST_F(CudaLaneTest, RanksOfTwoMachinesUseTheirOwnGpus) {
   const auto machine = [&](const std::string& rank) {
     return bin("accel") + " launch --multi_gpu --num_processes 4 --num_machines 2 --machine_rank " + rank +
-           " --main_process_ip 127.0.0.1 --main_process_port 29614 " + bin("gpu_program") + " reduce & ";
+           " --main_process_ip 127.0.0.1 --main_process_port 29614 " + bin("gpu_program") + " reduce & machine" + rank +
+           "=$!; ";
   };
-  const auto done = run({"bash", "-c", machine("0") + machine("1") + "wait %1 && wait %2"});
+  const auto done = run({"bash", "-c", machine("0") + machine("1") + "wait $machine0 && wait $machine1"});
   ASSERT_EQ(done.exit_code, 0) << all_of(done);
   EXPECT_THAT(done.output, AllOf(HasSubstr("rank 1: sum 10.000000 of 12 on cuda:1"),
                                  HasSubstr("rank 2: sum 10.000000 of 12 on cuda:0"),

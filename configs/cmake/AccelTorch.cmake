@@ -38,8 +38,10 @@ function(accel_add_torch root)
   endforeach()
   if(ACCEL_CUDA)
     add_library(Torch::cuda INTERFACE IMPORTED)
+    # Not libtorch.so: it has no code of LibTorch, but a part of std::filesystem that would take the place of libstdc++'s,
+    # and whose remove_all calls a null pointer.
     target_link_libraries(Torch::cuda INTERFACE Torch::cpu -Wl,--no-as-needed ${torch_lib}/libtorch_cuda.so
-      ${torch_lib}/libc10_cuda.so ${torch_lib}/libtorch.so -Wl,--as-needed)
+      ${torch_lib}/libc10_cuda.so -Wl,--as-needed)
     file(GLOB nvidia_includes LIST_DIRECTORIES true ${root}/nvidia/*/include)
     target_include_directories(Torch::cuda INTERFACE ${nvidia_includes})
     target_compile_definitions(Torch::cuda INTERFACE USE_C10D_NCCL)

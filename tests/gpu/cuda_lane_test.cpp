@@ -35,6 +35,7 @@ class CudaLaneTest : public ::testing::Test {
                           {"LD_LIBRARY_PATH", bin("fake_cuda")},
                           {"FAKE_CUDA_DEVICES", std::to_string(num_gpus)},
                           {"FAKE_CUDA_LOG", folder_.path()},
+                          {"TORCH_CUDNN_V8_API_DISABLED", "1"},
                           {"ACCEL_TIMEOUT_SECONDS", "20"}};
     for (const auto& [name, value] : more) environment[name] = value;
     return run_command(command, {.environment = environment, .limit = std::chrono::seconds(100)});
@@ -289,6 +290,16 @@ TEST_F(CudaLaneTest, RanksOfTwoMachinesUseTheirOwnGpus) {
   EXPECT_THAT(calls(3, "nccl init of rank 3 of 4 on device 1"), SizeIs(1));
 }
 
+class ExperimentsOnGpusTest : public CudaLaneTest, public ::testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(All, ExperimentsOnGpusTest, ::testing::Values("char_gpt", "fashion_mnist", "cifar_like"),
+                         [](const auto& experiment) { return std::string(experiment.param); });
+TEST_P(ExperimentsOnGpusTest, TrainOverNccl) {
+  const auto done = run({bin("sim-run"), "--quiet", "--backend", "nccl", "--ranks", "2", "--max-steps", "4",
+                         source("configs/train/" + std::string(GetParam()) + ".yaml")});
+  ASSERT_EQ(done.exit_code, 0) << all_of(done);
+  EXPECT_THAT(done.output, HasSubstr(R"("backend":"nccl","steps":4)"));
+}
+
 // --- settings -------------------------------------------------------------------------------------------------------
 
 TEST_F(CudaLaneTest, MoreRanksThanGpusAreRefused) {
@@ -333,6 +344,8 @@ TEST_F(CudaLaneTest, ASteadyStepWaitsAsOftenAsTheTableSays) {
                                                  {"offloaded", "step: waits 1, pageable copies 0"},
                                                  {"zero2", "step: waits 0, pageable copies 0"},
                                                  {"zero3", "step: waits 0, pageable copies 0"},
+                                                 {"cnn", "step: waits 0, pageable copies 0"},
+                                                 {"gpt", "step: waits 0, pageable copies 0"},
                                                  {"batch_norm", "step: waits 0"}};
   for (const auto& [mode, expected] : steps) {
     const auto done = launch(mode);

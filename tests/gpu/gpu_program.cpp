@@ -8,6 +8,7 @@
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
+#include <accel/models.hpp>
 #include <accel/sync_batch_norm.hpp>
 #include <algorithm>
 #include <iostream>
@@ -244,6 +245,25 @@ void train_with_batch_norm() {
   print(accelerator, "step: waits " + std::to_string(counts().host_waits - before.host_waits));
 }
 
+// Prints what the last step cost.
+void train_model(const std::shared_ptr<accel::models::Model>& net, const at::Tensor& inputs) {
+  accel::Accelerator accelerator;
+  accel::optim::AdamW adam(net->parameters(), {.lr = 1e-3});
+  auto [model, optimizer] = accelerator.prepare(net, adam);
+  const auto on_device = inputs.to(accelerator.device());
+  auto before = counts();
+  for (int step = 0; step < kSteps; ++step) {
+    if (step + 1 == kSteps) before = counts();
+    accelerator.backward(model(on_device).square().mean());
+    accelerator.clip_grad_norm_(net->parameters(), 1.0);
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  const auto after = counts();
+  print(accelerator, "step: waits " + std::to_string(after.host_waits - before.host_waits) + ", pageable copies " +
+                         std::to_string(after.pageable_copies - before.pageable_copies));
+}
+
 void reduce_on_gpu() {
   accel::Accelerator accelerator;
   const auto own = torch::full({3}, accelerator.process_index() + 1.0).to(accelerator.device());
@@ -294,6 +314,15 @@ int run(int argc, char** argv) {
       {"reduce", reduce_on_gpu},
       {"unsupported", call_what_nccl_lacks},
       {"batch_norm", train_with_batch_norm},
+      {"cnn",
+       [] {
+         train_model(accel::models::cnn({}), torch::rand({4, 1, 28, 28}));
+       }},
+      {"gpt",
+       [] {
+         train_model(accel::models::gpt({.block_size = 16, .layers = 2, .heads = 2, .width = 32}),
+                     torch::zeros({2, 16}, torch::kLong));
+       }},
       {"throw", [] { fail_on_rank_1(1); }},
       {"config_error", [] { fail_on_rank_1(2); }},
       {"exit", [] { fail_on_rank_1(7); }},

@@ -34,9 +34,9 @@ Groups& joined_groups() {
 
 std::atomic<bool> is_ending = false;
 
-// The end of a process that has not left its groups. PyTorch's watchdog threads call CUDA, and aborting a group does not
-// wait for its threads: while CUDA is unloaded they would throw or crash, and the exit code would be lost. So nothing is
-// unloaded.
+// The end of a process that has not left its groups. PyTorch's watchdog threads call CUDA, and aborting a group does
+// not wait for its threads: while CUDA is unloaded they would throw or crash, and the exit code would be lost. So
+// nothing is unloaded.
 void abort_groups_at_exit(int code, void* /*unused*/) {
   if (joined_groups().empty()) return;
   is_ending = true;

@@ -128,8 +128,7 @@ std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr
   tensors.sparse = parameters_with_sparse_gradients(*module);
   auto kwargs = options_.ddp_kwargs;
   kwargs.gradient_as_bucket_view = kwargs.gradient_as_bucket_view.value_or(!context_->device.is_cpu());
-  auto ddp =
-      std::make_unique<DistributedDataParallel>(std::move(tensors), context_->world, kwargs, context_->listener);
+  auto ddp = std::make_unique<DistributedDataParallel>(std::move(tensors), context_->world, kwargs, context_->listener);
   auto model = std::make_shared<ReplicatedModel>(module, std::move(parallel_options), std::move(ddp), kwargs);
   training_.path->add_model(model);
   return model;

@@ -55,9 +55,9 @@ class RunTracking : public virtual AcceleratorState {
   [[nodiscard]] sharded::MemoryAccount memory_account(const PreparedModel<Module>& model) const {
     return account_of(*model.parallel_model());
   }
-  /// While the returned object lives, allocations of this thread that belong to no other kind count as the model's
-  /// activations, on the rank's device. Keep it around forward and backward. It makes each allocation slightly slower, so measure only some
-  /// steps.
+  /// While the returned object lives, allocations of this thread on the rank's device that belong to no other kind
+  /// count as the model's activations. Keep it around forward and backward. It makes each allocation slightly slower,
+  /// so measure only some steps.
   template <typename Module>
   [[nodiscard]] sharded::ActivationMeter measure_activations(const PreparedModel<Module>& model) const {
     return sharded::ActivationMeter(model.parallel_model()->memory(), context_->device);

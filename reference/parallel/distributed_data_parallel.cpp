@@ -195,11 +195,11 @@ struct DistributedDataParallel::State {
     delays_all_reduce = std::make_shared<bool>(kwargs.static_graph);
     const auto reducing =
         kwargs.static_graph ? blocking_group(group, parameters.front().device(), delays_all_reduce) : group;
-    reducer = std::make_shared<ResumableReducer>(parameters, std::move(buckets), reducing.process_group(),
-                                                 expected_sparse, bucket_bytes, kwargs.find_unused_parameters,
-                                                 kwargs.gradient_as_bucket_view.value_or(false), names(), first_bucket_bytes,
-                                                 /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
-                                                 /*bucket_bytes_cap_list=*/std::vector<std::int64_t>{});
+    reducer = std::make_shared<ResumableReducer>(
+        parameters, std::move(buckets), reducing.process_group(), expected_sparse, bucket_bytes,
+        kwargs.find_unused_parameters, kwargs.gradient_as_bucket_view.value_or(false), names(), first_bucket_bytes,
+        /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
+        /*bucket_bytes_cap_list=*/std::vector<std::int64_t>{});
     logger = std::make_shared<c10d::Logger>(reducer);
     reducer->set_logger(logger);
     if (kwargs.static_graph) reducer->set_static_graph();

@@ -22,8 +22,9 @@ namespace accel {
 class Preparation : public virtual AcceleratorState {
  public:
   /// Prepares models, optimizers, loaders and schedules for distributed training. Returns them in the order of the
-  /// arguments: a tuple, or the object itself if there is only one. Pass a schedule after its optimizer. Prepared
-  /// objects and objects of other types are returned unchanged. Collective.
+  /// arguments: a tuple, or the object itself if there is only one. They are prepared from left to right, schedules
+  /// last, since a schedule follows its prepared optimizer. Prepared objects and objects of other types are returned
+  /// unchanged. Collective.
   ///
   /// | object | accepted as |
   /// |---|---|
@@ -40,8 +41,12 @@ class Preparation : public virtual AcceleratorState {
     if constexpr (sizeof...(Objects) == 1) {
       return (prepare_one<Objects>(objects), ...);
     } else {
-      return std::tuple<decltype(prepare_one<Objects>(objects))...>{
-          prepare_one<Objects>(objects)...};  // braces: left to right
+      std::tuple<decltype(prepare_early<Objects>(objects))...> early{
+          prepare_early<Objects>(objects)...};  // braces: left to right
+      return [&]<std::size_t... kPlace>(std::index_sequence<kPlace...>) {
+        return std::tuple<decltype(prepare_one<Objects>(objects))...>{
+            prepare_late<Objects>(std::get<kPlace>(early), objects)...};
+      }(std::index_sequence_for<Objects...>());
     }
   }
 
@@ -189,6 +194,30 @@ class Preparation : public virtual AcceleratorState {
       return T(object);
     }
   }
+  // The result of the first pass of `prepare` for schedules, which the second pass prepares.
+  struct Waits {};
+  template <typename Object>
+  static constexpr bool kIsSchedule = [] {
+    using T = std::remove_cvref_t<Object>;
+    return detail::SchedulerObject<T> || detail::SchedulerPointer<T> || std::is_same_v<DummyScheduler, T>;
+  }();
+  template <typename Object>
+  decltype(auto) prepare_early(std::remove_reference_t<Object>& object) {
+    if constexpr (kIsSchedule<Object>) {
+      return Waits{};
+    } else {
+      return prepare_one<Object>(object);
+    }
+  }
+  template <typename Object, typename Early>
+  auto prepare_late(Early& early, std::remove_reference_t<Object>& object) -> decltype(prepare_one<Object>(object)) {
+    if constexpr (kIsSchedule<Object>) {
+      return prepare_one<Object>(object);
+    } else {
+      return static_cast<decltype(prepare_one<Object>(object))>(std::move(early));
+    }
+  }
+
   // Shares a shared_ptr, takes over a temporary unique_ptr, and borrows from a unique_ptr that the program keeps.
   template <typename Base, bool kIsTemporary, typename Pointer>
   static std::shared_ptr<Base> kept(Pointer& pointer) {

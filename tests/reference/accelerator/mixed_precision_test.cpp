@@ -94,6 +94,26 @@ TEST_P(MixedPrecisionTest, AnOverflowOnOneRankSkipsTheStepOfAllAndTheirSchedules
   });
 }
 
+// Prepared before its optimizer, the schedule would be tied to none, and step on overflows.
+TEST_P(MixedPrecisionTest, AScheduleNamedBeforeItsOptimizerFollowsIt) {
+  run_ranks(GetParam(), 2, [](RankContext& rank) {
+    Accelerator accelerator({.mixed_precision = "fp16"}, rank);
+    OneWeight net;
+    torch::optim::SGD sgd(net->parameters(), 1.0);
+    LambdaLR lambda(sgd, [](int epoch) { return 1.0 - epoch / 16.0; });
+    auto [scheduler, model, optimizer] = accelerator.prepare(lambda, net, sgd);
+    std::vector<double> rates;
+    for (const bool bad : {false, true}) {
+      accelerator.backward(model(at::full({1}, bad ? NAN : 0.5)));
+      optimizer.step();
+      scheduler.step();
+      optimizer.zero_grad();
+      rates.push_back(optimizer.lr());
+    }
+    EXPECT_THAT(rates, ElementsAre(0.875, 0.875));
+  });
+}
+
 // The scale must be removed before clipping, or the effective limit would depend on the scale.
 TEST_P(MixedPrecisionTest, ClippingClipsTheUnscaledGradientUnderAnyScale) {
   run_ranks(GetParam(), 2, [](RankContext& rank) {

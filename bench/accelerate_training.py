@@ -4,7 +4,7 @@ usage: accelerate_training.py RANKS STEPS FILE.yaml [--gpu] [key.path=value ...]
 
 Starts the ranks, each with one intra-op thread, and trains STEPS micro-batches after a warm-up of a few steps. Prints
 {"steps_per_second": x, "loss": y, "peak_bytes": z} of rank 0, measured from the first batch after the warm-up to the end of the
-last step; the last two belong to a GPU. The loop is that of properties/oracle/train.py, without its trace.
+last step; the last two only with --gpu. The loop is that of properties/oracle/train.py, without its trace.
 """
 import json
 import os
@@ -34,6 +34,8 @@ def measure(steps, file, overrides, on_gpu):
     model.train()
     for step, (inputs, targets) in enumerate(batches_without_end(loader)):
         if step == WARM_UP_STEPS:
+            if on_gpu:
+                torch.cuda.synchronize()
             accelerator.wait_for_everyone()
             started = time.perf_counter()
         loss = train.train_batch(config, accelerator, model, optimizer, scheduler, inputs, targets)

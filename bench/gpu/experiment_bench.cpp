@@ -34,10 +34,9 @@ int train(int /*argc*/, char** argv) {
   programs::train_experiment(rank, experiment, programs::load_task(experiment), {.warm_up_steps = kWarmUpSteps},
                              result);
   if (rank.rank != 0) return 0;
-  const auto of_all = [&](std::int64_t count) { return static_cast<double>(count) / result.seconds; };
   std::cout << nlohmann::ordered_json{{"ranks", rank.world_size},
                                       {"device", rank.device.str()},
-                                      {"steps_per_second", of_all(steps)},
+                                      {"steps_per_second", steps / result.seconds},
                                       {"loss", result.loss},
                                       {"peak_bytes", peak_bytes(rank.device)}}
                    .dump()

@@ -37,7 +37,9 @@ void warn_of_slow_optimizer(const torch::optim::Optimizer& optimizer, const Rank
   static const std::set<std::string> kWithCounterpart{"Adagrad", "Adam", "AdamW", "RMSprop", "SGD"};
   constexpr std::string_view kNamespace = "torch::optim::";
   const auto type = c10::demangle(typeid(optimizer).name());
-  if (context.device.is_cpu() || context.rank != 0 || !type.starts_with(kNamespace)) return;
+  const auto& parameters = optimizer.param_groups().front().params();
+  const bool steps_on_host = parameters.empty() || parameters.front().is_cpu();  // also: offloaded shards
+  if (steps_on_host || context.rank != 0 || !type.starts_with(kNamespace)) return;
   const auto name = type.substr(kNamespace.size());
   if (!kWithCounterpart.contains(name)) return;
   context.warn(fmt::format(

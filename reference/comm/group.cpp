@@ -66,18 +66,25 @@ bool goes_through_nccl(c10d::ProcessGroup& group, const at::Tensor& tensor) {
   return tensor.is_cuda() && group.getBackend(c10::DeviceType::CUDA)->getBackendName() == "nccl";
 }
 
-// Of NCCL's own errors, the one about bitwise reductions names no way out, and the one about int16 no dtype.
+// NCCL's own errors do not say what to do.
+void check_dtype(c10d::ProcessGroup& group, const at::Tensor& tensor, std::string_view name) {
+  check_argument(tensor.scalar_type() != at::kShort || !goes_through_nccl(group, tensor),
+                 "{}: NCCL does not support int16; convert the tensor to int32, or pass a copy on the CPU, which goes "
+                 "through Gloo",
+                 name);
+}
+
 void check_reduction(c10d::ProcessGroup& group, const at::Tensor& tensor, ReduceOp op, std::string_view name) {
+  check_dtype(group, tensor, name);
   if (!goes_through_nccl(group, tensor)) return;
   const bool is_bitwise = op == ReduceOp::kBitwiseAnd || op == ReduceOp::kBitwiseOr || op == ReduceOp::kBitwiseXor;
   check_argument(!is_bitwise,
                  "{}: NCCL has no bitwise reductions; reduce a copy on the CPU, which goes through Gloo: tensor.cpu()",
                  name);
-  check_argument(tensor.scalar_type() != at::kShort,
-                 "{}: NCCL does not support int16; convert the tensor to int32, or reduce a copy on the CPU", name);
 }
 
-void check_tag(c10d::ProcessGroup& group, const at::Tensor& tensor, int tag, std::string_view name) {
+void check_message(c10d::ProcessGroup& group, const at::Tensor& tensor, int tag, std::string_view name) {
+  check_dtype(group, tensor, name);
   check_argument(
       tag == 0 || !goes_through_nccl(group, tensor),
       "{}: got tag {}, but NCCL matches messages in the order of their calls and ignores tags; use tag 0, or "
@@ -145,6 +152,7 @@ Work Group::broadcast(at::Tensor& tensor, int root, std::source_location where) 
                  name(), size());
   check_dense(tensor, "broadcast");
   if (!state_->process_group) return {};
+  check_dtype(*state_->process_group, tensor, "broadcast");
   auto what = state_->next("broadcast");
   std::vector<at::Tensor> tensors{tensor};
   c10d::BroadcastOptions options;
@@ -165,6 +173,7 @@ at::Tensor Group::all_gather(const at::Tensor& tensor, std::source_location wher
   sizes[0] *= size();
   auto output = at::empty(sizes, input.options());
   if (input.numel() == 0) return output;
+  check_dtype(*state_->process_group, input, "all_gather");
   auto what = state_->next("all_gather");
   with_context(what, [&] { return Work(state_->process_group->_allgather_base(output, input), what); }).wait();
   return output;
@@ -181,6 +190,7 @@ Work Group::all_gather_into(at::Tensor& output, const at::Tensor& input, std::so
     if (!output.is_alias_of(input)) output.copy_(input);
     return {};
   }
+  check_dtype(*state_->process_group, input, "all_gather_into");
   auto what = state_->next("all_gather_into");
   auto own = input;
   return with_context(what, [&] { return Work(state_->process_group->_allgather_base(output, own), what); });
@@ -217,7 +227,7 @@ Work Group::send(at::Tensor& tensor, int destination, int tag, std::source_locat
   check_dense(tensor, "send");
   check_argument(state_->process_group != nullptr, "send: the group has only one rank; expected at least two");
   std::vector<at::Tensor> tensors{tensor};
-  check_tag(*state_->process_group, tensor, tag, "send");
+  check_message(*state_->process_group, tensor, tag, "send");
   auto what = fmt::format("rank {}: send to {} of group {}", rank(), destination, name());
   return with_context(what, [&] { return Work(state_->process_group->send(tensors, destination, tag), what); });
 }
@@ -227,7 +237,7 @@ Work Group::recv(at::Tensor& tensor, int source, int tag, std::source_location w
   check_dense(tensor, "recv");
   check_argument(state_->process_group != nullptr, "recv: the group has only one rank; expected at least two");
   std::vector<at::Tensor> tensors{tensor};
-  check_tag(*state_->process_group, tensor, tag, "recv");
+  check_message(*state_->process_group, tensor, tag, "recv");
   auto what = fmt::format("rank {}: recv from {} of group {}", rank(), source, name());
   return with_context(what, [&] { return Work(state_->process_group->recv(tensors, source, tag), what); });
 }

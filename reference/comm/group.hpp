@@ -20,8 +20,9 @@ class Work;
 ///     group.all_reduce(tensor, ReduceOp::kMean).wait();
 ///
 /// All methods except rank(), size(), name(), process_group() and send/recv are collectives: every rank of the group
-/// calls them in the same order, with tensors of equal shape and dtype. A group of one rank without a process group
-/// does not communicate and returns what one rank would see. `where` is the caller's location, for hang reports.
+/// calls them in the same order, with tensors of equal shape and dtype. NCCL does not support int16: ArgumentError. A
+/// group of one rank without a process group does not communicate and returns what one rank would see. `where` is the
+/// caller's location, for hang reports.
 /// Thread rule: one thread per rank at a time.
 namespace accel {
 
@@ -60,8 +61,8 @@ class Group {
   /// The c10d handle, for operations that this class does not wrap; null for a group of one rank without a backend.
   [[nodiscard]] const c10::intrusive_ptr<c10d::ProcessGroup>& process_group() const;
 
-  /// Reduces `tensor` over all ranks, in place. Dtype: floating or integer; floating only for kMean. NCCL supports
-  /// neither int16 nor bitwise operations: ArgumentError.
+  /// Reduces `tensor` over all ranks, in place. Dtype: floating or integer; floating only for kMean. Throws
+  /// ArgumentError for a bitwise operation of NCCL.
   [[nodiscard]] Work all_reduce(at::Tensor& tensor, ReduceOp op = ReduceOp::kSum,
                                 std::source_location where = std::source_location::current()) const;
   /// Copies `tensor` of rank `root` into every rank's `tensor`.

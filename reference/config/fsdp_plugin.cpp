@@ -200,6 +200,13 @@ void check_unsharded(const Plugin& plugin, const ShardingOptions& options, Plugi
 
 }  // namespace
 
+// PyTorch's gathers overlap computation on GPUs without these options, since the host runs ahead of the device.
+ShardingOptions with_defaults(ShardingOptions options, bool on_device) {
+  options.prefetch = options.prefetch.value_or(on_device ? Prefetch::kBackwardPre : Prefetch::kNone);
+  options.forward_prefetch = options.forward_prefetch.value_or(on_device);
+  return options;
+}
+
 // Fields are read even after the first problem, so that all of them are reported.
 ResolvedPlugin resolve(const FullyShardedDataParallelPlugin& plugin, const std::string& mixed_precision,
                        std::vector<std::string>& problems) {

@@ -73,7 +73,8 @@ struct DistributedDataParallelKwargs {
   std::optional<int> bucket_cap_mb = {};  ///< size of a gradient bucket in MiB; default: 25, and 1 for the first bucket
   bool find_unused_parameters = false;
   bool check_reduction = false;  ///< without effect, as in torch
-  /// Gradients are views of the buckets that are reduced, which saves a copy in each direction. Default: on devices.
+  /// Gradients are views of the buckets that are reduced, which saves a copy in each direction. Default: true
+  /// on GPUs, false on CPUs.
   std::optional<bool> gradient_as_bucket_view = {};
   /// Requires that every backward pass synchronizes: excludes no_sync(), and accumulation without sync_each_batch.
   bool static_graph = false;

@@ -55,8 +55,8 @@ struct FullyShardedDataParallelPlugin {
   /// Version 2: "true" (as FULL_SHARD) or "false" (as SHARD_GRAD_OP); version 1: a strategy.
   /// FSDP_RESHARD_AFTER_FORWARD.
   std::optional<std::string> reshard_after_forward = {};
-  /// BACKWARD_PRE, BACKWARD_POST or NO_PREFETCH. Default: FSDP_BACKWARD_PREFETCH; where that is unset or NO_PREFETCH,
-  /// BACKWARD_PRE on devices.
+  /// BACKWARD_PRE, BACKWARD_POST or NO_PREFETCH. Default: FSDP_BACKWARD_PREFETCH; if that is unset or NO_PREFETCH,
+  /// BACKWARD_PRE on GPUs and NO_PREFETCH on CPUs.
   std::optional<std::string> backward_prefetch = {};
   std::optional<MixedPrecisionPolicy> mixed_precision_policy = {};  ///< default: that of the mixed_precision option
   /// TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP or NO_WRAP. Default: FSDP_AUTO_WRAP_POLICY or NO_WRAP.
@@ -76,7 +76,7 @@ struct FullyShardedDataParallelPlugin {
   std::optional<bool> use_orig_params = {};
   /// Broadcast parameters and buffers of rank 0 in prepare. Default: FSDP_SYNC_MODULE_STATES.
   std::optional<bool> sync_module_states = {};
-  std::optional<bool> forward_prefetch = {};           ///< FSDP_FORWARD_PREFETCH; unless it is true: on devices
+  std::optional<bool> forward_prefetch = {};           ///< default: true on GPUs, FSDP_FORWARD_PREFETCH on CPUs
   std::optional<bool> activation_checkpointing = {};   ///< FSDP_ACTIVATION_CHECKPOINTING
   std::optional<bool> cpu_ram_efficient_loading = {};  ///< implies sync_module_states; FSDP_CPU_RAM_EFFICIENT_LOADING
 };
@@ -119,8 +119,7 @@ struct ShardingOptions {
   bool gradients = true;              ///< reduced to shards in every backward; else once, before the optimizer steps
   bool reduces_always = false;        ///< also during accumulation: no_sync has no effect
   bool hybrid = false;                ///< sharded over the ranks of a machine, replicated over machines
-  /// When backward gathers the next unit, and whether forward does so early. Unset: early on devices, where gathers run
-  /// beside computation, as they do in PyTorch without these options; not on CPUs.
+  /// When backward gathers the next unit, and whether forward does so early. Unset: see `with_defaults`.
   std::optional<Prefetch> prefetch = {};
   std::optional<bool> forward_prefetch = {};
   std::optional<FloatType> param_dtype = {}, reduce_dtype = {}, buffer_dtype = {};
@@ -135,6 +134,9 @@ struct ShardingOptions {
   WrapPolicy wrap = {};
   std::string state_dict_type = "FULL_STATE_DICT";
 };
+
+/// Decides what is unset by where the model computes.
+[[nodiscard]] ShardingOptions with_defaults(ShardingOptions options, bool on_device);
 
 /// Result of `resolve`, which appends the problems of a plugin and its environment to `problems`. Without a `sharding`
 /// value, the model is trained by DDP: for NO_SHARD, ZeRO stage 0, or if there are problems. `mixed_precision` is the

@@ -5,11 +5,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 namespace accel {
-namespace {
 
 c10::Stream current_stream(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
-
-}  // namespace
 
 void wait_for(c10::Device device) {
   if (!device.is_cpu()) current_stream(device).synchronize();
@@ -23,7 +20,7 @@ at::Tensor SideStream::copy(const at::Tensor& tensor) const {
     const c10::StreamGuard beside(stream_);
     return tensor.to(stream_.device(), /*non_blocking=*/true);
   }();
-  use_on_current_stream(result);
+  record_on_current_stream(result);
   return result;
 }
 
@@ -33,6 +30,6 @@ void SideStream::join() const {
   copied.block(current_stream(stream_.device()));
 }
 
-void use_on_current_stream(const at::Tensor& tensor) { tensor.record_stream(current_stream(tensor.device())); }
+void record_on_current_stream(const at::Tensor& tensor) { tensor.record_stream(current_stream(tensor.device())); }
 
 }  // namespace accel

@@ -5,7 +5,11 @@
 
 namespace accel {
 
-/// Blocks the host until `device` has done what this thread's current stream has been given. Does nothing for the CPU.
+/// The stream of a device on which this thread's work is queued.
+c10::Stream current_stream(c10::Device device);
+
+/// Blocks the host until the work queued on this thread's current stream of `device` is complete. Does nothing for the
+/// CPU.
 void wait_for(c10::Device device);
 
 /// A stream of a device beside the current one, for copies from the host that run while the device computes.
@@ -21,7 +25,7 @@ class SideStream {
   explicit SideStream(c10::Device device);
   /// Begins a copy to the device, without waiting if `tensor` is pinned. The result is used after `join`.
   [[nodiscard]] at::Tensor copy(const at::Tensor& tensor) const;
-  /// Work that the current stream is given from now on begins after the copies. The host does not wait.
+  /// Makes later work on the current stream wait for the copies. The host does not wait.
   void join() const;
   [[nodiscard]] const c10::Stream& stream() const { return stream_; }
 
@@ -29,8 +33,8 @@ class SideStream {
   c10::Stream stream_;
 };
 
-/// The memory of `tensor`, which belongs to another stream, is not given to another tensor before the current stream
-/// has done what it is given until `tensor` is released.
-void use_on_current_stream(const at::Tensor& tensor);
+/// Keeps the memory of `tensor`, which was allocated on another stream, from being reused after its release until the
+/// work queued on the current stream by then is complete.
+void record_on_current_stream(const at::Tensor& tensor);
 
 }  // namespace accel

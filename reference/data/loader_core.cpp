@@ -142,6 +142,7 @@ at::Tensor LoaderCore::begin_move(const at::Tensor& tensor) {
 void LoaderCore::finish_moves() const {
   if (copies_) copies_->join();
 }
+
 bool LoaderCore::moves_batches() const {
   return is_prepared() && !is_dispatched() && shard_.put_on_device && !shard_.context->device.is_cpu();
 }

@@ -1,5 +1,6 @@
 #include "reference/offload/streamed_model.hpp"
 
+#include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
@@ -74,7 +75,7 @@ struct StreamedModel::State {
       if (values) {
         if (side) side->join();
         for (const auto& [slot, value] : *values) {
-          if (!value.is_cpu()) use_on_current_stream(value);
+          if (!value.is_cpu()) record_on_current_stream(value);
         }
         missing.merge(*values);
       }
@@ -95,6 +96,9 @@ struct StreamedModel::State {
       count(-bytes(slot));
       show(slots[slot].tensor, slots[slot].away);
     }
+    if (!side) return;
+    released = std::make_shared<c10::Event>(side->stream().device_type());
+    released->record(current_stream(side->stream().device()));
   }
 
   // Expects the units in the order of the last forward pass, which ends when its first unit is called again; during the
@@ -111,7 +115,10 @@ struct StreamedModel::State {
     count(prefetched_bytes);
     const auto device = units[next[unit]].input_device;
     if (device && !device->is_cpu() && (!side || side->stream().device() != *device)) side.emplace(*device);
-    ahead.begin(next[unit], [this, wanted] { return load_beside(wanted); });
+    ahead.begin(next[unit], [this, wanted, before = std::exchange(released, nullptr)] {
+      if (before) before->synchronize();
+      return load_beside(wanted);
+    });
   }
 
   // The slots of `needed` that neither a running unit nor `loaded` has in memory.
@@ -127,7 +134,8 @@ struct StreamedModel::State {
     return values;
   }
 
-  // On the worker thread, and beside what the device computes.
+  // On the worker thread, and beside what the device computes. The worker has waited until the device was done with the
+  // unit that was released before, so that its memory holds no more than two units.
   [[nodiscard]] Values load_beside(const std::vector<std::size_t>& wanted) const {
     if (!side) return load(wanted);
     const c10::StreamGuard beside(side->stream());
@@ -154,6 +162,7 @@ struct StreamedModel::State {
   StreamStatistics statistics;
   std::vector<ScopedModuleHooks> calls;
   std::vector<ScopedSequentialHooks> parts;
+  std::shared_ptr<c10::Event> released;  // when the device is done with the unit that was released last
   std::optional<SideStream> side;  // of the device that the next unit runs on; of the worker thread while it loads
   Ahead ahead;                     // last, so that its worker has finished before slots are destroyed
 };

@@ -135,7 +135,7 @@ GlobalStatistics global_statistics(const at::Tensor& all, const at::Tensor& inpu
   check_count(counts_of(all), input);
   if (input.is_cuda()) {
     // Ranks without rows send zeros. The kernel divides by the sum of the counts so far, so they come last, where a
-    // count of 0 adds nothing. Python removes them, for which the host waits.
+    // count of 0 adds only rounding. Python removes them, for which the host waits.
     const auto is_empty = counts_of(all).lt(1);
     const auto rows = all.index_select(0, is_empty.to(at::kByte).argsort(/*stable=*/true, /*dim=*/0));
     auto counts = counts_of(rows).contiguous();

@@ -223,7 +223,7 @@ at::Tensor float8_linear(const at::Tensor& input, const at::Tensor& weight, cons
   const auto device = input.device().type();
   const bool autocasts = at::autocast::is_autocast_enabled(device) && at::autocast::is_eligible(input, device);
   const auto dtype = autocasts ? at::autocast::get_autocast_dtype(device) : input.scalar_type();
-  // On GPUs Python's layer casts its input, on other devices only the product.
+  // On the CPU Python's layer casts only the product, elsewhere its input.
   const auto operand = input.is_cpu() ? input : input.to(dtype);
   const auto output = Float8Matmul::apply(operand, weight.t(), dtype, config);
   return bias.defined() ? output + bias.to(output.scalar_type()) : output;

@@ -2,7 +2,7 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
-#include <torch/csrc/autograd/profiler.h>
+#include <torch/csrc/profiler/orchestration/observer.h>
 
 #include <algorithm>
 #include <atomic>
@@ -59,10 +59,14 @@ class HostMemory final : public MemorySource {
   std::shared_ptr<Taken> taken_;
 };
 
-// The allocators of all devices report to the profiler of the thread, whose place this takes.
-class DeviceMemory final : public c10::MemoryReportingInfoBase {
+// The allocators of all devices report to the profiler of the thread, whose place this takes. LibTorch expects an
+// object of this class there.
+class DeviceMemory final : public torch::profiler::impl::ProfilerStateBase {
  public:
-  DeviceMemory(std::shared_ptr<Taken> taken, c10::Device device) : taken_(std::move(taken)), device_(device) {}
+  DeviceMemory(std::shared_ptr<Taken> taken, c10::Device device)
+      : ProfilerStateBase(torch::profiler::impl::ProfilerConfig(torch::profiler::impl::ProfilerState::Disabled)),
+        taken_(std::move(taken)),
+        device_(device) {}
 
   void reportMemoryUsage(void* data, std::int64_t bytes, std::size_t, std::size_t, c10::Device device) override {
     if (device != device_) return;
@@ -75,6 +79,9 @@ class DeviceMemory final : public c10::MemoryReportingInfoBase {
     }
   }
   [[nodiscard]] bool memoryProfilingEnabled() const override { return true; }
+  torch::profiler::impl::ActiveProfilerType profilerType() override {
+    return torch::profiler::impl::ActiveProfilerType::NONE;
+  }
 
  private:
   std::shared_ptr<Taken> taken_;
@@ -92,9 +99,9 @@ struct ActivationMeter::State {
 };
 
 ActivationMeter::ActivationMeter(MemoryAccount& account, c10::Device device) {
-  check_state(device.is_cpu() || !torch::autograd::profiler::profilerEnabled(),
-              "measure_activations: a profiler is recording, and both use the reports of the device's allocator; "
-              "measure in steps without the profiler");
+  check_state(device.is_cpu() || c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE) == nullptr,
+              "measure_activations: a profiler records, or another meter measures, and both use the reports of the "
+              "device's allocator; measure in steps without them");
   const auto taken = std::make_shared<Taken>(account);
   state_.reset(new State{taken, MemoryScope(device.is_cpu() ? std::make_shared<HostMemory>(taken) : nullptr)});
   if (!device.is_cpu())

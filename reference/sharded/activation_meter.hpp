@@ -19,8 +19,9 @@ namespace accel::sharded {
 ///
 /// At most one meter per thread at a time. See memory_scope.hpp for its effect on LibTorch's allocator of CPU memory.
 /// Scratch memory of kernels that bypass the allocators is not counted. On a device, memory that is freed after the
-/// meter's scope still counts until the next meter, and a profiler that records in this scope must also begin in it:
-/// otherwise StateError. Thread rule: the rank's thread; tensors may be freed on any thread.
+/// meter's scope still counts until the next meter, and no profiler can record in the scope: constructing a meter while
+/// one does throws StateError, and LibTorch refuses to start one.
+/// Thread rule: the rank's thread; tensors may be freed on any thread.
 class ActivationMeter {
  public:
   ActivationMeter(MemoryAccount& account, c10::Device device);

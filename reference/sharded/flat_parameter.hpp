@@ -48,6 +48,8 @@ class FlatParameter {
   [[nodiscard]] bool requires_grad() const { return plan_.requires_grad; }
   [[nodiscard]] int shard_index() const { return groups_.gathers.rank(); }
   [[nodiscard]] const at::Tensor& shard() const { return shard_; }
+  /// Whether the shard is in pinned host memory, from which the device copies while the host continues.
+  [[nodiscard]] bool is_pinned() const { return is_pinned_; }
 
   /// --- parameters ---
   /// Starts the all-gather of the full buffer unless it is present. Collective, together with the `finish_gather` that
@@ -74,7 +76,8 @@ class FlatParameter {
   /// Waits for the reduce-scatter and starts the all-reduce between replicas. Returns whether there are replicas.
   bool begin_replica_reduce();
   /// Waits for the reductions; parameters then have the mean gradients of their parts, added to the stashed ones.
-  /// Gradients that move from a device to the host only arrive there: see `accept_gradients`.
+  /// Gradients of offloaded shards are then still being copied to the host: call `accept_gradients` after waiting for
+  /// the device.
   void finish_reduce();
   /// Gives the parameters the gradients that have arrived on the host, after the device has been waited for.
   void accept_gradients();

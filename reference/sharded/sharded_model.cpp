@@ -34,8 +34,7 @@ ShardedModel::State::State(std::shared_ptr<torch::nn::Module> module, ShardGroup
       // `step` keeps references to both, so it must see this object's options, not the moved-from argument.
       step(this->options, sync_gradients, device),
       model(describe(this->module)) {
-  this->options.prefetch = this->options.prefetch.value_or(device.is_cpu() ? Prefetch::kNone : Prefetch::kBackwardPre);
-  this->options.forward_prefetch = this->options.forward_prefetch.value_or(!device.is_cpu());
+  this->options = with_defaults(std::move(this->options), !device.is_cpu());
   plan = plan_units(model.description, this->options, this->groups.gathers.size());
   FlatParameterOptions flat_options;
   flat_options.param_dtype = scalar_type(this->options.param_dtype);

@@ -78,7 +78,10 @@ void Unit::on_gradient_ready(FlatParameter& flat, std::size_t parameter) {
 }
 
 void Unit::begin_gather() {
-  for (auto& flat : flats) flat->begin_gather();
+  for (auto& flat : flats) {
+    flat->begin_gather();
+    if (flat->is_pinned()) step_.note_host_reads();
+  }
 }
 
 void Unit::gather() {
@@ -223,8 +226,14 @@ void Step::finish_reductions() {
   advance_reductions();
   advance_reductions();
   if (std::none_of(units_.begin(), units_.end(), [](const auto* unit) { return unit->awaits_gradients(); })) return;
-  wait_for(device_);
+  has_host_reads_ = true;
+  wait_for_host_reads();
   for (auto* unit : units_) unit->accept_gradients();
+}
+
+// The wait for gradients in backward covers the gathers before it; an evaluation afterwards has gathers of its own.
+void Step::wait_for_host_reads() {
+  if (std::exchange(has_host_reads_, false)) wait_for(device_);
 }
 
 // Reduces what is left, including units without gradients on this rank, since other ranks may have some.
@@ -246,6 +255,7 @@ void Step::gather_stored() {
 
 void Step::show_shards() {
   keeps_parameters_gathered_ = false;
+  wait_for_host_reads();
   for (auto* unit : units_) {
     if (in_backward_) unit->drop_full_gradients();  // the backward pass was interrupted
     unit->end_step(/*reduced=*/false);

@@ -35,6 +35,8 @@ class Step {
   void prefetch_after(const Unit& unit);
   void prefetch_before(const Unit& unit);
   void gradients_ready();
+  /// Notes that the device reads shards in host memory, which must not change before it has done so.
+  void note_host_reads() { has_host_reads_ = true; }
   /// Parameters show shards, whatever state the step was in.
   void show_shards();
   /// Gathers all units in the stored dtype and keeps them full until show_shards.
@@ -46,6 +48,7 @@ class Step {
   void reduce_next();
   void advance_reductions();
   void finish_reductions();
+  void wait_for_host_reads();
   void end_backward();
 
   const ShardingOptions& options_;
@@ -53,7 +56,7 @@ class Step {
   c10::Device device_;
   std::vector<Unit*> units_;
   std::vector<Unit*> order_, last_order_;  // units in the order of this step's and of the last step's forward
-  bool in_backward_ = false, keeps_parameters_gathered_ = false;
+  bool in_backward_ = false, keeps_parameters_gathered_ = false, has_host_reads_ = false;
   std::size_t num_to_reduce_ = 0;  // the first so many units of order_ still await their reduction
   Unit *reducing_ = nullptr, *reducing_replicas_ = nullptr;
 };

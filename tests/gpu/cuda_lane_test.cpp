@@ -2,6 +2,7 @@
 // do nothing there, so that no test asserts a loss; collectives and copies move their bytes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -264,12 +265,14 @@ TEST_F(CudaLaneTest, OneRankPerGpuIsTheDefault) {
 
 // Other launchers set these variables themselves.
 TEST_F(CudaLaneTest, RanksStartedByTheirEnvironmentUseTheGpuOfTheirLocalRank) {
-  const std::string variables = "WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29613 ";
+  const std::string variables =
+      "WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(20000 + getpid() % 20000) +
+      " ";
   const auto start = [&](const std::string& rank) {
     return variables + "RANK=" + rank + " LOCAL_RANK=" + rank + " " + bin("gpu_program") + " reduce & rank" + rank +
            "=$!; ";
   };
-  const auto done = run({"bash", "-c", start("0") + start("1") + "wait $rank0 && wait $rank1"});
+  const auto done = run({"bash", "-c", start("0") + start("1") + "wait $rank0; code=$?; wait $rank1 && exit $code"});
   ASSERT_EQ(done.exit_code, 0) << all_of(done);
   EXPECT_THAT(done.output, AllOf(HasSubstr("rank 0: sum 3.000000 of 6 on cuda:0"),
                                  HasSubstr("rank 1: sum 3.000000 of 6 on cuda:1")));
@@ -279,10 +282,11 @@ TEST_F(CudaLaneTest, RanksStartedByTheirEnvironmentUseTheGpuOfTheirLocalRank) {
 TEST_F(CudaLaneTest, RanksOfTwoMachinesUseTheirOwnGpus) {
   const auto machine = [&](const std::string& rank) {
     return bin("accel") + " launch --multi_gpu --num_processes 4 --num_machines 2 --machine_rank " + rank +
-           " --main_process_ip 127.0.0.1 --main_process_port 29614 " + bin("gpu_program") + " reduce & machine" + rank +
-           "=$!; ";
+           " --main_process_ip 127.0.0.1 --main_process_port " + std::to_string(20001 + getpid() % 20000) + " " +
+           bin("gpu_program") + " reduce & machine" + rank + "=$!; ";
   };
-  const auto done = run({"bash", "-c", machine("0") + machine("1") + "wait $machine0 && wait $machine1"});
+  const auto done =
+      run({"bash", "-c", machine("0") + machine("1") + "wait $machine0; code=$?; wait $machine1 && exit $code"});
   ASSERT_EQ(done.exit_code, 0) << all_of(done);
   EXPECT_THAT(done.output, AllOf(HasSubstr("rank 1: sum 10.000000 of 12 on cuda:1"),
                                  HasSubstr("rank 2: sum 10.000000 of 12 on cuda:0"),

@@ -208,7 +208,7 @@ TEST(UnitTestsTest, RunOnSimulatedRanksUnderBothFrameworks) {
 TEST(OwnLawTest, HoldsOnSimulatedRanksAndOnGlooThreads) {
   const auto run = run_command({built("own_law/law_test")});
   EXPECT_EQ(run.exit_code, 0) << run.output << run.error;
-  EXPECT_THAT(run.output, HasSubstr("[  PASSED  ] 1 test"));
+  EXPECT_THAT(run.output, HasSubstr("[  PASSED  ] 2 tests"));
 }
 
 TEST(OwnLawTest, RunsUnderSimRunOverGloo) {

@@ -85,9 +85,12 @@ TEST_F(WeightsCommandsTest, MemoryEqualsAcceleratesTable) {
                                        {"training_with_adam_bytes", 8 * numel}}));
   // Weights in int4 are not trained with Adam, so the table has no number.
   EXPECT_EQ(answer["dtypes"][3]["training_with_adam_bytes"], Json());
-  EXPECT_EQ(
-      answer["sharded"][1],
-      (Json{{"ranks", 4}, {"parameters", numel}, {"gradients", numel}, {"optimizer", 2 * numel}, {"gathered", 4400}}));
+  // On GPUs a unit is gathered while the one before it computes, so both are full at the same time.
+  EXPECT_EQ(answer["sharded"][1], (Json{{"ranks", 4},
+                                        {"parameters", numel},
+                                        {"gradients", numel},
+                                        {"optimizer", 2 * numel},
+                                        {"gathered", 4 * numel}}));
   const auto table = run_command({bin("accel"), "estimate-memory", folder_.path("model")});
   EXPECT_THAT(table.output, AllOf(HasSubstr("training with Adam"), HasSubstr("28.12 KB"), HasSubstr("N/A")));
   const auto wrong =

@@ -119,11 +119,12 @@ Json table(const EstimateArguments& arguments, const Sizes& sizes) {
   return rows;
 }
 
-// Plans the units exactly as training does. `gathered` is the peak of gathered parameters during a step, which depends
-// on the units that --wrap defines.
-Json ranks_table(const EstimateArguments& arguments, const Weights& weights, const ShardingOptions& sharding) {
+// Plans the units exactly as training on GPUs does. `gathered` is the peak of gathered parameters during a step, which
+// depends on the units that --wrap defines.
+Json ranks_table(const EstimateArguments& arguments, const Weights& weights, const ShardingOptions& options) {
   constexpr std::int64_t kAdamBytes = 8;  // two moments in float32
   const auto model = describe(weights);
+  const auto sharding = with_defaults(options, /*on_device=*/true);
   Json rows = Json::array();
   for (const int ranks : arguments.ranks) {
     const auto memory = sharded::plan_memory(sharded::plan_units(model, sharding, ranks), model, sharding, kAdamBytes);

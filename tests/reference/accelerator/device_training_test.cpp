@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "reference/accelerator/accelerator.hpp"
+#include "reference/core/device.hpp"
 #include "reference/parallel/sync_batch_norm.hpp"
 #include "tests/reference/training_state/saved_training.hpp"
 #include "tests/support/fake_device/collectives.hpp"
@@ -170,6 +171,27 @@ TEST(DeviceSkippedUnitTest, AUnitGatheredAheadAndNotUsedIsFreedAfterItsGather) {
       optimizer.step();
       optimizer.zero_grad();
     }
+  });
+  EXPECT_THAT(fake_device::races().races(), IsEmpty());
+}
+
+// The optimizer changes offloaded shards on the host, which the device may still be reading for the evaluation.
+TEST(DeviceOffloadTest, AnEvaluationBeforeTheStepReadsTheOldShards) {
+  fake_device::races().clear();
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    const fake_device::DeviceScope on_device(rank);
+    Training training(sharded("FULL_SHARD", /*offloads=*/true));
+    const auto inputs = torch::ones({1, 4}).to(rank.device);
+    for (int step = 0; step < 2; ++step) {
+      training.accelerator.backward(training.model(inputs).square().mean());
+      {
+        const torch::NoGradGuard no_grad;
+        training.model(inputs);
+      }
+      training.optimizer.step();
+      training.optimizer.zero_grad();
+    }
+    wait_for(rank.device);
   });
   EXPECT_THAT(fake_device::races().races(), IsEmpty());
 }

@@ -11,7 +11,9 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
+#include <mutex>
 #include <optional>
+#include <string_view>
 
 #include "tests/support/fake_device/execution.hpp"
 #include "tests/support/fake_device/memory.hpp"
@@ -39,7 +41,41 @@ struct LateCopy {
 };
 thread_local std::vector<LateCopy> late_copies;
 
+// --- copies from the host -------------------------------------------------------------------------------------------
+
+struct WatchedMemory {
+  Clock done;
+  std::string_view bytes;
+  std::size_t hash = 0;
+};
+std::mutex watched_mutex;
+std::vector<WatchedMemory> watched;
+
+void check_watched_memory() {
+  const std::lock_guard lock(watched_mutex);
+  std::erase_if(watched, [](const WatchedMemory& memory) {
+    if (!races().host_knows(memory.done)) return false;
+    if (std::hash<std::string_view>()(memory.bytes) != memory.hash)
+      races().report("the host changed pinned memory while a copy from it to the device was pending");
+    return true;
+  });
+}
+
 }  // namespace
+
+void watch_pinned_memory(Clock done, const void* data, std::size_t bytes) {
+  const std::string_view view(static_cast<const char*>(data), bytes);
+  const std::lock_guard lock(watched_mutex);
+  watched.push_back({std::move(done), view, std::hash<std::string_view>()(view)});
+}
+
+void forget_pinned_memory(const void* data, std::size_t bytes) {
+  const auto* const begin = static_cast<const char*>(data);
+  const std::lock_guard lock(watched_mutex);
+  std::erase_if(watched, [&](const WatchedMemory& memory) {
+    return memory.bytes.data() >= begin && memory.bytes.data() < begin + std::max<std::size_t>(bytes, 1);
+  });
+}
 
 StreamKey key_of(const c10::Stream& stream) { return {stream.device_index(), stream.id()}; }
 StreamKey current_key(c10::DeviceIndex index) { return {index, thread_streams[static_cast<std::size_t>(index)]}; }
@@ -48,6 +84,7 @@ c10::DeviceIndex current_index() { return thread_device; }
 void host_waits_for(const Clock& event) {
   ++counters.host_waits;
   races().host_wait(event);
+  check_watched_memory();
   std::erase_if(late_copies, [](const LateCopy& late) {
     const bool is_done = races().host_knows(late.done);
     if (is_done) late.copy();

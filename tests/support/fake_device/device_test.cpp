@@ -261,6 +261,18 @@ TEST_F(FakeDeviceTest, ACopyThatDoesNotBlockArrivesWhenTheHostWaits) {
   EXPECT_TRUE(torch::equal(copy, torch::arange(4.0)));
 }
 
+TEST_F(FakeDeviceTest, PinnedMemoryMustNotChangeWhileACopyFromItIsPending) {
+  for (const bool waits : {true, false}) {
+    fake_device::races().clear();
+    auto host = torch::arange(4.0).pin_memory();
+    const auto copy = host.to(device(0), /*non_blocking=*/true);
+    if (waits) guard_.getStream(device(0)).synchronize();
+    host.fill_(7);
+    guard_.getStream(device(0)).synchronize();
+    EXPECT_EQ(fake_device::races().races().empty(), waits);
+  }
+}
+
 TEST_F(FakeDeviceTest, WaitsOfTheHostAreCounted) {
   auto values = torch::arange(4.0).to(device(0));
   fake_device::clear_counts();

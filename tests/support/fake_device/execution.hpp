@@ -21,6 +21,11 @@ StreamKey current_key(c10::DeviceIndex index);
 void host_waits_for(const Clock& event);
 void copy_when_host_waits(Clock done, std::function<void()> copy);
 
+/// A copy reads pinned host memory until `done`; a change before that is reported as a race.
+void watch_pinned_memory(Clock done, const void* data, std::size_t bytes);
+/// Ends the watch of memory that is freed: LibTorch keeps pinned memory until copies from it are done.
+void forget_pinned_memory(const void* data, std::size_t bytes);
+
 void count_operator();
 void count_pageable_copy();
 void resize_storage(const c10::Storage& storage, std::size_t bytes);

@@ -7,6 +7,7 @@
 #include <list>
 
 #include "tests/support/fake_device/device.hpp"
+#include "tests/support/fake_device/execution.hpp"
 
 namespace accel::testing::fake_device {
 namespace {
@@ -123,7 +124,8 @@ class PinnedAllocator final : public c10::Allocator {
  private:
   static void free(void* data) {
     const std::lock_guard lock(pinned().mutex);
-    pinned().blocks.erase(static_cast<const char*>(data));
+    const auto block = pinned().blocks.extract(static_cast<const char*>(data));
+    if (block) forget_pinned_memory(data, block.mapped());
     std::free(data);
   }
 };

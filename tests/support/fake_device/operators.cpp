@@ -195,7 +195,13 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   auto target = on_cpu(to);
   if (is_ours(to) || !non_blocking) {
     target.copy_(on_cpu(from));
-    if (!is_ours(to)) host_waits_for(races().snapshot(current_key(index)));
+    const auto done = races().snapshot(current_key(index));
+    if (crosses && !non_blocking) {
+      host_waits_for(done);
+    } else if (crosses && from.is_non_overlapping_and_dense() && is_pinned(from.storage().data())) {
+      const auto [begin, bytes] = span_of(from);
+      watch_pinned_memory(done, begin, bytes);
+    }
     return to;
   }
   const auto source = on_cpu(from).clone();

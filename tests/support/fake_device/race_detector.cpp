@@ -93,6 +93,11 @@ bool RaceDetector::host_knows(const Clock& event) {
   });
 }
 
+void RaceDetector::report(std::string race) {
+  const std::lock_guard lock(mutex_);
+  if (races_.size() < 20) races_.push_back(std::move(race));
+}
+
 void RaceDetector::forget(const void* begin, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   const auto from = reinterpret_cast<std::uintptr_t>(begin);

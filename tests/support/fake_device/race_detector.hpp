@@ -42,6 +42,8 @@ class RaceDetector {
   void host_wait(const Clock& event);
   [[nodiscard]] bool host_knows(const Clock& event);
 
+  /// Adds a report of an error that the detector cannot see.
+  void report(std::string race);
   /// Memory that is given out again without any connection to its earlier use.
   void forget(const void* begin, std::size_t bytes);
 

@@ -68,6 +68,8 @@ void LoaderCore::set_epoch(std::int64_t epoch) {
   if (epoch != iteration_) loaded_.reset();
   left_.reset();
   iteration_ = epoch;
+  // The number of batches may depend on the epoch. An open pass keeps its own.
+  if (steps_ && open_pass_ == nullptr) steps_->set_epoch(epoch);
 }
 
 // Called by join_uneven_inputs, possibly inside a loop. The open pass keeps its steps, because the ranks have

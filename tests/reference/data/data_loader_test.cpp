@@ -154,6 +154,31 @@ TEST_F(DataLoaderTest, ABatchSamplerExcludesTheOptionsThatItReplaces) {
   EXPECT_THROW(DataLoader(numbers(8), {.shuffle = true, .batch_sampler = std::make_shared<OneBatch>()}), ArgumentError);
 }
 
+TEST_F(DataLoaderTest, SetEpochReachesTheBatchSamplerAtOnce) {
+  // One batch in epoch 0, two in epoch 1, ...
+  class Growing : public BatchSampler {
+   public:
+    [[nodiscard]] std::optional<std::int64_t> size() const override { return epoch_ + 1; }
+    void set_epoch(std::int64_t epoch) override { epoch_ = epoch; }
+    void begin_pass() override { left_ = epoch_ + 1; }
+    std::optional<std::vector<std::int64_t>> next() override {
+      return left_-- > 0 ? std::optional(std::vector<std::int64_t>{left_}) : std::nullopt;
+    }
+
+   private:
+    std::int64_t epoch_ = 0, left_ = 0;
+  };
+  auto loader = prepared(DataLoader(numbers(8), {.batch_sampler = std::make_shared<Growing>()}));
+  loader.set_epoch(2);
+  EXPECT_EQ(loader.size(), 3);
+  EXPECT_EQ(read_pass(loader).size(), 3U);
+  loader.set_epoch(4);
+  for ([[maybe_unused]] auto& batch : loader) {
+    loader.set_epoch(0);  // of the next pass
+    EXPECT_EQ(loader.size(), 5);
+  }
+}
+
 // A batch may be of any type, here a number.
 TEST_F(DataLoaderTest, ACollateFunctionGetsTheSamples) {
   DataLoader loader(numbers(3), {.batch_size = 2}, [](const std::vector<std::tuple<at::Tensor>>& samples) {

@@ -214,7 +214,7 @@ class Preparation : public virtual AcceleratorState {
     if constexpr (kIsSchedule<Object>) {
       return prepare_one<Object>(object);
     } else {
-      return static_cast<decltype(prepare_one<Object>(object))>(std::move(early));
+      return std::forward<decltype(prepare_one<Object>(object))>(early);
     }
   }
 

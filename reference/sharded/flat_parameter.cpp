@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "reference/core/device.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/sharded/file_memory.hpp"
 
@@ -134,6 +133,7 @@ void FlatParameter::begin_gather() {
   // Kept until the work is done: the collective reads it asynchronously, and it may be a temporary copy. The cast comes
   // after the copy, since a cast on the host would produce memory that is not pinned.
   gather_input_ = shard_.to(whole_.device(), /*non_blocking=*/is_pinned_).to(whole_.scalar_type());
+  is_copied_ = is_pinned_;
   gather_ = groups_.gathers.all_gather_into(whole_, gather_input_);
 }
 
@@ -189,7 +189,6 @@ void FlatParameter::release() {
 
 void FlatParameter::write_shard(std::size_t parameter, const at::Tensor& whole) {
   const c10::NoGradGuard no_grad;
-  if (is_pinned_) wait_for(options_.device);  // a copy to the device may still read the shard
   // `parts_` shares memory with the shard even while the parameters show full values.
   const auto part = layout().part(parameter, shard_index());
   parts_[parameter].copy_(whole.detach().reshape({-1}).narrow(0, part.begin, part.size()));
@@ -316,9 +315,13 @@ void FlatParameter::finish_reduce() {
   if (!awaits_gradients_) accept_gradients();
 }
 
+void FlatParameter::finish_copies() {
+  is_copied_ = false;
+  if (std::exchange(awaits_gradients_, false)) accept_gradients();
+}
+
 void FlatParameter::accept_gradients() {
   const c10::NoGradGuard no_grad;
-  awaits_gradients_ = false;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     auto gradient = elements(gradient_shard_, layout().part_in_shard(i, shard_index()));
     // Accumulation happens on parts and in the stored dtype, so it adds no traffic and no rounding in the reduce dtype.

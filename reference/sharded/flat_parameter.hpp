@@ -48,8 +48,6 @@ class FlatParameter {
   [[nodiscard]] bool requires_grad() const { return plan_.requires_grad; }
   [[nodiscard]] int shard_index() const { return groups_.gathers.rank(); }
   [[nodiscard]] const at::Tensor& shard() const { return shard_; }
-  /// Whether the shard is in pinned host memory, from which the device copies while the host continues.
-  [[nodiscard]] bool is_pinned() const { return is_pinned_; }
 
   /// --- parameters ---
   /// Starts the all-gather of the full buffer unless it is present. Collective, together with the `finish_gather` that
@@ -66,6 +64,11 @@ class FlatParameter {
   /// Copies this rank's part of a full tensor into its shard.
   void write_shard(std::size_t parameter, const at::Tensor& whole);
 
+  /// Whether the device may still copy between itself and an offloaded shard or its gradients.
+  [[nodiscard]] bool has_pending_copies() const { return is_copied_ || awaits_gradients_; }
+  /// The device has been waited for: the shard may change, and parameters get the gradients that have arrived.
+  void finish_copies();
+
   /// --- gradients ---
   /// Moves gradients of parts away from the parameters, which are about to receive full-size ones.
   void stash_gradients();
@@ -76,13 +79,8 @@ class FlatParameter {
   /// Waits for the reduce-scatter and starts the all-reduce between replicas. Returns whether there are replicas.
   bool begin_replica_reduce();
   /// Waits for the reductions; parameters then have the mean gradients of their parts, added to the stashed ones.
-  /// Gradients of offloaded shards are then still being copied to the host: call `accept_gradients` after waiting for
-  /// the device.
+  /// Gradients of offloaded shards are then still being copied to the host: see `finish_copies`.
   void finish_reduce();
-  /// Gives the parameters the gradients that have arrived on the host, after the device has been waited for.
-  void accept_gradients();
-  /// Whether gradients are on their way to the host.
-  [[nodiscard]] bool awaits_gradients() const { return awaits_gradients_; }
   /// The parts' gradients as one tensor, including the padding between them. Valid while the parts' gradients are.
   [[nodiscard]] const at::Tensor& gradient_shard() const { return gradient_shard_; }
   /// Whether parameters have gradients of their parts; a checkpoint inside an accumulation window contains them.
@@ -98,6 +96,7 @@ class FlatParameter {
   [[nodiscard]] at::Tensor flattened() const;
   void make_storage(const at::Tensor& values);
   void pin_shard();
+  void accept_gradients();
   void show(const std::vector<at::Tensor>& views);
   [[nodiscard]] bool has_any_gradient() const;
 
@@ -111,7 +110,7 @@ class FlatParameter {
   std::optional<Work> gather_;
   at::Tensor gather_input_;
   bool is_gathered_ = false, is_stale_ = true, has_part_gradients_ = false, awaits_gradients_ = false;
-  bool is_pinned_ = false;  // the shard, on the host
+  bool is_pinned_ = false, is_copied_ = false;  // the shard: in pinned host memory; the device may still copy it
   std::vector<at::Tensor> stashed_;
   std::vector<bool> is_counted_;  // full gradients that the memory account contains
   std::int64_t whole_gradient_bytes_ = 0, part_gradient_bytes_ = 0;

@@ -219,6 +219,7 @@ void ShardedModel::release_full_parameters() { show_shards(); }
 // Every rank already has full tensors, so it only needs the modified values and cuts its part from them.
 void ShardedModel::release_full_parameters(const Group& world, int modified_on) {
   const c10::NoGradGuard no_grad;
+  state_->step.finish_copies();  // before the shards change
   for (auto& unit : state_->units) {
     for (auto& flat : unit->flats) {
       for (std::size_t i = 0; i < flat->parameters().size(); ++i) {

@@ -78,10 +78,7 @@ void Unit::on_gradient_ready(FlatParameter& flat, std::size_t parameter) {
 }
 
 void Unit::begin_gather() {
-  for (auto& flat : flats) {
-    flat->begin_gather();
-    if (flat->is_pinned()) step_.note_host_reads();
-  }
+  for (auto& flat : flats) flat->begin_gather();
 }
 
 void Unit::gather() {
@@ -126,14 +123,12 @@ void Unit::finish_reduce() {
   }
 }
 
-void Unit::accept_gradients() {
-  for (auto& flat : flats) {
-    if (flat->awaits_gradients()) flat->accept_gradients();
-  }
+bool Unit::has_pending_copies() const {
+  return std::any_of(flats.begin(), flats.end(), [](const auto& flat) { return flat->has_pending_copies(); });
 }
 
-bool Unit::awaits_gradients() const {
-  return std::any_of(flats.begin(), flats.end(), [](const auto& flat) { return flat->awaits_gradients(); });
+void Unit::finish_copies() {
+  for (auto& flat : flats) flat->finish_copies();
 }
 
 void Unit::end_step(bool reduced) {
@@ -225,15 +220,13 @@ void Step::advance_reductions() {
 void Step::finish_reductions() {
   advance_reductions();
   advance_reductions();
-  if (std::none_of(units_.begin(), units_.end(), [](const auto* unit) { return unit->awaits_gradients(); })) return;
-  has_host_reads_ = true;
-  wait_for_host_reads();
-  for (auto* unit : units_) unit->accept_gradients();
+  finish_copies();
 }
 
-// The wait for gradients in backward covers the gathers before it; an evaluation afterwards has gathers of its own.
-void Step::wait_for_host_reads() {
-  if (std::exchange(has_host_reads_, false)) wait_for(device_);
+void Step::finish_copies() {
+  if (std::none_of(units_.begin(), units_.end(), [](const auto* unit) { return unit->has_pending_copies(); })) return;
+  wait_for(device_);
+  for (auto* unit : units_) unit->finish_copies();
 }
 
 // Reduces what is left, including units without gradients on this rank, since other ranks may have some.
@@ -255,11 +248,11 @@ void Step::gather_stored() {
 
 void Step::show_shards() {
   keeps_parameters_gathered_ = false;
-  wait_for_host_reads();
   for (auto* unit : units_) {
     if (in_backward_) unit->drop_full_gradients();  // the backward pass was interrupted
     unit->end_step(/*reduced=*/false);
   }
+  finish_copies();
   order_.clear();
   reducing_ = reducing_replicas_ = nullptr;
   in_backward_ = false;

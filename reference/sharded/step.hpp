@@ -35,8 +35,8 @@ class Step {
   void prefetch_after(const Unit& unit);
   void prefetch_before(const Unit& unit);
   void gradients_ready();
-  /// Notes that the device reads shards in host memory, which must not change before it has done so.
-  void note_host_reads() { has_host_reads_ = true; }
+  /// Waits for the device if it may still copy between itself and offloaded shards or their gradients.
+  void finish_copies();
   /// Parameters show shards, whatever state the step was in.
   void show_shards();
   /// Gathers all units in the stored dtype and keeps them full until show_shards.
@@ -48,7 +48,6 @@ class Step {
   void reduce_next();
   void advance_reductions();
   void finish_reductions();
-  void wait_for_host_reads();
   void end_backward();
 
   const ShardingOptions& options_;
@@ -56,7 +55,7 @@ class Step {
   c10::Device device_;
   std::vector<Unit*> units_;
   std::vector<Unit*> order_, last_order_;  // units in the order of this step's and of the last step's forward
-  bool in_backward_ = false, keeps_parameters_gathered_ = false, has_host_reads_ = false;
+  bool in_backward_ = false, keeps_parameters_gathered_ = false;
   std::size_t num_to_reduce_ = 0;  // the first so many units of order_ still await their reduction
   Unit *reducing_ = nullptr, *reducing_replicas_ = nullptr;
 };
@@ -87,8 +86,8 @@ class Unit : public ModuleHooks, public std::enable_shared_from_this<Unit> {
   /// See FlatParameter.
   bool begin_replica_reduce();
   void finish_reduce();
-  void accept_gradients();
-  [[nodiscard]] bool awaits_gradients() const;
+  [[nodiscard]] bool has_pending_copies() const;
+  void finish_copies();
   /// Ends the step after a complete or interrupted backward.
   void end_step(bool reduced);
   void drop_full_gradients();

@@ -104,9 +104,8 @@ TEST_P(DeviceTrainingTest, HasTheBitsOfTheCpuAndNoRace) {
 
 // PyTorch waits twice per layer.
 TEST(DeviceSyncBatchNormTest, HasTheBitsOfTheCpuAndDoesNotWait) {
-  constexpr int kRanks = 2, kSteps = 5;
   const auto train = [](bool on_device) {
-    return collect_ranks(Backend::kSim, kRanks, [&](RankContext& rank) {
+    return collect_ranks(Backend::kSim, 2, [&](RankContext& rank) {
       std::optional<fake_device::DeviceScope> scope;
       if (on_device) scope.emplace(rank);
       rank.listener = nullptr;
@@ -117,17 +116,15 @@ TEST(DeviceSyncBatchNormTest, HasTheBitsOfTheCpuAndDoesNotWait) {
       torch::optim::SGD sgd(net->parameters(), 0.1);
       auto [model, optimizer] = accelerator.prepare(net, sgd);
       const auto inputs = torch::randn({4, 3}).mul(rank.rank + 1).to(rank.device);
-      for (int step = 0; step < kSteps; ++step) {
-        rank.world.barrier();
-        if (step == 2) fake_device::clear_counts();  // DDP has agreed on its buckets
-        rank.world.barrier();
-        accelerator.backward(model(inputs).square().mean());
-        optimizer.step();
-        optimizer.zero_grad();
-      }
-      rank.world.barrier();
-      EXPECT_EQ(fake_device::counts().host_waits, 0);
-      rank.world.barrier();
+      const auto take_steps = [&](int count) {
+        for (int step = 0; step < count; ++step) {
+          accelerator.backward(model(inputs).square().mean());
+          optimizer.step();
+          optimizer.zero_grad();
+        }
+      };
+      take_steps(2);  // DDP has agreed on its buckets
+      EXPECT_EQ(fake_device::counts_during(rank, [&] { take_steps(3); }).host_waits, 0);
       std::string state;
       for (const auto& [name, tensor] : accelerator.get_state_dict(model)) state += name + pack(tensor.cpu());
       return state;
@@ -175,25 +172,35 @@ TEST(DeviceSkippedUnitTest, AUnitGatheredAheadAndNotUsedIsFreedAfterItsGather) {
   EXPECT_THAT(fake_device::races().races(), IsEmpty());
 }
 
-// The optimizer changes offloaded shards on the host, which the device may still be reading for the evaluation.
-TEST(DeviceOffloadTest, AnEvaluationBeforeTheStepReadsTheOldShards) {
+// The optimizer changes offloaded shards on the host, which the device may still be reading for what came before.
+void expect_old_shards_are_read(const std::function<void(Training& training, const at::Tensor& inputs)>& before_step) {
   fake_device::races().clear();
-  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+  run_ranks(Backend::kSim, 2, [&](RankContext& rank) {
     const fake_device::DeviceScope on_device(rank);
     Training training(sharded("FULL_SHARD", /*offloads=*/true));
     const auto inputs = torch::ones({1, 4}).to(rank.device);
     for (int step = 0; step < 2; ++step) {
       training.accelerator.backward(training.model(inputs).square().mean());
-      {
-        const torch::NoGradGuard no_grad;
-        training.model(inputs);
-      }
+      before_step(training, inputs);
       training.optimizer.step();
       training.optimizer.zero_grad();
     }
     wait_for(rank.device);
   });
   EXPECT_THAT(fake_device::races().races(), IsEmpty());
+}
+
+TEST(DeviceOffloadTest, AnEvaluationBeforeTheStepReadsTheOldShards) {
+  expect_old_shards_are_read([](Training& training, const at::Tensor& inputs) {
+    const torch::NoGradGuard no_grad;
+    training.model(inputs);
+  });
+}
+
+TEST(DeviceOffloadTest, GatheringParametersBeforeTheStepReadsTheOldShards) {
+  expect_old_shards_are_read([](Training& training, const at::Tensor&) {
+    const auto full = training.accelerator.gathered_parameters(training.model);
+  });
 }
 
 TEST(DeviceMemoryTest, ActivationsAreMeasuredOnTheDevice) {
@@ -256,15 +263,9 @@ TEST_P(DeviceTrainingTest, ASteadyStepWaitsAsOftenAsItsPathSays) {
     rank.listener = nullptr;  // the simulator's compares the ranks' parameters on the host
     Training training(GetParam().options());
     training.train(3);  // DDP has agreed on its buckets, and PowerSGD has drawn its matrices
-    rank.world.barrier();
-    fake_device::clear_counts();
-    rank.world.barrier();
-    training.train(kSteps);
-    rank.world.barrier();
-    const auto counts = fake_device::counts();
+    const auto counts = fake_device::counts_during(rank, [&] { training.train(kSteps); });
     EXPECT_DOUBLE_EQ(static_cast<double>(counts.host_waits), GetParam().host_waits * kRanks * kSteps);
     EXPECT_LE(counts.pageable_copies, counts.host_waits);
-    rank.world.barrier();
   });
 }
 

@@ -228,25 +228,9 @@ void call_what_nccl_lacks() {
   rank.world.all_reduce(on_host, accel::ReduceOp::kBitwiseAnd).wait();
 }
 
-void train_with_batch_norm() {
-  accel::Accelerator accelerator;
-  torch::nn::Sequential net(torch::nn::Linear(8, 4), torch::nn::BatchNorm1d(4));
-  accel::convert_sync_batchnorm(*net);
-  accel::optim::SGD sgd(net->parameters(), {.lr = 0.1});
-  auto [model, optimizer] = accelerator.prepare(net, sgd);
-  const auto inputs = torch::rand({4, 8}).to(accelerator.device());
-  auto before = counts();
-  for (int step = 0; step < kSteps; ++step) {
-    if (step + 1 == kSteps) before = counts();
-    accelerator.backward(model(inputs).square().mean());
-    optimizer.step();
-    optimizer.zero_grad();
-  }
-  print(accelerator, "step: waits " + std::to_string(counts().host_waits - before.host_waits));
-}
-
 // Prints what the last step cost.
-void train_model(const std::shared_ptr<accel::models::Model>& net, const at::Tensor& inputs) {
+template <typename Net>
+void train_model(Net net, const at::Tensor& inputs) {
   accel::Accelerator accelerator;
   accel::optim::AdamW adam(net->parameters(), {.lr = 1e-3});
   auto [model, optimizer] = accelerator.prepare(net, adam);
@@ -313,7 +297,12 @@ int run(int argc, char** argv) {
       {"objects", exchange_objects},
       {"reduce", reduce_on_gpu},
       {"unsupported", call_what_nccl_lacks},
-      {"batch_norm", train_with_batch_norm},
+      {"batch_norm",
+       [] {
+         torch::nn::Sequential net(torch::nn::Linear(8, 4), torch::nn::BatchNorm1d(4));
+         accel::convert_sync_batchnorm(*net);
+         train_model(net, torch::rand({4, 8}));
+       }},
       {"cnn",
        [] {
          train_model(accel::models::cnn({}), torch::rand({4, 1, 28, 28}));

@@ -3,46 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <mutex>
 
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/models/gpt.hpp"
-#include "sim/backend/simulate.hpp"
-#include "sim/network/network.hpp"
 #include "sim/programs/runtime/rehearsal.hpp"
 #include "tests/support/fake_device/collectives.hpp"
 #include "tests/support/torch.hpp"
 
 namespace accel::testing {
 namespace {
-
-// One for all ranks of a run.
-class NetworkTimes {
- public:
-  NetworkTimes(const std::string& name, int num_ranks)
-      : network_(sim::Network::load(std::string(std::getenv("ACCEL_SOURCE_DIR")) + "/configs/sim/networks/" + name)) {
-    network_.set_ranks(num_ranks);
-  }
-  std::vector<double> finish_times(const sim::Group& group, const sim::Call& call, std::span<const double> ready) {
-    const std::lock_guard lock(mutex_);
-    const auto number = numbers_.emplace(group.name, numbers_.size()).first->second;
-    return network_.finish_times(number,
-                                 {.op = call.op,
-                                  .bytes = call.bytes,
-                                  .element_bytes = call.element_bytes,
-                                  .ranks = &group.ranks,
-                                  .root = call.root},
-                                 ready);
-  }
-  [[nodiscard]] double compute_seconds(std::string_view op, double flops, double bytes) const {
-    return network_.compute().seconds_of(op, flops, bytes);
-  }
-
- private:
-  std::mutex mutex_;
-  sim::Network network_;
-  std::map<std::string, std::uint64_t> numbers_;
-};
 
 struct Layout {
   std::string network = "nvlink_8.yaml";
@@ -52,30 +21,27 @@ struct Layout {
 
 // The part of a step of a 12-layer gpt that waits for communication.
 double exposed_share(Layout layout) {
-  auto times = std::make_shared<NetworkTimes>(layout.network, layout.num_ranks);
   layout.plugin.auto_wrap_policy = "TRANSFORMER_BASED_WRAP";
   layout.plugin.transformer_cls_names_to_wrap = {"Block"};
-  const auto report = sim::rehearse(
-      {.num_ranks = layout.num_ranks,
-       .finish_times = [times](const auto&... arguments) { return times->finish_times(arguments...); },
-       .operator_seconds = [times](const auto&... arguments) { return times->compute_seconds(arguments...); },
-       .records_times = true},
-      [&](RankContext& rank) {
-        rank.local_world_size = layout.ranks_per_machine;
-        rank.local_rank = rank.rank % layout.ranks_per_machine;
-        const fake_device::DeviceScope on_device(rank);
-        Accelerator accelerator({.fsdp_plugin = layout.plugin}, rank);
-        set_seed(1);
-        auto net = models::gpt({.vocab_size = 64, .block_size = 32, .layers = 12, .heads = 2, .width = 32});
-        optim::AdamW adam(net->parameters(), {.lr = 1e-3});
-        auto [model, optimizer] = accelerator.prepare(net, adam);
-        const auto tokens = torch::zeros({1, 32}, torch::kLong).to(rank.device);
-        for (int step = 0; step < 4; ++step) {
-          accelerator.backward(model(tokens).square().mean());
-          optimizer.step();
-          optimizer.zero_grad();
-        }
-      });
+  programs::RehearsalOptions options;
+  options.network = std::string(std::getenv("ACCEL_SOURCE_DIR")) + "/configs/sim/networks/" + layout.network;
+  const programs::Rehearsal rehearsal(options, layout.num_ranks);
+  const auto report = rehearsal.run(std::chrono::minutes(5), [&](RankContext& rank) {
+    rank.local_world_size = layout.ranks_per_machine;
+    rank.local_rank = rank.rank % layout.ranks_per_machine;
+    const fake_device::DeviceScope on_device(rank);
+    Accelerator accelerator({.fsdp_plugin = layout.plugin}, rank);
+    set_seed(1);
+    auto net = models::gpt({.vocab_size = 64, .block_size = 32, .layers = 12, .heads = 2, .width = 32});
+    optim::AdamW adam(net->parameters(), {.lr = 1e-3});
+    auto [model, optimizer] = accelerator.prepare(net, adam);
+    const auto tokens = torch::zeros({1, 32}, torch::kLong).to(rank.device);
+    for (int step = 0; step < 4; ++step) {
+      accelerator.backward(model(tokens).square().mean());
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+  });
   if (report.error) std::rethrow_exception(report.error);
   const auto prediction = programs::predict(report.times);
   return prediction.mean.exposed_communication / prediction.step_seconds;

@@ -9,7 +9,6 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
 
-#include "tests/support/fake_device/device.hpp"
 #include "tests/support/fake_device/execution.hpp"
 
 namespace accel::testing::fake_device {
@@ -90,28 +89,16 @@ class StreamBackend final : public c10d::Backend {
   const std::string getBackendName() const override { return "fake_device"; }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
-    return run("broadcast", tensors, tensors, tensors, [&] {
-      auto own = list_on_cpu(tensors);
-      return simulated_->broadcast(own, options);
-    });
+    return run_in_place("broadcast", tensors, &c10d::Backend::broadcast, options);
   }
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
-    return run("all_reduce", tensors, tensors, tensors, [&] {
-      auto own = list_on_cpu(tensors);
-      return simulated_->allreduce(own, options);
-    });
+    return run_in_place("all_reduce", tensors, &c10d::Backend::allreduce, options);
   }
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override {
-    return run("all_reduce_coalesced", tensors, tensors, tensors, [&] {
-      auto own = list_on_cpu(tensors);
-      return simulated_->allreduce_coalesced(own, options);
-    });
+    return run_in_place("all_reduce_coalesced", tensors, &c10d::Backend::allreduce_coalesced, options);
   }
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
-    return run("reduce", tensors, tensors, tensors, [&] {
-      auto own = list_on_cpu(tensors);
-      return simulated_->reduce(own, options);
-    });
+    return run_in_place("reduce", tensors, &c10d::Backend::reduce, options);
   }
   WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
     return run("all_gather", inputs, joined(outputs), joined(outputs), [&] {
@@ -121,10 +108,7 @@ class StreamBackend final : public c10d::Backend {
     });
   }
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
-    return run("all_gather_into_tensor", {input}, {output}, {output}, [&] {
-      auto into = on_cpu(output), own = on_cpu(input);
-      return simulated_->_allgather_base(into, own, options);
-    });
+    return run_into("all_gather_into_tensor", output, input, &c10d::Backend::_allgather_base, options);
   }
   WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override {
     return run("gather", inputs, joined(outputs), joined(outputs), [&] {
@@ -150,17 +134,12 @@ class StreamBackend final : public c10d::Backend {
   }
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                const c10d::ReduceScatterOptions& options) override {
-    return run("reduce_scatter_tensor", {input}, {output}, {output}, [&] {
-      auto into = on_cpu(output), own = on_cpu(input);
-      return simulated_->_reduce_scatter_base(into, own, options);
-    });
+    return run_into("reduce_scatter_tensor", output, input, &c10d::Backend::_reduce_scatter_base, options);
   }
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
                         std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions& options) override {
-    return run("all_to_all_single", {input}, {output}, {output}, [&] {
-      auto into = on_cpu(output), own = on_cpu(input);
-      return simulated_->alltoall_base(into, own, output_splits, input_splits, options);
-    });
+    return run_into("all_to_all_single", output, input, &c10d::Backend::alltoall_base, output_splits, input_splits,
+                    options);
   }
   WorkPtr send(Tensors& tensors, int destination, int tag) override {
     return run("send", tensors, {}, {}, [&] {
@@ -197,6 +176,23 @@ class StreamBackend final : public c10d::Backend {
     return c10::make_intrusive<StreamWork>(start(), stream_, std::move(tensors), results);
   }
 
+  template <typename Method, typename Options>
+  WorkPtr run_in_place(const char* name, const Tensors& tensors, Method method, const Options& options) {
+    return run(name, tensors, tensors, tensors, [&] {
+      auto own = list_on_cpu(tensors);
+      return (*simulated_.*method)(own, options);
+    });
+  }
+
+  template <typename Method, typename... Arguments>
+  WorkPtr run_into(const char* name, const at::Tensor& output, const at::Tensor& input, Method method,
+                   Arguments&... arguments) {
+    return run(name, {input}, {output}, {output}, [&] {
+      auto into = on_cpu(output), own = on_cpu(input);
+      return (*simulated_.*method)(into, own, arguments...);
+    });
+  }
+
   c10::intrusive_ptr<c10d::Backend> simulated_;
   c10::Stream stream_;
 };
@@ -210,6 +206,17 @@ void add_streams(const Group& group, c10::Device device) {
 }
 
 }  // namespace
+
+Counts counts_during(const RankContext& rank, const std::function<void()>& body) {
+  rank.world.barrier();
+  clear_counts();
+  rank.world.barrier();
+  body();
+  rank.world.barrier();
+  const auto result = counts();
+  rank.world.barrier();
+  return result;
+}
 
 DeviceScope::DeviceScope(RankContext& rank)
     : rank_(rank), new_group_(rank.new_group), current_(device(rank.rank % kNumDevices)) {

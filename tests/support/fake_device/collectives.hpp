@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "reference/state/rank_context.hpp"
+#include "tests/support/fake_device/device.hpp"
 
 /// Collectives of device tensors, in stream order: each group has a stream of its own, as in ProcessGroupNCCL. A
 /// collective begins after the work that its rank's current stream has been given, and `wait()` makes the current
@@ -31,5 +32,8 @@ class DeviceScope {
   std::function<Group(const std::vector<int>&)> new_group_;
   c10::DeviceGuard current_;
 };
+
+/// The counts of the process while every rank runs `body`. Collective.
+[[nodiscard]] Counts counts_during(const RankContext& rank, const std::function<void()>& body);
 
 }  // namespace accel::testing::fake_device

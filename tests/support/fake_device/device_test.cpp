@@ -241,13 +241,8 @@ TEST_F(FakeDeviceTest, WaitingForACollectiveDoesNotBlockTheHost) {
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {
     const fake_device::DeviceScope on_device(rank);
     auto values = torch::ones({4}, torch::device(rank.device));
-    rank.world.barrier();
-    fake_device::clear_counts();
-    rank.world.barrier();
-    rank.world.all_reduce(values).wait();
-    rank.world.barrier();
-    EXPECT_EQ(fake_device::counts().host_waits, 0);
-    rank.world.barrier();
+    const auto counts = fake_device::counts_during(rank, [&] { rank.world.all_reduce(values).wait(); });
+    EXPECT_EQ(counts.host_waits, 0);
   });
 }
 

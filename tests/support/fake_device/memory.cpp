@@ -1,7 +1,5 @@
 #include "tests/support/fake_device/memory.hpp"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
-
 #include <cstdlib>
 #include <cstring>
 #include <list>
@@ -37,11 +35,6 @@ struct Memory {
 Memory& memory() {
   static auto* const all = new Memory;  // never destroyed: tensors in static variables free their blocks later
   return *all;
-}
-
-StreamKey key_of_current() {
-  const auto stream = current_stream(c10::impl::VirtualGuardImpl(c10::DeviceType::PrivateUse1).getDevice().index());
-  return {stream.device_index(), stream.id()};
 }
 
 // The bytes of a new tensor are whatever its memory held; NaNs show that somebody reads them.
@@ -80,7 +73,7 @@ void give_back(void* pointer) {
 class DeviceAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
-    const auto stream = key_of_current();
+    const auto stream = current_key(current_index());
     const c10::Device on = device(stream.device);
     if (bytes == 0) return {nullptr, nullptr, &give_back, on};
     const auto rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;

@@ -56,10 +56,9 @@ void RaceDetector::access(StreamKey stream, const void* begin, std::size_t bytes
     const auto& earlier = entry->second;
     const bool overlaps = earlier.end > from;
     const bool is_ordered = earlier.stream == stream || contains(clock, earlier);
-    if (overlaps && (is_write || earlier.is_write) && !is_ordered && races_.size() < 20) {
-      races_.push_back(fmt::format("{} {} on {} is not ordered after\n{} {} on {}", place,
-                                   is_write ? "writes" : "reads", name_of(stream), earlier.place,
-                                   earlier.is_write ? "writes" : "reads", name_of(earlier.stream)));
+    if (overlaps && (is_write || earlier.is_write) && !is_ordered) {
+      add(fmt::format("{} {} on {} is not ordered after\n{} {} on {}", place, is_write ? "writes" : "reads",
+                      name_of(stream), earlier.place, earlier.is_write ? "writes" : "reads", name_of(earlier.stream)));
     }
     const bool is_covered = earlier.begin >= from && earlier.end <= to && is_ordered;
     const bool is_replaced = is_covered && (is_write || (!earlier.is_write && earlier.stream == stream));
@@ -95,6 +94,10 @@ bool RaceDetector::host_knows(const Clock& event) {
 
 void RaceDetector::report(std::string race) {
   const std::lock_guard lock(mutex_);
+  add(std::move(race));
+}
+
+void RaceDetector::add(std::string race) {
   if (races_.size() < 20) races_.push_back(std::move(race));
 }
 

@@ -60,6 +60,7 @@ class RaceDetector {
     std::string place;
   };
 
+  void add(std::string race);
   void access(StreamKey stream, const void* begin, std::size_t bytes, bool is_write, const std::string& place);
   [[nodiscard]] static bool contains(const Clock& clock, const Access& access);
 

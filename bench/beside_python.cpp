@@ -9,9 +9,8 @@
 
 #include "bench/experiment_file.hpp"
 #include "bench/printed_json.hpp"
+#include "bench/timed_training.hpp"
 #include "reference/state/rank_context.hpp"
-#include "sim/programs/experiments/experiment.hpp"
-#include "sim/programs/experiments/train_experiment.hpp"
 
 namespace accel::bench {
 namespace {
@@ -46,21 +45,14 @@ const std::vector<Case>& cases() {
   return all;
 }
 
-constexpr int kWarmUpSteps = 10;  // WARM_UP_STEPS of accelerate_training.py
-
 // Seconds per step. One rank trains in this process with one intra-op thread, like the Python side. Several ranks are
 // processes of sim-run over Gloo, which warms up on its own.
 double ours(const Case& job, const std::string& file) {
   if (job.ranks == 1) {
-    const auto experiment =
-        programs::read_experiment(file, {fmt::format("max_steps={}", kWarmUpSteps + job.steps)}, /*num_ranks=*/1);
     const auto context = make_single_rank();
     context->num_threads = 1;
     const RankScope scope(*context);
-    programs::RankResult result;
-    programs::train_experiment(*context, experiment, programs::load_task(experiment), {.warm_up_steps = kWarmUpSteps},
-                               result);
-    return result.seconds / job.steps;
+    return timed_training(*context, file, job.steps).seconds / job.steps;
   }
   const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
   return 1 /

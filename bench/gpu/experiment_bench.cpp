@@ -1,4 +1,4 @@
-// Trains an experiment on this rank's device and prints its speed, losses and peak memory; run_all starts it, and
+// Trains an experiment on this rank's device and prints its speed, loss and peak memory; run_all starts it, and
 // accelerate_training.py does the same for Accelerate.
 #include <ATen/DeviceAccelerator.h>
 #include <fmt/format.h>
@@ -7,15 +7,10 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "reference/core/device.hpp"
-#include "sim/programs/experiments/experiment.hpp"
-#include "sim/programs/experiments/task.hpp"
-#include "sim/programs/experiments/train_experiment.hpp"
+#include "bench/timed_training.hpp"
 
 namespace accel::bench {
 namespace {
-
-constexpr int kWarmUpSteps = 10;  // WARM_UP_STEPS of accelerate_training.py
 
 nlohmann::ordered_json peak_bytes(c10::Device device) {
   if (device.is_cpu()) return nullptr;
@@ -23,16 +18,10 @@ nlohmann::ordered_json peak_bytes(c10::Device device) {
   return stats.allocated_bytes[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak;
 }
 
-int train(int /*argc*/, char** argv) {
+int train(int argc, char** argv) {
   auto& rank = current_rank();
   const int steps = std::stoi(argv[2]);
-  std::vector<std::string> overrides;
-  for (char** argument = argv + 3; *argument != nullptr; ++argument) overrides.emplace_back(*argument);
-  overrides.push_back(fmt::format("max_steps={}", kWarmUpSteps + steps));
-  const auto experiment = programs::read_experiment(argv[1], overrides, rank.world_size);
-  programs::RankResult result;
-  programs::train_experiment(rank, experiment, programs::load_task(experiment), {.warm_up_steps = kWarmUpSteps},
-                             result);
+  const auto result = timed_training(rank, argv[1], steps, {argv + 3, argv + argc});
   if (rank.rank != 0) return 0;
   std::cout << nlohmann::ordered_json{{"ranks", rank.world_size},
                                       {"device", rank.device.str()},

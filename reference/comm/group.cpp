@@ -76,9 +76,8 @@ void check_dtype(c10d::ProcessGroup& group, const at::Tensor& tensor, std::strin
 
 void check_reduction(c10d::ProcessGroup& group, const at::Tensor& tensor, ReduceOp op, std::string_view name) {
   check_dtype(group, tensor, name);
-  if (!goes_through_nccl(group, tensor)) return;
   const bool is_bitwise = op == ReduceOp::kBitwiseAnd || op == ReduceOp::kBitwiseOr || op == ReduceOp::kBitwiseXor;
-  check_argument(!is_bitwise,
+  check_argument(!is_bitwise || !goes_through_nccl(group, tensor),
                  "{}: NCCL has no bitwise reductions; reduce a copy on the CPU, which goes through Gloo: tensor.cpu()",
                  name);
 }

@@ -1,5 +1,6 @@
 #include "reference/accelerator/accelerator_state.hpp"
 
+#include <ATen/Context.h>
 #include <fmt/ranges.h>
 
 #include "reference/accelerator/mesh_groups.hpp"
@@ -22,6 +23,17 @@ void apply(const InitProcessGroupKwargs& kwargs, RankContext& context) {
   if (kwargs.timeout) context.set_timeout(*kwargs.timeout);
 }
 
+void apply(const BackendsKwargs& kwargs, c10::Device device) {
+  if (device.is_cpu()) return;
+  auto& libraries = at::globalContext();
+  if (kwargs.allow_tf32) {
+    libraries.setAllowTF32CuBLAS(*kwargs.allow_tf32);
+    libraries.setAllowTF32CuDNN(*kwargs.allow_tf32);
+  }
+  if (kwargs.cudnn_benchmark) libraries.setBenchmarkCuDNN(*kwargs.cudnn_benchmark);
+  if (kwargs.cudnn_deterministic) libraries.setDeterministicCuDNN(*kwargs.cudnn_deterministic);
+}
+
 }  // namespace
 
 AcceleratorState::AcceleratorState(AcceleratorOptions options, RankContext& context) : context_(&context) {
@@ -29,6 +41,7 @@ AcceleratorState::AcceleratorState(AcceleratorOptions options, RankContext& cont
   options_ = std::move(resolved.options);
   plugin_ = std::move(resolved.plugin);
   mixed_precision_ = *options_.mixed_precision;
+  apply(options_.backends_kwargs, context_->device);
   if (options_.parallelism_config) check_mesh(*options_.parallelism_config, context_->world_size);
   context_->gradient_state.plugin = *options_.gradient_accumulation_plugin;
   // GradientState belongs to the rank, not to the Accelerator. A second Accelerator on the same rank must not inherit

@@ -163,6 +163,20 @@ ResolvedPlugin resolve_plugins(AcceleratorOptions& options, Problems& problems) 
   return plugin;
 }
 
+// Sharded models keep float32 shards anyway, and store them flat.
+void check_weights(const AcceleratorOptions& options, bool shards, Problems& problems) {
+  if (options.master_weights && *options.mixed_precision != "bf16") {
+    problems.push_back(
+        fmt::format("master_weights: requires mixed_precision 'bf16', got '{}'", *options.mixed_precision));
+  }
+  const auto check = [&](bool is_set, const char* name, const char* reason) {
+    if (is_set && shards)
+      problems.push_back(fmt::format("{}: has no effect on sharded models, {}; remove it", name, reason));
+  };
+  check(options.master_weights, "master_weights", "whose optimizers step float32 shards already");
+  check(options.channels_last, "channels_last", "whose parameters are parts of flat tensors");
+}
+
 }  // namespace
 
 ResolvedOptions resolved(AcceleratorOptions options) {
@@ -181,6 +195,7 @@ ResolvedOptions resolved(AcceleratorOptions options) {
   try {
     // Reading a DeepSpeed or FSDP configuration throws ConfigError itself; it joins the other problems.
     plugin = resolve_plugins(options, problems);
+    check_weights(options, plugin.sharding.has_value(), problems);
   } catch (const ConfigError& error) {
     problems.emplace_back(error.what());
   }

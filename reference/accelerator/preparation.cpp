@@ -14,6 +14,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
 #include "reference/parallel/same_model.hpp"
+#include "reference/precision/master_weights.hpp"
 #include "reference/prepared/sharded_parallel_model.hpp"
 #include "reference/prepared/unsharded_model.hpp"
 
@@ -76,6 +77,15 @@ std::vector<at::Tensor> trained(const NamedTensors& parameters) {
   return trained;
 }
 
+// Source: torch/nn/modules/module.py, Module.to(memory_format).
+void store_channels_last(torch::nn::Module& module) {
+  for (auto tensors : {module.parameters(), module.buffers()}) {
+    for (auto& tensor : tensors) {
+      if (tensor.dim() == 4) tensor.set_data(tensor.detach().contiguous(at::MemoryFormat::ChannelsLast));
+    }
+  }
+}
+
 // Under mixed precision the optimizer steps float32 parameters while units compute in the lower precision. Source:
 // accelerate/accelerator.py, prepare_model; accelerate/utils/fsdp_utils.py, fsdp2_prepare_model.
 void raise_to_float32(const NamedTensors& parameters) {
@@ -119,14 +129,24 @@ std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr
   ModelTensors tensors{.parameters = parameters_once(*module), .buffers = unique_tensors(module->buffers())};
   auto parallel_options = model_options(*module, /*autocasts=*/true);
   parallel_options.is_trained = !options.evaluation_mode;
+  parallel_options.channels_last = options_.channels_last;
+  if (options_.channels_last) store_channels_last(*module);
   if (options.evaluation_mode) return std::make_shared<UnshardedModel>(module, std::move(parallel_options));
   auto parameters = trained(tensors.parameters);
+  if (options_.master_weights) {
+    parallel_options.masters = std::make_shared<MasterWeights>(parameters);
+    tensors.masters = parallel_options.masters->masters();
+  }
   // As in accelerate/accelerator.py, prepare_model: CPU ranks always use DDP, even in a group of one. GPU ranks use it
   // only if there are several and the model has trainable parameters.
   const bool is_replicated =
       distributed_type() == DistributedType::kMultiCpu || (use_distributed() && !parameters.empty());
   training_.path->add_parameters(std::move(parameters));
-  if (!is_replicated) return std::make_shared<UnshardedModel>(module, std::move(parallel_options));
+  if (!is_replicated) {
+    auto model = std::make_shared<UnshardedModel>(module, std::move(parallel_options));
+    if (options_.master_weights) training_.path->add_model(model);
+    return model;
+  }
   tensors.sparse = parameters_with_sparse_gradients(*module);
   auto kwargs = options_.ddp_kwargs;
   kwargs.gradient_as_bucket_view = kwargs.gradient_as_bucket_view.value_or(!context_->device.is_cpu());
@@ -195,10 +215,12 @@ AcceleratedOptimizer Preparation::add_optimizer(std::shared_ptr<torch::optim::Op
   warn_of_slow_optimizer(*optimizer, *context_);
   // LibTorch's optimizers step a shared parameter as often as its group lists it, PyTorch's reject duplicates.
   for (auto& group : optimizer->param_groups()) group.params() = unique_tensors(std::move(group.params()));
-  if (shards()) {
-    check_can_be_sharded(*optimizer);
+  if (shards()) check_can_be_sharded(*optimizer);
+  // State from the constructor has the shapes and dtypes that the parameters had then.
+  if (shards() || (options_.master_weights && !optim::has_stepped(*optimizer))) {
     training_.path->restart(*optimizer);
   } else if (options_.device_placement) {
+    const SteppedValues values(training_.path->models());
     optim::move_state_to_parameters(*optimizer);
   }
   return training_.optimizers.emplace_back(std::move(optimizer), *context_, training_.path, plugin_.steps_in_backward);

@@ -18,6 +18,8 @@ inline constexpr const char* kCommWrappers[] = {"no", "fp16", "bf16"};
 template <FieldsOf<AcceleratorOptions> Options, typename Visit>
 void for_each_field(Options& options, Visit&& visit) {
   visit(Field{.name = "mixed_precision", .rule = {.choices = kMixedPrecisions}}, options.mixed_precision);
+  visit(Field{.name = "master_weights"}, options.master_weights);
+  visit(Field{.name = "channels_last"}, options.channels_last);
   visit(Field{.name = "gradient_accumulation_steps", .rule = at_least_one}, options.gradient_accumulation_steps);
   visit(Field{.name = "loss_weighting", .rule = {.choices = kLossWeightings}}, options.loss_weighting);
   visit(Field{.name = "split_batches"}, options.split_batches);
@@ -76,6 +78,13 @@ void for_each_field(Kwargs& kwargs, Visit&& visit) {
   visit(Field{.name = "backoff_factor", .rule = between_zero_and_one}, kwargs.backoff_factor);
   visit(Field{.name = "growth_interval", .rule = at_least_one}, kwargs.growth_interval);
   visit(Field{.name = "enabled"}, kwargs.enabled);
+}
+
+template <FieldsOf<BackendsKwargs> Kwargs, typename Visit>
+void for_each_field(Kwargs& kwargs, Visit&& visit) {
+  visit(Field{.name = "allow_tf32"}, kwargs.allow_tf32);
+  visit(Field{.name = "cudnn_benchmark"}, kwargs.cudnn_benchmark);
+  visit(Field{.name = "cudnn_deterministic"}, kwargs.cudnn_deterministic);
 }
 
 template <FieldsOf<GradientGuard> Guard, typename Visit>

@@ -124,10 +124,26 @@ struct GradientGuard {
   [[nodiscard]] bool is_on() const { return skip_non_finite || skip_norm_above.has_value(); }
 };
 
+/// Switches of LibTorch's CUDA libraries. Unset: unchanged. They hold for the process, as torch.backends does, and have
+/// no effect on ranks on CPUs.
+struct BackendsKwargs {
+  /// Multiplies and convolves float32 tensors in TensorFloat32: faster, with a mantissa of 10 bits instead of 23.
+  std::optional<bool> allow_tf32 = {};
+  std::optional<bool> cudnn_benchmark = {};  ///< time cuDNN's algorithms for each new input shape, and use the fastest
+  std::optional<bool> cudnn_deterministic = {};  ///< only deterministic algorithms of cuDNN
+};
+
 /// Options of the Accelerator's constructor.
 struct AcceleratorOptions {
   /// "no", "fp16", "bf16" or "fp8". Default: ACCELERATE_MIXED_PRECISION or "no".
   std::optional<std::string> mixed_precision = {};
+  /// For mixed_precision "bf16": weights, their gradients and the communication are bfloat16, and optimizers step
+  /// float32 copies of the weights. Saves the casts of autocast. Vectors, such as biases, stay float32. Checkpoints
+  /// contain the float32 copies. Excludes plugins, which shard such copies.
+  bool master_weights = false;
+  /// Stores 4-d weights, and converts 4-d inputs of models, in the memory format torch::MemoryFormat::ChannelsLast,
+  /// which convolutions in low precision prefer. Excludes plugins.
+  bool channels_last = false;
   int gradient_accumulation_steps = 1;  ///< overridden by ACCELERATE_GRADIENT_ACCUMULATION_STEPS, as in Accelerate
   bool device_placement = true;
   std::optional<bool> split_batches = {};  ///< effective here, while Accelerate ignores it
@@ -151,6 +167,7 @@ struct AcceleratorOptions {
   AutocastKwargs autocast_kwargs = {};
   std::optional<AORecipeKwargs> ao_recipe_kwargs = {};  ///< only for mixed_precision "fp8"
   GradScalerKwargs grad_scaler_kwargs = {};
+  BackendsKwargs backends_kwargs = {};
   InitProcessGroupKwargs init_process_group_kwargs = {};
   GradientGuard gradient_guard = {};
   /// "accelerate": all micro-batches of all ranks have equal weights, and a short window counts like a complete one.

@@ -103,7 +103,7 @@ struct DistributedDataParallel::State {
   CommHook* hook = nullptr;                 // owned by the reducer; null: gradients are sent unchanged
   std::shared_ptr<bool> delays_all_reduce;  // true during the first backward pass of a static graph
   bool joins = false, notifies = false, has_sparse_gradients = false;
-  std::vector<at::Tensor> states;                    // all parameters, then the buffers that are broadcast
+  std::vector<at::Tensor> states;                    // all parameters, their masters, the buffers that are broadcast
   std::vector<std::pair<at::Tensor, Work>> notices;  // in flight, of the current step
 
   void broadcast(const std::vector<at::Tensor>& tensors, int root = 0) {
@@ -147,7 +147,9 @@ struct DistributedDataParallel::State {
 
   // Broadcasts all parameters, then buffers, in one list as torch's _sync_module_states does; the checks come first, so
   // that every rank throws alike instead of one leaving the others in the broadcast.
-  void sync_module_states(NamedTensors all) {
+  void sync_module_states(NamedTensors all, const std::vector<at::Tensor>& masters) {
+    for (std::size_t place = 0; place < masters.size(); ++place)
+      all.emplace_back(fmt::format("master weight {}", place), masters[place]);
     for (std::size_t place = 0; kwargs.broadcast_buffers && place < buffers.size(); ++place)
       all.emplace_back(fmt::format("buffer {}", place), buffers[place]);
     check_same_model(group, all);
@@ -220,7 +222,7 @@ DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, Group gro
     state_->replicas->parameters.emplace_back(name, parameter);
   }
   state_->buffers = std::move(tensors.buffers);
-  state_->sync_module_states(std::move(tensors.parameters));
+  state_->sync_module_states(std::move(tensors.parameters), tensors.masters);
   state_->make_reducer(tensors.sparse);
   // After make_reducer, so that this hook runs after the reducer's on the same gradient.
   state_->reductions = std::make_unique<ReductionRecord>(state_->parameters, [this] {

@@ -20,7 +20,8 @@ namespace accel {
 struct ModelTensors {
   NamedTensors parameters = {};
   std::vector<at::Tensor> buffers = {};
-  std::vector<at::Tensor> sparse = {};  ///< parameters whose gradients are sparse
+  std::vector<at::Tensor> sparse = {};   ///< parameters whose gradients are sparse
+  std::vector<at::Tensor> masters = {};  ///< float32 copies of parameters, copied between ranks with them
 };
 
 /// Averages gradients over the ranks while backward computes them. It drives c10d's Reducer with the same calls in the

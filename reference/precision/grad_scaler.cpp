@@ -122,6 +122,15 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer) {
     optimizer.step();
     return true;
   }
+  const auto found_inf = begin_step(optimizer);
+  // Waits for the device: whether to skip is decided on the host, as in Python.
+  const bool is_finite =
+      std::all_of(found_inf.begin(), found_inf.end(), [](const at::Tensor& found) { return found.item<float>() == 0; });
+  if (is_finite) optimizer.step();
+  return is_finite;
+}
+
+std::vector<at::Tensor> GradScaler::begin_step(torch::optim::Optimizer& optimizer) {
   check_scaled("step");
   check_state(!was_stepped(optimizer),
               "GradScaler: step was already called on this optimizer since the last update; call update first");
@@ -131,11 +140,7 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer) {
   check_state(!state.found_inf.empty(),
               "GradScaler: no parameter of the optimizer has a gradient; call scale(loss).backward() before step");
   state.stage = Stage::kStepped;
-  // The only place that waits for the device in a step: whether to skip is decided on the host, as in Python.
-  const bool is_finite = std::all_of(state.found_inf.begin(), state.found_inf.end(),
-                                     [](const at::Tensor& found) { return found.item<float>() == 0; });
-  if (is_finite) optimizer.step();
-  return is_finite;
+  return state.found_inf;
 }
 
 void GradScaler::update(std::optional<double> new_scale) {

@@ -45,6 +45,10 @@ class GradScaler {
   /// Unscales unless that was done, then steps if all gradients are finite. Returns whether it stepped. Throws
   /// StateError if the optimizer was already stepped since the last update, or has no gradient.
   bool step(torch::optim::Optimizer& optimizer);
+  /// For an optimizer that its caller steps, and whose kernels skip the step if they find an infinity: like `step`, but
+  /// does not step and does not wait for the device. Returns one float32 scalar per device of the gradients, above 0 if
+  /// they contain an infinity or NaN.
+  std::vector<at::Tensor> begin_step(torch::optim::Optimizer& optimizer);
   /// Sets the scale of the next iteration from what the optimizers found in this one, or to `new_scale`. Throws
   /// StateError if no optimizer was checked.
   void update(std::optional<double> new_scale = std::nullopt);

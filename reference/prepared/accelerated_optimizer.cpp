@@ -29,7 +29,7 @@ void AcceleratedOptimizer::update(const GradientPipeline::LossClosure& closure) 
   const auto listener = context_->listener.get();
   const PhaseScope phase(listener, "optimizer");
   if (listener != nullptr) listener->before_update();
-  status_->was_skipped = !path_->step(*optimizer_, closure);
+  status_->outcome = path_->step(*optimizer_, closure);
   if (listener != nullptr) listener->after_update();
 }
 

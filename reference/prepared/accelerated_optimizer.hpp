@@ -49,9 +49,10 @@ class AcceleratedOptimizer {
   /// Resets gradients; by default to undefined tensors, as in Python.
   void zero_grad(bool set_to_none = true);
   /// Whether the last `step` in a micro-batch that synchronizes gradients was skipped, so parameters are unchanged.
-  [[nodiscard]] bool step_was_skipped() const { return status_->was_skipped; }
+  /// Waits for the device if that decided it, which it does for fp16 with a fused optimizer of accel::optim.
+  [[nodiscard]] bool step_was_skipped() const { return status_->outcome.was_skipped(); }
   /// Restores step_was_skipped() from a checkpoint.
-  void set_step_was_skipped(bool was_skipped) { status_->was_skipped = was_skipped; }
+  void set_step_was_skipped(bool was_skipped) { status_->outcome = StepOutcome(was_skipped); }
   /// Learning rate of a parameter group. Throws ArgumentError if the group does not exist.
   [[nodiscard]] double lr(std::size_t group = 0) const;
   /// Sets the learning rate of all groups, or of one. A schedule overwrites it in its next step.
@@ -78,7 +79,8 @@ class AcceleratedOptimizer {
   std::shared_ptr<GradientPipeline> path_;
   bool steps_in_backward_ = false;
   struct Status {
-    bool was_skipped = false, was_called = false;
+    StepOutcome outcome;
+    bool was_called = false;
     std::optional<double> norm = {};  // of the first parameter in the last backward, until `step` is called
   };
   std::shared_ptr<Status> status_ = std::make_shared<Status>();

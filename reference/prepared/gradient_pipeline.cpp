@@ -14,6 +14,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/core/named_tensors.hpp"
 #include "reference/optim/optimizers/clip.hpp"
+#include "reference/optim/optimizers/multi_tensor_optimizer.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
 #include "reference/sharded/file_memory.hpp"
 
@@ -36,12 +37,27 @@ bool is_zero(const at::Tensor& gradient) {
 
 }  // namespace
 
+SteppedValues::SteppedValues(const std::vector<std::shared_ptr<ParallelModel>>& models) : models_(models) {
+  for (const auto& model : models_) model->before_step();
+}
+
+SteppedValues::~SteppedValues() {
+  for (const auto& model : models_) model->after_step(have_changed);
+}
+
+bool StepOutcome::was_skipped() {
+  if (const auto found_inf = std::exchange(found_inf_, {}); found_inf.defined())
+    was_skipped_ = found_inf.item<float>() > 0;
+  return was_skipped_;
+}
+
 // A disabled scaler (GradScalerKwargs) still exists, so that its state is part of checkpoints, as in Python.
 GradientPipeline::GradientPipeline(RankContext& context, const AcceleratorOptions& options, int ranks_per_batch)
     : context_(&context),
       guard_(options.gradient_guard),
       is_exact_(options.loss_weighting == "exact"),
       ranks_per_batch_(ranks_per_batch) {
+  if (options.master_weights) norm_dtype_ = at::kFloat;
   if (options.mixed_precision == "fp16") scaler_ = std::make_unique<GradScaler>(options.grad_scaler_kwargs);
 }
 
@@ -150,7 +166,8 @@ at::Tensor GradientPipeline::norm(const std::vector<at::Tensor>& parameters, dou
   const auto sharded =
       std::find_if(models_.begin(), models_.end(), [](const auto& model) { return model->is_sharded(); });
   const auto& group = sharded == models_.end() ? context_->world : *(*sharded)->shard_group();
-  if (whole.size() == parameters.size() || group.size() == 1) return optim::grad_norm(parameters, norm_type);
+  if (whole.size() == parameters.size() || group.size() == 1)
+    return optim::grad_norm(parameters, norm_type, norm_dtype_);
   const c10::NoGradGuard no_grad;
   std::vector<at::Tensor> norms;
   for (const auto& model : models_) {
@@ -160,7 +177,7 @@ at::Tensor GradientPipeline::norm(const std::vector<at::Tensor>& parameters, dou
   }
   auto total = norms.empty() ? at::zeros({}, at::TensorOptions(context_->device).dtype(at::kFloat))
                              : at::linalg_vector_norm(at::stack(norms), norm_type);
-  const auto of_whole = [&] { return optim::grad_norm(whole, norm_type).to(total.options()); };
+  const auto of_whole = [&] { return optim::grad_norm(whole, norm_type, norm_dtype_).to(total.options()); };
   if (std::isinf(norm_type)) {
     group.all_reduce(total, ReduceOp::kMax).wait();
     return whole.empty() ? total : at::maximum(total, of_whole());
@@ -173,7 +190,7 @@ at::Tensor GradientPipeline::norm(const std::vector<at::Tensor>& parameters, dou
 
 // The unsharded path uses the clipping of optim/, whose bits are those of torch.nn.utils.clip_grad_norm_.
 at::Tensor GradientPipeline::clip_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
-  if (!has_sharded_models()) return optim::clip_grad_norm(parameters, max_norm, norm_type);
+  if (!has_sharded_models()) return optim::clip_grad_norm(parameters, max_norm, norm_type, norm_dtype_);
   auto total = norm(parameters, norm_type);
   optim::scale_to_norm(parameters, total, max_norm);
   return total;
@@ -188,12 +205,13 @@ void GradientPipeline::add_model(std::shared_ptr<ParallelModel> model) {
   models_.push_back(std::move(model));
 }
 
-bool GradientPipeline::step(torch::optim::Optimizer& optimizer, const LossClosure& closure) {
+StepOutcome GradientPipeline::step(torch::optim::Optimizer& optimizer, const LossClosure& closure) {
   // Only LBFGS needs a closure. It calls the model several times per step, while scale, weights and shards are handled
   // once per step.
-  check_state(!closure || (!(scaler_ && scaler_->is_enabled()) && !is_exact_ && !has_sharded_models()),
-              "step: a closure is unsupported with fp16, loss_weighting: exact and sharded models, which must act "
-              "between backward and step; call step without a closure");
+  check_state(
+      !closure || (!(scaler_ && scaler_->is_enabled()) && !is_exact_ && !has_sharded_models() && !norm_dtype_),
+      "step: a closure is unsupported with fp16, loss_weighting: exact, master_weights and sharded models, which "
+      "must act between backward and step; call step without a closure");
   const auto check = [&] {
     check_loss_was_weighted(optimizer);
     check_reduced(optimizer);
@@ -206,14 +224,13 @@ bool GradientPipeline::step(torch::optim::Optimizer& optimizer, const LossClosur
     check();
     return loss;
   });
-  // Checks run before before_step(), which replaces the parameters by shards.
-  for (auto& model : models_) model->before_step();
+  finish_window();
+  // Checks and weights come before, since the gradients that parameters show afterwards may be temporary.
+  SteppedValues values(models_);
   const sharded::MemoryScope scope(optimizer_memory_ && lacks_state(optimizer) ? optimizer_memory_ : nullptr);
-  const bool stepped = try_step(optimizer, checked_closure);
-  for (auto& model : models_) {
-    if (stepped) model->after_step();
-  }
-  return stepped;
+  auto outcome = try_step(optimizer, checked_closure);
+  values.have_changed = outcome.may_have_stepped();
+  return outcome;
 }
 
 // Detects loss.backward() instead of accelerator.backward(loss), which skips the division by the accumulation steps and
@@ -293,26 +310,35 @@ void GradientPipeline::check_reduced(const torch::optim::Optimizer& optimizer) c
 
 // The new state is allocated where the model's optimizer memory says, like that of a first step.
 void GradientPipeline::restart(torch::optim::Optimizer& optimizer) {
-  for (auto& model : models_) model->before_step();
+  const SteppedValues values(models_);
   const sharded::MemoryScope scope(optimizer_memory_);
   optim::restart(optimizer);
 }
 
-bool GradientPipeline::try_step(torch::optim::Optimizer& optimizer, const LossClosure& closure) {
-  finish_window();
+StepOutcome GradientPipeline::try_step(torch::optim::Optimizer& optimizer, const LossClosure& closure) {
   if (scaler_ && scaler_->was_stepped(optimizer)) scaler();  // a second step without a backward in between
   if (guard_.is_on()) {
     if (scaler_ && !scaler_->was_unscaled(optimizer)) unscale(optimizer);
-    if (guard_rejects(optimizer)) return false;
+    if (guard_rejects(optimizer)) return StepOutcome(/*was_skipped=*/true);
   }
   if (!scaler_ || closure) {
     optimizer.step(closure);
-    return true;
+    return StepOutcome();
   }
   if (!scaler_->was_unscaled(optimizer)) unscale(optimizer);
-  const bool stepped = scaler_->step(optimizer);
+  auto outcome = step_unless_infinite(optimizer);
   scale_update_is_due_ = true;
-  return stepped;
+  return outcome;
+}
+
+StepOutcome GradientPipeline::step_unless_infinite(torch::optim::Optimizer& optimizer) {
+  auto* ours = dynamic_cast<optim::OptimizerWithStateDict*>(&optimizer);
+  if (ours == nullptr || !scaler_->is_enabled() || !ours->can_skip_on_device())
+    return StepOutcome(!scaler_->step(optimizer));
+  const auto found_inf = scaler_->begin_step(optimizer);
+  ensure(found_inf.size() == 1, "gradients on one device have {} results of the check", found_inf.size());
+  ours->step_unless(found_inf.front());
+  return StepOutcome(found_inf.front());
 }
 
 // All ranks see the same norm, since gradients are averaged or the norm is reduced, so all skip or none does.

@@ -16,6 +16,36 @@
 
 namespace accel {
 
+/// Whether the optimizer took a step. Kernels on a device may have decided it; the host waits for them when it asks.
+class StepOutcome {
+ public:
+  explicit StepOutcome(bool was_skipped = false) : was_skipped_(was_skipped) {}
+  /// `found_inf`: float32, shape [], above 0 if the step was skipped.
+  explicit StepOutcome(at::Tensor found_inf) : found_inf_(std::move(found_inf)) {}
+
+  [[nodiscard]] bool was_skipped();
+  /// False if the host itself skipped the step.
+  [[nodiscard]] bool may_have_stepped() const { return found_inf_.defined() || !was_skipped_; }
+
+ private:
+  bool was_skipped_ = false;
+  at::Tensor found_inf_;
+};
+
+/// While it lives, the parameters of models show the values that optimizers step: shards, or float32 master weights.
+class SteppedValues {
+ public:
+  explicit SteppedValues(const std::vector<std::shared_ptr<ParallelModel>>& models);
+  ~SteppedValues();
+  SteppedValues(const SteppedValues&) = delete;
+  SteppedValues& operator=(const SteppedValues&) = delete;
+
+  bool have_changed = true;  ///< whether models must compute with new values afterwards
+
+ private:
+  const std::vector<std::shared_ptr<ParallelModel>>& models_;
+};
+
 /// The pipeline from a loss to an optimizer's step: loss weights, loss scale, unscaling, clipping norms, guards. An
 /// Accelerator has one, shared by everything that it has prepared.
 ///
@@ -30,6 +60,7 @@ class GradientPipeline {
   /// Adds a model that is trained. A step throws if gradients of the model should have been averaged over the ranks but
   /// were not. Sharded gradients of the model count once in norms.
   void add_model(std::shared_ptr<ParallelModel> model);
+  [[nodiscard]] const std::vector<std::shared_ptr<ParallelModel>>& models() const { return models_; }
   /// Where the optimizers' state is allocated; null: in LibTorch's memory.
   [[nodiscard]] const std::shared_ptr<sharded::MemorySource>& optimizer_memory() const { return optimizer_memory_; }
   /// Counts samples of each window from now on, for schedules with samples_per_step.
@@ -58,13 +89,13 @@ class GradientPipeline {
   void before_clipping(torch::optim::Optimizer& optimizer);
   /// Evaluates the model again and returns the loss. An optimizer such as LBFGS calls it several times per step.
   using LossClosure = std::function<at::Tensor()>;
-  /// Steps the optimizer unless infinite gradients or the guard prevent it. Returns whether it stepped.
+  /// Steps the optimizer unless infinite gradients or the guard prevent it.
   ///
   /// Throws StateError for a closure together with something that acts between backward and step (loss scale, exact
   /// weights, shards); if gradients were not averaged over the ranks, because forward bypassed the prepared model; and
   /// if no loss was passed to `scaled_loss` although losses are weighted. Warns if a parameter with a gradient belongs
   /// to no added model.
-  bool step(torch::optim::Optimizer& optimizer, const LossClosure& closure = {});
+  StepOutcome step(torch::optim::Optimizer& optimizer, const LossClosure& closure = {});
   /// Recreates the state that the optimizer has had since its construction, after its parameters became shards.
   void restart(torch::optim::Optimizer& optimizer);
   /// Returns the norm of all gradients of `parameters` as one vector, shape []. Collective if they are sharded.
@@ -82,7 +113,8 @@ class GradientPipeline {
   [[nodiscard]] bool has_sharded_models() const;
   [[nodiscard]] bool is_sharded(const at::Tensor& parameter) const;
   [[nodiscard]] bool accounts_for(const at::Tensor& parameter) const;
-  bool try_step(torch::optim::Optimizer& optimizer, const LossClosure& closure);
+  StepOutcome try_step(torch::optim::Optimizer& optimizer, const LossClosure& closure);
+  StepOutcome step_unless_infinite(torch::optim::Optimizer& optimizer);
   void check_reduced(const torch::optim::Optimizer& optimizer) const;
   void check_loss_was_weighted(const torch::optim::Optimizer& optimizer);
   void warn_of_unprepared_parameters(const torch::optim::Optimizer& optimizer);
@@ -99,6 +131,7 @@ class GradientPipeline {
   std::map<const torch::optim::Optimizer*, std::size_t> num_gradients_looked_at_;
   bool has_scaled_loss_ = false;
   std::shared_ptr<sharded::MemorySource> optimizer_memory_;
+  std::optional<at::ScalarType> norm_dtype_;  // set if gradients have a lower precision than the values they change
   // Several optimizers may step in one iteration and must use the same loss scale. So the update is deferred to the
   // next iteration.
   bool scale_update_is_due_ = false;

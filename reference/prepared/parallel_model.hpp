@@ -30,6 +30,7 @@ class Module;
 namespace accel {
 
 class DistributedDataParallel;
+class MasterWeights;
 struct StoredWeight;
 
 /// Runs one prepared model on several ranks: it wraps forward, synchronizes gradients, and provides the model's part of
@@ -48,6 +49,8 @@ class ParallelModel {
     std::optional<Autocast::Options> autocast = {};          ///< empty in full precision
     std::shared_ptr<const Float8Layers> float8_layers = {};  ///< null unless mixed_precision is "fp8"
     std::shared_ptr<StepListener> listener = {};             ///< may be null
+    std::shared_ptr<MasterWeights> masters = {};             ///< null: the optimizer steps the weights themselves
+    bool channels_last = false;                              ///< 4-d inputs are converted to that memory format
     bool is_trained = true;                                  ///< false: prepared for evaluation only
   };
   ParallelModel(std::shared_ptr<torch::nn::Module> module, Options options)
@@ -74,7 +77,7 @@ class ParallelModel {
   [[nodiscard]] virtual bool communicates_in_forward() const { return false; }
   /// Collective if gradients synchronize.
   virtual void before_forward() = 0;
-  /// Whether floating inputs are cast to the dtype in which the model computes.
+  /// Whether `cast_input` changes inputs: to the dtype or the memory format in which the model computes.
   [[nodiscard]] virtual bool casts_inputs() const { return false; }
   [[nodiscard]] virtual at::Tensor cast_input(const at::Tensor& tensor) const { return tensor; }
   /// Throws StateError if this error of forward has a cause that the model recognizes.
@@ -101,9 +104,9 @@ class ParallelModel {
   [[nodiscard]] virtual std::vector<at::Tensor> sharded_gradients(const std::vector<at::Tensor>& parameters) const = 0;
 
   // --- the optimizer's step -----------------------------------------------------------------------------------------
-  /// Makes the parameters show the values that an optimizer steps: shards, for a sharded model.
+  /// Makes the parameters show the values that an optimizer steps: shards, or float32 master weights.
   virtual void before_step() = 0;
-  virtual void after_step() = 0;
+  virtual void after_step(bool has_stepped) = 0;
   /// Creates the memory in which the state of the model's optimizers is allocated; null: LibTorch's memory.
   [[nodiscard]] virtual std::shared_ptr<sharded::MemorySource> make_optimizer_memory() const = 0;
   /// The division of a parameter, and of tensors of the same shape, over ranks. Null if the parameter is complete or

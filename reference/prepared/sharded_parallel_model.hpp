@@ -35,7 +35,9 @@ class ShardedParallelModel final : public ParallelModel {
   }
 
   void before_step() override { model_->show_shards(); }
-  void after_step() override { model_->mark_stepped(); }
+  void after_step(bool has_stepped) override {
+    if (has_stepped) model_->mark_stepped();
+  }
   [[nodiscard]] std::shared_ptr<sharded::MemorySource> make_optimizer_memory() const override;
   [[nodiscard]] const sharded::ParameterShards* shards_of(const at::Tensor& parameter) const override {
     return model_->holds(parameter) ? model_.get() : nullptr;

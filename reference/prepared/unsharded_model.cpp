@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "reference/checkpoint/module_state.hpp"
+#include "reference/precision/master_weights.hpp"
 
 namespace accel {
 
@@ -16,13 +17,32 @@ NamedTensors UnshardedModel::full_state(std::optional<at::ScalarType>) {
   return state;
 }
 
-NamedTensors UnshardedModel::weights() { return checkpoint::state_dict_of(*module()); }
+at::Tensor UnshardedModel::cast_input(const at::Tensor& tensor) const {
+  return tensor.dim() == 4 ? tensor.contiguous(at::MemoryFormat::ChannelsLast) : tensor;
+}
+
+void UnshardedModel::before_step() {
+  if (options().masters) options().masters->show_masters();
+}
+
+void UnshardedModel::after_step(bool has_stepped) {
+  if (options().masters) options().masters->show_weights(has_stepped);
+}
+
+NamedTensors UnshardedModel::weights() {
+  auto state = checkpoint::state_dict_of(*module());
+  if (const auto& masters = options().masters) {
+    for (auto& [name, tensor] : state) tensor = masters->master_of(tensor);
+  }
+  return state;
+}
 
 // All checks happen here, before anything is changed; the returned function only copies and cannot fail.
 std::function<void()> UnshardedModel::prepare_load(const std::string& what,
                                                    const std::map<std::string, StoredWeight>& weights_by_name) {
-  return [loads = checkpoint::matched(what, weights(), weights_by_name, /*strict=*/true)] {
+  return [loads = checkpoint::matched(what, weights(), weights_by_name, /*strict=*/true), masters = options().masters] {
     for (const auto& [tensor, saved] : loads) saved.load_into(tensor.detach());
+    if (masters) masters->update_weights();
   };
 }
 
@@ -34,7 +54,7 @@ void UnshardedModel::load_gradients(const std::map<std::string, at::Tensor>& gra
   for (const auto& item : module()->named_parameters()) {
     if (const auto found = gradients.find(item.key()); found != gradients.end()) {
       auto parameter = item.value();
-      parameter.mutable_grad() = found->second.to(parameter.device());
+      parameter.mutable_grad() = found->second.to(parameter.device(), parameter.scalar_type());
     }
   }
 }
@@ -43,6 +63,10 @@ void UnshardedModel::load_gradients(const std::map<std::string, at::Tensor>& gra
 sharded::MemoryAccount UnshardedModel::memory_account() {
   using Kind = sharded::MemoryKind;
   auto account = activations_;
+  if (const auto& masters = options().masters) {
+    for (const auto& master : masters->masters())
+      account.add(Kind::kParameters, static_cast<std::int64_t>(master.nbytes()));
+  }
   for (const auto& parameter : unique_tensors(module()->parameters())) {
     account.add(Kind::kParameters, static_cast<std::int64_t>(parameter.nbytes()));
     if (parameter.grad().defined()) account.add(Kind::kGradients, static_cast<std::int64_t>(parameter.grad().nbytes()));

@@ -15,6 +15,8 @@ class UnshardedModel : public ParallelModel {
   [[nodiscard]] const Group* shard_group() const override { return nullptr; }
 
   void before_forward() override {}
+  [[nodiscard]] bool casts_inputs() const override { return options().channels_last; }
+  [[nodiscard]] at::Tensor cast_input(const at::Tensor& tensor) const override;
   void explain(const std::exception&) const override {}
   bool after_forward(std::vector<at::Tensor>&) override { return false; }
 
@@ -25,8 +27,8 @@ class UnshardedModel : public ParallelModel {
   [[nodiscard]] std::optional<GradientOrigin> origin_of(const at::Tensor&) const override { return std::nullopt; }
   [[nodiscard]] std::vector<at::Tensor> sharded_gradients(const std::vector<at::Tensor>&) const override { return {}; }
 
-  void before_step() override {}
-  void after_step() override {}
+  void before_step() override;
+  void after_step(bool has_stepped) override;
   [[nodiscard]] std::shared_ptr<sharded::MemorySource> make_optimizer_memory() const override { return nullptr; }
   [[nodiscard]] const sharded::ParameterShards* shards_of(const at::Tensor&) const override { return nullptr; }
 

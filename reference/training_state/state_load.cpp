@@ -115,14 +115,19 @@ void StateLoad::load_model(std::size_t index) {
 
 void StateLoad::load_optimizer(std::size_t index) {
   auto& optimizer = state_.optimizers[index].optimizer();
-  undos_.emplace_back(
-      [&optimizer, before = optim::state_dict(optimizer)] { optim::load_state_dict(optimizer, before); });
+  // State is loaded in the dtype and on the device of the values that the optimizer steps.
+  const auto load = [&optimizer, path = state_.path](const Value& loaded) {
+    SteppedValues values(path->models());
+    values.have_changed = false;
+    optim::load_state_dict(optimizer, loaded);
+  };
+  undos_.emplace_back([load, before = optim::state_dict(optimizer)] { load(before); });
   // optimizer.bin contains groups and scalars in both forms. Only the sharded form has a folder with pieces.
   const auto shards = path(folder_of_shards(kOptimizerShards, index));
   const auto pieces = fs::is_directory(shards) ? read_shards(shards) : std::map<std::string, StoredWeight>();
   // The loaded state must be allocated where the optimizer would allocate it, for example in files.
   const sharded::MemoryScope scope(state_.path->optimizer_memory());
-  optim::load_state_dict(optimizer, parts_of(read(file_of_optimizer(index)), pieces, state_.optimizers[index], state_));
+  load(parts_of(read(file_of_optimizer(index)), pieces, state_.optimizers[index], state_));
 }
 
 void StateLoad::load_scheduler(std::size_t index) {

@@ -20,21 +20,23 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) 
 }
 
 // The norm of the norms, as Python computes it: the norm of all elements at once would round differently.
-at::Tensor norm_of(const std::vector<at::Tensor>& gradients, double norm_type) {
-  return gradients.empty() ? at::zeros({})
-                           : at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, norm_type)), norm_type);
+at::Tensor norm_of(const std::vector<at::Tensor>& gradients, double norm_type, std::optional<at::ScalarType> dtype) {
+  return gradients.empty()
+             ? at::zeros({})
+             : at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, norm_type, dtype)), norm_type);
 }
 
 }  // namespace
 
-at::Tensor grad_norm(const std::vector<at::Tensor>& parameters, double norm_type) {
+at::Tensor grad_norm(const std::vector<at::Tensor>& parameters, double norm_type, std::optional<at::ScalarType> dtype) {
   const c10::NoGradGuard no_grad;
-  return norm_of(gradients_of(parameters), norm_type);
+  return norm_of(gradients_of(parameters), norm_type, dtype);
 }
 
-at::Tensor clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
+at::Tensor clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type,
+                          std::optional<at::ScalarType> dtype) {
   const c10::NoGradGuard no_grad;
-  const auto total_norm = norm_of(gradients_of(parameters), norm_type);
+  const auto total_norm = norm_of(gradients_of(parameters), norm_type, dtype);
   scale_to_norm(parameters, total_norm, max_norm);
   return total_norm;
 }

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <vector>
 
 #include "reference/optim/state_dict/tensor_lists.hpp"
@@ -16,6 +17,11 @@
 /// Scalar arithmetic is Python's: in double, in the same order. Thread rule: pure except for changes to the lists.
 /// Source: torch/optim/*.py, _multi_tensor_*.
 namespace accel::optim {
+
+/// The form in which kernels accept a tensor that may be undefined.
+inline std::optional<at::Tensor> optional(const at::Tensor& tensor) {
+  return tensor.defined() ? std::optional(tensor) : std::nullopt;
+}
 
 /// Adds 1 to each step count.
 void count_steps(std::vector<at::Tensor>& steps);

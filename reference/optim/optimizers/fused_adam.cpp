@@ -34,11 +34,13 @@ std::vector<StateEntry> entries(bool fused, bool amsgrad) {
 void update_fused(TensorLists& lists, const AdamOptions& options) {
   const auto [beta1, beta2] = options.betas;
   const auto largest = options.amsgrad ? at::TensorList(lists["max_exp_avg_sq"]) : at::TensorList();
-  // Both kernels have the same signature. The two {} are grad_scale and found_inf: the GradScaler unscales separately.
+  // Both kernels have the same signature. The {} is grad_scale: the GradScaler unscales separately.
   const auto kernel = options.decoupled_weight_decay ? &at::_ops::_fused_adamw_::call : &at::_ops::_fused_adam_::call;
   count_steps(lists["step"]);
   kernel(lists.params, lists.grads, lists["exp_avg"], lists["exp_avg_sq"], largest, lists["step"], options.lr, beta1,
-         beta2, options.weight_decay, options.eps, options.amsgrad, options.maximize, {}, {});
+         beta2, options.weight_decay, options.eps, options.amsgrad, options.maximize, {}, optional(lists.found_inf));
+  // The kernel needs the new count even if it skips.
+  if (lists.found_inf.defined()) at::_foreach_add_(lists["step"], lists.found_inf, -1);
 }
 
 // torch/optim/adam.py, _multi_tensor_adam, for steps on the host (not capturable). See Note [Order of foreach

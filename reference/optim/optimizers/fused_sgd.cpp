@@ -10,12 +10,13 @@ namespace {
 
 // Creates the momentum buffers in the first step; returns whether it did. A parameter whose first gradient arrives
 // later has its own lists and therefore its own first step; Python's fused SGD fails there. The kernel fills the new
-// buffers, so they may be uninitialized.
+// buffers, so they may be uninitialized, unless it may skip.
 bool make_buffers(TensorLists& lists) {
   auto& buffers = lists["momentum_buffer"];
   if (!buffers.empty()) return false;
   for (std::size_t param = 0; param < lists.params.size(); ++param) {
-    buffers.push_back(at::empty_like(lists.grads[param]));
+    buffers.push_back(lists.found_inf.defined() ? at::zeros_like(lists.grads[param])
+                                                : at::empty_like(lists.grads[param]));
     lists.owners[param]->tensors[0] = buffers.back();
   }
   return true;
@@ -26,7 +27,8 @@ void update_fused(TensorLists& lists, const SGDOptions& options) {
   const bool is_first_step = options.momentum != 0 && make_buffers(lists);
   const auto buffers = options.momentum != 0 ? at::TensorList(lists["momentum_buffer"]) : at::TensorList();
   at::_fused_sgd_(lists.params, lists.grads, buffers, options.weight_decay, options.momentum, options.lr,
-                  options.dampening, options.nesterov, options.maximize, is_first_step);
+                  options.dampening, options.nesterov, options.maximize, is_first_step, /*grad_scale=*/{},
+                  optional(lists.found_inf));
 }
 
 void update_foreach(TensorLists& lists, const SGDOptions& options) {

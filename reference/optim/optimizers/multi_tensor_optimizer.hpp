@@ -38,6 +38,10 @@ class OptimizerWithStateDict : public torch::optim::Optimizer {
   [[nodiscard]] virtual bool has_stepped() const = 0;
   /// Recreates the state that the constructor created, for parameters whose shapes have changed since.
   virtual void restart() = 0;
+  /// Whether the next step supports `step_unless`: its kernels skip on one device, and the optimizer has its state.
+  [[nodiscard]] virtual bool can_skip_on_device() const = 0;
+  /// Steps unless `found_inf` (float32, shape [], on the parameters' device) is above 0. The host does not wait for it.
+  virtual void step_unless(const at::Tensor& found_inf) = 0;
 };
 
 template <typename Options>
@@ -63,11 +67,14 @@ class MultiTensorOptimizer : public OptimizerWithStateDict {
   void load_state_dict(const Value& state_dict) override;
   [[nodiscard]] bool has_stepped() const override;
   void restart() override;
+  [[nodiscard]] bool can_skip_on_device() const override;
+  void step_unless(const at::Tensor& found_inf) override { update_groups(found_inf); }
 
  private:
   static constexpr bool kHasStateFromStart = requires { Options::kStateFromStart; };
   static Options from_libtorch(const LibTorchOptions& options);
   void make_state_of(const torch::optim::OptimizerParamGroup& group);
+  void update_groups(const at::Tensor& found_inf);
 };
 
 }  // namespace accel::optim

@@ -92,15 +92,42 @@ at::Tensor MultiTensorOptimizer<Options>::step(LossClosure closure) {
     const at::AutoGradMode grad_on(true);
     loss = closure();
   }
+  update_groups(/*found_inf=*/{});
+  return loss;
+}
+
+template <typename Options>
+void MultiTensorOptimizer<Options>::update_groups(const at::Tensor& found_inf) {
   const at::NoGradGuard no_grad;
   for (auto& group : param_groups_) {
     const auto options = options_of<Options>(group.options());
     const auto entries = state_entries(options);
     for (auto& lists :
-         gather_tensors(group.params(), entries, state_, {.optimizer = Options::kName, .fused = is_fused(options)}))
+         gather_tensors(group.params(), entries, state_, {.optimizer = Options::kName, .fused = is_fused(options)})) {
+      lists.found_inf = found_inf;
       update(lists, options);
+    }
   }
-  return loss;
+}
+
+// A first step is decided on the host: a step that is skipped creates no state, as in Python.
+template <typename Options>
+bool MultiTensorOptimizer<Options>::can_skip_on_device() const {
+  if constexpr (requires { Options::kSkipsOnDevice; }) {
+    std::optional<c10::Device> device;
+    for (const auto& group : param_groups_) {
+      if (!is_fused(options_of<Options>(group.options()))) return false;
+      for (const auto& param : group.params()) {
+        if (!param.grad().defined()) continue;
+        if (param.is_cpu() || param.device() != device.value_or(param.device())) return false;
+        if (state_.count(param.unsafeGetTensorImpl()) == 0) return false;
+        device = param.device();
+      }
+    }
+    return device.has_value();
+  } else {
+    return false;
+  }
 }
 
 template <typename Options>

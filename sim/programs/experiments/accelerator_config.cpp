@@ -131,6 +131,7 @@ void read_accelerator(YamlReader reader, AcceleratorOptions& options) {
     resolved(*options.ao_recipe_kwargs, problems);
     note(reader, "ao_recipe_kwargs", problems);
   }
+  read_fields(reader.mapping("backends_kwargs"), options.backends_kwargs);
   read_fields(reader.mapping("gradient_guard"), options.gradient_guard);
   read_ddp(reader.mapping("ddp_kwargs"), options.ddp_kwargs);
   note(reader, "ddp_kwargs", problems_of(options.ddp_kwargs));

@@ -16,7 +16,9 @@ using saved_training::Training;
 struct Case {
   int num_ranks = 1;
   std::string strategy = "ddp";  // ddp, zero_1 to zero_3, or a sharding strategy of FSDP
-  std::string precision = "no", comm_hook = "no", prefetch = "NO_PREFETCH";
+  std::string precision = "no";  // or "bf16 masters": bfloat16 weights
+  double init_scale = 65536;     // with fp16; the larger ones skip the first steps
+  std::string comm_hook = "no", prefetch = "NO_PREFETCH";
   bool offloads = false, prefetches_forward = false, bucket_views = false, recomputes = false, saves_pieces = false,
        saves_asynchronously = false;
   int accumulation_steps = 1, num_steps = 1;
@@ -28,7 +30,8 @@ Case any_case() {
   Case c{.num_ranks = pick(1, 5),
          .strategy = pick_from<std::string>(
              {"ddp", "FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD", "zero_1", "zero_2", "zero_3"}),
-         .precision = pick_from<std::string>({"no", "bf16", "fp16"}),
+         .precision = pick_from<std::string>({"no", "bf16", "fp16", "bf16 masters"}),
+         .init_scale = pick_from({65536.0, 1e9, 1e30}),
          .comm_hook = pick_from<std::string>({"no", "fp16", "bf16", "power_sgd"}),
          .prefetch = pick_from<std::string>({"NO_PREFETCH", "BACKWARD_PRE", "BACKWARD_POST"}),
          .offloads = one_in(3),
@@ -43,21 +46,25 @@ Case any_case() {
          .is_resumed = one_in(3)};
   if (c.strategy == "HYBRID_SHARD") c.num_ranks = 4;  // two machines of two ranks
   if (c.num_ranks == 1) c.comm_hook = "no";           // DDP runs in a group of one on CPUs only, as in Accelerate
+  if (c.strategy != "ddp" && c.precision == "bf16 masters") c.precision = "bf16";
   return c;
 }
 
 std::string describe(const Case& c) {
   return fmt::format(
-      "ranks {}, {}, precision {}, comm_hook {}, prefetch {}, offloads {}, prefetches_forward {}, bucket_views {}, "
+      "ranks {}, {}, precision {}, init_scale {}, comm_hook {}, prefetch {}, offloads {}, prefetches_forward {}, "
+      "bucket_views {}, "
       "recomputes {}, saves_pieces {}, saves_asynchronously {}, accumulation_steps {}, steps {}, clip_norm {}, "
       "is_resumed {}",
-      c.num_ranks, c.strategy, c.precision, c.comm_hook, c.prefetch, c.offloads, c.prefetches_forward, c.bucket_views,
-      c.recomputes, c.saves_pieces, c.saves_asynchronously, c.accumulation_steps, c.num_steps, c.clip_norm,
-      c.is_resumed);
+      c.num_ranks, c.strategy, c.precision, c.init_scale, c.comm_hook, c.prefetch, c.offloads, c.prefetches_forward,
+      c.bucket_views, c.recomputes, c.saves_pieces, c.saves_asynchronously, c.accumulation_steps, c.num_steps,
+      c.clip_norm, c.is_resumed);
 }
 
 AcceleratorOptions options_of(const Case& c) {
-  AcceleratorOptions options{.mixed_precision = c.precision};
+  AcceleratorOptions options{.mixed_precision = c.precision.substr(0, 4),
+                             .master_weights = c.precision == "bf16 masters",
+                             .grad_scaler_kwargs = {.init_scale = c.init_scale, .backoff_factor = 1e-4}};
   // DeepSpeed's plugin has its own number of steps and its own clipping.
   if (c.strategy.starts_with("zero")) {
     options.deepspeed_plugin = DeepSpeedPlugin{.gradient_accumulation_steps = std::to_string(c.accumulation_steps),

@@ -45,6 +45,12 @@ AcceleratorOptions with_precision(AcceleratorOptions options, const std::string&
   return options;
 }
 
+AcceleratorOptions with_masters() {
+  auto options = with_precision(saved_training::ddp(), "bf16");
+  options.master_weights = true;
+  return options;
+}
+
 // Compresses every matrix from the third step on.
 AcceleratorOptions with_power_sgd() {
   auto options = saved_training::ddp();
@@ -62,6 +68,7 @@ const std::vector<Path> kPaths{
     // The GradScaler reads whether a gradient is infinite.
     {"ddp_fp16", [] { return with_precision(saved_training::ddp(), "fp16"); }, /*host_waits=*/2},
     {"full_shard_fp16", [] { return with_precision(sharded("FULL_SHARD"), "fp16"); }, /*host_waits=*/1},
+    {"ddp_master_weights", [] { return with_masters(); }, /*host_waits=*/1},
     {"full_shard_bf16", [] { return with_precision(sharded("FULL_SHARD"), "bf16"); }},
     {"full_shard", [] { return sharded("FULL_SHARD"); }},
     {"shard_grad_op", [] { return sharded("SHARD_GRAD_OP"); }},
@@ -242,6 +249,59 @@ TEST(DeviceOptimizerTest, AnOptimizerThatStepsParameterByParameterIsReported) {
   EXPECT_THAT(warnings_of([](auto parameters) { return optim::AdamW(parameters, {.lr = 0.1}); }), IsEmpty());
 }
 
+// An infinity in the third of six steps. Without a schedule, which must know whether to advance, nothing waits.
+template <typename Optimizer, typename Options>
+void expect_skips_on_the_device(const Options& options, const AcceleratorOptions& accelerator_options) {
+  const auto train = [&](bool on_device) {
+    return collect_ranks(Backend::kSim, 2, [&](RankContext& rank) {
+      std::optional<fake_device::DeviceScope> scope;
+      if (on_device) scope.emplace(rank);
+      rank.listener = nullptr;
+      set_seed(2);
+      Accelerator accelerator(accelerator_options);
+      torch::nn::Linear net(3, 4);
+      Optimizer unprepared(net->parameters(), options);
+      auto [model, optimizer] = accelerator.prepare(net, unprepared);
+      const auto inputs = torch::randn({4, 3}).mul(rank.rank + 1).to(rank.device);
+      const auto take_steps = [&](int count, double factor) {
+        for (int step = 0; step < count; ++step) {
+          accelerator.backward(model(inputs).square().mean() * factor);
+          optimizer.step();
+          optimizer.zero_grad();
+        }
+      };
+      take_steps(2, 1);
+      const auto waits = [&](int count, double factor) {
+        return fake_device::counts_during(rank, [&] { take_steps(count, factor); }).host_waits;
+      };
+      if (on_device) {
+        EXPECT_EQ(waits(1, INFINITY), 0);
+        EXPECT_TRUE(optimizer.step_was_skipped());
+        EXPECT_EQ(waits(3, 1), 0);
+        EXPECT_FALSE(optimizer.step_was_skipped());
+      } else {
+        take_steps(1, INFINITY);
+        take_steps(3, 1);
+      }
+      std::string state;
+      for (const auto& [name, tensor] : accelerator.get_state_dict(model)) state += name + pack(tensor.cpu());
+      return state + std::to_string(accelerator.scaler()->get_scale()) + pack(optim::state_dict(unprepared));
+    });
+  };
+  fake_device::races().clear();
+  EXPECT_EQ(train(/*on_device=*/false), train(/*on_device=*/true));
+  EXPECT_THAT(fake_device::races().races(), IsEmpty());
+}
+
+TEST(DeviceScalerTest, FusedOptimizersSkipAnInfiniteStepOnTheDevice) {
+  const AcceleratorOptions fp16{.mixed_precision = "fp16"};
+  expect_skips_on_the_device<optim::AdamW>(optim::AdamWOptions{.lr = 0.1, .amsgrad = true}, fp16);
+  expect_skips_on_the_device<optim::Adam>(optim::AdamOptions{.lr = 0.1, .weight_decay = 0.1}, fp16);
+  expect_skips_on_the_device<optim::SGD>(optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.5}, fp16);
+  expect_skips_on_the_device<optim::SGD>(optim::SGDOptions{.lr = 0.1},
+                                         {.mixed_precision = "fp16", .fsdp_plugin = FullyShardedDataParallelPlugin{}});
+}
+
 TEST(DeviceLoaderTest, BatchesAreCopiedBesideComputation) {
   run_ranks(Backend::kSim, 1, [](RankContext& rank) {
     const fake_device::DeviceScope on_device(rank);
@@ -253,6 +313,24 @@ TEST(DeviceLoaderTest, BatchesAreCopiedBesideComputation) {
     }
   });
   EXPECT_THAT(fake_device::races().races(), IsEmpty());
+}
+
+TEST(DeviceLibrariesTest, SwitchesAreThoseOfTheProcess) {
+  auto& libraries = at::globalContext();
+  run_ranks(Backend::kSim, 1, [&](RankContext& rank) {
+    const AcceleratorOptions options{
+        .backends_kwargs = {.allow_tf32 = true, .cudnn_benchmark = true, .cudnn_deterministic = true}};
+    Accelerator on_cpu(options);
+    EXPECT_FALSE(libraries.allowTF32CuBLAS() || libraries.benchmarkCuDNN() || libraries.deterministicCuDNN());
+    const fake_device::DeviceScope on_device(rank);
+    Accelerator{options};
+    EXPECT_TRUE(libraries.allowTF32CuBLAS() && libraries.allowTF32CuDNN() && libraries.benchmarkCuDNN() &&
+                libraries.deterministicCuDNN());
+    Accelerator{{}};
+    EXPECT_TRUE(libraries.allowTF32CuBLAS());
+    Accelerator{{.backends_kwargs = {.allow_tf32 = false, .cudnn_benchmark = false, .cudnn_deterministic = false}}};
+  });
+  EXPECT_FALSE(libraries.allowTF32CuBLAS() || libraries.benchmarkCuDNN() || libraries.deterministicCuDNN());
 }
 
 // The host runs ahead of the device, except where the path says so. What it copies meanwhile comes from pinned memory.

@@ -13,6 +13,11 @@ void use_gpu(RankContext& /*context*/) {
   throw ConfigError("this build lacks CUDA support; build with `./dev build gpu`");
 }
 
+std::shared_ptr<void> share_gpu(RankContext& context) {
+  use_gpu(context);
+  return nullptr;
+}
+
 std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& /*launch*/, const gloo::GlooOptions& /*options*/) {
   throw ConfigError("backend nccl: this build lacks CUDA support; build with `./dev build gpu`, or use gloo or sim");
 }

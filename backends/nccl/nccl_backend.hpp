@@ -22,6 +22,11 @@ bool is_available();
 /// CUDA.
 void use_gpu(RankContext& context);
 
+/// Like `use_gpu`, for ranks that are threads of this process and may share the GPU: the rank gets a CUDA
+/// generator that no other rank draws from. The result restores the calling thread's GPU and generator. Throws
+/// ConfigError in a build without CUDA.
+[[nodiscard]] std::shared_ptr<void> share_gpu(RankContext& context);
+
 /// Creates the rank of a job whose place comes from a launcher, and joins the world group. Collective. A
 /// collective that fails or comes late ends the process with exit code 1 and the error of the rank. Throws ConfigError
 /// in a build without CUDA, and on a machine with fewer GPUs than ranks.

@@ -133,7 +133,7 @@ def whole_model(config, accelerator, model):
 
 
 def hash_of(parameters):
-    raw = b"".join(bytes(parameter.detach().contiguous().flatten().view(torch.uint8).numpy()) for parameter in parameters)
+    raw = b"".join(bytes(parameter.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()) for parameter in parameters)
     return hashlib.sha256(raw).hexdigest()
 
 

@@ -128,7 +128,9 @@ void corrupt_buffers(const Participant& participant, const Corruption& corruptio
     joined.sample = sample_bytes(joined.inputs);
   } else {
     const auto bit = *corruption.bit % (static_cast<std::int64_t>(tensor.nbytes()) * 8);
-    static_cast<unsigned char*>(tensor.data_ptr())[bit / 8] ^= static_cast<unsigned char>(1 << bit % 8);
+    auto bytes = tensor.is_cpu() ? tensor : tensor.to(at::kCPU);
+    static_cast<unsigned char*>(bytes.data_ptr())[bit / 8] ^= static_cast<unsigned char>(1 << bit % 8);
+    if (!tensor.is_cpu()) tensor.copy_(bytes);
   }
 }
 

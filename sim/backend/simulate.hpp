@@ -31,6 +31,9 @@ struct SimulationOptions {
   bool records_spans = false;                  ///< for timelines
   bool logs_events = false;
   bool records_steps = false;  ///< losses, and hashes of parameters
+  /// Sets the device of a rank, on the rank's thread, until the result is destroyed there; ranks may share a device.
+  /// Null: ranks compute on the CPU.
+  std::function<std::shared_ptr<void>(RankContext&)> place = nullptr;
   /// Called once if ranks do not return from their own code after the run has failed, with what is known by then,
   /// without times; null: prints to standard error. The run ends only when all ranks have returned.
   std::function<void(const struct SimulationReport&)> on_stuck = nullptr;

@@ -304,6 +304,32 @@ TEST_P(ExperimentsOnGpusTest, TrainOverNccl) {
   EXPECT_THAT(done.output, HasSubstr(R"("backend":"nccl","steps":4)"));
 }
 
+// Kernels do nothing here, so all ranks have equal, constant weights; collectives are those of the simulator.
+TEST_F(CudaLaneTest, SimulatedRanksShareAGpu) {
+  const auto done = run({bin("sim-run"), "--quiet", "--device", "cuda", "--ranks", "8", "--max-steps", "4",
+                         source("configs/train/fashion_mnist.yaml")},
+                        /*num_gpus=*/1);
+  ASSERT_EQ(done.exit_code, 0) << all_of(done);
+  EXPECT_THAT(done.output, HasSubstr(R"("ranks":8,"backend":"sim","steps":4)"));
+  EXPECT_THAT(calls(0, "nccl"), IsEmpty());
+}
+
+TEST_F(CudaLaneTest, SimulatedRanksHaveGeneratorsOfTheirOwn) {
+  const auto done = run({bin("sim-run"), "--device", "cuda", "--ranks", "3", "--", bin("gpu_program"), "draw"},
+                        /*num_gpus=*/1);
+  ASSERT_EQ(done.exit_code, 0) << all_of(done);
+  for (int rank = 0; rank < 3; ++rank)
+    EXPECT_THAT(done.output, HasSubstr("rank " + std::to_string(rank) + ": seed " + std::to_string(100 + rank) +
+                                       " offset " + std::to_string(4 * (rank + 1))));
+}
+
+TEST_F(CudaLaneTest, SimulatedRanksOnGpusNeedAGpu) {
+  const auto done = run({bin("sim-run"), "--device", "cuda", source("configs/train/fashion_mnist.yaml")},
+                        /*num_gpus=*/0);
+  EXPECT_EQ(done.exit_code, 2);
+  EXPECT_THAT(done.error, HasSubstr("--device cuda: this build has no CUDA, or CUDA sees no GPU"));
+}
+
 // --- settings -------------------------------------------------------------------------------------------------------
 
 TEST_F(CudaLaneTest, MoreRanksThanGpusAreRefused) {

@@ -98,6 +98,18 @@ void save_or_load_generators(const std::string& folder) {
   print(accelerator, "seed " + std::to_string(accel::device_generator(accel::current_rank()).current_seed()));
 }
 
+// Each rank draws another number of times.
+void draw() {
+  accel::Accelerator accelerator;
+  accel::set_seed(100 + accelerator.process_index());
+  accelerator.wait_for_everyone();
+  for (int draws = 0; draws <= accelerator.process_index(); ++draws) torch::rand({4}, accelerator.device());
+  accelerator.wait_for_everyone();
+  const auto generator = accel::device_generator(accel::current_rank());
+  print(accelerator,
+        "seed " + std::to_string(generator.current_seed()) + " offset " + std::to_string(generator.get_offset()));
+}
+
 void find_batch_size() {
   accel::Accelerator accelerator;
   const auto megabytes = accel::find_executable_batch_size(
@@ -285,6 +297,7 @@ int run(int argc, char** argv) {
       {"zero3", [] { train(zero(3)); }},
       {"save_and_load", [&] { save_and_load(argv[2]); }},
       {"generators", [&] { save_or_load_generators(argv[2]); }},
+      {"draw", draw},
       {"find_batch_size", find_batch_size},
       {"out_of_memory", run_out_of_memory},
       {"send", send_around},

@@ -72,6 +72,9 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--backend", options.backend, "sim (threads of one process), gloo or nccl (local processes)")
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(kBackends), std::end(kBackends))))
       ->capture_default_str();
+  app.add_option("--device", options.rehearsal.device,
+                 "Where simulated ranks compute: cpu, or cuda, on the GPUs of this machine, which they share")
+      ->capture_default_str();
   app.add_flag("--quiet", options.quiet, "No progress bar");
   app.add_option("--progress", options.progress, "auto (on a terminal), on or off")
       ->check(CLI::IsMember({"auto", "on", "off"}))

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <sstream>
 
+#include "backends/nccl/nccl_backend.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/faults/fault_file.hpp"
 #include "sim/faults/fault_injector.hpp"
@@ -108,6 +109,10 @@ Rehearsal::Rehearsal(const RehearsalOptions& options, int num_ranks, std::vector
     : options_(options), num_ranks_(num_ranks), plan_(sim::plan_faults(std::move(plan), num_ranks)) {
   if (!options_.is_virtual()) return;
   network_ = sim::read_network(options_.network);
+  check_config(options_.device == "cpu" || network_->compute.kind == sim::ComputeCosts::Kind::kTable,
+               "--device {}: {} defines the time of compute by that of this machine's processor, which a GPU does not "
+               "use; define a table of operators in compute.ops",
+               options_.device, options_.network);
   // Built once to validate: it throws ConfigError if the network cannot hold the ranks or a slow link does not exist.
   // Each run builds its own, since a network keeps state between collectives.
   SharedNetwork(sim::Network(*network_), num_ranks_, plan_);
@@ -149,6 +154,7 @@ sim::SimulationOptions Rehearsal::simulation_options(const std::shared_ptr<CostT
   options.records_steps = options_.records_steps || !options_.steps.empty();
   options.records_times = !options_.report.empty();
   options.records_spans = !options_.timeline.empty();
+  if (options_.device == "cuda") options.place = nccl::share_gpu;
   if (!plan_.empty()) {
     options.faults = std::make_shared<sim::FaultInjector>(
         plan_, sim::FaultInjectorOptions{.network_has_slow_links = options_.is_virtual()});
@@ -235,6 +241,7 @@ void Rehearsal::write(const sim::SimulationReport& report) const {
 sim::RunReport Rehearsal::page(const sim::SimulationReport& report) const {
   sim::RunReport page;
   page.facts = {{"ranks", std::to_string(num_ranks_)}, {"schedule", options_.schedule}};
+  if (options_.device != "cpu") page.facts.emplace_back("device", options_.device);
   if (options_.schedule != "parallel")
     page.facts.emplace_back("schedule's seed", std::to_string(options_.seed_schedule));
   if (!options_.faults.empty()) page.facts.emplace_back("faults", options_.faults);

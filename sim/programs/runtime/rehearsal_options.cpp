@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "backends/nccl/nccl_backend.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/engine/scheduling/rank_schedule.hpp"
 #include "sim/programs/runtime/output_files.hpp"
@@ -41,6 +42,7 @@ std::vector<std::string> given_options(const RehearsalOptions& options) {
   note(!options.clock.empty(), "--clock");
   note(!options.timeline.empty(), "--timeline");
   note(!options.report.empty(), "--report");
+  note(options.device != none.device, "--device");
   return given;
 }
 
@@ -72,6 +74,13 @@ std::vector<std::string> problems_of(const RehearsalOptions& options) {
     problems.emplace_back("--clock virtual: needs --network FILE, which defines the costs of time");
   if (options.clock == "wall" && !options.network.empty())
     problems.emplace_back("--clock wall: excludes --network; leave one of them out");
+  if (options.device != "cpu" && options.device != "cuda")
+    problems.push_back(fmt::format("--device: expected cpu or cuda, got '{}'", options.device));
+  if (options.device == "cuda" && !nccl::is_available()) {
+    problems.emplace_back(
+        "--device cuda: this build has no CUDA, or CUDA sees no GPU on this machine; build with `./dev build gpu`, or "
+        "use cpu");
+  }
   for (const auto& [option, file] : {std::pair("--event-log", &options.event_log),
                                      {"--diagnosis", &options.diagnosis},
                                      {"--timeline", &options.timeline}}) {

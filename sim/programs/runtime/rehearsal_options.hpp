@@ -20,6 +20,7 @@ struct RehearsalOptions {
   std::string network;
   std::string clock;  // "wall" or "virtual"; empty: virtual if there is a network
   std::string timeline;
+  std::string device = "cpu";  // where ranks compute: "cpu" or "cuda", whose GPUs they share
   std::string report;          // a folder
   bool records_steps = false;  // keep losses and parameter hashes in the report, for sim-run explore
   std::string steps;           // write them to this file as well

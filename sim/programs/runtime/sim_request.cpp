@@ -38,6 +38,7 @@ void for_each_field(Request& request, Visit&& visit) {
   visit(Field{"clock"}, rehearsal.clock);
   visit(Field{"timeline"}, rehearsal.timeline);
   visit(Field{"report"}, rehearsal.report);
+  visit(Field{"device"}, rehearsal.device);
   visit(Field{"steps"}, rehearsal.steps);
 }
 
@@ -69,6 +70,7 @@ std::string to_json(const SimRequest& request) {
   Json json{{"ranks", request.ranks}, {"backend", request.backend}};
   const auto& rehearsal = request.rehearsal;
   if (rehearsal.schedule != "parallel") json["schedule"] = rehearsal.schedule;
+  if (rehearsal.device != "cpu") json["device"] = rehearsal.device;
   if (rehearsal.seed_schedule != 0) json["seed_schedule"] = rehearsal.seed_schedule;
   if (rehearsal.pct_depth != RehearsalOptions().pct_depth) json["pct_depth"] = rehearsal.pct_depth;
   for (const auto& [key, value] : {std::pair("event_log", &rehearsal.event_log),

@@ -107,6 +107,7 @@ bool is_available() { return num_gpus() > 0; }
 void use_gpu(RankContext& context) {
   context.device = c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(context.local_rank % num_gpus()));
   c10::cuda::set_device(context.device.index());
+  offer_graphs(context);
 }
 
 std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, const gloo::GlooOptions& options) {

@@ -22,6 +22,9 @@ bool is_available();
 /// CUDA.
 void use_gpu(RankContext& context);
 
+/// Lets a rank that computes on a GPU capture its work as CUDA graphs.
+void offer_graphs(RankContext& context);
+
 /// Like `use_gpu`, for ranks that are threads of this process and may share the GPU: the rank gets a CUDA
 /// generator that no other rank draws from. The result restores the calling thread's GPU and generator. Throws
 /// ConfigError in a build without CUDA.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "reference/accelerator/accelerator_state.hpp"
+#include "reference/accelerator/captured_step.hpp"
 #include "reference/prepared/prepared_model.hpp"
 
 namespace accel {
@@ -95,6 +96,13 @@ class TrainingStep : public virtual AcceleratorState {
   /// torch/distributed/algorithms/join.py.
   void join_uneven_inputs(const std::vector<Joinable>& models, JoinOptions options, const std::function<void()>& body,
                           std::source_location where = std::source_location::current());
+
+  /// Returns a function that runs `function`, a complete training step, and captures it as a CUDA graph: see
+  /// CapturedStep.
+  template <typename Function>
+  [[nodiscard]] CapturedStep<Function> capture_step(Function function, CapturedStepOptions options = {11}) {
+    return {std::move(function), detail::StepGraph(*context_, options_, training_, options.warm_up_steps)};
+  }
 
   /// Divides gradients by the fp16 loss scale, once per step. Does nothing in other precisions. Throws StateError if
   /// sync_gradients() is false.

@@ -12,6 +12,14 @@ c10::Stream current_stream(c10::Device device);
 /// CPU.
 void wait_for(c10::Device device);
 
+/// Work of a device that was recorded once, such as a CUDA graph.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+  /// Queues the work on the current stream. It reads and writes the memory of the tensors that were recorded.
+  virtual void replay() = 0;
+};
+
 /// A stream of a device beside the current one, for copies from the host that run while the device computes.
 ///
 ///     SideStream copies(device);

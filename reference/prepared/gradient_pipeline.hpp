@@ -65,6 +65,7 @@ class GradientPipeline {
   [[nodiscard]] const std::shared_ptr<sharded::MemorySource>& optimizer_memory() const { return optimizer_memory_; }
   /// Counts samples of each window from now on, for schedules with samples_per_step.
   void count_samples() { counts_samples_ = true; }
+  [[nodiscard]] bool counts_samples() const { return counts_samples_; }
   /// Begins a micro-batch, which lasts as long as the result. Null if nothing is counted.
   [[nodiscard]] std::shared_ptr<void> begin_micro_batch() { return counts() ? window_.begin_micro_batch() : nullptr; }
   [[nodiscard]] GradientWindow& window() { return window_; }

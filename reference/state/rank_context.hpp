@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "reference/comm/group.hpp"
+#include "reference/core/device.hpp"
 #include "reference/core/files.hpp"
 #include "reference/core/random.hpp"
 #include "reference/state/gradient_state.hpp"
@@ -43,6 +44,8 @@ struct RankContext {
   std::function<void(std::chrono::milliseconds timeout)> set_timeout = {};
   /// Ends the rank's groups after its program; collective. Null where the end of the process does that.
   std::function<void()> leave = {};
+  /// Records the work that `body` queues on the device, without running it. Null where devices lack graphs.
+  std::function<std::unique_ptr<DeviceGraph>(const std::function<void()>& body)> capture_graph = {};
   std::shared_ptr<Files> files = std::make_shared<PosixFiles>();  ///< destination of everything that is saved
   std::shared_ptr<StepListener> listener = {};                    ///< null if there is no listener
   std::function<void(const std::string& text)> print;  ///< writes one text to standard output without interleaving

@@ -6,12 +6,10 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
-#include <c10/core/AutogradState.h>
 
 #include <iostream>
 #include <mutex>
 #include <numeric>
-#include <optional>
 #include <thread>
 
 #include "reference/core/exit_point.hpp"
@@ -85,24 +83,6 @@ OnStuck Simulation::on_stuck_of(const SimulationOptions& options, const Simulati
   };
 }
 
-// LibTorch runs backward on one thread per device. Ranks that share a device would wait there for each other's
-// collectives, so each runs backward on its own thread.
-class RankOnDevice {
- public:
-  RankOnDevice(const std::function<std::shared_ptr<void>(RankContext&)>& place, RankContext& context)
-      : device_(place(context)), was_multithreaded_(state().get_multithreading_enabled()) {
-    state().set_multithreading_enabled(false);
-  }
-  ~RankOnDevice() { state().set_multithreading_enabled(was_multithreaded_); }
-  RankOnDevice(const RankOnDevice&) = delete;
-  RankOnDevice& operator=(const RankOnDevice&) = delete;
-
- private:
-  static c10::AutogradState& state() { return c10::AutogradState::get_tls_state(); }
-  std::shared_ptr<void> device_;
-  bool was_multithreaded_;
-};
-
 // Builds the rank's context on the rank's own thread: the guard and the operator clock register thread-local
 // callbacks, and grad mode and autocast are thread-local as well. The order of construction matters: `scope`
 // must end before the objects that it refers to.
@@ -136,8 +116,7 @@ void run_rank(Simulation& simulation, const SimulationOptions& options, int rank
   };
   context.warn = [world](const std::string& text) { world->failures().warn(text); };
   if (options.faults) context.files = options.faults->files(*world, rank, context.files);
-  std::optional<RankOnDevice> on_device;
-  if (options.place) on_device.emplace(options.place, context);
+  const auto device = options.place ? options.place(context) : nullptr;
   const RankScope scope(context);
   const OperatorClock clock(*world, rank, options.operator_seconds);
   const auto program = [&] {

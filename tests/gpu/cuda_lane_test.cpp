@@ -304,6 +304,14 @@ TEST_P(ExperimentsOnGpusTest, TrainOverNccl) {
   EXPECT_THAT(done.output, HasSubstr(R"("backend":"nccl","steps":4)"));
 }
 
+// A replay is one launch, after those that copy the inputs. Capturing fails if the host waits inside the step.
+TEST_F(CudaLaneTest, AStepIsReplayedAsACudaGraph) {
+  const auto done = run({bin("gpu_program"), "replay"}, /*num_gpus=*/1);
+  ASSERT_EQ(done.exit_code, 0) << all_of(done);
+  std::cout << done.output;
+  EXPECT_THAT(done.output, AllOf(HasSubstr("launches 1 waits 0 sees 3,"), HasSubstr("launches 1 waits 0 sees 4,")));
+}
+
 // Kernels do nothing here, so all ranks have equal, constant weights; collectives are those of the simulator.
 TEST_F(CudaLaneTest, SimulatedRanksShareAGpu) {
   const auto done = run({bin("sim-run"), "--quiet", "--device", "cuda", "--ranks", "8", "--max-steps", "4",

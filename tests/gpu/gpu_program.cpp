@@ -110,6 +110,35 @@ void draw() {
         "seed " + std::to_string(generator.current_seed()) + " offset " + std::to_string(generator.get_offset()));
 }
 
+// What a call of a captured step costs, as function and as graph, and whether the graph reads new inputs.
+void replay() {
+  accel::Accelerator accelerator;
+  torch::nn::Sequential net(torch::nn::Linear(8, 16), torch::nn::ReLU(), torch::nn::Linear(16, 4));
+  accel::optim::AdamW adamw(net->parameters());
+  auto [model, optimizer] = accelerator.prepare(net, adamw);
+  auto step = accelerator.capture_step(
+      [&, model = model, optimizer = optimizer](const at::Tensor& inputs) mutable {
+        auto seen = torch::empty_like(inputs);
+        seen.copy_(inputs);
+        accelerator.backward(model(inputs).square().mean());
+        optimizer.step();
+        optimizer.zero_grad();
+        return seen;
+      },
+      {.warm_up_steps = 2});
+  std::string text;
+  for (int call = 0; call < 5; ++call) {
+    const auto inputs = torch::full({2, 8}, static_cast<float>(call)).to(accelerator.device());
+    const auto before = counts();
+    const auto seen = step(inputs);
+    const auto after = counts();
+    text += " launches " + std::to_string(after.launches - before.launches) + " waits " +
+            std::to_string(after.host_waits - before.host_waits) + " sees " +
+            std::to_string(static_cast<int>(seen[1][7].item<float>())) + ",";
+  }
+  print(accelerator, text);
+}
+
 void find_batch_size() {
   accel::Accelerator accelerator;
   const auto megabytes = accel::find_executable_batch_size(
@@ -298,6 +327,7 @@ int run(int argc, char** argv) {
       {"save_and_load", [&] { save_and_load(argv[2]); }},
       {"generators", [&] { save_or_load_generators(argv[2]); }},
       {"draw", draw},
+      {"replay", replay},
       {"find_batch_size", find_batch_size},
       {"out_of_memory", run_out_of_memory},
       {"send", send_around},

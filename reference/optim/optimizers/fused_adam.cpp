@@ -31,14 +31,23 @@ std::vector<StateEntry> entries(bool fused, bool amsgrad) {
           {.name = "max_exp_avg_sq", .used = amsgrad}};
 }
 
+// The kernels accept the learning rate as a number, or as a tensor that they read on the device. The {} is grad_scale:
+// the GradScaler unscales separately.
 void update_fused(TensorLists& lists, const AdamOptions& options) {
   const auto [beta1, beta2] = options.betas;
   const auto largest = options.amsgrad ? at::TensorList(lists["max_exp_avg_sq"]) : at::TensorList();
-  // Both kernels have the same signature. The {} is grad_scale: the GradScaler unscales separately.
-  const auto kernel = options.decoupled_weight_decay ? &at::_ops::_fused_adamw_::call : &at::_ops::_fused_adam_::call;
+  const auto run = [&, beta1 = beta1, beta2 = beta2](auto kernel, const auto& lr) {
+    kernel(lists.params, lists.grads, lists["exp_avg"], lists["exp_avg_sq"], largest, lists["step"], lr, beta1, beta2,
+           options.weight_decay, options.eps, options.amsgrad, options.maximize, {}, optional(lists.found_inf));
+  };
   count_steps(lists["step"]);
-  kernel(lists.params, lists.grads, lists["exp_avg"], lists["exp_avg_sq"], largest, lists["step"], options.lr, beta1,
-         beta2, options.weight_decay, options.eps, options.amsgrad, options.maximize, {}, optional(lists.found_inf));
+  if (lists.lr.defined()) {
+    options.decoupled_weight_decay ? run(&at::_ops::_fused_adamw__tensor_lr::call, lists.lr)
+                                   : run(&at::_ops::_fused_adam__tensor_lr::call, lists.lr);
+  } else {
+    options.decoupled_weight_decay ? run(&at::_ops::_fused_adamw_::call, options.lr)
+                                   : run(&at::_ops::_fused_adam_::call, options.lr);
+  }
   // The kernel needs the new count even if it skips.
   if (lists.found_inf.defined()) at::_foreach_add_(lists["step"], lists.found_inf, -1);
 }

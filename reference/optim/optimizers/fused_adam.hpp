@@ -29,7 +29,7 @@ struct AdamOptions {
   using LibTorchOptimizer = torch::optim::Adam;
   using LibTorchState = torch::optim::AdamParamState;
   static constexpr auto kName = "Adam";
-  static constexpr bool kSkipsOnDevice = true;
+  static constexpr bool kStepsOnDevice = true;
   static constexpr auto fields() {
     return std::tuple{OptionField{"lr", &AdamOptions::lr, kAtLeastZero},
                       OptionField{"betas", &AdamOptions::betas, kBetas},
@@ -56,7 +56,7 @@ struct AdamWOptions {
   using LibTorchOptimizer = torch::optim::AdamW;
   using LibTorchState = torch::optim::AdamWParamState;
   static constexpr auto kName = "AdamW";
-  static constexpr bool kSkipsOnDevice = true;
+  static constexpr bool kStepsOnDevice = true;
   static constexpr bool kAlwaysDecoupled = true;
   static constexpr auto fields() {
     return std::tuple{OptionField{"lr", &AdamWOptions::lr, kAtLeastZero},

@@ -26,9 +26,14 @@ void update_fused(TensorLists& lists, const SGDOptions& options) {
   // In its first step the kernel copies the gradient into the buffer, without dampening, as Python does.
   const bool is_first_step = options.momentum != 0 && make_buffers(lists);
   const auto buffers = options.momentum != 0 ? at::TensorList(lists["momentum_buffer"]) : at::TensorList();
-  at::_fused_sgd_(lists.params, lists.grads, buffers, options.weight_decay, options.momentum, options.lr,
-                  options.dampening, options.nesterov, options.maximize, is_first_step, /*grad_scale=*/{},
-                  optional(lists.found_inf));
+  const auto run = [&](auto kernel, const auto& lr) {
+    kernel(lists.params, lists.grads, buffers, options.weight_decay, options.momentum, lr, options.dampening,
+           options.nesterov, options.maximize, is_first_step, /*grad_scale=*/{}, optional(lists.found_inf));
+  };
+  if (lists.lr.defined())
+    run(&at::_ops::_fused_sgd__tensor_lr::call, lists.lr);
+  else
+    run(&at::_ops::_fused_sgd_::call, options.lr);
 }
 
 void update_foreach(TensorLists& lists, const SGDOptions& options) {

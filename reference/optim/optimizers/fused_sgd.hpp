@@ -26,7 +26,7 @@ struct SGDOptions {
   using LibTorchOptimizer = torch::optim::SGD;
   using LibTorchState = torch::optim::SGDParamState;
   static constexpr auto kName = "SGD";
-  static constexpr bool kSkipsOnDevice = true;
+  static constexpr bool kStepsOnDevice = true;
   static constexpr bool kNeverCapturable = true;
   static constexpr auto fields() {
     return std::tuple{OptionField{"lr", &SGDOptions::lr, kAtLeastZero},

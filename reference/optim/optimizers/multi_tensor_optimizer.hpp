@@ -42,6 +42,18 @@ class OptimizerWithStateDict : public torch::optim::Optimizer {
   [[nodiscard]] virtual bool can_skip_on_device() const = 0;
   /// Steps unless `found_inf` (float32, shape [], on the parameters' device) is above 0. The host does not wait for it.
   virtual void step_unless(const at::Tensor& found_inf) = 0;
+  /// Whether a step that was captured as a device graph can be replayed: its kernels read step counts and learning
+  /// rates on the device.
+  [[nodiscard]] virtual bool is_capturable() const = 0;
+  /// Makes steps read the learning rate of each group from a tensor (float32, shape [], on the parameters' device)
+  /// instead of its options; empty: from the options.
+  void read_lr_from(std::vector<at::Tensor> lrs) { lrs_ = std::move(lrs); }
+
+ protected:
+  [[nodiscard]] at::Tensor lr_tensor(std::size_t group) const { return lrs_.empty() ? at::Tensor() : lrs_.at(group); }
+
+ private:
+  std::vector<at::Tensor> lrs_;
 };
 
 template <typename Options>
@@ -68,6 +80,7 @@ class MultiTensorOptimizer : public OptimizerWithStateDict {
   [[nodiscard]] bool has_stepped() const override;
   void restart() override;
   [[nodiscard]] bool can_skip_on_device() const override;
+  [[nodiscard]] bool is_capturable() const override;
   void step_unless(const at::Tensor& found_inf) override { update_groups(found_inf); }
 
  private:

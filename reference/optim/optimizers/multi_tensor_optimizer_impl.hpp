@@ -99,21 +99,33 @@ at::Tensor MultiTensorOptimizer<Options>::step(LossClosure closure) {
 template <typename Options>
 void MultiTensorOptimizer<Options>::update_groups(const at::Tensor& found_inf) {
   const at::NoGradGuard no_grad;
-  for (auto& group : param_groups_) {
+  for (std::size_t index = 0; index < param_groups_.size(); ++index) {
+    auto& group = param_groups_[index];
     const auto options = options_of<Options>(group.options());
     const auto entries = state_entries(options);
     for (auto& lists :
          gather_tensors(group.params(), entries, state_, {.optimizer = Options::kName, .fused = is_fused(options)})) {
+      lists.lr = lr_tensor(index);
       lists.found_inf = found_inf;
       update(lists, options);
     }
   }
 }
 
+template <typename Options>
+bool MultiTensorOptimizer<Options>::is_capturable() const {
+  if constexpr (requires { Options::kStepsOnDevice; }) {
+    return std::all_of(param_groups_.begin(), param_groups_.end(),
+                       [](const auto& group) { return is_fused(options_of<Options>(group.options())); });
+  } else {
+    return false;
+  }
+}
+
 // A first step is decided on the host: a step that is skipped creates no state, as in Python.
 template <typename Options>
 bool MultiTensorOptimizer<Options>::can_skip_on_device() const {
-  if constexpr (requires { Options::kSkipsOnDevice; }) {
+  if constexpr (requires { Options::kStepsOnDevice; }) {
     std::optional<c10::Device> device;
     for (const auto& group : param_groups_) {
       if (!is_fused(options_of<Options>(group.options()))) return false;

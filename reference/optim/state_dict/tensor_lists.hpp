@@ -47,6 +47,7 @@ struct TensorLists {
   std::vector<ParamState*> owners = {};
   const std::vector<StateEntry>* entries = nullptr;
   at::ScalarType dtype = at::kFloat;  // the parameters' dtype
+  at::Tensor lr = {};                 // float32, shape [], on the device: replaces the option; undefined: the option
   at::Tensor found_inf = {};          // float32, shape [], on the device: above 0 for a step that is skipped
 
   /// The tensors of an entry, by its name in Python.

@@ -1,5 +1,5 @@
 // Simulated ranks that compute on one device (tests/support/fake_device) have the CPU's bits. They share the device's
-// stream and, as on a GPU, the autograd engine has one thread for it.
+// stream, and each runs backward on its own thread.
 #include <c10/core/DeviceGuard.h>
 #include <gmock/gmock.h>
 

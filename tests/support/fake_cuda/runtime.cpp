@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tests/support/fake_cuda/export.hpp"
+#include "tests/support/fake_cuda/graphs.hpp"
 #include "tests/support/fake_cuda/journal.hpp"
 #include "tests/support/fake_cuda/memory.hpp"
 #include "tests/support/fake_cuda/stream.hpp"
@@ -26,17 +27,25 @@ cudaError_t launch(cudaStream_t stream) {
     fake::log("launch on a stream of another device");
     return failed(cudaErrorInvalidResourceHandle);
   }
-  fake::count_launch();
+  if (auto* graph = fake::capturing())
+    ++graph->launches;
+  else
+    fake::count_launch();
   return cudaSuccess;
 }
 
 cudaError_t wait(const fake::Completions& completions) {
+  if (fake::capturing() != nullptr) return failed(cudaErrorStreamCaptureUnsupported);
   fake::count_host_wait();
   fake::wait_for(completions);
   return cudaSuccess;
 }
 
 cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
+  if (auto* graph = fake::capturing()) {
+    graph->copies.emplace_back([=] { fake::copy(to, from, bytes); });
+    return cudaSuccess;
+  }
   fake::wait_for(fake::stream_of(stream).pending());
   fake::copy(to, from, bytes);
   return cudaSuccess;
@@ -209,18 +218,6 @@ FAKE_CUDA_EXPORT cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStre
   }).detach();
   return cudaSuccess;
 }
-FAKE_CUDA_EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
-  return *status = cudaStreamCaptureStatusNone, cudaSuccess;
-}
-FAKE_CUDA_EXPORT cudaError_t cudaStreamGetCaptureInfo(cudaStream_t, cudaStreamCaptureStatus* status,
-                                                      unsigned long long*, cudaGraph_t*, const cudaGraphNode_t**,
-                                                      const cudaGraphEdgeData**, std::size_t*) {
-  return *status = cudaStreamCaptureStatusNone, cudaSuccess;
-}
-FAKE_CUDA_EXPORT cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
-  return failed(cudaErrorNotSupported);
-}
-FAKE_CUDA_EXPORT cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return cudaSuccess; }
 
 FAKE_CUDA_EXPORT cudaError_t cudaEventCreate(cudaEvent_t* event) { return new_event(event); }
 FAKE_CUDA_EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return new_event(event); }

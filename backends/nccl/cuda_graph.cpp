@@ -1,0 +1,50 @@
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "backends/nccl/nccl_backend.hpp"
+
+namespace accel::nccl {
+namespace {
+
+class CudaGraph final : public DeviceGraph {
+ public:
+  // CUDA captures on a stream other than the default one. Only what this thread queues is restricted meanwhile: the
+  // watchdog of NCCL queries events on its own thread.
+  CudaGraph(c10::Device device, const std::function<void()>& body) {
+    wait_for(device);
+    const auto stream = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+    const c10::StreamGuard on_stream(stream);
+    graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+    try {
+      body();
+    } catch (...) {
+      end_failed_capture();
+      throw;
+    }
+    graph_.capture_end();
+  }
+
+  void replay() override { graph_.replay(); }
+
+ private:
+  // The error of the body is the one to report. A capture that has failed ends with an error of its own.
+  void end_failed_capture() noexcept {
+    try {
+      graph_.capture_end();
+    } catch (const std::exception&) {
+    }
+  }
+
+  at::cuda::CUDAGraph graph_;
+};
+
+}  // namespace
+
+void offer_graphs(RankContext& context) {
+  context.capture_graph = [device = context.device](const std::function<void()>& body) {
+    return std::make_unique<CudaGraph>(device, body);
+  };
+}
+
+}  // namespace accel::nccl

@@ -172,8 +172,9 @@ CommandResult simulate(const std::string& program, int ranks, const std::vector<
 class ExampleTest : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Programs, ExampleTest,
                          ::testing::Values("quick_start/train", "stream/train", "sources/train", "from_libtorch/after",
-                                           "training_options/train", "training_options/float8", "sharded/train",
-                                           "large_model/train", "guide/train", "own_law/law"),
+                                           "training_options/train", "training_options/float8",
+                                           "training_options/captured_step", "sharded/train", "large_model/train",
+                                           "guide/train", "own_law/law"),
                          [](const auto& info) {
                            auto name = info.param;
                            std::replace(name.begin(), name.end(), '/', '_');

@@ -17,8 +17,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 struct ObservedAdamW : optim::AdamW {
-  using MultiTensorOptimizer::MultiTensorOptimizer;
   using MultiTensorOptimizer::lr_tensor;
+  using MultiTensorOptimizer::MultiTensorOptimizer;
 };
 
 class RepeatedFunction final : public DeviceGraph {

@@ -195,7 +195,8 @@ TEST_P(ShippedExperimentTest, TheNumberOfParametersIsTheOneInItsComment) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, ShippedExperimentTest,
-                         ::testing::Values("char_gpt_10m.yaml", "char_gpt_124m.yaml", "char_gpt_350m.yaml", "cifar_like.yaml"),
+                         ::testing::Values("char_gpt_10m.yaml", "char_gpt_124m.yaml", "char_gpt_350m.yaml",
+                                           "cifar_like.yaml"),
                          [](const auto& info) { return info.param.substr(0, info.param.find('.')); });
 
 }  // namespace

@@ -308,7 +308,6 @@ TEST_P(ExperimentsOnGpusTest, TrainOverNccl) {
 TEST_F(CudaLaneTest, AStepIsReplayedAsACudaGraph) {
   const auto done = run({bin("gpu_program"), "replay"}, /*num_gpus=*/1);
   ASSERT_EQ(done.exit_code, 0) << all_of(done);
-  std::cout << done.output;
   EXPECT_THAT(done.output, AllOf(HasSubstr("launches 1 waits 0 sees 3,"), HasSubstr("launches 1 waits 0 sees 4,")));
 }
 

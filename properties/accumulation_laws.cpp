@@ -201,12 +201,17 @@ constexpr std::int64_t kSamplesPerStep = 4;
 
 Epochs run_epochs(const Loading& loading, RankContext& rank) {
   std::optional<ParallelismConfig> mesh;
-  if (loading.ranks_per_batch > 1) mesh = {.dp_replicate_size = loading.ranks, .tp_size = loading.ranks_per_batch};
+  std::optional<FullyShardedDataParallelPlugin> plugin;  // a mesh whose ranks share a batch requires one
+  if (loading.ranks_per_batch > 1) {
+    mesh = {.dp_shard_size = loading.ranks, .tp_size = loading.ranks_per_batch};
+    plugin.emplace();
+  }
   Accelerator accelerator(
       {.dataloader_config = {.dispatch_batches = loading.dispatches},
        .gradient_accumulation_plugin =
            GradientAccumulationPlugin{.num_steps = loading.steps, .sync_with_dataloader = !loading.joins},
        .parallelism_config = mesh,
+       .fsdp_plugin = plugin,
        .loss_weighting = "exact"},
       rank);
   auto net = small_model();

@@ -1,5 +1,4 @@
 #include <ATen/cuda/CUDAGraph.h>
-#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "backends/nccl/nccl_backend.hpp"
@@ -9,12 +8,9 @@ namespace {
 
 class CudaGraph final : public DeviceGraph {
  public:
-  // CUDA captures on a stream other than the default one. Only what this thread queues is restricted meanwhile: the
-  // watchdog of NCCL queries events on its own thread.
+  // Only what this thread queues is restricted meanwhile: the watchdog of NCCL queries events on another thread.
   CudaGraph(c10::Device device, const std::function<void()>& body) {
     wait_for(device);
-    const auto stream = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
-    const c10::StreamGuard on_stream(stream);
     graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
     try {
       body();
@@ -42,6 +38,8 @@ class CudaGraph final : public DeviceGraph {
 }  // namespace
 
 void offer_graphs(RankContext& context) {
+  const c10::impl::VirtualGuardImpl streams(context.device.type());
+  streams.exchangeStream(streams.getStreamFromGlobalPool(context.device));
   context.capture_graph = [device = context.device](const std::function<void()>& body) {
     return std::make_unique<CudaGraph>(device, body);
   };

@@ -13,6 +13,8 @@ void use_gpu(RankContext& /*context*/) {
   throw ConfigError("this build lacks CUDA support; build with `./dev build gpu`");
 }
 
+void offer_graphs(RankContext& /*context*/) {}
+
 std::shared_ptr<void> share_gpu(RankContext& context) {
   use_gpu(context);
   return nullptr;

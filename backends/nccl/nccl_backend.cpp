@@ -107,7 +107,6 @@ bool is_available() { return num_gpus() > 0; }
 void use_gpu(RankContext& context) {
   context.device = c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(context.local_rank % num_gpus()));
   c10::cuda::set_device(context.device.index());
-  offer_graphs(context);
 }
 
 std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, const gloo::GlooOptions& options) {
@@ -121,7 +120,8 @@ std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, const gl
                launch.local_world_size, num_gpus());
   auto context = gloo::make_context(launch);
   context->backend = "nccl";
-  use_gpu(*context);  // before the first group: NCCL and the caching allocator use the thread's current device
+  use_gpu(*context);
+  offer_graphs(*context);  // before the first group: NCCL and the caching allocator use the thread's current device
   auto store = gloo::connect_store(launch, options.timeout);
   handler_of_program = std::set_terminate(end_with_error_of_watchdog);
   on_exit(abort_groups_at_exit, nullptr);

@@ -22,7 +22,8 @@ bool is_available();
 /// CUDA.
 void use_gpu(RankContext& context);
 
-/// Lets a rank that computes on a GPU capture its work as CUDA graphs.
+/// Lets a rank that computes on a GPU capture its work as CUDA graphs. Its thread leaves the default stream, from which
+/// CUDA cannot capture: gradient accumulators belong to the stream on which they were created.
 void offer_graphs(RankContext& context);
 
 /// Like `use_gpu`, for ranks that are threads of this process and may share the GPU: the rank gets a CUDA

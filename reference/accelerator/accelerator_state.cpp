@@ -42,6 +42,8 @@ AcceleratorState::AcceleratorState(AcceleratorOptions options, RankContext& cont
   plugin_ = std::move(resolved.plugin);
   mixed_precision_ = *options_.mixed_precision;
   apply(options_.backends_kwargs, context_->device);
+  // A mesh without any size is what a program has that sets none: data parallelism over all ranks.
+  if (options_.parallelism_config == ParallelismConfig{}) options_.parallelism_config.reset();
   if (options_.parallelism_config) check_mesh(*options_.parallelism_config, context_->world_size);
   context_->gradient_state.plugin = *options_.gradient_accumulation_plugin;
   // GradientState belongs to the rank, not to the Accelerator. A second Accelerator on the same rank must not inherit

@@ -27,6 +27,7 @@ class AcceleratorState {
   [[nodiscard]] bool is_last_process() const { return process_index() == num_processes() - 1; }
   [[nodiscard]] bool use_distributed() const { return num_processes() > 1; }
   [[nodiscard]] const std::string& mixed_precision() const { return mixed_precision_; }
+  [[nodiscard]] bool has_master_weights() const { return options_.master_weights; }
   [[nodiscard]] bool sync_gradients() const { return context_->gradient_state.sync_gradients; }
   void set_sync_gradients(bool value) { context_->gradient_state.sync_gradients = value; }
   [[nodiscard]] int gradient_accumulation_steps() const;

@@ -32,8 +32,8 @@ class StepGraph {
 
   /// Whether the rank's device has graphs. Otherwise every call runs the function.
   [[nodiscard]] bool is_supported() const { return context_.capture_graph != nullptr; }
-  /// Whether this call still belongs to the warm-up. Throws StateError in the first call with all reasons why the step
-  /// cannot be captured.
+  /// Whether this call still belongs to the warm-up, which restarts if the memory that was captured has been replaced.
+  /// Throws StateError with all reasons why the step cannot be captured.
   [[nodiscard]] bool warms_up();
   [[nodiscard]] bool is_captured() const { return graph_ != nullptr; }
   /// A copy of an input on the rank's device.
@@ -41,24 +41,30 @@ class StepGraph {
   /// Captures the function; nothing runs.
   void capture(const std::function<void()>& function);
   /// Copies `inputs` into `slots`, which the captured function reads, and queues the captured work. Throws
-  /// ArgumentError for inputs of other shapes or dtypes.
+  /// ArgumentError for inputs of another number, shape or dtype.
   void replay(const std::vector<at::Tensor>& slots, const std::vector<at::Tensor>& inputs);
 
  private:
+  struct Rate {
+    at::Tensor tensor;
+    double value = 0;
+  };
+  using Rates = std::vector<std::vector<Rate>>;  // by optimizer and group
+
+  void check_can_be_captured() const;
   [[nodiscard]] std::vector<std::string> problems() const;
-  void read_learning_rates_from_options();
-  void update_learning_rates();
+  [[nodiscard]] Rates make_rates() const;
+  void read_rates_from_options();
+  void update_rates();
+  [[nodiscard]] std::vector<const void*> addresses() const;
 
   RankContext& context_;
   AcceleratorOptions options_;
   TrainingState& training_;
   int warm_up_steps_, num_calls_ = 0;
   std::unique_ptr<DeviceGraph> graph_;
-  struct Rate {
-    at::Tensor tensor;
-    double value = 0;
-  };
-  std::vector<std::vector<Rate>> rates_;  // by optimizer and group
+  Rates rates_;
+  std::vector<const void*> addresses_;  // of parameters and optimizer state, at the capture
 };
 
 }  // namespace detail
@@ -78,13 +84,18 @@ class StepGraph {
 ///       scheduler.step();
 ///     }
 ///
-/// The first calls run the function, and so does every call where devices lack graphs, such as on CPUs. Later calls
-/// copy the inputs into tensors of their own and replay. They return the same tensors each time; their values hold
-/// until the next call. The function runs once during the capture, so what it does on the host, such as counting,
-/// happens then and not in replays: schedules step outside. Optimizers must be fused ones of accel::optim (SGD, Adam,
-/// AdamW), which read learning rates (in float32), but no other options, again in each replay.
+/// Inputs and results consist of tensors. The first calls run the function, and so does every call where devices lack
+/// graphs, such as on CPUs. Later calls copy the inputs into tensors that the graph reads, and replay. They return the
+/// same tensors each time; their values hold until the next call. The function runs once during the capture, so what it
+/// does on the host, such as counting, happens then and not in replays: schedules step outside. Optimizers must be
+/// fused ones of accel::optim (SGD, Adam, AdamW), which read learning rates (in float32), but no other options, again
+/// in each replay.
 ///
-/// Throws StateError with all reasons in the first call if the step cannot be captured (fp16, gradient accumulation,
+/// If the memory of parameters or optimizer state has been replaced, as load_state and prepare do, the warm-up
+/// restarts.
+/// Do not use it inside join_uneven_inputs.
+///
+/// Throws StateError with all reasons if the step cannot be captured (fp16, gradient accumulation,
 /// sharded models, guards, exact loss weights, a search for unused parameters, PowerSGD, other optimizers), and
 /// ArgumentError for inputs of other shapes or dtypes than those of the capture: drop the last batch. Thread rule: the
 /// rank's thread; the Accelerator must outlive it. Source: torch/cuda/graphs.py; PyTorch's notes on whole-network
@@ -97,7 +108,9 @@ class CapturedStep {
   template <Tree... Inputs>
   std::invoke_result_t<Function&, const Inputs&...> operator()(const Inputs&... inputs) {
     using Output = std::invoke_result_t<Function&, const Inputs&...>;
-    static_assert(Tree<Output>, "capture_step: the function must return a tree, such as its loss");
+    static_assert(detail::TensorTree<Output> && (detail::TensorTree<Inputs> && ...),
+                  "capture_step: the function must accept and return tensors or trees of tensors: a number would keep "
+                  "its value of the capture");
     if (!graph_.is_supported() || graph_.warms_up()) return function_(inputs...);
     using Slots = std::tuple<Inputs...>;
     const auto given = tensors_of(std::tie(inputs...));

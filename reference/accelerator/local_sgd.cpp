@@ -15,6 +15,9 @@ LocalSGD::LocalSGD(Accelerator& accelerator, std::vector<at::Tensor> parameters,
   check_state(type != DistributedType::kFsdp && type != DistributedType::kDeepSpeed,
               "LocalSGD: does not support fsdp_plugin or deepspeed_plugin, since each rank holds only a shard of the "
               "model; train with plain data parallelism");
+  check_state(!accelerator.has_master_weights(),
+              "LocalSGD: does not support master_weights: an average of bfloat16 weights loses what each step adds; "
+              "train without master_weights");
   check_argument(options.local_sgd_steps >= 1, "local_sgd_steps: expected 1 or more, got {}", options.local_sgd_steps);
 }
 

@@ -106,6 +106,14 @@ void check_gradients(const AcceleratorOptions& options, Problems& problems) {
   add(problems, problems_of_fields("gradient_guard: ", options.gradient_guard));
 }
 
+// Accelerate's other types belong to devices that LibTorch does not support here.
+void check_rng_types(const AcceleratorOptions& options, Problems& problems) {
+  for (const auto& type : options.rng_types) {
+    if (type != "torch" && type != "cuda" && type != "generator")
+      problems.push_back(fmt::format("rng_types: expected 'torch', 'cuda' or 'generator', got '{}'", type));
+  }
+}
+
 // The ranks exist before the Accelerator, so these options can only be compared with them. Only env:// can be honoured:
 // the launcher has already chosen the store.
 void check_process_group(const InitProcessGroupKwargs& group, Problems& problems) {
@@ -169,6 +177,8 @@ void check_weights(const AcceleratorOptions& options, bool shards, Problems& pro
     problems.push_back(
         fmt::format("master_weights: requires mixed_precision 'bf16', got '{}'", *options.mixed_precision));
   }
+  if (options.master_weights && !options.autocast_kwargs.enabled)
+    problems.emplace_back("master_weights: requires autocast_kwargs.enabled: true, which casts the vectors");
   const auto check = [&](bool is_set, const char* name, const char* reason) {
     if (is_set && shards)
       problems.push_back(fmt::format("{}: has no effect on sharded models, {}; remove it", name, reason));
@@ -189,6 +199,7 @@ ResolvedOptions resolved(AcceleratorOptions options) {
   resolve_project(options, problems);
   add(problems, problems_of(options.profile_kwargs));
   check_gradients(options, problems);
+  check_rng_types(options, problems);
   check_process_group(options.init_process_group_kwargs, problems);
   resolve_debug(options, problems);
   ResolvedPlugin plugin;

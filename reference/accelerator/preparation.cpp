@@ -10,6 +10,7 @@
 #include <set>
 
 #include "reference/accelerator/mesh_groups.hpp"
+#include "reference/config/accelerator_fields.hpp"
 #include "reference/config/deepspeed_file.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
@@ -119,7 +120,24 @@ void Preparation::place(torch::nn::Module& module) {
   // On a change of device LibTorch may replace a parameter's data but never its TensorImpl, so optimizers keep their
   // references. Their state tensors stay behind unless they are moved too.
   module.to(context_->device);
+  const SteppedValues values(training_.path->models());
   for (const auto& prepared : training_.optimizers) optim::move_state_to_parameters(prepared.optimizer());
+}
+
+// DDP spans the world: it would copy rank 0's parameters to ranks that hold other slices of the model, and average the
+// gradients of all.
+void Preparation::check_mesh_of_replicas() const {
+  const auto mesh = options_.parallelism_config.value_or(ParallelismConfig{});
+  std::vector<std::string> sizes;
+  for_each_field(mesh, [&](const Field& field, int size) {
+    if (size > 1 && field.name != std::string_view("dp_replicate_size"))
+      sizes.push_back(fmt::format("{} {}", field.name, size));
+  });
+  check_config(
+      sizes.empty(),
+      "prepare: parallelism_config has {}, and the model is not sharded: DDP would average its gradients over all "
+      "{} ranks; set fsdp_plugin or a deepspeed_plugin that shards, or use dp_replicate_size",
+      fmt::join(sizes, ", "), num_processes());
 }
 
 std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr<torch::nn::Module>& module,
@@ -133,6 +151,7 @@ std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr
   if (options_.channels_last) store_channels_last(*module);
   if (options.evaluation_mode) return std::make_shared<UnshardedModel>(module, std::move(parallel_options));
   auto parameters = trained(tensors.parameters);
+  if (!parameters.empty()) check_mesh_of_replicas();
   if (options_.master_weights) {
     parallel_options.masters = std::make_shared<MasterWeights>(parameters);
     tensors.masters = parallel_options.masters->masters();

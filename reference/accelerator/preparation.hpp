@@ -237,6 +237,7 @@ class Preparation : public virtual AcceleratorState {
   std::shared_ptr<ParallelModel> make_unsharded(const std::shared_ptr<torch::nn::Module>& module,
                                                 PrepareModelOptions options);
   std::shared_ptr<ParallelModel> make_sharded(const std::shared_ptr<torch::nn::Module>& module);
+  void check_mesh_of_replicas() const;
   [[nodiscard]] ParallelModel::Options model_options(const torch::nn::Module& module, bool autocasts) const;
   // Moves the module to the rank's device, and with it the state of optimizers that were prepared before it.
   void place(torch::nn::Module& module);

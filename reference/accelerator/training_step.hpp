@@ -85,7 +85,9 @@ class TrainingStep : public virtual AcceleratorState {
   ///
   /// A rank that finishes early takes part in the gradient reductions of the others, with zeros, until all are done.
   /// Afterwards all ranks have the model of the rank that finished last. Gradients are always divided by the world
-  /// size. Restores the loaders' settings on exit, also if the body throws. Has an effect only with even_batches off.
+  /// size. Restores the loaders' settings on exit, also if the body throws. Has an effect only with even_batches off;
+  /// throws StateError then for a sharded model. Warns if `even_batches` cannot change a loader: one of an iterable
+  /// dataset, or one that dispatches.
   /// With several models, each step must run forward and backward of one model after the other, in the order of
   /// `models`. With gradient accumulation set sync_with_dataloader to false, since ranks reach their last batch at
   /// different steps. Collective.
@@ -126,7 +128,8 @@ class TrainingStep : public virtual AcceleratorState {
   void step_in_backward();
   // Whether stepping the original optimizer gives another result than stepping the handle that prepare returned.
   [[nodiscard]] bool requires_prepared_step() const {
-    return use_distributed() || mixed_precision_ == "fp16" || gradient_accumulation_steps() > 1;
+    return use_distributed() || mixed_precision_ == "fp16" || gradient_accumulation_steps() > 1 ||
+           options_.master_weights;
   }
   void warn_of_models_without_optimizer();
   void warn_of_directly_stepped_optimizers();

@@ -22,14 +22,21 @@ struct JoinScope {
     for (auto& [loader, even_batches] : loaders) loader->set_even_batches(even_batches);
   }
 
-  void set_even_batches(const std::vector<std::weak_ptr<LoaderCore>>& prepared, bool even_batches) {
+  // Returns whether every loader supports the override: a stream has no length to divide, and a dispatching loader
+  // gives every rank the same number of batches.
+  bool set_even_batches(const std::vector<std::weak_ptr<LoaderCore>>& prepared, bool even_batches) {
+    bool is_complete = true;
     for (const auto& weak : prepared) {
       auto loader = weak.lock();
-      // A dispatching loader gives every rank the same number of batches, so there is nothing to override.
-      if (!loader || loader->is_dispatched()) continue;
+      if (!loader) continue;
+      if (loader->is_dispatched() || loader->is_stream()) {
+        is_complete = false;
+        continue;
+      }
       loaders.emplace_back(loader, loader->even_batches());
       loader->set_even_batches(even_batches);
     }
+    return is_complete;
   }
 };
 
@@ -52,11 +59,16 @@ void TrainingStep::join_uneven_inputs(const std::vector<Joinable>& models, JoinO
                                       const std::function<void()>& body, std::source_location where) {
   JoinScope scope;
   auto& joined = scope.joined;
-  if (options.even_batches) scope.set_even_batches(training_.loaders, *options.even_batches);
+  if (options.even_batches && !scope.set_even_batches(training_.loaders, *options.even_batches) && is_main_process())
+    context_->warn(
+        "join_uneven_inputs: even_batches has no effect on loaders of iterable datasets and on those that dispatch "
+        "batches");
   if (!options.even_batches.value_or(even_batches())) {
     for (const auto& model : models) {
       if (auto* ddp = model.model_->joinable()) joined.push_back(ddp);
     }
+  } else if (shards() && is_main_process()) {
+    context_->warn("join_uneven_inputs: has no effect on sharded models");
   }
   for (auto* model : joined) model->begin_join(/*notifies=*/model == joined.front());
   body();

@@ -36,8 +36,12 @@ std::vector<std::string> problems_of(const ProjectConfiguration& config);
 
 /// A mesh of ranks in row-major order: dp_replicate, dp_shard, cp, sp, tp. The product of the sizes is the number of
 /// ranks. Ranks that differ only in tp, cp or sp share a batch: their loaders yield the same batch.
+/// Without any size above 1, all ranks are data parallel. cp_size, sp_size, tp_size and dp_shard_size above 1 require a
+/// plugin that shards: `prepare` of a model that DDP would train throws ConfigError.
 struct ParallelismConfig {
   int dp_replicate_size = 1, dp_shard_size = 1, cp_size = 1, sp_size = 1, tp_size = 1;
+
+  friend bool operator==(const ParallelismConfig&, const ParallelismConfig&) = default;
 };
 
 /// Returns the problems of the options that do not depend on the dataset; empty if they are valid.
@@ -138,8 +142,9 @@ struct AcceleratorOptions {
   /// "no", "fp16", "bf16" or "fp8". Default: ACCELERATE_MIXED_PRECISION or "no".
   std::optional<std::string> mixed_precision = {};
   /// For mixed_precision "bf16": weights, their gradients and the communication are bfloat16, and optimizers step
-  /// float32 copies of the weights. Saves the casts of autocast. Vectors, such as biases, stay float32. Checkpoints
-  /// contain the float32 copies. Excludes plugins, which shard such copies.
+  /// float32 copies of the weights. Avoids the casts of autocast, under which the model still computes. Vectors, such
+  /// as biases, are float32. Checkpoints contain the float32 copies. Excludes plugins, which shard such copies, and
+  /// LocalSGD.
   bool master_weights = false;
   /// Stores 4-d weights, and converts 4-d inputs of models, in the memory format torch::MemoryFormat::ChannelsLast,
   /// which convolutions in low precision prefer. Excludes plugins.

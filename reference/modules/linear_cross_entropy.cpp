@@ -96,7 +96,10 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
                 "at::linear");
     const auto saved = context->get_saved_variables();
     const auto scaled = [&](const at::Tensor& gradient) {
-      return gradient.defined() ? gradient * grad_outputs[0].to(gradient.scalar_type()) : gradient;
+      // In float32, since the factor may not be a number of the gradient's dtype.
+      return gradient.defined()
+                 ? gradient.to(grad_outputs[0].scalar_type()).mul_(grad_outputs[0]).to(gradient.scalar_type())
+                 : gradient;
     };
     return {scaled(saved[0]), scaled(saved[1]), at::Tensor(), at::Tensor(), at::Tensor()};
   }
@@ -108,10 +111,16 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
                                 const LinearCrossEntropyOptions& options) {
   check_argument(
       hidden.dim() >= 1 && weight.dim() == 2 && hidden.size(-1) == weight.size(1) &&
-          hidden.sizes().slice(0, hidden.dim() - 1) == targets.sizes() && hidden.numel() > 0,
+          hidden.sizes().slice(0, hidden.dim() - 1) == targets.sizes() && hidden.numel() > 0 && weight.size(0) > 0,
       "linear_cross_entropy: hidden [{}], weight [{}], targets [{}]; expected [..., width], [classes, width] "
       "and [...], with at least one row",
       fmt::join(hidden.sizes(), ", "), fmt::join(weight.sizes(), ", "), fmt::join(targets.sizes(), ", "));
+  const auto device = hidden.device().type();
+  const bool is_float16 = hidden.scalar_type() == at::kHalf || (at::autocast::is_autocast_enabled(device) &&
+                                                                at::autocast::get_autocast_dtype(device) == at::kHalf);
+  check_argument(!is_float16,
+                 "linear_cross_entropy: float16 is unsupported: gradients are computed before the loss is scaled, and "
+                 "underflow; use bfloat16 or at::cross_entropy_loss");
   check_argument(options.reduction == "mean" || options.reduction == "sum",
                  "linear_cross_entropy: reduction: expected 'mean' or 'sum', got '{}'", options.reduction);
   check_argument(options.chunk_rows.value_or(1) >= 1, "linear_cross_entropy: chunk_rows: expected 1 or more, got {}",

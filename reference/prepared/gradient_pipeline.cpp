@@ -38,10 +38,21 @@ bool is_zero(const at::Tensor& gradient) {
 }  // namespace
 
 SteppedValues::SteppedValues(const std::vector<std::shared_ptr<ParallelModel>>& models) : models_(models) {
-  for (const auto& model : models_) model->before_step();
+  try {
+    for (const auto& model : models_) model->before_step();
+  } catch (...) {
+    for (const auto& model : models_) model->after_step(/*has_stepped=*/false);
+    throw;
+  }
 }
 
 SteppedValues::~SteppedValues() {
+  if (is_finished_) return;
+  for (const auto& model : models_) model->after_step(/*has_stepped=*/false);
+}
+
+void SteppedValues::finish(bool have_changed) {
+  is_finished_ = true;
   for (const auto& model : models_) model->after_step(have_changed);
 }
 
@@ -169,13 +180,16 @@ at::Tensor GradientPipeline::norm(const std::vector<at::Tensor>& parameters, dou
   if (whole.size() == parameters.size() || group.size() == 1)
     return optim::grad_norm(parameters, norm_type, norm_dtype_);
   const c10::NoGradGuard no_grad;
+  // In float32 as in PyTorch, except that float64 is kept. Decided by all parameters, so that the ranks agree.
+  auto dtype = at::kFloat;
+  for (const auto& parameter : parameters) dtype = at::promote_types(dtype, parameter.scalar_type());
   std::vector<at::Tensor> norms;
   for (const auto& model : models_) {
     for (const auto& gradient : model->sharded_gradients(parameters))
       norms.push_back(
-          at::linalg_vector_norm(gradient, norm_type, /*dim=*/{}, /*keepdim=*/false, at::kFloat).to(context_->device));
+          at::linalg_vector_norm(gradient, norm_type, /*dim=*/{}, /*keepdim=*/false, dtype).to(context_->device));
   }
-  auto total = norms.empty() ? at::zeros({}, at::TensorOptions(context_->device).dtype(at::kFloat))
+  auto total = norms.empty() ? at::zeros({}, at::TensorOptions(context_->device).dtype(dtype))
                              : at::linalg_vector_norm(at::stack(norms), norm_type);
   const auto of_whole = [&] { return optim::grad_norm(whole, norm_type, norm_dtype_).to(total.options()); };
   if (std::isinf(norm_type)) {
@@ -229,7 +243,7 @@ StepOutcome GradientPipeline::step(torch::optim::Optimizer& optimizer, const Los
   SteppedValues values(models_);
   const sharded::MemoryScope scope(optimizer_memory_ && lacks_state(optimizer) ? optimizer_memory_ : nullptr);
   auto outcome = try_step(optimizer, checked_closure);
-  values.have_changed = outcome.may_have_stepped();
+  values.finish(outcome.may_have_stepped());
   return outcome;
 }
 

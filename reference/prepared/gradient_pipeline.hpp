@@ -36,14 +36,17 @@ class StepOutcome {
 class SteppedValues {
  public:
   explicit SteppedValues(const std::vector<std::shared_ptr<ParallelModel>>& models);
+  /// Without `finish`, for example after an exception, models compute with the values that they had.
   ~SteppedValues();
   SteppedValues(const SteppedValues&) = delete;
   SteppedValues& operator=(const SteppedValues&) = delete;
 
-  bool have_changed = true;  ///< whether models must compute with new values afterwards
+  /// `have_changed`: models must compute with new values.
+  void finish(bool have_changed);
 
  private:
   const std::vector<std::shared_ptr<ParallelModel>>& models_;
+  bool is_finished_ = false;
 };
 
 /// The pipeline from a loss to an optimizer's step: loss weights, loss scale, unscaling, clipping norms, guards. An

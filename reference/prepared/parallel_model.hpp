@@ -65,7 +65,8 @@ class ParallelModel {
   /// The ranks that together hold the parameters and gradients; null: every rank holds all of them.
   [[nodiscard]] virtual const Group* shard_group() const = 0;
   [[nodiscard]] bool is_sharded() const { return shard_group() != nullptr; }
-  /// Throws StateError for a sharded model: `what` is the call that needs complete parameters.
+  /// Throws StateError for a sharded model and one with master weights: `what` is the call that needs complete
+  /// parameters.
   void check_is_unsharded(const char* what) const;
 
   // --- forward ------------------------------------------------------------------------------------------------------
@@ -106,6 +107,7 @@ class ParallelModel {
   // --- the optimizer's step -----------------------------------------------------------------------------------------
   /// Makes the parameters show the values that an optimizer steps: shards, or float32 master weights.
   virtual void before_step() = 0;
+  /// Undoes `before_step`, also one that threw. Does not throw unless `has_stepped`.
   virtual void after_step(bool has_stepped) = 0;
   /// Creates the memory in which the state of the model's optimizers is allocated; null: LibTorch's memory.
   [[nodiscard]] virtual std::shared_ptr<sharded::MemorySource> make_optimizer_memory() const = 0;

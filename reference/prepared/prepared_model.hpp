@@ -91,7 +91,7 @@ class PreparedModel {
   [[nodiscard]] const std::shared_ptr<ParallelModel>& parallel_model() const { return parallel_; }
 
   /// For torch::save and torch::load: the module's parameters and buffers on the calling rank. Throws StateError if the
-  /// model is sharded; use Accelerator::save_model there.
+  /// model is sharded or has master weights; use Accelerator::save_model there.
   friend torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive,
                                                      const PreparedModel& model) {
     model.parallel_->check_is_unsharded("torch::save");

@@ -32,6 +32,7 @@ void UnshardedModel::after_step(bool has_stepped) {
 NamedTensors UnshardedModel::weights() {
   auto state = checkpoint::state_dict_of(*module());
   if (const auto& masters = options().masters) {
+    masters->adopt_edits();
     for (auto& [name, tensor] : state) tensor = masters->master_of(tensor);
   }
   return state;

@@ -117,8 +117,7 @@ void StateLoad::load_optimizer(std::size_t index) {
   auto& optimizer = state_.optimizers[index].optimizer();
   // State is loaded in the dtype and on the device of the values that the optimizer steps.
   const auto load = [&optimizer, path = state_.path](const Value& loaded) {
-    SteppedValues values(path->models());
-    values.have_changed = false;
+    const SteppedValues values(path->models());
     optim::load_state_dict(optimizer, loaded);
   };
   undos_.emplace_back([load, before = optim::state_dict(optimizer)] { load(before); });

@@ -19,7 +19,7 @@
 namespace accel::optim {
 
 /// The form in which kernels accept a tensor that may be undefined.
-inline std::optional<at::Tensor> optional(const at::Tensor& tensor) {
+inline std::optional<at::Tensor> to_optional(const at::Tensor& tensor) {
   return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
 

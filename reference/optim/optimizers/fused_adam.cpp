@@ -38,7 +38,7 @@ void update_fused(TensorLists& lists, const AdamOptions& options) {
   const auto largest = options.amsgrad ? at::TensorList(lists["max_exp_avg_sq"]) : at::TensorList();
   const auto run = [&, beta1 = beta1, beta2 = beta2](auto kernel, const auto& lr) {
     kernel(lists.params, lists.grads, lists["exp_avg"], lists["exp_avg_sq"], largest, lists["step"], lr, beta1, beta2,
-           options.weight_decay, options.eps, options.amsgrad, options.maximize, {}, optional(lists.found_inf));
+           options.weight_decay, options.eps, options.amsgrad, options.maximize, {}, to_optional(lists.found_inf));
   };
   count_steps(lists["step"]);
   if (lists.lr.defined()) {

@@ -28,7 +28,7 @@ void update_fused(TensorLists& lists, const SGDOptions& options) {
   const auto buffers = options.momentum != 0 ? at::TensorList(lists["momentum_buffer"]) : at::TensorList();
   const auto run = [&](auto kernel, const auto& lr) {
     kernel(lists.params, lists.grads, buffers, options.weight_decay, options.momentum, lr, options.dampening,
-           options.nesterov, options.maximize, is_first_step, /*grad_scale=*/{}, optional(lists.found_inf));
+           options.nesterov, options.maximize, is_first_step, /*grad_scale=*/{}, to_optional(lists.found_inf));
   };
   if (lists.lr.defined())
     run(&at::_ops::_fused_sgd__tensor_lr::call, lists.lr);

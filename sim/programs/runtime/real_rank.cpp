@@ -21,7 +21,10 @@ std::unique_ptr<RankContext> make_real_rank(const std::string& backend) {
       backend.empty() && nccl::is_available() && !environment_flag("ACCELERATE_USE_CPU").value_or(false);
   if (!launch.is_launched && backend.empty()) {
     auto alone = make_single_rank();
-    if (uses_gpu) nccl::use_gpu(*alone);
+    if (uses_gpu) {
+      nccl::use_gpu(*alone);
+      nccl::offer_graphs(*alone);
+    }
     return alone;
   }
   // Gloo advertises the address of the interface that reaches the master: the host's name may resolve to loopback.

@@ -337,15 +337,14 @@ TEST_P(AcceleratorTest, OneStepGivesTheSameBitsOnBothBackends) {
 TEST(AcceleratorOptionsTest, AllProblemsAreInOneMessage) {
   const auto rank = make_single_rank();
   try {
-    const Accelerator accelerator(
-        {.mixed_precision = "fp32",
-         .gradient_accumulation_steps = 0,
-         .device_placement = false,
-         .dataloader_config = {.dispatch_batches = true, .even_batches = false, .order = "elastic"}},
-        *rank);
+    AcceleratorOptions options{.mixed_precision = "fp32", .gradient_accumulation_steps = 0, .device_placement = false};
+    options.dataloader_config = {.dispatch_batches = true, .even_batches = false, .order = "elastic"};
+    options.rng_types = {"xla"};
+    const Accelerator accelerator(options, *rank);
     FAIL() << "expected a ConfigError";
   } catch (const ConfigError& error) {
-    for (const auto* word : {"mixed_precision", "gradient_accumulation_steps", "dispatch_batches", "order: elastic"})
+    for (const auto* word :
+         {"mixed_precision", "gradient_accumulation_steps", "dispatch_batches", "order: elastic", "'xla'"})
       EXPECT_THAT(error.what(), HasSubstr(word));
   }
 }

@@ -116,6 +116,43 @@ TEST(CapturedStepTest, InputsOfAnotherShapeAreRefused) {
                 HasSubstr("input tensor 0 has shape [2, 3] and dtype Float; expected [4, 3] and Float, as in the "
                           "capture; set drop_last to leave out a short batch"));
     EXPECT_THAT(message_of<ArgumentError>([&] { step(torch::ones({4, 3}, torch::kLong)); }), HasSubstr("dtype Long"));
+    auto of_lists = accelerator.capture_step([](const std::vector<at::Tensor>& list) { return list.front() + 1; },
+                                             {.warm_up_steps = 1});
+    of_lists(std::vector{torch::ones({1})});
+    of_lists(std::vector{torch::ones({1})});
+    EXPECT_THAT(message_of<ArgumentError>([&] {
+                  of_lists(std::vector{torch::ones({1}), torch::ones({1})});
+                }),
+                HasSubstr("got 2 input tensors; expected 1"));
+  });
+}
+
+// load_state replaces the tensors of the optimizer's state.
+TEST(CapturedStepTest, TheWarmUpRestartsWhenMemoryIsReplaced) {
+  run_ranks(Backend::kSim, 1, [](RankContext& rank) {
+    Accelerator accelerator({}, rank);
+    nn::Linear net(2, 2);
+    ObservedAdamW adamw(net->parameters(), optim::AdamWOptions{.lr = 0.5});
+    int num_replays = 0;
+    offer_graphs(rank, &adamw, num_replays);
+    auto [model, optimizer] = accelerator.prepare(net, adamw);
+    auto step = accelerator.capture_step(
+        [&, model = model, optimizer = optimizer](const at::Tensor& x) mutable {
+          auto loss = model(x).square().mean();
+          accelerator.backward(loss);
+          optimizer.step();
+          optimizer.zero_grad();
+          return loss;
+        },
+        {.warm_up_steps = 2});
+    const auto call = [&](int count) {
+      for (int i = 0; i < count; ++i) step(torch::ones({3, 2}));
+      return num_replays;
+    };
+    EXPECT_EQ(call(4), 2);
+    adamw.load_state_dict(adamw.state_dict());
+    EXPECT_EQ(call(2), 2);
+    EXPECT_EQ(call(1), 3);
   });
 }
 

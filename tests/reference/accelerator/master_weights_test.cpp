@@ -1,8 +1,10 @@
 // bfloat16 weights with float32 master copies, compared with a training that is written out by hand.
 #include <gmock/gmock.h>
+#include <torch/serialize.h>
 
 #include <filesystem>
 
+#include "reference/accelerator/local_sgd.hpp"
 #include "reference/core/safetensors.hpp"
 #include "tests/reference/training_state/saved_training.hpp"
 #include "tests/support/message_of.hpp"
@@ -208,6 +210,53 @@ TEST_P(MasterWeightsTest, StateFromTheConstructorIsFloat32) {
   });
 }
 
+// What the program writes into a weight counts; other elements keep their float32 values.
+TEST_P(MasterWeightsTest, AdoptWhatTheProgramWrites) {
+  run_ranks(GetParam(), 1, [&](RankContext& rank) {
+    Accelerator accelerator(options(), rank);
+    auto net = net_of(1);
+    const auto before = net->first->weight.detach().clone();
+    auto model = accelerator.prepare(net);
+    const auto state_of_first = [&] { return accelerator.get_state_dict(model).front().second; };
+    {
+      const torch::NoGradGuard no_grad;
+      net->first->weight[0][0] = 0.5;
+    }
+    auto expected = before.clone();
+    expected[0][0] = 0.5;
+    EXPECT_TRUE(state_of_first().equal(expected));
+    net->first->weight.set_data(torch::full({8, 4}, 0.25, torch::kBFloat16));
+    EXPECT_TRUE(state_of_first().equal(torch::full({8, 4}, 0.25)));
+    EXPECT_TRUE(net->first->weight.equal(torch::full({8, 4}, 0.25, torch::kBFloat16)));
+  });
+}
+
+TEST_P(MasterWeightsTest, LibTorchsArchivesAreRefused) {
+  run_ranks(GetParam(), 1, [&](RankContext& rank) {
+    Accelerator accelerator(options(), rank);
+    auto net = net_of(1);
+    auto model = accelerator.prepare(net);
+    std::ostringstream out;
+    EXPECT_THAT(message_of<StateError>([&] { torch::save(model, out); }),
+                HasSubstr("torch::save: with master_weights the model's parameters are bfloat16"));
+  });
+}
+
+TEST_P(MasterWeightsTest, AreLeftToTheModuleWhenItsModelIsReleased) {
+  run_ranks(GetParam(), 1, [&](RankContext& rank) {
+    Accelerator accelerator(options(), rank);
+    auto net = net_of(1);
+    const auto weight = net->first->weight.detach().clone();
+    auto model = accelerator.prepare(net);
+    accelerator.free_memory(model);
+    EXPECT_TRUE(net->first->weight.equal(weight));
+    net->to(torch::kBFloat16);
+    model = accelerator.prepare(net);
+    EXPECT_EQ(net->first->bias.scalar_type(), at::kFloat);
+    EXPECT_EQ(accelerator.get_state_dict(model).front().second.scalar_type(), at::kFloat);
+  });
+}
+
 TEST_P(MasterWeightsTest, CountAsMemory) {
   run_ranks(GetParam(), 1, [&](RankContext& rank) {
     Accelerator accelerator(options(), rank);
@@ -234,10 +283,17 @@ TEST(MasterWeightsOptionsTest, ReportWhatExcludesThem) {
                 AllOf(HasSubstr("master_weights: has no effect on sharded models, whose optimizers step float32 shards "
                                 "already; remove it"),
                       HasSubstr("channels_last: has no effect on sharded models")));
+    EXPECT_THAT(message_of<ConfigError>([&] {
+                  Accelerator(
+                      {.mixed_precision = "bf16", .master_weights = true, .autocast_kwargs = {.enabled = false}}, rank);
+                }),
+                HasSubstr("master_weights: requires autocast_kwargs.enabled: true"));
     Accelerator accelerator(options(), rank);
     auto net = net_of(1);
     torch::optim::LBFGS lbfgs(net->parameters());
     auto [model, optimizer] = accelerator.prepare(net, lbfgs);
+    EXPECT_THAT(message_of<StateError>([&, model = model] { LocalSGD(accelerator, model); }),
+                HasSubstr("LocalSGD: does not support master_weights"));
     EXPECT_THAT(message_of<StateError>([&] { optimizer.step([] { return at::zeros({}); }); }),
                 HasSubstr("step: a closure is unsupported with fp16, loss_weighting: exact, master_weights"));
   });

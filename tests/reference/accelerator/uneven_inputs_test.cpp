@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "reference/accelerator/accelerator.hpp"
+#include "tests/support/message_of.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"
 #include "tests/support/torch.hpp"
@@ -277,6 +278,29 @@ TEST(PadInputTensorsTest, ThePaddedSizeIsTheLeastMultipleThatHoldsAllRows) {
   }
 }
 
+// Overriding would not change how a stream or a dispatched loader is divided.
+TEST(JoinWarningTest, AnOverrideWithoutEffectIsReported) {
+  const auto warnings_of = [](const AcceleratorOptions& options, bool even_batches) {
+    std::vector<std::string> warnings;
+    run_ranks(Backend::kSim, 2, [&](RankContext& rank) {
+      if (rank.rank == 0) rank.warn = [&](const std::string& text) { warnings.push_back(text); };
+      Accelerator accelerator(options, rank);
+      torch::nn::Linear net(1, 1);
+      torch::optim::SGD sgd(net->parameters(), 0.1);
+      auto [model, optimizer, loader] =
+          accelerator.prepare(net, sgd, DataLoader(TensorDataset(at::arange(4)), {.batch_size = 1}));
+      accelerator.join_uneven_inputs({model}, {.even_batches = even_batches}, [] {});
+    });
+    return warnings;
+  };
+  EXPECT_THAT(warnings_of({}, false), ::testing::IsEmpty());
+  EXPECT_THAT(warnings_of({.dataloader_config = {.dispatch_batches = true}}, false),
+              ElementsAre("join_uneven_inputs: even_batches has no effect on loaders of iterable datasets and on those "
+                          "that dispatch batches"));
+  EXPECT_THAT(warnings_of({.fsdp_plugin = FullyShardedDataParallelPlugin{}}, true),
+              ElementsAre("join_uneven_inputs: has no effect on sharded models"));
+}
+
 // --- a mesh ----------------------------------------------------------------------------------------------------------
 
 // Six ranks as 3 x 2: the two tensor-parallel ranks of a group must see the same samples, or their partial results
@@ -308,6 +332,38 @@ TEST(MeshTest, RanksOfOneDataParallelGroupReadTheSameBatch) {
       EXPECT_NE(read[0], read[2]);
     }
   }
+}
+
+// With tensor parallelism, ranks of one batch hold other slices, which DDP would overwrite and average.
+TEST(MeshTest, AModelThatIsNotShardedIsRefusedOnAMeshThatDividesIt) {
+  for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
+    run_ranks(backend, 4, [](RankContext& rank) {
+      const auto problem = [&](const ParallelismConfig& mesh, std::optional<FullyShardedDataParallelPlugin> plugin) {
+        return message_of<ConfigError>([&] {
+          Accelerator accelerator({.parallelism_config = mesh, .fsdp_plugin = std::move(plugin)}, rank);
+          torch::nn::Linear net(2, 2);
+          accelerator.prepare(net);
+        });
+      };
+      EXPECT_THAT(problem({.dp_replicate_size = 2, .tp_size = 2}, std::nullopt),
+                  ::testing::HasSubstr("parallelism_config has tp_size 2, and the model is not sharded: DDP would "
+                                       "average its gradients over all 4 ranks"));
+      EXPECT_THAT(problem({.dp_shard_size = 2, .cp_size = 2}, std::nullopt),
+                  ::testing::HasSubstr("dp_shard_size 2, cp_size 2"));
+      EXPECT_THAT(problem({.dp_shard_size = 4}, FullyShardedDataParallelPlugin{.sharding_strategy = "NO_SHARD"}),
+                  ::testing::HasSubstr("dp_shard_size 4"));
+      EXPECT_EQ(problem({.dp_replicate_size = 4}, std::nullopt), "");
+      EXPECT_EQ(problem({.dp_shard_size = 2, .tp_size = 2}, FullyShardedDataParallelPlugin{}), "");
+    });
+  }
+}
+
+TEST(MeshTest, AMeshWithoutSizesIsDataParallelOverAllRanks) {
+  run_ranks(Backend::kSim, 3, [](RankContext& rank) {
+    const Accelerator accelerator({.parallelism_config = ParallelismConfig{}}, rank);
+    EXPECT_EQ(accelerator.data_parallel_size(), 3);
+    EXPECT_EQ(accelerator.data_parallel_rank(), rank.rank);
+  });
 }
 
 // The sizes come from different places, so the message lists them all.

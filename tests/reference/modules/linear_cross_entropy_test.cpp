@@ -68,6 +68,18 @@ TEST(LinearCrossEntropyTest, ChunksChangeOnlyTheOrderOfSums) {
   }
 }
 
+// A loss that is divided by 5 has gradients of float32 products, also if they are stored in bfloat16.
+TEST(LinearCrossEntropyTest, TheFactorOfTheLossIsNotRounded) {
+  Problem problem;
+  problem.hidden = problem.hidden.detach().to(at::kBFloat16).requires_grad_();
+  problem.weight = problem.weight.detach().to(at::kBFloat16).requires_grad_();
+  const auto gradient_of = [&](double factor) {
+    const auto loss = linear_cross_entropy(problem.hidden, problem.weight, problem.targets);
+    return torch::autograd::grad({loss * factor}, {problem.weight})[0];
+  };
+  EXPECT_TRUE(gradient_of(0.2).equal((gradient_of(1).to(at::kFloat) * 0.2F).to(at::kBFloat16)));
+}
+
 TEST(LinearCrossEntropyTest, EvaluatesWithoutGradients) {
   const Problem problem;
   const torch::NoGradGuard no_grad;
@@ -82,6 +94,10 @@ TEST(LinearCrossEntropyTest, RejectsWhatItCannotCompute) {
   };
   EXPECT_THAT(message(problem.targets.flatten(), {}), HasSubstr("hidden [2, 5, 8], weight [11, 8], targets [10]"));
   EXPECT_THAT(message(problem.targets, {.reduction = "none"}), HasSubstr("expected 'mean' or 'sum', got 'none'"));
+  {
+    const Autocast autocast({.dtype = at::kHalf});
+    EXPECT_THAT(message(problem.targets, {}), HasSubstr("float16 is unsupported"));
+  }
   EXPECT_THAT(message(problem.targets, {.chunk_rows = 0}), HasSubstr("chunk_rows: expected 1 or more, got 0"));
   EXPECT_THAT(message_of<StateError>([&] {
                 const auto loss = linear_cross_entropy(problem.hidden, problem.weight, problem.targets);

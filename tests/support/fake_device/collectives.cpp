@@ -221,6 +221,8 @@ Counts counts_during(const RankContext& rank, const std::function<void()>& body)
 DeviceScope::DeviceScope(RankContext& rank)
     : rank_(rank), new_group_(rank.new_group), current_(device(rank.rank % kNumDevices)) {
   rank.device = device(rank.rank % kNumDevices);
+  const c10::impl::VirtualGuardImpl streams(kType);
+  stream_ = streams.exchangeStream(streams.getStreamFromGlobalPool(rank.device));
   add_streams(rank.world, rank.device);
   rank.new_group = [create = rank.new_group, device = rank.device](const std::vector<int>& ranks) {
     auto group = create(ranks);
@@ -230,6 +232,7 @@ DeviceScope::DeviceScope(RankContext& rank)
 }
 
 DeviceScope::~DeviceScope() {
+  c10::impl::VirtualGuardImpl(kType).exchangeStream(*stream_);
   rank_.new_group = std::move(new_group_);
   rank_.device = c10::kCPU;
 }

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/Stream.h>
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "reference/state/rank_context.hpp"
@@ -31,6 +33,7 @@ class DeviceScope {
   RankContext& rank_;
   std::function<Group(const std::vector<int>&)> new_group_;
   c10::DeviceGuard current_;
+  std::optional<c10::Stream> stream_;  // the thread's, before it left the default stream as ranks over NCCL do
 };
 
 /// The counts of the process while every rank runs `body`. Collective.

@@ -52,20 +52,36 @@ Link& Link::operator=(Link&& other) noexcept {
   return *this;
 }
 
-Link Link::connect_to(const std::string& host, int port) {
+std::vector<Link::Address> Link::addresses_of(const std::string& host, int port) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   const int problem = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  Link link(-1);
-  link.lost_ = true;
   if (problem == EAI_AGAIN || problem == EAI_NONAME || problem == EAI_NODATA)
-    return link;  // a machine that is still starting may not be in DNS yet, as in Kubernetes; the caller retries
+    return {};  // a machine that is still starting may not be in DNS yet, as in Kubernetes; the caller retries
   // Other errors do not go away by retrying.
   check_config(problem == 0, "main_process_ip: {}: {}", host, gai_strerror(problem));
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
-  link = Link(socket(addresses->ai_family, kSocket, 0));
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
+  std::vector<Address> addresses;
+  for (const auto* next = found; next != nullptr; next = next->ai_next) {
+    auto& address = addresses.emplace_back();
+    std::memcpy(&address.bytes, next->ai_addr, next->ai_addrlen);
+    address.size = next->ai_addrlen;
+  }
+  return addresses;
+}
+
+Link Link::connect_to(const std::string& host, int port, int attempt) {
+  return connect_to_one(addresses_of(host, port), attempt);
+}
+
+Link Link::connect_to_one(const std::vector<Address>& addresses, int attempt) {
+  Link link(-1);
+  link.lost_ = true;
+  if (addresses.empty()) return link;
+  const auto& [bytes, size] = addresses[static_cast<std::size_t>(attempt) % addresses.size()];
+  link = Link(socket(bytes.ss_family, kSocket, 0));
   link.lost_ = link.descriptor_ < 0 ||
-               (connect(link.descriptor_, addresses->ai_addr, addresses->ai_addrlen) != 0 && !must_wait());
+               (connect(link.descriptor_, reinterpret_cast<const sockaddr*>(&bytes), size) != 0 && !must_wait());
   return link;
 }
 

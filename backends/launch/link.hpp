@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/socket.h>
+
 #include <chrono>
 #include <optional>
 #include <string>
@@ -20,8 +22,16 @@ class Link {
   Link& operator=(const Link&) = delete;
 
   /// Starts to connect. The link is usable at once; `is_lost` becomes true if nobody listens, or the host name does not
-  /// resolve yet. Throws ConfigError for an invalid host name.
-  static Link connect_to(const std::string& host, int port);
+  /// resolve yet. A host may have several addresses, not all of which the peer can be reached at: attempts with
+  /// consecutive numbers use them in turn. Throws ConfigError for an invalid host name.
+  static Link connect_to(const std::string& host, int port, int attempt = 0);
+  struct Address {
+    sockaddr_storage bytes = {};
+    socklen_t size = 0;
+  };
+  /// The addresses of a host; empty if its name does not resolve yet. Throws ConfigError for an invalid host name.
+  static std::vector<Address> addresses_of(const std::string& host, int port);
+  static Link connect_to_one(const std::vector<Address>& addresses, int attempt);
 
   [[nodiscard]] int descriptor() const { return descriptor_; }
   /// Queues one line; a newline in it becomes a space.

@@ -272,7 +272,8 @@ void Machines::advance_other() {
   if (!peers_.contains(0)) {
     if (!is_waiting || now - last_connect_at_ < kConnectRetryInterval) return;
     last_connect_at_ = now;
-    auto& peer = peers_.emplace(0, Peer{Link::connect_to(options_.main_address, options_.main_port)}).first->second;
+    auto link = Link::connect_to(options_.main_address, options_.main_port, num_connects_++);
+    auto& peer = peers_.emplace(0, Peer{std::move(link)}).first->second;
     peer.link.send(fmt::format("join {} {} {}", options_.machine_rank, options_.num_machines, options_.num_processes));
   }
   auto& peer = peers_.at(0);

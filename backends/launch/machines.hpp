@@ -101,6 +101,7 @@ class Machines {
   std::optional<Attempt> attempt_;
   std::optional<Verdict> verdict_;
   Clock::time_point join_started_at_, alive_sent_at_, last_connect_at_;
+  int num_connects_ = 0;  // attempts to reach machine 0, over all its addresses
 };
 
 }  // namespace accel::launcher

@@ -61,28 +61,37 @@ at::Tensor pad_input_tensors(const at::Tensor& tensor, PadInputOptions options) 
   return at::cat({tensor, at::zeros(shape, tensor.options())}, options.dim);
 }
 
-void verify(const Group& group, const char* operation, c10::Device device, const std::vector<at::Tensor>& tensors) {
+void verify(const Group& group, const char* operation, c10::Device device, const std::vector<at::Tensor>& tensors,
+            Compared compared) {
   std::vector<std::string> shapes;
+  std::vector<std::vector<std::int64_t>> must_agree;
   bool is_placed = true;
   for (const auto& tensor : tensors) {
     shapes.push_back(fmt::format("[{}]", fmt::join(tensor.sizes(), ", ")));
+    must_agree.push_back(compared == Compared::kShapes ? tensor.sizes().vec() : std::vector{tensor.dim()});
     if (tensor.device().type() != device.type()) {
       is_placed = false;
       shapes.back() += fmt::format(" on {}", tensor.device().str());
     }
   }
   // Every rank gathers what all ranks have and draws the same conclusion, so either all ranks throw or none does.
-  const auto of_ranks = detail::gather_trees(group, std::pair(shapes, is_placed));
+  const auto of_ranks = detail::gather_trees(group, std::tuple(shapes, must_agree, is_placed));
+  const auto& expected = std::get<1>(of_ranks.front());
   const bool fits = std::all_of(of_ranks.begin(), of_ranks.end(),
-                                [&](const auto& rank) { return rank.second && rank.first == of_ranks.front().first; });
+                                [&](const auto& rank) { return std::get<2>(rank) && std::get<1>(rank) == expected; });
   if (fits) return;
   std::vector<std::string> lines;
   for (std::size_t rank = 0; rank < of_ranks.size(); ++rank)
-    lines.push_back(fmt::format("rank {}: {}", rank, fmt::join(of_ranks[rank].first, " ")));
+    lines.push_back(fmt::format("rank {}: {}", rank, fmt::join(std::get<0>(of_ranks[rank]), " ")));
+  const auto device_name = c10::DeviceTypeName(device.type(), /*lower_case=*/true);
+  const auto ranks = fmt::format("{}", fmt::join(lines, "; "));
   throw DistributedOperationException(
-      fmt::format("{}: the tensors of the ranks do not match; expected equal shapes, on {}; {}; use "
-                  "pad_across_processes to make the shapes equal",
-                  operation, c10::DeviceTypeName(device.type(), /*lower_case=*/true), fmt::join(lines, "; ")));
+      compared == Compared::kShapes
+          ? fmt::format("{}: the tensors of the ranks do not match; expected equal shapes, on {}; {}; use "
+                        "pad_across_processes to make the shapes equal",
+                        operation, device_name, ranks)
+          : fmt::format("{}: the tensors of the ranks do not match; expected equal numbers of dimensions, on {}; {}",
+                        operation, device_name, ranks));
 }
 
 // Source: accelerate/state.py, PartialState.split_between_processes.

@@ -42,10 +42,12 @@ at::Tensor pad_input_tensors(const at::Tensor& tensor, PadInputOptions options);
 /// Copies `tensor` of rank `from_process` to every rank, in place.
 void broadcast(const Group& group, at::Tensor& tensor, int from_process = 0);
 
-/// Debug mode: checks that the tensors of all ranks have equal shapes and are on a device of the type of `device`.
-/// Throws DistributedOperationException on every rank, listing what each rank has. Source:
-/// accelerate/utils/operations.py, verify_operation.
-void verify(const Group& group, const char* operation, c10::Device device, const std::vector<at::Tensor>& tensors);
+/// Debug mode: checks that the tensors of all ranks have equal shapes, or equal numbers of dimensions, and are on a
+/// device of the type of `device`. Throws DistributedOperationException on every rank, listing what each rank has.
+/// Source: accelerate/utils/operations.py, verify_operation.
+enum class Compared { kShapes, kNumDimensions };
+void verify(const Group& group, const char* operation, c10::Device device, const std::vector<at::Tensor>& tensors,
+            Compared compared = Compared::kShapes);
 
 /// The contiguous range of `num_items` items that rank `rank` of `num_ranks` gets. The first `num_items % num_ranks`
 /// ranks get one item more than the others.

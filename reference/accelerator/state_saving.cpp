@@ -1,8 +1,12 @@
 #include "reference/accelerator/state_saving.hpp"
 
+#include <torch/nn/module.h>
+
 #include <exception>
 
+#include "reference/checkpoint/module_state.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/optim/optimizers/optimizer_state.hpp"
 
 namespace accel {
 
@@ -20,6 +24,16 @@ StateSaving::HookHandle StateSaving::register_load_state_pre_hook(Checkpointing:
   return HookHandle([checkpointing = checkpointing_, place = hooks.insert(hooks.end(), std::move(hook))] {
     checkpointing->load_hooks.erase(place);
   });
+}
+
+TrainingState::Custom StateSaving::custom_module(std::shared_ptr<torch::nn::Module> module) {
+  return {[module] { return checkpoint::value_of(*module); },
+          [module](const Value& state) { checkpoint::load_value(*module, state); }};
+}
+
+TrainingState::Custom StateSaving::custom_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) {
+  return {[optimizer] { return optim::state_dict(*optimizer); },
+          [optimizer](const Value& state) { optim::load_state_dict(*optimizer, state); }};
 }
 
 StateSaving::GatheredParameters::GatheredParameters(std::shared_ptr<ParallelModel> model, const Group& world,

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "reference/accelerator/accelerator_state.hpp"
+#include "reference/accelerator/preparable.hpp"
 #include "reference/core/call_site.hpp"
 #include "reference/core/value.hpp"
 #include "reference/prepared/prepared_model.hpp"
@@ -57,20 +58,12 @@ class StateSaving : public virtual AcceleratorState {
     const CallSite site(where);
     checkpointing_->save_model(get_state_dict(model), save_directory, options);
   }
-  /// Adds objects to checkpoints. An object has `state_dict() -> Value` and `load_state_dict(const Value&)`, and must
+  /// Adds objects to checkpoints: modules, such as an average of weights, and optimizers, as variables, holders or
+  /// shared_ptr; and any object with `state_dict() -> Value` and `load_state_dict(const Value&)`. Variables must
   /// outlive the Accelerator.
   template <typename... Objects>
   void register_for_checkpointing(Objects&... objects) {
-    static_assert(
-        (requires {
-          Value(objects.state_dict());
-          objects.load_state_dict(std::declval<const Value&>());
-        } && ...),
-        "register_for_checkpointing: the object lacks `Value state_dict()` or `load_state_dict(const Value&)`; add "
-        "both");
-    (training_.custom.push_back({[&objects] { return Value(objects.state_dict()); },
-                                 [&objects](const Value& state) { objects.load_state_dict(state); }}),
-     ...);
+    (training_.custom.push_back(custom_of(objects)), ...);
   }
   /// Keeps a hook registered while it lives.
   class [[nodiscard]] HookHandle {
@@ -130,6 +123,35 @@ class StateSaving : public virtual AcceleratorState {
   StateSaving() : checkpointing_(std::make_shared<Checkpointing>(*context_, options_.project_config)) {}
 
  private:
+  static TrainingState::Custom custom_module(std::shared_ptr<torch::nn::Module> module);
+  static TrainingState::Custom custom_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
+  template <typename Object>
+  static TrainingState::Custom custom_of(Object& object) {
+    using T = std::remove_cv_t<Object>;
+    constexpr bool has_state = requires {
+      Value(object.state_dict());
+      object.load_state_dict(std::declval<const Value&>());
+    };
+    if constexpr (has_state) {
+      return {[&object] { return Value(object.state_dict()); },
+              [&object](const Value& state) { object.load_state_dict(state); }};
+    } else if constexpr (detail::ModuleHolderObject<T>) {
+      return custom_module(object.ptr());
+    } else if constexpr (detail::ModulePointer<T>) {
+      return custom_module(object);
+    } else if constexpr (detail::ModuleObject<T>) {
+      return custom_module(detail::shared_module(object));
+    } else if constexpr (detail::OptimizerPointer<T>) {
+      return custom_optimizer(object);
+    } else if constexpr (detail::OptimizerObject<T>) {
+      return custom_optimizer(detail::borrowed<torch::optim::Optimizer>(object));
+    } else {
+      static_assert(detail::kNever<Object>,
+                    "register_for_checkpointing: the object lacks `Value state_dict()` or `load_state_dict(const "
+                    "Value&)`; add both, or pass a module or an optimizer");
+      return {};
+    }
+  }
   // The dtype in which unsharded weights of a sharded model are saved, if the DeepSpeed plugin sets one.
   [[nodiscard]] std::optional<at::ScalarType> saved_dtype() const;
 

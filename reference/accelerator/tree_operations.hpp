@@ -87,6 +87,7 @@ class TreeOperations : public virtual AcceleratorState {
     static_assert(detail::TensorTree<T>,
                   "pad_across_processes: does not support numbers, strings and unknown types; pass tensors");
     const CallSite site(where);
+    verify("pad_across_processes", tree, operations::Compared::kNumDimensions);
     return with_each(tree, [&](const at::Tensor& tensor) {
       return operations::pad_across_processes(context_->world, tensor, options);
     });
@@ -131,9 +132,10 @@ class TreeOperations : public virtual AcceleratorState {
   // Debug mode: compares the tensors of all ranks, over a separate group, so that the user's groups contain only the
   // collectives that the program makes.
   template <typename T>
-  void verify(const char* operation, const T& tree) const {
+  void verify(const char* operation, const T& tree,
+              operations::Compared compared = operations::Compared::kShapes) const {
     if constexpr (Tree<T>) {
-      if (debug_group_) operations::verify(*debug_group_, operation, context_->device, tensors_of(tree));
+      if (debug_group_) operations::verify(*debug_group_, operation, context_->device, tensors_of(tree), compared);
     }
   }
   // Applies `f` to every tensor. Other types have already failed a static_assert; returning them unchanged keeps the

@@ -27,6 +27,39 @@ NamedTensors state_dict_of(const torch::nn::Module& module) {
   return state;
 }
 
+Value value_of(const torch::nn::Module& module) {
+  Value::Dict tensors;
+  for (const auto& [name, tensor] : state_dict_of(module)) tensors.emplace(name, tensor.detach());
+  return tensors;
+}
+
+void load_value(torch::nn::Module& module, const Value& state) {
+  const auto& saved = state.as<Value::Dict>();
+  std::vector<std::string> problems;
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies;
+  const auto own = state_dict_of(module);
+  std::set<std::string> known;
+  for (const auto& [name, tensor] : own) {
+    known.insert(name);
+    const auto found = saved.find(name);
+    if (found == saved.end()) {
+      problems.push_back(fmt::format("'{}' is missing", name));
+      continue;
+    }
+    const auto& values = found->second.as<at::Tensor>();
+    if (values.sizes() != tensor.sizes()) {
+      problems.push_back(fmt::format("'{}' has sizes [{}], the module expects [{}]", name,
+                                     fmt::join(values.sizes(), ", "), fmt::join(tensor.sizes(), ", ")));
+    }
+    copies.emplace_back(tensor.detach(), values);
+  }
+  for (const auto& [name, values] : saved) {
+    if (!known.contains(name)) problems.push_back(fmt::format("'{}' is not in the module", name));
+  }
+  if (!problems.empty()) throw CheckpointError(fmt::format("{}", fmt::join(problems, "; ")));
+  for (const auto& [tensor, values] : copies) tensor.copy_(values);
+}
+
 // Collects all problems instead of stopping at the first: a user with another model sees at once what differs. Nothing
 // is loaded here, so the caller can still refuse.
 std::vector<std::pair<at::Tensor, StoredWeight>> matched(const std::string& what, const NamedTensors& state,

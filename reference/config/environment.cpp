@@ -4,6 +4,8 @@
 
 #include <fmt/ranges.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -32,6 +34,54 @@ std::optional<std::string> take_environment(const std::string& name) {
   auto value = environment(name);
   unsetenv(name.c_str());
   return value;
+}
+
+namespace {
+
+std::vector<std::string> names_of_environment() {
+  std::vector<std::string> names;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    names.push_back(text.substr(0, text.find('=')));
+  }
+  return names;
+}
+
+}  // namespace
+
+// What was set after the environment was cleared is removed too.
+EnvironmentScope::~EnvironmentScope() {
+  if (was_cleared_) {
+    for (const auto& name : names_of_environment()) unsetenv(name.c_str());
+  }
+  for (const auto& [name, value] : before_) {
+    if (value)
+      setenv(name.c_str(), value->c_str(), /*overwrite=*/1);
+    else
+      unsetenv(name.c_str());
+  }
+}
+
+void EnvironmentScope::set(const std::string& name, const std::optional<std::string>& value) {
+  const char* now = std::getenv(name.c_str());
+  before_.emplace(name, now == nullptr ? std::nullopt : std::optional<std::string>(now));
+  if (value)
+    setenv(name.c_str(), value->c_str(), /*overwrite=*/1);
+  else
+    unsetenv(name.c_str());
+}
+
+EnvironmentScope patch_environment(const std::map<std::string, std::string>& variables) {
+  EnvironmentScope scope;
+  for (const auto& [name, value] : variables) scope.set(upper_case(name), value);
+  return scope;
+}
+
+EnvironmentScope clear_environment() {
+  EnvironmentScope scope;
+  for (const auto& name : names_of_environment()) scope.set(name, std::nullopt);
+  scope.was_cleared_ = true;
+  return scope;
 }
 
 // A negative number counts as unset. Source: accelerate/utils/environment.py, get_int_from_env.

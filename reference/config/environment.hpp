@@ -1,8 +1,10 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 /// Environment variables. Only these functions read them.
@@ -16,6 +18,27 @@ std::string expand_home(const std::string& path);
 
 /// Returns the value of a variable and unsets it. Thread rule: only before this process has other threads.
 std::optional<std::string> take_environment(const std::string& name);
+
+/// Restores the environment when it is destroyed. Thread rule: only while this process has no other threads.
+class [[nodiscard]] EnvironmentScope {
+ public:
+  EnvironmentScope() = default;
+  ~EnvironmentScope();
+  EnvironmentScope(EnvironmentScope&& other) noexcept
+      : before_(std::exchange(other.before_, {})), was_cleared_(std::exchange(other.was_cleared_, false)) {}
+  EnvironmentScope& operator=(EnvironmentScope&&) = delete;
+
+ private:
+  friend EnvironmentScope patch_environment(const std::map<std::string, std::string>& variables);
+  friend EnvironmentScope clear_environment();
+  void set(const std::string& name, const std::optional<std::string>& value);
+  std::map<std::string, std::optional<std::string>> before_;
+  bool was_cleared_ = false;
+};
+/// Sets variables, with names in upper case, while the scope lives. Source: accelerate/utils/environment.py.
+EnvironmentScope patch_environment(const std::map<std::string, std::string>& variables);
+/// Unsets all variables while the scope lives.
+EnvironmentScope clear_environment();
 
 /// Returns the first non-negative integer among the variables `names`. Throws ConfigError if one is not an integer.
 /// Source: accelerate/utils/environment.py, get_int_from_env.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 
 #include "reference/core/tree.hpp"
 #include "reference/modules/call.hpp"
+#include "reference/modules/described_model.hpp"
 #include "reference/offload/device_map.hpp"
 #include "reference/offload/offload_files.hpp"
 #include "reference/offload/streamed_model.hpp"
@@ -136,6 +138,24 @@ class DispatchedModel {
   std::shared_ptr<offload::StreamedModel> streamed_;
   DeviceMap device_map_;
 };
+
+/// The plans of device_map.hpp for a module: a ModuleHolder or a shared_ptr.
+template <typename Module>
+  requires(!std::same_as<Module, ModelDescription>)
+DeviceMap infer_auto_device_map(const Module& module, const DeviceMapOptions& options = {}) {
+  return infer_auto_device_map(describe(offload::shared(module)).description, options);
+}
+template <typename Module>
+  requires(!std::same_as<Module, ModelDescription>)
+MaxMemory get_balanced_memory(const Module& module, const BalancedMemoryOptions& options = {}) {
+  return get_balanced_memory(describe(offload::shared(module)).description, options);
+}
+template <typename Module>
+  requires(!std::same_as<Module, ModelDescription>)
+MaximumSizes calculate_maximum_sizes(const Module& module,
+                                     const std::vector<std::string>& no_split_module_classes = {}) {
+  return calculate_maximum_sizes(describe(offload::shared(module)).description, no_split_module_classes);
+}
 
 /// `module`: a ModuleHolder or a shared_ptr of a module. Throws ArgumentError, which lists all mismatches between the
 /// map and the model, or ConfigError for a GPU that does not exist.

@@ -18,6 +18,7 @@ void set_seed(std::uint64_t seed, SetSeedOptions options) {
   if (options.device_specific) seed += static_cast<std::uint64_t>(context.rank);
   default_generator().set_current_seed(seed);
   if (!context.device.is_cpu()) device_generator(context).set_current_seed(seed);
+  if (options.deterministic) at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
 }
 
 void synchronize_generator(RankContext& context, at::Generator generator) {

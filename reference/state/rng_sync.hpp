@@ -12,6 +12,9 @@ namespace accel {
 
 struct SetSeedOptions {
   bool device_specific = false;  ///< adds the global rank, so that ranks draw different streams
+  /// Operators without a deterministic algorithm throw from now on. Holds for the process, as
+  /// torch.use_deterministic_algorithms does.
+  bool deterministic = false;
 };
 
 /// Seeds the current rank's default CPU generator, and its device's generator if it has a GPU.

@@ -294,7 +294,11 @@ TEST_F(ConfigCommandTest, ToFsdp2TranslatesTheStrategyAndKeepsUnknownKeys) {
                         "SHARD_GRAD_OP\n  fsdp_backward_prefetch: BACKWARD_PRE\n  fsdp_forward_prefetch: false\n"
                         "  fsdp_sync_module_states: true\n  fsdp_use_orig_params: true\n  fsdp_offload_params: false\n "
                         " fsdp_own_key: 1e8\n");
-  auto run = accel({"to-fsdp2", "--config_file", old});
+  auto run = accel({"to-fsdp2", "--config_file", path("no.yaml")});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(run.error, AllOf(HasSubstr("--config_file: " + path("no.yaml") + " does not exist"),
+                               HasSubstr("pass --output_file, or --overwrite")));
+  run = accel({"to-fsdp2", "--config_file", old});
   EXPECT_EQ(run.exit_code, 2);
   EXPECT_THAT(run.error, HasSubstr("pass --output_file, or --overwrite"));
   run = accel({"to-fsdp2", "--config_file", old, "--output-file", path("new.yaml")});

@@ -41,6 +41,9 @@ class LaunchingPageTest : public LaunchFixture {
     for (const auto& [shown, here] : {std::pair<std::string, std::string>("10.0.0.1", "127.0.0.1"), {"29500", port}}) {
       if (const auto at = command.find(shown); at != std::string::npos) command.replace(at, shown.size(), here);
     }
+    // Under mpirun the launcher cannot look for a free port on all hosts, and the default may be another test's.
+    if (const auto at = command.find("--mpirun_hostfile"); at != std::string::npos)
+      command.insert(at, "--main_process_port " + port + " ");
     const auto path = fs::path(bin("accel")).parent_path().string() + ":/usr/local/bin:/usr/bin:/bin";
     return run_command({"/bin/sh", "-c", "cd " + folder_.path("work") + " && " + command},
                        {.environment = clean({{"PATH", path},

@@ -175,8 +175,18 @@ class SettingsMerge {
       if (uses(section))
         (config_.*section.field)[key.name] = *value;
       else if (is_section_only_key)
-        problem("--{}: needs --{}, or a config file that enables it", key.name, section.required_flag);
+        problem("--{}: needs --{}, or a config file that enables it{}", key.name, section.required_flag,
+                unused_hint(section));
     }
+  }
+
+  // A file may have the section, and select another kind of launch.
+  [[nodiscard]] std::string unused_hint(const LaunchSection& section) const {
+    if ((config_.*section.field).empty()) return "";
+    const bool is_float8 = section.field == &LaunchConfig::fp8_config;
+    return fmt::format("; the file has {}, but its {} is {}", section.name,
+                       is_float8 ? "mixed_precision" : "distributed_type",
+                       is_float8 ? config_.mixed_precision.value_or("unset") : config_.distributed_type);
   }
 
   const LaunchFlags& flags_;

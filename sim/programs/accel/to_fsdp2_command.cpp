@@ -1,7 +1,7 @@
 // `accel to-fsdp2`: converts a configuration file on the level of its tree, so that keys that this library does not
 // know survive. The file is written in Python's YAML style, since Python reads it as well.
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
@@ -91,10 +91,15 @@ Tree read_tree(const std::string& file) {
 int to_fsdp2(const ToFsdp2Arguments& arguments) {
   // Overwriting needs explicit consent, for the input and for an existing output alike.
   const auto output = arguments.output_file.empty() ? arguments.config_file : arguments.output_file;
-  check_config(arguments.overwrite || !arguments.output_file.empty(),
-               "to-fsdp2: no output; pass --output_file, or --overwrite to replace {}", arguments.config_file);
-  check_config(arguments.overwrite || !std::filesystem::exists(output),
-               "to-fsdp2: {} exists already; pass --overwrite to replace it", output);
+  std::vector<std::string> problems;
+  if (!std::filesystem::exists(arguments.config_file))
+    problems.push_back(fmt::format("--config_file: {} does not exist", arguments.config_file));
+  if (!arguments.overwrite && arguments.output_file.empty())
+    problems.push_back(
+        fmt::format("no output; pass --output_file, or --overwrite to replace {}", arguments.config_file));
+  else if (!arguments.overwrite && std::filesystem::exists(output))
+    problems.push_back(fmt::format("{} exists already; pass --overwrite to replace it", output));
+  check_config(problems.empty(), "to-fsdp2: {}", fmt::join(problems, "; "));
   // Written atomically: with --overwrite the input file must survive a failure.
   const auto tree = convert(read_tree(arguments.config_file));
   PosixFiles files;

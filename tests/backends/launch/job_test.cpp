@@ -198,6 +198,24 @@ TEST(JobTest, AnUnknownHostGivesALostLink) {
   EXPECT_TRUE(link.is_lost());
 }
 
+// Nobody listens at the first address, as on a host whose name also resolves to an unused IPv6 address.
+TEST(JobTest, EveryAddressOfAHostIsTried) {
+  const int open_port = free_port();
+  Machines main(MachinesOptions{.num_machines = 2, .num_processes = 2, .main_port = open_port});
+  auto addresses = Link::addresses_of("127.0.0.1", free_port());
+  addresses.push_back(Link::addresses_of("127.0.0.1", open_port).front());
+  ASSERT_EQ(addresses.size(), 2U);
+  const auto is_lost = [&](int attempt) {
+    auto link = Link::connect_to_one(addresses, attempt);
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+    while (!link.is_lost() && std::chrono::steady_clock::now() < until) link.receive();
+    return link.is_lost();
+  };
+  EXPECT_TRUE(is_lost(0));
+  EXPECT_FALSE(is_lost(1));
+  EXPECT_TRUE(is_lost(2));
+}
+
 // The ranks of the other machine sleep for 100 seconds and must be ended before.
 TEST(JobTest, AVanishedLauncherEndsTheJobOnTheOtherMachines) {
   const int port = free_port();

@@ -41,6 +41,19 @@ TEST_P(DebugModeTest, DifferentShapesAreReportedOnEveryRankWithTheOperation) {
   }
 }
 
+// Sizes may differ, since padding makes them equal. Without debug mode Gloo returns a tensor on one of the ranks.
+TEST_P(DebugModeTest, PaddingTensorsWithOtherNumbersOfDimensionsIsReportedOnEveryRank) {
+  const auto messages = collect_ranks(GetParam(), 2, [](RankContext& rank) {
+    Accelerator accelerator({.debug = true}, rank);
+    EXPECT_EQ(accelerator.pad_across_processes(at::ones({1 + rank.rank, 3})).size(0), 2);
+    const auto tensor = rank.rank == 0 ? at::ones({2, 3}) : at::ones({2});
+    return message_of<DistributedOperationException>([&] { accelerator.pad_across_processes(tensor); });
+  });
+  for (const auto& message : messages)
+    EXPECT_THAT(message, HasSubstr("pad_across_processes: the tensors of the ranks do not match; expected equal "
+                                   "numbers of dimensions, on cpu; rank 0: [2, 3]; rank 1: [2]"));
+}
+
 // Debug mode compares the shapes of every collective on all ranks. It is slow, so an argument must be able to
 // switch it off.
 TEST(DebugModeEnvironmentTest, TheVariableEnablesItAndTheArgumentPrecedes) {

@@ -246,5 +246,31 @@ TEST_F(EnvironmentTest, AWorldOfNoRanksIsAProblem) {
   EXPECT_THAT(problems(), HasSubstr("WORLD_SIZE 0"));
 }
 
+// Names are in upper case, as in Python, and a variable that was unset is unset again.
+TEST_F(EnvironmentTest, PatchedVariablesAreRestored) {
+  set({{"RANK", "3"}});
+  {
+    const auto scope = patch_environment({{"rank", "1"}, {"ACCEL_PATCHED", "new"}});
+    EXPECT_EQ(environment("RANK"), "1");
+    EXPECT_EQ(environment("ACCEL_PATCHED"), "new");
+  }
+  EXPECT_EQ(environment("RANK"), "3");
+  EXPECT_EQ(environment("ACCEL_PATCHED"), std::nullopt);
+}
+
+TEST_F(EnvironmentTest, AClearedEnvironmentIsRestored) {
+  set({{"RANK", "3"}});
+  const auto path = environment("PATH");
+  {
+    const auto scope = clear_environment();
+    EXPECT_EQ(environment("RANK"), std::nullopt);
+    EXPECT_EQ(environment("PATH"), std::nullopt);
+    setenv("ACCEL_PATCHED", "new", 1);
+  }
+  EXPECT_EQ(environment("RANK"), "3");
+  EXPECT_EQ(environment("PATH"), path);
+  EXPECT_EQ(environment("ACCEL_PATCHED"), std::nullopt);
+}
+
 }  // namespace
 }  // namespace accel

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include "reference/core/tree_device.hpp"
 #include "tests/support/torch.hpp"
 
 using ::testing::ElementsAre;
@@ -111,6 +112,24 @@ TEST(TreeTest, ABatchWithoutTensorsHasNoSize) {
 
 TEST(TreeTest, ABatchOfATensorWithoutDimensionsHasNoSize) {
   EXPECT_THROW(find_batch_size(torch::tensor(1.0)), ArgumentError);
+}
+
+// The device without memory shows what was sent.
+TEST(TreeTest, TensorsAreSentToADeviceExceptThoseOfSkippedKeys) {
+  using Parts = std::map<std::string, std::vector<at::Tensor>>;
+  const std::pair<Parts, int> tree{{{"sent", {torch::ones({2})}}, {"kept", {torch::ones({3})}}}, 7};
+  const auto sent = send_to_device(tree, at::kMeta, {.skip_keys = {"kept"}});
+  EXPECT_TRUE(sent.first.at("sent")[0].is_meta());
+  EXPECT_TRUE(sent.first.at("kept")[0].is_cpu());
+  EXPECT_EQ(sent.second, 7);
+  EXPECT_TRUE(tree.first.at("sent")[0].is_cpu());
+  Sample sample{.image = torch::ones({2}), .name = "a", .boxes = {torch::ones({1})}};
+  EXPECT_TRUE(send_to_device(sample, at::kMeta).boxes[0].is_meta());
+}
+
+TEST(TreeTest, TheDeviceIsThatOfTheFirstTensor) {
+  EXPECT_EQ(find_device(std::pair(1, torch::ones({1}, at::kMeta))), at::kMeta);
+  EXPECT_EQ(find_device(std::pair(1, std::string("a"))), std::nullopt);
 }
 
 }  // namespace

@@ -33,6 +33,16 @@ TEST(SetSeedTest, ADeviceSpecificSeedAddsTheRank) {
   EXPECT_THAT(seeds, ElementsAre(42, 43, 44, 45));
 }
 
+TEST(SetSeedTest, DeterministicAlgorithmsAreRequiredOnRequest) {
+  const auto context = make_single_rank();
+  const RankScope scope(*context);
+  set_seed(42);
+  EXPECT_FALSE(at::globalContext().deterministicAlgorithms());
+  set_seed(42, {.deterministic = true});
+  EXPECT_TRUE(at::globalContext().deterministicAlgorithms());
+  at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false);
+}
+
 TEST(SetSeedTest, OutsideARankItIsAStateError) { EXPECT_THROW(set_seed(42), StateError); }
 
 // The ranks start with different seeds and have drawn different numbers; afterwards they must all agree with rank

@@ -1,6 +1,7 @@
 // Tests of save_state and load_state of the Accelerator: which files are written, what a resumed training continues
 // with, automatic names, asynchronous saves, and hooks.
 #include <gmock/gmock.h>
+#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/embedding.h>
 
 #include <filesystem>
@@ -14,6 +15,7 @@
 namespace accel::testing::saved_training {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -32,6 +34,52 @@ TEST_F(SaveStateTest, WritesAcceleratesFilesAndAManifest) {
                           "dl_state_dict_rank1.bin", "model.safetensors", "optimizer.bin", "random_states_0.pkl",
                           "random_states_1.pkl", "rank_tensors_1.safetensors", "scheduler.bin"));
   EXPECT_EQ(checkpoint::read_manifest(path_)->world_size, 2);
+}
+
+// An average of the weights, which no optimizer of `prepare` steps, and its optimizer, with LibTorch's class.
+TEST_F(SaveStateTest, ModulesAndOptimizersAreRegisteredWithoutAdaptors) {
+  run_ranks(2, [&] {
+    torch::manual_seed(1);
+    torch::nn::Linear average(2, 3);
+    const auto norm = std::make_shared<torch::nn::BatchNorm1dImpl>(3);
+    torch::optim::Adam adam(average->parameters(), 0.5);
+    Accelerator accelerator;
+    accelerator.register_for_checkpointing(average, norm, adam);
+    const auto step = [&] {
+      norm->forward(average->forward(torch::ones({2, 2})).detach());
+      average->forward(torch::ones({2, 2})).square().sum().backward();
+      adam.step();
+    };
+    step();
+    accelerator.save_state(path_);
+    const auto weight = average->weight.detach().clone(), mean = norm->running_mean.clone();
+    const auto moments = pack(optim::state_dict(adam));
+    step();
+    EXPECT_FALSE(average->weight.equal(weight));
+    accelerator.load_state(path_);
+    EXPECT_TRUE(average->weight.equal(weight));
+    EXPECT_TRUE(norm->running_mean.equal(mean));
+    EXPECT_EQ(pack(optim::state_dict(adam)), moments);
+  });
+  const auto state = read_torch_file(path_ + "/custom_checkpoint_0.pkl");
+  EXPECT_EQ(state.at("weight").as<at::Tensor>().sizes(), torch::IntArrayRef({3, 2})) << "as Python's state_dict";
+}
+
+TEST_F(SaveStateTest, ARegisteredModuleOfAnotherShapeIsUnchangedAndReported) {
+  run_ranks(1, [&] {
+    torch::nn::Linear saved(2, 3);
+    Accelerator accelerator;
+    accelerator.register_for_checkpointing(saved);
+    accelerator.save_state(path_);
+    torch::nn::Linear other(torch::nn::LinearOptions(2, 4).bias(false));
+    const auto before = other->weight.detach().clone();
+    Accelerator second;
+    second.register_for_checkpointing(other);
+    EXPECT_THAT(message_of<CheckpointError>([&] { second.load_state(path_); }),
+                AllOf(HasSubstr("'weight' has sizes [3, 2], the module expects [4, 2]"),
+                      HasSubstr("'bias' is not in the module")));
+    EXPECT_TRUE(other->weight.equal(before));
+  });
 }
 
 // Between the micro-batches of a step, gradients are part of the state; an embedding's are sparse.

@@ -22,56 +22,85 @@ namespace {
 
 std::set<std::string> reachable_names() {
   std::set<std::string> names;
-  REACHABLE(AORecipeKwargs)
-  REACHABLE(Accelerator)
-  REACHABLE(CsvDataset)
-  REACHABLE(DataLoader)
-  REACHABLE(DeepSpeedPlugin)
-  REACHABLE(Float8LinearConfig)
-  REACHABLE(FullyShardedDataParallelPlugin)
-  REACHABLE(GeneralTracker) REACHABLE(GradientAccumulationPlugin) REACHABLE(Group) REACHABLE(IdxDataset) REACHABLE(
-      ImageFolder) REACHABLE(LabelledCsvTensors) REACHABLE(Launchable) REACHABLE(LocalSGD) REACHABLE(MaxMemory)
-      REACHABLE(PadCollate) REACHABLE(PadCollateWithMask) REACHABLE(ParallelismConfig) REACHABLE(
-          ProfileKwargs) REACHABLE(Profiler) REACHABLE(RankContext) REACHABLE(ReduceLROnPlateau)
-          REACHABLE(SafetensorsDataset) REACHABLE(StepLR) REACHABLE(TarShards) REACHABLE(TensorDataset) REACHABLE(
-              TextLines) REACHABLE(Value) REACHABLE(align_module_device) REACHABLE(attach_layerwise_casting_hooks)
-              REACHABLE(broadcast_object_list) REACHABLE(calculate_maximum_sizes) REACHABLE(call) REACHABLE(
-                  convert_sync_batchnorm) REACHABLE(cpu_offload) REACHABLE(current_rank) REACHABLE(debug_launcher)
-                  REACHABLE(decode_image) REACHABLE(decode_integer) REACHABLE(disk_offload) REACHABLE(dispatch_model)
-                      REACHABLE(expand_braces) REACHABLE(find_executable_batch_size) REACHABLE(from_torch) REACHABLE(
-                          from_torch_loader) REACHABLE(gather_object) REACHABLE(get_balanced_memory)
-                          REACHABLE(get_cosine_schedule_with_warmup) REACHABLE(get_scheduler) REACHABLE(
-                              infer_auto_device_map) REACHABLE(init_empty_weights) REACHABLE(init_on_device)
-                              REACHABLE(launch) REACHABLE(linear_cross_entropy) REACHABLE(load_checkpoint_and_dispatch)
-                                  REACHABLE(load_checkpoint_in_model) REACHABLE(logging::get_logger)
-                                      REACHABLE(make_generator) REACHABLE(notebook_launcher) REACHABLE(optim::AdamW)
-                                          REACHABLE(optim::SGD) REACHABLE(pack) REACHABLE(clear_environment)
-                                              REACHABLE(patch_environment) REACHABLE(progress) REACHABLE(send_to_device)
-                                                  REACHABLE(find_device) REACHABLE(read_torch_file) REACHABLE(run)
-                                                      REACHABLE(run_launched) REACHABLE(set_seed)
-                                                          REACHABLE(sharded::plan_memory) REACHABLE(shared)
-                                                              REACHABLE(transformed) REACHABLE(tree_conversion)
-                                                                  REACHABLE(tree_members) REACHABLE(unpack)
-                                                                      REACHABLE(write_torch_file) return names;
-}
-
-// Members of classes count as their class. `accel::accel` is a CMake target; names in accel::testing and accel::sim are
-// in <accel/testing.hpp>.
-std::set<std::string> names_in_the_guide() {
-  const auto folder = std::filesystem::path(std::getenv("ACCEL_SOURCE_DIR")) / "reference/guide";
-  const std::regex name("accel::([a-z_]+::)*[A-Za-z_0-9]+");
-  std::set<std::string> names;
-  for (const auto& page : std::filesystem::directory_iterator(folder)) {
-    if (page.path().extension() != ".md") continue;
-    std::ostringstream text;
-    text << std::ifstream(page.path()).rdbuf();
-    const auto content = text.str();
-    for (std::sregex_iterator found(content.begin(), content.end(), name), end; found != end; ++found) {
-      const auto word = found->str();
-      const bool is_elsewhere = word.starts_with("accel::testing") || word.starts_with("accel::sim::");
-      if (!is_elsewhere && word != "accel::accel") names.insert(word);
-    }
-  }
+  REACHABLE(infer_auto_device_map);
+  REACHABLE(from_torch_loader);
+  REACHABLE(convert_sync_batchnorm);
+  REACHABLE(TextLines);
+  REACHABLE(ProfileKwargs);
+  REACHABLE(ImageFolder);
+  REACHABLE(AORecipeKwargs);
+  REACHABLE(Accelerator);
+  REACHABLE(CsvDataset);
+  REACHABLE(DataLoader);
+  REACHABLE(DeepSpeedPlugin);
+  REACHABLE(Float8LinearConfig);
+  REACHABLE(FullyShardedDataParallelPlugin);
+  REACHABLE(GeneralTracker);
+  REACHABLE(GradientAccumulationPlugin);
+  REACHABLE(Group);
+  REACHABLE(IdxDataset);
+  REACHABLE(LabelledCsvTensors);
+  REACHABLE(Launchable);
+  REACHABLE(LocalSGD);
+  REACHABLE(MaxMemory);
+  REACHABLE(PadCollate);
+  REACHABLE(PadCollateWithMask);
+  REACHABLE(ParallelismConfig);
+  REACHABLE(Profiler);
+  REACHABLE(RankContext);
+  REACHABLE(ReduceLROnPlateau);
+  REACHABLE(SafetensorsDataset);
+  REACHABLE(StepLR);
+  REACHABLE(TarShards);
+  REACHABLE(TensorDataset);
+  REACHABLE(Value);
+  REACHABLE(align_module_device);
+  REACHABLE(attach_layerwise_casting_hooks);
+  REACHABLE(broadcast_object_list);
+  REACHABLE(calculate_maximum_sizes);
+  REACHABLE(call);
+  REACHABLE(clear_environment);
+  REACHABLE(cpu_offload);
+  REACHABLE(current_rank);
+  REACHABLE(debug_launcher);
+  REACHABLE(decode_image);
+  REACHABLE(decode_integer);
+  REACHABLE(disk_offload);
+  REACHABLE(dispatch_model);
+  REACHABLE(expand_braces);
+  REACHABLE(find_device);
+  REACHABLE(find_executable_batch_size);
+  REACHABLE(from_torch);
+  REACHABLE(gather_object);
+  REACHABLE(get_balanced_memory);
+  REACHABLE(get_cosine_schedule_with_warmup);
+  REACHABLE(get_scheduler);
+  REACHABLE(init_empty_weights);
+  REACHABLE(init_on_device);
+  REACHABLE(launch);
+  REACHABLE(linear_cross_entropy);
+  REACHABLE(load_checkpoint_and_dispatch);
+  REACHABLE(load_checkpoint_in_model);
+  REACHABLE(logging::get_logger);
+  REACHABLE(make_generator);
+  REACHABLE(notebook_launcher);
+  REACHABLE(optim::AdamW);
+  REACHABLE(optim::SGD);
+  REACHABLE(pack);
+  REACHABLE(patch_environment);
+  REACHABLE(progress);
+  REACHABLE(read_torch_file);
+  REACHABLE(run);
+  REACHABLE(run_launched);
+  REACHABLE(send_to_device);
+  REACHABLE(set_seed);
+  REACHABLE(sharded::plan_memory);
+  REACHABLE(shared);
+  REACHABLE(transformed);
+  REACHABLE(tree_conversion);
+  REACHABLE(tree_members);
+  REACHABLE(unpack);
+  REACHABLE(write_torch_file);
   return names;
 }
 

@@ -138,12 +138,13 @@ TEST_P(MachineCountTest, TrainingEqualsOneMachineAndTheSimulatorBitForBit) {
   EXPECT_EQ(last_line(simulated.output), expected);
 }
 
-// A pulled cable sends no FIN or RST, so nothing but a time-out can notice it.
+// A pulled cable sends no FIN or RST, so nothing but a time-out can notice it. The launchers' is longer than that of
+// collectives: a launcher that gave up first would end its ranks before they report.
 TEST_F(MachinesTest, APulledCableIsReportedOnEveryRankWithinTheTimeout) {
   const Network network(2);
   const auto folder = new_folder("cut");
   folder_.write("cut/pause", "");
-  auto running = start(network, 2, folder, {"--log_dir", folder_.path("logs"), "--rdzv_conf", "keep_alive_interval=1"},
+  auto running = start(network, 2, folder, {"--log_dir", folder_.path("logs"), "--rdzv_conf", "keep_alive_interval=2"},
                        {{"ACCEL_TIMEOUT_SECONDS", "3"}});
   const auto processes = wait_for_the_middle(folder);
   network.pull(1);

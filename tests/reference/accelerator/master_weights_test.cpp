@@ -231,6 +231,22 @@ TEST_P(MasterWeightsTest, AdoptWhatTheProgramWrites) {
   });
 }
 
+TEST_P(MasterWeightsTest, AStepKeepsWhatTheProgramHasWritten) {
+  run_ranks(GetParam(), 1, [&](RankContext& rank) {
+    Accelerator accelerator(options(), rank);
+    auto net = net_of(1);
+    optim::SGD sgd(net->parameters(), {.lr = 0});
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    accelerator.backward(model(inputs_of(0, 0)).square().mean());
+    {
+      const torch::NoGradGuard no_grad;
+      net->first->weight[0][0] = 0.5;
+    }
+    optimizer.step();
+    EXPECT_EQ(net->first->weight[0][0].item<float>(), 0.5F);
+  });
+}
+
 TEST_P(MasterWeightsTest, LibTorchsArchivesAreRefused) {
   run_ranks(GetParam(), 1, [&](RankContext& rank) {
     Accelerator accelerator(options(), rank);

@@ -79,8 +79,8 @@ void expect_equal_schedules(const std::string& law) {
   const auto compared =
       expect_equal({.law = law, .left = "simulated, parallel", .right = "simulated, one at a time"}, 1000, draw_one,
                    [&](const EquivalenceCase& one) {
-                     const auto parallel = observe_on_simulated_ranks(one, {}),
-                                serial = observe_on_simulated_ranks(one, serial_schedule_of(one));
+                     const auto parallel = observe_on_simulated_ranks(one),
+                                serial = observe_on_simulated_ranks(one, {.schedule = serial_schedule_of(one)});
                      const auto& last = parallel.front().empty() ? std::string() : parallel.front().back();
                      num_errors += last.starts_with("error: ") || last.starts_with("the run failed: ") ? 1 : 0;
                      return programs::first_difference("parallel", parallel, "serial", serial);
@@ -94,8 +94,7 @@ void expect_equal_on_gloo_threads(const std::string& law) {
       {.law = law, .left = "simulated, parallel", .right = "Gloo threads"}, 60,
       [&] { return draw(law, /*max_ranks=*/6); },
       [](const EquivalenceCase& one) {
-        return programs::first_difference("simulated", observe_on_simulated_ranks(one, {}), "Gloo",
-                                          on_gloo_threads(one));
+        return programs::first_difference("simulated", observe_on_simulated_ranks(one), "Gloo", on_gloo_threads(one));
       });
 }
 
@@ -184,6 +183,17 @@ TEST(EquivalenceCaseTest, DifferenceNamesRankObservationAndBothSides) {
   EXPECT_EQ(programs::first_difference("x", left, "y", left), "");
   EXPECT_EQ(programs::first_difference("x", left, "y", right), "rank 1, observation 1:\n  x: c\n  y: d");
   EXPECT_EQ(programs::first_difference("x", left, "y", shorter), "rank 1, observation 1:\n  x: c\n  y: nothing");
+}
+
+TEST(EquivalenceCaseTest, OnlyLossesAndParametersMayDifferByRounding) {
+  const std::string line = "loss [0.25] parameters 2[1e-08, 0.5] ";
+  EXPECT_TRUE(programs::equal_up_to_rounding(line, "loss [0.250001] parameters 2[-1e-08, 0.5] "));
+  EXPECT_FALSE(programs::equal_up_to_rounding(line, "loss [0.2501] parameters 2[1e-08, 0.5] "));
+  EXPECT_FALSE(programs::equal_up_to_rounding(line, "loss [0.25] parameters 2[1e-08, 0.5, 0.5] "));
+  EXPECT_FALSE(programs::equal_up_to_rounding(line, "loss [0.25] parameters 2[1e-08, nan] "));
+  EXPECT_FALSE(programs::equal_up_to_rounding("loss [nan]", "loss [0.25]"));
+  EXPECT_FALSE(programs::equal_up_to_rounding("loss [nan]", "loss [nan] "));
+  EXPECT_FALSE(programs::equal_up_to_rounding("step 0: [0.25]", "step 0: [0.250001]"));
 }
 
 }  // namespace

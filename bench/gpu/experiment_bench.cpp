@@ -21,7 +21,9 @@ nlohmann::ordered_json peak_bytes(c10::Device device) {
 int train(int argc, char** argv) {
   auto& rank = current_rank();
   const int steps = std::stoi(argv[2]);
-  const auto result = timed_training(rank, argv[1], steps, {argv + 3, argv + argc});
+  std::vector<std::string> overrides(argv + 3, argv + argc);
+  const bool captures = std::erase(overrides, "--capture-step") > 0;
+  const auto result = timed_training(rank, argv[1], steps, overrides, captures);
   if (rank.rank != 0) return 0;
   std::cout << nlohmann::ordered_json{{"ranks", rank.world_size},
                                       {"device", rank.device.str()},
@@ -40,6 +42,6 @@ int main(int argc, char** argv) {
   if (argc >= 3) return accel::run(argc, argv, accel::bench::train);
   const bool is_help = argc == 2 && std::string_view(argv[1]) == "--help";
   fmt::print(is_help ? stdout : stderr,
-             "Usage: accel launch [OPTIONS] experiment_bench FILE.yaml STEPS [key.path=value ...]\n");
+             "Usage: accel launch [OPTIONS] experiment_bench FILE.yaml STEPS [--capture-step] [key.path=value ...]\n");
   return is_help ? 0 : 2;
 }

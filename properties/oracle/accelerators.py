@@ -1,5 +1,4 @@
 """The `accelerator` and `dataloader_config` of an experiment file: built as Accelerate does, and random ones."""
-import os
 
 import torch
 from accelerate import Accelerator, DataLoaderConfiguration
@@ -8,6 +7,7 @@ from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
 import comm_hooks
 import float8
+import rank_group
 import sharding
 
 HANDLERS = {
@@ -47,7 +47,7 @@ def build_accelerator(config):
     if options.get("mixed_precision") == "fp8":
         options["kwargs_handlers"].append(float8.recipe(options.pop("ao_recipe_kwargs", {})))
     plugin = options.pop("fsdp_plugin", None)
-    on_cpu = os.environ.get("ACCEL_ORACLE_DEVICE", "cpu") == "cpu"
+    on_cpu = rank_group.on_cpu()
     accelerator = Accelerator(cpu=on_cpu, **options) if plugin is None else sharding.build_accelerator(plugin, **options)
     if accelerator.mixed_precision == "fp16" and on_cpu:
         # On a CPU Accelerate trains in float32 and gives no warning; this is what it does on a GPU.

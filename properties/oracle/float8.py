@@ -1,10 +1,8 @@
-"""Layers in float8, by torchao with Accelerate's recipe."""
+"""Layers in float8, by torchao with Accelerate's recipe. Only trainings in float8 need torchao."""
 from dataclasses import replace
 
 import torch
 from accelerate.utils import AORecipeKwargs
-from torchao.float8 import Float8LinearConfig
-from torchao.float8.float8_linear import Float8Linear
 
 
 def recipe(options):
@@ -17,6 +15,8 @@ def recipe(options):
 
 
 def config(fields):
+    from torchao.float8 import Float8LinearConfig
+
     fields = dict(fields)
     return replace(Float8LinearConfig.from_recipe_name(fields.pop("recipe_name", "tensorwise")), **fields)
 
@@ -51,6 +51,8 @@ def matrix(rng, rows, columns):
 
 def answer(request):
     """The layer's output and its gradients."""
+    from torchao.float8.float8_linear import Float8Linear
+
     layer = torch.nn.Linear(len(request["weight"][0]), len(request["weight"]), bias=request["bias"] is not None)
     with torch.no_grad():
         layer.weight.copy_(torch.tensor(request["weight"]))

@@ -22,6 +22,10 @@ START_SECONDS = 180  # importing torch on a busy machine
 # --- a rank ----------------------------------------------------------------------------------------------------------
 
 
+def on_cpu():
+    return os.environ.get("ACCEL_ORACLE_DEVICE", "cpu") == "cpu"
+
+
 def serve(answer):
     """Answers the items of the file argv[1] from number argv[2] on. Rank 0 prints one JSON line per item: the list of
     all ranks' answers; an exception is an answer too."""
@@ -31,7 +35,7 @@ def serve(answer):
     from accelerate.utils import gather_object
 
     torch.set_num_threads(1)
-    state = PartialState(cpu=True)
+    state = PartialState(cpu=on_cpu())
     with open(sys.argv[1]) as file:
         items = [json.loads(line) for line in file]
     if state.is_main_process:

@@ -41,9 +41,11 @@ def read_idx(folder, name, header_bytes):
 
 
 def build_model(config):
-    options = {key: value for key, value in config.items() if key != "name"}
+    options = dict(config)
     models = {"mlp": mlp, "cnn": cnn, "resnet18": resnet.ResNet18, "gpt": gpt.Gpt}
-    return models[config["name"]](**options)
+    synchronizes = options.pop("sync_batchnorm", False)  # fails in PyTorch on more than one rank without GPUs
+    model = models[options.pop("name")](**options)
+    return nn.SyncBatchNorm.convert_sync_batchnorm(model) if synchronizes else model
 
 
 def mlp(hidden=128, dropout=0.0):

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "sim/backend/simulate.hpp"
 #include "sim/engine/scheduling/rank_schedule.hpp"
 #include "sim/programs/equivalence/observe_case.hpp"
 
@@ -11,15 +13,22 @@ namespace accel::programs {
 /// What the ranks observe, by rank.
 using RankObservations = std::vector<Observations>;
 
-/// Runs a case on simulated ranks. If the run fails, every rank's last observation is that failure.
-RankObservations observe_on_simulated_ranks(const EquivalenceCase& one, const sim::RankSchedule& schedule);
+/// Runs a case on simulated ranks, whose number is the case's. If the run fails, every rank's last observation is that
+/// failure.
+RankObservations observe_on_simulated_ranks(const EquivalenceCase& one, sim::SimulationOptions options = {});
 
 /// A schedule that runs one rank at a time, in an order that the case's seed determines.
 sim::RankSchedule serial_schedule_of(const EquivalenceCase& one);
 
+/// Whether two observations are equal, or are losses and parameters that differ by rounding only, as they do if three
+/// or more ranks add their gradients in another order.
+bool equal_up_to_rounding(const std::string& left, const std::string& right);
+
 /// Describes the first rank and observation in which two runs of a case differ; "" if they are equal. `left` and
 /// `right` name the two backends.
-std::string first_difference(const std::string& left, const RankObservations& of_left, const std::string& right,
-                             const RankObservations& of_right);
+std::string first_difference(
+    const std::string& left, const RankObservations& of_left, const std::string& right,
+    const RankObservations& of_right,
+    const std::function<bool(const std::string&, const std::string&)>& equal = std::equal_to<std::string>());
 
 }  // namespace accel::programs

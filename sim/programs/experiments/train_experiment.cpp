@@ -165,7 +165,7 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
 
   // Order as in the oracle: accumulate, forward, backward, clip by norm, clip by value, optimizer, scheduler,
   // zero_grad. Optimizer and scheduler are called in every micro-batch; their wrappers skip those that only accumulate.
-  const auto take_step = [&](const at::Tensor& inputs, const at::Tensor& targets) {
+  const auto update = [&](const at::Tensor& inputs, const at::Tensor& targets) {
     auto window = accelerator.accumulate(model);
     auto loss = forward(inputs, targets);
     accelerator.backward(loss);
@@ -174,11 +174,25 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
     if (accelerator.sync_gradients() && experiment.clip_grad_value)
       accelerator.clip_grad_value_(parameters, *experiment.clip_grad_value);
     optimizer.step();
+    return loss;
+  };
+  const auto step_schedule = [&](const at::Tensor& loss) {
     if (scheduler && experiment.scheduler->follows_metric()) {
       scheduler->step(accelerator.gather(loss.detach()).mean().item<double>());
     } else if (scheduler) {
       scheduler->step();
     }
+  };
+  auto captured_step = accelerator.capture_step(
+      [&](const at::Tensor& inputs, const at::Tensor& targets) {
+        auto loss = update(inputs, targets);
+        optimizer.zero_grad();
+        return loss;
+      },
+      {.warm_up_steps = options.capture_after.value_or(1)});
+  const auto take_step = [&](const at::Tensor& inputs, const at::Tensor& targets) {
+    auto loss = options.capture_after ? captured_step(inputs, targets) : update(inputs, targets);
+    step_schedule(loss);
     if (course.steps == measured_step) result.memory = accelerator.memory_account(model);
     optimizer.zero_grad();
     return loss;

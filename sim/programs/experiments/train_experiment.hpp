@@ -37,6 +37,7 @@ struct TrainOptions {
   std::string resume;                         // a checkpoint folder, or empty
   std::int64_t num_existing_checkpoints = 0;  // checkpoints below this number belong to earlier runs
   std::int64_t warm_up_steps = 0;             // steps that a benchmark does not time
+  std::optional<int> capture_after;  // steps after which they are replayed as a CUDA graph; else they never are
 };
 
 /// Returns the numbers of the checkpoints in a project folder, in ascending order.

@@ -45,6 +45,10 @@ struct ModelDescription {
   std::vector<ParameterDescription> buffers = {};
 };
 
+/// Whether the module's children are called through accel::call: a Sequential does so, and programs should call the
+/// elements of a ModuleList or ModuleDict so. How other modules call their children is unknown.
+[[nodiscard]] bool calls_its_children(const ModuleDescription& module);
+
 /// Whether a class matches a name: "net::BlockImpl" matches "Block", "BlockImpl" and "net::BlockImpl".
 [[nodiscard]] bool is_class(const std::string& spelled, const std::string& wanted);
 

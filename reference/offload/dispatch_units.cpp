@@ -46,9 +46,8 @@ class UnitPlanner {
     for (const auto parameter : module.parameters) add(model_.parameters[parameter].shape.name, unit);
     for (const auto& buffer : module.buffers) add(model_.buffers[buffer.index].shape.name, unit);
     // Other modules call their children directly, where no hook can load anything.
-    const bool calls_its_children = module.is_container || is_class(module.class_name, "Sequential");
     for (const auto& child : module.children) {
-      const bool is_called = std::erase(open_names_, child.name) > 0 || calls_its_children;
+      const bool is_called = std::erase(open_names_, child.name) > 0 || calls_its_children(module);
       auto of_child = unit;
       if (is_called && !is_preloaded) {
         of_child = units_.size();

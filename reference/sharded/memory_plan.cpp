@@ -63,8 +63,7 @@ class MemoryPlanner {
   // next one. In backward, frozen parameters of later units are still full, because gradients may flow through them
   // until the pass ends. Without resharding, all units stay full until backward.
   [[nodiscard]] std::int64_t gathered() const {
-    const bool prefetches =
-        options_.prefetch.value_or(Prefetch::kNone) != Prefetch::kNone || options_.forward_prefetch.value_or(false);
+    const bool prefetches = gathers_ahead(plan_, options_);
     std::int64_t most = 0, all = 0;
     for (std::size_t i = 0; i < plan_.units.size(); ++i) {
       std::int64_t here = 0;
@@ -72,7 +71,8 @@ class MemoryPlanner {
         here += contains_unit(plan_.units[outer], plan_.units[i]) ? whole_bytes(plan_.units[outer]) : 0;
       here += whole_bytes(plan_.units[i]);
       for (std::size_t later = i + 1; later < plan_.units.size(); ++later) here += frozen_bytes(plan_.units[later]);
-      if (prefetches && i + 1 < plan_.units.size()) here += whole_bytes(plan_.units[i + 1]);
+      if (prefetches && i + 1 < plan_.units.size() && plan_.units[i + 1].numel() <= options_.max_prefetched_numel)
+        here += whole_bytes(plan_.units[i + 1]);
       most = std::max(most, here);
       all += whole_bytes(plan_.units[i]);
     }

@@ -36,6 +36,10 @@ ShardedModel::State::State(std::shared_ptr<torch::nn::Module> module, ShardGroup
       model(describe(this->module)) {
   this->options = with_defaults(std::move(this->options), !device.is_cpu());
   plan = plan_units(model.description, this->options, this->groups.gathers.size());
+  if (!gathers_ahead(plan, this->options)) {
+    this->options.prefetch = Prefetch::kNone;
+    this->options.forward_prefetch = false;
+  }
   FlatParameterOptions flat_options;
   flat_options.param_dtype = scalar_type(this->options.param_dtype);
   flat_options.reduce_dtype = scalar_type(this->options.reduce_dtype);

@@ -19,6 +19,7 @@ namespace accel::sharded {
 Unit::Unit(const UnitPlan& plan, std::vector<std::unique_ptr<FlatParameter>> flats, Step& step, bool is_root)
     : name(plan.name),
       class_name(plan.class_name),
+      numel(plan.numel()),
       flats(std::move(flats)),
       step_(step),
       is_root_(is_root),
@@ -167,12 +168,16 @@ void Step::ran_forward(Unit& unit) {
 // guess alike because they run the same units.
 void Step::prefetch_after(const Unit& unit) {
   const auto place = std::find(last_order_.begin(), last_order_.end(), &unit);
-  if (place != last_order_.end() && place + 1 != last_order_.end()) (*(place + 1))->begin_gather();
+  if (place != last_order_.end() && place + 1 != last_order_.end()) begin_gather_ahead(**(place + 1));
 }
 
 void Step::prefetch_before(const Unit& unit) {
   const auto place = std::find(order_.begin(), order_.end(), &unit);
-  if (place != order_.end() && place != order_.begin()) (*(place - 1))->begin_gather();
+  if (place != order_.end() && place != order_.begin()) begin_gather_ahead(**(place - 1));
+}
+
+void Step::begin_gather_ahead(Unit& unit) const {
+  if (unit.numel <= options_.max_prefetched_numel) unit.begin_gather();
 }
 
 void Step::begin_backward(Unit& unit) {

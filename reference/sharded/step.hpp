@@ -45,6 +45,8 @@ class Step {
   void mark_stepped();
 
  private:
+  /// Not for large units, as the options say.
+  void begin_gather_ahead(Unit& unit) const;
   void reduce_next();
   void advance_reductions();
   void finish_reductions();
@@ -93,6 +95,7 @@ class Unit : public ModuleHooks, public std::enable_shared_from_this<Unit> {
   void drop_full_gradients();
 
   const std::string name, class_name;
+  const std::int64_t numel;
   const std::vector<std::unique_ptr<FlatParameter>> flats;
   bool was_run = false;  ///< whether the model's last forward called this unit
 

@@ -19,6 +19,7 @@ struct PlannedModule {
   const ModuleDescription* description;
   std::optional<std::size_t> parent;
   bool is_ignored = false, is_unit = false;
+  bool is_leaf = false, is_inside_leaf = false;  // of the policy's `leaves`
 };
 
 // Lists modules in the order of named_modules: a module, then its children. Parents therefore precede their
@@ -99,6 +100,7 @@ class UnitPlanner {
       std::size_t next = 0;
       wrap_by_size(next);
     }
+    if (policy_.kind == WrapPolicy::Kind::kElements) wrap_elements();
     modules_.front().is_unit = true;
     for (auto& module : modules_) {
       if (module.is_ignored) module.is_unit = false;
@@ -113,6 +115,23 @@ class UnitPlanner {
     }
     for (const auto& child : module.children) numel += numel_under(child, seen);
     return numel;
+  }
+
+  // A container's own elements are wrapped, but not the container.
+  void wrap_elements() {
+    for_matching(
+        "transformer_moe_cls_names", "the name of a module class", policy_.leaves,
+        [](const auto& module, const auto& name) { return is_class(module.class_name, name); },
+        [](PlannedModule& module) { module.is_leaf = true; });
+    for (auto& module : modules_) {
+      if (!module.parent) continue;
+      const auto& parent = modules_[*module.parent];
+      module.is_inside_leaf = parent.is_leaf || parent.is_inside_leaf;
+      if (module.is_inside_leaf || !calls_its_children(*parent.description)) continue;
+      std::set<std::size_t> seen;
+      if (!calls_its_children(*module.description) && numel_under(*module.description, seen) >= policy_.min_num_params)
+        module.is_unit = true;
+    }
   }
 
   // Decides about the module at `next` and its descendants, and advances `next` past them. Returns how many elements
@@ -247,6 +266,21 @@ Range FlatPlan::part_in_shard(std::size_t parameter, int shard_index) const {
   const auto held = intersection(range(parameter), shard(shard_index));
   const auto first = shard(shard_index).begin;
   return held.size() == 0 ? Range{} : Range{held.begin - first, held.end - first};
+}
+
+std::int64_t UnitPlan::numel() const {
+  std::int64_t numel = 0;
+  for (const auto& flat : flats) numel += flat.layout.padded_numel();
+  return numel;
+}
+
+bool gathers_ahead(const ModelPlan& plan, const ShardingOptions& options) {
+  if (options.prefetch.value_or(Prefetch::kNone) == Prefetch::kNone && !options.forward_prefetch.value_or(false))
+    return false;
+  std::int64_t most = 0;
+  for (std::size_t unit = 2; unit < plan.units.size(); ++unit)
+    most = std::max(most, plan.units[unit - 1].numel() + plan.units[unit].numel());
+  return plan.units.front().numel() + most <= options.max_live_numel;
 }
 
 int computed_element_size(const ParameterDescription& parameter, const ShardingOptions& options) {

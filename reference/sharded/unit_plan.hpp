@@ -68,6 +68,8 @@ struct FlatParameterPlan {
 struct UnitPlan {
   std::string name = {}, class_name = {};
   std::vector<FlatParameterPlan> flats = {};
+  /// Elements of its flat buffers.
+  [[nodiscard]] std::int64_t numel() const;
 };
 
 /// The first unit is the model itself. A parameter that several units share belongs to the smallest unit that contains
@@ -76,6 +78,10 @@ struct ModelPlan {
   std::vector<UnitPlan> units = {};
   std::vector<std::size_t> ignored = {};  ///< parameters that are not sharded
 };
+
+/// Whether units are gathered before their turn: the options say so, and the model, a unit and the next one together
+/// are within the options' limit.
+[[nodiscard]] bool gathers_ahead(const ModelPlan& plan, const ShardingOptions& options);
 
 /// Throws ConfigError if a class or expression of the policy matches no module.
 ModelPlan plan_units(const ModelDescription& model, const ShardingOptions& options, int num_shards);

@@ -129,6 +129,33 @@ TEST(UnitPlanTest, ElementsInUnitsDoNotCountForTheModuleAroundThem) {
   EXPECT_THAT(contents(plan_units(model, options, 2)), ElementsAre(": 2 0", "outer.inner: 1"));
 }
 
+// A Sequential and programs with a list call elements through accel::call; how a block calls its parts is unknown.
+TEST(UnitPlanTest, ElementsOfContainersAreUnitsUnlessTheyAreSmall) {
+  ModelDescription model;
+  for (const int size : {10, 10, 2, 10, 10, 10})
+    model.parameters.push_back({.shape = {std::to_string(model.parameters.size()), {size}}, .dtype = "float"});
+  auto list = module("list", "ModuleList", {},
+                     {module("list.0", "net::BlockImpl", {0}, {module("list.0.inner", "Linear", {1})}),
+                      module("list.1", "net::BlockImpl", {2})});
+  list.is_container = true;
+  auto sequence = module("seq", "torch::nn::SequentialImpl", {},
+                         {module("seq.0", "Linear", {3}),
+                          module("seq.1", "torch::nn::SequentialImpl", {}, {module("seq.1.0", "Linear", {4})})});
+  model.root = module("", "Net", {}, {list, sequence, module("head", "Linear", {5})});
+  ShardingOptions options{.prefetch = Prefetch::kBackwardPre};
+  options.wrap = {.kind = WrapPolicy::Kind::kElements, .min_num_params = 3};
+  const auto plan = plan_units(model, options, 2);
+  EXPECT_THAT(contents(plan), ElementsAre(": 2 5", "list.0: 0 1", "seq.0: 3", "seq.1.0: 4"));
+  auto whole = options;
+  whole.wrap.leaves = {"ModuleList"};
+  EXPECT_THAT(contents(plan_units(model, whole, 2)), ElementsAre(": 0 1 2 5", "seq.0: 3", "seq.1.0: 4"));
+  // The root has 12 elements, list.0 and seq.0 have 30.
+  options.max_live_numel = 42;
+  EXPECT_TRUE(gathers_ahead(plan, options));
+  options.max_live_numel = 41;
+  EXPECT_FALSE(gathers_ahead(plan, options));
+}
+
 // A mistyped class name would leave the model in one unit, and training would run out of memory much later.
 TEST(UnitPlanTest, APolicyThatMatchesNoModuleIsAConfigErrorThatNamesAllMisfits) {
   ShardingOptions options;

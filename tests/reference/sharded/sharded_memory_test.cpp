@@ -128,6 +128,25 @@ NamedTensors train_wide(
   return accelerator.get_state_dict(model);
 }
 
+// Three layers of 262,656 elements: a rank keeps half of them, and gathers one layer and the next.
+TEST(ShardedAcceleratorTest, Stage3GathersTheElementsOfASequenceOneAtATime) {
+  const auto peak_of = [](const DeepSpeedPlugin& plugin) {
+    std::int64_t peak = 0;
+    run_ranks(2, [&] {
+      train_wide(plugin, [&](Accelerator& accelerator, const PreparedModel<torch::nn::SequentialImpl>& model) {
+        if (accelerator.is_main_process())
+          peak = accelerator.memory_account(model).most(sharded::MemoryKind::kGathered);
+      });
+    });
+    return peak;
+  };
+  constexpr std::int64_t kLayer = 4 * (512 * 512 + 512);
+  EXPECT_EQ(peak_of({.zero_stage = 3}), 2 * kLayer);
+  EXPECT_EQ(peak_of({.zero_stage = 3, .stage3_prefetch_bucket_size = 1000}), kLayer);
+  EXPECT_EQ(peak_of({.zero_stage = 3, .stage3_max_live_parameters = 400'000}), kLayer);
+  EXPECT_EQ(peak_of({.zero_stage = 3, .stage3_param_persistence_threshold = 1'000'000}), 3 * kLayer);
+}
+
 // Stage 3 with parameters and optimizer in files.
 DeepSpeedPlugin offloading(const std::string& folder) {
   return {.zero_stage = 3,
@@ -160,7 +179,7 @@ TEST(ShardedAcceleratorTest, ShardsInFilesTakeNoMemory) {
                  accelerator.load_state(folder.path("saved"));
                  const auto account = accelerator.memory_account(model);
                  EXPECT_EQ(account.now(sharded::MemoryKind::kParameters), 0);
-                 EXPECT_LT(account.now(sharded::MemoryKind::kOptimizer), 10'000) << "small tensors stay";
+                 EXPECT_LT(account.now(sharded::MemoryKind::kOptimizer), 13'000) << "small tensors stay";
                  for (const auto& parameter : model.parameters()) {
                    if (parameter.numel() > 512) {
                      EXPECT_TRUE(sharded::is_file_backed(parameter));

@@ -1,54 +1,81 @@
 #include "backends/launch/cpu_plan.hpp"
 
-#include <sched.h>
+#include <hwloc.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
+#include <set>
 
 #include "reference/core/errors.hpp"
 
 namespace accel::launcher {
 namespace {
 
-namespace fs = std::filesystem;
+class Topology {
+ public:
+  Topology() { is_loaded_ = hwloc_topology_init(&topology_) == 0 && hwloc_topology_load(topology_) == 0; }
+  ~Topology() {
+    if (topology_ != nullptr) hwloc_topology_destroy(topology_);
+  }
+  Topology(const Topology&) = delete;
+  Topology& operator=(const Topology&) = delete;
 
-// The CPUs in the order of their memory nodes; empty if the kernel has no /sys/devices/system/node, as in some
-// containers. The order makes neighbouring ranks share a node, so their memory stays local.
-std::vector<int> cpus_by_node() {
-  std::vector<std::pair<int, fs::path>> nodes;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator("/sys/devices/system/node", ignored)) {
-    const auto name = entry.path().filename().string();
-    if (name.starts_with("node") && name.find_first_not_of("0123456789", 4) == std::string::npos && name.size() > 4)
-      nodes.emplace_back(std::stoi(name.substr(4)), entry.path());
+  [[nodiscard]] std::vector<Core> cores() const {
+    std::vector<Core> cores;
+    if (!is_loaded_) return cores;
+    for (auto* core = next(HWLOC_OBJ_CORE, nullptr); core != nullptr; core = next(HWLOC_OBJ_CORE, core)) {
+      auto& cpus = cores.emplace_back();
+      int cpu = -1;
+      while ((cpu = hwloc_bitmap_next(core->cpuset, cpu)) >= 0) cpus.push_back(cpu);
+    }
+    return cores;
   }
-  std::sort(nodes.begin(), nodes.end());
-  std::vector<int> cpus;
-  for (const auto& [number, path] : nodes) {
-    std::string text;
-    std::ifstream(path / "cpulist") >> text;
-    for (const int cpu : parse_cpu_list(text)) cpus.push_back(cpu);
+
+ private:
+  [[nodiscard]] hwloc_obj_t next(hwloc_obj_type_t type, hwloc_obj_t previous) const {
+    return hwloc_get_next_obj_by_type(topology_, type, previous);
   }
-  return cpus;
+
+  hwloc_topology_t topology_ = nullptr;
+  bool is_loaded_ = false;
+};
+
+// Rounding down spreads the remainder over all ranks. With more ranks than items begin == end, hence the max.
+std::pair<std::size_t, std::size_t> part_of(std::size_t rank, std::size_t num_ranks, std::size_t num_items) {
+  const auto begin = rank * num_items / num_ranks;
+  return {begin, std::max((rank + 1) * num_items / num_ranks, begin + 1)};
 }
 
 }  // namespace
 
-std::vector<std::vector<int>> plan_cpus(const std::vector<int>& cpus, int num_ranks) {
-  check_argument(!cpus.empty() && num_ranks >= 1, "plan_cpus: {} CPUs for {} ranks; expected one or more of both",
-                 cpus.size(), num_ranks);
-  const auto count = cpus.size(), ranks = static_cast<std::size_t>(num_ranks);
-  std::vector<std::vector<int>> plan;
+std::vector<std::vector<int>> plan_cpus(const std::vector<Core>& cores, int num_ranks) {
+  check_argument(!cores.empty() && num_ranks >= 1, "plan_cpus: {} cores for {} ranks; expected one or more of both",
+                 cores.size(), num_ranks);
+  const auto ranks = static_cast<std::size_t>(num_ranks);
+  std::vector<Core> parts = cores;
+  if (ranks > cores.size()) {
+    parts.clear();
+    for (const auto& core : cores) {
+      for (const int cpu : core) parts.push_back({cpu});
+    }
+  }
+  std::vector<std::vector<int>> plan(ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    // Rounding down spreads the remainder over all ranks. With more ranks than CPUs begin == end, hence the max.
-    const auto begin = rank * count / ranks;
-    const auto end = std::max((rank + 1) * count / ranks, begin + 1);
-    plan.emplace_back(cpus.begin() + static_cast<std::ptrdiff_t>(begin),
-                      cpus.begin() + static_cast<std::ptrdiff_t>(end));
+    const auto [begin, end] = part_of(rank, ranks, parts.size());
+    for (auto part = begin; part < end; ++part)
+      plan[rank].insert(plan[rank].end(), parts[part].begin(), parts[part].end());
   }
   return plan;
+}
+
+std::vector<Core> cores_of(const std::vector<int>& cpus) {
+  std::set<int> left(cpus.begin(), cpus.end());
+  std::vector<Core> cores;
+  for (auto core : Topology().cores()) {
+    std::erase_if(core, [&](int cpu) { return left.erase(cpu) == 0; });
+    if (!core.empty()) cores.push_back(std::move(core));
+  }
+  for (const int cpu : left) cores.push_back({cpu});
+  return cores;
 }
 
 // The affinity mask, not the number of cores: containers, taskset and batch systems restrict it.
@@ -57,27 +84,22 @@ std::vector<int> cpus_of_this_process() {
   CPU_ZERO(&set);
   ensure(sched_getaffinity(0, sizeof(set), &set) == 0, "sched_getaffinity failed");
   std::vector<int> cpus;
-  const auto add = [&](int cpu) {
-    if (cpu < CPU_SETSIZE && CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
-    if (cpu < CPU_SETSIZE) CPU_CLR(cpu, &set);
-  };
-  // CPUs that no node lists come last, in numerical order. `add` removes a CPU from the set, so none is added twice.
-  for (const int cpu : cpus_by_node()) add(cpu);
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) add(cpu);
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
   return cpus;
 }
 
-std::vector<int> parse_cpu_list(const std::string& text) {
-  std::vector<int> cpus;
-  std::istringstream ranges(text);
-  for (std::string range; std::getline(ranges, range, ',');) {
-    std::istringstream ends(range);
-    int first = 0, last = 0;
-    if (!(ends >> first)) continue;
-    if (!(ends.ignore(1, '-') >> last)) last = first;
-    for (int cpu = first; cpu <= last; ++cpu) cpus.push_back(cpu);
-  }
-  return cpus;
+cpu_set_t cpu_set_of(const std::vector<int>& cpus) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) CPU_SET(cpu, &set);
+  return set;
+}
+
+void pin_this_thread(const std::vector<int>& cpus) {
+  const auto set = cpu_set_of(cpus);
+  ensure(sched_setaffinity(0, sizeof(set), &set) == 0, "sched_setaffinity failed");
 }
 
 }  // namespace accel::launcher

@@ -1,19 +1,34 @@
 #pragma once
 
-#include <string>
+#include <sched.h>
+
 #include <vector>
 
 /// Decides which CPUs each local rank runs on.
 namespace accel::launcher {
 
-/// Splits `cpus`, ordered by memory node, into contiguous parts of nearly equal size, one per rank. With more ranks
-/// than CPUs, neighbouring ranks share a CPU. Throws ArgumentError without CPUs or ranks.
-std::vector<std::vector<int>> plan_cpus(const std::vector<int>& cpus, int num_ranks);
+/// The numbers of a core's CPUs, which are its hyperthreads.
+using Core = std::vector<int>;
 
-/// Returns the CPUs that this process may run on, ordered by memory node (NUMA), then by number.
+/// Divides `cores`, of which neighbours should stay together, into contiguous parts of nearly equal size, one per rank.
+/// Ranks get whole cores while there are enough, else single CPUs; with more ranks than CPUs, neighbouring ranks share
+/// a CPU. Throws ArgumentError without CPUs or ranks.
+std::vector<std::vector<int>> plan_cpus(const std::vector<Core>& cores, int num_ranks);
+
+/// Groups `cpus` by core, in the order of the machine's topology: neighbours share caches and a memory node (NUMA). A
+/// CPU that the topology lacks is a core of its own, after the others. Source: hwloc's logical order.
+std::vector<Core> cores_of(const std::vector<int>& cpus);
+
+/// Returns the CPUs that this process may run on, in ascending order.
 std::vector<int> cpus_of_this_process();
 
-/// Parses a set of CPUs as the kernel writes it, for example "0-3,8,10-11".
-std::vector<int> parse_cpu_list(const std::string& text);
+/// The form in which sched_setaffinity accepts CPUs.
+cpu_set_t cpu_set_of(const std::vector<int>& cpus);
+
+/// Lets this thread, and threads that it starts, run on `cpus` only.
+void pin_this_thread(const std::vector<int>& cpus);
+
+/// The variable of a rank that its launcher has pinned already.
+inline constexpr const char* kIsPinned = "ACCEL_IS_PINNED";
 
 }  // namespace accel::launcher

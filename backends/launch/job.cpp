@@ -158,12 +158,13 @@ class Job {
                                    .forwards_output = options_.forwards_output,
                                    .progress_fd = options_.progress_fd,
                                    .blocked = &signals_.mask_before()};
-    const auto cpus =
-        options_.pins_cpus ? plan_cpus(cpus_of_this_process(), num_local_) : std::vector<std::vector<int>>(num_local_);
+    const auto cpus = options_.pins_cpus ? plan_cpus(cores_of(cpus_of_this_process()), num_local_)
+                                         : std::vector<std::vector<int>>(num_local_);
     for (int local = 0; local < num_local_; ++local) {
       RankProcess process{.rank = options_.machines.machine_rank * num_local_ + local,
                           .environment = options_.environment,
                           .cpus = cpus[local]};
+      if (options_.pins_cpus) process.environment[kIsPinned] = "1";
       if (options_.has_rank_variables) process.environment.merge(rank_variables(options_.machines, attempt, local));
       if (!options_.log_dir.empty())
         process.log_dir = fmt::format("{}/attempt_{}/rank_{}", options_.log_dir, attempt.number, process.rank);

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "backends/launch/cpu_plan.hpp"
 #include "reference/core/errors.hpp"
 
 extern char** environ;
@@ -32,13 +33,6 @@ std::vector<std::string> environment_of(const ProcessOptions& options) {
   std::vector<std::string> entries;
   for (const auto& [name, value] : variables) entries.push_back(name + "=" + value);
   return entries;
-}
-
-cpu_set_t set_of(const std::vector<int>& cpus) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (const int cpu : cpus) CPU_SET(cpu, &set);
-  return set;
 }
 
 // Describes an error of exec, and what to do about it.
@@ -67,7 +61,7 @@ pid_t start_process(const ProcessOptions& options) {
   const auto arguments = pointers_to(command);
   const auto environment = pointers_to(variables);
   // Everything that allocates happens before fork: another thread may hold the allocator's lock at that moment.
-  const auto cpus = set_of(options.cpus);
+  const auto cpus = cpu_set_of(options.cpus);
   const pid_t parent = getpid();
   const pid_t pid = fork();
   ensure(pid >= 0, "fork: {}", std::strerror(errno));

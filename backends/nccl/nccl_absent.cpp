@@ -9,7 +9,7 @@ int num_gpus() { return 0; }
 
 bool is_available() { return false; }
 
-void use_gpu(RankContext& /*context*/) {
+void use_gpu(RankContext& /*context*/, std::optional<int> /*index*/) {
   throw ConfigError("this build lacks CUDA support; build with `./dev build gpu`");
 }
 

@@ -104,8 +104,9 @@ int num_gpus() { return c10::cuda::device_count(); }
 
 bool is_available() { return num_gpus() > 0; }
 
-void use_gpu(RankContext& context) {
-  context.device = c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(context.local_rank % num_gpus()));
+void use_gpu(RankContext& context, std::optional<int> index) {
+  const int chosen = index.value_or(context.local_rank % num_gpus());
+  context.device = c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(chosen));
   c10::cuda::set_device(context.device.index());
 }
 
@@ -120,8 +121,8 @@ std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, const gl
                launch.local_world_size, num_gpus());
   auto context = gloo::make_context(launch);
   context->backend = "nccl";
-  use_gpu(*context);
-  offer_graphs(*context);  // before the first group: NCCL and the caching allocator use the thread's current device
+  use_gpu(*context);  // before the first group: NCCL and the caching allocator use the thread's current device
+  offer_graphs(*context);
   auto store = gloo::connect_store(launch, options.timeout);
   handler_of_program = std::set_terminate(end_with_error_of_watchdog);
   on_exit(abort_groups_at_exit, nullptr);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "backends/gloo/gloo_backend.hpp"
 #include "reference/config/environment.hpp"
@@ -18,9 +19,9 @@ int num_gpus();
 /// Whether this build supports NCCL and this machine has a GPU.
 bool is_available();
 
-/// Lets a rank compute on the GPU of its local rank, modulo the number of GPUs. Throws ConfigError in a build without
-/// CUDA.
-void use_gpu(RankContext& context);
+/// Lets a rank compute on GPU `index`; without one on that of its local rank, modulo the number of GPUs. Throws
+/// ConfigError in a build without CUDA.
+void use_gpu(RankContext& context, std::optional<int> index = std::nullopt);
 
 /// Lets a rank that computes on a GPU capture its work as CUDA graphs. Its thread leaves the default stream, from which
 /// CUDA cannot capture: gradient accumulators belong to the stream on which they were created.

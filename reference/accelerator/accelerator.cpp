@@ -11,7 +11,7 @@ Accelerator::Accelerator(AcceleratorOptions options) : Accelerator(std::move(opt
 Accelerator::Accelerator(AcceleratorOptions options, RankContext& context)
     : AcceleratorState(std::move(options), context) {
   join_data_parallel_group();
-  warn_of_ignored_deepspeed_keys();
+  warn_of_plugin();
   if (*options_.debug && use_distributed()) debug_group_ = make_group_of_all(*context_);
 }
 

@@ -7,7 +7,9 @@
 #include "reference/accelerator/options_check.hpp"
 #include "reference/config/deepspeed_file.hpp"
 #include "reference/config/environment.hpp"
+#include "reference/config/launch_keys.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/state/warnings.hpp"
 
 namespace accel {
 namespace {
@@ -71,7 +73,7 @@ void AcceleratorState::select_deepspeed_plugin(const std::string& name) {
   plugin_ = resolved_plugin(*options_.deepspeed_plugin, options_);
   if (plugin_.gradient_accumulation_steps) set_gradient_accumulation_steps(*plugin_.gradient_accumulation_steps);
   has_model_of_plugin_ = false;
-  warn_of_ignored_deepspeed_keys();
+  warn_of_plugin();
 }
 
 const DeepSpeedPlugin& AcceleratorState::get_deepspeed_plugin(const std::string& name) const {
@@ -91,12 +93,15 @@ std::optional<std::string> AcceleratorState::deepspeed_file() const {
   return file == "none" ? std::nullopt : file;
 }
 
-void AcceleratorState::warn_of_ignored_deepspeed_keys() const {
+void AcceleratorState::warn_of_plugin() const {
+  if (!is_main_process()) return;
+  for (const auto& warning : plugin_.warnings) warn_once(*context_, warning);
+  for (const auto& warning : unused_variables()) warn_once(*context_, warning);
   const auto file = deepspeed_file();
   if (!file) return;
   const auto keys = ignored_keys(*file);
-  if (!keys.empty() && is_main_process())
-    context_->print(fmt::format("{}: these keys have no effect in accel: {}\n", *file, fmt::join(keys, ", ")));
+  if (!keys.empty())
+    warn_once(*context_, fmt::format("{}: these keys have no effect in accel: {}", *file, fmt::join(keys, ", ")));
 }
 
 // Order matters: plugins win over the backend, as in accelerate/state.py. A single process without a launcher has the

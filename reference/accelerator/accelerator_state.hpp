@@ -63,7 +63,7 @@ class AcceleratorState {
   [[nodiscard]] std::shared_ptr<GradientPipeline> make_gradient_pipeline() const;
   [[nodiscard]] bool shards() const { return plugin_.sharding.has_value(); }
   [[nodiscard]] std::optional<std::string> deepspeed_file() const;
-  void warn_of_ignored_deepspeed_keys() const;
+  void warn_of_plugin() const;
   [[nodiscard]] std::optional<Autocast::Options> autocast_options(const AutocastKwargs& kwargs) const;
 
   AcceleratorOptions options_;

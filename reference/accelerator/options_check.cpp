@@ -158,6 +158,8 @@ ResolvedPlugin resolve_plugins(AcceleratorOptions& options, Problems& problems) 
     if (fsdp_requested()) options.fsdp_plugin.emplace();
     if (deepspeed_requested()) options.deepspeed_plugin.emplace();
   }
+  if (environment_flag("ACCELERATE_USE_MEGATRON_LM").value_or(false))
+    problems.emplace_back("ACCELERATE_USE_MEGATRON_LM: Megatron-LM is a Python program; unset the variable");
   if (!options.parallelism_config) options.parallelism_config = parallelism_config_of_environment(problems);
   add(problems, problems_of_plugins(options));
   if (!options.deepspeed_plugin && !options.deepspeed_plugins.empty())
@@ -166,8 +168,15 @@ ResolvedPlugin resolve_plugins(AcceleratorOptions& options, Problems& problems) 
   if (options.deepspeed_plugin) plugin = resolve(*options.deepspeed_plugin, *options.mixed_precision, problems);
   check_deepspeed_plugins(options, problems);
   check_offload(plugin, problems);
-  if (plugin.gradient_accumulation_steps)
-    options.gradient_accumulation_plugin->num_steps = plugin.gradient_accumulation_steps;
+  auto& num_steps = options.gradient_accumulation_plugin->num_steps;
+  // Source: accelerate/accelerator.py, _prepare_deepspeed.
+  if (plugin.gradient_accumulation_steps && num_steps.value_or(1) != 1 &&
+      num_steps != plugin.gradient_accumulation_steps) {
+    plugin.warnings.push_back(
+        fmt::format("gradient_accumulation_steps: {} is set, but the DeepSpeed plugin's {} is used", *num_steps,
+                    *plugin.gradient_accumulation_steps));
+  }
+  if (plugin.gradient_accumulation_steps) num_steps = plugin.gradient_accumulation_steps;
   return plugin;
 }
 

@@ -18,6 +18,7 @@
 #include "reference/precision/master_weights.hpp"
 #include "reference/prepared/sharded_parallel_model.hpp"
 #include "reference/prepared/unsharded_model.hpp"
+#include "reference/state/warnings.hpp"
 
 namespace accel {
 namespace {
@@ -44,10 +45,11 @@ void warn_of_slow_optimizer(const torch::optim::Optimizer& optimizer, const Rank
   if (steps_on_host || context.rank != 0 || !type.starts_with(kNamespace)) return;
   const auto name = type.substr(kNamespace.size());
   if (!kWithCounterpart.contains(name)) return;
-  context.warn(fmt::format(
-      "prepare: {} steps one parameter after another, which is slow on {}; use accel::optim::{}, which steps "
-      "all of them together",
-      type, context.device.str(), name));
+  warn_once(context,
+            fmt::format(
+                "prepare: {} steps one parameter after another, which is slow on {}; use accel::optim::{}, which steps "
+                "all of them together",
+                type, context.device.str(), name));
 }
 
 // Known from the modules' options only: the reducer must choose dense or sparse buckets before the first backward.

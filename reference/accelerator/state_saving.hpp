@@ -38,10 +38,10 @@ class StateSaving : public virtual AcceleratorState {
   /// for Python's Accelerate do: it would skip the same batches again. Checkpoints of another world size and of
   /// Python's Accelerate load too; the latter contain no position in a loader, so there the program must skip. Loads
   /// everything, or throws CheckpointError on every rank and changes nothing. Collective.
-  std::string load_state(const std::string& input_dir = "",
+  std::string load_state(const std::string& input_dir = "", const LoadStateOptions& options = {},
                          std::source_location where = std::source_location::current()) {
     const CallSite site(where);
-    return checkpointing_->load(training_, input_dir);
+    return checkpointing_->load(training_, input_dir, options);
   }
   /// Waits until checkpoints of `save_state(..., {.async = true})` are complete. Collective.
   void finish_saving(std::source_location where = std::source_location::current()) {

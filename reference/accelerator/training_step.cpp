@@ -14,6 +14,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/optim/optimizers/clip.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
+#include "reference/state/warnings.hpp"
 
 namespace accel {
 
@@ -58,7 +59,8 @@ void TrainingStep::warn_of_models_without_optimizer() {
         !is_main_process())
       continue;
     const auto& object = *model.module();
-    context_->warn(
+    warn_once(
+        *context_,
         fmt::format("model {} ({}) is prepared, but no prepared optimizer has its parameters; pass the optimizer to "
                     "prepare too, and step the one that prepare returns",
                     num_sought, c10::demangle(typeid(object).name())));
@@ -73,7 +75,8 @@ void TrainingStep::warn_of_directly_stepped_optimizers() {
   if (is_known || !requires_prepared_step() || shards() || !is_main_process()) return;
   for (std::size_t index = 0; index < training_.optimizers.size(); ++index) {
     if (!training_.optimizers[index].was_stepped_directly()) continue;
-    context_->warn(
+    warn_once(
+        *context_,
         fmt::format("the parameters of prepared optimizer {} change, but step() of the handle that prepare returned "
                     "was never called; step the handle, not the optimizer that was passed to prepare",
                     index));

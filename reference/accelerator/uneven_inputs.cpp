@@ -4,6 +4,7 @@
 #include "reference/accelerator/training_step.hpp"
 #include "reference/core/call_site.hpp"
 #include "reference/parallel/distributed_data_parallel.hpp"
+#include "reference/state/warnings.hpp"
 
 namespace accel {
 namespace {
@@ -60,7 +61,8 @@ void TrainingStep::join_uneven_inputs(const std::vector<Joinable>& models, JoinO
   JoinScope scope;
   auto& joined = scope.joined;
   if (options.even_batches && !scope.set_even_batches(training_.loaders, *options.even_batches) && is_main_process())
-    context_->warn(
+    warn_once(
+        *context_,
         "join_uneven_inputs: even_batches has no effect on loaders of iterable datasets and on those that dispatch "
         "batches");
   if (!options.even_batches.value_or(even_batches())) {
@@ -68,7 +70,7 @@ void TrainingStep::join_uneven_inputs(const std::vector<Joinable>& models, JoinO
       if (auto* ddp = model.model_->joinable()) joined.push_back(ddp);
     }
   } else if (shards() && is_main_process()) {
-    context_->warn("join_uneven_inputs: has no effect on sharded models");
+    warn_once(*context_, "join_uneven_inputs: has no effect on sharded models");
   }
   for (auto* model : joined) model->begin_join(/*notifies=*/model == joined.front());
   body();

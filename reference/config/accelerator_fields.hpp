@@ -216,6 +216,21 @@ void for_each_field(Plugin& plugin, Visit&& visit) {
               .deepspeed_key = "zero_optimization.stage3_gather_16bit_weights_on_model_save",
               .fallback = "false"},
         plugin.zero3_save_16bit_model);
+  visit(Field{.name = "stage3_param_persistence_threshold",
+              .rule = at_least_zero,
+              .deepspeed_key = "zero_optimization.stage3_param_persistence_threshold"},
+        plugin.stage3_param_persistence_threshold);
+  visit(Field{.name = "stage3_prefetch_bucket_size",
+              .rule = at_least_zero,
+              .deepspeed_key = "zero_optimization.stage3_prefetch_bucket_size"},
+        plugin.stage3_prefetch_bucket_size);
+  visit(Field{.name = "stage3_max_live_parameters",
+              .rule = at_least_zero,
+              .deepspeed_key = "zero_optimization.stage3_max_live_parameters"},
+        plugin.stage3_max_live_parameters);
+  visit(Field{.name = "transformer_moe_cls_names", .variable = "ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES"},
+        plugin.transformer_moe_cls_names);
+  visit(Field{"wrap_modules"}, plugin.wrap_modules);
 }
 
 }  // namespace accel

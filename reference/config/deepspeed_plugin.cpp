@@ -168,13 +168,41 @@ void set_stage(int stage, ShardingOptions& options) {
   options.sync_module_states = true;
 }
 
-// zero3_init_flag has no effect here, but it is read so that a wrong value is an error.
-bool saves_16bit_model(DeepSpeedReader& fields) {
-  fields.value<bool>("zero3_init_flag");
-  return fields.value<bool>("zero3_save_16bit_model").value_or(false);
+// A file may write a number of elements as 1e5.
+std::int64_t elements_of(const std::string& field, std::int64_t fallback, DeepSpeedReader& fields) {
+  constexpr double kMost = 9e18;
+  const auto number = fields.value<double>(field);
+  return number ? static_cast<std::int64_t>(std::min(*number, kMost)) : fallback;
 }
 
-ResolvedPlugin resolve(DeepSpeedReader& fields, const std::string& mixed_precision) {
+// Source: deepspeed/runtime/zero/config.py, DeepSpeedZeroConfig. Stages below 3 gather no parameters in a step.
+void set_units(int stage, const DeepSpeedPlugin& plugin, DeepSpeedReader& fields, ShardingOptions& options) {
+  const auto threshold = elements_of("stage3_param_persistence_threshold", 100'000, fields);
+  const auto prefetched = elements_of("stage3_prefetch_bucket_size", 50'000'000, fields);
+  const auto live = elements_of("stage3_max_live_parameters", 1'000'000'000, fields);
+  if (stage < 3) {
+    if (!plugin.wrap_modules.empty())
+      fields.note("deepspeed_plugin: wrap_modules: requires zero_stage 3, but zero_stage is {}", stage);
+    return;
+  }
+  options.wrap = {.kind = WrapPolicy::Kind::kElements, .min_num_params = threshold, .modules = plugin.wrap_modules};
+  std::istringstream classes(fields.text("transformer_moe_cls_names"));
+  for (std::string name; std::getline(classes, name, ',');) options.wrap.leaves.push_back(name);
+  options.max_prefetched_numel = prefetched;
+  options.max_live_numel = live;
+}
+
+// Source of the first warning: accelerate/utils/dataclasses.py, DeepSpeedPlugin.__post_init__.
+void warn_of_init(int stage, DeepSpeedReader& fields, std::vector<std::string>& warnings) {
+  if (!fields.value<bool>("zero3_init_flag").value_or(false)) return;
+  warnings.emplace_back(stage < 3
+                            ? "zero3_init_flag: applies to ZeRO stage 3 only; it is ignored"
+                            : "zero3_init_flag: it is ignored: a model is created whole before prepare shards it");
+}
+
+bool saves_16bit_model(DeepSpeedReader& fields) { return fields.value<bool>("zero3_save_16bit_model").value_or(false); }
+
+ResolvedPlugin resolve(const DeepSpeedPlugin& plugin, DeepSpeedReader& fields, const std::string& mixed_precision) {
   fields.read_file();
   if (fields.has_file()) check_launcher_fields(fields);
   const auto stage = stage_of(fields);
@@ -185,8 +213,10 @@ ResolvedPlugin resolve(DeepSpeedReader& fields, const std::string& mixed_precisi
   set_stage(stage, options);
   set_dtypes(mixed_precision, options);
   set_offload(stage, fields, options);
+  set_units(stage, plugin, fields, options);
   check_precision("fp16", mixed_precision, fields);
   check_precision("bf16", mixed_precision, fields);
+  warn_of_init(stage, fields, resolved.warnings);
   resolved.saves_16bit_model = saves_16bit_model(fields) && stage == 3;
   if (stage > 0) resolved.sharding = options;
   return resolved;
@@ -202,7 +232,7 @@ ResolvedPlugin resolve(const DeepSpeedPlugin& plugin, const std::string& mixed_p
   DeepSpeedReader fields(plugin, problems);
   ResolvedPlugin resolved;
   try {
-    resolved = resolve(fields, cast_precision(mixed_precision));
+    resolved = resolve(plugin, fields, cast_precision(mixed_precision));
   } catch (const ConfigError& error) {
     fields.note("deepspeed_plugin: hf_ds_config: {}", error.what());
   }

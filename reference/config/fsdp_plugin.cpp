@@ -152,10 +152,13 @@ std::string state_dict_type_of(int version, PluginReader& fields) {
 
 // cpu_ram_efficient_loading loads the weights on rank 0 only, so they must be broadcast. Version 2 has no
 // separate flag.
-bool syncs_module_states(int version, PluginReader& fields) {
+bool syncs_module_states(int version, PluginReader& fields, std::vector<std::string>& warnings) {
   const bool must = fields.value<bool>("cpu_ram_efficient_loading").value_or(false);
   if (version == 2) return must;
-  return fields.value<bool>("sync_module_states").value_or(false) || must;
+  const auto syncs = fields.value<bool>("sync_module_states");
+  if (must && syncs == false)
+    warnings.emplace_back("sync_module_states: false is ignored, because cpu_ram_efficient_loading requires true");
+  return syncs.value_or(false) || must;
 }
 
 // The environment variable is ignored in version 2, because launchers set it with a default in either version; for the
@@ -220,7 +223,8 @@ ResolvedPlugin resolve(const FullyShardedDataParallelPlugin& plugin, const std::
   options.autocasts = version == 1;
   options.prefetch = prefetch_of(plugin, version, fields);
   options.forward_prefetch = prefetches_forward(plugin, version, fields);
-  options.sync_module_states = syncs_module_states(version, fields);
+  std::vector<std::string> warnings;
+  options.sync_module_states = syncs_module_states(version, fields, warnings);
   options.activation_checkpointing = checkpoints_activations(fields);
   options.wrap = wrap_of(plugin, fields);
   options.state_dict_type = state_dict_type_of(version, fields);
@@ -228,9 +232,13 @@ ResolvedPlugin resolve(const FullyShardedDataParallelPlugin& plugin, const std::
   const bool offloads = fields.value<bool>("cpu_offload").value_or(false);
   if (offloads) options.offload_parameters = options.offload_optimizer = OffloadDevice::kCpu;
   if (version == 1) options.aligned = fields.value<bool>("use_orig_params").value_or(false);
+  if (!plugin.limit_all_gathers)
+    fields.note(
+        "fsdp_plugin: limit_all_gathers: false is not supported, because at most one unit is gathered ahead of "
+        "its use; remove it");
   if (strategy == "NO_SHARD") check_unsharded(plugin, options, fields);
   if (problems.size() != problems_before || strategy == "NO_SHARD") return {};
-  return {.sharding = options};
+  return {.sharding = options, .warnings = std::move(warnings)};
 }
 
 }  // namespace accel

@@ -86,6 +86,14 @@ void assign_text(LaunchConfig& config, const LaunchKey& key, const std::string& 
   std::visit(Assigner{config, text}, key.field);
 }
 
+bool is_harmless(const LaunchKey& key, const ConfigValue& value, bool allows_fallback) {
+  if (key.kind == KeyKind::kFlags) return three_flags(value) == std::array<bool, 3>{};
+  const auto text = lower_case(python_text(value));
+  const auto is = [&](const char* accepted) { return accepted != nullptr && text == lower_case(accepted); };
+  if (is(key.harmless) || key.choices.size() == 1) return true;
+  return (allows_fallback || key.harmless == nullptr) && is(key.fallback);
+}
+
 // Accepts a list, or a text with three words separated by commas, with any brackets and spaces.
 std::optional<std::array<bool, 3>> three_flags(const ConfigValue& value) {
   std::vector<bool> flags;

@@ -68,6 +68,20 @@ struct LaunchKey {
     key.true_text = text;
     return key;
   }
+  /// Nothing here reads the value, for `reason`. As a flag it is refused; in the file and in the variable it is a
+  /// warning, unless it is the fallback or `harmless`, which ask for what happens anyway.
+  [[nodiscard]] constexpr LaunchKey unused(const char* reason, const char* harmless_value = nullptr) const {
+    auto key = *this;
+    key.unused_reason = reason;
+    key.harmless = harmless_value;
+    return key;
+  }
+  /// The same, but an error in the file too, since the launch would not be what the file describes.
+  [[nodiscard]] constexpr LaunchKey refused(const char* reason, const char* harmless_value = nullptr) const {
+    auto key = unused(reason, harmless_value);
+    key.is_refused = true;
+    return key;
+  }
   [[nodiscard]] constexpr LaunchKey defaults_to(const char* text) const {
     auto key = *this;
     key.launch_default = text;
@@ -98,6 +112,9 @@ struct LaunchKey {
   const char* question = nullptr;        ///< question of `accel config`
   const char* answer = nullptr;          ///< default answer; null: an answer is required
   char short_name = 0;                   ///< 'q': -q
+  const char* unused_reason = nullptr;   ///< why nothing reads the value
+  const char* harmless = nullptr;
+  bool is_refused = false;  ///< also in the file
 
  private:
   template <typename T>
@@ -116,6 +133,10 @@ std::string expected_of(const LaunchKey& key);
 bool fits(const LaunchKey& key, const ConfigValue& value);
 /// Stores a text that was checked by `fits` in the member of the key.
 void assign_text(LaunchConfig& config, const LaunchKey& key, const std::string& text);
+
+/// Whether a value of an unused key asks for what happens anyway. `allows_fallback`: not for flags, where even the
+/// default is a request.
+bool is_harmless(const LaunchKey& key, const ConfigValue& value, bool allows_fallback);
 
 /// Parses a value of kFlags: a list, or a text such as "(true, false, false)". nullopt if it has another form.
 std::optional<std::array<bool, 3>> three_flags(const ConfigValue& value);

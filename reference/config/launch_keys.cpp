@@ -3,8 +3,11 @@
 // answer them. Source: accelerate/commands/launch.py; accelerate/commands/config/cluster.py.
 #include "reference/config/launch_keys.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "reference/config/environment.hpp"
 #include "reference/config/sharding.hpp"
 #include "reference/core/errors.hpp"
 
@@ -94,8 +97,9 @@ constexpr LaunchGroup kGroups[] = {{"Ranks and machines", kPlacementKeys},
                                    {"Settings of ranks", kRankSettingKeys},
                                    {"Output and failures", kOutputKeys}};
 
-// Keys of the file that are not flags of `accel launch`. Keys without a help text have no effect here; they are kept
-// so that a file for Python survives being read and written.
+constexpr const char* kTpuReason = "it is for TPUs, and LibTorch has no TPU backend";
+
+// Keys of the file that are not flags of `accel launch`.
 constexpr Key kFileKeys[] = {
     Key("compute_environment", &Config::compute_environment).one_of(kComputeEnvironments),
     Key("distributed_type", &Config::distributed_type,
@@ -104,16 +108,16 @@ constexpr Key kFileKeys[] = {
     Key("use_cpu", &Config::use_cpu, "Use CPUs even if there are GPUs")
         .sets("ACCELERATE_USE_CPU", "True", "False")
         .asked("Do you want to run your training on CPU only (even if a GPU is available)?", "no"),
-    Key("command_file", &Config::command_file),
-    Key("commands", &Config::commands),
-    Key("downcast_bf16", &Config::downcast_bf16),
-    Key("main_training_function", &Config::main_training_function),
-    Key("tpu_env", &Config::tpu_env),
-    Key("tpu_name", &Config::tpu_name),
-    Key("tpu_use_cluster", &Config::tpu_use_cluster),
-    Key("tpu_use_sudo", &Config::tpu_use_sudo),
-    Key("tpu_vm", &Config::tpu_vm),
-    Key("tpu_zone", &Config::tpu_zone)};
+    Key("command_file", &Config::command_file).unused(kTpuReason),
+    Key("commands", &Config::commands).unused(kTpuReason),
+    Key("downcast_bf16", &Config::downcast_bf16).unused(kTpuReason),
+    Key("main_training_function", &Config::main_training_function).unused(kTpuReason),
+    Key("tpu_env", &Config::tpu_env).unused(kTpuReason),
+    Key("tpu_name", &Config::tpu_name).unused(kTpuReason),
+    Key("tpu_use_cluster", &Config::tpu_use_cluster).unused(kTpuReason),
+    Key("tpu_use_sudo", &Config::tpu_use_sudo).unused(kTpuReason),
+    Key("tpu_vm", &Config::tpu_vm).unused(kTpuReason),
+    Key("tpu_zone", &Config::tpu_zone).unused(kTpuReason)};
 
 const LaunchKey* find_in(std::span<const LaunchKey> keys, const std::string& name) {
   const auto found = std::find_if(keys.begin(), keys.end(), [&](const LaunchKey& key) { return key.name == name; });
@@ -149,6 +153,22 @@ const LaunchSection& launch_section(const std::string& name) {
   const auto entry = file_entries().find(name);
   ensure(entry != file_entries().end() && entry->second.section != nullptr, "no section {}", name);
   return *entry->second.section;
+}
+
+std::vector<std::string> unused_variables() {
+  std::vector<std::string> described;
+  const auto look_at = [&](const LaunchSection& section, const LaunchKey& key, const std::string& variable) {
+    const auto* reason = unused_reason(section, key);
+    const auto value = environment(variable);
+    if (reason == nullptr || !value || value->empty() || is_harmless(key, *value, /*allows_fallback=*/true)) return;
+    described.push_back(fmt::format("{}: has no effect: {}", variable, reason));
+  };
+  for (const auto& section : launch_sections()) {
+    for (const auto& key : section.keys) {
+      if (key.variable != nullptr && key.kind != kFlags) look_at(section, key, key.variable);
+    }
+  }
+  return described;
 }
 
 const std::map<std::string, FileEntry>& file_entries() {

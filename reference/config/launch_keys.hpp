@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "reference/config/launch_key.hpp"
 
@@ -39,7 +40,15 @@ struct LaunchSection {
   bool python_flags;          ///< flags in variables are "True" and "False", not "true" and "false"
   std::span<const LaunchKey> keys = {};
   std::span<const std::pair<const char*, const char*>> old_names = {};  ///< names of keys in older files
+  const char* unused_reason = nullptr;                                  ///< why nothing reads any of the keys
 };
+/// Why nothing reads a key of the section; null if something does.
+inline const char* unused_reason(const LaunchSection& section, const LaunchKey& key) {
+  return section.unused_reason != nullptr ? section.unused_reason : key.unused_reason;
+}
+/// Describes the variables of unused keys that are set to something else than what happens anyway. Source of the names:
+/// accelerate/utils/launch.py.
+std::vector<std::string> unused_variables();
 /// Returns all sections; those with flags of `accel launch` come first, in the order of its help.
 std::span<const LaunchSection> launch_sections();
 const LaunchSection& launch_section(const std::string& name);

@@ -1,5 +1,5 @@
-// The sections of the configuration file, and their keys. Keys without a help text belong to Python-only features; they
-// are accepted and kept, so that one file serves both programs. Questions are Accelerate's, word for word.
+// The sections of the configuration file, and their keys. Keys that nothing here reads say why: they are kept, so that
+// one file serves both programs, and reported. Questions are Accelerate's, word for word.
 // Source: accelerate/commands/launch.py; accelerate/utils/launch.py.
 #include <algorithm>
 
@@ -70,13 +70,16 @@ constexpr Key kFsdpKeys[] = {
     Key("fsdp_activation_checkpointing", kFlag, "Recompute activations in backward")
         .in_variable("FSDP_ACTIVATION_CHECKPOINTING", "false")
         .asked("Do you want to enable FSDP activation checkpointing?", "no"),
-    Key("fsdp_activation_checkpointing_offload", kFlag).in_variable("FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD", "false"),
+    Key("fsdp_activation_checkpointing_offload", kFlag, "Unsupported: an error in the ranks if it is true")
+        .in_variable("FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD", "false"),
     Key("fsdp_ignored_modules", kText, "Modules that are not sharded: a regular expression of names")
         .in_variable("FSDP_IGNORED_MODULES")};
 constexpr std::pair<const char*, const char*> kOldFsdpNames[] = {
     {"fsdp_backward_prefetch_policy", "fsdp_backward_prefetch"}};
 
 constexpr Names kZeroStages = {"0", "1", "2", "3"};
+constexpr const char* kMachinesReason =
+    "a job runs on the machines on which `accel launch` is started, and on the GPUs of gpu_ids";
 constexpr Names kMultinodeLaunchers = {"pdsh", "standard", "openmpi", "mvapich", "mpich", "nossh", "slurm"};
 
 constexpr Key kDeepSpeedKeys[] = {
@@ -107,17 +110,22 @@ constexpr Key kDeepSpeedKeys[] = {
     Key("offload_param_nvme_path", kText, "Folder for offload_param_device nvme")
         .in_variable("ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_NVME_PATH")
         .asked("Nvme Path to offload parameters?", "/nvme"),
-    Key("zero3_init_flag", kFlag, "Accepted for compatibility; has no effect")
+    Key("zero3_init_flag", kFlag, "Warns: models are created whole before they are sharded")
         .in_variable("ACCELERATE_DEEPSPEED_ZERO3_INIT"),
     Key("zero3_save_16bit_model", kFlag, "Stage 3: save unsharded weights in 16 bits")
         .in_variable("ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL")
         .asked("Do you want to save 16-bit model weights when using ZeRO Stage-3?", "no"),
-    Key("deepspeed_moe_layer_cls_names", kText).in_variable("ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES"),
-    Key("deepspeed_hostfile", kText),
-    Key("deepspeed_exclusion_filter", kText),
-    Key("deepspeed_inclusion_filter", kText),
-    Key("deepspeed_multinode_launcher", kChoice).one_of(kMultinodeLaunchers)};
+    Key("deepspeed_moe_layer_cls_names", kText,
+        "Stage 3: classes of layers with experts, as in Block,Head, which are gathered as a whole")
+        .in_variable("ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES"),
+    Key("deepspeed_hostfile", kText).refused(kMachinesReason),
+    Key("deepspeed_exclusion_filter", kText).refused(kMachinesReason),
+    Key("deepspeed_inclusion_filter", kText).refused(kMachinesReason),
+    Key("deepspeed_multinode_launcher", kChoice)
+        .one_of(kMultinodeLaunchers)
+        .refused("only 'standard' is supported: start `accel launch` on every machine", "standard")};
 
+constexpr const char* kSequenceReason = "the program itself divides sequences and computes attention";
 constexpr Names kContextParallelBackends = {"torch"};
 constexpr Names kContextParallelStrategies = {"allgather", "alltoall"};
 constexpr Names kSequenceParallelBackends = {"deepspeed"};
@@ -133,20 +141,29 @@ constexpr Key kParallelismKeys[] = {
         .in_variable("PARALLELISM_CONFIG_CP_SIZE", "1"),
     Key("parallelism_config_cp_backend", kChoice)
         .one_of(kContextParallelBackends)
-        .in_variable("PARALLELISM_CONFIG_CP_BACKEND", "torch"),
+        .in_variable("PARALLELISM_CONFIG_CP_BACKEND", "torch")
+        .unused(kSequenceReason),
     Key("parallelism_config_cp_comm_strategy", kChoice)
         .one_of(kContextParallelStrategies)
-        .in_variable("PARALLELISM_CONFIG_CP_COMM_STRATEGY"),
+        .in_variable("PARALLELISM_CONFIG_CP_COMM_STRATEGY")
+        .unused(kSequenceReason),
     Key("parallelism_config_sp_size", kInteger, "Number of ranks that share a batch by sequence parallelism")
         .in_variable("PARALLELISM_CONFIG_SP_SIZE", "1"),
     Key("parallelism_config_sp_backend", kChoice)
         .one_of(kSequenceParallelBackends)
-        .in_variable("PARALLELISM_CONFIG_SP_BACKEND", "deepspeed"),
-    Key("parallelism_config_sp_seq_length", kText).in_variable("PARALLELISM_CONFIG_SP_SEQ_LENGTH"),
+        .in_variable("PARALLELISM_CONFIG_SP_BACKEND", "deepspeed")
+        .unused(kSequenceReason),
+    Key("parallelism_config_sp_seq_length", kText)
+        .in_variable("PARALLELISM_CONFIG_SP_SEQ_LENGTH")
+        .unused(kSequenceReason),
     Key("parallelism_config_sp_seq_length_is_variable", kFlag)
-        .in_variable("PARALLELISM_CONFIG_SP_SEQ_LENGTH_IS_VARIABLE"),
-    Key("parallelism_config_sp_attn_implementation", kText).in_variable("PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION")};
+        .in_variable("PARALLELISM_CONFIG_SP_SEQ_LENGTH_IS_VARIABLE")
+        .unused(kSequenceReason, "True"),
+    Key("parallelism_config_sp_attn_implementation", kText)
+        .in_variable("PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION")
+        .unused(kSequenceReason, "sdpa")};
 
+constexpr const char* kOtherFp8Reason = "only the backends TE and MSAMP read it, which are Python packages";
 constexpr Names kFp8Backends = {"AO", "TE", "MSAMP"};
 constexpr Names kFp8Formats = {"HYBRID", "E4M3", "E5M2"};
 constexpr Names kFp8AmaxAlgorithms = {"max", "most_recent"};
@@ -156,17 +173,32 @@ constexpr Key kFp8Keys[] = {
     Key("fp8_backend", kChoice, "For mixed_precision fp8: the implementation; only AO is supported")
         .one_of(kFp8Backends)
         .in_variable("ACCELERATE_FP8_BACKEND"),
-    Key("fp8_use_autocast_during_eval", kFlag).in_variable("ACCELERATE_FP8_USE_AUTOCAST_DURING_EVAL", "False"),
-    Key("fp8_margin", kInteger).in_variable("ACCELERATE_FP8_MARGIN", "0"),
-    Key("fp8_interval", kInteger).in_variable("ACCELERATE_FP8_INTERVAL", "1"),
-    Key("fp8_format", kChoice).one_of(kFp8Formats).in_variable("ACCELERATE_FP8_FORMAT", "HYBRID"),
-    Key("fp8_amax_history_len", kInteger).in_variable("ACCELERATE_FP8_AMAX_HISTORY_LEN", "1024"),
+    Key("fp8_use_autocast_during_eval", kFlag)
+        .in_variable("ACCELERATE_FP8_USE_AUTOCAST_DURING_EVAL", "False")
+        .unused(kOtherFp8Reason),
+    Key("fp8_margin", kInteger).in_variable("ACCELERATE_FP8_MARGIN", "0").unused(kOtherFp8Reason),
+    Key("fp8_interval", kInteger).in_variable("ACCELERATE_FP8_INTERVAL", "1").unused(kOtherFp8Reason),
+    Key("fp8_format", kChoice)
+        .one_of(kFp8Formats)
+        .in_variable("ACCELERATE_FP8_FORMAT", "HYBRID")
+        .unused(kOtherFp8Reason),
+    Key("fp8_amax_history_len", kInteger)
+        .in_variable("ACCELERATE_FP8_AMAX_HISTORY_LEN", "1024")
+        .unused(kOtherFp8Reason),
     Key("fp8_amax_compute_algo", kChoice)
         .one_of(kFp8AmaxAlgorithms)
-        .in_variable("ACCELERATE_FP8_AMAX_COMPUTE_ALGO", "most_recent"),
-    Key("fp8_override_linear_precision", kFlags).in_variable("ACCELERATE_FP8_OVERRIDE_", "False"),
-    Key("fp8_opt_level", kChoice).one_of(kFp8OptimizationLevels).in_variable("ACCELERATE_FP8_OPT_LEVEL", "O2"),
-    Key("fp8_enable_fsdp_float8_all_gather", kFlag).in_variable("ACCELERATE_FP8_ENABLE_FSDP_FLOAT8_ALL_GATHER", "True"),
+        .in_variable("ACCELERATE_FP8_AMAX_COMPUTE_ALGO", "most_recent")
+        .unused(kOtherFp8Reason),
+    Key("fp8_override_linear_precision", kFlags)
+        .in_variable("ACCELERATE_FP8_OVERRIDE_", "False")
+        .unused(kOtherFp8Reason),
+    Key("fp8_opt_level", kChoice)
+        .one_of(kFp8OptimizationLevels)
+        .in_variable("ACCELERATE_FP8_OPT_LEVEL", "O2")
+        .unused(kOtherFp8Reason),
+    Key("fp8_enable_fsdp_float8_all_gather", kFlag)
+        .in_variable("ACCELERATE_FP8_ENABLE_FSDP_FLOAT8_ALL_GATHER", "True")
+        .unused("weights of sharded models are gathered in bfloat16", "False"),
     Key("fp8_pad_inner_dim", kFlag,
         "For mixed_precision fp8: pad the inner dimension of matrix products to a multiple of 16")
         .in_variable("ACCELERATE_FP8_PAD_INNER_DIM", "True")};
@@ -211,7 +243,7 @@ constexpr Key kMegatronKeys[] = {
 // mpirun_ccl appears in files of versions that still supported oneCCL.
 constexpr Key kMpirunKeys[] = {Key("mpirun_hostfile", kText, kMpirunHostfileHelp)
                                    .asked("Please enter the path to the hostfile to use with mpirun", "~/hostfile"),
-                               Key("mpirun_ccl", kText)};
+                               Key("mpirun_ccl", kText).unused("oneCCL is not used", "0")};
 
 constexpr Names kDynamoModes = {"default", "reduce-overhead", "max-autotune"};
 constexpr Names kDynamoBackends = {
@@ -231,9 +263,23 @@ constexpr LaunchSection kSections[] = {
     {"deepspeed_config", &LaunchConfig::deepspeed_config, "", "use_deepspeed", false, kDeepSpeedKeys},
     {"parallelism_config", &LaunchConfig::parallelism_config, "", "use_parallelism_config", true, kParallelismKeys},
     {"fp8_config", &LaunchConfig::fp8_config, "fp8_", "mixed_precision fp8", true, kFp8Keys, kOldFp8Names},
-    {"megatron_lm_config", &LaunchConfig::megatron_lm_config, "", nullptr, true, kMegatronKeys},
+    {"megatron_lm_config",
+     &LaunchConfig::megatron_lm_config,
+     "",
+     nullptr,
+     true,
+     kMegatronKeys,
+     {},
+     "Megatron-LM is a Python program"},
     {"mpirun_config", &LaunchConfig::mpirun_config, "", nullptr, false, kMpirunKeys},
-    {"dynamo_config", &LaunchConfig::dynamo_config, "dynamo_", nullptr, true, kDynamoKeys}};
+    {"dynamo_config",
+     &LaunchConfig::dynamo_config,
+     "dynamo_",
+     nullptr,
+     true,
+     kDynamoKeys,
+     {},
+     "TorchDynamo compiles Python code"}};
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -71,7 +72,7 @@ struct FullyShardedDataParallelPlugin {
   std::optional<bool> cpu_offload = {};  ///< FSDP_OFFLOAD_PARAMS
   /// FULL_STATE_DICT, SHARDED_STATE_DICT or LOCAL_STATE_DICT. Default: FSDP_STATE_DICT_TYPE.
   std::optional<std::string> state_dict_type = {};
-  bool limit_all_gathers = true;  ///< without effect: at most one unit is gathered ahead of its use
+  bool limit_all_gathers = true;  ///< always: at most one unit is gathered ahead of its use; false is a ConfigError
   /// Selects only the layout of shards; parameters are the module's own in either case. Default: FSDP_USE_ORIG_PARAMS.
   std::optional<bool> use_orig_params = {};
   /// Broadcast parameters and buffers of rank 0 in prepare. Default: FSDP_SYNC_MODULE_STATES.
@@ -94,8 +95,21 @@ struct DeepSpeedPlugin {
   std::optional<std::string> offload_param_device = {};  ///< for stage 3; ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE
   std::optional<std::string> offload_optimizer_nvme_path = {};  ///< ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_NVME_PATH
   std::optional<std::string> offload_param_nvme_path = {};      ///< ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_NVME_PATH
-  std::optional<bool> zero3_init_flag = {};                     ///< without effect; ACCELERATE_DEEPSPEED_ZERO3_INIT
-  std::optional<bool> zero3_save_16bit_model = {};              ///< ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL
+  /// Warns, since models are created whole before prepare shards them. ACCELERATE_DEEPSPEED_ZERO3_INIT.
+  std::optional<bool> zero3_init_flag = {};
+  std::optional<bool> zero3_save_16bit_model = {};  ///< ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL
+  /// Stage 3 gathers the elements of Sequential, ModuleList and ModuleDict one at a time, which custom modules call
+  /// through accel::call. An element with fewer parameters is gathered with the module around it. Default: 100,000.
+  std::optional<std::int64_t> stage3_param_persistence_threshold = {};
+  /// Stage 3: modules with more parameters are not gathered before their turn. Default: 50,000,000.
+  std::optional<std::int64_t> stage3_prefetch_bucket_size = {};
+  /// Stage 3: no module is gathered before its turn if more parameters than these could then be full. Default: 10^9.
+  std::optional<std::int64_t> stage3_max_live_parameters = {};
+  /// Stage 3: classes of layers with experts, "Block,Head", which are gathered as a whole.
+  /// ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES.
+  std::optional<std::string> transformer_moe_cls_names = {};
+  /// Stage 3: further modules that are gathered one at a time: regular expressions that match their names.
+  std::vector<std::string> wrap_modules = {};
 };
 
 enum class Prefetch { kNone, kBackwardPre, kBackwardPost };
@@ -105,10 +119,12 @@ enum class OffloadDevice { kNone, kCpu, kFiles };
 /// Which modules are units, which are gathered and reduced as one. The model itself is always a unit, for parameters
 /// that no other unit contains.
 struct WrapPolicy {
-  enum class Kind { kNone, kByClass, kBySize } kind = Kind::kNone;
+  /// kElements: elements of modules that call their children (see calls_its_children), of min_num_params or more.
+  enum class Kind { kNone, kByClass, kBySize, kElements } kind = Kind::kNone;
   std::vector<std::string> classes = {};
   std::int64_t min_num_params = 0;
   std::vector<std::string> modules = {};  ///< explicit units in addition to those of `kind`
+  std::vector<std::string> leaves = {};   ///< kElements: classes inside of which there are no units
   std::vector<std::string> ignored = {};
 };
 
@@ -122,6 +138,9 @@ struct ShardingOptions {
   /// When backward gathers the next unit, and whether forward does so early. Unset: see `with_defaults`.
   std::optional<Prefetch> prefetch = {};
   std::optional<bool> forward_prefetch = {};
+  /// Units with more elements are not gathered ahead, nor is any if more elements could then be full.
+  std::int64_t max_prefetched_numel = std::numeric_limits<std::int64_t>::max();
+  std::int64_t max_live_numel = std::numeric_limits<std::int64_t>::max();
   std::optional<FloatType> param_dtype = {}, reduce_dtype = {}, buffer_dtype = {};
   /// Runs forward under autocast and returns outputs in float32, as FSDP1 does. FSDP2 and DeepSpeed do neither.
   bool autocasts = true;
@@ -148,6 +167,7 @@ struct ResolvedPlugin {
   std::optional<double> gradient_clipping = {};
   bool saves_16bit_model = false;  ///< DeepSpeed's stage 3: complete weights are saved in the dtype of mixed_precision
   bool steps_in_backward = false;  ///< DeepSpeed: backward steps the optimizer, and its own step does nothing
+  std::vector<std::string> warnings = {};  ///< what was set and is ignored
 };
 ResolvedPlugin resolve(const FullyShardedDataParallelPlugin& plugin, const std::string& mixed_precision,
                        std::vector<std::string>& problems);

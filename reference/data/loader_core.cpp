@@ -19,6 +19,7 @@
 #include "reference/data/loader_state.hpp"
 #include "reference/data/pass_core.hpp"
 #include "reference/data/reading_plan.hpp"
+#include "reference/state/warnings.hpp"
 
 namespace accel {
 
@@ -110,7 +111,8 @@ void LoaderCore::warn_about_unsharded_reads(std::source_location where) {
   if (context == nullptr || context->rank != 1 || !context->has_prepared) return;
   has_warned_ = true;
   const auto length = source_.size ? fmt::format("{} samples", *source_.size) : "a stream";
-  context->warn(
+  warn_once(
+      *context,
       fmt::format("{}:{}: this loop reads an accel::DataLoader of {} (batch_size {}) that was not prepared, so every "
                   "rank reads all of it: pass the loader to prepare, and loop over the one that prepare returns",
                   where.file_name(), where.line(), length, options_.batch_size));

@@ -49,6 +49,8 @@ class LoaderCore {
   /// True if rank 0 reads and sends each rank its part.
   [[nodiscard]] bool is_dispatched() const { return plan_.is_dispatched; }
   [[nodiscard]] bool is_stream() const { return source_.is_stream; }
+  /// True while a pass is open.
+  [[nodiscard]] bool is_being_read() const { return open_pass_ != nullptr; }
   /// True if every rank reads separate parts of a stream.
   [[nodiscard]] bool reads_own_parts() const { return plan_.reads_own_parts; }
   [[nodiscard]] const DataParallel& data_parallel() const { return shard_.data_parallel; }

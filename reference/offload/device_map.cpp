@@ -7,6 +7,7 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/offload/module_sizes.hpp"
+#include "reference/state/warnings.hpp"
 
 namespace accel {
 namespace {
@@ -48,6 +49,17 @@ void clean_within(DeviceMap& device_map, const std::string& module) {
 }
 
 }  // namespace
+
+// Source of the warning: accelerate/utils/modeling.py, infer_auto_device_map.
+DeviceMap infer_auto_device_map(const ModelDescription& model, const DeviceMapOptions& options) {
+  auto plan = plan_device_map(model, options);
+  if (!plan.offloaded_buffers_fit)
+    warn_once(
+        fmt::format("infer_auto_device_map: the buffers of offloaded modules, {} bytes, fit on no GPU; set "
+                    "offload_buffers if memory runs out",
+                    plan.offloaded_buffer_bytes));
+  return std::move(plan.device_map);
+}
 
 DeviceMap clean_device_map(DeviceMap device_map) {
   clean_within(device_map, "");

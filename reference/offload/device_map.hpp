@@ -43,9 +43,8 @@ struct DeviceMapPlan {
 };
 
 DeviceMapPlan plan_device_map(const ModelDescription& model, const DeviceMapOptions& options = {});
-inline DeviceMap infer_auto_device_map(const ModelDescription& model, const DeviceMapOptions& options = {}) {
-  return plan_device_map(model, options).device_map;
-}
+/// The plan's device map. Warns if the buffers of offloaded modules fit on no GPU.
+DeviceMap infer_auto_device_map(const ModelDescription& model, const DeviceMapOptions& options = {});
 
 struct BalancedMemoryOptions {
   std::optional<MaxMemory> max_memory = {};

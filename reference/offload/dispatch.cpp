@@ -14,6 +14,7 @@
 #include "reference/offload/dispatch_units.hpp"
 #include "reference/offload/load_checkpoint.hpp"
 #include "reference/offload/module_tensors.hpp"
+#include "reference/state/warnings.hpp"
 
 // Turns a device map into a StreamedModel: decides for every tensor whether it stays on its device or becomes a slot
 // that is filled during calls, and where each unit runs. All problems are collected before anything is moved, so a map
@@ -56,6 +57,7 @@ class Dispatcher {
       slots.push_back(slot(offloaded_[i].first, offloaded_[i].second, runs_on_[i]));
     check_resident();
     check_argument(problems_.empty(), "dispatch_model: {}", fmt::join(problems_, "; "));
+    warn_of_separated_names();
     write_to_disk(slots);
     for (const auto& [name, tensor, device] : resident_) {
       // Resident tensors are moved last, when nothing can fail any more except an allocation.
@@ -79,6 +81,22 @@ class Dispatcher {
     }
     // All names of a shared tensor: a state_dict or an index may contain any of them.
     for (const auto& [name, tensor] : tensors_of(*module_)) names_[tensor.unsafeGetTensorImpl()].push_back(name);
+  }
+
+  // A shared tensor has one place, whatever the map says about its other names. Source: accelerate/utils/modeling.py,
+  // check_tied_parameters_on_same_device.
+  void warn_of_separated_names() const {
+    for (const auto& [tensor, names] : names_) {
+      std::map<MapDevice, std::string> devices;
+      for (const auto& name : names) devices.emplace(device_of(device_map_, name), name);
+      if (devices.size() < 2) continue;
+      std::vector<std::string> places;
+      for (const auto& [device, name] : devices) places.push_back(fmt::format("'{}' on {}", name, device.name()));
+      warn_once(
+          fmt::format("dispatch_model: the device map places one shared tensor twice: {}; it is kept where its "
+                      "first user is",
+                      fmt::join(places, ", ")));
+    }
   }
 
   // Tensors on the CPU are at home if the model runs there; they are slots only if it runs on a GPU.

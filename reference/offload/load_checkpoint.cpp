@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
+#include <fmt/ranges.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "reference/checkpoint/module_state.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/offload/module_tensors.hpp"
+#include "reference/state/warnings.hpp"
 
 // Loads a checkpoint tensor by tensor, so that memory never holds more than the model and one tensor.
 namespace accel {
@@ -27,8 +29,10 @@ class CheckpointLoad {
 
   OffloadIndex load(const std::string& checkpoint) {
     // Everything that can fail because of the checkpoint or the map comes before the first tensor is changed.
-    auto pairs = checkpoint::matched(checkpoint, tensors_, read_weights(checkpoint), options_.strict);
+    const auto weights = read_weights(checkpoint);
+    auto pairs = checkpoint::matched(checkpoint, tensors_, weights, options_.strict);
     for (const auto& [tensor, saved] : pairs) devices_.push_back(device_of_tensor(tensor));
+    warn_of_unused(checkpoint, weights);
     for (std::size_t i = 0; i < pairs.size(); ++i) put(pairs[i].first, pairs[i].second, devices_[i]);
     if (!options_.offload_folder.empty() && !offloaded_.empty()) {
       PosixFiles files;
@@ -38,6 +42,19 @@ class CheckpointLoad {
   }
 
  private:
+  // Source: accelerate/utils/modeling.py, load_checkpoint_in_model.
+  void warn_of_unused(const std::string& checkpoint, const std::map<std::string, StoredWeight>& weights) const {
+    std::set<std::string> known;
+    for (const auto& [name, tensor] : tensors_) known.insert(name);
+    std::vector<std::string> unused;
+    for (const auto& [name, weight] : weights) {
+      if (!known.contains(name)) unused.push_back(name);
+    }
+    if (!unused.empty())
+      warn_once(fmt::format("load_checkpoint_in_model: {}: not in the model, and therefore not used: {}", checkpoint,
+                            fmt::join(unused, ", ")));
+  }
+
   // The device to which a tensor is loaded; nullopt: it stays on disk.
   std::optional<c10::Device> device_of_tensor(const at::Tensor& tensor) const {
     if (!options_.device_map) return tensor.is_meta() ? c10::Device(at::kCPU) : tensor.device();

@@ -14,7 +14,7 @@ class Module;
 namespace accel {
 
 struct LoadCheckpointOptions {
-  bool strict = false;  ///< missing and unexpected tensors are errors
+  bool strict = false;  ///< missing and unexpected tensors are errors; else unexpected ones are a warning
   std::optional<DeviceMap> device_map =
       {};                           ///< absent: tensors keep their devices, those on the meta device go to the CPU
   std::string offload_folder = {};  ///< receives an index of the weights on disk, for `dispatch_model` and Python

@@ -17,6 +17,7 @@
 #include "reference/optim/optimizers/multi_tensor_optimizer.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
 #include "reference/sharded/file_memory.hpp"
+#include "reference/state/warnings.hpp"
 
 namespace accel {
 namespace {
@@ -260,7 +261,8 @@ void GradientPipeline::check_loss_was_weighted(const torch::optim::Optimizer& op
               "optimizer.step: loss_weighting: exact requires accelerator.backward, which weights the loss, and it was "
               "never called; call accelerator.backward(loss), not loss.backward()");
   if (context_->rank == 0) {
-    context_->warn(
+    warn_once(
+        *context_,
         fmt::format("optimizer.step: accelerator.backward, which divides the loss by gradient_accumulation_steps ({}), "
                     "was never called; call accelerator.backward(loss), not loss.backward()",
                     num_steps));
@@ -285,7 +287,8 @@ void GradientPipeline::warn_of_unprepared_parameters(const torch::optim::Optimiz
       strays.push_back(fmt::format("{} of shape [{}]", place, fmt::join(parameter.sizes(), ", ")));
   }
   if (strays.empty() || context_->rank != 0) return;
-  context_->warn(
+  warn_once(
+      *context_,
       fmt::format("optimizer.step: the optimizer's parameter {}{} belongs to no prepared model, so its gradient is not "
                   "averaged and its values diverge between ranks; prepare the module that contains it",
                   strays.front(), strays.size() > 1 ? fmt::format(", and {} more,", strays.size() - 1) : ""));

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -49,8 +50,8 @@ struct RankContext {
   std::shared_ptr<Files> files = std::make_shared<PosixFiles>();  ///< destination of everything that is saved
   std::shared_ptr<StepListener> listener = {};                    ///< null if there is no listener
   std::function<void(const std::string& text)> print;  ///< writes one text to standard output without interleaving
-  std::function<void(const std::string& text)> warn =
-      print_warning;          ///< reports a probable mistake that is not an error
+  std::function<void(const std::string& text)> warn = print_warning;  ///< reports a warning; called by warn_once
+  std::shared_ptr<std::set<std::string>> warned = std::make_shared<std::set<std::string>>();  ///< texts: see warn_once
   bool has_prepared = false;  ///< an Accelerator has prepared a model on this rank
   std::string hint = {};      ///< likely cause of a LibTorch error that ends the rank; empty: none
 };

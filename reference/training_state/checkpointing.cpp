@@ -16,6 +16,7 @@
 #include "reference/checkpoint/weights_files.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/state/objects.hpp"
+#include "reference/state/warnings.hpp"
 #include "reference/training_state/state_files.hpp"
 
 namespace accel {
@@ -214,9 +215,27 @@ void Checkpointing::save_model(const NamedTensors& weights, const std::string& s
                                const SaveModelOptions& options) const {
   const WeightsPlanOptions plan{.max_shard_bytes = parse_size(options.max_shard_size),
                                 .safe_serialization = options.safe_serialization};
+  NamedTensors present;
+  std::vector<std::string> absent, repeated;
+  for (const auto& [name, tensor] : weights) {
+    if (tensor.is_meta())
+      absent.push_back(name);
+    else
+      present.emplace_back(name, tensor);
+  }
   agree("save_model", problem_of([&] {
-          if (creates_folders()) write_weights(*context_.files, save_directory, weights, plan);
+          if (!creates_folders()) return;
+          for (const auto& [name, kept] : write_weights(*context_.files, save_directory, present, plan))
+            repeated.push_back(fmt::format("'{}' as '{}'", name, kept));
         }));
+  // Source: accelerate/utils/modeling.py, get_state_dict_offloaded_model; accelerate/utils/other.py,
+  // clean_state_dict_for_safetensors.
+  if (!absent.empty() && context_.rank == 0)
+    warn_once(context_,
+              fmt::format("save_model: on the meta device, and therefore not saved: {}", fmt::join(absent, ", ")));
+  if (!repeated.empty() && context_.rank == 0)
+    warn_once(context_,
+              fmt::format("save_model: shared tensors are saved under one name: {}", fmt::join(repeated, ", ")));
 }
 
 std::string Checkpointing::newest_folder() const {
@@ -261,7 +280,9 @@ std::vector<bool> Checkpointing::call_load_hooks(const TrainingState& state, con
   return is_loaded;
 }
 
-std::string Checkpointing::load(TrainingState& state, const std::string& given_dir) {
+std::string Checkpointing::load(TrainingState& state, const std::string& given_dir, const LoadStateOptions& options) {
+  check_argument(options.inside_window == "keep" || options.inside_window == "drop",
+                 "load_state: inside_window: expected keep or drop, got '{}'", options.inside_window);
   const auto input_dir = without_trailing_slashes(given_dir);
   finish();
   check_argument(!input_dir.empty() || config_.automatic_checkpoint_naming,
@@ -272,7 +293,7 @@ std::string Checkpointing::load(TrainingState& state, const std::string& given_d
   agree("load_state", problem_of([&] {
           loading = std::make_unique<checkpoint::StateLoad>(
               state, context_, found.folder, found.saved_ranks > 0 ? std::optional(found.saved_ranks) : std::nullopt,
-              is_loaded);
+              is_loaded, options);
         }));
   // Every rank has read and checked everything; from here on nothing can fail.
   loading->commit();

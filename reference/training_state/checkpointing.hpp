@@ -20,6 +20,14 @@ struct SaveStateOptions {
   bool async = false;
 };
 
+struct LoadStateOptions {
+  /// What happens to a checkpoint of another number of ranks that was saved inside an accumulation window, where every
+  /// rank has its own gradients. "keep": CheckpointError. "drop": they are dropped, and the loop over the loader that
+  /// was being read repeats the window's micro-batches. Random streams and buffers such as running averages continue
+  /// from where they were saved. The same number of ranks always continues inside the window.
+  std::string inside_window = "keep";
+};
+
 struct SaveModelOptions {
   std::string max_shard_size = "10GB";  ///< maximum size of a file: a number and KB, MB, GB or TB
   bool safe_serialization = true;       ///< safetensors, else files of torch.save
@@ -49,9 +57,10 @@ class Checkpointing {
   /// Throws ArgumentError if there is no folder.
   std::string save(TrainingState& state, const std::string& output_dir, SaveStateOptions options);
   /// Loads a checkpoint and returns its folder. Throws CheckpointError on every rank if any rank could not load;
-  /// nothing is changed then.
-  std::string load(TrainingState& state, const std::string& input_dir);
-  /// Saves only a model's weights. Throws CheckpointError on every rank if they could not be written.
+  /// nothing is changed then. Throws ArgumentError for unknown options.
+  std::string load(TrainingState& state, const std::string& input_dir, const LoadStateOptions& options = {});
+  /// Saves only a model's weights. Leaves out tensors on the meta device, with a warning. Throws CheckpointError on
+  /// every rank if they could not be written.
   void save_model(const NamedTensors& weights, const std::string& save_directory,
                   const SaveModelOptions& options) const;
   /// Waits for an asynchronous save, and gives its folder the final name.

@@ -67,6 +67,24 @@ NamedTensors rank_tensors(const TrainingState& state, const RankContext& context
   return tensors;
 }
 
+// Where other ranks find the batches of an open accumulation window, whose gradients they cannot load: in the loader
+// whose loop is open, else in the one whose loop was left.
+Value open_window(const TrainingState& state, const RankContext& context) {
+  const auto& gradients = context.gradient_state;
+  const bool is_any_read = std::any_of(state.loaders.begin(), state.loaders.end(), [](const auto& entry) {
+    const auto loader = entry.lock();
+    return loader && loader->is_being_read();
+  });
+  Value::List loaders;
+  for (const auto& entry : state.loaders) {
+    const auto loader = entry.lock();
+    const bool is_candidate = loader && (is_any_read ? loader->is_being_read() : loader->state().pass.has_value());
+    loaders.emplace_back(is_candidate ? loader->units_per_step() : std::int64_t{0});
+  }
+  const std::int64_t count = gradients.sync_gradients ? 0 : state.step % gradients.plugin.num_steps.value_or(1);
+  return Value::Dict{{"num_micro_batches", count}, {"units_per_step", std::move(loaders)}};
+}
+
 // "random_state" and "numpy_random_seed" exist for Python only: loading a checkpoint there restores its generators.
 // They are derived from the seed. "accel" holds what Accelerate does not save.
 Value random_states(const TrainingState& state, const RankContext& context, Value::List sync_states) {
@@ -79,6 +97,7 @@ Value random_states(const TrainingState& state, const RankContext& context, Valu
                      {"torch_manual_seed", generator.get_state()},
                      {"accel", Value::Dict{{"window", state.path->window().state_dict()},
                                            {"sync_gradients", context.gradient_state.sync_gradients},
+                                           {"open_window", open_window(state, context)},
                                            {"skipped", std::move(skipped)},
                                            {"models", std::move(sync_states)}}}};
   if (!context.device.is_cpu()) states["torch_cuda_manual_seed"] = Value::List{device_generator(context).get_state()};

@@ -11,6 +11,7 @@
 #include "reference/checkpoint/torch_file.hpp"
 #include "reference/core/files.hpp"
 #include "reference/core/value.hpp"
+#include "reference/training_state/checkpointing.hpp"
 #include "reference/training_state/training_state.hpp"
 
 namespace accel {
@@ -90,7 +91,7 @@ class StateLoad {
   /// `saved_ranks`: the number of ranks that wrote the folder; empty if it has no manifest. `models`: which ones to
   /// load.
   StateLoad(TrainingState& state, RankContext& context, std::string folder, std::optional<int> saved_ranks,
-            const std::vector<bool>& models);
+            const std::vector<bool>& models, const LoadStateOptions& options);
   ~StateLoad();
   StateLoad(const StateLoad&) = delete;
   StateLoad& operator=(const StateLoad&) = delete;
@@ -99,6 +100,14 @@ class StateLoad {
   void commit();
 
  private:
+  /// The place in the accumulation window in which the folder was saved.
+  struct SavedWindow {
+    std::int64_t num_micro_batches = 0;
+    std::size_t loader = 0;           // which one was being read
+    std::int64_t units_per_step = 0;  // of that loader
+  };
+  [[nodiscard]] std::optional<SavedWindow> window_to_drop(const LoadStateOptions& options) const;
+  void drop_gradients();
   void load_model(std::size_t index);
   void load_optimizer(std::size_t index);
   void load_scheduler(std::size_t index);
@@ -121,6 +130,7 @@ class StateLoad {
   RankContext& context_;
   std::string folder_;
   int saved_ranks_;
+  std::optional<SavedWindow> dropped_;
   std::vector<std::function<void()>> commits_;  // must not fail
   std::vector<std::function<void()>> undos_;
 };

@@ -55,12 +55,13 @@ std::uint64_t seed_of_new_rank(const at::Tensor& state_of_first, int rank) {
 // Random states come last: they hold the "models" list that refers to models by index, and rank tensors whose sizes
 // depend on how the models were prepared. Gradients and buffers are loaded on commit, after the weights.
 StateLoad::StateLoad(TrainingState& state, RankContext& context, std::string folder, std::optional<int> saved_ranks,
-                     const std::vector<bool>& models)
+                     const std::vector<bool>& models, const LoadStateOptions& options)
     : state_(state),
       context_(context),
       folder_(std::move(folder)),
       saved_ranks_(saved_ranks ? *saved_ranks : count_ranks(folder_)) {
   try {
+    dropped_ = window_to_drop(options);
     for (std::size_t i = 0; i < state_.models.size(); ++i) {
       if (models[i]) load_model(i);
     }
@@ -100,6 +101,33 @@ void StateLoad::commit() {
 Value StateLoad::read(const std::string& name) const {
   if (!fs::exists(path(name))) throw CheckpointError(fmt::format("{}: missing", path(name)));
   return read_torch_file(path(name));
+}
+
+// Each rank's gradients are those of its own batches, so that other ranks can only compute them again.
+std::optional<StateLoad::SavedWindow> StateLoad::window_to_drop(const LoadStateOptions& options) const {
+  if (has_same_ranks() || !fs::exists(path(file_of_rank_tensors(0)))) return std::nullopt;
+  const auto what = fmt::format(
+      "{}: {} ranks saved it inside an accumulation window, with unreduced gradients per rank", folder_, saved_ranks_);
+  check_checkpoint(options.inside_window == "drop",
+                   "{}, which {} ranks cannot load; resume with the same number of ranks, or repeat the window's "
+                   "micro-batches with {{.inside_window = \"drop\"}}",
+                   what, context_.world_size);
+  const auto states = read(file_of_random_states(0));
+  const auto& ours = states.at("accel");
+  check_checkpoint(ours.contains("open_window"), "{}, but not where the window began; it cannot be dropped", what);
+  const auto& saved = ours.at("open_window");
+  SavedWindow window{.num_micro_batches = saved.at("num_micro_batches").as<std::int64_t>()};
+  int num_read = 0;
+  const auto& units = saved.at("units_per_step").as<Value::List>();
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    if (units[i].as<std::int64_t>() == 0) continue;
+    ++num_read;
+    window.loader = i;
+    window.units_per_step = units[i].as<std::int64_t>();
+  }
+  check_checkpoint(num_read == 1, "{}, while {} loaders were being read; a window of exactly one can be repeated", what,
+                   num_read);
+  return window;
 }
 
 void StateLoad::load_model(std::size_t index) {
@@ -158,8 +186,14 @@ void StateLoad::load_loader(std::size_t index) {
     if (!fs::exists(path(name))) return;
     saved = read(name);
   }
+  auto position = loader_state_of(saved);
+  if (dropped_ && dropped_->loader == index) {
+    const auto problem = step_back(position, dropped_->num_micro_batches, dropped_->units_per_step);
+    check_checkpoint(problem.empty(), "{}: the accumulation window in which it was saved cannot be repeated: {}",
+                     folder_, problem);
+  }
   undos_.emplace_back([loader, before = loader->state()] { loader->load_state(before); });
-  loader->load_state(loader_state_of(saved));
+  loader->load_state(position);
 }
 
 // A different number of objects is an error, as in accelerate/checkpointing.py, load_custom_state: they are matched by
@@ -186,14 +220,18 @@ void StateLoad::load_custom() {
 void StateLoad::load_random_states() {
   const auto states = read(file_of_random_states(has_same_ranks() ? context_.rank : 0));
   restore_generator(states);
-  commits_.emplace_back([this, step = static_cast<int>(states.at("step").as<std::int64_t>())] { state_.step = step; });
+  const auto repeated = dropped_ ? dropped_->num_micro_batches : 0;
+  commits_.emplace_back(
+      [this, step = static_cast<int>(states.at("step").as<std::int64_t>() - repeated)] { state_.step = step; });
   if (!states.contains("accel")) return;  // written by Python's Accelerate
   const auto& ours = states.at("accel");
   auto& window = state_.path->window();
   undos_.emplace_back([&window, before = window.state_dict()] { window.load_state_dict(before); });
   window.load_state_dict(ours.at("window"));
-  commits_.emplace_back(
-      [this, syncs = ours.at("sync_gradients").as<bool>()] { context_.gradient_state.sync_gradients = syncs; });
+  if (dropped_) window.drop();
+  commits_.emplace_back([this, syncs = dropped_ || ours.at("sync_gradients").as<bool>()] {
+    context_.gradient_state.sync_gradients = syncs;
+  });
   // step_was_skipped() is visible to the program, and schedules read it in the next step.
   const auto& skipped = ours.at("skipped").as<Value::List>();
   for (std::size_t i = 0; i < std::min(skipped.size(), state_.optimizers.size()); ++i) {
@@ -205,9 +243,18 @@ void StateLoad::load_random_states() {
   check_argument(sync_states.size() == state_.models.size(),
                  "{} models were saved, but {} are prepared; prepare the same models in the same order",
                  sync_states.size(), state_.models.size());
+  drop_gradients();
+  if (dropped_) return;
   for (std::size_t i = 0; i < sync_states.size(); ++i)
     commits_.emplace_back([&model = *state_.models[i], saved = sync_states[i]] { model.load_sync_state(saved); });
   load_rank_tensors(sync_states);
+}
+
+// Those of the program's own window, if it loads in the middle of one.
+void StateLoad::drop_gradients() {
+  for (const auto& model : state_.models) {
+    commits_.emplace_back([module = model->module()] { module->zero_grad(); });
+  }
 }
 
 void StateLoad::restore_generator(const Value& states) {
@@ -236,15 +283,7 @@ void StateLoad::restore_generator(const Value& states) {
 
 // Files of other ranks are not compared: each rank loads its own gradients, which no other rank has.
 void StateLoad::load_rank_tensors(const Value::List& sync_states) {
-  if (!has_same_ranks()) {
-    if (fs::exists(path(file_of_rank_tensors(0)))) {
-      throw CheckpointError(fmt::format(
-          "{}: {} ranks saved it inside an accumulation window, with unreduced gradients per rank, which {} "
-          "ranks cannot load; resume with the same number of ranks",
-          folder_, saved_ranks_, context_.world_size));
-    }
-    return;
-  }
+  if (!has_same_ranks()) return;
   const auto name = file_of_rank_tensors(context_.rank);
   if (!fs::exists(path(name))) return;
   const SafetensorsFile file(path(name));

@@ -115,6 +115,9 @@ int run_processes(const LaunchPlan& plan, const std::string& name) {
 
 int run_launch(const LaunchFlags& flags, const std::string& name) {
   auto plan = plan_launch(flags, gather_launch_inputs(flags));
+  if (!plan.quiet) {
+    for (const auto& warning : plan.warnings) std::cerr << name << ": warning: " << warning << std::endl;
+  }
   if (plan.dry_run) {
     std::cout << describe(plan);
     return kSuccess;

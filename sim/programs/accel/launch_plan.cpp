@@ -9,6 +9,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "backends/launch/cpu_plan.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/config/launch_keys.hpp"
 #include "reference/core/errors.hpp"
@@ -27,6 +28,7 @@ class Planner {
 
   LaunchPlan plan() {
     check_rendezvous();
+    check_unused();
     set_machines();
     set_environment();
     set_output();
@@ -72,6 +74,44 @@ class Planner {
         machines.join_timeout = time;
       }
     }
+  }
+
+  // Ranks themselves report values of the file that reach them in variables: see unused_variables.
+  void check_unused() {
+    for (const auto& section : launch_sections()) {
+      if (!uses_section(flags_, config_, section)) continue;
+      for (const auto& [name, value] : config_.*section.field) {
+        const auto* key = find_key(section, name);
+        const auto* reason = key == nullptr ? nullptr : unused_reason(section, *key);
+        if (reason == nullptr) continue;
+        const bool is_flag = flags_.has(key->name);
+        if (is_harmless(*key, value, /*allows_fallback=*/!is_flag)) continue;
+        if (is_flag)
+          problem("--{}: has no effect: {}; leave it out", key->name, reason);
+        else if (key->is_refused)
+          problem("config file: {}: {}; remove it", key->name, reason);
+        else if (key->variable == nullptr)
+          plan_.warnings.push_back(fmt::format("config file: {}: has no effect: {}", key->name, reason));
+      }
+    }
+    for (const auto& [name, entry] : file_entries()) {
+      if (entry.key == nullptr || entry.key->unused_reason == nullptr) continue;
+      if (!std::visit([&](auto member) { return is_usual(member); }, entry.field))
+        plan_.warnings.push_back(fmt::format("config file: {}: has no effect: {}", name, entry.key->unused_reason));
+    }
+  }
+
+  // Accelerate's `config` writes "no" and empty lists where a program would leave the key out.
+  [[nodiscard]] static bool is_usual(std::monostate /*none*/) { return true; }
+  template <typename T>
+  [[nodiscard]] bool is_usual(T LaunchConfig::*member) const {
+    const auto& value = config_.*member;
+    if constexpr (std::same_as<T, std::variant<bool, std::string>>) {
+      if (value == T(std::string("no"))) return true;
+    } else if constexpr (std::same_as<T, std::optional<std::vector<std::string>>>) {
+      if (value && value->empty()) return true;
+    }
+    return value == LaunchConfig().*member;
   }
 
   // A single machine uses the loopback address regardless of the file: a name that resolves to an external address
@@ -187,6 +227,7 @@ class Planner {
     auto variables = job.environment;
     for (const auto& [name, value] : job.default_environment)
       variables.try_emplace(name, around_.variable(name).value_or(value));
+    if (config_.enable_cpu_affinity) variables[launcher::kIsPinned] = "1";
     variables["MASTER_ADDR"] = job.machines.main_address;
     variables["MASTER_PORT"] = std::to_string(job.machines.main_port);
     auto command = mpirun_command({.hostfile = hostfile,

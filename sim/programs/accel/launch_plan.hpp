@@ -33,6 +33,7 @@ struct LaunchPlan {
   int num_ranks = 1;
   bool may_change_port = false;  ///< the user has not set the port: use another one if it is in use
   bool dry_run = false, quiet = false;
+  std::vector<std::string> warnings = {};  ///< values of the file that have no effect
 };
 
 /// Plans a launch. Throws ConfigError with all problems of flags, file and variables.

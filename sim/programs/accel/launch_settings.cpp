@@ -144,15 +144,6 @@ class SettingsMerge {
     return std::max(config_.use_cpu || flags_.has("sim") ? 1 : gpus, 1) * std::max(config_.num_machines, 1);
   }
 
-  // A section is in use if a flag or the file selects its feature. Keys of unused sections in the file are kept
-  // silently, because a file may hold settings for several kinds of launches.
-  [[nodiscard]] bool uses(const LaunchSection& section) const {
-    if (section.field == &LaunchConfig::parallelism_config)
-      return flags_.has(section.required_flag) || !config_.parallelism_config.empty();
-    if (section.field == &LaunchConfig::fp8_config) return config_.mixed_precision == "fp8";
-    return config_.distributed_type == (section.field == &LaunchConfig::fsdp_config ? "FSDP" : "DEEPSPEED");
-  }
-
   // Flags of a section override its keys in the file. A flag whose section is not in use would be ignored, hence an
   // error.
   void apply_sections() {
@@ -172,7 +163,7 @@ class SettingsMerge {
       if (!value) continue;
       // A general flag that is also a key of a section, such as gradient_accumulation_steps, has an effect without it.
       const bool is_section_only_key = find_launch_flag(key.name) == &key;
-      if (uses(section))
+      if (uses_section(flags_, config_, section))
         (config_.*section.field)[key.name] = *value;
       else if (is_section_only_key)
         problem("--{}: needs --{}, or a config file that enables it{}", key.name, section.required_flag,
@@ -200,6 +191,16 @@ class SettingsMerge {
 LaunchConfig merge_settings(const LaunchFlags& flags, const LaunchInputs& surroundings,
                             std::vector<std::string>& problems) {
   return SettingsMerge(flags, surroundings, problems).merge();
+}
+
+bool uses_section(const LaunchFlags& flags, const LaunchConfig& config, const LaunchSection& section) {
+  if (section.field == &LaunchConfig::parallelism_config)
+    return flags.has(section.required_flag) || !config.parallelism_config.empty();
+  if (section.field == &LaunchConfig::fp8_config) return config.mixed_precision == "fp8";
+  if (section.field == &LaunchConfig::mpirun_config) return hostfile_of(flags, config).has_value();
+  if (section.field == &LaunchConfig::dynamo_config) return true;
+  if (section.field == &LaunchConfig::megatron_lm_config) return config.distributed_type == "MEGATRON_LM";
+  return config.distributed_type == (section.field == &LaunchConfig::fsdp_config ? "FSDP" : "DEEPSPEED");
 }
 
 // --sim overrides a hostfile in the config file, but together with the flag it is an error (check_exclusive).

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "reference/config/launch_config.hpp"
+#include "reference/config/launch_keys.hpp"
 #include "sim/programs/accel/launch_flags.hpp"
 
 namespace accel::programs {
@@ -24,6 +25,10 @@ struct LaunchInputs {
 /// default. Adds everything that is wrong to `problems`.
 LaunchConfig merge_settings(const LaunchFlags& flags, const LaunchInputs& surroundings,
                             std::vector<std::string>& problems);
+
+/// Whether a flag or the file selects the feature of a section. Keys of other sections in the file are kept silently,
+/// because a file may hold settings for several kinds of launches.
+bool uses_section(const LaunchFlags& flags, const LaunchConfig& config, const LaunchSection& section);
 
 /// Returns the hostfile if mpirun starts the ranks, else nothing.
 std::optional<std::string> hostfile_of(const LaunchFlags& flags, const LaunchConfig& config);

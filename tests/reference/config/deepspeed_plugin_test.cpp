@@ -50,7 +50,7 @@ TEST_F(DeepSpeedPluginTest, EachStageShardsMore) {
     EXPECT_EQ(plugin.sharding->prefetch, stage == 3 ? std::optional(Prefetch::kBackwardPre) : std::nullopt);
     EXPECT_EQ(plugin.sharding->forward_prefetch, stage == 3 ? std::optional(true) : std::nullopt);
     EXPECT_TRUE(plugin.sharding->sync_module_states);
-    EXPECT_EQ(plugin.sharding->wrap.kind, WrapPolicy::Kind::kNone);
+    EXPECT_EQ(plugin.sharding->wrap.kind, stage == 3 ? WrapPolicy::Kind::kElements : WrapPolicy::Kind::kNone);
   }
 }
 
@@ -116,6 +116,25 @@ TEST_F(DeepSpeedPluginTest, OffloadNeedsAStageThatShardsIt) {
 }
 
 // Also a folder that does not exist, or is a file, is found before the training starts.
+TEST_F(DeepSpeedPluginTest, Stage3HasDeepSpeedsUnits) {
+  const auto units = [&](const DeepSpeedPlugin& plugin) {
+    const auto sharding = *resolved(plugin).sharding;
+    return std::tuple(sharding.wrap.min_num_params, sharding.max_prefetched_numel, sharding.max_live_numel);
+  };
+  EXPECT_EQ(units({.zero_stage = 3}), std::tuple(100'000, 50'000'000, 1'000'000'000));
+  EXPECT_EQ(units({.zero_stage = 3,
+                   .stage3_param_persistence_threshold = 7,
+                   .stage3_prefetch_bucket_size = 8,
+                   .stage3_max_live_parameters = 9}),
+            std::tuple(7, 8, 9));
+  EXPECT_EQ(resolved({.zero_stage = 3, .wrap_modules = {"head"}}).sharding->wrap.modules,
+            std::vector<std::string>{"head"});
+  EXPECT_THAT(deepspeed_problems({.zero_stage = 2, .wrap_modules = {"head"}}),
+              HasSubstr("deepspeed_plugin: wrap_modules: requires zero_stage 3, but zero_stage is 2"));
+  EXPECT_THAT(deepspeed_problems({.zero_stage = 3, .stage3_max_live_parameters = -1}),
+              HasSubstr("stage3_max_live_parameters: expected 0 or more, got '-1'"));
+}
+
 TEST_F(DeepSpeedPluginTest, NvmeNeedsAFolder) {
   EXPECT_THAT(deepspeed_problems({.offload_optimizer_device = "nvme"}),
               HasSubstr("offload_optimizer_nvme_path: missing"));

@@ -69,6 +69,67 @@ TEST_F(SaveStateTest, AShardedTrainingContinuesWithTheSameBits) {
   }
 }
 
+AcceleratorOptions accumulating(AcceleratorOptions options) {
+  options.gradient_accumulation_steps = 4;
+  return options;
+}
+
+// Four of six micro-batches make a window, so that the load continues after the first four.
+TEST_F(SaveStateTest, AnOpenWindowIsDroppedAndRepeatedOnOtherRanks) {
+  for (const auto& options : {ddp(), sharded_as("FULL_STATE_DICT"), sharded_as("SHARDED_STATE_DICT")}) {
+    const auto after_load = [&](int num_micro_batches, const LoadStateOptions& load) {
+      run_ranks(3, [&] {
+        Training training(accumulating(options));
+        training.train(num_micro_batches);
+        training.accelerator.save_state(path_);
+      });
+      return run_ranks(2, [&] {
+        Training training(accumulating(options), /*seed=*/9);
+        training.train(1);  // the program's own window is dropped too
+        training.accelerator.load_state(path_, load);
+        training.train(5);
+        return training.state();
+      });
+    };
+    EXPECT_EQ(after_load(6, {.inside_window = "drop"}).front(), after_load(4, {}).front());
+  }
+}
+
+TEST_F(SaveStateTest, AnOpenWindowIsNotDroppedUnasked) {
+  const auto save = [&](const std::function<void(Training&)>& train) {
+    run_ranks(3, [&] {
+      Training training(accumulating(ddp()));
+      train(training);
+    });
+  };
+  const auto problem = [&](const LoadStateOptions& options) {
+    return problem_on(2, [&] { Training(accumulating(ddp())).accelerator.load_state(path_, options); });
+  };
+  save([&](Training& training) {
+    training.train(6);
+    training.accelerator.save_state(path_);
+  });
+  EXPECT_THAT(problem({}), HasSubstr("3 ranks saved it inside an accumulation window, with unreduced gradients per "
+                                     "rank, which 2 ranks cannot load; resume with the same number of ranks, or repeat "
+                                     "the window's micro-batches with {.inside_window = \"drop\"}"));
+  run_ranks(2, [&] {
+    Training training(accumulating(ddp()));
+    EXPECT_THAT(message_of<ArgumentError>([&] { training.accelerator.load_state(path_, {.inside_window = "repeat"}); }),
+                HasSubstr("inside_window: expected keep or drop, got 'repeat'"));
+  });
+  // A second loop that was left: either may have been read in the window.
+  save([&](Training& training) {
+    auto others = training.accelerator.prepare(DataLoader(TensorDataset(torch::zeros({6})), {.batch_size = 1}));
+    for (auto& batch : others) {
+      static_cast<void>(batch);
+      break;
+    }
+    training.train(6);
+    training.accelerator.save_state(path_);
+  });
+  EXPECT_THAT(problem({.inside_window = "drop"}), HasSubstr("while 2 loaders were being read"));
+}
+
 // With `save_on_each_node`, every machine writes a complete checkpoint. For shards this cannot work, as no machine
 // has all of them.
 TEST_F(SaveStateTest, SavingOnEachNodeWorksOrIsAnError) {

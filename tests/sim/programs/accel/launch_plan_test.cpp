@@ -1,7 +1,5 @@
 // The plan of `accel launch`: which values reach the ranks, by which variable, from which source. It is a pure
 // function of flags, file and environment, so precedence is tested here without starting processes.
-#include "sim/programs/accel/launch_plan.hpp"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -9,10 +7,13 @@
 #include <algorithm>
 
 #include "reference/core/errors.hpp"
+#include "tests/sim/programs/accel/planned_launch.hpp"
 #include "tests/support/property.hpp"
 
 namespace accel::programs {
 namespace {
+
+using namespace planned_launch;
 
 using accel::testing::expect_property;
 using accel::testing::expect_property_fails;
@@ -23,34 +24,6 @@ using ::testing::HasSubstr;
 using ::testing::IsSupersetOf;
 using ::testing::Not;
 using ::testing::Pair;
-using Words = std::vector<std::string>;
-using Variables = std::map<std::string, std::string>;
-
-// The machine on which a plan is made: configuration file, environment, 8 cores, no GPUs.
-LaunchInputs surroundings(std::optional<LaunchConfig> config = std::nullopt, Variables variables = {}) {
-  LaunchInputs around;
-  around.config = std::move(config);
-  around.variable = [variables](const std::string& name) {
-    return variables.contains(name) ? std::optional(variables.at(name)) : std::nullopt;
-  };
-  around.num_cores = 8;
-  return around;
-}
-
-LaunchPlan plan(Words flags, const LaunchInputs& around = surroundings()) {
-  flags.emplace_back("./train");
-  return plan_launch(parse_launch_flags(flags), around);
-}
-
-std::string problems_of_plan(const Words& flags, const LaunchInputs& around = surroundings()) {
-  try {
-    plan(flags, around);
-    return "";
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-}
-
 // Returns the value of a variable that a rank sees.
 std::optional<std::string> seen(const LaunchPlan& plan, const Variables& environment, const std::string& name) {
   if (plan.job.environment.contains(name)) return plan.job.environment.at(name);

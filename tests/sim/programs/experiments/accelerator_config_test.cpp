@@ -57,7 +57,6 @@ fsdp_plugin:
   ignored_modules: [head]
   cpu_offload: true
   state_dict_type: FULL_STATE_DICT
-  limit_all_gathers: false
   activation_checkpointing: true
   cpu_ram_efficient_loading: true
 )")
@@ -72,7 +71,6 @@ fsdp_plugin:
   EXPECT_THAT(plugin.wrap_modules, ElementsAre("blocks\\.[0-9]+"));
   EXPECT_THAT(plugin.ignored_modules, ElementsAre("head"));
   EXPECT_EQ(plugin.state_dict_type, "FULL_STATE_DICT");
-  EXPECT_FALSE(plugin.limit_all_gathers);
   EXPECT_TRUE(*plugin.cpu_offload && *plugin.activation_checkpointing && *plugin.cpu_ram_efficient_loading);
 }
 

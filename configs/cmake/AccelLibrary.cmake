@@ -1,8 +1,8 @@
 # accel_root_includes(TARGET SCOPE): lets includes start at the root, in the source tree and in an installed package, and
 # requires C++20.
 function(accel_root_includes target scope)
-  target_include_directories(${target} ${scope} $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}> $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/reference/public>
-    $<INSTALL_INTERFACE:include> $<INSTALL_INTERFACE:include/accel>)
+  target_include_directories(${target} ${scope} $<BUILD_INTERFACE:${accel_SOURCE_DIR}> $<BUILD_INTERFACE:${accel_SOURCE_DIR}/reference/public>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/accel>)
   target_compile_features(${target} ${scope} cxx_std_20)
 endfunction()
 
@@ -16,7 +16,7 @@ function(accel_precompile target)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${target} PRIVATE -fPIC)
   if(target STREQUAL "accel_core")
-    target_precompile_headers(${target} PRIVATE ${CMAKE_SOURCE_DIR}/configs/cmake/precompiled.hpp)
+    target_precompile_headers(${target} PRIVATE ${accel_SOURCE_DIR}/configs/cmake/precompiled.hpp)
   else()
     target_precompile_headers(${target} REUSE_FROM accel_core)
   endif()
@@ -24,7 +24,7 @@ endfunction()
 
 # Libraries and programs whose code runs outside of training steps. They get -O1, which compiles in a quarter less time than
 # -O2.
-set(ACCEL_COLD accel accelerator bench_program checkpoint command_line config experiments launch launch_command offload
+set(ACCEL_COLD accel runtime accelerator bench_program checkpoint command_line config experiments launch launch_command offload
   profiler sim-calibrate sim-run sim_faults sim_network sim_report sources terminal tracking training_state
   verification-report verification_results)
 function(accel_compile_cold target name)
@@ -106,7 +106,7 @@ set(ACCEL_SLOW checkpoint_laws config_command_test equivalence_laws equivalence_
 function(accel_test_labels name variable)
   list(GET ARGN 0 source)
   cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} NORMALIZE)
-  cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${CMAKE_SOURCE_DIR})
+  cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${accel_SOURCE_DIR})
   set(labels unit)
   if(source MATCHES "^properties/oracle/")
     set(labels oracle)
@@ -136,7 +136,7 @@ function(accel_test_entry name program timeout labels)
     set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout})
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${labels}"
-    ENVIRONMENT "ACCEL_TEST_NAME=${name};ACCEL_SOURCE_DIR=${CMAKE_SOURCE_DIR};ACCEL_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};OMP_NUM_THREADS=1${ACCEL_TEST_ENVIRONMENT}")
+    ENVIRONMENT "ACCEL_TEST_NAME=${name};ACCEL_SOURCE_DIR=${accel_SOURCE_DIR};ACCEL_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};OMP_NUM_THREADS=1${ACCEL_TEST_ENVIRONMENT}")
 endfunction()
 
 # accel_test(NAME SOURCES ... [DEPS ...] [TORCH] [TIMEOUT seconds]): adds a program and its ctest entry.

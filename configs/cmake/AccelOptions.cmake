@@ -1,3 +1,9 @@
+# Off in a project that contains this one, by add_subdirectory or FetchContent.
+option(ACCEL_BUILD_PROGRAMS "Build sim-run, accel and the other programs" ${PROJECT_IS_TOP_LEVEL})
+option(ACCEL_BUILD_TESTS "Build the tests, and accel::testing; needs ACCEL_BUILD_PROGRAMS, GoogleTest and RapidCheck" ${PROJECT_IS_TOP_LEVEL})
+option(ACCEL_BUILD_BENCH "Build the benchmarks; needs ACCEL_BUILD_TESTS and Google Benchmark" ${PROJECT_IS_TOP_LEVEL})
+option(ACCEL_INSTALL "Add rules for cmake --install" ${PROJECT_IS_TOP_LEVEL})
+option(ACCEL_SHARED "Make accel::accel a shared library" OFF)
 option(ACCEL_CUDA "Build the CUDA lane (torch_cuda, NCCL)" OFF)
 option(ACCEL_ENGINE_ONLY "Build only code that includes no torch header: core's errors and the simulation engine" OFF)
 option(ACCEL_DEBUG_CHECKS "Enable libstdc++ assertions" OFF)
@@ -14,14 +20,26 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_UNITY_BUILD ${ACCEL_UNITY})
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 16)
-set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)  # installed programs find LibTorch where the build found it
-set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+include(GNUInstallDirs)
+# Without it, installed programs find LibTorch where the build found it.
+set(install_torch ON)
+if(ACCEL_CUDA)
+  set(install_torch OFF)  # with CUDA's libraries it has 4 GB
+endif()
+option(ACCEL_INSTALL_TORCH "Install LibTorch beside the library, so that installed programs need no other folder" ${install_torch})
+if(ACCEL_INSTALL_TORCH)
+  file(RELATIVE_PATH torch_from_bin ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR}/accel/torch/lib)
+  set(CMAKE_INSTALL_RPATH "$ORIGIN/${torch_from_bin}" "$ORIGIN/accel/torch/lib")
+else()
+  set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+endif()
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${accel_BINARY_DIR}/bin)
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 # Without NDEBUG some LibTorch classes have additional members, but the LibTorch libraries are built with NDEBUG.
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1 -DNDEBUG")
 
 # -ffp-contract=off: a multiplication and an addition must round twice, as in the libraries whose bits tests compare with.
-add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -ffp-contract=off -fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)
+add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -ffp-contract=off -fmacro-prefix-map=${accel_SOURCE_DIR}/=)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   add_compile_options(-Wthread-safety -Werror=thread-safety)
   add_compile_options("SHELL:-Xclang -fno-pch-timestamp")  # so that ccache recognizes a precompiled header
@@ -51,7 +69,7 @@ endif()
 
 # One test requests more memory than exists, on purpose, and LibTorch leaks its writer after a failed write.
 if(ACCEL_SANITIZE MATCHES "address")
-  set(ACCEL_TEST_ENVIRONMENT ";ASAN_OPTIONS=allocator_may_return_null=1;LSAN_OPTIONS=print_suppressions=0:suppressions=${CMAKE_SOURCE_DIR}/configs/leaks_of_libraries.txt")
+  set(ACCEL_TEST_ENVIRONMENT ";ASAN_OPTIONS=allocator_may_return_null=1;LSAN_OPTIONS=print_suppressions=0:suppressions=${accel_SOURCE_DIR}/configs/leaks_of_libraries.txt")
 endif()
 
 # Tests compile without optimization; the libraries under test are optimized.
@@ -64,4 +82,10 @@ endif()
 find_program(ACCEL_MOLD mold)
 if(ACCEL_MOLD)
   add_link_options(-fuse-ld=mold)
+endif()
+
+if(ACCEL_ENGINE_ONLY)
+  set(ACCEL_BUILD_PROGRAMS OFF)
+elseif(ACCEL_BUILD_TESTS AND NOT ACCEL_BUILD_PROGRAMS OR ACCEL_BUILD_BENCH AND NOT ACCEL_BUILD_TESTS)
+  message(FATAL_ERROR "ACCEL_BUILD_TESTS needs ACCEL_BUILD_PROGRAMS, and ACCEL_BUILD_BENCH needs ACCEL_BUILD_TESTS; turn both on or off")
 endif()

@@ -26,7 +26,16 @@ class AcceleratorState {
   [[nodiscard]] bool is_local_main_process() const { return local_process_index() == 0; }
   [[nodiscard]] bool is_last_process() const { return process_index() == num_processes() - 1; }
   [[nodiscard]] bool use_distributed() const { return num_processes() > 1; }
+  /// Whether ranks compute on GPUs of their own, as replicas. Source: accelerate/accelerator.py, multi_device.
+  [[nodiscard]] bool multi_device() const {
+    return use_distributed() && distributed_type() == DistributedType::kMultiGpu;
+  }
+  /// Whether this rank takes part in saving models: the first of each machine, or with a parallelism_config every rank.
+  /// Source: accelerate/accelerator.py, should_save_model.
+  [[nodiscard]] bool should_save_model() const { return options_.parallelism_config || is_local_main_process(); }
   [[nodiscard]] const std::string& mixed_precision() const { return mixed_precision_; }
+  /// The implementation of float8: "AO", or "NO" if mixed_precision is another one.
+  [[nodiscard]] std::string fp8_backend() const { return mixed_precision_ == "fp8" ? "AO" : "NO"; }
   [[nodiscard]] bool has_master_weights() const { return options_.master_weights; }
   [[nodiscard]] bool sync_gradients() const { return context_->gradient_state.sync_gradients; }
   void set_sync_gradients(bool value) { context_->gradient_state.sync_gradients = value; }

@@ -61,6 +61,24 @@ at::Tensor pad_input_tensors(const at::Tensor& tensor, PadInputOptions options) 
   return at::cat({tensor, at::zeros(shape, tensor.options())}, options.dim);
 }
 
+at::Tensor copy_tensor_to_devices(RankContext& context, const std::optional<at::Tensor>& tensor) {
+  using Form = std::tuple<bool, std::int64_t, std::vector<std::int64_t>>;  // is given, dtype, sizes
+  const auto own =
+      tensor ? Form(true, static_cast<std::int64_t>(tensor->scalar_type()), tensor->sizes().vec()) : Form(false, 0, {});
+  const auto forms = gather_object(context, std::vector<Form>{own});
+  std::vector<int> givers;
+  for (std::size_t rank = 0; rank < forms.size(); ++rank) {
+    if (std::get<0>(forms[rank])) givers.push_back(static_cast<int>(rank));
+  }
+  check_argument(givers.size() == 1, "copy_tensor_to_devices: expected a tensor from one rank, got one from {}{}",
+                 givers.empty() ? "none" : "ranks ", fmt::join(givers, ", "));
+  const auto& [is_given, dtype, sizes] = forms[static_cast<std::size_t>(givers.front())];
+  auto copy = tensor ? tensor->detach().to(context.device).clone()
+                     : at::empty(sizes, at::TensorOptions(static_cast<at::ScalarType>(dtype)).device(context.device));
+  broadcast(context.world, copy, givers.front());
+  return copy;
+}
+
 void verify(const Group& group, const char* operation, c10::Device device, const std::vector<at::Tensor>& tensors,
             Compared compared) {
   std::vector<std::string> shapes;

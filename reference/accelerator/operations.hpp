@@ -2,11 +2,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "reference/comm/group.hpp"
 #include "reference/core/tree.hpp"
+#include "reference/state/rank_context.hpp"
 
 /// Collectives on single tensors with the semantics of Accelerate. TreeOperations maps them over trees of tensors.
 /// Functions with a `group` parameter are collective over it. Source: accelerate/utils/operations.py.
@@ -41,6 +43,10 @@ at::Tensor pad_input_tensors(const at::Tensor& tensor, PadInputOptions options);
 
 /// Copies `tensor` of rank `from_process` to every rank, in place.
 void broadcast(const Group& group, at::Tensor& tensor, int from_process = 0);
+
+/// Returns the tensor that exactly one rank passes, on the device of each rank. Throws ArgumentError on every rank if
+/// none or several do. Source: accelerate/utils/operations.py, copy_tensor_to_devices.
+at::Tensor copy_tensor_to_devices(RankContext& context, const std::optional<at::Tensor>& tensor);
 
 /// Debug mode: checks that the tensors of all ranks have equal shapes, or equal numbers of dimensions, and are on a
 /// device of the type of `device`. Throws DistributedOperationException on every rank, listing what each rank has.

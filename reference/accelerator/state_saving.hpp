@@ -58,6 +58,13 @@ class StateSaving : public virtual AcceleratorState {
     const CallSite site(where);
     checkpointing_->save_model(get_state_dict(model), save_directory, options);
   }
+  /// Writes a value as torch.save does, on the main process, or with save_on_each_node on that of every machine. Not
+  /// collective. Throws FileError if it cannot be written. Source: accelerate/utils/other.py, save.
+  void save(const Value& object, const std::string& file) const { checkpointing_->save_object(object, file); }
+  /// The same for tensors by name; `safe_serialization`: as safetensors, where shared tensors have one name.
+  void save(const NamedTensors& tensors, const std::string& file, bool safe_serialization = false) const {
+    checkpointing_->save_object(tensors, file, safe_serialization);
+  }
   /// Adds objects to checkpoints: modules, such as an average of weights, and optimizers, as variables, holders or
   /// shared_ptr; and any object with `state_dict() -> Value` and `load_state_dict(const Value&)`. Variables must
   /// outlive the Accelerator.

@@ -104,6 +104,13 @@ class TreeOperations : public virtual AcceleratorState {
       for_each_tensor(tree, [&](at::Tensor& tensor) { operations::broadcast(context_->world, tensor, from_process); });
     return tree;
   }
+  /// Returns the tensor that exactly one rank passes; the others pass nullopt and need not know its shape. Collective.
+  /// See operations::copy_tensor_to_devices.
+  [[nodiscard]] at::Tensor copy_tensor_to_devices(const std::optional<at::Tensor>& tensor,
+                                                  std::source_location where = std::source_location::current()) const {
+    const CallSite site(where);
+    return operations::copy_tensor_to_devices(*context_, tensor);
+  }
 
   struct SplitOptions {
     bool apply_padding = false;  ///< repeat the last item on ranks that have one item less than the first

@@ -11,7 +11,7 @@
 
 #include "reference/core/tree.hpp"
 
-/// Devices of the tensors of a tree.
+/// Devices and shapes of the tensors of a tree.
 ///
 ///     auto batch = accel::send_to_device(loaded, accelerator.device(), {.non_blocking = true});
 ///     accel::find_device(batch);  // that of its first tensor
@@ -46,6 +46,20 @@ std::remove_cvref_t<T> send_to_device(const T& tree, c10::Device device, const S
   } else {
     return map_tensors(tree, [&](const at::Tensor& tensor) { return tensor.to(device, options.non_blocking); });
   }
+}
+
+/// Returns the tree with meta tensors, which have shapes and dtypes but no data.
+template <Tree T>
+std::remove_cvref_t<T> get_data_structure(const T& tree) {
+  return map_tensors(tree, [](const at::Tensor& tensor) { return tensor.detach().to(at::kMeta); });
+}
+
+/// Returns the tree of `structure` (see get_data_structure) with uninitialized tensors on the CPU.
+template <Tree T>
+std::remove_cvref_t<T> initialize_tensors(const T& structure) {
+  return map_tensors(structure, [](const at::Tensor& tensor) {
+    return tensor.new_empty(tensor.sizes(), tensor.options().device(at::kCPU));
+  });
 }
 
 /// The device of the first tensor; nullopt for a tree without tensors.

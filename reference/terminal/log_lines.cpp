@@ -1,53 +1,31 @@
 #include "reference/terminal/log_lines.hpp"
 
-#include <spdlog/logger.h>
-#include <spdlog/sinks/base_sink.h>
+#include <fmt/format.h>
 
-#include <string_view>
+#include <array>
+#include <chrono>
+#include <ctime>
 
 #include "reference/terminal/terminal.hpp"
 
 namespace accel::terminal {
 namespace {
 
-// Sends lines to the Terminal, which knows the bars below them. No mutex of its own: the Terminal locks.
-class TerminalSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
- protected:
-  void sink_it_(const spdlog::details::log_msg& message) override {
-    spdlog::memory_buf_t line;
-    formatter_->format(message, line);
-    std::string_view text(line.data(), line.size());
-    while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
-    Terminal::standard_error().write_line(text);
-  }
-  void flush_() override {}
-};
-
-// spdlog has a level "trace" below "debug"; the levels here start at debug.
-spdlog::level::level_enum level_of(int level) {
-  return static_cast<spdlog::level::level_enum>(level + spdlog::level::debug);
-}
+constexpr std::array<const char*, 5> kLevels{"debug", "info", "warning", "error", "critical"};
 
 }  // namespace
 
-struct LogLines::Sink {
-  explicit Sink(const std::string& name) : logger(name, std::make_shared<TerminalSink>()) {}
-  spdlog::logger logger;
-};
-
-LogLines::LogLines(const std::string& name, int level) : sink_(std::make_unique<Sink>(name)) {
-  // The format of Python's logging: "%(asctime)s - %(levelname)s - %(name)s - %(message)s".
-  sink_->logger.set_pattern("%Y-%m-%d %H:%M:%S,%e - %l - %n - %v");
-  sink_->logger.set_level(level_of(level));
-}
-
-LogLines::~LogLines() = default;
-
-bool LogLines::should_log(int level) const { return sink_->logger.should_log(level_of(level)); }
-
-// The text is passed as a string view and not as a format, because it may contain braces.
-void LogLines::write(int level, const std::string& text) {
-  sink_->logger.log(level_of(level), spdlog::string_view_t(text));
+void LogLines::write(int level, const std::string& text) const {
+  if (!should_log(level)) return;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+  const std::time_t seconds = milliseconds / 1000;
+  std::tm local{};
+  localtime_r(&seconds, &local);
+  std::array<char, 32> time{};
+  std::strftime(time.data(), time.size(), "%Y-%m-%d %H:%M:%S", &local);
+  Terminal::standard_error().write_line(fmt::format("{},{:03} - {} - {} - {}", time.data(), milliseconds % 1000,
+                                                    kLevels.at(static_cast<std::size_t>(level)), name_, text));
 }
 
 }  // namespace accel::terminal

@@ -1,27 +1,22 @@
 #pragma once
 
-#include <memory>
 #include <string>
+#include <utility>
 
 namespace accel::terminal {
 
-/// Note [Two versions of fmt]
-/// LibTorch contains headers of fmt 12, while Debian's spdlog requires those of fmt 9. A translation unit that includes
-/// torch headers finds the former. Therefore spdlog is used in only one unit, without torch, hidden by this class.
-
-/// A named log that writes lines above the progress bars on standard error: time - level - name - text.
-/// Thread rule: any thread.
+/// A named log that writes lines above the progress bars on standard error, in the format of Python's logging:
+/// 2026-01-31 12:00:00,123 - level - name - text. Thread rule: any thread.
 class LogLines {
  public:
-  /// Levels: 0 debug, 1 info, 2 warning, 3 error, 4 critical.
-  LogLines(const std::string& name, int level);
-  ~LogLines();
-  [[nodiscard]] bool should_log(int level) const;
-  void write(int level, const std::string& text);
+  /// Levels: 0 debug, 1 info, 2 warning, 3 error, 4 critical. Lower ones are not written.
+  LogLines(std::string name, int level) : name_(std::move(name)), level_(level) {}
+  [[nodiscard]] bool should_log(int level) const { return level >= level_; }
+  void write(int level, const std::string& text) const;
 
  private:
-  struct Sink;
-  std::unique_ptr<Sink> sink_;
+  std::string name_;
+  int level_;
 };
 
 }  // namespace accel::terminal

@@ -15,6 +15,7 @@
 #include "reference/checkpoint/checkpoint_folder.hpp"
 #include "reference/checkpoint/weights_files.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/safetensors.hpp"
 #include "reference/state/objects.hpp"
 #include "reference/state/warnings.hpp"
 #include "reference/training_state/state_files.hpp"
@@ -236,6 +237,18 @@ void Checkpointing::save_model(const NamedTensors& weights, const std::string& s
   if (!repeated.empty() && context_.rank == 0)
     warn_once(context_,
               fmt::format("save_model: shared tensors are saved under one name: {}", fmt::join(repeated, ", ")));
+}
+
+void Checkpointing::save_object(const Value& object, const std::string& file) const {
+  if (creates_folders()) accel::write_torch_file(*context_.files, file, object);
+}
+
+void Checkpointing::save_object(const NamedTensors& tensors, const std::string& file, bool safe_serialization) const {
+  if (!creates_folders()) return;
+  if (safe_serialization)
+    write_safetensors(*context_.files, file, deduplicate_shared(tensors).tensors, {{"format", "pt"}});
+  else
+    accel::write_torch_file(*context_.files, file, tensors);
 }
 
 std::string Checkpointing::newest_folder() const {

@@ -63,6 +63,9 @@ class Checkpointing {
   /// every rank if they could not be written.
   void save_model(const NamedTensors& weights, const std::string& save_directory,
                   const SaveModelOptions& options) const;
+  /// Writes an object on the rank that creates folders; others do nothing. Not collective.
+  void save_object(const Value& object, const std::string& file) const;
+  void save_object(const NamedTensors& tensors, const std::string& file, bool safe_serialization) const;
   /// Waits for an asynchronous save, and gives its folder the final name.
   void finish();
 

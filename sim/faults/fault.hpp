@@ -10,7 +10,7 @@
 
 /// A fault as data: what goes wrong, where and when. The kinds are in fault_kinds.hpp.
 ///
-///     for (const auto& fault : plan_faults(read_faults("faults.yaml", 8), 8)) spdlog::info("{}", describe(fault));
+///     for (const auto& fault : plan_faults(read_faults("faults.yaml", 8), 8)) fmt::print("{}\n", describe(fault));
 ///
 /// Thread rule: values.
 namespace accel::sim {

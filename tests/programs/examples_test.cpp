@@ -359,6 +359,18 @@ TEST(PackageTest, InstalledCommandsRun) {
     EXPECT_EQ(run_command({installed(program), "--help"}).exit_code, 0) << program;
 }
 
+// The build's folders, and the cache with its LibTorch, may be gone or on another machine.
+TEST(PackageTest, InstalledProgramsNeedNoFolderOfTheBuild) {
+  for (const auto* program : {"bin/sim-run", "bin/accel"}) {
+    const auto header = run_command({"readelf", "-d", installed(program)});
+    ASSERT_EQ(header.exit_code, 0) << header.error;
+    EXPECT_THAT(header.output, AllOf(HasSubstr("RUNPATH"), HasSubstr("[$ORIGIN/../lib/accel/torch/lib"))) << program;
+    const auto libraries = run_command({"ldd", installed(program)});
+    EXPECT_THAT(libraries.output,
+                AllOf(HasSubstr(installed("bin/../lib/accel/torch/lib/libtorch_cpu.so")), Not(HasSubstr("not found"))));
+  }
+}
+
 // All missing packages are named at once, so that a user installs them with one command.
 TEST(PackageTest, AllThatIsMissingIsNamedWithItsDebianPackages) {
   const auto run =

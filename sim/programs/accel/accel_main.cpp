@@ -64,7 +64,7 @@ int run_command(int argc, char** argv) {
   }
   if (name == "--completion") return print_completion(second);
   if (name == "--version") {
-    std::cout << "accel " << ACCEL_VERSION << '\n';
+    std::cout << "accel " << kVersion << '\n';
     return kSuccess;
   }
   const bool is_help = name == "--help" || name == "-h" || (name == "help" && second.empty());

@@ -6,6 +6,9 @@
 /// The commands of `accel`, each in a file named after it: NAME_command.cpp.
 namespace accel::programs {
 
+/// The version, with the commit of a build from git: "0.1.0 (1a2b3c4d)".
+extern const char* const kVersion;
+
 struct LaunchFlags;
 
 /// Runs a command. `argv[0]` is its name. Returns the exit code; throws ConfigError for wrong usage.

@@ -138,7 +138,7 @@ int print_variables(const std::string& config_file) {
 int print_environment(const std::string& config_file) {
   const auto config = config_of(config_file);
   std::cout << "\nCopy-and-paste the text below in your GitHub issue\n\n";
-  print_property("`accel` version", ACCEL_VERSION);
+  print_property("`accel` version", kVersion);
   print_property("Platform", platform());
   print_property("`accel` location", location());
   print_property("Compiler", __VERSION__);

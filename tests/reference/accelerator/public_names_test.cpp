@@ -69,6 +69,8 @@ std::set<std::string> reachable_names() {
   REACHABLE(dispatch_model);
   REACHABLE(expand_braces);
   REACHABLE(find_device);
+  REACHABLE(get_data_structure);
+  REACHABLE(initialize_tensors);
   REACHABLE(find_executable_batch_size);
   REACHABLE(from_torch);
   REACHABLE(gather_object);

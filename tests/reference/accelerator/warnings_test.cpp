@@ -13,6 +13,7 @@
 #include "reference/state/warnings.hpp"
 #include "tests/support/clean_environment.hpp"
 #include "tests/support/message_of.hpp"
+#include "tests/support/run_ranks.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/torch.hpp"
 

@@ -1,0 +1,38 @@
+# What users link: accel::accel, and accel::testing with the helpers for tests. Each is one library, which contains the
+# objects of the modules; the modules themselves are for this build alone.
+
+set(accel_modules accelerator checkpoint comm config core data gloo launch mesh models modules nccl offload optim parallel precision
+  prepared profiler runtime shared_memory sharded sim sim_collective_tensors sim_collectives sim_engine sim_faults sim_network
+  sim_report sources state terminal tracking training_state)
+set(accel_testing_modules fake_device test_basics test_support)
+
+# accel_bundle(NAME TYPE FILE MODULES ... DEPS ... [LIBRARIES ...]): DEPS have headers that public headers include.
+function(accel_bundle name type file)
+  cmake_parse_arguments(ARG "" "" "MODULES;DEPS;LIBRARIES" ${ARGN})
+  list(TRANSFORM ARG_MODULES REPLACE "(.+)" "$<TARGET_OBJECTS:accel_\\1>" OUTPUT_VARIABLE objects)
+  add_library(accel_bundle_${name} ${type} ${objects})
+  add_library(accel::${name} ALIAS accel_bundle_${name})
+  set_target_properties(accel_bundle_${name} PROPERTIES EXPORT_NAME ${name} OUTPUT_NAME ${file} LINKER_LANGUAGE CXX
+    VERSION ${accel_VERSION} SOVERSION ${accel_VERSION_MAJOR}.${accel_VERSION_MINOR})
+  accel_root_includes(accel_bundle_${name} PUBLIC)
+  target_link_libraries(accel_bundle_${name} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_LIBRARIES})
+endfunction()
+
+set(accel_torch Torch::cpu)
+if(ACCEL_CUDA)
+  list(APPEND accel_torch Torch::cuda)
+endif()
+set(accel_type STATIC)
+if(ACCEL_SHARED)
+  set(accel_type SHARED)
+endif()
+accel_bundle(accel ${accel_type} accel MODULES ${accel_modules} DEPS fmt::fmt ${accel_torch} Threads::Threads
+  LIBRARIES TBB::tbb yaml-cpp OpenSSL::Crypto ZLIB::ZLIB PNG::PNG JPEG::JPEG hwloc::hwloc ${CMAKE_DL_LIBS})
+target_include_directories(accel_bundle_accel INTERFACE $<BUILD_INTERFACE:${accel_SOURCE_DIR}/sim/public>)  # <accel/testing.hpp>
+# Exports the symbols that give each rank its own generator and autocast cache. A shared library has them already.
+if(NOT ACCEL_SHARED)
+  target_link_options(accel_bundle_accel INTERFACE -rdynamic)
+endif()
+if(ACCEL_BUILD_TESTS)
+  accel_bundle(testing STATIC accel_testing MODULES ${accel_testing_modules} DEPS accel::accel GTest::gtest rapidcheck)
+endif()

@@ -29,6 +29,9 @@ class Topology {
     }
     return cores;
   }
+  [[nodiscard]] int num_allowed_cpus() const {
+    return is_loaded_ ? hwloc_bitmap_weight(hwloc_topology_get_allowed_cpuset(topology_)) : 0;
+  }
 
  private:
   [[nodiscard]] hwloc_obj_t next(hwloc_obj_type_t type, hwloc_obj_t previous) const {
@@ -89,6 +92,8 @@ std::vector<int> cpus_of_this_process() {
   }
   return cpus;
 }
+
+bool is_bound() { return static_cast<int>(cpus_of_this_process().size()) < Topology().num_allowed_cpus(); }
 
 cpu_set_t cpu_set_of(const std::vector<int>& cpus) {
   cpu_set_t set;

@@ -22,6 +22,9 @@ std::vector<Core> cores_of(const std::vector<int>& cpus);
 /// Returns the CPUs that this process may run on, in ascending order.
 std::vector<int> cpus_of_this_process();
 
+/// Whether this process may run on fewer CPUs than its container allows, because somebody has bound it.
+bool is_bound();
+
 /// The form in which sched_setaffinity accepts CPUs.
 cpu_set_t cpu_set_of(const std::vector<int>& cpus);
 

@@ -20,7 +20,8 @@ std::shared_ptr<void> share_gpu(RankContext& context) {
   return nullptr;
 }
 
-std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& /*launch*/, const gloo::GlooOptions& /*options*/) {
+std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& /*launch*/, const gloo::GlooOptions& /*options*/,
+                                       std::optional<int> /*index*/) {
   throw ConfigError("backend nccl: this build lacks CUDA support; build with `./dev build gpu`, or use gloo or sim");
 }
 

@@ -110,7 +110,8 @@ void use_gpu(RankContext& context, std::optional<int> index) {
   c10::cuda::set_device(context.device.index());
 }
 
-std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, const gloo::GlooOptions& options) {
+std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, const gloo::GlooOptions& options,
+                                       std::optional<int> index) {
   check_config(
       is_available(),
       "backend nccl: CUDA finds no GPU on this machine; check the driver and CUDA_VISIBLE_DEVICES, or use gloo "
@@ -121,7 +122,7 @@ std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, const gl
                launch.local_world_size, num_gpus());
   auto context = gloo::make_context(launch);
   context->backend = "nccl";
-  use_gpu(*context);  // before the first group: NCCL and the caching allocator use the thread's current device
+  use_gpu(*context, index);  // before the first group: NCCL and the caching allocator use the thread's current device
   offer_graphs(*context);
   auto store = gloo::connect_store(launch, options.timeout);
   handler_of_program = std::set_terminate(end_with_error_of_watchdog);

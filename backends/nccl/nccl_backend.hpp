@@ -35,6 +35,8 @@ void offer_graphs(RankContext& context);
 /// Creates the rank of a job whose place comes from a launcher, and joins the world group. Collective. A
 /// collective that fails or comes late ends the process with exit code 1 and the error of the rank. Throws ConfigError
 /// in a build without CUDA, and on a machine with fewer GPUs than ranks.
-std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, const gloo::GlooOptions& options);
+/// `index`: see use_gpu.
+std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, const gloo::GlooOptions& options,
+                                       std::optional<int> index = std::nullopt);
 
 }  // namespace accel::nccl

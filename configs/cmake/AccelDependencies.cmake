@@ -1,4 +1,5 @@
 # Finds all external libraries as imported targets. Missing ones are reported together, with the packages that provide them.
+set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)  # a project that contains this one links them too
 include(AccelLibraryDependencies)
 
 macro(accel_check_dependencies)

@@ -9,8 +9,8 @@ endif()
 if(ACCEL_INSTALL_TORCH)
   install(DIRECTORY ${ACCEL_TORCH_PREFIX}/include ${ACCEL_TORCH_PREFIX}/lib DESTINATION ${CMAKE_INSTALL_LIBDIR}/accel/torch
     PATTERN "*.a" EXCLUDE PATTERN "libtorch_python*" EXCLUDE)
-  if(EXISTS ${ACCEL_TORCH_ROOT}/nvidia)
-    install(DIRECTORY ${ACCEL_TORCH_ROOT}/nvidia DESTINATION ${CMAKE_INSTALL_LIBDIR}/accel)
+  if(EXISTS ${ACCEL_TORCH_PREFIX}/../nvidia)
+    install(DIRECTORY ${ACCEL_TORCH_PREFIX}/../nvidia DESTINATION ${CMAKE_INSTALL_LIBDIR}/accel)
   endif()
 endif()
 

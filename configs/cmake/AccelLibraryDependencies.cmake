@@ -9,7 +9,6 @@ macro(accel_require package debian)
 endmacro()
 
 set(accel_problems)
-set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)  # for a project that contains this one
 accel_require(Threads build-essential)
 accel_require(fmt libfmt-dev)
 if(ACCEL_ENGINE_ONLY)

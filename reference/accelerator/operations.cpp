@@ -63,8 +63,9 @@ at::Tensor pad_input_tensors(const at::Tensor& tensor, PadInputOptions options) 
 
 at::Tensor copy_tensor_to_devices(RankContext& context, const std::optional<at::Tensor>& tensor) {
   using Form = std::tuple<bool, std::int64_t, std::vector<std::int64_t>>;  // is given, dtype, sizes
+  const bool is_own = tensor && tensor->defined();
   const auto own =
-      tensor ? Form(true, static_cast<std::int64_t>(tensor->scalar_type()), tensor->sizes().vec()) : Form(false, 0, {});
+      is_own ? Form(true, static_cast<std::int64_t>(tensor->scalar_type()), tensor->sizes().vec()) : Form(false, 0, {});
   const auto forms = gather_object(context, std::vector<Form>{own});
   std::vector<int> givers;
   for (std::size_t rank = 0; rank < forms.size(); ++rank) {
@@ -73,7 +74,8 @@ at::Tensor copy_tensor_to_devices(RankContext& context, const std::optional<at::
   check_argument(givers.size() == 1, "copy_tensor_to_devices: expected a tensor from one rank, got one from {}{}",
                  givers.empty() ? "none" : "ranks ", fmt::join(givers, ", "));
   const auto& [is_given, dtype, sizes] = forms[static_cast<std::size_t>(givers.front())];
-  auto copy = tensor ? tensor->detach().to(context.device).clone()
+  // Contiguous on every rank: a broadcast sends memory as it lies.
+  auto copy = is_own ? tensor->detach().to(context.device).clone(at::MemoryFormat::Contiguous)
                      : at::empty(sizes, at::TensorOptions(static_cast<at::ScalarType>(dtype)).device(context.device));
   broadcast(context.world, copy, givers.front());
   return copy;

@@ -186,8 +186,8 @@ void set_units(int stage, const DeepSpeedPlugin& plugin, DeepSpeedReader& fields
     return;
   }
   options.wrap = {.kind = WrapPolicy::Kind::kElements, .min_num_params = threshold, .modules = plugin.wrap_modules};
-  std::istringstream classes(fields.text("transformer_moe_cls_names"));
-  for (std::string name; std::getline(classes, name, ',');) options.wrap.leaves.push_back(name);
+  options.wrap.leaves = split_at_commas(fields.text("transformer_moe_cls_names"));
+  fields.check_expressions("wrap_modules", plugin.wrap_modules);
   options.max_prefetched_numel = prefetched;
   options.max_live_numel = live;
 }

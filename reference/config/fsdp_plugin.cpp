@@ -1,8 +1,6 @@
 // Source: accelerate/utils/dataclasses.py, FullyShardedDataParallelPlugin. Resolves the plugin and the
 // environment to ShardingOptions. The two FSDP versions spell the same settings differently; a setting of the
 // other version is an error, because Accelerate ignores some of them silently.
-#include <regex>
-#include <sstream>
 
 #include "reference/config/accelerator_fields.hpp"
 #include "reference/config/plugin_reader.hpp"
@@ -86,35 +84,13 @@ void set_dtypes(const Plugin& plugin, int version, const std::string& mixed_prec
   options.buffer_dtype = dtype_of("buffer_dtype", policy.buffer_dtype, fields);
 }
 
-// Splits at commas and removes spaces around the parts, as Accelerate does for FSDP_TRANSFORMER_CLS_TO_WRAP.
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> parts;
-  std::stringstream stream(text);
-  for (std::string part; std::getline(stream, part, ',');) {
-    const auto first = part.find_first_not_of(' ');
-    if (first != std::string::npos) parts.push_back(part.substr(first, part.find_last_not_of(' ') - first + 1));
-  }
-  return parts;
-}
-
-// Compiled here only to report errors at start; the engine compiles them again when it wraps the model.
-void check_expressions(const char* field, const std::vector<std::string>& expressions, PluginReader& fields) {
-  for (const auto& expression : expressions) {
-    try {
-      std::regex{expression};
-    } catch (const std::regex_error& error) {
-      fields.note("fsdp_plugin: {}: '{}' is not a regular expression: {}", field, expression, error.what());
-    }
-  }
-}
-
 // Only the fields of the chosen policy are read, so that a leftover setting of another policy is not an error.
 void set_kind(const Plugin& plugin, PluginReader& fields, WrapPolicy& wrap) {
   const auto policy = fields.value<std::string>("auto_wrap_policy");
   if (policy == "TRANSFORMER_BASED_WRAP") {
     wrap.kind = WrapPolicy::Kind::kByClass;
     wrap.classes = plugin.transformer_cls_names_to_wrap;
-    if (wrap.classes.empty()) wrap.classes = split(fields.text("transformer_cls_names_to_wrap"));
+    if (wrap.classes.empty()) wrap.classes = split_at_commas(fields.text("transformer_cls_names_to_wrap"));
     if (wrap.classes.empty()) {
       fields.note(
           "fsdp_plugin: transformer_cls_names_to_wrap: missing; TRANSFORMER_BASED_WRAP requires class names, set here "
@@ -134,8 +110,8 @@ WrapPolicy wrap_of(const Plugin& plugin, PluginReader& fields) {
   wrap.modules = plugin.wrap_modules;
   wrap.ignored = plugin.ignored_modules;
   if (fields.has("ignored_modules") && wrap.ignored.empty()) wrap.ignored = {fields.text("ignored_modules")};
-  check_expressions("wrap_modules", wrap.modules, fields);
-  check_expressions("ignored_modules", wrap.ignored, fields);
+  fields.check_expressions("wrap_modules", wrap.modules);
+  fields.check_expressions("ignored_modules", wrap.ignored);
   return wrap;
 }
 

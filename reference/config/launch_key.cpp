@@ -89,7 +89,11 @@ void assign_text(LaunchConfig& config, const LaunchKey& key, const std::string& 
 bool is_harmless(const LaunchKey& key, const ConfigValue& value, bool allows_fallback) {
   if (key.kind == KeyKind::kFlags) return three_flags(value) == std::array<bool, 3>{};
   const auto text = lower_case(python_text(value));
-  const auto is = [&](const char* accepted) { return accepted != nullptr && text == lower_case(accepted); };
+  const auto is = [&](const char* accepted) {
+    if (accepted == nullptr) return false;
+    return key.kind == KeyKind::kFlag && flag_of(text) ? flag_of(text) == flag_of(accepted)
+                                                       : text == lower_case(accepted);
+  };
   if (is(key.harmless) || key.choices.size() == 1) return true;
   return (allows_fallback || key.harmless == nullptr) && is(key.fallback);
 }

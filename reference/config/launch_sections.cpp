@@ -146,7 +146,7 @@ constexpr Key kParallelismKeys[] = {
     Key("parallelism_config_cp_comm_strategy", kChoice)
         .one_of(kContextParallelStrategies)
         .in_variable("PARALLELISM_CONFIG_CP_COMM_STRATEGY")
-        .unused(kSequenceReason),
+        .unused(kSequenceReason, "allgather"),
     Key("parallelism_config_sp_size", kInteger, "Number of ranks that share a batch by sequence parallelism")
         .in_variable("PARALLELISM_CONFIG_SP_SIZE", "1"),
     Key("parallelism_config_sp_backend", kChoice)
@@ -155,7 +155,7 @@ constexpr Key kParallelismKeys[] = {
         .unused(kSequenceReason),
     Key("parallelism_config_sp_seq_length", kText)
         .in_variable("PARALLELISM_CONFIG_SP_SEQ_LENGTH")
-        .unused(kSequenceReason),
+        .unused(kSequenceReason, "None"),
     Key("parallelism_config_sp_seq_length_is_variable", kFlag)
         .in_variable("PARALLELISM_CONFIG_SP_SEQ_LENGTH_IS_VARIABLE")
         .unused(kSequenceReason, "True"),

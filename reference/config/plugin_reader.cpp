@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <regex>
+#include <sstream>
 #include <type_traits>
 
 #include "reference/core/letter_case.hpp"
@@ -70,6 +72,26 @@ std::optional<std::string> PluginReader::chosen(const FieldRule& rule, const std
 std::string PluginReader::choices_of(const FieldRule& rule) const {
   const auto names = fmt::format("{}", fmt::join(rule.choices, ", "));
   return rule.numbered ? fmt::format("{} or 1 to {}", names, rule.choices.size()) : names;
+}
+
+void PluginReader::check_expressions(const char* field, const std::vector<std::string>& expressions) {
+  for (const auto& expression : expressions) {
+    try {
+      std::regex{expression};
+    } catch (const std::regex_error& error) {
+      note("{}: {}: '{}' is not a regular expression: {}", name_, field, expression, error.what());
+    }
+  }
+}
+
+std::vector<std::string> split_at_commas(const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, ',');) {
+    const auto first = part.find_first_not_of(' ');
+    if (first != std::string::npos) parts.push_back(part.substr(first, part.find_last_not_of(' ') - first + 1));
+  }
+  return parts;
 }
 
 }  // namespace accel

@@ -19,6 +19,9 @@ struct GivenValue {
   std::string text = {};
 };
 
+/// Splits at commas and removes spaces around the parts, as Accelerate does for names of classes.
+std::vector<std::string> split_at_commas(const std::string& text);
+
 /// Reads the fields of a plugin, or environment variables for fields that the program does not set. Choices may have
 /// any case.
 ///
@@ -52,6 +55,9 @@ class PluginReader : public FieldReader {
   [[nodiscard]] const std::map<std::string, Field>& fields() const { return fields_; }
   void give(const std::string& key, GivenValue value) { values_.insert_or_assign(key, std::move(value)); }
   void remove(const std::string& key) { values_.erase(key); }
+
+  /// Notes expressions that are not regular ones. The engine compiles them when it wraps the model.
+  void check_expressions(const char* field, const std::vector<std::string>& expressions);
 
   [[nodiscard]] bool has(const std::string& key) const override { return values_.contains(key); }
   void problem(const std::string& key, const std::string& text) override;

@@ -19,6 +19,8 @@
 #include <string>
 #include <utility>
 
+#include "reference/core/autograd_node.hpp"
+
 namespace accel {
 namespace {
 
@@ -101,10 +103,9 @@ class LinearBackward : public torch::autograd::Node {
 
 std::optional<at::Tensor> fused_linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
   if (!fits(input, weight, bias)) return std::nullopt;
-  std::shared_ptr<LinearBackward> node;
-  if (at::GradMode::is_enabled() && (input.requires_grad() || weight.requires_grad() || bias.requires_grad())) {
-    node = {new LinearBackward(input, weight, bias), torch::autograd::deleteNode};
-  }
+  decltype(make_node<LinearBackward>(input, weight, bias)) node;
+  if (at::GradMode::is_enabled() && (input.requires_grad() || weight.requires_grad() || bias.requires_grad()))
+    node = make_node<LinearBackward>(input, weight, bias);
   at::Tensor output;
   {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;

@@ -219,11 +219,9 @@ std::vector<std::string> problems_of(const LoaderState& state, const LoaderCompa
 std::string step_back(LoaderState& state, std::int64_t num_steps, std::int64_t units_per_step) {
   if (!state.pass) return "its loader's epoch had ended";
   if (state.source == "shards") return "its loader's stream is read by parts, each from its start";
-  if (num_steps == 0) return "";
-  const auto rest = state.pass->num_read % units_per_step;
-  const auto steps_before = state.pass->num_read / units_per_step - num_steps + (rest > 0 ? 1 : 0);
-  if (steps_before < 0) return "it began in the epoch before";
-  state.pass->num_read = steps_before * units_per_step;
+  const auto begin = state.pass->num_read - num_steps * units_per_step;
+  if (begin < 0) return "it began in the epoch before";
+  state.pass->num_read = begin;
   state.pass->ahead_state = at::Tensor();
   state.pass->readers.clear();
   state.pass->next_reader = state.pass->num_left_over = 0;

@@ -72,8 +72,8 @@ struct LoaderComparison {
 
 /// Returns all reasons why the loader cannot resume at `state`.
 [[nodiscard]] std::vector<std::string> problems_of(const LoaderState& state, const LoaderComparison& fit);
-/// Moves the position back by the last `num_steps` steps of `units_per_step` units, of which the very last may be
-/// shorter. The place of individual readers is lost, as with another number of ranks. Returns a problem, or "".
+/// Moves the position back by `num_steps` steps, each of which counts as `units_per_step` units. The place of
+/// individual readers is lost, as with another number of ranks. Returns a problem, or "".
 [[nodiscard]] std::string step_back(LoaderState& state, std::int64_t num_steps, std::int64_t units_per_step);
 /// Returns the position at which the loader resumes from a matching state; nullopt: the start of an epoch. With another
 /// world size the samples are divided anew, and only the number of units that all ranks have read is kept.

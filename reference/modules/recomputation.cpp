@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include "reference/core/autograd_node.hpp"
 #include "reference/core/random.hpp"
 #include "reference/modules/call.hpp"
 #include "reference/precision/float8_layers.hpp"
@@ -150,8 +151,7 @@ std::vector<at::Tensor> checkpoint(Forward forward, std::vector<at::Tensor> inpu
   auto edges = torch::autograd::collect_next_edges(inputs);
   edges.resize(inputs.size() + 1);
   edges.back() = torch::autograd::impl::gradient_edge(at::zeros({}).requires_grad_());
-  const auto node = std::shared_ptr<Recompute>(new Recompute(std::move(edges), std::move(forward), inputs),
-                                               torch::autograd::deleteNode);
+  const auto node = make_node<Recompute>(std::move(edges), std::move(forward), inputs);
   std::vector<at::Tensor> outputs;
   {
     const c10::NoGradGuard no_grad;

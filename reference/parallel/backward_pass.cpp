@@ -1,4 +1,5 @@
 #include "reference/parallel/backward_pass.hpp"
+#include "reference/core/autograd_node.hpp"
 
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
@@ -63,8 +64,7 @@ std::vector<at::Tensor> through_sink(const std::vector<at::Tensor>& outputs, std
   }
   // E.g. under no_grad: there is no backward pass to intercept.
   if (differentiable.empty()) return outputs;
-  const auto sink = std::shared_ptr<Sink>(
-      new Sink(torch::autograd::collect_next_edges(differentiable), std::move(at_end)), torch::autograd::deleteNode);
+  const auto sink = make_node<Sink>(torch::autograd::collect_next_edges(differentiable), std::move(at_end));
   std::vector<at::Tensor> results;
   for (const auto& output : outputs) {
     if (!output.grad_fn()) {

@@ -1,16 +1,13 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/edge.h>
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
-
-namespace torch::autograd {
-struct Node;
-}
 
 namespace accel {
 
@@ -39,7 +36,7 @@ class ReductionRecord {
   void will_reduce_unreduced();
 
  private:
-  using Hook = std::pair<std::shared_ptr<torch::autograd::Node>, std::uintptr_t>;
+  using Hook = std::pair<decltype(torch::autograd::Edge::function), std::uintptr_t>;
   std::function<GradientOrigin()> origin_;
   std::vector<GradientOrigin> origins_;
   std::vector<Hook> hooks_;

@@ -6,12 +6,6 @@
 namespace accel::sharded {
 namespace {
 
-// Units carry the dotted names of their modules, so a prefix tells which unit contains which; the root has no name.
-bool contains_unit(const UnitPlan& outer, const UnitPlan& inner) {
-  // The dot keeps "layer1" from containing "layer10".
-  return outer.name.empty() || inner.name.starts_with(outer.name + ".");
-}
-
 class MemoryPlanner {
  public:
   MemoryPlanner(const ModelPlan& plan, const ModelDescription& model, const ShardingOptions& options)
@@ -71,7 +65,10 @@ class MemoryPlanner {
         here += contains_unit(plan_.units[outer], plan_.units[i]) ? whole_bytes(plan_.units[outer]) : 0;
       here += whole_bytes(plan_.units[i]);
       for (std::size_t later = i + 1; later < plan_.units.size(); ++later) here += frozen_bytes(plan_.units[later]);
-      if (prefetches && i + 1 < plan_.units.size() && plan_.units[i + 1].numel() <= options_.max_prefetched_numel)
+      // Forward gathers the later of two units ahead, backward the earlier.
+      const bool has_next = i + 1 < plan_.units.size();
+      if (prefetches && has_next &&
+          std::min(plan_.units[i].numel(), plan_.units[i + 1].numel()) <= options_.max_prefetched_numel)
         here += whole_bytes(plan_.units[i + 1]);
       most = std::max(most, here);
       all += whole_bytes(plan_.units[i]);

@@ -44,7 +44,9 @@ class UnitPlanner {
     ignore();
     choose_units();
     assign_parameters();
-    check_config(problems_.empty(), "fsdp_plugin: {}", fmt::join(problems_, "; "));
+    check_config(problems_.empty(), "{}: {}",
+                 policy_.kind == WrapPolicy::Kind::kElements ? "deepspeed_plugin" : "fsdp_plugin",
+                 fmt::join(problems_, "; "));
     ModelPlan plan{.ignored = ignored_};
     for (std::size_t index = 0; index < modules_.size(); ++index) {
       const auto held = parameters_.find(index);
@@ -274,13 +276,26 @@ std::int64_t UnitPlan::numel() const {
   return numel;
 }
 
+// Units carry the dotted names of their modules, so a prefix tells which unit contains which; the root has no name.
+bool contains_unit(const UnitPlan& outer, const UnitPlan& inner) {
+  // The dot keeps "layer1" from containing "layer10".
+  return outer.name.empty() || inner.name.starts_with(outer.name + ".");
+}
+
 bool gathers_ahead(const ModelPlan& plan, const ShardingOptions& options) {
   if (options.prefetch.value_or(Prefetch::kNone) == Prefetch::kNone && !options.forward_prefetch.value_or(false))
     return false;
-  std::int64_t most = 0;
-  for (std::size_t unit = 2; unit < plan.units.size(); ++unit)
-    most = std::max(most, plan.units[unit - 1].numel() + plan.units[unit].numel());
-  return plan.units.front().numel() + most <= options.max_live_numel;
+  const auto is_full = [&](const UnitPlan& unit, std::size_t current) {
+    const auto& now = plan.units[current];
+    const auto& next = plan.units[std::min(current + 1, plan.units.size() - 1)];
+    return &unit == &now || &unit == &next || contains_unit(unit, now) || contains_unit(unit, next);
+  };
+  for (std::size_t current = 0; current < plan.units.size(); ++current) {
+    std::int64_t full = 0;
+    for (const auto& unit : plan.units) full += is_full(unit, current) ? unit.numel() : 0;
+    if (full > options.max_live_numel) return false;
+  }
+  return true;
 }
 
 int computed_element_size(const ParameterDescription& parameter, const ShardingOptions& options) {

@@ -79,8 +79,11 @@ struct ModelPlan {
   std::vector<std::size_t> ignored = {};  ///< parameters that are not sharded
 };
 
-/// Whether units are gathered before their turn: the options say so, and the model, a unit and the next one together
-/// are within the options' limit.
+/// Whether the module of one unit contains that of the other.
+[[nodiscard]] bool contains_unit(const UnitPlan& outer, const UnitPlan& inner);
+
+/// Whether units are gathered before their turn: the options say so, and any two successive units, with the units that
+/// contain them, are within the options' limit.
 [[nodiscard]] bool gathers_ahead(const ModelPlan& plan, const ShardingOptions& options);
 
 /// Throws ConfigError if a class or expression of the policy matches no module.

@@ -105,6 +105,7 @@ class StateLoad {
     std::int64_t num_micro_batches = 0;
     std::size_t loader = 0;           // which one was being read
     std::int64_t units_per_step = 0;  // of that loader
+    bool is_repeated = false;         // its position was moved back
   };
   [[nodiscard]] std::optional<SavedWindow> window_to_drop(const LoadStateOptions& options) const;
   void drop_gradients();

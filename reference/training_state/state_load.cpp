@@ -68,6 +68,10 @@ StateLoad::StateLoad(TrainingState& state, RankContext& context, std::string fol
     for (std::size_t i = 0; i < state_.optimizers.size(); ++i) load_optimizer(i);
     for (std::size_t i = 0; i < state_.schedulers.size(); ++i) load_scheduler(i);
     for (std::size_t i = 0; i < state_.loaders.size(); ++i) load_loader(i);
+    check_checkpoint(!dropped_ || dropped_->is_repeated,
+                     "{}: it was saved inside an accumulation window of loader {}, which is not prepared now; prepare "
+                     "the same loaders in the same order",
+                     folder_, dropped_ ? dropped_->loader : 0);
     if (auto* scaler = state_.path->scaler()) load_scaler(*scaler);
     load_custom();
     load_random_states();
@@ -117,6 +121,8 @@ std::optional<StateLoad::SavedWindow> StateLoad::window_to_drop(const LoadStateO
   check_checkpoint(ours.contains("open_window"), "{}, but not where the window began; it cannot be dropped", what);
   const auto& saved = ours.at("open_window");
   SavedWindow window{.num_micro_batches = saved.at("num_micro_batches").as<std::int64_t>()};
+  check_checkpoint(window.num_micro_batches > 0,
+                   "{}, but outside of accumulate, so that their batches are unknown; it cannot be dropped", what);
   int num_read = 0;
   const auto& units = saved.at("units_per_step").as<Value::List>();
   for (std::size_t i = 0; i < units.size(); ++i) {
@@ -191,6 +197,7 @@ void StateLoad::load_loader(std::size_t index) {
     const auto problem = step_back(position, dropped_->num_micro_batches, dropped_->units_per_step);
     check_checkpoint(problem.empty(), "{}: the accumulation window in which it was saved cannot be repeated: {}",
                      folder_, problem);
+    dropped_->is_repeated = true;
   }
   undos_.emplace_back([loader, before = loader->state()] { loader->load_state(before); });
   loader->load_state(position);

@@ -288,7 +288,7 @@ SimBackend::WorkPtr SimBackend::alltoall_base(at::Tensor& output, at::Tensor& in
               {.inputs = {input}, .outputs = {output}, .input_splits = input_splits, .output_splits = output_splits},
               {{output}}, [slot = next_slot()](AllBuffers ranks) {
                 check_splits(slot, all_to_all_single_mismatches(ranks), ranks);
-                all_to_all_single(ranks);
+                sim::all_to_all_single(ranks);  // not the base class's member, in later LibTorch
               });
 }
 

@@ -3,6 +3,7 @@
 /// The public header of accel: everything that a training program needs.
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/accelerator/local_sgd.hpp"
+#include "reference/accelerator/tree_device.hpp"
 #include "reference/checkpoint/torch_file.hpp"
 #include "reference/checkpoint/weights_files.hpp"
 #include "reference/config/environment.hpp"
@@ -10,7 +11,6 @@
 #include "reference/core/random.hpp"
 #include "reference/core/shared.hpp"
 #include "reference/core/tree.hpp"
-#include "reference/core/tree_device.hpp"
 #include "reference/core/tree_rows.hpp"
 #include "reference/data/collate.hpp"
 #include "reference/data/data_loader.hpp"

@@ -66,6 +66,8 @@ void add_module(ModuleDescription& module, const std::string& path, std::size_t 
     module.parameters.push_back(parameter);
     return;
   }
+  // As in a Sequential or a ModuleList.
+  if (path.find_first_not_of("0123456789") == dot) module.is_container = true;
   const auto name = (module.name.empty() ? "" : module.name + ".") + path.substr(0, dot);
   auto child = std::find_if(module.children.begin(), module.children.end(),
                             [&](const auto& other) { return other.name == name; });
@@ -74,7 +76,7 @@ void add_module(ModuleDescription& module, const std::string& path, std::size_t 
 }
 
 // Rebuilds the module tree from the dots in parameter names. The classes are unknown, so --wrap selects modules by
-// name. Training is assumed to be in float32.
+// name, and modules with numbers for names count as elements. Training is assumed to be in float32.
 // The planner needs only shapes and dtypes, so no module is created and no weight is read.
 ModelDescription describe(const Weights& weights) {
   ModelDescription model;

@@ -90,7 +90,7 @@ class Planner {
           problem("--{}: has no effect: {}; leave it out", key->name, reason);
         else if (key->is_refused)
           problem("config file: {}: {}; remove it", key->name, reason);
-        else if (key->variable == nullptr)
+        else if (key->variable == nullptr || key->kind == KeyKind::kFlags)
           plan_.warnings.push_back(fmt::format("config file: {}: has no effect: {}", key->name, reason));
       }
     }

@@ -42,10 +42,12 @@ DeviceChoice chosen_device() {
   return {.is_gpu = is_gpu, .index = index};
 }
 
-// A rank of accel's launcher, and of mpirun under it, is on its CPUs already. Source: accelerate/utils/environment.py,
-// set_numa_affinity.
+// Not if a launcher has bound the rank to CPUs of its own: accel's, or srun or mpirun. Source:
+// accelerate/utils/environment.py, set_numa_affinity.
 void pin_to_cpus(const LaunchEnvironment& launch) {
-  if (!environment_flag("ACCELERATE_CPU_AFFINITY").value_or(false) || environment(launcher::kIsPinned)) return;
+  if (!environment_flag("ACCELERATE_CPU_AFFINITY").value_or(false) || environment(launcher::kIsPinned) ||
+      launcher::is_bound())
+    return;
   const auto plan = launcher::plan_cpus(launcher::cores_of(launcher::cpus_of_this_process()), launch.local_world_size);
   launcher::pin_this_thread(plan.at(static_cast<std::size_t>(launch.local_rank % launch.local_world_size)));
 }
@@ -80,7 +82,7 @@ std::unique_ptr<RankContext> make_real_rank(const std::string& backend) {
                  "ACCELERATE_TORCH_DEVICE is cuda:{} on {} ranks, but NCCL needs a GPU for each; unset it, or set "
                  "ACCEL_BACKEND=gloo, under which ranks may share a GPU",
                  *device.index, launch.world_size);
-    return nccl::make_rank(launch, options);
+    return nccl::make_rank(launch, options, device.index);
   }
   auto rank = gloo::make_rank(launch, options);
   if (uses_gpu) nccl::use_gpu(*rank, device.index);  // ranks over Gloo may share a GPU

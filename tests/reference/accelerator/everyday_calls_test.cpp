@@ -19,7 +19,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, EverydayCallsTest, ::testing::Values(Backend:
 TEST_P(EverydayCallsTest, ATensorOfOneRankReachesAll) {
   run_ranks(GetParam(), 3, [](RankContext& rank) {
     const Accelerator accelerator({}, rank);
-    const auto own = torch::arange(6, torch::kInt).view({2, 3});
+    const auto own = torch::arange(6, torch::kInt).view({3, 2}).t();  // not contiguous
     const auto copy = accelerator.copy_tensor_to_devices(rank.rank == 1 ? std::optional(own) : std::nullopt);
     EXPECT_TRUE(torch::equal(copy, own));
     EXPECT_EQ(copy.scalar_type(), torch::kInt);

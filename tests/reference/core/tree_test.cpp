@@ -4,7 +4,7 @@
 
 #include <gmock/gmock.h>
 
-#include "reference/core/tree_device.hpp"
+#include "reference/accelerator/tree_device.hpp"
 #include "tests/support/torch.hpp"
 
 using ::testing::ElementsAre;

@@ -156,6 +156,26 @@ TEST(UnitPlanTest, ElementsOfContainersAreUnitsUnlessTheyAreSmall) {
   EXPECT_FALSE(gathers_ahead(plan, options));
 }
 
+// The block is full while its layers compute, one of which is gathered before its turn.
+TEST(UnitPlanTest, TheLimitOfLiveElementsCountsTheUnitsAround) {
+  ModelDescription model;
+  for (int i = 0; i < 3; ++i) model.parameters.push_back({.shape = {std::to_string(i), {10}}, .dtype = "float"});
+  auto list =
+      module("list", "ModuleList", {},
+             {module("list.0", "net::BlockImpl", {0},
+                     {module("list.0.mlp", "torch::nn::SequentialImpl", {},
+                             {module("list.0.mlp.0", "Linear", {1}), module("list.0.mlp.1", "Linear", {2})})})});
+  list.is_container = true;
+  model.root = module("", "Net", {}, {list});
+  ShardingOptions options{.prefetch = Prefetch::kBackwardPre, .max_live_numel = 30};
+  options.wrap = {.kind = WrapPolicy::Kind::kElements};
+  const auto plan = plan_units(model, options, 2);
+  EXPECT_THAT(contents(plan), ElementsAre(":", "list.0: 0", "list.0.mlp.0: 1", "list.0.mlp.1: 2"));
+  EXPECT_TRUE(gathers_ahead(plan, options));
+  options.max_live_numel = 29;
+  EXPECT_FALSE(gathers_ahead(plan, options));
+}
+
 // A mistyped class name would leave the model in one unit, and training would run out of memory much later.
 TEST(UnitPlanTest, APolicyThatMatchesNoModuleIsAConfigErrorThatNamesAllMisfits) {
   ShardingOptions options;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "reference/checkpoint/manifest.hpp"
+#include "reference/data/loader_state.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
 #include "tests/reference/training_state/saved_training.hpp"
 
@@ -93,6 +94,15 @@ TEST_F(SaveStateTest, AnOpenWindowIsDroppedAndRepeatedOnOtherRanks) {
     };
     EXPECT_EQ(after_load(6, {.inside_window = "drop"}).front(), after_load(4, {}).front());
   }
+}
+
+// An epoch that other ranks had begun continues at any position.
+TEST(StepBackTest, StepsCountFromThePosition) {
+  LoaderState state{.source = "samples"};
+  state.pass.emplace().num_read = 26;
+  EXPECT_EQ(step_back(state, 2, 6), "");
+  EXPECT_EQ(state.pass->num_read, 14);
+  EXPECT_EQ(step_back(state, 3, 6), "it began in the epoch before");
 }
 
 TEST_F(SaveStateTest, AnOpenWindowIsNotDroppedUnasked) {

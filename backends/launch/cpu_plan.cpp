@@ -42,6 +42,17 @@ class Topology {
   bool is_loaded_ = false;
 };
 
+std::vector<Core> group_by_core(const Topology& topology, const std::vector<int>& cpus) {
+  std::set<int> left(cpus.begin(), cpus.end());
+  std::vector<Core> cores;
+  for (auto core : topology.cores()) {
+    std::erase_if(core, [&](int cpu) { return left.erase(cpu) == 0; });
+    if (!core.empty()) cores.push_back(std::move(core));
+  }
+  for (const int cpu : left) cores.push_back({cpu});
+  return cores;
+}
+
 // Rounding down spreads the remainder over all ranks. With more ranks than items begin == end, hence the max.
 std::pair<std::size_t, std::size_t> part_of(std::size_t rank, std::size_t num_ranks, std::size_t num_items) {
   const auto begin = rank * num_items / num_ranks;
@@ -70,16 +81,7 @@ std::vector<std::vector<int>> plan_cpus(const std::vector<Core>& cores, int num_
   return plan;
 }
 
-std::vector<Core> cores_of(const std::vector<int>& cpus) {
-  std::set<int> left(cpus.begin(), cpus.end());
-  std::vector<Core> cores;
-  for (auto core : Topology().cores()) {
-    std::erase_if(core, [&](int cpu) { return left.erase(cpu) == 0; });
-    if (!core.empty()) cores.push_back(std::move(core));
-  }
-  for (const int cpu : left) cores.push_back({cpu});
-  return cores;
-}
+std::vector<Core> cores_of(const std::vector<int>& cpus) { return group_by_core(Topology(), cpus); }
 
 // The affinity mask, not the number of cores: containers, taskset and batch systems restrict it.
 std::vector<int> cpus_of_this_process() {
@@ -93,8 +95,6 @@ std::vector<int> cpus_of_this_process() {
   return cpus;
 }
 
-bool is_bound() { return static_cast<int>(cpus_of_this_process().size()) < Topology().num_allowed_cpus(); }
-
 cpu_set_t cpu_set_of(const std::vector<int>& cpus) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -102,8 +102,12 @@ cpu_set_t cpu_set_of(const std::vector<int>& cpus) {
   return set;
 }
 
-void pin_this_thread(const std::vector<int>& cpus) {
-  const auto set = cpu_set_of(cpus);
+void pin_to_share(int local_rank, int num_local_ranks) {
+  const Topology topology;
+  const auto cpus = cpus_of_this_process();
+  if (static_cast<int>(cpus.size()) < topology.num_allowed_cpus()) return;  // somebody has bound this process
+  const auto plan = plan_cpus(group_by_core(topology, cpus), num_local_ranks);
+  const auto set = cpu_set_of(plan.at(static_cast<std::size_t>(local_rank % num_local_ranks)));
   ensure(sched_setaffinity(0, sizeof(set), &set) == 0, "sched_setaffinity failed");
 }
 

@@ -22,14 +22,12 @@ std::vector<Core> cores_of(const std::vector<int>& cpus);
 /// Returns the CPUs that this process may run on, in ascending order.
 std::vector<int> cpus_of_this_process();
 
-/// Whether this process may run on fewer CPUs than its container allows, because somebody has bound it.
-bool is_bound();
-
 /// The form in which sched_setaffinity accepts CPUs.
 cpu_set_t cpu_set_of(const std::vector<int>& cpus);
 
-/// Lets this thread, and threads that it starts, run on `cpus` only.
-void pin_this_thread(const std::vector<int>& cpus);
+/// Lets this thread, and threads that it starts, run only on the part of this process's CPUs that plan_cpus() gives to
+/// `local_rank`. Leaves a process alone that may run on fewer CPUs than its container allows: somebody has bound it.
+void pin_to_share(int local_rank, int num_local_ranks);
 
 /// The variable of a rank that its launcher has pinned already.
 inline constexpr const char* kIsPinned = "ACCEL_IS_PINNED";

@@ -1,5 +1,4 @@
 #include "reference/parallel/backward_pass.hpp"
-#include "reference/core/autograd_node.hpp"
 
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
@@ -8,6 +7,8 @@
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "reference/core/autograd_node.hpp"
 
 namespace accel {
 namespace {

@@ -45,11 +45,8 @@ DeviceChoice chosen_device() {
 // Not if a launcher has bound the rank to CPUs of its own: accel's, or srun or mpirun. Source:
 // accelerate/utils/environment.py, set_numa_affinity.
 void pin_to_cpus(const LaunchEnvironment& launch) {
-  if (!environment_flag("ACCELERATE_CPU_AFFINITY").value_or(false) || environment(launcher::kIsPinned) ||
-      launcher::is_bound())
-    return;
-  const auto plan = launcher::plan_cpus(launcher::cores_of(launcher::cpus_of_this_process()), launch.local_world_size);
-  launcher::pin_this_thread(plan.at(static_cast<std::size_t>(launch.local_rank % launch.local_world_size)));
+  if (!environment_flag("ACCELERATE_CPU_AFFINITY").value_or(false) || environment(launcher::kIsPinned)) return;
+  launcher::pin_to_share(launch.local_rank, launch.local_world_size);
 }
 
 }  // namespace
@@ -81,7 +78,7 @@ std::unique_ptr<RankContext> make_real_rank(const std::string& backend) {
     check_config(!device.index || launch.world_size == 1,
                  "ACCELERATE_TORCH_DEVICE is cuda:{} on {} ranks, but NCCL needs a GPU for each; unset it, or set "
                  "ACCEL_BACKEND=gloo, under which ranks may share a GPU",
-                 *device.index, launch.world_size);
+                 device.index.value_or(0), launch.world_size);
     return nccl::make_rank(launch, options, device.index);
   }
   auto rank = gloo::make_rank(launch, options);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "reference/config/setters.hpp"
 #include "reference/state/rank_context.hpp"
 #include "sim/backend/operator_clock.hpp"
 #include "sim/backend/step_recorder.hpp"
@@ -19,6 +20,8 @@
 
 namespace accel::sim {
 
+/// Fields, in this order: num_ranks, timeout, schedule, faults, finish_times, cpu_factor, operator_seconds,
+/// records_times, records_spans, logs_events, records_steps, place, on_stuck.
 struct SimulationOptions {
   int num_ranks = 1;
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< for a collective that a running rank never joins
@@ -37,6 +40,9 @@ struct SimulationOptions {
   /// Called once if ranks do not return from their own code after the run has failed, with what is known by then,
   /// without times; null: prints to standard error. The run ends only when all ranks have returned.
   std::function<void(const struct SimulationReport&)> on_stuck = nullptr;
+
+  ACCEL_SETTERS(num_ranks, timeout, schedule, faults, finish_times, cpu_factor, operator_seconds, records_times,
+                records_spans, logs_events, records_steps, place, on_stuck);
 };
 
 /// The result of a run, successful or not.

@@ -2,6 +2,7 @@
 
 #include <torch/optim/adagrad.h>
 
+#include "reference/config/setters.hpp"
 #include "reference/optim/optimizers/multi_tensor_optimizer.hpp"
 
 /// Adagrad with LibTorch's fused kernel on the CPU; on CUDA, which has no such kernel, in the multi-tensor form.
@@ -13,6 +14,7 @@
 /// _multi_tensor_adagrad.
 namespace accel::optim {
 
+/// Fields, in this order: lr, lr_decay, weight_decay, initial_accumulator_value, eps, maximize, fused.
 struct AdagradOptions {
   double lr = 1e-2;
   double lr_decay = 0;
@@ -21,6 +23,8 @@ struct AdagradOptions {
   double eps = 1e-10;
   bool maximize = false;
   bool fused = true;
+
+  ACCEL_SETTERS(lr, lr_decay, weight_decay, initial_accumulator_value, eps, maximize, fused);
 
   using LibTorch = torch::optim::AdagradOptions;
   using LibTorchOptimizer = torch::optim::Adagrad;

@@ -133,6 +133,36 @@ std::vector<at::Tensor> training_loop(RankContext& rank, const RandomNumbersRequ
   return seen;
 }
 
+// Draws a number where it is read.
+struct RandomSamples {
+  [[nodiscard]] static std::int64_t size() { return 23; }
+  [[nodiscard]] static std::pair<std::int64_t, std::int64_t> get(std::int64_t index) {
+    return {index, draw_int64(default_generator())};
+  }
+};
+
+std::vector<at::Tensor> epochs_with_workers(RankContext& rank, const RandomNumbersRequest& request, bool persistent) {
+  const DataLoaderConfiguration config{.use_seedable_sampler = request.use_seedable_sampler,
+                                       .data_seed = request.data_seed};
+  Accelerator accelerator({.dataloader_config = config}, rank);
+  set_seed(request.seed, {.device_specific = request.device_specific});
+  DataLoader loader(RandomSamples(), {.batch_size = 3,
+                                      .shuffle = true,
+                                      .num_workers = 2,
+                                      .worker_init_fn = [](int) { draw_int64(default_generator()); },
+                                      .persistent_workers = persistent});
+  auto batches = accelerator.prepare(loader);
+  std::vector<at::Tensor> seen;
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    for (auto& [ids, numbers] : batches) {
+      seen.push_back(widened(ids));
+      seen.push_back(widened(numbers));
+    }
+    seen.push_back(widened(at::rand({1})));
+  }
+  return seen;
+}
+
 }  // namespace
 
 RandomNumbersRequest parse_random_numbers_request(const std::string& json) {
@@ -159,6 +189,8 @@ RandomNumbers random_numbers(RankContext& rank, const RandomNumbersRequest& requ
     drawn.emplace_back("in sequence: " + kind.name, std::vector{widened(kind.draw(request.count))});
   }
   drawn.emplace_back("training loop", training_loop(rank, request));
+  drawn.emplace_back("workers", epochs_with_workers(rank, request, /*persistent=*/false));
+  drawn.emplace_back("persistent workers", epochs_with_workers(rank, request, /*persistent=*/true));
   return drawn;
 }
 

@@ -10,7 +10,7 @@ import rank_group
 PORTABLE = (
     "rand", "rand_double", "rand_half", "rand_bfloat16", "randint", "randint_wide", "random_", "random_int32", "random_uint8",
     "random_float", "randperm", "bernoulli", "bernoulli_", "dropout", "native_dropout", "feature_dropout",
-    "training loop",
+    "training loop", "workers", "persistent workers",
 )  # fmt: skip
 
 
@@ -83,6 +83,8 @@ def numbers(request):
     for name, draw in kinds().items():
         drawn["in sequence: " + name] = listed(draw(request["count"]))
     drawn["training loop"] = training_loop(request, seed)
+    drawn["workers"] = epochs_with_workers(request, seed, persistent=False)
+    drawn["persistent workers"] = epochs_with_workers(request, seed, persistent=True)
     return drawn
 
 
@@ -117,6 +119,37 @@ def training_loop(request, seed):
         with torch.no_grad():
             for (ids,) in evaluation:
                 seen += listed(accelerator.gather_for_metrics(ids)) + listed(torch.rand(1))
+    return seen
+
+
+def epochs_with_workers(request, seed, persistent):
+    """Three shuffled epochs over samples that draw a number where they are read, with a draw after each epoch."""
+    import torch
+    from accelerate import Accelerator, DataLoaderConfiguration
+
+    def draw(*_):
+        return torch.empty((), dtype=torch.int64).random_()
+
+    class RandomSamples(torch.utils.data.Dataset):
+        def __len__(self):
+            return 23
+
+        def __getitem__(self, index):
+            return index, draw()
+
+    config = DataLoaderConfiguration(use_seedable_sampler=request["use_seedable_sampler"], data_seed=request["data_seed"])
+    accelerator = Accelerator(cpu=True, dataloader_config=config)
+    seed()
+    loader = accelerator.prepare(
+        torch.utils.data.DataLoader(
+            RandomSamples(), batch_size=3, shuffle=True, num_workers=2, persistent_workers=persistent, worker_init_fn=draw
+        )
+    )
+    seen = []
+    for _ in range(3):
+        for ids, numbers in loader:
+            seen += listed(ids) + listed(numbers)
+        seen += listed(torch.rand(1))
     return seen
 
 

@@ -3,6 +3,7 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <future>
@@ -57,20 +58,40 @@ using ReadFirstBatches = std::function<std::optional<Batch>(int num_batches)>;
 struct ReadersOptions {
   int num_workers = 0, prefetch_factor = 2;
   std::uint64_t base_seed = 0;  ///< the generator of worker w is seeded with base_seed + w
-  /// States of the workers' generators in a resumed pass; undefined for a worker that starts from its seed.
+  /// States of the workers' generators at the start of the pass; empty: as seeded, after worker_init_fn.
+  std::vector<at::Tensor> starts = {};
+  /// States of the workers' generators in a resumed pass; undefined for a worker that begins at its start.
   std::vector<at::Tensor> generators = {};
   int next = 0;  ///< the worker that reads first
+  Workers::Options workers = {};
+  /// Where workers that live longer than the pass are kept; null: they end with the pass.
+  std::shared_ptr<Workers>* kept = nullptr;
 };
 
-inline std::unique_ptr<Workers> make_workers(int num_workers, const ReadersOptions& options) {
-  std::vector<at::Generator> generators;
-  for (int worker = 0; worker < num_workers; ++worker) {
-    const bool resumes = worker < static_cast<int>(options.generators.size()) && options.generators[worker].defined();
-    generators.push_back(resumes ? generator_of_state(options.generators[worker])
-                                 : make_generator(options.base_seed + static_cast<std::uint64_t>(worker)));
-  }
-  return std::make_unique<Workers>(std::move(generators), options.next);
-}
+/// The workers of one pass. Kept workers finish their tasks when the pass ends.
+class PassWorkers {
+ public:
+  PassWorkers() = default;
+  /// `resumed`: they continue with `generators`, otherwise they begin with `starts`.
+  PassWorkers(int num_workers, const ReadersOptions& options, bool resumed);
+  ~PassWorkers();
+  PassWorkers(PassWorkers&&) noexcept = default;
+  PassWorkers& operator=(PassWorkers&&) noexcept = default;
+
+  explicit operator bool() const { return workers_ != nullptr; }
+  Workers* operator->() const { return workers_.get(); }
+
+ private:
+  std::shared_ptr<Workers> workers_;
+  std::shared_ptr<Workers>* kept_ = nullptr;
+};
+
+/// The result of a task, and the worker that runs it.
+template <typename Result>
+struct Pending {
+  int worker = 0;
+  std::future<Result> future = {};
+};
 
 /// Batches of a map-style dataset: fetches the samples of each step, on this thread or on workers, in order.
 template <typename Batch>
@@ -79,54 +100,55 @@ class IndexedBatches : public BatchStream<Batch> {
   using Fetch = std::function<Batch(const std::vector<std::int64_t>&)>;
 
   IndexedBatches(StepSource& steps, Fetch fetch, ReadersOptions options)
-      : steps_(steps), fetch_(std::move(fetch)), options_(std::move(options)), next_worker_(options_.next) {}
+      : steps_(steps),
+        fetch_(std::make_shared<const Fetch>(std::move(fetch))),
+        options_(std::move(options)),
+        next_worker_(options_.next) {}
 
   std::optional<LoadedBatch<Batch>> next() override {
     if (options_.num_workers == 0) {
       auto step = steps_.next();
       if (!step) return std::nullopt;
-      return fetched(*step);
+      return fetched(*fetch_, *step);
     }
     if (!workers_) start_workers();
     if (ahead_.empty()) return std::nullopt;
     auto ready = std::move(ahead_.front());
     ahead_.pop_front();
     read_ahead();
-    return ready.get();
+    return workers_->result(ready.future, ready.worker);
   }
 
  private:
-  LoadedBatch<Batch> fetched(const Step& step) const {
-    return {.batch = fetch_(step.indices),
+  static LoadedBatch<Batch> fetched(const Fetch& fetch, const Step& step) {
+    return {.batch = fetch(step.indices),
             .num_rows = static_cast<std::int64_t>(step.indices.size()),
             .remainder = step.remainder};
   }
 
   void start_workers() {
-    workers_ = make_workers(options_.num_workers, options_);
+    workers_ = PassWorkers(options_.num_workers, options_, /*resumed=*/true);
     for (int batch = 0; batch < options_.num_workers * options_.prefetch_factor; ++batch) read_ahead();
   }
 
   void read_ahead() {
     auto step = steps_.next();
     if (!step) return;
-    auto task = std::make_shared<std::packaged_task<LoadedBatch<Batch>()>>([this, worker = next_worker_,
-                                                                            step = std::move(*step)] {
-      auto issued = fetched(step);
+    const auto worker = std::exchange(next_worker_, (next_worker_ + 1) % options_.num_workers);
+    auto future = workers_->submit(worker, [fetch = fetch_, worker, step = std::move(*step)] {
+      auto issued = fetched(*fetch, step);
       issued.marks = {{.reader = worker, .num_samples = issued.num_rows, .generator = default_generator().get_state()}};
       return issued;
     });
-    next_worker_ = (next_worker_ + 1) % options_.num_workers;
-    ahead_.push_back(task->get_future());
-    workers_->submit([task] { (*task)(); });
+    ahead_.push_back({.worker = worker, .future = std::move(future)});
   }
 
   StepSource& steps_;
-  Fetch fetch_;
+  std::shared_ptr<const Fetch> fetch_;  // shared with tasks, which a time-out leaves behind
   ReadersOptions options_;
   int next_worker_;
-  std::deque<std::future<LoadedBatch<Batch>>> ahead_;
-  std::unique_ptr<Workers> workers_;  // last member: joined before the objects that its tasks use are destroyed
+  std::deque<Pending<LoadedBatch<Batch>>> ahead_;
+  PassWorkers workers_;
 };
 
 /// Prefetches another stream on one separate thread.
@@ -134,44 +156,49 @@ template <typename Batch>
 class ReadAhead : public BatchStream<Batch> {
  public:
   ReadAhead(std::unique_ptr<BatchStream<Batch>> source, ReadersOptions options)
-      : source_(std::move(source)), options_(std::move(options)) {}
+      : source_(std::make_shared<Source>(Source{.batches = std::move(source)})), options_(std::move(options)) {
+    if (!options_.generators.empty()) source_->resumed = options_.generators.front();
+  }
 
   std::optional<LoadedBatch<Batch>> next() override {
     if (!reader_) start_reader();
     auto ready = std::move(ahead_.front());
     ahead_.pop_front();
     read_ahead();
-    return ready.get();
+    return reader_->result(ready, /*worker=*/0);
   }
 
  private:
-  // Skipped samples are read as in the original pass, so the generator starts from its seed, not from the saved state.
+  // Used only on the reader's thread. Shared with tasks, which a time-out leaves behind.
+  struct Source {
+    std::unique_ptr<BatchStream<Batch>> batches;
+    at::Tensor resumed = {};
+    bool started = false;
+  };
+
+  // Skipped samples are read as in the original pass, so the generator begins at its start, not at the saved state.
   void start_reader() {
-    reader_ = make_workers(1, {.base_seed = options_.base_seed});
+    reader_ = PassWorkers(1, options_, /*resumed=*/false);
     for (int batch = 0; batch < options_.num_workers * options_.prefetch_factor; ++batch) read_ahead();
   }
 
   void read_ahead() {
-    auto task = std::make_shared<std::packaged_task<std::optional<LoadedBatch<Batch>>()>>([this] {
-      if (!std::exchange(started_, true)) {
-        source_->start();
-        if (!options_.generators.empty() && options_.generators.front().defined())
-          default_generator().set_state(options_.generators.front());
+    ahead_.push_back(reader_->submit(/*worker=*/0, [source = source_] {
+      if (!std::exchange(source->started, true)) {
+        source->batches->start();
+        if (source->resumed.defined()) default_generator().set_state(source->resumed);
       }
-      auto issued = source_->next();
+      auto issued = source->batches->next();
       if (issued)
         issued->marks = {{.reader = 0, .num_samples = issued->num_rows, .generator = default_generator().get_state()}};
       return issued;
-    });
-    ahead_.push_back(task->get_future());
-    reader_->submit([task] { (*task)(); });
+    }));
   }
 
-  std::unique_ptr<BatchStream<Batch>> source_;
+  std::shared_ptr<Source> source_;
   ReadersOptions options_;
-  bool started_ = false;  // used only on the reader's thread
   std::deque<std::future<std::optional<LoadedBatch<Batch>>>> ahead_;
-  std::unique_ptr<Workers> reader_;  // last member: joined before the objects that its tasks use are destroyed
+  PassWorkers reader_;
 };
 
 /// Reads ahead on the rank's own thread. Records the generator state before each read, and repeats the first read from

@@ -201,8 +201,8 @@ class DataLoader {
     core_->steps().begin_pass(num_read, draws_at_once);
     return std::make_unique<detail::IndexedBatches<Batch>>(
         core_->steps(),
-        [dataset = dataset_, collate = collate_](const auto& indices) {
-          return detail::fetch_batch(*dataset, *collate, indices);
+        [dataset = dataset_, collate = collate_, pins = core_->pins_batches()](const auto& indices) {
+          return detail::pinned(detail::fetch_batch(*dataset, *collate, indices), pins);
         },
         std::move(readers));
   }
@@ -233,7 +233,9 @@ class DataLoader {
   }
 
   auto collate_samples() const {
-    return [collate = collate_](const auto& samples) { return detail::collate_with(*collate, samples); };
+    return [collate = collate_, pins = core_->pins_batches()](const auto& samples) {
+      return detail::pinned(detail::collate_with(*collate, samples), pins);
+    };
   }
 
  protected:

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "reference/core/tree.hpp"
 #include "reference/data/collate.hpp"
 #include "reference/data/dataset.hpp"
 #include "reference/data/loader_core.hpp"
@@ -36,6 +37,16 @@ auto fetch_batch(Dataset& dataset, Collate& collate, const std::vector<std::int6
     for (const auto index : indices) samples.push_back(dataset.get(index));
     return collate_with(collate, samples);
   }
+}
+
+/// Returns `batch`, or with `pins` a copy in pinned memory that nobody else has.
+template <typename Batch>
+Batch pinned(Batch batch, bool pins) {
+  if (!pins) return batch;
+  return map_tensors(batch, [](const at::Tensor& tensor) {
+    if (!tensor.is_cpu() || tensor.layout() != at::kStrided) return tensor;
+    return (tensor.is_pinned() ? tensor.clone() : tensor).pin_memory();
+  });
 }
 
 template <typename Dataset, typename Collate>

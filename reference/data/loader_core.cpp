@@ -44,6 +44,14 @@ LoaderCore::LoaderCore(const LoaderCore& plain, ShardOptions shard)
     plan_.cut.num_samples = sampler_->size();
   }
   steps_ = steps_of_rank(sampler_, options_, plan_.cut, reading_rank());
+  warn_of_unused_options();
+}
+
+void LoaderCore::warn_of_unused_options() const {
+  if (options_.worker_init_fn && options_.num_workers == 0)
+    warn_once(context(), "prepare: the loader's worker_init_fn is not called, because num_workers is 0");
+  if (options_.pin_memory == true && context().device.is_cpu())
+    warn_once(context(), "prepare: the loader's pin_memory has no effect, because the rank computes on the CPU");
 }
 
 // Source: accelerate/data_loader.py, DataLoaderDispatcher._fetch_batches: with split_batches rank 0 reads one
@@ -133,14 +141,21 @@ std::int64_t LoaderCore::total_dataset_length() const {
   return *source_.size;
 }
 
-// Nobody else has the copy that pin_memory makes. A batch that is pinned already may be the program's, which may change
-// it next, so the options decide whether to wait.
+// Nobody else has the copy that pin_memory makes, here or where batches are read. Other pinned batches may be the
+// program's, which may change them next, so the options decide whether to wait.
 at::Tensor LoaderCore::begin_move(const at::Tensor& tensor) {
   const auto device = context().device;
-  const bool crosses = tensor.is_cpu() && !device.is_cpu() && tensor.layout() == at::kStrided && !tensor.is_pinned();
-  if (!crosses) return tensor.to(device, shard_.config.non_blocking);
+  const bool crosses = tensor.is_cpu() && !device.is_cpu() && tensor.layout() == at::kStrided;
+  const bool is_own_copy = crosses && pins_batches();
+  const bool is_pinned_here = crosses && !options_.pin_memory && !tensor.is_pinned();
+  if (!is_own_copy && !is_pinned_here) return tensor.to(device, shard_.config.non_blocking);
   if (!copies_) copies_.emplace(device);
-  return copies_->copy(tensor.pin_memory());
+  return copies_->copy(is_own_copy ? tensor : tensor.pin_memory());
+}
+
+bool LoaderCore::pins_batches() const {
+  const auto* rank = is_prepared() ? shard_.context : find_current_rank();
+  return options_.pin_memory == true && rank != nullptr && !rank->device.is_cpu();
 }
 
 void LoaderCore::finish_moves() const {
@@ -228,6 +243,7 @@ LoaderState LoaderCore::state() const {
     state.pass = begun->pass;
   } else {
     state.order = order();
+    state.workers = workers_state();
   }
   return state;
 }
@@ -258,6 +274,19 @@ void LoaderCore::load_state(const LoaderState& state) {
   if (state.generator.defined() && options_.generator) options_.generator->set_state(state.generator);
   left_.reset();
   loaded_ = resume_position_for(fit, state);
+  kept_workers_.reset();
+  workers_ = options_.persistent_workers ? state.workers : std::nullopt;
+  if (workers_ && !fit.has_ranks_of(state)) workers_->generators.clear();  // they are of rank 0
+}
+
+std::optional<WorkersState> LoaderCore::workers_state() const {
+  if (!workers_ || !kept_workers_) return workers_;
+  kept_workers_->finish();
+  return WorkersState{.base_seed = workers_->base_seed, .generators = kept_workers_->generator_states()};
+}
+
+void LoaderCore::keep_seed(std::int64_t base_seed) {
+  if (options_.persistent_workers) workers_ = WorkersState{.base_seed = base_seed};
 }
 
 std::optional<EpochPosition> LoaderCore::next_resume_position() {

@@ -10,6 +10,7 @@
 #include "reference/data/loader_options.hpp"
 #include "reference/data/loader_state.hpp"
 #include "reference/data/reading_plan.hpp"
+#include "reference/data/workers.hpp"
 
 /// The part of all loaders that does not depend on the type of a sample: which ranks read, in which order, and the
 /// position between passes. Thread rule: the rank's thread.
@@ -73,6 +74,8 @@ class LoaderCore {
   /// Number of units per step over all ranks. A unit is a sample, or a batch of a batch sampler.
   [[nodiscard]] std::int64_t units_per_step() const;
   [[nodiscard]] bool moves_batches() const;
+  /// True if batches are copied to pinned memory where they are read.
+  [[nodiscard]] bool pins_batches() const;
   /// Starts to copy a tensor of a batch to the rank's device: from pinned memory and beside computation, so that
   /// neither the host nor the device waits. The result is used after `finish_moves`.
   [[nodiscard]] at::Tensor begin_move(const at::Tensor& tensor);
@@ -108,11 +111,20 @@ class LoaderCore {
   [[nodiscard]] Value order() const;
   /// Throws ArgumentError if the state belongs to another kind of order.
   void load_order(const Value& order);
+  /// Random numbers with which persistent workers continue; nullopt: a pass draws a seed for its workers.
+  [[nodiscard]] std::optional<WorkersState> workers_state() const;
+  /// Remembers the seed of persistent workers.
+  void keep_seed(std::int64_t base_seed);
+  /// Where persistent workers are kept; null: workers end with their pass.
+  [[nodiscard]] std::shared_ptr<Workers>* kept_workers() {
+    return options_.persistent_workers ? &kept_workers_ : nullptr;
+  }
   /// On a rank that does not read, draws what the sampler draws on a reading rank.
   void draw_as_reader();
 
  private:
   void renew_steps();
+  void warn_of_unused_options() const;
   [[nodiscard]] bool other_ranks_may_have_batches() const;
   [[nodiscard]] std::optional<std::int64_t> num_read_batches() const;
   [[nodiscard]] std::string source_name() const;
@@ -131,6 +143,8 @@ class LoaderCore {
   std::shared_ptr<bool> is_read_ = std::make_shared<bool>(false);  // shared by all loaders of one dataset and sampler
   std::optional<EpochPosition> loaded_;                            // see Note [Position of a loader]
   std::optional<EpochPosition> left_;                              // see Note [Position of a loader]
+  std::shared_ptr<Workers> kept_workers_;                          // null unless persistent_workers
+  std::optional<WorkersState> workers_;                            // their seed, and generators that were loaded
 };
 
 }  // namespace accel

@@ -3,12 +3,14 @@
 #include <ATen/core/Generator.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "reference/config/options.hpp"
+#include "reference/config/setters.hpp"
 #include "reference/data/samplers/batch_sampler.hpp"
 #include "reference/data/samplers/sampler.hpp"
 #include "reference/state/rank_context.hpp"
@@ -17,6 +19,8 @@
 namespace accel {
 
 /// Arguments of a DataLoader, with the names and defaults of torch.utils.data.DataLoader.
+/// Fields, in this order: batch_size, shuffle, drop_last, num_workers, prefetch_factor, generator, sampler,
+/// batch_sampler, pin_memory, timeout, worker_init_fn, persistent_workers.
 struct DataLoaderOptions {
   std::int64_t batch_size = 1;
   bool shuffle = false;
@@ -29,6 +33,21 @@ struct DataLoaderOptions {
   std::optional<at::Generator> generator = {};
   std::shared_ptr<Sampler> sampler = {};             ///< excludes shuffle
   std::shared_ptr<BatchSampler> batch_sampler = {};  ///< excludes batch_size, shuffle, drop_last and sampler
+  /// true: batches are copied to pinned memory where they are read, and from there to a GPU without waiting. Default:
+  /// the rank's thread does that for the batches of a prepared loader. false: not at all. Without a GPU true has no
+  /// effect, and a warning says so.
+  std::optional<bool> pin_memory = {};
+  /// Time in seconds that a loop waits for a batch of a worker before it throws Error; 0: no limit. The worker's thread
+  /// is then left behind until the dataset returns.
+  double timeout = 0;
+  /// Called on the thread of each worker, before it reads, with its number. An exception is thrown by the loop.
+  std::function<void(int worker_id)> worker_init_fn = {};
+  /// Keeps the workers from one pass to the next: their random numbers continue, worker_init_fn is called once, and
+  /// only the first pass draws a seed for them. Excludes num_workers 0.
+  bool persistent_workers = false;
+
+  ACCEL_SETTERS(batch_size, shuffle, drop_last, num_workers, prefetch_factor, generator, sampler, batch_sampler,
+                pin_memory, timeout, worker_init_fn, persistent_workers);
 };
 
 /// Properties of the dataset of a loader.

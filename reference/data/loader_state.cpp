@@ -18,17 +18,29 @@ constexpr std::int64_t kMost = std::int64_t{1} << 60;  // limit of all counts, s
 
 Value of_tensor(const at::Tensor& tensor) { return tensor.defined() ? Value(tensor) : Value(); }
 
+Value of_tensors(const std::vector<at::Tensor>& tensors) {
+  Value::List list;
+  for (const auto& tensor : tensors) list.push_back(of_tensor(tensor));
+  return list;
+}
+
+Value to_value(const WorkersState& workers) {
+  return Value::Dict{{"base_seed", workers.base_seed}, {"generators", of_tensors(workers.generators)}};
+}
+
 Value to_value(const PassState& pass) {
   Value::List readers;
   for (const auto& reader : pass.readers)
     readers.push_back(Value::Dict{{"num_samples", reader.num_samples}, {"generator", of_tensor(reader.generator)}});
-  return Value::Dict{{"num_read", pass.num_read},
-                     {"base_seed", pass.base_seed},
-                     {"random_state", of_tensor(pass.random_state)},
-                     {"ahead_state", of_tensor(pass.ahead_state)},
-                     {"readers", readers},
-                     {"next_reader", pass.next_reader},
-                     {"num_left_over", pass.num_left_over}};
+  Value::Dict value{{"num_read", pass.num_read},
+                    {"base_seed", pass.base_seed},
+                    {"random_state", of_tensor(pass.random_state)},
+                    {"ahead_state", of_tensor(pass.ahead_state)},
+                    {"readers", readers},
+                    {"next_reader", pass.next_reader},
+                    {"num_left_over", pass.num_left_over}};
+  if (!pass.worker_starts.empty()) value["worker_starts"] = of_tensors(pass.worker_starts);
+  return value;
 }
 
 // Reads the entries of a dict and collects all problems.
@@ -63,6 +75,16 @@ class Reader {
       problems_.push_back(fmt::format("{}: {}", key, error.what()));
     }
   }
+  // Absent in the states of loaders without persistent workers.
+  void read_generator_states(const char* key, std::vector<at::Tensor>& targets) {
+    if (!value_.contains(key)) return;
+    Value::List states;
+    read(key, states);
+    for (const auto& state : states) {
+      const Value entry = Value::Dict{{key, state}};
+      Reader(entry, problems_).read_generator_state(key, targets.emplace_back());
+    }
+  }
   void read_count(const char* key, std::int64_t& target) {
     read(key, target);
     if (target < 0 || target > kMost)
@@ -84,6 +106,7 @@ PassState pass_of(const Value& value, std::vector<std::string>& problems) {
   Reader reader(value, problems);
   reader.read_count("num_read", pass.num_read);
   reader.read("base_seed", pass.base_seed);
+  reader.read_generator_states("worker_starts", pass.worker_starts);
   reader.read_generator_state("random_state", pass.random_state);
   reader.read_generator_state("ahead_state", pass.ahead_state);
   reader.read_count("next_reader", pass.next_reader);
@@ -155,17 +178,19 @@ void compare_readers(const LoaderState& state, const LoaderComparison& fit, Prob
 }  // namespace
 
 Value to_value(const LoaderState& state) {
-  return Value::Dict{{"format", kFormat},
-                     {"source", state.source},
-                     {"num_samples", state.num_samples ? Value(*state.num_samples) : Value()},
-                     {"num_shards", state.num_shards},
-                     {"num_workers", state.num_workers},
-                     {"num_processes", state.num_processes},
-                     {"process_index", state.process_index},
-                     {"epoch", state.epoch},
-                     {"order", state.order},
-                     {"generator", of_tensor(state.generator)},
-                     {"pass", state.pass ? to_value(*state.pass) : Value()}};
+  Value::Dict value{{"format", kFormat},
+                    {"source", state.source},
+                    {"num_samples", state.num_samples ? Value(*state.num_samples) : Value()},
+                    {"num_shards", state.num_shards},
+                    {"num_workers", state.num_workers},
+                    {"num_processes", state.num_processes},
+                    {"process_index", state.process_index},
+                    {"epoch", state.epoch},
+                    {"order", state.order},
+                    {"generator", of_tensor(state.generator)},
+                    {"pass", state.pass ? to_value(*state.pass) : Value()}};
+  if (state.workers) value["workers"] = to_value(*state.workers);
+  return value;
 }
 
 // Recognized only to give a clear message: torchdata's state describes worker snapshots, not samples.
@@ -193,6 +218,11 @@ LoaderState loader_state_of(const Value& value) {
   reader.read_generator_state("generator", state.generator);
   if (const auto* pass = reader.find("pass"); pass != nullptr && !pass->is_null())
     state.pass = pass_of(*pass, problems);
+  if (value.contains("workers")) {
+    Reader of_workers(value.at("workers"), problems);
+    of_workers.read("base_seed", state.workers.emplace().base_seed);
+    of_workers.read_generator_states("generators", state.workers->generators);
+  }
   if (!problems.empty())
     throw CheckpointError(fmt::format("the value is not the state of a loader: {}", fmt::join(problems, "; ")));
   return state;
@@ -235,6 +265,7 @@ std::optional<EpochPosition> resume_position_for(const LoaderComparison& fit, co
   EpochPosition place{.order = state.order, .pass = *state.pass};
   if (fit.has_ranks_of(state)) return place;
   place.pass.ahead_state = at::Tensor();
+  place.pass.worker_starts.clear();
   if (!fit.reads_by_parts()) {
     place.pass.readers.clear();
     place.pass.next_reader = 0;

@@ -14,14 +14,23 @@
 /// Thread rule: values.
 namespace accel {
 
+/// The random numbers of persistent workers between two passes.
+struct WorkersState {
+  std::int64_t base_seed = 0;  ///< from which they were seeded
+  std::vector<at::Tensor> generators =
+      {};  ///< states, one per worker; empty: as seeded, or on a rank that does not read
+};
+
 /// The position in an epoch that was started.
 struct PassState {
   struct Reader {
     std::int64_t num_samples = 0;  ///< samples that it read and that were handed out
     at::Tensor generator = {};     ///< its state after these samples; undefined: as seeded
   };
-  std::int64_t num_read = 0;     ///< units handed out over all ranks: samples, or batches of a batch sampler
-  std::int64_t base_seed = 0;    ///< seed of the workers' generators
+  std::int64_t num_read = 0;   ///< units handed out over all ranks: samples, or batches of a batch sampler
+  std::int64_t base_seed = 0;  ///< seed of the workers' generators
+  /// States of persistent workers' generators at the start of the pass; empty: as seeded.
+  std::vector<at::Tensor> worker_starts = {};
   at::Tensor random_state = {};  ///< state of the default generator when the order was drawn
   /// State of the default generator before this thread read batches that were not handed out yet; may be undefined.
   at::Tensor ahead_state = {};
@@ -47,6 +56,7 @@ struct LoaderState {
   Value order = {};           ///< state of the sampler at the start of the open pass, or its current state
   at::Tensor generator = {};  ///< current state of DataLoaderOptions::generator; undefined if there is none
   std::optional<PassState> pass = {};
+  std::optional<WorkersState> workers = {};  ///< between two passes with persistent workers
 };
 
 Value to_value(const LoaderState& state);

@@ -55,12 +55,19 @@ void PassCore::activate() {
 
 void PassCore::start() {
   if (is_resumed()) {
+    core_.keep_seed(state_.base_seed);
     restore_order();
     return;
   }
-  // Source: accelerate/data_loader.py, DataLoaderDispatcher: its base iterator uses the default generator.
-  const auto& own = core_.options().generator;
-  state_.base_seed = draw_int64(own && !core_.is_dispatched() ? *own : default_generator());
+  if (const auto workers = core_.workers_state()) {
+    state_.base_seed = workers->base_seed;
+    state_.worker_starts = workers->generators;
+  } else {
+    // Source: accelerate/data_loader.py, DataLoaderDispatcher: its base iterator uses the default generator.
+    const auto& own = core_.options().generator;
+    state_.base_seed = draw_int64(own && !core_.is_dispatched() ? *own : default_generator());
+  }
+  core_.keep_seed(state_.base_seed);
   state_.random_state = default_generator().get_state();
   order_ = core_.order();
   core_.draw_as_reader();
@@ -76,6 +83,7 @@ bool PassCore::needs_start() const {
 detail::ReadersOptions PassCore::readers() {
   auto readers = readers_of_start();
   readers.prefetch_factor = core_.options().prefetch_factor;
+  readers.kept = core_.kept_workers();
   const auto num_readers = static_cast<std::size_t>(readers.num_workers);
   if (state_.readers.size() != num_readers) {  // with another number of workers all start from their seeds
     state_.readers.assign(num_readers, {});
@@ -90,7 +98,11 @@ detail::ReadersOptions PassCore::readers() {
 detail::ReadersOptions PassCore::readers_of_start() const {
   return {.num_workers = core_.num_readers(),
           .prefetch_factor = 1,
-          .base_seed = static_cast<std::uint64_t>(state_.base_seed)};
+          .base_seed = static_cast<std::uint64_t>(state_.base_seed),
+          .starts = state_.worker_starts.size() == static_cast<std::size_t>(core_.num_readers())
+                        ? state_.worker_starts
+                        : std::vector<at::Tensor>(),
+          .workers = {.init = core_.options().worker_init_fn, .timeout = core_.options().timeout}};
 }
 
 // Called when a batch is handed out, not when it was read: prefetched batches must not be part of the state.

@@ -25,6 +25,13 @@ std::vector<std::string> problems_of(const DataSource& source, const DataLoaderO
     problems.push_back(fmt::format("num_workers: expected 0 or more, got {}", options.num_workers));
   if (options.prefetch_factor < 1)
     problems.push_back(fmt::format("prefetch_factor: expected 1 or more, got {}", options.prefetch_factor));
+  if (!(options.timeout >= 0))
+    problems.push_back(fmt::format("timeout: expected 0 s or more, got {}", options.timeout));
+  if (options.num_workers == 0 && options.timeout > 0)
+    problems.emplace_back("timeout: the rank's thread reads, because num_workers is 0; omit it, or set num_workers");
+  if (options.num_workers == 0 && options.persistent_workers)
+    problems.emplace_back(
+        "persistent_workers: there are no workers to keep, because num_workers is 0; set num_workers");
   if (source.size.value_or(0) < 0)
     problems.push_back(fmt::format("dataset: expected a size of 0 or more, got {}", *source.size));
   if (options.shuffle && options.sampler)

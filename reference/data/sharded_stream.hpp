@@ -31,10 +31,10 @@ class ShardedStreamBatches : public BatchStream<Batch> {
   };
 
   ShardedStreamBatches(Dataset& whole, Collate collate, Options options)
-      : collate_(std::move(collate)), options_(std::move(options)) {
+      : collate_(std::make_shared<Collate>(std::move(collate))), options_(std::move(options)) {
     for (int worker = 0; worker < options_.readers.num_workers; ++worker) {
       auto& reader =
-          *readers_.emplace_back(std::make_unique<Reader>(Dataset(whole.shard(options_.readers.num_workers, worker))));
+          *readers_.emplace_back(std::make_shared<Reader>(Dataset(whole.shard(options_.readers.num_workers, worker))));
       if (!options_.num_samples_read.empty()) reader.num_to_skip = options_.num_samples_read.at(worker);
       if (!options_.readers.generators.empty()) reader.resumed = options_.readers.generators.at(worker);
     }
@@ -47,7 +47,7 @@ class ShardedStreamBatches : public BatchStream<Batch> {
       const auto worker = std::exchange(turn_, (turn_ + 1) % static_cast<int>(readers_.size()));
       auto& reader = *readers_[worker];
       if (reader.ended) continue;
-      auto part = reader.ahead.front().get();
+      auto part = workers_->result(reader.ahead.front(), worker);
       reader.ahead.pop_front();
       if (part.batch) {
         read_ahead(worker);
@@ -63,7 +63,7 @@ class ShardedStreamBatches : public BatchStream<Batch> {
     const auto samples = take_left_over(options_.batch_size);
     const auto num_rows = static_cast<std::int64_t>(samples.size());
     if (samples.empty() || (options_.drop_last && num_rows < options_.batch_size)) return std::nullopt;
-    return LoadedBatch<Batch>{.batch = collate_(samples),
+    return LoadedBatch<Batch>{.batch = (*collate_)(samples),
                               .num_rows = num_rows,
                               .remainder = num_rows < options_.batch_size ? num_rows : 0,
                               .marks = {{.reader = kLeftOver, .num_samples = num_rows}}};
@@ -90,32 +90,32 @@ class ShardedStreamBatches : public BatchStream<Batch> {
 
   // Tasks are submitted to the workers in turn, starting at worker 0, independently of whose batch is returned first.
   void start_workers() {
-    workers_ = make_workers(static_cast<int>(readers_.size()), {.base_seed = options_.readers.base_seed});
+    workers_ = PassWorkers(static_cast<int>(readers_.size()), options_.readers, /*resumed=*/false);
     for (int batch = 0; batch < options_.readers.prefetch_factor; ++batch) {
       for (std::size_t worker = 0; worker < readers_.size(); ++worker) read_ahead(static_cast<int>(worker));
     }
   }
 
   void read_ahead(int worker) {
-    auto task =
-        std::make_shared<std::packaged_task<Part()>>([this, &reader = *readers_[worker]] { return read_part(reader); });
-    readers_[worker]->ahead.push_back(task->get_future());
-    workers_->submit_to(worker, [task] { (*task)(); });
+    auto& reader = readers_[worker];
+    reader->ahead.push_back(workers_->submit(worker, [reader, collate = collate_, rows = options_.batch_size] {
+      return read_part(*reader, *collate, rows);
+    }));
   }
 
-  Part read_part(Reader& reader) {
+  static Part read_part(Reader& reader, Collate& collate, std::int64_t batch_size) {
     if (!reader.cursor) {
       reader.cursor.emplace(reader.dataset);
       reader.cursor->skip(reader.num_to_skip);
       if (reader.resumed.defined()) default_generator().set_state(reader.resumed);
     }
     Part part;
-    while (static_cast<std::int64_t>(part.left_over.size()) < options_.batch_size) {
+    while (static_cast<std::int64_t>(part.left_over.size()) < batch_size) {
       auto sample = reader.cursor->next();
       if (!sample) return part;
       part.left_over.push_back(std::move(*sample));
     }
-    part.batch = collate_(part.left_over);
+    part.batch = collate(part.left_over);
     part.left_over.clear();
     part.generator = default_generator().get_state();
     return part;
@@ -137,13 +137,13 @@ class ShardedStreamBatches : public BatchStream<Batch> {
     return samples;
   }
 
-  Collate collate_;
+  std::shared_ptr<Collate> collate_;  // shared with tasks, like the readers, which a time-out leaves behind
   Options options_;
-  std::vector<std::unique_ptr<Reader>> readers_;
+  std::vector<std::shared_ptr<Reader>> readers_;
   std::size_t num_ended_ = 0;
   int turn_ = 0;
   std::deque<Sample> left_over_;
-  std::unique_ptr<Workers> workers_;  // last member: joined before the objects that its tasks use are destroyed
+  PassWorkers workers_;
 };
 
 }  // namespace accel::detail

@@ -3,14 +3,18 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/Generator.h>
 
+#include "reference/core/errors.hpp"
 #include "reference/core/random.hpp"
 
 namespace accel {
 
-Workers::Workers(std::vector<at::Generator> generators, int first) : next_(static_cast<std::size_t>(first)) {
+Workers::Workers(std::vector<at::Generator> generators, Options options) : options_(std::move(options)) {
   for (auto& generator : generators) {
-    auto& worker = *workers_.emplace_back(std::make_unique<Worker>());
-    worker.thread = std::thread([&worker, generator = std::move(generator)] { run(worker, generator); });
+    const auto& worker = workers_.emplace_back(std::make_shared<Worker>());
+    worker->generator = std::move(generator);
+    std::function<void()> init;
+    if (options_.init) init = [init = options_.init, number = size() - 1] { init(number); };
+    threads_.emplace_back([worker, init = std::move(init)] { run(worker, init); });
   }
 }
 
@@ -24,15 +28,11 @@ Workers::~Workers() {
     }
     worker->changed.notify_one();
   }
-  for (auto& worker : workers_) worker->thread.join();
-}
-
-void Workers::submit(std::function<void()> task) {
-  submit_to(static_cast<int>(next_++ % workers_.size()), std::move(task));
+  for (auto& thread : threads_) has_given_up_ ? thread.detach() : thread.join();
 }
 
 // The lock is released before the notification, so that the woken worker does not block on it.
-void Workers::submit_to(int index, std::function<void()> task) {
+void Workers::queue(int index, std::function<void()> task) {
   auto& worker = *workers_[index];
   {
     const std::lock_guard lock(worker.mutex);
@@ -41,11 +41,47 @@ void Workers::submit_to(int index, std::function<void()> task) {
   worker.changed.notify_one();
 }
 
+void Workers::finish() {
+  std::vector<std::future<void>> ends;
+  for (int worker = 0; worker < size(); ++worker) {
+    auto end = std::make_shared<std::promise<void>>();
+    ends.push_back(end->get_future());
+    queue(worker, [end] { end->set_value(); });
+  }
+  for (int worker = 0; worker < size(); ++worker) result(ends[worker], worker);
+}
+
+void Workers::set_generator_states(const std::vector<at::Tensor>& states) {
+  for (std::size_t worker = 0; worker < states.size(); ++worker) {
+    if (states[worker].defined()) workers_[worker]->generator.set_state(states[worker]);
+  }
+}
+
+std::vector<at::Tensor> Workers::generator_states() const {
+  std::vector<at::Tensor> states;
+  for (const auto& worker : workers_) states.push_back(worker->generator.get_state());
+  return states;
+}
+
+void Workers::give_up(int worker) {
+  has_given_up_ = true;
+  throw Error(
+      fmt::format("DataLoader: worker {} has not read a batch for {} s (timeout); check what its dataset waits for, or "
+                  "raise timeout",
+                  worker, options_.timeout));
+}
+
 // Tasks are calls of a packaged_task, which stores exceptions in its future, so none leaves this function.
-void Workers::run(Worker& worker, at::Generator generator) {
+void Workers::run(const std::shared_ptr<Worker>& shared, const std::function<void()>& init) {
   // One intra-op thread: parallelism comes from the number of workers. A new thread does not inherit the setting.
   at::set_num_threads(1);
-  const GeneratorScope scope(std::move(generator));
+  auto& worker = *shared;
+  const GeneratorScope scope(worker.generator);
+  try {
+    if (init) init();
+  } catch (...) {
+    worker.failure = std::current_exception();
+  }
   while (true) {
     std::function<void()> task;
     {

@@ -302,17 +302,50 @@ TEST(DeviceScalerTest, FusedOptimizersSkipAnInfiniteStepOnTheDevice) {
                                          {.mixed_precision = "fp16", .fsdp_plugin = FullyShardedDataParallelPlugin{}});
 }
 
+// Workers pin with pin_memory, else the rank's thread does.
 TEST(DeviceLoaderTest, BatchesAreCopiedBesideComputation) {
+  for (const bool pin_memory : {false, true}) {
+    run_ranks(Backend::kSim, 1, [&](RankContext& rank) {
+      const fake_device::DeviceScope on_device(rank);
+      Accelerator accelerator;
+      DataLoader loader(TensorDataset(torch::arange(8)), {.batch_size = 2, .num_workers = 2});
+      if (pin_memory) loader = DataLoader(loader.dataset(), {.batch_size = 2, .num_workers = 2, .pin_memory = true});
+      auto batches = accelerator.prepare(loader);
+      for (auto& [numbers] : batches) {
+        EXPECT_NE(fake_device::stream_of_memory(numbers), fake_device::key_of(fake_device::current_stream(0)));
+        numbers.mul(2);
+      }
+    });
+  }
+  EXPECT_THAT(fake_device::races().races(), IsEmpty());
+}
+
+TEST(DeviceLoaderTest, APlainLoaderPinsItsBatchesOnRequest) {
+  run_ranks(Backend::kSim, 1, [&](RankContext& rank) {
+    const fake_device::DeviceScope on_device(rank);
+    DataLoader pinned(TensorDataset(torch::arange(8)), {.num_workers = 1, .pin_memory = true});
+    for (auto& [numbers] : pinned) EXPECT_TRUE(numbers.is_pinned());
+    DataLoader plain(TensorDataset(torch::arange(8)), {.num_workers = 1});
+    for (auto& [numbers] : plain) EXPECT_FALSE(numbers.is_pinned());
+  });
+}
+
+TEST(DevicePlacementTest, IsChosenPerObject) {
   run_ranks(Backend::kSim, 1, [](RankContext& rank) {
     const fake_device::DeviceScope on_device(rank);
     Accelerator accelerator;
-    auto batches = accelerator.prepare(DataLoader(TensorDataset(torch::arange(8)), {.batch_size = 2}));
-    for (auto& [numbers] : batches) {
-      EXPECT_NE(fake_device::stream_of_memory(numbers), fake_device::key_of(fake_device::current_stream(0)));
-      numbers.mul(2);
-    }
+    torch::nn::Linear moved(2, 2), kept(2, 2), third(2, 2);
+    DataLoader loader(TensorDataset(torch::ones({4, 2})), {.batch_size = 2});
+    auto [model, other, batches] = accelerator.prepare({.device_placement = {true, false, false}}, moved, kept, loader);
+    EXPECT_FALSE(moved->weight.is_cpu());
+    EXPECT_TRUE(kept->weight.is_cpu());
+    for (auto& [rows] : batches) EXPECT_TRUE(rows.is_cpu());
+    accelerator.prepare_model(third.ptr(), {.device_placement = false});
+    EXPECT_TRUE(third->weight.is_cpu());
+    for (auto& [rows] : accelerator.prepare_data_loader(loader)) EXPECT_FALSE(rows.is_cpu());
+    EXPECT_THAT([&] { accelerator.prepare({.device_placement = {true}}, moved, kept); },
+                ::testing::ThrowsMessage<ArgumentError>(::testing::HasSubstr("1 entries for 2 objects")));
   });
-  EXPECT_THAT(fake_device::races().races(), IsEmpty());
 }
 
 TEST(DeviceLibrariesTest, SwitchesAreThoseOfTheProcess) {

@@ -4,6 +4,9 @@
 
 #include <gmock/gmock.h>
 
+#include <future>
+#include <mutex>
+
 #include "reference/core/random.hpp"
 #include "reference/data/data_loader.hpp"
 #include "tests/support/torch.hpp"
@@ -16,29 +19,26 @@ TEST(WorkersTest, AWorkerDrawsFromAStreamSeededByItsNumber) {
   constexpr int kNumWorkers = 3, kNumTasks = 9;
   // torch seeds worker w with base_seed + w.
   constexpr std::uint64_t kBaseSeed = 100;
-  std::vector<std::promise<std::int64_t>> drawn(kNumTasks);
   std::vector<at::Generator> generators;
   for (int worker = 0; worker < kNumWorkers; ++worker) generators.push_back(make_generator(kBaseSeed + worker));
   Workers workers(std::move(generators));
-  for (auto& promise : drawn) workers.submit([&] { promise.set_value(draw_int64(default_generator())); });
+  std::vector<std::future<std::int64_t>> drawn;
+  for (int task = 0; task < kNumTasks; ++task)
+    drawn.push_back(workers.submit(task % kNumWorkers, [] { return draw_int64(default_generator()); }));
 
   std::vector<at::Generator> streams;
   for (int worker = 0; worker < kNumWorkers; ++worker) streams.push_back(make_generator(kBaseSeed + worker));
   for (int task = 0; task < kNumTasks; ++task) {
-    EXPECT_EQ(drawn[task].get_future().get(), draw_int64(streams[task % kNumWorkers])) << "task " << task;
+    EXPECT_EQ(drawn[task].get(), draw_int64(streams[task % kNumWorkers])) << "task " << task;
   }
 }
 
 // Its random stream would otherwise be used by another sample in each run.
 TEST(WorkersTest, TasksOfOneWorkerRunInOrder) {
-  std::vector<int> order;  // written by the single worker and read after it has ended
-  std::promise<void> last;
-  {
-    Workers workers({make_generator(0)});
-    for (int task = 0; task < 50; ++task) workers.submit([&order, task] { order.push_back(task); });
-    workers.submit([&] { last.set_value(); });
-    last.get_future().wait();
-  }
+  std::vector<int> order;  // written by the single worker and read after it has finished
+  Workers workers({make_generator(0)});
+  for (int task = 0; task < 50; ++task) workers.submit(0, [&order, task] { order.push_back(task); });
+  workers.finish();
   EXPECT_EQ(order.size(), 50U);
   EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
 }
@@ -119,6 +119,125 @@ TEST(WorkersTest, LeavingALoopEndsItsWorkers) {
       break;
     }
   }
+}
+
+// torch: workers are seeded in the first pass only, which is also the only one that draws their seed.
+TEST(WorkersTest, PersistentWorkersContinueTheirRandomNumbers) {
+  const GeneratorScope scope(make_generator(1));
+  DataLoader loader(RandomDataset(), {.batch_size = 2, .num_workers = 2, .persistent_workers = true});
+  const auto draws = make_generator(1);
+  const auto base_seed = static_cast<std::uint64_t>(draw_int64(draws));
+  std::vector<at::Generator> streams = {make_generator(base_seed), make_generator(base_seed + 1)};
+  for (int pass = 0; pass < 3; ++pass) {
+    int batch = 0;
+    for (auto& [index, numbers] : loader) {
+      for (std::int64_t row = 0; row < numbers.size(0); ++row)
+        EXPECT_EQ(numbers[row].item<std::int64_t>(), draw_int64(streams[batch % 2])) << "pass " << pass;
+      ++batch;
+    }
+  }
+  EXPECT_EQ(draw_int64(default_generator()), draw_int64(draws));
+}
+
+std::vector<at::Tensor> numbers_of(auto& loader, int num_batches = 1'000) {
+  std::vector<at::Tensor> all;
+  for (auto& [index, numbers] : loader) {
+    all.push_back(numbers);
+    if (static_cast<int>(all.size()) == num_batches) break;
+  }
+  return all;
+}
+
+// Between two passes and inside one, also if worker_init_fn draws.
+TEST(WorkersTest, PersistentWorkersContinueInANewProcess) {
+  const DataLoaderOptions options{.batch_size = 2,
+                                  .num_workers = 2,
+                                  .worker_init_fn = [](int) { draw_int64(default_generator()); },
+                                  .persistent_workers = true};
+  const GeneratorScope scope(make_generator(1));
+  DataLoader whole(RandomDataset(), options);
+  numbers_of(whole);
+  const auto between = whole.state_dict();
+  std::optional<Value> inside;
+  std::vector<at::Tensor> second, rest;
+  for (auto& [index, numbers] : whole) {
+    (inside ? rest : second).push_back(numbers);
+    if (second.size() == 3 && !inside) inside = whole.state_dict();
+  }
+  const auto third = numbers_of(whole);
+
+  DataLoader after_first(RandomDataset(), options);
+  after_first.load_state_dict(unpack<Value>(pack(between)));
+  second.insert(second.end(), rest.begin(), rest.end());
+  EXPECT_TRUE(torch::equal(torch::cat(numbers_of(after_first)), torch::cat(second)));
+  EXPECT_TRUE(torch::equal(torch::cat(numbers_of(after_first)), torch::cat(third)));
+
+  DataLoader in_second(RandomDataset(), options);
+  in_second.load_state_dict(unpack<Value>(pack(*inside)));
+  EXPECT_TRUE(torch::equal(torch::cat(numbers_of(in_second)), torch::cat(rest)));
+  EXPECT_TRUE(torch::equal(torch::cat(numbers_of(in_second)), torch::cat(third)));
+}
+
+TEST(WorkersTest, AnInitFunctionRunsOncePerWorkerBeforeItReads) {
+  for (const bool is_persistent : {false, true}) {
+    std::mutex mutex;
+    std::vector<int> started;
+    DataLoader loader(RandomDataset(), {.batch_size = 2,
+                                        .num_workers = 3,
+                                        .worker_init_fn =
+                                            [&](int worker) {
+                                              const std::lock_guard lock(mutex);
+                                              started.push_back(worker);
+                                            },
+                                        .persistent_workers = is_persistent});
+    for (int pass = 0; pass < 2; ++pass) numbers_of(loader);
+    EXPECT_EQ(started.size(), is_persistent ? 3U : 6U);
+    EXPECT_THAT(std::vector(started.begin(), started.begin() + 3), ::testing::UnorderedElementsAre(0, 1, 2));
+  }
+}
+
+TEST(WorkersTest, AnExceptionOfTheInitFunctionReachesTheLoop) {
+  DataLoader loader(RandomDataset(), {.num_workers = 2, .worker_init_fn = [](int worker) {
+                                        check_argument(worker == 0, "worker {} has no data", worker);
+                                      }});
+  EXPECT_THAT([&] { numbers_of(loader); }, ::testing::ThrowsMessage<ArgumentError>("worker 1 has no data"));
+}
+
+// Its sample 3 arrives when the test permits it.
+struct WaitingDataset {
+  std::shared_future<void> permitted;
+  [[nodiscard]] static std::int64_t size() { return 8; }
+  [[nodiscard]] int get(std::int64_t index) const {
+    if (index == 3) permitted.wait();
+    return static_cast<int>(index);
+  }
+};
+
+TEST(WorkersTest, ABatchThatDoesNotArriveIsAnErrorAfterTheTimeout) {
+  for (const bool is_persistent : {false, true}) {
+    std::promise<void> permit;
+    int num_read = 0;
+    {
+      DataLoader loader(WaitingDataset{.permitted = permit.get_future().share()},
+                        {.num_workers = 2, .timeout = 0.05, .persistent_workers = is_persistent});
+      const auto read = [&] {
+        for (auto& index : loader) num_read += static_cast<int>(index.size(0));
+      };
+      EXPECT_THAT(read,
+                  ::testing::ThrowsMessage<Error>(::testing::HasSubstr("worker 1 has not read a batch for 0.05 s")));
+    }
+    EXPECT_EQ(num_read, 3);
+    permit.set_value();  // the worker that was left behind ends
+  }
+}
+
+TEST(WorkersTest, OptionsThatNeedWorkersOrMakeNoSenseAreRefusedTogether) {
+  const auto make = [] { DataLoader(RandomDataset(), {.timeout = 1, .persistent_workers = true}); };
+  EXPECT_THAT(make, ::testing::ThrowsMessage<ArgumentError>(
+                        ::testing::AllOf(::testing::HasSubstr("timeout: the rank's thread reads"),
+                                         ::testing::HasSubstr("persistent_workers: there are no workers"))));
+  EXPECT_THAT([] { DataLoader(RandomDataset(), {.num_workers = 1, .timeout = -1}); },
+              ::testing::ThrowsMessage<ArgumentError>(::testing::HasSubstr("timeout: expected 0 s or more, got -1")));
 }
 
 }  // namespace

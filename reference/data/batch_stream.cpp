@@ -1,0 +1,48 @@
+#include "reference/data/batch_stream.hpp"
+
+#include "reference/core/errors.hpp"
+
+namespace accel::detail {
+namespace {
+
+// Undefined: the generator of a new worker, as seeded.
+at::Tensor state_of_worker(const ReadersOptions& options, std::size_t worker, bool resumed) {
+  if (resumed && worker < options.generators.size() && options.generators[worker].defined())
+    return options.generators[worker];
+  return worker < options.starts.size() ? options.starts[worker] : at::Tensor();
+}
+
+std::shared_ptr<Workers> seeded_workers(int num_workers, const ReadersOptions& options) {
+  std::vector<at::Generator> generators;
+  for (int worker = 0; worker < num_workers; ++worker)
+    generators.push_back(make_generator(options.base_seed + static_cast<std::uint64_t>(worker)));
+  return std::make_shared<Workers>(std::move(generators), options.workers);
+}
+
+}  // namespace
+
+// New workers are seeded, and run worker_init_fn, even where they then continue from a saved state: worker_init_fn ran
+// before that state was saved. Kept workers serve only a pass that continues their random numbers.
+PassWorkers::PassWorkers(int num_workers, const ReadersOptions& options, bool resumed) : kept_(options.kept) {
+  const bool continues = kept_ != nullptr && *kept_ && (*kept_)->size() == num_workers && !options.starts.empty();
+  workers_ = continues ? *kept_ : seeded_workers(num_workers, options);
+  if (kept_ != nullptr) *kept_ = workers_;
+  std::vector<at::Tensor> states;
+  bool any = false;
+  for (int worker = 0; worker < num_workers; ++worker)
+    any |= states.emplace_back(state_of_worker(options, static_cast<std::size_t>(worker), resumed)).defined();
+  if (!any) return;
+  workers_->finish();
+  workers_->set_generator_states(states);
+}
+
+PassWorkers::~PassWorkers() {
+  if (kept_ == nullptr || !workers_) return;
+  try {
+    if (!workers_->has_given_up()) workers_->finish();
+  } catch (const Error&) {  // after the time-out: has_given_up
+  }
+  if (workers_->has_given_up()) kept_->reset();
+}
+
+}  // namespace accel::detail

@@ -9,10 +9,10 @@ Accelerator::Accelerator(AcceleratorOptions options) : Accelerator(std::move(opt
 // The order is the same on every rank, since group creation is collective. The debug group is separate from the user's
 // groups: its checks must not shift the sequence numbers of the collectives that the program itself makes.
 Accelerator::Accelerator(AcceleratorOptions options, RankContext& context)
-    : AcceleratorState(std::move(options), context) {
+    : AcceleratorBase(std::move(options), context) {
   join_data_parallel_group();
   warn_of_plugin();
-  if (*options_.debug && use_distributed()) debug_group_ = make_group_of_all(*context_);
+  if (*settings().debug && use_distributed()) debug_group_ = make_group_of_all(*context_);
 }
 
 }  // namespace accel

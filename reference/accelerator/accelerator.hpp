@@ -3,7 +3,6 @@
 #include <source_location>
 
 #include "reference/accelerator/preparation.hpp"
-#include "reference/accelerator/process_control.hpp"
 #include "reference/accelerator/run_tracking.hpp"
 #include "reference/accelerator/state_saving.hpp"
 #include "reference/accelerator/training_step.hpp"
@@ -25,12 +24,12 @@
 ///
 /// | part | methods |
 /// |---|---|
-/// | AcceleratorState | num_processes, device, sync_gradients, split_batches, select_deepspeed_plugin ... |
+/// | PartialState | num_processes, device, wait_for_everyone, print, on_main_process, split_between_processes ... |
+/// | AcceleratorState | mixed_precision, sync_gradients, split_batches, select_deepspeed_plugin ... |
 /// | Preparation | prepare, prepare_model, unwrap_model, free_memory ... |
-/// | TrainingStep | accumulate, no_sync, backward, clip_grad_norm_, autocast, join_uneven_inputs ... |
+/// | TrainingStep | accumulate, no_sync, backward, clip_grad_norm_, autocast, join_uneven_inputs, check_trigger ... |
 /// | StateSaving | save_state, load_state, save_model, get_state_dict, gathered_parameters ... |
-/// | TreeOperations | gather, gather_for_metrics, reduce, broadcast, split_between_processes ... |
-/// | ProcessControl | wait_for_everyone, print, on_main_process, main_process_first, check_trigger ... |
+/// | TreeOperations | gather, gather_for_metrics, reduce, broadcast, pad_across_processes ... |
 /// | RunTracking | init_trackers, log, get_tracker, profile, memory_account ... |
 ///
 /// An Accelerator serves the rank that this thread runs: a single process, a rank of a Gloo or NCCL job, or a simulated
@@ -42,7 +41,6 @@ class Accelerator : public Preparation,
                     public TrainingStep,
                     public StateSaving,
                     public TreeOperations,
-                    public ProcessControl,
                     public RunTracking {
  public:
   /// Validates the options and the environment. Collective: it creates process groups. Throws ConfigError that lists

@@ -1,87 +1,100 @@
 #pragma once
 
-#include <optional>
+#include <memory>
 #include <string>
 
+#include "reference/accelerator/partial_state.hpp"
 #include "reference/config/options.hpp"
 #include "reference/data/loader_core.hpp"
-#include "reference/state/rank_context.hpp"
-#include "reference/training_state/training_state.hpp"
 
 namespace accel {
 
-enum class DistributedType { kNo, kMultiCpu, kMultiGpu, kFsdp, kDeepSpeed };
-
-/// The state shared by all parts of an Accelerator: the rank, the training options, and the prepared objects.
+/// The rank, and the options of its Accelerator, for code that has no access to the Accelerator itself.
 ///
-/// Each part inherits it virtually, so an Accelerator has exactly one. Source: accelerate/state.py, AcceleratorState.
-class AcceleratorState {
+///     const accel::AcceleratorState state;
+///     if (state.mixed_precision() == "bf16") ...
+///
+/// An Accelerator is an AcceleratorState too. Copies share one state. Thread rule: the rank's thread.
+/// Source: accelerate/state.py, AcceleratorState.
+class AcceleratorState : public PartialState {
  public:
-  [[nodiscard]] c10::Device device() const { return context_->device; }
+  /// The state of the Accelerator that this rank created last. Throws StateError if the rank has none.
+  AcceleratorState();
+
   [[nodiscard]] DistributedType distributed_type() const;
-  [[nodiscard]] int num_processes() const { return context_->world_size; }
-  [[nodiscard]] int process_index() const { return context_->rank; }
-  [[nodiscard]] int local_process_index() const { return context_->local_rank; }
-  [[nodiscard]] bool is_main_process() const { return process_index() == 0; }
-  [[nodiscard]] bool is_local_main_process() const { return local_process_index() == 0; }
-  [[nodiscard]] bool is_last_process() const { return process_index() == num_processes() - 1; }
-  [[nodiscard]] bool use_distributed() const { return num_processes() > 1; }
   /// Whether ranks compute on GPUs of their own, as replicas. Source: accelerate/accelerator.py, multi_device.
   [[nodiscard]] bool multi_device() const {
     return use_distributed() && distributed_type() == DistributedType::kMultiGpu;
   }
   /// Whether this rank takes part in saving models: the first of each machine, or with a parallelism_config every rank.
   /// Source: accelerate/accelerator.py, should_save_model.
-  [[nodiscard]] bool should_save_model() const { return options_.parallelism_config || is_local_main_process(); }
-  [[nodiscard]] const std::string& mixed_precision() const { return mixed_precision_; }
+  [[nodiscard]] bool should_save_model() const { return settings().parallelism_config || is_local_main_process(); }
+  [[nodiscard]] const std::string& mixed_precision() const { return *settings().mixed_precision; }
   /// The implementation of float8: "AO", or "NO" if mixed_precision is another one.
-  [[nodiscard]] std::string fp8_backend() const { return mixed_precision_ == "fp8" ? "AO" : "NO"; }
-  [[nodiscard]] bool has_master_weights() const { return options_.master_weights; }
+  [[nodiscard]] std::string fp8_backend() const { return mixed_precision() == "fp8" ? "AO" : "NO"; }
+  [[nodiscard]] bool has_master_weights() const { return settings().master_weights; }
+  [[nodiscard]] bool is_fsdp2() const { return settings().fsdp_plugin && settings().fsdp_plugin->fsdp_version == 2; }
   [[nodiscard]] bool sync_gradients() const { return context_->gradient_state.sync_gradients; }
   void set_sync_gradients(bool value) { context_->gradient_state.sync_gradients = value; }
   [[nodiscard]] int gradient_accumulation_steps() const;
   void set_gradient_accumulation_steps(int steps);
   [[nodiscard]] GradientState& gradient_state() const { return context_->gradient_state; }
-  [[nodiscard]] RankContext& context() const { return *context_; }
-  [[nodiscard]] const DataLoaderConfiguration& dataloader_config() const { return options_.dataloader_config; }
-  [[nodiscard]] bool split_batches() const { return options_.splits(); }
-  [[nodiscard]] bool even_batches() const { return options_.dataloader_config.even_batches; }
-  void set_even_batches(bool value) { options_.dataloader_config.even_batches = value; }
+
+  [[nodiscard]] const DataLoaderConfiguration& dataloader_config() const { return settings().dataloader_config; }
+  [[nodiscard]] bool split_batches() const { return settings().splits(); }
+  [[nodiscard]] std::optional<bool> dispatch_batches() const { return dataloader_config().dispatch_batches; }
+  [[nodiscard]] bool even_batches() const { return dataloader_config().even_batches; }
+  void set_even_batches(bool value) { settings().dataloader_config.even_batches = value; }
+  [[nodiscard]] bool use_seedable_sampler() const { return dataloader_config().use_seedable_sampler; }
+  [[nodiscard]] bool non_blocking() const { return dataloader_config().non_blocking; }
+  [[nodiscard]] bool use_stateful_dataloader() const { return dataloader_config().use_stateful_dataloader; }
+
+  /// The active plugin; nullopt without DeepSpeed.
+  [[nodiscard]] const std::optional<DeepSpeedPlugin>& deepspeed_plugin() const { return settings().deepspeed_plugin; }
+  [[nodiscard]] const std::optional<FullyShardedDataParallelPlugin>& fsdp_plugin() const {
+    return settings().fsdp_plugin;
+  }
   /// Returns the entry of `deepspeed_plugins` with this name. Throws ArgumentError if there is none.
   [[nodiscard]] const DeepSpeedPlugin& get_deepspeed_plugin(const std::string& name) const;
   /// Selects the plugin that later `prepare` calls and optimizer steps use. Source: accelerate/state.py,
   /// select_deepspeed_plugin.
   void select_deepspeed_plugin(const std::string& name);
+
+  /// The mesh of ranks; nullopt: all ranks are data parallel.
+  [[nodiscard]] const std::optional<ParallelismConfig>& parallelism_config() const {
+    return settings().parallelism_config;
+  }
   /// Number of ranks that read different samples, and this rank's index among them. Equal to the world size and the
   /// rank unless parallelism_config defines a mesh.
-  [[nodiscard]] int data_parallel_size() const { return data_parallel_.size; }
-  [[nodiscard]] int data_parallel_rank() const { return data_parallel_.rank; }
+  [[nodiscard]] int data_parallel_size() const { return data_parallel().size; }
+  [[nodiscard]] int data_parallel_rank() const { return data_parallel().rank; }
+  /// This rank's index along an axis of the mesh; 0 along an axis of size 1. Throw StateError without a
+  /// parallelism_config.
+  [[nodiscard]] int data_parallel_shard_rank() const;
+  [[nodiscard]] int context_parallel_rank() const;
+  [[nodiscard]] int sequence_parallel_rank() const;
+  [[nodiscard]] int tensor_parallel_rank() const;
 
  protected:
-  /// Used by the parts only: Accelerator itself constructs the shared virtual base.
-  AcceleratorState() = default;
   AcceleratorState(AcceleratorOptions options, RankContext& context);
-  // The implicit assignment of an Accelerator may assign the virtual base once per part. A second move would read
-  // moved-from members, so this class declares only copies, and moving an Accelerator copies its state.
-  AcceleratorState(const AcceleratorState&) = default;
-  AcceleratorState& operator=(const AcceleratorState&) = default;
-  ~AcceleratorState() = default;
 
-  /// Creates the data-parallel process groups and the gradient pipeline. Collective.
-  void join_data_parallel_group();
-  [[nodiscard]] std::shared_ptr<GradientPipeline> make_gradient_pipeline() const;
-  [[nodiscard]] bool shards() const { return plugin_.sharding.has_value(); }
+  struct Shared {
+    AcceleratorOptions options = {};  // with the environment's values
+    ResolvedPlugin plugin = {};
+    DataParallel data_parallel = {};
+    bool has_model_of_plugin = false;
+  };
+  [[nodiscard]] Shared& shared() const { return *shared_; }
+  [[nodiscard]] AcceleratorOptions& settings() const { return shared_->options; }
+  [[nodiscard]] const ResolvedPlugin& plugin() const { return shared_->plugin; }
+  [[nodiscard]] const DataParallel& data_parallel() const { return shared_->data_parallel; }
   [[nodiscard]] std::optional<std::string> deepspeed_file() const;
   void warn_of_plugin() const;
-  [[nodiscard]] std::optional<Autocast::Options> autocast_options(const AutocastKwargs& kwargs) const;
 
-  AcceleratorOptions options_;
-  RankContext* context_ = nullptr;
-  std::string mixed_precision_;
-  ResolvedPlugin plugin_;
-  bool has_model_of_plugin_ = false;
-  DataParallel data_parallel_;
-  TrainingState training_;
+ private:
+  [[nodiscard]] int index_along(std::size_t axis, const char* name) const;
+
+  std::shared_ptr<Shared> shared_;
 };
 
 }  // namespace accel

@@ -40,6 +40,42 @@ void add(Problems& problems, Problems more) {
   problems.insert(problems.end(), std::move_iterator(more.begin()), std::move_iterator(more.end()));
 }
 
+bool is_set(const ProfileKwargs& kwargs) {
+  return !kwargs.activities.empty() || kwargs.schedule_option || kwargs.on_trace_ready || kwargs.record_shapes ||
+         kwargs.profile_memory || kwargs.with_stack || kwargs.with_flops || kwargs.with_modules ||
+         kwargs.output_trace_dir;
+}
+bool is_set(const std::optional<AORecipeKwargs>& kwargs) { return kwargs.has_value(); }
+template <typename Kwargs>
+bool is_set(const Kwargs& kwargs) {
+  return kwargs != Kwargs();
+}
+
+template <typename Kwargs, typename KwargsField>
+void set_from_handlers(const std::vector<KwargsHandler>& handlers, KwargsField& field, const char* name,
+                       Problems& problems) {
+  for (const auto& handler : handlers) {
+    const auto* kwargs = std::get_if<Kwargs>(&handler);
+    if (kwargs == nullptr) continue;
+    if (is_set(field))
+      problems.push_back(fmt::format("kwargs_handlers: {} is also set by another handler or field; set it once", name));
+    field = *kwargs;
+  }
+}
+
+// Source: accelerate/accelerator.py, Accelerator.__init__, which accepts one handler of each type.
+void resolve_handlers(AcceleratorOptions& options, Problems& problems) {
+  const auto& handlers = options.kwargs_handlers;
+  set_from_handlers<DistributedDataParallelKwargs>(handlers, options.ddp_kwargs, "ddp_kwargs", problems);
+  set_from_handlers<AutocastKwargs>(handlers, options.autocast_kwargs, "autocast_kwargs", problems);
+  set_from_handlers<AORecipeKwargs>(handlers, options.ao_recipe_kwargs, "ao_recipe_kwargs", problems);
+  set_from_handlers<GradScalerKwargs>(handlers, options.grad_scaler_kwargs, "grad_scaler_kwargs", problems);
+  set_from_handlers<BackendsKwargs>(handlers, options.backends_kwargs, "backends_kwargs", problems);
+  set_from_handlers<InitProcessGroupKwargs>(handlers, options.init_process_group_kwargs, "init_process_group_kwargs",
+                                            problems);
+  set_from_handlers<ProfileKwargs>(handlers, options.profile_kwargs, "profile_kwargs", problems);
+}
+
 // The environment is read only if the option is unset, as in accelerate/state.py.
 void resolve_precision(AcceleratorOptions& options, Problems& problems) {
   const auto precision = options.mixed_precision ? options.mixed_precision : environment("ACCELERATE_MIXED_PRECISION");
@@ -200,6 +236,7 @@ void check_weights(const AcceleratorOptions& options, bool shards, Problems& pro
 
 ResolvedOptions resolved(AcceleratorOptions options) {
   Problems problems;
+  resolve_handlers(options, problems);
   resolve_precision(options, problems);
   resolve_accumulation(options, problems);
   resolve_data(options, problems);

@@ -112,10 +112,21 @@ std::shared_ptr<ParallelModel> Preparation::make_parallel(const std::shared_ptr<
 // Float8 layers are chosen here, before sharding replaces modules: the recipe selects them by their names.
 ParallelModel::Options Preparation::model_options(const torch::nn::Module& module, bool autocasts) const {
   ParallelModel::Options options{.listener = context_->listener};
-  if (mixed_precision_ == "fp8")
-    options.float8_layers = std::make_shared<const Float8Layers>(module, *options_.ao_recipe_kwargs);
-  if (autocasts) options.autocast = autocast_options(options_.autocast_kwargs);
+  if (mixed_precision() == "fp8")
+    options.float8_layers = std::make_shared<const Float8Layers>(module, *settings().ao_recipe_kwargs);
+  if (autocasts) options.autocast = autocast_options(settings().autocast_kwargs);
   return options;
+}
+
+// Source: accelerate/accelerator.py, prepare.
+void Preparation::check_placement(const std::vector<bool>& placements, std::size_t num_objects) const {
+  check_argument(placements.empty() || placements.size() == num_objects,
+                 "prepare: device_placement has {} entries for {} objects; expected one per object", placements.size(),
+                 num_objects);
+  check_argument(
+      placements.empty() || !shards(),
+      "prepare: device_placement per object excludes fsdp_plugin and deepspeed_plugin, which place what they "
+      "shard; omit it");
 }
 
 void Preparation::place(torch::nn::Module& module) {
@@ -129,7 +140,7 @@ void Preparation::place(torch::nn::Module& module) {
 // DDP spans the world: it would copy rank 0's parameters to ranks that hold other slices of the model, and average the
 // gradients of all.
 void Preparation::check_mesh_of_replicas() const {
-  const auto mesh = options_.parallelism_config.value_or(ParallelismConfig{});
+  const auto mesh = settings().parallelism_config.value_or(ParallelismConfig{});
   std::vector<std::string> sizes;
   for_each_field(mesh, [&](const Field& field, int size) {
     if (size > 1 && field.name != std::string_view("dp_replicate_size"))
@@ -144,17 +155,17 @@ void Preparation::check_mesh_of_replicas() const {
 
 std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr<torch::nn::Module>& module,
                                                            PrepareModelOptions options) {
-  if (options_.device_placement) place(*module);
+  if (places(options.device_placement)) place(*module);
   // A tensor shared by several modules counts once; otherwise its gradient would be reduced twice.
   ModelTensors tensors{.parameters = parameters_once(*module), .buffers = unique_tensors(module->buffers())};
   auto parallel_options = model_options(*module, /*autocasts=*/true);
   parallel_options.is_trained = !options.evaluation_mode;
-  parallel_options.channels_last = options_.channels_last;
-  if (options_.channels_last) store_channels_last(*module);
+  parallel_options.channels_last = settings().channels_last;
+  if (settings().channels_last) store_channels_last(*module);
   if (options.evaluation_mode) return std::make_shared<UnshardedModel>(module, std::move(parallel_options));
   auto parameters = trained(tensors.parameters);
   if (!parameters.empty()) check_mesh_of_replicas();
-  if (options_.master_weights) {
+  if (settings().master_weights) {
     parallel_options.masters = std::make_shared<MasterWeights>(parameters);
     tensors.masters = parallel_options.masters->masters();
   }
@@ -165,11 +176,11 @@ std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr
   training_.path->add_parameters(std::move(parameters));
   if (!is_replicated) {
     auto model = std::make_shared<UnshardedModel>(module, std::move(parallel_options));
-    if (options_.master_weights) training_.path->add_model(model);
+    if (settings().master_weights) training_.path->add_model(model);
     return model;
   }
   tensors.sparse = parameters_with_sparse_gradients(*module);
-  auto kwargs = options_.ddp_kwargs;
+  auto kwargs = settings().ddp_kwargs;
   kwargs.gradient_as_bucket_view = kwargs.gradient_as_bucket_view.value_or(!context_->device.is_cpu());
   auto ddp = std::make_unique<DistributedDataParallel>(std::move(tensors), context_->world, kwargs, context_->listener);
   auto model = std::make_shared<ReplicatedModel>(module, std::move(parallel_options), std::move(ddp), kwargs);
@@ -177,9 +188,21 @@ std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr
   return model;
 }
 
+std::shared_ptr<ParallelModel> Preparation::make_unwrapped(const ParallelModel& model, UnwrapOptions options) {
+  check_argument(options.keep_fp32_wrapper,
+                 "unwrap_model: keep_fp32_wrapper false returns the module itself; call unwrap_model(model)");
+  check_state(!model.is_sharded(),
+              "unwrap_model: the forward of a sharded model gathers its parameters, so it needs the prepared handle; "
+              "call that, or keep gathered_parameters(model) alive and call unwrap_model(model)");
+  auto own = model.options();
+  own.is_trained = false;
+  own.masters.reset();
+  return std::make_shared<UnshardedModel>(model.module(), std::move(own));
+}
+
 std::shared_ptr<ParallelModel> Preparation::make_sharded(const std::shared_ptr<torch::nn::Module>& module) {
   // All checks come before the first collective (make_shard_groups), so every rank throws alike.
-  check_state(!plugin_.steps_in_backward || !std::exchange(has_model_of_plugin_, true),
+  check_state(!plugin().steps_in_backward || !std::exchange(shared().has_model_of_plugin, true),
               "prepare: this is the second model, and deepspeed_plugin supports one model per Accelerator; call "
               "select_deepspeed_plugin to prepare another model with another plugin");
   // Sharding replaces the parts of a Sequential (modules/call.cpp) and puts them back on destruction. A Sequential on
@@ -195,18 +218,18 @@ std::shared_ptr<ParallelModel> Preparation::make_sharded(const std::shared_ptr<t
   for (const auto& optimizer : optimizers) check_can_be_sharded(optimizer.optimizer());
   if (!shard_groups_) {
     shard_groups_ = make_shard_groups(
-        *context_, plan_shard_groups(options_.parallelism_config, place_of(*context_), plugin_.sharding->hybrid));
+        *context_, plan_shard_groups(settings().parallelism_config, place_of(*context_), plugin().sharding->hybrid));
   }
   check_same_model(context_->world, parameters);
-  auto options = model_options(*module, plugin_.sharding->autocasts);
-  if (mixed_precision_ != "no") raise_to_float32(parameters);
+  auto options = model_options(*module, plugin().sharding->autocasts);
+  if (mixed_precision() != "no") raise_to_float32(parameters);
   context_->hint =
       "outside model(...) the parameters of a sharded model are only this rank's shards; to compute with them in other "
       "members, such as model->generate(...), keep `const auto full = accelerator.gathered_parameters(model);` alive "
       "around the call, on every rank";
   auto model = std::make_shared<ShardedParallelModel>(
       module, std::move(options),
-      std::make_unique<sharded::ShardedModel>(module, *shard_groups_, *plugin_.sharding, context_->device));
+      std::make_unique<sharded::ShardedModel>(module, *shard_groups_, *plugin().sharding, context_->device));
   training_.path->add_parameters(trained(parameters));
   training_.path->add_model(model);
   for (const auto& optimizer : optimizers) training_.path->restart(optimizer.optimizer());
@@ -222,36 +245,39 @@ void Preparation::check_not_in_deepspeed_file(bool is_file_backed, const char* w
                deepspeed_file().value_or(""), what, dummy);
 }
 
-AcceleratedOptimizer Preparation::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) {
+AcceleratedOptimizer Preparation::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
+                                                    std::optional<bool> device_placement) {
   if (const auto file = deepspeed_file())
     check_not_in_deepspeed_file(optimizer_section(*file).has_value(), "an optimizer", "DummyOptim");
-  return add_optimizer(std::move(optimizer));
+  return add_optimizer(std::move(optimizer), device_placement);
 }
 
 AcceleratedOptimizer Preparation::prepare_optimizer(const DummyOptim& dummy) {
-  return add_optimizer(detail::borrowed(deepspeed_objects_->optimizer_for(dummy, deepspeed_file().value_or(""))));
+  return add_optimizer(detail::borrowed(deepspeed_objects_->optimizer_for(dummy, deepspeed_file().value_or(""))),
+                       std::nullopt);
 }
 
-AcceleratedOptimizer Preparation::add_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) {
+AcceleratedOptimizer Preparation::add_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
+                                                Placement placement) {
   warn_of_slow_optimizer(*optimizer, *context_);
   // LibTorch's optimizers step a shared parameter as often as its group lists it, PyTorch's reject duplicates.
   for (auto& group : optimizer->param_groups()) group.params() = unique_tensors(std::move(group.params()));
   if (shards()) check_can_be_sharded(*optimizer);
   // State from the constructor has the shapes and dtypes that the parameters had then.
-  if (shards() || (options_.master_weights && !optim::has_stepped(*optimizer))) {
+  if (shards() || (settings().master_weights && !optim::has_stepped(*optimizer))) {
     training_.path->restart(*optimizer);
-  } else if (options_.device_placement) {
+  } else if (places(placement)) {
     const SteppedValues values(training_.path->models());
     optim::move_state_to_parameters(*optimizer);
   }
-  return training_.optimizers.emplace_back(std::move(optimizer), *context_, training_.path, plugin_.steps_in_backward);
+  return training_.optimizers.emplace_back(std::move(optimizer), *context_, training_.path, plugin().steps_in_backward);
 }
 
 AcceleratedScheduler Preparation::prepare_scheduler(std::shared_ptr<LRScheduler> scheduler,
                                                     PrepareSchedulerOptions options) {
   if (const auto file = deepspeed_file())
     check_not_in_deepspeed_file(scheduler_section(*file).has_value(), "a scheduler", "DummyScheduler");
-  return add_scheduler(std::move(scheduler), {.step_with_optimizer = options_.step_scheduler_with_optimizer,
+  return add_scheduler(std::move(scheduler), {.step_with_optimizer = settings().step_scheduler_with_optimizer,
                                               .split_batches = split_batches(),
                                               .samples_per_step = options.samples_per_step});
 }
@@ -272,18 +298,18 @@ AcceleratedScheduler Preparation::add_scheduler(std::shared_ptr<LRScheduler> sch
 
 // Copied into the loader: later changes of the Accelerator's options, such as set_even_batches, affect new loaders
 // only.
-ShardOptions Preparation::shard_options() const {
+ShardOptions Preparation::shard_options(Placement placement) const {
   return {.context = context_,
-          .data_parallel = data_parallel_,
-          .config = options_.dataloader_config,
-          .rng_types = options_.rng_types,
-          .put_on_device = options_.device_placement};
+          .data_parallel = data_parallel(),
+          .config = settings().dataloader_config,
+          .rng_types = settings().rng_types,
+          .put_on_device = places(placement)};
 }
 
 void Preparation::forget_prepared() {
   // The loss scale survives: Accelerate keeps its GradScaler in the Accelerator. So do objects registered for
   // checkpointing, which the program still owns.
-  has_model_of_plugin_ = false;
+  shared().has_model_of_plugin = false;
   auto path = make_gradient_pipeline();
   if (auto* scaler = path->scaler()) scaler->load_state_dict(training_.path->scaler()->state_dict());
   training_ = {.custom = std::move(training_.custom), .path = std::move(path)};

@@ -6,8 +6,9 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
-#include "reference/accelerator/accelerator_state.hpp"
+#include "reference/accelerator/accelerator_base.hpp"
 #include "reference/accelerator/deepspeed_objects.hpp"
 #include "reference/accelerator/memory.hpp"
 #include "reference/accelerator/preparable.hpp"
@@ -19,7 +20,7 @@
 namespace accel {
 
 /// The Accelerator's `prepare` and `free_memory`. Source: accelerate/accelerator.py.
-class Preparation : public virtual AcceleratorState {
+class Preparation : public virtual AcceleratorBase {
  public:
   /// Prepares models, optimizers, loaders and schedules for distributed training. Returns them in the order of the
   /// arguments: a tuple, or the object itself if there is only one. They are prepared from left to right, schedules
@@ -37,43 +38,50 @@ class Preparation : public virtual AcceleratorState {
   /// rejected at compile time.
   template <typename... Objects>
   decltype(auto) prepare(Objects&&... objects) {
-    static_assert(sizeof...(Objects) > 0, "prepare: nothing to prepare");
-    if constexpr (sizeof...(Objects) == 1) {
-      return (prepare_one<Objects>(objects), ...);
-    } else {
-      std::tuple<decltype(prepare_early<Objects>(objects))...> early{
-          prepare_early<Objects>(objects)...};  // braces: left to right
-      return [&]<std::size_t... kPlace>(std::index_sequence<kPlace...>) {
-        return std::tuple<decltype(prepare_one<Objects>(objects))...>{
-            prepare_late<Objects>(std::get<kPlace>(early), objects)...};
-      }(std::index_sequence_for<Objects...>());
-    }
+    return prepare_each<Objects...>({}, objects...);
+  }
+  struct PrepareOptions {
+    /// One entry per object: moves the model, optimizer state or batches to the rank's device. Default for each:
+    /// device_placement of the Accelerator. Throws ArgumentError for another number of entries, or with a plugin, which
+    /// places what it shards itself.
+    std::vector<bool> device_placement = {};
+  };
+  ///     auto [model, optimizer] = accelerator.prepare({.device_placement = {false, true}}, net, adam);
+  template <typename... Objects>
+  decltype(auto) prepare(const PrepareOptions& options, Objects&&... objects) {
+    check_placement(options.device_placement, sizeof...(Objects));
+    return prepare_each<Objects...>(options.device_placement, objects...);
   }
 
   struct PrepareModelOptions {
+    std::optional<bool> device_placement = {};  ///< move it to the rank's device; default: that of the Accelerator
     bool evaluation_mode = false;  ///< the model is not trained, so it is not wrapped in DDP and not sharded
   };
   template <typename Module>
-  PreparedModel<Module> prepare_model(std::shared_ptr<Module> module, PrepareModelOptions options = {false}) {
+  PreparedModel<Module> prepare_model(std::shared_ptr<Module> module,
+                                      PrepareModelOptions options = {std::nullopt, false}) {
     auto parallel = make_parallel(module, options);
     return PreparedModel<Module>(std::move(module), std::move(parallel));
   }
   template <detail::ModuleObject Module>
-  PreparedModel<Module> prepare_model(Module& module, PrepareModelOptions options = {false}) {
+  PreparedModel<Module> prepare_model(Module& module, PrepareModelOptions options = {std::nullopt, false}) {
     return prepare_model(detail::shared_module(module), options);
   }
   template <typename Dataset, typename Collate>
-  DataLoaderShard<Dataset, Collate> prepare_data_loader(const DataLoader<Dataset, Collate>& loader) {
-    DataLoaderShard<Dataset, Collate> prepared(loader, shard_options());
+  DataLoaderShard<Dataset, Collate> prepare_data_loader(const DataLoader<Dataset, Collate>& loader,
+                                                        std::optional<bool> device_placement = {}) {
+    DataLoaderShard<Dataset, Collate> prepared(loader, shard_options(device_placement));
     training_.loaders.push_back(prepared.core());
     return prepared;
   }
   /// `slice_for_dispatch(step, rows, part)` replaces slice_rows to cut a step that rank 0 has read: it returns `rows`
   /// of `step` for part `part`. There is one part per data-parallel rank.
   template <typename Dataset, typename Collate, typename Slice>
+    requires(!std::is_convertible_v<Slice, std::optional<bool>>)
   DataLoaderShard<Dataset, Collate> prepare_data_loader(const DataLoader<Dataset, Collate>& loader,
-                                                        Slice slice_for_dispatch) {
-    auto prepared = prepare_data_loader(loader);
+                                                        Slice slice_for_dispatch,
+                                                        std::optional<bool> device_placement = {}) {
+    auto prepared = prepare_data_loader(loader, device_placement);
     prepared.set_slice_for_dispatch(std::move(slice_for_dispatch));
     return prepared;
   }
@@ -82,10 +90,12 @@ class Preparation : public virtual AcceleratorState {
   [[nodiscard]] Loader skip_first_batches(const Loader& loader, std::int64_t num_batches) const {
     return accel::skip_first_batches(loader, num_batches);
   }
-  AcceleratedOptimizer prepare_optimizer(torch::optim::Optimizer& optimizer) {
-    return prepare_optimizer(detail::borrowed(optimizer));
+  AcceleratedOptimizer prepare_optimizer(torch::optim::Optimizer& optimizer,
+                                         std::optional<bool> device_placement = {}) {
+    return prepare_optimizer(detail::borrowed(optimizer), device_placement);
   }
-  AcceleratedOptimizer prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
+  AcceleratedOptimizer prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
+                                         std::optional<bool> device_placement = {});
   struct PrepareSchedulerOptions {
     std::optional<std::int64_t> samples_per_step = {};  ///< samples over all ranks per step of the schedule
   };
@@ -100,9 +110,20 @@ class Preparation : public virtual AcceleratorState {
   AcceleratedOptimizer prepare_optimizer(const DummyOptim& dummy);
   AcceleratedScheduler prepare_scheduler(const DummyScheduler& dummy);
 
+  /// Returns the module itself. Its forward computes in the dtype of its parameters.
   template <typename Module>
   const std::shared_ptr<Module>& unwrap_model(const PreparedModel<Module>& model) const {
     return model.module();
+  }
+  struct UnwrapOptions {
+    bool keep_fp32_wrapper = true;
+  };
+  /// Returns a handle whose forward computes in mixed precision and returns float32, as the prepared model's does, and
+  /// does not communicate. Accelerate keeps this wrapper by default. Throws StateError for a sharded model, whose
+  /// forward gathers parameters, and ArgumentError for keep_fp32_wrapper false: call unwrap_model(model).
+  template <typename Module>
+  PreparedModel<Module> unwrap_model(const PreparedModel<Module>& model, UnwrapOptions options) const {
+    return PreparedModel<Module>(model.module(), make_unwrapped(*model.parallel_model(), options));
   }
 
   /// Drops references to all prepared objects, restarts gradient accumulation, resets `objects` to empty values, and
@@ -118,15 +139,34 @@ class Preparation : public virtual AcceleratorState {
   }
 
  private:
+  using Placement = std::optional<bool>;
+  template <typename... Objects>
+  decltype(auto) prepare_each(const std::vector<bool>& placements, std::remove_reference_t<Objects>&... objects) {
+    static_assert(sizeof...(Objects) > 0, "prepare: nothing to prepare");
+    const auto at = [&](std::size_t place) { return placements.empty() ? Placement() : Placement(placements[place]); };
+    if constexpr (sizeof...(Objects) == 1) {
+      return (prepare_one<Objects>(objects, at(0)), ...);
+    } else {
+      return [&]<std::size_t... kPlace>(std::index_sequence<kPlace...>) {
+        // Braces: left to right.
+        std::tuple<decltype(prepare_early<Objects>(objects, Placement()))...> early{
+            prepare_early<Objects>(objects, at(kPlace))...};
+        return std::tuple<decltype(prepare_one<Objects>(objects, Placement()))...>{
+            prepare_late<Objects>(std::get<kPlace>(early), objects)...};
+      }(std::index_sequence_for<Objects...>());
+    }
+  }
   // `Object` is a reference type for an lvalue and a plain type for a temporary. A rejected object is returned by
   // reference, so that the static_assert is the only error that the compiler prints.
   template <typename Object>
-  decltype(auto) prepare_one(std::remove_reference_t<Object>& object) {
+  decltype(auto) prepare_one(std::remove_reference_t<Object>& object, Placement placement) {
     using T = std::remove_cvref_t<Object>;
     constexpr bool kIsTemporary = !std::is_reference_v<Object>;
     if constexpr (detail::OptimizerObject<T> && kIsTemporary) {
-      return prepare_optimizer(std::make_shared<T>(std::move(object)));
-    } else if constexpr (detail::OptimizerObject<T> || std::is_same_v<DummyOptim, T>) {
+      return prepare_optimizer(std::make_shared<T>(std::move(object)), placement);
+    } else if constexpr (detail::OptimizerObject<T>) {
+      return prepare_optimizer(object, placement);
+    } else if constexpr (std::is_same_v<DummyOptim, T>) {
       return prepare_optimizer(object);
     } else if constexpr (detail::SchedulerObject<T> && kIsTemporary) {
       static_assert(detail::kNever<T>,
@@ -150,23 +190,23 @@ class Preparation : public virtual AcceleratorState {
                     "module that it holds");
       return (object);
     } else if constexpr (detail::ModuleHolderObject<T>) {
-      return prepare_model(object.ptr());
+      return prepare_model(object.ptr(), {.device_placement = placement});
     } else if constexpr (detail::ModuleObject<T> && kIsTemporary) {
       static_assert(detail::kNever<T>,
                     "prepare: a temporary module is destroyed at the end of this statement; give it a name, or use "
                     "std::make_shared<Net>(...)");
       return (object);
     } else if constexpr (detail::ModuleObject<T>) {
-      return prepare_model(object);
+      return prepare_model(object, {.device_placement = placement});
     } else if constexpr (detail::ModulePointer<T> && !std::is_copy_constructible_v<T>) {
       static_assert(detail::kNever<T>,
                     "prepare: a unique_ptr of a module is unsupported, since LibTorch shares modules; use "
                     "std::make_shared<Net>(...)");
       return (object);
     } else if constexpr (detail::ModulePointer<T>) {
-      return prepare_model(object);
+      return prepare_model(object, {.device_placement = placement});
     } else if constexpr (detail::OptimizerPointer<T>) {
-      return prepare_optimizer(kept<torch::optim::Optimizer, kIsTemporary>(object));
+      return prepare_optimizer(kept<torch::optim::Optimizer, kIsTemporary>(object), placement);
     } else if constexpr (detail::SchedulerPointer<T>) {
       return prepare_scheduler(kept<LRScheduler, kIsTemporary>(object));
     } else if constexpr (detail::LibTorchLoader<T> || detail::LibTorchLoaderPointer<T>) {
@@ -178,7 +218,7 @@ class Preparation : public virtual AcceleratorState {
     } else if constexpr (requires { object.total_batch_size(); }) {
       return T(object);  // a loader that is prepared already
     } else if constexpr (requires { prepare_data_loader(object); }) {
-      return prepare_data_loader(object);
+      return prepare_data_loader(object, placement);
     } else if constexpr (detail::LibTorchDataset<T>) {
       static_assert(detail::kNever<T>,
                     "prepare: a torch::data dataset is unsupported; create accel::DataLoader "
@@ -202,19 +242,20 @@ class Preparation : public virtual AcceleratorState {
     return detail::SchedulerObject<T> || detail::SchedulerPointer<T> || std::is_same_v<DummyScheduler, T>;
   }();
   template <typename Object>
-  decltype(auto) prepare_early(std::remove_reference_t<Object>& object) {
+  decltype(auto) prepare_early(std::remove_reference_t<Object>& object, Placement placement) {
     if constexpr (kIsSchedule<Object>) {
       return Waits{};
     } else {
-      return prepare_one<Object>(object);
+      return prepare_one<Object>(object, placement);
     }
   }
   template <typename Object, typename Early>
-  auto prepare_late(Early& early, std::remove_reference_t<Object>& object) -> decltype(prepare_one<Object>(object)) {
+  auto prepare_late(Early& early, std::remove_reference_t<Object>& object)
+      -> decltype(prepare_one<Object>(object, Placement())) {
     if constexpr (kIsSchedule<Object>) {
-      return prepare_one<Object>(object);
+      return prepare_one<Object>(object, Placement());
     } else {
-      return std::forward<decltype(prepare_one<Object>(object))>(early);
+      return std::forward<decltype(prepare_one<Object>(object, Placement()))>(early);
     }
   }
 
@@ -242,9 +283,12 @@ class Preparation : public virtual AcceleratorState {
   // Moves the module to the rank's device, and with it the state of optimizers that were prepared before it.
   void place(torch::nn::Module& module);
   void check_not_in_deepspeed_file(bool is_file_backed, const char* what, const char* dummy) const;
-  AcceleratedOptimizer add_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
+  static std::shared_ptr<ParallelModel> make_unwrapped(const ParallelModel& model, UnwrapOptions options);
+  void check_placement(const std::vector<bool>& placements, std::size_t num_objects) const;
+  [[nodiscard]] bool places(Placement placement) const { return placement.value_or(settings().device_placement); }
+  AcceleratedOptimizer add_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, Placement placement);
   AcceleratedScheduler add_scheduler(std::shared_ptr<LRScheduler> scheduler, SchedulerOptions options);
-  [[nodiscard]] ShardOptions shard_options() const;
+  [[nodiscard]] ShardOptions shard_options(Placement placement) const;
   void forget_prepared();
 
   std::shared_ptr<DeepSpeedObjects> deepspeed_objects_ = std::make_shared<DeepSpeedObjects>();

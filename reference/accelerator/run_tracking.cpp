@@ -11,8 +11,8 @@
 namespace accel {
 
 RunTracking::RunTracking() {
-  const auto& logging_dir = options_.project_config.logging_dir;
-  trackers_ = std::make_shared<Trackers>(*context_, options_.log_with,
+  const auto& logging_dir = settings().project_config.logging_dir;
+  trackers_ = std::make_shared<Trackers>(*context_, settings().log_with,
                                          logging_dir.empty() ? std::nullopt : std::optional(logging_dir));
 }
 

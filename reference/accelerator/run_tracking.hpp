@@ -6,7 +6,7 @@
 #include <source_location>
 #include <string>
 
-#include "reference/accelerator/accelerator_state.hpp"
+#include "reference/accelerator/accelerator_base.hpp"
 #include "reference/prepared/prepared_model.hpp"
 #include "reference/profiler/profiler.hpp"
 #include "reference/sharded/activation_meter.hpp"
@@ -15,7 +15,7 @@
 namespace accel {
 
 /// The Accelerator's trackers, profiles and memory accounts. Source: accelerate/accelerator.py.
-class RunTracking : public virtual AcceleratorState {
+class RunTracking : public virtual AcceleratorBase {
  public:
   /// Starts a run of the trackers in `log_with`. Every rank calls these functions; trackers write on the main process
   /// only, unless a tracker declares otherwise. See accel::Trackers. Source: accelerate/accelerator.py.
@@ -41,7 +41,7 @@ class RunTracking : public virtual AcceleratorState {
   template <typename Body>
   void profile(Body&& body, const std::optional<ProfileKwargs>& kwargs = std::nullopt,
                std::source_location where = std::source_location::current()) {
-    const auto& used = kwargs ? *kwargs : options_.profile_kwargs;
+    const auto& used = kwargs ? *kwargs : settings().profile_kwargs;
     Profiler profiler(*context_, used);
     body(profiler);
     profiler.finish();

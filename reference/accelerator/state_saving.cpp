@@ -53,8 +53,8 @@ StateSaving::GatheredParameters::~GatheredParameters() noexcept(false) {
 }
 
 std::optional<at::ScalarType> StateSaving::saved_dtype() const {
-  if (!plugin_.saves_16bit_model || mixed_precision_ == "no") return std::nullopt;
-  return mixed_precision_ == "fp16" ? at::kHalf : at::kBFloat16;
+  if (!plugin().saves_16bit_model || mixed_precision() == "no") return std::nullopt;
+  return mixed_precision() == "fp16" ? at::kHalf : at::kBFloat16;
 }
 
 }  // namespace accel

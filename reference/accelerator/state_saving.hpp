@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "reference/accelerator/accelerator_state.hpp"
+#include "reference/accelerator/accelerator_base.hpp"
 #include "reference/accelerator/preparable.hpp"
 #include "reference/core/call_site.hpp"
 #include "reference/core/value.hpp"
@@ -19,7 +19,7 @@ namespace accel {
 
 /// The Accelerator's checkpoints, and access to the unsharded values of models. Source: accelerate/accelerator.py;
 /// accelerate/checkpointing.py.
-class StateSaving : public virtual AcceleratorState {
+class StateSaving : public virtual AcceleratorBase {
  public:
   /// Saves all prepared and registered objects, the position in the data and in the accumulation window, and the random
   /// state of every rank. Returns the folder. With automatic naming the folder is
@@ -127,7 +127,7 @@ class StateSaving : public virtual AcceleratorState {
   }
 
  protected:
-  StateSaving() : checkpointing_(std::make_shared<Checkpointing>(*context_, options_.project_config)) {}
+  StateSaving() : checkpointing_(std::make_shared<Checkpointing>(*context_, settings().project_config)) {}
 
  private:
   static TrainingState::Custom custom_module(std::shared_ptr<torch::nn::Module> module);

@@ -1,6 +1,7 @@
 #include "reference/accelerator/training_step.hpp"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Type.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -37,10 +38,10 @@ void TrainingStep::backward(const at::Tensor& loss, BackwardOptions options, std
   const auto& state = context_->gradient_state;
   // Duplicates that even_batches appends are excluded from per-sample losses, hence the two counts of rows.
   const auto scaled = training_.path->scaled_loss(
-      loss, options.num_items, {.all = state.num_rows(), .real = num_real_rows(state, data_parallel_)});
+      loss, options.num_items, {.all = state.num_rows(), .real = num_real_rows(state, data_parallel())});
   torch::autograd::backward(std::vector<at::Tensor>{scaled}, std::vector<at::Tensor>{}, options.retain_graph,
                             options.create_graph);
-  if (plugin_.steps_in_backward && sync_gradients()) step_in_backward();
+  if (plugin().steps_in_backward && sync_gradients()) step_in_backward();
 }
 
 // An unprepared optimizer steps on scaled gradients under fp16 and in every micro-batch of a window. The check runs in
@@ -89,9 +90,9 @@ void TrainingStep::warn_of_directly_stepped_optimizers() {
 void TrainingStep::step_in_backward() {
   for (auto& optimizer : training_.optimizers) {
     const auto parameters = optim::parameters_of(optimizer.optimizer());
-    if (plugin_.gradient_clipping) prepare_for_clipping();
-    global_grad_norm_ = plugin_.gradient_clipping
-                            ? training_.path->clip_norm(parameters, *plugin_.gradient_clipping, /*norm_type=*/2.0)
+    if (plugin().gradient_clipping) prepare_for_clipping();
+    global_grad_norm_ = plugin().gradient_clipping
+                            ? training_.path->clip_norm(parameters, *plugin().gradient_clipping, /*norm_type=*/2.0)
                             : training_.path->unscaled(training_.path->norm(parameters, /*norm_type=*/2.0));
     optimizer.take_step();
   }
@@ -137,7 +138,7 @@ TrainingStep::Window TrainingStep::begin_micro_batch(const Models& models) {
 }
 
 at::Tensor TrainingStep::clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
-  if (plugin_.steps_in_backward)
+  if (plugin().steps_in_backward)
     return global_grad_norm_.defined() ? global_grad_norm_ : at::zeros({});  // backward has clipped
   // Clipping gradients that still accumulate would clip the first micro-batches twice.
   if (!sync_gradients()) return training_.path->unscaled(training_.path->norm(parameters, norm_type));
@@ -164,12 +165,21 @@ void TrainingStep::unscale_gradients(const AcceleratedOptimizer& optimizer) {
 }
 
 void TrainingStep::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) {
-  check_state(!shards() && !plugin_.steps_in_backward,
+  check_state(!shards() && !plugin().steps_in_backward,
               "clip_grad_value_: does not support fsdp_plugin or deepspeed_plugin, as in Accelerate; use "
               "clip_grad_norm_");
   if (!sync_gradients()) return;
   prepare_for_clipping();
   optim::clip_grad_value(parameters, clip_value);
+}
+
+bool TrainingStep::check_trigger(std::source_location where) {
+  // A sum, not a maximum, as in accelerate/accelerator.py, check_trigger.
+  auto flag = at::full({}, trigger_ ? 1 : 0, at::kLong);
+  context_->world.all_reduce(flag, ReduceOp::kSum, where).wait();
+  const bool is_set = flag.item<std::int64_t>() >= 1;
+  if (is_set) trigger_ = false;
+  return is_set;
 }
 
 }  // namespace accel

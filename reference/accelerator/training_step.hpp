@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "reference/accelerator/accelerator_state.hpp"
+#include "reference/accelerator/accelerator_base.hpp"
 #include "reference/accelerator/captured_step.hpp"
 #include "reference/prepared/prepared_model.hpp"
 
@@ -17,7 +17,7 @@ namespace accel {
 
 /// The Accelerator's methods for one training step: backward, gradient accumulation, uneven inputs, clipping, autocast.
 /// Source: accelerate/accelerator.py.
-class TrainingStep : public virtual AcceleratorState {
+class TrainingStep : public virtual AcceleratorBase {
  public:
   struct BackwardOptions {
     bool retain_graph = false;
@@ -103,7 +103,7 @@ class TrainingStep : public virtual AcceleratorState {
   /// CapturedStep.
   template <typename Function>
   [[nodiscard]] CapturedStep<Function> capture_step(Function function, CapturedStepOptions options = {11}) {
-    return {std::move(function), detail::StepGraph(*context_, options_, training_, options.warm_up_steps)};
+    return {std::move(function), detail::StepGraph(*context_, settings(), training_, options.warm_up_steps)};
   }
 
   /// Divides gradients by the fp16 loss scale, once per step. Does nothing in other precisions. Throws StateError if
@@ -120,16 +120,21 @@ class TrainingStep : public virtual AcceleratorState {
   /// The gradient scaler under fp16, else null.
   [[nodiscard]] GradScaler* scaler() const { return training_.path->scaler(); }
   /// Enables autocast in the accelerator's precision while the scope lives. Null in full precision.
-  [[nodiscard]] std::unique_ptr<Autocast> autocast() const { return autocast(options_.autocast_kwargs); }
+  [[nodiscard]] std::unique_ptr<Autocast> autocast() const { return autocast(settings().autocast_kwargs); }
   [[nodiscard]] std::unique_ptr<Autocast> autocast(AutocastKwargs kwargs) const;
   [[nodiscard]] bool optimizer_step_was_skipped() const;
+
+  /// Sets a flag that check_trigger reports to all ranks, for example to stop early. Not collective.
+  void set_trigger() { trigger_ = true; }
+  /// Returns whether any rank has set the trigger, and resets it. Collective.
+  [[nodiscard]] bool check_trigger(std::source_location where = std::source_location::current());
 
  private:
   void step_in_backward();
   // Whether stepping the original optimizer gives another result than stepping the handle that prepare returned.
   [[nodiscard]] bool requires_prepared_step() const {
-    return use_distributed() || mixed_precision_ == "fp16" || gradient_accumulation_steps() > 1 ||
-           options_.master_weights;
+    return use_distributed() || mixed_precision() == "fp16" || gradient_accumulation_steps() > 1 ||
+           settings().master_weights;
   }
   void warn_of_models_without_optimizer();
   void warn_of_directly_stepped_optimizers();
@@ -139,6 +144,7 @@ class TrainingStep : public virtual AcceleratorState {
   [[nodiscard]] static Window sync_next_backward(ParallelModel& model);
   void prepare_for_clipping();
 
+  bool trigger_ = false;
   at::Tensor global_grad_norm_;  // gradient norm of the last step that DeepSpeed's plugin took in backward
 };
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "reference/accelerator/accelerator_state.hpp"
+#include "reference/accelerator/accelerator_base.hpp"
 #include "reference/accelerator/metric_rows.hpp"
 #include "reference/accelerator/operations.hpp"
 #include "reference/core/call_site.hpp"
@@ -22,7 +22,7 @@ namespace accel {
 ///
 /// Numbers and strings are not tensors and are rejected at compile time, where Python raises TypeError. Source:
 /// accelerate/accelerator.py; accelerate/utils/operations.py.
-class TreeOperations : public virtual AcceleratorState {
+class TreeOperations : public virtual AcceleratorBase {
  public:
   /// Concatenates every tensor over the ranks, in rank order: (n, ...) -> (P * n, ...). Collective.
   template <typename T>
@@ -112,26 +112,6 @@ class TreeOperations : public virtual AcceleratorState {
     return operations::copy_tensor_to_devices(*context_, tensor);
   }
 
-  struct SplitOptions {
-    bool apply_padding = false;  ///< repeat the last item on ranks that have one item less than the first
-  };
-  /// Returns this rank's contiguous part of the items: rows of a tensor, entries of a vector, and the same part of each
-  /// member of a map or struct. The first ranks get one item more if the items do not divide evenly; with fewer items
-  /// than ranks some parts are empty. Not collective. Throws ArgumentError if members have different numbers of items.
-  /// Source: accelerate/state.py, split_between_processes.
-  template <RowTree T>
-  [[nodiscard]] T split_between_processes(const T& inputs, SplitOptions options = {false}) const {
-    const auto items = num_rows(inputs).value_or(0);
-    if (num_processes() == 1) return inputs;
-    const auto own = operations::split_items(items, num_processes(), process_index());
-    auto part = slice_rows(inputs, {.begin = own.begin, .end = own.end});
-    const auto largest = operations::split_items(items, num_processes(), /*rank=*/0);
-    const bool is_short = own.end - own.begin < largest.end - largest.begin;
-    return options.apply_padding && is_short
-               ? concatenate(std::vector<T>{std::move(part), slice_rows(inputs, {.begin = items - 1, .end = items})})
-               : part;
-  }
-
  protected:
   std::optional<Group> debug_group_;  // set only in debug mode
 
@@ -158,7 +138,7 @@ class TreeOperations : public virtual AcceleratorState {
 
   template <RowTree T>
   std::remove_cvref_t<T> gather_rows_for_metrics(const T& tree) const {
-    const auto rows = tensor_metric_rows(context_->gradient_state, data_parallel_);
+    const auto rows = tensor_metric_rows(context_->gradient_state, data_parallel());
     for_each_tensor(tree, [&](const at::Tensor& tensor) {
       const auto num_rows = tensor.dim() > 0 ? std::optional(tensor.size(0)) : std::nullopt;
       rows.check(rows.fit(num_rows), num_rows);
@@ -167,7 +147,7 @@ class TreeOperations : public virtual AcceleratorState {
     auto result = tree;
     detail::for_each_rows(result, [&](auto& leaf) {
       if constexpr (TensorLeaf<decltype(leaf)>) {
-        leaf = rows.cut(operations::gather(data_parallel_.group, leaf));
+        leaf = rows.cut(operations::gather(data_parallel().group, leaf));
       } else {
         leaf = gather_list_for_metrics(leaf);
       }
@@ -176,10 +156,10 @@ class TreeOperations : public virtual AcceleratorState {
   }
   template <Tree T>
   std::vector<T> gather_list_for_metrics(const std::vector<T>& list) const {
-    const auto rows = metric_rows(context_->gradient_state, data_parallel_);
+    const auto rows = metric_rows(context_->gradient_state, data_parallel());
     std::vector<T> all;
     const bool fits = rows.fit(static_cast<std::int64_t>(list.size()));
-    for (auto& [of_rank, its_fits] : detail::gather_trees(data_parallel_.group, std::pair(list, fits))) {
+    for (auto& [of_rank, its_fits] : detail::gather_trees(data_parallel().group, std::pair(list, fits))) {
       rows.check(its_fits,
                  static_cast<std::int64_t>(of_rank.size()));  // every rank checks all ranks: all throw or none does
       all.insert(all.end(), std::make_move_iterator(of_rank.begin()), std::make_move_iterator(of_rank.end()));

@@ -12,6 +12,7 @@
 #include "reference/config/data_loader_configuration.hpp"
 #include "reference/config/float8.hpp"
 #include "reference/config/profile_kwargs.hpp"
+#include "reference/config/setters.hpp"
 #include "reference/config/sharding.hpp"
 
 /// Structs that configure an Accelerator, with Accelerate's names and defaults.
@@ -59,6 +60,9 @@ struct GradientAccumulationPlugin {
 
 /// Options of PowerSGD, which approximates gradients by low-rank matrices. Source: PowerSGDState in torch's
 /// powerSGD_hook.py, with its defaults.
+/// Fields, in this order: matrix_approximation_rank, start_powerSGD_iter, min_compression_rate,
+/// use_error_feedback, warm_start, orthogonalization_epsilon, random_seed, compression_stats_logging_frequency,
+/// batch_tensors_with_same_shape.
 struct PowerSGDOptions {
   int matrix_approximation_rank = 1;
   int start_powerSGD_iter = 1000;        ///< first compressed step; at least 2 with error feedback or warm start
@@ -69,8 +73,16 @@ struct PowerSGDOptions {
   std::int64_t random_seed = 0;          ///< seed of numpy.random.RandomState: 0 to 2^32 - 1
   int compression_stats_logging_frequency = 10'000;  ///< without effect; `sim-run` and its reports count sent bytes
   bool batch_tensors_with_same_shape = false;
+
+  ACCEL_SETTERS(matrix_approximation_rank, start_powerSGD_iter, min_compression_rate, use_error_feedback, warm_start,
+                orthogonalization_epsilon, random_seed, compression_stats_logging_frequency,
+                batch_tensors_with_same_shape);
+
+  friend bool operator==(const PowerSGDOptions&, const PowerSGDOptions&) = default;
 };
 
+/// Fields, in this order: dim, broadcast_buffers, bucket_cap_mb, find_unused_parameters, check_reduction,
+/// gradient_as_bucket_view, static_graph, comm_hook, comm_wrapper, comm_state_option.
 struct DistributedDataParallelKwargs {
   int dim = 0;  ///< without effect, as in torch
   bool broadcast_buffers = true;
@@ -86,6 +98,11 @@ struct DistributedDataParallelKwargs {
   std::string comm_hook = "no";
   std::string comm_wrapper = "no";         ///< dtype to which the hook's data are cast: "no", "fp16" or "bf16"
   PowerSGDOptions comm_state_option = {};  ///< for "power_sgd" and "batched_power_sgd"
+
+  ACCEL_SETTERS(dim, broadcast_buffers, bucket_cap_mb, find_unused_parameters, check_reduction, gradient_as_bucket_view,
+                static_graph, comm_hook, comm_wrapper, comm_state_option);
+
+  friend bool operator==(const DistributedDataParallelKwargs&, const DistributedDataParallelKwargs&) = default;
 };
 
 /// Returns the problems of the options that do not depend on the model; empty if they are valid.
@@ -106,6 +123,8 @@ struct GradScalerKwargs {
   double backoff_factor = 0.5;  ///< in (0, 1)
   int growth_interval = 2000;   ///< number of steps without infinities until the scale grows
   bool enabled = true;
+
+  friend bool operator==(const GradScalerKwargs&, const GradScalerKwargs&) = default;
 };
 std::vector<std::string> problems_of(const GradScalerKwargs& kwargs);
 
@@ -116,6 +135,8 @@ struct InitProcessGroupKwargs {
   /// "env://" or unset: launchers pass the rank in environment variables.
   std::optional<std::string> init_method = {};
   std::optional<std::chrono::milliseconds> timeout = {};  ///< of a collective; the simulator detects a hang at once
+
+  friend bool operator==(const InitProcessGroupKwargs&, const InitProcessGroupKwargs&) = default;
 };
 
 /// Skips optimizer steps with bad gradients on all ranks: parameters are unchanged, and `step_was_skipped` is true. Off
@@ -135,9 +156,20 @@ struct BackendsKwargs {
   std::optional<bool> allow_tf32 = {};
   std::optional<bool> cudnn_benchmark = {};  ///< time cuDNN's algorithms for each new input shape, and use the fastest
   std::optional<bool> cudnn_deterministic = {};  ///< only deterministic algorithms of cuDNN
+
+  friend bool operator==(const BackendsKwargs&, const BackendsKwargs&) = default;
 };
 
+/// An entry of `kwargs_handlers`.
+using KwargsHandler = std::variant<DistributedDataParallelKwargs, AutocastKwargs, AORecipeKwargs, GradScalerKwargs,
+                                   BackendsKwargs, InitProcessGroupKwargs, ProfileKwargs>;
+
 /// Options of the Accelerator's constructor.
+/// Fields, in this order: mixed_precision, master_weights, channels_last, gradient_accumulation_steps,
+/// device_placement, cpu, split_batches, dataloader_config, gradient_accumulation_plugin, parallelism_config,
+/// deepspeed_plugin, deepspeed_plugins, fsdp_plugin, project_dir, project_config, log_with, profile_kwargs,
+/// rng_types, step_scheduler_with_optimizer, ddp_kwargs, autocast_kwargs, ao_recipe_kwargs, grad_scaler_kwargs,
+/// backends_kwargs, init_process_group_kwargs, kwargs_handlers, gradient_guard, loss_weighting, debug.
 struct AcceleratorOptions {
   /// "no", "fp16", "bf16" or "fp8". Default: ACCELERATE_MIXED_PRECISION or "no".
   std::optional<std::string> mixed_precision = {};
@@ -150,7 +182,10 @@ struct AcceleratorOptions {
   /// which convolutions in low precision prefer. Excludes plugins.
   bool channels_last = false;
   int gradient_accumulation_steps = 1;  ///< overridden by ACCELERATE_GRADIENT_ACCUMULATION_STEPS, as in Accelerate
+  /// Moves models, optimizers' state and batches to the rank's device. `prepare` accepts another value per object.
   bool device_placement = true;
+  /// Computes on the CPU although the rank found a GPU. Ranks over NCCL are started with --cpu instead.
+  bool cpu = false;
   std::optional<bool> split_batches = {};  ///< effective here, while Accelerate ignores it
   DataLoaderConfiguration dataloader_config = {};
   std::optional<GradientAccumulationPlugin> gradient_accumulation_plugin = {};
@@ -174,6 +209,8 @@ struct AcceleratorOptions {
   GradScalerKwargs grad_scaler_kwargs = {};
   BackendsKwargs backends_kwargs = {};
   InitProcessGroupKwargs init_process_group_kwargs = {};
+  /// Sets the fields above by their types, as in Accelerate: at most one of each type, whose field is not set too.
+  std::vector<KwargsHandler> kwargs_handlers = {};
   GradientGuard gradient_guard = {};
   /// "accelerate": all micro-batches of all ranks have equal weights, and a short window counts like a complete one.
   /// "exact": all items have equal weights, so that any division into micro-batches and ranks gives the gradient of one
@@ -181,6 +218,12 @@ struct AcceleratorOptions {
   std::string loss_weighting = "accelerate";
   /// Compares devices and shapes between ranks before each collective on trees. Default: ACCELERATE_DEBUG_MODE or off.
   std::optional<bool> debug = {};
+
+  ACCEL_SETTERS(mixed_precision, master_weights, channels_last, gradient_accumulation_steps, device_placement, cpu,
+                split_batches, dataloader_config, gradient_accumulation_plugin, parallelism_config, deepspeed_plugin,
+                deepspeed_plugins, fsdp_plugin, project_dir, project_config, log_with, profile_kwargs, rng_types,
+                step_scheduler_with_optimizer, ddp_kwargs, autocast_kwargs, ao_recipe_kwargs, grad_scaler_kwargs,
+                backends_kwargs, init_process_group_kwargs, kwargs_handlers, gradient_guard, loss_weighting, debug);
 
   [[nodiscard]] bool splits() const {
     return split_batches.value_or(dataloader_config.split_batches) || dataloader_config.is_elastic();

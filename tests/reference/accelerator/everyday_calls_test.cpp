@@ -59,5 +59,122 @@ TEST(EverydayCalls, OnlyTheMainProcessSaves) {
   });
 }
 
+TEST(EverydayCalls, HandlersSetTheFieldsOfTheirTypes) {
+  run_ranks(Backend::kSim, 1, [](RankContext& rank) {
+    const Accelerator accelerator(
+        {.mixed_precision = "fp16", .kwargs_handlers = {GradScalerKwargs{.init_scale = 64.0}}}, rank);
+    EXPECT_EQ(accelerator.scaler()->get_scale(), 64.0);
+  });
+}
+
+TEST(EverydayCalls, AHandlerThatIsSetTwiceIsAnErrorWithAllProblems) {
+  const auto message = message_of<ConfigError>([] {
+    auto rank = make_single_rank();
+    Accelerator({.ddp_kwargs = {.static_graph = true},
+                 .kwargs_handlers = {DistributedDataParallelKwargs{}, AutocastKwargs{.enabled = false},
+                                     AutocastKwargs{.cache_enabled = false}, ProfileKwargs{.record_shapes = true},
+                                     ProfileKwargs{}}},
+                *rank);
+  });
+  for (const auto* name : {"ddp_kwargs", "autocast_kwargs", "profile_kwargs"})
+    EXPECT_THAT(message, HasSubstr(std::string("kwargs_handlers: ") + name + " is also set"));
+}
+
+TEST(EverydayCalls, SettersChainInAnyOrder) {
+  auto rank = make_single_rank();
+  const Accelerator accelerator(
+      AcceleratorOptions().set_project_dir("runs").set_mixed_precision("bf16").set_dataloader_config(
+          {.even_batches = false}),
+      *rank);
+  EXPECT_EQ(accelerator.project_dir(), "runs");
+  EXPECT_EQ(accelerator.mixed_precision(), "bf16");
+  EXPECT_FALSE(accelerator.even_batches());
+  EXPECT_EQ(accelerator.logging_dir(), "runs");
+}
+
+TEST(EverydayCalls, CpuReplacesTheDeviceExceptUnderNccl) {
+  auto rank = make_single_rank();
+  rank->device = c10::Device(c10::kCUDA, 0);
+  EXPECT_TRUE(Accelerator({.cpu = true}, *rank).device().is_cpu());
+  EXPECT_TRUE(rank->device.is_cpu());
+  rank->device = c10::Device(c10::kCUDA, 0);
+  rank->backend = "nccl";
+  EXPECT_THAT(message_of<ConfigError>([&] { Accelerator({.cpu = true}, *rank); }), HasSubstr("over nccl"));
+}
+
+TEST(EverydayCalls, PlacementPerObjectExcludesSharding) {
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    Accelerator accelerator({.fsdp_plugin = FullyShardedDataParallelPlugin{}}, rank);
+    torch::nn::Linear model(2, 2);
+    EXPECT_THAT(message_of<ArgumentError>([&] { accelerator.prepare({.device_placement = {false}}, model); }),
+                HasSubstr("excludes fsdp_plugin"));
+  });
+}
+
+TEST(EverydayCalls, AnUnwrappedModelMayKeepItsMixedPrecision) {
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    Accelerator accelerator({.mixed_precision = "bf16"}, rank);
+    torch::nn::Linear net(3, 2);
+    auto model = accelerator.prepare(net);
+    auto kept = accelerator.unwrap_model(model, {.keep_fp32_wrapper = true});
+    const auto input = torch::full({1, 3}, 0.1);
+    {
+      const torch::NoGradGuard no_grad;
+      EXPECT_EQ(kept(input).scalar_type(), at::kFloat);
+      EXPECT_TRUE(torch::equal(kept(input), model(input)));
+      EXPECT_FALSE(torch::equal(kept(input), accelerator.unwrap_model(model)->forward(input)));
+    }
+    EXPECT_THROW(accelerator.unwrap_model(model, {.keep_fp32_wrapper = false}), ArgumentError);
+    if (rank.rank == 0) kept(input).sum().backward();  // alone: it does not communicate
+    accelerator.wait_for_everyone();
+  });
+}
+
+TEST_P(EverydayCallsTest, PartialStateControlsProcessesWithoutAnAccelerator) {
+  run_ranks(GetParam(), 3, [](RankContext& rank) {
+    const PartialState state(rank);
+    EXPECT_EQ(state.num_processes(), 3);
+    EXPECT_EQ(state.process_index(), rank.rank);
+    EXPECT_EQ(state.is_last_process(), rank.rank == 2);
+    EXPECT_EQ(state.distributed_type(), DistributedType::kMultiCpu);
+    const std::vector<int> items{1, 2, 3, 4};
+    EXPECT_EQ(state.split_between_processes(items).size(), rank.rank == 0 ? 2U : 1U);
+    int calls = 0;
+    state.on_main_process([&] { ++calls; });
+    state.on_process(1, [&] { ++calls; });
+    EXPECT_EQ(calls, rank.rank < 2 ? 1 : 0);
+    state.wait_for_everyone();
+  });
+}
+
+TEST(EverydayCalls, AcceleratorStateIsThatOfTheLastAccelerator) {
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    EXPECT_THAT(message_of<StateError>([] { AcceleratorState(); }), HasSubstr("has no Accelerator"));
+    {
+      Accelerator accelerator({.mixed_precision = "bf16", .fsdp_plugin = FullyShardedDataParallelPlugin{}}, rank);
+      const AcceleratorState state;
+      EXPECT_EQ(state.mixed_precision(), "bf16");
+      EXPECT_EQ(state.distributed_type(), DistributedType::kFsdp);
+      accelerator.set_even_batches(false);
+      EXPECT_FALSE(state.even_batches());
+    }
+    EXPECT_THROW(AcceleratorState(), StateError);
+  });
+}
+
+TEST(EverydayCalls, MeshRanksAreIndicesAlongTheAxes) {
+  run_ranks(Backend::kSim, 8, [](RankContext& rank) {
+    const Accelerator accelerator(
+        {.parallelism_config = ParallelismConfig{.dp_shard_size = 2, .cp_size = 2, .tp_size = 2},
+         .fsdp_plugin = FullyShardedDataParallelPlugin{}},
+        rank);
+    EXPECT_EQ(accelerator.data_parallel_shard_rank(), rank.rank / 4);
+    EXPECT_EQ(accelerator.context_parallel_rank(), rank.rank / 2 % 2);
+    EXPECT_EQ(accelerator.sequence_parallel_rank(), 0);
+    EXPECT_EQ(accelerator.tensor_parallel_rank(), rank.rank % 2);
+    EXPECT_THROW(static_cast<void>(Accelerator({}, rank).tensor_parallel_rank()), StateError);
+  });
+}
+
 }  // namespace
 }  // namespace accel::testing::everyday_calls

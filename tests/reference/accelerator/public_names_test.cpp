@@ -23,6 +23,10 @@ namespace {
 std::set<std::string> reachable_names() {
   std::set<std::string> names;
   REACHABLE(infer_auto_device_map);
+  REACHABLE(PartialState);
+  REACHABLE(AcceleratorState);
+  REACHABLE(AcceleratorOptions);
+  REACHABLE(DistributedDataParallelKwargs);
   REACHABLE(from_torch_loader);
   REACHABLE(convert_sync_batchnorm);
   REACHABLE(TextLines);

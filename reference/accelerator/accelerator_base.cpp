@@ -1,0 +1,45 @@
+#include "reference/accelerator/accelerator_base.hpp"
+
+#include "reference/accelerator/mesh_groups.hpp"
+#include "reference/core/errors.hpp"
+
+namespace accel {
+namespace {
+
+// Ignored by the simulator: it may stand in for any backend, and it reports a deadlock at once instead of waiting for
+// a time-out.
+void apply(const InitProcessGroupKwargs& kwargs, RankContext& context) {
+  if (context.backend != "gloo" && context.backend != "nccl") return;
+  check_config(
+      !kwargs.backend || *kwargs.backend == context.backend,
+      "init_process_group_kwargs: backend: the ranks were started over {}, not {}; start them with --backend {}",
+      context.backend, kwargs.backend.value_or(""), kwargs.backend.value_or(""));
+  if (kwargs.timeout) context.set_timeout(*kwargs.timeout);
+}
+
+}  // namespace
+
+// Not part of the constructor: group creation is collective, while every check in the constructor throws on all ranks
+// before the first collective. Order: `training_.path` needs the size of the data-parallel group.
+void AcceleratorBase::join_data_parallel_group() {
+  apply(settings().init_process_group_kwargs, *context_);  // before the groups of the mesh, which get its time-out
+  shared().data_parallel =
+      make_data_parallel(*context_, plan_data_parallel(settings().parallelism_config, place_of(*context_)));
+  training_.path = make_gradient_pipeline();
+}
+
+std::shared_ptr<GradientPipeline> AcceleratorBase::make_gradient_pipeline() const {
+  // The last argument is the number of ranks that read the same samples (tensor or sequence parallel). Weighted losses
+  // divide by it, because each sample is counted once per such rank.
+  return std::make_shared<GradientPipeline>(*context_, settings(), context_->world_size / data_parallel().size);
+}
+
+std::optional<Autocast::Options> AcceleratorBase::autocast_options(const AutocastKwargs& kwargs) const {
+  if (mixed_precision() == "no") return std::nullopt;
+  return Autocast::Options{.device = context_->device.type(),
+                           .dtype = mixed_precision() == "fp16" ? at::kHalf : at::kBFloat16,
+                           .enabled = kwargs.enabled,
+                           .cache_enabled = kwargs.cache_enabled};
+}
+
+}  // namespace accel

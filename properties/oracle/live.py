@@ -17,6 +17,7 @@ usage: live.py --bin FOLDER [--seed N] [--experiments N] [--requests N]     ever
        live.py --bin FOLDER --launchers N [--seed N]                        ranks by four launchers, N sets of their flags
        live.py --bin FOLDER --device-maps N [--seed N]                      N random device maps
        live.py --bin FOLDER --faults                                        the known faults
+       live.py --bin FOLDER --names                                         the public names of Accelerate
 The last line is "N passed, N failed"; exit 1 if any failed.
 """
 import argparse
@@ -36,6 +37,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 import yaml
 
+import accelerate_names
 import compare
 import configs
 import ddp_requests
@@ -405,6 +407,19 @@ def compare_faults(report):
         report.add(f"fault {name}", difference, ["--faults"], sides="Accelerate now and as recorded")
 
 
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+def compare_names(report):
+    """names_test compares the record with our headers; here it is compared with Accelerate."""
+    with open(accelerate_names.RECORDED) as file:
+        recorded = json.load(file)
+    found = accelerate_names.names()
+    differing = [name for name in found.keys() | recorded.keys() if found.get(name) != recorded.get(name)]
+    difference = f"record them again with accelerate_names.py: {sorted(differing)}" if differing else None
+    report.add(f"{len(found)} names", difference, ["--names"], sides="Accelerate now and as recorded")
+
+
 # --- everything ------------------------------------------------------------------------------------------------------
 
 
@@ -423,7 +438,7 @@ def compare_everything(report, arguments, rng):
     report.add("the scripts' own tests", run(tests, folder=HERE), [])
     say(f"{len(requests)} plan requests, {len(numbers)} sets of random numbers, {len(schedules)} schedules, {len(runs)} optimizers")
     say(f"{len(files)} experiments, {len(trainings)} trainings under options of DDP, known faults")
-    jobs = [lambda: compare_plans(report, arguments, requests), lambda: compare_faults(report)]
+    jobs = [lambda: compare_plans(report, arguments, requests), lambda: compare_faults(report), lambda: compare_names(report)]
     jobs.append(lambda: compare_files(report, arguments, random.Random(arguments.seed), arguments.files or 50))
     jobs.append(lambda: compare_event_files(report, arguments, 20))
     jobs.append(lambda: compare_configs(report, arguments, random.Random(arguments.seed), 30))
@@ -493,6 +508,7 @@ def parse():
     parser.add_argument("--optimizer", type=json.loads)
     parser.add_argument("--ddp", type=json.loads)
     parser.add_argument("--faults", action="store_true")
+    parser.add_argument("--names", action="store_true")
     return parser.parse_args()
 
 
@@ -543,6 +559,8 @@ def main():
             compare_trainings(report, arguments, [arguments.ddp], ranks)
     elif arguments.faults:
         compare_faults(report)
+    elif arguments.names:
+        compare_names(report)
     else:
         say(f"seed {arguments.seed}; ACCEL_ORACLE_SEED={arguments.seed} repeats these comparisons")
         compare_everything(report, arguments, random.Random(arguments.seed))

@@ -5,6 +5,7 @@ recorded/random_numbers.jsonl   {"ranks", "request", "expected"}: per rank the k
 recorded/schedules.jsonl        {"request", "expected"}: requests and answers of schedule_values.py; needs transformers
 recorded/optimizers.jsonl       {"request", "expected"}: runs of optimizers in float64, the answers of optimizer_runs.py
 recorded/float8.jsonl           {"request", "expected"}: a layer in float8 by torchao, forward and backward; answers of float8.py
+recorded/accelerate_names.json  {name: parameters}: the public names of Accelerate, by accelerate_names.py
 recorded/faults.jsonl           {"fault", "expected"}: what each rank saw of the known faults of faults.py
 """
 import collections
@@ -12,6 +13,7 @@ import json
 import os
 import random
 
+import accelerate_names
 import faults
 import float8
 import optimizer_runs
@@ -110,3 +112,4 @@ if __name__ == "__main__":
     record_optimizers()
     record_float8()
     record_faults()
+    accelerate_names.record()

@@ -55,6 +55,7 @@ INNER = """namespace accel {
 template <typename T>
 struct Base {
   bool is_open() const { return true; }
+  int lanes = 1;
 };
 }  // namespace accel
 """
@@ -106,7 +107,7 @@ class HeadersTest(unittest.TestCase):
         self.assertEqual({name for name in self.names if name.startswith("gather")},
                          {"gather", *(f"gather({each})" for each in ("tree", "options", "where", "even", "first", "second", "slice"))})  # fmt: skip
         self.assertEqual({name for name in self.names if name.startswith("Loader.")},
-                         {"Loader.is_open", "Loader.read", "Loader.read(parts)", "Loader.store", "Loader.store(values)", "Loader.store(options)", "Loader.store(width)"})  # fmt: skip
+                         {"Loader.is_open", "Loader.lanes", "Loader.read", "Loader.read(parts)", "Loader.store", "Loader.store(values)", "Loader.store(options)", "Loader.store(width)"})  # fmt: skip
         self.assertIn("Loader(dataset)", self.names)
         self.assertIn("Loader(second)", self.names)
 

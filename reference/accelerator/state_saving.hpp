@@ -91,6 +91,7 @@ class StateSaving : public virtual AcceleratorBase {
   /// The number of the next checkpoint under automatic naming.
   [[nodiscard]] std::int64_t save_iteration() const { return checkpointing_->iteration(); }
   void set_save_iteration(std::int64_t iteration) { checkpointing_->set_iteration(iteration); }
+  [[nodiscard]] const ProjectConfiguration& project_configuration() const { return checkpointing_->config(); }
   [[nodiscard]] const std::string& project_dir() const { return checkpointing_->config().project_dir; }
   [[nodiscard]] const std::string& logging_dir() const { return checkpointing_->config().logging_dir; }
 

@@ -42,6 +42,15 @@ std::vector<std::string> problems_of(const ProjectConfiguration& config);
 struct ParallelismConfig {
   int dp_replicate_size = 1, dp_shard_size = 1, cp_size = 1, sp_size = 1, tp_size = 1;
 
+  /// Products of sizes, with 64 bits: sizes from a file could overflow an int and match a number of ranks by accident.
+  [[nodiscard]] std::int64_t data_parallel_size() const { return std::int64_t{dp_replicate_size} * dp_shard_size; }
+  [[nodiscard]] std::int64_t non_data_parallel_size() const { return std::int64_t{cp_size} * sp_size * tp_size; }
+  [[nodiscard]] std::int64_t total_size() const { return data_parallel_size() * non_data_parallel_size(); }
+  [[nodiscard]] bool dp_replicate_enabled() const { return dp_replicate_size > 1; }
+  [[nodiscard]] bool dp_shard_enabled() const { return dp_shard_size > 1; }
+  [[nodiscard]] bool cp_enabled() const { return cp_size > 1; }
+  [[nodiscard]] bool sp_enabled() const { return sp_size > 1; }
+  [[nodiscard]] bool tp_enabled() const { return tp_size > 1; }
   friend bool operator==(const ParallelismConfig&, const ParallelismConfig&) = default;
 };
 

@@ -47,14 +47,12 @@ Mesh mesh_of(const ParallelismConfig& config) {
   return Mesh({config.dp_replicate_size, config.dp_shard_size, config.cp_size, config.sp_size, config.tp_size});
 }
 
-// The product is computed with 64 bits: sizes from a file could overflow an int and match by accident.
 void check_mesh(const ParallelismConfig& config, int world_size) {
   std::vector<std::string> problems;
   for_each_field(config, [&](const Field& field, int size) {
     if (!at_least_one(size)) problems.push_back(fmt::format("{}: expected 1 or more, got {}", field.name, size));
   });
-  const auto size =
-      std::int64_t{config.dp_replicate_size} * config.dp_shard_size * config.cp_size * config.sp_size * config.tp_size;
+  const auto size = config.total_size();
   if (problems.empty() && size != world_size) {
     problems.push_back(
         fmt::format("the mesh has {} x {} x {} x {} x {} = {} ranks (dp_replicate, dp_shard, cp, sp, tp); expected {}, "
@@ -62,7 +60,7 @@ void check_mesh(const ParallelismConfig& config, int world_size) {
                     config.dp_replicate_size, config.dp_shard_size, config.cp_size, config.sp_size, config.tp_size,
                     size, world_size));
   }
-  if (config.cp_size > 1 && config.sp_size > 1)
+  if (config.cp_enabled() && config.sp_enabled())
     problems.emplace_back("cp_size and sp_size exclude each other; set one of them to 1");
   check_config(problems.empty(), "parallelism_config: {}", fmt::join(problems, "; "));
 }

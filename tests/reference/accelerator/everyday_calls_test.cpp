@@ -42,6 +42,37 @@ TEST(EverydayCalls, AStructureHasShapesAndDtypesOnly) {
   EXPECT_TRUE(made.at("x")[1].is_cpu());
 }
 
+TEST(EverydayCalls, OptionsOfLoadersAndOfTheProjectCanBeRead) {
+  run_ranks(Backend::kSim, 1, [](RankContext& rank) {
+    const Accelerator standard({}, rank);
+    EXPECT_EQ(standard.dispatch_batches(), std::nullopt);
+    EXPECT_FALSE(standard.non_blocking() || standard.use_seedable_sampler() || standard.use_stateful_dataloader());
+    EXPECT_TRUE(Accelerator({.dataloader_config = {.dispatch_batches = true}}, rank).dispatch_batches().value());
+    EXPECT_TRUE(Accelerator({.dataloader_config = {.use_seedable_sampler = true}}, rank).use_seedable_sampler());
+    EXPECT_TRUE(Accelerator({.dataloader_config = {.non_blocking = true}}, rank).non_blocking());
+    EXPECT_TRUE(Accelerator({.dataloader_config = {.use_stateful_dataloader = true}}, rank).use_stateful_dataloader());
+    const Accelerator named({.project_config = {.project_dir = "runs", .total_limit = 3}}, rank);
+    EXPECT_EQ(named.project_configuration().total_limit, 3);
+    EXPECT_EQ(named.project_configuration().project_dir, "runs");
+  });
+}
+
+TEST(EverydayCalls, ARankHasAnIndexAlongEachAxisOfTheMesh) {
+  run_ranks(Backend::kSim, 8, [](RankContext& rank) {
+    const ParallelismConfig mesh{.dp_replicate_size = 2, .dp_shard_size = 2, .tp_size = 2};
+    const Accelerator accelerator({.parallelism_config = mesh}, rank);
+    EXPECT_EQ(accelerator.tensor_parallel_rank(), rank.rank % 2);
+    EXPECT_EQ(accelerator.data_parallel_shard_rank(), rank.rank / 2 % 2);
+  });
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    const Accelerator replicas({.parallelism_config = ParallelismConfig{.dp_replicate_size = 2}}, rank);
+    EXPECT_EQ(replicas.tensor_parallel_rank(), 0);
+    const Accelerator without({}, rank);
+    const auto problem = message_of<StateError>([&] { static_cast<void>(without.data_parallel_shard_rank()); });
+    EXPECT_THAT(problem, HasSubstr("data_parallel_shard_rank: there is no mesh; set parallelism_config"));
+  });
+}
+
 TEST(EverydayCalls, OnlyTheMainProcessSaves) {
   const TemporaryFolder folder;
   run_ranks(Backend::kSim, 2, [&](RankContext& rank) {

@@ -116,6 +116,21 @@ RC_GTEST_PROP(MeshLaws, ShardGroupsHaveTheStrideOfTheTensorAxis, ()) {
   }
 }
 
+TEST(MeshPlanTest, AConfigHasTheSizesOfItsParts) {
+  const ParallelismConfig config{.dp_replicate_size = 2, .dp_shard_size = 3, .sp_size = 5, .tp_size = 7};
+  EXPECT_EQ(config.data_parallel_size(), 6);
+  EXPECT_EQ(config.non_data_parallel_size(), 35);
+  EXPECT_EQ(config.total_size(), 210);
+  EXPECT_TRUE(config.dp_replicate_enabled() && config.dp_shard_enabled() && config.sp_enabled() && config.tp_enabled());
+  EXPECT_FALSE(config.cp_enabled());
+  const ParallelismConfig only_cp{.cp_size = 2};
+  EXPECT_TRUE(only_cp.cp_enabled());
+  EXPECT_FALSE(only_cp.dp_replicate_enabled() || only_cp.dp_shard_enabled() || only_cp.sp_enabled() ||
+               only_cp.tp_enabled());
+  constexpr int kHuge = 1 << 16;
+  EXPECT_EQ((ParallelismConfig{.dp_shard_size = kHuge, .tp_size = kHuge}).total_size(), std::int64_t{1} << 32);
+}
+
 TEST(MeshPlanTest, WithoutAConfigTheWorldIsOneDataParallelGroup) {
   const RankPlace place{.rank = 2, .world_size = 4, .local_world_size = 2};
   const auto plan = plan_data_parallel(std::nullopt, place);

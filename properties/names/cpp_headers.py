@@ -33,7 +33,7 @@ class Scope:
 class Headers:
     def __init__(self, root, starts):
         self.root, self.paths = root, []
-        self.classes, self.enums, self.aliases, self.free = {}, {}, set(), Scope()
+        self.classes, self.enums, self.aliases, self.free = {}, {}, {}, Scope()
         for start in starts:
             self._include(start)
 
@@ -51,6 +51,7 @@ class Headers:
     def struct(self, name, scope):
         """The fields of a struct that a function declared in `scope` accepts."""
         for full in (f"{scope}::{name}", name):
+            full = self.aliases.get(full, full)
             if full in self.classes:
                 return self.members(full).fields
         return []
@@ -146,12 +147,19 @@ class Reader:
         if scope is not self.hidden:
             self.headers.classes[name] = new
 
+    def _alias(self, words, outer):
+        """`using a::b;` or `using b = c::d::e;`, which may be the class `d::e` or `e`."""
+        new, _, target = " ".join(words[1:]).partition(" = ")
+        new, parts = new.split()[-1], [word for word in target.split() if word != "::"]
+        known = [full for full in ("::".join(parts[-2:]), "".join(parts[-1:])) if full in self.headers.classes]
+        self.headers.aliases[f"{outer}::{new}" if outer else new] = known[0] if known else target
+
     def _declare(self, scope, head, name):
         words = [word for word in head if isinstance(word, str)]
         if not words or words[0] in ("friend", "typedef", "static_assert", *SCOPES) or "operator" in words or "concept" in words:
             return
         if words[0] == "using":
-            self.headers.aliases.add(words[-1] if "=" not in words else words[words.index("=") - 1])
+            self._alias(words, name)
             return
         at = parameters_of(head)
         if at is None:

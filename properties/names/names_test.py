@@ -38,6 +38,8 @@ class Loader : public virtual Base<T> {
     return {};
   }
   virtual void store(const Value::Dict& /*values*/, Options options = {}) {}
+  using ReadOptions = accel::Base<T>::Limits;
+  void limit(ReadOptions other);
 
  private:
   int secret() const;
@@ -54,6 +56,9 @@ void gather(const std::map<std::string, int>& tree, const GatherOptions& options
 INNER = """namespace accel {
 template <typename T>
 struct Base {
+  struct Limits {
+    int lowest = 0;
+  };
   bool is_open() const { return true; }
   int lanes = 1;
 };
@@ -97,17 +102,17 @@ class HeadersTest(unittest.TestCase):
 
     def test_declarations_are_found_and_nothing_else(self):
         self.assertEqual(self.headers.paths, ["outer.hpp", "inner.hpp"])
-        self.assertEqual(set(self.headers.classes), {"Base", "GatherOptions", "Loader", "Loader::Options"})
+        self.assertEqual(set(self.headers.classes), {"Base", "Base::Limits", "GatherOptions", "Loader", "Loader::Options"})
         self.assertEqual(set(self.headers.free.functions), {"gather"})
         self.assertEqual(self.headers.classes["GatherOptions"].fields, ["even", "first", "second", "slice"])
         self.assertEqual(self.headers.classes["Loader"].fields, [])
-        self.assertEqual(set(self.headers.classes["Loader"].functions), {"Loader", "read", "store"})
+        self.assertEqual(set(self.headers.classes["Loader"].functions), {"Loader", "limit", "read", "store"})
 
     def test_parameters_are_those_of_overloads_bases_and_options(self):
         self.assertEqual({name for name in self.names if name.startswith("gather")},
                          {"gather", *(f"gather({each})" for each in ("tree", "options", "where", "even", "first", "second", "slice"))})  # fmt: skip
         self.assertEqual({name for name in self.names if name.startswith("Loader.")},
-                         {"Loader.is_open", "Loader.lanes", "Loader.read", "Loader.read(parts)", "Loader.store", "Loader.store(values)", "Loader.store(options)", "Loader.store(width)"})  # fmt: skip
+                         {"Loader.is_open", "Loader.lanes", "Loader.read", "Loader.read(parts)", "Loader.store", "Loader.store(values)", "Loader.store(options)", "Loader.store(width)", "Loader.limit", "Loader.limit(other)", "Loader.limit(lowest)"})  # fmt: skip
         self.assertIn("Loader(dataset)", self.names)
         self.assertIn("Loader(second)", self.names)
 

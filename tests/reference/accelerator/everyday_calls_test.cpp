@@ -59,10 +59,12 @@ TEST(EverydayCalls, OptionsOfLoadersAndOfTheProjectCanBeRead) {
 
 TEST(EverydayCalls, ARankHasAnIndexAlongEachAxisOfTheMesh) {
   run_ranks(Backend::kSim, 8, [](RankContext& rank) {
-    const ParallelismConfig mesh{.dp_replicate_size = 2, .dp_shard_size = 2, .tp_size = 2};
+    const ParallelismConfig mesh{.dp_shard_size = 2, .cp_size = 2, .tp_size = 2};
     const Accelerator accelerator({.parallelism_config = mesh}, rank);
+    EXPECT_EQ(accelerator.data_parallel_shard_rank(), rank.rank / 4);
+    EXPECT_EQ(accelerator.context_parallel_rank(), rank.rank / 2 % 2);
+    EXPECT_EQ(accelerator.sequence_parallel_rank(), 0);
     EXPECT_EQ(accelerator.tensor_parallel_rank(), rank.rank % 2);
-    EXPECT_EQ(accelerator.data_parallel_shard_rank(), rank.rank / 2 % 2);
   });
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {
     const Accelerator replicas({.parallelism_config = ParallelismConfig{.dp_replicate_size = 2}}, rank);
@@ -190,20 +192,6 @@ TEST(EverydayCalls, AcceleratorStateIsThatOfTheLastAccelerator) {
       EXPECT_FALSE(state.even_batches());
     }
     EXPECT_THROW(AcceleratorState(), StateError);
-  });
-}
-
-TEST(EverydayCalls, MeshRanksAreIndicesAlongTheAxes) {
-  run_ranks(Backend::kSim, 8, [](RankContext& rank) {
-    const Accelerator accelerator(
-        {.parallelism_config = ParallelismConfig{.dp_shard_size = 2, .cp_size = 2, .tp_size = 2},
-         .fsdp_plugin = FullyShardedDataParallelPlugin{}},
-        rank);
-    EXPECT_EQ(accelerator.data_parallel_shard_rank(), rank.rank / 4);
-    EXPECT_EQ(accelerator.context_parallel_rank(), rank.rank / 2 % 2);
-    EXPECT_EQ(accelerator.sequence_parallel_rank(), 0);
-    EXPECT_EQ(accelerator.tensor_parallel_rank(), rank.rank % 2);
-    EXPECT_THROW(static_cast<void>(Accelerator({}, rank).tensor_parallel_rank()), StateError);
   });
 }
 

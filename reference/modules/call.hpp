@@ -1,17 +1,21 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/GradMode.h>
 
 #include <concepts>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "reference/core/tree.hpp"
+#include "reference/modules/model_hook.hpp"
 
 namespace torch::nn {
 class Module;
@@ -25,8 +29,8 @@ class AnyModule;
 ///     for (const auto& block : *blocks_) values = accel::call(block->as<BlockImpl>(), values);
 ///
 /// A custom module uses it to call those of its submodules that are to be sharded, recomputed or offloaded as a unit;
-/// elements of a Sequential need no change. Without a hook, `call` is the submodule's `forward`. Thread rule: the
-/// rank's thread.
+/// elements of a Sequential need no change. Without a hook, `call` is the submodule's `forward`. Programs attach their
+/// own hooks with reference/modules/hooks.hpp. Thread rule: the rank's thread.
 namespace accel {
 
 /// Hooks around the forward of one module.
@@ -93,11 +97,22 @@ class ScopedSequentialHooks {
 
 namespace detail {
 
+/// A hook that add_hook_to_module has attached.
+struct AttachedHook {
+  std::shared_ptr<ModelHook> hook = {};
+  std::weak_ptr<const torch::nn::Module> module = {};
+  std::thread::id thread = std::this_thread::get_id();  ///< the only one that destroys the hook
+  std::int64_t num_calls = 0;
+  bool was_reported = false;  ///< as one that did not run
+};
+
 /// What surrounds the calls of a module; null members if there is nothing.
 struct Surroundings {
   std::shared_ptr<ModuleHooks> hooks = {};
   std::shared_ptr<ModuleObserver> observer = {};
-  explicit operator bool() const { return hooks || observer; }
+  std::shared_ptr<AttachedHook> attached = {};
+  bool may_be_inside = false;  ///< modules inside may have an attached hook
+  [[nodiscard]] bool empty() const { return !hooks && !observer && !attached; }
 };
 Surroundings surroundings_of(const torch::nn::Module& module);
 std::shared_ptr<ModuleHooks> hooks_of(const torch::nn::Module& module);
@@ -123,6 +138,57 @@ template <typename Module>
 Module& module_of(Module& module) {
   return module;
 }
+
+/// While it lives, a Sequential inside `module`, or the module itself, calls its elements with attached hooks through
+/// `call`.
+class InnerHooks {
+ public:
+  explicit InnerHooks(torch::nn::Module& module);
+  ~InnerHooks();
+  InnerHooks(const InnerHooks&) = delete;
+  InnerHooks& operator=(const InnerHooks&) = delete;
+  /// Called after a complete forward. Warns of attached hooks inside the module that did not run.
+  void finish() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;  // null if no module inside has a hook
+};
+
+/// A module's forward with its attached hook, if it has one, and those of the modules inside.
+template <typename Forward>
+struct HookedForward {
+  torch::nn::Module& module;
+  std::shared_ptr<AttachedHook> attached;
+  Forward forward;
+
+  template <typename... Args>
+  auto operator()(Args&&... args) {
+    const InnerHooks inner(module);
+    auto output = attached ? with_hook(*attached, std::forward<Args>(args)...) : forward(std::forward<Args>(args)...);
+    inner.finish();
+    return output;
+  }
+
+ private:
+  // Arguments are copied, so that a hook changes those of this call and not the caller's variables.
+  template <typename... Args>
+  auto with_hook(AttachedHook& own, Args&&... args) {
+    std::tuple<std::decay_t<Args>...> values{std::forward<Args>(args)...};
+    ++own.num_calls;
+    auto arguments = std::apply([](auto&... each) { return CallValues::of(each...); }, values);
+    own.hook->pre_forward(module, arguments);
+    auto output = [&] {
+      const c10::AutoGradMode grad(c10::GradMode::is_enabled() && !own.hook->no_grad());
+      return std::apply([&](auto&... each) { return forward(std::move(each)...); }, values);
+    }();
+    auto result = CallValues::of(output);
+    own.hook->post_forward(module, result);
+    return output;
+  }
+};
+template <typename Forward>
+HookedForward(torch::nn::Module&, std::shared_ptr<AttachedHook>, Forward) -> HookedForward<Forward>;
 
 template <typename Arg>
 auto on_device(Arg&& arg, c10::Device device) {
@@ -178,7 +244,7 @@ auto call_with_hooks(ModuleHooks& surround, Forward forward, Args&&... args) {
 }
 
 template <typename Forward, typename... Args>
-auto call_surrounded(const Surroundings& surroundings, Forward forward, Args&&... args) {
+auto call_surrounded(const Surroundings& surroundings, HookedForward<Forward> forward, Args&&... args) {
   if (surroundings.observer) surroundings.observer->before_forward(tensors_among(args...));
   const auto run = [&] {
     return surroundings.hooks ? call_with_hooks(*surroundings.hooks, forward, std::forward<Args>(args)...)
@@ -191,6 +257,15 @@ auto call_surrounded(const Surroundings& surroundings, Forward forward, Args&&..
   return output;
 }
 
+/// Calls the module's forward with attached hooks only: for handles that surround the module themselves.
+template <typename Module, typename... Args>
+auto forward_with_hook(Module& module, Args&&... args) {
+  const auto forward = [&module](auto&&... given) { return module.forward(std::forward<decltype(given)>(given)...); };
+  const auto surroundings = surroundings_of(module);
+  if (!surroundings.attached && !surroundings.may_be_inside) return forward(std::forward<Args>(args)...);
+  return HookedForward{module, surroundings.attached, forward}(std::forward<Args>(args)...);
+}
+
 }  // namespace detail
 
 /// Calls `module.forward(args...)` with its hooks. `module`: a reference, pointer, shared_ptr or ModuleHolder.
@@ -200,8 +275,9 @@ auto call(Module&& module, Args&&... args) {
   auto& callee = detail::module_of(module);
   const auto forward = [&callee](auto&&... given) { return callee.forward(std::forward<decltype(given)>(given)...); };
   const auto surroundings = detail::surroundings_of(callee);
-  return surroundings ? detail::call_surrounded(surroundings, forward, std::forward<Args>(args)...)
-                      : forward(std::forward<Args>(args)...);
+  if (surroundings.empty() && !surroundings.may_be_inside) return forward(std::forward<Args>(args)...);
+  return detail::call_surrounded(surroundings, detail::HookedForward{callee, surroundings.attached, forward},
+                                 std::forward<Args>(args)...);
 }
 
 /// The same for a type-erased module with one tensor as input and output.

@@ -15,6 +15,7 @@
 #include "reference/core/call_site.hpp"
 #include "reference/core/named_tensors.hpp"
 #include "reference/core/tree.hpp"
+#include "reference/modules/call.hpp"
 #include "reference/precision/autocast.hpp"
 #include "reference/precision/float8_layers.hpp"
 #include "reference/prepared/parallel_model.hpp"
@@ -152,12 +153,12 @@ class PreparedModel {
   auto run_forward(Args&&... args) {
     const auto& options = parallel_->options();
     const Float8Scope float8(options.float8_layers);
-    if (!options.autocast) return module_->forward(std::forward<Args>(args)...);
+    if (!options.autocast) return detail::forward_with_hook(*module_, std::forward<Args>(args)...);
     using Output = std::remove_cvref_t<decltype(module_->forward(std::forward<Args>(args)...))>;
     std::optional<Output> output;
     {
       const Autocast scope(*options.autocast);
-      output.emplace(module_->forward(std::forward<Args>(args)...));
+      output.emplace(detail::forward_with_hook(*module_, std::forward<Args>(args)...));
     }
     if constexpr (Tree<Output>) {
       return convert_tree_to_fp32(*output);

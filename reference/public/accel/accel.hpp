@@ -18,6 +18,7 @@
 #include "reference/data/transformed.hpp"
 #include "reference/launch.hpp"
 #include "reference/modules/call.hpp"
+#include "reference/modules/hooks.hpp"
 #include "reference/modules/linear_cross_entropy.hpp"
 #include "reference/offload/dispatch.hpp"
 #include "reference/offload/empty_weights.hpp"

@@ -65,7 +65,8 @@ class Dispatcher {
     }
     // With several devices, hooks are needed even without slots: they move inputs between devices.
     if (slots.empty() && !uses_gpus_) return nullptr;
-    return std::make_shared<StreamedModel>(module_, std::move(slots), std::move(units_), options_.prefetch);
+    return std::make_shared<StreamedModel>(module_, std::move(slots), std::move(units_), options_.prefetch,
+                                           /*is_spread=*/device_map_.size() > 1);
   }
 
  private:

@@ -44,6 +44,14 @@ at::Tensor meta_like(const at::Tensor& tensor, std::optional<at::ScalarType> dty
                            tensor.options().device(at::kMeta).dtype(dtype.value_or(tensor.scalar_type())));
 }
 
+void check_needs_no_gradient(const std::string& name, const at::Tensor& tensor) {
+  check_state(
+      !c10::GradMode::is_enabled() || !tensor.requires_grad(),
+      "'{}' is only in memory while its module runs, so no gradient can be computed for it; call the model under "
+      "torch::NoGradGuard, or clear the parameter's requires_grad",
+      name);
+}
+
 c10::Device torch_device(MapDevice device) {
   ensure(!device.is_disk(), "torch_device: \"disk\" is not a torch device");
   if (device.is_cpu()) return at::kCPU;

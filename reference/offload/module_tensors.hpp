@@ -46,6 +46,9 @@ NamedTensors tensors_of(const torch::nn::Module& module);
 void show(const at::Tensor& tensor, const at::Tensor& values);
 /// A tensor on the meta device with the same sizes and strides.
 at::Tensor meta_like(const at::Tensor& tensor, std::optional<at::ScalarType> dtype = std::nullopt);
+/// Throws StateError if gradients are enabled and the tensor requires one: autograd would save the loaded values for
+/// backward, and keep them in memory after the call.
+void check_needs_no_gradient(const std::string& name, const at::Tensor& tensor);
 /// The torch device of a GPU or the CPU. Throws ConfigError if the machine or the build has no such GPU.
 c10::Device torch_device(MapDevice device);
 

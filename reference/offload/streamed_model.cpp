@@ -53,8 +53,12 @@ struct StreamedModel::State {
     std::future<Values> values_;
   };
 
-  State(std::vector<Slot> slots, std::vector<StreamedUnit> units, bool prefetch)
-      : slots(std::move(slots)), units(std::move(units)), users(this->slots.size()), prefetch(prefetch) {
+  State(std::vector<Slot> slots, std::vector<StreamedUnit> units, bool prefetch, bool is_spread)
+      : slots(std::move(slots)),
+        units(std::move(units)),
+        users(this->slots.size()),
+        prefetch(prefetch),
+        is_spread(is_spread) {
     for (std::size_t i = 0; i < this->units.size(); ++i) next.push_back(i + 1);
     was_called.resize(this->units.size());
   }
@@ -154,7 +158,7 @@ struct StreamedModel::State {
   std::vector<Slot> slots;
   std::vector<StreamedUnit> units;
   std::vector<int> users;  // per slot: running units that need it
-  bool prefetch;
+  bool prefetch, is_spread;
   std::vector<std::size_t> next;           // per unit: the one expected after it; units.size() for none
   std::optional<std::size_t> first, last;  // the first unit of a pass, and the unit called last
   std::vector<bool> was_called;
@@ -175,27 +179,18 @@ class UnitCall : public ModuleHooks {
   UnitCall(StreamedModel::State& state, std::size_t unit) : state_(state), unit_(unit) {}
 
   void before_forward() override {
-    check_grad();
+    for (const auto slot : state_.units[unit_].slots)
+      check_needs_no_gradient(state_.slots[slot].name, state_.slots[slot].tensor);
     state_.bring(unit_);
   }
   void after_forward(std::vector<at::Tensor>&) override { state_.release(unit_); }
   void forward_failed() noexcept override { state_.release(unit_); }
   [[nodiscard]] std::optional<c10::Device> input_device() const override { return state_.units[unit_].input_device; }
+  [[nodiscard]] bool is_spread() const { return state_.is_spread; }
   void bring() { state_.bring(unit_); }
   void release() noexcept { state_.release(unit_); }
 
  private:
-  // Autograd would save the loaded tensors for backward, and keep them in memory after the call.
-  void check_grad() const {
-    if (!c10::GradMode::is_enabled()) return;
-    for (const auto slot : state_.units[unit_].slots) {
-      check_state(!state_.slots[slot].tensor.requires_grad(),
-                  "'{}' is only in memory while its module runs, so no gradient can be computed for it; call the "
-                  "model under torch::NoGradGuard, or clear the parameter's requires_grad",
-                  state_.slots[slot].name);
-    }
-  }
-
   StreamedModel::State& state_;
   std::size_t unit_;
 };
@@ -203,8 +198,8 @@ class UnitCall : public ModuleHooks {
 }  // namespace
 
 StreamedModel::StreamedModel(const std::shared_ptr<torch::nn::Module>& module, std::vector<Slot> slots,
-                             std::vector<StreamedUnit> units, bool prefetch)
-    : state_(std::make_unique<State>(std::move(slots), std::move(units), prefetch)) {
+                             std::vector<StreamedUnit> units, bool prefetch, bool is_spread)
+    : state_(std::make_unique<State>(std::move(slots), std::move(units), prefetch, is_spread)) {
   for (std::size_t unit = 0; unit < state_->units.size(); ++unit)
     state_->calls.emplace_back(*state_->units[unit].module, std::make_shared<UnitCall>(*state_, unit));
   // After the hooks are registered, which may throw: the model is then still complete.
@@ -224,6 +219,16 @@ std::vector<std::string> StreamedModel::uncalled() const {
     if (!state_->was_called[unit]) names.push_back(state_->units[unit].name);
   }
   return names;
+}
+
+bool is_spread(const torch::nn::Module& module) {
+  const auto is_unit = [](const torch::nn::Module& part) {
+    const auto hooks = detail::hooks_of(part);
+    const auto* unit = dynamic_cast<const UnitCall*>(hooks.get());
+    return unit != nullptr && unit->is_spread();
+  };
+  const auto inside = module.modules(/*include_self=*/false);
+  return is_unit(module) || std::any_of(inside.begin(), inside.end(), [&](const auto& part) { return is_unit(*part); });
 }
 
 LoadedUnit::LoadedUnit(const torch::nn::Module& module) : unit_(detail::hooks_of(module)) {

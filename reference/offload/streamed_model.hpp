@@ -48,9 +48,9 @@ struct StreamStatistics {
 class StreamedModel {
  public:
   /// Installs the hooks, and lets all slots show their `away` tensor. Throws StateError if one of the modules already
-  /// has hooks of something else.
+  /// has hooks of something else. `is_spread`: the model has a device map of several entries.
   StreamedModel(const std::shared_ptr<torch::nn::Module>& module, std::vector<Slot> slots,
-                std::vector<StreamedUnit> units, bool prefetch);
+                std::vector<StreamedUnit> units, bool prefetch, bool is_spread = false);
   ~StreamedModel();
   StreamedModel(const StreamedModel&) = delete;
   StreamedModel& operator=(const StreamedModel&) = delete;
@@ -66,6 +66,9 @@ class StreamedModel {
  private:
   std::unique_ptr<State> state_;
 };
+
+/// Whether the module or one inside it is part of a model that `dispatch_model` has spread over several devices.
+bool is_spread(const torch::nn::Module& module);
 
 /// Keeps a unit's tensors loaded while it lives. For a module that is not a unit it has no effect, and converts to
 /// false.

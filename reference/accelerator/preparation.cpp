@@ -102,6 +102,7 @@ void raise_to_float32(const NamedTensors& parameters) {
 
 std::shared_ptr<ParallelModel> Preparation::make_parallel(const std::shared_ptr<torch::nn::Module>& module,
                                                           PrepareModelOptions options) {
+  check_can_be_prepared(verify_device_map(*module));
   auto model = shards() && !options.evaluation_mode ? make_sharded(module) : make_unsharded(module, options);
   if (context_->listener) context_->listener->add_model(module);
   context_->has_prepared = true;
@@ -137,6 +138,14 @@ void Preparation::place(torch::nn::Module& module) {
   for (const auto& prepared : training_.optimizers) optim::move_state_to_parameters(prepared.optimizer());
 }
 
+// Source: accelerate/accelerator.py, prepare.
+void Preparation::check_can_be_prepared(bool is_spread) const {
+  check_argument(!is_spread || distributed_type() == DistributedType::kNo,
+                 "prepare: a model that has been loaded with a device map of several entries, such as "
+                 "device_map \"auto\", can't be trained in any distributed mode; start one process "
+                 "(--num_processes=1), or load the complete model on every rank");
+}
+
 // DDP spans the world: it would copy rank 0's parameters to ranks that hold other slices of the model, and average the
 // gradients of all.
 void Preparation::check_mesh_of_replicas() const {
@@ -155,7 +164,7 @@ void Preparation::check_mesh_of_replicas() const {
 
 std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr<torch::nn::Module>& module,
                                                            PrepareModelOptions options) {
-  if (places(options.device_placement)) place(*module);
+  if (places(options.device_placement) && !verify_device_map(*module)) place(*module);
   // A tensor shared by several modules counts once; otherwise its gradient would be reduced twice.
   ModelTensors tensors{.parameters = parameters_once(*module), .buffers = unique_tensors(module->buffers())};
   auto parallel_options = model_options(*module, /*autocasts=*/true);

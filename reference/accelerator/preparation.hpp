@@ -13,6 +13,7 @@
 #include "reference/accelerator/memory.hpp"
 #include "reference/accelerator/preparable.hpp"
 #include "reference/data/data_loader.hpp"
+#include "reference/offload/streamed_model.hpp"
 #include "reference/prepared/accelerated_optimizer.hpp"
 #include "reference/prepared/prepared_model.hpp"
 #include "reference/sharded/flat_parameter.hpp"
@@ -110,6 +111,20 @@ class Preparation : public virtual AcceleratorBase {
   AcceleratedOptimizer prepare_optimizer(const DummyOptim& dummy);
   AcceleratedScheduler prepare_scheduler(const DummyScheduler& dummy);
 
+  /// Whether the device map with which the model was dispatched has more than one entry. Such a model cannot be trained
+  /// by several ranks: `prepare` throws ArgumentError. `model`: a handle, a ModuleHolder, a shared_ptr or a module; for
+  /// other than a DispatchedModel the answer is false unless parts are moved when they are called.
+  template <typename Model>
+  [[nodiscard]] bool verify_device_map(const Model& model) const {
+    if constexpr (requires { model.hf_device_map(); }) {
+      return model.hf_device_map().size() > 1;
+    } else if constexpr (detail::ModuleObject<Model>) {
+      return offload::is_spread(model);
+    } else {
+      return offload::is_spread(*model);
+    }
+  }
+
   /// Returns the module itself. Its forward computes in the dtype of its parameters.
   template <typename Module>
   const std::shared_ptr<Module>& unwrap_model(const PreparedModel<Module>& model) const {
@@ -205,6 +220,9 @@ class Preparation : public virtual AcceleratorBase {
       return (object);
     } else if constexpr (detail::ModulePointer<T>) {
       return prepare_model(object, {.device_placement = placement});
+    } else if constexpr (requires { object.hf_device_map(); }) {
+      check_can_be_prepared(verify_device_map(object));
+      return T(object);  // a dispatched model
     } else if constexpr (detail::OptimizerPointer<T>) {
       return prepare_optimizer(kept<torch::optim::Optimizer, kIsTemporary>(object), placement);
     } else if constexpr (detail::SchedulerPointer<T>) {
@@ -278,6 +296,7 @@ class Preparation : public virtual AcceleratorBase {
   std::shared_ptr<ParallelModel> make_unsharded(const std::shared_ptr<torch::nn::Module>& module,
                                                 PrepareModelOptions options);
   std::shared_ptr<ParallelModel> make_sharded(const std::shared_ptr<torch::nn::Module>& module);
+  void check_can_be_prepared(bool is_spread) const;
   void check_mesh_of_replicas() const;
   [[nodiscard]] ParallelModel::Options model_options(const torch::nn::Module& module, bool autocasts) const;
   // Moves the module to the rank's device, and with it the state of optimizers that were prepared before it.

@@ -34,7 +34,9 @@ std::set<std::string> reachable_names() {
   REACHABLE(ImageFolder);
   REACHABLE(AORecipeKwargs);
   REACHABLE(Accelerator);
+  REACHABLE(CallValues);
   REACHABLE(CsvDataset);
+  REACHABLE(AlignDevicesHook);
   REACHABLE(DataLoader);
   REACHABLE(DeepSpeedPlugin);
   REACHABLE(Float8LinearConfig);
@@ -47,6 +49,7 @@ std::set<std::string> reachable_names() {
   REACHABLE(Launchable);
   REACHABLE(LocalSGD);
   REACHABLE(MaxMemory);
+  REACHABLE(ModelHook);
   REACHABLE(PadCollate);
   REACHABLE(PadCollateWithMask);
   REACHABLE(ParallelismConfig);
@@ -54,10 +57,12 @@ std::set<std::string> reachable_names() {
   REACHABLE(RankContext);
   REACHABLE(ReduceLROnPlateau);
   REACHABLE(SafetensorsDataset);
+  REACHABLE(SequentialHook);
   REACHABLE(StepLR);
   REACHABLE(TarShards);
   REACHABLE(TensorDataset);
   REACHABLE(Value);
+  REACHABLE(add_hook_to_module);
   REACHABLE(align_module_device);
   REACHABLE(attach_layerwise_casting_hooks);
   REACHABLE(broadcast_object_list);
@@ -65,6 +70,7 @@ std::set<std::string> reachable_names() {
   REACHABLE(call);
   REACHABLE(clear_environment);
   REACHABLE(cpu_offload);
+  REACHABLE(cpu_offload_with_hook);
   REACHABLE(current_rank);
   REACHABLE(debug_launcher);
   REACHABLE(decode_image);
@@ -83,6 +89,8 @@ std::set<std::string> reachable_names() {
   REACHABLE(get_scheduler);
   REACHABLE(init_empty_weights);
   REACHABLE(init_on_device);
+  REACHABLE(is_bf16_available);
+  REACHABLE(is_cuda_available);
   REACHABLE(launch);
   REACHABLE(linear_cross_entropy);
   REACHABLE(load_checkpoint_and_dispatch);
@@ -96,6 +104,7 @@ std::set<std::string> reachable_names() {
   REACHABLE(patch_environment);
   REACHABLE(progress);
   REACHABLE(read_torch_file);
+  REACHABLE(remove_hook_from_module);
   REACHABLE(run);
   REACHABLE(run_launched);
   REACHABLE(send_to_device);

@@ -15,6 +15,7 @@ using OrderedJson = nlohmann::ordered_json;
 // These run in one process.
 Json checkpoint_file_answer(const Json& request);
 Json device_map_answer(const Json& request);
+Json hook_answer(const Json& request);
 Json schedule_answer(const Json& request);
 Json tracked_run_answer(const Json& request);
 

@@ -211,6 +211,19 @@ def weights_in_float8():
     return {"changed": [not weight.equal(old) for weight, old in zip(weights, before)]}
 
 
+def no_grad_of_hooks():
+    """Whether the output of a module has gradients: with a hook that switches them off, and after another hook was appended."""
+    import torch
+    from accelerate.hooks import ModelHook, add_hook_to_module
+
+    hook = ModelHook()
+    hook.no_grad = True
+    layer = add_hook_to_module(torch.nn.Linear(2, 2), hook)
+    alone = layer(torch.ones(2)).requires_grad
+    add_hook_to_module(layer, ModelHook(), append=True)
+    return {"requires_grad": [alone, layer(torch.ones(2)).requires_grad]}
+
+
 # --- all of them -------------------------------------------------------------------------------------------------------
 
 FAULTS = {  # name: (ranks, what each of them does)
@@ -224,6 +237,7 @@ FAULTS = {  # name: (ranks, what each of them does)
     "R8_sweep_of_batch_sampler_shards": (1, sweep_of_batch_sampler_shards),
     "R7_R9_sweep_of_iterable_shards": (1, sweep_of_iterable_shards),
     "R10_weights_in_float8": (1, weights_in_float8),
+    "R11_no_grad_of_hooks": (1, no_grad_of_hooks),
 }
 
 

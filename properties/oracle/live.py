@@ -16,6 +16,8 @@ usage: live.py --bin FOLDER [--seed N] [--experiments N] [--requests N]     ever
        live.py --bin FOLDER --configs N [--seed N]                          N configuration files, read and written by both
        live.py --bin FOLDER --launchers N [--seed N]                        ranks by four launchers, N sets of their flags
        live.py --bin FOLDER --device-maps N [--seed N]                      N random device maps
+       live.py --bin FOLDER --hooks N [--seed N]                            N random sequences of calls of hooked modules
+       live.py --bin FOLDER --hooked JSON                                   one of them
        live.py --bin FOLDER --faults                                        the known faults
        live.py --bin FOLDER --names                                         the public names of Accelerate
 The last line is "N passed, N failed"; exit 1 if any failed.
@@ -45,6 +47,7 @@ import device_maps
 import experiments
 import faults
 import files
+import hooks
 import launchers
 import optimizer_runs
 import optimizers
@@ -348,6 +351,13 @@ def compare_device_maps(report, arguments, rng, count):
     say(f"compared {count} device maps, of which Accelerate failed on {sum(their['map'] is None for their in theirs)}")
 
 
+def compare_hooks(report, arguments, requests):
+    theirs = [hooks.answer(request) for request in requests]
+    for request, their, our in zip(requests, theirs, answers_of(arguments, "hooks", requests), strict=True):
+        report.add("hooks of modules", hooks.difference(their, our), ["--hooked", json.dumps(request)])
+    say(f"compared {len(requests)} hooked models, {sum(len(their['events']) for their in theirs)} calls of hooks")
+
+
 def compare_states(report, arguments, rng, count, ranks):
     requests = [states.random_request(rng) for _ in range(count)]
     for backend in BACKENDS:
@@ -444,6 +454,8 @@ def compare_everything(report, arguments, rng):
     jobs.append(lambda: compare_configs(report, arguments, random.Random(arguments.seed), 30))
     jobs.append(lambda: compare_launchers(report, arguments, random.Random(arguments.seed), 10))
     jobs.append(lambda: compare_device_maps(report, arguments, random.Random(arguments.seed), 300))
+    of_hooks = random.Random(arguments.seed)
+    jobs.append(lambda: compare_hooks(report, arguments, [hooks.random_request(of_hooks) for _ in range(300)]))
     jobs += [functools.partial(compare_states, report, arguments, random.Random(arguments.seed), 20, ranks) for ranks in STATE_RANKS]
     jobs += [lambda: compare_schedules(report, arguments, schedules), lambda: compare_optimizers(report, arguments, runs)]
     jobs.append(lambda: check_gpu_kernels(report, arguments, runs))
@@ -502,6 +514,8 @@ def parse():
     parser.add_argument("--configs", type=int)
     parser.add_argument("--launchers", type=int)
     parser.add_argument("--device-maps", type=int)
+    parser.add_argument("--hooks", type=int)
+    parser.add_argument("--hooked", type=json.loads)
     parser.add_argument("--request", type=json.loads)
     parser.add_argument("--numbers", type=json.loads)
     parser.add_argument("--schedule", type=json.loads)
@@ -532,6 +546,12 @@ def main():
     elif arguments.device_maps:
         say_seed(arguments)
         compare_device_maps(report, arguments, random.Random(arguments.seed), arguments.device_maps)
+    elif arguments.hooks:
+        say_seed(arguments)
+        rng = random.Random(arguments.seed)
+        compare_hooks(report, arguments, [hooks.random_request(rng) for _ in range(arguments.hooks)])
+    elif arguments.hooked:
+        compare_hooks(report, arguments, [arguments.hooked])
     elif arguments.event_files:
         compare_event_files(report, arguments, arguments.event_files)
     elif arguments.configs:

@@ -22,6 +22,7 @@ using RankAnswer = OrderedJson (*)(RankContext& rank, const std::string& request
 
 const std::map<std::string, Answer> kAnswers{{"checkpoint-files", checkpoint_file_answer},
                                              {"device-maps", device_map_answer},
+                                             {"hooks", hook_answer},
                                              {"optimizer-operators", operators_of_step},
                                              {"optimizer-runs", run_optimizer},
                                              {"schedules", schedule_answer},

@@ -6,6 +6,7 @@ recorded/schedules.jsonl        {"request", "expected"}: requests and answers of
 recorded/optimizers.jsonl       {"request", "expected"}: runs of optimizers in float64, the answers of optimizer_runs.py
 recorded/float8.jsonl           {"request", "expected"}: a layer in float8 by torchao, forward and backward; answers of float8.py
 recorded/accelerate_names.json  {name: parameters}: the public names of Accelerate, by accelerate_names.py
+recorded/hooks.jsonl            {"request", "expected"}: calls of hooks of random modules, the answers of hooks.py
 recorded/faults.jsonl           {"fault", "expected"}: what each rank saw of the known faults of faults.py
 """
 import collections
@@ -16,6 +17,7 @@ import random
 import accelerate_names
 import faults
 import float8
+import hooks
 import optimizer_runs
 import plan
 import plan_requests
@@ -101,6 +103,12 @@ def record_float8():
     write("float8.jsonl", lines, "torch 2.11.0 and torchao 0.18.0")
 
 
+def record_hooks():
+    rng = random.Random(SEED)
+    requests = [hooks.random_request(rng) for _ in range(40)]
+    write("hooks.jsonl", ({"request": request, "expected": hooks.answer(request)} for request in requests))
+
+
 def record_faults():
     write("faults.jsonl", ({"fault": name, "expected": answer} for name, answer in faults.answers().items()))
 
@@ -111,5 +119,6 @@ if __name__ == "__main__":
     record_schedules()
     record_optimizers()
     record_float8()
+    record_hooks()
     record_faults()
     accelerate_names.record()

@@ -44,8 +44,8 @@ class Registry {
     (found->second.*part).reset();
     erase_if_empty(found);
   }
-  // Replaces the attached hook; null removes it. Also removes those of this thread's modules that are gone. Returns what
-  // was removed, which the caller destroys without the lock: destructors of hooks are code of the program.
+  // Replaces the attached hook; null removes it. Also removes those of this thread's modules that are gone. Returns
+  // what was removed, which the caller destroys without the lock: destructors of hooks are code of the program.
   std::vector<std::shared_ptr<detail::AttachedHook>> attach(const torch::nn::Module* module,
                                                             std::shared_ptr<detail::AttachedHook> attached) {
     const std::unique_lock lock(mutex_);

@@ -16,11 +16,11 @@
 /// | as | |
 /// |---|---|
 /// | `accel::call(module, ...)` | anywhere in the program |
-/// | an element of a Sequential | that is called by the two other ways, or is inside a module that is; it accepts and returns one tensor |
+/// | an element of a Sequential (one tensor in and out) | if the Sequential or a module around it is called so |
 /// | the model | through the handle that `prepare`, `dispatch_model` or `cpu_offload_with_hook` returned |
 ///
-/// `module->forward(...)` and `(*module)(...)` run no hook. If the hook of a module inside the called one did not run, a
-/// warning names the module, once per hook.
+/// `module->forward(...)` and `(*module)(...)` run no hook. If the hook of a module inside the called one did not run,
+/// a warning names the module, once per hook.
 ///
 /// Hooks run innermost: after sharding or offloading has completed the module's parameters, on inputs that have been
 /// moved to its device, and again when activations are recomputed. A captured step runs them only while it is recorded.

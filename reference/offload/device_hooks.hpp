@@ -36,7 +36,7 @@ struct AlignDevicesOptions {
   bool place_submodules = false;  ///< includes the tensors of modules inside
 };
 
-/// Moves weights and inputs to one device for the forward. For one module: it keeps its weights. Removing it puts offloaded weights back to their devices.
+/// Moves the weights of one module, and its inputs, to a device for the forward. Removal puts offloaded weights back.
 class AlignDevicesHook : public ModelHook {
  public:
   /// Throws ArgumentError for `offload` without a device.

@@ -8,6 +8,7 @@
 #include "sim/report/run_report.hpp"
 #include "sim/report/sections.hpp"
 #include "sim/report/step_bars.hpp"
+#include "sim/report/timeline.hpp"
 
 namespace accel::sim {
 namespace {
@@ -51,7 +52,10 @@ std::string verdict(const RunReport& report) {
 std::string facts(const RunReport& report) {
   auto all = report.facts;
   if (!report.timeline_file.empty())
-    all.emplace_back("timeline, for ui.perfetto.dev or chrome://tracing", report.timeline_file);
+    all.emplace_back(timeline_format_of(report.timeline_file) == TimelineFormat::kJson
+                         ? "timeline, for ui.perfetto.dev or chrome://tracing"
+                         : "timeline, for ui.perfetto.dev",
+                     report.timeline_file);
   return report::fact_list(all);
 }
 

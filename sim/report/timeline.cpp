@@ -1,5 +1,5 @@
 // Turns a timeline into a trace: checks the slices, plans tracks and arrows (timeline_plan.cpp) and writes them
-// (trace_writer.cpp).
+// (json_trace_writer.cpp, track_event_writer.cpp).
 #include "sim/report/timeline.hpp"
 
 #include <fmt/format.h>
@@ -108,12 +108,19 @@ void write_clock(TraceWriter& writer, const Timeline& timeline, const NamedClock
 
 }  // namespace
 
-void write_timeline(std::ostream& out, const Timeline& timeline) {
+TimelineFormat timeline_format_of(const std::string& file) {
+  return file.ends_with(".json") ? TimelineFormat::kJson : TimelineFormat::kTrackEvent;
+}
+
+void write_timeline(std::ostream& out, const Timeline& timeline, TimelineFormat format) {
   check(timeline);
-  TraceWriter writer(out);
+  const auto writer =
+      format == TimelineFormat::kJson ? report::make_json_writer(out) : report::make_track_event_writer(out);
   std::int64_t next_arrow = 0;
-  for (const auto& clock : kClocks) write_clock(writer, timeline, clock, next_arrow);
-  writer.finish();
+  for (const auto& clock : kClocks) write_clock(*writer, timeline, clock, next_arrow);
+  writer->finish();
+  out.flush();
+  check_config(out.good(), "timeline: the file could not be written completely; check the free disk space");
 }
 
 }  // namespace accel::sim

@@ -10,8 +10,8 @@
 ///     Timeline timeline;
 ///     timeline.ranks.resize(2);
 ///     timeline.ranks[0].virtual_clock = {{.kind = SliceKind::kCompute, .name = "forward", .begin = 0, .end = 0.012}};
-///     std::ofstream out("timeline.json");
-///     write_timeline(out, timeline);
+///     std::ofstream out("timeline.pftrace");
+///     write_timeline(out, timeline, TimelineFormat::kTrackEvent);
 ///
 /// Thread rule: values; write_timeline from any thread.
 namespace accel::sim {
@@ -38,14 +38,22 @@ struct Timeline {
   std::vector<RankTimeline> ranks;
 };
 
-/// Writes a Chrome trace, which Perfetto and chrome://tracing open. Equal timelines give equal bytes.
+/// Both formats hold the same processes, tracks, slices and arrows.
+enum class TimelineFormat {
+  kJson,       ///< Chrome's "Trace Event Format": Perfetto and chrome://tracing open it; times in microseconds
+  kTrackEvent  ///< Perfetto's protobuf trace of TrackEvents; times in nanoseconds
+};
+
+/// Returns kJson for a file name that ends in ".json", else kTrackEvent.
+TimelineFormat timeline_format_of(const std::string& file);
+
+/// Writes a trace. Equal timelines give equal bytes.
 ///
 /// Each clock with slices is one process. In it a rank has a track for its activities (compute, waits, faults) and one
 /// for its collectives in flight; slices that overlap there without nesting go to further tracks of the same kind. For
 /// each wait that a late rank ended, an arrow leads from what the late rank did last to what the waiting rank did then.
 /// Throws ArgumentError that lists the invalid slices (a time that is not a number or beyond 292 years, an end before
-/// the begin, an unknown rank) before anything is written; ConfigError if `out` cannot be written. Source: the format
-/// is "Trace Event Format" of the Chromium project; times are microseconds with three decimals.
-void write_timeline(std::ostream& out, const Timeline& timeline);
+/// the begin, an unknown rank) before anything is written; ConfigError if `out` cannot be written.
+void write_timeline(std::ostream& out, const Timeline& timeline, TimelineFormat format = TimelineFormat::kJson);
 
 }  // namespace accel::sim

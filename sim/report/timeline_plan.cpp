@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <optional>
+#include <unordered_set>
 
 namespace accel::sim::report {
 namespace {
@@ -61,6 +63,14 @@ std::optional<ArrowEnd> tail_of(int rank, const std::vector<Slice>& slices, cons
   return ArrowEnd{rank, slice, std::max(span.begin, std::min(span.end, release) - 2)};
 }
 
+// Appends the ends of open slices, innermost first, that have ended at `time`.
+void end_slices(const std::vector<Slice>& slices, Nanoseconds time, Track& open, std::vector<TrackEvent>& events) {
+  while (!open.empty() && span_of(slices[open.back()]).end <= time) {
+    events.push_back({TrackEventKind::kEnd, open.back(), span_of(slices[open.back()]).end});
+    open.pop_back();
+  }
+}
+
 bool has_arrow(const Slice& slice, int rank) {
   return slice.kind == SliceKind::kWait && slice.released_by >= 0 && slice.released_by != rank && has_duration(slice);
 }
@@ -88,6 +98,32 @@ std::vector<Track> plan_tracks(const std::vector<Span>& spans, bool may_nest) {
   std::vector<Track> tracks;
   for (auto& track : open) tracks.push_back(std::move(track.slices));
   return tracks;
+}
+
+std::vector<TrackEvent> plan_events(const std::vector<Slice>& slices, const Track& track,
+                                    const std::vector<Mark>& marks) {
+  constexpr auto kAll = std::numeric_limits<Nanoseconds>::max();
+  const std::unordered_set<std::size_t> here(track.begin(), track.end());
+  std::vector<TrackEvent> events;
+  Track open;
+  std::size_t next = 0;
+  const auto add_marks = [&](Nanoseconds before) {
+    for (; next < marks.size() && marks[next].time < before; ++next) {
+      if (!here.contains(marks[next].slice)) continue;
+      end_slices(slices, marks[next].time, open, events);
+      events.push_back({TrackEventKind::kMark, next, marks[next].time});
+    }
+  };
+  for (const auto index : track) {
+    const auto begin = span_of(slices[index]).begin;
+    add_marks(begin);
+    end_slices(slices, begin, open, events);
+    events.push_back({TrackEventKind::kBegin, index, begin});
+    open.push_back(index);
+  }
+  add_marks(kAll);
+  end_slices(slices, kAll, open, events);
+  return events;
 }
 
 std::vector<Arrow> plan_arrows(const std::vector<const std::vector<Slice>*>& ranks) {

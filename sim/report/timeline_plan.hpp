@@ -40,6 +40,28 @@ struct Arrow {
 /// nothing before, or if the wait is too short (2 ns) to separate the ends.
 std::vector<Arrow> plan_arrows(const std::vector<const std::vector<Slice>*>& ranks);
 
+/// One end of arrow `id`, attached to a slice.
+struct Mark {
+  std::size_t slice = 0;
+  Nanoseconds time = 0;
+  std::int64_t id = 0;
+  bool is_tail = false;
+};
+
+enum class TrackEventKind { kBegin, kEnd, kMark };
+
+/// What happens on a track at one time.
+struct TrackEvent {
+  TrackEventKind kind = TrackEventKind::kBegin;
+  std::size_t index = 0;  ///< of the slice that begins or ends, or of the mark
+  Nanoseconds time = 0;
+};
+
+/// Returns the begin and end of the `slices` with the indices in `track`, and those of `marks` (sorted by time) that are
+/// on them, in the order of time. A slice ends after the slices inside it and before the next one begins.
+std::vector<TrackEvent> plan_events(const std::vector<Slice>& slices, const Track& track,
+                                    const std::vector<Mark>& marks);
+
 /// Returns whether a slice goes on the track of collectives in flight instead of the track of activities.
 inline bool is_in_flight(const Slice& slice) { return slice.kind == SliceKind::kCollective; }
 

@@ -1,53 +1,43 @@
 #pragma once
 
 #include <iosfwd>
+#include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "sim/report/timeline_plan.hpp"
 
 namespace accel::sim::report {
 
-/// One end of arrow `id`, attached to a slice.
-struct Mark {
-  std::size_t slice = 0;
-  Nanoseconds time = 0;
-  std::int64_t id = 0;
-  bool is_tail = false;
-};
-
-/// Writes the text of a Chrome trace: processes with their tracks, and on each track slices and arrow ends in the order
-/// of time. Thread rule: one thread writes.
+/// Writes a trace in one format: processes with their tracks, and on each track slices and arrow ends in the order of
+/// time. Thread rule: one thread writes.
 class TraceWriter {
  public:
-  explicit TraceWriter(std::ostream& out);
-
+  virtual ~TraceWriter() = default;
   /// Starts a process of this name; the following tracks belong to it.
-  void process(const std::string& name);
+  virtual void process(const std::string& name) = 0;
   /// Writes a track: the `slices` with the indices in `track`, and those of `marks` (sorted by time) that are on them.
-  void track(const std::string& name, const std::vector<Slice>& slices, const Track& track,
-             const std::vector<Mark>& marks);
-  /// Completes the text. Throws ConfigError if the stream could not be written.
-  void finish();
-
- private:
-  void process_metadata(const char* what, const std::string& value);
-  void track_metadata(const char* what, const std::string& value);
-  void slice(const Slice& slice);
-  void mark(const Mark& mark, bool is_last);  // is_last: no slice follows on its track
-  void event_of_process(char phase);
-  void event_of_track(char phase);
-  void time(const char* key, Nanoseconds value);
-  const std::string& escaped(const std::string& text);  // as a JSON string without quotes
-  void flush();
-
-  std::ostream& out_;
-  std::string text_;
-  std::unordered_map<std::string, std::string> escaped_;  // cache: few names, each used many times
-  bool is_first_ = true;
-  int process_ = 0;
-  int track_;
+  virtual void track(const std::string& name, const std::vector<Slice>& slices, const Track& track,
+                     const std::vector<Mark>& marks) = 0;
+  /// Writes what is left in memory.
+  virtual void finish() = 0;
 };
+
+/// Chrome's JSON and Perfetto's protobuf: see TimelineFormat.
+std::unique_ptr<TraceWriter> make_json_writer(std::ostream& out);
+std::unique_ptr<TraceWriter> make_track_event_writer(std::ostream& out);
+
+constexpr std::size_t kFlushBytes = 1 << 20;
+/// Viewers treat a thread with its process's number as the main thread and thread 0 as idle, so track numbers start
+/// above the process numbers.
+constexpr int kTracksBefore = 10;
+
+/// The name of the two ends of an arrow, and of the annotation that holds the late rank.
+constexpr const char* kLate = "late";
+
+/// The category of a slice; null if the track already implies it.
+inline const char* category_of(SliceKind kind) {
+  return kind == SliceKind::kWait ? "wait" : kind == SliceKind::kFault ? "fault" : nullptr;
+}
 
 }  // namespace accel::sim::report

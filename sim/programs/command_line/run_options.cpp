@@ -94,7 +94,8 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--diagnosis", rehearsal.diagnosis, "Write how the run ended to this file, as JSON");
   app.add_option("--network", rehearsal.network, "Costs of communication and compute (YAML); makes time virtual");
   app.add_option("--clock", rehearsal.clock, "wall or virtual; default: virtual with --network, else wall");
-  app.add_option("--timeline", rehearsal.timeline, "Write a timeline of all ranks to this file, for Perfetto");
+  app.add_option("--timeline", rehearsal.timeline,
+                 "Write a timeline of all ranks to this file, for Perfetto; Chrome's JSON if it ends in .json");
   app.add_option("--report", rehearsal.report, "Write an HTML page about the run into this folder");
   // Not in the help: `sim-run compare` passes them.
   app.add_option("--record", options.record.folder)->group("");

@@ -233,7 +233,8 @@ void Rehearsal::write(const sim::SimulationReport& report) const {
     // Timelines need recorded spans, which are missing if the run failed before any rank started.
     const bool is_exact = network_ && network_->compute.kind == sim::ComputeCosts::Kind::kTable;
     std::ostringstream text;
-    sim::write_timeline(text, timeline_of(report, options_.is_virtual(), /*with_wall=*/!is_exact));
+    sim::write_timeline(text, timeline_of(report, options_.is_virtual(), /*with_wall=*/!is_exact),
+                        sim::timeline_format_of(options_.timeline));
     write_text(options_.timeline, text.str());
   }
 }

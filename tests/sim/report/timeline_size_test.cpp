@@ -63,6 +63,12 @@ TEST(TimelineSizeTest, ThousandStepsOf64RanksAreUnder50MegabytesWithinSeconds) {
   EXPECT_LT(seconds, 5);
 }
 
+// Every slice has two events, but names and categories are interned and times are binary.
+TEST(TimelineSizeTest, TrackEventsAreHalfAsLarge) {
+  const auto timeline = long_run(64, 100);
+  EXPECT_LT(2 * trace_text(timeline, TimelineFormat::kTrackEvent).size(), trace_text(timeline).size());
+}
+
 TEST(TimelineSizeTest, LongRunIsWellFormed) {
   EXPECT_THAT(broken_rules(trace_text(long_run(8, 100))), ::testing::IsEmpty());
 }

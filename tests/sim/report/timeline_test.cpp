@@ -9,48 +9,21 @@
 #include <sstream>
 
 #include "reference/core/errors.hpp"
+#include "tests/sim/report/sample_timelines.hpp"
 #include "tests/sim/report/trace_rules.hpp"
 #include "tests/support/property.hpp"
 
 namespace accel::sim {
 namespace {
 
+using testing::any_timeline;
 using testing::broken_rules;
 using ::testing::ElementsAre;
 using testing::events_of;
 using testing::expect_property;
 using ::testing::HasSubstr;
-using testing::pick;
 using testing::trace_text;
-
-// Rank 1 computes longer, so rank 0 waits for it. Two buckets are in flight at the same time.
-Timeline two_ranks() {
-  Timeline timeline{.ranks = std::vector<RankTimeline>(2)};
-  timeline.ranks[0].virtual_clock = {{.kind = SliceKind::kCompute, .name = "backward", .begin = 0, .end = 0.010},
-                                     {.kind = SliceKind::kWait,
-                                      .name = "wait",
-                                      .begin = 0.010,
-                                      .end = 0.025,
-                                      .group = "world",
-                                      .sequence = 3,
-                                      .released_by = 1},
-                                     {.kind = SliceKind::kCollective,
-                                      .name = "all_reduce",
-                                      .begin = 0.004,
-                                      .end = 0.025,
-                                      .group = "world",
-                                      .sequence = 2,
-                                      .bytes = 4096},
-                                     {.kind = SliceKind::kCollective,
-                                      .name = "all_reduce",
-                                      .begin = 0.009,
-                                      .end = 0.030,
-                                      .group = "world",
-                                      .sequence = 3,
-                                      .bytes = 512}};
-  timeline.ranks[1].virtual_clock = {{.kind = SliceKind::kCompute, .name = "backward", .begin = 0, .end = 0.025}};
-  return timeline;
-}
+using testing::two_ranks;
 
 std::vector<std::string> track_names(const std::string& text) {
   std::vector<std::string> names;
@@ -192,24 +165,6 @@ TEST(TimelineTest, AFailedStreamIsAnError) {
   std::ostringstream full;
   full.setstate(std::ios::badbit);
   EXPECT_THROW(write_timeline(full, two_ranks()), ConfigError);
-}
-
-// Makes slices on a coarse grid of times, so that they often touch, nest, overlap, are equal or empty.
-Timeline any_timeline() {
-  Timeline timeline{.ranks = std::vector<RankTimeline>(static_cast<std::size_t>(pick(1, 5)))};
-  for (auto& rank : timeline.ranks) {
-    for (auto* clock : {&rank.virtual_clock, &rank.wall_clock}) {
-      for (auto count = pick(0, 12); count > 0; --count) {
-        const auto begin = pick(0, 20), length = pick(0, 8);
-        clock->push_back({.kind = static_cast<SliceKind>(pick(0, 4)),
-                          .name = "slice",
-                          .begin = begin * 1e-9,
-                          .end = (begin + length) * 1e-9,
-                          .released_by = pick(-1, static_cast<int>(timeline.ranks.size()))});
-      }
-    }
-  }
-  return timeline;
 }
 
 TEST(TimelineTest, AnySlicesGiveAWellFormedTraceThatHoldsAllOfThem) {

@@ -117,9 +117,9 @@ class Judge {
 
 }  // namespace
 
-std::string trace_text(const sim::Timeline& timeline) {
+std::string trace_text(const sim::Timeline& timeline, sim::TimelineFormat format) {
   std::ostringstream out;
-  sim::write_timeline(out, timeline);
+  sim::write_timeline(out, timeline, format);
   return out.str();
 }
 

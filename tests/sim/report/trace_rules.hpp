@@ -9,7 +9,7 @@
 namespace accel::testing {
 
 /// Returns the trace's text. Throws whatever write_timeline throws.
-std::string trace_text(const sim::Timeline& timeline);
+std::string trace_text(const sim::Timeline& timeline, sim::TimelineFormat format = sim::TimelineFormat::kJson);
 
 /// Returns the rules of Chrome's trace format that the text breaks, one line each, or nothing for a well-formed
 /// trace. Every event has a phase, a process, a name and, except for those of a process, a track; its times are

@@ -1,79 +1,83 @@
-// Appends events to a buffer by hand, because a JSON library would take several times as long: traces have
-// millions of events. Names are escaped once and cached.
-#include "sim/report/trace_writer.hpp"
-
+// Chrome's trace format. Events are appended to a buffer by hand, because a JSON library would take several times as
+// long: traces have millions of events. Names are escaped once and cached.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <ostream>
-#include <unordered_set>
+#include <unordered_map>
 
-#include "reference/core/errors.hpp"
+#include "sim/report/trace_writer.hpp"
 
 namespace accel::sim::report {
 namespace {
 
-constexpr std::size_t kFlushBytes = 1 << 20;
-// Viewers treat a thread with its process's number as the main thread and thread 0 as idle, so track numbers
-// start above the process numbers.
-constexpr int kTracksBefore = 10;
+class JsonWriter final : public TraceWriter {
+ public:
+  explicit JsonWriter(std::ostream& out) : out_(out), text_("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n") {}
+  void process(const std::string& name) override;
+  void track(const std::string& name, const std::vector<Slice>& slices, const Track& track,
+             const std::vector<Mark>& marks) override;
+  void finish() override;
 
-// Categories that the track does not already imply. An event has only tens of bytes, so every word counts.
-const char* category_of(SliceKind kind) {
-  return kind == SliceKind::kWait ? "wait" : kind == SliceKind::kFault ? "fault" : nullptr;
-}
+ private:
+  void process_metadata(const char* what, const std::string& value);
+  void track_metadata(const char* what, const std::string& value);
+  void slice(const Slice& slice);
+  void mark(const Mark& mark, bool is_last);  // is_last: no slice follows on its track
+  void event_of_process(char phase);
+  void event_of_track(char phase);
+  void time(const char* key, Nanoseconds value);
+  const std::string& escaped(const std::string& text);  // as a JSON string without quotes
+  void flush();
 
-}  // namespace
+  std::ostream& out_;
+  std::string text_;
+  std::unordered_map<std::string, std::string> escaped_;  // cache: few names, each used many times
+  bool is_first_ = true;
+  int process_ = 0;
+  int track_ = kTracksBefore;
+};
 
-TraceWriter::TraceWriter(std::ostream& out)
-    : out_(out), text_("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"), track_(kTracksBefore) {}
-
-void TraceWriter::process(const std::string& name) {
+void JsonWriter::process(const std::string& name) {
   ++process_;
   process_metadata("process_name", fmt::format("\"name\":\"{}\"", escaped(name)));
   process_metadata("process_sort_index", fmt::format("\"sort_index\":{}", process_));
 }
 
-void TraceWriter::track(const std::string& name, const std::vector<Slice>& slices, const Track& track,
-                        const std::vector<Mark>& marks) {
+void JsonWriter::track(const std::string& name, const std::vector<Slice>& slices, const Track& track,
+                       const std::vector<Mark>& marks) {
   ++track_;
   text_ += is_first_ ? "" : "\n";  // one line per track: one per event would add a megabyte per million events
   track_metadata("thread_name", fmt::format("\"name\":\"{}\"", escaped(name)));
   track_metadata("thread_sort_index", fmt::format("\"sort_index\":{}", track_));
-  const std::unordered_set<std::size_t> here(track.begin(), track.end());
-  auto next = marks.begin();
-  const auto write_marks = [&](bool is_last, auto&& is_due) {
-    for (; next != marks.end() && is_due(*next); ++next) {
-      if (here.contains(next->slice)) mark(*next, is_last);
-    }
-  };
-  for (const auto index : track) {
-    write_marks(/*is_last=*/false,
-                [begin = span_of(slices[index]).begin](const Mark& mark) { return mark.time < begin; });
-    slice(slices[index]);
+  const auto events = plan_events(slices, track, marks);
+  const auto last_begin = std::find_if(events.rbegin(), events.rend(), [](const TrackEvent& event) {
+                            return event.kind == TrackEventKind::kBegin;
+                          }).base();
+  for (auto event = events.begin(); event != events.end(); ++event) {
+    if (event->kind == TrackEventKind::kBegin) slice(slices[event->index]);
+    if (event->kind == TrackEventKind::kMark) mark(marks[event->index], /*is_last=*/event >= last_begin);
   }
-  write_marks(/*is_last=*/true, [](const Mark&) { return true; });
 }
 
-void TraceWriter::finish() {
+void JsonWriter::finish() {
   text_ += "\n]}\n";
   flush();
-  out_.flush();
-  check_config(out_.good(), "timeline: the file could not be written completely; check the free disk space");
 }
 
-void TraceWriter::process_metadata(const char* what, const std::string& value) {
+void JsonWriter::process_metadata(const char* what, const std::string& value) {
   event_of_process('M');
   fmt::format_to(std::back_inserter(text_), ",\"name\":\"{}\",\"args\":{{{}}}}}", what, value);
 }
 
-void TraceWriter::track_metadata(const char* what, const std::string& value) {
+void JsonWriter::track_metadata(const char* what, const std::string& value) {
   event_of_track('M');
   fmt::format_to(std::back_inserter(text_), ",\"name\":\"{}\",\"args\":{{{}}}}}", what, value);
 }
 
-void TraceWriter::slice(const Slice& slice) {
+void JsonWriter::slice(const Slice& slice) {
   const auto span = span_of(slice);
   event_of_track('X');
   time("ts", span.begin);
@@ -84,7 +88,7 @@ void TraceWriter::slice(const Slice& slice) {
   std::string arguments;
   if (slice.sequence >= 0) arguments += fmt::format(",\"call\":\"{} #{}\"", escaped(slice.group), slice.sequence);
   if (slice.bytes != 0) arguments += fmt::format(",\"bytes\":{}", slice.bytes);
-  if (slice.released_by >= 0) arguments += fmt::format(",\"late\":{}", slice.released_by);
+  if (slice.released_by >= 0) arguments += fmt::format(",\"{}\":{}", kLate, slice.released_by);
   if (!arguments.empty()) fmt::format_to(std::back_inserter(text_), ",\"args\":{{{}}}", arguments.substr(1));
   text_ += "}";
 }
@@ -92,26 +96,26 @@ void TraceWriter::slice(const Slice& slice) {
 // By default a head binds to the slice that follows it. Perfetto draws an arrow from the end of one slice to
 // the begin of the other and reverses it if the other began first, as a wait for a late rank often has. Only if
 // no slice follows is the head bound to the enclosing slice ("bp":"e").
-void TraceWriter::mark(const Mark& mark, bool is_last) {
+void JsonWriter::mark(const Mark& mark, bool is_last) {
   event_of_track(mark.is_tail ? 's' : 'f');
   time("ts", mark.time);
-  fmt::format_to(std::back_inserter(text_), ",\"id\":{},\"name\":\"late\"{}}}", mark.id,
+  fmt::format_to(std::back_inserter(text_), ",\"id\":{},\"name\":\"{}\"{}}}", mark.id, kLate,
                  is_last && !mark.is_tail ? ",\"bp\":\"e\"" : "");
 }
 
-void TraceWriter::event_of_process(char phase) {
+void JsonWriter::event_of_process(char phase) {
   if (text_.size() > kFlushBytes) flush();
   fmt::format_to(std::back_inserter(text_), "{}{{\"ph\":\"{}\",\"pid\":{}", is_first_ ? "" : ",", phase, process_);
   is_first_ = false;
 }
 
-void TraceWriter::event_of_track(char phase) {
+void JsonWriter::event_of_track(char phase) {
   event_of_process(phase);
   fmt::format_to(std::back_inserter(text_), ",\"tid\":{}", track_);
 }
 
 // Writes microseconds, with decimals only if there are any.
-void TraceWriter::time(const char* key, Nanoseconds value) {
+void JsonWriter::time(const char* key, Nanoseconds value) {
   fmt::format_to(std::back_inserter(text_), ",\"{}\":{}", key, value / 1000);
   if (value % 1000 == 0) return;
   fmt::format_to(std::back_inserter(text_), ".{:03}", value % 1000);
@@ -119,7 +123,7 @@ void TraceWriter::time(const char* key, Nanoseconds value) {
 }
 
 // Invalid UTF-8 (names are chosen by programs) is replaced, so that the trace stays valid JSON.
-const std::string& TraceWriter::escaped(const std::string& text) {
+const std::string& JsonWriter::escaped(const std::string& text) {
   const auto [entry, is_new] = escaped_.try_emplace(text);
   if (is_new) {
     const auto quoted = nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -128,9 +132,13 @@ const std::string& TraceWriter::escaped(const std::string& text) {
   return entry->second;
 }
 
-void TraceWriter::flush() {
+void JsonWriter::flush() {
   out_ << text_;
   text_.clear();
 }
+
+}  // namespace
+
+std::unique_ptr<TraceWriter> make_json_writer(std::ostream& out) { return std::make_unique<JsonWriter>(out); }
 
 }  // namespace accel::sim::report

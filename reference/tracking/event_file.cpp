@@ -1,6 +1,4 @@
-// TensorBoard event files: TFRecord framing around protobuf messages. Field numbers in this file are those of
-// tensorboard/compat/proto/event.proto: 1 wall_time, 2 step, 3 file_version, 5 summary, 7 session_log, 10
-// source_metadata.
+// TensorBoard event files: TFRecord framing around protobuf messages.
 #include "reference/tracking/event_file.hpp"
 
 #include <fmt/format.h>
@@ -8,12 +6,25 @@
 
 #include <array>
 #include <chrono>
+#include <protozero/pbf_builder.hpp>
 #include <utility>
 
 #include "reference/tracking/appendable_file.hpp"
 
 namespace accel::tracking {
 namespace {
+
+// Fields of tensorboard/compat/proto/event.proto.
+enum class Event : protozero::pbf_tag_type {
+  kWallTime = 1,
+  kStep = 2,
+  kFileVersion = 3,
+  kSummary = 5,
+  kSessionLog = 7,
+  kSourceMetadata = 10
+};
+enum class SessionLog : protozero::pbf_tag_type { kStatus = 1 };
+enum class SourceMetadata : protozero::pbf_tag_type { kWriter = 1 };
 
 // 0x82f63b78 is the reflected polynomial of CRC-32C.
 constexpr std::array<std::uint32_t, 256> kTable = [] {
@@ -50,6 +61,17 @@ std::string unused_path(Files& files, const std::string& folder, double seconds,
   }
 }
 
+// Protobuf omits fields with the default value, so step 0 is not written.
+template <typename AddContent>
+std::string event_record(double wall_time, std::optional<std::int64_t> step, const AddContent& add_content) {
+  std::string bytes;
+  protozero::pbf_builder<Event> event(bytes);
+  event.add_double(Event::kWallTime, wall_time);
+  if (step.value_or(0) != 0) event.add_int64(Event::kStep, *step);
+  add_content(event);
+  return framed_record(bytes);
+}
+
 }  // namespace
 
 std::uint32_t crc32c(std::string_view bytes) {
@@ -80,29 +102,30 @@ EventFile::EventFile(Files& files, const std::string& folder, Options options) :
   files.make_folder(folder);
   path_ = unused_path(files, folder, options_.clock(), options_.filename_suffix);
   file_ = files.create(path_);
-  pending_ += framed_record(
-      Message().real(1, options_.clock()).text(3, kVersion).message(10, Message().text(1, kWriter)).bytes());
+  pending_ += event_record(options_.clock(), std::nullopt, [](auto& event) {
+    event.add_string(Event::kFileVersion, kVersion.data(), kVersion.size());
+    protozero::pbf_builder<SourceMetadata>(event, Event::kSourceMetadata)
+        .add_string(SourceMetadata::kWriter, kWriter.data(), kWriter.size());
+  });
   if (options_.purge_step) write_purge();
   flush();
-}
-
-// Protobuf omits fields with the default value, so step 0 is not written.
-Message EventFile::timed_event(std::optional<std::int64_t> step) const {
-  auto event = Message().real(1, options_.clock());
-  if (step.value_or(0) != 0) event.number(2, *step);
-  return event;
 }
 
 // Source: torch/utils/tensorboard/writer.py, SummaryWriter._get_file_writer with purge_step: a version event and
 // a session start at that step, which make TensorBoard hide older events with the same or a later step.
 void EventFile::write_purge() {
   constexpr int kSessionStart = 1;  // event.proto, SessionLog.SessionStatus
-  pending_ += framed_record(timed_event(options_.purge_step).text(3, kVersion).bytes());
-  pending_ += framed_record(timed_event(options_.purge_step).message(7, Message().number(1, kSessionStart)).bytes());
+  pending_ += event_record(options_.clock(), options_.purge_step, [](auto& event) {
+    event.add_string(Event::kFileVersion, kVersion.data(), kVersion.size());
+  });
+  pending_ += event_record(options_.clock(), options_.purge_step, [](auto& event) {
+    protozero::pbf_builder<SessionLog>(event, Event::kSessionLog).add_enum(SessionLog::kStatus, kSessionStart);
+  });
 }
 
-void EventFile::add(const Message& summary, std::optional<std::int64_t> step) {
-  pending_ += framed_record(timed_event(step).message(5, summary).bytes());
+void EventFile::add(const std::string& summary, const EventTime& time) {
+  pending_ += event_record(time.walltime ? *time.walltime : options_.clock(), time.step,
+                           [&](auto& event) { event.add_message(Event::kSummary, summary); });
 }
 
 // The buffer holds complete records only, so a crash between two calls leaves a readable file.

@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "reference/core/files.hpp"
-#include "reference/tracking/message.hpp"
 
 namespace accel::tracking {
 
@@ -25,10 +24,16 @@ std::string framed_record(std::string_view bytes);
 using Clock = std::function<double()>;  ///< seconds since 1970
 double system_seconds();
 
+/// The step of an event, and its time in seconds since 1970 if it is not the present.
+struct EventTime {
+  std::optional<std::int64_t> step = {};
+  std::optional<double> walltime = {};
+};
+
 /// An event file, which TensorBoard can read while it grows.
 ///
 ///     EventFile file(files, "runs/mnist", {});
-///     file.add(scalar_summary("loss", 0.3), /*step=*/7);
+///     file.add(scalar_summary("loss", 0.3), {.step = 7});
 ///     file.flush();
 ///
 /// `flush` appends complete records in one write: after a crash, at most the events of the last flush are missing.
@@ -44,13 +49,13 @@ class EventFile {
 
   /// Creates the folder if necessary and a new file in it.
   EventFile(Files& files, const std::string& folder, Options options);
-  void add(const Message& summary, std::optional<std::int64_t> step);
+  /// Adds an event with an encoded summary: see summary.hpp.
+  void add(const std::string& summary, const EventTime& time);
   void flush();
   void close();
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
-  Message timed_event(std::optional<std::int64_t> step) const;
   void write_purge();
 
   Options options_;

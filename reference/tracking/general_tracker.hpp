@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "reference/core/value.hpp"
 
@@ -22,6 +23,7 @@ struct RankContext;
 ///       void log(const accel::Value::Dict& values, std::optional<std::int64_t> step) override { ... }
 ///     };
 ///
+/// Methods that a tracker does not override throw ArgumentError where Accelerate's trackers lack the method.
 /// Thread rule: the rank's thread; an object belongs to one rank.
 /// Source: accelerate/tracking.py, GeneralTracker. Its methods run only on ranks where the tracker is active, so no
 /// equivalent of the decorator @on_main_process is needed.
@@ -32,6 +34,12 @@ class GeneralTracker {
     RankContext& context;
     std::string project_name = {};
     std::string logging_dir = {};  ///< empty if there is none and the tracker does not require one
+  };
+
+  /// The rows of a table; each has one value per column.
+  struct Table {
+    std::vector<std::string> columns = {};
+    std::vector<std::vector<Value>> data = {};
   };
 
   virtual ~GeneralTracker() = default;
@@ -50,6 +58,21 @@ class GeneralTracker {
   virtual void log(const Value::Dict& values, std::optional<std::int64_t> step) = 0;
   /// Logs named batches of images of shape (count, 1 or 3, height, width), uint8, or floating-point in [0, 1].
   virtual void log_images(const std::map<std::string, at::Tensor>& /*values*/, std::optional<std::int64_t> /*step*/) {}
+  /// Throws for options of a call of log that the tracker does not have. Called on every rank, so that all ranks throw.
+  virtual void check_log_kwargs(const Value::Dict& kwargs) const;
+  /// As `log`, with options of this call that `check_log_kwargs` accepts.
+  virtual void log_with_kwargs(const Value::Dict& values, std::optional<std::int64_t> step,
+                               const Value::Dict& /*kwargs*/) {
+    log(values, step);
+  }
+  virtual void log_table(const std::string& table_name, const Table& table, std::optional<std::int64_t> step);
+  /// Stores a picture of shape (1 or 3, height, width), as those of log_images, in a file of the run.
+  virtual void log_figure(const at::Tensor& figure, const std::string& artifact_file);
+  /// Copies a file, or all files of a folder, to the run. `artifact_path`: a folder of the run; empty: its root.
+  virtual void log_artifact(const std::string& local_path, const std::string& artifact_path = "");
+  virtual void log_artifacts(const std::string& local_dir, const std::string& artifact_path = "");
+  /// Returns the tracker that does the work: this one, or the one that a user-defined tracker wraps.
+  [[nodiscard]] virtual GeneralTracker& tracker() { return *this; }
   virtual void finish() {}
 };
 

@@ -1,4 +1,4 @@
-// Field numbers are those of tensorboard/compat/proto: summary.proto, tensor.proto, types.proto and
+// The enumerations of fields are those of tensorboard/compat/proto: summary.proto, tensor.proto, tensor_shape.proto, and
 // plugins/hparams.
 #include "reference/tracking/summary.hpp"
 
@@ -7,7 +7,7 @@
 #include <png.h>
 
 #include <algorithm>
-#include <string_view>
+#include <protozero/pbf_builder.hpp>
 #include <vector>
 
 #include "reference/core/errors.hpp"
@@ -33,22 +33,63 @@ at::Tensor as_bytes(const at::Tensor& images) {
   return (images.to(at::kFloat) * 255).nan_to_num(0, 255, 0).clamp(0, 255).to(at::kByte);
 }
 
+using protozero::pbf_builder;
+using Tag = protozero::pbf_tag_type;
+enum class Summary : Tag { kValue = 1 };
+enum class SummaryValue : Tag { kTag = 1, kSimpleValue = 2, kImage = 4, kTensor = 8, kMetadata = 9 };
+enum class Image : Tag { kHeight = 1, kWidth = 2, kColorspace = 3, kEncodedImageString = 4 };
+enum class Metadata : Tag { kPluginData = 1 };
+enum class PluginData : Tag { kPluginName = 1, kContent = 2 };
+enum class Tensor : Tag { kDtype = 1, kTensorShape = 2, kStringVal = 8 };
+enum class TensorShape : Tag { kDim = 2 };
+enum class Dim : Tag { kSize = 1 };
+enum class HparamsPlugin : Tag { kExperiment = 2, kSessionStartInfo = 3, kSessionEndInfo = 4 };
+enum class Experiment : Tag { kHparamInfos = 4 };
+enum class HparamInfo : Tag { kName = 1, kType = 4 };
+enum class SessionStart : Tag { kHparams = 1 };
+enum class SessionEnd : Tag { kStatus = 1 };
+enum class Entry : Tag { kKey = 1, kValue = 2 };
+enum class ProtobufValue : Tag { kNumberValue = 2, kStringValue = 3 };
+
 constexpr int kTypeString = 7;                        // types.proto, DT_STRING
 constexpr int kHparamString = 1, kHparamFloat64 = 3;  // hparams/api.proto, DataType
 constexpr int kStatusSuccess = 1;                     // hparams/api.proto, Status
 
-Message summary_of(const Message& value) { return Message().message(1, value); }
-
-// Tells TensorBoard which dashboard shows the value. An empty content must be omitted, as protobuf does.
-Message plugin_metadata(std::string_view plugin, const Message& content) {
-  Message data;
-  data.text(1, plugin);
-  if (!content.bytes().empty()) data.message(2, content);
-  return Message().message(1, data);
+// A Summary with one value, whose other fields `add_content` adds.
+template <typename AddContent>
+std::string summary_of(const std::string& tag, const AddContent& add_content) {
+  std::string bytes;
+  {
+    pbf_builder<Summary> summary(bytes);
+    pbf_builder<SummaryValue> value(summary, Summary::kValue);
+    value.add_string(SummaryValue::kTag, tag);
+    add_content(value);
+  }  // the length of `value` is written when it is destroyed
+  return bytes;
 }
 
-Message hparams_summary(std::string_view tag, const Message& content) {
-  return summary_of(Message().text(1, tag).message(9, plugin_metadata("hparams", content)));
+// Tells TensorBoard which dashboard shows the value. An empty content must be omitted, as protobuf does.
+void add_plugin(pbf_builder<SummaryValue>& value, const std::string& plugin, const std::string& content) {
+  pbf_builder<Metadata> metadata(value, SummaryValue::kMetadata);
+  pbf_builder<PluginData> data(metadata, Metadata::kPluginData);
+  data.add_string(PluginData::kPluginName, plugin);
+  if (!content.empty()) data.add_bytes(PluginData::kContent, content);
+}
+
+std::string hparams_summary(const std::string& tag, HparamsPlugin field, const std::string& message) {
+  std::string content;
+  pbf_builder<HparamsPlugin>(content).add_message(field, message);
+  return summary_of(tag, [&](auto& value) { add_plugin(value, "hparams", content); });
+}
+
+void add_hparam(pbf_builder<SessionStart>& start, const std::string& name, const Value& hparam) {
+  pbf_builder<Entry> entry(start, SessionStart::kHparams);
+  entry.add_string(Entry::kKey, name);
+  pbf_builder<ProtobufValue> value(entry, Entry::kValue);
+  if (hparam.is<std::string>())
+    value.add_string(ProtobufValue::kStringValue, hparam.as<std::string>());
+  else
+    value.add_double(ProtobufValue::kNumberValue, *number_of(hparam));
 }
 
 }  // namespace
@@ -92,40 +133,54 @@ EncodedImage encode_png(const at::Tensor& picture) {
   return encoded;
 }
 
-Message scalar_summary(const std::string& tag, double value) {
-  return summary_of(Message().text(1, tag).real32(2, static_cast<float>(value)));
+std::string scalar_summary(const std::string& tag, double value) {
+  return summary_of(tag, [&](auto& part) { part.add_float(SummaryValue::kSimpleValue, static_cast<float>(value)); });
 }
 
 // Source: torch/utils/tensorboard/summary.py, text: the suffix "/text_summary" and the plugin name "text" are
 // what TensorBoard's text dashboard looks for.
-Message text_summary(const std::string& tag, const std::string& text) {
-  const auto shape = Message().message(2, Message().number(1, 1));
-  const auto tensor = Message().number(1, kTypeString).message(2, shape).text(8, text);
-  return summary_of(
-      Message().text(1, tag + "/text_summary").message(8, tensor).message(9, plugin_metadata("text", Message())));
+std::string text_summary(const std::string& tag, const std::string& text) {
+  return summary_of(tag + "/text_summary", [&](auto& value) {
+    {
+      pbf_builder<Tensor> tensor(value, SummaryValue::kTensor);
+      tensor.add_enum(Tensor::kDtype, kTypeString);
+      {
+        pbf_builder<TensorShape> shape(tensor, Tensor::kTensorShape);
+        pbf_builder<Dim>(shape, TensorShape::kDim).add_int64(Dim::kSize, 1);
+      }
+      tensor.add_bytes(Tensor::kStringVal, text);
+    }
+    add_plugin(value, "text", "");
+  });
 }
 
-Message image_summary(const std::string& tag, const EncodedImage& image) {
-  const auto content =
-      Message().number(1, image.height).number(2, image.width).number(3, image.channels).text(4, image.png);
-  return summary_of(Message().text(1, tag).message(4, content));
+std::string image_summary(const std::string& tag, const EncodedImage& image) {
+  return summary_of(tag, [&](auto& value) {
+    pbf_builder<Image> content(value, SummaryValue::kImage);
+    content.add_int64(Image::kHeight, image.height);
+    content.add_int64(Image::kWidth, image.width);
+    content.add_int64(Image::kColorspace, image.channels);
+    content.add_bytes(Image::kEncodedImageString, image.png);
+  });
 }
 
 // Source: torch/utils/tensorboard/summary.py, hparams. A bool becomes a number, because the Python code tests for
 // int first.
-std::array<Message, 3> hparams_summaries(const Value::Dict& hparams) {
-  Message experiment, start;
+std::array<std::string, 3> hparams_summaries(const Value::Dict& hparams) {
+  std::string experiment_bytes, start_bytes, end_bytes;
+  pbf_builder<Experiment> experiment(experiment_bytes);
+  pbf_builder<SessionStart> start(start_bytes);
   for (const auto& [name, value] : hparams) {
     if (value.is_null()) continue;
-    const bool is_text = value.is<std::string>();
-    const auto content = is_text ? Message().text(3, value.as<std::string>()) : Message().real(2, *number_of(value));
-    start.message(1, Message().text(1, name).message(2, content));
-    experiment.message(4, Message().text(1, name).number(4, is_text ? kHparamString : kHparamFloat64));
+    add_hparam(start, name, value);
+    pbf_builder<HparamInfo> info(experiment, Experiment::kHparamInfos);
+    info.add_string(HparamInfo::kName, name);
+    info.add_enum(HparamInfo::kType, value.is<std::string>() ? kHparamString : kHparamFloat64);
   }
-  const auto end = Message().number(1, kStatusSuccess);
-  return {hparams_summary("_hparams_/experiment", Message().message(2, experiment)),
-          hparams_summary("_hparams_/session_start_info", Message().message(3, start)),
-          hparams_summary("_hparams_/session_end_info", Message().message(4, end))};
+  pbf_builder<SessionEnd>(end_bytes).add_enum(SessionEnd::kStatus, kStatusSuccess);
+  return {hparams_summary("_hparams_/experiment", HparamsPlugin::kExperiment, experiment_bytes),
+          hparams_summary("_hparams_/session_start_info", HparamsPlugin::kSessionStartInfo, start_bytes),
+          hparams_summary("_hparams_/session_end_info", HparamsPlugin::kSessionEndInfo, end_bytes)};
 }
 
 // All wrong values are listed at once. Source: torch/utils/tensorboard/summary.py, hparams, which raises

@@ -1,7 +1,7 @@
 // Source: accelerate/tracking.py, TensorBoardTracker, and torch/utils/tensorboard/writer.py, SummaryWriter.
 #include "reference/tracking/tensorboard_tracker.hpp"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -49,18 +49,18 @@ void TensorBoardTracker::store_init_configuration(const Value::Dict& values) {
   options.purge_step.reset();
   options.filename_suffix.clear();
   EventFile session(*disk_, folder_ + "/" + seconds, options);
-  for (const auto& summary : tracking::hparams_summaries(values)) session.add(summary, std::nullopt);
+  for (const auto& summary : tracking::hparams_summaries(values)) session.add(summary, {});
   session.close();
   write_atomically(*disk_, folder_ + "/" + seconds + "/hparams.yml", tracking::yaml_text(values));
 }
 
 // Source: accelerate/tracking.py, TensorBoardTracker.log. A dict is written as by add_scalars: one event file per
 // entry, in a folder "key_entry", all with the tag of the dict. Slashes in the key would create nested folders.
-void TensorBoardTracker::log_value(const std::string& key, const Value& value, std::optional<std::int64_t> step) {
+void TensorBoardTracker::log_value(const std::string& key, const Value& value, const tracking::EventTime& time) {
   if (const auto number = tracking::number_of(value)) {
-    file_of("").add(tracking::scalar_summary(key, *number), step);
+    file_of("").add(tracking::scalar_summary(key, *number), time);
   } else if (value.is<std::string>()) {
-    file_of("").add(tracking::text_summary(key, value.as<std::string>()), step);
+    file_of("").add(tracking::text_summary(key, value.as<std::string>()), time);
   } else if (value.is<Value::Dict>()) {
     auto folder = key;
     std::replace(folder.begin(), folder.end(), '/', '_');
@@ -68,7 +68,7 @@ void TensorBoardTracker::log_value(const std::string& key, const Value& value, s
       const auto number = tracking::number_of(part);
       check_argument(number.has_value(), "log: '{}' of '{}' is a {}; tensorboard accepts dicts of numbers", name, key,
                      part.type_name());
-      file_of(folder + "_" + name).add(tracking::scalar_summary(key, *number), step);
+      file_of(folder + "_" + name).add(tracking::scalar_summary(key, *number), time);
     }
   } else {
     logger_->warning_once(
@@ -78,13 +78,33 @@ void TensorBoardTracker::log_value(const std::string& key, const Value& value, s
 }
 
 void TensorBoardTracker::log(const Value::Dict& values, std::optional<std::int64_t> step) {
-  for (const auto& [key, value] : values) log_value(key, value, step);
+  log_with_kwargs(values, step, {});
+}
+
+// Source: torch/utils/tensorboard/writer.py: add_scalar, add_text and add_scalars all have walltime. The other arguments
+// of add_scalar change only its encoding.
+void TensorBoardTracker::check_log_kwargs(const Value::Dict& kwargs) const {
+  std::vector<std::string> problems;
+  for (const auto& [key, value] : kwargs) {
+    if (key != "walltime" || !tracking::number_of(value))
+      problems.push_back(fmt::format("{} ({})", key, value.type_name()));
+  }
+  check_argument(problems.empty(),
+                 "log_kwargs: tensorboard: {}: unknown option or wrong type; expected walltime, in seconds since 1970",
+                 fmt::join(problems, ", "));
+}
+
+void TensorBoardTracker::log_with_kwargs(const Value::Dict& values, std::optional<std::int64_t> step,
+                                         const Value::Dict& kwargs) {
+  tracking::EventTime time{.step = step};
+  if (kwargs.contains("walltime")) time.walltime = tracking::number_of(kwargs.at("walltime"));
+  for (const auto& [key, value] : values) log_value(key, value, time);
   flush();
 }
 
 void TensorBoardTracker::log_images(const std::map<std::string, at::Tensor>& values, std::optional<std::int64_t> step) {
   for (const auto& [key, images] : values)
-    file_of("").add(tracking::image_summary(key, tracking::encode_png(tracking::image_grid(images))), step);
+    file_of("").add(tracking::image_summary(key, tracking::encode_png(tracking::image_grid(images))), {.step = step});
   flush();
 }
 

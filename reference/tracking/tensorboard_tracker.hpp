@@ -16,6 +16,7 @@ namespace accel {
 /// Accelerate omits them silently. The configuration becomes hparams and a file hparams.yml. When a call returns, the
 /// operating system has the data. For equal values, the bytes of events equal those of Python's tracker, except for the
 /// order of names, which is alphabetical here, and for PNG data.
+/// The option `walltime` of log, in seconds since 1970, replaces the time of its events.
 /// Source: accelerate/tracking.py, TensorBoardTracker; torch/utils/tensorboard/writer.py.
 class TensorBoardTracker final : public GeneralTracker {
  public:
@@ -29,12 +30,14 @@ class TensorBoardTracker final : public GeneralTracker {
   void start(const Run& run) override;
   void store_init_configuration(const Value::Dict& values) override;
   void log(const Value::Dict& values, std::optional<std::int64_t> step) override;
+  void check_log_kwargs(const Value::Dict& kwargs) const override;
+  void log_with_kwargs(const Value::Dict& values, std::optional<std::int64_t> step, const Value::Dict& kwargs) override;
   void log_images(const std::map<std::string, at::Tensor>& values, std::optional<std::int64_t> step) override;
   void finish() override;
 
  private:
   tracking::EventFile& file_of(const std::string& subfolder);
-  void log_value(const std::string& key, const Value& value, std::optional<std::int64_t> step);
+  void log_value(const std::string& key, const Value& value, const tracking::EventTime& time);
   void flush();
 
   Options options_;

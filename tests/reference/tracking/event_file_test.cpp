@@ -62,7 +62,7 @@ TEST(EventFileTest, FlushedEventsAreReadableWhileTheFileIsOpen) {
   const TemporaryFolder folder;
   PosixFiles files;
   EventFile file(files, folder.path(), {});
-  file.add(scalar_summary("loss", 0.25), 7);
+  file.add(scalar_summary("loss", 0.25), {.step = 7});
   EXPECT_EQ(read_events(file.path()).size(), 1U);
   file.flush();
   const auto events = read_events(file.path());
@@ -78,10 +78,10 @@ TEST(EventFileTest, ATruncatedFileReadsUpToItsLastCompleteRecord) {
   const TemporaryFolder folder;
   PosixFiles files;
   EventFile file(files, folder.path(), {});
-  file.add(scalar_summary("loss", 1), 1);
+  file.add(scalar_summary("loss", 1), {.step = 1});
   file.flush();
   const auto whole = testing::read_file(file.path());
-  file.add(scalar_summary("loss", 2), 2);
+  file.add(scalar_summary("loss", 2), {.step = 2});
   file.flush();
   const auto bytes = testing::read_file(file.path());
   ASSERT_EQ(bytes.substr(0, whole.size()), whole);  // earlier bytes are not rewritten

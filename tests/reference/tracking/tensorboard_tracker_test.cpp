@@ -60,6 +60,16 @@ TEST(TensorBoardTrackerTest, NumbersBecomeScalarsOfTheStep) {
               ElementsAre(std::pair("a", 0.5F), std::pair("b", 3.F), std::pair("c", 1.F), std::pair("d", 2.5F)));
 }
 
+// As the argument of SummaryWriter's methods. It applies to one call.
+TEST(TensorBoardTrackerTest, TheOptionWalltimeReplacesTheTimeOfTheEvents) {
+  TensorBoardRun run;
+  run.tracker.log_with_kwargs({{"a", 1}, {"b", "text"}}, 1, {{"walltime", 7.25}});
+  run.tracker.log({{"a", 2}}, 2);
+  std::vector<double> times;
+  for (const auto& event : run.events()) times.push_back(event.real(1));
+  EXPECT_THAT(times, ElementsAre(7.25, 7.25, 1000.5));
+}
+
 // TensorBoard needs the name of its plugin for text in the event.
 TEST(TensorBoardTrackerTest, AStringBecomesText) {
   TensorBoardRun run;

@@ -1,5 +1,6 @@
 // Answers with what the tensorboard tracker writes. tracking.py then reads the files with TensorBoard's own reader.
-// A request is {"project", "config", "kwargs", "logging_dir", "calls": [{"step", "values"} or {"step", "images"}]}.
+// A request is {"project", "config", "kwargs", "logging_dir", "calls": [{"step", "values", "log_kwargs"} or
+// {"step", "images"}]}.
 #include <map>
 #include <optional>
 
@@ -24,7 +25,8 @@ Json tracked_run_answer(const Json& request) {
   trackers.init_trackers(request["project"], config.as<Value::Dict>(), {{"tensorboard", kwargs}});
   for (const auto& call : request["calls"]) {
     if (call.contains("values")) {
-      trackers.log(value_of(call["values"]).as<Value::Dict>(), step_of(call));
+      trackers.log(value_of(call["values"]).as<Value::Dict>(), step_of(call),
+                   {{"tensorboard", value_of(call["log_kwargs"])}});
       continue;
     }
     std::map<std::string, at::Tensor> images;

@@ -1,7 +1,7 @@
 """Compares event files with Accelerate's: python properties/oracle/tracking.py --bin build/release/bin [--runs 20] [--seed 0]
 
 Random runs are logged by Accelerate's TensorBoardTracker and by ours; TensorBoard's own reader reads both. Every event must
-be the same byte for byte, except for its time, the order of names (ours is alphabetical, and so are the names given to
+be the same byte for byte, except for its time unless log has the option walltime, the order of names (ours is alphabetical, and so are the names given to
 Accelerate) and the compression of a PNG, whose pixels must be the same. hparams.yml must load as the configuration.
 """
 import argparse
@@ -23,6 +23,7 @@ from tensorboard.backend.event_processing.event_file_loader import LegacyEventFi
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 WORDS = ["loss", "acc/top 1", "größe", "true", "1e3", "a: b", "", "null", "x" * 200, "lr-0", "'q'", '"d"', "~", "# c"]
+EARLY = 1e6  # seconds since 1970; only an event with the option walltime is earlier
 
 
 def tensor_json(tensor):
@@ -57,7 +58,8 @@ def random_request(rng):
             images = torch.randint(0, 256, shape, dtype=torch.uint8) if rng.random() < 0.5 else torch.rand(shape) * 1.2 - 0.1
             calls.append({"step": step, "images": {"image": images}})
         else:
-            calls.append({"step": step, "values": random_values(rng)})
+            log_kwargs = {} if rng.random() < 0.7 else {"walltime": rng.random() * EARLY}
+            calls.append({"step": step, "values": random_values(rng), "log_kwargs": log_kwargs})
     config = {name: rng.choice([random_scalar(rng), None]) for name in names(rng)}
     kwargs = {} if rng.random() < 0.7 else {"purge_step": rng.randrange(1, 100), "filename_suffix": ".again"}
     return {"project": rng.choice(["run", "a/b"]), "config": config, "kwargs": kwargs, "calls": calls}
@@ -69,7 +71,7 @@ def log_by_accelerate(request, folder):
     tracker.store_init_configuration(request["config"])
     for call in request["calls"]:
         if "values" in call:
-            tracker.log(call["values"], step=call["step"])
+            tracker.log(call["values"], step=call["step"], **call["log_kwargs"])
         else:
             tracker.log_images({name: images.numpy() for name, images in call["images"].items()}, step=call["step"])
     tracker.finish()
@@ -85,8 +87,9 @@ def log_by_accel(request, folder, program):
 
 
 def comparable(event):
-    """An event without its time, with a picture's pixels instead of its compressed form, and with sorted maps."""
-    event.wall_time = 0
+    """An event without its time (unless the call chose it), with a picture's pixels instead of its compressed form, and with sorted maps."""
+    if event.wall_time > EARLY:
+        event.wall_time = 0
     for value in event.summary.value:
         data = value.metadata.plugin_data
         if data.plugin_name == "hparams":

@@ -23,11 +23,16 @@ class RunTracking : public virtual AcceleratorBase {
                      const Value::Dict& init_kwargs = {}) {
     trackers_->init_trackers(project_name, config, init_kwargs);
   }
-  void log(const Value::Dict& values, std::optional<std::int64_t> step = std::nullopt) { trackers_->log(values, step); }
+  void log(const Value::Dict& values, std::optional<std::int64_t> step = std::nullopt,
+           const Value::Dict& log_kwargs = {}) {
+    trackers_->log(values, step, log_kwargs);
+  }
   void log_images(const std::map<std::string, at::Tensor>& images, std::optional<std::int64_t> step = std::nullopt) {
     trackers_->log_images(images, step);
   }
-  [[nodiscard]] GeneralTracker& get_tracker(const std::string& name) { return trackers_->get_tracker(name); }
+  [[nodiscard]] GeneralTracker& get_tracker(const std::string& name, const GetTrackerOptions& options = {}) {
+    return trackers_->get_tracker(name, options);
+  }
   /// Profiles the operators of this rank while `body(profiler)` runs. With output_trace_dir, writes
   /// profile_{rank}.json there, waits for all ranks, and is collective. `kwargs` defaults to the options'
   /// profile_kwargs. See accel::Profiler.

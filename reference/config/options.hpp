@@ -20,7 +20,7 @@
 namespace accel {
 
 class GeneralTracker;
-/// "tensorboard", "jsonl", "csv", "all", or a user-defined tracker.
+/// "tensorboard", "jsonl", "csv", "mlflow", "all", or a user-defined tracker.
 using LogWith = std::variant<std::string, std::shared_ptr<GeneralTracker>>;
 
 /// Folders for the files of a program.

@@ -7,24 +7,56 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <string_view>
+#include <utility>
 
 #include "reference/config/nearest_name.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/state/rank_context.hpp"
+#include "reference/tracking/mlflow_tracker.hpp"
 #include "reference/tracking/tensorboard_tracker.hpp"
 #include "reference/tracking/text_trackers.hpp"
 
 namespace accel {
 namespace {
 
-const std::array<std::string, 3> kBuiltIn{"tensorboard", "jsonl", "csv"};
+// "all" adds those that write to the logging directory. MLflow's folder is elsewhere, so it must be named.
+const std::array<std::string, 4> kBuiltIn{"tensorboard", "jsonl", "csv", "mlflow"};
+bool needs_logging_dir(const std::string& name) { return name != "mlflow"; }
+
+// Accelerate's other trackers, and what to do in their place.
+constexpr std::string_view kLogElsewhere = "log to tensorboard, jsonl, csv or mlflow";
+constexpr std::pair<std::string_view, std::string_view> kLacking[] = {
+    {"wandb",
+     "the format of its offline runs is undocumented, so log to tensorboard and upload the folder with `wandb sync "
+     "--sync-tensorboard FOLDER`"},
+    {"comet_ml", kLogElsewhere},
+    {"aim", kLogElsewhere},
+    {"clearml", kLogElsewhere},
+    {"dvclive", kLogElsewhere},
+    {"swanlab", kLogElsewhere},
+    {"trackio", kLogElsewhere},
+};
+
+std::string problem_of_name(const std::string& name) {
+  for (const auto& [lacking, way_out] : kLacking) {
+    if (name == lacking)
+      return fmt::format("'{}' needs its Python package, which this library does not use; {}", name, way_out);
+  }
+  return fmt::format("'{}' is not a tracker; expected {}, or an object", name, fmt::join(nearest_trackers(name), ", "));
+}
 
 // Returned by get_tracker on ranks where a tracker is inactive, so that programs need no check of the rank.
 class BlankTracker final : public GeneralTracker {
  public:
   [[nodiscard]] std::string name() const override { return ""; }
   [[nodiscard]] bool requires_logging_directory() const override { return false; }
+  void check_log_kwargs(const Value::Dict&) const override {}
   void log(const Value::Dict&, std::optional<std::int64_t>) override {}
+  void log_table(const std::string&, const Table&, std::optional<std::int64_t>) override {}
+  void log_figure(const at::Tensor&, const std::string&) override {}
+  void log_artifact(const std::string&, const std::string&) override {}
+  void log_artifacts(const std::string&, const std::string&) override {}
 };
 
 // Arguments of SummaryWriter. max_queue and flush_secs are accepted because Accelerate's programs pass them.
@@ -53,6 +85,7 @@ TensorBoardTracker::Options tensorboard_options(const Value::Dict& kwargs, std::
 std::shared_ptr<GeneralTracker> make_tracker(const std::string& name, const Value::Dict& kwargs,
                                              std::vector<std::string>& problems) {
   if (name == "tensorboard") return std::make_shared<TensorBoardTracker>(tensorboard_options(kwargs, problems));
+  if (name == "mlflow") return std::make_shared<MLflowTracker>(mlflow_options(kwargs, problems));
   for (const auto& [key, value] : kwargs)
     problems.push_back(fmt::format("{}: unexpected option {}; it has no options", name, key));
   if (name == "csv") return std::make_shared<CsvTracker>();
@@ -93,12 +126,12 @@ Trackers::Trackers(RankContext& context, const std::vector<LogWith>& log_with, s
     }
     const auto& name = std::get<std::string>(item);
     const bool is_all = name == "all";
-    if (!is_all && std::find(kBuiltIn.begin(), kBuiltIn.end(), name) == kBuiltIn.end()) {
-      problems.push_back(fmt::format("'{}' is not a tracker; expected {}, or an object", name,
-                                     fmt::join(nearest_trackers(name), ", ")));
-    }
+    if (!is_all && std::find(kBuiltIn.begin(), kBuiltIn.end(), name) == kBuiltIn.end())
+      problems.push_back(problem_of_name(name));
     for (const auto& built_in : kBuiltIn) {
-      if (is_all || name == built_in) add({.name = built_in, .tracker = nullptr, .is_built_in = true}, true);
+      const bool needs_folder = needs_logging_dir(built_in);
+      if (name == built_in || (is_all && needs_folder))
+        add({.name = built_in, .tracker = nullptr, .is_built_in = true}, needs_folder);
     }
   }
   check_config(problems.empty(), "log_with: {}", fmt::join(problems, "; "));
@@ -117,19 +150,24 @@ void Trackers::for_each_active(F&& call) {
   }
 }
 
-void Trackers::init_trackers(const std::string& project_name, const std::optional<Value::Dict>& config,
-                             const Value::Dict& init_kwargs) {
-  check_state(!is_started_, "init_trackers: the trackers are already running; call end_training first");
+std::vector<std::string> Trackers::problems_of_kwargs(const Value::Dict& kwargs) const {
   std::vector<std::string> problems;
-  for (const auto& [name, kwargs] : init_kwargs) {
+  for (const auto& [name, options] : kwargs) {
     const bool is_there = std::any_of(entries_.begin(), entries_.end(),
                                       [&, &wanted = name](const Entry& entry) { return entry.name == wanted; });
     if (!is_there)
       problems.push_back(fmt::format("{} is not in log_with; add it there, or remove its options", name));
-    else if (!kwargs.is<Value::Dict>())
+    else if (!options.is<Value::Dict>())
       problems.push_back(
-          fmt::format("{}: expected a dict of options, got a value of type {}", name, kwargs.type_name()));
+          fmt::format("{}: expected a dict of options, got a value of type {}", name, options.type_name()));
   }
+  return problems;
+}
+
+void Trackers::init_trackers(const std::string& project_name, const std::optional<Value::Dict>& config,
+                             const Value::Dict& init_kwargs) {
+  check_state(!is_started_, "init_trackers: the trackers are already running; call end_training first");
+  auto problems = problems_of_kwargs(init_kwargs);
   check_config(problems.empty(), "init_trackers: init_kwargs: {}", fmt::join(problems, "; "));
   // Works on a copy until all checks have passed: a call that throws leaves the previous state, and every rank
   // throws, because inactive trackers check too.
@@ -150,9 +188,19 @@ void Trackers::init_trackers(const std::string& project_name, const std::optiona
   if (config) for_each_active([&](GeneralTracker& tracker) { tracker.store_init_configuration(*config); });
 }
 
-void Trackers::log(const Value::Dict& values, std::optional<std::int64_t> step) {
+void Trackers::log(const Value::Dict& values, std::optional<std::int64_t> step, const Value::Dict& log_kwargs) {
   if (!is_started_) return;  // as in Accelerate, whose list of trackers is empty before init_trackers
-  for_each_active([&](GeneralTracker& tracker) { tracker.log(values, step); });
+  const auto problems = problems_of_kwargs(log_kwargs);
+  check_argument(problems.empty(), "log: log_kwargs: {}", fmt::join(problems, "; "));
+  for (const auto& entry : entries_) {
+    if (log_kwargs.contains(entry.name)) entry.tracker->check_log_kwargs(log_kwargs.at(entry.name).as<Value::Dict>());
+  }
+  for_each_active([&](GeneralTracker& tracker) {
+    if (log_kwargs.contains(tracker.name()))
+      tracker.log_with_kwargs(values, step, log_kwargs.at(tracker.name()).as<Value::Dict>());
+    else
+      tracker.log(values, step);
+  });
 }
 
 void Trackers::log_images(const std::map<std::string, at::Tensor>& values, std::optional<std::int64_t> step) {
@@ -161,11 +209,13 @@ void Trackers::log_images(const std::map<std::string, at::Tensor>& values, std::
 }
 
 // References stay valid until the next init_trackers, which replaces the built-in trackers.
-GeneralTracker& Trackers::get_tracker(const std::string& name) {
+GeneralTracker& Trackers::get_tracker(const std::string& name, const GetTrackerOptions& options) {
   std::vector<std::string> names;
   for (const auto& entry : entries_) {
     names.push_back(entry.name);
-    if (entry.name == name && entry.tracker && is_started_) return is_active(*entry.tracker) ? *entry.tracker : *blank_;
+    if (entry.name != name || !entry.tracker || !is_started_) continue;
+    if (!is_active(*entry.tracker)) return *blank_;
+    return options.unwrap ? entry.tracker->tracker() : *entry.tracker;
   }
   check_argument(is_started_, "get_tracker: no tracker is running; call init_trackers first");
   throw ArgumentError(fmt::format("get_tracker: '{}' is not among the trackers of log_with: {}; expected one of them",

@@ -44,6 +44,7 @@
 #include "reference/state/objects.hpp"
 #include "reference/state/rng_sync.hpp"
 #include "reference/tracking/logging.hpp"
+#include "reference/tracking/mlflow_tracker.hpp"
 #include "reference/tracking/progress.hpp"
 #include "reference/tracking/tensorboard_tracker.hpp"
 #include "reference/tracking/text_trackers.hpp"

@@ -41,6 +41,9 @@ class Recorder : public GeneralTracker {
   void log(const Value::Dict& values, std::optional<std::int64_t> step) override {
     calls.push_back("log " + std::to_string(values.size()) + " " + std::to_string(step.value_or(-1)));
   }
+  void log_table(const std::string& table_name, const Table& table, std::optional<std::int64_t>) override {
+    calls.push_back("table " + table_name + " " + std::to_string(table.data.size()));
+  }
   void finish() override {
     calls.emplace_back("finish");
     if (fails) throw FileError("a.csv", "written", ENOSPC);
@@ -63,8 +66,25 @@ TEST(TrackersTest, AllProblemsAreOneErrorWithSuggestions) {
   EXPECT_THAT(message, HasSubstr("csv writes files and requires a logging_dir"));
 }
 
-// "csv" is also named separately, and must not be written twice.
-TEST(TrackersTest, TheNameAllMeansEachBuiltInTrackerOnce) {
+// A program written for Python names them. "is not a tracker" would send the reader in search of a typing error.
+TEST(TrackersTest, EveryTrackerOfAccelerateThatIsLackingIsReportedWithAWayOut) {
+  const auto context = make_single_rank();
+  const auto message = message_of<ConfigError>([&] {
+    Trackers(*context, {"wandb", "comet_ml", "aim", "clearml", "dvclive", "swanlab", "trackio"}, std::nullopt);
+  });
+  EXPECT_THAT(message,
+              HasSubstr("'wandb' needs its Python package, which this library does not use; the format of its "
+                        "offline runs is undocumented, so log to tensorboard and upload the folder with `wandb "
+                        "sync --sync-tensorboard FOLDER`; 'comet_ml' needs"));
+  for (const std::string name : {"comet_ml", "aim", "clearml", "dvclive", "swanlab", "trackio"})
+    EXPECT_THAT(message, HasSubstr("'" + name +
+                                   "' needs its Python package, which this library does not use; log to "
+                                   "tensorboard, jsonl, csv or mlflow"));
+}
+
+// "csv" is also named separately, and must not be written twice. MLflow's folder is not the logging directory, so it
+// must be named.
+TEST(TrackersTest, TheNameAllMeansEachTrackerOfTheLoggingDirectoryOnce) {
   const TemporaryFolder folder;
   const auto context = make_single_rank();
   Trackers trackers(*context, {"csv", "all"}, folder.path());
@@ -169,6 +189,79 @@ TEST(TrackersTest, AnUnknownTrackerIsReportedWithTheExistingOnes) {
   EXPECT_EQ(trackers.get_tracker("recorder").name(), "recorder");
   EXPECT_THAT(message_of<ArgumentError>([&] { (void)trackers.get_tracker("wandb"); }),
               HasSubstr("'wandb' is not among the trackers of log_with: recorder"));
+}
+
+// Options of log are checked on every rank, because a rank that throws alone leaves the others waiting.
+TEST(TrackersTest, WrongOptionsOfLogAreAnErrorOnEveryRank) {
+  const TemporaryFolder folder;
+  const auto messages = collect_ranks(Backend::kSim, 2, [&](RankContext& rank) {
+    Trackers trackers(rank, {"tensorboard", "csv"}, folder.path());
+    trackers.init_trackers("run");
+    const auto log = [&](const Value::Dict& kwargs) {
+      return message_of<ArgumentError>([&] { trackers.log({{"x", 1}}, 1, kwargs); });
+    };
+    EXPECT_EQ(log({{"tensorboard", Value::Dict{{"walltime", 5}}}}), "");
+    EXPECT_THAT(log({{"jsonl", Value::Dict{}}, {"csv", 1}}),
+                HasSubstr("csv: expected a dict of options, got a value of type int; jsonl is not in log_with"));
+    EXPECT_THAT(log({{"csv", Value::Dict{{"a", 1}, {"b", 2}}}}), HasSubstr("csv: unexpected option a, b"));
+    auto message = log({{"tensorboard", Value::Dict{{"walltime", "now"}, {"wall_time", 1}}}});
+    trackers.end_training();
+    return message;
+  });
+  for (const auto& message : messages)
+    EXPECT_THAT(message, HasSubstr("tensorboard: wall_time (int), walltime (string): unknown option or wrong type"));
+}
+
+// As hasattr of Python's trackers: only MLflow has artifacts, and none that writes files has tables.
+TEST(TrackersTest, AMethodThatATrackerLacksIsAnErrorThatNamesBoth) {
+  const TemporaryFolder folder;
+  const auto messages = collect_ranks(Backend::kSim, 2, [&](RankContext& rank) {
+    const auto recorder = std::make_shared<Recorder>();
+    Trackers trackers(rank, {"tensorboard", recorder}, folder.path());
+    trackers.init_trackers("run");
+    trackers.get_tracker("recorder").log_table("samples", {.columns = {"a", "b"}, .data = {{1, "x"}, {2, "y"}}}, 3);
+    if (rank.rank == 0)
+      EXPECT_THAT(recorder->calls, ElementsAre("start run", "table samples 2"));
+    else
+      EXPECT_THAT(recorder->calls, IsEmpty());
+    auto& tracker = trackers.get_tracker("tensorboard");
+    const std::vector<std::string> messages{
+        message_of<ArgumentError>([&] { tracker.log_table("samples", {}, std::nullopt); }),
+        message_of<ArgumentError>([&] { tracker.log_figure({}, "a.png"); }),
+        message_of<ArgumentError>([&] { tracker.log_artifact("a.bin"); }),
+        message_of<ArgumentError>([&] { tracker.log_artifacts("folder"); })};
+    trackers.end_training();
+    return messages;
+  });
+  EXPECT_THAT(messages[0],
+              ElementsAre(HasSubstr("log_table: the tracker tensorboard lacks it; log the cells"),
+                          HasSubstr("log_figure: the tracker tensorboard lacks it; use log_images"),
+                          HasSubstr("log_artifact: the tracker tensorboard lacks it; use the tracker mlflow"),
+                          HasSubstr("log_artifacts: the tracker tensorboard lacks it")));
+  EXPECT_THAT(messages[1], ElementsAre("", "", "", ""));
+}
+
+// Adds a prefix to all names; another tracker does the work.
+class Prefixed : public GeneralTracker {
+ public:
+  [[nodiscard]] std::string name() const override { return "prefixed"; }
+  [[nodiscard]] bool requires_logging_directory() const override { return false; }
+  void log(const Value::Dict& values, std::optional<std::int64_t> step) override {
+    for (const auto& [name, value] : values) recorder.log({{"my/" + name, value}}, step);
+  }
+  GeneralTracker& tracker() override { return recorder; }
+
+  Recorder recorder;
+};
+
+TEST(TrackersTest, UnwrapReturnsTheTrackerThatATrackerWraps) {
+  const auto context = make_single_rank();
+  const auto prefixed = std::make_shared<Prefixed>();
+  Trackers trackers(*context, {prefixed, std::make_shared<Recorder>()}, std::nullopt);
+  trackers.init_trackers("run");
+  EXPECT_EQ(&trackers.get_tracker("prefixed"), prefixed.get());
+  EXPECT_EQ(&trackers.get_tracker("prefixed", {.unwrap = true}), &prefixed->recorder);
+  EXPECT_EQ(&trackers.get_tracker("recorder", {.unwrap = true}), &trackers.get_tracker("recorder"));
 }
 
 }  // namespace

@@ -14,10 +14,10 @@ namespace accel {
 /// Writes MLflow's file store without Python or MLflow. `mlflow ui --backend-store-uri FOLDER` shows it while it grows;
 /// MLflow 3 also requires the variable MLFLOW_ALLOW_FILE_STORE=true.
 ///
-/// The folder is that of the variable MLFLOW_TRACKING_URI (a path or a file: URI), else mlruns in the working folder. The
-/// project is the experiment. The configuration becomes parameters; one of more than 6000 characters is omitted with a
-/// warning. Numbers and tensors of shape [] become metrics; other values are omitted with a warning. Accelerate omits
-/// tensors too. The option `timestamp` of log, in milliseconds since 1970, replaces the time of its values.
+/// The folder is that of the variable MLFLOW_TRACKING_URI (a path or a file: URI), else mlruns in the working folder.
+/// The project is the experiment. The configuration becomes parameters; one of more than 6000 characters is omitted
+/// with a warning. Numbers and tensors of shape [] become metrics; other values are omitted with a warning. Accelerate
+/// omits tensors too. The option `timestamp` of log, in milliseconds since 1970, replaces the time of its values.
 ///
 /// Source: accelerate/tracking.py, MLflowTracker.
 class MLflowTracker final : public GeneralTracker {

@@ -1,5 +1,5 @@
-// The enumerations of fields are those of tensorboard/compat/proto: summary.proto, tensor.proto, tensor_shape.proto, and
-// plugins/hparams.
+// The enumerations of fields are those of tensorboard/compat/proto: summary.proto, tensor.proto, tensor_shape.proto,
+// and plugins/hparams.
 #include "reference/tracking/summary.hpp"
 
 #include <ATen/ATen.h>

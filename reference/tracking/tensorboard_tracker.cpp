@@ -81,8 +81,8 @@ void TensorBoardTracker::log(const Value::Dict& values, std::optional<std::int64
   log_with_kwargs(values, step, {});
 }
 
-// Source: torch/utils/tensorboard/writer.py: add_scalar, add_text and add_scalars all have walltime. The other arguments
-// of add_scalar change only its encoding.
+// Source: torch/utils/tensorboard/writer.py: add_scalar, add_text and add_scalars all have walltime. The other
+// arguments of add_scalar change only its encoding.
 void TensorBoardTracker::check_log_kwargs(const Value::Dict& kwargs) const {
   std::vector<std::string> problems;
   for (const auto& [key, value] : kwargs) {

@@ -57,8 +57,8 @@ struct TrackEvent {
   Nanoseconds time = 0;
 };
 
-/// Returns the begin and end of the `slices` with the indices in `track`, and those of `marks` (sorted by time) that are
-/// on them, in the order of time. A slice ends after the slices inside it and before the next one begins.
+/// Returns the begin and end of the `slices` with the indices in `track`, and those of `marks` (sorted by time) that
+/// are on them, in the order of time. A slice ends after the slices inside it and before the next one begins.
 std::vector<TrackEvent> plan_events(const std::vector<Slice>& slices, const Track& track,
                                     const std::vector<Mark>& marks);
 

@@ -1,6 +1,6 @@
 // Perfetto's trace: a sequence of packets, each with a descriptor of a track or an event on one. The enumerations of
-// fields are those of perfetto/protos/perfetto/trace: trace.proto, trace_packet.proto, interned_data/interned_data.proto
-// and track_event/*.proto. Equal names are written once and referred to by number ("interned").
+// fields are those of perfetto/protos/perfetto/trace: trace.proto, trace_packet.proto, interned_data.proto and
+// track_event/*.proto. Equal names are written once and referred to by number ("interned").
 #include <fmt/format.h>
 
 #include <map>

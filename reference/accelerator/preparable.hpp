@@ -80,6 +80,50 @@ concept AnyModuleObject = !ModuleHolderObject<T> && requires(const T& object) {
 template <typename T>
 inline constexpr bool kNever = false;
 
+/// True, or for a type that `prepare` rejects false, after a compile error that says what to pass instead. Datasets are
+/// rejected by `prepare` itself, which knows what else has their members.
+template <typename T, bool kIsTemporary>
+constexpr bool check_preparable() {
+  if constexpr (SchedulerObject<T> && kIsTemporary) {
+    static_assert(kNever<T>,
+                  "prepare: a temporary schedule is destroyed at the end of this statement; give it a name: "
+                  "accel::StepLR step_lr(...); prepare(..., step_lr)");
+    return false;
+  } else if constexpr (LibTorchScheduler<T> || LibTorchSchedulerPointer<T>) {
+    static_assert(kNever<T>,
+                  "prepare: LibTorch's schedules are unsupported, since they also advance when the optimizer skips a "
+                  "step; use accel::StepLR, accel::ReduceLROnPlateau or another schedule of accel");
+    return false;
+  } else if constexpr (PlainPointer<T>) {
+    static_assert(kNever<T>,
+                  "prepare: plain pointers are unsupported; pass the object itself (*pointer) or a shared_ptr");
+    return false;
+  } else if constexpr (AnyModuleObject<T>) {
+    static_assert(kNever<T>,
+                  "prepare: torch::nn::AnyModule is unsupported, since the type of its forward is unknown; pass the "
+                  "module that it holds");
+    return false;
+  } else if constexpr (ModuleObject<T> && kIsTemporary) {
+    static_assert(kNever<T>,
+                  "prepare: a temporary module is destroyed at the end of this statement; give it a name, or use "
+                  "std::make_shared<Net>(...)");
+    return false;
+  } else if constexpr (ModulePointer<T> && !std::is_copy_constructible_v<T>) {
+    static_assert(kNever<T>,
+                  "prepare: a unique_ptr of a module is unsupported, since LibTorch shares modules; use "
+                  "std::make_shared<Net>(...)");
+    return false;
+  } else if constexpr (LibTorchLoader<T> || LibTorchLoaderPointer<T>) {
+    static_assert(kNever<T>,
+                  "prepare: a torch::data loader is unsupported; create accel::DataLoader "
+                  "loader(accel::from_torch(dataset), {.batch_size = n}), or wrap the loader by "
+                  "accel::from_torch_loader");
+    return false;
+  } else {
+    return true;
+  }
+}
+
 /// Returns a shared_ptr to a module that may be on the stack. LibTorch's functions call shared_from_this on a module,
 /// so a module that no shared_ptr owns gets one that owns nothing.
 template <typename Module>

@@ -177,47 +177,20 @@ class Preparation : public virtual AcceleratorBase {
   decltype(auto) prepare_one(std::remove_reference_t<Object>& object, Placement placement) {
     using T = std::remove_cvref_t<Object>;
     constexpr bool kIsTemporary = !std::is_reference_v<Object>;
-    if constexpr (detail::OptimizerObject<T> && kIsTemporary) {
+    if constexpr (!detail::check_preparable<T, kIsTemporary>()) {
+      return (object);
+    } else if constexpr (detail::OptimizerObject<T> && kIsTemporary) {
       return prepare_optimizer(std::make_shared<T>(std::move(object)), placement);
     } else if constexpr (detail::OptimizerObject<T>) {
       return prepare_optimizer(object, placement);
     } else if constexpr (std::is_same_v<DummyOptim, T>) {
       return prepare_optimizer(object);
-    } else if constexpr (detail::SchedulerObject<T> && kIsTemporary) {
-      static_assert(detail::kNever<T>,
-                    "prepare: a temporary schedule is destroyed at the end of this statement; give it a name: "
-                    "accel::StepLR step_lr(...); prepare(..., step_lr)");
-      return (object);
     } else if constexpr (detail::SchedulerObject<T> || std::is_same_v<DummyScheduler, T>) {
       return prepare_scheduler(object);
-    } else if constexpr (detail::LibTorchScheduler<T> || detail::LibTorchSchedulerPointer<T>) {
-      static_assert(detail::kNever<T>,
-                    "prepare: LibTorch's schedules are unsupported, since they also advance when the optimizer skips a "
-                    "step; use accel::StepLR, accel::ReduceLROnPlateau or another schedule of accel");
-      return (object);
-    } else if constexpr (detail::PlainPointer<T>) {
-      static_assert(detail::kNever<T>,
-                    "prepare: plain pointers are unsupported; pass the object itself (*pointer) or a shared_ptr");
-      return (object);
-    } else if constexpr (detail::AnyModuleObject<T>) {
-      static_assert(detail::kNever<T>,
-                    "prepare: torch::nn::AnyModule is unsupported, since the type of its forward is unknown; pass the "
-                    "module that it holds");
-      return (object);
     } else if constexpr (detail::ModuleHolderObject<T>) {
       return prepare_model(object.ptr(), {.device_placement = placement});
-    } else if constexpr (detail::ModuleObject<T> && kIsTemporary) {
-      static_assert(detail::kNever<T>,
-                    "prepare: a temporary module is destroyed at the end of this statement; give it a name, or use "
-                    "std::make_shared<Net>(...)");
-      return (object);
     } else if constexpr (detail::ModuleObject<T>) {
       return prepare_model(object, {.device_placement = placement});
-    } else if constexpr (detail::ModulePointer<T> && !std::is_copy_constructible_v<T>) {
-      static_assert(detail::kNever<T>,
-                    "prepare: a unique_ptr of a module is unsupported, since LibTorch shares modules; use "
-                    "std::make_shared<Net>(...)");
-      return (object);
     } else if constexpr (detail::ModulePointer<T>) {
       return prepare_model(object, {.device_placement = placement});
     } else if constexpr (requires { object.hf_device_map(); }) {
@@ -227,12 +200,6 @@ class Preparation : public virtual AcceleratorBase {
       return prepare_optimizer(kept<torch::optim::Optimizer, kIsTemporary>(object), placement);
     } else if constexpr (detail::SchedulerPointer<T>) {
       return prepare_scheduler(kept<LRScheduler, kIsTemporary>(object));
-    } else if constexpr (detail::LibTorchLoader<T> || detail::LibTorchLoaderPointer<T>) {
-      static_assert(detail::kNever<T>,
-                    "prepare: a torch::data loader is unsupported; create accel::DataLoader "
-                    "loader(accel::from_torch(dataset), {.batch_size = n}), or wrap the loader by "
-                    "accel::from_torch_loader");
-      return (object);
     } else if constexpr (requires { object.total_batch_size(); }) {
       return T(object);  // a loader that is prepared already
     } else if constexpr (requires { prepare_data_loader(object); }) {

@@ -47,7 +47,7 @@ std::vector<Cells> rows_of(const std::string& markdown) {
 }
 
 bool is_thread(const std::string& cell) {
-  static const std::regex threads(R"(-|((PR )?[\w-]+#\d+|R([1-9]|10))(, ((PR )?[\w-]+#\d+|R([1-9]|10)))*)");
+  static const std::regex threads(R"(-|((PR )?[\w-]+#\d+|R([1-9]|1[01]))(, ((PR )?[\w-]+#\d+|R([1-9]|1[01])))*)");
   return std::regex_match(cell, threads);
 }
 

@@ -7,7 +7,7 @@
 #include "reference/checkpoint/torch_file.hpp"
 #include "reference/checkpoint/weights_files.hpp"
 #include "reference/config/environment.hpp"
-#include "reference/core/available.hpp"
+#include "reference/state/available.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/random.hpp"
 #include "reference/core/shared.hpp"

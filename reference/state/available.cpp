@@ -1,4 +1,4 @@
-#include "reference/core/available.hpp"
+#include "reference/state/available.hpp"
 
 #include <ATen/Context.h>
 

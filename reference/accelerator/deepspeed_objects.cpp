@@ -48,24 +48,26 @@ class SectionReader {
       return problem(name, fmt::format("expected a whole number, got {}", value));
     number = static_cast<int>(value);
   }
-  void operator()(const std::string& name, std::optional<double>& number) {
+  template <typename T>
+  void operator()(const std::string& name, std::optional<T>& value) {
     asked_.insert(name);
-    if (!has(name)) return;
-    number.emplace();
-    (*this)(name, *number);
+    if (has(name)) (*this)(name, value.emplace());
   }
   void operator()(const std::string& name, bool& flag) {
     double value = flag ? 1 : 0;
     (*this)(name, value);
     flag = value != 0;
   }
-  void operator()(const std::string& name, optim::NumberPair& pair) {
+  template <typename... Number>
+  void operator()(const std::string& name, std::tuple<Number...>& numbers) {
     asked_.insert(name);
     const auto list = section_.lists.find(name);
-    if (list != section_.lists.end() && list->second.size() == 2) {
-      pair = {list->second[0], list->second[1]};
+    if (list != section_.lists.end() && list->second.size() == sizeof...(Number)) {
+      auto next = list->second.begin();
+      std::apply([&](auto&... number) { ((number = *next++), ...); }, numbers);
     } else if (has(name)) {
-      problem(name, fmt::format("expected a list of two numbers, got {}", parameter_text(section_, name)));
+      problem(name, fmt::format("expected a list of {} numbers, got {}", sizeof...(Number) == 2 ? "two" : "three",
+                                parameter_text(section_, name)));
     }
   }
   void operator()(const std::string& name, std::string& text) {
@@ -135,6 +137,9 @@ std::unique_ptr<torch::optim::Optimizer> make_if_named(const optim::OptimizerEnt
   constexpr bool kIsAdamW = std::same_as<Options, optim::AdamWOptions>;
   if constexpr (kIsAdamW || std::same_as<Options, optim::AdamOptions>) {
     return make_adam(dummy, reader, file, kIsAdamW);
+  } else if constexpr (std::same_as<Options, optim::LionOptions>) {
+    // DeepSpeed has its own Lion, with other defaults. Source: deepspeed/ops/lion/fused_lion.py.
+    return make(dummy, reader, file, optim::LionOptions{.lr = 1e-3, .betas = {0.9, 0.999}});
   } else {
     return make(dummy, reader, file, Options());
   }

@@ -3,7 +3,6 @@
 #include <torch/nn/module.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/embedding.h>
-#include <torch/optim/lbfgs.h>
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
@@ -23,12 +22,12 @@
 namespace accel {
 namespace {
 
-// An optimizer that has stepped holds state of unsharded parameters, which fits no shard. LBFGS needs inner products
-// over all parameters, which a rank with shards cannot compute without communication inside the optimizer.
+// An optimizer that has stepped holds state of unsharded parameters, which fits no shard. One that is not elementwise
+// would need communication inside the optimizer.
 void check_can_be_sharded(const torch::optim::Optimizer& optimizer) {
-  check_state(dynamic_cast<const torch::optim::LBFGS*>(&optimizer) == nullptr,
-              "prepare: LBFGS does not support sharded models; use another optimizer, or train without fsdp_plugin and "
-              "deepspeed_plugin");
+  const auto problem = optim::sharding_problem(optimizer);
+  check_state(problem.empty(), "prepare: {}; use another optimizer, or train without fsdp_plugin and deepspeed_plugin",
+              problem);
   check_state(
       !optim::has_stepped(optimizer),
       "prepare: the optimizer has already stepped, and its state does not fit a sharded model; prepare both before the "

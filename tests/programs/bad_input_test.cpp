@@ -56,9 +56,15 @@ TEST_F(BadInputTest, AnOptimizersArgumentsAreThoseOfPythonsClass) {
   expect_refused(sim_run({with("optimizer: {name: nadam, lr: 0.1, betas: [0.9, 1], eps: -1}")}),
                  AllOf(HasSubstr("optimizer.betas: expected two numbers in [0, 1)"),
                        HasSubstr("optimizer.eps: expected a number of 0 or more")));
+  expect_refused(sim_run({with("optimizer: {name: adafactor, lr: 0.1, eps: [0.1, null], foreach: 3}")}),
+                 AllOf(HasSubstr("optimizer.eps: expected a list of null or a finite number and a finite number"),
+                       HasSubstr("optimizer.foreach: expected true or false")));
+  expect_refused(sim_run({with("optimizer: {name: muon, lr: 0.1, ns_steps: 100, adjust_lr_fn: other}")}),
+                 AllOf(HasSubstr("optimizer.ns_steps: expected fewer than 100 iterations, got 100"),
+                       HasSubstr("optimizer.adjust_lr_fn: expected original or match_rms_adamw, got 'other'")));
   expect_refused(sim_run({with("optimizer: {name: sgd, lr: 0.1, maximize: true}")}),
                  HasSubstr("optimizer.maximize: unknown key"));
-  expect_refused(sim_run({with("optimizer: {name: lion}")}),
+  expect_refused(sim_run({with("optimizer: {name: lamb}")}),
                  AllOf(HasSubstr("optimizer.name: expected one of adadelta, "), HasSubstr("optimizer.lr: missing")));
 }
 

@@ -16,14 +16,28 @@
 /// Thread rule: the calling thread.
 namespace accel::testing {
 
-/// Returns parameters of one element, of fewer elements than a vector register, and of more with a remainder.
-inline std::vector<at::Tensor> odd_parameters(at::ScalarType dtype = at::kFloat) {
+template <typename Options>
+inline constexpr bool kForMatricesOnly = std::same_as<Options, optim::MuonOptions>;
+template <typename Options>
+inline constexpr bool kForSparseGradients = std::same_as<Options, optim::SparseAdamOptions>;
+
+/// Returns parameters of one element, of fewer elements than a vector register, and of more with a remainder. With
+/// `Options` of an optimizer for matrices, all are matrices.
+template <typename Options = optim::SGDOptions>
+std::vector<at::Tensor> odd_parameters(at::ScalarType dtype = at::kFloat) {
   const auto generator = make_generator(0);
   std::vector<at::Tensor> params;
-  for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{1}, {3}, {5, 13}}) {
+  for (std::vector<std::int64_t> shape : {std::vector<std::int64_t>{1}, {3}, {5, 13}}) {
+    if (kForMatricesOnly<Options> && shape.size() == 1) shape.push_back(1);
     params.push_back(at::randn(shape, generator, dtype).requires_grad_());
   }
   return params;
+}
+
+/// The gradient in the layout that the optimizer requires.
+template <typename Options>
+at::Tensor in_layout_of(const at::Tensor& gradient) {
+  return kForSparseGradients<Options> ? gradient.to_sparse() : gradient;
 }
 
 struct StepRange {
@@ -32,10 +46,13 @@ struct StepRange {
 
 /// Performs steps on gradients that depend on the step's number only.
 inline void run_steps(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& params, StepRange range) {
+  const bool is_sparse = dynamic_cast<optim::SparseAdam*>(&optimizer) != nullptr;
   for (int step = range.from; step < range.to; ++step) {
     const auto generator = make_generator(1000 + step);
-    for (const auto& param : params)
-      param.mutable_grad() = at::randn(param.sizes(), generator, param.options().requires_grad(false));
+    for (const auto& param : params) {
+      const auto gradient = at::randn(param.sizes(), generator, param.options().requires_grad(false));
+      param.mutable_grad() = is_sparse ? gradient.to_sparse() : gradient;
+    }
     optimizer.step();
   }
 }

@@ -1,6 +1,7 @@
 #include "reference/optim/optimizers/foreach_math.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/ScalarOps.h>
 
 #include <cmath>
 
@@ -44,6 +45,8 @@ std::vector<double> numbers_of(const std::vector<at::Tensor>& tensors) {
   numbers.assign(data, data + together.numel());
   return numbers;
 }
+
+at::Tensor factor(double number) { return at::native::wrapped_scalar_tensor(number); }
 
 double python_power(double base, double exponent) { return std::pow(base, exponent); }
 

@@ -31,6 +31,10 @@ std::vector<double> numbers_of(const std::vector<at::Tensor>& tensors);
 /// square root, which rounds differently.
 double python_power(double base, double exponent);
 
+/// A number in the form in which Python's operators multiply a tensor by it. LibTorch's overloads for at::Scalar, which
+/// multi-tensor operators call for each tensor, first round it to the tensor's dtype.
+at::Tensor factor(double number);
+
 template <typename F>
 std::vector<at::Scalar> scalars_of(const std::vector<double>& numbers, F&& f) {
   std::vector<at::Scalar> scalars;

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "reference/optim/state_dict/param_group_options.hpp"
@@ -18,8 +19,10 @@
 ///     accel::Value saved = optimizer.state_dict();
 ///
 /// An optimizer is a struct of options, with the defaults and ValueErrors of Python's class, and two free functions:
-/// `state_entries` (the tensors kept per parameter) and `update`. Parameters without a gradient are skipped. Thread
-/// rule: the rank's thread. Source: torch/optim/optimizer.py.
+/// `state_entries` (the tensors kept per parameter) and `update`. Parameters without a gradient are skipped. Optional
+/// static members of the options declare what is special: `kOnlyOptionEntries` (groups in state dicts have no other
+/// entries), `kSparseGradients`, `kNotOnShards` (the reason) and `problem_of(param)` ("" for a supported parameter).
+/// Thread rule: the rank's thread. Source: torch/optim/optimizer.py.
 namespace accel::optim {
 
 template <typename Options>
@@ -45,6 +48,8 @@ class OptimizerWithStateDict : public torch::optim::Optimizer {
   /// Whether a step that was captured as a device graph can be replayed: its kernels read step counts and learning
   /// rates on the device.
   [[nodiscard]] virtual bool is_capturable() const = 0;
+  /// See optim::sharding_problem in optimizer_state.hpp.
+  [[nodiscard]] virtual std::string sharding_problem() const = 0;
   /// Makes steps read the learning rate of each group from a tensor (float32, shape [], on the parameters' device)
   /// instead of its options; empty: from the options.
   void read_lr_from(std::vector<at::Tensor> lrs) { lrs_ = std::move(lrs); }
@@ -81,6 +86,7 @@ class MultiTensorOptimizer : public OptimizerWithStateDict {
   void restart() override;
   [[nodiscard]] bool can_skip_on_device() const override;
   [[nodiscard]] bool is_capturable() const override;
+  [[nodiscard]] std::string sharding_problem() const override;
   void step_unless(const at::Tensor& found_inf) override { update_groups(found_inf); }
 
  private:

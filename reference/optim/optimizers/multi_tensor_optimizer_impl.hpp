@@ -42,6 +42,10 @@ void MultiTensorOptimizer<Options>::add_param_group(std::vector<at::Tensor> para
                    fmt::join(param.sizes(), ", "));
     check_argument(param.is_leaf(), "{}: a tensor of shape [{}] was computed from others; expected a parameter",
                    Options::kName, fmt::join(param.sizes(), ", "));
+    if constexpr (requires { Options::problem_of(param); }) {
+      const auto problem = Options::problem_of(param);
+      check_argument(problem.empty(), "{}: {}", Options::kName, problem);
+    }
   }
   param_groups_.emplace_back(std::move(params), std::make_unique<GroupOptions<Options>>(options));
   if constexpr (kHasStateFromStart) make_state_of(param_groups_.back());
@@ -104,12 +108,17 @@ void MultiTensorOptimizer<Options>::update_groups(const at::Tensor& found_inf) {
     const auto options = options_of<Options>(group.options());
     const auto entries = state_entries(options);
     for (auto& lists :
-         gather_tensors(group.params(), entries, state_, {.optimizer = Options::kName, .fused = is_fused(options)})) {
-      lists.lr = lr_tensor(index);
-      lists.found_inf = found_inf;
-      update(lists, options);
-    }
+         gather_tensors(group.params(), entries, state_,
+                        {.optimizer = Options::kName,
+                         .fused = is_fused(options),
+                         .sparse = requires { Options::kSparseGradients;
   }
+})) {
+  lists.lr = lr_tensor(index);
+  lists.found_inf = found_inf;
+  update(lists, options);
+}
+}  // namespace accel::optim
 }
 
 template <typename Options>
@@ -119,6 +128,15 @@ bool MultiTensorOptimizer<Options>::is_capturable() const {
                        [](const auto& group) { return is_fused(options_of<Options>(group.options())); });
   } else {
     return false;
+  }
+}
+
+template <typename Options>
+std::string MultiTensorOptimizer<Options>::sharding_problem() const {
+  if constexpr (requires { Options::kNotOnShards; }) {
+    return fmt::format("{} does not support sharded models, because {}", Options::kName, Options::kNotOnShards);
+  } else {
+    return "";
   }
 }
 

@@ -155,6 +155,13 @@ bool has_stepped(const torch::optim::Optimizer& optimizer) {
   });
 }
 
+std::string sharding_problem(const torch::optim::Optimizer& optimizer) {
+  if (dynamic_cast<const torch::optim::LBFGS*>(&optimizer) != nullptr)
+    return "LBFGS does not support sharded models, because it needs inner products over all parameters";
+  const auto* ours = dynamic_cast<const OptimizerWithStateDict*>(&optimizer);
+  return ours == nullptr ? "" : ours->sharding_problem();
+}
+
 void restart(torch::optim::Optimizer& optimizer) {
   if (auto* ours = dynamic_cast<OptimizerWithStateDict*>(&optimizer)) return ours->restart();
   // Other LibTorch optimizers create their state in the first step.

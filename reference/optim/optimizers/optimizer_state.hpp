@@ -2,6 +2,7 @@
 
 #include <torch/optim/optimizer.h>
 
+#include <string>
 #include <vector>
 
 #include "reference/core/value.hpp"
@@ -35,6 +36,10 @@ void move_state_to_parameters(torch::optim::Optimizer& optimizer);
 /// Whether the optimizer holds state from a step. The state that Adagrad, including LibTorch's, creates in its
 /// constructor does not count.
 [[nodiscard]] bool has_stepped(const torch::optim::Optimizer& optimizer);
+
+/// Why the optimizer cannot step shards of parameters, as in "LBFGS does not support sharded models, because ...";
+/// empty if it can.
+[[nodiscard]] std::string sharding_problem(const torch::optim::Optimizer& optimizer);
 
 /// Recreates the constructor's state, for parameters whose shapes have changed before the first step. Source:
 /// torch/optim/adagrad.py, __init__.

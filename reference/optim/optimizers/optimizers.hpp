@@ -3,13 +3,17 @@
 #include <tuple>
 
 #include "reference/optim/optimizers/adadelta.hpp"
+#include "reference/optim/optimizers/adafactor.hpp"
 #include "reference/optim/optimizers/adam_variants.hpp"
 #include "reference/optim/optimizers/asgd.hpp"
 #include "reference/optim/optimizers/fused_adagrad.hpp"
 #include "reference/optim/optimizers/fused_adam.hpp"
 #include "reference/optim/optimizers/fused_sgd.hpp"
+#include "reference/optim/optimizers/lion.hpp"
+#include "reference/optim/optimizers/muon.hpp"
 #include "reference/optim/optimizers/rmsprop.hpp"
 #include "reference/optim/optimizers/rprop.hpp"
+#include "reference/optim/optimizers/sparse_adam.hpp"
 
 /// All optimizers of this library, and their names.
 ///
@@ -40,6 +44,10 @@ inline constexpr std::tuple kOptimizers{
     OptimizerEntry<RAdamOptions>{"radam", "RAdam"},
     OptimizerEntry<RpropOptions>{"rprop", "Rprop"},
     OptimizerEntry<ASGDOptions>{"asgd", "ASGD"},
+    OptimizerEntry<AdafactorOptions>{"adafactor", "Adafactor"},
+    OptimizerEntry<SparseAdamOptions>{"sparse_adam"},
+    OptimizerEntry<MuonOptions>{"muon"},  // DeepSpeed's "Muon" is another optimizer
+    OptimizerEntry<LionOptions>{"lion", "Lion", /*deepspeed_in_any_case=*/true},
 };
 
 /// Calls `visit(entry)` for every optimizer: `[&]<typename Options>(const OptimizerEntry<Options>& entry) { ... }`.

@@ -17,6 +17,11 @@ std::string unexpected(const char* expected, const NumberPair& value) {
   return fmt::format("expected {}, got ({}, {})", expected, std::get<0>(value), std::get<1>(value));
 }
 
+std::string unexpected(const char* expected, const OptionalNumberPair& value) {
+  const auto& [first, second] = value;
+  return fmt::format("expected {}, got ({}, {})", expected, first ? fmt::format("{}", *first) : "none", second);
+}
+
 // Python raises at the first ValueError; here the user sees all of them at once.
 void throw_problems(const std::string& optimizer, const std::vector<OptionProblem>& problems) {
   std::vector<std::string> texts;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -26,6 +27,10 @@ namespace accel::optim {
 
 /// Python's `betas`, `etas` and `step_sizes`.
 using NumberPair = std::tuple<double, double>;
+/// Muon's `ns_coefficients`.
+using NumberTriple = std::tuple<double, double, double>;
+/// Adafactor's `eps`, whose first number may be None.
+using OptionalNumberPair = std::tuple<std::optional<double>, double>;
 
 /// The allowed values of an option; all if `holds` is null. Messages read "expected `expected`, got ...".
 template <typename T>
@@ -35,6 +40,7 @@ struct Allowed {
 };
 
 inline constexpr Allowed<double> kAtLeastZero{[](const double& value) { return value >= 0; }, "a number of 0 or more"};
+inline constexpr Allowed<double> kAboveZero{[](const double& value) { return value > 0; }, "a number above 0"};
 inline constexpr Allowed<double> kZeroToOne{[](const double& value) { return zero_to_one(value); },
                                             "a number in [0, 1]"};
 inline constexpr Allowed<NumberPair> kBetas{[](const NumberPair& betas) {
@@ -102,6 +108,7 @@ struct OptionProblem {
 std::string unexpected(const char* expected, double value);
 std::string unexpected(const char* expected, const std::string& value);
 std::string unexpected(const char* expected, const NumberPair& value);
+std::string unexpected(const char* expected, const OptionalNumberPair& value);
 
 /// The options that are out of range, in the order of the fields. `Options::problems_between()` checks rules that
 /// involve several options.

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
 
+#include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -30,6 +32,31 @@ std::optional<double> number_of(const Value& value) {
 const Value* find(const Value::Dict& dict, const std::string& name) {
   const auto entry = dict.find(name);
   return entry == dict.end() || entry->second.is_null() ? nullptr : &entry->second;
+}
+
+// Both return whether the value fits.
+bool assign_number(double& number, const Value& value) {
+  const auto read = number_of(value);
+  if (read) number = *read;
+  return read.has_value();
+}
+bool assign_number(std::optional<double>& number, const Value& value) {
+  number = number_of(value);
+  return number || value.is_null();
+}
+
+template <typename Numbers>
+void read_numbers(const Value::Dict& dict, const char* name, Numbers& numbers, const char* expected,
+                  const std::string& place, StateDictProblems& problems) {
+  const auto* value = find(dict, name);
+  const auto read = [&](const Value::List& list) {
+    std::size_t next = 0;
+    return list.size() == std::tuple_size_v<Numbers> &&
+           std::apply([&](auto&... number) { return (assign_number(number, list[next++]) && ...); }, numbers);
+  };
+  if (value == nullptr || !value->is<Value::List>() || !read(value->as<Value::List>()))
+    problems.add(fmt::format("{}.{}: expected {}, got {}", place, name, expected,
+                             value == nullptr ? "nothing" : value->type_name()));
 }
 
 }  // namespace
@@ -77,29 +104,58 @@ void read_option(const Value::Dict& dict, const char* name, bool& flag, const st
   }
 }
 
-void read_option(const Value::Dict& dict, const char* name, NumberPair& pair, const std::string& place,
+void read_option(const Value::Dict& dict, const char* name, int& number, const std::string& place,
                  StateDictProblems& problems) {
-  const auto* value = find(dict, name);
-  std::optional<double> first, second;
-  if (value != nullptr && value->is<Value::List>() && value->as<Value::List>().size() == 2) {
-    first = number_of(value->as<Value::List>()[0]);
-    second = number_of(value->as<Value::List>()[1]);
-  }
-  if (first && second) {
-    pair = {*first, *second};
+  double read = number;
+  read_option(dict, name, read, place, problems);
+  if (read == std::floor(read) && std::abs(read) <= std::numeric_limits<int>::max()) {
+    number = static_cast<int>(read);
   } else {
-    problems.add(fmt::format("{}.{}: expected a list of two numbers, got {}", place, name,
-                             value == nullptr ? "nothing" : value->type_name()));
+    problems.add(fmt::format("{}.{}: expected a whole number, got {}", place, name, read));
   }
 }
 
-Value option_value(const NumberPair& pair) { return Value::List{std::get<0>(pair), std::get<1>(pair)}; }
+void read_option(const Value::Dict& dict, const char* name, NumberPair& pair, const std::string& place,
+                 StateDictProblems& problems) {
+  read_numbers(dict, name, pair, "a list of two numbers", place, problems);
+}
 
-// Tensors are not copied: a state dict refers to the optimizer's own, as in Python.
+void read_option(const Value::Dict& dict, const char* name, NumberTriple& triple, const std::string& place,
+                 StateDictProblems& problems) {
+  read_numbers(dict, name, triple, "a list of three numbers", place, problems);
+}
+
+void read_option(const Value::Dict& dict, const char* name, OptionalNumberPair& pair, const std::string& place,
+                 StateDictProblems& problems) {
+  read_numbers(dict, name, pair, "a list of a number or null and a number", place, problems);
+}
+
+void read_option(const Value::Dict& dict, const char* name, std::optional<bool>& flag, const std::string& place,
+                 StateDictProblems& problems) {
+  flag.reset();
+  if (find(dict, name) != nullptr) read_option(dict, name, flag.emplace(), place, problems);
+}
+
+void read_option(const Value::Dict& dict, const char* name, std::optional<std::string>& text, const std::string& place,
+                 StateDictProblems& problems) {
+  text.reset();
+  const auto* value = find(dict, name);
+  if (value == nullptr) return;
+  if (value->is<std::string>()) {
+    text = value->as<std::string>();
+  } else {
+    problems.add(fmt::format("{}.{}: expected a string or null, got {}", place, name, value->type_name()));
+  }
+}
+
+// Tensors are not copied: a state dict refers to the optimizer's own, as in Python. Counts are the exception, since
+// ints have no identity.
 Value::Dict write_tensors(const std::vector<at::Tensor>& tensors, const std::vector<StateEntry>& entries) {
   Value::Dict dict;
   for (std::size_t entry = 0; entry < entries.size(); ++entry) {
-    if (tensors[entry].defined()) dict[entries[entry].name] = tensors[entry];
+    if (!tensors[entry].defined()) continue;
+    const bool is_count = entries[entry].kind == Kind::kCount;
+    dict[entries[entry].name] = is_count ? Value(tensors[entry].item<std::int64_t>()) : Value(tensors[entry]);
   }
   return dict;
 }
@@ -112,7 +168,8 @@ at::Tensor placed(const at::Tensor& saved, const at::Tensor& param, const StateE
   const auto device = StateEntry::is_on_cpu(entry.kind) ? at::Device(at::kCPU) : param.device();
   auto dtype = saved.scalar_type();
   if (StateEntry::is_float32(entry.kind)) dtype = at::kFloat;
-  if (entry.kind == Kind::kLikeParameter && param.is_floating_point()) dtype = param.scalar_type();
+  if (entry.kind == Kind::kCount) dtype = at::kLong;
+  if (!StateEntry::is_scalar(entry.kind) && param.is_floating_point()) dtype = param.scalar_type();
   // Always a copy: steps change the tensor, and the saved one belongs to the caller.
   return saved.detach().to(device, dtype, /*non_blocking=*/false, /*copy=*/true);
 }
@@ -120,11 +177,11 @@ at::Tensor placed(const at::Tensor& saved, const at::Tensor& param, const StateE
 // Undefined if the value does not fit.
 at::Tensor read_tensor(const Value& value, const at::Tensor& param, const StateEntry& entry, const std::string& place,
                        StateDictProblems& problems) {
-  const bool is_scalar = entry.kind != Kind::kLikeParameter;
+  const bool is_scalar = StateEntry::is_scalar(entry.kind);
   if (is_scalar && !value.is<at::Tensor>()) {  // older versions of torch wrote plain numbers
     if (const auto number = number_of(value)) return initial_state(param, {entry.name, entry.kind, *number});
   }
-  const auto expected = is_scalar ? at::IntArrayRef() : param.sizes();
+  const auto expected = entry.shape_for(param);
   if (!value.is<at::Tensor>() || !value.as<at::Tensor>().defined()) {
     problems.add(fmt::format("{}.{}: expected a tensor of shape [{}], got {}", place, entry.name,
                              fmt::join(expected, ", "), value.type_name()));
@@ -150,6 +207,10 @@ std::vector<at::Tensor> read_tensors(const Value::Dict& dict, const at::Tensor& 
   std::vector<at::Tensor> tensors;
   std::set<std::string> known;
   for (const auto& entry : entries) {
+    if (!entry.exists_for(param)) {
+      tensors.emplace_back();
+      continue;
+    }
     known.insert(entry.name);
     const auto* value = find(dict, entry.name);
     // An entry that the options do not use may still be present: they may have changed since.

@@ -49,16 +49,36 @@ void read_state_dict(torch::optim::Optimizer& optimizer, const Value& state_dict
 /// The implementation of the step, which the entries `fused` and `foreach` record.
 enum class Implementation { kFused, kForeach, kLibTorch };
 
-/// Reads one option from a group's entries. A missing flag is off; a missing number is a problem.
+/// Reads one option from a group's entries. A missing flag is off, a missing or null optional value is absent; a
+/// missing number is a problem.
 void read_option(const Value::Dict& dict, const char* name, double& number, const std::string& place,
                  StateDictProblems& problems);
 void read_option(const Value::Dict& dict, const char* name, bool& flag, const std::string& place,
                  StateDictProblems& problems);
+void read_option(const Value::Dict& dict, const char* name, int& number, const std::string& place,
+                 StateDictProblems& problems);
 void read_option(const Value::Dict& dict, const char* name, NumberPair& pair, const std::string& place,
                  StateDictProblems& problems);
-Value option_value(const NumberPair& pair);
+void read_option(const Value::Dict& dict, const char* name, NumberTriple& triple, const std::string& place,
+                 StateDictProblems& problems);
+void read_option(const Value::Dict& dict, const char* name, OptionalNumberPair& pair, const std::string& place,
+                 StateDictProblems& problems);
+void read_option(const Value::Dict& dict, const char* name, std::optional<bool>& flag, const std::string& place,
+                 StateDictProblems& problems);
+void read_option(const Value::Dict& dict, const char* name, std::optional<std::string>& text, const std::string& place,
+                 StateDictProblems& problems);
+
 inline Value option_value(double number) { return number; }
 inline Value option_value(bool flag) { return flag; }
+inline Value option_value(int number) { return number; }
+template <typename T>
+Value option_value(const std::optional<T>& value) {
+  return value ? Value(*value) : Value();
+}
+template <typename... T>
+Value option_value(const std::tuple<T...>& numbers) {
+  return std::apply([](const auto&... number) { return Value(Value::List{option_value(number)...}); }, numbers);
+}
 
 /// Converts the tensors of a parameter to entries by name, and back.
 Value::Dict write_tensors(const std::vector<at::Tensor>& tensors, const std::vector<StateEntry>& entries);
@@ -74,6 +94,7 @@ template <typename Options>
 Value::Dict write_options(const Options& options, Implementation implementation) {
   Value::Dict dict;
   for_each_option(options, [&](const char* name, const auto& value) { dict[name] = option_value(value); });
+  if constexpr (requires { Options::kOnlyOptionEntries; }) return dict;
   dict["foreach"] = implementation == Implementation::kForeach ? Value(true) : Value();
   if constexpr (requires { options.fused; })
     dict["fused"] = implementation == Implementation::kFused ? Value(true) : Value();

@@ -15,8 +15,13 @@ namespace {
 using Kind = StateEntry::Kind;
 
 void check_gradient(const at::Tensor& param, const GatherOptions& options) {
-  check_argument(!param.grad().is_sparse(),
-                 "{}: the gradient of a parameter of shape [{}] is sparse; use torch::optim::SGD or a dense embedding",
+  check_argument(!param.grad().is_sparse() || options.sparse,
+                 "{}: the gradient of a parameter of shape [{}] is sparse; use accel::optim::SparseAdam, "
+                 "torch::optim::SGD or a dense embedding",
+                 options.optimizer, fmt::join(param.sizes(), ", "));
+  check_argument(param.grad().is_sparse() || !options.sparse,
+                 "{}: the gradient of a parameter of shape [{}] is dense; use accel::optim::Adam, or an embedding with "
+                 "sparse(true)",
                  options.optimizer, fmt::join(param.sizes(), ", "));
   check_argument(!options.fused || param.is_floating_point(),
                  "{}: fused kernels accept floating-point parameters only, got {}; set fused to false",
@@ -32,7 +37,7 @@ ParamState& state_of(const at::Tensor& param, const std::vector<StateEntry>& ent
   for (std::size_t entry = 0; entry < entries.size(); ++entry) {
     // E.g. amsgrad switched on after the first step. Python raises KeyError there.
     check_state(
-        !entries[entry].used || ours.tensors[entry].defined(),
+        !entries[entry].used || !entries[entry].exists_for(param) || ours.tensors[entry].defined(),
         "{}: a parameter's state lacks '{}', which the options of its group require; set them before the first step",
         options.optimizer, entries[entry].name);
   }
@@ -86,15 +91,24 @@ std::vector<TensorLists> gather_tensors(const std::vector<at::Tensor>& params, c
     if (lists == all.end()) {
       lists = all.insert(all.end(), TensorLists{.state = std::vector<std::vector<at::Tensor>>(entries.size()),
                                                 .entries = &entries,
-                                                .dtype = param.scalar_type()});
+                                                .dtype = param.scalar_type(),
+                                                .first_dtype = all.empty() ? param.scalar_type() : all.front().dtype});
     }
     append(*lists, param, state);
   }
   return all;
 }
 
+std::vector<std::int64_t> StateEntry::shape_for(const at::Tensor& param) const {
+  if (is_scalar(kind)) return {};
+  auto shape = param.sizes().vec();
+  if (is_factor(kind)) shape[shape.size() - (kind == Kind::kRowFactor ? 1 : 2)] = 1;
+  return shape;
+}
+
 at::Tensor initial_state(const at::Tensor& param, const StateEntry& entry) {
-  if (entry.kind == Kind::kLikeParameter) {
+  if (StateEntry::is_factor(entry.kind)) return at::zeros(entry.shape_for(param), param.options().requires_grad(false));
+  if (!StateEntry::is_scalar(entry.kind)) {
     auto tensor = at::zeros_like(param, at::MemoryFormat::Preserve);
     // Both parts of a complex number are set, as in Python's step sizes and accumulators.
     if (entry.initial != 0) (tensor.is_complex() ? at::view_as_real(tensor) : tensor).fill_(entry.initial);
@@ -104,12 +118,14 @@ at::Tensor initial_state(const at::Tensor& param, const StateEntry& entry) {
   const bool is_double =
       !StateEntry::is_float32(entry.kind) && at::typeMetaToScalarType(at::get_default_dtype()) == at::kDouble;
   const auto device = StateEntry::is_on_cpu(entry.kind) ? at::Device(at::kCPU) : param.device();
-  return at::full({}, entry.initial, at::TensorOptions(device).dtype(is_double ? at::kDouble : at::kFloat));
+  const auto dtype = entry.kind == Kind::kCount ? at::kLong : is_double ? at::kDouble : at::kFloat;
+  return at::full({}, entry.initial, at::TensorOptions(device).dtype(dtype));
 }
 
 std::unique_ptr<ParamState> initial_state(const at::Tensor& param, const std::vector<StateEntry>& entries) {
   auto state = std::make_unique<ParamState>();
-  for (const auto& entry : entries) state->tensors.push_back(entry.used ? initial_state(param, entry) : at::Tensor());
+  for (const auto& entry : entries)
+    state->tensors.push_back(entry.used && entry.exists_for(param) ? initial_state(param, entry) : at::Tensor());
   return state;
 }
 

@@ -23,9 +23,25 @@ struct StateEntry {
     kFloatScalar,     // the same, but always float32, whatever the default dtype is
     kScalarOnDevice,  // zero-dimensional, on the parameter's device
     kFusedStep,       // zero-dimensional, float32, on the parameter's device, as fused kernels require
+    kCount,           // zero-dimensional, int64, on the CPU; an int in state dicts
+    kRowFactor,       // the parameter's shape with a last dimension of 1; for 2 or more dimensions only
+    kColumnFactor,    // the same with a next-to-last dimension of 1
+    kUnfactored,      // like the parameter; for 0 and 1 dimensions only
   };
   static bool is_float32(Kind kind) { return kind == Kind::kFloatScalar || kind == Kind::kFusedStep; }
-  static bool is_on_cpu(Kind kind) { return kind == Kind::kScalar || kind == Kind::kFloatScalar; }
+  static bool is_on_cpu(Kind kind) {
+    return kind == Kind::kScalar || kind == Kind::kFloatScalar || kind == Kind::kCount;
+  }
+  static bool is_factor(Kind kind) { return kind == Kind::kRowFactor || kind == Kind::kColumnFactor; }
+  static bool is_scalar(Kind kind) {
+    return kind != Kind::kLikeParameter && kind != Kind::kUnfactored && !is_factor(kind);
+  }
+  /// Whether parameters with this number of dimensions have the entry.
+  [[nodiscard]] bool exists_for(const at::Tensor& param) const {
+    return is_factor(kind) ? param.dim() > 1 : kind != Kind::kUnfactored || param.dim() <= 1;
+  }
+  /// The shape of the entry of a parameter that has it.
+  [[nodiscard]] std::vector<std::int64_t> shape_for(const at::Tensor& param) const;
 
   const char* name;  // as in Python's state dict
   Kind kind = Kind::kLikeParameter;
@@ -46,9 +62,10 @@ struct TensorLists {
   std::vector<std::vector<at::Tensor>> state = {};  // by entry; empty if no parameter of these lists has it
   std::vector<ParamState*> owners = {};
   const std::vector<StateEntry>* entries = nullptr;
-  at::ScalarType dtype = at::kFloat;  // the parameters' dtype
-  at::Tensor lr = {};                 // float32, shape [], on the device: replaces the option; undefined: the option
-  at::Tensor found_inf = {};          // float32, shape [], on the device: above 0 for a step that is skipped
+  at::ScalarType dtype = at::kFloat;        // the parameters' dtype
+  at::ScalarType first_dtype = at::kFloat;  // of the first parameter with a gradient in the group
+  at::Tensor lr = {};         // float32, shape [], on the device: replaces the option; undefined: the option
+  at::Tensor found_inf = {};  // float32, shape [], on the device: above 0 for a step that is skipped
 
   /// The tensors of an entry, by its name in Python.
   std::vector<at::Tensor>& operator[](std::string_view name);
@@ -57,10 +74,11 @@ struct TensorLists {
 struct GatherOptions {
   const char* optimizer = "";  // name for messages
   bool fused = false;          // fused kernels accept floating-point parameters only
+  bool sparse = false;         // whether gradients must be sparse; otherwise they must be dense
 };
 
 /// Creates the state of parameters that have a gradient for the first time. `entries` must outlive the result. Throws
-/// ArgumentError for a sparse gradient, StateError if the group's options need state that was not kept.
+/// ArgumentError for a gradient of the other layout, StateError if the group's options need state that was not kept.
 std::vector<TensorLists> gather_tensors(const std::vector<at::Tensor>& params, const std::vector<StateEntry>& entries,
                                         ParamStates& states, const GatherOptions& options);
 

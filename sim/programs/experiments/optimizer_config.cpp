@@ -45,12 +45,43 @@ void read_value(YamlReader& reader, const std::string& name, bool& flag) {
   flag = reader.optional<bool>(name).value_or(flag);
 }
 
-void read_value(YamlReader& reader, const std::string& name, optim::NumberPair& pair) {
-  const auto two_finite = [](const std::vector<double>& list) {
-    return list.size() == 2 && std::isfinite(list[0]) && std::isfinite(list[1]);
+void read_value(YamlReader& reader, const std::string& name, int& number) {
+  number = reader.optional<int>(name).value_or(number);
+}
+
+template <typename T>
+void read_value(YamlReader& reader, const std::string& name, std::optional<T>& value) {
+  value = reader.optional<T>(name);
+}
+
+template <typename... Number>
+void read_value(YamlReader& reader, const std::string& name, std::tuple<Number...>& numbers) {
+  constexpr auto kSize = sizeof...(Number);
+  const auto all_finite = [](const std::vector<double>& list) {
+    return list.size() == kSize && std::all_of(list.begin(), list.end(), [](double n) { return std::isfinite(n); });
   };
-  if (const auto list = reader.optional<std::vector<double>>(name, two_finite, "a list of two finite numbers"))
-    pair = {(*list)[0], (*list)[1]};
+  constexpr auto kExpected = kSize == 2 ? "a list of two finite numbers" : "a list of three finite numbers";
+  if (const auto list = reader.optional<std::vector<double>>(name, all_finite, kExpected)) {
+    auto next = list->begin();
+    std::apply([&](auto&... number) { ((number = *next++), ...); }, numbers);
+  }
+}
+
+std::optional<double> finite_number(const std::string& word) {
+  double number = 0;
+  return YAML::convert<double>::decode(YAML::Node(word), number) && std::isfinite(number) ? std::optional(number)
+                                                                                          : std::nullopt;
+}
+
+// Adafactor's eps. yaml-cpp reads a null as the word.
+void read_value(YamlReader& reader, const std::string& name, optim::OptionalNumberPair& pair) {
+  const auto is_null = [](const std::string& word) { return word == "null"; };
+  const auto fits = [&](const std::vector<std::string>& list) {
+    return list.size() == 2 && (is_null(list[0]) || finite_number(list[0])) && finite_number(list[1]);
+  };
+  constexpr auto kExpected = "a list of null or a finite number and a finite number";
+  if (const auto list = reader.optional<std::vector<std::string>>(name, fits, kExpected))
+    pair = {finite_number((*list)[0]), *finite_number((*list)[1])};
 }
 
 // Reads one argument of a schedule. `Checked` is the type in the file and `T` the member's: they differ for optional

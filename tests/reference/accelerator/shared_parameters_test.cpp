@@ -3,6 +3,7 @@
 #include <torch/nn/modules/embedding.h>
 
 #include <accel/accel.hpp>
+#include <limits>
 
 #include "reference/optim/optimizers/clip.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
@@ -166,6 +167,41 @@ TEST(SharedParametersTest, SparseGradientsAreAveragedAsDenseOnes) {
         EXPECT_TRUE(at::allclose(sparse[rank][parameter], dense[rank][parameter])) << name_of(backend);
       EXPECT_TRUE(equal_bits(sparse[rank], sparse[0])) << "replicas differ";
     }
+  }
+}
+
+// SparseAdam for the embedding, another optimizer for the rest. A step with an infinite gradient is skipped under fp16.
+TEST(SharedParametersTest, SparseAdamStepsTheRowsOfAllRanksInAnyPrecision) {
+  for (const auto& options :
+       {AcceleratorOptions{}, AcceleratorOptions{.mixed_precision = "fp16", .grad_scaler_kwargs = {.init_scale = 8}},
+        AcceleratorOptions{.mixed_precision = "bf16", .master_weights = true}}) {
+    const auto weights = collect_ranks(Backend::kSim, 2, [&](RankContext& rank) {
+      Accelerator accelerator(options, rank);
+      torch::manual_seed(4);
+      auto net = std::make_shared<Words>(true);
+      optim::SparseAdam of_words(net->embedding->parameters(), {.lr = 0.5});
+      torch::optim::SGD of_others(net->linear->parameters(), 0.05);
+      auto [model, words, others] = accelerator.prepare(net, of_words, of_others);
+      const auto before = net->embedding->weight.detach().clone();
+      const auto step = [&, &model = model, &words = words, &others = others](double factor) {
+        accelerator.backward(model(at::tensor({rank.rank, 2}, at::kLong)).square().sum() * factor);
+        for (auto* optimizer : {&words, &others}) {
+          optimizer->step();
+          optimizer->zero_grad();
+        }
+      };
+      if (options.mixed_precision == "fp16") {
+        step(std::numeric_limits<double>::infinity());
+        EXPECT_TRUE(words.step_was_skipped() && net->embedding->weight.equal(before));
+      }
+      step(1);
+      step(1);
+      const auto& after = net->embedding->weight;
+      EXPECT_TRUE(after.slice(0, 3).equal(before.slice(0, 3))) << options.mixed_precision;
+      EXPECT_TRUE((after.slice(0, 0, 3) - before.slice(0, 0, 3)).abs().gt(0.1).all().item<bool>());
+      return after.detach().clone();
+    });
+    EXPECT_TRUE(weights[0].equal(weights[1])) << "replicas differ";
   }
 }
 

@@ -77,6 +77,49 @@ TEST_F(DeepSpeedObjectsTest, TheFilesOptimizerTrainsLikeTheProgramsOwn) {
   expect_equal(expected, found);
 }
 
+// Its defaults are not those of Lion's authors.
+TEST_F(DeepSpeedObjectsTest, TheFilesLionHasDeepSpeedsDefaults) {
+  const auto trained = [](const AcceleratorOptions& options, auto&& make) {
+    return run_ranks(1,
+                     [&] {
+                       Accelerator accelerator(options);
+                       auto net = make_net();
+                       auto lion = make(net->parameters());
+                       auto [model, optimizer] = accelerator.prepare(net, lion);
+                       return run_steps(accelerator, model, optimizer, 4).state;
+                     })
+        .front();
+  };
+  AcceleratorOptions plain;
+  plain.deepspeed_plugin = DeepSpeedPlugin{.gradient_clipping = "0", .zero_stage = 1};
+  const auto expected = trained(plain, [](auto parameters) {
+    return std::make_shared<optim::Lion>(parameters, optim::LionOptions{.lr = 1e-3, .betas = {0.9, 0.999}});
+  });
+  const auto found =
+      trained(options(R"({"zero_optimization": {"stage": 1}, "optimizer": {"type": "lion", "params": {}}})"),
+              [](auto parameters) { return DummyOptim{.params = parameters}; });
+  EXPECT_EQ(expected.size(), found.size());
+  expect_equal(expected, found);
+}
+
+// Stage 0 does not divide matrices.
+TEST_F(DeepSpeedObjectsTest, TheFilesAdafactorNeedsStageZero) {
+  const std::string section =
+      R"("optimizer": {"type": "Adafactor", "params": {"lr": 0.01, "d": 1.5, "eps": [1e-4, 1e-3]}}})";
+  for (const bool is_divided : {false, true}) {
+    const auto stage =
+        is_divided ? R"({"zero_optimization": {"stage": 1}, )" : R"({"zero_optimization": {"stage": 0}, )";
+    run_ranks(1, [&] {
+      Accelerator accelerator(options(stage + section));
+      auto net = make_net();
+      DummyOptim dummy{.params = net->parameters()};
+      auto model = accelerator.prepare(net);
+      const auto message = message_of<StateError>([&] { accelerator.prepare(dummy); });
+      EXPECT_EQ(message.find("Adafactor does not support sharded models") != std::string::npos, is_divided);
+    });
+  }
+}
+
 // DeepSpeed's engine steps the schedule with the optimizer, whatever the program calls. On two ranks, one step
 // counts once, unlike Accelerate's own schedules.
 TEST_F(DeepSpeedObjectsTest, TheFilesScheduleStepsWithTheOptimizer) {

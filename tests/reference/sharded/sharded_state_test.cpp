@@ -6,10 +6,13 @@
 #include "reference/optim/optimizers/optimizers.hpp"
 #include "tests/reference/sharded/sharded_training.hpp"
 #include "tests/reference/sharded/sharding_options.hpp"
+#include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace accel::testing {
 namespace {
+
+using ::testing::HasSubstr;
 
 // FSDP2 with sharded checkpoints on a mesh.
 AcceleratorOptions on_mesh(ParallelismConfig mesh) {
@@ -114,6 +117,7 @@ TEST(ShardedAcceleratorTest, TheStateOfAnyOptimizerIsRestored) {
   resumes("nadam", [](auto parameters) { return std::make_unique<optim::NAdam>(parameters); });
   resumes("asgd", [](auto parameters) { return std::make_unique<optim::ASGD>(parameters); });
   resumes("adagrad", [](auto parameters) { return std::make_unique<optim::Adagrad>(parameters); });
+  resumes("lion", [](auto parameters) { return std::make_unique<optim::Lion>(parameters); });
 }
 
 // Two models of the same class have equal parameter names. Their states must not overwrite each other.
@@ -153,6 +157,47 @@ TEST(ShardedAcceleratorTest, LbfgsIsAnError) {
     auto model = accelerator.prepare(net);
     EXPECT_THROW(accelerator.prepare(lbfgs), StateError);
   });
+}
+
+// A part of a matrix has other row sums, another norm and, flat, no rows at all.
+TEST(ShardedAcceleratorTest, OptimizersThatNeedCompleteParametersAreErrors) {
+  run_ranks(2, [] {
+    Accelerator accelerator({.fsdp_plugin = FullyShardedDataParallelPlugin{}});
+    auto net = make_net();
+    optim::Adafactor adafactor(net->parameters());
+    optim::SparseAdam sparse_adam(net->parameters());
+    optim::Muon muon({net->head->weight});
+    auto model = accelerator.prepare(net);
+    EXPECT_THAT(message_of<StateError>([&] { accelerator.prepare(adafactor); }),
+                HasSubstr("Adafactor does not support sharded models, because its row and column statistics"));
+    EXPECT_THAT(message_of<StateError>([&] { accelerator.prepare(sparse_adam); }),
+                HasSubstr("SparseAdam does not support sharded models, because gradients of shards are dense"));
+    EXPECT_THAT(message_of<StateError>([&] { accelerator.prepare(muon); }),
+                HasSubstr("Muon does not support sharded models, because its Newton-Schulz iterations"));
+  });
+}
+
+// Lion works element by element, so that shards are stepped like complete parameters.
+TEST(ShardedAcceleratorTest, LionOnShardsStepsLikeLionOnAllParameters) {
+  const auto trained = [](const AcceleratorOptions& options) {
+    return run_ranks(2, [&] {
+      Accelerator accelerator(options);
+      auto net = make_net();
+      optim::Lion lion(net->parameters(), {.lr = 0.05});
+      auto [model, optimizer] = accelerator.prepare(net, lion);
+      for (int step = 0; step < 4; ++step) {
+        accelerator.backward(model(batch_of(accelerator.process_index(), step, 4, false)).square().mean());
+        optimizer.step();
+        optimizer.zero_grad();
+      }
+      return accelerator.get_state_dict(model);
+    });
+  };
+  const auto expected = trained({.ddp_kwargs = {.find_unused_parameters = true}});
+  const auto found = trained({.fsdp_plugin = FullyShardedDataParallelPlugin{}});
+  EXPECT_GT(expected.front().size(), 0U);
+  EXPECT_EQ(expected.front().size(), found.front().size());
+  expect_equal(expected.front(), found.front());
 }
 
 // If only rank 0 loads the model, the others must also get its buffers.

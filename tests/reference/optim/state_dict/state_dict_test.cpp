@@ -27,10 +27,11 @@ using accel::testing::with_all_state;
 
 // Runs `half` steps, saves to bytes, loads them into another optimizer, and runs as many steps again. The
 // parameters must equal those of a run without a break, bit for bit.
-template <typename Make>
+template <typename Options = SGDOptions, typename Make>
 void expect_exact_resume(const Make& make, at::ScalarType dtype) {
   constexpr int kHalf = 4;
-  const auto whole = odd_parameters(dtype), before = odd_parameters(dtype), after = odd_parameters(dtype);
+  const auto whole = odd_parameters<Options>(dtype), before = odd_parameters<Options>(dtype),
+             after = odd_parameters<Options>(dtype);
   auto uninterrupted = make(whole), first = make(before), second = make(after);
   run_steps(*uninterrupted, whole, {.from = 0, .to = 2 * kHalf});
   run_steps(*first, before, {.from = 0, .to = kHalf});
@@ -54,7 +55,7 @@ TYPED_TEST_SUITE(EveryStateDictTest, accel::testing::AllOptions, accel::testing:
 // In float32, in float64, and in bfloat16, which rounds most.
 TYPED_TEST(EveryStateDictTest, ALoadedOptimizerContinuesBitForBit) {
   for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
-    expect_exact_resume(
+    expect_exact_resume<TypeParam>(
         [](const auto& params) {
           return std::make_unique<MultiTensorOptimizer<TypeParam>>(params, with_all_state<TypeParam>());
         },
@@ -64,7 +65,8 @@ TYPED_TEST(EveryStateDictTest, ALoadedOptimizerContinuesBitForBit) {
 
 // The learning rate and the like are part of the state in PyTorch: the loaded ones replace those of the program.
 TYPED_TEST(EveryStateDictTest, OptionsComeFromTheStateDict) {
-  MultiTensorOptimizer<TypeParam> saved(odd_parameters(), with_all_state<TypeParam>()), loaded(odd_parameters());
+  MultiTensorOptimizer<TypeParam> saved(odd_parameters<TypeParam>(), with_all_state<TypeParam>()),
+      loaded(odd_parameters<TypeParam>());
   loaded.load_state_dict(saved.state_dict());
   EXPECT_EQ(loaded.options().lr, 0.05);
   EXPECT_EQ(loaded.state_dict(), saved.state_dict());
@@ -72,14 +74,14 @@ TYPED_TEST(EveryStateDictTest, OptionsComeFromTheStateDict) {
 
 // Schedules keep "initial_lr" and others in the groups. Losing them would restart a schedule from the wrong rate.
 TYPED_TEST(EveryStateDictTest, EntriesThatASchedulePutIntoAGroupAreKept) {
-  MultiTensorOptimizer<TypeParam> saved(odd_parameters()), loaded(odd_parameters());
+  MultiTensorOptimizer<TypeParam> saved(odd_parameters<TypeParam>()), loaded(odd_parameters<TypeParam>());
   dynamic_cast<ParamGroupOptions&>(saved.param_groups()[0].options()).extras()["initial_lr"] = 0.25;
   loaded.load_state_dict(saved.state_dict());
   EXPECT_EQ(loaded.state_dict().at("param_groups").template as<Value::List>()[0].at("initial_lr"), Value(0.25));
 }
 
 TYPED_TEST(EveryStateDictTest, AllErrorsAreReportedTogetherAndNothingIsLoaded) {
-  const auto params = odd_parameters();
+  const auto params = odd_parameters<TypeParam>();
   MultiTensorOptimizer<TypeParam> optimizer(params, with_all_state<TypeParam>());
   run_steps(optimizer, params, {.from = 0, .to = 2});
   const auto before = unpack<Value>(pack(optimizer.state_dict()));

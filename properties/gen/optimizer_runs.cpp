@@ -18,6 +18,8 @@ using programs::OptimizerConfig;
 // A parameter without a gradient in the first steps gets its state later than the others, a case that fused
 // optimizers get wrong if they share one step counter.
 constexpr int kLateStep = 5;
+// Every how many steps an embedding selects no rows.
+constexpr int kEmptyStep = 4;
 
 // Returns numbers of a formula that are exact in float32, so that both languages start from equal bits.
 at::Tensor numbers(at::IntArrayRef shape, std::int64_t offset, std::int64_t factor) {
@@ -96,15 +98,28 @@ Run start(const Json& request) {
   return run;
 }
 
+// The gradient of an embedding whose rows `param` has: some rows twice, and none in some steps.
+void take_sparse_gradient(at::Tensor& param, std::int64_t step, std::int64_t offset) {
+  const auto index = at::arange(step % kEmptyStep == kEmptyStep - 1 ? 0 : 5, at::kLong);
+  const auto rows = (index * index + step).remainder(param.size(0));
+  param.mutable_grad().reset();
+  const auto selected = at::embedding(param, rows, /*padding_idx=*/-1, /*scale_grad_by_freq=*/false, /*sparse=*/true);
+  (selected * numbers(selected.sizes(), offset, 256).to(param.scalar_type())).sum().backward();
+}
+
 // Each parameter gets its own gradients, from a formula again: a model would add its own rounding.
 void take_gradients(Run& run, const Json& request, std::int64_t step) {
   const std::int64_t seed = request["seed"];
+  const bool is_sparse = request["groups"][0]["optimizer"]["name"] == "sparse_adam";
   for (std::size_t number = 0; number < run.params.size(); ++number) {
     auto& param = run.params[number];
     if (step < kLateStep && !request["late"].is_null() && request["late"] == number) continue;
-    param.mutable_grad() =
-        numbers(param.sizes(), seed * 31 + step * 7919 + static_cast<std::int64_t>(number) * 104729, 256)
-            .to(param.scalar_type());
+    const auto offset = seed * 31 + step * 7919 + static_cast<std::int64_t>(number) * 104729;
+    if (is_sparse) {
+      take_sparse_gradient(param, step, offset);
+    } else {
+      param.mutable_grad() = numbers(param.sizes(), offset, 256).to(param.scalar_type());
+    }
   }
 }
 

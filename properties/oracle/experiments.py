@@ -10,6 +10,8 @@ from tasks import random_task
 
 RANKS = (1, 2, 3, 4)
 SHARDED_RANKS = (2, 4)
+NOT_OF_MODELS = ("muon", "sparse_adam")  # the models have vectors and dense gradients
+NOT_ON_SHARDS = (*NOT_OF_MODELS, "adafactor")
 NOT_BY_FSDP2 = ("adagrad", "fused_sgd", "rprop")  # torch has no sharded form of the operators that they call
 DIVIDES_ALL = 12  # divides a batch, or an even data set, among any of RANKS
 MANY, FEW = 60, 12  # batches of an epoch, for cheap and for expensive steps
@@ -30,7 +32,7 @@ def random_experiment(rng):
     else:
         limit = batch_size * group * rng.randint(1, max(1, most // group))
         eval_limit = eval_batch_size * group * rng.randint(1, max(1, 150 // (eval_batch_size * group)))
-    optimizer = random_optimizer(rng)
+    optimizer = random_optimizer(rng, rng.choice(["sgd", *(name for name in OPTIMIZERS if name not in NOT_OF_MODELS)]))
     experiment = {
         **task,
         "limit": limit,
@@ -63,7 +65,8 @@ def random_sharded_experiment(rng):
     accelerator.pop("ddp_kwargs", None)
     experiment.pop("clip_grad_value", None)
     plugin = random_plugin(rng, experiment["model"], accelerator.get("mixed_precision", "no"))
-    if plugin["fsdp_version"] == 2 and experiment["optimizer"]["name"] in NOT_BY_FSDP2:
-        experiment["optimizer"] = random_optimizer(rng, rng.choice([name for name in OPTIMIZERS if name not in NOT_BY_FSDP2]))
+    excluded = NOT_ON_SHARDS + (NOT_BY_FSDP2 if plugin["fsdp_version"] == 2 else ())
+    if experiment["optimizer"]["name"] in excluded:
+        experiment["optimizer"] = random_optimizer(rng, rng.choice([name for name in OPTIMIZERS if name not in excluded]))
     accelerator["fsdp_plugin"] = plugin
     return experiment

@@ -263,8 +263,7 @@ RESUMED_STEPS = 9
 def compare_optimizers(report, arguments, requests):
     """Each optimizer from its start, and from the state dict of the other side."""
     theirs, ours = [optimizer_runs.run(request) for request in requests], answers_of(arguments, "optimizer-runs", requests)
-    # Python casts scalars of the state to the parameters' dtype when it loads them, so it does not continue exactly.
-    exact = [index for index, request in enumerate(requests) if request["dtype"] == "float32"]
+    exact = [index for index, request in enumerate(requests) if request["dtype"] == "float32" or name_of(request) not in (optimizer_runs.LBFGS, *optimizer_runs.CASTS_SCALARS)]
     from_theirs = answers_of(arguments, "optimizer-runs", [going_on(requests[index], theirs[index]) for index in exact])
     for index, request in enumerate(requests):
         report_run(report, request, "run", theirs[index], ours[index])
@@ -280,8 +279,9 @@ def compare_optimizers(report, arguments, requests):
 
 def check_gpu_kernels(report, arguments, requests):
     """On a GPU, an operator over lists of tensors takes a few kernels if torch has an implementation for GPUs, and one for each tensor
-    otherwise. The dispatcher of a torch built for GPUs knows this without a GPU. LibTorch's own optimizers use single tensors."""
-    requests = [request for request in requests if name_of(request) not in (optimizer_runs.LBFGS, "sgd")]
+    otherwise. The dispatcher of a torch built for GPUs knows this without a GPU. LibTorch's own optimizers use single tensors, and so do
+    Python's SINGLE_TENSOR."""
+    requests = [request for request in requests if name_of(request) not in (optimizer_runs.LBFGS, "sgd", *optimizers.SINGLE_TENSOR)]
     for request, operators in zip(requests, answers_of(arguments, "optimizer-operators", requests), strict=True):
         problem = operators["failure"] if isinstance(operators, dict) else problem_on_gpus(operators, num_parameters=sum(len(group["shapes"]) for group in request["groups"]))
         report.add(f"{name_of(request)}, kernels of a step on GPUs", problem, ["--optimizer", json.dumps(request)], sides="torch and accel")

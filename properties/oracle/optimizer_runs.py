@@ -8,6 +8,7 @@ from optimizers import OPTIMIZERS, build_optimizer, random_optimizer, arguments
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "complex64": torch.complex64}
 LATE_STEP = 5
+EMPTY_STEP = 4
 LBFGS = "lbfgs"
 
 
@@ -82,6 +83,16 @@ def closure(request, optimizer, params):
     return evaluate
 
 
+def take_gradient(optimizer, param, step, offset):
+    if not isinstance(optimizer, torch.optim.SparseAdam):
+        param.grad = numbers(param.shape, offset, 256).to(param.dtype)
+        return
+    index = torch.arange(0 if step % EMPTY_STEP == EMPTY_STEP - 1 else 5)
+    param.grad = None
+    selected = torch.nn.functional.embedding((index * index + step) % param.shape[0], param, sparse=True)
+    (selected * numbers(selected.shape, offset, 256).to(param.dtype)).sum().backward()
+
+
 def run(request):
     optimizer, params = start(request)
     first = 0
@@ -97,7 +108,7 @@ def run(request):
             continue
         for number, param in enumerate(params):
             if step >= LATE_STEP or request["late"] != number:
-                param.grad = numbers(param.shape, request["seed"] * 31 + step * 7919 + number * 104729, 256).to(param.dtype)
+                take_gradient(optimizer, param, step, request["seed"] * 31 + step * 7919 + number * 104729)
         optimizer.step()
     state_dict = json_of(optimizer.state_dict())
     for entries in state_dict["state"].values():  # for LBFGS, numbers or tensors of one element
@@ -108,15 +119,23 @@ def run(request):
     return {"parameters": [json_of_tensor(param) for param in params], "state_dict": state_dict}
 
 
-def random_request(rng, name, shapes=((1,), (3,), (5, 13), (2, 0), (67,), ()), dtypes=("float32", "float32", "float64", "bfloat16")):
+SHAPES = ((1,), (3,), (5, 13), (2, 0), (67,), ())
+MATRICES = ((1, 1), (3, 2), (5, 13), (13, 5), (67, 1), (1, 9))
+# Python's Muon and Adafactor divide by the number of elements.
+SHAPES_OF = {"muon": MATRICES, "sparse_adam": (*MATRICES, (2, 0)), "adafactor": ((1,), (3,), (5, 13), (67,), (), (2, 3, 4), (1, 9))}
+CASTS_SCALARS = ("nadam", "asgd")  # Python casts scalars of the state but `step` to the parameters' dtype when it loads them
+
+
+def random_request(rng, name, shapes=None, dtypes=("float32", "float32", "float64", "bfloat16")):
     """All groups have the same keys, since Python's groups take missing ones from the first group."""
+    shapes = SHAPES_OF.get(name, shapes or SHAPES)
     if name == LBFGS:
         return random_lbfgs(rng, shapes)
     groups = [{"optimizer": random_optimizer(rng, name), "shapes": list(map(list, shapes))}]
     momentum = groups[0]["optimizer"].get("momentum", 0.0) > 0
     if name != "adagrad" and rng.random() < 0.4:  # Python's Adagrad fails if a group is added
         other = dict(groups[0]["optimizer"], lr=rng.choice([0.1, 0.0007]))
-        groups.append({"optimizer": other, "shapes": [[7], [3, 3]]})
+        groups.append({"optimizer": other, "shapes": [[7, 1] if shapes[0] == MATRICES[0] else [7], [3, 3]]})
     fused = name == "sgd" or rng.random() < 0.7
     # Python's fused SGD fails if a parameter's first gradient comes after those of others (its multi-tensor form uses single tensors
     # in that step, which round bfloat16 differently), and updates few bfloat16 numbers.

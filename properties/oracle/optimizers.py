@@ -1,6 +1,9 @@
 """The `optimizer` of an experiment file: built with torch, and random ones."""
 import torch
 
+from lion import Lion
+
+SINGLE_TENSOR = ("adafactor", "sparse_adam", "muon")
 FUSED, FOREACH = {"fused": True}, {"foreach": True}
 
 
@@ -19,8 +22,13 @@ def arguments(config):
 
 def argument(value):
     if isinstance(value, list):
-        return tuple(map(float, value))
-    return value if isinstance(value, bool) else float(value)  # YAML 1.1 reads 1e-3 as a string
+        return tuple(map(argument, value))
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    try:
+        return float(value)  # YAML 1.1 reads 1e-3 as a string
+    except ValueError:
+        return value
 
 
 def random_optimizer(rng, name=None):
@@ -28,7 +36,7 @@ def random_optimizer(rng, name=None):
     name = name or rng.choice(["sgd", *OPTIMIZERS])
     config = {"name": name, "lr": rng.choice([0.0003, 0.001, 0.0123, 0.05])}
     random_arguments = OPTIMIZERS[name][2](rng)
-    if name != "sgd" and rng.random() < 0.2:
+    if name not in ("sgd", "muon", "lion") and rng.random() < 0.2:
         random_arguments["maximize"] = True
     return config | {key: value for key, value in random_arguments.items() if rng.random() < 0.8 or needed(key)}
 
@@ -84,6 +92,33 @@ def random_asgd(rng):
     }
 
 
+def random_adafactor(rng):
+    return {
+        "lr": rng.choice([0.01, 0.5, 3.0]),
+        "beta2_decay": rng.choice([-0.8, -0.5, 0.0]),
+        "eps": rng.choice([[None, 1e-3], [None, 0.3], [1e-5, 1e-3], [1e-12, 0.0]]),
+        "d": rng.choice([1.0, 1.7]),
+        "weight_decay": rng.choice([0.0, 0.01]),
+        "foreach": rng.choice([None, False, True, True]),
+    }
+
+
+def random_muon(rng):
+    return {
+        "momentum": rng.choice([0.95, 0.5, 0.0]),
+        "nesterov": rng.random() < 0.6,
+        "ns_coefficients": rng.choice([[3.4445, -4.775, 2.0315], [2.0, -1.5, 0.5]]),
+        "eps": rng.choice([1e-7, 0.1]),
+        "ns_steps": rng.choice([5, 1, 0]),
+        "adjust_lr_fn": rng.choice([None, "original", "match_rms_adamw"]),
+        "weight_decay": rng.choice([0.0, 0.1]),
+    }
+
+
+def random_lion(rng):
+    return {"betas": rng.choice([[0.9, 0.99], [0.95, 0.98], [0.0, 0.5], [0.9, 0.0]]), "weight_decay": rng.choice([0.0, 0.01, 0.3])}
+
+
 # Name in experiments: Python's class, the implementation whose values this library has, random arguments.
 OPTIMIZERS = {
     "sgd": (torch.optim.SGD, {}, random_sgd),
@@ -98,4 +133,8 @@ OPTIMIZERS = {
     "radam": (torch.optim.RAdam, FOREACH, lambda rng: random_moments(rng) | {"decoupled_weight_decay": rng.random() < 0.5}),
     "rprop": (torch.optim.Rprop, FOREACH, lambda rng: {"etas": rng.choice([[0.5, 1.2], [0.3, 1.7], [0.9, 1.01]]), "step_sizes": rng.choice([[1e-6, 50.0], [0.0004, 0.01]])}),
     "asgd": (torch.optim.ASGD, FOREACH, random_asgd),
+    "adafactor": (torch.optim.Adafactor, {}, random_adafactor),
+    "sparse_adam": (torch.optim.SparseAdam, {}, lambda rng: {key: value for key, value in random_moments(rng).items() if key != "weight_decay"}),
+    "muon": (torch.optim.Muon, {}, random_muon),
+    "lion": (Lion, {}, random_lion),
 }

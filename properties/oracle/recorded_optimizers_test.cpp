@@ -1,7 +1,6 @@
 // Recorded runs of Python's optimizers against this library's. Plain `./dev test` needs no Python this way.
 #include <gmock/gmock.h>
 
-#include <algorithm>
 #include <fstream>
 
 #include "properties/gen/optimizer_runs.hpp"
@@ -15,13 +14,11 @@ namespace {
 using Json = nlohmann::json;
 
 // CPUs with other vector widths round sums of products differently, by about 1e-16 in each of 30 steps. ASGD's rate
-// is a float32, whose roots differ in the last bit between processors. live.py compares bits on one machine.
+// is a float32, whose roots differ in the last bit between processors. Muon multiplies matrices in bfloat16, with a
+// precision of 4e-3. live.py compares bits on one machine.
 double tolerance_of(const Json& request) {
-  const auto& groups = request["groups"];
-  return std::any_of(groups.begin(), groups.end(),
-                     [](const Json& group) { return group["optimizer"]["name"] == "asgd"; })
-             ? 1e-6
-             : 1e-12;
+  const auto name = request["groups"][0]["optimizer"]["name"].get<std::string>();
+  return name == "asgd" ? 1e-6 : name == "muon" ? 1e-2 : 1e-12;
 }
 
 std::vector<Json> read_records() {

@@ -1,27 +1,53 @@
 #pragma once
 
-#include <cstdint>
 #include <memory>
+#include <string>
 
+#include "reference/models/gpt_options.hpp"
 #include "reference/models/model.hpp"
 
+/// Language models: GPT-2's shape, a Llama's, and what is between.
+///
+///     auto model = accel::models::gpt({.layers = 2, .heads = 4, .width = 64, .block_size = 128});
+///     auto logits = model->forward(tokens);
+///
+/// A Llama that transformers saved:
+///
+///     const auto options = accel::models::read_llama_config("Llama-3.2-1B");
+///     auto llama = accel::init_empty_weights([&] { return accel::models::gpt(options); });
+///     accel::load_checkpoint_in_model(*llama, "Llama-3.2-1B", {.strict = true});
+///
+/// Thread rule: models belong to their rank.
 namespace accel::models {
 
-struct GptOptions {
-  std::int64_t vocab_size = 256;   ///< 256: the tokens are bytes
-  std::int64_t block_size = 1024;  ///< the longest sequence, in tokens
-  std::int64_t layers = 12, heads = 12;
-  std::int64_t width = 768;  ///< embedding size; a multiple of `heads`
-  double dropout = 0.0;
-  bool bias = true;  ///< of linear layers and norms
+/// A model that predicts the next token at each position.
+class LanguageModel : public Model {
+ public:
+  /// (B, T) int64 -> (B, T, vocab_size), the logits. Throws ArgumentError if T exceeds block_size.
+  at::Tensor forward(const at::Tensor& tokens) override = 0;
+  /// The mean cross entropy of the logits and `targets` (B, T), computed by linear_cross_entropy, which does not keep
+  /// all logits. A prepared model is called the same way: `model(tokens, targets)`.
+  virtual at::Tensor forward(const at::Tensor& tokens, const at::Tensor& targets) = 0;
 };
 
-/// A decoder-only transformer like GPT-2: (B, T) int64 with T up to block_size -> (B, T, vocab_size), the logits of the
-/// next token at each position. Layer norm precedes attention and feed-forward; GELU uses the tanh approximation; the
-/// token embedding is also the output layer.
+/// A decoder-only transformer. Norms precede attention and feed-forward, whose blocks have the class `Block`, for the
+/// options of sharding and device maps that name one.
 ///
-/// Throws ArgumentError if `width` is not a multiple of `heads`; `forward` throws it for a longer sequence. Source:
-/// github.com/karpathy/nanoGPT, model.py; properties/oracle/gpt.py.
-std::shared_ptr<Model> gpt(const GptOptions& options);
+/// With rotary positions, modules have the names of transformers' LlamaForCausalLM, and a model has the initial weights
+/// that LlamaForCausalLM draws from the same seed. With learned positions, initialization is GPT-2's: weights of
+/// projections that are added to the residual stream start smaller.
+///
+/// Throws ArgumentError that lists all options that are wrong or do not fit together. Source:
+/// github.com/karpathy/nanoGPT, model.py; transformers/models/llama/modeling_llama.py; properties/oracle/gpt.py.
+std::shared_ptr<LanguageModel> gpt(const GptOptions& options);
+
+/// Reads a Llama's config.json, or that of a folder. Unlike LlamaForCausalLM, the model rejects sequences longer than
+/// max_position_embeddings.
+///
+/// Throws ConfigError that lists all problems: a model_type other than llama, a rope_type other than default, linear
+/// and llama3, an activation other than silu, attention_bias without mlp_bias or the reverse, dropout of attention
+/// weights only, and sizes that do not fit together. Source: transformers/models/llama/configuration_llama.py, for
+/// versions 4 and 5.
+GptOptions read_llama_config(const std::string& path);
 
 }  // namespace accel::models

@@ -176,7 +176,8 @@ constexpr const char* kGptOf300 = "model: {name: gpt, layers: 1, heads: 2, width
 TEST_F(BadInputTest, ModelOfAnotherTaskIsRefused) {
   expect_refused(sim_run({with(kGpt)}), HasSubstr("bad.yaml:9: model.name: expected mlp or cnn, got 'gpt'"));
   expect_refused(sim_run({"--set", "task=char_gpt", good()}), HasSubstr("model.name: expected gpt, got 'mlp'"));
-  expect_refused(sim_run({"--set", "task=cifar_like", good()}), HasSubstr("model.name: expected resnet18, got 'mlp'"));
+  expect_refused(sim_run({"--set", "task=cifar_like", good()}),
+                 HasSubstr("model.name: expected resnet18 or torchvision_resnet18 or torchvision_resnet50, got 'mlp'"));
 }
 
 TEST_F(BadInputTest, AllThatIsWrongWithALanguageModelIsInOneMessage) {
@@ -192,6 +193,23 @@ TEST_F(BadInputTest, AllThatIsWrongWithALanguageModelIsInOneMessage) {
                        HasSubstr("sample.temperature: expected a number above 0"),
                        HasSubstr("sample.top_k: expected 1 or more"), HasSubstr("sample.seed: expected 0 or more"),
                        HasSubstr("sample.words: unknown key"), HasSubstr("data_dir: unknown key")));
+}
+
+TEST_F(BadInputTest, ShapesOfALanguageModelThatDoNotFitTogetherAreInOneMessage) {
+  const auto file = with(
+      "model: {name: gpt, layers: 1, heads: 3, width: 9, block_size: 16, positions: rotary, key_value_heads: 2, norm: "
+      "none, feed_forward_width: 0, rope_parameters: {rope_theta: 0, rope_type: yarn, beta: 1}}");
+  expect_refused(
+      sim_run({"--set", "task=char_gpt", file}),
+      AllOf(HasSubstr("bad.yaml:9: model.heads: rotary positions rotate pairs, so a head needs an even width, got 3"),
+            HasSubstr("model.key_value_heads: 3 heads are not divisible by 2 key_value_heads"),
+            HasSubstr("model.norm: expected layer_norm or rms_norm, got 'none'"),
+            HasSubstr("model.feed_forward_width: expected 1 or more, got '0'"),
+            HasSubstr("model.rope_parameters.rope_theta: expected a number above 0, got '0'"),
+            HasSubstr("model.rope_parameters.rope_type: expected default, linear or llama3, got 'yarn'"),
+            HasSubstr("model.rope_parameters.beta: unknown key")));
+  expect_refused(sim_run({"--set", "task=char_gpt", "--set", "model.rope_parameters={rope_theta: 100}", with(kGpt)}),
+                 HasSubstr("model.rope_parameters: has an effect with `positions: rotary` only"));
 }
 
 // Which keys are known depends on the task.

@@ -21,7 +21,9 @@ const std::string kExperiments[] = {"mlp_sgd_seedable",   "cnn_adamw_accumulatio
                                     "mlp_split_batches",  "gpt_adamw_accumulation",
                                     "gpt_bf16",           "gpt_fp8",
                                     "resnet_sgd",         "gpt_fsdp",
-                                    "mlp_fp16_overflow",  "cnn_plateau"};
+                                    "mlp_fp16_overflow",  "cnn_plateau",
+                                    "llama_accumulation", "llama_fsdp",
+                                    "torchvision_resnet"};
 const std::string kSmallData = "mlp_in_order";
 // Features that Accelerate lacks, so the comparison with Python leaves them out.
 const std::string kWithoutPython[] = {"without_python/mlp_exact_weights", "without_python/resnet_sync_batchnorm",

@@ -10,6 +10,7 @@
 #include "reference/data/dataset.hpp"
 #include "reference/models/gpt.hpp"
 #include "reference/models/image_models.hpp"
+#include "reference/models/resnet.hpp"
 #include "sim/programs/experiments/small_images.hpp"
 #include "sim/programs/experiments/text_blocks.hpp"
 
@@ -29,10 +30,15 @@ Task fashion_mnist(const Experiment& experiment) {
 Task cifar_like(const Experiment& experiment) {
   const auto data = load_small_images(experiment.data_dir, experiment.limit, experiment.eval_limit);
   return {TaskDataset(data->train), TaskDataset(data->test),
-          [options = models::ResNetOptions{.width = experiment.model.width,
-                                           .num_classes = data->num_classes,
-                                           .sync_batchnorm = experiment.model.sync_batchnorm}] {
-            return models::resnet18(options);
+          [config = experiment.model, num_classes = data->num_classes]() -> std::shared_ptr<models::Model> {
+            if (config.name == "resnet18")
+              return models::cifar_resnet18(
+                  {.width = config.width, .num_classes = num_classes, .sync_batchnorm = config.sync_batchnorm});
+            const models::ResNetOptions options{.width = config.width,
+                                                .num_classes = num_classes,
+                                                .sync_batchnorm = config.sync_batchnorm,
+                                                .small_images = config.small_images};
+            return config.name == "torchvision_resnet18" ? models::resnet18(options) : models::resnet50(options);
           }};
 }
 
@@ -41,7 +47,7 @@ Task cifar_like(const Experiment& experiment) {
 Task char_gpt(const Experiment& experiment) {
   const auto text = load_text(experiment.data_file);
   const auto end = static_cast<std::int64_t>(text->size()), middle = end * 9 / 10;
-  const auto block_size = experiment.model.block_size;
+  const auto block_size = experiment.model.gpt.block_size;
   const TextBlocks train(text, {.begin = 0, .end = middle}, block_size),
       eval(text, {.begin = middle, .end = end}, block_size);
   check_config(
@@ -50,14 +56,7 @@ Task char_gpt(const Experiment& experiment) {
       "text or a smaller block_size",
       experiment.data_file, end, 10 * block_size + 1, block_size);
   return {TaskDataset(train).first(experiment.limit), TaskDataset(eval).first(experiment.eval_limit),
-          [config = experiment.model] {
-            return models::gpt({.block_size = config.block_size,
-                                .layers = config.layers,
-                                .heads = config.heads,
-                                .width = config.width,
-                                .dropout = config.dropout,
-                                .bias = config.bias});
-          }};
+          [options = experiment.model.gpt] { return models::gpt(options); }};
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ std::int64_t num_parameters(const models::Model& network) {
   return count;
 }
 
-std::shared_ptr<models::Model> seeded_gpt(const models::GptOptions& options = small_gpt()) {
+std::shared_ptr<models::LanguageModel> seeded_gpt(const models::GptOptions& options = small_gpt()) {
   const GeneratorScope scope(make_generator(5));
   return models::gpt(options);
 }
@@ -107,17 +107,6 @@ TEST(GptTest, DropoutActsInTrainingOnly) {
 }
 
 // --- images ----------------------------------------------------------------------------------------------------------
-
-// The number is that of the PyTorch version of the network.
-TEST(ResNetTest, TheUsualWidthHasTheUsualNumberOfParameters) {
-  EXPECT_EQ(num_parameters(*models::resnet18({})), 11'173'962);
-}
-
-TEST(ResNetTest, StagesHalveTheResolutionDownToOneClassVector) {
-  const auto network = models::resnet18({.width = 2, .num_classes = 7});
-  EXPECT_EQ(network->forward(torch::rand({3, 3, 32, 32})).sizes(), at::IntArrayRef({3, 7}));
-  EXPECT_EQ(network->buffers().size(), 3 * 20u) << "20 norms, each with a mean, a variance and a count";
-}
 
 // Checkpoints are exchanged with Python by name.
 TEST(ImageNetworkTest, ParametersHaveTheNamesOfPythonsSequential) {
@@ -196,7 +185,7 @@ TEST_P(ShippedExperimentTest, TheNumberOfParametersIsTheOneInItsComment) {
 
 INSTANTIATE_TEST_SUITE_P(Files, ShippedExperimentTest,
                          ::testing::Values("char_gpt_10m.yaml", "char_gpt_124m.yaml", "char_gpt_350m.yaml",
-                                           "cifar_like.yaml"),
+                                           "char_llama.yaml", "cifar_like.yaml"),
                          [](const auto& info) { return info.param.substr(0, info.param.find('.')); });
 
 }  // namespace

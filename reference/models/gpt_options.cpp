@@ -1,0 +1,58 @@
+#include "reference/models/gpt_options.hpp"
+
+#include <fmt/ranges.h>
+
+#include "reference/config/field_checks.hpp"
+#include "reference/core/errors.hpp"
+
+namespace accel::models {
+
+GptSizes sizes_of(const GptOptions& options) {
+  return {.key_value_heads = options.key_value_heads.value_or(options.heads),
+          .head_width = options.head_width.value_or(options.width / options.heads),
+          .feed_forward_width = options.feed_forward_width.value_or(4 * options.width)};
+}
+
+std::vector<GptProblem> problems_between(const GptOptions& options) {
+  std::vector<GptProblem> problems;
+  const auto heads = options.heads, key_value_heads = options.key_value_heads.value_or(heads);
+  if (heads < 1 || key_value_heads < 1) return problems;  // reported with the field
+  const bool divides = options.head_width || options.width % heads == 0;
+  if (!divides) {
+    problems.push_back({"heads", fmt::format("width {} is not divisible by {} heads; expected a multiple of {}",
+                                             options.width, heads, heads)});
+  }
+  if (heads % key_value_heads != 0) {
+    problems.push_back(
+        {"key_value_heads", fmt::format("{} heads are not divisible by {} key_value_heads; expected a divisor of {}",
+                                        heads, key_value_heads, heads)});
+  }
+  const bool is_rotary = options.positions == "rotary";
+  if (is_rotary && divides && sizes_of(options).head_width % 2 != 0) {
+    problems.push_back({options.head_width ? "head_width" : "heads",
+                        fmt::format("rotary positions rotate pairs, so a head needs an even width, got {}",
+                                    sizes_of(options).head_width)});
+  }
+  const auto& rope = options.rope_parameters;
+  if (is_rotary && rope.rope_type == "llama3" && rope.low_freq_factor >= rope.high_freq_factor) {
+    problems.push_back({"rope_parameters", fmt::format("low_freq_factor {} is not below high_freq_factor {}; expected "
+                                                       "a smaller low_freq_factor",
+                                                       rope.low_freq_factor, rope.high_freq_factor)});
+  }
+  if (options.padding_token && (*options.padding_token < 0 || *options.padding_token >= options.vocab_size)) {
+    problems.push_back({"padding_token", fmt::format("expected a token from 0 to {}, got {}", options.vocab_size - 1,
+                                                     *options.padding_token)});
+  }
+  return problems;
+}
+
+void check(const GptOptions& options) {
+  auto problems = problems_of_fields("gpt: ", options);
+  check_field("gpt: ", Field{"vocab_size", at_least_one}, options.vocab_size, problems);
+  for (auto& problem : problems_of_fields("gpt: rope_parameters: ", options.rope_parameters))
+    problems.push_back(std::move(problem));
+  for (const auto& [name, text] : problems_between(options)) problems.push_back(fmt::format("gpt: {}: {}", name, text));
+  if (!problems.empty()) throw ArgumentError(fmt::format("{}", fmt::join(problems, "\n")));
+}
+
+}  // namespace accel::models

@@ -18,6 +18,7 @@ usage: live.py --bin FOLDER [--seed N] [--experiments N] [--requests N]     ever
        live.py --bin FOLDER --device-maps N [--seed N]                      N random device maps
        live.py --bin FOLDER --hooks N [--seed N]                            N random sequences of calls of hooked modules
        live.py --bin FOLDER --hooked JSON                                   one of them
+       live.py --bin FOLDER --models N [--seed N]                           N random Llamas, and ResNets
        live.py --bin FOLDER --faults                                        the known faults
        live.py --bin FOLDER --names                                         the public names of Accelerate
 The last line is "N passed, N failed"; exit 1 if any failed.
@@ -49,6 +50,7 @@ import faults
 import files
 import hooks
 import launchers
+import models
 import optimizer_runs
 import optimizers
 import plan
@@ -358,6 +360,17 @@ def compare_hooks(report, arguments, requests):
     say(f"compared {len(requests)} hooked models, {sum(len(their['events']) for their in theirs)} calls of hooks")
 
 
+def compare_models(report, arguments, rng, count):
+    with tempfile.TemporaryDirectory() as folder:
+        requests = models.random_requests(rng, folder, count)
+        theirs = [models.answer(request) for request in requests]
+        ours = answers_of(arguments, "models", requests)
+        for request, their, our in zip(requests, theirs, ours, strict=True):
+            text = json.dumps(request)
+            report.add(f"model {text}", models.difference(their, our), ["--models", str(count), "--seed", str(arguments.seed)], sides="Python and accel")
+    say(f"compared {len(requests)} models of torchvision and transformers")
+
+
 def compare_states(report, arguments, rng, count, ranks):
     requests = [states.random_request(rng) for _ in range(count)]
     for backend in BACKENDS:
@@ -456,6 +469,7 @@ def compare_everything(report, arguments, rng):
     jobs.append(lambda: compare_device_maps(report, arguments, random.Random(arguments.seed), 300))
     of_hooks = random.Random(arguments.seed)
     jobs.append(lambda: compare_hooks(report, arguments, [hooks.random_request(of_hooks) for _ in range(300)]))
+    jobs.append(lambda: compare_models(report, arguments, random.Random(arguments.seed), 20))
     jobs += [functools.partial(compare_states, report, arguments, random.Random(arguments.seed), 20, ranks) for ranks in STATE_RANKS]
     jobs += [lambda: compare_schedules(report, arguments, schedules), lambda: compare_optimizers(report, arguments, runs)]
     jobs.append(lambda: check_gpu_kernels(report, arguments, runs))
@@ -516,6 +530,7 @@ def parse():
     parser.add_argument("--device-maps", type=int)
     parser.add_argument("--hooks", type=int)
     parser.add_argument("--hooked", type=json.loads)
+    parser.add_argument("--models", type=int)
     parser.add_argument("--request", type=json.loads)
     parser.add_argument("--numbers", type=json.loads)
     parser.add_argument("--schedule", type=json.loads)
@@ -552,6 +567,9 @@ def main():
         compare_hooks(report, arguments, [hooks.random_request(rng) for _ in range(arguments.hooks)])
     elif arguments.hooked:
         compare_hooks(report, arguments, [arguments.hooked])
+    elif arguments.models:
+        say_seed(arguments)
+        compare_models(report, arguments, random.Random(arguments.seed), arguments.models)
     elif arguments.event_files:
         compare_event_files(report, arguments, arguments.event_files)
     elif arguments.configs:

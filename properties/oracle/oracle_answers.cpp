@@ -20,10 +20,14 @@ namespace {
 using Answer = Json (*)(const Json& request);
 using RankAnswer = OrderedJson (*)(RankContext& rank, const std::string& request);
 
-const std::map<std::string, Answer> kAnswers{
-    {"checkpoint-files", checkpoint_file_answer}, {"device-maps", device_map_answer}, {"hooks", hook_answer},
-    {"optimizer-operators", operators_of_step},   {"optimizer-runs", run_optimizer},  {"schedules", schedule_answer},
-    {"tracked-runs", tracked_run_answer}};
+const std::map<std::string, Answer> kAnswers{{"checkpoint-files", checkpoint_file_answer},
+                                             {"device-maps", device_map_answer},
+                                             {"hooks", hook_answer},
+                                             {"models", model_answer},
+                                             {"optimizer-operators", operators_of_step},
+                                             {"optimizer-runs", run_optimizer},
+                                             {"schedules", schedule_answer},
+                                             {"tracked-runs", tracked_run_answer}};
 const std::map<std::string, RankAnswer> kRankAnswers{{"checkpoints", checkpoint_answer},
                                                      {"ddp-trainings", ddp_training_answer},
                                                      {"loader-programs", loader_program_answer},

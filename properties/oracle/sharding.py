@@ -95,11 +95,12 @@ UNITS = {
     "cnn": [["0"], ["3", "8"], ["0", "3", "8"]],
     "gpt": [[r"blocks\.\d+"], [r"blocks\.0"], [r"blocks\.\d+\.(attention|feed_forward)"], [r"blocks\.\d+", r".*\.attention"]],
 }
+ROTARY_UNITS = [[r"model\.layers\.\d+"], [r"model\.layers\.0"], [r"model\.layers\.\d+\.(self_attn|mlp)"], [r"model\.layers\.\d+", r".*\.self_attn"]]
 
 
 def random_plugin(rng, model, precision):
     version = rng.choice([1, 2])
-    plugin = {"fsdp_version": version} | random_units(rng, model["name"])
+    plugin = {"fsdp_version": version} | random_units(rng, model)
     if version == 1:
         plugin["sharding_strategy"] = rng.choice(["FULL_SHARD", "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"])
         plugin["backward_prefetch"] = rng.choice(["BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"])
@@ -117,12 +118,13 @@ def random_plugin(rng, model, precision):
     return plugin
 
 
-def random_units(rng, name):
-    kind = rng.random()
+def random_units(rng, model):
+    name, kind = model["name"], rng.random()
     if kind < 0.2:
         return {}
     if kind < 0.4 and name == "gpt":
-        return {"auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "transformer_cls_names_to_wrap": rng.choice([["Block"], ["Block", "FeedForward"]])}
+        feed_forward = "SwiGLU" if model.get("feed_forward") == "swiglu" else "FeedForward"
+        return {"auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "transformer_cls_names_to_wrap": rng.choice([["Block"], ["Block", feed_forward]])}
     if kind < 0.4:  # in gpt the embedding would be one, but the model uses its weight again at the end
         return {"auto_wrap_policy": "SIZE_BASED_WRAP", "min_num_params": rng.choice([0, 100, 1000, 20000])}
-    return {"wrap_modules": rng.choice(UNITS[name])}
+    return {"wrap_modules": rng.choice(ROTARY_UNITS if model.get("positions") == "rotary" else UNITS[name])}

@@ -42,10 +42,15 @@ def read_idx(folder, name, header_bytes):
 
 def build_model(config):
     options = dict(config)
-    models = {"mlp": mlp, "cnn": cnn, "resnet18": resnet.ResNet18, "gpt": gpt.Gpt}
+    models = {"mlp": mlp, "cnn": cnn, "resnet18": resnet.ResNet18, "gpt": gpt.build}
+    models |= {"torchvision_resnet18": torchvision(resnet.torchvision_resnet18), "torchvision_resnet50": torchvision(resnet.torchvision_resnet50)}
     synchronizes = options.pop("sync_batchnorm", False)  # fails in PyTorch on more than one rank without GPUs
     model = models[options.pop("name")](**options)
     return nn.SyncBatchNorm.convert_sync_batchnorm(model) if synchronizes else model
+
+
+def torchvision(build):
+    return functools.partial(build, num_classes=10)
 
 
 def mlp(hidden=128, dropout=0.0):
@@ -72,16 +77,33 @@ def random_task(rng):
     if kind < 0.45:
         return {"task": "char_gpt", "model": random_gpt(rng, dropout), "sample": random_sample(rng)}
     if kind < 0.6:
-        return {"task": "cifar_like", "model": {"name": "resnet18", "width": rng.choice([1, 3, 4, 8])}}
+        return {"task": "cifar_like", "model": random_resnet(rng)}
     hidden = rng.choice([16, 17, 32, 64, 100, 128, 257, 333, 512, 1024, 2048, 4096])
     return {"task": "fashion_mnist", "model": {"name": "mlp", "hidden": hidden, "dropout": dropout}}
+
+
+def random_resnet(rng):
+    name = rng.choice(["resnet18", "torchvision_resnet18", "torchvision_resnet50"])
+    stem = {"small_images": rng.random() < 0.5} if name != "resnet18" else {}
+    return {"name": name, "width": rng.choice([1, 3, 4, 8]), **stem}
 
 
 def random_gpt(rng, dropout):
     heads = rng.choice([1, 2, 3, 4])
     shape = {"heads": heads, "width": heads * rng.choice([4, 7, 8, 16]), "block_size": rng.choice([1, 7, 16, 24])}
-    bias = {"bias": False} if rng.random() < 0.3 else {}
-    return {"name": "gpt", "layers": rng.randint(1, 3), **shape, "dropout": dropout, **bias}
+    options = {
+        "bias": False,
+        "norm": "rms_norm",
+        "feed_forward": "swiglu",
+        "feed_forward_width": rng.randint(1, 70),
+        "key_value_heads": rng.choice([count for count in range(1, heads + 1) if heads % count == 0]),
+        "head_width": rng.choice([4, 6, 10]),
+        "tied_output": False,
+    }
+    given = {name: value for name, value in options.items() if rng.random() < 0.3}
+    if rng.random() < 0.4 and given.get("head_width", shape["width"] // heads) % 2 == 0:
+        given |= {"positions": "rotary", "rope_parameters": {"rope_theta": rng.choice([10000.0, 100.0, 500000.0])}}
+    return {"name": "gpt", "layers": rng.randint(1, 3), **shape, "dropout": dropout, **given}
 
 
 def random_sample(rng):

@@ -137,6 +137,9 @@ TEST(RotaryEmbeddingTest, ScalingSlowsRotation) {
   EXPECT_TRUE((llama3.slice(0, 1) < llama3.slice(0, 0, -1)).all().item<bool>());
 }
 
+// FSDP casts buffers with the parameters: frequencies rounded to bfloat16 would be wrong by up to 0.4 %.
+TEST(RotaryEmbeddingTest, FrequenciesAreNoBufferThatFsdpRounds) { EXPECT_TRUE(seeded(llama())->buffers().empty()); }
+
 // With one chunk the bits are those of the logits' cross entropy, see linear_cross_entropy.
 TEST(GptOptionsTest, TheLossOfTargetsIsTheCrossEntropyOfTheLogits) {
   for (const auto& options : {small(), llama()}) {

@@ -35,7 +35,8 @@ std::shared_ptr<LanguageModel> loaded(const std::string& folder) {
   return model;
 }
 
-// Float32 sums of at most 24 terms below 4 round by up to 24 * 4 * 2^-24 = 6e-6 per layer, and CPUs sum in other orders.
+// CPUs sum in different orders: sums of at most 24 float32 terms below 4 are rounded by up to 24 * 4 * 2^-24 = 6e-6,
+// and a model adds a few of them.
 constexpr double kTolerance = 5e-5;
 
 void expect_near(const at::Tensor& found, const at::Tensor& expected) {

@@ -97,6 +97,9 @@ std::set<std::string> reachable_names() {
   REACHABLE(load_checkpoint_in_model);
   REACHABLE(logging::get_logger);
   REACHABLE(make_generator);
+  REACHABLE(models::gpt);
+  REACHABLE(models::read_llama_config);
+  REACHABLE(models::resnet50);
   REACHABLE(notebook_launcher);
   REACHABLE(optim::AdamW);
   REACHABLE(optim::SGD);

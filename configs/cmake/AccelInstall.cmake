@@ -55,6 +55,6 @@ if(PROJECT_IS_TOP_LEVEL)
   # Of the programs; the rest is what a program needs to be compiled and linked.
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${ACCEL_TORCH_PREFIX}/lib)
-  set(CPACK_DEBIAN_PACKAGE_SUGGESTS "cmake, g++ | clang-16, libfmt-dev, libtbb-dev, libyaml-cpp-dev, libssl-dev, zlib1g-dev, libpng-dev, libjpeg62-turbo-dev, libhwloc-dev")
+  set(CPACK_DEBIAN_PACKAGE_SUGGESTS "cmake, g++ | clang-16, libfmt-dev, libtbb-dev, libyaml-cpp-dev, libssl-dev, zlib1g-dev, libpng-dev, libjpeg62-turbo-dev, libhwloc-dev, libpcre2-dev, libutf8proc-dev")
   include(CPack)
 endif()

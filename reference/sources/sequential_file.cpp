@@ -78,4 +78,17 @@ bool is_gzip(const std::string& path) {
          magic[1] == 0x8b;
 }
 
+// The size of a .gz file's contents is unknown in advance, so the text grows piece by piece until a short read.
+std::string read_all(const std::string& path) {
+  SequentialFile file(path);
+  constexpr std::int64_t kPiece = 1 << 20;
+  std::string text;
+  for (std::int64_t got = kPiece; got == kPiece;) {
+    text.resize(text.size() + kPiece);
+    got = file.read(text.data() + text.size() - kPiece, kPiece);
+    text.resize(text.size() - kPiece + got);
+  }
+  return text;
+}
+
 }  // namespace accel

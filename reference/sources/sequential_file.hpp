@@ -37,4 +37,7 @@ class SequentialFile {
 /// True if a file starts with gzip's magic number.
 bool is_gzip(const std::string& path);
 
+/// Returns the uncompressed bytes of a file. Throws as SequentialFile does.
+std::string read_all(const std::string& path);
+
 }  // namespace accel

@@ -41,6 +41,8 @@
 #include "reference/sources/safetensors_dataset.hpp"
 #include "reference/sources/tar_shards.hpp"
 #include "reference/sources/text_lines.hpp"
+#include "reference/sources/token_blocks.hpp"
+#include "reference/sources/tokenizer/tokenizer.hpp"
 #include "reference/state/objects.hpp"
 #include "reference/state/rng_sync.hpp"
 #include "reference/tracking/logging.hpp"

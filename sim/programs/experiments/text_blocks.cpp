@@ -13,22 +13,6 @@
 #include "reference/sources/sequential_file.hpp"
 
 namespace accel::programs {
-namespace {
-
-// The size of a .gz file's contents is unknown in advance, so the text grows piece by piece until a short read.
-std::string read_all(const std::string& path) {
-  SequentialFile file(path);
-  constexpr std::int64_t kPiece = 1 << 20;
-  std::string text;
-  for (std::int64_t got = kPiece; got == kPiece;) {
-    text.resize(text.size() + kPiece);
-    got = file.read(text.data() + text.size() - kPiece, kPiece);
-    text.resize(text.size() - kPiece + got);
-  }
-  return text;
-}
-
-}  // namespace
 
 std::shared_ptr<const std::string> load_text(const std::string& path) {
   return shared<std::string>("text:" + path, [&] { return read_all(path); });

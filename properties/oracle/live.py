@@ -19,6 +19,7 @@ usage: live.py --bin FOLDER [--seed N] [--experiments N] [--requests N]     ever
        live.py --bin FOLDER --hooks N [--seed N]                            N random sequences of calls of hooked modules
        live.py --bin FOLDER --hooked JSON                                   one of them
        live.py --bin FOLDER --models N [--seed N]                           N random Llamas, and ResNets
+       live.py --bin FOLDER --tokenizers N [--seed N]                       N random tokenizers, and all code points
        live.py --bin FOLDER --faults                                        the known faults
        live.py --bin FOLDER --names                                         the public names of Accelerate
 The last line is "N passed, N failed"; exit 1 if any failed.
@@ -58,6 +59,7 @@ import plan_requests
 import rank_group
 import schedule_values
 import states
+import tokenizer_files
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FIXED_EXPERIMENTS = os.path.join(HERE, "../../tests/programs/experiments/*.yaml")
@@ -371,6 +373,14 @@ def compare_models(report, arguments, rng, count):
     say(f"compared {len(requests)} models of torchvision and transformers")
 
 
+def compare_tokenizers(report, arguments, rng, count):
+    requests = [tokenizer_files.request_of_all_characters(), *(tokenizer_files.random_request(rng) for _ in range(count))]
+    theirs = [tokenizer_files.answer(request) for request in requests]
+    for their, our in zip(theirs, answers_of(arguments, "tokenizers", requests), strict=True):
+        report.add("tokenizer", tokenizer_files.difference(their, our), ["--tokenizers", str(count), "--seed", str(arguments.seed)], sides="tokenizers and accel")
+    say(f"compared {count} tokenizers, and all code points")
+
+
 def compare_states(report, arguments, rng, count, ranks):
     requests = [states.random_request(rng) for _ in range(count)]
     for backend in BACKENDS:
@@ -470,6 +480,7 @@ def compare_everything(report, arguments, rng):
     of_hooks = random.Random(arguments.seed)
     jobs.append(lambda: compare_hooks(report, arguments, [hooks.random_request(of_hooks) for _ in range(300)]))
     jobs.append(lambda: compare_models(report, arguments, random.Random(arguments.seed), 20))
+    jobs.append(lambda: compare_tokenizers(report, arguments, random.Random(arguments.seed), 100))
     jobs += [functools.partial(compare_states, report, arguments, random.Random(arguments.seed), 20, ranks) for ranks in STATE_RANKS]
     jobs += [lambda: compare_schedules(report, arguments, schedules), lambda: compare_optimizers(report, arguments, runs)]
     jobs.append(lambda: check_gpu_kernels(report, arguments, runs))
@@ -531,6 +542,7 @@ def parse():
     parser.add_argument("--hooks", type=int)
     parser.add_argument("--hooked", type=json.loads)
     parser.add_argument("--models", type=int)
+    parser.add_argument("--tokenizers", type=int)
     parser.add_argument("--request", type=json.loads)
     parser.add_argument("--numbers", type=json.loads)
     parser.add_argument("--schedule", type=json.loads)
@@ -570,6 +582,9 @@ def main():
     elif arguments.models:
         say_seed(arguments)
         compare_models(report, arguments, random.Random(arguments.seed), arguments.models)
+    elif arguments.tokenizers:
+        say_seed(arguments)
+        compare_tokenizers(report, arguments, random.Random(arguments.seed), arguments.tokenizers)
     elif arguments.event_files:
         compare_event_files(report, arguments, arguments.event_files)
     elif arguments.configs:

@@ -10,6 +10,7 @@
 #include <map>
 
 #include "properties/gen/optimizer_runs.hpp"
+#include "properties/gen/tokenizer_values.hpp"
 #include "properties/oracle/answers.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/run.hpp"
@@ -27,6 +28,7 @@ const std::map<std::string, Answer> kAnswers{{"checkpoint-files", checkpoint_fil
                                              {"optimizer-operators", operators_of_step},
                                              {"optimizer-runs", run_optimizer},
                                              {"schedules", schedule_answer},
+                                             {"tokenizers", tokenizer_values},
                                              {"tracked-runs", tracked_run_answer}};
 const std::map<std::string, RankAnswer> kRankAnswers{{"checkpoints", checkpoint_answer},
                                                      {"ddp-trainings", ddp_training_answer},

@@ -7,6 +7,7 @@ recorded/optimizers.jsonl       {"request", "expected"}: runs of optimizers in f
 recorded/float8.jsonl           {"request", "expected"}: a layer in float8 by torchao, forward and backward; answers of float8.py
 recorded/accelerate_names.json  {name: parameters}: the public names of Accelerate, by accelerate_names.py
 recorded/hooks.jsonl            {"request", "expected"}: calls of hooks of random modules, the answers of hooks.py
+recorded/tokenizers.jsonl       {"request", "expected"}: tokenizers, texts and ids, and the answers of tokenizer_files.py
 recorded/faults.jsonl           {"fault", "expected"}: what each rank saw of the known faults of faults.py
 """
 import collections
@@ -24,6 +25,7 @@ import plan_requests
 import random_numbers
 import rank_group
 import schedule_values
+import tokenizer_files
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SEED = 20261121
@@ -107,6 +109,16 @@ def record_hooks():
     rng = random.Random(SEED)
     requests = [hooks.random_request(rng) for _ in range(40)]
     write("hooks.jsonl", ({"request": request, "expected": hooks.answer(request)} for request in requests))
+def record_tokenizers():
+    rng = random.Random(SEED)
+    lines, patterns = [], set()
+    while len(lines) < 8:
+        request = tokenizer_files.random_request(rng)
+        pattern = json.dumps(json.loads(request["file"])["pre_tokenizer"])
+        if len(request["file"]) < 25000 and pattern not in patterns:
+            patterns.add(pattern)
+            lines.append({"request": request, "expected": tokenizer_files.answer(request)})
+    write("tokenizers.jsonl", lines, "tokenizers 0.23.3")
 
 
 def record_faults():
@@ -120,5 +132,6 @@ if __name__ == "__main__":
     record_optimizers()
     record_float8()
     record_hooks()
+    record_tokenizers()
     record_faults()
     accelerate_names.record()

@@ -14,7 +14,11 @@
 #include "reference/config/launch_config.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/safetensors.hpp"
+#include "reference/sources/csv_dataset.hpp"
 #include "reference/sources/idx.hpp"
+#include "reference/sources/image.hpp"
+#include "reference/sources/tar_reader.hpp"
+#include "reference/sources/tokenizer/tokenizer.hpp"
 #include "sim/faults/fault_file.hpp"
 #include "sim/network/network_spec.hpp"
 #include "sim/programs/experiments/experiment.hpp"
@@ -111,12 +115,73 @@ void yaml(std::string_view bytes) {
   read_or_reject(path, [&] { (void)read_deepspeed_file(path); });
 }
 
+// Reads any bytes as an archive, plain or compressed.
+void tar(std::string_view bytes) {
+  const auto path = write(bytes);
+  read_or_reject(path, [&] {
+    TarReader reader(path);
+    while (const auto member = reader.next()) {
+      if (member->is_file)
+        ensure(std::ssize(reader.data()) == member->size, "a member of another size than its header has");
+    }
+  });
+}
+
+// Reads every record as texts and as numbers.
+void csv(std::string_view bytes) {
+  const auto path = write(bytes);
+  for (const bool header : {true, false}) {
+    read_or_reject(path, [&] {
+      const CsvDataset texts(path, {.header = header});
+      for (std::int64_t index = 0; index < texts.size(); ++index)
+        ensure(texts.get(index).size() == texts.columns().size(), "a record without all fields");
+    });
+    read_or_reject(path, [&] {
+      const CsvTensors numbers(path, {.dtype = at::kDouble, .csv = {.header = header}});
+      for (std::int64_t index = 0; index < numbers.size(); ++index) (void)numbers.get(index);
+    });
+  }
+}
+
+// decode_image selects the decoder by the first bytes, so that both targets share it; each has its own corpus.
+void image(std::string_view bytes) {
+  for (const bool allow : {true, false}) {
+    read_or_reject("image", [&] {
+      const auto pixels = decode_image(bytes, "image", {.allow_jpeg_warnings = allow});
+      ensure(pixels.dim() == 3 && pixels.size(0) == 3, "an image of another shape");
+    });
+  }
+}
+
+// A file that is read must encode and decode. A pattern may need too many steps for a text.
+void tokenizer(std::string_view bytes) {
+  const auto path = write(bytes);
+  read_or_reject(path, [&] {
+    const auto read = Tokenizer::from_file(path);
+    try {
+      const auto ids = read.encode("<s>It's 2026:  \u00e4e\u0301 \u7d20\u65e9 a</s>\n\n");
+      (void)read.decode(ids, {.skip_special_tokens = false});
+    } catch (const ArgumentError& error) {
+      ensure(std::string_view(error.what()).starts_with("the tokenizer's pattern cannot split"),
+             "an error of encode: {}", error.what());
+    }
+  });
+}
+
 }  // namespace
 
 const std::vector<FuzzTarget>& fuzz_targets() {
-  static const std::vector<FuzzTarget> kTargets{
-      {"torch_file", torch_file},       {"pickle", pickle}, {"safetensors", safetensors},
-      {"weights_index", weights_index}, {"idx", idx},       {"yaml", yaml}};
+  static const std::vector<FuzzTarget> kTargets{{"torch_file", torch_file},
+                                                {"pickle", pickle},
+                                                {"safetensors", safetensors},
+                                                {"weights_index", weights_index},
+                                                {"idx", idx},
+                                                {"yaml", yaml},
+                                                {"tar", tar},
+                                                {"csv", csv},
+                                                {"png", image},
+                                                {"jpeg", image},
+                                                {"tokenizer", tokenizer}};
   return kTargets;
 }
 

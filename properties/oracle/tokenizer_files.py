@@ -1,7 +1,7 @@
 """Random tokenizers, trained by the package `tokenizers`, and what they make of random texts.
 
 A request has the text of a tokenizer.json, texts to encode, and ids to decode. Texts for NFC have no combining marks that Unicode
-added after version 9, which `tokenizers` does not reorder (`reports/differences.md`).
+added after version 9, which `tokenizers` does not reorder (`TokenizerTest.NfcOrdersMarksByCurrentUnicode`).
 """
 import json
 import unicodedata

@@ -104,6 +104,12 @@ CsvFile::CsvFile(const std::vector<std::string>& paths, const CsvOptions& option
 // which spreadsheets write and which would otherwise become part of the first column's name.
 void CsvFile::read_file(const MappedFile& file, const std::function<void(std::int64_t)>& add) {
   const auto bytes = file.bytes();
+  const bool is_columnar = (bytes.starts_with("PAR1") && bytes.ends_with("PAR1")) ||
+                           (bytes.starts_with("ARROW1") && bytes.ends_with("ARROW1"));
+  check_config(!is_columnar,
+               "{}: a Parquet or Arrow file, which is unsupported; convert it to CSV, or to safetensors for "
+               "SafetensorsDataset",
+               file.path());
   const bool has_mark = bytes.starts_with("\xef\xbb\xbf");
   bool is_first = true;
   std::int64_t number = options_.header ? 0 : 1;

@@ -108,7 +108,7 @@ Tokenizer::Tokenizer(std::shared_ptr<const Parts> parts) : parts_(std::move(part
 Tokenizer Tokenizer::from_file(const std::string& path) {
   std::vector<std::string> problems;
   auto parts = std::make_shared<const Parts>(sources::read_tokenizer_file(MappedFile(path).bytes(), path), problems);
-  check_config(problems.empty(), "{}: the vocabulary is damaged:\n  {}", path, fmt::join(problems, "\n  "));
+  check_config(problems.empty(), "{}: the vocabulary is damaged:\n  {}", path, sources::list_problems(problems));
   return Tokenizer(std::move(parts));
 }
 

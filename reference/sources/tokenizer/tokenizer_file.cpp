@@ -147,7 +147,7 @@ void TokenizerFileReader::read_merges(const TokenizerJson& merges) {
   }
 }
 
-// The ids in the file are ignored, as in `tokenizers`: a token has the id that the model gives it, or the next free one.
+// The ids in the file are ignored, as in `tokenizers`: a token has the id of the model, or the next free one.
 void TokenizerFileReader::read_added_tokens() {
   if (is_absent("added_tokens")) return;
   const auto& tokens = root_["added_tokens"];
@@ -291,15 +291,18 @@ TokenizerFile read_tokenizer_file(std::string_view json, const std::string& path
   check_config(root.is_object(), "{}: expected a JSON object with a model, got one of type {}", path, root.type_name());
   TokenizerFileReader reader(root);
   auto file = reader.read();
-  auto& problems = reader.problems;
-  if (problems.size() > kShownProblems) {
-    const auto hidden = problems.size() - kShownProblems;
-    problems.resize(kShownProblems);
-    problems.push_back(fmt::format("and {} more", hidden));
-  }
-  check_config(problems.empty(), "{}: not a supported byte-level BPE tokenizer:\n  {}", path,
-               fmt::join(problems, "\n  "));
+  check_config(reader.problems.empty(), "{}: not a supported byte-level BPE tokenizer:\n  {}", path,
+               list_problems(reader.problems));
   return file;
+}
+
+std::string list_problems(std::vector<std::string> problems) {
+  if (problems.size() > kShownProblems) {
+    const auto num_hidden = problems.size() - kShownProblems;
+    problems.resize(kShownProblems);
+    problems.push_back(fmt::format("and {} more", num_hidden));
+  }
+  return fmt::format("{}", fmt::join(problems, "\n  "));
 }
 
 }  // namespace accel::sources

@@ -37,4 +37,7 @@ struct TokenizerFile {
 /// Throws ConfigError, which names `path` and lists everything that is wrong or unsupported.
 TokenizerFile read_tokenizer_file(std::string_view json, const std::string& path);
 
+/// The problems for a message, one per line; of many only the first ones.
+std::string list_problems(std::vector<std::string> problems);
+
 }  // namespace accel::sources

@@ -30,6 +30,9 @@ std::set<std::string> reachable_names() {
   REACHABLE(from_torch_loader);
   REACHABLE(convert_sync_batchnorm);
   REACHABLE(TextLines);
+  REACHABLE(TokenBlocks);
+  REACHABLE(Tokenizer);
+  REACHABLE(tokenize_files);
   REACHABLE(ProfileKwargs);
   REACHABLE(ImageFolder);
   REACHABLE(AORecipeKwargs);

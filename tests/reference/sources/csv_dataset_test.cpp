@@ -85,6 +85,13 @@ Table any_table() {
   return *rc::gen::container<Table>(rc::gen::container<std::vector<std::string>>(num_columns, field));
 }
 
+// People rename files, and a message about fields in binary data would not help.
+TEST_F(CsvTest, ParquetAndArrowFilesAreNamed) {
+  EXPECT_THAT(error_in("PAR1\x15\x04,\nPAR1"), HasSubstr("a Parquet or Arrow file, which is unsupported"));
+  EXPECT_THAT(error_in("ARROW1,\xff,ARROW1"), HasSubstr("convert it to CSV, or to safetensors"));
+  EXPECT_THAT(read("PAR1,b\n1,2\n"), ElementsAre(ElementsAre("PAR1", "b"), ElementsAre("1", "2")));
+}
+
 // For each of the usual delimiters.
 TEST_F(CsvTest, AnyTableIsReadBackAsItWasWritten) {
   testing::expect_property(300, [&] {

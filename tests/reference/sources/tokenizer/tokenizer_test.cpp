@@ -87,6 +87,22 @@ TEST_F(TokenizerTest, SpecialTokensSurroundAText) {
   EXPECT_EQ(tokenizer.decode({260, 256}, {.skip_special_tokens = false}), "<s>he");
 }
 
+TEST_F(TokenizerTest, TheLongestAddedTokenIsFound) {
+  auto file = small_file();
+  file["added_tokens"] = Json::parse(R"([{"id": 260, "content": "<x"}, {"id": 261, "content": "<x>"}])");
+  EXPECT_THAT(read(file).encode("<x><x"), ElementsAre(261, 260));
+}
+
+TEST_F(TokenizerTest, AddedTokensIncludeSpacesAndRequireWordsAsFlagged) {
+  auto file = small_file();
+  file["added_tokens"] = Json::parse(R"([{"id": 260, "content": "<m>", "lstrip": true, "rstrip": true},
+                                         {"id": 261, "content": "llo", "single_word": true}])");
+  const auto tokenizer = read(file);
+  EXPECT_THAT(tokenizer.encode("a \n<m>\xe3\x80\x80 b"), ElementsAre('a', 260, 'b'));
+  EXPECT_THAT(tokenizer.encode("-llo"), ElementsAre('-', 257));
+  EXPECT_THAT(tokenizer.encode("hello_llo"), ElementsAre(258, '_', 257));
+}
+
 TEST_F(TokenizerTest, BytesThatAreNotUtf8AreRejectedByEncodeAndReplacedByDecode) {
   const auto tokenizer = read(small_file());
   try {
@@ -132,6 +148,8 @@ TEST_F(TokenizerTest, ADamagedVocabularyIsReported) {
   auto file = small_file();
   file["model"]["merges"].push_back("he x");
   EXPECT_THAT(error_of(file), HasSubstr("model.merges: 'he x': the vocabulary lacks 'hex'"));
+  for (int i = 0; i < 30; ++i) file["model"]["merges"].push_back("he x");
+  EXPECT_THAT(error_of(file), HasSubstr("and 11 more"));
   file = small_file();
   file["model"]["vocab"]["llo"] = 258;
   EXPECT_THAT(error_of(file), HasSubstr("'hello' and 'llo' have the same id, 258"));

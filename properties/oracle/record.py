@@ -109,6 +109,8 @@ def record_hooks():
     rng = random.Random(SEED)
     requests = [hooks.random_request(rng) for _ in range(40)]
     write("hooks.jsonl", ({"request": request, "expected": hooks.answer(request)} for request in requests))
+
+
 def record_tokenizers():
     rng = random.Random(SEED)
     lines, patterns = [], set()

@@ -1,7 +1,7 @@
 # What users link: accel::accel, and accel::testing with the helpers for tests. Each is one library, which contains the
 # objects of the modules; the modules themselves are for this build alone.
 
-set(accel_modules accelerator checkpoint comm config core data gloo launch mesh models modules nccl offload optim parallel precision
+set(accel_modules accelerator checkpoint comm config core data errors gloo launch mesh models modules nccl offload optim parallel precision
   prepared profiler runtime shared_memory sharded sim sim_collective_tensors sim_collectives sim_engine sim_faults sim_network
   sim_report sources state terminal tracking training_state)
 set(accel_testing_modules fake_device test_basics test_support)
@@ -26,8 +26,8 @@ set(accel_type STATIC)
 if(ACCEL_SHARED)
   set(accel_type SHARED)
 endif()
-accel_bundle(accel ${accel_type} accel MODULES ${accel_modules} DEPS fmt::fmt ${accel_torch} Threads::Threads
-  LIBRARIES TBB::tbb yaml-cpp OpenSSL::Crypto ZLIB::ZLIB PNG::PNG JPEG::JPEG hwloc::hwloc pcre2::pcre2 utf8proc::utf8proc ${CMAKE_DL_LIBS})
+accel_bundle(accel ${accel_type} accel MODULES ${accel_modules} DEPS ${accel_torch} Threads::Threads
+  LIBRARIES TBB::tbb yaml-cpp md::md ZLIB::ZLIB PNG::PNG JPEG::JPEG hwloc::hwloc pcre2::pcre2 utf8proc::utf8proc ${CMAKE_DL_LIBS})
 target_include_directories(accel_bundle_accel INTERFACE $<BUILD_INTERFACE:${accel_SOURCE_DIR}/sim/public>)  # <accel/testing.hpp>
 # Exports the symbols that give each rank its own generator and autocast cache. A shared library has them already.
 if(NOT ACCEL_SHARED)

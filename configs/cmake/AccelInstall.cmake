@@ -10,7 +10,7 @@ if(ACCEL_INSTALL_TORCH)
   install(DIRECTORY ${ACCEL_TORCH_PREFIX}/include ${ACCEL_TORCH_PREFIX}/lib DESTINATION ${CMAKE_INSTALL_LIBDIR}/accel/torch
     PATTERN "*.a" EXCLUDE PATTERN "libtorch_python*" EXCLUDE)
   if(EXISTS ${ACCEL_TORCH_PREFIX}/../nvidia)
-    install(DIRECTORY ${ACCEL_TORCH_PREFIX}/../nvidia DESTINATION ${CMAKE_INSTALL_LIBDIR}/accel)
+    install(DIRECTORY ${ACCEL_TORCH_PREFIX}/../nvidia DESTINATION ${CMAKE_INSTALL_LIBDIR}/accel PATTERN "*.a" EXCLUDE)
   endif()
 endif()
 
@@ -55,6 +55,6 @@ if(PROJECT_IS_TOP_LEVEL)
   # Of the programs; the rest is what a program needs to be compiled and linked.
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${ACCEL_TORCH_PREFIX}/lib)
-  set(CPACK_DEBIAN_PACKAGE_SUGGESTS "cmake, g++ | clang-16, libfmt-dev, libtbb-dev, libyaml-cpp-dev, libssl-dev, zlib1g-dev, libpng-dev, libjpeg62-turbo-dev, libhwloc-dev, libpcre2-dev, libutf8proc-dev")
+  set(CPACK_DEBIAN_PACKAGE_SUGGESTS "cmake, g++ | clang-16, libtbb-dev, libyaml-cpp-dev, libmd-dev, zlib1g-dev, libpng-dev, libjpeg62-turbo-dev, libhwloc-dev, libpcre2-dev, libutf8proc-dev")
   include(CPack)
 endif()

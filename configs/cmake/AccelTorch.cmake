@@ -1,5 +1,5 @@
-# Defines Torch::cpu and, if ACCEL_CUDA is set, Torch::cuda: LibTorch 2.11. Stores its version in ACCEL_TORCH_VERSION, and the
-# folder of its include/ and lib/ in ACCEL_TORCH_PREFIX. The user may set ACCEL_TORCH_ROOT to an unpacked wheel, which contains
+# Defines Torch::headers, Torch::cpu and, if ACCEL_CUDA is set, Torch::cuda: LibTorch 2.11 or 2.15. Stores its version in
+# ACCEL_TORCH_VERSION, and the folder of its include/ and lib/ in ACCEL_TORCH_PREFIX. The user may set ACCEL_TORCH_ROOT to an unpacked wheel, which contains
 # torch/include, or to LibTorch's own archive, which contains include; or Torch_DIR as for find_package(Torch), whose result counts
 # too. The default is ACCEL_TORCH_ROOT_OF_PACKAGE in an installed package, and the folder of ./dev setup in the build.
 
@@ -49,10 +49,12 @@ endfunction()
 function(accel_add_torch prefix)
   set(torch_lib ${prefix}/lib)
   file(GLOB nvidia_libs LIST_DIRECTORIES true ${prefix}/../nvidia/*/lib)
+  add_library(Torch::headers INTERFACE IMPORTED GLOBAL)
+  target_include_directories(Torch::headers INTERFACE ${prefix}/include ${prefix}/include/torch/csrc/api/include)
+  target_compile_definitions(Torch::headers INTERFACE FMT_SHARED)  # its functions are in libaccel, which may be a shared library
   add_library(Torch::cpu INTERFACE IMPORTED GLOBAL)
-  target_include_directories(Torch::cpu INTERFACE ${prefix}/include ${prefix}/include/torch/csrc/api/include)
   target_compile_definitions(Torch::cpu INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
-  target_link_libraries(Torch::cpu INTERFACE -Wl,--no-as-needed ${torch_lib}/libtorch_cpu.so ${torch_lib}/libc10.so -Wl,--as-needed)
+  target_link_libraries(Torch::cpu INTERFACE Torch::headers -Wl,--no-as-needed ${torch_lib}/libtorch_cpu.so ${torch_lib}/libc10.so -Wl,--as-needed)
   foreach(folder IN LISTS nvidia_libs)
     target_link_options(Torch::cpu INTERFACE -Wl,-rpath-link,${folder})  # LibTorch finds them relative to itself
   endforeach()

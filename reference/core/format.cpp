@@ -1,5 +1,5 @@
-// Compiles the non-inline functions of fmt once. LibTorch ships fmt's headers without a library that exports
-// them.
+// Compiles the non-inline functions of fmt once. LibTorch ships fmt's headers without a library that exports them.
+// Header-only, each optimized source would compile for 2 to 3 s longer.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

@@ -1,7 +1,8 @@
 #pragma once
 
+#include <sha2.h>
+
 #include <cstddef>
-#include <memory>
 #include <string>
 
 namespace accel {
@@ -19,7 +20,8 @@ class Sha256 {
   std::string hex();
 
  private:
-  std::shared_ptr<void> context_;
+  SHA2_CTX context_;
+  bool is_finished_ = false;
 };
 
 }  // namespace accel

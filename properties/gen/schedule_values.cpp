@@ -74,13 +74,13 @@ EpochFactor factor_named(const std::string& name) {
 template <typename Optimizer, typename Options>
 std::unique_ptr<torch::optim::Optimizer> optimizer_of(const std::vector<double>& lrs, Options defaults) {
   std::vector<torch::optim::OptimizerParamGroup> groups;
-  for (const auto lr : lrs) {
-    auto options = std::make_unique<Options>(defaults);
-    options->set_lr(lr);
-    // A schedule needs a parameter group but never the parameter, so a scalar is enough.
-    groups.emplace_back(std::vector<at::Tensor>{torch::zeros({1}).requires_grad_()}, std::move(options));
-  }
-  return std::make_unique<Optimizer>(std::move(groups), defaults);
+  // A schedule needs a parameter group but never the parameter, so a scalar is enough.
+  for (std::size_t i = 0; i < lrs.size(); ++i)
+    groups.emplace_back(std::vector<at::Tensor>{torch::zeros({1}).requires_grad_()});
+  auto optimizer = std::make_unique<Optimizer>(std::move(groups), defaults);
+  // Not as options of a new group: LibTorch 2.15 replaces an option that has the value of a new `Options`.
+  for (std::size_t i = 0; i < lrs.size(); ++i) optimizer->param_groups()[i].options().set_lr(lrs[i]);
+  return optimizer;
 }
 
 std::unique_ptr<torch::optim::Optimizer> optimizer_named(const std::string& name, const std::vector<double>& lrs) {

@@ -80,7 +80,7 @@ TEST(CiFilesTest, EveryCommandOptionAndPresetExists) {
       EXPECT_THAT(presets, HasSubstr("{\"name\": \"" + match[1].str() + "\"")) << command;
     }
   }
-  EXPECT_EQ(count, 14);  // seven in each file
+  EXPECT_EQ(count, 16);  // eight in each file
 }
 
 // The lines of the first shell block of README.md, without their comments.
@@ -103,10 +103,30 @@ TEST(CiFilesTest, APushRunsTheCommandsOfTheReadme) {
   EXPECT_THAT(split_lines(text_of(".ci/run")), Contains("exec ./dev test"));
 }
 
+// The image runs one command of README.md by default, and the other as its first line shows.
+TEST(CiFilesTest, TheDockerfileUsesCommandsAndFilesThatExist) {
+  const Declarations declared;
+  // CMD ["./dev", "sim"] becomes CMD ./dev sim, and comments are checked too.
+  const auto text = std::regex_replace(text_of("configs/Dockerfile"), std::regex(R"([#",\[\]])"), "");
+  int count = 0;
+  for (const auto& line : split_lines(text)) {
+    const auto command = line.find("./dev ");
+    if (command != std::string::npos) EXPECT_EQ(problems_of_command(declared, line.substr(command)), Lines());
+    std::smatch match;
+    if (std::regex_match(line, match, std::regex("COPY ([^ ]+) .*"))) {
+      ++count;
+      EXPECT_TRUE(fs::exists(source_dir() / match[1].str())) << line;
+    }
+  }
+  EXPECT_EQ(count, 3);
+  for (const auto& command : readme_commands()) EXPECT_THAT(text, HasSubstr(command));
+  EXPECT_THAT(split_lines(text_of(".dockerignore")), Contains("build"));  // its files name folders of the host
+}
+
 // The jobs keep the folders that ./dev uses, and upload the one that `./dev test` fills.
 TEST(CiFilesTest, CachesAndArtifactsAreTheFoldersOfDev) {
   EXPECT_THAT(text_of("dev"), HasSubstr("ACCEL_ARTIFACTS=build/artifacts\n"));
-  EXPECT_THAT(text_of("dev"), HasSubstr("--output-junit \"$ACCEL_ARTIFACTS/junit-$preset.xml\""));
+  EXPECT_THAT(text_of("dev"), HasSubstr("--output-junit \"$ACCEL_ARTIFACTS/junit-$folder.xml\""));
   const auto github = read_yaml(kGitHub);
   for (const auto& job : github["jobs"]) {
     std::set<std::string> paths;
@@ -120,6 +140,27 @@ TEST(CiFilesTest, CachesAndArtifactsAreTheFoldersOfDev) {
   EXPECT_EQ(gitlab["cache"][1]["paths"][0].as<std::string>(), ".cache/ccache");
   EXPECT_EQ(gitlab["artifacts"]["paths"][0].as<std::string>(), "build/artifacts");
   EXPECT_EQ(gitlab["artifacts"]["reports"]["junit"].as<std::string>(), "build/artifacts/junit-*.xml");
+}
+
+// --- versions of LibTorch --------------------------------------------------------------------------------------------
+
+TEST(TorchVersionsTest, DevCMakeAndTheGuideSupportTheSame) {
+  EXPECT_THAT(text_of("dev"), HasSubstr("\ntorch_versions=\"2.11 2.15\"\n"));
+  EXPECT_THAT(text_of("configs/cmake/AccelDependencies.cmake"), HasSubstr(R"("^2\\.(11|15)\\.")"));
+  const auto guide = text_of("reference/guide/getting_started.md");
+  for (const auto& [version, list] : {std::pair("2.11", "cpu"), std::pair("2.15", "cpu-2.15")}) {
+    EXPECT_THAT(guide, HasSubstr("\n| " + std::string(version) + " |"));
+    EXPECT_THAT(text_of(std::string("configs/packages/libtorch-") + list + ".txt"),
+                HasSubstr("\ntorch==" + std::string(version) + "."));
+  }
+}
+
+TEST(TorchVersionsTest, AnUnknownVersionIsAUsageError) {
+  for (const auto* command : {"setup", "build", "test"}) {
+    const auto run = run_shell("./dev " + std::string(command) + " --torch 2.9");
+    EXPECT_EQ(WEXITSTATUS(run.status), 2);
+    EXPECT_THAT(run.output, HasSubstr("unknown version '2.9'; expected one of: 2.11 2.15"));
+  }
 }
 
 // --- labels and artifacts --------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <regex>
 
 #include "tests/programs/support/run_command.hpp"
 #include "tests/support/budget.hpp"
@@ -39,7 +40,7 @@ void configure() {
            fs::copy_options::overwrite_existing);
   const auto done =
       cmake({"-G", "Ninja", "-S", (work_folder() / "source").string(), "-B", (work_folder() / "build").string(),
-             "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_COMPILER=" ACCEL_COMPILER,
+             "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_COMPILER=" ACCEL_COMPILER, "-DACCEL_TORCH_ROOT=" ACCEL_TORCH,
              // What only programs, tests and benchmarks need is not required.
              "-DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON", "-DCMAKE_DISABLE_FIND_PACKAGE_rapidcheck=ON",
              "-DCMAKE_DISABLE_FIND_PACKAGE_benchmark=ON", "-DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON"});
@@ -56,6 +57,22 @@ TEST(EmbeddingTest, OnlyTheLibraryIsBuilt) {
   // A part of the library, which includes no LibTorch and compiles in seconds.
   const auto engine = cmake({"--build", (work_folder() / "build").string(), "--target", "accel_sim_engine"});
   EXPECT_EQ(engine.exit_code, 0) << engine.output << engine.error;
+}
+
+// Without the check the first error would be one of many in LibTorch's headers.
+TEST(EmbeddingTest, AnUnsupportedLibTorchIsRejectedByItsVersion) {
+  const auto root = work_folder() / "old_torch";
+  write(root / "lib/libtorch_cpu.so", "");
+  // Releases before 2.10 have the version in this header.
+  write(root / "include/torch/csrc/api/include/torch/version.h",
+        "#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 9\n#define TORCH_VERSION_PATCH 1\n");
+  const auto run = cmake({"-G", "Ninja", "-S", source(""), "-B", (work_folder() / "old_torch_build").string(),
+                          "-DCMAKE_CXX_COMPILER=" ACCEL_COMPILER, "-DACCEL_TORCH_ROOT=" + root.string()});
+  EXPECT_EQ(run.exit_code, 1);
+  // CMake wraps the lines of a message.
+  EXPECT_THAT(std::regex_replace(run.error, std::regex("\\s+"), " "),
+              HasSubstr("is 2.9.1, which accel does not support: expected 2.11 (./dev build), or 2.15 (./dev build "
+                        "--torch 2.15)"));
 }
 
 // Compiles the whole library once more: about ten minutes on two cores.

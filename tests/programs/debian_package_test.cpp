@@ -52,6 +52,7 @@ TEST(DebianPackageTest, AProjectBuildsAndRunsAgainstTheUnpackedPackage) {
   EXPECT_THAT(output_of({project + "/train"}), HasSubstr("epoch 2 accuracy"));
   EXPECT_THAT(output_of({unpacked("bin/sim-run"), "--ranks", "4", "--", project + "/train"}),
               HasSubstr("epoch 2 accuracy"));
+  if (!HasFailure()) fs::remove_all(work_folder());
 }
 
 }  // namespace

@@ -79,9 +79,10 @@ TEST(PropertyTest, AFailureEndsInALineThatReplaysTheShrunkCase) {
   std::vector<int> seen;
   const auto failures = failures_of([&] { expect_property(100, Below1000{seen}); });
   ASSERT_EQ(failures.size(), 1U);
-  EXPECT_THAT(last_line(failures[0]), MatchesRegex("\\./dev test some_laws --replay "
-                                                   "PropertyTest\\.AFailureEndsInALineThatReplaysTheShrunkCase:[-_A-Za-"
-                                                   "z0-9]+( --preset [a-z]+)?  # commit abc123, .+"));
+  EXPECT_THAT(last_line(failures[0]),
+              MatchesRegex("\\./dev test some_laws --replay "
+                           "PropertyTest\\.AFailureEndsInALineThatReplaysTheShrunkCase:[-_A-Za-"
+                           "z0-9]+( --preset [a-z]+)?( --torch [0-9.]+)?  # commit abc123, .+"));
   const auto tried = seen.size();
   EXPECT_GT(tried, 1U) << "the case was shrunk";
   seen.clear();

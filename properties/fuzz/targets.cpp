@@ -7,6 +7,7 @@
 
 #include <fstream>
 
+#include "reference/checkpoint/distributed/metadata.hpp"
 #include "reference/checkpoint/torch_file.hpp"
 #include "reference/checkpoint/weights_files.hpp"
 #include "reference/checkpoint/weights_plan.hpp"
@@ -61,6 +62,16 @@ void torch_file(std::string_view bytes) {
 // all mutations before the pickle reader sees them.
 void pickle(std::string_view bytes) {
   torch_file(archive_of({{"data.pkl", std::string(bytes)}, {"data/0", std::string(64, 'x')}, {"data/1", ""}}));
+}
+
+// The `.metadata` file of a distributed checkpoint.
+void metadata(std::string_view bytes) {
+  read_or_reject("m/.metadata", [&] {
+    const auto read = checkpoint::read_metadata(bytes, "m/.metadata");
+    const auto again = checkpoint::read_metadata(checkpoint::write_metadata(read), "m/.metadata");
+    ensure(again.tensors.size() == read.tensors.size() && again.paths == read.paths,
+           "metadata is not read as it was written");
+  });
 }
 
 void safetensors(std::string_view bytes) {
@@ -173,6 +184,7 @@ void tokenizer(std::string_view bytes) {
 const std::vector<FuzzTarget>& fuzz_targets() {
   static const std::vector<FuzzTarget> kTargets{{"torch_file", torch_file},
                                                 {"pickle", pickle},
+                                                {"metadata", metadata},
                                                 {"safetensors", safetensors},
                                                 {"weights_index", weights_index},
                                                 {"idx", idx},

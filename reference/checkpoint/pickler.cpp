@@ -100,6 +100,22 @@ void Pickler::global(const std::string& module, const std::string& name) {
   once("global " + module + "." + name, [&] { bytes_ += "c" + module + "\n" + name + "\n"; });
 }
 
+void Pickler::begin_object(const std::string& module, const std::string& name) {
+  global(module, name);
+  bytes_ += ")\x81";
+}
+
+void Pickler::begin_call(const std::string& module, const std::string& name) {
+  global(module, name);
+  begin_tuple();
+}
+
+void Pickler::torch_size(at::IntArrayRef sizes) {
+  begin_call("torch", "Size");
+  integers(sizes);
+  end_call();
+}
+
 // An OrderedDict is created by a call without arguments, then filled like a dict.
 void Pickler::begin_dict(bool is_ordered) {
   if (is_ordered) {

@@ -42,6 +42,16 @@ class Pickler {
   void end_counter() { bytes_ += "utR"; }
   void begin_list();
   void end_list() { bytes_ += 'e'; }
+  /// A class, a function or a dtype, by its name.
+  void global(const std::string& module, const std::string& name);
+  /// Creates an object of a class without arguments. Write its state after it, then call end_object().
+  void begin_object(const std::string& module, const std::string& name);
+  void end_object() { bytes_ += 'b'; }
+  /// Calls a class or a function with the tuple that is written between.
+  void begin_call(const std::string& module, const std::string& name);
+  void end_call() { bytes_ += "tR"; }
+  /// A torch.Size.
+  void torch_size(at::IntArrayRef sizes);
   void begin_tuple() { bytes_ += '('; }
   void end_tuple() { bytes_ += 't'; }
 
@@ -50,7 +60,6 @@ class Pickler {
   [[nodiscard]] const std::vector<at::Storage>& storages() const { return storages_; }
 
  private:
-  void global(const std::string& module, const std::string& name);
   void utf8(std::string_view text);
   void integers(at::IntArrayRef values);
   void storage(const at::Tensor& tensor, const std::string& storage_name);

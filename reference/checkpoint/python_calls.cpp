@@ -168,7 +168,7 @@ std::uint64_t copied_bytes(const Sequence& arguments) {
   return 0;
 }
 
-// The three call_* functions return null for names that they do not handle. A known name that none of them handles,
+// The four call_* functions return null for names that they do not handle. A known name that none of them handles,
 // such as numpy.ndarray, must not be called.
 PythonObject* call_any(const Global& global, const Sequence& arguments, const std::string& what, PythonObjects& objects,
                        int depth) {
@@ -176,6 +176,7 @@ PythonObject* call_any(const Global& global, const Sequence& arguments, const st
   auto* result = call_builtin(global, arguments, what, objects);
   if (!result) result = call_numpy(global, arguments, what, objects);
   if (!result) result = call_torch(global, arguments, what, objects, depth);
+  if (!result) result = call_metadata(global, arguments, what, objects);
   check_checkpoint(
       result != nullptr,
       "{}: a call of {} does not create plain data; save only numbers, strings, lists, dicts, tensors and numpy arrays",
@@ -214,7 +215,8 @@ PythonObject* call_torch(const Global& global, const Sequence& arguments, const 
 
 }  // namespace
 
-python::Global known_global(std::string_view module, std::string_view name, const std::string& what) {
+python::Global known_global(std::string_view module, std::string_view name, const std::string& what,
+                            PythonNames names) {
   // Files of older versions use the older names. They are mapped here, so that the list of known names stays short.
   std::string full(module);
   for (const auto& [older, newer] : {std::pair{"__builtin__", "builtins"},
@@ -226,7 +228,7 @@ python::Global known_global(std::string_view module, std::string_view name, cons
   full += '.';
   full += name;
   check_checkpoint(
-      is_known(full),
+      is_known(full) || (names == PythonNames::kDistributedMetadata && is_metadata_name(full)),
       "{}: contains an object of {}, but this library reads only plain data: numbers, strings, lists, dicts, tensors "
       "and numpy arrays; save it without that object",
       what, full);
@@ -240,6 +242,10 @@ PythonObject* call(const Global& global, const Sequence& arguments, const std::s
 void set_state(PythonObject& object, const PythonObject& state, const std::string& what, PythonObjects& objects) {
   if (auto* array = object.get_if<python::NumpyArray>()) return set_numpy_array_state(*array, state, what, objects);
   if (auto* dtype = object.get_if<python::NumpyDtype>()) return set_numpy_dtype_state(*dtype, state, what);
+  if (auto* instance = object.get_if<python::Instance>()) {
+    instance->state = &state;
+    return;
+  }
   // Attributes are dropped, such as `_metadata` of the OrderedDict that a module's state_dict() returns.
   const bool has_attributes = object.get_if<Dict>() || object.get_if<TensorView>();
   check_checkpoint(has_attributes, "{}: sets the state of an object that has no state", what);

@@ -14,9 +14,13 @@
 /// PythonObjects.
 namespace accel::checkpoint {
 
+/// Which classes and functions a pickle may name: those of files of torch.save, or also those of the `.metadata` file
+/// of torch.distributed.checkpoint.
+enum class PythonNames { kTorchFile, kDistributedMetadata };
+
 /// Returns a global by its current name: "numpy.core.multiarray" and "__builtin__" are replaced by their newer names.
-/// Throws if the name is not on the list of known ones.
-python::Global known_global(std::string_view module, std::string_view name, const std::string& what);
+/// Throws if the name is not among `names`.
+python::Global known_global(std::string_view module, std::string_view name, const std::string& what, PythonNames names);
 /// Evaluates `global(*arguments)`.
 PythonObject* call(const python::Global& global, const python::Sequence& arguments, const std::string& what,
                    PythonObjects& objects);
@@ -31,6 +35,11 @@ PythonObject* call_numpy(const python::Global& global, const python::Sequence& a
 void set_numpy_dtype_state(python::NumpyDtype& dtype, const PythonObject& state, const std::string& what);
 void set_numpy_array_state(python::NumpyArray& array, const PythonObject& state, const std::string& what,
                            PythonObjects& objects);
+
+/// The same for the classes of `.metadata`, which become python::Instance.
+bool is_metadata_name(std::string_view name);
+PythonObject* call_metadata(const python::Global& global, const python::Sequence& arguments, const std::string& what,
+                            PythonObjects& objects);
 
 /// Returns argument `index` as a T.
 template <typename T>

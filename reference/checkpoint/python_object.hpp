@@ -6,6 +6,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -55,6 +56,11 @@ struct TensorView {
   std::vector<std::int64_t> sizes = {}, strides = {};
   bool is_conj = false, is_neg = false;
 };
+/// An object of a class with attributes, which are its state: a dict or a tuple. Null until the pickle sets it.
+struct Instance {
+  std::string_view class_name = {};  // "torch.distributed.checkpoint.metadata.Metadata"
+  const PythonObject* state = nullptr;
+};
 struct NumpyDtype {
   at::ScalarType dtype = at::kByte;
   bool is_big_endian = false;
@@ -70,7 +76,7 @@ struct NumpyArray {
 struct PythonObject {
   std::variant<python::None, bool, std::int64_t, python::LargeInt, double, std::string, python::Bytes, python::Global,
                python::Sequence, python::Dict, python::Storage, python::TensorView, python::NumpyDtype,
-               python::NumpyArray>
+               python::NumpyArray, python::Instance>
       content;
 
   template <typename T>

@@ -40,13 +40,13 @@ std::optional<std::int64_t> end_of(const python::TensorView& view) {
 
 }  // namespace
 
-TorchArchive::TorchArchive(const std::string& path)
-    : archive_(path), what_(path + ": data.pkl"), objects_(archive_.size("data.pkl")) {
+TorchArchive::TorchArchive(ZipArchive archive)
+    : archive_(std::move(archive)), what_(path() + ": data.pkl"), objects_(archive_.size("data.pkl")) {
   root_ = unpickle(archive_.record("data.pkl"), what_, objects_);
   // Files of torch before 2.1 have no such record and are little-endian.
   if (!archive_.contains("byteorder")) return;
   const auto order = archive_.record("byteorder");
-  check_checkpoint(order == "little" || order == "big", "{}: byteorder '{}'; expected little or big", path, order);
+  check_checkpoint(order == "little" || order == "big", "{}: byteorder '{}'; expected little or big", path(), order);
   is_big_endian_ = order == "big";
 }
 

@@ -3,8 +3,10 @@
 #include <c10/core/Storage.h>
 
 #include <string>
+#include <vector>
 
 #include "reference/checkpoint/python_object.hpp"
+#include "reference/checkpoint/torch_file.hpp"
 #include "reference/checkpoint/zip_archive.hpp"
 
 /// An open file of torch.save. Objects are unpickled on construction; tensors are read on request.
@@ -18,7 +20,8 @@ namespace accel::checkpoint {
 class TorchArchive {
  public:
   /// Throws CheckpointError that names the file: see ZipArchive and `unpickle`.
-  explicit TorchArchive(const std::string& path);
+  explicit TorchArchive(const std::string& path) : TorchArchive(ZipArchive(path)) {}
+  explicit TorchArchive(ZipArchive archive);
 
   [[nodiscard]] const std::string& path() const { return archive_.path(); }
   [[nodiscard]] const PythonObject& root() const { return *root_; }
@@ -39,5 +42,16 @@ class TorchArchive {
   const PythonObject* root_;
   bool is_big_endian_ = false;
 };
+
+/// Converts the archive's root object, as read_torch_file does.
+[[nodiscard]] Value read_value(TorchArchive& archive);
+
+/// Appends an archive of torch.save to a file that may contain more. `place` is the path of `value` in `options`.
+/// Errors name `what`. Throws like write_torch_file.
+void append_archive(WritableFile& file, const Value& value, const TorchFileOptions& options,
+                    const std::vector<std::string>& place, const std::string& what);
+/// The number of bytes that append_archive writes. Does not read the elements of tensors.
+[[nodiscard]] std::int64_t archive_size(const Value& value, const TorchFileOptions& options,
+                                        const std::vector<std::string>& place, const std::string& what);
 
 }  // namespace accel::checkpoint

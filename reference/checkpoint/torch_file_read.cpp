@@ -35,6 +35,7 @@ class Conversion {
   Value of(const python::Bytes& bytes, int depth) { return of(bytes.bytes, depth); }
   Value of(const python::LargeInt&, int) { refuse("an integer of more than 64 bits"); }
   Value of(const python::Storage&, int) { refuse("a storage without a tensor"); }
+  Value of(const python::Instance&, int) { refuse("an object of a class"); }
   Value of(const python::NumpyDtype&, int) { refuse("a numpy dtype without an array"); }
   Value of(const python::Global& global, int) {
     // torch's dtypes, layouts and memory formats are lower-case names directly in torch; classes are capitalized.
@@ -96,9 +97,11 @@ class Conversion {
 
 }  // namespace
 
+Value checkpoint::read_value(TorchArchive& archive) { return Conversion(archive).value(archive.root()); }
+
 Value read_torch_file(const std::string& path) {
   TorchArchive archive(path);
-  return Conversion(archive).value(archive.root());
+  return read_value(archive);
 }
 
 }  // namespace accel

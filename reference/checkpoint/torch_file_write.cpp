@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "reference/checkpoint/pickler.hpp"
+#include "reference/checkpoint/torch_archive.hpp"
 #include "reference/checkpoint/torch_file.hpp"
 #include "reference/core/errors.hpp"
 
@@ -44,8 +45,9 @@ bool fits(std::string_view pattern, const std::vector<std::string>& place) {
 // Pickles a Value as the Python objects that the options describe. `place_` is the path of the current value.
 class ValuePickling {
  public:
-  ValuePickling(Pickler& pickler, const TorchFileOptions& options, const std::string& path)
-      : pickler_(pickler), options_(options), path_(path) {}
+  ValuePickling(Pickler& pickler, const TorchFileOptions& options, const std::string& path,
+                std::vector<std::string> place = {})
+      : pickler_(pickler), options_(options), path_(path), place_(std::move(place)) {}
 
   // The declared type must match the value: a wrong path in the options is a mistake in the program, not in the data.
   void write(const Value& value) {
@@ -144,8 +146,10 @@ at::Tensor bytes_on_cpu(const at::Storage& storage) {
 // must not pass through it: they are stored and rethrown at the end.
 class ArchiveWriter {
  public:
-  explicit ArchiveWriter(WritableFile& file)
-      : writer_([this, &file](const void* bytes, std::size_t size) { return append(file, bytes, size); }) {}
+  /// Checksums are the only reason to read the elements of tensors.
+  explicit ArchiveWriter(WritableFile& file, bool has_checksums = true)
+      : writer_([this, &file](const void* bytes, std::size_t size) { return append(file, bytes, size); },
+                has_checksums) {}
 
   void write(const std::vector<at::Storage>& storages, const std::string& pickled) {
     try {
@@ -194,6 +198,16 @@ class ArchiveWriter {
   caffe2::serialize::PyTorchStreamWriter writer_;
 };
 
+// Counts bytes instead of writing them.
+class SizeOnly final : public WritableFile {
+ public:
+  void append(std::string_view bytes) override { size += static_cast<std::int64_t>(bytes.size()); }
+  void sync() override {}
+  void close() override {}
+
+  std::int64_t size = 0;
+};
+
 // Atomic: an interrupted write leaves the old file.
 void write_archive(Files& files, const std::string& path, Pickler& pickler) {
   const auto pickled = pickler.finish();
@@ -201,6 +215,22 @@ void write_archive(Files& files, const std::string& path, Pickler& pickler) {
 }
 
 }  // namespace
+
+void checkpoint::append_archive(WritableFile& file, const Value& value, const TorchFileOptions& options,
+                                const std::vector<std::string>& place, const std::string& what) {
+  Pickler pickler;
+  ValuePickling(pickler, options, what, place).write(value);
+  ArchiveWriter(file).write(pickler.storages(), pickler.finish());
+}
+
+std::int64_t checkpoint::archive_size(const Value& value, const TorchFileOptions& options,
+                                      const std::vector<std::string>& place, const std::string& what) {
+  Pickler pickler;
+  ValuePickling(pickler, options, what, place).write(value);
+  SizeOnly file;
+  ArchiveWriter(file, /*has_checksums=*/false).write(pickler.storages(), pickler.finish());
+  return file.size;
+}
 
 void write_torch_file(Files& files, const std::string& path, const Value& value, const TorchFileOptions& options) {
   Pickler pickler;

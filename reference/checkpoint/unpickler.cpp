@@ -6,7 +6,6 @@
 #include <unordered_map>
 
 #include "reference/checkpoint/byte_cursor.hpp"
-#include "reference/checkpoint/python_calls.hpp"
 #include "reference/core/errors.hpp"
 
 namespace accel::checkpoint {
@@ -73,8 +72,8 @@ enum Opcode : std::uint8_t {
 // behaviour.
 class Unpickler {
  public:
-  Unpickler(std::string_view bytes, const std::string& what, PythonObjects& objects)
-      : cursor_(bytes, what), what_(what), objects_(objects) {}
+  Unpickler(std::string_view bytes, const std::string& what, PythonObjects& objects, PythonNames names)
+      : cursor_(bytes, what), what_(what), objects_(objects), names_(names) {}
 
   // The loop ends, since every opcode takes at least one byte of the input.
   PythonObject* run() {
@@ -279,14 +278,14 @@ class Unpickler {
     switch (opcode) {
       case kGlobal: {
         const auto module = cursor_.line(), name = cursor_.line();
-        return push(known_global(module, name, what_));
+        return push(known_global(module, name, what_, names_));
       }
       case kStackGlobal: {
         const auto *name = pop()->get_if<std::string>(), *module = pop()->get_if<std::string>();
         check_checkpoint(name != nullptr && module != nullptr,
                          "{}: byte {}: a class without a name; the file is damaged: copy or save it again", what_,
                          cursor_.place());
-        return push(known_global(*module, *name, what_));
+        return push(known_global(*module, *name, what_, names_));
       }
       // Keyword arguments do not occur in plain data; only the empty dict is accepted.
       case kNewObjEx: {
@@ -321,6 +320,7 @@ class Unpickler {
   ByteCursor cursor_;
   std::string what_;
   PythonObjects& objects_;
+  PythonNames names_;
   std::vector<PythonObject*> stack_;
   std::vector<std::size_t> marks_;  // sizes of the stack at each mark
   std::unordered_map<std::uint32_t, PythonObject*> memo_;
@@ -328,8 +328,8 @@ class Unpickler {
 
 }  // namespace
 
-PythonObject* unpickle(std::string_view bytes, const std::string& what, PythonObjects& objects) {
-  return Unpickler(bytes, what, objects).run();
+PythonObject* unpickle(std::string_view bytes, const std::string& what, PythonObjects& objects, PythonNames names) {
+  return Unpickler(bytes, what, objects, names).run();
 }
 
 }  // namespace accel::checkpoint

@@ -88,8 +88,13 @@ struct ZipArchive::Directory {
   std::uint64_t num_entries = 0, place = 0, size = 0;
 };
 
-ZipArchive::ZipArchive(const std::string& path) : file_(map(path)) {
-  const auto bytes = file_->bytes();
+ZipArchive::ZipArchive(const std::string& path) : ZipArchive(map(path)) {}
+
+ZipArchive::ZipArchive(const std::shared_ptr<const MappedFile>& file) : ZipArchive(file, file->bytes(), file->path()) {}
+
+ZipArchive::ZipArchive(std::shared_ptr<const MappedFile> file, std::string_view bytes, std::string name)
+    : file_(std::move(file)), bytes_(bytes), name_(std::move(name)) {
+  const auto& path = name_;
   const auto end = place_of_end(bytes, path);
   // The 32-bit numbers of the end record; a zip64 locator in front of it refers to 64-bit ones that replace them.
   ByteCursor cursor(bytes, path, end + 10);
@@ -116,7 +121,7 @@ ZipArchive::ZipArchive(const std::string& path) : file_(map(path)) {
 // Every record has a local header before its data, whose name must match the directory. Overlapping records are
 // rejected after sorting: a "zip bomb" could otherwise make a small file look huge.
 void ZipArchive::read_records(const Directory& directory) {
-  const auto bytes = file_->bytes();
+  const auto bytes = bytes_;
   ByteCursor cursor(bytes.substr(0, directory.place + directory.size), path(), directory.place);
   std::vector<std::pair<std::uint64_t, std::uint64_t>>
       parts;  // begin and end of each record in the file, header included

@@ -21,8 +21,11 @@ class ZipArchive {
   /// Throws CheckpointError that names the file if it is not an archive, is truncated, or has compressed or overlapping
   /// records. So the records together are never larger than the file.
   explicit ZipArchive(const std::string& path);
+  /// An archive that is a part of a file: `bytes`, a part of its bytes. `name` takes the place of the path in errors.
+  ZipArchive(std::shared_ptr<const MappedFile> file, std::string_view bytes, std::string name);
 
-  [[nodiscard]] const std::string& path() const { return file_->path(); }
+  /// Path of the file, or the name of the part, for errors.
+  [[nodiscard]] const std::string& path() const { return name_; }
   [[nodiscard]] const std::shared_ptr<const MappedFile>& file() const { return file_; }
   /// Whether the archive has a record. Names are without the folder.
   [[nodiscard]] bool contains(const std::string& name) const { return records_.contains(name); }
@@ -36,6 +39,7 @@ class ZipArchive {
   [[nodiscard]] std::string_view unchecked(const std::string& name) const { return at(name).bytes; }
 
  private:
+  explicit ZipArchive(const std::shared_ptr<const MappedFile>& file);
   struct Record {
     std::string_view bytes = {};
     std::uint32_t checksum = 0;
@@ -46,6 +50,8 @@ class ZipArchive {
   void check(const std::string& name, std::string_view bytes) const;
 
   std::shared_ptr<const MappedFile> file_;
+  std::string_view bytes_;
+  std::string name_;
   std::map<std::string, Record> records_;
   bool has_checksums_ = false;
 };

@@ -4,6 +4,7 @@
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/accelerator/local_sgd.hpp"
 #include "reference/accelerator/tree_device.hpp"
+#include "reference/checkpoint/distributed/distributed_checkpoint.hpp"
 #include "reference/checkpoint/torch_file.hpp"
 #include "reference/checkpoint/weights_files.hpp"
 #include "reference/config/environment.hpp"

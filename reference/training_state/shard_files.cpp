@@ -180,11 +180,15 @@ std::vector<std::string> keys_in(const Value::Dict& saved, const std::map<std::s
 }
 
 // Rejects saved entries that match no parameter: they would be lost silently.
-void check_all_used(const Value::Dict& saved, const std::vector<std::string>& keys) {
+void check_all_used(const Value::Dict& saved, const std::map<std::string, StoredWeight>& shards,
+                    const std::vector<std::string>& keys) {
   const std::set<std::string> used(keys.begin(), keys.end());
-  std::vector<std::string> unused;
+  std::set<std::string> unused;
   for (const auto& [key, entries] : saved) {
-    if (!used.contains(key)) unused.push_back(key);
+    if (!used.contains(key)) unused.insert(key);
+  }
+  for (const auto& [name, shard] : shards) {
+    if (const auto key = name.substr(0, name.rfind('/')); !used.contains(key)) unused.insert(key);
   }
   check_checkpoint(unused.empty(),
                    "the optimizer's state has entries for '{}', which are not parameters of the prepared optimizer or "
@@ -336,7 +340,7 @@ Value parts_of(const Value& whole, const std::map<std::string, StoredWeight>& sh
   auto dict = whole.as<Value::Dict>();
   const auto& saved = whole.at("state").as<Value::Dict>();
   const auto keys = keys_in(saved, shards, parameters, state);
-  check_all_used(saved, keys);
+  check_all_used(saved, shards, keys);
   Value::Dict states;
   for (std::size_t index = 0; index < parameters.size(); ++index) {
     auto entries = entries_of(keys[index], saved, shards);

@@ -8,7 +8,8 @@
 #include "reference/checkpoint/weights_files.hpp"
 #include "reference/training_state/state_files.hpp"
 
-/// Files of sharded state. Each file holds one rank's pieces of tensors.
+/// Files of sharded state in this library's own form, as LOCAL_STATE_DICT writes them and as earlier snapshots
+/// wrote them for SHARDED_STATE_DICT too. Each file holds one rank's pieces of tensors.
 ///
 /// A piece is a one-dimensional tensor under the name of the complete tensor. The file's metadata stores its place
 /// under the same name: `{"begin": 6, "sizes": [3, 4]}` is the offset of the first element in the complete tensor, row

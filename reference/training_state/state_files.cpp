@@ -11,6 +11,7 @@
 #include "reference/checkpoint/python_random.hpp"
 #include "reference/core/safetensors.hpp"
 #include "reference/state/rng_sync.hpp"
+#include "reference/training_state/distributed_state.hpp"
 #include "reference/training_state/shard_files.hpp"
 
 namespace accel::checkpoint {
@@ -111,6 +112,15 @@ OptimizerForm form_of_optimizers(const TrainingState& state) {
   return is_whole ? OptimizerForm::kWhole : OptimizerForm::kPieces;
 }
 
+// Whether optimizers are saved as distributed checkpoints. LOCAL_STATE_DICT has a form of its own.
+bool has_distributed_optimizers(const TrainingState& state) {
+  const auto has_type = [&](const std::string& type) {
+    return std::any_of(state.models.begin(), state.models.end(),
+                       [&](const auto& model) { return model->state_dict_type() == type; });
+  };
+  return has_type(kShardedStateDict) && !has_type("LOCAL_STATE_DICT");
+}
+
 // The file of a model's complete weights, with Accelerate's name. safetensors cannot store a tensor twice, so tied
 // weights are written once.
 StateFile file_of_weights(std::size_t index, const ParallelModel& model, const NamedTensors& weights,
@@ -167,22 +177,34 @@ Value with_entries_of_schedules(const Value& optimizer_state, const torch::optim
   return entries;
 }
 
-// Moves sharded state into per-rank files and returns the remaining optimizer states. Collective.
+// Moves sharded state into per-rank files and returns the optimizer states that rank 0 writes. Collective.
 std::vector<Value> add_optimizer_shards(std::vector<StateFile>& files, const TrainingState& state,
                                         RankContext& context) {
   std::vector<Value> optimizers;
   for (std::size_t i = 0; i < state.optimizers.size(); ++i) {
     std::vector<sharded::ShardPiece> pieces;
-    optimizers.push_back(state_dict_of(state.optimizers[i], state, context, form_of_optimizers(state), pieces));
+    auto remaining =
+        with_entries_of_schedules(state_dict_of(state.optimizers[i], state, context, form_of_optimizers(state), pieces),
+                                  state.optimizers[i].optimizer(), state);
+    if (has_distributed_optimizers(state)) {
+      add_distributed_optimizer(files, i, remaining, pieces, context);
+      continue;
+    }
+    optimizers.push_back(std::move(remaining));
     if (!pieces.empty()) files.push_back(file_of_pieces(file_of_shard(kOptimizerShards, i, context.rank), pieces));
   }
   return optimizers;
 }
 
-void add_model_shards(std::vector<StateFile>& files, const TrainingState& state, const RankContext& context) {
+// Collective.
+void add_model_shards(std::vector<StateFile>& files, const TrainingState& state, RankContext& context) {
   for (std::size_t i = 0; i < state.models.size(); ++i) {
-    if (state.models[i]->is_saved_complete()) continue;
-    if (const auto pieces = state.models[i]->pieces(); !pieces.empty())
+    const auto& model = *state.models[i];
+    if (model.is_saved_complete()) continue;
+    const auto pieces = model.pieces();
+    if (model.state_dict_type() == kShardedStateDict)
+      add_distributed_model(files, i, model, pieces, context);
+    else if (!pieces.empty())
       files.push_back(file_of_pieces(file_of_shard(kModelShards, i, context.rank), pieces));
   }
 }
@@ -195,9 +217,7 @@ void add_shared_files(std::vector<StateFile>& files, TrainingState& state, const
     if (model.is_saved_complete()) files.push_back(file_of_weights(i, model, weights[i], safe_serialization));
   }
   for (std::size_t i = 0; i < optimizers.size(); ++i) {
-    files.push_back({file_of_optimizer(i),
-                     with_entries_of_schedules(optimizers[i], state.optimizers[i].optimizer(), state),
-                     types_of_optimizer(state)});
+    files.push_back({file_of_optimizer(i), optimizers[i], types_of_optimizer(state)});
   }
   for (std::size_t i = 0; i < state.schedulers.size(); ++i)
     files.push_back({file_of_scheduler(i), state.schedulers[i].state_dict(), kSchedulerTypes});
@@ -264,10 +284,12 @@ std::vector<StateFile> files_of_rank(TrainingState& state, RankContext& context,
 
 StateFile copied(const StateFile& file) {
   auto copy = file;
-  if (auto* value = std::get_if<Value>(&copy.content)) {
-    *value = copied_value(*value);
-  } else {
-    for (auto& [name, tensor] : std::get<NamedTensors>(copy.content))
+  if (auto* value = std::get_if<Value>(&copy.content)) *value = copied_value(*value);
+  if (auto* items = std::get_if<std::vector<DistributedItem>>(&copy.content)) {
+    for (auto& item : *items) item.value = copied_value(item.value);
+  }
+  if (auto* tensors = std::get_if<NamedTensors>(&copy.content)) {
+    for (auto& [name, tensor] : *tensors)
       tensor = tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
   }
   return copy;
@@ -279,6 +301,10 @@ void write(Files& files, const std::string& folder, const StateFile& file) {
     files.make_folder(folder + "/" + file.name.substr(0, inner));
   if (const auto* value = std::get_if<Value>(&file.content)) {
     write_torch_file(files, path, *value, file.types);
+  } else if (const auto* items = std::get_if<std::vector<DistributedItem>>(&file.content)) {
+    write_items(files, path, *items, file.types);
+  } else if (const auto* content = std::get_if<FileBytes>(&file.content)) {
+    write_atomically(files, path, content->bytes);
   } else if (const auto& tensors = std::get<NamedTensors>(file.content); file.name.ends_with(".safetensors")) {
     write_safetensors(files, path, tensors, file.metadata);
   } else {

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "reference/checkpoint/distributed/distributed_files.hpp"
 #include "reference/checkpoint/torch_file.hpp"
 #include "reference/core/files.hpp"
 #include "reference/core/value.hpp"
@@ -33,22 +34,30 @@ class SafetensorsFile;
 /// | random_states_{rank}.pkl | each | generators, the position in the accumulation window |
 /// | dl_state_dict.bin, dl_state_dict_1.bin ...; for r > 0 dl_state_dict_rank{r}.bin ... | each | loader positions |
 /// | pytorch_model_fsdp.bin, pytorch_model_fsdp_1.bin ... | 0 | weights of sharded models: FULL_STATE_DICT |
-/// | pytorch_model_fsdp_0/rank{r}.safetensors ... | each | shards of models, unless FULL_STATE_DICT |
-/// | optimizer_0/rank{r}.safetensors ... | each | shards of optimizer states, unless FULL_STATE_DICT |
+/// | pytorch_model_fsdp_0/__{r}_0.distcp ... | each | shards of models: SHARDED_STATE_DICT |
+/// | optimizer_0/__{r}_0.distcp ... | each | optimizer states, in place of optimizer.bin: SHARDED_STATE_DICT |
+/// | pytorch_model_fsdp_0/.metadata, optimizer_0/.metadata ... | 0 | which item is where in these folders |
+/// | pytorch_model_fsdp_0/rank{r}.safetensors ... | each | shards of models: LOCAL_STATE_DICT |
+/// | optimizer_0/rank{r}.safetensors ... | each | shards of optimizer states: LOCAL_STATE_DICT |
 /// | rank_tensors_{rank}.safetensors | each with any | gradients in an accumulation window; buffers of ranks > 0 |
 ///
 /// Thread rule: the rank's thread; `write` may run on any thread.
 namespace accel::checkpoint {
 
+struct FileBytes {
+  std::string bytes = {};
+};
+
 struct StateFile {
   std::string name = {};  ///< tensors in a ".safetensors" file are written as safetensors, others like torch.save
-  std::variant<NamedTensors, Value> content = {};
-  TorchFileOptions types = {};                                       ///< for a Value
+  std::variant<NamedTensors, Value, std::vector<DistributedItem>, FileBytes> content = {};
+  TorchFileOptions types = {};                                       ///< for a Value and for items
   std::map<std::string, std::string> metadata = {{"format", "pt"}};  ///< for safetensors
 };
 
 inline constexpr const char* kModelShards = "pytorch_model_fsdp";
 inline constexpr const char* kOptimizerShards = "optimizer";
+inline constexpr const char* kShardedStateDict = "SHARDED_STATE_DICT";
 /// "optimizer.bin", "optimizer_1.bin" ...; "model.safetensors" ...
 [[nodiscard]] std::string file_of_optimizer(std::size_t index);
 [[nodiscard]] std::string file_of_scheduler(std::size_t index);
@@ -82,6 +91,12 @@ struct StateFileOptions {
 
 void write(Files& files, const std::string& folder, const StateFile& file);
 
+/// The state of an optimizer in a checkpoint. `shards` are the tensors that `state` lacks, as "parameter/entry".
+struct SavedOptimizer {
+  Value state = {};
+  std::map<std::string, StoredWeight> shards = {};
+};
+
 /// Loads a folder on this rank, completely or not at all.
 ///
 /// The constructor reads and checks everything. If it throws CheckpointError, it has restored the previous state. The
@@ -110,6 +125,7 @@ class StateLoad {
   [[nodiscard]] std::optional<SavedWindow> window_to_drop(const LoadStateOptions& options) const;
   void drop_gradients();
   void load_model(std::size_t index);
+  [[nodiscard]] SavedOptimizer saved_optimizer(std::size_t index) const;
   void load_optimizer(std::size_t index);
   void load_scheduler(std::size_t index);
   void load_scaler(GradScaler& scaler);

@@ -8,6 +8,7 @@
 
 #include <filesystem>
 
+#include "reference/checkpoint/distributed/distributed_checkpoint.hpp"
 #include "reference/checkpoint/weights_files.hpp"
 #include "reference/core/random.hpp"
 #include "reference/core/safetensors.hpp"
@@ -15,6 +16,7 @@
 #include "reference/optim/optimizers/optimizer_state.hpp"
 #include "reference/sharded/memory_scope.hpp"
 #include "reference/state/rng_sync.hpp"
+#include "reference/training_state/distributed_state.hpp"
 #include "reference/training_state/shard_files.hpp"
 #include "reference/training_state/state_files.hpp"
 
@@ -33,6 +35,7 @@ int count_ranks(const std::string& folder) {
 // A model's tensors by name, from whichever format the folder contains.
 std::map<std::string, StoredWeight> weights_in(const std::string& folder, std::size_t index) {
   const auto shards = folder + "/" + folder_of_shards(kModelShards, index);
+  if (is_distributed_checkpoint(shards)) return distributed_weights(shards);
   if (fs::is_directory(shards)) return read_shards(shards);
   for (const auto& name : {file_of_model(index, true), file_of_model(index, false), file_of_full_fsdp_model(index)}) {
     if (fs::exists(folder + "/" + name)) return read_weights(folder + "/" + name);
@@ -147,6 +150,14 @@ void StateLoad::load_model(std::size_t index) {
   commits_.push_back(model.prepare_load(what, weights));
 }
 
+// A distributed checkpoint contains the complete state. Else optimizer.bin contains it, except for pieces in a folder.
+SavedOptimizer StateLoad::saved_optimizer(std::size_t index) const {
+  const auto shards = path(folder_of_shards(kOptimizerShards, index));
+  if (is_distributed_checkpoint(shards)) return distributed_optimizer(shards);
+  return {read(file_of_optimizer(index)),
+          fs::is_directory(shards) ? read_shards(shards) : std::map<std::string, StoredWeight>()};
+}
+
 void StateLoad::load_optimizer(std::size_t index) {
   auto& optimizer = state_.optimizers[index].optimizer();
   // State is loaded in the dtype and on the device of the values that the optimizer steps.
@@ -155,12 +166,10 @@ void StateLoad::load_optimizer(std::size_t index) {
     optim::load_state_dict(optimizer, loaded);
   };
   undos_.emplace_back([load, before = optim::state_dict(optimizer)] { load(before); });
-  // optimizer.bin contains groups and scalars in both forms. Only the sharded form has a folder with pieces.
-  const auto shards = path(folder_of_shards(kOptimizerShards, index));
-  const auto pieces = fs::is_directory(shards) ? read_shards(shards) : std::map<std::string, StoredWeight>();
+  const auto saved = saved_optimizer(index);
   // The loaded state must be allocated where the optimizer would allocate it, for example in files.
   const sharded::MemoryScope scope(state_.path->optimizer_memory());
-  load(parts_of(read(file_of_optimizer(index)), pieces, state_.optimizers[index], state_));
+  load(parts_of(saved.state, saved.shards, state_.optimizers[index], state_));
 }
 
 void StateLoad::load_scheduler(std::size_t index) {

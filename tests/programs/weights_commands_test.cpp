@@ -32,17 +32,18 @@ class WeightsCommandsTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-// The same training saves its state once in full and once in shards, so the merged file has a reference.
+// The same training saves its state once in full and once in shards of either form, so the merged file has a reference.
 TEST_F(WeightsCommandsTest, MergedWeightsEqualAFullCheckpoint) {
   const auto whole = read_weights(checkpoint("FULL_STATE_DICT", 3) + "/pytorch_model_fsdp.bin");
-  const auto sharded = checkpoint("SHARDED_STATE_DICT", 3);
-  for (const std::string flag : {"", "--unsafe_serialization"}) {
-    const auto output = folder_.path("merged" + flag);
-    std::vector<std::string> command{bin("accel"), "merge-weights", sharded, output};
-    if (!flag.empty()) command.push_back(flag);
+  const auto sharded = checkpoint("SHARDED_STATE_DICT", 3), local = checkpoint("LOCAL_STATE_DICT", 3);
+  for (const auto& [saved, flag] : {std::pair{sharded, ""}, {sharded, "--unsafe_serialization"}, {local, ""}}) {
+    const auto output = saved + "_merged" + flag;
+    std::vector<std::string> command{bin("accel"), "merge-weights", saved, output};
+    const bool is_unsafe = *flag != '\0';
+    if (is_unsafe) command.emplace_back(flag);
     const auto run = run_command(command);
     ASSERT_EQ(run.exit_code, 0) << run.error;
-    EXPECT_TRUE(std::filesystem::exists(output + (flag.empty() ? "/model.safetensors" : "/pytorch_model.bin")));
+    EXPECT_TRUE(std::filesystem::exists(output + (is_unsafe ? "/pytorch_model.bin" : "/model.safetensors")));
     const auto merged = read_weights(output);
     ASSERT_EQ(merged.size(), whole.size());
     for (const auto& [name, weight] : whole) EXPECT_TRUE(at::equal(merged.at(name).load(), weight.load())) << name;
@@ -54,13 +55,15 @@ TEST_F(WeightsCommandsTest, AnUnshardedCheckpointIsAnError) {
   const auto run =
       run_command({bin("accel"), "merge-weights", checkpoint("FULL_STATE_DICT", 2), folder_.path("merged")});
   EXPECT_EQ(run.exit_code, 2);
-  EXPECT_THAT(run.error,
-              HasSubstr("no rank0.safetensors; expected a checkpoint that was saved with SHARDED_STATE_DICT"));
+  EXPECT_THAT(
+      run.error,
+      HasSubstr(
+          "neither .metadata nor rank0.safetensors; expected a checkpoint that was saved with SHARDED_STATE_DICT"));
   const auto sharded = checkpoint("SHARDED_STATE_DICT", 3);
-  std::filesystem::remove(sharded + "/pytorch_model_fsdp_0/rank1.safetensors");
+  std::filesystem::remove(sharded + "/pytorch_model_fsdp_0/__1_0.distcp");
   const auto damaged = run_command({bin("accel"), "merge-weights", sharded, folder_.path("merged")});
   EXPECT_EQ(damaged.exit_code, 1);
-  EXPECT_THAT(damaged.error, HasSubstr("expected"));
+  EXPECT_THAT(damaged.error, HasSubstr("__1_0.distcp is missing"));
   // A failed merge must leave no folder that looks like a result.
   EXPECT_FALSE(std::filesystem::exists(folder_.path("merged")));
 }

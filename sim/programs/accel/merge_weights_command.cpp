@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "reference/checkpoint/distributed/distributed_checkpoint.hpp"
 #include "reference/checkpoint/weights_files.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/files.hpp"
@@ -32,6 +33,16 @@ std::string folder_of_model(const std::string& path) {
   return fs::is_directory(within) ? within : path;
 }
 
+// The weights in either form: that of PyTorch, or this library's own.
+std::map<std::string, StoredWeight> weights_in(const std::string& folder) {
+  if (checkpoint::is_distributed_checkpoint(folder)) return checkpoint::distributed_weights(folder);
+  check_config(fs::exists(folder + "/rank0.safetensors"),
+               "merge-weights: {}: neither .metadata nor rank0.safetensors; expected a checkpoint that was saved with "
+               "SHARDED_STATE_DICT",
+               folder);
+  return checkpoint::read_shards(folder);
+}
+
 // Compares canonical paths, so that symbolic links and ".." cannot hide that the output would be removed.
 bool is_inside_folder(const fs::path& path, const fs::path& folder) {
   const auto relative = fs::weakly_canonical(path).lexically_relative(fs::weakly_canonical(folder));
@@ -44,14 +55,13 @@ int merge(const MergeArguments& arguments) {
   check_config(!arguments.remove_checkpoint_dir || !is_inside_folder(arguments.output, folder),
                "merge-weights: output {} is inside {}, which --remove_checkpoint_dir removes; choose another output",
                arguments.output, folder);
-  check_config(fs::exists(folder + "/rank0.safetensors"),
-               "merge-weights: {}: no rank0.safetensors; expected a checkpoint that was saved with SHARDED_STATE_DICT",
-               folder);
   // All tensors are loaded at once, so the machine's memory must hold the unsharded weights.
   NamedTensors tensors;
-  for (const auto& [name, weight] : checkpoint::read_shards(folder)) tensors.emplace_back(name, weight.load());
+  for (const auto& [name, weight] : weights_in(folder)) tensors.emplace_back(name, weight.load());
   PosixFiles files;
-  write_weights(files, arguments.output, tensors, {.safe_serialization = !arguments.unsafe_serialization});
+  // One file of any size, as in Accelerate.
+  write_weights(files, arguments.output, tensors,
+                {.max_shard_bytes = INT64_MAX, .safe_serialization = !arguments.unsafe_serialization});
   // Removes only the model's shards: the optimizer and the rest of the checkpoint are not in the output.
   if (arguments.remove_checkpoint_dir) fs::remove_all(folder);
   std::cout << fmt::format("{} tensors in {}\n", tensors.size(), arguments.output);

@@ -30,12 +30,24 @@ std::unique_ptr<LRScheduler> make_schedule(const std::string& name, torch::optim
   return nullptr;
 }
 
+// FSDP as in sharding.py; empty for DDP.
+std::optional<FullyShardedDataParallelPlugin> plugin_of(const Json& request) {
+  if (!request.contains("plugin")) return std::nullopt;
+  const auto& given = request["plugin"];
+  FullyShardedDataParallelPlugin plugin{.fsdp_version = given["fsdp_version"].get<int>(),
+                                        .wrap_modules = given["wrap_modules"].get<std::vector<std::string>>(),
+                                        .state_dict_type = given["state_dict_type"].get<std::string>()};
+  if (given.contains("use_orig_params")) plugin.use_orig_params = given["use_orig_params"].get<bool>();
+  return plugin;
+}
+
 }  // namespace
 
 OrderedJson checkpoint_answer(RankContext& rank, const std::string& line) {
   const auto request = Json::parse(line);
   Accelerator accelerator({.mixed_precision = request["precision"].get<std::string>(),
-                           .gradient_accumulation_steps = request["accumulation"]},
+                           .gradient_accumulation_steps = request["accumulation"],
+                           .fsdp_plugin = plugin_of(request)},
                           rank);
   // After a load the seed must not matter: all random state comes from the checkpoint.
   set_seed(request["seed"].get<std::uint64_t>() + (request["load"].is_null() ? 0 : 1));
@@ -67,6 +79,7 @@ OrderedJson checkpoint_answer(RankContext& rank, const std::string& line) {
     losses.push_back(fmt::format("{:a}", loss.item<double>()));
   }
   if (!request["save"].is_null()) accelerator.save_state(request["save"], {.safe_serialization = request["safe"]});
+  const auto complete = accelerator.gathered_parameters(model);
   Sha256 hash;
   for (const auto& parameter : net->parameters()) {
     const auto values = parameter.detach().contiguous();

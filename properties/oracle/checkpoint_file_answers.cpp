@@ -2,11 +2,14 @@
 //   {"read": FILE}                                       the value of a file of torch.save
 //   {"copy": FILE, "to": FILE, "types": {PLACE: TYPE}}   read and written again
 //   {"weights": PATH}                                    all tensors of a model's files
+//   {"distributed": FOLDER, "boxes": {NAME: [OFFSETS, SIZES]}}   a distributed checkpoint, and parts of its tensors
+//   {"write_distributed": FILE, "to": FOLDER, "types": {PLACE: TYPE}}   a file of torch.save, written as such a folder
 //   {"save": FILE, "names": [...], "to": FOLDER, "max_shard_size": "1MB", "safe_serialization": true}
 #include <map>
 
 #include "properties/gen/value_json.hpp"
 #include "properties/oracle/answers.hpp"
+#include "reference/checkpoint/distributed/distributed_checkpoint.hpp"
 #include "reference/checkpoint/torch_file.hpp"
 #include "reference/checkpoint/weights_files.hpp"
 
@@ -17,11 +20,31 @@ namespace {
 const std::map<std::string, PythonType> kTypes{
     {"tuple", PythonType::kTuple}, {"integer_keys", PythonType::kIntegerKeys}, {"ordered", PythonType::kOrderedDict}};
 
-Json copy(const Json& request) {
-  PosixFiles files;
+TorchFileOptions types_of(const Json& request) {
   TorchFileOptions options;
   for (const auto& [place, type] : request["types"].items()) options.types[place] = kTypes.at(type.get<std::string>());
-  write_torch_file(files, request["to"], read_torch_file(request["copy"]), options);
+  return options;
+}
+
+Json copy(const Json& request) {
+  PosixFiles files;
+  write_torch_file(files, request["to"], read_torch_file(request["copy"]), types_of(request));
+  return Json::object();
+}
+
+Json distributed(const Json& request) {
+  const DistributedCheckpoint saved(request["distributed"]);
+  Json tensors = Json::object(), boxes = Json::object();
+  for (const auto& [name, tensor] : read_distributed_checkpoint(saved.folder())) tensors[name] = json_of(tensor);
+  for (const auto& [name, box] : request["boxes"].items())
+    boxes[name] =
+        json_of(saved.load(name, {box[0].get<std::vector<std::int64_t>>(), box[1].get<std::vector<std::int64_t>>()}));
+  return {{"value", json_of(saved.state_dict())}, {"tensors", tensors}, {"boxes", boxes}};
+}
+
+Json write_distributed(const Json& request) {
+  PosixFiles files;
+  write_distributed_checkpoint(files, request["to"], read_torch_file(request["write_distributed"]), types_of(request));
   return Json::object();
 }
 
@@ -46,6 +69,8 @@ Json weights(const Json& request) {
 Json checkpoint_file_answer(const Json& request) {
   if (request.contains("read")) return {{"value", json_of(read_torch_file(request["read"]))}};
   if (request.contains("copy")) return copy(request);
+  if (request.contains("distributed")) return distributed(request);
+  if (request.contains("write_distributed")) return write_distributed(request);
   if (request.contains("save")) return save(request);
   return {{"value", weights(request)}};
 }

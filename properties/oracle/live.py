@@ -11,6 +11,7 @@ usage: live.py --bin FOLDER [--seed N] [--experiments N] [--requests N]     ever
        live.py --bin FOLDER --optimizer JSON                                one run of an optimizer
        live.py --bin FOLDER --ddp JSON [--ranks N]                          one training under DDP's options or local SGD
        live.py --bin FOLDER --files N [--seed N]                            N rounds of checkpoint files
+       live.py --bin FOLDER --distributed-checkpoints N [--seed N --ranks N]   N folders of torch.distributed.checkpoint per side
        live.py --bin FOLDER --states N [--seed N --ranks N]                 N trainings begun by one side, finished by the other
        live.py --bin FOLDER --event-files N [--seed N]                      N runs logged for TensorBoard
        live.py --bin FOLDER --configs N [--seed N]                          N configuration files, read and written by both
@@ -46,6 +47,7 @@ import compare
 import configs
 import ddp_requests
 import device_maps
+import distributed
 import experiments
 import faults
 import files
@@ -346,6 +348,27 @@ def compare_files(report, arguments, rng, rounds):
     say(f"compared {len(compared)} exchanges of checkpoint files")
 
 
+def compare_distributed(report, arguments, rng, count, ranks):
+    def merge(words):
+        result = subprocess.run([os.path.join(arguments.bin, "accel"), "merge-weights", *words], capture_output=True, text=True)
+        return result.stderr.strip() if result.returncode else None
+
+    def by_accel(requests):
+        return answers_of(arguments, "checkpoint-files", requests)
+
+    def train(requests, ranks):
+        failure, answers = answers_of_ranks(arguments, "checkpoints", requests, ranks, "sim")
+        return [{"failure": failure}] * len(requests) if failure else [list(of_ranks) for of_ranks in answers]
+
+    again = ["--distributed-checkpoints", str(count), "--seed", str(arguments.seed), "--ranks", str(ranks)]
+    with tempfile.TemporaryDirectory() as folder:
+        compared = list(distributed.comparisons(rng, folder, count, ranks, by_accel, merge))
+        compared += distributed.trainings(rng, folder, count, ranks, train)
+    for what, problem in compared:
+        report.add(f"distributed checkpoint, {what}", problem, again)
+    say(f"compared {len(compared)} reads of distributed checkpoints, on {ranks} ranks and others")
+
+
 def compare_device_maps(report, arguments, rng, count):
     requests = [device_maps.random_request(rng) for _ in range(count)]
     theirs = [device_maps.answer(request) for request in requests]
@@ -482,6 +505,7 @@ def compare_everything(report, arguments, rng):
     jobs.append(lambda: compare_models(report, arguments, random.Random(arguments.seed), 20))
     jobs.append(lambda: compare_tokenizers(report, arguments, random.Random(arguments.seed), 100))
     jobs += [functools.partial(compare_states, report, arguments, random.Random(arguments.seed), 20, ranks) for ranks in STATE_RANKS]
+    jobs += [functools.partial(compare_distributed, report, arguments, random.Random(arguments.seed), 10, ranks) for ranks in distributed.RANKS]
     jobs += [lambda: compare_schedules(report, arguments, schedules), lambda: compare_optimizers(report, arguments, runs)]
     jobs.append(lambda: check_gpu_kernels(report, arguments, runs))
     for ranks in reversed(experiments.RANKS):
@@ -534,6 +558,7 @@ def parse():
     parser.add_argument("--experiment")
     parser.add_argument("--sharding", type=int)
     parser.add_argument("--files", type=int)
+    parser.add_argument("--distributed-checkpoints", type=int)
     parser.add_argument("--states", type=int)
     parser.add_argument("--event-files", type=int)
     parser.add_argument("--configs", type=int)
@@ -593,6 +618,10 @@ def main():
     elif arguments.launchers:
         say_seed(arguments)
         compare_launchers(report, arguments, random.Random(arguments.seed), arguments.launchers)
+    elif arguments.distributed_checkpoints:
+        say_seed(arguments)
+        for ranks in [arguments.ranks] if arguments.ranks else distributed.RANKS:
+            compare_distributed(report, arguments, random.Random(arguments.seed), arguments.distributed_checkpoints, ranks)
     elif arguments.states:
         say_seed(arguments)
         for ranks in [arguments.ranks] if arguments.ranks else STATE_RANKS:

@@ -43,6 +43,7 @@ std::set<std::string> reachable_names() {
   REACHABLE(DataLoader);
   REACHABLE(DeepSpeedPlugin);
   REACHABLE(Float8LinearConfig);
+  REACHABLE(DistributedCheckpoint);
   REACHABLE(FullyShardedDataParallelPlugin);
   REACHABLE(GeneralTracker);
   REACHABLE(GradientAccumulationPlugin);
@@ -69,6 +70,8 @@ std::set<std::string> reachable_names() {
   REACHABLE(align_module_device);
   REACHABLE(attach_layerwise_casting_hooks);
   REACHABLE(broadcast_object_list);
+  REACHABLE(read_distributed_checkpoint);
+  REACHABLE(write_distributed_checkpoint);
   REACHABLE(calculate_maximum_sizes);
   REACHABLE(call);
   REACHABLE(clear_environment);

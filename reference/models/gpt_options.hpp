@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "reference/config/field.hpp"
+#include "reference/config/setters.hpp"
 
 /// Options of models::gpt, their names in files, and their checks.
 ///
@@ -26,6 +27,9 @@ struct RopeParameters {
 
 /// The default is GPT-2's shape. A Llama has rotary positions, "rms_norm", "swiglu", and neither a bias nor a tied
 /// output.
+/// Fields, in this order: vocab_size, block_size, layers, heads, width, dropout, bias, positions, norm, norm_eps,
+/// feed_forward, feed_forward_width, key_value_heads, head_width, tied_output, padding_token, initial_std,
+/// rope_parameters.
 struct GptOptions {
   std::int64_t vocab_size = 256;   ///< 256: the tokens are bytes
   std::int64_t block_size = 1024;  ///< the longest sequence, in tokens
@@ -46,6 +50,10 @@ struct GptOptions {
   std::optional<std::int64_t> padding_token = {};       ///< a token whose embedding is zero at first and not trained
   double initial_std = 0.02;                            ///< standard deviation of the initial weights
   RopeParameters rope_parameters = {};
+
+  ACCEL_SETTERS(vocab_size, block_size, layers, heads, width, dropout, bias, positions, norm, norm_eps, feed_forward,
+                feed_forward_width, key_value_heads, head_width, tied_output, padding_token, initial_std,
+                rope_parameters);
 };
 
 inline constexpr FieldRule kDropout{"a number in [0, 1)", [](double value) { return value >= 0 && value < 1; }};

@@ -225,10 +225,10 @@ def full_model(folder):
 
 
 def essence(state):
-    """Without flags such as `fused`, which select an implementation, and buffers, which differ between ranks."""
+    """Without flags such as `fused`, which select an implementation, buffers, which differ between ranks, and the order of parameters."""
     model = {name: value for name, value in state["model"].items() if "running" not in name}
     groups = state["optimizer"]["param_groups"]
-    rates = [[float(group["lr"]), float(group["weight_decay"]), group["params"]] for group in groups]
+    rates = [[float(group["lr"]), float(group["weight_decay"]), sorted(group["params"])] for group in groups]
     return {"model": model, "state": state["optimizer"]["state"], "rates": rates}
 
 

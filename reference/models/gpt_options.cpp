@@ -28,10 +28,11 @@ std::vector<GptProblem> problems_between(const GptOptions& options) {
                                         heads, key_value_heads, heads)});
   }
   const bool is_rotary = options.positions == "rotary";
-  if (is_rotary && divides && sizes_of(options).head_width % 2 != 0) {
-    problems.push_back({options.head_width ? "head_width" : "heads",
-                        fmt::format("rotary positions rotate pairs, so a head needs an even width, got {}",
-                                    sizes_of(options).head_width)});
+  const auto head_width = options.head_width.value_or(options.width / heads);
+  if (is_rotary && divides && head_width % 2 != 0) {
+    problems.push_back(
+        {options.head_width ? "head_width" : "heads",
+         fmt::format("rotary positions rotate pairs, so a head needs an even width, got {}", head_width)});
   }
   const auto& rope = options.rope_parameters;
   if (is_rotary && rope.rope_type == "llama3" && rope.low_freq_factor >= rope.high_freq_factor) {

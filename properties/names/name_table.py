@@ -1,4 +1,4 @@
-"""Classifies every name of Accelerate: it is here, it differs, it is refused, or it is pending.
+"""Classifies every name of Accelerate: it is here, it differs, or it is refused.
 
 usage: name_table.py --bin FOLDER [--write]   prints the problems of classes.toml; with --write also writes reports/accelerate_names.md
 """
@@ -17,7 +17,7 @@ import page
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CLASSES = "properties/names/classes.toml"
 GUIDE = "reference/guide"
-HERE, DIFFERS, REFUSED, PENDING = "here", "differs", "refused", "pending"
+HERE, DIFFERS, REFUSED = "here", "differs", "refused"
 OUR_NAME = re.compile(r"accel::(?:[a-z_]\w*::)*(\w+)|\b([A-Z]\w+)::(\w+)")  # in the texts of entries
 
 
@@ -45,7 +45,7 @@ class Table:
         self.theirs, self.ours, self.literals = theirs, ours, set(literals)
         self.renamed, self.synonyms, self.values = (classes.get(key, {}) for key in ("here", "parameters", "values"))
         self.entries = [Entry(DIFFERS, entry["names"], entry["accel"], entry["link"]) for entry in classes.get(DIFFERS, [])]
-        self.entries += [Entry(kind, entry["names"], entry["reason"]) for kind in (REFUSED, PENDING) for entry in classes.get(kind, [])]
+        self.entries += [Entry(REFUSED, entry["names"], entry["reason"]) for entry in classes.get(REFUSED, [])]
         self.entry_of = {name: entry for entry in self.entries for name in entry.names}
         self.patterns = [name for name in self.entry_of if "*" in name]
         self.used = set()

@@ -76,8 +76,7 @@ CLASSES = {
     "here": {"Accelerator.state": "Loader.read"},
     "values": {"Precision": {"option": "GatherOptions.even", "values": ["fp16"]}},
     "differs": [{"names": ["tqdm"], "accel": "accel::gather, Loader::read", "link": "a.md#b"}],
-    "refused": [{"names": ["Xla*", "Megatron", "gather(dim)"], "reason": "It needs XLA."}],
-    "pending": [{"names": ["hook"], "reason": "hooks"}],
+    "refused": [{"names": ["Xla*", "Megatron", "gather(dim)"], "reason": "It needs XLA."}, {"names": ["hook"], "reason": "hooks"}],
 }
 OURS = {"gather", "gather(tree)", "Loader", "Loader.read", "GatherOptions.even"}
 THEIRS = ["gather", "gather(tensor)", "gather(dim)", "Accelerator.state", "Loader.read", "Precision", "Precision.FP16", "tqdm", "tqdm(desc)", "XlaThing", "Megatron", "Megatron.engine", "Megatron.engine(data)",
@@ -138,7 +137,7 @@ class TableTest(unittest.TestCase):
         self.assertEqual(table.problems(), [])
         kinds = {name: classified.kind for name, classified in table.classified.items()}
         self.assertEqual({name for name, kind in kinds.items() if kind == "here"}, {"gather", "gather(tensor)", "Accelerator.state", "Loader", "Loader.read", "Precision", "Precision.FP16"})
-        self.assertEqual({name for name, kind in kinds.items() if kind == "refused"}, {"gather(dim)", "XlaThing", "Megatron", "Megatron.engine", "Megatron.engine(data)"})
+        self.assertEqual({name for name, kind in kinds.items() if kind == "refused"}, {"gather(dim)", "XlaThing", "Megatron", "Megatron.engine", "Megatron.engine(data)", "hook"})
         self.assertEqual(kinds["tqdm(desc)"], "differs")
         self.assertEqual(table.classified["gather(tensor)"].ours, "gather(tree)")
 
@@ -158,11 +157,11 @@ class TableTest(unittest.TestCase):
     def test_a_value_must_be_a_string_of_our_sources(self):
         self.assertEqual(len(table_of(literals=()).problems()), 1)
 
-    def test_refused_and_pending_names_must_not_exist(self):
-        self.assertEqual(table_of(ours=OURS | {"hook", "Megatron"}).problems(), [f"{name}: {kind}, but {name} exists; remove the entry" for name, kind in (("Megatron", "refused"), ("hook", "pending"))])
+    def test_refused_names_must_not_exist(self):
+        self.assertEqual(table_of(ours=OURS | {"hook", "Megatron"}).problems(), [f"{name}: refused, but {name} exists; remove the entry" for name in ("Megatron", "hook")])
 
     def test_a_name_has_one_entry(self):
-        self.assertEqual(table_of(pending=[{"names": ["hook", "tqdm"], "reason": "again"}]).problems()[-1], "tqdm: has 2 entries; keep one")
+        self.assertEqual(table_of(refused=[*CLASSES["refused"], {"names": ["tqdm"], "reason": "again"}]).problems()[-1], "tqdm: has 2 entries; keep one")
 
     def test_links_name_headings(self):
         with tempfile.TemporaryDirectory() as folder:

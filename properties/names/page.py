@@ -16,7 +16,6 @@ HEADINGS = {
     "here": "Names with the same meaning. Parameters are those of a function, or fields of its struct of options. The second column is filled if the name or a parameter is another one.",
     "differs": "Names whose purpose is served in another way.",
     "refused": "Names without a counterpart, what they would need, and what happens to a program that uses them.",
-    "pending": "Names that are being added.",
 }
 
 

@@ -37,11 +37,11 @@
 /// Source: accelerate/accelerator.py.
 namespace accel {
 
-class Accelerator : public Preparation,
-                    public TrainingStep,
-                    public StateSaving,
-                    public TreeOperations,
-                    public RunTracking {
+class Accelerator final : public Preparation,
+                          public TrainingStep,
+                          public StateSaving,
+                          public TreeOperations,
+                          public RunTracking {
  public:
   /// Validates the options and the environment. Collective: it creates process groups. Throws ConfigError that lists
   /// all problems, the same on every rank.

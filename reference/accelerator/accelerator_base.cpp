@@ -23,8 +23,7 @@ void apply(const InitProcessGroupKwargs& kwargs, RankContext& context) {
 // before the first collective. Order: `training_.path` needs the size of the data-parallel group.
 void AcceleratorBase::join_data_parallel_group() {
   apply(settings().init_process_group_kwargs, *context_);  // before the groups of the mesh, which get its time-out
-  shared().data_parallel =
-      make_data_parallel(*context_, plan_data_parallel(settings().parallelism_config, place_of(*context_)));
+  shared().data_parallel = make_data_parallel(*context_, plan_data_parallel(mesh(), place_of(*context_)));
   training_.path = make_gradient_pipeline();
 }
 

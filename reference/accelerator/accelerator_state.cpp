@@ -37,8 +37,11 @@ void use_cpu(RankContext& context) {
 
 }  // namespace
 
-// The rank holds its state weakly: the state's process groups must not outlive the Accelerator.
-AcceleratorState::AcceleratorState() : shared_(std::static_pointer_cast<Shared>(context_->accelerator_state.lock())) {
+// The rank holds the states of its Accelerators weakly: their process groups must not live as long as the rank.
+AcceleratorState::AcceleratorState() {
+  std::erase_if(context_->accelerator_states, [](const auto& state) { return state.expired(); });
+  if (!context_->accelerator_states.empty())
+    shared_ = std::static_pointer_cast<Shared>(context_->accelerator_states.back().lock());
   check_state(shared_ != nullptr,
               "AcceleratorState: this rank has no Accelerator; create one, or use PartialState, which needs none");
 }
@@ -50,14 +53,12 @@ AcceleratorState::AcceleratorState(AcceleratorOptions options, RankContext& cont
   shared().plugin = std::move(resolved.plugin);
   if (settings().cpu) use_cpu(*context_);
   apply(settings().backends_kwargs, context_->device);
-  // A mesh without any size is what a program has that sets none: data parallelism over all ranks.
-  if (settings().parallelism_config == ParallelismConfig{}) settings().parallelism_config.reset();
-  if (settings().parallelism_config) check_mesh(*settings().parallelism_config, context_->world_size);
+  if (const auto sizes = mesh()) check_mesh(*sizes, context_->world_size);
   context_->gradient_state.plugin = *settings().gradient_accumulation_plugin;
   // GradientState belongs to the rank, not to the Accelerator. A second Accelerator on the same rank must not inherit
   // the "inside an accumulation window" state that the first one left.
   context_->gradient_state.sync_gradients = true;
-  context_->accelerator_state = shared_;
+  context_->accelerator_states.push_back(shared_);
 }
 
 void AcceleratorState::select_deepspeed_plugin(const std::string& name) {
@@ -111,7 +112,11 @@ int AcceleratorState::tensor_parallel_rank() const { return index_along(kTensorA
 
 int AcceleratorState::index_along(std::size_t axis, const char* name) const {
   check_state(parallelism_config().has_value(), "{}: there is no mesh; set parallelism_config", name);
-  return mesh_of(*parallelism_config()).coordinate(process_index(), axis);
+  return mesh() ? mesh_of(*mesh()).coordinate(process_index(), axis) : 0;
+}
+
+std::optional<ParallelismConfig> AcceleratorState::mesh() const {
+  return parallelism_config() == ParallelismConfig{} ? std::nullopt : parallelism_config();
 }
 
 int AcceleratorState::gradient_accumulation_steps() const {

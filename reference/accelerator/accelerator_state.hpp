@@ -22,7 +22,7 @@ class AcceleratorState : public PartialState {
   AcceleratorState();
 
   [[nodiscard]] DistributedType distributed_type() const;
-  /// Whether ranks compute on GPUs of their own, as replicas. Source: accelerate/accelerator.py, multi_device.
+  /// Whether ranks compute on separate GPUs, as replicas. Source: accelerate/accelerator.py, multi_device.
   [[nodiscard]] bool multi_device() const {
     return use_distributed() && distributed_type() == DistributedType::kMultiGpu;
   }
@@ -88,6 +88,8 @@ class AcceleratorState : public PartialState {
   [[nodiscard]] AcceleratorOptions& settings() const { return shared_->options; }
   [[nodiscard]] const ResolvedPlugin& plugin() const { return shared_->plugin; }
   [[nodiscard]] const DataParallel& data_parallel() const { return shared_->data_parallel; }
+  /// The parallelism_config; nullopt also if all its sizes are 1, which is data parallelism over all ranks.
+  [[nodiscard]] std::optional<ParallelismConfig> mesh() const;
   [[nodiscard]] std::optional<std::string> deepspeed_file() const;
   void warn_of_plugin() const;
 

@@ -47,6 +47,12 @@ concept LibTorchLoader = requires(T& object) {
 };
 template <typename T>
 concept DatasetObject = MapDataset<T> || StreamDataset<T>;
+/// A DataLoader of this library, which is also a range of batches.
+template <typename T>
+concept LoaderObject = requires(T& object) {
+  object.dataset();
+  object.options();
+};
 
 /// std::shared_ptr or std::unique_ptr.
 template <typename T>
@@ -80,8 +86,7 @@ concept AnyModuleObject = !ModuleHolderObject<T> && requires(const T& object) {
 template <typename T>
 inline constexpr bool kNever = false;
 
-/// True, or for a type that `prepare` rejects false, after a compile error that says what to pass instead. Datasets are
-/// rejected by `prepare` itself, which knows what else has their members.
+/// True, or for a type that `prepare` rejects false, after a compile error that says what to pass instead.
 template <typename T, bool kIsTemporary>
 constexpr bool check_preparable() {
   if constexpr (SchedulerObject<T> && kIsTemporary) {
@@ -118,6 +123,16 @@ constexpr bool check_preparable() {
                   "prepare: a torch::data loader is unsupported; create accel::DataLoader "
                   "loader(accel::from_torch(dataset), {.batch_size = n}), or wrap the loader by "
                   "accel::from_torch_loader");
+    return false;
+  } else if constexpr (LibTorchDataset<T>) {
+    static_assert(kNever<T>,
+                  "prepare: a torch::data dataset is unsupported; create accel::DataLoader "
+                  "loader(accel::from_torch(dataset), {.batch_size = n}) and prepare that");
+    return false;
+  } else if constexpr (DatasetObject<T> && !LoaderObject<T>) {
+    static_assert(kNever<T>,
+                  "prepare: a dataset is unsupported; create accel::DataLoader loader(dataset, {.batch_size = n}) and "
+                  "prepare that");
     return false;
   } else {
     return true;

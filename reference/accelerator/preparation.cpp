@@ -225,8 +225,8 @@ std::shared_ptr<ParallelModel> Preparation::make_sharded(const std::shared_ptr<t
   std::erase_if(optimizers, [&](const auto& optimizer) { return !optimizer.steps_any_of(module->parameters()); });
   for (const auto& optimizer : optimizers) check_can_be_sharded(optimizer.optimizer());
   if (!shard_groups_) {
-    shard_groups_ = make_shard_groups(
-        *context_, plan_shard_groups(settings().parallelism_config, place_of(*context_), plugin().sharding->hybrid));
+    shard_groups_ =
+        make_shard_groups(*context_, plan_shard_groups(mesh(), place_of(*context_), plugin().sharding->hybrid));
   }
   check_same_model(context_->world, parameters);
   auto options = model_options(*module, plugin().sharding->autocasts);

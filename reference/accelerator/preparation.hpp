@@ -37,35 +37,42 @@ class Preparation : public virtual AcceleratorBase {
   ///
   /// LibTorch's loaders, datasets and schedules, plain pointers, AnyModule and temporaries that cannot be kept are
   /// rejected at compile time.
-  template <typename... Objects>
-  decltype(auto) prepare(Objects&&... objects) {
-    return prepare_each<Objects...>({}, objects...);
-  }
   struct PrepareOptions {
     /// One entry per object: moves the model, optimizer state or batches to the rank's device. Default for each:
     /// device_placement of the Accelerator. Throws ArgumentError for another number of entries, or with a plugin, which
     /// places what it shards itself.
     std::vector<bool> device_placement = {};
   };
+  template <typename... Objects>
+    requires(!(std::is_same_v<std::remove_cvref_t<Objects>, PrepareOptions> || ...))
+  decltype(auto) prepare(Objects&&... objects) {
+    // Evaluated here, so that the compiler's message leads to the call in a few lines.
+    static_assert(
+        ((detail::check_preparable<std::remove_cvref_t<Objects>, !std::is_reference_v<Objects>>() || true) && ...));
+    return prepare_each<Objects...>({}, objects...);
+  }
   ///     auto [model, optimizer] = accelerator.prepare({.device_placement = {false, true}}, net, adam);
   template <typename... Objects>
   decltype(auto) prepare(const PrepareOptions& options, Objects&&... objects) {
+    // Evaluated here, so that the compiler's message leads to the call in a few lines.
+    static_assert(
+        ((detail::check_preparable<std::remove_cvref_t<Objects>, !std::is_reference_v<Objects>>() || true) && ...));
     check_placement(options.device_placement, sizeof...(Objects));
     return prepare_each<Objects...>(options.device_placement, objects...);
   }
 
   struct PrepareModelOptions {
-    std::optional<bool> device_placement = {};  ///< move it to the rank's device; default: that of the Accelerator
     bool evaluation_mode = false;  ///< the model is not trained, so it is not wrapped in DDP and not sharded
+    std::optional<bool> device_placement = {};  ///< move it to the rank's device; default: that of the Accelerator
   };
   template <typename Module>
   PreparedModel<Module> prepare_model(std::shared_ptr<Module> module,
-                                      PrepareModelOptions options = {std::nullopt, false}) {
+                                      PrepareModelOptions options = {false, std::nullopt}) {
     auto parallel = make_parallel(module, options);
     return PreparedModel<Module>(std::move(module), std::move(parallel));
   }
   template <detail::ModuleObject Module>
-  PreparedModel<Module> prepare_model(Module& module, PrepareModelOptions options = {std::nullopt, false}) {
+  PreparedModel<Module> prepare_model(Module& module, PrepareModelOptions options = {false, std::nullopt}) {
     return prepare_model(detail::shared_module(module), options);
   }
   template <typename Dataset, typename Collate>
@@ -78,7 +85,8 @@ class Preparation : public virtual AcceleratorBase {
   /// `slice_for_dispatch(step, rows, part)` replaces slice_rows to cut a step that rank 0 has read: it returns `rows`
   /// of `step` for part `part`. There is one part per data-parallel rank.
   template <typename Dataset, typename Collate, typename Slice>
-    requires(!std::is_convertible_v<Slice, std::optional<bool>>)
+    requires(!std::is_same_v<Slice, bool> && !std::is_same_v<Slice, std::optional<bool>> &&
+             !std::is_same_v<Slice, std::nullopt_t>)
   DataLoaderShard<Dataset, Collate> prepare_data_loader(const DataLoader<Dataset, Collate>& loader,
                                                         Slice slice_for_dispatch,
                                                         std::optional<bool> device_placement = {}) {
@@ -204,17 +212,6 @@ class Preparation : public virtual AcceleratorBase {
       return T(object);  // a loader that is prepared already
     } else if constexpr (requires { prepare_data_loader(object); }) {
       return prepare_data_loader(object, placement);
-    } else if constexpr (detail::LibTorchDataset<T>) {
-      static_assert(detail::kNever<T>,
-                    "prepare: a torch::data dataset is unsupported; create accel::DataLoader "
-                    "loader(accel::from_torch(dataset), {.batch_size = n}) and prepare that");
-      return (object);
-    } else if constexpr (detail::DatasetObject<T>) {
-      static_assert(
-          detail::kNever<T>,
-          "prepare: a dataset is unsupported; create accel::DataLoader loader(dataset, {.batch_size = n}) and "
-          "prepare that");
-      return (object);
     } else {
       return T(object);
     }

@@ -1,5 +1,7 @@
 #include "reference/data/batch_stream.hpp"
 
+#include <exception>
+
 #include "reference/core/errors.hpp"
 
 namespace accel::detail {
@@ -23,26 +25,33 @@ std::shared_ptr<Workers> seeded_workers(int num_workers, const ReadersOptions& o
 
 // New workers are seeded, and run worker_init_fn, even where they then continue from a saved state: worker_init_fn ran
 // before that state was saved. Kept workers serve only a pass that continues their random numbers.
-PassWorkers::PassWorkers(int num_workers, const ReadersOptions& options, bool resumed) : kept_(options.kept) {
-  const bool continues = kept_ != nullptr && *kept_ && (*kept_)->size() == num_workers && !options.starts.empty();
+PassWorkers::PassWorkers(int num_workers, const ReadersOptions& options, bool resumed)
+    : kept_(options.kept), is_persistent_(options.persistent), uncaught_(std::uncaught_exceptions()) {
+  const bool continues =
+      is_persistent_ && kept_ != nullptr && *kept_ && (*kept_)->size() == num_workers && !options.starts.empty();
   workers_ = continues ? *kept_ : seeded_workers(num_workers, options);
-  if (kept_ != nullptr) *kept_ = workers_;
   std::vector<at::Tensor> states;
   bool any = false;
   for (int worker = 0; worker < num_workers; ++worker)
     any |= states.emplace_back(state_of_worker(options, static_cast<std::size_t>(worker), resumed)).defined();
-  if (!any) return;
-  workers_->finish();
-  workers_->set_generator_states(states);
+  if (any) {
+    workers_->finish();
+    workers_->set_generator_states(states);
+  }
+  if (kept_ != nullptr) *kept_ = workers_;
 }
 
+// An exception of the loop's body must not wait for the dataset: the next pass does, before it starts.
 PassWorkers::~PassWorkers() {
-  if (kept_ == nullptr || !workers_) return;
-  try {
-    if (!workers_->has_given_up()) workers_->finish();
-  } catch (const Error&) {  // after the time-out: has_given_up
+  if (kept_ == nullptr || !workers_ || workers_->has_given_up()) return;
+  if (!is_persistent_) {
+    kept_->reset();
+  } else if (std::uncaught_exceptions() == uncaught_) {
+    try {
+      workers_->finish();
+    } catch (const Error&) {  // the next pass throws: has_given_up
+    }
   }
-  if (workers_->has_given_up()) kept_->reset();
 }
 
 }  // namespace accel::detail

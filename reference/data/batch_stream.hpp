@@ -64,11 +64,12 @@ struct ReadersOptions {
   std::vector<at::Tensor> generators = {};
   int next = 0;  ///< the worker that reads first
   Workers::Options workers = {};
-  /// Where workers that live longer than the pass are kept; null: they end with the pass.
+  /// Where the workers are stored while the pass lasts; null: nowhere.
   std::shared_ptr<Workers>* kept = nullptr;
+  bool persistent = false;  ///< they stay there after the pass
 };
 
-/// The workers of one pass. Kept workers finish their tasks when the pass ends.
+/// The workers of one pass. Persistent workers finish their tasks when the pass ends, unless by an exception.
 class PassWorkers {
  public:
   PassWorkers() = default;
@@ -84,6 +85,8 @@ class PassWorkers {
  private:
   std::shared_ptr<Workers> workers_;
   std::shared_ptr<Workers>* kept_ = nullptr;
+  bool is_persistent_ = false;
+  int uncaught_ = 0;
 };
 
 /// The result of a task, and the worker that runs it.

@@ -25,7 +25,7 @@
 ///
 /// A prepared loader reads on every rank. With dispatch_batches, which is the default for iterable datasets, only rank
 /// 0 reads and sends each rank its part. Each pass draws one int64 from the loader's generator, or from the rank's
-/// default generator, as in Python.
+/// default generator, as in Python; with persistent_workers only the first pass does.
 ///
 /// The position in the data can be saved at any time, also inside a loop:
 ///
@@ -68,8 +68,8 @@ class DataLoader {
   /// The next pass resumes after the batches of `state` and yields the same batches as the saved pass would have.
   /// Skipped samples are not read, except for streams that cannot skip, and for the first step where rank 0 or separate
   /// parts are read, because it may pad the last step. Every rank must load a state of the same moment. To resume with
-  /// another world size, load the state of rank 0 on every rank. With another number of workers their random draws
-  /// restart.
+  /// another world size, load the state of rank 0 on every rank. With another number of workers or
+  /// ranks the workers' random draws restart.
   /// Throws CheckpointError, which lists all problems, if the state does not match; StateError inside a pass.
   void load_state_dict(const Value& state) { core_->load_state(loader_state_of(state)); }
 

@@ -52,6 +52,8 @@ void LoaderCore::warn_of_unused_options() const {
     warn_once(context(), "prepare: the loader's worker_init_fn is not called, because num_workers is 0");
   if (options_.pin_memory == true && context().device.is_cpu())
     warn_once(context(), "prepare: the loader's pin_memory has no effect, because the rank computes on the CPU");
+  if (options_.pin_memory == true && is_dispatched())
+    warn_once(context(), "prepare: the loader's pin_memory has no effect, because rank 0 reads and sends its batches");
 }
 
 // Source: accelerate/data_loader.py, DataLoaderDispatcher._fetch_batches: with split_batches rank 0 reads one
@@ -155,7 +157,7 @@ at::Tensor LoaderCore::begin_move(const at::Tensor& tensor) {
 
 bool LoaderCore::pins_batches() const {
   const auto* rank = is_prepared() ? shard_.context : find_current_rank();
-  return options_.pin_memory == true && rank != nullptr && !rank->device.is_cpu();
+  return options_.pin_memory == true && rank != nullptr && !rank->device.is_cpu() && !is_dispatched();
 }
 
 void LoaderCore::finish_moves() const {
@@ -243,10 +245,26 @@ LoaderState LoaderCore::state() const {
     state.pass = begun->pass;
   } else {
     state.order = order();
-    state.workers = workers_state();
   }
+  if (open_pass_ == nullptr) state.workers = workers_state();
   return state;
 }
+
+namespace {
+
+// A state inside a pass has the workers' generators after the batches that were handed out. They serve a program that
+// discards the rest of the pass.
+std::optional<WorkersState> workers_after(const LoaderState& state) {
+  if (state.workers || !state.pass) return state.workers;
+  WorkersState workers{.base_seed = state.pass->base_seed, .generators = state.pass->worker_starts};
+  for (std::size_t reader = 0; reader < state.pass->readers.size(); ++reader) {
+    workers.generators.resize(state.pass->readers.size());
+    if (const auto& read = state.pass->readers[reader].generator; read.defined()) workers.generators[reader] = read;
+  }
+  return workers;
+}
+
+}  // namespace
 
 void LoaderCore::load_state(const LoaderState& state) {
   check_state(open_pass_ == nullptr,
@@ -274,27 +292,43 @@ void LoaderCore::load_state(const LoaderState& state) {
   if (state.generator.defined() && options_.generator) options_.generator->set_state(state.generator);
   left_.reset();
   loaded_ = resume_position_for(fit, state);
-  kept_workers_.reset();
-  workers_ = options_.persistent_workers ? state.workers : std::nullopt;
+  workers_of_pass_.reset();
+  workers_ = options_.persistent_workers ? workers_after(state) : std::nullopt;
   if (workers_ && !fit.has_ranks_of(state)) workers_->generators.clear();  // they are of rank 0
 }
 
 std::optional<WorkersState> LoaderCore::workers_state() const {
-  if (!workers_ || !kept_workers_) return workers_;
-  kept_workers_->finish();
-  return WorkersState{.base_seed = workers_->base_seed, .generators = kept_workers_->generator_states()};
+  if (!workers_ || !workers_of_pass_ || workers_of_pass_->has_given_up()) return workers_;
+  workers_of_pass_->finish();
+  return WorkersState{.base_seed = workers_->base_seed, .generators = workers_of_pass_->generator_states()};
 }
 
 void LoaderCore::keep_seed(std::int64_t base_seed) {
-  if (options_.persistent_workers) workers_ = WorkersState{.base_seed = base_seed};
+  if (!options_.persistent_workers || (workers_ && workers_->base_seed == base_seed)) return;
+  workers_ = WorkersState{.base_seed = base_seed};
 }
 
 std::optional<EpochPosition> LoaderCore::next_resume_position() {
   check_state(!*is_read_,
               "DataLoader: a pass over this loader, or over one that shares its dataset and sampler, is already open; "
               "create a separate loader for a nested loop");
+  finish_workers();
   renew_steps();
   return loaded_;
+}
+
+// Persistent workers finish what a loop that an exception left has queued, before the dataset's epoch changes. A thread
+// that a time-out left behind may still read a stream, which only one thread may.
+void LoaderCore::finish_workers() {
+  if (!workers_of_pass_) return;
+  if (!workers_of_pass_->has_given_up()) {
+    workers_of_pass_->finish();
+    return;
+  }
+  check_state(
+      !is_stream() && !options_.persistent_workers,
+      "DataLoader: a worker still reads for a loop that ended with a time-out; create a new dataset and loader");
+  workers_of_pass_.reset();
 }
 
 // The pass owns the position from here on, so stored positions are dropped.

@@ -115,15 +115,14 @@ class LoaderCore {
   [[nodiscard]] std::optional<WorkersState> workers_state() const;
   /// Remembers the seed of persistent workers.
   void keep_seed(std::int64_t base_seed);
-  /// Where persistent workers are kept; null: workers end with their pass.
-  [[nodiscard]] std::shared_ptr<Workers>* kept_workers() {
-    return options_.persistent_workers ? &kept_workers_ : nullptr;
-  }
+  /// Where a pass stores its workers. After it, only persistent ones are there, and those that a time-out left behind.
+  [[nodiscard]] std::shared_ptr<Workers>& workers_of_pass() { return workers_of_pass_; }
   /// On a rank that does not read, draws what the sampler draws on a reading rank.
   void draw_as_reader();
 
  private:
   void renew_steps();
+  void finish_workers();
   void warn_of_unused_options() const;
   [[nodiscard]] bool other_ranks_may_have_batches() const;
   [[nodiscard]] std::optional<std::int64_t> num_read_batches() const;
@@ -143,7 +142,7 @@ class LoaderCore {
   std::shared_ptr<bool> is_read_ = std::make_shared<bool>(false);  // shared by all loaders of one dataset and sampler
   std::optional<EpochPosition> loaded_;                            // see Note [Position of a loader]
   std::optional<EpochPosition> left_;                              // see Note [Position of a loader]
-  std::shared_ptr<Workers> kept_workers_;                          // null unless persistent_workers
+  std::shared_ptr<Workers> workers_of_pass_;                       // see workers_of_pass()
   std::optional<WorkersState> workers_;                            // their seed, and generators that were loaded
 };
 

@@ -83,7 +83,8 @@ bool PassCore::needs_start() const {
 detail::ReadersOptions PassCore::readers() {
   auto readers = readers_of_start();
   readers.prefetch_factor = core_.options().prefetch_factor;
-  readers.kept = core_.kept_workers();
+  readers.kept = &core_.workers_of_pass();
+  readers.persistent = core_.options().persistent_workers;
   const auto num_readers = static_cast<std::size_t>(readers.num_workers);
   if (state_.readers.size() != num_readers) {  // with another number of workers all start from their seeds
     state_.readers.assign(num_readers, {});

@@ -23,8 +23,8 @@ class PassCore {
   PassCore(const PassCore&) = delete;
   PassCore& operator=(const PassCore&) = delete;
 
-  /// Draws the seed of the workers; worker w is seeded with seed + w. A resumed pass draws nothing and uses its saved
-  /// seed and order.
+  /// Draws the seed of the workers, unless persistent ones continue; worker w is seeded with seed + w. A resumed pass
+  /// draws nothing and uses its saved seed and order.
   void start();
   [[nodiscard]] bool is_resumed() const { return taken_.has_value(); }
   /// Number of units of the epoch that are skipped without being read.

@@ -17,6 +17,8 @@
 namespace accel {
 namespace {
 
+constexpr double kLongestTimeout = 1e9;  // in seconds: 31 years; longer ones overflow the clock
+
 std::vector<std::string> problems_of(const DataSource& source, const DataLoaderOptions& options) {
   std::vector<std::string> problems;
   if (options.batch_size < 1)
@@ -25,8 +27,8 @@ std::vector<std::string> problems_of(const DataSource& source, const DataLoaderO
     problems.push_back(fmt::format("num_workers: expected 0 or more, got {}", options.num_workers));
   if (options.prefetch_factor < 1)
     problems.push_back(fmt::format("prefetch_factor: expected 1 or more, got {}", options.prefetch_factor));
-  if (!(options.timeout >= 0))
-    problems.push_back(fmt::format("timeout: expected 0 s or more, got {}", options.timeout));
+  if (!(options.timeout >= 0 && options.timeout <= kLongestTimeout))
+    problems.push_back(fmt::format("timeout: expected 0 to {} s, got {}", kLongestTimeout, options.timeout));
   if (options.num_workers == 0 && options.timeout > 0)
     problems.emplace_back("timeout: the rank's thread reads, because num_workers is 0; omit it, or set num_workers");
   if (options.num_workers == 0 && options.persistent_workers)
@@ -119,6 +121,10 @@ ReadingPlan plan_reading(const DataSource& source, const DataLoaderOptions& opti
   ReadingPlan plan{.num_ranks = shard.data_parallel.size, .cut = cut_of_all_ranks(source, options, shard)};
   check_cut(plan.cut, options, shard);
   plan.is_dispatched = shard.config.dispatch_batches.value_or(shard.put_on_device && source.is_stream);
+  check_argument(
+      !plan.is_dispatched || shard.put_on_device,
+      "prepare: dispatch_batches: true requires device_placement: true, since batches are sent from device to "
+      "device");
   plan.reads_own_parts = !plan.is_dispatched && has_parts_for_all(source, shard);
   if (!plan.is_dispatched && !plan.reads_own_parts) return plan;
   const auto total_batch_size = plan.reads_own_parts ? plan_shards(plan.cut).total_batch_size() : 0;

@@ -37,18 +37,26 @@ void Workers::queue(int index, std::function<void()> task) {
   {
     const std::lock_guard lock(worker.mutex);
     worker.tasks.push_back(std::move(task));
+    ++worker.num_left;
   }
   worker.changed.notify_one();
 }
 
+// Each task may take as long as the timeout permits.
 void Workers::finish() {
-  std::vector<std::future<void>> ends;
-  for (int worker = 0; worker < size(); ++worker) {
-    auto end = std::make_shared<std::promise<void>>();
-    ends.push_back(end->get_future());
-    queue(worker, [end] { end->set_value(); });
+  for (int index = 0; index < size(); ++index) {
+    auto& worker = *workers_[index];
+    std::unique_lock lock(worker.mutex);
+    for (auto num_left = worker.num_left; num_left > 0; num_left = worker.num_left) {
+      const auto is_done = [&] { return worker.num_left < num_left; };
+      if (options_.timeout <= 0) {
+        worker.task_ended.wait(lock, is_done);
+      } else if (!worker.task_ended.wait_for(lock, std::chrono::duration<double>(options_.timeout), is_done)) {
+        lock.unlock();
+        give_up(index);
+      }
+    }
   }
-  for (int worker = 0; worker < size(); ++worker) result(ends[worker], worker);
 }
 
 void Workers::set_generator_states(const std::vector<at::Tensor>& states) {
@@ -92,6 +100,11 @@ void Workers::run(const std::shared_ptr<Worker>& shared, const std::function<voi
       worker.tasks.pop_front();
     }
     task();
+    {
+      const std::lock_guard lock(worker.mutex);
+      --worker.num_left;
+    }
+    worker.task_ended.notify_one();
   }
 }
 

@@ -70,8 +70,9 @@ class Workers {
   // Shared with its thread, which may outlive this object after a time-out.
   struct Worker {
     std::mutex mutex = {};
-    std::condition_variable changed = {};
+    std::condition_variable changed = {}, task_ended = {};
     std::deque<std::function<void()>> tasks = {};  // guarded by mutex
+    std::size_t num_left = 0;                      // tasks that have not ended; guarded by mutex
     bool stop = false;                             // guarded by mutex
     at::Generator generator = {};                  // used by the thread while it runs a task
     std::exception_ptr failure = {};               // of init; used by the thread

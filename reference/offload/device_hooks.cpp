@@ -69,6 +69,9 @@ void AlignDevicesHook::init_hook(torch::nn::Module& module) {
   const c10::NoGradGuard no_grad;
   std::set<std::string> placed;
   if (options_.offload) {
+    check_state(module_ == nullptr || module_ == &module,
+                "AlignDevicesHook: it holds the offloaded weights of another module; create one hook per module");
+    module_ = &module;
     original_devices_.clear();
     for (const auto& [name, tensor] : tensors_of(module, /*with_buffers=*/true))
       original_devices_.emplace(name, tensor.device());
@@ -127,6 +130,7 @@ void AlignDevicesHook::detach_hook(torch::nn::Module& module) {
     offload::show(tensor, (stored == weights_.end() ? tensor.detach() : stored->second).to(original->second));
   }
   loaded_.clear();
+  module_ = nullptr;
 }
 
 void UserCpuOffloadHook::offload() const { hook_->init_hook(*model_); }

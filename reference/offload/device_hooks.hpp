@@ -37,6 +37,7 @@ struct AlignDevicesOptions {
 };
 
 /// Moves the weights of one module, and its inputs, to a device for the forward. Removal puts offloaded weights back.
+/// With `offload` a hook serves one module: attaching it to another throws StateError.
 class AlignDevicesHook : public ModelHook {
  public:
   /// Throws ArgumentError for `offload` without a device.
@@ -53,6 +54,7 @@ class AlignDevicesHook : public ModelHook {
   [[nodiscard]] NamedTensors offloaded(const torch::nn::Module& module) const;
 
   AlignDevicesOptions options_;
+  const torch::nn::Module* module_ = nullptr;  // whose weights are offloaded; only compared
   std::map<std::string, at::Tensor> weights_;  // the values of offloaded tensors
   std::map<std::string, c10::Device> original_devices_;
   std::vector<at::Tensor> loaded_;  // by the current call

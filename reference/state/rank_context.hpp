@@ -52,9 +52,9 @@ struct RankContext {
   std::function<void(const std::string& text)> print;  ///< writes one text to standard output without interleaving
   std::function<void(const std::string& text)> warn = print_warning;  ///< reports a warning; called by warn_once
   std::shared_ptr<std::set<std::string>> warned = std::make_shared<std::set<std::string>>();  ///< texts: see warn_once
-  std::weak_ptr<void> accelerator_state = {};  ///< of the Accelerator that was created last: see AcceleratorState
-  bool has_prepared = false;                   ///< an Accelerator has prepared a model on this rank
-  std::string hint = {};                       ///< likely cause of a LibTorch error that ends the rank; empty: none
+  std::vector<std::weak_ptr<void>> accelerator_states = {};  ///< in the order of creation: see AcceleratorState
+  bool has_prepared = false;                                 ///< an Accelerator has prepared a model on this rank
+  std::string hint = {};  ///< likely cause of a LibTorch error that ends the rank; empty: none
 };
 
 /// Runs `body`, the rank's program. Converts a LibTorch error to a StateError with the rank's hint, if there is one.

@@ -342,6 +342,9 @@ TEST(DevicePlacementTest, IsChosenPerObject) {
     for (auto& [rows] : batches) EXPECT_TRUE(rows.is_cpu());
     accelerator.prepare_model(third.ptr(), {.device_placement = false});
     EXPECT_TRUE(third->weight.is_cpu());
+    Preparation::PrepareOptions named{.device_placement = {false}};
+    auto fourth = accelerator.prepare(named, third);
+    EXPECT_TRUE(accelerator.unwrap_model(fourth)->weight.is_cpu());
     for (auto& [rows] : accelerator.prepare_data_loader(loader)) EXPECT_FALSE(rows.is_cpu());
     EXPECT_THAT([&] { accelerator.prepare({.device_placement = {true}}, moved, kept); },
                 ::testing::ThrowsMessage<ArgumentError>(::testing::HasSubstr("1 entries for 2 objects")));

@@ -69,6 +69,8 @@ TEST(EverydayCalls, ARankHasAnIndexAlongEachAxisOfTheMesh) {
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {
     const Accelerator replicas({.parallelism_config = ParallelismConfig{.dp_replicate_size = 2}}, rank);
     EXPECT_EQ(replicas.tensor_parallel_rank(), 0);
+    const Accelerator one_each({.parallelism_config = ParallelismConfig{}}, rank);
+    EXPECT_EQ(one_each.tensor_parallel_rank(), 0);
     const Accelerator without({}, rank);
     const auto problem = message_of<StateError>([&] { static_cast<void>(without.data_parallel_shard_rank()); });
     EXPECT_THAT(problem, HasSubstr("data_parallel_shard_rank: there is no mesh; set parallelism_config"));
@@ -190,6 +192,8 @@ TEST(EverydayCalls, AcceleratorStateIsThatOfTheLastAccelerator) {
       EXPECT_EQ(state.distributed_type(), DistributedType::kFsdp);
       accelerator.set_even_batches(false);
       EXPECT_FALSE(state.even_batches());
+      static_cast<void>(Accelerator({.mixed_precision = "no"}, rank));  // one that has ended does not hide it
+      EXPECT_EQ(AcceleratorState().mixed_precision(), "bf16");
     }
     EXPECT_THROW(AcceleratorState(), StateError);
   });

@@ -231,13 +231,56 @@ TEST(WorkersTest, ABatchThatDoesNotArriveIsAnErrorAfterTheTimeout) {
   }
 }
 
+// A loop that ends by break leaves batches that were read ahead. Their numbers are drawn, as in torch.
+TEST(WorkersTest, PersistentWorkersContinueAfterABreak) {
+  const GeneratorScope scope(make_generator(1));
+  DataLoader loader(RandomDataset(),
+                    {.batch_size = 1, .num_workers = 1, .prefetch_factor = 3, .persistent_workers = true});
+  const auto stream = make_generator(static_cast<std::uint64_t>(draw_int64(make_generator(1))));
+  numbers_of(loader, /*num_batches=*/2);
+  for (int drawn = 0; drawn < 2 + 3; ++drawn) draw_int64(stream);
+  const auto between = loader.state_dict();
+  EXPECT_EQ(numbers_of(loader, 1).front().item<std::int64_t>(), draw_int64(stream));
+
+  // A program that discards the rest of the epoch has the same numbers after resuming.
+  DataLoader resumed(RandomDataset(),
+                     {.batch_size = 1, .num_workers = 1, .prefetch_factor = 3, .persistent_workers = true});
+  resumed.load_state_dict(unpack<Value>(pack(between)));
+  numbers_of(resumed);
+  loader.load_state_dict(unpack<Value>(pack(between)));
+  numbers_of(loader);
+  EXPECT_TRUE(torch::equal(torch::cat(numbers_of(resumed)), torch::cat(numbers_of(loader))));
+}
+
+TEST(WorkersTest, AStreamThatAThreadStillReadsIsNotReadAgain) {
+  struct Stream {
+    std::shared_future<void> permitted;
+    void reset() {}
+    std::optional<int> next() {
+      permitted.wait();
+      return std::nullopt;
+    }
+  };
+  std::promise<void> permit;
+  {
+    DataLoader loader(Stream{.permitted = permit.get_future().share()}, {.num_workers = 1, .timeout = 0.05});
+    const auto read = [&] {
+      for (auto& batch : loader) static_cast<void>(batch);
+    };
+    EXPECT_THAT(read, ::testing::ThrowsMessage<Error>(::testing::HasSubstr("has not read a batch")));
+    EXPECT_THAT(read, ::testing::ThrowsMessage<StateError>(::testing::HasSubstr("a worker still reads")));
+  }
+  permit.set_value();
+}
+
 TEST(WorkersTest, OptionsThatNeedWorkersOrMakeNoSenseAreRefusedTogether) {
   const auto make = [] { DataLoader(RandomDataset(), {.timeout = 1, .persistent_workers = true}); };
   EXPECT_THAT(make, ::testing::ThrowsMessage<ArgumentError>(
                         ::testing::AllOf(::testing::HasSubstr("timeout: the rank's thread reads"),
                                          ::testing::HasSubstr("persistent_workers: there are no workers"))));
   EXPECT_THAT([] { DataLoader(RandomDataset(), {.num_workers = 1, .timeout = -1}); },
-              ::testing::ThrowsMessage<ArgumentError>(::testing::HasSubstr("timeout: expected 0 s or more, got -1")));
+              ::testing::ThrowsMessage<ArgumentError>(::testing::HasSubstr("timeout: expected 0 to 1e+09 s, got -1")));
+  EXPECT_THROW(DataLoader(RandomDataset(), {.num_workers = 1, .timeout = INFINITY}), ArgumentError);
 }
 
 }  // namespace

@@ -82,6 +82,15 @@ TEST(DeviceHooksTest, ARemovedHookMovesNothing) {
   EXPECT_EQ(device_of(net), kCpu);
 }
 
+TEST(DeviceHooksTest, AHookThatHoldsWeightsServesOneModule) {
+  const torch::NoGradGuard no_grad;
+  torch::nn::Linear net(4, 4), other(4, 4);
+  const auto hook =
+      std::make_shared<AlignDevicesHook>(AlignDevicesOptions{.execution_device = device(), .offload = true});
+  add_hook_to_module(*net, hook);
+  EXPECT_THAT(message_of<StateError>([&] { add_hook_to_module(*other, hook); }), HasSubstr("one hook per module"));
+}
+
 // Models that are run in a loop refer to each other.
 TEST(DeviceHooksTest, APipelineThatEndsReleasesItsModels) {
   std::weak_ptr<torch::nn::Module> first;

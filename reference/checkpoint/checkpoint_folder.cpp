@@ -65,8 +65,17 @@ void add_unlisted(Files& files, const std::string& folder, Manifest& manifest) {
   std::sort(manifest.files.begin(), manifest.files.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
 }
 
+// Whether load_state reads the file or folder, in a checkpoint that Python wrote without a manifest.
+bool is_python_state(std::string_view name) {
+  if (name.ends_with('/')) return name.starts_with("pytorch_model_fsdp_") || name.starts_with("optimizer_");
+  return (name.starts_with("model") && name.ends_with(".safetensors")) ||
+         (name.starts_with("pytorch_model") && name.ends_with(".bin")) ||
+         (name.starts_with("custom_checkpoint_") && name.ends_with(".pkl"));
+}
+
 // Moves files that the program itself has put into the old folder (notes, plots) to the new one. Files of the old
-// manifest are ours and are dropped, and names that the new folder has are not overwritten.
+// manifest are ours, and Python's would be loaded in place of the new ones: both are dropped. Names that the new folder
+// has are not overwritten.
 void keep_user_files(Files& files, const std::string& from, const std::string& to) {
   const auto manifest = is_file(files, from + "/" + kManifestName)
                             ? manifest_of(files.read(from + "/" + kManifestName), from)
@@ -74,7 +83,7 @@ void keep_user_files(Files& files, const std::string& from, const std::string& t
   const auto taken = files.list(to);
   for (const auto& name : files.list(from)) {
     const auto bare = name.ends_with('/') ? name.substr(0, name.size() - 1) : name;
-    const bool is_ours = name == kManifestName || name.starts_with(kPart) ||
+    const bool is_ours = name == kManifestName || name.starts_with(kPart) || is_python_state(name) ||
                          std::any_of(manifest.files.begin(), manifest.files.end(), [&](const auto& entry) {
                            return entry.name == name || (name.ends_with('/') && entry.name.starts_with(name));
                          });

@@ -110,6 +110,14 @@ TEST_F(DistributedStateTest, TheEarlierFormLoadsOnAnyNumberOfRanks) {
   }
 }
 
+// load_state prefers these folders to the weights and optimizer.bin of the new save.
+TEST_F(DistributedStateTest, FoldersThatPythonSavedAreReplaced) {
+  static_cast<void>(saved_as("SHARDED_STATE_DICT"));
+  fs::remove(path_ + "/" + checkpoint::kManifestName);
+  static_cast<void>(saved_as("FULL_STATE_DICT"));
+  for (const auto* folder : {"pytorch_model_fsdp_0", "optimizer_0"}) EXPECT_FALSE(fs::exists(path_ + "/" + folder));
+}
+
 TEST_F(DistributedStateTest, ADamagedFolderIsAnErrorOnEveryRank) {
   static_cast<void>(saved_as("SHARDED_STATE_DICT"));
   fs::remove(path_ + "/" + checkpoint::kManifestName);  // as in a folder that Python wrote

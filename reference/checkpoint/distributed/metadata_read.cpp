@@ -27,7 +27,7 @@ class MetadataReader {
                      path_);
     read_places(attribute<python::Dict>(*root_, "storage_data"));
     for (const auto& [key, item] : attribute<python::Dict>(*root_, "state_dict_metadata").items) {
-      const auto& name = as<std::string>(*key, "the name of an item");
+      const auto& name = copied(as<std::string>(*key, "the name of an item"));
       metadata_.paths.emplace(name, StatePath{name});
       is_a(*item, "BytesStorageMetadata") ? add_object(name) : add_tensor(name, *item);
     }
@@ -74,6 +74,16 @@ class MetadataReader {
   const T& attribute(const PythonObject& object, std::string_view name) {
     return as<T>(attribute_of(object, name), name);
   }
+  // Spends a text that is copied or compared, since a pickle may reference it many times.
+  const std::string& copied(const std::string& text) {
+    objects_.spend(text.size(), path_);
+    return text;
+  }
+  template <typename... Args>
+  void problem(fmt::format_string<Args...> text, Args&&... args) {
+    problems_.push_back(fmt::format(text, std::forward<Args>(args)...));
+    objects_.spend(problems_.back().size(), path_);
+  }
   std::vector<std::int64_t> integers(const PythonObject& object, std::string_view what) {
     std::vector<std::int64_t> numbers;
     const auto& items = as<python::Sequence>(object, what).items;
@@ -85,21 +95,19 @@ class MetadataReader {
   // A place must be inside of the folder, whatever the file names.
   void read_places(const python::Dict& places) {
     for (const auto& [index, info] : places.items) {
-      const auto& name = attribute<std::string>(*index, "fqn");
+      const auto& name = copied(attribute<std::string>(*index, "fqn"));
       const auto* offset = find_attribute(*index, "offset");
       const bool is_object = offset == nullptr || offset->get_if<python::None>() != nullptr;
-      StoredPlace place{.file = attribute<std::string>(*info, "relative_path"),
+      StoredPlace place{.file = copied(attribute<std::string>(*info, "relative_path")),
                         .offset = attribute<std::int64_t>(*info, "offset"),
                         .length = attribute<std::int64_t>(*info, "length")};
       if (place.file.empty() || place.file.find('/') != std::string::npos || place.file == "..")
-        problems_.push_back(fmt::format("'{}' is in '{}', which is no file of this folder", name, place.file));
+        problem("'{}' is in '{}', which is no file of this folder", name, place.file);
       if (place.offset < 0 || place.length < 0)
-        problems_.push_back(
-            fmt::format("'{}' has {} bytes at byte {} of {}", name, place.length, place.offset, place.file));
+        problem("'{}' has {} bytes at byte {} of {}", name, place.length, place.offset, place.file);
       const auto* transforms = find_attribute(*info, "transform_descriptors");
       if (transforms != nullptr && transforms->get_if<python::None>() == nullptr)
-        problems_.push_back(
-            fmt::format("'{}' is stored through an extension of the writer, which is unsupported", name));
+        problem("'{}' is stored through an extension of the writer, which is unsupported", name);
       places_[{name, is_object ? std::vector<std::int64_t>() : integers(*offset, "offset")}] = std::move(place);
     }
   }
@@ -107,7 +115,7 @@ class MetadataReader {
   void add_object(const std::string& name) {
     const auto found = places_.find({name, {}});
     if (found == places_.end())
-      problems_.push_back(fmt::format("'{}' is in no file", name));
+      problem("'{}' is in no file", name);
     else
       metadata_.objects.emplace(name, found->second);
   }
@@ -115,20 +123,20 @@ class MetadataReader {
   void add_tensor(const std::string& name, const PythonObject& item) {
     const auto dtype = dtype_of(attribute_of(item, "properties"));
     if (!dtype) {
-      problems_.push_back(fmt::format("'{}' has an unknown dtype", name));
+      problem("'{}' has an unknown dtype", name);
       return;
     }
     DistributedTensor tensor{.dtype = *dtype, .sizes = integers(attribute_of(item, "size"), "size")};
     if (!num_bytes_of(tensor.sizes, static_cast<std::int64_t>(c10::elementSize(*dtype)) * 8)) {
-      problems_.push_back(fmt::format("'{}' has the sizes [{}]", name, fmt::join(tensor.sizes, ", ")));
+      problem("'{}' has the sizes [{}]", name, fmt::join(tensor.sizes, ", "));
       return;
     }
     std::vector<Box> boxes;
     for (const auto* chunk : attribute<python::Sequence>(item, "chunks").items)
       boxes.push_back(
           {integers(attribute_of(*chunk, "offsets"), "offsets"), integers(attribute_of(*chunk, "sizes"), "sizes")});
-    if (auto problem = problem_of_boxes(tensor.sizes, boxes); !problem.empty()) {
-      problems_.push_back(fmt::format("'{}': {}", name, problem));
+    if (const auto reason = problem_of_boxes(tensor.sizes, boxes); !reason.empty()) {
+      problem("'{}': {}", name, reason);
       return;
     }
     // Ranks without a part write empty chunks, all with the same offsets.
@@ -138,11 +146,13 @@ class MetadataReader {
     metadata_.tensors.emplace(name, std::move(tensor));
   }
   void add_chunk(const std::string& name, DistributedTensor& tensor, Box box) {
-    const auto found = places_.find({name, box.offsets});
-    if (found == places_.end())
-      problems_.push_back(fmt::format("'{}': the chunk at [{}] is in no file", name, fmt::join(box.offsets, ", ")));
-    else
+    const auto found = places_.find({copied(name), box.offsets});
+    if (found == places_.end()) {
+      problem("'{}': the chunk at [{}] is in no file", name, fmt::join(box.offsets, ", "));
+    } else {
+      copied(found->second.file);
       tensor.chunks.push_back({std::move(box), found->second});
+    }
   }
 
   // The state of TensorProperties is a tuple that begins with the dtype.
@@ -158,21 +168,23 @@ class MetadataReader {
 
   void read_paths(const python::Dict& paths) {
     for (const auto& [key, steps] : paths.items) {
-      const auto& name = as<std::string>(*key, "the name of an item");
+      const auto& name = copied(as<std::string>(*key, "the name of an item"));
       const auto found = metadata_.paths.find(name);
       if (found == metadata_.paths.end()) continue;
+      const auto& items = as<python::Sequence>(*steps, "a path").items;
+      if (items.empty() || items.size() > kPathMax || items.front()->get_if<std::string>() == nullptr) {
+        problem("'{}' has a path of {} steps; expected 1 to {}, and the name of an entry first", name, items.size(),
+                kPathMax);
+        continue;
+      }
       StatePath path;
-      for (const auto* step : as<python::Sequence>(*steps, "a path").items) {
+      for (const auto* step : items) {
         if (const auto* index = step->get_if<std::int64_t>())
           path.emplace_back(*index);
         else
-          path.emplace_back(as<std::string>(*step, "a step of a path"));
+          path.emplace_back(copied(as<std::string>(*step, "a step of a path")));
       }
-      if (path.empty() || path.size() > kPathMax || !std::holds_alternative<std::string>(path.front()))
-        problems_.push_back(fmt::format("'{}' has a path of {} steps; expected 1 to {}, and the name of an entry first",
-                                        name, path.size(), kPathMax));
-      else
-        found->second = std::move(path);
+      found->second = std::move(path);
     }
   }
 

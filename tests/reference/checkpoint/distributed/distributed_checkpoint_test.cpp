@@ -240,6 +240,22 @@ TEST_F(DistributedCheckpointTest, UnpicklingExecutesNothing) {
               HasSubstr("contains an object of torch.distributed.checkpoint.metadata.Metadata"));
 }
 
+// Four bytes of the file reference a name of 64 KiB.
+TEST_F(DistributedCheckpointTest, ASmallFileDoesNotExpandToMuchMemory) {
+  const auto text = [](const std::string& value) {
+    const auto size = static_cast<std::uint32_t>(value.size());
+    return "X" + std::string(reinterpret_cast<const char*>(&size), sizeof size) + value;
+  };
+  std::string places = "}(ctorch.distributed.checkpoint.metadata\nMetadataIndex\n)\x81}(";
+  places += text("fqn") + text(std::string(1 << 16, 'n')) + "ubq\1";
+  places += "ctorch.distributed.checkpoint.filesystem\n_StorageInfo\n)\x81}(" + text("relative_path") + text("file");
+  places += text("offset") + "K\0"s + text("length") + "K\0ubq\2"s;
+  for (int i = 0; i < 5000; ++i) places += "h\1h\2";
+  write_metadata_file("\x80\x02"s + "ctorch.distributed.checkpoint.metadata\nMetadata\n)\x81}" + text("storage_data") +
+                      places + "usb.");
+  EXPECT_THAT(problem(), HasSubstr("references the same objects too often"));
+}
+
 TEST_F(DistributedCheckpointTest, AnOptimizerIsNoModel) {
   write_distributed_checkpoint(files_, path_,
                                Value::Dict{{"optimizer", Value::Dict{{"lr", 0.1}, {"m", at::ones({2})}}}});

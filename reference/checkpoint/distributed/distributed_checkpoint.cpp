@@ -40,6 +40,18 @@ std::map<std::string, std::int64_t> sizes_of_files(const DistributedMetadata& me
   return sizes;
 }
 
+// A small file must not describe tensors that need much memory.
+void add_short_chunks(const DistributedMetadata& metadata, std::vector<std::string>& problems) {
+  for (const auto& [name, tensor] : metadata.tensors) {
+    for (const auto& chunk : tensor.chunks) {
+      const auto size = numel_of(chunk.box.sizes) * static_cast<std::int64_t>(c10::elementSize(tensor.dtype));
+      if (chunk.place.length < size)
+        problems.push_back(fmt::format("'{}': the chunk at [{}] has {} bytes in {}, expected {} or more", name,
+                                       fmt::join(chunk.box.offsets, ", "), chunk.place.length, chunk.place.file, size));
+    }
+  }
+}
+
 ZipArchive archive_at(const std::shared_ptr<const MappedFile>& file, const StoredPlace& place,
                       const std::string& name) {
   const auto bytes =
@@ -95,7 +107,8 @@ DistributedCheckpoint::DistributedCheckpoint(std::string folder)
   std::vector<std::string> problems;
   for (const auto& [name, size] : sizes_of_files(metadata_)) {
     const auto path = folder_ + "/" + name;
-    if (!fs::is_regular_file(path)) {
+    std::error_code error;  // e.g. of a name that is too long
+    if (!fs::is_regular_file(path, error)) {
       problems.push_back(fmt::format("{} is missing", name));
       continue;
     }
@@ -103,6 +116,7 @@ DistributedCheckpoint::DistributedCheckpoint(std::string folder)
     if (const auto found = static_cast<std::int64_t>(file->bytes().size()); found < size)
       problems.push_back(fmt::format("{} is truncated: {} bytes, expected {}", name, found, size));
   }
+  add_short_chunks(metadata_, problems);
   check_checkpoint(problems.empty(), "{}: {}; copy all files of one save", folder_, fmt::join(problems, "; "));
 }
 
@@ -112,6 +126,9 @@ at::Tensor DistributedCheckpoint::load_chunk(const std::string& name, const Stor
   check_checkpoint(view != nullptr, "{}: expected a tensor; copy or save the file again", archive.path());
   check_checkpoint(view->sizes == chunk.box.sizes, "{}: has the sizes [{}], expected [{}]; copy all files of one save",
                    archive.path(), fmt::join(view->sizes, ", "), fmt::join(chunk.box.sizes, ", "));
+  const auto dtype = metadata_.tensors.at(name).dtype;
+  check_checkpoint(view->dtype == dtype, "{}: has the dtype {}, expected {}; copy all files of one save",
+                   archive.path(), c10::toString(view->dtype), c10::toString(dtype));
   return archive.tensor(*view, archive.storage(*view));
 }
 

@@ -205,16 +205,33 @@ TEST_F(DistributedCheckpointTest, AllProblemsOfTheChunksAreReportedTogether) {
                     HasSubstr("'n' is in '../n', which is no file of this folder")));
 }
 
+// Before memory for the tensor is allocated.
+TEST_F(DistributedCheckpointTest, ATensorThatDoesNotFitInItsFileIsReported) {
+  write_small();
+  auto changed = metadata();
+  const auto place = changed.objects.at("n");
+  changed.tensors["large"] = {at::kFloat, {1 << 20, 1 << 20}, {{{{0, 0}, {1 << 20, 1 << 20}}, place}}};
+  changed.objects["n"].file = std::string(5000, 'n');
+  write(changed);
+  EXPECT_THAT(problem(),
+              AllOf(HasSubstr(fmt::format("'large': the chunk at [0, 0] has {} bytes in __0_0.distcp, expected "
+                                          "4398046511104 or more",
+                                          place.length)),
+                    HasSubstr("nnn is missing")));
+}
+
 // Chunks whose content is that of others, and one bit that changed.
 TEST_F(DistributedCheckpointTest, ContentThatDoesNotFitTheMetadataIsReported) {
   write_small();
   auto changed = metadata();
   changed.tensors["turned"] = {at::kFloat, {3, 2}, {{{{0, 0}, {3, 2}}, changed.tensors.at("w").chunks[0].place}}};
+  changed.tensors["integers"] = {at::kInt, {2, 3}, {changed.tensors.at("w").chunks[0]}};
   changed.tensors["object"] = {at::kFloat, {}, {{{{}, {}}, changed.objects.at("n")}}};
   write(changed);
   EXPECT_THAT(
       message_of<CheckpointError>([&] { static_cast<void>(read_distributed_checkpoint(path_)); }),
-      AllOf(HasSubstr("'turned': has the sizes [2, 3], expected [3, 2]"), HasSubstr("'object': expected a tensor")));
+      AllOf(HasSubstr("'turned': has the sizes [2, 3], expected [3, 2]"),
+            HasSubstr("'integers': has the dtype Float, expected Int"), HasSubstr("'object': expected a tensor")));
   write_small();
   auto bytes = files_.read(path_ + "/__1_0.distcp");
   const auto six = "\0\0\xc0\x40"s;  // 6.0, the first element of the chunk

@@ -9,6 +9,7 @@
 #include "reference/checkpoint/checkpoint_folder.hpp"
 #include "reference/checkpoint/distributed/distributed_checkpoint.hpp"
 #include "reference/checkpoint/torch_archive.hpp"
+#include "reference/core/errors.hpp"
 
 namespace accel {
 namespace {
@@ -95,9 +96,11 @@ DistributedPlan checkpoint::plan_distributed_files(const std::vector<std::vector
     for (std::size_t i = 0; i < ranks[rank].size(); ++i) {
       const auto& item = ranks[rank][i];
       const auto name = item_name(item.path);
+      const auto& path = plan.metadata.paths.emplace(name, item.path).first->second;
+      check_argument(path == item.path, "two items have the name '{}', from different keys; rename a key with a dot",
+                     name);
       if (!written.emplace(name, item.box.offsets).second) continue;
       place.length = item.length;
-      plan.metadata.paths.emplace(name, item.path);
       if (item.dtype) {
         auto& tensor =
             plan.metadata.tensors.try_emplace(name, DistributedTensor{*item.dtype, item.sizes, {}}).first->second;

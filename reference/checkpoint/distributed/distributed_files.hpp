@@ -53,6 +53,7 @@ struct DistributedPlan {
   std::vector<std::vector<std::size_t>> items = {};
   DistributedMetadata metadata = {};
 };
+/// Throws ArgumentError if items at different paths have the same name.
 [[nodiscard]] DistributedPlan plan_distributed_files(const std::vector<std::vector<ItemDescription>>& ranks);
 
 /// "__0_0.distcp"

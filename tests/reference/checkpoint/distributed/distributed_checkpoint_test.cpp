@@ -144,6 +144,12 @@ TEST_F(DistributedCheckpointTest, AStateDictIsReadAsItWasWritten) {
   EXPECT_EQ(DistributedCheckpoint(path_).state_dict(), state);
 }
 
+TEST_F(DistributedCheckpointTest, TwoItemsWithOneNameAreAnError) {
+  const Value state = Value::Dict{{"a.b", at::ones({2})}, {"a", Value::Dict{{"b", at::zeros({2})}}}};
+  EXPECT_EQ(message_of<ArgumentError>([&] { write_distributed_checkpoint(files_, path_, state); }),
+            "two items have the name 'a.b', from different keys; rename a key with a dot");
+}
+
 // What is equal on all ranks is written by the first of them.
 TEST_F(DistributedCheckpointTest, EqualItemsAreWrittenOnce) {
   write_small();

@@ -53,10 +53,10 @@ std::vector<std::string> place_of(const StatePath& path) {
   return place;
 }
 
-// A tensor whose storage contains nothing else, since torch.save writes complete storages.
+// A tensor on the CPU, as planned, whose storage contains nothing else, since torch.save writes complete storages.
 Value compact(const Value& value) {
   if (!value.is<at::Tensor>()) return value;
-  const auto tensor = value.as<at::Tensor>().detach().contiguous();
+  const auto tensor = value.as<at::Tensor>().detach().cpu().contiguous();
   return tensor.storage().nbytes() == tensor.nbytes() ? tensor : tensor.clone();
 }
 

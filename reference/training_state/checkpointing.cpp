@@ -157,9 +157,15 @@ std::string Checkpointing::save(TrainingState& state, const std::string& output_
   const auto unfinished = begin(folder);
   const auto models = modules_of(state);
   for (const auto& hook : save_hooks) hook(models, weights, unfinished);
-  auto contents = checkpoint::files_of_rank(
-      state, context_, weights,
-      {.safe_serialization = options.safe_serialization, .save_on_each_node = config_.save_on_each_node});
+  std::vector<StateFile> contents;
+  try {
+    contents = checkpoint::files_of_rank(
+        state, context_, weights,
+        {.safe_serialization = options.safe_serialization, .save_on_each_node = config_.save_on_each_node});
+  } catch (...) {
+    if (creates_folders()) checkpoint::abandon_folder(*context_.files, folder);
+    throw;
+  }
   if (options.async) {
     for (auto& content : contents) content = checkpoint::copied(content);
   }

@@ -1,12 +1,14 @@
 #include "reference/training_state/distributed_state.hpp"
 
 #include <c10/util/accumulate.h>
+#include <fmt/ranges.h>
 #include <torch/nn/module.h>
 
 #include <memory>
 #include <set>
 
 #include "reference/checkpoint/distributed/distributed_checkpoint.hpp"
+#include "reference/core/errors.hpp"
 #include "reference/state/objects.hpp"
 
 namespace accel::checkpoint {
@@ -48,16 +50,30 @@ ItemDescription unpacked(const PackedItem& item) {
   return description;
 }
 
-// Adds this rank's file, and on rank 0 the metadata of all files. Collective.
+// A rank's items, or why torch.save cannot write one of them.
+using PackedRank = std::pair<std::vector<PackedItem>, std::string>;
+
+PackedRank packed(const std::vector<DistributedItem>& items, const TorchFileOptions& types) {
+  try {
+    PackedRank own;
+    for (const auto& item : described(items, types)) own.first.push_back(packed(item));
+    return own;
+  } catch (const ArgumentError& error) {
+    return {{}, error.what()};
+  }
+}
+
+// Adds this rank's file, and on rank 0 the metadata of all files. Collective; every rank throws for an item of any.
 void add_items(std::vector<StateFile>& files, const std::string& folder, const std::vector<DistributedItem>& items,
                const TorchFileOptions& types, RankContext& context) {
-  std::vector<PackedItem> own;
-  for (const auto& item : described(items, types)) own.push_back(packed(item));
   std::vector<std::vector<ItemDescription>> ranks;
-  for (const auto& list : gather_object(context, std::vector<std::vector<PackedItem>>{std::move(own)})) {
+  std::vector<std::string> problems;
+  for (const auto& [list, problem] : gather_object(context, std::vector<PackedRank>{packed(items, types)})) {
+    if (!problem.empty()) problems.push_back(fmt::format("rank {}: {}", ranks.size(), problem));
     auto& descriptions = ranks.emplace_back();
     for (const auto& item : list) descriptions.push_back(unpacked(item));
   }
+  check_checkpoint(problems.empty(), "save_state: {}: not saved: {}", folder, fmt::join(problems, "; "));
   const auto plan = plan_distributed_files(ranks);
   const auto rank = static_cast<std::size_t>(context.rank);
   std::vector<DistributedItem> written;

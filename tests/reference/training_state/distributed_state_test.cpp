@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "reference/checkpoint/manifest.hpp"
+#include "reference/training_state/distributed_state.hpp"
 #include "tests/reference/training_state/saved_training.hpp"
 
 namespace accel::testing::saved_training {
@@ -116,6 +117,16 @@ TEST_F(DistributedStateTest, FoldersThatPythonSavedAreReplaced) {
   fs::remove(path_ + "/" + checkpoint::kManifestName);
   static_cast<void>(saved_as("FULL_STATE_DICT"));
   for (const auto* folder : {"pytorch_model_fsdp_0", "optimizer_0"}) EXPECT_FALSE(fs::exists(path_ + "/" + folder));
+}
+
+// A rank that threw alone would leave the others waiting.
+TEST_F(DistributedStateTest, AnItemThatOneRankCannotWriteIsAnErrorOnEveryRank) {
+  const auto problem = problem_on(2, [&] {
+    const auto value = current_rank().rank == 1 ? at::ones({2, 2}).to_sparse() : at::ones({2, 2});
+    std::vector<checkpoint::StateFile> files;
+    checkpoint::add_distributed_optimizer(files, 0, Value::Dict{{"scale", value}}, {}, current_rank());
+  });
+  EXPECT_THAT(problem, HasSubstr("optimizer_0: not saved: rank 1: "));
 }
 
 TEST_F(DistributedStateTest, ADamagedFolderIsAnErrorOnEveryRank) {

@@ -14,7 +14,7 @@ namespace {
 
 using TokenizerJson = nlohmann::json;
 constexpr int kTokenizerDepthMax = 32;
-constexpr std::size_t kShownProblems = 20, kTemplatePiecesMax = 16;
+constexpr std::size_t kShownProblems = 20, kTemplatePiecesMax = 16, kSplittersMax = 32;
 
 std::string text_of(const TokenizerJson& json) {
   auto text = json.dump(-1, ' ', true, TokenizerJson::error_handler_t::replace);
@@ -181,6 +181,9 @@ void TokenizerFileReader::read_pre_tokenizers() {
                        is_sequence && stages.is_array() && !stages.empty() ? stages.back() : pre_tokenizer,
                        "ByteLevel, or a Sequence that ends in ByteLevel");
   }
+  // encode recurses once per splitter.
+  if (stages.size() > kSplittersMax + 1)
+    return problem("pre_tokenizer.pretokenizers: {} stages; expected at most {}", stages.size(), kSplittersMax + 1);
   for (std::size_t index = 0; index + 1 < stages.size(); ++index)
     read_split(stages[index], fmt::format("pre_tokenizer.pretokenizers[{}]", index));
   file_.add_prefix_space = flag(stages.back(), "add_prefix_space", true, "pre_tokenizer");

@@ -144,6 +144,19 @@ TEST_F(TokenizerTest, UnsupportedPatternsAreReportedWithTheirParts) {
               HasSubstr(R"(pretokenizers[0].pattern: unsupported in a regular expression: '\w', '\p{Han}')"));
 }
 
+// Each one is a level of recursion in encode.
+TEST_F(TokenizerTest, TheNumberOfPreTokenizersIsLimited) {
+  auto file = small_file();
+  auto stages = Json::array();
+  for (int i = 0; i < 33; ++i) stages.push_back({{"type", "Digits"}});
+  stages.push_back({{"type", "ByteLevel"}});
+  file["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", stages}};
+  EXPECT_THAT(error_of(file), HasSubstr("pre_tokenizer.pretokenizers: 34 stages; expected at most 33"));
+  stages.erase(0);
+  file["pre_tokenizer"]["pretokenizers"] = stages;
+  EXPECT_EQ(error_of(file), "no error");
+}
+
 TEST_F(TokenizerTest, ADamagedVocabularyIsReported) {
   auto file = small_file();
   file["model"]["merges"].push_back("he x");

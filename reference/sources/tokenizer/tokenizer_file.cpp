@@ -14,11 +14,10 @@ namespace {
 
 using TokenizerJson = nlohmann::json;
 constexpr int kTokenizerDepthMax = 32;
-constexpr std::size_t kShownProblems = 20, kTemplatePiecesMax = 16, kSplittersMax = 32;
+constexpr std::size_t kTemplatePiecesMax = 16, kTemplateIdsMax = 16, kSplittersMax = 32;
 
 std::string text_of(const TokenizerJson& json) {
-  auto text = json.dump(-1, ' ', true, TokenizerJson::error_handler_t::replace);
-  return text.size() > 100 ? text.substr(0, 100) + "..." : text;
+  return shortened(json.dump(-1, ' ', true, TokenizerJson::error_handler_t::replace));
 }
 
 class TokenizerFileReader {
@@ -74,7 +73,7 @@ class TokenizerFileReader {
 
   template <typename... Args>
   void problem(fmt::format_string<Args...> text, Args&&... args) {
-    problems.push_back(fmt::format(text, std::forward<Args>(args)...));
+    add_problem(problems, text, std::forward<Args>(args)...);
   }
   void expected(const std::string& where, const TokenizerJson& value, std::string_view what) {
     problem("{}: expected {}, got {}", where, what, text_of(value));
@@ -119,10 +118,11 @@ void TokenizerFileReader::read_vocab(const TokenizerJson& vocab) {
   if (!vocab.is_object()) return expected("model.vocab", vocab, "an object of tokens and their ids");
   std::map<TokenId, std::string> tokens;
   for (const auto& [token, json] : vocab.items()) {
-    const auto id = read_id(json, fmt::format("model.vocab['{}']", token));
+    const auto id = read_id(json, fmt::format("model.vocab['{}']", shortened(token)));
     if (!id) continue;
     const auto [other, is_new] = tokens.emplace(*id, token);
-    if (!is_new) problem("model.vocab: '{}' and '{}' have the same id, {}", other->second, token, *id);
+    if (!is_new)
+      problem("model.vocab: '{}' and '{}' have the same id, {}", shortened(other->second), shortened(token), *id);
     file_.vocab.emplace_back(token, *id);
   }
 }
@@ -237,12 +237,13 @@ void TokenizerFileReader::read_post_processor(const TokenizerJson& processor, co
   if (type != "Sequence" || where != "post_processor")
     return unsupported(where, processor, "TemplateProcessing, ByteLevel or a Sequence of them");
   const auto parts = processor.value("processors", TokenizerJson());
-  if (!parts.is_array()) return expected(where + ".processors", parts, "a list");
+  if (!parts.is_array() || parts.size() > kTemplatePiecesMax)
+    return expected(where + ".processors", parts, fmt::format("a list of at most {} parts", kTemplatePiecesMax));
   for (std::size_t index = 0; index < parts.size(); ++index)
     read_post_processor(parts[index], fmt::format("{}.processors[{}]", where, index));
 }
 
-// A template wraps the ids of the one before it. The limit keeps a small file from describing many ids.
+// A template wraps the ids of the one before it. The limits keep a small file from describing many ids.
 void TokenizerFileReader::read_template(const TokenizerJson& processor, const std::string& where) {
   const auto pieces = processor.value("single", TokenizerJson());
   const auto special_tokens = processor.value("special_tokens", TokenizerJson::object());
@@ -260,13 +261,16 @@ void TokenizerFileReader::read_template(const TokenizerJson& processor, const st
     if (id("Sequence") == "A") {
       ++num_sequences;
     } else if (special_tokens.is_object() && special_tokens.contains(token) && special_tokens[token].is_object() &&
-               special_tokens[token].contains("ids") && special_tokens[token]["ids"].is_array()) {
+               special_tokens[token].contains("ids") && special_tokens[token]["ids"].is_array() &&
+               special_tokens[token]["ids"].size() <= kTemplateIdsMax) {
       for (const auto& json : special_tokens[token]["ids"]) {
-        const auto number = read_id(json, fmt::format("{}.special_tokens['{}']", where, token));
+        const auto number = read_id(json, fmt::format("{}.special_tokens['{}']", where, shortened(token)));
         (num_sequences == 0 ? before : after).push_back(number.value_or(0));
       }
     } else {
-      expected(where + ".single", piece, "the sequence A, or a special token whose ids are in special_tokens");
+      expected(where + ".single", piece,
+               fmt::format("the sequence A, or a special token whose ids, at most {}, are in special_tokens",
+                           kTemplateIdsMax));
     }
   }
   if (num_sequences != 1) problem("{}.single: contains the sequence A {} times; expected once", where, num_sequences);
@@ -297,6 +301,11 @@ TokenizerFile read_tokenizer_file(std::string_view json, const std::string& path
   check_config(reader.problems.empty(), "{}: not a supported byte-level BPE tokenizer:\n  {}", path,
                list_problems(reader.problems));
   return file;
+}
+
+std::string shortened(const std::string& token) {
+  constexpr std::size_t kLength = 100;
+  return token.size() > kLength ? token.substr(0, kLength) + "..." : token;
 }
 
 std::string list_problems(std::vector<std::string> problems) {

@@ -20,17 +20,17 @@ BytePairModel::BytePairModel(const TokenizerFile& file, std::vector<std::string>
     if (left_id && right_id && merged)
       merges_.add({.left = *left_id, .right = *right_id}, {.rank = rank, .token = *merged});
     else
-      problems.push_back(fmt::format("model.merges: '{} {}': the vocabulary lacks '{}'", left, right,
-                                     !left_id    ? left
-                                     : !right_id ? right
-                                                 : left + right));
+      add_problem(problems, "model.merges: '{} {}': the vocabulary lacks '{}'", shortened(left), shortened(right),
+                  shortened(!left_id    ? left
+                            : !right_id ? right
+                                        : left + right));
     ++rank;
   }
   const bool has_all_bytes =
       std::all_of(bytes_.begin(), bytes_.end(), [](const auto& byte) { return byte.has_value(); });
   if (file.unk_token) unk_ = id(*file.unk_token);
   if (file.unk_token && !unk_ && !has_all_bytes)
-    problems.push_back(fmt::format("model.unk_token: the vocabulary lacks '{}'", *file.unk_token));
+    add_problem(problems, "model.unk_token: the vocabulary lacks '{}'", shortened(*file.unk_token));
 }
 
 std::optional<TokenId> BytePairModel::id(const std::string& token) const {
@@ -81,7 +81,7 @@ AddedVocabulary::AddedVocabulary(const TokenizerFile& file, const BytePairModel&
   std::unordered_set<std::string> contents;
   for (const auto& [id, token] : tokens_) {
     if (token.normalized && !contents.insert(token.content).second)
-      problems.push_back(fmt::format("added_tokens: two of them are '{}' after normalization", token.content));
+      add_problem(problems, "added_tokens: two of them are '{}' after normalization", shortened(token.content));
   }
 }
 

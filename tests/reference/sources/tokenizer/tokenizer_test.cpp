@@ -144,6 +144,29 @@ TEST_F(TokenizerTest, UnsupportedPatternsAreReportedWithTheirParts) {
               HasSubstr(R"(pretokenizers[0].pattern: unsupported in a regular expression: '\w', '\p{Han}')"));
 }
 
+TEST_F(TokenizerTest, TheErrorOfAHostileFileIsShort) {
+  auto file = small_file();
+  for (int i = 0; i < 100; ++i) file["model"]["merges"].push_back({std::string(100000, 'n'), "x"});
+  auto error = error_of(file);
+  EXPECT_THAT(error, AllOf(HasSubstr("nnn... x': the vocabulary lacks"), HasSubstr("and 80 more")));
+  EXPECT_LT(error.size(), 10000U);
+  for (int i = 0; i < 10; ++i) file["model"]["vocab"][std::to_string(i) + std::string(100000, 'v')] = 7;
+  error = error_of(file);
+  EXPECT_THAT(error, HasSubstr("vvv...' have the same id, 7"));
+  EXPECT_LT(error.size(), 10000U);
+}
+
+TEST_F(TokenizerTest, TheIdsOfASpecialTokenAreLimited) {
+  auto file = small_file();
+  file["post_processor"] = Json::parse(R"({"type": "TemplateProcessing", "special_tokens": {"<s>": {"id": "<s>"}},
+    "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]})");
+  auto& ids = file["post_processor"]["special_tokens"]["<s>"]["ids"];
+  ids = std::vector<int>(16, 260);
+  EXPECT_EQ(read(file).encode("").size(), 16U);
+  ids.push_back(260);
+  EXPECT_THAT(error_of(file), HasSubstr("a special token whose ids, at most 16, are in special_tokens"));
+}
+
 // Each one is a level of recursion in encode.
 TEST_F(TokenizerTest, TheNumberOfPreTokenizersIsLimited) {
   auto file = small_file();

@@ -3,7 +3,6 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <iterator>
 
 #include "reference/core/errors.hpp"
 #include "reference/sources/sequential_file.hpp"
@@ -24,6 +23,12 @@ std::vector<std::string_view> lines_of(std::string_view text) {
   return lines;
 }
 
+void add_token(std::vector<std::int32_t>& tokens, std::int64_t id) {
+  check_config(id <= INT32_MAX, "tokenizer: a token has the id {}; expected at most {}, since tokens are int32", id,
+               INT32_MAX);
+  tokens.push_back(static_cast<std::int32_t>(id));
+}
+
 }  // namespace
 
 at::Tensor tokenize_files(const Tokenizer& tokenizer, const std::vector<std::string>& paths,
@@ -38,10 +43,9 @@ at::Tensor tokenize_files(const Tokenizer& tokenizer, const std::vector<std::str
     check_config(!invalid, "{}: byte {} is not UTF-8; expected a text in UTF-8; convert the file", path,
                  invalid.value_or(0));
     for (const auto part : options.by_line ? lines_of(text) : std::vector<std::string_view>{text}) {
-      const auto ids = tokenizer.encode(part, {.add_special_tokens = options.add_special_tokens});
-      std::transform(ids.begin(), ids.end(), std::back_inserter(tokens),
-                     [](std::int64_t id) { return static_cast<std::int32_t>(id); });
-      if (!options.end_of_text.empty()) tokens.push_back(static_cast<std::int32_t>(*end_of_text));
+      for (const auto id : tokenizer.encode(part, {.add_special_tokens = options.add_special_tokens}))
+        add_token(tokens, id);
+      if (!options.end_of_text.empty()) add_token(tokens, *end_of_text);
     }
   }
   auto result = at::empty({std::ssize(tokens)}, at::kInt);

@@ -62,6 +62,14 @@ TEST_F(TokenizeFilesTest, FilesThatAreNotUtf8AreNamed) {
   EXPECT_THROW(tokens({"a"}, {.end_of_text = "<eos>"}), ArgumentError);
 }
 
+TEST_F(TokenizeFilesTest, IdsBeyondInt32AreAnError) {
+  tokenizer_ = Tokenizer::from_file(
+      folder_.write("tokenizer.json", R"({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+                            "model": {"vocab": {"a": 2147483647, "b": 2147483648}, "merges": []}})"));
+  expect_equal(tokens({"a"}, {}), torch::tensor({2147483647}, torch::kInt));
+  EXPECT_THROW(tokens({"ab"}, {}), ConfigError);
+}
+
 TEST(TokenBlocksTest, TargetsAreTheTokensAfterTheInputs) {
   const TokenBlocks blocks(torch::arange(10, torch::kInt), {.block_size = 3});
   EXPECT_EQ(blocks.size(), 3);

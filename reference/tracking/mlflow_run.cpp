@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <filesystem>
 #include <random>
 
@@ -42,6 +43,17 @@ YAML::Node read_meta(Files& files, const std::string& folder) {
 
 std::string text_of(const YAML::Node& meta, const std::string& key) {
   return meta.IsMap() && meta[key] && meta[key].IsScalar() ? meta[key].as<std::string>() : "";
+}
+
+// A run without a start time began at 0.
+std::int64_t start_time_of(const YAML::Node& meta, const std::string& folder) {
+  const auto text = text_of(meta, "start_time");
+  std::int64_t time_ms = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), time_ms);
+  check_argument(text.empty() || (error == std::errc() && end == text.data() + text.size()),
+                 "mlflow: {}/meta.yaml: start_time is '{}'; expected milliseconds since 1970; start another run",
+                 folder, text);
+  return time_ms;
 }
 
 bool is_active_experiment(const YAML::Node& meta) { return text_of(meta, "lifecycle_stage") == "active"; }
@@ -203,7 +215,7 @@ void MlflowRun::continue_run() {
              text_of(meta, "experiment_id"),
              text_of(meta, "artifact_uri"),
              text_of(meta, "user_id"),
-             std::stoll("0" + text_of(meta, "start_time"))};
+             start_time_of(meta, folder)};
     return;
   }
   throw ArgumentError(fmt::format("mlflow: the folder {} has no active run {}; expected the run_id of one of its runs",

@@ -180,6 +180,16 @@ TEST_F(MlflowTest, ARunContinuesByItsId) {
   EXPECT_THAT(message_of<ArgumentError>([&] { started(); }), HasSubstr("has no active run 0123"));
 }
 
+TEST_F(MlflowTest, ADamagedStartOfARunIsReported) {
+  started().finish();
+  options.run_id = run().filename();
+  auto meta = YAML::LoadFile((run() / "meta.yaml").string());
+  meta["start_time"] = "123456789012345678901234567890";
+  write_atomically(*context->files, (run() / "meta.yaml").string(), YAML::Dump(meta));
+  EXPECT_THAT(message_of<ArgumentError>([&] { started(); }),
+              HasSubstr("meta.yaml: start_time is '123456789012345678901234567890'; expected milliseconds since 1970"));
+}
+
 TEST_F(MlflowTest, ArtifactsAreCopiedWithTheirFolders) {
   fs::create_directories(folder.path("out/deep"));
   for (const std::string name : {"out/a.txt", "out/deep/b.txt"}) PosixFiles().create(folder.path(name))->append(name);

@@ -40,6 +40,13 @@ void read_tags(const Value& tags, MLflowTracker::Options& options, std::vector<s
   }
 }
 
+void read_logging_dir(const std::string& uri, MLflowTracker::Options& options, std::vector<std::string>& problems) {
+  if (const auto folder = tracking::path_of_uri(uri))
+    options.artifact_location = *folder;
+  else
+    problems.push_back(fmt::format("mlflow: logging_dir is '{}'; expected a folder or a file: URI", uri));
+}
+
 }  // namespace
 
 MLflowTracker::Options mlflow_options(const Value::Dict& kwargs, std::vector<std::string>& problems) {
@@ -50,7 +57,7 @@ MLflowTracker::Options mlflow_options(const Value::Dict& kwargs, std::vector<std
     if (key == "tags")
       tags = value;
     else if (key == "logging_dir" && is_text)
-      options.artifact_location = value.as<std::string>();
+      read_logging_dir(value.as<std::string>(), options, problems);
     else if (key == "run_id" && is_text)
       options.run_id = value.as<std::string>();
     else if (key == "run_name" && is_text)

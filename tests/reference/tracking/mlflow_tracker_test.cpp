@@ -228,6 +228,12 @@ TEST(MlflowUriTest, OnlyPathsAndFileUrisHaveAPath) {
     EXPECT_EQ(path_of_uri(uri), std::nullopt) << uri;
 }
 
+TEST(MlflowOptionsTest, LoggingDirMayBeAUri) {
+  std::vector<std::string> problems;
+  EXPECT_EQ(mlflow_options({{"logging_dir", "file:///a%20b"}}, problems).artifact_location, "/a b");
+  EXPECT_THAT(problems, ::testing::IsEmpty());
+}
+
 // Environment variables have priority, as in Accelerate.
 TEST(MlflowOptionsTest, VariablesOverrideOptions) {
   const TemporaryFolder folder;
@@ -263,9 +269,12 @@ TEST(MlflowOptionsTest, AllWrongOptionsAreOneError) {
   const auto scope = patch_environment({{"MLFLOW_TRACKING_URI", "http://localhost:5000"}, {"MLFLOW_TAGS", "no json"}});
   Trackers trackers(*context, {"mlflow"}, std::nullopt);
   const auto message = message_of<ConfigError>([&] {
-    trackers.init_trackers("run", std::nullopt, {{"mlflow", Value::Dict{{"run_name", 1}, {"experiment_name", "x"}}}});
+    trackers.init_trackers(
+        "run", std::nullopt,
+        {{"mlflow", Value::Dict{{"run_name", 1}, {"experiment_name", "x"}, {"logging_dir", "s3://bucket/a"}}}});
   });
   EXPECT_THAT(message, HasSubstr("mlflow: experiment_name (string): unknown option"));
+  EXPECT_THAT(message, HasSubstr("mlflow: logging_dir is 's3://bucket/a'; expected a folder or a file: URI"));
   EXPECT_THAT(message, HasSubstr("mlflow: run_name (int): unknown option or wrong type"));
   EXPECT_THAT(message, HasSubstr("mlflow: tags: expected a dict, or one written as JSON"));
   EXPECT_THAT(message, HasSubstr("MLFLOW_TRACKING_URI is 'http://localhost:5000'; expected a folder or a file: URI"));

@@ -251,13 +251,25 @@ void MlflowRun::write(const std::string& path, std::string_view text) {
 void MlflowRun::log_metric(const std::string& name, double value, std::int64_t time_ms, std::int64_t step) {
   const auto problem = mlflow_name_problem(name);
   check_argument(problem.empty(), "log: mlflow rejects the name '{}', which {}; rename the value", name, problem);
-  auto& file = metrics_[name];
-  if (!file) {
-    const auto path = folder_ + "/metrics/" + name;
-    files_.make_folder(fs::path(path).parent_path().string());
-    file = std::make_unique<AppendableFile>(files_, path);
+  auto& metric = opened(name);
+  metric.last_use = ++num_logged_;
+  metric.file->append(fmt::format("{} {} {}\n", time_ms, number_text(value), step));
+}
+
+// A process may have only 1024 open files. Opening a file again copies it, so that as many as possible stay open.
+MlflowRun::Metric& MlflowRun::opened(const std::string& name) {
+  constexpr std::size_t kOpenFilesMax = 256;
+  if (const auto found = metrics_.find(name); found != metrics_.end()) return found->second;
+  if (metrics_.size() == kOpenFilesMax) {
+    const auto oldest = std::min_element(metrics_.begin(), metrics_.end(), [](const auto& a, const auto& b) {
+      return a.second.last_use < b.second.last_use;
+    });
+    oldest->second.file->close();
+    metrics_.erase(oldest);
   }
-  file->append(fmt::format("{} {} {}\n", time_ms, number_text(value), step));
+  const auto path = folder_ + "/metrics/" + name;
+  files_.make_folder(fs::path(path).parent_path().string());
+  return metrics_[name] = {.file = std::make_unique<AppendableFile>(files_, path)};
 }
 
 void MlflowRun::log_param(const std::string& name, const std::string& value) {
@@ -286,7 +298,7 @@ void MlflowRun::log_artifact(const std::string& name, std::string_view bytes) {
 }
 
 void MlflowRun::finish() {
-  for (const auto& [name, file] : metrics_) file->close();
+  for (const auto& [name, metric] : metrics_) metric.file->close();
   metrics_.clear();
   write_meta(kFinished, now_ms());
 }

@@ -65,6 +65,10 @@ class MlflowRun {
     std::string run_id = {}, run_name = {}, experiment_id = {}, artifact_uri = {}, user_id = {};
     std::int64_t start_time = 0;
   };
+  struct Metric {
+    std::unique_ptr<AppendableFile> file = {};
+    std::int64_t last_use = 0;
+  };
   [[nodiscard]] std::int64_t now_ms() const;
   std::string find_experiment();
   void create_experiment(const std::string& id);
@@ -72,12 +76,14 @@ class MlflowRun {
   void continue_run();
   void write_meta(int status, const Value& end_time);
   void write(const std::string& path, std::string_view text);
+  Metric& opened(const std::string& name);
 
   Files& files_;
   Options options_;
   Meta meta_;
-  std::string folder_;  // of the run
-  std::map<std::string, std::unique_ptr<AppendableFile>> metrics_;
+  std::string folder_;                     // of the run
+  std::map<std::string, Metric> metrics_;  // the open ones
+  std::int64_t num_logged_ = 0;
 };
 
 }  // namespace accel::tracking

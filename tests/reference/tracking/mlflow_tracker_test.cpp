@@ -2,6 +2,7 @@
 // tracker; MLflow's client reads these folders.
 #include "reference/tracking/mlflow_tracker.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <yaml-cpp/yaml.h>
 
@@ -94,6 +95,19 @@ TEST_F(MlflowTest, NumbersBecomeLinesOfMetrics) {
   EXPECT_EQ(text("metrics/flag"), "1000500 1.0 0\n");
   EXPECT_EQ(text("metrics/a/b"), "1000500 1e-05 0\n");
   EXPECT_EQ(text("metrics/t"), "1000500 2.5 0\n");
+}
+
+TEST_F(MlflowTest, TheNumberOfOpenFilesIsLimited) {
+  auto tracker = started();
+  const auto num_open = [] { return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator()); };
+  const auto before = num_open();
+  for (int step = 0; step < 2; ++step) {
+    for (int i = 0; i < 300; ++i) tracker.log({{"x" + std::to_string(i), i}}, step);
+  }
+  EXPECT_LE(num_open() - before, 256);
+  tracker.finish();
+  for (const auto* name : {"0", "299"})
+    EXPECT_EQ(text(fmt::format("metrics/x{}", name)), fmt::format("1000500 {0}.0 0\n1000500 {0}.0 1\n", name));
 }
 
 TEST_F(MlflowTest, OtherValuesAreOmittedWithOneWarning) {

@@ -51,9 +51,15 @@ class GeneralTracker {
   /// throw.
   virtual void check_init_configuration(const Value::Dict& /*values*/) const {}
 
+  /// Throws where `start` and `store_init_configuration` would, if the files of this machine show it. Reads only.
+  /// Called on every rank, so that all ranks throw.
+  virtual void check_start(const Run& /*run*/, const Value::Dict& /*config*/) const {}
+
   virtual void start(const Run& /*run*/) {}
   /// Stores the hyperparameters of the run.
   virtual void store_init_configuration(const Value::Dict& /*values*/) {}
+  /// Throws for values that `log` would reject. Called on every rank, so that all ranks throw.
+  virtual void check_log(const Value::Dict& /*values*/) const {}
   /// Logs numbers, strings, and dicts of numbers.
   virtual void log(const Value::Dict& values, std::optional<std::int64_t> step) = 0;
   /// Logs named batches of images of shape (count, 1 or 3, height, width), uint8, or floating-point in [0, 1].

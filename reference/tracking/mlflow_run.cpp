@@ -8,6 +8,8 @@
 #include <charconv>
 #include <filesystem>
 #include <random>
+#include <tuple>
+#include <utility>
 
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
@@ -57,6 +59,31 @@ std::int64_t start_time_of(const YAML::Node& meta, const std::string& folder) {
 }
 
 bool is_active_experiment(const YAML::Node& meta) { return text_of(meta, "lifecycle_stage") == "active"; }
+
+// The run to continue: its folder and its fields.
+std::pair<std::string, MlflowMeta> find_run(Files& files, const MlflowRun::Options& options) {
+  for (const auto& experiment : files.list(options.folder)) {
+    const auto folder = options.folder + "/" + experiment + options.run_id;
+    const auto meta = experiment.ends_with('/') ? read_meta(files, folder) : YAML::Node();
+    if (text_of(meta, "run_id") != options.run_id || text_of(meta, "lifecycle_stage") != "active") continue;
+    return {folder,
+            {options.run_id, text_of(meta, "run_name"), text_of(meta, "experiment_id"), text_of(meta, "artifact_uri"),
+             text_of(meta, "user_id"), start_time_of(meta, folder)}};
+  }
+  throw ArgumentError(fmt::format("mlflow: the folder {} has no active run {}; expected the run_id of one of its runs",
+                                  options.folder, options.run_id));
+}
+
+// Whether the run in `folder` has the parameter. Throws if it has another value.
+bool is_stored(Files& files, const std::string& folder, const std::string& name, const std::string& value) {
+  const auto current = read_if_exists(files, folder + "/params/" + name);
+  check_argument(
+      !current || *current == value,
+      "the run's configuration: '{}' is '{}', but run {} has stored '{}'; mlflow does not change parameters: "
+      "use the stored value, or start another run",
+      name, value, fs::path(folder).filename().string(), current.value_or(""));
+  return current.has_value();
+}
 
 // The characters of str.__repr__.
 std::string python_repr(const std::string& text) {
@@ -149,13 +176,20 @@ std::string python_str(const Value& value) {
   return std::to_string(value.as<std::int64_t>());
 }
 
+void check_continued_run(Files& files, const MlflowRun::Options& options,
+                         const std::map<std::string, std::string>& params) {
+  if (options.run_id.empty() || !is_folder(files, options.folder)) return;
+  const auto folder = find_run(files, options).first;
+  for (const auto& [name, value] : params) is_stored(files, folder, name, value);
+}
+
 MlflowRun::MlflowRun(Files& files, Options options) : files_(files), options_(std::move(options)) {
   options_.folder = fs::absolute(options_.folder).lexically_normal().string();
   files_.make_folder(options_.folder);
   if (options_.run_id.empty())
     create_run(find_experiment());
   else
-    continue_run();
+    std::tie(folder_, meta_) = find_run(files_, options_);
   write_meta(kRunning, Value());
   if (!options_.description.empty()) set_tag("mlflow.note.content", options_.description);
   for (const auto& [name, value] : options_.tags) set_tag(name, value);
@@ -202,24 +236,6 @@ void MlflowRun::create_run(const std::string& experiment_id) {
   for (const auto* part : {"metrics", "params", "tags"}) files_.make_folder(folder_ + "/" + part);
   options_.tags.insert(
       {{"mlflow.runName", meta_.run_name}, {"mlflow.user", meta_.user_id}, {"mlflow.source.type", "LOCAL"}});
-}
-
-void MlflowRun::continue_run() {
-  for (const auto& experiment : files_.list(options_.folder)) {
-    const auto folder = options_.folder + "/" + experiment + options_.run_id;
-    const auto meta = experiment.ends_with('/') ? read_meta(files_, folder) : YAML::Node();
-    if (text_of(meta, "run_id") != options_.run_id || text_of(meta, "lifecycle_stage") != "active") continue;
-    folder_ = folder;
-    meta_ = {options_.run_id,
-             text_of(meta, "run_name"),
-             text_of(meta, "experiment_id"),
-             text_of(meta, "artifact_uri"),
-             text_of(meta, "user_id"),
-             start_time_of(meta, folder)};
-    return;
-  }
-  throw ArgumentError(fmt::format("mlflow: the folder {} has no active run {}; expected the run_id of one of its runs",
-                                  options_.folder, options_.run_id));
 }
 
 // The empty fields are those that MLflow still writes for its old versions; `run_uuid` is the old name of `run_id`.
@@ -273,14 +289,7 @@ MlflowRun::Metric& MlflowRun::opened(const std::string& name) {
 }
 
 void MlflowRun::log_param(const std::string& name, const std::string& value) {
-  const auto path = folder_ + "/params/" + name;
-  const auto current = read_if_exists(files_, path);
-  check_argument(
-      !current || *current == value,
-      "the run's configuration: '{}' is '{}', but run {} has stored '{}'; mlflow does not change parameters: "
-      "use the stored value, or start another run",
-      name, value, meta_.run_id, current.value_or(""));
-  if (!current) write(path, value);
+  if (!is_stored(files_, folder_, name, value)) write(folder_ + "/params/" + name, value);
 }
 
 void MlflowRun::set_tag(const std::string& name, const std::string& value) { write(folder_ + "/tags/" + name, value); }

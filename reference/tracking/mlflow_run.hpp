@@ -26,6 +26,12 @@ std::string file_uri(const std::string& path);
 /// Formats a value like Python's str, as MLflow stores parameters: None, True, 0.1, [1, 'a'].
 std::string python_str(const Value& value);
 
+/// The fields of a run's meta.yaml that do not change.
+struct MlflowMeta {
+  std::string run_id = {}, run_name = {}, experiment_id = {}, artifact_uri = {}, user_id = {};
+  std::int64_t start_time = 0;
+};
+
 /// A run in MLflow's file store, which MLflow shows while it grows:
 ///
 ///     FOLDER/EXPERIMENT_ID/meta.yaml
@@ -61,10 +67,6 @@ class MlflowRun {
   void finish();
 
  private:
-  struct Meta {
-    std::string run_id = {}, run_name = {}, experiment_id = {}, artifact_uri = {}, user_id = {};
-    std::int64_t start_time = 0;
-  };
   struct Metric {
     std::unique_ptr<AppendableFile> file = {};
     std::int64_t last_use = 0;
@@ -73,17 +75,21 @@ class MlflowRun {
   std::string find_experiment();
   void create_experiment(const std::string& id);
   void create_run(const std::string& experiment_id);
-  void continue_run();
   void write_meta(int status, const Value& end_time);
   void write(const std::string& path, std::string_view text);
   Metric& opened(const std::string& name);
 
   Files& files_;
   Options options_;
-  Meta meta_;
+  MlflowMeta meta_;
   std::string folder_;                     // of the run
   std::map<std::string, Metric> metrics_;  // the open ones
   std::int64_t num_logged_ = 0;
 };
+
+/// Throws ArgumentError where MlflowRun would for a run to continue, and `log_param` for its `params`. Reads only.
+/// Accepts everything if the folder does not exist on this machine.
+void check_continued_run(Files& files, const MlflowRun::Options& options,
+                         const std::map<std::string, std::string>& params);
 
 }  // namespace accel::tracking

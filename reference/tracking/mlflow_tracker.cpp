@@ -16,6 +16,8 @@
 namespace accel {
 namespace {
 
+constexpr std::size_t kMaxLength = 6000;  // mlflow/utils/validation.py, MAX_PARAM_VAL_LENGTH
+
 // Characters, not bytes, as in Python.
 std::size_t num_characters(const std::string& text) {
   return static_cast<std::size_t>(
@@ -108,8 +110,16 @@ void MLflowTracker::check_init_configuration(const Value::Dict& values) const {
   check_argument(problems.empty(), "the run's configuration: mlflow: {}; rename the values", fmt::join(problems, "; "));
 }
 
+void MLflowTracker::check_start(const Run& run, const Value::Dict& config) const {
+  std::map<std::string, std::string> params;
+  for (const auto& [name, value] : config) {
+    if (auto text = tracking::python_str(value); num_characters(text) <= kMaxLength)
+      params.emplace(name, std::move(text));
+  }
+  tracking::check_continued_run(*run.context.files, options_, params);
+}
+
 void MLflowTracker::store_init_configuration(const Value::Dict& values) {
-  constexpr std::size_t kMaxLength = 6000;  // mlflow/utils/validation.py, MAX_PARAM_VAL_LENGTH
   for (const auto& [name, value] : values) {
     const auto text = tracking::python_str(value);
     if (num_characters(text) <= kMaxLength)
@@ -118,6 +128,15 @@ void MLflowTracker::store_init_configuration(const Value::Dict& values) {
       logger_->warning_once(fmt::format("mlflow omits the parameter '{}', which has {} characters; the limit is {}",
                                         name, num_characters(text), kMaxLength));
   }
+}
+
+void MLflowTracker::check_log(const Value::Dict& values) const {
+  std::vector<std::string> problems;
+  for (const auto& [name, value] : values) {
+    const auto problem = tracking::is_number(value) ? tracking::mlflow_name_problem(name) : "";
+    if (!problem.empty()) problems.push_back(fmt::format("the name '{}' {}", name, problem));
+  }
+  check_argument(problems.empty(), "log: mlflow: {}; rename the values", fmt::join(problems, "; "));
 }
 
 void MLflowTracker::log(const Value::Dict& values, std::optional<std::int64_t> step) {

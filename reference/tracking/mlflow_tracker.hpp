@@ -28,8 +28,10 @@ class MLflowTracker final : public GeneralTracker {
   [[nodiscard]] std::string name() const override { return "mlflow"; }
   [[nodiscard]] bool requires_logging_directory() const override { return false; }
   void check_init_configuration(const Value::Dict& values) const override;
+  void check_start(const Run& run, const Value::Dict& config) const override;
   void start(const Run& run) override;
   void store_init_configuration(const Value::Dict& values) override;
+  void check_log(const Value::Dict& values) const override;
   void log(const Value::Dict& values, std::optional<std::int64_t> step) override;
   void check_log_kwargs(const Value::Dict& kwargs) const override;
   void log_with_kwargs(const Value::Dict& values, std::optional<std::int64_t> step, const Value::Dict& kwargs) override;

@@ -182,6 +182,8 @@ void Trackers::init_trackers(const std::string& project_name, const std::optiona
   if (config) {
     for (const auto& entry : entries) entry.tracker->check_init_configuration(*config);
   }
+  for (const auto& entry : entries)
+    entry.tracker->check_start({context_, project_name, logging_dir_}, config.value_or(Value::Dict()));
   entries_ = std::move(entries);
   is_started_ = true;
   for_each_active([&](GeneralTracker& tracker) { tracker.start({context_, project_name, logging_dir_}); });
@@ -190,6 +192,7 @@ void Trackers::init_trackers(const std::string& project_name, const std::optiona
 
 void Trackers::log(const Value::Dict& values, std::optional<std::int64_t> step, const Value::Dict& log_kwargs) {
   if (!is_started_) return;  // as in Accelerate, whose list of trackers is empty before init_trackers
+  for (const auto& entry : entries_) entry.tracker->check_log(values);
   const auto problems = problems_of_kwargs(log_kwargs);
   check_argument(problems.empty(), "log: log_kwargs: {}", fmt::join(problems, "; "));
   for (const auto& entry : entries_) {

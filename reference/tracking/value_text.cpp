@@ -95,14 +95,18 @@ std::string value_text(const Value& value) {
 }  // namespace
 
 // A tensor of shape [1] is a list with one number, so only shape [] counts.
+bool is_number(const Value& value) {
+  if (!value.is<at::Tensor>()) return value.is<bool>() || value.is<std::int64_t>() || value.is<double>();
+  const auto& tensor = value.as<at::Tensor>();
+  return tensor.defined() && tensor.dim() == 0 && !tensor.is_complex();
+}
+
 std::optional<double> number_of(const Value& value) {
+  if (!is_number(value)) return std::nullopt;
   if (value.is<bool>()) return value.as<bool>() ? 1 : 0;
   if (value.is<std::int64_t>()) return static_cast<double>(value.as<std::int64_t>());
   if (value.is<double>()) return value.as<double>();
-  if (!value.is<at::Tensor>()) return std::nullopt;
-  const auto& tensor = value.as<at::Tensor>();
-  if (!tensor.defined() || tensor.dim() != 0 || tensor.is_complex()) return std::nullopt;
-  return tensor.item().toDouble();
+  return value.as<at::Tensor>().item().toDouble();
 }
 
 // fmt prints the shortest text that reads back as the same number, but drops ".0", which would make it an

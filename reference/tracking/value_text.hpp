@@ -8,6 +8,8 @@
 
 namespace accel::tracking {
 
+/// Whether `number_of` returns a number. Does not wait for the device of a tensor.
+bool is_number(const Value& value);
 /// Returns the number in a bool, integer, float or tensor of shape [] on any device; nullopt for other values.
 std::optional<double> number_of(const Value& value);
 

@@ -14,6 +14,7 @@
 #include "reference/tracking/trackers.hpp"
 #include "tests/reference/tracking/event_reader.hpp"
 #include "tests/support/message_of.hpp"
+#include "tests/support/run_ranks.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/torch.hpp"
 
@@ -21,6 +22,7 @@ namespace accel {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
@@ -161,6 +163,11 @@ TEST_F(MlflowTest, NamesThatMlflowRejectsAreOneError) {
   for (const auto* name : {"'../x' is", "'/x' is", "'a//b' is", "'a/' is", "'' is", "'a\nb' has", "'a*' has"})
     EXPECT_THAT(message, HasSubstr(std::string("the name ") + name));
   EXPECT_THAT(message, HasSubstr("has 251 characters; the limit is 250"));
+  EXPECT_THAT(message_of<ArgumentError>([&] {
+                tracker.check_log({{"loss%", 1}, {"t*", torch::tensor(1)}, {"note%", "text"}});
+              }),
+              AllOf(HasSubstr("log: mlflow: the name 'loss%' has"), HasSubstr("the name 't*' has"),
+                    ::testing::Not(HasSubstr("note%"))));
   EXPECT_THAT(message_of<ArgumentError>([&] { tracker.log({{"../x", 1}}, 1); }), HasSubstr("rejects the name '../x'"));
 }
 
@@ -192,6 +199,27 @@ TEST_F(MlflowTest, ARunContinuesByItsId) {
               HasSubstr("'lr' is '0.2', but run " + options.run_id + " has stored '0.1'"));
   options.run_id = "0123";
   EXPECT_THAT(message_of<ArgumentError>([&] { started(); }), HasSubstr("has no active run 0123"));
+}
+
+// Called on every rank before rank 0 opens the run, so that no rank throws alone.
+TEST_F(MlflowTest, ARunThatCannotContinueIsReportedBeforeTheStart) {
+  auto first = started();
+  first.store_init_configuration({{"lr", 0.1}});
+  first.finish();
+  const auto problem = [&](const Value::Dict& config) {
+    return message_of<ArgumentError>([&] { MLflowTracker(options).check_start({*context, "squares", ""}, config); });
+  };
+  EXPECT_EQ(problem({{"lr", 0.2}}), "");  // a new run
+  options.run_id = run().filename();
+  const auto meta = text("meta.yaml");
+  EXPECT_EQ(problem({{"lr", 0.1}, {"batch", 2}}), "");
+  EXPECT_THAT(problem({{"lr", 0.2}}), HasSubstr("'lr' is '0.2', but run " + options.run_id + " has stored '0.1'"));
+  EXPECT_EQ(text("meta.yaml"), meta);
+  EXPECT_FALSE(fs::exists(run() / "params/batch"));
+  options.run_id = "0123";
+  EXPECT_THAT(problem({}), HasSubstr("has no active run 0123"));
+  options.folder = folder.path("another machine's");
+  EXPECT_EQ(problem({}), "");
 }
 
 TEST_F(MlflowTest, ADamagedStartOfARunIsReported) {
@@ -276,6 +304,24 @@ TEST(MlflowOptionsTest, VariablesOverrideOptions) {
   EXPECT_THAT(files, ::testing::IsSupersetOf(
                          {"metrics/loss=5 1.0 2\n", "params/lr=0.1", "tags/a=x", "tags/b=2", "tags/mlflow.runName=r"}));
   EXPECT_THAT(experiment, HasSubstr("name: \"from the environment\""));
+}
+
+// A rank that throws alone leaves the others waiting.
+TEST(MlflowOptionsTest, ErrorsOfTheMainProcessAreErrorsOfEveryRank) {
+  const TemporaryFolder folder;
+  const auto scope = patch_environment({{"MLFLOW_TRACKING_URI", folder.path()}});
+  const auto messages = testing::collect_ranks(testing::Backend::kSim, 2, [&](RankContext& rank) {
+    Trackers trackers(rank, {"mlflow"}, std::nullopt);
+    auto message = message_of<ArgumentError>([&] {
+      trackers.init_trackers("run", std::nullopt, {{"mlflow", Value::Dict{{"run_id", "0123"}}}});
+    });
+    trackers.init_trackers("run");
+    message += message_of<ArgumentError>([&] { trackers.log({{"loss%", 1}}, 1); });
+    trackers.end_training();
+    return message;
+  });
+  for (const auto& message : messages)
+    EXPECT_THAT(message, AllOf(HasSubstr("has no active run 0123"), HasSubstr("the name 'loss%' has")));
 }
 
 TEST(MlflowOptionsTest, AllWrongOptionsAreOneError) {

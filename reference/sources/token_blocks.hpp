@@ -29,7 +29,8 @@ struct TokenizeOptions {
 /// The tokens of all texts, one after another: (n) int32. Files may be .gz. Tokenizing takes long for large files, so
 /// that a program may save the tensor in a safetensors file and start from it.
 ///
-/// Throws ConfigError if a file cannot be read or is not UTF-8, or an id is above 2^31 - 1, and ArgumentError if `end_of_text` is not a token.
+/// Throws ConfigError if a file cannot be read or is not UTF-8, or if an id is above 2^31 - 1. Throws ArgumentError if
+/// `end_of_text` is not a token.
 at::Tensor tokenize_files(const Tokenizer& tokenizer, const std::vector<std::string>& paths,
                           const TokenizeOptions& options = {});
 

@@ -103,22 +103,18 @@ at::Tensor MultiTensorOptimizer<Options>::step(LossClosure closure) {
 template <typename Options>
 void MultiTensorOptimizer<Options>::update_groups(const at::Tensor& found_inf) {
   const at::NoGradGuard no_grad;
+  constexpr bool is_sparse = requires { Options::kSparseGradients; };
   for (std::size_t index = 0; index < param_groups_.size(); ++index) {
     auto& group = param_groups_[index];
     const auto options = options_of<Options>(group.options());
     const auto entries = state_entries(options);
-    for (auto& lists :
-         gather_tensors(group.params(), entries, state_,
-                        {.optimizer = Options::kName,
-                         .fused = is_fused(options),
-                         .sparse = requires { Options::kSparseGradients;
+    for (auto& lists : gather_tensors(group.params(), entries, state_,
+                                      {.optimizer = Options::kName, .fused = is_fused(options), .sparse = is_sparse})) {
+      lists.lr = lr_tensor(index);
+      lists.found_inf = found_inf;
+      update(lists, options);
+    }
   }
-})) {
-  lists.lr = lr_tensor(index);
-  lists.found_inf = found_inf;
-  update(lists, options);
-}
-}  // namespace accel::optim
 }
 
 template <typename Options>

@@ -111,7 +111,7 @@ TEST(DifferencesTest, ARowThatLacksSomethingIsNoticed) {
   EXPECT_EQ(rows_of("| `a|b` | c |  | - |\ntext\n"), std::vector<Cells>({{"`a|b`", "c", "", "-"}}));
   for (const auto* thread : {"-", "A#1", "PR A#1, R2", "sentence-transformers#3946"})
     EXPECT_TRUE(is_thread(thread)) << thread;
-  for (const auto* thread : {"", "A#", "#1", "R11", "A#1 R2", "A#1, "}) EXPECT_FALSE(is_thread(thread)) << thread;
+  for (const auto* thread : {"", "A#", "#1", "R12", "A#1 R2", "A#1, "}) EXPECT_FALSE(is_thread(thread)) << thread;
   const std::string sources = "TEST(ATest, Is) TEST_P(BTest, IsNot)";
   EXPECT_TRUE(missing_tests("`ATest.Is`, `BTest.IsNot`", sources).empty());
   EXPECT_EQ(missing_tests("`ATest.Is`, `ATest.I`", sources), std::vector<std::string>{"`ATest.I`"});

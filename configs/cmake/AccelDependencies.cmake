@@ -40,6 +40,12 @@ find_path(ACCEL_GLOO_INCLUDE gloo/algorithm.h)
 if(NOT ACCEL_GLOO_INCLUDE)
   list(APPEND accel_problems "Gloo's headers were not found: on Debian 12, apt-get install libgloo-dev")
 endif()
+if(ACCEL_ARROW)
+  include(AccelArrow)
+  if(NOT ACCEL_ARROW_VERSION)
+    list(APPEND accel_problems "Apache Arrow was not found in ${ACCEL_ARROW_ROOT}: run ./dev setup, set ACCEL_ARROW_ROOT to a folder that contains include/ and libparquet.so, or set ACCEL_ARROW=OFF to build without Parquet")
+  endif()
+endif()
 accel_check_dependencies()
 
 # The versions whose tests pass, as listed in reference/guide/getting_started.md. The library uses parts of LibTorch that are

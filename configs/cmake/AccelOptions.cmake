@@ -4,6 +4,7 @@ option(ACCEL_BUILD_TESTS "Build the tests, and accel::testing; needs ACCEL_BUILD
 option(ACCEL_BUILD_BENCH "Build the benchmarks; needs ACCEL_BUILD_TESTS and Google Benchmark" ${PROJECT_IS_TOP_LEVEL})
 option(ACCEL_INSTALL "Add rules for cmake --install" ${PROJECT_IS_TOP_LEVEL})
 option(ACCEL_SHARED "Make accel::accel a shared library" OFF)
+option(ACCEL_ARROW "Build accel::parquet, which reads Parquet and Arrow files; needs Apache Arrow" ${PROJECT_IS_TOP_LEVEL})
 option(ACCEL_CUDA "Build the CUDA lane (torch_cuda, NCCL)" OFF)
 option(ACCEL_ENGINE_ONLY "Build only code that includes no torch header: core's errors and the simulation engine" OFF)
 option(ACCEL_DEBUG_CHECKS "Enable libstdc++ assertions" OFF)

@@ -75,6 +75,16 @@ TEST(EmbeddingTest, AnUnsupportedLibTorchIsRejectedByItsVersion) {
                         "--torch 2.15)"));
 }
 
+TEST(EmbeddingTest, AMissingArrowIsAnErrorThatNamesTheOption) {
+  const auto run = cmake({"-G", "Ninja", "-S", source(""), "-B", (work_folder() / "no_arrow_build").string(),
+                          "-DCMAKE_CXX_COMPILER=" ACCEL_COMPILER, "-DACCEL_TORCH_ROOT=" ACCEL_TORCH,
+                          "-DACCEL_ARROW_ROOT=" + (work_folder() / "no_arrow").string()});
+  EXPECT_EQ(run.exit_code, 1);
+  const auto error = std::regex_replace(run.error, std::regex("\\s+"), " ");
+  EXPECT_THAT(error, HasSubstr("Apache Arrow was not found in " + (work_folder() / "no_arrow").string()));
+  EXPECT_THAT(error, HasSubstr("or set ACCEL_ARROW=OFF to build without Parquet"));
+}
+
 // Compiles the whole library once more: about ten minutes on two cores.
 TEST(EmbeddingTest, TheProgramRuns) {
   if (num_cases(1) == 1) GTEST_SKIP() << "run with ./dev test --long";

@@ -1,5 +1,5 @@
-# What users link: accel::accel, and accel::testing with the helpers for tests. Each is one library, which contains the
-# objects of the modules; the modules themselves are for this build alone.
+# What users link: accel::accel; accel::parquet, which needs Apache Arrow; and accel::testing with the helpers for tests. Each is
+# one library, which contains the objects of the modules; the modules themselves are for this build alone.
 
 set(accel_modules accelerator checkpoint comm config core data errors gloo launch mesh models modules nccl offload optim parallel precision
   prepared profiler runtime shared_memory sharded sim sim_collective_tensors sim_collectives sim_engine sim_faults sim_network
@@ -32,6 +32,10 @@ target_include_directories(accel_bundle_accel INTERFACE $<BUILD_INTERFACE:${acce
 # Exports the symbols that give each rank its own generator and autocast cache. A shared library has them already.
 if(NOT ACCEL_SHARED)
   target_link_options(accel_bundle_accel INTERFACE -rdynamic)
+endif()
+if(ACCEL_ARROW)
+  accel_bundle(parquet STATIC accel_parquet MODULES parquet_sources DEPS accel::accel LIBRARIES Arrow::parquet)
+  target_compile_definitions(accel_bundle_parquet INTERFACE ACCEL_PARQUET)
 endif()
 if(ACCEL_BUILD_TESTS)
   accel_bundle(testing STATIC accel_testing MODULES ${accel_testing_modules} DEPS accel::accel GTest::gtest rapidcheck)

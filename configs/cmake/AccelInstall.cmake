@@ -1,6 +1,10 @@
 # Rules of cmake --install: the libraries, their headers, the programs with their shell completion, and the package for
 # find_package(accel).
 install(TARGETS accel_bundle_accel EXPORT accelTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(ACCEL_ARROW)
+  install(TARGETS accel_bundle_parquet EXPORT accelParquetTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT accelParquetTargets NAMESPACE accel:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/accel)
+endif()
 # The component `testing` needs GoogleTest and RapidCheck, which the package does not require otherwise.
 if(ACCEL_BUILD_TESTS)
   install(TARGETS accel_bundle_testing EXPORT accelTestingTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
@@ -40,7 +44,8 @@ include(CMakePackageConfigHelpers)
 configure_file(configs/cmake/accelConfig.cmake.in ${accel_BINARY_DIR}/accelConfig.cmake @ONLY)
 write_basic_package_version_file(${accel_BINARY_DIR}/accelConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${accel_BINARY_DIR}/accelConfig.cmake ${accel_BINARY_DIR}/accelConfigVersion.cmake
-  configs/cmake/AccelLibraryDependencies.cmake configs/cmake/AccelTorch.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/accel)
+  configs/cmake/AccelArrow.cmake configs/cmake/AccelLibraryDependencies.cmake configs/cmake/AccelTorch.cmake
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/accel)
 install(EXPORT accelTargets NAMESPACE accel:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/accel)
 
 # cpack -G DEB --config build/release/CPackConfig.cmake

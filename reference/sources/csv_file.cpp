@@ -107,8 +107,7 @@ void CsvFile::read_file(const MappedFile& file, const std::function<void(std::in
   const bool is_columnar = (bytes.starts_with("PAR1") && bytes.ends_with("PAR1")) ||
                            (bytes.starts_with("ARROW1") && bytes.ends_with("ARROW1"));
   check_config(!is_columnar,
-               "{}: a Parquet or Arrow file, which is unsupported; convert it to CSV, or to safetensors for "
-               "SafetensorsDataset",
+               "{}: a Parquet or Arrow file; expected CSV; read it with ParquetDataset of <accel/parquet.hpp>",
                file.path());
   const bool has_mark = bytes.starts_with("\xef\xbb\xbf");
   bool is_first = true;

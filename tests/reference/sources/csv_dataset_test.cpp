@@ -87,8 +87,9 @@ Table any_table() {
 
 // People rename files, and a message about fields in binary data would not help.
 TEST_F(CsvTest, ParquetAndArrowFilesAreNamed) {
-  EXPECT_THAT(error_in("PAR1\x15\x04,\nPAR1"), HasSubstr("a Parquet or Arrow file, which is unsupported"));
-  EXPECT_THAT(error_in("ARROW1,\xff,ARROW1"), HasSubstr("convert it to CSV, or to safetensors"));
+  EXPECT_THAT(error_in("PAR1\x15\x04,\nPAR1"),
+              HasSubstr("a Parquet or Arrow file; expected CSV; read it with ParquetDataset"));
+  EXPECT_THAT(error_in("ARROW1,\xff,ARROW1"), HasSubstr("<accel/parquet.hpp>"));
   EXPECT_THAT(read("PAR1,b\n1,2\n"), ElementsAre(ElementsAre("PAR1", "b"), ElementsAre("1", "2")));
 }
 

@@ -124,9 +124,9 @@ class Examples : public ::testing::Environment {
     expect_built("simulation", {"-DCMAKE_CXX_COMPILER=g++"});
     if (::testing::Test::HasFatalFailure()) return;
     const auto use = (work_folder() / "source/precompiled/use_precompiled.cmake").string();
-    for (const auto* example : {"quick_start", "stream", "resume", "sources", "from_libtorch", "training_options",
-                                "sharded", "large_model", "launcher", "guide", "unit_tests", "own_law"}) {
-      expect_built(example, {kSameCompiler, "-DCMAKE_PROJECT_INCLUDE=" + use});
+    for (const auto* name : {"quick_start", "stream", "resume", "sources", "parquet", "from_libtorch", "sharded",
+                             "training_options", "large_model", "launcher", "guide", "unit_tests", "own_law"}) {
+      expect_built(name, {kSameCompiler, "-DCMAKE_PROJECT_INCLUDE=" + use});
       if (::testing::Test::HasFatalFailure()) return;
     }
   }
@@ -171,8 +171,8 @@ CommandResult simulate(const std::string& program, int ranks, const std::vector<
 
 class ExampleTest : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Programs, ExampleTest,
-                         ::testing::Values("quick_start/train", "stream/train", "sources/train", "from_libtorch/after",
-                                           "training_options/train", "training_options/float8",
+                         ::testing::Values("quick_start/train", "stream/train", "sources/train", "parquet/train",
+                                           "from_libtorch/after", "training_options/train", "training_options/float8",
                                            "training_options/captured_step", "sharded/train", "large_model/train",
                                            "guide/train", "own_law/law"),
                          [](const auto& info) {

@@ -12,6 +12,7 @@ Workers::Workers(std::vector<at::Generator> generators, Options options) : optio
   for (auto& generator : generators) {
     const auto& worker = workers_.emplace_back(std::make_shared<Worker>());
     worker->generator = std::move(generator);
+    worker->num_left = 1;  // init counts as a task
     std::function<void()> init;
     if (options_.init) init = [init = options_.init, number = size() - 1] { init(number); };
     threads_.emplace_back([worker, init = std::move(init)] { run(worker, init); });
@@ -84,12 +85,20 @@ void Workers::run(const std::shared_ptr<Worker>& shared, const std::function<voi
   // One intra-op thread: parallelism comes from the number of workers. A new thread does not inherit the setting.
   at::set_num_threads(1);
   auto& worker = *shared;
+  const auto end_task = [&worker] {
+    {
+      const std::lock_guard lock(worker.mutex);
+      --worker.num_left;
+    }
+    worker.task_ended.notify_one();
+  };
   const GeneratorScope scope(worker.generator);
   try {
     if (init) init();
   } catch (...) {
     worker.failure = std::current_exception();
   }
+  end_task();
   while (true) {
     std::function<void()> task;
     {
@@ -100,11 +109,7 @@ void Workers::run(const std::shared_ptr<Worker>& shared, const std::function<voi
       worker.tasks.pop_front();
     }
     task();
-    {
-      const std::lock_guard lock(worker.mutex);
-      --worker.num_left;
-    }
-    worker.task_ended.notify_one();
+    end_task();
   }
 }
 

@@ -107,8 +107,11 @@ std::set<std::string> reachable_names() {
   REACHABLE(models::read_llama_config);
   REACHABLE(models::resnet50);
   REACHABLE(notebook_launcher);
+  REACHABLE(optim::Adafactor);
   REACHABLE(optim::AdamW);
+  REACHABLE(optim::Lion);
   REACHABLE(optim::SGD);
+  REACHABLE(optim::SparseAdam);
   REACHABLE(pack);
   REACHABLE(patch_environment);
   REACHABLE(progress);

@@ -20,7 +20,7 @@
 namespace accel {
 
 struct EncodeOptions {
-  bool add_special_tokens = true;  ///< those of the post-processor, such as <s> at the start
+  bool add_special_tokens = true;  ///< those of the post-processor, such as `<s>` at the start
 };
 
 struct DecodeOptions {

@@ -131,8 +131,8 @@ std::set<std::string> reachable_names() {
   return names;
 }
 
-// Members of classes count as their class. `accel::accel` and `accel::parquet` are CMake targets; names in accel::testing
-// and accel::sim are in <accel/testing.hpp>, and ParquetDataset in <accel/parquet.hpp>.
+// Members of classes count as their class. `accel::accel` and `accel::parquet` are CMake targets; names in
+// accel::testing and accel::sim are in <accel/testing.hpp>, and ParquetDataset in <accel/parquet.hpp>.
 std::set<std::string> names_in_the_guide() {
   const auto folder = std::filesystem::path(std::getenv("ACCEL_SOURCE_DIR")) / "reference/guide";
   const std::regex name("accel::([a-z_]+::)*[A-Za-z_0-9]+");

@@ -1,20 +1,7 @@
 # Defines Arrow::parquet: Apache Arrow's libarrow and libparquet, with their headers. Stores the version in ACCEL_ARROW_VERSION.
 # The user may set ACCEL_ARROW_ROOT to a folder that contains include/ and the libraries, directly or in lib/: an installation
 # of Arrow, the folder of Python's pyarrow, or a folder that contains pyarrow/. The default is ACCEL_ARROW_ROOT_OF_PACKAGE in an
-# installed package, and the folder of ./dev setup in the build.
-
-function(accel_default_arrow_root result)
-  set(cache "$ENV{ACCEL_CACHE_DIR}")
-  if(NOT cache AND DEFINED ENV{XDG_CACHE_HOME})
-    set(cache "$ENV{XDG_CACHE_HOME}/accel")
-  elseif(NOT cache)
-    set(cache "$ENV{HOME}/.cache/accel")
-  endif()
-  set(roots "$ENV{ACCEL_ARROW_ROOT}" "${ACCEL_ARROW_ROOT_OF_PACKAGE}" "${cache}/arrow")
-  list(FILTER roots EXCLUDE REGEX "^$")
-  list(GET roots 0 root)
-  set(${result} "${root}" PARENT_SCOPE)
-endfunction()
+# installed package, and the folder of ./dev setup in the build. Include AccelTorch.cmake before.
 
 # A wheel contains the libraries by their complete names only, such as libparquet.so.2100.
 function(accel_add_arrow root)
@@ -40,7 +27,7 @@ function(accel_add_arrow root)
   endforeach()
 endfunction()
 
-accel_default_arrow_root(accel_arrow_root)
+accel_first_root(accel_arrow_root arrow $ENV{ACCEL_ARROW_ROOT} ${ACCEL_ARROW_ROOT_OF_PACKAGE})
 set(ACCEL_ARROW_ROOT "${accel_arrow_root}" CACHE PATH "Folder of Apache Arrow: an installation, or Python's pyarrow")
 get_filename_component(ACCEL_ARROW_ROOT "${ACCEL_ARROW_ROOT}" REALPATH)
 accel_add_arrow(${ACCEL_ARROW_ROOT})

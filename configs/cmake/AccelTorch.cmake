@@ -3,13 +3,20 @@
 # torch/include, or to LibTorch's own archive, which contains include; or Torch_DIR as for find_package(Torch), whose result counts
 # too. The default is ACCEL_TORCH_ROOT_OF_PACKAGE in an installed package, and the folder of ./dev setup in the build.
 
-function(accel_default_torch_root result)
+# The first of the candidates that is not empty, else a folder of ./dev setup.
+function(accel_first_root result folder_of_setup)
   set(cache "$ENV{ACCEL_CACHE_DIR}")
   if(NOT cache AND DEFINED ENV{XDG_CACHE_HOME})
     set(cache "$ENV{XDG_CACHE_HOME}/accel")
   elseif(NOT cache)
     set(cache "$ENV{HOME}/.cache/accel")
   endif()
+  set(roots ${ARGN} "${cache}/${folder_of_setup}")
+  list(GET roots 0 root)
+  set(${result} "${root}" PARENT_SCOPE)
+endfunction()
+
+function(accel_default_torch_root result)
   set(lane cpu)
   if(ACCEL_CUDA)
     set(lane cuda)
@@ -18,9 +25,7 @@ function(accel_default_torch_root result)
   if(Torch_DIR AND NOT of_package_torch)
     get_filename_component(of_package_torch ${Torch_DIR}/../../.. ABSOLUTE)
   endif()
-  set(roots "$ENV{ACCEL_TORCH_ROOT}" "${of_package_torch}" "${ACCEL_TORCH_ROOT_OF_PACKAGE}" "${cache}/libtorch-${lane}")
-  list(FILTER roots EXCLUDE REGEX "^$")
-  list(GET roots 0 root)
+  accel_first_root(root libtorch-${lane} $ENV{ACCEL_TORCH_ROOT} ${of_package_torch} ${ACCEL_TORCH_ROOT_OF_PACKAGE})
   set(${result} "${root}" PARENT_SCOPE)
 endfunction()
 

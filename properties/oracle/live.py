@@ -582,9 +582,21 @@ def say_seed(arguments):
     say(f"seed {arguments.seed}; --seed {arguments.seed} repeats these comparisons")
 
 
+# Comparisons of N random items.
+RANDOM = {
+    "configs": compare_configs,
+    "device_maps": compare_device_maps,
+    "files": compare_files,
+    "launchers": compare_launchers,
+    "models": compare_models,
+    "tokenizers": compare_tokenizers,
+}
+
+
 def main():
     arguments = parse()
     report = Report(arguments)
+    asked = [option for option in RANDOM if getattr(arguments, option)]
     all_ranks = [arguments.ranks] if arguments.ranks else experiments.RANKS
     if arguments.experiment:
         for ranks in all_ranks:
@@ -592,32 +604,17 @@ def main():
     elif arguments.sharding:
         say_seed(arguments)
         compare_sharded(report, arguments, random.Random(arguments.seed))
-    elif arguments.files:
+    elif asked:
         say_seed(arguments)
-        compare_files(report, arguments, random.Random(arguments.seed), arguments.files)
-    elif arguments.device_maps:
-        say_seed(arguments)
-        compare_device_maps(report, arguments, random.Random(arguments.seed), arguments.device_maps)
+        RANDOM[asked[0]](report, arguments, random.Random(arguments.seed), getattr(arguments, asked[0]))
     elif arguments.hooks:
         say_seed(arguments)
         rng = random.Random(arguments.seed)
         compare_hooks(report, arguments, [hooks.random_request(rng) for _ in range(arguments.hooks)])
     elif arguments.hooked:
         compare_hooks(report, arguments, [arguments.hooked])
-    elif arguments.models:
-        say_seed(arguments)
-        compare_models(report, arguments, random.Random(arguments.seed), arguments.models)
-    elif arguments.tokenizers:
-        say_seed(arguments)
-        compare_tokenizers(report, arguments, random.Random(arguments.seed), arguments.tokenizers)
     elif arguments.event_files:
         compare_event_files(report, arguments, arguments.event_files)
-    elif arguments.configs:
-        say_seed(arguments)
-        compare_configs(report, arguments, random.Random(arguments.seed), arguments.configs)
-    elif arguments.launchers:
-        say_seed(arguments)
-        compare_launchers(report, arguments, random.Random(arguments.seed), arguments.launchers)
     elif arguments.distributed_checkpoints:
         say_seed(arguments)
         for ranks in [arguments.ranks] if arguments.ranks else distributed.RANKS:

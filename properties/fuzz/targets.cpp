@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "reference/checkpoint/distributed/metadata.hpp"
@@ -18,6 +19,9 @@
 #include "reference/sources/csv_dataset.hpp"
 #include "reference/sources/idx.hpp"
 #include "reference/sources/image.hpp"
+#ifdef ACCEL_PARQUET
+#include "reference/sources/parquet/parquet_dataset.hpp"
+#endif
 #include "reference/sources/tar_reader.hpp"
 #include "reference/sources/tokenizer/tokenizer.hpp"
 #include "sim/faults/fault_file.hpp"
@@ -179,6 +183,20 @@ void tokenizer(std::string_view bytes) {
   });
 }
 
+#ifdef ACCEL_PARQUET
+// Parquet, and the files and streams of Arrow. A file whose columns are accepted may have damaged row groups.
+void parquet(std::string_view bytes) {
+  const auto path = write(bytes);
+  read_or_reject(path, [&] {
+    const ParquetDataset rows(path);
+    for (std::int64_t index = 0; index < std::min<std::int64_t>(rows.size(), 8); ++index) {
+      const auto row = rows.get(index);
+      ensure(row.tensors.size() + row.strings.size() == rows.columns().size(), "a row without all columns");
+    }
+  });
+}
+#endif
+
 }  // namespace
 
 const std::vector<FuzzTarget>& fuzz_targets() {
@@ -193,7 +211,11 @@ const std::vector<FuzzTarget>& fuzz_targets() {
                                                 {"csv", csv},
                                                 {"png", image},
                                                 {"jpeg", image},
-                                                {"tokenizer", tokenizer}};
+                                                {"tokenizer", tokenizer},
+#ifdef ACCEL_PARQUET
+                                                {"parquet", parquet},
+#endif
+  };
   return kTargets;
 }
 

@@ -54,12 +54,14 @@ bool is_set(const Kwargs& kwargs) {
 template <typename Kwargs, typename KwargsField>
 void set_from_handlers(const std::vector<KwargsHandler>& handlers, KwargsField& field, const char* name,
                        Problems& problems) {
+  bool already_set = is_set(field);
   for (const auto& handler : handlers) {
     const auto* kwargs = std::get_if<Kwargs>(&handler);
     if (kwargs == nullptr) continue;
-    if (is_set(field))
+    if (already_set)
       problems.push_back(fmt::format("kwargs_handlers: {} is also set by another handler or field; set it once", name));
     field = *kwargs;
+    already_set = true;
   }
 }
 

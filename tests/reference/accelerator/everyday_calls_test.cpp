@@ -108,10 +108,10 @@ TEST(EverydayCalls, AHandlerThatIsSetTwiceIsAnErrorWithAllProblems) {
     Accelerator({.ddp_kwargs = {.static_graph = true},
                  .kwargs_handlers = {DistributedDataParallelKwargs{}, AutocastKwargs{.enabled = false},
                                      AutocastKwargs{.cache_enabled = false}, ProfileKwargs{.record_shapes = true},
-                                     ProfileKwargs{}}},
+                                     ProfileKwargs{}, GradScalerKwargs{}, GradScalerKwargs{}}},
                 *rank);
   });
-  for (const auto* name : {"ddp_kwargs", "autocast_kwargs", "profile_kwargs"})
+  for (const auto* name : {"ddp_kwargs", "autocast_kwargs", "profile_kwargs", "grad_scaler_kwargs"})
     EXPECT_THAT(message, HasSubstr(std::string("kwargs_handlers: ") + name + " is also set"));
 }
 

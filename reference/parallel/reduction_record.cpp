@@ -1,6 +1,5 @@
 #include "reference/parallel/reduction_record.hpp"
 
-#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/function.h>  // edge.h alone lacks Node, which LibTorch 2.15 needs complete
 
 #include <cstdint>
 #include <functional>

@@ -211,6 +211,25 @@ Work Group::reduce_scatter(at::Tensor& output, const at::Tensor& input, std::sou
   return with_context(what, [&] { return Work(state_->process_group->_reduce_scatter_base(output, all), what); });
 }
 
+// Every rank takes part, also one without rows: the others may have some.
+Work Group::all_to_all(at::Tensor& output, const at::Tensor& input, std::vector<std::int64_t> output_splits,
+                       std::vector<std::int64_t> input_splits, std::source_location where) const {
+  const CallSite site(where);
+  check_argument(input.dim() >= 1 && output.dim() >= 1, "all_to_all: a tensor has no dimensions; expected (rows, ...)");
+  check_dense(input, "all_to_all");
+  check_dense(output, "all_to_all");
+  if (!state_->process_group) {
+    output.copy_(input);
+    return {};
+  }
+  check_dtype(*state_->process_group, input, "all_to_all");
+  auto what = state_->next("all_to_all");
+  auto rows = input;
+  return with_context(what, [&] {
+    return Work(state_->process_group->alltoall_base(output, rows, output_splits, input_splits), what);
+  });
+}
+
 void Group::barrier(std::source_location where) const {
   const CallSite site(where);
   if (!state_->process_group) return;

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <memory>
 #include <source_location>
 #include <string>
@@ -79,6 +80,13 @@ class Group {
   /// and the sizes (size() * n) and (n).
   [[nodiscard]] Work reduce_scatter(at::Tensor& output, const at::Tensor& input,
                                     std::source_location where = std::source_location::current()) const;
+  /// Sends `input_splits[r]` rows of `input` to rank r, in rank order, and stores the `output_splits[r]` rows that rank
+  /// r sends in `output`. Splits may be 0; empty splits are equal parts. Both tensors have the same dtype and the same
+  /// sizes after dimension 0.
+  [[nodiscard]] Work all_to_all(at::Tensor& output, const at::Tensor& input,
+                                std::vector<std::int64_t> output_splits = {},
+                                std::vector<std::int64_t> input_splits = {},
+                                std::source_location where = std::source_location::current()) const;
   /// Blocks until every rank has called it.
   void barrier(std::source_location where = std::source_location::current()) const;
   /// Point-to-point transfer. `tag` separates streams between the same two ranks; NCCL supports only 0.

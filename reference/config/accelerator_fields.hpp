@@ -124,6 +124,8 @@ void for_each_field(Config& config, Visit&& visit) {
   visit(Field{.name = "cp_size", .rule = size, .variable = "PARALLELISM_CONFIG_CP_SIZE"}, config.cp_size);
   visit(Field{.name = "sp_size", .rule = size, .variable = "PARALLELISM_CONFIG_SP_SIZE"}, config.sp_size);
   visit(Field{.name = "tp_size", .rule = size, .variable = "PARALLELISM_CONFIG_TP_SIZE"}, config.tp_size);
+  visit(Field{.name = "pp_size", .rule = size, .variable = "PARALLELISM_CONFIG_PP_SIZE"}, config.pp_size);
+  visit(Field{.name = "ep_size", .rule = size, .variable = "PARALLELISM_CONFIG_EP_SIZE"}, config.ep_size);
 }
 
 /// All fields except mixed_precision_policy, which is a struct.

@@ -35,22 +35,29 @@ struct ProjectConfiguration {
 };
 std::vector<std::string> problems_of(const ProjectConfiguration& config);
 
-/// A mesh of ranks in row-major order: dp_replicate, dp_shard, cp, sp, tp. The product of the sizes is the number of
-/// ranks. Ranks that differ only in tp, cp or sp share a batch: their loaders yield the same batch.
-/// Without any size above 1, all ranks are data parallel. cp_size, sp_size, tp_size and dp_shard_size above 1 require a
-/// plugin that shards: `prepare` of a model that DDP would train throws ConfigError.
+/// A mesh of ranks in row-major order: dp_replicate, dp_shard, cp, sp, tp, pp, ep. The product of the sizes is the
+/// number of ranks. Ranks that differ only in tp, cp or sp share a batch: their loaders yield the same batch.
+/// Without any size above 1, all ranks are data parallel. dp_shard_size above 1 requires a plugin that shards:
+/// `prepare` of a model that DDP would train throws ConfigError.
 struct ParallelismConfig {
   int dp_replicate_size = 1, dp_shard_size = 1, cp_size = 1, sp_size = 1, tp_size = 1;
+  int pp_size = 1;  ///< an addition to Accelerate's fields, as is ep_size; above 1: unsupported
+  int ep_size = 1;  ///< ranks that divide the experts of a layer; each reads its own samples
 
   /// Products of sizes, with 64 bits: sizes from a file could overflow an int and match a number of ranks by accident.
-  [[nodiscard]] std::int64_t data_parallel_size() const { return std::int64_t{dp_replicate_size} * dp_shard_size; }
-  [[nodiscard]] std::int64_t non_data_parallel_size() const { return std::int64_t{cp_size} * sp_size * tp_size; }
+  [[nodiscard]] std::int64_t data_parallel_size() const {
+    return std::int64_t{dp_replicate_size} * dp_shard_size * ep_size;
+  }
+  [[nodiscard]] std::int64_t non_data_parallel_size() const {
+    return std::int64_t{cp_size} * sp_size * tp_size * pp_size;
+  }
   [[nodiscard]] std::int64_t total_size() const { return data_parallel_size() * non_data_parallel_size(); }
   [[nodiscard]] bool dp_replicate_enabled() const { return dp_replicate_size > 1; }
   [[nodiscard]] bool dp_shard_enabled() const { return dp_shard_size > 1; }
   [[nodiscard]] bool cp_enabled() const { return cp_size > 1; }
   [[nodiscard]] bool sp_enabled() const { return sp_size > 1; }
   [[nodiscard]] bool tp_enabled() const { return tp_size > 1; }
+  [[nodiscard]] bool ep_enabled() const { return ep_size > 1; }
   friend bool operator==(const ParallelismConfig&, const ParallelismConfig&) = default;
 };
 

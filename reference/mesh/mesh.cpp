@@ -44,7 +44,35 @@ RankGroups Mesh::groups(const std::vector<std::size_t>& axes) const {
 }
 
 Mesh mesh_of(const ParallelismConfig& config) {
-  return Mesh({config.dp_replicate_size, config.dp_shard_size, config.cp_size, config.sp_size, config.tp_size});
+  return Mesh({config.dp_replicate_size, config.dp_shard_size, config.cp_size, config.sp_size, config.tp_size,
+               config.pp_size, config.ep_size});
+}
+
+// Source: accelerate/parallelism_config.py, for the names that it has.
+const std::vector<MeshGroupKind>& mesh_group_kinds() {
+  static const std::vector<MeshGroupKind> kKinds{
+      {"dp_replicate", {kReplicateAxis}},
+      {"dp_shard", {kShardAxis}},
+      {"cp", {kContextAxis}},
+      {"sp", {kSequenceAxis}},
+      {"tp", {kTensorAxis}},
+      {"pp", {kPipelineAxis}},
+      {"ep", {kExpertAxis}},
+      {"dp", {kReplicateAxis, kShardAxis, kExpertAxis}},
+      {"dp_shard_cp", {kShardAxis, kContextAxis, kSequenceAxis}},
+      {"dp_cp", {kReplicateAxis, kShardAxis, kContextAxis, kSequenceAxis, kExpertAxis}},
+      {"expert_dp", {kReplicateAxis, kShardAxis, kContextAxis, kSequenceAxis}}};
+  return kKinds;
+}
+
+const std::vector<std::size_t>& axes_of(std::string_view name) {
+  const auto& kinds = mesh_group_kinds();
+  const auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const auto& known) { return known.name == name; });
+  std::vector<std::string_view> names;
+  for (const auto& known : kinds) names.emplace_back(known.name);
+  check_argument(kind != kinds.end(), "mesh: there is no group '{}'; expected one of: {}", name,
+                 fmt::join(names, ", "));
+  return kind->axes;
 }
 
 void check_mesh(const ParallelismConfig& config, int world_size) {
@@ -55,24 +83,29 @@ void check_mesh(const ParallelismConfig& config, int world_size) {
   const auto size = config.total_size();
   if (problems.empty() && size != world_size) {
     problems.push_back(
-        fmt::format("the mesh has {} x {} x {} x {} x {} = {} ranks (dp_replicate, dp_shard, cp, sp, tp); expected {}, "
-                    "the world size",
+        fmt::format("the mesh has {} x {} x {} x {} x {}{} = {} ranks (dp_replicate, dp_shard, cp, sp, tp{}); expected "
+                    "{}, the world size",
                     config.dp_replicate_size, config.dp_shard_size, config.cp_size, config.sp_size, config.tp_size,
-                    size, world_size));
+                    config.ep_enabled() ? fmt::format(" x {}", config.ep_size) : "", size,
+                    config.ep_enabled() ? ", ep" : "", world_size));
   }
+  if (config.pp_size > 1)
+    problems.push_back(fmt::format("pp_size: expected 1, got {}: pipeline parallelism is unsupported", config.pp_size));
   if (config.cp_enabled() && config.sp_enabled())
     problems.emplace_back("cp_size and sp_size exclude each other; set one of them to 1");
   check_config(problems.empty(), "parallelism_config: {}", fmt::join(problems, "; "));
 }
 
-// Ranks along the context, sequence and tensor axes process the same batch. These are the fastest axes, so the
-// ranks of one batch are consecutive and the index of the batch is a division.
+// Ranks along the context, sequence and tensor axes process the same batch.
 DataParallelPlan plan_data_parallel(const std::optional<ParallelismConfig>& config, RankPlace place) {
-  const int num_sharing = config ? config->cp_size * config->sp_size * config->tp_size : 1;
-  if (num_sharing == 1) return {.size = place.world_size, .rank = place.rank};
-  return {.size = config->dp_replicate_size * config->dp_shard_size,
-          .rank = place.rank / num_sharing,
-          .groups = mesh_of(*config).groups({kReplicateAxis, kShardAxis})};
+  if (!config || config->non_data_parallel_size() == 1) return {.size = place.world_size, .rank = place.rank};
+  const auto groups = mesh_of(*config).groups(axes_of("dp"));
+  for (const auto& ranks : groups) {
+    const auto own = std::find(ranks.begin(), ranks.end(), place.rank);
+    if (own != ranks.end())
+      return {.size = static_cast<int>(ranks.size()), .rank = static_cast<int>(own - ranks.begin()), .groups = groups};
+  }
+  throw InternalError("a rank belongs to no data-parallel group");
 }
 
 // The context and sequence axes take part in sharding, as in Accelerate's dp_shard_cp dimension: these ranks hold

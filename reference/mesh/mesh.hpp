@@ -2,16 +2,18 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "reference/config/options.hpp"
 
 /// Layout of ranks: the process groups of a ParallelismConfig, as lists of ranks. Pure functions without tensors or
-/// communication; accelerator/mesh_groups.hpp creates process groups from them.
+/// communication; state/device_mesh.hpp creates process groups from them.
 ///
 ///     const Mesh mesh = mesh_of({.dp_replicate_size = 2, .tp_size = 4});
-///     mesh.groups({kTensorAxis});                          // {0, 1, 2, 3}, {4, 5, 6, 7}
-///     mesh.groups({kReplicateAxis, kShardAxis});           // {0, 4}, {1, 5}, {2, 6}, {3, 7}
+///     mesh.groups(axes_of("tp"));                          // {0, 1, 2, 3}, {4, 5, 6, 7}
+///     mesh.groups(axes_of("dp"));                          // {0, 4}, {1, 5}, {2, 6}, {3, 7}
 ///
 /// Thread rule: values. Source: accelerate/parallelism_config.py.
 namespace accel {
@@ -38,9 +40,34 @@ class Mesh {
   std::vector<int> sizes_;
 };
 
-/// Axes of `mesh_of`, slowest first.
-enum MeshAxis : std::size_t { kReplicateAxis, kShardAxis, kContextAxis, kSequenceAxis, kTensorAxis };
+/// Axes of `mesh_of`, slowest first. The last two are additions to Accelerate's.
+enum MeshAxis : std::size_t {
+  kReplicateAxis,
+  kShardAxis,
+  kContextAxis,
+  kSequenceAxis,
+  kTensorAxis,
+  kPipelineAxis,
+  kExpertAxis
+};
 [[nodiscard]] Mesh mesh_of(const ParallelismConfig& config);
+
+/// A kind of process group: its ranks differ only along `axes`.
+struct MeshGroupKind {
+  std::string name = {};
+  std::vector<std::size_t> axes = {};
+};
+/// All kinds. The axes have the names "dp_replicate", "dp_shard", "cp", "sp", "tp", "pp" and "ep". These combine axes:
+///
+/// | name | its ranks |
+/// |---|---|
+/// | "dp" | read different samples: dp_replicate, dp_shard, ep |
+/// | "dp_shard_cp" | shard one model: dp_shard, cp, sp |
+/// | "dp_cp" | average the gradients of all parameters but those of experts: dp_replicate, dp_shard, cp, sp, ep |
+/// | "expert_dp" | hold equal experts: dp_replicate, dp_shard, cp, sp |
+const std::vector<MeshGroupKind>& mesh_group_kinds();
+/// Throws ArgumentError, which lists all names, for a name that is none of them.
+const std::vector<std::size_t>& axes_of(std::string_view name);
 
 /// Throws ConfigError, which lists all problems, if the config does not describe a mesh of `world_size` ranks.
 void check_mesh(const ParallelismConfig& config, int world_size);

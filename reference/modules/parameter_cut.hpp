@@ -1,0 +1,54 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "reference/comm/group.hpp"
+
+namespace torch::nn {
+class Module;
+}
+
+/// Parameters of which each rank of a group holds a part: those of tensor-parallel layers and of experts. Everything
+/// that needs complete values (initial weights, clipping, checkpoints) reads it from here.
+///
+///     const auto cuts = accel::parallel::parameter_cuts(*model);
+///     const auto cut = cuts.find("blocks.0.attention.projection.weight");
+///     if (cut != cuts.end()) complete = cut->second.whole_of(parameter);
+///
+/// Thread rule: the rank's thread.
+namespace accel::parallel {
+
+/// How one parameter is cut. Dimension `dim` of the complete tensor consists of `sections`, each of which is divided
+/// into equal parts; the rank's parts of all sections are concatenated. Queries, keys and values of one linear layer are
+/// three sections.
+struct ParameterCut {
+  std::string axis = {};  ///< of the mesh: "tp" or "ep"
+  Group group = {};
+  std::int64_t dim = 0;
+  std::vector<std::int64_t> sections = {};
+
+  /// The sizes of the complete tensor.
+  [[nodiscard]] std::vector<std::int64_t> whole_sizes(const at::Tensor& part) const;
+  /// This rank's part of a complete tensor, in new memory.
+  [[nodiscard]] at::Tensor part_of(const at::Tensor& whole) const;
+  /// The complete tensor, on every rank of the group. Collective.
+  [[nodiscard]] at::Tensor whole_of(const at::Tensor& part) const;
+};
+
+/// Base of modules whose own parameters are cut.
+class CutModule {
+ public:
+  virtual ~CutModule() = default;
+  /// By the names that the module registered; parameters that are complete are absent. Empty in a group of one rank.
+  [[nodiscard]] virtual std::map<std::string, ParameterCut> cuts() const = 0;
+};
+
+/// The cuts of all parameters inside `module`, by their qualified names.
+[[nodiscard]] std::map<std::string, ParameterCut> parameter_cuts(const torch::nn::Module& module);
+
+}  // namespace accel::parallel

@@ -1,0 +1,132 @@
+#include "reference/tensor_parallel/layers.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include "reference/core/errors.hpp"
+#include "reference/tensor_parallel/operators.hpp"
+
+namespace accel::parallel {
+namespace {
+
+namespace nn = torch::nn;
+
+nn::LinearOptions whole_layer(const ParallelLinearOptions& options) {
+  return nn::LinearOptions(options.in, options.out).bias(options.bias);
+}
+
+ParameterCut cut_of(const char* layer, std::int64_t dim, std::int64_t size, std::vector<std::int64_t> sections,
+                    Group group) {
+  if (sections.empty()) sections = {size};
+  std::int64_t sum = 0;
+  for (const auto section : sections) {
+    check_argument(section % group.size() == 0,
+                   "{}: {} features do not divide over {} tensor-parallel ranks; expected a multiple of {}", layer,
+                   section, group.size(), group.size());
+    sum += section;
+  }
+  check_argument(sum == size, "{}: the sections have {} features in all; expected {}", layer, sum, size);
+  return {.axis = "tp", .group = std::move(group), .dim = dim, .sections = std::move(sections)};
+}
+
+// set_data, so that the module's member and its registered parameter remain one tensor.
+void keep_part(at::Tensor& parameter, const ParameterCut& cut) {
+  if (parameter.defined() && cut.group.size() > 1) parameter.set_data(cut.part_of(parameter.detach()));
+}
+
+using Cuts = std::map<std::string, ParameterCut>;
+Cuts if_divided(const ParameterCut& cut, Cuts cuts) { return cut.group.size() == 1 ? Cuts() : cuts; }
+
+}  // namespace
+
+ColumnParallelLinearImpl::ColumnParallelLinearImpl(const ParallelLinearOptions& options, Group group)
+    : LinearImpl(whole_layer(options)),
+      cut_(cut_of("ColumnParallelLinear", 0, options.out, options.sections, std::move(group))) {
+  keep_part(weight, cut_);
+  keep_part(bias, cut_);
+}
+
+Sharded<-1> ColumnParallelLinearImpl::forward(const Copied& input) { return {LinearImpl::forward(input.local)}; }
+
+Cuts ColumnParallelLinearImpl::cuts() const {
+  return if_divided(cut_, bias.defined() ? Cuts{{"weight", cut_}, {"bias", cut_}} : Cuts{{"weight", cut_}});
+}
+
+RowParallelLinearImpl::RowParallelLinearImpl(const ParallelLinearOptions& options, Group group)
+    : LinearImpl(whole_layer(options)),
+      cut_(cut_of("RowParallelLinear", 1, options.in, options.sections, std::move(group))) {
+  keep_part(weight, cut_);
+}
+
+Partial RowParallelLinearImpl::product(const Sharded<-1>& input) const {
+  if (auto output = fused_linear(input.local, weight, {})) return {*std::move(output)};
+  return {at::linear(input.local, weight)};
+}
+
+Replicated RowParallelLinearImpl::forward(const Sharded<-1>& input) {
+  if (cut_.group.size() == 1) return {LinearImpl::forward(input.local)};
+  auto sum = reduce(product(input), cut_.group);
+  return bias.defined() ? Replicated{sum.local + bias} : sum;
+}
+
+// Each rank adds the bias to its own positions, so the bias's gradient is summed over the ranks.
+Sharded<1> RowParallelLinearImpl::forward_to_sequence(const Sharded<-1>& input) {
+  if (cut_.group.size() == 1) return {LinearImpl::forward(input.local)};
+  auto sum = reduce_scatter<1>(product(input), cut_.group);
+  return bias.defined() ? Sharded<1>{sum.local + shared_parameter(bias, cut_.group)} : sum;
+}
+
+Cuts RowParallelLinearImpl::cuts() const { return if_divided(cut_, {{"weight", cut_}}); }
+
+VocabParallelEmbeddingImpl::VocabParallelEmbeddingImpl(const nn::EmbeddingOptions& options, Group group)
+    : EmbeddingImpl(options),
+      cut_(cut_of("VocabParallelEmbedding", 0, options.num_embeddings(), {}, std::move(group))) {
+  keep_part(weight, cut_);
+}
+
+// Tokens of other ranks' rows contribute zeros, which also stops their gradients.
+Partial VocabParallelEmbeddingImpl::looked_up(const at::Tensor& tokens) {
+  const auto rows = weight.size(0), begin = rows * cut_.group.rank();
+  const auto local = tokens - begin;
+  const auto is_elsewhere = local.lt(0).logical_or(local.ge(rows));
+  const auto padding = options.padding_idx() ? *options.padding_idx() - begin : -1;
+  const auto values =
+      at::embedding(weight, local.masked_fill(is_elsewhere, 0), padding >= 0 && padding < rows ? padding : -1);
+  return {values.masked_fill(is_elsewhere.unsqueeze(-1), 0)};
+}
+
+Replicated VocabParallelEmbeddingImpl::forward(const at::Tensor& tokens) {
+  if (cut_.group.size() == 1) return {EmbeddingImpl::forward(tokens)};
+  return reduce(looked_up(tokens), cut_.group);
+}
+
+Sharded<1> VocabParallelEmbeddingImpl::forward_to_sequence(const at::Tensor& tokens) {
+  if (cut_.group.size() == 1) return {EmbeddingImpl::forward(tokens)};
+  return reduce_scatter<1>(looked_up(tokens), cut_.group);
+}
+
+Cuts VocabParallelEmbeddingImpl::cuts() const { return if_divided(cut_, {{"weight", cut_}}); }
+
+Replicated vocab_parallel_cross_entropy(const Sharded<-1>& logits, const at::Tensor& targets, const Group& group,
+                                        std::int64_t ignore_index) {
+  check_argument(logits.local.dim() == 2 && targets.dim() == 1 && logits.local.size(0) == targets.size(0),
+                 "vocab_parallel_cross_entropy: got logits of {} dimensions and targets of {}; expected (N, V / size) "
+                 "and (N)",
+                 logits.local.dim(), targets.dim());
+  auto largest = std::get<0>(logits.local.detach().max(-1));
+  group.all_reduce(largest, ReduceOp::kMax).wait();
+  const auto shifted = logits.local - largest.unsqueeze(-1);
+  const auto columns = shifted.size(-1);
+  const auto local = targets - columns * group.rank();
+  const auto is_counted = targets.ne(ignore_index);
+  const auto is_elsewhere = local.lt(0).logical_or(local.ge(columns));
+  const auto own = shifted.gather(-1, local.masked_fill(is_elsewhere, 0).unsqueeze(-1)).squeeze(-1);
+  // One collective for both sums.
+  const auto sums = reduce({at::stack({shifted.exp().sum(-1), own.masked_fill(is_elsewhere, 0)})}, group).local;
+  const auto losses = (sums[0].log() - sums[1]).masked_fill(is_counted.logical_not(), 0);
+  return {losses.sum() / is_counted.sum()};
+}
+
+at::Tensor shared_parameter(const at::Tensor& parameter, const Group& group) { return copy({parameter}, group).local; }
+
+}  // namespace accel::parallel

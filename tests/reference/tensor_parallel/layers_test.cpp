@@ -1,0 +1,202 @@
+// Tensor-parallel layers compute what one rank computes with the complete weights. On dyadic values every sum is exact,
+// so outputs, input gradients and weight gradients are equal in every bit.
+#include "reference/tensor_parallel/layers.hpp"
+
+#include <gmock/gmock.h>
+
+#include "reference/core/errors.hpp"
+#include "reference/state/rank_context.hpp"
+#include "reference/tensor_parallel/cut_random.hpp"
+#include "reference/tensor_parallel/operators.hpp"
+#include "tests/support/dyadic.hpp"
+#include "tests/support/message_of.hpp"
+#include "tests/support/property.hpp"
+#include "tests/support/run_ranks.hpp"
+#include "tests/support/torch.hpp"
+
+namespace accel::testing {
+namespace {
+
+namespace nn = torch::nn;
+using namespace accel::parallel;
+using ::testing::HasSubstr;
+
+struct BlockCase {
+  int ranks = 1;
+  std::int64_t batch = 1, length = 1, width = 1, inner = 1, vocab = 1;
+  bool bias = true, is_sequence_parallel = false;
+};
+
+// Tokens -> embedding -> expansion -> ReLU -> projection -> scaled by a shared weight.
+struct Block : nn::Module {
+  Block(const BlockCase& sizes, Group group_of_ranks) : group(std::move(group_of_ranks)) {
+    embedding = register_module(
+        "embedding", VocabParallelEmbedding(nn::EmbeddingOptions(sizes.vocab, sizes.width).padding_idx(0), group));
+    expansion = register_module(
+        "expansion",
+        ColumnParallelLinear(
+            ParallelLinearOptions{
+                .in = sizes.width, .out = 2 * sizes.inner, .bias = sizes.bias, .sections = {sizes.inner, sizes.inner}},
+            group));
+    projection = register_module(
+        "projection",
+        RowParallelLinear(ParallelLinearOptions{.in = sizes.inner, .out = sizes.width, .bias = sizes.bias}, group));
+    scale = register_parameter("scale", at::ones({sizes.width}, at::kDouble));
+    to(at::kDouble);
+  }
+
+  // Both return the complete output.
+  at::Tensor forward(const at::Tensor& tokens) {
+    return projection->forward(gated(copy(embedding->forward(tokens), group))).local * scale;
+  }
+  at::Tensor forward_in_sequence(const at::Tensor& tokens) {
+    const auto values = embedding->forward_to_sequence(tokens);
+    auto output = projection->forward_to_sequence(gated(gather_copied(values, group)));
+    output.local = output.local * shared_parameter(scale, group);
+    return gather(output, group).local;
+  }
+
+  Sharded<-1> gated(const Copied& values) {
+    return elementwise(expansion->forward(values), [](const at::Tensor& both) {
+      const auto parts = both.chunk(2, -1);
+      return parts[0].relu() + parts[1];
+    });
+  }
+
+  Group group;
+  VocabParallelEmbedding embedding{nullptr};
+  ColumnParallelLinear expansion{nullptr};
+  RowParallelLinear projection{nullptr};
+  at::Tensor scale;
+};
+
+// Draws complete values, of which each rank keeps its part.
+void fill(Block& block, std::uint64_t seed) {
+  const c10::NoGradGuard no_grad;
+  auto generator = make_generator(seed);
+  const auto cuts = parameter_cuts(block);
+  for (const auto& item : block.named_parameters()) {
+    const auto cut = cuts.find(item.key());
+    const auto sizes = cut == cuts.end() ? item.value().sizes().vec() : cut->second.whole_sizes(item.value());
+    const auto whole = dyadic(sizes, generator);
+    item.value().copy_(cut == cuts.end() ? whole : cut->second.part_of(whole));
+  }
+}
+
+struct Result {
+  at::Tensor output;
+  std::map<std::string, at::Tensor> gradients;
+};
+
+Result trained(const BlockCase& sizes, const Group& group, std::uint64_t seed) {
+  Block block(sizes, group);
+  fill(block, seed);
+  auto generator = make_generator(seed + 1);
+  const auto tokens = at::randint(0, sizes.vocab, {sizes.batch, sizes.length}, generator, at::kLong);
+  const auto factor = dyadic({sizes.batch, sizes.length, sizes.width}, generator, 2);
+  const auto output = sizes.is_sequence_parallel ? block.forward_in_sequence(tokens) : block.forward(tokens);
+  (output * output * factor).sum().backward();
+  Result result{.output = output.detach(), .gradients = {}};
+  const auto cuts = parameter_cuts(block);
+  for (const auto& item : block.named_parameters()) {
+    const auto cut = cuts.find(item.key());
+    result.gradients[item.key()] = cut == cuts.end() ? item.value().grad() : cut->second.whole_of(item.value().grad());
+  }
+  return result;
+}
+
+BlockCase any_case() {
+  BlockCase sizes{.ranks = pick(2, 5), .batch = pick<std::int64_t>(1, 4), .length = pick<std::int64_t>(1, 5)};
+  sizes.width = pick<std::int64_t>(1, 6);
+  sizes.inner = sizes.ranks * pick<std::int64_t>(1, 4);
+  sizes.vocab = sizes.ranks * pick<std::int64_t>(1, 4);
+  sizes.bias = pick(0, 2) == 0;
+  sizes.is_sequence_parallel = pick(0, 2) == 0;
+  if (sizes.is_sequence_parallel) sizes.length *= sizes.ranks;
+  return sizes;
+}
+
+void expect_equals_one_rank(const BlockCase& sizes, std::uint64_t seed, Backend backend) {
+  const auto expected = trained(sizes, Group(), seed);
+  for (const auto& found :
+       collect_ranks(backend, sizes.ranks, [&](RankContext& rank) { return trained(sizes, rank.world, seed); })) {
+    RC_ASSERT(at::equal(found.output, expected.output));
+    for (const auto& [name, gradient] : expected.gradients) {
+      RC_LOG(name);
+      RC_ASSERT(at::equal(found.gradients.at(name), gradient));
+    }
+  }
+}
+
+TEST(TensorParallelLayersTest, ValuesAndGradientsEqualThoseOfOneRank) {
+  expect_property(150, [] { expect_equals_one_rank(any_case(), pick<std::uint64_t>(0, 1000), Backend::kSim); });
+}
+
+TEST(TensorParallelLayersTest, GlooComputesTheSame) {
+  expect_property(6, [] { expect_equals_one_rank(any_case(), pick<std::uint64_t>(0, 1000), Backend::kGlooThreads); });
+}
+
+TEST(TensorParallelLayersTest, InitialWeightsArePartsOfThoseOfOneRank) {
+  const BlockCase sizes{.ranks = 2, .width = 3, .inner = 4, .vocab = 6};
+  const auto drawn = [&](const Group& group) {
+    const GeneratorScope scope(make_generator(3));
+    return Block(sizes, group);
+  };
+  auto whole = drawn(Group());
+  run_ranks(Backend::kSim, 2, [&](RankContext& rank) {
+    const auto block = drawn(rank.world);
+    const auto cuts = parameter_cuts(block);
+    EXPECT_EQ(cuts.size(), 4U);  // embedding, weight and bias of the expansion, weight of the projection
+    for (const auto& [name, cut] : cuts)
+      EXPECT_TRUE(at::equal(cut.whole_of(block.named_parameters()[name]), whole.named_parameters()[name])) << name;
+  });
+}
+
+TEST(TensorParallelLayersTest, TheCrossEntropyEqualsThatOfAllLogits) {
+  expect_property(60, [] {
+    const int ranks = pick(2, 5);
+    const auto rows = pick<std::int64_t>(1, 6), vocab = ranks * pick<std::int64_t>(1, 5);
+    auto generator = make_generator(pick<std::uint64_t>(0, 1000));
+    const auto logits = at::randn({rows, vocab}, generator, at::TensorOptions(at::kDouble)) * 3;
+    auto targets = at::randint(0, vocab, {rows}, generator, at::kLong);
+    if (rows > 1 && one_in(2)) targets[0] = -100;
+    auto whole = logits.clone().requires_grad_();
+    const auto expected = at::cross_entropy_loss(whole, targets);
+    expected.backward();
+    run_ranks(Backend::kSim, ranks, [&](RankContext& rank) {
+      auto own = own_part(logits, -1, rank.world).requires_grad_();
+      const auto loss = vocab_parallel_cross_entropy({own}, targets, rank.world).local;
+      loss.backward();
+      RC_ASSERT(at::allclose(loss, expected, 1e-12, 1e-12));
+      RC_ASSERT(at::allclose(own.grad(), own_part(whole.grad(), -1, rank.world), 1e-12, 1e-12));
+    });
+  });
+}
+
+TEST(TensorParallelLayersTest, SizesThatDoNotDivideAreErrorsBeforeAnyCollective) {
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    const auto message = [&](ParallelLinearOptions options) {
+      return message_of<ArgumentError>([&] { ColumnParallelLinear(options, rank.world); });
+    };
+    EXPECT_THAT(message({.in = 2, .out = 3}), HasSubstr("3 features do not divide over 2 tensor-parallel ranks"));
+    EXPECT_THAT(message({.in = 2, .out = 4, .sections = {2, 4}}), HasSubstr("6 features in all; expected 4"));
+  });
+}
+
+TEST(CutRandomTest, RanksDrawDifferentNumbersInsideAndEqualOnesOutside) {
+  const auto draws = collect_ranks(Backend::kSim, 3, [](RankContext& rank) {
+    at::Tensor inside;
+    {
+      const CutRandom random(rank.world);
+      inside = at::rand({8});
+    }
+    return std::pair(inside, at::rand({8}));
+  });
+  EXPECT_FALSE(at::equal(draws[0].first, draws[1].first));
+  EXPECT_FALSE(at::equal(draws[1].first, draws[2].first));
+  EXPECT_TRUE(at::equal(draws[0].second, draws[1].second));
+  EXPECT_TRUE(at::equal(draws[1].second, draws[2].second));
+}
+
+}  // namespace
+}  // namespace accel::testing

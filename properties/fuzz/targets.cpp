@@ -200,20 +200,21 @@ void parquet(std::string_view bytes) {
 }  // namespace
 
 const std::vector<FuzzTarget>& fuzz_targets() {
-  static const std::vector<FuzzTarget> kTargets{{"torch_file", torch_file},
-                                                {"pickle", pickle},
-                                                {"metadata", metadata},
-                                                {"safetensors", safetensors},
-                                                {"weights_index", weights_index},
-                                                {"idx", idx},
-                                                {"yaml", yaml},
-                                                {"tar", tar},
-                                                {"csv", csv},
-                                                {"png", image},
-                                                {"jpeg", image},
-                                                {"tokenizer", tokenizer},
+  static const std::vector<FuzzTarget> kTargets{
+      {"torch_file", torch_file},
+      {"pickle", pickle},
+      {"metadata", metadata},
+      {"safetensors", safetensors},
+      {"weights_index", weights_index},
+      {"idx", idx},
+      {"yaml", yaml},
+      {"tar", tar},
+      {"csv", csv},
+      {"png", image},
+      {"jpeg", image},
+      {"tokenizer", tokenizer},
 #ifdef ACCEL_PARQUET
-                                                {"parquet", parquet},
+      {"parquet", parquet},
 #endif
   };
   return kTargets;

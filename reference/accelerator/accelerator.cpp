@@ -10,7 +10,7 @@ Accelerator::Accelerator(AcceleratorOptions options) : Accelerator(std::move(opt
 // groups: its checks must not shift the sequence numbers of the collectives that the program itself makes.
 Accelerator::Accelerator(AcceleratorOptions options, RankContext& context)
     : AcceleratorBase(std::move(options), context) {
-  join_data_parallel_group();
+  join_mesh();
   warn_of_plugin();
   if (*settings().debug && use_distributed()) debug_group_ = make_group_of_all(*context_);
 }

@@ -21,9 +21,11 @@ void apply(const InitProcessGroupKwargs& kwargs, RankContext& context) {
 
 // Not part of the constructor: group creation is collective, while every check in the constructor throws on all ranks
 // before the first collective. Order: `training_.path` needs the size of the data-parallel group.
-void AcceleratorBase::join_data_parallel_group() {
+void AcceleratorBase::join_mesh() {
   apply(settings().init_process_group_kwargs, *context_);  // before the groups of the mesh, which get its time-out
-  shared().data_parallel = make_data_parallel(*context_, plan_data_parallel(mesh(), place_of(*context_)));
+  shared().mesh = DeviceMesh(*context_, mesh_sizes().value_or(ParallelismConfig{.dp_replicate_size = num_processes()}));
+  const auto plan = plan_data_parallel(mesh_sizes(), place_of(*context_));
+  shared().data_parallel = {.size = plan.size, .rank = plan.rank, .group = mesh()["dp"]};
   training_.path = make_gradient_pipeline();
 }
 

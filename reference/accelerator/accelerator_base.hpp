@@ -21,8 +21,8 @@ class AcceleratorBase : public AcceleratorState {
   AcceleratorBase& operator=(const AcceleratorBase&) = default;
   ~AcceleratorBase() = default;
 
-  /// Creates the data-parallel process groups and the gradient pipeline. Collective.
-  void join_data_parallel_group();
+  /// Creates the process groups of the mesh and the gradient pipeline. Collective.
+  void join_mesh();
   [[nodiscard]] std::shared_ptr<GradientPipeline> make_gradient_pipeline() const;
   [[nodiscard]] bool shards() const { return plugin().sharding.has_value(); }
   [[nodiscard]] std::optional<Autocast::Options> autocast_options(const AutocastKwargs& kwargs) const;

@@ -53,7 +53,7 @@ AcceleratorState::AcceleratorState(AcceleratorOptions options, RankContext& cont
   shared().plugin = std::move(resolved.plugin);
   if (settings().cpu) use_cpu(*context_);
   apply(settings().backends_kwargs, context_->device);
-  if (const auto sizes = mesh()) check_mesh(*sizes, context_->world_size);
+  if (const auto sizes = mesh_sizes()) check_mesh(*sizes, context_->world_size);
   context_->gradient_state.plugin = *settings().gradient_accumulation_plugin;
   // GradientState belongs to the rank, not to the Accelerator. A second Accelerator on the same rank must not inherit
   // the "inside an accumulation window" state that the first one left.
@@ -109,13 +109,14 @@ int AcceleratorState::data_parallel_shard_rank() const { return index_along(kSha
 int AcceleratorState::context_parallel_rank() const { return index_along(kContextAxis, "context_parallel_rank"); }
 int AcceleratorState::sequence_parallel_rank() const { return index_along(kSequenceAxis, "sequence_parallel_rank"); }
 int AcceleratorState::tensor_parallel_rank() const { return index_along(kTensorAxis, "tensor_parallel_rank"); }
+int AcceleratorState::expert_parallel_rank() const { return index_along(kExpertAxis, "expert_parallel_rank"); }
 
 int AcceleratorState::index_along(std::size_t axis, const char* name) const {
   check_state(parallelism_config().has_value(), "{}: there is no mesh; set parallelism_config", name);
-  return mesh() ? mesh_of(*mesh()).coordinate(process_index(), axis) : 0;
+  return mesh_sizes() ? mesh_of(*mesh_sizes()).coordinate(process_index(), axis) : 0;
 }
 
-std::optional<ParallelismConfig> AcceleratorState::mesh() const {
+std::optional<ParallelismConfig> AcceleratorState::mesh_sizes() const {
   return parallelism_config() == ParallelismConfig{} ? std::nullopt : parallelism_config();
 }
 

@@ -6,6 +6,7 @@
 #include "reference/accelerator/partial_state.hpp"
 #include "reference/config/options.hpp"
 #include "reference/data/loader_core.hpp"
+#include "reference/state/device_mesh.hpp"
 
 namespace accel {
 
@@ -60,10 +61,12 @@ class AcceleratorState : public PartialState {
   /// select_deepspeed_plugin.
   void select_deepspeed_plugin(const std::string& name);
 
-  /// The mesh of ranks; nullopt: all ranks are data parallel.
+  /// The sizes of the mesh of ranks; nullopt: all ranks are data parallel.
   [[nodiscard]] const std::optional<ParallelismConfig>& parallelism_config() const {
     return settings().parallelism_config;
   }
+  /// The process groups of the mesh. Without a parallelism_config all ranks are in "dp" and "dp_replicate".
+  [[nodiscard]] const DeviceMesh& mesh() const { return shared_->mesh; }
   /// Number of ranks that read different samples, and this rank's index among them. Equal to the world size and the
   /// rank unless parallelism_config defines a mesh.
   [[nodiscard]] int data_parallel_size() const { return data_parallel().size; }
@@ -74,6 +77,7 @@ class AcceleratorState : public PartialState {
   [[nodiscard]] int context_parallel_rank() const;
   [[nodiscard]] int sequence_parallel_rank() const;
   [[nodiscard]] int tensor_parallel_rank() const;
+  [[nodiscard]] int expert_parallel_rank() const;
 
  protected:
   AcceleratorState(AcceleratorOptions options, RankContext& context);
@@ -81,6 +85,7 @@ class AcceleratorState : public PartialState {
   struct Shared {
     AcceleratorOptions options = {};  // with the environment's values
     ResolvedPlugin plugin = {};
+    DeviceMesh mesh = {};
     DataParallel data_parallel = {};
     bool has_model_of_plugin = false;
   };
@@ -89,7 +94,7 @@ class AcceleratorState : public PartialState {
   [[nodiscard]] const ResolvedPlugin& plugin() const { return shared_->plugin; }
   [[nodiscard]] const DataParallel& data_parallel() const { return shared_->data_parallel; }
   /// The parallelism_config; nullopt also if all its sizes are 1, which is data parallelism over all ranks.
-  [[nodiscard]] std::optional<ParallelismConfig> mesh() const;
+  [[nodiscard]] std::optional<ParallelismConfig> mesh_sizes() const;
   [[nodiscard]] std::optional<std::string> deepspeed_file() const;
   void warn_of_plugin() const;
 

@@ -16,16 +16,6 @@ RankPlace place_of(const RankContext& context) {
   return {.rank = context.rank, .world_size = context.world_size, .local_world_size = context.local_world_size};
 }
 
-// Without a mesh the plan lists no groups, and the world serves as the data-parallel group.
-DataParallel make_data_parallel(RankContext& context, const DataParallelPlan& plan) {
-  DataParallel data_parallel{.size = plan.size, .rank = plan.rank, .group = context.world};
-  for (const auto& ranks : plan.groups) {
-    auto group = context.new_group(ranks);
-    if (contains(ranks, context.rank)) data_parallel.group = std::move(group);
-  }
-  return data_parallel;
-}
-
 sharded::ShardGroups make_shard_groups(RankContext& context, const ShardGroupPlan& plan) {
   // A process without a backend cannot create groups and needs none: a shard group of one rank has no communication.
   if (context.world_size == 1 && !context.new_group) return {};

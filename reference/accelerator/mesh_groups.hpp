@@ -1,16 +1,14 @@
 #pragma once
 
-#include "reference/data/loader_core.hpp"
 #include "reference/mesh/mesh.hpp"
 #include "reference/sharded/flat_parameter.hpp"
 #include "reference/state/rank_context.hpp"
 
-/// Creates process groups from the plans of reference/mesh. Every rank creates every group, in the same order, also the
+/// Creates process groups from the plans of reference/mesh that state/device_mesh.hpp does not name. Every rank creates every group, in the same order, also the
 /// groups that it is not a member of. All functions that create groups are collective.
 namespace accel {
 
 [[nodiscard]] RankPlace place_of(const RankContext& context);
-[[nodiscard]] DataParallel make_data_parallel(RankContext& context, const DataParallelPlan& plan);
 [[nodiscard]] sharded::ShardGroups make_shard_groups(RankContext& context, const ShardGroupPlan& plan);
 /// Creates a second group of all ranks, separate from `context.world`.
 [[nodiscard]] Group make_group_of_all(RankContext& context);

@@ -70,6 +70,16 @@ NamedTensors parameters_once(const torch::nn::Module& module) {
   return unique_tensors(std::move(parameters));
 }
 
+// Which part of its complete parameter each tensor is: the rank's place among those that hold the others.
+std::vector<int> parts_of(const NamedTensors& parameters, const CutParameters& cuts) {
+  std::vector<int> parts;
+  for (const auto& [name, parameter] : parameters) {
+    const auto* cut = cuts.find(name);
+    parts.push_back(cut == nullptr ? Replicas::kComplete : cut->group.rank());
+  }
+  return parts;
+}
+
 // Frozen parameters get no gradients, so neither the gradient pipeline nor the DDP decision counts them.
 std::vector<at::Tensor> trained(const NamedTensors& parameters) {
   std::vector<at::Tensor> trained;
@@ -145,20 +155,52 @@ void Preparation::check_can_be_prepared(bool is_spread) const {
                  "(--num_processes=1), or load the complete model on every rank");
 }
 
-// DDP spans the world: it would copy rank 0's parameters to ranks that hold other slices of the model, and average the
-// gradients of all.
-void Preparation::check_mesh_of_replicas() const {
-  const auto mesh = settings().parallelism_config.value_or(ParallelismConfig{});
-  std::vector<std::string> sizes;
-  for_each_field(mesh, [&](const Field& field, int size) {
-    if (size > 1 && field.name != std::string_view("dp_replicate_size"))
-      sizes.push_back(fmt::format("{} {}", field.name, size));
-  });
+// The groups of a model's layers must be those of the mesh, over which gradients are averaged and norms are summed.
+void Preparation::check_cuts(const torch::nn::Module& module) const {
+  const auto& sizes = mesh().config();
+  std::set<std::string> axes;
+  for (const auto& [name, cut] : parallel::parameter_cuts(module)) {
+    axes.insert(cut.axis);
+    check_argument(
+        cut.group.size() == mesh()[cut.axis].size(),
+        "prepare: '{}' is divided over {} ranks, and parallelism_config has {}_size {}; create the model with "
+        "accelerator.mesh()",
+        name, cut.group.size(), cut.axis, mesh()[cut.axis].size());
+  }
+  check_config(axes.empty() || mixed_precision() != "fp8",
+               "prepare: mixed_precision fp8 does not support layers that are divided over ranks; use bf16");
   check_config(
-      sizes.empty(),
-      "prepare: parallelism_config has {}, and the model is not sharded: DDP would average its gradients over all "
-      "{} ranks; set fsdp_plugin or a deepspeed_plugin that shards, or use dp_replicate_size",
-      fmt::join(sizes, ", "), num_processes());
+      !axes.contains("ep") || !settings().master_weights,
+      "prepare: master_weights does not support experts that are divided over ranks; use mixed_precision bf16");
+  for (const auto& [axis, size] : {std::pair("tp", sizes.tp_size), std::pair("ep", sizes.ep_size)}) {
+    if (size > 1 && !axes.contains(axis) && is_main_process())
+      warn_once(*context_,
+                fmt::format("prepare: parallelism_config has {}_size {}, and no layer of the model is divided "
+                            "over these ranks, so all of them compute the same; create the model with "
+                            "accelerator.mesh()",
+                            axis, size));
+  }
+}
+
+// Tensor-parallel ranks may have drawn different numbers. DDP then copies each rank's values to its replicas.
+void Preparation::copy_complete_parameters_of_first_peer(const NamedTensors& parameters,
+                                                         const CutParameters& cuts) const {
+  const auto& peers = mesh()["tp"];
+  if (peers.size() == 1) return;
+  const c10::NoGradGuard no_grad;
+  for (const auto& [name, parameter] : parameters) {
+    const auto* cut = cuts.find(name);
+    auto values = parameter.detach().contiguous();
+    if (cut != nullptr && cut->axis == "tp") continue;
+    peers.broadcast(values).wait();
+    parameter.detach().copy_(values);
+  }
+}
+
+std::unique_ptr<DistributedDataParallel> Preparation::make_ddp(ModelTensors tensors, const char* group) const {
+  auto kwargs = settings().ddp_kwargs;
+  kwargs.gradient_as_bucket_view = kwargs.gradient_as_bucket_view.value_or(!context_->device.is_cpu());
+  return std::make_unique<DistributedDataParallel>(std::move(tensors), mesh()[group], kwargs, context_->listener);
 }
 
 std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr<torch::nn::Module>& module,
@@ -172,7 +214,11 @@ std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr
   if (settings().channels_last) store_channels_last(*module);
   if (options.evaluation_mode) return std::make_shared<UnshardedModel>(module, std::move(parallel_options));
   auto parameters = trained(tensors.parameters);
-  if (!parameters.empty()) check_mesh_of_replicas();
+  check_config(parameters.empty() || mesh().config().dp_shard_size == 1,
+               "prepare: parallelism_config has dp_shard_size {}, and the model is not sharded; set fsdp_plugin or a "
+               "deepspeed_plugin that shards, or use dp_replicate_size",
+               mesh().config().dp_shard_size);
+  check_cuts(*module);
   if (settings().master_weights) {
     parallel_options.masters = std::make_shared<MasterWeights>(parameters);
     tensors.masters = parallel_options.masters->masters();
@@ -187,11 +233,25 @@ std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr
     if (settings().master_weights) training_.path->add_model(model);
     return model;
   }
+  const CutParameters cuts(*module);
+  copy_complete_parameters_of_first_peer(tensors.parameters, cuts);
+  ModelTensors experts;
+  for (const auto& item : tensors.parameters) {
+    const auto* cut = cuts.find(item.first);
+    if (cut != nullptr && cut->axis == "ep") experts.parameters.push_back(item);
+  }
+  std::erase_if(tensors.parameters, [&](const auto& item) {
+    const auto* cut = cuts.find(item.first);
+    return cut != nullptr && cut->axis == "ep";
+  });
   tensors.sparse = parameters_with_sparse_gradients(*module);
-  auto kwargs = settings().ddp_kwargs;
-  kwargs.gradient_as_bucket_view = kwargs.gradient_as_bucket_view.value_or(!context_->device.is_cpu());
-  auto ddp = std::make_unique<DistributedDataParallel>(std::move(tensors), context_->world, kwargs, context_->listener);
-  auto model = std::make_shared<ReplicatedModel>(module, std::move(parallel_options), std::move(ddp), kwargs);
+  tensors.parts = parts_of(tensors.parameters, cuts);
+  experts.parts = parts_of(experts.parameters, cuts);
+  auto ddp = make_ddp(std::move(tensors), "dp_cp");
+  auto of_experts = experts.parameters.empty() ? nullptr : make_ddp(std::move(experts), "expert_dp");
+  auto model = std::make_shared<ReplicatedModel>(
+      module, std::move(parallel_options), std::move(ddp), std::move(of_experts),
+      /*has_own_buckets=*/!settings().ddp_kwargs.gradient_as_bucket_view.value_or(!context_->device.is_cpu()));
   training_.path->add_model(model);
   return model;
 }
@@ -224,11 +284,20 @@ std::shared_ptr<ParallelModel> Preparation::make_sharded(const std::shared_ptr<t
   auto optimizers = training_.optimizers;
   std::erase_if(optimizers, [&](const auto& optimizer) { return !optimizer.steps_any_of(module->parameters()); });
   for (const auto& optimizer : optimizers) check_can_be_sharded(optimizer.optimizer());
+  check_cuts(*module);
+  const bool is_cut = !parallel::parameter_cuts(*module).empty();
+  check_config(mesh().config().ep_size == 1,
+               "prepare: ep_size {} is unsupported with fsdp_plugin and deepspeed_plugin; use dp_replicate_size",
+               mesh().config().ep_size);
+  check_config(!is_cut || plugin().sharding->state_dict_type == "FULL_STATE_DICT",
+               "prepare: state_dict_type {} does not support layers that are divided over ranks; use FULL_STATE_DICT",
+               plugin().sharding->state_dict_type);
   if (!shard_groups_) {
     shard_groups_ =
-        make_shard_groups(*context_, plan_shard_groups(mesh(), place_of(*context_), plugin().sharding->hybrid));
+        make_shard_groups(*context_, plan_shard_groups(mesh_sizes(), place_of(*context_), plugin().sharding->hybrid));
   }
-  check_same_model(context_->world, parameters);
+  check_same_model(mesh()["dp_cp"], parameters);
+  copy_complete_parameters_of_first_peer(parameters, CutParameters(*module));
   auto options = model_options(*module, plugin().sharding->autocasts);
   if (mixed_precision() != "no") raise_to_float32(parameters);
   context_->hint =

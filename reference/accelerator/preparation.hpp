@@ -14,6 +14,7 @@
 #include "reference/accelerator/preparable.hpp"
 #include "reference/data/data_loader.hpp"
 #include "reference/offload/streamed_model.hpp"
+#include "reference/parallel/distributed_data_parallel.hpp"
 #include "reference/prepared/accelerated_optimizer.hpp"
 #include "reference/prepared/prepared_model.hpp"
 #include "reference/sharded/flat_parameter.hpp"
@@ -261,7 +262,9 @@ class Preparation : public virtual AcceleratorBase {
                                                 PrepareModelOptions options);
   std::shared_ptr<ParallelModel> make_sharded(const std::shared_ptr<torch::nn::Module>& module);
   void check_can_be_prepared(bool is_spread) const;
-  void check_mesh_of_replicas() const;
+  void check_cuts(const torch::nn::Module& module) const;
+  void copy_complete_parameters_of_first_peer(const NamedTensors& parameters, const CutParameters& cuts) const;
+  [[nodiscard]] std::unique_ptr<DistributedDataParallel> make_ddp(ModelTensors tensors, const char* group) const;
   [[nodiscard]] ParallelModel::Options model_options(const torch::nn::Module& module, bool autocasts) const;
   // Moves the module to the rank's device, and with it the state of optimizers that were prepared before it.
   void place(torch::nn::Module& module);

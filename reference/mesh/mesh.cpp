@@ -103,7 +103,7 @@ DataParallelPlan plan_data_parallel(const std::optional<ParallelismConfig>& conf
   for (const auto& ranks : groups) {
     const auto own = std::find(ranks.begin(), ranks.end(), place.rank);
     if (own != ranks.end())
-      return {.size = static_cast<int>(ranks.size()), .rank = static_cast<int>(own - ranks.begin()), .groups = groups};
+      return {.size = static_cast<int>(ranks.size()), .rank = static_cast<int>(own - ranks.begin())};
   }
   throw InternalError("a rank belongs to no data-parallel group");
 }

@@ -78,10 +78,9 @@ struct RankPlace {
   int local_world_size = 1;  ///< number of ranks on this machine
 };
 
-/// The ranks that read different samples.
+/// The ranks that read different samples: number of different batches per step, and the index of this rank's batch.
 struct DataParallelPlan {
-  int size = 1, rank = 0;  ///< number of different batches per step, and the index of this rank's batch
-  RankGroups groups = {};  ///< each group has one rank per batch; empty: the world is the only group
+  int size = 1, rank = 0;
 };
 [[nodiscard]] DataParallelPlan plan_data_parallel(const std::optional<ParallelismConfig>& config, RankPlace place);
 

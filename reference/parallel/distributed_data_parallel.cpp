@@ -216,10 +216,12 @@ DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, Group gro
                                                  const DistributedDataParallelKwargs& kwargs,
                                                  std::shared_ptr<StepListener> listener)
     : state_(std::make_unique<State>(State{std::move(group), kwargs, std::move(listener)})) {
-  for (const auto& [name, parameter] : tensors.parameters) {
+  for (std::size_t place = 0; place < tensors.parameters.size(); ++place) {
+    const auto& [name, parameter] = tensors.parameters[place];
     if (!parameter.requires_grad()) continue;
     state_->parameters.push_back(parameter);
     state_->replicas->parameters.emplace_back(name, parameter);
+    if (!tensors.parts.empty()) state_->replicas->parts.push_back(tensors.parts[place]);
   }
   state_->buffers = std::move(tensors.buffers);
   state_->sync_module_states(std::move(tensors.parameters), tensors.masters);

@@ -22,6 +22,7 @@ struct ModelTensors {
   std::vector<at::Tensor> buffers = {};
   std::vector<at::Tensor> sparse = {};   ///< parameters whose gradients are sparse
   std::vector<at::Tensor> masters = {};  ///< float32 copies of parameters, copied between ranks with them
+  std::vector<int> parts = {};           ///< per parameter, as in Replicas
 };
 
 /// Averages gradients over the ranks while backward computes them. It drives c10d's Reducer with the same calls in the

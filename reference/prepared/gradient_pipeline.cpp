@@ -147,8 +147,8 @@ GradScaler* GradientPipeline::scaler() {
 void GradientPipeline::unscale(torch::optim::Optimizer& optimizer) {
   if (!scaler_) return;
   scaler_->unscale_(optimizer);
-  // A rank sees infinities only in its own shards; all ranks must skip the step together.
-  if (has_sharded_models()) scaler_->share_found_inf(optimizer, context_->world);
+  // A rank sees infinities only in its own parts; all ranks must skip the step together.
+  if (has_sharded_models() || has_cut_models()) scaler_->share_found_inf(optimizer, context_->world);
   scale_update_is_due_ = true;
 }
 
@@ -164,14 +164,54 @@ bool GradientPipeline::has_sharded_models() const {
   return std::any_of(models_.begin(), models_.end(), [](const auto& model) { return model->is_sharded(); });
 }
 
+bool GradientPipeline::has_cut_models() const {
+  return std::any_of(models_.begin(), models_.end(), [](const auto& model) { return !model->cuts().empty(); });
+}
+
 bool GradientPipeline::is_sharded(const at::Tensor& parameter) const {
   return std::any_of(models_.begin(), models_.end(),
-                     [&](const auto& model) { return model->shards_of(parameter) != nullptr; });
+                     [&](const auto& model) { return model->is_sharded() && model->shards_of(parameter) != nullptr; });
+}
+
+const parallel::ParameterCut* GradientPipeline::cut_of(const at::Tensor& parameter) const {
+  for (const auto& model : models_) {
+    if (const auto* cut = model->cuts().find(parameter)) return cut;
+  }
+  return nullptr;
+}
+
+// A parameter that every tensor-parallel rank holds counts once; the parts of a cut one are summed over the ranks that
+// hold them.
+at::Tensor GradientPipeline::norm(const std::vector<at::Tensor>& parameters, double norm_type) const {
+  if (!has_cut_models()) return norm_of_own_parts(parameters, norm_type);
+  struct Axis {
+    Group group;
+    std::vector<at::Tensor> parameters = {};
+  };
+  std::map<std::string, Axis> axes;  // "" for complete parameters
+  for (const auto& parameter : parameters) {
+    const auto* cut = cut_of(parameter);
+    axes.try_emplace(cut == nullptr ? "" : cut->axis, Axis{cut == nullptr ? Group() : cut->group})
+        .first->second.parameters.push_back(parameter);
+  }
+  std::vector<at::Tensor> norms;
+  for (const auto& [name, axis] : axes) {
+    auto own = norm_of_own_parts(axis.parameters, norm_type);
+    if (std::isinf(norm_type)) {
+      axis.group.all_reduce(own, ReduceOp::kMax).wait();
+    } else if (axis.group.size() > 1) {
+      own = own.pow(norm_type);
+      axis.group.all_reduce(own).wait();
+      own = own.pow(1.0 / norm_type);
+    }
+    norms.push_back(std::move(own));
+  }
+  return norms.size() == 1 ? norms.front() : at::linalg_vector_norm(at::stack(norms), norm_type);
 }
 
 // Sharded gradients contribute their shards, summed over the shard group; complete gradients contribute once, after the
 // reduction. Source: torch/distributed/fsdp/fully_sharded_data_parallel.py, clip_grad_norm_.
-at::Tensor GradientPipeline::norm(const std::vector<at::Tensor>& parameters, double norm_type) const {
+at::Tensor GradientPipeline::norm_of_own_parts(const std::vector<at::Tensor>& parameters, double norm_type) const {
   std::vector<at::Tensor> whole;
   std::copy_if(parameters.begin(), parameters.end(), std::back_inserter(whole),
                [&](const auto& parameter) { return !is_sharded(parameter); });
@@ -205,7 +245,8 @@ at::Tensor GradientPipeline::norm(const std::vector<at::Tensor>& parameters, dou
 
 // The unsharded path uses the clipping of optim/, whose bits are those of torch.nn.utils.clip_grad_norm_.
 at::Tensor GradientPipeline::clip_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
-  if (!has_sharded_models()) return optim::clip_grad_norm(parameters, max_norm, norm_type, norm_dtype_);
+  if (!has_sharded_models() && !has_cut_models())
+    return optim::clip_grad_norm(parameters, max_norm, norm_type, norm_dtype_);
   auto total = norm(parameters, norm_type);
   optim::scale_to_norm(parameters, total, max_norm);
   return total;

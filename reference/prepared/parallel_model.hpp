@@ -18,6 +18,7 @@
 #include "reference/parallel/reduction_record.hpp"
 #include "reference/precision/autocast.hpp"
 #include "reference/precision/float8_layers.hpp"
+#include "reference/prepared/cut_parameters.hpp"
 #include "reference/sharded/memory_account.hpp"
 #include "reference/sharded/memory_scope.hpp"
 #include "reference/sharded/parameter_shards.hpp"
@@ -54,7 +55,7 @@ class ParallelModel {
     bool is_trained = true;                                  ///< false: prepared for evaluation only
   };
   ParallelModel(std::shared_ptr<torch::nn::Module> module, Options options)
-      : module_(std::move(module)), options_(std::move(options)) {}
+      : module_(std::move(module)), options_(std::move(options)), cuts_(*module_) {}
   virtual ~ParallelModel() = default;
   ParallelModel(const ParallelModel&) = delete;
   ParallelModel& operator=(const ParallelModel&) = delete;
@@ -65,6 +66,8 @@ class ParallelModel {
   /// The ranks that together hold the parameters and gradients; null: every rank holds all of them.
   [[nodiscard]] virtual const Group* shard_group() const = 0;
   [[nodiscard]] bool is_sharded() const { return shard_group() != nullptr; }
+  /// The parameters of which each tensor-parallel or expert-parallel rank holds a part.
+  [[nodiscard]] const CutParameters& cuts() const { return cuts_; }
   /// Throws StateError for a sharded model and one with master weights: `what` is the call that needs complete
   /// parameters.
   void check_is_unsharded(const char* what) const;
@@ -111,8 +114,8 @@ class ParallelModel {
   virtual void after_step(bool has_stepped) = 0;
   /// Creates the memory in which the state of the model's optimizers is allocated; null: LibTorch's memory.
   [[nodiscard]] virtual std::shared_ptr<sharded::MemorySource> make_optimizer_memory() const = 0;
-  /// The division of a parameter, and of tensors of the same shape, over ranks. Null if the parameter is complete or
-  /// belongs to another model.
+  /// The division of a parameter, and of tensors of the same shape, over ranks: by shards, by a cut, or both. Null if
+  /// the parameter is complete or belongs to another model.
   [[nodiscard]] virtual const sharded::ParameterShards* shards_of(const at::Tensor& parameter) const = 0;
 
   // --- complete values ----------------------------------------------------------------------------------------------
@@ -161,6 +164,9 @@ class ParallelModel {
  private:
   std::shared_ptr<torch::nn::Module> module_;
   Options options_;
+
+ protected:
+  CutParameters cuts_;
 };
 
 }  // namespace accel

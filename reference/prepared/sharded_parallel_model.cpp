@@ -68,8 +68,15 @@ void ShardedParallelModel::release_parameters(const Group& world, std::optional<
     model_->release_full_parameters();
 }
 
+// Every tensor-parallel peer of the main process takes part in putting the parts together.
+NamedTensors ShardedParallelModel::complete_state() {
+  if (cuts().empty()) return model_->full_state();
+  auto state = cuts().complete(model_->full_state(/*on_every_peer=*/true));
+  return model_->groups().peer == 0 ? state : NamedTensors();
+}
+
 NamedTensors ShardedParallelModel::full_state(std::optional<at::ScalarType> sharded_dtype) {
-  auto state = model_->full_state();
+  auto state = complete_state();
   return sharded_dtype ? cast_floating(std::move(state), *sharded_dtype) : state;
 }
 
@@ -77,7 +84,10 @@ NamedTensors ShardedParallelModel::full_state(std::optional<at::ScalarType> shar
 std::function<void()> ShardedParallelModel::prepare_load(const std::string&,
                                                          const std::map<std::string, StoredWeight>& weights) {
   NamedTensors complete;
-  for (const auto& [name, saved] : weights) complete.emplace_back(name, saved.load());
+  for (const auto& [name, saved] : weights) {
+    const auto* cut = cuts().find(name);
+    complete.emplace_back(name, cut == nullptr ? saved.load() : cut->part_of(saved.load()));
+  }
   return model_->prepare_load(complete);
 }
 

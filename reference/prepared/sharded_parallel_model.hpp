@@ -12,7 +12,9 @@ class ShardedParallelModel final : public ParallelModel {
  public:
   ShardedParallelModel(std::shared_ptr<torch::nn::Module> module, Options options,
                        std::unique_ptr<sharded::ShardedModel> model)
-      : ParallelModel(std::move(module), std::move(options)), model_(std::move(model)) {}
+      : ParallelModel(std::move(module), std::move(options)), model_(std::move(model)) {
+    cuts_.set_inner(model_.get());
+  }
 
   [[nodiscard]] const sharded::ShardedModel& model() const { return *model_; }
   [[nodiscard]] const Group* shard_group() const override { return &model_->groups().gathers; }
@@ -40,6 +42,7 @@ class ShardedParallelModel final : public ParallelModel {
   }
   [[nodiscard]] std::shared_ptr<sharded::MemorySource> make_optimizer_memory() const override;
   [[nodiscard]] const sharded::ParameterShards* shards_of(const at::Tensor& parameter) const override {
+    if (cuts().holds(parameter)) return &cuts();
     return model_->holds(parameter) ? model_.get() : nullptr;
   }
 
@@ -49,7 +52,7 @@ class ShardedParallelModel final : public ParallelModel {
 
   [[nodiscard]] std::string state_dict_type() const override { return model_->options().state_dict_type; }
   [[nodiscard]] bool has_fsdp_file_names() const override { return model_->options().autocasts; }
-  [[nodiscard]] NamedTensors weights() override { return is_saved_complete() ? model_->full_state() : NamedTensors(); }
+  [[nodiscard]] NamedTensors weights() override { return is_saved_complete() ? complete_state() : NamedTensors(); }
   [[nodiscard]] std::vector<sharded::ShardPiece> pieces() const override { return model_->sharded_state(); }
   [[nodiscard]] std::function<void()> prepare_load(const std::string& what,
                                                    const std::map<std::string, StoredWeight>& weights) override;
@@ -67,6 +70,7 @@ class ShardedParallelModel final : public ParallelModel {
 
  private:
   [[nodiscard]] Restore set_sync(bool on);
+  [[nodiscard]] NamedTensors complete_state();  // on the main process
 
   std::shared_ptr<sharded::ShardedModel> model_;
 };

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "reference/checkpoint/module_state.hpp"
+#include "reference/core/errors.hpp"
 #include "reference/precision/master_weights.hpp"
 
 namespace accel {
@@ -29,7 +30,7 @@ void UnshardedModel::after_step(bool has_stepped) {
   if (options().masters) options().masters->show_weights(has_stepped);
 }
 
-NamedTensors UnshardedModel::weights() {
+NamedTensors UnshardedModel::own_weights() {
   auto state = checkpoint::state_dict_of(*module());
   if (const auto& masters = options().masters) {
     masters->adopt_edits();
@@ -38,10 +39,14 @@ NamedTensors UnshardedModel::weights() {
   return state;
 }
 
+NamedTensors UnshardedModel::weights() { return cuts().complete(own_weights()); }
+
 // All checks happen here, before anything is changed; the returned function only copies and cannot fail.
 std::function<void()> UnshardedModel::prepare_load(const std::string& what,
                                                    const std::map<std::string, StoredWeight>& weights_by_name) {
-  return [loads = checkpoint::matched(what, weights(), weights_by_name, /*strict=*/true), masters = options().masters] {
+  const auto own = own_weights();
+  const auto parts = cuts().parts_of(what, own, weights_by_name);
+  return [loads = checkpoint::matched(what, own, parts, /*strict=*/true), masters = options().masters] {
     for (const auto& [tensor, saved] : loads) saved.load_into(tensor.detach());
     if (masters) masters->update_weights();
   };
@@ -75,20 +80,65 @@ sharded::MemoryAccount UnshardedModel::memory_account() {
   return account;
 }
 
-// The restore functions hold the DDP wrapper, so they may run after the model's handle is gone.
+void ReplicatedModel::before_forward() {
+  ddp_->before_forward();
+  if (experts_) experts_->before_forward();
+}
+
+bool ReplicatedModel::after_forward(std::vector<at::Tensor>& outputs) {
+  const bool has_replaced = ddp_->after_forward(outputs);
+  return (experts_ && experts_->after_forward(outputs)) || has_replaced;
+}
+
+// The restore functions hold the DDP wrappers, so they may run after the model's handle is gone.
 ParallelModel::Restore ReplicatedModel::suspend_sync() {
-  return [ddp = ddp_, before = std::exchange(ddp_->sync_flags.backward, false)] { ddp->sync_flags.backward = before; };
+  const auto before = std::exchange(ddp_->sync_flags.backward, false);
+  if (experts_) experts_->sync_flags.backward = false;
+  return [ddp = ddp_, experts = experts_, before] {
+    ddp->sync_flags.backward = before;
+    if (experts) experts->sync_flags.backward = before;
+  };
 }
 
 ParallelModel::Restore ReplicatedModel::sync_next_backward() {
   const auto before = ddp_->sync_flags;
   ddp_->synchronize_next_backward();
-  return [ddp = ddp_, before] { ddp->sync_flags = before; };
+  if (experts_) experts_->synchronize_next_backward();
+  return [ddp = ddp_, experts = experts_, before] {
+    ddp->sync_flags = before;
+    if (experts) experts->sync_flags = before;
+  };
+}
+
+DistributedDataParallel* ReplicatedModel::joinable() const {
+  check_state(cuts().empty(),
+              "join_uneven_inputs: a rank without a batch cannot repeat the collectives of tensor-parallel and "
+              "expert-parallel layers; use even batches");
+  return ddp_.get();
+}
+
+NamedTensors ReplicatedModel::unreduced() const {
+  auto all = ddp_->unreduced();
+  if (!experts_) return all;
+  for (auto& item : experts_->unreduced()) all.push_back(std::move(item));
+  return all;
+}
+
+std::optional<GradientOrigin> ReplicatedModel::origin_of(const at::Tensor& parameter) const {
+  const auto origin = ddp_->origin_of(parameter);
+  return origin || !experts_ ? origin : experts_->origin_of(parameter);
+}
+
+Value ReplicatedModel::sync_state() const {
+  auto state = ddp_->state_dict().as<Value::Dict>();
+  if (experts_) state["experts"] = experts_->state_dict();
+  return state;
 }
 
 // A checkpoint of a single process, which has no DDP, contains no buckets.
 void ReplicatedModel::load_sync_state(const Value& state) {
   if (state.contains("buckets")) ddp_->load_state_dict(state);
+  if (experts_ && state.contains("experts")) experts_->load_state_dict(state.at("experts"));
 }
 
 // With gradient_as_bucket_view the gradients are the buckets and have been counted already.

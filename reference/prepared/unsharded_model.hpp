@@ -30,7 +30,9 @@ class UnshardedModel : public ParallelModel {
   void before_step() override;
   void after_step(bool has_stepped) override;
   [[nodiscard]] std::shared_ptr<sharded::MemorySource> make_optimizer_memory() const override { return nullptr; }
-  [[nodiscard]] const sharded::ParameterShards* shards_of(const at::Tensor&) const override { return nullptr; }
+  [[nodiscard]] const sharded::ParameterShards* shards_of(const at::Tensor& parameter) const override {
+    return cuts().holds(parameter) ? &cuts() : nullptr;
+  }
 
   void gather_parameters() override {}
   void release_parameters(const Group&, std::optional<int>) override {}
@@ -50,34 +52,36 @@ class UnshardedModel : public ParallelModel {
   [[nodiscard]] sharded::MemoryAccount memory_account() override;
 
  private:
+  [[nodiscard]] NamedTensors own_weights();  // with the parts of cut parameters
   sharded::MemoryAccount activations_;
 };
 
-/// A model that every rank replicates. DDP averages its gradients while backward computes them.
+/// A model that every rank replicates. DDP averages its gradients while backward computes them. Experts that are
+/// divided over ranks have fewer replicas, so they have a DDP of their own.
 ///
 /// Thread rule: the rank's thread.
 class ReplicatedModel final : public UnshardedModel {
  public:
-  /// `ddp` must wrap the tensors of `module`.
+  /// `ddp` must wrap the tensors of `module` except the experts, which `experts` wraps; null without them.
   ReplicatedModel(std::shared_ptr<torch::nn::Module> module, Options options,
-                  std::unique_ptr<DistributedDataParallel> ddp, const DistributedDataParallelKwargs& kwargs)
+                  std::unique_ptr<DistributedDataParallel> ddp, std::unique_ptr<DistributedDataParallel> experts,
+                  bool has_own_buckets)
       : UnshardedModel(std::move(module), std::move(options)),
         ddp_(std::move(ddp)),
-        has_own_buckets_(!kwargs.gradient_as_bucket_view.value_or(false)) {}
+        experts_(std::move(experts)),
+        has_own_buckets_(has_own_buckets) {}
 
   [[nodiscard]] bool needs_outputs() const override { return UnshardedModel::needs_outputs() || ddp_->needs_outputs(); }
-  void before_forward() override { ddp_->before_forward(); }
-  bool after_forward(std::vector<at::Tensor>& outputs) override { return ddp_->after_forward(outputs); }
+  void before_forward() override;
+  bool after_forward(std::vector<at::Tensor>& outputs) override;
 
   [[nodiscard]] Restore suspend_sync() override;
   [[nodiscard]] Restore sync_next_backward() override;
-  [[nodiscard]] DistributedDataParallel* joinable() const override { return ddp_.get(); }
-  [[nodiscard]] NamedTensors unreduced() const override { return ddp_->unreduced(); }
-  [[nodiscard]] std::optional<GradientOrigin> origin_of(const at::Tensor& parameter) const override {
-    return ddp_->origin_of(parameter);
-  }
+  [[nodiscard]] DistributedDataParallel* joinable() const override;
+  [[nodiscard]] NamedTensors unreduced() const override;
+  [[nodiscard]] std::optional<GradientOrigin> origin_of(const at::Tensor& parameter) const override;
 
-  [[nodiscard]] Value sync_state() const override { return ddp_->state_dict(); }
+  [[nodiscard]] Value sync_state() const override;
   void load_sync_state(const Value& state) override;
 
   [[nodiscard]] sharded::MemoryAccount memory_account() override;
@@ -86,7 +90,7 @@ class ReplicatedModel final : public UnshardedModel {
   [[nodiscard]] const char* reason_outputs_are_needed() const override;
 
  private:
-  std::shared_ptr<DistributedDataParallel> ddp_;
+  std::shared_ptr<DistributedDataParallel> ddp_, experts_;
   bool has_own_buckets_;  // gradients are separate tensors, not views of the reducer's buckets
 };
 

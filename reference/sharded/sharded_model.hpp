@@ -80,8 +80,8 @@ class ShardedModel final : public ParameterShards {
   /// Ends `gather_full_parameters` and gives every rank the values of rank `modified_on` of `world`. Collective.
   void release_full_parameters(const Group& world, int modified_on);
   /// Full parameters and buffers by name, on the CPU of the group's first rank; empty on the others. Gathers one unit
-  /// at a time. Collective.
-  NamedTensors full_state();
+  /// at a time. Of several tensor-parallel peers only the first, unless `on_every_peer`. Collective.
+  NamedTensors full_state(bool on_every_peer = false);
   /// Loads full values; every rank keeps its parts. Throws CheckpointError, which lists all tensors that are missing,
   /// unexpected or of other sizes, and leaves the model unchanged then.
   void load_full_state(const NamedTensors& state);

@@ -85,10 +85,12 @@ std::map<std::string, at::Tensor> ShardedModel::State::assembled(const std::vect
 
 // Collective on every rank, but only the first one keeps values: one full copy of the model exists, in host memory.
 // Gathering unit by unit bounds the device memory by the largest unit.
-NamedTensors ShardedModel::full_state() {
+NamedTensors ShardedModel::full_state(bool on_every_peer) {
   const c10::NoGradGuard no_grad;
   show_shards();
-  const bool is_first = state_->groups.gathers.rank() == 0 && state_->groups.is_primary_replica();
+  const auto& replicas = state_->groups.replicas;
+  const bool is_first = state_->groups.gathers.rank() == 0 && (!replicas || replicas->rank() == 0) &&
+                        (on_every_peer || state_->groups.peer == 0);
   std::unordered_map<const c10::TensorImpl*, at::Tensor> values;
   const auto keep = [&](const at::Tensor& tensor) {
     if (is_first)

@@ -24,7 +24,8 @@ DeviceMesh::DeviceMesh(RankContext& context, const ParallelismConfig& config) : 
   std::map<RankGroups, Group> created;
   for (const auto& kind : mesh_group_kinds()) {
     const auto ranks = mesh.groups(kind.axes);
-    if (ranks.front().size() == 1) continue;
+    const bool serves_ddp = context.new_group && (kind.name == "dp_cp" || kind.name == "expert_dp");
+    if (ranks.front().size() == 1 && !serves_ddp) continue;
     auto group = created.find(ranks);
     if (group == created.end()) group = created.emplace(ranks, own_group(context, ranks)).first;
     groups_.emplace(kind.name, group->second);

@@ -22,7 +22,8 @@ class DeviceMesh {
   /// A mesh of one rank, whose groups do not communicate.
   DeviceMesh() = default;
   /// Every rank creates all groups in one order, also those that it is not a member of. Groups of equal ranks are
-  /// created once, and a group of all ranks is `context.world`. Collective.
+  /// created once, and a group of all ranks is `context.world`. "dp_cp" and "expert_dp" are process groups also if they
+  /// have one rank, since DDP needs one. Collective.
   DeviceMesh(RankContext& context, const ParallelismConfig& config);
 
   /// The group of the ranks that differ from this one only along the axes of `name`; without communication if it has

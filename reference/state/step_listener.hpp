@@ -16,9 +16,13 @@ class Module;
 
 namespace accel {
 
-/// The parameters of a prepared model, which must be equal on all ranks after every update.
+/// The parameters of a prepared model, which must be equal on all ranks with the same parts after every update.
 struct Replicas {
+  static constexpr int kComplete = -1;
   NamedTensors parameters = {};
+  /// Which part of the complete parameter each is, for layers that are divided over ranks: ranks with the same part hold
+  /// equal values. kComplete if every rank holds all of it. Empty: all are complete.
+  std::vector<int> parts = {};
   /// The last backward pass kept its gradients local, so ranks may differ: no_sync, or a skipped step.
   bool are_local = false;
 };

@@ -98,18 +98,23 @@ bool is_scalar_state(const std::string& name) {
   return name == "step" || name == "mu_product" || name == "eta" || name == "mu";
 }
 
-// Whether an entry is a part like that of the parameter: flat parts have one dimension, step counts have none.
-bool is_part(const Value& entry) {
-  return entry.is<at::Tensor>() && entry.as<at::Tensor>().defined() && entry.as<at::Tensor>().dim() == 1;
+// Whether an entry is a part like that of the parameter: flat parts have one dimension, parts of a cut have the
+// parameter's sizes, step counts have no dimension.
+bool is_part(const Value& entry, const at::Tensor& parameter) {
+  if (!entry.is<at::Tensor>() || !entry.as<at::Tensor>().defined()) return false;
+  const auto& tensor = entry.as<at::Tensor>();
+  return tensor.dim() == 1 || (tensor.dim() > 1 && tensor.sizes() == parameter.sizes());
 }
 
 // The entries that any rank has, in the same order on all ranks: a rank whose part of a parameter is empty may have no
 // state for it, but must take part in the gather.
-std::vector<std::pair<std::string, std::string>> entries_of_all_ranks(const Value::Dict& states, RankContext& context) {
+std::vector<std::pair<std::string, std::string>> entries_of_all_ranks(const Value::Dict& states,
+                                                                      const std::vector<at::Tensor>& parameters,
+                                                                      RankContext& context) {
   std::vector<std::pair<std::string, std::string>> own;
   for (const auto& [index, entries] : states) {
     for (const auto& [name, entry] : entries.as<Value::Dict>()) {
-      if (is_part(entry)) own.emplace_back(index, name);
+      if (is_part(entry, parameters.at(std::stoul(index)))) own.emplace_back(index, name);
     }
   }
   auto all = gather_object(context, own);
@@ -121,7 +126,7 @@ std::vector<std::pair<std::string, std::string>> entries_of_all_ranks(const Valu
 // Replaces parts by complete tensors on rank 0 and removes them on other ranks. Collective per entry, in sorted order.
 void gather_wholes(Value::Dict& states, const std::vector<at::Tensor>& parameters, const TrainingState& state,
                    RankContext& context) {
-  for (const auto& [index, name] : entries_of_all_ranks(states, context)) {
+  for (const auto& [index, name] : entries_of_all_ranks(states, parameters, context)) {
     const auto& parameter = parameters.at(std::stoul(index));
     const auto* divided = shards_of(parameter, state);
     if (divided == nullptr) continue;
@@ -221,7 +226,7 @@ Value::Dict with_names(Value::Dict dict, const std::vector<std::string>& names_o
 void take_pieces(Value::Dict& entries, const at::Tensor& parameter, const sharded::ParameterShards& divided,
                  const std::string& name, std::vector<ShardPiece>& pieces) {
   for (auto entry = entries.begin(); entry != entries.end();) {
-    if (!is_part(entry->second)) {
+    if (!is_part(entry->second, parameter)) {
       ++entry;
       continue;
     }
@@ -329,8 +334,11 @@ Value state_dict_of(const AcceleratedOptimizer& optimizer, const TrainingState& 
     take_all_pieces(states, parameters, names, state, pieces);
   dict["state"] = std::move(states);
   // An optimizer without sharded parameters keeps Accelerate's plain form, with integer keys.
-  const bool has_names = std::any_of(parameters.begin(), parameters.end(),
-                                     [&](const auto& parameter) { return shards_of(parameter, state) != nullptr; });
+  const bool has_names = std::any_of(parameters.begin(), parameters.end(), [&](const auto& parameter) {
+    return std::any_of(state.models.begin(), state.models.end(), [&](const auto& model) {
+      return model->is_sharded() && model->shards_of(parameter) != nullptr;
+    });
+  });
   return has_names ? with_names(std::move(dict), names) : Value(std::move(dict));
 }
 

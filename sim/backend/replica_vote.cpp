@@ -40,6 +40,18 @@ const NamedTensors::value_type& parameter_at(std::size_t place, const ReplicaVot
   return models.back()->parameters.back();  // a rank with more parameters differs in one that is missing here
 }
 
+// Which part each hash belongs to.
+std::vector<int> parts_of_parameters(const ReplicaModels& models) {
+  std::vector<int> parts;
+  for (const auto& model : models) {
+    if (model->parts.empty())
+      parts.insert(parts.end(), model->parameters.size(), Replicas::kComplete);
+    else
+      parts.insert(parts.end(), model->parts.begin(), model->parts.end());
+  }
+  return parts;
+}
+
 }  // namespace
 
 std::vector<std::uint64_t> hashes_of(const ReplicaModels& models) {
@@ -70,8 +82,10 @@ void ReplicaVote::cast(int rank, const Models& models, std::vector<std::uint64_t
     ++next_[rank].update;
     auto& ballot = open_[turn];
     ballot.hashes.resize(world_.num_ranks());
+    ballot.parts.resize(world_.num_ranks());
     ballot.generators.resize(world_.num_ranks());
     ballot.hashes[rank] = std::move(hashes);
+    ballot.parts[rank] = parts_of_parameters(models);
     ballot.generators[rank] = generator;
     if (++ballot.num_cast < world_.num_ranks()) return;
     complete = std::move(ballot);
@@ -93,25 +107,48 @@ void ReplicaVote::begin_era(int rank) {
   update = 0;
 }
 
+// First the complete parameters of all ranks, then everything among the ranks that hold the same parts.
+bool ReplicaVote::compare(std::uint64_t update, const Ballot& ballot, const Models& models) {
+  std::vector<int> everyone;
+  auto complete = ballot.hashes;
+  std::map<std::vector<int>, std::vector<int>> with_equal_parts;
+  for (int rank = 0; rank < world_.num_ranks(); ++rank) {
+    const auto& parts = ballot.parts[rank];
+    everyone.push_back(rank);
+    with_equal_parts[parts].push_back(rank);
+    for (std::size_t place = 0; place < parts.size(); ++place) {
+      if (parts[place] != Replicas::kComplete) complete[rank][place] = 0;
+    }
+  }
+  if (!compare_among(everyone, update, complete, models)) return false;
+  if (with_equal_parts.size() == 1) return true;
+  return std::all_of(with_equal_parts.begin(), with_equal_parts.end(),
+                     [&](const auto& item) { return compare_among(item.second, update, ballot.hashes, models); });
+}
+
 // All parameters of all models are one list of hashes, so the first difference has one index.
-void ReplicaVote::compare(std::uint64_t update, const Ballot& ballot, const Models& models) {
-  const auto culprits = minority(ballot.hashes);
-  if (culprits.empty()) return;
+bool ReplicaVote::compare_among(const std::vector<int>& ranks, std::uint64_t update, const std::vector<Hashes>& of_all,
+                                const Models& models) {
+  std::vector<Hashes> ballots;
+  for (const auto rank : ranks) ballots.push_back(of_all[rank]);
+  auto culprits = minority(ballots);
+  if (culprits.empty()) return true;
   // The first difference is searched between one culprit and one rank that differs from it; on a tie any pair
   // will do.
-  const auto& others = culprits.size() == ballot.hashes.size() ? ballot.hashes.back() : ballot.hashes[culprits.front()];
+  const auto& others = culprits.size() == ballots.size() ? ballots.back() : ballots[culprits.front()];
   const auto majority =
-      std::find_if(ballot.hashes.begin(), ballot.hashes.end(), [&](const auto& hashes) { return hashes != others; });
+      std::find_if(ballots.begin(), ballots.end(), [&](const auto& hashes) { return hashes != others; });
   const auto first =
       std::mismatch(others.begin(), others.end(), majority->begin(), majority->end()).first - others.begin();
   const auto& [name, tensor] = parameter_at(static_cast<std::size_t>(first), models);
+  const bool is_tie = culprits.size() == ballots.size();
+  for (auto& culprit : culprits) culprit = ranks[culprit];
   Diagnosis diagnosis{.kind = Diagnosis::Kind::kDesync,
                       .ranks = culprits,
                       .op = "optimizer_step",
                       .group = "world",
                       .sequence = update,
                       .shapes = {tensor.sizes().vec()}};
-  const bool is_tie = culprits.size() == ballot.hashes.size();
   const auto difference = is_tie                 ? "differ from one another, and there is no majority"
                           : culprits.size() == 1 ? "differs from the rest"
                                                  : "differ from the rest";
@@ -123,6 +160,7 @@ void ReplicaVote::compare(std::uint64_t update, const Ballot& ballot, const Mode
       update, describe_ranks(culprits), difference, name, c10::toString(tensor.scalar_type()),
       c10::str(tensor.sizes()));
   world_.fail(std::make_exception_ptr(DiagnosedError(std::move(diagnosis))));
+  return false;
 }
 
 // A finding, not an error: ranks may seed differently on purpose. Only a change from equal to different is

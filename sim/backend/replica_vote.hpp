@@ -44,13 +44,18 @@ class ReplicaVote {
     std::uint64_t update = 0;  // counted within its era
     auto operator<=>(const Turn&) const = default;
   };
+  using Hashes = std::vector<std::uint64_t>;  // one per parameter of each model
   struct Ballot {
-    std::vector<std::vector<std::uint64_t>> hashes;  // by rank: one hash per parameter of each model
+    std::vector<Hashes> hashes;           // by rank
+    std::vector<std::vector<int>> parts;  // by rank: those of Replicas, one per hash
     std::vector<std::uint64_t> generators;
     int num_cast = 0;
   };
 
-  void compare(std::uint64_t update, const Ballot& ballot, const Models& models);
+  // Returns whether the ranks agree.
+  bool compare(std::uint64_t update, const Ballot& ballot, const Models& models);
+  bool compare_among(const std::vector<int>& ranks, std::uint64_t update, const std::vector<Hashes>& of_all,
+                     const Models& models);
   void compare_generators(std::uint64_t update, const Ballot& ballot);
 
   World& world_;

@@ -334,8 +334,7 @@ TEST(MeshTest, RanksOfOneDataParallelGroupReadTheSameBatch) {
   }
 }
 
-// With tensor parallelism, ranks of one batch hold other slices, which DDP would overwrite and average.
-TEST(MeshTest, AModelThatIsNotShardedIsRefusedOnAMeshThatDividesIt) {
+TEST(MeshTest, AModelThatIsNotShardedIsRefusedOnAMeshThatShardsIt) {
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
     run_ranks(backend, 4, [](RankContext& rank) {
       const auto problem = [&](const ParallelismConfig& mesh, std::optional<FullyShardedDataParallelPlugin> plugin) {
@@ -345,14 +344,12 @@ TEST(MeshTest, AModelThatIsNotShardedIsRefusedOnAMeshThatDividesIt) {
           accelerator.prepare(net);
         });
       };
-      EXPECT_THAT(problem({.dp_replicate_size = 2, .tp_size = 2}, std::nullopt),
-                  ::testing::HasSubstr("parallelism_config has tp_size 2, and the model is not sharded: DDP would "
-                                       "average its gradients over all 4 ranks"));
       EXPECT_THAT(problem({.dp_shard_size = 2, .cp_size = 2}, std::nullopt),
-                  ::testing::HasSubstr("dp_shard_size 2, cp_size 2"));
+                  ::testing::HasSubstr("dp_shard_size 2, and the model is not sharded"));
       EXPECT_THAT(problem({.dp_shard_size = 4}, FullyShardedDataParallelPlugin{.sharding_strategy = "NO_SHARD"}),
                   ::testing::HasSubstr("dp_shard_size 4"));
       EXPECT_EQ(problem({.dp_replicate_size = 4}, std::nullopt), "");
+      EXPECT_EQ(problem({.dp_replicate_size = 2, .tp_size = 2}, std::nullopt), "");
       EXPECT_EQ(problem({.dp_shard_size = 2, .tp_size = 2}, FullyShardedDataParallelPlugin{}), "");
     });
   }

@@ -1,0 +1,231 @@
+// Training on a mesh whose layers are divided over ranks equals training on one rank: data, gradients, clipping, saved
+// state. Values are dyadic where bits must agree.
+#include <accel/accel.hpp>
+#include <accel/testing.hpp>
+#include <gmock/gmock.h>
+
+#include "reference/modules/parameter_cut.hpp"
+#include "reference/tensor_parallel/layers.hpp"
+#include "reference/tensor_parallel/operators.hpp"
+#include "tests/support/dyadic.hpp"
+#include "tests/support/message_of.hpp"
+#include "tests/support/temporary_folder.hpp"
+#include "tests/support/torch.hpp"
+
+namespace accel::testing::mesh_training_test {
+namespace {
+
+using namespace accel::parallel;
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kWidth = 3, kInner = 8;
+
+struct DividedNet : torch::nn::Module {
+  explicit DividedNet(const DeviceMesh& mesh) : group(mesh["tp"]) {
+    expansion =
+        register_module("expansion", ColumnParallelLinear(ParallelLinearOptions{.in = kWidth, .out = kInner}, group));
+    projection =
+        register_module("projection", RowParallelLinear(ParallelLinearOptions{.in = kInner, .out = kWidth}, group));
+    scale = register_parameter("scale", at::ones({kWidth}));
+    to(at::kDouble);
+  }
+  at::Tensor forward(const at::Tensor& values) {
+    const auto hidden =
+        elementwise(expansion->forward(copy({values}, group)), [](const at::Tensor& x) { return x.relu(); });
+    return projection->forward(hidden).local * scale;
+  }
+  Group group;
+  ColumnParallelLinear expansion{nullptr};
+  RowParallelLinear projection{nullptr};
+  at::Tensor scale;
+};
+
+void fill(DividedNet& net) {
+  const c10::NoGradGuard no_grad;
+  auto generator = make_generator(5);
+  const auto cuts = parameter_cuts(net);
+  for (const auto& item : net.named_parameters()) {
+    const auto cut = cuts.find(item.key());
+    const auto sizes = cut == cuts.end() ? item.value().sizes().vec() : cut->second.whole_sizes(item.value());
+    const auto whole = dyadic(sizes, generator, 2);
+    item.value().copy_(cut == cuts.end() ? whole : cut->second.part_of(whole));
+  }
+}
+
+// Samples (8, kWidth), of which a step uses all: each data-parallel rank its share.
+at::Tensor samples(int step) { return dyadic({8, kWidth}, make_generator(20 + step), 2); }
+
+struct Run {
+  NamedTensors state;
+  std::vector<double> norms;
+};
+
+struct RunOptions {
+  ParallelismConfig mesh = {};
+  std::optional<FullyShardedDataParallelPlugin> plugin = {};
+  std::string save_to = {}, load_from = {};
+  int first_step = 0, num_steps = 2;
+  bool adam = false;
+};
+
+Run trained(const RunOptions& options) {
+  Accelerator accelerator({.parallelism_config = options.mesh, .fsdp_plugin = options.plugin});
+  auto net = std::make_shared<DividedNet>(accelerator.mesh());
+  fill(*net);
+  std::shared_ptr<torch::optim::Optimizer> chosen;
+  if (options.adam)
+    chosen = std::make_shared<optim::AdamW>(net->parameters(), optim::AdamWOptions{.lr = 0.01});
+  else
+    chosen = std::make_shared<optim::SGD>(net->parameters(), optim::SGDOptions{.lr = 1.0 / 16});
+  auto [model, optimizer] = accelerator.prepare(net, chosen);
+  if (!options.load_from.empty()) accelerator.load_state(options.load_from);
+  Run run;
+  for (int step = options.first_step; step < options.first_step + options.num_steps; ++step) {
+    const auto own = samples(step).chunk(accelerator.data_parallel_size())[accelerator.data_parallel_rank()];
+    const auto output = model(own);
+    accelerator.backward((output * output).sum() / own.size(0));
+    run.norms.push_back(accelerator.clip_grad_norm_(model.parameters(), 1e9).item<double>());
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  if (!options.save_to.empty()) accelerator.save_state(options.save_to);
+  run.state = accelerator.get_state_dict(model);
+  return run;
+}
+
+NamedTensors sorted(NamedTensors state) {
+  std::sort(state.begin(), state.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  return state;
+}
+
+void expect_equal(const NamedTensors& found, const NamedTensors& expected, double tolerance = 0) {
+  ASSERT_EQ(found.size(), expected.size());
+  const auto left = sorted(found), right = sorted(expected);
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    EXPECT_EQ(left[i].first, right[i].first);
+    ASSERT_EQ(left[i].second.sizes(), right[i].second.sizes()) << left[i].first;
+    EXPECT_TRUE(tolerance == 0 ? at::equal(left[i].second, right[i].second)
+                               : at::allclose(left[i].second, right[i].second, tolerance, tolerance))
+        << left[i].first;
+  }
+}
+
+FullyShardedDataParallelPlugin second_version() { return {.fsdp_version = 2, .state_dict_type = "FULL_STATE_DICT"}; }
+
+int num_ranks(const ParallelismConfig& mesh) { return static_cast<int>(mesh.total_size()); }
+
+// One step, since the products of a second one would need more bits than float64 has.
+TEST(MeshTrainingTest, EqualsOneRankInEveryBit) {
+  const auto expected = run_ranks(1, [] { return trained({.num_steps = 1}); }).front();
+  for (const auto& mesh : {ParallelismConfig{.tp_size = 2}, ParallelismConfig{.tp_size = 4},
+                           ParallelismConfig{.dp_replicate_size = 2, .tp_size = 2},
+                           ParallelismConfig{.dp_replicate_size = 4, .tp_size = 2},
+                           ParallelismConfig{.dp_replicate_size = 2, .cp_size = 2, .tp_size = 2}}) {
+    for (const auto& found : run_ranks(num_ranks(mesh), [&] { return trained({.mesh = mesh, .num_steps = 1}); })) {
+      expect_equal(found.state, expected.state);
+      for (std::size_t step = 0; step < expected.norms.size(); ++step)
+        EXPECT_NEAR(found.norms[step], expected.norms[step], 1e-12 * expected.norms[step]);
+    }
+  }
+}
+
+TEST(MeshTrainingTest, ShardsOutsideAndTensorParallelInsideEqualOneRank) {
+  const auto expected = run_ranks(1, [] { return trained({.num_steps = 1}); }).front();
+  for (const auto& mesh : {ParallelismConfig{.dp_shard_size = 2, .tp_size = 2},
+                           ParallelismConfig{.dp_replicate_size = 2, .dp_shard_size = 2, .tp_size = 2}}) {
+    const auto found =
+        run_ranks(num_ranks(mesh), [&] { return trained({.mesh = mesh, .plugin = second_version(), .num_steps = 1}); });
+    expect_equal(found.front().state, expected.state);
+    for (const auto& run : found) {
+      for (std::size_t step = 0; step < expected.norms.size(); ++step)
+        EXPECT_NEAR(run.norms[step], expected.norms[step], 1e-12 * expected.norms[step]);
+    }
+  }
+}
+
+// The optimizer's moments are complete tensors in a checkpoint, too.
+TEST(MeshTrainingTest, ASavedStateLoadsUnderAnyOtherLayout) {
+  const TemporaryFolder folder;
+  const std::vector<RunOptions> layouts{
+      {.mesh = {}, .adam = true},
+      {.mesh = {.tp_size = 2}, .adam = true},
+      {.mesh = {.dp_replicate_size = 2, .tp_size = 4}, .adam = true},
+      {.mesh = {.dp_shard_size = 2, .tp_size = 2}, .plugin = second_version(), .adam = true}};
+  const auto run = [](const RunOptions& options) {
+    return run_ranks(num_ranks(options.mesh), [&] { return trained(options); }).front();
+  };
+  auto uninterrupted = layouts.front();
+  uninterrupted.num_steps = 4;
+  const auto expected = run(uninterrupted);
+  for (std::size_t from = 0; from < layouts.size(); ++from) {
+    auto first = layouts[from];
+    first.save_to = folder.path("state" + std::to_string(from));
+    run(first);
+    for (std::size_t to = 0; to < layouts.size(); ++to) {
+      SCOPED_TRACE(std::to_string(from) + " -> " + std::to_string(to));
+      auto second_half = layouts[to];
+      second_half.load_from = first.save_to;
+      second_half.first_step = 2;
+      expect_equal(run(second_half).state, expected.state, 1e-12);
+    }
+  }
+}
+
+TEST(MeshTrainingTest, TheSimulatorNamesAPeerWhoseCompleteParametersDiffer) {
+  const auto message = message_of<Error>([] {
+    run_ranks(4, [] {
+      Accelerator accelerator({.parallelism_config = ParallelismConfig{.dp_replicate_size = 2, .tp_size = 2}});
+      auto net = std::make_shared<DividedNet>(accelerator.mesh());
+      fill(*net);
+      optim::SGD sgd(net->parameters(), {.lr = 1.0 / 16});
+      auto [model, optimizer] = accelerator.prepare(net, sgd);
+      accelerator.backward(model(samples(0)).square().sum());
+      if (accelerator.process_index() == 3) net->scale.mutable_grad() += 1;
+      optimizer.step();
+    });
+  });
+  EXPECT_THAT(message, HasSubstr("rank 3 differs from the rest, first in parameter scale"));
+}
+
+TEST(MeshTrainingTest, PeersThatDrewOtherNumbersBeginWithEqualParameters) {
+  const auto scales = run_ranks(4, [] {
+    Accelerator accelerator({.parallelism_config = ParallelismConfig{.dp_replicate_size = 2, .tp_size = 2}});
+    auto net = std::make_shared<DividedNet>(accelerator.mesh());
+    {
+      const torch::NoGradGuard no_grad;
+      net->scale.fill_(accelerator.process_index());
+    }
+    auto model = accelerator.prepare(net);
+    return net->scale.sum().item<double>();
+  });
+  for (const auto scale : scales) EXPECT_EQ(scale, 0.0);
+}
+
+TEST(MeshTrainingTest, AModelOfAnotherMeshIsRefusedBeforeAnyCollective) {
+  run_ranks(4, [] {
+    Accelerator accelerator({.parallelism_config = ParallelismConfig{.dp_replicate_size = 4}});
+    DeviceMesh other(current_rank(), {.dp_replicate_size = 2, .tp_size = 2});
+    auto net = std::make_shared<DividedNet>(other);
+    EXPECT_THAT(message_of<ArgumentError>([&] { accelerator.prepare(net); }),
+                HasSubstr("divided over 2 ranks, and parallelism_config has tp_size 1"));
+  });
+}
+
+TEST(MeshTrainingTest, UnsupportedCombinationsAreErrors) {
+  run_ranks(4, [] {
+    const auto problem = [](AcceleratorOptions options) {
+      options.parallelism_config = ParallelismConfig{.dp_shard_size = 2, .tp_size = 2};
+      return message_of<ConfigError>([&] {
+        Accelerator accelerator(options);
+        accelerator.prepare(std::make_shared<DividedNet>(accelerator.mesh()));
+      });
+    };
+    EXPECT_THAT(problem({}), HasSubstr("dp_shard_size 2, and the model is not sharded"));
+    EXPECT_THAT(problem({.fsdp_plugin = FullyShardedDataParallelPlugin{.fsdp_version = 2,
+                                                                       .state_dict_type = "SHARDED_STATE_DICT"}}),
+                HasSubstr("use FULL_STATE_DICT"));
+  });
+}
+
+}  // namespace
+}  // namespace accel::testing::mesh_training_test

@@ -122,6 +122,12 @@ void resolve_accumulation(AcceleratorOptions& options, Problems& problems) {
 
 // The older option split_batches wins over the one in dataloader_config.
 void resolve_data(AcceleratorOptions& options, Problems& problems) {
+  try {
+    // Set by `sim-run prove`, so that a program reads the same samples on every number of ranks.
+    if (environment_flag("ACCELERATE_SPLIT_BATCHES").value_or(false)) options.split_batches = true;
+  } catch (const ConfigError& error) {
+    problems.emplace_back(error.what());
+  }
   if (options.split_batches) options.dataloader_config.split_batches = *options.split_batches;
   if (options.dataloader_config.dispatch_batches.value_or(false) && !options.device_placement) {
     problems.emplace_back(

@@ -65,6 +65,20 @@ const std::vector<MeshGroupKind>& mesh_group_kinds() {
   return kKinds;
 }
 
+bool serves_ddp(std::string_view kind) { return kind == "dp_cp" || kind == "expert_dp"; }
+
+std::vector<std::pair<std::string, RankGroups>> groups_to_create(const Mesh& mesh) {
+  std::vector<std::pair<std::string, RankGroups>> created;
+  for (const auto& kind : mesh_group_kinds()) {
+    auto groups = mesh.groups(kind.axes);
+    const bool is_needed = groups.front().size() > 1 || serves_ddp(kind.name);
+    const bool exists = groups.size() == 1 || std::any_of(created.begin(), created.end(),
+                                                          [&](const auto& other) { return other.second == groups; });
+    if (is_needed && !exists) created.emplace_back(kind.name, std::move(groups));
+  }
+  return created;
+}
+
 const std::vector<std::size_t>& axes_of(std::string_view name) {
   const auto& kinds = mesh_group_kinds();
   const auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const auto& known) { return known.name == name; });

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "reference/config/options.hpp"
@@ -66,6 +67,11 @@ struct MeshGroupKind {
 /// | "dp_cp" | average the gradients of all parameters but those of experts: dp_replicate, dp_shard, cp, sp, ep |
 /// | "expert_dp" | hold equal experts: dp_replicate, dp_shard, cp, sp |
 const std::vector<MeshGroupKind>& mesh_group_kinds();
+/// The groups of a mesh that a program creates, in this order: those that have several ranks or serve DDP, but not all
+/// ranks, which are the world. Each list of groups is created once, for the first kind that has it.
+[[nodiscard]] std::vector<std::pair<std::string, RankGroups>> groups_to_create(const Mesh& mesh);
+/// Whether DDP averages over groups of this kind. It needs a process group also for one rank.
+[[nodiscard]] bool serves_ddp(std::string_view kind);
 /// Throws ArgumentError, which lists all names, for a name that is none of them.
 const std::vector<std::size_t>& axes_of(std::string_view name);
 

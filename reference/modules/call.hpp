@@ -16,6 +16,7 @@
 
 #include "reference/core/tree.hpp"
 #include "reference/modules/model_hook.hpp"
+#include "reference/modules/tensor_placement.hpp"
 
 namespace torch::nn {
 class Module;
@@ -54,6 +55,15 @@ class ModuleObserver {
   virtual ~ModuleObserver() = default;
   virtual void before_forward(const std::vector<at::Tensor>& inputs) = 0;
   virtual void after_forward(const std::vector<at::Tensor>& outputs) = 0;
+  /// Called instead of the others, with one placement per tensor. The default drops the placements.
+  virtual void before_forward(const std::vector<at::Tensor>& inputs,
+                              const std::vector<TensorPlacement>& /*placements*/) {
+    before_forward(inputs);
+  }
+  virtual void after_forward(const std::vector<at::Tensor>& outputs,
+                             const std::vector<TensorPlacement>& /*placements*/) {
+    after_forward(outputs);
+  }
 };
 
 /// Reports the calls of `module` to an observer for as long as it lives. Throws StateError if the module already has
@@ -245,14 +255,14 @@ auto call_with_hooks(ModuleHooks& surround, Forward forward, Args&&... args) {
 
 template <typename Forward, typename... Args>
 auto call_surrounded(const Surroundings& surroundings, HookedForward<Forward> forward, Args&&... args) {
-  if (surroundings.observer) surroundings.observer->before_forward(tensors_among(args...));
+  if (surroundings.observer) surroundings.observer->before_forward(tensors_among(args...), placements_among(args...));
   const auto run = [&] {
     return surroundings.hooks ? call_with_hooks(*surroundings.hooks, forward, std::forward<Args>(args)...)
                               : forward(std::forward<Args>(args)...);
   };
   auto output = run();
   if constexpr (Tree<decltype(output)>) {
-    if (surroundings.observer) surroundings.observer->after_forward(tensors_of(output));
+    if (surroundings.observer) surroundings.observer->after_forward(tensors_of(output), placements_among(output));
   }
   return output;
 }

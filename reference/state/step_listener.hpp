@@ -51,6 +51,8 @@ class StepListener {
   /// Called before and after an optimizer step.
   virtual void before_update() = 0;
   virtual void after_update() = 0;
+  /// The rank's last collective, such as "all_reduce #17 of group world (train.cpp:42)"; "" if nobody records it.
+  [[nodiscard]] virtual std::string last_collective() const { return ""; }
   /// Called when ranks that may have made different numbers of updates have equal parameters again.
   virtual void end_join() = 0;
 };

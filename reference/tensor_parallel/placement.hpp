@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "reference/core/tree.hpp"
+#include "reference/modules/tensor_placement.hpp"
 
 /// How the ranks of a group hold a tensor, as its type. Layers that are cut accept and return these types, and only the
 /// functions of operators.hpp convert between them, so a program that forgets a reduction does not compile.
@@ -50,6 +51,15 @@ Sharded<kDim> elementwise(const Sharded<kDim>& values, Function&& function) {
 }  // namespace accel::parallel
 
 namespace accel {
+
+template <>
+inline constexpr TensorPlacement placement_of<parallel::Replicated>{"replicated"};
+template <>
+inline constexpr TensorPlacement placement_of<parallel::Copied>{"copied"};
+template <>
+inline constexpr TensorPlacement placement_of<parallel::Partial>{"partial"};
+template <std::int64_t kDim>
+inline constexpr TensorPlacement placement_of<parallel::Sharded<kDim>>{"sharded", kDim};
 
 template <>
 inline constexpr auto tree_members<parallel::Replicated> = std::tuple(&parallel::Replicated::local);

@@ -142,6 +142,10 @@ void World::disconnect(const std::vector<int>& ranks, const RankErrors& errors) 
 }
 
 void World::time_out(double seconds, const RankErrors& errors) { parts_->failure_handler.time_out(seconds, errors); }
+std::string World::last_call_of(int rank) const {
+  const auto call = parts_->states.state(rank).last_call;
+  return call.op ? describe(call) : "";
+}
 std::string World::describe_rank(int rank) const { return parts_->failure_handler.diagnostics().describe_rank(rank); }
 
 }  // namespace accel::sim

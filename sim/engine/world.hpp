@@ -96,6 +96,8 @@ class World {
   void time_out(double seconds, const RankErrors& errors);
   /// Describes what a rank is doing, by its last call: "waits in all_reduce #17 of group world (train.cpp:42)".
   [[nodiscard]] std::string describe_rank(int rank) const;
+  /// The rank's last call, as in "all_reduce #17 of group world (train.cpp:42)"; "" before the first.
+  [[nodiscard]] std::string last_call_of(int rank) const;
   [[nodiscard]] FailureRecord& failures();
 
   [[nodiscard]] EventLog& log();

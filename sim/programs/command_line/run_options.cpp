@@ -97,9 +97,10 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--timeline", rehearsal.timeline,
                  "Write a timeline of all ranks to this file, for Perfetto; Chrome's JSON if it ends in .json");
   app.add_option("--report", rehearsal.report, "Write an HTML page about the run into this folder");
-  // Not in the help: `sim-run compare` passes them.
+  // Not in the help: `sim-run compare` and `sim-run prove` pass them.
   app.add_option("--record", options.record.folder)->group("");
   app.add_flag("--record-tensors", options.record.tensors)->group("");
+  app.add_flag("--record-values", options.record.values)->group("");
 }
 
 // The limits differ: simulated ranks are threads and limited by the engine, real ones are processes of the launcher.

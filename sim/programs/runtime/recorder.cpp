@@ -21,6 +21,7 @@
 #include "reference/core/named_tensors.hpp"
 #include "reference/core/random.hpp"
 #include "reference/modules/call.hpp"
+#include "reference/modules/parameter_cut.hpp"
 #include "sim/backend/fingerprint.hpp"
 #include "sim/backend/tensor_fingerprint.hpp"
 #include "sim/programs/runtime/recording.hpp"
@@ -47,8 +48,10 @@ class Recorder : public StepListener, public std::enable_shared_from_this<Record
  public:
   Recorder(const RankContext& context, const RecordOptions& options)
       : inner_(context.listener),
-        tensors_(options.tensors),
+        tensors_(options.tensors || options.values),
+        values_(options.values),
         out_(recording_file(options.folder, context.rank), std::ios::app) {
+    if (values_) values_out_.open(values_file(options.folder, context.rank), std::ios::app | std::ios::binary);
     check_config(out_.good(), "{}: cannot be written; expected an existing folder",
                  recording_file(options.folder, context.rank));
   }
@@ -65,22 +68,22 @@ class Recorder : public StepListener, public std::enable_shared_from_this<Record
   [[nodiscard]] bool observes_tensors() const override { return tensors_; }
   void before_forward(const torch::nn::Module& model, const std::vector<at::Tensor>& inputs) override;
   void after_forward(const torch::nn::Module& model, const std::vector<at::Tensor>& outputs) override;
-  void before_update() override {
-    if (inner_) inner_->before_update();
-  }
+  void before_update() override;
   void after_update() override;
   void end_join() override {
     if (inner_) inner_->end_join();
   }
 
   // Called around the forward of a module inside a model, too.
-  void see_inputs(const std::string& name, const std::vector<at::Tensor>& inputs);
-  void see_outputs(const std::string& name, const std::vector<at::Tensor>& outputs);
+  using Placements = std::vector<TensorPlacement>;
+  void see_inputs(const std::string& name, const std::vector<at::Tensor>& inputs, const Placements& placements = {});
+  void see_outputs(const std::string& name, const std::vector<at::Tensor>& outputs, const Placements& placements = {});
 
  private:
   struct Model {
     const torch::nn::Module* module = nullptr;  // not used after the program may have destroyed it
     NamedTensors parameters;
+    std::map<std::string, RecordedCut> cuts;
     std::string prefix;  // of the names of its modules and parameters: "", or "model 1: " for the second
   };
 
@@ -91,17 +94,20 @@ class Recorder : public StepListener, public std::enable_shared_from_this<Record
   [[nodiscard]] std::string name_of(const torch::nn::Module& model) const;
   void observe_modules(const std::shared_ptr<torch::nn::Module>& module, const std::string& prefix);
   void add(Observation observation);
-  void add_tensors(const std::string& kind, const std::string& name, const std::vector<at::Tensor>& tensors);
+  void add_tensors(const std::string& kind, const std::string& name, const std::vector<at::Tensor>& tensors,
+                   const Placements& placements = {}, std::optional<RecordedCut> cut = {});
+  [[nodiscard]] RecordedTensor store(const at::Tensor& tensor, TensorPlacement placement);
   void add_parameters(const std::string& kind, const Model& model);
 
   std::shared_ptr<StepListener> inner_;  // may be null
-  bool tensors_;
+  bool tensors_, values_;
   std::string_view phase_ = "other";
   std::int64_t num_steps_ = 0;  // backward passes that have begun
   bool is_training_ = true;     // the mode of the prepared model that is running
   std::vector<Model> models_;
   std::mutex mutex_;  // guards out_: gradients on a GPU arrive on a thread of autograd
-  std::ofstream out_;
+  std::ofstream out_, values_out_;
+  std::int64_t values_size_ = 0;                          // bytes of values_out_
   std::vector<std::shared_ptr<torch::nn::Module>> kept_;  // the observed modules: their addresses are not reused
   std::vector<ScopedModuleObserver> observers_;
   std::vector<ScopedSequentialHooks> elements_;
@@ -113,6 +119,12 @@ class RecordedModule : public ModuleObserver {
   RecordedModule(Recorder& recorder, std::string name) : recorder_(recorder), name_(std::move(name)) {}
   void before_forward(const std::vector<at::Tensor>& inputs) override { recorder_.see_inputs(name_, inputs); }
   void after_forward(const std::vector<at::Tensor>& outputs) override { recorder_.see_outputs(name_, outputs); }
+  void before_forward(const std::vector<at::Tensor>& inputs, const std::vector<TensorPlacement>& placements) override {
+    recorder_.see_inputs(name_, inputs, placements);
+  }
+  void after_forward(const std::vector<at::Tensor>& outputs, const std::vector<TensorPlacement>& placements) override {
+    recorder_.see_outputs(name_, outputs, placements);
+  }
 
  private:
   Recorder& recorder_;
@@ -125,26 +137,50 @@ void Recorder::add(Observation observation) {
   out_ << line << '\n';
 }
 
-void Recorder::add_tensors(const std::string& kind, const std::string& name, const std::vector<at::Tensor>& tensors) {
+void Recorder::add_tensors(const std::string& kind, const std::string& name, const std::vector<at::Tensor>& tensors,
+                           const Placements& placements, std::optional<RecordedCut> cut) {
   const at::DisableRecordFunctionGuard no_clock;
   const c10::NoGradGuard no_grad;
+  Observation observation{.step = step(), .kind = kind, .name = name, .cut = std::move(cut)};
   std::vector<std::string> hashes, details;
-  for (const auto& tensor : tensors) {
+  for (std::size_t place = 0; place < tensors.size(); ++place) {
+    const auto& tensor = tensors[place];
     if (!has_bits(tensor)) continue;
     hashes.push_back(hex(sim::fingerprint(tensor)));
     details.push_back(tensor_detail(tensor));
+    if (values_)
+      observation.tensors.push_back(store(tensor, place < placements.size() ? placements[place] : TensorPlacement{}));
   }
-  add({.step = step(),
-       .kind = kind,
-       .name = name,
-       .value = fmt::format("{}", fmt::join(hashes, " ")),
-       .detail = fmt::format("{}", fmt::join(details, "; "))});
+  observation.value = fmt::format("{}", fmt::join(hashes, " "));
+  observation.detail = fmt::format("{}", fmt::join(details, "; "));
+  if (values_ && inner_) observation.collective = inner_->last_collective();
+  add(std::move(observation));
+}
+
+RecordedTensor Recorder::store(const at::Tensor& tensor, TensorPlacement placement) {
+  const auto elements = contiguous_on_cpu(tensor);
+  const auto bytes = bytes_of(elements);
+  const std::lock_guard lock(mutex_);
+  RecordedTensor stored{.offset = values_size_,
+                        .dtype = c10::toString(tensor.scalar_type()),
+                        .sizes = tensor.sizes().vec(),
+                        .placement = std::string(placement.name),
+                        .dim = placement.dim};
+  values_out_.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  values_size_ += static_cast<std::int64_t>(bytes.size());
+  return stored;
 }
 
 // One observation per parameter, or one hash of all.
 void Recorder::add_parameters(const std::string& kind, const Model& model) {
   if (tensors_) {
-    for (const auto& [name, parameter] : model.parameters) add_tensors(kind, model.prefix + name, {parameter});
+    for (const auto& [name, parameter] : model.parameters) {
+      const auto cut = model.cuts.find(name);
+      const auto& seen = kind == "gradient" ? parameter.grad() : parameter;
+      if (seen.defined())
+        add_tensors(kind, model.prefix + name, {seen}, {},
+                    cut == model.cuts.end() ? std::nullopt : std::optional(cut->second));
+    }
     return;
   }
   const at::DisableRecordFunctionGuard no_clock;
@@ -177,6 +213,13 @@ void Recorder::begin_backward(const at::Tensor& loss) {
   if (inner_) inner_->begin_backward(loss);
 }
 
+void Recorder::before_update() {
+  if (values_) {
+    for (const auto& model : models_) add_parameters("gradient", model);
+  }
+  if (inner_) inner_->before_update();
+}
+
 // Records first: the simulator ends the run there if the replicas differ.
 void Recorder::after_update() {
   for (const auto& model : models_) add_parameters("parameter", model);
@@ -199,7 +242,9 @@ void Recorder::add_model(const std::shared_ptr<torch::nn::Module>& module) {
       return;
   }
   const auto prefix = models_.empty() ? "" : fmt::format("model {}: ", models_.size());
-  models_.push_back({.module = module.get(), .parameters = std::move(parameters), .prefix = prefix});
+  models_.push_back({.module = module.get(), .parameters = std::move(parameters), .cuts = {}, .prefix = prefix});
+  for (const auto& [name, cut] : parallel::parameter_cuts(*module))
+    models_.back().cuts[name] = {.axis = cut.axis, .dim = cut.dim, .sections = cut.sections};
   add_parameters("prepared parameter", models_.back());
   if (tensors_) observe_modules(module, prefix);
 }
@@ -236,17 +281,21 @@ void Recorder::after_forward(const torch::nn::Module& model, const std::vector<a
 
 // The gradient of an input arrives in backward. Inputs that are leaves are left out: their hooks would stay for the
 // next steps. The hook of a graph that outlives the run finds no recorder.
-void Recorder::see_inputs(const std::string& name, const std::vector<at::Tensor>& inputs) {
-  for (const auto& input : inputs) {
+void Recorder::see_inputs(const std::string& name, const std::vector<at::Tensor>& inputs,
+                          const Placements& placements) {
+  for (std::size_t place = 0; place < inputs.size(); ++place) {
+    const auto& input = inputs[place];
     if (!input.defined() || !input.requires_grad() || input.is_leaf()) continue;
-    input.register_hook([weak = weak_from_this(), name](const at::Tensor& gradient) {
-      if (const auto recorder = weak.lock()) recorder->add_tensors("input gradient", name, {gradient});
+    const auto placement = place < placements.size() ? placements[place] : TensorPlacement{};
+    input.register_hook([weak = weak_from_this(), name, placement](const at::Tensor& gradient) {
+      if (const auto recorder = weak.lock()) recorder->add_tensors("input gradient", name, {gradient}, {placement});
     });
   }
 }
 
-void Recorder::see_outputs(const std::string& name, const std::vector<at::Tensor>& outputs) {
-  add_tensors(is_training_ ? "output" : "evaluation output", name, outputs);
+void Recorder::see_outputs(const std::string& name, const std::vector<at::Tensor>& outputs,
+                           const Placements& placements) {
+  add_tensors(is_training_ ? "output" : "evaluation output", name, outputs, placements);
 }
 
 }  // namespace

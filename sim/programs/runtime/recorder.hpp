@@ -10,6 +10,7 @@ namespace accel::programs {
 struct RecordOptions {
   std::string folder = {};  ///< existing; "" to record nothing
   bool tensors = false;     ///< also module outputs, input gradients, and each parameter
+  bool values = false;      ///< also the elements of all these and the gradient of each parameter, for `sim-run prove`
 };
 
 /// Records the rank's training from here on in a file of the folder: see recording.hpp. Works on any backend. A module

@@ -97,10 +97,21 @@ std::string to_line(const Observation& observation) {
   if (!observation.name.empty()) json["name"] = observation.name;
   json["value"] = observation.value;
   if (!observation.detail.empty()) json["detail"] = observation.detail;
+  if (!observation.collective.empty()) json["collective"] = observation.collective;
+  for (const auto& tensor : observation.tensors) {
+    json["tensors"].push_back({{"offset", tensor.offset},
+                               {"dtype", tensor.dtype},
+                               {"sizes", tensor.sizes},
+                               {"placement", tensor.placement},
+                               {"dim", tensor.dim}});
+  }
+  if (const auto& cut = observation.cut)
+    json["cut"] = {{"axis", cut->axis}, {"dim", cut->dim}, {"sections", cut->sections}};
   return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 
 std::string recording_file(const std::string& folder, int rank) { return fmt::format("{}/rank{}.jsonl", folder, rank); }
+std::string values_file(const std::string& folder, int rank) { return fmt::format("{}/rank{}.values", folder, rank); }
 
 Recording read_recording(const std::string& folder, int num_ranks) {
   Recording recording(num_ranks);
@@ -108,11 +119,21 @@ Recording read_recording(const std::string& folder, int num_ranks) {
     std::ifstream in(recording_file(folder, rank));
     for (std::string line; std::getline(in, line);) {
       const auto json = parsed_object(line);
-      recording[rank].push_back({.step = json.at("step"),
-                                 .kind = json.at("kind"),
-                                 .name = json.value("name", ""),
-                                 .value = json.at("value"),
-                                 .detail = json.value("detail", "")});
+      auto& observation = recording[rank].emplace_back(Observation{.step = json.at("step"),
+                                                                   .kind = json.at("kind"),
+                                                                   .name = json.value("name", ""),
+                                                                   .value = json.at("value"),
+                                                                   .detail = json.value("detail", ""),
+                                                                   .collective = json.value("collective", "")});
+      for (const auto& tensor : json.value("tensors", Json::array())) {
+        observation.tensors.push_back({.offset = tensor.at("offset"),
+                                       .dtype = tensor.at("dtype"),
+                                       .sizes = tensor.at("sizes"),
+                                       .placement = tensor.at("placement"),
+                                       .dim = tensor.at("dim")});
+      }
+      if (const auto cut = json.find("cut"); cut != json.end())
+        observation.cut = {.axis = cut->at("axis"), .dim = cut->at("dim"), .sections = cut->at("sections")};
     }
   }
   return recording;

@@ -16,6 +16,22 @@
 /// Thread rule: values and pure functions.
 namespace accel::programs {
 
+/// Elements of a tensor in the file of a rank's values.
+struct RecordedTensor {
+  std::int64_t offset = 0;  ///< in bytes
+  std::string dtype = {};   ///< as c10::toString prints it
+  std::vector<std::int64_t> sizes = {};
+  std::string placement = {};  ///< see TensorPlacement; "": none
+  std::int64_t dim = 0;
+};
+
+/// Which part of a complete parameter a rank holds: see ParameterCut.
+struct RecordedCut {
+  std::string axis = {};
+  std::int64_t dim = 0;
+  std::vector<std::int64_t> sections = {};
+};
+
 /// One observation of a rank. `kind` is one of:
 ///
 /// | kind | name | value |
@@ -27,12 +43,16 @@ namespace accel::programs {
 /// | output, evaluation output | a module | |
 /// | input gradient | a module | the gradient with respect to what forward gets |
 /// | samples, learning rate, ... | | a line of `sim-run --trace`, split into its fields |
+/// | gradient | a parameter | before an update; only with values |
 struct Observation {
   std::int64_t step = 0;  ///< micro-batches whose backward pass had begun before; those in it have its number
   std::string kind;
-  std::string name = {};    ///< "" for a prepared model itself; "model 1: fc" inside the second one, and so on
-  std::string value = {};   ///< equal texts mean equal bits
-  std::string detail = {};  ///< for people; not compared
+  std::string name = {};        ///< "" for a prepared model itself; "model 1: fc" inside the second one, and so on
+  std::string value = {};       ///< equal texts mean equal bits
+  std::string detail = {};      ///< for people; not compared
+  std::string collective = {};  ///< the rank's last one before; only with values
+  std::vector<RecordedTensor> tensors = {};  ///< only with values
+  std::optional<RecordedCut> cut = {};       ///< of a parameter that is divided over ranks; only with values
 
   friend bool operator==(const Observation& a, const Observation& b) {
     return a.step == b.step && a.kind == b.kind && a.name == b.name && a.value == b.value;
@@ -44,8 +64,9 @@ using Recording = std::vector<RankRecording>;    ///< by rank
 
 std::string to_line(const Observation& observation);
 
-/// Returns the file of a rank in the folder of a recording.
+/// Returns the file of a rank in the folder of a recording, and that of its values.
 std::string recording_file(const std::string& folder, int rank);
+std::string values_file(const std::string& folder, int rank);
 
 /// Reads the folder of a recording. A rank without a file has no observations. Throws Error for an invalid line.
 Recording read_recording(const std::string& folder, int num_ranks);

@@ -27,6 +27,7 @@ void for_each_field(Request& request, Visit&& visit) {
   visit(Field{"sweep"}, request.sweep);
   visit(Field{"record"}, request.record.folder);
   visit(Field{"record_tensors"}, request.record.tensors);
+  visit(Field{"record_values"}, request.record.values);
   visit(Field{"acknowledge"}, request.acknowledge);
   visit(Field{"schedule"}, rehearsal.schedule);
   visit(Field{"seed_schedule"}, rehearsal.seed_schedule);
@@ -89,6 +90,7 @@ std::string to_json(const SimRequest& request) {
   if (!request.sweep.empty()) json["sweep"] = request.sweep;
   if (!request.record.folder.empty()) json["record"] = std::filesystem::absolute(request.record.folder).string();
   if (request.record.tensors) json["record_tensors"] = true;
+  if (request.record.values) json["record_values"] = true;
   if (request.acknowledge) json["acknowledge"] = *request.acknowledge;
   return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }

@@ -71,6 +71,7 @@ std::vector<std::string> sim_run_command(const ComparedProgram& program, const C
   } else {
     command.insert(command.end(), {"--record", folder});
     if (program.tensors) command.emplace_back("--record-tensors");
+    if (program.values) command.emplace_back("--record-values");
   }
   for (const auto& text : side.overrides) command.insert(command.end(), {"--set", text});
   if (program.command.empty()) {
@@ -78,6 +79,10 @@ std::vector<std::string> sim_run_command(const ComparedProgram& program, const C
   } else {
     command.emplace_back("--");
     command.insert(command.end(), program.command.begin(), program.command.end());
+  }
+  if (!program.variables.empty()) {
+    command.insert(command.begin(), program.variables.begin(), program.variables.end());
+    command.insert(command.begin(), "/usr/bin/env");
   }
   return command;
 }
@@ -116,6 +121,7 @@ SideRun run_side(const ComparedProgram& program, const ComparisonSide& side, con
   const auto command = is_python ? python_command(program, side) : sim_run_command(program, side, folder);
   SideRun run{.exit_code = run_process(command, output, error)};
   if (run.exit_code != kSuccess) run.error = accel::read_text(error);
+  if (program.values) return run;  // read by the caller
   run.recording = program.uses_traces ? recording_of_trace(trace_lines(trace), program.num_ranks)
                                       : read_recording(folder, program.num_ranks);
   return run;

@@ -19,6 +19,8 @@ struct ComparedProgram {
   bool tensors = false;
   /// Compares what Python's Accelerate records as well: the lines of `--trace` instead of recordings.
   bool uses_traces = false;
+  bool values = false;                      ///< records the elements of tensors, too
+  std::vector<std::string> variables = {};  ///< NAME=VALUE: additions to the environment
 };
 
 /// One side.

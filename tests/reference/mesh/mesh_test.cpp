@@ -71,7 +71,30 @@ RC_GTEST_PROP(MeshLaws, DataParallelGroupsHaveTheStrideOfTheOtherAxes, ()) {
     auto& ranks = expected.emplace_back();
     for (int r = 0; r < size; ++r) ranks.push_back(r * stride + peer);
   }
-  RC_ASSERT(plan.groups == (stride == 1 ? RankGroups() : expected));
+  RC_ASSERT(mesh_of(config).groups(axes_of("dp")) == expected);
+}
+
+// Experts add an axis along which ranks read other samples, too.
+RC_GTEST_PROP(MeshLaws, RanksThatReadOtherSamplesAreNumberedByTheirGroup, ()) {
+  auto config = any_config();
+  config.ep_size = *rc::gen::inRange(1, 4);
+  const auto groups = mesh_of(config).groups(axes_of("dp"));
+  for (const auto& ranks : groups) {
+    for (std::size_t place = 0; place < ranks.size(); ++place) {
+      const auto plan = plan_data_parallel(config, {.rank = ranks[place], .world_size = num_ranks(config)});
+      RC_ASSERT(plan.size == static_cast<int>(ranks.size()));
+      RC_ASSERT(plan.rank == static_cast<int>(place));
+    }
+  }
+}
+
+TEST(MeshPlanTest, AnUnknownGroupIsAnErrorThatListsTheNames) {
+  try {
+    (void)axes_of("tpp");
+    FAIL() << "accepted";
+  } catch (const ArgumentError& error) {
+    EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("no group 'tpp'"), HasSubstr("dp_shard_cp")));
+  }
 }
 
 // A rank in two shard groups would hold two shards, and one in none would hold nothing.
@@ -136,7 +159,6 @@ TEST(MeshPlanTest, WithoutAConfigTheWorldIsOneDataParallelGroup) {
   const auto plan = plan_data_parallel(std::nullopt, place);
   EXPECT_EQ(plan.size, 4);
   EXPECT_EQ(plan.rank, 2);
-  EXPECT_THAT(plan.groups, IsEmpty());
   const auto shards = plan_shard_groups(std::nullopt, place, /*hybrid=*/false);
   ASSERT_EQ(shards.peers.size(), 1U);
   EXPECT_THAT(shards.peers[0].shards, ElementsAre(ElementsAre(0, 1, 2, 3)));

@@ -1,0 +1,230 @@
+// `sim-run prove`: runs one program on one rank and under layouts of a mesh, and names the first tensor that differs. The
+// comparison is first_disagreement of layout_proof.hpp; this file chooses the layouts, runs them and reports.
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "reference/config/accelerator_fields.hpp"
+#include "reference/config/yaml_reader.hpp"
+#include "reference/core/errors.hpp"
+#include "reference/mesh/mesh.hpp"
+#include "sim/programs/command_line/command_line.hpp"
+#include "sim/programs/experiments/experiment.hpp"
+#include "sim/programs/runtime/exit_code.hpp"
+#include "sim/programs/runtime/layout_proof.hpp"
+#include "sim/programs/runtime/output_files.hpp"
+#include "sim/programs/sim_run/commands.hpp"
+#include "sim/programs/sim_run/comparison_side.hpp"
+
+namespace accel::programs {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct ProveArguments {
+  int ranks = 8;
+  std::string layouts = "all", against = "one";
+  std::vector<std::string> overrides;
+  std::int64_t max_steps = 2;
+  bool json = false;
+  std::string experiment;
+  std::vector<std::string> command;
+};
+
+// A file has a list of mappings, such as {dp_replicate: 2, tp: 4}; what is not named is 1.
+std::vector<ParallelismConfig> read_layouts(const std::string& path, int ranks) {
+  YamlProblems problems(path);
+  const auto nodes = [&] {
+    try {
+      return YAML::Load(read_text(path));
+    } catch (const YAML::Exception& error) {
+      throw ConfigError(fmt::format("{}:{}: {}", path, error.mark.line + 1, error.msg));
+    }
+  }();
+  check_config(nodes.IsSequence() && nodes.size() > 0,
+               "{}: expected a list of layouts, such as {{dp_replicate: 2, tp: 4}}", path);
+  std::vector<ParallelismConfig> layouts;
+  for (std::size_t index = 0; index < nodes.size(); ++index) {
+    check_config(nodes[index].IsMap(), "{}: entry {} is no mapping, such as {{dp_replicate: 2, tp: 4}}", path, index);
+    YamlReader reader(nodes[index], fmt::format("{}.", index), problems);
+    ParallelismConfig layout;
+    for_each_field(layout, [&](const Field& field, int& size) {
+      auto name = std::string(field.name);
+      name.resize(name.size() - std::string_view("_size").size());
+      if (const auto value = reader.optional<int>(name.c_str())) size = *value;
+    });
+    reader.finish_keys();
+    try {
+      check_mesh(layout, ranks);
+    } catch (const ConfigError& error) {
+      problems.add(nodes[index].Mark().line, error.what());
+    }
+    layouts.push_back(layout);
+  }
+  problems.throw_if_any();
+  return layouts;
+}
+
+std::vector<std::string> problems_of(const ProveArguments& arguments) {
+  std::vector<std::string> problems;
+  if (arguments.ranks < 2 || arguments.ranks > 64)
+    problems.push_back(fmt::format("--ranks: expected 2 to 64, got {}", arguments.ranks));
+  if (arguments.experiment.empty() == arguments.command.empty())
+    problems.emplace_back("prove: expected an experiment file or `-- PROGRAM [ARGS...]`");
+  if (arguments.against != "one")
+    problems.push_back(fmt::format("--against: expected one, got '{}'", arguments.against));
+  if (arguments.max_steps < 1)
+    problems.push_back(fmt::format("--max-steps: expected 1 or more, got {}", arguments.max_steps));
+  if (!arguments.command.empty() && !arguments.overrides.empty())
+    problems.emplace_back("--set: only experiments support this option; leave it out");
+  return problems;
+}
+
+// The mesh reaches the Accelerator through the environment, as from `accel launch`. Batches are split, so that every
+// layout reads the same samples per step.
+std::vector<std::string> environment_of(const ParallelismConfig& layout) {
+  std::vector<std::string> variables{"ACCELERATE_SPLIT_BATCHES=true", "ACCELERATE_USE_PARALLELISM_CONFIG=true"};
+  for_each_field(
+      layout, [&](const Field& field, int size) { variables.push_back(fmt::format("{}={}", field.variable, size)); });
+  return variables;
+}
+
+struct Outcome {
+  std::string layout;
+  std::string verdict;  // "equal", "different", "refused", "failed"
+  std::string text = {};
+  std::optional<Disagreement> disagreement = {};
+};
+
+Json json_of(const Outcome& outcome) {
+  Json json{{"layout", outcome.layout}, {"verdict", outcome.verdict}};
+  if (!outcome.text.empty()) json["text"] = outcome.text;
+  if (const auto& found = outcome.disagreement) {
+    json["step"] = found->what.step;
+    json["tensor"] = found->what.kind;
+    json["module"] = found->what.name;
+    json["rank"] = found->rank;
+    json["cause"] = found->cause;
+    json["collective"] = found->collective;
+    json["error"] = found->error;
+  }
+  return json;
+}
+
+class Prover {
+ public:
+  explicit Prover(const ProveArguments& arguments) : arguments_(arguments) {
+    if (arguments.experiment.empty()) return;
+    const auto experiment = read_experiment(arguments.experiment, arguments.overrides, arguments.ranks);
+    overrides_ = arguments.overrides;
+    overrides_.push_back(fmt::format("max_steps={}", arguments.max_steps));
+    // The experiment's size is per rank.
+    overrides_.push_back(fmt::format("batch_size={}", experiment.batch_size * arguments.ranks));
+  }
+
+  SideRun run(const ParallelismConfig& layout, int ranks, const std::string& folder) const {
+    const ComparedProgram program{.experiment = arguments_.experiment,
+                                  .command = arguments_.command,
+                                  .num_ranks = ranks,
+                                  .values = true,
+                                  .variables = environment_of(layout)};
+    return run_side(program, {.letter = "", .backend = "sim", .overrides = overrides_}, folder);
+  }
+
+  Outcome prove(const ParallelismConfig& layout, const RecordedRun& one, const std::string& folder) const {
+    Outcome outcome{.layout = name_of(layout), .verdict = "equal"};
+    const auto side = run(layout, arguments_.ranks, folder);
+    if (side.exit_code == kSuccess || side.exit_code == kDiagnosed) {
+      outcome.disagreement = first_disagreement(one, RecordedRun(folder, arguments_.ranks), layout);
+    }
+    if (outcome.disagreement) {
+      outcome.verdict = "different";
+      outcome.text = describe(*outcome.disagreement);
+    } else if (side.exit_code != kSuccess) {
+      outcome.verdict = side.exit_code == kUsage ? "refused" : "failed";
+      outcome.text = side.error;
+    }
+    std::filesystem::remove_all(folder);
+    return outcome;
+  }
+
+ private:
+  const ProveArguments& arguments_;
+  std::vector<std::string> overrides_;
+};
+
+std::string line_of(const Outcome& outcome) {
+  auto text = outcome.text.substr(0, outcome.text.find_last_not_of('\n') + 1);
+  return text.empty() ? fmt::format("{}: {}", outcome.layout, outcome.verdict)
+                      : fmt::format("{}: {}: {}", outcome.layout, outcome.verdict, text);
+}
+
+int run(const ProveArguments& arguments) {
+  const auto problems = problems_of(arguments);
+  check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
+  const auto layouts =
+      arguments.layouts == "all" ? all_layouts(arguments.ranks) : read_layouts(arguments.layouts, arguments.ranks);
+  const Prover prover(arguments);
+  const TemporaryFolder folder;
+  const auto folder_of_one = folder.path() + "/one";
+  const auto side = prover.run({}, 1, folder_of_one);
+  if (side.exit_code != kSuccess) {
+    std::cerr << "sim-run: the run on one rank failed; its standard error:\n" << side.error << std::flush;
+    return side.exit_code <= kDiagnosed ? side.exit_code : kFailure;
+  }
+  const RecordedRun one(folder_of_one, 1);
+  if (one.keys(0).empty())
+    throw Error("prove: nothing was recorded; expected a program that prepares a model and calls accelerator.backward");
+  Json results = Json::array();
+  std::map<std::string, int> counts;
+  for (std::size_t index = 0; index < layouts.size(); ++index) {
+    const auto outcome = prover.prove(layouts[index], one, fmt::format("{}/{}", folder.path(), index));
+    ++counts[outcome.verdict];
+    if (arguments.json)
+      results.push_back(json_of(outcome));
+    else
+      std::cout << line_of(outcome) << std::endl;
+  }
+  if (arguments.json)
+    std::cout << results.dump(2) << std::endl;
+  else
+    std::cout << fmt::format("{} layouts of {} ranks: {} equal, {} different, {} refused, {} failed", layouts.size(),
+                             arguments.ranks, counts["equal"], counts["different"], counts["refused"], counts["failed"])
+              << std::endl;
+  return counts["different"] + counts["failed"] == 0 && counts["equal"] > 0 ? kSuccess : kFailure;
+}
+
+}  // namespace
+
+int prove_main(int argc, char** argv) {
+  ProveArguments arguments;
+  const auto dashes = std::find(argv, argv + argc, std::string_view("--"));
+  if (dashes != argv + argc)
+    arguments.command.assign(dashes + 1, argv + argc);
+  else
+    check_program_follows_dashes("sim-run prove", {argv + 1, argv + argc});
+  CLI::App app(
+      "Runs a program on one rank and on meshes of ranks, and compares outputs, input gradients, weight gradients and "
+      "updated weights module by module. A program's batch size is that of all ranks. Exit code 0: all layouts that "
+      "the "
+      "model accepts are equal; 1: one differs.",
+      "sim-run prove");
+  app.add_option("--ranks", arguments.ranks, "Number of ranks, 2 to 64")->capture_default_str();
+  app.add_option("--layouts", arguments.layouts, "all, or a file (YAML) with a list such as {dp_replicate: 2, tp: 4}")
+      ->capture_default_str();
+  app.add_option("--against", arguments.against, "one: the same program on one rank")->capture_default_str();
+  app.add_option("--max-steps", arguments.max_steps, "Stop training after this many micro-batches (experiments)")
+      ->capture_default_str();
+  app.add_option("--set", arguments.overrides, "key.path=value: override one value of the experiment; repeatable")
+      ->allow_extra_args(false);
+  app.add_flag("--json", arguments.json, "Print the results as JSON");
+  app.add_option("EXPERIMENT", arguments.experiment, "Experiment file (YAML), or -- PROGRAM [ARGS...]: a user program");
+  if (const auto code = parse_command_line(app, static_cast<int>(dashes - argv), argv)) return *code;
+  return run(arguments);
+}
+
+}  // namespace accel::programs

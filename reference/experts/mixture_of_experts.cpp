@@ -1,0 +1,75 @@
+#include "reference/experts/mixture_of_experts.hpp"
+
+#include <ATen/ATen.h>
+#include <fmt/ranges.h>
+
+#include <string>
+#include <vector>
+
+#include "reference/core/errors.hpp"
+#include "reference/experts/token_dispatcher.hpp"
+#include "reference/modules/call.hpp"
+
+namespace accel::parallel {
+namespace {
+
+MixtureOfExpertsOptions checked(const MixtureOfExpertsOptions& options, int ep_size) {
+  std::vector<std::string> problems;
+  const auto check = [&problems]<typename... Args>(bool condition, fmt::format_string<Args...> problem,
+                                                   Args&&... args) {
+    if (!condition) problems.push_back(fmt::format(problem, std::forward<Args>(args)...));
+  };
+  check(options.width >= 1, "width: expected 1 or more, got {}", options.width);
+  check(options.inner >= 1, "inner: expected 1 or more, got {}", options.inner);
+  check(options.num_experts >= 1, "num_experts: expected 1 or more, got {}", options.num_experts);
+  check(options.num_experts % ep_size == 0,
+        "num_experts: {} do not divide over {} ranks; expected a multiple of ep_size", options.num_experts, ep_size);
+  check(options.top_k >= 1 && options.top_k <= std::max<std::int64_t>(options.num_experts, 1),
+        "top_k: expected 1 to num_experts, got {}", options.top_k);
+  check(options.capacity_factor.value_or(1) > 0, "capacity_factor: expected more than 0, got {}",
+        options.capacity_factor.value_or(1));
+  check(!options.normalize_gates || options.top_k != 1,
+        "normalize_gates: with top_k 1 every gate would be 1 and the router would get no gradient; set it to false");
+  check(options.aux_loss_weight >= 0, "aux_loss_weight: expected 0 or more, got {}", options.aux_loss_weight);
+  check(options.z_loss_weight >= 0, "z_loss_weight: expected 0 or more, got {}", options.z_loss_weight);
+  check_config(problems.empty(), "MixtureOfExperts: {}", fmt::join(problems, "; "));
+  return options;
+}
+
+}  // namespace
+
+MixtureOfExpertsImpl::MixtureOfExpertsImpl(const MixtureOfExpertsOptions& options, const DeviceMesh& mesh)
+    : options_(checked(options, mesh["ep"].size())), experts_group_(mesh["ep"]), data_group_(mesh["dp_cp"]) {
+  router_ = register_module("router",
+                            models::Linear(torch::nn::LinearOptions(options.width, options.num_experts).bias(false)));
+  experts_ = register_module("experts", Experts(ExpertsOptions{.width = options.width,
+                                                               .inner = options.inner,
+                                                               .num_experts = options.num_experts,
+                                                               .activation = options.activation,
+                                                               .bias = options.bias},
+                                                experts_group_));
+}
+
+MixtureOutput MixtureOfExpertsImpl::forward(const at::Tensor& values) {
+  check_argument(values.dim() >= 1 && values.size(-1) == options_.width,
+                 "MixtureOfExperts: got values of sizes {}; expected (..., {})", c10::str(values.sizes()),
+                 options_.width);
+  const auto tokens = values.reshape({values.numel() / options_.width, options_.width});
+  const auto logits = call(router_, tokens);
+  const auto routing = route(logits, {.top_k = options_.top_k, .normalize_gates = options_.normalize_gates});
+  const DispatchOptions dispatch{
+      .num_experts = options_.num_experts, .top_k = options_.top_k, .capacity_factor = options_.capacity_factor};
+  const TokenDispatcher dispatcher(routing.choices, dispatch, experts_group_);
+  const auto results = call(experts_, dispatcher.dispatch(tokens), dispatcher.rows_per_expert());
+  return {.values = dispatcher.combine(results, routing.gates).view(values.sizes()),
+          .auxiliary_loss = weighted_losses(logits, routing)};
+}
+
+at::Tensor MixtureOfExpertsImpl::weighted_losses(const at::Tensor& logits, const Routing& routing) const {
+  if (options_.aux_loss_weight == 0 && options_.z_loss_weight == 0)
+    return at::zeros({}, routing.probabilities.options());
+  const auto losses = routing_losses(logits, routing, data_group_);
+  return losses.balance * options_.aux_loss_weight + losses.z * options_.z_loss_weight;
+}
+
+}  // namespace accel::parallel

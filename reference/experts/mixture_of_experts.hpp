@@ -1,0 +1,68 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <tuple>
+
+#include "reference/core/tree.hpp"
+#include "reference/experts/experts.hpp"
+#include "reference/experts/router.hpp"
+#include "reference/modules/linear.hpp"
+#include "reference/state/device_mesh.hpp"
+
+/// A feed-forward layer of which each token uses a few of many networks, the experts, which the ranks of "ep" divide.
+///
+///     const MixtureOfExpertsOptions options{.width = 64, .inner = 256, .num_experts = 8, .top_k = 2};
+///     mixture_ = register_module("mixture", MixtureOfExperts(options, accelerator.mesh()));
+///     ...
+///     const auto [values, auxiliary_loss] = call(mixture_, hidden);
+///     ...
+///     accelerator.backward(loss + auxiliary_loss);
+///
+/// forward and backward are collectives of "ep", and of "dp_cp" if there is an auxiliary loss; a rank without tokens
+/// runs them too. Every rank adds the auxiliary loss, which is equal on all of them, to its own loss. DDP averages the
+/// gradients; see Note [Gradients of experts]. Under tensor parallelism, every rank of "tp" passes all tokens and holds
+/// complete experts. Thread rule: modules belong to their rank.
+namespace accel::parallel {
+
+struct MixtureOfExpertsOptions {
+  std::int64_t width = 0;  ///< features of a token
+  std::int64_t inner = 0;  ///< features between the linear layers of an expert
+  std::int64_t num_experts = 0;
+  std::int64_t top_k = 2;  ///< experts per token
+  ExpertActivation activation = ExpertActivation::kSwiGLU;
+  bool bias = false;                              ///< of the experts; the router has none
+  std::optional<double> capacity_factor = {};     ///< nullopt: dropless; otherwise see plan_dispatch for dropped tokens
+  bool normalize_gates = false;                   ///< divides the gates of a token by their sum
+  double aux_loss_weight = 0, z_loss_weight = 0;  ///< of the losses in router.hpp
+};
+
+struct MixtureOutput {
+  at::Tensor values = {};          ///< of the sizes of the input
+  at::Tensor auxiliary_loss = {};  ///< the weighted losses of the router, shape []
+};
+
+class MixtureOfExpertsImpl : public torch::nn::Module {
+ public:
+  /// Throws ConfigError, which lists all problems of the options.
+  MixtureOfExpertsImpl(const MixtureOfExpertsOptions& options, const DeviceMesh& mesh);
+  /// (..., width)
+  MixtureOutput forward(const at::Tensor& values);
+
+ private:
+  [[nodiscard]] at::Tensor weighted_losses(const at::Tensor& logits, const Routing& routing) const;
+
+  MixtureOfExpertsOptions options_;
+  Group experts_group_, data_group_;
+  models::Linear router_{nullptr};
+  Experts experts_{nullptr};
+};
+TORCH_MODULE(MixtureOfExperts);
+
+}  // namespace accel::parallel
+
+template <>
+inline constexpr auto accel::tree_members<accel::parallel::MixtureOutput> =
+    std::tuple(&accel::parallel::MixtureOutput::values, &accel::parallel::MixtureOutput::auxiliary_loss);

@@ -22,6 +22,7 @@ AREAS = {
     "checkpoints": ["core_test", "save_state_test", "checkpoint_test", "elastic_laws", CHECKPOINT_LAWS],
     "offload": ["offload_test"],
     "models": ["tasks_test"],
+    "experts": ["experts_test"],
     "device": ["device_training_test --gtest_fail_fast --gtest_filter=-*Laws.*", "device_training_test --gtest_filter=*Laws.*"],
     "engine": ["sim_engine_test", "diagnosis_laws", "schedule_laws"],
     "collectives": ["network_test", "collectives_regressions", "shared_memory_test", "collectives_laws", "transport_laws"],
@@ -37,6 +38,7 @@ AREAS = {
 PLANS = {
     "reference/data/samplers/shard_plan.cpp": ["data_test", "sharding_laws", RECORDED_PLANS, "data_laws"],
     "reference/data/reading_plan.cpp": ["data_test", RECORDED_PLANS, "shared_order_laws", "stream_laws", "data_laws", "loader_laws"],
+    "reference/experts/dispatch_plan.cpp": ["experts_test"],
     "reference/sharded/unit_plan.cpp": ["sharded_test"],
     "reference/sharded/memory_plan.cpp": ["sharded_test"],
     "reference/checkpoint/weights_plan.cpp": ["checkpoint_test"],

@@ -20,6 +20,7 @@ usage: live.py --bin FOLDER [--seed N] [--experiments N] [--requests N]     ever
        live.py --bin FOLDER --hooks N [--seed N]                            N random sequences of calls of hooked modules
        live.py --bin FOLDER --hooked JSON                                   one of them
        live.py --bin FOLDER --models N [--seed N]                           N random Llamas, and ResNets
+       live.py --bin FOLDER --mixtures N [--seed N]                         N random mixtures of experts
        live.py --bin FOLDER --tokenizers N [--seed N]                       N random tokenizers, and all code points
        live.py --bin FOLDER --faults                                        the known faults
        live.py --bin FOLDER --names                                         the public names of Accelerate
@@ -53,6 +54,7 @@ import faults
 import files
 import hooks
 import launchers
+import mixtures
 import models
 import optimizer_runs
 import optimizers
@@ -396,6 +398,17 @@ def compare_models(report, arguments, rng, count):
     say(f"compared {len(requests)} models of torchvision and transformers")
 
 
+def compare_mixtures(report, arguments, rng, count):
+    for ranks in mixtures.RANKS:
+        requests = mixtures.random_requests(rng, ranks, count)
+        failure, ours = answers_of_ranks(arguments, "mixtures", requests, ranks, "gloo")
+        again = ["--mixtures", str(count), "--seed", str(arguments.seed)]
+        for request, of_ranks in zip(requests, ours, strict=True):
+            problem = failure or mixtures.difference(mixtures.answer(request), of_ranks)
+            report.add(f"mixture of experts at {ranks} ranks", problem, again, sides="transformers and accel")
+    say(f"compared {count} mixtures of experts on each number of ranks")
+
+
 def compare_tokenizers(report, arguments, rng, count):
     requests = [tokenizer_files.request_of_all_characters(), *(tokenizer_files.random_request(rng) for _ in range(count))]
     theirs = [tokenizer_files.answer(request) for request in requests]
@@ -503,6 +516,7 @@ def compare_everything(report, arguments, rng):
     of_hooks = random.Random(arguments.seed)
     jobs.append(lambda: compare_hooks(report, arguments, [hooks.random_request(of_hooks) for _ in range(300)]))
     jobs.append(lambda: compare_models(report, arguments, random.Random(arguments.seed), 20))
+    jobs.append(lambda: compare_mixtures(report, arguments, random.Random(arguments.seed), 25))
     jobs.append(lambda: compare_tokenizers(report, arguments, random.Random(arguments.seed), 100))
     jobs += [functools.partial(compare_states, report, arguments, random.Random(arguments.seed), 20, ranks) for ranks in STATE_RANKS]
     jobs += [functools.partial(compare_distributed, report, arguments, random.Random(arguments.seed), 10, ranks) for ranks in distributed.RANKS]
@@ -567,6 +581,7 @@ def parse():
     parser.add_argument("--hooks", type=int)
     parser.add_argument("--hooked", type=json.loads)
     parser.add_argument("--models", type=int)
+    parser.add_argument("--mixtures", type=int)
     parser.add_argument("--tokenizers", type=int)
     parser.add_argument("--request", type=json.loads)
     parser.add_argument("--numbers", type=json.loads)
@@ -588,6 +603,7 @@ RANDOM = {
     "device_maps": compare_device_maps,
     "files": compare_files,
     "launchers": compare_launchers,
+    "mixtures": compare_mixtures,
     "models": compare_models,
     "tokenizers": compare_tokenizers,
 }

@@ -33,6 +33,7 @@ const std::map<std::string, Answer> kAnswers{{"checkpoint-files", checkpoint_fil
 const std::map<std::string, RankAnswer> kRankAnswers{{"checkpoints", checkpoint_answer},
                                                      {"ddp-trainings", ddp_training_answer},
                                                      {"loader-programs", loader_program_answer},
+                                                     {"mixtures", mixture_answer},
                                                      {"plans", plan_answer},
                                                      {"random-numbers", random_number_answer}};
 

@@ -7,6 +7,7 @@ recorded/optimizers.jsonl       {"request", "expected"}: runs of optimizers in f
 recorded/float8.jsonl           {"request", "expected"}: a layer in float8 by torchao, forward and backward; answers of float8.py
 recorded/accelerate_names.json  {name: parameters}: the public names of Accelerate, by accelerate_names.py
 recorded/hooks.jsonl            {"request", "expected"}: calls of hooks of random modules, the answers of hooks.py
+recorded/mixtures.jsonl         {"request", "expected"}: random mixtures of experts, and the answers of mixtures.py
 recorded/tokenizers.jsonl       {"request", "expected"}: tokenizers, texts and ids, and the answers of tokenizer_files.py
 recorded/faults.jsonl           {"fault", "expected"}: what each rank saw of the known faults of faults.py
 """
@@ -19,6 +20,7 @@ import accelerate_names
 import faults
 import float8
 import hooks
+import mixtures
 import optimizer_runs
 import plan
 import plan_requests
@@ -111,6 +113,12 @@ def record_hooks():
     write("hooks.jsonl", ({"request": request, "expected": hooks.answer(request)} for request in requests))
 
 
+def record_mixtures():
+    rng = random.Random(1)
+    requests = [mixtures.random_request(rng, 12) | {"top_k": top_k} for top_k in (2, 2, 3, 3, 4, 12)]  # 1 to 4 ranks divide 12
+    write("mixtures.jsonl", [{"request": request, "expected": mixtures.answer(request)} for request in requests], "transformers 5.23.0 and torch 2.11.0")
+
+
 def record_tokenizers():
     rng = random.Random(SEED)
     lines, patterns = [], set()
@@ -134,6 +142,7 @@ if __name__ == "__main__":
     record_optimizers()
     record_float8()
     record_hooks()
+    record_mixtures()
     record_tokenizers()
     record_faults()
     accelerate_names.record()

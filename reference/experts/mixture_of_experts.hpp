@@ -21,10 +21,11 @@
 ///     ...
 ///     accelerator.backward(loss + auxiliary_loss);
 ///
-/// forward and backward are collectives of "ep", and of "dp_cp" if there is an auxiliary loss; a rank without tokens
-/// runs them too. Every rank adds the auxiliary loss, which is equal on all of them, to its own loss. DDP averages the
-/// gradients; see Note [Gradients of experts]. Under tensor parallelism, every rank of "tp" passes all tokens and holds
-/// complete experts. Thread rule: modules belong to their rank.
+/// forward and backward are collectives of "ep", and of "dp_cp" if there is an auxiliary loss. A rank without tokens
+/// runs them too: its loss includes `values`, which are then empty. Every rank adds the auxiliary loss, which is equal
+/// on all of them, to its own loss. DDP averages the gradients; see Note [Gradients of experts]. Under tensor
+/// parallelism, every rank of "tp" passes all tokens and holds complete experts. Thread rule: modules belong to their
+/// rank.
 namespace accel::parallel {
 
 struct MixtureOfExpertsOptions {

@@ -4,7 +4,9 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "reference/core/errors.hpp"
 #include "reference/modules/call.hpp"

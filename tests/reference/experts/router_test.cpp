@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "reference/state/rank_context.hpp"

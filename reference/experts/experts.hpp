@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "reference/modules/parameter_cut.hpp"
+#include "reference/tensor_parallel/placement.hpp"
 
 /// Feed-forward networks of which each rank of a group holds some: the experts of a mixture.
 ///
@@ -52,6 +53,9 @@ class ExpertsImpl : public torch::nn::Module, public CutModule {
   /// (rows, width) -> (rows, width). `rows` consists of the rows of each expert of this rank. An expert without rows
   /// gets a gradient of zeros.
   at::Tensor forward(const at::Tensor& rows, const std::vector<std::int64_t>& rows_per_expert);
+  Routed forward(const Routed& rows, const std::vector<std::int64_t>& rows_per_expert) {
+    return {forward(rows.local, rows_per_expert)};
+  }
   [[nodiscard]] std::map<std::string, ParameterCut> cuts() const override;
 
  private:

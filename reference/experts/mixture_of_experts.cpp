@@ -61,7 +61,7 @@ MixtureOutput MixtureOfExpertsImpl::forward(const at::Tensor& values) {
   const DispatchOptions dispatch{
       .num_experts = options_.num_experts, .top_k = options_.top_k, .capacity_factor = options_.capacity_factor};
   const TokenDispatcher dispatcher(routing.choices, dispatch, experts_group_);
-  const auto results = call(experts_, dispatcher.dispatch(tokens), dispatcher.rows_per_expert());
+  const auto results = call(experts_, Routed{dispatcher.dispatch(tokens)}, dispatcher.rows_per_expert()).local;
   return {.values = dispatcher.combine(results, routing.gates).view(values.sizes()),
           .auxiliary_loss = weighted_losses(logits, routing)};
 }

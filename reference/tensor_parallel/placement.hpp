@@ -21,6 +21,8 @@
 /// | Partial | a part of the sum that is the tensor | the tensor's gradient |
 /// | Sharded<kDim> | the rank's part along a dimension | the gradient of that part |
 ///
+/// Rows that have been sent to the ranks of their experts are Routed: which rows those are depends on the data.
+///
 /// `local` is the rank's own tensor. Thread rule: values of the rank's thread.
 namespace accel::parallel {
 
@@ -42,6 +44,10 @@ struct Sharded {
   at::Tensor local = {};
 };
 
+struct Routed {
+  at::Tensor local = {};
+};
+
 /// A function of each element, such as an activation, keeps the placement.
 template <std::int64_t kDim, typename Function>
 Sharded<kDim> elementwise(const Sharded<kDim>& values, Function&& function) {
@@ -60,6 +66,8 @@ template <>
 inline constexpr TensorPlacement placement_of<parallel::Partial>{"partial"};
 template <std::int64_t kDim>
 inline constexpr TensorPlacement placement_of<parallel::Sharded<kDim>>{"sharded", kDim};
+template <>
+inline constexpr TensorPlacement placement_of<parallel::Routed>{"routed"};
 
 template <>
 inline constexpr auto tree_members<parallel::Replicated> = std::tuple(&parallel::Replicated::local);
@@ -67,6 +75,8 @@ template <>
 inline constexpr auto tree_members<parallel::Copied> = std::tuple(&parallel::Copied::local);
 template <>
 inline constexpr auto tree_members<parallel::Partial> = std::tuple(&parallel::Partial::local);
+template <>
+inline constexpr auto tree_members<parallel::Routed> = std::tuple(&parallel::Routed::local);
 template <std::int64_t kDim>
 inline constexpr auto tree_members<parallel::Sharded<kDim>> = std::tuple(&parallel::Sharded<kDim>::local);
 

@@ -1,0 +1,101 @@
+// sim-run prove: a correct model of divided layers equals one rank under every layout, and the mistakes of
+// tests/programs/proved_training.cpp are named with module, tensor, likely cause and collective.
+#include <nlohmann/json.hpp>
+
+#include "tests/programs/support/bad_input.hpp"
+
+namespace accel::testing::prove_test {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+class ProveTest : public ExperimentFiles {
+ protected:
+  static CommandResult prove(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {bin("sim-run"), "prove"});
+    return run_command(arguments, {.limit = std::chrono::seconds(120)});
+  }
+  // The only layout's outcome for a program with this mistake.
+  Json outcome_of(const std::string& fault, const std::string& layout) {
+    const auto file = folder_.write("layouts.yaml", "[" + layout + "]\n");
+    const auto run = prove({"--ranks", "4", "--json", "--layouts", file, "--", bin("proved_training"), fault});
+    EXPECT_EQ(run.exit_code, fault == "none" ? 0 : 1) << fault << run.error;
+    const auto json = Json::parse(run.output, nullptr, /*allow_exceptions=*/false);
+    return json.is_array() && json.size() == 1 ? json[0] : Json::object();
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(ProveTest, ACorrectModelEqualsOneRankUnderEveryLayout) {
+  const auto run = prove({"--ranks", "4", "--", bin("proved_training")});
+  EXPECT_EQ(run.exit_code, 0) << run.output << run.error;
+  EXPECT_THAT(run.output, HasSubstr("tp 4: equal\n"));
+  EXPECT_THAT(run.output, HasSubstr("dp_replicate 2 x tp 2: equal\n"));
+  EXPECT_THAT(run.output, HasSubstr("tp 2 x ep 2: equal\n"));
+  EXPECT_THAT(run.output, HasSubstr(" 0 different, 0 refused, 0 failed\n"));
+}
+
+struct Mistake {
+  const char* name;
+  const char* module;  // that is named
+  const char* tensor;
+  const char* cause;  // a part of the text
+  const char* layout = "{dp_replicate: 2, tp: 2}";
+};
+
+const Mistake kMistakes[] = {
+    {"output_divided_by_tp", "feed_forward", "output", "1/2 of the expected value"},
+    {"bias_on_every_rank", "feed_forward", "output", "the bias is added 2 times"},
+    {"missing_reduction", "feed_forward", "output", "missing all-reduce over tp"},
+    {"missing_reduction_in_backward", "feed_forward", "input gradient", "over tp"},
+    {"reduced_twice", "feed_forward", "output", "over tp"},
+    {"norm_without_shared_parameter", "norm.weight", "gradient", "missing all-reduce over tp"},
+    {"norm_reduced_twice", "norm.weight", "gradient", "2 times the expected value"},
+    {"wrong_part", "whole", "output", "other values"},
+    {"parts_in_reverse", "whole", "output", "other values"},
+    {"weights_drawn_per_part", "feed_forward.expansion.weight", "prepared parameter", ""},
+    {"slice_instead_of_reduce_scatter", "feed_forward", "output", "missing all-reduce over tp"},
+    {"gradient_gathered_twice", "", "input gradient", "2 times the expected value"},
+    {"loss_times_tp", "", "loss", "2 times the expected value"},
+    {"loss_of_first_half", "", "loss", ""},
+    {"averaged_input", "feed_forward.expansion", "output", ""},
+    {"stale_weight", "feed_forward", "output", ""},
+    {"gradient_scaled_by_dp", "", "input gradient", "2 times the expected value"},
+    {"missing_data_average", "", "gradient", "over"},
+    {"shifted_targets", "", "loss", ""},
+    {"bias_of_another_part", "feed_forward", "output", ""},
+};
+
+TEST_F(ProveTest, MistakesAreNamedWithModuleTensorAndCause) {
+  int found = 0, named = 0;
+  for (const auto& mistake : kMistakes) {
+    const auto outcome = outcome_of(mistake.name, mistake.layout);
+    const auto text = [&](const char* key) { return outcome.contains(key) ? outcome[key].get<std::string>() : ""; };
+    const bool is_found = text("verdict") == "different";
+    const bool is_named = is_found && text("module") == mistake.module && text("tensor") == mistake.tensor &&
+                          text("cause").find(mistake.cause) != std::string::npos;
+    found += is_found ? 1 : 0;
+    named += is_named ? 1 : 0;
+    if (!is_named) std::cout << mistake.name << ": " << outcome.dump() << '\n';
+  }
+  EXPECT_EQ(found, std::ssize(kMistakes));
+  EXPECT_GE(named, std::ssize(kMistakes) - 1);
+}
+
+TEST_F(ProveTest, WrongUsageIsRefusedWithAllProblems) {
+  const auto run = prove({"--ranks", "1", "--max-steps", "0", "--against", "two"});
+  EXPECT_EQ(run.exit_code, 2);
+  for (const auto* text : {"--ranks: expected 2 to 64", "--max-steps: expected 1 or more", "--against: expected one",
+                           "expected an experiment file or"})
+    EXPECT_THAT(run.error, HasSubstr(text));
+  const auto file = folder_.write("layouts.yaml", "- {tp: 3}\n- {tq: 2}\n");
+  const auto layouts = prove({"--ranks", "4", "--layouts", file, "--", bin("proved_training")});
+  EXPECT_EQ(layouts.exit_code, 2);
+  EXPECT_THAT(layouts.error, HasSubstr("layouts.yaml:1: "));
+  EXPECT_THAT(layouts.error, HasSubstr("expected 4, the world size"));
+  EXPECT_THAT(layouts.error, HasSubstr("'tp'"));
+}
+
+}  // namespace
+}  // namespace accel::testing::prove_test

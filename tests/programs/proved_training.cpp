@@ -1,0 +1,204 @@
+// A model of divided layers for the tests of `sim-run prove`. With the name of a fault as its argument it makes one of
+// the mistakes that people make in such models.
+#include <torch/torch.h>
+
+#include <accel/accel.hpp>
+#include <accel/parallel.hpp>
+#include <iostream>
+#include <set>
+
+namespace {
+
+using namespace accel::parallel;
+namespace nn = torch::nn;
+
+constexpr std::int64_t kVocab = 8, kWidth = 6, kInner = 8, kLength = 8, kSamples = 32;
+
+std::string fault;
+const std::set<std::string> kFaults{"none",
+                                    "output_divided_by_tp",
+                                    "bias_on_every_rank",
+                                    "missing_reduction",
+                                    "missing_reduction_in_backward",
+                                    "reduced_twice",
+                                    "norm_without_shared_parameter",
+                                    "norm_reduced_twice",
+                                    "wrong_part",
+                                    "parts_in_reverse",
+                                    "weights_drawn_per_part",
+                                    "slice_instead_of_reduce_scatter",
+                                    "gradient_gathered_twice",
+                                    "loss_times_tp",
+                                    "loss_of_first_half",
+                                    "averaged_input",
+                                    "stale_weight",
+                                    "gradient_scaled_by_dp",
+                                    "missing_data_average",
+                                    "shifted_targets",
+                                    "bias_of_another_part"};
+
+bool has(const char* name) { return fault == name; }
+
+// An RMS norm whose weight every rank holds.
+struct NormImpl : nn::Module {
+  explicit NormImpl(accel::Group group_of_ranks) : group(std::move(group_of_ranks)) {
+    weight = register_parameter("weight", at::linspace(0.5, 1.5, kWidth, at::kDouble));
+  }
+  Sharded<1> forward(const Sharded<1>& values) {
+    auto own = has("norm_without_shared_parameter") ? weight : shared_parameter(weight, group);
+    if (has("norm_reduced_twice")) own = shared_parameter(own, group);
+    return {values.local / (values.local.square().mean(-1, true) + 1e-5).sqrt() * own};
+  }
+  accel::Group group;
+  at::Tensor weight;
+};
+TORCH_MODULE(Norm);
+
+struct FeedForwardImpl : nn::Module {
+  explicit FeedForwardImpl(accel::Group group_of_ranks) : group(std::move(group_of_ranks)) {
+    if (has("weights_drawn_per_part")) {
+      for (int draw = 0; draw < group.rank(); ++draw) torch::rand({1});
+    }
+    expansion =
+        register_module("expansion", ColumnParallelLinear(ParallelLinearOptions{.in = kWidth, .out = kInner}, group));
+    projection =
+        register_module("projection", RowParallelLinear(ParallelLinearOptions{.in = kInner, .out = kWidth}, group));
+  }
+  Sharded<1> forward(const Sharded<1>& values) {
+    auto entered = gather_copied(values, group);
+    if (has("missing_reduction_in_backward"))  // the gradient of the rank's own product only
+      entered.local = with_gradient(
+          values.local, [&](const at::Tensor& part) { return all_gathered_parts(part, 1, group); },
+          [&](const at::Tensor& gradient) { return own_part(gradient, 1, group); });
+    if (has("averaged_input")) entered.local = entered.local / group.size();
+    auto hidden = accel::call(expansion, entered);
+    if (has("bias_of_another_part")) hidden.local = hidden.local - expansion->bias + at::flip(expansion->bias, 0);
+    hidden.local = hidden.local.relu();
+    if (has("stale_weight")) {
+      if (!first_weight.defined()) first_weight = projection->weight.detach().clone();
+      return reduce_scatter<1>({at::linear(hidden.local, first_weight)}, group);
+    }
+    auto product = [&] { return at::linear(hidden.local, projection->weight); };
+    if (has("missing_reduction")) return {own_part(product(), 1, group) + projection->bias};
+    if (has("slice_instead_of_reduce_scatter")) return scatter<1>(Replicated{product() + projection->bias}, group);
+    if (has("bias_on_every_rank")) return reduce_scatter<1>({product() + projection->bias}, group);
+    if (has("reduced_twice"))
+      return scatter<1>(reduce({reduce({product()}, group).local + projection->bias}, group), group);
+    auto output = projection->forward_to_sequence(hidden);
+    if (has("output_divided_by_tp")) output.local = output.local / group.size();
+    return output;
+  }
+  accel::Group group;
+  ColumnParallelLinear expansion{nullptr};
+  RowParallelLinear projection{nullptr};
+  at::Tensor first_weight;
+};
+TORCH_MODULE(FeedForward);
+
+// The complete sequence.
+struct WholeImpl : nn::Module {
+  explicit WholeImpl(accel::Group group_of_ranks) : group(std::move(group_of_ranks)) {}
+  Replicated forward(const Sharded<1>& values) {
+    auto complete = gather(values, group);
+    if (has("wrong_part")) complete.local = complete.local.roll(complete.local.size(1) / group.size(), 1);
+    if (has("parts_in_reverse")) {
+      auto parts = at::chunk(complete.local, group.size(), 1);
+      std::reverse(parts.begin(), parts.end());
+      complete.local = at::cat(parts, 1);
+    }
+    return complete;
+  }
+  accel::Group group;
+};
+TORCH_MODULE(Whole);
+
+struct Model : nn::Module {
+  explicit Model(const accel::DeviceMesh& mesh) : group(mesh["tp"]), ranks(mesh["dp_cp"].size()) {
+    embedding = register_module("embedding", VocabParallelEmbedding(nn::EmbeddingOptions(kVocab, kWidth), group));
+    norm = register_module("norm", Norm(group));
+    feed_forward = register_module("feed_forward", FeedForward(group));
+    whole = register_module("whole", Whole(group));
+    mixture = register_module(
+        "mixture", MixtureOfExperts(MixtureOfExpertsOptions{.width = kWidth, .inner = kInner, .num_experts = 4}, mesh));
+    output = register_module("output", ColumnParallelLinear(ParallelLinearOptions{.in = kWidth, .out = kVocab}, group));
+    to(at::kDouble);
+  }
+  // Complete logits.
+  at::Tensor forward(const at::Tensor& tokens) {
+    auto values = embedding->forward_to_sequence(tokens);
+    values.local = values.local + accel::call(feed_forward, accel::call(norm, values)).local;
+    auto complete = accel::call(whole, values);
+    complete.local = complete.local + accel::call(mixture, complete.local).values;
+    const auto logits = accel::call(output, copy(complete, group));
+    auto all = gather(logits, group).local;
+    if (has("gradient_gathered_twice"))
+      all = with_gradient(
+          all, [](const at::Tensor& x) { return x.view_as(x); },
+          [&](const at::Tensor& gradient) { return gradient * group.size(); });
+    if (has("gradient_scaled_by_dp"))
+      all = with_gradient(
+          all, [](const at::Tensor& x) { return x.view_as(x); },
+          [&](const at::Tensor& gradient) { return gradient * ranks; });
+    return all;
+  }
+  accel::Group group;
+  int ranks;
+  VocabParallelEmbedding embedding{nullptr};
+  Norm norm{nullptr};
+  FeedForward feed_forward{nullptr};
+  Whole whole{nullptr};
+  MixtureOfExperts mixture{nullptr};
+  ColumnParallelLinear output{nullptr};
+};
+
+struct Tokens {
+  [[nodiscard]] std::int64_t size() const { return kSamples; }
+  [[nodiscard]] std::vector<at::Tensor> get(std::int64_t index) const {
+    const auto tokens = (at::arange(kLength + 1) * (index + 3) + index).remainder(kVocab);
+    return {tokens.slice(0, 0, kLength), tokens.slice(0, 1)};
+  }
+};
+
+int train(int, char**) {
+  accel::Accelerator accelerator;
+  accel::set_seed(7);
+  auto net = std::make_shared<Model>(accelerator.mesh());
+  accel::optim::SGD sgd(net->parameters(), {.lr = 0.1});
+  accel::DataLoader loader(Tokens{}, {.batch_size = 8});
+  auto [model, optimizer, batches] = accelerator.prepare(net, sgd, loader);
+  const auto& tp = accelerator.mesh()["tp"];
+  int step = 0;
+  for (auto& batch : batches) {
+    const auto logits = model(batch[0]).flatten(0, 1);
+    auto targets = batch[1].flatten();
+    if (has("shifted_targets")) targets = targets.roll(tp.rank());
+    auto loss = at::cross_entropy_loss(logits, targets);
+    if (has("loss_times_tp")) loss = loss * tp.size();
+    if (has("loss_of_first_half")) {
+      const auto half = targets.size(0) / 2;
+      if (accelerator.data_parallel_rank() > 0)
+        loss = at::cross_entropy_loss(logits.slice(0, 0, half), targets.slice(0, 0, half));
+    }
+    if (has("missing_data_average")) {
+      const auto local = accelerator.no_sync(model);
+      accelerator.backward(loss);
+    } else {
+      accelerator.backward(loss);
+    }
+    optimizer.step();
+    optimizer.zero_grad();
+    if (++step == 2) break;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  fault = argc > 1 ? argv[1] : "none";
+  if (!kFaults.contains(fault)) {
+    std::cerr << "unknown fault " << fault << '\n';
+    return 2;
+  }
+  return accel::run(argc, argv, train);
+}

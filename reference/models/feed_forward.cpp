@@ -1,6 +1,5 @@
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/silu.h>
-#include <torch/nn/modules/dropout.h>
 
 #include "reference/models/gpt_layers.hpp"
 #include "reference/modules/call.hpp"
@@ -9,49 +8,62 @@ namespace accel::models {
 namespace {
 
 namespace nn = torch::nn;
+using parallel::ColumnParallelLinear, parallel::RowParallelLinear, parallel::Sharded;
+
+parallel::ParallelLinearOptions to_inner(const GptOptions& options) {
+  return {.in = options.width, .out = sizes_of(options).feed_forward_width, .bias = options.bias};
+}
+parallel::ParallelLinearOptions from_inner(const GptOptions& options) {
+  return {.in = sizes_of(options).feed_forward_width, .out = options.width, .bias = options.bias};
+}
 
 class FeedForwardImpl : public HiddenLayer {
  public:
-  explicit FeedForwardImpl(const GptOptions& options) {
-    const auto inner = sizes_of(options).feed_forward_width;
-    expansion_ = register_module("expansion", Linear(nn::LinearOptions(options.width, inner).bias(options.bias)));
-    projection_ = register_module("projection", Linear(nn::LinearOptions(inner, options.width).bias(options.bias)));
+  FeedForwardImpl(const GptOptions& options, const DeviceMesh& mesh) : stream_(options, mesh) {
+    expansion_ = register_module("expansion", ColumnParallelLinear(to_inner(options), stream_.group()));
+    projection_ = register_module("projection", RowParallelLinear(from_inner(options), stream_.group()));
     dropout_ = register_module("dropout", nn::Dropout(options.dropout));
   }
-  at::Tensor forward(const at::Tensor& values) override {
-    return dropout_(call(projection_, at::gelu(call(expansion_, values), "tanh")));
+  HiddenStates forward(const HiddenStates& values) override {
+    const auto expanded = call(expansion_, stream_.enter(values));
+    const auto activated = elementwise(expanded, [](const at::Tensor& local) { return at::gelu(local, "tanh"); });
+    return stream_.drop(dropout_, stream_.leave(projection_, activated));
   }
 
  private:
-  Linear expansion_{nullptr}, projection_{nullptr};
+  ResidualStream stream_;
+  ColumnParallelLinear expansion_{nullptr};
+  RowParallelLinear projection_{nullptr};
   nn::Dropout dropout_{nullptr};
 };
 
 // Source: transformers/models/llama/modeling_llama.py, LlamaMLP, whose names it uses.
 class SwiGLUImpl : public HiddenLayer {
  public:
-  explicit SwiGLUImpl(const GptOptions& options) {
-    const auto inner = sizes_of(options).feed_forward_width;
-    gate_ = register_module("gate_proj", Linear(nn::LinearOptions(options.width, inner).bias(options.bias)));
-    up_ = register_module("up_proj", Linear(nn::LinearOptions(options.width, inner).bias(options.bias)));
-    down_ = register_module("down_proj", Linear(nn::LinearOptions(inner, options.width).bias(options.bias)));
+  SwiGLUImpl(const GptOptions& options, const DeviceMesh& mesh) : stream_(options, mesh) {
+    gate_ = register_module("gate_proj", ColumnParallelLinear(to_inner(options), stream_.group()));
+    up_ = register_module("up_proj", ColumnParallelLinear(to_inner(options), stream_.group()));
+    down_ = register_module("down_proj", RowParallelLinear(from_inner(options), stream_.group()));
     dropout_ = register_module("dropout", nn::Dropout(options.dropout));
   }
-  at::Tensor forward(const at::Tensor& values) override {
-    const auto gate = at::silu(call(gate_, values));
-    return dropout_(call(down_, gate * call(up_, values)));
+  HiddenStates forward(const HiddenStates& values) override {
+    const auto entered = stream_.enter(values);
+    const auto gate = at::silu(call(gate_, entered).local);
+    return stream_.drop(dropout_, stream_.leave(down_, Sharded<-1>{gate * call(up_, entered).local}));
   }
 
  private:
-  Linear gate_{nullptr}, up_{nullptr}, down_{nullptr};
+  ResidualStream stream_;
+  ColumnParallelLinear gate_{nullptr}, up_{nullptr};
+  RowParallelLinear down_{nullptr};
   nn::Dropout dropout_{nullptr};
 };
 
 }  // namespace
 
-std::shared_ptr<HiddenLayer> make_feed_forward(const GptOptions& options) {
-  if (options.feed_forward == "swiglu") return std::make_shared<SwiGLUImpl>(options);
-  return std::make_shared<FeedForwardImpl>(options);
+std::shared_ptr<HiddenLayer> make_feed_forward(const GptOptions& options, const DeviceMesh& mesh) {
+  if (options.feed_forward == "swiglu") return std::make_shared<SwiGLUImpl>(options, mesh);
+  return std::make_shared<FeedForwardImpl>(options, mesh);
 }
 
 }  // namespace accel::models

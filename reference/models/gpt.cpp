@@ -3,8 +3,6 @@
 #include <ATen/ops/arange.h>
 #include <c10/core/GradMode.h>
 #include <torch/nn/modules/container/modulelist.h>
-#include <torch/nn/modules/dropout.h>
-#include <torch/nn/modules/embedding.h>
 
 #include <cmath>
 
@@ -12,6 +10,7 @@
 #include "reference/models/gpt_layers.hpp"
 #include "reference/modules/call.hpp"
 #include "reference/modules/linear_cross_entropy.hpp"
+#include "reference/tensor_parallel/operators.hpp"
 
 // As in properties/oracle/gpt.py, with which tests compare it. Submodules are created and called in the same order as
 // there: creation decides which random numbers a weight gets, calls decide the order of gradients. Submodules are
@@ -21,30 +20,33 @@ namespace {
 
 namespace nn = torch::nn;
 
-nn::Embedding token_embedding(const GptOptions& options) {
-  return nn::Embedding(nn::EmbeddingOptions(options.vocab_size, options.width).padding_idx(options.padding_token));
+using parallel::ColumnParallelLinearImpl, parallel::Copied, parallel::Sharded, parallel::VocabParallelEmbedding;
+
+VocabParallelEmbedding token_embedding(const GptOptions& options, const Group& group) {
+  return VocabParallelEmbedding(
+      nn::EmbeddingOptions(options.vocab_size, options.width).padding_idx(options.padding_token), group);
 }
 
 // Names and their order, which is that of an optimizer's state, depend on the positions.
 class BlockImpl : public nn::Module {
  public:
-  explicit BlockImpl(const GptOptions& options) {
+  BlockImpl(const GptOptions& options, const DeviceMesh& mesh) {
     if (options.positions == "rotary") {
-      attention_ = register_module("self_attn", make_attention(options));
-      feed_forward_ = register_module("mlp", make_feed_forward(options));
-      attention_norm_ = register_module("input_layernorm", make_norm(options));
-      feed_forward_norm_ = register_module("post_attention_layernorm", make_norm(options));
+      attention_ = register_module("self_attn", make_attention(options, mesh));
+      feed_forward_ = register_module("mlp", make_feed_forward(options, mesh));
+      attention_norm_ = register_module("input_layernorm", make_norm(options, mesh));
+      feed_forward_norm_ = register_module("post_attention_layernorm", make_norm(options, mesh));
     } else {
-      attention_norm_ = register_module("attention_norm", make_norm(options));
-      attention_ = register_module("attention", make_attention(options));
-      feed_forward_norm_ = register_module("feed_forward_norm", make_norm(options));
-      feed_forward_ = register_module("feed_forward", make_feed_forward(options));
+      attention_norm_ = register_module("attention_norm", make_norm(options, mesh));
+      attention_ = register_module("attention", make_attention(options, mesh));
+      feed_forward_norm_ = register_module("feed_forward_norm", make_norm(options, mesh));
+      feed_forward_ = register_module("feed_forward", make_feed_forward(options, mesh));
     }
   }
-  at::Tensor forward(const at::Tensor& values, const Rotation& rotation) {
+  HiddenStates forward(const HiddenStates& values, const Rotation& rotation) {
     // Pre-norm, as in GPT-2: the residual stream itself is never normalized.
-    const auto attended = values + call(attention_, call(attention_norm_, values), rotation);
-    return attended + call(feed_forward_, call(feed_forward_norm_, attended));
+    const HiddenStates attended{values.local + call(attention_, call(attention_norm_, values), rotation).local};
+    return {attended.local + call(feed_forward_, call(feed_forward_norm_, attended)).local};
   }
 
  private:
@@ -54,41 +56,63 @@ class BlockImpl : public nn::Module {
 TORCH_MODULE(Block);
 
 // Filled after it is registered: the module list is shared, so later blocks are registered with it.
-void add_blocks(nn::ModuleList& blocks, const GptOptions& options) {
-  for (std::int64_t layer = 0; layer < options.layers; ++layer) blocks->push_back(Block(options));
+void add_blocks(nn::ModuleList& blocks, const GptOptions& options, const DeviceMesh& mesh) {
+  for (std::int64_t layer = 0; layer < options.layers; ++layer) blocks->push_back(Block(options, mesh));
+}
+
+// Draws the complete tensor, so that weights and later random numbers do not depend on how it is divided.
+void draw_normal(at::Tensor& parameter, double std, const parallel::ParameterCut* cut) {
+  if (cut == nullptr) {
+    parameter.normal_(0.0, std);
+  } else {
+    parameter.copy_(cut->part_of(at::empty(cut->whole_sizes(parameter), parameter.options()).normal_(0.0, std)));
+  }
 }
 
 // Redrawn after construction in the order of named_parameters, as in the oracle.
 void draw_weights(const nn::Module& module, double std, double std_of_residual) {
   const c10::NoGradGuard no_grad;
-  for (const auto& item : module.named_parameters()) {
+  const auto cuts = parallel::parameter_cuts(module);
+  for (auto& item : module.named_parameters()) {
     if (item.value().dim() == 1) {
       if (item.key().ends_with("bias")) item.value().zero_();
       continue;
     }
     const bool joins_residual = item.key().ends_with("projection.weight") || item.key().ends_with("down_proj.weight");
-    item.value().normal_(0.0, joins_residual ? std_of_residual : std);
+    const auto cut = cuts.find(item.key());
+    draw_normal(item.value(), joins_residual ? std_of_residual : std, cut == cuts.end() ? nullptr : &cut->second);
   }
 }
 
-void clear_padding(const nn::Embedding& embedding, const GptOptions& options) {
+void clear_padding(const VocabParallelEmbedding& embedding, const GptOptions& options, const Group& group) {
   const c10::NoGradGuard no_grad;
-  if (options.padding_token) embedding->weight[*options.padding_token].zero_();
+  const auto rows = embedding->weight.size(0);
+  if (options.padding_token && *options.padding_token / rows == group.rank())
+    embedding->weight[*options.padding_token % rows].zero_();
+}
+
+// `weight` has the rank's part of the vocabulary.
+at::Tensor loss_of(const Copied& hidden, const at::Tensor& weight, const at::Tensor& targets, const Group& group) {
+  if (group.size() == 1) return linear_cross_entropy(hidden.local, weight, targets);
+  const Sharded<-1> logits{at::linear(hidden.local, weight).flatten(0, -2)};
+  return parallel::vocab_parallel_cross_entropy(logits, targets.flatten(), group).local;
 }
 
 // The output layer. In a class of its own, since a sharded weight exists only while its module is called.
-struct OutputImpl : LinearImpl {
-  using LinearImpl::forward;
-  using LinearImpl::LinearImpl;
-  at::Tensor forward(const at::Tensor& hidden, const at::Tensor& targets) {
-    return linear_cross_entropy(hidden, weight, targets);
+class OutputImpl : public ColumnParallelLinearImpl {
+ public:
+  OutputImpl(const GptOptions& options, const Group& group)
+      : ColumnParallelLinearImpl({.in = options.width, .out = options.vocab_size, .bias = false}, group),
+        group_(group) {}
+  using ColumnParallelLinearImpl::forward;
+  at::Tensor forward(const Copied& hidden, const at::Tensor& targets) {
+    return loss_of(hidden, weight, targets, group_);
   }
+
+ private:
+  Group group_;
 };
 TORCH_MODULE(Output);
-
-Output output_layer(const GptOptions& options) {
-  return Output(nn::LinearOptions(options.width, options.vocab_size).bias(false));
-}
 
 // From tokens to the logits or the loss, for both namings of modules.
 class Gpt : public LanguageModel {
@@ -96,52 +120,62 @@ class Gpt : public LanguageModel {
   at::Tensor forward(const at::Tensor& tokens) override {
     const auto hidden = checked_hidden_states(tokens);
     // Weight tying: the embedding's gradient is the sum of both uses.
-    return output_ ? call(output_, hidden) : at::linear(hidden, embedding_->weight);
+    const auto logits = output_ ? call(output_, hidden) : Sharded<-1>{at::linear(hidden.local, embedding_->weight)};
+    return parallel::gather(logits, stream_.group()).local;
   }
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& targets) override {
     const auto hidden = checked_hidden_states(tokens);
-    return output_ ? call(output_, hidden, targets) : linear_cross_entropy(hidden, embedding_->weight, targets);
+    return output_ ? call(output_, hidden, targets) : loss_of(hidden, embedding_->weight, targets, stream_.group());
   }
 
  protected:
-  explicit Gpt(const GptOptions& options) : block_size_(options.block_size) {}
-  virtual at::Tensor hidden_states(const at::Tensor& tokens) = 0;
+  Gpt(const GptOptions& options, const DeviceMesh& mesh)
+      : stream_(options, mesh),
+        block_size_(options.block_size),
+        length_multiple_(options.sequence_parallel ? stream_.group().size() : 1) {}
+  virtual HiddenStates hidden_states(const at::Tensor& tokens) = 0;
 
-  nn::Embedding embedding_{nullptr};
+  ResidualStream stream_;
+  VocabParallelEmbedding embedding_{nullptr};
   Output output_{nullptr};  // null if it is the embedding
 
  private:
-  at::Tensor checked_hidden_states(const at::Tensor& tokens) {
-    check_argument(tokens.size(1) <= block_size_, "gpt: sequence of {} tokens; expected at most {}, the block_size",
-                   tokens.size(1), block_size_);
-    return hidden_states(tokens);
+  Copied checked_hidden_states(const at::Tensor& tokens) {
+    const auto length = tokens.size(1);
+    check_argument(length <= block_size_, "gpt: sequence of {} tokens; expected at most {}, the block_size", length,
+                   block_size_);
+    check_argument(length % length_multiple_ == 0,
+                   "gpt: sequence_parallel: sequence of {} tokens does not divide over {} tensor-parallel ranks; "
+                   "expected a multiple of {}",
+                   length, length_multiple_, length_multiple_);
+    return stream_.enter(hidden_states(tokens));
   }
 
-  std::int64_t block_size_;
+  std::int64_t block_size_, length_multiple_;
 };
 
 class LearnedPositionsGpt : public Gpt {
  public:
-  explicit LearnedPositionsGpt(const GptOptions& options) : Gpt(options) {
-    embedding_ = register_module("byte_embedding", token_embedding(options));
+  LearnedPositionsGpt(const GptOptions& options, const DeviceMesh& mesh) : Gpt(options, mesh) {
+    embedding_ = register_module("byte_embedding", token_embedding(options, stream_.group()));
     position_embedding_ = register_module("position_embedding", nn::Embedding(options.block_size, options.width));
     dropout_ = register_module("dropout", nn::Dropout(options.dropout));
     register_module("blocks", blocks_);
-    add_blocks(blocks_, options);
-    norm_ = register_module("norm", make_norm(options));
-    if (!options.tied_output) output_ = register_module("output", output_layer(options));
+    add_blocks(blocks_, options, mesh);
+    norm_ = register_module("norm", make_norm(options, mesh));
+    if (!options.tied_output) output_ = register_module("output", Output(options, stream_.group()));
     // GPT-2's initialization. Projections that are added to the residual stream start smaller, so that its variance
     // does not grow with depth.
     draw_weights(*this, options.initial_std, options.initial_std / std::sqrt(static_cast<double>(2 * options.layers)));
-    clear_padding(embedding_, options);
+    clear_padding(embedding_, options, stream_.group());
   }
 
  private:
-  at::Tensor hidden_states(const at::Tensor& tokens) override {
-    // Two declarators, not two arguments of one call: the embeddings must be called in this order.
-    const auto bytes = call(embedding_, tokens),
-               positions = call(position_embedding_, at::arange(tokens.size(1), tokens.options()));
-    auto values = dropout_(bytes + positions);
+  HiddenStates hidden_states(const at::Tensor& tokens) override {
+    // Two statements, not two arguments of one call: the embeddings must be called in this order.
+    const auto bytes = stream_.embed(embedding_, tokens);
+    const auto positions = call(position_embedding_, at::arange(tokens.size(1), tokens.options()));
+    auto values = stream_.drop(dropout_, {bytes.local + stream_.own_positions(positions)});
     for (const auto& block : *blocks_) values = call(block->as<BlockImpl>(), values, Rotation());
     return call(norm_, values);
   }
@@ -155,24 +189,26 @@ class LearnedPositionsGpt : public Gpt {
 // transformers' LlamaModel.
 class DecoderImpl : public nn::Module {
  public:
-  explicit DecoderImpl(const GptOptions& options) : rotary_(sizes_of(options).head_width, options.rope_parameters) {
-    embedding = register_module("embed_tokens", token_embedding(options));
+  DecoderImpl(const GptOptions& options, const DeviceMesh& mesh)
+      : stream_(options, mesh), rotary_(sizes_of(options).head_width, options.rope_parameters) {
+    embedding = register_module("embed_tokens", token_embedding(options, stream_.group()));
     dropout_ = register_module("dropout", nn::Dropout(options.dropout));
     register_module("layers", layers_);
-    add_blocks(layers_, options);
-    norm_ = register_module("norm", make_norm(options));
+    add_blocks(layers_, options, mesh);
+    norm_ = register_module("norm", make_norm(options, mesh));
   }
 
-  at::Tensor forward(const at::Tensor& tokens) {
-    auto values = dropout_(call(embedding, tokens));
-    const auto rotation = rotary_.of_positions(tokens.size(1), values);
+  HiddenStates forward(const at::Tensor& tokens) {
+    auto values = stream_.drop(dropout_, stream_.embed(embedding, tokens));
+    const auto rotation = rotary_.of_positions(tokens.size(1), values.local);
     for (const auto& layer : *layers_) values = call(layer->as<BlockImpl>(), values, rotation);
     return call(norm_, values);
   }
 
-  nn::Embedding embedding{nullptr};
+  VocabParallelEmbedding embedding{nullptr};
 
  private:
+  ResidualStream stream_;
   RotaryEmbedding rotary_;
   nn::Dropout dropout_{nullptr};
   nn::ModuleList layers_;
@@ -183,30 +219,39 @@ TORCH_MODULE(Decoder);
 // transformers' LlamaForCausalLM.
 class RotaryGpt : public Gpt {
  public:
-  explicit RotaryGpt(const GptOptions& options) : Gpt(options) {
+  RotaryGpt(const GptOptions& options, const DeviceMesh& mesh) : Gpt(options, mesh) {
     const auto std = options.initial_std;
-    model_ = register_module("model", Decoder(options));
+    model_ = register_module("model", Decoder(options, mesh));
     embedding_ = model_->embedding;
     draw_weights(*model_, std, std);
     // After the decoder's weights, and also if it is tied, as transformers draws them.
-    auto output = output_layer(options);
+    auto output = Output(options, stream_.group());
     draw_weights(*output, std, std);
     if (!options.tied_output) output_ = register_module("lm_head", output);
-    clear_padding(embedding_, options);
+    clear_padding(embedding_, options, stream_.group());
   }
 
  private:
-  at::Tensor hidden_states(const at::Tensor& tokens) override { return call(model_, tokens); }
+  HiddenStates hidden_states(const at::Tensor& tokens) override { return call(model_, tokens); }
 
   Decoder model_{nullptr};
 };
 
 }  // namespace
 
-std::shared_ptr<LanguageModel> gpt(const GptOptions& options) {
-  check(options);
-  if (options.positions == "rotary") return std::make_shared<RotaryGpt>(options);
-  return std::make_shared<LearnedPositionsGpt>(options);
+std::shared_ptr<LanguageModel> gpt(const GptOptions& options) { return gpt(options, DeviceMesh()); }
+
+std::shared_ptr<LanguageModel> gpt(const GptOptions& options, const DeviceMesh& mesh) {
+  check(options, mesh);
+  std::shared_ptr<LanguageModel> network;
+  if (options.positions == "rotary") {
+    network = std::make_shared<RotaryGpt>(options, mesh);
+  } else {
+    network = std::make_shared<LearnedPositionsGpt>(options, mesh);
+  }
+  // After the weights are drawn: those of both dtypes are the same numbers.
+  if (options.dtype == "float64") network->to(at::kDouble);
+  return network;
 }
 
 }  // namespace accel::models

@@ -17,7 +17,15 @@
 ///     auto llama = accel::init_empty_weights([&] { return accel::models::gpt(options); });
 ///     accel::load_checkpoint_in_model(*llama, "Llama-3.2-1B", {.strict = true});
 ///
+/// Divided over the ranks of a mesh:
+///
+///     auto model = accel::models::gpt(options, accelerator.mesh());
+///
 /// Thread rule: models belong to their rank.
+namespace accel {
+class DeviceMesh;
+}
+
 namespace accel::models {
 
 /// A model that predicts the next token at each position.
@@ -40,6 +48,20 @@ class LanguageModel : public Model {
 /// Throws ArgumentError that lists all options that are wrong or do not fit together. Source:
 /// github.com/karpathy/nanoGPT, model.py; transformers/models/llama/modeling_llama.py; properties/oracle/gpt.py.
 std::shared_ptr<LanguageModel> gpt(const GptOptions& options);
+
+/// The same model, divided over each group "tp" of the mesh: a rank has a part of the attention heads, of the features
+/// inside the feed-forward, and of the vocabulary. Norms, position embeddings and the biases after a sum are complete
+/// on every rank. With `sequence_parallel`, a rank has a part of the positions outside of the divided layers, which
+/// saves memory.
+///
+/// Names and initial weights are those of one rank; logits, losses and gradients too, except for rounding and dropout.
+/// parallel::parameter_cuts describes the parts. forward and backward are collective: the ranks of a group pass equal
+/// tokens and draw equal random numbers. Logits are complete on every rank. The loss of targets does not assemble them.
+///
+/// Also throws ArgumentError if `heads`, `key_value_heads`, `feed_forward_width` or `vocab_size` does not divide over
+/// the ranks, if the mesh has cp, sp or pp ranks, and from forward if a sequence does not divide under
+/// `sequence_parallel`. Source: github.com/NVIDIA/Megatron-LM, megatron/core/transformer.
+std::shared_ptr<LanguageModel> gpt(const GptOptions& options, const DeviceMesh& mesh);
 
 /// Reads a Llama's config.json, or that of a folder. Unlike LlamaForCausalLM, the model rejects sequences longer than
 /// max_position_embeddings.

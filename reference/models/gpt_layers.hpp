@@ -4,34 +4,35 @@
 
 #include "reference/models/gpt_options.hpp"
 #include "reference/models/model.hpp"
+#include "reference/models/residual_stream.hpp"
 #include "reference/models/rotary_embedding.hpp"
 
-/// The layers of a gpt, as its options select them.
+/// The layers of a gpt, as its options select them. Their weights are divided over the mesh's group "tp".
 ///
-///     attention_ = register_module("attention", make_attention(options));
+///     attention_ = register_module("attention", make_attention(options, mesh));
 ///     values = values + call(attention_, call(norm_, values), rotation);
 ///
-/// Shapes: hidden states (B, T, width). Thread rule: modules belong to their rank.
+/// Thread rule: modules belong to their rank.
 namespace accel::models {
 
 /// Maps hidden states to hidden states.
 class HiddenLayer : public torch::nn::Module {
  public:
-  virtual at::Tensor forward(const at::Tensor& values) = 0;
+  virtual HiddenStates forward(const HiddenStates& values) = 0;
 };
 
 /// Causal self-attention. `rotation` is empty without rotary positions.
 class AttentionLayer : public torch::nn::Module {
  public:
-  virtual at::Tensor forward(const at::Tensor& values, const Rotation& rotation) = 0;
+  virtual HiddenStates forward(const HiddenStates& values, const Rotation& rotation) = 0;
 };
 
 /// LayerNorm or RMSNorm.
-std::shared_ptr<HiddenLayer> make_norm(const GptOptions& options);
+std::shared_ptr<HiddenLayer> make_norm(const GptOptions& options, const DeviceMesh& mesh);
 /// With learned positions one linear layer computes queries, keys and values. With rotary positions each has its own,
 /// as in transformers' Llama.
-std::shared_ptr<AttentionLayer> make_attention(const GptOptions& options);
+std::shared_ptr<AttentionLayer> make_attention(const GptOptions& options, const DeviceMesh& mesh);
 /// A layer with GELU (tanh approximation) between two linear layers, or SwiGLU.
-std::shared_ptr<HiddenLayer> make_feed_forward(const GptOptions& options);
+std::shared_ptr<HiddenLayer> make_feed_forward(const GptOptions& options, const DeviceMesh& mesh);
 
 }  // namespace accel::models

@@ -4,6 +4,7 @@
 
 #include "reference/config/field_checks.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/state/device_mesh.hpp"
 
 namespace accel::models {
 
@@ -47,12 +48,39 @@ std::vector<GptProblem> problems_between(const GptOptions& options) {
   return problems;
 }
 
-void check(const GptOptions& options) {
+namespace {
+
+// Sizes below 1 are reported with their fields.
+std::vector<GptProblem> problems_on(const DeviceMesh& mesh, const GptOptions& options) {
+  std::vector<GptProblem> problems;
+  const auto ranks = mesh["tp"].size();
+  const auto divide = [&](const char* name, std::int64_t size) {
+    if (size > 0 && size % ranks != 0)
+      problems.push_back(
+          {name, fmt::format("{} does not divide over {} tensor-parallel ranks; expected a multiple of {}", size, ranks,
+                             ranks)});
+  };
+  divide("heads", options.heads);
+  divide("key_value_heads", options.key_value_heads.value_or(0));
+  divide("feed_forward_width", options.feed_forward_width.value_or(4 * options.width));
+  divide("vocab_size", options.vocab_size);
+  const auto& config = mesh.config();
+  for (const auto& [name, size] : {std::pair{"cp_size", config.cp_size}, std::pair{"sp_size", config.sp_size},
+                                   std::pair{"pp_size", config.pp_size}}) {
+    if (size > 1) problems.push_back({"mesh", fmt::format("{} is {}; gpt supports only 1", name, size)});
+  }
+  return problems;
+}
+
+}  // namespace
+
+void check(const GptOptions& options, const DeviceMesh& mesh) {
   auto problems = problems_of_fields("gpt: ", options);
   check_field("gpt: ", Field{"vocab_size", at_least_one}, options.vocab_size, problems);
   for (auto& problem : problems_of_fields("gpt: rope_parameters: ", options.rope_parameters))
     problems.push_back(std::move(problem));
-  for (const auto& [name, text] : problems_between(options)) problems.push_back(fmt::format("gpt: {}: {}", name, text));
+  for (const auto& found : {problems_between(options), problems_on(mesh, options)})
+    for (const auto& [name, text] : found) problems.push_back(fmt::format("gpt: {}: {}", name, text));
   if (!problems.empty()) throw ArgumentError(fmt::format("{}", fmt::join(problems, "\n")));
 }
 

@@ -14,6 +14,10 @@
 ///     for (const auto& problem : accel::models::problems_between(options)) report(problem.name, problem.text);
 ///
 /// Thread rule: values and pure functions.
+namespace accel {
+class DeviceMesh;
+}
+
 namespace accel::models {
 
 /// The frequencies of rotary embeddings. Names and defaults are those of `rope_parameters` in a Llama's config.json.
@@ -29,7 +33,7 @@ struct RopeParameters {
 /// output.
 /// Fields, in this order: vocab_size, block_size, layers, heads, width, dropout, bias, positions, norm, norm_eps,
 /// feed_forward, feed_forward_width, key_value_heads, head_width, tied_output, padding_token, initial_std,
-/// rope_parameters.
+/// rope_parameters, dtype, sequence_parallel.
 struct GptOptions {
   std::int64_t vocab_size = 256;   ///< 256: the tokens are bytes
   std::int64_t block_size = 1024;  ///< the longest sequence, in tokens
@@ -50,10 +54,12 @@ struct GptOptions {
   std::optional<std::int64_t> padding_token = {};       ///< a token whose embedding is zero at first and not trained
   double initial_std = 0.02;                            ///< standard deviation of the initial weights
   RopeParameters rope_parameters = {};
+  std::string dtype = "float32";   ///< of the parameters: or "float64", with the same initial numbers
+  bool sequence_parallel = false;  ///< tensor-parallel ranks divide the positions where they do not divide weights
 
   ACCEL_SETTERS(vocab_size, block_size, layers, heads, width, dropout, bias, positions, norm, norm_eps, feed_forward,
                 feed_forward_width, key_value_heads, head_width, tied_output, padding_token, initial_std,
-                rope_parameters);
+                rope_parameters, dtype, sequence_parallel);
 };
 
 inline constexpr FieldRule kDropout{"a number in [0, 1)", [](double value) { return value >= 0 && value < 1; }};
@@ -61,6 +67,7 @@ inline constexpr const char* kRopeTypes[] = {"default", "linear", "llama3"};
 inline constexpr const char* kGptPositions[] = {"learned", "rotary"};
 inline constexpr const char* kGptNorms[] = {"layer_norm", "rms_norm"};
 inline constexpr const char* kGptFeedForwards[] = {"gelu", "swiglu"};
+inline constexpr const char* kGptDtypes[] = {"float32", "float64"};
 
 template <FieldsOf<RopeParameters> Parameters, typename Visit>
 void for_each_field(Parameters& parameters, Visit&& visit) {
@@ -91,6 +98,8 @@ void for_each_field(Options& options, Visit&& visit) {
   visit(Field{"head_width", at_least_one}, options.head_width);
   visit(Field{"tied_output"}, options.tied_output);
   visit(Field{"initial_std", finite_at_least_zero}, options.initial_std);
+  visit(Field{"dtype", {.choices = kGptDtypes}}, options.dtype);
+  visit(Field{"sequence_parallel"}, options.sequence_parallel);
 }
 
 /// What remains of the options after the defaults that depend on other options.
@@ -107,7 +116,7 @@ struct GptProblem {
 /// checked; sizes of 0 cause no problem here.
 std::vector<GptProblem> problems_between(const GptOptions& options);
 
-/// Throws one ArgumentError with everything that is wrong.
-void check(const GptOptions& options);
+/// Throws one ArgumentError with everything that is wrong, also with the options on this mesh.
+void check(const GptOptions& options, const DeviceMesh& mesh);
 
 }  // namespace accel::models

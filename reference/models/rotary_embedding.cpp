@@ -3,6 +3,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/pow.h>
+#include <ATen/ops/promote_types.h>
 #include <ATen/ops/rsub.h>
 #include <ATen/ops/where.h>
 #include <c10/core/GradMode.h>
@@ -27,8 +28,8 @@ at::Tensor scaled_as_llama3(const at::Tensor& frequencies, const RopeParameters&
 
 }  // namespace
 
-at::Tensor rotary_frequencies(std::int64_t head_width, const RopeParameters& parameters) {
-  const auto exponents = at::arange(0, head_width, 2, at::TensorOptions(at::kCPU).dtype(at::kFloat)) / head_width;
+at::Tensor rotary_frequencies(std::int64_t head_width, const RopeParameters& parameters, at::ScalarType type) {
+  const auto exponents = at::arange(0, head_width, 2, at::TensorOptions(at::kCPU).dtype(type)) / head_width;
   const auto frequencies = at::pow(parameters.rope_theta, exponents).reciprocal();
   if (parameters.rope_type == "linear") return frequencies / parameters.factor;
   return parameters.rope_type == "llama3" ? scaled_as_llama3(frequencies, parameters) : frequencies;
@@ -44,10 +45,12 @@ at::Tensor rotated(const at::Tensor& values, const Rotation& rotation) {
 
 Rotation RotaryEmbedding::of_positions(std::int64_t length, const at::Tensor& values) {
   const c10::NoGradGuard no_grad;
-  if (!frequencies_.defined()) frequencies_ = rotary_frequencies(head_width_, parameters_);
+  const auto exact = at::promote_types(values.scalar_type(), at::kFloat);
+  if (!frequencies_.defined() || frequencies_.scalar_type() != exact)
+    frequencies_ = rotary_frequencies(head_width_, parameters_, exact);
   frequencies_ = frequencies_.to(values.device());
   const auto positions = at::arange(length, values.options().dtype(at::kLong)).unsqueeze(0);
-  const auto half = positions.unsqueeze(-1).to(at::kFloat) * frequencies_;
+  const auto half = positions.unsqueeze(-1).to(exact) * frequencies_;
   const auto angles = at::cat({half, half}, -1);
   return {angles.cos().to(values.scalar_type()), angles.sin().to(values.scalar_type())};
 }

@@ -23,8 +23,9 @@ namespace accel::models {
 /// passes through accel::call in both cases.
 using Rotation = std::vector<at::Tensor>;
 
-/// The angle by which each pair of numbers rotates per position: (head_width / 2) float32 on the CPU.
-at::Tensor rotary_frequencies(std::int64_t head_width, const RopeParameters& parameters);
+/// The angle by which each pair of numbers rotates per position: (head_width / 2) float32 or float64 on the CPU.
+at::Tensor rotary_frequencies(std::int64_t head_width, const RopeParameters& parameters,
+                              at::ScalarType type = at::kFloat);
 
 /// `values`: (B, heads, T, head_width).
 at::Tensor rotated(const at::Tensor& values, const Rotation& rotation);
@@ -34,7 +35,8 @@ class RotaryEmbedding {
   RotaryEmbedding(std::int64_t head_width, RopeParameters parameters)
       : head_width_(head_width), parameters_(std::move(parameters)) {}
 
-  /// The rotation of the positions 0 to `length` - 1, with the device and dtype of `values`.
+  /// The rotation of the positions 0 to `length` - 1, with the device and dtype of `values`. Computed in float32, or in
+  /// float64 if `values` have it.
   Rotation of_positions(std::int64_t length, const at::Tensor& values);
 
  private:

@@ -23,8 +23,9 @@ namespace offload {
 namespace {
 
 // The layers that Accelerate casts; others, such as norms, keep their dtype.
-constexpr std::array kCastLayers{"Conv1d",          "Conv2d",          "Conv3d", "ConvTranspose1d",
-                                 "ConvTranspose2d", "ConvTranspose3d", "Linear"};
+constexpr std::array kCastLayers{"Conv1d",           "Conv2d",          "Conv3d", "ConvTranspose1d",
+                                 "ConvTranspose2d",  "ConvTranspose3d", "Linear", "ColumnParallelLinear",
+                                 "RowParallelLinear"};
 
 std::vector<std::regex> expressions_of(const std::vector<std::string>& patterns) {
   std::vector<std::regex> expressions;

@@ -113,9 +113,10 @@ Replicated vocab_parallel_cross_entropy(const Sharded<-1>& logits, const at::Ten
                  "vocab_parallel_cross_entropy: got logits of {} dimensions and targets of {}; expected (N, V / size) "
                  "and (N)",
                  logits.local.dim(), targets.dim());
-  auto largest = std::get<0>(logits.local.detach().max(-1));
+  const auto exact = logits.local.to(at::promote_types(logits.local.scalar_type(), at::kFloat));
+  auto largest = std::get<0>(exact.detach().max(-1));
   group.all_reduce(largest, ReduceOp::kMax).wait();
-  const auto shifted = logits.local - largest.unsqueeze(-1);
+  const auto shifted = exact - largest.unsqueeze(-1);
   const auto columns = shifted.size(-1);
   const auto local = targets - columns * group.rank();
   const auto is_counted = targets.ne(ignore_index);

@@ -33,6 +33,9 @@ struct ParallelLinearOptions {
   std::vector<std::int64_t> sections = {};
 };
 
+/// Selects the overload of `forward` that ends in sequence parallelism, for accel::call, which calls `forward`.
+struct ToSequence {};
+
 /// The output features are divided. Throws ArgumentError if a section is not a multiple of the group's size.
 class ColumnParallelLinearImpl : public models::LinearImpl, public CutModule {
  public:
@@ -56,6 +59,7 @@ class RowParallelLinearImpl : public models::LinearImpl, public CutModule {
   /// Sequence parallelism: (batch, length, in / size) -> (batch, length / size, out). Throws ArgumentError if the length
   /// does not divide.
   Sharded<1> forward_to_sequence(const Sharded<-1>& input);
+  Sharded<1> forward(const Sharded<-1>& input, ToSequence) { return forward_to_sequence(input); }
   [[nodiscard]] std::map<std::string, ParameterCut> cuts() const override;
 
  private:
@@ -73,6 +77,7 @@ class VocabParallelEmbeddingImpl : public torch::nn::EmbeddingImpl, public CutMo
   Replicated forward(const at::Tensor& tokens);
   /// Sequence parallelism: (batch, length) -> (batch, length / size, embedding_dim).
   Sharded<1> forward_to_sequence(const at::Tensor& tokens);
+  Sharded<1> forward(const at::Tensor& tokens, ToSequence) { return forward_to_sequence(tokens); }
   [[nodiscard]] std::map<std::string, ParameterCut> cuts() const override;
 
  private:
@@ -82,8 +87,8 @@ class VocabParallelEmbeddingImpl : public torch::nn::EmbeddingImpl, public CutMo
 TORCH_MODULE(VocabParallelEmbedding);
 
 /// The cross entropy of logits whose last dimension, the vocabulary, is divided: (N, V / size), with `targets` (N) int64
-/// that are equal on all ranks, -> the mean over the targets other than `ignore_index`, shape []. Never assembles all
-/// logits. Source: megatron/core/tensor_parallel/cross_entropy.py.
+/// that are equal on all ranks, -> the mean over the targets other than `ignore_index`, shape [], float32 or float64.
+/// Never assembles all logits. Source: megatron/core/tensor_parallel/cross_entropy.py.
 Replicated vocab_parallel_cross_entropy(const Sharded<-1>& logits, const at::Tensor& targets, const Group& group,
                                         std::int64_t ignore_index = -100);
 
@@ -92,3 +97,10 @@ Replicated vocab_parallel_cross_entropy(const Sharded<-1>& logits, const at::Ten
 at::Tensor shared_parameter(const at::Tensor& parameter, const Group& group);
 
 }  // namespace accel::parallel
+
+namespace accel {
+
+template <>
+inline constexpr auto tree_members<parallel::ToSequence> = std::tuple();
+
+}  // namespace accel

@@ -2,9 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "reference/core/errors.hpp"
 #include "reference/core/random.hpp"
 #include "reference/models/gpt.hpp"
+#include "reference/models/gpt_layers.hpp"
 #include "reference/models/rotary_embedding.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/torch.hpp"
@@ -139,6 +142,20 @@ TEST(RotaryEmbeddingTest, ScalingSlowsRotation) {
 
 // FSDP casts buffers with the parameters: frequencies rounded to bfloat16 would be wrong by up to 0.4 %.
 TEST(RotaryEmbeddingTest, FrequenciesAreNoBufferThatFsdpRounds) { EXPECT_TRUE(seeded(llama())->buffers().empty()); }
+
+// Float32 inside would leave errors of 1e-8.
+TEST(GptOptionsTest, Float64LosesNoPrecision) {
+  auto options = llama();
+  options.dtype = "float64";
+  options.norm_eps = 0;
+  const auto network = seeded(options);
+  for (const auto& parameter : network->parameters()) EXPECT_EQ(parameter.scalar_type(), at::kDouble);
+  const auto values = torch::randn({5, 24}, at::kDouble);
+  const auto normed = make_norm(options, DeviceMesh())->forward({values}).local;
+  EXPECT_LT((normed.square().mean(-1) - 1).abs().max().item<double>(), 1e-14);
+  const auto cosines = RotaryEmbedding(4, {}).of_positions(9, values)[0][0];
+  EXPECT_NEAR(cosines[8][1].item<double>(), std::cos(8 / std::sqrt(10000.0)), 1e-15);
+}
 
 // With one chunk the bits are those of the logits' cross entropy, see linear_cross_entropy.
 TEST(GptOptionsTest, TheLossOfTargetsIsTheCrossEntropyOfTheLogits) {

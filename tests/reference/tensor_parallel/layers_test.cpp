@@ -173,6 +173,18 @@ TEST(TensorParallelLayersTest, TheCrossEntropyEqualsThatOfAllLogits) {
   });
 }
 
+TEST(TensorParallelLayersTest, TheLossOfBfloat16LogitsIsComputedInFloat32) {
+  auto generator = make_generator(5);
+  const auto logits = at::randn({6, 8}, generator, at::TensorOptions()).to(at::kBFloat16);
+  const auto targets = at::arange(6);
+  const auto expected = at::cross_entropy_loss(logits.to(at::kFloat), targets);
+  run_ranks(Backend::kSim, 2, [&](RankContext& rank) {
+    const auto loss = vocab_parallel_cross_entropy({own_part(logits, -1, rank.world)}, targets, rank.world).local;
+    EXPECT_EQ(loss.scalar_type(), at::kFloat);
+    EXPECT_NEAR(loss.item<double>(), expected.item<double>(), 1e-6);  // bfloat16 would round it to 1/128
+  });
+}
+
 TEST(TensorParallelLayersTest, SizesThatDoNotDivideAreErrorsBeforeAnyCollective) {
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {
     const auto message = [&](ParallelLinearOptions options) {

@@ -25,6 +25,7 @@ OrderedJson checkpoint_answer(RankContext& rank, const std::string& request);
 OrderedJson ddp_training_answer(RankContext& rank, const std::string& request);
 OrderedJson loader_program_answer(RankContext& rank, const std::string& request);
 OrderedJson mixture_answer(RankContext& rank, const std::string& request);
+OrderedJson parallel_layer_answer(RankContext& rank, const std::string& request);
 OrderedJson plan_answer(RankContext& rank, const std::string& request);
 OrderedJson random_number_answer(RankContext& rank, const std::string& request);
 

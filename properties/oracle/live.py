@@ -21,6 +21,8 @@ usage: live.py --bin FOLDER [--seed N] [--experiments N] [--requests N]     ever
        live.py --bin FOLDER --hooked JSON                                   one of them
        live.py --bin FOLDER --models N [--seed N]                           N random Llamas, and ResNets
        live.py --bin FOLDER --mixtures N [--seed N]                         N random mixtures of experts
+       live.py --bin FOLDER --parallel-layers N [--seed N --ranks N]        N layers divided by tensor parallelism
+       live.py --bin FOLDER --parallel-layer JSON --ranks N                 one of them
        live.py --bin FOLDER --tokenizers N [--seed N]                       N random tokenizers, and all code points
        live.py --bin FOLDER --faults                                        the known faults
        live.py --bin FOLDER --names                                         the public names of Accelerate
@@ -58,6 +60,7 @@ import mixtures
 import models
 import optimizer_runs
 import optimizers
+import parallel_layers
 import plan
 import plan_requests
 import rank_group
@@ -409,6 +412,22 @@ def compare_mixtures(report, arguments, rng, count):
     say(f"compared {count} mixtures of experts on each number of ranks")
 
 
+def compare_parallel_layers(report, arguments, requests, ranks):
+    theirs = list(rank_group.walk(os.path.join(HERE, "parallel_layers.py"), ranks, requests))
+    for backend in BACKENDS:
+        failure, ours = answers_of_ranks(arguments, "parallel-layers", requests, ranks, backend)
+        for request, their, our in zip(requests, theirs, ours, strict=True):
+            difference = failure or parallel_layers.difference(their, our)
+            again = ["--parallel-layer", json.dumps(request), "--ranks", str(ranks)]
+            report.add(f"divided {request['layer']}, {ranks} ranks, {backend}", difference, again, sides="torch and accel")
+    say(f"compared {len(requests)} divided layers on {ranks} ranks")
+
+
+def compare_random_parallel_layers(report, arguments, rng, count):
+    for ranks in [arguments.ranks] if arguments.ranks else parallel_layers.RANKS:
+        compare_parallel_layers(report, arguments, [parallel_layers.random_request(rng, ranks) for _ in range(count)], ranks)
+
+
 def compare_tokenizers(report, arguments, rng, count):
     requests = [tokenizer_files.request_of_all_characters(), *(tokenizer_files.random_request(rng) for _ in range(count))]
     theirs = [tokenizer_files.answer(request) for request in requests]
@@ -517,6 +536,7 @@ def compare_everything(report, arguments, rng):
     jobs.append(lambda: compare_hooks(report, arguments, [hooks.random_request(of_hooks) for _ in range(300)]))
     jobs.append(lambda: compare_models(report, arguments, random.Random(arguments.seed), 20))
     jobs.append(lambda: compare_mixtures(report, arguments, random.Random(arguments.seed), 25))
+    jobs.append(lambda: compare_random_parallel_layers(report, arguments, random.Random(arguments.seed), 40))
     jobs.append(lambda: compare_tokenizers(report, arguments, random.Random(arguments.seed), 100))
     jobs += [functools.partial(compare_states, report, arguments, random.Random(arguments.seed), 20, ranks) for ranks in STATE_RANKS]
     jobs += [functools.partial(compare_distributed, report, arguments, random.Random(arguments.seed), 10, ranks) for ranks in distributed.RANKS]
@@ -582,6 +602,8 @@ def parse():
     parser.add_argument("--hooked", type=json.loads)
     parser.add_argument("--models", type=int)
     parser.add_argument("--mixtures", type=int)
+    parser.add_argument("--parallel-layers", type=int)
+    parser.add_argument("--parallel-layer", type=json.loads)
     parser.add_argument("--tokenizers", type=int)
     parser.add_argument("--request", type=json.loads)
     parser.add_argument("--numbers", type=json.loads)
@@ -605,6 +627,7 @@ RANDOM = {
     "launchers": compare_launchers,
     "mixtures": compare_mixtures,
     "models": compare_models,
+    "parallel_layers": compare_random_parallel_layers,
     "tokenizers": compare_tokenizers,
 }
 
@@ -652,6 +675,8 @@ def main():
     elif arguments.ddp:
         for ranks in all_ranks:
             compare_trainings(report, arguments, [arguments.ddp], ranks)
+    elif arguments.parallel_layer:
+        compare_parallel_layers(report, arguments, [arguments.parallel_layer], arguments.ranks)
     elif arguments.faults:
         compare_faults(report)
     elif arguments.names:

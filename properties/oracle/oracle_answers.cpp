@@ -34,6 +34,7 @@ const std::map<std::string, RankAnswer> kRankAnswers{{"checkpoints", checkpoint_
                                                      {"ddp-trainings", ddp_training_answer},
                                                      {"loader-programs", loader_program_answer},
                                                      {"mixtures", mixture_answer},
+                                                     {"parallel-layers", parallel_layer_answer},
                                                      {"plans", plan_answer},
                                                      {"random-numbers", random_number_answer}};
 

@@ -21,7 +21,7 @@ AREAS = {
     "sharded": ["sharded_test", "accelerator_test", "save_state_test"],
     "checkpoints": ["core_test", "save_state_test", "checkpoint_test", "elastic_laws", CHECKPOINT_LAWS],
     "offload": ["offload_test"],
-    "models": ["tasks_test"],
+    "models": ["tasks_test", "tensor_parallel_test"],
     "experts": ["experts_test"],
     "device": ["device_training_test --gtest_fail_fast --gtest_filter=-*Laws.*", "device_training_test --gtest_filter=*Laws.*"],
     "engine": ["sim_engine_test", "diagnosis_laws", "schedule_laws"],

@@ -62,6 +62,7 @@ class Options:
     head_width: int | None = None
     tied_output: bool = True
     initial_std: float = 0.02
+    dtype: str = "float32"
     rope_parameters: dict = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
@@ -240,7 +241,8 @@ class RotaryGpt(nn.Module):
 
 def build(**keys):
     options = Options(**keys)
-    return RotaryGpt(options) if options.positions == "rotary" else LearnedPositionsGpt(options)
+    model = RotaryGpt(options) if options.positions == "rotary" else LearnedPositionsGpt(options)
+    return model.to(getattr(torch, options.dtype))
 
 
 @torch.no_grad()

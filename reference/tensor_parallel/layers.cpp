@@ -58,7 +58,13 @@ RowParallelLinearImpl::RowParallelLinearImpl(const ParallelLinearOptions& option
   keep_part(weight, cut_);
 }
 
+// Without the bias, which is added to the sum.
 Partial RowParallelLinearImpl::product(const Sharded<-1>& input) const {
+  if (computes_in_float8(*this)) {
+    const auto layers = Float8Scope::current();
+    layers->mark_ran();
+    return {float8_linear(input.local, weight, {}, layers->config())};
+  }
   if (auto output = fused_linear(input.local, weight, {})) return {*std::move(output)};
   return {at::linear(input.local, weight)};
 }

@@ -185,6 +185,22 @@ TEST(TensorParallelLayersTest, TheLossOfBfloat16LogitsIsComputedInFloat32) {
   });
 }
 
+TEST(TensorParallelLayersTest, RowParallelLayersComputeInFloat8) {
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    RowParallelLinear layer(ParallelLinearOptions{.in = 64, .out = 16}, rank.world);
+    const auto layers = std::make_shared<Float8Layers>(
+        *layer, AORecipeKwargs{.config = Float8LinearConfig{.emulate = true},
+                               .module_filter_func = [](const auto&, const auto&) { return true; }});
+    const auto input = at::randn({8, 32});
+    const auto exact = layer->forward({input}).local;
+    const Float8Scope scope(layers);
+    const auto rounded = layer->forward({input}).local;
+    layers->check_ran();
+    EXPECT_FALSE(at::equal(rounded, exact));
+    EXPECT_LT((rounded - exact).norm().item<double>(), 0.1 * exact.norm().item<double>());  // e4m3 has 3 bits
+  });
+}
+
 TEST(TensorParallelLayersTest, SizesThatDoNotDivideAreErrorsBeforeAnyCollective) {
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {
     const auto message = [&](ParallelLinearOptions options) {

@@ -7,6 +7,7 @@
 #include "reference/modules/call.hpp"
 #include "reference/modules/parameter_cut.hpp"
 #include "reference/offload/empty_weights.hpp"
+#include "reference/offload/layerwise_casting.hpp"
 #include "reference/state/device_mesh.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/property.hpp"
@@ -204,6 +205,17 @@ TEST(ParallelGptTest, AnEmptyModelHasThePartsOfARank) {
       }
     }
   });
+}
+
+// Accelerate casts layers by the name of their class, Linear.
+TEST(ParallelGptTest, LayerwiseCastingIncludesItsLinearLayers) {
+  const auto network = gpt({.layers = 1, .heads = 2, .width = 8});
+  const auto cast = attach_layerwise_casting_hooks(network, {.storage_dtype = at::kBFloat16});
+  for (const auto& item : network->named_parameters()) {
+    const bool is_linear =
+        item.key().find("attention.") != std::string::npos || item.key().find("feed_forward.") != std::string::npos;
+    EXPECT_EQ(item.value().scalar_type(), is_linear ? at::kBFloat16 : at::kFloat) << item.key();
+  }
 }
 
 // --- random numbers --------------------------------------------------------------------------------------------------

@@ -145,6 +145,32 @@ TEST(ParallelGptTest, TrainingEqualsThatOfOneRank) {
   });
 }
 
+// Two groups of two ranks read the halves of a batch. "dp_cp" averages the gradients of cut and of complete parameters.
+TEST(ParallelGptTest, DataParallelGroupsAverageToOneRank) {
+  const auto tokens = at::arange(32).view({4, 8}), targets = tokens + 1;
+  for (const bool is_sequence_parallel : {false, true}) {
+    const auto gradients = [&](const DeviceMesh& mesh) {
+      const GeneratorScope scope(make_generator(6));
+      const GptOptions options{.layers = 2, .heads = 4, .width = 8, .initial_std = 0.3, .dtype = "float64"};
+      const auto network = gpt(GptOptions(options).set_sequence_parallel(is_sequence_parallel), mesh);
+      const auto& replicas = mesh["dp_cp"];
+      const auto own = [&](const at::Tensor& batch) { return batch.chunk(replicas.size())[replicas.rank()]; };
+      network->forward(own(tokens), own(targets)).backward();
+      return complete(*network, [&](const at::Tensor& parameter) {
+        auto mean = parameter.grad().clone();
+        replicas.all_reduce(mean, ReduceOp::kMean).wait();
+        return mean;
+      });
+    };
+    const auto expected = gradients(DeviceMesh());
+    run_ranks(Backend::kSim, 4, [&](RankContext& rank) {
+      const auto found = gradients(DeviceMesh(rank, {.dp_replicate_size = 2, .tp_size = 2}));
+      for (const auto& [name, gradient] : expected)
+        EXPECT_TRUE(at::allclose(found.at(name), gradient, 1e-12, 1e-14)) << name;
+    });
+  }
+}
+
 TEST(ParallelGptTest, GlooComputesTheSameBits) {
   expect_property(6, [] {
     auto training = any_case();

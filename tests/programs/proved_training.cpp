@@ -84,7 +84,7 @@ struct FeedForwardImpl : nn::Module {
     if (has("bias_on_every_rank")) return reduce_scatter<1>({product() + projection->bias}, group);
     if (has("reduced_twice"))
       return scatter<1>(reduce({reduce({product()}, group).local + projection->bias}, group), group);
-    auto output = projection->forward_to_sequence(hidden);
+    auto output = accel::call(projection, hidden, ToSequence());
     if (has("output_divided_by_tp")) output.local = output.local / group.size();
     return output;
   }
@@ -125,7 +125,7 @@ struct Model : nn::Module {
   }
   // Complete logits.
   at::Tensor forward(const at::Tensor& tokens) {
-    auto values = embedding->forward_to_sequence(tokens);
+    auto values = accel::call(embedding, tokens, ToSequence());
     values.local = values.local + accel::call(feed_forward, accel::call(norm, values)).local;
     auto complete = accel::call(whole, values);
     complete.local = complete.local + accel::call(mixture, complete.local).values;

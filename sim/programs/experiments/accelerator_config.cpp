@@ -135,6 +135,8 @@ void read_accelerator(YamlReader reader, AcceleratorOptions& options) {
   read_fields(reader.mapping("gradient_guard"), options.gradient_guard);
   read_ddp(reader.mapping("ddp_kwargs"), options.ddp_kwargs);
   note(reader, "ddp_kwargs", problems_of(options.ddp_kwargs));
+  auto mesh = reader.mapping("parallelism_config");
+  if (reader.has("parallelism_config")) read_fields(std::move(mesh), options.parallelism_config.emplace());
   read_plugins(reader, options);
   reader.finish_keys();
 }

@@ -21,7 +21,8 @@ namespace {
 Task fashion_mnist(const Experiment& experiment) {
   const auto data = load_fashion_mnist(experiment.data_dir, experiment.limit, experiment.eval_limit);
   return {TaskDataset(TensorDataset(data->train.images, data->train.labels)),
-          TaskDataset(TensorDataset(data->test.images, data->test.labels)), [config = experiment.model] {
+          TaskDataset(TensorDataset(data->test.images, data->test.labels)),
+          [config = experiment.model](const DeviceMesh&) {
             return config.name == "mlp" ? models::mlp({.hidden = config.hidden, .dropout = config.dropout})
                                         : models::cnn({.dropout = config.dropout});
           }};
@@ -30,7 +31,8 @@ Task fashion_mnist(const Experiment& experiment) {
 Task cifar_like(const Experiment& experiment) {
   const auto data = load_small_images(experiment.data_dir, experiment.limit, experiment.eval_limit);
   return {TaskDataset(data->train), TaskDataset(data->test),
-          [config = experiment.model, num_classes = data->num_classes]() -> std::shared_ptr<models::Model> {
+          [config = experiment.model,
+           num_classes = data->num_classes](const DeviceMesh&) -> std::shared_ptr<models::Model> {
             if (config.name == "resnet18")
               return models::cifar_resnet18(
                   {.width = config.width, .num_classes = num_classes, .sync_batchnorm = config.sync_batchnorm});
@@ -56,7 +58,7 @@ Task char_gpt(const Experiment& experiment) {
       "text or a smaller block_size",
       experiment.data_file, end, 10 * block_size + 1, block_size);
   return {TaskDataset(train).first(experiment.limit), TaskDataset(eval).first(experiment.eval_limit),
-          [options = experiment.model.gpt] { return models::gpt(options); }};
+          [options = experiment.model.gpt](const DeviceMesh& mesh) { return models::gpt(options, mesh); }};
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "reference/state/device_mesh.hpp"
 #include "sim/programs/experiments/experiment.hpp"
 
 namespace accel::models {
@@ -45,7 +46,7 @@ class TaskDataset {
 /// A learning task: its data, and a factory for models. Read-only, shared by all ranks of a process.
 ///
 ///     const auto task = load_task(experiment);
-///     auto model = task.make_model();
+///     auto model = task.make_model(accelerator.mesh());
 ///     auto loss = task_loss(model->forward(inputs), targets);
 ///
 /// Every task is a classification, of an image or of the next byte, so that all tasks share the loss and the metric
@@ -53,7 +54,8 @@ class TaskDataset {
 struct Task {
   TaskDataset train, eval;
   /// Draws the weights from the rank's default generator, as the equivalent Python program does.
-  std::function<std::shared_ptr<models::Model>()> make_model;
+  /// Divides a gpt over the mesh; other models are complete on every rank.
+  std::function<std::shared_ptr<models::Model>(const DeviceMesh& mesh)> make_model;
 };
 
 /// Loads the experiment's task. Throws ConfigError that names a missing, damaged or too short file.

@@ -125,7 +125,7 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
   result = {};  // a rank that is restarted in the same process must not add to its first attempt
   Accelerator accelerator(with_checkpoints(experiment.accelerator, options), context);
   set_seed(experiment.seed);
-  auto net = task.make_model();
+  auto net = task.make_model(accelerator.mesh());
   auto plain_optimizer = build_optimizer(experiment.optimizer, net->parameters());
   auto plain_scheduler = build_scheduler(experiment.scheduler, *plain_optimizer);
   DataLoader train_loader(

@@ -122,6 +122,7 @@ class Prover {
     const auto experiment = read_experiment(arguments.experiment, arguments.overrides, arguments.ranks);
     overrides_ = arguments.overrides;
     overrides_.push_back(fmt::format("max_steps={}", arguments.max_steps));
+    if (experiment.model.name == "gpt") overrides_.emplace_back("model.dtype=float64");
     // The experiment's size is per rank.
     overrides_.push_back(fmt::format("batch_size={}", experiment.batch_size * arguments.ranks));
   }
@@ -138,14 +139,15 @@ class Prover {
   Outcome prove(const ParallelismConfig& layout, const RecordedRun& one, const std::string& folder) const {
     Outcome outcome{.layout = name_of(layout), .verdict = "equal"};
     const auto side = run(layout, arguments_.ranks, folder);
-    if (side.exit_code == kSuccess || side.exit_code == kDiagnosed) {
-      outcome.disagreement = first_disagreement(one, RecordedRun(folder, arguments_.ranks), layout);
-    }
+    const RecordedRun mesh(folder, arguments_.ranks);
+    if (side.exit_code == kSuccess || side.exit_code == kDiagnosed)
+      outcome.disagreement = first_disagreement(one, mesh, layout);
     if (outcome.disagreement) {
       outcome.verdict = "different";
       outcome.text = describe(*outcome.disagreement);
     } else if (side.exit_code != kSuccess) {
-      outcome.verdict = side.exit_code == kUsage ? "refused" : "failed";
+      // A layout that a model does not support is an error before `prepare` returns.
+      outcome.verdict = mesh.keys(0).empty() && side.exit_code != kDiagnosed ? "refused" : "failed";
       outcome.text = side.error;
     }
     std::filesystem::remove_all(folder);

@@ -180,7 +180,7 @@ TEST_P(ShippedExperimentTest, TheNumberOfParametersIsTheOneInItsComment) {
   const auto overrides =
       GetParam() == "cifar_like.yaml" ? std::vector<std::string>{"model.width=64"} : std::vector<std::string>{};
   const auto task = load_task(read_experiment(path, overrides, /*num_ranks=*/1));
-  EXPECT_EQ(std::to_string(num_parameters(*task.make_model())), digits);
+  EXPECT_EQ(std::to_string(num_parameters(*task.make_model(DeviceMesh()))), digits);
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, ShippedExperimentTest,

@@ -12,6 +12,7 @@ AREAS = {
     "dispatch": ["data_test", "dispatched_loader_laws", RECORDED_PLANS, "loader_place_laws", "data_laws", "loader_laws", "elastic_laws"],
     "metrics": ["accelerator_test", "recorded_faults_test", RECORDED_PLANS, "stream_laws", "data_laws", "loader_laws"],
     "rng": ["state_test", "data_test", "shared_order_laws", "recorded_random_numbers_test", "rng_laws", RECORDED_PLANS, "order_laws", "data_laws"],
+    "plugins": ["config_test", "accelerator_test"],
     "accumulation": ["accelerator_test", "accumulation_laws", CHECKPOINT_LAWS],
     "scaler": ["precision_test", "accelerator_test", "save_state_test", CHECKPOINT_LAWS],
     "schedules": ["optim_test", "recorded_schedules_test", "accelerator_test"],

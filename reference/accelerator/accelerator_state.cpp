@@ -48,7 +48,7 @@ AcceleratorState::AcceleratorState() {
 
 AcceleratorState::AcceleratorState(AcceleratorOptions options, RankContext& context)
     : PartialState(context), shared_(std::make_shared<Shared>()) {
-  auto resolved = accel::resolved(std::move(options));
+  auto resolved = accel::resolved(std::move(options), context.world_size);
   settings() = std::move(resolved.options);
   shared().plugin = std::move(resolved.plugin);
   if (settings().cpu) use_cpu(*context_);
@@ -102,6 +102,7 @@ void AcceleratorState::warn_of_plugin() const {
 DistributedType AcceleratorState::distributed_type() const {
   if (plugin().steps_in_backward) return DistributedType::kDeepSpeed;
   if (settings().fsdp_plugin) return DistributedType::kFsdp;
+  if (settings().megatron_lm_plugin) return DistributedType::kMegatronLm;
   return PartialState::distributed_type();
 }
 

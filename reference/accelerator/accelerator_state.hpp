@@ -55,6 +55,10 @@ class AcceleratorState : public PartialState {
   [[nodiscard]] const std::optional<FullyShardedDataParallelPlugin>& fsdp_plugin() const {
     return settings().fsdp_plugin;
   }
+  /// The plugin with the values of the environment and defaults; nullopt without one.
+  [[nodiscard]] const std::optional<MegatronLMPlugin>& megatron_lm_plugin() const {
+    return settings().megatron_lm_plugin;
+  }
   /// Returns the entry of `deepspeed_plugins` with this name. Throws ArgumentError if there is none.
   [[nodiscard]] const DeepSpeedPlugin& get_deepspeed_plugin(const std::string& name) const;
   /// Selects the plugin that later `prepare` calls and optimizer steps use. Source: accelerate/state.py,

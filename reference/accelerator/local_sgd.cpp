@@ -12,9 +12,10 @@ LocalSGD::LocalSGD(Accelerator& accelerator, std::vector<at::Tensor> parameters,
       options_(options),
       enabled_(options.enabled && accelerator.distributed_type() != DistributedType::kNo) {
   const auto type = accelerator.distributed_type();
-  check_state(type != DistributedType::kFsdp && type != DistributedType::kDeepSpeed,
-              "LocalSGD: does not support fsdp_plugin or deepspeed_plugin, since each rank holds only a shard of the "
-              "model; train with plain data parallelism");
+  check_state(
+      type != DistributedType::kFsdp && type != DistributedType::kDeepSpeed && type != DistributedType::kMegatronLm,
+      "LocalSGD: does not support fsdp_plugin, deepspeed_plugin or megatron_lm_plugin, since each rank holds "
+      "only a part of the model; train with plain data parallelism");
   check_state(!accelerator.has_master_weights(),
               "LocalSGD: does not support master_weights: an average of bfloat16 weights loses what each step adds; "
               "train without master_weights");

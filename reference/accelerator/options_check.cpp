@@ -194,31 +194,47 @@ void check_deepspeed_plugins(const AcceleratorOptions& options, Problems& proble
   }
 }
 
+// The plugin determines the mesh and how losses are weighted.
+ResolvedPlugin resolve_megatron(AcceleratorOptions& options, int world_size, Problems& problems) {
+  auto plan = resolve(*options.megatron_lm_plugin, world_size, problems);
+  if (plan.loss_weighting == "accelerate" && options.loss_weighting == "exact") {
+    problems.emplace_back(
+        "megatron_lm_plugin: calculate_per_token_loss: false contradicts loss_weighting 'exact'; remove one of them");
+  }
+  options.loss_weighting = plan.loss_weighting.value_or(options.loss_weighting);
+  options.parallelism_config = plan.parallelism_config;
+  options.megatron_lm_plugin = std::move(plan.plugin);
+  return std::move(plan.resolved);
+}
+
 // The order matters: the environment may create a plugin only if the program names none, conflicts are checked on what
 // results, and the plugin's accumulation steps win over those that resolve_accumulation found.
-ResolvedPlugin resolve_plugins(AcceleratorOptions& options, Problems& problems) {
+ResolvedPlugin resolve_plugins(AcceleratorOptions& options, int world_size, Problems& problems) {
   ResolvedPlugin plugin;
-  if (!options.fsdp_plugin && !options.deepspeed_plugin && options.deepspeed_plugins.empty()) {
+  if (!options.fsdp_plugin && !options.deepspeed_plugin && options.deepspeed_plugins.empty() &&
+      !options.megatron_lm_plugin) {
     if (fsdp_requested()) options.fsdp_plugin.emplace();
     if (deepspeed_requested()) options.deepspeed_plugin.emplace();
+    if (megatron_lm_requested()) options.megatron_lm_plugin.emplace();
   }
-  if (environment_flag("ACCELERATE_USE_MEGATRON_LM").value_or(false))
-    problems.emplace_back("ACCELERATE_USE_MEGATRON_LM: Megatron-LM is a Python program; unset the variable");
   if (!options.parallelism_config) options.parallelism_config = parallelism_config_of_environment(problems);
   add(problems, problems_of_plugins(options));
   if (!options.deepspeed_plugin && !options.deepspeed_plugins.empty())
     options.deepspeed_plugin = options.deepspeed_plugins.begin()->second;
   if (options.fsdp_plugin) plugin = resolve(*options.fsdp_plugin, *options.mixed_precision, problems);
   if (options.deepspeed_plugin) plugin = resolve(*options.deepspeed_plugin, *options.mixed_precision, problems);
+  if (options.megatron_lm_plugin) plugin = resolve_megatron(options, world_size, problems);
+  if (options.parallelism_config)
+    options.parallelism_config = resolved(*options.parallelism_config, problems, plugin.warnings);
   check_deepspeed_plugins(options, problems);
   check_offload(plugin, problems);
   auto& num_steps = options.gradient_accumulation_plugin->num_steps;
   // Source: accelerate/accelerator.py, _prepare_deepspeed.
   if (plugin.gradient_accumulation_steps && num_steps.value_or(1) != 1 &&
       num_steps != plugin.gradient_accumulation_steps) {
-    plugin.warnings.push_back(
-        fmt::format("gradient_accumulation_steps: {} is set, but the DeepSpeed plugin's {} is used", *num_steps,
-                    *plugin.gradient_accumulation_steps));
+    plugin.warnings.push_back(fmt::format("gradient_accumulation_steps: {} is set, but the {} plugin's {} is used",
+                                          *num_steps, options.megatron_lm_plugin ? "Megatron-LM" : "DeepSpeed",
+                                          *plugin.gradient_accumulation_steps));
   }
   if (plugin.gradient_accumulation_steps) num_steps = plugin.gradient_accumulation_steps;
   return plugin;
@@ -242,7 +258,7 @@ void check_weights(const AcceleratorOptions& options, bool shards, Problems& pro
 
 }  // namespace
 
-ResolvedOptions resolved(AcceleratorOptions options) {
+ResolvedOptions resolved(AcceleratorOptions options, int world_size) {
   Problems problems;
   resolve_handlers(options, problems);
   resolve_precision(options, problems);
@@ -259,7 +275,7 @@ ResolvedOptions resolved(AcceleratorOptions options) {
   ResolvedPlugin plugin;
   try {
     // Reading a DeepSpeed or FSDP configuration throws ConfigError itself; it joins the other problems.
-    plugin = resolve_plugins(options, problems);
+    plugin = resolve_plugins(options, world_size, problems);
     check_weights(options, plugin.sharding.has_value(), problems);
   } catch (const ConfigError& error) {
     problems.emplace_back(error.what());

@@ -32,7 +32,7 @@ std::string printed(const T& value) {
 
 namespace accel {
 
-enum class DistributedType { kNo, kMultiCpu, kMultiGpu, kFsdp, kDeepSpeed };
+enum class DistributedType { kNo, kMultiCpu, kMultiGpu, kFsdp, kDeepSpeed, kMegatronLm };
 
 /// The rank that this thread runs: its index, its device, barriers, printing, and functions that run on selected ranks.
 ///

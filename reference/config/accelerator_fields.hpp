@@ -13,6 +13,10 @@ inline constexpr FieldRule above_one{"a number above 1",
 inline constexpr const char* kLossWeightings[] = {"accelerate", "exact"};
 inline constexpr const char* kCommHooks[] = {"no", "fp16", "bf16", "power_sgd", "batched_power_sgd"};
 inline constexpr const char* kCommWrappers[] = {"no", "fp16", "bf16"};
+inline constexpr std::initializer_list<const char*> kCpBackends = {"torch"};
+inline constexpr std::initializer_list<const char*> kCpCommStrategies = {"allgather", "alltoall"};
+inline constexpr std::initializer_list<const char*> kSpBackends = {"deepspeed"};
+inline constexpr std::initializer_list<const char*> kSpAttentions = {"sdpa"};
 
 /// The fields that are not structs, with the names used in files.
 template <FieldsOf<AcceleratorOptions> Options, typename Visit>
@@ -115,7 +119,7 @@ void for_each_field(Policy& policy, Visit&& visit) {
 }
 
 template <FieldsOf<ParallelismConfig> Config, typename Visit>
-void for_each_field(Config& config, Visit&& visit) {
+void for_each_size(Config& config, Visit&& visit) {
   constexpr FieldRule size{"an integer from 1 to 2147483647", at_least_one.accepts};
   visit(Field{.name = "dp_replicate_size", .rule = size, .variable = "PARALLELISM_CONFIG_DP_REPLICATE_SIZE"},
         config.dp_replicate_size);
@@ -126,6 +130,39 @@ void for_each_field(Config& config, Visit&& visit) {
   visit(Field{.name = "tp_size", .rule = size, .variable = "PARALLELISM_CONFIG_TP_SIZE"}, config.tp_size);
   visit(Field{.name = "pp_size", .rule = size, .variable = "PARALLELISM_CONFIG_PP_SIZE"}, config.pp_size);
   visit(Field{.name = "ep_size", .rule = size, .variable = "PARALLELISM_CONFIG_EP_SIZE"}, config.ep_size);
+}
+template <FieldsOf<ParallelismConfig> Config, typename Visit>
+void for_each_backend(Config& config, Visit&& visit) {
+  visit(Field{.name = "cp_backend", .rule = {.choices = kCpBackends}, .variable = "PARALLELISM_CONFIG_CP_BACKEND"},
+        config.cp_backend);
+  visit(Field{.name = "sp_backend", .rule = {.choices = kSpBackends}, .variable = "PARALLELISM_CONFIG_SP_BACKEND"},
+        config.sp_backend);
+}
+/// All fields except the handlers, which are structs.
+template <FieldsOf<ParallelismConfig> Config, typename Visit>
+void for_each_field(Config& config, Visit&& visit) {
+  for_each_size(config, visit);
+  for_each_backend(config, visit);
+}
+
+template <FieldsOf<TorchContextParallelConfig> Config, typename Visit>
+void for_each_field(Config& config, Visit&& visit) {
+  visit(Field{.name = "cp_comm_strategy",
+              .rule = {.choices = kCpCommStrategies},
+              .variable = "PARALLELISM_CONFIG_CP_COMM_STRATEGY"},
+        config.cp_comm_strategy);
+}
+
+template <FieldsOf<DeepSpeedSequenceParallelConfig> Config, typename Visit>
+void for_each_field(Config& config, Visit&& visit) {
+  visit(Field{.name = "sp_seq_length", .rule = at_least_one, .variable = "PARALLELISM_CONFIG_SP_SEQ_LENGTH"},
+        config.sp_seq_length);
+  visit(Field{.name = "sp_seq_length_is_variable", .variable = "PARALLELISM_CONFIG_SP_SEQ_LENGTH_IS_VARIABLE"},
+        config.sp_seq_length_is_variable);
+  visit(Field{.name = "sp_attn_implementation",
+              .rule = {.choices = kSpAttentions},
+              .variable = "PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION"},
+        config.sp_attn_implementation);
 }
 
 /// All fields except mixed_precision_policy, which is a struct.

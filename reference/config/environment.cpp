@@ -122,6 +122,8 @@ bool fsdp_requested() { return environment_flag("ACCELERATE_USE_FSDP").value_or(
 
 bool deepspeed_requested() { return environment_flag("ACCELERATE_USE_DEEPSPEED").value_or(false); }
 
+bool megatron_lm_requested() { return environment_flag("ACCELERATE_USE_MEGATRON_LM").value_or(false); }
+
 namespace {
 
 // Returns the number of tasks on this machine in a step started by srun. "2(x3),1" means two tasks on each of three

@@ -51,9 +51,10 @@ std::optional<bool> flag_of(std::string text);
 /// Throws ConfigError for another word. Source: accelerate/utils/environment.py, parse_flag_from_env.
 std::optional<bool> environment_flag(const std::string& name);
 
-/// True if the launcher requests a plugin: ACCELERATE_USE_FSDP, ACCELERATE_USE_DEEPSPEED.
+/// True if the launcher requests a plugin: ACCELERATE_USE_FSDP, ACCELERATE_USE_DEEPSPEED, ACCELERATE_USE_MEGATRON_LM.
 bool fsdp_requested();
 bool deepspeed_requested();
+bool megatron_lm_requested();
 
 /// The rank of this process, as set by torchrun, mpirun (Open MPI, MPICH) or SLURM.
 struct LaunchEnvironment {

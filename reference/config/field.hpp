@@ -37,6 +37,7 @@ struct Field {
   const char* fallback = nullptr;       ///< value in a plugin if nothing else sets it
   const char* flag = nullptr;           ///< flag of command lines: "--even-batches,!--no-even-batches"
   const char* help = nullptr;           ///< help text of the flag
+  const char* refusal = nullptr;        ///< why a plugin accepts no other value than the fallback; null: it does
 };
 
 /// `Options`, const or not.

@@ -26,6 +26,30 @@ std::vector<std::string> problems_of(const PowerSGDOptions& options) {
   return problems;
 }
 
+TorchContextParallelConfig completed(TorchContextParallelConfig handler, std::vector<std::string>& problems) {
+  PluginReader fields("parallelism_config: cp_handler", handler, problems);
+  handler.cp_comm_strategy = fields.value<std::string>("cp_comm_strategy").value_or("allgather");
+  return handler;
+}
+
+// Accelerate's launcher writes "None" where there is no length.
+DeepSpeedSequenceParallelConfig completed(DeepSpeedSequenceParallelConfig handler, int sp_size,
+                                          std::vector<std::string>& problems) {
+  PluginReader fields("parallelism_config: sp_handler", handler, problems);
+  if (fields.text("sp_seq_length") == "None") fields.remove("sp_seq_length");
+  const bool has_length = fields.has("sp_seq_length");
+  handler.sp_seq_length = fields.value<std::int64_t>("sp_seq_length");
+  handler.sp_seq_length_is_variable = fields.value<bool>("sp_seq_length_is_variable").value_or(true);
+  handler.sp_attn_implementation = fields.value<std::string>("sp_attn_implementation").value_or("sdpa");
+  if (!*handler.sp_seq_length_is_variable && !has_length)
+    fields.problem("sp_seq_length", "missing; sp_seq_length_is_variable: false requires a length");
+  if (handler.sp_seq_length && *handler.sp_seq_length % sp_size != 0) {
+    fields.problem("sp_seq_length", fmt::format("{} is not divisible by sp_size {}; expected a multiple of it",
+                                                *handler.sp_seq_length, sp_size));
+  }
+  return handler;
+}
+
 }  // namespace
 
 std::vector<std::string> problems_of(const DataLoaderConfiguration& config) {
@@ -54,7 +78,7 @@ std::vector<std::string> problems_of(const DistributedDataParallelKwargs& kwargs
   return problems;
 }
 
-// Both kinds of plugins configure the same engine, so only one of them can be used.
+// All plugins configure the same engine, so only one of them can be used.
 std::vector<std::string> problems_of_plugins(const AcceleratorOptions& options) {
   std::vector<std::string> problems;
   if (options.deepspeed_plugin && !options.deepspeed_plugins.empty()) {
@@ -64,6 +88,15 @@ std::vector<std::string> problems_of_plugins(const AcceleratorOptions& options) 
   if (options.fsdp_plugin && (options.deepspeed_plugin || !options.deepspeed_plugins.empty())) {
     problems.emplace_back(
         "fsdp_plugin and deepspeed_plugin exclude each other; set only the one that should shard the model");
+  }
+  if (options.megatron_lm_plugin) {
+    const auto check = [&](bool is_set, const char* name) {
+      if (is_set)
+        problems.push_back(fmt::format("megatron_lm_plugin and {} exclude each other; remove one of them", name));
+    };
+    check(options.fsdp_plugin.has_value(), "fsdp_plugin");
+    check(options.deepspeed_plugin || !options.deepspeed_plugins.empty(), "deepspeed_plugin");
+    check(options.parallelism_config.has_value(), "parallelism_config");
   }
   return problems;
 }
@@ -100,11 +133,40 @@ std::vector<std::string> problems_of(const ProfileKwargs& kwargs) {
   return problems;
 }
 
+// --- the mesh -------------------------------------------------------------------------------------------------------
+
 // As in Accelerate, the sizes are ignored unless ACCELERATE_USE_PARALLELISM_CONFIG is set.
 std::optional<ParallelismConfig> parallelism_config_of_environment(std::vector<std::string>& problems) {
   if (!environment_flag("ACCELERATE_USE_PARALLELISM_CONFIG").value_or(false)) return std::nullopt;
   ParallelismConfig config;
   PluginReader("parallelism_config", config, problems).read(config);
+  return config;
+}
+
+// Source: accelerate/parallelism_config.py, __post_init__ and _validate_accelerator. check_mesh, which has the number
+// of ranks, checks the sizes.
+ParallelismConfig resolved(ParallelismConfig config, std::vector<std::string>& problems,
+                           std::vector<std::string>& warnings) {
+  for_each_backend(config, [&](const Field& field, const std::string& name) {
+    check_field("parallelism_config: ", field, name, problems);
+  });
+  const auto drop_unused = [&](auto& handler, const char* axis, int size) {
+    if (!handler || size > 1) return;
+    warnings.push_back(fmt::format("parallelism_config: {}_handler: it is ignored, because {}_size is 1", axis, axis));
+    handler.reset();
+  };
+  drop_unused(config.tp_handler, "tp", config.tp_size);
+  drop_unused(config.cp_handler, "cp", config.cp_size);
+  drop_unused(config.sp_handler, "sp", config.sp_size);
+  if (config.tp_enabled()) config.tp_handler = config.tp_handler.value_or(TorchTensorParallelConfig{});
+  if (config.cp_enabled())
+    config.cp_handler = completed(config.cp_handler.value_or(TorchContextParallelConfig{}), problems);
+  if (config.sp_enabled()) {
+    config.sp_handler =
+        completed(config.sp_handler.value_or(DeepSpeedSequenceParallelConfig{}), config.sp_size, problems);
+  }
+  if (config.tp_handler && config.tp_handler->enable_async_tp)
+    warnings.emplace_back("parallelism_config: tp_handler: enable_async_tp: it is not supported, and ignored");
   return config;
 }
 

@@ -11,6 +11,8 @@
 
 #include "reference/config/data_loader_configuration.hpp"
 #include "reference/config/float8.hpp"
+#include "reference/config/megatron_lm_plugin.hpp"
+#include "reference/config/parallelism_config.hpp"
 #include "reference/config/profile_kwargs.hpp"
 #include "reference/config/setters.hpp"
 #include "reference/config/sharding.hpp"
@@ -34,32 +36,6 @@ struct ProjectConfiguration {
   bool save_on_each_node = false;  ///< write rank 0's files on each machine, for machines without a shared file system
 };
 std::vector<std::string> problems_of(const ProjectConfiguration& config);
-
-/// A mesh of ranks in row-major order: dp_replicate, dp_shard, cp, sp, tp, pp, ep. The product of the sizes is the
-/// number of ranks. Ranks that differ only in tp, cp or sp share a batch: their loaders yield the same batch.
-/// Without any size above 1, all ranks are data parallel. dp_shard_size above 1 requires a plugin that shards:
-/// `prepare` of a model that DDP would train throws ConfigError.
-struct ParallelismConfig {
-  int dp_replicate_size = 1, dp_shard_size = 1, cp_size = 1, sp_size = 1, tp_size = 1;
-  int pp_size = 1;  ///< an addition to Accelerate's fields, as is ep_size; above 1: unsupported
-  int ep_size = 1;  ///< ranks that divide the experts of a layer; each reads its own samples
-
-  /// Products of sizes, with 64 bits: sizes from a file could overflow an int and match a number of ranks by accident.
-  [[nodiscard]] std::int64_t data_parallel_size() const {
-    return std::int64_t{dp_replicate_size} * dp_shard_size * ep_size;
-  }
-  [[nodiscard]] std::int64_t non_data_parallel_size() const {
-    return std::int64_t{cp_size} * sp_size * tp_size * pp_size;
-  }
-  [[nodiscard]] std::int64_t total_size() const { return data_parallel_size() * non_data_parallel_size(); }
-  [[nodiscard]] bool dp_replicate_enabled() const { return dp_replicate_size > 1; }
-  [[nodiscard]] bool dp_shard_enabled() const { return dp_shard_size > 1; }
-  [[nodiscard]] bool cp_enabled() const { return cp_size > 1; }
-  [[nodiscard]] bool sp_enabled() const { return sp_size > 1; }
-  [[nodiscard]] bool tp_enabled() const { return tp_size > 1; }
-  [[nodiscard]] bool ep_enabled() const { return ep_size > 1; }
-  friend bool operator==(const ParallelismConfig&, const ParallelismConfig&) = default;
-};
 
 /// Returns the problems of the options that do not depend on the dataset; empty if they are valid.
 std::vector<std::string> problems_of(const DataLoaderConfiguration& config);
@@ -183,9 +159,10 @@ using KwargsHandler = std::variant<DistributedDataParallelKwargs, AutocastKwargs
 /// Options of the Accelerator's constructor.
 /// Fields, in this order: mixed_precision, master_weights, channels_last, gradient_accumulation_steps,
 /// device_placement, cpu, split_batches, dataloader_config, gradient_accumulation_plugin, parallelism_config,
-/// deepspeed_plugin, deepspeed_plugins, fsdp_plugin, project_dir, project_config, log_with, profile_kwargs,
-/// rng_types, step_scheduler_with_optimizer, ddp_kwargs, autocast_kwargs, ao_recipe_kwargs, grad_scaler_kwargs,
-/// backends_kwargs, init_process_group_kwargs, kwargs_handlers, gradient_guard, loss_weighting, debug.
+/// deepspeed_plugin, deepspeed_plugins, fsdp_plugin, megatron_lm_plugin, project_dir, project_config, log_with,
+/// profile_kwargs, rng_types, step_scheduler_with_optimizer, ddp_kwargs, autocast_kwargs, ao_recipe_kwargs,
+/// grad_scaler_kwargs, backends_kwargs, init_process_group_kwargs, kwargs_handlers, gradient_guard, loss_weighting,
+/// debug.
 struct AcceleratorOptions {
   /// "no", "fp16", "bf16" or "fp8". Default: ACCELERATE_MIXED_PRECISION or "no".
   std::optional<std::string> mixed_precision = {};
@@ -213,6 +190,9 @@ struct AcceleratorOptions {
   std::map<std::string, DeepSpeedPlugin> deepspeed_plugins = {};
   /// Excludes DeepSpeed plugins. Default: configured by the environment if ACCELERATE_USE_FSDP is set.
   std::optional<FullyShardedDataParallelPlugin> fsdp_plugin = {};
+  /// Sets the mesh, and excludes parallelism_config and other plugins. Default: configured by the environment if
+  /// ACCELERATE_USE_MEGATRON_LM is set.
+  std::optional<MegatronLMPlugin> megatron_lm_plugin = {};
   std::optional<std::string> project_dir = {};  ///< overrides that of project_config
   ProjectConfiguration project_config = {};
   std::vector<LogWith> log_with = {};
@@ -237,9 +217,10 @@ struct AcceleratorOptions {
 
   ACCEL_SETTERS(mixed_precision, master_weights, channels_last, gradient_accumulation_steps, device_placement, cpu,
                 split_batches, dataloader_config, gradient_accumulation_plugin, parallelism_config, deepspeed_plugin,
-                deepspeed_plugins, fsdp_plugin, project_dir, project_config, log_with, profile_kwargs, rng_types,
-                step_scheduler_with_optimizer, ddp_kwargs, autocast_kwargs, ao_recipe_kwargs, grad_scaler_kwargs,
-                backends_kwargs, init_process_group_kwargs, kwargs_handlers, gradient_guard, loss_weighting, debug);
+                deepspeed_plugins, fsdp_plugin, megatron_lm_plugin, project_dir, project_config, log_with,
+                profile_kwargs, rng_types, step_scheduler_with_optimizer, ddp_kwargs, autocast_kwargs, ao_recipe_kwargs,
+                grad_scaler_kwargs, backends_kwargs, init_process_group_kwargs, kwargs_handlers, gradient_guard,
+                loss_weighting, debug);
 
   [[nodiscard]] bool splits() const {
     return split_batches.value_or(dataloader_config.split_batches) || dataloader_config.is_elastic();
@@ -248,10 +229,5 @@ struct AcceleratorOptions {
 
 /// Reports plugins that exclude each other. `resolve` reports the problems of a single plugin.
 std::vector<std::string> problems_of_plugins(const AcceleratorOptions& options);
-
-/// Reads the mesh that a launcher passes in ACCELERATE_USE_PARALLELISM_CONFIG, PARALLELISM_CONFIG_DP_SHARD_SIZE and the
-/// related variables; nullopt if there is none. Appends problems to `problems`.
-/// Source: accelerate/parallelism_config.py, __post_init__.
-std::optional<ParallelismConfig> parallelism_config_of_environment(std::vector<std::string>& problems);
 
 }  // namespace accel

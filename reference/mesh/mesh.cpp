@@ -91,7 +91,7 @@ const std::vector<std::size_t>& axes_of(std::string_view name) {
 
 void check_mesh(const ParallelismConfig& config, int world_size) {
   std::vector<std::string> problems;
-  for_each_field(config, [&](const Field& field, int size) {
+  for_each_size(config, [&](const Field& field, int size) {
     if (!at_least_one(size)) problems.push_back(fmt::format("{}: expected 1 or more, got {}", field.name, size));
   });
   const auto size = config.total_size();

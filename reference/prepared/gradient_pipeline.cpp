@@ -70,6 +70,7 @@ GradientPipeline::GradientPipeline(RankContext& context, const AcceleratorOption
       is_exact_(options.loss_weighting == "exact"),
       ranks_per_batch_(ranks_per_batch) {
   if (options.master_weights) norm_dtype_ = at::kFloat;
+  if (options.megatron_lm_plugin) clipping_norm_ = options.megatron_lm_plugin->gradient_clipping.value_or(0);
   if (options.mixed_precision == "fp16") scaler_ = std::make_unique<GradScaler>(options.grad_scaler_kwargs);
 }
 
@@ -265,9 +266,10 @@ StepOutcome GradientPipeline::step(torch::optim::Optimizer& optimizer, const Los
   // Only LBFGS needs a closure. It calls the model several times per step, while scale, weights and shards are handled
   // once per step.
   check_state(
-      !closure || (!(scaler_ && scaler_->is_enabled()) && !is_exact_ && !has_sharded_models() && !norm_dtype_),
-      "step: a closure is unsupported with fp16, loss_weighting: exact, master_weights and sharded models, which "
-      "must act between backward and step; call step without a closure");
+      !closure || (!(scaler_ && scaler_->is_enabled()) && !is_exact_ && !has_sharded_models() && !norm_dtype_ &&
+                   clipping_norm_ == 0),
+      "step: a closure is unsupported with fp16, loss_weighting: exact, master_weights, megatron_lm_plugin and sharded "
+      "models, which must act between backward and step; call step without a closure");
   const auto check = [&] {
     check_loss_was_weighted(optimizer);
     check_reduced(optimizer);
@@ -281,6 +283,10 @@ StepOutcome GradientPipeline::step(torch::optim::Optimizer& optimizer, const Los
     return loss;
   });
   finish_window();
+  if (clipping_norm_ > 0) {
+    before_clipping(optimizer);
+    clip_norm(optim::parameters_of(optimizer), clipping_norm_, /*norm_type=*/2.0);
+  }
   // Checks and weights come before, since the gradients that parameters show afterwards may be temporary.
   SteppedValues values(models_);
   const sharded::MemoryScope scope(optimizer_memory_ && lacks_state(optimizer) ? optimizer_memory_ : nullptr);

@@ -128,6 +128,7 @@ class GradientPipeline {
 
   RankContext* context_;
   GradientGuard guard_;
+  double clipping_norm_ = 0;                                                    // 0: steps do not clip
   std::map<const torch::optim::Optimizer*, at::Tensor> norms_before_clipping_;  // since the last backward
   bool is_exact_, counts_samples_ = false;
   int ranks_per_batch_;

@@ -11,7 +11,9 @@
 
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/checkpoint/checkpoint_folder.hpp"
+#include "reference/checkpoint/module_state.hpp"
 #include "reference/core/device.hpp"
+#include "reference/core/random.hpp"
 #include "reference/core/sha256.hpp"
 #include "reference/models/model.hpp"
 #include "reference/state/objects.hpp"
@@ -112,6 +114,14 @@ bool has_own_checkpoint(RankContext& context, const TrainOptions& options) {
   const auto numbers = project_checkpoints(*context.files, options.project_dir);
   std::vector<int> has_own{!numbers.empty() && numbers.back() >= options.num_existing_checkpoints ? 1 : 0};
   return broadcast_object_list(context, has_own).front() != 0;
+}
+
+std::shared_ptr<models::Model> complete_copy(const Task& task, const NamedTensors& state) {
+  auto copy = task.make_model(DeviceMesh());
+  Value::Dict values;
+  for (const auto& [name, tensor] : state) values.emplace(name, tensor);
+  checkpoint::load_value(*copy, values);
+  return copy;
 }
 
 }  // namespace
@@ -255,6 +265,13 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
     }
   }
   result.is_sharded = model.parallel_model()->is_sharded();
+  // A model that is divided over ranks writes with a complete copy: text has contexts of any length.
+  std::shared_ptr<models::Model> complete;
+  if (experiment.sample && !model.parallel_model()->cuts().empty()) {
+    const auto state = accelerator.get_state_dict(model);  // collective
+    const GeneratorScope unused(make_generator(0));
+    if (accelerator.is_main_process()) complete = complete_copy(task, state);
+  }
   // A sharded model has complete parameters only while this guard lives. Collective, so all ranks take part, although
   // only rank 0 writes text.
   const auto whole = accelerator.gathered_parameters(model);
@@ -262,7 +279,7 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
   if (experiment.sample && accelerator.is_main_process()) {
     // Weights in bfloat16 meet float32 vectors, which only autocast combines.
     const auto autocast = accelerator.has_master_weights() ? accelerator.autocast() : nullptr;
-    const auto text = write_text(*model.module(), experiment.model.gpt.block_size, *experiment.sample);
+    const auto text = write_text(complete ? *complete : *model.module(), experiment.model.gpt.block_size, *experiment.sample);
     result.sample = printable(text);
     of_sample = fmt::format(R"(,"sample_sha256":"{}")", sha256_of(text));
   }

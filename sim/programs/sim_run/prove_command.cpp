@@ -52,7 +52,7 @@ std::vector<ParallelismConfig> read_layouts(const std::string& path, int ranks) 
     check_config(nodes[index].IsMap(), "{}: entry {} is no mapping, such as {{dp_replicate: 2, tp: 4}}", path, index);
     YamlReader reader(nodes[index], fmt::format("{}.", index), problems);
     ParallelismConfig layout;
-    for_each_field(layout, [&](const Field& field, int& size) {
+    for_each_size(layout, [&](const Field& field, int& size) {
       auto name = std::string(field.name);
       name.resize(name.size() - std::string_view("_size").size());
       if (const auto value = reader.optional<int>(name.c_str())) size = *value;

@@ -56,6 +56,7 @@ std::set<std::string> reachable_names() {
   REACHABLE(ModelHook);
   REACHABLE(PadCollate);
   REACHABLE(PadCollateWithMask);
+  REACHABLE(MegatronLMPlugin);
   REACHABLE(ParallelismConfig);
   REACHABLE(Profiler);
   REACHABLE(RankContext);

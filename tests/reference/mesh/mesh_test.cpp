@@ -154,6 +154,14 @@ TEST(MeshPlanTest, AConfigHasTheSizesOfItsParts) {
   EXPECT_EQ((ParallelismConfig{.dp_shard_size = kHuge, .tp_size = kHuge}).total_size(), std::int64_t{1} << 32);
 }
 
+// Accelerate refuses the first, because its DDP cannot average over part of the world, and the second under FSDP 2.
+TEST(MeshPlanTest, MeshesThatAccelerateRefusesAreValid) {
+  EXPECT_NO_THROW(check_mesh({.dp_replicate_size = 2, .tp_size = 2}, 4));
+  EXPECT_NO_THROW(check_mesh({.tp_size = 4}, 4));
+  const auto plan = plan_shard_groups(ParallelismConfig{.tp_size = 4}, {.rank = 1, .world_size = 4}, false);
+  EXPECT_EQ(plan.peers.at(1).shards, (RankGroups{{1}}));
+}
+
 TEST(MeshPlanTest, WithoutAConfigTheWorldIsOneDataParallelGroup) {
   const RankPlace place{.rank = 2, .world_size = 4, .local_world_size = 2};
   const auto plan = plan_data_parallel(std::nullopt, place);

@@ -26,7 +26,7 @@ AcceleratorOptions on_mesh(ParallelismConfig mesh) {
 // With replicas, several ranks hold the same shard. It must be saved once, and a change after loading must reach
 // all.
 TEST(ShardedAcceleratorTest, CopiesOfAShardAreSavedOnceAndModifiedTogether) {
-  for (const auto mesh : {ParallelismConfig{.dp_replicate_size = 2, .dp_shard_size = 2},
+  for (const auto& mesh : {ParallelismConfig{.dp_replicate_size = 2, .dp_shard_size = 2},
                           ParallelismConfig{.dp_shard_size = 2, .tp_size = 2}}) {
     const TemporaryFolder folder;
     const auto states = run_ranks(4, [&] {

@@ -47,7 +47,7 @@ Tree tree_of(const LaunchConfig& config) {
 
 // Types of other hardware are read, because a file may come from another machine, but they cannot be launched.
 bool is_unsupported_type(const std::string& distributed_type) {
-  return distributed_type == "XLA" || distributed_type == "MEGATRON_LM" ||
+  return distributed_type == "XLA" ||
          (distributed_type.starts_with("MULTI_") && distributed_type != "MULTI_CPU" && distributed_type != "MULTI_GPU");
 }
 
@@ -91,7 +91,7 @@ std::vector<std::string> problems_of(const LaunchConfig& config) {
   };
   const bool is_known = !is_unsupported_type(config.distributed_type) && !config.tpu_use_cluster;
   check(is_known, fmt::format("distributed_type: {} is unsupported, because this library runs on CPUs and NVIDIA "
-                              "GPUs; expected NO, MULTI_CPU, MULTI_GPU, FSDP or DEEPSPEED",
+                              "GPUs; expected NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED or MEGATRON_LM",
                               config.distributed_type));
   const auto backend = config.fp8_config.find("fp8_backend");
   check(config.mixed_precision != "fp8" || backend == config.fp8_config.end() || backend->second == ConfigValue("AO"),

@@ -28,7 +28,7 @@ std::string python_text(const ConfigValue& value);
 
 struct LaunchConfig {
   std::string compute_environment = "LOCAL_MACHINE";
-  /// NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED or another type of Accelerate; see problems_of.
+  /// NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED, MEGATRON_LM or another type of Accelerate; see problems_of.
   std::string distributed_type = "NO";
   std::optional<std::string> mixed_precision = {};  ///< no, fp16, bf16 or fp8
   bool use_cpu = false;
@@ -77,8 +77,8 @@ void write_launch_config(const LaunchConfig& config, const std::string& file);
 std::string launch_config_yaml(const LaunchConfig& config);
 std::string launch_config_json(const LaunchConfig& config);
 
-/// Returns the settings that this library cannot launch (TPU, devices of other vendors, Megatron-LM, fp8 by another
-/// package) and those that are invalid.
+/// Returns the settings that this library cannot launch (TPU, devices of other vendors, fp8 by another package) and
+/// those that are invalid.
 std::vector<std::string> problems_of(const LaunchConfig& config);
 
 /// Returns the environment variables that pass the configuration to a launched program: ACCELERATE_*, FSDP_*,

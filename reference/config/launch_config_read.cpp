@@ -52,7 +52,8 @@ class LaunchConfigReader {
     check_values(config);
     const auto type = root_["distributed_type"];
     if (!type.IsDefined() || type.IsNull())
-      problem(root_, "distributed_type: missing; it is required: NO, MULTI_CPU, MULTI_GPU, FSDP or DEEPSPEED");
+      problem(root_,
+              "distributed_type: missing; it is required: NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED or MEGATRON_LM");
     return config;
   }
 

@@ -20,7 +20,8 @@ using Config = LaunchConfig;
 
 constexpr std::initializer_list<const char*> kComputeEnvironments = {"LOCAL_MACHINE"};
 // The types that this library supports. Accelerate has others for devices that LibTorch lacks.
-constexpr std::initializer_list<const char*> kDistributedTypes = {"NO", "MULTI_CPU", "MULTI_GPU", "FSDP", "DEEPSPEED"};
+constexpr std::initializer_list<const char*> kDistributedTypes = {"NO",   "MULTI_CPU", "MULTI_GPU",
+                                                                  "FSDP", "DEEPSPEED", "MEGATRON_LM"};
 
 constexpr Key kPlacementKeys[] = {
     Key("cpu", kFlag, "Run ranks on CPUs over Gloo, --num_processes of them"),
@@ -76,6 +77,7 @@ constexpr Key kRankSettingKeys[] = {
                "no"),
     Key("use_fsdp", kFlag, "Shard the model with FSDP, configured by --fsdp_* flags"),
     Key("use_deepspeed", kFlag, "Shard the model with DeepSpeed's ZeRO stages, configured by the flags below"),
+    Key("use_megatron_lm", kFlag, "Divide the model as Megatron-LM does, configured by --megatron_lm_* flags"),
     Key("use_parallelism_config", kFlag, "Arrange ranks in a mesh, configured by --parallelism_config_* flags"),
     Key("no_python", kFlag, "Accepted for compatibility; PROGRAM is always executed directly")};
 
@@ -103,7 +105,8 @@ constexpr const char* kTpuReason = "it is for TPUs, and LibTorch has no TPU back
 constexpr Key kFileKeys[] = {
     Key("compute_environment", &Config::compute_environment).one_of(kComputeEnvironments),
     Key("distributed_type", &Config::distributed_type,
-        "NO for one process, MULTI_CPU or MULTI_GPU for replicas, FSDP or DEEPSPEED for a sharded model")
+        "NO for one process, MULTI_CPU or MULTI_GPU for replicas, FSDP or DEEPSPEED for a sharded model, MEGATRON_LM "
+        "for a divided one")
         .one_of(kDistributedTypes),
     Key("use_cpu", &Config::use_cpu, "Use CPUs even if there are GPUs")
         .sets("ACCELERATE_USE_CPU", "True", "False")

@@ -3,6 +3,7 @@
 // Source: accelerate/commands/launch.py; accelerate/utils/launch.py.
 #include <algorithm>
 
+#include "reference/config/accelerator_fields.hpp"
 #include "reference/config/launch_keys.hpp"
 #include "reference/config/sharding.hpp"
 
@@ -125,43 +126,40 @@ constexpr Key kDeepSpeedKeys[] = {
         .one_of(kMultinodeLaunchers)
         .refused("only 'standard' is supported: start `accel launch` on every machine", "standard")};
 
-constexpr const char* kSequenceReason = "the program itself divides sequences and computes attention";
-constexpr Names kContextParallelBackends = {"torch"};
-constexpr Names kContextParallelStrategies = {"allgather", "alltoall"};
-constexpr Names kSequenceParallelBackends = {"deepspeed"};
-
 constexpr Key kParallelismKeys[] = {
     Key("parallelism_config_dp_replicate_size", kInteger, "Number of replicas of the sharded model")
-        .in_variable("PARALLELISM_CONFIG_DP_REPLICATE_SIZE", "1"),
+        .in_variable("PARALLELISM_CONFIG_DP_REPLICATE_SIZE", "1")
+        .asked("What is the data parallelism replicate size?", "1"),
     Key("parallelism_config_dp_shard_size", kInteger, "Number of ranks that shard a replica")
-        .in_variable("PARALLELISM_CONFIG_DP_SHARD_SIZE", "1"),
+        .in_variable("PARALLELISM_CONFIG_DP_SHARD_SIZE", "1")
+        .asked("What is the FSDP shard size?", "1"),
     Key("parallelism_config_tp_size", kInteger, "Number of ranks that share a batch by tensor parallelism")
-        .in_variable("PARALLELISM_CONFIG_TP_SIZE", "1"),
+        .in_variable("PARALLELISM_CONFIG_TP_SIZE", "1")
+        .asked("What is the tensor parallelism size?", "1"),
     Key("parallelism_config_cp_size", kInteger, "Number of ranks that share a batch by context parallelism")
-        .in_variable("PARALLELISM_CONFIG_CP_SIZE", "1"),
-    Key("parallelism_config_cp_backend", kChoice)
-        .one_of(kContextParallelBackends)
-        .in_variable("PARALLELISM_CONFIG_CP_BACKEND", "torch")
-        .unused(kSequenceReason),
-    Key("parallelism_config_cp_comm_strategy", kChoice)
-        .one_of(kContextParallelStrategies)
+        .in_variable("PARALLELISM_CONFIG_CP_SIZE", "1")
+        .asked("What is the context parallelism size?", "1"),
+    Key("parallelism_config_cp_backend", kChoice, "Implementation of context parallelism")
+        .one_of(kCpBackends)
+        .in_variable("PARALLELISM_CONFIG_CP_BACKEND", "torch"),
+    Key("parallelism_config_cp_comm_strategy", kChoice,
+        "Whether attention gathers the keys of all parts of a sequence, or they rotate from rank to rank")
+        .one_of(kCpCommStrategies)
         .in_variable("PARALLELISM_CONFIG_CP_COMM_STRATEGY")
-        .unused(kSequenceReason, "allgather"),
+        .asked("What is the compute parallelism communication strategy?", "allgather"),
     Key("parallelism_config_sp_size", kInteger, "Number of ranks that share a batch by sequence parallelism")
         .in_variable("PARALLELISM_CONFIG_SP_SIZE", "1"),
-    Key("parallelism_config_sp_backend", kChoice)
-        .one_of(kSequenceParallelBackends)
-        .in_variable("PARALLELISM_CONFIG_SP_BACKEND", "deepspeed")
-        .unused(kSequenceReason),
-    Key("parallelism_config_sp_seq_length", kText)
-        .in_variable("PARALLELISM_CONFIG_SP_SEQ_LENGTH")
-        .unused(kSequenceReason, "None"),
-    Key("parallelism_config_sp_seq_length_is_variable", kFlag)
-        .in_variable("PARALLELISM_CONFIG_SP_SEQ_LENGTH_IS_VARIABLE")
-        .unused(kSequenceReason, "True"),
-    Key("parallelism_config_sp_attn_implementation", kText)
-        .in_variable("PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION")
-        .unused(kSequenceReason, "sdpa")};
+    Key("parallelism_config_sp_backend", kChoice, "Implementation of sequence parallelism")
+        .one_of(kSpBackends)
+        .in_variable("PARALLELISM_CONFIG_SP_BACKEND", "deepspeed"),
+    Key("parallelism_config_sp_seq_length", kText, "Length of a complete sequence, which sp_size divides")
+        .in_variable("PARALLELISM_CONFIG_SP_SEQ_LENGTH"),
+    Key("parallelism_config_sp_seq_length_is_variable", kFlag, "Sequences have different lengths; false needs a length")
+        .in_variable("PARALLELISM_CONFIG_SP_SEQ_LENGTH_IS_VARIABLE"),
+    Key("parallelism_config_sp_attn_implementation", kText, "Attention in sequence parallelism: sdpa")
+        .in_variable("PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION"),
+    Key("parallelism_config_ep_size", kInteger, "Number of ranks that divide the experts of a layer")
+        .in_variable("PARALLELISM_CONFIG_EP_SIZE")};
 
 constexpr const char* kOtherFp8Reason = "only the backends TE and MSAMP read it, which are Python packages";
 constexpr Names kFp8Backends = {"AO", "TE", "MSAMP"};
@@ -208,37 +206,72 @@ constexpr std::pair<const char*, const char*> kOldFp8Names[] = {{"fp8_amax_histo
                                                                 {"fp8_amax_compute_algorithm", "fp8_amax_compute_algo"},
                                                                 {"fp8_optimization_level", "fp8_opt_level"}};
 
+// Ranks refuse values of keys that only one value fits, so that a program's own plugin and a file are treated alike.
 constexpr Key kMegatronKeys[] = {
-    Key("megatron_lm_tp_degree", kInteger).in_variable("MEGATRON_LM_TP_DEGREE", "1"),
-    Key("megatron_lm_pp_degree", kInteger).in_variable("MEGATRON_LM_PP_DEGREE", "1"),
-    Key("megatron_lm_use_custom_fsdp", kFlag).in_variable("MEGATRON_LM_USE_CUSTOM_FSDP", "False"),
-    Key("megatron_lm_no_load_optim", kFlag).in_variable("MEGATRON_LM_NO_LOAD_OPTIM", "False"),
-    Key("megatron_lm_eod_mask_loss", kFlag).in_variable("MEGATRON_LM_EOD_MASK_LOSS", "False"),
-    Key("megatron_lm_no_save_optim", kFlag).in_variable("MEGATRON_LM_NO_SAVE_OPTIM", "False"),
-    Key("megatron_lm_optimizer_cpu_offload", kFlag).in_variable("MEGATRON_LM_OPTIMIZER_CPU_OFFLOAD", "False"),
-    Key("megatron_lm_use_precision_aware_optimizer", kFlag)
+    Key("megatron_lm_tp_degree", kInteger, "Number of ranks that share a batch by tensor parallelism")
+        .in_variable("MEGATRON_LM_TP_DEGREE", "1")
+        .asked("What is the Tensor Parallelism degree/size?", "1"),
+    Key("megatron_lm_pp_degree", kInteger, "Unsupported: an error in the ranks unless it is 1")
+        .in_variable("MEGATRON_LM_PP_DEGREE", "1")
+        .asked("What is the Pipeline Parallelism degree/size?", "1"),
+    Key("megatron_lm_use_custom_fsdp", kFlag, "Shard parameters, gradients and optimizer state")
+        .in_variable("MEGATRON_LM_USE_CUSTOM_FSDP", "False"),
+    Key("megatron_lm_no_load_optim", kFlag, "Unsupported: an error in the ranks if it is true")
+        .in_variable("MEGATRON_LM_NO_LOAD_OPTIM", "False"),
+    Key("megatron_lm_eod_mask_loss", kFlag, "The program's own: an error in the ranks if it is true")
+        .in_variable("MEGATRON_LM_EOD_MASK_LOSS", "False"),
+    Key("megatron_lm_no_save_optim", kFlag, "Unsupported: an error in the ranks if it is true")
+        .in_variable("MEGATRON_LM_NO_SAVE_OPTIM", "False"),
+    Key("megatron_lm_optimizer_cpu_offload", kFlag, "Keep sharded optimizer state in host memory")
+        .in_variable("MEGATRON_LM_OPTIMIZER_CPU_OFFLOAD", "False"),
+    Key("megatron_lm_use_precision_aware_optimizer", kFlag, "Unsupported: an error in the ranks if it is true")
         .in_variable("MEGATRON_LM_USE_PRECISION_AWARE_OPTIMIZER", "False"),
-    Key("megatron_lm_overlap_cpu_optimizer_d2h_h2d", kFlag)
+    Key("megatron_lm_overlap_cpu_optimizer_d2h_h2d", kFlag, "Unsupported: an error in the ranks if it is true")
         .in_variable("MEGATRON_LM_OVERLAP_CPU_OPTIMIZER_D2H_H2D", "False"),
-    Key("megatron_lm_decoder_last_pipeline_num_layers", kInteger)
+    Key("megatron_lm_decoder_last_pipeline_num_layers", kInteger, "Unsupported: an error in the ranks")
         .in_variable("MEGATRON_LM_DECODER_LAST_PIPELINE_NUM_LAYERS"),
-    Key("megatron_lm_gradient_clipping", kNumber).in_variable("MEGATRON_LM_GRADIENT_CLIPPING", "1.0"),
-    Key("megatron_lm_num_micro_batches", kInteger).in_variable("MEGATRON_LM_NUM_MICRO_BATCHES"),
-    Key("megatron_lm_sequence_parallelism", kFlag).in_variable("MEGATRON_LM_SEQUENCE_PARALLELISM"),
-    Key("megatron_lm_recompute_activations", kFlag).in_variable("MEGATRON_LM_RECOMPUTE_ACTIVATIONS"),
-    Key("megatron_lm_use_distributed_optimizer", kFlag).in_variable("MEGATRON_LM_USE_DISTRIBUTED_OPTIMIZER"),
-    Key("megatron_lm_recompute_granularity", kText).in_variable("MEGATRON_LM_RECOMPUTE_GRANULARITY"),
-    Key("megatron_lm_recompute_method", kText).in_variable("MEGATRON_LM_RECOMPUTE_METHOD"),
-    Key("megatron_lm_recompute_num_layers", kInteger).in_variable("MEGATRON_LM_RECOMPUTE_NUM_LAYERS"),
-    Key("megatron_lm_attention_backend", kFlagOrText).in_variable("MEGATRON_LM_ATTENTION_BACKEND"),
-    Key("megatron_lm_expert_model_parallel_size", kInteger).in_variable("MEGATRON_LM_EXPERT_MODEL_PARALLEL_SIZE"),
-    Key("megatron_lm_context_parallel_size", kInteger).in_variable("MEGATRON_LM_CONTEXT_PARALLEL_SIZE"),
-    Key("megatron_lm_attention_dropout", kNumber).in_variable("MEGATRON_LM_ATTENTION_DROPOUT"),
-    Key("megatron_lm_hidden_dropout", kNumber).in_variable("MEGATRON_LM_HIDDEN_DROPOUT"),
-    Key("megatron_lm_attention_softmax_in_fp32", kFlag).in_variable("MEGATRON_LM_ATTENTION_SOFTMAX_IN_FP32"),
-    Key("megatron_lm_expert_tensor_parallel_size", kInteger).in_variable("MEGATRON_LM_EXPERT_TENSOR_PARALLEL_SIZE"),
-    Key("megatron_lm_calculate_per_token_loss", kFlag).in_variable("MEGATRON_LM_CALCULATE_PER_TOKEN_LOSS"),
-    Key("megatron_lm_use_rotary_position_embeddings", kFlag).in_variable("MEGATRON_LM_USE_ROTARY_POSITION_EMBEDDINGS")};
+    Key("megatron_lm_gradient_clipping", kNumber, "Maximum norm of gradients, to which each step clips; 0: none")
+        .in_variable("MEGATRON_LM_GRADIENT_CLIPPING", "1.0")
+        .asked("What is the gradient clipping value based on global L2 Norm (0 to disable)?", "1.0"),
+    Key("megatron_lm_num_micro_batches", kInteger, "Number of micro-batches per optimizer step")
+        .in_variable("MEGATRON_LM_NUM_MICRO_BATCHES"),
+    Key("megatron_lm_sequence_parallelism", kFlag,
+        "Divide sequences outside of tensor-parallel layers; the model reads it")
+        .in_variable("MEGATRON_LM_SEQUENCE_PARALLELISM")
+        .asked("Do you want to enable Sequence Parallelism?", "yes"),
+    Key("megatron_lm_recompute_activations", kFlag, "Recompute activations in backward")
+        .in_variable("MEGATRON_LM_RECOMPUTE_ACTIVATIONS")
+        .asked("Do you want to enable selective activation recomputation?", "yes"),
+    Key("megatron_lm_use_distributed_optimizer", kFlag, "Shard the optimizer state over data-parallel ranks")
+        .in_variable("MEGATRON_LM_USE_DISTRIBUTED_OPTIMIZER")
+        .asked(
+            "Do you want to use distributed optimizer which shards optimizer state and gradients across data parallel "
+            "ranks?",
+            "yes"),
+    Key("megatron_lm_recompute_granularity", kText, "Complete units: an error in the ranks unless it is full")
+        .in_variable("MEGATRON_LM_RECOMPUTE_GRANULARITY"),
+    Key("megatron_lm_recompute_method", kText, "Each unit: an error in the ranks unless it is uniform")
+        .in_variable("MEGATRON_LM_RECOMPUTE_METHOD"),
+    Key("megatron_lm_recompute_num_layers", kInteger, "Each unit: an error in the ranks unless it is 1")
+        .in_variable("MEGATRON_LM_RECOMPUTE_NUM_LAYERS"),
+    Key("megatron_lm_attention_backend", kFlagOrText, "The model's own: an error in the ranks unless it is true")
+        .in_variable("MEGATRON_LM_ATTENTION_BACKEND"),
+    Key("megatron_lm_expert_model_parallel_size", kInteger, "Number of ranks that divide the experts of a layer")
+        .in_variable("MEGATRON_LM_EXPERT_MODEL_PARALLEL_SIZE"),
+    Key("megatron_lm_context_parallel_size", kInteger, "Number of ranks that share a batch by context parallelism")
+        .in_variable("MEGATRON_LM_CONTEXT_PARALLEL_SIZE"),
+    Key("megatron_lm_attention_dropout", kNumber, "The model's own: an error in the ranks unless it is 0")
+        .in_variable("MEGATRON_LM_ATTENTION_DROPOUT"),
+    Key("megatron_lm_hidden_dropout", kNumber, "The model's own: an error in the ranks unless it is 0")
+        .in_variable("MEGATRON_LM_HIDDEN_DROPOUT"),
+    Key("megatron_lm_attention_softmax_in_fp32", kFlag, "The model's own: an error in the ranks unless it is true")
+        .in_variable("MEGATRON_LM_ATTENTION_SOFTMAX_IN_FP32"),
+    Key("megatron_lm_expert_tensor_parallel_size", kInteger, "Unsupported: an error in the ranks unless it is 1")
+        .in_variable("MEGATRON_LM_EXPERT_TENSOR_PARALLEL_SIZE"),
+    Key("megatron_lm_calculate_per_token_loss", kFlag, "Weight losses by their numbers of items")
+        .in_variable("MEGATRON_LM_CALCULATE_PER_TOKEN_LOSS"),
+    Key("megatron_lm_use_rotary_position_embeddings", kFlag, "The model's own: an error in the ranks unless it is true")
+        .in_variable("MEGATRON_LM_USE_ROTARY_POSITION_EMBEDDINGS")};
 
 // mpirun_ccl appears in files of versions that still supported oneCCL.
 constexpr Key kMpirunKeys[] = {Key("mpirun_hostfile", kText, kMpirunHostfileHelp)
@@ -263,14 +296,7 @@ constexpr LaunchSection kSections[] = {
     {"deepspeed_config", &LaunchConfig::deepspeed_config, "", "use_deepspeed", false, kDeepSpeedKeys},
     {"parallelism_config", &LaunchConfig::parallelism_config, "", "use_parallelism_config", true, kParallelismKeys},
     {"fp8_config", &LaunchConfig::fp8_config, "fp8_", "mixed_precision fp8", true, kFp8Keys, kOldFp8Names},
-    {"megatron_lm_config",
-     &LaunchConfig::megatron_lm_config,
-     "",
-     nullptr,
-     true,
-     kMegatronKeys,
-     {},
-     "Megatron-LM is a Python program"},
+    {"megatron_lm_config", &LaunchConfig::megatron_lm_config, "", "use_megatron_lm", true, kMegatronKeys},
     {"mpirun_config", &LaunchConfig::mpirun_config, "", nullptr, false, kMpirunKeys},
     {"dynamo_config",
      &LaunchConfig::dynamo_config,

@@ -69,6 +69,7 @@ TEST_F(ConfigCommandTest, SeveralMachinesOfProcessorsUnderFsdp2) {
                                                        // mpirun
       "no\nyes\n1\n\n\n0\nBlock\n\n\n\n"  // deepspeed, fsdp: version, reshard, offload, policy, class, state dict, ram,
                                           // checkpointing
+      "no\n"                              // mesh
       "4\nfp8\n");
   ASSERT_EQ(run.exit_code, 0) << run.error << run.output;
   const auto config = written();
@@ -126,7 +127,7 @@ TEST_F(ConfigCommandTest, DeepSpeedsStagesAndMpirun) {
                                                        {"gradient_clipping", 0.5},
                                                        {"zero3_save_16bit_model", true}}));
   EXPECT_EQ(written().gpu_ids, "0,1");
-  run = answered("0\n1\n\n\nyes\n/etc/hostfile\n\n\n6\n\n");
+  run = answered("0\n1\n\n\nyes\n/etc/hostfile\n\n\n\n6\n\n");
   ASSERT_EQ(run.exit_code, 0) << run.error << run.output;
   EXPECT_EQ(written().mpirun_config.at("mpirun_hostfile"), ConfigValue("/etc/hostfile"));
   EXPECT_EQ(written().num_processes, 6);
@@ -134,7 +135,7 @@ TEST_F(ConfigCommandTest, DeepSpeedsStagesAndMpirun) {
 
 // Every second answer is invalid. The question must be repeated, because a wrong file would show much later.
 TEST_F(ConfigCommandTest, AWrongAnswerIsAskedAgain) {
-  const auto run = answered("1\n0\n3\n7\n2\nmany\n0\n1\nperhaps\n\n\n\n1\n2\n0;1\n0,1\n\n\n");
+  const auto run = answered("1\n0\n3\n7\n2\nmany\n0\n1\nperhaps\n\n\n\n\n1\n2\n0;1\n0,1\n\n\n");
   ASSERT_EQ(run.exit_code, 0) << run.error << run.output;
   EXPECT_THAT(run.output,
               AllOf(HasSubstr("use Python's Accelerate for others"), HasSubstr("Please enter 0 to 3."),
@@ -168,7 +169,7 @@ TEST_F(ConfigCommandTest, ArrowKeysChoose) {
   session.wait_for("How many different machines");
   // In a menu the terminal must not echo keys; afterwards it must be in the state in which shells expect it.
   EXPECT_TRUE(session.is_in_shell_mode());
-  session.type("\n\n\n\n\n3\n");  // machines, debug, mpirun, deepspeed, fsdp, processes
+  session.type("\n\n\n\n\n\n3\n");  // machines, debug, mpirun, deepspeed, fsdp, megatron, processes
   session.wait_for("mixed precision");
   session.wait_for("bf16");
   session.type("jj\n");

@@ -38,11 +38,11 @@ LaunchConfig config_of_this_machine() {
   return config;
 }
 
-// Derives distributed_type from the other flags. FSDP and DeepSpeed win over the device, because they choose the
-// wrapper.
+// Derives distributed_type from the other flags. Plugins win over the device, because they choose the wrapper.
 std::string type_of(const LaunchConfig& config) {
   if (!config.fsdp_config.empty()) return "FSDP";
   if (!config.deepspeed_config.empty()) return "DEEPSPEED";
+  if (!config.megatron_lm_config.empty()) return "MEGATRON_LM";
   if (config.num_processes <= 1) return "NO";
   return config.use_cpu ? "MULTI_CPU" : "MULTI_GPU";
 }

@@ -167,6 +167,18 @@ void ask_fsdp_2(const KeyQuestions& ask, ConfigSection& fsdp) {
   fsdp["fsdp_cpu_ram_efficient_loading"] = ask.flag("fsdp_cpu_ram_efficient_loading");
 }
 
+void ask_parallelism(Prompt& prompt, LaunchConfig& config) {
+  if (!prompt.ask_flag("Do you want to use the parallelism config?", false)) return;
+  auto& mesh = config.parallelism_config;
+  const KeyQuestions ask(prompt, launch_section("parallelism_config"));
+  for (const auto* axis : {"dp_replicate", "dp_shard", "tp", "cp"}) {
+    const auto key = fmt::format("parallelism_config_{}_size", axis);
+    mesh[key] = ask.integer(key);
+  }
+  if (mesh.at("parallelism_config_cp_size") != ConfigValue(std::int64_t{1}))
+    mesh["parallelism_config_cp_comm_strategy"] = ask.choice("parallelism_config_cp_comm_strategy");
+}
+
 void ask_fsdp(Prompt& prompt, LaunchConfig& config) {
   if (!prompt.ask_flag("Do you want to use FullyShardedDataParallel?", false)) return;
   config.distributed_type = "FSDP";
@@ -187,6 +199,25 @@ void ask_fsdp(Prompt& prompt, LaunchConfig& config) {
   else
     ask_fsdp_2(ask, fsdp);
   fsdp["fsdp_activation_checkpointing"] = ask.flag("fsdp_activation_checkpointing");
+  if (version == 2) ask_parallelism(prompt, config);
+}
+
+// The number of micro-batches is a question only of pipelines, as in Accelerate.
+void ask_megatron_lm(Prompt& prompt, LaunchConfig& config) {
+  if (!prompt.ask_flag("Do you want to use Megatron-LM ? (its parallelism, by this library's own engine)", false))
+    return;
+  config.distributed_type = "MEGATRON_LM";
+  auto& megatron = config.megatron_lm_config;
+  const KeyQuestions ask(prompt, launch_section("megatron_lm_config"));
+  const auto tensor_parallel = ask.integer("megatron_lm_tp_degree");
+  megatron["megatron_lm_tp_degree"] = tensor_parallel;
+  if (tensor_parallel > 1) megatron["megatron_lm_sequence_parallelism"] = ask.flag("megatron_lm_sequence_parallelism");
+  const auto is_one = [](std::int64_t degree) { return degree == 1; };
+  megatron["megatron_lm_pp_degree"] =
+      ask.integer("megatron_lm_pp_degree", is_one, "1; pipeline parallelism is unsupported");
+  for (const auto* key : {"megatron_lm_recompute_activations", "megatron_lm_use_distributed_optimizer"})
+    megatron[key] = ask.flag(key);
+  megatron["megatron_lm_gradient_clipping"] = ask.number("megatron_lm_gradient_clipping");
 }
 
 void ask_processes(Prompt& prompt, LaunchConfig& config) {
@@ -231,6 +262,7 @@ LaunchConfig ask_launch_config(Prompt& prompt) {
   if (type == "MULTI_CPU") ask_mpirun(prompt, config);
   ask_deepspeed(prompt, config);
   if (is_distributed && config.distributed_type != "DEEPSPEED") ask_fsdp(prompt, config);
+  if (is_distributed && config.distributed_type == type) ask_megatron_lm(prompt, config);
   if (config.distributed_type != "NO") ask_processes(prompt, config);
   if (!config.use_cpu) ask_devices(ask, config);
   if (!config.deepspeed_config.contains("deepspeed_config_file"))

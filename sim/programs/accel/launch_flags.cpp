@@ -35,8 +35,6 @@ constexpr Refusal kRefusals[] = {
      "unsupported; it is for TPUs, and LibTorch has no TPU backend; leave the flag out"},
     {"downcast_bf16", false, "unsupported; it is for TPUs, and LibTorch has no TPU backend; leave the flag out"},
     {"aws_*", true, "unsupported; SageMaker starts Python scripts; start the program with mpirun or this command"},
-    {"use_megatron_lm", false, "unsupported; Megatron-LM is a Python program; leave the flag out"},
-    {"megatron_lm_*", true, "unsupported; Megatron-LM is a Python program; leave the flag out"},
     {"dynamo_*", true, "unsupported; TorchDynamo compiles Python code; leave the flag out"}};
 
 const Refusal* find_refusal(const std::string& name) {

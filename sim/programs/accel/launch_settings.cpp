@@ -43,13 +43,8 @@ class SettingsMerge {
 
   // Flags that contradict each other are errors, and so are flags that would have no effect.
   void check_exclusive() {
-    std::vector<std::string> given;
-    for (const auto* name : {"cpu", "multi_gpu", "sim"}) {
-      if (flags_.has(name)) given.push_back(std::string("--") + name);
-    }
-    if (given.size() > 1) problem("{} exclude each other; give only one of them", fmt::join(given, ", "));
-    if (flags_.has("use_fsdp") && flags_.has("use_deepspeed"))
-      problem("--use_fsdp, --use_deepspeed exclude each other; give only one of them");
+    check_alternatives({"cpu", "multi_gpu", "sim"});
+    check_alternatives({"use_fsdp", "use_deepspeed", "use_megatron_lm"});
     if (flags_.has("sim") && flags_.has("mpirun_hostfile"))
       problem("--sim: simulated ranks run in one process; leave --mpirun_hostfile out");
     if (flags_.has("sim") && flags_.integer("num_machines").value_or(1) > 1)
@@ -62,6 +57,14 @@ class SettingsMerge {
              {"log_dir", "tee", "role", "rdzv_conf"});
   }
 
+  void check_alternatives(std::initializer_list<const char*> names) {
+    std::vector<std::string> given;
+    for (const auto* name : names) {
+      if (flags_.has(name)) given.push_back(std::string("--") + name);
+    }
+    if (given.size() > 1) problem("{} exclude each other; give only one of them", fmt::join(given, ", "));
+  }
+
   // Reports flags that would be ignored silently.
   void refuse(const char* way, const char* reason, std::initializer_list<const char*> names) {
     for (const auto* name : names) {
@@ -69,19 +72,21 @@ class SettingsMerge {
     }
   }
 
-  // Sets distributed_type and use_cpu. A sharding type from the file survives --cpu, since sharding works on CPUs as
-  // well.
+  // Sets distributed_type and use_cpu. A type that divides the model survives --cpu, since that works on CPUs as well.
   void apply_kind() {
     if (flags_.has("use_fsdp")) config_.distributed_type = "FSDP";
     if (flags_.has("use_deepspeed")) config_.distributed_type = "DEEPSPEED";
+    if (flags_.has("use_megatron_lm")) config_.distributed_type = "MEGATRON_LM";
+    const bool names_plugin = flags_.has("use_fsdp") || flags_.has("use_deepspeed") || flags_.has("use_megatron_lm");
     if (flags_.has("multi_gpu")) {  // overrides the distributed_type of the file, as in Accelerate
       config_.use_cpu = false;
-      if (!flags_.has("use_fsdp") && !flags_.has("use_deepspeed")) config_.distributed_type = "MULTI_GPU";
+      if (!names_plugin) config_.distributed_type = "MULTI_GPU";
     }
-    const bool shards = config_.distributed_type == "FSDP" || config_.distributed_type == "DEEPSPEED";
+    const auto& type = config_.distributed_type;
+    const bool divides = type == "FSDP" || type == "DEEPSPEED" || type == "MEGATRON_LM";
     if (flags_.has("cpu") || config_.distributed_type == "MULTI_CPU") {
       config_.use_cpu = true;
-      if (!shards) config_.distributed_type = "MULTI_CPU";
+      if (!divides) config_.distributed_type = "MULTI_CPU";
     }
     // The variable only counts without a config file: a file always sets use_cpu.
     if (const auto asks = around_.variable("ACCELERATE_USE_CPU"); asks && !around_.config && !flags_.has("multi_gpu"))
@@ -150,11 +155,8 @@ class SettingsMerge {
     for (const auto& section : launch_sections()) {
       if (section.required_flag != nullptr) apply_section(section);
     }
-    const auto version = config_.fsdp_config.find("fsdp_version");
-    const bool is_version_2 = config_.distributed_type == "FSDP" && version != config_.fsdp_config.end() &&
-                              python_text(version->second) == "2";
-    if (flags_.has("use_parallelism_config") && !is_version_2)
-      problem("--use_parallelism_config: needs --use_fsdp and --fsdp_version 2");
+    if (flags_.has("use_parallelism_config") && config_.distributed_type == "MEGATRON_LM")
+      problem("--use_parallelism_config: excludes --use_megatron_lm, whose flags set the mesh; leave it out");
   }
 
   void apply_section(const LaunchSection& section) {

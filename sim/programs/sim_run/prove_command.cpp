@@ -88,7 +88,7 @@ std::vector<std::string> problems_of(const ProveArguments& arguments) {
 // layout reads the same samples per step.
 std::vector<std::string> environment_of(const ParallelismConfig& layout) {
   std::vector<std::string> variables{"ACCELERATE_SPLIT_BATCHES=true", "ACCELERATE_USE_PARALLELISM_CONFIG=true"};
-  for_each_field(
+  for_each_size(
       layout, [&](const Field& field, int size) { variables.push_back(fmt::format("{}={}", field.variable, size)); });
   return variables;
 }

@@ -119,20 +119,21 @@ TEST_F(LaunchConfigTest, KeysOfSectionsMayOmitTheirPrefixOrHaveOldNames) {
 }
 
 TEST_F(LaunchConfigTest, AllProblemsAreReportedWithTheirLines) {
-  EXPECT_EQ(problems("num_proceses: 4\nmixed_precision: fp32\nuse_cpu: perhaps\nmain_process_port: "
-                     "high\nfsdp_config:\n  fsdp_versoin: 2\n  fsdp_version: 3\ncommands: ls\ntotally_else: 1\n"),
-            ([&] {
-              const auto file = folder_.path("config.yaml") + ":";
-              return file + "8: commands: expected a list of strings, got 'ls'\n" + file +
-                     "6: fsdp_config.fsdp_versoin: unknown key; did you mean 'fsdp_version'?\n" + file +
-                     "7: fsdp_config.fsdp_version: expected 1, 2, got '3'\n" + file +
-                     "4: main_process_port: expected an integer, got 'high'\n" + file +
-                     "3: use_cpu: expected true or false, got 'perhaps'\n" + file +
-                     "1: num_proceses: unknown key; did you mean 'num_processes'?\n" + file +
-                     "9: totally_else: unknown key; correct or remove it\n" + file +
-                     "2: mixed_precision: expected no, fp16, bf16, fp8, got 'fp32'\n" + file +
-                     "1: distributed_type: missing; it is required: NO, MULTI_CPU, MULTI_GPU, FSDP or DEEPSPEED";
-            }()));
+  EXPECT_EQ(
+      problems("num_proceses: 4\nmixed_precision: fp32\nuse_cpu: perhaps\nmain_process_port: "
+               "high\nfsdp_config:\n  fsdp_versoin: 2\n  fsdp_version: 3\ncommands: ls\ntotally_else: 1\n"),
+      ([&] {
+        const auto file = folder_.path("config.yaml") + ":";
+        return file + "8: commands: expected a list of strings, got 'ls'\n" + file +
+               "6: fsdp_config.fsdp_versoin: unknown key; did you mean 'fsdp_version'?\n" + file +
+               "7: fsdp_config.fsdp_version: expected 1, 2, got '3'\n" + file +
+               "4: main_process_port: expected an integer, got 'high'\n" + file +
+               "3: use_cpu: expected true or false, got 'perhaps'\n" + file +
+               "1: num_proceses: unknown key; did you mean 'num_processes'?\n" + file +
+               "9: totally_else: unknown key; correct or remove it\n" + file +
+               "2: mixed_precision: expected no, fp16, bf16, fp8, got 'fp32'\n" + file +
+               "1: distributed_type: missing; it is required: NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED or MEGATRON_LM";
+      }()));
 }
 
 TEST_F(LaunchConfigTest, InvalidFilesAreErrorsThatNameTheFile) {
@@ -149,7 +150,7 @@ TEST_F(LaunchConfigTest, InvalidFilesAreErrorsThatNameTheFile) {
 
 // A file for other hardware is valid, so it can be viewed and edited here. Only launching it is an error.
 TEST_F(LaunchConfigTest, OtherVendorsDevicesLoadAndCannotBeLaunched) {
-  for (const std::string type : {"MULTI_XPU", "XLA", "MEGATRON_LM"}) {
+  for (const std::string type : {"MULTI_XPU", "XLA"}) {
     EXPECT_THAT(problems_of(read("distributed_type: " + type + "\nnum_processes: 2\n")),
                 ::testing::ElementsAre(HasSubstr("CPUs and NVIDIA GPUs")))
         << type;

@@ -38,7 +38,7 @@ class LaunchEnvironmentTest : public ::testing::Test {
     return resolved<FullyShardedDataParallelPlugin>({.distributed_type = "FSDP", .fsdp_config = std::move(fsdp)})
         .sharding.value();
   }
-  CleanEnvironment environment_{{"FSDP_", "ACCELERATE_", "PARALLELISM_CONFIG_"}};
+  CleanEnvironment environment_{{"FSDP_", "ACCELERATE_", "PARALLELISM_CONFIG_", "MEGATRON_LM_"}};
 };
 
 // Sharding needs several processes, so the section of FSDP must not reach the program.
@@ -102,6 +102,28 @@ TEST_F(LaunchEnvironmentTest, DeepSpeedsOptionsReachThePlugin) {
             "stage,mixed_precision");
 }
 
+// The same for Megatron-LM: the defaults of the launcher, and what the file sets.
+TEST_F(LaunchEnvironmentTest, MegatronsOptionsReachThePlugin) {
+  environment_.set(environment_of({.distributed_type = "MEGATRON_LM",
+                                   .megatron_lm_config = {{"megatron_lm_tp_degree", std::int64_t{2}},
+                                                          {"megatron_lm_sequence_parallelism", true},
+                                                          {"megatron_lm_recompute_activations", true},
+                                                          {"megatron_lm_use_distributed_optimizer", "true"},
+                                                          {"megatron_lm_num_micro_batches", std::int64_t{4}},
+                                                          {"megatron_lm_gradient_clipping", 0.5}}}));
+  EXPECT_TRUE(megatron_lm_requested());
+  EXPECT_EQ(environment("MEGATRON_LM_SEQUENCE_PARALLELISM"), "True");
+  EXPECT_EQ(environment("MEGATRON_LM_PP_DEGREE"), "1");
+  std::vector<std::string> problems;
+  const auto plan = resolve(MegatronLMPlugin(), /*world_size=*/8, problems);
+  EXPECT_THAT(problems, IsEmpty());
+  EXPECT_EQ(plan.parallelism_config, (ParallelismConfig{.dp_shard_size = 4, .tp_size = 2}));
+  EXPECT_EQ(plan.plugin.sequence_parallelism, true);
+  EXPECT_EQ(plan.plugin.gradient_clipping, 0.5);
+  EXPECT_EQ(plan.resolved.gradient_accumulation_steps, 4);
+  EXPECT_TRUE(plan.resolved.sharding->activation_checkpointing);
+}
+
 // Files keep sections of an earlier choice. Only the section of the current type counts.
 TEST_F(LaunchEnvironmentTest, SectionsOfAnotherTypeAreNotUsed) {
   const LaunchConfig config{.distributed_type = "MULTI_CPU",
@@ -118,7 +140,8 @@ TEST_F(LaunchEnvironmentTest, AMeshReachesTheProgram) {
   EXPECT_FALSE(parallelism_config_of_environment(problems).has_value());
   const auto variables = environment_of({.distributed_type = "FSDP",
                                          .parallelism_config = {{"parallelism_config_tp_size", std::int64_t{2}},
-                                                                {"parallelism_config_cp_size", std::int64_t{4}}}});
+                                                                {"parallelism_config_cp_size", std::int64_t{4}},
+                                                                {"parallelism_config_ep_size", std::int64_t{3}}}});
   EXPECT_THAT(variables,
               IsSupersetOf({Pair("ACCELERATE_USE_PARALLELISM_CONFIG", "true"), Pair("PARALLELISM_CONFIG_TP_SIZE", "2"),
                             Pair("PARALLELISM_CONFIG_DP_SHARD_SIZE", "1"),
@@ -129,6 +152,7 @@ TEST_F(LaunchEnvironmentTest, AMeshReachesTheProgram) {
   ASSERT_TRUE(mesh.has_value());
   EXPECT_EQ(mesh->tp_size, 2);
   EXPECT_EQ(mesh->cp_size, 4);
+  EXPECT_EQ(mesh->ep_size, 3);
   EXPECT_EQ(mesh->dp_shard_size, 1);
   EXPECT_THAT(problems, IsEmpty());
   environment_.set({{"PARALLELISM_CONFIG_TP_SIZE", "0"}});

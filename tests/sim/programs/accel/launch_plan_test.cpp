@@ -275,6 +275,38 @@ TEST(LaunchPlanTest, ShardingOnCpusIsLaunched) {
   EXPECT_EQ(planned.num_ranks, 4);
 }
 
+TEST(LaunchPlanTest, MegatronsFlagsReachTheRanksOnAnyDevice) {
+  const Words flags{"--use_megatron_lm",
+                    "--megatron_lm_tp_degree",
+                    "2",
+                    "--megatron_lm_sequence_parallelism",
+                    "true",
+                    "--num_processes",
+                    "4"};
+  for (const bool on_cpus : {false, true}) {
+    auto given = flags;
+    if (on_cpus) given.insert(given.begin(), "--cpu");
+    const auto job = plan(given).job;
+    EXPECT_THAT(job.environment, AllOf(Contains(Pair("ACCELERATE_USE_MEGATRON_LM", "true")),
+                                       Contains(Pair("MEGATRON_LM_TP_DEGREE", "2")),
+                                       Contains(Pair("MEGATRON_LM_SEQUENCE_PARALLELISM", "true"))));
+    EXPECT_THAT(job.default_environment, Contains(Pair("MEGATRON_LM_GRADIENT_CLIPPING", "1.0")));
+    EXPECT_THAT(job.default_environment, Not(Contains(::testing::Key("MEGATRON_LM_CONTEXT_PARALLEL_SIZE"))));
+  }
+}
+
+// Accelerate requires FSDP 2 for a mesh.
+TEST(LaunchPlanTest, AMeshReachesRanksWithoutAPlugin) {
+  const auto job = plan({"--cpu", "--use_parallelism_config", "--parallelism_config_cp_size", "2",
+                         "--parallelism_config_cp_comm_strategy", "alltoall", "--parallelism_config_ep_size", "2",
+                         "--num_processes", "4"})
+                       .job;
+  EXPECT_THAT(job.environment, AllOf(Contains(Pair("ACCELERATE_USE_PARALLELISM_CONFIG", "true")),
+                                     Contains(Pair("PARALLELISM_CONFIG_CP_SIZE", "2")),
+                                     Contains(Pair("PARALLELISM_CONFIG_CP_COMM_STRATEGY", "alltoall")),
+                                     Contains(Pair("PARALLELISM_CONFIG_EP_SIZE", "2"))));
+}
+
 TEST(LaunchPlanTest, FlagsThatWouldBeLostAreRefused) {
   EXPECT_THAT(
       problems_of_plan({"--sim", "--max_restarts", "2", "--log_dir", "logs"}),

@@ -263,7 +263,7 @@ def comparisons(rng, folder, count, accel):
         given = without_short_names(rng, fields)
         yield f"config update of {json.dumps(given)}", update(accel, fields, path, given)
         plain = {name: value for name, value in fields.items() if name not in ("num_machines", "machine_rank", "tpu_use_cluster", "downcast_bf16")}
-        plain |= {"distributed_type": rng.choice(["NO", "MULTI_CPU", "FSDP", "DEEPSPEED"]), "mixed_precision": rng.choice(["no", "fp16", "bf16"]), "num_processes": 4}
+        plain |= {"distributed_type": rng.choice(["NO", "MULTI_CPU", "FSDP", "DEEPSPEED", "MEGATRON_LM"]), "mixed_precision": rng.choice(["no", "fp16", "bf16"]), "num_processes": 4}
         yield f"config with the flags of {json.dumps(plain)}", by_flags(accel, plain, os.path.join(folder, f"{number}.flags.yaml"))
         started = launchable(rng, fields, sections)
         yield f"variables of {json.dumps(started)}", variables(accel, started, os.path.join(folder, f"{number}.launch.yaml"))

@@ -22,6 +22,7 @@ Json tracked_run_answer(const Json& request);
 
 // These run on every rank. A request is one line of JSON.
 OrderedJson checkpoint_answer(RankContext& rank, const std::string& request);
+OrderedJson context_parallel_answer(RankContext& rank, const std::string& request);
 OrderedJson ddp_training_answer(RankContext& rank, const std::string& request);
 OrderedJson loader_program_answer(RankContext& rank, const std::string& request);
 OrderedJson mixture_answer(RankContext& rank, const std::string& request);

@@ -10,6 +10,7 @@ usage: live.py --bin FOLDER [--seed N] [--experiments N] [--requests N]     ever
        live.py --bin FOLDER --schedule JSON                                 one learning-rate schedule
        live.py --bin FOLDER --optimizer JSON                                one run of an optimizer
        live.py --bin FOLDER --ddp JSON [--ranks N]                          one training under DDP's options or local SGD
+       live.py --bin FOLDER --context JSON [--ranks N]                      one attention over a divided sequence
        live.py --bin FOLDER --files N [--seed N]                            N rounds of checkpoint files
        live.py --bin FOLDER --distributed-checkpoints N [--seed N --ranks N]   N folders of torch.distributed.checkpoint per side
        live.py --bin FOLDER --states N [--seed N --ranks N]                 N trainings begun by one side, finished by the other
@@ -48,6 +49,7 @@ import yaml
 import accelerate_names
 import compare
 import configs
+import context_parallel
 import ddp_requests
 import device_maps
 import distributed
@@ -341,6 +343,19 @@ def compare_trainings(report, arguments, requests, ranks):
     say(f"compared {len(requests)} trainings under options of DDP on {ranks} ranks")
 
 
+# --- context parallelism ---------------------------------------------------------------------------------------------
+
+
+def compare_context_parallel(report, arguments, requests, ranks):
+    theirs = list(rank_group.walk(os.path.join(HERE, "context_parallel.py"), ranks, requests))
+    for backend in BACKENDS:
+        failure, ours = answers_of_ranks(arguments, "context-parallel", requests, ranks, backend)
+        for request, their, our in zip(requests, theirs, ours, strict=True):
+            text, difference = json.dumps(request), failure or context_parallel.difference(their, our)
+            report.add(f"{request['function']}, {ranks} ranks, {backend}", difference, ["--context", text, "--ranks", str(ranks)], sides="torch and accel")
+    say(f"compared {len(requests)} attentions over a divided sequence on {ranks} ranks")
+
+
 # --- checkpoint files ------------------------------------------------------------------------------------------------
 
 
@@ -547,6 +562,10 @@ def compare_everything(report, arguments, rng):
         jobs.append(functools.partial(compare_traces, report, arguments, files, ranks))
         if ranks in ddp_requests.RANKS:
             jobs.append(functools.partial(compare_trainings, report, arguments, trainings, ranks))
+    for ranks in context_parallel.RANKS:
+        of_context = random.Random(arguments.seed)
+        divided = [context_parallel.random_request(of_context, ranks) for _ in range(20)]
+        jobs.append(functools.partial(compare_context_parallel, report, arguments, divided, ranks))
     sharded = sharded_files(arguments, rng, num_experiments=12)
     jobs += [functools.partial(compare_traces, report, arguments, sharded, ranks) for ranks in experiments.SHARDED_RANKS]
     with ThreadPoolExecutor(2) as pool:  # so that one group of ranks computes while another starts or waits
@@ -610,6 +629,7 @@ def parse():
     parser.add_argument("--schedule", type=json.loads)
     parser.add_argument("--optimizer", type=json.loads)
     parser.add_argument("--ddp", type=json.loads)
+    parser.add_argument("--context", type=json.loads)
     parser.add_argument("--faults", action="store_true")
     parser.add_argument("--names", action="store_true")
     return parser.parse_args()
@@ -677,6 +697,9 @@ def main():
             compare_trainings(report, arguments, [arguments.ddp], ranks)
     elif arguments.parallel_layer:
         compare_parallel_layers(report, arguments, [arguments.parallel_layer], arguments.ranks)
+    elif arguments.context:
+        for ranks in [arguments.ranks] if arguments.ranks else context_parallel.RANKS:
+            compare_context_parallel(report, arguments, [arguments.context], ranks)
     elif arguments.faults:
         compare_faults(report)
     elif arguments.names:

@@ -31,6 +31,7 @@ const std::map<std::string, Answer> kAnswers{{"checkpoint-files", checkpoint_fil
                                              {"tokenizers", tokenizer_values},
                                              {"tracked-runs", tracked_run_answer}};
 const std::map<std::string, RankAnswer> kRankAnswers{{"checkpoints", checkpoint_answer},
+                                                     {"context-parallel", context_parallel_answer},
                                                      {"ddp-trainings", ddp_training_answer},
                                                      {"loader-programs", loader_program_answer},
                                                      {"mixtures", mixture_answer},

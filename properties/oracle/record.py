@@ -5,6 +5,7 @@ recorded/random_numbers.jsonl   {"ranks", "request", "expected"}: per rank the k
 recorded/schedules.jsonl        {"request", "expected"}: requests and answers of schedule_values.py; needs transformers
 recorded/optimizers.jsonl       {"request", "expected"}: runs of optimizers in float64, the answers of optimizer_runs.py
 recorded/float8.jsonl           {"request", "expected"}: a layer in float8 by torchao, forward and backward; answers of float8.py
+recorded/context_parallel.jsonl {"request", "expected"}: attention over a divided sequence, the answers of context_parallel.py
 recorded/accelerate_names.json  {name: parameters}: the public names of Accelerate, by accelerate_names.py
 recorded/hooks.jsonl            {"request", "expected"}: calls of hooks of random modules, the answers of hooks.py
 recorded/mixtures.jsonl         {"request", "expected"}: random mixtures of experts, and the answers of mixtures.py
@@ -17,6 +18,7 @@ import os
 import random
 
 import accelerate_names
+import context_parallel
 import faults
 import float8
 import hooks
@@ -107,6 +109,18 @@ def record_float8():
     write("float8.jsonl", lines, "torch 2.11.0 and torchao 0.18.0")
 
 
+def record_context_parallel():
+    rng = random.Random(SEED)
+    lines = []
+    for ranks in context_parallel.RANKS:
+        requests = [context_parallel.random_request(rng, ranks) for _ in range(4)]
+        small = {"batch": 1, "heads": ranks, "length": 4 * ranks, "width": 3}
+        requests = [request | small for request in requests]
+        answers = rank_group.walk(context_parallel.__file__, ranks, requests)
+        lines += [{"request": request, "expected": answer} for request, answer in zip(requests, answers)]
+    write("context_parallel.jsonl", lines, "torch 2.11.0")
+
+
 def record_hooks():
     rng = random.Random(SEED)
     requests = [hooks.random_request(rng) for _ in range(40)]
@@ -141,6 +155,7 @@ if __name__ == "__main__":
     record_schedules()
     record_optimizers()
     record_float8()
+    record_context_parallel()
     record_hooks()
     record_mixtures()
     record_tokenizers()

@@ -3,6 +3,8 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
+#include <optional>
+#include <vector>
 
 #include "reference/context_parallel/attention_inputs.hpp"
 #include "reference/context_parallel/shard_sequence.hpp"

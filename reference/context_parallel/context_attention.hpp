@@ -41,7 +41,8 @@ struct ContextAttentionOptions {
   at::Tensor key_mask = {};
 };
 
-/// Every rank holds all keys and values during the layer. float16 and bfloat16 are computed in float32 on the CPU.
+/// Every rank holds all keys and values during the layer. float16 and bfloat16 are computed in float32 on the CPU; the
+/// gradients of keys and values are summed over the ranks in their own dtype.
 /// Source: github.com/NVIDIA/TransformerEngine, AttnFuncWithCPAndKVAllGather.
 at::Tensor all_gather_attention(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
                                 const SequencePlan& plan, const Group& group,

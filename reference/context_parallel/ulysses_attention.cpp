@@ -1,5 +1,7 @@
 #include <ATen/ATen.h>
 
+#include <optional>
+
 #include "reference/context_parallel/attention_inputs.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/tensor_parallel/operators.hpp"

@@ -4,6 +4,8 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
+
 #include "reference/context_parallel/context_attention.hpp"
 #include "reference/context_parallel/shard_sequence.hpp"
 #include "reference/core/errors.hpp"

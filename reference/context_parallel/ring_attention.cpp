@@ -54,8 +54,8 @@ void for_each_rank(at::Tensor held, const Group& group, Visit&& visit) {
   }
 }
 
-// The attention of some queries to some keys, and the logarithms of the sums of exp(score) over these keys, -inf if none
-// is seen.
+// The attention of some queries to some keys, and the logarithms of the sums of exp(score) over these keys, which are
+// -inf where no key is seen.
 struct Seen {
   at::Tensor output = {}, log_sums = {};
 };

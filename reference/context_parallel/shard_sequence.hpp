@@ -12,8 +12,8 @@
 ///     const auto own_tokens = shard_sequence(tokens, 1, plan, cp.rank());
 ///     auto hidden = embedding(own_tokens) + position_embedding(position_ids(plan, cp.rank()));
 ///
-/// Each rank computes the loss of its own positions with token_mean of token_mean.hpp. Gradients are those of the sum of
-/// all ranks' losses, which DistributedDataParallel divides by the number of ranks.
+/// Each rank computes the loss of its own positions with token_mean of token_mean.hpp. Gradients are those of the sum
+/// of all ranks' losses, which DistributedDataParallel divides by the number of ranks.
 /// Thread rule: the rank's thread.
 namespace accel::parallel {
 

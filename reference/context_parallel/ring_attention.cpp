@@ -2,6 +2,7 @@
 #include <ATen/OpMathType.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <torch/custom_class.h>
 
 #include <cmath>

@@ -8,6 +8,7 @@
 
 #include "reference/context_parallel/shard_sequence.hpp"
 #include "reference/core/errors.hpp"
+#include "tests/support/fake_device/device.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"
@@ -252,6 +253,22 @@ TEST(ContextAttentionTest, AutocastChangesNothing) {
     const auto found = on_one_rank(attention, sizes, inputs);
     at::autocast::set_autocast_enabled(at::kCPU, false);
     expect_same_bits(found, expected);
+  });
+}
+
+// Off the CPU, all-gather attention is one call without tiles.
+TEST(ContextAttentionTest, OtherDevicesComputeTheSame) {
+  expect_property(20, [] {
+    const auto sizes = any_case(6);
+    const auto attention = pick_from<Attention>({all_gather_attention, ring_attention, ulysses_attention});
+    const auto inputs = draw(sizes, pick<std::uint64_t>(0, 1000));
+    auto on_device = inputs;
+    for (auto* tensor :
+         {&on_device.queries, &on_device.keys, &on_device.values, &on_device.key_mask, &on_device.output_gradient})
+      if (tensor->defined()) *tensor = tensor->to(fake_device::device(0));
+    auto found = on_one_rank(attention, sizes, on_device);
+    for (auto* tensor : {&found.output, &found.queries, &found.keys, &found.values}) *tensor = tensor->cpu();
+    expect_near(found, on_one_rank(attention, sizes, inputs));
   });
 }
 

@@ -16,8 +16,8 @@ namespace {
 // The bits of a row of a matrix product depend on the number of rows and on the row's index among them, because the
 // library chooses its kernels by shape: of 60 random attentions in float64, only 33 had equal rows when ranks computed
 // their own queries in one call. In tiles of kTileLength rows, in which a query's row depends on its position alone,
-// 3,660 of 3,660 had. The kernel visits keys in blocks of kKeyBlock; blocks that a causal mask hides completely change
-// no bit and are left out.
+// 3,660 of 3,660 had. Tiles take 1.5 (512 positions) to 2.6 times (2,048) the time of one causal call. The kernel
+// visits keys in blocks of kKeyBlock; blocks that a causal mask hides completely change no bit and are left out.
 constexpr std::int64_t kTileLength = 32, kKeyBlock = 512;
 
 /// All keys, and which of them may be seen.

@@ -24,8 +24,8 @@ class Module;
 namespace accel::parallel {
 
 /// How one parameter is cut. Dimension `dim` of the complete tensor consists of `sections`, each of which is divided
-/// into equal parts; the rank's parts of all sections are concatenated. Queries, keys and values of one linear layer are
-/// three sections.
+/// into equal parts; the rank's parts of all sections are concatenated. Queries, keys and values of one linear layer
+/// are three sections.
 struct ParameterCut {
   std::string axis = {};  ///< of the mesh: "tp" or "ep"
   Group group = {};

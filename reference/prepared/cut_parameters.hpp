@@ -11,8 +11,8 @@
 
 namespace accel {
 
-/// The parameters of a model that its layers have cut over tensor-parallel or expert-parallel ranks. Checkpoints contain
-/// complete tensors, which do not depend on the layout.
+/// The parameters of a model that its layers have cut over tensor-parallel or expert-parallel ranks. Checkpoints
+/// contain complete tensors, which do not depend on the layout.
 ///
 /// Below the cut, a model may be sharded: `inner` then divides the rank's part further. Thread rule: the rank's thread.
 class CutParameters final : public sharded::ParameterShards {
@@ -28,8 +28,8 @@ class CutParameters final : public sharded::ParameterShards {
 
   /// Replaces the parts in a state dict by complete tensors. Collective.
   [[nodiscard]] NamedTensors complete(NamedTensors state) const;
-  /// Replaces complete tensors by functions that load this rank's part. Throws CheckpointError, which begins with `what`
-  /// and lists all tensors whose sizes differ from the complete parameters'. `parts` are the rank's own tensors.
+  /// Replaces complete tensors by functions that load this rank's part. Throws CheckpointError, which begins with
+  /// `what` and lists all tensors whose sizes differ from the complete parameters'. `parts` are the rank's own tensors.
   [[nodiscard]] std::map<std::string, StoredWeight> parts_of(const std::string& what, const NamedTensors& parts,
                                                              std::map<std::string, StoredWeight> weights) const;
 

@@ -20,8 +20,8 @@ namespace accel {
 struct Replicas {
   static constexpr int kComplete = -1;
   NamedTensors parameters = {};
-  /// Which part of the complete parameter each is, for layers that are divided over ranks: ranks with the same part hold
-  /// equal values. kComplete if every rank holds all of it. Empty: all are complete.
+  /// Which part of the complete parameter each is, for layers that are divided over ranks: ranks with the same part
+  /// hold equal values. kComplete if every rank holds all of it. Empty: all are complete.
   std::vector<int> parts = {};
   /// The last backward pass kept its gradients local, so ranks may differ: no_sync, or a skipped step.
   bool are_local = false;

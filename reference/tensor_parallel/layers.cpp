@@ -76,7 +76,7 @@ Replicated RowParallelLinearImpl::forward(const Sharded<-1>& input) {
 }
 
 // Each rank adds the bias to its own positions, so the bias's gradient is summed over the ranks.
-Sharded<1> RowParallelLinearImpl::forward_to_sequence(const Sharded<-1>& input) {
+Sharded<1> RowParallelLinearImpl::forward(const Sharded<-1>& input, ToSequence) {
   if (cut_.group.size() == 1) return {LinearImpl::forward(input.local)};
   auto sum = reduce_scatter<1>(product(input), cut_.group);
   return bias.defined() ? Sharded<1>{sum.local + shared_parameter(bias, cut_.group)} : sum;
@@ -106,7 +106,7 @@ Replicated VocabParallelEmbeddingImpl::forward(const at::Tensor& tokens) {
   return reduce(looked_up(tokens), cut_.group);
 }
 
-Sharded<1> VocabParallelEmbeddingImpl::forward_to_sequence(const at::Tensor& tokens) {
+Sharded<1> VocabParallelEmbeddingImpl::forward(const at::Tensor& tokens, ToSequence) {
   if (cut_.group.size() == 1) return {EmbeddingImpl::forward(tokens)};
   return reduce_scatter<1>(looked_up(tokens), cut_.group);
 }

@@ -14,11 +14,11 @@
 
 /// Layers whose weights are divided over the ranks of a group: tensor parallelism.
 ///
-///     expansion_ = register_module("expansion", ColumnParallelLinear(ParallelLinearOptions{.in = 64, .out = 256}, group));
-///     projection_ = register_module("projection", RowParallelLinear(ParallelLinearOptions{.in = 256, .out = 64}, group));
+///     ColumnParallelLinear expansion(ParallelLinearOptions{.in = 64, .out = 256}, group);
+///     RowParallelLinear projection(ParallelLinearOptions{.in = 256, .out = 64}, group);
 ///     ...
-///     const auto hidden = elementwise(expansion_->forward(copy(values, group)), [](auto& x) { return x.relu(); });
-///     return projection_->forward(hidden);    // Replicated: summed over the group
+///     const auto hidden = elementwise(call(expansion, copy(values, group)), [](auto& x) { return x.relu(); });
+///     return call(projection, hidden);    // Replicated: summed over the group
 ///
 /// A constructor draws the complete weight and keeps the rank's part, so a model has the same initial numbers in every
 /// layout. Parameters have the names of the undivided layers, and checkpoints contain complete tensors. In a group of
@@ -56,10 +56,9 @@ class RowParallelLinearImpl : public models::LinearImpl, public CutModule {
   RowParallelLinearImpl(const ParallelLinearOptions& options, Group group);
   /// (..., in / size) -> (..., out)
   Replicated forward(const Sharded<-1>& input);
-  /// Sequence parallelism: (batch, length, in / size) -> (batch, length / size, out). Throws ArgumentError if the length
-  /// does not divide.
-  Sharded<1> forward_to_sequence(const Sharded<-1>& input);
-  Sharded<1> forward(const Sharded<-1>& input, ToSequence) { return forward_to_sequence(input); }
+  /// Sequence parallelism: (batch, length, in / size) -> (batch, length / size, out). Throws ArgumentError if the
+  /// length does not divide.
+  Sharded<1> forward(const Sharded<-1>& input, ToSequence);
   [[nodiscard]] std::map<std::string, ParameterCut> cuts() const override;
 
  private:
@@ -76,8 +75,7 @@ class VocabParallelEmbeddingImpl : public torch::nn::EmbeddingImpl, public CutMo
   /// (...) int64, equal on all ranks -> (..., embedding_dim)
   Replicated forward(const at::Tensor& tokens);
   /// Sequence parallelism: (batch, length) -> (batch, length / size, embedding_dim).
-  Sharded<1> forward_to_sequence(const at::Tensor& tokens);
-  Sharded<1> forward(const at::Tensor& tokens, ToSequence) { return forward_to_sequence(tokens); }
+  Sharded<1> forward(const at::Tensor& tokens, ToSequence);
   [[nodiscard]] std::map<std::string, ParameterCut> cuts() const override;
 
  private:
@@ -86,9 +84,9 @@ class VocabParallelEmbeddingImpl : public torch::nn::EmbeddingImpl, public CutMo
 };
 TORCH_MODULE(VocabParallelEmbedding);
 
-/// The cross entropy of logits whose last dimension, the vocabulary, is divided: (N, V / size), with `targets` (N) int64
-/// that are equal on all ranks, -> the mean over the targets other than `ignore_index`, shape [], float32 or float64.
-/// Never assembles all logits. Source: megatron/core/tensor_parallel/cross_entropy.py.
+/// The cross entropy of logits whose last dimension, the vocabulary, is divided: (N, V / size), with `targets` (N)
+/// int64 that are equal on all ranks, -> the mean over the targets other than `ignore_index`, shape [], float32 or
+/// float64. Never assembles all logits. Source: megatron/core/tensor_parallel/cross_entropy.py.
 Replicated vocab_parallel_cross_entropy(const Sharded<-1>& logits, const at::Tensor& targets, const Group& group,
                                         std::int64_t ignore_index = -100);
 

@@ -53,8 +53,8 @@ Sharded<kDim> reduce_scatter(const Partial& values, const Group& group) {
   return {detail::reduce_scattered(values.local, kDim, group)};
 }
 
-/// `forward(values)`, whose gradient is `backward(gradient)`. Both may communicate. For operators on placements that are
-/// not in the table.
+/// `forward(values)`, whose gradient is `backward(gradient)`. Both may communicate. For operators on placements that
+/// are not in the table.
 using TensorFunction = std::function<at::Tensor(const at::Tensor&)>;
 at::Tensor with_gradient(const at::Tensor& values, const TensorFunction& forward, const TensorFunction& backward);
 

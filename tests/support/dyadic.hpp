@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-/// Tensors of multiples of 1/4 with few bits. Sums of their products are exact, so results do not depend on the order of
-/// additions and different divisions of the work must agree in every bit.
+/// Tensors of multiples of 1/4 with few bits. Sums of their products are exact, so results do not depend on the order
+/// of additions and different divisions of the work must agree in every bit.
 namespace accel::testing {
 
 /// Multiples of 1/4 in [-limit / 4, limit / 4].

@@ -279,7 +279,8 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
   if (experiment.sample && accelerator.is_main_process()) {
     // Weights in bfloat16 meet float32 vectors, which only autocast combines.
     const auto autocast = accelerator.has_master_weights() ? accelerator.autocast() : nullptr;
-    const auto text = write_text(complete ? *complete : *model.module(), experiment.model.gpt.block_size, *experiment.sample);
+    const auto text =
+        write_text(complete ? *complete : *model.module(), experiment.model.gpt.block_size, *experiment.sample);
     result.sample = printable(text);
     of_sample = fmt::format(R"(,"sample_sha256":"{}")", sha256_of(text));
   }

@@ -1,6 +1,5 @@
-// What a rank of a mesh should hold is cut out of the tensor that one rank computed: its share of the samples, its
-// positions of the sequence, its features. Sizes tell which of these cuts apply; where several positions are possible
-// (a context-parallel rank holds contiguous or balanced chunks), one of them must match.
+// Compares what the ranks hold with what they should hold (layout_parts.hpp), and guesses from the numbers why they
+// differ: a factor, a sum, another part, a bias, an older step.
 #include "sim/programs/runtime/layout_proof.hpp"
 
 #include <ATen/ATen.h>
@@ -11,232 +10,29 @@
 #include <regex>
 
 #include "reference/core/errors.hpp"
-#include "reference/mesh/mesh.hpp"
+#include "sim/programs/runtime/layout_parts.hpp"
 
 namespace accel::programs {
 namespace {
 
-using Indices = std::vector<std::int64_t>;
-
-// Sizes of the samples that a model is called with.
-struct Batch {
-  std::int64_t rows = 0, length = 0;
-};
-
-at::Tensor selected(const at::Tensor& tensor, std::int64_t dim, const Indices& indices) {
-  return tensor.index_select(dim, at::tensor(indices, at::kLong));
-}
-
-Indices range(std::int64_t begin, std::int64_t end) {
-  Indices indices;
-  for (auto index = begin; index < end; ++index) indices.push_back(index);
-  return indices;
-}
-
 class Proof {
  public:
   Proof(const RecordedRun& one, const RecordedRun& mesh, const ParallelismConfig& layout)
-      : one_(one), mesh_(mesh), layout_(layout), grid_(mesh_of(layout)) {}
+      : one_(one), mesh_(mesh), parts_(one, mesh, layout) {}
 
   std::optional<Disagreement> run() {
     for (const auto& key : one_.keys(0)) {
       if (key.kind.starts_with("evaluation") || key.kind == "generator state") continue;
-      if (key.kind == "input") note_batch(key);
+      if (key.kind == "input") parts_.note_batch(key);
       if (auto found = check(key)) return found;
     }
     return std::nullopt;
   }
 
  private:
-  struct Own {  // a rank's tensor, and what it may be
-    at::Tensor found;
-    std::vector<at::Tensor> expected;
-  };
-
-  int size(const char* group) const { return static_cast<int>(members(0, group).size()); }
-  std::vector<int> members(int rank, const char* group) const {
-    for (auto& ranks : grid_.groups(axes_of(group))) {
-      if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) return ranks;
-    }
-    return {rank};
-  }
-  int place(int rank, const char* group) const {
-    const auto ranks = members(rank, group);
-    return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
-  }
-  int context_size() const { return layout_.cp_size * layout_.sp_size; }
-  int context_place(int rank) const { return layout_.cp_size > 1 ? place(rank, "cp") : place(rank, "sp"); }
-
-  void note_batch(const ObservationKey& key) {
-    const auto* seen = one_.find(0, key);
-    if (seen->tensors.empty() || seen->tensors[0].sizes.empty()) return;
-    const auto& sizes = seen->tensors[0].sizes;
-    batch_ = {.rows = sizes[0], .length = sizes.size() > 1 ? sizes[1] : 0};
-    const auto* own = mesh_.find(0, key);
-    const auto own_sizes = own == nullptr || own->tensors.empty() ? sizes : own->tensors[0].sizes;
-    divides_positions_ = own_sizes.size() > 1 && own_sizes[1] < batch_.length;
-  }
-
-  // The positions that a rank may hold, of `count` in all.
-  std::vector<Indices> positions(int rank, std::int64_t count) const {
-    const int parts = context_size(), own = context_place(rank);
-    if (parts == 1) return {range(0, count)};
-    std::vector<Indices> options;
-    if (count % parts == 0) options.push_back(range(own * count / parts, (own + 1) * count / parts));
-    if (count % (2 * parts) == 0) {
-      const auto chunk = count / (2 * parts);
-      auto balanced = range(own * chunk, (own + 1) * chunk);
-      const auto last = 2 * parts - 1 - own;
-      for (const auto index : range(last * chunk, (last + 1) * chunk)) balanced.push_back(index);
-      options.push_back(std::move(balanced));
-    }
-    options.push_back(range(0, count));
-    return options;
-  }
-
-  std::vector<at::Tensor> positions_of(const at::Tensor& rows, int rank, std::int64_t expected_length) const {
-    std::vector<at::Tensor> options;
-    for (auto indices : positions(rank, rows.size(1))) {
-      // Sequence parallelism divides a tensor-parallel rank's positions further.
-      const int parts = layout_.tp_size;
-      if (std::ssize(indices) == expected_length * parts && parts > 1) {
-        const auto begin = indices.begin() + place(rank, "tp") * expected_length;
-        indices = Indices(begin, begin + expected_length);
-      }
-      if (std::ssize(indices) == expected_length) options.push_back(selected(rows, 1, indices));
-    }
-    return options;
-  }
-
-  // The rank's share of the samples. A tensor whose rows are tokens has batch * length of them.
-  std::vector<at::Tensor> shares_of(const at::Tensor& whole, int rank, const std::vector<std::int64_t>& sizes) const {
-    if (whole.dim() == 0 || sizes.empty()) return {whole};
-    const int parts = size("dp"), own = place(rank, "dp");
-    const auto rows = batch_.rows;
-    const bool has_rows = rows > 0 && rows % parts == 0;
-    if (has_rows && whole.size(0) == rows && (sizes[0] == rows / parts)) {
-      const auto share = whole.narrow(0, own * (rows / parts), rows / parts);
-      const bool has_positions = batch_.length > 1 && share.dim() > 1 && sizes.size() > 1 &&
-                                 share.size(1) == batch_.length && sizes[1] != share.size(1);
-      return has_positions ? positions_of(share, rank, sizes[1]) : std::vector{share};
-    }
-    const auto tokens = rows * batch_.length;
-    if (has_rows && batch_.length > 1 && whole.size(0) == tokens) {
-      auto shape = whole.sizes().vec();
-      shape[0] = batch_.length;
-      shape.insert(shape.begin(), rows);
-      const auto share = whole.reshape(shape).narrow(0, own * (rows / parts), rows / parts);
-      std::vector<at::Tensor> options;
-      if (sizes[0] % (rows / parts) == 0) {
-        for (const auto& option : positions_of(share, rank, sizes[0] / (rows / parts)))
-          options.push_back(option.flatten(0, 1));
-      }
-      return options;
-    }
-    return {whole};
-  }
-
-  // Dimensions that are still larger are those of features, which tensor-parallel ranks divide.
-  std::vector<at::Tensor> features_of(std::vector<at::Tensor> options, int rank, const std::vector<std::int64_t>& sizes,
-                                      const Indices& sections) const {
-    std::vector<at::Tensor> fitting;
-    for (auto& option : options) {
-      if (option.dim() != static_cast<std::int64_t>(sizes.size())) continue;
-      std::vector<at::Tensor> cuts{option};
-      for (std::int64_t dim = 0; dim < option.dim(); ++dim) {
-        const auto parts = sizes[dim] == 0 ? 0 : option.size(dim) / sizes[dim];
-        if (option.size(dim) == sizes[dim] || parts != layout_.tp_size) continue;
-        const auto own = place(rank, "tp");
-        std::vector<at::Tensor> next;
-        for (const auto& cut : cuts) {
-          next.push_back(cut.narrow(dim, own * sizes[dim], sizes[dim]));
-          if (std::accumulate(sections.begin(), sections.end(), std::int64_t{0}) != option.size(dim)) continue;
-          std::vector<at::Tensor> pieces;
-          std::int64_t begin = 0;
-          for (const auto section : sections) {
-            pieces.push_back(cut.narrow(dim, begin + own * (section / parts), section / parts));
-            begin += section;
-          }
-          next.push_back(at::cat(pieces, dim));
-        }
-        cuts = std::move(next);
-      }
-      for (auto& cut : cuts) {
-        if (cut.sizes() == at::IntArrayRef(sizes)) fitting.push_back(std::move(cut));
-      }
-    }
-    return fitting;
-  }
-
-  // The sections of the module's weight, in whose order its outputs are cut.
-  Indices sections_of(const std::string& module) const {
-    for (const auto& key : mesh_.keys(0)) {
-      if (key.kind != "prepared parameter" || key.name != module + ".weight") continue;
-      const auto* seen = mesh_.find(0, key);
-      return seen->cut ? seen->cut->sections : Indices();
-    }
-    return {};
-  }
-
-  at::Tensor part_of(const at::Tensor& whole, const RecordedCut& cut, int rank) const {
-    const int parts = size(cut.axis.c_str()), own = place(rank, cut.axis.c_str());
-    std::vector<at::Tensor> pieces;
-    std::int64_t begin = 0;
-    for (const auto section : cut.sections) {
-      pieces.push_back(whole.narrow(cut.dim, begin + own * (section / parts), section / parts));
-      begin += section;
-    }
-    return at::cat(pieces, cut.dim);
-  }
-
-  // Between steps, parameters of a sharded model are flat parts, in the order of the shard group.
-  at::Tensor found_parameter(const ObservationKey& key, int rank, const at::Tensor& expected) const {
-    const auto own = mesh_.tensor(rank, mesh_.find(rank, key)->tensors.at(0));
-    if (own.sizes() == expected.sizes() || own.dim() != 1) return own;
-    std::vector<at::Tensor> parts;
-    for (const auto member : members(rank, "dp_shard_cp")) {
-      const auto* seen = mesh_.find(member, key);
-      if (seen != nullptr && !seen->tensors.empty()) parts.push_back(mesh_.tensor(member, seen->tensors[0]).flatten());
-    }
-    const auto all = at::cat(parts);
-    return all.numel() >= expected.numel() ? all.narrow(0, 0, expected.numel()).view(expected.sizes()) : own;
-  }
+  using Own = LayoutParts::Own;
 
   static bool is_parameter(const std::string& kind) { return kind.ends_with("parameter") || kind == "gradient"; }
-
-  Own own_parameter(const ObservationKey& key, int rank, const at::Tensor& whole) const {
-    const auto& cut = mesh_.find(rank, key)->cut;
-    const auto expected = cut ? part_of(whole, *cut, rank) : whole;
-    return {found_parameter(key, rank, expected), {expected}};
-  }
-
-  // Sums what tensor-parallel peers hold of a tensor whose placement is a sum.
-  at::Tensor found_values(const ObservationKey& key, std::size_t index, int rank) const {
-    const auto& stored = mesh_.find(rank, key)->tensors.at(index);
-    const bool is_gradient = key.kind == "input gradient";
-    const bool is_sum = stored.placement == (is_gradient ? "copied" : "partial");
-    if (!is_sum) return mesh_.tensor(rank, stored);
-    at::Tensor sum;
-    for (const auto member : members(rank, "tp")) {
-      const auto* seen = mesh_.find(member, key);
-      if (seen == nullptr) continue;
-      const auto value = mesh_.tensor(member, seen->tensors.at(index));
-      sum = sum.defined() ? sum + value : value;
-    }
-    return sum;
-  }
-
-  Own own_values(const ObservationKey& key, std::size_t index, int rank, const at::Tensor& whole) const {
-    const auto found = found_values(key, index, rank);
-    const auto sizes = found.sizes().vec();
-    auto options = shares_of(whole, rank, sizes);
-    // Samples have no features to divide: ranks of other sizes read other samples.
-    if (key.kind != "input") options = features_of(std::move(options), rank, sizes, sections_of(key.name));
-    if (key.kind == "input gradient") {
-      for (auto& option : options) option = option * size(divides_positions_ ? "dp_cp" : "dp");
-    }
-    return {found, std::move(options)};
-  }
 
   std::optional<Disagreement> check(const ObservationKey& key) {
     const auto* expected = one_.find(0, key);
@@ -248,7 +44,8 @@ class Proof {
       for (int rank = 0; rank < mesh_.num_ranks(); ++rank) {
         const auto* seen = mesh_.find(rank, key);
         if (seen == nullptr || seen->tensors.size() <= index) return found(key, rank, "the rank never computed it", 0);
-        own[rank] = is_parameter(key.kind) ? own_parameter(key, rank, whole) : own_values(key, index, rank, whole);
+        own[rank] = is_parameter(key.kind) ? parts_.own_parameter(key, rank, whole)
+                                           : parts_.own_values(key, index, rank, whole);
       }
       for (int rank = 0; rank < mesh_.num_ranks(); ++rank) {
         if (own[rank].expected.empty() || own[rank].found.sizes() != own[rank].expected.front().sizes()) {
@@ -305,7 +102,7 @@ class Proof {
 
   std::string factor_text(double factor, const std::string& what = "it") const {
     for (const auto* group : kGroups) {
-      const double count = size(group);
+      const double count = parts_.size(group);
       if (count == 1) continue;
       if (std::abs(factor - count) < 1e-6 * count)
         return fmt::format("{} is {} times the expected value: reduced or counted once too often over {}", what, count,
@@ -332,7 +129,7 @@ class Proof {
       }
     }
     for (const auto* group : kGroups) {
-      const auto ranks = members(rank, group);
+      const auto ranks = parts_.members(rank, group);
       if (ranks.size() == 1) continue;
       at::Tensor sum = at::zeros_like(found);
       for (const auto member : ranks) {
@@ -370,7 +167,7 @@ class Proof {
       for (const auto& expected : own.expected) {
         if (expected.dim() == 0 || expected.size(-1) != bias.size(0)) continue;
         for (const auto* group : kGroups) {
-          const double extra = size(group) - 1;
+          const double extra = parts_.size(group) - 1;
           if (extra > 0 && difference(found, expected + bias * extra) <= 1e-4 * largest(expected))
             return fmt::format("the bias is added {} times: once per rank of {}", extra + 1, group);
         }
@@ -383,7 +180,7 @@ class Proof {
   // Names the axis of a group that the mesh has created.
   std::string with_axis(const std::string& collective) const {
     int number = 0;
-    for (const auto& [kind, groups] : groups_to_create(grid_)) {
+    for (const auto& [kind, groups] : groups_to_create(parts_.grid())) {
       for (std::size_t i = 0; i < groups.size(); ++i) {
         const auto name = fmt::format("group{}", ++number);
         if (collective.find(" of group " + name + " ") != std::string::npos)
@@ -404,10 +201,7 @@ class Proof {
 
   const RecordedRun& one_;
   const RecordedRun& mesh_;
-  ParallelismConfig layout_;
-  Mesh grid_;
-  Batch batch_;
-  bool divides_positions_ = false;  // context-parallel ranks are called with their own positions
+  LayoutParts parts_;
 };
 
 }  // namespace

@@ -13,7 +13,9 @@
 /// A recording with the elements of its tensors, for `sim-run prove`.
 ///
 ///     const RecordedRun run(folder, 8);
-///     for (const auto& key : run.keys(0)) if (const auto* seen = run.find(3, key)) use(run.tensor(3, seen->tensors[0]));
+///     for (const auto& key : run.keys(0)) {
+///       if (const auto* seen = run.find(3, key)) use(run.tensor(3, seen->tensors[0]));
+///     }
 ///
 /// Thread rule: values; the folder must exist as long as the object.
 namespace accel::programs {

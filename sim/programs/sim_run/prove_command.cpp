@@ -1,5 +1,5 @@
-// `sim-run prove`: runs one program on one rank and under layouts of a mesh, and names the first tensor that differs. The
-// comparison is first_disagreement of layout_proof.hpp; this file chooses the layouts, runs them and reports.
+// `sim-run prove`: runs one program on one rank and under layouts of a mesh, and names the first tensor that differs.
+// The comparison is first_disagreement of layout_proof.hpp; this file chooses the layouts, runs them and reports.
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
@@ -88,8 +88,8 @@ std::vector<std::string> problems_of(const ProveArguments& arguments) {
 // layout reads the same samples per step.
 std::vector<std::string> environment_of(const ParallelismConfig& layout) {
   std::vector<std::string> variables{"ACCELERATE_SPLIT_BATCHES=true", "ACCELERATE_USE_PARALLELISM_CONFIG=true"};
-  for_each_size(
-      layout, [&](const Field& field, int size) { variables.push_back(fmt::format("{}={}", field.variable, size)); });
+  for_each_size(layout,
+                [&](const Field& field, int size) { variables.push_back(fmt::format("{}={}", field.variable, size)); });
   return variables;
 }
 

@@ -27,7 +27,7 @@ AcceleratorOptions on_mesh(ParallelismConfig mesh) {
 // all.
 TEST(ShardedAcceleratorTest, CopiesOfAShardAreSavedOnceAndModifiedTogether) {
   for (const auto& mesh : {ParallelismConfig{.dp_replicate_size = 2, .dp_shard_size = 2},
-                          ParallelismConfig{.dp_shard_size = 2, .tp_size = 2}}) {
+                           ParallelismConfig{.dp_shard_size = 2, .tp_size = 2}}) {
     const TemporaryFolder folder;
     const auto states = run_ranks(4, [&] {
       Accelerator accelerator(on_mesh(mesh));

@@ -50,8 +50,8 @@ struct Block : nn::Module {
     return projection->forward(gated(copy(embedding->forward(tokens), group))).local * scale;
   }
   at::Tensor forward_in_sequence(const at::Tensor& tokens) {
-    const auto values = embedding->forward_to_sequence(tokens);
-    auto output = projection->forward_to_sequence(gated(gather_copied(values, group)));
+    const auto values = embedding->forward(tokens, ToSequence());
+    auto output = projection->forward(gated(gather_copied(values, group)), ToSequence());
     output.local = output.local * shared_parameter(scale, group);
     return gather(output, group).local;
   }

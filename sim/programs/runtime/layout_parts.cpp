@@ -1,0 +1,206 @@
+#include "sim/programs/runtime/layout_parts.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace accel::programs {
+namespace {
+
+using Indices = std::vector<std::int64_t>;
+
+at::Tensor selected(const at::Tensor& tensor, std::int64_t dim, const Indices& indices) {
+  return tensor.index_select(dim, at::tensor(indices, at::kLong));
+}
+
+Indices range(std::int64_t begin, std::int64_t end) {
+  Indices indices;
+  for (auto index = begin; index < end; ++index) indices.push_back(index);
+  return indices;
+}
+
+}  // namespace
+
+std::vector<int> LayoutParts::members(int rank, const char* group) const {
+  for (auto& ranks : grid_.groups(axes_of(group))) {
+    if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) return ranks;
+  }
+  return {rank};
+}
+int LayoutParts::place(int rank, const char* group) const {
+  const auto ranks = members(rank, group);
+  return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+}
+void LayoutParts::note_batch(const ObservationKey& key) {
+  const auto* seen = one_.find(0, key);
+  if (seen->tensors.empty() || seen->tensors[0].sizes.empty()) return;
+  const auto& sizes = seen->tensors[0].sizes;
+  batch_ = {.rows = sizes[0], .length = sizes.size() > 1 ? sizes[1] : 0};
+  const auto* own = mesh_.find(0, key);
+  const auto own_sizes = own == nullptr || own->tensors.empty() ? sizes : own->tensors[0].sizes;
+  divides_positions_ = own_sizes.size() > 1 && own_sizes[1] < batch_.length;
+}
+
+// The positions that a rank may hold, of `count` in all.
+std::vector<LayoutParts::Indices> LayoutParts::positions(int rank, std::int64_t count) const {
+  const int parts = context_size(), own = context_place(rank);
+  if (parts == 1) return {range(0, count)};
+  std::vector<Indices> options;
+  if (count % parts == 0) options.push_back(range(own * count / parts, (own + 1) * count / parts));
+  if (count % (2 * parts) == 0) {
+    const auto chunk = count / (2 * parts);
+    auto balanced = range(own * chunk, (own + 1) * chunk);
+    const auto last = 2 * parts - 1 - own;
+    for (const auto index : range(last * chunk, (last + 1) * chunk)) balanced.push_back(index);
+    options.push_back(std::move(balanced));
+  }
+  options.push_back(range(0, count));
+  return options;
+}
+
+LayoutParts::Tensors LayoutParts::positions_of(const at::Tensor& rows, int rank, std::int64_t expected_length) const {
+  std::vector<at::Tensor> options;
+  for (auto indices : positions(rank, rows.size(1))) {
+    // Sequence parallelism divides a tensor-parallel rank's positions further.
+    const int parts = layout_.tp_size;
+    if (std::ssize(indices) == expected_length * parts && parts > 1) {
+      const auto begin = indices.begin() + place(rank, "tp") * expected_length;
+      indices = Indices(begin, begin + expected_length);
+    }
+    if (std::ssize(indices) == expected_length) options.push_back(selected(rows, 1, indices));
+  }
+  return options;
+}
+
+// The rank's share of the samples. A tensor whose rows are tokens has batch * length of them.
+LayoutParts::Tensors LayoutParts::shares_of(const at::Tensor& whole, int rank,
+                                            const std::vector<std::int64_t>& sizes) const {
+  if (whole.dim() == 0 || sizes.empty()) return {whole};
+  const int parts = size("dp"), own = place(rank, "dp");
+  const auto rows = batch_.rows;
+  const bool has_rows = rows > 0 && rows % parts == 0;
+  if (has_rows && whole.size(0) == rows && (sizes[0] == rows / parts)) {
+    const auto share = whole.narrow(0, own * (rows / parts), rows / parts);
+    const bool has_positions = batch_.length > 1 && share.dim() > 1 && sizes.size() > 1 &&
+                               share.size(1) == batch_.length && sizes[1] != share.size(1);
+    return has_positions ? positions_of(share, rank, sizes[1]) : std::vector{share};
+  }
+  const auto tokens = rows * batch_.length;
+  if (has_rows && batch_.length > 1 && whole.size(0) == tokens) {
+    auto shape = whole.sizes().vec();
+    shape[0] = batch_.length;
+    shape.insert(shape.begin(), rows);
+    const auto share = whole.reshape(shape).narrow(0, own * (rows / parts), rows / parts);
+    std::vector<at::Tensor> options;
+    if (sizes[0] % (rows / parts) == 0) {
+      for (const auto& option : positions_of(share, rank, sizes[0] / (rows / parts)))
+        options.push_back(option.flatten(0, 1));
+    }
+    return options;
+  }
+  return {whole};
+}
+
+// Dimensions that are still larger are those of features, which tensor-parallel ranks divide.
+LayoutParts::Tensors LayoutParts::features_of(std::vector<at::Tensor> options, int rank,
+                                              const std::vector<std::int64_t>& sizes, const Indices& sections) const {
+  std::vector<at::Tensor> fitting;
+  for (auto& option : options) {
+    if (option.dim() != static_cast<std::int64_t>(sizes.size())) continue;
+    std::vector<at::Tensor> cuts{option};
+    for (std::int64_t dim = 0; dim < option.dim(); ++dim) {
+      const auto parts = sizes[dim] == 0 ? 0 : option.size(dim) / sizes[dim];
+      if (option.size(dim) == sizes[dim] || parts != layout_.tp_size) continue;
+      const auto own = place(rank, "tp");
+      std::vector<at::Tensor> next;
+      for (const auto& cut : cuts) {
+        next.push_back(cut.narrow(dim, own * sizes[dim], sizes[dim]));
+        if (std::accumulate(sections.begin(), sections.end(), std::int64_t{0}) != option.size(dim)) continue;
+        std::vector<at::Tensor> pieces;
+        std::int64_t begin = 0;
+        for (const auto section : sections) {
+          pieces.push_back(cut.narrow(dim, begin + own * (section / parts), section / parts));
+          begin += section;
+        }
+        next.push_back(at::cat(pieces, dim));
+      }
+      cuts = std::move(next);
+    }
+    for (auto& cut : cuts) {
+      if (cut.sizes() == at::IntArrayRef(sizes)) fitting.push_back(std::move(cut));
+    }
+  }
+  return fitting;
+}
+
+// The sections of the module's weight, in whose order its outputs are cut.
+LayoutParts::Indices LayoutParts::sections_of(const std::string& module) const {
+  for (const auto& key : mesh_.keys(0)) {
+    if (key.kind != "prepared parameter" || key.name != module + ".weight") continue;
+    const auto* seen = mesh_.find(0, key);
+    return seen->cut ? seen->cut->sections : Indices();
+  }
+  return {};
+}
+
+at::Tensor LayoutParts::part_of(const at::Tensor& whole, const RecordedCut& cut, int rank) const {
+  const int parts = size(cut.axis.c_str()), own = place(rank, cut.axis.c_str());
+  std::vector<at::Tensor> pieces;
+  std::int64_t begin = 0;
+  for (const auto section : cut.sections) {
+    pieces.push_back(whole.narrow(cut.dim, begin + own * (section / parts), section / parts));
+    begin += section;
+  }
+  return at::cat(pieces, cut.dim);
+}
+
+// Between steps, parameters of a sharded model are flat parts, in the order of the shard group.
+at::Tensor LayoutParts::found_parameter(const ObservationKey& key, int rank, const at::Tensor& expected) const {
+  const auto own = mesh_.tensor(rank, mesh_.find(rank, key)->tensors.at(0));
+  if (own.sizes() == expected.sizes() || own.dim() != 1) return own;
+  std::vector<at::Tensor> parts;
+  for (const auto member : members(rank, "dp_shard_cp")) {
+    const auto* seen = mesh_.find(member, key);
+    if (seen != nullptr && !seen->tensors.empty()) parts.push_back(mesh_.tensor(member, seen->tensors[0]).flatten());
+  }
+  const auto all = at::cat(parts);
+  return all.numel() >= expected.numel() ? all.narrow(0, 0, expected.numel()).view(expected.sizes()) : own;
+}
+
+LayoutParts::Own LayoutParts::own_parameter(const ObservationKey& key, int rank, const at::Tensor& whole) const {
+  const auto& cut = mesh_.find(rank, key)->cut;
+  const auto expected = cut ? part_of(whole, *cut, rank) : whole;
+  return {found_parameter(key, rank, expected), {expected}};
+}
+
+// Sums what tensor-parallel peers hold of a tensor whose placement is a sum.
+at::Tensor LayoutParts::found_values(const ObservationKey& key, std::size_t index, int rank) const {
+  const auto& stored = mesh_.find(rank, key)->tensors.at(index);
+  const bool is_gradient = key.kind == "input gradient";
+  const bool is_sum = stored.placement == (is_gradient ? "copied" : "partial");
+  if (!is_sum) return mesh_.tensor(rank, stored);
+  at::Tensor sum;
+  for (const auto member : members(rank, "tp")) {
+    const auto* seen = mesh_.find(member, key);
+    if (seen == nullptr) continue;
+    const auto value = mesh_.tensor(member, seen->tensors.at(index));
+    sum = sum.defined() ? sum + value : value;
+  }
+  return sum;
+}
+
+LayoutParts::Own LayoutParts::own_values(const ObservationKey& key, std::size_t index, int rank,
+                                         const at::Tensor& whole) const {
+  const auto found = found_values(key, index, rank);
+  const auto sizes = found.sizes().vec();
+  auto options = shares_of(whole, rank, sizes);
+  // Samples have no features to divide: ranks of other sizes read other samples.
+  if (key.kind != "input") options = features_of(std::move(options), rank, sizes, sections_of(key.name));
+  if (key.kind == "input gradient") {
+    for (auto& option : options) option = option * size(divides_positions_ ? "dp_cp" : "dp");
+  }
+  return {found, std::move(options)};
+}
+
+}  // namespace accel::programs

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "reference/config/options.hpp"
+#include "reference/mesh/mesh.hpp"
+#include "sim/programs/runtime/recorded_run.hpp"
+
+/// What the ranks of a mesh should hold of the tensors that one rank computed: their share of the samples, their
+/// positions of the sequence, their features.
+///
+///     LayoutParts parts(one, mesh, {.tp_size = 2});
+///     const auto [found, expected] = parts.own_values(key, 0, /*rank=*/1, whole);
+///
+/// Sizes tell which of these cuts apply. Where several positions are possible (a context-parallel rank holds contiguous
+/// or balanced chunks) there are several expected tensors. Thread rule: values; both runs must outlive it.
+namespace accel::programs {
+
+class LayoutParts {
+ public:
+  LayoutParts(const RecordedRun& one, const RecordedRun& mesh, const ParallelismConfig& layout)
+      : one_(one), mesh_(mesh), layout_(layout), grid_(mesh_of(layout)) {}
+
+  /// A rank's tensor, and what it may be.
+  struct Own {
+    at::Tensor found = {};
+    std::vector<at::Tensor> expected = {};
+  };
+  /// Reads the sizes of the samples of a step from what its model is called with.
+  void note_batch(const ObservationKey& key);
+  /// Tensor `index` of an observation: inputs, outputs and their gradients. A sum over tensor-parallel ranks is found
+  /// as such.
+  [[nodiscard]] Own own_values(const ObservationKey& key, std::size_t index, int rank, const at::Tensor& whole) const;
+  /// A parameter or its gradient.
+  [[nodiscard]] Own own_parameter(const ObservationKey& key, int rank, const at::Tensor& whole) const;
+
+  /// The ranks of a rank's group, their number, and the rank's place among them.
+  [[nodiscard]] std::vector<int> members(int rank, const char* group) const;
+  [[nodiscard]] int size(const char* group) const { return static_cast<int>(members(0, group).size()); }
+  [[nodiscard]] int place(int rank, const char* group) const;
+  [[nodiscard]] const Mesh& grid() const { return grid_; }
+
+ private:
+  // Sizes of the samples that a model is called with.
+  struct Batch {
+    std::int64_t rows = 0, length = 0;
+  };
+  using Indices = std::vector<std::int64_t>;
+  using Tensors = std::vector<at::Tensor>;
+  using Sizes = std::vector<std::int64_t>;
+
+  [[nodiscard]] int context_size() const { return layout_.cp_size * layout_.sp_size; }
+  [[nodiscard]] int context_place(int rank) const {
+    return layout_.cp_size > 1 ? place(rank, "cp") : place(rank, "sp");
+  }
+  [[nodiscard]] std::vector<Indices> positions(int rank, std::int64_t count) const;
+  [[nodiscard]] Tensors positions_of(const at::Tensor& rows, int rank, std::int64_t expected_length) const;
+  [[nodiscard]] Tensors shares_of(const at::Tensor& whole, int rank, const Sizes& sizes) const;
+  [[nodiscard]] Tensors features_of(Tensors options, int rank, const Sizes& sizes, const Indices& sections) const;
+  [[nodiscard]] Indices sections_of(const std::string& module) const;
+  [[nodiscard]] at::Tensor part_of(const at::Tensor& whole, const RecordedCut& cut, int rank) const;
+  [[nodiscard]] at::Tensor found_parameter(const ObservationKey& key, int rank, const at::Tensor& expected) const;
+  [[nodiscard]] at::Tensor found_values(const ObservationKey& key, std::size_t index, int rank) const;
+
+  const RecordedRun& one_;
+  const RecordedRun& mesh_;
+  ParallelismConfig layout_;
+  Mesh grid_;
+  Batch batch_;
+  bool divides_positions_ = false;  // context-parallel ranks are called with their own positions
+};
+
+}  // namespace accel::programs

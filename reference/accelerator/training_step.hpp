@@ -11,6 +11,7 @@
 
 #include "reference/accelerator/accelerator_base.hpp"
 #include "reference/accelerator/captured_step.hpp"
+#include "reference/context_parallel/context_parallel_scope.hpp"
 #include "reference/prepared/prepared_model.hpp"
 
 namespace accel {
@@ -98,6 +99,13 @@ class TrainingStep : public virtual AcceleratorBase {
   /// torch/distributed/algorithms/join.py.
   void join_uneven_inputs(const std::vector<Joinable>& models, JoinOptions options, const std::function<void()>& body,
                           std::source_location where = std::source_location::current());
+
+  /// Divides tensors of a batch along their sequences over the context-parallel ranks while the scope lives: see
+  /// parallel::ContextParallelScope. Warns and has no effect without cp_size above 1, as in Accelerate.
+  [[nodiscard]] parallel::ContextParallelScope maybe_context_parallel(
+      const parallel::ContextParallelOptions& options) const {
+    return parallel::maybe_context_parallel(mesh(), options);
+  }
 
   /// Returns a function that runs `function`, a complete training step, and captures it as a CUDA graph: see
   /// CapturedStep.

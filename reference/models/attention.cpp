@@ -1,8 +1,7 @@
-#include <ATen/ops/scaled_dot_product_attention.h>
-
 #include <cmath>
 
 #include "reference/models/gpt_layers.hpp"
+#include "reference/models/sequence_parts.hpp"
 #include "reference/modules/call.hpp"
 #include "reference/tensor_parallel/cut_random.hpp"
 
@@ -26,6 +25,7 @@ class CausalAttention : public AttentionLayer {
         query_width_(options.heads * head_width_),
         key_width_(sizes_of(options).key_value_heads * head_width_),
         stream_(options, mesh),
+        parts_(mesh),
         probability_(options.dropout) {}
 
   // (B, heads, T, head_width). The only function in which positions exchange values.
@@ -35,15 +35,15 @@ class CausalAttention : public AttentionLayer {
     const auto probability = is_training() ? probability_ : 0.0;
     std::optional<parallel::CutRandom> random;
     if (probability > 0) random.emplace(stream_.group());
-    return at::scaled_dot_product_attention(queries, keys, values, /*attn_mask=*/{}, probability,
-                                            /*is_causal=*/queries.size(2) > 1, scale,
-                                            /*enable_gqa=*/key_width_ < query_width_);
+    return parts_.attended(queries, keys, values,
+                           {.dropout = probability, .scale = scale, .enable_gqa = key_width_ < query_width_});
   }
 
   std::int64_t head_width_, query_width_, key_width_;  // of the complete layer
   ResidualStream stream_;
 
  private:
+  SequenceParts parts_;
   double probability_;
 };
 

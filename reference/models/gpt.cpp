@@ -1,6 +1,5 @@
 #include "reference/models/gpt.hpp"
 
-#include <ATen/ops/arange.h>
 #include <c10/core/GradMode.h>
 #include <torch/nn/modules/container/modulelist.h>
 
@@ -8,6 +7,7 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/models/gpt_layers.hpp"
+#include "reference/models/sequence_parts.hpp"
 #include "reference/modules/call.hpp"
 #include "reference/modules/linear_cross_entropy.hpp"
 #include "reference/tensor_parallel/operators.hpp"
@@ -131,19 +131,21 @@ class Gpt : public LanguageModel {
  protected:
   Gpt(const GptOptions& options, const DeviceMesh& mesh)
       : stream_(options, mesh),
+        parts_(mesh),
         block_size_(options.block_size),
         length_multiple_(options.sequence_parallel ? stream_.group().size() : 1) {}
   virtual HiddenStates hidden_states(const at::Tensor& tokens) = 0;
 
   ResidualStream stream_;
+  SequenceParts parts_;
   VocabParallelEmbedding embedding_{nullptr};
   Output output_{nullptr};  // null if it is the embedding
 
  private:
   Copied checked_hidden_states(const at::Tensor& tokens) {
-    const auto length = tokens.size(1);
-    check_argument(length <= block_size_, "gpt: sequence of {} tokens; expected at most {}, the block_size", length,
-                   block_size_);
+    const auto length = tokens.size(1), complete_length = length * parts_.size();
+    check_argument(complete_length <= block_size_, "gpt: sequence of {} tokens; expected at most {}, the block_size",
+                   complete_length, block_size_);
     check_argument(length % length_multiple_ == 0,
                    "gpt: sequence_parallel: sequence of {} tokens does not divide over {} tensor-parallel ranks; "
                    "expected a multiple of {}",
@@ -174,7 +176,7 @@ class LearnedPositionsGpt : public Gpt {
   HiddenStates hidden_states(const at::Tensor& tokens) override {
     // Two statements, not two arguments of one call: the embeddings must be called in this order.
     const auto bytes = stream_.embed(embedding_, tokens);
-    const auto positions = call(position_embedding_, at::arange(tokens.size(1), tokens.options()));
+    const auto positions = call(position_embedding_, parts_.positions(tokens.size(1), tokens.device()));
     auto values = stream_.drop(dropout_, {bytes.local + stream_.own_positions(positions)});
     for (const auto& block : *blocks_) values = call(block->as<BlockImpl>(), values, Rotation());
     return call(norm_, values);
@@ -190,7 +192,7 @@ class LearnedPositionsGpt : public Gpt {
 class DecoderImpl : public nn::Module {
  public:
   DecoderImpl(const GptOptions& options, const DeviceMesh& mesh)
-      : stream_(options, mesh), rotary_(sizes_of(options).head_width, options.rope_parameters) {
+      : stream_(options, mesh), parts_(mesh), rotary_(sizes_of(options).head_width, options.rope_parameters) {
     embedding = register_module("embed_tokens", token_embedding(options, stream_.group()));
     dropout_ = register_module("dropout", nn::Dropout(options.dropout));
     register_module("layers", layers_);
@@ -200,7 +202,7 @@ class DecoderImpl : public nn::Module {
 
   HiddenStates forward(const at::Tensor& tokens) {
     auto values = stream_.drop(dropout_, stream_.embed(embedding, tokens));
-    const auto rotation = rotary_.of_positions(tokens.size(1), values.local);
+    const auto rotation = rotary_.of_positions(parts_.positions(tokens.size(1), tokens.device()), values.local);
     for (const auto& layer : *layers_) values = call(layer->as<BlockImpl>(), values, rotation);
     return call(norm_, values);
   }
@@ -209,6 +211,7 @@ class DecoderImpl : public nn::Module {
 
  private:
   ResidualStream stream_;
+  SequenceParts parts_;
   RotaryEmbedding rotary_;
   nn::Dropout dropout_{nullptr};
   nn::ModuleList layers_;

@@ -65,9 +65,18 @@ std::vector<GptProblem> problems_on(const DeviceMesh& mesh, const GptOptions& op
   divide("feed_forward_width", options.feed_forward_width.value_or(4 * options.width));
   divide("vocab_size", options.vocab_size);
   const auto& config = mesh.config();
-  for (const auto& [name, size] : {std::pair{"cp_size", config.cp_size}, std::pair{"sp_size", config.sp_size},
-                                   std::pair{"pp_size", config.pp_size}}) {
-    if (size > 1) problems.push_back({"mesh", fmt::format("{} is {}; gpt supports only 1", name, size)});
+  if (config.pp_size > 1)
+    problems.push_back({"mesh", fmt::format("pp_size is {}; gpt supports only 1", config.pp_size)});
+  if ((config.cp_enabled() || config.sp_enabled()) && options.dropout > 0)
+    problems.push_back(
+        {"dropout", fmt::format("{} is unsupported with cp_size and sp_size above 1, whose attention has "
+                                "no dropout; expected 0",
+                                options.dropout)});
+  const auto heads = options.heads / ranks, key_heads = sizes_of(options).key_value_heads / ranks;
+  if (heads % config.sp_size != 0 || key_heads % config.sp_size != 0) {
+    problems.push_back({"heads", fmt::format("{} heads and {} key-value heads per tensor-parallel rank do not divide "
+                                             "over {} sequence-parallel ranks",
+                                             heads, key_heads, config.sp_size)});
   }
   return problems;
 }

@@ -43,14 +43,13 @@ at::Tensor rotated(const at::Tensor& values, const Rotation& rotation) {
   return values * cosines + at::cat({-second, first}, -1) * sines;
 }
 
-Rotation RotaryEmbedding::of_positions(std::int64_t length, const at::Tensor& values) {
+Rotation RotaryEmbedding::of_positions(const at::Tensor& positions, const at::Tensor& values) {
   const c10::NoGradGuard no_grad;
   const auto exact = at::promote_types(values.scalar_type(), at::kFloat);
   if (!frequencies_.defined() || frequencies_.scalar_type() != exact)
     frequencies_ = rotary_frequencies(head_width_, parameters_, exact);
   frequencies_ = frequencies_.to(values.device());
-  const auto positions = at::arange(length, values.options().dtype(at::kLong)).unsqueeze(0);
-  const auto half = positions.unsqueeze(-1).to(exact) * frequencies_;
+  const auto half = positions.unsqueeze(0).unsqueeze(-1).to(exact) * frequencies_;
   const auto angles = at::cat({half, half}, -1);
   return {angles.cos().to(values.scalar_type()), angles.sin().to(values.scalar_type())};
 }

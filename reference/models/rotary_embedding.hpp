@@ -11,7 +11,7 @@
 /// so that their product depends on the distance.
 ///
 ///     RotaryEmbedding rotary(head_width, options.rope_parameters);
-///     const auto rotation = rotary.of_positions(length, values);
+///     const auto rotation = rotary.of_positions(at::arange(length), values);
 ///     queries = rotated(queries, rotation);
 ///
 /// Thread rule: each model has its own RotaryEmbedding, which belongs to the model's rank; the functions are pure.
@@ -35,9 +35,9 @@ class RotaryEmbedding {
   RotaryEmbedding(std::int64_t head_width, RopeParameters parameters)
       : head_width_(head_width), parameters_(std::move(parameters)) {}
 
-  /// The rotation of the positions 0 to `length` - 1, with the device and dtype of `values`. Computed in float32, or in
+  /// The rotation of `positions` (length) int64, with the device and dtype of `values`. Computed in float32, or in
   /// float64 if `values` have it.
-  Rotation of_positions(std::int64_t length, const at::Tensor& values);
+  Rotation of_positions(const at::Tensor& positions, const at::Tensor& values);
 
  private:
   std::int64_t head_width_;

@@ -8,6 +8,10 @@
 ///
 /// Everything here is in namespace accel::parallel. `sim-run prove -- ./train` compares all layouts of a model with one
 /// rank.
+#include "reference/context_parallel/context_attention.hpp"
+#include "reference/context_parallel/context_parallel_scope.hpp"
+#include "reference/context_parallel/shard_sequence.hpp"
+#include "reference/context_parallel/token_mean.hpp"
 #include "reference/experts/mixture_of_experts.hpp"
 #include "reference/state/device_mesh.hpp"
 #include "reference/tensor_parallel/cut_random.hpp"

@@ -2,6 +2,7 @@
 // bit by bit, so neither the order of operations nor the number of random draws may change on one side alone.
 #include "sim/programs/experiments/train_experiment.hpp"
 
+#include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -12,10 +13,12 @@
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/checkpoint/checkpoint_folder.hpp"
 #include "reference/checkpoint/module_state.hpp"
+#include "reference/context_parallel/shard_sequence.hpp"
 #include "reference/core/device.hpp"
 #include "reference/core/random.hpp"
 #include "reference/core/sha256.hpp"
 #include "reference/models/model.hpp"
+#include "reference/models/sequence_parts.hpp"
 #include "reference/state/objects.hpp"
 #include "reference/state/rng_sync.hpp"
 #include "reference/tracking/progress.hpp"
@@ -116,6 +119,16 @@ bool has_own_checkpoint(RankContext& context, const TrainOptions& options) {
   return broadcast_object_list(context, has_own).front() != 0;
 }
 
+// Context-parallel ranks read the same samples, and each computes its part of the positions.
+TaskDataset::Batch part_of_sequences(const TaskDataset::Batch& batch, const models::SequenceParts& parts) {
+  const auto& [inputs, targets] = batch;
+  const auto plan = parts.plan(inputs.size(1) / parts.size());
+  const auto part = [&](const at::Tensor& tokens) {
+    return parallel::shard_sequence(tokens, 1, plan, parts.group().rank());
+  };
+  return {part(inputs), part(targets)};
+}
+
 std::shared_ptr<models::Model> complete_copy(const Task& task, const NamedTensors& state) {
   auto copy = task.make_model(DeviceMesh());
   Value::Dict values;
@@ -147,6 +160,10 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
   std::optional<AcceleratedScheduler> scheduler;
   if (plain_scheduler) scheduler = accelerator.prepare(*plain_scheduler);
   const auto parameters = model.parameters();
+  const models::SequenceParts parts(accelerator.mesh());
+  const auto own_positions = [&](const TaskDataset::Batch& batch) {
+    return experiment.task == "char_gpt" && parts.size() > 1 ? part_of_sequences(batch, parts) : batch;
+  };
 
   // A restarted rank prefers the checkpoints of this run to the one that the user asked to resume from: it is newer.
   TrainingProgress course;
@@ -210,7 +227,8 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
   const auto train_epoch = [&] {
     at::Tensor loss;
     auto started = std::chrono::steady_clock::now();
-    for (auto& [inputs, targets] : train_batches) {
+    for (auto& batch : train_batches) {
+      const auto [inputs, targets] = own_positions(batch);
       loss = take_step(inputs, targets);
       if (options.trace) {
         result.trace.push_back(
@@ -253,11 +271,18 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
     // Only the last evaluation counts. gather_for_metrics drops the padding of the last batch, so every sample counts
     // once.
     result.eval_correct = result.eval_samples = 0;
-    for (auto& [inputs, targets] : eval_batches) {
+    for (auto& batch : eval_batches) {
+      const auto [inputs, targets] = own_positions(batch);
       const auto [predictions, expected] =
           accelerator.gather_for_metrics(std::tuple(model(inputs).argmax(-1), targets));
       result.eval_correct += (predictions == expected).sum().item<std::int64_t>();
       result.eval_samples += expected.numel();
+    }
+    if (parts.size() > 1) {
+      auto counts = at::tensor(std::vector<std::int64_t>{result.eval_correct, result.eval_samples});
+      parts.group().all_reduce(counts).wait();
+      result.eval_correct = counts[0].item<std::int64_t>();
+      result.eval_samples = counts[1].item<std::int64_t>();
     }
     if (options.trace) {
       result.trace.push_back(fmt::format(R"({{"rank":{},"epoch":{},"eval_correct":{},"eval_samples":{}}})",

@@ -86,6 +86,11 @@ LayoutParts::Tensors LayoutParts::shares_of(const at::Tensor& whole, int rank,
                                share.size(1) == batch_.length && sizes[1] != share.size(1);
     return has_positions ? positions_of(share, rank, sizes[1]) : std::vector{share};
   }
+  if (batch_.length > 1 && whole.size(0) == batch_.length && sizes[0] < batch_.length) {  // rows of positions
+    Tensors options;
+    for (const auto& option : positions_of(whole.unsqueeze(0), rank, sizes[0])) options.push_back(option.squeeze(0));
+    return options;
+  }
   const auto tokens = rows * batch_.length;
   if (has_rows && batch_.length > 1 && whole.size(0) == tokens) {
     auto shape = whole.sizes().vec();

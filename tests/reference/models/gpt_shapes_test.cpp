@@ -119,7 +119,7 @@ TEST(GptOptionsTest, ALlamaHasTransformersNames) {
 TEST(RotaryEmbeddingTest, ProductsDependOnTheDistanceOnly) {
   RotaryEmbedding rotary(8, {});
   const auto query = torch::rand({8}), key = torch::rand({8});
-  const auto rotation = rotary.of_positions(40, query);
+  const auto rotation = rotary.of_positions(at::arange(40), query);
   const auto along = [&](const at::Tensor& vector) { return rotated(vector.expand({1, 1, 40, 8}), rotation)[0][0]; };
   const auto products = along(query).matmul(along(key).t());
   for (const std::int64_t distance : {0, 3, 17}) {
@@ -153,7 +153,7 @@ TEST(GptOptionsTest, Float64LosesNoPrecision) {
   const auto values = torch::randn({5, 24}, at::kDouble);
   const auto normed = make_norm(options, DeviceMesh())->forward({values}).local;
   EXPECT_LT((normed.square().mean(-1) - 1).abs().max().item<double>(), 1e-14);
-  const auto cosines = RotaryEmbedding(4, {}).of_positions(9, values)[0][0];
+  const auto cosines = RotaryEmbedding(4, {}).of_positions(at::arange(9), values)[0][0];
   EXPECT_NEAR(cosines[8][1].item<double>(), std::cos(8 / std::sqrt(10000.0)), 1e-15);
 }
 

@@ -125,7 +125,7 @@ class Examples : public ::testing::Environment {
     if (::testing::Test::HasFatalFailure()) return;
     const auto use = (work_folder() / "source/precompiled/use_precompiled.cmake").string();
     for (const auto* name : {"quick_start", "stream", "resume", "sources", "parquet", "from_libtorch", "sharded",
-                             "training_options", "large_model", "launcher", "guide", "unit_tests", "own_law"}) {
+                             "parallel", "training_options", "large_model", "launcher", "guide", "unit_tests", "own_law"}) {
       expect_built(name, {kSameCompiler, "-DCMAKE_PROJECT_INCLUDE=" + use});
       if (::testing::Test::HasFatalFailure()) return;
     }
@@ -173,13 +173,21 @@ class ExampleTest : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Programs, ExampleTest,
                          ::testing::Values("quick_start/train", "stream/train", "sources/train", "parquet/train",
                                            "from_libtorch/after", "training_options/train", "training_options/float8",
-                                           "training_options/captured_step", "sharded/train", "large_model/train",
+                                           "training_options/captured_step", "sharded/train", "parallel/train", "large_model/train",
                                            "guide/train", "own_law/law"),
                          [](const auto& info) {
                            auto name = info.param;
                            std::replace(name.begin(), name.end(), '/', '_');
                            return name;
                          });
+
+// Divided layers, and the proof that every layout of them equals one rank.
+TEST(ParallelExampleTest, TrainsOnPairsOfRanksAndIsProved) {
+  const auto run = simulate("parallel/train", 4, {"2"});
+  EXPECT_EQ(run.exit_code, 0) << run.output << run.error;
+  const auto proof = run_command({installed("bin/sim-run"), "prove", "--ranks", "4", "--", built("parallel/train")});
+  EXPECT_EQ(proof.exit_code, 0) << proof.output << proof.error;
+}
 
 // The installed completion files must equal what the program prints, or new commands would not be completed.
 TEST(InstalledProgramsTest, ProgramsRunAndShellsFindTheirCompletion) {

@@ -35,7 +35,17 @@ const std::set<std::string> kFaults{"none",
                                     "gradient_scaled_by_dp",
                                     "missing_data_average",
                                     "shifted_targets",
-                                    "bias_of_another_part"};
+                                    "bias_of_another_part",
+                                    "shifted_after_the_cut",
+                                    "positions_within_the_part",
+                                    "attention_to_own_keys",
+                                    "keys_in_another_order",
+                                    "key_gradients_of_own_queries",
+                                    "mean_of_means",
+                                    "expert_gradient_not_scaled",
+                                    "expert_gradient_scaled_twice",
+                                    "experts_of_another_rank",
+                                    "tokens_dropped_per_rank"};
 
 bool has(const char* name) { return fault == name; }
 
@@ -112,14 +122,46 @@ struct WholeImpl : nn::Module {
 };
 TORCH_MODULE(Whole);
 
+// Causal attention over a sequence that is divided over the ranks of a group.
+struct AttentionImpl : nn::Module {
+  explicit AttentionImpl(accel::Group group_of_ranks) : group(std::move(group_of_ranks)) {
+    projection = register_module("projection", nn::Linear(nn::LinearOptions(kWidth, 3 * kWidth)));
+  }
+  at::Tensor forward(const at::Tensor& values, const SequencePlan& plan) {
+    const auto parts = projection(values).unsqueeze(1).chunk(3, -1);
+    auto keys = parts[1].contiguous(), mixed = parts[2].contiguous();
+    const ContextAttentionOptions options{.is_causal = true};
+    if (has("attention_to_own_keys"))
+      return at::scaled_dot_product_attention(parts[0], keys, mixed, {}, 0.0, true).squeeze(1);
+    if (has("key_gradients_of_own_queries"))
+      keys = with_gradient(
+          keys, [](const at::Tensor& x) { return x.view_as(x); },
+          [&](const at::Tensor& gradient) { return gradient / group.size(); });
+    const SequencePlan other({.length = plan.length(), .num_ranks = plan.num_ranks()});
+    const auto& order = has("keys_in_another_order") ? other : plan;
+    return all_gather_attention(parts[0].contiguous(), keys, mixed, order, group, options).squeeze(1);
+  }
+  accel::Group group;
+  nn::Linear projection{nullptr};
+};
+TORCH_MODULE(Attention);
+
+const accel::Group& context_of(const accel::DeviceMesh& mesh) {
+  return mesh["cp"].size() > 1 ? mesh["cp"] : mesh["sp"];
+}
+
 struct Model : nn::Module {
-  explicit Model(const accel::DeviceMesh& mesh) : group(mesh["tp"]), ranks(mesh["dp_cp"].size()) {
+  explicit Model(const accel::DeviceMesh& mesh)
+      : group(mesh["tp"]), context(context_of(mesh)), ranks(mesh["dp_cp"].size()) {
     embedding = register_module("embedding", VocabParallelEmbedding(nn::EmbeddingOptions(kVocab, kWidth), group));
     norm = register_module("norm", Norm(group));
     feed_forward = register_module("feed_forward", FeedForward(group));
     whole = register_module("whole", Whole(group));
-    mixture = register_module(
-        "mixture", MixtureOfExperts(MixtureOfExpertsOptions{.width = kWidth, .inner = kInner, .num_experts = 4}, mesh));
+    positions = register_module("positions", nn::Embedding(kLength, kWidth));
+    attention = register_module("attention", Attention(context));
+    MixtureOfExpertsOptions options{.width = kWidth, .inner = kInner, .num_experts = 4};
+    if (has("tokens_dropped_per_rank")) options.capacity_factor = 0.6;
+    mixture = register_module("mixture", MixtureOfExperts(options, mesh));
     output = register_module("output", ColumnParallelLinear(ParallelLinearOptions{.in = kWidth, .out = kVocab}, group));
     to(at::kDouble);
   }
@@ -128,6 +170,10 @@ struct Model : nn::Module {
     auto values = accel::call(embedding, tokens, ToSequence());
     values.local = values.local + accel::call(feed_forward, accel::call(norm, values)).local;
     auto complete = accel::call(whole, values);
+    const auto plan = plan_of(tokens.size(1));
+    const auto ids = has("positions_within_the_part") ? at::arange(tokens.size(1)) : position_ids(plan, context.rank());
+    complete.local = complete.local + accel::call(positions, ids);
+    complete.local = complete.local + accel::call(attention, complete.local, plan);
     complete.local = complete.local + accel::call(mixture, complete.local).values;
     const auto logits = accel::call(output, copy(complete, group));
     auto all = gather(logits, group).local;
@@ -141,12 +187,18 @@ struct Model : nn::Module {
           [&](const at::Tensor& gradient) { return gradient * ranks; });
     return all;
   }
-  accel::Group group;
+  [[nodiscard]] SequencePlan plan_of(std::int64_t local_length) const {
+    return SequencePlan(
+        {.length = local_length * context.size(), .num_ranks = context.size(), .order = SequenceOrder::kZigzag});
+  }
+  accel::Group group, context;
   int ranks;
   VocabParallelEmbedding embedding{nullptr};
   Norm norm{nullptr};
   FeedForward feed_forward{nullptr};
   Whole whole{nullptr};
+  nn::Embedding positions{nullptr};
+  Attention attention{nullptr};
   MixtureOfExperts mixture{nullptr};
   ColumnParallelLinear output{nullptr};
 };
@@ -167,17 +219,39 @@ int train(int, char**) {
   accel::DataLoader loader(Tokens{}, {.batch_size = 8});
   auto [model, optimizer, batches] = accelerator.prepare(net, sgd, loader);
   const auto& tp = accelerator.mesh()["tp"];
+  const auto& mesh = accelerator.mesh();
+  for (auto& item : net->mixture->named_parameters()) {
+    if (!parameter_cuts(*net->mixture).contains(item.key())) continue;
+    const double size = mesh["ep"].size();
+    if (has("expert_gradient_not_scaled")) item.value().register_hook([size](const at::Tensor& g) { return g * size; });
+    if (has("expert_gradient_scaled_twice"))
+      item.value().register_hook([size](const at::Tensor& g) { return g / size; });
+    if (has("experts_of_another_rank")) {
+      const torch::NoGradGuard no_grad;
+      const auto all = all_gathered_parts(item.value(), 0, mesh["ep"]);
+      item.value().copy_(own_part(all.roll(item.value().size(0), 0), 0, mesh["ep"]));
+    }
+  }
   int step = 0;
   for (auto& batch : batches) {
-    const auto logits = model(batch[0]).flatten(0, 1);
-    auto targets = batch[1].flatten();
+    const auto plan = net->plan_of(batch[0].size(1) / net->context.size());
+    const auto part = [&](const at::Tensor& tokens) { return shard_sequence(tokens, 1, plan, net->context.rank()); };
+    const auto tokens = part(batch[0]);
+    const auto logits = model(tokens).flatten(0, 1);
+    // Some labels do not count, and not equally many on each rank.
+    const auto labels = batch[1].masked_fill(batch[1].eq(1), -100);
+    auto targets = part(labels).flatten();
+    if (has("shifted_after_the_cut"))
+      targets = at::cat({tokens.slice(1, 1), at::full({tokens.size(0), 1}, -100, at::kLong)}, 1).flatten();
     if (has("shifted_targets")) targets = targets.roll(tp.rank());
-    auto loss = at::cross_entropy_loss(logits, targets);
+    const auto sum = at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum);
+    const auto count = targets.ne(-100).sum();
+    auto loss = has("mean_of_means") ? sum / count : token_mean(sum, count, mesh["dp_cp"]);
     if (has("loss_times_tp")) loss = loss * tp.size();
     if (has("loss_of_first_half")) {
       const auto half = targets.size(0) / 2;
       if (accelerator.data_parallel_rank() > 0)
-        loss = at::cross_entropy_loss(logits.slice(0, 0, half), targets.slice(0, 0, half));
+        loss = loss * 0 + at::cross_entropy_loss(logits.slice(0, 0, half), targets.slice(0, 0, half));
     }
     if (has("missing_data_average")) {
       const auto local = accelerator.no_sync(model);

@@ -31,8 +31,8 @@ struct LayoutCase {
   [[nodiscard]] std::int64_t length() const {
     return 2 * chunk * mesh.cp_size * mesh.sp_size * (is_sequence_parallel ? mesh.tp_size : 1);
   }
-  [[nodiscard]] SequencePlan plan() const {
-    return SequencePlan({.length = length(),
+  [[nodiscard]] SequencePlan plan(std::int64_t length) const {
+    return SequencePlan({.length = length,
                          .num_ranks = mesh.cp_size * mesh.sp_size,
                          .order = mesh.cp_size > 1 ? SequenceOrder::kZigzag : SequenceOrder::kContiguous});
   }
@@ -121,7 +121,7 @@ Run trained(RankContext& rank, const LayoutCase& layout, const LayoutCase& sizes
   const auto all = at::randint(0, kVocab, {sizes.rows(), sizes.length()}, generator, at::kLong);
   const auto rows = all.chunk(accelerator.data_parallel_size())[accelerator.data_parallel_rank()];
   const auto place = std::max(accelerator.mesh()["cp"].rank(), accelerator.mesh()["sp"].rank());
-  const auto tokens = shard_sequence(rows, 1, layout.plan(), place);
+  const auto tokens = shard_sequence(rows, 1, layout.plan(sizes.length()), place);
   const auto output = model(tokens);
   const auto loss = (output * output).sum() / tokens.numel();
   accelerator.backward(loss);

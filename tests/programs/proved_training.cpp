@@ -84,9 +84,10 @@ struct FeedForwardImpl : nn::Module {
     auto hidden = accel::call(expansion, entered);
     if (has("bias_of_another_part")) hidden.local = hidden.local - expansion->bias + at::flip(expansion->bias, 0);
     hidden.local = hidden.local.relu();
-    if (has("stale_weight")) {
+    if (has("stale_weight") && group.size() > 1) {
       if (!first_weight.defined()) first_weight = projection->weight.detach().clone();
-      return reduce_scatter<1>({at::linear(hidden.local, first_weight)}, group);
+      return reduce_scatter<1>({at::linear(hidden.local, first_weight + 0 * projection->weight) + 0 * projection->bias},
+                               group);
     }
     auto product = [&] { return at::linear(hidden.local, projection->weight); };
     if (has("missing_reduction")) return {own_part(product(), 1, group) + projection->bias};
@@ -237,6 +238,8 @@ int train(int, char**) {
     const auto plan = net->plan_of(batch[0].size(1) / net->context.size());
     const auto part = [&](const at::Tensor& tokens) { return shard_sequence(tokens, 1, plan, net->context.rank()); };
     const auto tokens = part(batch[0]);
+    std::optional<decltype(accelerator.no_sync(model))> local;
+    if (has("missing_data_average")) local.emplace(accelerator.no_sync(model));
     const auto logits = model(tokens).flatten(0, 1);
     // Some labels do not count, and not equally many on each rank.
     const auto labels = batch[1].masked_fill(batch[1].eq(1), -100);
@@ -253,12 +256,7 @@ int train(int, char**) {
       if (accelerator.data_parallel_rank() > 0)
         loss = loss * 0 + at::cross_entropy_loss(logits.slice(0, 0, half), targets.slice(0, 0, half));
     }
-    if (has("missing_data_average")) {
-      const auto local = accelerator.no_sync(model);
-      accelerator.backward(loss);
-    } else {
-      accelerator.backward(loss);
-    }
+    accelerator.backward(loss);
     optimizer.step();
     optimizer.zero_grad();
     if (++step == 2) break;

@@ -73,38 +73,36 @@ LayoutParts::Tensors LayoutParts::positions_of(const at::Tensor& rows, int rank,
   return options;
 }
 
-// The rank's share of the samples. A tensor whose rows are tokens has batch * length of them.
-LayoutParts::Tensors LayoutParts::shares_of(const at::Tensor& whole, int rank,
-                                            const std::vector<std::int64_t>& sizes) const {
+// The rank's share of the samples. The rows of a tensor are samples, positions, or tokens (samples * positions); where
+// their numbers are equal, all readings are options.
+LayoutParts::Tensors LayoutParts::shares_of(const at::Tensor& whole, int rank, const Sizes& sizes) const {
   if (whole.dim() == 0 || sizes.empty()) return {whole};
-  const int parts = size("dp"), own = place(rank, "dp");
-  const auto rows = batch_.rows;
-  const bool has_rows = rows > 0 && rows % parts == 0;
-  if (has_rows && whole.size(0) == rows && (sizes[0] == rows / parts)) {
-    const auto share = whole.narrow(0, own * (rows / parts), rows / parts);
-    const bool has_positions = batch_.length > 1 && share.dim() > 1 && sizes.size() > 1 &&
-                               share.size(1) == batch_.length && sizes[1] != share.size(1);
-    return has_positions ? positions_of(share, rank, sizes[1]) : std::vector{share};
+  Tensors options;
+  const auto add = [&](const Tensors& more) { options.insert(options.end(), more.begin(), more.end()); };
+  const int parts = size("dp");
+  const auto rows = batch_.rows, length = batch_.length;
+  const bool has_positions = length > 1, has_rows = rows > 0 && rows % parts == 0;
+  const auto rows_of_rank = rows / parts;
+  const auto share = [&](const at::Tensor& samples) {
+    return samples.narrow(0, place(rank, "dp") * rows_of_rank, rows_of_rank);
+  };
+  if (has_rows && whole.size(0) == rows && sizes[0] == rows_of_rank) {
+    const auto own = share(whole);
+    const bool is_cut =
+        has_positions && own.dim() > 1 && sizes.size() > 1 && own.size(1) == length && sizes[1] != length;
+    add(is_cut ? positions_of(own, rank, sizes[1]) : Tensors{own});
   }
-  if (batch_.length > 1 && whole.size(0) == batch_.length && sizes[0] < batch_.length) {  // rows of positions
-    Tensors options;
+  if (has_positions && whole.size(0) == length && sizes[0] < length) {  // rows of positions
     for (const auto& option : positions_of(whole.unsqueeze(0), rank, sizes[0])) options.push_back(option.squeeze(0));
-    return options;
   }
-  const auto tokens = rows * batch_.length;
-  if (has_rows && batch_.length > 1 && whole.size(0) == tokens) {
+  if (has_rows && has_positions && whole.size(0) == rows * length && sizes[0] % rows_of_rank == 0) {
     auto shape = whole.sizes().vec();
-    shape[0] = batch_.length;
+    shape[0] = length;
     shape.insert(shape.begin(), rows);
-    const auto share = whole.reshape(shape).narrow(0, own * (rows / parts), rows / parts);
-    std::vector<at::Tensor> options;
-    if (sizes[0] % (rows / parts) == 0) {
-      for (const auto& option : positions_of(share, rank, sizes[0] / (rows / parts)))
-        options.push_back(option.flatten(0, 1));
-    }
-    return options;
+    for (const auto& option : positions_of(share(whole.reshape(shape)), rank, sizes[0] / rows_of_rank))
+      options.push_back(option.flatten(0, 1));
   }
-  return {whole};
+  return options.empty() ? Tensors{whole} : options;
 }
 
 // Dimensions that are still larger are those of features, which tensor-parallel ranks divide.

@@ -162,7 +162,9 @@ class Proof {
   // A bias that every rank of a group adds before the sum.
   std::string bias_cause(const ObservationKey& key, const at::Tensor& found, const Own& own) const {
     for (const auto& candidate : one_.keys(0)) {
-      if (candidate.kind != "prepared parameter" || candidate.name != key.name + ".bias") continue;
+      if (candidate.kind != "prepared parameter" || !candidate.name.starts_with(key.name) ||
+          !candidate.name.ends_with("bias"))
+        continue;
       const auto bias = one_.tensor(0, one_.find(0, candidate)->tensors.at(0));
       for (const auto& expected : own.expected) {
         if (expected.dim() == 0 || expected.size(-1) != bias.size(0)) continue;

@@ -58,6 +58,7 @@ std::vector<ParallelismConfig> read_layouts(const std::string& path, int ranks) 
       if (const auto value = reader.optional<int>(name.c_str())) size = *value;
     });
     reader.finish_keys();
+    if (problems.any()) continue;
     try {
       check_mesh(layout, ranks);
     } catch (const ConfigError& error) {

@@ -26,6 +26,7 @@ void AcceleratorBase::join_mesh() {
   shared().mesh = DeviceMesh(*context_, mesh_sizes().value_or(ParallelismConfig{.dp_replicate_size = num_processes()}));
   const auto plan = plan_data_parallel(mesh_sizes(), place_of(*context_));
   shared().data_parallel = {.size = plan.size, .rank = plan.rank, .group = mesh()["dp"]};
+  context_->seed_index = mesh().config().tp_enabled() ? std::optional(mesh()["dp_cp"].rank()) : std::nullopt;
   training_.path = make_gradient_pipeline();
 }
 

@@ -41,6 +41,9 @@ std::vector<std::string> StepGraph::problems() const {
   refuse(std::any_of(training_.models.begin(), training_.models.end(),
                      [](const auto& model) { return model->is_sharded(); }),
          "sharded models: gathers are decided on the host");
+  refuse(std::any_of(training_.models.begin(), training_.models.end(),
+                     [](const auto& model) { return !model->cuts().empty(); }),
+         "layers that are divided over ranks: random streams and experts are chosen on the host");
   refuse(training_.path->counts_samples(), "samples_per_step: counts samples on the host");
   refuse(std::any_of(training_.optimizers.begin(), training_.optimizers.end(),
                      [](const auto& optimizer) { return capturable(optimizer) == nullptr; }),

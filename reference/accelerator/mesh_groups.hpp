@@ -5,7 +5,8 @@
 #include "reference/state/rank_context.hpp"
 
 /// Creates process groups from the plans of reference/mesh that state/device_mesh.hpp does not name. Every rank creates
-/// every group, in the same order, also the groups that it is not a member of. All functions that create groups are collective.
+/// every group, in the same order, also the groups that it is not a member of. All functions that create groups are
+/// collective.
 namespace accel {
 
 [[nodiscard]] RankPlace place_of(const RankContext& context);

@@ -124,7 +124,7 @@ void resolve_accumulation(AcceleratorOptions& options, Problems& problems) {
 void resolve_data(AcceleratorOptions& options, Problems& problems) {
   try {
     // Set by `sim-run prove`, so that a program reads the same samples on every number of ranks.
-    if (environment_flag("ACCELERATE_SPLIT_BATCHES").value_or(false)) options.split_batches = true;
+    if (!options.split_batches) options.split_batches = environment_flag("ACCELERATE_SPLIT_BATCHES");
   } catch (const ConfigError& error) {
     problems.emplace_back(error.what());
   }

@@ -183,18 +183,21 @@ void Preparation::check_cuts(const torch::nn::Module& module) const {
 }
 
 // Tensor-parallel ranks may have drawn different numbers. DDP then copies each rank's values to its replicas.
-void Preparation::copy_complete_parameters_of_first_peer(const NamedTensors& parameters,
-                                                         const CutParameters& cuts) const {
+void Preparation::copy_complete_tensors_of_first_peer(const ModelTensors& tensors, const CutParameters& cuts) const {
   const auto& peers = mesh()["tp"];
   if (peers.size() == 1) return;
+  check_same_model(peers, tensors.parameters);
   const c10::NoGradGuard no_grad;
-  for (const auto& [name, parameter] : parameters) {
-    const auto* cut = cuts.find(name);
-    auto values = parameter.detach().contiguous();
-    if (cut != nullptr && cut->axis == "tp") continue;
+  const auto copy_of_first = [&](const at::Tensor& tensor) {
+    auto values = tensor.detach().contiguous();
     peers.broadcast(values).wait();
-    parameter.detach().copy_(values);
+    tensor.detach().copy_(values);
+  };
+  for (const auto& [name, parameter] : tensors.parameters) {
+    const auto* cut = cuts.find(name);
+    if (cut == nullptr || cut->axis != "tp") copy_of_first(parameter);
   }
+  for (const auto& buffer : tensors.buffers) copy_of_first(buffer);
 }
 
 std::unique_ptr<DistributedDataParallel> Preparation::make_ddp(ModelTensors tensors, const char* group) const {
@@ -219,6 +222,9 @@ std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr
                "deepspeed_plugin that shards, or use dp_replicate_size",
                mesh().config().dp_shard_size);
   check_cuts(*module);
+  const CutParameters cuts(*module);
+  for (const auto& optimizer : training_.optimizers) check_steps_parts(optimizer.optimizer(), cuts);
+  if (!parameters.empty()) copy_complete_tensors_of_first_peer(tensors, cuts);
   if (settings().master_weights) {
     parallel_options.masters = std::make_shared<MasterWeights>(parameters);
     tensors.masters = parallel_options.masters->masters();
@@ -233,8 +239,6 @@ std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr
     if (settings().master_weights) training_.path->add_model(model);
     return model;
   }
-  const CutParameters cuts(*module);
-  copy_complete_parameters_of_first_peer(tensors.parameters, cuts);
   ModelTensors experts;
   for (const auto& item : tensors.parameters) {
     const auto* cut = cuts.find(item.first);
@@ -297,7 +301,8 @@ std::shared_ptr<ParallelModel> Preparation::make_sharded(const std::shared_ptr<t
         make_shard_groups(*context_, plan_shard_groups(mesh_sizes(), place_of(*context_), plugin().sharding->hybrid));
   }
   check_same_model(mesh()["dp_cp"], parameters);
-  copy_complete_parameters_of_first_peer(parameters, CutParameters(*module));
+  copy_complete_tensors_of_first_peer({.parameters = parameters, .buffers = unique_tensors(module->buffers())},
+                                      CutParameters(*module));
   auto options = model_options(*module, plugin().sharding->autocasts);
   if (mixed_precision() != "no") raise_to_float32(parameters);
   context_->hint =
@@ -334,8 +339,21 @@ AcceleratedOptimizer Preparation::prepare_optimizer(const DummyOptim& dummy) {
                        std::nullopt);
 }
 
+// An optimizer that is not elementwise, such as Muon or Adafactor, would treat each part as a complete parameter.
+void Preparation::check_steps_parts(const torch::optim::Optimizer& optimizer, const CutParameters& cuts) {
+  if (cuts.empty()) return;
+  const auto parameters = optim::parameters_of(optimizer);
+  const bool is_cut =
+      std::any_of(parameters.begin(), parameters.end(), [&](const auto& own) { return cuts.holds(own); });
+  const auto problem = optim::sharding_problem(optimizer);
+  check_state(!is_cut || problem.empty(),
+              "prepare: layers that are divided over ranks: {}; use another optimizer, or tp_size and ep_size 1",
+              problem);
+}
+
 AcceleratedOptimizer Preparation::add_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
                                                 Placement placement) {
+  for (const auto& model : training_.models) check_steps_parts(*optimizer, model->cuts());
   warn_of_slow_optimizer(*optimizer, *context_);
   // LibTorch's optimizers step a shared parameter as often as its group lists it, PyTorch's reject duplicates.
   for (auto& group : optimizer->param_groups()) group.params() = unique_tensors(std::move(group.params()));

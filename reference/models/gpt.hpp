@@ -58,9 +58,13 @@ std::shared_ptr<LanguageModel> gpt(const GptOptions& options);
 /// parallel::parameter_cuts describes the parts. forward and backward are collective: the ranks of a group pass equal
 /// tokens and draw equal random numbers. Logits are complete on every rank. The loss of targets does not assemble them.
 ///
+/// Ranks of "cp" are called with their positions in zigzag order, as maybe_context_parallel divides them, and attention
+/// gathers keys and values, or with cp_comm_strategy "alltoall" passes them around a ring. Ranks of "sp" are called with
+/// contiguous positions, and attention exchanges heads. Logits and the loss are those of the rank's positions.
+///
 /// Also throws ArgumentError if `heads`, `key_value_heads`, `feed_forward_width` or `vocab_size` does not divide over
-/// the ranks, if the mesh has cp, sp or pp ranks, and from forward if a sequence does not divide under
-/// `sequence_parallel`. Source: github.com/NVIDIA/Megatron-LM, megatron/core/transformer.
+/// the ranks, if the mesh has pp ranks, for dropout with cp or sp ranks, and from forward if a sequence does not divide
+/// under `sequence_parallel`. Source: github.com/NVIDIA/Megatron-LM, megatron/core/transformer.
 std::shared_ptr<LanguageModel> gpt(const GptOptions& options, const DeviceMesh& mesh);
 
 /// Reads a Llama's config.json, or that of a folder. Unlike LlamaForCausalLM, the model rejects sequences longer than

@@ -16,6 +16,10 @@ std::int64_t sum_of(const std::vector<std::int64_t>& sections) {
 
 }  // namespace
 
+bool ParameterCut::fits(const std::vector<std::int64_t>& sizes_of_whole) const {
+  return dim < std::ssize(sizes_of_whole) && sizes_of_whole[static_cast<std::size_t>(dim)] == sum_of(sections);
+}
+
 std::vector<std::int64_t> ParameterCut::whole_sizes(const at::Tensor& part) const {
   auto sizes = part.sizes().vec();
   sizes.at(static_cast<std::size_t>(dim)) = sum_of(sections);

@@ -32,6 +32,8 @@ struct ParameterCut {
   std::int64_t dim = 0;
   std::vector<std::int64_t> sections = {};
 
+  /// Whether a tensor of these sizes can be cut.
+  [[nodiscard]] bool fits(const std::vector<std::int64_t>& sizes_of_whole) const;
   /// The sizes of the complete tensor.
   [[nodiscard]] std::vector<std::int64_t> whole_sizes(const at::Tensor& part) const;
   /// This rank's part of a complete tensor, in new memory.

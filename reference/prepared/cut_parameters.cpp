@@ -62,7 +62,8 @@ std::map<std::string, StoredWeight> CutParameters::parts_of(const std::string& w
 
 const CutParameters::Entry& CutParameters::at(const at::Tensor& parameter) const {
   const auto entry = by_tensor_.find(parameter.unsafeGetTensorImpl());
-  check_argument(entry != by_tensor_.end(), "the parameter of shape [{}] is not cut",
+  check_argument(entry != by_tensor_.end(),
+                 "the parameter of shape [{}] is complete on every rank; expected one of a divided layer",
                  fmt::join(parameter.sizes(), ", "));
   return entry->second;
 }

@@ -41,8 +41,12 @@ at::Tensor GradientPipeline::norm(const std::vector<at::Tensor>& parameters, dou
         .first->second.parameters.push_back(parameter);
   }
   std::vector<at::Tensor> norms;
+  auto dtype = at::kFloat;
   for (const auto& [name, axis] : axes) {
     auto own = norm_of_own_parts(axis.parameters, norm_type);
+    // In one dtype and on one device, also if no parameter of an axis has a gradient.
+    dtype = at::promote_types(dtype, own.scalar_type());
+    own = own.to(context_->device, at::kDouble);
     if (std::isinf(norm_type)) {
       axis.group.all_reduce(own, ReduceOp::kMax).wait();
     } else if (axis.group.size() > 1) {
@@ -52,7 +56,7 @@ at::Tensor GradientPipeline::norm(const std::vector<at::Tensor>& parameters, dou
     }
     norms.push_back(std::move(own));
   }
-  return norms.size() == 1 ? norms.front() : at::linalg_vector_norm(at::stack(norms), norm_type);
+  return at::linalg_vector_norm(at::stack(norms), norm_type).to(dtype);
 }
 
 // Sharded gradients contribute their shards, summed over the shard group; complete gradients contribute once, after the

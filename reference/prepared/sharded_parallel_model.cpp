@@ -1,5 +1,6 @@
 #include "reference/prepared/sharded_parallel_model.hpp"
 
+#include <fmt/ranges.h>
 #include <torch/nn/module.h>
 
 #include <utility>
@@ -81,11 +82,15 @@ NamedTensors ShardedParallelModel::full_state(std::optional<at::ScalarType> shar
 }
 
 // Tensors are read completely here. The model keeps only this rank's part of each when the result is called.
-std::function<void()> ShardedParallelModel::prepare_load(const std::string&,
+std::function<void()> ShardedParallelModel::prepare_load(const std::string& what,
                                                          const std::map<std::string, StoredWeight>& weights) {
   NamedTensors complete;
   for (const auto& [name, saved] : weights) {
     const auto* cut = cuts().find(name);
+    check_checkpoint(
+        cut == nullptr || cut->fits(saved.sizes),
+        "{}: '{}' has sizes [{}], which are not those of the complete layer; build the model that was saved", what,
+        name, fmt::join(saved.sizes, ", "));
     complete.emplace_back(name, cut == nullptr ? saved.load() : cut->part_of(saved.load()));
   }
   return model_->prepare_load(complete);

@@ -135,8 +135,10 @@ Value ReplicatedModel::sync_state() const {
   return state;
 }
 
-// A checkpoint of a single process, which has no DDP, contains no buckets.
+// A checkpoint of a single process, which has no DDP, contains no buckets. Those of another layout, in which experts
+// are divided or not, do not fit.
 void ReplicatedModel::load_sync_state(const Value& state) {
+  if (state.contains("experts") != (experts_ != nullptr)) return;
   if (state.contains("buckets")) ddp_->load_state_dict(state);
   if (experts_ && state.contains("experts")) experts_->load_state_dict(state.at("experts"));
 }

@@ -33,7 +33,7 @@ class DeviceMesh {
 
  private:
   ParallelismConfig config_;
-  std::map<std::string, Group, std::less<>> groups_;  // groups of one rank are absent
+  std::map<std::string, Group, std::less<>> groups_;  // most groups of one rank are absent
 };
 
 }  // namespace accel

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -37,6 +38,9 @@ struct RankContext {
   c10::Device device = c10::Device(c10::kCPU);
   Group world = {};
   at::Generator generator = {};  ///< the rank's default CPU generator
+  /// What set_seed adds for device_specific; unset: the rank. An Accelerator with a mesh sets it, so that
+  /// tensor-parallel ranks, which compute the same, draw the same numbers.
+  std::optional<int> seed_index = {};
   GradientState gradient_state = {};
   /// Creates a group of some world ranks. Every rank of the world calls it in the same order, whether it is a member or
   /// not. The group is usable only on members.

@@ -15,7 +15,7 @@ at::Generator device_generator(const RankContext& context) {
 // generators of other devices do not exist here.
 void set_seed(std::uint64_t seed, SetSeedOptions options) {
   auto& context = current_rank();
-  if (options.device_specific) seed += static_cast<std::uint64_t>(context.rank);
+  if (options.device_specific) seed += static_cast<std::uint64_t>(context.seed_index.value_or(context.rank));
   default_generator().set_current_seed(seed);
   if (!context.device.is_cpu()) device_generator(context).set_current_seed(seed);
   if (options.deterministic) at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+
 #include <optional>
 
 #include "reference/comm/group.hpp"
@@ -7,19 +10,25 @@
 
 namespace accel::parallel {
 
-/// Gives each rank of a group a random stream of its own while it lives, for dropout on values of which each rank has a
+/// Gives each rank of a group a separate random stream while it lives, for dropout on values of which each rank has a
 /// part. Outside, ranks of one tensor-parallel group draw equal numbers.
 ///
 ///     { const CutRandom random(group); hidden = dropout(hidden); }
 ///
-/// The seed is one number drawn from the rank's default generator, mixed with the rank, so that a checkpoint of that
-/// generator restores the stream. In a group of one rank it does nothing. Thread rule: the rank's thread.
+/// The seed is one number drawn from the rank's default CPU generator, mixed with the rank, so that a checkpoint of
+/// that generator restores the stream. On a GPU the device's generator has that seed too, and continues afterwards where it
+/// was. In a group of one rank it does nothing. Thread rule: the rank's thread.
 class CutRandom {
  public:
   explicit CutRandom(const Group& group);
+  ~CutRandom();
+  CutRandom(const CutRandom&) = delete;
+  CutRandom& operator=(const CutRandom&) = delete;
 
  private:
   std::optional<GeneratorScope> scope_;
+  std::optional<at::Generator> device_;
+  at::Tensor state_of_device_;
 };
 
 }  // namespace accel::parallel

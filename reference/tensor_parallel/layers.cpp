@@ -87,11 +87,21 @@ Cuts RowParallelLinearImpl::cuts() const { return if_divided(cut_, {{"weight", c
 VocabParallelEmbeddingImpl::VocabParallelEmbeddingImpl(const nn::EmbeddingOptions& options, Group group)
     : EmbeddingImpl(options),
       cut_(cut_of("VocabParallelEmbedding", 0, options.num_embeddings(), {}, std::move(group))) {
+  check_argument(cut_.group.size() == 1 || (!options.sparse() && !options.max_norm() && !options.scale_grad_by_freq()),
+                 "VocabParallelEmbedding: sparse, max_norm and scale_grad_by_freq are unsupported on several ranks; "
+                 "leave them out");
   keep_part(weight, cut_);
 }
 
 // Tokens of other ranks' rows contribute zeros, which also stops their gradients.
 Partial VocabParallelEmbeddingImpl::looked_up(const at::Tensor& tokens) {
+  // Tokens are equal on all ranks, so all throw. On a GPU the check would wait for the device.
+  if (tokens.is_cpu() && tokens.numel() > 0) {
+    const auto least = tokens.min().item<std::int64_t>(), largest = tokens.max().item<std::int64_t>();
+    check_argument(least >= 0 && largest < options.num_embeddings(),
+                   "VocabParallelEmbedding: tokens from {} to {}; expected 0 to {}", least, largest,
+                   options.num_embeddings() - 1);
+  }
   const auto rows = weight.size(0), begin = rows * cut_.group.rank();
   const auto local = tokens - begin;
   const auto is_elsewhere = local.lt(0).logical_or(local.ge(rows));

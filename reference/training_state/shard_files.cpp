@@ -99,7 +99,7 @@ bool is_scalar_state(const std::string& name) {
 }
 
 // Whether an entry is a part like that of the parameter: flat parts have one dimension, parts of a cut have the
-// parameter's sizes, step counts have no dimension.
+// parameter's sizes, step counts have no dimension. Optimizers with state of other sizes are refused for such models.
 bool is_part(const Value& entry, const at::Tensor& parameter) {
   if (!entry.is<at::Tensor>() || !entry.as<at::Tensor>().defined()) return false;
   const auto& tensor = entry.as<at::Tensor>();

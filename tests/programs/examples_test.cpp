@@ -124,8 +124,9 @@ class Examples : public ::testing::Environment {
     expect_built("simulation", {"-DCMAKE_CXX_COMPILER=g++"});
     if (::testing::Test::HasFatalFailure()) return;
     const auto use = (work_folder() / "source/precompiled/use_precompiled.cmake").string();
-    for (const auto* name : {"quick_start", "stream", "resume", "sources", "parquet", "from_libtorch", "sharded",
-                             "parallel", "training_options", "large_model", "launcher", "guide", "unit_tests", "own_law"}) {
+    for (const auto* name :
+         {"quick_start", "stream", "resume", "sources", "parquet", "from_libtorch", "sharded", "parallel",
+          "training_options", "large_model", "launcher", "guide", "unit_tests", "own_law"}) {
       expect_built(name, {kSameCompiler, "-DCMAKE_PROJECT_INCLUDE=" + use});
       if (::testing::Test::HasFatalFailure()) return;
     }
@@ -173,8 +174,8 @@ class ExampleTest : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Programs, ExampleTest,
                          ::testing::Values("quick_start/train", "stream/train", "sources/train", "parquet/train",
                                            "from_libtorch/after", "training_options/train", "training_options/float8",
-                                           "training_options/captured_step", "sharded/train", "parallel/train", "large_model/train",
-                                           "guide/train", "own_law/law"),
+                                           "training_options/captured_step", "sharded/train", "parallel/train",
+                                           "large_model/train", "guide/train", "own_law/law"),
                          [](const auto& info) {
                            auto name = info.param;
                            std::replace(name.begin(), name.end(), '/', '_');

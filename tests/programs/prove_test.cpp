@@ -36,6 +36,16 @@ TEST_F(ProveTest, ACorrectModelEqualsOneRankUnderEveryLayout) {
   EXPECT_THAT(run.output, HasSubstr(" 0 different, 0 refused, 0 failed\n"));
 }
 
+// Its attention gathers keys under cp and exchanges heads under sp.
+TEST_F(ProveTest, AGptEqualsOneRankUnderContextAndSequenceParallelism) {
+  const auto file = folder_.write("layouts.yaml", "- {cp: 2, tp: 2}\n- {cp: 4}\n- {sp: 2, dp_replicate: 2}\n");
+  const auto experiment = std::string(std::getenv("ACCEL_SOURCE_DIR")) + "/configs/train/char_gpt.yaml";
+  const auto run =
+      prove({"--ranks", "4", "--layouts", file, "--set", "limit=64", "--set", "eval_limit=16", experiment});
+  EXPECT_EQ(run.exit_code, 0) << run.output << run.error;
+  EXPECT_THAT(run.output, HasSubstr("3 layouts of 4 ranks: 3 equal, "));
+}
+
 struct Mistake {
   const char* name;
   const char* module;  // that is named

@@ -54,9 +54,10 @@ class Proof {
                                    fmt::join(own[rank].found.sizes(), ", "), fmt::join(whole.sizes(), ", ")),
                        0);
         }
+        loss_tolerance_ = tolerance_of(expected->tensors[index].dtype);
         const auto error = error_of(own[rank], whole);
         if (!(error <= tolerance_of(expected->tensors[index].dtype)))
-          return found(key, rank, cause_of(key, rank, own, whole), error);
+          return found(key, rank, cause_of(key, rank, own), error);
       }
     }
     return std::nullopt;
@@ -93,7 +94,7 @@ class Proof {
     }
     const auto expected = std::strtod(one_.find(0, key)->value.c_str(), nullptr), mean = sum / mesh_.num_ranks();
     const auto error = std::abs(mean - expected) / std::max(std::abs(expected), 1e-30);
-    if (error <= 1e-4) return std::nullopt;
+    if (error <= loss_tolerance_) return std::nullopt;
     return found(key, 0, factor_text(mean / expected, "the mean of the ranks' losses"), error);
   }
 
@@ -114,8 +115,7 @@ class Proof {
     return std::abs(factor - 1) < 1e-6 ? "" : fmt::format("{} is {:.6g} times the expected value", what, factor);
   }
 
-  std::string cause_of(const ObservationKey& key, int rank, const std::vector<Own>& own,
-                       const at::Tensor& whole) const {
+  std::string cause_of(const ObservationKey& key, int rank, const std::vector<Own>& own) const {
     const auto& found = own[rank].found;
     const auto close = [&](const at::Tensor& a, const at::Tensor& b) {
       return difference(a, b) <= 1e-4 * std::max(largest(b), 1e-30);
@@ -155,7 +155,6 @@ class Proof {
       if (seen != nullptr && !seen->tensors.empty() && close(found, one_.tensor(0, seen->tensors[0])))
         return fmt::format("it has the values of step {}: stale", before.step);
     }
-    (void)whole;
     return "other values: another random stream, or another order of samples or positions";
   }
 
@@ -204,6 +203,7 @@ class Proof {
   const RecordedRun& one_;
   const RecordedRun& mesh_;
   LayoutParts parts_;
+  double loss_tolerance_ = 1e-4;  // of the dtype of the tensors before the loss
 };
 
 }  // namespace

@@ -28,8 +28,8 @@ struct Disagreement {
 /// the gradient of each parameter and the updated parameters.
 ///
 /// Both runs read the same samples in a step; losses are means over a rank's samples or tokens, so input gradients on
-/// the mesh are larger by the number of ranks with other tokens. The tolerance follows the dtype: 1e-9 in float64, 1e-4 in
-/// float32, 0.05 below.
+/// the mesh are larger by the number of ranks with other tokens. The tolerance follows the dtype: 1e-9 in float64, 1e-4
+/// in float32, 0.05 below.
 std::optional<Disagreement> first_disagreement(const RecordedRun& one, const RecordedRun& mesh,
                                                const ParallelismConfig& layout);
 

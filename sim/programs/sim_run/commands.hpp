@@ -12,7 +12,8 @@ int compare_main(int argc, char** argv);
 int explore_main(int argc, char** argv);
 
 /// `sim-run prove --ranks N [options] EXPERIMENT.yaml | -- PROGRAM [ARGS...]`: runs a program under layouts of a mesh
-/// and on one rank, and prints the first tensor that differs. Returns the exit code: 0 if all layouts are equal, 1 if not.
+/// and on one rank, and prints the first tensor that differs. Returns the exit code: 0 if all layouts are equal, 1 if
+/// not.
 int prove_main(int argc, char** argv);
 
 /// `sim-run plan`: answers the requests of a file, or one request made of flags. `argv[0]` is "plan". Returns the exit

@@ -148,7 +148,9 @@ class Prover {
       outcome.text = describe(*outcome.disagreement);
     } else if (side.exit_code != kSuccess) {
       // A layout that a model does not support is an error before `prepare` returns.
-      outcome.verdict = mesh.keys(0).empty() && side.exit_code != kDiagnosed ? "refused" : "failed";
+      const bool is_error = side.exit_code == kFailure || side.exit_code == kUsage;
+      const bool is_internal = side.error.find("internal error") != std::string::npos;
+      outcome.verdict = mesh.keys(0).empty() && is_error && !is_internal ? "refused" : "failed";
       outcome.text = side.error;
     }
     std::filesystem::remove_all(folder);

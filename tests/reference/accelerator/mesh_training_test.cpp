@@ -211,6 +211,34 @@ TEST(MeshTrainingTest, AModelOfAnotherMeshIsRefusedBeforeAnyCollective) {
   });
 }
 
+// Muon orthogonalizes a matrix, of which each rank has a part; the order of the two calls does not matter.
+TEST(MeshTrainingTest, OptimizersThatAreNotElementwiseAreRefused) {
+  run_ranks(2, [] {
+    for (const bool model_first : {true, false}) {
+      Accelerator accelerator({.parallelism_config = ParallelismConfig{.tp_size = 2}});
+      auto net = std::make_shared<DividedNet>(accelerator.mesh());
+      optim::Muon muon({net->expansion->weight}, {.lr = 0.1});
+      const auto message = message_of<StateError>([&] {
+        if (model_first) accelerator.prepare(net);
+        accelerator.prepare(muon);
+        accelerator.prepare(net);
+      });
+      EXPECT_THAT(message, HasSubstr("layers that are divided over ranks: Muon"));
+    }
+  });
+}
+
+TEST(MeshTrainingTest, SeedsPerDeviceAreEqualOnRanksThatComputeTheSame) {
+  const auto draws = run_ranks(4, [] {
+    const Accelerator accelerator({.parallelism_config = ParallelismConfig{.dp_replicate_size = 2, .tp_size = 2}});
+    set_seed(3, {.device_specific = true});
+    return torch::rand({4});
+  });
+  EXPECT_TRUE(torch::equal(draws[0], draws[1]));
+  EXPECT_TRUE(torch::equal(draws[2], draws[3]));
+  EXPECT_FALSE(torch::equal(draws[0], draws[2]));
+}
+
 TEST(MeshTrainingTest, UnsupportedCombinationsAreErrors) {
   run_ranks(4, [] {
     const auto problem = [](AcceleratorOptions options) {

@@ -59,8 +59,8 @@ std::shared_ptr<LanguageModel> gpt(const GptOptions& options);
 /// tokens and draw equal random numbers. Logits are complete on every rank. The loss of targets does not assemble them.
 ///
 /// Ranks of "cp" are called with their positions in zigzag order, as maybe_context_parallel divides them, and attention
-/// gathers keys and values, or with cp_comm_strategy "alltoall" passes them around a ring. Ranks of "sp" are called with
-/// contiguous positions, and attention exchanges heads. Logits and the loss are those of the rank's positions.
+/// gathers keys and values, or with cp_comm_strategy "alltoall" passes them around a ring. Ranks of "sp" are called
+/// with contiguous positions, and attention exchanges heads. Logits and the loss are those of the rank's positions.
 ///
 /// Also throws ArgumentError if `heads`, `key_value_heads`, `feed_forward_width` or `vocab_size` does not divide over
 /// the ranks, if the mesh has pp ranks, for dropout with cp or sp ranks, and from forward if a sequence does not divide

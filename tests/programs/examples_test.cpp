@@ -186,7 +186,10 @@ INSTANTIATE_TEST_SUITE_P(Programs, ExampleTest,
 TEST(ParallelExampleTest, TrainsOnPairsOfRanksAndIsProved) {
   const auto run = simulate("parallel/train", 4, {"2"});
   EXPECT_EQ(run.exit_code, 0) << run.output << run.error;
-  const auto proof = run_command({installed("bin/sim-run"), "prove", "--ranks", "4", "--", built("parallel/train")});
+  const auto layouts = (work_folder() / "layouts.yaml").string();
+  std::ofstream(layouts) << "- {tp: 4}\n- {dp_replicate: 2, tp: 2}\n";
+  const auto proof = run_command(
+      {installed("bin/sim-run"), "prove", "--ranks", "4", "--layouts", layouts, "--", built("parallel/train")});
   EXPECT_EQ(proof.exit_code, 0) << proof.output << proof.error;
 }
 

@@ -180,9 +180,7 @@ LayoutParts::Own LayoutParts::own_parameter(const ObservationKey& key, int rank,
 // Sums what tensor-parallel peers hold of a tensor whose placement is a sum.
 at::Tensor LayoutParts::found_values(const ObservationKey& key, std::size_t index, int rank) const {
   const auto& stored = mesh_.find(rank, key)->tensors.at(index);
-  const bool is_gradient = key.kind == "input gradient";
-  const bool is_sum = stored.placement == (is_gradient ? "copied" : "partial");
-  if (!is_sum) return mesh_.tensor(rank, stored);
+  if (stored.placement != "partial" || key.kind == "input gradient") return mesh_.tensor(rank, stored);
   at::Tensor sum;
   for (const auto member : members(rank, "tp")) {
     const auto* seen = mesh_.find(member, key);

@@ -137,7 +137,6 @@ class Examples : public ::testing::Environment {
 
 using Variables = std::map<std::string, std::string>;
 
-// A program with its arguments.
 std::vector<std::string> command_of(std::vector<std::string> program, const std::vector<std::string>& arguments) {
   program.insert(program.end(), arguments.begin(), arguments.end());
   return program;
@@ -181,17 +180,6 @@ INSTANTIATE_TEST_SUITE_P(Programs, ExampleTest,
                            std::replace(name.begin(), name.end(), '/', '_');
                            return name;
                          });
-
-// Divided layers, and the proof that every layout of them equals one rank.
-TEST(ParallelExampleTest, TrainsOnPairsOfRanksAndIsProved) {
-  const auto run = simulate("parallel/train", 4, {"2"});
-  EXPECT_EQ(run.exit_code, 0) << run.output << run.error;
-  const auto layouts = (work_folder() / "layouts.yaml").string();
-  std::ofstream(layouts) << "- {tp: 4}\n- {dp_replicate: 2, tp: 2}\n";
-  const auto proof = run_command(
-      {installed("bin/sim-run"), "prove", "--ranks", "4", "--layouts", layouts, "--", built("parallel/train")});
-  EXPECT_EQ(proof.exit_code, 0) << proof.output << proof.error;
-}
 
 // The installed completion files must equal what the program prints, or new commands would not be completed.
 TEST(InstalledProgramsTest, ProgramsRunAndShellsFindTheirCompletion) {

@@ -1,5 +1,5 @@
 // sim-run prove: a correct model of divided layers equals one rank under every layout, and the mistakes of
-// tests/programs/proved_training.cpp are named with module, tensor, likely cause and collective.
+// tests/programs/prove/proved_training.cpp are named with module, tensor, likely cause and collective.
 #include <nlohmann/json.hpp>
 
 #include "tests/programs/support/bad_input.hpp"

@@ -16,8 +16,8 @@ namespace accel::parallel {
 ///     { const CutRandom random(group); hidden = dropout(hidden); }
 ///
 /// The seed is one number drawn from the rank's default CPU generator, mixed with the rank, so that a checkpoint of
-/// that generator restores the stream. On a GPU the device's generator has that seed too, and continues afterwards where
-/// it was. In a group of one rank it does nothing. Thread rule: the rank's thread.
+/// that generator restores the stream. On a GPU the device's generator has that seed too, and continues afterwards as
+/// before. In a group of one rank it does nothing. Thread rule: the rank's thread.
 class CutRandom {
  public:
   explicit CutRandom(const Group& group);

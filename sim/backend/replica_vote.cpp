@@ -41,7 +41,7 @@ const NamedTensors::value_type& parameter_at(std::size_t place, const ReplicaVot
 }
 
 // Which part each hash belongs to.
-std::vector<int> parts_of_parameters(const ReplicaModels& models) {
+std::vector<int> parts_of(const ReplicaModels& models) {
   std::vector<int> parts;
   for (const auto& model : models) {
     if (model->parts.empty())
@@ -76,6 +76,7 @@ std::vector<std::string> names_of(const ReplicaModels& models) {
 void ReplicaVote::cast(int rank, const Models& models, std::vector<std::uint64_t> hashes, std::uint64_t generator) {
   Ballot complete;
   std::uint64_t update = 0;
+  auto parts = parts_of(models);
   {
     const MutexLock lock(mutex_);
     const auto turn = next_[rank];
@@ -85,7 +86,7 @@ void ReplicaVote::cast(int rank, const Models& models, std::vector<std::uint64_t
     ballot.parts.resize(world_.num_ranks());
     ballot.generators.resize(world_.num_ranks());
     ballot.hashes[rank] = std::move(hashes);
-    ballot.parts[rank] = parts_of_parameters(models);
+    ballot.parts[rank] = std::move(parts);
     ballot.generators[rank] = generator;
     if (++ballot.num_cast < world_.num_ranks()) return;
     complete = std::move(ballot);
@@ -107,30 +108,37 @@ void ReplicaVote::begin_era(int rank) {
   update = 0;
 }
 
-// First the complete parameters of all ranks, then everything among the ranks that hold the same parts.
-bool ReplicaVote::compare(std::uint64_t update, const Ballot& ballot, const Models& models) {
+// Ranks that hold the same parts must agree in everything. If there are several such parties, the complete parameters
+// of all ranks are compared first.
+void ReplicaVote::compare(std::uint64_t update, const Ballot& ballot, const Models& models) {
   std::vector<int> everyone;
-  auto complete = ballot.hashes;
-  std::map<std::vector<int>, std::vector<int>> with_equal_parts;
+  std::map<std::vector<int>, std::vector<int>> parties;
   for (int rank = 0; rank < world_.num_ranks(); ++rank) {
-    const auto& parts = ballot.parts[rank];
     everyone.push_back(rank);
-    with_equal_parts[parts].push_back(rank);
+    parties[ballot.parts[rank]].push_back(rank);
+  }
+  if (parties.size() == 1) {
+    agree(everyone, update, ballot.hashes, models);
+    return;
+  }
+  auto complete = ballot.hashes;
+  for (const auto rank : everyone) {
+    const auto& parts = ballot.parts[rank];
     for (std::size_t place = 0; place < parts.size(); ++place) {
       if (parts[place] != Replicas::kComplete) complete[rank][place] = 0;
     }
   }
-  if (!compare_among(everyone, update, complete, models)) return false;
-  if (with_equal_parts.size() == 1) return true;
-  return std::all_of(with_equal_parts.begin(), with_equal_parts.end(),
-                     [&](const auto& item) { return compare_among(item.second, update, ballot.hashes, models); });
+  bool is_equal = agree(everyone, update, complete, models);
+  for (const auto& [parts, ranks] : parties) {
+    std::vector<Hashes> of_party;
+    for (const auto rank : ranks) of_party.push_back(ballot.hashes[rank]);
+    is_equal = is_equal && agree(ranks, update, of_party, models);
+  }
 }
 
 // All parameters of all models are one list of hashes, so the first difference has one index.
-bool ReplicaVote::compare_among(const std::vector<int>& ranks, std::uint64_t update, const std::vector<Hashes>& of_all,
-                                const Models& models) {
-  std::vector<Hashes> ballots;
-  for (const auto rank : ranks) ballots.push_back(of_all[rank]);
+bool ReplicaVote::agree(const std::vector<int>& ranks, std::uint64_t update, const std::vector<Hashes>& ballots,
+                        const Models& models) {
   auto culprits = minority(ballots);
   if (culprits.empty()) return true;
   // The first difference is searched between one culprit and one rank that differs from it; on a tie any pair

@@ -52,10 +52,10 @@ class ReplicaVote {
     int num_cast = 0;
   };
 
-  // Returns whether the ranks agree.
-  bool compare(std::uint64_t update, const Ballot& ballot, const Models& models);
-  bool compare_among(const std::vector<int>& ranks, std::uint64_t update, const std::vector<Hashes>& of_all,
-                     const Models& models);
+  void compare(std::uint64_t update, const Ballot& ballot, const Models& models);
+  // Ends the run and returns false if the hashes of these ranks differ.
+  bool agree(const std::vector<int>& ranks, std::uint64_t update, const std::vector<Hashes>& ballots,
+             const Models& models);
   void compare_generators(std::uint64_t update, const Ballot& ballot);
 
   World& world_;

@@ -22,14 +22,15 @@ Indices range(std::int64_t begin, std::int64_t end) {
 
 }  // namespace
 
-std::vector<int> LayoutParts::members(int rank, const char* group) const {
-  for (auto& ranks : grid_.groups(axes_of(group))) {
-    if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) return ranks;
-  }
-  return {rank};
+const std::vector<int>& LayoutParts::members(int rank, const char* group) const {
+  const auto& groups = groups_.at(group);
+  return *std::find_if(groups.begin(), groups.end(), [&](const auto& ranks) {
+    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();  // every rank is in one group
+  });
 }
+
 int LayoutParts::place(int rank, const char* group) const {
-  const auto ranks = members(rank, group);
+  const auto& ranks = members(rank, group);
   return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
 }
 void LayoutParts::note_batch(const ObservationKey& key) {

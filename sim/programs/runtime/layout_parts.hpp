@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,9 @@ namespace accel::programs {
 class LayoutParts {
  public:
   LayoutParts(const RecordedRun& one, const RecordedRun& mesh, const ParallelismConfig& layout)
-      : one_(one), mesh_(mesh), layout_(layout), grid_(mesh_of(layout)) {}
+      : one_(one), mesh_(mesh), layout_(layout), grid_(mesh_of(layout)) {
+    for (const auto& kind : mesh_group_kinds()) groups_.emplace(kind.name, grid_.groups(kind.axes));
+  }
 
   /// A rank's tensor, and what it may be.
   struct Own {
@@ -39,7 +42,7 @@ class LayoutParts {
   [[nodiscard]] Own own_parameter(const ObservationKey& key, int rank, const at::Tensor& whole) const;
 
   /// The ranks of a rank's group, their number, and the rank's place among them.
-  [[nodiscard]] std::vector<int> members(int rank, const char* group) const;
+  [[nodiscard]] const std::vector<int>& members(int rank, const char* group) const;
   [[nodiscard]] int size(const char* group) const { return static_cast<int>(members(0, group).size()); }
   [[nodiscard]] int place(int rank, const char* group) const;
   [[nodiscard]] const Mesh& grid() const { return grid_; }
@@ -70,6 +73,7 @@ class LayoutParts {
   const RecordedRun& mesh_;
   ParallelismConfig layout_;
   Mesh grid_;
+  std::map<std::string, RankGroups> groups_;  // by the names of mesh_group_kinds()
   Batch batch_;
   bool divides_positions_ = false;  // context-parallel ranks are called with their own positions
 };

@@ -10,6 +10,7 @@
 #include "reference/optim/optimizers/optimizers.hpp"
 #include "reference/tensor_parallel/layers.hpp"
 #include "reference/tensor_parallel/operators.hpp"
+#include "tests/support/cut_values.hpp"
 #include "tests/support/dyadic.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"
@@ -91,15 +92,9 @@ class DividedNet : public nn::Module {
 };
 
 void fill(DividedNet& net, std::uint64_t seed) {
-  const c10::NoGradGuard no_grad;
   auto generator = make_generator(seed);
-  const auto cuts = parameter_cuts(net);
-  for (const auto& item : net.named_parameters()) {
-    const auto cut = cuts.find(item.key());
-    const auto sizes = cut == cuts.end() ? item.value().sizes().vec() : cut->second.whole_sizes(item.value());
-    const auto whole = dyadic(sizes, generator, 2);
-    item.value().copy_(cut == cuts.end() ? whole : cut->second.part_of(whole));
-  }
+  fill_with_parts(
+      net, [&](const std::string&, const std::vector<std::int64_t>& sizes) { return dyadic(sizes, generator, 2); });
 }
 
 struct Run {

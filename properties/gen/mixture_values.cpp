@@ -1,9 +1,9 @@
 #include "properties/gen/mixture_values.hpp"
 
 #include <ATen/ATen.h>
-#include <c10/core/GradMode.h>
 
 #include "reference/experts/mixture_of_experts.hpp"
+#include "tests/support/cut_values.hpp"
 
 namespace accel::testing {
 namespace {
@@ -38,14 +38,10 @@ Json mixture_values(RankContext& rank, const Json& request) {
                                                    .normalize_gates = true,
                                                    .aux_loss_weight = 1},
                            mesh);
+  fill_with_parts(*mixture, [&](const std::string& name, const std::vector<std::int64_t>& sizes) {
+    return numbers_of(request["parameters"][name], sizes);
+  });
   const auto cuts = parameter_cuts(*mixture);
-  for (const auto& item : mixture->named_parameters()) {
-    const c10::NoGradGuard no_grad;
-    const auto cut = cuts.find(item.key());
-    const auto sizes = cut == cuts.end() ? item.value().sizes().vec() : cut->second.whole_sizes(item.value());
-    const auto complete = numbers_of(request["parameters"][item.key()], sizes);
-    item.value().copy_(cut == cuts.end() ? complete : cut->second.part_of(complete));
-  }
   auto values = tokens_of_rank(numbers_of(request["values"], {num_tokens, width}), rank).requires_grad_();
   const auto factors = tokens_of_rank(numbers_of(request["factors"], {num_tokens, width}), rank);
   const auto output = mixture->forward(values);

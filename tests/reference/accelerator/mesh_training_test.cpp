@@ -7,6 +7,7 @@
 #include "reference/modules/parameter_cut.hpp"
 #include "reference/tensor_parallel/layers.hpp"
 #include "reference/tensor_parallel/operators.hpp"
+#include "tests/support/cut_values.hpp"
 #include "tests/support/dyadic.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -41,15 +42,9 @@ struct DividedNet : torch::nn::Module {
 };
 
 void fill(DividedNet& net) {
-  const c10::NoGradGuard no_grad;
   auto generator = make_generator(5);
-  const auto cuts = parameter_cuts(net);
-  for (const auto& item : net.named_parameters()) {
-    const auto cut = cuts.find(item.key());
-    const auto sizes = cut == cuts.end() ? item.value().sizes().vec() : cut->second.whole_sizes(item.value());
-    const auto whole = dyadic(sizes, generator, 2);
-    item.value().copy_(cut == cuts.end() ? whole : cut->second.part_of(whole));
-  }
+  fill_with_parts(
+      net, [&](const std::string&, const std::vector<std::int64_t>& sizes) { return dyadic(sizes, generator, 2); });
 }
 
 // Samples (8, kWidth), of which a step uses all: each data-parallel rank its share.

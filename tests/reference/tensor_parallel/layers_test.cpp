@@ -8,6 +8,7 @@
 #include "reference/state/rank_context.hpp"
 #include "reference/tensor_parallel/cut_random.hpp"
 #include "reference/tensor_parallel/operators.hpp"
+#include "tests/support/cut_values.hpp"
 #include "tests/support/dyadic.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/property.hpp"
@@ -72,15 +73,9 @@ struct Block : nn::Module {
 
 // Draws complete values, of which each rank keeps its part.
 void fill(Block& block, std::uint64_t seed) {
-  const c10::NoGradGuard no_grad;
   auto generator = make_generator(seed);
-  const auto cuts = parameter_cuts(block);
-  for (const auto& item : block.named_parameters()) {
-    const auto cut = cuts.find(item.key());
-    const auto sizes = cut == cuts.end() ? item.value().sizes().vec() : cut->second.whole_sizes(item.value());
-    const auto whole = dyadic(sizes, generator);
-    item.value().copy_(cut == cuts.end() ? whole : cut->second.part_of(whole));
-  }
+  fill_with_parts(block,
+                  [&](const std::string&, const std::vector<std::int64_t>& sizes) { return dyadic(sizes, generator); });
 }
 
 struct Result {

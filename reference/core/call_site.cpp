@@ -5,12 +5,12 @@
 namespace accel {
 namespace {
 
-// Line 0 marks "no scope is open": a real source_location has a line of at least 1.
-thread_local std::source_location thread_site;
+// Line 0 marks "no scope is open": the lines of files are counted from 1.
+thread_local SourceLine thread_site;
 
 }  // namespace
 
-CallSite::CallSite(std::source_location where) : is_outermost_(thread_site.line() == 0) {
+CallSite::CallSite(SourceLine where) : is_outermost_(thread_site.line == 0) {
   if (is_outermost_) thread_site = where;
 }
 
@@ -18,7 +18,7 @@ CallSite::~CallSite() {
   if (is_outermost_) thread_site = {};
 }
 
-std::source_location CallSite::current() { return thread_site; }
+SourceLine CallSite::current() { return thread_site; }
 
 // std::exit leaves a rank by longjmp (Note [Exit]), so the destructors that would reset the site do not run.
 // Without this reset the next program on the thread would report the previous program's line.

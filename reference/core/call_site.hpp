@@ -1,8 +1,19 @@
 #pragma once
 
+#include <cstdint>
 #include <source_location>
 
 namespace accel {
+
+/// A line of a program, in any language.
+struct SourceLine {
+  const char* file = "";   // lives as long as the process
+  std::uint32_t line = 0;  // 0: unknown
+
+  SourceLine() = default;
+  SourceLine(const char* file, std::uint32_t line) : file(file), line(line) {}
+  SourceLine(const std::source_location& where) : file(where.file_name()), line(where.line()) {}  // NOLINT: converts
+};
 
 /// Records the line of the user's program that entered the library on this thread, so that a hang report can name it.
 /// Only the outermost scope counts: a public function that calls another public function keeps the program's line.
@@ -12,13 +23,13 @@ namespace accel {
 /// Thread rule: a scope belongs to the thread that created it.
 class CallSite {
  public:
-  explicit CallSite(std::source_location where);
+  explicit CallSite(SourceLine where);
   ~CallSite();
   CallSite(const CallSite&) = delete;
   CallSite& operator=(const CallSite&) = delete;
 
   /// Returns the recorded line; its line number is 0 if no scope is open on this thread.
-  static std::source_location current();
+  static SourceLine current();
   /// Closes all scopes of this thread. For use after their stack frames were skipped by longjmp.
   static void forget();
 

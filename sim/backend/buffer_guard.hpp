@@ -4,7 +4,6 @@
 #include <ATen/record_function.h>
 
 #include <memory>
-#include <source_location>
 #include <string>
 #include <vector>
 
@@ -49,7 +48,7 @@ class BufferGuard {
   };
   struct InFlight {
     std::shared_ptr<Meeting> meeting;
-    std::source_location where;
+    SourceLine where;
     std::vector<Range> ranges;
     bool ends_with_meeting = false;
     bool is_partial = false;

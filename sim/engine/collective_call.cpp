@@ -16,13 +16,13 @@ bool agree(const Call& a, const Call& b) {
          a.strides == b.strides && a.root == b.root;
 }
 
-std::string describe(const std::source_location& where) {
-  return where.line() == 0 ? "" : fmt::format("{}:{}", where.file_name(), where.line());
+std::string describe(const SourceLine& where) {
+  return where.line == 0 ? "" : fmt::format("{}:{}", where.file, where.line);
 }
 
 // File names are compared as text: each translation unit has its own copy of a header's name.
-bool same_source_line(const std::source_location& a, const std::source_location& b) {
-  return a.line() == b.line() && std::string_view(a.file_name()) == b.file_name();
+bool same_source_line(const SourceLine& a, const SourceLine& b) {
+  return a.line == b.line && std::string_view(a.file) == b.file;
 }
 
 std::string describe(const Call& call) {

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <source_location>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "reference/core/call_site.hpp"
 #include "sim/collectives/collective.hpp"
 
 namespace accel::sim {
@@ -21,7 +21,7 @@ struct Call {
   int root = -1;                                        // group rank; -1: the operation has no root
   std::int64_t bytes = 0;                               // contributed by this rank; for the cost model
   int element_bytes = 1;
-  std::source_location where = {};  // the program's line; line 0: unknown
+  SourceLine where = {};  // in the program
 };
 
 /// Returns whether two ranks' calls agree: in everything except the number of bytes and the source line.
@@ -31,8 +31,8 @@ bool agree(const Call& a, const Call& b);
 std::string describe(const Call& call);
 
 /// E.g. "train.cpp:42"; "" if unknown.
-std::string describe(const std::source_location& where);
-bool same_source_line(const std::source_location& a, const std::source_location& b);
+std::string describe(const SourceLine& where);
+bool same_source_line(const SourceLine& a, const SourceLine& b);
 
 /// E.g. {0, 1, 2, 5} -> "ranks 0-2, 5"; {3} -> "rank 3". `ranks` is sorted.
 std::string describe_ranks(const std::vector<int>& ranks);

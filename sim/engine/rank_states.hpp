@@ -2,11 +2,11 @@
 
 #include <cstdint>
 #include <optional>
-#include <source_location>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "reference/core/call_site.hpp"
 #include "reference/core/thread_safety.hpp"
 #include "sim/collectives/collective.hpp"
 
@@ -23,7 +23,7 @@ struct LastCall {
   const Group* group = nullptr;
   std::int64_t sequence = -1;
   int peer = kNoPeer;  // for a message: world rank, or kAnyPeer
-  std::source_location where = {};
+  SourceLine where = {};
 };
 /// E.g. "all_reduce #17 of group world (train.cpp:42)".
 std::string describe(const LastCall& call);

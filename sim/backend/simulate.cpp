@@ -33,6 +33,7 @@ struct Simulation {
                                                    .times_before = before.times,
                                                    .started = started,
                                                    .cpu_factor = options.operator_seconds ? 0 : options.cpu_factor,
+                                                   .processor_seconds = options.processor_seconds,
                                                    .records_times = options.records_times,
                                                    .records_spans = options.records_spans,
                                                    .logs_events = options.logs_events,
@@ -40,16 +41,11 @@ struct Simulation {
                                                    .corrupt = corrupt_buffers,
                                                    .on_stuck = on_stuck_of(options, before)})),
         vote(std::make_shared<ReplicaVote>(*world)),
-        recorder(options.records_steps ? std::make_shared<StepRecorder>(options.num_ranks) : nullptr),
-        everyone(options.num_ranks) {
-    std::iota(everyone.begin(), everyone.end(), 0);
-  }
+        recorder(options.records_steps ? std::make_shared<StepRecorder>(options.num_ranks) : nullptr) {}
 
   std::shared_ptr<World> world;
   std::shared_ptr<ReplicaVote> vote;
   std::shared_ptr<StepRecorder> recorder;
-  std::vector<int> everyone;
-  std::mutex output;
 
  private:
   OnStuck on_stuck_of(const SimulationOptions& options, const SimulationReport& before);
@@ -86,20 +82,22 @@ OnStuck Simulation::on_stuck_of(const SimulationOptions& options, const Simulati
 // Builds the rank's context on the rank's own thread: the guard and the operator clock register thread-local
 // callbacks, and grad mode and autocast are thread-local as well. The order of construction matters: `scope`
 // must end before the objects that it refers to.
-void run_rank(Simulation& simulation, const SimulationOptions& options, int rank, int restart_count,
-              const std::function<void(RankContext&)>& body) {
-  const auto& world = simulation.world;
-  const Member member{.world = world, .guard = std::make_shared<BufferGuard>(*world, rank), .rank = rank};
-  if (options.faults) options.faults->on_rendezvous(*world, rank);
+void run_thread(const SimulationOptions& options, const Seat& seat, std::mutex& output,
+                const std::function<void(RankContext&)>& body) {
+  const auto& member = seat.member;
+  const auto& world = member.world;
+  const int rank = member.rank;
   RankContext context;
   context.rank = context.local_rank = rank;
   context.world_size = context.local_world_size = options.num_ranks;
-  context.restart_count = restart_count;
+  context.restart_count = seat.restart_count;
   context.backend = "sim";
   // One intra-op thread: the ranks already use all cores, and results must not depend on the number of cores.
   context.num_threads = 1;
   context.generator = make_generator(c10::default_rng_seed_val);
-  context.world = accel::Group("world", make_process_group(member, "world", simulation.everyone));
+  std::vector<int> everyone(options.num_ranks);
+  std::iota(everyone.begin(), everyone.end(), 0);
+  context.world = accel::Group("world", make_process_group(member, "world", everyone));
   // Group names are counted per rank. All ranks create groups in the same order, as c10d requires, so equal
   // names mean the same group; the engine checks that the members agree.
   context.new_group = [member, faults = options.faults, count = 0](const std::vector<int>& ranks) mutable {
@@ -109,9 +107,9 @@ void run_rank(Simulation& simulation, const SimulationOptions& options, int rank
     const bool is_member = std::find(ranks.begin(), ranks.end(), member.rank) != ranks.end();
     return is_member ? accel::Group(name, make_process_group(member, name, ranks)) : accel::Group();
   };
-  context.listener = std::make_shared<SimListener>(world, simulation.vote, simulation.recorder, rank);
-  context.print = [&simulation](const std::string& text) {
-    const std::lock_guard lock(simulation.output);
+  context.listener = std::make_shared<SimListener>(world, seat.vote, seat.recorder, rank);
+  context.print = [&output](const std::string& text) {
+    const std::lock_guard lock(output);
     std::cout << text << std::flush;
   };
   context.warn = [world](const std::string& text) { world->failures().warn(text); };
@@ -125,6 +123,14 @@ void run_rank(Simulation& simulation, const SimulationOptions& options, int rank
   };
   const auto end = run_until_exit([&] { return run_with_hint(context, program); });
   if (end.code != 0) throw Error(fmt::format("the program called std::exit({}); expected code 0", end.code));
+}
+
+void take_seat(Simulation& simulation, const SimulationOptions& options, int rank, int restart_count,
+               const std::function<void(const Seat&)>& body) {
+  const auto& world = simulation.world;
+  const Member member{.world = world, .guard = std::make_shared<BufferGuard>(*world, rank), .rank = rank};
+  if (options.faults) options.faults->on_rendezvous(*world, rank);
+  body({.member = member, .vote = simulation.vote, .recorder = simulation.recorder, .restart_count = restart_count});
 }
 
 void warm_up_mkl_kernels() {
@@ -165,7 +171,7 @@ void take(World& world, SimulationReport& report) {
 
 // The loop is the launcher of a restarting fault: each attempt gets a new World, and the report accumulates.
 // Errors before the first attempt (a missing interposition) are reported in the same way.
-SimulationReport rehearse(const SimulationOptions& options, const std::function<void(RankContext&)>& body) {
+SimulationReport rehearse_seats(const SimulationOptions& options, const std::function<void(const Seat&)>& body) {
   SimulationReport report;
   try {
     verify_interposition();
@@ -175,7 +181,7 @@ SimulationReport rehearse(const SimulationOptions& options, const std::function<
       Simulation simulation(options, report, started);
       report.error = nullptr;
       try {
-        run_ranks(*simulation.world, [&](int rank) { run_rank(simulation, options, rank, restart_count, body); });
+        run_ranks(*simulation.world, [&](int rank) { take_seat(simulation, options, rank, restart_count, body); });
       } catch (...) {
         report.error = std::current_exception();
       }
@@ -192,6 +198,11 @@ SimulationReport rehearse(const SimulationOptions& options, const std::function<
     report.error = std::current_exception();
   }
   return report;
+}
+
+SimulationReport rehearse(const SimulationOptions& options, const std::function<void(RankContext&)>& body) {
+  std::mutex output;
+  return rehearse_seats(options, [&](const Seat& seat) { run_thread(options, seat, output, body); });
 }
 
 void simulate(const SimulationOptions& options, const std::function<void(RankContext&)>& body) {

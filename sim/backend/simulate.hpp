@@ -20,8 +20,11 @@
 
 namespace accel::sim {
 
+class ReplicaVote;
+struct Member;
+
 /// Fields, in this order: num_ranks, timeout, schedule, faults, finish_times, cpu_factor, operator_seconds,
-/// records_times, records_spans, logs_events, records_steps, place, on_stuck.
+/// records_times, records_spans, logs_events, records_steps, place, on_stuck, processor_seconds.
 struct SimulationOptions {
   int num_ranks = 1;
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< for a collective that a running rank never joins
@@ -40,9 +43,10 @@ struct SimulationOptions {
   /// Called once if ranks do not return from their own code after the run has failed, with what is known by then,
   /// without times; null: prints to standard error. The run ends only when all ranks have returned.
   std::function<void(const struct SimulationReport&)> on_stuck = nullptr;
+  ProcessorSeconds processor_seconds = nullptr;  ///< of a rank, for `cpu_factor`; null: those of its thread
 
   ACCEL_SETTERS(num_ranks, timeout, schedule, faults, finish_times, cpu_factor, operator_seconds, records_times,
-                records_spans, logs_events, records_steps, place, on_stuck);
+                records_spans, logs_events, records_steps, place, on_stuck, processor_seconds);
 };
 
 /// The result of a run, successful or not.
@@ -68,5 +72,16 @@ void simulate(const SimulationOptions& options, const std::function<void(RankCon
 
 /// Like `simulate`, but returns failures in its report instead of throwing.
 SimulationReport rehearse(const SimulationOptions& options, const std::function<void(RankContext&)>& body);
+
+/// What one rank's thread holds of a simulation.
+struct Seat {
+  const Member& member;
+  const std::shared_ptr<ReplicaVote>& vote;
+  const std::shared_ptr<StepRecorder>& recorder;  ///< null: steps are not recorded
+  int restart_count = 0;
+};
+
+/// Like `rehearse`, for a body that stands for a rank whose program runs elsewhere.
+SimulationReport rehearse_seats(const SimulationOptions& options, const std::function<void(const Seat&)>& body);
 
 }  // namespace accel::sim

@@ -17,7 +17,7 @@ namespace accel::sim {
 namespace {
 
 // Of the calling thread: ranks measure themselves, and intra-op threads do not exist (one per rank).
-double processor_seconds() {
+double thread_seconds() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
@@ -46,9 +46,13 @@ double RankClocks::wall_now() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - options_.started).count();
 }
 
+double RankClocks::processor_seconds(int rank) const {
+  return options_.processor_seconds ? options_.processor_seconds(rank) : thread_seconds();
+}
+
 void RankClocks::begin_compute(int rank) {
   if (!options_.keeps_time()) return;
-  ranks_[rank].cpu_mark = processor_seconds();
+  ranks_[rank].cpu_mark = processor_seconds(rank);
   ranks_[rank].wall_mark = wall_now();
 }
 
@@ -57,7 +61,7 @@ void RankClocks::begin_compute(int rank) {
 void RankClocks::end_compute(int rank) {
   if (!options_.keeps_time()) return;
   auto& own = ranks_[rank];
-  const double spent = processor_seconds() - own.cpu_mark;
+  const double spent = processor_seconds(rank) - own.cpu_mark;
   const double begin = own.times.now;
   if (options_.is_virtual()) own.times.now += spent * options_.cpu_factor + std::exchange(own.advanced, 0.0);
   const double seconds = options_.is_virtual() ? own.times.now - begin : spent;

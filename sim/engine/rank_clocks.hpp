@@ -62,6 +62,7 @@ class RankClocks {
     double advanced = 0;                 // virtual seconds since the last call
   };
 
+  [[nodiscard]] double processor_seconds(int rank) const;
   void record_spans(int rank, const Meeting& meeting, const Reading& begin);
 
   const WorldOptions& options_;

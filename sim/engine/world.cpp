@@ -133,6 +133,7 @@ void World::reach(int rank, StepPoint point) {
   parts_->faults.at_point(rank, point, clocks.step(rank));
 }
 
+void World::lose(int rank, const std::exception_ptr& error) { parts_->failure_handler.fail_by_rank(rank, error); }
 void World::fail(const std::exception_ptr& error) { parts_->failure_handler.fail(error); }
 void World::hang(int rank) { parts_->failure_handler.hang(rank); }
 std::vector<int> World::hanging() { return parts_->failure_handler.hanging(); }

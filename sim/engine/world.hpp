@@ -83,6 +83,9 @@ class World {
   [[nodiscard]] std::map<std::string, Volume> volumes();
 
   // --- failures ---
+  /// Handles a rank whose program has ended in the middle of a call: like a rank that leaves with this error, from any
+  /// thread.
+  void lose(int rank, const std::exception_ptr& error);
   /// Ends the run on every rank.
   void fail(const std::exception_ptr& error);
   /// Blocks the rank until the run fails.

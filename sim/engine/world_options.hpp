@@ -27,6 +27,9 @@ using FinishTimes = std::function<std::vector<double>(const Group&, const Call&,
 /// them. Runs on the thread of run_ranks, with the error that run_ranks would throw.
 using OnStuck = std::function<void(const RunError&)>;
 
+/// Returns how much processor time a rank has used; called on its thread.
+using ProcessorSeconds = std::function<double(int rank)>;
+
 struct WorldOptions {
   int num_ranks = 1;
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  // Gloo's default; a running rank may take as long
@@ -34,8 +37,9 @@ struct WorldOptions {
   FinishTimes finish_times = nullptr;        // set: time is virtual
   std::vector<RankTimes> times_before = {};  // by rank; a restarted run continues its clocks
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
-  double cpu_factor = 0;       // virtual seconds of compute per second of a rank's processor time
-  bool records_times = false;  // implied by virtual time, spans and faults
+  double cpu_factor = 0;                         // virtual seconds of compute per second of a rank's processor time
+  ProcessorSeconds processor_seconds = nullptr;  // null: the clock of the rank's thread
+  bool records_times = false;                    // implied by virtual time, spans and faults
   bool records_spans = false;
   bool logs_events = false;
   std::shared_ptr<FaultModel> faults = nullptr;

@@ -23,6 +23,8 @@
 #include "reference/core/errors.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/run_options.hpp"
+#include "sim/programs/processes/process_run.hpp"
+#include "sim/programs/processes/python_program.hpp"
 #include "sim/programs/runtime/diagnosis_json.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
 #include "sim/programs/runtime/output_files.hpp"
@@ -153,12 +155,15 @@ int run_processes(const UserProgram& program, const std::string& request, int nu
 // this run's. A process that crashes writes none, and sim-run then writes one for it.
 int run_once(const UserProgram& program, const RunOptions& options, int ranks, const std::string& sweep) {
   const Acknowledgements acknowledgements;
-  const auto request = to_json({.ranks = ranks,
-                                .backend = options.backend,
-                                .rehearsal = options.rehearsal,
-                                .sweep = sweep,
-                                .record = options.record,
-                                .acknowledge = acknowledgements.descriptor()});
+  const SimRequest wanted{.ranks = ranks,
+                          .backend = options.backend,
+                          .rehearsal = options.rehearsal,
+                          .sweep = sweep,
+                          .record = options.record,
+                          .acknowledge = acknowledgements.descriptor()};
+  if (auto python = options.backend == "sim" ? python_program(program.command) : std::nullopt)
+    return run_process_ranks(std::move(*python), wanted);
+  const auto request = to_json(wanted);
   const auto& diagnosis = options.rehearsal.diagnosis;
   if (std::filesystem::is_regular_file(std::filesystem::symlink_status(diagnosis))) std::filesystem::remove(diagnosis);
   const int code = options.backend == "sim" ? run_simulated(program, request) : run_processes(program, request, ranks);
@@ -176,6 +181,15 @@ int run_once(const UserProgram& program, const RunOptions& options, int ranks, c
 }
 
 }  // namespace
+
+int run_attached(const std::vector<std::string>& arguments) {
+  check_config(!arguments.empty() && arguments[0].find_first_not_of("0123456789") == std::string::npos,
+               "attach: expected the descriptor of a shared area");
+  const auto options =
+      parse_options({.options = {arguments.begin() + 1, arguments.end()}, .command = {"descriptor " + arguments[0]}});
+  return attach_to_ranks(std::stoi(arguments[0]),
+                         {.ranks = options.ranks(), .rehearsal = options.rehearsal, .record = options.record});
+}
 
 int run_user_program(const UserProgram& program) {
   const auto options = parse_options(program);

@@ -4,9 +4,7 @@
 
 #include <malloc.h>
 
-#include <fstream>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -15,50 +13,11 @@
 #include "sim/programs/runtime/exit_code.hpp"
 #include "sim/programs/runtime/real_rank.hpp"
 #include "sim/programs/runtime/rehearsal.hpp"
+#include "sim/programs/runtime/report_run.hpp"
 #include "sim/programs/runtime/sim_request.hpp"
-#include "sim/report/run_report.hpp"
 
 namespace accel {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-// In a sweep over numbers of ranks, sim-run starts a user program once per number of ranks. Each run is a separate
-// process, so the points of the runs before it arrive in a file, and this run appends its own.
-
-// Appends one line for `point`. Throws ConfigError if the file cannot be written.
-void add_sweep_point(const std::string& path, const sim::ScalePoint& point) {
-  const Json json{{"ranks", point.ranks},
-                  {"step_seconds", point.step_seconds},
-                  {"efficiency", point.efficiency},
-                  {"exposed_communication_seconds", point.exposed_communication_seconds},
-                  {"straggler_seconds", point.straggler_seconds}};
-  std::ofstream out(path, std::ios::app);
-  out << json.dump() << std::endl;
-  check_config(out.good(),
-               "{}: cannot write the results of the sweep; check the permissions and the free space of the folder",
-               path);
-}
-
-// Returns no points if the file does not exist. Throws ConfigError if a line is not a point.
-std::vector<sim::ScalePoint> read_sweep_points(const std::string& path) {
-  std::vector<sim::ScalePoint> points;
-  std::ifstream in(path);
-  for (std::string line; std::getline(in, line);) {
-    try {
-      const auto json = Json::parse(line);
-      points.push_back({.ranks = json.at("ranks"),
-                        .step_seconds = json.at("step_seconds"),
-                        .efficiency = json.at("efficiency"),
-                        .exposed_communication_seconds = json.at("exposed_communication_seconds"),
-                        .straggler_seconds = json.at("straggler_seconds")});
-    } catch (const Json::exception& error) {
-      throw ConfigError(
-          fmt::format("{}: invalid results of a sweep: {}; expected the file that sim-run wrote", path, error.what()));
-    }
-  }
-  return points;
-}
 
 using programs::SimRequest;
 
@@ -98,7 +57,6 @@ void keep_freed_memory() {
 #endif
 }
 
-// Standard output belongs to the user's program, so everything that the rehearsal reports goes to standard error.
 int run_simulated(const SimRequest& request, const std::function<int()>& train) {
   keep_freed_memory();
   const programs::Rehearsal rehearsal(request.rehearsal, request.ranks);
@@ -106,18 +64,7 @@ int run_simulated(const SimRequest& request, const std::function<int()>& train) 
     programs::record_rank(rank, request.record);
     train();
   });
-  rehearsal.write(report);
-  const auto prediction = programs::predict(report.times);
-  if (request.rehearsal.is_virtual() && !report.error) std::cerr << programs::describe({prediction});
-  if (!request.sweep.empty() && prediction.is_known())
-    add_sweep_point(request.sweep, programs::scale_point(prediction, /*samples_per_step=*/0));
-  if (!request.rehearsal.report.empty()) {
-    auto page = rehearsal.page(report);
-    if (!request.sweep.empty()) page.scaling = read_sweep_points(request.sweep);
-    page.title = fmt::format("a program on {} simulated ranks", request.ranks);
-    programs::write_page(page, request.rehearsal.report);
-  }
-  return programs::conclude(report, "error");
+  return programs::report_run(rehearsal, request, report, "error");
 }
 
 int run_requested(const SimRequest& request, const std::function<int()>& train) {

@@ -189,6 +189,20 @@ sim::SimulationReport Rehearsal::run_or_exit(const std::string& program, std::ch
   return rehearse(timeout, body, [&](const sim::SimulationReport& report) { exit_with(report, program); });
 }
 
+sim::SimulationReport Rehearsal::run_seats(std::chrono::milliseconds timeout,
+                                           const std::function<void(const sim::Seat&)>& body,
+                                           sim::ProcessorSeconds processor_seconds) const {
+  check_config(!network_ || network_->compute.kind != sim::ComputeCosts::Kind::kTable,
+               "--network {}: defines the time of compute by a table of operators, which ranks that are processes do "
+               "not report; use compute.cpu_time_factor",
+               options_.network);
+  check_config(options_.device == "cpu", "--device {}: ranks that are processes compute on the CPU", options_.device);
+  auto options = simulation_options(nullptr);
+  options.timeout = timeout;
+  options.processor_seconds = std::move(processor_seconds);
+  return sim::rehearse_seats(options, body);
+}
+
 // `on_stuck` is called if ranks do not return after a failure, e.g. in an endless loop. Their threads cannot be ended,
 // so it must end the process; null lets sim::rehearse wait for them.
 sim::SimulationReport Rehearsal::rehearse(std::chrono::milliseconds timeout,

@@ -50,6 +50,9 @@ class Rehearsal {
   /// Like `run`, but ends the process if ranks do not return after a failure, after calling `write` and `conclude`.
   sim::SimulationReport run_or_exit(const std::string& program, std::chrono::milliseconds timeout,
                                     const std::function<void(RankContext&)>& body) const;
+  /// Runs bodies that stand for ranks whose programs run in processes; `processor_seconds` are those of the processes.
+  sim::SimulationReport run_seats(std::chrono::milliseconds timeout, const std::function<void(const sim::Seat&)>& body,
+                                  sim::ProcessorSeconds processor_seconds) const;
   void write(const sim::SimulationReport& report) const;
   /// Returns the part of the HTML page that every kind of run shares.
   [[nodiscard]] sim::RunReport page(const sim::SimulationReport& report) const;

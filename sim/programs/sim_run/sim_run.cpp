@@ -347,6 +347,7 @@ int run_main(int argc, char** argv) {
     if (argc > 1 && std::string(argv[1]) == "compare") return compare_main(argc - 1, argv + 1);
     if (argc > 1 && std::string(argv[1]) == "prove") return prove_main(argc - 1, argv + 1);
     if (argc > 1 && std::string(argv[1]) == "explore") return explore_main(argc - 1, argv + 1);
+    if (argc > 1 && std::string(argv[1]) == "attach") return run_attached({argv + 2, argv + argc});
     if (const auto dashes = std::find(argv + 1, argv + argc, std::string_view("--")); dashes != argv + argc) {
       return run_user_program({.options = {argv + 1, dashes}, .command = {dashes + 1, argv + argc}});
     }

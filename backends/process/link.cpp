@@ -1,0 +1,100 @@
+#include "backends/process/link.hpp"
+
+#include <algorithm>
+
+namespace accel::process {
+
+MessageWriter& operator<<(MessageWriter& message, const RequestHead& head) {
+  return message.put(head.request).put(head.processor_seconds).put(head.line).put(head.file);
+}
+
+RequestHead read_head(MessageReader& message) {
+  RequestHead head;
+  head.request = message.get<Request>();
+  head.processor_seconds = message.get<double>();
+  head.line = message.get<std::uint32_t>();
+  head.file = message.text();
+  return head;
+}
+
+RankLink::RankLink(std::shared_ptr<SharedArea> area, int rank)
+    : area_(std::move(area)), rank_(rank), channel_(area_->channel(rank)) {}
+
+// The entry's previous request, kEntries earlier, has been read by now, so its bytes are free.
+void RankLink::write(const MessageWriter& message) {
+  const auto number = channel_.posted.load();
+  for (auto taken = channel_.taken.load(); number - taken >= Channel::kEntries; taken = channel_.taken.load()) {
+    ring();
+    futex_wait(channel_.taken, taken);
+  }
+  auto& entry = channel_.entries[number % Channel::kEntries];
+  if (std::exchange(is_used_[number % Channel::kEntries], true)) pool_.give(entry.offset);
+  const auto& bytes = message.bytes();
+  entry = {.offset = pool_.take(bytes.size()), .bytes = bytes.size()};
+  std::copy_n(bytes.data(), bytes.size(), reinterpret_cast<char*>(at(entry.offset)));
+  channel_.posted = number + 1;
+}
+
+void RankLink::ring() {
+  ++channel_.bell;
+  futex_wake(channel_.bell);
+}
+
+void RankLink::post(const MessageWriter& message) {
+  const std::lock_guard lock(mutex_);
+  write(message);
+  ring();
+}
+
+std::int64_t RankLink::ask(const MessageWriter& message) {
+  const std::lock_guard lock(mutex_);
+  const auto before = channel_.answered.load();
+  write(message);
+  ring();
+  while (channel_.answered.load() == before) futex_wait(channel_.answered, before);
+  if (channel_.has_failed != 0) throw CommError(std::string(channel_.text, channel_.text_bytes));
+  return channel_.value;
+}
+
+std::uint64_t RankLink::take(std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  return pool_.take(bytes);
+}
+
+void RankLink::give(std::uint64_t offset) {
+  const std::lock_guard lock(mutex_);
+  pool_.give(offset);
+}
+
+ProxyLink::ProxyLink(std::shared_ptr<SharedArea> area, int rank)
+    : area_(std::move(area)), rank_(rank), channel_(area_->channel(rank)) {}
+
+// The bell is read before the counters: what is posted after that rings it again, and the wait returns at once.
+std::optional<MessageReader> ProxyLink::next(std::chrono::milliseconds limit) {
+  const auto bell = channel_.bell.load();
+  const auto number = channel_.taken.load();
+  if (number == channel_.posted.load()) {
+    if (channel_.end.has_ended != 0) return std::nullopt;
+    futex_wait(channel_.bell, bell, static_cast<int>(limit.count()));
+    if (number == channel_.posted.load()) return std::nullopt;
+  }
+  const auto& entry = channel_.entries[number % Channel::kEntries];
+  const bool is_within =
+      entry.offset <= SharedArea::kPayloadBytes && entry.bytes <= SharedArea::kPayloadBytes - entry.offset;
+  ensure(is_within, "rank {}: a request lies outside of its payload", rank_);
+  MessageReader message(std::string(reinterpret_cast<const char*>(at(entry.offset)), entry.bytes));
+  channel_.taken = number + 1;
+  futex_wake(channel_.taken);
+  return message;
+}
+
+void ProxyLink::answer(const Answer& answer) {
+  channel_.has_failed = answer.has_failed ? 1 : 0;
+  channel_.value = answer.value;
+  channel_.text_bytes = std::min(answer.text.size(), Channel::kTextBytes);
+  std::copy_n(answer.text.data(), channel_.text_bytes, channel_.text);
+  ++channel_.answered;
+  futex_wake(channel_.answered);
+}
+
+}  // namespace accel::process

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "backends/process/message.hpp"
+#include "backends/process/payload_pool.hpp"
+#include "backends/process/shared_area.hpp"
+
+/// The two ends of a channel.
+namespace accel::process {
+
+/// What a rank asks of its proxy. Each request begins with RequestHead; the fields after it are listed here.
+enum class Request : std::uint32_t {
+  kGroup,     ///< number, name, ranks; answered
+  kCall,      ///< number of the work, see Operation; its errors are those of the wait
+  kWait,      ///< number of the work; answered: the source rank
+  kPoll,      ///< number of the work; answered: whether it has ended
+  kForget,    ///< number of the work, whose buffers the rank has taken back
+  kPhase,     ///< name
+  kBackward,  ///< the loss
+  kUpdate,    ///< an optimizer is about to step; answered
+  kUpdated,   ///< whether models are compared; then names, hashes, the generator's hash; answered
+  kWarn,      ///< text
+  kFail,      ///< text; the program has ended by this error
+};
+
+/// Where a request comes from.
+struct RequestHead {
+  Request request{};
+  double processor_seconds = 0;  ///< that the process has used so far
+  std::uint32_t line = 0;        ///< of the program; 0: unknown
+  std::string file;
+};
+MessageWriter& operator<<(MessageWriter& message, const RequestHead& head);
+RequestHead read_head(MessageReader& message);
+
+struct Answer {
+  bool has_failed = false;
+  std::int64_t value = 0;
+  std::string text;  ///< of the error
+};
+
+/// The rank's end. Thread rule: any thread of the rank; while one waits for an answer, the others wait for it.
+class RankLink {
+ public:
+  RankLink(std::shared_ptr<SharedArea> area, int rank);
+
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int num_ranks() const { return area_->num_ranks(); }
+
+  /// Sends a request without waiting for the proxy.
+  void post(const MessageWriter& message);
+  /// Sends a request and returns its answer. Throws CommError with the text of a failed one.
+  std::int64_t ask(const MessageWriter& message);
+
+  /// Memory for a tensor that the proxy can see.
+  std::uint64_t take(std::uint64_t bytes);
+  void give(std::uint64_t offset);
+  [[nodiscard]] std::byte* at(std::uint64_t offset) const { return area_->payload(rank_) + offset; }
+
+ private:
+  void write(const MessageWriter& message);  // under the lock
+  void ring();
+
+  const std::shared_ptr<SharedArea> area_;
+  const int rank_;
+  Channel& channel_;
+  std::mutex mutex_;
+  PayloadPool pool_{SharedArea::kPayloadBytes};
+  bool is_used_[Channel::kEntries] = {};
+};
+
+/// The proxy's end. Thread rule: one thread.
+class ProxyLink {
+ public:
+  ProxyLink(std::shared_ptr<SharedArea> area, int rank);
+
+  /// Waits for the rank's next request; null if its process has ended and all of its requests were read, or after `limit`.
+  std::optional<MessageReader> next(std::chrono::milliseconds limit);
+  void answer(const Answer& answer);
+
+  [[nodiscard]] const RankEnd& end() const { return channel_.end; }
+  [[nodiscard]] std::byte* at(std::uint64_t offset) const { return area_->payload(rank_) + offset; }
+
+ private:
+  const std::shared_ptr<SharedArea> area_;
+  const int rank_;
+  Channel& channel_;
+};
+
+}  // namespace accel::process

@@ -1,0 +1,56 @@
+#include "backends/process/operation.hpp"
+
+namespace accel::process {
+namespace {
+
+using Lists = std::vector<std::vector<PlacedTensor>>;
+
+void write_lists(MessageWriter& message, const Lists& lists) {
+  message.put(static_cast<std::uint64_t>(lists.size()));
+  for (const auto& list : lists) {
+    message.put(static_cast<std::uint64_t>(list.size()));
+    for (const auto& tensor : list) {
+      message.put(tensor.offset).put(tensor.bytes).put(tensor.dtype).put_list(tensor.sizes).put_list(tensor.strides);
+    }
+  }
+}
+
+Lists read_lists(MessageReader& message) {
+  Lists lists(message.get<std::uint64_t>());
+  for (auto& list : lists) {
+    list.resize(message.get<std::uint64_t>());
+    for (auto& tensor : list) {
+      tensor.offset = message.get<std::uint64_t>();
+      tensor.bytes = message.get<std::uint64_t>();
+      tensor.dtype = message.get<int>();
+      tensor.sizes = message.list();
+      tensor.strides = message.list();
+    }
+  }
+  return lists;
+}
+
+}  // namespace
+
+MessageWriter& operator<<(MessageWriter& message, const Operation& operation) {
+  message.put(operation.method).put(operation.group).put(operation.reduce_op).put(operation.root).put(operation.tag);
+  write_lists(message, operation.inputs);
+  write_lists(message, operation.outputs);
+  return message.put_list(operation.input_splits).put_list(operation.output_splits);
+}
+
+Operation read_operation(MessageReader& message) {
+  Operation operation;
+  operation.method = message.get<Method>();
+  operation.group = message.get<std::uint32_t>();
+  operation.reduce_op = message.get<int>();
+  operation.root = message.get<int>();
+  operation.tag = message.get<int>();
+  operation.inputs = read_lists(message);
+  operation.outputs = read_lists(message);
+  operation.input_splits = message.list();
+  operation.output_splits = message.list();
+  return operation;
+}
+
+}  // namespace accel::process

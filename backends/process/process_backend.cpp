@@ -1,0 +1,226 @@
+#include "backends/process/process_backend.hpp"
+
+#include <ATen/ATen.h>
+
+#include <atomic>
+#include <cstring>
+#include <numeric>
+
+#include "reference/core/errors.hpp"
+
+namespace accel::process {
+namespace {
+
+using c10d::OpType;
+
+// Of this process; a work or a group is named by its number.
+std::uint64_t next_number() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
+// The bytes from the first to the last element of a tensor, gaps included.
+std::uint64_t extent(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return 0;
+  std::int64_t last = 0;
+  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) last += (tensor.size(dim) - 1) * tensor.stride(dim);
+  return static_cast<std::uint64_t>((last + 1) * static_cast<std::int64_t>(tensor.element_size()));
+}
+
+int kind_of(const c10d::ReduceOp& op) { return static_cast<int>(static_cast<c10d::ReduceOp::RedOpType>(op)); }
+
+}  // namespace
+
+ProcessBackend::ProcessBackend(std::shared_ptr<RankLink> link, std::shared_ptr<const ProgramHooks> hooks, int rank,
+                               int size)
+    : c10d::Backend(rank, size), link_(std::move(link)), hooks_(std::move(hooks)) {}
+
+void ProcessBackend::set_group(std::string name, std::vector<int> ranks) {
+  name_ = std::move(name);
+  ranks_ = std::move(ranks);
+}
+
+// PyTorch fills in the options after the constructor; no ranks mean all of them.
+std::uint32_t ProcessBackend::group() {
+  if (group_ != 0) return group_;
+  if (name_.empty()) {
+    for (const auto rank : options_->global_ranks_in_group) ranks_.push_back(static_cast<int>(rank));
+    name_ = options_->group_name;
+  }
+  if (ranks_.empty()) {
+    ranks_.resize(getSize());
+    std::iota(ranks_.begin(), ranks_.end(), 0);
+  }
+  // The name of the default group in PyTorch is a number.
+  const bool is_world = getSize() == link_->num_ranks() && (name_.empty() || name_ == "0");
+  const auto number = static_cast<std::uint32_t>(next_number());
+  link_->ask(begin_request(Request::kGroup, *hooks_)
+                 .put(number)
+                 .put(is_world ? std::string_view("world") : std::string_view(name_))
+                 .put_list(ranks_));
+  return group_ = number;
+}
+
+PlacedTensor ProcessBackend::place(const at::Tensor& tensor, bool is_read, bool is_written,
+                                   std::vector<Buffer>& buffers) const {
+  check_argument(tensor.layout() == at::kStrided,
+                 "a rank that is a process exchanges dense tensors only, got a {} one; use a thread as a rank, or "
+                 "tensor.to_dense()",
+                 c10::str(tensor.layout()));
+  check_argument(tensor.device().is_cpu(), "a rank that is a process exchanges tensors of the CPU, got one on {}",
+                 tensor.device().str());
+  PlacedTensor placed{.bytes = extent(tensor),
+                      .dtype = static_cast<int>(tensor.scalar_type()),
+                      .sizes = tensor.sizes().vec(),
+                      .strides = tensor.strides().vec()};
+  placed.offset = link_->take(placed.bytes);
+  // A tensor with gaps is also read where it is written: the bytes between its elements go there and back.
+  if (is_read || !tensor.is_non_overlapping_and_dense())
+    std::memcpy(link_->at(placed.offset), tensor.const_data_ptr(), placed.bytes);
+  buffers.push_back({.tensor = tensor, .offset = placed.offset, .bytes = placed.bytes, .is_written = is_written});
+  return placed;
+}
+
+ProcessBackend::WorkPtr ProcessBackend::run(OpType type, Operation operation, const Lists& inputs, const Lists& outputs,
+                                            Writes writes, Lists results) {
+  operation.group = group();
+  std::vector<Buffer> buffers;
+  const auto place_all = [&](const Lists& lists, bool is_read, bool is_written) {
+    std::vector<std::vector<PlacedTensor>> placed;
+    for (const auto& list : lists) {
+      auto& own = placed.emplace_back();
+      for (const auto& tensor : list) own.push_back(place(tensor, is_read, is_written, buffers));
+    }
+    return placed;
+  };
+  try {
+    operation.inputs = place_all(inputs, /*is_read=*/true, writes == Writes::kInputs);
+    operation.outputs = place_all(outputs, /*is_read=*/false, writes == Writes::kOutputs);
+  } catch (...) {
+    for (const auto& buffer : buffers) link_->give(buffer.offset);
+    throw;
+  }
+  ++sequence_;
+  const auto number = next_number();
+  auto message = begin_request(Request::kCall, *hooks_).put(number);
+  link_->post(message << operation);
+  return c10::make_intrusive<ProcessWork>(link_, hooks_, number, type, std::move(buffers), std::move(results));
+}
+
+ProcessBackend::WorkPtr ProcessBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  return run(OpType::BROADCAST, {.method = Method::kBroadcast, .root = static_cast<int>(options.rootRank)}, {tensors},
+             {}, options.rootRank == getRank() ? Writes::kOutputs : Writes::kInputs, {tensors});
+}
+
+ProcessBackend::WorkPtr ProcessBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  return run(OpType::ALLREDUCE, {.method = Method::kAllReduce, .reduce_op = kind_of(options.reduceOp)}, {tensors}, {},
+             Writes::kInputs, {tensors});
+}
+
+ProcessBackend::WorkPtr ProcessBackend::allreduce_coalesced(Tensors& tensors,
+                                                            const c10d::AllreduceCoalescedOptions& options) {
+  return run(OpType::ALLREDUCE_COALESCED,
+             {.method = Method::kAllReduceCoalesced, .reduce_op = kind_of(options.reduceOp)}, {tensors}, {},
+             Writes::kInputs, {tensors});
+}
+
+// On the other ranks Gloo leaves partial sums, and so does the simulator.
+ProcessBackend::WorkPtr ProcessBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  return run(
+      OpType::REDUCE,
+      {.method = Method::kReduce, .reduce_op = kind_of(options.reduceOp), .root = static_cast<int>(options.rootRank)},
+      {tensors}, {}, Writes::kInputs, {tensors});
+}
+
+ProcessBackend::WorkPtr ProcessBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                                  const c10d::AllgatherOptions&) {
+  return run(OpType::ALLGATHER, {.method = Method::kAllGather}, {inputs}, outputs, Writes::kOutputs, outputs);
+}
+
+ProcessBackend::WorkPtr ProcessBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                        const c10d::AllgatherOptions&) {
+  return run(OpType::_ALLGATHER_BASE, {.method = Method::kAllGatherBase}, {{input}}, {{output}}, Writes::kOutputs,
+             {{output}});
+}
+
+ProcessBackend::WorkPtr ProcessBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                                                            const c10d::AllgatherOptions&) {
+  return run(OpType::ALLGATHER_COALESCED, {.method = Method::kAllGatherCoalesced}, {inputs}, outputs, Writes::kOutputs,
+             outputs);
+}
+
+ProcessBackend::WorkPtr ProcessBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                        const c10d::AllgatherOptions&) {
+  return run(OpType::COALESCED, {.method = Method::kAllGatherIntoTensorCoalesced}, {inputs}, {outputs},
+             Writes::kOutputs, {outputs});
+}
+
+ProcessBackend::WorkPtr ProcessBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                               const c10d::GatherOptions& options) {
+  return run(OpType::GATHER, {.method = Method::kGather, .root = static_cast<int>(options.rootRank)}, {inputs}, outputs,
+             Writes::kOutputs, outputs);
+}
+
+ProcessBackend::WorkPtr ProcessBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                                const c10d::ScatterOptions& options) {
+  return run(OpType::SCATTER, {.method = Method::kScatter, .root = static_cast<int>(options.rootRank)}, inputs,
+             {outputs}, Writes::kOutputs, {outputs});
+}
+
+ProcessBackend::WorkPtr ProcessBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                                       const c10d::ReduceScatterOptions& options) {
+  return run(OpType::REDUCE_SCATTER, {.method = Method::kReduceScatter, .reduce_op = kind_of(options.reduceOp)}, inputs,
+             {outputs}, Writes::kOutputs, {outputs});
+}
+
+ProcessBackend::WorkPtr ProcessBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                             const c10d::ReduceScatterOptions& options) {
+  return run(OpType::_REDUCE_SCATTER_BASE,
+             {.method = Method::kReduceScatterBase, .reduce_op = kind_of(options.reduceOp)}, {{input}}, {{output}},
+             Writes::kOutputs, {{output}});
+}
+
+ProcessBackend::WorkPtr ProcessBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                        const c10d::ReduceScatterOptions& options) {
+  return run(OpType::COALESCED,
+             {.method = Method::kReduceScatterTensorCoalesced, .reduce_op = kind_of(options.reduceOp)}, {inputs},
+             {outputs}, Writes::kOutputs, {outputs});
+}
+
+ProcessBackend::WorkPtr ProcessBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                      std::vector<std::int64_t>& output_splits,
+                                                      std::vector<std::int64_t>& input_splits,
+                                                      const c10d::AllToAllOptions&) {
+  return run(OpType::ALLTOALL_BASE,
+             {.method = Method::kAllToAllBase, .input_splits = input_splits, .output_splits = output_splits}, {{input}},
+             {{output}}, Writes::kOutputs, {{output}});
+}
+
+ProcessBackend::WorkPtr ProcessBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions&) {
+  return run(OpType::ALLTOALL, {.method = Method::kAllToAll}, {inputs}, {outputs}, Writes::kOutputs, {outputs});
+}
+
+ProcessBackend::WorkPtr ProcessBackend::send(Tensors& tensors, int destination, int tag) {
+  return run(OpType::SEND, {.method = Method::kSend, .root = destination, .tag = tag}, {tensors}, {}, Writes::kOutputs,
+             {});
+}
+
+ProcessBackend::WorkPtr ProcessBackend::recv(Tensors& tensors, int source, int tag) {
+  return run(OpType::RECV, {.method = Method::kRecv, .root = source, .tag = tag}, {}, {tensors}, Writes::kOutputs,
+             {tensors});
+}
+
+ProcessBackend::WorkPtr ProcessBackend::recvAnysource(Tensors& tensors, int tag) {
+  return run(OpType::RECVANYSOURCE, {.method = Method::kRecvAnySource, .tag = tag}, {}, {tensors}, Writes::kOutputs,
+             {tensors});
+}
+
+ProcessBackend::WorkPtr ProcessBackend::barrier(const c10d::BarrierOptions&) {
+  return run(OpType::BARRIER, {.method = Method::kBarrier}, {}, {}, Writes::kOutputs, {});
+}
+
+void ProcessBackend::monitoredBarrier(const c10d::BarrierOptions&, bool /*wait_all_ranks*/) {
+  run(OpType::BARRIER, {.method = Method::kMonitoredBarrier}, {}, {}, Writes::kOutputs, {})->wait(kNoTimeout);
+}
+
+}  // namespace accel::process

@@ -1,0 +1,115 @@
+#include "backends/process/process_work.hpp"
+
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/GradMode.h>
+#include <time.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include "reference/core/errors.hpp"
+
+namespace accel::process {
+
+MessageWriter begin_request(Request request, const ProgramHooks& hooks) {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  RequestHead head{.request = request,
+                   .processor_seconds = static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec)};
+  if (hooks.line) std::tie(head.file, head.line) = hooks.line();
+  MessageWriter message;
+  message << head;
+  return message;
+}
+
+ProcessWork::ProcessWork(std::shared_ptr<RankLink> link, std::shared_ptr<const ProgramHooks> hooks,
+                         std::uint64_t number, c10d::OpType type, std::vector<Buffer> buffers, Results results)
+    : c10d::Work(link->rank(), type),
+      link_(std::move(link)),
+      hooks_(std::move(hooks)),
+      number_(number),
+      buffers_(std::move(buffers)),
+      results_(std::move(results)) {}
+
+// After the answer nobody uses the payload any more: the meeting has ended for this rank.
+void ProcessWork::finish() {
+  const std::lock_guard lock(mutex_);
+  if (is_over_) return;
+  try {
+    source_ = static_cast<int>(link_->ask(begin_request(Request::kWait, *hooks_).put(number_)));
+    const c10::NoGradGuard no_grad;
+    for (const auto& buffer : buffers_) {
+      if (!buffer.is_written) continue;
+      if (buffer.tensor.is_non_overlapping_and_dense()) {
+        std::memcpy(buffer.tensor.data_ptr(), link_->at(buffer.offset), buffer.bytes);
+      } else {
+        buffer.tensor.copy_(at::from_blob(link_->at(buffer.offset), buffer.tensor.sizes(), buffer.tensor.strides(),
+                                          buffer.tensor.options()));
+      }
+    }
+  } catch (const std::exception&) {
+    error_ = std::current_exception();
+  }
+  is_over_ = true;
+  for (const auto& buffer : buffers_) link_->give(buffer.offset);
+  buffers_.clear();
+  if (!future_ || future_->completed()) return;
+  if (error_) {
+    future_->setError(error_);
+  } else if (results_.size() > 1) {
+    future_->markCompleted(c10::IValue(results_));
+  } else {
+    future_->markCompleted(c10::IValue(results_.empty() ? std::vector<at::Tensor>{} : results_.front()));
+  }
+}
+
+bool ProcessWork::wait(std::chrono::milliseconds /*timeout*/) {
+  finish();
+  if (error_) std::rethrow_exception(error_);
+  return true;
+}
+
+bool ProcessWork::isCompleted() {
+  if (is_over_) return true;
+  if (link_->ask(begin_request(Request::kPoll, *hooks_).put(number_)) == 0) return false;
+  finish();
+  return true;
+}
+
+std::vector<at::Tensor> ProcessWork::result() {
+  check_state(
+      results_.size() <= 1,
+      "Work.result: this collective has {} lists of results; expected at most one; read its output lists instead",
+      results_.size());
+  return results_.empty() ? std::vector<at::Tensor>{} : results_.front();
+}
+
+// Future::wait is final, so nobody can see a rank that blocks there. Inside a backward pass (DDP) a callback at its end
+// waits first, so that all buckets are in flight until then; elsewhere the future is complete when it is handed out.
+c10::intrusive_ptr<c10::ivalue::Future> ProcessWork::getFuture() {
+  if (future_) return future_;
+  const auto list_of_tensors = c10::ListType::create(c10::TensorType::get());
+  const bool nested = results_.size() > 1;
+  auto future =
+      c10::make_intrusive<c10::ivalue::Future>(nested ? c10::ListType::create(list_of_tensors) : list_of_tensors);
+  if (is_over_) {
+    if (error_)
+      future->setError(error_);
+    else if (nested)
+      future->markCompleted(c10::IValue(results_));
+    else
+      future->markCompleted(c10::IValue(result()));
+    return future_ = future;
+  }
+  future_ = future;
+  auto self = c10::intrusive_ptr<ProcessWork>::unsafe_reclaim_from_nonowning(this);
+  const auto wait = [self] { self->finish(); };
+  if (hooks_->waits_for_futures && hooks_->waits_for_futures(wait)) return future_;
+  if (torch::autograd::get_current_graph_task_id() != -1) {
+    torch::autograd::Engine::get_default_engine().queue_callback([self] { self->wait(kNoTimeout); });
+  } else {
+    wait();
+  }
+  return future_;
+}
+
+}  // namespace accel::process

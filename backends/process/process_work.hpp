@@ -1,0 +1,68 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+#include "backends/process/link.hpp"
+#include "backends/process/operation.hpp"
+
+namespace accel::process {
+
+/// A rank's tensor and the shared memory that stands for it in a collective.
+struct Buffer {
+  at::Tensor tensor;
+  std::uint64_t offset = 0, bytes = 0;
+  bool is_written = false;  ///< by the collective
+};
+
+/// What the language of the rank's program adds to its collectives.
+struct ProgramHooks {
+  /// The program's current line.
+  std::function<std::pair<std::string, std::uint32_t>()> line = nullptr;
+  /// Whether the caller of getFuture may wait for it by means that a backend does not see; it then completes at once.
+  /// Releases for `wait` what other threads of the program need.
+  std::function<bool(const std::function<void()>& wait)> waits_for_futures = nullptr;
+};
+
+/// A pending collective of a ProcessBackend.
+class ProcessWork : public c10d::Work {
+ public:
+  using Results = std::vector<std::vector<at::Tensor>>;
+  ProcessWork(std::shared_ptr<RankLink> link, std::shared_ptr<const ProgramHooks> hooks, std::uint64_t number,
+              c10d::OpType type, std::vector<Buffer> buffers, Results results);
+  /// A work that was never waited for keeps its memory: other ranks may still read it.
+  ~ProcessWork() override = default;
+
+  /// Blocks the rank; throws CommError with the simulator's text. Ignores `timeout`: the simulator's applies.
+  bool wait(std::chrono::milliseconds timeout) override;
+  bool isCompleted() override;
+  bool isSuccess() const override { return is_over_ && error_ == nullptr; }
+  std::exception_ptr exception() const override { return error_; }
+  int sourceRank() const override { return source_; }
+  std::vector<at::Tensor> result() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+ private:
+  void finish();
+
+  const std::shared_ptr<RankLink> link_;
+  const std::shared_ptr<const ProgramHooks> hooks_;
+  const std::uint64_t number_;
+  std::mutex mutex_;
+  std::vector<Buffer> buffers_;
+  Results results_;
+  bool is_over_ = false;
+  std::exception_ptr error_;
+  int source_ = -1;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+/// Begins a request with the program's line and the process's time.
+MessageWriter begin_request(Request request, const ProgramHooks& hooks);
+
+}  // namespace accel::process

@@ -1,0 +1,86 @@
+"""Tells the simulator of a program's training steps, and of mistakes that every backend would accept."""
+
+import math
+import weakref
+
+import torch
+from torch.distributed.tensor import DTensor
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from accel_sim import _native
+
+_replicas = weakref.WeakSet()
+
+
+def install():
+    _observe_backward()
+    _observe_updates()
+    _observe_data_parallel()
+    _observe_samplers()
+
+
+def _is_distributed():
+    return torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
+
+
+def _observe_backward():
+    backward = torch.autograd.backward
+
+    def observed(tensors, *args, **kwargs):
+        if _is_distributed():
+            first = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
+            is_loss = isinstance(first, torch.Tensor) and not isinstance(first, DTensor) and first.numel() == 1
+            _native.backward(first.item() if is_loss else math.nan)
+        return backward(tensors, *args, **kwargs)
+
+    torch.autograd.backward = observed
+
+
+def _observe_updates():
+    def before(optimizer, args, kwargs):
+        if _is_distributed():
+            _native.update()
+
+    def after(optimizer, args, kwargs):
+        if _is_distributed():
+            _native.updated(_replicated_parameters(), bytes(torch.get_rng_state().numpy()))
+
+    register_optimizer_step_pre_hook(before)
+    register_optimizer_step_post_hook(after)
+
+
+def _replicated_parameters():
+    """The parameters that must be equal on all ranks: those of data parallel models over all ranks."""
+    parameters = []
+    for number, model in enumerate(_replicas):
+        if model.process_group.size() != torch.distributed.get_world_size() or not model.require_backward_grad_sync:
+            continue
+        prefix = f"model {number}: " if len(_replicas) > 1 else ""
+        parameters += [(prefix + name, parameter.detach()) for name, parameter in model.module.named_parameters()]
+    return parameters
+
+
+def _observe_data_parallel():
+    create = torch.nn.parallel.DistributedDataParallel.__init__
+
+    def observed(self, *args, **kwargs):
+        create(self, *args, **kwargs)
+        _replicas.add(self)
+
+    torch.nn.parallel.DistributedDataParallel.__init__ = observed
+
+
+def _observe_samplers():
+    sampler = torch.utils.data.distributed.DistributedSampler
+    iterate = sampler.__iter__
+
+    def observed(self):
+        if self.shuffle and getattr(self, "_accel_last_epoch", None) == self.epoch:
+            _native.warn(
+                f"a DistributedSampler starts again in epoch {self.epoch}, with the same order of samples as before; "
+                f"call sampler.set_epoch(epoch) before each epoch"
+            )
+        self._accel_last_epoch = self.epoch
+        return iterate(self)
+
+    sampler.__iter__ = observed

@@ -1,0 +1,47 @@
+#include "sim/programs/processes/process_run.hpp"
+
+#include "reference/core/errors.hpp"
+#include "sim/backend/sim_backend.hpp"
+#include "sim/programs/processes/rank_proxy.hpp"
+#include "sim/programs/runtime/real_rank.hpp"
+#include "sim/programs/runtime/rehearsal.hpp"
+#include "sim/programs/runtime/report_run.hpp"
+
+namespace accel::programs {
+
+namespace {
+
+int run(RankProgram program, const std::shared_ptr<process::SharedArea>& area, const SimRequest& request) {
+  const Rehearsal rehearsal(request.rehearsal, request.ranks);
+  Supervisor supervisor(std::move(program), area);
+  if (const auto code = supervisor.wait_until_ready()) return *code;
+  std::vector<double> processor_seconds(request.ranks);
+  const auto report = rehearsal.run_seats(
+      collective_timeout(),
+      [&](const sim::Seat& seat) {
+        supervisor.watch(seat.member.world);
+        const int rank = seat.member.rank;
+        RankProxy(seat, area, processor_seconds[rank], [&supervisor, rank] {
+          return supervisor.has_stopped(rank);
+        }).run();
+      },
+      [&](int rank) { return processor_seconds[rank]; });
+  supervisor.finish();
+  return report_run(rehearsal, request, report, "sim-run");
+}
+
+}  // namespace
+
+int run_process_ranks(RankProgram program, const SimRequest& request) {
+  if (request.ranks == 1) program.prefix.clear();
+  return run(std::move(program), process::SharedArea::create(request.ranks), request);
+}
+
+int attach_to_ranks(int descriptor, const SimRequest& request) {
+  const auto area = process::SharedArea::attach(descriptor);
+  check_config(area->num_ranks() == request.ranks, "--ranks {}: descriptor {} has {} ranks", request.ranks, descriptor,
+               area->num_ranks());
+  return run({}, area, request);
+}
+
+}  // namespace accel::programs

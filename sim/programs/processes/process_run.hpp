@@ -1,0 +1,15 @@
+#pragma once
+
+#include "sim/programs/processes/supervisor.hpp"
+#include "sim/programs/runtime/sim_request.hpp"
+
+namespace accel::programs {
+
+/// Runs a program on simulated ranks that are processes, with everything that the request asks for. Returns sim-run's
+/// exit code, or that of a program which ended before its ranks started. Throws ConfigError.
+int run_process_ranks(RankProgram program, const SimRequest& request);
+
+/// Like run_process_ranks, for ranks that another process starts: `descriptor` is its SharedArea, of request.ranks ranks.
+int attach_to_ranks(int descriptor, const SimRequest& request);
+
+}  // namespace accel::programs

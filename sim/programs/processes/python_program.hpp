@@ -1,0 +1,18 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/programs/processes/supervisor.hpp"
+
+namespace accel::programs {
+
+/// Returns how to run the command on simulated ranks if it is Python's interpreter: package accel_sim imports what the
+/// script needs and forks the ranks. Null for any other command.
+///
+///     python_program({"python3", "-u", "train.py", "--epochs", "3"})
+///     // python3 -u -m accel_sim -- train.py --epochs 3
+std::optional<RankProgram> python_program(const std::vector<std::string>& command);
+
+}  // namespace accel::programs

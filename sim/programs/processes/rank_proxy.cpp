@@ -1,0 +1,231 @@
+// The engine's view of a rank that is a process. See Note [Ranks as processes] in backends/process/shared_area.cpp.
+#include "sim/programs/processes/rank_proxy.hpp"
+
+#include <ATen/ops/from_blob.h>
+
+#include <set>
+
+#include "backends/launch/process.hpp"
+#include "reference/core/call_site.hpp"
+#include "reference/core/errors.hpp"
+#include "sim/backend/replica_vote.hpp"
+#include "sim/backend/sim_backend.hpp"
+#include "sim/backend/step_recorder.hpp"
+
+namespace accel::programs {
+namespace {
+
+using process::Method;
+using process::Request;
+
+constexpr auto kRequestTick = std::chrono::milliseconds(100);
+
+// A line's file must live as long as the run's reports.
+const char* kept(const std::string& file) {
+  static std::mutex mutex;
+  static std::set<std::string, std::less<>> files;
+  const std::lock_guard lock(mutex);
+  return files.insert(file).first->c_str();
+}
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& exception) {
+    return exception.what();
+  } catch (...) {
+    return "an exception that is not a std::exception";
+  }
+}
+
+// Whether the simulator itself ended the rank: the error then says more than the program's traceback.
+bool comes_from_the_run(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const sim::ReleasedError&) {
+    return true;
+  } catch (const sim::DiagnosedError&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace
+
+RankProxy::RankProxy(const sim::Seat& seat, std::shared_ptr<process::SharedArea> area, double& processor_seconds,
+                     std::function<bool()> was_stopped)
+    : seat_(seat),
+      link_(std::move(area), seat.member.rank),
+      processor_seconds_(processor_seconds),
+      was_stopped_(std::move(was_stopped)) {}
+
+void RankProxy::run() {
+  while (true) {
+    if (auto message = link_.next(kRequestTick)) {
+      serve(*message);
+    } else if (link_.end().has_ended != 0) {
+      return end_as(link_.end().status);
+    }
+  }
+}
+
+// A program that leaves by an error asks for Request::kFail first, so a status other than 0 here comes unannounced.
+void RankProxy::end_as(int status) const {
+  const int code = launcher::exit_code_of_status(status);
+  if (code == 0) return;
+  const bool was_stopped = was_stopped_();
+  if (thrown_ && comes_from_the_run(thrown_) && (was_stopped || code <= 128)) std::rethrow_exception(thrown_);
+  const auto last_call = seat_.member.world->last_call_of(seat_.member.rank);
+  const auto where = last_call.empty() ? " before its first collective" : "; its last call: " + last_call;
+  if (was_stopped) {
+    throw sim::ReleasedError("was ended: it did not return from its own code after the run had failed" + where);
+  }
+  throw Error(fmt::format("the process {}{}", launcher::describe_exit_code(code), where));
+}
+
+void RankProxy::serve(process::MessageReader& message) {
+  const auto head = process::read_head(message);
+  processor_seconds_ = head.processor_seconds;
+  const CallSite site(SourceLine(kept(head.file), head.line));
+  switch (head.request) {
+    case Request::kCall: return call(message);
+    case Request::kForget: pending_.erase(message.get<std::uint64_t>()); return;
+    case Request::kPhase: seat_.member.world->clocks().enter_phase(seat_.member.rank, kept(message.text())); return;
+    case Request::kWarn: return seat_.member.world->failures().warn(message.text());
+    case Request::kFail: fail(message.text());
+    default: break;
+  }
+  process::Answer answer;
+  try {
+    answer.value = answer_of(head, message);
+  } catch (...) {
+    thrown_ = std::current_exception();
+    thrown_text_ = text_of(thrown_);
+    answer = {.has_failed = true, .text = thrown_text_};
+  }
+  link_.answer(answer);
+}
+
+std::int64_t RankProxy::answer_of(const process::RequestHead& head, process::MessageReader& message) {
+  auto& world = *seat_.member.world;
+  const int rank = seat_.member.rank;
+  switch (head.request) {
+    case Request::kGroup: make_group(message); return 0;
+    case Request::kWait: return wait(message.get<std::uint64_t>());
+    case Request::kPoll: {
+      const auto pending = pending_.find(message.get<std::uint64_t>());
+      return pending == pending_.end() || pending->second.error || pending->second.work->isCompleted() ? 1 : 0;
+    }
+    case Request::kBackward: {
+      const auto loss = message.get<double>();
+      if (seat_.recorder) seat_.recorder->add_loss(rank, loss);
+      world.reach(rank, sim::StepPoint::kBackward);
+      return 0;
+    }
+    case Request::kUpdate: world.reach(rank, sim::StepPoint::kUpdate); return 0;
+    case Request::kUpdated:
+      world.reach(rank, sim::StepPoint::kUpdated);
+      compare_replicas(message);
+      return 0;
+    default: throw InternalError("unknown request of a rank's process");
+  }
+}
+
+void RankProxy::make_group(process::MessageReader& message) {
+  const auto number = message.get<std::uint32_t>();
+  const auto name = message.text();
+  const auto group = sim::make_process_group(seat_.member, name, message.list<int>());
+  groups_[number] = group->getBackend(c10::DeviceType::CPU);
+}
+
+at::Tensor RankProxy::tensor_of(const process::PlacedTensor& placed) const {
+  return at::from_blob(link_.at(placed.offset), placed.sizes, placed.strides,
+                       at::TensorOptions().dtype(static_cast<at::ScalarType>(placed.dtype)));
+}
+
+std::vector<at::Tensor> RankProxy::tensors_of(const std::vector<process::PlacedTensor>& list) const {
+  std::vector<at::Tensor> tensors;
+  for (const auto& placed : list) tensors.push_back(tensor_of(placed));
+  return tensors;
+}
+
+// The process learns of a wrong call in its wait; a program that never waits has not asked for the result.
+void RankProxy::call(process::MessageReader& message) {
+  auto& pending = pending_[message.get<std::uint64_t>()];
+  try {
+    pending.work = perform(process::read_operation(message));
+  } catch (...) {
+    pending.error = std::current_exception();
+  }
+}
+
+c10::intrusive_ptr<c10d::Work> RankProxy::perform(const process::Operation& operation) {
+  const auto& group = groups_.at(operation.group);
+  std::vector<std::vector<at::Tensor>> inputs, outputs;
+  for (const auto& list : operation.inputs) inputs.push_back(tensors_of(list));
+  for (const auto& list : operation.outputs) outputs.push_back(tensors_of(list));
+  auto input_splits = operation.input_splits, output_splits = operation.output_splits;
+  const c10d::ReduceOp reduce_op(static_cast<c10d::ReduceOp::RedOpType>(operation.reduce_op));
+  const int root = operation.root;
+  switch (operation.method) {
+    case Method::kBroadcast: return group->broadcast(inputs[0], {.rootRank = root});
+    case Method::kAllReduce: return group->allreduce(inputs[0], {.reduceOp = reduce_op});
+    case Method::kAllReduceCoalesced: {
+      c10d::AllreduceCoalescedOptions options;
+      options.reduceOp = reduce_op;
+      return group->allreduce_coalesced(inputs[0], options);
+    }
+    case Method::kReduce: return group->reduce(inputs[0], {.reduceOp = reduce_op, .rootRank = root});
+    case Method::kAllGather: return group->allgather(outputs, inputs[0]);
+    case Method::kAllGatherBase: return group->_allgather_base(outputs[0][0], inputs[0][0]);
+    case Method::kAllGatherCoalesced: return group->allgather_coalesced(outputs, inputs[0]);
+    case Method::kAllGatherIntoTensorCoalesced: return group->allgather_into_tensor_coalesced(outputs[0], inputs[0]);
+    case Method::kGather: return group->gather(outputs, inputs[0], {.rootRank = root});
+    case Method::kScatter: return group->scatter(outputs[0], inputs, {.rootRank = root});
+    case Method::kReduceScatter: return group->reduce_scatter(outputs[0], inputs, {.reduceOp = reduce_op});
+    case Method::kReduceScatterBase:
+      return group->_reduce_scatter_base(outputs[0][0], inputs[0][0], {.reduceOp = reduce_op});
+    case Method::kReduceScatterTensorCoalesced:
+      return group->reduce_scatter_tensor_coalesced(outputs[0], inputs[0], {.reduceOp = reduce_op});
+    case Method::kAllToAllBase: return group->alltoall_base(outputs[0][0], inputs[0][0], output_splits, input_splits);
+    case Method::kAllToAll: return group->alltoall(outputs[0], inputs[0]);
+    case Method::kSend: return group->send(inputs[0], root, operation.tag);
+    case Method::kRecv: return group->recv(outputs[0], root, operation.tag);
+    case Method::kRecvAnySource: return group->recvAnysource(outputs[0], operation.tag);
+    case Method::kBarrier: return group->barrier();
+    case Method::kMonitoredBarrier: group->monitoredBarrier({}); return nullptr;
+  }
+  throw InternalError("unknown method of a rank's process");
+}
+
+std::int64_t RankProxy::wait(std::uint64_t number) {
+  const auto pending = std::move(pending_.at(number));
+  pending_.erase(number);
+  if (pending.error) std::rethrow_exception(pending.error);
+  if (!pending.work) return -1;
+  pending.work->wait();
+  return pending.work->sourceRank();
+}
+
+void RankProxy::compare_replicas(process::MessageReader& message) {
+  const auto generator = message.get<std::uint64_t>();
+  auto replicas = std::make_shared<Replicas>();
+  for (auto left = message.get<std::uint64_t>(); left > 0; --left)
+    replicas->parameters.emplace_back(message.text(), at::Tensor());
+  auto hashes = message.list<std::uint64_t>();
+  if (hashes.empty()) return;
+  const sim::ReplicaModels models{std::move(replicas)};
+  if (seat_.recorder) seat_.recorder->add_update(seat_.member.rank, sim::names_of(models), hashes);
+  seat_.vote->cast(seat_.member.rank, models, std::move(hashes), generator);
+  seat_.member.world->clocks().discard_compute(seat_.member.rank);
+}
+
+// A traceback that ends in an error of the run is a consequence; any other is the rank's own error.
+void RankProxy::fail(const std::string& text) {
+  if (thrown_ && comes_from_the_run(thrown_) && text.find(thrown_text_) != std::string::npos)
+    std::rethrow_exception(thrown_);
+  throw Error(text);
+}
+
+}  // namespace accel::programs

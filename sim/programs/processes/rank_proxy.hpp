@@ -1,0 +1,64 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+#include "backends/process/link.hpp"
+#include "backends/process/operation.hpp"
+#include "sim/backend/simulate.hpp"
+
+namespace accel::programs {
+
+/// Stands for one rank that is a process: makes the calls that the process asks for, on the rank's thread, so that the
+/// engine sees the rank as a thread.
+///
+///     RankProxy proxy(seat, area);
+///     proxy.run();       // until the process has ended; throws the error that ended it
+///
+/// A call never blocks the proxy, only a wait does: the process may have several collectives in flight. Thread rule: the
+/// rank's thread.
+class RankProxy {
+ public:
+  /// `processor_seconds` receives what the process has used at each of its requests. `was_stopped` tells whether the
+  /// process was ended because the run had failed.
+  RankProxy(const sim::Seat& seat, std::shared_ptr<process::SharedArea> area, double& processor_seconds,
+            std::function<bool()> was_stopped);
+
+  void run();
+
+ private:
+  struct Pending {
+    c10::intrusive_ptr<c10d::Work> work;
+    std::exception_ptr error = nullptr;  // of the call
+  };
+
+  void serve(process::MessageReader& message);
+  std::int64_t answer_of(const process::RequestHead& head, process::MessageReader& message);
+  void make_group(process::MessageReader& message);
+  void call(process::MessageReader& message);
+  c10::intrusive_ptr<c10d::Work> perform(const process::Operation& operation);
+  std::int64_t wait(std::uint64_t number);
+  void compare_replicas(process::MessageReader& message);
+  [[noreturn]] void fail(const std::string& text);
+  void end_as(int status) const;
+  [[nodiscard]] at::Tensor tensor_of(const process::PlacedTensor& placed) const;
+  [[nodiscard]] std::vector<at::Tensor> tensors_of(const std::vector<process::PlacedTensor>& list) const;
+
+  const sim::Seat& seat_;
+  process::ProxyLink link_;
+  double& processor_seconds_;
+  const std::function<bool()> was_stopped_;
+  std::map<std::uint32_t, c10::intrusive_ptr<c10d::Backend>> groups_;
+  std::map<std::uint64_t, Pending> pending_;
+  std::exception_ptr thrown_;  // the last error that the process was told
+  std::string thrown_text_;
+};
+
+}  // namespace accel::programs

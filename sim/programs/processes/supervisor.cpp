@@ -1,0 +1,220 @@
+#include "sim/programs/processes/supervisor.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <iostream>
+
+#include "backends/launch/process.hpp"
+#include "reference/core/errors.hpp"
+#include "sim/engine/diagnosis.hpp"
+
+namespace accel::programs {
+namespace {
+
+constexpr auto kTick = std::chrono::milliseconds(10);
+constexpr auto kGrace = std::chrono::seconds(2);       // for a rank to end by itself after the run has failed
+constexpr auto kDrainLimit = std::chrono::seconds(1);  // for output that a descendant of a rank keeps open
+
+}  // namespace
+
+// The processes are started by the thread that lives as long as they should: the kernel kills them when it ends.
+Supervisor::Supervisor(RankProgram program, std::shared_ptr<process::SharedArea> area)
+    : program_(std::move(program)), area_(std::move(area)), ranks_(area_->num_ranks()), thread_([this] { run(); }) {
+  has_started_.wait(false);
+  if (!start_error_) return;
+  thread_.join();
+  std::rethrow_exception(start_error_);
+}
+
+Supervisor::~Supervisor() {
+  must_end_ = true;
+  if (thread_.joinable()) thread_.join();
+}
+
+void Supervisor::run() {
+  // Processes that a rank leaves behind become children of this one, which ends them.
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  try {
+    start();
+  } catch (...) {
+    start_error_ = std::current_exception();
+  }
+  has_started_ = true;
+  has_started_.notify_all();
+  while (!have_ended()) {
+    forward_output(kTick);
+    reap();
+    report_ends();
+    stop_late_ranks();
+  }
+  is_over_ = true;
+  is_over_.notify_all();
+}
+
+// Creates the pipes of a rank's output, and returns the ends to write to.
+std::vector<int> Supervisor::open_streams(int rank) {
+  std::vector<int> theirs;
+  const auto prefix = program_.prefix.empty() ? "" : fmt::format("[{} {}] ", program_.prefix, rank);
+  for (auto* out : {&std::cout, &std::cerr}) {
+    std::array<int, 2> ends{};
+    check_config(pipe2(ends.data(), O_CLOEXEC) == 0,
+                 "the output of rank {}: {}; raise the limit of open files (ulimit -n)", rank, std::strerror(errno));
+    ranks_[rank].streams.emplace_back(
+        launcher::OutputLinesOptions{.descriptor = ends[0], .out = out, .prefix = prefix, .log_file = ""});
+    theirs.push_back(ends[1]);
+  }
+  return theirs;
+}
+
+void Supervisor::start() {
+  if (program_.command.empty()) {
+    area_->ready() = 1;
+    return;
+  }
+  std::vector<std::vector<int>> outputs;
+  for (int rank = 0; rank < area_->num_ranks(); ++rank) outputs.push_back(open_streams(rank));
+  const int area = area_->descriptor();
+  const auto close_outputs = [&] {
+    for (const auto& output : outputs) std::for_each(output.begin(), output.end(), close);
+  };
+  try {
+    if (program_.forks_ranks) {
+      launcher::ProcessOptions process{.command = program_.command, .environment = program_.environment};
+      process.descriptors.emplace_back(area, area);
+      std::string numbers;
+      for (const auto& output : outputs) {
+        for (const int descriptor : output) {
+          process.descriptors.emplace_back(descriptor, descriptor);
+          numbers += (numbers.empty() ? "" : ",") + std::to_string(descriptor);
+        }
+      }
+      process.environment["ACCEL_AREA"] = std::to_string(area);
+      process.environment["ACCEL_OUTPUTS"] = numbers;
+      children_.push_back({.pid = launcher::start_process(process)});
+    } else {
+      for (int rank = 0; rank < area_->num_ranks(); ++rank) {
+        launcher::ProcessOptions process{.command = program_.command, .environment = program_.environment};
+        process.environment["ACCEL_AREA"] = std::to_string(area);
+        process.environment["ACCEL_AREA_RANK"] = std::to_string(rank);
+        process.descriptors = {{area, area}, {outputs[rank][0], STDOUT_FILENO}, {outputs[rank][1], STDERR_FILENO}};
+        const auto pid = launcher::start_process(process);
+        area_->channel(rank).end.pid = pid;
+        children_.push_back({.pid = pid, .rank = rank});
+      }
+    }
+  } catch (...) {
+    close_outputs();
+    for (const auto& child : children_) kill(child.pid, SIGKILL);
+    throw;
+  }
+  close_outputs();
+  if (!program_.forks_ranks) area_->ready() = 1;
+}
+
+void Supervisor::forward_output(std::chrono::milliseconds limit) {
+  std::vector<pollfd> waiting;
+  for (const auto& rank : ranks_) {
+    for (const auto& stream : rank.streams) {
+      if (stream.descriptor() >= 0) waiting.push_back({stream.descriptor(), POLLIN, 0});
+    }
+  }
+  if (poll(waiting.data(), waiting.size(), static_cast<int>(limit.count())) <= 0) return;
+  for (auto& rank : ranks_) {
+    for (auto& stream : rank.streams) stream.forward();
+  }
+}
+
+// The process that forks the ranks records their ends itself. When it is gone, so are they.
+void Supervisor::reap() {
+  for (auto& child : children_) {
+    int status = 0;
+    if (child.status || waitpid(child.pid, &status, WNOHANG) != child.pid) continue;
+    child.status = status;
+    ended_at_ = Clock::now();
+    if (child.rank >= 0) {
+      area_->record_end(child.rank, status);
+      continue;
+    }
+    for (int rank = 0; rank < area_->num_ranks(); ++rank) {
+      if (area_->channel(rank).end.has_ended == 0) area_->record_end(rank, status);
+    }
+  }
+}
+
+// A proxy that waits for a request sees the end itself. One that is blocked in a collective is released here.
+void Supervisor::report_ends() {
+  std::shared_ptr<sim::World> world;
+  {
+    const std::lock_guard lock(mutex_);
+    world = world_;
+  }
+  if (!world) return;
+  for (int rank = 0; rank < area_->num_ranks(); ++rank) {
+    const auto& end = area_->channel(rank).end;
+    if (ranks_[rank].was_reported || end.has_ended == 0) continue;
+    ranks_[rank].was_reported = true;
+    const int code = launcher::exit_code_of_status(end.status);
+    if (code == 0) continue;
+    const auto last_call = world->last_call_of(rank);
+    world->lose(rank, std::make_exception_ptr(sim::ReleasedError(
+                          fmt::format("rank {}: its process {}{}", rank, launcher::describe_exit_code(code),
+                                      last_call.empty() ? "" : "; its last call: " + last_call))));
+  }
+  if (!failed_at_ && world->failures().failure()) failed_at_ = Clock::now();
+}
+
+void Supervisor::stop_late_ranks() {
+  if (!must_end_ && (!failed_at_ || Clock::now() - *failed_at_ < kGrace)) return;
+  for (int rank = 0; rank < area_->num_ranks(); ++rank) {
+    const auto& end = area_->channel(rank).end;
+    if (end.has_ended != 0 || end.pid == 0) continue;
+    ranks_[rank].was_stopped = true;
+    kill(end.pid, SIGKILL);
+  }
+  if (!must_end_) return;
+  for (const auto& child : children_) {
+    if (!child.status) kill(child.pid, SIGKILL);
+  }
+}
+
+bool Supervisor::have_ended() const {
+  const auto has_ended = [](const Child& child) { return child.status.has_value(); };
+  if (!std::all_of(children_.begin(), children_.end(), has_ended)) return false;
+  for (int rank = 0; rank < area_->num_ranks(); ++rank) {
+    if (area_->channel(rank).end.has_ended == 0) return false;
+  }
+  const auto is_open = [](const launcher::OutputLines& stream) { return stream.descriptor() >= 0; };
+  const bool has_output = std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
+    return std::any_of(rank.streams.begin(), rank.streams.end(), is_open);
+  });
+  return !has_output || (ended_at_ && Clock::now() - *ended_at_ > kDrainLimit);
+}
+
+std::optional<int> Supervisor::wait_until_ready() {
+  while (area_->ready() == 0) {
+    if (is_over_) {
+      const auto status = children_.empty() ? std::nullopt : children_.front().status;
+      return status ? launcher::exit_code_of_status(*status) : 1;
+    }
+    process::futex_wait(area_->ready(), 0, static_cast<int>(kTick.count()));
+  }
+  return std::nullopt;
+}
+
+void Supervisor::watch(std::shared_ptr<sim::World> world) {
+  const std::lock_guard lock(mutex_);
+  world_ = std::move(world);
+}
+
+void Supervisor::finish() { is_over_.wait(false); }
+
+}  // namespace accel::programs

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "backends/launch/output_lines.hpp"
+#include "backends/process/shared_area.hpp"
+#include "sim/engine/world.hpp"
+
+namespace accel::programs {
+
+/// The command of a run whose ranks are processes.
+struct RankProgram {
+  std::vector<std::string> command;  ///< empty: another process has the area and starts the ranks
+  std::map<std::string, std::string> environment;
+  bool forks_ranks = false;     ///< one process forks all ranks, as Python's does; else the command is started per rank
+  std::string prefix = "rank";  ///< "[rank 3] " precedes every line of rank 3; empty: none
+};
+
+/// Starts the processes of the ranks, forwards their output, and tells the run when one has ended.
+///
+/// A rank's end reaches its proxy in the shared area; the supervisor acts where the proxy is blocked in a collective.
+/// After a failure of the run it ends the processes that do not end by themselves. Thread rule: a thread of its own;
+/// the methods from any thread.
+class Supervisor {
+ public:
+  /// Throws ConfigError if the program cannot be run.
+  Supervisor(RankProgram program, std::shared_ptr<process::SharedArea> area);
+  /// Ends the processes that still run.
+  ~Supervisor();
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  /// Waits until the ranks are about to start. Returns the exit code of a program that has ended before.
+  std::optional<int> wait_until_ready();
+  /// From here on the ends of processes are those of this world's ranks.
+  void watch(std::shared_ptr<sim::World> world);
+  /// Whether the supervisor ended the rank, because the run had failed.
+  [[nodiscard]] bool has_stopped(int rank) const { return ranks_[rank].was_stopped; }
+  /// Waits until all processes have ended and their output was forwarded.
+  void finish();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Rank {
+    std::vector<launcher::OutputLines> streams = {};
+    std::atomic<bool> was_stopped{false};
+    bool was_reported = false;  // its end, to the world
+  };
+  struct Child {
+    pid_t pid = -1;
+    int rank = -1;  // -1: forks the ranks
+    std::optional<int> status = {};
+  };
+
+  void run();
+  void start();
+  std::vector<int> open_streams(int rank);
+  void forward_output(std::chrono::milliseconds limit);
+  void reap();
+  void report_ends();
+  void stop_late_ranks();
+  [[nodiscard]] bool have_ended() const;
+
+  const RankProgram program_;
+  const std::shared_ptr<process::SharedArea> area_;
+  std::vector<Rank> ranks_;
+  std::vector<Child> children_;
+  std::mutex mutex_;
+  std::shared_ptr<sim::World> world_;  // under mutex_
+  std::optional<Clock::time_point> failed_at_, ended_at_;
+  std::exception_ptr start_error_;
+  std::atomic<bool> has_started_{false}, must_end_{false}, is_over_{false};
+  std::thread thread_;
+};
+
+}  // namespace accel::programs

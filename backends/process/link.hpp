@@ -23,7 +23,8 @@ enum class Request : std::uint32_t {
   kPhase,     ///< name
   kBackward,  ///< the loss
   kUpdate,    ///< an optimizer is about to step; answered
-  kUpdated,   ///< whether models are compared; then names, hashes, the generator's hash; answered
+  kUpdated,   ///< UpdateReport; answered
+  kEndJoin,   ///< ranks that made different numbers of updates are equal again; answered
   kWarn,      ///< text
   kFail,      ///< text; the program has ended by this error
 };

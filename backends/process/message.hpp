@@ -40,6 +40,12 @@ class MessageWriter {
   std::string bytes_;
 };
 
+/// Appends the parts that have an operator << of their own to a message that is being made.
+template <typename Part>
+MessageWriter& operator<<(MessageWriter&& message, const Part& part) {
+  return message << part;
+}
+
 /// Throws InternalError if the message is shorter than what is read.
 class MessageReader {
  public:

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "backends/process/process_backend.hpp"
+#include "backends/process/update_report.hpp"
 
 namespace accel::process {
 namespace {
@@ -127,15 +128,15 @@ std::uint64_t hash_of(const void* data, std::size_t bytes) {
 }
 
 void updated(const std::vector<std::pair<std::string, at::Tensor>>& parameters, const std::string& generator) {
-  auto message = request(Request::kUpdated);
-  message.put(hash_of(generator.data(), generator.size())).put(static_cast<std::uint64_t>(parameters.size()));
-  std::vector<std::uint64_t> hashes;
+  UpdateReport report{.generator = hash_of(generator.data(), generator.size()), .parameters = {}};
   for (const auto& [name, parameter] : parameters) {
-    message.put(name);
     const auto elements = parameter.detach().contiguous();
-    hashes.push_back(hash_of(elements.const_data_ptr(), elements.nbytes()));
+    report.parameters.push_back({.name = name,
+                                 .sizes = parameter.sizes().vec(),
+                                 .dtype = static_cast<int>(parameter.scalar_type()),
+                                 .hash = hash_of(elements.const_data_ptr(), elements.nbytes())});
   }
-  message.put_list(hashes);
+  const auto message = request(Request::kUpdated) << report;
   const py::gil_scoped_release released;
   link().ask(message);
 }

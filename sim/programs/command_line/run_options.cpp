@@ -75,6 +75,8 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--device", options.rehearsal.device,
                  "Where simulated ranks compute: cpu, or cuda, on the GPUs of this machine, which they share")
       ->capture_default_str();
+  app.add_flag("--processes", options.processes,
+               "Simulated ranks are processes: for programs that keep state in globals; Python's always are");
   app.add_flag("--quiet", options.quiet, "No progress bar");
   app.add_option("--progress", options.progress, "auto (on a terminal), on or off")
       ->check(CLI::IsMember({"auto", "on", "off"}))
@@ -112,6 +114,7 @@ std::vector<std::string> problems_of(const RunOptions& options) {
       problems.push_back(fmt::format("--ranks: {} ranks; expected 1 to {}", ranks, limit));
   }
   if (options.backend != "sim") {
+    if (options.processes) problems.emplace_back("--processes: only simulated ranks may be threads; leave it out");
     if (options.rank_counts.size() > 1)
       problems.emplace_back("--ranks: expected one number of ranks on a real backend; only the simulator runs several");
     for (auto& problem : problems_without_simulator(options.rehearsal, "--backend"))

@@ -21,6 +21,7 @@ struct RunOptions {
   std::vector<int> rank_counts = {4};  // one run per number, one after the other
   std::string backend = "sim";
   bool quiet = false;
+  bool processes = false;  // simulated ranks are processes of a user program
   std::string progress = "auto";
   RehearsalOptions rehearsal = {};
   RecordOptions record = {};

@@ -166,7 +166,15 @@ int run_once(const UserProgram& program, const RunOptions& options, int ranks, c
   const auto request = to_json(wanted);
   const auto& diagnosis = options.rehearsal.diagnosis;
   if (std::filesystem::is_regular_file(std::filesystem::symlink_status(diagnosis))) std::filesystem::remove(diagnosis);
-  const int code = options.backend == "sim" ? run_simulated(program, request) : run_processes(program, request, ranks);
+  const auto run = [&] {
+    if (options.backend != "sim") return run_processes(program, request, ranks);
+    if (!options.processes) return run_simulated(program, request);
+    RankProgram processes{.command = program.command, .environment = program.environment};
+    processes.environment[kSimRequestVariable] = request;
+    processes.descriptors = {acknowledgements.descriptor()};
+    return run_process_ranks(std::move(processes), wanted);
+  };
+  const int code = run();
   if (code != kSuccess && !diagnosis.empty() && !std::filesystem::exists(diagnosis)) {
     const auto text = fmt::format("'{}' {}", program.command.front(), launcher::describe_exit_code(code));
     write_lines(diagnosis, {diagnosis_json({.error = std::make_exception_ptr(Error(text))})});

@@ -1,11 +1,13 @@
 // The engine's view of a rank that is a process. See Note [Ranks as processes] in backends/process/shared_area.cpp.
 #include "sim/programs/processes/rank_proxy.hpp"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <set>
 
 #include "backends/launch/process.hpp"
+#include "backends/process/update_report.hpp"
 #include "reference/core/call_site.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/backend/replica_vote.hpp"
@@ -128,6 +130,7 @@ std::int64_t RankProxy::answer_of(const process::RequestHead& head, process::Mes
       world.reach(rank, sim::StepPoint::kUpdated);
       compare_replicas(message);
       return 0;
+    case Request::kEndJoin: seat_.vote->begin_era(rank); return 0;
     default: throw InternalError("unknown request of a rank's process");
   }
 }
@@ -209,15 +212,19 @@ std::int64_t RankProxy::wait(std::uint64_t number) {
 }
 
 void RankProxy::compare_replicas(process::MessageReader& message) {
-  const auto generator = message.get<std::uint64_t>();
+  const auto report = process::read_update_report(message);
+  if (report.parameters.empty()) return;
   auto replicas = std::make_shared<Replicas>();
-  for (auto left = message.get<std::uint64_t>(); left > 0; --left)
-    replicas->parameters.emplace_back(message.text(), at::Tensor());
-  auto hashes = message.list<std::uint64_t>();
-  if (hashes.empty()) return;
+  std::vector<std::uint64_t> hashes;
+  for (const auto& parameter : report.parameters) {
+    const auto like = at::TensorOptions().dtype(static_cast<at::ScalarType>(parameter.dtype)).device(at::kMeta);
+    replicas->parameters.emplace_back(parameter.name, at::empty(parameter.sizes, like));
+    replicas->parts.push_back(parameter.part);
+    hashes.push_back(parameter.hash);
+  }
   const sim::ReplicaModels models{std::move(replicas)};
   if (seat_.recorder) seat_.recorder->add_update(seat_.member.rank, sim::names_of(models), hashes);
-  seat_.vote->cast(seat_.member.rank, models, std::move(hashes), generator);
+  seat_.vote->cast(seat_.member.rank, models, std::move(hashes), report.generator);
   seat_.member.world->clocks().discard_compute(seat_.member.rank);
 }
 

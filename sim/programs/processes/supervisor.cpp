@@ -90,6 +90,7 @@ void Supervisor::start() {
     if (program_.forks_ranks) {
       launcher::ProcessOptions process{.command = program_.command, .environment = program_.environment};
       process.descriptors.emplace_back(area, area);
+      for (const int kept : program_.descriptors) process.descriptors.emplace_back(kept, kept);
       std::string numbers;
       for (const auto& output : outputs) {
         for (const int descriptor : output) {
@@ -106,6 +107,7 @@ void Supervisor::start() {
         process.environment["ACCEL_AREA"] = std::to_string(area);
         process.environment["ACCEL_AREA_RANK"] = std::to_string(rank);
         process.descriptors = {{area, area}, {outputs[rank][0], STDOUT_FILENO}, {outputs[rank][1], STDERR_FILENO}};
+        for (const int kept : program_.descriptors) process.descriptors.emplace_back(kept, kept);
         const auto pid = launcher::start_process(process);
         area_->channel(rank).end.pid = pid;
         children_.push_back({.pid = pid, .rank = rank});

@@ -20,6 +20,7 @@ namespace accel::programs {
 struct RankProgram {
   std::vector<std::string> command;  ///< empty: another process has the area and starts the ranks
   std::map<std::string, std::string> environment;
+  std::vector<int> descriptors = {};  ///< that the processes inherit
   bool forks_ranks = false;     ///< one process forks all ranks, as Python's does; else the command is started per rank
   std::string prefix = "rank";  ///< "[rank 3] " precedes every line of rank 3; empty: none
 };

@@ -11,6 +11,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/run.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
+#include "sim/programs/runtime/process_rank.hpp"
 #include "sim/programs/runtime/real_rank.hpp"
 #include "sim/programs/runtime/rehearsal.hpp"
 #include "sim/programs/runtime/report_run.hpp"
@@ -76,6 +77,8 @@ int run_requested(const SimRequest& request, const std::function<int()>& train) 
     if (code != 0) throw Error(fmt::format("train returned {}; expected 0; throw an error to report a failure", code));
     return programs::kSuccess;
   };
+  if (const auto seat = programs::read_process_seat())
+    return programs::run_process_rank(*seat, request.record, checked_train);
   return request.backend == "sim" ? run_simulated(request, checked_train)
                                   : run_real(request.backend, request.record, checked_train);
 }

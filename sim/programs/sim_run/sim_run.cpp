@@ -300,6 +300,8 @@ std::int64_t num_existing_checkpoints(const std::string& project_dir) {
 // All checks come before the data is loaded. Workers repeat them on the same options; they are cheap.
 int run_experiment(Arguments arguments) {
   auto problems = problems_of(arguments);
+  if (arguments.processes)
+    problems.emplace_back("--processes: an experiment keeps nothing in globals and runs on threads; give `-- PROGRAM`");
   if (auto problem = problem_of_output(arguments.trace); !problem.empty()) problems.push_back("--trace: " + problem);
   if (auto problem =
           problem_of_sweep(arguments, {{"--trace", arguments.trace}, {"--project-dir", arguments.project_dir}});

@@ -1,0 +1,26 @@
+#include "backends/process/update_report.hpp"
+
+namespace accel::process {
+
+MessageWriter& operator<<(MessageWriter& message, const UpdateReport& report) {
+  message.put(report.generator).put(static_cast<std::uint64_t>(report.parameters.size()));
+  for (const auto& parameter : report.parameters) {
+    message.put(parameter.name).put_list(parameter.sizes).put(parameter.dtype).put(parameter.part).put(parameter.hash);
+  }
+  return message;
+}
+
+UpdateReport read_update_report(MessageReader& message) {
+  UpdateReport report{.generator = message.get<std::uint64_t>(), .parameters = {}};
+  report.parameters.resize(message.get<std::uint64_t>());
+  for (auto& parameter : report.parameters) {
+    parameter.name = message.text();
+    parameter.sizes = message.list();
+    parameter.dtype = message.get<int>();
+    parameter.part = message.get<int>();
+    parameter.hash = message.get<std::uint64_t>();
+  }
+  return report;
+}
+
+}  // namespace accel::process

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "backends/process/message.hpp"
+
+namespace accel::process {
+
+/// A parameter of a model after an optimizer's step.
+struct ParameterReport {
+  std::string name;
+  std::vector<std::int64_t> sizes;
+  int dtype = 0;           ///< at::ScalarType
+  int part = -1;           ///< as in Replicas; -1: complete
+  std::uint64_t hash = 0;  ///< of its bits
+};
+
+/// What ranks have in common after an optimizer's step, for the simulator to compare.
+struct UpdateReport {
+  std::uint64_t generator = 0;              ///< hash of the default generator's state
+  std::vector<ParameterReport> parameters;  ///< of replicated models
+};
+MessageWriter& operator<<(MessageWriter& message, const UpdateReport& report);
+UpdateReport read_update_report(MessageReader& message);
+
+}  // namespace accel::process

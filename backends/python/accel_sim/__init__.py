@@ -1,6 +1,7 @@
 """Python programs on simulated ranks: `sim-run --ranks 8 -- python train.py`."""
 
 import os
+import sys
 
 from accel_sim._build import TORCH, VERSION
 
@@ -25,3 +26,8 @@ def sim_run():
         if os.access(path, os.X_OK):
             return os.path.normpath(path)
     raise FileNotFoundError("accel_sim has no sim-run; install the package from its wheel")
+
+
+def run():
+    """The command `sim-run` of the installed package."""
+    os.execv(sim_run(), ["sim-run", *sys.argv[1:]])

@@ -304,6 +304,7 @@ def launch(words):
         os.close(descriptor)
     supervise(pids, area)
     kill_descendants()
+    os._exit(0)  # the interpreter's end takes longer than many a run, and has nothing to do
 
 
 def main(words):

@@ -21,7 +21,8 @@ struct RunOptions {
   std::vector<int> rank_counts = {4};  // one run per number, one after the other
   std::string backend = "sim";
   bool quiet = false;
-  bool processes = false;  // simulated ranks are processes of a user program
+  bool processes = false;            // simulated ranks are processes of a user program
+  std::vector<std::string> preload;  // what a Python program's ranks share
   std::string progress = "auto";
   RehearsalOptions rehearsal = {};
   RecordOptions record = {};

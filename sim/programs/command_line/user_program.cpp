@@ -161,8 +161,10 @@ int run_once(const UserProgram& program, const RunOptions& options, int ranks, c
                           .sweep = sweep,
                           .record = options.record,
                           .acknowledge = acknowledgements.descriptor()};
-  if (auto python = options.backend == "sim" ? python_program(program.command) : std::nullopt)
+  if (auto python = options.backend == "sim" ? python_program(program.command) : std::nullopt) {
+    python->environment["ACCEL_PRELOAD"] = fmt::format("{}", fmt::join(options.preload, ","));
     return run_process_ranks(std::move(*python), wanted);
+  }
   const auto request = to_json(wanted);
   const auto& diagnosis = options.rehearsal.diagnosis;
   if (std::filesystem::is_regular_file(std::filesystem::symlink_status(diagnosis))) std::filesystem::remove(diagnosis);

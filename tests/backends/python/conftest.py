@@ -1,0 +1,78 @@
+"""Python programs on simulated ranks, and on real ones over Gloo. Run by `./dev test --python`."""
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import accel_sim
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+ROOT = Path(__file__).parents[3]
+
+
+@dataclass
+class Run:
+    code: int
+    output: str
+    error: str
+    seconds: float
+
+
+def run(words, seconds=120, **environment):
+    """Runs a command as a user does."""
+    started = time.monotonic()
+    done = subprocess.run(
+        [str(word) for word in words], capture_output=True, text=True, timeout=seconds, env={**os.environ, **environment}
+    )
+    return Run(done.returncode, done.stdout, done.stderr, time.monotonic() - started)
+
+
+def simulate(ranks, *program, options=(), **more):
+    return run([accel_sim.sim_run(), "--ranks", ranks, *options, "--", sys.executable, *program], **more)
+
+
+def launch(ranks, *program):
+    """Real ranks over Gloo. Gloo aborts now and then when ranks end at different times, so that a second and a third
+    try are fair."""
+    words = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", ranks, "--master_port", "0", *program]
+    for _ in range(3):
+        real = run(words, seconds=300, ACCELERATE_USE_CPU="true", OMP_NUM_THREADS="1", PYTHONUNBUFFERED="1")
+        if real.code == 0:
+            break
+    return real
+
+
+def results_of(text):
+    """What the programs here print: lines `result RANK ...`, in the order of ranks."""
+    lines = [line[line.index("result ") :] for line in text.splitlines() if "result " in line]
+    return sorted(lines, key=lambda line: int(line.split()[1]))
+
+
+@pytest.fixture
+def no_leftovers():
+    """Whatever a run does, it leaves no process and no file in memory."""
+
+    def processes():
+        found = set()
+        for folder in Path("/proc").iterdir():
+            if not folder.name.isdigit() or int(folder.name) == os.getpid():
+                continue
+            try:
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if any(b"accel_sim" in word for word in words):
+                found.add(int(folder.name))
+        return found
+
+    before = processes(), set(os.listdir("/dev/shm"))
+    yield
+    limit = time.monotonic() + 5
+    while processes() - before[0] and time.monotonic() < limit:
+        time.sleep(0.05)
+    assert processes() - before[0] == set()
+    assert set(os.listdir("/dev/shm")) - before[1] == set()

@@ -1,0 +1,32 @@
+"""The same bits as Python over real Gloo processes."""
+
+import pytest
+from conftest import PROGRAMS, launch, results_of, simulate
+
+CASES = [
+    *[("accelerate", ranks) for ranks in (2, 3, 4, 8)],
+    *[("operations", ranks) for ranks in (2, 3, 4)],
+    *[(name, ranks) for name in ("bf16", "unused", "fsdp2", "tensor_parallel") for ranks in (2, 4)],
+    ("workers", 2),
+    ("hybrid", 4),
+    ("trainer", 2),
+    ("trainer", 3),
+]
+
+
+@pytest.mark.parametrize("name, ranks", CASES)
+def test_trainings_equal_gloo(name, ranks):
+    simulated = simulate(ranks, PROGRAMS / "trainings.py", name)
+    assert simulated.code == 0, simulated.error
+    real = launch(ranks, PROGRAMS / "trainings.py", name)
+    assert real.code == 0, real.error
+    assert len(results_of(real.output)) == ranks
+    assert results_of(simulated.output) == results_of(real.output)
+
+
+def test_sixty_four_ranks():
+    run = simulate(64, PROGRAMS / "trainings.py", "accelerate", seconds=180)
+    assert run.code == 0, run.error
+    lines = results_of(run.output)
+    assert len(lines) == 64
+    assert len({line.split()[2] for line in lines}) == 1

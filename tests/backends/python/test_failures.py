@@ -1,0 +1,106 @@
+"""Bad input, and deaths at any time."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import accel_sim
+import pytest
+from conftest import PROGRAMS, run, simulate
+
+KILLS = int(os.environ.get("ACCEL_KILLS", "12"))  # 200 in a long run
+
+
+def test_random_kills_leave_nothing(no_leftovers):
+    """One rank, the process that forks the ranks, or sim-run itself dies at a random moment."""
+    draw = random.Random(5)
+    for number in range(KILLS):
+        victim, seconds = draw.choice(("rank", "rank", "rank", "launcher", "sim-run")), draw.uniform(0, 0.3)
+        rank = draw.randrange(3) if victim == "rank" else 99
+        words = [accel_sim.sim_run(), "--ranks", "3", "--", sys.executable, PROGRAMS / "killed.py", str(rank), str(seconds)]
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        if victim != "rank":
+            time.sleep(2 + 8 * seconds)
+            of_launcher = f"/proc/{process.pid}/task/{process.pid}/children"
+            pids = [process.pid]
+            if victim == "launcher":
+                pids = [int(pid) for task in os.listdir(f"/proc/{process.pid}/task")
+                        for pid in open(f"/proc/{process.pid}/task/{task}/children").read().split()]
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+        _, error = process.communicate(timeout=60)
+        assert process.returncode != 0, f"kill {number} of {victim}"
+        if victim == "rank":
+            assert f"rank {rank}: the process was killed by signal 9 (Killed)" in error, error
+
+
+def test_missing_script():
+    done = simulate(2, "no_such_script.py")
+    assert done.code == 2
+    assert done.error.strip() == "sim-run: no_such_script.py: no such file"
+
+
+def test_missing_module():
+    done = simulate(2, "-m", "no_such_module")
+    assert done.code == 2
+    assert done.error.strip() == "sim-run: -m no_such_module: no such module"
+
+
+def test_no_program():
+    done = simulate(2)
+    assert done.code == 2
+    assert "no program follows" in done.error
+
+
+@pytest.mark.parametrize("ranks", (0, 5000))
+def test_number_of_ranks(ranks):
+    done = simulate(ranks, PROGRAMS / "trainings.py", "accelerate")
+    assert done.code == 2
+    assert len(done.error.strip().splitlines()) == 1
+    assert str(ranks) in done.error
+
+
+def test_another_torch(tmp_path):
+    folder = os.path.dirname(accel_sim.__file__)
+    (tmp_path / "accel_sim").mkdir()
+    for name in os.listdir(folder):
+        (tmp_path / "accel_sim" / name).symlink_to(os.path.join(folder, name))
+    (tmp_path / "accel_sim" / "_build.py").unlink()
+    (tmp_path / "accel_sim" / "_build.py").write_text('VERSION = "1.0"\nTORCH = "2.99.0"\n')
+    done = simulate(2, PROGRAMS / "trainings.py", "accelerate", PYTHONPATH=str(tmp_path))
+    assert done.code == 2
+    assert "was built for torch 2.99.0, but torch 2.11.0" in done.error
+    assert len(done.error.strip().splitlines()) == 1
+
+
+def test_threads_before_the_fork(tmp_path):
+    (tmp_path / "starts_threads.py").write_text(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), name='poller', daemon=True).start()\n"
+    )
+    done = simulate(2, "-c", "pass", options=["--preload", "starts_threads"], PYTHONPATH=str(tmp_path))
+    assert done.code == 2
+    assert "1 thread(s) run before the ranks are forked (poller)" in done.error
+
+
+def test_too_little_memory(tmp_path):
+    """The launcher reads what is available from the kernel; 1,024 ranks do not fit into the little that this one says."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import builtins, io\n"
+        "real = builtins.open\n"
+        "def fake(file, *args, **kwargs):\n"
+        "    if file == '/proc/meminfo': return io.StringIO('MemAvailable: 1048576 kB\\n')\n"
+        "    return real(file, *args, **kwargs)\n"
+        "builtins.open = fake\n"
+    )
+    done = simulate(256, "-c", "pass", PYTHONPATH=str(tmp_path))
+    assert done.code == 2
+    assert "256 ranks need about 8192 MiB before their models, and 1024 MiB are available; use at most 32" in done.error
+
+
+def test_engine_only_by_sim_run():
+    done = run([sys.executable, "-m", "accel_sim", "--", "train.py"])
+    assert done.code == 2
+    assert "use `sim-run --ranks N -- python SCRIPT`" in done.error

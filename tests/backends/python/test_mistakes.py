@@ -1,0 +1,74 @@
+"""Planted mistakes: each ends at once, with rank, operation and line of the program."""
+
+import time
+
+import pytest
+from conftest import PROGRAMS, simulate
+
+LINES = (PROGRAMS / "mistakes.py").read_text().splitlines()
+
+
+def line_of(text, after):
+    """mistakes.py:N of the first line with this text behind the function `after`."""
+    start = LINES.index(f"def {after}():")
+    return next(f"mistakes.py:{number}" for number, line in enumerate(LINES, 1) if number > start and text in line)
+
+
+LAST = line_of("accelerator.wait_for_everyone()", "updates_another_model")
+
+IMMEDIATE = {
+    "gather_on_main_only": (3, ["rank 0: all_gather(float32 [8])", "accelerator.gather"]),
+    "groups_in_another_order": (3, ["rank 1 waits in all_reduce #0 of group 2", "dist.all_reduce(tensor, group=groups[1])"]),
+    "another_shape": (3, ["rank 2: all_reduce(sum, float32 [9])", "dist.all_reduce"]),
+    "another_dtype": (3, ["rank 1: all_reduce(sum, float64 [8])", "dist.all_reduce"]),
+    "another_root": (3, ["rank 3: broadcast(float32 [8], root 1)", "dist.broadcast"]),
+    "another_order": (3, ["rank 2: broadcast(float32 [8], root 0)", "dist.broadcast"]),
+    "raises": (1, ["rank 1: ValueError: bad sample 17", 'raise ValueError("bad sample 17")']),
+    "exits": (1, ["rank 1: the program called sys.exit(3)", "sys.exit(3)"]),
+    "exits_at_once": (1, ["rank 1: the process ended with exit code 4; its last call: all_reduce #0"]),
+    "dies": (1, ["rank 1: the process was killed by signal 9 (Killed); its last call: all_reduce #0"]),
+    "barrier_in_one_branch": (3, ["ranks 1, 3: barrier()", "dist.barrier()"]),
+    "receives_from_nobody": (3, ["rank 0 waits in recv #0 from rank 1", "dist.recv"]),
+    "updates_another_model": (3, ["rank 2 differs from the rest, first in parameter weight"]),
+}
+
+
+@pytest.mark.parametrize("name", IMMEDIATE)
+def test_named_at_once(name, no_leftovers):
+    code, texts = IMMEDIATE[name]
+    run = simulate(4, PROGRAMS / "mistakes.py", name)
+    ended = time.time()
+    assert run.code == code, run.error
+    assert texts[0] in run.error
+    for text in texts[1:]:
+        number = line_of(text, name).split(":")[1]
+        assert line_of(text, name) in run.error or f'mistakes.py", line {number}' in run.error, run.error
+    began = max(float(line.split("began ")[1]) for line in run.output.splitlines() if "began " in line)
+    print(f"{name}: {(ended - began) * 1e3:.0f} ms from the mistake to the end of sim-run")
+
+
+def test_death_inside_a_collective(no_leftovers):
+    run = simulate(4, PROGRAMS / "mistakes.py", "dies_inside_a_collective")
+    assert run.code == 1
+    assert "rank 1: the process was killed by signal 9 (Killed); its last call: barrier #1" in run.error
+    assert line_of("dist.barrier()", "dies_inside_a_collective") in run.error
+
+
+def test_endless_loop_ends_at_the_timeout(no_leftovers):
+    run = simulate(4, PROGRAMS / "mistakes.py", "loops_forever", ACCEL_TIMEOUT_SECONDS="2")
+    assert run.code == 3
+    assert "barrier #1" in run.error and LAST in run.error
+    assert "rank 1" in run.error and "has not returned from its own code" in run.error
+
+
+def test_forgotten_set_epoch_is_a_finding():
+    run = simulate(2, PROGRAMS / "mistakes.py", "forgets_set_epoch")
+    assert run.code == 0, run.error
+    assert "a DistributedSampler starts again in epoch 0" in run.error
+
+
+def test_right_programs_have_no_findings():
+    for name in ("accelerate", "fsdp2"):
+        run = simulate(2, PROGRAMS / "trainings.py", name)
+        assert run.code == 0
+        assert "warning" not in run.error

@@ -1,0 +1,65 @@
+"""`@pytest.mark.ranks`."""
+
+import re
+import sys
+
+from conftest import run
+
+TESTS = '''
+import pytest, torch, torch.distributed as dist
+from accelerate import Accelerator
+
+@pytest.mark.ranks(4)
+def test_passes():
+    accelerator = Accelerator(cpu=True)
+    total = accelerator.reduce(torch.ones(3) * accelerator.process_index, "sum")
+    assert accelerator.num_processes == 4 and total.tolist() == [6, 6, 6]
+
+@pytest.mark.ranks(4)
+def test_fails():
+    accelerator = Accelerator(cpu=True)
+    assert accelerator.process_index != 2, "rank two"
+    accelerator.wait_for_everyone()
+
+@pytest.mark.ranks(2)
+def test_hangs():
+    accelerator = Accelerator(cpu=True)
+    if accelerator.is_main_process:
+        dist.barrier()
+
+@pytest.mark.ranks(4)
+@pytest.mark.parametrize("n", [1, 5])
+def test_parameters(n, tmp_path):
+    accelerator = Accelerator(cpu=True)
+    (tmp_path / str(accelerator.process_index)).write_text(str(n))
+    accelerator.wait_for_everyone()
+    assert [file.read_text() for file in tmp_path.iterdir()] == [str(n)] * 4
+
+@pytest.mark.ranks(3, schedule="random", seed_schedule=7)
+def test_options():
+    dist.init_process_group("gloo")
+    dist.barrier()
+
+@pytest.mark.ranks(2, schedul="random")
+def test_wrong_option():
+    pass
+
+@pytest.mark.ranks("two")
+def test_wrong_number():
+    pass
+
+def test_plain():
+    assert not dist.is_initialized()
+'''
+
+
+def test_marked_tests_run_on_ranks(tmp_path, no_leftovers):
+    (tmp_path / "test_it.py").write_text(TESTS)
+    done = run([sys.executable, "-m", "pytest", "-q", "--durations=0", "-p", "no:cacheprovider", tmp_path / "test_it.py"])
+    assert "4 failed, 5 passed" in done.output, done.output
+    assert "sim-run: rank 2: AssertionError: rank two" in done.output
+    assert 'test_it.py", line 14, in test_fails' in done.output
+    assert "rank 1 has ended its program, before any collective" in done.output
+    assert "--schedul: unknown option" in done.output
+    assert "ranks: expected the number of ranks" in done.output
+    print("seconds:", re.findall(r"([0-9.]+)s call .*::(test_\w+(?:\[\d\])?)", done.output))

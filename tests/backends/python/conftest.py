@@ -38,7 +38,7 @@ def simulate(ranks, *program, options=(), **more):
 def launch(ranks, *program):
     """Real ranks over Gloo. Gloo aborts now and then when ranks end at different times, so that a second and a third
     try are fair."""
-    words = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", ranks, "--master_port", "0", *program]
+    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", ranks, *program]
     for _ in range(3):
         real = run(words, seconds=300, ACCELERATE_USE_CPU="true", OMP_NUM_THREADS="1", PYTHONUNBUFFERED="1")
         if real.code == 0:

@@ -1,8 +1,9 @@
 // What `prepare` checks and copies for models whose layers are divided over the ranks of a mesh.
 #include <c10/core/GradMode.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
+#include <map>
 
 #include "reference/accelerator/preparation.hpp"
 #include "reference/core/errors.hpp"
@@ -11,32 +12,73 @@
 #include "reference/state/warnings.hpp"
 
 namespace accel {
+namespace {
+
+bool divides(const CutParameters& cuts, const std::string& axis) {
+  return std::any_of(cuts.by_name().begin(), cuts.by_name().end(),
+                     [&](const auto& entry) { return entry.second.axis == axis; });
+}
 
 // The groups of a model's layers must be those of the mesh, over which gradients are averaged and norms are summed.
-void Preparation::check_cuts(const torch::nn::Module& module) const {
+std::vector<std::string> problems_of_groups(const CutParameters& cuts, const DeviceMesh& mesh) {
+  std::map<std::pair<std::string, int>, std::vector<std::string>> names_of;  // by axis and number of ranks
+  for (const auto& [name, cut] : cuts.by_name()) {
+    if (cut.group.size() != mesh[cut.axis].size()) names_of[{cut.axis, cut.group.size()}].push_back(name);
+  }
+  std::vector<std::string> problems;
+  for (const auto& [group, names] : names_of) {
+    const auto& [axis, num_ranks] = group;
+    const auto others = names.size() == 1 ? " is" : fmt::format(" and {} other parameters are", names.size() - 1);
+    problems.push_back(
+        fmt::format("'{}'{} divided over {} ranks, and parallelism_config has {}_size {}; create the model with "
+                    "accelerator.mesh()",
+                    names.front(), others, num_ranks, axis, mesh[axis].size()));
+  }
+  return problems;
+}
+
+std::string undivided(const std::string& axis, int size) {
+  return fmt::format(
+      "parallelism_config has {}_size {}, and no layer of the model is divided over these ranks, so all of them "
+      "compute the same; create the model with accelerator.mesh()",
+      axis, size);
+}
+
+}  // namespace
+
+// All problems are one error, before the first collective. FSDP copies a model that is not divided to all
+// tensor-parallel ranks, as in Accelerate, whose prepare_model rejects it otherwise. Source: accelerate/accelerator.py,
+// _prepare_tp and prepare_model.
+void Preparation::check_cuts(const CutParameters& cuts, bool is_trained) const {
   const auto& sizes = mesh().config();
-  std::set<std::string> axes;
-  for (const auto& [name, cut] : parallel::parameter_cuts(module)) {
-    axes.insert(cut.axis);
-    check_argument(
-        cut.group.size() == mesh()[cut.axis].size(),
-        "prepare: '{}' is divided over {} ranks, and parallelism_config has {}_size {}; create the model with "
-        "accelerator.mesh()",
-        name, cut.group.size(), cut.axis, mesh()[cut.axis].size());
+  const bool lacks_tp = is_trained && sizes.tp_size > 1 && !divides(cuts, "tp");
+  const bool lacks_ep = is_trained && sizes.ep_size > 1 && !divides(cuts, "ep");
+  auto problems = problems_of_groups(cuts, mesh());
+  const auto check = [&problems]<typename... Args>(bool condition, fmt::format_string<Args...> problem,
+                                                   Args&&... args) {
+    if (!condition) problems.push_back(fmt::format(problem, std::forward<Args>(args)...));
+  };
+  if (shards()) {
+    const auto& type = plugin().sharding->state_dict_type;
+    check(sizes.ep_size == 1, "ep_size {} is unsupported with fsdp_plugin and deepspeed_plugin; use dp_replicate_size",
+          sizes.ep_size);
+    check(cuts.empty() || type == "FULL_STATE_DICT",
+          "state_dict_type {} does not support layers that are divided over ranks; use FULL_STATE_DICT", type);
+    if (lacks_tp && is_main_process()) warn_once(*context_, "prepare: " + undivided("tp", sizes.tp_size));
+  } else {
+    check(!lacks_tp, "{}", undivided("tp", sizes.tp_size));
+    check(!lacks_ep, "{}", undivided("ep", sizes.ep_size));
+    check(
+        !is_trained || sizes.dp_shard_size == 1,
+        "parallelism_config has dp_shard_size {}, and the model is not sharded; set fsdp_plugin or a deepspeed_plugin "
+        "that shards, or use dp_replicate_size",
+        sizes.dp_shard_size);
   }
-  check_config(axes.empty() || mixed_precision() != "fp8",
-               "prepare: mixed_precision fp8 does not support layers that are divided over ranks; use bf16");
-  check_config(
-      !axes.contains("ep") || !settings().master_weights,
-      "prepare: master_weights does not support experts that are divided over ranks; use mixed_precision bf16");
-  for (const auto& [axis, size] : {std::pair("tp", sizes.tp_size), std::pair("ep", sizes.ep_size)}) {
-    if (size > 1 && !axes.contains(axis) && is_main_process())
-      warn_once(*context_,
-                fmt::format("prepare: parallelism_config has {}_size {}, and no layer of the model is divided "
-                            "over these ranks, so all of them compute the same; create the model with "
-                            "accelerator.mesh()",
-                            axis, size));
-  }
+  check(cuts.empty() || mixed_precision() != "fp8",
+        "mixed_precision fp8 does not support layers that are divided over ranks; use bf16");
+  check(!divides(cuts, "ep") || !settings().master_weights,
+        "master_weights does not support experts that are divided over ranks; use mixed_precision bf16");
+  check_config(problems.empty(), "prepare: {}", fmt::join(problems, "; "));
 }
 
 // Tensor-parallel ranks may have drawn different numbers. DDP then copies each rank's values to its replicas.

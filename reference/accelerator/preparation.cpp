@@ -172,12 +172,8 @@ std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr
   if (settings().channels_last) store_channels_last(*module);
   if (options.evaluation_mode) return std::make_shared<UnshardedModel>(module, std::move(parallel_options));
   auto parameters = trained(tensors.parameters);
-  check_config(parameters.empty() || mesh().config().dp_shard_size == 1,
-               "prepare: parallelism_config has dp_shard_size {}, and the model is not sharded; set fsdp_plugin or a "
-               "deepspeed_plugin that shards, or use dp_replicate_size",
-               mesh().config().dp_shard_size);
-  check_cuts(*module);
   const CutParameters cuts(*module);
+  check_cuts(cuts, !parameters.empty());
   for (const auto& optimizer : training_.optimizers) check_steps_parts(optimizer.optimizer(), cuts);
   if (!parameters.empty()) copy_complete_tensors_of_first_peer(tensors, cuts);
   if (settings().master_weights) {
@@ -243,21 +239,14 @@ std::shared_ptr<ParallelModel> Preparation::make_sharded(const std::shared_ptr<t
   auto optimizers = training_.optimizers;
   std::erase_if(optimizers, [&](const auto& optimizer) { return !optimizer.steps_any_of(module->parameters()); });
   for (const auto& optimizer : optimizers) check_can_be_sharded(optimizer.optimizer());
-  check_cuts(*module);
-  const bool is_cut = !parallel::parameter_cuts(*module).empty();
-  check_config(mesh().config().ep_size == 1,
-               "prepare: ep_size {} is unsupported with fsdp_plugin and deepspeed_plugin; use dp_replicate_size",
-               mesh().config().ep_size);
-  check_config(!is_cut || plugin().sharding->state_dict_type == "FULL_STATE_DICT",
-               "prepare: state_dict_type {} does not support layers that are divided over ranks; use FULL_STATE_DICT",
-               plugin().sharding->state_dict_type);
+  const CutParameters cuts(*module);
+  check_cuts(cuts, !trained(parameters).empty());
   if (!shard_groups_) {
     shard_groups_ =
         make_shard_groups(*context_, plan_shard_groups(mesh_sizes(), place_of(*context_), plugin().sharding->hybrid));
   }
   check_same_model(mesh()["dp_cp"], parameters);
-  copy_complete_tensors_of_first_peer({.parameters = parameters, .buffers = unique_tensors(module->buffers())},
-                                      CutParameters(*module));
+  copy_complete_tensors_of_first_peer({.parameters = parameters, .buffers = unique_tensors(module->buffers())}, cuts);
   auto options = model_options(*module, plugin().sharding->autocasts);
   if (mixed_precision() != "no") raise_to_float32(parameters);
   context_->hint =
@@ -350,7 +339,7 @@ void Preparation::forget_prepared() {
   shared().has_model_of_plugin = false;
   auto path = make_gradient_pipeline();
   if (auto* scaler = path->scaler()) scaler->load_state_dict(training_.path->scaler()->state_dict());
-  training_ = {.custom = std::move(training_.custom), .path = std::move(path)};
+  training_ = {.custom = std::move(training_.custom), .path = std::move(path), .mesh = training_.mesh};
 }
 
 }  // namespace accel

@@ -262,7 +262,7 @@ class Preparation : public virtual AcceleratorBase {
                                                 PrepareModelOptions options);
   std::shared_ptr<ParallelModel> make_sharded(const std::shared_ptr<torch::nn::Module>& module);
   void check_can_be_prepared(bool is_spread) const;
-  void check_cuts(const torch::nn::Module& module) const;
+  void check_cuts(const CutParameters& cuts, bool is_trained) const;
   void copy_complete_tensors_of_first_peer(const ModelTensors& tensors, const CutParameters& cuts) const;
   static void check_steps_parts(const torch::optim::Optimizer& optimizer, const CutParameters& cuts);
   [[nodiscard]] std::unique_ptr<DistributedDataParallel> make_ddp(ModelTensors tensors, const char* group) const;

@@ -10,9 +10,10 @@ struct AttentionInputs {
   at::Tensor queries = {}, keys = {}, values = {};
 };
 
-/// Throws ArgumentError, which begins with `function`, if the tensors do not fit the plan, the group or the options.
+/// Throws one ArgumentError, which begins with `function` and lists everything in which the tensors do not fit the
+/// plan, the group or the options. `exchanges_heads`: each rank computes some of the heads.
 void check_attention(const char* function, const AttentionInputs& inputs, const SequencePlan& plan, const Group& group,
-                     const ContextAttentionOptions& options);
+                     const ContextAttentionOptions& options, bool exchanges_heads = false);
 
 /// The key mask of the complete sequence, (batch, length); undefined if the options have none. Collective.
 at::Tensor complete_key_mask(const ContextAttentionOptions& options, const SequencePlan& plan, const Group& group);

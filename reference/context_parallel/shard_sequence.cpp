@@ -1,6 +1,7 @@
 #include "reference/context_parallel/shard_sequence.hpp"
 
 #include <ATen/ATen.h>
+#include <fmt/ranges.h>
 
 #include "reference/core/errors.hpp"
 #include "reference/tensor_parallel/operators.hpp"
@@ -26,7 +27,8 @@ at::Tensor shard_sequence(const at::Tensor& values, std::int64_t dim, const Sequ
 }
 
 at::Tensor unshard_sequence(const at::Tensor& part, std::int64_t dim, const SequencePlan& plan, const Group& group) {
-  check_part("unshard_sequence", part.size(dim), plan, group);
+  const auto problems = problems_of_part(part.size(dim), plan, group);
+  check_argument(problems.empty(), "unshard_sequence: {}", fmt::join(problems, "; "));
   return with_gradient(
       part,
       [&](const at::Tensor& own) {
@@ -42,14 +44,17 @@ at::Tensor shift_labels(const at::Tensor& tokens, std::int64_t ignore_index) {
   return at::constant_pad_nd(tokens.narrow(-1, 1, tokens.size(-1) - 1), {0, 1}, ignore_index);
 }
 
-void check_part(const char* function, std::int64_t length, const SequencePlan& plan, const Group& group) {
-  check_argument(plan.num_ranks() == group.size(),
-                 "{}: the plan is for {} ranks, group {} has {}; expected the group "
-                 "that divides the sequence",
-                 function, plan.num_ranks(), group.name(), group.size());
-  check_argument(length == plan.local_length(),
-                 "{}: this rank's part has {} positions; expected {}, the plan's {} over {} ranks", function, length,
-                 plan.local_length(), plan.length(), plan.num_ranks());
+std::vector<std::string> problems_of_part(std::int64_t length, const SequencePlan& plan, const Group& group) {
+  std::vector<std::string> problems;
+  if (plan.num_ranks() != group.size())
+    problems.push_back(
+        fmt::format("the plan is for {} ranks, group {} has {}; expected the group that divides the "
+                    "sequence",
+                    plan.num_ranks(), group.name(), group.size()));
+  if (length != plan.local_length())
+    problems.push_back(fmt::format("this rank's part has {} positions; expected {}, the plan's {} over {} ranks",
+                                   length, plan.local_length(), plan.length(), plan.num_ranks()));
+  return problems;
 }
 
 }  // namespace accel::parallel

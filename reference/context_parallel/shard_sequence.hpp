@@ -2,6 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <string>
+#include <vector>
+
 #include "reference/comm/group.hpp"
 #include "reference/context_parallel/sequence_plan.hpp"
 
@@ -33,8 +36,8 @@ at::Tensor unshard_sequence(const at::Tensor& part, std::int64_t dim, const Sequ
 /// may be on another rank. Source: the batch key "shift_labels" of transformers.
 at::Tensor shift_labels(const at::Tensor& tokens, std::int64_t ignore_index = -100);
 
-/// Throws ArgumentError, which begins with `function`, if the group has another size than the plan, or a part of
-/// `length` positions is not one of the plan's.
-void check_part(const char* function, std::int64_t length, const SequencePlan& plan, const Group& group);
+/// Describes what is wrong if the group has another size than the plan, or a part of `length` positions is not one of
+/// the plan's.
+std::vector<std::string> problems_of_part(std::int64_t length, const SequencePlan& plan, const Group& group);
 
 }  // namespace accel::parallel

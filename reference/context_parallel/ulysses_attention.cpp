@@ -3,7 +3,6 @@
 #include <optional>
 
 #include "reference/context_parallel/attention_inputs.hpp"
-#include "reference/core/errors.hpp"
 #include "reference/tensor_parallel/operators.hpp"
 
 namespace accel::parallel {
@@ -49,12 +48,7 @@ std::optional<at::Tensor> mask_of(const at::Tensor& key_mask, bool is_causal) {
 
 at::Tensor ulysses_attention(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
                              const SequencePlan& plan, const Group& group, const ContextAttentionOptions& options) {
-  check_attention("ulysses_attention", {queries, keys, values}, plan, group, options);
-  check_argument(
-      queries.size(kHeads) % group.size() == 0 && keys.size(kHeads) % group.size() == 0,
-      "ulysses_attention: {} heads and {} key-value heads do not divide over {} ranks; expected multiples of "
-      "{}; use ring_attention or all_gather_attention",
-      queries.size(kHeads), keys.size(kHeads), group.size(), group.size());
+  check_attention("ulysses_attention", {queries, keys, values}, plan, group, options, /*exchanges_heads=*/true);
   const auto mask = mask_of(complete_key_mask(options, plan, group), options.is_causal);
   const auto seen = at::scaled_dot_product_attention(
       by_heads(queries, plan, group), by_heads(keys, plan, group), by_heads(values, plan, group), mask,

@@ -45,7 +45,7 @@ class LanguageModel : public Model {
 /// that LlamaForCausalLM draws from the same seed. With learned positions, initialization is GPT-2's: weights of
 /// projections that are added to the residual stream start smaller.
 ///
-/// Throws ArgumentError that lists all options that are wrong or do not fit together. Source:
+/// Throws ConfigError that lists all options that are wrong or do not fit together. Source:
 /// github.com/karpathy/nanoGPT, model.py; transformers/models/llama/modeling_llama.py; properties/oracle/gpt.py.
 std::shared_ptr<LanguageModel> gpt(const GptOptions& options);
 
@@ -62,9 +62,9 @@ std::shared_ptr<LanguageModel> gpt(const GptOptions& options);
 /// gathers keys and values, or with cp_comm_strategy "alltoall" passes them around a ring. Ranks of "sp" are called
 /// with contiguous positions, and attention exchanges heads. Logits and the loss are those of the rank's positions.
 ///
-/// Also throws ArgumentError if `heads`, `key_value_heads`, `feed_forward_width` or `vocab_size` does not divide over
-/// the ranks, if the mesh has pp ranks, for dropout with cp or sp ranks, and from forward if a sequence does not divide
-/// under `sequence_parallel`. Source: github.com/NVIDIA/Megatron-LM, megatron/core/transformer.
+/// Also throws ConfigError if `heads`, `key_value_heads`, `feed_forward_width` or `vocab_size` does not divide over the
+/// ranks, if the mesh has pp ranks, and for dropout with cp or sp ranks; ArgumentError from forward if a sequence does
+/// not divide under `sequence_parallel`. Source: github.com/NVIDIA/Megatron-LM, megatron/core/transformer.
 std::shared_ptr<LanguageModel> gpt(const GptOptions& options, const DeviceMesh& mesh);
 
 /// Reads a Llama's config.json, or that of a folder. Unlike LlamaForCausalLM, the model rejects sequences longer than

@@ -90,7 +90,7 @@ void check(const GptOptions& options, const DeviceMesh& mesh) {
     problems.push_back(std::move(problem));
   for (const auto& found : {problems_between(options), problems_on(mesh, options)})
     for (const auto& [name, text] : found) problems.push_back(fmt::format("gpt: {}: {}", name, text));
-  if (!problems.empty()) throw ArgumentError(fmt::format("{}", fmt::join(problems, "\n")));
+  check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
 }
 
 }  // namespace accel::models

@@ -116,7 +116,7 @@ struct GptProblem {
 /// checked; sizes of 0 cause no problem here.
 std::vector<GptProblem> problems_between(const GptOptions& options);
 
-/// Throws one ArgumentError with everything that is wrong, also with the options on this mesh.
+/// Throws one ConfigError with everything that is wrong, also with the options on this mesh.
 void check(const GptOptions& options, const DeviceMesh& mesh);
 
 }  // namespace accel::models

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <fmt/ranges.h>
 
 #include "reference/core/errors.hpp"
 #include "reference/tensor_parallel/operators.hpp"
@@ -18,14 +19,17 @@ nn::LinearOptions whole_layer(const ParallelLinearOptions& options) {
 ParameterCut cut_of(const char* layer, std::int64_t dim, std::int64_t size, std::vector<std::int64_t> sections,
                     Group group) {
   if (sections.empty()) sections = {size};
+  std::vector<std::string> problems;
   std::int64_t sum = 0;
   for (const auto section : sections) {
-    check_argument(section % group.size() == 0,
-                   "{}: {} features do not divide over {} tensor-parallel ranks; expected a multiple of {}", layer,
-                   section, group.size(), group.size());
+    if (section % group.size() != 0)
+      problems.push_back(
+          fmt::format("{} features do not divide over {} tensor-parallel ranks; expected a multiple of {}", section,
+                      group.size(), group.size()));
     sum += section;
   }
-  check_argument(sum == size, "{}: the sections have {} features in all; expected {}", layer, sum, size);
+  if (sum != size) problems.push_back(fmt::format("the sections have {} features in all; expected {}", sum, size));
+  check_config(problems.empty(), "{}: {}", layer, fmt::join(problems, "; "));
   return {.axis = "tp", .group = std::move(group), .dim = dim, .sections = std::move(sections)};
 }
 
@@ -87,9 +91,9 @@ Cuts RowParallelLinearImpl::cuts() const { return if_divided(cut_, {{"weight", c
 VocabParallelEmbeddingImpl::VocabParallelEmbeddingImpl(const nn::EmbeddingOptions& options, Group group)
     : EmbeddingImpl(options),
       cut_(cut_of("VocabParallelEmbedding", 0, options.num_embeddings(), {}, std::move(group))) {
-  check_argument(cut_.group.size() == 1 || (!options.sparse() && !options.max_norm() && !options.scale_grad_by_freq()),
-                 "VocabParallelEmbedding: sparse, max_norm and scale_grad_by_freq are unsupported on several ranks; "
-                 "leave them out");
+  check_config(cut_.group.size() == 1 || (!options.sparse() && !options.max_norm() && !options.scale_grad_by_freq()),
+               "VocabParallelEmbedding: sparse, max_norm and scale_grad_by_freq are unsupported on several ranks; "
+               "leave them out");
   keep_part(weight, cut_);
 }
 

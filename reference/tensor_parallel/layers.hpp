@@ -36,7 +36,7 @@ struct ParallelLinearOptions {
 /// Selects the overload of `forward` that ends in sequence parallelism, for accel::call, which calls `forward`.
 struct ToSequence {};
 
-/// The output features are divided. Throws ArgumentError if a section is not a multiple of the group's size.
+/// The output features are divided. Throws ConfigError if a section is not a multiple of the group's size.
 class ColumnParallelLinearImpl : public models::LinearImpl, public CutModule {
  public:
   ColumnParallelLinearImpl(const ParallelLinearOptions& options, Group group);
@@ -49,7 +49,7 @@ class ColumnParallelLinearImpl : public models::LinearImpl, public CutModule {
 };
 TORCH_MODULE(ColumnParallelLinear);
 
-/// The input features are divided. Every rank holds the bias, which is added once, after the sum. Throws ArgumentError
+/// The input features are divided. Every rank holds the bias, which is added once, after the sum. Throws ConfigError
 /// if a section is not a multiple of the group's size.
 class RowParallelLinearImpl : public models::LinearImpl, public CutModule {
  public:
@@ -67,7 +67,7 @@ class RowParallelLinearImpl : public models::LinearImpl, public CutModule {
 };
 TORCH_MODULE(RowParallelLinear);
 
-/// The rows of the table, one per token, are divided. Throws ArgumentError if their number is not a multiple of the
+/// The rows of the table, one per token, are divided. Throws ConfigError if their number is not a multiple of the
 /// group's size.
 class VocabParallelEmbeddingImpl : public torch::nn::EmbeddingImpl, public CutModule {
  public:

@@ -17,6 +17,7 @@ namespace accel::testing::mesh_training_test {
 namespace {
 
 using namespace accel::parallel;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr std::int64_t kWidth = 3, kInner = 8;
@@ -196,13 +197,58 @@ TEST(MeshTrainingTest, PeersThatDrewOtherNumbersBeginWithEqualParameters) {
   for (const auto scale : scales) EXPECT_EQ(scale, 0.0);
 }
 
-TEST(MeshTrainingTest, AModelOfAnotherMeshIsRefusedBeforeAnyCollective) {
-  run_ranks(4, [] {
-    Accelerator accelerator({.parallelism_config = ParallelismConfig{.dp_replicate_size = 4}});
-    DeviceMesh other(current_rank(), {.dp_replicate_size = 2, .tp_size = 2});
-    auto net = std::make_shared<DividedNet>(other);
-    EXPECT_THAT(message_of<ArgumentError>([&] { accelerator.prepare(net); }),
-                HasSubstr("divided over 2 ranks, and parallelism_config has tp_size 1"));
+// The message of the ConfigError of preparing a model, equal on every rank. A collective that one began would hang.
+std::string refusal(const ParallelismConfig& mesh, const std::function<std::shared_ptr<torch::nn::Module>()>& make,
+                    AcceleratorOptions options = {}) {
+  options.parallelism_config = mesh;
+  const auto messages = run_ranks(num_ranks(mesh), [&] {
+    Accelerator accelerator(options);
+    const auto model = make();
+    return message_of<ConfigError>([&] { accelerator.prepare(model); });
+  });
+  for (const auto& message : messages) EXPECT_EQ(message, messages.front());
+  return messages.front();
+}
+
+TEST(MeshTrainingTest, AModelOfAnotherMeshIsRefused) {
+  const auto of_another_mesh = [] {
+    return std::make_shared<DividedNet>(DeviceMesh(current_rank(), {.dp_replicate_size = 2, .tp_size = 2}));
+  };
+  EXPECT_THAT(refusal({.dp_replicate_size = 4}, of_another_mesh),
+              HasSubstr("prepare: 'expansion.bias' and 2 other parameters are divided over 2 ranks, and "
+                        "parallelism_config has tp_size 1; create the model with accelerator.mesh()"));
+}
+
+// Neither layers for tp nor experts for ep, and ranks that would shard it.
+TEST(MeshTrainingTest, AllProblemsOfAModelOnAMeshAreOneErrorOnEveryRank) {
+  const auto plain = [] { return std::make_shared<torch::nn::LinearImpl>(2, 2); };
+  const auto undivided = [](const char* axis) {
+    return HasSubstr(std::string("parallelism_config has ") + axis +
+                     "_size 2, and no layer of the model is divided over these ranks");
+  };
+  EXPECT_THAT(refusal({.tp_size = 2}, plain), undivided("tp"));
+  EXPECT_THAT(refusal({.ep_size = 2}, plain), undivided("ep"));
+  EXPECT_THAT(refusal({.dp_shard_size = 2, .tp_size = 2, .ep_size = 2}, plain),
+              AllOf(undivided("tp"), undivided("ep"), HasSubstr("dp_shard_size 2, and the model is not sharded")));
+  EXPECT_THAT(refusal({.dp_shard_size = 2, .tp_size = 2, .ep_size = 2}, plain, {.fsdp_plugin = second_version()}),
+              HasSubstr("ep_size 2 is unsupported with fsdp_plugin"));
+}
+
+// A model that is not trained computes the same on all ranks without harm. FSDP trains copies, as in Accelerate.
+TEST(MeshTrainingTest, ModelsThatAreNotDividedAreAcceptedWhereAcceleratePermitsThem) {
+  const ParallelismConfig mesh{.dp_shard_size = 2, .tp_size = 2};
+  const auto warnings = run_ranks(4, [&] {
+    std::vector<std::string> texts;
+    current_rank().warn = [&](const std::string& text) { texts.push_back(text); };
+    Accelerator accelerator({.parallelism_config = mesh, .fsdp_plugin = second_version()});
+    accelerator.prepare(std::make_shared<torch::nn::LinearImpl>(2, 2));
+    return texts;
+  });
+  EXPECT_THAT(warnings[0], ::testing::ElementsAre(HasSubstr("no layer of the model is divided")));
+  EXPECT_TRUE(warnings[1].empty());
+  run_ranks(2, [] {
+    Accelerator accelerator({.parallelism_config = ParallelismConfig{.tp_size = 2}});
+    accelerator.prepare_model(std::make_shared<torch::nn::LinearImpl>(2, 2), {.evaluation_mode = true});
   });
 }
 

@@ -349,7 +349,7 @@ TEST(MeshTest, AModelThatIsNotShardedIsRefusedOnAMeshThatShardsIt) {
       EXPECT_THAT(problem({.dp_shard_size = 4}, FullyShardedDataParallelPlugin{.sharding_strategy = "NO_SHARD"}),
                   ::testing::HasSubstr("dp_shard_size 4"));
       EXPECT_EQ(problem({.dp_replicate_size = 4}, std::nullopt), "");
-      EXPECT_EQ(problem({.dp_replicate_size = 2, .tp_size = 2}, std::nullopt), "");
+      EXPECT_THAT(problem({.dp_replicate_size = 2, .tp_size = 2}, std::nullopt), ::testing::HasSubstr("tp_size 2"));
       EXPECT_EQ(problem({.dp_shard_size = 2, .tp_size = 2}, FullyShardedDataParallelPlugin{}), "");
     });
   }

@@ -18,6 +18,7 @@ namespace accel::testing {
 namespace {
 
 using namespace accel::parallel;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Attention = decltype(&ring_attention);
 
@@ -300,6 +301,11 @@ TEST(ContextAttentionTest, InputsThatDoNotFitAreErrorsBeforeAnyCollective) {
     EXPECT_THAT(message(all_gather_attention, values.to(at::kDouble), 8), HasSubstr("queries are Float, keys Double"));
     EXPECT_THAT(message(all_gather_attention, values, 8, {.key_mask = at::ones({1, 8}, at::kBool)}),
                 HasSubstr("bool of shape (1, 4)"));
+    // All problems are in one error: the part, the types, the heads and a mask per query.
+    EXPECT_THAT(message(ulysses_attention, at::ones({1, 2, 4, 2}, at::kDouble), 6, {.key_mask = at::ones({4, 4})}),
+                AllOf(HasSubstr("part has 4 positions; expected 3"), HasSubstr("queries are Float, keys Double"),
+                      HasSubstr("3 heads and 2 key-value heads; expected equal numbers"),
+                      HasSubstr("do not divide over 2 ranks"), HasSubstr("the key mask is Float of shape [4, 4]")));
     EXPECT_THAT(message_of<ArgumentError>(
                     [&] { ring_attention(values, values, values, SequencePlan({.length = 4}), rank.world); }),
                 HasSubstr("the plan is for 1 ranks, group world has 2"));

@@ -192,7 +192,7 @@ TEST(GptOptionsTest, AllProblemsAreInOneError) {
   options.norm = "batch_norm";
   options.padding_token = 20;
   options.rope_parameters = {.rope_type = "llama3", .low_freq_factor = 4};
-  EXPECT_THAT(testing::message_of<ArgumentError>([&] { gpt(options); }),
+  EXPECT_THAT(testing::message_of<ConfigError>([&] { gpt(options); }),
               AllOf(HasSubstr("gpt: layers: expected 1 or more, got 0"),
                     HasSubstr("gpt: norm: expected 'layer_norm' or 'rms_norm', got 'batch_norm'"),
                     HasSubstr("gpt: heads: width 24 is not divisible by 5 heads; expected a multiple of 5"),
@@ -202,7 +202,7 @@ TEST(GptOptionsTest, AllProblemsAreInOneError) {
                     HasSubstr("gpt: rope_parameters: low_freq_factor 4 is not below high_freq_factor 4")));
   options = llama();
   options.heads = 8;
-  EXPECT_THAT(testing::message_of<ArgumentError>([&] { gpt(options); }),
+  EXPECT_THAT(testing::message_of<ConfigError>([&] { gpt(options); }),
               HasSubstr("gpt: heads: rotary positions rotate pairs, so a head needs an even width, got 3"));
 }
 

@@ -335,12 +335,12 @@ TEST(ParallelGptTest, AllSizesThatDoNotDivideAreInOneError) {
       return HasSubstr(fmt::format("gpt: {}: {} does not divide over 4 tensor-parallel ranks; expected a multiple of 4",
                                    name, size));
     };
-    EXPECT_THAT(message_of<ArgumentError>([&] { gpt(options, tensor_parallel(rank)); }),
+    EXPECT_THAT(message_of<ConfigError>([&] { gpt(options, tensor_parallel(rank)); }),
                 AllOf(problem("heads", 6), problem("key_value_heads", 3), problem("feed_forward_width", 5),
                       problem("vocab_size", 30), HasSubstr("gpt: norm: expected 'layer_norm' or 'rms_norm'")));
     const DeviceMesh mesh(rank, {.sp_size = 2, .tp_size = 2});
     EXPECT_THAT(
-        message_of<ArgumentError>([&] { gpt({.layers = 1, .heads = 2, .width = 8, .dropout = 0.1}, mesh); }),
+        message_of<ConfigError>([&] { gpt({.layers = 1, .heads = 2, .width = 8, .dropout = 0.1}, mesh); }),
         AllOf(HasSubstr("gpt: heads: 1 heads and 1 key-value heads per tensor-parallel rank do not divide over 2 "
                         "sequence-parallel ranks"),
               HasSubstr("gpt: dropout: 0.1 is unsupported with cp_size and sp_size above 1")));

@@ -20,6 +20,7 @@ namespace {
 
 namespace nn = torch::nn;
 using namespace accel::parallel;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 struct BlockCase {
@@ -199,10 +200,14 @@ TEST(TensorParallelLayersTest, RowParallelLayersComputeInFloat8) {
 TEST(TensorParallelLayersTest, SizesThatDoNotDivideAreErrorsBeforeAnyCollective) {
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {
     const auto message = [&](ParallelLinearOptions options) {
-      return message_of<ArgumentError>([&] { ColumnParallelLinear(options, rank.world); });
+      return message_of<ConfigError>([&] { ColumnParallelLinear(options, rank.world); });
     };
     EXPECT_THAT(message({.in = 2, .out = 3}), HasSubstr("3 features do not divide over 2 tensor-parallel ranks"));
     EXPECT_THAT(message({.in = 2, .out = 4, .sections = {2, 4}}), HasSubstr("6 features in all; expected 4"));
+    EXPECT_THAT(
+        message({.in = 2, .out = 9, .sections = {3, 5}}),
+        AllOf(HasSubstr("ColumnParallelLinear: 3 features do not divide"), HasSubstr("; 5 features do not divide"),
+              HasSubstr("; the sections have 8 features in all; expected 9")));
   });
 }
 

@@ -28,6 +28,7 @@ void AcceleratorBase::join_mesh() {
   shared().data_parallel = {.size = plan.size, .rank = plan.rank, .group = mesh()["dp"]};
   context_->seed_index = mesh().config().tp_enabled() ? std::optional(mesh()["dp_cp"].rank()) : std::nullopt;
   training_.path = make_gradient_pipeline();
+  training_.mesh = mesh().config();
 }
 
 std::shared_ptr<GradientPipeline> AcceleratorBase::make_gradient_pipeline() const {

@@ -100,6 +100,7 @@ Value random_states(const TrainingState& state, const RankContext& context, Valu
                                            {"sync_gradients", context.gradient_state.sync_gradients},
                                            {"open_window", open_window(state, context)},
                                            {"skipped", std::move(skipped)},
+                                           {"mesh", describe(state.mesh)},
                                            {"models", std::move(sync_states)}}}};
   if (!context.device.is_cpu()) states["torch_cuda_manual_seed"] = Value::List{device_generator(context).get_state()};
   return states;
@@ -265,6 +266,15 @@ Weights weights_of(const TrainingState& state) {
   Weights weights;
   for (const auto& model : state.models) weights.push_back(model->weights());
   return weights;
+}
+
+std::string describe(const ParallelismConfig& mesh) {
+  std::string text = fmt::format("dp {}", mesh.dp_replicate_size * mesh.dp_shard_size);
+  for (const auto& [axis, size] : {std::pair("cp", mesh.cp_size), std::pair("sp", mesh.sp_size),
+                                   std::pair("tp", mesh.tp_size), std::pair("ep", mesh.ep_size)}) {
+    if (size > 1) text += fmt::format(" x {} {}", axis, size);
+  }
+  return text;
 }
 
 std::vector<StateFile> files_of_rank(TrainingState& state, RankContext& context, const Weights& weights,

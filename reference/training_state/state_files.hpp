@@ -74,6 +74,9 @@ inline constexpr auto kIndices = ".indices", kValues = ".values";
 [[nodiscard]] std::string name_of_gradient(std::size_t model, const std::string& name);
 [[nodiscard]] std::string name_of_buffer(std::size_t model, const std::string& name);
 
+/// Which samples and parts of a model each rank has: "dp 2 x tp 4". How data-parallel ranks shard the model is omitted.
+[[nodiscard]] std::string describe(const ParallelismConfig& mesh);
+
 /// Returns the weights of every model. For a sharded model: complete on rank 0 under FULL_STATE_DICT, else empty.
 /// Collective.
 [[nodiscard]] Weights weights_of(const TrainingState& state);
@@ -139,7 +142,13 @@ class StateLoad {
                                        c10::IntArrayRef sizes) const;
   void restore_generator(const Value& states);
   void undo() noexcept;
-  [[nodiscard]] bool has_same_ranks() const { return saved_ranks_ == context_.world_size; }
+  [[nodiscard]] std::optional<std::string> find_saved_mesh() const;
+  // Each rank has the place in the mesh that the rank of this number had.
+  [[nodiscard]] bool has_same_ranks() const {
+    return saved_ranks_ == context_.world_size && saved_mesh_.value_or(describe(state_.mesh)) == describe(state_.mesh);
+  }
+  [[nodiscard]] std::string saving_ranks() const;
+  [[nodiscard]] std::string loading_ranks() const;
   [[nodiscard]] std::string path(const std::string& name) const { return folder_ + "/" + name; }
   [[nodiscard]] Value read(const std::string& name) const;
 
@@ -147,6 +156,7 @@ class StateLoad {
   RankContext& context_;
   std::string folder_;
   int saved_ranks_;
+  std::optional<std::string> saved_mesh_;  // absent in Python's checkpoints and in those of earlier versions
   std::optional<SavedWindow> dropped_;
   std::vector<std::function<void()>> commits_;  // must not fail
   std::vector<std::function<void()>> undos_;

@@ -64,6 +64,7 @@ StateLoad::StateLoad(TrainingState& state, RankContext& context, std::string fol
       folder_(std::move(folder)),
       saved_ranks_(saved_ranks ? *saved_ranks : count_ranks(folder_)) {
   try {
+    saved_mesh_ = find_saved_mesh();
     dropped_ = window_to_drop(options);
     for (std::size_t i = 0; i < state_.models.size(); ++i) {
       if (models[i]) load_model(i);
@@ -110,15 +111,35 @@ Value StateLoad::read(const std::string& name) const {
   return read_torch_file(path(name));
 }
 
+// Every rank's random states have it.
+std::optional<std::string> StateLoad::find_saved_mesh() const {
+  const auto name = file_of_random_states(0);
+  if (!fs::exists(path(name))) return std::nullopt;  // reported when random states are loaded
+  const auto states = read(name);
+  const auto has_mesh = states.contains("accel") && states.at("accel").contains("mesh");
+  return has_mesh ? std::optional(states.at("accel").at("mesh").as<std::string>()) : std::nullopt;
+}
+
+// The meshes are named where they are the difference.
+std::string StateLoad::saving_ranks() const {
+  return saved_ranks_ == context_.world_size && saved_mesh_ ? fmt::format("{} ranks ({})", saved_ranks_, *saved_mesh_)
+                                                            : fmt::format("{} ranks", saved_ranks_);
+}
+std::string StateLoad::loading_ranks() const {
+  return saved_ranks_ == context_.world_size ? fmt::format("{} ranks ({})", saved_ranks_, describe(state_.mesh))
+                                             : fmt::format("{} ranks", context_.world_size);
+}
+
 // Each rank's gradients are those of its own batches, so that other ranks can only compute them again.
 std::optional<StateLoad::SavedWindow> StateLoad::window_to_drop(const LoadStateOptions& options) const {
   if (has_same_ranks() || !fs::exists(path(file_of_rank_tensors(0)))) return std::nullopt;
-  const auto what = fmt::format(
-      "{}: {} ranks saved it inside an accumulation window, with unreduced gradients per rank", folder_, saved_ranks_);
-  check_checkpoint(options.inside_window == "drop",
-                   "{}, which {} ranks cannot load; resume with the same number of ranks, or repeat the window's "
-                   "micro-batches with {{.inside_window = \"drop\"}}",
-                   what, context_.world_size);
+  const auto what = fmt::format("{}: {} saved it inside an accumulation window, with unreduced gradients per rank",
+                                folder_, saving_ranks());
+  check_checkpoint(
+      options.inside_window == "drop",
+      "{}, which {} cannot load; resume with the same ranks and parallelism_config, or repeat the window's "
+      "micro-batches with {{.inside_window = \"drop\"}}",
+      what, loading_ranks());
   const auto states = read(file_of_random_states(0));
   const auto& ours = states.at("accel");
   check_checkpoint(ours.contains("open_window"), "{}, but not where the window began; it cannot be dropped", what);
@@ -144,9 +165,9 @@ void StateLoad::load_model(std::size_t index) {
   const auto weights = weights_in(folder_, index);
   const auto what = path(fmt::format("model {}", index));
   check_checkpoint(model.state_dict_type() != "LOCAL_STATE_DICT" || has_same_ranks(),
-                   "{}: saved by {} ranks, and the world size is {}; LOCAL_STATE_DICT requires the same number of "
-                   "ranks, SHARDED_STATE_DICT supports any",
-                   what, saved_ranks_, context_.world_size);
+                   "{}: saved by {}, and this run has {}; LOCAL_STATE_DICT requires the same ranks and "
+                   "parallelism_config, SHARDED_STATE_DICT supports any",
+                   what, saving_ranks(), loading_ranks());
   commits_.push_back(model.prepare_load(what, weights));
 }
 
@@ -232,7 +253,7 @@ void StateLoad::load_custom() {
   }
 }
 
-// With another number of ranks every rank reads rank 0's file, since positions in the window are equal on all ranks.
+// Other ranks all read rank 0's file, since positions in the window are equal on all ranks.
 void StateLoad::load_random_states() {
   const auto states = read(file_of_random_states(has_same_ranks() ? context_.rank : 0));
   restore_generator(states);
@@ -276,13 +297,14 @@ void StateLoad::drop_gradients() {
 void StateLoad::restore_generator(const Value& states) {
   const auto& saved = states.at("torch_manual_seed").as<at::Tensor>();
   static_cast<void>(generator_of_state(saved));  // throws if it is not a generator's state
-  // Other ranks continue no stream of the saved run.
-  const bool continues = context_.rank < saved_ranks_ && (has_same_ranks() || context_.rank == 0);
-  commits_.emplace_back([this, saved, continues] {
+  // Other ranks continue no stream of the saved run, except for rank 0 and the ranks that draw the same numbers.
+  const auto index = context_.seed_index.value_or(context_.rank);
+  const bool continues = has_same_ranks() || index == 0;
+  commits_.emplace_back([this, saved, continues, index] {
     if (continues)
       accel::restore_generator(context_.generator, saved);
     else
-      context_.generator.set_current_seed(seed_of_new_rank(saved, context_.rank));
+      context_.generator.set_current_seed(seed_of_new_rank(saved, index));
   });
   if (context_.device.is_cpu() || !states.contains("torch_cuda_manual_seed")) return;
   const auto& of_devices = states.at("torch_cuda_manual_seed").as<Value::List>();
@@ -291,9 +313,9 @@ void StateLoad::restore_generator(const Value& states) {
   const auto place = of_devices.size() == 1 ? 0 : static_cast<std::size_t>(context_.device.index());
   check_argument(place < of_devices.size(), "torch_cuda_manual_seed: saved for {} devices; this rank uses device {}",
                  of_devices.size(), place);
-  commits_.emplace_back([this, saved, continues, state = of_devices[place].as<at::Tensor>()] {
+  commits_.emplace_back([this, saved, continues, index, state = of_devices[place].as<at::Tensor>()] {
     auto generator = device_generator(context_);
-    continues ? generator.set_state(state) : generator.set_current_seed(seed_of_new_rank(saved, context_.rank));
+    continues ? generator.set_state(state) : generator.set_current_seed(seed_of_new_rank(saved, index));
   });
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "reference/checkpoint/module_state.hpp"
+#include "reference/config/options.hpp"
 #include "reference/core/named_tensors.hpp"
 #include "reference/core/value.hpp"
 #include "reference/data/loader_core.hpp"
@@ -26,6 +27,7 @@ struct TrainingState {
   std::vector<std::weak_ptr<LoaderCore>> loaders = {};
   std::vector<Custom> custom = {};
   std::shared_ptr<GradientPipeline> path = {};
+  ParallelismConfig mesh = {};                       ///< of the ranks
   int step = 0;                                      ///< micro-batches of the current accumulation window
   std::size_t num_models_checked_for_optimizer = 0;  ///< number of `models` already checked for an optimizer
 };

@@ -167,6 +167,25 @@ TEST(MeshTrainingTest, ASavedStateLoadsUnderAnyOtherLayout) {
   }
 }
 
+// Equally many ranks on another mesh continue no stream of the saved run, except for that of rank 0.
+TEST(MeshTrainingTest, TensorParallelPeersDrawEqualNumbersAfterALoadFromAnotherLayout) {
+  for (const auto& saving : {ParallelismConfig{.dp_replicate_size = 4}, ParallelismConfig{.dp_replicate_size = 2}}) {
+    const TemporaryFolder folder;
+    run_ranks(num_ranks(saving), [&] {
+      set_seed(3, {.device_specific = true});
+      trained({.mesh = saving, .save_to = folder.path("state"), .num_steps = 1});
+    });
+    const auto draws = run_ranks(4, [&] {
+      set_seed(9, {.device_specific = true});
+      trained({.mesh = {.dp_replicate_size = 2, .tp_size = 2}, .load_from = folder.path("state"), .num_steps = 1});
+      return torch::rand({4});
+    });
+    EXPECT_TRUE(torch::equal(draws[0], draws[1]));
+    EXPECT_TRUE(torch::equal(draws[2], draws[3]));
+    EXPECT_FALSE(torch::equal(draws[0], draws[2]));
+  }
+}
+
 TEST(MeshTrainingTest, TheSimulatorNamesAPeerWhoseCompleteParametersDiffer) {
   const auto message = message_of<Error>([] {
     run_ranks(4, [] {

@@ -8,6 +8,7 @@
 #include "reference/checkpoint/manifest.hpp"
 #include "reference/data/loader_state.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
+#include "reference/training_state/state_files.hpp"
 #include "tests/reference/training_state/saved_training.hpp"
 
 namespace accel::testing::saved_training {
@@ -121,9 +122,10 @@ TEST_F(SaveStateTest, AnOpenWindowIsNotDroppedUnasked) {
     training.train(6);
     training.accelerator.save_state(path_);
   });
-  EXPECT_THAT(problem({}), HasSubstr("3 ranks saved it inside an accumulation window, with unreduced gradients per "
-                                     "rank, which 2 ranks cannot load; resume with the same number of ranks, or repeat "
-                                     "the window's micro-batches with {.inside_window = \"drop\"}"));
+  EXPECT_THAT(problem({}),
+              HasSubstr("3 ranks saved it inside an accumulation window, with unreduced gradients per "
+                        "rank, which 2 ranks cannot load; resume with the same ranks and parallelism_config, "
+                        "or repeat the window's micro-batches with {.inside_window = \"drop\"}"));
   run_ranks(2, [&] {
     Training training(accumulating(ddp()));
     EXPECT_THAT(message_of<ArgumentError>([&] { training.accelerator.load_state(path_, {.inside_window = "repeat"}); }),
@@ -140,6 +142,41 @@ TEST_F(SaveStateTest, AnOpenWindowIsNotDroppedUnasked) {
     training.accelerator.save_state(path_);
   });
   EXPECT_THAT(problem({.inside_window = "drop"}), HasSubstr("while 2 loaders were being read"));
+}
+
+// Equally many ranks, of which each has other samples: rank 1 is a second reader, or has the second half of a sequence.
+TEST_F(SaveStateTest, AnOpenWindowOfAnotherMeshIsDroppedOrRefused) {
+  const auto on_mesh = [](const ParallelismConfig& mesh) {
+    auto options = accumulating(ddp());
+    options.parallelism_config = mesh;
+    return options;
+  };
+  const auto problem = [&](const ParallelismConfig& mesh, const LoadStateOptions& options) {
+    return problem_on(2, [&] { Training(on_mesh(mesh)).accelerator.load_state(path_, options); });
+  };
+  run_ranks(2, [&] {
+    Training training(on_mesh({.dp_replicate_size = 2}));
+    training.train(6);
+    training.accelerator.save_state(path_);
+  });
+  EXPECT_THAT(
+      problem({.cp_size = 2}, {}),
+      HasSubstr("2 ranks (dp 2) saved it inside an accumulation window, with unreduced gradients per rank, which "
+                "2 ranks (dp 1 x cp 2) cannot load; resume with the same ranks and parallelism_config"));
+  EXPECT_EQ(problem({.cp_size = 2}, {.inside_window = "drop"}), "");
+  EXPECT_EQ(problem({.dp_replicate_size = 2}, {}), "");
+  // As an earlier version saved it. The manifest has the checksums of the files.
+  std::filesystem::remove(path_ + "/" + checkpoint::kManifestName);
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto file = path_ + "/" + checkpoint::file_of_random_states(rank);
+    auto states = read_torch_file(file).as<Value::Dict>();
+    auto ours = states.at("accel").as<Value::Dict>();
+    EXPECT_EQ(ours.erase("mesh"), 1U);
+    states["accel"] = std::move(ours);
+    PosixFiles files;
+    write_torch_file(files, file, states);
+  }
+  EXPECT_EQ(problem({.cp_size = 2}, {}), "");
 }
 
 // With `save_on_each_node`, every machine writes a complete checkpoint. For shards this cannot work, as no machine
@@ -162,7 +199,7 @@ TEST_F(SaveStateTest, SavingOnEachNodeWorksOrIsAnError) {
 TEST_F(SaveStateTest, LocalShardsLoadOnlyOnTheSameNumberOfRanks) {
   run_ranks(3, [&] { Training(sharded_as("LOCAL_STATE_DICT")).accelerator.save_state(path_); });
   EXPECT_THAT(problem_on(2, [&] { Training(sharded_as("LOCAL_STATE_DICT")).accelerator.load_state(path_); }),
-              HasSubstr("saved by 3 ranks, and the world size is 2; LOCAL_STATE_DICT"));
+              HasSubstr("saved by 3 ranks, and this run has 2 ranks; LOCAL_STATE_DICT"));
 }
 
 // A model may be trained on many ranks and evaluated on one.

@@ -16,6 +16,18 @@ std::int64_t sum_of(const std::vector<std::int64_t>& sections) {
 
 }  // namespace
 
+at::Tensor part_of_sections(const at::Tensor& whole, std::int64_t dim, const std::vector<std::int64_t>& sections,
+                            SectionPart which) {
+  std::vector<at::Tensor> parts;
+  std::int64_t begin = 0;
+  for (const auto section : sections) {
+    const auto length = section / which.num_parts;
+    parts.push_back(whole.narrow(dim, begin + which.part * length, length));
+    begin += section;
+  }
+  return at::cat(parts, dim);
+}
+
 bool ParameterCut::fits(const std::vector<std::int64_t>& sizes_of_whole) const {
   return dim < std::ssize(sizes_of_whole) && sizes_of_whole[static_cast<std::size_t>(dim)] == sum_of(sections);
 }
@@ -29,14 +41,7 @@ std::vector<std::int64_t> ParameterCut::whole_sizes(const at::Tensor& part) cons
 at::Tensor ParameterCut::part_of(const at::Tensor& whole) const {
   ensure(whole.size(dim) == sum_of(sections), "a cut tensor of {} in place of {} elements", whole.size(dim),
          sum_of(sections));
-  std::vector<at::Tensor> parts;
-  std::int64_t begin = 0;
-  for (const auto section : sections) {
-    const auto length = section / group.size();
-    parts.push_back(whole.narrow(dim, begin + group.rank() * length, length));
-    begin += section;
-  }
-  return at::cat(parts, dim);
+  return part_of_sections(whole, dim, sections, {.part = group.rank(), .num_parts = group.size()});
 }
 
 at::Tensor ParameterCut::whole_of(const at::Tensor& part) const {

@@ -23,6 +23,14 @@ class Module;
 /// Thread rule: the rank's thread.
 namespace accel::parallel {
 
+struct SectionPart {
+  int part = 0, num_parts = 1;
+};
+/// Part `which` of a tensor whose dimension `dim` consists of `sections`: the equal parts of all sections, concatenated
+/// in new memory.
+[[nodiscard]] at::Tensor part_of_sections(const at::Tensor& whole, std::int64_t dim,
+                                          const std::vector<std::int64_t>& sections, SectionPart which);
+
 /// How one parameter is cut. Dimension `dim` of the complete tensor consists of `sections`, each of which is divided
 /// into equal parts; the rank's parts of all sections are concatenated. Queries, keys and values of one linear layer
 /// are three sections.

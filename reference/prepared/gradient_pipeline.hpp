@@ -64,6 +64,8 @@ class GradientPipeline {
   /// were not. Sharded gradients of the model count once in norms.
   void add_model(std::shared_ptr<ParallelModel> model);
   [[nodiscard]] const std::vector<std::shared_ptr<ParallelModel>>& models() const { return models_; }
+  /// Whether ranks hold shards of the parameter.
+  [[nodiscard]] bool is_sharded(const at::Tensor& parameter) const;
   /// Where the optimizers' state is allocated; null: in LibTorch's memory.
   [[nodiscard]] const std::shared_ptr<sharded::MemorySource>& optimizer_memory() const { return optimizer_memory_; }
   /// Counts samples of each window from now on, for schedules with samples_per_step.
@@ -118,7 +120,6 @@ class GradientPipeline {
   [[nodiscard]] bool has_cut_models() const;
   [[nodiscard]] const parallel::ParameterCut* cut_of(const at::Tensor& parameter) const;
   [[nodiscard]] at::Tensor norm_of_own_parts(const std::vector<at::Tensor>& parameters, double norm_type) const;
-  [[nodiscard]] bool is_sharded(const at::Tensor& parameter) const;
   [[nodiscard]] bool accounts_for(const at::Tensor& parameter) const;
   StepOutcome try_step(torch::optim::Optimizer& optimizer, const LossClosure& closure);
   StepOutcome step_unless_infinite(torch::optim::Optimizer& optimizer);

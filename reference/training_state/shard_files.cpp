@@ -334,11 +334,8 @@ Value state_dict_of(const AcceleratedOptimizer& optimizer, const TrainingState& 
     take_all_pieces(states, parameters, names, state, pieces);
   dict["state"] = std::move(states);
   // An optimizer without sharded parameters keeps Accelerate's plain form, with integer keys.
-  const bool has_names = std::any_of(parameters.begin(), parameters.end(), [&](const auto& parameter) {
-    return std::any_of(state.models.begin(), state.models.end(), [&](const auto& model) {
-      return model->is_sharded() && model->shards_of(parameter) != nullptr;
-    });
-  });
+  const bool has_names = std::any_of(parameters.begin(), parameters.end(),
+                                     [&](const auto& parameter) { return state.path->is_sharded(parameter); });
   return has_names ? with_names(std::move(dict), names) : Value(std::move(dict));
 }
 

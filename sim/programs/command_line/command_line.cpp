@@ -120,6 +120,17 @@ void check_program_follows_dashes(const std::string& command, const std::vector<
                                 fmt::join(rest, " ")));
 }
 
+std::vector<std::string> take_program(const std::string& command, int& argc, char** argv) {
+  const auto dashes = std::find(argv, argv + argc, std::string_view("--"));
+  if (dashes == argv + argc) {
+    check_program_follows_dashes(command, {argv + 1, argv + argc});
+    return {};
+  }
+  std::vector<std::string> program(dashes + 1, argv + argc);
+  argc = static_cast<int>(dashes - argv);
+  return program;
+}
+
 // Stops at `--` and at PROGRAM: what follows belongs to the user's program and must arrive unchanged.
 std::vector<std::string> normalize_option_names(const CLI::App& app, const std::vector<std::string>& arguments) {
   auto spelled = arguments;

@@ -30,4 +30,8 @@ std::string option_hint(const CLI::App& app, const std::string& argument);
 /// Throws ConfigError, with the corrected line, if the arguments of `command` name a program without `--` before it.
 void check_program_follows_dashes(const std::string& command, const std::vector<std::string>& arguments);
 
+/// Removes `-- PROGRAM [ARGS...]` from the end of the arguments and returns the program; {} if there is none. CLI11
+/// would interpret the program's options. Throws as check_program_follows_dashes.
+std::vector<std::string> take_program(const std::string& command, int& argc, char** argv);
+
 }  // namespace accel::programs

@@ -197,14 +197,9 @@ int run(const CompareArguments& arguments) {
 
 }  // namespace
 
-// Arguments after `--` are cut off before parsing, because CLI11 would interpret the options of the user's program.
 int compare_main(int argc, char** argv) {
   CompareArguments arguments;
-  const auto dashes = std::find(argv, argv + argc, std::string_view("--"));
-  if (dashes != argv + argc)
-    arguments.command.assign(dashes + 1, argv + argc);
-  else
-    check_program_follows_dashes("sim-run compare", {argv + 1, argv + argc});
+  arguments.command = take_program("sim-run compare", argc, argv);
   CLI::App app(
       "Runs a program on two backends and prints the first difference: rank, step, and with --tensors the "
       "module. Exit code 0: equal; 1: different.",
@@ -226,7 +221,7 @@ int compare_main(int argc, char** argv) {
   app.add_option("--max-steps", arguments.max_steps, "Stop training after this many micro-batches");
   app.add_option("--report", arguments.report, "Write an HTML page about the comparison into this folder");
   app.add_option("EXPERIMENT", arguments.experiment, "Experiment file (YAML), or -- PROGRAM [ARGS...]: a user program");
-  if (const auto code = parse_command_line(app, static_cast<int>(dashes - argv), argv)) return *code;
+  if (const auto code = parse_command_line(app, argc, argv)) return *code;
   return run(arguments);
 }
 

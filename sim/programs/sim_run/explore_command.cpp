@@ -175,15 +175,10 @@ int run(const ExploreArguments& arguments) {
 
 }  // namespace
 
-// Arguments after `--` are cut off before parsing, because CLI11 would interpret the options of the user's program.
 int explore_main(int argc, char** argv) {
   ExploreArguments arguments;
   arguments.rehearsal.schedule = "random";
-  const auto dashes = std::find(argv, argv + argc, std::string_view("--"));
-  if (dashes != argv + argc)
-    arguments.command.assign(dashes + 1, argv + argc);
-  else
-    check_program_follows_dashes("sim-run explore", {argv + 1, argv + argc});
+  arguments.command = take_program("sim-run explore", argc, argv);
   CLI::App app("Runs a program under many schedules, and shrinks the first that fails or computes a different result.",
                "sim-run explore");
   add_run_options(app, arguments);
@@ -193,7 +188,7 @@ int explore_main(int argc, char** argv) {
       ->allow_extra_args(false);
   app.add_option("--max-steps", arguments.max_steps, "Stop training after this many micro-batches");
   app.add_option("EXPERIMENT", arguments.experiment, "Experiment file (YAML), or -- PROGRAM [ARGS...]: a user program");
-  if (const auto code = parse_command_line(app, static_cast<int>(dashes - argv), argv)) return *code;
+  if (const auto code = parse_command_line(app, argc, argv)) return *code;
   return run(arguments);
 }
 

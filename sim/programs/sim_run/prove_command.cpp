@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -207,28 +206,23 @@ int run(const ProveArguments& arguments) {
 
 int prove_main(int argc, char** argv) {
   ProveArguments arguments;
-  const auto dashes = std::find(argv, argv + argc, std::string_view("--"));
-  if (dashes != argv + argc)
-    arguments.command.assign(dashes + 1, argv + argc);
-  else
-    check_program_follows_dashes("sim-run prove", {argv + 1, argv + argc});
+  arguments.command = take_program("sim-run prove", argc, argv);
   CLI::App app(
       "Runs a program on one rank and on meshes of ranks, and compares outputs, input gradients, weight gradients and "
       "updated weights module by module. A program's batch size is that of all ranks. Exit code 0: all layouts that "
-      "the "
-      "model accepts are equal; 1: one differs.",
+      "the model accepts are equal; 1: one differs.",
       "sim-run prove");
   app.add_option("--ranks", arguments.ranks, "Number of ranks, 2 to 64")->capture_default_str();
   app.add_option("--layouts", arguments.layouts, "all, or a file (YAML) with a list such as {dp_replicate: 2, tp: 4}")
       ->capture_default_str();
   app.add_option("--against", arguments.against, "one: the same program on one rank")->capture_default_str();
-  app.add_option("--max-steps", arguments.max_steps, "Stop training after this many micro-batches (experiments)")
+  app.add_option("--max-steps", arguments.max_steps, "Stop training after this many micro-batches")
       ->capture_default_str();
   app.add_option("--set", arguments.overrides, "key.path=value: override one value of the experiment; repeatable")
       ->allow_extra_args(false);
   app.add_flag("--json", arguments.json, "Print the results as JSON");
   app.add_option("EXPERIMENT", arguments.experiment, "Experiment file (YAML), or -- PROGRAM [ARGS...]: a user program");
-  if (const auto code = parse_command_line(app, static_cast<int>(dashes - argv), argv)) return *code;
+  if (const auto code = parse_command_line(app, argc, argv)) return *code;
   return run(arguments);
 }
 

@@ -25,6 +25,7 @@ AREAS = {
     "offload": ["offload_test"],
     "models": ["tasks_test", "tensor_parallel_test"],
     "experts": ["experts_test"],
+    "prove": ["prove_test"],
     "device": ["device_training_test --gtest_fail_fast --gtest_filter=-*Laws.*", "device_training_test --gtest_filter=*Laws.*"],
     "engine": ["sim_engine_test", "diagnosis_laws", "schedule_laws"],
     "collectives": ["network_test", "collectives_regressions", "shared_memory_test", "collectives_laws", "transport_laws"],

@@ -51,8 +51,9 @@ class StepListener {
   /// Called before and after an optimizer step.
   virtual void before_update() = 0;
   virtual void after_update() = 0;
-  /// The rank's last collective, such as "all_reduce #17 of group world (train.cpp:42)"; "" if nobody records it.
-  [[nodiscard]] virtual std::string last_collective() const { return ""; }
+  /// Returns the rank's collectives since the last time, such as "all_reduce #17 of group world (train.cpp:42)", in
+  /// order; none if nobody records them. They are recorded from the first time on.
+  [[nodiscard]] virtual std::vector<std::string> take_collectives() { return {}; }
   /// Called when ranks that may have made different numbers of updates have equal parameters again.
   virtual void end_join() = 0;
 };

@@ -78,7 +78,7 @@ at::Tensor sum_scattered(const at::Tensor& values, std::int64_t dim, const Group
 }
 
 Copied copy(const Replicated& values, const Group& group) {
-  if (group.size() == 1) return {values.local};
+  if (group.size() == 1) return {unchanged(values.local)};
   return {with_gradient(values.local, unchanged,
                         [group](const at::Tensor& gradient) { return all_reduced(gradient, group); })};
 }
@@ -106,7 +106,7 @@ at::Tensor gathered(const at::Tensor& values, std::int64_t dim, const Group& gro
 }
 
 at::Tensor gathered_copied(const at::Tensor& values, std::int64_t dim, const Group& group) {
-  if (group.size() == 1) return values;
+  if (group.size() == 1) return unchanged(values);
   return with_gradient(
       values, [&](const at::Tensor& part) { return all_gathered_parts(part, dim, group); },
       [dim, group](const at::Tensor& gradient) { return sum_scattered(gradient, dim, group); });

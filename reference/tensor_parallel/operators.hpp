@@ -18,7 +18,8 @@
 /// | reduce_scatter | reduce-scatter | all-gather |
 ///
 /// Tensors have equal shapes and dtypes on all ranks; a dimension that is divided must be a multiple of the group's
-/// size, or they throw ArgumentError. In a group of one rank they return their argument. Source:
+/// size, or they throw ArgumentError. In a group of one rank they return their argument, copy and gather_copied a view
+/// of it, whose gradient is that of the region. Source:
 /// github.com/NVIDIA/Megatron-LM, megatron/core/tensor_parallel/mappings.py.
 namespace accel::parallel {
 

@@ -23,7 +23,7 @@ class SimListener : public StepListener {
   void add_replicas(const std::shared_ptr<const Replicas>& replicas) override { replicas_.push_back(replicas); }
   void before_update() override { world_->reach(rank_, StepPoint::kUpdate); }
   void after_update() override;
-  [[nodiscard]] std::string last_collective() const override { return world_->last_call_of(rank_); }
+  [[nodiscard]] std::vector<std::string> take_collectives() override { return world_->take_calls_of(rank_); }
   void end_join() override { vote_->begin_era(rank_); }
 
  private:

@@ -22,6 +22,12 @@ std::string describe(const LastCall& call) {
 void RankStates::set_last_call(int rank, const LastCall& call) {
   const MutexLock lock(ranks_[rank].mutex);
   ranks_[rank].last_call = call;
+  if (ranks_[rank].kept_calls) ranks_[rank].kept_calls->push_back(call);
+}
+
+std::vector<LastCall> RankStates::take_calls(int rank) {
+  const MutexLock lock(ranks_[rank].mutex);
+  return std::exchange(ranks_[rank].kept_calls, std::vector<LastCall>()).value_or(std::vector<LastCall>());
 }
 
 void RankStates::block(int rank, Meeting& meeting) {

@@ -37,6 +37,8 @@ class RankStates {
   [[nodiscard]] int num_ranks() const { return static_cast<int>(ranks_.size()); }
 
   void set_last_call(int rank, const LastCall& call);
+  /// Returns the rank's calls since the last time, in order. Calls are kept from the first time on.
+  [[nodiscard]] std::vector<LastCall> take_calls(int rank);
   void block(int rank, Meeting& meeting);
   void unblock(int rank);
   void set_left(int rank);
@@ -54,6 +56,7 @@ class RankStates {
   struct alignas(64) Rank {  // padded, so that ranks do not share cache lines
     Mutex mutex;
     LastCall last_call ACCEL_GUARDED_BY(mutex);
+    std::optional<std::vector<LastCall>> kept_calls ACCEL_GUARDED_BY(mutex);
     Meeting* blocked_on ACCEL_GUARDED_BY(mutex) = nullptr;
     bool has_left ACCEL_GUARDED_BY(mutex) = false;
   };

@@ -143,9 +143,10 @@ void World::disconnect(const std::vector<int>& ranks, const RankErrors& errors) 
 }
 
 void World::time_out(double seconds, const RankErrors& errors) { parts_->failure_handler.time_out(seconds, errors); }
-std::string World::last_call_of(int rank) const {
-  const auto call = parts_->states.state(rank).last_call;
-  return call.op ? describe(call) : "";
+std::vector<std::string> World::take_calls_of(int rank) {
+  std::vector<std::string> calls;
+  for (const auto& call : parts_->states.take_calls(rank)) calls.push_back(describe(call));
+  return calls;
 }
 std::string World::describe_rank(int rank) const { return parts_->failure_handler.diagnostics().describe_rank(rank); }
 

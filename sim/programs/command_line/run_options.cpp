@@ -107,6 +107,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--record", options.record.folder)->group("");
   app.add_flag("--record-tensors", options.record.tensors)->group("");
   app.add_flag("--record-values", options.record.values)->group("");
+  app.add_option("--record-steps", options.record.max_steps)->group("");
 }
 
 // The limits differ: simulated ranks are threads and limited by the engine, real ones are processes of the launcher.

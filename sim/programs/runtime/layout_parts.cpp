@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "reference/modules/parameter_cut.hpp"
+
 namespace accel::programs {
 namespace {
 
@@ -22,14 +24,14 @@ Indices range(std::int64_t begin, std::int64_t end) {
 
 }  // namespace
 
-const std::vector<int>& LayoutParts::members(int rank, const char* group) const {
+const std::vector<int>& LayoutParts::members(int rank, const std::string& group) const {
   const auto& groups = groups_.at(group);
   return *std::find_if(groups.begin(), groups.end(), [&](const auto& ranks) {
     return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();  // every rank is in one group
   });
 }
 
-int LayoutParts::place(int rank, const char* group) const {
+int LayoutParts::place(int rank, const std::string& group) const {
   const auto& ranks = members(rank, group);
   return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
 }
@@ -121,13 +123,7 @@ LayoutParts::Tensors LayoutParts::features_of(std::vector<at::Tensor> options, i
       for (const auto& cut : cuts) {
         next.push_back(cut.narrow(dim, own * sizes[dim], sizes[dim]));
         if (std::accumulate(sections.begin(), sections.end(), std::int64_t{0}) != option.size(dim)) continue;
-        std::vector<at::Tensor> pieces;
-        std::int64_t begin = 0;
-        for (const auto section : sections) {
-          pieces.push_back(cut.narrow(dim, begin + own * (section / parts), section / parts));
-          begin += section;
-        }
-        next.push_back(at::cat(pieces, dim));
+        next.push_back(parallel::part_of_sections(cut, dim, sections, {.part = own, .num_parts = layout_.tp_size}));
       }
       cuts = std::move(next);
     }
@@ -149,14 +145,8 @@ LayoutParts::Indices LayoutParts::sections_of(const std::string& module) const {
 }
 
 at::Tensor LayoutParts::part_of(const at::Tensor& whole, const RecordedCut& cut, int rank) const {
-  const int parts = size(cut.axis.c_str()), own = place(rank, cut.axis.c_str());
-  std::vector<at::Tensor> pieces;
-  std::int64_t begin = 0;
-  for (const auto section : cut.sections) {
-    pieces.push_back(whole.narrow(cut.dim, begin + own * (section / parts), section / parts));
-    begin += section;
-  }
-  return at::cat(pieces, cut.dim);
+  return parallel::part_of_sections(whole, cut.dim, cut.sections,
+                                    {.part = place(rank, cut.axis), .num_parts = size(cut.axis)});
 }
 
 // Between steps, parameters of a sharded model are flat parts, in the order of the shard group.
@@ -178,10 +168,10 @@ LayoutParts::Own LayoutParts::own_parameter(const ObservationKey& key, int rank,
   return {found_parameter(key, rank, expected), {expected}};
 }
 
-// Sums what tensor-parallel peers hold of a tensor whose placement is a sum.
+// Sums what tensor-parallel peers hold of a partial tensor, or of the gradient of a copied one.
 at::Tensor LayoutParts::found_values(const ObservationKey& key, std::size_t index, int rank) const {
   const auto& stored = mesh_.find(rank, key)->tensors.at(index);
-  if (stored.placement != "partial" || key.kind == "input gradient") return mesh_.tensor(rank, stored);
+  if (stored.placement != (key.kind == "input gradient" ? "copied" : "partial")) return mesh_.tensor(rank, stored);
   at::Tensor sum;
   for (const auto member : members(rank, "tp")) {
     const auto* seen = mesh_.find(member, key);

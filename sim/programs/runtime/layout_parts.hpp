@@ -35,17 +35,20 @@ class LayoutParts {
   };
   /// Reads the sizes of the samples of a step from what its model is called with.
   void note_batch(const ObservationKey& key);
-  /// Tensor `index` of an observation: inputs, outputs and their gradients. A sum over tensor-parallel ranks is found
-  /// as such.
+  /// Tensor `index` of an observation: inputs, outputs and their gradients. Where tensor-parallel ranks hold parts of a
+  /// sum, the sum is found.
   [[nodiscard]] Own own_values(const ObservationKey& key, std::size_t index, int rank, const at::Tensor& whole) const;
   /// A parameter or its gradient.
   [[nodiscard]] Own own_parameter(const ObservationKey& key, int rank, const at::Tensor& whole) const;
 
   /// The ranks of a rank's group, their number, and the rank's place among them.
-  [[nodiscard]] const std::vector<int>& members(int rank, const char* group) const;
-  [[nodiscard]] int size(const char* group) const { return static_cast<int>(members(0, group).size()); }
-  [[nodiscard]] int place(int rank, const char* group) const;
+  [[nodiscard]] const std::vector<int>& members(int rank, const std::string& group) const;
+  [[nodiscard]] int size(const std::string& group) const { return static_cast<int>(members(0, group).size()); }
+  [[nodiscard]] int place(int rank, const std::string& group) const;
+  [[nodiscard]] const RankGroups& groups(const std::string& group) const { return groups_.at(group); }
   [[nodiscard]] const Mesh& grid() const { return grid_; }
+  /// Whether context-parallel ranks are called with their own positions.
+  [[nodiscard]] bool divides_positions() const { return divides_positions_; }
 
  private:
   // Sizes of the samples that a model is called with.
@@ -75,7 +78,7 @@ class LayoutParts {
   Mesh grid_;
   std::map<std::string, RankGroups> groups_;  // by the names of mesh_group_kinds()
   Batch batch_;
-  bool divides_positions_ = false;  // context-parallel ranks are called with their own positions
+  bool divides_positions_ = false;
 };
 
 }  // namespace accel::programs

@@ -7,10 +7,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <regex>
+#include <numeric>
 
 #include "reference/core/errors.hpp"
 #include "sim/programs/runtime/layout_parts.hpp"
+#include "sim/programs/runtime/responsible_collective.hpp"
 
 namespace accel::programs {
 namespace {
@@ -34,36 +35,32 @@ class Proof {
 
   static bool is_parameter(const std::string& kind) { return kind.ends_with("parameter") || kind == "gradient"; }
 
-  // Routed rows are those of other tokens in every layout. On one rank a copied tensor is the tensor that was copied,
-  // whose gradient has the parts of its other uses too.
-  static bool is_comparable(const ObservationKey& key, const RecordedTensor& tensor) {
-    return tensor.placement != "routed" && !(tensor.placement == "copied" && key.kind == "input gradient");
-  }
-
   std::optional<Disagreement> check(const ObservationKey& key) {
     const auto* expected = one_.find(0, key);
     if (key.kind == "loss") return check_loss(key);
     for (std::size_t index = 0; index < expected->tensors.size(); ++index) {
-      if (!is_comparable(key, expected->tensors[index])) continue;
+      // Routed rows are those of other tokens in every layout.
+      if (expected->tensors[index].placement == "routed") continue;
       const auto whole = one_.tensor(0, expected->tensors[index]);
       std::vector<Own> own(mesh_.num_ranks());
       for (int rank = 0; rank < mesh_.num_ranks(); ++rank) {
         const auto* seen = mesh_.find(rank, key);
-        if (seen == nullptr || seen->tensors.size() <= index) return found(key, rank, "the rank never computed it", 0);
+        if (seen == nullptr || seen->tensors.size() <= index)
+          return found(key, rank, {"the rank never computed it"}, 0);
         own[rank] = is_parameter(key.kind) ? parts_.own_parameter(key, rank, whole)
                                            : parts_.own_values(key, index, rank, whole);
       }
       for (int rank = 0; rank < mesh_.num_ranks(); ++rank) {
         if (own[rank].expected.empty() || own[rank].found.sizes() != own[rank].expected.front().sizes()) {
           return found(key, rank,
-                       fmt::format("its sizes are [{}], those of one rank [{}]",
-                                   fmt::join(own[rank].found.sizes(), ", "), fmt::join(whole.sizes(), ", ")),
+                       {fmt::format("its sizes are [{}], those of one rank [{}]",
+                                    fmt::join(own[rank].found.sizes(), ", "), fmt::join(whole.sizes(), ", "))},
                        0);
         }
         loss_tolerance_ = tolerance_of(expected->tensors[index].dtype);
         const auto error = error_of(own[rank], whole);
         if (!(error <= tolerance_of(expected->tensors[index].dtype)))
-          return found(key, rank, cause_of(key, rank, own), error);
+          return found(key, rank, cause_of(key, rank, own, whole), error);
       }
     }
     return std::nullopt;
@@ -92,80 +89,132 @@ class Proof {
 
   // A rank's loss is that of its own samples; their mean is the loss of one rank.
   std::optional<Disagreement> check_loss(const ObservationKey& key) {
-    double sum = 0;
+    std::vector<double> losses;
     for (int rank = 0; rank < mesh_.num_ranks(); ++rank) {
       const auto* seen = mesh_.find(rank, key);
-      if (seen == nullptr) return found(key, rank, "the rank never computed it", 0);
-      sum += std::strtod(seen->value.c_str(), nullptr);
+      if (seen == nullptr) return found(key, rank, {"the rank never computed it"}, 0);
+      losses.push_back(std::strtod(seen->value.c_str(), nullptr));
     }
-    const auto expected = std::strtod(one_.find(0, key)->value.c_str(), nullptr), mean = sum / mesh_.num_ranks();
+    const auto expected = std::strtod(one_.find(0, key)->value.c_str(), nullptr),
+               mean = std::accumulate(losses.begin(), losses.end(), 0.0) / mesh_.num_ranks();
     const auto error = std::abs(mean - expected) / std::max(std::abs(expected), 1e-30);
     if (error <= loss_tolerance_) return std::nullopt;
-    return found(key, 0, factor_text(mean / expected, "the mean of the ranks' losses"), error);
+    for (int rank = 0; rank < mesh_.num_ranks(); ++rank) {
+      const auto first = parts_.members(rank, "tp").front();
+      if (std::abs(losses[rank] - losses[first]) > loss_tolerance_ * std::abs(expected))
+        return found(key, rank, {fmt::format("rank {} has another loss for the same samples", first), {"tp"}}, error);
+    }
+    auto cause = factor_cause(mean / expected, "the mean of the ranks' losses");
+    if (cause.groups.empty())
+      cause.text = fmt::format("the mean of the ranks' losses is {:.6g}, that of one rank {:.6g}", mean, expected);
+    return found(key, 0, std::move(cause), error);
   }
 
   // --- likely causes ------------------------------------------------------------------------------------------------
   static constexpr const char* kGroups[] = {"tp", "ep", "cp", "sp", "dp", "dp_cp", "expert_dp"};
 
-  std::string factor_text(double factor, const std::string& what = "it") const {
+  // The groups of `count` ranks; of several groups with the same ranks the first.
+  std::vector<std::string> groups_of(double count) const {
+    std::vector<std::string> groups;
     for (const auto* group : kGroups) {
-      const double count = parts_.size(group);
-      if (count == 1) continue;
-      if (std::abs(factor - count) < 1e-6 * count)
-        return fmt::format("{} is {} times the expected value: reduced or counted once too often over {}", what, count,
-                           group);
-      if (std::abs(factor * count - 1) < 1e-6)
-        return fmt::format("{} is 1/{} of the expected value: a missing sum, or a division too many, over {}", what,
-                           count, group);
+      const bool is_new = std::none_of(groups.begin(), groups.end(),
+                                       [&](const auto& known) { return parts_.groups(known) == parts_.groups(group); });
+      if (is_new && parts_.size(group) > 1 && std::abs(parts_.size(group) - count) < 1e-6 * count)
+        groups.emplace_back(group);
     }
-    return std::abs(factor - 1) < 1e-6 ? "" : fmt::format("{} is {:.6g} times the expected value", what, factor);
+    return groups;
   }
 
-  std::string cause_of(const ObservationKey& key, int rank, const std::vector<Own>& own) const {
+  // No text if the factor is 1.
+  Cause factor_cause(double factor, const std::string& what = "it") const {
+    if (auto groups = groups_of(factor); !groups.empty())
+      return {fmt::format("{} is {:.6g} times the expected value: reduced or counted once too often over {}", what,
+                          factor, fmt::join(groups, " or ")),
+              groups};
+    if (auto groups = groups_of(1 / factor); !groups.empty())
+      return {fmt::format("{} is 1/{:.6g} of the expected value: a missing sum, or a division too many, over {}", what,
+                          1 / factor, fmt::join(groups, " or ")),
+              groups};
+    return {std::abs(factor - 1) < 1e-6 ? "" : fmt::format("{} is {:.6g} times the expected value", what, factor)};
+  }
+
+  static bool is_close(const at::Tensor& a, const at::Tensor& b) {
+    return difference(a, b) <= 1e-4 * std::max(largest(b), 1e-30);
+  }
+
+  Cause cause_of(const ObservationKey& key, int rank, const std::vector<Own>& own, const at::Tensor& whole) const {
     const auto& found = own[rank].found;
-    const auto close = [&](const at::Tensor& a, const at::Tensor& b) {
-      return difference(a, b) <= 1e-4 * std::max(largest(b), 1e-30);
-    };
     for (const auto& expected : own[rank].expected) {
       const auto square = (expected * expected).sum().item<double>();
       if (!expected.is_floating_point() || square == 0) continue;
       const auto factor = (found * expected).sum().item<double>() / square;
-      if (std::abs(factor - 1) > 1e-6 && close(found, expected * factor)) {
-        if (auto text = factor_text(factor); !text.empty()) return text;
+      if (std::abs(factor - 1) > 1e-6 && is_close(found, expected * factor)) {
+        if (auto cause = factor_cause(factor); !cause.text.empty()) return cause;
       }
     }
+    if (auto cause = reduction_cause(rank, own); cause.is_missing) return cause;
+    for (int other = 0; other < mesh_.num_ranks(); ++other) {
+      if (other == rank) continue;
+      for (const auto& expected : own[other].expected) {
+        if (is_close(found, expected))
+          return {fmt::format("it is the part of rank {}: a wrong or stale shard", other), groups_with(rank, other)};
+      }
+    }
+    if (auto cause = bias_cause(key, found, own[rank]); !cause.text.empty()) return cause;
+    auto before = key;
+    for (--before.step; before.step >= 0; --before.step) {
+      const auto* seen = one_.find(0, before);
+      if (seen != nullptr && !seen->tensors.empty() && is_close(found, one_.tensor(0, seen->tensors[0])))
+        return {fmt::format("it has the values of step {}: stale", before.step)};
+    }
+    if (!is_parameter(key.kind) && holds_other_positions(found, own[rank], whole))
+      return {"it has the values of other positions: a wrong order, or positions that are counted within a part"};
+    return {};
+  }
+
+  std::vector<std::string> groups_with(int rank, int other) const {
+    for (const auto* group : kGroups) {
+      const auto& ranks = parts_.members(rank, group);
+      if (std::find(ranks.begin(), ranks.end(), other) != ranks.end()) return {group};
+    }
+    return {};
+  }
+
+  // The values before a sum or an average over a group.
+  Cause reduction_cause(int rank, const std::vector<Own>& own) const {
     for (const auto* group : kGroups) {
       const auto ranks = parts_.members(rank, group);
       if (ranks.size() == 1) continue;
-      at::Tensor sum = at::zeros_like(found);
+      at::Tensor sum = at::zeros_like(own[rank].found);
       for (const auto member : ranks) {
         if (own[member].found.sizes() == sum.sizes()) sum = sum + own[member].found;
       }
       for (const auto& expected : own[rank].expected) {
-        if (close(sum, expected))
-          return fmt::format("a missing all-reduce over {}: the ranks' values sum to the expected one", group);
-        if (close(sum / static_cast<double>(ranks.size()), expected))
-          return fmt::format("a missing average over {}: the mean of the ranks' values is the expected one", group);
+        if (is_close(sum, expected))
+          return {fmt::format("a missing all-reduce over {}: the ranks' values sum to the expected one", group),
+                  {group},
+                  /*is_missing=*/true};
+        if (is_close(sum / static_cast<double>(ranks.size()), expected))
+          return {fmt::format("a missing average over {}: the mean of the ranks' values is the expected one", group),
+                  {group},
+                  /*is_missing=*/true};
       }
     }
-    for (int other = 0; other < mesh_.num_ranks(); ++other) {
-      if (other == rank) continue;
-      for (const auto& expected : own[other].expected) {
-        if (close(found, expected)) return fmt::format("it is the part of rank {}: a wrong or stale shard", other);
-      }
-    }
-    if (const auto text = bias_cause(key, found, own[rank]); !text.empty()) return text;
-    auto before = key;
-    for (--before.step; before.step >= 0; --before.step) {
-      const auto* seen = one_.find(0, before);
-      if (seen != nullptr && !seen->tensors.empty() && close(found, one_.tensor(0, seen->tensors[0])))
-        return fmt::format("it has the values of step {}: stale", before.step);
-    }
-    return "other values: another random stream, or another order of samples or positions";
+    return {};
+  }
+
+  // Every position of the first samples has the expected values of some position.
+  static bool holds_other_positions(const at::Tensor& found, const Own& own, const at::Tensor& whole) {
+    if (found.dim() < 2 || own.expected.empty() || whole.dim() != found.dim()) return false;
+    const auto dim = found.dim() - 2;
+    const auto rows = found.flatten(0, dim), expected = whole.flatten(0, dim);
+    if (rows.size(1) != expected.size(1) || rows.size(0) * expected.size(0) > (1 << 22)) return false;
+    const auto nearest = std::get<0>(at::cdist(rows.to(at::kDouble), expected.to(at::kDouble), 2.0, 2).min(1));
+    return largest(nearest) <= 1e-6 * std::max(largest(whole), 1e-30);
   }
 
   // A bias that every rank of a group adds before the sum.
-  std::string bias_cause(const ObservationKey& key, const at::Tensor& found, const Own& own) const {
+  Cause bias_cause(const ObservationKey& key, const at::Tensor& found, const Own& own) const {
     for (const auto& candidate : one_.keys(0)) {
       if (candidate.kind != "prepared parameter" || !candidate.name.starts_with(key.name) ||
           !candidate.name.ends_with("bias"))
@@ -176,33 +225,25 @@ class Proof {
         for (const auto* group : kGroups) {
           const double extra = parts_.size(group) - 1;
           if (extra > 0 && difference(found, expected + bias * extra) <= 1e-4 * largest(expected))
-            return fmt::format("the bias is added {} times: once per rank of {}", extra + 1, group);
+            return {fmt::format("the bias is added {} times: once per rank of {}", extra + 1, group), {group}};
         }
-        if (difference(found, expected - bias) <= 1e-4 * largest(expected)) return "the bias is missing";
+        if (difference(found, expected - bias) <= 1e-4 * largest(expected)) return {"the bias is missing"};
       }
     }
-    return "";
+    return {};
   }
 
-  // Names the axis of a group that the mesh has created.
-  std::string with_axis(const std::string& collective) const {
-    int number = 0;
-    for (const auto& [kind, groups] : groups_to_create(parts_.grid())) {
-      for (std::size_t i = 0; i < groups.size(); ++i) {
-        const auto name = fmt::format("group{}", ++number);
-        if (collective.find(" of group " + name + " ") != std::string::npos)
-          return std::regex_replace(collective, std::regex("group " + name), fmt::format("group {}", kind));
-      }
-    }
-    return collective;
-  }
-
-  Disagreement found(const ObservationKey& key, int rank, std::string cause, double error) const {
-    const auto* seen = mesh_.find(rank, key);
+  Disagreement found(const ObservationKey& key, int rank, Cause cause, double error) const {
+    auto responsible = responsible_collective(mesh_, parts_, key, rank, cause);
+    if (cause.text.empty() && responsible.symptom.empty())
+      cause.text = "other values: another random stream, or another order of samples or positions";
+    else if (!responsible.symptom.empty())
+      cause.text = fmt::format("{}: {}", cause.text.empty() ? "other values" : cause.text, responsible.symptom);
     return {.what = key,
             .rank = rank,
-            .cause = std::move(cause),
-            .collective = seen == nullptr ? "" : with_axis(seen->collective),
+            .cause = std::move(cause.text),
+            .collective = std::move(responsible.called),
+            .missing = std::move(responsible.missing),
             .error = error};
   }
 
@@ -225,7 +266,8 @@ std::string describe(const Disagreement& disagreement) {
   auto text = fmt::format("step {}: {} on rank {} is wrong", step, what, disagreement.rank);
   if (disagreement.error > 0) text += fmt::format(" by {:.3g} of its largest element", disagreement.error);
   if (!disagreement.cause.empty()) text += "; " + disagreement.cause;
-  if (!disagreement.collective.empty()) text += fmt::format("; last collective before it: {}", disagreement.collective);
+  if (!disagreement.collective.empty()) text += fmt::format("; responsible collective: {}", disagreement.collective);
+  if (!disagreement.missing.empty()) text += fmt::format("; missing: {}", disagreement.missing);
   return text;
 }
 

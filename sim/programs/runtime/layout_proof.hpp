@@ -18,8 +18,9 @@ namespace accel::programs {
 struct Disagreement {
   ObservationKey what = {};
   int rank = 0;
-  std::string cause = {};       ///< likely, as in "a missing reduction over tp"; "" if none is recognized
-  std::string collective = {};  ///< the rank's last one before the tensor was seen, with the axis of its group
+  std::string cause = {};       ///< likely, as in "the bias is added 2 times"
+  std::string collective = {};  ///< the likeliest one: "reduce_scatter #4 of group tp (net.cpp:17)"; "" if none
+  std::string missing = {};     ///< instead: "a reduction over tp after the output of module fc"; "" if none
   double error = 0;             ///< largest difference of an element, relative to the largest expected element
 };
 

@@ -50,8 +50,10 @@ class Recorder : public StepListener, public std::enable_shared_from_this<Record
       : inner_(context.listener),
         tensors_(options.tensors || options.values),
         values_(options.values),
+        max_steps_(options.max_steps),
         out_(recording_file(options.folder, context.rank), std::ios::app) {
     if (values_) values_out_.open(values_file(options.folder, context.rank), std::ios::app | std::ios::binary);
+    if (values_ && inner_) static_cast<void>(inner_->take_collectives());  // those from here on
     check_config(out_.good(), "{}: cannot be written; expected an existing folder",
                  recording_file(options.folder, context.rank));
   }
@@ -101,6 +103,7 @@ class Recorder : public StepListener, public std::enable_shared_from_this<Record
 
   std::shared_ptr<StepListener> inner_;  // may be null
   bool tensors_, values_;
+  std::optional<std::int64_t> max_steps_;
   std::string_view phase_ = "other";
   std::int64_t num_steps_ = 0;  // backward passes that have begun
   bool is_training_ = true;     // the mode of the prepared model that is running
@@ -132,6 +135,7 @@ class RecordedModule : public ModuleObserver {
 };
 
 void Recorder::add(Observation observation) {
+  if (values_ && inner_) observation.collectives = inner_->take_collectives();
   const auto line = to_line(observation);
   const std::lock_guard lock(mutex_);
   out_ << line << '\n';
@@ -153,7 +157,6 @@ void Recorder::add_tensors(const std::string& kind, const std::string& name, con
   }
   observation.value = fmt::format("{}", fmt::join(hashes, " "));
   observation.detail = fmt::format("{}", fmt::join(details, "; "));
-  if (values_ && inner_) observation.collective = inner_->last_collective();
   add(std::move(observation));
 }
 
@@ -196,6 +199,7 @@ void Recorder::add_parameters(const std::string& kind, const Model& model) {
 
 // Lines are flushed in every step: a process that dies leaves what it computed.
 void Recorder::begin_backward(const at::Tensor& loss) {
+  if (max_steps_ && num_steps_ >= *max_steps_) throw EnoughRecorded();
   {
     const at::DisableRecordFunctionGuard no_clock;
     ++num_steps_;

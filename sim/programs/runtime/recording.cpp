@@ -17,6 +17,7 @@ namespace accel::programs {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using Texts = std::vector<std::string>;
 
 Json parsed_object(const std::string& line) {
   auto json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
@@ -97,7 +98,7 @@ std::string to_line(const Observation& observation) {
   if (!observation.name.empty()) json["name"] = observation.name;
   json["value"] = observation.value;
   if (!observation.detail.empty()) json["detail"] = observation.detail;
-  if (!observation.collective.empty()) json["collective"] = observation.collective;
+  if (!observation.collectives.empty()) json["collectives"] = observation.collectives;
   for (const auto& tensor : observation.tensors) {
     json["tensors"].push_back({{"offset", tensor.offset},
                                {"dtype", tensor.dtype},
@@ -124,7 +125,7 @@ Recording read_recording(const std::string& folder, int num_ranks) {
                                                                    .name = json.value("name", ""),
                                                                    .value = json.at("value"),
                                                                    .detail = json.value("detail", ""),
-                                                                   .collective = json.value("collective", "")});
+                                                                   .collectives = json.value("collectives", Texts())});
       for (const auto& tensor : json.value("tensors", Json::array())) {
         observation.tensors.push_back({.offset = tensor.at("offset"),
                                        .dtype = tensor.at("dtype"),
@@ -194,7 +195,7 @@ std::string describe(const Observation& observation) {
     if (name.empty()) return fmt::format("the {} of {}", kind, model.empty() ? "the model" : model);
     return fmt::format("the {} of module {}{}", kind, name, of_model);
   }
-  return fmt::format("the {}{}", kind, of_model);
+  return fmt::format("the {}{}{}", kind, name.empty() ? "" : " of " + name, of_model);
 }
 
 std::string describe(const Difference& difference, const std::string& name_of_a, const std::string& name_of_b) {

@@ -47,12 +47,12 @@ struct RecordedCut {
 struct Observation {
   std::int64_t step = 0;  ///< micro-batches whose backward pass had begun before; those in it have its number
   std::string kind;
-  std::string name = {};        ///< "" for a prepared model itself; "model 1: fc" inside the second one, and so on
-  std::string value = {};       ///< equal texts mean equal bits
-  std::string detail = {};      ///< for people; not compared
-  std::string collective = {};  ///< the rank's last one before; only with values
-  std::vector<RecordedTensor> tensors = {};  ///< only with values
-  std::optional<RecordedCut> cut = {};       ///< of a parameter that is divided over ranks; only with values
+  std::string name = {};    ///< "" for a prepared model itself; "model 1: fc" inside the second one, and so on
+  std::string value = {};   ///< equal texts mean equal bits
+  std::string detail = {};  ///< for people; not compared
+  std::vector<std::string> collectives = {};  ///< of the rank since its previous observation; only with values
+  std::vector<RecordedTensor> tensors = {};   ///< only with values
+  std::optional<RecordedCut> cut = {};        ///< of a parameter that is divided over ranks; only with values
 
   friend bool operator==(const Observation& a, const Observation& b) {
     return a.step == b.step && a.kind == b.kind && a.name == b.name && a.value == b.value;

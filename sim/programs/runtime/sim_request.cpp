@@ -28,6 +28,7 @@ void for_each_field(Request& request, Visit&& visit) {
   visit(Field{"record"}, request.record.folder);
   visit(Field{"record_tensors"}, request.record.tensors);
   visit(Field{"record_values"}, request.record.values);
+  visit(Field{"record_steps"}, request.record.max_steps);
   visit(Field{"acknowledge"}, request.acknowledge);
   visit(Field{"schedule"}, rehearsal.schedule);
   visit(Field{"seed_schedule"}, rehearsal.seed_schedule);
@@ -91,6 +92,7 @@ std::string to_json(const SimRequest& request) {
   if (!request.record.folder.empty()) json["record"] = std::filesystem::absolute(request.record.folder).string();
   if (request.record.tensors) json["record_tensors"] = true;
   if (request.record.values) json["record_values"] = true;
+  if (request.record.max_steps) json["record_steps"] = *request.record.max_steps;
   if (request.acknowledge) json["acknowledge"] = *request.acknowledge;
   return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }

@@ -72,6 +72,7 @@ std::vector<std::string> sim_run_command(const ComparedProgram& program, const C
     command.insert(command.end(), {"--record", folder});
     if (program.tensors) command.emplace_back("--record-tensors");
     if (program.values) command.emplace_back("--record-values");
+    if (program.max_steps) command.insert(command.end(), {"--record-steps", std::to_string(*program.max_steps)});
   }
   for (const auto& text : side.overrides) command.insert(command.end(), {"--set", text});
   if (program.command.empty()) {

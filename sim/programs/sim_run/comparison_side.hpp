@@ -19,8 +19,9 @@ struct ComparedProgram {
   bool tensors = false;
   /// Compares what Python's Accelerate records as well: the lines of `--trace` instead of recordings.
   bool uses_traces = false;
-  bool values = false;                      ///< records the elements of tensors, too
-  std::vector<std::string> variables = {};  ///< NAME=VALUE: additions to the environment
+  bool values = false;                         ///< records the elements of tensors, too
+  std::optional<std::int64_t> max_steps = {};  ///< of a user program
+  std::vector<std::string> variables = {};     ///< NAME=VALUE: additions to the environment
 };
 
 /// One side.

@@ -110,6 +110,7 @@ Json json_of(const Outcome& outcome) {
     json["rank"] = found->rank;
     json["cause"] = found->cause;
     json["collective"] = found->collective;
+    json["missing"] = found->missing;
     json["error"] = found->error;
   }
   return json;
@@ -128,11 +129,13 @@ class Prover {
   }
 
   SideRun run(const ParallelismConfig& layout, int ranks, const std::string& folder) const {
-    const ComparedProgram program{.experiment = arguments_.experiment,
-                                  .command = arguments_.command,
-                                  .num_ranks = ranks,
-                                  .values = true,
-                                  .variables = environment_of(layout)};
+    const ComparedProgram program{
+        .experiment = arguments_.experiment,
+        .command = arguments_.command,
+        .num_ranks = ranks,
+        .values = true,
+        .max_steps = arguments_.command.empty() ? std::nullopt : std::optional(arguments_.max_steps),
+        .variables = environment_of(layout)};
     return run_side(program, {.letter = "", .backend = "sim", .overrides = overrides_}, folder);
   }
 

@@ -15,6 +15,7 @@
 namespace accel::sim {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class WorldSizes : public ::testing::TestWithParam<int> {};
@@ -46,6 +47,20 @@ TEST_P(WorldSizes, EveryRankHasItsOwnThread) {
     threads.insert(std::this_thread::get_id());
   });
   EXPECT_EQ(static_cast<int>(threads.size()), GetParam());
+}
+
+TEST(WorldTest, CallsAreKeptFromTheFirstTimeTheyAreTaken) {
+  World world({.num_ranks = 2});
+  run_ranks(world, [&](int rank) {
+    auto group = world.group("world", first_ranks(2));
+    all_sum(world, *group, rank, 1);
+    EXPECT_TRUE(world.take_calls_of(rank).empty());
+    all_sum(world, *group, rank, 1);
+    all_sum(world, *group, rank, 1);
+    EXPECT_THAT(world.take_calls_of(rank),
+                ElementsAre(HasSubstr("all_reduce #1 of group world"), HasSubstr("all_reduce #2 of group world")));
+    EXPECT_TRUE(world.take_calls_of(rank).empty());
+  });
 }
 
 // Each rank is a thread, so the number has to be limited.

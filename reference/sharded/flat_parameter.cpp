@@ -21,11 +21,12 @@ std::int64_t bytes_of(const at::Tensor& tensor) { return static_cast<std::int64_
 
 // Frees or allocates a tensor's memory without replacing its storage object: views of the tensor, and what backward has
 // saved of them, refer to that object and see the new memory. Source: torch/distributed/utils.py, _free_storage.
+// Uses today's allocator, not the storage's: the first MemoryScope of the process replaces it, perhaps later.
 void set_storage_bytes(const at::Tensor& tensor, std::size_t bytes) {
   auto* storage = tensor.storage().unsafeGetStorageImpl();
   if (storage->nbytes() == bytes) return;
   storage->set_data_ptr_noswap(bytes == 0 ? at::DataPtr(nullptr, tensor.device())
-                                          : storage->allocator()->allocate(bytes));
+                                          : c10::GetAllocator(storage->device_type())->allocate(bytes));
   storage->set_nbytes(bytes);
 }
 

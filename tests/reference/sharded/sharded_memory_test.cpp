@@ -108,6 +108,30 @@ TEST(ShardedAcceleratorTest, ActivationMemoryIsMeasuredAndRecomputationLowersIt)
   EXPECT_LT(recomputed, kept / 2);
 }
 
+// The first meter of a process installs an allocator. Parameters whose storage is older than it are not activations.
+void measure_twice() {
+  const auto activations = [] {
+    return run_ranks(2,
+                     [] {
+                       Accelerator accelerator(
+                           {.fsdp_plugin = FullyShardedDataParallelPlugin{.sharding_strategy = "SHARD_GRAD_OP"}});
+                       auto model = accelerator.prepare(make_layers(2, 16, 128));
+                       const auto meter = accelerator.measure_activations(model);
+                       model(torch::ones({64, 16}));
+                       return accelerator.memory_account(model).most(sharded::MemoryKind::kActivations);
+                     })
+        .front();
+  };
+  const auto first = activations();
+  std::cerr << (activations() == first ? "equal" : "different") << std::endl;
+  std::_Exit(0);
+}
+
+TEST(ShardedAcceleratorTest, TheFirstMeterOfAProcessMeasuresWhatLaterOnesDo) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // in a new process
+  EXPECT_EXIT(measure_twice(), ::testing::ExitedWithCode(0), "equal");
+}
+
 // --- offload to files ------------------------------------------------------------------------------------------------
 
 // Trains tensors that are large enough to be moved to a file. `look` sees them after each step.

@@ -62,8 +62,9 @@ void Rendezvous::complete(const std::shared_ptr<Meeting>& meeting, int rank, con
   const auto error = run(compute, *meeting, faults.corruptions);
   transfers_.count(*meeting);
   log_.append("complete", rank, first.op, &group, static_cast<std::int64_t>(meeting->sequence()));
+  // Before the ranks wake: a rank would otherwise find its memory in use after it has dropped its tensors.
+  meeting->release_participants();
   calls_.end_meeting(*meeting, error);
-  meeting->release_participants();  // do not keep the tensors alive longer than the collective
 }
 
 // Fails the run first, so that this error is recorded as its cause: a rank that woke earlier could throw a

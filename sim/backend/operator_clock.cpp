@@ -98,8 +98,8 @@ double flops_of(const at::RecordFunction& function) {
   return 0;
 }
 
-OperatorClock::OperatorClock(World& world, int rank, OperatorSeconds seconds)
-    : world_(world), rank_(rank), seconds_(std::move(seconds)) {
+OperatorClock::OperatorClock(std::function<void(double seconds)> advance, OperatorSeconds seconds)
+    : advance_(std::move(advance)), seconds_(std::move(seconds)) {
   if (!seconds_) return;
   thread_clock = this;
   handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&OperatorClock::on_begin, &OperatorClock::on_end)
@@ -132,7 +132,7 @@ void OperatorClock::on_end(const at::RecordFunction& function, at::ObserverConte
   auto& clock = *thread_clock;
   clock.innermost_ = frame.outer;
   if (frame.is_free || (frame.flops == 0 && frame.bytes == 0)) return;
-  clock.world_.clocks().advance(clock.rank_, clock.seconds_(function.name(), frame.flops, frame.bytes));
+  clock.advance_(clock.seconds_(function.name(), frame.flops, frame.bytes));
   if (frame.outer != nullptr) frame.outer->is_free = true;  // charged through this inner operator
 }
 

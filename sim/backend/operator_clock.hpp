@@ -4,9 +4,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string_view>
-
-#include "sim/engine/world.hpp"
 
 namespace accel::sim {
 
@@ -14,13 +13,14 @@ namespace accel::sim {
 /// of its inputs.
 using OperatorSeconds = std::function<double(std::string_view name, double flops, double bytes)>;
 
-/// Charges a rank virtual time for the LibTorch operators that its thread calls, by a cost table: the same program
-/// takes the same virtual time on every machine. If operators call others, those with floating-point operations of
+/// Charges virtual time for the LibTorch operators that a rank's thread calls, by a cost table: the same program takes
+/// the same virtual time on every machine. If operators call others, those with floating-point operations of
 /// their own (matrix products, convolutions) are charged as one; otherwise only the innermost are charged.
 /// Thread rule: create and destroy it on the rank's thread. Does nothing without a table.
 class OperatorClock {
  public:
-  OperatorClock(World& world, int rank, OperatorSeconds seconds);
+  /// `advance` is called with the seconds of each operator.
+  OperatorClock(std::function<void(double seconds)> advance, OperatorSeconds seconds);
   ~OperatorClock();
   OperatorClock(const OperatorClock&) = delete;
   OperatorClock& operator=(const OperatorClock&) = delete;
@@ -30,8 +30,7 @@ class OperatorClock {
   static std::unique_ptr<at::ObserverContext> on_begin(const at::RecordFunction& function);
   static void on_end(const at::RecordFunction& function, at::ObserverContext* context);
 
-  World& world_;
-  int rank_;
+  std::function<void(double seconds)> advance_;
   OperatorSeconds seconds_;
   at::CallbackHandle handle_ = at::INVALID_CALLBACK_HANDLE;
   Frame* innermost_ = nullptr;

@@ -116,7 +116,7 @@ void run_thread(const SimulationOptions& options, const Seat& seat, std::mutex& 
   if (options.faults) context.files = options.faults->files(*world, rank, context.files);
   const auto device = options.place ? options.place(context) : nullptr;
   const RankScope scope(context);
-  const OperatorClock clock(*world, rank, options.operator_seconds);
+  const OperatorClock clock([&](double seconds) { world->clocks().advance(rank, seconds); }, options.operator_seconds);
   const auto program = [&] {
     body(context);
     return 0;

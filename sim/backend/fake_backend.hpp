@@ -1,0 +1,68 @@
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <utility>
+#include <vector>
+
+#include "sim/backend/rank_trace.hpp"
+
+/// A c10d backend of one rank whose peers do not run. Every collective returns at once, with the result that it has if
+/// all ranks of the group hold the same tensors as this one: a sum is a multiple, and gathered parts are copies.
+///
+///     auto group = make_fake_process_group(recorder, {0, 1, 2, 3});  // for rank 0
+///     group->allreduce(tensors)->wait();                             // four times the tensors
+///
+/// A message is received from the rank's own sends: the peer at the same distance sends the same. The recorder gets
+/// every call and every wait. Supports what accel::Group and DDP call; other collectives throw c10::Error. Thread rule:
+/// the rank's thread.
+namespace accel::sim {
+
+class FakeBackend : public c10d::Backend {
+ public:
+  /// `group`: its number in the recorder.
+  FakeBackend(std::shared_ptr<TraceRecorder> recorder, int group, int group_rank, int size);
+
+  const std::string getBackendName() const override { return "fake"; }
+
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  using Tensors = std::vector<at::Tensor>;
+  WorkPtr broadcast(Tensors&, const c10d::BroadcastOptions&) override;
+  WorkPtr allreduce(Tensors&, const c10d::AllreduceOptions&) override;
+  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions&) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions&) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
+                        std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions&) override;
+  WorkPtr send(Tensors&, int destination, int tag) override;
+  WorkPtr recv(Tensors&, int source, int tag) override;
+  WorkPtr barrier(const c10d::BarrierOptions&) override;
+  void setSequenceNumberForGroup() override {}
+  std::uint64_t getSequenceNumberForGroup() override { return 0; }
+
+ private:
+  /// A message whose other end is not posted yet.
+  struct Message {
+    std::size_t call;
+    at::Tensor tensor;
+  };
+  struct Mailbox {
+    std::deque<Message> sends, receives;
+  };
+
+  WorkPtr answer(c10d::OpType type, std::size_t call, Tensors results);
+  void deliver(Mailbox& mailbox);
+
+  std::shared_ptr<TraceRecorder> recorder_;
+  int group_;
+  std::map<std::pair<int /*destination - source*/, int /*tag*/>, Mailbox> mailboxes_;
+};
+
+/// The process group of these world ranks, of which rank 0 is one. Its only backend is a FakeBackend.
+c10::intrusive_ptr<c10d::ProcessGroup> make_fake_process_group(const std::shared_ptr<TraceRecorder>& recorder,
+                                                               const std::vector<int>& ranks);
+
+}  // namespace accel::sim

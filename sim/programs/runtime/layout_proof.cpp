@@ -271,29 +271,27 @@ std::string describe(const Disagreement& disagreement) {
   return text;
 }
 
-std::vector<ParallelismConfig> all_layouts(int num_ranks) {
-  std::vector<ParallelismConfig> layouts;
-  const auto divisors = [](int number) {
-    std::vector<int> all;
-    for (int value = 1; value <= number; ++value) {
-      if (number % value == 0) all.push_back(value);
-    }
-    return all;
-  };
-  for (const auto replicas : divisors(num_ranks)) {
-    for (const auto cp : divisors(num_ranks / replicas)) {
-      for (const auto sp : divisors(num_ranks / replicas / cp)) {
-        if (cp > 1 && sp > 1) continue;
-        for (const auto tp : divisors(num_ranks / replicas / cp / sp)) {
-          layouts.push_back({.dp_replicate_size = replicas,
-                             .cp_size = cp,
-                             .sp_size = sp,
-                             .tp_size = tp,
-                             .ep_size = num_ranks / replicas / cp / sp / tp});
-        }
+std::vector<ParallelismConfig> all_layouts(int num_ranks, bool shards) {
+  std::vector<ParallelismConfig> layouts{{}};
+  // Appends every size that an axis may have to all meshes so far; the last axis gets the ranks that are left.
+  const auto add_axis = [&](int ParallelismConfig::*size) {
+    std::vector<ParallelismConfig> longer;
+    for (const auto& layout : layouts) {
+      const auto left = num_ranks / static_cast<int>(layout.total_size());
+      for (int value = size == &ParallelismConfig::ep_size ? left : 1; value <= left; ++value) {
+        if (left % value != 0) continue;
+        longer.push_back(layout);
+        longer.back().*size = value;
       }
     }
-  }
+    layouts = std::move(longer);
+  };
+  add_axis(&ParallelismConfig::dp_replicate_size);
+  if (shards) add_axis(&ParallelismConfig::dp_shard_size);
+  for (const auto axis : {&ParallelismConfig::cp_size, &ParallelismConfig::sp_size, &ParallelismConfig::tp_size,
+                          &ParallelismConfig::ep_size})
+    add_axis(axis);
+  std::erase_if(layouts, [](const auto& layout) { return layout.cp_enabled() && layout.sp_enabled(); });
   return layouts;
 }
 

@@ -37,8 +37,9 @@ std::optional<Disagreement> first_disagreement(const RecordedRun& one, const Rec
 /// Returns a sentence such as "step 0: the output of module fc on rank 1 is wrong by 0.5: a missing reduction over tp".
 std::string describe(const Disagreement& disagreement);
 
-/// All meshes of `num_ranks` ranks that use dp_replicate, cp, sp, tp and ep, in lexicographic order.
-std::vector<ParallelismConfig> all_layouts(int num_ranks);
+/// All meshes of `num_ranks` ranks that use dp_replicate, cp, sp, tp, ep and, with `shards`, dp_shard, in lexicographic
+/// order.
+std::vector<ParallelismConfig> all_layouts(int num_ranks, bool shards = false);
 /// "dp_replicate 2 x tp 4"; "one rank" for a mesh of one.
 std::string name_of(const ParallelismConfig& layout);
 

@@ -16,6 +16,10 @@ int explore_main(int argc, char** argv);
 /// not.
 int prove_main(int argc, char** argv);
 
+/// `sim-run layouts --ranks N --network FILE [options] EXPERIMENT.yaml`: predicts step time and memory per rank under
+/// every layout of a mesh. Returns the exit code: 0 if a layout fits, 1 if none does.
+int layouts_main(int argc, char** argv);
+
 /// `sim-run plan`: answers the requests of a file, or one request made of flags. `argv[0]` is "plan". Returns the exit
 /// code; throws ConfigError for wrong usage.
 int plan_main(int argc, char** argv);

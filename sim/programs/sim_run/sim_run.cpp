@@ -348,6 +348,7 @@ int run_main(int argc, char** argv) {
     if (argc > 1 && std::string(argv[1]) == "plan") return plan_main(argc - 1, argv + 1);
     if (argc > 1 && std::string(argv[1]) == "compare") return compare_main(argc - 1, argv + 1);
     if (argc > 1 && std::string(argv[1]) == "prove") return prove_main(argc - 1, argv + 1);
+    if (argc > 1 && std::string(argv[1]) == "layouts") return layouts_main(argc - 1, argv + 1);
     if (argc > 1 && std::string(argv[1]) == "explore") return explore_main(argc - 1, argv + 1);
     if (argc > 1 && std::string(argv[1]) == "attach") return run_attached({argv + 2, argv + argc});
     if (const auto dashes = std::find(argv + 1, argv + argc, std::string_view("--")); dashes != argv + argc) {
@@ -355,7 +356,9 @@ int run_main(int argc, char** argv) {
     }
     check_program_follows_dashes("sim-run", {argv + 1, argv + argc});
     CLI::App app("Trains an experiment on simulated ranks (threads of this process) or on real ones.", "sim-run");
-    app.footer("Other commands, each with --help: sim-run plan, sim-run explore, sim-run compare, sim-run prove");
+    app.footer(
+        "Other commands, each with --help: sim-run plan, sim-run explore, sim-run compare, sim-run prove, sim-run "
+        "layouts");
     if (const auto code = parse(argc, argv, arguments, app)) return *code;
     return run_experiment(arguments);
   } catch (const std::exception& error) {

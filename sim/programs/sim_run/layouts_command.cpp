@@ -1,0 +1,103 @@
+// `sim-run layouts`: predicts step time and memory per rank of an experiment under every layout of a mesh, and ranks
+// them. LayoutForecaster predicts one layout; this file chooses the layouts and writes the results.
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+
+#include "reference/core/errors.hpp"
+#include "sim/programs/command_line/command_line.hpp"
+#include "sim/programs/command_line/run_options.hpp"
+#include "sim/programs/experiments/layout_forecast.hpp"
+#include "sim/programs/runtime/exit_code.hpp"
+#include "sim/programs/runtime/layout_proof.hpp"
+#include "sim/programs/runtime/output_files.hpp"
+#include "sim/programs/runtime/rehearsal.hpp"
+#include "sim/programs/sim_run/commands.hpp"
+#include "sim/programs/sim_run/layouts_page.hpp"
+
+namespace accel::programs {
+namespace {
+
+struct LayoutsArguments {
+  RunOptions run = {.rank_counts = {64}};
+  std::vector<std::string> overrides;
+  bool json = false;
+  std::string experiment;
+
+  [[nodiscard]] const std::string& network() const { return run.rehearsal.network; }
+  [[nodiscard]] const std::string& report() const { return run.rehearsal.report; }
+};
+
+void check(const LayoutsArguments& arguments) {
+  auto problems = problems_of(arguments.run);
+  const auto note = [&](const std::function<void()>& read) {
+    try {
+      read();
+    } catch (const ConfigError& error) {
+      problems.emplace_back(error.what());
+    }
+  };
+  const int ranks = arguments.run.ranks();
+  if (arguments.network().empty())
+    problems.emplace_back("--network: missing; expected a file with the costs of communication and compute");
+  else if (ranks >= 1)
+    note([&] { Rehearsal(arguments.run.rehearsal, ranks); });
+  if (arguments.experiment.empty())
+    problems.emplace_back("layouts: expected an experiment file");
+  else if (ranks >= 1)
+    note([&] { read_experiment(arguments.experiment, arguments.overrides, ranks); });
+  check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
+}
+
+// Words with characters that a shell interprets are quoted.
+std::string command_of(const LayoutsArguments& arguments, const std::vector<std::string>& overrides) {
+  auto text = fmt::format("sim-run --ranks {} --network {}", arguments.run.ranks(), arguments.network());
+  for (const auto& override : overrides) {
+    const bool is_plain = override.find_first_of(" {}[]'\"\\$*") == std::string::npos;
+    text += is_plain ? " --set " + override : fmt::format(" --set '{}'", override);
+  }
+  return text + " " + arguments.experiment;
+}
+
+int run(const LayoutsArguments& arguments) {
+  check(arguments);
+  const int ranks = arguments.run.ranks();
+  LayoutForecaster forecast(arguments.experiment, arguments.overrides, ranks, arguments.network());
+  std::vector<LayoutForecast> forecasts;
+  for (const auto& layout : all_layouts(ranks, /*shards=*/true)) forecasts.push_back(forecast(layout));
+  auto ranking = rank_layouts(std::move(forecasts));
+  ranking.facts = {
+      {"experiment", arguments.experiment}, {"ranks", std::to_string(ranks)}, {"network", arguments.network()}};
+  if (!ranking.layouts.empty())
+    ranking.command = command_of(arguments, forecast.overrides_of(ranking.layouts.front().layout));
+  if (!arguments.report().empty()) {
+    std::filesystem::create_directories(arguments.report());
+    write_text((std::filesystem::path(arguments.report()) / "index.html").string(), layouts_page(ranking));
+  }
+  std::cout << (arguments.json ? layouts_json(ranking) : layouts_text(ranking)) << std::flush;
+  return ranking.layouts.empty() ? kFailure : kSuccess;
+}
+
+}  // namespace
+
+int layouts_main(int argc, char** argv) {
+  LayoutsArguments arguments;
+  CLI::App app(
+      "Predicts the step time and the memory per rank of an experiment under every mesh of the given number of ranks, "
+      "without running all of them, and ranks the meshes. Exit code 1: no mesh fits.",
+      "sim-run layouts");
+  app.add_option("--ranks", arguments.run.rank_counts.front(), "Number of ranks")->capture_default_str();
+  app.add_option("--network", arguments.run.rehearsal.network, "Costs of communication and compute (YAML); required");
+  app.add_option("--set", arguments.overrides, "key.path=value: override one value of the experiment; repeatable")
+      ->allow_extra_args(false);
+  app.add_flag("--json", arguments.json, "Print the results as JSON");
+  app.add_option("--report", arguments.run.rehearsal.report, "Write an HTML page with the results into this folder");
+  app.add_option("EXPERIMENT", arguments.experiment, "Experiment file (YAML)");
+  if (const auto code = parse_command_line(app, argc, argv)) return *code;
+  return run(arguments);
+}
+
+}  // namespace accel::programs

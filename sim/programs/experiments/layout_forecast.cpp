@@ -83,6 +83,7 @@ Experiment LayoutForecaster::shortened(const ParallelismConfig& layout) const {
   auto experiment = read_experiment(file_, overrides_of(layout), num_ranks_);
   experiment.epochs = 1;
   experiment.max_steps = kUpdates * micro_batches_of(experiment.accelerator);
+  experiment.eval_batch_size = num_ranks_;  // the evaluation after the steps is not predicted
   experiment.sample.reset();
   return experiment;
 }

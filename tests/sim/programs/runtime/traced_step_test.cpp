@@ -62,7 +62,7 @@ void run_random_step(RankContext& rank, const DeviceMesh& mesh, std::mt19937& ra
 
 // All ranks begin the step at the same time, as a replay does.
 void run_program(RankContext& rank, unsigned seed) {
-  const DeviceMesh mesh(rank, {.dp_replicate_size = 2, .cp_size = 2, .tp_size = 2});
+  const DeviceMesh mesh(rank, {.dp_replicate_size = 2, .cp_size = 4, .tp_size = 2});
   std::mt19937 random(seed);
   rank.listener->after_update();
   run_random_step(rank, mesh, random);
@@ -86,14 +86,14 @@ TEST_F(TracedStepTest, AStepTakesTheVirtualTimeOfSimulatedRanks) {
     for (unsigned seed = 0; seed < 25; ++seed) {
       auto costs = sim::Network::load(network(library));
       const auto trace = sim::run_first_rank(
-          {.num_ranks = 8,
+          {.num_ranks = 16,
            .operator_seconds = [&](auto op, auto flops,
                                    auto bytes) { return costs.compute().seconds_of(op, flops, bytes); }},
           [&](RankContext& rank) { run_program(rank, seed); });
       const auto step = programs::time_of_step(trace, costs);
       programs::RehearsalOptions options{.network = network(library)};
       options.report = folder_.path();
-      const auto report = programs::Rehearsal(options, 8).run(std::chrono::minutes(1), [&](RankContext& rank) {
+      const auto report = programs::Rehearsal(options, 16).run(std::chrono::minutes(1), [&](RankContext& rank) {
         run_program(rank, seed);
       });
       ASSERT_FALSE(report.error);

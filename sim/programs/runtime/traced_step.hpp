@@ -18,9 +18,9 @@ struct TracedStep {
   double compute_seconds = 0;  ///< of a rank; the rest of `seconds` is exposed communication
 };
 
-/// Every rank's calls go to the group that is to it what the trace's group is to rank 0, so the network prices groups by
-/// where their ranks are. Resets the network. Throws ArgumentError for fewer than two updates, ConfigError if the
-/// network cannot hold the ranks.
+/// Every rank's calls go to the group that is to it what the trace's group is to rank 0, so the network prices groups
+/// by where their ranks are. All ranks begin the step at the same time. Resets the network. Throws ArgumentError for
+/// fewer than two updates, ConfigError if the network cannot hold the ranks.
 TracedStep time_of_step(const sim::RankTrace& trace, sim::Network& network);
 
 /// The groups of a mesh that are like the group `ranks` of rank 0, which is the first: all translations of it. Throws

@@ -6,6 +6,7 @@
 #include <exception>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 #include "sim/backend/fake_backend.hpp"
 

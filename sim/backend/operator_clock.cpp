@@ -6,6 +6,7 @@
 #include <ATen/core/function_schema.h>
 
 #include <numeric>
+#include <utility>
 
 namespace accel::sim {
 namespace {

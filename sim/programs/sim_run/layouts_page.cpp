@@ -1,6 +1,6 @@
 #include "sim/programs/sim_run/layouts_page.hpp"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

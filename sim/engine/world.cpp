@@ -148,6 +148,10 @@ std::vector<std::string> World::take_calls_of(int rank) {
   for (const auto& call : parts_->states.take_calls(rank)) calls.push_back(describe(call));
   return calls;
 }
+std::string World::last_call_of(int rank) const {
+  const auto call = parts_->states.state(rank).last_call;
+  return call.op ? describe(call) : "";
+}
 std::string World::describe_rank(int rank) const { return parts_->failure_handler.diagnostics().describe_rank(rank); }
 
 }  // namespace accel::sim

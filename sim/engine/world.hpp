@@ -99,6 +99,8 @@ class World {
   void time_out(double seconds, const RankErrors& errors);
   /// Describes what a rank is doing, by its last call: "waits in all_reduce #17 of group world (train.cpp:42)".
   [[nodiscard]] std::string describe_rank(int rank) const;
+  /// The rank's last call, as in "all_reduce #17 of group world (train.cpp:42)"; "" before the first.
+  [[nodiscard]] std::string last_call_of(int rank) const;
   /// Returns the rank's calls since the last time, as in "all_reduce #17 of group world (train.cpp:42)", in order.
   /// Calls are kept from the first time on.
   [[nodiscard]] std::vector<std::string> take_calls_of(int rank);

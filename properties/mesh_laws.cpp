@@ -140,7 +140,8 @@ LayoutCase any_layout(int max_log_ranks) {
   auto& mesh = layout.mesh;
   mesh.tp_size = size();
   (one_in(2) ? mesh.cp_size : mesh.sp_size) = size();
-  (one_in(2) ? mesh.dp_shard_size : mesh.ep_size) = size();
+  mesh.dp_shard_size = size();
+  mesh.ep_size = size();
   mesh.dp_replicate_size = 1 << left;
   layout.is_sequence_parallel = one_in(2);
   layout.seed = pick<std::uint64_t>(0, 1000);

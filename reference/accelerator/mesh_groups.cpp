@@ -16,7 +16,8 @@ RankPlace place_of(const RankContext& context) {
   return {.rank = context.rank, .world_size = context.world_size, .local_world_size = context.local_world_size};
 }
 
-sharded::ShardGroups make_shard_groups(RankContext& context, const ShardGroupPlan& plan) {
+sharded::ShardGroups make_shard_groups(RankContext& context, const ShardGroupPlan& plan,
+                                       const ParallelismConfig& mesh) {
   // A process without a backend cannot create groups and needs none: a shard group of one rank has no communication.
   if (context.world_size == 1 && !context.new_group) return {};
   sharded::ShardGroups groups{.peer = plan.peer};
@@ -33,6 +34,11 @@ sharded::ShardGroups make_shard_groups(RankContext& context, const ShardGroupPla
       auto replicas = context.new_group(ranks);
       if (contains(ranks, context.rank)) groups.replicas = std::move(replicas);
     }
+  }
+  if (!mesh.ep_enabled()) return groups;
+  for (const auto& ranks : mesh_of(mesh).groups({kReplicateAxis, kExpertAxis})) {
+    auto replicas = context.new_group(ranks);
+    if (contains(ranks, context.rank)) groups.replicas_except_experts = std::move(replicas);
   }
   return groups;
 }

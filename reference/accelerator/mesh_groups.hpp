@@ -10,7 +10,9 @@
 namespace accel {
 
 [[nodiscard]] RankPlace place_of(const RankContext& context);
-[[nodiscard]] sharded::ShardGroups make_shard_groups(RankContext& context, const ShardGroupPlan& plan);
+/// `mesh`: has expert-parallel ranks or not.
+[[nodiscard]] sharded::ShardGroups make_shard_groups(RankContext& context, const ShardGroupPlan& plan,
+                                                     const ParallelismConfig& mesh);
 /// Creates a second group of all ranks, separate from `context.world`.
 [[nodiscard]] Group make_group_of_all(RankContext& context);
 

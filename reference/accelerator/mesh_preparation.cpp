@@ -58,16 +58,14 @@ void Preparation::check_cuts(const CutParameters& cuts, bool is_trained) const {
                                                    Args&&... args) {
     if (!condition) problems.push_back(fmt::format(problem, std::forward<Args>(args)...));
   };
+  check(!lacks_ep, "{}", undivided("ep", sizes.ep_size));
   if (shards()) {
     const auto& type = plugin().sharding->state_dict_type;
-    check(sizes.ep_size == 1, "ep_size {} is unsupported with fsdp_plugin and deepspeed_plugin; use dp_replicate_size",
-          sizes.ep_size);
     check(cuts.empty() || type == "FULL_STATE_DICT",
           "state_dict_type {} does not support layers that are divided over ranks; use FULL_STATE_DICT", type);
     if (lacks_tp && is_main_process()) warn_once(*context_, "prepare: " + undivided("tp", sizes.tp_size));
   } else {
     check(!lacks_tp, "{}", undivided("tp", sizes.tp_size));
-    check(!lacks_ep, "{}", undivided("ep", sizes.ep_size));
     check(
         !is_trained || sizes.dp_shard_size == 1,
         "parallelism_config has dp_shard_size {}, and the model is not sharded; set fsdp_plugin or a deepspeed_plugin "

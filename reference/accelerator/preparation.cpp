@@ -191,14 +191,7 @@ std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr
     return model;
   }
   ModelTensors experts;
-  for (const auto& item : tensors.parameters) {
-    const auto* cut = cuts.find(item.first);
-    if (cut != nullptr && cut->axis == "ep") experts.parameters.push_back(item);
-  }
-  std::erase_if(tensors.parameters, [&](const auto& item) {
-    const auto* cut = cuts.find(item.first);
-    return cut != nullptr && cut->axis == "ep";
-  });
+  std::tie(experts.parameters, tensors.parameters) = cuts.split_experts(tensors.parameters);
   tensors.sparse = parameters_with_sparse_gradients(*module);
   tensors.parts = parts_of(tensors.parameters, cuts);
   experts.parts = parts_of(experts.parameters, cuts);
@@ -242,10 +235,12 @@ std::shared_ptr<ParallelModel> Preparation::make_sharded(const std::shared_ptr<t
   const CutParameters cuts(*module);
   check_cuts(cuts, !trained(parameters).empty());
   if (!shard_groups_) {
-    shard_groups_ =
-        make_shard_groups(*context_, plan_shard_groups(mesh_sizes(), place_of(*context_), plugin().sharding->hybrid));
+    shard_groups_ = make_shard_groups(
+        *context_, plan_shard_groups(mesh_sizes(), place_of(*context_), plugin().sharding->hybrid), mesh().config());
   }
-  check_same_model(mesh()["dp_cp"], parameters);
+  const auto [experts, others] = cuts.split_experts(parameters);
+  check_same_model(mesh()["dp_cp"], others);
+  if (!experts.empty()) check_same_model(mesh()["expert_dp"], experts);
   copy_complete_tensors_of_first_peer({.parameters = parameters, .buffers = unique_tensors(module->buffers())}, cuts);
   auto options = model_options(*module, plugin().sharding->autocasts);
   if (mixed_precision() != "no") raise_to_float32(parameters);

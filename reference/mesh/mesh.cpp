@@ -123,10 +123,10 @@ DataParallelPlan plan_data_parallel(const std::optional<ParallelismConfig>& conf
 }
 
 // The context and sequence axes take part in sharding, as in Accelerate's dp_shard_cp dimension: these ranks hold
-// equal parameters. The tensor axis does not, because its ranks hold different slices.
+// equal parameters. The tensor and expert axes do not, because their ranks hold different slices.
 ShardGroupPlan plan_shard_groups(const std::optional<ParallelismConfig>& config, RankPlace place, bool hybrid) {
   const auto sizes = config.value_or(ParallelismConfig{.dp_shard_size = place.world_size});
-  const int num_sharing = sizes.cp_size * sizes.sp_size, num_peers = sizes.tp_size;
+  const int num_sharing = sizes.cp_size * sizes.sp_size, num_peers = sizes.tp_size * sizes.ep_size;
   const int num_ranks = sizes.dp_replicate_size * sizes.dp_shard_size * num_sharing;
   const bool has_sizes = config && num_ranks > 1;
   const int of_machine = std::max(1, place.local_world_size / num_peers);

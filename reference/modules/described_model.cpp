@@ -7,6 +7,8 @@
 #include <set>
 #include <unordered_map>
 
+#include "reference/modules/parameter_cut.hpp"
+
 namespace accel {
 namespace {
 
@@ -81,6 +83,11 @@ DescribedModel describe(const std::shared_ptr<torch::nn::Module>& module, Repeat
   DescribedModel model;
   auto root = Describer(model, repeats).describe(module, "");
   model.description.root = std::move(root);
+  const auto cuts = parallel::parameter_cuts(*module);
+  for (auto& parameter : model.description.parameters) {
+    const auto cut = cuts.find(parameter.shape.name);
+    parameter.is_of_experts = cut != cuts.end() && cut->second.axis == "ep";
+  }
   return model;
 }
 

@@ -26,6 +26,15 @@ const parallel::ParameterCut* CutParameters::find(const std::string& name) const
   return cut == by_name_.end() ? nullptr : &cut->second;
 }
 
+std::pair<NamedTensors, NamedTensors> CutParameters::split_experts(const NamedTensors& parameters) const {
+  NamedTensors experts, others;
+  for (const auto& item : parameters) {
+    const auto* cut = find(item.first);
+    (cut != nullptr && cut->axis == "ep" ? experts : others).push_back(item);
+  }
+  return {std::move(experts), std::move(others)};
+}
+
 NamedTensors CutParameters::complete(NamedTensors state) const {
   std::map<const c10::TensorImpl*, at::Tensor> completed;  // a tensor with several names stays one tensor
   for (auto& [name, tensor] : state) {

@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "reference/checkpoint/weights_files.hpp"
 #include "reference/core/named_tensors.hpp"
@@ -25,6 +26,9 @@ class CutParameters final : public sharded::ParameterShards {
   [[nodiscard]] const parallel::ParameterCut* find(const at::Tensor& parameter) const;
   [[nodiscard]] const parallel::ParameterCut* find(const std::string& name) const;
   [[nodiscard]] const std::map<std::string, parallel::ParameterCut>& by_name() const { return by_name_; }
+
+  /// The parameters of experts that ranks divide, and all others.
+  [[nodiscard]] std::pair<NamedTensors, NamedTensors> split_experts(const NamedTensors& parameters) const;
 
   /// Replaces the parts in a state dict by complete tensors. Collective.
   [[nodiscard]] NamedTensors complete(NamedTensors state) const;

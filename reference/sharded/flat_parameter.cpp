@@ -50,6 +50,12 @@ void divide(at::Tensor& tensor, double divisor) {
 
 }  // namespace
 
+ShardGroups ShardGroups::groups_of(bool is_of_experts) const {
+  auto groups = *this;
+  if (!is_of_experts && replicas_except_experts) groups.replicas = replicas_except_experts;
+  return groups;
+}
+
 FlatParameter::FlatParameter(const FlatParameterPlan& plan, std::vector<at::Tensor> parameters, ShardGroups groups,
                              const FlatParameterOptions& options, MemoryAccount& memory)
     : plan_(plan),

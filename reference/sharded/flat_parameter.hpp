@@ -17,9 +17,13 @@ namespace accel::sharded {
 struct ShardGroups {
   Group gathers = {}, reductions = {};
   std::optional<Group> replicas = {};  ///< hybrid sharding: the ranks that hold the same shard
-  int peer = 0;                        ///< index among the ranks that share this rank's batch and hold the same shard
+  /// With expert-parallel ranks, the ranks that hold the same shard of all parameters but experts.
+  std::optional<Group> replicas_except_experts = {};
+  int peer = 0;  ///< index among the tensor- and expert-parallel ranks, which hold different parts of layers
   /// Whether this rank writes its shard to checkpoints; the other ranks with the same shard do not.
   [[nodiscard]] bool is_primary_replica() const { return peer == 0 && (!replicas || replicas->rank() == 0); }
+  /// The groups of a flat buffer: those of experts, or of other parameters.
+  [[nodiscard]] ShardGroups groups_of(bool is_of_experts) const;
   [[nodiscard]] int num_ranks() const { return gathers.size() * (replicas ? replicas->size() : 1); }
 };
 

@@ -66,8 +66,8 @@ void ShardedModel::State::add_unit(const UnitPlan& unit_plan, FlatParameterOptio
     // Integers cannot be cast to the compute dtype without losing their values.
     if (!parameters.front().is_floating_point())
       options_of_flats.param_dtype = options_of_flats.reduce_dtype = std::nullopt;
-    flats.push_back(
-        std::make_unique<FlatParameter>(flat_plan, std::move(parameters), groups, options_of_flats, memory));
+    flats.push_back(std::make_unique<FlatParameter>(
+        flat_plan, std::move(parameters), groups.groups_of(flat_plan.is_of_experts), options_of_flats, memory));
   }
   auto unit = std::make_shared<Unit>(unit_plan, std::move(flats), step, is_root);
   for (auto& flat : unit->flats) {
@@ -93,7 +93,8 @@ void ShardedModel::State::sync_buffers() {
     if (dtype && buffer.is_floating_point()) buffer.set_data(buffer.to(*dtype));
     if (!options.sync_module_states) continue;
     // The same order as for parameters: first between replicas, then inside the shard group.
-    if (groups.replicas) groups.replicas->broadcast(buffer).wait();
+    const auto shared = groups.groups_of(/*is_of_experts=*/false);
+    if (shared.replicas) shared.replicas->broadcast(buffer).wait();
     groups.gathers.broadcast(buffer).wait();
   }
 }

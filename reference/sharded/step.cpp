@@ -113,7 +113,7 @@ void Unit::begin_reduce() {
 bool Unit::begin_replica_reduce() {
   bool has_replicas = false;
   for (auto& flat : flats) {
-    if (flat->requires_grad()) has_replicas = flat->begin_replica_reduce();
+    if (flat->requires_grad() && flat->begin_replica_reduce()) has_replicas = true;
   }
   return has_replicas;
 }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <regex>
 #include <set>
+#include <tuple>
 
 #include "reference/core/errors.hpp"
 
@@ -207,12 +208,13 @@ class UnitPlanner {
 
   [[nodiscard]] UnitPlan unit(const ModuleDescription& module, const std::vector<std::size_t>& parameters,
                               int num_shards) const {
-    // A flat buffer has one dtype and one requires_grad. Kinds are kept in the order of their first parameter, not
-    // sorted: this order is the order of collectives.
-    std::vector<std::pair<std::string, bool>> kinds;
+    // A flat buffer has one dtype, one requires_grad, and one group of ranks that hold equal parameters. Kinds are kept
+    // in the order of their first parameter, not sorted: this order is the order of collectives.
+    std::vector<std::tuple<std::string, bool, bool>> kinds;
     std::vector<std::vector<std::size_t>> of_kind;
     for (const auto parameter : parameters) {
-      const std::pair kind(model_.parameters[parameter].dtype, model_.parameters[parameter].requires_grad);
+      const auto& description = model_.parameters[parameter];
+      const std::tuple kind(description.dtype, description.requires_grad, description.is_of_experts);
       const auto place = static_cast<std::size_t>(std::find(kinds.begin(), kinds.end(), kind) - kinds.begin());
       if (place == kinds.size()) {
         kinds.push_back(kind);
@@ -226,7 +228,7 @@ class UnitPlanner {
       for (const auto parameter : of_kind[kind]) shapes.push_back(model_.parameters[parameter].shape);
       plan.flats.push_back(
           {FlatPlan(std::move(shapes), num_shards, alignment_of(model_.parameters[of_kind[kind].front()])),
-           of_kind[kind], kinds[kind].second});
+           of_kind[kind], std::get<1>(kinds[kind]), std::get<2>(kinds[kind])});
     }
     return plan;
   }

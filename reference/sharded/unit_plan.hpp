@@ -58,11 +58,11 @@ class FlatPlan {
 /// Bytes per element while a unit computes.
 [[nodiscard]] int computed_element_size(const ParameterDescription& parameter, const ShardingOptions& options);
 
-/// Parameters of one dtype, of which either all require gradients or none does.
+/// Parameters of one dtype, of which either all require gradients or none does, and all are of experts or none is.
 struct FlatParameterPlan {
   FlatPlan layout;
   std::vector<std::size_t> parameters = {};  ///< indices into the model's parameters, in the layout's order
-  bool requires_grad = true;
+  bool requires_grad = true, is_of_experts = false;
 };
 
 struct UnitPlan {

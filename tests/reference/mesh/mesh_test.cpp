@@ -105,7 +105,7 @@ RC_GTEST_PROP(MeshLaws, EveryRankHasOneShardGroupAndOneReplicaGroup, ()) {
   const auto shards = all_groups(plan, &ShardGroupPlan::Peers::shards);
   const auto replicas = all_groups(plan, &ShardGroupPlan::Peers::replicas);
   RC_ASSERT(is_partition(shards, world_size));
-  RC_ASSERT(replicas.empty() == (config.dp_replicate_size == 1 || world_size == config.tp_size));
+  RC_ASSERT(replicas.empty() == (config.dp_replicate_size == 1 || world_size == config.tp_size * config.ep_size));
   RC_ASSERT(replicas.empty() || is_partition(replicas, world_size));
   for (const auto& group : shards) {
     for (const auto& other : replicas) {
@@ -117,10 +117,11 @@ RC_GTEST_PROP(MeshLaws, EveryRankHasOneShardGroupAndOneReplicaGroup, ()) {
   }
 }
 
-// Tensor-parallel ranks are neighbours, so ranks that share the shards of a model are this far apart.
-RC_GTEST_PROP(MeshLaws, ShardGroupsHaveTheStrideOfTheTensorAxis, ()) {
-  const auto config = any_config();
-  const int stride = config.tp_size, size = num_ranks(config) / stride;
+// Tensor- and expert-parallel ranks are neighbours, so ranks that share the shards of a model are this far apart.
+RC_GTEST_PROP(MeshLaws, ShardGroupsHaveTheStrideOfTheTensorAndExpertAxes, ()) {
+  auto config = any_config();
+  config.ep_size = *rc::gen::inRange(1, 4);
+  const int stride = config.tp_size * config.ep_size, size = num_ranks(config) / stride;
   const int num_shards = size == 1 ? 1 : size / config.dp_replicate_size;
   const auto plan = plan_shard_groups(config, {.world_size = num_ranks(config)}, /*hybrid=*/false);
   RC_ASSERT(plan.peers.size() == static_cast<std::size_t>(stride));

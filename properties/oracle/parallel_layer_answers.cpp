@@ -52,7 +52,7 @@ OrderedJson parallel_layer_answer(RankContext& rank, const std::string& line) {
   const auto type = options.dtype == "float64" ? at::kDouble : at::kFloat;
   const DeviceMesh mesh(rank, {.tp_size = rank.world.size()});
   std::shared_ptr<models::AttentionLayer> attention;
-  std::shared_ptr<models::HiddenLayer> feed_forward;
+  std::shared_ptr<models::FeedForwardLayer> feed_forward;
   const bool attends = request["layer"] == "attention";
   if (attends) {
     attention = models::make_attention(options, mesh);
@@ -72,7 +72,8 @@ OrderedJson parallel_layer_answer(RankContext& rank, const std::string& line) {
     factors = parallel::own_part(factors, 1, mesh["tp"]);
   }
   values.requires_grad_();
-  const auto output = attends ? attention->forward({values}, rotation).local : feed_forward->forward({values}).local;
+  const auto output =
+      attends ? attention->forward({values}, rotation).local : feed_forward->forward({values}).values.local;
   (output * factors).sum().backward();
   OrderedJson gradients;
   for (const auto& item : layer.named_parameters()) gradients[item.key()] = hash_of(item.value().grad());

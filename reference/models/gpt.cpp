@@ -43,21 +43,37 @@ class BlockImpl : public nn::Module {
       feed_forward_ = register_module("feed_forward", make_feed_forward(options, mesh));
     }
   }
-  HiddenStates forward(const HiddenStates& values, const Rotation& rotation) {
+  LayerOutput forward(const HiddenStates& values, const Rotation& rotation) {
     // Pre-norm, as in GPT-2: the residual stream itself is never normalized.
     const HiddenStates attended{values.local + call(attention_, call(attention_norm_, values), rotation).local};
-    return {attended.local + call(feed_forward_, call(feed_forward_norm_, attended)).local};
+    auto output = call(feed_forward_, call(feed_forward_norm_, attended));
+    output.values.local = attended.local + output.values.local;
+    return output;
   }
 
  private:
-  std::shared_ptr<HiddenLayer> attention_norm_, feed_forward_norm_, feed_forward_;
+  std::shared_ptr<HiddenLayer> attention_norm_, feed_forward_norm_;
   std::shared_ptr<AttentionLayer> attention_;
+  std::shared_ptr<FeedForwardLayer> feed_forward_;
 };
 TORCH_MODULE(Block);
 
 // Filled after it is registered: the module list is shared, so later blocks are registered with it.
 void add_blocks(nn::ModuleList& blocks, const GptOptions& options, const DeviceMesh& mesh) {
   for (std::int64_t layer = 0; layer < options.layers; ++layer) blocks->push_back(Block(options, mesh));
+}
+
+// The result of the last block and `norm`, and the auxiliary losses of all blocks.
+LayerOutput call_blocks(const nn::ModuleList& blocks, const std::shared_ptr<HiddenLayer>& norm,
+                        const HiddenStates& values, const Rotation& rotation) {
+  LayerOutput output{values};
+  for (const auto& block : *blocks) {
+    auto [next, losses] = call(block->as<BlockImpl>(), output.values, rotation);
+    output.values = std::move(next);
+    output.auxiliary_losses.insert(output.auxiliary_losses.end(), losses.begin(), losses.end());
+  }
+  output.values = call(norm, output.values);
+  return output;
 }
 
 // Draws the complete tensor, so that weights and later random numbers do not depend on how it is divided.
@@ -69,18 +85,22 @@ void draw_normal(at::Tensor& parameter, double std, const parallel::ParameterCut
   }
 }
 
+bool joins_residual(const std::string& name) {
+  return name.ends_with("projection.weight") || name.ends_with("down_proj.weight") ||
+         name.ends_with("experts.down_proj");
+}
+
 // Redrawn after construction in the order of named_parameters, as in the oracle.
 void draw_weights(const nn::Module& module, double std, double std_of_residual) {
   const c10::NoGradGuard no_grad;
   const auto cuts = parallel::parameter_cuts(module);
   for (auto& item : module.named_parameters()) {
-    if (item.value().dim() == 1) {
-      if (item.key().ends_with("bias")) item.value().zero_();
-      continue;
-    }
-    const bool joins_residual = item.key().ends_with("projection.weight") || item.key().ends_with("down_proj.weight");
+    const bool is_bias = item.key().ends_with("bias");  // those of experts have two dimensions
+    if (is_bias) item.value().zero_();
+    if (is_bias || item.value().dim() == 1) continue;
     const auto cut = cuts.find(item.key());
-    draw_normal(item.value(), joins_residual ? std_of_residual : std, cut == cuts.end() ? nullptr : &cut->second);
+    draw_normal(item.value(), joins_residual(item.key()) ? std_of_residual : std,
+                cut == cuts.end() ? nullptr : &cut->second);
   }
 }
 
@@ -118,14 +138,19 @@ TORCH_MODULE(Output);
 class Gpt : public LanguageModel {
  public:
   at::Tensor forward(const at::Tensor& tokens) override {
-    const auto hidden = checked_hidden_states(tokens);
+    const auto hidden = stream_.enter(checked_output(tokens).values);
     // Weight tying: the embedding's gradient is the sum of both uses.
     const auto logits = output_ ? call(output_, hidden) : Sharded<-1>{at::linear(hidden.local, embedding_->weight)};
     return parallel::gather(logits, stream_.group()).local;
   }
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& targets) override {
-    const auto hidden = checked_hidden_states(tokens);
-    return output_ ? call(output_, hidden, targets) : loss_of(hidden, embedding_->weight, targets, stream_.group());
+    const auto [values, auxiliary_losses] = checked_output(tokens);
+    const auto hidden = stream_.enter(values);
+    auto loss =
+        output_ ? call(output_, hidden, targets) : loss_of(hidden, embedding_->weight, targets, stream_.group());
+    if (!is_training()) return loss;
+    for (const auto& auxiliary : auxiliary_losses) loss = loss + auxiliary;
+    return loss;
   }
 
  protected:
@@ -134,7 +159,8 @@ class Gpt : public LanguageModel {
         parts_(mesh),
         block_size_(options.block_size),
         length_multiple_(options.sequence_parallel ? stream_.group().size() : 1) {}
-  virtual HiddenStates hidden_states(const at::Tensor& tokens) = 0;
+  // The hidden states that enter the output layer.
+  virtual LayerOutput output_of(const at::Tensor& tokens) = 0;
 
   ResidualStream stream_;
   SequenceParts parts_;
@@ -142,7 +168,7 @@ class Gpt : public LanguageModel {
   Output output_{nullptr};  // null if it is the embedding
 
  private:
-  Copied checked_hidden_states(const at::Tensor& tokens) {
+  LayerOutput checked_output(const at::Tensor& tokens) {
     const auto length = tokens.size(1), complete_length = length * parts_.size();
     check_argument(complete_length <= block_size_, "gpt: sequence of {} tokens; expected at most {}, the block_size",
                    complete_length, block_size_);
@@ -150,7 +176,7 @@ class Gpt : public LanguageModel {
                    "gpt: sequence_parallel: sequence of {} tokens does not divide over {} tensor-parallel ranks; "
                    "expected a multiple of {}",
                    length, length_multiple_, length_multiple_);
-    return stream_.enter(hidden_states(tokens));
+    return output_of(tokens);
   }
 
   std::int64_t block_size_, length_multiple_;
@@ -173,13 +199,12 @@ class LearnedPositionsGpt : public Gpt {
   }
 
  private:
-  HiddenStates hidden_states(const at::Tensor& tokens) override {
+  LayerOutput output_of(const at::Tensor& tokens) override {
     // Two statements, not two arguments of one call: the embeddings must be called in this order.
     const auto bytes = stream_.embed(embedding_, tokens);
     const auto positions = call(position_embedding_, parts_.positions(tokens.size(1), tokens.device()));
-    auto values = stream_.drop(dropout_, {bytes.local + stream_.own_positions(positions)});
-    for (const auto& block : *blocks_) values = call(block->as<BlockImpl>(), values, Rotation());
-    return call(norm_, values);
+    const auto values = stream_.drop(dropout_, {bytes.local + stream_.own_positions(positions)});
+    return call_blocks(blocks_, norm_, values, Rotation());
   }
 
   nn::Embedding position_embedding_{nullptr};
@@ -200,11 +225,10 @@ class DecoderImpl : public nn::Module {
     norm_ = register_module("norm", make_norm(options, mesh));
   }
 
-  HiddenStates forward(const at::Tensor& tokens) {
-    auto values = stream_.drop(dropout_, stream_.embed(embedding, tokens));
+  LayerOutput forward(const at::Tensor& tokens) {
+    const auto values = stream_.drop(dropout_, stream_.embed(embedding, tokens));
     const auto rotation = rotary_.of_positions(parts_.positions(tokens.size(1), tokens.device()), values.local);
-    for (const auto& layer : *layers_) values = call(layer->as<BlockImpl>(), values, rotation);
-    return call(norm_, values);
+    return call_blocks(layers_, norm_, values, rotation);
   }
 
   VocabParallelEmbedding embedding{nullptr};
@@ -235,7 +259,7 @@ class RotaryGpt : public Gpt {
   }
 
  private:
-  HiddenStates hidden_states(const at::Tensor& tokens) override { return call(model_, tokens); }
+  LayerOutput output_of(const at::Tensor& tokens) override { return call(model_, tokens); }
 
   Decoder model_{nullptr};
 };

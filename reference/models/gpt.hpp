@@ -34,7 +34,8 @@ class LanguageModel : public Model {
   /// (B, T) int64 -> (B, T, vocab_size), the logits. Throws ArgumentError if T exceeds block_size.
   at::Tensor forward(const at::Tensor& tokens) override = 0;
   /// The mean cross entropy of the logits and `targets` (B, T), computed by linear_cross_entropy, which does not keep
-  /// all logits. A prepared model is called the same way: `model(tokens, targets)`.
+  /// all logits. A prepared model is called the same way: `model(tokens, targets)`. In training it includes the
+  /// auxiliary losses of mixtures of experts, which are not part of the logits.
   virtual at::Tensor forward(const at::Tensor& tokens, const at::Tensor& targets) = 0;
 };
 
@@ -44,6 +45,10 @@ class LanguageModel : public Model {
 /// With rotary positions, modules have the names of transformers' LlamaForCausalLM, and a model has the initial weights
 /// that LlamaForCausalLM draws from the same seed. With learned positions, initialization is GPT-2's: weights of
 /// projections that are added to the residual stream start smaller.
+///
+/// With `num_local_experts` the feed-forward of each block is a mixture of experts, whose module has the name
+/// "mixture". Train it with the loss of targets. The auxiliary losses of the layers are added, as in Megatron-LM;
+/// transformers' Mixtral computes one of all layers' tokens, and does not divide it by num_experts_per_tok.
 ///
 /// Throws ConfigError that lists all options that are wrong or do not fit together. Source:
 /// github.com/karpathy/nanoGPT, model.py; transformers/models/llama/modeling_llama.py; properties/oracle/gpt.py.
@@ -62,9 +67,14 @@ std::shared_ptr<LanguageModel> gpt(const GptOptions& options);
 /// gathers keys and values, or with cp_comm_strategy "alltoall" passes them around a ring. Ranks of "sp" are called
 /// with contiguous positions, and attention exchanges heads. Logits and the loss are those of the rank's positions.
 ///
-/// Also throws ConfigError if `heads`, `key_value_heads`, `feed_forward_width` or `vocab_size` does not divide over the
-/// ranks, if the mesh has pp ranks, and for dropout with cp or sp ranks; ArgumentError from forward if a sequence does
-/// not divide under `sequence_parallel`. Source: github.com/NVIDIA/Megatron-LM, megatron/core/transformer.
+/// Ranks of "ep" are called with different samples and hold parts of the experts; ranks of "tp" hold complete experts.
+/// The auxiliary loss is that of the tokens of all ranks of "dp_cp". With capacity_factor, tokens are dropped by the
+/// capacity of each rank, so the results depend on the mesh.
+///
+/// Also throws ConfigError if `heads`, `key_value_heads`, `feed_forward_width` of a model without experts or
+/// `vocab_size` does not divide over the ranks of "tp", or `num_local_experts` over those of "ep", if the mesh has pp
+/// ranks, and for dropout with cp or sp ranks; ArgumentError from forward if a sequence does not divide under
+/// `sequence_parallel`. Source: github.com/NVIDIA/Megatron-LM, megatron/core/transformer.
 std::shared_ptr<LanguageModel> gpt(const GptOptions& options, const DeviceMesh& mesh);
 
 /// Reads a Llama's config.json, or that of a folder. Unlike LlamaForCausalLM, the model rejects sequences longer than

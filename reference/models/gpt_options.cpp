@@ -45,6 +45,13 @@ std::vector<GptProblem> problems_between(const GptOptions& options) {
     problems.push_back({"padding_token", fmt::format("expected a token from 0 to {}, got {}", options.vocab_size - 1,
                                                      *options.padding_token)});
   }
+  if (options.num_local_experts && options.num_experts_per_tok > *options.num_local_experts) {
+    problems.push_back({"num_experts_per_tok", fmt::format("expected 1 to {}, the num_local_experts, got {}",
+                                                           *options.num_local_experts, options.num_experts_per_tok)});
+  }
+  if (!options.num_local_experts && options.capacity_factor)
+    problems.push_back(
+        {"capacity_factor", "has an effect with num_local_experts only; set num_local_experts or remove it"});
   return problems;
 }
 
@@ -62,9 +69,15 @@ std::vector<GptProblem> problems_on(const DeviceMesh& mesh, const GptOptions& op
   };
   divide("heads", options.heads);
   divide("key_value_heads", options.key_value_heads.value_or(0));
-  divide("feed_forward_width", options.feed_forward_width.value_or(4 * options.width));
+  // Tensor-parallel ranks hold complete experts.
+  if (!options.num_local_experts) divide("feed_forward_width", options.feed_forward_width.value_or(4 * options.width));
   divide("vocab_size", options.vocab_size);
   const auto& config = mesh.config();
+  if (const auto experts = options.num_local_experts; experts && *experts % config.ep_size != 0) {
+    problems.push_back(
+        {"num_local_experts", fmt::format("{} do not divide over {} expert-parallel ranks; expected a multiple of {}",
+                                          *experts, config.ep_size, config.ep_size)});
+  }
   if (config.pp_size > 1)
     problems.push_back({"mesh", fmt::format("pp_size is {}; gpt supports only 1", config.pp_size)});
   if ((config.cp_enabled() || config.sp_enabled()) && options.dropout > 0)

@@ -33,7 +33,8 @@ struct RopeParameters {
 /// output.
 /// Fields, in this order: vocab_size, block_size, layers, heads, width, dropout, bias, positions, norm, norm_eps,
 /// feed_forward, feed_forward_width, key_value_heads, head_width, tied_output, padding_token, initial_std,
-/// rope_parameters, dtype, sequence_parallel.
+/// rope_parameters, dtype, sequence_parallel, num_local_experts, num_experts_per_tok, capacity_factor,
+/// router_aux_loss_coef.
 struct GptOptions {
   std::int64_t vocab_size = 256;   ///< 256: the tokens are bytes
   std::int64_t block_size = 1024;  ///< the longest sequence, in tokens
@@ -56,10 +57,17 @@ struct GptOptions {
   RopeParameters rope_parameters = {};
   std::string dtype = "float32";   ///< of the parameters: or "float64", with the same initial numbers
   bool sequence_parallel = false;  ///< tensor-parallel ranks divide the positions where they do not divide weights
+  /// Each feed-forward becomes a mixture of this many experts (parallel::MixtureOfExperts), each of the width
+  /// `feed_forward_width`; absent: one feed-forward for all tokens. Names and defaults are Mixtral's.
+  std::optional<std::int64_t> num_local_experts = {};
+  std::int64_t num_experts_per_tok = 2;        ///< with several, their gates are divided by their sum, as in Mixtral
+  std::optional<double> capacity_factor = {};  ///< absent: no token is dropped; otherwise see parallel::plan_dispatch
+  double router_aux_loss_coef = 0.001;         ///< weight of RoutingLosses::balance of each layer in the loss
 
   ACCEL_SETTERS(vocab_size, block_size, layers, heads, width, dropout, bias, positions, norm, norm_eps, feed_forward,
                 feed_forward_width, key_value_heads, head_width, tied_output, padding_token, initial_std,
-                rope_parameters, dtype, sequence_parallel);
+                rope_parameters, dtype, sequence_parallel, num_local_experts, num_experts_per_tok, capacity_factor,
+                router_aux_loss_coef);
 };
 
 inline constexpr FieldRule kDropout{"a number in [0, 1)", [](double value) { return value >= 0 && value < 1; }};
@@ -100,6 +108,10 @@ void for_each_field(Options& options, Visit&& visit) {
   visit(Field{"initial_std", finite_at_least_zero}, options.initial_std);
   visit(Field{"dtype", {.choices = kGptDtypes}}, options.dtype);
   visit(Field{"sequence_parallel"}, options.sequence_parallel);
+  visit(Field{"num_local_experts", at_least_one}, options.num_local_experts);
+  visit(Field{"num_experts_per_tok", at_least_one}, options.num_experts_per_tok);
+  visit(Field{"capacity_factor", finite_above_zero}, options.capacity_factor);
+  visit(Field{"router_aux_loss_coef", finite_at_least_zero}, options.router_aux_loss_coef);
 }
 
 /// What remains of the options after the defaults that depend on other options.

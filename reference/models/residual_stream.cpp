@@ -31,6 +31,15 @@ HiddenStates ResidualStream::leave(parallel::RowParallelLinear& projection, cons
   return {call(projection, values).local};
 }
 
+// Every rank has the complete gradient of such a layer's input, so backward selects and gathers parts without a sum.
+at::Tensor ResidualStream::complete(const HiddenStates& values) const {
+  return is_sequence_parallel_ ? parallel::gather(Sharded<1>{values.local}, group_).local : values.local;
+}
+
+HiddenStates ResidualStream::own_part(const at::Tensor& complete) const {
+  return {is_sequence_parallel_ ? parallel::scatter<1>({complete}, group_).local : complete};
+}
+
 at::Tensor ResidualStream::parameter(const at::Tensor& value) const {
   return is_sequence_parallel_ && value.defined() ? parallel::shared_parameter(value, group_) : value;
 }

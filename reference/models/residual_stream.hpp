@@ -35,6 +35,9 @@ class ResidualStream {
   [[nodiscard]] parallel::Copied enter(const HiddenStates& values) const;
   /// Calls the row-parallel layer that ends a divided region.
   HiddenStates leave(parallel::RowParallelLinear& projection, const parallel::Sharded<-1>& values) const;
+  /// Complete hidden states, for a layer that every rank computes completely, and the states after that layer.
+  [[nodiscard]] at::Tensor complete(const HiddenStates& values) const;
+  [[nodiscard]] HiddenStates own_part(const at::Tensor& complete) const;
   /// A parameter that all ranks hold, for use on hidden states. May be undefined.
   [[nodiscard]] at::Tensor parameter(const at::Tensor& value) const;
   /// Ranks draw equal numbers for equal positions, and different ones for different positions.

@@ -27,7 +27,7 @@ const std::string kExperiments[] = {"mlp_sgd_seedable",   "cnn_adamw_accumulatio
 const std::string kSmallData = "mlp_in_order";
 // Features that Accelerate lacks, so the comparison with Python leaves them out.
 const std::string kWithoutPython[] = {"without_python/mlp_exact_weights", "without_python/resnet_sync_batchnorm",
-                                      "without_python/mlp_zero"};
+                                      "without_python/mlp_zero", "without_python/gpt_experts"};
 
 Trace run_traced(const std::string& experiment, int ranks, const std::string& backend) {
   const TemporaryFolder folder;

@@ -17,7 +17,7 @@
 #include "reference/core/device.hpp"
 #include "reference/core/random.hpp"
 #include "reference/core/sha256.hpp"
-#include "reference/models/model.hpp"
+#include "reference/models/gpt.hpp"
 #include "reference/models/sequence_parts.hpp"
 #include "reference/state/objects.hpp"
 #include "reference/state/rng_sync.hpp"
@@ -184,10 +184,17 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
   // is just one.
   const auto measured_step = initial_steps + std::min<std::int64_t>(1, total_steps - initial_steps - 1);
   // Activations are measured in one step only, because measuring takes time.
+  // The logits of a mixture of experts lack its auxiliary losses.
+  std::optional<PreparedModel<models::LanguageModel>> mixture;
+  if (experiment.model.gpt.num_local_experts)
+    mixture.emplace(std::dynamic_pointer_cast<models::LanguageModel>(net), model.parallel_model());
+  const auto loss_of = [&](const at::Tensor& inputs, const at::Tensor& targets) {
+    return mixture ? (*mixture)(inputs, targets) : task_loss(model(inputs), targets);
+  };
   const auto forward = [&](const at::Tensor& inputs, const at::Tensor& targets) {
-    if (course.steps != measured_step) return task_loss(model(inputs), targets);
+    if (course.steps != measured_step) return loss_of(inputs, targets);
     const auto meter = accelerator.measure_activations(model);
-    return task_loss(model(inputs), targets);
+    return loss_of(inputs, targets);
   };
 
   // Order as in the oracle: accumulate, forward, backward, clip by norm, clip by value, optimizer, scheduler,

@@ -182,8 +182,19 @@ at::Tensor LayoutParts::found_values(const ObservationKey& key, std::size_t inde
   return sum;
 }
 
+at::Tensor LayoutParts::mean_of_ranks(const ObservationKey& key, std::size_t index) const {
+  at::Tensor sum = at::zeros({}, at::kDouble);
+  for (int rank = 0; rank < mesh_.num_ranks(); ++rank) {
+    const auto* seen = mesh_.find(rank, key);
+    if (seen != nullptr && seen->tensors.size() > index) sum = sum + mesh_.tensor(rank, seen->tensors[index]);
+  }
+  return sum / mesh_.num_ranks();
+}
+
 LayoutParts::Own LayoutParts::own_values(const ObservationKey& key, std::size_t index, int rank,
                                          const at::Tensor& whole) const {
+  // A number is a mean over the rank's samples, such as a loss, or equal on all ranks.
+  if (whole.dim() == 0 && key.kind == "output") return {mean_of_ranks(key, index), {whole}};
   const auto found = found_values(key, index, rank);
   const auto sizes = found.sizes().vec();
   auto options = shares_of(whole, rank, sizes);

@@ -72,6 +72,8 @@ class LayoutParts {
   [[nodiscard]] at::Tensor found_parameter(const ObservationKey& key, int rank, const at::Tensor& expected) const;
   [[nodiscard]] at::Tensor found_values(const ObservationKey& key, std::size_t index, int rank) const;
 
+  [[nodiscard]] at::Tensor mean_of_ranks(const ObservationKey& key, std::size_t index) const;
+
   const RecordedRun& one_;
   const RecordedRun& mesh_;
   ParallelismConfig layout_;

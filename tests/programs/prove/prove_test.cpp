@@ -46,6 +46,17 @@ TEST_F(ProveTest, AGptEqualsOneRankUnderContextAndSequenceParallelism) {
   EXPECT_THAT(run.output, HasSubstr("3 layouts of 4 ranks: 3 equal, "));
 }
 
+// Its loss is an output of the model, and includes the auxiliary losses of the routers.
+TEST_F(ProveTest, AMixtureOfExpertsEqualsOneRankUnderEveryLayout) {
+  const auto experiment =
+      std::string(std::getenv("ACCEL_SOURCE_DIR")) + "/tests/programs/experiments/without_python/gpt_experts.yaml";
+  const auto run = prove({"--ranks", "4", experiment});
+  EXPECT_EQ(run.exit_code, 0) << run.output << run.error;
+  EXPECT_THAT(run.output, HasSubstr("tp 2 x ep 2: equal\n"));
+  EXPECT_THAT(run.output, HasSubstr("cp 2 x ep 2: equal\n"));
+  EXPECT_THAT(run.output, HasSubstr("14 layouts of 4 ranks: 14 equal, "));
+}
+
 struct Mistake {
   const char* name;
   const char* module;  // that is named

@@ -67,8 +67,9 @@ MixtureOutput MixtureOfExpertsImpl::forward(const at::Tensor& values) {
 }
 
 at::Tensor MixtureOfExpertsImpl::weighted_losses(const at::Tensor& logits, const Routing& routing) const {
-  if (options_.aux_loss_weight == 0 && options_.z_loss_weight == 0)
-    return at::zeros({}, routing.probabilities.options());
+  const bool has_weight = options_.aux_loss_weight != 0 || options_.z_loss_weight != 0;
+  // Without the collective, a rank can evaluate complete experts alone, for example to generate text.
+  if (!is_training() || !has_weight) return at::zeros({}, routing.probabilities.options());
   const auto losses = routing_losses(logits, routing, data_group_);
   return losses.balance * options_.aux_loss_weight + losses.z * options_.z_loss_weight;
 }

@@ -22,11 +22,11 @@
 ///     ...
 ///     accelerator.backward(loss + auxiliary_loss);
 ///
-/// forward and backward are collectives of "ep", and of "dp_cp" if there is an auxiliary loss. A rank without tokens
-/// runs them too: its loss includes `values`, which are then empty. Every rank adds the auxiliary loss, which is equal
-/// on all of them, to its own loss. DDP averages the gradients; see Note [Gradients of experts]. Under tensor
-/// parallelism, every rank of "tp" passes all tokens and holds complete experts. Thread rule: modules belong to their
-/// rank.
+/// forward and backward are collectives of "ep", and in training of "dp_cp" if there is an auxiliary loss. A rank
+/// without tokens runs them too: its loss includes `values`, which are then empty. Every rank adds the auxiliary loss,
+/// which is equal on all of them, to its own loss. DDP averages the gradients; see Note [Gradients of experts]. Under
+/// tensor parallelism, every rank of "tp" passes all tokens and holds complete experts. Thread rule: modules belong to
+/// their rank.
 namespace accel::parallel {
 
 /// Fields, in this order: width, inner, num_experts, top_k, activation, bias, capacity_factor, normalize_gates,
@@ -48,7 +48,7 @@ struct MixtureOfExpertsOptions {
 
 struct MixtureOutput {
   at::Tensor values = {};          ///< of the sizes of the input
-  at::Tensor auxiliary_loss = {};  ///< the weighted losses of the router, shape []
+  at::Tensor auxiliary_loss = {};  ///< the weighted losses of the router, shape []; 0 in evaluation
 };
 
 class MixtureOfExpertsImpl : public torch::nn::Module {

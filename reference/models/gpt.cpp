@@ -148,7 +148,6 @@ class Gpt : public LanguageModel {
     const auto hidden = stream_.enter(values);
     auto loss =
         output_ ? call(output_, hidden, targets) : loss_of(hidden, embedding_->weight, targets, stream_.group());
-    if (!is_training()) return loss;
     for (const auto& auxiliary : auxiliary_losses) loss = loss + auxiliary;
     return loss;
   }

@@ -76,6 +76,15 @@ TEST(MixtureGptTest, TheLossInEvaluationIsTheCrossEntropy) {
   EXPECT_NEAR(network->forward(tokens(), targets()).item<double>(), cross_entropy(*network), 1e-12);
 }
 
+// As a program that generates text on the main process.
+TEST(MixtureGptTest, ARankEvaluatesCompleteExpertsAlone) {
+  run_ranks(2, [](RankContext& rank) {
+    const auto network = seeded_gpt(small_mixture(), DeviceMesh(rank, {.dp_replicate_size = 2}));
+    network->eval();
+    if (rank.rank == 0) EXPECT_EQ(network->forward(tokens()).size(2), 16);
+  });
+}
+
 TEST(MixtureGptTest, ExpertsStartWithTheStandardDeviationOfOtherLayers) {
   auto options = small_mixture();
   options.width = 64;

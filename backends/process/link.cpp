@@ -46,6 +46,11 @@ void RankLink::post(const MessageWriter& message) {
   ring();
 }
 
+void RankLink::post_before_next(const MessageWriter& message) {
+  const std::lock_guard lock(mutex_);
+  write(message);
+}
+
 std::int64_t RankLink::ask(const MessageWriter& message) {
   const std::lock_guard lock(mutex_);
   const auto before = channel_.answered.load();
@@ -86,6 +91,15 @@ std::optional<MessageReader> ProxyLink::next(std::chrono::milliseconds limit) {
   channel_.taken = number + 1;
   futex_wake(channel_.taken);
   return message;
+}
+
+void ProxyLink::sleep(std::uint32_t bell, std::chrono::milliseconds limit) {
+  futex_wait(channel_.bell, bell, static_cast<int>(limit.count()));
+}
+
+void ProxyLink::wake() {
+  ++channel_.bell;
+  futex_wake(channel_.bell);
 }
 
 void ProxyLink::answer(const Answer& answer) {

@@ -55,6 +55,8 @@ class RankLink {
 
   /// Sends a request without waiting for the proxy.
   void post(const MessageWriter& message);
+  /// Like `post`, but the proxy may see the request only with the next one.
+  void post_before_next(const MessageWriter& message);
   /// Sends a request and returns its answer. Throws CommError with the text of a failed one.
   std::int64_t ask(const MessageWriter& message);
 
@@ -83,6 +85,12 @@ class ProxyLink {
   /// Waits for the rank's next request; null if its process has ended and all of its requests were read, or after `limit`.
   std::optional<MessageReader> next(std::chrono::milliseconds limit);
   void answer(const Answer& answer);
+  /// Sleeps until the rank's next request, the end of its process, `wake`, or `limit`; returns at once if one of them
+  /// came since the bell had this count.
+  void sleep(std::uint32_t bell, std::chrono::milliseconds limit);
+  [[nodiscard]] std::uint32_t bell() const { return channel_.bell; }
+  /// Wakes `sleep`. Any thread.
+  void wake();
 
   [[nodiscard]] const RankEnd& end() const { return channel_.end; }
   [[nodiscard]] std::byte* at(std::uint64_t offset) const { return area_->payload(rank_) + offset; }

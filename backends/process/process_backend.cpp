@@ -81,8 +81,8 @@ PlacedTensor ProcessBackend::place(const at::Tensor& tensor, bool is_read, bool 
   return placed;
 }
 
-ProcessBackend::WorkPtr ProcessBackend::run(OpType type, Operation operation, const Lists& inputs, const Lists& outputs,
-                                            Writes writes, Lists results) {
+ProcessBackend::WorkPtr ProcessBackend::run(OpType type, bool is_async, Operation operation, const Lists& inputs,
+                                            const Lists& outputs, Writes writes, Lists results) {
   operation.group = group();
   std::vector<Buffer> buffers;
   const auto place_all = [&](const Lists& lists, bool is_read, bool is_written) {
@@ -103,23 +103,26 @@ ProcessBackend::WorkPtr ProcessBackend::run(OpType type, Operation operation, co
   ++sequence_;
   const auto number = next_number();
   auto message = begin_request(Request::kCall, *hooks_).put(number);
-  link_->post(message << operation);
+  // A call that is not asynchronous waits at once: the proxy is woken once for both.
+  message << operation;
+  is_async ? link_->post(message) : link_->post_before_next(message);
   return c10::make_intrusive<ProcessWork>(link_, hooks_, number, type, std::move(buffers), std::move(results));
 }
 
 ProcessBackend::WorkPtr ProcessBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  return run(OpType::BROADCAST, {.method = Method::kBroadcast, .root = static_cast<int>(options.rootRank)}, {tensors},
-             {}, options.rootRank == getRank() ? Writes::kOutputs : Writes::kInputs, {tensors});
+  return run(OpType::BROADCAST, options.asyncOp,
+             {.method = Method::kBroadcast, .root = static_cast<int>(options.rootRank)}, {tensors}, {},
+             options.rootRank == getRank() ? Writes::kOutputs : Writes::kInputs, {tensors});
 }
 
 ProcessBackend::WorkPtr ProcessBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return run(OpType::ALLREDUCE, {.method = Method::kAllReduce, .reduce_op = kind_of(options.reduceOp)}, {tensors}, {},
-             Writes::kInputs, {tensors});
+  return run(OpType::ALLREDUCE, options.asyncOp, {.method = Method::kAllReduce, .reduce_op = kind_of(options.reduceOp)},
+             {tensors}, {}, Writes::kInputs, {tensors});
 }
 
 ProcessBackend::WorkPtr ProcessBackend::allreduce_coalesced(Tensors& tensors,
                                                             const c10d::AllreduceCoalescedOptions& options) {
-  return run(OpType::ALLREDUCE_COALESCED,
+  return run(OpType::ALLREDUCE_COALESCED, options.asyncOp,
              {.method = Method::kAllReduceCoalesced, .reduce_op = kind_of(options.reduceOp)}, {tensors}, {},
              Writes::kInputs, {tensors});
 }
@@ -127,62 +130,64 @@ ProcessBackend::WorkPtr ProcessBackend::allreduce_coalesced(Tensors& tensors,
 // On the other ranks Gloo leaves partial sums, and so does the simulator.
 ProcessBackend::WorkPtr ProcessBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   return run(
-      OpType::REDUCE,
+      OpType::REDUCE, options.asyncOp,
       {.method = Method::kReduce, .reduce_op = kind_of(options.reduceOp), .root = static_cast<int>(options.rootRank)},
       {tensors}, {}, Writes::kInputs, {tensors});
 }
 
 ProcessBackend::WorkPtr ProcessBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
-                                                  const c10d::AllgatherOptions&) {
-  return run(OpType::ALLGATHER, {.method = Method::kAllGather}, {inputs}, outputs, Writes::kOutputs, outputs);
-}
-
-ProcessBackend::WorkPtr ProcessBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
-                                                        const c10d::AllgatherOptions&) {
-  return run(OpType::_ALLGATHER_BASE, {.method = Method::kAllGatherBase}, {{input}}, {{output}}, Writes::kOutputs,
-             {{output}});
-}
-
-ProcessBackend::WorkPtr ProcessBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
-                                                            const c10d::AllgatherOptions&) {
-  return run(OpType::ALLGATHER_COALESCED, {.method = Method::kAllGatherCoalesced}, {inputs}, outputs, Writes::kOutputs,
+                                                  const c10d::AllgatherOptions& options) {
+  return run(OpType::ALLGATHER, options.asyncOp, {.method = Method::kAllGather}, {inputs}, outputs, Writes::kOutputs,
              outputs);
 }
 
+ProcessBackend::WorkPtr ProcessBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                        const c10d::AllgatherOptions& options) {
+  return run(OpType::_ALLGATHER_BASE, options.asyncOp, {.method = Method::kAllGatherBase}, {{input}}, {{output}},
+             Writes::kOutputs, {{output}});
+}
+
+ProcessBackend::WorkPtr ProcessBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                                                            const c10d::AllgatherOptions& options) {
+  return run(OpType::ALLGATHER_COALESCED, options.asyncOp, {.method = Method::kAllGatherCoalesced}, {inputs}, outputs,
+             Writes::kOutputs, outputs);
+}
+
 ProcessBackend::WorkPtr ProcessBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                                                        const c10d::AllgatherOptions&) {
-  return run(OpType::COALESCED, {.method = Method::kAllGatherIntoTensorCoalesced}, {inputs}, {outputs},
+                                                                        const c10d::AllgatherOptions& options) {
+  return run(OpType::COALESCED, options.asyncOp, {.method = Method::kAllGatherIntoTensorCoalesced}, {inputs}, {outputs},
              Writes::kOutputs, {outputs});
 }
 
 ProcessBackend::WorkPtr ProcessBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
                                                const c10d::GatherOptions& options) {
-  return run(OpType::GATHER, {.method = Method::kGather, .root = static_cast<int>(options.rootRank)}, {inputs}, outputs,
-             Writes::kOutputs, outputs);
+  return run(OpType::GATHER, options.asyncOp, {.method = Method::kGather, .root = static_cast<int>(options.rootRank)},
+             {inputs}, outputs, Writes::kOutputs, outputs);
 }
 
 ProcessBackend::WorkPtr ProcessBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                                 const c10d::ScatterOptions& options) {
-  return run(OpType::SCATTER, {.method = Method::kScatter, .root = static_cast<int>(options.rootRank)}, inputs,
-             {outputs}, Writes::kOutputs, {outputs});
+  return run(OpType::SCATTER, options.asyncOp, {.method = Method::kScatter, .root = static_cast<int>(options.rootRank)},
+             inputs, {outputs}, Writes::kOutputs, {outputs});
 }
 
 ProcessBackend::WorkPtr ProcessBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                                        const c10d::ReduceScatterOptions& options) {
-  return run(OpType::REDUCE_SCATTER, {.method = Method::kReduceScatter, .reduce_op = kind_of(options.reduceOp)}, inputs,
-             {outputs}, Writes::kOutputs, {outputs});
+  return run(OpType::REDUCE_SCATTER, options.asyncOp,
+             {.method = Method::kReduceScatter, .reduce_op = kind_of(options.reduceOp)}, inputs, {outputs},
+             Writes::kOutputs, {outputs});
 }
 
 ProcessBackend::WorkPtr ProcessBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                              const c10d::ReduceScatterOptions& options) {
-  return run(OpType::_REDUCE_SCATTER_BASE,
+  return run(OpType::_REDUCE_SCATTER_BASE, options.asyncOp,
              {.method = Method::kReduceScatterBase, .reduce_op = kind_of(options.reduceOp)}, {{input}}, {{output}},
              Writes::kOutputs, {{output}});
 }
 
 ProcessBackend::WorkPtr ProcessBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                         const c10d::ReduceScatterOptions& options) {
-  return run(OpType::COALESCED,
+  return run(OpType::COALESCED, options.asyncOp,
              {.method = Method::kReduceScatterTensorCoalesced, .reduce_op = kind_of(options.reduceOp)}, {inputs},
              {outputs}, Writes::kOutputs, {outputs});
 }
@@ -190,37 +195,40 @@ ProcessBackend::WorkPtr ProcessBackend::reduce_scatter_tensor_coalesced(Tensors&
 ProcessBackend::WorkPtr ProcessBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                                       std::vector<std::int64_t>& output_splits,
                                                       std::vector<std::int64_t>& input_splits,
-                                                      const c10d::AllToAllOptions&) {
-  return run(OpType::ALLTOALL_BASE,
+                                                      const c10d::AllToAllOptions& options) {
+  return run(OpType::ALLTOALL_BASE, options.asyncOp,
              {.method = Method::kAllToAllBase, .input_splits = input_splits, .output_splits = output_splits}, {{input}},
              {{output}}, Writes::kOutputs, {{output}});
 }
 
-ProcessBackend::WorkPtr ProcessBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions&) {
-  return run(OpType::ALLTOALL, {.method = Method::kAllToAll}, {inputs}, {outputs}, Writes::kOutputs, {outputs});
+ProcessBackend::WorkPtr ProcessBackend::alltoall(Tensors& outputs, Tensors& inputs,
+                                                 const c10d::AllToAllOptions& options) {
+  return run(OpType::ALLTOALL, options.asyncOp, {.method = Method::kAllToAll}, {inputs}, {outputs}, Writes::kOutputs,
+             {outputs});
 }
 
 ProcessBackend::WorkPtr ProcessBackend::send(Tensors& tensors, int destination, int tag) {
-  return run(OpType::SEND, {.method = Method::kSend, .root = destination, .tag = tag}, {tensors}, {}, Writes::kOutputs,
-             {});
+  return run(OpType::SEND, /*is_async=*/true, {.method = Method::kSend, .root = destination, .tag = tag}, {tensors}, {},
+             Writes::kOutputs, {});
 }
 
 ProcessBackend::WorkPtr ProcessBackend::recv(Tensors& tensors, int source, int tag) {
-  return run(OpType::RECV, {.method = Method::kRecv, .root = source, .tag = tag}, {}, {tensors}, Writes::kOutputs,
-             {tensors});
+  return run(OpType::RECV, /*is_async=*/true, {.method = Method::kRecv, .root = source, .tag = tag}, {}, {tensors},
+             Writes::kOutputs, {tensors});
 }
 
 ProcessBackend::WorkPtr ProcessBackend::recvAnysource(Tensors& tensors, int tag) {
-  return run(OpType::RECVANYSOURCE, {.method = Method::kRecvAnySource, .tag = tag}, {}, {tensors}, Writes::kOutputs,
-             {tensors});
+  return run(OpType::RECVANYSOURCE, /*is_async=*/true, {.method = Method::kRecvAnySource, .tag = tag}, {}, {tensors},
+             Writes::kOutputs, {tensors});
 }
 
-ProcessBackend::WorkPtr ProcessBackend::barrier(const c10d::BarrierOptions&) {
-  return run(OpType::BARRIER, {.method = Method::kBarrier}, {}, {}, Writes::kOutputs, {});
+ProcessBackend::WorkPtr ProcessBackend::barrier(const c10d::BarrierOptions& options) {
+  return run(OpType::BARRIER, options.asyncOp, {.method = Method::kBarrier}, {}, {}, Writes::kOutputs, {});
 }
 
 void ProcessBackend::monitoredBarrier(const c10d::BarrierOptions&, bool /*wait_all_ranks*/) {
-  run(OpType::BARRIER, {.method = Method::kMonitoredBarrier}, {}, {}, Writes::kOutputs, {})->wait(kNoTimeout);
+  run(OpType::BARRIER, /*is_async=*/false, {.method = Method::kMonitoredBarrier}, {}, {}, Writes::kOutputs, {})
+      ->wait(kNoTimeout);
 }
 
 }  // namespace accel::process

@@ -58,8 +58,8 @@ class ProcessBackend : public c10d::Backend {
   using Lists = std::vector<Tensors>;
   /// Of the tensors, which the collective writes.
   enum class Writes { kInputs, kOutputs };
-  WorkPtr run(c10d::OpType type, Operation operation, const Lists& inputs, const Lists& outputs, Writes writes,
-              Lists results);
+  WorkPtr run(c10d::OpType type, bool is_async, Operation operation, const Lists& inputs, const Lists& outputs,
+              Writes writes, Lists results);
   PlacedTensor place(const at::Tensor& tensor, bool is_read, bool is_written, std::vector<Buffer>& buffers) const;
   std::uint32_t group();
 

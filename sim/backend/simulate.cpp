@@ -34,6 +34,7 @@ struct Simulation {
                                                    .started = started,
                                                    .cpu_factor = options.operator_seconds ? 0 : options.cpu_factor,
                                                    .processor_seconds = options.processor_seconds,
+                                                   .sleep = options.sleep,
                                                    .records_times = options.records_times,
                                                    .records_spans = options.records_spans,
                                                    .logs_events = options.logs_events,

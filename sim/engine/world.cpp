@@ -27,8 +27,8 @@ struct World::Parts {
         log(options.logs_events),
         failure_record(log),
         states(options.num_ranks),
-        scheduler(
-            make_rank_scheduler(options.schedule, options.num_ranks, [this] { failure_handler.resolve_quiescence(); })),
+        scheduler(make_rank_scheduler(
+            options.schedule, options.num_ranks, [this] { failure_handler.resolve_quiescence(); }, options.sleep)),
         clocks(options, *scheduler),
         faults(world, options.faults.get()),
         groups(failure_record),

@@ -13,6 +13,7 @@
 #include "sim/engine/meeting.hpp"
 #include "sim/engine/record.hpp"
 #include "sim/engine/scheduling/rank_schedule.hpp"
+#include "sim/engine/scheduling/rank_scheduler.hpp"
 
 namespace accel::sim {
 
@@ -39,7 +40,8 @@ struct WorldOptions {
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
   double cpu_factor = 0;                         // virtual seconds of compute per second of a rank's processor time
   ProcessorSeconds processor_seconds = nullptr;  // null: the clock of the rank's thread
-  bool records_times = false;                    // implied by virtual time, spans and faults
+  SleepUntilEnded sleep = nullptr;  // how threads of ranks sleep in a parallel schedule; null: until they are woken
+  bool records_times = false;       // implied by virtual time, spans and faults
   bool records_spans = false;
   bool logs_events = false;
   std::shared_ptr<FaultModel> faults = nullptr;

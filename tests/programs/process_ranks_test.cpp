@@ -141,7 +141,8 @@ TEST_F(ProcessRanksTest, ASeedReplaysTheOrderOfEvents) {
 }
 
 TEST_F(ProcessRanksTest, FaultsStrikeProcesses) {
-  std::ofstream(path("faults.yaml")) << "faults:\n  - {kind: rank_crash_before_collective, rank: 2, when: {collective: 5}}\n";
+  std::ofstream(path("faults.yaml"))
+      << "faults:\n  - {kind: rank_crash_before_collective, rank: 2, when: {collective: 5}}\n";
   const auto run = run_fault("ok", {"--faults", path("faults.yaml"), "--diagnosis", path("diagnosis.json")});
   EXPECT_EQ(run.exit_code, 3) << run.error;
   EXPECT_THAT(run.error, HasSubstr("rank_crash_before_collective on rank 2"));

@@ -68,7 +68,7 @@ class Program:
 
 
 def imports_of(source):
-    """The packages of SHARED_IMPORTS that a file imports at its top level."""
+    """The packages of SHARED_IMPORTS that a file imports, at its top level or in a function."""
     if source is None or not source.endswith(".py"):
         return []
     with open(source, encoding="utf-8", errors="replace") as file:
@@ -77,7 +77,7 @@ def imports_of(source):
         except SyntaxError:
             return []  # the ranks will report it
     names = []
-    for node in tree.body:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:

@@ -14,8 +14,11 @@ namespace {
 // All ranks run at once, and the ranks that can continue are counted. See Note [Detecting quiescence].
 class ParallelScheduler : public RankScheduler {
  public:
-  ParallelScheduler(int num_ranks, std::function<void()> on_quiescent)
-      : num_ranks_(num_ranks), on_quiescent_(std::move(on_quiescent)), num_active_(num_ranks) {}
+  ParallelScheduler(int num_ranks, std::function<void()> on_quiescent, SleepUntilEnded sleep)
+      : num_ranks_(num_ranks),
+        on_quiescent_(std::move(on_quiescent)),
+        sleep_(std::move(sleep)),
+        num_active_(num_ranks) {}
 
   [[nodiscard]] bool is_serial() const override { return false; }
   void begin(int /*rank*/) override {}
@@ -23,10 +26,10 @@ class ParallelScheduler : public RankScheduler {
   void poll(int /*rank*/) override {}
   void postpone(int /*rank*/) override {}
 
-  void block(int /*rank*/, Completion& completion) override {
+  void block(int rank, Completion& completion) override {
     if (!completion.add_waiter()) return;
     subtract_active(1);
-    completion.sleep();
+    sleep_ ? sleep_(rank, completion) : completion.sleep();
   }
 
   // Counted as left before it counts as inactive, so that the end of the last rank is not taken for a hang.
@@ -62,6 +65,7 @@ class ParallelScheduler : public RankScheduler {
 
   const int num_ranks_;
   const std::function<void()> on_quiescent_;
+  const SleepUntilEnded sleep_;
   std::atomic<int> num_active_;  // ranks that can continue
   std::atomic<int> num_left_{0};
 };
@@ -109,9 +113,9 @@ class SerialScheduler : public RankScheduler {
 }  // namespace
 
 std::unique_ptr<RankScheduler> make_rank_scheduler(const RankSchedule& schedule, int num_ranks,
-                                                   std::function<void()> on_quiescent) {
+                                                   std::function<void()> on_quiescent, SleepUntilEnded sleep) {
   if (schedule.kind == ScheduleKind::kParallel)
-    return std::make_unique<ParallelScheduler>(num_ranks, std::move(on_quiescent));
+    return std::make_unique<ParallelScheduler>(num_ranks, std::move(on_quiescent), std::move(sleep));
   return std::make_unique<SerialScheduler>(schedule, num_ranks, std::move(on_quiescent));
 }
 

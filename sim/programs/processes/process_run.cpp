@@ -16,16 +16,19 @@ int run(RankProgram program, const std::shared_ptr<process::SharedArea>& area, c
   Supervisor supervisor(std::move(program), area);
   if (const auto code = supervisor.wait_until_ready()) return *code;
   std::vector<double> processor_seconds(request.ranks);
+  std::vector<std::unique_ptr<RankProxy>> proxies(request.ranks);
   const auto report = rehearsal.run_seats(
       collective_timeout(),
       [&](const sim::Seat& seat) {
+        check_config(seat.restart_count == 0, "a fault restarts the ranks, which only threads can do");
         supervisor.watch(seat.member.world);
         const int rank = seat.member.rank;
-        RankProxy(seat, area, processor_seconds[rank], [&supervisor, rank] {
-          return supervisor.has_stopped(rank);
-        }).run();
+        proxies[rank] = std::make_unique<RankProxy>(seat, area, processor_seconds[rank],
+                                                    [&supervisor, rank] { return supervisor.has_stopped(rank); });
+        proxies[rank]->run();
       },
-      [&](int rank) { return processor_seconds[rank]; });
+      [&](int rank) { return processor_seconds[rank]; },
+      [&](int rank, const sim::Completion& completion) { proxies[rank]->sleep(completion); });
   supervisor.finish();
   return report_run(rehearsal, request, report, "sim-run");
 }

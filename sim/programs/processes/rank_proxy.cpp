@@ -1,9 +1,11 @@
 // The engine's view of a rank that is a process. See Note [Ranks as processes] in backends/process/shared_area.cpp.
 #include "sim/programs/processes/rank_proxy.hpp"
 
+#include <ATen/core/ivalue.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
+#include <atomic>
 #include <set>
 
 #include "backends/launch/process.hpp"
@@ -100,7 +102,9 @@ void RankProxy::serve(process::MessageReader& message) {
   }
   process::Answer answer;
   try {
-    answer.value = answer_of(head, message);
+    const auto value = answer_of(head, message);
+    if (!value) return;
+    answer.value = *value;
   } catch (...) {
     thrown_ = std::current_exception();
     thrown_text_ = text_of(thrown_);
@@ -109,7 +113,7 @@ void RankProxy::serve(process::MessageReader& message) {
   link_.answer(answer);
 }
 
-std::int64_t RankProxy::answer_of(const process::RequestHead& head, process::MessageReader& message) {
+std::optional<std::int64_t> RankProxy::answer_of(const process::RequestHead& head, process::MessageReader& message) {
   auto& world = *seat_.member.world;
   const int rank = seat_.member.rank;
   switch (head.request) {
@@ -202,13 +206,27 @@ c10::intrusive_ptr<c10d::Work> RankProxy::perform(const process::Operation& oper
   throw InternalError("unknown method of a rank's process");
 }
 
-std::int64_t RankProxy::wait(std::uint64_t number) {
+// Of the thread that ends the collective and this one, the first to see its end answers.
+std::optional<std::int64_t> RankProxy::wait(std::uint64_t number) {
   const auto pending = std::move(pending_.at(number));
   pending_.erase(number);
   if (pending.error) std::rethrow_exception(pending.error);
   if (!pending.work) return -1;
+  const auto is_answered = std::make_shared<std::atomic<bool>>(false);
+  pending.work->getFuture()->addCallback([this, is_answered, work = pending.work](c10::ivalue::Future& future) {
+    if (future.hasError()) return link_.wake();
+    if (!is_answered->exchange(true)) link_.answer({.value = work->sourceRank()});
+  });
+  is_answered_by_others_ = true;
   pending.work->wait();
+  is_answered_by_others_ = false;
+  if (is_answered->exchange(true)) return std::nullopt;
   return pending.work->sourceRank();
+}
+
+void RankProxy::sleep(const sim::Completion& completion) {
+  if (!is_answered_by_others_) return completion.sleep();
+  for (auto bell = link_.bell(); !completion.has_ended(); bell = link_.bell()) link_.sleep(bell, kRequestTick);
 }
 
 void RankProxy::compare_replicas(process::MessageReader& message) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
@@ -32,6 +33,9 @@ class RankProxy {
             std::function<bool()> was_stopped);
 
   void run();
+  /// Sleeps in a collective until it has ended. The process gets its answer from the thread that ends the collective,
+  /// so this one need not wake for it: it sleeps on until the process has another request.
+  void sleep(const sim::Completion& completion);
 
  private:
   struct Pending {
@@ -40,11 +44,12 @@ class RankProxy {
   };
 
   void serve(process::MessageReader& message);
-  std::int64_t answer_of(const process::RequestHead& head, process::MessageReader& message);
+  std::optional<std::int64_t> answer_of(const process::RequestHead& head, process::MessageReader& message);
   void make_group(process::MessageReader& message);
   void call(process::MessageReader& message);
   c10::intrusive_ptr<c10d::Work> perform(const process::Operation& operation);
-  std::int64_t wait(std::uint64_t number);
+  /// Returns nothing if the process has been answered.
+  std::optional<std::int64_t> wait(std::uint64_t number);
   void compare_replicas(process::MessageReader& message);
   [[noreturn]] void fail(const std::string& text);
   void end_as(int status) const;
@@ -57,7 +62,8 @@ class RankProxy {
   const std::function<bool()> was_stopped_;
   std::map<std::uint32_t, c10::intrusive_ptr<c10d::Backend>> groups_;
   std::map<std::uint64_t, Pending> pending_;
-  std::exception_ptr thrown_;  // the last error that the process was told
+  bool is_answered_by_others_ = false;  // while the rank waits
+  std::exception_ptr thrown_;           // the last error that the process was told
   std::string thrown_text_;
 };
 

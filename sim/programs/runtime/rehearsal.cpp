@@ -191,7 +191,7 @@ sim::SimulationReport Rehearsal::run_or_exit(const std::string& program, std::ch
 
 sim::SimulationReport Rehearsal::run_seats(std::chrono::milliseconds timeout,
                                            const std::function<void(const sim::Seat&)>& body,
-                                           sim::ProcessorSeconds processor_seconds) const {
+                                           sim::ProcessorSeconds processor_seconds, sim::SleepUntilEnded sleep) const {
   check_config(!network_ || network_->compute.kind != sim::ComputeCosts::Kind::kTable,
                "--network {}: defines the time of compute by a table of operators, which ranks that are processes do "
                "not report; use compute.cpu_time_factor",
@@ -200,6 +200,7 @@ sim::SimulationReport Rehearsal::run_seats(std::chrono::milliseconds timeout,
   auto options = simulation_options(nullptr);
   options.timeout = timeout;
   options.processor_seconds = std::move(processor_seconds);
+  options.sleep = std::move(sleep);
   return sim::rehearse_seats(options, body);
 }
 

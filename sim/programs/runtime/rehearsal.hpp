@@ -50,9 +50,10 @@ class Rehearsal {
   /// Like `run`, but ends the process if ranks do not return after a failure, after calling `write` and `conclude`.
   sim::SimulationReport run_or_exit(const std::string& program, std::chrono::milliseconds timeout,
                                     const std::function<void(RankContext&)>& body) const;
-  /// Runs bodies that stand for ranks whose programs run in processes; `processor_seconds` are those of the processes.
+  /// Runs bodies that stand for ranks whose programs run in processes; `processor_seconds` are those of the processes,
+  /// and `sleep` is how their threads sleep.
   sim::SimulationReport run_seats(std::chrono::milliseconds timeout, const std::function<void(const sim::Seat&)>& body,
-                                  sim::ProcessorSeconds processor_seconds) const;
+                                  sim::ProcessorSeconds processor_seconds, sim::SleepUntilEnded sleep) const;
   void write(const sim::SimulationReport& report) const;
   /// Returns the part of the HTML page that every kind of run shares.
   [[nodiscard]] sim::RunReport page(const sim::SimulationReport& report) const;

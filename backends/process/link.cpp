@@ -71,6 +71,21 @@ void RankLink::give(std::uint64_t offset) {
   pool_.give(offset);
 }
 
+void RankLink::abandon(AbandonedWork work) {
+  const std::lock_guard lock(mutex_);
+  abandoned_.push_back(std::move(work));
+}
+
+std::size_t RankLink::num_abandoned() {
+  const std::lock_guard lock(mutex_);
+  return abandoned_.size();
+}
+
+std::vector<AbandonedWork> RankLink::take_abandoned() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(abandoned_, {});
+}
+
 ProxyLink::ProxyLink(std::shared_ptr<SharedArea> area, int rank)
     : area_(std::move(area)), rank_(rank), channel_(area_->channel(rank)) {}
 

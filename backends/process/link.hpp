@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "backends/process/message.hpp"
 #include "backends/process/payload_pool.hpp"
@@ -45,6 +46,12 @@ struct Answer {
   std::string text;  ///< of the error
 };
 
+/// A collective that the rank never waited for, and its memory.
+struct AbandonedWork {
+  std::uint64_t number = 0;
+  std::vector<std::uint64_t> offsets;
+};
+
 /// The rank's end. Thread rule: any thread of the rank; while one waits for an answer, the others wait for it.
 class RankLink {
  public:
@@ -65,6 +72,10 @@ class RankLink {
   void give(std::uint64_t offset);
   [[nodiscard]] std::byte* at(std::uint64_t offset) const { return area_->payload(rank_) + offset; }
 
+  void abandon(AbandonedWork work);
+  [[nodiscard]] std::size_t num_abandoned();
+  std::vector<AbandonedWork> take_abandoned();
+
  private:
   void write(const MessageWriter& message);  // under the lock
   void ring();
@@ -75,6 +86,7 @@ class RankLink {
   std::mutex mutex_;
   PayloadPool pool_{SharedArea::kPayloadBytes};
   bool is_used_[Channel::kEntries] = {};
+  std::vector<AbandonedWork> abandoned_;
 };
 
 /// The proxy's end. Thread rule: one thread.
@@ -82,7 +94,8 @@ class ProxyLink {
  public:
   ProxyLink(std::shared_ptr<SharedArea> area, int rank);
 
-  /// Waits for the rank's next request; null if its process has ended and all of its requests were read, or after `limit`.
+  /// Waits for the rank's next request; null if its process has ended and all of its requests were read, or after
+  /// `limit`.
   std::optional<MessageReader> next(std::chrono::milliseconds limit);
   void answer(const Answer& answer);
   /// Sleeps until the rank's next request, the end of its process, `wake`, or `limit`; returns at once if one of them

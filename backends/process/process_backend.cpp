@@ -19,6 +19,8 @@ std::uint64_t next_number() {
   return ++last;
 }
 
+constexpr std::size_t kAbandonedMax = 16;  // works that were never waited for, before their memory is looked after
+
 // The bytes from the first to the last element of a tensor, gaps included.
 std::uint64_t extent(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return 0;
@@ -84,6 +86,7 @@ PlacedTensor ProcessBackend::place(const at::Tensor& tensor, bool is_read, bool 
 ProcessBackend::WorkPtr ProcessBackend::run(OpType type, bool is_async, Operation operation, const Lists& inputs,
                                             const Lists& outputs, Writes writes, Lists results) {
   operation.group = group();
+  if (link_->num_abandoned() >= kAbandonedMax) free_abandoned(*link_, *hooks_);
   std::vector<Buffer> buffers;
   const auto place_all = [&](const Lists& lists, bool is_read, bool is_written) {
     std::vector<std::vector<PlacedTensor>> placed;

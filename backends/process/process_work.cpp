@@ -30,6 +30,24 @@ ProcessWork::ProcessWork(std::shared_ptr<RankLink> link, std::shared_ptr<const P
       buffers_(std::move(buffers)),
       results_(std::move(results)) {}
 
+ProcessWork::~ProcessWork() {
+  if (is_over_) return;
+  std::vector<std::uint64_t> offsets;
+  for (const auto& buffer : buffers_) offsets.push_back(buffer.offset);
+  link_->abandon({.number = number_, .offsets = std::move(offsets)});
+}
+
+void free_abandoned(RankLink& link, const ProgramHooks& hooks) {
+  for (auto& work : link.take_abandoned()) {
+    if (link.ask(begin_request(Request::kPoll, hooks).put(work.number)) == 0) {
+      link.abandon(std::move(work));
+      continue;
+    }
+    link.post_before_next(begin_request(Request::kForget, hooks).put(work.number));
+    for (const auto offset : work.offsets) link.give(offset);
+  }
+}
+
 // After the answer nobody uses the payload any more: the meeting has ended for this rank.
 void ProcessWork::finish() {
   const std::lock_guard lock(mutex_);

@@ -35,8 +35,8 @@ class ProcessWork : public c10d::Work {
   using Results = std::vector<std::vector<at::Tensor>>;
   ProcessWork(std::shared_ptr<RankLink> link, std::shared_ptr<const ProgramHooks> hooks, std::uint64_t number,
               c10d::OpType type, std::vector<Buffer> buffers, Results results);
-  /// A work that was never waited for keeps its memory: other ranks may still read it.
-  ~ProcessWork() override = default;
+  /// A work that was never waited for leaves its memory to the link: other ranks may still read it.
+  ~ProcessWork() override;
 
   /// Blocks the rank; throws CommError with the simulator's text. Ignores `timeout`: the simulator's applies.
   bool wait(std::chrono::milliseconds timeout) override;
@@ -61,6 +61,9 @@ class ProcessWork : public c10d::Work {
   int source_ = -1;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
+
+/// Frees the memory of works that were never waited for and have ended.
+void free_abandoned(RankLink& link, const ProgramHooks& hooks);
 
 /// Begins a request with the program's line and the process's time.
 MessageWriter begin_request(Request request, const ProgramHooks& hooks);

@@ -1,8 +1,9 @@
 // Note [Ranks as processes]
 // A rank that is a process speaks to the simulator through a Channel: it copies a request and the tensors of its call
-// into its payload, counts the request in `posted` and rings `bell`. Its proxy, a thread of the simulator, maps the same
-// memory: it makes the call on tensors that lie there, on behalf of the rank. Only a wait is answered, so a collective
-// costs the rank one switch to its proxy and back. The engine sees the proxy's thread and needs to know no more.
+// into its payload, counts the request in `posted` and rings `bell`. Its proxy, a thread of the simulator, maps the
+// same memory: it makes the call on tensors that lie there, on behalf of the rank. A call is not answered, only a wait
+// is, by the thread that ends the collective: the proxy itself sleeps on until the next request. The engine sees the
+// proxy's thread and needs to know no more.
 #include "backends/process/shared_area.hpp"
 
 #include <fcntl.h>

@@ -23,7 +23,7 @@ struct RankEnd {
   std::atomic<pid_t> pid;            // 0: not started
 };
 
-/// One rank's requests to its proxy, in order, and the proxy's answer to the last that asked for one. All zero at first.
+/// One rank's requests to its proxy, in order, and the proxy's answer to the last that asked for one. Zero at first.
 ///
 /// Futexes: the proxy waits on `bell`, the rank on `taken` and `answered`.
 struct Channel {

@@ -12,8 +12,8 @@
 #include "sim/engine/group.hpp"
 #include "sim/engine/meeting.hpp"
 #include "sim/engine/record.hpp"
+#include "sim/engine/scheduling/completion.hpp"
 #include "sim/engine/scheduling/rank_schedule.hpp"
-#include "sim/engine/scheduling/rank_scheduler.hpp"
 
 namespace accel::sim {
 

@@ -65,4 +65,7 @@ class Completion {
   std::vector<OnEnd> on_end_ ACCEL_GUARDED_BY(mutex_);
 };
 
+/// Blocks a rank's thread until the completion has ended.
+using SleepUntilEnded = std::function<void(int rank, const Completion& completion)>;
+
 }  // namespace accel::sim

@@ -47,9 +47,6 @@ class RankScheduler {
   virtual void abandon() = 0;
 };
 
-/// Blocks a rank's thread until the completion has ended.
-using SleepUntilEnded = std::function<void(int rank, const Completion& completion)>;
-
 /// `on_quiescent` is called when no rank can continue and some are blocked; it may end completions. It runs on the
 /// thread of the last rank that blocked or left, or of the thread that ended a completion without releasing a rank.
 /// `sleep` is for ranks that run at once; null: they are woken.

@@ -161,19 +161,21 @@ int run_once(const UserProgram& program, const RunOptions& options, int ranks, c
                           .sweep = sweep,
                           .record = options.record,
                           .acknowledge = acknowledgements.descriptor()};
-  if (auto python = options.backend == "sim" ? python_program(program.command) : std::nullopt) {
-    python->environment["ACCEL_PRELOAD"] = fmt::format("{}", fmt::join(options.preload, ","));
-    return run_process_ranks(std::move(*python), wanted);
-  }
+  auto python = options.backend == "sim" ? python_program(program.command) : std::nullopt;
   const auto request = to_json(wanted);
   const auto& diagnosis = options.rehearsal.diagnosis;
   if (std::filesystem::is_regular_file(std::filesystem::symlink_status(diagnosis))) std::filesystem::remove(diagnosis);
   const auto run = [&] {
     if (options.backend != "sim") return run_processes(program, request, ranks);
-    if (!options.processes) return run_simulated(program, request);
-    RankProgram processes{.command = program.command, .environment = program.environment};
-    processes.environment[kSimRequestVariable] = request;
-    processes.descriptors = {acknowledgements.descriptor()};
+    if (!python && !options.processes) return run_simulated(program, request);
+    auto processes = python ? *python : RankProgram{.command = program.command};
+    processes.environment.insert(program.environment.begin(), program.environment.end());
+    if (python) {
+      processes.environment["ACCEL_PRELOAD"] = fmt::format("{}", fmt::join(options.preload, ","));
+    } else {
+      processes.environment[kSimRequestVariable] = request;
+      processes.descriptors = {acknowledgements.descriptor()};
+    }
     return run_process_ranks(std::move(processes), wanted);
   };
   const int code = run();
@@ -181,7 +183,7 @@ int run_once(const UserProgram& program, const RunOptions& options, int ranks, c
     const auto text = fmt::format("'{}' {}", program.command.front(), launcher::describe_exit_code(code));
     write_lines(diagnosis, {diagnosis_json({.error = std::make_exception_ptr(Error(text))})});
   }
-  if (!acknowledgements.any()) {
+  if (!python && !acknowledgements.any()) {
     throw Error(
         fmt::format("'{}' {} without calling accel::run; expected a program whose main is "
                     "`return accel::run(argc, argv, train);`",

@@ -1,8 +1,12 @@
 #include "sim/programs/processes/process_run.hpp"
 
+#include <iostream>
+
+#include "backends/launch/process.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/backend/sim_backend.hpp"
 #include "sim/programs/processes/rank_proxy.hpp"
+#include "sim/programs/runtime/exit_code.hpp"
 #include "sim/programs/runtime/real_rank.hpp"
 #include "sim/programs/runtime/rehearsal.hpp"
 #include "sim/programs/runtime/report_run.hpp"
@@ -14,7 +18,12 @@ namespace {
 int run(RankProgram program, const std::shared_ptr<process::SharedArea>& area, const SimRequest& request) {
   const Rehearsal rehearsal(request.rehearsal, request.ranks);
   Supervisor supervisor(std::move(program), area);
-  if (const auto code = supervisor.wait_until_ready()) return *code;
+  if (const auto code = supervisor.wait_until_ready()) {
+    if (*code > kDiagnosed)
+      std::cerr << "sim-run: the program " << launcher::describe_exit_code(*code) << " before its ranks started"
+                << std::endl;
+    return *code;
+  }
   std::vector<double> processor_seconds(request.ranks);
   std::vector<std::unique_ptr<RankProxy>> proxies(request.ranks);
   const auto report = rehearsal.run_seats(

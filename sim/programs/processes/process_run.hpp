@@ -9,7 +9,8 @@ namespace accel::programs {
 /// exit code, or that of a program which ended before its ranks started. Throws ConfigError.
 int run_process_ranks(RankProgram program, const SimRequest& request);
 
-/// Like run_process_ranks, for ranks that another process starts: `descriptor` is its SharedArea, of request.ranks ranks.
+/// Like run_process_ranks, for ranks that another process starts: `descriptor` is its SharedArea, of request.ranks
+/// ranks.
 int attach_to_ranks(int descriptor, const SimRequest& request);
 
 }  // namespace accel::programs

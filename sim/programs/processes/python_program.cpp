@@ -16,6 +16,11 @@ std::filesystem::path package_folder() {
 }  // namespace
 
 std::optional<RankProgram> python_program(const std::vector<std::string>& command) {
+  if (command.front().ends_with(".py")) {
+    std::vector<std::string> with_interpreter{"python3"};
+    with_interpreter.insert(with_interpreter.end(), command.begin(), command.end());
+    return python_program(with_interpreter);
+  }
   static const std::regex name("python(3(\\.[0-9]+)?)?");
   if (!std::regex_match(std::filesystem::path(command.front()).filename().string(), name)) return std::nullopt;
   RankProgram program{.command = {command.front()}, .forks_ranks = true};

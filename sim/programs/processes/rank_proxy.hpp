@@ -23,8 +23,8 @@ namespace accel::programs {
 ///     RankProxy proxy(seat, area);
 ///     proxy.run();       // until the process has ended; throws the error that ended it
 ///
-/// A call never blocks the proxy, only a wait does: the process may have several collectives in flight. Thread rule: the
-/// rank's thread.
+/// A call never blocks the proxy, only a wait does: the process may have several collectives in flight. Thread rule:
+/// the rank's thread.
 class RankProxy {
  public:
   /// `processor_seconds` receives what the process has used at each of its requests. `was_stopped` tells whether the

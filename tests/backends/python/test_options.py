@@ -2,7 +2,9 @@
 
 import json
 
+import accel_sim
 from conftest import PROGRAMS, ROOT, results_of, simulate
+from conftest import run as run_words
 
 TRAINING = (PROGRAMS / "trainings.py", "accelerate")
 
@@ -58,3 +60,43 @@ def test_arguments_modules_and_output(tmp_path):
     ]
     run = simulate(1, "-c", "import sys; print(sys.argv, __name__)", "x")
     assert run.output == "['-c', 'x'] __main__\n"
+
+
+def test_a_script_alone_is_run_by_python():
+    run = run_words([accel_sim.sim_run(), "--ranks", "2", "--", PROGRAMS / "trainings.py", "accelerate"])
+    assert run.code == 0, run.error
+    assert len(results_of(run.output)) == 2
+
+
+def test_works_that_nobody_waits_for(tmp_path):
+    """A rank may send and forget; the memory of such calls is used again."""
+    (tmp_path / "forgets.py").write_text(
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "rank, size = dist.get_rank(), dist.get_world_size()\n"
+        "for step in range(2000):\n"
+        "    dist.isend(torch.full((1 << 20,), float(step)), (rank + 1) % size)\n"
+        "    received = torch.empty(1 << 20)\n"
+        "    dist.recv(received, (rank - 1) % size)\n"
+        "    assert received[-1] == step\n"
+        "print('result', rank)\n"
+    )
+    run = simulate(2, tmp_path / "forgets.py")
+    assert run.code == 0, run.error
+    assert len(results_of(run.output)) == 2
+
+
+def test_asynchronous_calls_overlap(tmp_path):
+    (tmp_path / "overlaps.py").write_text(
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "works = [dist.all_reduce(torch.ones(1000), async_op=True) for _ in range(200)]\n"
+        "while not works[-1].is_completed(): pass\n"
+        "for work in reversed(works): work.wait()\n"
+        "work = dist.all_reduce(torch.full((3,), 2.0), async_op=True)\n"
+        "assert work.get_future().wait()[0].tolist() == [2.0 * dist.get_world_size()] * 3\n"
+        "print('result', dist.get_rank())\n"
+    )
+    run = simulate(3, tmp_path / "overlaps.py")
+    assert run.code == 0, run.error
+    assert len(results_of(run.output)) == 3

@@ -253,7 +253,7 @@ TEST(MixtureGptTest, AllThatIsWrongIsInOneError) {
     options.router_aux_loss_coef = -1;
     const DeviceMesh mesh(rank, {.ep_size = 3});
     EXPECT_THAT(
-        message_of<ArgumentError>([&] { models::gpt(options, mesh); }),
+        message_of<ConfigError>([&] { models::gpt(options, mesh); }),
         AllOf(
             HasSubstr("gpt: num_experts_per_tok: expected 1 to 4, the num_local_experts, got 5"),
             HasSubstr("gpt: num_local_experts: 4 do not divide over 3 expert-parallel ranks; expected a multiple of 3"),

@@ -1,4 +1,4 @@
-#include "sim/programs/runtime/memory_pools.hpp"
+#include "sim/programs/command_line/memory_pools.hpp"
 
 #include <dlfcn.h>
 #include <jemalloc/jemalloc.h>

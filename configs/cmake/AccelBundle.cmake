@@ -1,7 +1,7 @@
 # What users link: accel::accel; accel::parquet, which needs Apache Arrow; and accel::testing with the helpers for tests. Each is
 # one library, which contains the objects of the modules; the modules themselves are for this build alone.
 
-set(accel_modules accelerator checkpoint comm config context_parallel core data errors experts gloo launch mesh models modules nccl offload optim parallel precision
+set(accel_modules accelerator checkpoint comm config context_parallel core data errors experts gloo launch mesh models modules nccl offload optim parallel precision process
   prepared profiler runtime shared_memory sharded sim sim_collective_tensors sim_collectives sim_engine sim_faults sim_network
   sim_report sources state tensor_parallel terminal tracking training_state)
 set(accel_testing_modules fake_device test_basics test_support)

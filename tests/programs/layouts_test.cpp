@@ -77,9 +77,10 @@ TEST_F(LayoutsTest, ItsCommandTrainsUnderTheFirstLayout) {
 TEST_F(LayoutsTest, ATableAndAPageHaveTheSameLayouts) {
   const auto run = layouts({"--ranks", "4", "--network", network(), "--report", folder_.path("page"), char_gpt()});
   EXPECT_EQ(run.exit_code, 0) << run.error;
-  EXPECT_THAT(run.output, AllOf(HasSubstr("memory per rank"), HasSubstr("dp_shard 2 x tp 2 "),
-                                HasSubstr("14 layouts fit, 6 do not fit\n"),
-                                HasSubstr("     5  prepare: parallelism_config has ep_size 2, and no"), HasSubstr("To run the first: ")));
+  EXPECT_THAT(
+      run.output,
+      AllOf(HasSubstr("memory per rank"), HasSubstr("dp_shard 2 x tp 2 "), HasSubstr("14 layouts fit, 6 do not fit\n"),
+            HasSubstr("     5  prepare: parallelism_config has ep_size 2, and no"), HasSubstr("To run the first: ")));
   std::ifstream in(folder_.path("page/index.html"));
   const std::string page{std::istreambuf_iterator<char>(in), {}};
   EXPECT_THAT(page, AllOf(HasSubstr("dp_shard 2 x tp 2"), HasSubstr("14 layouts fit, 6 do not fit"),
@@ -90,8 +91,9 @@ TEST_F(LayoutsTest, ATableAndAPageHaveTheSameLayouts) {
 TEST_F(LayoutsTest, AModelWithoutDividedLayersHasDataParallelLayoutsOnly) {
   const auto run = layouts({"--ranks", "2", "--network", network(), good()});
   EXPECT_EQ(run.exit_code, 0) << run.error;
-  EXPECT_THAT(run.output, AllOf(HasSubstr("2 layouts fit, 4 do not fit"), HasSubstr("dp_replicate 2 "),
-                                HasSubstr("dp_shard 2 "), HasSubstr("tp_size 2, and no layer of the model is divided")));
+  EXPECT_THAT(run.output,
+              AllOf(HasSubstr("2 layouts fit, 4 do not fit"), HasSubstr("dp_replicate 2 "), HasSubstr("dp_shard 2 "),
+                    HasSubstr("tp_size 2, and no layer of the model is divided")));
 }
 
 TEST_F(LayoutsTest, WrongUsageIsRefusedWithAllProblems) {

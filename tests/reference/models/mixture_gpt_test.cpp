@@ -262,7 +262,7 @@ TEST(MixtureGptTest, AllThatIsWrongIsInOneError) {
     options = small_mixture();
     options.num_local_experts.reset();
     options.capacity_factor = 1;
-    EXPECT_THAT(message_of<ArgumentError>([&] { models::gpt(options); }),
+    EXPECT_THAT(message_of<ConfigError>([&] { models::gpt(options); }),
                 HasSubstr("gpt: capacity_factor: has an effect with num_local_experts only"));
   });
 }

@@ -94,7 +94,8 @@ TEST_F(LayoutForecastTest, TheNetworkPricesGroupsByWhereTheirRanksAre) {
 TEST_F(LayoutForecastTest, ALayoutThatDoesNotFitHasTheReasonOfTheProgram) {
   programs::LayoutForecaster forecast(experiment(), {}, 16, network());
   EXPECT_THAT(forecast({.tp_size = 16}).problem, HasSubstr("heads: 4 does not divide over 16 tensor-parallel ranks"));
-  EXPECT_THAT(forecast({.dp_replicate_size = 8, .ep_size = 2}).problem, HasSubstr("ep_size 2, and no layer of the model is divided"));
+  EXPECT_THAT(forecast({.dp_replicate_size = 8, .ep_size = 2}).problem,
+              HasSubstr("ep_size 2, and no layer of the model is divided"));
   programs::LayoutForecaster images(source("configs/train/fashion_mnist.yaml"), {"limit=64", "eval_limit=16"}, 4,
                                     network());
   EXPECT_THAT(images({.tp_size = 4}).problem, HasSubstr("tp_size 4, and no layer of the model is divided"));

@@ -65,6 +65,15 @@ RankProxy::RankProxy(const sim::Seat& seat, std::shared_ptr<process::SharedArea>
       was_stopped_(std::move(was_stopped)) {}
 
 void RankProxy::run() {
+  // Backends watch the operators of this thread, and must end here. The proxy itself lives as long as the run: another
+  // thread may still be ending a collective of its.
+  struct Release {
+    RankProxy& proxy;
+    ~Release() {
+      proxy.pending_.clear();
+      proxy.groups_.clear();
+    }
+  } const release{*this};
   while (true) {
     if (auto message = link_.next(kRequestTick)) {
       serve(*message);

@@ -1,6 +1,8 @@
 """What the simulator offers to Python programs."""
 
 import json
+import os
+import sys
 
 import accel_sim
 from conftest import PROGRAMS, ROOT, results_of, simulate
@@ -63,7 +65,8 @@ def test_arguments_modules_and_output(tmp_path):
 
 
 def test_a_script_alone_is_run_by_python():
-    run = run_words([accel_sim.sim_run(), "--ranks", "2", "--", PROGRAMS / "trainings.py", "accelerate"])
+    path = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
+    run = run_words([accel_sim.sim_run(), "--ranks", "2", "--", PROGRAMS / "trainings.py", "accelerate"], PATH=path)
     assert run.code == 0, run.error
     assert len(results_of(run.output)) == 2
 

@@ -5,6 +5,7 @@ import atexit
 import ctypes
 import gc
 import importlib
+import importlib.util
 import os
 import random
 import runpy
@@ -82,7 +83,8 @@ def imports_of(source):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             names.append(node.module)
-    return [name for name in SHARED_IMPORTS if any(given.split(".")[0] == name for given in names)]
+    given = {name.split(".")[0] for name in names}
+    return [name for name in SHARED_IMPORTS if name in given and importlib.util.find_spec(name) is not None]
 
 
 def import_shared(names):

@@ -4,6 +4,7 @@
 #include <regex>
 
 #include "reference/config/environment.hpp"
+#include "reference/core/errors.hpp"
 
 namespace accel::programs {
 namespace {
@@ -38,6 +39,13 @@ std::optional<RankProgram> python_program(const std::vector<std::string>& comman
     program.environment["PYTHONPATH"] = package_folder().string() + (path.empty() ? "" : ":" + path);
   }
   return program;
+}
+
+void check_not_python(const std::string& subcommand, const std::vector<std::string>& command) {
+  check_config(
+      command.empty() || !python_program(command),
+      "{}: Python programs are unsupported; run them by `sim-run [--schedule random --seed-schedule N] -- python`",
+      subcommand);
 }
 
 }  // namespace accel::programs

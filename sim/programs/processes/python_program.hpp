@@ -15,4 +15,7 @@ namespace accel::programs {
 ///     // python3 -u -m accel_sim -- train.py --epochs 3
 std::optional<RankProgram> python_program(const std::vector<std::string>& command);
 
+/// Throws ConfigError if `command` runs Python, for a subcommand that supports C++ programs only.
+void check_not_python(const std::string& subcommand, const std::vector<std::string>& command);
+
 }  // namespace accel::programs

@@ -104,3 +104,10 @@ def test_engine_only_by_sim_run():
     done = run([sys.executable, "-m", "accel_sim", "--", "train.py"])
     assert done.code == 2
     assert "use `sim-run --ranks N -- python SCRIPT`" in done.error
+
+
+@pytest.mark.parametrize("subcommand", ("explore", "compare", "prove"))
+def test_subcommands_for_programs_in_cpp(subcommand):
+    done = run([accel_sim.sim_run(), subcommand, "--ranks", "2", "--", sys.executable, "train.py"])
+    assert done.code == 2
+    assert f"{subcommand}: Python programs are unsupported" in done.error

@@ -28,10 +28,15 @@ TEST(GroupsLikeTest, TranslationsOfAGroupAreTheGroupsOfItsMesh) {
   EXPECT_THROW(programs::groups_like({0, 2}, 6), ArgumentError);
 }
 
-// Random steps of compute, calls and waits over the groups of a mesh, the same on every rank.
+// Random steps of compute, calls and waits over the groups of a mesh, the same on every rank. A message begins when no
+// collective is pending: the two would share a link, and their order there differs between runs.
 void run_random_step(RankContext& rank, const DeviceMesh& mesh, std::mt19937& random) {
   const auto pick = [&](int count) { return static_cast<int>(random() % count); };
   std::vector<std::pair<Work, std::vector<at::Tensor>>> pending;  // with the tensors that it uses
+  const auto wait_for_all = [&] {
+    for (auto& [work, tensors] : pending) work.wait();
+    pending.clear();
+  };
   for (int index = 0; index < 12; ++index) {
     const char* names[] = {"dp", "cp", "tp"};
     const auto& group = mesh[names[pick(3)]];
@@ -46,6 +51,7 @@ void run_random_step(RankContext& rank, const DeviceMesh& mesh, std::mt19937& ra
       group.reduce_scatter(part, values).wait();
     }
     if (count == 5) {
+      wait_for_all();
       auto received = torch::zeros_like(values);
       auto sending = group.send(values, (group.rank() + 1) % group.size());
       group.recv(received, (group.rank() + group.size() - 1) % group.size()).wait();
@@ -56,7 +62,7 @@ void run_random_step(RankContext& rank, const DeviceMesh& mesh, std::mt19937& ra
       pending.erase(pending.begin());
     }
   }
-  for (auto& [work, tensors] : pending) work.wait();
+  wait_for_all();
   rank.listener->after_update();
 }
 

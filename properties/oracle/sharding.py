@@ -109,8 +109,10 @@ def random_plugin(rng, model, precision):
         plugin["reshard_after_forward"] = rng.random() < 0.5
     if plugin.get("sharding_strategy") == "NO_SHARD":  # DDP here, which has none of the following
         return plugin
-    # With FSDP2, recomputed activations draw another dropout, and checkpointing needs units; this is so in Accelerate.
-    if len(plugin) > 3 and rng.random() < 0.25 and (version == 1 or not model.get("dropout")):
+    # Accelerate's checkpointing needs units, and a minimum of 0 parameters makes none; with FSDP2, recomputed activations
+    # draw another dropout.
+    has_units = len(plugin) > 3 and plugin.get("min_num_params") != 0
+    if has_units and rng.random() < 0.25 and (version == 1 or not model.get("dropout")):
         plugin["activation_checkpointing"] = True
     if precision != "no" and rng.random() < 0.3:
         dtype = "bf16" if precision == "fp8" else precision  # for the layers around those in float8

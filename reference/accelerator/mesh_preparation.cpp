@@ -54,28 +54,24 @@ void Preparation::check_cuts(const CutParameters& cuts, bool is_trained) const {
   const bool lacks_tp = is_trained && sizes.tp_size > 1 && !divides(cuts, "tp");
   const bool lacks_ep = is_trained && sizes.ep_size > 1 && !divides(cuts, "ep");
   auto problems = problems_of_groups(cuts, mesh());
-  const auto check = [&problems]<typename... Args>(bool condition, fmt::format_string<Args...> problem,
-                                                   Args&&... args) {
-    if (!condition) problems.push_back(fmt::format(problem, std::forward<Args>(args)...));
-  };
-  check(!lacks_ep, "{}", undivided("ep", sizes.ep_size));
+  note_unless(!lacks_ep, problems, "{}", undivided("ep", sizes.ep_size));
   if (shards()) {
     const auto& type = plugin().sharding->state_dict_type;
-    check(cuts.empty() || type == "FULL_STATE_DICT",
-          "state_dict_type {} does not support layers that are divided over ranks; use FULL_STATE_DICT", type);
+    note_unless(cuts.empty() || type == "FULL_STATE_DICT", problems,
+                "state_dict_type {} does not support layers that are divided over ranks; use FULL_STATE_DICT", type);
     if (lacks_tp && is_main_process()) warn_once(*context_, "prepare: " + undivided("tp", sizes.tp_size));
   } else {
-    check(!lacks_tp, "{}", undivided("tp", sizes.tp_size));
-    check(
-        !is_trained || sizes.dp_shard_size == 1,
+    note_unless(!lacks_tp, problems, "{}", undivided("tp", sizes.tp_size));
+    note_unless(
+        !is_trained || sizes.dp_shard_size == 1, problems,
         "parallelism_config has dp_shard_size {}, and the model is not sharded; set fsdp_plugin or a deepspeed_plugin "
         "that shards, or use dp_replicate_size",
         sizes.dp_shard_size);
   }
-  check(cuts.empty() || mixed_precision() != "fp8",
-        "mixed_precision fp8 does not support layers that are divided over ranks; use bf16");
-  check(!divides(cuts, "ep") || !settings().master_weights,
-        "master_weights does not support experts that are divided over ranks; use mixed_precision bf16");
+  note_unless(cuts.empty() || mixed_precision() != "fp8", problems,
+              "mixed_precision fp8 does not support layers that are divided over ranks; use bf16");
+  note_unless(!divides(cuts, "ep") || !settings().master_weights, problems,
+              "master_weights does not support experts that are divided over ranks; use mixed_precision bf16");
   check_config(problems.empty(), "prepare: {}", fmt::join(problems, "; "));
 }
 

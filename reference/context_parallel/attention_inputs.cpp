@@ -18,27 +18,26 @@ void check_attention(const char* function, const AttentionInputs& inputs, const 
                  "but for the heads of the queries",
                  function, c10::str(queries.sizes()), c10::str(keys.sizes()), c10::str(values.sizes()));
   auto problems = problems_of_part(queries.size(2), plan, group);
-  const auto check = [&problems]<typename... Args>(bool condition, fmt::format_string<Args...> problem,
-                                                   Args&&... args) {
-    if (!condition) problems.push_back(fmt::format(problem, std::forward<Args>(args)...));
-  };
-  check(queries.is_floating_point() && queries.scalar_type() == keys.scalar_type() &&
-            queries.scalar_type() == values.scalar_type(),
-        "queries are {}, keys {} and values {}; expected one floating-point type", c10::toString(queries.scalar_type()),
-        c10::toString(keys.scalar_type()), c10::toString(values.scalar_type()));
+  note_unless(queries.is_floating_point() && queries.scalar_type() == keys.scalar_type() &&
+                  queries.scalar_type() == values.scalar_type(),
+              problems, "queries are {}, keys {} and values {}; expected one floating-point type",
+              c10::toString(queries.scalar_type()), c10::toString(keys.scalar_type()),
+              c10::toString(values.scalar_type()));
   const auto heads = queries.size(1), key_heads = keys.size(1);
-  check(heads == key_heads || (options.enable_gqa && key_heads > 0 && heads % key_heads == 0),
-        "{} heads and {} key-value heads; expected equal numbers, or with enable_gqa a multiple", heads, key_heads);
-  check(!exchanges_heads || (heads % group.size() == 0 && key_heads % group.size() == 0),
-        "{} heads and {} key-value heads do not divide over {} ranks; expected multiples of {}; use ring_attention or "
-        "all_gather_attention",
-        heads, key_heads, group.size(), group.size());
+  note_unless(heads == key_heads || (options.enable_gqa && key_heads > 0 && heads % key_heads == 0), problems,
+              "{} heads and {} key-value heads; expected equal numbers, or with enable_gqa a multiple", heads,
+              key_heads);
+  note_unless(
+      !exchanges_heads || (heads % group.size() == 0 && key_heads % group.size() == 0), problems,
+      "{} heads and {} key-value heads do not divide over {} ranks; expected multiples of {}; use ring_attention or "
+      "all_gather_attention",
+      heads, key_heads, group.size(), group.size());
   const auto& mask = options.key_mask;
-  check(!mask.defined() || (mask.scalar_type() == at::kBool && mask.dim() == 2 && mask.size(0) == keys.size(0) &&
-                            mask.size(1) == keys.size(2)),
-        "the key mask is {} of shape {}; expected bool of shape ({}, {}), one element per key",
-        mask.defined() ? c10::toString(mask.scalar_type()) : "", mask.defined() ? c10::str(mask.sizes()) : "",
-        keys.size(0), keys.size(2));
+  note_unless(!mask.defined() || (mask.scalar_type() == at::kBool && mask.dim() == 2 && mask.size(0) == keys.size(0) &&
+                                  mask.size(1) == keys.size(2)),
+              problems, "the key mask is {} of shape {}; expected bool of shape ({}, {}), one element per key",
+              mask.defined() ? c10::toString(mask.scalar_type()) : "", mask.defined() ? c10::str(mask.sizes()) : "",
+              keys.size(0), keys.size(2));
   check_argument(problems.empty(), "{}: {}", function, fmt::join(problems, "; "));
 }
 

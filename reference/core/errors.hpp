@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 /// Exceptions thrown by this library. A separate type exists only where a caller can react to it.
 ///
@@ -59,6 +60,13 @@ class InternalError : public Error {
  public:
   using Error::Error;
 };
+
+/// Adds a problem to those of which one error will tell, unless the condition holds.
+template <typename... Args>
+void note_unless(bool condition, std::vector<std::string>& problems, fmt::format_string<Args...> problem,
+                 Args&&... args) {
+  if (!condition) problems.push_back(fmt::format(problem, std::forward<Args>(args)...));
+}
 
 template <typename... Args>
 void check_argument(bool condition, fmt::format_string<Args...> message, Args&&... args) {

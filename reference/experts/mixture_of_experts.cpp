@@ -16,23 +16,22 @@ namespace {
 
 MixtureOfExpertsOptions checked(const MixtureOfExpertsOptions& options, int ep_size) {
   std::vector<std::string> problems;
-  const auto check = [&problems]<typename... Args>(bool condition, fmt::format_string<Args...> problem,
-                                                   Args&&... args) {
-    if (!condition) problems.push_back(fmt::format(problem, std::forward<Args>(args)...));
-  };
-  check(options.width >= 1, "width: expected 1 or more, got {}", options.width);
-  check(options.inner >= 1, "inner: expected 1 or more, got {}", options.inner);
-  check(options.num_experts >= 1, "num_experts: expected 1 or more, got {}", options.num_experts);
-  check(options.num_experts % ep_size == 0,
-        "num_experts: {} do not divide over {} ranks; expected a multiple of ep_size", options.num_experts, ep_size);
-  check(options.top_k >= 1 && options.top_k <= std::max<std::int64_t>(options.num_experts, 1),
-        "top_k: expected 1 to num_experts, got {}", options.top_k);
-  check(options.capacity_factor.value_or(1) > 0, "capacity_factor: expected more than 0, got {}",
-        options.capacity_factor.value_or(1));
-  check(!options.normalize_gates || options.top_k != 1,
-        "normalize_gates: with top_k 1 every gate would be 1 and the router would get no gradient; set it to false");
-  check(options.aux_loss_weight >= 0, "aux_loss_weight: expected 0 or more, got {}", options.aux_loss_weight);
-  check(options.z_loss_weight >= 0, "z_loss_weight: expected 0 or more, got {}", options.z_loss_weight);
+  note_unless(options.width >= 1, problems, "width: expected 1 or more, got {}", options.width);
+  note_unless(options.inner >= 1, problems, "inner: expected 1 or more, got {}", options.inner);
+  note_unless(options.num_experts >= 1, problems, "num_experts: expected 1 or more, got {}", options.num_experts);
+  note_unless(options.num_experts % ep_size == 0, problems,
+              "num_experts: {} do not divide over {} ranks; expected a multiple of ep_size", options.num_experts,
+              ep_size);
+  note_unless(options.top_k >= 1 && options.top_k <= std::max<std::int64_t>(options.num_experts, 1), problems,
+              "top_k: expected 1 to num_experts, got {}", options.top_k);
+  note_unless(options.capacity_factor.value_or(1) > 0, problems, "capacity_factor: expected more than 0, got {}",
+              options.capacity_factor.value_or(1));
+  note_unless(
+      !options.normalize_gates || options.top_k != 1, problems,
+      "normalize_gates: with top_k 1 every gate would be 1 and the router would get no gradient; set it to false");
+  note_unless(options.aux_loss_weight >= 0, problems, "aux_loss_weight: expected 0 or more, got {}",
+              options.aux_loss_weight);
+  note_unless(options.z_loss_weight >= 0, problems, "z_loss_weight: expected 0 or more, got {}", options.z_loss_weight);
   check_config(problems.empty(), "MixtureOfExperts: {}", fmt::join(problems, "; "));
   return options;
 }

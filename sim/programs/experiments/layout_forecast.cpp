@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "reference/config/accelerator_fields.hpp"
 #include "reference/core/errors.hpp"
@@ -33,11 +32,6 @@ struct RepeatedSamples {
 std::int64_t micro_batches_of(const AcceleratorOptions& options) {
   const auto& plugin = options.gradient_accumulation_plugin;
   return plugin && plugin->num_steps ? *plugin->num_steps : options.gradient_accumulation_steps;
-}
-
-// Ranks differ in these axes only by the part of the model that they compute.
-int size_of(const ParallelismConfig& layout, const std::string& axis) {
-  return axis == "tp" ? layout.tp_size : layout.ep_size;
 }
 
 }  // namespace
@@ -88,12 +82,6 @@ Experiment LayoutForecaster::shortened(const ParallelismConfig& layout) const {
   return experiment;
 }
 
-void LayoutForecaster::check_axes(const ParallelismConfig& layout) const {
-  check_argument(experiment_.task == "char_gpt" || layout.cp_size * layout.sp_size == 1,
-                 "cp and sp: the model computes no sequences");
-  for (const auto& [axis, reason] : unused_axes_) check_argument(size_of(layout, axis) == 1, "{}", reason);
-}
-
 LayoutForecast LayoutForecaster::operator()(const ParallelismConfig& layout) {
   LayoutForecast forecast{.layout = layout};
   const auto& compute = network_.compute();
@@ -103,17 +91,15 @@ LayoutForecast LayoutForecaster::operator()(const ParallelismConfig& layout) {
       return compute.seconds_of(op, flops, bytes);
     };
   }
+  // Where the program would only warn: FSDP trains copies of an undivided model.
   options.on_model = [&](const torch::nn::Module& model) {
-    std::set<std::string> axes;
-    for (const auto& [name, cut] : parallel::parameter_cuts(model)) axes.insert(cut.axis);
-    for (const std::string axis : {"tp", "ep"}) {
-      if (size_of(layout, axis) > 1 && !axes.contains(axis))
-        unused_axes_[axis] = fmt::format("{}: the model divides no layer over these ranks", axis);
-    }
-    check_axes(layout);
+    const auto cuts = parallel::parameter_cuts(model);
+    const bool divides = std::any_of(cuts.begin(), cuts.end(), [](const auto& cut) { return cut.second.axis == "tp"; });
+    check_argument(divides || !layout.tp_enabled(), "tp: the model divides no layer over these ranks");
   };
   try {
-    check_axes(layout);
+    check_argument(experiment_.task == "char_gpt" || layout.cp_size * layout.sp_size == 1,
+                   "cp and sp: the model computes no sequences");
     const auto experiment = shortened(layout);
     auto task = task_;
     task.train = TaskDataset(RepeatedSamples{task_.train, *experiment.max_steps * experiment.batch_size});

@@ -42,7 +42,6 @@ class LayoutForecaster {
 
  private:
   [[nodiscard]] Experiment shortened(const ParallelismConfig& layout) const;
-  void check_axes(const ParallelismConfig& layout) const;
 
   std::string file_;
   std::vector<std::string> overrides_;
@@ -50,7 +49,6 @@ class LayoutForecaster {
   sim::Network network_;
   Experiment experiment_;
   Task task_;
-  std::map<std::string, std::string> unused_axes_;  // over which the model is not divided, with the reason
 };
 
 }  // namespace accel::programs

@@ -44,8 +44,7 @@ std::optional<RankProgram> python_program(const std::vector<std::string>& comman
 void check_not_python(const std::string& subcommand, const std::vector<std::string>& command) {
   check_config(
       command.empty() || !python_program(command),
-      "{}: Python programs are unsupported; run them by `sim-run [--schedule random --seed-schedule N] -- python`",
-      subcommand);
+      "`{}` takes no Python program; run it by `sim-run [--schedule random --seed-schedule N] -- python`", subcommand);
 }
 
 }  // namespace accel::programs

@@ -14,7 +14,6 @@
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/run_options.hpp"
 #include "sim/programs/experiments/experiment.hpp"
-#include "sim/programs/processes/python_program.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
 #include "sim/programs/runtime/output_files.hpp"
 #include "sim/programs/sim_run/commands.hpp"
@@ -201,7 +200,6 @@ int run(const CompareArguments& arguments) {
 int compare_main(int argc, char** argv) {
   CompareArguments arguments;
   arguments.command = take_program("sim-run compare", argc, argv);
-  check_not_python("compare", arguments.command);
   CLI::App app(
       "Runs a program on two backends and prints the first difference: rank, step, and with --tensors the "
       "module. Exit code 0: equal; 1: different.",

@@ -14,7 +14,6 @@
 #include "sim/faults/fault_file.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/run_options.hpp"
-#include "sim/programs/processes/python_program.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
 #include "sim/programs/runtime/output_files.hpp"
 #include "sim/programs/sim_run/explore_target.hpp"
@@ -180,7 +179,6 @@ int explore_main(int argc, char** argv) {
   ExploreArguments arguments;
   arguments.rehearsal.schedule = "random";
   arguments.command = take_program("sim-run explore", argc, argv);
-  check_not_python("explore", arguments.command);
   CLI::App app("Runs a program under many schedules, and shrinks the first that fails or computes a different result.",
                "sim-run explore");
   add_run_options(app, arguments);

@@ -110,4 +110,4 @@ def test_engine_only_by_sim_run():
 def test_subcommands_for_programs_in_cpp(subcommand):
     done = run([accel_sim.sim_run(), subcommand, "--ranks", "2", "--", sys.executable, "train.py"])
     assert done.code == 2
-    assert f"{subcommand}: Python programs are unsupported" in done.error
+    assert f"`sim-run {subcommand}` takes no Python program" in done.error

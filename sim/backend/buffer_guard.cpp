@@ -52,6 +52,10 @@ BufferGuard::~BufferGuard() {
 // been freed are skipped: the allocator may have reused the memory.
 void BufferGuard::issue(std::shared_ptr<Meeting> meeting, const Call& call, const std::vector<at::Tensor>& read,
                         const std::vector<at::Tensor>& written) {
+  // Nobody can touch memory that was freed.
+  std::erase_if(in_flight_, [](const auto& one) {
+    return std::all_of(one.ranges.begin(), one.ranges.end(), [](const auto& range) { return range.storage.expired(); });
+  });
   InFlight next{.meeting = std::move(meeting), .where = call.where};
   for (const auto& [tensors, is_written] : {std::pair(&read, false), std::pair(&written, true)}) {
     for (const auto& tensor : *tensors) {

@@ -40,19 +40,18 @@ const NamedTensors::value_type& parameter_at(std::size_t place, const ReplicaVot
   return models.back()->parameters.back();  // a rank with more parameters differs in one that is missing here
 }
 
-// Which part each hash belongs to.
-std::vector<int> parts_of(const ReplicaModels& models) {
-  std::vector<int> parts;
-  for (const auto& model : models) {
-    if (model->parts.empty())
-      parts.insert(parts.end(), model->parameters.size(), Replicas::kComplete);
-    else
-      parts.insert(parts.end(), model->parts.begin(), model->parts.end());
-  }
-  return parts;
-}
-
 }  // namespace
+
+ReplicaModels compared_models(std::vector<std::weak_ptr<const Replicas>>& models) {
+  ReplicaModels compared;
+  std::erase_if(models, [&](const auto& weak) {
+    auto replicas = weak.lock();
+    const bool is_gone = !replicas;
+    if (!is_gone && !replicas->are_local) compared.push_back(std::move(replicas));
+    return is_gone;
+  });
+  return compared;
+}
 
 std::vector<std::uint64_t> hashes_of(const ReplicaModels& models) {
   std::vector<std::uint64_t> hashes;
@@ -70,6 +69,17 @@ std::vector<std::string> names_of(const ReplicaModels& models) {
     for (const auto& [name, parameter] : models[model]->parameters) names.push_back(prefix + name);
   }
   return names;
+}
+
+std::vector<int> parts_of(const ReplicaModels& models) {
+  std::vector<int> parts;
+  for (const auto& model : models) {
+    if (model->parts.empty())
+      parts.insert(parts.end(), model->parameters.size(), Replicas::kComplete);
+    else
+      parts.insert(parts.end(), model->parts.begin(), model->parts.end());
+  }
+  return parts;
 }
 
 // Comparing runs without the mutex: it calls World::fail, which may run user callbacks.

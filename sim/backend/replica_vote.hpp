@@ -16,9 +16,14 @@ namespace accel::sim {
 
 using ReplicaModels = std::vector<std::shared_ptr<const Replicas>>;  // each with parameters
 
-/// Return a hash of each parameter's bits, and each parameter's name, in order.
+/// Those of a rank's models that are compared after an update: all that still exist, except for those that keep their
+/// gradients local. Forgets models that are gone.
+ReplicaModels compared_models(std::vector<std::weak_ptr<const Replicas>>& models);
+
+/// Return a hash of each parameter's bits, each parameter's name, and the part that it is, in order.
 std::vector<std::uint64_t> hashes_of(const ReplicaModels& models);
 std::vector<std::string> names_of(const ReplicaModels& models);
+std::vector<int> parts_of(const ReplicaModels& models);
 
 /// Compares the replicas after each update: every rank submits hashes of its parameters, and the last to submit
 /// compares them. Replicas that differ end the run; real backends would continue, with a different model on each rank.

@@ -4,8 +4,6 @@
 
 #include <ATen/record_function.h>
 
-#include <algorithm>
-
 #include "reference/core/random.hpp"
 #include "sim/backend/tensor_fingerprint.hpp"
 
@@ -24,13 +22,7 @@ void SimListener::begin_backward(const at::Tensor& loss) {
 // gradients' all-reduce trains a different model. Models that keep their gradients local are left out.
 void SimListener::after_update() {
   world_->reach(rank_, StepPoint::kUpdated);
-  ReplicaVote::Models models;
-  std::erase_if(replicas_, [&](const auto& weak) {
-    auto replicas = weak.lock();
-    const bool is_gone = !replicas;
-    if (!is_gone && !replicas->are_local) models.push_back(std::move(replicas));
-    return is_gone;
-  });
+  const auto models = compared_models(replicas_);
   if (models.empty()) return;
   const at::DisableRecordFunctionGuard no_clock;
   auto hashes = hashes_of(models);

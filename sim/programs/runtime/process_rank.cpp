@@ -15,6 +15,7 @@
 #include "reference/core/call_site.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/state/rank_context.hpp"
+#include "sim/backend/replica_vote.hpp"
 #include "sim/backend/tensor_fingerprint.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
 
@@ -44,24 +45,27 @@ class ProcessListener : public StepListener {
   }
   void add_replicas(const std::shared_ptr<const Replicas>& replicas) override { replicas_.push_back(replicas); }
   void before_update() override { link_->ask(request(Request::kUpdate)); }
+  // The request comes first, because hashing is not part of the program.
   void after_update() override {
     const at::DisableRecordFunctionGuard unwatched;
+    auto message = request(Request::kUpdated);
+    const auto models = sim::compared_models(replicas_);
+    const auto names = sim::names_of(models);
+    const auto parts = sim::parts_of(models);
+    const auto hashes = sim::hashes_of(models);
     process::UpdateReport report{.generator = sim::fingerprint(default_generator())};
-    std::erase_if(replicas_, [](const auto& weak) { return weak.expired(); });
-    for (std::size_t model = 0; model < replicas_.size(); ++model) {
-      const auto replicas = replicas_[model].lock();
-      if (replicas->are_local) continue;
-      const auto prefix = replicas_.size() > 1 ? fmt::format("model {}: ", model) : "";
-      for (std::size_t index = 0; index < replicas->parameters.size(); ++index) {
-        const auto& [name, parameter] = replicas->parameters[index];
-        report.parameters.push_back({.name = prefix + name,
+    for (const auto& model : models) {
+      for (const auto& [name, parameter] : model->parameters) {
+        const auto index = report.parameters.size();
+        report.parameters.push_back({.name = names[index],
                                      .sizes = parameter.sizes().vec(),
                                      .dtype = static_cast<int>(parameter.scalar_type()),
-                                     .part = replicas->parts.empty() ? Replicas::kComplete : replicas->parts[index],
-                                     .hash = sim::fingerprint(parameter)});
+                                     .part = parts[index],
+                                     .hash = hashes[index]});
       }
     }
-    link_->ask(request(Request::kUpdated) << report);
+    report.processor_seconds = process::processor_seconds();
+    link_->ask(message << report);
   }
   void end_join() override { link_->ask(request(Request::kEndJoin)); }
 

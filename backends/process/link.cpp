@@ -24,7 +24,7 @@ RankLink::RankLink(std::shared_ptr<SharedArea> area, int rank)
 void RankLink::write(const MessageWriter& message) {
   const auto number = channel_.posted.load();
   for (auto taken = channel_.taken.load(); number - taken >= Channel::kEntries; taken = channel_.taken.load()) {
-    ring();
+    ring(channel_);
     futex_wait(channel_.taken, taken);
   }
   auto& entry = channel_.entries[number % Channel::kEntries];
@@ -35,15 +35,10 @@ void RankLink::write(const MessageWriter& message) {
   channel_.posted = number + 1;
 }
 
-void RankLink::ring() {
-  ++channel_.bell;
-  futex_wake(channel_.bell);
-}
-
 void RankLink::post(const MessageWriter& message) {
   const std::lock_guard lock(mutex_);
   write(message);
-  ring();
+  ring(channel_);
 }
 
 void RankLink::post_before_next(const MessageWriter& message) {
@@ -55,7 +50,7 @@ std::int64_t RankLink::ask(const MessageWriter& message) {
   const std::lock_guard lock(mutex_);
   const auto before = channel_.answered.load();
   write(message);
-  ring();
+  ring(channel_);
   while (channel_.answered.load() == before) futex_wait(channel_.answered, before);
   if (channel_.has_failed != 0) throw CommError(std::string(channel_.text, channel_.text_bytes));
   return channel_.value;
@@ -112,10 +107,7 @@ void ProxyLink::sleep(std::uint32_t bell, std::chrono::milliseconds limit) {
   futex_wait(channel_.bell, bell, static_cast<int>(limit.count()));
 }
 
-void ProxyLink::wake() {
-  ++channel_.bell;
-  futex_wake(channel_.bell);
-}
+void ProxyLink::wake() { ring(channel_); }
 
 void ProxyLink::answer(const Answer& answer) {
   channel_.has_failed = answer.has_failed ? 1 : 0;

@@ -78,7 +78,6 @@ class RankLink {
 
  private:
   void write(const MessageWriter& message);  // under the lock
-  void ring();
 
   const std::shared_ptr<SharedArea> area_;
   const int rank_;

@@ -10,11 +10,14 @@
 
 namespace accel::process {
 
-MessageWriter begin_request(Request request, const ProgramHooks& hooks) {
+double processor_seconds() {
   timespec time{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  RequestHead head{.request = request,
-                   .processor_seconds = static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec)};
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+MessageWriter begin_request(Request request, const ProgramHooks& hooks) {
+  RequestHead head{.request = request, .processor_seconds = processor_seconds()};
   if (hooks.line) std::tie(head.file, head.line) = hooks.line();
   MessageWriter message;
   message << head;
@@ -48,36 +51,42 @@ void free_abandoned(RankLink& link, const ProgramHooks& hooks) {
   }
 }
 
-// After the answer nobody uses the payload any more: the meeting has ended for this rank.
+// The request is made before the lock is taken: it may need the lock of the program's interpreter.
 void ProcessWork::finish() {
+  if (is_over_) return;
+  const auto request = begin_request(Request::kWait, *hooks_).put(number_);
   const std::lock_guard lock(mutex_);
   if (is_over_) return;
   try {
-    source_ = static_cast<int>(link_->ask(begin_request(Request::kWait, *hooks_).put(number_)));
-    const c10::NoGradGuard no_grad;
-    for (const auto& buffer : buffers_) {
-      if (!buffer.is_written) continue;
-      if (buffer.tensor.is_non_overlapping_and_dense()) {
-        std::memcpy(buffer.tensor.data_ptr(), link_->at(buffer.offset), buffer.bytes);
-      } else {
-        buffer.tensor.copy_(at::from_blob(link_->at(buffer.offset), buffer.tensor.sizes(), buffer.tensor.strides(),
-                                          buffer.tensor.options()));
-      }
-    }
+    source_ = static_cast<int>(link_->ask(request));
+    take_results();
   } catch (const std::exception&) {
     error_ = std::current_exception();
   }
   is_over_ = true;
-  for (const auto& buffer : buffers_) link_->give(buffer.offset);
-  buffers_.clear();
-  if (!future_ || future_->completed()) return;
-  if (error_) {
-    future_->setError(error_);
-  } else if (results_.size() > 1) {
-    future_->markCompleted(c10::IValue(results_));
-  } else {
-    future_->markCompleted(c10::IValue(results_.empty() ? std::vector<at::Tensor>{} : results_.front()));
+  if (future_ && !future_->completed()) complete(*future_);
+}
+
+// After a good answer nobody uses the payload any more. After an error another rank may still write to it, so this
+// memory is not used again.
+void ProcessWork::take_results() {
+  const c10::NoGradGuard no_grad;
+  for (const auto& buffer : buffers_) {
+    if (!buffer.is_written) continue;
+    if (buffer.tensor.is_non_overlapping_and_dense()) {
+      std::memcpy(buffer.tensor.data_ptr(), link_->at(buffer.offset), buffer.bytes);
+    } else {
+      buffer.tensor.copy_(at::from_blob(link_->at(buffer.offset), buffer.tensor.sizes(), buffer.tensor.strides(),
+                                        buffer.tensor.options()));
+    }
   }
+  for (const auto& buffer : buffers_) link_->give(buffer.offset);
+}
+
+void ProcessWork::complete(c10::ivalue::Future& future) const {
+  if (error_) return future.setError(error_);
+  if (results_.size() > 1) return future.markCompleted(c10::IValue(results_));
+  future.markCompleted(c10::IValue(results_.empty() ? std::vector<at::Tensor>{} : results_.front()));
 }
 
 bool ProcessWork::wait(std::chrono::milliseconds /*timeout*/) {
@@ -107,18 +116,11 @@ c10::intrusive_ptr<c10::ivalue::Future> ProcessWork::getFuture() {
   if (future_) return future_;
   const auto list_of_tensors = c10::ListType::create(c10::TensorType::get());
   const bool nested = results_.size() > 1;
-  auto future =
-      c10::make_intrusive<c10::ivalue::Future>(nested ? c10::ListType::create(list_of_tensors) : list_of_tensors);
+  future_ = c10::make_intrusive<c10::ivalue::Future>(nested ? c10::ListType::create(list_of_tensors) : list_of_tensors);
   if (is_over_) {
-    if (error_)
-      future->setError(error_);
-    else if (nested)
-      future->markCompleted(c10::IValue(results_));
-    else
-      future->markCompleted(c10::IValue(result()));
-    return future_ = future;
+    complete(*future_);
+    return future_;
   }
-  future_ = future;
   auto self = c10::intrusive_ptr<ProcessWork>::unsafe_reclaim_from_nonowning(this);
   const auto wait = [self] { self->finish(); };
   if (hooks_->waits_for_futures && hooks_->waits_for_futures(wait)) return future_;

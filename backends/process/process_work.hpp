@@ -2,7 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -49,6 +51,8 @@ class ProcessWork : public c10d::Work {
 
  private:
   void finish();
+  void take_results();
+  void complete(c10::ivalue::Future& future) const;
 
   const std::shared_ptr<RankLink> link_;
   const std::shared_ptr<const ProgramHooks> hooks_;
@@ -56,7 +60,7 @@ class ProcessWork : public c10d::Work {
   std::mutex mutex_;
   std::vector<Buffer> buffers_;
   Results results_;
-  bool is_over_ = false;
+  std::atomic<bool> is_over_{false};
   std::exception_ptr error_;
   int source_ = -1;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
@@ -64,6 +68,9 @@ class ProcessWork : public c10d::Work {
 
 /// Frees the memory of works that were never waited for and have ended.
 void free_abandoned(RankLink& link, const ProgramHooks& hooks);
+
+/// Processor time of this process.
+double processor_seconds();
 
 /// Begins a request with the program's line and the process's time.
 MessageWriter begin_request(Request request, const ProgramHooks& hooks);

@@ -93,8 +93,12 @@ void SharedArea::record_end(int rank, int status) const {
   auto& own = channel(rank);
   own.end.status = status;
   own.end.has_ended = 1;
-  ++own.bell;
-  futex_wake(own.bell);
+  ring(own);
+}
+
+void ring(Channel& channel) {
+  ++channel.bell;
+  futex_wake(channel.bell);
 }
 
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value, int milliseconds) {

@@ -45,6 +45,9 @@ struct Channel {
   char text[kTextBytes];
 };
 
+/// Wakes whoever waits for the channel's rank, its requests or its end.
+void ring(Channel& channel);
+
 class SharedArea {
  public:
   static constexpr int kMaxRanks = 1024;

@@ -7,7 +7,7 @@ MessageWriter& operator<<(MessageWriter& message, const UpdateReport& report) {
   for (const auto& parameter : report.parameters) {
     message.put(parameter.name).put_list(parameter.sizes).put(parameter.dtype).put(parameter.part).put(parameter.hash);
   }
-  return message;
+  return message.put(report.processor_seconds);
 }
 
 UpdateReport read_update_report(MessageReader& message) {
@@ -20,6 +20,7 @@ UpdateReport read_update_report(MessageReader& message) {
     parameter.part = message.get<int>();
     parameter.hash = message.get<std::uint64_t>();
   }
+  report.processor_seconds = message.get<double>();
   return report;
 }
 

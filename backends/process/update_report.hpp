@@ -21,6 +21,7 @@ struct ParameterReport {
 struct UpdateReport {
   std::uint64_t generator = 0;              ///< hash of the default generator's state
   std::vector<ParameterReport> parameters;  ///< of replicated models
+  double processor_seconds = 0;             ///< of the process, after the report was made
 };
 MessageWriter& operator<<(MessageWriter& message, const UpdateReport& report);
 UpdateReport read_update_report(MessageReader& message);

@@ -128,6 +128,7 @@ std::uint64_t hash_of(const void* data, std::size_t bytes) {
 }
 
 void updated(const std::vector<std::pair<std::string, at::Tensor>>& parameters, const std::string& generator) {
+  auto message = request(Request::kUpdated);  // before hashing, which is not part of the program
   UpdateReport report{.generator = hash_of(generator.data(), generator.size()), .parameters = {}};
   for (const auto& [name, parameter] : parameters) {
     const auto elements = parameter.detach().contiguous();
@@ -136,7 +137,8 @@ void updated(const std::vector<std::pair<std::string, at::Tensor>>& parameters, 
                                  .dtype = static_cast<int>(parameter.scalar_type()),
                                  .hash = hash_of(elements.const_data_ptr(), elements.nbytes())});
   }
-  const auto message = request(Request::kUpdated) << report;
+  report.processor_seconds = processor_seconds();
+  message << report;
   const py::gil_scoped_release released;
   link().ask(message);
 }

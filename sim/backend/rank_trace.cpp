@@ -1,20 +1,10 @@
 #include "sim/backend/rank_trace.hpp"
 
-#include <time.h>
-
 #include <utility>
 
+#include "sim/engine/rank_clocks.hpp"
+
 namespace accel::sim {
-namespace {
-
-double thread_processor_seconds() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
-}  // namespace
-
 int TraceRecorder::add_group(std::vector<int> ranks) {
   trace_.groups.push_back(std::move(ranks));
   return static_cast<int>(trace_.groups.size()) - 1;

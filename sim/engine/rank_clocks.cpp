@@ -16,19 +16,19 @@
 namespace accel::sim {
 namespace {
 
-// Of the calling thread: ranks measure themselves, and intra-op threads do not exist (one per rank).
-double thread_seconds() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
 // Returns the slot of `rank` in a meeting; a message has a single slot.
 std::size_t slot_of(int rank, const Meeting& meeting) {
   return meeting.is_message() ? 0 : meeting.group().group_rank_of(rank);
 }
 
 }  // namespace
+
+// Ranks measure themselves, and intra-op threads do not exist (one per rank).
+double thread_processor_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
 
 RankClocks::RankClocks(const WorldOptions& options, RankScheduler& scheduler)
     : options_(options), scheduler_(scheduler), ranks_(options.num_ranks) {
@@ -47,7 +47,7 @@ double RankClocks::wall_now() const {
 }
 
 double RankClocks::processor_seconds(int rank) const {
-  return options_.processor_seconds ? options_.processor_seconds(rank) : thread_seconds();
+  return options_.processor_seconds ? options_.processor_seconds(rank) : thread_processor_seconds();
 }
 
 void RankClocks::begin_compute(int rank) {

@@ -14,6 +14,9 @@ namespace accel::sim {
 
 class RankScheduler;
 
+/// Processor time of the calling thread.
+double thread_processor_seconds();
+
 /// The clock of each rank, in virtual seconds (by a cost model) or wall seconds, and the records of how it was spent.
 ///
 /// Thread rule: call methods that accept a rank from its thread, `step` from any thread, `times` after the run.

@@ -1,5 +1,9 @@
 #include "sim/programs/processes/process_run.hpp"
 
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
 #include <iostream>
 
 #include "backends/launch/process.hpp"
@@ -49,7 +53,11 @@ int run_process_ranks(RankProgram program, const SimRequest& request) {
   return run(std::move(program), process::SharedArea::create(request.ranks), request);
 }
 
+// Ends with the process that starts the ranks: nobody else could tell when they have ended.
 int attach_to_ranks(int descriptor, const SimRequest& request) {
+  const auto parent = getppid();
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  check_config(getppid() == parent, "attach: the process that starts the ranks has ended");
   const auto area = process::SharedArea::attach(descriptor);
   check_config(area->num_ranks() == request.ranks, "--ranks {}: descriptor {} has {} ranks", request.ranks, descriptor,
                area->num_ranks());

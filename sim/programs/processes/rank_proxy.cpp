@@ -75,9 +75,10 @@ void RankProxy::run() {
     }
   } const release{*this};
   while (true) {
+    const bool has_ended = link_.end().has_ended != 0;  // read first: the last requests came before the end
     if (auto message = link_.next(kRequestTick)) {
       serve(*message);
-    } else if (link_.end().has_ended != 0) {
+    } else if (has_ended) {
       return end_as(link_.end().status);
     }
   }
@@ -115,9 +116,12 @@ void RankProxy::serve(process::MessageReader& message) {
     if (!value) return;
     answer.value = *value;
   } catch (...) {
-    thrown_ = std::current_exception();
-    thrown_text_ = text_of(thrown_);
-    answer = {.has_failed = true, .text = thrown_text_};
+    answer = {.has_failed = true, .text = text_of(std::current_exception())};
+    // A process that has ended learns nothing from this: what ended it is its own.
+    if (link_.end().has_ended == 0) {
+      thrown_ = std::current_exception();
+      thrown_text_ = answer.text;
+    }
   }
   link_.answer(answer);
 }
@@ -240,7 +244,8 @@ void RankProxy::sleep(const sim::Completion& completion) {
 
 void RankProxy::compare_replicas(process::MessageReader& message) {
   const auto report = process::read_update_report(message);
-  if (report.parameters.empty()) return;
+  processor_seconds_ = report.processor_seconds;
+  if (report.parameters.empty()) return seat_.member.world->clocks().discard_compute(seat_.member.rank);
   auto replicas = std::make_shared<Replicas>();
   std::vector<std::uint64_t> hashes;
   for (const auto& parameter : report.parameters) {

@@ -11,7 +11,10 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 
 #include "backends/launch/process.hpp"
 #include "reference/core/errors.hpp"
@@ -41,8 +44,7 @@ Supervisor::~Supervisor() {
 }
 
 void Supervisor::run() {
-  // Processes that a rank leaves behind become children of this one, which ends them.
-  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  prctl(PR_SET_CHILD_SUBREAPER, 1);  // processes that a rank leaves behind become children of this one
   try {
     start();
   } catch (...) {
@@ -50,14 +52,29 @@ void Supervisor::run() {
   }
   has_started_ = true;
   has_started_.notify_all();
-  while (!have_ended()) {
+  while (!start_error_ && !have_ended()) {
     forward_output(kTick);
     reap();
     report_ends();
     stop_late_ranks();
   }
+  end_children();
   is_over_ = true;
   is_over_.notify_all();
+}
+
+// Own ones after a failed start, and adopted ones, such as workers of a rank's loader.
+void Supervisor::end_children() {
+  while (true) {
+    std::vector<pid_t> children;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+      std::ifstream file(task.path() / "children");
+      children.insert(children.end(), std::istream_iterator<pid_t>(file), {});
+    }
+    if (children.empty()) return;
+    for (const auto pid : children) kill(pid, SIGKILL);
+    for (const auto pid : children) waitpid(pid, nullptr, 0);
+  }
 }
 
 // Creates the pipes of a rank's output, and returns the ends to write to.
@@ -81,12 +98,12 @@ void Supervisor::start() {
     return;
   }
   std::vector<std::vector<int>> outputs;
-  for (int rank = 0; rank < area_->num_ranks(); ++rank) outputs.push_back(open_streams(rank));
   const int area = area_->descriptor();
   const auto close_outputs = [&] {
     for (const auto& output : outputs) std::for_each(output.begin(), output.end(), close);
   };
   try {
+    for (int rank = 0; rank < area_->num_ranks(); ++rank) outputs.push_back(open_streams(rank));
     if (program_.forks_ranks) {
       launcher::ProcessOptions process{.command = program_.command, .environment = program_.environment};
       process.descriptors.emplace_back(area, area);
@@ -115,7 +132,6 @@ void Supervisor::start() {
     }
   } catch (...) {
     close_outputs();
-    for (const auto& child : children_) kill(child.pid, SIGKILL);
     throw;
   }
   close_outputs();
@@ -171,7 +187,7 @@ void Supervisor::report_ends() {
                           fmt::format("rank {}: its process {}{}", rank, launcher::describe_exit_code(code),
                                       last_call.empty() ? "" : "; its last call: " + last_call))));
   }
-  if (!failed_at_ && world->failures().failure()) failed_at_ = Clock::now();
+  if (!failed_at_ && (is_finishing_ || world->failures().failure())) failed_at_ = Clock::now();
 }
 
 void Supervisor::stop_late_ranks() {
@@ -217,6 +233,10 @@ void Supervisor::watch(std::shared_ptr<sim::World> world) {
   world_ = std::move(world);
 }
 
-void Supervisor::finish() { is_over_.wait(false); }
+// All proxies have left, so nobody answers a rank that still asks for something.
+void Supervisor::finish() {
+  is_finishing_ = true;
+  is_over_.wait(false);
+}
 
 }  // namespace accel::programs

@@ -63,6 +63,7 @@ class Supervisor {
 
   void run();
   void start();
+  void end_children();
   std::vector<int> open_streams(int rank);
   void forward_output(std::chrono::milliseconds limit);
   void reap();
@@ -75,10 +76,10 @@ class Supervisor {
   std::vector<Rank> ranks_;
   std::vector<Child> children_;
   std::mutex mutex_;
-  std::shared_ptr<sim::World> world_;  // under mutex_
-  std::optional<Clock::time_point> failed_at_, ended_at_;
+  std::shared_ptr<sim::World> world_;                      // under mutex_
+  std::optional<Clock::time_point> failed_at_, ended_at_;  // of the run; of the last child
   std::exception_ptr start_error_;
-  std::atomic<bool> has_started_{false}, must_end_{false}, is_over_{false};
+  std::atomic<bool> has_started_{false}, must_end_{false}, is_finishing_{false}, is_over_{false};
   std::thread thread_;
 };
 

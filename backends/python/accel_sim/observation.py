@@ -9,7 +9,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from accel_sim import _native
 
-_replicas = weakref.WeakSet()
+_replicas = []  # weak references to models, in the order of their creation, which is the same on all ranks
 
 
 def install():
@@ -43,16 +43,21 @@ def _observe_updates():
 
     def after(optimizer, args, kwargs):
         if _is_distributed():
-            _native.updated(_replicated_parameters(), bytes(torch.get_rng_state().numpy()))
+            _native.updated(_replicated_parameters(optimizer), bytes(torch.get_rng_state().numpy()))
 
     register_optimizer_step_pre_hook(before)
     register_optimizer_step_post_hook(after)
 
 
-def _replicated_parameters():
-    """The parameters that must be equal on all ranks: those of data parallel models over all ranks."""
+def _replicated_parameters(optimizer):
+    """The parameters that must be equal on all ranks after this optimizer's step: those of data parallel models over all
+    ranks that it trains. Others may exist on some ranks only, until their memory is collected."""
+    trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     parameters = []
-    for number, model in enumerate(_replicas):
+    for number, reference in enumerate(_replicas):
+        model = reference()
+        if model is None or not any(id(parameter) in trained for parameter in model.parameters()):
+            continue
         if model.process_group.size() != torch.distributed.get_world_size() or not model.require_backward_grad_sync:
             continue
         prefix = f"model {number}: " if len(_replicas) > 1 else ""
@@ -65,7 +70,7 @@ def _observe_data_parallel():
 
     def observed(self, *args, **kwargs):
         create(self, *args, **kwargs)
-        _replicas.add(self)
+        _replicas.append(weakref.ref(self))
 
     torch.nn.parallel.DistributedDataParallel.__init__ = observed
 

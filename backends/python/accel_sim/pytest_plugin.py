@@ -41,7 +41,7 @@ def pytest_pyfunc_call(pyfuncitem):
 
 
 class _Function:
-    """A program of accel_sim.launch that is a function of this process."""
+    """A program of accel_sim.ranks that is a function of this process."""
 
     def __init__(self, body, source):
         self.run, self._source = body, str(source)
@@ -53,41 +53,30 @@ class _Function:
 def run_on_ranks(body, num_ranks, options, source):
     """Calls the function on simulated ranks. Returns what went wrong; "" if nothing did."""
     import accel_sim
-    from accel_sim import launch
+    from accel_sim.ranks import Problem, Ranks
 
     accel_sim.check_torch()
-    from accel_sim import _native, backend, observation
+    from accel_sim import _native
 
     try:
-        launch.check_memory(num_ranks)
-        launch.warm_up_once()
-        launch.check_threads()
         area = _native.SharedArea.create(num_ranks)
-    except (launch.Problem, RuntimeError) as problem:
+        ranks = Ranks(_Function(body, source), area)
+    except (Problem, RuntimeError) as problem:
         return str(problem)
-    store = os.memfd_create("accel-store", 0)
-    program, port = _Function(body, source), launch.free_port()
-    owners = launch.owners_of(program)
-
-    def install():
-        backend.install(f"/proc/self/fd/{store}")
-        observation.install()
-
     words = [accel_sim.sim_run(), "attach", str(area.descriptor), "--ranks", str(num_ranks)]
     for name, value in options.items():
         words += [f"--{name.replace('_', '-')}", str(value)]
     with tempfile.TemporaryFile() as text:
-        engine = subprocess.Popen(words, pass_fds=[area.descriptor], stdin=subprocess.DEVNULL, stderr=text)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        pids = launch.fork_ranks(program, area, port, owners, install=install)
-        launch.supervise(pids, area, engine)
-        code = engine.wait()
+        with ranks, subprocess.Popen(words, pass_fds=[area.descriptor], stdin=subprocess.DEVNULL, stderr=text) as engine:
+            try:
+                ranks.supervise(engine)
+            except BaseException:
+                engine.kill()
+                raise
         text.seek(0)
         said = text.read().decode(errors="replace").strip()
-    os.close(store)
-    if code != 0:
-        return said or f"sim-run ended with code {code}"
+    if engine.returncode != 0:
+        return said or f"sim-run ended with code {engine.returncode}"
     if said:
         print(said, file=sys.stderr)
     return ""

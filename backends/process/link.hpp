@@ -18,7 +18,7 @@ namespace accel::process {
 enum class Request : std::uint32_t {
   kGroup,     ///< number, name, ranks; answered
   kCall,      ///< number of the work, see Operation; its errors are those of the wait
-  kWait,      ///< number of the work; answered: the source rank
+  kWait,      ///< number of the work, whether the program has changed its tensors; answered: the source rank
   kPoll,      ///< number of the work; answered: whether it has ended
   kForget,    ///< number of the work, whose buffers the rank has taken back
   kPhase,     ///< name
@@ -26,6 +26,7 @@ enum class Request : std::uint32_t {
   kUpdate,    ///< an optimizer is about to step; answered
   kUpdated,   ///< UpdateReport; answered
   kEndJoin,   ///< ranks that made different numbers of updates are equal again; answered
+  kDivide,    ///< name and hash of a weight that all ranks have and divide now
   kWarn,      ///< text
   kFail,      ///< text; the program has ended by this error
 };

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "backends/process/byte_hash.hpp"
 #include "reference/core/errors.hpp"
 
 namespace accel::process {
@@ -63,7 +64,7 @@ std::uint32_t ProcessBackend::group() {
   return group_ = number;
 }
 
-PlacedTensor ProcessBackend::place(const at::Tensor& tensor, bool is_read, bool is_written,
+PlacedTensor ProcessBackend::place(const at::Tensor& tensor, bool is_read, bool is_written, bool is_async,
                                    std::vector<Buffer>& buffers) const {
   check_argument(tensor.layout() == at::kStrided,
                  "a rank that is a process exchanges dense tensors only, got a {} one; use a thread as a rank, or "
@@ -79,7 +80,11 @@ PlacedTensor ProcessBackend::place(const at::Tensor& tensor, bool is_read, bool 
   // A tensor with gaps is also read where it is written: the bytes between its elements go there and back.
   if (is_read || !tensor.is_non_overlapping_and_dense())
     std::memcpy(link_->at(placed.offset), tensor.const_data_ptr(), placed.bytes);
-  buffers.push_back({.tensor = tensor, .offset = placed.offset, .bytes = placed.bytes, .is_written = is_written});
+  buffers.push_back({.tensor = tensor,
+                     .offset = placed.offset,
+                     .bytes = placed.bytes,
+                     .is_written = is_written,
+                     .sample = is_async ? sample_hash(tensor) : 0});
   return placed;
 }
 
@@ -92,7 +97,7 @@ ProcessBackend::WorkPtr ProcessBackend::run(OpType type, bool is_async, Operatio
     std::vector<std::vector<PlacedTensor>> placed;
     for (const auto& list : lists) {
       auto& own = placed.emplace_back();
-      for (const auto& tensor : list) own.push_back(place(tensor, is_read, is_written, buffers));
+      for (const auto& tensor : list) own.push_back(place(tensor, is_read, is_written, is_async, buffers));
     }
     return placed;
   };

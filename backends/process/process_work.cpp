@@ -6,6 +6,9 @@
 #include <time.h>
 #include <torch/csrc/autograd/engine.h>
 
+#include <algorithm>
+
+#include "backends/process/byte_hash.hpp"
 #include "reference/core/errors.hpp"
 
 namespace accel::process {
@@ -54,9 +57,10 @@ void free_abandoned(RankLink& link, const ProgramHooks& hooks) {
 // The request is made before the lock is taken: it may need the lock of the program's interpreter.
 void ProcessWork::finish() {
   if (is_over_) return;
-  const auto request = begin_request(Request::kWait, *hooks_).put(number_);
+  auto request = begin_request(Request::kWait, *hooks_).put(number_);
   const std::lock_guard lock(mutex_);
   if (is_over_) return;
+  request.put(has_changed());
   try {
     source_ = static_cast<int>(link_->ask(request));
     take_results();
@@ -65,6 +69,12 @@ void ProcessWork::finish() {
   }
   is_over_ = true;
   if (future_ && !future_->completed()) complete(*future_);
+}
+
+bool ProcessWork::has_changed() const {
+  return std::any_of(buffers_.begin(), buffers_.end(), [](const Buffer& buffer) {
+    return buffer.sample != 0 && sample_hash(buffer.tensor) != buffer.sample;
+  });
 }
 
 // After a good answer nobody uses the payload any more. After an error another rank may still write to it, so this

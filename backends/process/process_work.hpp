@@ -20,6 +20,7 @@ struct Buffer {
   at::Tensor tensor;
   std::uint64_t offset = 0, bytes = 0;
   bool is_written = false;  ///< by the collective
+  std::uint64_t sample = 0;  ///< hash at the call: the program must not change it before its wait; 0: not taken
 };
 
 /// What the language of the rank's program adds to its collectives.
@@ -51,6 +52,7 @@ class ProcessWork : public c10d::Work {
 
  private:
   void finish();
+  [[nodiscard]] bool has_changed() const;  // a tensor, since the call
   void take_results();
   void complete(c10::ivalue::Future& future) const;
 

@@ -96,6 +96,12 @@ void SharedArea::record_end(int rank, int status) const {
   ring(own);
 }
 
+void SharedArea::record_lost_ends(int status) const {
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    if (channel(rank).end.has_ended == 0) record_end(rank, status);
+  }
+}
+
 void ring(Channel& channel) {
   ++channel.bell;
   futex_wake(channel.bell);

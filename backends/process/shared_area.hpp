@@ -71,6 +71,8 @@ class SharedArea {
 
   /// Records that a rank's process has ended, with the status of wait(), and wakes its proxy.
   void record_end(int rank, int status) const;
+  /// The same for every rank that has no end yet: whoever started them is gone.
+  void record_lost_ends(int status) const;
 
  private:
   SharedArea(int descriptor, int num_ranks);

@@ -5,10 +5,10 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/utils/pybind.h>
 
-#include <array>
 #include <string>
 #include <unordered_map>
 
+#include "backends/process/byte_hash.hpp"
 #include "backends/process/process_backend.hpp"
 #include "backends/process/update_report.hpp"
 
@@ -110,32 +110,15 @@ RankLink& link() {
 
 MessageWriter request(Request kind) { return begin_request(kind, *this_rank().hooks); }
 
-// FNV-1a over words: as good as the simulator needs to tell tensors apart, and the same in every rank.
-std::uint64_t hash_of(const void* data, std::size_t bytes) {
-  constexpr std::uint64_t kPrime = 0x9e3779b97f4a7c15ull;
-  std::array<std::uint64_t, 4> lanes{1, 2, 3, 4};
-  const auto* at = static_cast<const char*>(data);
-  for (std::size_t lane = 0; bytes >= 8; bytes -= 8, at += 8, lane = (lane + 1) % lanes.size()) {
-    std::uint64_t word;
-    std::memcpy(&word, at, 8);
-    lanes[lane] = (lanes[lane] ^ word) * kPrime;
-    lanes[lane] ^= lanes[lane] >> 29;
-  }
-  std::uint64_t hash = bytes;
-  std::memcpy(&hash, at, bytes);
-  for (const auto lane : lanes) hash = (hash ^ lane) * kPrime + (hash >> 31);
-  return hash;
-}
-
 void updated(const std::vector<std::pair<std::string, at::Tensor>>& parameters, const std::string& generator) {
   auto message = request(Request::kUpdated);  // before hashing, which is not part of the program
-  UpdateReport report{.generator = hash_of(generator.data(), generator.size()), .parameters = {}};
+  UpdateReport report{.generator = byte_hash(generator.data(), generator.size()), .parameters = {}};
   for (const auto& [name, parameter] : parameters) {
     const auto elements = parameter.detach().contiguous();
     report.parameters.push_back({.name = name,
                                  .sizes = parameter.sizes().vec(),
                                  .dtype = static_cast<int>(parameter.scalar_type()),
-                                 .hash = hash_of(elements.const_data_ptr(), elements.nbytes())});
+                                 .hash = byte_hash(elements.const_data_ptr(), elements.nbytes())});
   }
   report.processor_seconds = processor_seconds();
   message << report;
@@ -167,12 +150,18 @@ PYBIND11_MODULE(_native, module) {
              futex_wake(area.ready());
            })
       .def("set_pid", [](SharedArea& area, int rank, int pid) { area.channel(rank).end.pid = pid; })
-      .def("record_end", &SharedArea::record_end, py::arg("rank"), py::arg("status"));
+      .def("record_end", &SharedArea::record_end, py::arg("rank"), py::arg("status"))
+      .def("record_lost_ends", &SharedArea::record_lost_ends, py::arg("status"));
 
   module.def("become", &become);
   module.def("line", &current_line);
   module.def("fail", [](const std::string& text) { link().post(request(Request::kFail).put(text)); });
   module.def("warn", [](const std::string& text) { link().post(request(Request::kWarn).put(text)); });
+  module.def("divide", [](const std::string& name, const at::Tensor& weight) {
+    const auto elements = weight.contiguous();
+    link().post(
+        request(Request::kDivide).put(name).put(byte_hash(elements.const_data_ptr(), elements.nbytes())));
+  });
   module.def("phase", [](const std::string& name) { link().post(request(Request::kPhase).put(name)); });
   module.def("backward", [](double loss) {
     const auto message = request(Request::kBackward).put(loss);
@@ -183,6 +172,10 @@ PYBIND11_MODULE(_native, module) {
     const auto message = request(Request::kUpdate);
     const py::gil_scoped_release released;
     link().ask(message);
+  });
+  module.def("fingerprint", [](const at::Tensor& tensor) {
+    const auto elements = tensor.contiguous();
+    return byte_hash(elements.const_data_ptr(), elements.nbytes());
   });
   module.def("updated", &updated, py::arg("parameters"), py::arg("generator"));
 

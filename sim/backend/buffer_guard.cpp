@@ -92,6 +92,12 @@ void BufferGuard::release_at_end(const Meeting& meeting) {
   }
 }
 
+void BufferGuard::report_change(const Meeting& meeting) {
+  const auto one = std::find_if(in_flight_.begin(), in_flight_.end(),
+                                [&](const auto& other) { return other.meeting.get() == &meeting; });
+  if (one != in_flight_.end()) fail(*one, "its tensor is changed before wait()");
+}
+
 void BufferGuard::hold_partial(const Meeting& meeting, const at::Tensor& tensor) {
   for (const auto& one : in_flight_) {
     if (one.meeting.get() != &meeting || !has_memory(tensor)) continue;

@@ -35,6 +35,8 @@ class BufferGuard {
   void release(const Meeting& meeting);
   /// Stops watching when the meeting ends, because a future and not `wait()` is used.
   void release_at_end(const Meeting& meeting);
+  /// Fails the run if the meeting is watched: its tensor was changed by means that the guard does not see.
+  void report_change(const Meeting& meeting);
   /// Keeps watching a tensor with partial results, as after a reduce on a rank that is not the root: reading it is a
   /// finding.
   void hold_partial(const Meeting& meeting, const at::Tensor& tensor);

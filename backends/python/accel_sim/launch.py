@@ -4,12 +4,14 @@ import ast
 import ctypes
 import importlib
 import importlib.util
+import json
 import os
 import runpy
 import signal
+import socket
 import sys
 
-from accel_sim.ranks import Problem, Ranks, check_memory
+from accel_sim.ranks import Problem, Ranks, check_memory, check_threads, die_with_parent, warm_up
 
 # Packages that are imported before the fork if the program's file imports them.
 SHARED_IMPORTS = ("accelerate", "datasets", "numpy", "peft", "torch", "torchvision", "transformers")
@@ -97,35 +99,98 @@ def kill_descendants():
             os.waitpid(pid, 0)
 
 
-def launch(words):
-    if "ACCEL_AREA" not in os.environ:
-        raise Problem("a simulator must start this; use `sim-run --ranks N -- python SCRIPT`")
-    program = Program(words[1:] if words[:1] == ["--"] else words)
-    os.environ.update({name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")})
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    preload = [name for name in os.environ.pop("ACCEL_PRELOAD", "").split(",") if name]
+def check_torch():
     import accel_sim
 
     try:
         accel_sim.check_torch()
     except ImportError as error:
         raise Problem(str(error)) from error
+
+
+def run_here(program, request):
+    """A rank of a real backend, which this process is."""
+    check_torch()
+    from accel_sim import recording
+
+    recording.install(request, int(os.environ["RANK"]))
+    program.run()
+
+
+def run_ranks(program, area, outputs, request=None):
+    """One run: its ranks begin, end and leave nothing behind."""
+    ranks = Ranks(program, area, outputs, request)
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    area.set_ready()
+    with ranks:
+        for descriptor in set(outputs):
+            os.close(descriptor)
+        ranks.supervise()
+    kill_descendants()
+
+
+def serve_runs(program, simulator):
+    """One run per line of the socket, "AREA FOLDER", each in a process of its own, which forks its ranks: this one stays
+    as it is. AREA is a descriptor of the simulator, which has started this process."""
+    from accel_sim import _native
+
+    warm_up()
+    check_threads()
+    parent = os.getppid()
+    while True:
+        simulator.sendall(b"\n")
+        words = simulator.recv(4096).decode().split(maxsplit=1)
+        if not words:
+            return
+        descriptor = os.open(f"/proc/{parent}/fd/{words[0]}", os.O_RDWR)
+        area = _native.SharedArea.attach(descriptor)
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                die_with_parent()
+                simulator.close()
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                outputs = []
+                for rank in range(area.num_ranks):
+                    file = os.path.join(words[1].rstrip("\n"), f"output{rank}")
+                    outputs += [os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), nowhere]
+                run_ranks(program, area, outputs)
+                code = 0
+            except Problem as problem:
+                print(f"sim-run: {problem}", file=sys.stderr)
+                code = 2
+            finally:
+                os._exit(code)
+        status = os.waitpid(pid, 0)[1]
+        area.record_lost_ends(status)
+
+
+def launch(words):
+    request = json.loads(os.environ.pop("ACCEL_SIM", "{}"))
+    is_real = request.get("backend", "sim") != "sim"
+    if not is_real and not {"ACCEL_AREA", "ACCEL_RUNS"} & set(os.environ):
+        raise Problem("a simulator must start this; use `sim-run --ranks N -- python SCRIPT`")
+    program = Program(words[1:] if words[:1] == ["--"] else words)
+    if is_real:
+        return run_here(program, request)
+    os.environ.update({name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")})
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    preload = [name for name in os.environ.pop("ACCEL_PRELOAD", "").split(",") if name]
+    check_torch()
     import torch
 
     from accel_sim import _native
 
+    if "ACCEL_RUNS" in os.environ:
+        simulator = socket.socket(fileno=int(os.environ.pop("ACCEL_RUNS")))
+        import_shared([*imports_of(program.source()), *preload])
+        return serve_runs(program, simulator)
     area = _native.SharedArea.attach(int(os.environ.pop("ACCEL_AREA")))
     outputs = [int(word) for word in os.environ.pop("ACCEL_OUTPUTS").split(",")]
     check_memory(area.num_ranks)  # before the imports, which take longer
     import_shared([*imports_of(program.source()), *preload])
-    ranks = Ranks(program, area, outputs)
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-    area.set_ready()
-    with ranks:
-        for descriptor in outputs:
-            os.close(descriptor)
-        ranks.supervise()
-    kill_descendants()
+    run_ranks(program, area, outputs, request)
     os._exit(0)  # the interpreter's end takes longer than many a run, and has nothing to do
 
 

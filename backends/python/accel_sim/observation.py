@@ -4,6 +4,7 @@ import math
 import weakref
 
 import torch
+from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.distributed.tensor import DTensor
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
@@ -16,6 +17,7 @@ def install():
     _observe_backward()
     _observe_updates()
     _observe_data_parallel()
+    _observe_sharding()
     _observe_samplers()
 
 
@@ -73,6 +75,20 @@ def _observe_data_parallel():
         _replicas.append(weakref.ref(self))
 
     torch.nn.parallel.DistributedDataParallel.__init__ = observed
+
+
+def _observe_sharding():
+    create = FSDPParamGroup.__init__
+
+    def observed(self, params, modules, mesh_info, *args, **kwargs):
+        if mesh_info.mesh.size() == torch.distributed.get_world_size():
+            names = {id(parameter): name for module in modules for name, parameter in module.named_parameters()}
+            for parameter in params:
+                if not parameter.is_meta and not isinstance(parameter, DTensor):
+                    _native.divide(names.get(id(parameter), "?"), parameter.detach())
+        create(self, params, modules, mesh_info, *args, **kwargs)
+
+    FSDPParamGroup.__init__ = observed
 
 
 def _observe_samplers():

@@ -105,6 +105,10 @@ def forget_parent():
     atexit.register(logging.shutdown)
 
 
+def die_with_parent():
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def program_frames(error):
     """The traceback without the frames of this package and of runpy."""
     frames = traceback.extract_tb(error.__traceback__)
@@ -130,16 +134,16 @@ class Ranks:
         ranks.supervise()
     """
 
-    def __init__(self, program, area, outputs=None):
+    def __init__(self, program, area, outputs=None, request=None):
         """Raises Problem if the ranks cannot be forked. `program` has `run()` and `source()`; `outputs`: two descriptors
-        per rank; None: those of this process."""
-        from accel_sim import backend, observation  # imported here, installed in the ranks
+        per rank; None: those of this process. `request`: what to record."""
+        from accel_sim import backend, observation, recording  # imported here, installed in the ranks
 
         check_memory(area.num_ranks)
         warm_up()
         check_threads()
         self._program, self._area, self._outputs = program, area, outputs
-        self._modules = backend, observation
+        self._modules, self._request = (backend, observation, recording), request or {}
         self._owners, self._port = owners_of(program), free_port()
         self._store = os.memfd_create("accel-store", 0)
         self._running = {}  # ranks by process number
@@ -199,7 +203,7 @@ class Ranks:
         """The life of a rank, in its process. Does not return, not even by an exception."""
         code = 1
         try:
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            die_with_parent()
             if os.getppid() == parent:  # else it died before
                 self._begin(rank)
                 code = self._run_program()
@@ -218,13 +222,14 @@ class Ranks:
         if self._outputs:
             os.dup2(self._outputs[2 * rank], 1)
             os.dup2(self._outputs[2 * rank + 1], 2)
-            for descriptor in self._outputs:
+            for descriptor in set(self._outputs):
                 os.close(descriptor)
         forget_parent()
         _native.become(self._area, rank, self._owners)
-        backend, observation = self._modules
+        backend, observation, recording = self._modules
         backend.install(f"/proc/self/fd/{self._store}")
         observation.install()
+        recording.install(self._request, rank)
         # In fresh processes these differ, and in forked ones they would be equal: a program that forgets to seed them
         # must not look right. LibTorch's own generator begins with the same seed in every process.
         random.seed(f"rank {rank}")

@@ -1,7 +1,6 @@
 // What all programs share on top of CLI11: hyphens and underscores are the same in option names, as in Accelerate;
 // unknown options come with a suggestion; and shells can list the options for completion.
 #include "sim/programs/command_line/command_line.hpp"
-#include "sim/programs/processes/python_program.hpp"
 
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -129,7 +128,6 @@ std::vector<std::string> take_program(const std::string& command, int& argc, cha
   }
   std::vector<std::string> program(dashes + 1, argv + argc);
   argc = static_cast<int>(dashes - argv);
-  check_not_python(command, program);
   return program;
 }
 

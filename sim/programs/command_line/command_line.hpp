@@ -31,7 +31,7 @@ std::string option_hint(const CLI::App& app, const std::string& argument);
 void check_program_follows_dashes(const std::string& command, const std::vector<std::string>& arguments);
 
 /// Removes `-- PROGRAM [ARGS...]` from the end of the arguments and returns the program; {} if there is none. CLI11
-/// would interpret the program's options. Throws as check_program_follows_dashes, and for a program of Python.
+/// would interpret the program's options. Throws as check_program_follows_dashes.
 std::vector<std::string> take_program(const std::string& command, int& argc, char** argv);
 
 }  // namespace accel::programs

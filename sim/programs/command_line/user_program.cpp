@@ -161,21 +161,24 @@ int run_once(const UserProgram& program, const RunOptions& options, int ranks, c
                           .sweep = sweep,
                           .record = options.record,
                           .acknowledge = acknowledgements.descriptor()};
-  auto python = options.backend == "sim" ? python_program(program.command) : std::nullopt;
+  auto python = python_program(program.command, options.preload);
+  if (python) python->environment.insert(program.environment.begin(), program.environment.end());
   const auto request = to_json(wanted);
   const auto& diagnosis = options.rehearsal.diagnosis;
   if (std::filesystem::is_regular_file(std::filesystem::symlink_status(diagnosis))) std::filesystem::remove(diagnosis);
   const auto run = [&] {
-    if (options.backend != "sim") return run_processes(program, request, ranks);
-    if (!python && !options.processes) return run_simulated(program, request);
-    auto processes = python ? *python : RankProgram{.command = program.command};
-    processes.environment.insert(program.environment.begin(), program.environment.end());
-    if (python) {
-      processes.environment["ACCEL_PRELOAD"] = fmt::format("{}", fmt::join(options.preload, ","));
-    } else {
-      processes.environment[kSimRequestVariable] = request;
-      processes.descriptors = {acknowledgements.descriptor()};
+    if (options.backend != "sim") {
+      const bool records_python = python && !options.record.folder.empty();
+      return run_processes(records_python ? UserProgram{.command = python->command, .environment = python->environment}
+                                          : program,
+                           request, ranks);
     }
+    if (!python && !options.processes) return run_simulated(program, request);
+    auto processes = python ? *python
+                            : RankProgram{.command = program.command,
+                                          .environment = program.environment,
+                                          .descriptors = {acknowledgements.descriptor()}};
+    processes.environment[kSimRequestVariable] = request;
     return run_process_ranks(std::move(processes), wanted);
   };
   const int code = run();

@@ -1,5 +1,7 @@
 #include "sim/programs/processes/python_program.hpp"
 
+#include <fmt/ranges.h>
+
 #include <filesystem>
 #include <regex>
 
@@ -16,11 +18,12 @@ std::filesystem::path package_folder() {
 
 }  // namespace
 
-std::optional<RankProgram> python_program(const std::vector<std::string>& command) {
+std::optional<RankProgram> python_program(const std::vector<std::string>& command,
+                                          const std::vector<std::string>& preload) {
   if (command.front().ends_with(".py")) {
     std::vector<std::string> with_interpreter{"python3"};
     with_interpreter.insert(with_interpreter.end(), command.begin(), command.end());
-    return python_program(with_interpreter);
+    return python_program(with_interpreter, preload);
   }
   static const std::regex name("python(3(\\.[0-9]+)?)?");
   if (!std::regex_match(std::filesystem::path(command.front()).filename().string(), name)) return std::nullopt;
@@ -34,17 +37,12 @@ std::optional<RankProgram> python_program(const std::vector<std::string>& comman
   }
   program.command.insert(program.command.end(), {"-m", "accel_sim", "--"});
   program.command.insert(program.command.end(), next, command.end());
+  program.environment["ACCEL_PRELOAD"] = fmt::format("{}", fmt::join(preload, ","));
   if (std::filesystem::exists(package_folder())) {
     const auto path = environment("PYTHONPATH").value_or("");
     program.environment["PYTHONPATH"] = package_folder().string() + (path.empty() ? "" : ":" + path);
   }
   return program;
-}
-
-void check_not_python(const std::string& subcommand, const std::vector<std::string>& command) {
-  check_config(
-      command.empty() || !python_program(command),
-      "`{}` takes no Python program; run it by `sim-run [--schedule random --seed-schedule N] -- python`", subcommand);
 }
 
 }  // namespace accel::programs

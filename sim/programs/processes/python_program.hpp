@@ -13,9 +13,8 @@ namespace accel::programs {
 ///
 ///     python_program({"python3", "-u", "train.py", "--epochs", "3"})
 ///     // python3 -u -m accel_sim -- train.py --epochs 3
-std::optional<RankProgram> python_program(const std::vector<std::string>& command);
-
-/// Throws ConfigError if `command` runs Python, for a subcommand that supports C++ programs only.
-void check_not_python(const std::string& subcommand, const std::vector<std::string>& command);
+/// `preload`: modules that the ranks share besides.
+std::optional<RankProgram> python_program(const std::vector<std::string>& command,
+                                          const std::vector<std::string>& preload = {});
 
 }  // namespace accel::programs

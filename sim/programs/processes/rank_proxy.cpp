@@ -14,6 +14,7 @@
 #include "reference/core/errors.hpp"
 #include "sim/backend/replica_vote.hpp"
 #include "sim/backend/sim_backend.hpp"
+#include "sim/backend/sim_work.hpp"
 #include "sim/backend/step_recorder.hpp"
 
 namespace accel::programs {
@@ -57,10 +58,11 @@ bool comes_from_the_run(const std::exception_ptr& error) {
 
 }  // namespace
 
-RankProxy::RankProxy(const sim::Seat& seat, std::shared_ptr<process::SharedArea> area, double& processor_seconds,
-                     std::function<bool()> was_stopped)
+RankProxy::RankProxy(const sim::Seat& seat, std::shared_ptr<process::SharedArea> area, DividedWeights& weights,
+                     double& processor_seconds, std::function<bool()> was_stopped)
     : seat_(seat),
       link_(std::move(area), seat.member.rank),
+      weights_(weights),
       processor_seconds_(processor_seconds),
       was_stopped_(std::move(was_stopped)) {}
 
@@ -106,6 +108,7 @@ void RankProxy::serve(process::MessageReader& message) {
     case Request::kCall: return call(message);
     case Request::kForget: pending_.erase(message.get<std::uint64_t>()); return;
     case Request::kPhase: seat_.member.world->clocks().enter_phase(seat_.member.rank, kept(message.text())); return;
+    case Request::kDivide: return divide(message);
     case Request::kWarn: return seat_.member.world->failures().warn(message.text());
     case Request::kFail: fail(message.text());
     default: break;
@@ -131,7 +134,10 @@ std::optional<std::int64_t> RankProxy::answer_of(const process::RequestHead& hea
   const int rank = seat_.member.rank;
   switch (head.request) {
     case Request::kGroup: make_group(message); return 0;
-    case Request::kWait: return wait(message.get<std::uint64_t>());
+    case Request::kWait: {
+      const auto number = message.get<std::uint64_t>();
+      return wait(number, /*has_changed=*/message.get<bool>());
+    }
     case Request::kPoll: {
       const auto pending = pending_.find(message.get<std::uint64_t>());
       return pending == pending_.end() || pending->second.error || pending->second.work->isCompleted() ? 1 : 0;
@@ -220,11 +226,13 @@ c10::intrusive_ptr<c10d::Work> RankProxy::perform(const process::Operation& oper
 }
 
 // Of the thread that ends the collective and this one, the first to see its end answers.
-std::optional<std::int64_t> RankProxy::wait(std::uint64_t number) {
+std::optional<std::int64_t> RankProxy::wait(std::uint64_t number, bool has_changed) {
   const auto pending = std::move(pending_.at(number));
   pending_.erase(number);
   if (pending.error) std::rethrow_exception(pending.error);
   if (!pending.work) return -1;
+  if (auto* work = dynamic_cast<sim::SimWork*>(pending.work.get()); has_changed && work != nullptr)
+    work->report_change();
   const auto is_answered = std::make_shared<std::atomic<bool>>(false);
   pending.work->getFuture()->addCallback([this, is_answered, work = pending.work](c10::ivalue::Future& future) {
     if (future.hasError()) return link_.wake();
@@ -240,6 +248,13 @@ std::optional<std::int64_t> RankProxy::wait(std::uint64_t number) {
 void RankProxy::sleep(const sim::Completion& completion) {
   if (!is_answered_by_others_) return completion.sleep();
   for (auto bell = link_.bell(); !completion.has_ended(); bell = link_.bell()) link_.sleep(bell, kRequestTick);
+}
+
+void RankProxy::divide(process::MessageReader& message) {
+  const auto name = message.text();
+  const auto hash = message.get<std::uint64_t>();
+  const auto finding = weights_.add(seat_.member.rank, name, hash, sim::describe(CallSite::current()));
+  if (finding) seat_.member.world->failures().warn(*finding);
 }
 
 void RankProxy::compare_replicas(process::MessageReader& message) {

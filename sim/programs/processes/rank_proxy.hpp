@@ -14,6 +14,7 @@
 #include "backends/process/link.hpp"
 #include "backends/process/operation.hpp"
 #include "sim/backend/simulate.hpp"
+#include "sim/programs/processes/divided_weights.hpp"
 
 namespace accel::programs {
 
@@ -29,8 +30,8 @@ class RankProxy {
  public:
   /// `processor_seconds` receives what the process has used at each of its requests. `was_stopped` tells whether the
   /// process was ended because the run had failed.
-  RankProxy(const sim::Seat& seat, std::shared_ptr<process::SharedArea> area, double& processor_seconds,
-            std::function<bool()> was_stopped);
+  RankProxy(const sim::Seat& seat, std::shared_ptr<process::SharedArea> area, DividedWeights& weights,
+            double& processor_seconds, std::function<bool()> was_stopped);
 
   void run();
   /// Sleeps in a collective until it has ended. The process gets its answer from the thread that ends the collective,
@@ -49,7 +50,8 @@ class RankProxy {
   void call(process::MessageReader& message);
   c10::intrusive_ptr<c10d::Work> perform(const process::Operation& operation);
   /// Returns nothing if the process has been answered.
-  std::optional<std::int64_t> wait(std::uint64_t number);
+  std::optional<std::int64_t> wait(std::uint64_t number, bool has_changed);
+  void divide(process::MessageReader& message);
   void compare_replicas(process::MessageReader& message);
   [[noreturn]] void fail(const std::string& text);
   void end_as(int status) const;
@@ -58,6 +60,7 @@ class RankProxy {
 
   const sim::Seat& seat_;
   process::ProxyLink link_;
+  DividedWeights& weights_;
   double& processor_seconds_;
   const std::function<bool()> was_stopped_;
   std::map<std::uint32_t, c10::intrusive_ptr<c10d::Backend>> groups_;

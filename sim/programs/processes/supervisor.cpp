@@ -44,7 +44,7 @@ Supervisor::~Supervisor() {
 }
 
 void Supervisor::run() {
-  prctl(PR_SET_CHILD_SUBREAPER, 1);  // processes that a rank leaves behind become children of this one
+  if (!program_.command.empty()) prctl(PR_SET_CHILD_SUBREAPER, 1);  // adopts what a rank leaves behind
   try {
     start();
   } catch (...) {
@@ -58,7 +58,7 @@ void Supervisor::run() {
     report_ends();
     stop_late_ranks();
   }
-  end_children();
+  if (!program_.command.empty()) end_children();
   is_over_ = true;
   is_over_.notify_all();
 }
@@ -162,10 +162,12 @@ void Supervisor::reap() {
       area_->record_end(child.rank, status);
       continue;
     }
-    for (int rank = 0; rank < area_->num_ranks(); ++rank) {
-      if (area_->channel(rank).end.has_ended == 0) area_->record_end(rank, status);
-    }
+    area_->record_lost_ends(status);
   }
+  siginfo_t end{};
+  const bool has_starter = program_.starter > 0;
+  if (has_starter && waitid(P_PID, program_.starter, &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid != 0)
+    area_->record_lost_ends(SIGKILL);
 }
 
 // A proxy that waits for a request sees the end itself. One that is blocked in a collective is released here.

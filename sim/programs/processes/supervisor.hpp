@@ -18,11 +18,12 @@ namespace accel::programs {
 
 /// The command of a run whose ranks are processes.
 struct RankProgram {
-  std::vector<std::string> command;  ///< empty: another process has the area and starts the ranks
+  std::vector<std::string> command;  ///< empty: another process starts the ranks
   std::map<std::string, std::string> environment;
   std::vector<int> descriptors = {};  ///< that the processes inherit
   bool forks_ranks = false;     ///< one process forks all ranks, as Python's does; else the command is started per rank
   std::string prefix = "rank";  ///< "[rank 3] " precedes every line of rank 3; empty: none
+  pid_t starter = -1;           ///< the child of this process that starts the ranks if `command` is empty; -1: unknown
 };
 
 /// Starts the processes of the ranks, forwards their output, and tells the run when one has ended.

@@ -14,6 +14,7 @@
 #include "sim/faults/fault_file.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/run_options.hpp"
+#include "sim/programs/processes/python_program.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
 #include "sim/programs/runtime/output_files.hpp"
 #include "sim/programs/sim_run/explore_target.hpp"
@@ -141,13 +142,20 @@ int report(const ExploreArguments& arguments, const ExploreTarget& target, const
   return exploration.failure ? (what.exit_code == kDiagnosed ? kDiagnosed : kFailure) : kSuccess;
 }
 
+std::unique_ptr<ExploreTarget> make_target(const ExploreArguments& arguments) {
+  const auto& faults = arguments.rehearsal.faults;
+  if (!arguments.experiment.empty())
+    return make_experiment_target(arguments.experiment, arguments.overrides, faults);
+  if (auto program = python_program(arguments.command, arguments.preload))
+    return make_python_target(std::move(*program), faults);
+  return make_program_target(arguments.command, faults);
+}
+
 int run(const ExploreArguments& arguments) {
   auto problems = problems_of(arguments);
   check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
   const auto& rehearsal = arguments.rehearsal;
-  const auto target = arguments.experiment.empty()
-                          ? make_program_target(arguments.command, rehearsal.faults)
-                          : make_experiment_target(arguments.experiment, arguments.overrides, rehearsal.faults);
+  const auto target = make_target(arguments);
   sim::Trial first{.num_ranks = arguments.ranks(),
                    .max_steps = arguments.max_steps.value_or(0),
                    .schedule = rehearsal.rank_schedule()};

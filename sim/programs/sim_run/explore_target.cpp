@@ -1,6 +1,6 @@
-// How `sim-run explore` runs one trial and judges it. Two kinds of program can be explored: an experiment, which runs
-// in this process and loads its data once, and a user program, which is executed again for every trial because its
-// state cannot be reset.
+// How `sim-run explore` runs one trial and judges it. Three kinds of program can be explored: an experiment, which runs
+// in this process and loads its data once; a user program, which is executed again for every trial because its state
+// cannot be reset; and a Python program, whose imports are done once and whose ranks are forked for every trial.
 #include "sim/programs/sim_run/explore_target.hpp"
 
 #include <fcntl.h>
@@ -60,6 +60,18 @@ TrialOutcome outcome_of(const std::string& diagnosis_text) {
   return outcome;
 }
 
+TrialOutcome outcome_of(const sim::SimulationReport& report) {
+  auto outcome = outcome_of(diagnosis_json(report));
+  outcome.steps = lines_of(report.steps);
+  if (!report.error) return outcome;
+  try {
+    std::rethrow_exception(report.error);
+  } catch (const std::exception& error) {
+    outcome.exit_code = exit_code_of(error);
+  }
+  return outcome;
+}
+
 // pct_depth is only set for pct schedules: the options' check rejects it with any other.
 RehearsalOptions options_of(const sim::Trial& trial) {
   RehearsalOptions options{.schedule = name_of(trial.schedule.kind), .seed_schedule = trial.schedule.seed};
@@ -88,15 +100,7 @@ class ExperimentTarget : public ExploreTarget {
     const auto report = rehearsal.run_or_exit("sim-run", collective_timeout(), [&](RankContext& rank) {
       train_experiment(rank, experiment, *task_, {.trace = true}, results[rank.rank]);
     });
-    auto outcome = outcome_of(diagnosis_json(report));
-    if (report.error) {
-      try {
-        std::rethrow_exception(report.error);
-      } catch (const std::exception& error) {
-        outcome.exit_code = exit_code_of(error);
-      }
-    }
-    outcome.steps = lines_of(report.steps);
+    auto outcome = outcome_of(report);
     for (const auto& result : results)
       outcome.result.insert(outcome.result.end(), result.trace.begin(), result.trace.end());
     return outcome;
@@ -182,6 +186,30 @@ class ProgramTarget : public ExploreTarget {
   TemporaryFolder folder_;
 };
 
+class PythonTarget : public ExploreTarget {
+ public:
+  PythonTarget(RankProgram program, std::string faults_file)
+      : ExploreTarget(std::move(faults_file)), program_(std::move(program)) {}
+
+  [[nodiscard]] bool has_steps() const override { return false; }
+
+  TrialOutcome run(const sim::Trial& trial, const std::vector<sim::Fault>& faults) override {
+    auto options = options_of(trial);
+    options.records_steps = true;
+    auto outcome =
+        outcome_of(program_.run(Rehearsal(options, trial.num_ranks, faults), trial.num_ranks, folder_.path()));
+    for (int rank = 0; rank < trial.num_ranks; ++rank) {
+      for (const auto& line : lines_in(fmt::format("{}/output{}", folder_.path(), rank)))
+        outcome.result.push_back(fmt::format("rank {}: {}", rank, line));
+    }
+    return outcome;
+  }
+
+ private:
+  WarmProgram program_;
+  TemporaryFolder folder_;
+};
+
 }  // namespace
 
 // The file is read again for every trial, because faults with `rank: any` depend on the number of ranks, which shrinks.
@@ -200,6 +228,10 @@ std::unique_ptr<ExploreTarget> make_experiment_target(std::string file, std::vec
 
 std::unique_ptr<ExploreTarget> make_program_target(std::vector<std::string> command, std::string faults_file) {
   return std::make_unique<ProgramTarget>(std::move(command), std::move(faults_file));
+}
+
+std::unique_ptr<ExploreTarget> make_python_target(RankProgram program, std::string faults_file) {
+  return std::make_unique<PythonTarget>(std::move(program), std::move(faults_file));
 }
 
 // The reference is a round-robin run of the same shape: the simplest deterministic schedule. A program whose result

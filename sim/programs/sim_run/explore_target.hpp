@@ -10,6 +10,7 @@
 #include "sim/engine/scheduling/explore.hpp"
 #include "sim/faults/fault.hpp"
 #include "sim/programs/experiments/experiment.hpp"
+#include "sim/programs/processes/process_run.hpp"
 
 namespace accel::programs {
 
@@ -48,6 +49,10 @@ std::unique_ptr<ExploreTarget> make_experiment_target(std::string file, std::vec
 /// Explores a user program, with one process per trial. Trials are compared by losses, parameters, and the lines of
 /// standard output in any order.
 std::unique_ptr<ExploreTarget> make_program_target(std::vector<std::string> command, std::string faults_file);
+
+/// Explores a Python program, whose ranks one warm interpreter forks for every trial. Trials are compared as those of a
+/// user program.
+std::unique_ptr<ExploreTarget> make_python_target(RankProgram program, std::string faults_file);
 
 /// Judges a trial: returns its failure, or "differs" if it computes a different result than ranks that take turns, or a
 /// text that starts with "differs" if those fail. The reference runs once per number of ranks, number of steps and set

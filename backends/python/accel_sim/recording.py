@@ -1,0 +1,135 @@
+"""Records what the program of a rank computes, for `sim-run compare`, on any backend: one JSON object per observation, in
+the order of the program."""
+
+import contextlib
+import json
+import math
+import os
+import weakref
+
+import torch
+from torch.distributed.tensor import DTensor
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._pytree import tree_leaves
+
+from accel_sim import _native
+
+
+def install(request, rank):
+    """Records from here on if the simulator's request asks for it. Raises OSError if the file cannot be written."""
+    if not request.get("record"):
+        return
+    recorder = _Recorder(os.path.join(request["record"], f"rank{rank}.jsonl"), request.get("record_steps"))
+    recorder.observe_steps()
+    if request.get("record_tensors"):
+        recorder.observe_modules()
+
+
+def _bits(tensors):
+    """A hash per tensor that has elements here, as one text, and a description."""
+    local = [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]
+    local = [tensor.detach() for tensor in local if not tensor.is_meta and tensor.layout == torch.strided]
+    return " ".join(f"{_native.fingerprint(tensor):016x}" for tensor in local), "; ".join(map(_describe, local))
+
+
+def _describe(tensor):
+    text = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+    return text if tensor.is_complex() or tensor.is_quantized else f"{text}, norm {tensor.double().norm().item():.9g}"
+
+
+class _Recorder:
+    def __init__(self, file, max_steps):
+        self._file = open(file, "a", buffering=1, encoding="utf-8")  # by lines: a rank that dies leaves what it computed
+        self._max_steps = max_steps
+        self._num_steps = 0  # backward passes that have begun
+        self._depth = 0  # of modules that are running
+        self._is_updating = False  # in a backward pass or an optimizer's step, which belong to the last micro-batch
+        self._observes_parameters = False
+        self._names = weakref.WeakKeyDictionary()  # of modules
+        self._parameter_names = {}  # by id
+
+    def _add(self, kind, value, name="", detail=""):
+        step = max(self._num_steps - 1, 0) if self._is_updating else self._num_steps
+        self._file.write(json.dumps({"step": step, "kind": kind, "name": name, "value": value, "detail": detail}) + "\n")
+
+    def _add_tensors(self, kind, name, tensors):
+        value, detail = _bits(tensors)
+        self._add(kind, value, name, detail)
+
+    @contextlib.contextmanager
+    def _updating(self):
+        was_updating, self._is_updating = self._is_updating, True
+        try:
+            yield
+        finally:
+            self._is_updating = was_updating
+
+    def observe_steps(self):
+        backward = torch.autograd.backward
+
+        def observed(tensors, *args, **kwargs):
+            if self._max_steps is not None and self._num_steps >= self._max_steps:
+                raise SystemExit(0)
+            self._num_steps += 1
+            with self._updating():
+                self._add_loss(tensors if isinstance(tensors, torch.Tensor) else tensors[0])
+                return backward(tensors, *args, **kwargs)
+
+        torch.autograd.backward = observed
+
+        def before(optimizer, args, kwargs):
+            self._is_updating = True
+
+        def after(optimizer, args, kwargs):
+            self._add_parameters(optimizer)
+            self._add("generator state", f"{_native.fingerprint(torch.get_rng_state()):016x}")
+            self._is_updating = False
+
+        register_optimizer_step_pre_hook(before)
+        register_optimizer_step_post_hook(after)
+
+    def _add_loss(self, loss):
+        if loss.numel() != 1 or isinstance(loss, DTensor):
+            return self._add_tensors("loss", "", [loss])
+        value = loss.item()
+        self._add("loss", float(value).hex() if math.isfinite(value) else str(value), detail=f"{value:.9g}")
+
+    def _add_parameters(self, optimizer):
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        if not self._observes_parameters:
+            return self._add("parameters", _bits(parameters)[0])
+        for number, parameter in enumerate(parameters):
+            self._add_tensors("parameter", self._parameter_names.get(id(parameter), f"number {number}"), [parameter])
+
+    def observe_modules(self):
+        self._observes_parameters = True
+
+        def before(module, inputs):
+            if self._depth == 0:
+                self._learn_names(module)
+            self._depth += 1
+            tensors = [value for value in tree_leaves(inputs) if isinstance(value, torch.Tensor)]
+            if self._depth == 1:
+                return self._add_tensors("input" if module.training else "evaluation input", self._names[module], tensors)
+            for tensor in tensors:
+                if tensor.requires_grad and torch.is_grad_enabled():
+                    tensor.register_hook(lambda gradient, module=module: self._add_tensors(
+                        "input gradient", self._names.get(module, "?"), [gradient]))
+
+        def after(module, inputs, outputs):
+            self._depth -= 1
+            tensors = [value for value in tree_leaves(outputs) if isinstance(value, torch.Tensor)]
+            self._add_tensors("output" if module.training else "evaluation output", self._names.get(module, "?"), tensors)
+
+        register_module_forward_pre_hook(before)
+        register_module_forward_hook(after, always_call=True)
+
+    def _learn_names(self, root):
+        """A module keeps the name that it has in the first model which calls it: recomputation calls it alone."""
+        if root in self._names:
+            return
+        for name, module in root.named_modules():
+            self._names.setdefault(module, name)
+        for name, parameter in root.named_parameters():
+            self._parameter_names.setdefault(id(parameter), name)

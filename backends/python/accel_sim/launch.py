@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 
-from accel_sim.ranks import Problem, Ranks, check_memory, check_threads, die_with_parent, warm_up
+from accel_sim.ranks import Problem, Ranks, check_memory, check_threads, die_with_parent, seed_generators, warm_up
 
 # Packages that are imported before the fork if the program's file imports them.
 SHARED_IMPORTS = ("accelerate", "datasets", "numpy", "peft", "torch", "torchvision", "transformers")
@@ -113,7 +113,9 @@ def run_here(program, request):
     check_torch()
     from accel_sim import recording
 
-    recording.install(request, int(os.environ["RANK"]))
+    rank = int(os.environ["RANK"])
+    seed_generators(rank)  # like a simulated rank: a program that does not seed them can be compared, too
+    recording.install(request, rank)
     program.run()
 
 
@@ -130,7 +132,7 @@ def run_ranks(program, area, outputs, request=None):
 
 
 def serve_runs(program, simulator):
-    """One run per line of the socket, "AREA FOLDER", each in a process of its own, which forks its ranks: this one stays
+    """One run per line of the socket, "AREA RESTARTS FOLDER", each in a process of its own, which forks its ranks: this one stays
     as it is. AREA is a descriptor of the simulator, which has started this process."""
     from accel_sim import _native
 
@@ -139,8 +141,8 @@ def serve_runs(program, simulator):
     parent = os.getppid()
     while True:
         simulator.sendall(b"\n")
-        words = simulator.recv(4096).decode().split(maxsplit=1)
-        if not words:
+        words = simulator.recv(4096).decode().rstrip("\n").split(" ", 2)
+        if words == [""]:
             return
         descriptor = os.open(f"/proc/{parent}/fd/{words[0]}", os.O_RDWR)
         area = _native.SharedArea.attach(descriptor)
@@ -149,11 +151,12 @@ def serve_runs(program, simulator):
             code = 1
             try:
                 die_with_parent()
+                os.environ["ACCEL_RESTART_COUNT"] = words[1]
                 simulator.close()
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 outputs = []
                 for rank in range(area.num_ranks):
-                    file = os.path.join(words[1].rstrip("\n"), f"output{rank}")
+                    file = os.path.join(words[2], f"output{rank}")
                     outputs += [os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), nowhere]
                 run_ranks(program, area, outputs)
                 code = 0

@@ -1,5 +1,6 @@
 """Tells the simulator of a program's training steps, and of mistakes that every backend would accept."""
 
+import functools
 import math
 import weakref
 
@@ -13,7 +14,33 @@ from accel_sim import _native
 _replicas = []  # weak references to models, in the order of their creation, which is the same on all ranks
 
 
+_phases = ["other"]  # of the program, the innermost last
+
+
+def _enter(phase):
+    _phases.append(phase)
+    _native.phase(phase)
+
+
+def _leave():
+    _phases.pop()
+    _native.phase(_phases[-1])
+
+
+def _in_phase(phase, function):
+    @functools.wraps(function)
+    def observed(*args, **kwargs):
+        _enter(phase)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _leave()
+
+    return observed
+
+
 def install():
+    _observe_forward()
     _observe_backward()
     _observe_updates()
     _observe_data_parallel()
@@ -25,8 +52,14 @@ def _is_distributed():
     return torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
 
 
+def _observe_forward():
+    """Of data parallel models: other modules are parts of the program's own code."""
+    parallel = torch.nn.parallel.DistributedDataParallel
+    parallel.forward = _in_phase("forward", parallel.forward)
+
+
 def _observe_backward():
-    backward = torch.autograd.backward
+    backward = _in_phase("backward", torch.autograd.backward)
 
     def observed(tensors, *args, **kwargs):
         if _is_distributed():
@@ -42,9 +75,11 @@ def _observe_updates():
     def before(optimizer, args, kwargs):
         if _is_distributed():
             _native.update()
+            _enter("optimizer")
 
     def after(optimizer, args, kwargs):
         if _is_distributed():
+            _leave()
             _native.updated(_replicated_parameters(optimizer), bytes(torch.get_rng_state().numpy()))
 
     register_optimizer_step_pre_hook(before)

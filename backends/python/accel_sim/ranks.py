@@ -105,6 +105,17 @@ def forget_parent():
     atexit.register(logging.shutdown)
 
 
+def seed_generators(rank):
+    """In fresh processes they begin with different seeds, and in forked ones they would be equal: a program that forgets
+    to seed them must not look right. Yet the same in every run, which can be replayed."""
+    import numpy
+    import torch
+
+    random.seed(f"rank {rank}")
+    numpy.random.seed(rank + 1)
+    torch.default_generator.manual_seed(rank + 1)
+
+
 def die_with_parent():
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -215,8 +226,6 @@ class Ranks:
             os._exit(code & 255)  # not through the interpreter's end: the frames and globals of the parent are not ours
 
     def _begin(self, rank):
-        import numpy
-
         from accel_sim import _native
 
         if self._outputs:
@@ -230,15 +239,12 @@ class Ranks:
         backend.install(f"/proc/self/fd/{self._store}")
         observation.install()
         recording.install(self._request, rank)
-        # In fresh processes these differ, and in forked ones they would be equal: a program that forgets to seed them
-        # must not look right. LibTorch's own generator begins with the same seed in every process.
-        random.seed(f"rank {rank}")
-        numpy.random.seed(rank + 1)
+        seed_generators(rank)
         size = str(self._area.num_ranks)
         os.environ.update(
             RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=size, LOCAL_WORLD_SIZE=size, GROUP_RANK="0",
             GROUP_WORLD_SIZE="1", ROLE_RANK=str(rank), ROLE_WORLD_SIZE=size, MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=str(self._port), TORCHELASTIC_RESTART_COUNT="0", ACCELERATE_USE_CPU="true",
+            MASTER_PORT=str(self._port), TORCHELASTIC_RESTART_COUNT=os.environ.pop("ACCEL_RESTART_COUNT", "0"), ACCELERATE_USE_CPU="true",
         )
 
     def _run_program(self):

@@ -40,6 +40,7 @@ class Supervisor {
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
+  [[nodiscard]] const std::shared_ptr<process::SharedArea>& area() const { return area_; }
   /// Waits until the ranks are about to start. Returns the exit code of a program that has ended before.
   std::optional<int> wait_until_ready();
   /// From here on the ends of processes are those of this world's ranks.

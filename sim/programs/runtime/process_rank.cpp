@@ -101,6 +101,7 @@ std::unique_ptr<RankContext> make_context(const std::shared_ptr<process::RankLin
   context->world_size = context->local_world_size = link->num_ranks();
   context->backend = "sim";
   context->num_threads = 1;
+  context->restart_count = environment_int({"ACCEL_RESTART_COUNT"}).value_or(0);
   std::vector<int> everyone(link->num_ranks());
   std::iota(everyone.begin(), everyone.end(), 0);
   context->world = make_group(link, hooks, "world", everyone);

@@ -1,0 +1,65 @@
+#include "sim/programs/processes/warm_program.hpp"
+
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "backends/launch/process.hpp"
+#include "reference/core/errors.hpp"
+#include "sim/programs/processes/process_run.hpp"
+
+namespace accel::programs {
+
+// The interpreter reads a line per run, "AREA RESTARTS FOLDER", and writes one when it is ready for the next.
+WarmProgram::WarmProgram(RankProgram program) : name_(program.command.front()) {
+  std::array<int, 2> ends{};
+  ensure(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0, "socketpair: {}", std::strerror(errno));
+  socket_ = ends[0];
+  program.environment["ACCEL_RUNS"] = std::to_string(ends[1]);
+  pid_ = launcher::start_process({.command = std::move(program.command),
+                                  .environment = std::move(program.environment),
+                                  .descriptors = {{ends[1], ends[1]}}});
+  close(ends[1]);
+  if (is_ready()) return;
+  close(socket_);
+  int status = 0;
+  waitpid(pid_, &status, 0);
+  throw ConfigError(fmt::format("'{}' {} before its ranks started", name_,
+                                launcher::describe_exit_code(launcher::exit_code_of_status(status))));
+}
+
+// It ends when nobody can send it requests any more.
+WarmProgram::~WarmProgram() {
+  close(socket_);
+  waitpid(pid_, nullptr, 0);
+}
+
+bool WarmProgram::is_ready() {
+  char line = 0;
+  while (true) {
+    const auto bytes = read(socket_, &line, 1);
+    if (bytes >= 0 || errno != EINTR) return bytes == 1;
+  }
+}
+
+std::unique_ptr<Supervisor> WarmProgram::start(int num_ranks, const std::string& folder, int restart_count) {
+  ensure(restart_count == 0 || is_ready(), "'{}' has ended during a run", name_);
+  const auto area = process::SharedArea::create(num_ranks);
+  const auto request = fmt::format("{} {} {}\n", area->descriptor(), restart_count, folder);
+  ensure(send(socket_, request.data(), request.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(request.size()),
+         "'{}' has ended: {}", name_, std::strerror(errno));
+  return std::make_unique<Supervisor>(RankProgram{.starter = pid_}, area);
+}
+
+sim::SimulationReport WarmProgram::run(const Rehearsal& rehearsal, int num_ranks, const std::string& folder) {
+  auto report = run_process_seats(
+      rehearsal, [&](int restart_count) { return start(num_ranks, folder, restart_count); });
+  ensure(is_ready(), "'{}' has ended during a run", name_);
+  return report;
+}
+
+}  // namespace accel::programs

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "sim/programs/processes/supervisor.hpp"
+#include "sim/programs/runtime/rehearsal.hpp"
+
+namespace accel::programs {
+
+/// An interpreter that has imported what a Python program needs, and forks the ranks of one run after the other.
+///
+///     WarmProgram program(*python_program({"python3", "train.py"}));
+///     const auto report = program.run(Rehearsal({.schedule = "random"}, 4), 4, folder);
+///
+/// Thread rule: one thread.
+class WarmProgram {
+ public:
+  /// Returns when it is ready. Throws ConfigError if it cannot start; the interpreter has then printed why.
+  explicit WarmProgram(RankProgram program);
+  ~WarmProgram();
+  WarmProgram(const WarmProgram&) = delete;
+  WarmProgram& operator=(const WarmProgram&) = delete;
+
+  /// Runs the program once. Standard output of the ranks goes to the files output0, output1, ... of the folder,
+  /// standard error nowhere. Throws Error if the interpreter has ended.
+  sim::SimulationReport run(const Rehearsal& rehearsal, int num_ranks, const std::string& folder);
+
+ private:
+  [[nodiscard]] bool is_ready();  // waits for it
+  std::unique_ptr<Supervisor> start(int num_ranks, const std::string& folder, int restart_count);
+
+  std::string name_;
+  int socket_ = -1;
+  pid_t pid_ = -1;
+};
+
+}  // namespace accel::programs

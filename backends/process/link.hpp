@@ -27,6 +27,7 @@ enum class Request : std::uint32_t {
   kUpdated,   ///< UpdateReport; answered
   kEndJoin,   ///< ranks that made different numbers of updates are equal again; answered
   kDivide,    ///< name and hash of a weight that all ranks have and divide now
+  kWrite,     ///< path, offset, bytes: the rank is about to write to a file; answered as by WriteJudge
   kWarn,      ///< text
   kFail,      ///< text; the program has ended by this error
 };

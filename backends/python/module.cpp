@@ -11,6 +11,7 @@
 #include "backends/process/byte_hash.hpp"
 #include "backends/process/process_backend.hpp"
 #include "backends/process/update_report.hpp"
+#include "backends/process/watched_writes.hpp"
 
 namespace accel::process {
 namespace {
@@ -101,6 +102,7 @@ void become(const std::shared_ptr<SharedArea>& area, int rank, Owners owners) {
   self.owners = std::move(owners);
   self.hooks->line = current_line;
   self.hooks->waits_for_futures = waits_in_python;
+  watch_writes(self.link);
 }
 
 RankLink& link() {

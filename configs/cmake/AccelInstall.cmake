@@ -20,6 +20,7 @@ endif()
 
 if(ACCEL_BUILD_PROGRAMS)
   install(TARGETS sim_run sim_calibrate accel RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS accel_watch_writes LIBRARY DESTINATION lib)
   # Shells search these folders for completion. zsh requires that the file has the name of the function.
   set(completion ${accel_BINARY_DIR}/completion)
   file(MAKE_DIRECTORY ${completion})

@@ -131,7 +131,11 @@ void take_seat(Simulation& simulation, const SimulationOptions& options, int ran
   const auto& world = simulation.world;
   const Member member{.world = world, .guard = std::make_shared<BufferGuard>(*world, rank), .rank = rank};
   if (options.faults) options.faults->on_rendezvous(*world, rank);
-  body({.member = member, .vote = simulation.vote, .recorder = simulation.recorder, .restart_count = restart_count});
+  body({.member = member,
+        .vote = simulation.vote,
+        .recorder = simulation.recorder,
+        .faults = options.faults.get(),
+        .restart_count = restart_count});
 }
 
 void warm_up_mkl_kernels() {

@@ -79,6 +79,7 @@ struct Seat {
   const Member& member;
   const std::shared_ptr<ReplicaVote>& vote;
   const std::shared_ptr<StepRecorder>& recorder;  ///< null: steps are not recorded
+  FaultModel* faults = nullptr;                   ///< null: nothing goes wrong
   int restart_count = 0;
 };
 

@@ -92,6 +92,7 @@ sim::SimulationReport run_process_seats(const Rehearsal& rehearsal, const StartR
 
 int run_process_ranks(RankProgram program, const SimRequest& request) {
   if (request.ranks == 1) program.prefix.clear();
+  if (!request.rehearsal.faults.empty()) program = with_watched_writes(std::move(program));
   return run(program, process::SharedArea::create(request.ranks), request);
 }
 

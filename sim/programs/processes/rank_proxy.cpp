@@ -63,6 +63,7 @@ RankProxy::RankProxy(const sim::Seat& seat, std::shared_ptr<process::SharedArea>
     : seat_(seat),
       link_(std::move(area), seat.member.rank),
       weights_(weights),
+      writes_(seat),
       processor_seconds_(processor_seconds),
       was_stopped_(std::move(was_stopped)) {}
 
@@ -90,6 +91,7 @@ void RankProxy::run() {
 void RankProxy::end_as(int status) const {
   const int code = launcher::exit_code_of_status(status);
   if (code == 0) return;
+  if (writes_.death()) std::rethrow_exception(writes_.death());
   const bool was_stopped = was_stopped_();
   if (thrown_ && comes_from_the_run(thrown_) && (was_stopped || code <= 128)) std::rethrow_exception(thrown_);
   const auto last_call = seat_.member.world->last_call_of(seat_.member.rank);
@@ -147,6 +149,11 @@ std::optional<std::int64_t> RankProxy::answer_of(const process::RequestHead& hea
       if (seat_.recorder) seat_.recorder->add_loss(rank, loss);
       world.reach(rank, sim::StepPoint::kBackward);
       return 0;
+    }
+    case Request::kWrite: {
+      const auto path = message.text();
+      const auto offset = message.get<std::uint64_t>();
+      return writes_.judge(path, offset, message.get<std::uint64_t>());
     }
     case Request::kUpdate: world.reach(rank, sim::StepPoint::kUpdate); return 0;
     case Request::kUpdated:

@@ -15,6 +15,7 @@
 #include "backends/process/operation.hpp"
 #include "sim/backend/simulate.hpp"
 #include "sim/programs/processes/divided_weights.hpp"
+#include "sim/programs/processes/judged_writes.hpp"
 
 namespace accel::programs {
 
@@ -61,6 +62,7 @@ class RankProxy {
   const sim::Seat& seat_;
   process::ProxyLink link_;
   DividedWeights& weights_;
+  JudgedWrites writes_;
   double& processor_seconds_;
   const std::function<bool()> was_stopped_;
   std::map<std::uint32_t, c10::intrusive_ptr<c10d::Backend>> groups_;

@@ -17,6 +17,8 @@
 #include <iterator>
 
 #include "backends/launch/process.hpp"
+#include "backends/process/watched_writes.hpp"
+#include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/engine/diagnosis.hpp"
 
@@ -28,6 +30,13 @@ constexpr auto kGrace = std::chrono::seconds(2);       // for a rank to end by i
 constexpr auto kDrainLimit = std::chrono::seconds(1);  // for output that a descendant of a rank keeps open
 
 }  // namespace
+
+RankProgram with_watched_writes(RankProgram program) {
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
+  const auto others = environment("LD_PRELOAD").value_or("");
+  program.environment["LD_PRELOAD"] = process::write_watcher(folder) + (others.empty() ? "" : ":" + others);
+  return program;
+}
 
 // The processes are started by the thread that lives as long as they should: the kernel kills them when it ends.
 Supervisor::Supervisor(RankProgram program, std::shared_ptr<process::SharedArea> area)

@@ -26,6 +26,9 @@ struct RankProgram {
   pid_t starter = -1;           ///< the child of this process that starts the ranks if `command` is empty; -1: unknown
 };
 
+/// The same program with process::write_watcher loaded before it, which faults of its files need.
+RankProgram with_watched_writes(RankProgram program);
+
 /// Starts the processes of the ranks, forwards their output, and tells the run when one has ended.
 ///
 /// A rank's end reaches its proxy in the shared area; the supervisor acts where the proxy is blocked in a collective.

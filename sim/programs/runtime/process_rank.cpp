@@ -11,6 +11,7 @@
 
 #include "backends/process/process_backend.hpp"
 #include "backends/process/update_report.hpp"
+#include "backends/process/watched_writes.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/call_site.hpp"
 #include "reference/core/errors.hpp"
@@ -125,6 +126,7 @@ std::optional<ProcessSeat> read_process_seat() {
 
 int run_process_rank(const ProcessSeat& seat, const RecordOptions& record, const std::function<int()>& train) {
   const auto link = std::make_shared<process::RankLink>(process::SharedArea::attach(seat.descriptor), seat.rank);
+  process::watch_writes(link);
   try {
     verify_interposition();
     const auto context = make_context(link);

@@ -147,7 +147,7 @@ std::unique_ptr<ExploreTarget> make_target(const ExploreArguments& arguments) {
   if (!arguments.experiment.empty())
     return make_experiment_target(arguments.experiment, arguments.overrides, faults);
   if (auto program = python_program(arguments.command, arguments.preload))
-    return make_python_target(std::move(*program), faults);
+    return make_python_target(faults.empty() ? std::move(*program) : with_watched_writes(std::move(*program)), faults);
   return make_program_target(arguments.command, faults);
 }
 

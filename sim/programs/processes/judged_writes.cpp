@@ -1,0 +1,60 @@
+#include "sim/programs/processes/judged_writes.hpp"
+
+#include <cerrno>
+
+#include "reference/core/errors.hpp"
+#include "sim/backend/sim_backend.hpp"
+
+namespace accel::programs {
+
+// Counts what a disk would get. The process itself does everything but writing on its own disk.
+class JudgedWrites::Disk final : public Files {
+ public:
+  std::int64_t taken = 0;  // bytes of the current write
+
+  [[nodiscard]] std::unique_ptr<WritableFile> create(const std::string& /*path*/) override {
+    return std::make_unique<File>(*this);
+  }
+  [[nodiscard]] std::string read(const std::string& path) override { refuse(path); }
+  [[nodiscard]] std::vector<std::string> list(const std::string& path) override { refuse(path); }
+  void rename(const std::string& from, const std::string& /*to*/) override { refuse(from); }
+  void remove(const std::string& path) override { refuse(path); }
+  void make_folder(const std::string& path) override { refuse(path); }
+  void sync_folder(const std::string& path) override { refuse(path); }
+
+ private:
+  struct File : WritableFile {
+    explicit File(Disk& disk) : disk(disk) {}
+    void append(std::string_view bytes) override { disk.taken += std::ssize(bytes); }
+    void sync() override {}
+    void close() override {}
+    Disk& disk;
+  };
+  [[noreturn]] static void refuse(const std::string& path) {
+    throw InternalError(fmt::format("{}: only writes of a rank's process are judged", path));
+  }
+};
+
+JudgedWrites::JudgedWrites(const sim::Seat& seat) : disk_(std::make_shared<Disk>()) {
+  if (seat.faults != nullptr) files_ = seat.faults->files(*seat.member.world, seat.member.rank, disk_);
+}
+
+JudgedWrites::~JudgedWrites() = default;
+
+std::int64_t JudgedWrites::judge(const std::string& path, std::uint64_t offset, std::uint64_t bytes) {
+  if (!files_) return static_cast<std::int64_t>(bytes);
+  disk_->taken = 0;
+  try {
+    auto& file = files_open_[path];
+    if (!file || offset == 0) file = files_->create(path);
+    file->append(std::string(bytes, '\0'));
+  } catch (const FileError&) {
+    return disk_->taken;
+  } catch (...) {
+    death_ = std::current_exception();
+    return -1 - disk_->taken;
+  }
+  return disk_->taken;
+}
+
+}  // namespace accel::programs

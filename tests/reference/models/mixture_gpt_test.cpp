@@ -178,6 +178,20 @@ TEST(MixtureGptTest, EveryLayoutStartsWithTheWeightsOfOneRank) {
   }
 }
 
+// Returns the losses. Every rank has its own tokens.
+std::vector<double> train(Accelerator& accelerator, auto& model, auto& optimizer, int num_steps) {
+  std::vector<double> losses;
+  for (int step = 0; step < num_steps; ++step) {
+    const auto own = (tokens() + accelerator.process_index() + step) % 16;
+    const auto loss = model(own, (own + 5) % 16);
+    accelerator.backward(loss);
+    optimizer.step();
+    optimizer.zero_grad();
+    losses.push_back(loss.template item<double>());
+  }
+  return losses;
+}
+
 // On two ranks a sum does not depend on its order, so these have equal bits.
 TEST(MixtureGptTest, ShardedAndRecomputedBlocksHaveTheLossesOfDdp) {
   const auto losses_of = [](const AcceleratorOptions& options) {
@@ -187,16 +201,7 @@ TEST(MixtureGptTest, ShardedAndRecomputedBlocksHaveTheLossesOfDdp) {
       const auto net = models::gpt(small_mixture());
       torch::optim::SGD sgd(net->parameters(), 0.1);
       auto [model, optimizer] = accelerator.prepare(net, sgd);
-      std::vector<double> losses;
-      for (int step = 0; step < 3; ++step) {
-        const auto own = (tokens() + accelerator.process_index() + step) % 16;
-        const auto loss = model(own, (own + 5) % 16);
-        accelerator.backward(loss);
-        optimizer.step();
-        optimizer.zero_grad();
-        losses.push_back(loss.template item<double>());
-      }
-      return losses;
+      return train(accelerator, model, optimizer, /*num_steps=*/3);
     });
   };
   const auto expected = losses_of({});
@@ -220,16 +225,7 @@ TEST(MixtureGptTest, ZeroShardsExpertsThatRanksDivide) {
       const auto net = models::gpt(small_mixture(), accelerator.mesh());
       optim::AdamW adamw(net->parameters(), {.lr = 0.01});
       auto [model, optimizer] = accelerator.prepare(net, adamw);
-      std::vector<double> losses;
-      for (int step = 0; step < 4; ++step) {
-        const auto own = (tokens() + accelerator.process_index() + step) % 16;
-        const auto loss = model(own, (own + 5) % 16);
-        accelerator.backward(loss);
-        optimizer.step();
-        optimizer.zero_grad();
-        losses.push_back(loss.template item<double>());
-      }
-      return losses;
+      return train(accelerator, model, optimizer, /*num_steps=*/4);
     });
   };
   const auto expected = losses_of({.parallelism_config = ParallelismConfig{.dp_replicate_size = 2, .ep_size = 2}});

@@ -7,7 +7,9 @@
 
 #include <accel/accel.hpp>
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -30,12 +32,17 @@ void all_reduce(const accel::RankContext& context) {
 }
 
 // Each mode is a way in which real programs end.
-void fault(const std::string& mode) {
+void fault(const std::string& mode, const std::string& folder) {
   if (mode == "throw") throw std::runtime_error("the ink has run out");
   if (mode == "throw_config") throw accel::ConfigError("ink: expected black, got 'none'");
   if (mode == "die") raise(SIGKILL);
   if (mode == "hang") pause();
   if (mode == "exit") std::exit(3);
+  if (mode == "save") {
+    std::ofstream state(std::filesystem::path(folder) / "state", std::ios::binary);
+    state << std::string(1000, 'x');
+    accel::check_config(state.flush().good(), "the state cannot be saved: {}", std::strerror(errno));
+  }
   if (mode == "exit_in_thread") std::thread([] { std::exit(3); }).join();
 }
 
@@ -53,7 +60,7 @@ int train(int argc, char** argv) {
   if (mode == "help" || mode == "bad_usage") exit_as_help_does(mode);
   for (int step = 0; step < kSteps; ++step) {
     if (context.rank == 1 && step == kFaultStep && mode == "leave") return 0;
-    if (context.rank == 1 && step == kFaultStep) fault(mode);
+    if (context.rank == 1 && step == kFaultStep) fault(mode, argv[2]);
     // A rank that skips its call waits in the barrier below, which the other ranks do not reach.
     if (context.rank == 1 && step == kSteps - 1 && mode == "skip") continue;
     all_reduce(context);

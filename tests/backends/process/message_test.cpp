@@ -49,7 +49,8 @@ TEST(MessageTest, AnOperationComesBack) {
 TEST(MessageTest, AnUpdateReportComesBack) {
   MessageWriter writer;
   writer << UpdateReport{.generator = 5,
-                         .parameters = {{.name = "w", .sizes = {3, 4}, .dtype = 6, .part = 1, .hash = 77}}};
+                         .parameters = {{.name = "w", .sizes = {3, 4}, .dtype = 6, .part = 1, .hash = 77}},
+                         .processor_seconds = 1.5};
   MessageReader reader(writer.bytes());
   const auto read = read_update_report(reader);
   EXPECT_EQ(read.generator, 5u);
@@ -57,6 +58,7 @@ TEST(MessageTest, AnUpdateReportComesBack) {
   EXPECT_EQ(read.parameters[0].name, "w");
   EXPECT_EQ(read.parameters[0].part, 1);
   EXPECT_EQ(read.parameters[0].hash, 77u);
+  EXPECT_EQ(read.processor_seconds, 1.5);
 }
 
 }  // namespace

@@ -46,6 +46,12 @@ def launch(ranks, *program):
     return real
 
 
+def simulate_text(folder, ranks, text, *options):
+    """Runs this text as a script of its own."""
+    (folder / "program.py").write_text(text)
+    return simulate(ranks, folder / "program.py", options=options)
+
+
 def results_of(text):
     """What the programs here print: lines `result RANK ...`, in the order of ranks."""
     lines = [line[line.index("result ") :] for line in text.splitlines() if "result " in line]
@@ -62,10 +68,10 @@ def no_leftovers():
             if not folder.name.isdigit() or int(folder.name) == os.getpid():
                 continue
             try:
-                words = (folder / "cmdline").read_bytes().split(b"\0")
+                is_ours = b"accel_sim" in (folder / "cmdline").read_bytes() or "/memfd:accel-" in (folder / "maps").read_text()
             except OSError:
                 continue
-            if any(b"accel_sim" in word for word in words):
+            if is_ours:
                 found.add(int(folder.name))
         return found
 

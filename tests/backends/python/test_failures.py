@@ -106,8 +106,21 @@ def test_engine_only_by_sim_run():
     assert "use `sim-run --ranks N -- python SCRIPT`" in done.error
 
 
-@pytest.mark.parametrize("subcommand", ("explore", "compare", "prove"))
-def test_subcommands_for_programs_in_cpp(subcommand):
-    done = run([accel_sim.sim_run(), subcommand, "--ranks", "2", "--", sys.executable, "train.py"])
+def test_prove_is_for_models_in_cpp():
+    done = run([accel_sim.sim_run(), "prove", "--ranks", "2", "--", sys.executable, "train.py"])
     assert done.code == 2
-    assert f"`sim-run {subcommand}` takes no Python program" in done.error
+    assert "which Python programs do not have" in done.error
+
+
+@pytest.mark.parametrize("words", (["./missing"], ["--processes", "--", "./missing"]))
+def test_a_program_that_cannot_be_started(words):
+    words = words if "--" in words else ["--", *words]
+    done = run([accel_sim.sim_run(), "--ranks", "2", *words], seconds=20)
+    assert done.code == 2
+    assert "./missing" in done.error
+
+
+def test_a_script_that_explore_cannot_start():
+    done = run([accel_sim.sim_run(), "explore", "--ranks", "2", "--", sys.executable, "no_such_script.py"])
+    assert done.code == 2
+    assert "sim-run: no_such_script.py: no such file" in done.error

@@ -29,6 +29,7 @@ IMMEDIATE = {
     "dies": (1, ["rank 1: the process was killed by signal 9 (Killed); its last call: all_reduce #0"]),
     "barrier_in_one_branch": (3, ["ranks 1, 3: barrier()", "dist.barrier()"]),
     "receives_from_nobody": (3, ["rank 0 waits in recv #0 from rank 1", "dist.recv"]),
+    "changes_before_wait": (3, ["rank 2 has not waited for it, and its tensor is changed before wait()", "dist.all_reduce"]),
     "updates_another_model": (3, ["rank 2 differs from the rest, first in parameter weight"]),
 }
 
@@ -65,6 +66,19 @@ def test_forgotten_set_epoch_is_a_finding():
     run = simulate(2, PROGRAMS / "mistakes.py", "forgets_set_epoch")
     assert run.code == 0, run.error
     assert "a DistributedSampler starts again in epoch 0" in run.error
+
+
+def test_models_of_other_seeds_are_a_finding():
+    run = simulate(4, PROGRAMS / "mistakes.py", "draws_another_model")
+    assert run.code == 0, run.error
+    place = line_of("fully_shard(torch", "draws_another_model")
+    assert "divide different models, first in weight at " in run.error and place in run.error
+
+
+def test_an_exit_while_the_rank_waits(no_leftovers):
+    run = simulate(4, PROGRAMS / "mistakes.py", "exits_while_waiting")
+    assert run.code == 1
+    assert "rank 1: the process ended with exit code 4; its last call: barrier #1" in run.error, run.error
 
 
 def test_right_programs_have_no_findings():

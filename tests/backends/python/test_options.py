@@ -5,7 +5,7 @@ import os
 import sys
 
 import accel_sim
-from conftest import PROGRAMS, ROOT, results_of, simulate
+from conftest import PROGRAMS, ROOT, results_of, simulate, simulate_text
 from conftest import run as run_words
 
 TRAINING = (PROGRAMS / "trainings.py", "accelerate")
@@ -50,7 +50,7 @@ def test_virtual_time_timeline_and_report(tmp_path):
     assert run.code == 0, run.error
     assert results_of(run.output) == results_of(simulate(4, *TRAINING).output)
     names = {event.get("name") for event in json.loads((tmp_path / "timeline.json").read_text())["traceEvents"]}
-    assert "all_reduce" in names
+    assert {"all_reduce", "forward", "backward", "optimizer"} <= names
     assert "all_reduce" in (tmp_path / "report" / "index.html").read_text()
 
 
@@ -72,25 +72,26 @@ def test_a_script_alone_is_run_by_python():
 
 
 def test_works_that_nobody_waits_for(tmp_path):
-    """A rank may send and forget; the memory of such calls is used again."""
-    (tmp_path / "forgets.py").write_text(
+    """A rank may send and forget; the memory of such calls is used again: all together exceed the 16 GiB that it has."""
+    run = simulate_text(
+        tmp_path, 2,
         "import torch, torch.distributed as dist\n"
         "dist.init_process_group('gloo')\n"
         "rank, size = dist.get_rank(), dist.get_world_size()\n"
-        "for step in range(2000):\n"
-        "    dist.isend(torch.full((1 << 20,), float(step)), (rank + 1) % size)\n"
-        "    received = torch.empty(1 << 20)\n"
+        "received, sent = torch.empty(1 << 22), torch.empty(1 << 22)\n"
+        "for step in range(1100):\n"
+        "    dist.isend(sent.fill_(step), (rank + 1) % size)\n"
         "    dist.recv(received, (rank - 1) % size)\n"
         "    assert received[-1] == step\n"
-        "print('result', rank)\n"
+        "print('result', rank)\n",
     )
-    run = simulate(2, tmp_path / "forgets.py")
     assert run.code == 0, run.error
     assert len(results_of(run.output)) == 2
 
 
 def test_asynchronous_calls_overlap(tmp_path):
-    (tmp_path / "overlaps.py").write_text(
+    run = simulate_text(
+        tmp_path, 3,
         "import torch, torch.distributed as dist\n"
         "dist.init_process_group('gloo')\n"
         "works = [dist.all_reduce(torch.ones(1000), async_op=True) for _ in range(200)]\n"
@@ -98,8 +99,121 @@ def test_asynchronous_calls_overlap(tmp_path):
         "for work in reversed(works): work.wait()\n"
         "work = dist.all_reduce(torch.full((3,), 2.0), async_op=True)\n"
         "assert work.get_future().wait()[0].tolist() == [2.0 * dist.get_world_size()] * 3\n"
-        "print('result', dist.get_rank())\n"
+        "print('result', dist.get_rank())\n",
     )
-    run = simulate(3, tmp_path / "overlaps.py")
     assert run.code == 0, run.error
     assert len(results_of(run.output)) == 3
+
+
+def test_several_models_are_compared_in_one_order(tmp_path):
+    run = simulate_text(
+        tmp_path, 4,
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "kept = [torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(n, 3)) for n in range(2, 8)]\n"
+        "optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in kept]\n"
+        "for step in range(3):\n"
+        "    for n, (model, optimizer) in enumerate(zip(kept, optimizers), 2):\n"
+        "        model(torch.randn(5, n)).sum().backward()\n"
+        "        optimizer.step()\n"
+        "print('result', dist.get_rank())\n",
+    )
+    assert run.code == 0, run.error
+
+
+def test_generators_differ_by_rank_and_not_by_run():
+    """Fresh processes begin with streams of their own; those of forked ones would be equal."""
+    text = "import random, numpy, torch; print('result', RANK, random.random(), numpy.random.rand(), torch.rand(1).item())"
+    text = text.replace("RANK", "__import__('os').environ['RANK']")
+    runs = [results_of(simulate(3, "-c", text).output) for _ in range(2)]
+    assert runs[0] == runs[1]
+    assert len({number for line in runs[0] for number in line.split()[2:]}) == 9
+
+
+RACE = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank, size = dist.get_rank(), dist.get_world_size()
+if rank > 0:
+    dist.send(torch.full((1,), float(rank)), 0)
+else:
+    total, received = 0.0, torch.zeros(1)
+    for _ in range(size - 1):
+        dist.recv(received)
+        total = total * 0.5 + received.item()
+    print("total", total)
+"""
+
+
+def explore(*words):
+    return run_words([accel_sim.sim_run(), "explore", *words])
+
+
+def test_explore_finds_a_race_and_prints_its_replay(tmp_path, no_leftovers):
+    (tmp_path / "race.py").write_text(RACE)
+    run = explore("--ranks", "4", "--schedules", "20", "--", sys.executable, tmp_path / "race.py")
+    assert run.code == 1, run.error
+    found = json.loads(run.output)["found"]
+    assert found["signature"] == "differs" and found["ranks"] == 3
+    words = found["replay"].split()
+    assert words[0] == "sim-run"
+    replays = {run_words([accel_sim.sim_run(), *words[1:]]).output for _ in range(2)}
+    turns = simulate(3, tmp_path / "race.py", options=["--schedule", "round-robin"]).output
+    assert len(replays) == 1 and turns not in replays
+
+
+def test_explore_finds_nothing_in_a_right_program(no_leftovers):
+    run = explore("--ranks", "3", "--schedules", "12", "--", sys.executable, *TRAINING)
+    assert run.code == 0, run.error
+    assert json.loads(run.output) == {"schedules": 12, "found": None}
+
+
+def test_explore_ends_with_its_interpreter(tmp_path, no_leftovers):
+    """The program kills the process that forks the ranks of all trials."""
+    (tmp_path / "kills.py").write_text(
+        "import os, signal\n"
+        "status = open(f'/proc/{os.getppid()}/status').read()\n"
+        "os.kill(int(status.split('PPid:')[1].split()[0]), signal.SIGKILL)\n"
+        "import time; time.sleep(60)\n"
+    )
+    run = explore("--ranks", "2", "--schedules", "3", "--", sys.executable, tmp_path / "kills.py")
+    assert run.code == 1
+    assert "has ended during a run" in run.error, run.error
+
+
+def compare(*words):
+    return run_words([accel_sim.sim_run(), "compare", *words])
+
+
+def test_compare_with_real_gloo():
+    run = compare("--ranks", "3", "--tensors", "--", sys.executable, *TRAINING)
+    assert run.code == 0, run.error + run.output
+    assert run.output.startswith("equal: 3 ranks, ")
+
+
+def test_compare_names_the_first_difference(tmp_path):
+    (tmp_path / "differs.py").write_text(
+        "import os, torch\n"
+        "from accelerate import Accelerator\n"
+        "from accelerate.utils import set_seed\n"
+        "accelerator = Accelerator(cpu=True)\n"
+        "set_seed(1)\n"
+        "model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))\n"
+        "model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))\n"
+        "for step in range(3):\n"
+        "    x = torch.randn(2, 4)\n"
+        "    is_real = type(torch.distributed.group.WORLD._get_backend(torch.device('cpu'))).__module__ != 'accel_sim._native'\n"
+        "    loss = model(x + (step == 1 and is_real)).sum()\n"
+        "    accelerator.backward(loss); optimizer.step(); optimizer.zero_grad()\n"
+    )
+    run = compare("--ranks", "2", "--tensors", "--", sys.executable, tmp_path / "differs.py")
+    assert run.code == 1, run.error
+    assert "rank 0, step 1: the input of the model" in run.output, run.output
+    run = compare("--ranks", "2", "--", sys.executable, tmp_path / "differs.py")
+    assert "rank 0, step 1: the loss is" in run.output, run.output
+
+
+def test_a_real_backend_by_the_same_command():
+    run = run_words([accel_sim.sim_run(), "--backend", "gloo", "--ranks", "2", "--", sys.executable, *TRAINING])
+    assert run.code == 0, run.error
+    assert results_of(run.output) == results_of(simulate(2, *TRAINING).output)

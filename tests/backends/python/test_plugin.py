@@ -1,12 +1,13 @@
 """`@pytest.mark.ranks`."""
 
 import re
+import subprocess
 import sys
 
 from conftest import run
 
 TESTS = '''
-import pytest, torch, torch.distributed as dist
+import os, pytest, torch, torch.distributed as dist
 from accelerate import Accelerator
 
 @pytest.mark.ranks(4)
@@ -48,18 +49,48 @@ def test_wrong_option():
 def test_wrong_number():
     pass
 
-def test_plain():
+@pytest.fixture(scope="session")
+def folder():
+    import tempfile
+    with tempfile.TemporaryDirectory() as path:
+        yield path
+
+@pytest.mark.ranks(2)
+def test_uses_a_folder_of_the_session(folder):
+    assert os.path.isdir(folder)
+
+def test_plain(folder):
     assert not dist.is_initialized()
+    assert os.path.isdir(folder)  # the ranks that have ended did not remove it
+'''
+
+HANGS = '''
+import time, pytest
+
+@pytest.mark.ranks(2)
+def test_sleeps():
+    print("sleeping", flush=True)
+    time.sleep(60)
 '''
 
 
 def test_marked_tests_run_on_ranks(tmp_path, no_leftovers):
     (tmp_path / "test_it.py").write_text(TESTS)
     done = run([sys.executable, "-m", "pytest", "-q", "--durations=0", "-p", "no:cacheprovider", tmp_path / "test_it.py"])
-    assert "4 failed, 5 passed" in done.output, done.output
+    assert "4 failed, 6 passed" in done.output, done.output
     assert "sim-run: rank 2: AssertionError: rank two" in done.output
     assert 'test_it.py", line 14, in test_fails' in done.output
     assert "rank 1 has ended its program, before any collective" in done.output
     assert "--schedul: unknown option" in done.output
     assert "ranks: expected the number of ranks" in done.output
     print("seconds:", re.findall(r"([0-9.]+)s call .*::(test_\w+(?:\[\d\])?)", done.output))
+
+
+def test_nothing_outlives_a_killed_pytest(tmp_path, no_leftovers):
+    (tmp_path / "test_it.py").write_text(HANGS)
+    words = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", str(tmp_path / "test_it.py")]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    while "sleeping" not in process.stdout.readline():
+        assert process.poll() is None
+    process.kill()
+    process.wait()

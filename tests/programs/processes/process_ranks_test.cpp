@@ -124,6 +124,7 @@ TEST_F(ProcessRanksTest, ARankThatNeverReturnsIsEnded) {
       {.environment = {{"ACCEL_TIMEOUT_SECONDS", "1"}}});
   EXPECT_EQ(run.exit_code, 3);
   EXPECT_THAT(run.error, AllOf(HasSubstr("rank 1"), HasSubstr("all_reduce #7 of group world")));
+  EXPECT_EQ(processes().size(), 3u);
   for (const auto pid : processes()) EXPECT_NE(kill(pid, 0), 0) << pid << " still runs";
 }
 
@@ -147,6 +148,47 @@ TEST_F(ProcessRanksTest, FaultsStrikeProcesses) {
   EXPECT_EQ(run.exit_code, 3) << run.error;
   EXPECT_THAT(run.error, HasSubstr("rank_crash_before_collective on rank 2"));
   EXPECT_THAT(read(path("diagnosis.json")), HasSubstr("rank_crash_before_collective"));
+}
+
+TEST_F(ProcessRanksTest, AFaultRestartsProcesses) {
+  std::ofstream(path("faults.yaml")) << "faults:\n  - {kind: rank_restart, rank: 1, when: {step: 2}}\n";
+  std::filesystem::create_directory(path("records"));
+  const auto run = sim_run({"--ranks", "3", "--processes", "--faults", path("faults.yaml"), "--record", path("records"),
+                            "--diagnosis", path("diagnosis.json"), "--", bin("compared_training")});
+  EXPECT_EQ(run.exit_code, 0) << run.error;
+  EXPECT_THAT(run.error, Not(HasSubstr("has not struck")));
+  EXPECT_THAT(read(path("diagnosis.json")), HasSubstr("rank_restart on rank 1"));
+  // Both attempts record: the first has begun step 0 to 2, the second all four.
+  std::vector<int> steps;
+  std::ifstream record(path("records/rank1.jsonl"));
+  for (std::string line; std::getline(record, line);) {
+    const auto json = nlohmann::json::parse(line);
+    if (json["kind"] == "loss") steps.push_back(json["step"]);
+  }
+  EXPECT_THAT(steps, ::testing::ElementsAre(0, 1, 2, 0, 1, 2, 3));
+}
+
+TEST_F(ProcessRanksTest, AProcessDiesInATornWrite) {
+  std::ofstream(path("faults.yaml")) << "faults:\n  - {kind: torn_write, rank: 1, file: state, bytes: 100}\n";
+  const auto run = run_fault("save", {"--faults", path("faults.yaml")});
+  EXPECT_EQ(run.exit_code, 3) << run.error;
+  EXPECT_THAT(run.error, AllOf(HasSubstr("processes/state; 100 bytes of it reached the disk"),
+                               HasSubstr("ranks 0, 2: Connection closed by peer")));
+  EXPECT_EQ(std::filesystem::file_size(path("processes/state")), 100u);
+}
+
+TEST_F(ProcessRanksTest, TheDiskOfAProcessIsFull) {
+  std::ofstream(path("faults.yaml")) << "faults:\n  - {kind: disk_full, rank: 1, after_bytes: 300}\n";
+  const auto run = run_fault("save", {"--faults", path("faults.yaml")});
+  EXPECT_EQ(run.exit_code, 3) << run.error;
+  EXPECT_THAT(run.error, HasSubstr("rank 1: the state cannot be saved: No space left on device"));
+  EXPECT_EQ(std::filesystem::file_size(path("processes/state")), 300u);
+}
+
+TEST_F(ProcessRanksTest, AProgramThatCannotBeStartedIsAnError) {
+  const auto run = sim_run({"--ranks", "3", "--processes", "--", path("missing")});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(run.error, HasSubstr("missing"));
 }
 
 TEST_F(ProcessRanksTest, BadInputIsOneError) {

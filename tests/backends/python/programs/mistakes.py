@@ -112,6 +112,28 @@ def updates_another_model():
     optimizer.step()
 
 
+def changes_before_wait():
+    work = dist.all_reduce(tensor, async_op=True)
+    if rank == 2:
+        tensor.mul_(2)
+    work.wait()
+
+
+def draws_another_model():
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(rank // 2)
+    fully_shard(torch.nn.Linear(8, 2))
+
+
+def exits_while_waiting():
+    if rank == 1:
+        threading.Timer(0.3, os._exit, [4]).start()
+    if rank != 0:
+        dist.barrier()
+    time.sleep(1)
+
+
 print(f"began {time.time()}", flush=True)
 globals()[sys.argv[1]]()
 accelerator.wait_for_everyone()

@@ -18,8 +18,9 @@ namespace accel::process {
 enum class Request : std::uint32_t {
   kGroup,     ///< number, name, ranks; answered
   kCall,      ///< number of the work, see Operation; its errors are those of the wait
-  kWait,      ///< number of the work, whether the program has changed its tensors; answered: the source rank
+  kWait,      ///< number of the work; answered: the source rank
   kPoll,      ///< number of the work; answered: whether it has ended
+  kTouch,     ///< number of the work and how the program touches its tensor before its wait
   kForget,    ///< number of the work, whose buffers the rank has taken back
   kPhase,     ///< name
   kBackward,  ///< the loss

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "backends/process/byte_hash.hpp"
+#include "backends/process/pending_works.hpp"
 #include "reference/core/errors.hpp"
 
 namespace accel::process {
@@ -114,7 +115,9 @@ ProcessBackend::WorkPtr ProcessBackend::run(OpType type, bool is_async, Operatio
   // A call that is not asynchronous waits at once: the proxy is woken once for both.
   message << operation;
   is_async ? link_->post(message) : link_->post_before_next(message);
-  return c10::make_intrusive<ProcessWork>(link_, hooks_, number, type, std::move(buffers), std::move(results));
+  auto work = c10::make_intrusive<ProcessWork>(link_, hooks_, number, type, std::move(buffers), std::move(results));
+  if (is_async) PendingWorks::of_this_thread().add(work);
+  return work;
 }
 
 ProcessBackend::WorkPtr ProcessBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {

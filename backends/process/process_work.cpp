@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "backends/process/byte_hash.hpp"
+#include "backends/process/pending_works.hpp"
 #include "reference/core/errors.hpp"
 
 namespace accel::process {
@@ -38,6 +39,7 @@ ProcessWork::ProcessWork(std::shared_ptr<RankLink> link, std::shared_ptr<const P
 
 ProcessWork::~ProcessWork() {
   if (is_over_) return;
+  PendingWorks::of_this_thread().forget();
   std::vector<std::uint64_t> offsets;
   for (const auto& buffer : buffers_) offsets.push_back(buffer.offset);
   link_->abandon({.number = number_, .offsets = std::move(offsets)});
@@ -57,10 +59,10 @@ void free_abandoned(RankLink& link, const ProgramHooks& hooks) {
 // The request is made before the lock is taken: it may need the lock of the program's interpreter.
 void ProcessWork::finish() {
   if (is_over_) return;
-  auto request = begin_request(Request::kWait, *hooks_).put(number_);
+  const auto request = begin_request(Request::kWait, *hooks_).put(number_);
   const std::lock_guard lock(mutex_);
   if (is_over_) return;
-  request.put(has_changed());
+  if (has_changed()) report_touch("changed");
   try {
     source_ = static_cast<int>(link_->ask(request));
     take_results();
@@ -68,7 +70,18 @@ void ProcessWork::finish() {
     error_ = std::current_exception();
   }
   is_over_ = true;
+  PendingWorks::of_this_thread().forget();
   if (future_ && !future_->completed()) complete(*future_);
+}
+
+void ProcessWork::report_touch(const std::string& what) const {
+  link_->post_before_next(begin_request(Request::kTouch, {}).put(number_).put(std::string_view(what)));
+}
+
+bool ProcessWork::overlaps(const MemoryRange& memory, bool writes) const {
+  return std::any_of(buffers_.begin(), buffers_.end(), [&](const Buffer& buffer) {
+    return (writes || buffer.is_written) && has_memory(buffer.tensor) && memory_range(buffer.tensor).overlaps(memory);
+  });
 }
 
 bool ProcessWork::has_changed() const {

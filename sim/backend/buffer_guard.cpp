@@ -1,51 +1,15 @@
-// Note [Watching operators]
-// LibTorch calls a RecordFunction callback before each operator of this thread, with its inputs. The guard
-// registers one only while collectives are pending, because it slows down every operator. An operator's schema
-// states for each argument whether it is a view (an alias that is not written), written (an alias with a write)
-// or only read.
+// What a rank may do with its tensors between a call and wait(). The guard watches operators only while collectives are
+// pending, see Note [Watching operators].
 #include "sim/backend/buffer_guard.hpp"
-
-#include <ATen/core/function_schema.h>
-#include <torch/csrc/autograd/engine.h>
 
 #include <algorithm>
 
 #include "sim/backend/fingerprint.hpp"
 
 namespace accel::sim {
-namespace {
-
-// LibTorch's callback carries no state, so the guard of the thread is found here.
-thread_local BufferGuard* thread_guard = nullptr;
-
-bool has_memory(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.layout() == at::kStrided && tensor.has_storage() && tensor.numel() > 0;
-}
-
-// A backward pass uses the callbacks registered when it began and drops those added during it. Collectives
-// issued inside it belong to the gradient reducer, which waits for them before the pass ends.
-bool is_in_backward() { return torch::autograd::get_current_graph_task_id() != -1; }
-
-// Returns whether an operator reads only this argument's shape and dtype.
-bool reads_no_data(std::string_view op, std::size_t index) {
-  op.remove_prefix(op.rfind(':') + 1);
-  return op.ends_with("_like") || op.starts_with("new_") || op == "is_same_size" || (index == 1 && op.ends_with("_as"));
-}
-
-// Returns the first and one past the last byte that the tensor's elements occupy. Strided tensors with gaps are
-// treated as one range, which may overlap with a tensor that lies in the gaps.
-std::pair<const char*, const char*> extent(const at::Tensor& tensor) {
-  std::int64_t last = 0;
-  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) last += (tensor.size(dim) - 1) * tensor.stride(dim);
-  const auto* begin = static_cast<const char*>(tensor.const_data_ptr());
-  return {begin, begin + (last + 1) * static_cast<std::int64_t>(tensor.element_size())};
-}
-
-}  // namespace
-
 BufferGuard::~BufferGuard() {
   in_flight_.clear();
-  unwatch_if_idle();
+  stop_if_idle();
 }
 
 // Two pending collectives may read the same memory, but not if one of them writes it. Ranges whose storage has
@@ -67,7 +31,7 @@ void BufferGuard::issue(std::shared_ptr<Meeting> meeting, const Call& call, cons
     if (other.is_partial || (other.ends_with_meeting && other.meeting->has_ended())) continue;
     for (const auto& a : next.ranges) {
       for (const auto& b : other.ranges) {
-        if (a.begin < b.end && b.begin < a.end && (a.is_written || b.is_written) && !b.storage.expired()) {
+        if (a.memory.overlaps(b.memory) && (a.is_written || b.is_written) && !b.storage.expired()) {
           return fail(other, fmt::format("its tensor overlaps with the tensor of {}, which was called before wait()",
                                          name_of(call.op)));
         }
@@ -77,13 +41,13 @@ void BufferGuard::issue(std::shared_ptr<Meeting> meeting, const Call& call, cons
   for (const auto& tensor : written) touch(tensor, /*writes=*/true, "");  // a new result replaces a partial one
   if (next.ranges.empty()) return;
   in_flight_.push_back(std::move(next));
-  watch();
+  start();
 }
 
 // Partial results stay watched after `wait()`: that is when the program might use them.
 void BufferGuard::release(const Meeting& meeting) {
   std::erase_if(in_flight_, [&](const auto& one) { return one.meeting.get() == &meeting && !one.is_partial; });
-  unwatch_if_idle();
+  stop_if_idle();
 }
 
 void BufferGuard::release_at_end(const Meeting& meeting) {
@@ -92,10 +56,10 @@ void BufferGuard::release_at_end(const Meeting& meeting) {
   }
 }
 
-void BufferGuard::report_change(const Meeting& meeting) {
+void BufferGuard::report_touch(const Meeting& meeting, const std::string& what) {
   const auto one = std::find_if(in_flight_.begin(), in_flight_.end(),
                                 [&](const auto& other) { return other.meeting.get() == &meeting; });
-  if (one != in_flight_.end()) fail(*one, "its tensor is changed before wait()");
+  if (one != in_flight_.end()) fail(*one, fmt::format("its tensor is {} before wait()", what));
 }
 
 void BufferGuard::hold_partial(const Meeting& meeting, const at::Tensor& tensor) {
@@ -110,62 +74,23 @@ void BufferGuard::hold_partial(const Meeting& meeting, const at::Tensor& tensor)
 }
 
 BufferGuard::Range BufferGuard::range_of(const at::Tensor& tensor, bool is_written) {
-  const auto [begin, end] = extent(tensor);
-  return {begin, end, is_written, tensor.storage().getWeakStorageImpl()};
+  return {memory_range(tensor), is_written, tensor.storage().getWeakStorageImpl()};
 }
 
-void BufferGuard::watch() {
-  if (handle_ != at::INVALID_CALLBACK_HANDLE || is_in_backward()) return;
-  thread_guard = this;
-  handle_ = at::addThreadLocalCallback(
-      at::RecordFunctionCallback(&BufferGuard::on_operator).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
-}
-
-// Inside a backward pass the callback is kept: removing it there would be undone when the pass ends.
-void BufferGuard::unwatch_if_idle() {
-  if (!in_flight_.empty() || handle_ == at::INVALID_CALLBACK_HANDLE || is_in_backward()) return;
-  at::removeCallback(handle_);
-  handle_ = at::INVALID_CALLBACK_HANDLE;
-  thread_guard = nullptr;
-}
-
-std::unique_ptr<at::ObserverContext> BufferGuard::on_operator(const at::RecordFunction& function) {
-  if (thread_guard != nullptr) thread_guard->inspect(function);
-  return nullptr;
-}
-
-// Arguments are matched to the schema by position. Operators without a schema (user annotations) read no tensors.
-void BufferGuard::inspect(const at::RecordFunction& function) {
-  const auto schema = function.operator_schema();
-  if (!schema || std::string_view(function.name()).starts_with("c10d::"))
-    return;  // the tensors of collectives are passed to `issue`
-  const auto inputs = function.inputs();
-  const auto& arguments = schema->arguments();
-  for (std::size_t index = 0; index < std::min<std::size_t>(inputs.size(), arguments.size()); ++index) {
-    const auto* alias = arguments[index].alias_info();
-    if (alias != nullptr && !alias->isWrite()) continue;  // a view
-    if (reads_no_data(function.name(), index)) continue;
-    const bool writes = alias != nullptr;
-    const auto& input = inputs[index];
-    if (input.isTensor()) {
-      touch(input.toTensor(), writes, function.name());
-    } else if (input.isTensorList()) {
-      for (const at::Tensor& tensor : input.toTensorVector()) touch(tensor, writes, function.name());
-    }
-  }
+void BufferGuard::stop_if_idle() {
+  if (in_flight_.empty()) stop();
 }
 
 // Erases what is over or has been overwritten while it searches, so the list stays short and a partial result
 // is reported once.
 void BufferGuard::touch(const at::Tensor& tensor, bool writes, const char* op) {
   if (in_flight_.empty() || !has_memory(tensor)) return;
-  const auto [begin, end] = extent(tensor);
+  const auto memory = memory_range(tensor);
   for (auto one = in_flight_.begin(); one != in_flight_.end();) {
     const bool over = one->ends_with_meeting && one->meeting->has_ended();
-    const auto hit =
-        std::find_if(one->ranges.begin(), one->ranges.end(), [&, begin = begin, end = end](const auto& range) {
-          return range.begin < end && begin < range.end && (writes || range.is_written) && !range.storage.expired();
-        });
+    const auto hit = std::find_if(one->ranges.begin(), one->ranges.end(), [&](const auto& range) {
+      return range.memory.overlaps(memory) && (writes || range.is_written) && !range.storage.expired();
+    });
     if (over || (hit != one->ranges.end() && one->is_partial && writes)) {
       one = in_flight_.erase(one);
       continue;

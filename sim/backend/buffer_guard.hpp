@@ -1,12 +1,12 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/record_function.h>
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "reference/comm/operator_watch.hpp"
 #include "sim/engine/world.hpp"
 
 /// Watches the tensors that a rank has passed to collectives. Between the call and `wait()` the program must not touch
@@ -20,12 +20,10 @@
 /// Thread rule: the rank's thread.
 namespace accel::sim {
 
-class BufferGuard {
+class BufferGuard : private OperatorWatch {
  public:
   BufferGuard(World& world, int rank) : world_(world), rank_(rank) {}
-  ~BufferGuard();
-  BufferGuard(const BufferGuard&) = delete;
-  BufferGuard& operator=(const BufferGuard&) = delete;
+  ~BufferGuard() override;
 
   /// Starts watching the tensors of a collective. `written` is what it writes, in place or not. Fails the run if they
   /// overlap with those of another pending collective.
@@ -35,16 +33,16 @@ class BufferGuard {
   void release(const Meeting& meeting);
   /// Stops watching when the meeting ends, because a future and not `wait()` is used.
   void release_at_end(const Meeting& meeting);
-  /// Fails the run if the meeting is watched: its tensor was changed by means that the guard does not see.
-  void report_change(const Meeting& meeting);
+  /// Fails the run if the meeting is watched: its tensor is "read by add", "changed" or the like, which the guard does not
+  /// see.
+  void report_touch(const Meeting& meeting, const std::string& what);
   /// Keeps watching a tensor with partial results, as after a reduce on a rank that is not the root: reading it is a
   /// finding.
   void hold_partial(const Meeting& meeting, const at::Tensor& tensor);
 
  private:
   struct Range {
-    const char* begin = nullptr;
-    const char* end = nullptr;
+    MemoryRange memory;
     bool is_written = false;
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // expired: its memory may belong to another tensor
   };
@@ -56,18 +54,14 @@ class BufferGuard {
     bool is_partial = false;
   };
 
-  static std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& function);
-  void inspect(const at::RecordFunction& function);
   static Range range_of(const at::Tensor& tensor, bool is_written);
-  void touch(const at::Tensor& tensor, bool writes, const char* op);
-  void watch();
-  void unwatch_if_idle();
+  void touch(const at::Tensor& tensor, bool writes, const char* op) override;
+  void stop_if_idle();
   void fail(const InFlight& in_flight, const std::string& what);
 
   World& world_;
   int rank_;
   std::vector<InFlight> in_flight_;
-  at::CallbackHandle handle_ = at::INVALID_CALLBACK_HANDLE;
 };
 
 /// Hashes up to 64 pieces of the tensors' bytes: finds a change of an entire tensor, and in small tensors any change.

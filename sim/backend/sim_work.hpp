@@ -22,9 +22,8 @@ class SimWork : public c10d::Work {
   bool isSuccess() const override { return meeting_->has_ended() && !meeting_->error(world_rank_); }
   std::exception_ptr exception() const override { return meeting_->error(world_rank_); }
   int sourceRank() const override { return meeting_->source(); }
-  /// Fails the run: the program has changed a tensor of this collective before its wait. For accesses that the guard
-  /// cannot see, in another process.
-  void report_change() { guard_->report_change(*meeting_); }
+  /// Fails the run: the program has touched a tensor of this collective before its wait, in another process.
+  void report_touch(const std::string& what) { guard_->report_touch(*meeting_, what); }
   /// Marks the tensor that this rank holds afterwards as a partial result, which must not be used.
   void mark_partial() { is_partial_ = true; }
   std::vector<at::Tensor> result() override;

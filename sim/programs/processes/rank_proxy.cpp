@@ -111,6 +111,7 @@ void RankProxy::serve(process::MessageReader& message) {
     case Request::kForget: pending_.erase(message.get<std::uint64_t>()); return;
     case Request::kPhase: seat_.member.world->clocks().enter_phase(seat_.member.rank, kept(message.text())); return;
     case Request::kDivide: return divide(message);
+    case Request::kTouch: return report_touch(message);
     case Request::kWarn: return seat_.member.world->failures().warn(message.text());
     case Request::kFail: fail(message.text());
     default: break;
@@ -136,10 +137,7 @@ std::optional<std::int64_t> RankProxy::answer_of(const process::RequestHead& hea
   const int rank = seat_.member.rank;
   switch (head.request) {
     case Request::kGroup: make_group(message); return 0;
-    case Request::kWait: {
-      const auto number = message.get<std::uint64_t>();
-      return wait(number, /*has_changed=*/message.get<bool>());
-    }
+    case Request::kWait: return wait(message.get<std::uint64_t>());
     case Request::kPoll: {
       const auto pending = pending_.find(message.get<std::uint64_t>());
       return pending == pending_.end() || pending->second.error || pending->second.work->isCompleted() ? 1 : 0;
@@ -233,13 +231,11 @@ c10::intrusive_ptr<c10d::Work> RankProxy::perform(const process::Operation& oper
 }
 
 // Of the thread that ends the collective and this one, the first to see its end answers.
-std::optional<std::int64_t> RankProxy::wait(std::uint64_t number, bool has_changed) {
+std::optional<std::int64_t> RankProxy::wait(std::uint64_t number) {
   const auto pending = std::move(pending_.at(number));
   pending_.erase(number);
   if (pending.error) std::rethrow_exception(pending.error);
   if (!pending.work) return -1;
-  if (auto* work = dynamic_cast<sim::SimWork*>(pending.work.get()); has_changed && work != nullptr)
-    work->report_change();
   const auto is_answered = std::make_shared<std::atomic<bool>>(false);
   pending.work->getFuture()->addCallback([this, is_answered, work = pending.work](c10::ivalue::Future& future) {
     if (future.hasError()) return link_.wake();
@@ -255,6 +251,12 @@ std::optional<std::int64_t> RankProxy::wait(std::uint64_t number, bool has_chang
 void RankProxy::sleep(const sim::Completion& completion) {
   if (!is_answered_by_others_) return completion.sleep();
   for (auto bell = link_.bell(); !completion.has_ended(); bell = link_.bell()) link_.sleep(bell, kRequestTick);
+}
+
+void RankProxy::report_touch(process::MessageReader& message) {
+  const auto pending = pending_.find(message.get<std::uint64_t>());
+  if (pending == pending_.end()) return;
+  if (auto* work = dynamic_cast<sim::SimWork*>(pending->second.work.get())) work->report_touch(message.text());
 }
 
 void RankProxy::divide(process::MessageReader& message) {

@@ -51,7 +51,8 @@ class RankProxy {
   void call(process::MessageReader& message);
   c10::intrusive_ptr<c10d::Work> perform(const process::Operation& operation);
   /// Returns nothing if the process has been answered.
-  std::optional<std::int64_t> wait(std::uint64_t number, bool has_changed);
+  std::optional<std::int64_t> wait(std::uint64_t number);
+  void report_touch(process::MessageReader& message);
   void divide(process::MessageReader& message);
   void compare_replicas(process::MessageReader& message);
   [[noreturn]] void fail(const std::string& text);

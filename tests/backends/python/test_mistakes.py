@@ -29,7 +29,9 @@ IMMEDIATE = {
     "dies": (1, ["rank 1: the process was killed by signal 9 (Killed); its last call: all_reduce #0"]),
     "barrier_in_one_branch": (3, ["ranks 1, 3: barrier()", "dist.barrier()"]),
     "receives_from_nobody": (3, ["rank 0 waits in recv #0 from rank 1", "dist.recv"]),
-    "changes_before_wait": (3, ["rank 2 has not waited for it, and its tensor is changed before wait()", "dist.all_reduce"]),
+    "changes_before_wait": (3, ["rank 2 has not waited for it, and its tensor is changed by aten::mul_", "dist.all_reduce"]),
+    "changes_by_numpy": (3, ["rank 2 has not waited for it, and its tensor is changed before wait()", "dist.all_reduce"]),
+    "reads_before_wait": (3, ["has not waited for it, and its tensor is read by aten::div before wait()", "dist.all_reduce"]),
     "updates_another_model": (3, ["rank 2 differs from the rest, first in parameter weight"]),
 }
 

@@ -119,6 +119,20 @@ def changes_before_wait():
     work.wait()
 
 
+def reads_before_wait():
+    work = dist.all_reduce(tensor, async_op=True)
+    mean = tensor / 4
+    work.wait()
+    return mean
+
+
+def changes_by_numpy():
+    work = dist.all_reduce(tensor, async_op=True)
+    if rank == 2:
+        tensor.numpy()[3] = 7
+    work.wait()
+
+
 def draws_another_model():
     from torch.distributed.fsdp import fully_shard
 

@@ -1,0 +1,83 @@
+// Note [Watching operators]
+// LibTorch calls a RecordFunction callback before each operator of this thread, with its inputs. An operator's schema
+// states for each argument whether it is a view (an alias that is not written), written (an alias with a write) or only
+// read.
+#include "reference/comm/operator_watch.hpp"
+
+#include <ATen/core/function_schema.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include <algorithm>
+#include <string_view>
+
+namespace accel {
+namespace {
+
+// LibTorch's callback carries no state, so the watch of the thread is found here.
+thread_local OperatorWatch* thread_watch = nullptr;
+
+bool is_in_backward() { return torch::autograd::get_current_graph_task_id() != -1; }
+
+// Their tensors are those of the collective itself.
+bool is_collective(std::string_view op) { return op.starts_with("c10d::") || op.starts_with("_c10d_functional::"); }
+
+// Returns whether an operator reads only this argument's shape and dtype.
+bool reads_no_data(std::string_view op, std::size_t index) {
+  op.remove_prefix(op.rfind(':') + 1);
+  return op.ends_with("_like") || op.starts_with("new_") || op == "is_same_size" || (index == 1 && op.ends_with("_as"));
+}
+
+}  // namespace
+
+void OperatorWatch::start() {
+  if (handle_ != at::INVALID_CALLBACK_HANDLE || is_in_backward()) return;
+  thread_watch = this;
+  handle_ = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(&OperatorWatch::on_operator).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+}
+
+// Inside a backward pass the callback is kept: removing it there would be undone when the pass ends.
+void OperatorWatch::stop() {
+  if (handle_ == at::INVALID_CALLBACK_HANDLE || is_in_backward()) return;
+  at::removeCallback(handle_);
+  handle_ = at::INVALID_CALLBACK_HANDLE;
+  thread_watch = nullptr;
+}
+
+std::unique_ptr<at::ObserverContext> OperatorWatch::on_operator(const at::RecordFunction& function) {
+  if (thread_watch != nullptr) thread_watch->inspect(function);
+  return nullptr;
+}
+
+// Arguments are matched to the schema by position. Operators without a schema (user annotations) read no tensors.
+void OperatorWatch::inspect(const at::RecordFunction& function) {
+  const auto schema = function.operator_schema();
+  if (!schema || is_collective(function.name())) return;
+  const auto inputs = function.inputs();
+  const auto& arguments = schema->arguments();
+  for (std::size_t index = 0; index < std::min<std::size_t>(inputs.size(), arguments.size()); ++index) {
+    const auto* alias = arguments[index].alias_info();
+    if (alias != nullptr && !alias->isWrite()) continue;  // a view
+    if (reads_no_data(function.name(), index)) continue;
+    const bool writes = alias != nullptr;
+    const auto& input = inputs[index];
+    if (input.isTensor()) {
+      touch(input.toTensor(), writes, function.name());
+    } else if (input.isTensorList()) {
+      for (const at::Tensor& tensor : input.toTensorVector()) touch(tensor, writes, function.name());
+    }
+  }
+}
+
+bool has_memory(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.layout() == at::kStrided && tensor.has_storage() && tensor.numel() > 0;
+}
+
+MemoryRange memory_range(const at::Tensor& tensor) {
+  std::int64_t last = 0;
+  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) last += (tensor.size(dim) - 1) * tensor.stride(dim);
+  const auto* begin = static_cast<const char*>(tensor.const_data_ptr());
+  return {begin, begin + (last + 1) * static_cast<std::int64_t>(tensor.element_size())};
+}
+
+}  // namespace accel

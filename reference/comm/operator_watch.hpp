@@ -1,0 +1,52 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/record_function.h>
+
+#include <memory>
+
+/// Sees the tensors of the operators that a thread calls, to find those that touch memory which a pending collective
+/// uses.
+///
+/// A backward pass uses the callbacks that were registered when it began: a watch that is started in it sees nothing of it.
+/// Collectives issued there belong to a gradient reducer, which waits for them before the pass ends.
+///
+/// Thread rule: one watch per thread, used by it.
+namespace accel {
+
+class OperatorWatch {
+ public:
+  OperatorWatch(const OperatorWatch&) = delete;
+  OperatorWatch& operator=(const OperatorWatch&) = delete;
+
+ protected:
+  OperatorWatch() = default;
+  virtual ~OperatorWatch() = default;
+
+  /// Called for each tensor that an operator other than a view or a collective is about to read or write.
+  virtual void touch(const at::Tensor& tensor, bool writes, const char* op) = 0;
+
+  /// Starts and stops: a watch slows down every operator. Do nothing inside a backward pass.
+  void start();
+  void stop();
+
+ private:
+  static std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& function);
+  void inspect(const at::RecordFunction& function);
+
+  at::CallbackHandle handle_ = at::INVALID_CALLBACK_HANDLE;
+};
+
+/// Whether the tensor's elements lie in memory.
+bool has_memory(const at::Tensor& tensor);
+
+/// The bytes from the first element to the last. A strided tensor with gaps is one range, which may overlap with a tensor
+/// that lies in the gaps.
+struct MemoryRange {
+  const char* begin = nullptr;
+  const char* end = nullptr;
+  [[nodiscard]] bool overlaps(const MemoryRange& other) const { return begin < other.end && other.begin < end; }
+};
+MemoryRange memory_range(const at::Tensor& tensor);
+
+}  // namespace accel

@@ -60,7 +60,8 @@ class ProcessBackend : public c10d::Backend {
   enum class Writes { kInputs, kOutputs };
   WorkPtr run(c10d::OpType type, bool is_async, Operation operation, const Lists& inputs, const Lists& outputs,
               Writes writes, Lists results);
-  PlacedTensor place(const at::Tensor& tensor, bool is_read, bool is_written, bool is_async, std::vector<Buffer>& buffers) const;
+  PlacedTensor place(const at::Tensor& tensor, bool is_read, bool is_written, bool is_async,
+                     std::vector<Buffer>& buffers) const;
   std::uint32_t group();
 
   const std::shared_ptr<RankLink> link_;

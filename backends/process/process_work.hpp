@@ -20,7 +20,7 @@ namespace accel::process {
 struct Buffer {
   at::Tensor tensor;
   std::uint64_t offset = 0, bytes = 0;
-  bool is_written = false;  ///< by the collective
+  bool is_written = false;   ///< by the collective
   std::uint64_t sample = 0;  ///< hash at the call: the program must not change it before its wait; 0: not taken
 };
 

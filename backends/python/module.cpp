@@ -161,8 +161,7 @@ PYBIND11_MODULE(_native, module) {
   module.def("warn", [](const std::string& text) { link().post(request(Request::kWarn).put(text)); });
   module.def("divide", [](const std::string& name, const at::Tensor& weight) {
     const auto elements = weight.contiguous();
-    link().post(
-        request(Request::kDivide).put(name).put(byte_hash(elements.const_data_ptr(), elements.nbytes())));
+    link().post(request(Request::kDivide).put(name).put(byte_hash(elements.const_data_ptr(), elements.nbytes())));
   });
   module.def("phase", [](const std::string& name) { link().post(request(Request::kPhase).put(name)); });
   module.def("backward", [](double loss) {

@@ -32,6 +32,7 @@ AREAS = {
     "diagnosis": ["sim_engine_test", "finding_laws", "diagnosis_laws", "false_alarm_laws"],
     "faults": ["sim_faults_test", "fault_effects_test"],
     "layouts": ["layout_forecast_test"],
+    "processes": ["process_test", "divided_weights_test", "process_ranks_test"],
     "sources": ["sources_test", "parquet_test", "recorded_tokenizers_test"],
     "launch": ["launch_plan_test", "launchers_test", "local_launch_test", "launch_test", "several_launchers_test"],
     "tracking": ["report_test", "tracking_test"],

@@ -8,8 +8,8 @@
 /// Sees the tensors of the operators that a thread calls, to find those that touch memory which a pending collective
 /// uses.
 ///
-/// A backward pass uses the callbacks that were registered when it began: a watch that is started in it sees nothing of it.
-/// Collectives issued there belong to a gradient reducer, which waits for them before the pass ends.
+/// A backward pass uses the callbacks that were registered when it began: a watch that is started in it sees nothing of
+/// it. Collectives issued there belong to a gradient reducer, which waits for them before the pass ends.
 ///
 /// Thread rule: one watch per thread, used by it.
 namespace accel {
@@ -40,8 +40,8 @@ class OperatorWatch {
 /// Whether the tensor's elements lie in memory.
 bool has_memory(const at::Tensor& tensor);
 
-/// The bytes from the first element to the last. A strided tensor with gaps is one range, which may overlap with a tensor
-/// that lies in the gaps.
+/// The bytes from the first element to the last. A strided tensor with gaps is one range, which may overlap with a
+/// tensor that lies in the gaps.
 struct MemoryRange {
   const char* begin = nullptr;
   const char* end = nullptr;

@@ -33,8 +33,8 @@ class BufferGuard : private OperatorWatch {
   void release(const Meeting& meeting);
   /// Stops watching when the meeting ends, because a future and not `wait()` is used.
   void release_at_end(const Meeting& meeting);
-  /// Fails the run if the meeting is watched: its tensor is "read by add", "changed" or the like, which the guard does not
-  /// see.
+  /// Fails the run if the meeting is watched: its tensor is "read by add", "changed" or the like, which the guard does
+  /// not see.
   void report_touch(const Meeting& meeting, const std::string& what);
   /// Keeps watching a tensor with partial results, as after a reduce on a rank that is not the root: reading it is a
   /// finding.

@@ -51,6 +51,7 @@ int train(int argc, char** argv) {
   Deviation deviation{argc > 1 ? argv[1] : "none"};
   const auto deviates_in = [&](const char* kind) { return deviation.is_now && deviation.kind == kind; };
   accel::Accelerator accelerator;
+  if (const int count = accel::current_rank().restart_count; count > 0) accelerator.print("started again:", count);
   accel::set_seed(7);
   const bool is_real = accel::environment("RANK").has_value();  // set by the launcher of real ranks
   if (is_real && deviation.kind == "throw") throw std::runtime_error("the disk of the real ranks is full");

@@ -74,7 +74,8 @@ ACCEL_EXPORT ssize_t write(int descriptor, const void* data, std::size_t bytes) 
 
 ACCEL_EXPORT ssize_t pwrite(int descriptor, const void* data, std::size_t bytes, off_t offset) {
   static auto* const real = next<ssize_t(int, const void*, std::size_t, off_t)>("pwrite");
-  return write_judged(descriptor, offset, bytes, [&](std::size_t part) { return real(descriptor, data, part, offset); });
+  return write_judged(descriptor, offset, bytes,
+                      [&](std::size_t part) { return real(descriptor, data, part, offset); });
 }
 
 ACCEL_EXPORT ssize_t pwrite64(int descriptor, const void* data, std::size_t bytes, off64_t offset) {

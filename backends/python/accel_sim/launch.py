@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 
-from accel_sim.ranks import Problem, Ranks, check_memory, check_threads, die_with_parent, seed_generators, warm_up
+from accel_sim.ranks import Problem, Ranks, check_memory, check_threads, die_with_parent, end_process, seed_generators, warm_up
 
 # Packages that are imported before the fork if the program's file imports them.
 SHARED_IMPORTS = ("accelerate", "datasets", "numpy", "peft", "torch", "torchvision", "transformers")
@@ -116,7 +116,14 @@ def run_here(program, request):
     rank = int(os.environ["RANK"])
     seed_generators(rank)  # like a simulated rank: a program that does not seed them can be compared, too
     recording.install(request, rank)
-    program.run()
+    try:
+        program.run()
+    except SystemExit as end:
+        if not isinstance(end.code, (int, type(None))):
+            print(end.code, file=sys.stderr)
+            end.code = 1
+        end_process(end.code or 0)
+    end_process(0)  # Gloo's threads may abort a process whose objects are destroyed
 
 
 def run_ranks(program, area, outputs, request=None):

@@ -116,6 +116,17 @@ def seed_generators(rank):
     torch.default_generator.manual_seed(rank + 1)
 
 
+def end_process(code):
+    """Ends the program as the interpreter does, but without destroying its objects."""
+    try:
+        threading._shutdown()
+        atexit._run_exitfuncs()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code & 255)
+
+
 def die_with_parent():
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -212,18 +223,15 @@ class Ranks:
 
     def _run(self, rank, parent):
         """The life of a rank, in its process. Does not return, not even by an exception."""
-        code = 1
         try:
             die_with_parent()
             if os.getppid() == parent:  # else it died before
                 self._begin(rank)
-                code = self._run_program()
-                threading._shutdown()
-                atexit._run_exitfuncs()
+                end_process(self._run_program())  # the frames and globals of the parent are not ours
+        except BaseException:
+            traceback.print_exc()
         finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code & 255)  # not through the interpreter's end: the frames and globals of the parent are not ours
+            os._exit(1)
 
     def _begin(self, rank):
         from accel_sim import _native
@@ -244,7 +252,8 @@ class Ranks:
         os.environ.update(
             RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=size, LOCAL_WORLD_SIZE=size, GROUP_RANK="0",
             GROUP_WORLD_SIZE="1", ROLE_RANK=str(rank), ROLE_WORLD_SIZE=size, MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=str(self._port), TORCHELASTIC_RESTART_COUNT=os.environ.pop("ACCEL_RESTART_COUNT", "0"), ACCELERATE_USE_CPU="true",
+            MASTER_PORT=str(self._port), ACCELERATE_USE_CPU="true",
+            TORCHELASTIC_RESTART_COUNT=os.environ.pop("ACCEL_RESTART_COUNT", "0"),
         )
 
     def _run_program(self):

@@ -169,9 +169,9 @@ int run_once(const UserProgram& program, const RunOptions& options, int ranks, c
   const auto run = [&] {
     if (options.backend != "sim") {
       const bool records_python = python && !options.record.folder.empty();
-      return run_processes(records_python ? UserProgram{.command = python->command, .environment = python->environment}
-                                          : program,
-                           request, ranks);
+      return run_processes(
+          records_python ? UserProgram{.command = python->command, .environment = python->environment} : program,
+          request, ranks);
     }
     if (!python && !options.processes) return run_simulated(program, request);
     auto processes = python ? *python

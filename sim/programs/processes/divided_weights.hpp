@@ -26,7 +26,7 @@ class DividedWeights {
   struct Weight {
     std::string name;
     std::uint64_t hash = 0;
-    int rank = 0;      // the first that divided it
+    int rank = 0;       // the first that divided it
     int num_ranks = 0;  // that have
   };
 

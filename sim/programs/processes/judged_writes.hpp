@@ -27,7 +27,7 @@ class JudgedWrites {
  private:
   class Disk;
   std::shared_ptr<Disk> disk_;
-  std::shared_ptr<Files> files_;                                // with faults; null: none are planned
+  std::shared_ptr<Files> files_;                                     // with faults; null: none are planned
   std::map<std::string, std::unique_ptr<WritableFile>> files_open_;  // by path
   std::exception_ptr death_;
 };

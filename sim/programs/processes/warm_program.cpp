@@ -56,8 +56,8 @@ std::unique_ptr<Supervisor> WarmProgram::start(int num_ranks, const std::string&
 }
 
 sim::SimulationReport WarmProgram::run(const Rehearsal& rehearsal, int num_ranks, const std::string& folder) {
-  auto report = run_process_seats(
-      rehearsal, [&](int restart_count) { return start(num_ranks, folder, restart_count); });
+  auto report =
+      run_process_seats(rehearsal, [&](int restart_count) { return start(num_ranks, folder, restart_count); });
   ensure(is_ready(), "'{}' has ended during a run", name_);
   return report;
 }

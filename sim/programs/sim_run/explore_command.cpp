@@ -144,8 +144,7 @@ int report(const ExploreArguments& arguments, const ExploreTarget& target, const
 
 std::unique_ptr<ExploreTarget> make_target(const ExploreArguments& arguments) {
   const auto& faults = arguments.rehearsal.faults;
-  if (!arguments.experiment.empty())
-    return make_experiment_target(arguments.experiment, arguments.overrides, faults);
+  if (!arguments.experiment.empty()) return make_experiment_target(arguments.experiment, arguments.overrides, faults);
   if (auto program = python_program(arguments.command, arguments.preload))
     return make_python_target(faults.empty() ? std::move(*program) : with_watched_writes(std::move(*program)), faults);
   return make_program_target(arguments.command, faults);

@@ -211,9 +211,10 @@ int run(const ProveArguments& arguments) {
 int prove_main(int argc, char** argv) {
   ProveArguments arguments;
   arguments.command = take_program("sim-run prove", argc, argv);
-  check_config(arguments.command.empty() || !python_program(arguments.command),
-               "prove: lays out models of <accel/parallel.hpp>, which Python programs do not have; compare two backends "
-               "by `sim-run compare -- python`");
+  check_config(
+      arguments.command.empty() || !python_program(arguments.command),
+      "prove: lays out models of <accel/parallel.hpp>, which Python programs do not have; compare two backends "
+      "by `sim-run compare -- python`");
   CLI::App app(
       "Runs a program on one rank and on meshes of ranks, and compares outputs, input gradients, weight gradients and "
       "updated weights module by module. A program's batch size is that of all ranks. Exit code 0: all layouts that "

@@ -23,6 +23,15 @@ namespace {
 constexpr int kSteps = 20;
 constexpr int kFaultStep = 7;
 
+// What a program must not do between a call and its wait.
+void touch_early(const accel::RankContext& context, const std::string& mode) {
+  auto tensor = at::full({1000}, 1.0);
+  auto work = context.world.all_reduce(tensor);
+  if (mode == "read_early") static_cast<void>(tensor + 1);
+  if (mode == "change_early") tensor.mutable_data_ptr<float>()[7] = 2;
+  work.wait();
+}
+
 // A collective whose result is checked, so that a rank with wrong data fails.
 void all_reduce(const accel::RankContext& context) {
   auto tensor = at::full({1000}, context.rank + 1.0);
@@ -65,6 +74,7 @@ int train(int argc, char** argv) {
     if (context.rank == 1 && step == kSteps - 1 && mode == "skip") continue;
     all_reduce(context);
   }
+  if (mode.ends_with("_early")) touch_early(context, mode);
   context.world.barrier();
   static std::atomic<int> num_done{0};  // shared by all ranks of this process
   if (mode == "race")

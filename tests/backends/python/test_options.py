@@ -214,6 +214,9 @@ def test_compare_names_the_first_difference(tmp_path):
 
 
 def test_a_real_backend_by_the_same_command():
-    run = run_words([accel_sim.sim_run(), "--backend", "gloo", "--ranks", "2", "--", sys.executable, *TRAINING])
+    for _ in range(3):  # Gloo aborts now and then at the end of a process
+        run = run_words([accel_sim.sim_run(), "--backend", "gloo", "--ranks", "2", "--", sys.executable, *TRAINING])
+        if run.code == 0:
+            break
     assert run.code == 0, run.error
     assert results_of(run.output) == results_of(simulate(2, *TRAINING).output)

@@ -150,6 +150,17 @@ TEST_F(ProcessRanksTest, FaultsStrikeProcesses) {
   EXPECT_THAT(read(path("diagnosis.json")), HasSubstr("rank_crash_before_collective"));
 }
 
+TEST_F(ProcessRanksTest, TensorsOfPendingCallsMayNotBeTouched) {
+  auto run = run_fault("read_early");
+  EXPECT_EQ(run.exit_code, 3) << run.error;
+  EXPECT_THAT(run.error, AllOf(HasSubstr("all_reduce #20 of group world"), HasSubstr("has not waited for it"),
+                               HasSubstr("its tensor is read by aten::add before wait()")));
+  std::filesystem::remove_all(path("processes"));
+  run = run_fault("change_early");
+  EXPECT_EQ(run.exit_code, 3) << run.error;
+  EXPECT_THAT(run.error, HasSubstr("its tensor is changed before wait()"));
+}
+
 TEST_F(ProcessRanksTest, AFaultRestartsProcesses) {
   std::ofstream(path("faults.yaml")) << "faults:\n  - {kind: rank_restart, rank: 1, when: {step: 2}}\n";
   std::filesystem::create_directory(path("records"));
@@ -158,6 +169,7 @@ TEST_F(ProcessRanksTest, AFaultRestartsProcesses) {
   EXPECT_EQ(run.exit_code, 0) << run.error;
   EXPECT_THAT(run.error, Not(HasSubstr("has not struck")));
   EXPECT_THAT(read(path("diagnosis.json")), HasSubstr("rank_restart on rank 1"));
+  EXPECT_THAT(run.output, HasSubstr("started again: 1"));
   // Both attempts record: the first has begun step 0 to 2, the second all four.
   std::vector<int> steps;
   std::ifstream record(path("records/rank1.jsonl"));

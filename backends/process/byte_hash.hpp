@@ -8,7 +8,7 @@
 /// Hashes that tell tensors of one machine apart. Thread rule: pure functions.
 namespace accel::process {
 
-/// FNV-1a over words.
+/// Mixes words into four lanes, as FNV does with bytes: runs at memory speed.
 std::uint64_t byte_hash(const void* data, std::size_t bytes);
 
 /// Hashes up to 64 pieces of the elements, from the first to the last: finds a change of an entire tensor, and in small

@@ -27,7 +27,7 @@ enum class Request : std::uint32_t {
   kUpdate,    ///< an optimizer is about to step; answered
   kUpdated,   ///< UpdateReport; answered
   kEndJoin,   ///< ranks that made different numbers of updates are equal again; answered
-  kDivide,    ///< name and hash of a weight that all ranks have and divide now
+  kDivide,    ///< name, hash (0: unknown), file and line of a weight of which each rank has kept a part
   kWrite,     ///< path, offset, bytes: the rank is about to write to a file; answered as by WriteJudge
   kWarn,      ///< text
   kFail,      ///< text; the program has ended by this error

@@ -1,35 +1,92 @@
 #include "backends/process/pending_works.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <mutex>
+#include <string_view>
 
-namespace accel::process {
+#include "backends/process/process_work.hpp"
 
-PendingWorks& PendingWorks::of_this_thread() {
-  thread_local PendingWorks works;
-  return works;
+namespace accel::process::pending_works {
+namespace {
+
+struct Pending {
+  std::uint64_t number = 0;
+  std::shared_ptr<RankLink> link;
+  std::vector<UsedMemory> memory;
+};
+
+// A work whose handle the program has dropped stays here as long as its tensors: it was never waited for.
+struct Registry {
+  std::mutex mutex;
+  std::vector<Pending> works;
+  pid_t process = 0;  // a process that the rank forks has a copy, and is no rank
+};
+Registry& registry() {
+  static auto* registry = new Registry;  // outlives the threads and works that end after main
+  return *registry;
 }
 
-void PendingWorks::add(const c10::intrusive_ptr<ProcessWork>& work) {
-  works_.emplace_back(work);
-  start();
-}
-
-void PendingWorks::forget() {
-  std::erase_if(works_, [](const auto& reference) {
-    const auto work = reference.lock();
-    return !work || work->is_over();
-  });
-  if (works_.empty()) stop();
-}
-
-void PendingWorks::touch(const at::Tensor& tensor, bool writes, const char* op) {
-  if (!has_memory(tensor)) return;
-  const auto memory = memory_range(tensor);
-  for (const auto& reference : works_) {
-    const auto work = reference.lock();
-    if (work && !work->is_over() && work->overlaps(memory, writes))
-      work->report_touch(std::string(writes ? "changed by " : "read by ") + op);
+void report_overlaps(const MemoryRange& range, bool writes, const std::string& what) {
+  auto& all = registry();
+  const std::lock_guard lock(all.mutex);
+  if (getpid() != all.process) return;
+  for (const auto& work : all.works) {
+    const bool overlaps = std::any_of(work.memory.begin(), work.memory.end(), [&](const UsedMemory& used) {
+      return (writes || used.is_written) && used.range.overlaps(range) && !used.storage.expired();
+    });
+    if (!overlaps) continue;
+    work.link->post_before_next(begin_request(Request::kTouch, {}).put(work.number).put(std::string_view(what)));
   }
 }
 
-}  // namespace accel::process
+class Watch : private OperatorWatch {
+ public:
+  ~Watch() override { stop(); }
+  using OperatorWatch::start;
+  using OperatorWatch::stop;
+
+ private:
+  void touch(const at::Tensor& tensor, bool writes, const char* op) override {
+    if (!has_memory(tensor)) return;
+    report_overlaps(memory_range(tensor), writes, std::string(writes ? "changed by " : "read by ") + op);
+  }
+};
+Watch& watch_of_this_thread() {
+  thread_local Watch watch;
+  return watch;
+}
+
+}  // namespace
+
+void add(const std::shared_ptr<RankLink>& link, std::uint64_t number, std::vector<UsedMemory> memory) {
+  {
+    auto& all = registry();
+    const std::lock_guard lock(all.mutex);
+    all.process = getpid();
+    std::erase_if(all.works, [](const Pending& work) {
+      return std::all_of(work.memory.begin(), work.memory.end(),
+                         [](const auto& used) { return used.storage.expired(); });
+    });
+    all.works.push_back({.number = number, .link = link, .memory = std::move(memory)});
+  }
+  watch_of_this_thread().start();
+}
+
+void check(const std::vector<UsedMemory>& memory, const std::string& op) {
+  for (const auto& used : memory) report_overlaps(used.range, used.is_written, "passed to " + op);
+}
+
+void forget(std::uint64_t number) {
+  bool is_empty = false;
+  {
+    auto& all = registry();
+    const std::lock_guard lock(all.mutex);
+    std::erase_if(all.works, [number](const Pending& work) { return work.number == number; });
+    is_empty = all.works.empty();
+  }
+  if (is_empty) watch_of_this_thread().stop();
+}
+
+}  // namespace accel::process::pending_works

@@ -1,27 +1,32 @@
 #pragma once
 
+#include <c10/core/StorageImpl.h>
+
+#include <memory>
+#include <string>
 #include <vector>
 
-#include "backends/process/process_work.hpp"
+#include "backends/process/link.hpp"
 #include "reference/comm/operator_watch.hpp"
 
 namespace accel::process {
 
-/// The asynchronous works of this thread that it has not waited for yet. Tells the proxy of operators that touch their
-/// tensors too early.
-class PendingWorks : private OperatorWatch {
- public:
-  ~PendingWorks() override { stop(); }
-  /// That of the calling thread.
-  static PendingWorks& of_this_thread();
-  void add(const c10::intrusive_ptr<ProcessWork>& work);
-  /// A work has ended or was dropped; another thread may have waited for it.
-  void forget();
-
- private:
-  void touch(const at::Tensor& tensor, bool writes, const char* op) override;
-
-  std::vector<c10::weak_intrusive_ptr<ProcessWork>> works_;
+/// What a call uses until the program waits for it.
+struct UsedMemory {
+  MemoryRange range;
+  bool is_written = false;                            ///< by the collective
+  c10::weak_intrusive_ptr<c10::StorageImpl> storage;  ///< expired: the memory may belong to another tensor
 };
 
+/// The asynchronous calls of this process that nobody has waited for. Tells the proxy of what touches their tensors too
+/// early: operators, and further calls. Thread rule: any thread; an operator is seen in threads that have made such calls.
+namespace pending_works {
+
+void add(const std::shared_ptr<RankLink>& link, std::uint64_t number, std::vector<UsedMemory> memory);
+/// A call `op` is about to use this memory.
+void check(const std::vector<UsedMemory>& memory, const std::string& op);
+/// The program has waited for the work.
+void forget(std::uint64_t number);
+
+}  // namespace pending_works
 }  // namespace accel::process

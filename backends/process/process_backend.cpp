@@ -23,12 +23,15 @@ std::uint64_t next_number() {
 
 constexpr std::size_t kAbandonedMax = 16;  // works that were never waited for, before their memory is looked after
 
-// The bytes from the first to the last element of a tensor, gaps included.
-std::uint64_t extent(const at::Tensor& tensor) {
-  if (tensor.numel() == 0) return 0;
-  std::int64_t last = 0;
-  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) last += (tensor.size(dim) - 1) * tensor.stride(dim);
-  return static_cast<std::uint64_t>((last + 1) * static_cast<std::int64_t>(tensor.element_size()));
+std::vector<UsedMemory> memory_of(const std::vector<Buffer>& buffers) {
+  std::vector<UsedMemory> memory;
+  for (const auto& buffer : buffers) {
+    if (has_memory(buffer.tensor))
+      memory.push_back({.range = memory_range(buffer.tensor),
+                        .is_written = buffer.is_written,
+                        .storage = buffer.tensor.storage().getWeakStorageImpl()});
+  }
+  return memory;
 }
 
 int kind_of(const c10d::ReduceOp& op) { return static_cast<int>(static_cast<c10d::ReduceOp::RedOpType>(op)); }
@@ -73,7 +76,8 @@ PlacedTensor ProcessBackend::place(const at::Tensor& tensor, bool is_read, bool 
                  c10::str(tensor.layout()));
   check_argument(tensor.device().is_cpu(), "a rank that is a process exchanges tensors of the CPU, got one on {}",
                  tensor.device().str());
-  PlacedTensor placed{.bytes = extent(tensor),
+  const auto range = has_memory(tensor) ? memory_range(tensor) : MemoryRange{};
+  PlacedTensor placed{.bytes = static_cast<std::uint64_t>(range.end - range.begin),
                       .dtype = static_cast<int>(tensor.scalar_type()),
                       .sizes = tensor.sizes().vec(),
                       .strides = tensor.strides().vec()};
@@ -109,6 +113,8 @@ ProcessBackend::WorkPtr ProcessBackend::run(OpType type, bool is_async, Operatio
     for (const auto& buffer : buffers) link_->give(buffer.offset);
     throw;
   }
+  auto memory = memory_of(buffers);
+  pending_works::check(memory, c10d::opTypeToString(type));
   ++sequence_;
   const auto number = next_number();
   auto message = begin_request(Request::kCall, *hooks_).put(number);
@@ -116,7 +122,7 @@ ProcessBackend::WorkPtr ProcessBackend::run(OpType type, bool is_async, Operatio
   message << operation;
   is_async ? link_->post(message) : link_->post_before_next(message);
   auto work = c10::make_intrusive<ProcessWork>(link_, hooks_, number, type, std::move(buffers), std::move(results));
-  if (is_async) PendingWorks::of_this_thread().add(work);
+  if (is_async) pending_works::add(link_, number, std::move(memory));
   return work;
 }
 

@@ -39,7 +39,6 @@ ProcessWork::ProcessWork(std::shared_ptr<RankLink> link, std::shared_ptr<const P
 
 ProcessWork::~ProcessWork() {
   if (is_over_) return;
-  PendingWorks::of_this_thread().forget();
   std::vector<std::uint64_t> offsets;
   for (const auto& buffer : buffers_) offsets.push_back(buffer.offset);
   link_->abandon({.number = number_, .offsets = std::move(offsets)});
@@ -51,6 +50,7 @@ void free_abandoned(RankLink& link, const ProgramHooks& hooks) {
       link.abandon(std::move(work));
       continue;
     }
+    pending_works::forget(work.number);
     link.post_before_next(begin_request(Request::kForget, hooks).put(work.number));
     for (const auto offset : work.offsets) link.give(offset);
   }
@@ -62,7 +62,9 @@ void ProcessWork::finish() {
   const auto request = begin_request(Request::kWait, *hooks_).put(number_);
   const std::lock_guard lock(mutex_);
   if (is_over_) return;
-  if (has_changed()) report_touch("changed");
+  if (has_changed()) {
+    link_->post_before_next(begin_request(Request::kTouch, {}).put(number_).put(std::string_view("changed")));
+  }
   try {
     source_ = static_cast<int>(link_->ask(request));
     take_results();
@@ -70,18 +72,8 @@ void ProcessWork::finish() {
     error_ = std::current_exception();
   }
   is_over_ = true;
-  PendingWorks::of_this_thread().forget();
+  pending_works::forget(number_);
   if (future_ && !future_->completed()) complete(*future_);
-}
-
-void ProcessWork::report_touch(const std::string& what) const {
-  link_->post_before_next(begin_request(Request::kTouch, {}).put(number_).put(std::string_view(what)));
-}
-
-bool ProcessWork::overlaps(const MemoryRange& memory, bool writes) const {
-  return std::any_of(buffers_.begin(), buffers_.end(), [&](const Buffer& buffer) {
-    return (writes || buffer.is_written) && has_memory(buffer.tensor) && memory_range(buffer.tensor).overlaps(memory);
-  });
 }
 
 bool ProcessWork::has_changed() const {

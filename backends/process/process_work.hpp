@@ -12,7 +12,6 @@
 
 #include "backends/process/link.hpp"
 #include "backends/process/operation.hpp"
-#include "reference/comm/operator_watch.hpp"
 
 namespace accel::process {
 
@@ -50,12 +49,6 @@ class ProcessWork : public c10d::Work {
   int sourceRank() const override { return source_; }
   std::vector<at::Tensor> result() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-
-  /// Whether the program may touch this memory only after its wait.
-  [[nodiscard]] bool overlaps(const MemoryRange& memory, bool writes) const;
-  [[nodiscard]] bool is_over() const { return is_over_; }
-  /// Tells the proxy that the program touches a tensor too early: it is "read by aten::add", or "changed".
-  void report_touch(const std::string& what) const;
 
  private:
   void finish();

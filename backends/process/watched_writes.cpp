@@ -24,6 +24,11 @@ long long judge(const char* path, unsigned long long offset, unsigned long long 
   }
 }
 
+void set_judge(WriteJudge decide) {
+  const auto set = reinterpret_cast<void (*)(WriteJudge)>(dlsym(RTLD_DEFAULT, "accel_judge_writes"));
+  if (set != nullptr) set(decide);
+}
+
 }  // namespace
 
 std::string write_watcher(const std::string& program_folder) {
@@ -31,10 +36,10 @@ std::string write_watcher(const std::string& program_folder) {
 }
 
 void watch_writes(std::shared_ptr<RankLink> link) {
-  const auto arm = reinterpret_cast<void (*)(WriteJudge)>(dlsym(RTLD_DEFAULT, "accel_judge_writes"));
-  if (arm == nullptr) return;
   judging_link() = std::move(link);
-  arm(judge);
+  set_judge(judge);
 }
+
+void unwatch_writes() { set_judge(nullptr); }
 
 }  // namespace accel::process

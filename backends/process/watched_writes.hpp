@@ -17,5 +17,7 @@ std::string write_watcher(const std::string& program_folder);
 
 /// From here on this process's proxy judges its writes to files, if the watcher was loaded. Once per process.
 void watch_writes(std::shared_ptr<RankLink> link);
+/// No more: the program has failed, and its proxy answers nothing after that.
+void unwatch_writes();
 
 }  // namespace accel::process

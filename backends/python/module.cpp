@@ -1,5 +1,6 @@
 // Python's end of a rank that is a process: the backend as a class that PyTorch can register, the shared memory for the
 // process that forks the ranks, and the line of the program that makes a call.
+#include <ATen/record_function.h>
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -12,6 +13,7 @@
 #include "backends/process/process_backend.hpp"
 #include "backends/process/update_report.hpp"
 #include "backends/process/watched_writes.hpp"
+#include "reference/core/errors.hpp"
 
 namespace accel::process {
 namespace {
@@ -112,15 +114,26 @@ RankLink& link() {
 
 MessageWriter request(Request kind) { return begin_request(kind, *this_rank().hooks); }
 
+struct Unwatched {
+  std::unique_ptr<at::DisableRecordFunctionGuard> guard;
+};
+
+std::uint64_t fingerprint(const at::Tensor& tensor) {
+  check_argument(tensor.layout() == at::kStrided && tensor.has_storage() && !tensor.is_meta(),
+                 "a tensor without elements in memory has no fingerprint");
+  const at::DisableRecordFunctionGuard unwatched;
+  const auto elements = tensor.detach().cpu().contiguous();
+  return byte_hash(elements.const_data_ptr(), elements.nbytes());
+}
+
 void updated(const std::vector<std::pair<std::string, at::Tensor>>& parameters, const std::string& generator) {
   auto message = request(Request::kUpdated);  // before hashing, which is not part of the program
   UpdateReport report{.generator = byte_hash(generator.data(), generator.size()), .parameters = {}};
   for (const auto& [name, parameter] : parameters) {
-    const auto elements = parameter.detach().contiguous();
     report.parameters.push_back({.name = name,
                                  .sizes = parameter.sizes().vec(),
                                  .dtype = static_cast<int>(parameter.scalar_type()),
-                                 .hash = byte_hash(elements.const_data_ptr(), elements.nbytes())});
+                                 .hash = fingerprint(parameter)});
   }
   report.processor_seconds = processor_seconds();
   message << report;
@@ -157,11 +170,13 @@ PYBIND11_MODULE(_native, module) {
 
   module.def("become", &become);
   module.def("line", &current_line);
-  module.def("fail", [](const std::string& text) { link().post(request(Request::kFail).put(text)); });
+  module.def("fail", [](const std::string& text) {
+    unwatch_writes();
+    link().post(request(Request::kFail).put(text));
+  });
   module.def("warn", [](const std::string& text) { link().post(request(Request::kWarn).put(text)); });
-  module.def("divide", [](const std::string& name, const at::Tensor& weight) {
-    const auto elements = weight.contiguous();
-    link().post(request(Request::kDivide).put(name).put(byte_hash(elements.const_data_ptr(), elements.nbytes())));
+  module.def("divide", [](const std::string& name, std::uint64_t hash, const std::string& file, std::uint32_t line) {
+    link().post_before_next(request(Request::kDivide).put(name).put(hash).put(file).put(line));
   });
   module.def("phase", [](const std::string& name) { link().post(request(Request::kPhase).put(name)); });
   module.def("backward", [](double loss) {
@@ -174,10 +189,12 @@ PYBIND11_MODULE(_native, module) {
     const py::gil_scoped_release released;
     link().ask(message);
   });
-  module.def("fingerprint", [](const at::Tensor& tensor) {
-    const auto elements = tensor.contiguous();
-    return byte_hash(elements.const_data_ptr(), elements.nbytes());
-  });
+  module.def("fingerprint", &fingerprint);
+  // `with unwatched():` what is observed here is not done by the program.
+  py::class_<Unwatched>(module, "unwatched")
+      .def(py::init())
+      .def("__enter__", [](Unwatched& self) { self.guard = std::make_unique<at::DisableRecordFunctionGuard>(); })
+      .def("__exit__", [](Unwatched& self, const py::args&) { self.guard.reset(); });
   module.def("updated", &updated, py::arg("parameters"), py::arg("generator"));
 
   py::class_<ProcessBackend, c10d::Backend, c10::intrusive_ptr<ProcessBackend>>(module, "ProcessBackend")

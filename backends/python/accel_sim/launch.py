@@ -108,8 +108,15 @@ def check_torch():
         raise Problem(str(error)) from error
 
 
+def compute_like_simulated_ranks():
+    os.environ.update({name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")})
+    os.environ.update(CUDA_VISIBLE_DEVICES="", ACCELERATE_USE_CPU="true")
+
+
 def run_here(program, request):
     """A rank of a real backend, which this process is."""
+    if request["backend"] == "gloo":
+        compute_like_simulated_ranks()
     check_torch()
     from accel_sim import recording
 
@@ -184,8 +191,7 @@ def launch(words):
     program = Program(words[1:] if words[:1] == ["--"] else words)
     if is_real:
         return run_here(program, request)
-    os.environ.update({name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")})
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    compute_like_simulated_ranks()
     preload = [name for name in os.environ.pop("ACCEL_PRELOAD", "").split(",") if name]
     check_torch()
     import torch

@@ -14,6 +14,7 @@ from accel_sim import _native
 _replicas = []  # weak references to models, in the order of their creation, which is the same on all ranks
 
 
+_divided = []  # weights that fully_shard has divided, before the first optimizer step
 _phases = ["other"]  # of the program, the innermost last
 
 
@@ -65,7 +66,9 @@ def _observe_backward():
         if _is_distributed():
             first = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
             is_loss = isinstance(first, torch.Tensor) and not isinstance(first, DTensor) and first.numel() == 1
-            _native.backward(first.item() if is_loss else math.nan)
+            with _native.unwatched():
+                loss = first.item() if is_loss else math.nan
+            _native.backward(loss)
         return backward(tensors, *args, **kwargs)
 
     torch.autograd.backward = observed
@@ -74,8 +77,10 @@ def _observe_backward():
 def _observe_updates():
     def before(optimizer, args, kwargs):
         if _is_distributed():
+            _report_divided()
             _native.update()
-            _enter("optimizer")
+            if _phases[-1] != "optimizer":  # as after a step that has raised
+                _enter("optimizer")
 
     def after(optimizer, args, kwargs):
         if _is_distributed():
@@ -116,14 +121,26 @@ def _observe_sharding():
     create = FSDPParamGroup.__init__
 
     def observed(self, params, modules, mesh_info, *args, **kwargs):
-        if mesh_info.mesh.size() == torch.distributed.get_world_size():
-            names = {id(parameter): name for module in modules for name, parameter in module.named_parameters()}
-            for parameter in params:
-                if not parameter.is_meta and not isinstance(parameter, DTensor):
-                    _native.divide(names.get(id(parameter), "?"), parameter.detach())
+        names = {id(parameter): name for module in modules for name, parameter in module.named_parameters()}
+        weights = [(names.get(id(parameter), "?"), _hash_of_weight(parameter)) for parameter in params]
         create(self, params, modules, mesh_info, *args, **kwargs)
+        if mesh_info.mesh.size() == torch.distributed.get_world_size():
+            place = _native.line()
+            for (name, value), divided in zip(weights, self.fsdp_params):
+                _divided.append((name, value, place, divided, divided._sharded_param_data._version))
 
     FSDPParamGroup.__init__ = observed
+
+
+def _hash_of_weight(parameter):
+    return 0 if parameter.is_meta or isinstance(parameter, DTensor) else _native.fingerprint(parameter)
+
+
+def _report_divided():
+    """Weights that were changed after they were divided came from elsewhere, a checkpoint for example."""
+    for name, value, (file, line), divided, version in _divided:
+        _native.divide(name, value if divided._sharded_param_data._version == version else 0, file, line)
+    _divided.clear()
 
 
 def _observe_samplers():

@@ -8,6 +8,7 @@ import os
 import weakref
 
 import torch
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -26,11 +27,20 @@ def install(request, rank):
         recorder.observe_modules()
 
 
-def _bits(tensors):
-    """A hash per tensor that has elements here, as one text, and a description."""
-    local = [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]
-    local = [tensor.detach() for tensor in local if not tensor.is_meta and tensor.layout == torch.strided]
-    return " ".join(f"{_native.fingerprint(tensor):016x}" for tensor in local), "; ".join(map(_describe, local))
+def _local(tensors):
+    """Their elements on this rank."""
+    local = []
+    for tensor in tensors:
+        tensor = tensor.detach()
+        tensor = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+        tensor = tensor.wait() if isinstance(tensor, AsyncCollectiveTensor) else tensor
+        if not tensor.is_meta and tensor.layout == torch.strided:
+            local.append(tensor)
+    return local
+
+
+def _bits(local):
+    return " ".join(f"{_native.fingerprint(tensor):016x}" for tensor in local)
 
 
 def _describe(tensor):
@@ -54,8 +64,9 @@ class _Recorder:
         self._file.write(json.dumps({"step": step, "kind": kind, "name": name, "value": value, "detail": detail}) + "\n")
 
     def _add_tensors(self, kind, name, tensors):
-        value, detail = _bits(tensors)
-        self._add(kind, value, name, detail)
+        local = _local(tensors)
+        with _native.unwatched():
+            self._add(kind, _bits(local), name, "; ".join(map(_describe, local)))
 
     @contextlib.contextmanager
     def _updating(self):
@@ -92,13 +103,14 @@ class _Recorder:
     def _add_loss(self, loss):
         if loss.numel() != 1 or isinstance(loss, DTensor):
             return self._add_tensors("loss", "", [loss])
-        value = loss.item()
+        with _native.unwatched():
+            value = loss.item()
         self._add("loss", float(value).hex() if math.isfinite(value) else str(value), detail=f"{value:.9g}")
 
     def _add_parameters(self, optimizer):
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         if not self._observes_parameters:
-            return self._add("parameters", _bits(parameters)[0])
+            return self._add("parameters", _bits(_local(parameters)))
         for number, parameter in enumerate(parameters):
             self._add_tensors("parameter", self._parameter_names.get(id(parameter), f"number {number}"), [parameter])
 

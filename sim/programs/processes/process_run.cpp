@@ -18,26 +18,13 @@
 namespace accel::programs {
 namespace {
 
-// The processes of the ranks between two restarts, and their proxies.
+// The processes of the ranks between two restarts.
 struct Attempt {
   explicit Attempt(std::unique_ptr<Supervisor> started)
-      : supervisor(std::move(started)),
-        weights(supervisor->area()->num_ranks()),
-        processor_seconds(supervisor->area()->num_ranks()),
-        proxies(supervisor->area()->num_ranks()) {}
-
-  void run(const sim::Seat& seat) {
-    supervisor->watch(seat.member.world);
-    const int rank = seat.member.rank;
-    proxies[rank] = std::make_unique<RankProxy>(seat, supervisor->area(), weights, processor_seconds[rank],
-                                                [this, rank] { return supervisor->has_stopped(rank); });
-    proxies[rank]->run();
-  }
-
+      : supervisor(std::move(started)), weights(supervisor->area()->num_ranks()) {}
   std::unique_ptr<Supervisor> supervisor;
   DividedWeights weights;
-  std::vector<double> processor_seconds;  // by rank
-  std::vector<std::unique_ptr<RankProxy>> proxies;
+  std::vector<std::unique_ptr<RankProxy>> proxies;  // live as long as the processes; under the mutex of the attempts
 };
 
 // Throws Error if the program ends before its ranks start.
@@ -60,7 +47,7 @@ int run(const RankProgram& program, const std::shared_ptr<process::SharedArea>& 
                 << std::endl;
     return *code;
   }
-  const auto report = run_process_seats(rehearsal, [&](int restart_count) {
+  const auto report = run_process_seats(rehearsal, request.ranks, [&](int restart_count) {
     if (restart_count == 0) return std::move(first);
     check_config(!program.command.empty(), "a fault restarts the ranks, which the process that started them cannot do");
     return start_again(program, request.ranks, restart_count);
@@ -70,23 +57,41 @@ int run(const RankProgram& program, const std::shared_ptr<process::SharedArea>& 
 
 }  // namespace
 
-sim::SimulationReport run_process_seats(const Rehearsal& rehearsal, const StartRanks& start) {
+sim::SimulationReport run_process_seats(const Rehearsal& rehearsal, int num_ranks, const StartRanks& start) {
   std::mutex mutex;
-  std::vector<std::unique_ptr<Attempt>> attempts;
+  std::vector<std::unique_ptr<Attempt>> attempts;  // null: its ranks could not be started
+  // By rank, used on its thread.
+  std::vector<double> processor_seconds(num_ranks);
+  std::vector<RankProxy*> proxies(num_ranks);
   // The first rank of an attempt starts it; all ranks of the one before have left by then.
-  const auto attempt_of = [&](int restart_count) -> Attempt& {
+  const auto take_proxy = [&](const sim::Seat& seat) {
     const std::lock_guard lock(mutex);
-    if (static_cast<int>(attempts.size()) == restart_count) {
-      if (restart_count > 0) attempts.back()->supervisor->finish();
-      attempts.push_back(std::make_unique<Attempt>(start(restart_count)));
+    if (static_cast<int>(attempts.size()) == seat.restart_count) {
+      if (seat.restart_count > 0) attempts.back()->supervisor->finish();
+      auto& own = attempts.emplace_back();
+      own = std::make_unique<Attempt>(start(seat.restart_count));
     }
-    return *attempts.back();
+    auto& attempt = attempts.back();
+    check_state(attempt != nullptr, "the ranks could not be started again");
+    attempt->supervisor->watch(seat.member.world);
+    return attempt->proxies
+        .emplace_back(std::make_unique<RankProxy>(
+            seat, attempt->supervisor->area(), attempt->weights, processor_seconds[seat.member.rank],
+            [&supervisor = *attempt->supervisor, rank = seat.member.rank] { return supervisor.has_stopped(rank); }))
+        .get();
   };
   auto report = rehearsal.run_seats(
-      collective_timeout(), [&](const sim::Seat& seat) { attempt_of(seat.restart_count).run(seat); },
-      [&](int rank) { return attempts.empty() ? 0 : attempts.back()->processor_seconds[rank]; },
-      [&](int rank, const sim::Completion& completion) { attempts.back()->proxies[rank]->sleep(completion); });
-  if (!attempts.empty()) attempts.back()->supervisor->finish();
+      collective_timeout(),
+      [&](const sim::Seat& seat) {
+        const int rank = seat.member.rank;
+        processor_seconds[rank] = 0;  // of a new process
+        seat.member.world->clocks().discard_compute(rank);
+        proxies[rank] = take_proxy(seat);
+        proxies[rank]->run();
+      },
+      [&](int rank) { return processor_seconds[rank]; },
+      [&](int rank, const sim::Completion& completion) { proxies[rank]->sleep(completion); });
+  if (!attempts.empty() && attempts.back()) attempts.back()->supervisor->finish();
   return report;
 }
 

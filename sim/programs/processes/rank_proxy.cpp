@@ -262,7 +262,9 @@ void RankProxy::report_touch(process::MessageReader& message) {
 void RankProxy::divide(process::MessageReader& message) {
   const auto name = message.text();
   const auto hash = message.get<std::uint64_t>();
-  const auto finding = weights_.add(seat_.member.rank, name, hash, sim::describe(CallSite::current()));
+  const auto file = message.text();
+  const auto line = message.get<std::uint32_t>();
+  const auto finding = weights_.add(seat_.member.rank, name, hash, sim::describe(SourceLine(kept(file), line)));
   if (finding) seat_.member.world->failures().warn(*finding);
 }
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "backends/launch/process.hpp"
 #include "reference/core/errors.hpp"
@@ -46,19 +47,25 @@ bool WarmProgram::is_ready() {
   }
 }
 
+// No run was started if the ranks ended before their programs.
+void WarmProgram::finish_run() {
+  ensure(!std::exchange(is_running_, false) || is_ready(), "'{}' has ended during a run", name_);
+}
+
 std::unique_ptr<Supervisor> WarmProgram::start(int num_ranks, const std::string& folder, int restart_count) {
-  ensure(restart_count == 0 || is_ready(), "'{}' has ended during a run", name_);
+  finish_run();  // the one before a restart
   const auto area = process::SharedArea::create(num_ranks);
   const auto request = fmt::format("{} {} {}\n", area->descriptor(), restart_count, folder);
   ensure(send(socket_, request.data(), request.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(request.size()),
          "'{}' has ended: {}", name_, std::strerror(errno));
+  is_running_ = true;
   return std::make_unique<Supervisor>(RankProgram{.starter = pid_}, area);
 }
 
 sim::SimulationReport WarmProgram::run(const Rehearsal& rehearsal, int num_ranks, const std::string& folder) {
-  auto report =
-      run_process_seats(rehearsal, [&](int restart_count) { return start(num_ranks, folder, restart_count); });
-  ensure(is_ready(), "'{}' has ended during a run", name_);
+  auto report = run_process_seats(rehearsal, num_ranks,
+                                  [&](int restart_count) { return start(num_ranks, folder, restart_count); });
+  finish_run();
   return report;
 }
 

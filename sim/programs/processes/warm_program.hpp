@@ -28,11 +28,13 @@ class WarmProgram {
 
  private:
   [[nodiscard]] bool is_ready();  // waits for it
+  void finish_run();
   std::unique_ptr<Supervisor> start(int num_ranks, const std::string& folder, int restart_count);
 
   std::string name_;
   int socket_ = -1;
   pid_t pid_ = -1;
+  bool is_running_ = false;
 };
 
 }  // namespace accel::programs

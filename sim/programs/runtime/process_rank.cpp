@@ -134,6 +134,7 @@ int run_process_rank(const ProcessSeat& seat, const RecordOptions& record, const
     const RankScope scope(*context);
     return run_with_hint(*context, train);
   } catch (const std::exception& error) {
+    process::unwatch_writes();
     link->post(process::begin_request(Request::kFail, {}).put(std::string_view(error.what())));
     return exit_code_of(error);
   }

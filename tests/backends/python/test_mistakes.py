@@ -73,8 +73,8 @@ def test_forgotten_set_epoch_is_a_finding():
 def test_models_of_other_seeds_are_a_finding():
     run = simulate(4, PROGRAMS / "mistakes.py", "draws_another_model")
     assert run.code == 0, run.error
-    place = line_of("fully_shard(torch", "draws_another_model")
-    assert "divide different models, first in weight at " in run.error and place in run.error
+    place = line_of("fully_shard(model)", "draws_another_model")
+    assert "train parts of different models, first in weight at " in run.error and place in run.error
 
 
 def test_an_exit_while_the_rank_waits(no_leftovers):
@@ -84,6 +84,9 @@ def test_an_exit_while_the_rank_waits(no_leftovers):
 
 
 def test_right_programs_have_no_findings():
+    for name in ("loads_one_model", "reads_a_loss_that_is_reduced"):
+        run = simulate(4, PROGRAMS / "mistakes.py", name)
+        assert run.code == 0 and "warning" not in run.error, run.error
     for name in ("accelerate", "fsdp2"):
         run = simulate(2, PROGRAMS / "trainings.py", name)
         assert run.code == 0

@@ -137,7 +137,36 @@ def draws_another_model():
     from torch.distributed.fsdp import fully_shard
 
     torch.manual_seed(rank // 2)
-    fully_shard(torch.nn.Linear(8, 2))
+    model = torch.nn.Linear(8, 2)
+    fully_shard(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(tensor).sum().backward()
+    optimizer.step()
+
+
+def loads_one_model():
+    """No mistake: what the ranks have drawn is replaced."""
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(rank)
+    model = torch.nn.Linear(8, 2)
+    fully_shard(model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(0.5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(tensor).sum().backward()
+    optimizer.step()
+
+
+def reads_a_loss_that_is_reduced():
+    """No mistake: only the simulator looks at the loss before its wait."""
+    weight = torch.ones(3, requires_grad=True)
+    loss = weight.sum()
+    shown = loss.detach()
+    work = dist.all_reduce(shown, async_op=True)
+    loss.backward()
+    work.wait()
 
 
 def exits_while_waiting():

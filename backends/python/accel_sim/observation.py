@@ -127,7 +127,8 @@ def _observe_sharding():
         if mesh_info.mesh.size() == torch.distributed.get_world_size():
             place = _native.line()
             for (name, value), divided in zip(weights, self.fsdp_params):
-                _divided.append((name, value, place, divided, divided._sharded_param_data._version))
+                has_part = divided.sharded_param.to_local().numel() > 0
+                _divided.append((name, value if has_part else 0, place, divided, _hash_of_weight(divided._sharded_param_data)))
 
     FSDPParamGroup.__init__ = observed
 
@@ -138,8 +139,9 @@ def _hash_of_weight(parameter):
 
 def _report_divided():
     """Weights that were changed after they were divided came from elsewhere, a checkpoint for example."""
-    for name, value, (file, line), divided, version in _divided:
-        _native.divide(name, value if divided._sharded_param_data._version == version else 0, file, line)
+    for name, value, (file, line), divided, part in _divided:
+        is_unchanged = _hash_of_weight(divided._sharded_param_data) == part
+        _native.divide(name, value if is_unchanged else 0, file, line)
     _divided.clear()
 
 

@@ -137,7 +137,7 @@ def draws_another_model():
     from torch.distributed.fsdp import fully_shard
 
     torch.manual_seed(rank // 2)
-    model = torch.nn.Linear(8, 2)
+    model = torch.nn.Linear(8, 4)
     fully_shard(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     model(tensor).sum().backward()

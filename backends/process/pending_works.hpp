@@ -19,7 +19,8 @@ struct UsedMemory {
 };
 
 /// The asynchronous calls of this process that nobody has waited for. Tells the proxy of what touches their tensors too
-/// early: operators, and further calls. Thread rule: any thread; an operator is seen in threads that have made such calls.
+/// early: operators, and further calls. Thread rule: any thread; operators are seen in threads that have made such
+/// calls.
 namespace pending_works {
 
 void add(const std::shared_ptr<RankLink>& link, std::uint64_t number, std::vector<UsedMemory> memory);

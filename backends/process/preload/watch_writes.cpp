@@ -1,6 +1,6 @@
 // Loaded before the program of a rank that is a process (LD_PRELOAD) if faults of files are planned: the simulator
-// decides how much of each write to a file reaches the disk. C++ streams, Python and Rust write through these functions;
-// what C's own streams write (fwrite, NumPy's tofile) and what the kernel copies (sendfile) is not seen.
+// decides how much of each write to a file reaches the disk. C++ streams, Python and Rust write through these
+// functions; what C's own streams write (fwrite, NumPy's tofile) and what the kernel copies (sendfile) is not seen.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>

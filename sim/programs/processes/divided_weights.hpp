@@ -9,8 +9,8 @@
 
 namespace accel::programs {
 
-/// Compares the complete weights of a model of which every rank trains a part. FSDP2 does not exchange them, so ranks that
-/// drew different models train a mixture of them.
+/// Compares the complete weights of a model of which every rank trains a part. FSDP2 does not exchange them, so ranks
+/// that drew different models train a mixture of them.
 ///
 ///     if (const auto finding = weights.add(rank, "fc1.weight", hash, "train.py:12")) world.failures().warn(*finding);
 ///
@@ -19,8 +19,8 @@ class DividedWeights {
  public:
   explicit DividedWeights(int num_ranks) : next_(num_ranks) {}
 
-  /// Adds the next weight of a rank. Returns a finding if it differs from that of the other ranks; once per run. Hash 0:
-  /// the rank does not know the weight, or has loaded another since.
+  /// Adds the next weight of a rank. Returns a finding if it differs from that of the other ranks; once per run. Hash
+  /// 0: the rank does not know the weight, or has loaded another since.
   std::optional<std::string> add(int rank, const std::string& name, std::uint64_t hash, const std::string& where);
 
  private:

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <mutex>
-#include <string_view>
+#include <string>
 
 #include "backends/process/process_work.hpp"
 
@@ -28,15 +28,16 @@ Registry& registry() {
   return *registry;
 }
 
-void report_overlaps(const MemoryRange& range, bool writes, const std::string& what) {
+// `how` and `op` are joined only if there is something to report: every call and operator comes here.
+void report_conflicts(const MemoryRange& range, bool writes, std::string_view how, std::string_view op) {
   auto& all = registry();
   const std::lock_guard lock(all.mutex);
   if (getpid() != all.process) return;
   for (const auto& work : all.works) {
-    const bool overlaps = std::any_of(work.memory.begin(), work.memory.end(), [&](const UsedMemory& used) {
-      return (writes || used.is_written) && used.range.overlaps(range) && !used.storage.expired();
-    });
-    if (!overlaps) continue;
+    if (std::none_of(work.memory.begin(), work.memory.end(),
+                     [&](const UsedMemory& used) { return used.conflicts_with(range, writes); }))
+      continue;
+    const auto what = std::string(how).append(op);
     work.link->post_before_next(begin_request(Request::kTouch, {}).put(work.number).put(std::string_view(what)));
   }
 }
@@ -50,7 +51,7 @@ class Watch : private OperatorWatch {
  private:
   void touch(const at::Tensor& tensor, bool writes, const char* op) override {
     if (!has_memory(tensor)) return;
-    report_overlaps(memory_range(tensor), writes, std::string(writes ? "changed by " : "read by ") + op);
+    report_conflicts(memory_range(tensor), writes, writes ? "changed by " : "read by ", op);
   }
 };
 Watch& watch_of_this_thread() {
@@ -65,17 +66,14 @@ void add(const std::shared_ptr<RankLink>& link, std::uint64_t number, std::vecto
     auto& all = registry();
     const std::lock_guard lock(all.mutex);
     all.process = getpid();
-    std::erase_if(all.works, [](const Pending& work) {
-      return std::all_of(work.memory.begin(), work.memory.end(),
-                         [](const auto& used) { return used.storage.expired(); });
-    });
+    std::erase_if(all.works, [](const Pending& work) { return are_freed(work.memory); });
     all.works.push_back({.number = number, .link = link, .memory = std::move(memory)});
   }
   watch_of_this_thread().start();
 }
 
-void check(const std::vector<UsedMemory>& memory, const std::string& op) {
-  for (const auto& used : memory) report_overlaps(used.range, used.is_written, "passed to " + op);
+void check(const std::vector<UsedMemory>& memory, std::string_view op) {
+  for (const auto& used : memory) report_conflicts(used.range, used.is_written, "passed to ", op);
 }
 
 void forget(std::uint64_t number) {

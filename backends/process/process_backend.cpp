@@ -6,8 +6,8 @@
 #include <cstring>
 #include <numeric>
 
-#include "backends/process/byte_hash.hpp"
 #include "backends/process/pending_works.hpp"
+#include "reference/comm/tensor_fingerprint.hpp"
 #include "reference/core/errors.hpp"
 
 namespace accel::process {
@@ -26,10 +26,7 @@ constexpr std::size_t kAbandonedMax = 16;  // works that were never waited for, 
 std::vector<UsedMemory> memory_of(const std::vector<Buffer>& buffers) {
   std::vector<UsedMemory> memory;
   for (const auto& buffer : buffers) {
-    if (has_memory(buffer.tensor))
-      memory.push_back({.range = memory_range(buffer.tensor),
-                        .is_written = buffer.is_written,
-                        .storage = buffer.tensor.storage().getWeakStorageImpl()});
+    if (has_memory(buffer.tensor)) memory.push_back(used_memory(buffer.tensor, buffer.is_written));
   }
   return memory;
 }
@@ -89,7 +86,7 @@ PlacedTensor ProcessBackend::place(const at::Tensor& tensor, bool is_read, bool 
                      .offset = placed.offset,
                      .bytes = placed.bytes,
                      .is_written = is_written,
-                     .sample = is_async ? sample_hash(tensor) : 0});
+                     .sample = is_async ? sample_fingerprint(tensor) : 0});
   return placed;
 }
 

@@ -8,8 +8,8 @@
 
 #include <algorithm>
 
-#include "backends/process/byte_hash.hpp"
 #include "backends/process/pending_works.hpp"
+#include "reference/comm/tensor_fingerprint.hpp"
 #include "reference/core/errors.hpp"
 
 namespace accel::process {
@@ -78,7 +78,7 @@ void ProcessWork::finish() {
 
 bool ProcessWork::has_changed() const {
   return std::any_of(buffers_.begin(), buffers_.end(), [](const Buffer& buffer) {
-    return buffer.sample != 0 && sample_hash(buffer.tensor) != buffer.sample;
+    return buffer.sample != 0 && sample_fingerprint(buffer.tensor) != buffer.sample;
   });
 }
 

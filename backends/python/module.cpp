@@ -9,10 +9,12 @@
 #include <string>
 #include <unordered_map>
 
-#include "backends/process/byte_hash.hpp"
 #include "backends/process/process_backend.hpp"
 #include "backends/process/update_report.hpp"
 #include "backends/process/watched_writes.hpp"
+#include "reference/comm/fingerprint.hpp"
+#include "reference/comm/operator_watch.hpp"
+#include "reference/comm/tensor_fingerprint.hpp"
 #include "reference/core/errors.hpp"
 
 namespace accel::process {
@@ -118,22 +120,20 @@ struct Unwatched {
   std::unique_ptr<at::DisableRecordFunctionGuard> guard;
 };
 
-std::uint64_t fingerprint(const at::Tensor& tensor) {
-  check_argument(tensor.layout() == at::kStrided && tensor.has_storage() && !tensor.is_meta(),
-                 "a tensor without elements in memory has no fingerprint");
+std::uint64_t fingerprint_of(const at::Tensor& tensor) {
+  check_argument(has_memory(tensor) || tensor.numel() == 0, "a tensor without elements in memory has no fingerprint");
   const at::DisableRecordFunctionGuard unwatched;
-  const auto elements = tensor.detach().cpu().contiguous();
-  return byte_hash(elements.const_data_ptr(), elements.nbytes());
+  return fingerprint(tensor);
 }
 
 void updated(const std::vector<std::pair<std::string, at::Tensor>>& parameters, const std::string& generator) {
   auto message = request(Request::kUpdated);  // before hashing, which is not part of the program
-  UpdateReport report{.generator = byte_hash(generator.data(), generator.size()), .parameters = {}};
+  UpdateReport report{.generator = fingerprint(generator.data(), generator.size()), .parameters = {}};
   for (const auto& [name, parameter] : parameters) {
     report.parameters.push_back({.name = name,
                                  .sizes = parameter.sizes().vec(),
                                  .dtype = static_cast<int>(parameter.scalar_type()),
-                                 .hash = fingerprint(parameter)});
+                                 .hash = fingerprint_of(parameter)});
   }
   report.processor_seconds = processor_seconds();
   message << report;
@@ -189,7 +189,7 @@ PYBIND11_MODULE(_native, module) {
     const py::gil_scoped_release released;
     link().ask(message);
   });
-  module.def("fingerprint", &fingerprint);
+  module.def("fingerprint", &fingerprint_of);
   // `with unwatched():` what is observed here is not done by the program.
   py::class_<Unwatched>(module, "unwatched")
       .def(py::init())

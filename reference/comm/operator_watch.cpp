@@ -80,4 +80,12 @@ MemoryRange memory_range(const at::Tensor& tensor) {
   return {begin, begin + (last + 1) * static_cast<std::int64_t>(tensor.element_size())};
 }
 
+UsedMemory used_memory(const at::Tensor& tensor, bool is_written) {
+  return {memory_range(tensor), is_written, tensor.storage().getWeakStorageImpl()};
+}
+
+bool are_freed(const std::vector<UsedMemory>& memory) {
+  return std::all_of(memory.begin(), memory.end(), [](const auto& used) { return used.storage.expired(); });
+}
+
 }  // namespace accel

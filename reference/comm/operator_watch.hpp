@@ -2,8 +2,10 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/record_function.h>
+#include <c10/core/StorageImpl.h>
 
 #include <memory>
+#include <vector>
 
 /// Sees the tensors of the operators that a thread calls, to find those that touch memory which a pending collective
 /// uses.
@@ -48,5 +50,21 @@ struct MemoryRange {
   [[nodiscard]] bool overlaps(const MemoryRange& other) const { return begin < other.end && other.begin < end; }
 };
 MemoryRange memory_range(const at::Tensor& tensor);
+
+/// What a collective uses until the program waits for it.
+struct UsedMemory {
+  MemoryRange range;
+  bool is_written = false;                            ///< by the collective
+  c10::weak_intrusive_ptr<c10::StorageImpl> storage;  ///< expired: the memory may belong to another tensor
+
+  /// Whether the program, or another collective, must wait before it reads or writes there.
+  [[nodiscard]] bool conflicts_with(const MemoryRange& other, bool writes) const {
+    return (writes || is_written) && range.overlaps(other) && !storage.expired();
+  }
+};
+/// Expects a tensor that has memory.
+UsedMemory used_memory(const at::Tensor& tensor, bool is_written);
+/// Whether nobody can touch it any more.
+bool are_freed(const std::vector<UsedMemory>& memory);
 
 }  // namespace accel

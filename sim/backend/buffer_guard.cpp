@@ -4,9 +4,10 @@
 
 #include <algorithm>
 
-#include "sim/backend/fingerprint.hpp"
+#include "reference/comm/tensor_fingerprint.hpp"
 
 namespace accel::sim {
+
 BufferGuard::~BufferGuard() {
   in_flight_.clear();
   stop_if_idle();
@@ -17,21 +18,19 @@ BufferGuard::~BufferGuard() {
 void BufferGuard::issue(std::shared_ptr<Meeting> meeting, const Call& call, const std::vector<at::Tensor>& read,
                         const std::vector<at::Tensor>& written) {
   // Nobody can touch memory that was freed.
-  std::erase_if(in_flight_, [](const auto& one) {
-    return std::all_of(one.ranges.begin(), one.ranges.end(), [](const auto& range) { return range.storage.expired(); });
-  });
+  std::erase_if(in_flight_, [](const auto& one) { return are_freed(one.memory); });
   InFlight next{.meeting = std::move(meeting), .where = call.where};
   for (const auto& [tensors, is_written] : {std::pair(&read, false), std::pair(&written, true)}) {
     for (const auto& tensor : *tensors) {
       if (!has_memory(tensor)) continue;
-      next.ranges.push_back(range_of(tensor, is_written));
+      next.memory.push_back(used_memory(tensor, is_written));
     }
   }
   for (const auto& other : in_flight_) {
     if (other.is_partial || (other.ends_with_meeting && other.meeting->has_ended())) continue;
-    for (const auto& a : next.ranges) {
-      for (const auto& b : other.ranges) {
-        if (a.memory.overlaps(b.memory) && (a.is_written || b.is_written) && !b.storage.expired()) {
+    for (const auto& own : next.memory) {
+      for (const auto& used : other.memory) {
+        if (used.conflicts_with(own.range, own.is_written)) {
           return fail(other, fmt::format("its tensor overlaps with the tensor of {}, which was called before wait()",
                                          name_of(call.op)));
         }
@@ -39,7 +38,7 @@ void BufferGuard::issue(std::shared_ptr<Meeting> meeting, const Call& call, cons
     }
   }
   for (const auto& tensor : written) touch(tensor, /*writes=*/true, "");  // a new result replaces a partial one
-  if (next.ranges.empty()) return;
+  if (next.memory.empty()) return;
   in_flight_.push_back(std::move(next));
   start();
 }
@@ -67,14 +66,10 @@ void BufferGuard::hold_partial(const Meeting& meeting, const at::Tensor& tensor)
     if (one.meeting.get() != &meeting || !has_memory(tensor)) continue;
     in_flight_.push_back({.meeting = one.meeting,
                           .where = one.where,
-                          .ranges = {range_of(tensor, /*is_written=*/true)},
+                          .memory = {used_memory(tensor, /*is_written=*/true)},
                           .is_partial = true});
     return;
   }
-}
-
-BufferGuard::Range BufferGuard::range_of(const at::Tensor& tensor, bool is_written) {
-  return {memory_range(tensor), is_written, tensor.storage().getWeakStorageImpl()};
 }
 
 void BufferGuard::stop_if_idle() {
@@ -85,17 +80,16 @@ void BufferGuard::stop_if_idle() {
 // is reported once.
 void BufferGuard::touch(const at::Tensor& tensor, bool writes, const char* op) {
   if (in_flight_.empty() || !has_memory(tensor)) return;
-  const auto memory = memory_range(tensor);
+  const auto range = memory_range(tensor);
   for (auto one = in_flight_.begin(); one != in_flight_.end();) {
     const bool over = one->ends_with_meeting && one->meeting->has_ended();
-    const auto hit = std::find_if(one->ranges.begin(), one->ranges.end(), [&](const auto& range) {
-      return range.memory.overlaps(memory) && (writes || range.is_written) && !range.storage.expired();
-    });
-    if (over || (hit != one->ranges.end() && one->is_partial && writes)) {
+    const bool is_hit = std::any_of(one->memory.begin(), one->memory.end(),
+                                    [&](const auto& used) { return used.conflicts_with(range, writes); });
+    if (over || (is_hit && one->is_partial && writes)) {
       one = in_flight_.erase(one);
       continue;
     }
-    if (hit != one->ranges.end()) {
+    if (is_hit) {
       if (!one->is_partial)
         return fail(*one, fmt::format("its tensor is {} by {} before wait()", writes ? "changed" : "read", op));
       world_.failures().warn(
@@ -121,24 +115,9 @@ void BufferGuard::fail(const InFlight& in_flight, const std::string& what) {
   world_.fail(std::make_exception_ptr(DiagnosedError(std::move(diagnosis))));
 }
 
-// The pieces are spread evenly from the first byte to the last. Hashing everything would cost as much as the
-// collective; a program that overwrites its tensor changes all of it, so a sample suffices.
 std::uint64_t sample_bytes(const std::vector<at::Tensor>& tensors) {
-  constexpr std::int64_t kPiece = 64, kPieces = 64;
   std::uint64_t result = 0;
-  for (const auto& tensor : tensors) {
-    if (!has_memory(tensor) || !tensor.is_cpu() || !tensor.is_non_overlapping_and_dense()) continue;
-    const auto* bytes = static_cast<const char*>(tensor.const_data_ptr());
-    const auto size = static_cast<std::int64_t>(tensor.nbytes());
-    if (size <= kPiece * kPieces) {
-      result = result * 31 + fingerprint(bytes, size);
-      continue;
-    }
-    char sample[kPiece * kPieces];
-    for (std::int64_t piece = 0; piece < kPieces; ++piece)
-      std::copy_n(bytes + (size - kPiece) * piece / (kPieces - 1), kPiece, sample + piece * kPiece);
-    result = result * 31 + fingerprint(sample, sizeof(sample));
-  }
+  for (const auto& tensor : tensors) result = result * 31 + sample_fingerprint(tensor);
   return result;
 }
 

@@ -41,20 +41,14 @@ class BufferGuard : private OperatorWatch {
   void hold_partial(const Meeting& meeting, const at::Tensor& tensor);
 
  private:
-  struct Range {
-    MemoryRange memory;
-    bool is_written = false;
-    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // expired: its memory may belong to another tensor
-  };
   struct InFlight {
     std::shared_ptr<Meeting> meeting;
     SourceLine where;
-    std::vector<Range> ranges;
+    std::vector<UsedMemory> memory;
     bool ends_with_meeting = false;
     bool is_partial = false;
   };
 
-  static Range range_of(const at::Tensor& tensor, bool is_written);
   void touch(const at::Tensor& tensor, bool writes, const char* op) override;
   void stop_if_idle();
   void fail(const InFlight& in_flight, const std::string& what);
@@ -64,7 +58,7 @@ class BufferGuard : private OperatorWatch {
   std::vector<InFlight> in_flight_;
 };
 
-/// Hashes up to 64 pieces of the tensors' bytes: finds a change of an entire tensor, and in small tensors any change.
+/// Combines the samples of the tensors, see sample_fingerprint.
 std::uint64_t sample_bytes(const std::vector<at::Tensor>& tensors);
 
 }  // namespace accel::sim

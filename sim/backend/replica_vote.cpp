@@ -10,7 +10,7 @@
 
 #include <algorithm>
 
-#include "sim/backend/tensor_fingerprint.hpp"
+#include "reference/comm/tensor_fingerprint.hpp"
 
 namespace accel::sim {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <ATen/record_function.h>
 
+#include "reference/comm/tensor_fingerprint.hpp"
 #include "reference/core/random.hpp"
-#include "sim/backend/tensor_fingerprint.hpp"
 
 namespace accel::sim {
 

@@ -108,7 +108,7 @@ def check_torch():
         raise Problem(str(error)) from error
 
 
-def compute_like_simulated_ranks():
+def use_one_thread_of_the_cpu():
     os.environ.update({name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")})
     os.environ.update(CUDA_VISIBLE_DEVICES="", ACCELERATE_USE_CPU="true")
 
@@ -116,7 +116,7 @@ def compute_like_simulated_ranks():
 def run_here(program, request):
     """A rank of a real backend, which this process is."""
     if request["backend"] == "gloo":
-        compute_like_simulated_ranks()
+        use_one_thread_of_the_cpu()
     check_torch()
     from accel_sim import recording
 
@@ -191,7 +191,7 @@ def launch(words):
     program = Program(words[1:] if words[:1] == ["--"] else words)
     if is_real:
         return run_here(program, request)
-    compute_like_simulated_ranks()
+    use_one_thread_of_the_cpu()
     preload = [name for name in os.environ.pop("ACCEL_PRELOAD", "").split(",") if name]
     check_torch()
     import torch

@@ -12,8 +12,6 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from accel_sim import _native
 
 _replicas = []  # weak references to models, in the order of their creation, which is the same on all ranks
-
-
 _divided = []  # weights that fully_shard has divided, before the first optimizer step
 _phases = ["other"]  # of the program, the innermost last
 
@@ -121,14 +119,15 @@ def _observe_sharding():
     create = FSDPParamGroup.__init__
 
     def observed(self, params, modules, mesh_info, *args, **kwargs):
+        if mesh_info.mesh.size() != torch.distributed.get_world_size():
+            return create(self, params, modules, mesh_info, *args, **kwargs)
         names = {id(parameter): name for module in modules for name, parameter in module.named_parameters()}
         weights = [(names.get(id(parameter), "?"), _hash_of_weight(parameter)) for parameter in params]
         create(self, params, modules, mesh_info, *args, **kwargs)
-        if mesh_info.mesh.size() == torch.distributed.get_world_size():
-            place = _native.line()
-            for (name, value), divided in zip(weights, self.fsdp_params):
-                has_part = divided.sharded_param.to_local().numel() > 0
-                _divided.append((name, value if has_part else 0, place, divided, _hash_of_weight(divided._sharded_param_data)))
+        place = _native.line()
+        for (name, value), divided in zip(weights, self.fsdp_params):
+            has_part = divided.sharded_param.to_local().numel() > 0
+            _divided.append((name, value if has_part else 0, place, divided, _hash_of_weight(divided._sharded_param_data)))
 
     FSDPParamGroup.__init__ = observed
 

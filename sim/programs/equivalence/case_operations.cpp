@@ -15,8 +15,8 @@
 #include <map>
 #include <tuple>
 
+#include "reference/comm/tensor_fingerprint.hpp"
 #include "reference/state/rng_sync.hpp"
-#include "sim/backend/tensor_fingerprint.hpp"
 
 namespace accel::programs {
 namespace {
@@ -173,13 +173,13 @@ const CaseOperation* find_operation(const std::string& name) {
 std::string text_of(const at::Tensor& tensor) {
   const auto flat = tensor.detach().cpu().contiguous();
   const auto shape = fmt::format("{}", fmt::join(flat.sizes().vec(), "x"));
-  if (flat.numel() > kLongestText) return fmt::format("{}#{:016x}", shape, sim::fingerprint(flat));
+  if (flat.numel() > kLongestText) return fmt::format("{}#{:016x}", shape, fingerprint(flat));
   // Widening is exact, and the shortest text that reads back as the same double is unique.
   const auto wide = flat.to(at::kDouble).flatten();
   const auto* const begin = wide.const_data_ptr<double>();
   return shape + join(std::vector<double>(begin, begin + wide.numel()));
 }
 
-std::string state_of(const at::Generator& generator) { return fmt::format("{:016x}", sim::fingerprint(generator)); }
+std::string state_of(const at::Generator& generator) { return fmt::format("{:016x}", fingerprint(generator)); }
 
 }  // namespace accel::programs

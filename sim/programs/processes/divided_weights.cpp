@@ -17,8 +17,7 @@ std::optional<std::string> DividedWeights::add(int rank, const std::string& name
     has_finding_ = true;
     finding = fmt::format(
         "ranks {} and {} train parts of different models, first in {}{}: each has kept a part of its own; call "
-        "set_seed with one "
-        "seed on all ranks before the model is made, or load one state into it",
+        "set_seed with one seed on all ranks before the model is made, or load one state into it",
         weight.rank, rank, name, where.empty() ? "" : " at " + where);
   }
   if (++weight.num_ranks == static_cast<int>(next_.size())) pending_.erase(found);

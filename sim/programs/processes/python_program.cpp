@@ -6,7 +6,6 @@
 #include <regex>
 
 #include "reference/config/environment.hpp"
-#include "reference/core/errors.hpp"
 
 namespace accel::programs {
 namespace {

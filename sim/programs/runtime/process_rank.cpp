@@ -12,12 +12,12 @@
 #include "backends/process/process_backend.hpp"
 #include "backends/process/update_report.hpp"
 #include "backends/process/watched_writes.hpp"
+#include "reference/comm/tensor_fingerprint.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/call_site.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/state/rank_context.hpp"
 #include "sim/backend/replica_vote.hpp"
-#include "sim/backend/tensor_fingerprint.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
 
 namespace accel::programs {
@@ -54,7 +54,7 @@ class ProcessListener : public StepListener {
     const auto names = sim::names_of(models);
     const auto parts = sim::parts_of(models);
     const auto hashes = sim::hashes_of(models);
-    process::UpdateReport report{.generator = sim::fingerprint(default_generator())};
+    process::UpdateReport report{.generator = fingerprint(default_generator())};
     for (const auto& model : models) {
       for (const auto& [name, parameter] : model->parameters) {
         const auto index = report.parameters.size();

@@ -16,14 +16,14 @@
 #include <fstream>
 #include <mutex>
 
+#include "reference/comm/fingerprint.hpp"
+#include "reference/comm/tensor_fingerprint.hpp"
 #include "reference/core/borrowed.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/named_tensors.hpp"
 #include "reference/core/random.hpp"
 #include "reference/modules/call.hpp"
 #include "reference/modules/parameter_cut.hpp"
-#include "sim/backend/fingerprint.hpp"
-#include "sim/backend/tensor_fingerprint.hpp"
 #include "sim/programs/runtime/recording.hpp"
 
 namespace accel::programs {
@@ -150,7 +150,7 @@ void Recorder::add_tensors(const std::string& kind, const std::string& name, con
   for (std::size_t place = 0; place < tensors.size(); ++place) {
     const auto& tensor = tensors[place];
     if (!has_bits(tensor)) continue;
-    hashes.push_back(hex(sim::fingerprint(tensor)));
+    hashes.push_back(hex(fingerprint(tensor)));
     details.push_back(tensor_detail(tensor));
     if (values_)
       observation.tensors.push_back(store(tensor, place < placements.size() ? placements[place] : TensorPlacement{}));
@@ -189,12 +189,12 @@ void Recorder::add_parameters(const std::string& kind, const Model& model) {
   const at::DisableRecordFunctionGuard no_clock;
   std::vector<std::uint64_t> hashes;
   for (const auto& [name, parameter] : model.parameters) {
-    if (has_bits(parameter)) hashes.push_back(sim::fingerprint(parameter));
+    if (has_bits(parameter)) hashes.push_back(fingerprint(parameter));
   }
   add({.step = step(),
        .kind = kind + "s",
        .name = model.prefix,
-       .value = hex(sim::fingerprint(hashes.data(), hashes.size() * sizeof(std::uint64_t)))});
+       .value = hex(fingerprint(hashes.data(), hashes.size() * sizeof(std::uint64_t)))});
 }
 
 // Lines are flushed in every step: a process that dies leaves what it computed.
@@ -227,7 +227,7 @@ void Recorder::before_update() {
 // Records first: the simulator ends the run there if the replicas differ.
 void Recorder::after_update() {
   for (const auto& model : models_) add_parameters("parameter", model);
-  add({.step = step(), .kind = "generator state", .value = hex(sim::fingerprint(default_generator()))});
+  add({.step = step(), .kind = "generator state", .value = hex(fingerprint(default_generator()))});
   out_.flush();
   if (inner_) inner_->after_update();
 }

@@ -1,19 +1,35 @@
-#include "sim/backend/tensor_fingerprint.hpp"
+#include "reference/comm/tensor_fingerprint.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 
-#include "sim/backend/fingerprint.hpp"
+#include "reference/comm/fingerprint.hpp"
+#include "reference/comm/operator_watch.hpp"
 
-namespace accel::sim {
+namespace accel {
 
 // Tensors on a device, or with gaps, are copied first: only bytes in one piece can be hashed.
 std::uint64_t fingerprint(const at::Tensor& tensor) {
   if (tensor.is_cpu() && tensor.is_contiguous()) return fingerprint(tensor.const_data_ptr(), tensor.nbytes());
   const auto bytes = tensor.detach().to(at::kCPU).contiguous();
   return fingerprint(bytes.const_data_ptr(), bytes.nbytes());
+}
+
+// The pieces are spread evenly from the first byte to the last. Hashing everything would cost as much as a collective;
+// a program that overwrites its tensor changes all of it, so a sample suffices.
+std::uint64_t sample_fingerprint(const at::Tensor& tensor) {
+  constexpr std::size_t kPiece = 64, kPieces = 64;
+  if (!has_memory(tensor) || !tensor.is_cpu() || !tensor.is_non_overlapping_and_dense()) return 0;
+  const auto* bytes = static_cast<const char*>(tensor.const_data_ptr());
+  const std::size_t size = tensor.nbytes();
+  if (size <= kPiece * kPieces) return fingerprint(bytes, size);
+  std::array<char, kPiece * kPieces> sample;
+  for (std::size_t piece = 0; piece < kPieces; ++piece)
+    std::copy_n(bytes + (size - kPiece) * piece / (kPieces - 1), kPiece, sample.data() + piece * kPiece);
+  return fingerprint(sample.data(), sample.size());
 }
 
 // Without creating a tensor. Cached normal samples are part of the state: two generators with equal engines and
@@ -32,4 +48,4 @@ std::uint64_t fingerprint(const at::Generator& generator) {
   return fingerprint(engine.state_.data(), sizeof(engine.state_)) + fingerprint(rest.data(), sizeof(rest));
 }
 
-}  // namespace accel::sim
+}  // namespace accel

@@ -1,8 +1,8 @@
-#include "sim/backend/fingerprint.hpp"
+#include "reference/comm/fingerprint.hpp"
 
 #include <cstring>
 
-namespace accel::sim {
+namespace accel {
 namespace {
 
 // Fletcher's checksum in lanes: the sum of sums makes the result depend on the position of a word. A word's
@@ -46,4 +46,4 @@ std::uint64_t fingerprint(const void* data, std::size_t num_bytes) {
   return result;
 }
 
-}  // namespace accel::sim
+}  // namespace accel

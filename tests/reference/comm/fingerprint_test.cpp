@@ -1,14 +1,17 @@
 // The fingerprint of parameters, by which the simulator compares replicas at every optimizer step. A collision
 // would hide replicas that differ, so the tests look for the systematic ones: single bits, order, length and signs.
-#include "sim/backend/fingerprint.hpp"
+#include "reference/comm/fingerprint.hpp"
+
+#include <ATen/ATen.h>
 
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "reference/comm/tensor_fingerprint.hpp"
 #include "tests/support/property.hpp"
 
-namespace accel::sim {
+namespace accel {
 namespace {
 
 using testing::expect_property;
@@ -79,5 +82,17 @@ TEST(FingerprintTest, ThePlaceOfAHighestBitCounts) {
   EXPECT_NE(of(early), of(late));
 }
 
+TEST(SampleFingerprintTest, ChangesOfSmallTensorsAndOfWholeOnesAreSeen) {
+  for (const auto size : {1, 1000, 1'000'000}) {
+    const auto tensor = at::arange(size, at::kFloat);
+    const auto before = sample_fingerprint(tensor);
+    EXPECT_EQ(sample_fingerprint(tensor.clone()), before);
+    EXPECT_NE(sample_fingerprint(tensor + 1), before);
+    tensor[size - 1] += 1;
+    EXPECT_NE(sample_fingerprint(tensor), before);
+  }
+  EXPECT_EQ(sample_fingerprint(at::zeros({4, 4}).slice(/*dim=*/1, 0, 2)), 0u);
+}
+
 }  // namespace
-}  // namespace accel::sim
+}  // namespace accel

@@ -81,7 +81,8 @@ void Machines::begin_if_all_joined() {
   // A restart needs another port, since sockets of killed ranks may hold the old one. On several machines main_port is
   // used by this launcher's listener.
   const bool is_first_here = number == 0 && options_.num_machines == 1;
-  attempt_ = Attempt{number, options_.max_restarts, is_first_here ? options_.main_port : free_port()};
+  store_port_ = is_first_here ? nullptr : std::make_unique<PortClaim>(0);
+  attempt_ = Attempt{number, options_.max_restarts, store_port_ ? store_port_->port() : options_.main_port};
   for (auto& [machine, peer] : peers_) {
     peer.joined = false;
     peer.link.send(fmt::format("begin {} {} {}", attempt_->number, attempt_->max_restarts, attempt_->store_port));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backends/launch/link.hpp"
+#include "backends/launch/ports.hpp"
 #include "backends/launch/rank_processes.hpp"
 
 /// Coordinates the launchers of several machines: they agree on when an attempt begins and how it ended.
@@ -97,6 +98,7 @@ class Machines {
   std::vector<Link> pending_connections_;  // accepted connections that have not sent "join" yet
   std::map<int, Peer> peers_;              // by machine; on machine 0 all others, elsewhere only machine 0
   int attempts_ = 0;
+  std::unique_ptr<PortClaim> store_port_;  // of the attempt, unless it is main_port
   bool joined_ = false, done_ = false;
   std::optional<Attempt> attempt_;
   std::optional<Verdict> verdict_;

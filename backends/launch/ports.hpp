@@ -1,28 +1,31 @@
 #pragma once
 
-/// Finds free TCP ports on this machine.
+/// Finds and reserves TCP ports on this machine.
 namespace accel::launcher {
 
-/// Whether no process listens on the port now. Thread rule: any thread.
-bool is_port_free(int port);
-
-/// Returns a TCP port on which no process listens now.
-int free_port();
-
-/// Reserves a port among the launchers of this machine while the value lives. Without it, two launchers that check at
-/// the same time would both find the port free, since nobody listens before rank 0 does.
+/// Reserves a TCP port while the value lives: other launchers cannot claim it, and the kernel gives it to no socket that
+/// asks for any free port, such as those of Gloo. A process that names the port, such as rank 0 with its store, can
+/// listen on it if it sets SO_REUSEADDR. Without a claim, the port could be lost between its choice and the moment when
+/// rank 0 listens, seconds later. Thread rule: any thread.
 class PortClaim {
  public:
+  /// 0: any free port. Throws Error if this machine has none left.
   explicit PortClaim(int port);
   ~PortClaim();
   PortClaim(const PortClaim&) = delete;
   PortClaim& operator=(const PortClaim&) = delete;
-  /// False if another launcher holds the port.
+  /// False if another process listens on the port, or another launcher holds it.
   [[nodiscard]] bool holds() const { return holds_; }
+  [[nodiscard]] int port() const { return port_; }
 
  private:
-  int descriptor_ = -1;
+  int port_ = 0;
+  int socket_ = -1;  // bound, but never listens
+  int name_ = -1;    // bound to a name that all launchers give the port
   bool holds_ = false;
 };
+
+/// A TCP port on which no process listens now, and which is not reserved.
+int free_port();
 
 }  // namespace accel::launcher

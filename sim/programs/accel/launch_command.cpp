@@ -85,19 +85,17 @@ int run_simulated(const LaunchPlan& plan) {
 }
 
 // Chooses or checks the port of a job on one machine. Only rank 0 opens it, seconds after the start, so a port in use
-// is reported here, before anything runs. The returned claim must be kept during the job: it makes two launches that
-// start at the same time choose different ports.
+// is reported here, before anything runs. The returned claim must be kept during the job.
 std::unique_ptr<launcher::PortClaim> choose_port(LaunchPlan& plan) {
   auto& machines = plan.job.machines;
   if (machines.num_machines > 1 || !plan.job.has_rank_variables) return nullptr;
-  if (machines.main_port == 0) machines.main_port = launcher::free_port();
   auto claim = std::make_unique<launcher::PortClaim>(machines.main_port);
-  if (claim->holds() && launcher::is_port_free(machines.main_port)) return claim;
-  check_config(plan.may_change_port,
+  check_config(claim->holds() || plan.may_change_port,
                "main_process_port: port {} is in use; choose another one, or 0 or nothing to get a free one",
                machines.main_port);
-  machines.main_port = launcher::free_port();
-  return nullptr;
+  if (!claim->holds()) claim = std::make_unique<launcher::PortClaim>(0);
+  machines.main_port = claim->port();
+  return claim;
 }
 
 // A rank's exit code 2 means a wrong configuration, which a user can correct; all other failures become 1.

@@ -96,16 +96,17 @@ void check_options(const NotebookLauncherOptions& options) {
                options.num_nodes);
 }
 
-// On one machine a port can be checked and chosen here. On several, only machine 0 listens, so the others cannot check
-// it, and all must agree on it in advance.
-int port_of(const NotebookLauncherOptions& options) {
+// On one machine a port is checked or chosen here; the claim must be kept during the job. On several, only machine 0
+// listens, so the others cannot check it, and all must agree on it in advance.
+std::unique_ptr<launcher::PortClaim> claim_port(const NotebookLauncherOptions& options) {
   const int port = options.use_port.value_or(0);
   check_config(port >= 0 && port <= 65535, "launch: use_port: {} is not a port; expected 0 to 65535", port);
-  if (options.num_nodes > 1) return port;
-  check_config(port == 0 || launcher::is_port_free(port),
+  if (options.num_nodes > 1) return nullptr;
+  auto claim = std::make_unique<launcher::PortClaim>(port);
+  check_config(claim->holds(),
                "launch: use_port: port {} is in use; choose another one, or leave use_port out to get a free one",
                port);
-  return port != 0 ? port : launcher::free_port();
+  return claim;
 }
 
 }  // namespace
@@ -132,13 +133,14 @@ void launch(const std::string& name, const std::vector<std::string>& arguments,
     launch_simulated(function, arguments, per_machine);
     return;
   }
+  const auto claim = claim_port(options);
   const auto result = launcher::run_job(
       {.command = {std::filesystem::read_symlink("/proc/self/exe").string()},
        .machines = {.num_machines = options.num_nodes,
                     .machine_rank = options.node_rank,
                     .num_processes = per_machine * options.num_nodes,
                     .main_address = options.master_addr,
-                    .main_port = port_of(options),
+                    .main_port = claim ? claim->port() : *options.use_port,
                     .max_restarts = options.max_restarts},
        .environment = variables_of(name, arguments, options),
        // A default, not a setting: OMP_NUM_THREADS of the user's environment still wins.

@@ -71,7 +71,7 @@ def build_scheduler(config, optimizer):
         return getattr(optimization, TRANSFORMERS[name])(optimizer, **arguments)
     raise ValueError(f"scheduler {name!r}: expected linear, multiplicative, {PLATEAU}, sequential, chained, {', '.join([*TORCH, *TRANSFORMERS])}")
 
-WITHOUT_MOMENTUM = ("adadelta", "adagrad", "asgd", "rprop")  # they have no momentum that a cycle could change
+WITHOUT_MOMENTUM = ("adadelta", "adafactor", "adagrad", "asgd", "rprop")  # they have no momentum that a cycle could change
 
 
 def linear(optimizer, warmup_steps, total_steps):

@@ -18,7 +18,8 @@ namespace accel::process {
 enum class Request : std::uint32_t {
   kGroup,     ///< number, name, ranks; answered
   kCall,      ///< number of the work, see Operation; its errors are those of the wait
-  kWait,      ///< number of the work; answered: the source rank
+  kWait,      ///< number of the work; answered: the source rank, or how many entries a sparse sum has
+  kSum,       ///< number of the work, where its indices and its values go: takes a sparse sum; answered
   kPoll,      ///< number of the work; answered: whether it has ended
   kTouch,     ///< number of the work and how the program touches its tensor before its wait
   kForget,    ///< number of the work, whose buffers the rank has taken back

@@ -11,6 +11,7 @@ namespace accel::process {
 enum class Method : std::uint32_t {
   kBroadcast,
   kAllReduce,
+  kAllReduceSparse,  ///< the inputs are the indices and the values
   kAllReduceCoalesced,
   kReduce,
   kAllGather,
@@ -39,6 +40,9 @@ struct PlacedTensor {
   std::vector<std::int64_t> sizes, strides;
 };
 
+MessageWriter& operator<<(MessageWriter& message, const PlacedTensor& placed);
+PlacedTensor read_placed_tensor(MessageReader& message);
+
 /// One call of a method of c10d::Backend.
 struct Operation {
   Method method{};
@@ -47,6 +51,7 @@ struct Operation {
   int root = -1;            ///< or peer; group rank
   int tag = 0;
   std::vector<std::vector<PlacedTensor>> inputs, outputs;  ///< one list, except for lists of lists
+  std::vector<std::int64_t> sizes;                         ///< of a sparse tensor
   std::vector<std::int64_t> input_splits, output_splits;
 };
 MessageWriter& operator<<(MessageWriter& message, const Operation& operation);

@@ -67,18 +67,14 @@ std::uint32_t ProcessBackend::group() {
 
 PlacedTensor ProcessBackend::place(const at::Tensor& tensor, bool is_read, bool is_written, bool is_async,
                                    std::vector<Buffer>& buffers) const {
-  check_argument(tensor.layout() == at::kStrided,
-                 "a rank that is a process exchanges dense tensors only, got a {} one; use a thread as a rank, or "
-                 "tensor.to_dense()",
-                 c10::str(tensor.layout()));
+  check_argument(
+      tensor.layout() == at::kStrided,
+      "expected a dense tensor, got a {} one; only all_reduce takes sparse tensors (COO), as with Gloo; call "
+      "tensor.to_dense()",
+      c10::str(tensor.layout()));
   check_argument(tensor.device().is_cpu(), "a rank that is a process exchanges tensors of the CPU, got one on {}",
                  tensor.device().str());
-  const auto range = has_memory(tensor) ? memory_range(tensor) : MemoryRange{};
-  PlacedTensor placed{.bytes = static_cast<std::uint64_t>(range.end - range.begin),
-                      .dtype = static_cast<int>(tensor.scalar_type()),
-                      .sizes = tensor.sizes().vec(),
-                      .strides = tensor.strides().vec()};
-  placed.offset = link_->take(placed.bytes);
+  auto placed = take_place(*link_, tensor);
   // A tensor with gaps is also read where it is written: the bytes between its elements go there and back.
   if (is_read || !tensor.is_non_overlapping_and_dense())
     std::memcpy(link_->at(placed.offset), tensor.const_data_ptr(), placed.bytes);
@@ -130,8 +126,17 @@ ProcessBackend::WorkPtr ProcessBackend::broadcast(Tensors& tensors, const c10d::
 }
 
 ProcessBackend::WorkPtr ProcessBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  if (tensors.size() == 1 && tensors.front().layout() == at::kSparse) return allreduce_sparse(tensors, options);
   return run(OpType::ALLREDUCE, options.asyncOp, {.method = Method::kAllReduce, .reduce_op = kind_of(options.reduceOp)},
              {tensors}, {}, Writes::kInputs, {tensors});
+}
+
+ProcessBackend::WorkPtr ProcessBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  const auto tensor = tensors.front().coalesce();
+  return run(
+      OpType::_ALLREDUCE_SPARSE, options.asyncOp,
+      {.method = Method::kAllReduceSparse, .reduce_op = kind_of(options.reduceOp), .sizes = tensor.sizes().vec()},
+      {{tensor.indices(), tensor.values()}}, {}, Writes::kOutputs, {tensors});
 }
 
 ProcessBackend::WorkPtr ProcessBackend::allreduce_coalesced(Tensors& tensors,

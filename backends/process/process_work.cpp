@@ -1,12 +1,15 @@
 #include "backends/process/process_work.hpp"
 
 #include <ATen/core/ivalue.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/sparse_coo_tensor.h>
 #include <c10/core/GradMode.h>
 #include <time.h>
 #include <torch/csrc/autograd/engine.h>
 
 #include <algorithm>
+#include <array>
 
 #include "backends/process/pending_works.hpp"
 #include "reference/comm/tensor_fingerprint.hpp"
@@ -26,6 +29,16 @@ MessageWriter begin_request(Request request, const ProgramHooks& hooks) {
   MessageWriter message;
   message << head;
   return message;
+}
+
+PlacedTensor take_place(RankLink& link, const at::Tensor& tensor) {
+  const auto range = has_memory(tensor) ? memory_range(tensor) : MemoryRange{};
+  PlacedTensor placed{.bytes = static_cast<std::uint64_t>(range.end - range.begin),
+                      .dtype = static_cast<int>(tensor.scalar_type()),
+                      .sizes = tensor.sizes().vec(),
+                      .strides = tensor.strides().vec()};
+  placed.offset = link.take(placed.bytes);
+  return placed;
 }
 
 ProcessWork::ProcessWork(std::shared_ptr<RankLink> link, std::shared_ptr<const ProgramHooks> hooks,
@@ -66,7 +79,11 @@ void ProcessWork::finish() {
     link_->post_before_next(begin_request(Request::kTouch, {}).put(number_).put(std::string_view("changed")));
   }
   try {
-    source_ = static_cast<int>(link_->ask(request));
+    const auto answer = link_->ask(request);
+    if (opType_ == c10d::OpType::_ALLREDUCE_SPARSE)
+      take_sparse_sum(answer);
+    else
+      source_ = static_cast<int>(answer);
     take_results();
   } catch (const std::exception&) {
     error_ = std::current_exception();
@@ -96,6 +113,28 @@ void ProcessWork::take_results() {
     }
   }
   for (const auto& buffer : buffers_) link_->give(buffer.offset);
+}
+
+// The sum has the entries of all ranks, so its memory is taken only now.
+void ProcessWork::take_sparse_sum(std::int64_t num_entries) {
+  const c10::NoGradGuard no_grad;
+  auto& sum = results_.front().front();
+  auto sizes_of_values = sum.sizes().slice(sum.sparse_dim()).vec();
+  sizes_of_values.insert(sizes_of_values.begin(), num_entries);
+  const std::array parts{at::empty({sum.sparse_dim(), num_entries}, at::kLong),
+                         at::empty(sizes_of_values, sum.options().layout(at::kStrided))};
+  auto request = begin_request(Request::kSum, *hooks_).put(number_);
+  for (const auto& part : parts) {
+    const auto placed = take_place(*link_, part);
+    buffers_.push_back({.tensor = part, .offset = placed.offset, .bytes = placed.bytes});
+    request << placed;
+  }
+  link_->ask(request);
+  for (std::size_t part = 0; part < parts.size(); ++part) {
+    const auto& buffer = buffers_[buffers_.size() - parts.size() + part];
+    std::memcpy(parts[part].data_ptr(), link_->at(buffer.offset), buffer.bytes);
+  }
+  sum.copy_(at::sparse_coo_tensor(parts[0], parts[1], sum.sizes(), sum.options(), /*is_coalesced=*/true));
 }
 
 void ProcessWork::complete(c10::ivalue::Future& future) const {

@@ -53,6 +53,7 @@ class ProcessWork : public c10d::Work {
  private:
   void finish();
   [[nodiscard]] bool has_changed() const;  // a tensor, since the call
+  void take_sparse_sum(std::int64_t num_entries);
   void take_results();
   void complete(c10::ivalue::Future& future) const;
 
@@ -67,6 +68,9 @@ class ProcessWork : public c10d::Work {
   int source_ = -1;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
+
+/// Takes memory of the payload for a tensor.
+PlacedTensor take_place(RankLink& link, const at::Tensor& tensor);
 
 /// Frees the memory of works that were never waited for and have ended.
 void free_abandoned(RankLink& link, const ProgramHooks& hooks);

@@ -2,6 +2,7 @@
 #include "sim/programs/processes/rank_proxy.hpp"
 
 #include <ATen/core/ivalue.h>
+#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
@@ -54,6 +55,13 @@ bool comes_from_the_run(const std::exception_ptr& error) {
   } catch (...) {
     return false;
   }
+}
+
+bool is_sparse_sum(c10d::Work& work) { return work.retrieveOpType() == c10d::OpType::_ALLREDUCE_SPARSE; }
+
+// What Request::kWait answers.
+std::int64_t value_of(c10d::Work& work) {
+  return is_sparse_sum(work) ? work.result().front()._nnz() : work.sourceRank();
 }
 
 }  // namespace
@@ -138,6 +146,7 @@ std::optional<std::int64_t> RankProxy::answer_of(const process::RequestHead& hea
   switch (head.request) {
     case Request::kGroup: make_group(message); return 0;
     case Request::kWait: return wait(message.get<std::uint64_t>());
+    case Request::kSum: give_sum(message); return 0;
     case Request::kPoll: {
       const auto pending = pending_.find(message.get<std::uint64_t>());
       return pending == pending_.end() || pending->second.error || pending->second.work->isCompleted() ? 1 : 0;
@@ -202,6 +211,12 @@ c10::intrusive_ptr<c10d::Work> RankProxy::perform(const process::Operation& oper
   switch (operation.method) {
     case Method::kBroadcast: return group->broadcast(inputs[0], {.rootRank = root});
     case Method::kAllReduce: return group->allreduce(inputs[0], {.reduceOp = reduce_op});
+    case Method::kAllReduceSparse: {
+      std::vector sparse{at::_sparse_coo_tensor_unsafe(inputs[0][0], inputs[0][1], operation.sizes, std::nullopt,
+                                                       std::nullopt, std::nullopt, std::nullopt,
+                                                       /*is_coalesced=*/true)};
+      return group->allreduce(sparse, {.reduceOp = reduce_op});
+    }
     case Method::kAllReduceCoalesced: {
       c10d::AllreduceCoalescedOptions options;
       options.reduceOp = reduce_op;
@@ -239,13 +254,20 @@ std::optional<std::int64_t> RankProxy::wait(std::uint64_t number) {
   const auto is_answered = std::make_shared<std::atomic<bool>>(false);
   pending.work->getFuture()->addCallback([this, is_answered, work = pending.work](c10::ivalue::Future& future) {
     if (future.hasError()) return link_.wake();
-    if (!is_answered->exchange(true)) link_.answer({.value = work->sourceRank()});
+    if (!is_answered->exchange(true)) link_.answer({.value = value_of(*work)});
   });
   is_answered_by_others_ = true;
   pending.work->wait();
   is_answered_by_others_ = false;
+  if (is_sparse_sum(*pending.work)) sparse_sums_[number] = pending.work->result().front();
   if (is_answered->exchange(true)) return std::nullopt;
-  return pending.work->sourceRank();
+  return value_of(*pending.work);
+}
+
+void RankProxy::give_sum(process::MessageReader& message) {
+  const auto sum = sparse_sums_.extract(message.get<std::uint64_t>()).mapped();
+  tensor_of(process::read_placed_tensor(message)).copy_(sum._indices());
+  tensor_of(process::read_placed_tensor(message)).copy_(sum._values());
 }
 
 void RankProxy::sleep(const sim::Completion& completion) {

@@ -52,6 +52,7 @@ class RankProxy {
   c10::intrusive_ptr<c10d::Work> perform(const process::Operation& operation);
   /// Returns nothing if the process has been answered.
   std::optional<std::int64_t> wait(std::uint64_t number);
+  void give_sum(process::MessageReader& message);
   void report_touch(process::MessageReader& message);
   void divide(process::MessageReader& message);
   void compare_replicas(process::MessageReader& message);
@@ -68,8 +69,9 @@ class RankProxy {
   const std::function<bool()> was_stopped_;
   std::map<std::uint32_t, c10::intrusive_ptr<c10d::Backend>> groups_;
   std::map<std::uint64_t, Pending> pending_;
-  bool is_answered_by_others_ = false;  // while the rank waits
-  std::exception_ptr thrown_;           // the last error that the process was told
+  std::map<std::uint64_t, at::Tensor> sparse_sums_;  // of works that have ended, until the process takes them
+  bool is_answered_by_others_ = false;               // while the rank waits
+  std::exception_ptr thrown_;                        // the last error that the process was told
   std::string thrown_text_;
 };
 

@@ -6,7 +6,7 @@ from conftest import PROGRAMS, launch, results_of, simulate
 CASES = [
     *[("accelerate", ranks) for ranks in (2, 3, 4, 8)],
     *[("operations", ranks) for ranks in (2, 3, 4)],
-    *[(name, ranks) for name in ("bf16", "unused", "fsdp2", "tensor_parallel") for ranks in (2, 4)],
+    *[(name, ranks) for name in ("bf16", "unused", "sparse", "fsdp2", "tensor_parallel") for ranks in (2, 4)],
     ("workers", 2),
     ("hybrid", 4),
     ("trainer", 2),

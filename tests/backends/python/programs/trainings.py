@@ -129,6 +129,33 @@ def trainer():
         return digest(training.model.parameters()), repr(losses)
 
 
+def sparse():
+    """An embedding with sparse gradients under DDP; then sums with entries twice, none on some ranks, dense dimensions, and asynchronous."""
+    dist.init_process_group("gloo")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Embedding(50, 7, sparse=True), torch.nn.Flatten(), torch.nn.Linear(21, 5))
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    numbers = torch.Generator().manual_seed(rank)
+    for _ in range(6):
+        loss = cross_entropy(model(torch.randint(0, 50, (8, 3), generator=numbers)), torch.randint(0, 5, (8,), generator=numbers))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    seen = []
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int64):
+        for sizes, sparse_dim in (((9,), 1), ((6, 4), 2), ((5, 3, 2), 1), ((4, 0), 1)):
+            entries = 0 if rank == size - 1 else rank + 3
+            indices = torch.stack([torch.randint(0, length, (entries,), generator=numbers) for length in sizes[:sparse_dim]])
+            values = (torch.randn(entries, *sizes[sparse_dim:], generator=numbers) * 8).to(dtype)
+            tensor = torch.sparse_coo_tensor(indices, values, sizes)
+            dist.all_reduce(tensor, async_op=True).wait()
+            assert tensor.is_coalesced()
+            seen += [tensor.indices(), tensor.values()]
+    return digest([*model.parameters(), *seen]), loss.item().hex()
+
+
 def operations():
     """Every operation of a process group, with odd shapes and several dtypes."""
     dist.init_process_group("gloo")

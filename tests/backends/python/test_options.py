@@ -64,11 +64,28 @@ def test_arguments_modules_and_output(tmp_path):
     assert run.output == "['-c', 'x'] __main__\n"
 
 
+def run_with_python(*words, **environment):
+    """With `python` in the path, as in an environment that is active."""
+    return run_words(words, PATH=os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"], **environment)
+
+
 def test_a_script_alone_is_run_by_python():
-    path = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
-    run = run_words([accel_sim.sim_run(), "--ranks", "2", "--", PROGRAMS / "trainings.py", "accelerate"], PATH=path)
+    run = run_with_python(accel_sim.sim_run(), "--ranks", "2", "--", *TRAINING)
     assert run.code == 0, run.error
     assert len(results_of(run.output)) == 2
+
+
+def test_accel_launch_runs_a_script_on_simulated_ranks(tmp_path):
+    accel = ROOT / "build/release/bin/accel"
+    expected = results_of(simulate(2, *TRAINING).output)
+    run = run_with_python(accel, "launch", "--sim", "--num_processes", "2", *TRAINING)
+    assert run.code == 0, run.error
+    assert results_of(run.output) == expected
+    (tmp_path / "accelerate").mkdir()
+    (tmp_path / "accelerate/default_config.yaml").write_text("distributed_type: MULTI_CPU\nnum_processes: 2\nuse_cpu: true\n")
+    run = run_with_python(accel, "launch", "--sim", *TRAINING, HF_HOME=tmp_path)
+    assert run.code == 0, run.error
+    assert results_of(run.output) == expected
 
 
 def test_works_that_nobody_waits_for(tmp_path):

@@ -49,9 +49,8 @@ class Watch : private OperatorWatch {
   using OperatorWatch::stop;
 
  private:
-  void touch(const at::Tensor& tensor, bool writes, const char* op) override {
-    if (!has_memory(tensor)) return;
-    report_conflicts(memory_range(tensor), writes, writes ? "changed by " : "read by ", op);
+  void touch(const MemoryRange& range, bool writes, const char* op) override {
+    report_conflicts(range, writes, writes ? "changed by " : "read by ", op);
   }
 };
 Watch& watch_of_this_thread() {

@@ -23,10 +23,14 @@ std::uint64_t next_number() {
 
 constexpr std::size_t kAbandonedMax = 16;  // works that were never waited for, before their memory is looked after
 
-std::vector<UsedMemory> memory_of(const std::vector<Buffer>& buffers) {
+// A sparse result is no buffer: only its parts are exchanged.
+std::vector<UsedMemory> memory_of(const std::vector<Buffer>& buffers, const ProcessWork::Results& results) {
   std::vector<UsedMemory> memory;
+  for (const auto& list : results) {
+    if (!list.empty() && list.front().layout() == at::kSparse) memory = used_memory(list, /*are_written=*/true);
+  }
   for (const auto& buffer : buffers) {
-    if (has_memory(buffer.tensor)) memory.push_back(used_memory(buffer.tensor, buffer.is_written));
+    for (auto& used : used_memory({buffer.tensor}, buffer.is_written)) memory.push_back(std::move(used));
   }
   return memory;
 }
@@ -106,7 +110,7 @@ ProcessBackend::WorkPtr ProcessBackend::run(OpType type, bool is_async, Operatio
     for (const auto& buffer : buffers) link_->give(buffer.offset);
     throw;
   }
-  auto memory = memory_of(buffers);
+  auto memory = memory_of(buffers, results);
   pending_works::check(memory, c10d::opTypeToString(type));
   ++sequence_;
   const auto number = next_number();

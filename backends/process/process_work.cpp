@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/sparse_coo_tensor.h>
+#include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
 #include <time.h>
 #include <torch/csrc/autograd/engine.h>
@@ -118,6 +119,7 @@ void ProcessWork::take_results() {
 // The sum has the entries of all ranks, so its memory is taken only now.
 void ProcessWork::take_sparse_sum(std::int64_t num_entries) {
   const c10::NoGradGuard no_grad;
+  const at::DisableRecordFunctionGuard unwatched;
   auto& sum = results_.front().front();
   auto sizes_of_values = sum.sizes().slice(sum.sparse_dim()).vec();
   sizes_of_values.insert(sizes_of_values.begin(), num_entries);

@@ -27,6 +27,13 @@ bool reads_no_data(std::string_view op, std::size_t index) {
   return op.ends_with("_like") || op.starts_with("new_") || op == "is_same_size" || (index == 1 && op.ends_with("_as"));
 }
 
+bool is_sparse(const at::Tensor& tensor) { return tensor.defined() && tensor.layout() == at::kSparse; }
+
+MemoryRange range_of_itself(const at::Tensor& tensor) {
+  const auto* begin = reinterpret_cast<const char*>(tensor.unsafeGetTensorImpl());
+  return {begin, begin + 1};
+}
+
 }  // namespace
 
 void OperatorWatch::start() {
@@ -62,11 +69,17 @@ void OperatorWatch::inspect(const at::RecordFunction& function) {
     const bool writes = alias != nullptr;
     const auto& input = inputs[index];
     if (input.isTensor()) {
-      touch(input.toTensor(), writes, function.name());
+      touch_tensor(input.toTensor(), writes, function.name());
     } else if (input.isTensorList()) {
-      for (const at::Tensor& tensor : input.toTensorVector()) touch(tensor, writes, function.name());
+      for (const at::Tensor& tensor : input.toTensorVector()) touch_tensor(tensor, writes, function.name());
     }
   }
+}
+
+// Its indices and values are tensors of their own.
+void OperatorWatch::touch_tensor(const at::Tensor& tensor, bool writes, const char* op) {
+  if (has_memory(tensor)) touch(memory_range(tensor), writes, op);
+  if (is_sparse(tensor)) touch(range_of_itself(tensor), writes, op);
 }
 
 bool has_memory(const at::Tensor& tensor) {
@@ -80,12 +93,22 @@ MemoryRange memory_range(const at::Tensor& tensor) {
   return {begin, begin + (last + 1) * static_cast<std::int64_t>(tensor.element_size())};
 }
 
-UsedMemory used_memory(const at::Tensor& tensor, bool is_written) {
-  return {memory_range(tensor), is_written, tensor.storage().getWeakStorageImpl()};
+std::vector<UsedMemory> used_memory(const std::vector<at::Tensor>& tensors, bool are_written) {
+  std::vector<UsedMemory> memory;
+  const auto add = [&](const at::Tensor& tensor, bool is_written) {
+    if (has_memory(tensor)) memory.push_back({memory_range(tensor), is_written, tensor.storage().getWeakStorageImpl()});
+  };
+  for (const auto& tensor : tensors) {
+    add(tensor, are_written);
+    if (!is_sparse(tensor)) continue;
+    memory.push_back({range_of_itself(tensor), are_written, c10::weak_intrusive_ptr(tensor.getIntrusivePtr())});
+    for (const auto& part : {tensor._indices(), tensor._values()}) add(part, /*is_written=*/false);
+  }
+  return memory;
 }
 
 bool are_freed(const std::vector<UsedMemory>& memory) {
-  return std::all_of(memory.begin(), memory.end(), [](const auto& used) { return used.storage.expired(); });
+  return std::all_of(memory.begin(), memory.end(), [](const auto& used) { return used.owner.expired(); });
 }
 
 }  // namespace accel

@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/record_function.h>
-#include <c10/core/StorageImpl.h>
+#include <c10/util/intrusive_ptr.h>
 
 #include <memory>
 #include <vector>
@@ -16,29 +16,6 @@
 /// Thread rule: one watch per thread, used by it.
 namespace accel {
 
-class OperatorWatch {
- public:
-  OperatorWatch(const OperatorWatch&) = delete;
-  OperatorWatch& operator=(const OperatorWatch&) = delete;
-
- protected:
-  OperatorWatch() = default;
-  virtual ~OperatorWatch() = default;
-
-  /// Called for each tensor that an operator other than a view or a collective is about to read or write.
-  virtual void touch(const at::Tensor& tensor, bool writes, const char* op) = 0;
-
-  /// Starts and stops: a watch slows down every operator. Do nothing inside a backward pass.
-  void start();
-  void stop();
-
- private:
-  static std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& function);
-  void inspect(const at::RecordFunction& function);
-
-  at::CallbackHandle handle_ = at::INVALID_CALLBACK_HANDLE;
-};
-
 /// Whether the tensor's elements lie in memory.
 bool has_memory(const at::Tensor& tensor);
 
@@ -51,19 +28,43 @@ struct MemoryRange {
 };
 MemoryRange memory_range(const at::Tensor& tensor);
 
+class OperatorWatch {
+ public:
+  OperatorWatch(const OperatorWatch&) = delete;
+  OperatorWatch& operator=(const OperatorWatch&) = delete;
+
+ protected:
+  OperatorWatch() = default;
+  virtual ~OperatorWatch() = default;
+
+  /// Called for the memory of each tensor that an operator other than a view or a collective is about to read or write.
+  virtual void touch(const MemoryRange& range, bool writes, const char* op) = 0;
+
+  /// Starts and stops: a watch slows down every operator. Do nothing inside a backward pass.
+  void start();
+  void stop();
+
+ private:
+  static std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& function);
+  void inspect(const at::RecordFunction& function);
+  void touch_tensor(const at::Tensor& tensor, bool writes, const char* op);
+
+  at::CallbackHandle handle_ = at::INVALID_CALLBACK_HANDLE;
+};
+
 /// What a collective uses until the program waits for it.
 struct UsedMemory {
   MemoryRange range;
-  bool is_written = false;                            ///< by the collective
-  c10::weak_intrusive_ptr<c10::StorageImpl> storage;  ///< expired: the memory may belong to another tensor
+  bool is_written = false;                                   ///< by the collective
+  c10::weak_intrusive_ptr<c10::intrusive_ptr_target> owner;  ///< expired: the memory may belong to another tensor
 
   /// Whether the program, or another collective, must wait before it reads or writes there.
   [[nodiscard]] bool conflicts_with(const MemoryRange& other, bool writes) const {
-    return (writes || is_written) && range.overlaps(other) && !storage.expired();
+    return (writes || is_written) && range.overlaps(other) && !owner.expired();
   }
 };
-/// Expects a tensor that has memory.
-UsedMemory used_memory(const at::Tensor& tensor, bool is_written);
+/// Of a sparse tensor: itself, which gets new indices and values, and the old ones, which are only read.
+std::vector<UsedMemory> used_memory(const std::vector<at::Tensor>& tensors, bool are_written);
 /// Whether nobody can touch it any more.
 bool are_freed(const std::vector<UsedMemory>& memory);
 

@@ -15,17 +15,10 @@ BufferGuard::~BufferGuard() {
 
 // Two pending collectives may read the same memory, but not if one of them writes it. Ranges whose storage has
 // been freed are skipped: the allocator may have reused the memory.
-void BufferGuard::issue(std::shared_ptr<Meeting> meeting, const Call& call, const std::vector<at::Tensor>& read,
-                        const std::vector<at::Tensor>& written) {
+void BufferGuard::issue(std::shared_ptr<Meeting> meeting, const Call& call, std::vector<UsedMemory> memory) {
   // Nobody can touch memory that was freed.
   std::erase_if(in_flight_, [](const auto& one) { return are_freed(one.memory); });
-  InFlight next{.meeting = std::move(meeting), .where = call.where};
-  for (const auto& [tensors, is_written] : {std::pair(&read, false), std::pair(&written, true)}) {
-    for (const auto& tensor : *tensors) {
-      if (!has_memory(tensor)) continue;
-      next.memory.push_back(used_memory(tensor, is_written));
-    }
-  }
+  InFlight next{.meeting = std::move(meeting), .where = call.where, .memory = std::move(memory)};
   for (const auto& other : in_flight_) {
     if (other.is_partial || (other.ends_with_meeting && other.meeting->has_ended())) continue;
     for (const auto& own : next.memory) {
@@ -37,7 +30,9 @@ void BufferGuard::issue(std::shared_ptr<Meeting> meeting, const Call& call, cons
       }
     }
   }
-  for (const auto& tensor : written) touch(tensor, /*writes=*/true, "");  // a new result replaces a partial one
+  for (const auto& own : next.memory) {
+    if (own.is_written) touch(own.range, /*writes=*/true, "");  // a new result replaces a partial one
+  }
   if (next.memory.empty()) return;
   in_flight_.push_back(std::move(next));
   start();
@@ -66,7 +61,7 @@ void BufferGuard::hold_partial(const Meeting& meeting, const at::Tensor& tensor)
     if (one.meeting.get() != &meeting || !has_memory(tensor)) continue;
     in_flight_.push_back({.meeting = one.meeting,
                           .where = one.where,
-                          .memory = {used_memory(tensor, /*is_written=*/true)},
+                          .memory = used_memory({tensor}, /*are_written=*/true),
                           .is_partial = true});
     return;
   }
@@ -78,9 +73,7 @@ void BufferGuard::stop_if_idle() {
 
 // Erases what is over or has been overwritten while it searches, so the list stays short and a partial result
 // is reported once.
-void BufferGuard::touch(const at::Tensor& tensor, bool writes, const char* op) {
-  if (in_flight_.empty() || !has_memory(tensor)) return;
-  const auto range = memory_range(tensor);
+void BufferGuard::touch(const MemoryRange& range, bool writes, const char* op) {
   for (auto one = in_flight_.begin(); one != in_flight_.end();) {
     const bool over = one->ends_with_meeting && one->meeting->has_ended();
     const bool is_hit = std::any_of(one->memory.begin(), one->memory.end(),

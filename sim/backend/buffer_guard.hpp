@@ -25,10 +25,9 @@ class BufferGuard : private OperatorWatch {
   BufferGuard(World& world, int rank) : world_(world), rank_(rank) {}
   ~BufferGuard() override;
 
-  /// Starts watching the tensors of a collective. `written` is what it writes, in place or not. Fails the run if they
-  /// overlap with those of another pending collective.
-  void issue(std::shared_ptr<Meeting> meeting, const Call& call, const std::vector<at::Tensor>& read,
-             const std::vector<at::Tensor>& written);
+  /// Starts watching the memory of a collective, as it was before the call: the collective may have ended, and have given
+  /// a tensor other memory. Fails the run if it overlaps with that of another pending collective.
+  void issue(std::shared_ptr<Meeting> meeting, const Call& call, std::vector<UsedMemory> memory);
   /// Stops watching: `wait()` has returned.
   void release(const Meeting& meeting);
   /// Stops watching when the meeting ends, because a future and not `wait()` is used.
@@ -49,7 +48,7 @@ class BufferGuard : private OperatorWatch {
     bool is_partial = false;
   };
 
-  void touch(const at::Tensor& tensor, bool writes, const char* op) override;
+  void touch(const MemoryRange& range, bool writes, const char* op) override;
   void stop_if_idle();
   void fail(const InFlight& in_flight, const std::string& what);
 

@@ -49,17 +49,20 @@ c10::intrusive_ptr<SimWork> SimBackend::join(c10d::OpType type, Call call, Buffe
   ++sequence_;
   call.where = CallSite::current();
   const auto joined = std::make_shared<JoinedBuffers>(std::move(buffers), call);
+  const auto& traits = traits_of(call.op);
+  // In-place collectives write the tensors that they read, except on the root of a broadcast, which may go on reading.
+  const bool overwrites_inputs = traits.is_in_place && !(traits.root_only_reads && call.root == getRank());
+  auto memory = used_memory(joined->inputs, /*are_written=*/overwrites_inputs);
+  if (!overwrites_inputs) {
+    for (auto& used : used_memory(joined->outputs, /*are_written=*/true)) memory.push_back(std::move(used));
+  }
   auto meeting =
       world_->arrive(*group_, getRank(), call, joined,
                      [slot, compute = std::move(compute)](std::span<const Participant> participants) {
                        const at::DisableRecordFunctionGuard unwatched;  // the computation may touch all watched buffers
                        compute(unchanged_buffers(slot, participants));
                      });
-  const auto& traits = traits_of(call.op);
-  // In-place collectives write the tensors that they read, except on the root of a broadcast, which may go on reading.
-  const bool overwrites_inputs = traits.is_in_place && !(traits.root_only_reads && call.root == getRank());
-  member_.guard->issue(meeting, call, overwrites_inputs ? Tensors{} : joined->inputs,
-                       overwrites_inputs ? joined->inputs : joined->outputs);
+  member_.guard->issue(meeting, call, std::move(memory));
   return c10::make_intrusive<SimWork>(world_, member_.guard, std::move(meeting), member_.rank, type,
                                       std::move(results));
 }
@@ -325,7 +328,7 @@ SimBackend::WorkPtr SimBackend::send(Tensors& tensors, int destination, int tag)
   auto copy = std::make_shared<Buffers>(Buffers{.inputs = {copy_of(tensors[0])}});
   const auto call = call_of(Collective::kSend, tensors);
   auto meeting = world_->send(*group_, getRank(), destination, tag, call, std::move(copy));
-  member_.guard->issue(meeting, call, tensors, {});
+  member_.guard->issue(meeting, call, used_memory(tensors, /*are_written=*/false));
   return c10::make_intrusive<SimWork>(world_, member_.guard, std::move(meeting), member_.rank, c10d::OpType::SEND,
                                       std::vector<Tensors>{});
 }
@@ -349,7 +352,7 @@ SimBackend::WorkPtr SimBackend::receive(Tensors& tensors, int source, int tag) {
     in_memory_order(to).copy_(in_memory_order(from));
   };
   auto meeting = world_->receive(*group_, source, getRank(), tag, call, std::move(buffers), deliver);
-  member_.guard->issue(meeting, call, {}, tensors);
+  member_.guard->issue(meeting, call, used_memory(tensors, /*are_written=*/true));
   return c10::make_intrusive<SimWork>(world_, member_.guard, std::move(meeting), member_.rank,
                                       source < 0 ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV,
                                       std::vector<Tensors>{tensors});

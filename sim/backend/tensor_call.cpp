@@ -105,15 +105,19 @@ at::Tensor in_memory_order(const at::Tensor& tensor) { return tensor.detach().as
 Call call_of(Collective op, const std::vector<at::Tensor>& tensors, std::string_view reduce_op, int root) {
   Call call{.op = op, .reduce_op = reduce_op, .root = root, .where = CallSite::current()};
   for (const auto& tensor : tensors) {
-    check_argument(tensor.layout() == at::kSparse || tensor.is_non_overlapping_and_dense(),
+    const bool is_sparse = tensor.layout() == at::kSparse;
+    check_argument(is_sparse || tensor.is_non_overlapping_and_dense(),
                    "{}: the tensor of shape {} has gaps or overlapping elements; pass tensor.contiguous()", name_of(op),
                    c10::str(tensor.sizes()));
     call.shapes.push_back(tensor.sizes().vec());
-    if (traits_of(op).is_in_place && tensor.layout() != at::kSparse && !tensor.is_contiguous())
+    if (traits_of(op).is_in_place && !is_sparse && !tensor.is_contiguous())
       call.strides.push_back(significant_strides(tensor));
     call.dtype = dtype_name(tensor.scalar_type());
+    call.is_sparse = call.is_sparse || is_sparse;
     call.element_bytes = static_cast<int>(tensor.element_size());
-    call.bytes += tensor.numel() * call.element_bytes;
+    const auto bytes = is_sparse ? tensor._indices().nbytes() + tensor._values().nbytes()
+                                 : static_cast<std::size_t>(tensor.numel()) * tensor.element_size();
+    call.bytes += static_cast<std::int64_t>(bytes);
   }
   return call;
 }

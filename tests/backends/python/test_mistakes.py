@@ -32,6 +32,8 @@ IMMEDIATE = {
     "changes_before_wait": (3, ["rank 2 has not waited for it, and its tensor is changed by aten::mul_", "dist.all_reduce"]),
     "changes_by_numpy": (3, ["rank 2 has not waited for it, and its tensor is changed before wait()", "dist.all_reduce"]),
     "reads_before_wait": (3, ["has not waited for it, and its tensor is read by aten::div before wait()", "dist.all_reduce"]),
+    "sparse_and_dense": (3, ["rank 1: all_reduce(sum, float32 [8])", "dist.all_reduce"]),
+    "changes_sparse_before_wait": (3, ["rank 2 has not waited for it, and its tensor is changed by aten::mul_", "dist.all_reduce"]),
     "updates_another_model": (3, ["rank 2 differs from the rest, first in parameter weight"]),
 }
 

@@ -133,6 +133,20 @@ def changes_by_numpy():
     work.wait()
 
 
+def sparse_and_dense():
+    entries = tensor.to_sparse()
+    dist.all_reduce(entries if rank != 1 else tensor)
+
+
+def changes_sparse_before_wait():
+    entries = tensor.to_sparse()
+    values = entries.values()
+    work = dist.all_reduce(entries, async_op=True)
+    if rank == 2:
+        values.mul_(2)
+    work.wait()
+
+
 def draws_another_model():
     from torch.distributed.fsdp import fully_shard
 

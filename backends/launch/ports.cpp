@@ -48,19 +48,18 @@ bool bind_name(int socket, int port) {
 
 }  // namespace
 
-// The name is needed because two launchers could bind the same port, as rank 0 does.
-PortClaim::PortClaim(int port)
-    : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), name_(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
-  ensure(socket_ >= 0 && name_ >= 0, "socket: {}", std::strerror(errno));
-  const bool bound = bind_port(socket_, port);
-  ensure(bound || port != 0, "no free TCP port on this machine");
-  port_ = port != 0 ? port : port_of(socket_);
-  holds_ = bound && bind_name(name_, port_);
+PortClaim::Socket::Socket(int domain, int type) : descriptor(socket(domain, type | SOCK_CLOEXEC, 0)) {
+  if (descriptor < 0) throw Error(fmt::format("a socket cannot be opened: {}", std::strerror(errno)));
 }
 
-PortClaim::~PortClaim() {
-  close(socket_);
-  close(name_);
+PortClaim::Socket::~Socket() { close(descriptor); }
+
+// Two launchers can bind the same port, since both set SO_REUSEADDR, so the name decides.
+PortClaim::PortClaim(int port) : port_socket_(AF_INET, SOCK_STREAM), name_socket_(AF_UNIX, SOCK_DGRAM) {
+  const bool bound = bind_port(port_socket_.descriptor, port);
+  if (!bound && port == 0) throw Error("no free TCP port on this machine; end programs that listen on many ports");
+  port_ = port != 0 ? port : port_of(port_socket_.descriptor);
+  holds_ = bound && bind_name(name_socket_.descriptor, port_);
 }
 
 int free_port() { return PortClaim(0).port(); }

@@ -73,7 +73,7 @@ PlacedTensor ProcessBackend::place(const at::Tensor& tensor, bool is_read, bool 
                                    std::vector<Buffer>& buffers) const {
   check_argument(
       tensor.layout() == at::kStrided,
-      "expected a dense tensor, got a {} one; only all_reduce takes sparse tensors (COO), as with Gloo; call "
+      "expected a dense tensor, got a {} one; only all_reduce accepts sparse tensors (COO), as with Gloo; call "
       "tensor.to_dense()",
       c10::str(tensor.layout()));
   check_argument(tensor.device().is_cpu(), "a rank that is a process exchanges tensors of the CPU, got one on {}",

@@ -116,7 +116,8 @@ void ProcessWork::take_results() {
   for (const auto& buffer : buffers_) link_->give(buffer.offset);
 }
 
-// The sum has the entries of all ranks, so its memory is taken only now.
+// The sum has the entries of all ranks, so its memory is taken only now. Its operators are not the program's, and the
+// request has no line: the caller holds the lock, see finish().
 void ProcessWork::take_sparse_sum(std::int64_t num_entries) {
   const c10::NoGradGuard no_grad;
   const at::DisableRecordFunctionGuard unwatched;
@@ -125,7 +126,7 @@ void ProcessWork::take_sparse_sum(std::int64_t num_entries) {
   sizes_of_values.insert(sizes_of_values.begin(), num_entries);
   const std::array parts{at::empty({sum.sparse_dim(), num_entries}, at::kLong),
                          at::empty(sizes_of_values, sum.options().layout(at::kStrided))};
-  auto request = begin_request(Request::kSum, *hooks_).put(number_);
+  auto request = begin_request(Request::kSum, {}).put(number_);
   for (const auto& part : parts) {
     const auto placed = take_place(*link_, part);
     buffers_.push_back({.tensor = part, .offset = placed.offset, .bytes = placed.bytes});

@@ -9,8 +9,8 @@ from transformers import MixtralConfig
 from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock, load_balancing_loss_func
 
 RANKS = (1, 2, 3, 4)
-# Relative to 1 and to the largest number of a tensor: both sides compute in float32, in another order, so the error of a number that is what two
-# large ones leave is theirs.
+# Relative to 1 and to the largest number of a tensor: both sides compute in float32, in another order, and the difference of two large numbers has
+# the absolute error of the large numbers.
 TOLERANCE = 5e-6
 
 

@@ -24,7 +24,8 @@ bool is_collective(std::string_view op) { return op.starts_with("c10d::") || op.
 // Returns whether an operator reads only this argument's shape and dtype.
 bool reads_no_data(std::string_view op, std::size_t index) {
   op.remove_prefix(op.rfind(':') + 1);
-  return op.ends_with("_like") || op.starts_with("new_") || op == "is_same_size" || (index == 1 && op.ends_with("_as"));
+  return op.ends_with("_like") || op.starts_with("new_") || op == "is_same_size" || op == "sparse_dim" ||
+         op == "dense_dim" || (index == 1 && op.ends_with("_as"));
 }
 
 bool is_sparse(const at::Tensor& tensor) { return tensor.defined() && tensor.layout() == at::kSparse; }
@@ -76,7 +77,7 @@ void OperatorWatch::inspect(const at::RecordFunction& function) {
   }
 }
 
-// Its indices and values are tensors of their own.
+// The indices and values of a sparse tensor are separate tensors, which operators inside its operators use.
 void OperatorWatch::touch_tensor(const at::Tensor& tensor, bool writes, const char* op) {
   if (has_memory(tensor)) touch(memory_range(tensor), writes, op);
   if (is_sparse(tensor)) touch(range_of_itself(tensor), writes, op);

@@ -25,8 +25,8 @@ class BufferGuard : private OperatorWatch {
   BufferGuard(World& world, int rank) : world_(world), rank_(rank) {}
   ~BufferGuard() override;
 
-  /// Starts watching the memory of a collective, as it was before the call: the collective may have ended, and have given
-  /// a tensor other memory. Fails the run if it overlaps with that of another pending collective.
+  /// Starts watching the memory of a collective, as it was before the call: the collective may have ended, and have
+  /// given a tensor other memory. Fails the run if it overlaps with that of another pending collective.
   void issue(std::shared_ptr<Meeting> meeting, const Call& call, std::vector<UsedMemory> memory);
   /// Stops watching: `wait()` has returned.
   void release(const Meeting& meeting);

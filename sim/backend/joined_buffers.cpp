@@ -122,7 +122,9 @@ TensorCompute warn_on_lost_nan(const CallSlot& slot, Collective op, const NamedR
 void corrupt_buffers(const Participant& participant, const Corruption& corruption) {
   const c10::NoGradGuard no_grad;
   auto& joined = *static_cast<JoinedBuffers*>(participant.get());
-  auto& tensor = corruption.bit && !joined.outputs.empty() ? joined.outputs.front() : joined.inputs.front();
+  const auto& passed = corruption.bit && !joined.outputs.empty() ? joined.outputs.front() : joined.inputs.front();
+  const auto tensor = passed.layout() == at::kSparse ? passed._values() : passed;
+  if (tensor.numel() == 0) return;
   if (corruption.value) {
     in_memory_order(tensor)[0].fill_(*corruption.value);
     joined.sample = sample_bytes(joined.inputs);

@@ -100,6 +100,13 @@ std::vector<at::Tensor> parts_of(Collective op, const at::Tensor& tensor, const 
 // Gloo reduces memory, not logical elements: a transposed tensor is reduced in the order in which its bytes lie.
 at::Tensor in_memory_order(const at::Tensor& tensor) { return tensor.detach().as_strided({tensor.numel()}, {1}); }
 
+// Gloo sends a sparse tensor as it is after coalesce().
+std::int64_t bytes_of_entries(const at::Tensor& sparse) {
+  const at::DisableRecordFunctionGuard unwatched;
+  const auto sent = sparse.detach().coalesce();
+  return static_cast<std::int64_t>(sent.indices().nbytes() + sent.values().nbytes());
+}
+
 // Strides are part of the call only for in-place collectives on non-contiguous tensors: the elements of all
 // ranks are combined in memory order, so layouts must agree, or wrong elements would be added.
 Call call_of(Collective op, const std::vector<at::Tensor>& tensors, std::string_view reduce_op, int root) {
@@ -113,11 +120,9 @@ Call call_of(Collective op, const std::vector<at::Tensor>& tensors, std::string_
     if (traits_of(op).is_in_place && !is_sparse && !tensor.is_contiguous())
       call.strides.push_back(significant_strides(tensor));
     call.dtype = dtype_name(tensor.scalar_type());
-    call.is_sparse = call.is_sparse || is_sparse;
+    if (is_sparse) call.sparse_dim = static_cast<int>(tensor.sparse_dim());
     call.element_bytes = static_cast<int>(tensor.element_size());
-    const auto bytes = is_sparse ? tensor._indices().nbytes() + tensor._values().nbytes()
-                                 : static_cast<std::size_t>(tensor.numel()) * tensor.element_size();
-    call.bytes += static_cast<std::int64_t>(bytes);
+    call.bytes += is_sparse ? bytes_of_entries(tensor) : tensor.numel() * call.element_bytes;
   }
   return call;
 }

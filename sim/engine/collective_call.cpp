@@ -9,11 +9,11 @@
 
 namespace accel::sim {
 
-// `bytes` is left out because the ranks of an all-to-all may contribute different amounts, and `where` because
-// an if and its else may call the same collective from two lines.
+// `bytes` is left out because ranks may contribute different amounts to an all-to-all and to a sparse sum, and `where`
+// because an if and its else may call the same collective from two lines.
 bool agree(const Call& a, const Call& b) {
   return a.op == b.op && a.reduce_op == b.reduce_op && a.dtype == b.dtype && a.shapes == b.shapes &&
-         a.strides == b.strides && a.root == b.root && a.is_sparse == b.is_sparse;
+         a.strides == b.strides && a.root == b.root && a.sparse_dim == b.sparse_dim;
 }
 
 std::string describe(const SourceLine& where) {
@@ -28,8 +28,8 @@ bool same_source_line(const SourceLine& a, const SourceLine& b) {
 std::string describe(const Call& call) {
   std::vector<std::string> details;
   if (!call.reduce_op.empty()) details.emplace_back(call.reduce_op);
-  for (const auto& shape : call.shapes)
-    details.push_back(fmt::format("{}{} [{}]", call.is_sparse ? "sparse " : "", call.dtype, fmt::join(shape, ", ")));
+  for (const auto& shape : call.shapes) details.push_back(fmt::format("{} [{}]", call.dtype, fmt::join(shape, ", ")));
+  if (call.sparse_dim >= 0) details.push_back(fmt::format("sparse_dim {}", call.sparse_dim));
   for (const auto& strides : call.strides) details.push_back(fmt::format("strides [{}]", fmt::join(strides, ", ")));
   if (call.root >= 0) details.push_back(fmt::format("root {}", call.root));
   return fmt::format("{}({})", name_of(call.op), fmt::join(details, ", "));

@@ -16,7 +16,7 @@ struct Call {
   Collective op{};
   std::string_view reduce_op = {};                      // "" if the operation has none; static storage
   std::string_view dtype = {};                          // e.g. "float32"; static storage
-  bool is_sparse = false;                               // in PyTorch's COO format
+  int sparse_dim = -1;                                  // of a tensor in COO format; -1: the tensors are dense
   std::vector<std::vector<std::int64_t>> shapes = {};   // must be equal on all ranks
   std::vector<std::vector<std::int64_t>> strides = {};  // of non-contiguous tensors, which are reduced in memory order
   int root = -1;                                        // group rank; -1: the operation has no root

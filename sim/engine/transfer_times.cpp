@@ -8,6 +8,17 @@
 #include <thread>
 
 namespace accel::sim {
+namespace {
+
+// Gloo gathers the entries of a sparse sum, and each rank has its own number of them. The largest is that of all.
+Call gather_of_entries(const std::vector<std::optional<Call>>& calls) {
+  auto gather = *calls.front();
+  gather.op = Collective::kAllGather;
+  for (const auto& call : calls) gather.bytes = std::max(gather.bytes, call->bytes);
+  return gather;
+}
+
+}  // namespace
 
 void TransferTimes::sleep(double seconds) const {
   if (seconds > 0 && !options_.is_virtual() && !is_serial_)
@@ -27,7 +38,10 @@ void TransferTimes::set_of_collective(Meeting& meeting, const std::vector<double
   const auto latest = std::max_element(times.ready.begin(), times.ready.end());
   times.last_ready = *latest;
   times.last_to_arrive = meeting.group().ranks[latest - times.ready.begin()];
-  times.finish = options_.finish_times(meeting.group(), *meeting.calls().front(), times.ready);
+  const auto& calls = meeting.calls();
+  times.finish = calls.front()->sparse_dim < 0
+                     ? options_.finish_times(meeting.group(), *calls.front(), times.ready)
+                     : options_.finish_times(meeting.group(), gather_of_entries(calls), times.ready);
 }
 
 // The transfer starts when both ends are ready, because in Gloo the receiver notifies the sender.

@@ -265,7 +265,9 @@ std::optional<std::int64_t> RankProxy::wait(std::uint64_t number) {
 }
 
 void RankProxy::give_sum(process::MessageReader& message) {
-  const auto sum = sparse_sums_.extract(message.get<std::uint64_t>()).mapped();
+  const auto number = message.get<std::uint64_t>();
+  const auto sum = sparse_sums_.at(number);
+  sparse_sums_.erase(number);
   tensor_of(process::read_placed_tensor(message)).copy_(sum._indices());
   tensor_of(process::read_placed_tensor(message)).copy_(sum._values());
 }

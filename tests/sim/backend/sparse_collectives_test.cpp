@@ -43,10 +43,19 @@ TEST(SparseCollectivesTest, ADenseTensorOnOneRankIsNamed) {
     const auto tensor = entries_of(rank);
     all_reduce(rank, rank.rank == 1 ? tensor.to_dense() : tensor)->wait();
   });
-  EXPECT_THAT(error, AllOf(HasSubstr("the ranks' calls differ"), HasSubstr("all_reduce(sum, sparse float32 [8])"),
-                           HasSubstr("rank 1: all_reduce(sum, float32 [8])")));
+  EXPECT_THAT(error,
+              AllOf(HasSubstr("the ranks' calls differ"), HasSubstr("all_reduce(sum, float32 [8], sparse_dim 1)"),
+                    HasSubstr("rank 1: all_reduce(sum, float32 [8])")));
 }
 
+TEST(SparseCollectivesTest, AnotherNumberOfSparseDimensionsIsNamed) {
+  const auto error =
+      error_of([](RankContext& rank) { all_reduce(rank, at::eye(3).to_sparse(rank.rank == 2 ? 1 : 2))->wait(); });
+  EXPECT_THAT(error, AllOf(HasSubstr("all_reduce(sum, float32 [3, 3], sparse_dim 2)"),
+                           HasSubstr("rank 2: all_reduce(sum, float32 [3, 3], sparse_dim 1)")));
+}
+
+// The sum gives the tensor new values and indices, so even reading it is a race.
 TEST(SparseCollectivesTest, ValuesMayBeReadButNotChangedBeforeTheWait) {
   const auto error_if_used = [](const std::function<void(at::Tensor tensor, at::Tensor values)>& use) {
     return error_of([&](RankContext& rank) {
@@ -57,7 +66,13 @@ TEST(SparseCollectivesTest, ValuesMayBeReadButNotChangedBeforeTheWait) {
       work->wait();
     });
   };
-  EXPECT_EQ(error_if_used([](const at::Tensor&, const at::Tensor& values) { values.sum(); }), "");
+  EXPECT_EQ(error_if_used([](const at::Tensor& tensor, const at::Tensor& values) {
+              values.sum();
+              at::zeros_like(tensor);
+            }),
+            "");
+  EXPECT_THAT(error_if_used([](const at::Tensor& tensor, const at::Tensor&) { tensor.to_dense(); }),
+              HasSubstr("its tensor is read by aten::"));
   const auto changed = HasSubstr("rank 0 has not waited for it, and its tensor is changed by aten::mul_ before wait()");
   EXPECT_THAT(error_if_used([](const at::Tensor&, const at::Tensor& values) { values.mul_(2); }), changed);
   EXPECT_THAT(error_if_used([](const at::Tensor& tensor, const at::Tensor&) { tensor.mul_(2); }), changed);

@@ -140,10 +140,9 @@ def sparse_and_dense():
 
 def changes_sparse_before_wait():
     entries = tensor.to_sparse()
-    values = entries.values()
     work = dist.all_reduce(entries, async_op=True)
     if rank == 2:
-        values.mul_(2)
+        entries.mul_(2)
     work.wait()
 
 

@@ -15,8 +15,8 @@
 namespace accel::launcher {
 namespace {
 
-// Binds on every interface. With SO_REUSEADDR on both sides, a port that is bound can be bound again by its number until
-// one of the two listens, but it is no longer among those that the kernel chooses from.
+// Binds on every interface. With SO_REUSEADDR on both sides, a port that is bound can be bound again by its number
+// until one of the two listens, but it is no longer among those that the kernel chooses from.
 bool bind_port(int socket, int port) {
   const int yes = 1;
   setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));

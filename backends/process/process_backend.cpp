@@ -136,7 +136,7 @@ ProcessBackend::WorkPtr ProcessBackend::allreduce(Tensors& tensors, const c10d::
 }
 
 ProcessBackend::WorkPtr ProcessBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  const auto tensor = tensors.front().coalesce();
+  const auto tensor = tensors.front().detach().coalesce();
   return run(
       OpType::_ALLREDUCE_SPARSE, options.asyncOp,
       {.method = Method::kAllReduceSparse, .reduce_op = kind_of(options.reduceOp), .sizes = tensor.sizes().vec()},

@@ -63,8 +63,8 @@ struct UsedMemory {
     return (writes || is_written) && range.overlaps(other) && !owner.expired();
   }
 };
-/// For a sparse tensor, returns the tensor itself, because it gets new indices and values, and its present ones, which are
-/// only read.
+/// For a sparse tensor, returns the tensor itself, because it gets new indices and values, and its present ones, which
+/// are only read.
 std::vector<UsedMemory> used_memory(const std::vector<at::Tensor>& tensors, bool are_written);
 /// Whether nobody can touch it any more.
 bool are_freed(const std::vector<UsedMemory>& memory);

@@ -53,9 +53,7 @@ c10::intrusive_ptr<SimWork> SimBackend::join(c10d::OpType type, Call call, Buffe
   // In-place collectives write the tensors that they read, except on the root of a broadcast, which may go on reading.
   const bool overwrites_inputs = traits.is_in_place && !(traits.root_only_reads && call.root == getRank());
   auto memory = used_memory(joined->inputs, /*are_written=*/overwrites_inputs);
-  if (!overwrites_inputs) {
-    for (auto& used : used_memory(joined->outputs, /*are_written=*/true)) memory.push_back(std::move(used));
-  }
+  for (auto& used : used_memory(joined->outputs, /*are_written=*/true)) memory.push_back(std::move(used));
   auto meeting =
       world_->arrive(*group_, getRank(), call, joined,
                      [slot, compute = std::move(compute)](std::span<const Participant> participants) {
@@ -101,8 +99,13 @@ SimBackend::WorkPtr SimBackend::allreduce_sparse(Tensors& tensors, const c10d::A
   check_one(Collective::kAllReduce, tensors);
   check_argument(options.reduceOp == c10d::ReduceOp::SUM,
                  "all_reduce: sparse tensors support only the sum; use op sum or a dense tensor");
-  return join(c10d::OpType::_ALLREDUCE_SPARSE, call_of(Collective::kAllReduce, tensors, "sum"), {.inputs = tensors},
-              {tensors}, [](AllBuffers ranks) { all_reduce_sparse(ranks); });
+  const auto coalesced = [](const at::Tensor& tensor) {
+    const at::DisableRecordFunctionGuard unwatched;
+    return tensor.detach().coalesce();
+  };
+  const Tensors sent{coalesced(tensors.front())};
+  return join(c10d::OpType::_ALLREDUCE_SPARSE, call_of(Collective::kAllReduce, sent, "sum"),
+              {.inputs = sent, .outputs = tensors}, {tensors}, [](AllBuffers ranks) { all_reduce_sparse(ranks); });
 }
 
 SimBackend::WorkPtr SimBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {

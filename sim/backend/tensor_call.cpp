@@ -100,11 +100,8 @@ std::vector<at::Tensor> parts_of(Collective op, const at::Tensor& tensor, const 
 // Gloo reduces memory, not logical elements: a transposed tensor is reduced in the order in which its bytes lie.
 at::Tensor in_memory_order(const at::Tensor& tensor) { return tensor.detach().as_strided({tensor.numel()}, {1}); }
 
-// Gloo sends a sparse tensor as it is after coalesce().
 std::int64_t bytes_of_entries(const at::Tensor& sparse) {
-  const at::DisableRecordFunctionGuard unwatched;
-  const auto sent = sparse.detach().coalesce();
-  return static_cast<std::int64_t>(sent.indices().nbytes() + sent.values().nbytes());
+  return static_cast<std::int64_t>(sparse._indices().nbytes() + sparse._values().nbytes());
 }
 
 // Strides are part of the call only for in-place collectives on non-contiguous tensors: the elements of all

@@ -117,10 +117,10 @@ void all_reduce(AllBuffers ranks, ReduceKind kind, const ParallelFor& parallel_f
 // gives the same bits.
 void all_reduce_sparse(AllBuffers ranks) {
   const c10::NoGradGuard no_grad;
-  auto sum = ranks[0]->inputs[0].coalesce().clone();
-  for (std::size_t rank = 1; rank < ranks.size(); ++rank) sum.add_(ranks[rank]->inputs[0].coalesce());
+  auto sum = ranks[0]->inputs[0].clone();
+  for (std::size_t rank = 1; rank < ranks.size(); ++rank) sum.add_(ranks[rank]->inputs[0]);
   sum = sum.coalesce();
-  for (auto* rank : ranks) rank->inputs[0].copy_(sum);
+  for (auto* rank : ranks) rank->outputs[0].copy_(sum);
 }
 
 void reduce(AllBuffers ranks, ReduceKind kind, int root, const ParallelFor& parallel_for) {

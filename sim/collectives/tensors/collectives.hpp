@@ -31,7 +31,8 @@ struct ReduceKind {
 /// Works in place on every rank's `inputs`, which are reduced as one flat buffer (one tensor: the plain form; several:
 /// coalesced).
 void all_reduce(AllBuffers ranks, ReduceKind kind, const ParallelFor& parallel_for);
-/// Sparse tensors: added in rank order, then coalesced. Writes the sum to every rank's `inputs[0]`.
+/// Sparse tensors: adds every rank's `inputs[0]`, which is coalesced, in rank order, and writes the coalesced sum to
+/// its `outputs[0]`.
 void all_reduce_sparse(AllBuffers ranks);
 /// Works in place on `inputs[0]`; ranks other than `root` keep partial results, as in Gloo.
 void reduce(AllBuffers ranks, ReduceKind kind, int root, const ParallelFor& parallel_for);

@@ -26,6 +26,16 @@ std::string refusal(RankContext& rank, const Value& state, std::int64_t length =
   return "accepted";
 }
 
+template <typename Loader>
+std::vector<std::int64_t> read_numbers(Loader& loader, std::size_t most = 100) {
+  std::vector<std::int64_t> numbers;
+  for (auto& batch : loader) {
+    numbers.push_back(batch.template item<std::int64_t>());
+    if (numbers.size() == most) break;
+  }
+  return numbers;
+}
+
 TEST(LoaderStateTest, AStateThatDoesNotFitIsRejectedWithAllProblems) {
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {
     Accelerator accelerator({}, rank);
@@ -46,6 +56,32 @@ TEST(LoaderStateTest, AStateThatDoesNotFitIsRejectedWithAllProblems) {
         ::testing::AllOf(::testing::HasSubstr("epoch: expected int, got float"), ::testing::HasSubstr("order: missing"),
                          ::testing::HasSubstr("format: expected 1, the format of this build, got 2")));
     EXPECT_THAT(refusal(rank, Value(3)), ::testing::HasSubstr("the value is not the state of a loader"));
+  });
+}
+
+// Ranks that read parts of their own compare their positions when they load, so a rank whose state is damaged must not
+// leave the others waiting, or with a state that only they have.
+TEST(LoaderStateTest, ARankThatCannotLoadIsAnErrorOnEveryRankThatReadsItsOwnParts) {
+  run_ranks(Backend::kSim, 3, [](RankContext& rank) {
+    const auto loader_of = [&] {
+      return Accelerator({.dataloader_config = {.dispatch_batches = false, .even_batches = false}}, rank)
+          .prepare(DataLoader(Parts::of({4, 1, 3}), {.batch_size = 1}));
+    };
+    auto loader = loader_of();
+    EXPECT_EQ(read_numbers(loader, /*most=*/2).size(), rank.rank == 1 ? 1U : 2U);
+    const auto state = loader.state_dict();
+    auto other = loader_of();
+    const auto before = other.state_dict();
+    const auto message =
+        message_of<CheckpointError>([&] { other.load_state_dict(rank.rank == 2 ? Value(Value::Dict{}) : state); });
+    EXPECT_THAT(message, ::testing::HasSubstr(rank.rank == 2 ? "the value is not the state of a loader"
+                                                             : "rank 2 could not load its state"));
+    EXPECT_EQ(other.state_dict(), before);
+    other.load_state_dict(state);
+    EXPECT_EQ(other.iteration(), 0) << "rank 1 has read all its batches, but the others continue the epoch";
+    EXPECT_EQ(other.state_dict(), state);
+    EXPECT_EQ(read_numbers(other).size(), std::vector<std::size_t>({2, 0, 1})[rank.rank]);
+    EXPECT_EQ(other.iteration(), 1);
   });
 }
 

@@ -50,6 +50,12 @@ class BatchStream {
   virtual std::optional<LoadedBatch<Batch>> next() = 0;
 };
 
+template <typename Batch>
+class NoBatches : public BatchStream<Batch> {
+ public:
+  std::optional<LoadedBatch<Batch>> next() override { return std::nullopt; }
+};
+
 /// Reads the first batches of a pass again, separately, as they were when the pass began: they pad its end.
 template <typename Batch>
 using ReadFirstBatches = std::function<std::optional<Batch>(int num_batches)>;

@@ -68,10 +68,10 @@ class DataLoader {
   /// The next pass resumes after the batches of `state` and yields the same batches as the saved pass would have.
   /// Skipped samples are not read, except for streams that cannot skip, and for the first step where rank 0 or separate
   /// parts are read, because it may pad the last step. Every rank must load a state of the same moment. To resume with
-  /// another world size, load the state of rank 0 on every rank. With another number of workers or
-  /// ranks the workers' random draws restart.
+  /// another world size, load the state of rank 0 on every rank. With another number of workers or ranks the workers'
+  /// random draws restart. Collective if every rank reads separate parts without even_batches.
   /// Throws CheckpointError, which lists all problems, if the state does not match; StateError inside a pass.
-  void load_state_dict(const Value& state) { core_->load_state(loader_state_of(state)); }
+  void load_state_dict(const Value& state) { core_->load_state_dict(state); }
 
   detail::LoaderIterator<Batch> begin(std::source_location where = std::source_location::current()) {
     const CallSite site(where);
@@ -103,6 +103,7 @@ class DataLoader {
   using Stream = detail::BatchStream<Batch>;
 
   std::unique_ptr<Stream> open(PassCore& pass) {
+    if (pass.has_nothing_left()) return std::make_unique<detail::NoBatches<Batch>>();
     const auto error = start(pass);
     const bool others_hear = core_->is_dispatched() || (core_->reads_own_parts() && core_->even_batches());
     if (error && !others_hear) std::rethrow_exception(error);

@@ -1,12 +1,5 @@
 // The loader core: everything about a DataLoader that does not depend on the type of a sample. DataLoader,
 // PassCore and this class divide the work as follows.
-//
-// Note [Position of a loader]
-// The position in an epoch is a number of units that all ranks together have been handed: samples, or batches of a
-// user's batch sampler. It does not depend on the rank, the number of workers or the prefetch, so a state can be loaded
-// with other values of all three. While a pass is open, PassCore owns the position. Between passes it is in `loaded_`
-// (load_state_dict was called, no pass has used it yet) or in `left_` (the last loop was left early); at most one of
-// the two is set. A new pass starts at `loaded_` and discards `left_`, which serves only state_dict().
 #include "reference/data/loader_core.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -36,7 +29,7 @@ LoaderCore::LoaderCore(DataSource source, DataLoaderOptions options)
 // open pass.
 LoaderCore::LoaderCore(const LoaderCore& plain, ShardOptions shard)
     : source_(plain.source_), options_(plain.options_), shard_(std::move(shard)), is_read_(plain.is_read_) {
-  check_state(!plain.loaded_,
+  check_state(!plain.position_.start().continues,
               "prepare: load_state_dict was called on the unprepared loader; call prepare first, then load_state_dict");
   plan_ = plan_reading(source_, options_, shard_);
   if (plain.sampler_) {
@@ -74,13 +67,10 @@ std::int64_t LoaderCore::units_per_step() const {
 
 void LoaderCore::set_epoch(std::int64_t epoch) {
   check_argument(epoch >= 0, "set_epoch: expected an epoch of 0 or more, got {}", epoch);
-  // A position belongs to one epoch. Setting the same epoch again must keep it: resumed programs call set_epoch
-  // with the epoch of the checkpoint.
-  if (epoch != iteration_) loaded_.reset();
-  left_.reset();
-  iteration_ = epoch;
+  position_.set_epoch(epoch);
+  if (!is_being_read() && !position_.is_inside()) place_.reset();
   // The number of batches may depend on the epoch. An open pass keeps its own.
-  if (steps_ && open_pass_ == nullptr) steps_->set_epoch(epoch);
+  if (steps_ && !is_being_read()) steps_->set_epoch(epoch);
 }
 
 // Called by join_uneven_inputs, possibly inside a loop. The open pass keeps its steps, because the ranks have
@@ -91,7 +81,7 @@ void LoaderCore::set_even_batches(bool even_batches) {
   if (is_dispatched() || !steps_) return;
   plan_.cut.even_batches = even_batches;
   steps_outdated_ = true;
-  if (open_pass_ == nullptr) renew_steps();
+  if (!is_being_read()) renew_steps();
 }
 
 // Deferred while a pass is open: PassCore holds a reference to the current steps.
@@ -193,7 +183,7 @@ void LoaderCore::load_order(const Value& order) {
 // that moment. Source: accelerate/data_loader.py, DataLoaderShard.__iter__.
 void LoaderCore::begin_epoch(bool is_resumed) {
   if (!is_dispatched() && !is_resumed) synchronize_rng(source_, options_, sampler_.get(), shard_);
-  if (steps_) steps_->set_epoch(iteration_);
+  if (steps_) steps_->set_epoch(iteration());
 }
 
 // Python gives its workers their first indices on every rank, even where only rank 0 reads. The draw must be
@@ -215,147 +205,6 @@ std::optional<std::int64_t> LoaderCore::remainder_after(std::int64_t num_read) c
   auto rest = reading();
   rest.num_read = num_read;
   return plan_shards(rest).remainder();
-}
-
-// --- place -----------------------------------------------------------------------------------------------------------
-
-std::string LoaderCore::source_name() const {
-  if (sampler_) return "samples";
-  if (steps_) return "batches";
-  return reads_own_parts() ? "shards" : "stream";
-}
-
-// See Note [Position of a loader].
-LoaderState LoaderCore::state() const {
-  LoaderState state{.source = source_name(),
-                    .num_samples = source_.size,
-                    .num_shards = source_.num_shards,
-                    .num_workers = options_.num_workers,
-                    .epoch = iteration_};
-  if (is_prepared()) {
-    state.num_processes = shard_.data_parallel.size;
-    state.process_index = shard_.data_parallel.rank;
-  }
-  if (options_.generator) state.generator = options_.generator->get_state();
-  if (open_pass_ != nullptr) {
-    state.order = open_pass_->order();
-    state.pass = open_pass_->state();
-  } else if (const auto& begun = loaded_ ? loaded_ : left_) {
-    state.order = begun->order;
-    state.pass = begun->pass;
-  } else {
-    state.order = order();
-  }
-  if (open_pass_ == nullptr) state.workers = workers_state();
-  return state;
-}
-
-namespace {
-
-// A state inside a pass has the workers' generators after the batches that were handed out. They serve a program that
-// discards the rest of the pass.
-std::optional<WorkersState> workers_after(const LoaderState& state) {
-  if (state.workers || !state.pass) return state.workers;
-  WorkersState workers{.base_seed = state.pass->base_seed, .generators = state.pass->worker_starts};
-  for (std::size_t reader = 0; reader < state.pass->readers.size(); ++reader) {
-    workers.generators.resize(state.pass->readers.size());
-    if (const auto& read = state.pass->readers[reader].generator; read.defined()) workers.generators[reader] = read;
-  }
-  return workers;
-}
-
-}  // namespace
-
-void LoaderCore::load_state(const LoaderState& state) {
-  check_state(open_pass_ == nullptr,
-              "load_state_dict: a pass over this loader is open; call load_state_dict before the loop");
-  const LoaderComparison fit{.own = this->state(),
-                             .reads = !is_prepared() || reads(),
-                             .is_stream = source_.is_stream,
-                             .num_readers = num_readers(),
-                             .readers_then = plan_.num_readers(source_, state.num_workers, /*rank=*/0),
-                             .readers_now = plan_.num_readers(source_, options_.num_workers, /*rank=*/0)};
-  // Everything that can fail runs before the first member changes: a refused state leaves the loader unchanged.
-  auto problems = problems_of(state, fit);
-  if (problems.empty()) {
-    try {
-      load_order(state.order);
-    } catch (const ArgumentError& error) {
-      problems.emplace_back(error.what());
-    }
-  }
-  if (!problems.empty())
-    throw CheckpointError(
-        fmt::format("load_state_dict: the state does not match this loader: {}", fmt::join(problems, "; ")));
-
-  iteration_ = state.epoch;
-  if (state.generator.defined() && options_.generator) options_.generator->set_state(state.generator);
-  left_.reset();
-  loaded_ = resume_position_for(fit, state);
-  workers_of_pass_.reset();
-  workers_ = options_.persistent_workers ? workers_after(state) : std::nullopt;
-  if (workers_ && !fit.has_ranks_of(state)) workers_->generators.clear();  // they are of rank 0
-}
-
-std::optional<WorkersState> LoaderCore::workers_state() const {
-  if (!workers_ || !workers_of_pass_ || workers_of_pass_->has_given_up()) return workers_;
-  workers_of_pass_->finish();
-  return WorkersState{.base_seed = workers_->base_seed, .generators = workers_of_pass_->generator_states()};
-}
-
-void LoaderCore::keep_seed(std::int64_t base_seed) {
-  if (!options_.persistent_workers || (workers_ && workers_->base_seed == base_seed)) return;
-  workers_ = WorkersState{.base_seed = base_seed};
-}
-
-std::optional<EpochPosition> LoaderCore::next_resume_position() {
-  check_state(!*is_read_,
-              "DataLoader: a pass over this loader, or over one that shares its dataset and sampler, is already open; "
-              "create a separate loader for a nested loop");
-  finish_workers();
-  renew_steps();
-  return loaded_;
-}
-
-// Persistent workers finish what a loop that an exception left has queued, before the dataset's epoch changes. A thread
-// that a time-out left behind may still read a stream, which only one thread may.
-void LoaderCore::finish_workers() {
-  if (!workers_of_pass_) return;
-  if (!workers_of_pass_->has_given_up()) {
-    workers_of_pass_->finish();
-    return;
-  }
-  check_state(
-      !is_stream() && !options_.persistent_workers,
-      "DataLoader: a worker still reads for a loop that ended with a time-out; create a new dataset and loader");
-  workers_of_pass_.reset();
-}
-
-// The pass owns the position from here on, so stored positions are dropped.
-void LoaderCore::open(const PassCore& pass) {
-  loaded_.reset();
-  left_.reset();
-  open_pass_ = &pass;
-  *is_read_ = true;
-}
-
-// A pass that read nothing returns its position, so that an exception between load_state_dict and the first
-// batch does not lose it. Only a pass that was read to its end advances the epoch.
-void LoaderCore::close(PassOutcome outcome) {
-  open_pass_ = nullptr;
-  *is_read_ = false;
-  switch (outcome.end) {
-    case PassOutcome::kNothingRead: loaded_ = std::move(outcome.place); break;
-    case PassOutcome::kLeft: left_ = std::move(outcome.place); break;
-    case PassOutcome::kFinished: iteration_ += outcome.any_batch || other_ranks_may_have_batches() ? 1 : 0; break;
-  }
-}
-
-// Without even_batches a rank may get no batch at all. It must still advance its epoch with the others, or the
-// ranks would shuffle differently.
-bool LoaderCore::other_ranks_may_have_batches() const {
-  const bool ranks_differ = is_prepared() && !is_dispatched() && !even_batches() && shard_.data_parallel.size > 1;
-  return ranks_differ && (!sampler_ || reading().num_samples > 0);
 }
 
 }  // namespace accel

@@ -8,6 +8,7 @@
 
 #include "reference/core/device.hpp"
 #include "reference/data/loader_options.hpp"
+#include "reference/data/loader_position.hpp"
 #include "reference/data/loader_state.hpp"
 #include "reference/data/reading_plan.hpp"
 #include "reference/data/workers.hpp"
@@ -17,14 +18,6 @@
 namespace accel {
 
 class PassCore;
-
-/// How a pass ended.
-struct PassOutcome {
-  enum End { kNothingRead, kLeft, kFinished };
-  End end = kNothingRead;
-  bool any_batch = false;                   ///< the finished pass had at least one batch
-  std::optional<EpochPosition> place = {};  ///< kLeft: where the loop was left; kNothingRead: where the pass resumed
-};
 
 class LoaderCore {
  public:
@@ -51,7 +44,7 @@ class LoaderCore {
   [[nodiscard]] bool is_dispatched() const { return plan_.is_dispatched; }
   [[nodiscard]] bool is_stream() const { return source_.is_stream; }
   /// True while a pass is open.
-  [[nodiscard]] bool is_being_read() const { return open_pass_ != nullptr; }
+  [[nodiscard]] bool is_being_read() const { return position_.is_open(); }
   /// True if every rank reads separate parts of a stream.
   [[nodiscard]] bool reads_own_parts() const { return plan_.reads_own_parts; }
   [[nodiscard]] const DataParallel& data_parallel() const { return shard_.data_parallel; }
@@ -81,25 +74,40 @@ class LoaderCore {
   [[nodiscard]] at::Tensor begin_move(const at::Tensor& tensor);
   void finish_moves() const;
   /// Number of completed passes: the epoch that the next pass sets in its sampler.
-  [[nodiscard]] std::int64_t iteration() const { return iteration_; }
+  [[nodiscard]] std::int64_t iteration() const { return position_.epoch(); }
+  /// True if every rank reads separate parts and none knows how many batches the others get.
+  [[nodiscard]] bool ranks_are_independent() const {
+    return reads_own_parts() && !even_batches() && shard_.data_parallel.size > 1;
+  }
   /// Sets the epoch of the next pass. Discards a loaded position that belongs to another epoch. Throws ArgumentError if
   /// the epoch is negative.
   void set_epoch(std::int64_t epoch);
 
   /// Returns the state of the open pass, or of the last pass if its loop was left early; otherwise of the next start.
   [[nodiscard]] LoaderState state() const;
-  /// Makes the next pass resume at `state`. Throws CheckpointError if the state does not match this loader; StateError
-  /// inside a pass.
+  /// Makes the next pass resume at `state`, as far as this rank knows. Throws CheckpointError if the state does not
+  /// match this loader; StateError inside a pass.
   void load_state(const LoaderState& state);
+  /// Compares the loaded positions of all ranks, if they are independent. Collective then, and a no-op otherwise. Every
+  /// rank throws CheckpointError if `is_loaded` is false on one of them.
+  void agree_on_position(bool is_loaded = true);
+  /// Both of the above; if one rank fails, all ranks throw and their loaders remain unchanged.
+  void load_state_dict(const Value& state);
 
   // --- for PassCore ---
 
-  /// Returns the position at which a pass that starts now resumes; nullopt: the start of the epoch. Throws StateError
-  /// while another pass over this loader, or over one that shares its dataset and sampler, is open.
+  [[nodiscard]] const LoaderPosition& position() const { return position_; }
+  /// Returns where a pass that starts now resumes; nullopt: at the start of the epoch. Throws StateError while another
+  /// pass over this loader, or over one that shares its dataset and sampler, is open.
   [[nodiscard]] std::optional<EpochPosition> next_resume_position();
-  /// From now on `pass` owns the position. `pass` must not move until it calls `close`.
-  void open(const PassCore& pass);
-  void close(PassOutcome outcome);
+  /// Opens a pass whose first `num_skipped` units count as read. `pass` must not move until it calls `end_pass` or
+  /// `leave_pass`.
+  void open(const PassCore& pass, std::int64_t num_skipped);
+  void hand_out(std::int64_t num_units, bool is_last);
+  /// The pass was read to its end. `any_batch`: this rank had at least one batch.
+  void end_pass(bool any_batch);
+  /// The loop was left. `place` is where it was left or, if nothing was handed out, what next_resume_position returned.
+  void leave_pass(std::optional<EpochPosition> place);
   /// Synchronizes generators, unless an epoch is resumed, and sets the sampler's epoch.
   void begin_epoch(bool is_resumed);
   /// True if a position is determined by its number of steps, without reading the samples before it.
@@ -123,6 +131,8 @@ class LoaderCore {
  private:
   void renew_steps();
   void finish_workers();
+  void release();
+  [[nodiscard]] LastStep last_step() const;
   void warn_of_unused_options() const;
   [[nodiscard]] bool other_ranks_may_have_batches() const;
   [[nodiscard]] std::optional<std::int64_t> num_read_batches() const;
@@ -135,13 +145,12 @@ class LoaderCore {
   std::shared_ptr<Sampler> sampler_;   // null for streams and batch samplers
   std::unique_ptr<StepSource> steps_;  // null for streams
   bool steps_outdated_ = false;
-  std::int64_t iteration_ = 0;
   bool has_warned_ = false;  // by warn_about_unsharded_reads
   std::optional<SideStream> copies_;
   const PassCore* open_pass_ = nullptr;
   std::shared_ptr<bool> is_read_ = std::make_shared<bool>(false);  // shared by all loaders of one dataset and sampler
-  std::optional<EpochPosition> loaded_;                            // see Note [Position of a loader]
-  std::optional<EpochPosition> left_;                              // see Note [Position of a loader]
+  LoaderPosition position_;                                        // see Note [Position of a loader]
+  std::optional<EpochPosition> place_;                             // see Note [Position of a loader]
   std::shared_ptr<Workers> workers_of_pass_;                       // see workers_of_pass()
   std::optional<WorkersState> workers_;                            // their seed, and generators that were loaded
 };

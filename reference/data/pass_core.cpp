@@ -11,43 +11,39 @@ namespace accel {
 
 // open() comes last, because a constructor that throws runs no destructor, and the loader would stay marked as
 // open.
-PassCore::PassCore(LoaderCore& core, std::int64_t skip_batches) : core_(core), taken_(core.next_resume_position()) {
+PassCore::PassCore(LoaderCore& core, std::int64_t skip_batches)
+    : core_(core), start_(core.position().start()), taken_(core.next_resume_position()) {
   if (taken_) {
     state_ = taken_->pass;
     order_ = taken_->order;
   }
-  skip(skip_batches);
-  if (core_.is_prepared()) activate();
-  core_.open(*this);
+  const auto num_skipped = units_of(skip_batches);
+  // If a position cannot be computed, the skipped steps are read and discarded instead.
+  position_ = start_.num_read + (core_.can_seek() ? num_skipped : 0);
+  num_to_discard_ = core_.can_seek() ? 0 : skip_batches;
+  if (core_.is_prepared()) activate(start_.num_read + num_skipped);
+  core_.open(*this, num_skipped);
 }
 
-// Reached without finish() when the loop is left early. has_handed_out_ decides whether the position has moved.
+// Reached without finish() when the loop is left early.
 PassCore::~PassCore() {
-  if (has_handed_out_) {
-    close({.end = PassOutcome::kLeft, .place = EpochPosition{.order = std::move(order_), .pass = std::move(state_)}});
-  } else {
-    close({.end = PassOutcome::kNothingRead, .place = std::move(taken_)});
-  }
+  if (!std::exchange(is_open_, false)) return;
+  if (has_handed_out_) taken_ = EpochPosition{.order = std::move(order_), .pass = std::move(state_)};
+  core_.leave_pass(std::move(taken_));
+  deactivate();
 }
 
-// num_read counts skipped steps as read in either case. If a position cannot be computed, the steps are read and
-// discarded instead. The clamp keeps "skip everything" from overflowing.
-void PassCore::skip(std::int64_t num_batches) {
-  position_ = state_.num_read;
+// The limit keeps "skip everything" from overflowing.
+std::int64_t PassCore::units_of(std::int64_t num_batches) const {
   const auto units = core_.units_per_step();
   constexpr auto kMost = std::numeric_limits<std::int64_t>::max() / 2;
-  state_.num_read = num_batches > (kMost - state_.num_read) / units ? kMost : state_.num_read + num_batches * units;
-  if (core_.can_seek()) {
-    position_ = state_.num_read;
-  } else {
-    num_to_discard_ = num_batches;
-  }
+  return num_batches > (kMost - start_.num_read) / units ? kMost - start_.num_read : num_batches * units;
 }
 
 // Publishes the pass as the rank's active loader. Source: accelerate/data_loader.py, DataLoaderStateMixin.begin.
-void PassCore::activate() {
+void PassCore::activate(std::int64_t num_read) {
   core_.begin_epoch(is_resumed());
-  if (const auto remainder = core_.remainder_after(state_.num_read)) active_.remainder = *remainder;
+  if (const auto remainder = core_.remainder_after(num_read)) active_.remainder = *remainder;
   active_.fills_up = core_.is_dispatched() || core_.reading().even_batches;
   // Last, because the pointer must be removed again, and nothing after it may throw.
   core_.context().gradient_state.add(&active_);
@@ -126,7 +122,7 @@ void PassCore::count(const std::vector<detail::ReaderMark>& marks) {
 // even if the accumulation window is incomplete.
 void PassCore::count_step(const Step& step) {
   has_handed_out_ = true;
-  state_.num_read += core_.units_per_step();
+  core_.hand_out(core_.units_per_step(), step.is_last);
   active_.num_rows = step.num_rows;
   if (core_.is_prepared()) active_.batch = ++core_.context().gradient_state.num_batches;
   if (!step.is_last) return;
@@ -134,12 +130,14 @@ void PassCore::count_step(const Step& step) {
   if (!core_.options().drop_last) active_.remainder = step.remainder;
 }
 
-void PassCore::finish(bool any_batch) { close({.end = PassOutcome::kFinished, .any_batch = any_batch}); }
-
-// Takes effect once. The destructor calls it again after finish(), when another pass may already be open.
-void PassCore::close(PassOutcome outcome) {
+// Takes effect once: another pass may be open when the destructor runs.
+void PassCore::finish(bool any_batch) {
   if (!std::exchange(is_open_, false)) return;
-  core_.close(std::move(outcome));
+  core_.end_pass(any_batch);
+  deactivate();
+}
+
+void PassCore::deactivate() {
   if (core_.is_prepared()) core_.context().gradient_state.remove(&active_);
 }
 

@@ -11,9 +11,9 @@
 /// The part of a pass that does not depend on the type of a sample. Thread rule: the rank's thread.
 namespace accel {
 
-/// One pass over a loader. Owns the position in the epoch while it is open; the loader takes the position over when the
-/// pass is closed. While the pass is open, a prepared loader is the rank's active loader. Leaving the loop early, by
-/// break, return or exception, closes the pass.
+/// One pass over a loader. Has the order and the random numbers of the epoch while it is open; the loader takes them
+/// over when the pass is closed. While the pass is open, a prepared loader is the rank's active loader. Leaving the
+/// loop early, by break, return or exception, closes the pass.
 class PassCore {
  public:
   /// Synchronizes generators and sets the sampler's epoch. Throws StateError if another pass is open, because both
@@ -26,12 +26,14 @@ class PassCore {
   /// Draws the seed of the workers, unless persistent ones continue; worker w is seeded with seed + w. A resumed pass
   /// draws nothing and uses its saved seed and order.
   void start();
-  [[nodiscard]] bool is_resumed() const { return taken_.has_value(); }
+  [[nodiscard]] bool is_resumed() const { return start_.continues; }
+  /// True if this rank has no batch left in a pass that other ranks continue. It then draws and reads nothing.
+  [[nodiscard]] bool has_nothing_left() const { return start_.nothing_left; }
   /// Number of units of the epoch that are skipped without being read.
   [[nodiscard]] std::int64_t position() const { return position_; }
   /// Number of steps to read and discard, for streams whose positions cannot be computed.
   [[nodiscard]] std::int64_t num_to_discard() const { return num_to_discard_; }
-  [[nodiscard]] bool begins_inside() const { return state_.num_read > 0; }
+  [[nodiscard]] bool begins_inside() const { return core_.position().num_read() > 0 || has_nothing_left(); }
   /// True if the end of the pass may be padded with its start, which is skipped.
   [[nodiscard]] bool needs_start() const;
   [[nodiscard]] const PassState& state() const { return state_; }
@@ -61,13 +63,14 @@ class PassCore {
     bool is_last = false;
     std::int64_t remainder = 0;
   };
-  void skip(std::int64_t num_batches);
-  void activate();
+  [[nodiscard]] std::int64_t units_of(std::int64_t num_batches) const;
+  void activate(std::int64_t num_read);
   void count_step(const Step& step);
-  void close(PassOutcome outcome);
+  void deactivate();
 
   LoaderCore& core_;
   bool is_open_ = true, has_handed_out_ = false;
+  LoaderPosition::Start start_;
   std::optional<EpochPosition> taken_;  // where the pass resumes
   PassState state_;
   std::int64_t position_ = 0, num_to_discard_ = 0;

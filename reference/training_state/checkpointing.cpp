@@ -316,6 +316,9 @@ std::string Checkpointing::load(TrainingState& state, const std::string& given_d
         }));
   // Every rank has read and checked everything; from here on nothing can fail.
   loading->commit();
+  for (const auto& entry : state.loaders) {
+    if (const auto loader = entry.lock()) loader->agree_on_position();
+  }
   if (config_.automatic_checkpoint_naming) config_.iteration = found.next;
   return found.folder;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "reference/core/value.hpp"
+#include "reference/data/samplers/last_step.hpp"
 
 namespace accel {
 
@@ -64,6 +65,8 @@ class StepSource {
   /// `draws_at_once`, immediately, so that it uses the caller's default generator.
   virtual void begin_pass(std::int64_t num_read = 0, bool draws_at_once = false) = 0;
   virtual std::optional<Step> next() = 0;
+  /// Returns what the other ranks do in this rank's last step. Valid once `next` has returned nullopt.
+  [[nodiscard]] virtual LastStep last_step() const = 0;
 };
 
 }  // namespace accel

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/integers.hpp"
 #include "reference/core/random.hpp"
 
 namespace accel {
@@ -74,6 +75,7 @@ void BatchSamplerShard::begin_pass(std::int64_t num_read, bool draws_at_once) {
   first_group_.clear();
   num_read_ = 0;
   saw_short_ = ended_ = false;
+  last_step_ = LastStep::kOfAllRanks;
   num_to_skip_ = num_read;
   if (draws_at_once) skip_batches(std::exchange(num_to_skip_, 0));
 }
@@ -135,8 +137,15 @@ std::optional<Step> BatchSamplerShard::next_full_batch() {
   if (batches_->drop_last()) return std::nullopt;
   const auto remainder = num_samples(group);
   if (options_.even_batches && options_.num_ranks > 1) fill_up(group);
+  end_with(static_cast<int>(group.size()));
   if (rank_ >= static_cast<int>(group.size())) return std::nullopt;
   return Step{.indices = std::move(group[rank_]), .remainder = remainder};
+}
+
+// Only the first ranks have a batch in the last step.
+void BatchSamplerShard::end_with(int num_ranks_in_step) {
+  if (num_ranks_in_step == options_.num_ranks) return;
+  last_step_ = rank_ < num_ranks_in_step ? LastStep::kOthersEnded : LastStep::kOthersContinue;
 }
 
 // Source: accelerate/data_loader.py, BatchSamplerShard._iter_with_no_split: pads with the first indices of the
@@ -170,6 +179,7 @@ std::optional<Step> BatchSamplerShard::next_slice() {
     }
   }
   const auto length = *batch_size_ / options_.num_ranks, size = static_cast<std::int64_t>(batch->size());
+  if (size < *batch_size_) end_with(static_cast<int>(divide_up(size, length)));
   const auto begin = std::min(length * rank_, size), end = std::min(begin + length, size);
   if (begin == end) return std::nullopt;
   return Step{.indices = Batch(batch->begin() + begin, batch->begin() + end), .remainder = remainder};

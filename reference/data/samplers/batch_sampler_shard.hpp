@@ -40,6 +40,7 @@ class BatchSamplerShard : public StepSource {
   /// Throws ArgumentError for batches that contradict the sampler: an empty batch, one that is longer than batch_size,
   /// or a shorter one that is not the last. Accelerate loses samples in these cases.
   std::optional<Step> next() override;
+  [[nodiscard]] LastStep last_step() const override { return last_step_; }
 
  private:
   using Batch = std::vector<std::int64_t>;
@@ -51,6 +52,7 @@ class BatchSamplerShard : public StepSource {
   std::optional<Step> next_full_batch();
   std::optional<Step> next_slice();
   void fill_up(std::vector<Batch>& group) const;
+  void end_with(int num_ranks_in_step);
 
   std::shared_ptr<BatchSampler> batches_;
   Options options_;
@@ -59,6 +61,7 @@ class BatchSamplerShard : public StepSource {
   std::vector<Batch> first_group_;  // pads the last step
   std::int64_t num_read_ = 0, num_to_skip_ = 0;
   bool saw_short_ = false, ended_ = false;
+  LastStep last_step_ = LastStep::kOfAllRanks;
 };
 
 }  // namespace accel

@@ -106,4 +106,11 @@ std::optional<Step> SamplerShard::next() {
   return step;
 }
 
+// The first ranks get the tail.
+LastStep SamplerShard::last_step() const {
+  const auto own = plan_.num_batches(rank_);
+  if (own < plan_.num_batches(/*rank=*/0)) return LastStep::kOthersContinue;
+  return plan_.num_batches(options_.num_ranks - 1) < own ? LastStep::kOthersEnded : LastStep::kOfAllRanks;
+}
+
 }  // namespace accel

@@ -34,6 +34,7 @@ class SamplerShard : public StepSource {
   /// Returns nullopt once the pass is exhausted, which also ends the sampler's pass.
   /// Throws ArgumentError if the sampler yields another number of indices than its size().
   std::optional<Step> next() override;
+  [[nodiscard]] LastStep last_step() const override;
 
  private:
   void start();

@@ -1,6 +1,8 @@
 // join_uneven_inputs: training on ranks with different numbers of batches. Follows
 // torch/distributed/algorithms/join.py: before each forward the ranks count who still takes part, and a rank without
 // batches repeats ("shadows") the collectives of one step of the others, with zeros.
+#include <algorithm>
+
 #include "reference/accelerator/training_step.hpp"
 #include "reference/core/call_site.hpp"
 #include "reference/parallel/distributed_data_parallel.hpp"
@@ -65,7 +67,13 @@ void TrainingStep::join_uneven_inputs(const std::vector<Joinable>& models, JoinO
         *context_,
         "join_uneven_inputs: even_batches has no effect on loaders of iterable datasets and on those that dispatch "
         "batches");
-  if (!options.even_batches.value_or(even_batches())) {
+  // Ranks that read parts of their own stay uneven, whatever the override says.
+  const bool any_independent =
+      std::any_of(training_.loaders.begin(), training_.loaders.end(), [](const std::weak_ptr<LoaderCore>& weak) {
+        const auto loader = weak.lock();
+        return loader && loader->ranks_are_independent();
+      });
+  if (any_independent || !options.even_batches.value_or(even_batches())) {
     for (const auto& model : models) {
       if (auto* ddp = model.model_->joinable()) joined.push_back(ddp);
     }

@@ -10,6 +10,7 @@
 #include "tests/programs/support/run_command.hpp"
 #include "tests/support/artifacts.hpp"
 #include "tests/support/budget.hpp"
+#include "tests/support/property_seed.hpp"
 
 namespace accel::testing::equivalence_test {
 namespace {
@@ -23,9 +24,10 @@ CommandResult run_suite(const std::string& transport, const std::vector<std::str
 }
 
 struct Share {
+  const char* name;
   const char* transport;
-  int cases;         // of 300 per law; TCP needs three times as long
-  const char* seed;  // different cases on each transport
+  int cases;         // per law; TCP needs three times as long
+  const char* seed;  // different cases in each share; nullptr: the fresh seed of this run
 };
 
 class EquivalenceTest : public ::testing::TestWithParam<Share> {};
@@ -33,22 +35,35 @@ class EquivalenceTest : public ::testing::TestWithParam<Share> {};
 TEST_P(EquivalenceTest, GlooProcessesObserveWhatSimulatedRanksObserve) {
   const auto& share = GetParam();
   const auto cases = std::to_string(num_cases(share.cases));
-  std::vector<std::string> options{"--num_processes", "16", "--cases", cases, "--seed", share.seed};
+  std::vector<std::string> options{
+      "--num_processes", "16",
+      "--cases",         cases,
+      "--seed",          share.seed != nullptr ? share.seed : std::to_string(property_seeds().back())};
   if (const auto folder = artifact_path("equivalence")) {
     std::filesystem::create_directories(*folder);
     options.insert(options.end(), {"--out", folder->string()});
   }
   const auto run = run_suite(share.transport, options);
-  EXPECT_EQ(run.exit_code, 0) << run.output << run.error;
+  EXPECT_EQ(run.exit_code, 0) << run.output << run.error;  // the output names the case and the command that repeats it
   for (const auto* law : programs::kLaws)
     EXPECT_THAT(run.output, HasSubstr(std::string(law) + ": " + cases + " cases on 1 to 16 ranks"));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EquivalenceTest, ::testing::Values(Share{"shm", 200, "1"}, Share{"tcp", 100, "2"}),
-                         [](const auto& share) { return std::string(share.param.transport); });
+INSTANTIATE_TEST_SUITE_P(All, EquivalenceTest,
+                         ::testing::Values(Share{"shm", "shm", 200, "1"}, Share{"tcp", "tcp", 100, "2"},
+                                           Share{"fresh", "shm", 100, nullptr}),
+                         [](const auto& share) { return std::string(share.param.name); });
 
 TEST(EquivalenceCommandTest, CaseIsRepeatedAlone) {
   const auto run = run_suite("tcp", {"--num_processes", "2", "--case", R"({"length":7,"batch_size":2,"ranks":2})"});
+  EXPECT_EQ(run.exit_code, 0) << run.output << run.error;
+  EXPECT_THAT(run.output, HasSubstr("no difference: "));
+}
+
+TEST(EquivalenceCommandTest, ACaseOnAnotherNumberOfRanksRunsInTwoJobs) {
+  const auto run = run_suite(
+      "tcp", {"--num_processes", "3", "--case",
+              R"({"length":20,"batch_size":2,"shuffle":true,"ranks":3,"interruption":"resume","resumed_ranks":2})"});
   EXPECT_EQ(run.exit_code, 0) << run.output << run.error;
   EXPECT_THAT(run.output, HasSubstr("no difference: "));
 }
@@ -74,8 +89,11 @@ TEST(EquivalenceCommandTest, OutHoldsTheCasesOfEveryLaw) {
       EXPECT_THAT(cell["ranks"], ::testing::AnyOf(1, 2));
       of_dimensions[cell["dimension"]] += cell["cases"].get<int>();
     }
-    for (const auto* dimension : {"source", "num_workers", "split_batches", "even_batches", "interruption"})
+    for (const auto* dimension : {"source", "num_workers", "split_batches", "even_batches", "interruption",
+                                  "interrupted_after", "resumed_ranks", "second_loader", "before_epochs"})
       EXPECT_EQ(of_dimensions[dimension], 12) << law << ", " << dimension;
+    EXPECT_THAT(record["pairs"], ::testing::MatchesRegex("[0-9]+ of [0-9]+ pairs of values of two dimensions"));
+    EXPECT_FALSE(record["pairs_missing"].empty());
   }
 }
 

@@ -14,7 +14,7 @@ namespace accel::programs {
 /// Thread rule: a value.
 class Choices {
  public:
-  static constexpr std::size_t kCount = 64;  ///< enough for any case
+  static constexpr std::size_t kCount = 96;  ///< enough for any case
   static constexpr std::uint32_t kEnd = 1 << 16;
 
   explicit Choices(std::vector<std::uint32_t> numbers) : numbers_(std::move(numbers)) {}

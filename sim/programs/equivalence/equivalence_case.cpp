@@ -5,11 +5,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "reference/config/field_checks.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/integers.hpp"
 #include "sim/programs/equivalence/case_operations.hpp"
 #include "sim/programs/runtime/json_reader.hpp"
 
@@ -20,10 +20,12 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kMaxLength = 300;
 
-// A length of some complete steps and a tail, because the tail is where ranks differ.
+// A length of some complete steps and a tail, because the tail is where ranks differ. Rarely no sample, one, or fewer
+// than a batch has.
 std::int64_t draw_length(const EquivalenceCase& one, Choices& choices) {
   const auto step = one.step_size();
   if (choices.chance(1)) return 0;
+  if (!one.drop_last && choices.chance(4)) return choices.chance(50) ? 1 : choices.between(1, one.batch_size);
   const auto smallest = one.drop_last ? 1 : 0;  // fewer steps would leave an epoch without batches
   const auto full =
       choices.between(smallest, std::max<std::int64_t>(smallest, std::min<std::int64_t>(3, kMaxLength / step - 1)));
@@ -33,16 +35,18 @@ std::int64_t draw_length(const EquivalenceCase& one, Choices& choices) {
 void draw_source(EquivalenceCase& one, Choices& choices) {
   one.iterable = choices.chance(25);
   if (one.iterable) {
-    one.source = choices.chance(40) ? "parts" : "plain";
+    one.source = choices.among({"plain", "plain", "parts", "parts", "drawing_stream"});
   } else {
-    one.source = choices.among(
-        {"plain", "plain", "plain", "subset_sampler", "weighted_sampler", "batch_sampler", "varying_batches"});
+    one.source = choices.among({"plain", "plain", "plain", "subset_sampler", "weighted_sampler", "batch_sampler",
+                                "varying_batches", "replacement_sampler", "repeated_sampler"});
   }
-  const bool varies = one.source == "varying_batches";
+  const bool varies = one.source == "varying_batches", cuts_itself = varies || one.source == "batch_sampler";
   if (one.source == "plain" && !one.iterable) one.shuffle = choices.chance(60);
   one.split_batches = !varies && choices.chance(20);
-  one.batch_size = choices.between(1, 6) * (one.split_batches ? one.ranks : 1);
-  one.even_batches = varies ? false : !choices.chance(20);
+  const bool is_elastic = !cuts_itself && !one.split_batches && choices.chance(8);
+  if (is_elastic) one.order = "elastic";
+  one.batch_size = choices.between(1, 6) * (one.splits() ? one.ranks : 1);
+  one.even_batches = varies ? false : is_elastic || !choices.chance(20);
   one.drop_last = !varies && choices.chance(12);
   if (choices.chance(30)) one.dispatch_batches = varies ? false : choices.chance(70);
   one.length = draw_length(one, choices);
@@ -56,20 +60,56 @@ void draw_streams(EquivalenceCase& one, Choices& choices, int percent) {
   one.own_generator = choices.chance(percent);
   one.device_specific = choices.chance(percent);
   if (choices.chance(percent))
-    one.rng_types =
-        choices.chance(50) ? std::vector<std::string>{"torch", "generator"} : std::vector<std::string>{"torch"};
+    one.rng_types = choices.among<std::vector<std::string>>({{"torch", "generator"}, {"torch"}, {}});
   // "generator" synchronizes the loader's generator, which an order without random numbers lacks.
 }
 
 void draw_reading(EquivalenceCase& one, Choices& choices) {
-  one.epochs = static_cast<int>(choices.between(1, 2));
+  one.epochs = choices.chance(10) ? 3 : static_cast<int>(choices.between(1, 2));
   one.num_workers = choices.chance(40) ? static_cast<int>(choices.between(1, 3)) : 0;
   one.prefetch_factor = static_cast<int>(choices.between(1, 3));
-  if (choices.chance(15)) one.skip_batches = choices.between(1, 2);
-  if (choices.chance(30)) {
-    one.interruption = choices.among({"iterate_again", "resume"});
-    one.interrupted_after = choices.below(3);
+  if (one.num_workers > 0) {
+    one.persistent_workers = choices.chance(30);
+    one.worker_init = choices.chance(20);
   }
+  one.epoch_in_samples = choices.chance(15);
+  if (choices.chance(15)) one.skip_batches = choices.between(1, 2);
+  one.before_epochs = choices.chance(25) ? choices.among({"set_epoch", "jump_epoch", "set_seed"}) : "none";
+}
+
+// Parts of a stream that belong to ranks need the same number of ranks.
+void draw_resumed_ranks(EquivalenceCase& one, Choices& choices, RankLimits limits) {
+  if (!one.resumes() || !choices.chance(25)) return;
+  one.resumed_ranks = static_cast<int>(choices.between(limits.smallest, limits.largest));
+  if ((one.source == "parts" && !one.dispatches()) || choices.chance(20)) one.resumed_ranks = one.ranks;
+  if (one.splits() && one.batch_size % one.resumed_ranks != 0) one.resumed_ranks = one.ranks;
+}
+
+void draw_interruption(EquivalenceCase& one, Choices& choices, RankLimits limits) {
+  if (!choices.chance(45)) return;
+  one.interruption = choices.among({"iterate_again", "exception", "resume", "resume", "resume_inside"});
+  // Ranks that have ended their loop inside join_uneven_inputs would wait for those that failed.
+  if (one.interruption == "exception" && one.law == "training" && !one.in_step()) one.interruption = "iterate_again";
+  // In the first batches, or around the last one.
+  const auto steps = one.num_steps();
+  one.interrupted_after =
+      choices.chance(50) ? choices.below(3) : std::max<std::int64_t>(0, steps - 1 + choices.below(3));
+  one.interruptions = choices.chance(25) ? 2 : 1;
+  if (choices.chance(25)) one.interrupted_epoch = one.epochs - 1;
+  if (one.resumes() && choices.chance(15)) one.resumed_skip_batches = 1;
+  draw_resumed_ranks(one, choices, limits);
+  // Ranks must load states of one moment, and the last step is inside the loops of some ranks only.
+  const bool last_step_differs = !one.always_in_step() && one.source != "parts";
+  if (one.interruption == "resume_inside" && last_step_differs &&
+      (one.interruptions > 1 || one.skip_batches + one.interrupted_after >= steps))
+    one.interruption = "resume";
+}
+
+// Ranks that are not in step cannot read another loader inside the loop: its pass may begin with a collective.
+void draw_second_loader(EquivalenceCase& one, Choices& choices) {
+  if (!choices.chance(20)) return;
+  one.second_loader = one.always_in_step() ? choices.among({"in_turn", "inside"}) : "in_turn";
+  one.leaves_second = choices.chance(50);
 }
 
 void draw_operations(EquivalenceCase& one, Choices& choices) {
@@ -84,16 +124,27 @@ void draw_operations(EquivalenceCase& one, Choices& choices) {
 
 // A rank that reads only its own parts can run out of samples before the others, whatever drop_last says.
 bool EquivalenceCase::in_step() const {
-  if (ranks == 1 || even_batches || dispatches()) return true;
+  if (ranks == 1 || pass_is_even() || dispatches()) return true;
   if (iterable) return source != "parts";
   return drop_last;
 }
 
-std::int64_t EquivalenceCase::num_ordered() const { return source == "subset_sampler" ? (length + 2) / 3 : length; }
+bool EquivalenceCase::always_in_step() const {
+  auto resumed = *this;
+  resumed.ranks = ranks_of(num_stages() - 1);
+  return in_step() && resumed.in_step();
+}
 
-std::int64_t EquivalenceCase::batches_of_all_ranks() const {
-  if (in_step()) return std::numeric_limits<std::int64_t>::max();
-  return source == "varying_batches" || source == "parts" ? 0 : num_ordered() / step_size();
+std::int64_t EquivalenceCase::num_ordered() const {
+  if (source == "subset_sampler") return (length + 2) / 3;
+  if (source == "repeated_sampler") return length == 0 ? 0 : 2 * length + 1;
+  return length;
+}
+
+std::int64_t EquivalenceCase::num_steps() const {
+  // Batches of 1, 2, 1, 2, ... samples.
+  if (source == "varying_batches") return divide_up(2 * (length / 3) + length % 3, ranks);
+  return drop_last ? num_ordered() / step_size() : divide_up(num_ordered(), step_size());
 }
 
 bool EquivalenceCase::pads() const {
@@ -105,15 +156,16 @@ EquivalenceCase draw_case(const std::string& law, Choices choices, RankLimits li
   one.law = law;
   one.ranks = static_cast<int>(choices.between(limits.smallest, limits.largest));
   draw_source(one, choices);
+  if (law == "training" && choices.chance(10) && !one.dispatches() && one.source != "varying_batches")
+    one.join_even_batches = choices.chance(50);
   draw_streams(one, choices, law == "rng_synchronization" ? 50 : 20);
   draw_reading(one, choices);
+  draw_interruption(one, choices, limits);
+  draw_second_loader(one, choices);
   draw_operations(one, choices);
-  // A rank that has ended its pass starts the next epoch after a load, but a rank that left the pass continues it, so
-  // that they would wait for each other, as in Accelerate.
-  if (one.interruption == "resume") one.interrupted_after = std::min(one.interrupted_after, one.batches_of_all_ranks());
   // After uneven inputs ranks are at different places of their accumulation windows, so that the next epoch would hang,
   // and their momenta differ, so that the replicas would differ in the next epoch, which only the simulator reports.
-  if (law == "training" && one.in_step()) {
+  if (law == "training" && one.always_in_step()) {
     one.accumulation_steps = static_cast<int>(choices.between(1, 3));
     one.momentum = choices.chance(50) ? 0.5 : 0;
   }

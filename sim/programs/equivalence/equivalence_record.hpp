@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -12,8 +13,31 @@
 /// What a comparison of two backends covered, as a file that `./dev report` reads.
 namespace accel::programs {
 
+using Dimensions = std::vector<std::pair<std::string, std::string>>;
 /// The dimensions of a case with its values, such as {"num_workers", "2"}. Each different operation has an entry.
-std::vector<std::pair<std::string, std::string>> dimensions_of(const EquivalenceCase& one);
+Dimensions dimensions_of(const EquivalenceCase& one);
+
+/// Which values of two dimensions occurred together.
+///
+/// Thread rule: a value.
+class PairCoverage {
+ public:
+  void count(const Dimensions& dimensions);
+  [[nodiscard]] std::int64_t num_pairs() const { return static_cast<std::int64_t>(pairs_.size()); }
+  /// The pairs that the other one lacks, such as "source stream, ranks 1".
+  [[nodiscard]] std::vector<std::string> missing_in(const PairCoverage& other) const;
+
+ private:
+  using Pair = std::pair<int, int>;  // smaller id first
+  [[nodiscard]] bool has(const std::string& one, const std::string& other) const;
+
+  std::map<std::string, int> ids_;  // of a value, such as "num_workers 2"
+  std::vector<std::string> values_;
+  std::set<Pair> pairs_;
+};
+
+/// The pairs that a law's cases can have: those of 2,000 cases, drawn without running them.
+PairCoverage possible_pairs(const std::string& law, RankLimits limits);
 
 /// The cases of one law on which two sides were compared.
 ///
@@ -31,7 +55,12 @@ struct EquivalenceRecord {
   int differences = 0;                                                ///< a comparison ends with the first one
   std::map<std::tuple<int, std::string, std::string>, int> of_cells;  ///< cases by ranks, dimension and value
 
+  PairCoverage pairs = {};
+  RankLimits limits = {};
+
   void count(const EquivalenceCase& one);
+  /// One line: how many pairs of values the cases had, of those that are possible.
+  [[nodiscard]] std::string coverage() const;
 };
 
 /// The name depends on the law and the two sides only, so that a later run replaces the file.

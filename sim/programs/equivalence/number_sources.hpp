@@ -18,28 +18,45 @@ namespace accel::programs {
 
 struct NumberSample {
   bool draws = false;
+  bool has_epoch = false;  ///< d also contains the epoch
 
   /// Shape [2], float64.
-  [[nodiscard]] at::Tensor operator()(std::int64_t index) const {
+  [[nodiscard]] at::Tensor operator()(std::int64_t index, std::int64_t epoch = 0) const {
     const double drawn = draws ? at::rand({1}, at::kDouble).item<double>() : 0.0;
-    return at::tensor({static_cast<double>(index), drawn}, at::kDouble);
+    return at::tensor({static_cast<double>(index), drawn + static_cast<double>(has_epoch ? epoch : 0)}, at::kDouble);
   }
 };
 
 struct NumberDataset {
   std::int64_t length = 0;
   NumberSample sample;
+  std::int64_t epoch = 0;
   [[nodiscard]] std::int64_t size() const { return length; }
-  [[nodiscard]] at::Tensor get(std::int64_t index) const { return sample(index); }
+  [[nodiscard]] at::Tensor get(std::int64_t index) const { return sample(index, epoch); }
+  void set_epoch(std::int64_t next) { epoch = next; }
 };
 
 /// A stream of unknown length.
 struct NumberStream {
   std::int64_t length = 0;
   NumberSample sample;
+  std::int64_t place = 0, epoch = 0;
+  void reset() { place = 0; }
+  void set_epoch(std::int64_t next) { epoch = next; }
+  std::optional<at::Tensor> next() { return place < length ? std::optional(sample(place++, epoch)) : std::nullopt; }
+};
+
+/// A stream that owns a generator: each sample also contains a number drawn from it.
+struct NumberDraws {
+  std::int64_t length = 0;
+  NumberSample sample;
+  at::Generator generator = {};
   std::int64_t place = 0;
   void reset() { place = 0; }
-  std::optional<at::Tensor> next() { return place < length ? std::optional(sample(place++)) : std::nullopt; }
+  std::optional<at::Tensor> next() {
+    if (place >= length) return std::nullopt;
+    return sample(place++) + at::rand({2}, generator, at::kDouble) * at::tensor({0.0, 1.0}, at::kDouble);
+  }
 };
 
 /// A stream of parts of 1, 2, 3, ... samples, which can be distributed over ranks and workers.
@@ -50,13 +67,15 @@ class NumberParts {
       parts_.emplace_back(first, std::min(first + size, length));
   }
   void reset() { part_ = 0, place_ = 0; }
+  void set_epoch(std::int64_t next) { epoch_ = next; }
   std::optional<at::Tensor> next() {
     while (part_ < parts_.size() && parts_[part_].first + place_ == parts_[part_].second) ++part_, place_ = 0;
-    return part_ < parts_.size() ? std::optional(sample_(parts_[part_].first + place_++)) : std::nullopt;
+    return part_ < parts_.size() ? std::optional(sample_(parts_[part_].first + place_++, epoch_)) : std::nullopt;
   }
   [[nodiscard]] std::int64_t num_shards() const { return static_cast<std::int64_t>(parts_.size()); }
   [[nodiscard]] NumberParts shard(std::int64_t num_shards, std::int64_t index) const {
     NumberParts own(0, sample_);
+    own.epoch_ = epoch_;
     for (auto part = index; part < this->num_shards(); part += num_shards)
       own.parts_.push_back(parts_[static_cast<std::size_t>(part)]);
     return own;
@@ -66,7 +85,7 @@ class NumberParts {
   NumberSample sample_;
   std::vector<std::pair<std::int64_t, std::int64_t>> parts_;  // first number, end
   std::size_t part_ = 0;
-  std::int64_t place_ = 0;
+  std::int64_t place_ = 0, epoch_ = 0;
 };
 
 /// A batch sampler that yields 0, 1, 2, ... in batches.

@@ -33,7 +33,10 @@ AcceleratorOptions options_of(const EquivalenceCase& one) {
 }
 
 DataLoaderOptions loader_options(const EquivalenceCase& one, int rank) {
-  DataLoaderOptions options{.num_workers = one.num_workers, .prefetch_factor = one.prefetch_factor};
+  DataLoaderOptions options{.num_workers = one.num_workers,
+                            .prefetch_factor = one.prefetch_factor,
+                            .persistent_workers = one.persistent_workers};
+  if (one.worker_init) options.worker_init_fn = [](int worker) { at::rand({worker + 1}, at::kDouble); };
   if (one.own_generator) options.generator = make_generator(static_cast<std::uint64_t>(one.seed + 1000 * rank));
   if (one.source == "batch_sampler" || one.source == "varying_batches") {
     NumberBatches::Options batches{.drop_last = one.drop_last, .reports_size = false};
@@ -53,6 +56,11 @@ DataLoaderOptions loader_options(const EquivalenceCase& one, int rank) {
     for (std::int64_t index = 0; index < one.length; ++index) weights.push_back(1.0 + static_cast<double>(index % 3));
     options.sampler = std::make_shared<WeightedRandomSampler>(
         weights, WeightedRandomSampler::Options{.num_samples = one.length, .generator = options.generator});
+  } else if (one.source == "replacement_sampler" || one.source == "repeated_sampler") {
+    options.sampler = std::make_shared<RandomSampler>(
+        one.length, RandomSamplerOptions{.replacement = one.source == "replacement_sampler",
+                                         .num_samples = one.num_ordered(),
+                                         .generator = options.generator});
   }
   return options;
 }
@@ -74,7 +82,9 @@ class Learner {
     optimizer_.zero_grad();
     return fmt::format("loss {} parameters {}", text_of(loss), parameters());
   }
-  void join_uneven_inputs(const std::function<void()>& loop) { accelerator_.join_uneven_inputs({model_}, {}, loop); }
+  void join_uneven_inputs(std::optional<bool> even_batches, const std::function<void()>& loop) {
+    accelerator_.join_uneven_inputs({model_}, {.even_batches = even_batches}, loop);
+  }
 
  private:
   Learner(Accelerator& accelerator, const EquivalenceCase& one, torch::nn::Sequential net)
@@ -94,30 +104,48 @@ class Learner {
   AcceleratedOptimizer optimizer_;
 };
 
+// Leaves a loop as a failure of the program would.
+struct LoopFailed {};
+
+/// How one pass is interrupted.
+struct Interruption {
+  std::string kind = "none";
+  std::int64_t after = 0;
+  [[nodiscard]] bool leaves() const { return kind == "iterate_again" || kind == "exception" || kind == "resume"; }
+};
+
 class CaseProgram {
  public:
-  CaseProgram(RankContext& rank, const EquivalenceCase& one) : one_(one), accelerator_(options_of(one), rank) {
+  CaseProgram(RankContext& rank, const EquivalenceCase& one, Observations& seen)
+      : one_(one), seen_(seen), accelerator_(options_of(one), rank), second_(prepare_second()) {
     set_seed(static_cast<std::uint64_t>(one.seed), {.device_specific = one.device_specific});
     if (one.law == "training") learner_ = std::make_unique<Learner>(accelerator_, one);
   }
 
+  /// Returns the state with which the next stage continues; "" if the case has ended.
   template <typename Dataset>
-  void run(const Dataset& dataset, Observations& seen) {
+  std::string run(const Dataset& dataset, int stage, const std::string& state) {
     auto loader = prepare(dataset);
-    for (int epoch = 0; epoch < one_.epochs; ++epoch) {
-      const bool is_first = epoch == 0;
-      const auto limit = is_first && one_.interruption != "none" ? std::optional(one_.interrupted_after) : std::nullopt;
-      auto rest = skip_first_batches(loader, is_first ? one_.skip_batches : 0);
-      read(rest, limit, seen);
-      if (!limit) continue;
-      seen.push_back("interrupted: " + one_.interruption);
-      if (one_.interruption == "resume") {
-        const auto state = rest.state_dict();
-        loader = prepare(dataset);
-        loader.load_state_dict(state);
+    if (stage > 0) resume(loader, state);
+    for (int epoch = stage == 0 ? 0 : one_.interrupted_epoch; epoch < one_.epochs; ++epoch) {
+      begin_epoch(loader, epoch, /*is_resumed=*/stage > 0 && epoch == one_.interrupted_epoch);
+      int left = one_.interruption != "none" && epoch == one_.interrupted_epoch ? one_.interruptions - stage : 0;
+      auto rest = skip_first_batches(loader, epoch == 0 && stage == 0 ? one_.skip_batches : 0);
+      if (stage > 0 && epoch == one_.interrupted_epoch) rest = skip_first_batches(loader, one_.resumed_skip_batches);
+      for (; left > 0; --left) {
+        const auto saved = interrupt(rest);
+        if (one_.resumes()) {
+          if (stage == 0 && one_.num_stages() > 1) return saved;
+          loader = prepare(dataset);
+          resume(loader, saved);
+        }
+        begin_epoch(loader, epoch, /*is_resumed=*/true);
+        rest = skip_first_batches(loader, one_.resumes() ? one_.resumed_skip_batches : 0);
       }
-      read(loader, std::nullopt, seen);
+      read(rest, {});
+      if (one_.second_loader == "in_turn") read_second();
     }
+    return "";
   }
 
  private:
@@ -129,29 +157,76 @@ class CaseProgram {
     return accelerator_.prepare(plain);
   }
 
-  // One pass, ended after `limit` batches.
+  std::optional<DataLoaderShard<NumberDataset>> prepare_second() {
+    if (one_.second_loader == "none") return std::nullopt;
+    DataLoader plain(NumberDataset{.length = 5}, {.batch_size = one_.splits() ? one_.batch_size : 2, .shuffle = true});
+    return accelerator_.prepare(plain);
+  }
+
   template <typename Loader>
-  void read(Loader& loader, std::optional<std::int64_t> limit, Observations& seen) {
+  void resume(Loader& loader, const std::string& state) {
+    loader.load_state_dict(unpack<Value>(state));
+    seen_.push_back(fmt::format("resumed: epoch {}", loader.iteration()));
+  }
+
+  template <typename Loader>
+  void begin_epoch(Loader& loader, int epoch, bool is_resumed) {
+    if (one_.before_epochs == "set_epoch") loader.set_epoch(epoch);
+    if (one_.before_epochs == "jump_epoch") loader.set_epoch(3 * epoch + 1);
+    if (one_.before_epochs == "set_seed" && epoch > 0 && !is_resumed)
+      set_seed(static_cast<std::uint64_t>(one_.seed + epoch), {.device_specific = one_.device_specific});
+  }
+
+  // Returns the state that a new loader would load, if the case resumes.
+  template <typename Loader>
+  std::string interrupt(Loader& loader) {
+    std::optional<std::string> inside;
+    read(loader, {.kind = one_.interruption, .after = one_.interrupted_after}, &inside);
+    seen_.push_back("interrupted: " + one_.interruption);
+    return inside ? *inside : pack(loader.state_dict());
+  }
+
+  // One pass, or as much of it as the interruption leaves. `inside`: the state inside the loop.
+  template <typename Loader>
+  void read(Loader& loader, const Interruption& interruption, std::optional<std::string>* inside = nullptr) {
     const auto loop = [&] {
       std::int64_t step = 0;
-      if (limit == 0) return;
+      if (interruption.leaves() && interruption.after == 0) return;
       for (auto& batch : loader) {
-        seen.push_back(describe_batch(step, batch));
-        if (learner_) seen.push_back(learner_->learn(batch));
-        if (one_.in_step() && !one_.operations.empty()) operate(batch, seen);
-        seen.push_back(generators());
-        if (++step == limit) break;
+        seen_.push_back(describe_batch(step, batch));
+        if (learner_) seen_.push_back(learner_->learn(batch));
+        if (one_.in_step() && !one_.operations.empty()) operate(batch);
+        seen_.push_back(generators());
+        ++step;
+        if (interruption.kind == "resume_inside" && step <= interruption.after) *inside = pack(loader.state_dict());
+        if (one_.second_loader == "inside" && step % 2 == 1) read_second();
+        if (!interruption.leaves() || step != interruption.after) continue;
+        if (interruption.kind == "exception") throw LoopFailed();
+        break;
       }
     };
-    if (learner_ && !one_.in_step()) {
-      learner_->join_uneven_inputs(loop);
-    } else {
-      loop();
+    try {
+      if (learner_ && (!one_.in_step() || one_.join_even_batches)) {
+        learner_->join_uneven_inputs(one_.join_even_batches, loop);
+      } else {
+        loop();
+      }
+    } catch (const LoopFailed&) {
     }
+    seen_.push_back(fmt::format("{}{}", kNextEpoch, loader.iteration()));
     // Outside of a loop, where metrics have no duplicates to drop.
     for (std::size_t left = one_.operations.size(); left > 0; --left)
-      operate(at::full({2, 2}, static_cast<double>(accelerator_.process_index()), at::kDouble), seen);
-    seen.push_back(generators());
+      operate(at::full({2, 2}, static_cast<double>(accelerator_.process_index()), at::kDouble));
+    seen_.push_back(generators());
+  }
+
+  void read_second() {
+    for (auto& batch : *second_) {
+      seen_.push_back("second " + describe_batch(0, batch));
+      if (one_.leaves_second) break;
+    }
+    seen_.push_back(
+        fmt::format("second epoch {} end {}", second_->iteration(), accelerator_.gradient_state().end_of_dataloader()));
   }
 
   std::string describe_batch(std::int64_t step, const at::Tensor& batch) const {
@@ -160,9 +235,9 @@ class CaseProgram {
                        state.remainder());
   }
 
-  void operate(const at::Tensor& batch, Observations& seen) {
+  void operate(const at::Tensor& batch) {
     const auto& name = one_.operations[static_cast<std::size_t>(num_calls_) % one_.operations.size()];
-    seen.push_back(name + ": " + find_operation(name)->run({accelerator_, batch, num_calls_++, loader_generator_}));
+    seen_.push_back(name + ": " + find_operation(name)->run({accelerator_, batch, num_calls_++, loader_generator_}));
   }
 
   std::string generators() const {
@@ -171,31 +246,46 @@ class CaseProgram {
   }
 
   const EquivalenceCase& one_;
+  Observations& seen_;
   Accelerator accelerator_;
+  std::optional<DataLoaderShard<NumberDataset>> second_;
   std::unique_ptr<Learner> learner_;
   std::optional<at::Generator> loader_generator_;
   std::int64_t num_calls_ = 0;
 };
 
+template <typename Dataset>
+std::string run_program(RankContext& rank, const EquivalenceCase& one, int stage, const std::string& state,
+                        const Dataset& dataset, Observations& seen) {
+  return CaseProgram(rank, one, seen).run(dataset, stage, state);
+}
+
 }  // namespace
 
-Observations observe_case(RankContext& rank, const EquivalenceCase& one) {
-  Observations seen;
+StageResult observe_stage(RankContext& rank, const EquivalenceCase& whole, int stage, const std::string& state) {
+  StageResult result;
+  auto one = whole;
+  one.ranks = whole.ranks_of(stage);
+  if (stage > 0) one.resumed_ranks = one.ranks;
+  const NumberSample sample{.draws = one.draws_in_samples, .has_epoch = one.epoch_in_samples};
   try {
-    CaseProgram program(rank, one);
-    const NumberSample sample{.draws = one.draws_in_samples};
     if (one.source == "parts")
-      program.run(NumberParts(one.length, sample), seen);
+      result.state = run_program(rank, one, stage, state, NumberParts(one.length, sample), result.seen);
+    else if (one.source == "drawing_stream")
+      result.state = run_program(
+          rank, one, stage, state,
+          NumberDraws{one.length, sample, make_generator(static_cast<std::uint64_t>(one.seed + 1000 * rank.rank))},
+          result.seen);
     else if (one.iterable)
-      program.run(NumberStream{one.length, sample}, seen);
+      result.state = run_program(rank, one, stage, state, NumberStream{one.length, sample}, result.seen);
     else
-      program.run(NumberDataset{one.length, sample}, seen);
+      result.state = run_program(rank, one, stage, state, NumberDataset{one.length, sample}, result.seen);
   } catch (const CommError&) {
     throw;
   } catch (const Error& error) {
-    seen.push_back(std::string("error: ") + error.what());
+    result.seen.push_back(std::string("error: ") + error.what());
   }
-  return seen;
+  return result;
 }
 
 }  // namespace accel::programs

@@ -6,23 +6,75 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 
 namespace accel::programs {
 
-RankObservations observe_on_simulated_ranks(const EquivalenceCase& one, sim::SimulationOptions options) {
-  RankObservations seen(static_cast<std::size_t>(one.ranks));
-  options.num_ranks = one.ranks;
-  const auto report = sim::rehearse(options, [&](RankContext& rank) {
-    rank.print = [](const std::string&) {};
-    seen[static_cast<std::size_t>(rank.rank)] = observe_case(rank, one);
+bool has_failed(const RankObservations& seen) {
+  return std::any_of(seen.begin(), seen.end(), [](const Observations& of_rank) {
+    return !of_rank.empty() && of_rank.back().starts_with(kFailed);
   });
-  if (!report.error) return seen;
-  try {
-    std::rethrow_exception(report.error);
-  } catch (const std::exception& error) {
-    for (auto& of_rank : seen) of_rank.push_back(std::string("the run failed: ") + error.what());
+}
+
+namespace {
+
+Observations next_epochs(const Observations& seen) {
+  Observations epochs;
+  std::copy_if(seen.begin(), seen.end(), std::back_inserter(epochs),
+               [](const std::string& line) { return line.starts_with(kNextEpoch); });
+  return epochs;
+}
+
+// Backends can agree on what each rank reads while the ranks of a job read different epochs.
+std::string disagreement_of(const std::vector<StageResult>& results) {
+  const auto expected = next_epochs(results.front().seen);
+  for (std::size_t rank = 1; rank < results.size(); ++rank) {
+    const auto own = next_epochs(results[rank].seen);
+    if (own.size() != expected.size()) continue;  // an error on all ranks, at different places
+    const auto [left, right] = std::mismatch(expected.begin(), expected.end(), own.begin());
+    if (left != expected.end())
+      return fmt::format("the ranks do not continue with the same epoch after pass {}: rank 0: {}, rank {}: {}",
+                         left - expected.begin(), *left, rank, *right);
+  }
+  return "";
+}
+
+}  // namespace
+
+RankObservations observe_stages(const EquivalenceCase& one, const RunStage& run_stage) {
+  RankObservations seen(static_cast<std::size_t>(one.most_ranks()));
+  std::vector<std::string> states(seen.size());
+  for (int stage = 0; stage < one.num_stages(); ++stage) {
+    std::vector<StageResult> results(static_cast<std::size_t>(one.ranks_of(stage)));
+    auto failure = run_stage(one.ranks_of(stage), [&](RankContext& rank) {
+      const auto& state = states[static_cast<std::size_t>(one.state_of(rank.rank))];
+      results[static_cast<std::size_t>(rank.rank)] = observe_stage(rank, one, stage, state);
+    });
+    if (failure.empty()) failure = disagreement_of(results);
+    for (std::size_t rank = 0; rank < results.size(); ++rank) {
+      std::move(results[rank].seen.begin(), results[rank].seen.end(), std::back_inserter(seen[rank]));
+      if (!failure.empty()) seen[rank].push_back(kFailed + failure);
+      states[rank] = results[rank].state;
+    }
+    if (states.front().empty() || !failure.empty()) break;
   }
   return seen;
+}
+
+RankObservations observe_on_simulated_ranks(const EquivalenceCase& one, sim::SimulationOptions options) {
+  return observe_stages(one, [&](int ranks, const std::function<void(RankContext&)>& body) -> std::string {
+    options.num_ranks = ranks;
+    const auto report = sim::rehearse(options, [&](RankContext& rank) {
+      rank.print = [](const std::string&) {};
+      body(rank);
+    });
+    if (!report.error) return "";
+    try {
+      std::rethrow_exception(report.error);
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+  });
 }
 
 sim::RankSchedule serial_schedule_of(const EquivalenceCase& one) {

@@ -13,6 +13,16 @@ namespace accel::programs {
 /// What the ranks observe, by rank.
 using RankObservations = std::vector<Observations>;
 
+/// What every rank observes last if the run of a case fails: ranks wait forever, make different calls, throw alone, or
+/// continue with different epochs. No case is allowed to fail like this.
+inline constexpr const char* kFailed = "the run failed: ";
+[[nodiscard]] bool has_failed(const RankObservations& seen);
+
+/// Runs the stages of a case. `run_stage` runs the body on so many ranks and returns the error that ended the run, or
+/// "".
+using RunStage = std::function<std::string(int ranks, const std::function<void(RankContext&)>& body)>;
+RankObservations observe_stages(const EquivalenceCase& one, const RunStage& run_stage);
+
 /// Runs a case on simulated ranks, whose number is the case's. If the run fails, every rank's last observation is that
 /// failure.
 RankObservations observe_on_simulated_ranks(const EquivalenceCase& one, sim::SimulationOptions options = {});

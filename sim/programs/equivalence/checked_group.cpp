@@ -1,0 +1,400 @@
+// A c10d backend around Gloo's that compares the ranks' calls before it forwards them. The comparison is a collective
+// of its own, with messages of a fixed size, so it cannot fail on the difference that it looks for. It sends a hash of
+// each call; only ranks that have found a difference exchange the texts.
+#include "sim/programs/equivalence/checked_group.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "reference/core/call_site.hpp"
+#include "reference/core/errors.hpp"
+#include "sim/backend/tensor_call.hpp"
+
+namespace accel::programs {
+namespace {
+
+using sim::Collective;
+using Tensors = std::vector<at::Tensor>;
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+// The sizes of the texts that ranks exchange, each with a final 0.
+constexpr std::size_t kCallBytes = 768, kLineBytes = 256;
+
+// FNV-1a, which is equal on all machines of a job.
+std::uint64_t hash_of(std::string_view text) {
+  return std::accumulate(text.begin(), text.end(), 14695981039346656037ULL, [](std::uint64_t hash, char letter) {
+    return (hash ^ static_cast<unsigned char>(letter)) * 1099511628211ULL;
+  });
+}
+
+// Converts the errors of LibTorch and Gloo. Errors of this library pass through unchanged.
+template <typename F>
+auto without_frames(const std::string& what, F&& call) {
+  try {
+    return call();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw comm_error(what, std::runtime_error(message_without_frames(error)));
+  }
+}
+
+// describe() prints the dtype with the shapes, but an all-to-all has none here: they may differ between ranks.
+std::string full_text_of(const sim::Call& call) {
+  if (call.shapes.empty() && !call.dtype.empty()) return fmt::format("{}({})", sim::name_of(call.op), call.dtype);
+  return sim::describe(call);
+}
+
+// What one rank is about to do.
+struct Offer {
+  std::string call;
+  std::string where = {};
+  std::exception_ptr problem = {};  // the rank's arguments are wrong, and it cannot make the call
+};
+
+// Arguments that are wrong on one rank are a difference between the ranks, which only the comparison can report to all.
+template <typename Describe>
+Offer offer_of(Describe&& describe_call) {
+  const auto where = sim::describe(CallSite::current());
+  try {
+    return {full_text_of(describe_call()), where};
+  } catch (const std::exception& error) {
+    const auto message = message_without_frames(error);
+    return {"wrong arguments: " + message, where, std::make_exception_ptr(ArgumentError(message))};
+  }
+}
+
+void check_one_dtype(Collective op, const Tensors& tensors) {
+  for (const auto& tensor : tensors) {
+    check_argument(tensor.scalar_type() == tensors[0].scalar_type(), "{}: got tensors of {} and {}; expected one dtype",
+                   sim::name_of(op), sim::dtype_name(tensors[0].scalar_type()), sim::dtype_name(tensor.scalar_type()));
+  }
+}
+
+}  // namespace
+
+/// Compares the calls of the ranks of one group.
+class CallCheck {
+ public:
+  CallCheck(std::string name, c10::intrusive_ptr<c10d::Backend> gloo)
+      : name_(std::move(name)), gloo_(std::move(gloo)) {}
+
+  void begin_case(std::int64_t number) {
+    case_ = number;
+    next_call_ = 0;
+  }
+
+  /// Returns how errors name the call. Collective; throws the same CommError on every rank if the offers differ, and
+  /// the rank's own problem if every rank has one.
+  std::string compare(const Offer& offer) {
+    const Message own{case_, next_call_++, offer.problem ? 0 : hash_of(offer.call)};
+    const auto what = fmt::format("rank {}: {}, {}", gloo_->getRank(), offer.call.substr(0, kCallBytes), place_of(own));
+    without_frames(what, [&] {
+      const auto all = exchange(own);
+      if (std::count(all.begin(), all.end(), own) < gloo_->getSize()) throw CommError(describe_difference(all, offer));
+    });
+    if (offer.problem) std::rethrow_exception(offer.problem);
+    return what;
+  }
+
+ private:
+  struct Message {
+    std::int64_t case_number = 0, call = 0;
+    std::uint64_t hash = 0;  // of the call; 0 if the arguments are wrong
+    bool operator==(const Message&) const = default;
+  };
+  struct Text {
+    char call[kCallBytes] = {}, where[kLineBytes] = {};
+  };
+
+  [[nodiscard]] std::string place_of(const Message& message) const {
+    return fmt::format("call #{} of group {} in case {}", message.call, name_, message.case_number);
+  }
+
+  // Returns the items of all ranks, in rank order.
+  template <typename Item>
+  std::vector<Item> exchange(const Item& own) {
+    const c10::NoGradGuard no_grad;
+    const at::DisableRecordFunctionGuard unwatched;
+    std::vector<Item> all(static_cast<std::size_t>(gloo_->getSize()));
+    auto input = at::empty({sizeof(Item)}, at::TensorOptions(at::kByte).device(at::kCPU));
+    auto output = at::empty({input.numel() * gloo_->getSize()}, input.options());
+    std::memcpy(input.mutable_data_ptr(), &own, sizeof(Item));
+    gloo_->_allgather_base(output, input, {})->wait();
+    std::memcpy(all.data(), output.const_data_ptr(), output.nbytes());
+    return all;
+  }
+
+  // The rows are those of the simulator's report: the calls, that of the most ranks first. Collective.
+  std::string describe_difference(const std::vector<Message>& all, const Offer& offer) {
+    Text own;
+    offer.call.copy(own.call, kCallBytes - 1);
+    if (offer.call.size() >= kCallBytes) std::memcpy(own.call + kCallBytes - 4, "...", 4);
+    // The end of a path is the part that matters.
+    const auto kept = std::min(offer.where.size(), kLineBytes - 1);
+    offer.where.copy(own.where, kept, offer.where.size() - kept);
+    const auto texts = exchange(own);
+    std::vector<std::vector<int>> sides;
+    for (int rank = 0; rank < gloo_->getSize(); ++rank) {
+      const auto side = std::find_if(sides.begin(), sides.end(), [&](const std::vector<int>& ranks) {
+        return all[ranks[0]] == all[rank] && std::strcmp(texts[ranks[0]].call, texts[rank].call) == 0;
+      });
+      (side == sides.end() ? sides.emplace_back() : *side).push_back(rank);
+    }
+    std::stable_sort(sides.begin(), sides.end(), [](auto& a, auto& b) { return a.size() > b.size(); });
+    const auto& named = all[sides[0][0]];
+    auto text = place_of(named) + ": the ranks' calls differ; expected one call, equal on every rank";
+    for (const auto& ranks : sides) {
+      const auto& place = all[ranks[0]];
+      const auto& [call, where] = texts[ranks[0]];
+      text += fmt::format("\n  {}: {}", sim::describe_ranks(ranks), &call[0]);
+      if (where[0] != '\0') text += fmt::format(" at {}", &where[0]);
+      if (place.case_number != named.case_number || place.call != named.call)
+        text += fmt::format(" (call #{} in case {})", place.call, place.case_number);
+    }
+    return text;
+  }
+
+  const std::string name_;
+  const c10::intrusive_ptr<c10d::Backend> gloo_;
+  std::int64_t case_ = 0;
+  std::int64_t next_call_ = 0;
+};
+
+namespace {
+
+/// Gloo's handle on a collective, with errors that name the call.
+class CheckedWork : public c10d::Work {
+ public:
+  CheckedWork(WorkPtr work, std::string what)
+      : c10d::Work(-1, work->retrieveOpType()), work_(std::move(work)), what_(std::move(what)) {}
+
+  bool wait(std::chrono::milliseconds timeout) override {
+    return without_frames(what_, [&] { return work_->wait(timeout); });
+  }
+  bool isCompleted() override { return work_->isCompleted(); }
+  bool isSuccess() const override { return work_->isSuccess(); }
+  Tensors result() override { return work_->result(); }
+  void synchronize() override { work_->synchronize(); }
+  std::exception_ptr exception() const override {
+    const auto error = work_->exception();
+    try {
+      if (error) without_frames(what_, [&] { std::rethrow_exception(error); });
+    } catch (...) {
+      return std::current_exception();
+    }
+    return nullptr;
+  }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+    const auto value_of = [what = what_](c10::ivalue::Future& done) -> c10::IValue {
+      return without_frames(what, [&] { return done.value(); });
+    };
+    if (!future_) future_ = work_->getFuture()->then(value_of, work_->getFuture()->elementType());
+    return future_;
+  }
+
+ private:
+  WorkPtr work_;
+  std::string what_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+/// Compares and forwards the collectives of one rank. The checks of arguments are those of SimBackend, so that both
+/// backends judge a call alike.
+class CheckedBackend : public c10d::Backend {
+ public:
+  CheckedBackend(c10::intrusive_ptr<c10d::Backend> gloo, std::shared_ptr<CallCheck> check)
+      : c10d::Backend(gloo->getRank(), gloo->getSize()), gloo_(std::move(gloo)), check_(std::move(check)) {}
+
+  const std::string getBackendName() const override { return gloo_->getBackendName(); }
+  c10::intrusive_ptr<Options> getBackendOptions() override { return gloo_->getBackendOptions(); }
+  void setTimeout(std::chrono::milliseconds timeout) override { gloo_->setTimeout(timeout); }
+  void abort() override { gloo_->abort(); }
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
+    const auto what = agreed([&] { return rooted(Collective::kBroadcast, tensors, options.rootRank); });
+    return forward(what, [&] { return gloo_->broadcast(tensors, options); });
+  }
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
+    const auto what = agreed([&] { return reduced(Collective::kAllReduce, tensors, options.reduceOp); });
+    return forward(what, [&] { return gloo_->allreduce(tensors, options); });
+  }
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override {
+    const auto what = agreed([&] { return reduced(Collective::kAllReduceCoalesced, tensors, options.reduceOp); });
+    return forward(what, [&] { return gloo_->allreduce_coalesced(tensors, options); });
+  }
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
+    const auto what = agreed([&] { return rooted(Collective::kReduce, tensors, options.rootRank, &options.reduceOp); });
+    return forward(what, [&] { return gloo_->reduce(tensors, options); });
+  }
+  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
+    const auto what = agreed([&] { return listed(Collective::kAllGather, outputs, inputs); });
+    return forward(what, [&] { return gloo_->allgather(outputs, inputs, options); });
+  }
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
+    const auto what = agreed([&] { return gathered(Collective::kAllGatherIntoTensor, {output}, {input}); });
+    return forward(what, [&] { return gloo_->_allgather_base(output, input, options); });
+  }
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& options) override {
+    const auto what = agreed([&] { return gathered(Collective::kAllGatherIntoTensorCoalesced, outputs, inputs); });
+    return forward(what, [&] { return gloo_->allgather_into_tensor_coalesced(outputs, inputs, options); });
+  }
+  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override {
+    const auto what = agreed([&] { return listed(Collective::kGather, outputs, inputs, options.rootRank); });
+    return forward(what, [&] { return gloo_->gather(outputs, inputs, options); });
+  }
+  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override {
+    const auto what = agreed([&] { return listed(Collective::kScatter, inputs, outputs, options.rootRank); });
+    return forward(what, [&] { return gloo_->scatter(outputs, inputs, options); });
+  }
+  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                         const c10d::ReduceScatterOptions& options) override {
+    const auto describe_call = [&] {
+      listed(Collective::kReduceScatter, inputs, outputs);
+      return reduced(Collective::kReduceScatter, inputs[0], options.reduceOp);
+    };
+    return forward(agreed(describe_call), [&] { return gloo_->reduce_scatter(outputs, inputs, options); });
+  }
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override {
+    const auto what = agreed([&] { return scattered({output}, {input}, options.reduceOp); });
+    return forward(what, [&] { return gloo_->_reduce_scatter_base(output, input, options); });
+  }
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options) override {
+    const auto what = agreed([&] { return scattered(outputs, inputs, options.reduceOp); });
+    return forward(what, [&] { return gloo_->reduce_scatter_tensor_coalesced(outputs, inputs, options); });
+  }
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
+                        std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions& options) override {
+    const auto describe_call = [&] {
+      check_argument(input.dim() > 0 && output.dim() > 0, "all_to_all_single: a tensor has no dimension 0 to split");
+      c10d::checkSplitSizes(input_splits, input, getSize());
+      c10d::checkSplitSizes(output_splits, output, getSize());
+      check_one_dtype(Collective::kAllToAllSingle, {input, output});
+      return sim::Call{.op = Collective::kAllToAllSingle, .dtype = sim::dtype_name(input.scalar_type())};
+    };
+    return forward(agreed(describe_call),
+                   [&] { return gloo_->alltoall_base(output, input, output_splits, input_splits, options); });
+  }
+  // Gloo lacks this collective in LibTorch 2.11, so the sizes are not compared.
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
+    const auto what = agreed([] { return sim::Call{.op = Collective::kAllToAll}; });
+    return forward(what, [&] { return gloo_->alltoall(outputs, inputs, options); });
+  }
+  WorkPtr barrier(const c10d::BarrierOptions& options) override {
+    const auto what = agreed([] { return sim::Call{.op = Collective::kBarrier}; });
+    return forward(what, [&] { return gloo_->barrier(options); });
+  }
+
+  // Only two ranks take part in a message, so there is nothing that the group could compare.
+  WorkPtr send(Tensors& tensors, int destination, int tag) override {
+    return forward(fmt::format("rank {}: send to rank {}", getRank(), destination),
+                   [&] { return gloo_->send(tensors, destination, tag); });
+  }
+  WorkPtr recv(Tensors& tensors, int source, int tag) override {
+    return forward(fmt::format("rank {}: recv from rank {}", getRank(), source),
+                   [&] { return gloo_->recv(tensors, source, tag); });
+  }
+
+ private:
+  template <typename Call>
+  static WorkPtr forward(const std::string& what, Call&& call) {
+    return c10::make_intrusive<CheckedWork>(without_frames(what, call), what);
+  }
+
+  // Compares this rank's call with those of the others and returns its name for errors.
+  template <typename Describe>
+  std::string agreed(Describe&& describe_call) {
+    return check_->compare(offer_of(describe_call));
+  }
+
+  sim::Call rooted(Collective op, const Tensors& tensors, std::int64_t root,
+                   const c10d::ReduceOp* reduce_op = nullptr) const {
+    sim::check_one(op, tensors);
+    sim::check_root(op, static_cast<int>(root), getSize());
+    return sim::call_of(op, tensors, reduce_op ? sim::reduction_of(*reduce_op).name : "", static_cast<int>(root));
+  }
+
+  static sim::Call reduced(Collective op, const Tensors& tensors, const c10d::ReduceOp& reduce_op) {
+    if (op == Collective::kAllReduce) sim::check_one(op, tensors);
+    check_argument(!tensors.empty(), "{}: got no tensors; expected at least one", sim::name_of(op));
+    check_argument(tensors[0].layout() != at::kSparse || reduce_op == c10d::ReduceOp::SUM,
+                   "all_reduce: sparse tensors support only the sum; use op sum or a dense tensor");
+    check_one_dtype(op, tensors);
+    return sim::call_of(op, tensors, sim::reduction_of(reduce_op).name);
+  }
+
+  void check_all_parts(Collective op, const Tensors& large, const Tensors& small) const {
+    check_argument(large.size() == small.size() && !large.empty(),
+                   "{}: got {} tensors for the parts of {}; expected one per tensor, at least one", sim::name_of(op),
+                   small.size(), large.size());
+    for (std::size_t item = 0; item < large.size(); ++item) sim::check_parts(op, large[item], small[item], getSize());
+  }
+
+  sim::Call gathered(Collective op, const Tensors& outputs, const Tensors& inputs) const {
+    check_all_parts(op, outputs, inputs);
+    return sim::call_of(op, inputs);
+  }
+
+  sim::Call scattered(const Tensors& outputs, const Tensors& inputs, const c10d::ReduceOp& reduce_op) const {
+    check_all_parts(Collective::kReduceScatterTensor, inputs, outputs);
+    return sim::call_of(Collective::kReduceScatterTensor, inputs, sim::reduction_of(reduce_op).name);
+  }
+
+  // One list with a tensor per rank: on every rank, or on the root only.
+  sim::Call listed(Collective op, const std::vector<Tensors>& lists, const Tensors& one, std::int64_t root = -1) const {
+    sim::check_one(op, one);
+    auto call = sim::traits_of(op).has_root ? rooted(op, one, root) : sim::call_of(op, one);
+    const std::size_t expected = call.root < 0 || call.root == getRank() ? 1 : 0;
+    check_argument(lists.size() == expected, "{}: got {} lists of tensors; expected {} on this rank", sim::name_of(op),
+                   lists.size(), expected);
+    for (const auto& list : lists) {
+      sim::check_count(op, "list", list.size(), getSize());
+      for (const auto& tensor : list) sim::check_same(op, tensor, one[0]);
+    }
+    return call;
+  }
+
+  c10::intrusive_ptr<c10d::Backend> gloo_;
+  std::shared_ptr<CallCheck> check_;
+};
+
+}  // namespace
+
+CheckedGroup::CheckedGroup(const std::string& name, c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                           const gloo::GlooOptions& options) {
+  const auto gloo = gloo::make_backend(name, store, rank, size, options);
+  check_ = std::make_shared<CallCheck>(name, gloo);
+  const auto backend = c10::make_intrusive<CheckedBackend>(gloo, check_);
+  auto process_group =
+      c10::make_intrusive<c10d::ProcessGroup>(c10::make_intrusive<c10d::PrefixStore>(name, store), rank, size);
+  for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA})
+    process_group->setBackend(device, c10d::ProcessGroup::BackendType::GLOO, backend);
+  process_group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
+  process_group->setGroupName(name);
+  group_ = Group(name, std::move(process_group));
+}
+
+void CheckedGroup::begin_case(std::int64_t number) { check_->begin_case(number); }
+
+void CheckedGroup::end_case() { check_->compare({.call = "end of the case"}); }
+
+std::string message_without_frames(const std::exception& error) {
+  if (const auto* const own = dynamic_cast<const Error*>(&error)) return own->what();
+  const auto* const libtorch = dynamic_cast<const c10::Error*>(&error);
+  const std::string text = libtorch ? libtorch->what_without_backtrace() : error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+}  // namespace accel::programs

@@ -16,7 +16,8 @@
 ///
 /// Example: `expect_property(200, [] { const auto n = pick(1, 9); RC_ASSERT(f(n) > 0); });`
 ///
-/// The seed is fixed. `--long` draws a fresh one and prints it; ACCEL_PROPERTY_SEED sets it. The message of a failure
+/// Half of the cases have a fixed seed and half a fresh one, which is printed and which ACCEL_FRESH_SEED sets; under
+/// `--long` all cases have the fresh one. ACCEL_PROPERTY_SEED sets the only seed. The message of a failure
 /// contains the shrunk case and ends in a line such as `./dev test data_laws --replay TOKEN`, which runs only it.
 /// Under another ctest the line sets ACCEL_PROPERTY_REPLAY=TOKEN and starts the program.
 /// Lines `TOKEN  # comment` in properties/regressions/*.seeds are cases that run first, before any generated one.

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest-spi.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -147,6 +148,21 @@ TEST(PropertyTest, TheSeedSelectsTheCases) {
   EXPECT_THROW(cases("one"), std::invalid_argument);
 }
 
+TEST(PropertyTest, AFixedSeedAndAFreshOneAreTried) {
+  const Variable only("ACCEL_PROPERTY_SEED", ""), budget("ACCEL_TEST_BUDGET", "");
+  const auto cases = [](const char* seed) {
+    const Variable variable("ACCEL_FRESH_SEED", seed);
+    std::vector<int> seen;
+    expect_property(40, [&] { seen.push_back(pick(0, 1'000'000)); });
+    return seen;
+  };
+  const auto one = cases("1"), other = cases("2");
+  ASSERT_EQ(one.size(), 40U);
+  EXPECT_TRUE(std::equal(one.begin(), one.begin() + 20, other.begin()));
+  EXPECT_FALSE(std::equal(one.begin() + 20, one.end(), other.begin() + 20));
+  EXPECT_EQ(cases("1"), one);
+}
+
 TEST(PropertyTest, APlantedBugIsFoundByAnAssertionNotByAnException) {
   expect_property_fails("none", 100, [] { RC_ASSERT(pick(0, 3) != 2); });
   const auto failures =
@@ -161,6 +177,7 @@ struct Unprintable {
 };
 
 TEST(PropertyTest, ACaseMustBePrintable) {
+  const Variable seed("ACCEL_PROPERTY_SEED", "1");
   const auto failures = failures_of([] {
     expect_property(5, [] { *rc::gen::map(rc::gen::just(1), [](int number) { return Unprintable{number}; }); });
   });

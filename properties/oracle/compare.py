@@ -1,7 +1,111 @@
 """The first difference between the answers of Accelerate and accel, as a sentence; None if they agree."""
 import math
+import re
 
 from plan import NOT_COMPARED
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+
+
+def text_of_error(message):
+    """The first line, with sizes as LibTorch prints them. The messages of LibTorch continue with a backtrace."""
+    lines = message.strip().splitlines() or [""]
+    return re.sub(r"torch\.Size\((\[[^]]*\])\)", r"\1", lines[0]).strip()
+
+
+def difference_of_errors(theirs, ours, stops_others=False, place=""):
+    """Both: the message of each rank that ended in an error. They agree if the same ranks have errors with the same text. With
+    `stops_others`, the first error of ours stops the other ranks, which may then lack theirs."""
+    if not theirs and not ours:
+        return None
+    for name, some, others in (("Accelerate", theirs, ours), ("accel", ours, theirs)):
+        if not others:
+            rank = min(some)
+            return f"only {name} ends in an error{place}: rank {rank}: {text_of_error(some[rank])}"
+    if not (ours.keys() <= theirs.keys() if stops_others else ours.keys() == theirs.keys()):
+        text = text_of_error(theirs[min(theirs)])
+        return f"ranks {sorted(theirs)} of Accelerate and ranks {sorted(ours)} of accel end in errors{place}: {text}"
+    for rank in sorted(ours):
+        their, our = text_of_error(theirs[rank]), text_of_error(ours[rank])
+        if their != our or not their:
+            return f"rank {rank}: the error of Accelerate is {their!r}, that of accel {our!r}"
+    return None
+
+
+RELEASED = "released from waiting by this failure"  # of simulated ranks that have no error of their own
+OF_RANKS = re.compile(r"(?:sim-run: )?ranks? (\d[\d, -]*): (.*)")  # of simulated ranks
+OF_PROCESS = re.compile(r"\[rank (\d+)\] sim-run: (?!warning: )(.*)")
+
+
+def errors_of_output(text, ranks):
+    """The errors of the ranks, from what a failed sim-run writes to its standard error. What does not name a rank belongs to all."""
+    lines, errors = text.splitlines(), {}
+    for line in lines:
+        if found := OF_PROCESS.fullmatch(line):
+            errors.setdefault(int(found[1]), text_of_error(found[2]))
+        elif (found := OF_RANKS.fullmatch(line)) and found[2] != RELEASED:
+            errors |= dict.fromkeys(ranks_of(found[1]), text_of_error(found[2]))
+    if errors:
+        return errors
+    named = [line.removeprefix("sim-run: ") for line in lines if line.startswith("sim-run: ") and not line.startswith("sim-run: warning: ")]
+    return dict.fromkeys(range(ranks), ([*named, *lines[-1:]] or ["no message"])[0])
+
+
+def ranks_of(text):
+    """"0-2, 5" is 0, 1, 2, 5."""
+    ends = [part.split("-") for part in text.split(", ")]
+    return [rank for part in ends for rank in range(int(part[0]), int(part[-1]) + 1)]
+
+
+def unexpected_error(theirs, ours):
+    """The errors of answers to requests that both sides must accept, where even two errors that say the same are a difference."""
+    their, our = error_of(theirs), error_of(ours)
+    if their and our:
+        return f"no answer of Accelerate: {their}; no answer of accel: {our}"
+    return f"only Accelerate has no answer: {their}" if their else f"only accel has no answer: {our}" if our else None
+
+
+def error_of(answer):
+    """The first error of an answer, or of the answers of all ranks."""
+    if not isinstance(answer, dict):
+        return next((f"rank {rank}: {error_of(of_rank)}" for rank, of_rank in enumerate(answer) if error_of(of_rank)), None)
+    if "failure" in answer:
+        return answer["failure"]
+    return f"{answer['error']}: {answer.get('message')}" if "error" in answer else None
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------
+
+
+def difference_of_runs(theirs, run, stops_others=False, **bounds):
+    """`theirs`: of each rank the trace, or {"message", "trace"} if it ends in an error. `run(max_steps)`: {"trace", "errors"} of accel,
+    which has no trace if there are errors. If Accelerate ends in an error, accel must end in the same error in the same step, and the
+    traces up to it must be equal. Errors in an evaluation are never equal, because a run with fewer steps has evaluations too."""
+    if isinstance(theirs, dict):
+        return f"no trace of Accelerate: {theirs['failure']}"
+    errors = {rank: of_rank["message"] for rank, of_rank in enumerate(theirs) if isinstance(of_rank, dict)}
+    trace = [line for of_rank in theirs for line in (of_rank["trace"] if isinstance(of_rank, dict) else of_rank)]
+    if not errors:
+        ours = run(None)
+        return difference_of_errors(errors, ours["errors"]) or difference_of_sharded_traces(trace, ours["trace"], **bounds)
+    steps = {sum("step" in line for line in theirs[rank]["trace"]) for rank in errors}
+    if len(steps) > 1:
+        return f"ranks of Accelerate end in errors after {sorted(steps)} steps: {errors}"
+    (steps,) = steps
+    found = difference_of_errors(errors, run(steps + 1)["errors"], stops_others, place=f" by step {steps}")
+    if found or steps == 0:
+        return found
+    before = run(steps)
+    if before["errors"]:
+        return f"Accelerate ends in an error in step {steps}, accel before: {before['errors']}"
+    return difference_of_sharded_traces(trace, before_error(before["trace"], trace), **bounds)
+
+
+def before_error(ours, theirs):
+    """The steps of a run that ends early, and the evaluations that the other run reached too."""
+    evaluated = {line["epoch"] for line in theirs if "eval_samples" in line}
+    return [line for line in ours if "step" in line or line.get("epoch") in evaluated]
+
 
 # --- traces ----------------------------------------------------------------------------------------------------------
 
@@ -124,8 +228,6 @@ def known_fields(request, epoch, answer):
 
 def difference_of_numbers(theirs, ours):
     """Both: per rank, a mapping from names to numbers."""
-    if isinstance(theirs, dict) or any("error" in of_rank for of_rank in theirs):
-        return f"no answer of Accelerate: {theirs}"
     for rank, (left, right) in enumerate(zip(theirs, ours, strict=True)):
         if left.keys() != right.keys():
             return f"rank {rank}: only one side has {sorted(left.keys() ^ right.keys())}"
@@ -138,14 +240,31 @@ def difference_of_numbers(theirs, ours):
     return None
 
 
+# --- schedules -------------------------------------------------------------------------------------------------------
+
+REFUSALS = ("TypeError", "ValueError")  # any other error of Python is a fault of the script
+
+
+def difference_of_schedules(their, ours):
+    """`ours`: "straight", and "resumed" from Python's state if it has one. Errors agree if they come in the same step: what they say
+    differs on purpose."""
+    if "failure" in ours:
+        return ours["failure"]
+    if their.get("error") not in (None, *REFUSALS):
+        return f"{their}, expected one of {REFUSALS} or no error"
+    their = their | ({"error": "ArgumentError"} if "error" in their else {})
+    wanted = {"straight": their} | ({"resumed": their} if "state" in their else {})
+    return None if ours == wanted else f"{wanted} and {ours}"
+
+
 # --- trainings under options of DDP ----------------------------------------------------------------------------------
 
 
 def difference_of_trainings(theirs, ours):
     """Both: per rank, {"steps": [[loss, hash of the state], ...]}."""
-    if isinstance(theirs, dict) or any("error" in of_rank for of_rank in theirs):
-        return f"no answer of Accelerate: {theirs}"
     for rank, (left, right) in enumerate(zip(theirs, ours, strict=True)):
+        if len(left["steps"]) != len(right["steps"]):
+            return f"rank {rank}: {len(left['steps'])} and {len(right['steps'])} steps"
         for step, (a, b) in enumerate(zip(left["steps"], right["steps"], strict=True)):
             for what, of_left, of_right in (("loss", number(a[0]), number(b[0])), ("state", a[1], b[1])):
                 if of_left != of_right:

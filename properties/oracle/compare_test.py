@@ -65,6 +65,172 @@ class TraceTest(unittest.TestCase):
         self.assertIn("rank 1, epoch 0, step 2", compare.difference_of_traces(later, other))
 
 
+REFUSAL = "Expected more than 1 value per channel when training, got input size "
+THEIR_REFUSAL = REFUSAL + "torch.Size([1, 8, 1, 1])"
+OUR_REFUSAL = REFUSAL + "[1, 8, 1, 1]\nException raised from batch_norm\nframe #0: c10::Error"
+
+
+class ErrorTest(unittest.TestCase):
+    THEIRS = {0: THEIR_REFUSAL, 1: THEIR_REFUSAL}
+    OURS = {0: OUR_REFUSAL, 1: OUR_REFUSAL}
+
+    def test_the_same_error_on_the_same_ranks_does_not_differ(self):
+        self.assertIsNone(compare.difference_of_errors(self.THEIRS, self.OURS))
+        self.assertIsNone(compare.difference_of_errors({}, {}))
+
+    def test_errors_that_say_something_else_are_a_difference(self):
+        for other in (REFUSAL + "[2, 8, 1, 1]", "Expected", "", "size mismatch"):
+            found = compare.difference_of_errors(self.THEIRS, self.OURS | {1: other})
+            self.assertIn("rank 1: the error of Accelerate is", found)
+            self.assertIn(repr(other), found)
+
+    def test_errors_without_a_text_never_agree(self):
+        self.assertIn("rank 0", compare.difference_of_errors({0: ""}, {0: "\n"}))
+
+    def test_an_error_on_one_side_alone_is_a_difference_that_says_so(self):
+        self.assertIn("only Accelerate ends in an error: rank 0: Expected more", compare.difference_of_errors(self.THEIRS, {}))
+        self.assertIn("only accel ends in an error: rank 0: Expected more", compare.difference_of_errors({}, self.OURS))
+
+    def test_an_error_on_other_ranks_is_a_difference(self):
+        found = compare.difference_of_errors(self.THEIRS, {0: OUR_REFUSAL})
+        self.assertIn("ranks [0, 1] of Accelerate and ranks [0] of accel", found)
+        self.assertIn("ranks [0] of Accelerate and ranks [0, 1] of accel", compare.difference_of_errors({0: THEIR_REFUSAL}, self.OURS))
+
+    def test_ranks_that_the_launcher_stopped_need_no_error(self):
+        for ours in (self.OURS, {0: OUR_REFUSAL}, {1: OUR_REFUSAL}):
+            self.assertIsNone(compare.difference_of_errors(self.THEIRS, ours, stops_others=True))
+        self.assertIn("ranks [0] of", compare.difference_of_errors({0: THEIR_REFUSAL}, {1: OUR_REFUSAL}, stops_others=True))
+        self.assertIn("only Accelerate", compare.difference_of_errors(self.THEIRS, {}, stops_others=True))
+        self.assertIn("rank 1: the error", compare.difference_of_errors(self.THEIRS, {1: "other"}, stops_others=True))
+
+
+class OutputTest(unittest.TestCase):
+    """The errors in what sim-run writes to its standard error."""
+
+    def test_simulated_ranks(self):
+        text = f"sim-run: warning: something\nsim-run: ranks 0-2, 5: {OUR_REFUSAL}\nrank 3: other\n"
+        errors = compare.errors_of_output(text + "rank 4: released from waiting by this failure\n", 6)
+        refused = compare.text_of_error(OUR_REFUSAL)
+        self.assertEqual(errors, {0: refused, 1: refused, 2: refused, 5: refused, 3: "other"})
+
+    def test_gloo_processes(self):
+        prefixed = "".join(f"[rank 1] {line}\n" for line in f"sim-run: warning: something\nsim-run: {OUR_REFUSAL}".splitlines())
+        errors = compare.errors_of_output(prefixed + "sim-run: rank 1 ended with exit code 1: frame #0: c10::Error\n", 3)
+        self.assertEqual(errors, {1: compare.text_of_error(OUR_REFUSAL)})
+
+    def test_an_error_before_ranks_start_and_a_crash_belong_to_all_ranks(self):
+        for text in ("epochs: expected 1 or more", "rank 1 was ended by signal 11 (SIGSEGV)"):
+            self.assertEqual(compare.errors_of_output(f"sim-run: {text}\n", 2), {0: text, 1: text})
+        self.assertEqual(compare.errors_of_output("Killed\n", 1), {0: "Killed"})
+        self.assertEqual(compare.errors_of_output("", 1), {0: "no message"})
+
+
+class RunTest(unittest.TestCase):
+    """A planted accel, which trains `STEPS` steps in two epochs on two ranks, or fails before."""
+
+    STEPS = 5
+
+    def lines(self, rank, steps):
+        """The trace of a rank that has trained this many steps."""
+        lines = []
+        for step in range(steps):
+            epoch = step // 3
+            lines.append(STEP | {"rank": rank, "epoch": epoch, "step": step, "loss": float(step + 1).hex()})
+            if step in (2, self.STEPS - 1):
+                lines.append({"rank": rank, "epoch": epoch, "eval_correct": step, "eval_samples": 9})
+        return lines
+
+    def accelerate(self, fails_at=None, message=THEIR_REFUSAL, ranks=(0, 1)):
+        def answer(rank):
+            if fails_at is not None and rank in ranks:
+                return {"error": "ValueError", "message": message, "trace": self.lines(rank, fails_at)}
+            return self.lines(rank, self.STEPS) + [{"rank": rank, "parameters_sha256": "ab"}]
+
+        return [answer(0), answer(1)]
+
+    def accel(self, fails_at=None, message=OUR_REFUSAL, ranks=(0, 1), change=lambda line: line):
+        def run(max_steps):
+            steps = self.STEPS if max_steps is None else min(max_steps, self.STEPS)
+            if fails_at is not None and steps > fails_at:
+                return {"trace": None, "errors": {rank: compare.text_of_error(message) for rank in ranks}}
+            trace = []
+            for rank in (0, 1):
+                trace += self.lines(rank, steps)
+                if steps not in (3, self.STEPS):  # a run that ends early evaluates, too
+                    trace.append({"rank": rank, "epoch": max(0, steps - 1) // 3, "eval_correct": 7, "eval_samples": 9})
+                trace.append({"rank": rank, "parameters_sha256": "ab"})
+            return {"trace": list(map(change, trace)), "errors": {}}
+
+        return run
+
+    def difference(self, theirs, run, **options):
+        return compare.difference_of_runs(theirs, run, bound=0, **options)
+
+    def test_equal_runs_do_not_differ_and_a_changed_line_does(self):
+        self.assertIsNone(self.difference(self.accelerate(), self.accel()))
+        changed = self.accel(change=lambda line: line | ({"lr": 0.2} if line.get("step") == 4 else {}))
+        self.assertIn("epoch 1, step 4: lr is", self.difference(self.accelerate(), changed))
+
+    def test_the_same_error_in_the_same_step_does_not_differ(self):
+        for step in range(self.STEPS):
+            self.assertIsNone(self.difference(self.accelerate(step), self.accel(step)))
+
+    def test_an_error_that_says_something_else_is_a_difference(self):
+        self.assertIn("the error of Accelerate is", self.difference(self.accelerate(2), self.accel(2, message="size mismatch")))
+
+    def test_an_error_on_one_side_alone_is_a_difference(self):
+        for step in range(self.STEPS):
+            self.assertIn("only Accelerate ends in an error", self.difference(self.accelerate(step), self.accel()))
+            self.assertIn("only accel ends in an error", self.difference(self.accelerate(), self.accel(step)))
+
+    def test_an_error_in_another_step_is_a_difference(self):
+        for theirs in range(self.STEPS):
+            for ours in range(self.STEPS):
+                if theirs != ours:
+                    self.assertIsNotNone(self.difference(self.accelerate(theirs), self.accel(ours)), (theirs, ours))
+        self.assertIn("Accelerate ends in an error in step 3, accel before", self.difference(self.accelerate(3), self.accel(1)))
+        self.assertIn("only Accelerate ends in an error by step 1", self.difference(self.accelerate(1), self.accel(3)))
+
+    def test_an_error_on_other_ranks_is_a_difference(self):
+        self.assertIn("ranks [0, 1] of Accelerate", self.difference(self.accelerate(2), self.accel(2, ranks=(1,))))
+        self.assertIn("ranks [0, 1] of accel", self.difference(self.accelerate(2, ranks=(1,)), self.accel(2)))
+        self.assertIsNone(self.difference(self.accelerate(2), self.accel(2, ranks=(1,)), stops_others=True))
+
+    def test_a_difference_before_the_error_is_found(self):
+        changed = self.accel(4, change=lambda line: line | ({"loss": "0x1.8p+9"} if line.get("step") == 1 else {}))
+        self.assertIn("step 1: loss is", self.difference(self.accelerate(4), changed))
+        changed = self.accel(4, change=lambda line: line | ({"eval_samples": 8} if line["rank"] == 1 and "eval_samples" in line else {}))
+        self.assertIn("rank 1, epoch 0, evaluation: eval_samples is 9 and 8", self.difference(self.accelerate(4), changed))
+        near = self.accel(4, change=lambda line: line | ({"loss": "0x1.0004p+0"} if line.get("step") == 0 else {}))
+        self.assertIsNone(compare.difference_of_runs(self.accelerate(4), near, bound=1e-3, bound_of_first=1e-3))
+        self.assertIn("loss is", compare.difference_of_runs(self.accelerate(4), near, bound=1e-5, bound_of_first=1e-5))
+
+    def test_ranks_of_accelerate_that_end_after_different_steps_are_a_difference(self):
+        theirs = [self.accelerate(2)[0], self.accelerate(3)[1]]
+        self.assertIn("after [2, 3] steps", self.difference(theirs, self.accel(2)))
+
+    def test_no_answer_is_a_difference_even_if_accel_fails(self):
+        self.assertIn("no trace of Accelerate: no answer within 60 s", self.difference({"failure": "no answer within 60 s"}, self.accel(0)))
+
+
+class UnexpectedErrorTest(unittest.TestCase):
+    """Where the generator draws only what both sides accept, even two errors that say the same are a difference."""
+
+    def test_answers_have_no_error(self):
+        self.assertIsNone(compare.unexpected_error({"loss": 1}, {"loss": 1}))
+        self.assertIsNone(compare.unexpected_error([{"loss": 1}, {"loss": 2}], [{"loss": 1}, {"loss": 2}]))
+
+    def test_each_side_with_an_error_is_named(self):
+        error = {"error": "ValueError", "message": "no"}
+        self.assertEqual(compare.unexpected_error(error, {"loss": 1}), "only Accelerate has no answer: ValueError: no")
+        found = compare.unexpected_error([{"loss": 1}, error], [{"loss": 1}, {"loss": 2}])
+        self.assertEqual(found, "only Accelerate has no answer: rank 1: ValueError: no")
+        self.assertEqual(compare.unexpected_error({"failure": "hung"}, {"loss": 1}), "only Accelerate has no answer: hung")
+        self.assertEqual(compare.unexpected_error({"loss": 1}, {"failure": "no"}), "only accel has no answer: no")
+        found = compare.unexpected_error(error, {"failure": "no"})
+        self.assertEqual(found, "no answer of Accelerate: ValueError: no; no answer of accel: no")
+
+
 class PlanTest(unittest.TestCase):
     def difference(self, ours, theirs=None):
         return compare.difference_of_plans(REQUEST, theirs or {"epochs": [EPOCH]}, ours)
@@ -122,8 +288,35 @@ class TrainingsTest(unittest.TestCase):
             other[1]["steps"][1][place] = value
             self.assertIn(f"rank 1, step 1: {what} is", compare.difference_of_trainings(self.THEIRS, other))
 
-    def test_an_error_of_accelerate_is_a_difference(self):
-        self.assertIn("no answer", compare.difference_of_trainings([{"error": "ValueError"}, self.THEIRS[1]], self.THEIRS))
+    def test_a_step_too_few_is_a_difference(self):
+        shorter = [{"steps": self.THEIRS[0]["steps"][:1]}, self.THEIRS[1]]
+        self.assertIn("rank 0: 2 and 1 steps", compare.difference_of_trainings(self.THEIRS, shorter))
+
+
+class SchedulesTest(unittest.TestCase):
+    def difference(self, their, straight, **resumed):
+        return compare.difference_of_schedules(their, {"straight": straight} | resumed)
+
+    def test_errors_agree_in_the_same_step_only(self):
+        their = {"error": "ValueError", "at": 21, "lr": 1}
+        ours = {"error": "ArgumentError", "at": 21, "lr": 1}
+        self.assertIsNone(self.difference(their, ours))
+        self.assertIsNone(self.difference(their | {"error": "TypeError"}, ours))
+        self.assertIsNotNone(self.difference(their, ours | {"at": 20}))
+        self.assertIsNotNone(self.difference(their, ours | {"at": None}))
+        self.assertIsNotNone(self.difference(their, {"lr": 1}))
+        self.assertIsNotNone(self.difference({"lr": 1}, ours))
+        self.assertIsNotNone(self.difference(their, {"failure": "gone"}))
+
+    def test_an_error_of_the_script_is_a_difference(self):
+        their = {"error": "KeyError", "at": None}
+        self.assertIn("KeyError", self.difference(their, {"error": "ArgumentError", "at": None}))
+
+    def test_a_resumed_schedule_is_compared_too(self):
+        their = {"lr": 1, "state": {"last_epoch": 3}}
+        self.assertIsNone(self.difference(their, their, resumed=their))
+        self.assertIsNotNone(self.difference(their, their, resumed=their | {"lr": 2}))
+        self.assertIsNotNone(self.difference(their, their))
 
 
 if __name__ == "__main__":

@@ -72,8 +72,6 @@ def answer(request):
 
 def difference(theirs, ours):
     """Both: per rank, its answer."""
-    if isinstance(theirs, dict) or any("error" in of_rank for of_rank in theirs):
-        return f"no answer of torch: {theirs}"
     for rank, (left, right) in enumerate(zip(theirs, ours, strict=True)):
         if left["positions"] != right["positions"]:
             return f"rank {rank}: positions are {left['positions']} and {right['positions']}"

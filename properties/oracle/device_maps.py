@@ -5,7 +5,8 @@ A request has "tensors": [{"shape", "dtype"}], numbered in the order of the mode
 "balanced", each a value, or None if Accelerate fails.
 
 The requests leave out what Accelerate gets wrong (`reports/differences.md`): it loses the buffers of a module that it splits, takes a name
-for part of another if it only contains it, and miscounts tensors that are shared by more than two modules, or under fallback.
+for part of another if it only contains it, and miscounts tensors that are shared by more than two modules, or under fallback. Its
+fallback also fails on sizes that are no whole numbers, as those of tensors of bool are: "'float' object has no attribute 'upper'".
 """
 import logging
 import warnings
@@ -39,7 +40,10 @@ def random_request(rng):
     model = module(0)
     number_buffers(model, tensor)
     fallback = rng.random() < 0.3
-    if not fallback and rng.random() < 0.5:
+    if fallback:
+        for described in tensors:
+            described["dtype"] = described["dtype"].replace("bool", "int64")
+    elif rng.random() < 0.5:
         tie(rng, model)
     total = sum(8 * t["shape"][0] * t["shape"][1] // 2 for t in tensors) or 100
     gpus = range(rng.randrange(4))
@@ -106,9 +110,10 @@ def build(request):
 
 
 def attempt(plan):
+    """The known fault with tied parameters (`reports/differences.md`) is the only error that is no difference."""
     try:
         return plan()
-    except (AttributeError, IndexError, KeyError, ValueError, RuntimeError):
+    except IndexError:
         return None
 
 
@@ -146,8 +151,6 @@ def answer(request):
 
 def difference(theirs, ours):
     """The part of an answer that differs; None if none does."""
-    if "failure" in ours:
-        return ours["failure"]
     for key, their in theirs.items():
         if their is not None and their != ours[key]:
             return f"{key}: {their} and {ours[key]}"

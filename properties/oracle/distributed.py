@@ -20,6 +20,7 @@ from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
+import compare
 import files
 import rank_group
 import sharding
@@ -233,7 +234,7 @@ def essence(state):
 
 
 def loaded_problem(path, begun, loaded):
-    problem = failure_of(begun) or failure_of(loaded)
+    problem = compare.unexpected_error(begun, loaded)
     if problem:
         return problem
     saved = saved_state(path + "-theirs")
@@ -243,7 +244,7 @@ def loaded_problem(path, begun, loaded):
 
 
 def continued_problem(path, ours, continued):
-    problem = failure_of(ours) or failure_of(continued)
+    problem = compare.unexpected_error(continued, ours)
     if problem:
         return problem
     saved = saved_state(path + "-ours")

@@ -14,6 +14,7 @@ NOT_OF_MODELS = ("muon", "sparse_adam")  # the models have vectors and dense gra
 NOT_ON_SHARDS = (*NOT_OF_MODELS, "adafactor")
 NOT_BY_FSDP2 = ("adagrad", "fused_sgd", "rprop")  # torch has no sharded form of the operators that they call
 DIVIDES_ALL = 12  # divides a batch, or an even data set, among any of RANKS
+REFUSED = ("in the first step", "in the last step of an epoch")
 MANY, FEW = 60, 12  # batches of an epoch, for cheap and for expensive steps
 
 
@@ -54,6 +55,23 @@ def random_experiment(rng):
     if experiment["accelerator"].get("mixed_precision") == "fp16" and experiment["clip_grad_norm"]:
         experiment["clip_grad_value"] = None  # Accelerate would unscale twice, which is an error
     return {key: value for key, value in experiment.items() if value not in (None, {})}
+
+
+def random_refused_experiment(rng, when):
+    """One that torch refuses on each number of RANKS: BatchNorm needs more than one value per channel, and in the last layers of a ResNet
+    whose images are large, each sample has one."""
+    experiment = random_experiment(rng)
+    while experiment["task"] != "cifar_like":
+        experiment = random_experiment(rng)
+    name = rng.choice(["torchvision_resnet18", "torchvision_resnet50"])
+    experiment["model"] = {"name": name, "width": rng.choice([1, 3, 8]), "small_images": False}
+    for key in ("drop_last", "max_steps"):
+        experiment.pop(key, None)
+    if when == REFUSED[0]:
+        return experiment | {"batch_size": 1, "limit": DIVIDES_ALL, "dataloader_config": {}}
+    # The last batch has one sample. Rank 0 repeats samples until each rank has one.
+    batch_size = rng.randint(2, 6)
+    return experiment | {"batch_size": batch_size, "limit": DIVIDES_ALL * batch_size + 1, "dataloader_config": {"dispatch_batches": True}}
 
 
 def random_sharded_experiment(rng):

@@ -27,7 +27,12 @@ usage: live.py --bin FOLDER [--seed N] [--experiments N] [--requests N]     ever
        live.py --bin FOLDER --tokenizers N [--seed N]                       N random tokenizers, and all code points
        live.py --bin FOLDER --faults                                        the known faults
        live.py --bin FOLDER --names                                         the public names of Accelerate
-The last line is "N passed, N failed"; exit 1 if any failed.
+Without --seed and ACCEL_ORACLE_SEED the seed is drawn at the start. It is printed with the command that repeats the comparisons. The
+last line is "N passed, N failed"; exit 1 if any failed.
+
+An error of one side alone is a difference, and so are two errors that differ. Traces may end in errors that have the same text, in the
+same step and on the same ranks; plans and schedules in errors of the same class, schedules in the same step. Requests of all other kinds
+are such that both sides accept them, so any error is a difference, except for the known fault of Accelerate's device maps.
 """
 import argparse
 import functools
@@ -41,6 +46,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -74,7 +80,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 FIXED_EXPERIMENTS = os.path.join(HERE, "../../tests/programs/experiments/*.yaml")
 BACKENDS = ("gloo", "sim")
 RUN_SECONDS = 300
+TIME_OUT = "still running"
 SHOWN_FAILURES = 20
+BY_DEV = ["--bin", "build/release/bin"]  # the arguments that `./dev test --oracle` gives
 STATE_RANKS = (1, 2)  # with more ranks, buckets, which Accelerate does not save, change the order of sums
 
 
@@ -97,14 +105,23 @@ class Report:
                 print(f"       again: {shlex.join(self._command + again)}", flush=True)
 
 
-def run(command, stdout=subprocess.DEVNULL, folder=None):
-    """The reason why a command failed; None if it did not."""
+def ended(command, stdout=subprocess.DEVNULL, folder=None):
+    """The exit code of a command, or None after RUN_SECONDS, and its standard error."""
     options = {"stdin": subprocess.DEVNULL, "stdout": stdout, "stderr": subprocess.PIPE, "text": True, "cwd": folder}
     try:
         done = subprocess.run(command, timeout=RUN_SECONDS, **options)
     except subprocess.TimeoutExpired:
-        return f"{shlex.join(command)}: still running after {RUN_SECONDS} s"
-    return None if done.returncode == 0 else f"{shlex.join(command)}: exit {done.returncode}: {done.stderr.strip()[-500:]}"
+        return None, f"{TIME_OUT} after {RUN_SECONDS} s"
+    return done.returncode, done.stderr
+
+
+def run(command, stdout=subprocess.DEVNULL, folder=None):
+    """The reason why a command failed; None if it did not."""
+    code, errors = ended(command, stdout, folder)
+    if code == 0:
+        return None
+    lines = [line for line in errors.strip().splitlines() if "frame #" not in line]  # of the backtraces of LibTorch's errors
+    return f"{shlex.join(command)}: " + ("" if code is None else f"exit {code}: ") + "\n".join(lines)[-500:]
 
 
 def read_lines(path):
@@ -122,13 +139,15 @@ def write_lines(path, lines):
 
 def compare_traces(report, arguments, files, ranks):
     answers = rank_group.walk(os.path.join(HERE, "train.py"), ranks, [{"file": file} for file in files], is_launched=True)
+    num_errors = 0
     for file, answer in zip(files, answers):
+        num_errors += any(isinstance(of_rank, dict) for of_rank in answer)
         bounds = bounds_of(file, ranks)
         for backend in BACKENDS:
             difference = difference_of_trace(arguments, answer, file, ranks, backend, bounds)
             what = f"trace of {os.path.relpath(file)}, {ranks} ranks, {backend}"
             report.add(what, difference, ["--experiment", os.path.relpath(file), "--ranks", str(ranks)])
-    say(f"compared {len(files)} experiments on {ranks} ranks")
+    say(f"compared {len(files)} experiments on {ranks} ranks, of which {num_errors} end in an error of Accelerate")
 
 
 def bounds_of(file, ranks):
@@ -149,13 +168,18 @@ def bounds_of(file, ranks):
 
 
 def difference_of_trace(arguments, answer, file, ranks, backend, bounds):
-    if isinstance(answer, dict) or any(isinstance(of_rank, dict) for of_rank in answer):
-        return f"no trace of Accelerate: {answer}"
-    with tempfile.TemporaryDirectory() as folder:
-        trace = os.path.join(folder, "trace.jsonl")
-        sim_run = os.path.join(arguments.bin, "sim-run")
-        failure = run([sim_run, "--backend", backend, "--ranks", str(ranks), "--trace", trace, file])
-        return failure or compare.difference_of_sharded_traces(sum(answer, []), read_lines(trace), **bounds)
+    def traced(max_steps):
+        limit = [] if max_steps is None else ["--max-steps", str(max_steps)]
+        with tempfile.TemporaryDirectory() as folder:
+            trace = os.path.join(folder, "trace.jsonl")
+            sim_run = os.path.join(arguments.bin, "sim-run")
+            code, errors = ended([sim_run, "--backend", backend, "--ranks", str(ranks), *limit, "--trace", trace, file])
+            if code == 0:
+                return {"trace": read_lines(trace), "errors": {}}
+            return {"trace": None, "errors": compare.errors_of_output(errors, ranks)}
+
+    # The launcher of Gloo processes stops the other ranks when one has failed.
+    return compare.difference_of_runs(answer, traced, stops_others=backend == "gloo", **bounds)
 
 
 # --- plans -----------------------------------------------------------------------------------------------------------
@@ -187,13 +211,26 @@ def plans_of_gloo(arguments, requests):
     answers = [None] * len(requests)
     for ranks in sorted({request["ranks"] for request in requests}):
         mine = [index for index, request in enumerate(requests) if request["ranks"] == ranks]
-        failure, of_ranks = answers_of_ranks(arguments, "plans", [requests[index] for index in mine], ranks, "gloo")
+        of_ranks = answers_of_ranks(arguments, "plans", [requests[index] for index in mine], ranks, "gloo")
         for index, answer in zip(mine, of_ranks, strict=True):
-            answers[index] = {"failure": failure} if failure else answer[0]
+            answers[index] = answer[0] if isinstance(answer, list) else answer
     return answers
 
 
-# --- answers of accel ------------------------------------------------------------------------------------------------
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+def attempt(answer, request):
+    """Python's answer, or the error in which it ended."""
+    try:
+        return answer(request)
+    except Exception as error:
+        return {"error": type(error).__name__, "message": str(error)}
+
+
+def difference_of(their, our, difference):
+    """For requests that both sides accept: any error is a difference."""
+    return compare.unexpected_error(their, our) or difference(their, our)
 
 
 def answers_of(arguments, kind, requests):
@@ -213,15 +250,20 @@ def one_for_each(requests, answers, why):
 
 
 def answers_of_ranks(arguments, kind, requests, ranks, backend):
-    """The reason why the ranks of `oracle-answers KIND` failed, or None; and the answers of all ranks to each request."""
+    """For each request, what all ranks of `oracle-answers KIND` answered, or {"failure": why}. A request that fails ends the job of all
+    requests, so each half is asked again."""
     with tempfile.TemporaryDirectory() as folder:
         asked = os.path.join(folder, "requests.jsonl")
         write_lines(asked, requests)
         sim_run, oracle_answers = (os.path.abspath(os.path.join(arguments.bin, name)) for name in ("sim-run", "oracle-answers"))
         failure = run([sim_run, "--ranks", str(ranks), "--backend", backend, "--", oracle_answers, kind, asked, folder])
-        if failure:
-            return failure, [None] * len(requests)
-        return None, list(zip(*(read_lines(f"{folder}/rank{rank}.jsonl") for rank in range(ranks)), strict=True))
+        if failure is None:
+            return list(map(list, zip(*(read_lines(f"{folder}/rank{rank}.jsonl") for rank in range(ranks)), strict=True)))
+    if len(requests) < 2 or TIME_OUT in failure:
+        return [{"failure": failure}] * len(requests)
+    middle = len(requests) // 2
+    halves = (requests[:middle], requests[middle:])
+    return [answer for half in halves for answer in answers_of_ranks(arguments, kind, half, ranks, backend)]
 
 
 # --- random numbers --------------------------------------------------------------------------------------------------
@@ -230,10 +272,10 @@ def answers_of_ranks(arguments, kind, requests, ranks, backend):
 def compare_numbers(report, arguments, requests, ranks):
     theirs = list(rank_group.walk(os.path.join(HERE, "random_numbers.py"), ranks, requests))
     for backend in BACKENDS:
-        failure, ours = answers_of_ranks(arguments, "random-numbers", requests, ranks, backend)
+        ours = answers_of_ranks(arguments, "random-numbers", requests, ranks, backend)
         for request, their, our in zip(requests, theirs, ours, strict=True):
-            text, difference = json.dumps(request), failure or compare.difference_of_numbers(their, our)
-            again = ["--numbers", text, "--ranks", str(ranks)]
+            difference = difference_of(their, our, compare.difference_of_numbers)
+            again = ["--numbers", json.dumps(request), "--ranks", str(ranks)]
             report.add(f"random numbers, {ranks} ranks, {backend}", difference, again)
     say(f"compared {len(requests)} sets of random numbers on {ranks} ranks")
 
@@ -261,11 +303,8 @@ def compare_schedules(report, arguments, requests):
     theirs = [schedule_values.answer(request) for request in requests]
     ours = answers_of(arguments, "schedules", [request | {"load": answer.get("state")} for request, answer in zip(requests, theirs)])
     for request, their, our in zip(requests, theirs, ours, strict=True):
-        if "error" in their:
-            their["error"] = "ArgumentError"
-        wanted = {"straight": their} | ({"resumed": their} if "state" in their else {})
-        report.add("schedule", None if our == wanted else f"{wanted} and {our}", ["--schedule", json.dumps(request)], sides="Python and accel")
-    say(f"compared {len(requests)} schedules")
+        report.add("schedule", compare.difference_of_schedules(their, our), ["--schedule", json.dumps(request)], sides="Python and accel")
+    say(f"compared {len(requests)} schedules, of which {sum('error' in their for their in theirs)} end in an error of Python")
 
 
 # --- optimizers ------------------------------------------------------------------------------------------------------
@@ -275,19 +314,23 @@ RESUMED_STEPS = 9
 
 def compare_optimizers(report, arguments, requests):
     """Each optimizer from its start, and from the state dict of the other side."""
-    theirs, ours = [optimizer_runs.run(request) for request in requests], answers_of(arguments, "optimizer-runs", requests)
-    exact = [index for index, request in enumerate(requests) if request["dtype"] == "float32" or name_of(request) not in (optimizer_runs.LBFGS, *optimizer_runs.CASTS_SCALARS)]
+    theirs, ours = [attempt(optimizer_runs.run, request) for request in requests], answers_of(arguments, "optimizer-runs", requests)
+    exact = [index for index, request in enumerate(requests) if compare.error_of(theirs[index]) is None and is_resumed_exactly(request)]
     from_theirs = answers_of(arguments, "optimizer-runs", [going_on(requests[index], theirs[index]) for index in exact])
     for index, request in enumerate(requests):
         report_run(report, request, "run", theirs[index], ours[index])
     for index, our in zip(exact, from_theirs, strict=True):
         request = requests[index]
-        report_run(report, request, "run from Python's state dict", optimizer_runs.run(going_on(request, theirs[index])), our)
+        report_run(report, request, "run from Python's state dict", attempt(optimizer_runs.run, going_on(request, theirs[index])), our)
         if "failure" in ours[index]:
             continue  # reported above
-        whole = optimizer_runs.run(dict(request, steps=request["steps"] + RESUMED_STEPS))
-        report_run(report, request, "Python's run from our state dict", whole, optimizer_runs.run(going_on(request, ours[index])))
+        whole = attempt(optimizer_runs.run, dict(request, steps=request["steps"] + RESUMED_STEPS))
+        report_run(report, request, "Python's run from our state dict", whole, attempt(optimizer_runs.run, going_on(request, ours[index])))
     say(f"compared {len(requests)} runs of optimizers")
+
+
+def is_resumed_exactly(request):
+    return request["dtype"] == "float32" or name_of(request) not in (optimizer_runs.LBFGS, *optimizer_runs.CASTS_SCALARS)
 
 
 def check_gpu_kernels(report, arguments, requests):
@@ -326,7 +369,7 @@ def going_on(request, answer):
 
 
 def report_run(report, request, what, their, our):
-    difference = our["failure"] if "failure" in our else optimizer_runs.difference(their, our)
+    difference = difference_of(their, our, optimizer_runs.difference)
     report.add(f"{name_of(request)}, {what}", difference, ["--optimizer", json.dumps(request)])
 
 
@@ -336,9 +379,9 @@ def report_run(report, request, what, their, our):
 def compare_trainings(report, arguments, requests, ranks):
     theirs = list(rank_group.walk(os.path.join(HERE, "ddp_training.py"), ranks, requests))
     for backend in BACKENDS:
-        failure, ours = answers_of_ranks(arguments, "ddp-trainings", requests, ranks, backend)
+        ours = answers_of_ranks(arguments, "ddp-trainings", requests, ranks, backend)
         for request, their, our in zip(requests, theirs, ours, strict=True):
-            text, difference = json.dumps(request), failure or compare.difference_of_trainings(their, our)
+            text, difference = json.dumps(request), difference_of(their, our, compare.difference_of_trainings)
             report.add(f"training with {text}, {ranks} ranks, {backend}", difference, ["--ddp", text, "--ranks", str(ranks)])
     say(f"compared {len(requests)} trainings under options of DDP on {ranks} ranks")
 
@@ -349,9 +392,9 @@ def compare_trainings(report, arguments, requests, ranks):
 def compare_context_parallel(report, arguments, requests, ranks):
     theirs = list(rank_group.walk(os.path.join(HERE, "context_parallel.py"), ranks, requests))
     for backend in BACKENDS:
-        failure, ours = answers_of_ranks(arguments, "context-parallel", requests, ranks, backend)
+        ours = answers_of_ranks(arguments, "context-parallel", requests, ranks, backend)
         for request, their, our in zip(requests, theirs, ours, strict=True):
-            text, difference = json.dumps(request), failure or context_parallel.difference(their, our)
+            text, difference = json.dumps(request), difference_of(their, our, context_parallel.difference)
             report.add(f"{request['function']}, {ranks} ranks, {backend}", difference, ["--context", text, "--ranks", str(ranks)], sides="torch and accel")
     say(f"compared {len(requests)} attentions over a divided sequence on {ranks} ranks")
 
@@ -377,8 +420,7 @@ def compare_distributed(report, arguments, rng, count, ranks):
         return answers_of(arguments, "checkpoint-files", requests)
 
     def train(requests, ranks):
-        failure, answers = answers_of_ranks(arguments, "checkpoints", requests, ranks, "sim")
-        return [{"failure": failure}] * len(requests) if failure else [list(of_ranks) for of_ranks in answers]
+        return answers_of_ranks(arguments, "checkpoints", requests, ranks, "sim")
 
     again = ["--distributed-checkpoints", str(count), "--seed", str(arguments.seed), "--ranks", str(ranks)]
     with tempfile.TemporaryDirectory() as folder:
@@ -391,38 +433,38 @@ def compare_distributed(report, arguments, rng, count, ranks):
 
 def compare_device_maps(report, arguments, rng, count):
     requests = [device_maps.random_request(rng) for _ in range(count)]
-    theirs = [device_maps.answer(request) for request in requests]
+    theirs = [attempt(device_maps.answer, request) for request in requests]
     ours = answers_of(arguments, "device-maps", requests)
     for their, our in zip(theirs, ours, strict=True):
-        report.add("device map", device_maps.difference(their, our), ["--device-maps", str(count), "--seed", str(arguments.seed)])
-    say(f"compared {count} device maps, of which Accelerate failed on {sum(their['map'] is None for their in theirs)}")
+        report.add("device map", difference_of(their, our, device_maps.difference), ["--device-maps", str(count), "--seed", str(arguments.seed)])
+    say(f"compared {count} device maps, of which Accelerate failed on {sum(their.get('map') is None for their in theirs)}")
 
 
 def compare_hooks(report, arguments, requests):
-    theirs = [hooks.answer(request) for request in requests]
+    theirs = [attempt(hooks.answer, request) for request in requests]
     for request, their, our in zip(requests, theirs, answers_of(arguments, "hooks", requests), strict=True):
-        report.add("hooks of modules", hooks.difference(their, our), ["--hooked", json.dumps(request)])
-    say(f"compared {len(requests)} hooked models, {sum(len(their['events']) for their in theirs)} calls of hooks")
+        report.add("hooks of modules", difference_of(their, our, hooks.difference), ["--hooked", json.dumps(request)])
+    say(f"compared {len(requests)} hooked models, {sum(len(their.get('events', ())) for their in theirs)} calls of hooks")
 
 
 def compare_models(report, arguments, rng, count):
     with tempfile.TemporaryDirectory() as folder:
         requests = models.random_requests(rng, folder, count)
-        theirs = [models.answer(request) for request in requests]
+        theirs = [attempt(models.answer, request) for request in requests]
         ours = answers_of(arguments, "models", requests)
         for request, their, our in zip(requests, theirs, ours, strict=True):
-            text = json.dumps(request)
-            report.add(f"model {text}", models.difference(their, our), ["--models", str(count), "--seed", str(arguments.seed)], sides="Python and accel")
+            text, difference = json.dumps(request), difference_of(their, our, models.difference)
+            report.add(f"model {text}", difference, ["--models", str(count), "--seed", str(arguments.seed)], sides="Python and accel")
     say(f"compared {len(requests)} models of torchvision and transformers")
 
 
 def compare_mixtures(report, arguments, rng, count):
     for ranks in mixtures.RANKS:
         requests = mixtures.random_requests(rng, ranks, count)
-        failure, ours = answers_of_ranks(arguments, "mixtures", requests, ranks, "gloo")
+        ours = answers_of_ranks(arguments, "mixtures", requests, ranks, "gloo")
         again = ["--mixtures", str(count), "--seed", str(arguments.seed)]
         for request, of_ranks in zip(requests, ours, strict=True):
-            problem = failure or mixtures.difference(mixtures.answer(request), of_ranks)
+            problem = difference_of(attempt(mixtures.answer, request), of_ranks, mixtures.difference)
             report.add(f"mixture of experts at {ranks} ranks", problem, again, sides="transformers and accel")
     say(f"compared {count} mixtures of experts on each number of ranks")
 
@@ -430,9 +472,9 @@ def compare_mixtures(report, arguments, rng, count):
 def compare_parallel_layers(report, arguments, requests, ranks):
     theirs = list(rank_group.walk(os.path.join(HERE, "parallel_layers.py"), ranks, requests))
     for backend in BACKENDS:
-        failure, ours = answers_of_ranks(arguments, "parallel-layers", requests, ranks, backend)
+        ours = answers_of_ranks(arguments, "parallel-layers", requests, ranks, backend)
         for request, their, our in zip(requests, theirs, ours, strict=True):
-            difference = failure or parallel_layers.difference(their, our)
+            difference = difference_of(their, our, parallel_layers.difference)
             again = ["--parallel-layer", json.dumps(request), "--ranks", str(ranks)]
             report.add(f"divided {request['layer']}, {ranks} ranks, {backend}", difference, again, sides="torch and accel")
     say(f"compared {len(requests)} divided layers on {ranks} ranks")
@@ -445,9 +487,10 @@ def compare_random_parallel_layers(report, arguments, rng, count):
 
 def compare_tokenizers(report, arguments, rng, count):
     requests = [tokenizer_files.request_of_all_characters(), *(tokenizer_files.random_request(rng) for _ in range(count))]
-    theirs = [tokenizer_files.answer(request) for request in requests]
+    theirs = [attempt(tokenizer_files.answer, request) for request in requests]
     for their, our in zip(theirs, answers_of(arguments, "tokenizers", requests), strict=True):
-        report.add("tokenizer", tokenizer_files.difference(their, our), ["--tokenizers", str(count), "--seed", str(arguments.seed)], sides="tokenizers and accel")
+        difference = difference_of(their, our, tokenizer_files.difference)
+        report.add("tokenizer", difference, ["--tokenizers", str(count), "--seed", str(arguments.seed)], sides="tokenizers and accel")
     say(f"compared {count} tokenizers, and all code points")
 
 
@@ -455,16 +498,11 @@ def compare_states(report, arguments, rng, count, ranks):
     requests = [states.random_request(rng) for _ in range(count)]
     for backend in BACKENDS:
         with tempfile.TemporaryDirectory() as folder:
-
-            def by_accel(items):
-                failure, answers = answers_of_ranks(arguments, "checkpoints", items, ranks, backend)
-                return [{"failure": failure}] * len(items) if failure else [list(of_ranks) for of_ranks in answers]
-
             uncut, begun, theirs_resumed = states.parts(requests, folder, "theirs")
             _, ours_begun, ours_resumed = states.parts(requests, folder, "ours")
             first = states.by_accelerate(uncut + begun, ranks)
             uncut, begun = first[:count], first[count:]
-            ours = by_accel(ours_begun + theirs_resumed)
+            ours = answers_of_ranks(arguments, "checkpoints", ours_begun + theirs_resumed, ranks, backend)
             ours_begun, theirs_resumed = ours[:count], ours[count:]
             ours_resumed = states.by_accelerate(ours_resumed, ranks)
         again = ["--states", str(count), "--seed", str(arguments.seed), "--ranks", str(ranks)]
@@ -529,6 +567,8 @@ def compare_names(report):
 def compare_everything(report, arguments, rng):
     files = sorted(os.path.normpath(file) for file in glob.glob(FIXED_EXPERIMENTS))
     files += written(arguments, "experiments", (experiments.random_experiment(rng) for _ in range(arguments.experiments)))
+    of_refused = random.Random(arguments.seed)
+    files += written(arguments, "refused", (experiments.random_refused_experiment(of_refused, when) for when in experiments.REFUSED))
     requests = [plan_requests.random_request(rng) for _ in range(arguments.requests)]
     numbers = random_number_requests(rng)
     schedules = [schedule_values.random_request(rng) for _ in range(arguments.schedules)]
@@ -537,7 +577,7 @@ def compare_everything(report, arguments, rng):
 
     if not schedule_values.schedules.has_transformers():
         say("transformers is not installed: its schedules are compared as recorded only")
-    tests = [sys.executable, "-m", "unittest", "compare_test", "plan_requests_test", "rank_group_test"]
+    tests = [sys.executable, "-m", "unittest", "compare_test", "live_test", "plan_requests_test", "rank_group_test"]
     report.add("the scripts' own tests", run(tests, folder=HERE), [])
     say(f"{len(requests)} plan requests, {len(numbers)} sets of random numbers, {len(schedules)} schedules, {len(runs)} optimizers")
     say(f"{len(files)} experiments, {len(trainings)} trainings under options of DDP, known faults")
@@ -569,7 +609,15 @@ def compare_everything(report, arguments, rng):
     sharded = sharded_files(arguments, rng, num_experiments=12)
     jobs += [functools.partial(compare_traces, report, arguments, sharded, ranks) for ranks in experiments.SHARDED_RANKS]
     with ThreadPoolExecutor(2) as pool:  # so that one group of ranks computes while another starts or waits
-        list(pool.map(lambda job: job(), jobs))
+        list(pool.map(functools.partial(do, report, arguments), jobs))
+
+
+def do(report, arguments, job):
+    """An exception in these scripts ends one job and not the other comparisons."""
+    try:
+        job()
+    except Exception:
+        report.add("these scripts", traceback.format_exc(), ["--seed", str(arguments.seed)])
 
 
 def sharded_files(arguments, rng, num_experiments):
@@ -636,7 +684,14 @@ def parse():
 
 
 def say_seed(arguments):
-    say(f"seed {arguments.seed}; --seed {arguments.seed} repeats these comparisons")
+    say(f"seed {arguments.seed}; this repeats these comparisons: {repeating(sys.argv[1:], arguments.seed)}")
+
+
+def repeating(words, seed):
+    """The command that draws the same requests."""
+    if words == BY_DEV:
+        return f"ACCEL_ORACLE_SEED={seed} ./dev test --oracle"
+    return shlex.join([sys.executable, os.path.relpath(__file__), *words, *([] if "--seed" in words else ["--seed", str(seed)])])
 
 
 # Comparisons of N random items.
@@ -673,6 +728,7 @@ def main():
     elif arguments.hooked:
         compare_hooks(report, arguments, [arguments.hooked])
     elif arguments.event_files:
+        say_seed(arguments)
         compare_event_files(report, arguments, arguments.event_files)
     elif arguments.distributed_checkpoints:
         say_seed(arguments)
@@ -705,8 +761,10 @@ def main():
     elif arguments.names:
         compare_names(report)
     else:
-        say(f"seed {arguments.seed}; ACCEL_ORACLE_SEED={arguments.seed} repeats these comparisons")
+        say_seed(arguments)
         compare_everything(report, arguments, random.Random(arguments.seed))
+        if report.failed:
+            say_seed(arguments)
     print(f"{report.passed} passed, {report.failed} failed")
     return 0 if report.failed == 0 and report.passed > 0 else 1
 

@@ -5,6 +5,7 @@ import hashlib
 import os
 import sys
 
+import compare
 import rank_group
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
@@ -99,12 +100,9 @@ def by_accelerate(items, ranks):
 
 
 def difference(uncut, first, second):
-    for answer in (uncut, first, second):
-        if not isinstance(answer, list):
-            return answer.get("failure") or str(answer)
-        for rank in answer:
-            if "message" in rank:
-                return f"{rank['error']}: {rank['message']}"
+    for what, answer in (("training without a break", uncut), ("first part", first), ("second part", second)):
+        if error := compare.error_of(answer):
+            return f"{what}: {error}"
     for rank, (whole, begun, resumed) in enumerate(zip(uncut, first, second, strict=True)):
         losses = begun["losses"] + resumed["losses"]
         if [float.fromhex(loss) for loss in losses] != [float.fromhex(loss) for loss in whole["losses"]]:

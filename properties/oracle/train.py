@@ -1,7 +1,7 @@
 """Trains an experiment file under Hugging Face Accelerate and writes its trace in the form of `sim-run --trace`.
 
 A rank of a group (rank_group.py): items are {"file": EXPERIMENT.yaml, "set": ["key.path=value"]}, where "set" is optional; answers
-are the rank's trace lines.
+are the rank's trace lines, or {"error", "message", "trace"} with the lines before the error.
 """
 import hashlib
 
@@ -94,13 +94,19 @@ def train_batch(config, accelerator, model, optimizer, scheduler, inputs, target
 
 
 def train(item):
-    with comm_hooks.batched_power_sgd_repaired(), sharding.on_cpu(item.get("ranks_per_machine")):
-        return traced(read(item["file"], item.get("set", ())))
+    trace = []
+    try:
+        with comm_hooks.batched_power_sgd_repaired(), sharding.on_cpu(item.get("ranks_per_machine")):
+            train_traced(read(item["file"], item.get("set", ())), trace)
+    except Exception as error:
+        return {"error": type(error).__name__, "message": str(error), "trace": trace}
+    return trace
 
 
-def traced(config):
+def train_traced(config, trace):
+    """Appends to `trace`, which holds the lines before an error, too."""
     accelerator, model, optimizer, scheduler, train_loader, eval_loader = prepare(config)
-    rank, trace, step = accelerator.process_index, [], 0
+    rank, step = accelerator.process_index, 0
     for epoch in range(config["epochs"]):
         model.train()
         for inputs, targets in train_loader:
@@ -121,7 +127,6 @@ def traced(config):
     trace.append({"rank": rank, "parameters_sha256": hash_of(model.parameters())})
     if rank == 0 and config.get("sample"):
         trace[-1]["sample_sha256"] = hashlib.sha256(gpt.write_text(model, **config["sample"])).hexdigest()
-    return trace
 
 
 def whole_model(config, accelerator, model):

@@ -1,4 +1,5 @@
-"""Which tests run for the mutants of an area, and for those of a plan. Tests are names of ctest entries."""
+"""Which tests run for the mutants of an area, and for the generated mutants of a file. A test is the name of a ctest entry, the
+command of a program, or the sources of a program (see source_programs.py)."""
 
 EQUIVALENCE = "accel test --equivalence --cpu --num_processes 16 --cases 60"
 # recorded_plans_test without the same comparison for Gloo's processes, which takes 30 times as long.
@@ -42,7 +43,6 @@ AREAS = {
 # Plans are pure functions of sizes, ranks and flags, so generated mutants of them are quick to run.
 PLANS = {
     "reference/data/samplers/shard_plan.cpp": ["data_test", "sharding_laws", RECORDED_PLANS, "data_laws"],
-    "reference/data/reading_plan.cpp": ["data_test", RECORDED_PLANS, "shared_order_laws", "stream_laws", "data_laws", "loader_laws"],
     "reference/experts/dispatch_plan.cpp": ["experts_test"],
     "reference/sharded/unit_plan.cpp": ["sharded_test"],
     "reference/sharded/memory_plan.cpp": ["sharded_test"],
@@ -58,3 +58,50 @@ PLANS = {
     "sim/network/plan_timing.cpp": ["network_test"],
     "sim/programs/accel/launch_plan.cpp": ["launch_plan_test"],
 }
+
+# data_test without the position's tests, which take longer than all others.
+DATA_TEST = "data_test --gtest_fail_fast --gtest_filter=-LoaderPosition*"
+POSITION_TEST = "data_test --gtest_fail_fast --gtest_filter=LoaderPosition*"
+LOADER_LAWS = [DATA_TEST, RECORDED_PLANS, "dispatched_loader_laws", "shared_order_laws", "loader_state_laws", "stream_laws", "loader_place_laws",
+               "data_laws", "elastic_laws", "order_laws", "resume_laws", "loader_laws"]  # fmt: skip
+# The programs of a header. Most take 10 s to build on two cores, and each a few seconds to run.
+ONE_RANK = "tests/reference/data/data_loader_test.cpp tests/reference/data/iterable_test.cpp"
+WORKERS = "tests/reference/data/workers_test.cpp"
+EPOCHS = "properties/data_laws.cpp properties/order_laws.cpp"
+PLACES = "properties/resume_laws.cpp properties/loader_place_laws.cpp"
+STREAMS = "properties/stream_laws.cpp properties/shared_order_laws.cpp"
+DISPATCHED = "properties/dispatched_loader_laws.cpp"
+STATES = "properties/loader_state_laws.cpp properties/elastic_laws.cpp"
+
+# Loaders, the dispatcher and resume.
+LOADERS = {
+    "reference/data/loader_position.cpp": [POSITION_TEST, "loader_place_laws", "resume_laws"],
+    "reference/data/loader_position.hpp": ["tests/reference/data/loader_position_test.cpp", PLACES],
+    "reference/data/loader_core.cpp": [*LOADER_LAWS, "recorded_faults_test", "accelerator_test", "state_machine_laws",
+                                       "device_training_test --gtest_fail_fast --gtest_filter=-*Laws.*"],
+    "reference/data/loader_place.cpp": [*LOADER_LAWS, "accelerator_test", "state_machine_laws"],
+    "reference/data/pass_core.cpp": [*LOADER_LAWS, "accelerator_test", "state_machine_laws"],
+    "reference/data/loader_state.cpp": [*LOADER_LAWS, "save_state_test", "state_machine_laws"],
+    "reference/data/reading_plan.cpp": [*LOADER_LAWS, "recorded_random_numbers_test", "accelerator_test"],
+    "reference/data/batch_stream.cpp": LOADER_LAWS,
+    "reference/data/dispatched_batches.cpp": LOADER_LAWS,
+    "reference/data/even_steps.cpp": LOADER_LAWS,
+    "reference/data/samplers/batch_sampler_shard.cpp": [*LOADER_LAWS, "sharding_laws"],
+    "reference/data/samplers/sampler_shard.cpp": [*LOADER_LAWS, "sharding_laws"],
+    "reference/data/samplers/sampler.cpp": [*LOADER_LAWS, "recorded_random_numbers_test"],
+    "reference/data/batch_stream.hpp": [WORKERS, ONE_RANK, EPOCHS, PLACES, STREAMS, STATES],
+    "reference/data/loader_pass.hpp": [ONE_RANK, EPOCHS, PLACES, DISPATCHED, STREAMS],
+    "reference/data/data_loader.hpp": [ONE_RANK, EPOCHS, PLACES, DISPATCHED, STREAMS, STATES, WORKERS],
+    "reference/data/dispatched_batches.hpp": [DISPATCHED, EPOCHS, PLACES, STREAMS],
+    "reference/data/even_steps.hpp": [STREAMS, EPOCHS, PLACES],
+    "reference/data/sharded_stream.hpp": [STREAMS, EPOCHS, PLACES, WORKERS],
+    "reference/data/iterable_shard.hpp": [ONE_RANK, STREAMS, EPOCHS, PLACES],
+}  # fmt: skip
+
+# The groups of `./dev mutants --generate GROUP`.
+GROUPS = {"plans": PLANS, "loaders": LOADERS}
+
+
+def group_of(file):
+    """The group of generated mutants that contains a file; None if it was removed."""
+    return next((name for name, tests_of in GROUPS.items() if file in tests_of), None)

@@ -17,6 +17,7 @@ class Mutant:
     survives: str = ""  # why no test can kill it
     patch: str = ""  # the file of a written mutant
     content: str = ""  # the changed text of a generated mutant
+    lines: tuple = ()  # that a generated mutant changes, before and after
 
     @property
     def title(self):

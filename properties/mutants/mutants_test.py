@@ -10,10 +10,12 @@ import tempfile
 import unittest
 
 import areas
+import generator
 import mutant
-import plan_mutants
 import report
 import run_mutants
+import source_programs
+import survivors
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PATCH = """# what: A sum lacks its last term.
@@ -50,11 +52,32 @@ add_test([=[core_test]=] "/b/bin/core_test")
 SOURCE = """#include <a.hpp>
 // a < b is the rule
 int f(int a) {
-  check_argument(a > 0, "a: expected a > 0, got {}", a);
+  check_argument(a > 0, "a: expected a > 0, got {}", a + 1);
   if (!done(a) && a <= 7) list.push_back(a);
   list.clear();
   return std::min(a, 2);
 }
+"""
+STATES = """template <typename T, int kSize = 1>
+  requires A<T> || B<T>
+class Stream : public Base<3> {
+  Stream(int a);
+  virtual int next() = 0;
+  struct Options {
+    bool drop_last = false;
+  };
+  int advance(Open&& open) {
+    if (const auto first = next(); first == 1) return 0;
+    if (ended_) return std::exchange(turn_, (turn_ + 1) % size());
+    if (seen_)
+      list.insert(list.end(),
+                  turn_);
+    num_read_ += 5;
+    ++turn_;
+    return open ? std::get<0>(all_) : size();
+  }
+  bool ended_ = false;
+};
 """
 
 
@@ -119,18 +142,56 @@ class ClassifyTest(unittest.TestCase):
 
 
 class GeneratorTest(unittest.TestCase):
+    def changes(self, source):
+        return [(" ".join(source[begin:end].split()), text.strip()) for begin, end, text, _ in generator.changes_of(source)]
+
     def test_only_code_is_changed(self):
-        changed = [(SOURCE[begin:end].strip(), text.strip()) for begin, end, text, _ in plan_mutants.changes_of(SOURCE)]
-        expected = [(">", ">="), ("0", "1"), ("!", ""), ("&&", "||"), ("<=", "<"), ("7", "8"), ("list.clear();", ""), ("std::min", "std::max"), ("2", "3")]
-        self.assertEqual(changed, expected)
+        condition = "!done(a) && a <= 7"
+        expected = [(">", ">="), ("0", "1"), (condition, "false"), (condition, "true"), ("&&", "||"), ("<=", "<"), ("7", "8"),
+                    ("list.clear();", ";"), ("std::min", "std::max"), ("2", "3")]  # fmt: skip
+        self.assertEqual(self.changes(SOURCE), expected)
+
+    def test_declarations_are_unchanged_and_statements_of_several_lines_are_removed(self):
+        exchange = "std::exchange(turn_, (turn_ + 1) % size())"
+        expected = [("==", "!="), ("1", "2"), ("0", "1"), ("ended_", "false"), ("ended_", "true"), (exchange, "turn_"), ("+", "-"), ("1", "2"),
+                    ("%", "/"), ("seen_", "false"), ("seen_", "true"), ("list.insert(list.end(), turn_);", ";"), ("num_read_ += 5;", ";"),
+                    ("+=", "-="), ("5", "6"), ("++turn_;", ";"), ("open", "!open"), ("false", "true")]  # fmt: skip
+        self.assertEqual(self.changes(STATES), expected)
+
+    def test_every_mutant_has_a_name_and_the_changed_lines(self):
+        mutants = {one.name: one for one in generator.mutants_of("a.cpp", SOURCE, ["data_test"], {})}
+        self.assertEqual(len(mutants), len(generator.changes_of(SOURCE)))
+        self.assertEqual(mutants["5-7"].what, "condition `!done(a) && a <= 7` becomes `false`")
+        self.assertEqual(mutants["5-7b"].lines, ("if (!done(a) && a <= 7) list.push_back(a);", "if (true) list.push_back(a);"))
+        self.assertEqual(mutants["6-3"].what, "statement `list.clear();` removed")
+        self.assertEqual(mutants["6-3"].content, SOURCE.replace("list.clear();", ";"))
+
+    def test_a_survivor_gets_its_reason(self):
+        lines = ("return std::min(a, 2);", "return std::max(a, 2);")
+        mutants = generator.mutants_of("a.cpp", SOURCE, ["data_test"], {("a.cpp", *lines): "a is 2."})
+        self.assertEqual({one.lines: one.survives for one in mutants if one.survives}, {lines: "a is 2."})
 
     def test_a_seed_gives_the_same_mutants_and_the_limit_is_kept(self):
-        first, again, other = (plan_mutants.generate(ROOT, areas.PLANS, 30, seed) for seed in (1, 1, 2))
-        self.assertEqual(first, again)
-        self.assertNotEqual(first, other)
-        self.assertEqual(len(first), 30)
-        for one in first:
-            self.assertNotEqual(one.content, (ROOT / one.files[0]).read_text())
+        for tests_of in areas.GROUPS.values():
+            first, again, other = (generator.generate(ROOT, tests_of, 30, seed, {}) for seed in (1, 1, 2))
+            self.assertEqual(first, again)
+            self.assertNotEqual(first, other)
+            self.assertEqual(len(first), 30)
+            for one in first:
+                self.assertNotEqual(one.content, (ROOT / one.files[0]).read_text())
+
+
+class SourceProgramsTest(unittest.TestCase):
+    def test_includes_are_followed_within_the_module(self):
+        users = source_programs.users_of(ROOT, "reference/data/batch_stream.hpp")
+        self.assertIn("reference/data/batch_stream.cpp", users)
+        self.assertIn("reference/data/dispatched_batches.cpp", users)
+        self.assertNotIn("reference/data/collate.cpp", users)
+        self.assertEqual({pathlib.Path(source).parts[1] for source in users}, {"data"})
+
+    def test_sources_are_told_from_other_tests(self):
+        self.assertEqual(source_programs.sources_of("properties/data_laws.cpp tests/a_test.cpp"), ["properties/data_laws.cpp", "tests/a_test.cpp"])
+        self.assertEqual(source_programs.sources_of("data_test --gtest_filter=-A*"), [])
 
 
 class ReportTest(unittest.TestCase):
@@ -138,12 +199,19 @@ class ReportTest(unittest.TestCase):
         killed = run_mutants.as_entry(mutant.Mutant("sums", "a", "A | b.", [], []), mutant.Verdict(mutant.ASSERTION, "SumTest.Adds"), 3.2)
         survivor = run_mutants.as_entry(mutant.Mutant("sums", "b", "B.", [], [], survives="Nobody adds."), mutant.Verdict(mutant.SURVIVED))
         absent = run_mutants.as_entry(mutant.Mutant("sums", "c", "C.", [], []))
-        page = report.render([killed, survivor, absent], [])
+        page = report.render([killed, survivor, absent], [], {})
         self.assertIn("| sums | 3 | 1 | 0 | 0 | 0 | 1 | 50.0 % |", page)
         self.assertIn("| a | A \\| b. | killed by assertion | `SumTest.Adds` | 3 |", page)
         self.assertIn("| sums/b | survived | Nobody adds. |", page)
         self.assertIn("| c | C. | not run |  |  |", page)
         json.dumps([killed, survivor, absent])
+
+    def test_generated_mutants_have_a_section_per_group_with_its_command(self):
+        for group, tests_of in areas.GROUPS.items():
+            one = mutant.Mutant(next(iter(tests_of)), "3-7", "constant `0` becomes `1`", [], [], survives="0 is never reached.")
+            page = report.render([], [run_mutants.as_entry(one, mutant.Verdict(mutant.SURVIVED))], {group: "./dev mutants --seed 7"})
+            self.assertIn(f"## Generated changes of {group}\n\nCommand: `./dev mutants --seed 7`.", page)
+            self.assertIn(f"| {one.area}:3-7 | constant `0` becomes `1` | survived | 0 is never reached. |", page)
 
 
 class WrittenMutantsTest(unittest.TestCase):
@@ -184,14 +252,32 @@ class WrittenMutantsTest(unittest.TestCase):
         sides = collections.Counter(one.name.split("-")[0] for one in self.mutants if one.area == "equivalence")
         self.assertGreaterEqual(min(sides["gloo"], sides["sim"]), 10)
 
-    def test_every_test_is_an_entry_of_ctest(self):
+    def test_every_test_is_an_entry_of_ctest_or_a_source(self):
         listed = "\n".join(path.read_text() for folder in ("tests", "properties") for path in (ROOT / folder).rglob("CMakeLists.txt"))
         known = {pathlib.Path(word).name for word in re.findall(r"[\w/]+", listed)}
-        tests = {test for one in self.mutants for test in one.tests} | {test for table in (areas.AREAS, areas.PLANS) for row in table.values() for test in row}
-        self.assertEqual({test for test in tests if " " not in test} - known, set())
+        tables = (areas.AREAS, *areas.GROUPS.values())
+        tests = {test for one in self.mutants for test in one.tests} | {test for table in tables for row in table.values() for test in row}
+        self.assertEqual({test for test in tests if " " not in test and not source_programs.sources_of(test)} - known, set())
+        sources = {source for test in tests for source in source_programs.sources_of(test)}
+        self.assertEqual([source for source in sources if not (ROOT / source).exists()], [])
 
-    def test_every_plan_exists(self):
-        self.assertEqual([file for file in areas.PLANS if not (ROOT / file).exists()], [])
+
+class GroupsTest(unittest.TestCase):
+    def test_every_file_exists_and_is_in_one_group(self):
+        files = [file for tests_of in areas.GROUPS.values() for file in tests_of]
+        self.assertEqual([file for file in files if not (ROOT / file).exists()], [])
+        self.assertEqual(len(files), len(set(files)))
+
+    def test_only_headers_have_programs_of_their_own(self):
+        for tests_of in areas.GROUPS.values():
+            for file, tests in tests_of.items():
+                self.assertEqual({bool(source_programs.sources_of(test)) for test in tests}, {file.endswith(".hpp")}, file)
+
+    def test_every_survivor_is_a_mutant_of_a_source(self):
+        mutants = {(file, *one.lines) for tests_of in areas.GROUPS.values() for file in tests_of
+                   for one in generator.mutants_of(file, (ROOT / file).read_text(), [], {})}  # fmt: skip
+        stale = [key for key in survivors.SURVIVORS if key not in mutants]
+        self.assertEqual(stale, [], "these survivors are no mutants of the sources any more; remove them from survivors.py")
 
 
 if __name__ == "__main__":

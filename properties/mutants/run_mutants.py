@@ -7,17 +7,20 @@ import fcntl
 import json
 import os
 import pathlib
-import re
+import random
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
 import areas
+import generator
 import mutant
-import plan_mutants
 import report
+import survivors
+from source_programs import SourcePrograms, sources_of, users_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build/release"
@@ -25,6 +28,7 @@ PASSED = ROOT / "build/passed_tests.json"  # seconds of the tests that pass with
 PAGE, RESULTS = ROOT / "reports/mutants.md", ROOT / "reports/results/mutants.json"
 LEAST_SCORE = 95.0  # percent of the written mutants, killed by assertions
 LEAST_TO_SEPARATE = 3  # mutants of a source, so that compiling it apart from others saves time
+PROGRAMS = SourcePrograms(ROOT, BUILD)
 
 
 class Problem(Exception):
@@ -66,9 +70,22 @@ def choose(mutants, area, names):
     return [one for one in chosen if not names or one.name in names]
 
 
+def is_header(one):
+    return one.files[0].endswith(".hpp")
+
+
 @contextlib.contextmanager
 def changed(one):
-    """The sources with the mutant; restores them however the block ends."""
+    """The sources with the mutant; restores them however the block ends. A header changes outside of the checkout."""
+    if is_header(one):
+        header = PROGRAMS.overlay / one.files[0]
+        header.parent.mkdir(parents=True, exist_ok=True)
+        header.write_text(one.content)
+        try:
+            yield
+        finally:
+            header.unlink()
+        return
     before = {file: (ROOT / file).read_bytes() for file in one.files}
     try:
         if one.patch:
@@ -88,9 +105,13 @@ def target_of(program):
     return pathlib.Path(program).name.replace("-", "_")
 
 
+def num_jobs():
+    return int(os.environ.get("ACCEL_BUILD_JOBS", os.cpu_count()))
+
+
 def build(targets):
     """Returns the compiler's first error, or ""."""
-    jobs = os.environ.get("ACCEL_BUILD_JOBS", str(os.cpu_count()))
+    jobs = str(num_jobs())
     done = subprocess.run(["cmake", "--build", str(BUILD), "-j", jobs, "--target", *sorted(targets)], capture_output=True, text=True)
     if done.returncode == 0:
         return ""
@@ -105,13 +126,18 @@ def separate(sources):
         raise Problem(f"cmake fails: {configured.stderr.strip()}")
 
 
-def often_changed(chosen):
-    counts = collections.Counter(file for one in chosen for file in one.files if file.endswith(".cpp"))
-    return sorted(file for file, count in counts.items() if count >= LEAST_TO_SEPARATE)
+def to_separate(chosen, tests):
+    """The sources that are compiled often, and those that become part of test programs in place of the library's."""
+    counts = collections.Counter(file for one in chosen for file in one.files)
+    often = {file for file, count in counts.items() if count >= LEAST_TO_SEPARATE and file.endswith(".cpp")}
+    of_headers = {source for file in counts if file.endswith(".hpp") for source in users_of(ROOT, file)}
+    of_tests = {source for test in tests for source in sources_of(test) if not source.startswith(("tests/", "properties/"))}
+    return sorted(often | of_headers | of_tests)
 
 
 class Tests:
-    """The ctest entries of the build, and how long each takes without a mutant."""
+    """How tests are built and run, and how long each takes without a mutant. A test is a ctest entry, the command line of a
+    program of the build, or the sources of a program; see SourcePrograms."""
 
     def __init__(self):
         self.entries = {}
@@ -120,18 +146,25 @@ class Tests:
         self.seconds = {}
 
     def entry(self, name):
-        """A name is a ctest entry, or the command line of a program of the build."""
         if name in self.entries:
             found = self.entries[name]
             return found | {"command": [*found["command"], "--gtest_fail_fast"]}
         program, *arguments = shlex.split(name)
-        if not arguments:
-            raise Problem(f"unknown test '{name}'; expected an entry of ctest, or a command of a program in build/release/bin")
         environment = {"OMP_NUM_THREADS": "1", "ACCEL_SOURCE_DIR": str(ROOT), "ACCEL_BIN_DIR": str(BUILD / "bin")}
-        return {"command": [str(BUILD / "bin" / program), *arguments], "environment": environment, "timeout": 1200.0}
+        if sources_of(name):
+            command = [str(PROGRAMS.program(name)), "--gtest_fail_fast"]
+        elif arguments:
+            command = [str(BUILD / "bin" / program), *arguments]
+        else:
+            raise Problem(f"unknown test '{name}'; expected an entry of ctest, a command of a program in build/release/bin, or sources")
+        return {"command": command, "environment": environment, "timeout": 1200.0}
 
     def targets(self, names):
-        return {target_of(self.entry(name)["command"][0]) for name in names}
+        programs = {name for name in names if sources_of(name)}
+        return {target_of(self.entry(name)["command"][0]) for name in set(names) - programs} | {PROGRAMS.target(name) for name in programs}
+
+    def build(self, name):
+        return PROGRAMS.build_program(name, num_jobs()) if sources_of(name) else build(self.targets([name]))
 
     def run(self, name):
         """Runs one test. A mutant may make it slower, so the limit is ten times its time without one."""
@@ -147,6 +180,8 @@ class Tests:
         for name in names:
             if name in self.seconds:
                 continue
+            if sources_of(name) and (error := self.build(name)):
+                raise Problem(f"{name}: the build without a mutant fails: {error}")
             started = time.monotonic()
             verdict = self.run(name)
             if verdict.result != mutant.SURVIVED:
@@ -185,7 +220,7 @@ def kill(one, tests, names):
     with changed(one):
         for name in names:
             # One program after the other: mostly the first test kills the mutant, and the others need not be linked.
-            if error := build(tests.targets([name])):
+            if error := tests.build(name):
                 return mutant.Verdict(mutant.UNCOMPILED, "", mutant.shortened(error))
             verdict = tests.run(name)
             if verdict.result != mutant.SURVIVED:
@@ -197,7 +232,8 @@ def kill(one, tests, names):
 
 
 def stored_results():
-    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {"patches": [], "generated": []}
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"patches": [], "generated": []}
+    return {"commands": {}} | results
 
 
 def as_entry(one, verdict=None, seconds=0.0, commit=""):
@@ -206,26 +242,32 @@ def as_entry(one, verdict=None, seconds=0.0, commit=""):
     return entry | ({"result": verdict.result, "test": verdict.test, "message": verdict.message} if verdict else {})
 
 
-def write_results(all_mutants, kind, new):
-    """Keeps the results of earlier runs, except those of mutants that no longer exist."""
+def write_results(all_mutants, new, commands):
+    """Keeps the results of earlier runs, except those of patches that no longer exist, and those of generated mutants in the
+    groups of this run. `commands`: what repeats the run of a group; empty for patches."""
     results = stored_results()
-    known = {(e["area"], e["name"]): e for e in results[kind]} | {(e["area"], e["name"]): e for e in new}
+    kind = "generated" if commands else "patches"
+    earlier = [] if commands else results[kind]
+    others = [entry for entry in results[kind] if commands and areas.group_of(entry["area"]) not in (None, *commands)]
+    known = {(e["area"], e["name"]): e for e in [*earlier, *new]}
     results[kind] = [known.get((one.area, one.name), as_entry(one)) | {"what": one.what, "survives": one.survives} for one in all_mutants]
+    results[kind] += others
+    results["commands"] |= commands
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    PAGE.write_text(report.render(results["patches"], results["generated"]))
-    return results[kind]
+    PAGE.write_text(report.render(results["patches"], results["generated"], results["commands"]))
 
 
-def run(all_mutants, chosen, kind):
+def run(all_mutants, chosen, commands):
     tests = Tests()
     commit = git("rev-parse", "--short", "HEAD").strip()
     names_of = {one.title: one.tests or areas.AREAS[one.area] for one in chosen}
     needed = sorted({name for names in names_of.values() for name in names})
     targets = tests.targets(needed)
     new = []
+    shutil.rmtree(PROGRAMS.overlay, ignore_errors=True)  # of a run that was killed
     try:
-        separate(often_changed(chosen))
+        separate(to_separate(chosen, needed))
         say(f"building {' '.join(sorted(targets))}")
         if error := build(targets):
             raise Problem(f"the build without a mutant fails: {error}")
@@ -235,7 +277,7 @@ def run(all_mutants, chosen, kind):
             verdict = kill(one, tests, sorted(names_of[one.title], key=tests.seconds.get))
             new.append(as_entry(one, verdict, time.monotonic() - started, commit))
             say(f"{place}/{len(chosen)} {one.title}: {verdict.result} {verdict.test} ({new[-1]['seconds']:.0f} s)")
-            write_results(all_mutants, kind, new)
+            write_results(all_mutants, new, commands)
     finally:
         say("rebuilding without a mutant")
         separate([])
@@ -246,33 +288,18 @@ def run(all_mutants, chosen, kind):
 # --- checking -----------------------------------------------------------------------------------------------------------
 
 
-def compile_commands():
-    """The command of each source, also of those that are compiled together with others."""
-    commands = {}
-    for entry in json.loads((BUILD / "compile_commands.json").read_text()):
-        path = pathlib.Path(entry["file"])
-        together = "Unity" in path.parts and path.exists()
-        sources = re.findall(r'#include "([^"]+)"', path.read_text()) if together else [entry["file"]]
-        for source in sources:
-            command = shlex.split(entry["command"])
-            output, compiled = command.index("-o"), command.index("-c")
-            kept = [word for place, word in enumerate(command) if place not in (output, output + 1, compiled, compiled + 1)]
-            commands[os.path.relpath(source, ROOT)] = [*kept, "-fsyntax-only", source]
-    return commands
-
-
 def check(chosen):
-    """Whether each patch applies and its sources compile; runs no test."""
-    commands = compile_commands()
+    """Whether each mutant applies and its sources compile, or the first test of its header; runs no test."""
+    if any(is_header(one) for one in chosen):
+        build({"accel_test_pch"})
     problems = 0
     for place, one in enumerate(chosen, 1):
         say(f"{place}/{len(chosen)} {one.title}")
         try:
             with changed(one):
-                for file in one.files:
-                    done = subprocess.run(commands[file], cwd=BUILD, capture_output=True, text=True)
-                    if done.returncode != 0:
-                        raise Problem(f"{file} does not compile: {mutant.shortened(done.stderr, 1000)}")
+                for file in sources_of(one.tests[0]) if is_header(one) else one.files:
+                    if error := PROGRAMS.check(file):
+                        raise Problem(f"{file} does not compile: {mutant.shortened(error, 1000)}")
         except Problem as problem:
             problems += 1
             print(f"{one.title}: {problem}")
@@ -291,25 +318,46 @@ def summarize(entries, counts_uncompiled):
     return percent
 
 
+def show_survivors(chosen, entries):
+    """Prints the lines of survivors.py for those that have no reason there."""
+    survived = {(entry["area"], entry["name"]) for entry in entries if entry["result"] == mutant.SURVIVED and not entry["survives"]}
+    for one in chosen:
+        if one.lines and (one.area, one.name) in survived:
+            print(f"    {(one.area, *one.lines)!r}: 'REASON',")
+
+
 def parse(arguments):
     parser = argparse.ArgumentParser(prog="./dev mutants", description=__doc__)
     parser.add_argument("area", nargs="?", help=f"only the mutants of this area: {', '.join(areas.AREAS)}")
     parser.add_argument("names", nargs="*", metavar="name", help="only these mutants of the area")
     parser.add_argument("--check", action="store_true", help="only check that the patches apply and compile; run no test")
-    parser.add_argument("--generate", action="store_true", help="generated mutants of the plan functions instead of the patches")
+    parser.add_argument("--generate", nargs="?", const="all", choices=["all", *areas.GROUPS], metavar="GROUP",
+                        help=f"generated mutants instead of the patches: {', '.join(areas.GROUPS)}, or all (default)")  # fmt: skip
     parser.add_argument("--limit", type=int, default=140, help="the number of generated mutants (default: 140)")
-    parser.add_argument("--seed", type=int, default=1, help="the seed of the generated mutants (default: 1)")
+    parser.add_argument("--seed", type=int, help="the seed of the generated mutants (default: a new one, which is printed)")
     parser.add_argument("--list", action="store_true", help="print the mutants and end")
     options = parser.parse_args(arguments)
     if options.generate and options.area:
-        parser.error("--generate: expected no area; the generated mutants are those of the plans")
+        parser.error(f"--generate: expected no area; the generated mutants are those of {' and '.join(areas.GROUPS)}")
     return options
+
+
+def drawn(options):
+    """Generated mutants, and the command that draws them again, per group."""
+    seed = random.SystemRandom().randrange(1, 10**6) if options.seed is None else options.seed
+    command = f"./dev mutants --generate {options.generate} --limit {options.limit} --seed {seed}"
+    say(f"{command}  # draws these mutants of {git('rev-parse', '--short', 'HEAD').strip()} again")
+    groups = areas.GROUPS if options.generate == "all" else [options.generate]
+    tests_of = {file: tests for group in groups for file, tests in areas.GROUPS[group].items()}
+    return generator.generate(ROOT, tests_of, options.limit, seed, survivors.SURVIVORS), dict.fromkeys(groups, command)
 
 
 def main(arguments):
     options = parse(arguments)
+    commands = {}
     if options.generate:
-        all_mutants = chosen = plan_mutants.generate(ROOT, areas.PLANS, options.limit, options.seed)
+        all_mutants, commands = drawn(options)
+        chosen = all_mutants
     else:
         all_mutants = written_mutants()
         chosen = choose(all_mutants, options.area, options.names)
@@ -323,8 +371,9 @@ def main(arguments):
         fcntl.flock(lock, fcntl.LOCK_EX)
         if options.check:
             return check(chosen)
-        entries = run(all_mutants, chosen, "generated" if options.generate else "patches")
+        entries = run(all_mutants, chosen, commands)
     percent = summarize(entries, counts_uncompiled=not options.generate)
+    show_survivors(chosen, entries)
     return 0 if options.generate or percent >= LEAST_SCORE else 1
 
 

@@ -3,6 +3,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -28,8 +29,30 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 enable_testing()
 add_executable(sum_test reference/sum.cpp)
 add_test(NAME sum_test COMMAND sum_test)
+add_library(products STATIC reference/double.cpp)
+add_executable(product_test tests/other_test.cpp tests/product_test.cpp)
+target_link_libraries(product_test products)
+include_directories(.)
 """
-AREAS = 'AREAS = {"sums": ["sum_test"]}\nPLANS = {"reference/sum.cpp": ["sum_test"]}\n'
+# A header that a source of the library includes too. The other source of the test program contains the unchanged function, which
+# a linker would prefer.
+HEADER = "inline int product(int a, int b) { return a * b; }\n"
+DOUBLE = '#include "reference/product.hpp"\nint twice(int a) { return product(2, a); }\n'
+OTHER_TEST = '#include "reference/product.hpp"\nint other() { return product(1, 1); }\n'
+PRODUCT_TEST = """#include <cstdio>
+#include "reference/product.hpp"
+int twice(int a);
+int main() {
+  std::puts("[==========] Running 1 test from 1 test suite.");
+  if (product(2, 3) != 6 || twice(2) != 4) std::puts("[  FAILED  ] ProductTest.Multiplies");
+  return product(2, 3) != 6 || twice(2) != 4;
+}
+"""
+AREAS = """AREAS = {"sums": ["sum_test"]}
+GROUPS = {"sums": {"reference/sum.cpp": ["sum_test"]}, "products": {"reference/product.hpp": ["tests/product_test.cpp"]}}
+def group_of(file):
+    return "products" if file.endswith(".hpp") else "sums"
+"""
 FAULTS = {"crash": "__builtin_trap(), 0", "difference": "a - b", "equal": "b + a", "error": "a + c", "hang": "({ for (;;) {} }), 0"}
 
 
@@ -46,6 +69,8 @@ class RunTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
         texts = {"CMakeLists.txt": CMAKE, "reference/sum.cpp": SOURCE, ".gitignore": "/build/\n"}
+        texts |= {"reference/product.hpp": HEADER, "reference/double.cpp": DOUBLE, "tests/product_test.cpp": PRODUCT_TEST}
+        texts |= {"tests/other_test.cpp": OTHER_TEST}
         texts |= {f"properties/mutants/{file.name}": file.read_text() for file in HERE.glob("*.py")}
         texts |= {f"properties/mutants/sums/{name}.patch": patch_of(text) for name, text in FAULTS.items()}
         texts["properties/mutants/areas.py"] = AREAS
@@ -98,12 +123,29 @@ class RunTest(unittest.TestCase):
         self.assertEqual(process.returncode, 143)
         self.expect_sources_unchanged()
 
-    def test_generated_mutants_are_reported_apart(self):
-        code, output, _ = self.run_mutants("--generate", "--limit", "3")
+    def test_generated_mutants_are_reported_by_group_and_survivors_can_be_explained(self):
+        code, output, error = self.run_mutants("--generate", "sums", "--limit", "3")
         self.assertEqual(code, 0)
         self.assertIn("3 mutants", output)
-        self.assertIn("## Generated changes of plans", (self.root / "reports/mutants.md").read_text())
+        seed = re.search(r"\./dev mutants --generate sums --limit 3 --seed (\d+)", error)[1]
+        code, output, _ = self.run_mutants("--generate", "products", "--seed", "1")
+        self.assertIn("1 mutants: 1 assertion", output)
+        page = (self.root / "reports/mutants.md").read_text()
+        self.assertIn("## Generated changes of sums", page)
+        self.assertIn(f"Command: `./dev mutants --generate sums --limit 3 --seed {seed}`.", page)
+        self.assertIn("## Generated changes of products", page)
+        self.assertEqual(self.run_mutants("--generate", "sums", "--limit", "3", "--seed", seed, "--list")[1].count("\n"), 3)
         self.expect_sources_unchanged()
+
+    def test_a_mutant_of_a_header_changes_neither_the_checkout_nor_the_build(self):
+        subprocess.run(["cmake", "--build", str(self.root / "build/release")], check=True, capture_output=True)
+        programs = [self.root / "build/release/bin/product_test", self.root / "build/release/libproducts.a"]
+        before = [program.read_bytes() for program in programs]
+        _, output, _ = self.run_mutants("--generate", "products", "--seed", "1")
+        self.assertIn("1 mutants: 1 assertion", output)
+        self.assertEqual([program.read_bytes() for program in programs], before)
+        self.assertEqual((self.root / "reference/product.hpp").read_text(), HEADER)
+        self.assertEqual(list((self.root / "build/release/mutants/include").rglob("*.hpp")), [])
 
     def test_check_finds_what_does_not_compile_or_apply(self):
         code, output, _ = self.run_mutants("--check")

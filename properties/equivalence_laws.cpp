@@ -95,7 +95,7 @@ void expect_equal_schedules(const std::string& law) {
                      num_errors += last.starts_with("error: ") ? 1 : 0;
                      return programs::first_difference("parallel", parallel, "serial", serial);
                    });
-  RecordProperty("errors", num_errors);
+  ::testing::Test::RecordProperty("errors", num_errors);
   EXPECT_LE(100 * num_errors, 3 * compared.cases)
       << num_errors << " of " << compared.cases << " cases ended in an error";
 }

@@ -6,7 +6,7 @@ import re
 import mutant
 
 SWAPS = {" < ": " <= ", " <= ": " < ", " > ": " >= ", " >= ": " > ", " == ": " != ", " != ": " == ", " + ": " - ", " - ": " + ",
-         " * ": " / ", " / ": " * ", " % ": " / ", " && ": " || ", " || ": " && ", " += ": " -= ", "std::min": "std::max",
+         " * ": " + ", " / ": " * ", " % ": " / ", " && ": " || ", " || ": " && ", " += ": " -= ", "std::min": "std::max",
          "std::max": "std::min", "true": "false", "false": "true"}  # fmt: skip
 OPERATOR = re.compile("|".join(rf"(?<!\w){re.escape(text)}(?!\w)" if text[0] != " " else re.escape(text) for text in SWAPS))
 CONSTANT = re.compile(r"(?<![\w.'<])\d+(?![\w.'])")  # not the argument of a template
@@ -70,7 +70,8 @@ def changes_of(source):
     code = masked(source)
     changes = [(m.start(), m.end(), SWAPS[m[0]], "operator") for m in OPERATOR.finditer(code)]
     changes += [(m.start(), m.end(), str(int(m[0]) + 1), "constant") for m in CONSTANT.finditer(code)]
-    changes += [(m.start(), m.end(), "", "negation") for m in NEGATION.finditer(code)]
+    # Negated twice, since the value may be no bool.
+    changes += [(m.start(), m.end(), "!!", "negation") for m in NEGATION.finditer(code)]
     changes += [(m.start(), m.end(), f"!{m[0]}", "condition") for m in TERNARY.finditer(code)]
     # An empty statement, since it may be the only one after an `if`.
     changes += [(m.end() - len(m[0].lstrip()), m.end(), ";", "statement") for m in STATEMENT.finditer(code) if is_complete(m[0])]
@@ -96,7 +97,7 @@ def mutants_of(file, source, tests, survivors):
         lines = tuple(" ".join(text.split()) for text in (source[first:last], source[first:begin] + replacement + source[end:last]))
         mutants.append(mutant.Mutant(
             area=file, name=name + "abcd"[names[name] - 1].replace("a", ""), tests=list(tests), files=[file],
-            what=f"{kind} `{before}` " + (f"becomes `{after}`" if after not in ("", ";") else "removed"),
+            what=f"{kind} `{before}` " + ("removed" if after == ";" else f"becomes `{after}`"),
             survives=survivors.get((file, *lines), ""), content=source[:begin] + replacement + source[end:], lines=lines))  # fmt: skip
     return mutants
 

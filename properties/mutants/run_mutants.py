@@ -216,16 +216,20 @@ def end_session(session):
 
 
 def kill(one, tests, names):
-    """Builds and runs one mutant; the sources are unchanged afterwards."""
+    """Builds and runs one mutant; the sources are unchanged afterwards. After a crash, an assertion of another test may still
+    notice it."""
+    crash = None
     with changed(one):
         for name in names:
             # One program after the other: mostly the first test kills the mutant, and the others need not be linked.
             if error := tests.build(name):
                 return mutant.Verdict(mutant.UNCOMPILED, "", mutant.shortened(error))
             verdict = tests.run(name)
-            if verdict.result != mutant.SURVIVED:
+            if verdict.result == mutant.CRASH:
+                crash = crash or verdict
+            elif verdict.result != mutant.SURVIVED:
                 return verdict
-    return mutant.Verdict(mutant.SURVIVED)
+    return crash or mutant.Verdict(mutant.SURVIVED)
 
 
 # --- results ------------------------------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ def error_of(answer):
 def difference_of_runs(theirs, run, stops_others=False, **bounds):
     """`theirs`: of each rank the trace, or {"message", "trace"} if it ends in an error. `run(max_steps)`: {"trace", "errors"} of accel,
     which has no trace if there are errors. If Accelerate ends in an error, accel must end in the same error in the same step, and the
-    traces up to it must be equal. Errors in an evaluation are never equal, because a run with fewer steps has evaluations too."""
+    traces up to it must be equal. Errors in an evaluation or at the end are never equal, because a run of fewer steps has these too."""
     if isinstance(theirs, dict):
         return f"no trace of Accelerate: {theirs['failure']}"
     errors = {rank: of_rank["message"] for rank, of_rank in enumerate(theirs) if isinstance(of_rank, dict)}
@@ -97,7 +97,7 @@ def difference_of_runs(theirs, run, stops_others=False, **bounds):
         return found
     before = run(steps)
     if before["errors"]:
-        return f"Accelerate ends in an error in step {steps}, accel before: {before['errors']}"
+        return f"Accelerate completes {steps} steps before its error, accel ends in an error even if these are all: {before['errors']}"
     return difference_of_sharded_traces(trace, before_error(before["trace"], trace), **bounds)
 
 

@@ -188,7 +188,7 @@ class RunTest(unittest.TestCase):
             for ours in range(self.STEPS):
                 if theirs != ours:
                     self.assertIsNotNone(self.difference(self.accelerate(theirs), self.accel(ours)), (theirs, ours))
-        self.assertIn("Accelerate ends in an error in step 3, accel before", self.difference(self.accelerate(3), self.accel(1)))
+        self.assertIn("Accelerate completes 3 steps before its error", self.difference(self.accelerate(3), self.accel(1)))
         self.assertIn("only Accelerate ends in an error by step 1", self.difference(self.accelerate(1), self.accel(3)))
 
     def test_an_error_on_other_ranks_is_a_difference(self):

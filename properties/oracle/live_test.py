@@ -92,7 +92,7 @@ class PlantedErrorTest(unittest.TestCase):
         for found in self.differences(accelerate(None)):
             self.assertIn("only accel ends in an error: rank 0: Expected more than 1 value", found)
         for found in self.differences(accelerate(3)):
-            self.assertIn("in step 3, accel before", found)
+            self.assertIn("Accelerate completes 3 steps before its error", found)
         for found in self.differences(accelerate(1)):
             self.assertIn("only Accelerate ends in an error by step 1", found)
         self.plant(2, ranks="1")

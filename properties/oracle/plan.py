@@ -156,7 +156,7 @@ def in_order(ranks, count):
     return steps
 
 
-def answers(requests, timeout=30):
+def answers(requests, timeout=rank_group.ITEM_SECONDS):
     """Accelerate's answers, in the order of the requests; each goes to a group of as many ranks as it asks for."""
     requests = [DEFAULTS | request for request in requests]
     found = [known_answer(request) for request in requests]

@@ -17,6 +17,7 @@ import tempfile
 import time
 
 START_SECONDS = 180  # importing torch on a busy machine
+ITEM_SECONDS = 180  # likewise
 
 
 # --- a rank ----------------------------------------------------------------------------------------------------------
@@ -56,7 +57,7 @@ def serve(answer):
 # --- the group -------------------------------------------------------------------------------------------------------
 
 
-def walk(script, ranks, items, timeout=60, is_launched=False):
+def walk(script, ranks, items, timeout=ITEM_SECONDS, is_launched=False):
     """Yields one answer per item: the list of what the ranks answered, or {"failure": why} for an item that hung or that
     the group did not survive. One rank alone is a plain process, unless it is launched as a group of one."""
     with tempfile.TemporaryDirectory() as folder:

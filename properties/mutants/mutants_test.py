@@ -74,6 +74,7 @@ class Stream : public Base<3> {
                   turn_);
     num_read_ += 5;
     ++turn_;
+    ended_ = !open * 2;
     return open ? std::get<0>(all_) : size();
   }
   bool ended_ = false;
@@ -155,7 +156,7 @@ class GeneratorTest(unittest.TestCase):
         exchange = "std::exchange(turn_, (turn_ + 1) % size())"
         expected = [("==", "!="), ("1", "2"), ("0", "1"), ("ended_", "false"), ("ended_", "true"), (exchange, "turn_"), ("+", "-"), ("1", "2"),
                     ("%", "/"), ("seen_", "false"), ("seen_", "true"), ("list.insert(list.end(), turn_);", ";"), ("num_read_ += 5;", ";"),
-                    ("+=", "-="), ("5", "6"), ("++turn_;", ";"), ("open", "!open"), ("false", "true")]  # fmt: skip
+                    ("+=", "-="), ("5", "6"), ("++turn_;", ";"), ("ended_ = !open * 2;", ";"), ("!", "!!"), ("*", "+"), ("2", "3"), ("open", "!open"), ("false", "true")]  # fmt: skip
         self.assertEqual(self.changes(STATES), expected)
 
     def test_every_mutant_has_a_name_and_the_changed_lines(self):

@@ -64,7 +64,8 @@ DATA_TEST = "data_test --gtest_fail_fast --gtest_filter=-LoaderPosition*"
 POSITION_TEST = "data_test --gtest_fail_fast --gtest_filter=LoaderPosition*"
 LOADER_LAWS = [DATA_TEST, RECORDED_PLANS, "dispatched_loader_laws", "shared_order_laws", "loader_state_laws", "stream_laws", "loader_place_laws",
                "data_laws", "elastic_laws", "order_laws", "resume_laws", "loader_laws"]  # fmt: skip
-# The programs of a header. Most take 10 s to build on two cores, and each a few seconds to run.
+# The programs of a header, each of one or two sources, which take about 10 s to build on two cores. They run in the order of the
+# table.
 ONE_RANK = "tests/reference/data/data_loader_test.cpp tests/reference/data/iterable_test.cpp"
 WORKERS = "tests/reference/data/workers_test.cpp"
 EPOCHS = "properties/data_laws.cpp properties/order_laws.cpp"
@@ -72,11 +73,12 @@ PLACES = "properties/resume_laws.cpp properties/loader_place_laws.cpp"
 STREAMS = "properties/stream_laws.cpp properties/shared_order_laws.cpp"
 DISPATCHED = "properties/dispatched_loader_laws.cpp"
 STATES = "properties/loader_state_laws.cpp properties/elastic_laws.cpp"
+POSITION = "tests/reference/data/loader_position_test.cpp"
 
 # Loaders, the dispatcher and resume.
 LOADERS = {
-    "reference/data/loader_position.cpp": [POSITION_TEST, "loader_place_laws", "resume_laws"],
-    "reference/data/loader_position.hpp": ["tests/reference/data/loader_position_test.cpp", PLACES],
+    "reference/data/loader_position.cpp": [POSITION_TEST, "loader_place_laws", "loader_state_laws", "resume_laws", "state_machine_laws"],
+    "reference/data/loader_position.hpp": [POSITION, PLACES, STATES],
     "reference/data/loader_core.cpp": [*LOADER_LAWS, "recorded_faults_test", "accelerator_test", "state_machine_laws",
                                        "device_training_test --gtest_fail_fast --gtest_filter=-*Laws.*"],
     "reference/data/loader_place.cpp": [*LOADER_LAWS, "accelerator_test", "state_machine_laws"],
@@ -89,13 +91,13 @@ LOADERS = {
     "reference/data/samplers/batch_sampler_shard.cpp": [*LOADER_LAWS, "sharding_laws"],
     "reference/data/samplers/sampler_shard.cpp": [*LOADER_LAWS, "sharding_laws"],
     "reference/data/samplers/sampler.cpp": [*LOADER_LAWS, "recorded_random_numbers_test"],
-    "reference/data/batch_stream.hpp": [WORKERS, ONE_RANK, EPOCHS, PLACES, STREAMS, STATES],
-    "reference/data/loader_pass.hpp": [ONE_RANK, EPOCHS, PLACES, DISPATCHED, STREAMS],
+    "reference/data/batch_stream.hpp": [WORKERS, ONE_RANK, EPOCHS, PLACES, STREAMS, DISPATCHED, STATES],
+    "reference/data/loader_pass.hpp": [ONE_RANK, EPOCHS, PLACES, DISPATCHED, STREAMS, STATES, WORKERS],
     "reference/data/data_loader.hpp": [ONE_RANK, EPOCHS, PLACES, DISPATCHED, STREAMS, STATES, WORKERS],
-    "reference/data/dispatched_batches.hpp": [DISPATCHED, EPOCHS, PLACES, STREAMS],
-    "reference/data/even_steps.hpp": [STREAMS, EPOCHS, PLACES],
-    "reference/data/sharded_stream.hpp": [STREAMS, EPOCHS, PLACES, WORKERS],
-    "reference/data/iterable_shard.hpp": [ONE_RANK, STREAMS, EPOCHS, PLACES],
+    "reference/data/dispatched_batches.hpp": [DISPATCHED, EPOCHS, PLACES, STREAMS, STATES],
+    "reference/data/even_steps.hpp": [STREAMS, EPOCHS, PLACES, STATES],
+    "reference/data/sharded_stream.hpp": [STREAMS, EPOCHS, PLACES, WORKERS, STATES],
+    "reference/data/iterable_shard.hpp": [ONE_RANK, STREAMS, EPOCHS, PLACES, STATES],
 }  # fmt: skip
 
 # The groups of `./dev mutants --generate GROUP`.

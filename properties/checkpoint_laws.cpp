@@ -147,7 +147,7 @@ bool run_life(const Case& c, RankContext& rank, std::uint64_t seed, const std::s
   if (c.schedule) schedule = accelerator.prepare(plain_schedule);
   Counter counter;
   accelerator.register_for_checkpointing(counter);
-  if (!from.empty()) accelerator.load_state(from);
+  if (!from.empty()) accelerator.load_state(from, {.allow_missing_manifest = true});
   const auto save = [&] {
     accelerator.save_state(to, {.safe_serialization = c.safe, .async = c.async});
     if (c.async) {

@@ -43,6 +43,13 @@ class StateSaving : public virtual AcceleratorBase {
     const CallSite site(where);
     return checkpointing_->load(training_, input_dir, options);
   }
+  /// Whether `load_state(input_dir)` finds a checkpoint: false before the first save is complete, for example after a
+  /// crash in it. Collective.
+  [[nodiscard]] bool has_checkpoint(const std::string& input_dir = "",
+                                    std::source_location where = std::source_location::current()) {
+    const CallSite site(where);
+    return checkpointing_->has_checkpoint(input_dir);
+  }
   /// Waits until checkpoints of `save_state(..., {.async = true})` are complete. Collective.
   void finish_saving(std::source_location where = std::source_location::current()) {
     const CallSite site(where);

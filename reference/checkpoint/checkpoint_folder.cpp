@@ -15,9 +15,11 @@ namespace {
 
 constexpr std::string_view kPrefix = "checkpoint_";
 constexpr std::string_view kPart = "accel_part_";
+constexpr std::string_view kUnfinished = ".tmp", kOutdated = ".old", kRemoved = ".removed";
 
-std::string unfinished(const std::string& path) { return path + ".tmp"; }
-std::string outdated(const std::string& path) { return path + ".old"; }
+std::string unfinished(const std::string& path) { return path + std::string(kUnfinished); }
+std::string outdated(const std::string& path) { return path + std::string(kOutdated); }
+std::string removed(const std::string& path) { return path + std::string(kRemoved); }
 std::string above(const std::string& path) {
   const auto folder = std::filesystem::path(path).parent_path().string();
   return folder.empty() ? "." : folder;
@@ -47,20 +49,27 @@ void list_files(Files& files, const std::string& folder, const std::string& pref
     name.ends_with('/') ? list_files(files, folder, prefix + name, names) : names.push_back(prefix + name);
 }
 
-// Only for small files of hooks: it reads the complete file into memory.
+// For files of hooks, which are small: it reads the complete file into memory. It is written again, since the hook may
+// not have synced it.
 ManifestEntry entry_of(Files& files, const std::string& folder, const std::string& name) {
-  const auto bytes = files.read(folder + "/" + name);
+  const auto path = folder + "/" + name;
+  const auto bytes = files.read(path);
+  write_atomically(files, path, bytes);
   Checksum checksum;
   checksum.update(bytes);
   return {.name = name, .bytes = std::ssize(bytes), .checksum = checksum.hex()};
 }
+
+// Written into the unfinished folder by this file, and no part of the checkpoint. A process that was killed may have left
+// the temporary file of any of them.
+bool is_record(std::string_view name) { return name.starts_with(kManifestName) || name.starts_with(kPart); }
 
 // Adds files that hooks of the program have created. Nothing recorded them, so they are read for their checksum.
 void add_unlisted(Files& files, const std::string& folder, Manifest& manifest) {
   std::vector<std::string> names;
   list_files(files, folder, "", names);
   for (const auto& name : names) {
-    if (!manifest.lists(name) && !name.starts_with(kPart)) manifest.files.push_back(entry_of(files, folder, name));
+    if (!manifest.lists(name) && !is_record(name)) manifest.files.push_back(entry_of(files, folder, name));
   }
   std::sort(manifest.files.begin(), manifest.files.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
 }
@@ -73,17 +82,24 @@ bool is_python_state(std::string_view name) {
          (name.starts_with("custom_checkpoint_") && name.ends_with(".pkl"));
 }
 
+// A damaged manifest counts as none: a new checkpoint must not fail because of an old one.
+std::optional<Manifest> manifest_in(Files& files, const std::string& path) {
+  try {
+    return is_file(files, path) ? std::optional(manifest_of(files.read(path), path)) : std::nullopt;
+  } catch (const CheckpointError&) {
+    return std::nullopt;
+  }
+}
+
 // Moves files that the program itself has put into the old folder (notes, plots) to the new one. Files of the old
 // manifest are ours, and Python's would be loaded in place of the new ones: both are dropped. Names that the new folder
 // has are not overwritten.
 void keep_user_files(Files& files, const std::string& from, const std::string& to) {
-  const auto manifest = is_file(files, from + "/" + kManifestName)
-                            ? manifest_of(files.read(from + "/" + kManifestName), from)
-                            : Manifest();
+  const auto manifest = manifest_in(files, from + "/" + kManifestName).value_or(Manifest());
   const auto taken = files.list(to);
   for (const auto& name : files.list(from)) {
     const auto bare = name.ends_with('/') ? name.substr(0, name.size() - 1) : name;
-    const bool is_ours = name == kManifestName || name.starts_with(kPart) || is_python_state(name) ||
+    const bool is_ours = is_record(name) || is_python_state(name) ||
                          std::any_of(manifest.files.begin(), manifest.files.end(), [&](const auto& entry) {
                            return entry.name == name || (name.ends_with('/') && entry.name.starts_with(name));
                          });
@@ -92,145 +108,161 @@ void keep_user_files(Files& files, const std::string& from, const std::string& t
   }
 }
 
+// The manifest is removed last: until then it distinguishes our files from the user's, whenever this is interrupted.
+void remove_outdated(Files& files, const std::string& folder) {
+  for (const auto& name : files.list(folder)) {
+    if (name.ends_with('/'))
+      remove_folder(files, folder + "/" + name.substr(0, name.size() - 1));
+    else if (name != kManifestName)
+      files.remove(folder + "/" + name);
+  }
+  remove_folder(files, folder);
+}
+
 void remove_parts(Files& files, const std::string& folder) {
   for (const auto& name : files.list(folder)) {
     if (name.starts_with(kPart)) files.remove(folder + "/" + name);
   }
 }
 
-}  // namespace
-
-class RecordingFiles::File final : public WritableFile {
- public:
-  File(RecordingFiles& files, const std::string& path) : files_(files), path_(path), file_(files.files_.create(path)) {}
-
-  void append(std::string_view bytes) override {
-    file_->append(bytes);
-    checksum_.update(bytes);
-    size_ += std::ssize(bytes);
+// Completes a replacement that a crash interrupted. With a `path` the new folder won, and only clean-up is missing;
+// without it the first of two renames happened alone, so it is undone.
+void settle(Files& files, const std::string& path) {
+  if (!is_folder(files, outdated(path))) return;
+  if (is_folder(files, path)) {
+    keep_user_files(files, outdated(path), path);
+    remove_outdated(files, outdated(path));
+  } else {
+    files.rename(outdated(path), path);
   }
-  void sync() override { file_->sync(); }
-  // Recorded only on close: a file that failed half-way must not be in the manifest.
-  void close() override {
-    file_->close();
-    const auto name = std::filesystem::path(path_).lexically_relative(files_.folder_).string();
-    files_.written_[path_] = {.name = name, .bytes = size_, .checksum = checksum_.hex()};
-  }
-
- private:
-  RecordingFiles& files_;
-  const std::string path_;
-  std::unique_ptr<WritableFile> file_;
-  Checksum checksum_;
-  std::int64_t size_ = 0;
-};
-
-std::vector<ManifestEntry> RecordingFiles::entries() const {
-  std::vector<ManifestEntry> entries;
-  for (const auto& [path, entry] : written_) entries.push_back(entry);
-  return entries;
+  files.sync_folder(above(path));
 }
 
-std::unique_ptr<WritableFile> RecordingFiles::create(const std::string& path) {
-  return std::make_unique<File>(*this, path);
-}
-
-// write_atomically writes to a temporary name and renames, so the entry follows the rename.
-void RecordingFiles::rename(const std::string& from, const std::string& to) {
-  files_.rename(from, to);
-  auto moved = written_.extract(from);
-  if (moved.empty()) return;
-  moved.key() = to;
-  moved.mapped().name = std::filesystem::path(to).lexically_relative(folder_).string();
-  written_.erase(to);
-  written_.insert(std::move(moved));
-}
-
-void RecordingFiles::remove(const std::string& path) {
-  files_.remove(path);
-  written_.erase(path);
-}
-
-// `path`.old exists only if a crash interrupted publish_folder. With a `path` the new folder won, and only clean-up is
-// missing; without it the first rename happened alone, so it is undone.
-std::string begin_folder(Files& files, const std::string& path) {
-  make_durable_folder(files, above(path));
-  const bool has_successor = is_folder(files, path);
-  if (is_folder(files, outdated(path))) {
-    if (has_successor) {
-      keep_user_files(files, outdated(path), path);
-      remove_folder(files, outdated(path));
-    } else {
-      files.rename(outdated(path), path);
-      files.sync_folder(above(path));
-    }
-  }
-  abandon_folder(files, path);
-  files.make_folder(unfinished(path));
-  return unfinished(path);
-}
-
-// The manifest is written after all other files, which syncs their names, too. Parts are removed after the rename,
-// since finish_folder needs them if a crash happens before it.
-void publish_folder(Files& files, const std::string& path, Manifest manifest) {
-  const auto folder = unfinished(path), parent = above(path);
+// Writes the manifest, after which the folder is complete. So all other names are on the disk before.
+void seal(Files& files, const std::string& folder, Manifest manifest) {
   add_unlisted(files, folder, manifest);
-  write_atomically(files, folder + "/" + kManifestName, to_json(manifest));
   std::set<std::string> inner;
   for (const auto& entry : manifest.files) {
     for (auto within = std::filesystem::path(entry.name).parent_path(); !within.empty(); within = within.parent_path())
       inner.insert(within.string());
   }
   for (const auto& within : inner) files.sync_folder(folder + "/" + within);
+  files.sync_folder(folder);
+  write_atomically(files, folder + "/" + kManifestName, to_json(manifest));
+}
+
+// Gives a sealed folder its final name. An error before that leaves the earlier folder under its name; after it, what is
+// left to clean up is left to `settle`, since the checkpoint is saved.
+void replace(Files& files, const std::string& path) {
+  settle(files, path);
   const bool replaces = is_folder(files, path);
   if (replaces) files.rename(path, outdated(path));
-  files.rename(folder, path);
-  files.sync_folder(parent);
-  remove_parts(files, path);
-  if (!replaces) return;
-  keep_user_files(files, outdated(path), path);
-  remove_folder(files, outdated(path));
-  files.sync_folder(parent);
+  try {
+    files.rename(unfinished(path), path);
+  } catch (const FileError&) {
+    if (replaces) files.rename(outdated(path), path);
+    throw;
+  }
+  files.sync_folder(above(path));
+  try {
+    remove_parts(files, path);
+    settle(files, path);
+  } catch (const FileError&) {
+  }
+}
+
+// Whether all files that a manifest lists are in the folder.
+bool has_files_of(Files& files, const std::string& folder, const Manifest& manifest) {
+  std::vector<std::string> names;
+  list_files(files, folder, "", names);
+  return std::all_of(manifest.files.begin(), manifest.files.end(), [&](const auto& entry) {
+    return std::find(names.begin(), names.end(), entry.name) != names.end();
+  });
+}
+
+// Of a folder without a manifest; nothing if a part is missing: a rank was still writing.
+std::optional<Manifest> manifest_of_parts(Files& files, const std::string& folder) {
+  Manifest whole;
+  int num_parts = 0;
+  for (const auto& name : files.list(folder)) {
+    if (!name.starts_with(kPart) || !name.ends_with(".json")) continue;
+    const auto part = manifest_in(files, folder + "/" + name);
+    if (!part) return std::nullopt;
+    whole.world_size = part->world_size;
+    whole.num_parts = part->num_parts;
+    whole.files.insert(whole.files.end(), part->files.begin(), part->files.end());
+    ++num_parts;
+  }
+  return num_parts > 0 && num_parts == whole.num_parts ? std::optional(std::move(whole)) : std::nullopt;
+}
+
+}  // namespace
+
+std::string begin_folder(Files& files, const std::string& path) {
+  make_durable_folder(files, above(path));
+  settle(files, path);
+  abandon_folder(files, path);
+  files.make_folder(unfinished(path));
+  files.sync_folder(above(path));  // or a power loss takes it with everything that ranks have synced in it
+  return unfinished(path);
+}
+
+void publish_folder(Files& files, const std::string& path, Manifest manifest) {
+  seal(files, unfinished(path), std::move(manifest));
+  replace(files, path);
 }
 
 // Atomic, so that finish_folder never reads half a record.
-void write_part(Files& files, const std::string& unfinished, int rank, int num_ranks,
-                const std::vector<ManifestEntry>& entries) {
-  write_atomically(files, fmt::format("{}/{}{}.json", unfinished, kPart, rank),
-                   to_json({.world_size = num_ranks, .files = entries}));
+void write_part(Files& files, const std::string& unfinished, int rank, const Manifest& part) {
+  write_atomically(files, fmt::format("{}/{}{}.json", unfinished, kPart, rank), to_json(part));
 }
 
+// A folder with a manifest is complete, and so is one with the parts of all ranks. Each step leaves a state in which
+// this can be called again, so that it may be interrupted, too.
 bool finish_folder(Files& files, const std::string& path) {
-  Manifest manifest{.world_size = 0, .files = {}};
-  int num_parts = 0;
-  for (const auto& name : files.list(unfinished(path))) {
-    if (!name.starts_with(kPart) || !name.ends_with(".json")) continue;
-    const auto part = manifest_of(files.read(unfinished(path) + "/" + name), unfinished(path) + "/" + name);
-    manifest.world_size = part.world_size;
-    manifest.files.insert(manifest.files.end(), part.files.begin(), part.files.end());
-    ++num_parts;
+  const auto folder = unfinished(path);
+  auto manifest = manifest_in(files, folder + "/" + kManifestName);
+  const bool is_sealed = manifest.has_value();
+  if (!is_sealed) manifest = manifest_of_parts(files, folder);
+  const bool is_complete = manifest && has_files_of(files, folder, *manifest);
+  if (!is_complete) {
+    settle(files, path);
+    return false;
   }
-  // A part is missing: a rank was still writing, and the checkpoint is incomplete.
-  if (num_parts == 0 || num_parts < manifest.world_size) return false;
-  publish_folder(files, path, std::move(manifest));
+  if (!is_sealed) seal(files, folder, *std::move(manifest));
+  replace(files, path);
   return true;
 }
 
-// The names in a listing end with '/' for folders, which is dropped before comparing.
-void finish_checkpoints(Files& files, const std::string& folder) {
+bool is_unfinished(Files& files, const std::string& path) {
+  return is_folder(files, unfinished(path)) || is_folder(files, outdated(path));
+}
+
+// The names of folders in a listing end with '/'.
+std::vector<std::string> unfinished_checkpoints(Files& files, const std::string& folder) {
+  std::set<std::string> found;
   for (const auto& name : files.list(folder)) {
     const auto bare = std::string_view(name).substr(0, name.size() - 1);
-    if (name.starts_with(kPrefix) && bare.ends_with(".tmp"))
-      finish_folder(files, folder + "/" + std::string(bare.substr(0, bare.size() - 4)));
+    for (const auto ending : {kUnfinished, kOutdated}) {
+      if (bare.starts_with(kPrefix) && bare.ends_with(ending))
+        found.insert(fmt::format("{}/{}", folder, bare.substr(0, bare.size() - ending.size())));
+    }
   }
+  return {found.begin(), found.end()};
+}
+
+std::string lock_of(const std::string& path) {
+  const bool is_numbered = number_of(std::filesystem::path(path).filename().string() + "/").has_value();
+  return (is_numbered ? above(path) : path) + ".lock";
 }
 
 void abandon_folder(Files& files, const std::string& path) { remove_folder(files, unfinished(path)); }
 
-std::string readable_folder(const std::string& path) {
-  if (std::filesystem::is_directory(path)) return path;
-  if (std::filesystem::is_directory(outdated(path))) return outdated(path);
-  throw CheckpointError(fmt::format("{}: the folder does not exist; expected the folder of a checkpoint", path));
+std::optional<std::string> readable_folder(const std::string& path) {
+  for (const auto& folder : {path, outdated(path)}) {
+    if (std::filesystem::is_directory(folder)) return folder;
+  }
+  return std::nullopt;
 }
 
 std::vector<std::int64_t> checkpoint_numbers(Files& files, const std::string& folder) {
@@ -242,20 +274,21 @@ std::vector<std::int64_t> checkpoint_numbers(Files& files, const std::string& fo
   return numbers;
 }
 
-// A folder is renamed before it is removed, so that a crash in between leaves a ".tmp", which nobody takes for a
-// checkpoint. Remains of earlier crashes are removed here too.
+// A folder is renamed before it is removed, so that a crash in between leaves a name which nobody takes for a checkpoint.
+// Remains of earlier crashes are removed here too.
 void remove_oldest(Files& files, const std::string& folder, int total_limit, std::int64_t kept) {
   const auto path_of = [&](std::int64_t number) { return fmt::format("{}/{}{}", folder, kPrefix, number); };
   for (const auto& name : files.list(folder)) {
-    if (name.starts_with(kPrefix) && name.ends_with(".tmp/"))
-      remove_folder(files, folder + "/" + name.substr(0, name.size() - 1));
+    const auto bare = name.substr(0, name.size() - 1);
+    if (name.starts_with(kPrefix) && (bare.ends_with(kUnfinished) || bare.ends_with(kRemoved)))
+      remove_folder(files, folder + "/" + bare);
   }
   auto numbers = checkpoint_numbers(files, folder);
   std::erase(numbers, kept);
   for (auto left = std::ssize(numbers) + 1; left > total_limit && !numbers.empty(); --left) {
     const auto path = path_of(numbers.front());
-    files.rename(path, unfinished(path));
-    remove_folder(files, unfinished(path));
+    files.rename(path, removed(path));
+    remove_folder(files, removed(path));
     numbers.erase(numbers.begin());
   }
 }

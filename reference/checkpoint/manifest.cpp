@@ -20,6 +20,14 @@ using Json = nlohmann::ordered_json;
 
 // Increment if the meaning of a key changes. Readers reject other versions.
 constexpr int kVersion = 1;
+constexpr const char* kChecksum = "xxh3_64";
+
+// Of the entries of a manifest without its own checksum. Independent of spaces, since it covers the parsed values.
+std::string checksum_of(const Json& json) {
+  Checksum checksum;
+  checksum.update(json.dump());
+  return checksum.hex();
+}
 
 // The cheap checks (existence, size) come first and always run.
 std::string problem_of(const std::string& folder, const ManifestEntry& entry, bool verify) {
@@ -63,16 +71,30 @@ std::string to_json(const Manifest& manifest) {
   Json files = Json::array();
   for (const auto& entry : manifest.files)
     files.push_back({{"name", entry.name}, {"bytes", entry.bytes}, {"xxh3_64", entry.checksum}});
-  return Json{{"version", kVersion}, {"world_size", manifest.world_size}, {"files", std::move(files)}}.dump(2) + "\n";
+  Json json{{"version", kVersion}, {"world_size", manifest.world_size}};
+  if (manifest.num_parts > 0) json["parts"] = manifest.num_parts;
+  json["files"] = std::move(files);
+  json[kChecksum] = checksum_of(json);
+  return json.dump(2) + "\n";
 }
 
 Manifest manifest_of(const std::string& json, const std::string& path) {
   try {
-    const auto parsed = Json::parse(json);
+    auto parsed = Json::parse(json);
     const int version = parsed.at("version").get<int>();
     if (version != kVersion)
       throw CheckpointError(fmt::format("{}: version {} is unsupported; expected version {}", path, version, kVersion));
-    Manifest manifest{.world_size = parsed.at("world_size").get<int>(), .files = {}};
+    if (parsed.contains(kChecksum)) {  // earlier versions wrote none
+      const auto expected = parsed.at(kChecksum).get<std::string>();
+      parsed.erase(kChecksum);
+      if (const auto found = checksum_of(parsed); found != expected)
+        throw CheckpointError(
+            fmt::format("{}: the content is damaged (xxh3_64 {}, expected {}); copy it again, or load "
+                        "another checkpoint",
+                        path, found, expected));
+    }
+    Manifest manifest{
+        .world_size = parsed.at("world_size").get<int>(), .files = {}, .num_parts = parsed.value("parts", 0)};
     for (const auto& file : parsed.at("files")) {
       manifest.files.push_back({.name = file.at("name").get<std::string>(),
                                 .bytes = file.at("bytes").get<std::int64_t>(),

@@ -11,7 +11,10 @@
 /// with a manifest is complete.
 ///
 ///     {"version": 1, "world_size": 4,
-///      "files": [{"name": "model.safetensors", "bytes": 1234, "xxh3_64": "0f3c..."}, ...]}
+///      "files": [{"name": "model.safetensors", "bytes": 1234, "xxh3_64": "0f3c..."}, ...],
+///      "xxh3_64": "9a41..."}
+///
+/// The last entry is the checksum of the others, as JSON without spaces, so that damage to the manifest is found, too.
 ///
 /// Thread rule: any thread.
 namespace accel::checkpoint {
@@ -39,6 +42,7 @@ struct ManifestEntry {
 struct Manifest {
   int world_size = 1;  ///< number of ranks that saved
   std::vector<ManifestEntry> files = {};
+  int num_parts = 0;  ///< in the record of one rank's files: number of the records that make the checkpoint
 
   [[nodiscard]] bool lists(const std::string& name) const;
 };

@@ -149,13 +149,22 @@ std::string weights_index_name(bool safe_serialization) {
 }
 
 // Used to find the remains of an earlier save. It must not match files that the user has put into the folder.
+std::string spare_weights_name(const std::string& name, int spare) {
+  const auto dot = name.rfind('.');
+  return fmt::format("{}.new{}{}", name.substr(0, dot), spare, name.substr(dot));
+}
+
 bool is_weights_file(std::string_view name, bool safe_serialization) {
   if (name == weights_file_name(safe_serialization) || name == weights_index_name(safe_serialization)) return true;
   const auto [stem, extension] = names_of(safe_serialization);
   constexpr std::size_t kSuffixBytes = sizeof("-00001-of-00002") - 1;
-  if (name.size() != stem.size() + kSuffixBytes + extension.size() || name.substr(0, stem.size()) != stem) return false;
+  if (name.size() < stem.size() + kSuffixBytes || name.substr(0, stem.size()) != stem) return false;
   const auto suffix = name.substr(stem.size(), kSuffixBytes);
-  return name.substr(stem.size() + kSuffixBytes) == extension && suffix[0] == '-' && are_digits(suffix.substr(1, 5)) &&
+  const auto end = name.substr(stem.size() + kSuffixBytes);
+  constexpr std::string_view kSpare = ".new";
+  const bool is_spare = end.starts_with(kSpare) && end.size() == kSpare.size() + 1 + extension.size() &&
+                        are_digits(end.substr(kSpare.size(), 1)) && end.ends_with(extension);
+  return (end == extension || is_spare) && suffix[0] == '-' && are_digits(suffix.substr(1, 5)) &&
          suffix.substr(6, 4) == "-of-" && are_digits(suffix.substr(10));
 }
 

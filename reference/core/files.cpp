@@ -145,6 +145,20 @@ void PosixFiles::rename(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) throw FileError(from, "renamed to " + to, errno);
 }
 
+void Files::link(const std::string& from, const std::string& to) {
+  const auto file = create(to);
+  file->append(read(from));
+  file->sync();
+  file->close();
+}
+
+void PosixFiles::link(const std::string& from, const std::string& to) {
+  if (::link(from.c_str(), to.c_str()) == 0) return;
+  const bool has_links = errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS && errno != EMLINK && errno != EXDEV;
+  if (has_links) throw FileError(from, "given the name " + to, errno);
+  Files::link(from, to);
+}
+
 void PosixFiles::remove(const std::string& path) {
   if (::remove(path.c_str()) != 0) throw FileError(path, "removed", errno);
 }

@@ -54,6 +54,8 @@ class Files {
   /// Renames atomically and replaces an existing file `to`: a reader sees either the old file or the new one. If `from`
   /// is a folder, `to` must be absent or an empty folder.
   virtual void rename(const std::string& from, const std::string& to) = 0;
+  /// Gives a file a second name, which must be free. By default, and where the file system has no such links, a copy.
+  virtual void link(const std::string& from, const std::string& to);
   /// Removes a file or an empty folder.
   virtual void remove(const std::string& path) = 0;
   /// Creates a folder and its missing parents. An existing folder is unchanged.
@@ -69,6 +71,7 @@ class PosixFiles final : public Files {
   [[nodiscard]] std::string read(const std::string& path) override;
   [[nodiscard]] std::vector<std::string> list(const std::string& path) override;
   void rename(const std::string& from, const std::string& to) override;
+  void link(const std::string& from, const std::string& to) override;
   void remove(const std::string& path) override;
   void make_folder(const std::string& path) override;
   void sync_folder(const std::string& path) override;

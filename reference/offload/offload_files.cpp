@@ -78,6 +78,15 @@ void write_index(Files& files, const std::string& folder, const OffloadJson& ind
   write_atomically(files, folder + "/" + kOffloadIndexName, index.dump(2, ' ', /*ensure_ascii=*/true));
 }
 
+// Takes entries whose files are about to change out of the index on the disk: a process that is killed meanwhile must not
+// leave an index that mixes two saves.
+template <typename Names>
+void forget(Files& files, const std::string& folder, const Names& names, const OffloadJson& index) {
+  auto kept = index;
+  for (const auto& [name, value] : names) kept.erase(name);
+  if (kept.size() < index.size()) write_index(files, folder, kept);
+}
+
 bool is_safetensors(const std::string& path) { return path.ends_with(".safetensors"); }
 
 // Checks the size now, so that a truncated file is reported when the index is read, not in the middle of a forward.
@@ -131,6 +140,7 @@ StoredWeight weight_of_entry(const std::string& folder, const std::string& name,
 void offload_state_dict(Files& files, const std::string& save_dir, const NamedTensors& state_dict) {
   files.make_folder(save_dir);
   auto index = index_in(files, save_dir);
+  forget(files, save_dir, state_dict, index);
   for (const auto& [name, tensor] : state_dict) write_tensor(files, save_dir, name, tensor, index);
   write_index(files, save_dir, index);
 }
@@ -138,6 +148,7 @@ void offload_state_dict(Files& files, const std::string& save_dir, const NamedTe
 void save_offload_index(Files& files, const std::string& offload_folder, const OffloadIndex& weights) {
   files.make_folder(offload_folder);
   auto index = index_in(files, offload_folder);
+  forget(files, offload_folder, weights, index);
   for (const auto& [name, weight] : weights) {
     if (is_safetensors(weight.file))
       // An absolute path, since the index is read from another folder, and perhaps from another working directory.

@@ -42,11 +42,24 @@ RankContext& current_rank() {
   return *thread_rank;
 }
 
+// Each is removed before it runs, so that none runs twice, also after an error.
+void finish_saves(RankContext& context) {
+  while (!context.unfinished_saves.empty()) {
+    const auto finish = std::move(context.unfinished_saves.front());
+    context.unfinished_saves.erase(context.unfinished_saves.begin());
+    finish();
+  }
+}
+
 // LibTorch's errors often appear far from their cause. The hint names a likely cause, for example that the
-// parameters of a sharded model were used outside its forward pass.
-int run_with_hint(const RankContext& context, const std::function<int()>& body) {
+// parameters of a sharded model were used outside its forward pass. After an error the other ranks may not be there to
+// publish a save, but its files are written: the next run finds them.
+int run_program(RankContext& context, const std::function<int()>& body) {
+  const auto wait_for_writers = std::shared_ptr<void>(nullptr, [&](void*) { context.unfinished_saves.clear(); });
   try {
-    return body();
+    const int code = body();
+    if (code == 0) finish_saves(context);
+    return code;
   } catch (const c10::Error& error) {
     if (context.hint.empty()) throw;
     throw StateError(fmt::format("{}\nnote: {}", error.what_without_backtrace(), context.hint));

@@ -58,11 +58,17 @@ struct RankContext {
   std::shared_ptr<std::set<std::string>> warned = std::make_shared<std::set<std::string>>();  ///< texts: see warn_once
   std::vector<std::weak_ptr<void>> accelerator_states = {};  ///< in the order of creation: see AcceleratorState
   bool has_prepared = false;                                 ///< an Accelerator has prepared a model on this rank
+  /// What the rank has to complete before it ends, such as saves in the background; see finish_saves.
+  std::vector<std::function<void()>> unfinished_saves = {};
   std::string hint = {};  ///< likely cause of a LibTorch error that ends the rank; empty: none
 };
 
-/// Runs `body`, the rank's program. Converts a LibTorch error to a StateError with the rank's hint, if there is one.
-int run_with_hint(const RankContext& context, const std::function<int()>& body);
+/// Runs `body`, the rank's program, and returns its result. After a result of 0 it completes the rank's saves, whose
+/// errors are those of the program. Converts a LibTorch error to a StateError with the rank's hint, if there is one.
+int run_program(RankContext& context, const std::function<int()>& body);
+
+/// Completes the unfinished saves in their order. Throws the error of the first that fails. Collective.
+void finish_saves(RankContext& context);
 
 /// Creates the context of a single process without a group.
 std::unique_ptr<RankContext> make_single_rank();

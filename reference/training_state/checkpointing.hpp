@@ -1,10 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "reference/config/options.hpp"
@@ -13,10 +16,12 @@
 
 namespace accel {
 
+class LockFile;
+
 struct SaveStateOptions {
   bool safe_serialization = true;  ///< weights as safetensors, else as torch.save writes them
   /// Writes files in the background; the call only takes the time to copy the state. The checkpoint gets its final name
-  /// in the next `save_state`, `load_state`, `finish_saving` or `end_training`.
+  /// in the next `save_state`, `load_state`, `finish_saving` or `end_training`, or when the rank's program returns.
   bool async = false;
 };
 
@@ -26,6 +31,9 @@ struct LoadStateOptions {
   /// was being read repeats the window's micro-batches. Random streams and buffers such as running averages continue
   /// from where they were saved. The same number of ranks always continues inside the window.
   std::string inside_window = "keep";
+  /// Loads a checkpoint of accel whose manifest is missing, with a warning: its files cannot be verified. Else
+  /// CheckpointError. Folders that Python wrote have no manifest and are always loaded.
+  bool allow_missing_manifest = false;
 };
 
 struct SaveModelOptions {
@@ -36,7 +44,7 @@ struct SaveModelOptions {
 /// Saves and loads the checkpoint folders of one Accelerator. It coordinates the ranks so that a folder with its final
 /// name is complete, and every rank sees the same outcome.
 ///
-/// Thread rule: the rank's thread. `save`, `load`, `save_model` and `finish` are collective.
+/// Thread rule: the rank's thread. All but `save_object` are collective.
 class Checkpointing {
  public:
   /// Called before files are written. It may change or clear `weights`, which has one entry per model. Files that it
@@ -47,18 +55,19 @@ class Checkpointing {
   using LoadHook =
       std::function<void(std::vector<std::shared_ptr<torch::nn::Module>>& models, const std::string& folder)>;
 
-  Checkpointing(RankContext& context, ProjectConfiguration config);
-  ~Checkpointing();
+  Checkpointing(RankContext& context, ProjectConfiguration config) : context_(context), config_(std::move(config)) {}
   Checkpointing(const Checkpointing&) = delete;
   Checkpointing& operator=(const Checkpointing&) = delete;
 
-  /// Saves a checkpoint and returns its folder. Throws CheckpointError on every rank if any rank could not write, or if
-  /// the checkpoint of this number already exists under automatic naming; an existing checkpoint is then unchanged.
-  /// Throws ArgumentError if there is no folder.
+  /// Saves a checkpoint and returns its folder. Throws CheckpointError on every rank if any rank could not write, if
+  /// another process saves there (checkpoint_folder.hpp, lock_of), or if the checkpoint of this number already exists
+  /// under automatic naming; an existing checkpoint is then unchanged. Throws ArgumentError if there is no folder.
   std::string save(TrainingState& state, const std::string& output_dir, SaveStateOptions options);
   /// Loads a checkpoint and returns its folder. Throws CheckpointError on every rank if any rank could not load;
   /// nothing is changed then. Throws ArgumentError for unknown options.
   std::string load(TrainingState& state, const std::string& input_dir, const LoadStateOptions& options = {});
+  /// Whether `load` would find a checkpoint, which it may refuse. Throws ArgumentError if there is no folder.
+  [[nodiscard]] bool has_checkpoint(const std::string& input_dir);
   /// Saves only a model's weights. Leaves out tensors on the meta device, with a warning. Throws CheckpointError on
   /// every rank if they could not be written.
   void save_model(const NamedTensors& weights, const std::string& save_directory,
@@ -66,7 +75,7 @@ class Checkpointing {
   /// Writes an object on the rank that creates folders; others do nothing. Not collective.
   void save_object(const Value& object, const std::string& file) const;
   void save_object(const NamedTensors& tensors, const std::string& file, bool safe_serialization) const;
-  /// Waits for an asynchronous save, and gives its folder the final name.
+  /// Waits for asynchronous saves of this rank, and gives their folders the final names.
   void finish();
 
   [[nodiscard]] std::int64_t iteration() const { return config_.iteration; }
@@ -77,7 +86,6 @@ class Checkpointing {
   std::list<LoadHook> load_hooks;
 
  private:
-  struct Pending;
   /// A folder to load.
   struct Found {
     std::string folder = {};
@@ -89,18 +97,19 @@ class Checkpointing {
   [[nodiscard]] bool creates_folders() const;
   [[nodiscard]] std::string checkpoints_folder() const { return config_.project_dir + "/checkpoints"; }
   [[nodiscard]] std::string folder_to_save(const std::string& output_dir) const;
-  [[nodiscard]] std::string newest_folder() const;
-  [[nodiscard]] Found find(const std::string& input_dir) const;
-  [[nodiscard]] Found find_on_one_rank(const std::string& input_dir) const;
+  [[nodiscard]] std::string folder_to_load(const std::string& function, const std::string& input_dir) const;
+  [[nodiscard]] std::optional<std::string> readable_folder(const std::string& input_dir) const;
+  void recover(const std::string& input_dir) const;
+  [[nodiscard]] Found find(const std::string& input_dir, const LoadStateOptions& options) const;
+  [[nodiscard]] Found find_on_one_rank(const std::string& input_dir, const LoadStateOptions& options) const;
   [[nodiscard]] std::vector<bool> call_load_hooks(const TrainingState& state, const std::string& folder) const;
-  std::string begin(const std::string& folder) const;
-  /// Shares every rank's problem. Throws the same CheckpointError on all ranks if there is any. Collective.
-  void agree(const std::string& what, const std::string& problem) const;
-  void conclude(Pending& pending);
+  void lock(const std::string& folder);
+  std::string begin(const std::string& folder);
 
   RankContext& context_;
   ProjectConfiguration config_;
-  std::unique_ptr<Pending> pending_;
+  /// Of the folders saved last, the newest first.
+  std::deque<std::pair<std::string, std::shared_ptr<const LockFile>>> locks_;
 };
 
 }  // namespace accel

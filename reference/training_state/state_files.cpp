@@ -7,6 +7,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "reference/checkpoint/python_random.hpp"
 #include "reference/core/safetensors.hpp"
@@ -87,7 +88,7 @@ Value open_window(const TrainingState& state, const RankContext& context) {
 }
 
 // "random_state" and "numpy_random_seed" exist for Python only: loading a checkpoint there restores its generators.
-// They are derived from the seed. "accel" holds what Accelerate does not save.
+// They are derived from the seed. kOurs holds what Accelerate does not save.
 Value random_states(const TrainingState& state, const RankContext& context, Value::List sync_states) {
   auto generator = context.generator;
   Value::List skipped;
@@ -96,12 +97,12 @@ Value random_states(const TrainingState& state, const RankContext& context, Valu
                      {"random_state", python_random_state(generator.current_seed())},
                      {"numpy_random_seed", numpy_random_state(generator.current_seed())},
                      {"torch_manual_seed", generator.get_state()},
-                     {"accel", Value::Dict{{"window", state.path->window().state_dict()},
-                                           {"sync_gradients", context.gradient_state.sync_gradients},
-                                           {"open_window", open_window(state, context)},
-                                           {"skipped", std::move(skipped)},
-                                           {"mesh", describe(state.mesh)},
-                                           {"models", std::move(sync_states)}}}};
+                     {kOurs, Value::Dict{{"window", state.path->window().state_dict()},
+                                         {"sync_gradients", context.gradient_state.sync_gradients},
+                                         {"open_window", open_window(state, context)},
+                                         {"skipped", std::move(skipped)},
+                                         {"mesh", describe(state.mesh)},
+                                         {"models", std::move(sync_states)}}}};
   if (!context.device.is_cpu()) states["torch_cuda_manual_seed"] = Value::List{device_generator(context).get_state()};
   return states;
 }
@@ -266,6 +267,15 @@ Weights weights_of(const TrainingState& state) {
   Weights weights;
   for (const auto& model : state.models) weights.push_back(model->weights());
   return weights;
+}
+
+bool is_of_accel(const std::string& folder) {
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
+    if (entry.path().filename().string().starts_with("random_states_"))
+      return read_torch_file(entry.path().string()).contains(kOurs);
+  }
+  return false;
 }
 
 std::string describe(const ParallelismConfig& mesh) {

@@ -67,12 +67,17 @@ inline constexpr const char* kShardedStateDict = "SHARDED_STATE_DICT";
 [[nodiscard]] std::string file_of_loader(std::size_t index, int rank);
 [[nodiscard]] std::string file_of_random_states(int rank);
 [[nodiscard]] std::string file_of_rank_tensors(int rank);
+/// In random_states: what Accelerate does not save.
+inline constexpr const char* kOurs = "accel";
 inline constexpr const char* kScalerFile = "scaler.pt";
 /// Suffixes of the name of a sparse gradient, which is stored as two tensors.
 inline constexpr auto kIndices = ".indices", kValues = ".values";
 /// Names in rank_tensors: the index of the model, and the tensor's name in that model.
 [[nodiscard]] std::string name_of_gradient(std::size_t model, const std::string& name);
 [[nodiscard]] std::string name_of_buffer(std::size_t model, const std::string& name);
+
+/// Whether the entries of a checkpoint folder show that this library wrote it, and not Python's Accelerate.
+[[nodiscard]] bool is_of_accel(const std::string& folder);
 
 /// Which samples and parts of a model each rank has: "dp 2 x tp 4". How data-parallel ranks shard the model is omitted.
 [[nodiscard]] std::string describe(const ParallelismConfig& mesh);

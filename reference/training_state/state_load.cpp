@@ -116,8 +116,8 @@ std::optional<std::string> StateLoad::find_saved_mesh() const {
   const auto name = file_of_random_states(0);
   if (!fs::exists(path(name))) return std::nullopt;  // reported when random states are loaded
   const auto states = read(name);
-  const auto has_mesh = states.contains("accel") && states.at("accel").contains("mesh");
-  return has_mesh ? std::optional(states.at("accel").at("mesh").as<std::string>()) : std::nullopt;
+  const auto has_mesh = states.contains(kOurs) && states.at(kOurs).contains("mesh");
+  return has_mesh ? std::optional(states.at(kOurs).at("mesh").as<std::string>()) : std::nullopt;
 }
 
 // The meshes are named where they are the difference.
@@ -141,7 +141,7 @@ std::optional<StateLoad::SavedWindow> StateLoad::window_to_drop(const LoadStateO
       "micro-batches with {{.inside_window = \"drop\"}}",
       what, loading_ranks());
   const auto states = read(file_of_random_states(0));
-  const auto& ours = states.at("accel");
+  const auto& ours = states.at(kOurs);
   check_checkpoint(ours.contains("open_window"), "{}, but not where the window began; it cannot be dropped", what);
   const auto& saved = ours.at("open_window");
   SavedWindow window{.num_micro_batches = saved.at("num_micro_batches").as<std::int64_t>()};
@@ -260,8 +260,8 @@ void StateLoad::load_random_states() {
   const auto repeated = dropped_ ? dropped_->num_micro_batches : 0;
   commits_.emplace_back(
       [this, step = static_cast<int>(states.at("step").as<std::int64_t>() - repeated)] { state_.step = step; });
-  if (!states.contains("accel")) return;  // written by Python's Accelerate
-  const auto& ours = states.at("accel");
+  if (!states.contains(kOurs)) return;  // written by Python's Accelerate
+  const auto& ours = states.at(kOurs);
   auto& window = state_.path->window();
   undos_.emplace_back([&window, before = window.state_dict()] { window.load_state_dict(before); });
   window.load_state_dict(ours.at("window"));

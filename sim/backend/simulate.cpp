@@ -122,7 +122,7 @@ void run_thread(const SimulationOptions& options, const Seat& seat, std::mutex& 
     body(context);
     return 0;
   };
-  const auto end = run_until_exit([&] { return run_with_hint(context, program); });
+  const auto end = run_until_exit([&] { return run_program(context, program); });
   if (end.code != 0) throw Error(fmt::format("the program called std::exit({}); expected code 0", end.code));
 }
 

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <map>
 #include <memory>
@@ -10,13 +11,16 @@
 #include <vector>
 
 #include "reference/core/files.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 /// A simulated disk that loses power: what a machine may find after a crash, according to what POSIX promises. Of a
 /// file it finds the bytes up to the last sync and any number of the bytes after it; of a folder, the names up to
 /// its last sync and any subset of the changes after it.
 ///
 /// Example: `CrashDisk disk(/*operations_left=*/7); try { save(disk); } catch (const PowerLost&) {}`, then
-/// `disk.after_power_loss(choose)`, where `choose(end)` returns any number in [0, end].
+/// `disk.after_power_loss(choose)`, where `choose(end)` returns any number in [0, end]. A CrashDisk of that is the disk
+/// of the next process. With `Failure::kError` one operation, which may also be a read, reports EIO instead, and
+/// later ones succeed.
 namespace accel::testing {
 
 class PowerLost : public Error {
@@ -24,20 +28,43 @@ class PowerLost : public Error {
   using Error::Error;
 };
 
+enum class Failure { kPowerLoss, kError };
+
 class CrashDisk final : public Files {
  public:
-  /// Power fails instead of the operation after this many.
-  explicit CrashDisk(std::size_t operations_left = std::numeric_limits<std::size_t>::max())
-      : operations_left_(operations_left) {}
+  static constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
+  using Content = std::map<std::string, std::string>;  // of files, by path
+
+  /// The operation after this many fails.
+  explicit CrashDisk(std::size_t operations_left = kNever, Failure failure = Failure::kPowerLoss)
+      : operations_left_(operations_left), failure_(failure) {}
+  /// A disk that holds `content` safely.
+  explicit CrashDisk(const Content& content, std::size_t operations_left = kNever,
+                     Failure failure = Failure::kPowerLoss)
+      : failure_(failure) {
+    for (const auto& [path, bytes] : content) {
+      make_folder(std::filesystem::path(path).parent_path().string());
+      const auto file = create(path);
+      file->append(bytes);
+      file->sync();
+    }
+    sync_all(*root_);
+    num_operations_ = 0;
+    operations_left_ = operations_left;
+  }
 
   std::unique_ptr<WritableFile> create(const std::string& path) override {
-    spend();
+    spend(path);
     auto file = std::make_shared<Node>();
     folder_of(path).change({{name_of(path), file}});
-    return std::make_unique<File>(*this, file);
+    return std::make_unique<File>(*this, path, file);
   }
-  std::string read(const std::string& path) override { return at(path)->bytes; }
+  std::string read(const std::string& path) override {
+    spend_read(path);
+    return at(path)->bytes;
+  }
   std::vector<std::string> list(const std::string& path) override {
+    spend_read(path);
     std::vector<std::string> names;
     if (const auto folder = find(path)) {
       for (const auto& [name, node] : folder->names) names.push_back(name + (node->is_folder ? "/" : ""));
@@ -45,7 +72,7 @@ class CrashDisk final : public Files {
     return names;
   }
   void rename(const std::string& from, const std::string& to) override {
-    spend();
+    spend(from);
     const auto node = at(from);
     if (node->is_folder && find(to) && !find(to)->names.empty()) throw FileError(from, "renamed to " + to, ENOTEMPTY);
     auto &above = folder_of(from), &below = folder_of(to);
@@ -54,12 +81,12 @@ class CrashDisk final : public Files {
     below.change({{name_of(to), node}});
   }
   void remove(const std::string& path) override {
-    spend();
+    spend(path);
     if (!at(path)->names.empty()) throw FileError(path, "removed", ENOTEMPTY);
     folder_of(path).change({{name_of(path), nullptr}});
   }
   void make_folder(const std::string& path) override {
-    spend();
+    spend(path);
     auto* folder = root_.get();
     for (const auto& name : parts(path)) {
       if (!folder->names.contains(name)) {
@@ -71,7 +98,7 @@ class CrashDisk final : public Files {
     }
   }
   void sync_folder(const std::string& path) override {
-    spend();
+    spend(path);
     auto& folder = *at(path);
     folder.synced_names = folder.names;
     folder.changes.clear();
@@ -79,8 +106,8 @@ class CrashDisk final : public Files {
 
   [[nodiscard]] std::size_t num_operations() const { return num_operations_; }
   /// Returns the files that a running process finds, by path.
-  [[nodiscard]] std::map<std::string, std::string> content() const {
-    std::map<std::string, std::string> content;
+  [[nodiscard]] Content content() const {
+    Content content;
     collect(
         *root_, "", content, [](const Node& folder) { return folder.names; },
         [](const Node& file) { return file.bytes; });
@@ -88,8 +115,8 @@ class CrashDisk final : public Files {
   }
   /// Returns what the disk holds once power is back. `choose(n)` returns a number in [0, n].
   template <typename Choose>
-  [[nodiscard]] std::map<std::string, std::string> after_power_loss(Choose&& choose) const {
-    std::map<std::string, std::string> found;
+  [[nodiscard]] Content after_power_loss(Choose&& choose) const {
+    Content found;
     const auto names = [&](const Node& folder) {
       auto names = folder.synced_names;
       for (const auto& change : folder.changes) {
@@ -121,19 +148,21 @@ class CrashDisk final : public Files {
 
   class File final : public WritableFile {
    public:
-    File(CrashDisk& disk, std::shared_ptr<Node> node) : disk_(disk), node_(std::move(node)) {}
+    File(CrashDisk& disk, std::string path, std::shared_ptr<Node> node)
+        : disk_(disk), path_(std::move(path)), node_(std::move(node)) {}
     void append(std::string_view bytes) override {
-      disk_.spend();
+      disk_.spend(path_);
       node_->bytes += bytes;
     }
     void sync() override {
-      disk_.spend();
+      disk_.spend(path_);
       node_->synced = node_->bytes.size();
     }
-    void close() override { disk_.spend(); }
+    void close() override { disk_.spend(path_); }
 
    private:
     CrashDisk& disk_;
+    std::string path_;
     std::shared_ptr<Node> node_;
   };
 
@@ -146,9 +175,20 @@ class CrashDisk final : public Files {
   }
   static std::string name_of(const std::string& path) { return parts(path).back(); }
 
-  void spend() {
-    if (num_operations_ == operations_left_) throw PowerLost("power loss");
+  void spend(const std::string& path) {
+    const bool fails = num_operations_ == operations_left_;
+    if (fails && failure_ == Failure::kPowerLoss) throw PowerLost("power loss");
     ++num_operations_;
+    if (fails) throw FileError(path, "used", EIO);
+  }
+  // A process that dies instead of reading leaves the same disk as one that dies before the next change.
+  void spend_read(const std::string& path) {
+    if (failure_ == Failure::kError) spend(path);
+  }
+  static void sync_all(Node& folder) {
+    folder.synced_names = folder.names;
+    folder.changes.clear();
+    for (const auto& [name, node] : folder.names) sync_all(*node);
   }
   [[nodiscard]] std::shared_ptr<Node> find(const std::string& path) const {
     auto node = root_;
@@ -185,8 +225,17 @@ class CrashDisk final : public Files {
     }
   }
 
-  std::size_t operations_left_, num_operations_ = 0;
+  std::size_t operations_left_ = kNever, num_operations_ = 0;
+  Failure failure_;
   std::shared_ptr<Node> root_ = std::make_shared<Node>(Node{.is_folder = true});
 };
+
+/// Writes what a disk holds into a real folder.
+inline void put(const CrashDisk::Content& disk, const TemporaryFolder& folder) {
+  for (const auto& [path, bytes] : disk) {
+    std::filesystem::create_directories(std::filesystem::path(folder.path(path)).parent_path());
+    std::ofstream(folder.path(path), std::ios::binary) << bytes;
+  }
+}
 
 }  // namespace accel::testing

@@ -35,7 +35,7 @@ int run_real(const std::string& backend, const programs::RecordOptions& record, 
     context = programs::make_real_rank(backend);
     programs::record_rank(*context, record);
     const RankScope scope(*context);
-    const int code = run_with_hint(*context, train);
+    const int code = run_program(*context, train);
     if (code == 0 && context->leave) context->leave();
     if (code != 0) programs::keep_until_exit(std::move(context));
     return code;

@@ -132,7 +132,7 @@ int run_process_rank(const ProcessSeat& seat, const RecordOptions& record, const
     const auto context = make_context(link);
     record_rank(*context, record);
     const RankScope scope(*context);
-    return run_with_hint(*context, train);
+    return run_program(*context, train);
   } catch (const std::exception& error) {
     process::unwatch_writes();
     link->post(process::begin_request(Request::kFail, {}).put(std::string_view(error.what())));

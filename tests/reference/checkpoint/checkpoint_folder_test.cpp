@@ -12,6 +12,7 @@
 #include <random>
 #include <thread>
 
+#include "reference/checkpoint/recording_files.hpp"
 #include "tests/support/crash_disk.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/property.hpp"
@@ -26,6 +27,7 @@ using testing::CrashDisk;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::message_of;
+using testing::put;
 using testing::TemporaryFolder;
 
 using Content = std::map<std::string, std::string>;  // of a folder: names to bytes
@@ -41,22 +43,14 @@ void save(Files& files, const std::string& path, const Content& content) {
   publish_folder(files, path, {.world_size = 1, .files = recording.entries()});
 }
 
-/// Writes what a disk holds into a real folder.
-void put(const std::map<std::string, std::string>& disk, const TemporaryFolder& folder) {
-  for (const auto& [path, bytes] : disk) {
-    std::filesystem::create_directories(std::filesystem::path(folder.path(path)).parent_path());
-    std::ofstream(folder.path(path), std::ios::binary) << bytes;
-  }
-}
-
 /// Returns the verified files of the checkpoint at `path`, or nothing if there is no readable one.
 std::optional<Content> loaded(const std::string& path) {
-  if (!std::filesystem::exists(path) && !std::filesystem::exists(path + ".old")) return std::nullopt;
   const auto folder = readable_folder(path);
-  const auto manifest = read_manifest(folder);
+  if (!folder) return std::nullopt;
+  const auto manifest = read_manifest(*folder);
   RC_ASSERT(manifest.has_value());  // a folder without a manifest would be an incomplete checkpoint
   Content content;
-  for (const auto& entry : manifest->files) content[entry.name] = PosixFiles().read(folder + "/" + entry.name);
+  for (const auto& entry : manifest->files) content[entry.name] = PosixFiles().read(*folder + "/" + entry.name);
   return content;
 }
 
@@ -153,9 +147,8 @@ TEST(CheckpointFolderTest, AfterEveryPowerLossUnpublishedFilesAreCompleteOrAbsen
       for (int rank = 0; rank < 2; ++rank) {
         RecordingFiles recording(files, unfinished);
         for (const auto& [name, bytes] : contents[rank]) write_atomically(recording, unfinished + "/" + name, bytes);
-        write_part(files, unfinished, rank, 2, recording.entries());
+        write_part(files, unfinished, rank, {.world_size = 2, .files = recording.entries(), .num_parts = 2});
       }
-      files.sync_folder("run");
     };
     CrashDisk whole;
     write_all(whole);
@@ -294,6 +287,20 @@ TEST_F(ManifestTest, AnInvalidManifestOrAnotherVersionIsReported) {
   EXPECT_THAT(problem(), HasSubstr("accel_manifest.json: not a manifest of a checkpoint: "));
   write(kManifestName, R"({"version": 1, "world_size": 1, "files": [{"name": "../a", "bytes": 0, "xxh3_64": ""}]})");
   EXPECT_THAT(problem(), HasSubstr("'../a' is a path outside the folder"));
+}
+
+// Of the manifest itself: another number of ranks, for example, would load other random streams.
+TEST_F(ManifestTest, NoFlippedBitOfTheManifestChangesWhatItSays) {
+  const auto intact = files_.read(path_ + "/" + kManifestName);
+  const auto expected = to_json(manifest_of(intact, "m"));
+  for (std::size_t bit = 0; bit < 8 * intact.size(); ++bit) {
+    auto damaged = intact;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
+    try {
+      ASSERT_EQ(to_json(manifest_of(damaged, "m")), expected) << "bit " << bit;
+    } catch (const CheckpointError&) {
+    }
+  }
 }
 
 // Users put notes next to their checkpoints.

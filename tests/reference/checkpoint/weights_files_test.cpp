@@ -237,6 +237,66 @@ TEST_F(WeightsFilesTest, ShardsOfAnEarlierSaveAreRemoved) {
   EXPECT_EQ(names().size(), 8u) << "the single file of its kind is gone";
 }
 
+// A save over an older one, of any number of files each, that is interrupted at every operation, also twice: a reader gets
+// the old model or the new one. At the end only the files of the new one are there, under their usual names.
+TEST_F(WeightsFilesTest, ASaveOverAnotherOneThatIsInterruptedMixesNothing) {
+  testing::expect_property(10, [] {
+    const auto model = [](double value, int count) {
+      NamedTensors tensors;
+      for (int i = 0; i < count; ++i)
+        tensors.emplace_back(std::string(1, static_cast<char>('a' + i)), torch::full({4}, value));
+      return tensors;
+    };
+    const int count = testing::pick(1, 5);
+    const bool safe_serialization = testing::pick(0, 2) == 0;
+    const auto options = [&] {
+      return WeightsPlanOptions{.max_shard_bytes = testing::pick(1, 4) * 16, .safe_serialization = safe_serialization};
+    };
+    const auto before = options(), after = testing::pick(0, 2) == 0 ? before : options();
+    const auto value_in = [&](const testing::CrashDisk::Content& disk) {
+      const TemporaryFolder folder;
+      testing::put(disk, folder);
+      std::set<double> values;
+      const auto weights = read_weights(folder.path("m"));
+      for (const auto& [name, weight] : weights) values.insert(weight.load()[0].item<double>());
+      RC_ASSERT(weights.size() == static_cast<std::size_t>(count) && values.size() == 1U);
+      return *values.begin();
+    };
+    testing::CrashDisk first;
+    write_weights(first, "m", model(1, count), before);
+    testing::CrashDisk whole(first.content());
+    write_weights(whole, "m", model(2, count), after);
+    testing::CrashDisk fresh;
+    write_weights(fresh, "m", model(2, count), after);
+    RC_ASSERT(whole.content() == fresh.content());
+    for (std::size_t cut = 0; cut <= whole.num_operations(); ++cut) {
+      testing::CrashDisk disk(first.content(), cut);
+      try {
+        write_weights(disk, "m", model(2, count), after);
+      } catch (const testing::PowerLost&) {
+      }
+      RC_ASSERT(value_in(disk.content()) == 1 || value_in(disk.content()) == 2);
+      const auto found = disk.after_power_loss([](std::size_t end) { return testing::pick<std::size_t>(0, end + 1); });
+      const auto value = value_in(found);
+      RC_ASSERT(value == 1 || value == 2);
+      // The next process saves, and is interrupted as well.
+      testing::CrashDisk next(found, testing::pick<std::size_t>(0, whole.num_operations()));
+      try {
+        write_weights(next, "m", model(3, count), after);
+      } catch (const testing::PowerLost&) {
+      }
+      RC_ASSERT(value_in(next.content()) == value || value_in(next.content()) == 3);
+      testing::CrashDisk last(next.content());
+      write_weights(last, "m", model(2, count), after);
+      std::set<std::string> names, expected;
+      for (const auto& [path, bytes] : last.content()) names.insert(path);
+      for (const auto& [path, bytes] : fresh.content()) expected.insert(path);
+      RC_ASSERT(value_in(last.content()) == 2);
+      for (const auto& name : names) RC_ASSERT(expected.contains(name) || name.ends_with(".tmp"));
+    }
+  });
+}
+
 // A missing file, one with other tensors, and a truncated one.
 TEST_F(WeightsFilesTest, AllProblemsAreReportedAtOnce) {
   write({{"a", torch::zeros({4})}, {"b", torch::ones({4})}, {"c", torch::ones({4})}}, {.max_shard_bytes = 16});

@@ -5,6 +5,7 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/core/safetensors.hpp"
+#include "tests/support/crash_disk.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/torch.hpp"
@@ -51,6 +52,30 @@ NamedTensors tensors() {
           {"b", torch::tensor({1.5, -2.0}, torch::kBFloat16)},
           {"c", torch::tensor(7, torch::kLong)},
           {"d", torch::tensor({true, false, true})}};
+}
+
+// Tensors are replaced one by one: an index that lists all of them would mix two saves.
+TEST(OffloadFilesTest, AnInterruptedSaveOverAnotherOneMixesNothing) {
+  const auto model = [](double value) {
+    return NamedTensors{{"a", torch::full({2}, value)}, {"b", torch::full({2}, value)}};
+  };
+  testing::CrashDisk first;
+  offload_state_dict(first, "o", model(1));
+  testing::CrashDisk whole(first.content());
+  offload_state_dict(whole, "o", model(2));
+  for (std::size_t cut = 0; cut <= whole.num_operations(); ++cut) {
+    testing::CrashDisk disk(first.content(), cut);
+    try {
+      offload_state_dict(disk, "o", model(2));
+    } catch (const testing::PowerLost&) {
+    }
+    const TemporaryFolder folder;
+    testing::put(disk.content(), folder);
+    std::set<double> values;
+    for (const auto& [name, weight] : read_offload_index(folder.path("o")))
+      values.insert(weight.load()[0].item<double>());
+    EXPECT_LE(values.size(), 1U);
+  }
 }
 
 // Folders can be used by both.

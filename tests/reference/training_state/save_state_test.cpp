@@ -158,13 +158,13 @@ TEST_F(SaveStateTest, PythonsStateOfAStatefulLoaderIsIgnored) {
     Training training(ddp());
     training.train(3);
     training.accelerator.save_state(path_);
-    // A checkpoint without a manifest is taken for one of Python.
+    // As in a checkpoint of Python.
     std::filesystem::remove(path_ + "/" + checkpoint::kManifestName);
     PosixFiles files;
     write_torch_file(files, path_ + "/dl_state_dict.bin",
                      Value::Dict{{"_num_yielded", 3}, {"_iterator_finished", false}, {"dataset_state", Value()}});
     Training resumed(ddp(), /*seed=*/9);
-    resumed.accelerator.load_state(path_);
+    resumed.accelerator.load_state(path_, {.allow_missing_manifest = true});
     EXPECT_EQ(resumed.batches.iteration(), 0);
     EXPECT_EQ(resumed.model->parameters().front().equal(training.model->parameters().front()), true);
   });
@@ -274,19 +274,40 @@ TEST_F(SaveStateTest, AnAsynchronousSaveHoldsTheStateAtTheTimeOfTheCall) {
   });
 }
 
-// A process that ends without waiting for its save leaves the complete files under a temporary name. The next
-// process must find and use them.
-TEST_F(SaveStateTest, AnAsynchronousSaveThatWasNotWaitedForIsFound) {
-  run_ranks(2, [&] {
+// A process that fails before its save is published leaves the complete files under a temporary name. The next process
+// must find and use them.
+TEST_F(SaveStateTest, AnAsynchronousSaveOfAProgramThatFailedIsFound) {
+  const auto fails_after_saving = [&] {
     Training training(automatic(folder_.path("project")));
     training.accelerator.save_state();
     training.train(1);
     training.accelerator.save_state("", {.async = true});
-  });
+    throw Error("the program fails");
+  };
+  EXPECT_THROW(run_ranks(2, fails_after_saving), Error);
+  EXPECT_FALSE(std::filesystem::exists(folder_.path("project/checkpoints/checkpoint_1")));
   run_ranks(2, [&] {
     Training training(automatic(folder_.path("project")), 9);
     EXPECT_EQ(training.accelerator.load_state(), folder_.path("project/checkpoints/checkpoint_1"));
     EXPECT_EQ(training.accelerator.save_state(), folder_.path("project/checkpoints/checkpoint_2"));
+  });
+}
+
+// Without end_training, too.
+TEST_F(SaveStateTest, AnAsynchronousSaveIsPublishedWhenTheProgramReturns) {
+  run_ranks(2, [&] {
+    Training training(ddp());
+    training.accelerator.save_state(path_, {.async = true});
+  });
+  EXPECT_TRUE(checkpoint::read_manifest(path_).has_value());
+  EXPECT_THAT(PosixFiles().list(folder_.path()), ElementsAre("state/"));
+}
+
+// Another Accelerator of the same program loads what the first one has not yet published.
+TEST_F(SaveStateTest, AnAsynchronousSaveOfAnEarlierAcceleratorIsLoaded) {
+  run_ranks(2, [&] {
+    { Training(ddp()).accelerator.save_state(path_, {.async = true}); }
+    EXPECT_EQ(Training(ddp(), 9).accelerator.load_state(path_), path_);
   });
 }
 

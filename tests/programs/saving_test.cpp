@@ -67,7 +67,7 @@ TEST_P(SavingTest, AKilledTrainingLosesNoCheckpoint) {
   const int num_kills = num_cases(1) > 1 ? 125 : 5;
   std::int64_t newest = 0;
   for (int kill = 0; kill < num_kills; ++kill) {
-    const auto result = run(static_cast<int>(random() % 2), static_cast<int>(random() % 60'000));
+    const auto result = run(static_cast<int>(random() % 2), static_cast<int>(random() % 500'000));
     SCOPED_TRACE(seed_setting() + ", kill " + std::to_string(kill) + ": " + result.error);
     ASSERT_NE(result.exit_code, 0);
     ASSERT_THAT(result.error, Not(HasSubstr("CheckpointError")));

@@ -54,6 +54,13 @@ std::optional<Content> loaded(const std::string& path) {
   return content;
 }
 
+/// The same for the checkpoint run/state of a disk.
+std::optional<Content> loaded(const CrashDisk& disk) {
+  const TemporaryFolder folder;
+  put(disk.content(), folder);
+  return loaded(folder.path("run/state"));
+}
+
 // Random files, some of them in a subfolder.
 Content any_content() {
   Content content;
@@ -81,19 +88,17 @@ void every_power_loss_leaves_a_complete_checkpoint() {
       save(disk, "run/state", second);
     } catch (const testing::PowerLost&) {
     }
-    const TemporaryFolder folder;
-    put(disk.after_power_loss([](std::size_t end) { return testing::pick<std::size_t>(0, end + 1); }), folder);
-    const auto found = loaded(folder.path("run/state"));
+    CrashDisk next(disk.after_power_loss([](std::size_t end) { return testing::pick<std::size_t>(0, end + 1); }));
+    const auto found = loaded(next);
     RC_ASSERT(found == first || found == second || (!found && cut < first_saved));
     if (cut >= first_saved) RC_ASSERT(found.has_value());
     if (cut == whole.num_operations()) RC_ASSERT(found == second);
     // The next process saves as if nothing had happened. What it found is safe until it has saved.
-    PosixFiles files;
-    begin_folder(files, folder.path("run/state"));
-    RC_ASSERT(loaded(folder.path("run/state")) == found);
-    save(files, folder.path("run/state"), first);
-    RC_ASSERT(loaded(folder.path("run/state")) == first);
-    RC_ASSERT(files.list(folder.path("run")) == std::vector<std::string>{"state/"});
+    begin_folder(next, "run/state");
+    RC_ASSERT(loaded(next) == found);
+    save(next, "run/state", first);
+    RC_ASSERT(loaded(next) == first);
+    RC_ASSERT(next.list("run") == std::vector<std::string>{"state/"});
   }
 }
 

@@ -66,10 +66,9 @@ StoredTensor inflate(const std::string& path, const IdxOptions& options) {
   const auto num_rows = header.sizes.front();
   if (options.limit) header.sizes.front() = std::min(num_rows, *options.limit);
   const auto num_bytes = num_data_bytes(header);
-  // Checked before memory is allocated for the sizes of a possibly damaged header. Deflate expands one byte to at most
-  // 1032 bytes.
+  // Checked before memory is allocated for the sizes of a possibly damaged header.
   const auto file_bytes = static_cast<std::int64_t>(std::filesystem::file_size(path));
-  check_config(num_bytes && *num_bytes / 1032 <= file_bytes,
+  check_config(num_bytes && *num_bytes <= expanded_gzip_bytes_max(path),
                "{}: the file is truncated or damaged: expected {} bytes of data, but the file has {} bytes; copy or "
                "download it again",
                path, text_of(num_bytes), file_bytes);
@@ -90,9 +89,8 @@ StoredTensor inflate(const std::string& path, const IdxOptions& options) {
 StoredTensor map(const std::string& path, const IdxOptions& options) {
   auto header = read_idx_header(path);
   auto file = std::make_shared<const MappedFile>(path);
-  auto data = file->bytes().substr(static_cast<std::size_t>(header.num_bytes()));
   const auto num_bytes = num_data_bytes(header);
-  const auto found = static_cast<std::int64_t>(data.size());
+  const auto found = static_cast<std::int64_t>(file->size()) - header.num_bytes();
   check_config(num_bytes && *num_bytes <= found,
                "{}: the file is truncated or damaged: expected {} bytes of data, got {}; copy or download it again",
                path, text_of(num_bytes), found);
@@ -100,8 +98,11 @@ StoredTensor map(const std::string& path, const IdxOptions& options) {
                "{}: the file is damaged: it continues after its {} bytes of data; copy or download it again", path,
                *num_bytes);
   if (options.limit) header.sizes.front() = std::min(header.sizes.front(), *options.limit);
-  data = data.substr(0, static_cast<std::size_t>(*num_data_bytes(header)));
-  return {.owner = std::move(file), .bytes = data, .dtype = header.dtype, .sizes = header.sizes, .is_big_endian = true};
+  return {.dtype = header.dtype,
+          .sizes = header.sizes,
+          .is_big_endian = true,
+          .file = std::move(file),
+          .offset = static_cast<std::size_t>(header.num_bytes())};
 }
 
 // Loss functions expect int64 class labels, while MNIST stores uint8.

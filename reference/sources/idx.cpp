@@ -72,16 +72,19 @@ StoredTensor inflate(const std::string& path, const IdxOptions& options) {
                "{}: the file is truncated or damaged: expected {} bytes of data, but the file has {} bytes; copy or "
                "download it again",
                path, text_of(num_bytes), file_bytes);
-  auto data = std::make_shared<std::string>(static_cast<std::size_t>(*num_bytes), '\0');
-  read_all(file, data->data(), *num_bytes, "data");
+  // Not initialized, so that memory is only used for data that the file has.
+  const std::shared_ptr<char[]> data(new char[static_cast<std::size_t>(*num_bytes)]);
+  read_all(file, data.get(), *num_bytes, "data");
   // Reading to the end of the stream makes zlib compare gzip's checksum.
   char more = 0;
   const bool is_all = header.sizes.front() < num_rows || file.read(&more, 1) == 0;
   check_config(is_all, "{}: the file is damaged: it continues after its {} bytes of data; copy or download it again",
                path, *num_bytes);
-  const std::string_view bytes = *data;
-  return {
-      .owner = std::move(data), .bytes = bytes, .dtype = header.dtype, .sizes = header.sizes, .is_big_endian = true};
+  return {.owner = data,
+          .bytes = {data.get(), static_cast<std::size_t>(*num_bytes)},
+          .dtype = header.dtype,
+          .sizes = header.sizes,
+          .is_big_endian = true};
 }
 
 // The limit is applied after the check of the size, so that a truncated file is an error even if the rows are

@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "properties/fuzz/targets.hpp"
+#include "reference/core/errors.hpp"
 #include "reference/core/files.hpp"
 #include "reference/sources/tar_reader.hpp"
+#include "tests/support/cpu_time.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/torch.hpp"
 
@@ -45,17 +48,41 @@ std::string mutated(const std::vector<std::string>& contents) {
   return bytes;
 }
 
+// The highest resident memory of the process since `forget_peak`, in bytes.
+std::int64_t peak_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::stoll(line.substr(6)) * 1024;
+  }
+  return 0;
+}
+
+void forget_peak() { std::ofstream("/proc/self/clear_refs") << 5; }
+
+// The limits of the fuzzers. The memory is counted from what the process had before.
+void run_in_limits(const FuzzTarget& target, const std::string& bytes) {
+  constexpr double kSecondsMax = 1;
+  constexpr std::int64_t kBytesMax = 512 << 20;
+  forget_peak();
+  const auto before = peak_bytes();
+  const auto seconds = cpu_seconds([&] { target.run(bytes); });
+  ensure(seconds < kSecondsMax, "{}: an input of {} bytes took {} s; expected less than {} s", target.name,
+         bytes.size(), seconds, kSecondsMax);
+  ensure(peak_bytes() - before < kBytesMax, "{}: an input of {} bytes took {} bytes of memory; expected less than {}",
+         target.name, bytes.size(), peak_bytes() - before, kBytesMax);
+}
+
 class FuzzReplayTest : public ::testing::TestWithParam<FuzzTarget> {};
 
 TEST_P(FuzzReplayTest, TheCorpusIsReadOrRejected) {
   const auto contents = corpus(GetParam().name);
   ASSERT_FALSE(contents.empty());
-  for (const auto& bytes : contents) GetParam().run(bytes);
+  for (const auto& bytes : contents) run_in_limits(GetParam(), bytes);
 }
 
 TEST_P(FuzzReplayTest, TheMutatedCorpusIsReadOrRejected) {
   const auto contents = corpus(GetParam().name);
-  expect_property(3000, [&] { GetParam().run(mutated(contents)); });
+  expect_property(3000, [&] { run_in_limits(GetParam(), mutated(contents)); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, FuzzReplayTest, ::testing::ValuesIn(fuzz_targets()),

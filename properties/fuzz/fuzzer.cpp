@@ -1,7 +1,19 @@
 // The entry point of libFuzzer for one target, which ACCEL_FUZZ_TARGET names at compile time.
 #include <algorithm>
+#include <vector>
 
 #include "properties/fuzz/targets.hpp"
+
+// Slow and large inputs are findings. Flags of the command line follow and take precedence.
+extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
+  static char time[] = "-timeout=1", memory[] = "-rss_limit_mb=512";
+  static std::vector<char*> arguments(*argv, *argv + *argc);
+  arguments.insert(arguments.begin() + 1, {time, memory});
+  *argc = static_cast<int>(arguments.size());
+  arguments.push_back(nullptr);
+  *argv = arguments.data();
+  return 0;
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   static const auto& target = [&]() -> const accel::testing::FuzzTarget& {

@@ -5,8 +5,8 @@
 #include <vector>
 
 /// The targets of the fuzzers: every reader of files from untrusted sources. Whatever the bytes are, a target
-/// returns. Otherwise the reader has a bug: a crash, memory use beyond the file's size, or an error that does not
-/// name the file.
+/// returns within 1 s and 512 MB. Otherwise the reader has a bug: a crash, time or memory beyond what the file
+/// justifies, or an error that does not name the file.
 namespace accel::testing {
 
 struct FuzzTarget {

@@ -12,6 +12,7 @@
 #include "reference/config/deepspeed_file.hpp"
 #include "reference/config/field_reader.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/core/integers.hpp"
 #include "reference/core/letter_case.hpp"
 #include "reference/optim/optimizers/optimizers.hpp"
@@ -85,7 +86,7 @@ class SectionReader {
         problem(name,
                 fmt::format("unknown parameter of {}; expected one of {}", section_.type, fmt::join(asked_, ", ")));
     }
-    check_config(problems_.empty(), "{}: {}", file, fmt::join(problems_, "; "));
+    check_config(problems_.empty(), "{}: {}", file, listed(problems_, "; "));
   }
 
  private:

@@ -1,12 +1,11 @@
 // What `prepare` checks and copies for models whose layers are divided over the ranks of a mesh.
-#include <c10/core/GradMode.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
+#include <c10/core/GradMode.h>
 #include <map>
 
 #include "reference/accelerator/preparation.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
 #include "reference/parallel/same_model.hpp"
 #include "reference/state/warnings.hpp"
@@ -72,7 +71,7 @@ void Preparation::check_cuts(const CutParameters& cuts, bool is_trained) const {
               "mixed_precision fp8 does not support layers that are divided over ranks; use bf16");
   note_unless(!divides(cuts, "ep") || !settings().master_weights, problems,
               "master_weights does not support experts that are divided over ranks; use mixed_precision bf16");
-  check_config(problems.empty(), "prepare: {}", fmt::join(problems, "; "));
+  check_config(problems.empty(), "prepare: {}", listed(problems, "; "));
 }
 
 // Tensor-parallel ranks may have drawn different numbers. DDP then copies each rank's values to its replicas.

@@ -14,6 +14,7 @@
 #include "reference/config/sharding.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/files.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/sharded/file_memory.hpp"
 
 namespace accel {
@@ -280,14 +281,14 @@ ResolvedOptions resolved(AcceleratorOptions options, int world_size) {
   } catch (const ConfigError& error) {
     problems.emplace_back(error.what());
   }
-  check_config(problems.empty(), "Accelerator: {}", fmt::join(problems, "; "));
+  check_config(problems.empty(), "Accelerator: {}", listed(problems, "; "));
   return {std::move(options), std::move(plugin)};
 }
 
 ResolvedPlugin resolved_plugin(const DeepSpeedPlugin& plugin, const AcceleratorOptions& options) {
   std::vector<std::string> problems;
   auto resolved = resolve(plugin, *options.mixed_precision, problems);
-  check_config(problems.empty(), "{}", fmt::join(problems, "; "));
+  check_config(problems.empty(), "{}", listed(problems, "; "));
   return resolved;
 }
 

@@ -16,13 +16,21 @@
 /// Thread rule: one thread at a time.
 namespace accel::checkpoint {
 
+/// Throws CheckpointError if the part is not inside `size` bytes.
+inline void check_part(std::uint64_t size, std::uint64_t begin, std::uint64_t count, const std::string& what) {
+  check_checkpoint(begin <= size, "{}: damaged: refers to byte {} of {}; copy or save the file again", what, begin,
+                   size);
+  check_checkpoint(count <= size - begin,
+                   "{}: truncated: expected {} bytes at byte {}, got {}; copy or save the file again", what, count,
+                   begin, size - begin);
+}
+
 class ByteCursor {
  public:
   /// Errors begin with `what`. The bytes must outlive the cursor.
   ByteCursor(std::string_view bytes, std::string what, std::uint64_t place = 0)
       : bytes_(bytes), what_(std::move(what)), place_(place) {
-    check_checkpoint(place <= bytes.size(), "{}: damaged: refers to byte {} of {}; copy or save the file again", what_,
-                     place, bytes.size());
+    check_part(bytes.size(), place, 0, what_);
   }
 
   [[nodiscard]] std::uint64_t place() const { return place_; }
@@ -30,9 +38,7 @@ class ByteCursor {
 
   /// Takes the next bytes. Throws CheckpointError if there are fewer, as do all functions below.
   std::string_view take(std::uint64_t count) {
-    check_checkpoint(count <= bytes_.size() - place_,
-                     "{}: truncated: expected {} bytes at byte {}, got {}; copy or save the file again", what_, count,
-                     place_, bytes_.size() - place_);
+    check_part(bytes_.size(), place_, count, what_);
     place_ += count;
     return bytes_.substr(place_ - count, count);
   }

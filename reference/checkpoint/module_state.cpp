@@ -6,6 +6,7 @@
 #include <set>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 
 namespace accel::checkpoint {
 namespace {
@@ -56,7 +57,7 @@ void load_value(torch::nn::Module& module, const Value& state) {
   for (const auto& [name, values] : saved) {
     if (!known.contains(name)) problems.push_back(fmt::format("'{}' is not in the module", name));
   }
-  if (!problems.empty()) throw CheckpointError(fmt::format("{}", fmt::join(problems, "; ")));
+  if (!problems.empty()) throw CheckpointError(listed(problems, "; "));
   for (const auto& [tensor, values] : copies) tensor.copy_(values);
 }
 
@@ -88,7 +89,7 @@ std::vector<std::pair<at::Tensor, StoredWeight>> matched(const std::string& what
     if (strict && !known.contains(name)) problems.push_back(fmt::format("'{}' is not in the model", name));
   }
   if (!problems.empty())
-    throw CheckpointError(fmt::format("{}: {}; build the model that was saved", what, fmt::join(problems, "; ")));
+    throw CheckpointError(fmt::format("{}: {}; build the model that was saved", what, listed(problems, "; ")));
   return pairs;
 }
 

@@ -24,6 +24,8 @@ at::Tensor tensor_of(const std::string& bytes, const NumpyDtype& dtype, std::vec
                      bool is_fortran, const std::string& what, PythonObjects& objects) {
   // Before any allocation: a small pickle could otherwise reference the same bytes very often.
   objects.spend(bytes.size(), what);
+  check_checkpoint(sizes.size() <= kDimensionsMax, "{}: a numpy array has {} dimensions; expected at most {}", what,
+                   sizes.size(), kDimensionsMax);
   if (is_fortran) std::reverse(sizes.begin(), sizes.end());
   const auto needed = num_bytes_of(sizes, static_cast<std::int64_t>(c10::elementSize(dtype.dtype)) * 8);
   check_checkpoint(needed == static_cast<std::int64_t>(bytes.size()),

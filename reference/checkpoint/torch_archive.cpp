@@ -52,6 +52,9 @@ TorchArchive::TorchArchive(ZipArchive archive)
 
 void TorchArchive::check(const python::TensorView& view) const {
   const auto& storage = view.storage;
+  check_checkpoint(view.sizes.size() <= kDimensionsMax,
+                   "{}: a tensor has {} dimensions; expected at most {}; the file is damaged: copy or save it again",
+                   path(), view.sizes.size(), kDimensionsMax);
   const auto bits = width_of(view.dtype) * 8;
   const auto found = archive_.size(storage.record);
   check_checkpoint(static_cast<std::uint64_t>(storage.num_bytes) == found,

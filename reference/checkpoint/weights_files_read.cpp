@@ -12,6 +12,7 @@
 #include "reference/checkpoint/weights_files.hpp"
 #include "reference/checkpoint/weights_plan.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/core/safetensors.hpp"
 
 namespace accel {
@@ -56,7 +57,7 @@ Weights read_torch_weights(const std::string& path) {
   }
   check_checkpoint(problems.empty(),
                    "{}: expected tensors by name; these entries are not: {}; save only the model's state_dict", path,
-                   fmt::join(problems, ", "));
+                   listed(problems, ", "));
   return weights;
 }
 
@@ -64,7 +65,7 @@ Weights read_torch_weights(const std::string& path) {
 Weights read_file(const std::string& path) {
   try {
     const MappedFile file(path);
-    if (file.bytes().substr(0, 2) == "PK") return read_torch_weights(path);
+    if (file.read(0, std::min<std::size_t>(file.size(), 2)) == "PK") return read_torch_weights(path);
     return read_safetensors(path);
   } catch (const ConfigError& error) {
     throw CheckpointError(error.what());
@@ -89,14 +90,14 @@ class ShardedWeights {
       }
     }
     check_checkpoint(problems_.empty(), "{}: the files do not match the index; copy all files of one save:\n  {}",
-                     index_path, fmt::join(problems_, "\n  "));
+                     index_path, listed(problems_, "\n  "));
   }
   Weights take() { return std::move(weights_); }
 
  private:
   [[nodiscard]] WeightMap read_index() const {
     try {
-      return read_weights_index(MappedFile(index_path_).bytes(), index_path_);
+      return read_weights_index(MappedFile(index_path_).read(), index_path_);
     } catch (const ConfigError& error) {
       throw CheckpointError(error.what());
     }

@@ -2,16 +2,16 @@
 // compare and mix both.
 #include "reference/checkpoint/weights_plan.hpp"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/json_parser.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/core/letter_case.hpp"
 
 namespace accel {
@@ -66,22 +66,9 @@ Shards fill(const std::vector<SavedTensor>& tensors, std::int64_t max_bytes, std
   return shards;
 }
 
-constexpr int kJsonDepthMax = 32;
-
-// nlohmann::json has no depth limit: a deeply nested file would use unbounded memory, and overflow the stack when the
-// value is destroyed.
 nlohmann::json parse(std::string_view bytes, const std::string& path) {
-  const auto watch = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-    check_checkpoint(depth < kJsonDepthMax,
-                     "{}: objects are nested more than {} deep; expected a weight_map of tensor names and file names",
-                     path, kJsonDepthMax);
-    return true;
-  };
-  try {
-    return nlohmann::json::parse(bytes, watch);
-  } catch (const nlohmann::json::exception& error) {
-    throw CheckpointError(fmt::format("{}: not valid JSON: {}; copy or save the file again", path, error.what()));
-  }
+  return parse_json<nlohmann::json, CheckpointError>(
+      bytes, {.path = path, .expected = "a weight_map of tensor names and file names"});
 }
 
 // Whether the text is a plain file name. A path could make the reader open files outside the folder.
@@ -194,7 +181,7 @@ WeightMap read_weights_index(std::string_view bytes, const std::string& path) {
           fmt::format("'{}' is in {}", name, file.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
   }
   check_checkpoint(problems.empty(), "{}: expected names of files in the same folder:\n  {}", path,
-                   fmt::join(problems, "\n  "));
+                   listed(problems, "\n  "));
   return result;
 }
 

@@ -19,38 +19,42 @@ namespace accel::checkpoint {
 class ZipArchive {
  public:
   /// Throws CheckpointError that names the file if it is not an archive, is truncated, or has compressed or overlapping
-  /// records. So the records together are never larger than the file.
+  /// records, or a directory of more than 256 MiB. So the records together are never larger than the file.
+  /// These and all functions below throw FileError if the file was shortened after it was opened.
   explicit ZipArchive(const std::string& path);
-  /// An archive that is a part of a file: `bytes`, a part of its bytes. `name` takes the place of the path in errors.
-  ZipArchive(std::shared_ptr<const MappedFile> file, std::string_view bytes, std::string name);
+  /// A part of a file, which it must contain.
+  struct Part {
+    std::shared_ptr<const MappedFile> file = {};
+    std::uint64_t begin = 0, size = 0;
+  };
+  /// An archive that is a part of a file. `name` takes the place of the path in errors.
+  ZipArchive(Part part, std::string name);
 
   /// Path of the file, or the name of the part, for errors.
   [[nodiscard]] const std::string& path() const { return name_; }
-  [[nodiscard]] const std::shared_ptr<const MappedFile>& file() const { return file_; }
   /// Whether the archive has a record. Names are without the folder.
   [[nodiscard]] bool contains(const std::string& name) const { return records_.contains(name); }
   /// Size of a record in bytes. Throws CheckpointError if it does not exist.
-  [[nodiscard]] std::uint64_t size(const std::string& name) const { return at(name).bytes.size(); }
-  /// Bytes of a record in the mapping. Throws CheckpointError if it does not exist, or if its checksum does not match.
-  [[nodiscard]] std::string_view record(const std::string& name) const;
-  /// Copies a record to memory of its size and releases the file's pages. Throws like `record`.
+  [[nodiscard]] std::uint64_t size(const std::string& name) const { return at(name).size; }
+  /// Bytes of a record. Throws CheckpointError if it does not exist, or if its checksum does not match.
+  [[nodiscard]] std::string record(const std::string& name) const;
+  /// Copies a record to memory of its size. Throws like `record`.
   void copy_out(const std::string& name, char* to) const;
-  /// Bytes of a record, without reading them to verify the checksum.
-  [[nodiscard]] std::string_view unchecked(const std::string& name) const { return at(name).bytes; }
 
  private:
   explicit ZipArchive(const std::shared_ptr<const MappedFile>& file);
   struct Record {
-    std::string_view bytes = {};
+    std::uint64_t begin = 0, size = 0;  // of the data in the archive
     std::uint32_t checksum = 0;
   };
   struct Directory;
+  [[nodiscard]] std::string read(std::uint64_t begin, std::uint64_t num_bytes, const std::string& what) const;
+  [[nodiscard]] Directory read_end() const;
   void read_records(const Directory& directory);
   [[nodiscard]] const Record& at(const std::string& name) const;
   void check(const std::string& name, std::string_view bytes) const;
 
-  std::shared_ptr<const MappedFile> file_;
-  std::string_view bytes_;
+  Part part_;
   std::string name_;
   std::map<std::string, Record> records_;
   bool has_checksums_ = false;

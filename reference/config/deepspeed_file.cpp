@@ -11,6 +11,8 @@
 #include "reference/config/accelerator_fields.hpp"
 #include "reference/config/yaml_reader.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/input/json_parser.hpp"
+#include "reference/core/input/listed.hpp"
 
 namespace accel {
 namespace {
@@ -48,25 +50,15 @@ bool is_section(const std::string& key) {
   return next != keys.end() && next->starts_with(key + ".");
 }
 
-// nlohmann::json silently keeps the last of duplicate keys, so the callback detects them. ordered_json keeps the
-// order of the file for ignored_keys.
-Json parse(const std::string& text, Problems& problems) {
-  std::vector<std::set<std::string>> keys;
-  const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second) {
-      problems.push_back(parsed.get<std::string>() + ": duplicate key; keep only one");
-    }
-    return true;
-  };
-  try {
-    auto root = Json::parse(text, watch);
-    if (root.is_object()) return root;
-    problems.push_back(fmt::format("expected a JSON object, got JSON of type {}", root.type_name()));
-  } catch (const Json::exception& error) {
-    problems.push_back(fmt::format("not valid JSON: {}", error.what()));
-  }
+// nlohmann::json silently keeps the last of duplicate keys. ordered_json keeps the order of the file for ignored_keys.
+Json parse(const std::string& text, const std::string& path, Problems& problems) {
+  auto root = parse_json<Json, ConfigError>(
+      text,
+      {.path = path, .expected = "a DeepSpeed file", .values_max = 300'000, .repeated = [&](const std::string& key) {
+         problems.push_back(key + ": duplicate key; keep only one");
+       }});
+  if (root.is_object()) return root;
+  problems.push_back(fmt::format("expected a JSON object, got JSON of type {}", root.type_name()));
   return Json::object();
 }
 
@@ -195,8 +187,8 @@ DeepSpeedFile read_deepspeed_file(const std::string& path) {
   const auto text = read_text(path);
   Problems problems;
   DeepSpeedFile file;
-  read_keys("", parse(text, problems), file, problems);
-  check_config(problems.empty(), "{}: {}", path, fmt::join(problems, "; "));
+  read_keys("", parse(text, path, problems), file, problems);
+  check_config(problems.empty(), "{}: {}", path, listed(problems, "; "));
   return file;
 }
 

@@ -2,8 +2,6 @@
 // not depend on it except where a launched process would.
 #include "reference/config/environment.hpp"
 
-#include <fmt/ranges.h>
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +11,7 @@
 #include <sstream>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/core/letter_case.hpp"
 
 namespace accel {
@@ -205,7 +204,7 @@ LaunchEnvironment read_launch_environment() {
              environment("RANK").has_value() != environment("WORLD_SIZE").has_value()) {
     problems.emplace_back("only one of RANK and WORLD_SIZE is set; set both, or neither for a single process");
   }
-  check_config(problems.empty(), "environment: {}", fmt::join(problems, "; "));
+  check_config(problems.empty(), "environment: {}", listed(problems, "; "));
   return launch;
 }
 

@@ -3,25 +3,73 @@
 #include "reference/config/yaml_reader.hpp"
 
 #include <fmt/ranges.h>
+#include <yaml-cpp/eventhandler.h>
 
 #include <filesystem>
 #include <set>
+#include <sstream>
 
 #include "reference/core/errors.hpp"
 #include "reference/core/files.hpp"
+#include "reference/core/input/listed.hpp"
 
 namespace accel {
 namespace {
 
-// Limits the recursion: an alias may refer to a node that contains it. No file that is read here is nested deeper.
-constexpr int kDepthMax = 8;
+constexpr std::size_t kTextBytesMax = 16 << 20, kValuesMax = 300'000;
+constexpr int kDepthMax = 32;
 
-void check_keys(const YAML::Node& node, const std::string& path, int depth, YamlProblems& problems) {
-  if (depth > kDepthMax) return;
+void check_num_values(std::size_t count, const std::string& file) {
+  check_config(count <= kValuesMax, "{}: more than {} keys and values, with aliases expanded; expected a smaller file",
+               file, kValuesMax);
+}
+
+// Counts before yaml-cpp creates nodes, which need several hundred bytes each.
+class ValueCounter : public YAML::EventHandler {
+ public:
+  explicit ValueCounter(const std::string& file) : file_(file) {}
+
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override { count(); }
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override { count(); }
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override { count(); }
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+    count();
+  }
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+    count();
+  }
+  void OnMapEnd() override {}
+
+ private:
+  void count() { check_num_values(++count_, file_); }
+
+  const std::string& file_;
+  std::size_t count_ = 0;
+};
+
+// An alias repeats a node without a copy, so that a small text may describe any number of values, or a node that
+// contains itself.
+void check_expanded(const YAML::Node& node, const std::string& file, int depth, std::size_t& count) {
+  check_num_values(++count, file);
+  check_config(depth <= kDepthMax, "{}: nested more than {} deep; expected a file of settings", file, kDepthMax);
+  for (const auto& entry : node) {
+    if (node.IsMap()) {
+      check_expanded(entry.first, file, depth + 1, count);
+      check_expanded(entry.second, file, depth + 1, count);
+    } else {
+      check_expanded(entry, file, depth + 1, count);
+    }
+  }
+}
+
+void check_keys(const YAML::Node& node, const std::string& path, YamlProblems& problems) {
   std::set<std::string> seen;
   for (const auto& entry : node) {
     if (!node.IsMap()) {
-      check_keys(entry, path, depth + 1, problems);
+      check_keys(entry, path, problems);
       continue;
     }
     const auto line = entry.first.Mark().line;
@@ -31,19 +79,23 @@ void check_keys(const YAML::Node& node, const std::string& path, int depth, Yaml
     }
     const auto name = (path.empty() ? "" : path + ".") + entry.first.Scalar();
     if (!seen.insert(entry.first.Scalar()).second) problems.add(line, name + ": duplicate key; keep only one");
-    check_keys(entry.second, name, depth + 1, problems);
+    check_keys(entry.second, name, problems);
   }
 }
 
 }  // namespace
 
+// Only the problems that `listed` shows have a text: input may have any number of them.
 void YamlProblems::add(int line, const std::string& problem) {
-  problems_.push_back(line < 0 ? fmt::format("{}: {}", file_, problem)
-                               : fmt::format("{}:{}: {}", file_, line + 1, problem));
+  if (problems_.size() >= kListedMax)
+    problems_.emplace_back();
+  else
+    problems_.push_back(line < 0 ? fmt::format("{}: {}", file_, problem)
+                                 : fmt::format("{}:{}: {}", file_, line + 1, problem));
 }
 
 void YamlProblems::throw_if_any() const {
-  if (any()) throw ConfigError(fmt::format("{}", fmt::join(problems_, "\n")));
+  if (any()) throw ConfigError(listed(problems_, "\n"));
 }
 
 // A node of another kind is reported once and then treated as an empty mapping, so that its keys cause no more
@@ -151,15 +203,26 @@ std::string read_text(const std::string& file) {
   }
 }
 
-YAML::Node parse_yaml(const std::string& text, const std::string& file, YamlProblems& problems) {
-  YAML::Node root;
+YAML::Node yaml_of(const std::string& text, const std::string& file) {
+  check_config(text.size() <= kTextBytesMax, "{}: {} bytes; expected at most {} bytes of settings", file, text.size(),
+               kTextBytesMax);
   try {
-    root = YAML::Load(text);
+    std::istringstream stream(text);
+    ValueCounter counter(file);
+    YAML::Parser(stream).HandleNextDocument(counter);
+    auto root = YAML::Load(text);
+    std::size_t count = 0;
+    if (root.IsDefined()) check_expanded(root, file, 0, count);
+    return root;
   } catch (const YAML::Exception& error) {
     throw ConfigError(fmt::format("{}:{}: not valid YAML: {}", file, error.mark.line + 1, error.msg));
   }
+}
+
+YAML::Node parse_yaml(const std::string& text, const std::string& file, YamlProblems& problems) {
+  auto root = yaml_of(text, file);
   if (!root.IsDefined() || root.IsNull()) return YAML::Node(YAML::NodeType::Map);
-  check_keys(root, "", 0, problems);
+  check_keys(root, "", problems);
   return root;
 }
 

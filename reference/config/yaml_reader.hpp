@@ -10,7 +10,7 @@
 namespace accel {
 
 /// Reads a mapping of a YAML file strictly. Problems are collected with file and line, and `throw_if_any` throws one
-/// ConfigError that lists all of them.
+/// ConfigError that lists the first 20 and counts the others.
 ///
 ///     YamlProblems problems("run.yaml");
 ///     YamlReader reader(node, "", problems);
@@ -69,9 +69,15 @@ class YamlReader : public FieldReader {
 /// Returns the content of a file. Throws ConfigError, which names the file, if it cannot be read.
 std::string read_text(const std::string& file);
 
+/// Parses YAML. Throws ConfigError, which names `file`, if the text is not YAML, or has more than 16 MiB, 300,000 keys
+/// and values or 32 levels of nesting, with aliases expanded: so the result may be traversed.
+///
+/// Thread rule: pure.
+YAML::Node yaml_of(const std::string& text, const std::string& file);
+
 /// Parses a mapping; an empty text is an empty mapping. Reports duplicate keys and keys that are not names in
-/// `problems` (the parser itself keeps the first of two equal keys). Throws ConfigError with file and line if the text
-/// is not YAML.
+/// `problems` (the parser itself keeps the first of two equal keys). Throws as
+/// `yaml_of` does.
 ///
 /// Thread rule: pure.
 YAML::Node parse_yaml(const std::string& text, const std::string& file, YamlProblems& problems);

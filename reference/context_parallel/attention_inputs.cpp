@@ -1,10 +1,9 @@
 #include "reference/context_parallel/attention_inputs.hpp"
 
-#include <ATen/ATen.h>
-#include <fmt/ranges.h>
-
 #include "reference/context_parallel/shard_sequence.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
+#include <ATen/ATen.h>
 
 namespace accel::parallel {
 
@@ -38,7 +37,7 @@ void check_attention(const char* function, const AttentionInputs& inputs, const 
               problems, "the key mask is {} of shape {}; expected bool of shape ({}, {}), one element per key",
               mask.defined() ? c10::toString(mask.scalar_type()) : "", mask.defined() ? c10::str(mask.sizes()) : "",
               keys.size(0), keys.size(2));
-  check_argument(problems.empty(), "{}: {}", function, fmt::join(problems, "; "));
+  check_argument(problems.empty(), "{}: {}", function, listed(problems, "; "));
 }
 
 // As bytes: c10d's backends need not support bool.

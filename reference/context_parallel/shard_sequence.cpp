@@ -1,10 +1,9 @@
 #include "reference/context_parallel/shard_sequence.hpp"
 
-#include <ATen/ATen.h>
-#include <fmt/ranges.h>
-
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/tensor_parallel/operators.hpp"
+#include <ATen/ATen.h>
 
 namespace accel::parallel {
 namespace {
@@ -28,7 +27,7 @@ at::Tensor shard_sequence(const at::Tensor& values, std::int64_t dim, const Sequ
 
 at::Tensor unshard_sequence(const at::Tensor& part, std::int64_t dim, const SequencePlan& plan, const Group& group) {
   const auto problems = problems_of_part(part.size(dim), plan, group);
-  check_argument(problems.empty(), "unshard_sequence: {}", fmt::join(problems, "; "));
+  check_argument(problems.empty(), "unshard_sequence: {}", listed(problems, "; "));
   return with_gradient(
       part,
       [&](const at::Tensor& own) {

@@ -4,13 +4,14 @@
 #include <string>
 #include <string_view>
 
-/// A read-only memory-mapped file. The kernel reads pages on first access, so the file may be larger than memory.
+/// A read-only file that is read in parts. The file may be larger than memory.
 ///
-///     const accel::MappedFile file("train.csv");
-///     const auto first_line = file.bytes().substr(0, file.bytes().find('\n'));
+///     const accel::MappedFile file("train.bin");
+///     const auto header = file.read(0, 8);
 ///
-/// The size is fixed when the file is opened. If another program shortens the file while it is mapped, access to the
-/// lost part kills the process (SIGBUS). Replace files by rename instead of rewriting them.
+/// The size is fixed when the file is opened. If another program shortens the file later, or the disk fails, `read`
+/// throws an error that names the file. Replace files by rename instead of rewriting them: an open file keeps its
+/// bytes.
 /// Thread rule: any number of readers.
 namespace accel {
 
@@ -23,22 +24,31 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
 
   [[nodiscard]] const std::string& path() const { return path_; }
-  [[nodiscard]] std::string_view bytes() const { return bytes_; }
+  [[nodiscard]] std::size_t size() const { return bytes_.size(); }
 
-  /// Tells the kernel how the file will be read, so that it reads ahead or does not.
+  /// Copies `num_bytes` from offset `begin` to `to`, which may be null for 0 bytes. Throws FileError, which names the
+  /// file, if the file cannot be read or was shortened. Throws ArgumentError if the part is outside the file.
+  void read(std::size_t begin, std::size_t num_bytes, char* to) const;
+  [[nodiscard]] std::string read(std::size_t begin, std::size_t num_bytes) const;
+  /// Returns the complete file.
+  [[nodiscard]] std::string read() const { return read(0, size()); }
+
+  /// Declares how the file will be read, so that the kernel reads ahead or does not.
   enum class Access { kSequential, kRandom };
   void advise(Access access) const;
 
-  /// Copies `part`, a part of `bytes()`, to `to`. Reads from the file and not through the mapping, so the bytes are in
-  /// memory only once. If the path now names another file, copies from the mapping instead. Throws FileError if the
-  /// file cannot be read or was shortened.
-  void copy_out(std::string_view part, char* to) const;
+  /// The bytes in the mapping. Access is unchecked: if another program shortens the file, SIGBUS ends the process.
+  /// Use `read` for files that other programs may write.
+  [[nodiscard]] std::string_view bytes() const { return bytes_; }
 
  private:
+  void read_from(int descriptor, std::size_t begin, std::size_t num_bytes, char* to) const;
+  void read_mapping(std::size_t begin, std::size_t num_bytes, char* to) const;
+
   std::string path_;
   std::string_view bytes_;
-  std::uint64_t device_ = 0,
-                inode_ = 0;  // identify the file; keeping one open descriptor per mapping would need too many
+  int descriptor_ = -1;                   // negative: the file is opened for each read
+  std::uint64_t device_ = 0, inode_ = 0;  // identify the file when it is opened again
 };
 
 }  // namespace accel

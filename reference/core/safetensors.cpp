@@ -5,11 +5,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <tuple>
+#include <unordered_set>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 
 namespace accel {
 namespace {
@@ -21,49 +22,135 @@ const SafetensorsFormat* find(Is&& is) {
   return found == formats.end() ? nullptr : &*found;
 }
 
-using Json = nlohmann::json;
 constexpr std::uint64_t kHeaderBytesMax = 100'000'000;  // MAX_HEADER_SIZE of the reference implementation
 
-// The format forbids duplicate keys, which nlohmann::json accepts silently (it keeps the last value). The callback
-// tracks the keys of every open object, so that a duplicate in a nested entry is found too.
-Json parse_header(std::string_view text, const std::string& path) {
-  std::vector<std::set<std::string>> keys;
-  std::string repeated;
-  const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second)
-      repeated = parsed.get<std::string>();
-    return true;
+using Json = nlohmann::json;
+
+// The header, with checked types but unchecked offsets.
+struct Header {
+  struct Tensor {
+    std::string name = {}, dtype = {};  // as spelled in the file
+    std::vector<std::int64_t> sizes = {};
+    std::int64_t begin = 0, end = 0;  // offsets in the data, which follow the header
   };
-  Json header;
-  try {
-    header = Json::parse(text, watch);
-  } catch (const Json::exception& error) {
+  std::vector<Tensor> tensors = {};
+  std::map<std::string, std::string> metadata = {};
+};
+
+// Reads the header event by event. A tree of JSON values would need many times the memory of the header, and the
+// callback of nlohmann::json that could reject values early visits all tensors again after each one.
+class HeaderReader : public Json::json_sax_t {
+ public:
+  explicit HeaderReader(const std::string& path) : path_(path) {}
+  Header take() { return std::move(header_); }
+
+  bool null() override { return other("null"); }
+  bool boolean(bool) override { return other("boolean"); }
+  bool number_integer(Json::number_integer_t) override { return other("number"); }
+  bool number_float(Json::number_float_t, const std::string&) override { return other("number"); }
+  bool binary(Json::binary_t&) override { return other("binary"); }
+
+  // Sizes and offsets are unsigned in the file and signed in LibTorch; a larger value would become negative.
+  bool number_unsigned(Json::number_unsigned_t number) override {
+    if (depth_ != 3 || number > static_cast<std::uint64_t>(INT64_MAX)) return other("number");
+    auto& numbers = key_ == "shape" ? *sizes_ : *offsets_;
+    numbers.push_back(static_cast<std::int64_t>(number));
+    check_config(numbers.size() <= kDimensionsMax || key_ != "shape",
+                 "{}: tensor '{}': the shape has more than {} dimensions; expected at most {}", path_, name_,
+                 kDimensionsMax, kDimensionsMax);
+    return key_ == "shape" || numbers.size() <= 2 || other("array");
+  }
+
+  bool string(std::string& text) override {
+    if (depth_ != 2) return other("string");
+    if (is_metadata_) {
+      header_.metadata[key_] = std::move(text);
+      return true;
+    }
+    if (key_ != "dtype") return other("string");
+    dtype_ = std::move(text);
+    return true;
+  }
+
+  bool start_object(std::size_t) override {
+    if (depth_ > 1) return other("object");
+    if (depth_++ == 0) return true;
+    is_metadata_ = name_ == "__metadata__";
+    dtype_.reset();
+    sizes_.reset();
+    offsets_.reset();
+    keys_.clear();
+    return true;
+  }
+
+  bool end_object() override {
+    if (depth_-- == 1 || is_metadata_) return true;
+    if (!dtype_ || !sizes_ || !offsets_ || offsets_->size() != 2) throw_wrong_entry();
+    header_.tensors.push_back({.name = std::move(name_),
+                               .dtype = std::move(*dtype_),
+                               .sizes = std::move(*sizes_),
+                               .begin = offsets_->front(),
+                               .end = offsets_->back()});
+    return true;
+  }
+
+  bool start_array(std::size_t) override {
+    if (depth_ != 2 || is_metadata_ || (key_ != "shape" && key_ != "data_offsets")) return other("array");
+    ++depth_;
+    (key_ == "shape" ? sizes_ : offsets_).emplace();
+    return true;
+  }
+
+  bool end_array() override {
+    --depth_;
+    return true;
+  }
+
+  // The format forbids repeated keys, which nlohmann::json accepts silently (it keeps the last value).
+  bool key(std::string& text) override {
+    auto& keys = depth_ == 1 ? names_ : keys_;
+    check_config(keys.insert(text).second, "{}: the header contains the key '{}' twice; expected unique keys", path_,
+                 text);
+    (depth_ == 1 ? name_ : key_) = std::move(text);
+    return true;
+  }
+
+  bool parse_error(std::size_t, const std::string&, const Json::exception& error) override {
     throw ConfigError(
         fmt::format("{}: the header, which starts at byte 8, is not valid JSON: {}; copy or download the file again",
-                    path, error.what()));
+                    path_, error.what()));
   }
-  check_config(repeated.empty(), "{}: the header contains the key '{}' twice; expected unique keys", path, repeated);
-  check_config(
-      header.is_object(),
-      "{}: the header, which starts at byte 8, is not a JSON object but of type {}; expected an object of tensors",
-      path, header.type_name());
-  return header;
-}
 
-// Sizes and offsets are unsigned in the file and signed in LibTorch; a larger value would become negative.
-bool are_sizes(const Json& json) {
-  return json.is_array() && std::all_of(json.begin(), json.end(), [](const Json& item) {
-           return item.is_number_unsigned() && item.get<std::uint64_t>() <= static_cast<std::uint64_t>(INT64_MAX);
-         });
-}
+ private:
+  // A value that the format lacks at this place.
+  bool other(std::string_view type) {
+    check_config(
+        depth_ > 0,
+        "{}: the header, which starts at byte 8, is not a JSON object but of type {}; expected an object of tensors",
+        path_, type);
+    check_config(name_ != "__metadata__", "{}: __metadata__: expected an object whose values are strings", path_);
+    throw_wrong_entry();
+  }
 
-bool is_entry(const Json& json) {
-  const bool has_keys = json.is_object() && json.size() == 3 && json.contains("dtype") && json.contains("shape") &&
-                        json.contains("data_offsets");
-  return has_keys && json["dtype"].is_string() && are_sizes(json["shape"]) && are_sizes(json["data_offsets"]) &&
-         json["data_offsets"].size() == 2;
+  [[noreturn]] void throw_wrong_entry() const {
+    throw ConfigError(
+        fmt::format("{}: tensor '{}': expected an entry with dtype, shape and two data_offsets", path_, name_));
+  }
+
+  const std::string& path_;
+  Header header_;
+  int depth_ = 0;           // 1: among the tensors, 2: in an entry, 3: in a list of an entry
+  std::string name_, key_;  // of the tensor, and in its entry
+  bool is_metadata_ = false;
+  std::optional<std::string> dtype_;
+  std::optional<std::vector<std::int64_t>> sizes_, offsets_;
+  std::unordered_set<std::string> names_, keys_;
+};
+
+Header read_json(std::string_view text, const std::string& path) {
+  HeaderReader reader(path);
+  Json::sax_parse(text, &reader);
+  return reader.take();
 }
 
 std::string known_dtypes() {
@@ -116,46 +203,35 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(std::make_shar
 }
 
 void SafetensorsFile::read_header() {
-  const auto bytes = file_->bytes();
   std::uint64_t header_bytes = 0;
   check_config(
-      bytes.size() >= 8,
+      file_->size() >= 8,
       "{}: not a safetensors file: it has {} bytes; expected at least the 8 bytes that store the header length", path(),
-      bytes.size());
-  std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
+      file_->size());
+  file_->read(0, sizeof header_bytes, reinterpret_cast<char*>(&header_bytes));
   check_config(header_bytes <= kHeaderBytesMax,
                "{}: not a safetensors file: the header length is {} bytes; expected at most {}", path(), header_bytes,
                kHeaderBytesMax);
   check_config(
-      header_bytes <= bytes.size() - 8,
+      header_bytes <= file_->size() - 8,
       "{}: the file is truncated: the header length is {} bytes, but the file has {} bytes; copy or download it again",
-      path(), header_bytes, bytes.size());
-  data_ = bytes.substr(8 + header_bytes);
-  const auto header = parse_header(bytes.substr(8, header_bytes), path());
-  for (const auto& [name, value] : header.items()) {
-    if (name == "__metadata__") {
-      check_config(value.is_object() &&
-                       std::all_of(value.begin(), value.end(), [](const Json& item) { return item.is_string(); }),
-                   "{}: __metadata__: expected an object whose values are strings", path());
-      metadata_ = value.get<std::map<std::string, std::string>>();
-      continue;
-    }
-    check_config(is_entry(value), "{}: tensor '{}': expected an entry with dtype, shape and two data_offsets", path(),
-                 name);
-    entries_[name] = {value["dtype"], value["shape"].get<std::vector<std::int64_t>>(), value["data_offsets"][0],
-                      value["data_offsets"][1]};
-    names_.push_back(name);
+      path(), header_bytes, file_->size());
+  data_begin_ = 8 + header_bytes;
+  auto header = read_json(file_->read(8, header_bytes), path());
+  metadata_ = std::move(header.metadata);
+  // Ties occur for empty tensors; the name makes the order of `names()` independent of the header's.
+  std::sort(header.tensors.begin(), header.tensors.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+  });
+  for (auto& tensor : header.tensors) {
+    names_.push_back(tensor.name);
+    entries_[tensor.name] = {std::move(tensor.dtype), std::move(tensor.sizes), tensor.begin, tensor.end};
   }
 }
 
 // Source: safetensors/src/tensor.rs, Metadata::validate. Tensors must cover the data without gaps or overlaps,
-// hence the sort by offset and the comparison with the end of the previous tensor. Ties occur for empty tensors;
-// the name makes the order of `names()` independent of the JSON library.
+// hence the comparison with the end of the previous tensor.
 void SafetensorsFile::check_layout() {
-  std::sort(names_.begin(), names_.end(), [&](const auto& a, const auto& b) {
-    const auto &first = entries_.at(a), &second = entries_.at(b);
-    return std::tie(first.begin, first.end, a) < std::tie(second.begin, second.end, b);
-  });
   std::int64_t place = 0;
   for (const auto& name : names_) {
     const auto& entry = entries_.at(name);
@@ -172,7 +248,7 @@ void SafetensorsFile::check_layout() {
                  needed ? fmt::format("{} bytes", *needed) : "a shape with a whole number of bytes");
     place = entry.end;
   }
-  const auto found = static_cast<std::int64_t>(data_.size());
+  const auto found = static_cast<std::int64_t>(file_->size() - data_begin_);
   check_config(place == found,
                "{}: the file has {} bytes of data, but its tensors need {}: the file is {}; copy or download it again",
                path(), found, place, place > found ? "truncated" : "too long");
@@ -181,16 +257,17 @@ void SafetensorsFile::check_layout() {
 StoredTensor SafetensorsFile::stored(const std::string& name) const {
   const auto found = entries_.find(name);
   check_config(found != entries_.end(), "{}: the file has no tensor '{}'; its tensors are {}", path(), name,
-               fmt::join(names_, ", "));
+               listed(names_, ", "));
   const auto& entry = found->second;
   const auto dtype = safetensors_format(entry.dtype)->dtype;
   check_config(dtype.has_value(),
                "{}: tensor '{}' has dtype {}, whose elements are smaller than a byte; LibTorch has no such dtype; "
                "store it with 8 or more bits per element",
                path(), name, entry.dtype);
-  const auto bytes =
-      data_.substr(static_cast<std::size_t>(entry.begin), static_cast<std::size_t>(entry.end - entry.begin));
-  return {.owner = file_, .bytes = bytes, .dtype = *dtype, .sizes = entry.sizes, .file = file_.get()};
+  return {.dtype = *dtype,
+          .sizes = entry.sizes,
+          .file = file_,
+          .offset = data_begin_ + static_cast<std::size_t>(entry.begin)};
 }
 
 }  // namespace accel

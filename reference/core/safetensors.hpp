@@ -15,14 +15,14 @@
 #include "reference/core/named_tensors.hpp"
 #include "reference/core/stored_tensor.hpp"
 
-/// Reading and writing of safetensors files. A file is memory-mapped: its header is read and checked completely, its
-/// tensors are read only on request.
+/// Reading and writing of safetensors files. The header of a file is read and checked completely, its tensors are read
+/// only on request.
 ///
 ///     const accel::SafetensorsFile file("model.safetensors");
 ///     for (const auto& name : file.names()) load(name, file.tensor(name));
 ///     accel::write_safetensors(files, "model.safetensors", {{"weight", weight}}, {{"format", "pt"}});
 ///
-/// Thread rule: any number of readers; copies share the mapping.
+/// Thread rule: any number of readers; copies share the open file.
 /// Source: safetensors/src/tensor.rs, Metadata::validate; this class rejects every file that it rejects.
 namespace accel {
 
@@ -47,7 +47,8 @@ const SafetensorsFormat* safetensors_format(at::ScalarType dtype);
 class SafetensorsFile {
  public:
   /// Throws ConfigError, which names the file and, if one is at fault, the tensor: a header that is truncated or not
-  /// JSON, a duplicate key, an unknown dtype, or offsets that are outside the file, overlap, leave a gap or do not
+  /// JSON, a header of more than 100 MB, a shape of more than 64 dimensions, a duplicate key, an unknown dtype, or
+  /// offsets that are outside the file, overlap, leave a gap or do not
   /// match dtype and shape.
   explicit SafetensorsFile(const std::string& path);
 
@@ -62,7 +63,8 @@ class SafetensorsFile {
   /// is no such tensor, or if its elements are smaller than a byte (F4, F6_E2M3, F6_E3M2), which no LibTorch dtype
   /// stores.
   [[nodiscard]] StoredTensor stored(const std::string& name) const;
-  /// Returns a copy of a tensor in memory; throws as `stored` does.
+  /// Returns a copy of a tensor in memory; throws as `stored` does, and FileError if the file cannot be read or was
+  /// shortened after it was opened.
   [[nodiscard]] at::Tensor tensor(const std::string& name) const { return stored(name).load(); }
 
  private:
@@ -75,7 +77,7 @@ class SafetensorsFile {
   void check_layout();
 
   std::shared_ptr<const MappedFile> file_;
-  std::string_view data_;
+  std::size_t data_begin_ = 0;  // offset of the data in the file
   std::map<std::string, Entry> entries_;
   std::vector<std::string> names_;
   std::map<std::string, std::string> metadata_;

@@ -39,42 +39,45 @@ void StoredTensor::load_into(const at::Tensor& tensor) const {
     tensor.copy_(load());
     return;
   }
-  ensure(tensor.nbytes() == bytes.size(), "a stored tensor needs {} bytes but has {}", tensor.nbytes(), bytes.size());
-  if (file)
-    file->copy_out(bytes, static_cast<char*>(tensor.data_ptr()));
-  else if (!bytes.empty())
-    std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
+  read(0, tensor.nbytes(), static_cast<char*>(tensor.data_ptr()));
   if (is_big_endian) swap_bytes(tensor);
 }
 
-std::string_view StoredTensor::row_bytes(std::int64_t index) const {
+void StoredTensor::read(std::size_t begin, std::size_t num_bytes, char* to) const {
+  if (num_bytes == 0) return;  // `to` may be null in this case
+  if (file) return file->read(offset + begin, num_bytes, to);
+  ensure(begin <= bytes.size() && num_bytes <= bytes.size() - begin, "a stored tensor needs {} bytes but has {}",
+         begin + num_bytes, bytes.size());
+  std::memcpy(to, bytes.data() + begin, num_bytes);
+}
+
+void StoredTensor::check_row(std::int64_t index) const {
   check_argument(!sizes.empty(), "a stored tensor without dimensions has no rows; expected (rows, ...)");
   check_argument(index >= 0 && index < sizes.front(),
                  "row {} is out of range for a stored tensor with {} rows; expected 0 or more and less than {}", index,
                  sizes.front(), sizes.front());
-  const auto width = bytes.size() / static_cast<std::size_t>(sizes.front());
-  return bytes.substr(static_cast<std::size_t>(index) * width, width);
 }
 
-// `file` is not passed on: copy_out opens the file, which costs more than the page fault of a row.
 at::Tensor StoredTensor::row(std::int64_t index) const {
-  return StoredTensor{.owner = owner,
-                      .bytes = row_bytes(index),
-                      .dtype = dtype,
-                      .sizes = {sizes.begin() + 1, sizes.end()},
-                      .is_big_endian = is_big_endian}
-      .load();
+  check_row(index);
+  auto tensor = empty_of(dtype, {sizes.begin() + 1, sizes.end()});
+  read(static_cast<std::size_t>(index) * tensor.nbytes(), tensor.nbytes(), static_cast<char*>(tensor.data_ptr()));
+  if (is_big_endian) swap_bytes(tensor);
+  return tensor;
 }
 
+// Adjacent rows are read at once: a system call costs more than a copy of a small row.
 at::Tensor StoredTensor::rows(const std::vector<std::int64_t>& indices) const {
   check_argument(!sizes.empty(), "a stored tensor without dimensions has no rows; expected (rows, ...)");
+  for (const auto index : indices) check_row(index);
   auto result_sizes = sizes;
   result_sizes.front() = static_cast<std::int64_t>(indices.size());
   auto tensor = empty_of(dtype, result_sizes);
-  auto* place = static_cast<char*>(tensor.data_ptr());
-  for (const auto index : indices) {
-    const auto source = row_bytes(index);
-    place = std::copy(source.begin(), source.end(), place);
+  const auto width = indices.empty() ? 0 : tensor.nbytes() / indices.size();
+  auto* to = static_cast<char*>(tensor.data_ptr());
+  for (std::size_t begin = 0, end = 1; begin < indices.size(); begin = end++) {
+    while (end < indices.size() && indices[end] == indices[end - 1] + 1) ++end;
+    read(static_cast<std::size_t>(indices[begin]) * width, (end - begin) * width, to + begin * width);
   }
   if (is_big_endian) swap_bytes(tensor);
   return tensor;

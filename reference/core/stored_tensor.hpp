@@ -20,14 +20,15 @@ class MappedFile;
 
 struct StoredTensor {
   std::shared_ptr<const void> owner = {};  ///< keeps `bytes` alive
-  std::string_view bytes = {};             ///< exactly the bytes of the tensor
+  std::string_view bytes = {};             ///< exactly the bytes of the tensor, if they are in memory
   at::ScalarType dtype = at::kByte;
   std::vector<std::int64_t> sizes = {};
   bool is_big_endian = false;
-  /// The mapped file that contains `bytes`, or null. If set, load() reads the file without touching mapped pages.
-  const MappedFile* file = nullptr;
+  std::shared_ptr<const MappedFile> file = {};  ///< contains the bytes from `offset`; null: they are in memory
+  std::size_t offset = 0;
 
-  /// Loads the complete tensor.
+  /// Loads the complete tensor. This and all functions below throw FileError, which names the file, if it cannot be
+  /// read or was shortened.
   [[nodiscard]] at::Tensor load() const;
   /// Loads into an existing tensor of these sizes and any dtype, strides and device.
   void load_into(const at::Tensor& tensor) const;
@@ -37,8 +38,13 @@ struct StoredTensor {
   [[nodiscard]] at::Tensor rows(const std::vector<std::int64_t>& indices) const;
 
  private:
-  [[nodiscard]] std::string_view row_bytes(std::int64_t index) const;
+  void read(std::size_t begin, std::size_t num_bytes, char* to) const;
+  void check_row(std::int64_t index) const;
 };
+
+/// LibTorch's limit of most operators, and the limit of shapes in files: LibTorch needs quadratic time to create a
+/// tensor of many dimensions.
+inline constexpr std::size_t kDimensionsMax = 64;
 
 /// Returns the number of bytes of a dense tensor, or nullopt if a size is negative, the number of bits exceeds 63 bits
 /// or is not a multiple of 8.

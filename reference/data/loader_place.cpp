@@ -9,12 +9,11 @@
 // or a loop that was left, whose place serves only state_dict().
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-#include <fmt/ranges.h>
-
 #include <exception>
 #include <utility>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/data/loader_core.hpp"
 #include "reference/data/loader_state.hpp"
 #include "reference/data/pass_core.hpp"
@@ -89,7 +88,7 @@ void LoaderCore::load_state(const LoaderState& state) {
   }
   if (!problems.empty())
     throw CheckpointError(
-        fmt::format("load_state_dict: the state does not match this loader: {}", fmt::join(problems, "; ")));
+        fmt::format("load_state_dict: the state does not match this loader: {}", listed(problems, "; ")));
 
   if (state.generator.defined() && options_.generator) options_.generator->set_state(state.generator);
   position_.load({.epoch = state.epoch, .num_read = state.pass ? std::optional(state.pass->num_read) : std::nullopt});

@@ -2,12 +2,11 @@
 // program may have written, so all problems are collected and reported together.
 #include "reference/data/loader_state.hpp"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/core/random.hpp"
 
 namespace accel {
@@ -224,7 +223,7 @@ LoaderState loader_state_of(const Value& value) {
     of_workers.read_generator_states("generators", state.workers->generators);
   }
   if (!problems.empty())
-    throw CheckpointError(fmt::format("the value is not the state of a loader: {}", fmt::join(problems, "; ")));
+    throw CheckpointError(fmt::format("the value is not the state of a loader: {}", listed(problems, "; ")));
   return state;
 }
 

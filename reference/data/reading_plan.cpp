@@ -4,11 +4,10 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/full.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/core/random.hpp"
 #include "reference/data/samplers/batch_sampler_shard.hpp"
 #include "reference/data/samplers/sampler_shard.hpp"
@@ -111,7 +110,7 @@ std::optional<at::Generator> generator_to_synchronize(const DataSource& source, 
 
 ReadingPlan plan_reading(const DataSource& source, const DataLoaderOptions& options) {
   const auto problems = problems_of(source, options);
-  check_argument(problems.empty(), "DataLoader: {}", fmt::join(problems, "; "));
+  check_argument(problems.empty(), "DataLoader: {}", listed(problems, "; "));
   return {.cut = cut_of_one_rank(source, options)};
 }
 

@@ -1,13 +1,12 @@
 #include "reference/experts/mixture_of_experts.hpp"
 
 #include <ATen/ATen.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <string>
 #include <vector>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/experts/token_dispatcher.hpp"
 #include "reference/modules/call.hpp"
 
@@ -32,7 +31,7 @@ MixtureOfExpertsOptions checked(const MixtureOfExpertsOptions& options, int ep_s
   note_unless(options.aux_loss_weight >= 0, problems, "aux_loss_weight: expected 0 or more, got {}",
               options.aux_loss_weight);
   note_unless(options.z_loss_weight >= 0, problems, "z_loss_weight: expected 0 or more, got {}", options.z_loss_weight);
-  check_config(problems.empty(), "MixtureOfExperts: {}", fmt::join(problems, "; "));
+  check_config(problems.empty(), "MixtureOfExperts: {}", listed(problems, "; "));
   return options;
 }
 

@@ -13,6 +13,7 @@
 
 #include "reference/config/accelerator_fields.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 
 namespace accel {
 
@@ -107,7 +108,7 @@ void check_mesh(const ParallelismConfig& config, int world_size) {
     problems.push_back(fmt::format("pp_size: expected 1, got {}: pipeline parallelism is unsupported", config.pp_size));
   if (config.cp_enabled() && config.sp_enabled())
     problems.emplace_back("cp_size and sp_size exclude each other; set one of them to 1");
-  check_config(problems.empty(), "parallelism_config: {}", fmt::join(problems, "; "));
+  check_config(problems.empty(), "parallelism_config: {}", listed(problems, "; "));
 }
 
 // Ranks along the context, sequence and tensor axes process the same batch.

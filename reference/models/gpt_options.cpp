@@ -1,9 +1,8 @@
 #include "reference/models/gpt_options.hpp"
 
-#include <fmt/ranges.h>
-
 #include "reference/config/field_checks.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/state/device_mesh.hpp"
 
 namespace accel::models {
@@ -103,7 +102,7 @@ void check(const GptOptions& options, const DeviceMesh& mesh) {
     problems.push_back(std::move(problem));
   for (const auto& found : {problems_between(options), problems_on(mesh, options)})
     for (const auto& [name, text] : found) problems.push_back(fmt::format("gpt: {}: {}", name, text));
-  check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
+  check_config(problems.empty(), "{}", listed(problems, "\n"));
 }
 
 }  // namespace accel::models

@@ -5,12 +5,11 @@
 #include <c10/core/InferenceMode.h>
 #include <torch/nn/module.h>
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <set>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/offload/module_tensors.hpp"
 #include "reference/state/rank_context.hpp"
 
@@ -82,7 +81,7 @@ void AlignDevicesHook::init_hook(torch::nn::Module& module) {
       if (!weights_.contains(name)) missing.push_back(name);
     }
     check_argument(missing.empty(), "AlignDevicesHook: weights_map lacks '{}'; it must contain all offloaded tensors",
-                   fmt::join(missing, "', '"));
+                   listed(missing, "', '"));
     for (const auto& [name, tensor] : offloaded(module)) {
       offload::show(tensor, offload::meta_like(tensor));
       placed.insert(name);

@@ -1,11 +1,10 @@
 #include "reference/offload/device_map.hpp"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <set>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/offload/module_sizes.hpp"
 #include "reference/state/warnings.hpp"
 
@@ -90,7 +89,7 @@ void check_device_map(const ModelDescription& model, const DeviceMap& device_map
   check_argument(problems.empty(),
                  "device_map: {}; expected names of the model's modules or tensors, and an entry for every tensor "
                  "(\"\" covers all)",
-                 fmt::join(problems, "; "));
+                 listed(problems, "; "));
 }
 
 }  // namespace accel

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/modules/described_model.hpp"
 #include "reference/offload/dispatch_units.hpp"
 #include "reference/offload/load_checkpoint.hpp"
@@ -56,7 +57,7 @@ class Dispatcher {
     for (std::size_t i = 0; i < offloaded_.size(); ++i)
       slots.push_back(slot(offloaded_[i].first, offloaded_[i].second, runs_on_[i]));
     check_resident();
-    check_argument(problems_.empty(), "dispatch_model: {}", fmt::join(problems_, "; "));
+    check_argument(problems_.empty(), "dispatch_model: {}", listed(problems_, "; "));
     warn_of_separated_names();
     write_to_disk(slots);
     for (const auto& [name, tensor, device] : resident_) {

@@ -1,11 +1,10 @@
 #include "reference/offload/dispatch_units.hpp"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <set>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 
 namespace accel::offload {
 namespace {
@@ -29,7 +28,7 @@ class UnitPlanner {
     for (const auto& name : open_names_)
       problems.push_back(
           fmt::format("called_modules: the model has no module named '{}'; expected a name of named_modules()", name));
-    check_argument(problems.empty(), "{}", fmt::join(problems, "; "));
+    check_argument(problems.empty(), "{}", listed(problems, "; "));
     // A unit without tensors, such as a ReLU in a Sequential, has nothing to load.
     std::erase_if(units_, [](const Unit& unit) { return unit.tensors.empty(); });
     return std::move(units_);

@@ -3,8 +3,6 @@
 #include <c10/core/GradMode.h>
 #include <torch/nn/module.h>
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <array>
 #include <map>
@@ -12,6 +10,7 @@
 #include <set>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/modules/described_model.hpp"
 #include "reference/offload/dispatch_units.hpp"
 #include "reference/offload/module_tensors.hpp"
@@ -38,7 +37,7 @@ std::vector<std::regex> expressions_of(const std::vector<std::string>& patterns)
     }
   }
   check_argument(problems.empty(), "skip_modules_pattern: expected regular expressions, got {}",
-                 fmt::join(problems, ", "));
+                 listed(problems, ", "));
   return expressions;
 }
 

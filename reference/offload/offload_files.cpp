@@ -8,6 +8,8 @@
 #include <system_error>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/json_parser.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/core/mapped_file.hpp"
 #include "reference/core/safetensors.hpp"
 
@@ -61,7 +63,8 @@ std::optional<at::ScalarType> offload_dtype(const std::string& name) {
 OffloadJson index_in(Files& files, const std::string& folder) {
   const auto path = folder + "/" + kOffloadIndexName;
   if (!is_file(files, path)) return OffloadJson::object();
-  auto index = OffloadJson::parse(files.read(path), nullptr, /*allow_exceptions=*/false);
+  auto index = parse_json<OffloadJson, CheckpointError>(files.read(path),
+                                                        {.path = path, .expected = "an index of an offload folder"});
   check_checkpoint(index.is_object(), "{}: not an index of an offload folder; expected a JSON object", path);
   return index;
 }
@@ -98,12 +101,14 @@ StoredWeight weight_of_raw_file(const std::string& path, at::ScalarType dtype, c
   check_checkpoint(num_bytes && static_cast<std::int64_t>(file_size) == *num_bytes,
                    "{}: has {} bytes, but shape [{}] of {} needs {}; copy the file, or offload the weights again", path,
                    file_size, fmt::join(sizes, ", "), c10::toString(dtype), num_bytes.value_or(-1));
-  // Mapped when it is loaded, so an index of thousands of tensors does not hold as many mappings.
+  // Opened when it is loaded, so an index of thousands of tensors does not hold as many files.
   return {.file = path, .dtype = dtype, .sizes = sizes, .load = [=] {
             const auto file = std::make_shared<const MappedFile>(path);
-            return StoredTensor{
-                .owner = file, .bytes = file->bytes(), .dtype = dtype, .sizes = sizes, .file = file.get()}
-                .load();
+            check_checkpoint(
+                file->size() == file_size,
+                "{}: has {} bytes, but had {} when the index was read; keep other programs from writing to it", path,
+                file->size(), file_size);
+            return StoredTensor{.dtype = dtype, .sizes = sizes, .file = file}.load();
           }};
 }
 
@@ -176,7 +181,7 @@ OffloadIndex read_offload_index(const std::string& offload_folder) {
           fmt::format("'{}' has a malformed entry; expected dtype and shape, or safetensors_file", name));
     }
   }
-  check_checkpoint(problems.empty(), "{}/{}: {}", offload_folder, kOffloadIndexName, fmt::join(problems, "; "));
+  check_checkpoint(problems.empty(), "{}/{}: {}", offload_folder, kOffloadIndexName, listed(problems, "; "));
   return weights;
 }
 

@@ -26,7 +26,7 @@ void offload_state_dict(Files& files, const std::string& save_dir, const NamedTe
 /// Writes an index that refers to existing safetensors files. Weights in other files are copied to .dat files.
 void save_offload_index(Files& files, const std::string& offload_folder, const OffloadIndex& index);
 
-/// Reads an index; a file is only mapped when one of its tensors is loaded. Throws CheckpointError, which lists all
+/// Reads an index; a file is only opened when one of its tensors is loaded. Throws CheckpointError, which lists all
 /// problems: missing files, files of another size, unknown dtypes.
 OffloadIndex read_offload_index(const std::string& offload_folder);
 

@@ -3,12 +3,12 @@
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
-#include <fmt/ranges.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <optional>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/parallel/power_sgd.hpp"
 
 namespace accel {
@@ -103,7 +103,7 @@ std::optional<at::ScalarType> dtype_of(const std::string& name) {
 
 std::unique_ptr<CommHook> make_comm_hook(const DistributedDataParallelKwargs& kwargs, const Group& group) {
   const auto problems = problems_of(kwargs);
-  check_config(problems.empty(), "{}", fmt::join(problems, "; "));
+  check_config(problems.empty(), "{}", listed(problems, "; "));
   // A wrapper without a hook is one of the problems, so a hook exists wherever the wrapper's dtype does.
   std::unique_ptr<CommHook> hook;
   if (const auto dtype = dtype_of(kwargs.comm_hook)) hook = std::make_unique<CastHook>(*dtype, group);

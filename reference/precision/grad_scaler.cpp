@@ -2,12 +2,12 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
-#include <fmt/ranges.h>
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/core/named_tensors.hpp"
 
 namespace accel {
@@ -43,7 +43,7 @@ at::Tensor moved(const at::Tensor& tensor, c10::Device device) {
 
 GradScaler::GradScaler(GradScalerKwargs options) : options_(options) {
   const auto problems = problems_of(options);
-  check_argument(problems.empty(), "GradScaler: {}", fmt::join(problems, "; "));
+  check_argument(problems.empty(), "GradScaler: {}", listed(problems, "; "));
 }
 
 // Created on first use, because only the first loss determines the device.
@@ -213,9 +213,8 @@ void GradScaler::load_state_dict(const Value& state) {
   if (problems.empty() && tracker < 0)
     problems.push_back(fmt::format("_growth_tracker: expected 0 or more, got {}", tracker));
   if (!problems.empty())
-    throw CheckpointError(
-        fmt::format("the state does not fit an enabled GradScaler: {}; load the state of an enabled one",
-                    fmt::join(problems, "; ")));
+    throw CheckpointError(fmt::format(
+        "the state does not fit an enabled GradScaler: {}; load the state of an enabled one", listed(problems, "; ")));
   // Nothing above changed the scaler, so that a state that does not fit leaves it unchanged.
   options_ = loaded;
   init_growth_tracker_ = static_cast<int>(tracker);

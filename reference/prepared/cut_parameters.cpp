@@ -5,6 +5,7 @@
 #include <torch/nn/module.h>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 
 namespace accel {
 
@@ -65,7 +66,7 @@ std::map<std::string, StoredWeight> CutParameters::parts_of(const std::string& w
     stored.load_directly = nullptr;  // it reads the complete tensor
     stored.load = [cut = *cut, load = stored.load] { return cut.part_of(load()); };
   }
-  check_checkpoint(problems.empty(), "{}: {}; build the model that was saved", what, fmt::join(problems, "; "));
+  check_checkpoint(problems.empty(), "{}: {}; build the model that was saved", what, listed(problems, "; "));
   return weights;
 }
 

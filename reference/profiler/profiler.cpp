@@ -4,12 +4,11 @@
 
 #include <ATen/Context.h>
 #include <ATen/record_function.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/state/rank_context.hpp"
 
 namespace accel::profiler {
@@ -72,7 +71,7 @@ std::unique_ptr<profiler::ProfileRecorder> make_recorder(const RankContext& cont
     problems.emplace_back("activities: cuda is unavailable, because simulated ranks run on the CPU; remove it");
   else if (asks_for_cuda && !at::hasCUDA())
     problems.emplace_back("activities: cuda is unavailable on this machine; remove it");
-  check_config(problems.empty(), "profile: {}", fmt::join(problems, "; "));
+  check_config(problems.empty(), "profile: {}", listed(problems, "; "));
   if (is_simulated) return profiler::make_thread_recorder(kwargs, context.rank);
   return profiler::make_process_recorder(kwargs, records_cuda(kwargs));
 }

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/sharded/sharded_model.hpp"
 #include "reference/sharded/sharded_model_state.hpp"
 
@@ -52,8 +53,8 @@ class Assembly {
       if (elements < 0) problems_.push_back(fmt::format("'{}' has {} elements too many", name, -elements));
     }
     if (!problems_.empty())
-      throw CheckpointError(fmt::format("the state does not fit the model: {}; build the model that was saved",
-                                        fmt::join(problems_, "; ")));
+      throw CheckpointError(
+          fmt::format("the state does not fit the model: {}; build the model that was saved", listed(problems_, "; ")));
     return std::move(full_views_);
   }
 

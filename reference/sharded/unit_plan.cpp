@@ -1,7 +1,5 @@
 #include "reference/sharded/unit_plan.hpp"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -10,6 +8,7 @@
 #include <tuple>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 
 namespace accel::sharded {
 namespace {
@@ -47,7 +46,7 @@ class UnitPlanner {
     assign_parameters();
     check_config(problems_.empty(), "{}: {}",
                  policy_.kind == WrapPolicy::Kind::kElements ? "deepspeed_plugin" : "fsdp_plugin",
-                 fmt::join(problems_, "; "));
+                 listed(problems_, "; "));
     ModelPlan plan{.ignored = ignored_};
     for (std::size_t index = 0; index < modules_.size(); ++index) {
       const auto held = parameters_.find(index);

@@ -1,23 +1,24 @@
 // CSV parser. Opening a file walks over all records once, to validate them and to index their offsets; reading a
-// record later uses the same walk. The parser works on the mapped bytes and copies only the fields that are
-// requested.
+// record later uses the same walk.
 #include "reference/sources/csv_file.hpp"
-
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
 #include <utility>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
+#include "reference/sources/file_window.hpp"
 
 namespace accel {
 namespace {
 
 constexpr auto kNone = std::string_view::npos;
 
+constexpr std::size_t kRecordBytesMax = std::size_t{1} << 28;
+
 struct RecordEnd {
-  std::size_t end = 0;          // start of the next record
+  std::size_t end = 0;          // start of the next record, or where the walk found an error
   const char* fault = nullptr;  // error in this record; null if there is none
   std::size_t fault_at = 0;     // byte offset of the error
 };
@@ -48,11 +49,11 @@ RecordEnd walk(std::string_view bytes, std::size_t begin, char delimiter, Field&
         place += bytes[place] == '"' ? 2 : 1;
       if (place >= bytes.size()) return {bytes.size(), "a quoted field is not closed", field_begin};
       ++place;
-      if (!at_end_of_field()) return {bytes.size(), "text after a closing quote", place};
+      if (!at_end_of_field()) return {place, "text after a closing quote", place};
       field(bytes.substr(field_begin + 1, place - field_begin - 2), true);
     } else {
       while (!at_end_of_field()) {
-        if (bytes[place] == '"') return {bytes.size(), "a quote inside an unquoted field", place};
+        if (bytes[place] == '"') return {place, "a quote inside an unquoted field", place};
         ++place;
       }
       field(bytes.substr(field_begin, place - field_begin), false);
@@ -65,10 +66,13 @@ RecordEnd walk(std::string_view bytes, std::size_t begin, char delimiter, Field&
 
 // Unquoted fields contain no quotes (walk rejects them), so only quoted ones need unescaping.
 std::string text_of(std::string_view raw, bool quoted) {
-  std::string text(raw);
-  for (auto place = quoted ? text.find('"') : kNone; place != kNone; place = text.find('"', place + 1))
-    text.erase(place, 1);  // "" stands for one quote
-  return text;
+  if (!quoted) return std::string(raw);
+  std::string text;
+  for (auto place = raw.find('"'); place != kNone; place = raw.find('"')) {  // "" stands for one quote
+    text += raw.substr(0, place + 1);
+    raw.remove_prefix(place + 2);
+  }
+  return text += raw;
 }
 
 std::vector<std::string> fields_of(std::string_view bytes, std::size_t begin, char delimiter) {
@@ -81,6 +85,16 @@ std::vector<std::string> numbered(std::size_t count) {
   std::vector<std::string> names;
   for (std::size_t column = 0; column < count; ++column) names.push_back(std::to_string(column));
   return names;
+}
+
+void check_is_text(const MappedFile& file) {
+  const auto mark_bytes = std::min<std::size_t>(file.size(), 6);
+  const auto begin = file.read(0, mark_bytes), end = file.read(file.size() - mark_bytes, mark_bytes);
+  const bool is_columnar =
+      (begin.starts_with("PAR1") && end.ends_with("PAR1")) || (begin.starts_with("ARROW1") && end.ends_with("ARROW1"));
+  check_config(!is_columnar,
+               "{}: a Parquet or Arrow file; expected CSV; read it with ParquetDataset of <accel/parquet.hpp>",
+               file.path());
 }
 
 std::size_t without_empty_lines(std::string_view bytes, std::size_t place) {
@@ -103,32 +117,40 @@ CsvFile::CsvFile(const std::vector<std::string>& paths, const CsvOptions& option
 // Record numbers in messages start at 1, the header is number 0. "\xef\xbb\xbf" is the UTF-8 byte order mark,
 // which spreadsheets write and which would otherwise become part of the first column's name.
 void CsvFile::read_file(const MappedFile& file, const std::function<void(std::int64_t)>& add) {
-  const auto bytes = file.bytes();
-  const bool is_columnar = (bytes.starts_with("PAR1") && bytes.ends_with("PAR1")) ||
-                           (bytes.starts_with("ARROW1") && bytes.ends_with("ARROW1"));
-  check_config(!is_columnar,
-               "{}: a Parquet or Arrow file; expected CSV; read it with ParquetDataset of <accel/parquet.hpp>",
-               file.path());
-  const bool has_mark = bytes.starts_with("\xef\xbb\xbf");
+  check_is_text(file);
+  sources::FileWindow window(file);
   bool is_first = true;
   std::int64_t number = options_.header ? 0 : 1;
-  for (auto begin = without_empty_lines(bytes, has_mark ? 3 : 0); begin < bytes.size(); ++number) {
+  for (std::size_t begin = window.from(0).starts_with("\xef\xbb\xbf") ? 3 : 0; begin < file.size();) {
+    const auto bytes = window.from(begin);
+    if (const auto skipped = without_empty_lines(bytes, 0); skipped > 0) {
+      begin += skipped;
+      continue;
+    }
     const auto where = [&] {
       return fmt::format("{}: {} (byte {})", file.path(), number == 0 ? "the header" : fmt::format("record {}", number),
                          begin);
     };
     std::size_t num_fields = 0;
-    const auto record = walk(bytes, begin, options_.delimiter, [&](std::string_view, bool) { ++num_fields; });
+    const auto record = walk(bytes, 0, options_.delimiter, [&](std::string_view, bool) { ++num_fields; });
+    // The byte after the end of the window decides whether a quote is doubled and whether \r ends a line.
+    if (record.end + 1 >= bytes.size() && !window.reaches_end()) {
+      check_config(bytes.size() < kRecordBytesMax,
+                   "{}: the record has more than {} bytes; expected at most {}; close its quotes, or split it", where(),
+                   bytes.size(), kRecordBytesMax);
+      window.grow(begin);
+      continue;
+    }
     if (record.fault != nullptr)
       throw ConfigError(
           fmt::format("{}: {} (byte {}); expected quotes only around a complete field, and \"\" for a quote inside it",
-                      where(), record.fault, record.fault_at));
+                      where(), record.fault, begin + record.fault_at));
     if (std::exchange(is_first, false))
-      read_header(file, options_.header ? fields_of(bytes, begin, options_.delimiter) : numbered(num_fields));
+      read_header(file, options_.header ? fields_of(bytes, 0, options_.delimiter) : numbered(num_fields));
     if (num_fields != columns_.size())
       throw ConfigError(fmt::format("{}: the record has {} fields; expected {}", where(), num_fields, columns_.size()));
-    if (number > 0) add(static_cast<std::int64_t>(begin));
-    begin = without_empty_lines(bytes, record.end);
+    if (number++ > 0) add(static_cast<std::int64_t>(begin));
+    begin += record.end;
   }
   check_config(!is_first || !options_.header, "{}: the file has no records; expected a header", file.path());
 }
@@ -138,7 +160,7 @@ void CsvFile::read_file(const MappedFile& file, const std::function<void(std::in
 void CsvFile::read_header(const MappedFile& file, std::vector<std::string> names) {
   if (!columns_.empty()) {
     check_config(names == columns_, "{}: the columns are {}; expected those of {}: {}", file.path(),
-                 fmt::join(names, ", "), path_, fmt::join(columns_, ", "));
+                 listed(names, ", "), path_, listed(columns_, ", "));
     return;
   }
   std::set<std::string> seen;
@@ -146,17 +168,18 @@ void CsvFile::read_header(const MappedFile& file, std::vector<std::string> names
     check_config(seen.insert(name).second, "{}: the header contains '{}' twice; expected unique names", file.path(),
                  name);
   columns_ = std::move(names);
+  for (std::size_t column = 0; column < columns_.size(); ++column) indices_[columns_[column]] = column;
 }
 
 std::size_t CsvFile::column(const std::string& name) const {
-  const auto found = std::find(columns_.begin(), columns_.end(), name);
-  check_config(found != columns_.end(), "{}: the file has no column '{}'; its columns are {}", path_, name,
-               fmt::join(columns_, ", "));
-  return static_cast<std::size_t>(found - columns_.begin());
+  const auto found = indices_.find(name);
+  check_config(found != indices_.end(), "{}: the file has no column '{}'; its columns are {}", path_, name,
+               listed(columns_, ", "));
+  return found->second;
 }
 
 std::vector<std::string> CsvFile::fields(std::int64_t index) const {
-  return fields_of(records_.record(index).bytes, 0, options_.delimiter);
+  return fields_of(records_.record(index).text(), 0, options_.delimiter);
 }
 
 std::string CsvFile::where(std::int64_t index) const {

@@ -3,6 +3,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "reference/sources/text_lines.hpp"
@@ -23,7 +24,7 @@ class CsvFile {
  public:
   /// Throws ConfigError, which names file, record and byte offset, for a number of fields that differs from the first
   /// record's, an unclosed quoted field, a quote inside an unquoted field, text after a closing quote, a duplicate
-  /// column name, or a file whose columns differ from the first file's.
+  /// column name, a record of more than 256 MiB, or a file whose columns differ from the first file's.
   explicit CsvFile(const std::vector<std::string>& paths, const CsvOptions& options = {});
 
   [[nodiscard]] std::int64_t size() const { return records_.size(); }
@@ -31,7 +32,7 @@ class CsvFile {
   /// Returns the index of a column. Throws ConfigError, which lists the existing columns, if there is none.
   [[nodiscard]] std::size_t column(const std::string& name) const;
 
-  /// Returns the fields of a record, without quotes.
+  /// Returns the fields of a record, without quotes. Throws FileError if the file cannot be read or was shortened.
   [[nodiscard]] std::vector<std::string> fields(std::int64_t index) const;
   /// Returns the location of a record for messages, such as "people.csv: record 3 (byte 71)". Records count from 1,
   /// without the header.
@@ -44,6 +45,7 @@ class CsvFile {
   std::string path_;  // path of the first file
   CsvOptions options_;
   std::vector<std::string> columns_;
+  std::unordered_map<std::string, std::size_t> indices_;  // of the columns
   sources::RecordIndex records_;
 };
 

@@ -20,6 +20,7 @@ struct JpegReader {
   jpeg_decompress_struct info;
   jpeg_error_mgr errors;
   jpeg_source_mgr source;
+  jpeg_progress_mgr progress;
   std::jmp_buf jump;
   bool allow_warnings = false, is_warning = false;
   char error[JMSG_LENGTH_MAX] = {};
@@ -59,6 +60,15 @@ void on_skip(j_decompress_ptr info, long num_bytes) {
 }
 
 void do_nothing(j_decompress_ptr) {}
+
+// Each scan of a progressive image visits all pixels, and may have a few bytes only. Encoders write about 10.
+void on_progress(j_common_ptr info) {
+  constexpr int kScansMax = 100;
+  auto& reader = reader_of(info);
+  if (reader.info.input_scan_number <= kScansMax) return;
+  std::strcpy(reader.error, "it has more than 100 scans");
+  std::longjmp(reader.jump, 1);
+}
 
 using JpegStep = void (*)(jpeg_decompress_struct& info, std::uint8_t* pixels);
 
@@ -103,8 +113,7 @@ at::Tensor rgb_of_inverted_cmyk(const at::Tensor& cmyk) {
 
 class JpegDecoder {
  public:
-  JpegDecoder(std::string_view bytes, std::string_view name, const ImageOptions& options)
-      : name_(name), num_bytes_(bytes.size()) {
+  JpegDecoder(std::string_view bytes, std::string_view name, const ImageOptions& options) : name_(name), bytes_(bytes) {
     reader_.allow_warnings = options.allow_jpeg_warnings;
     reader_.info.err = jpeg_std_error(&reader_.errors);
     reader_.errors.error_exit = on_error;
@@ -119,6 +128,8 @@ class JpegDecoder {
                       .resync_to_restart = jpeg_resync_to_restart,
                       .term_source = do_nothing};
     reader_.info.src = &reader_.source;
+    reader_.progress.progress_monitor = on_progress;
+    reader_.info.progress = &reader_.progress;
   }
   ~JpegDecoder() { jpeg_destroy_decompress(&reader_.info); }
   JpegDecoder(const JpegDecoder&) = delete;
@@ -128,7 +139,10 @@ class JpegDecoder {
     check(guarded(reader_, start));
     const auto& info = reader_.info;
     const bool is_cmyk = info.out_color_space == JCS_CMYK;
-    auto image = empty_image(info.image_width, info.image_height, is_cmyk ? 4 : 3, name_);
+    // Each block of 8x8 pixels has at least one Huffman code, of at least one bit.
+    const ImageSize size{.width = info.image_width, .height = info.image_height, .channels = is_cmyk ? 4 : 3};
+    const auto num_bytes_min = info.arith_code != FALSE ? 0 : size.width * size.height / (64 * 8);
+    auto image = empty_image(size, num_bytes_min, bytes_, name_);
     check(guarded(reader_, read_pixels, image.mutable_data_ptr<std::uint8_t>()));
     return is_cmyk ? rgb_of_inverted_cmyk(image) : image;
   }
@@ -136,14 +150,14 @@ class JpegDecoder {
  private:
   void check(bool succeeded) const {
     check_config(succeeded, "{}: the JPEG image is damaged: {} (byte {}){}", name_, reader_.error,
-                 num_bytes_ - reader_.source.bytes_in_buffer,
+                 bytes_.size() - reader_.source.bytes_in_buffer,
                  reader_.is_warning
                      ? "; set ImageOptions::allow_jpeg_warnings to accept the image as libjpeg repairs it"
                      : "; replace or remove the image");
   }
 
   std::string name_;
-  std::size_t num_bytes_;
+  std::string_view bytes_;
   JpegReader reader_{};
 };
 

@@ -89,7 +89,10 @@ class PngDecoder {
     check(guarded(reader_, read_info));
     const std::int64_t width = png_get_image_width(reader_.png, reader_.info),
                        height = png_get_image_height(reader_.png, reader_.info);
-    auto image = empty_image(width, height, 3, name_);
+    // Deflate expands one byte to at most 1032 bytes.
+    const auto data_bytes = static_cast<std::int64_t>(png_get_rowbytes(reader_.png, reader_.info)) * height;
+    auto image =
+        empty_image({.width = width, .height = height}, data_bytes / 1032, {reader_.data, reader_.size}, name_);
     check(guarded(reader_, convert_to_rgb));
     const auto row_bytes = static_cast<std::int64_t>(png_get_rowbytes(reader_.png, reader_.info));
     ensure(row_bytes == 3 * width, "{}: libpng reports rows of {} bytes for {} pixels", name_, row_bytes, width);

@@ -66,23 +66,25 @@ StoredTensor inflate(const std::string& path, const IdxOptions& options) {
   const auto num_rows = header.sizes.front();
   if (options.limit) header.sizes.front() = std::min(num_rows, *options.limit);
   const auto num_bytes = num_data_bytes(header);
-  // Checked before memory is allocated for the sizes of a possibly damaged header. Deflate expands one byte to at most
-  // 1032 bytes.
+  // Checked before memory is allocated for the sizes of a possibly damaged header.
   const auto file_bytes = static_cast<std::int64_t>(std::filesystem::file_size(path));
-  check_config(num_bytes && *num_bytes / 1032 <= file_bytes,
+  check_config(num_bytes && *num_bytes <= expanded_gzip_bytes_max(path),
                "{}: the file is truncated or damaged: expected {} bytes of data, but the file has {} bytes; copy or "
                "download it again",
                path, text_of(num_bytes), file_bytes);
-  auto data = std::make_shared<std::string>(static_cast<std::size_t>(*num_bytes), '\0');
-  read_all(file, data->data(), *num_bytes, "data");
+  // Not initialized, so that memory is only used for data that the file has.
+  const std::shared_ptr<char[]> data(new char[static_cast<std::size_t>(*num_bytes)]);
+  read_all(file, data.get(), *num_bytes, "data");
   // Reading to the end of the stream makes zlib compare gzip's checksum.
   char more = 0;
   const bool is_all = header.sizes.front() < num_rows || file.read(&more, 1) == 0;
   check_config(is_all, "{}: the file is damaged: it continues after its {} bytes of data; copy or download it again",
                path, *num_bytes);
-  const std::string_view bytes = *data;
-  return {
-      .owner = std::move(data), .bytes = bytes, .dtype = header.dtype, .sizes = header.sizes, .is_big_endian = true};
+  return {.owner = data,
+          .bytes = {data.get(), static_cast<std::size_t>(*num_bytes)},
+          .dtype = header.dtype,
+          .sizes = header.sizes,
+          .is_big_endian = true};
 }
 
 // The limit is applied after the check of the size, so that a truncated file is an error even if the rows are
@@ -90,9 +92,8 @@ StoredTensor inflate(const std::string& path, const IdxOptions& options) {
 StoredTensor map(const std::string& path, const IdxOptions& options) {
   auto header = read_idx_header(path);
   auto file = std::make_shared<const MappedFile>(path);
-  auto data = file->bytes().substr(static_cast<std::size_t>(header.num_bytes()));
   const auto num_bytes = num_data_bytes(header);
-  const auto found = static_cast<std::int64_t>(data.size());
+  const auto found = static_cast<std::int64_t>(file->size()) - header.num_bytes();
   check_config(num_bytes && *num_bytes <= found,
                "{}: the file is truncated or damaged: expected {} bytes of data, got {}; copy or download it again",
                path, text_of(num_bytes), found);
@@ -100,8 +101,11 @@ StoredTensor map(const std::string& path, const IdxOptions& options) {
                "{}: the file is damaged: it continues after its {} bytes of data; copy or download it again", path,
                *num_bytes);
   if (options.limit) header.sizes.front() = std::min(header.sizes.front(), *options.limit);
-  data = data.substr(0, static_cast<std::size_t>(*num_data_bytes(header)));
-  return {.owner = std::move(file), .bytes = data, .dtype = header.dtype, .sizes = header.sizes, .is_big_endian = true};
+  return {.dtype = header.dtype,
+          .sizes = header.sizes,
+          .is_big_endian = true,
+          .file = std::move(file),
+          .offset = static_cast<std::size_t>(header.num_bytes())};
 }
 
 // Loss functions expect int64 class labels, while MNIST stores uint8.

@@ -13,8 +13,9 @@
 ///     accel::IdxDataset train("train-images-idx3-ubyte", "train-labels-idx1-ubyte");
 ///     accel::DataLoader loader(train, {.batch_size = 32, .shuffle = true});   // (B, 28, 28) uint8, (B) int64
 ///
-/// A plain file is memory-mapped and its rows are read on request. gzip supports no random access, so a .gz file is
-/// decompressed into memory when it is opened; copies share the memory. Thread rule: any number of readers.
+/// The rows of a plain file are read on request; a read throws FileError if the file was shortened. gzip supports no
+/// random access, so a .gz file is decompressed into memory when it is opened; copies share the memory. Thread rule:
+/// any number of readers.
 namespace accel {
 
 struct IdxHeader {

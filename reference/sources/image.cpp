@@ -13,11 +13,15 @@
 
 namespace accel {
 
-at::Tensor sources::empty_image(std::int64_t width, std::int64_t height, std::int64_t channels, std::string_view name) {
+at::Tensor sources::empty_image(const ImageSize& size, std::int64_t num_bytes_min, std::string_view bytes,
+                                std::string_view name) {
   constexpr std::int64_t kPixelsMax = 2 * (std::int64_t{1} << 30) / 4 / 3;  // PIL/Image.py, _decompression_bomb_check
-  check_config(width * height <= kPixelsMax, "{}: the image has {}x{} pixels; expected at most {} pixels", name, width,
-               height, kPixelsMax);
-  return at::empty({height, width, channels}, at::kByte);
+  check_config(size.width * size.height <= kPixelsMax, "{}: the image has {}x{} pixels; expected at most {} pixels",
+               name, size.width, size.height, kPixelsMax);
+  check_config(num_bytes_min <= std::ssize(bytes),
+               "{}: the image is truncated: its {} bytes cannot hold {}x{} pixels; replace or remove the image", name,
+               bytes.size(), size.width, size.height);
+  return at::empty({size.height, size.width, size.channels}, at::kByte);
 }
 
 // Decoders return rows of pixels (HWC), as files store them; models expect planes (CHW).

@@ -21,8 +21,9 @@ struct ImageOptions {
 };
 
 /// Decodes an image. Throws ConfigError, which starts with `name` (usually a file), for data that are neither JPEG nor
-/// PNG, for damaged or truncated data (with the decoder's message and byte position), and for more than 178,956,970
-/// pixels, which PIL rejects as a decompression bomb.
+/// PNG, for damaged or truncated data (with the decoder's message and byte position), and for decompression bombs:
+/// more than 178,956,970 pixels, which PIL rejects, more pixels than the data can hold, and JPEG images of more than
+/// 100 scans.
 at::Tensor decode_image(std::string_view bytes, std::string_view name = "image", const ImageOptions& options = {});
 
 /// True if a file name has the extension of a supported image: .jpg, .jpeg or .png, in any case.

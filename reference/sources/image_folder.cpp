@@ -2,12 +2,11 @@
 // because indices and labels are stored in checkpoints and predictions.
 #include "reference/sources/image_folder.hpp"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <filesystem>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/core/mapped_file.hpp"
 
 namespace accel {
@@ -69,7 +68,7 @@ ImageFolder::List ImageFolder::list_images(const std::string& root) {
     for (const auto& image : images) list.files.emplace_back(image, label);
   }
   check_config(empty.empty(), "{}: no .jpg, .jpeg or .png files in the classes {}; expected at least one per class",
-               root, fmt::join(empty, ", "));
+               root, listed(empty, ", "));
   return list;
 }
 
@@ -80,8 +79,7 @@ ImageFolder::Sample ImageFolder::get(std::int64_t index) const {
                  "image index {} is out of range for {} images; expected 0 or more and less than {}", index, size(),
                  size());
   const auto& [path, label] = list_->files[index];
-  const MappedFile file(path);
-  return {decode_image(file.bytes(), path, options_), label};
+  return {decode_image(MappedFile(path).read(), path, options_), label};
 }
 
 }  // namespace accel

@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::int64_t kBlock = 512;
 constexpr std::int64_t kExtensionBytesMax = 1 << 20;  // extensions store names; a larger one is damaged
+constexpr std::int64_t kMemberBytesMax = std::int64_t{4} << 30;
 constexpr std::int64_t kPiece = 16 << 20;
 
 std::int64_t padded(std::int64_t num_bytes) { return (num_bytes + kBlock - 1) / kBlock * kBlock; }
@@ -190,6 +191,8 @@ void TarReader::read_pax_records(const std::string& records) {
 std::string TarReader::data() {
   check_state(unread_ == padded(member_.size), "{}: data() was already called for this member; call next() first",
               where());
+  check(member_.size <= kMemberBytesMax, "the member has {} bytes; expected at most {}; split it, or skip it",
+        member_.size, kMemberBytesMax);
   return read_bytes(member_.size);
 }
 

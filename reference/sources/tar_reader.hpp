@@ -29,7 +29,7 @@ class TarReader {
 
   /// Returns the next member, or nullopt at the end of the archive. Skips unread data of the previous member.
   std::optional<TarMember> next();
-  /// Returns the content of the member that `next` returned last. May be called once per member.
+  /// Returns the content of the member that `next` returned last, at most 4 GiB. May be called once per member.
   std::string data();
   /// Returns the location of the current member for messages, such as "a.tar: member 3 'cat.jpg' (byte 2048)".
   [[nodiscard]] std::string where() const;

@@ -3,14 +3,13 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/randperm.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <utility>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/core/letter_case.hpp"
 #include "reference/core/random.hpp"
 #include "reference/sources/tar_reader.hpp"
@@ -69,7 +68,7 @@ void check_exist(const std::vector<std::string>& paths) {
     if (!std::filesystem::is_regular_file(path, error)) missing.push_back(path);
   }
   check_config(missing.empty(), "tar: {} of {} shards do not exist or are not files: {}; check the paths",
-               missing.size(), paths.size(), fmt::join(missing, ", "));
+               missing.size(), paths.size(), listed(missing, ", "));
 }
 
 }  // namespace

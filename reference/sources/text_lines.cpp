@@ -13,12 +13,10 @@ RecordIndex::Record RecordIndex::record(std::int64_t index) const {
                  "record index {} is out of range for {} records; expected 0 or more and less than {}", index, size(),
                  size());
   const auto file = std::upper_bound(first_records_.begin(), first_records_.end(), index) - first_records_.begin() - 1;
-  const auto& mapped = *files_[file];
+  const auto& opened = *files_[file];
   const auto begin = begins_[index];
-  const auto end =
-      index + 1 < first_records_[file + 1] ? begins_[index + 1] : static_cast<std::int64_t>(mapped.bytes().size());
-  const auto bytes = mapped.bytes().substr(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
-  return {.file = &mapped, .bytes = bytes, .number = index - first_records_[file], .offset = begin};
+  const auto end = index + 1 < first_records_[file + 1] ? begins_[index + 1] : static_cast<std::int64_t>(opened.size());
+  return {.file = &opened, .number = index - first_records_[file], .offset = begin, .num_bytes = end - begin};
 }
 
 }  // namespace accel::sources
@@ -35,18 +33,23 @@ std::string_view sources::without_line_end(std::string_view line) {
 TextLines::TextLines(const std::vector<std::string>& paths) {
   for (const auto& path : paths) {
     lines_.add_file(path, [](const MappedFile& file, const auto& add) {
-      const auto bytes = file.bytes();
-      for (std::size_t begin = 0; begin < bytes.size();) {
-        add(static_cast<std::int64_t>(begin));
-        const auto end = bytes.find('\n', begin);
-        begin = end == std::string_view::npos ? bytes.size() : end + 1;
+      constexpr std::size_t kPieceBytes = 1 << 20;
+      if (file.size() > 0) add(0);
+      std::string piece;
+      for (std::size_t begin = 0; begin < file.size(); begin += piece.size()) {
+        piece = file.read(begin, std::min(kPieceBytes, file.size() - begin));
+        for (auto end = piece.find('\n'); end != std::string::npos; end = piece.find('\n', end + 1)) {
+          if (begin + end + 1 < file.size()) add(static_cast<std::int64_t>(begin + end + 1));
+        }
       }
     });
   }
 }
 
 std::string TextLines::get(std::int64_t index) const {
-  return std::string(sources::without_line_end(lines_.record(index).bytes));
+  auto line = lines_.record(index).text();
+  line.resize(sources::without_line_end(line).size());
+  return line;
 }
 
 }  // namespace accel

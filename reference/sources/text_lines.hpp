@@ -9,7 +9,7 @@
 
 #include "reference/core/mapped_file.hpp"
 
-/// Start offsets of the records of memory-mapped files. Needs 8 bytes of memory per record, independent of its length.
+/// Start offsets of the records of files. Needs 8 bytes of memory per record, independent of its length.
 ///
 /// Thread rule: one thread may call `add_file`; afterwards any number of readers. Copies share the files.
 namespace accel::sources {
@@ -18,9 +18,14 @@ class RecordIndex {
  public:
   struct Record {
     const MappedFile* file = nullptr;
-    std::string_view bytes = {};  ///< up to the start of the next record, so including the line end
-    std::int64_t number = 0;      ///< index in its file, from 0
-    std::int64_t offset = 0;      ///< byte offset in its file
+    std::int64_t number = 0;     ///< index in its file, from 0
+    std::int64_t offset = 0;     ///< byte offset in its file
+    std::int64_t num_bytes = 0;  ///< up to the start of the next record, so including the line end
+
+    /// Throws FileError, which names the file, if it cannot be read or was shortened.
+    [[nodiscard]] std::string text() const {
+      return file->read(static_cast<std::size_t>(offset), static_cast<std::size_t>(num_bytes));
+    }
   };
 
   /// Adds the records of a file. `for_each_begin(file, add)` must call `add(offset)` for each record in order. The last
@@ -66,7 +71,7 @@ class TextLines {
   explicit TextLines(std::initializer_list<std::string> paths) : TextLines(std::vector(paths)) {}
 
   [[nodiscard]] std::int64_t size() const { return lines_.size(); }
-  /// Throws ArgumentError if `index` is out of range.
+  /// Throws ArgumentError if `index` is out of range, and FileError if the file cannot be read or was shortened.
   [[nodiscard]] std::string get(std::int64_t index) const;
 
  private:

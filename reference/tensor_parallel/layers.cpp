@@ -1,11 +1,10 @@
 #include "reference/tensor_parallel/layers.hpp"
 
+#include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
+#include "reference/tensor_parallel/operators.hpp"
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
-#include <fmt/ranges.h>
-
-#include "reference/core/errors.hpp"
-#include "reference/tensor_parallel/operators.hpp"
 
 namespace accel::parallel {
 namespace {
@@ -29,7 +28,7 @@ ParameterCut cut_of(const char* layer, std::int64_t dim, std::int64_t size, std:
     sum += section;
   }
   if (sum != size) problems.push_back(fmt::format("the sections have {} features in all; expected {}", sum, size));
-  check_config(problems.empty(), "{}: {}", layer, fmt::join(problems, "; "));
+  check_config(problems.empty(), "{}: {}", layer, listed(problems, "; "));
   return {.axis = "tp", .group = std::move(group), .dim = dim, .sections = std::move(sections)};
 }
 

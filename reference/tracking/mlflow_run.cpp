@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "reference/config/environment.hpp"
+#include "reference/config/yaml_reader.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/tracking/value_text.hpp"
 
@@ -37,8 +38,8 @@ YAML::Node read_meta(Files& files, const std::string& folder) {
   const auto text = read_if_exists(files, folder + "/meta.yaml");
   if (!text) return {};
   try {
-    return YAML::Load(*text);
-  } catch (const YAML::Exception&) {
+    return yaml_of(*text, folder + "/meta.yaml");
+  } catch (const ConfigError&) {
     return {};
   }
 }

@@ -1,14 +1,13 @@
 // Source: accelerate/tracking.py, MLflowTracker.
 #include "reference/tracking/mlflow_tracker.hpp"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/state/rank_context.hpp"
 #include "reference/tracking/summary.hpp"
 #include "reference/tracking/value_text.hpp"
@@ -107,7 +106,7 @@ void MLflowTracker::check_init_configuration(const Value::Dict& values) const {
     if (const auto problem = tracking::mlflow_name_problem(name); !problem.empty())
       problems.push_back(fmt::format("the name '{}' {}", name, problem));
   }
-  check_argument(problems.empty(), "the run's configuration: mlflow: {}; rename the values", fmt::join(problems, "; "));
+  check_argument(problems.empty(), "the run's configuration: mlflow: {}; rename the values", listed(problems, "; "));
 }
 
 void MLflowTracker::check_start(const Run& run, const Value::Dict& config) const {
@@ -136,7 +135,7 @@ void MLflowTracker::check_log(const Value::Dict& values) const {
     const auto problem = tracking::is_number(value) ? tracking::mlflow_name_problem(name) : "";
     if (!problem.empty()) problems.push_back(fmt::format("the name '{}' {}", name, problem));
   }
-  check_argument(problems.empty(), "log: mlflow: {}; rename the values", fmt::join(problems, "; "));
+  check_argument(problems.empty(), "log: mlflow: {}; rename the values", listed(problems, "; "));
 }
 
 void MLflowTracker::log(const Value::Dict& values, std::optional<std::int64_t> step) {
@@ -153,7 +152,7 @@ void MLflowTracker::check_log_kwargs(const Value::Dict& kwargs) const {
   check_argument(problems.empty(),
                  "log_kwargs: mlflow: {}: unknown option or wrong type; expected timestamp, in milliseconds since 1970 "
                  "(an integer), or synchronous (a bool)",
-                 fmt::join(problems, ", "));
+                 listed(problems, ", "));
 }
 
 // Without a step, MLflow stores step 0.

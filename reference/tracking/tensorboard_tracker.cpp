@@ -1,11 +1,10 @@
 // Source: accelerate/tracking.py, TensorBoardTracker, and torch/utils/tensorboard/writer.py, SummaryWriter.
 #include "reference/tracking/tensorboard_tracker.hpp"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/state/rank_context.hpp"
 #include "reference/tracking/summary.hpp"
 #include "reference/tracking/value_text.hpp"
@@ -91,7 +90,7 @@ void TensorBoardTracker::check_log_kwargs(const Value::Dict& kwargs) const {
   }
   check_argument(problems.empty(),
                  "log_kwargs: tensorboard: {}: unknown option or wrong type; expected walltime, in seconds since 1970",
-                 fmt::join(problems, ", "));
+                 listed(problems, ", "));
 }
 
 void TensorBoardTracker::log_with_kwargs(const Value::Dict& values, std::optional<std::int64_t> step,

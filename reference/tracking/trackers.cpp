@@ -12,6 +12,7 @@
 
 #include "reference/config/nearest_name.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/state/rank_context.hpp"
 #include "reference/tracking/mlflow_tracker.hpp"
 #include "reference/tracking/tensorboard_tracker.hpp"
@@ -134,7 +135,7 @@ Trackers::Trackers(RankContext& context, const std::vector<LogWith>& log_with, s
         add({.name = built_in, .tracker = nullptr, .is_built_in = true}, needs_folder);
     }
   }
-  check_config(problems.empty(), "log_with: {}", fmt::join(problems, "; "));
+  check_config(problems.empty(), "log_with: {}", listed(problems, "; "));
 }
 
 Trackers::~Trackers() = default;
@@ -168,7 +169,7 @@ void Trackers::init_trackers(const std::string& project_name, const std::optiona
                              const Value::Dict& init_kwargs) {
   check_state(!is_started_, "init_trackers: the trackers are already running; call end_training first");
   auto problems = problems_of_kwargs(init_kwargs);
-  check_config(problems.empty(), "init_trackers: init_kwargs: {}", fmt::join(problems, "; "));
+  check_config(problems.empty(), "init_trackers: init_kwargs: {}", listed(problems, "; "));
   // Works on a copy until all checks have passed: a call that throws leaves the previous state, and every rank
   // throws, because inactive trackers check too.
   auto entries = entries_;
@@ -178,7 +179,7 @@ void Trackers::init_trackers(const std::string& project_name, const std::optiona
         entry.name, init_kwargs.contains(entry.name) ? init_kwargs.at(entry.name).as<Value::Dict>() : Value::Dict(),
         problems);
   }
-  check_config(problems.empty(), "init_trackers: init_kwargs: {}", fmt::join(problems, "; "));
+  check_config(problems.empty(), "init_trackers: init_kwargs: {}", listed(problems, "; "));
   if (config) {
     for (const auto& entry : entries) entry.tracker->check_init_configuration(*config);
   }
@@ -194,7 +195,7 @@ void Trackers::log(const Value::Dict& values, std::optional<std::int64_t> step, 
   if (!is_started_) return;  // as in Accelerate, whose list of trackers is empty before init_trackers
   for (const auto& entry : entries_) entry.tracker->check_log(values);
   const auto problems = problems_of_kwargs(log_kwargs);
-  check_argument(problems.empty(), "log: log_kwargs: {}", fmt::join(problems, "; "));
+  check_argument(problems.empty(), "log: log_kwargs: {}", listed(problems, "; "));
   for (const auto& entry : entries_) {
     if (log_kwargs.contains(entry.name)) entry.tracker->check_log_kwargs(log_kwargs.at(entry.name).as<Value::Dict>());
   }

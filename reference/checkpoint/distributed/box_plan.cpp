@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 namespace accel::checkpoint {
@@ -29,10 +30,23 @@ bool do_overlap(const Box& a, const Box& b) {
   return true;
 }
 
-// Compares each box only with those that end after it begins, in the dimension with the largest size, in which tensors
-// are mostly divided.
+// The dimension in which the most boxes begin at different places.
+std::size_t most_divided_dimension(const std::vector<const Box*>& boxes, std::size_t num_dimensions) {
+  std::size_t dimension = 0, most = 0;
+  for (std::size_t i = 0; i < num_dimensions; ++i) {
+    std::vector<std::int64_t> begins;
+    for (const auto* box : boxes) begins.push_back(box->offsets[i]);
+    std::sort(begins.begin(), begins.end());
+    const auto count = static_cast<std::size_t>(std::unique(begins.begin(), begins.end()) - begins.begin());
+    if (count > most) std::tie(dimension, most) = std::pair(i, count);
+  }
+  return dimension;
+}
+
+// Compares each box only with those that end after it begins, in the dimension that is divided most: in another one, a
+// file of many chunks could make this quadratic.
 std::string problem_of_overlaps(std::vector<const Box*> boxes, const Sizes& sizes) {
-  const auto dimension = static_cast<std::size_t>(std::max_element(sizes.begin(), sizes.end()) - sizes.begin());
+  const auto dimension = most_divided_dimension(boxes, sizes.size());
   const auto begin_of = [&](const Box* box) { return sizes.empty() ? 0 : box->offsets[dimension]; };
   const auto end_of = [&](const Box* box) { return sizes.empty() ? 1 : begin_of(box) + box->sizes[dimension]; };
   std::sort(boxes.begin(), boxes.end(), [&](const Box* a, const Box* b) { return begin_of(a) < begin_of(b); });

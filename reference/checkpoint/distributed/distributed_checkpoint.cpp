@@ -8,6 +8,7 @@
 
 #include "reference/checkpoint/torch_archive.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/core/mapped_file.hpp"
 
 namespace accel {
@@ -54,9 +55,10 @@ void add_short_chunks(const DistributedMetadata& metadata, std::vector<std::stri
 
 ZipArchive archive_at(const std::shared_ptr<const MappedFile>& file, const StoredPlace& place,
                       const std::string& name) {
-  const auto bytes =
-      file->bytes().substr(static_cast<std::size_t>(place.offset), static_cast<std::size_t>(place.length));
-  return {file, bytes, fmt::format("{}: '{}'", file->path(), name)};
+  const ZipArchive::Part part{.file = file,
+                              .begin = static_cast<std::uint64_t>(place.offset),
+                              .size = static_cast<std::uint64_t>(place.length)};
+  return {part, fmt::format("{}: '{}'", file->path(), name)};
 }
 
 Box complete(const std::vector<std::int64_t>& sizes) { return {std::vector<std::int64_t>(sizes.size()), sizes}; }
@@ -113,11 +115,11 @@ DistributedCheckpoint::DistributedCheckpoint(std::string folder)
       continue;
     }
     const auto& file = files_[name] = std::make_shared<const MappedFile>(path);
-    if (const auto found = static_cast<std::int64_t>(file->bytes().size()); found < size)
+    if (const auto found = static_cast<std::int64_t>(file->size()); found < size)
       problems.push_back(fmt::format("{} is truncated: {} bytes, expected {}", name, found, size));
   }
   add_short_chunks(metadata_, problems);
-  check_checkpoint(problems.empty(), "{}: {}; copy all files of one save", folder_, fmt::join(problems, "; "));
+  check_checkpoint(problems.empty(), "{}: {}; copy all files of one save", folder_, listed(problems, "; "));
 }
 
 at::Tensor DistributedCheckpoint::load_chunk(const std::string& name, const StoredChunk& chunk) const {
@@ -156,7 +158,7 @@ at::Tensor DistributedCheckpoint::load(const std::string& name, const Box& box) 
       problems.emplace_back(error.what());
     }
   }
-  check_checkpoint(problems.empty(), "{}", fmt::join(problems, "; "));
+  check_checkpoint(problems.empty(), "{}", listed(problems, "; "));
   return result;
 }
 
@@ -178,7 +180,7 @@ Value DistributedCheckpoint::state_dict(const std::set<std::string>& without) co
       problems.emplace_back(error.what());
     }
   }
-  check_checkpoint(problems.empty(), "{}", fmt::join(problems, "; "));
+  check_checkpoint(problems.empty(), "{}", listed(problems, "; "));
   return nested_value(root, folder_);
 }
 
@@ -193,7 +195,7 @@ std::map<std::string, at::Tensor> read_distributed_checkpoint(const std::string&
       problems.emplace_back(error.what());
     }
   }
-  check_checkpoint(problems.empty(), "{}", fmt::join(problems, "; "));
+  check_checkpoint(problems.empty(), "{}", listed(problems, "; "));
   return tensors;
 }
 
@@ -207,7 +209,7 @@ std::map<std::string, StoredWeight> checkpoint::distributed_weights(const std::s
   std::vector<std::string> others;
   for (const auto& [name, place] : metadata.objects) others.push_back(name);
   check_checkpoint(others.empty(), "{}: '{}' are not tensors; expected the folder of a model", folder,
-                   fmt::join(others, "', '"));
+                   listed(others, "', '"));
   std::set<std::string> outer;
   for (const auto& [name, path] : metadata.paths) outer.insert(path.size() > 1 ? std::get<std::string>(path[0]) : "");
   const bool has_outer = outer.size() == 1 && !outer.contains("");

@@ -6,6 +6,7 @@
 #include "reference/checkpoint/torch_dtypes.hpp"
 #include "reference/checkpoint/unpickler.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/core/stored_tensor.hpp"
 
 namespace accel::checkpoint {
@@ -35,7 +36,7 @@ class MetadataReader {
     const auto* paths = find_attribute(*root_, "planner_data");
     if (paths != nullptr && paths->get_if<python::Dict>()) read_paths(*paths->get_if<python::Dict>());
     check_checkpoint(problems_.empty(), "{}: {}; copy all files of one save, or save it again", path_,
-                     fmt::join(problems_, "; "));
+                     listed(problems_, "; "));
     return std::move(metadata_);
   }
 
@@ -127,6 +128,10 @@ class MetadataReader {
       return;
     }
     DistributedTensor tensor{.dtype = *dtype, .sizes = integers(attribute_of(item, "size"), "size")};
+    if (tensor.sizes.size() > kDimensionsMax) {
+      problem("'{}' has {} dimensions; expected at most {}", name, tensor.sizes.size(), kDimensionsMax);
+      return;
+    }
     if (!num_bytes_of(tensor.sizes, static_cast<std::int64_t>(c10::elementSize(*dtype)) * 8)) {
       problem("'{}' has the sizes [{}]", name, fmt::join(tensor.sizes, ", "));
       return;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/optim/schedules/schedule_state.hpp"
 #include "reference/optim/schedules/schedules.hpp"
 
@@ -66,7 +67,7 @@ class Arguments {
         problems_.push_back(fmt::format("{}: not an argument of this schedule; expected {}", key,
                                         known_.empty() ? "none" : fmt::to_string(fmt::join(known_, ", "))));
     }
-    check_argument(problems_.empty(), "get_scheduler: {}: {}", name_, fmt::join(problems_, "; "));
+    check_argument(problems_.empty(), "get_scheduler: {}: {}", name_, listed(problems_, "; "));
   }
 
  private:

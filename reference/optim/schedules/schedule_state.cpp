@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 
 // Conversions between a schedule's members and the values of a state dict, and the collection of problems. Reading
 // defers all assignments to `apply`, so that a state that does not fit changes nothing.
@@ -136,7 +137,7 @@ void StateFields::apply(const std::string& of) {
   if (!problems_.empty())
     throw CheckpointError(
         fmt::format("the state does not fit {}: {}; load the state of a schedule with the same class and options", of,
-                    fmt::join(problems_, "; ")));
+                    listed(problems_, "; ")));
   for (const auto& change : changes_) change();
 }
 

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 
 // Reads and writes single options and tensors of state dicts. Reading never throws: it adds to StateDictProblems and
 // returns something usable, so that one message can list everything that does not fit.
@@ -65,7 +66,7 @@ void StateDictProblems::throw_if_any() const {
   if (!problems_.empty())
     throw CheckpointError(
         fmt::format("the state does not fit the optimizer; nothing was loaded; build the optimizer that was saved:\n{}",
-                    fmt::join(problems_, "\n")));
+                    listed(problems_, "\n")));
 }
 
 bool is_implementation_entry(const std::string& name) {

@@ -3,7 +3,9 @@
 // readers belong to one thread; the metadata of Parquet, which are costly to read, are shared.
 #include "reference/sources/parquet/columnar_file.hpp"
 
-#include <arrow/io/memory.h>
+#include <arrow/buffer.h>
+#include <arrow/io/interfaces.h>
+#include <arrow/ipc/message.h>
 #include <arrow/ipc/reader.h>
 #include <arrow/record_batch.h>
 #include <arrow/table.h>
@@ -14,6 +16,7 @@
 #include <parquet/statistics.h>
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <set>
 #include <string_view>
@@ -60,12 +63,64 @@ arrow::ipc::IpcReadOptions ipc_options() {
   return options;
 }
 
+// Copies parts of the file, so that no value refers to bytes that another program may remove. Errors are returned and
+// not thrown, because Arrow may read on threads of its own.
+class FileSource : public arrow::io::RandomAccessFile {
+ public:
+  explicit FileSource(const MappedFile& file) : file_(file) {}
+
+  arrow::Status Close() override {
+    is_closed_ = true;
+    return arrow::Status::OK();
+  }
+  [[nodiscard]] bool closed() const override { return is_closed_; }
+  [[nodiscard]] arrow::Result<std::int64_t> Tell() const override { return place_; }
+  arrow::Result<std::int64_t> GetSize() override { return static_cast<std::int64_t>(file_.size()); }
+  arrow::Status Seek(std::int64_t place) override {
+    place_ = place;
+    return arrow::Status::OK();
+  }
+  arrow::Result<std::int64_t> ReadAt(std::int64_t place, std::int64_t num_bytes, void* to) override {
+    const auto size = static_cast<std::int64_t>(file_.size());
+    if (place < 0 || num_bytes < 0 || place > size) return arrow::Status::IOError("a part outside the file");
+    num_bytes = std::min(num_bytes, size - place);
+    try {
+      file_.read(static_cast<std::size_t>(place), static_cast<std::size_t>(num_bytes), static_cast<char*>(to));
+    } catch (const std::exception& error) {
+      return arrow::Status::IOError(error.what());
+    }
+    return num_bytes;
+  }
+  arrow::Result<std::shared_ptr<arrow::Buffer>> ReadAt(std::int64_t place, std::int64_t num_bytes) override {
+    const auto rest = std::max<std::int64_t>(static_cast<std::int64_t>(file_.size()) - place, 0);
+    ARROW_ASSIGN_OR_RAISE(auto buffer, arrow::AllocateResizableBuffer(std::clamp<std::int64_t>(num_bytes, 0, rest)));
+    ARROW_RETURN_NOT_OK(ReadAt(place, buffer->size(), buffer->mutable_data()));
+    return std::shared_ptr<arrow::Buffer>(std::move(buffer));
+  }
+  arrow::Result<std::int64_t> Read(std::int64_t num_bytes, void* to) override {
+    ARROW_ASSIGN_OR_RAISE(const auto done, ReadAt(place_, num_bytes, to));
+    place_ += done;
+    return done;
+  }
+  arrow::Result<std::shared_ptr<arrow::Buffer>> Read(std::int64_t num_bytes) override {
+    ARROW_ASSIGN_OR_RAISE(auto buffer, ReadAt(place_, num_bytes));
+    place_ += buffer->size();
+    return buffer;
+  }
+
+ private:
+  const MappedFile& file_;
+  std::int64_t place_ = 0;
+  bool is_closed_ = false;
+};
+
 class ParquetFile : public ColumnarFile {
  public:
   explicit ParquetFile(const std::string& path) : ColumnarFile(path) {
     metadata_ = parquet::ParquetFileReader::Open(source())->metadata();
     check_status(path, parquet::arrow::FromParquetSchema(metadata_->schema(), properties(),
                                                          metadata_->key_value_metadata(), &schema_));
+    leaves_ = leaves_by_column();
     for (int group = 0; group < metadata_->num_row_groups(); ++group)
       group_sizes_.push_back(metadata_->RowGroup(group)->num_rows());
   }
@@ -75,7 +130,7 @@ class ParquetFile : public ColumnarFile {
       std::int64_t count = 0;
       for (int group = 0; group < metadata_->num_row_groups(); ++group) {
         const auto row_group = metadata_->RowGroup(group);
-        for (const auto leaf : leaves_of({column})) {
+        for (const auto leaf : leaves_[column]) {
           const auto statistics = row_group->ColumnChunk(leaf)->statistics();
           if (statistics && statistics->HasNullCount()) count += statistics->null_count();
         }
@@ -98,25 +153,27 @@ class ParquetFile : public ColumnarFile {
 
   static parquet::ArrowReaderProperties properties() {
     parquet::ArrowReaderProperties properties(/*use_threads=*/false);
-    properties.set_pre_buffer(false);  // the bytes are mapped
+    properties.set_pre_buffer(false);  // it would read on other threads
     return properties;
   }
 
   // Parquet stores the values of nested columns in leaves, which have numbers of their own.
-  [[nodiscard]] std::vector<int> leaves_of(const std::vector<int>& columns) const {
+  [[nodiscard]] std::vector<std::vector<int>> leaves_by_column() const {
     const auto& schema = *metadata_->schema();
-    std::vector<int> leaves;
-    for (int leaf = 0; leaf < schema.num_columns(); ++leaf) {
-      const auto column = schema.group_node()->FieldIndex(*schema.GetColumnRoot(leaf));
-      if (std::find(columns.begin(), columns.end(), column) != columns.end()) leaves.push_back(leaf);
-    }
+    std::vector<std::vector<int>> leaves(static_cast<std::size_t>(schema.group_node()->field_count()));
+    for (int leaf = 0; leaf < schema.num_columns(); ++leaf)
+      leaves[schema.group_node()->FieldIndex(*schema.GetColumnRoot(leaf))].push_back(leaf);
     return leaves;
   }
 
-  [[nodiscard]] std::shared_ptr<arrow::io::BufferReader> source() const {
-    return std::make_shared<arrow::io::BufferReader>(bytes());
+  [[nodiscard]] std::vector<int> leaves_of(const std::vector<int>& columns) const {
+    std::vector<int> leaves;
+    for (const auto column : columns) leaves.insert(leaves.end(), leaves_[column].begin(), leaves_[column].end());
+    std::sort(leaves.begin(), leaves.end());
+    return leaves;
   }
 
+  std::vector<std::vector<int>> leaves_;
   std::shared_ptr<parquet::FileMetaData> metadata_;
 };
 
@@ -142,36 +199,103 @@ class ArrowFile : public ColumnarFile {
 
   [[nodiscard]] std::shared_ptr<arrow::ipc::RecordBatchFileReader> reader(
       const arrow::ipc::IpcReadOptions& options) const {
-    const std::shared_ptr<arrow::io::RandomAccessFile> source = std::make_shared<arrow::io::BufferReader>(bytes());
-    return value_of(path(), arrow::ipc::RecordBatchFileReader::Open(source, options));
+    return value_of(path(), arrow::ipc::RecordBatchFileReader::Open(source(), options));
   }
 };
 
-// A stream has no index, so that its batches are kept. They refer to the mapped file unless they are compressed.
+// Returns the number of rows of a record batch from its metadata, a flatbuffer that Message::Open has verified: field 2
+// of the message is the batch, whose field 0 is the number. Source: arrow/format/Message.fbs.
+std::int64_t num_rows_of(const arrow::Buffer& metadata) {
+  const auto number = [&]<typename T>(std::int64_t place, T) {
+    T value{};
+    if (place >= 0 && place + static_cast<std::int64_t>(sizeof value) <= metadata.size())
+      std::memcpy(&value, metadata.data() + place, sizeof value);
+    return value;
+  };
+  const auto field = [&](std::int64_t table, int index) -> std::int64_t {
+    const auto offsets = table - number(table, std::int32_t{});
+    const bool is_there = number(offsets, std::uint16_t{}) >= 4 + 2 * (index + 1);
+    const auto offset = is_there ? number(offsets + 4 + 2 * index, std::uint16_t{}) : std::uint16_t{};
+    return offset == 0 ? -1 : table + offset;
+  };
+  const auto batch = field(number(0, std::uint32_t{}), 2);
+  return batch < 0 ? 0 : number(field(batch + number(batch, std::uint32_t{}), 0), std::int64_t{});
+}
+
+// A stream has no index, so that opening it reads the metadata of all batches. Batches that refer to dictionaries,
+// which are elsewhere in the stream, are kept in memory.
 class ArrowStream : public ColumnarFile {
  public:
   explicit ArrowStream(const std::string& path) : ColumnarFile(path) {
-    const std::shared_ptr<arrow::io::InputStream> source = std::make_shared<arrow::io::BufferReader>(bytes());
-    const auto reader = value_of(path, arrow::ipc::RecordBatchStreamReader::Open(source, ipc_options()));
+    const auto reader = open();
     schema_ = reader->schema();
-    batches_ = value_of(path, reader->ToRecordBatches());
-    for (const auto& batch : batches_) group_sizes_.push_back(batch->num_rows());
+    if (!read_index()) {
+      batches_ = value_of(path, reader->ToRecordBatches());
+      for (const auto& batch : batches_) group_sizes_.push_back(batch->num_rows());
+    }
   }
 
  private:
+  using Reader = arrow::ipc::RecordBatchStreamReader;
+
+  [[nodiscard]] std::shared_ptr<Reader> open() const {
+    return value_of(path(), Reader::Open(std::shared_ptr<arrow::io::InputStream>(source()), ipc_options()));
+  }
+
+  // Returns false if there are dictionaries. Each message is framed: a marker, the size of the metadata, the metadata,
+  // the body. Streams of Arrow before 0.15 lack the marker. Source: the columnar format's "Encapsulated message
+  // format".
+  bool read_index() {
+    const auto file = source();
+    const auto end = value_of(path(), file->GetSize());
+    for (std::int64_t place = 0; place + 4 <= end;) {
+      const auto begin = place;
+      const auto number = [&] {
+        std::int32_t value = 0;
+        if (value_of(path(), file->ReadAt(place, sizeof value, &value)) != sizeof value)
+          throw_damaged(path(), fmt::format("the message at byte {} is truncated", begin));
+        place += static_cast<std::int64_t>(sizeof value);
+        return value;
+      };
+      auto metadata_bytes = number();
+      if (metadata_bytes == -1) metadata_bytes = number();
+      if (metadata_bytes == 0) break;
+      if (metadata_bytes < 0 || metadata_bytes > end - place)
+        throw_damaged(path(), fmt::format("the message at byte {} is truncated", begin));
+      const auto message =
+          value_of(path(), arrow::ipc::Message::Open(value_of(path(), file->ReadAt(place, metadata_bytes)), nullptr));
+      if (message->type() == arrow::ipc::MessageType::DICTIONARY_BATCH) return false;
+      place += metadata_bytes;
+      if (message->body_length() < 0 || message->body_length() > end - place)
+        throw_damaged(path(), fmt::format("the message at byte {} is truncated", begin));
+      place += message->body_length();
+      if (message->type() != arrow::ipc::MessageType::RECORD_BATCH) continue;
+      begins_.push_back(begin);
+      group_sizes_.push_back(num_rows_of(*message->metadata()));
+    }
+    return true;
+  }
+
   [[nodiscard]] std::shared_ptr<arrow::RecordBatch> read_group(int group, const std::vector<int>&) const override {
-    return batches_[group];
+    if (!batches_.empty()) return batches_[group];
+    const auto file = source();
+    const auto reader = value_of(path(), Reader::Open(std::shared_ptr<arrow::io::InputStream>(file), ipc_options()));
+    check_status(path(), file->Seek(begins_[group]));
+    auto batch = value_of(path(), reader->Next());
+    if (!batch) throw_damaged(path(), fmt::format("record batch {} is missing", group));
+    return batch;
   }
 
   arrow::RecordBatchVector batches_;
+  std::vector<std::int64_t> begins_;  // of the messages; empty if the batches are kept
 };
 
 }  // namespace
 
-ColumnarFile::ColumnarFile(const std::string& path) : file_(path) {
-  const auto bytes = file_.bytes();
-  bytes_ = std::make_shared<arrow::Buffer>(reinterpret_cast<const std::uint8_t*>(bytes.data()),
-                                           static_cast<std::int64_t>(bytes.size()));
+ColumnarFile::ColumnarFile(const std::string& path) : file_(path) {}
+
+std::shared_ptr<arrow::io::RandomAccessFile> ColumnarFile::source() const {
+  return std::make_shared<FileSource>(file_);
 }
 
 // Arrow trusts offsets in the file unless the arrays are validated.
@@ -196,7 +320,8 @@ std::shared_ptr<arrow::RecordBatch> ColumnarFile::read(int group, const std::vec
 
 // A stream begins with a continuation marker. Source: the columnar format's "Encapsulated message format".
 std::unique_ptr<const ColumnarFile> open_columnar_file(const std::string& path) {
-  const auto begin = std::string(MappedFile(path).bytes().substr(0, 6));
+  const MappedFile opened(path);
+  const auto begin = opened.read(0, std::min<std::size_t>(opened.size(), 6));
   auto file = guarded(path, [&]() -> std::unique_ptr<const ColumnarFile> {
     if (begin.starts_with("PAR1")) return std::make_unique<ParquetFile>(path);
     if (begin.starts_with("ARROW1")) return std::make_unique<ArrowFile>(path);

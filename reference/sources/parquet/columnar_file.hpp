@@ -8,9 +8,11 @@
 #include "reference/core/mapped_file.hpp"
 
 namespace arrow {
-class Buffer;
 class RecordBatch;
 class Schema;
+namespace io {
+class RandomAccessFile;
+}  // namespace io
 }  // namespace arrow
 
 /// A file of columns: Parquet, an Arrow IPC file (Feather version 2), or an Arrow IPC stream. Its first bytes determine
@@ -36,12 +38,13 @@ class ColumnarFile {
   /// Returns the number of nulls that the file records for a column; 0 if it records none.
   [[nodiscard]] virtual std::int64_t recorded_nulls(int) const { return 0; }
 
-  /// Returns some columns of a group, in this order. Their values are valid, but may be null. They may refer to the
-  /// memory of this file.
+  /// Returns some columns of a group, in this order. Their values are valid, but may be null. Throws ConfigError,
+  /// also if the file was shortened after it was opened.
   [[nodiscard]] std::shared_ptr<arrow::RecordBatch> read(int group, const std::vector<int>& columns) const;
 
  protected:
-  [[nodiscard]] const std::shared_ptr<arrow::Buffer>& bytes() const { return bytes_; }
+  /// Returns a reader of the file's bytes. It must not outlive this object.
+  [[nodiscard]] std::shared_ptr<arrow::io::RandomAccessFile> source() const;
   /// Returns a group with at least these columns, which are sorted.
   [[nodiscard]] virtual std::shared_ptr<arrow::RecordBatch> read_group(int group,
                                                                        const std::vector<int>& columns) const = 0;
@@ -50,7 +53,6 @@ class ColumnarFile {
 
  private:
   MappedFile file_;
-  std::shared_ptr<arrow::Buffer> bytes_;  // of file_
 };
 
 /// Throws ConfigError if the file cannot be opened, has another format or is damaged.

@@ -10,6 +10,7 @@
 #include <iterator>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 
 namespace accel::sources {
 namespace {
@@ -51,7 +52,7 @@ ParquetRows::ParquetRows(const std::vector<std::string>& paths, const ParquetOpt
   check_argument(!paths.empty(), "parquet: no files; expected at least one");
   std::vector<std::string> problems;
   for (const auto& path : paths) add_file(path, problems);
-  check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
+  check_config(problems.empty(), "{}", listed(problems, "\n"));
 }
 
 // A file that cannot be read is a problem as well, so that one message lists all of them.
@@ -108,7 +109,7 @@ ParquetRows::Columns ParquetRows::read(std::size_t group) const {
       columns.push_back({.tensor = tensor_of(*array, *types_[name])});
     }
   }
-  check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
+  check_config(problems.empty(), "{}", listed(problems, "\n"));
   return columns;
 }
 

@@ -107,8 +107,8 @@ Tokenizer::Tokenizer(std::shared_ptr<const Parts> parts) : parts_(std::move(part
 
 Tokenizer Tokenizer::from_file(const std::string& path) {
   std::vector<std::string> problems;
-  auto parts = std::make_shared<const Parts>(sources::read_tokenizer_file(MappedFile(path).bytes(), path), problems);
-  check_config(problems.empty(), "{}: the vocabulary is damaged:\n  {}", path, sources::list_problems(problems));
+  auto parts = std::make_shared<const Parts>(sources::read_tokenizer_file(MappedFile(path).read(), path), problems);
+  check_config(problems.empty(), "{}: the vocabulary is damaged:\n  {}", path, listed(problems, "\n  "));
   return Tokenizer(std::move(parts));
 }
 

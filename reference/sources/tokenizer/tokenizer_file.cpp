@@ -7,13 +7,13 @@
 #include <nlohmann/json.hpp>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/json_parser.hpp"
 #include "reference/sources/tokenizer/split_pattern.hpp"
 
 namespace accel::sources {
 namespace {
 
 using TokenizerJson = nlohmann::json;
-constexpr int kTokenizerDepthMax = 32;
 constexpr std::size_t kTemplatePiecesMax = 16, kTemplateIdsMax = 16, kSplittersMax = 32;
 
 std::string text_of(const TokenizerJson& json) {
@@ -278,43 +278,21 @@ void TokenizerFileReader::read_template(const TokenizerJson& processor, const st
   file_.suffix.insert(file_.suffix.end(), after.begin(), after.end());
 }
 
-TokenizerJson parse_tokenizer(std::string_view text, const std::string& path) {
-  const auto watch = [&](int depth, TokenizerJson::parse_event_t, TokenizerJson&) {
-    check_config(depth < kTokenizerDepthMax, "{}: nested more than {} deep; expected the file of a tokenizer", path,
-                 kTokenizerDepthMax);
-    return true;
-  };
-  try {
-    return TokenizerJson::parse(text, watch);
-  } catch (const TokenizerJson::exception& error) {
-    throw ConfigError(fmt::format("{}: not valid JSON: {}; copy or save the file again", path, error.what()));
-  }
-}
-
 }  // namespace
 
 TokenizerFile read_tokenizer_file(std::string_view json, const std::string& path) {
-  const auto root = parse_tokenizer(json, path);
+  const auto root = parse_json<TokenizerJson, ConfigError>(json, {.path = path, .expected = "the file of a tokenizer"});
   check_config(root.is_object(), "{}: expected a JSON object with a model, got one of type {}", path, root.type_name());
   TokenizerFileReader reader(root);
   auto file = reader.read();
   check_config(reader.problems.empty(), "{}: not a supported byte-level BPE tokenizer:\n  {}", path,
-               list_problems(reader.problems));
+               listed(reader.problems, "\n  "));
   return file;
 }
 
 std::string shortened(const std::string& token) {
   constexpr std::size_t kLength = 100;
   return token.size() > kLength ? token.substr(0, kLength) + "..." : token;
-}
-
-std::string list_problems(std::vector<std::string> problems) {
-  if (problems.size() > kShownProblems) {
-    const auto num_hidden = problems.size() - kShownProblems;
-    problems.resize(kShownProblems);
-    problems.push_back(fmt::format("and {} more", num_hidden));
-  }
-  return fmt::format("{}", fmt::join(problems, "\n  "));
 }
 
 }  // namespace accel::sources

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "reference/core/input/listed.hpp"
 #include "reference/sources/tokenizer/added_tokens.hpp"
 #include "reference/sources/tokenizer/text_splitter.hpp"
 
@@ -39,18 +40,13 @@ struct TokenizerFile {
 /// Throws ConfigError, which names `path` and lists everything that is wrong or unsupported.
 TokenizerFile read_tokenizer_file(std::string_view json, const std::string& path);
 
-inline constexpr std::size_t kShownProblems = 20;
-
-/// Adds a problem. Only what list_problems shows has a text, since a hostile file has many problems.
+/// Adds a problem. Only what `listed` shows has a text, since a hostile file has many problems.
 template <typename... Args>
 void add_problem(std::vector<std::string>& problems, fmt::format_string<Args...> text, Args&&... args) {
-  problems.push_back(problems.size() < kShownProblems ? fmt::format(text, std::forward<Args>(args)...) : "");
+  problems.push_back(problems.size() < kListedMax ? fmt::format(text, std::forward<Args>(args)...) : "");
 }
 
 /// A token for a message: its first 100 bytes.
 std::string shortened(const std::string& token);
-
-/// The problems for a message, one per line; of many only the first ones.
-std::string list_problems(std::vector<std::string> problems);
 
 }  // namespace accel::sources

@@ -1,7 +1,6 @@
 // `accel config`: writes the configuration file that `accel launch` and Python's accelerate both read. Three ways lead
 // to it: questions on a terminal, keys as flags for scripts, and `default` for what this machine has.
 
-#include <fmt/ranges.h>
 #include <torch/cuda.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include "reference/config/launch_config.hpp"
 #include "reference/config/launch_keys.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "sim/programs/accel/commands.hpp"
 #include "sim/programs/accel/config_questions.hpp"
 #include "sim/programs/command_line/command_line.hpp"
@@ -53,7 +53,7 @@ LaunchConfig config_of_flags(const Flags& flags) {
   if (!flags.contains("distributed_type")) config.distributed_type = type_of(config);
   if (!flags.contains("use_cpu") && config.distributed_type == "MULTI_CPU") config.use_cpu = true;
   const auto problems = problems_of(config);
-  check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
+  check_config(problems.empty(), "{}", listed(problems, "\n"));
   return config;
 }
 

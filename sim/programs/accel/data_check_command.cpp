@@ -1,8 +1,6 @@
 // `accel data-check`: the command line of experiments/data_check. It checks one loader described by flags, or both
 // loaders of an experiment, and needs no GPU and no launch.
 
-#include <fmt/ranges.h>
-
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <iostream>
@@ -11,6 +9,7 @@
 #include <sstream>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "sim/engine/world.hpp"
 #include "sim/programs/accel/commands.hpp"
 #include "sim/programs/command_line/command_line.hpp"
@@ -68,7 +67,7 @@ std::vector<LoaderCheck> check_experiment(const Arguments& arguments, const std:
   const auto task = load_task(experiment);
   const auto& config = experiment.accelerator.dataloader_config;
   const auto problems = accel::problems_of(config);
-  check_config(problems.empty(), "{}", fmt::join(problems, "; "));
+  check_config(problems.empty(), "{}", listed(problems, "; "));
   PlanRequest both{config};
   both.split_batches = experiment.accelerator.splits();
   auto training = both, evaluation = both;
@@ -92,7 +91,7 @@ std::vector<LoaderCheck> check(const std::vector<const CLI::Option*>& required, 
   }
   if (!is_experiment && !arguments.overrides.empty())
     problems.emplace_back("--set: needs an experiment file to override; pass one or leave --set out");
-  check_config(problems.empty(), "data-check: {}", fmt::join(problems, "\n"));
+  check_config(problems.empty(), "data-check: {}", listed(problems, "\n"));
   if (is_experiment) return check_experiment(arguments, numbers_of_ranks);
   return {check_loader("loader", arguments.request, numbers_of_ranks)};
 }

@@ -2,16 +2,15 @@
 // than this machine's memory can be estimated. The first table follows Accelerate's command, the second one adds
 // sharded training, computed by the same planner that the sharded engine uses.
 
-#include <c10/util/accumulate.h>
-#include <fmt/ranges.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <c10/util/accumulate.h>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "reference/checkpoint/weights_files.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/sharded/memory_plan.hpp"
 #include "sim/programs/accel/commands.hpp"
 #include "sim/programs/command_line/command_line.hpp"
@@ -186,7 +185,7 @@ std::vector<std::string> problems_of(const EstimateArguments& arguments) {
 int estimate(const EstimateArguments& arguments) {
   auto problems = problems_of(arguments);
   const auto sharding = arguments.sharding.empty() ? ShardingOptions() : sharding_of(arguments, problems);
-  check_config(problems.empty(), "estimate-memory: {}", fmt::join(problems, "\n"));
+  check_config(problems.empty(), "estimate-memory: {}", listed(problems, "\n"));
   const auto weights = read_weights(arguments.path);
   const auto rows = table(arguments, sizes_of(weights)), by_ranks = ranks_table(arguments, weights, sharding);
   if (arguments.json) {

@@ -3,14 +3,13 @@
 // only make sense in Python are rejected with the reason.
 #include "sim/programs/accel/launch_flags.hpp"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <charconv>
 
 #include "reference/config/launch_keys.hpp"
 #include "reference/config/nearest_name.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 
 namespace accel::programs {
 namespace {
@@ -129,7 +128,7 @@ class FlagParser {
     const bool is_help = flags_.has("help");
     if (needs_program && flags_.command.empty() && !is_help)
       problems_.emplace_back("PROGRAM is missing; expected `accel launch [flags] PROGRAM [ARGS...]`");
-    check_config(problems_.empty() || is_help, "{}", fmt::join(problems_, "\n"));
+    check_config(problems_.empty() || is_help, "{}", listed(problems_, "\n"));
     return flags_;
   }
 

@@ -2,8 +2,6 @@
 // pure function of flags and LaunchInputs, so that every decision is tested without processes, GPUs or mpirun.
 #include "sim/programs/accel/launch_plan.hpp"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -13,6 +11,7 @@
 #include "reference/config/environment.hpp"
 #include "reference/config/launch_keys.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 
 namespace accel::programs {
 namespace {
@@ -34,7 +33,7 @@ class Planner {
     set_output();
     if (flags_.has("sim")) plan_.way = LaunchPlan::Way::kSimulated;
     if (const auto hostfile = hostfile_of(flags_, config_)) set_mpirun(*hostfile);
-    check_config(problems_.empty(), "{}", fmt::join(problems_, "\n"));
+    check_config(problems_.empty(), "{}", listed(problems_, "\n"));
     return plan_;
   }
 

@@ -1,8 +1,6 @@
 // `accel to-fsdp2`: converts a configuration file on the level of its tree, so that keys that this library does not
 // know survive. The file is written in Python's YAML style, since Python reads it as well.
 
-#include <fmt/ranges.h>
-
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
@@ -14,6 +12,7 @@
 #include "reference/config/yaml_reader.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/files.hpp"
+#include "reference/core/input/listed.hpp"
 #include "sim/programs/accel/commands.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
@@ -99,7 +98,7 @@ int to_fsdp2(const ToFsdp2Arguments& arguments) {
         fmt::format("no output; pass --output_file, or --overwrite to replace {}", arguments.config_file));
   else if (!arguments.overwrite && std::filesystem::exists(output))
     problems.push_back(fmt::format("{} exists already; pass --overwrite to replace it", output));
-  check_config(problems.empty(), "to-fsdp2: {}", fmt::join(problems, "; "));
+  check_config(problems.empty(), "to-fsdp2: {}", listed(problems, "; "));
   // Written atomically: with --overwrite the input file must survive a failure.
   const auto tree = convert(read_tree(arguments.config_file));
   PosixFiles files;

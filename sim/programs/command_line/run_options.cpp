@@ -11,6 +11,7 @@
 #include "backends/launch/local_launch.hpp"
 #include "backends/nccl/nccl_backend.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "sim/engine/world.hpp"
 #include "sim/programs/runtime/rehearsal.hpp"
 #include "sim/programs/runtime/sim_request.hpp"
@@ -147,7 +148,7 @@ void check_rank_counts(const RunOptions& options, const std::function<void(int r
         problems.emplace_back(error.what());
     }
   }
-  check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
+  check_config(problems.empty(), "{}", listed(problems, "\n"));
 }
 
 // Only output files of a single run collide. The report may be combined with a sweep: it collects all points in one

@@ -4,7 +4,6 @@
 #include "sim/programs/command_line/user_program.hpp"
 
 #include <fcntl.h>
-#include <fmt/ranges.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +20,7 @@
 #include "backends/launch/process.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/run_options.hpp"
 #include "sim/programs/processes/process_run.hpp"
@@ -74,7 +74,7 @@ RunOptions parse_options(const UserProgram& program) {
   if (program.command.empty()) problems.emplace_back("--: no program follows; expected `-- PROGRAM [ARGS...]`");
   for (auto& problem : problems_of(options)) problems.push_back(std::move(problem));
   if (auto problem = problem_of_sweep(options); !problem.empty()) problems.push_back(std::move(problem));
-  check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
+  check_config(problems.empty(), "{}", listed(problems, "\n"));
   return options;
 }
 

@@ -9,6 +9,7 @@
 
 #include "reference/config/field_checks.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/core/integers.hpp"
 #include "sim/programs/equivalence/case_operations.hpp"
 #include "sim/programs/runtime/json_reader.hpp"
@@ -206,7 +207,7 @@ EquivalenceCase read_case(const std::string& text) {
       problems.push_back(fmt::format("operations: unknown operation '{}'; expected some of {}", name,
                                      fmt::join(operations_of(""), ", ")));
   }
-  check_config(problems.empty(), "{}", fmt::join(problems, "; "));
+  check_config(problems.empty(), "{}", listed(problems, "; "));
   return one;
 }
 

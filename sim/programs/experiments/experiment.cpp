@@ -24,10 +24,9 @@ void apply_override(YAML::Node root, const std::string& text) {
   check_config(equals != std::string::npos && equals > 0, "--set: expected key.path=value, got '{}'", text);
   YAML::Node value;
   try {
-    value = YAML::Load(text.substr(equals + 1));
-  } catch (const YAML::Exception& error) {
-    throw ConfigError(
-        fmt::format("--set {}: the value is not valid YAML: {}; quote it to pass it as text", text, error.what()));
+    value = yaml_of(text.substr(equals + 1), "the value");
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("--set {}: {}; quote it to pass it as text", text, error.what()));
   }
   std::string rest = text.substr(0, equals);
   // A YAML::Node is a reference into the document. Assignment would overwrite the node in the document, whereas `reset`

@@ -1,12 +1,11 @@
 // JSON requests and answers of `sim-run plan`. The oracle reads and writes the same format, so its keys are fixed.
 #include "sim/programs/experiments/plan_request.hpp"
 
-#include <fmt/ranges.h>
-
 #include <nlohmann/json.hpp>
 
 #include "reference/config/field_checks.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "sim/engine/world.hpp"
 #include "sim/programs/runtime/json_reader.hpp"
 
@@ -33,7 +32,7 @@ PlanRequest read_plan_request(const std::string& text) {
   reader.read_unchecked(request);
   auto problems = reader.problems();
   for (auto& problem : problems_of(request)) problems.push_back(std::move(problem));
-  check_config(problems.empty(), "{}", fmt::join(problems, "; "));
+  check_config(problems.empty(), "{}", listed(problems, "; "));
   return request;
 }
 

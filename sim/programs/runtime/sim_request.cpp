@@ -14,6 +14,7 @@
 
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "sim/programs/runtime/json_reader.hpp"
 
 namespace accel::programs {
@@ -107,7 +108,7 @@ SimRequest parse_sim_request(const std::string& text) {
   reader.read(request);
   auto problems = reader.problems();
   for (auto& problem : invalid_values(request)) problems.push_back(std::move(problem));
-  check_config(problems.empty(), "{}: {}", kSimRequestVariable, fmt::join(problems, "; "));
+  check_config(problems.empty(), "{}: {}", kSimRequestVariable, listed(problems, "; "));
   return request;
 }
 

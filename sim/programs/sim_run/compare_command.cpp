@@ -11,6 +11,7 @@
 
 #include "backends/launch/process.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/run_options.hpp"
 #include "sim/programs/experiments/experiment.hpp"
@@ -159,7 +160,7 @@ int report_failure(const ComparisonSide& side, const SideRun& run) {
 
 int run(const CompareArguments& arguments) {
   const auto problems = problems_of(arguments);
-  check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
+  check_config(problems.empty(), "{}", listed(problems, "\n"));
   const ComparisonSide sides[] = {side_of(arguments, false), side_of(arguments, true)};
   for (const auto& side : sides) {
     if (!arguments.experiment.empty()) read_experiment(arguments.experiment, side.overrides, arguments.ranks);

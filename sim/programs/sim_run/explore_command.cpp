@@ -1,8 +1,7 @@
 // `sim-run explore`: the command line around sim::explore, which chooses schedules and shrinks what fails. This file
 // checks the options, reports the result as JSON and prints the sim-run command that replays it.
+#include "reference/core/input/listed.hpp"
 #include "sim/programs/sim_run/commands.hpp"
-
-#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -152,7 +151,7 @@ std::unique_ptr<ExploreTarget> make_target(const ExploreArguments& arguments) {
 
 int run(const ExploreArguments& arguments) {
   auto problems = problems_of(arguments);
-  check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
+  check_config(problems.empty(), "{}", listed(problems, "\n"));
   const auto& rehearsal = arguments.rehearsal;
   const auto target = make_target(arguments);
   sim::Trial first{.num_ranks = arguments.ranks(),

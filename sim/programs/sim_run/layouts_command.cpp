@@ -1,13 +1,12 @@
 // `sim-run layouts`: predicts step time and memory per rank of an experiment under every layout of a mesh, and ranks
 // them. LayoutForecaster predicts one layout; this file chooses the layouts and writes the results.
-#include <fmt/ranges.h>
-
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <functional>
 #include <iostream>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/run_options.hpp"
 #include "sim/programs/experiments/layout_forecast.hpp"
@@ -49,7 +48,7 @@ void check(const LayoutsArguments& arguments) {
     problems.emplace_back("layouts: expected an experiment file");
   else if (ranks >= 1)
     note([&] { read_experiment(arguments.experiment, arguments.overrides, ranks); });
-  check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
+  check_config(problems.empty(), "{}", listed(problems, "\n"));
 }
 
 // Words with characters that a shell interprets are quoted.

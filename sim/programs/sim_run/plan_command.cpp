@@ -1,8 +1,7 @@
 // `sim-run plan`: prints which samples each rank reads, without running a model. With --requests it answers a stream of
 // JSON requests, which the oracle compares with Accelerate's own loaders.
+#include "reference/core/input/listed.hpp"
 #include "sim/programs/sim_run/commands.hpp"
-
-#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
@@ -45,7 +44,7 @@ int answer_file(const std::string& path) {
 
 int answer_flags(const PlanArguments& arguments) {
   const auto problems = problems_of(arguments.request);
-  check_config(problems.empty(), "{}", fmt::join(problems, "; "));
+  check_config(problems.empty(), "{}", listed(problems, "; "));
   std::vector<PlanEpoch> epochs;
   // With flags, an impossible plan is wrong usage of the command line, hence exit code 2.
   try {

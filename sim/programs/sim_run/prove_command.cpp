@@ -1,7 +1,5 @@
 // `sim-run prove`: runs one program on one rank and under layouts of a mesh, and names the first tensor that differs.
 // The comparison is first_disagreement of layout_proof.hpp; this file chooses the layouts, runs them and reports.
-#include <fmt/ranges.h>
-
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
@@ -10,6 +8,7 @@
 #include "reference/config/accelerator_fields.hpp"
 #include "reference/config/yaml_reader.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/mesh/mesh.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/experiments/experiment.hpp"
@@ -38,13 +37,7 @@ struct ProveArguments {
 // A file has a list of mappings, such as {dp_replicate: 2, tp: 4}; what is not named is 1.
 std::vector<ParallelismConfig> read_layouts(const std::string& path, int ranks) {
   YamlProblems problems(path);
-  const auto nodes = [&] {
-    try {
-      return YAML::Load(read_text(path));
-    } catch (const YAML::Exception& error) {
-      throw ConfigError(fmt::format("{}:{}: {}", path, error.mark.line + 1, error.msg));
-    }
-  }();
+  const auto nodes = yaml_of(read_text(path), path);
   check_config(nodes.IsSequence() && nodes.size() > 0,
                "{}: expected a list of layouts, such as {{dp_replicate: 2, tp: 4}}", path);
   std::vector<ParallelismConfig> layouts;
@@ -173,7 +166,7 @@ std::string line_of(const Outcome& outcome) {
 
 int run(const ProveArguments& arguments) {
   const auto problems = problems_of(arguments);
-  check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
+  check_config(problems.empty(), "{}", listed(problems, "\n"));
   const auto layouts =
       arguments.layouts == "all" ? all_layouts(arguments.ranks) : read_layouts(arguments.layouts, arguments.ranks);
   const Prover prover(arguments);

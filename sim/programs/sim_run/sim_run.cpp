@@ -1,6 +1,5 @@
 // sim-run: trains an experiment described by a YAML file, or runs a user program, on simulated or real ranks. Simulated
 // ranks are threads of this process; for real ranks the program executes itself once per rank (--worker-dir).
-#include <fmt/ranges.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/exit_point.hpp"
+#include "reference/core/input/listed.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/memory_pools.hpp"
 #include "sim/programs/command_line/run_options.hpp"
@@ -308,7 +308,7 @@ int run_experiment(Arguments arguments) {
       !problem.empty())
     problems.push_back(std::move(problem));
   for (auto& problem : problems_of_checkpoints(arguments)) problems.push_back(std::move(problem));
-  check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
+  check_config(problems.empty(), "{}", listed(problems, "\n"));
   if (!arguments.resume.empty()) arguments.resume = checkpoint_to_resume(arguments.resume);
   if (!arguments.project_dir.empty())
     arguments.num_existing_checkpoints = num_existing_checkpoints(arguments.project_dir);

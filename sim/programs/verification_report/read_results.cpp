@@ -1,9 +1,9 @@
 #include "sim/programs/verification_report/read_results.hpp"
 
-#include <fmt/ranges.h>
 #include <yaml-cpp/yaml.h>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "sim/programs/verification_report/result_files.hpp"
 #include "sim/programs/verification_report/test_results.hpp"
 
@@ -61,7 +61,7 @@ sim::VerificationReport read_results(const ResultFolders& folders) {
   report.differences =
       read_differences(read_file(source / "reports/differences.md", problems).value_or(""),
                        read_file(source / "reference/guide/differences.md", problems).value_or(""), tests);
-  check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
+  check_config(problems.empty(), "{}", listed(problems, "\n"));
   return report;
 }
 

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 
 #include "reference/core/errors.hpp"
+#include "tests/support/cpu_time.hpp"
+#include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 using ::testing::AllOf;
@@ -40,8 +42,41 @@ TEST(YamlFileTest, TextThatIsNoYamlIsRefusedWithItsLine) {
   EXPECT_THAT(problems_of("a: 1\nb: [1\n"), HasSubstr("run.yaml:3: not valid YAML: "));
 }
 
-// The search for duplicate keys follows aliases and must not recurse forever.
-TEST(YamlFileTest, ACyclicAliasTerminates) { EXPECT_EQ(problems_of("a: &a [*a]\n"), ""); }
+// Readers follow aliases: a node that contains itself would never end, and ten levels of ten aliases are 10^10 values.
+TEST(YamlFileTest, AliasesThatExpandTooFarAreRefused) {
+  EXPECT_THAT(problems_of("a: &a [*a]\n"), HasSubstr("run.yaml: nested more than 32 deep"));
+  std::string bomb = "a0: &a0 [0, 0, 0, 0, 0, 0, 0, 0, 0, 0]\n";
+  for (int level = 1; level < 300; ++level) {
+    bomb += fmt::format("a{}: &a{} [", level, level);
+    for (int i = 0; i < 10; ++i) bomb += fmt::format("{}*a{}", i > 0 ? ", " : "", level - 1);
+    bomb += "]\n";
+  }
+  EXPECT_LT(testing::cpu_seconds([&] {
+              EXPECT_THAT(problems_of(bomb), HasSubstr("run.yaml: more than 300000 keys and values, with aliases"));
+            }),
+            4);
+  EXPECT_EQ(problems_of("a: &a {x: 1}\nb: [*a, *a]\n"), "");
+}
+
+TEST(YamlFileTest, TextsThatAreTooLargeAreRefused) {
+  EXPECT_THAT(problems_of("a: " + std::string(20'000'000, 'x')), HasSubstr("run.yaml: 20000003 bytes; expected"));
+  std::string commas = "a: [";
+  for (int i = 0; i < 1'000'000; ++i) commas += "1,";
+  EXPECT_THAT(problems_of(commas + "]"), HasSubstr("run.yaml: more than 300000 keys and values"));
+  EXPECT_THAT(problems_of("a: " + std::string(100'000, '[')), HasSubstr("run.yaml:1: not valid YAML"));
+}
+
+TEST(YamlFileTest, ManyProblemsAreCountedAndNotListed) {
+  std::string text;
+  for (int i = 0; i < 100'000; ++i) text += fmt::format("unknown_{}: 1\n", i);
+  YamlProblems problems("run.yaml");
+  YamlReader reader(parse_yaml(text, "run.yaml", problems), "", problems);
+  (void)reader.optional<int>("epochs");
+  reader.finish_keys();
+  const auto message = testing::message_of<ConfigError>([&] { problems.throw_if_any(); });
+  EXPECT_THAT(message, AllOf(HasSubstr("run.yaml:20: unknown_19: unknown key"), HasSubstr("\nand 99,980 more")));
+  EXPECT_LT(message.size(), 3'000);
+}
 
 // yaml-cpp gives null for it, which every reader would have to handle.
 TEST(YamlFileTest, AnEmptyTextIsAnEmptyMapping) {

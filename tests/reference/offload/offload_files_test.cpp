@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
+
 #include "reference/core/errors.hpp"
 #include "reference/core/safetensors.hpp"
 #include "tests/support/crash_disk.hpp"
@@ -96,6 +98,16 @@ TEST(OffloadFilesTest, FilesEqualAcceleratesByteForByte) {
   EXPECT_EQ(weights.load("d").numel(), 1) << "memory comes first";
   EXPECT_EQ(weights.size(), 4u);
   EXPECT_THROW((void)weights.load("e"), ArgumentError);
+}
+
+TEST(OffloadFilesTest, AFileThatWasShortenedIsAnError) {
+  const TemporaryFolder folder;
+  PosixFiles files;
+  offload_state_dict(files, folder.path("o"), {{"x", torch::ones(3)}});
+  const auto weights = read_offload_index(folder.path("o"));
+  std::filesystem::resize_file(folder.path("o/x.dat"), 8);
+  EXPECT_THAT(testing::message_of<CheckpointError>([&] { (void)weights.at("x").load(); }),
+              ::testing::HasSubstr(folder.path("o/x.dat") + ": has 8 bytes, but had 12 when the index was read"));
 }
 
 // Large models are written in several calls.

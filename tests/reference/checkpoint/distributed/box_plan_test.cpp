@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "tests/support/cpu_time.hpp"
 #include "tests/support/property.hpp"
 
 namespace accel::checkpoint {
@@ -147,6 +148,14 @@ TEST(BoxPlanTest, ARangeOfElementsIsDividedIntoBoxesInItsOrder) {
               ElementsAre(Box{{0, 2}, {1, 2}}, Box{{1, 0}, {1, 4}}, Box{{2, 0}, {1, 3}}));
   EXPECT_THAT(boxes_of_range({3, 4}, 5, 5), ElementsAre());
   EXPECT_THAT(boxes_of_range({0, 4}, 0, 0), ElementsAre(Box{{0, 0}, {0, 4}}));
+}
+
+// 100,000 columns of a tensor that has more rows.
+TEST(BoxPlanTest, ManyChunksAreComparedInLinearTime) {
+  constexpr std::int64_t kCount = 100'000;
+  std::vector<Box> chunks;
+  for (std::int64_t i = 0; i < kCount; ++i) chunks.push_back({{0, i}, {2 * kCount, 1}});
+  EXPECT_LT(testing::cpu_seconds([&] { EXPECT_EQ(problem_of_boxes({2 * kCount, kCount}, chunks), ""); }), 4);
 }
 
 }  // namespace

@@ -69,6 +69,18 @@ class DistributedCheckpointTest : public ::testing::Test {
   PosixFiles files_;
 };
 
+TEST_F(DistributedCheckpointTest, AFileThatWasShortenedIsAnError) {
+  write_small();
+  const DistributedCheckpoint saved(path_);
+  EXPECT_EQ(saved.load("w").size(0), 4);
+  const auto file = path_ + "/" + distributed_file(0);
+  for (const auto size : {std::filesystem::file_size(file) / 2, std::uintmax_t{0}}) {
+    std::filesystem::resize_file(file, size);
+    EXPECT_THAT(message_of<FileError>([&] { (void)saved.load("w"); }),
+                HasSubstr(file + ": the file became shorter after it was opened"));
+  }
+}
+
 TEST_F(DistributedCheckpointTest, AFolderThatPythonWroteIsRead) {
   const DistributedCheckpoint saved(recorded("distributed"));
   const Value expected =

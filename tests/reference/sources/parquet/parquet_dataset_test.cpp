@@ -112,6 +112,18 @@ TEST_P(ParquetDatasetTest, ASampleIsARowWithoutABatchDimension) {
   EXPECT_THROW((void)dataset.get(-1), ArgumentError);
 }
 
+// Arrow's own reading of mapped files would raise SIGBUS.
+TEST_P(ParquetDatasetTest, AFileThatWasShortenedIsAnError) {
+  for (const std::int64_t num_rows : {8, 20'000}) {
+    const auto path = write("rows", *rows_of_table(0, num_rows), num_rows / 2);
+    const ParquetDataset dataset(path, {.cached_row_groups = 1});
+    expect_rows(dataset.get_batch({num_rows - 1}), {num_rows - 1});
+    std::filesystem::resize_file(path, 100);
+    EXPECT_THAT(message_of<ConfigError>([&] { (void)dataset.get(0); }),
+                HasSubstr(path + ": the file became shorter after it was opened; keep other programs from writing"));
+  }
+}
+
 TEST_P(ParquetDatasetTest, OnlyChosenColumnsAreRead) {
   const auto path = write("rows", *rows_of_table(0, 6));
   const ParquetDataset dataset(path, {.columns = {"flag", "name"}});

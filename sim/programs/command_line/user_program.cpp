@@ -18,6 +18,7 @@
 #include <iostream>
 
 #include "backends/launch/local_launch.hpp"
+#include "backends/launch/output_writer.hpp"
 #include "backends/launch/process.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
@@ -146,7 +147,7 @@ int run_processes(const UserProgram& program, const std::string& request, int nu
   options.prefix_output = false;
   options.master_port = environment_int({"MASTER_PORT"}).value_or(0);
   const auto launched = launcher::launch_local(options);
-  if (!launched.message.empty()) std::cerr << "sim-run: " << launched.message << std::endl;
+  if (!launched.message.empty()) launcher::print_last_line("sim-run: " + launched.message);
   // Only the simulator diagnoses hangs, so a 3 here is the program's own exit code and must not be mistaken for one.
   return launched.exit_code == kDiagnosed ? kFailure : launched.exit_code;
 }

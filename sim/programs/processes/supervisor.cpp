@@ -13,7 +13,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iostream>
 #include <iterator>
 
 #include "backends/launch/process.hpp"
@@ -26,7 +25,8 @@ namespace accel::programs {
 namespace {
 
 constexpr auto kTick = std::chrono::milliseconds(10);
-constexpr auto kGrace = std::chrono::seconds(2);       // for a rank to end by itself after the run has failed
+constexpr auto kGrace = std::chrono::seconds(2);  // for a rank to end by itself after the run has failed
+constexpr launcher::FlushLimits kFlushLimits{.idle = std::chrono::seconds(5), .total = std::chrono::seconds(30)};
 constexpr auto kDrainLimit = std::chrono::seconds(1);  // for output that a descendant of a rank keeps open
 
 }  // namespace
@@ -68,6 +68,7 @@ void Supervisor::run() {
     stop_late_ranks();
   }
   if (!program_.command.empty()) end_children();
+  output_.flush(kFlushLimits);
   is_over_ = true;
   is_over_.notify_all();
 }
@@ -90,7 +91,7 @@ void Supervisor::end_children() {
 std::vector<int> Supervisor::open_streams(int rank) {
   std::vector<int> theirs;
   const auto prefix = program_.prefix.empty() ? "" : fmt::format("[{} {}] ", program_.prefix, rank);
-  for (auto* out : {&std::cout, &std::cerr}) {
+  for (auto* out : {&output_.standard_output(), &output_.standard_error()}) {
     std::array<int, 2> ends{};
     check_config(pipe2(ends.data(), O_CLOEXEC) == 0,
                  "the output of rank {}: {}; raise the limit of open files (ulimit -n)", rank, std::strerror(errno));
@@ -151,9 +152,10 @@ void Supervisor::forward_output(std::chrono::milliseconds limit) {
   std::vector<pollfd> waiting;
   for (const auto& rank : ranks_) {
     for (const auto& stream : rank.streams) {
-      if (stream.descriptor() >= 0) waiting.push_back({stream.descriptor(), POLLIN, 0});
+      if (stream.descriptor() >= 0 && !stream.must_wait()) waiting.push_back({stream.descriptor(), POLLIN, 0});
     }
   }
+  output_.add_to(waiting);
   if (poll(waiting.data(), waiting.size(), static_cast<int>(limit.count())) <= 0) return;
   for (auto& rank : ranks_) {
     for (auto& stream : rank.streams) stream.forward();

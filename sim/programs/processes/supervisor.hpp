@@ -77,6 +77,7 @@ class Supervisor {
   [[nodiscard]] bool have_ended() const;
 
   const RankProgram program_;
+  launcher::LaunchOutput output_;
   const std::shared_ptr<process::SharedArea> area_;
   std::vector<Rank> ranks_;
   std::vector<Child> children_;

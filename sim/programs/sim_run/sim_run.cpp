@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "backends/launch/local_launch.hpp"
+#include "backends/launch/output_writer.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/exit_point.hpp"
@@ -250,7 +251,7 @@ int run_processes(const Arguments& arguments) {
   options.master_port = environment_int({"MASTER_PORT"}).value_or(0);
   const auto launched = launcher::launch_local(options);
   if (launched.exit_code != 0) {
-    std::cerr << "sim-run: " << launched.message << std::endl;
+    launcher::print_last_line("sim-run: " + launched.message);
     return launched.exit_code == kUsage ? kUsage : kFailure;
   }
   std::vector<RankResult> results;

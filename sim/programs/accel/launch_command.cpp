@@ -122,6 +122,7 @@ int run_launch(const LaunchFlags& flags, const std::string& name) {
     return kSuccess;
   }
   if (plan.way == LaunchPlan::Way::kSimulated) return run_simulated(plan);
+  if (plan.job.machines.num_machines > 1) plan.job.machines.secret = launch_secret();
   const auto claim = choose_port(plan);
   return run_processes(plan, name);
 }

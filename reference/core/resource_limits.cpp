@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <optional>
 
 namespace accel {
@@ -45,10 +46,12 @@ std::string describe_system_error(int reason) {
   if (reason == ENFILE)
     return "the machine's limit of open files is reached; raise it with `sysctl fs.file-max`, or end other programs";
   if (reason == EAGAIN) {
-    const auto limit = soft_limit(RLIMIT_NPROC);
-    return fmt::format("{}; raise it with `ulimit -u`, raise pids.max of the container, or use fewer ranks",
-                       limit ? fmt::format("the limit of threads and processes is reached ({} per user)", *limit)
-                             : "the limit of threads and processes is reached");
+    const auto limit = soft_limit(RLIMIT_NPROC), memory = soft_limit(RLIMIT_AS);
+    return fmt::format(
+        "the limit of threads and processes is reached ({}{}); raise it with `ulimit -u{}`, raise pids.max "
+        "of the container, or use fewer ranks",
+        limit ? fmt::format("{} per user", *limit) : "unlimited per user, so that of the container",
+        memory ? fmt::format(", or {} MiB of address space", *memory >> 20) : "", memory ? "` or `ulimit -v" : "");
   }
   if (reason == ENOMEM) {
     const auto limit = soft_limit(RLIMIT_AS);
@@ -59,6 +62,16 @@ std::string describe_system_error(int reason) {
                  : text + "; end other programs, or use fewer ranks";
   }
   return text;
+}
+
+std::string message_of(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
+    return "not enough memory: " + describe_system_error(ENOMEM);
+  const auto* system = dynamic_cast<const std::system_error*>(&error);
+  if (system == nullptr) return error.what();
+  const int reason = system->code().value();
+  const bool is_limit = reason == EMFILE || reason == ENFILE || reason == EAGAIN || reason == ENOMEM;
+  return is_limit ? describe_system_error(reason) : error.what();
 }
 
 int checked_descriptor(int descriptor, const std::string& purpose) {

@@ -21,6 +21,10 @@ namespace accel {
 /// `ulimit -n 4096`".
 std::string describe_system_error(int reason);
 
+/// The text of an error for a user. Errors of the standard library that come from a limit, such as std::bad_alloc and
+/// those of std::filesystem, name the limit.
+std::string message_of(const std::exception& error);
+
 /// Returns `descriptor`. Throws ConfigError with the reason in errno if it is negative.
 int checked_descriptor(int descriptor, const std::string& purpose);
 

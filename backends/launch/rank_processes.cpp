@@ -109,7 +109,10 @@ void RankProcesses::advance() {
 
 void RankProcesses::signal(int signal) const {
   for (const auto& process : processes_) {
-    if (!process.exit_code) kill(own_groups_ ? -process.pid : process.pid, signal);
+    if (process.exit_code) continue;
+    const auto target = own_groups_ ? -process.pid : process.pid;
+    kill(target, signal);
+    if (signal != SIGKILL) kill(target, SIGCONT);  // a stopped rank does not act on any other signal
   }
 }
 

@@ -93,10 +93,20 @@ constexpr FlushLimits kFlushAfterFailure{.idle = std::chrono::seconds(5), .total
 constexpr FlushLimits kFlushBetweenEvents{.idle = std::chrono::milliseconds(10),
                                           .total = std::chrono::milliseconds(50)};
 
+// Beyond the pipes and logs of the ranks and the connections of the machines, which are counted.
+constexpr std::size_t kOtherOpenFiles = 24;
+
 class Job {
  public:
   explicit Job(const JobOptions& options)
-      : options_(options), num_local_(processes_per_machine(options.machines)), machines_(options.machines) {}
+      : options_(options), num_local_(processes_per_machine(options.machines)), machines_(options.machines) {
+    const auto& machines = options.machines;
+    const bool accepts_machines = machines.machine_rank == 0 && machines.num_machines > 1;
+    require_open_files(kOtherOpenFiles + (options.forwards_output ? 2 * num_local_ : 0) +
+                           (options.log_dir.empty() ? 0 : 2 * num_local_) +
+                           (accepts_machines ? 2 * machines.num_machines : 0),
+                       fmt::format("a launcher of {} processes", num_local_));
+  }
 
   // Runs attempts until the machines agree on a verdict without a restart. Every attempt starts with a new join, also
   // on one machine, where join() begins the attempt at once.

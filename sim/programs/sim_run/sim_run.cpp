@@ -19,6 +19,7 @@
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/exit_point.hpp"
+#include "reference/core/resource_limits.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/memory_pools.hpp"
 #include "sim/programs/command_line/run_options.hpp"
@@ -363,7 +364,7 @@ int run_main(int argc, char** argv) {
     if (const auto code = parse(argc, argv, arguments, app)) return *code;
     return run_experiment(arguments);
   } catch (const std::exception& error) {
-    std::cerr << "sim-run: " << error.what() << std::endl;
+    std::cerr << "sim-run: " << message_of(error) << std::endl;
     return exit_code_of(error);
   }
 }

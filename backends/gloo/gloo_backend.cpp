@@ -22,7 +22,7 @@
 #include <iostream>
 
 #include "backends/sockets/listening_socket.hpp"
-#include "reference/core/resource_limits.hpp"
+#include "reference/core/system/resource_limits.hpp"
 
 namespace accel::gloo {
 namespace {

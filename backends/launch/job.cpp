@@ -19,7 +19,7 @@
 #include "backends/launch/output_writer.hpp"
 #include "backends/launch/ports.hpp"
 #include "backends/launch/process.hpp"
-#include "reference/core/resource_limits.hpp"
+#include "reference/core/system/resource_limits.hpp"
 
 namespace accel::launcher {
 namespace {
@@ -86,8 +86,8 @@ bool requests_termination(int signal) { return signal != SIGUSR1 && signal != SI
 // separately, and its ranks may report it in their last lines.
 constexpr auto kSettleTime = std::chrono::milliseconds(500), kSettleTimeOfMachines = std::chrono::milliseconds(1000);
 constexpr auto kGraceOfSignal = std::chrono::seconds(30);  // time to save a checkpoint after a signal, as in torchrun
-// How long a job that ends waits for the reader of its output; the rest is then discarded. A job that has succeeded waits
-// until a signal, since its reader may be a pager.
+// How long a job that ends waits for the reader of its output; the rest is then discarded. A job that has succeeded
+// waits until a signal, since its reader may be a pager.
 constexpr FlushLimits kFlushAfterSignal{.idle = std::chrono::seconds(1), .total = std::chrono::seconds(3)};
 constexpr FlushLimits kFlushAfterFailure{.idle = std::chrono::seconds(5), .total = std::chrono::seconds(30)};
 constexpr FlushLimits kFlushBetweenEvents{.idle = std::chrono::milliseconds(10),

@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "backends/sockets/listening_socket.hpp"
-#include "reference/core/resource_limits.hpp"
+#include "reference/core/system/resource_limits.hpp"
 
 namespace accel::launcher {
 namespace {

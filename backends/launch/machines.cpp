@@ -214,8 +214,8 @@ void Machines::advance_main() {
   begin_if_all_joined();
 }
 
-// Anyone can connect to the port. A connection becomes a peer only with a valid proof; others are closed. Flooding evicts
-// the oldest newcomers first: a launcher answers within a round trip, and connects again if it was too slow.
+// Anyone can connect to the port. A connection becomes a peer only with a valid proof; others are closed. Flooding
+// evicts the oldest newcomers first: a launcher answers within a round trip, and connects again if it was too slow.
 void Machines::accept_joins() {
   for (int count = 0; count < kNewcomersMax; ++count) {
     auto link = listener_->accept();

@@ -17,7 +17,7 @@
 #include <thread>
 #include <utility>
 
-#include "reference/core/resource_limits.hpp"
+#include "reference/core/system/resource_limits.hpp"
 
 namespace accel::launcher {
 namespace {
@@ -97,8 +97,8 @@ bool OutputWriter::flush(const FlushLimits& limits) {
   return true;
 }
 
-// The body of the thread. After an error, such as a reader that has closed its end while SIGPIPE is ignored, the text is
-// discarded, as std::cout does.
+// The body of the thread. After an error, such as a reader that has closed its end while SIGPIPE is ignored, the text
+// is discarded, as std::cout does.
 void OutputWriter::write_all(Queue& queue) {
   bool has_failed = false;
   std::unique_lock lock(queue.mutex);

@@ -13,7 +13,7 @@
 #include <cstring>
 
 #include "backends/launch/cpu_plan.hpp"
-#include "reference/core/resource_limits.hpp"
+#include "reference/core/system/resource_limits.hpp"
 
 extern char** environ;
 

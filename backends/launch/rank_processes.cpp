@@ -13,7 +13,7 @@
 #include <filesystem>
 
 #include "backends/launch/process.hpp"
-#include "reference/core/resource_limits.hpp"
+#include "reference/core/system/resource_limits.hpp"
 
 namespace accel::launcher {
 namespace {

@@ -19,7 +19,7 @@
 #include <cstring>
 #include <new>
 
-#include "reference/core/resource_limits.hpp"
+#include "reference/core/system/resource_limits.hpp"
 
 namespace accel::process {
 namespace {

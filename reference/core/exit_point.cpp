@@ -3,10 +3,12 @@
 // ranks still use the objects that these destructors destroy: a program's --help once ended in a segmentation fault.
 // Therefore this library defines `exit` itself, which takes precedence over libc's (see Note [Interposition]). On the
 // thread of a rank it jumps back to the frame that started the rank. The jump skips the destructors of the rank's
-// stack frames. `_exit`, `_Exit` and `quick_exit` do the same: they would end the process with the code of one rank while
-// the others are in the middle of their work. A process that a rank has forked still ends by them. A build with
-// sanitizers leaves them alone, since the sanitizer defines `_exit` itself. The C++ standard calls that undefined behaviour; with glibc and GCC or Clang, longjmp only restores
+// stack frames. The C++ standard calls that undefined behaviour; with glibc and GCC or Clang, longjmp only restores
 // registers, and skipping stack destructors is exactly what std::exit promises.
+//
+// `_exit`, `_Exit` and `quick_exit` do the same: they would end the process with the code of one rank while the others
+// are in the middle of their work. A process that a rank has forked still ends by them. A build with sanitizers does
+// not define `_exit` and `_Exit`, since the sanitizer does.
 #include "reference/core/exit_point.hpp"
 
 #include <dlfcn.h>

@@ -28,7 +28,7 @@
 #include <thread>
 #include <vector>
 
-#include "reference/core/resource_limits.hpp"
+#include "reference/core/system/resource_limits.hpp"
 #include "sim/engine/executor.hpp"
 #include "sim/engine/world.hpp"
 

@@ -20,7 +20,7 @@
 #include <new>
 #include <utility>
 
-#include "reference/core/resource_limits.hpp"
+#include "reference/core/system/resource_limits.hpp"
 
 namespace accel::gloo {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "reference/core/exit_point.hpp"
-#include "reference/core/resource_limits.hpp"
+#include "reference/core/system/resource_limits.hpp"
 #include "sim/programs/accel/commands.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
 

@@ -21,7 +21,7 @@
 #include "backends/launch/output_writer.hpp"
 #include "backends/launch/process.hpp"
 #include "reference/config/environment.hpp"
-#include "reference/core/resource_limits.hpp"
+#include "reference/core/system/resource_limits.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/run_options.hpp"
 #include "sim/programs/processes/process_run.hpp"

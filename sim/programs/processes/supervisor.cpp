@@ -18,7 +18,7 @@
 #include "backends/launch/process.hpp"
 #include "backends/process/watched_writes.hpp"
 #include "reference/config/environment.hpp"
-#include "reference/core/resource_limits.hpp"
+#include "reference/core/system/resource_limits.hpp"
 #include "sim/engine/diagnosis.hpp"
 
 namespace accel::programs {
@@ -228,8 +228,8 @@ void Supervisor::report_ends() {
   if (!failed_at_ && (is_finishing_ || world->failures().failure())) failed_at_ = Clock::now();
 }
 
-// A process that SIGSTOP has stopped would keep the others waiting until their time-out, which is half an hour. A stop of
-// a whole job, as by Ctrl-Z, stops this process too and ends before the next check.
+// A process that SIGSTOP has stopped would keep the others waiting until their time-out, which is half an hour. A stop
+// of the complete job, as by Ctrl-Z, stops this process too and ends before the next check.
 void Supervisor::report_stopped_ranks() {
   const auto world = this->world();
   if (!world || failed_at_ || Clock::now() < next_check_for_stops_) return;

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "backends/launch/process.hpp"
-#include "reference/core/resource_limits.hpp"
+#include "reference/core/system/resource_limits.hpp"
 #include "sim/programs/processes/process_run.hpp"
 
 namespace accel::programs {

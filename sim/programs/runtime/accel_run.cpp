@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "reference/core/resource_limits.hpp"
+#include "reference/core/system/resource_limits.hpp"
 #include "reference/run.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
 #include "sim/programs/runtime/process_rank.hpp"

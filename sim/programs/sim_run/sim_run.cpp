@@ -19,7 +19,7 @@
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/exit_point.hpp"
-#include "reference/core/resource_limits.hpp"
+#include "reference/core/system/resource_limits.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/memory_pools.hpp"
 #include "sim/programs/command_line/run_options.hpp"

@@ -1,4 +1,4 @@
-#include "reference/core/resource_limits.hpp"
+#include "reference/core/system/resource_limits.hpp"
 
 #include <sys/resource.h>
 

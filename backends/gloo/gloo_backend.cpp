@@ -21,7 +21,8 @@
 #include <cstring>
 #include <iostream>
 
-#include "reference/core/errors.hpp"
+#include "backends/sockets/listening_socket.hpp"
+#include "reference/core/system/resource_limits.hpp"
 
 namespace accel::gloo {
 namespace {
@@ -39,6 +40,10 @@ void ignore_sigpipe() {
   const bool is_default =
       sigaction(SIGPIPE, nullptr, &action) == 0 && (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_DFL;
   if (is_default) std::signal(SIGPIPE, SIG_IGN);
+}
+
+const char* advice_on_port() {
+  return environment("MASTER_PORT") ? "choose another" : "it is the default; set MASTER_PORT to a free one";
 }
 
 // GLOO_SOCKET_IFNAME wins over the host name, as in torch/csrc/distributed/c10d/init.cpp.
@@ -114,14 +119,19 @@ c10::intrusive_ptr<c10d::Store> connect_store(const LaunchEnvironment& launch, s
   options.isServer = launch.rank == 0 && !agent_serves;
   options.timeout = std::min<std::chrono::milliseconds>(timeout, std::chrono::minutes(5));
   if (!agent_serves) options.numWorkers = launch.world_size;
+  // TCPStore has no authentication and would listen on every interface. The store owns the descriptor.
+  if (options.isServer) {
+    options.masterListenFd = sockets::listen_on(launch.master_address, launch.master_port);
+    check_config(*options.masterListenFd >= 0 || errno != EADDRINUSE, "MASTER_PORT: port {} on {} is in use; {}",
+                 launch.master_port, launch.master_address, advice_on_port());
+    checked_descriptor(*options.masterListenFd,
+                       fmt::format("the store at {}:{}", launch.master_address, launch.master_port));
+  }
   try {
     auto store = c10::make_intrusive<c10d::TCPStore>(launch.master_address, options);
     return c10::make_intrusive<c10d::PrefixStore>("accel/" + std::to_string(launch.restart_count), std::move(store));
   } catch (const std::exception& error) {
     const auto message = first_line(error);
-    check_config(message.find("EADDRINUSE") == std::string::npos && message.find("in use") == std::string::npos,
-                 "MASTER_PORT: port {} on {} is in use; {}", launch.master_port, launch.master_address,
-                 environment("MASTER_PORT") ? "choose another" : "it is the default; set MASTER_PORT to a free one");
     throw CommError(
         fmt::format("rank {}: no store at {}:{}: {}", launch.rank, launch.master_address, launch.master_port, message));
   }

@@ -1,5 +1,6 @@
 // The loop of a launcher: it waits for output, signals and messages of other machines in one poll(), and moves a job
-// from attempt to attempt. It uses one thread, so there are no locks.
+// from attempt to attempt. It uses one thread, so there are no locks. Each round does a bounded amount of work, and
+// output is written by other threads (OutputWriter), so that signals and messages never wait for a rank or a reader.
 #include "backends/launch/job.hpp"
 
 #include <poll.h>
@@ -11,14 +12,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <iostream>
 #include <memory>
 #include <optional>
 
 #include "backends/launch/cpu_plan.hpp"
+#include "backends/launch/output_writer.hpp"
 #include "backends/launch/ports.hpp"
 #include "backends/launch/process.hpp"
-#include "reference/core/errors.hpp"
+#include "reference/core/system/resource_limits.hpp"
 
 namespace accel::launcher {
 namespace {
@@ -60,8 +61,7 @@ SignalGate::SignalGate() {
   sigset_t signals;
   sigemptyset(&signals);
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD}) sigaddset(&signals, signal);
-  descriptor_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-  ensure(descriptor_ >= 0, "signalfd: {}", std::strerror(errno));
+  descriptor_ = checked_descriptor(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK), "the signals of the launcher");
   pthread_sigmask(SIG_BLOCK, &signals, &before_);
 }
 
@@ -86,11 +86,27 @@ bool requests_termination(int signal) { return signal != SIGUSR1 && signal != SI
 // separately, and its ranks may report it in their last lines.
 constexpr auto kSettleTime = std::chrono::milliseconds(500), kSettleTimeOfMachines = std::chrono::milliseconds(1000);
 constexpr auto kGraceOfSignal = std::chrono::seconds(30);  // time to save a checkpoint after a signal, as in torchrun
+// How long a job that ends waits for the reader of its output; the rest is then discarded. A job that has succeeded
+// waits until a signal, since its reader may be a pager.
+constexpr FlushLimits kFlushAfterSignal{.idle = std::chrono::seconds(1), .total = std::chrono::seconds(3)};
+constexpr FlushLimits kFlushAfterFailure{.idle = std::chrono::seconds(5), .total = std::chrono::seconds(30)};
+constexpr FlushLimits kFlushBetweenEvents{.idle = std::chrono::milliseconds(10),
+                                          .total = std::chrono::milliseconds(50)};
+
+// Beyond the pipes and logs of the ranks and the connections of the machines, which are counted.
+constexpr std::size_t kOtherOpenFiles = 24;
 
 class Job {
  public:
   explicit Job(const JobOptions& options)
-      : options_(options), num_local_(processes_per_machine(options.machines)), machines_(options.machines) {}
+      : options_(options), num_local_(processes_per_machine(options.machines)), machines_(options.machines) {
+    const auto& machines = options.machines;
+    const bool accepts_machines = machines.machine_rank == 0 && machines.num_machines > 1;
+    require_open_files(kOtherOpenFiles + (options.forwards_output ? 2 * num_local_ : 0) +
+                           (options.log_dir.empty() ? 0 : 2 * num_local_) +
+                           (accepts_machines ? 2 * machines.num_machines : 0),
+                       fmt::format("a launcher of {} processes", num_local_));
+  }
 
   // Runs attempts until the machines agree on a verdict without a restart. Every attempt starts with a new join, also
   // on one machine, where join() begins the attempt at once.
@@ -104,10 +120,17 @@ class Job {
       if (!verdict.restarts || interrupted_) return result_;
       ++result_.restarts;
       if (options_.prints_restarts)
-        std::cerr << fmt::format("accel launch: {}; restarting ({} of at most {})", verdict.failure.message,
-                                 result_.restarts, machines_.attempt()->max_restarts)
-                  << std::endl;
+        output_.standard_error().write(fmt::format("accel launch: {}; restarting ({} of at most {})\n",
+                                                   verdict.failure.message, result_.restarts,
+                                                   machines_.attempt()->max_restarts));
     }
+  }
+
+  /// Waits for the reader of the output, after the other machines have learned the verdict.
+  void finish_output() {
+    while (!interrupted_ && result_.failure.exit_code == 0 && !output_.flush(kFlushBetweenEvents))
+      wait_for_events(nullptr, std::chrono::milliseconds(10));
+    output_.flush(interrupted_ ? kFlushAfterSignal : kFlushAfterFailure);
   }
 
   /// The signal that requested the end, if any.
@@ -151,11 +174,12 @@ class Job {
   }
 
   // The ranks of a machine are consecutive, as under torchrun: machine m has ranks m * n to m * n + n - 1.
-  RankProcessesOptions processes_of(const Attempt& attempt) const {
+  RankProcessesOptions processes_of(const Attempt& attempt) {
     RankProcessesOptions processes{.command = options_.command,
                                    .default_environment = options_.default_environment,
                                    .prefix = options_.prefix,
                                    .forwards_output = options_.forwards_output,
+                                   .output = &output_,
                                    .progress_fd = options_.progress_fd,
                                    .blocked = &signals_.mask_before()};
     const auto cpus = options_.pins_cpus ? plan_cpus(cores_of(cpus_of_this_process()), num_local_)
@@ -179,11 +203,13 @@ class Job {
 
   // Waits for the next event, at most one monitor interval. Some events have no descriptor (deadlines, grace periods,
   // missed "alive" messages), so the interval also bounds how late they are noticed.
-  void wait_for_events(RankProcesses* processes) {
+  void wait_for_events(RankProcesses* processes) { wait_for_events(processes, options_.monitor_interval); }
+  void wait_for_events(RankProcesses* processes, std::chrono::milliseconds limit) {
     std::vector<pollfd> waiting{{signals_.descriptor(), POLLIN, 0}};
     if (processes != nullptr) processes->add_to(waiting);
     machines_.add_to(waiting);
-    poll(waiting.data(), waiting.size(), static_cast<int>(options_.monitor_interval.count()));
+    output_.add_to(waiting);
+    poll(waiting.data(), waiting.size(), static_cast<int>(limit.count()));
     while (const auto signal = signals_.next()) forward_signal(*signal, processes);
     if (processes != nullptr) processes->advance();
     machines_.advance();
@@ -207,6 +233,7 @@ class Job {
   const JobOptions& options_;
   const int num_local_;
   SignalGate signals_;
+  LaunchOutput output_;  // after signals_: its threads must not receive the signals that the gate blocks
   Machines machines_;
   std::optional<int> interrupted_;
   JobResult result_;
@@ -248,6 +275,7 @@ JobResult run_job(const JobOptions& options) {
   {
     Job job(options);
     result = job.run();
+    job.finish_output();
     interrupted = job.interrupted();
   }
   // After ~Job has unblocked the signal: this process then dies by it, and the shell sees the correct status.

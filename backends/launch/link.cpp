@@ -4,7 +4,6 @@
 
 #include <fcntl.h>
 #include <netdb.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,12 +14,16 @@
 #include <memory>
 #include <utility>
 
-#include "reference/core/errors.hpp"
+#include "backends/sockets/listening_socket.hpp"
+#include "reference/core/system/resource_limits.hpp"
 
 namespace accel::launcher {
 namespace {
 
+constexpr auto kPauseWithoutDescriptors = std::chrono::seconds(1);
 constexpr int kSocket = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
+
+constexpr std::size_t kMessageBytesMax = 64 << 10;
 
 // ENOTCONN: the connection of connect_to is still being established.
 bool must_wait() {
@@ -88,6 +91,7 @@ Link Link::connect_to_one(const std::vector<Address>& addresses, int attempt) {
 // Lines are queued, since the socket may not be connected yet, or its buffer may be full. Each poll() round retries.
 void Link::send(std::string line) {
   std::replace(line.begin(), line.end(), '\n', ' ');
+  line.resize(std::min(line.size(), kMessageBytesMax - 1));
   unsent_ += line + '\n';
   write_pending();
 }
@@ -104,11 +108,12 @@ void Link::write_pending() {
   }
 }
 
-// An incomplete line stays in `received_` until the rest arrives.
+// An incomplete line stays in `received_` until the rest arrives. A peer that sends more than a line may have is not a
+// launcher. The rest of what has arrived is read in the next round.
 std::vector<std::string> Link::receive() {
   write_pending();
   std::array<char, 4096> buffer{};
-  while (!lost_) {
+  for (std::size_t num_read = 0; !lost_ && num_read < kMessageBytesMax;) {
     const auto count = recv(descriptor_, buffer.data(), buffer.size(), 0);
     if (count <= 0) {
       // 0 is an orderly close. Lines that arrived before it are still returned below.
@@ -117,10 +122,17 @@ std::vector<std::string> Link::receive() {
     }
     heard_ = std::chrono::steady_clock::now();
     received_.append(buffer.data(), static_cast<std::size_t>(count));
+    num_read += static_cast<std::size_t>(count);
   }
   std::vector<std::string> lines;
-  for (std::size_t end; (end = received_.find('\n')) != std::string::npos; received_.erase(0, end + 1))
-    lines.push_back(received_.substr(0, end));
+  std::size_t begin = 0;
+  for (std::size_t end; (end = received_.find('\n', begin)) != std::string::npos; begin = end + 1)
+    lines.push_back(received_.substr(begin, end - begin));
+  received_.erase(0, begin);
+  if (received_.size() >= kMessageBytesMax) {
+    received_.clear();
+    lost_ = true;
+  }
   return lines;
 }
 
@@ -131,43 +143,34 @@ std::chrono::milliseconds Link::silence() const {
 // Not close(): the peer can still read what is on its way.
 void Link::finish() { shutdown(descriptor_, SHUT_WR); }
 
-Listener::Listener(int port) : descriptor_(socket(AF_INET6, kSocket, 0)) {
-  const int yes = 1, no = 0;
-  if (descriptor_ >= 0) {
-    // One dual-stack socket accepts IPv4 too. SO_REUSEADDR allows a restarted launcher to bind the port while
-    // connections of the last one are in TIME_WAIT.
-    setsockopt(descriptor_, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
-    setsockopt(descriptor_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-    sockaddr_in6 address{};
-    address.sin6_family = AF_INET6;
-    address.sin6_addr = in6addr_any;
-    address.sin6_port = htons(static_cast<std::uint16_t>(port));
-    if (bind(descriptor_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
-        listen(descriptor_, SOMAXCONN) == 0)
-      return;
-  } else {  // a kernel without IPv6
-    descriptor_ = socket(AF_INET, kSocket, 0);
-    setsockopt(descriptor_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<std::uint16_t>(port));
-    if (bind(descriptor_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
-        listen(descriptor_, SOMAXCONN) == 0)
-      return;
-  }
-  const int reason = errno;
-  close(std::exchange(descriptor_, -1));
-  throw ConfigError(
-      fmt::format("main_process_port: port {}: {}; choose another, on every machine", port, std::strerror(reason)));
+Listener::Listener(const std::string& host, int port) : descriptor_(sockets::listen_on(host, port)) {
+  if (descriptor_ >= 0) return;
+  throw ConfigError(fmt::format("main_process_port: port {}: {}; choose another, on every machine", port,
+                                describe_system_error(errno)));
+}
+
+std::string Link::peer_address() const {
+  sockaddr_storage bytes{};
+  socklen_t size = sizeof(bytes);
+  std::array<char, NI_MAXHOST> text{};
+  auto* const any = reinterpret_cast<sockaddr*>(&bytes);
+  if (getpeername(descriptor_, any, &size) != 0 ||
+      getnameinfo(any, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0)
+    return "an unknown address";
+  return text.data();
 }
 
 Listener::~Listener() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
-std::optional<Link> Listener::accept() const {
+std::optional<Link> Listener::accept() {
   const int descriptor = accept4(descriptor_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  return descriptor < 0 ? std::nullopt : std::optional<Link>(descriptor);
+  if (descriptor >= 0) return std::optional<Link>(descriptor);
+  // The connection stays in the queue of the listener, which therefore stays readable.
+  if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+    resumes_at_ = Clock::now() + kPauseWithoutDescriptors;
+  return std::nullopt;
 }
 
 }  // namespace accel::launcher

@@ -36,10 +36,11 @@ class Link {
   [[nodiscard]] int descriptor() const { return descriptor_; }
   /// Queues one line; a newline in it becomes a space.
   void send(std::string line);
-  /// Returns the complete lines that have arrived.
+  /// Returns the complete lines that have arrived. A peer that sends a line of more than 64 KiB is lost.
   std::vector<std::string> receive();
   /// The peer has closed the connection, or cannot be reached.
   [[nodiscard]] bool is_lost() const { return lost_; }
+  [[nodiscard]] std::string peer_address() const;
   /// Time since the last data arrived.
   [[nodiscard]] std::chrono::milliseconds silence() const;
   /// Closes the sending direction; lines already sent still arrive.
@@ -54,19 +55,25 @@ class Link {
   std::chrono::steady_clock::time_point heard_ = std::chrono::steady_clock::now();
 };
 
-/// Listens on a port on every interface.
+/// Listens on a port of the interface that `host` names: see sockets::listen_on.
 class Listener {
  public:
   /// Throws ConfigError if the port is in use.
-  explicit Listener(int port);
+  Listener(const std::string& host, int port);
   ~Listener();
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
   [[nodiscard]] int descriptor() const { return descriptor_; }
-  std::optional<Link> accept() const;
+  /// Returns the next connection, if there is one and this process has a descriptor for it.
+  std::optional<Link> accept();
+  /// Whether to poll the descriptor: false for a second after this process had no descriptor for a connection.
+  [[nodiscard]] bool is_ready() const { return Clock::now() >= resumes_at_; }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   int descriptor_ = -1;
+  Clock::time_point resumes_at_ = {};
 };
 
 }  // namespace accel::launcher

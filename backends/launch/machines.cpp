@@ -9,14 +9,18 @@
 #include <sstream>
 
 #include "backends/launch/ports.hpp"
+#include "backends/launch/secret.hpp"
 #include "reference/core/errors.hpp"
 
 namespace accel::launcher {
 namespace {
 
 // Note [Messages between launchers]
-// To machine 0: "join MACHINE MACHINES PROCESSES LAUNCHER", "done ATTEMPT", "failed ATTEMPT FINAL RANK CODE MESSAGE".
-// From machine 0: "begin ATTEMPT MAX_RESTARTS PORT", "over RESTARTS RANK CODE MESSAGE". From both: "alive".
+// A connection begins with "challenge NONCE" from machine 0, "join MACHINE MACHINES PROCESSES NONCE PROOF" to it, and
+// "welcome PROOF" or "refused" as its answer. The proofs show that both sides hold the secret of the job; with an empty
+// secret they still show that the other side is a launcher and not a stranger that has sent a line by chance.
+// Then, to machine 0: "done ATTEMPT", "failed ATTEMPT FINAL RANK CODE MESSAGE". From machine 0: "begin ATTEMPT
+// MAX_RESTARTS PORT", "over RESTARTS RANK CODE MESSAGE". From both: "alive".
 // A message about an attempt other than the current one is late and ignored.
 
 // kConnectTimeout applies only until machine 0 has answered: a SYN into a network without such a machine is never
@@ -24,12 +28,19 @@ namespace {
 constexpr auto kConnectRetryInterval = std::chrono::milliseconds(200);
 constexpr auto kConnectTimeout = std::chrono::seconds(3);
 constexpr auto kFarewell = std::chrono::seconds(2);
+constexpr auto kTimeToJoin = std::chrono::seconds(5);
+constexpr int kNewcomersMax = 64;  // accepted per round; kept beyond the number of machines
 
 // The message of a failure contains spaces, so it is the last field of its line.
 std::string rest_of(std::istringstream& words) {
   std::string text;
   std::getline(words >> std::ws, text);
   return text;
+}
+
+// What a machine proves about itself.
+std::string join_text(int machine, int num_machines, int num_processes, const std::string& nonce) {
+  return fmt::format("join {} {} {} {}", machine, num_machines, num_processes, nonce);
 }
 
 std::string seconds_text(std::chrono::milliseconds time) {
@@ -39,7 +50,8 @@ std::string seconds_text(std::chrono::milliseconds time) {
 }  // namespace
 
 Machines::Machines(const MachinesOptions& options) : options_(options) {
-  if (is_main() && options_.num_machines > 1) listener_ = std::make_unique<Listener>(options_.main_port);
+  if (is_main() && options_.num_machines > 1)
+    listener_ = std::make_unique<Listener>(options_.main_address, options_.main_port);
 }
 
 // close() on a socket with unread data sends a reset, which discards the verdict that the peer has not read yet. So
@@ -137,8 +149,8 @@ void Machines::decide(Verdict verdict) {
 }
 
 void Machines::add_to(std::vector<pollfd>& waiting) const {
-  if (listener_) waiting.push_back({listener_->descriptor(), POLLIN, 0});
-  for (const auto& link : pending_connections_) waiting.push_back({link.descriptor(), POLLIN, 0});
+  if (listener_ && listener_->is_ready()) waiting.push_back({listener_->descriptor(), POLLIN, 0});
+  for (const auto& newcomer : newcomers_) waiting.push_back({newcomer.link.descriptor(), POLLIN, 0});
   for (const auto& [machine, peer] : peers_) {
     if (!peer.link.is_lost()) waiting.push_back({peer.link.descriptor(), POLLIN, 0});
   }
@@ -157,7 +169,9 @@ void Machines::advance() {
 void Machines::send_alive() {
   if (Clock::now() - alive_sent_at_ < options_.alive_interval) return;
   alive_sent_at_ = Clock::now();
-  for (auto& [machine, peer] : peers_) peer.link.send("alive");
+  for (auto& [machine, peer] : peers_) {
+    if (peer.is_trusted) peer.link.send("alive");
+  }
 }
 
 void Machines::check_join_timeout() {
@@ -167,8 +181,8 @@ void Machines::check_join_timeout() {
   const auto time = seconds_text(options_.join_timeout);
   const auto text = is_main() ? fmt::format(
                                     "{} of {} did not join within {}; start `accel launch` there, with "
-                                    "--main_process_ip and --main_process_port of machine 0",
-                                    missing_machines(), options_.num_machines, time)
+                                    "--main_process_ip and --main_process_port of machine 0{}",
+                                    missing_machines(), options_.num_machines, time, last_refusal_)
                               : fmt::format(
                                     "machine 0 did not answer at {}:{} within {}; check --main_process_ip and "
                                     "--main_process_port, and that its launcher runs",
@@ -200,37 +214,52 @@ void Machines::advance_main() {
   begin_if_all_joined();
 }
 
-// Anyone can connect to the port. A connection becomes a peer only with a valid "join"; connections that send something
-// else, such as port scanners, are dropped.
+// Anyone can connect to the port. A connection becomes a peer only with a valid proof; others are closed. Flooding
+// evicts the oldest newcomers first: a launcher answers within a round trip, and connects again if it was too slow.
 void Machines::accept_joins() {
-  while (auto link = listener_->accept()) pending_connections_.push_back(std::move(*link));
-  std::vector<Link> still_pending;
-  for (auto& link : pending_connections_) {
-    std::string verb;
-    int machine = -1, num_machines = 0, num_processes = 0;
-    for (const auto& line : link.receive()) {
-      std::istringstream words(line);
-      if (words >> verb && verb == "join") words >> machine >> num_machines >> num_processes;
-    }
-    if (machine < 1 || machine >= options_.num_machines) {
-      if (verb.empty() && !link.is_lost()) still_pending.push_back(std::move(link));
-      continue;
-    }
-    // A machine that joins during an attempt has been restarted: its ranks of this attempt no longer exist.
-    if (attempt_ && !verdict_) fail({-1, 1, fmt::format("machine {} joined again", machine)}, /*is_final=*/false);
-    peers_.erase(machine);
-    auto& peer = peers_.emplace(machine, Peer{std::move(link), /*joined=*/true}).first->second;
-    peer.link.send("alive");
-    if (num_machines != options_.num_machines || num_processes != options_.num_processes) {
-      decide({.restarts = false,
-              .failure = {
-                  -1, 2,
-                  fmt::format("machine {} was started with --num_machines {} --num_processes {}, machine 0 with {} and "
-                              "{}; expected the same values on all machines",
-                              machine, num_machines, num_processes, options_.num_machines, options_.num_processes)}});
-    }
+  for (int count = 0; count < kNewcomersMax; ++count) {
+    auto link = listener_->accept();
+    if (!link) break;
+    auto& newcomer =
+        newcomers_.emplace_back(Newcomer{.link = std::move(*link), .nonce = make_nonce(), .accepted_at = Clock::now()});
+    newcomer.link.send("challenge " + newcomer.nonce);
   }
-  pending_connections_ = std::move(still_pending);
+  while (newcomers_.size() > static_cast<std::size_t>(kNewcomersMax + options_.num_machines)) newcomers_.pop_front();
+  for (auto& newcomer : newcomers_) hear_newcomer(newcomer);
+  std::erase_if(newcomers_, [](const Newcomer& newcomer) {
+    return newcomer.is_over || newcomer.link.is_lost() || Clock::now() - newcomer.accepted_at > kTimeToJoin;
+  });
+}
+
+void Machines::hear_newcomer(Newcomer& newcomer) {
+  const auto lines = newcomer.link.receive();
+  if (lines.empty()) return;
+  newcomer.is_over = true;  // the first line decides
+  std::istringstream words(lines.front());
+  std::string verb, nonce, proof;
+  int machine = -1, num_machines = 0, num_processes = 0;
+  words >> verb >> machine >> num_machines >> num_processes >> nonce >> proof;
+  const auto claim = join_text(machine, num_machines, num_processes, nonce);
+  if (verb != "join" || !is_equal(proof, proof_of(options_.secret, newcomer.nonce + " " + claim)) || machine < 1) {
+    last_refusal_ = fmt::format("; a connection from {} was refused: {}", newcomer.link.peer_address(),
+                                verb == "join" ? "its secret or its version of accel differs" : "it is not a launcher");
+    newcomer.link.send("refused");
+    return;
+  }
+  // A machine that joins during an attempt has been restarted: its ranks of this attempt no longer exist.
+  if (attempt_ && !verdict_) fail({-1, 1, fmt::format("machine {} joined again", machine)}, /*is_final=*/false);
+  peers_.erase(machine);
+  auto& peer =
+      peers_.emplace(machine, Peer{.link = std::move(newcomer.link), .joined = true, .is_trusted = true}).first->second;
+  peer.link.send("welcome " + proof_of(options_.secret, nonce));
+  if (num_machines != options_.num_machines || num_processes != options_.num_processes || machine >= num_machines) {
+    decide({.restarts = false,
+            .failure = {
+                -1, 2,
+                fmt::format("machine {} was started with --num_machines {} --num_processes {}, machine 0 with {} and "
+                            "{}; expected the same values on all machines",
+                            machine, num_machines, num_processes, options_.num_machines, options_.num_processes)}});
+  }
 }
 
 // "alive" has no number and is ignored here; receiving it has already updated the link's time.
@@ -274,13 +303,11 @@ void Machines::advance_other() {
     if (!is_waiting || now - last_connect_at_ < kConnectRetryInterval) return;
     last_connect_at_ = now;
     auto link = Link::connect_to(options_.main_address, options_.main_port, num_connects_++);
-    auto& peer = peers_.emplace(0, Peer{std::move(link)}).first->second;
-    peer.link.send(fmt::format("join {} {} {}", options_.machine_rank, options_.num_machines, options_.num_processes));
+    peers_.emplace(0, Peer{.link = std::move(link)});
   }
   auto& peer = peers_.at(0);
   for (const auto& line : peer.link.receive()) {
-    peer.joined = true;  // machine 0 has answered, so the longer time-out applies from here
-    handle_main_message(line);
+    handle_main_message(peer, line);
   }
   const bool is_silent = peer.link.silence() > (peer.joined ? patience : std::chrono::milliseconds(kConnectTimeout));
   if (!peer.link.is_lost() && !is_silent) return;
@@ -294,11 +321,28 @@ void Machines::advance_other() {
 }
 
 // A verdict that this machine has reached on its own stays.
-void Machines::handle_main_message(const std::string& line) {
+void Machines::handle_main_message(Peer& peer, const std::string& line) {
   std::istringstream words(line);
-  std::string verb;
+  std::string verb, text;
   words >> verb;
-  if (verb == "begin") {
+  if (verb == "challenge" && peer.nonce.empty()) {
+    words >> text;
+    peer.nonce = make_nonce();
+    const auto claim = join_text(options_.machine_rank, options_.num_machines, options_.num_processes, peer.nonce);
+    peer.link.send(claim + " " + proof_of(options_.secret, text + " " + claim));
+  } else if (verb == "welcome") {
+    words >> text;
+    peer.is_trusted = !peer.nonce.empty() && is_equal(text, proof_of(options_.secret, peer.nonce));
+    peer.joined = peer.is_trusted;  // machine 0 has answered, so the longer time-out applies from here
+  } else if (verb == "refused" && !peer.is_trusted && !verdict_) {
+    verdict_ = Verdict{false,
+                       {-1, 2,
+                        fmt::format("machine 0 has refused machine {}: its secret or its version of accel differs; "
+                                    "expected the same ACCEL_LAUNCH_SECRET or ACCEL_LAUNCH_SECRET_FILE on all machines",
+                                    options_.machine_rank)}};
+  } else if (!peer.is_trusted) {
+    return;
+  } else if (verb == "begin") {
     Attempt attempt;
     words >> attempt.number >> attempt.max_restarts >> attempt.store_port;
     attempt_ = attempt;

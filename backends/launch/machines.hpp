@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <chrono>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -20,6 +21,9 @@
 /// rank fails or a machine does not respond for some time; then all restart, or end with the same message. Each machine
 /// sends an "alive" message every few seconds. On a single machine nothing is sent and no port is opened.
 ///
+/// Anyone may connect to the port, hence the limits: a connection that has not proved within 5 s that it comes from a
+/// launcher with the same secret is closed, and so is the oldest one if there are too many.
+///
 /// Thread rule: one thread. Only the destructor of machine 0 waits, for at most 2 s; `advance` handles what has
 /// arrived.
 namespace accel::launcher {
@@ -30,7 +34,8 @@ struct MachinesOptions {
   int num_processes = 1;  ///< over all machines
   std::string main_address = "127.0.0.1";
   int main_port = 29500;
-  int max_restarts = 0;  ///< the value of machine 0 applies
+  int max_restarts = 0;     ///< the value of machine 0 applies
+  std::string secret = {};  ///< equal on all machines; others cannot join. Empty: whoever reaches the port can
   std::chrono::milliseconds join_timeout = std::chrono::minutes(10);
   std::chrono::milliseconds alive_interval = std::chrono::seconds(5);
   int alive_missed_max = 3;  ///< a machine that is silent for this many intervals is lost
@@ -76,6 +81,15 @@ class Machines {
   struct Peer {
     Link link;
     bool joined = false, done = false;
+    std::string nonce = {};   // of this machine, for the proof of machine 0
+    bool is_trusted = false;  // the peer has proved that it holds the secret
+  };
+  // An accepted connection that has not joined yet.
+  struct Newcomer {
+    Link link;
+    std::string nonce;
+    Clock::time_point accepted_at;
+    bool is_over = false;
   };
 
   [[nodiscard]] bool is_main() const { return options_.machine_rank == 0; }
@@ -87,16 +101,18 @@ class Machines {
   void advance_main();
   void advance_other();
   void accept_joins();
+  void hear_newcomer(Newcomer& newcomer);
   void hear(int machine, const std::string& line);
-  void handle_main_message(const std::string& line);
+  void handle_main_message(Peer& peer, const std::string& line);
   void lose(int machine);
   void check_join_timeout();
   std::string missing_machines() const;
 
   MachinesOptions options_;
-  std::unique_ptr<Listener> listener_;     // on machine 0 only
-  std::vector<Link> pending_connections_;  // accepted connections that have not sent "join" yet
-  std::map<int, Peer> peers_;              // by machine; on machine 0 all others, elsewhere only machine 0
+  std::unique_ptr<Listener> listener_;  // on machine 0 only
+  std::deque<Newcomer> newcomers_;      // the oldest first
+  std::string last_refusal_;            // why machine 0 has refused the last connection
+  std::map<int, Peer> peers_;           // by machine; on machine 0 all others, elsewhere only machine 0
   int attempts_ = 0;
   std::unique_ptr<PortClaim> store_port_;  // of the attempt, unless it is main_port
   bool joined_ = false, done_ = false;

@@ -13,6 +13,12 @@
 #include "reference/core/errors.hpp"
 
 namespace accel::launcher {
+namespace {
+
+constexpr std::size_t kBytesPerRound = 64 << 10, kPipeBytesMax = 1 << 20;  // Linux's limit of a pipe for users
+constexpr std::size_t kLineBytesMax = 64 << 10, kLastLineBytesMax = 4 << 10;
+
+}  // namespace
 
 OutputLines::OutputLines(OutputLinesOptions options) : options_(std::move(options)), log_(nullptr, &std::fclose) {
   // Only this end of the pipe: the rank's own end must stay blocking, or its prints could fail with EAGAIN.
@@ -39,30 +45,46 @@ OutputLines::OutputLines(OutputLines&& other) noexcept
 }
 
 void OutputLines::forward() {
-  if (options_.descriptor < 0) return;
+  if (!must_wait()) read_up_to(kBytesPerRound);
+}
+
+// Other processes may hold the pipe open and continue to write, hence the bound.
+void OutputLines::drain() { read_up_to(kPipeBytesMax); }
+
+void OutputLines::read_up_to(std::size_t num_bytes) {
   std::array<char, 1 << 14> buffer{};
-  ssize_t count = 0;
-  while ((count = read(options_.descriptor, buffer.data(), buffer.size())) > 0)
+  for (std::size_t num_read = 0; options_.descriptor >= 0 && num_read < num_bytes;) {
+    const auto count = read(options_.descriptor, buffer.data(), buffer.size());
+    if (count < 0) return;  // no more data now
     take({buffer.data(), static_cast<std::size_t>(count)});
-  // 0 is the end of the stream, -1 means that there is no more data now.
-  if (count != 0) return;
-  if (!pending_.empty()) take("\n");
-  close(std::exchange(options_.descriptor, -1));
+    num_read += static_cast<std::size_t>(count);
+    if (count > 0) continue;
+    if (!pending_.empty()) take("\n");
+    close(std::exchange(options_.descriptor, -1));
+  }
 }
 
 void OutputLines::take(std::string_view text) {
-  pending_ += text;
-  for (std::size_t end; (end = pending_.find('\n')) != std::string::npos;) {
-    auto line = pending_.substr(0, end);
-    pending_.erase(0, end + 1);
-    // Flushed line by line: the launcher may be killed at any time, and the last lines matter most.
-    *options_.out << options_.prefix << line << std::endl;
-    if (log_) {
-      std::fputs((line + '\n').c_str(), log_.get());
-      std::fflush(log_.get());
-    }
-    if (!line.empty()) last_line_ = std::move(line);
+  for (std::size_t end; (end = text.find('\n')) != std::string_view::npos; text.remove_prefix(end + 1)) {
+    pending_ += text.substr(0, end);
+    forward_line(pending_);
+    pending_.clear();
   }
+  pending_ += text;
+  if (pending_.size() < kLineBytesMax) return;
+  forward_line(pending_);
+  pending_.clear();
+}
+
+void OutputLines::forward_line(std::string_view line) {
+  options_.out->write(fmt::format("{}{}\n", options_.prefix, line));
+  // Flushed line by line: the launcher may be killed at any time, and the last lines matter most.
+  if (log_) {
+    std::fwrite(line.data(), 1, line.size(), log_.get());
+    std::fputc('\n', log_.get());
+    std::fflush(log_.get());
+  }
+  if (!line.empty()) last_line_ = line.substr(0, kLastLineBytesMax);
 }
 
 }  // namespace accel::launcher

@@ -13,7 +13,7 @@
 #include <cstring>
 
 #include "backends/launch/cpu_plan.hpp"
-#include "reference/core/errors.hpp"
+#include "reference/core/system/resource_limits.hpp"
 
 extern char** environ;
 
@@ -55,7 +55,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& strings) {
 pid_t start_process(const ProcessOptions& options) {
   // A successful exec closes this pipe, so read() below returns 0; otherwise the child writes its errno into it.
   std::array<int, 2> failure{};
-  ensure(pipe2(failure.data(), O_CLOEXEC) == 0, "pipe: {}", std::strerror(errno));
+  checked_descriptor(pipe2(failure.data(), O_CLOEXEC), fmt::format("cannot run '{}'", options.command.front()));
   auto command = options.command;
   auto variables = environment_of(options);
   const auto arguments = pointers_to(command);
@@ -64,7 +64,11 @@ pid_t start_process(const ProcessOptions& options) {
   const auto cpus = cpu_set_of(options.cpus);
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  ensure(pid >= 0, "fork: {}", std::strerror(errno));
+  if (pid < 0) {
+    const int reason = errno;
+    for (const int end : failure) close(end);
+    throw ConfigError(fmt::format("cannot run '{}': {}", options.command.front(), describe_system_error(reason)));
+  }
   if (pid == 0) {  // only async-signal-safe calls from here to exec
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);  // the parent died before prctl took effect

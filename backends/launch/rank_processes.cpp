@@ -11,10 +11,9 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <iostream>
 
 #include "backends/launch/process.hpp"
-#include "reference/core/errors.hpp"
+#include "reference/core/system/resource_limits.hpp"
 
 namespace accel::launcher {
 namespace {
@@ -27,7 +26,7 @@ constexpr auto kPipeDrainTimeout = std::chrono::seconds(2);
 // O_CLOEXEC, so that a rank does not inherit the pipes of other ranks; they would never see the end of their streams.
 Pipe make_pipe() {
   Pipe ends{};
-  ensure(pipe2(ends.data(), O_CLOEXEC) == 0, "pipe: {}", std::strerror(errno));
+  checked_descriptor(pipe2(ends.data(), O_CLOEXEC), "a pipe for the output of a rank");
   return ends;
 }
 
@@ -75,10 +74,10 @@ void RankProcesses::start(const RankProcessesOptions& options, const RankProcess
     const Pipe output = make_pipe(), error = make_pipe();
     theirs = {output[1], error[1]};
     process.descriptors.insert(process.descriptors.end(), {{output[1], STDOUT_FILENO}, {error[1], STDERR_FILENO}});
-    entry.streams.emplace_back(
-        OutputLinesOptions{output[0], &std::cout, prefix, log_file_of(rank, "stdout.log", rank.logs_output)});
-    entry.streams.emplace_back(
-        OutputLinesOptions{error[0], &std::cerr, prefix, log_file_of(rank, "stderr.log", rank.logs_error)});
+    entry.streams.emplace_back(OutputLinesOptions{output[0], &options.output->standard_output(), prefix,
+                                                  log_file_of(rank, "stdout.log", rank.logs_output)});
+    entry.streams.emplace_back(OutputLinesOptions{error[0], &options.output->standard_error(), prefix,
+                                                  log_file_of(rank, "stderr.log", rank.logs_error)});
   }
   const auto close_theirs = [&] { std::for_each(theirs.begin(), theirs.end(), close); };
   try {
@@ -94,7 +93,7 @@ void RankProcesses::start(const RankProcessesOptions& options, const RankProcess
 void RankProcesses::add_to(std::vector<pollfd>& waiting) const {
   for (const auto& process : processes_) {
     for (const auto& stream : process.streams) {
-      if (stream.descriptor() >= 0) waiting.push_back({stream.descriptor(), POLLIN, 0});
+      if (stream.descriptor() >= 0 && !stream.must_wait()) waiting.push_back({stream.descriptor(), POLLIN, 0});
     }
   }
 }
@@ -110,7 +109,10 @@ void RankProcesses::advance() {
 
 void RankProcesses::signal(int signal) const {
   for (const auto& process : processes_) {
-    if (!process.exit_code) kill(own_groups_ ? -process.pid : process.pid, signal);
+    if (process.exit_code) continue;
+    const auto target = own_groups_ ? -process.pid : process.pid;
+    kill(target, signal);
+    if (signal != SIGKILL) kill(target, SIGCONT);  // a stopped rank does not act on any other signal
   }
 }
 
@@ -146,7 +148,7 @@ void RankProcesses::record_exit(Process& process, int status) {
   process.was_stopped = stopping_;
   process.ended_at = Clock::now();
   if (own_groups_) kill(-process.pid, stopping_ ? SIGKILL : SIGTERM);  // descendants that are still running
-  for (auto& stream : process.streams) stream.forward();
+  for (auto& stream : process.streams) stream.drain();
   const bool is_first = failed_code_ == 0;
   // Several ranks may have ended since the last check. A rank killed by a signal is the likely cause: the others fail
   // because their peer disappeared.

@@ -37,6 +37,7 @@ struct RankProcessesOptions {
   std::string prefix = "rank";  ///< "[rank 3] " precedes every line of rank 3; empty: no prefix
   bool forwards_output =
       true;  ///< forward output by line; false: the processes inherit this process's standard output and error
+  LaunchOutput* output = nullptr;     ///< receives the lines; null: only without `forwards_output`
   int progress_fd = -1;               ///< passed to the first rank as descriptor 3; -1: none
   const sigset_t* blocked = nullptr;  ///< initially blocked signals; null: those of this process
 };
@@ -57,7 +58,7 @@ class RankProcesses {
   RankProcesses(const RankProcesses&) = delete;
   RankProcesses& operator=(const RankProcesses&) = delete;
 
-  /// Adds the output descriptors to poll.
+  /// Adds the descriptors of output that can be forwarded now.
   void add_to(std::vector<pollfd>& waiting) const;
   /// Forwards output, reaps processes that have ended, and kills those that outlive the grace period of `stop`.
   void advance();

@@ -19,7 +19,7 @@
 #include <cstring>
 #include <new>
 
-#include "reference/core/errors.hpp"
+#include "reference/core/system/resource_limits.hpp"
 
 namespace accel::process {
 namespace {
@@ -48,7 +48,7 @@ std::shared_ptr<SharedArea> SharedArea::create(int num_ranks) {
                "ranks: cannot simulate {} ranks as processes; expected 1 to {}", num_ranks, kMaxRanks);
   const int descriptor = memfd_create("accel-ranks", MFD_CLOEXEC);
   check_config(descriptor >= 0 && ftruncate(descriptor, static_cast<off_t>(bytes_of(num_ranks))) == 0,
-               "the shared memory of {} ranks: {}", num_ranks, std::strerror(errno));
+               "the shared memory of {} ranks: {}", num_ranks, describe_system_error(errno));
   std::shared_ptr<SharedArea> area(new SharedArea(descriptor, num_ranks));
   area->header().num_ranks = num_ranks;
   area->header().magic = kMagic;
@@ -68,7 +68,7 @@ std::shared_ptr<SharedArea> SharedArea::attach(int descriptor) {
 
 SharedArea::SharedArea(int descriptor, int num_ranks) : descriptor_(descriptor), bytes_(bytes_of(num_ranks)) {
   auto* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
-  check_config(memory != MAP_FAILED, "the shared memory of {} ranks: {}", num_ranks, std::strerror(errno));
+  check_config(memory != MAP_FAILED, "the shared memory of {} ranks: {}", num_ranks, describe_system_error(errno));
   begin_ = static_cast<std::byte*>(memory);
 }
 

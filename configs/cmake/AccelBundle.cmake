@@ -3,7 +3,7 @@
 
 set(accel_modules accelerator checkpoint comm config context_parallel core data errors experts gloo launch mesh models modules nccl offload optim parallel precision process
   prepared profiler runtime shared_memory sharded sim sim_collective_tensors sim_collectives sim_engine sim_faults sim_network
-  sim_report sources state tensor_parallel terminal tracking training_state)
+  sim_report sockets sources state tensor_parallel terminal tracking training_state)
 set(accel_testing_modules fake_device test_basics test_support)
 
 # accel_bundle(NAME TYPE FILE MODULES ... DEPS ... [LIBRARIES ...]): DEPS have headers that public headers include.

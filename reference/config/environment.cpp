@@ -8,6 +8,8 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 
 #include "reference/core/errors.hpp"
@@ -206,6 +208,23 @@ LaunchEnvironment read_launch_environment() {
   }
   check_config(problems.empty(), "environment: {}", listed(problems, "; "));
   return launch;
+}
+
+std::string launch_secret() {
+  const auto secret = environment("ACCEL_LAUNCH_SECRET"), file = environment("ACCEL_LAUNCH_SECRET_FILE");
+  check_config(!secret || !file, "ACCEL_LAUNCH_SECRET and ACCEL_LAUNCH_SECRET_FILE: both are set; unset one of them");
+  if (!file) return secret.value_or("");
+  std::error_code error;
+  const auto permissions = std::filesystem::status(*file, error).permissions();
+  check_config(!error, "ACCEL_LAUNCH_SECRET_FILE: {}: {}", *file, error.message());
+  constexpr auto kOthers = std::filesystem::perms::group_all | std::filesystem::perms::others_all;
+  check_config((permissions & kOthers) == std::filesystem::perms::none,
+               "ACCEL_LAUNCH_SECRET_FILE: {}: other users can access the file; run `chmod 600` on it", *file);
+  std::string line;
+  std::ifstream in(*file);
+  check_config(static_cast<bool>(std::getline(in, line)) && !line.empty(),
+               "ACCEL_LAUNCH_SECRET_FILE: {}: expected a secret in the first line of a readable file", *file);
+  return line;
 }
 
 }  // namespace accel

@@ -72,4 +72,9 @@ struct LaunchEnvironment {
 /// variables, or an invalid port.
 LaunchEnvironment read_launch_environment();
 
+/// Returns the secret by which the launchers of several machines recognize each other: ACCEL_LAUNCH_SECRET, or the
+/// first line of the file ACCEL_LAUNCH_SECRET_FILE; "" without both. Throws ConfigError for both, an empty secret, or a
+/// file that cannot be read or that other users can read.
+std::string launch_secret();
+
 }  // namespace accel

@@ -7,10 +7,12 @@ namespace accel {
 /// Describes how the program of a rank ended.
 struct ProgramEnd {
   int code = 0;
-  bool by_exit = false;  ///< The program called std::exit, so objects on its stack were not destroyed.
+  bool by_exit = false;       ///< The program called std::exit, so objects on its stack were not destroyed.
+  const char* function = "";  ///< "std::exit", "_exit", ...
 };
 
-/// Runs `program` on a thread that simulates a process: std::exit on this thread ends the call instead of the process.
+/// Runs `program` on a thread that simulates a process: std::exit, std::quick_exit and _exit on this
+/// thread end the call instead of the process.
 ///
 /// As in a real process, std::exit does not destroy objects on the stack. A call of std::exit on a thread that
 /// `program` started ends the whole process: it prints a message, flushes the standard streams and runs no static

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "reference/core/exit_point.hpp"
+#include "sim/backend/crash_report.hpp"
 #include "sim/backend/operator_clock.hpp"
 #include "sim/backend/replica_vote.hpp"
 #include "sim/backend/sim_backend.hpp"
@@ -117,13 +118,14 @@ void run_thread(const SimulationOptions& options, const Seat& seat, std::mutex& 
   if (options.faults) context.files = options.faults->files(*world, rank, context.files);
   const auto device = options.place ? options.place(context) : nullptr;
   const RankScope scope(context);
+  const CrashScope crash(*world, rank);
   const OperatorClock clock([&](double seconds) { world->clocks().advance(rank, seconds); }, options.operator_seconds);
   const auto program = [&] {
     body(context);
     return 0;
   };
   const auto end = run_until_exit([&] { return run_program(context, program); });
-  if (end.code != 0) throw Error(fmt::format("the program called std::exit({}); expected code 0", end.code));
+  if (end.code != 0) throw Error(fmt::format("the program called {}({}); expected code 0", end.function, end.code));
 }
 
 void take_seat(Simulation& simulation, const SimulationOptions& options, int rank, int restart_count,

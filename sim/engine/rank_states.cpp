@@ -20,6 +20,7 @@ std::string describe(const LastCall& call) {
 }
 
 void RankStates::set_last_call(int rank, const LastCall& call) {
+  ranks_[rank].own_last_call = call;
   const MutexLock lock(ranks_[rank].mutex);
   ranks_[rank].last_call = call;
   if (ranks_[rank].kept_calls) ranks_[rank].kept_calls->push_back(call);

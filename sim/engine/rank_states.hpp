@@ -39,6 +39,8 @@ class RankStates {
   void set_last_call(int rank, const LastCall& call);
   /// Returns the rank's calls since the last time, in order. Calls are kept from the first time on.
   [[nodiscard]] std::vector<LastCall> take_calls(int rank);
+  /// The last call, without a lock: for the rank's thread, also in a signal handler.
+  [[nodiscard]] const LastCall& own_last_call(int rank) const { return ranks_[rank].own_last_call; }
   void block(int rank, Meeting& meeting);
   void unblock(int rank);
   void set_left(int rank);
@@ -54,6 +56,7 @@ class RankStates {
 
  private:
   struct alignas(64) Rank {  // padded, so that ranks do not share cache lines
+    LastCall own_last_call;  // used by the rank's thread only
     Mutex mutex;
     LastCall last_call ACCEL_GUARDED_BY(mutex);
     std::optional<std::vector<LastCall>> kept_calls ACCEL_GUARDED_BY(mutex);

@@ -152,6 +152,7 @@ std::string World::last_call_of(int rank) const {
   const auto call = parts_->states.state(rank).last_call;
   return call.op ? describe(call) : "";
 }
+const LastCall& World::own_last_call_of(int rank) const { return parts_->states.own_last_call(rank); }
 std::string World::describe_rank(int rank) const { return parts_->failure_handler.diagnostics().describe_rank(rank); }
 
 }  // namespace accel::sim

@@ -35,6 +35,8 @@
 /// Thread rule: call methods that accept a rank from that rank's thread, the others from any thread.
 namespace accel::sim {
 
+struct LastCall;
+
 class World {
  public:
   /// The maximum number of ranks in one process; tested with 4,096 blocking threads.
@@ -101,6 +103,8 @@ class World {
   [[nodiscard]] std::string describe_rank(int rank) const;
   /// The rank's last call, as in "all_reduce #17 of group world (train.cpp:42)"; "" before the first.
   [[nodiscard]] std::string last_call_of(int rank) const;
+  /// The rank's last call, for its own thread. Allocates nothing and takes no lock.
+  [[nodiscard]] const LastCall& own_last_call_of(int rank) const;
   /// Returns the rank's calls since the last time, as in "all_reduce #17 of group world (train.cpp:42)", in order.
   /// Calls are kept from the first time on.
   [[nodiscard]] std::vector<std::string> take_calls_of(int rank);

@@ -11,6 +11,7 @@
 // so with long slices, each wake beside a busy process waits until that process has used up its own slice. 200 runs of
 // 4 ranks beside two busy processes took 12 s with slices of 100 ms and 0.33 s with 0.1 ms. A step of 64 ranks takes
 // the same time with both: a rank that continues is not preempted by ranks that wake.
+#include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <tbb/global_control.h>
@@ -19,10 +20,15 @@
 #include <tbb/task_group.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
+#include <vector>
 
+#include "reference/core/system/resource_limits.hpp"
 #include "sim/engine/executor.hpp"
 #include "sim/engine/world.hpp"
 
@@ -40,6 +46,31 @@ struct SchedulingAttributes {
 
 constexpr std::uint64_t kTimeSliceNanoseconds = 100'000;  // the shortest slice that Linux grants
 
+constexpr std::size_t kThreadStackBytes = 4 << 20;  // as TBB
+constexpr int kOtherThreads = 4;                    // the compute arena of a small machine, and autograd
+
+// What the threads of check_threads wait for.
+struct Barrier {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool is_open = false;
+
+  void open() {
+    const std::lock_guard lock(mutex);
+    is_open = true;
+    changed.notify_all();
+  }
+};
+
+// The first allocation of a thread reserves address space for an arena, as it does in a rank.
+void* wait_at(void* argument) {
+  const auto allocated = std::make_unique<std::string>(100, ' ');
+  auto& barrier = *static_cast<Barrier*>(argument);
+  std::unique_lock lock(barrier.mutex);
+  barrier.changed.wait(lock, [&] { return barrier.is_open; });
+  return nullptr;
+}
+
 // Requests it for this thread; see Note [Time slices]. Older kernels ignore the request, and errors do not matter.
 void request_short_time_slices() {
   SchedulingAttributes attributes;
@@ -49,12 +80,37 @@ void request_short_time_slices() {
   syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
 
+// TBB ends the process if it cannot start a thread ("terminate called"), so the threads of the largest run so far are
+// tried before. They need address space for their stacks, which counts too.
+void check_threads(int num_threads) {
+  static std::atomic<int> num_checked{0};
+  if (num_threads <= num_checked) return;
+  std::vector<pthread_t> threads;
+  Barrier end;
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, kThreadStackBytes);
+  int problem = 0;
+  while (problem == 0 && static_cast<int>(threads.size()) < num_threads + kOtherThreads) {
+    pthread_t thread{};
+    problem = pthread_create(&thread, &attributes, &wait_at, &end);
+    if (problem == 0) threads.push_back(thread);
+  }
+  pthread_attr_destroy(&attributes);
+  end.open();
+  for (const auto thread : threads) pthread_join(thread, nullptr);
+  check_config(problem == 0, "ranks: {} simulated ranks need {} threads, and {} could be started: {}", num_threads,
+               num_threads + kOtherThreads, threads.size(), describe_system_error(problem));
+  num_checked = num_threads;
+}
+
 class TbbExecutor : public Executor {
  public:
   ~TbbExecutor() override { wait_for_tasks(); }
 
   // `enqueue` starts the tasks without a thread that waits for them.
   void start(int num_tasks, std::function<void(int)> task) override {
+    check_threads(num_tasks);
     limit_ = std::make_unique<tbb::global_control>(tbb::global_control::max_allowed_parallelism, World::kMaxRanks + 2);
     ranks_ = std::make_unique<tbb::task_arena>(num_tasks + 1, /*reserved_for_masters=*/1);
     num_running_ = num_tasks;

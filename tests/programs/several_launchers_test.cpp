@@ -135,6 +135,34 @@ TEST_F(SeveralLaunchersTest, AMissingProgramOnOneMachineIsAUsageErrorOnAll) {
   EXPECT_EQ(other.get().exit_code, 2);
 }
 
+// A stranger on the network speaks before the launcher of machine 1 is there, and while the ranks run.
+TEST_F(SeveralLaunchersTest, AStrangerDoesNotDisturbAJob) {
+  const auto port = std::to_string(launcher::free_port());
+  const auto start = [&](const std::string& machine) {
+    return launch(
+        {"--cpu", "--num_processes", "2", "--num_machines", "2", "--machine_rank", machine, "--main_process_ip",
+         "127.0.0.1", "--main_process_port", port, "/bin/sh", "-c",
+         "touch " + folder_.path("ran") + "$RANK; while [ ! -e " + folder_.path("go") + " ]; do sleep 0.02; done"},
+        {{"ACCEL_LAUNCH_SECRET", "tide"}});
+  };
+  const auto intrude = [&] {
+    const std::string script =
+        "import socket, sys\nfor line in ['join 1 2 2 X\\n', 'join 1 9 9 0 0\\n', 'x' * 300000]:\n  s = "
+        "socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n  try:\n    s.sendall(line.encode())\n    "
+        "while s.recv(100): pass\n  except OSError: pass\n";
+    EXPECT_EQ(run_command({"python3", "-c", script, port}, {.limit = kLimit}).exit_code, 0);
+  };
+  auto main = std::async(std::launch::async, [&] { return start("0"); });
+  usleep(1'000'000);
+  intrude();
+  auto other = std::async(std::launch::async, [&] { return start("1"); });
+  while (!fs::exists(folder_.path("ran0")) || !fs::exists(folder_.path("ran1"))) usleep(10'000);
+  intrude();
+  folder_.write("go", "");
+  EXPECT_EQ(main.get().exit_code, 0);
+  EXPECT_EQ(other.get().exit_code, 0);
+}
+
 // The division into machines must not change the sums, and the simulator must give the same bits as both.
 TEST_F(SeveralLaunchersTest, TrainingOnTwoMachinesEqualsOneMachineBitForBit) {
   for (const auto* folder : {"one", "two", "simulated"}) fs::create_directories(folder_.path(folder));

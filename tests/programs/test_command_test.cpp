@@ -29,12 +29,22 @@ TEST_F(TestCommandTest, TheSelfTestIsASuccessInEveryWay) {
 TEST_F(TestCommandTest, TheSelfTestSupportsEveryPlugin) {
   for (const Words& flags :
        {Words{"--use_fsdp"}, Words{"--use_fsdp", "--fsdp_version", "2"}, Words{"--use_deepspeed", "--zero_stage", "3"},
-        Words{"--use_deepspeed", "--gradient_accumulation_steps", "2"}}) {
+        Words{"--use_deepspeed", "--gradient_accumulation_steps", "2"}, Words{"--use_megatron_lm"},
+        Words{"--use_megatron_lm", "--megatron_lm_num_micro_batches", "3", "--megatron_lm_gradient_clipping", "0.5"}}) {
     const auto run = run_command(Words{bin("accel"), "test", "--sim", "--num_processes", "4"} + flags,
                                  {.environment = clean(), .limit = std::chrono::seconds(60)});
     EXPECT_EQ(run.exit_code, 0) << flags[0] << run.output << run.error;
     EXPECT_THAT(run.output, HasSubstr("11 of 11 checks passed on "));
   }
+}
+
+// Ranks that divide layers need a model that is made for them.
+TEST_F(TestCommandTest, TheSelfTestSaysWhatItLeavesOutUnderTensorParallelism) {
+  const auto run = run_command(
+      {bin("accel"), "test", "--sim", "--num_processes", "4", "--use_megatron_lm", "--megatron_lm_tp_degree", "2"},
+      {.environment = clean(), .limit = std::chrono::seconds(60)});
+  EXPECT_EQ(run.exit_code, 0) << run.output << run.error;
+  EXPECT_THAT(run.output, AllOf(HasSubstr("5 checks of training left out"), HasSubstr("6 of 6 checks passed on ")));
 }
 
 TEST_F(TestCommandTest, TheSelfTestRunsAsARankUnderMpirun) {

@@ -20,7 +20,7 @@
 #include <new>
 #include <utility>
 
-#include "reference/core/errors.hpp"
+#include "reference/core/system/resource_limits.hpp"
 
 namespace accel::gloo {
 namespace {
@@ -32,7 +32,7 @@ constexpr std::size_t kTokenSize = 32;  // characters
 
 // Callers must not do anything that sets errno between the failed call and this.
 [[noreturn]] void fail(const char* what) {
-  throw CommError(fmt::format("shared memory: {}: {}", what, std::strerror(errno)));
+  throw CommError(fmt::format("shared memory: {}: {}", what, describe_system_error(errno)));
 }
 
 // Wraps the result of a system call that returns a descriptor or -1.

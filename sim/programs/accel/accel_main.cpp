@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "reference/core/exit_point.hpp"
+#include "reference/core/system/resource_limits.hpp"
 #include "sim/programs/accel/commands.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
 
@@ -83,7 +84,7 @@ int run_main(int argc, char** argv) {
   try {
     return run_command(argc, argv);
   } catch (const std::exception& error) {
-    std::cerr << "accel: " << error.what() << std::endl;
+    std::cerr << "accel: " << message_of(error) << std::endl;
     return exit_code_of(error);
   }
 }

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "backends/launch/cpu_plan.hpp"
+#include "backends/launch/output_writer.hpp"
 #include "backends/launch/ports.hpp"
 #include "backends/nccl/nccl_backend.hpp"
 #include "reference/config/environment.hpp"
@@ -105,7 +106,7 @@ int run_processes(const LaunchPlan& plan, const std::string& name) {
   if (failure.exit_code == 0) return kSuccess;
   const auto restarts =
       result.restarts == 0 ? "" : fmt::format(" (after {} restart{})", result.restarts, result.restarts > 1 ? "s" : "");
-  if (!plan.quiet) std::cerr << name << ": " << failure.message << restarts << std::endl;
+  if (!plan.quiet) launcher::print_last_line(fmt::format("{}: {}{}", name, failure.message, restarts));
   return failure.exit_code == kUsage ? kUsage : kFailure;
 }
 
@@ -121,6 +122,7 @@ int run_launch(const LaunchFlags& flags, const std::string& name) {
     return kSuccess;
   }
   if (plan.way == LaunchPlan::Way::kSimulated) return run_simulated(plan);
+  if (plan.job.machines.num_machines > 1) plan.job.machines.secret = launch_secret();
   const auto claim = choose_port(plan);
   return run_processes(plan, name);
 }

@@ -17,10 +17,12 @@
 #include <iostream>
 
 #include "backends/launch/local_launch.hpp"
+#include "backends/launch/output_writer.hpp"
 #include "backends/launch/process.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
+#include "reference/core/system/resource_limits.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/run_options.hpp"
 #include "sim/programs/processes/process_run.hpp"
@@ -79,11 +81,11 @@ RunOptions parse_options(const UserProgram& program) {
 }
 
 // A pipe that the program's processes inherit; accel::run writes one byte per process that calls it. The read end is
-// not inherited and does not block: `any` is called after the program has ended, and then no byte may be there.
+// not inherited and does not block: `counts` is called after the program has ended, and then no byte may be there.
 class Acknowledgements {
  public:
   Acknowledgements() {
-    ensure(pipe2(ends_.data(), O_CLOEXEC | O_NONBLOCK) == 0, "pipe: {}", std::strerror(errno));
+    checked_descriptor(pipe2(ends_.data(), O_CLOEXEC | O_NONBLOCK), "the start of the program");
     fcntl(ends_[1], F_SETFD, 0);
   }
   ~Acknowledgements() {
@@ -93,10 +95,15 @@ class Acknowledgements {
   Acknowledgements& operator=(const Acknowledgements&) = delete;
 
   [[nodiscard]] int descriptor() const { return ends_[1]; }
-  /// Returns whether any process has called accel::run so far.
-  [[nodiscard]] bool any() const {
-    char byte = 0;
-    return read(ends_[0], &byte, 1) == 1;
+  /// Counts what has been acknowledged so far. Call it once.
+  struct Counts {
+    int calls = 0;  // of accel::run
+    int ends = 0;   // of its simulated ranks
+  };
+  [[nodiscard]] Counts counts() const {
+    Counts counts;
+    for (char byte = 0; read(ends_[0], &byte, 1) == 1;) ++(byte == 'e' ? counts.ends : counts.calls);
+    return counts;
   }
 
  private:
@@ -120,6 +127,8 @@ int wait_for(pid_t pid) {
     // A terminal sends Ctrl-C to the whole foreground process group, so the program has already received it. A second
     // SIGINT would cut its clean-up short.
     if (signal > 0 && signal != SIGCHLD && info.si_code != SI_KERNEL) kill(pid, signal);
+    if (signal > 0 && signal != SIGCHLD)
+      kill(pid, SIGCONT);  // a stopped process does not act on any signal but SIGKILL
   }
   sigprocmask(SIG_SETMASK, &before, nullptr);
   return launcher::exit_code_of_status(status);
@@ -146,7 +155,7 @@ int run_processes(const UserProgram& program, const std::string& request, int nu
   options.prefix_output = false;
   options.master_port = environment_int({"MASTER_PORT"}).value_or(0);
   const auto launched = launcher::launch_local(options);
-  if (!launched.message.empty()) std::cerr << "sim-run: " << launched.message << std::endl;
+  if (!launched.message.empty()) launcher::print_last_line("sim-run: " + launched.message);
   // Only the simulator diagnoses hangs, so a 3 here is the program's own exit code and must not be mistaken for one.
   return launched.exit_code == kDiagnosed ? kFailure : launched.exit_code;
 }
@@ -186,11 +195,20 @@ int run_once(const UserProgram& program, const RunOptions& options, int ranks, c
     const auto text = fmt::format("'{}' {}", program.command.front(), launcher::describe_exit_code(code));
     write_lines(diagnosis, {diagnosis_json({.error = std::make_exception_ptr(Error(text))})});
   }
-  if (!python && !acknowledgements.any()) {
+  const auto counts = acknowledgements.counts();
+  if (!python && counts.calls == 0) {
     throw Error(
         fmt::format("'{}' {} without calling accel::run; expected a program whose main is "
                     "`return accel::run(argc, argv, train);`",
                     program.command.front(), launcher::describe_exit_code(code)));
+  }
+  // Ranks that are threads end with their process, whichever of them has ended it.
+  const bool are_threads = !python && !options.processes && options.backend == "sim";
+  if (are_threads && code == kSuccess && counts.ends < counts.calls) {
+    throw Error(
+        fmt::format("'{}' ended with exit code 0 before its ranks had returned: one of them has ended the process that "
+                    "they share; --processes gives each rank a process of its own, and names the one that leaves",
+                    program.command.front()));
   }
   return code <= kDiagnosed ? code : kFailure;
 }

@@ -77,7 +77,8 @@ sim::SimulationReport run_process_seats(const Rehearsal& rehearsal, int num_rank
     return attempt->proxies
         .emplace_back(std::make_unique<RankProxy>(
             seat, attempt->supervisor->area(), attempt->weights, processor_seconds[seat.member.rank],
-            [&supervisor = *attempt->supervisor, rank = seat.member.rank] { return supervisor.has_stopped(rank); }))
+            [&supervisor = *attempt->supervisor, rank = seat.member.rank] { return supervisor.has_stopped(rank); },
+            [&supervisor = *attempt->supervisor, rank = seat.member.rank] { return supervisor.reason_of(rank); }))
         .get();
   };
   auto report = rehearsal.run_seats(

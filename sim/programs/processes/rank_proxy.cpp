@@ -67,13 +67,14 @@ std::int64_t value_of(c10d::Work& work) {
 }  // namespace
 
 RankProxy::RankProxy(const sim::Seat& seat, std::shared_ptr<process::SharedArea> area, DividedWeights& weights,
-                     double& processor_seconds, std::function<bool()> was_stopped)
+                     double& processor_seconds, std::function<bool()> was_stopped, std::function<std::string()> reason)
     : seat_(seat),
       link_(std::move(area), seat.member.rank),
       weights_(weights),
       writes_(seat),
       processor_seconds_(processor_seconds),
-      was_stopped_(std::move(was_stopped)) {}
+      was_stopped_(std::move(was_stopped)),
+      reason_(std::move(reason)) {}
 
 void RankProxy::run() {
   // Backends watch the operators of this thread, and must end here. The proxy itself lives as long as the run: another
@@ -99,6 +100,7 @@ void RankProxy::run() {
 void RankProxy::end_as(int status) const {
   const int code = launcher::exit_code_of_status(status);
   if (code == 0) return;
+  if (const auto reason = reason_(); !reason.empty()) throw Error(reason);
   if (writes_.death()) std::rethrow_exception(writes_.death());
   const bool was_stopped = was_stopped_();
   if (thrown_ && comes_from_the_run(thrown_) && (was_stopped || code <= 128)) std::rethrow_exception(thrown_);

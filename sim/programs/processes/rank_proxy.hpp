@@ -30,9 +30,10 @@ namespace accel::programs {
 class RankProxy {
  public:
   /// `processor_seconds` receives what the process has used at each of its requests. `was_stopped` tells whether the
-  /// process was ended because the run had failed.
+  /// process was ended because the run had failed. `reason` is why the supervisor ended it before that; "" if it did
+  /// not.
   RankProxy(const sim::Seat& seat, std::shared_ptr<process::SharedArea> area, DividedWeights& weights,
-            double& processor_seconds, std::function<bool()> was_stopped);
+            double& processor_seconds, std::function<bool()> was_stopped, std::function<std::string()> reason);
 
   void run();
   /// Sleeps in a collective until it has ended. The process gets its answer from the thread that ends the collective,
@@ -67,6 +68,7 @@ class RankProxy {
   JudgedWrites writes_;
   double& processor_seconds_;
   const std::function<bool()> was_stopped_;
+  const std::function<std::string()> reason_;
   std::map<std::uint32_t, c10::intrusive_ptr<c10d::Backend>> groups_;
   std::map<std::uint64_t, Pending> pending_;
   std::map<std::uint64_t, at::Tensor> sparse_sums_;  // of works that have ended, until the process takes them

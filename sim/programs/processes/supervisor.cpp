@@ -13,21 +13,34 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iostream>
 #include <iterator>
 
 #include "backends/launch/process.hpp"
 #include "backends/process/watched_writes.hpp"
 #include "reference/config/environment.hpp"
-#include "reference/core/errors.hpp"
+#include "reference/core/system/resource_limits.hpp"
 #include "sim/engine/diagnosis.hpp"
 
 namespace accel::programs {
 namespace {
 
 constexpr auto kTick = std::chrono::milliseconds(10);
-constexpr auto kGrace = std::chrono::seconds(2);       // for a rank to end by itself after the run has failed
+constexpr auto kGrace = std::chrono::seconds(2);  // for a rank to end by itself after the run has failed
+constexpr launcher::FlushLimits kFlushLimits{.idle = std::chrono::seconds(5), .total = std::chrono::seconds(30)};
+constexpr std::size_t kOtherOpenFiles = 24;
 constexpr auto kDrainLimit = std::chrono::seconds(1);  // for output that a descendant of a rank keeps open
+
+constexpr auto kStopCheckInterval = std::chrono::seconds(1);
+constexpr int kStopChecksMax = 5;
+
+// The state follows the name of the program, which may contain anything.
+bool is_stopped(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text;
+  std::getline(file, text);
+  const auto name_end = text.rfind(") ");
+  return name_end != std::string::npos && text.compare(name_end + 2, 1, "T") == 0;
+}
 
 }  // namespace
 
@@ -65,9 +78,11 @@ void Supervisor::run() {
     forward_output(kTick);
     reap();
     report_ends();
+    report_stopped_ranks();
     stop_late_ranks();
   }
   if (!program_.command.empty()) end_children();
+  output_.flush(kFlushLimits);
   is_over_ = true;
   is_over_.notify_all();
 }
@@ -90,10 +105,9 @@ void Supervisor::end_children() {
 std::vector<int> Supervisor::open_streams(int rank) {
   std::vector<int> theirs;
   const auto prefix = program_.prefix.empty() ? "" : fmt::format("[{} {}] ", program_.prefix, rank);
-  for (auto* out : {&std::cout, &std::cerr}) {
+  for (auto* out : {&output_.standard_output(), &output_.standard_error()}) {
     std::array<int, 2> ends{};
-    check_config(pipe2(ends.data(), O_CLOEXEC) == 0,
-                 "the output of rank {}: {}; raise the limit of open files (ulimit -n)", rank, std::strerror(errno));
+    checked_descriptor(pipe2(ends.data(), O_CLOEXEC), fmt::format("the output of rank {}", rank));
     ranks_[rank].streams.emplace_back(
         launcher::OutputLinesOptions{.descriptor = ends[0], .out = out, .prefix = prefix, .log_file = ""});
     theirs.push_back(ends[1]);
@@ -112,6 +126,8 @@ void Supervisor::start() {
     for (const auto& output : outputs) std::for_each(output.begin(), output.end(), close);
   };
   try {
+    require_open_files(kOtherOpenFiles + 4 * static_cast<std::size_t>(area_->num_ranks()),
+                       fmt::format("sim-run --processes with {} ranks", area_->num_ranks()));
     for (int rank = 0; rank < area_->num_ranks(); ++rank) outputs.push_back(open_streams(rank));
     if (program_.forks_ranks) {
       launcher::ProcessOptions process{.command = program_.command, .environment = program_.environment};
@@ -151,9 +167,10 @@ void Supervisor::forward_output(std::chrono::milliseconds limit) {
   std::vector<pollfd> waiting;
   for (const auto& rank : ranks_) {
     for (const auto& stream : rank.streams) {
-      if (stream.descriptor() >= 0) waiting.push_back({stream.descriptor(), POLLIN, 0});
+      if (stream.descriptor() >= 0 && !stream.must_wait()) waiting.push_back({stream.descriptor(), POLLIN, 0});
     }
   }
+  output_.add_to(waiting);
   if (poll(waiting.data(), waiting.size(), static_cast<int>(limit.count())) <= 0) return;
   for (auto& rank : ranks_) {
     for (auto& stream : rank.streams) stream.forward();
@@ -179,13 +196,24 @@ void Supervisor::reap() {
     area_->record_lost_ends(SIGKILL);
 }
 
+std::shared_ptr<sim::World> Supervisor::world() {
+  const std::lock_guard lock(mutex_);
+  return world_;
+}
+
+std::string Supervisor::reason_of(int rank) {
+  const std::lock_guard lock(mutex_);
+  return ranks_[rank].reason;
+}
+
+std::string Supervisor::after_last_call(sim::World& world, int rank) const {
+  const auto last_call = world.last_call_of(rank);
+  return last_call.empty() ? "" : "; its last call: " + last_call;
+}
+
 // A proxy that waits for a request sees the end itself. One that is blocked in a collective is released here.
 void Supervisor::report_ends() {
-  std::shared_ptr<sim::World> world;
-  {
-    const std::lock_guard lock(mutex_);
-    world = world_;
-  }
+  const auto world = this->world();
   if (!world) return;
   for (int rank = 0; rank < area_->num_ranks(); ++rank) {
     const auto& end = area_->channel(rank).end;
@@ -193,12 +221,34 @@ void Supervisor::report_ends() {
     ranks_[rank].was_reported = true;
     const int code = launcher::exit_code_of_status(end.status);
     if (code == 0) continue;
-    const auto last_call = world->last_call_of(rank);
-    world->lose(rank, std::make_exception_ptr(sim::ReleasedError(
-                          fmt::format("rank {}: its process {}{}", rank, launcher::describe_exit_code(code),
-                                      last_call.empty() ? "" : "; its last call: " + last_call))));
+    world->lose(rank, std::make_exception_ptr(sim::ReleasedError(fmt::format("rank {}: its process {}{}", rank,
+                                                                             launcher::describe_exit_code(code),
+                                                                             after_last_call(*world, rank)))));
   }
   if (!failed_at_ && (is_finishing_ || world->failures().failure())) failed_at_ = Clock::now();
+}
+
+// A process that SIGSTOP has stopped would keep the others waiting until their time-out, which is half an hour. A stop
+// of the complete job, as by Ctrl-Z, stops this process too and ends before the next check.
+void Supervisor::report_stopped_ranks() {
+  const auto world = this->world();
+  if (!world || failed_at_ || Clock::now() < next_check_for_stops_) return;
+  next_check_for_stops_ = Clock::now() + kStopCheckInterval;
+  for (int rank = 0; rank < area_->num_ranks(); ++rank) {
+    const auto& end = area_->channel(rank).end;
+    auto& num_checks = ranks_[rank].num_checks_stopped;
+    num_checks = end.has_ended == 0 && end.pid != 0 && is_stopped(end.pid) ? num_checks + 1 : 0;
+    if (num_checks != kStopChecksMax) continue;
+    const auto reason =
+        fmt::format("its process {} has been stopped by a signal for {} s; continue a process before with kill -CONT{}",
+                    end.pid.load(), kStopChecksMax, after_last_call(*world, rank));
+    {
+      const std::lock_guard lock(mutex_);
+      ranks_[rank].reason = reason;
+    }
+    world->lose(rank, std::make_exception_ptr(Error(reason)));
+    kill(end.pid, SIGKILL);
+  }
 }
 
 void Supervisor::stop_late_ranks() {

@@ -50,6 +50,8 @@ class Supervisor {
   void watch(std::shared_ptr<sim::World> world);
   /// Whether the supervisor ended the rank, because the run had failed.
   [[nodiscard]] bool has_stopped(int rank) const { return ranks_[rank].was_stopped; }
+  /// Why the supervisor ended the rank before the run had failed; "" if it did not.
+  [[nodiscard]] std::string reason_of(int rank);
   /// Waits until all processes have ended and their output was forwarded.
   void finish();
 
@@ -58,7 +60,9 @@ class Supervisor {
   struct Rank {
     std::vector<launcher::OutputLines> streams = {};
     std::atomic<bool> was_stopped{false};
-    bool was_reported = false;  // its end, to the world
+    bool was_reported = false;   // its end, to the world
+    int num_checks_stopped = 0;  // in a row
+    std::string reason = {};     // under mutex_
   };
   struct Child {
     pid_t pid = -1;
@@ -73,16 +77,21 @@ class Supervisor {
   void forward_output(std::chrono::milliseconds limit);
   void reap();
   void report_ends();
+  void report_stopped_ranks();
+  std::shared_ptr<sim::World> world();
+  [[nodiscard]] std::string after_last_call(sim::World& world, int rank) const;
   void stop_late_ranks();
   [[nodiscard]] bool have_ended() const;
 
   const RankProgram program_;
+  launcher::LaunchOutput output_;
   const std::shared_ptr<process::SharedArea> area_;
   std::vector<Rank> ranks_;
   std::vector<Child> children_;
   std::mutex mutex_;
   std::shared_ptr<sim::World> world_;                      // under mutex_
   std::optional<Clock::time_point> failed_at_, ended_at_;  // of the run; of the last child
+  Clock::time_point next_check_for_stops_ = {};
   std::exception_ptr start_error_;
   std::atomic<bool> has_started_{false}, must_end_{false}, is_finishing_{false}, is_over_{false};
   std::thread thread_;

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "backends/launch/process.hpp"
-#include "reference/core/errors.hpp"
+#include "reference/core/system/resource_limits.hpp"
 #include "sim/programs/processes/process_run.hpp"
 
 namespace accel::programs {
@@ -18,7 +18,7 @@ namespace accel::programs {
 // The interpreter reads a line per run, "AREA RESTARTS FOLDER", and writes one when it is ready for the next.
 WarmProgram::WarmProgram(RankProgram program) : name_(program.command.front()) {
   std::array<int, 2> ends{};
-  ensure(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0, "socketpair: {}", std::strerror(errno));
+  checked_descriptor(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), "the program of the ranks");
   socket_ = ends[0];
   program.environment["ACCEL_RUNS"] = std::to_string(ends[1]);
   pid_ = launcher::start_process({.command = std::move(program.command),

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "reference/core/errors.hpp"
+#include "reference/core/system/resource_limits.hpp"
 #include "reference/run.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
 #include "sim/programs/runtime/process_rank.hpp"
@@ -23,7 +23,7 @@ namespace {
 using programs::SimRequest;
 
 int report(const std::exception& error) {
-  std::cerr << "error: " << error.what() << std::endl;
+  std::cerr << "error: " << message_of(error) << std::endl;
   return programs::exit_code_of(error);
 }
 
@@ -65,6 +65,7 @@ int run_simulated(const SimRequest& request, const std::function<int()>& train) 
     programs::record_rank(rank, request.record);
     train();
   });
+  programs::acknowledge_end(request);
   return programs::report_run(rehearsal, request, report, "error");
 }
 

@@ -141,7 +141,8 @@ void launch(const std::string& name, const std::vector<std::string>& arguments,
                     .num_processes = per_machine * options.num_nodes,
                     .main_address = options.master_addr,
                     .main_port = claim ? claim->port() : *options.use_port,
-                    .max_restarts = options.max_restarts},
+                    .max_restarts = options.max_restarts,
+                    .secret = launch_secret()},
        .environment = variables_of(name, arguments, options),
        // A default, not a setting: OMP_NUM_THREADS of the user's environment still wins.
        .default_environment = {{"OMP_NUM_THREADS", "1"}},  // ranks share the cores

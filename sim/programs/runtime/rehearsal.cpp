@@ -16,6 +16,7 @@
 
 #include "backends/nccl/nccl_backend.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/exit_point.hpp"
 #include "sim/faults/fault_file.hpp"
 #include "sim/faults/fault_injector.hpp"
 #include "sim/faults/fault_plan.hpp"
@@ -235,9 +236,7 @@ void Rehearsal::exit_with(const sim::SimulationReport& report, const std::string
   }
   // Errors of writing are printed and not thrown: the diagnosis below matters more than a file that cannot be written.
   const int code = conclude(report, program);
-  std::cout.flush();
-  std::fflush(stdout);
-  _exit(code);
+  flush_and_exit(code);
 }
 
 void Rehearsal::write(const sim::SimulationReport& report) const {

@@ -36,4 +36,8 @@ std::optional<SimRequest> read_sim_request();
 /// the pipe is gone.
 void acknowledge(const SimRequest& request);
 
+/// Reports that accel::run has returned from its simulated ranks, by another byte. Without it, a process that one rank
+/// has ended with exit code 0 would look like a success.
+void acknowledge_end(const SimRequest& request);
+
 }  // namespace accel::programs

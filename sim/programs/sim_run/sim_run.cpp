@@ -14,10 +14,12 @@
 #include <nlohmann/json.hpp>
 
 #include "backends/launch/local_launch.hpp"
+#include "backends/launch/output_writer.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/exit_point.hpp"
 #include "reference/core/input/listed.hpp"
+#include "reference/core/system/resource_limits.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/memory_pools.hpp"
 #include "sim/programs/command_line/run_options.hpp"
@@ -250,7 +252,7 @@ int run_processes(const Arguments& arguments) {
   options.master_port = environment_int({"MASTER_PORT"}).value_or(0);
   const auto launched = launcher::launch_local(options);
   if (launched.exit_code != 0) {
-    std::cerr << "sim-run: " << launched.message << std::endl;
+    launcher::print_last_line("sim-run: " + launched.message);
     return launched.exit_code == kUsage ? kUsage : kFailure;
   }
   std::vector<RankResult> results;
@@ -362,7 +364,7 @@ int run_main(int argc, char** argv) {
     if (const auto code = parse(argc, argv, arguments, app)) return *code;
     return run_experiment(arguments);
   } catch (const std::exception& error) {
-    std::cerr << "sim-run: " << error.what() << std::endl;
+    std::cerr << "sim-run: " << message_of(error) << std::endl;
     return exit_code_of(error);
   }
 }

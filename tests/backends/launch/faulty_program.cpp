@@ -1,6 +1,7 @@
 // A training program that fails in the way that its first argument says. It creates a file with the number of its
 // process in the folder of its second argument, so that the test can look for processes that were left running.
 #include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <ATen/ops/full.h>
@@ -22,6 +23,14 @@ namespace {
 
 constexpr int kSteps = 20;
 constexpr int kFaultStep = 7;
+
+// The volatile array keeps the compiler from turning the recursion into a loop.
+// NOLINTNEXTLINE(misc-no-recursion)
+int overflow_stack(int depth) {
+  volatile char bytes[4096];
+  bytes[depth % 4096] = 1;
+  return depth < 0 ? 0 : overflow_stack(depth + 1) + bytes[depth % 4096];
+}
 
 // What a program must not do between a call and its wait.
 void touch_early(const accel::RankContext& context, const std::string& mode) {
@@ -47,6 +56,17 @@ void fault(const std::string& mode, const std::string& folder) {
   if (mode == "die") raise(SIGKILL);
   if (mode == "hang") pause();
   if (mode == "exit") std::exit(3);
+  if (mode == "exit_at_once") _exit(0);
+  if (mode == "exit_at_once_3") std::_Exit(3);
+  if (mode == "quick_exit") std::quick_exit(0);
+  if (mode == "exit_group") syscall(SYS_exit_group, 0);
+  if (mode == "null") *const_cast<volatile int*>(static_cast<int*>(nullptr)) = 1;
+  if (mode == "overflow") std::cout << overflow_stack(1);
+  if (mode == "abort") std::abort();
+  if (mode == "stop") raise(SIGSTOP);
+  if (mode == "fork") {
+    if (const auto child = fork(); child == 0) _exit(0);
+  }
   if (mode == "save") {
     std::ofstream state(std::filesystem::path(folder) / "state", std::ios::binary);
     state << std::string(1000, 'x');

@@ -5,12 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
+#include <sys/resource.h>
 
 #include <future>
 #include <memory>
 #include <optional>
 
 #include "backends/launch/ports.hpp"
+#include "backends/launch/secret.hpp"
 #include "reference/core/errors.hpp"
 #include "tests/support/property.hpp"
 
@@ -134,8 +136,24 @@ class MainMachineTest : public ::testing::Test {
   }
   [[nodiscard]] Link joined() const {
     auto link = Link::connect_to("127.0.0.1", port_);
-    link.send("join 1 2 2");
+    const auto nonce = next_line(link).substr(std::string("challenge ").size());
+    link.send("join 1 2 2 0 " + proof_of("", nonce + " join 1 2 2 0"));
     return link;
+  }
+  [[nodiscard]] std::string next_line(Link& link) const {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (std::chrono::steady_clock::now() < until) {
+      machines_->advance();
+      if (const auto lines = link.receive(); !lines.empty()) return lines.front();
+    }
+    return "";
+  }
+  // What machine 0 answers to a line, which it must not act on.
+  [[nodiscard]] std::string answer_to(const std::string& line) const {
+    auto link = Link::connect_to("127.0.0.1", port_);
+    next_line(link);
+    link.send(line);
+    return next_line(link);
   }
   void advance() {
     other_->receive();  // also sends what is left to send
@@ -179,6 +197,95 @@ TEST_F(MainMachineTest, ALauncherThatJoinsAgainEndsTheAttempt) {
   const auto ending = verdict();
   EXPECT_EQ(ending.failure.message, "machine 1 joined again");
   EXPECT_TRUE(ending.restarts);
+}
+
+// A line alone proves nothing, whatever its numbers are.
+TEST_F(MainMachineTest, ALineOfAStrangerNeitherEndsTheJobNorTakesAPlace) {
+  begin(/*max_restarts=*/0);
+  for (const auto* line :
+       {"join 1 2 2 X", "join 1 2 2", "join 1 9 9 0 0", "join -1 2 2 0 0", "GET / HTTP/1.1", "alive"})
+    EXPECT_EQ(answer_to(line), "refused");
+  EXPECT_FALSE(machines_->verdict());
+  other_->send("failed 0 1 1 5 now");
+  EXPECT_EQ(verdict().failure.message, "now");
+}
+
+TEST_F(MainMachineTest, AnEndlessLineClosesItsConnection) {
+  begin(/*max_restarts=*/0);
+  auto stranger = Link::connect_to("127.0.0.1", port_);
+  next_line(stranger);
+  for (int part = 0; part < 1000 && !stranger.is_lost(); ++part) {
+    EXPECT_EQ(send(stranger.descriptor(), std::string(1000, 'x').c_str(), 1000, MSG_NOSIGNAL) < 0, stranger.is_lost());
+    advance();
+    stranger.receive();
+  }
+  EXPECT_TRUE(stranger.is_lost());
+  EXPECT_FALSE(machines_->verdict());
+}
+
+// The oldest connections are closed first, so a launcher can still join.
+TEST_F(MainMachineTest, ManyIdleConnectionsDoNotKeepAMachineOut) {
+  machines_ = std::make_unique<Machines>(MachinesOptions{.num_machines = 2, .num_processes = 2, .main_port = port_});
+  std::vector<Link> idle;
+  for (int count = 0; count < 200; ++count) {
+    idle.push_back(Link::connect_to("127.0.0.1", port_));
+    machines_->advance();
+  }
+  std::vector<pollfd> waiting;
+  machines_->add_to(waiting);
+  EXPECT_LE(waiting.size(), 67U);
+  other_ = joined();
+  machines_->join();
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!machines_->attempt() && std::chrono::steady_clock::now() < until) advance();
+  EXPECT_TRUE(machines_->attempt());
+}
+
+// Without a back-off, the launcher would spin: a connection that cannot be accepted keeps the listener readable.
+TEST(ListenerTest, WithoutDescriptorsTheListenerPauses) {
+  const int port = free_port();
+  Listener listener("127.0.0.1", port);
+  const auto link = Link::connect_to("127.0.0.1", port);
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  auto none = before;
+  none.rlim_cur = 3;
+  setrlimit(RLIMIT_NOFILE, &none);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (listener.is_ready() && std::chrono::steady_clock::now() < until) EXPECT_FALSE(listener.accept());
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_FALSE(listener.is_ready());
+  EXPECT_TRUE(listener.accept());
+}
+
+// Only a launcher with the secret joins; the other one ends with the reason, and machine 0 waits on.
+TEST(JobTest, AMachineWithAnotherSecretIsRefused) {
+  const int port = free_port();
+  Machines main({.num_machines = 2, .num_processes = 2, .main_port = port, .secret = "a"});
+  main.join();
+  for (const std::string secret : {"b", "", "a"}) {
+    Machines other({.num_machines = 2, .machine_rank = 1, .num_processes = 2, .main_port = port, .secret = secret});
+    other.join();
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (!other.verdict() && !other.attempt() && std::chrono::steady_clock::now() < until) {
+      main.advance();
+      other.advance();
+    }
+    EXPECT_EQ(other.attempt().has_value(), secret == "a");
+    EXPECT_EQ(main.attempt().has_value(), secret == "a");
+    if (secret == "a") continue;
+    ASSERT_TRUE(other.verdict());
+    EXPECT_EQ(other.verdict()->failure.exit_code, 2);
+    EXPECT_THAT(other.verdict()->failure.message, ::testing::HasSubstr("ACCEL_LAUNCH_SECRET"));
+  }
+}
+
+// Test vectors of RFC 4231, cases 2 and 6.
+TEST(SecretTest, ProofsAreHmacSha256) {
+  EXPECT_EQ(proof_of("Jefe", "what do ya want for nothing?"),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+  EXPECT_EQ(proof_of(std::string(131, '\xaa'), "Test Using Larger Than Block-Size Key - Hash Key First"),
+            "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
 }
 
 // The user presses Ctrl-C while the machine still waits for the main one.

@@ -8,7 +8,9 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <iostream>
+#include <algorithm>
+#include <cstdio>
+#include <memory>
 #include <sstream>
 
 #include "reference/core/errors.hpp"
@@ -27,14 +29,25 @@ using ::testing::StartsWith;
 
 constexpr int kRanks = 3;
 
-// Keeps what the launcher prints during its lifetime.
+// Keeps what the launcher prints during its lifetime: it writes to the descriptor, not to std::cout or std::cerr.
 class Captured {
  public:
-  explicit Captured(std::ostream& stream) : stream_(stream), before_(stream.rdbuf(text_.rdbuf())) {}
-  ~Captured() { stream_.rdbuf(before_); }
+  explicit Captured(int descriptor)
+      : descriptor_(descriptor), before_(dup(descriptor)), file_(std::tmpfile(), &std::fclose) {
+    dup2(fileno(file_.get()), descriptor_);
+  }
+  ~Captured() {
+    dup2(before_, descriptor_);
+    close(before_);
+  }
   Captured(const Captured&) = delete;
   Captured& operator=(const Captured&) = delete;
-  [[nodiscard]] std::string text() const { return text_.str(); }
+  [[nodiscard]] std::string text() const {
+    std::string text(1 << 20, '\0');
+    const auto count = pread(fileno(file_.get()), text.data(), text.size(), 0);
+    text.resize(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+    return text;
+  }
   [[nodiscard]] std::vector<std::string> lines() const {
     std::vector<std::string> lines;
     std::istringstream in(text());
@@ -43,9 +56,8 @@ class Captured {
   }
 
  private:
-  std::ostringstream text_;
-  std::ostream& stream_;
-  std::streambuf* before_;
+  int descriptor_, before_;
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
 };
 
 class LocalLaunchTest : public ::testing::Test {
@@ -66,8 +78,8 @@ class LocalLaunchTest : public ::testing::Test {
   }
 
   accel::testing::TemporaryFolder folder_;
-  Captured output_{std::cout};
-  Captured error_{std::cerr};
+  Captured output_{STDOUT_FILENO};
+  Captured error_{STDERR_FILENO};
 };
 
 // The normal case; the lines of the ranks come in any order.

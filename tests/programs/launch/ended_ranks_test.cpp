@@ -1,0 +1,103 @@
+// Simulated ranks that end the process which they share, crash, are stopped, or meet a limit of the system. The run
+// must fail, and name the rank or the limit. The tests use tests/backends/launch/faulty_program.cpp.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "tests/programs/support/launch_fixture.hpp"
+
+namespace accel::testing::ended_ranks_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class EndedRanksTest : public LaunchFixture {
+ protected:
+  // Runs three ranks that fail in this mode.
+  [[nodiscard]] CommandResult run_faulty(const std::string& mode, const Words& options = {}) const {
+    return run_command(
+        Words{bin("sim-run"), "--ranks", "3"} + options + Words{"--", bin("faulty_program"), mode, folder_.path("")},
+        {.limit = kLimit});
+  }
+};
+
+// The other ranks wait for the one that has left. Its code must not become that of the run.
+TEST_F(EndedRanksTest, ARankThatEndsItsProcessAtOnceFailsTheRun) {
+  for (const std::string mode : {"exit_at_once", "quick_exit"}) {
+    const auto run = run_faulty(mode);
+    EXPECT_EQ(run.exit_code, 3) << mode << run.error;
+    EXPECT_THAT(run.error, HasSubstr("rank 1 has ended its program")) << mode;
+  }
+  const auto run = run_faulty("exit_at_once_3");
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_THAT(run.error, AllOf(HasSubstr("rank 1"), HasSubstr("the program called _Exit(3); expected code 0")));
+}
+
+// Nothing can intercept a system call, so only sim-run notices it.
+TEST_F(EndedRanksTest, AProcessThatEndsBeforeItsRanksFailsTheRun) {
+  const auto run = run_faulty("exit_group");
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_THAT(run.error, AllOf(HasSubstr("exit code 0 before its ranks had returned"), HasSubstr("--processes")));
+}
+
+// A child that a rank has forked is a process of its own.
+TEST_F(EndedRanksTest, AForkedChildOfARankEndsAlone) {
+  const auto run = run_faulty("fork");
+  EXPECT_EQ(run.exit_code, 0) << run.error;
+  EXPECT_EQ(lines_of(run.output).size(), 3U);
+}
+
+TEST_F(EndedRanksTest, ACrashNamesTheRankItsStepAndItsLastCall) {
+  const std::map<std::string, std::string> signals{{"null", "signal 11 (Segmentation fault)"},
+                                                   {"overflow", "signal 11 (Segmentation fault)"},
+                                                   {"abort", "signal 6 (Aborted)"}};
+  for (const auto& [mode, signal] : signals) {
+    const auto run = run_faulty(mode);
+    EXPECT_EQ(run.exit_code, 1) << mode;
+    EXPECT_THAT(run.error, AllOf(HasSubstr("accel: error: rank 1, phase start; its last call: all_reduce #6 of group "
+                                           "world (faulty_program.cpp:"),
+                                 HasSubstr(signal + " ends all ranks"), HasSubstr("--processes")))
+        << mode;
+  }
+}
+
+// A stopped process does not act on SIGTERM before it continues.
+TEST_F(EndedRanksTest, ASignalEndsAProgramThatIsStopped) {
+  const auto script = "'" + bin("sim-run") + "' --ranks 3 -- '" + bin("faulty_program") + "' stop '" +
+                      folder_.path("") +
+                      "' & sim=$!; while ! grep -qs '^State:.T' /proc/$(pgrep -P $sim -x faulty_program)/status; do "
+                      "sleep 0.05; done; kill -TERM $sim; wait $sim";
+  const auto run = run_command({"/bin/bash", "-c", script}, {.limit = kLimit});
+  EXPECT_FALSE(run.was_killed_at_limit);
+  EXPECT_EQ(run.exit_code, 128 + SIGTERM) << run.error;
+}
+
+TEST_F(EndedRanksTest, AStoppedRankThatIsAProcessIsNamed) {
+  const auto run = run_faulty("stop", {"--processes"});
+  EXPECT_EQ(run.exit_code, 1) << run.error;
+  EXPECT_THAT(run.error, AllOf(HasSubstr("rank 1"), HasSubstr("has been stopped by a signal"),
+                               HasSubstr("last call: all_reduce #6")));
+}
+
+// Each limit leaves enough for the program to start, but not for 64 ranks.
+TEST_F(EndedRanksTest, ALimitOfTheSystemIsOneSentence) {
+  const auto limited = [&](const std::string& limit, const std::string& command) {
+    return run_command({"/bin/bash", "-c", limit + "; exec " + command}, {.limit = kLimit});
+  };
+  const auto sim = "'" + bin("sim-run") + "' --ranks 64 ",
+             program = "-- '" + bin("faulty_program") + "' ok '" + folder_.path("") + "'";
+  const auto processes = limited("ulimit -n 40", sim + "--processes " + program);
+  EXPECT_EQ(processes.exit_code, 2) << processes.error;
+  EXPECT_THAT(processes.error, AllOf(HasSubstr("needs 280 open files, and the limit is 40"), HasSubstr("ulimit -n")));
+  const auto gloo = limited("ulimit -n 40", sim + "--backend gloo " + program);
+  EXPECT_EQ(gloo.exit_code, 2) << gloo.error;
+  EXPECT_THAT(gloo.error, AllOf(HasSubstr("open files, and the limit is 40"), HasSubstr("ulimit -n")));
+  const auto memory = limited("ulimit -v 700000", sim + program);
+  EXPECT_EQ(memory.exit_code, 2) << memory.error;
+  EXPECT_THAT(memory.error, AllOf(HasSubstr("limit"), HasSubstr("ulimit -v"), Not(HasSubstr("terminate called"))));
+}
+
+}  // namespace
+}  // namespace accel::testing::ended_ranks_test

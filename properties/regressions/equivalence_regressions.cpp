@@ -65,6 +65,18 @@ INSTANTIATE_TEST_SUITE_P(
             "law":"sharding","source":"parts","rng_types":["torch"],"epochs":2,"interruption":"iterate_again",
             "interrupted_after":3,"epoch_in_samples":true})"));
 
+// Reads that were queued when the loop was left were done or not, as the thread happened to be: the stream's own generator
+// was somewhere else in each run.
+INSTANTIATE_TEST_SUITE_P(
+    AStreamWithAGenerator, EquivalenceRegressions,
+    ::testing::Values(
+        R"({"length":3,"batch_size":1,"iterable":true,"ranks":1,"epochs":2,"skip_batches":1,"law":"rng_synchronization",
+            "source":"drawing_stream","num_workers":1,"prefetch_factor":1,"rng_types":["torch","generator"],
+            "operations":["draw"],"interruption":"iterate_again","interrupted_epoch":1})",
+        R"({"length":9,"batch_size":1,"iterable":true,"ranks":2,"epochs":2,"law":"rng_synchronization",
+            "source":"drawing_stream","num_workers":1,"prefetch_factor":3,"interruption":"exception",
+            "interrupted_after":1})"));
+
 // join_uneven_inputs with even_batches = true joined no model, although a stream that is read by parts stays uneven.
 INSTANTIATE_TEST_SUITE_P(JoinOverAStream, EquivalenceRegressions,
                          ::testing::Values(R"({"length":16,"batch_size":4,"iterable":true,"even_batches":false,

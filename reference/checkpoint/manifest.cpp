@@ -3,7 +3,6 @@
 #include "reference/checkpoint/manifest.hpp"
 
 #define XXH_INLINE_ALL
-#include <fmt/ranges.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -11,6 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/json_parser.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/core/mapped_file.hpp"
 
 namespace accel::checkpoint {
@@ -42,7 +43,9 @@ std::string problem_of(const std::string& folder, const ManifestEntry& entry, bo
   const MappedFile file(path);
   // Files may be larger than memory: read ahead, and let the kernel drop pages that have been read.
   file.advise(MappedFile::Access::kSequential);
-  checksum.update(file.bytes());
+  constexpr std::size_t kPiece = 1 << 20;
+  for (std::size_t begin = 0; begin < file.size(); begin += kPiece)
+    checksum.update(file.read(begin, std::min(kPiece, file.size() - begin)));
   return checksum.hex() == entry.checksum ? ""
                                           : fmt::format("{}: the content is damaged (xxh3_64 {}, expected {})",
                                                         entry.name, checksum.hex(), entry.checksum);
@@ -80,7 +83,7 @@ std::string to_json(const Manifest& manifest) {
 
 Manifest manifest_of(const std::string& json, const std::string& path) {
   try {
-    auto parsed = Json::parse(json);
+    auto parsed = parse_json<Json, CheckpointError>(json, {.path = path, .expected = "the manifest of a checkpoint"});
     const int version = parsed.at("version").get<int>();
     if (version != kVersion)
       throw CheckpointError(fmt::format("{}: version {} is unsupported; expected version {}", path, version, kVersion));
@@ -120,14 +123,14 @@ Manifest manifest_of(const std::string& json, const std::string& path) {
 std::optional<Manifest> read_manifest(const std::string& folder, bool verify) {
   const auto path = folder + "/" + kManifestName;
   if (!std::filesystem::exists(path)) return std::nullopt;
-  auto manifest = manifest_of(std::string(MappedFile(path).bytes()), path);
+  auto manifest = manifest_of(MappedFile(path).read(), path);
   std::vector<std::string> problems;
   for (const auto& entry : manifest.files) {
     if (auto problem = problem_of(folder, entry, verify); !problem.empty()) problems.push_back(std::move(problem));
   }
   if (!problems.empty())
     throw CheckpointError(fmt::format("{}: this checkpoint is damaged: {}; copy it again, or load another checkpoint",
-                                      folder, fmt::join(problems, "; ")));
+                                      folder, listed(problems, "; ")));
   return manifest;
 }
 

@@ -37,10 +37,6 @@ class MappedFile {
   enum class Access { kSequential, kRandom };
   void advise(Access access) const;
 
-  /// The bytes in the mapping. Access is unchecked: if another program shortens the file, SIGBUS ends the process.
-  /// Use `read` for files that other programs may write.
-  [[nodiscard]] std::string_view bytes() const { return bytes_; }
-
  private:
   void read_from(int descriptor, std::size_t begin, std::size_t num_bytes, char* to) const;
   void read_mapping(std::size_t begin, std::size_t num_bytes, char* to) const;

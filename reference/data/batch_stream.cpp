@@ -26,7 +26,10 @@ std::shared_ptr<Workers> seeded_workers(int num_workers, const ReadersOptions& o
 // New workers are seeded, and run worker_init_fn, even where they then continue from a saved state: worker_init_fn ran
 // before that state was saved. Kept workers serve only a pass that continues their random numbers.
 PassWorkers::PassWorkers(int num_workers, const ReadersOptions& options, bool resumed)
-    : kept_(options.kept), is_persistent_(options.persistent), uncaught_(std::uncaught_exceptions()) {
+    : kept_(options.kept),
+      is_persistent_(options.persistent),
+      finishes_(options.finish),
+      uncaught_(std::uncaught_exceptions()) {
   const bool continues =
       is_persistent_ && kept_ != nullptr && *kept_ && (*kept_)->size() == num_workers && !options.starts.empty();
   workers_ = continues ? *kept_ : seeded_workers(num_workers, options);
@@ -44,14 +47,15 @@ PassWorkers::PassWorkers(int num_workers, const ReadersOptions& options, bool re
 // An exception of the loop's body must not wait for the dataset: the next pass does, before it starts.
 PassWorkers::~PassWorkers() {
   if (kept_ == nullptr || !workers_ || workers_->has_given_up()) return;
-  if (!is_persistent_) {
-    kept_->reset();
-  } else if (std::uncaught_exceptions() == uncaught_) {
+  if (is_persistent_ || finishes_) {
+    if (std::uncaught_exceptions() != uncaught_) return;
     try {
       workers_->finish();
     } catch (const Error&) {  // the next pass throws: has_given_up
+      return;
     }
   }
+  if (!is_persistent_) kept_->reset();
 }
 
 }  // namespace accel::detail

@@ -73,9 +73,13 @@ struct ReadersOptions {
   /// Where the workers are stored while the pass lasts; null: nowhere.
   std::shared_ptr<Workers>* kept = nullptr;
   bool persistent = false;  ///< they stay there after the pass
+  /// Whether all queued reads are done, although the loop was left. Else a dataset with a position or a generator of its
+  /// own would be left where the thread happened to be.
+  bool finish = false;
 };
 
-/// The workers of one pass. Persistent workers finish their tasks when the pass ends, unless by an exception.
+/// The workers of one pass. Persistent ones, and those that must, finish their tasks when the pass ends; after an
+/// exception, when the next one begins.
 class PassWorkers {
  public:
   PassWorkers() = default;
@@ -91,7 +95,7 @@ class PassWorkers {
  private:
   std::shared_ptr<Workers> workers_;
   std::shared_ptr<Workers>* kept_ = nullptr;
-  bool is_persistent_ = false;
+  bool is_persistent_ = false, finishes_ = false;
   int uncaught_ = 0;
 };
 
@@ -166,6 +170,7 @@ class ReadAhead : public BatchStream<Batch> {
  public:
   ReadAhead(std::unique_ptr<BatchStream<Batch>> source, ReadersOptions options)
       : source_(std::make_shared<Source>(Source{.batches = std::move(source)})), options_(std::move(options)) {
+    options_.finish = true;
     if (!options_.generators.empty()) source_->resumed = options_.generators.front();
   }
 

@@ -93,6 +93,7 @@ void LoaderCore::load_state(const LoaderState& state) {
   if (state.generator.defined() && options_.generator) options_.generator->set_state(state.generator);
   position_.load({.epoch = state.epoch, .num_read = state.pass ? std::optional(state.pass->num_read) : std::nullopt});
   place_ = resume_position_for(fit, state);
+  if (workers_of_pass_ && !workers_of_pass_->has_given_up()) workers_of_pass_->finish();
   workers_of_pass_.reset();
   workers_ = options_.persistent_workers ? workers_after(state) : std::nullopt;
   if (workers_ && !fit.has_ranks_of(state)) workers_->generators.clear();  // they are of rank 0

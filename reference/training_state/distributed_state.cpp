@@ -9,6 +9,7 @@
 
 #include "reference/checkpoint/distributed/distributed_checkpoint.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/state/objects.hpp"
 
 namespace accel::checkpoint {
@@ -73,7 +74,7 @@ void add_items(std::vector<StateFile>& files, const std::string& folder, const s
     auto& descriptions = ranks.emplace_back();
     for (const auto& item : list) descriptions.push_back(unpacked(item));
   }
-  check_checkpoint(problems.empty(), "save_state: {}: not saved: {}", folder, fmt::join(problems, "; "));
+  check_checkpoint(problems.empty(), "save_state: {}: not saved: {}", folder, listed(problems, "; "));
   const auto plan = plan_distributed_files(ranks);
   const auto rank = static_cast<std::size_t>(context.rank);
   std::vector<DistributedItem> written;

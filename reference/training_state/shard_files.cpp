@@ -15,6 +15,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "reference/core/input/json_parser.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/core/safetensors.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
 #include "reference/state/objects.hpp"
@@ -37,12 +39,20 @@ struct Pieces {
   std::vector<StoredPiece> pieces;
 };
 
+// Null if it is not JSON: the caller reports which tensor lacks its place.
+Json parsed(const std::string& text, const std::string& path) {
+  try {
+    return parse_json<Json, CheckpointError>(text, {.path = path, .expected = "the place of a tensor"});
+  } catch (const CheckpointError&) {
+    return nullptr;
+  }
+}
+
 void read_file(const std::string& path, std::map<std::string, Pieces>& found, std::vector<std::string>& problems) {
   const SafetensorsFile file(path);
   for (const auto& name : file.names()) {
     const auto text = file.metadata().find(name);
-    const auto json =
-        text == file.metadata().end() ? Json() : Json::parse(text->second, nullptr, /*allow_exceptions=*/false);
+    const auto json = text == file.metadata().end() ? Json() : parsed(text->second, path);
     if (!json.is_object() || !json.contains("begin") || !json["begin"].is_number_integer() || !json.contains("sizes") ||
         !json["sizes"].is_array()) {
       problems.push_back(fmt::format("{}: '{}' lacks \"begin\" and \"sizes\" in the file's metadata", path, name));
@@ -318,7 +328,7 @@ std::map<std::string, StoredWeight> read_shards(const std::string& folder) {
                                        .sizes = of_name.sizes,
                                        .load = [of_name] { return assembled(of_name); }});
   }
-  check_checkpoint(problems.empty(), "{}: {}; copy all files of one save", folder, fmt::join(problems, "; "));
+  check_checkpoint(problems.empty(), "{}: {}; copy all files of one save", folder, listed(problems, "; "));
   return weights;
 }
 

@@ -30,7 +30,7 @@ class SavingTest : public ::testing::TestWithParam<Kind> {
     std::vector<std::string> command =
         backend == "sim" ? std::vector<std::string>{bin("sim-run"), "--ranks", "2", "--quiet", "--"}
                          : std::vector<std::string>{bin("accel"), "launch", "--cpu", "--num_processes", "2"};
-    for (const auto& argument : {bin("saving-training"), folder_.path("run"), names, saves,
+    for (const auto& argument : {bin("saving_training"), folder_.path("run"), names, saves,
                                  folder_.path("acknowledged"), std::to_string(rank), std::to_string(microseconds)})
       command.push_back(argument);
     return run_command(command);

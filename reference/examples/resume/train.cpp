@@ -5,7 +5,6 @@
 
 #include <accel/accel.hpp>
 #include <cstdlib>
-#include <filesystem>
 #include <string>
 
 namespace {
@@ -33,7 +32,7 @@ int train(int argc, char** argv) {
       accelerator.prepare(net, adamw, accel::DataLoader(dataset, {.batch_size = 4, .shuffle = true, .num_workers = 2}));
   Progress progress;
   accelerator.register_for_checkpointing(progress);
-  if (std::filesystem::exists(accelerator.project_dir() + "/checkpoints")) accelerator.load_state();  // the newest one
+  if (accelerator.has_checkpoint()) accelerator.load_state();  // the newest one
 
   // iteration() is the epoch in which the loaded state continues; the first loop yields only the rest of that epoch.
   for (auto epoch = batches.iteration(); epoch < 3; ++epoch) {

@@ -289,7 +289,7 @@ TEST_F(ManifestTest, AnInvalidManifestOrAnotherVersionIsReported) {
   write(kManifestName, "{\"version\": 2}");
   EXPECT_THAT(problem(), HasSubstr("accel_manifest.json: version 2 is unsupported; expected version 1"));
   write(kManifestName, "{\"version\": 1,");
-  EXPECT_THAT(problem(), HasSubstr("accel_manifest.json: not a manifest of a checkpoint: "));
+  EXPECT_THAT(problem(), HasSubstr("accel_manifest.json: not valid JSON: "));
   write(kManifestName, R"({"version": 1, "world_size": 1, "files": [{"name": "../a", "bytes": 0, "xxh3_64": ""}]})");
   EXPECT_THAT(problem(), HasSubstr("'../a' is a path outside the folder"));
 }

@@ -4,8 +4,12 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <future>
+#include <memory>
 #include <mutex>
+#include <optional>
+#include <thread>
 
 #include "reference/core/random.hpp"
 #include "reference/data/data_loader.hpp"
@@ -271,6 +275,53 @@ TEST(WorkersTest, AStreamThatAThreadStillReadsIsNotReadAgain) {
     EXPECT_THAT(read, ::testing::ThrowsMessage<StateError>(::testing::HasSubstr("a worker still reads")));
   }
   permit.set_value();
+}
+
+// A stream that counts its reads, as one with a generator of its own advances it, and notes the count as a pass begins.
+struct CountingStream {
+  struct Counts {
+    int reads = 0;
+    std::promise<int> at_second_pass = {};
+  };
+  std::chrono::milliseconds delay;
+  std::shared_ptr<Counts> counts = std::make_shared<Counts>();  // used by one reader at a time
+  std::int64_t place = 0;
+  void reset() {
+    if (counts->reads > 0) counts->at_second_pass.set_value(counts->reads);
+    place = 0;
+  }
+  std::optional<std::int64_t> next() {
+    if (place == 20) return std::nullopt;
+    std::this_thread::sleep_for(delay);
+    ++counts->reads;
+    return place++;
+  }
+};
+
+// However fast the thread is, a loop that is left has read the same samples when the next one begins.
+TEST(WorkersTest, AStreamIsReadEquallyFarWhenALoopIsLeft) {
+  const auto reads_before_next_pass = [](std::chrono::milliseconds delay, bool throws) {
+    const CountingStream stream{.delay = delay};
+    DataLoader loader(stream, {.batch_size = 2, .num_workers = 1, .prefetch_factor = 3});
+    try {
+      for (const auto& batch : loader) {
+        static_cast<void>(batch);
+        if (throws) throw StateError("the loop fails");
+        break;
+      }
+    } catch (const StateError&) {
+    }
+    for (const auto& batch : loader) {
+      static_cast<void>(batch);
+      break;
+    }
+    return stream.counts->at_second_pass.get_future().get();
+  };
+  for (const bool throws : {false, true}) {
+    const int fast = reads_before_next_pass(std::chrono::milliseconds(0), throws);
+    EXPECT_GE(fast, 2 * 3) << "as many batches as are prefetched";
+    EXPECT_EQ(reads_before_next_pass(std::chrono::milliseconds(10), throws), fast);
+  }
 }
 
 TEST(WorkersTest, OptionsThatNeedWorkersOrMakeNoSenseAreRefusedTogether) {

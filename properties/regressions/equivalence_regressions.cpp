@@ -65,7 +65,7 @@ INSTANTIATE_TEST_SUITE_P(
             "law":"sharding","source":"parts","rng_types":["torch"],"epochs":2,"interruption":"iterate_again",
             "interrupted_after":3,"epoch_in_samples":true})"));
 
-// Reads that were queued when the loop was left were done or not, as the thread happened to be: the stream's own generator
+// Reads that were queued when the loop was left were done or not, as the thread happened to be: the stream's generator
 // was somewhere else in each run.
 INSTANTIATE_TEST_SUITE_P(
     AStreamWithAGenerator, EquivalenceRegressions,

@@ -100,6 +100,35 @@ TEST(StreamLaws, TheSameOnGloo) {
   expect_property(25, [] { check_case(Backend::kGlooThreads, make_case(3)); });
 }
 
+// How many batches a rank has read does not tell how far each of its parts was read. With and without even_batches, whose
+// duplicates come from the start of the pass.
+TEST(StreamLaws, SkippedBatchesAreThoseThatThePassWouldHaveBegunWith) {
+  expect_property(40, [] {
+    auto c = make_case(4);
+    const bool even = pick(0, 2) == 0;
+    const int num_skipped = pick(0, 6);
+    RC_LOG(fmt::format("parts {}, ranks {}, workers {}, batch {}, drop_last {}, even {}, skipped {}", c.lengths,
+                       c.ranks, c.workers, c.batch_size, c.drop_last, even, num_skipped));
+    collect_ranks(Backend::kSim, c.ranks, [&](RankContext& rank) {
+      Accelerator accelerator({.dataloader_config = {.dispatch_batches = c.dispatch, .even_batches = even}}, rank);
+      const auto read_from = [&](int first) {
+        auto loader = accelerator.prepare(DataLoader(
+            Parts::of(c.lengths), {.batch_size = c.batch_size, .drop_last = c.drop_last, .num_workers = c.workers}));
+        std::vector<std::vector<std::int64_t>> batches;
+        auto rest = skip_first_batches(loader, first);
+        for (auto& ids : rest) batches.push_back(ids_of(ids));
+        return batches;
+      };
+      auto whole = read_from(0);
+      const auto skipped = std::min<std::size_t>(whole.size(), static_cast<std::size_t>(num_skipped));
+      whole.erase(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(skipped));
+      const auto rest = read_from(num_skipped);
+      if (rest != whole) throw Error(fmt::format("rank {}: {}, expected {}", rank.rank, rest, whole));
+      return 0;
+    });
+  });
+}
+
 // Accelerate and torch drop the short tail of every worker.
 TEST(StreamLaws, DropLastDropsLessThanOneStepWhateverTheNumberOfWorkers) {
   expect_property(150, [] {

@@ -62,8 +62,10 @@ PLANS = {
 # data_test without the position's tests, which take longer than all others.
 DATA_TEST = "data_test --gtest_fail_fast --gtest_filter=-LoaderPosition*"
 POSITION_TEST = "data_test --gtest_fail_fast --gtest_filter=LoaderPosition*"
+# Cases of the equivalence suite, which are shrunk, and some of its generated ones.
+EQUIVALENCE_LAWS = "laws --gtest_fail_fast --gtest_filter=*EquivalenceRegressions*:*EquivalenceLaws.Gloo*"
 LOADER_LAWS = [DATA_TEST, RECORDED_PLANS, "dispatched_loader_laws", "shared_order_laws", "loader_state_laws", "stream_laws", "loader_place_laws",
-               "data_laws", "elastic_laws", "order_laws", "resume_laws", "loader_laws"]  # fmt: skip
+               "data_laws", "elastic_laws", "order_laws", "resume_laws", "loader_laws", EQUIVALENCE_LAWS]  # fmt: skip
 # The programs of a header, each of one or two sources, which take about 10 s to build on two cores. They run in the order of the
 # table.
 ONE_RANK = "tests/reference/data/data_loader_test.cpp tests/reference/data/iterable_test.cpp"

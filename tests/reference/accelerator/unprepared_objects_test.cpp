@@ -49,6 +49,14 @@ TEST(UnpreparedObjectsTest, ALoaderThatEveryRankReadsInFullIsReported) {
   EXPECT_THAT(warnings_of(body(false, false)), ElementsAre(IsEmpty(), IsEmpty(), IsEmpty()))
       << "the main process evaluates";
   EXPECT_THAT(warnings_of(body(false, true), {}, 1), ElementsAre(IsEmpty()));
+  const auto reads_what_prepare_returns = [](Accelerator& accelerator) {
+    nn::Linear net(1, 1);
+    auto [model, batches] =
+        accelerator.prepare(net, DataLoader(TensorDataset(at::zeros({6, 1})), {.batch_size = 2}));
+    for ([[maybe_unused]] auto& batch : batches) {
+    }
+  };
+  EXPECT_THAT(warnings_of(reads_what_prepare_returns), ElementsAre(IsEmpty(), IsEmpty(), IsEmpty()));
 }
 
 // It steps in every micro-batch and ignores skipped steps. Models that are only evaluated must not be reported.

@@ -278,7 +278,7 @@ TEST(WorkersTest, AStreamThatAThreadStillReadsIsNotReadAgain) {
 }
 
 // A stream that counts its reads, as one with a generator of its own advances it, and notes the count as a pass begins.
-struct CountingStream {
+struct DelayedStream {
   struct Counts {
     int reads = 0;
     std::promise<int> at_second_pass = {};
@@ -301,7 +301,7 @@ struct CountingStream {
 // However fast the thread is, a loop that is left has read the same samples when the next one begins.
 TEST(WorkersTest, AStreamIsReadEquallyFarWhenALoopIsLeft) {
   const auto reads_before_next_pass = [](std::chrono::milliseconds delay, bool throws) {
-    const CountingStream stream{.delay = delay};
+    const DelayedStream stream{.delay = delay};
     DataLoader loader(stream, {.batch_size = 2, .num_workers = 1, .prefetch_factor = 3});
     try {
       for (const auto& batch : loader) {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <filesystem>
 #include <set>
@@ -49,12 +50,10 @@ void list_files(Files& files, const std::string& folder, const std::string& pref
     name.ends_with('/') ? list_files(files, folder, prefix + name, names) : names.push_back(prefix + name);
 }
 
-// For files of hooks, which are small: it reads the complete file into memory. It is written again, since the hook may
-// not have synced it.
+// For files of hooks, which are small: it reads the complete file into memory.
 ManifestEntry entry_of(Files& files, const std::string& folder, const std::string& name) {
   const auto path = folder + "/" + name;
   const auto bytes = files.read(path);
-  write_atomically(files, path, bytes);
   Checksum checksum;
   checksum.update(bytes);
   return {.name = name, .bytes = std::ssize(bytes), .checksum = checksum.hex()};
@@ -74,12 +73,17 @@ void add_unlisted(Files& files, const std::string& folder, Manifest& manifest) {
   std::sort(manifest.files.begin(), manifest.files.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
 }
 
-// Whether load_state reads the file or folder, in a checkpoint that Python wrote without a manifest.
-bool is_python_state(std::string_view name) {
-  if (name.ends_with('/')) return name.starts_with("pytorch_model_fsdp_") || name.starts_with("optimizer_");
-  return (name.starts_with("model") && name.ends_with(".safetensors")) ||
-         (name.starts_with("pytorch_model") && name.ends_with(".bin")) ||
-         (name.starts_with("custom_checkpoint_") && name.ends_with(".pkl"));
+// Whether load_state reads a file or folder of this name, in a checkpoint without a manifest: one that Python wrote, or
+// whose manifest is damaged.
+bool is_state(std::string_view name) {
+  const auto is_any_of = [&](std::initializer_list<std::string_view> beginnings, std::string_view ending) {
+    return name.ends_with(ending) && std::any_of(beginnings.begin(), beginnings.end(),
+                                                 [&](const auto& beginning) { return name.starts_with(beginning); });
+  };
+  return is_any_of({"pytorch_model_fsdp_", "optimizer_"}, "/") ||
+         is_any_of({"model", "rank_tensors_"}, ".safetensors") ||
+         is_any_of({"pytorch_model", "optimizer", "scheduler", "sampler", "dl_state_dict"}, ".bin") ||
+         is_any_of({"custom_checkpoint_", "random_states_"}, ".pkl") || name == "scaler.pt";
 }
 
 // A damaged manifest counts as none: a new checkpoint must not fail because of an old one.
@@ -92,14 +96,14 @@ std::optional<Manifest> manifest_in(Files& files, const std::string& path) {
 }
 
 // Moves files that the program itself has put into the old folder (notes, plots) to the new one. Files of the old
-// manifest are ours, and Python's would be loaded in place of the new ones: both are dropped. Names that the new folder
+// manifest are ours, and other state would be loaded in place of the new one: both are dropped. Names that the new folder
 // has are not overwritten.
 void keep_user_files(Files& files, const std::string& from, const std::string& to) {
   const auto manifest = manifest_in(files, from + "/" + kManifestName).value_or(Manifest());
   const auto taken = files.list(to);
   for (const auto& name : files.list(from)) {
     const auto bare = name.ends_with('/') ? name.substr(0, name.size() - 1) : name;
-    const bool is_ours = is_record(name) || is_python_state(name) ||
+    const bool is_ours = is_record(name) || is_state(name) ||
                          std::any_of(manifest.files.begin(), manifest.files.end(), [&](const auto& entry) {
                            return entry.name == name || (name.ends_with('/') && entry.name.starts_with(name));
                          });
@@ -180,16 +184,18 @@ bool has_files_of(Files& files, const std::string& folder, const Manifest& manif
   });
 }
 
-// Of a folder without a manifest; nothing if a part is missing: a rank was still writing.
+// Of a folder without a manifest; nothing if a part is missing: a rank was still writing. Earlier versions did not write
+// the number of parts, which was that of the ranks.
 std::optional<Manifest> manifest_of_parts(Files& files, const std::string& folder) {
   Manifest whole;
   int num_parts = 0;
   for (const auto& name : files.list(folder)) {
     if (!name.starts_with(kPart) || !name.ends_with(".json")) continue;
     const auto part = manifest_in(files, folder + "/" + name);
-    if (!part) return std::nullopt;
+    const auto expected = part ? (part->num_parts > 0 ? part->num_parts : part->world_size) : 0;
+    if (!part || (num_parts > 0 && expected != whole.num_parts)) return std::nullopt;
     whole.world_size = part->world_size;
-    whole.num_parts = part->num_parts;
+    whole.num_parts = expected;
     whole.files.insert(whole.files.end(), part->files.begin(), part->files.end());
     ++num_parts;
   }
@@ -198,13 +204,30 @@ std::optional<Manifest> manifest_of_parts(Files& files, const std::string& folde
 
 }  // namespace
 
+void make_parents(Files& files, const std::string& path) { make_durable_folder(files, above(path)); }
+
 std::string begin_folder(Files& files, const std::string& path) {
-  make_durable_folder(files, above(path));
+  make_parents(files, path);
   settle(files, path);
   abandon_folder(files, path);
   files.make_folder(unfinished(path));
   files.sync_folder(above(path));  // or a power loss takes it with everything that ranks have synced in it
   return unfinished(path);
+}
+
+void sync_files(Files& files, const std::string& unfinished) {
+  std::vector<std::string> names;
+  list_files(files, unfinished, "", names);
+  std::set<std::string> folders{unfinished};
+  for (const auto& name : names) {
+    try {
+      files.sync_file(unfinished + "/" + name);
+    } catch (const FileError& error) {
+      if (error.code() != ENOENT) throw;  // the temporary file of another rank, which syncs it
+    }
+    folders.insert(above(unfinished + "/" + name));
+  }
+  for (const auto& folder : folders) files.sync_folder(folder);
 }
 
 void publish_folder(Files& files, const std::string& path, Manifest manifest) {
@@ -219,12 +242,13 @@ void write_part(Files& files, const std::string& unfinished, int rank, const Man
 
 // A folder with a manifest is complete, and so is one with the parts of all ranks. Each step leaves a state in which
 // this can be called again, so that it may be interrupted, too.
-bool finish_folder(Files& files, const std::string& path) {
+bool finish_folder(Files& files, const std::string& path, const IsIntact& is_intact) {
   const auto folder = unfinished(path);
   auto manifest = manifest_in(files, folder + "/" + kManifestName);
   const bool is_sealed = manifest.has_value();
   if (!is_sealed) manifest = manifest_of_parts(files, folder);
-  const bool is_complete = manifest && has_files_of(files, folder, *manifest);
+  const bool is_complete =
+      manifest && has_files_of(files, folder, *manifest) && (!is_intact || is_intact(folder, *manifest));
   if (!is_complete) {
     settle(files, path);
     return false;

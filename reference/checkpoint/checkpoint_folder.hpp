@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,9 +21,15 @@
 /// Thread rule: one process at a time per path, which `lock_of` makes sure.
 namespace accel::checkpoint {
 
+/// Creates the folders above `path`, so that they survive a power loss.
+void make_parents(Files& files, const std::string& path);
+
 /// Returns the empty folder to write into. Removes the remains of an earlier crash; a `path`.old without a `path` gets
 /// its name back.
 std::string begin_folder(Files& files, const std::string& path);
+
+/// Syncs the files that hooks have created in the unfinished folder. Ranks may already write theirs.
+void sync_files(Files& files, const std::string& unfinished);
 
 /// Writes `manifest`, completed by files that it does not list, into the unfinished folder and gives it its final name.
 /// Replaces an existing folder of that name; files that neither its manifest nor the new folder contains are moved to
@@ -33,9 +40,11 @@ void publish_folder(Files& files, const std::string& path, Manifest manifest);
 /// if the ranks cannot communicate again.
 void write_part(Files& files, const std::string& unfinished, int rank, const Manifest& part);
 
+/// Whether the files of a folder have the sizes and contents of a manifest.
+using IsIntact = std::function<bool(const std::string& folder, const Manifest& manifest)>;
 /// Completes what a process that ended has left: publishes the unfinished folder if it is complete or every rank has
-/// recorded its part, and ends a replacement. Returns whether it published.
-bool finish_folder(Files& files, const std::string& path);
+/// recorded its part, and if it is intact (null: if its files exist); ends a replacement. Returns whether it published.
+bool finish_folder(Files& files, const std::string& path, const IsIntact& is_intact = nullptr);
 /// Whether finish_folder may have something to do.
 [[nodiscard]] bool is_unfinished(Files& files, const std::string& path);
 /// Returns the folders `folder`/checkpoint_k for which is_unfinished is true.

@@ -120,14 +120,19 @@ Manifest manifest_of(const std::string& json, const std::string& path) {
   }
 }
 
-std::optional<Manifest> read_manifest(const std::string& folder, bool verify) {
-  const auto path = folder + "/" + kManifestName;
-  if (!std::filesystem::exists(path)) return std::nullopt;
-  auto manifest = manifest_of(MappedFile(path).read(), path);
+std::vector<std::string> damages(const std::string& folder, const Manifest& manifest, bool verify) {
   std::vector<std::string> problems;
   for (const auto& entry : manifest.files) {
     if (auto problem = problem_of(folder, entry, verify); !problem.empty()) problems.push_back(std::move(problem));
   }
+  return problems;
+}
+
+std::optional<Manifest> read_manifest(const std::string& folder, bool verify) {
+  const auto path = folder + "/" + kManifestName;
+  if (!std::filesystem::exists(path)) return std::nullopt;
+  auto manifest = manifest_of(MappedFile(path).read(), path);
+  const auto problems = damages(folder, manifest, verify);
   if (!problems.empty())
     throw CheckpointError(fmt::format("{}: this checkpoint is damaged: {}; copy it again, or load another checkpoint",
                                       folder, listed(problems, "; ")));

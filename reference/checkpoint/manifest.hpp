@@ -51,6 +51,10 @@ struct Manifest {
 /// Parses a manifest. Throws CheckpointError that names `path`, the origin of the text.
 [[nodiscard]] Manifest manifest_of(const std::string& json, const std::string& path);
 
+/// Returns a line for each file of a folder that is missing, or has another size or content than in the manifest.
+/// Contents are read only with `verify`.
+[[nodiscard]] std::vector<std::string> damages(const std::string& folder, const Manifest& manifest, bool verify = true);
+
 /// Reads the manifest of a folder; empty if there is none, as in folders that Python wrote. Throws CheckpointError that
 /// lists every file that is missing, or has another size or content. Contents are read only with `verify`.
 [[nodiscard]] std::optional<Manifest> read_manifest(const std::string& folder, bool verify = true);

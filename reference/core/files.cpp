@@ -159,6 +159,11 @@ void PosixFiles::link(const std::string& from, const std::string& to) {
   Files::link(from, to);
 }
 
+void PosixFiles::sync_file(const std::string& path) {
+  const Descriptor file(path, O_RDONLY, "read");
+  if (uninterrupted([&] { return ::fsync(file.get()); }) != 0) throw FileError(path, "written to the disk", errno);
+}
+
 void PosixFiles::remove(const std::string& path) {
   if (::remove(path.c_str()) != 0) throw FileError(path, "removed", errno);
 }

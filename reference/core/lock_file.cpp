@@ -27,7 +27,7 @@ struct OwnLocks {
 };
 
 OwnLocks& own_locks() {
-  static OwnLocks locks;
+  static auto& locks = *new OwnLocks;  // locks of static objects are released after all destructors of this file
   return locks;
 }
 
@@ -59,7 +59,10 @@ int LockFile::open_and_lock(const std::string& path) {
   for (int attempt = 1;; ++attempt) {
     const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (descriptor < 0) throw FileError(path, "created", errno);
-    if (flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    int result = 0;
+    do result = flock(descriptor, LOCK_EX | LOCK_NB);
+    while (result != 0 && errno == EINTR);
+    if (result != 0 && errno == EWOULDBLOCK) {
       close(descriptor);
       return kHeld;
     }
@@ -84,7 +87,7 @@ std::shared_ptr<const LockFile> LockFile::acquire(const std::string& path) {
   }
   const int descriptor = open_and_lock(key);
   if (descriptor == kHeld) return nullptr;
-  std::shared_ptr<const LockFile> own(new LockFile(key, descriptor));
+  std::shared_ptr<const LockFile> own(new LockFile(key, descriptor, getpid()));
   by_path[key] = own;
   return own;
 }
@@ -95,11 +98,12 @@ std::string LockFile::holder(const std::string& path) {
   return std::getline(in, text) && text.starts_with("process ") ? text : "another process";
 }
 
-// Removed before it is released: a process that opened it meanwhile sees that the path names another file.
+// Removed before it is released: a process that opened it meanwhile sees that the path names another file. A forked
+// process has a copy of this object, and somebody may have removed the file and made another.
 LockFile::~LockFile() {
   const std::lock_guard lock(own_locks().mutex);
   own_locks().by_path.erase(path_);
-  unlink(path_.c_str());
+  if (getpid() == process_ && is_at(path_, descriptor_)) unlink(path_.c_str());
   close(descriptor_);
 }
 

@@ -27,11 +27,12 @@ class LockFile {
   LockFile& operator=(const LockFile&) = delete;
 
  private:
-  LockFile(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
+  LockFile(std::string path, int descriptor, int process)
+      : path_(std::move(path)), descriptor_(descriptor), process_(process) {}
   static int open_and_lock(const std::string& path);
 
   std::string path_;  // canonical, so that it serves as key and outlives a change of the working folder
-  int descriptor_;
+  int descriptor_, process_;
 };
 
 }  // namespace accel

@@ -8,8 +8,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <future>
+#include <system_error>
+#include <thread>
 
 #include "reference/checkpoint/checkpoint_folder.hpp"
 #include "reference/checkpoint/weights_files.hpp"
@@ -58,8 +61,13 @@ std::string Checkpointing::folder_to_save(const std::string& output_dir) const {
 // every epoch under another name would need ever more files, so only those of the last saves are kept.
 void Checkpointing::lock(const std::string& folder) {
   constexpr std::size_t kMaxLocks = 8;
+  constexpr int kAttempts = 20;  // a program that only loads holds the lock for a moment
   const auto path = checkpoint::lock_of(folder);
   auto lock = LockFile::acquire(path);
+  for (int attempt = 1; !lock && attempt < kAttempts; ++attempt) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    lock = LockFile::acquire(path);
+  }
   check_checkpoint(lock != nullptr, "{} is saving to {} ({}); end it, or choose another folder; nothing was changed",
                    LockFile::holder(path), folder, path);
   std::erase_if(locks_, [&](const auto& known) { return known.first == path; });
@@ -72,7 +80,7 @@ std::string Checkpointing::begin(const std::string& folder) {
   std::string problem;
   if (creates_folders()) {
     problem = problem_of([&] {
-      context_.files->make_folder(std::filesystem::path(checkpoint::lock_of(folder)).parent_path().string());
+      checkpoint::make_parents(*context_.files, checkpoint::lock_of(folder));
       lock(folder);
       if (config_.automatic_checkpoint_naming && is_folder(*context_.files, folder)) {
         throw CheckpointError(
@@ -98,17 +106,21 @@ std::string Checkpointing::save(TrainingState& state, const std::string& output_
   auto weights = checkpoint::weights_of(state);
   const auto unfinished = begin(folder);
   const auto models = modules_of(state);
+  const auto hooks_problem = problem_of([&] {
+    for (const auto& hook : save_hooks) hook(models, weights, unfinished);
+  });
+  if (!hooks_problem.empty() && creates_folders()) checkpoint::abandon_folder(*context_.files, folder);
+  agree(context_, fmt::format("save_state: {}: not saved", folder), hooks_problem);
   std::vector<StateFile> contents;
   // An error of this rank alone is shared when the save is concluded.
   const auto problem = problem_of([&] {
-    for (const auto& hook : save_hooks) hook(models, weights, unfinished);
     contents = checkpoint::files_of_rank(
         state, context_, weights,
         {.safe_serialization = options.safe_serialization, .save_on_each_node = config_.save_on_each_node});
-  });
-  if (options.async) {
+    if (creates_folders()) checkpoint::sync_files(*context_.files, unfinished);
+    if (!options.async) return;
     for (auto& content : contents) content = checkpoint::copied(content);
-  }
+  });
   auto pending = std::make_shared<PendingSave>(
       PendingSave{.folder = folder,
                   .creates_folders = creates_folders(),
@@ -126,8 +138,13 @@ std::string Checkpointing::save(TrainingState& state, const std::string& output_
     return async ? write_rank_part(*files, unfinished, contents, rank, part)
                  : write_rank_files(*files, unfinished, contents);
   };
-  // A synchronous save runs deferred, on this thread, in finish() below: both kinds share one path.
-  pending->written = std::async(options.async ? std::launch::async : std::launch::deferred, std::move(write));
+  // A synchronous save runs deferred, on this thread, in finish() below: both kinds share one path. So does a save for
+  // which the system gives no thread, in the finish() of the program.
+  try {
+    pending->written = std::async(options.async ? std::launch::async : std::launch::deferred, write);
+  } catch (const std::system_error&) {
+    pending->written = std::async(std::launch::deferred, write);
+  }
   context_.unfinished_saves.emplace_back([&context = context_, pending] { conclude(context, *pending); });
   ++config_.iteration;
   if (!options.async) finish();
@@ -182,14 +199,23 @@ std::optional<std::string> Checkpointing::readable_folder(const std::string& inp
                          : std::optional(fmt::format("{}/checkpoint_{}", checkpoints_folder(), numbers.back()));
 }
 
-// Completes folders that a process has left when it died, if no other process is at work there.
+// Completes folders that a process has left when it died, if no other process is at work there. An error there, for
+// example on a disk that is mounted read-only, leaves the older checkpoint to be loaded.
 void Checkpointing::recover(const std::string& input_dir) const {
   auto& files = *context_.files;
   auto folders = config_.automatic_checkpoint_naming ? checkpoint::unfinished_checkpoints(files, checkpoints_folder())
                                                      : std::vector<std::string>();
   if (!input_dir.empty() && checkpoint::is_unfinished(files, input_dir)) folders.push_back(input_dir);
+  const auto is_intact = [](const std::string& folder, const checkpoint::Manifest& manifest) {
+    return checkpoint::damages(folder, manifest).empty();
+  };
   for (const auto& folder : folders) {
-    if (const auto lock = LockFile::acquire(checkpoint::lock_of(folder))) checkpoint::finish_folder(files, folder);
+    const auto problem = problem_of([&] {
+      const auto lock = LockFile::acquire(checkpoint::lock_of(folder));
+      if (lock) checkpoint::finish_folder(files, folder, is_intact);
+    });
+    if (!problem.empty())
+      context_.warn(fmt::format("{}: an unfinished save could not be completed: {}", folder, problem));
   }
 }
 

@@ -16,35 +16,24 @@ namespace {
 using PackedEntries = std::vector<std::tuple<std::string, std::int64_t, std::string>>;
 using PackedWritten = std::tuple<int, PackedEntries, std::string>;
 
-// Whether the folder was published, and what went wrong.
-struct Published {
-  bool is_saved = false;
-  std::string problem;
-};
-
-Published publish(RankContext& context, const PendingSave& save, const std::vector<PackedWritten>& all) {
-  auto& files = *context.files;
-  Published published;
+// Returns what went wrong; "" if the folder has its final name.
+std::string publish(Files& files, const PendingSave& save, int rank, checkpoint::Manifest manifest,
+                    const std::vector<PackedWritten>& all) {
   const bool is_whole =
       std::all_of(all.begin(), all.end(), [](const auto& of_rank) { return std::get<2>(of_rank).empty(); });
+  std::string problem;
   if (is_whole) {
-    published.problem = problem_of([&] {
-      checkpoint::Manifest manifest{.world_size = context.world_size};
-      for (const auto& [machine, entries, problem] : all) {
-        if (save.save_on_each_node && machine != context.rank) continue;
+    problem = problem_of([&] {
+      for (const auto& [machine, entries, unused] : all) {
+        if (save.save_on_each_node && machine != rank) continue;
         for (const auto& [name, bytes, checksum] : entries) manifest.files.push_back({name, bytes, checksum});
       }
       checkpoint::publish_folder(files, save.folder, std::move(manifest));
-      published.is_saved = true;
-      if (save.number && save.total_limit)
-        checkpoint::remove_oldest(files, save.checkpoints_folder, *save.total_limit, *save.number);
     });
+    if (problem.empty()) return "";
   }
-  if (!published.is_saved) {
-    const auto also = problem_of([&] { checkpoint::abandon_folder(files, save.folder); });
-    if (!also.empty()) published.problem += (published.problem.empty() ? "" : "; ") + also;
-  }
-  return published;
+  const auto also = problem_of([&] { checkpoint::abandon_folder(files, save.folder); });
+  return problem + (problem.empty() || also.empty() ? "" : "; ") + also;
 }
 
 }  // namespace
@@ -68,20 +57,25 @@ WrittenFiles write_rank_part(Files& files, const std::string& folder,
   return written;
 }
 
-// If only the removal of older checkpoints fails, the new one is saved.
+// Old checkpoints are removed once every rank has published. If that fails, the new one is saved nevertheless.
 void conclude(RankContext& context, PendingSave& save) {
   const auto written = save.written.get();
   PackedEntries own;
   for (const auto& entry : written.entries) own.emplace_back(entry.name, entry.bytes, entry.checksum);
   const auto all = gather_object(
       context, std::vector<PackedWritten>{{context.rank - context.local_rank, std::move(own), written.problem}});
-  const auto published = save.creates_folders ? publish(context, save, all) : Published();
-  if (published.is_saved && !published.problem.empty())
-    context.warn(fmt::format("save_state: {} is saved, but older checkpoints could not be removed: {}", save.folder,
-                             published.problem));
-  agree(context, fmt::format("save_state: {}: not saved", save.folder),
-        !written.problem.empty() ? written.problem
-        : published.is_saved     ? ""
-                                 : published.problem);
+  auto problem = written.problem;
+  if (save.creates_folders) {
+    const auto publishing = publish(*context.files, save, context.rank, {.world_size = context.world_size}, all);
+    if (problem.empty()) problem = publishing;
+  }
+  agree(context, fmt::format("save_state: {}: not saved", save.folder), problem);
+  if (!save.creates_folders || !save.number || !save.total_limit) return;
+  const auto removing = problem_of(
+      [&] { checkpoint::remove_oldest(*context.files, save.checkpoints_folder, *save.total_limit, *save.number); });
+  if (!removing.empty())
+    context.warn(
+        fmt::format("save_state: {} is saved, but older checkpoints could not be removed: {}", save.folder, removing));
 }
+
 }  // namespace accel

@@ -126,6 +126,7 @@ void run_thread(const SimulationOptions& options, const Seat& seat, std::mutex& 
   };
   const auto end = run_until_exit([&] { return run_program(context, program); });
   if (end.code != 0) throw Error(fmt::format("the program called {}({}); expected code 0", end.function, end.code));
+  finish_saves(context);  // of a program that called std::exit(0)
 }
 
 void take_seat(Simulation& simulation, const SimulationOptions& options, int rank, int restart_count,

@@ -80,6 +80,7 @@ std::unique_ptr<WritableFile> FaultyFiles::create(const std::string& path) {
 std::string FaultyFiles::read(const std::string& path) { return living().read(path); }
 std::vector<std::string> FaultyFiles::list(const std::string& path) { return living().list(path); }
 void FaultyFiles::rename(const std::string& from, const std::string& to) { living().rename(from, to); }
+void FaultyFiles::sync_file(const std::string& path) { living().sync_file(path); }
 void FaultyFiles::remove(const std::string& path) { living().remove(path); }
 void FaultyFiles::make_folder(const std::string& path) { living().make_folder(path); }
 void FaultyFiles::sync_folder(const std::string& path) { living().sync_folder(path); }

@@ -40,6 +40,7 @@ class FaultyFiles final : public Files {
   [[nodiscard]] std::string read(const std::string& path) override;
   [[nodiscard]] std::vector<std::string> list(const std::string& path) override;
   void rename(const std::string& from, const std::string& to) override;
+  void sync_file(const std::string& path) override;
   void remove(const std::string& path) override;
   void make_folder(const std::string& path) override;
   void sync_folder(const std::string& path) override;

@@ -80,6 +80,10 @@ class CrashDisk final : public Files {
     above.change({{name_of(from), nullptr}});
     below.change({{name_of(to), node}});
   }
+  void sync_file(const std::string& path) override {
+    spend(path);
+    at(path)->synced = at(path)->bytes.size();
+  }
   void remove(const std::string& path) override {
     spend(path);
     if (!at(path)->names.empty()) throw FileError(path, "removed", ENOTEMPTY);

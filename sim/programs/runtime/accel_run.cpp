@@ -3,7 +3,9 @@
 // reference/ because it must know both the simulator and the real backends, which reference/ may not include.
 
 #include <malloc.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -27,6 +29,17 @@ int report(const std::exception& error) {
   return programs::exit_code_of(error);
 }
 
+// std::exit(0) inside the program does not return to run_program. With another code the other ranks may not be there.
+void finish_saves_at_exit(int code, void* /*unused*/) {
+  auto* rank = find_current_rank();
+  if (code != 0 || rank == nullptr) return;
+  try {
+    finish_saves(*rank);
+  } catch (const std::exception& error) {
+    _exit(report(error));
+  }
+}
+
 // Runs this process as one rank over a real backend; "" selects the backend that fits the machine.
 int run_real(const std::string& backend, const programs::RecordOptions& record, const std::function<int()>& train) {
   std::unique_ptr<RankContext> context;
@@ -35,6 +48,7 @@ int run_real(const std::string& backend, const programs::RecordOptions& record, 
     context = programs::make_real_rank(backend);
     programs::record_rank(*context, record);
     const RankScope scope(*context);
+    on_exit(finish_saves_at_exit, nullptr);
     const int code = run_program(*context, train);
     if (code == 0 && context->leave) context->leave();
     if (code != 0) programs::keep_until_exit(std::move(context));

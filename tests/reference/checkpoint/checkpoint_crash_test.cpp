@@ -27,9 +27,24 @@ using Content = std::map<std::string, std::string>;  // of a folder: names to by
 constexpr const char* kPath = "run/state";
 constexpr int kRanks = 2;
 
-const Content kFirst{{"rank0", "first"}, {"inner/rank1", "first, too"}};
-const Content kSecond{{"rank0", "second"}, {"inner/rank1", ""}, {"more", "second"}};
+const Content kFirst{{"hook", "first"}, {"rank0", "first"}, {"inner/rank1", "first, too"}};
+const Content kSecond{{"hook", "2"}, {"plots/hook", ""}, {"rank0", "second"}, {"inner/rank1", ""}, {"more", "second"}};
 const Content kThird{{"rank0", "third"}};
+
+bool is_of_hook(const std::string& name) { return name.ends_with("hook"); }
+
+// What a hook of the program writes, as it likes.
+void write_hook(Files& files, const Content& content) {
+  const std::string unfinished = std::string(kPath) + ".tmp";
+  for (const auto& [name, bytes] : content) {
+    if (!is_of_hook(name)) continue;
+    if (name.starts_with("plots/")) files.make_folder(unfinished + "/plots");
+    const auto file = files.create(unfinished + "/" + name);
+    file->append(bytes);
+    file->close();
+  }
+  sync_files(files, unfinished);
+}
 
 // What each rank writes into the unfinished folder; records, as an asynchronous save does.
 void write_ranks(Files& files, const Content& content, std::vector<ManifestEntry>& entries) {
@@ -37,7 +52,7 @@ void write_ranks(Files& files, const Content& content, std::vector<ManifestEntry
   for (int rank = 0; rank < kRanks; ++rank) {
     RecordingFiles recording(files, unfinished);
     for (const auto& [name, bytes] : content) {
-      if ((name == "inner/rank1") != (rank == 1)) continue;
+      if (is_of_hook(name) || (name == "inner/rank1") != (rank == 1)) continue;
       if (rank == 1) recording.make_folder(unfinished + "/inner");
       write_atomically(recording, unfinished + "/" + name, bytes);
     }
@@ -50,6 +65,7 @@ void write_ranks(Files& files, const Content& content, std::vector<ManifestEntry
 // An asynchronous save up to the point at which every rank has recorded its files.
 std::vector<ManifestEntry> begin_save(Files& files, const Content& content) {
   begin_folder(files, kPath);
+  write_hook(files, content);
   std::vector<ManifestEntry> entries;
   write_ranks(files, content, entries);
   return entries;

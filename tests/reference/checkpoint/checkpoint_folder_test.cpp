@@ -202,6 +202,12 @@ TEST(CheckpointFolderTest, AKilledProcessLeavesTheNewestCheckpointComplete) {
   std::mt19937 random(7);
   std::int64_t saved = -1, kills_inside = 0;
   const int num_kills = testing::num_cases(100);  // 1,000 with --long
+  const TemporaryFolder other;
+  const auto start = std::chrono::steady_clock::now();
+  for (std::int64_t number = 0; number < 3; ++number)
+    save(files, other.path(std::to_string(number)), content_of(number));
+  const auto of_saves = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start);
+  const auto longest = static_cast<std::uint32_t>(std::max<std::int64_t>(30'000, 2 * of_saves.count()));
   for (int kill_number = 0; kill_number < num_kills; ++kill_number) {
     int ends[2];
     ASSERT_EQ(pipe(ends), 0);
@@ -209,7 +215,7 @@ TEST(CheckpointFolderTest, AKilledProcessLeavesTheNewestCheckpointComplete) {
     ASSERT_GE(child, 0);
     if (child == 0) save_for_ever(folder.path(), saved + 1, ends[1]);
     close(ends[1]);
-    std::this_thread::sleep_for(std::chrono::microseconds(random() % 30'000));
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % longest));
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
     for (std::int64_t number = 0; read(ends[0], &number, sizeof number) == sizeof number;) saved = number;

@@ -4,6 +4,7 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/embedding.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -291,6 +292,28 @@ TEST_F(SaveStateTest, AnAsynchronousSaveOfAProgramThatFailedIsFound) {
     EXPECT_EQ(training.accelerator.load_state(), folder_.path("project/checkpoints/checkpoint_1"));
     EXPECT_EQ(training.accelerator.save_state(), folder_.path("project/checkpoints/checkpoint_2"));
   });
+}
+
+// Of one component, and below folders that do not exist.
+TEST_F(SaveStateTest, RelativeFoldersWork) {
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(folder_.path());
+  for (const auto* name : {"ckpt", "out/checkpoint_1", "a/b/c", "./d"}) {
+    EXPECT_EQ(problem_on(2, [&] { Training(ddp()).accelerator.save_state(name); }), "") << name;
+    EXPECT_EQ(problem_on(2, [&] { Training(ddp(), 9).accelerator.load_state(name); }), "") << name;
+  }
+  std::filesystem::current_path(before);
+  EXPECT_THAT(PosixFiles().list(folder_.path()), ElementsAre("a/", "ckpt/", "d/", "out/"));
+}
+
+// As in a process, objects on the stack are not destroyed.
+TEST_F(SaveStateTest, AnAsynchronousSaveIsPublishedWhenTheProgramExits) {
+  run_ranks(1, [&] {
+    auto& training = *new Training(ddp());
+    training.accelerator.save_state(path_, {.async = true});
+    std::exit(0);
+  });
+  EXPECT_TRUE(checkpoint::read_manifest(path_).has_value());
 }
 
 // Without end_training, too.

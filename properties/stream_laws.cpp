@@ -100,8 +100,8 @@ TEST(StreamLaws, TheSameOnGloo) {
   expect_property(25, [] { check_case(Backend::kGlooThreads, make_case(3)); });
 }
 
-// How many batches a rank has read does not tell how far each of its parts was read. With and without even_batches, whose
-// duplicates come from the start of the pass.
+// How many batches a rank has read does not tell how far each of its parts was read. With and without even_batches,
+// whose duplicates come from the start of the pass.
 TEST(StreamLaws, SkippedBatchesAreThoseThatThePassWouldHaveBegunWith) {
   expect_property(40, [] {
     auto c = make_case(4);

@@ -59,8 +59,8 @@ ManifestEntry entry_of(Files& files, const std::string& folder, const std::strin
   return {.name = name, .bytes = std::ssize(bytes), .checksum = checksum.hex()};
 }
 
-// Written into the unfinished folder by this file, and no part of the checkpoint. A process that was killed may have left
-// the temporary file of any of them.
+// Written into the unfinished folder by this file, and no part of the checkpoint. A process that was killed may have
+// left the temporary file of any of them.
 bool is_record(std::string_view name) { return name.starts_with(kManifestName) || name.starts_with(kPart); }
 
 // Adds files that hooks of the program have created. Nothing recorded them, so they are read for their checksum.
@@ -96,8 +96,8 @@ std::optional<Manifest> manifest_in(Files& files, const std::string& path) {
 }
 
 // Moves files that the program itself has put into the old folder (notes, plots) to the new one. Files of the old
-// manifest are ours, and other state would be loaded in place of the new one: both are dropped. Names that the new folder
-// has are not overwritten.
+// manifest are ours, and other state would be loaded in place of the new one: both are dropped. Names that the new
+// folder has are not overwritten.
 void keep_user_files(Files& files, const std::string& from, const std::string& to) {
   const auto manifest = manifest_in(files, from + "/" + kManifestName).value_or(Manifest());
   const auto taken = files.list(to);
@@ -155,8 +155,8 @@ void seal(Files& files, const std::string& folder, Manifest manifest) {
   write_atomically(files, folder + "/" + kManifestName, to_json(manifest));
 }
 
-// Gives a sealed folder its final name. An error before that leaves the earlier folder under its name; after it, what is
-// left to clean up is left to `settle`, since the checkpoint is saved.
+// Gives a sealed folder its final name. An error before that leaves the earlier folder under its name; after it, what
+// is left to clean up is left to `settle`, since the checkpoint is saved.
 void replace(Files& files, const std::string& path) {
   settle(files, path);
   const bool replaces = is_folder(files, path);
@@ -184,8 +184,8 @@ bool has_files_of(Files& files, const std::string& folder, const Manifest& manif
   });
 }
 
-// Of a folder without a manifest; nothing if a part is missing: a rank was still writing. Earlier versions did not write
-// the number of parts, which was that of the ranks.
+// Of a folder without a manifest; nothing if a part is missing: a rank was still writing. Earlier versions did not
+// write the number of parts, which was that of the ranks.
 std::optional<Manifest> manifest_of_parts(Files& files, const std::string& folder) {
   Manifest whole;
   int num_parts = 0;
@@ -298,8 +298,8 @@ std::vector<std::int64_t> checkpoint_numbers(Files& files, const std::string& fo
   return numbers;
 }
 
-// A folder is renamed before it is removed, so that a crash in between leaves a name which nobody takes for a checkpoint.
-// Remains of earlier crashes are removed here too.
+// A folder is renamed before it is removed, so that a crash in between leaves a name which nobody takes for a
+// checkpoint. Remains of earlier crashes are removed here too.
 void remove_oldest(Files& files, const std::string& folder, int total_limit, std::int64_t kept) {
   const auto path_of = [&](std::int64_t number) { return fmt::format("{}/{}{}", folder, kPrefix, number); };
   for (const auto& name : files.list(folder)) {

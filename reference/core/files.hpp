@@ -56,8 +56,8 @@ class Files {
   virtual void rename(const std::string& from, const std::string& to) = 0;
   /// Gives a file a second name, which must be free. By default, and where the file system has no such links, a copy.
   virtual void link(const std::string& from, const std::string& to);
-  /// Blocks until the disk holds the bytes of a file that something else has written. By default nothing: files that are
-  /// written through this interface are synced there.
+  /// Blocks until the disk holds the bytes of a file that something else has written. By default nothing: files that
+  /// are written through this interface are synced there.
   virtual void sync_file(const std::string& /*path*/) {}
   /// Removes a file or an empty folder.
   virtual void remove(const std::string& path) = 0;

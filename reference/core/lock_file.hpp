@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-/// A file that one process at a time holds, by a lock of the operating system, so that the lock of a process that died is
-/// free. It contains the holder's machine and process, and is removed when it is released.
+/// A file that one process at a time holds, by a lock of the operating system, so that the lock of a process that died
+/// is free. It contains the holder's machine and process, and is removed when it is released.
 ///
 ///     const auto lock = LockFile::acquire("run/checkpoints.lock");
 ///     if (!lock) throw Error("in use by " + LockFile::holder("run/checkpoints.lock"));

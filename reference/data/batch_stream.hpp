@@ -73,8 +73,8 @@ struct ReadersOptions {
   /// Where the workers are stored while the pass lasts; null: nowhere.
   std::shared_ptr<Workers>* kept = nullptr;
   bool persistent = false;  ///< they stay there after the pass
-  /// Whether all queued reads are done, although the loop was left. Else a dataset with a position or a generator of its
-  /// own would be left where the thread happened to be.
+  /// Whether all queued reads are done, although the loop was left. Else a dataset with a position or a generator of
+  /// its own would be left where the thread happened to be.
   bool finish = false;
 };
 

@@ -81,8 +81,8 @@ void write_index(Files& files, const std::string& folder, const OffloadJson& ind
   write_atomically(files, folder + "/" + kOffloadIndexName, index.dump(2, ' ', /*ensure_ascii=*/true));
 }
 
-// Takes entries whose files are about to change out of the index on the disk: a process that is killed meanwhile must not
-// leave an index that mixes two saves.
+// Takes entries whose files are about to change out of the index on the disk: a process that is killed meanwhile must
+// not leave an index that mixes two saves.
 template <typename Names>
 void forget(Files& files, const std::string& folder, const Names& names, const OffloadJson& index) {
   auto kept = index;

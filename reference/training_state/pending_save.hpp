@@ -15,7 +15,8 @@
 /// A save whose files this rank is writing, or has written, into the unfinished folder.
 ///
 ///     PendingSave save{.folder = "run/state", .creates_folders = rank == 0};
-///     save.written = std::async(std::launch::async, [&] { return write_rank_files(files, "run/state.tmp", contents); });
+///     save.written = std::async(std::launch::async, [&] { return write_rank_files(files, "run/state.tmp", contents);
+///     });
 ///     conclude(context, save);
 ///
 /// Thread rule: the rank's thread, except for the functions that write.
@@ -45,8 +46,8 @@ WrittenFiles write_rank_files(Files& files, const std::string& folder,
 WrittenFiles write_rank_part(Files& files, const std::string& folder,
                              const std::vector<checkpoint::StateFile>& contents, int rank, checkpoint::Manifest part);
 
-/// Gathers what every rank has written, then publishes or removes the folder. Old checkpoints are removed only after the
-/// new one has its name, so total_limit never leaves fewer than before. Throws CheckpointError on every rank if the
+/// Gathers what every rank has written, then publishes or removes the folder. Old checkpoints are removed only after
+/// the new one has its name, so total_limit never leaves fewer than before. Throws CheckpointError on every rank if the
 /// folder was not published. Collective.
 void conclude(RankContext& context, PendingSave& save);
 

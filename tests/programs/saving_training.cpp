@@ -1,6 +1,7 @@
-// saving_training FOLDER NAMES SAVES ACKNOWLEDGED RANK MICROSECONDS: checks what it loads, then trains and saves until RANK
-// kills its process. Each step adds 1 to every weight, so that a mixture of two checkpoints is found. NAMES: one or
-// automatic; SAVES: sync or async. Appends "loaded STEP" to ACKNOWLEDGED, and each step whose checkpoint is complete.
+// saving_training FOLDER NAMES SAVES ACKNOWLEDGED RANK MICROSECONDS: checks what it loads, then trains and saves until
+// RANK kills its process. Each step adds 1 to every weight, so that a mixture of two checkpoints is found. NAMES: one
+// or automatic; SAVES: sync or async. Appends "loaded STEP" to ACKNOWLEDGED, and each step whose checkpoint is
+// complete.
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 

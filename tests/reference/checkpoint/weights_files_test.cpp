@@ -237,8 +237,8 @@ TEST_F(WeightsFilesTest, ShardsOfAnEarlierSaveAreRemoved) {
   EXPECT_EQ(names().size(), 8u) << "the single file of its kind is gone";
 }
 
-// A save over an older one, of any number of files each, that is interrupted at every operation, also twice: a reader gets
-// the old model or the new one. At the end only the files of the new one are there, under their usual names.
+// A save over an older one, of any number of files each, that is interrupted at every operation, also twice: a reader
+// gets the old model or the new one. At the end only the files of the new one are there, under their usual names.
 TEST_F(WeightsFilesTest, ASaveOverAnotherOneThatIsInterruptedMixesNothing) {
   testing::expect_property(10, [] {
     const auto model = [](double value, int count) {

@@ -7,8 +7,8 @@
 #include <set>
 
 #include "reference/checkpoint/checkpoint_folder.hpp"
-#include "reference/checkpoint/recording_files.hpp"
 #include "reference/checkpoint/distributed/distributed_checkpoint.hpp"
+#include "reference/checkpoint/recording_files.hpp"
 #include "reference/checkpoint/torch_archive.hpp"
 #include "reference/core/errors.hpp"
 

@@ -51,8 +51,7 @@ TEST(UnpreparedObjectsTest, ALoaderThatEveryRankReadsInFullIsReported) {
   EXPECT_THAT(warnings_of(body(false, true), {}, 1), ElementsAre(IsEmpty()));
   const auto reads_what_prepare_returns = [](Accelerator& accelerator) {
     nn::Linear net(1, 1);
-    auto [model, batches] =
-        accelerator.prepare(net, DataLoader(TensorDataset(at::zeros({6, 1})), {.batch_size = 2}));
+    auto [model, batches] = accelerator.prepare(net, DataLoader(TensorDataset(at::zeros({6, 1})), {.batch_size = 2}));
     for ([[maybe_unused]] auto& batch : batches) {
     }
   };

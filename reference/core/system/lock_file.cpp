@@ -1,4 +1,4 @@
-#include "reference/core/lock_file.hpp"
+#include "reference/core/system/lock_file.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>

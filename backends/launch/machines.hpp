@@ -21,7 +21,7 @@
 /// rank fails or a machine does not respond for some time; then all restart, or end with the same message. Each machine
 /// sends an "alive" message every few seconds. On a single machine nothing is sent and no port is opened.
 ///
-/// Anyone may connect to the port, hence the limits: a connection that has not proved within 5 s that it comes from a
+/// Anyone may connect to the port, hence the limits: a connection without a proof within 5 s that it comes from a
 /// launcher with the same secret is closed, and so is the oldest one if there are too many.
 ///
 /// Thread rule: one thread. Only the destructor of machine 0 waits, for at most 2 s; `advance` handles what has
@@ -84,7 +84,7 @@ class Machines {
     std::string nonce = {};   // of this machine, for the proof of machine 0
     bool is_trusted = false;  // the peer has proved that it holds the secret
   };
-  // An accepted connection that has not joined yet.
+  // An accepted connection, before it joins.
   struct Newcomer {
     Link link;
     std::string nonce;

@@ -29,7 +29,7 @@ class OutputWriter {
  public:
   /// `descriptor` is borrowed. The signal mask of the calling thread applies to the thread that writes.
   explicit OutputWriter(int descriptor);
-  /// Discards what the reader has not accepted.
+  /// Discards the text that the reader did not accept.
   ~OutputWriter();
   OutputWriter(const OutputWriter&) = delete;
   OutputWriter& operator=(const OutputWriter&) = delete;

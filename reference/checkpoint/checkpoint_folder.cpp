@@ -248,7 +248,7 @@ bool finish_folder(Files& files, const std::string& path, const IsIntact& is_int
   const bool is_sealed = manifest.has_value();
   if (!is_sealed) manifest = manifest_of_parts(files, folder);
   const bool is_complete =
-      manifest && has_files_of(files, folder, *manifest) && (!is_intact || is_intact(folder, *manifest));
+      manifest && (is_intact ? is_intact(folder, *manifest) : has_files_of(files, folder, *manifest));
   if (!is_complete) {
     settle(files, path);
     return false;

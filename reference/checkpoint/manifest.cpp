@@ -43,9 +43,7 @@ std::string problem_of(const std::string& folder, const ManifestEntry& entry, bo
   const MappedFile file(path);
   // Files may be larger than memory: read ahead, and let the kernel drop pages that have been read.
   file.advise(MappedFile::Access::kSequential);
-  constexpr std::size_t kPiece = 1 << 20;
-  for (std::size_t begin = 0; begin < file.size(); begin += kPiece)
-    checksum.update(file.read(begin, std::min(kPiece, file.size() - begin)));
+  file.read_pieces([&](std::size_t /*begin*/, std::string_view bytes) { checksum.update(bytes); });
   return checksum.hex() == entry.checksum ? ""
                                           : fmt::format("{}: the content is damaged (xxh3_64 {}, expected {})",
                                                         entry.name, checksum.hex(), entry.checksum);

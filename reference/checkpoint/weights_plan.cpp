@@ -2,11 +2,12 @@
 // compare and mix both.
 #include "reference/checkpoint/weights_plan.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cmath>
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "reference/core/errors.hpp"
@@ -135,12 +136,12 @@ std::string weights_index_name(bool safe_serialization) {
   return weights_file_name(safe_serialization) + ".index.json";
 }
 
-// Used to find the remains of an earlier save. It must not match files that the user has put into the folder.
 std::string spare_weights_name(const std::string& name, int spare) {
   const auto dot = name.rfind('.');
   return fmt::format("{}.new{}{}", name.substr(0, dot), spare, name.substr(dot));
 }
 
+// Used to find the remains of an earlier save. It must not match files that the user has put into the folder.
 bool is_weights_file(std::string_view name, bool safe_serialization) {
   if (name == weights_file_name(safe_serialization) || name == weights_index_name(safe_serialization)) return true;
   const auto [stem, extension] = names_of(safe_serialization);

@@ -53,7 +53,7 @@ std::int64_t parse_size(std::string_view text);
 std::string weights_file_name(bool safe_serialization);
 /// "model.safetensors.index.json" or "pytorch_model.bin.index.json".
 std::string weights_index_name(bool safe_serialization);
-/// A name for a shard while the file of its own name is in use: "model-00001-of-00002.new1.safetensors". `spare` >= 1.
+/// A name for a shard while the file of that name is in use: "model-00001-of-00002.new1.safetensors". `spare` >= 1.
 std::string spare_weights_name(const std::string& name, int spare);
 /// Whether a save of this kind may create a file of this name; includes the index and spare names.
 bool is_weights_file(std::string_view name, bool safe_serialization);

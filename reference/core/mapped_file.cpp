@@ -10,6 +10,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -111,6 +112,17 @@ std::string MappedFile::read(std::size_t begin, std::size_t num_bytes) const {
   std::string bytes(num_bytes, '\0');
   read(begin, num_bytes, bytes.data());
   return bytes;
+}
+
+// One buffer for all pieces: the time to fill a new one with zeros would be that of reading.
+void MappedFile::read_pieces(const std::function<void(std::size_t begin, std::string_view bytes)>& use) const {
+  constexpr std::size_t kPieceBytes = 1 << 20;
+  std::string buffer(std::min(kPieceBytes, size()), '\0');
+  for (std::size_t begin = 0; begin < size(); begin += kPieceBytes) {
+    const auto num_bytes = std::min(kPieceBytes, size() - begin);
+    read(begin, num_bytes, buffer.data());
+    use(begin, std::string_view(buffer).substr(0, num_bytes));
+  }
 }
 
 void MappedFile::read_from(int descriptor, std::size_t begin, std::size_t num_bytes, char* to) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -32,6 +33,9 @@ class MappedFile {
   [[nodiscard]] std::string read(std::size_t begin, std::size_t num_bytes) const;
   /// Returns the complete file.
   [[nodiscard]] std::string read() const { return read(0, size()); }
+
+  /// Calls `use` with the complete file, 1 MiB at a time, and with the offset of each piece. Throws as `read` does.
+  void read_pieces(const std::function<void(std::size_t begin, std::string_view bytes)>& use) const;
 
   /// Declares how the file will be read, so that the kernel reads ahead or does not.
   enum class Access { kSequential, kRandom };

@@ -9,6 +9,7 @@
 // or a loop that was left, whose place serves only state_dict().
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+
 #include <exception>
 #include <utility>
 

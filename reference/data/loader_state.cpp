@@ -2,8 +2,9 @@
 // program may have written, so all problems are collected and reported together.
 #include "reference/data/loader_state.hpp"
 
-#include <algorithm>
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"

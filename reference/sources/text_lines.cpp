@@ -33,15 +33,12 @@ std::string_view sources::without_line_end(std::string_view line) {
 TextLines::TextLines(const std::vector<std::string>& paths) {
   for (const auto& path : paths) {
     lines_.add_file(path, [](const MappedFile& file, const auto& add) {
-      constexpr std::size_t kPieceBytes = 1 << 20;
       if (file.size() > 0) add(0);
-      std::string piece;
-      for (std::size_t begin = 0; begin < file.size(); begin += piece.size()) {
-        piece = file.read(begin, std::min(kPieceBytes, file.size() - begin));
-        for (auto end = piece.find('\n'); end != std::string::npos; end = piece.find('\n', end + 1)) {
+      file.read_pieces([&](std::size_t begin, std::string_view piece) {
+        for (auto end = piece.find('\n'); end != std::string_view::npos; end = piece.find('\n', end + 1)) {
           if (begin + end + 1 < file.size()) add(static_cast<std::int64_t>(begin + end + 1));
         }
-      }
+      });
     });
   }
 }

@@ -251,13 +251,13 @@ Checkpointing::Found Checkpointing::find(const std::string& input_dir, const Loa
 // otherwise see another state, and all would read everything.
 Checkpointing::Found Checkpointing::find_on_one_rank(const std::string& input_dir,
                                                      const LoadStateOptions& options) const {
-  Found found;
-  std::string problem;
-  if (creates_folders()) problem = problem_of([&] { found = find(input_dir, options); });
-  agree(context_, "load_state", problem);
-  std::vector<std::tuple<std::string, int, std::int64_t>> shared{{found.folder, found.saved_ranks, found.next}};
-  broadcast_object_list(context_, shared);
-  return {std::get<0>(shared.front()), std::get<1>(shared.front()), std::get<2>(shared.front())};
+  using Packed = std::tuple<std::string, int, std::int64_t>;
+  const auto [folder, saved_ranks, next] =
+      result_of_one_rank<Packed>(context_, "load_state", creates_folders(), [&]() -> Packed {
+        const auto found = find(input_dir, options);
+        return {found.folder, found.saved_ranks, found.next};
+      });
+  return {folder, saved_ranks, next};
 }
 
 // Calls the hooks and returns which models to load.
@@ -279,17 +279,10 @@ std::string Checkpointing::folder_to_load(const std::string& function, const std
 bool Checkpointing::has_checkpoint(const std::string& given_dir) {
   const auto input_dir = folder_to_load("has_checkpoint", given_dir);
   finish();
-  std::vector<std::int64_t> found{0};
-  std::string problem;
-  if (creates_folders()) {
-    problem = problem_of([&] {
-      recover(input_dir);
-      found.front() = readable_folder(input_dir).has_value() ? 1 : 0;
-    });
-  }
-  agree(context_, "has_checkpoint", problem);
-  broadcast_object_list(context_, found);
-  return found.front() == 1;
+  return result_of_one_rank<int>(context_, "has_checkpoint", creates_folders(), [&] {
+           recover(input_dir);
+           return readable_folder(input_dir) ? 1 : 0;
+         }) == 1;
 }
 
 std::string Checkpointing::load(TrainingState& state, const std::string& given_dir, const LoadStateOptions& options) {

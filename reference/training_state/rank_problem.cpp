@@ -5,8 +5,6 @@
 #include <map>
 #include <vector>
 
-#include "reference/state/objects.hpp"
-
 namespace accel {
 
 void agree(RankContext& context, const std::string& what, const std::string& problem) {

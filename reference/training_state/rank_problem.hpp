@@ -2,10 +2,13 @@
 
 #include <c10/util/Exception.h>
 
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "reference/core/errors.hpp"
 #include "reference/core/files.hpp"
+#include "reference/state/objects.hpp"
 #include "reference/state/rank_context.hpp"
 
 /// Errors that may occur on one rank alone. Thrown there, they would leave the other ranks waiting in their next
@@ -45,5 +48,16 @@ std::string problem_of(const Act& act) {
 /// Throws the same CheckpointError, which begins with `what`, on all ranks if any rank has a problem. Equal problems of
 /// several ranks are reported once, with the ranks that have them. Collective.
 void agree(RankContext& context, const std::string& what, const std::string& problem);
+
+/// Runs `act` on the ranks that act alone for all, shares their problem, and returns rank 0's result on every rank.
+/// Collective.
+template <typename Result>
+Result result_of_one_rank(RankContext& context, const std::string& what, bool acts,
+                          const std::function<Result()>& act) {
+  std::vector<Result> result(1);
+  agree(context, what, acts ? problem_of([&] { result.front() = act(); }) : "");
+  broadcast_object_list(context, result);
+  return result.front();
+}
 
 }  // namespace accel

@@ -64,7 +64,7 @@ arrow::ipc::IpcReadOptions ipc_options() {
 }
 
 // Copies parts of the file, so that no value refers to bytes that another program may remove. Errors are returned and
-// not thrown, because Arrow may read on threads of its own.
+// not thrown, because Arrow may read on its threads.
 class FileSource : public arrow::io::RandomAccessFile {
  public:
   explicit FileSource(const MappedFile& file) : file_(file) {}

@@ -25,7 +25,7 @@ namespace accel::programs {
 namespace {
 
 constexpr auto kTick = std::chrono::milliseconds(10);
-constexpr auto kGrace = std::chrono::seconds(2);  // for a rank to end by itself after the run has failed
+constexpr auto kGrace = std::chrono::seconds(2);  // for a rank to end after the run has failed
 constexpr launcher::FlushLimits kFlushLimits{.idle = std::chrono::seconds(5), .total = std::chrono::seconds(30)};
 constexpr std::size_t kOtherOpenFiles = 24;
 constexpr auto kDrainLimit = std::chrono::seconds(1);  // for output that a descendant of a rank keeps open

@@ -42,7 +42,7 @@ TEST_F(EndedRanksTest, AProcessThatEndsBeforeItsRanksFailsTheRun) {
   EXPECT_THAT(run.error, AllOf(HasSubstr("exit code 0 before its ranks had returned"), HasSubstr("--processes")));
 }
 
-// A child that a rank has forked is a process of its own.
+// A child that a rank has forked is a separate process.
 TEST_F(EndedRanksTest, AForkedChildOfARankEndsAlone) {
   const auto run = run_faulty("fork");
   EXPECT_EQ(run.exit_code, 0) << run.error;

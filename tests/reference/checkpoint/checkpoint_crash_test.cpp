@@ -218,8 +218,8 @@ TEST(CheckpointCrashTest, AFirstSaveIsCompleteOrAbsent) {
   });
 }
 
-// Opens, reads, writes, renames, removals and syncs fail in turn, with an error that the program sees. What the program
-// is told is true: a save without an error is there, and one with an error has damaged nothing.
+// Opens, reads, writes, renames, removals and syncs fail in turn, with an error that the program sees. A save
+// without an error is there, and one with an error has damaged nothing.
 TEST(CheckpointCrashTest, AfterEveryErrorOfASaveOneCheckpointIsComplete) {
   testing::expect_property(1, [] {
     const auto start = disk_with(kFirst);
@@ -234,7 +234,7 @@ TEST(CheckpointCrashTest, AfterEveryErrorOfASaveOneCheckpointIsComplete) {
       }
       const auto content = loaded(disk.content());
       RC_ASSERT((is_saved ? content == kSecond : is_one_of(content, {kFirst, kSecond})));
-      // The program goes on, and so does the process after it.
+      // The program continues, and so does the next process.
       CrashDisk next(disk.content());
       save(next, kThird);
       RC_ASSERT(loaded(next.content()) == kThird);

@@ -277,7 +277,7 @@ TEST(WorkersTest, AStreamThatAThreadStillReadsIsNotReadAgain) {
   permit.set_value();
 }
 
-// A stream that counts its reads, as one with a generator of its own advances it, and notes the count as a pass begins.
+// A stream that counts its reads, as one that has a generator advances it, and notes the count as a pass begins.
 struct DelayedStream {
   struct Counts {
     int reads = 0;

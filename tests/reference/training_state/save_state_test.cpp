@@ -326,7 +326,7 @@ TEST_F(SaveStateTest, AnAsynchronousSaveIsPublishedWhenTheProgramReturns) {
   EXPECT_THAT(PosixFiles().list(folder_.path()), ElementsAre("state/"));
 }
 
-// Another Accelerator of the same program loads what the first one has not yet published.
+// Another Accelerator of the same program loads what the first one did not publish yet.
 TEST_F(SaveStateTest, AnAsynchronousSaveOfAnEarlierAcceleratorIsLoaded) {
   run_ranks(2, [&] {
     { Training(ddp()).accelerator.save_state(path_, {.async = true}); }

@@ -92,8 +92,8 @@ c10::intrusive_ptr<c10d::Backend> make_backend(const std::string& name, c10::int
     // Wrong settings are the user's to fix. Everything else means that the ranks failed to meet.
     throw;
   } catch (const std::exception& error) {
-    throw CommError(
-        fmt::format("rank {}: could not join group {} of {} ranks over Gloo: {}", rank, name, size, first_line(error)));
+    throw CommError(fmt::format("rank {}: could not join group {} of {} ranks over Gloo: {}", rank, name, size,
+                                name_limits(first_line(error))));
   }
 }
 
@@ -131,7 +131,7 @@ c10::intrusive_ptr<c10d::Store> connect_store(const LaunchEnvironment& launch, s
     auto store = c10::make_intrusive<c10d::TCPStore>(launch.master_address, options);
     return c10::make_intrusive<c10d::PrefixStore>("accel/" + std::to_string(launch.restart_count), std::move(store));
   } catch (const std::exception& error) {
-    const auto message = first_line(error);
+    const auto message = name_limits(first_line(error));
     throw CommError(
         fmt::format("rank {}: no store at {}:{}: {}", launch.rank, launch.master_address, launch.master_port, message));
   }

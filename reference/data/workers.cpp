@@ -5,6 +5,7 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/core/random.hpp"
+#include "reference/core/system/resource_limits.hpp"
 
 namespace accel {
 
@@ -15,13 +16,21 @@ Workers::Workers(std::vector<at::Generator> generators, Options options) : optio
     worker->num_left = 1;  // init counts as a task
     std::function<void()> init;
     if (options_.init) init = [init = options_.init, number = size() - 1] { init(number); };
-    threads_.emplace_back([worker, init = std::move(init)] { run(worker, init); });
+    try {
+      threads_.push_back(start_thread(fmt::format("num_workers: {}", generators.size()),
+                                      [worker, init = std::move(init)] { run(worker, init); }));
+    } catch (const ConfigError&) {
+      stop();
+      throw;
+    }
   }
 }
 
 // Signals all workers before joining the first one, so that they finish their current tasks in parallel. Queued
 // tasks are dropped; their futures are never read, because the stream that owns them is destroyed too.
-Workers::~Workers() {
+Workers::~Workers() { stop(); }
+
+void Workers::stop() {
   for (auto& worker : workers_) {
     {
       const std::lock_guard lock(worker->mutex);

@@ -77,6 +77,7 @@ class Workers {
     at::Generator generator = {};                  // used by the thread while it runs a task
     std::exception_ptr failure = {};               // of init; used by the thread
   };
+  void stop();
   static void run(const std::shared_ptr<Worker>& worker, const std::function<void()>& init);
   void queue(int worker, std::function<void()> task);
   [[noreturn]] void give_up(int worker);

@@ -28,10 +28,14 @@ struct StreamedModel::State {
    public:
     ~Ahead() { drop(); }
 
-    void begin(std::size_t unit, std::function<Values()> load) {
+    void begin(std::size_t unit, const std::function<Values()>& load) {
       drop();
       unit_ = unit;
-      values_ = std::async(std::launch::async, std::move(load));
+      try {
+        values_ = std::async(std::launch::async, load);
+      } catch (const std::system_error&) {  // a limit of threads: take() loads
+        values_ = std::async(std::launch::deferred, load);
+      }
     }
     /// Waits for the values; nullopt, and the values are discarded, if they are those of another unit.
     std::optional<Values> take(std::size_t unit) {

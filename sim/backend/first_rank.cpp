@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "reference/core/system/resource_limits.hpp"
 #include "sim/backend/fake_backend.hpp"
 
 namespace accel::sim {
@@ -66,7 +67,7 @@ RankTrace run_first_rank(const FirstRankOptions& options, const std::function<vo
     recorder->skip_compute();
     body(context);
   };
-  std::thread([&] {
+  start_thread("the thread of the first rank", [&] {
     try {
       run();
     } catch (...) {

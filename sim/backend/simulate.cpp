@@ -1,6 +1,7 @@
 // Runs a program on simulated ranks: builds the world, gives each rank its context, and collects the report.
 // This is the only place that knows both the engine and the library's RankContext.
 #include "sim/backend/simulate.hpp"
+#include "reference/core/system/resource_limits.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
@@ -161,7 +162,7 @@ void warm_up_mkl_kernels() {
 void warm_up_mkl_once() {
   static std::once_flag done;
   std::call_once(done, [] {
-    std::thread([] {
+    start_thread("the thread that prepares MKL", [] {
       at::set_num_threads(1);
       warm_up_mkl_kernels();
     }).join();

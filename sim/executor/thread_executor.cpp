@@ -4,6 +4,7 @@
 #include <thread>
 #include <vector>
 
+#include "reference/core/system/resource_limits.hpp"
 #include "sim/engine/executor.hpp"
 
 namespace accel::sim {
@@ -14,7 +15,8 @@ class ThreadExecutor : public Executor {
   ~ThreadExecutor() override { join_all(); }
 
   void start(int num_tasks, std::function<void(int)> task) override {
-    for (int index = 0; index < num_tasks; ++index) threads_.emplace_back(task, index);
+    for (int index = 0; index < num_tasks; ++index)
+      threads_.push_back(start_thread("ranks", [task, index] { task(index); }));
   }
 
   void join() override { join_all(); }

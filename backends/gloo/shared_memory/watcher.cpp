@@ -10,6 +10,7 @@
 
 #include "backends/gloo/shared_memory/exchange.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/system/resource_limits.hpp"
 
 namespace accel::gloo {
 namespace {
@@ -40,7 +41,7 @@ Exchange::Exchange(int rank, Links links)
     peers_[peer].doorbell = reinterpret_cast<Doorbell*>(links_.peers[peer].doorbell.data());
   }
   // Last: the thread uses all members.
-  watcher_ = std::thread([this] { watch(); });
+  watcher_ = start_thread("the thread that watches shared memory", [this] { watch(); });
 }
 
 // The links close with the members, after the thread has ended: peers then see the end of this rank.

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -12,6 +13,7 @@ namespace accel {
 namespace {
 
 constexpr std::size_t kUsualOpenFiles = 4096;
+constexpr std::array<int, 4> kLimits{EMFILE, ENFILE, EAGAIN, ENOMEM};
 
 // nullopt: unlimited.
 std::optional<std::size_t> soft_limit(int resource) {
@@ -64,14 +66,22 @@ std::string describe_system_error(int reason) {
   return text;
 }
 
+std::string name_limits(std::string text) {
+  for (const int reason : kLimits) {
+    const std::string words = std::strerror(reason);
+    if (const auto at = text.find(words); at != std::string::npos)
+      text.replace(at, words.size(), describe_system_error(reason));
+  }
+  return text;
+}
+
 std::string message_of(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
     return "not enough memory: " + describe_system_error(ENOMEM);
   const auto* system = dynamic_cast<const std::system_error*>(&error);
   if (system == nullptr) return error.what();
   const int reason = system->code().value();
-  const bool is_limit = reason == EMFILE || reason == ENFILE || reason == EAGAIN || reason == ENOMEM;
-  return is_limit ? describe_system_error(reason) : error.what();
+  return std::ranges::find(kLimits, reason) != kLimits.end() ? describe_system_error(reason) : error.what();
 }
 
 int checked_descriptor(int descriptor, const std::string& purpose) {

@@ -21,6 +21,9 @@ namespace accel {
 /// `ulimit -n 4096`".
 std::string describe_system_error(int reason);
 
+/// The text of another library's error for a user: the C library's words for a limit become the sentence above.
+std::string name_limits(std::string text);
+
 /// The text of an error for a user. Errors of the standard library that come from a limit, such as std::bad_alloc and
 /// those of std::filesystem, name the limit.
 std::string message_of(const std::exception& error);

@@ -11,9 +11,11 @@
 #include <utility>
 
 #include "backends/gloo/gloo_backend.hpp"
+#include "backends/sockets/listening_socket.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/random.hpp"
+#include "reference/core/system/resource_limits.hpp"
 #include "reference/state/objects.hpp"
 #include "reference/state/rank_context.hpp"
 #include "sim/programs/equivalence/checked_group.hpp"
@@ -92,7 +94,11 @@ class CaseWorlds {
     const auto host = read_launch_environment().master_address;
     c10d::TCPStoreOptions options{.port = 0, .isServer = job_.rank == 0, .waitWorkers = false, .timeout = kTimeout};
     c10::intrusive_ptr<c10d::TCPStore> store;
-    if (options.isServer) store = c10::make_intrusive<c10d::TCPStore>(host, options);
+    if (options.isServer) {
+      options.masterListenFd = checked_descriptor(sockets::listen_on(host, options.port), "the store at " + host);
+      store = c10::make_intrusive<c10d::TCPStore>(host, options);
+      options.masterListenFd.reset();
+    }
     std::vector<std::int64_t> port{store ? store->getPort() : 0};
     options.port = static_cast<std::uint16_t>(broadcast_object_list(job_, port).front());
     return store ? store : c10::make_intrusive<c10d::TCPStore>(host, options);

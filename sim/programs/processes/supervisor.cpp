@@ -53,7 +53,10 @@ RankProgram with_watched_writes(RankProgram program) {
 
 // The processes are started by the thread that lives as long as they should: the kernel kills them when it ends.
 Supervisor::Supervisor(RankProgram program, std::shared_ptr<process::SharedArea> area)
-    : program_(std::move(program)), area_(std::move(area)), ranks_(area_->num_ranks()), thread_([this] { run(); }) {
+    : program_(std::move(program)),
+      area_(std::move(area)),
+      ranks_(area_->num_ranks()),
+      thread_(start_thread("the thread that watches the ranks", [this] { run(); })) {
   has_started_.wait(false);
   if (!start_error_) return;
   thread_.join();

@@ -20,6 +20,7 @@
 #include "reference/config/nearest_name.hpp"
 #include "reference/config/sharding.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/system/resource_limits.hpp"
 #include "reference/launch.hpp"
 #include "reference/run.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
@@ -179,7 +180,7 @@ void run_launched() {
     // arguments, so argc and argv are not used.
     std::exit(run(0, nullptr, [&](int, char**) { return function(arguments); }));
   } catch (const std::exception& error) {
-    std::cerr << "error: " << error.what() << std::endl;
+    std::cerr << "error: " << message_of(error) << std::endl;
     std::exit(programs::exit_code_of(error));
   }
 }

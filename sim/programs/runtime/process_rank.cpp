@@ -1,6 +1,7 @@
 // A C++ program as one rank of `sim-run --processes`: the context that a thread of the simulator would have, over a
 // ProcessBackend.
 #include "sim/programs/runtime/process_rank.hpp"
+#include "reference/core/system/resource_limits.hpp"
 
 #include <ATen/record_function.h>
 
@@ -135,7 +136,7 @@ int run_process_rank(const ProcessSeat& seat, const RecordOptions& record, const
     return run_program(*context, train);
   } catch (const std::exception& error) {
     process::unwatch_writes();
-    link->post(process::begin_request(Request::kFail, {}).put(std::string_view(error.what())));
+    link->post(process::begin_request(Request::kFail, {}).put(std::string_view(message_of(error))));
     return exit_code_of(error);
   }
 }

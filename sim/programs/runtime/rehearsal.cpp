@@ -2,6 +2,7 @@
 // the ranks, and writes event log, diagnosis, timeline and page. The simulator itself opens no files and prints
 // nothing, so this is the only place that does both for every program that rehearses.
 #include "sim/programs/runtime/rehearsal.hpp"
+#include "reference/core/system/resource_limits.hpp"
 
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -232,7 +233,7 @@ void Rehearsal::exit_with(const sim::SimulationReport& report, const std::string
     if (!options_.timeline.empty())
       std::cerr << program << ": --timeline: not written, because a rank is still running" << std::endl;
   } catch (const std::exception& error) {
-    std::cerr << program << ": " << error.what() << std::endl;
+    std::cerr << program << ": " << message_of(error) << std::endl;
   }
   // Errors of writing are printed and not thrown: the diagnosis below matters more than a file that cannot be written.
   const int code = conclude(report, program);
@@ -286,7 +287,7 @@ int conclude(const sim::SimulationReport& report, const std::string& program) {
   try {
     std::rethrow_exception(report.error);
   } catch (const std::exception& error) {
-    const std::string message = error.what();
+    const std::string message = message_of(error);
     const auto text = report.diagnosis ? report.diagnosis->text : "";
     const bool covers_message =
         text.find(message.substr(message.find(": ") + 2)) != std::string::npos;  // every rank threw the diagnosis

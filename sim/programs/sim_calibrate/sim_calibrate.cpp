@@ -11,6 +11,7 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/core/exit_point.hpp"
+#include "reference/core/system/resource_limits.hpp"
 #include "sim/network/all_reduce_fit.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
@@ -205,7 +206,7 @@ int run_main(int argc, char** argv) {
     run_timing_worker(arguments.repeats);
     return kSuccess;
   } catch (const std::exception& error) {
-    std::cerr << "sim-calibrate: " << error.what() << std::endl;
+    std::cerr << "sim-calibrate: " << message_of(error) << std::endl;
     return exit_code_of(error);
   }
 }

@@ -99,5 +99,30 @@ TEST_F(EndedRanksTest, ALimitOfTheSystemIsOneSentence) {
   EXPECT_THAT(memory.error, AllOf(HasSubstr("limit"), HasSubstr("ulimit -v"), Not(HasSubstr("terminate called"))));
 }
 
+// Root has no limit of processes, so the command runs as another user who may read root's files.
+TEST_F(EndedRanksTest, ALimitOfProcessesIsOneSentence) {
+  const Words as_nobody{"setpriv",        "--reuid",    "65534",         "--regid",        "65534",
+                        "--clear-groups", "--inh-caps", "+dac_override", "--ambient-caps", "+dac_override"};
+  const Words user = geteuid() == 0 ? as_nobody : Words{};
+  if (run_command(user + Words{"/bin/true"}, {.limit = kLimit}).exit_code != 0)
+    GTEST_SKIP() << "this machine does not allow root to run a command as another user";
+  for (const auto& [limit, options] : std::vector<std::pair<std::string, Words>>{
+           {"10", {"--ranks", "64"}},
+           {"10", {"--ranks", "64", "--processes"}},
+           {"10", {"--ranks", "64", "--backend", "gloo"}},
+           // Enough for the processes, not for LibTorch's and Gloo's threads in them.
+           {"20", {"--ranks", "16", "--processes"}},
+           {"20", {"--ranks", "16", "--backend", "gloo"}}}) {
+    const auto run =
+        run_command(user + Words{"/bin/bash", "-c", "ulimit -u " + limit + "; exec \"$@\"", "sh", bin("sim-run")} +
+                        options + Words{"--", bin("faulty_program"), "ok", folder_.path("")},
+                    {.limit = kLimit});
+    EXPECT_THAT(run.exit_code, ::testing::AnyOf(1, 2)) << options.back();
+    EXPECT_THAT(run.error, AllOf(HasSubstr("the limit of threads and processes is reached (" + limit + " per user)"),
+                                 HasSubstr("`ulimit -u`"), Not(HasSubstr("terminate called"))))
+        << options.back();
+  }
+}
+
 }  // namespace
 }  // namespace accel::testing::ended_ranks_test

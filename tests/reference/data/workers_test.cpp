@@ -3,8 +3,11 @@
 #include "reference/data/workers.hpp"
 
 #include <gmock/gmock.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <fstream>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -17,6 +20,9 @@
 
 namespace accel {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 // The streams must be PyTorch's, so that random augmentations are the same.
 TEST(WorkersTest, AWorkerDrawsFromAStreamSeededByItsNumber) {
@@ -38,6 +44,26 @@ TEST(WorkersTest, AWorkerDrawsFromAStreamSeededByItsNumber) {
 }
 
 // Its random stream would otherwise be used by another sample in each run.
+// Those that run end, since a thread that nobody joins would end the process.
+TEST(WorkersTest, AThreadThatTheSystemRefusesIsAnErrorThatNamesTheLimit) {
+  std::vector<at::Generator> generators;
+  for (int worker = 0; worker < 64; ++worker) generators.push_back(make_generator(worker));
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  rlimit before{};
+  getrlimit(RLIMIT_AS, &before);
+  const rlimit limit{pages * getpagesize() + (64U << 20U), before.rlim_max};  // the stacks of a few threads
+  setrlimit(RLIMIT_AS, &limit);
+  std::string problem;
+  try {
+    const Workers workers(std::move(generators));
+  } catch (const ConfigError& error) {
+    problem = error.what();
+  }
+  setrlimit(RLIMIT_AS, &before);
+  EXPECT_THAT(problem, AllOf(HasSubstr("num_workers: 64: the limit of threads"), HasSubstr("ulimit")));
+}
+
 TEST(WorkersTest, TasksOfOneWorkerRunInOrder) {
   std::vector<int> order;  // written by the single worker and read after it has finished
   Workers workers({make_generator(0)});

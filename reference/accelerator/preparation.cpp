@@ -80,7 +80,12 @@ std::vector<int> parts_of(const NamedTensors& parameters, const CutParameters& c
   return parts;
 }
 
-// Frozen parameters get no gradients, so neither the gradient pipeline nor the DDP decision counts them.
+std::vector<at::Tensor> all_of(const NamedTensors& parameters) {
+  std::vector<at::Tensor> all;
+  for (const auto& [name, parameter] : parameters) all.push_back(parameter);
+  return all;
+}
+
 std::vector<at::Tensor> trained(const NamedTensors& parameters) {
   std::vector<at::Tensor> trained;
   for (const auto& [name, parameter] : parameters) {
@@ -112,10 +117,19 @@ void raise_to_float32(const NamedTensors& parameters) {
 std::shared_ptr<ParallelModel> Preparation::make_parallel(const std::shared_ptr<torch::nn::Module>& module,
                                                           PrepareModelOptions options) {
   check_can_be_prepared(verify_device_map(*module));
+  const auto before = std::ranges::find_if(training_.models, [&](const auto& own) { return own->module() == module; });
+  const bool is_again = before != training_.models.end();
+  if (is_again && !options.evaluation_mode) {
+    (*before)->retire();
+    training_.path->remove_model(**before);
+  }
   auto model = shards() && !options.evaluation_mode ? make_sharded(module) : make_unsharded(module, options);
-  if (context_->listener) context_->listener->add_model(module);
+  if (context_->listener && !is_again) context_->listener->add_model(module);
   context_->has_prepared = true;
-  training_.models.push_back(model);
+  if (!is_again)
+    training_.models.push_back(model);
+  else if (!options.evaluation_mode)
+    *before = model;
   return model;
 }
 
@@ -171,7 +185,7 @@ std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr
   parallel_options.channels_last = settings().channels_last;
   if (settings().channels_last) store_channels_last(*module);
   if (options.evaluation_mode) return std::make_shared<UnshardedModel>(module, std::move(parallel_options));
-  auto parameters = trained(tensors.parameters);
+  const auto parameters = trained(tensors.parameters);
   const CutParameters cuts(*module);
   check_cuts(cuts, !parameters.empty());
   for (const auto& optimizer : training_.optimizers) check_steps_parts(optimizer.optimizer(), cuts);
@@ -180,14 +194,12 @@ std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr
     parallel_options.masters = std::make_shared<MasterWeights>(parameters);
     tensors.masters = parallel_options.masters->masters();
   }
-  // As in accelerate/accelerator.py, prepare_model: CPU ranks always use DDP, even in a group of one. GPU ranks use it
-  // only if there are several and the model has trainable parameters.
-  const bool is_replicated =
-      distributed_type() == DistributedType::kMultiCpu || (use_distributed() && !parameters.empty());
-  training_.path->add_parameters(std::move(parameters));
-  if (!is_replicated) {
+  training_.path->add_parameters(all_of(tensors.parameters));
+  // As in accelerate/accelerator.py, prepare_model: CPU ranks always use DDP, even in a group of one. It does nothing
+  // before a parameter requires a gradient.
+  if (distributed_type() != DistributedType::kMultiCpu && !use_distributed()) {
     auto model = std::make_shared<UnshardedModel>(module, std::move(parallel_options));
-    if (settings().master_weights) training_.path->add_model(model);
+    training_.path->add_model(model);
     return model;
   }
   ModelTensors experts;
@@ -251,7 +263,7 @@ std::shared_ptr<ParallelModel> Preparation::make_sharded(const std::shared_ptr<t
   auto model = std::make_shared<ShardedParallelModel>(
       module, std::move(options),
       std::make_unique<sharded::ShardedModel>(module, *shard_groups_, *plugin().sharding, context_->device));
-  training_.path->add_parameters(trained(parameters));
+  training_.path->add_parameters(all_of(parameters));
   training_.path->add_model(model);
   for (const auto& optimizer : optimizers) training_.path->restart(optimizer.optimizer());
   return model;
@@ -292,6 +304,9 @@ AcceleratedOptimizer Preparation::add_optimizer(std::shared_ptr<torch::optim::Op
     const SteppedValues values(training_.path->models());
     optim::move_state_to_parameters(*optimizer);
   }
+  const auto before =
+      std::ranges::find_if(training_.optimizers, [&](const auto& own) { return &own.optimizer() == optimizer.get(); });
+  if (before != training_.optimizers.end()) return *before;
   return training_.optimizers.emplace_back(std::move(optimizer), *context_, training_.path, plugin().steps_in_backward);
 }
 

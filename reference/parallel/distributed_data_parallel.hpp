@@ -12,11 +12,12 @@
 #include "reference/config/options.hpp"
 #include "reference/core/value.hpp"
 #include "reference/parallel/reduction_record.hpp"
+#include "reference/parallel/unaveraged_gradients.hpp"
 #include "reference/state/step_listener.hpp"
 
 namespace accel {
 
-/// Named parameters (those that require gradients) and buffers of a module, in the module's order, each listed once.
+/// Named parameters and buffers of a module, in the module's order, each listed once.
 struct ModelTensors {
   NamedTensors parameters = {};
   std::vector<at::Tensor> buffers = {};
@@ -28,8 +29,9 @@ struct ModelTensors {
 /// Averages gradients over the ranks while backward computes them. It drives c10d's Reducer with the same calls in the
 /// same order as Python's DistributedDataParallel: other calls would give other buckets, and therefore other bits.
 ///
-/// Construction is collective: it compares the ranks' shapes, then copies rank 0's parameters and buffers to all ranks.
-/// Throws ArgumentError, on every rank, if the ranks' models differ in the number, shape or dtype of their tensors.
+/// A forward with gradients follows parameters that the program has frozen, unfrozen, converted or loaded. The first
+/// one with a parameter that requires a gradient, usually construction, is collective: it compares the ranks' shapes,
+/// then copies rank 0's parameters and buffers to all ranks. Throws ArgumentError, on every rank, if the ranks' models differ in the number, shape or dtype of their tensors.
 /// Thread rule: the rank's thread. Source: torch/nn/parallel/distributed.py.
 class DistributedDataParallel {
  public:
@@ -38,6 +40,8 @@ class DistributedDataParallel {
                           std::shared_ptr<StepListener> listener = nullptr);
   ~DistributedDataParallel();
 
+  /// Leaves the parameters to others: nothing is averaged any more.
+  void end();
   void before_forward();
   /// Prepares the reducer for backward, and searches `outputs` for unused parameters if the options ask for it. Returns
   /// true if it replaced the outputs by tensors of equal values, which the caller must use from then on: see
@@ -46,9 +50,14 @@ class DistributedDataParallel {
   /// Whether `after_forward` searches or replaces outputs, so that the caller must pass all of them.
   [[nodiscard]] bool needs_outputs() const;
 
-  /// Parameters whose gradients the last backward pass left unreduced on this rank although no_sync was not active.
-  /// This happens when the loss was computed without calling the prepared model.
-  [[nodiscard]] NamedTensors unreduced() const;
+  /// Whether any parameter has required a gradient so far.
+  [[nodiscard]] bool trains() const;
+  /// Gradients since the last call that were not averaged although no_sync was not active. Call it before a step.
+  [[nodiscard]] UnaveragedGradients take_unaveraged();
+  /// Notes that gradients which the program has written are right, such as those of a checkpoint.
+  void accept_gradients();
+  /// Throws StateError, which names the parameters, if the last backward pass left some without a gradient.
+  void check_complete(const char* what) const;
   /// Which kind of backward pass last added to this parameter's gradient; nullopt if its gradients are not averaged.
   [[nodiscard]] std::optional<GradientOrigin> origin_of(const at::Tensor& parameter) const;
 

@@ -14,9 +14,9 @@
 
 namespace accel {
 
-void AcceleratedOptimizer::step(const GradientPipeline::LossClosure& closure) {
+void AcceleratedOptimizer::step(const GradientPipeline::LossClosure& closure, StepOptions options) {
   status_->was_called = true;
-  if (!steps_in_backward_ && context_->gradient_state.sync_gradients) update(closure);
+  if (!steps_in_backward_ && context_->gradient_state.sync_gradients) update(closure, options);
 }
 
 void AcceleratedOptimizer::take_step() {
@@ -25,11 +25,11 @@ void AcceleratedOptimizer::take_step() {
 }
 
 // The listener (the simulator's trace) sees the update even if it is skipped, so that steps stay aligned on all ranks.
-void AcceleratedOptimizer::update(const GradientPipeline::LossClosure& closure) {
+void AcceleratedOptimizer::update(const GradientPipeline::LossClosure& closure, StepOptions options) {
   const auto listener = context_->listener.get();
   const PhaseScope phase(listener, "optimizer");
   if (listener != nullptr) listener->before_update();
-  status_->outcome = path_->step(*optimizer_, closure);
+  status_->outcome = path_->step(*optimizer_, closure, options);
   if (listener != nullptr) listener->after_update();
 }
 

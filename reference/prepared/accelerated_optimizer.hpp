@@ -44,8 +44,10 @@ class AcceleratedOptimizer {
   explicit AcceleratedOptimizer(std::nullptr_t) {}
 
   /// Updates the parameters. `closure`, which LBFGS needs, zeroes the gradients, runs the model and
-  /// Accelerator::backward, and returns the loss.
-  void step(const GradientPipeline::LossClosure& closure = {});
+  /// Accelerator::backward, and returns the loss. Throws StateError if gradients were not averaged over the ranks; see
+  /// GradientPipeline::step.
+  void step(const GradientPipeline::LossClosure& closure = {}, StepOptions options = {});
+  void step(StepOptions options) { step({}, options); }
   /// Resets gradients; by default to undefined tensors, as in Python.
   void zero_grad(bool set_to_none = true);
   /// Whether the last `step` in a micro-batch that synchronizes gradients was skipped, so parameters are unchanged.
@@ -67,7 +69,7 @@ class AcceleratedOptimizer {
  private:
   friend class TrainingStep;
   void take_step();
-  void update(const GradientPipeline::LossClosure& closure = {});
+  void update(const GradientPipeline::LossClosure& closure = {}, StepOptions options = {});
   void clear_gradients(bool set_to_none);
   [[nodiscard]] bool was_called() const { return status_->was_called; }
   // Whether the parameters have changed since the last backward although `step` was never called. Called in each

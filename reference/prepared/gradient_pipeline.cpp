@@ -12,6 +12,7 @@
 #include <set>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/core/named_tensors.hpp"
 #include "reference/optim/optimizers/clip.hpp"
 #include "reference/optim/optimizers/multi_tensor_optimizer.hpp"
@@ -170,7 +171,13 @@ void GradientPipeline::add_model(std::shared_ptr<ParallelModel> model) {
   models_.push_back(std::move(model));
 }
 
-StepOutcome GradientPipeline::step(torch::optim::Optimizer& optimizer, const LossClosure& closure) {
+void GradientPipeline::remove_model(const ParallelModel& model) {
+  std::erase_if(models_, [&](const auto& own) { return own.get() == &model; });
+  num_gradients_looked_at_.clear();
+}
+
+StepOutcome GradientPipeline::step(torch::optim::Optimizer& optimizer, const LossClosure& closure,
+                                   StepOptions options) {
   // Only LBFGS needs a closure. It calls the model several times per step, while scale, weights and shards are handled
   // once per step.
   check_state(
@@ -180,8 +187,7 @@ StepOutcome GradientPipeline::step(torch::optim::Optimizer& optimizer, const Los
       "models, which must act between backward and step; call step without a closure");
   const auto check = [&] {
     check_loss_was_weighted(optimizer);
-    check_reduced(optimizer);
-    warn_of_unprepared_parameters(optimizer);
+    check_averaged(optimizer, options);
   };
   if (!closure) check();
   // With a closure the gradients exist only after it has run, so the checks move into it.
@@ -225,13 +231,12 @@ void GradientPipeline::check_loss_was_weighted(const torch::optim::Optimizer& op
 }
 
 // Detects parameters of a module that was not prepared, or parameters outside any module: each rank would step them by
-// its own gradient, and the ranks would diverge silently. Repeated only when the number of gradients changes.
-void GradientPipeline::warn_of_unprepared_parameters(const torch::optim::Optimizer& optimizer) {
-  if (context_->world_size == 1) return;
+// its own gradient, and the ranks would diverge. Repeated only when the number of gradients changes.
+void GradientPipeline::check_belongs_to_models(const torch::optim::Optimizer& optimizer) {
   const auto parameters = optim::parameters_of(optimizer);
   const auto num_gradients = static_cast<std::size_t>(std::count_if(
       parameters.begin(), parameters.end(), [](const auto& parameter) { return parameter.grad().defined(); }));
-  if (std::exchange(num_gradients_looked_at_[&optimizer], num_gradients) == num_gradients) return;
+  if (num_gradients_looked_at_[&optimizer] == num_gradients) return;
   std::vector<std::string> strays;
   for (std::size_t place = 0; place < parameters.size(); ++place) {
     const auto& parameter = parameters[place];
@@ -241,12 +246,13 @@ void GradientPipeline::warn_of_unprepared_parameters(const torch::optim::Optimiz
     if (!is_of_a_model && parameter.grad().defined())
       strays.push_back(fmt::format("{} of shape [{}]", place, fmt::join(parameter.sizes(), ", ")));
   }
-  if (strays.empty() || context_->rank != 0) return;
-  warn_once(
-      *context_,
-      fmt::format("optimizer.step: the optimizer's parameter {}{} belongs to no prepared model, so its gradient is not "
-                  "averaged and its values diverge between ranks; prepare the module that contains it",
-                  strays.front(), strays.size() > 1 ? fmt::format(", and {} more,", strays.size() - 1) : ""));
+  check_state(
+      strays.empty(),
+      "optimizer.step: these parameters of the optimizer belong to no prepared model, so their gradients are not "
+      "averaged over the {} ranks: {}; prepare the module that contains them, or average their gradients and "
+      "call optimizer.step({{.averaged = true}})",
+      context_->world_size, listed(strays, "; "));
+  num_gradients_looked_at_[&optimizer] = num_gradients;
 }
 
 // Whether any model has averaged the last gradient of this parameter. If two prepared models share it, either one is
@@ -257,27 +263,45 @@ bool GradientPipeline::accounts_for(const at::Tensor& parameter) const {
   });
 }
 
-// Throws if gradients stayed local although they should have been averaged. Zero gradients are harmless: all ranks may
-// have them from zero_grad(false).
-void GradientPipeline::check_reduced(const torch::optim::Optimizer& optimizer) const {
-  for (const auto& model : models_) {
-    auto unreduced = model->unreduced();
-    if (unreduced.empty()) continue;
-    std::set<const c10::TensorImpl*> own;
-    for (const auto& parameter : optim::parameters_of(optimizer)) own.insert(parameter.unsafeGetTensorImpl());
-    std::erase_if(unreduced, [&](const auto& item) {
-      return !own.contains(item.second.unsafeGetTensorImpl()) || accounts_for(item.second) ||
-             is_zero(item.second.grad());
+// Zero gradients are harmless: all ranks may have them from zero_grad(false).
+void GradientPipeline::check_averaged(const torch::optim::Optimizer& optimizer, StepOptions options) {
+  std::set<const c10::TensorImpl*> own;
+  const auto concerns_step = [&](NamedTensors parameters) {
+    if (own.empty() && !parameters.empty()) {
+      for (const auto& parameter : optim::parameters_of(optimizer)) own.insert(parameter.unsafeGetTensorImpl());
+    }
+    std::erase_if(parameters, [&](const auto& item) {
+      return !own.contains(item.second.unsafeGetTensorImpl()) || is_zero(item.second.grad());
     });
-    if (unreduced.empty()) continue;
-    const auto others = unreduced.size() > 1 ? fmt::format(" and {} more parameters", unreduced.size() - 1) : "";
-    throw StateError(fmt::format(
-        "optimizer.step: the gradients of '{}'{} were not averaged over the {} ranks, because backward did "
-        "not follow a call of the prepared model. Call model(x), not model->forward(x) or the module's own forward, "
+    return parameters;
+  };
+  const auto names = [](const NamedTensors& parameters) {
+    return parameters.size() == 1
+               ? fmt::format("'{}'", parameters.front().first)
+               : fmt::format("'{}' and {} more parameters", parameters.front().first, parameters.size() - 1);
+  };
+  for (const auto& model : models_) {
+    model->check_current("optimizer.step");
+    const auto unaveraged = model->take_unaveraged();
+    if (options.averaged || context_->world_size == 1) continue;
+    auto bypassing = concerns_step(unaveraged.bypassing);
+    std::erase_if(bypassing, [&](const auto& item) { return accounts_for(item.second); });
+    check_state(
+        bypassing.empty(),
+        "optimizer.step: the gradients of {} were not averaged over the {} ranks, because backward did not "
+        "follow a call of the prepared model. Call model(x), not model->forward(x) or the module's own forward, "
         "before each backward; add two losses of one forward and call backward once. "
         "If the program averages gradients itself, keep accelerator.no_sync(model) around backward",
-        unreduced.front().first, others, context_->world_size));
+        bypassing.empty() ? "" : names(bypassing), context_->world_size);
+    const auto written = concerns_step(unaveraged.written);
+    check_state(
+        written.empty(),
+        "optimizer.step: the gradients of {} were written by the program and not by backward, so they were not "
+        "averaged over the {} ranks; average them, for example with accelerator.reduce(gradient, \"mean\"), and "
+        "call optimizer.step({{.averaged = true}})",
+        written.empty() ? "" : names(written), context_->world_size);
   }
+  if (!options.averaged && context_->world_size > 1) check_belongs_to_models(optimizer);
 }
 
 // The new state is allocated where the model's optimizer memory says, like that of a first step.

@@ -32,6 +32,10 @@ class StepOutcome {
   at::Tensor found_inf_;
 };
 
+struct StepOptions {
+  bool averaged = false;  ///< the program itself has averaged gradients over the ranks that prepared models do not
+};
+
 /// While it lives, the parameters of models show the values that optimizers step: shards, or float32 master weights.
 class SteppedValues {
  public:
@@ -63,6 +67,7 @@ class GradientPipeline {
   /// Adds a model that is trained. A step throws if gradients of the model should have been averaged over the ranks but
   /// were not. Sharded gradients of the model count once in norms.
   void add_model(std::shared_ptr<ParallelModel> model);
+  void remove_model(const ParallelModel& model);
   [[nodiscard]] const std::vector<std::shared_ptr<ParallelModel>>& models() const { return models_; }
   /// Whether ranks hold shards of the parameter.
   [[nodiscard]] bool is_sharded(const at::Tensor& parameter) const;
@@ -98,10 +103,10 @@ class GradientPipeline {
   /// Steps the optimizer unless infinite gradients or the guard prevent it.
   ///
   /// Throws StateError for a closure together with something that acts between backward and step (loss scale, exact
-  /// weights, shards); if gradients were not averaged over the ranks, because forward bypassed the prepared model; and
-  /// if no loss was passed to `scaled_loss` although losses are weighted. Warns if a parameter with a gradient belongs
-  /// to no added model.
-  StepOutcome step(torch::optim::Optimizer& optimizer, const LossClosure& closure = {});
+  /// weights, shards); if a model's parameters are not those that were prepared; if no loss was passed to `scaled_loss`
+  /// although losses are weighted; and, unless `options` allow it, if gradients were not averaged over the ranks: forward
+  /// bypassed the prepared model, the program wrote them, or the parameter belongs to no added model.
+  StepOutcome step(torch::optim::Optimizer& optimizer, const LossClosure& closure = {}, StepOptions options = {});
   /// Recreates the state that the optimizer has had since its construction, after its parameters became shards.
   void restart(torch::optim::Optimizer& optimizer);
   /// Returns the norm of all gradients of `parameters` as one vector, shape []. Collective if they are sharded.
@@ -123,9 +128,9 @@ class GradientPipeline {
   [[nodiscard]] bool accounts_for(const at::Tensor& parameter) const;
   StepOutcome try_step(torch::optim::Optimizer& optimizer, const LossClosure& closure);
   StepOutcome step_unless_infinite(torch::optim::Optimizer& optimizer);
-  void check_reduced(const torch::optim::Optimizer& optimizer) const;
+  void check_averaged(const torch::optim::Optimizer& optimizer, StepOptions options);
   void check_loss_was_weighted(const torch::optim::Optimizer& optimizer);
-  void warn_of_unprepared_parameters(const torch::optim::Optimizer& optimizer);
+  void check_belongs_to_models(const torch::optim::Optimizer& optimizer);
 
   RankContext* context_;
   GradientGuard guard_;

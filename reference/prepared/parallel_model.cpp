@@ -1,5 +1,6 @@
 #include "reference/prepared/parallel_model.hpp"
 
+#include <c10/core/GradMode.h>
 #include <c10/util/Type.h>
 
 #include "reference/core/errors.hpp"
@@ -15,6 +16,11 @@ void ParallelModel::check_is_unsharded(const char* what) const {
               "{}: with master_weights the model's parameters are bfloat16, and their float32 values are kept beside "
               "them; use accelerator.save_model, or save_state and load_state",
               what);
+}
+
+void ParallelModel::check_current(const char* what) {
+  check_state(!is_retired_, "{}: the module was prepared again; use the handle of the last `prepare`", what);
+  if (options_.is_trained && c10::GradMode::is_enabled()) registered_.check_unchanged(what);
 }
 
 // Not a static_assert: whether outputs are needed depends on run-time options, and a struct that is no tree works

@@ -16,9 +16,11 @@
 #include "reference/core/named_tensors.hpp"
 #include "reference/core/value.hpp"
 #include "reference/parallel/reduction_record.hpp"
+#include "reference/parallel/unaveraged_gradients.hpp"
 #include "reference/precision/autocast.hpp"
 #include "reference/precision/float8_layers.hpp"
 #include "reference/prepared/cut_parameters.hpp"
+#include "reference/prepared/registered_parameters.hpp"
 #include "reference/sharded/memory_account.hpp"
 #include "reference/sharded/memory_scope.hpp"
 #include "reference/sharded/parameter_shards.hpp"
@@ -55,7 +57,7 @@ class ParallelModel {
     bool is_trained = true;                                  ///< false: prepared for evaluation only
   };
   ParallelModel(std::shared_ptr<torch::nn::Module> module, Options options)
-      : module_(std::move(module)), options_(std::move(options)), cuts_(*module_) {}
+      : module_(std::move(module)), options_(std::move(options)), registered_(*module_), cuts_(*module_) {}
   virtual ~ParallelModel() = default;
   ParallelModel(const ParallelModel&) = delete;
   ParallelModel& operator=(const ParallelModel&) = delete;
@@ -79,6 +81,12 @@ class ParallelModel {
   void check_outputs_not_needed(const std::type_info& output) const;
   /// Whether the model also runs collectives inside forward.
   [[nodiscard]] virtual bool communicates_in_forward() const { return false; }
+  /// Throws StateError if the module was prepared again, or, with gradients enabled, if its parameters are no longer the
+  /// tensors that were prepared.
+  void check_current(const char* what);
+  /// Ends this preparation of the module, which is prepared again: its parameters are complete afterwards. Collective for
+  /// a sharded model.
+  virtual void retire() { is_retired_ = true; }
   /// Collective if gradients synchronize.
   virtual void before_forward() = 0;
   /// Whether `cast_input` changes inputs: to the dtype or the memory format in which the model computes.
@@ -99,8 +107,9 @@ class ParallelModel {
   /// For join_uneven_inputs: the DDP wrapper whose collectives a rank without batches repeats; null if there is none.
   /// Throws StateError if the model's collectives cannot be repeated.
   [[nodiscard]] virtual DistributedDataParallel* joinable() const = 0;
-  /// Parameters whose gradients the last backward should have averaged but did not.
-  [[nodiscard]] virtual NamedTensors unreduced() const = 0;
+  /// Gradients since the last call that should have been averaged but were not. Throws StateError if the last backward
+  /// pass left parameters without a gradient that averaging waits for.
+  [[nodiscard]] virtual UnaveragedGradients take_unaveraged() = 0;
   /// The origin of the last value that backward added to this parameter's gradient; empty if the model does not average
   /// its gradient.
   [[nodiscard]] virtual std::optional<GradientOrigin> origin_of(const at::Tensor& parameter) const = 0;
@@ -164,6 +173,8 @@ class ParallelModel {
  private:
   std::shared_ptr<torch::nn::Module> module_;
   Options options_;
+  RegisteredParameters registered_;
+  bool is_retired_ = false;
 
  protected:
   CutParameters cuts_;

@@ -112,6 +112,7 @@ class PreparedModel {
     const bool is_observed = listener != nullptr && listener->observes_tensors();
     const PhaseScope phase(listener, "forward");
     std::optional<CallSite> site(std::in_place, where);
+    parallel_->check_current("model(...)");
     parallel_->before_forward();
     if (is_observed) listener->before_forward(*module_, tensors_among(args...));
     if (!parallel_->communicates_in_forward())

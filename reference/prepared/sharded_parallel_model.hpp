@@ -19,6 +19,10 @@ class ShardedParallelModel final : public ParallelModel {
   [[nodiscard]] const sharded::ShardedModel& model() const { return *model_; }
   [[nodiscard]] const Group* shard_group() const override { return &model_->groups().gathers; }
 
+  void retire() override {
+    ParallelModel::retire();
+    model_->dissolve();
+  }
   [[nodiscard]] bool needs_outputs() const override { return true; }
   [[nodiscard]] bool communicates_in_forward() const override { return true; }
   void before_forward() override { model_->before_forward(); }
@@ -30,7 +34,7 @@ class ShardedParallelModel final : public ParallelModel {
   [[nodiscard]] Restore suspend_sync() override;
   [[nodiscard]] Restore sync_next_backward() override { return set_sync(true); }
   [[nodiscard]] DistributedDataParallel* joinable() const override;
-  [[nodiscard]] NamedTensors unreduced() const override { return {}; }
+  [[nodiscard]] UnaveragedGradients take_unaveraged() override { return {.written = model_->take_written_gradients()}; }
   [[nodiscard]] std::optional<GradientOrigin> origin_of(const at::Tensor&) const override { return std::nullopt; }
   [[nodiscard]] std::vector<at::Tensor> sharded_gradients(const std::vector<at::Tensor>& parameters) const override {
     return model_->gradients(parameters);

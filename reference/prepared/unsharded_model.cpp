@@ -4,6 +4,8 @@
 
 #include <torch/nn/module.h>
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "reference/checkpoint/module_state.hpp"
@@ -80,6 +82,12 @@ sharded::MemoryAccount UnshardedModel::memory_account() {
   return account;
 }
 
+void ReplicatedModel::retire() {
+  UnshardedModel::retire();
+  ddp_->end();
+  if (experts_) experts_->end();
+}
+
 void ReplicatedModel::before_forward() {
   ddp_->before_forward();
   if (experts_) experts_->before_forward();
@@ -114,13 +122,17 @@ DistributedDataParallel* ReplicatedModel::joinable() const {
   check_state(cuts().empty(),
               "join_uneven_inputs: a rank without a batch cannot repeat the collectives of tensor-parallel and "
               "expert-parallel layers; use even batches");
-  return ddp_.get();
+  return ddp_->trains() ? ddp_.get() : nullptr;
 }
 
-NamedTensors ReplicatedModel::unreduced() const {
-  auto all = ddp_->unreduced();
+UnaveragedGradients ReplicatedModel::take_unaveraged() {
+  ddp_->check_complete("optimizer.step");
+  if (experts_) experts_->check_complete("optimizer.step");
+  auto all = ddp_->take_unaveraged();
   if (!experts_) return all;
-  for (auto& item : experts_->unreduced()) all.push_back(std::move(item));
+  auto of_experts = experts_->take_unaveraged();
+  std::ranges::move(of_experts.bypassing, std::back_inserter(all.bypassing));
+  std::ranges::move(of_experts.written, std::back_inserter(all.written));
   return all;
 }
 
@@ -141,6 +153,12 @@ void ReplicatedModel::load_sync_state(const Value& state) {
   if (state.contains("experts") != (experts_ != nullptr)) return;
   if (state.contains("buckets")) ddp_->load_state_dict(state);
   if (experts_ && state.contains("experts")) experts_->load_state_dict(state.at("experts"));
+}
+
+void ReplicatedModel::load_gradients(const std::map<std::string, at::Tensor>& gradients, const Value& sync_state) {
+  UnshardedModel::load_gradients(gradients, sync_state);
+  ddp_->accept_gradients();
+  if (experts_) experts_->accept_gradients();
 }
 
 // With gradient_as_bucket_view the gradients are the buckets and have been counted already.

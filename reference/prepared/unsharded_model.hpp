@@ -23,7 +23,7 @@ class UnshardedModel : public ParallelModel {
   [[nodiscard]] Restore suspend_sync() override { return {}; }
   [[nodiscard]] Restore sync_next_backward() override { return {}; }
   [[nodiscard]] DistributedDataParallel* joinable() const override { return nullptr; }
-  [[nodiscard]] NamedTensors unreduced() const override { return {}; }
+  [[nodiscard]] UnaveragedGradients take_unaveraged() override { return {}; }
   [[nodiscard]] std::optional<GradientOrigin> origin_of(const at::Tensor&) const override { return std::nullopt; }
   [[nodiscard]] std::vector<at::Tensor> sharded_gradients(const std::vector<at::Tensor>&) const override { return {}; }
 
@@ -72,17 +72,19 @@ class ReplicatedModel final : public UnshardedModel {
         has_own_buckets_(has_own_buckets) {}
 
   [[nodiscard]] bool needs_outputs() const override { return UnshardedModel::needs_outputs() || ddp_->needs_outputs(); }
+  void retire() override;
   void before_forward() override;
   bool after_forward(std::vector<at::Tensor>& outputs) override;
 
   [[nodiscard]] Restore suspend_sync() override;
   [[nodiscard]] Restore sync_next_backward() override;
   [[nodiscard]] DistributedDataParallel* joinable() const override;
-  [[nodiscard]] NamedTensors unreduced() const override;
+  [[nodiscard]] UnaveragedGradients take_unaveraged() override;
   [[nodiscard]] std::optional<GradientOrigin> origin_of(const at::Tensor& parameter) const override;
 
   [[nodiscard]] Value sync_state() const override;
   void load_sync_state(const Value& state) override;
+  void load_gradients(const std::map<std::string, at::Tensor>& gradients, const Value& sync_state) override;
 
   [[nodiscard]] sharded::MemoryAccount memory_account() override;
 

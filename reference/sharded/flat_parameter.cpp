@@ -2,11 +2,15 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 
 #include "reference/core/errors.hpp"
 #include "reference/sharded/file_memory.hpp"
+#include "reference/sharded/flat_tensors.hpp"
 
 // The executor of FlatPlan. Between steps a parameter's data is a view of `shard_`; while its unit computes, a view of
 // `whole_`. Both are switched with set_data, so that the optimizer, the module and autograd keep the same tensor
@@ -16,8 +20,6 @@
 // a run gives the same bits as PyTorch's FSDP1 on the same number of ranks. Change none of them for speed alone.
 namespace accel::sharded {
 namespace {
-
-std::int64_t bytes_of(const at::Tensor& tensor) { return static_cast<std::int64_t>(tensor.nbytes()); }
 
 // Frees or allocates a tensor's memory without replacing its storage object: views of the tensor, and what backward has
 // saved of them, refer to that object and see the new memory. Source: torch/distributed/utils.py, _free_storage.
@@ -30,22 +32,12 @@ void set_storage_bytes(const at::Tensor& tensor, std::size_t bytes) {
   storage->set_nbytes(bytes);
 }
 
-// Elements of a flat tensor, as a tensor that is not a view for autograd: Optimizer::zero_grad calls detach_ on
-// gradients, which views do not allow.
-at::Tensor elements(const at::Tensor& flat, Range range) {
-  return at::empty({0}, flat.options()).set_(flat.storage(), flat.storage_offset() + range.begin, {range.size()}, {1});
-}
-
-// Gradients are divided in two steps, before and after the sum, so that neither the terms nor the sum leave float16's
-// range. Source: torch/distributed/algorithms/_comm_hooks/default_hooks.py, DefaultState.
-double divisor_before_sum(int num_ranks) {
-  int factor = 1;
-  while (num_ranks % factor == 0 && num_ranks / factor > factor) factor *= 2;
-  return factor;
-}
-
-void divide(at::Tensor& tensor, double divisor) {
-  if (divisor > 1) tensor.div_(divisor);
+// A graph that the program keeps, such as that of a parameter's clone, keeps the accumulator too, and that checks
+// gradients by the sizes which the parameter had when it was made.
+void forget_accumulator_of_other_sizes(const at::Tensor& parameter) {
+  const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(parameter);
+  if (accumulator && !accumulator->input_metadata(0).is_same_shape(parameter))
+    torch::autograd::impl::set_grad_accumulator(parameter, {});
 }
 
 }  // namespace
@@ -60,12 +52,14 @@ FlatParameter::FlatParameter(const FlatParameterPlan& plan, std::vector<at::Tens
                              const FlatParameterOptions& options, MemoryAccount& memory)
     : plan_(plan),
       parameters_(std::move(parameters)),
+      marks_(parameters_),
       groups_(std::move(groups)),
       options_(options),
       memory_(&memory),
       stashed_(parameters_.size()),
       is_counted_(parameters_.size(), false) {
   const c10::NoGradGuard no_grad;
+  follow_parameters();
   auto values = flattened();
   if (options_.broadcasts_from_first_rank && values.numel() > 0) {
     if (groups_.replicas) groups_.replicas->broadcast(values).wait();
@@ -124,7 +118,49 @@ void FlatParameter::pin_shard() {
 }
 
 void FlatParameter::show(const std::vector<at::Tensor>& views) {
-  for (std::size_t i = 0; i < parameters_.size(); ++i) parameters_[i].set_data(views[i]);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    parameters_[i].set_data(views[i]);
+    forget_accumulator_of_other_sizes(parameters_[i]);
+  }
+}
+
+void FlatParameter::follow_parameters() {
+  is_trained_.clear();
+  for (const auto& parameter : parameters_) is_trained_.push_back(parameter.requires_grad());
+  num_trained_ = static_cast<std::size_t>(std::ranges::count(is_trained_, true));
+}
+
+// In gather_stored's scope the program may change values; what becomes of them is decided at its end.
+void FlatParameter::adopt_edits() {
+  if (stored_full_.defined()) return;
+  const auto& shown = is_gathered_ ? full_views_ : parts_;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const auto& parameter = parameters_[i];
+    if (parameter.const_data_ptr() == shown[i].const_data_ptr() && parameter.numel() == shown[i].numel() &&
+        parameter.scalar_type() == shown[i].scalar_type())
+      continue;
+    adopt(i, shown[i]);
+  }
+}
+
+void FlatParameter::adopt(std::size_t place, const at::Tensor& shown) {
+  const c10::NoGradGuard no_grad;
+  const auto& [name, sizes] = layout().parameters()[place];
+  const auto values = parameters_[place].detach();
+  const bool is_complete = values.sizes() == at::IntArrayRef(sizes);
+  check_state(
+      values.scalar_type() == shown.scalar_type() && (is_complete || values.sizes() == shown.sizes()),
+      "'{}' now has dtype {} and sizes [{}], but the model was prepared with dtype {} and sizes [{}]; convert a "
+      "module before prepare",
+      name, c10::toString(values.scalar_type()), fmt::join(values.sizes(), ", "), c10::toString(shown.scalar_type()),
+      fmt::join(sizes, ", "));
+  if (is_complete)
+    write_shard(place, values);
+  else
+    parts_[place].copy_(values);
+  if (is_gathered_) full_views_[place].copy_(values);
+  is_stale_ = true;
+  parameters_[place].set_data(shown);
 }
 
 // Does nothing if full values are present or on their way, so that prefetching and the actual use can both call it.
@@ -200,142 +236,6 @@ void FlatParameter::write_shard(std::size_t parameter, const at::Tensor& whole) 
   const auto part = layout().part(parameter, shard_index());
   parts_[parameter].copy_(whole.detach().reshape({-1}).narrow(0, part.begin, part.size()));
   is_stale_ = true;
-}
-
-// Autograd adds to an existing gradient, which must have the parameter's shape. Gradients of parts have other shapes,
-// so they are set aside for this pass.
-void FlatParameter::stash_gradients() {
-  num_gradients_ = 0;
-  if (!has_part_gradients_) {
-    if (!has_any_gradient())
-      stashed_.assign(parameters_.size(), at::Tensor());  // zero_grad has discarded the parameters' gradients
-    return;
-  }
-  has_part_gradients_ = false;
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    stashed_[i] = std::exchange(parameters_[i].mutable_grad(), at::Tensor());
-}
-
-bool FlatParameter::count_gradient(std::size_t parameter) {
-  // A gradient that accumulates without synchronization arrives again in every pass, but takes memory only once.
-  if (!is_counted_[parameter]) {
-    is_counted_[parameter] = true;
-    const auto bytes = bytes_of(parameters_[parameter].grad());
-    whole_gradient_bytes_ += bytes;
-    memory_->add(MemoryKind::kGradients, bytes);
-  }
-  return ++num_gradients_ == parameters_.size();
-}
-
-void FlatParameter::load_part_gradients(const std::vector<at::Tensor>& gradients) {
-  const c10::NoGradGuard no_grad;
-  // One tensor, as after a reduction, so that clipping sees the same flat gradient as in an uninterrupted run.
-  gradient_shard_ = at::zeros({layout().shard_numel()}, shard_.options());
-  memory_->add(MemoryKind::kGradients,
-               bytes_of(gradient_shard_) - std::exchange(part_gradient_bytes_, bytes_of(gradient_shard_)));
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (!gradients[i].defined()) continue;
-    parameters_[i].mutable_grad() = elements(gradient_shard_, layout().part_in_shard(i, shard_index()));
-    parameters_[i].mutable_grad().copy_(gradients[i]);
-  }
-  has_part_gradients_ = true;
-}
-
-bool FlatParameter::has_any_gradient() const {
-  return std::any_of(parameters_.begin(), parameters_.end(),
-                     [](const auto& parameter) { return parameter.grad().defined(); });
-}
-
-// Full gradients of a pass without reduction stay in the parameters; stashed ones wait for the pass that reduces.
-void FlatParameter::restore_gradients() {
-  if (has_any_gradient()) return;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (!stashed_[i].defined()) continue;
-    parameters_[i].mutable_grad() = std::exchange(stashed_[i], at::Tensor());
-    has_part_gradients_ = true;
-  }
-}
-
-void FlatParameter::drop_full_gradients() {
-  reduction_.reset();
-  replica_reduction_.reset();
-  awaits_gradients_ = false;
-  bucket_.reset();
-  reduced_.reset();
-  // What earlier passes reduced is still valid. A full gradient of an interrupted pass is not: some terms are missing.
-  if (has_part_gradients_ || !requires_grad()) return;
-  for (const auto& parameter : parameters_) parameter.mutable_grad().reset();
-}
-
-// Copies the full gradients into one bucket and frees them at once, so that the bucket is the only copy. Only the gaps
-// are zeroed, not the entire bucket, to write memory once. A parameter without a gradient on this rank contributes
-// zeros: the collective's shape must not depend on which parameters a rank's loss used.
-void FlatParameter::begin_reduce() {
-  const c10::NoGradGuard no_grad;
-  memory_->add(MemoryKind::kGradients, -std::exchange(whole_gradient_bytes_, 0));
-  is_counted_.assign(parameters_.size(), false);
-  const auto dtype = options_.reduce_dtype.value_or(whole_.scalar_type());
-  memory_->add(MemoryKind::kBuckets, layout().padded_numel() * static_cast<std::int64_t>(c10::elementSize(dtype)));
-  bucket_ = at::empty({layout().padded_numel()}, whole_.options().dtype(dtype));
-  std::int64_t filled = 0;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const auto range = layout().range(i);
-    auto& gradient = parameters_[i].mutable_grad();
-    bucket_.narrow(0, filled, range.begin - filled).zero_();
-    auto place = bucket_.narrow(0, range.begin, range.size());
-    gradient.defined() ? place.copy_(gradient.detach().reshape({-1})) : place.zero_();
-    filled = range.end;
-    gradient.reset();
-  }
-  bucket_.narrow(0, filled, layout().padded_numel() - filled).zero_();
-  // In hybrid sharding all ranks count, since the replicas' all-reduce follows.
-  divide(bucket_, divisor_before_sum(groups_.num_ranks()));
-  reduced_ = at::empty({layout().shard_numel()}, bucket_.options());
-  reduction_ = groups_.reductions.reduce_scatter(reduced_, bucket_);
-}
-
-// Shards first, then replicas: this sends only a shard between replicas, and is the order of FSDP1's HYBRID_SHARD.
-bool FlatParameter::begin_replica_reduce() {
-  const c10::NoGradGuard no_grad;
-  auto work = std::move(*reduction_);
-  reduction_.reset();
-  work.wait();
-  memory_->add(MemoryKind::kBuckets, -bytes_of(bucket_));
-  bucket_.reset();
-  if (groups_.replicas) replica_reduction_ = groups_.replicas->all_reduce(reduced_);
-  return groups_.replicas.has_value();
-}
-
-void FlatParameter::finish_reduce() {
-  const c10::NoGradGuard no_grad;
-  if (replica_reduction_) {
-    auto work = std::move(*replica_reduction_);
-    replica_reduction_.reset();
-    work.wait();
-  }
-  divide(reduced_, groups_.num_ranks() / divisor_before_sum(groups_.num_ranks()));
-  awaits_gradients_ = is_pinned_;
-  gradient_shard_ = reduced_.to(shard_.scalar_type()).to(shard_.device(), /*non_blocking=*/awaits_gradients_);
-  reduced_.reset();
-  memory_->add(MemoryKind::kGradients,
-               bytes_of(gradient_shard_) - std::exchange(part_gradient_bytes_, bytes_of(gradient_shard_)));
-  if (!awaits_gradients_) accept_gradients();
-}
-
-void FlatParameter::finish_copies() {
-  is_copied_ = false;
-  if (std::exchange(awaits_gradients_, false)) accept_gradients();
-}
-
-void FlatParameter::accept_gradients() {
-  const c10::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    auto gradient = elements(gradient_shard_, layout().part_in_shard(i, shard_index()));
-    // Accumulation happens on parts and in the stored dtype, so it adds no traffic and no rounding in the reduce dtype.
-    if (const auto before = std::exchange(stashed_[i], at::Tensor()); before.defined()) gradient.add_(before);
-    parameters_[i].mutable_grad() = gradient;
-  }
-  has_part_gradients_ = true;
 }
 
 }  // namespace accel::sharded

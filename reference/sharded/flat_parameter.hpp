@@ -9,6 +9,7 @@
 #include "reference/sharded/memory_account.hpp"
 #include "reference/sharded/memory_scope.hpp"
 #include "reference/sharded/unit_plan.hpp"
+#include "reference/state/gradient_marks.hpp"
 
 namespace accel::sharded {
 
@@ -49,9 +50,16 @@ class FlatParameter {
 
   [[nodiscard]] const FlatPlan& layout() const { return plan_.layout; }
   [[nodiscard]] const std::vector<at::Tensor>& parameters() const { return parameters_; }
-  [[nodiscard]] bool requires_grad() const { return plan_.requires_grad; }
+  /// Whether any parameter required a gradient when the current step began.
+  [[nodiscard]] bool requires_grad() const { return num_trained_ > 0; }
   [[nodiscard]] int shard_index() const { return groups_.gathers.rank(); }
   [[nodiscard]] const at::Tensor& shard() const { return shard_; }
+
+  /// Begins a step: notes which parameters require gradients. The program may have frozen or unfrozen some.
+  void follow_parameters();
+  /// Takes over values that the program has put into parameters by other means than writing in place, such as
+  /// Module::to and torch::load. Throws StateError if they have another dtype or shape.
+  void adopt_edits();
 
   /// --- parameters ---
   /// Starts the all-gather of the full buffer unless it is present. Collective, together with the `finish_gather` that
@@ -93,11 +101,14 @@ class FlatParameter {
   void load_part_gradients(const std::vector<at::Tensor>& gradients);
   /// Restores stashed gradients after a pass without reduction, unless the parameters have full gradients.
   void restore_gradients();
+  /// See GradientMarks.
+  [[nodiscard]] std::vector<bool> take_written_gradients() { return marks_.take_written(); }
   /// Discards full gradients after an interrupted backward pass.
   void drop_full_gradients();
 
  private:
   [[nodiscard]] at::Tensor flattened() const;
+  void adopt(std::size_t place, const at::Tensor& shown);
   void make_storage(const at::Tensor& values);
   void pin_shard();
   void accept_gradients();
@@ -106,6 +117,9 @@ class FlatParameter {
 
   FlatParameterPlan plan_;
   std::vector<at::Tensor> parameters_;
+  GradientMarks marks_;
+  std::vector<bool> is_trained_;
+  std::size_t num_trained_ = 0;
   ShardGroups groups_;
   FlatParameterOptions options_;
   MemoryAccount* memory_;

@@ -74,9 +74,9 @@ void ShardedModel::State::add_unit(const UnitPlan& unit_plan, FlatParameterOptio
     for (std::size_t i = 0; i < flat->parameters().size(); ++i) {
       const auto& parameter = flat->parameters()[i];
       places.emplace(parameter.unsafeGetTensorImpl(), Place{flat.get(), i});
-      if (parameter.requires_grad())
-        // Post-accumulate: the hook needs the gradient with what earlier passes without synchronization added to it.
-        torch::autograd::impl::set_post_acc_grad_hooks(parameter, gradient_hook(unit, *flat, i));
+      // Post-accumulate: the hook needs the gradient with what earlier passes without synchronization added to it. Also
+      // for frozen parameters, which the program may unfreeze.
+      torch::autograd::impl::set_post_acc_grad_hooks(parameter, gradient_hook(unit, *flat, i));
     }
   }
   step.add(unit.get());
@@ -123,9 +123,8 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, ShardGroup
 
 ShardedModel::~ShardedModel() {
   // The module may outlive this object, and may be prepared again with hooks of another model.
-  for (const auto& parameter : state_->model.parameters) {
-    if (parameter.requires_grad()) torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
-  }
+  for (const auto& parameter : state_->model.parameters)
+    torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
 }
 
 const ModelPlan& ShardedModel::plan() const { return state_->plan; }
@@ -192,6 +191,19 @@ std::vector<at::Tensor> ShardedModel::gradients(const std::vector<at::Tensor>& p
   return gradients;
 }
 
+NamedTensors ShardedModel::take_written_gradients() {
+  NamedTensors written;
+  for (const auto& unit : state_->units) {
+    for (const auto& flat : unit->flats) {
+      const auto is_written = flat->take_written_gradients();
+      for (std::size_t i = 0; i < is_written.size(); ++i) {
+        if (is_written[i]) written.emplace_back(flat->layout().parameters()[i].name, flat->parameters()[i]);
+      }
+    }
+  }
+  return written;
+}
+
 bool ShardedModel::has_part_gradients() const {
   return std::any_of(state_->units.begin(), state_->units.end(), [](const auto& unit) {
     return std::any_of(unit->flats.begin(), unit->flats.end(),
@@ -213,8 +225,20 @@ void ShardedModel::load_gradients(const std::map<std::string, at::Tensor>& gradi
       // Full gradients of a pass without reduction: the next pass accumulates on them.
       for (std::size_t i = 0; i < of_flat.size() && !are_parts; ++i)
         flat->parameters()[i].mutable_grad() = of_flat[i].defined() ? of_flat[i].to(state_->device) : at::Tensor();
+      (void)flat->take_written_gradients();
     }
   }
+}
+
+void ShardedModel::dissolve() {
+  state_->step.gather_stored();
+  for (auto& parameter : state_->model.parameters) {
+    parameter.mutable_grad().reset();
+    parameter.set_data(parameter.detach().clone());
+    torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
+  }
+  state_->parts.clear();
+  state_->calls.clear();
 }
 
 void ShardedModel::gather_full_parameters() { state_->step.gather_stored(); }

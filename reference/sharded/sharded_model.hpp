@@ -67,12 +67,18 @@ class ShardedModel final : public ParameterShards {
   /// parameter if the layout is aligned, else one per flat buffer of which all parameters were passed.
   [[nodiscard]] std::vector<at::Tensor> gradients(const std::vector<at::Tensor>& parameters) const;
 
+  /// Gradients that the program has written since the last call: see GradientMarks.
+  [[nodiscard]] NamedTensors take_written_gradients();
+
   /// Inside an accumulation window: whether the gradients are those of parts, or full ones of this rank alone.
   [[nodiscard]] bool has_part_gradients() const;
   /// Sets gradients from a checkpoint, by the parameters' names.
   void load_gradients(const std::map<std::string, at::Tensor>& gradients, bool are_parts);
 
   /// --- full values ---
+  /// Gives the module complete parameters of its own again, without gradients. The model can't be used afterwards.
+  /// Collective.
+  void dissolve();
   /// All parameters show full values until `release_full_parameters`. Collective.
   void gather_full_parameters();
   /// Ends `gather_full_parameters` if the values were only read.

@@ -22,10 +22,19 @@ Unit::Unit(const UnitPlan& plan, std::vector<std::unique_ptr<FlatParameter>> fla
       numel(plan.numel()),
       flats(std::move(flats)),
       step_(step),
-      is_root_(is_root),
-      num_trained_flats_(std::count_if(this->flats.begin(), this->flats.end(),
-                                       [](const auto& flat) { return flat->requires_grad(); })),
-      num_waiting_(num_trained_flats_) {}
+      is_root_(is_root) {
+  follow_parameters();
+}
+
+void Unit::follow_parameters() {
+  for (auto& flat : flats) flat->follow_parameters();
+  num_trained_flats_ = std::ranges::count_if(flats, [](const auto& flat) { return flat->requires_grad(); });
+  num_waiting_ = num_trained_flats_;
+}
+
+void Unit::adopt_edits() {
+  for (auto& flat : flats) flat->adopt_edits();
+}
 
 void Unit::before_forward() {
   if (step_.keeps_parameters_gathered()) {
@@ -149,6 +158,10 @@ void Unit::drop_full_gradients() {
 // in_backward_ is still set here only if an exception left the last backward.
 void Step::begin_forward() {
   if (in_backward_) show_shards();
+  for (auto* unit : units_) unit->adopt_edits();
+  // A second forward of a step must not change which gradients the first one expects.
+  if (!c10::GradMode::is_enabled() || !order_.empty()) return;
+  for (auto* unit : units_) unit->follow_parameters();
 }
 
 void Step::ran_forward(Unit& unit) {
@@ -252,6 +265,7 @@ void Step::gather_stored() {
 }
 
 void Step::show_shards() {
+  for (auto* unit : units_) unit->adopt_edits();
   keeps_parameters_gathered_ = false;
   for (auto* unit : units_) {
     if (in_backward_) unit->drop_full_gradients();  // the backward pass was interrupted

@@ -70,6 +70,9 @@ class Unit : public ModuleHooks, public std::enable_shared_from_this<Unit> {
   void before_forward() override;
   void after_forward(std::vector<at::Tensor>& outputs) override;
   [[nodiscard]] bool recomputes() const override { return step_.options().activation_checkpointing && !is_root_; }
+  /// See FlatParameter.
+  void follow_parameters();
+  void adopt_edits();
   /// Called when a gradient of the unit's outputs or parameters has been computed; only the first call counts.
   void before_backward();
   void on_gradient_ready(FlatParameter& flat, std::size_t parameter);
@@ -106,7 +109,7 @@ class Unit : public ModuleHooks, public std::enable_shared_from_this<Unit> {
   bool is_root_;
   bool backward_began_ = false, waits_for_end_ = false;
   int num_forwards_ = 0;
-  std::ptrdiff_t num_trained_flats_, num_waiting_;
+  std::ptrdiff_t num_trained_flats_ = 0, num_waiting_ = 0;
 };
 
 /// Returns a hook that notifies the unit of each full gradient after autograd has accumulated it.

@@ -1,6 +1,7 @@
 // Tests of the prepared optimizer and schedule. They decide when a step really happens: only when gradients are
 // synchronised, not if a guard finds bad gradients, and for the schedule as often as Accelerate would step it. A
-// weight of 10 with a gradient of 1 and a rate of 1 shows each step.
+// weight of 10 with a gradient of 1 and a rate of 1 shows each step. It belongs to
+// no model, so each step says that its gradient is averaged.
 #include "reference/prepared/accelerated_optimizer.hpp"
 
 #include <gmock/gmock.h>
@@ -44,10 +45,10 @@ class AcceleratedOptimizerTest : public ::testing::Test {
 // Within an accumulation window a step must do nothing, so that a program needs no condition around it.
 TEST_F(AcceleratedOptimizerTest, AStepActsOnlyWhenGradientsAreSynchronised) {
   context_.gradient_state.sync_gradients = false;
-  optimizer_.step();
+  optimizer_.step({.averaged = true});
   EXPECT_EQ(weight_.item<float>(), 10);
   context_.gradient_state.sync_gradients = true;
-  optimizer_.step();
+  optimizer_.step({.averaged = true});
   EXPECT_EQ(weight_.item<float>(), 8);
   EXPECT_FALSE(optimizer_.step_was_skipped());
 }
@@ -154,7 +155,7 @@ TEST_F(AcceleratedOptimizerTest, AnAdjustedScheduleCountsMicroBatchesThatDoNotSt
 // The counterpart of the next test: by default nothing checks the gradients, as in PyTorch.
 TEST_F(AcceleratedOptimizerTest, WithoutAGuardAnInfinityReachesTheParameters) {
   weight_.mutable_grad().fill_(INFINITY);
-  optimizer_.step();
+  optimizer_.step({.averaged = true});
   EXPECT_FALSE(optimizer_.step_was_skipped());
   EXPECT_FALSE(std::isfinite(weight_.item<float>()));
 }
@@ -165,14 +166,14 @@ TEST_F(AcceleratedOptimizerTest, AGuardSkipsParametersAndScheduleAndReportsTheSt
   auto scheduler = accelerated({});
   for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
     weight_.mutable_grad().fill_(bad);
-    optimizer_.step();
+    optimizer_.step({.averaged = true});
     scheduler.step();
     EXPECT_TRUE(optimizer_.step_was_skipped());
     EXPECT_EQ(weight_.item<float>(), 10);
     EXPECT_THAT(scheduler.get_last_lr(), ElementsAre(1.0));
   }
   weight_.mutable_grad().fill_(2);
-  optimizer_.step();
+  optimizer_.step({.averaged = true});
   EXPECT_FALSE(optimizer_.step_was_skipped());
   EXPECT_EQ(weight_.item<float>(), 8);
 }
@@ -180,10 +181,10 @@ TEST_F(AcceleratedOptimizerTest, AGuardSkipsParametersAndScheduleAndReportsTheSt
 // The gradient is 2, which equals the limit; 2.5 is above it.
 TEST_F(AcceleratedOptimizerTest, ANormGuardAcceptsANormUpToItsLimit) {
   guard({.skip_norm_above = 2.0});
-  optimizer_.step();
+  optimizer_.step({.averaged = true});
   EXPECT_EQ(weight_.item<float>(), 8);
   weight_.mutable_grad().fill_(2.5);
-  optimizer_.step();
+  optimizer_.step({.averaged = true});
   EXPECT_TRUE(optimizer_.step_was_skipped());
   EXPECT_EQ(weight_.item<float>(), 8);
 }
@@ -201,7 +202,7 @@ TEST_F(AcceleratedOptimizerTest, AStepMayTakeAClosure) {
   auto alone = torch::full({1}, 10.0).requires_grad_();
   torch::optim::LBFGS plain({alone}, torch::optim::LBFGSOptions(0.5).max_iter(1));
   for (int step = 0; step < 3; ++step) {
-    optimizer.step(square);
+    optimizer.step(square, {.averaged = true});
     plain.step([&] {
       plain.zero_grad();
       auto loss = (alone * alone).sum() / 4;
@@ -213,7 +214,7 @@ TEST_F(AcceleratedOptimizerTest, AStepMayTakeAClosure) {
   }
   context_.gradient_state.sync_gradients = false;
   const auto before = weight_.item<float>();
-  optimizer.step(square);
+  optimizer.step(square, {.averaged = true});
   EXPECT_EQ(weight_.item<float>(), before);
 }
 
@@ -232,10 +233,10 @@ TEST_F(AcceleratedOptimizerTest, AClosureIsAnErrorIfGradientsAreProcessedBeforeT
 TEST_F(AcceleratedOptimizerTest, ASkippedStepIsRememberedUntilTheNextSynchronisedStep) {
   guard({.skip_non_finite = true});
   weight_.mutable_grad().fill_(NAN);
-  optimizer_.step();
+  optimizer_.step({.averaged = true});
   context_.gradient_state.sync_gradients = false;
   weight_.mutable_grad().fill_(1);
-  optimizer_.step();
+  optimizer_.step({.averaged = true});
   EXPECT_TRUE(optimizer_.step_was_skipped());
 }
 
@@ -275,11 +276,11 @@ TEST_F(AcceleratedOptimizerTest, SamplesOfASkippedStepAreNotCounted) {
   guard({.skip_non_finite = true});
   auto scheduler = accelerated({.samples_per_step = 10});
   weight_.mutable_grad().fill_(NAN);
-  optimizer_.step();
+  optimizer_.step({.averaged = true});
   context_.gradient_state.num_samples += 10;
   scheduler.step();
   weight_.mutable_grad().fill_(1);
-  optimizer_.step();
+  optimizer_.step({.averaged = true});
   context_.gradient_state.num_samples += 9;
   scheduler.step();
   EXPECT_THAT(scheduler.get_last_lr(), ElementsAre(1.0));

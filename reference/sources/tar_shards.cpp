@@ -3,9 +3,11 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/randperm.h>
+
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <unordered_set>
 #include <utility>
 
 #include "reference/core/errors.hpp"
@@ -13,6 +15,7 @@
 #include "reference/core/letter_case.hpp"
 #include "reference/core/random.hpp"
 #include "reference/sources/tar_reader.hpp"
+#include "reference/state/warnings.hpp"
 
 namespace accel {
 namespace {
@@ -50,9 +53,12 @@ struct Place {
 };
 
 // The key contains the folder; the extension starts after the first dot of the file name, so that "1.seg.png" and
-// "1.jpg" belong to one sample. Names that start with a dot are hidden files and are skipped.
+// "1.jpg" belong to one sample. Names that start with a dot are hidden files and are skipped, and so are names in
+// "__name__", which WebDataset reserves for data about the archive.
 Place place_of(const std::string& name) {
   const auto base = name.rfind('/') == std::string::npos ? 0 : name.rfind('/') + 1;
+  const auto first = name.substr(0, name.find('/'));
+  if (first.size() >= 4 && first.starts_with("__") && first.ends_with("__")) return {};
   const auto dot = name.find('.', base);
   if (dot == std::string::npos || dot == base) return {};
   return {name.substr(0, dot), lower_case(name.substr(dot + 1))};
@@ -90,15 +96,22 @@ std::vector<std::string> expand_braces(const std::string& pattern) {
 // One pass over a list of files, in order.
 class TarShards::Pass {
  public:
-  explicit Pass(std::vector<std::string> paths) : paths_(std::move(paths)) {}
+  Pass(std::vector<std::string> paths, std::shared_ptr<std::atomic<bool>> has_warned)
+      : paths_(std::move(paths)), has_warned_(std::move(has_warned)) {}
 
   // Returns the next sample. Without `keep` the data are skipped and the values are empty.
   std::optional<Sample> read_sample(bool keep) {
     while (!peek()) {
       if (next_path_ == paths_.size()) return std::nullopt;
+      keys_.clear();
       reader_.emplace(paths_[next_path_++]);
     }
     const auto key = ahead_->key;
+    check_config(
+        keys_.insert(key).second,
+        "{}: sample '{}' returns after other samples; expected the members of a sample next to each other; sort "
+        "the archive by name",
+        reader_->where(), key);
     Sample sample{{"__key__", key}, {"__url__", paths_[next_path_ - 1]}};
     while (peek() && ahead_->key == key) {
       check_config(!sample.contains(ahead_->extension),
@@ -117,14 +130,42 @@ class TarShards::Pass {
     while (reader_ && !ahead_) {
       const auto member = reader_->next();
       if (!member) reader_.reset();
-      if (member && member->is_file) ahead_ = place_of(member->name);
-      if (ahead_ && ahead_->extension.empty()) ahead_.reset();
+      if (!member || member->type == TarMember::Type::kFolder) continue;
+      ahead_ = place_of(member->name);
+      if (ahead_->extension.empty()) {
+        ahead_.reset();
+        warn_of_skipped(*member);
+      } else {
+        check_is_file(*member);
+      }
     }
     return ahead_.has_value();
   }
 
+  // The data of a link are those of another member, which was read before or is in no archive.
+  void check_is_file(const TarMember& member) const {
+    using Type = TarMember::Type;
+    check_config(member.type != Type::kHardLink,
+                 "{}: a hard link to '{}'; expected a file; create the archive with tar --hard-dereference",
+                 reader_->where(), member.link);
+    check_config(member.type != Type::kSymbolicLink,
+                 "{}: a symbolic link to '{}'; expected a file; create the archive with tar --dereference",
+                 reader_->where(), member.link);
+    check_config(member.type == Type::kFile, "{}: a pipe or a device; expected a file", reader_->where());
+  }
+
+  void warn_of_skipped(const TarMember& member) {
+    if (has_warned_->exchange(true)) return;
+    warn_once(fmt::format(
+        "{}: skips '{}' and other members that belong to no sample: their names have no extension, begin with "
+        "a dot, or are in __...__",
+        paths_[next_path_ - 1], member.name));
+  }
+
   std::vector<std::string> paths_;
+  std::shared_ptr<std::atomic<bool>> has_warned_;
   std::size_t next_path_ = 0;
+  std::unordered_set<std::string> keys_;  // of the archive
   std::optional<TarReader> reader_;
   std::optional<Place> ahead_;
 };
@@ -183,7 +224,7 @@ std::vector<std::string> TarShards::order() const {
   return paths;
 }
 
-void TarShards::reset() { pass_ = std::make_unique<Pass>(order()); }
+void TarShards::reset() { pass_ = std::make_unique<Pass>(order(), selection_.has_warned); }
 
 std::optional<TarShards::Sample> TarShards::next() {
   if (!pass_) reset();

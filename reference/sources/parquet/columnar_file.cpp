@@ -227,10 +227,12 @@ std::int64_t num_rows_of(const arrow::Buffer& metadata) {
 class ArrowStream : public ColumnarFile {
  public:
   explicit ArrowStream(const std::string& path) : ColumnarFile(path) {
-    const auto reader = open();
+    const auto file = source();
+    const auto reader = value_of(path, Reader::Open(std::shared_ptr<arrow::io::InputStream>(file), ipc_options()));
     schema_ = reader->schema();
     if (!read_index()) {
       batches_ = value_of(path, reader->ToRecordBatches());
+      check_end(value_of(path, file->Tell()));
       for (const auto& batch : batches_) group_sizes_.push_back(batch->num_rows());
     }
   }
@@ -238,8 +240,14 @@ class ArrowStream : public ColumnarFile {
  private:
   using Reader = arrow::ipc::RecordBatchStreamReader;
 
-  [[nodiscard]] std::shared_ptr<Reader> open() const {
-    return value_of(path(), Reader::Open(std::shared_ptr<arrow::io::InputStream>(source()), ipc_options()));
+  // Arrow ignores what follows the end mark.
+  void check_end(std::int64_t place) const {
+    const auto end = value_of(path(), source()->GetSize());
+    check_config(
+        place == end,
+        "{}: the stream ends at byte {}, but the file has {} bytes; if it is several streams in one file, write "
+        "one stream of their rows",
+        path(), place, end);
   }
 
   // Returns false if there are dictionaries. Each message is framed: a marker, the size of the metadata, the metadata,
@@ -248,7 +256,8 @@ class ArrowStream : public ColumnarFile {
   bool read_index() {
     const auto file = source();
     const auto end = value_of(path(), file->GetSize());
-    for (std::int64_t place = 0; place + 4 <= end;) {
+    std::int64_t place = 0;
+    while (place < end) {
       const auto begin = place;
       const auto number = [&] {
         std::int32_t value = 0;
@@ -273,6 +282,7 @@ class ArrowStream : public ColumnarFile {
       begins_.push_back(begin);
       group_sizes_.push_back(num_rows_of(*message->metadata()));
     }
+    check_end(place);
     return true;
   }
 

@@ -286,6 +286,36 @@ TEST_P(ParquetDatasetTest, ATruncatedFileIsAnErrorThatNamesIt) {
   }
 }
 
+// Arrow stops at the end mark of the first stream, so that the rows of the second would be missing silently.
+TEST_P(ParquetDatasetTest, DataAfterAStreamAreReported) {
+  if (GetParam().container != Container::kArrowStream) return;
+  const auto indices = values_of<arrow::Int8Builder>(arrow::int8(), 9, [](auto i) { return i % 2; });
+  const auto words = values_of<arrow::StringBuilder>(arrow::utf8(), 2, [](auto i) { return i == 1 ? "odd" : "even"; });
+  for (const auto& bytes :
+       {bytes_of(write("rows", *rows_of_table(0, 6))),
+        bytes_of(write("words", Arrays{{"word", check(arrow::DictionaryArray::FromArrays(indices, words))}}))}) {
+    const auto error = HasSubstr(
+        fmt::format("the stream ends at byte {}, but the file has {} bytes; if it is several streams in one file, "
+                    "write one stream of their rows",
+                    bytes.size(), 2 * bytes.size()));
+    EXPECT_THAT(error_of_reading(folder_.write("two", bytes + bytes)), error);
+    EXPECT_THAT(error_of_reading(folder_.write("more", bytes + "\n")), HasSubstr("the stream ends at byte"));
+    EXPECT_EQ(error_of_reading(folder_.write("one", bytes)), "");
+  }
+}
+
+TEST_P(ParquetDatasetTest, ColumnsThatTheFirstFileLacksAreNamedInAWarning) {
+  const auto numbers = three_numbers<arrow::Int64Builder>(arrow::int64());
+  const auto first = write("first", Arrays{{"a", numbers}}),
+             second = write("second", Arrays{{"b", numbers}, {"a", numbers}, {"c", numbers}});
+  ::testing::internal::CaptureStderr();
+  EXPECT_THAT(ParquetDataset({first, second}).columns(), ElementsAre("a"));
+  EXPECT_THAT(ParquetDataset({first, second}, {.columns = {"a"}}).columns(), ElementsAre("a"));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "accel: warning: " + second +
+                ": skips b, c, which the first file lacks; choose columns, or read the files separately\n");
+}
+
 TEST_P(ParquetDatasetTest, AFileWithWrongBytesIsReadOrRejectedByItsName) {
   const auto bytes = bytes_of(write("rows", *rows_of_table(0, 6)));
   int rejected = 0;

@@ -2,6 +2,7 @@
 // record later uses the same walk.
 #include "reference/sources/csv_file.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "reference/core/input/listed.hpp"
 #include "reference/sources/file_window.hpp"
 #include "reference/sources/text_file.hpp"
+#include "reference/state/warnings.hpp"
 
 namespace accel {
 namespace {
@@ -82,6 +84,12 @@ std::vector<std::string> fields_of(std::string_view bytes, std::size_t begin, ch
   return fields;
 }
 
+// Returns a character that may separate the columns of a record that has only one; 0: none. Text may end in one.
+char other_delimiter(std::string_view record) {
+  const auto place = record.starts_with('"') ? kNone : record.find_first_of(";\t|");
+  return place == kNone || record.find_first_not_of("\r\n", place + 1) == kNone ? '\0' : record[place];
+}
+
 std::vector<std::string> numbered(std::size_t count) {
   std::vector<std::string> names;
   for (std::size_t column = 0; column < count; ++column) names.push_back(std::to_string(column));
@@ -107,8 +115,8 @@ CsvFile::CsvFile(const std::vector<std::string>& paths, const CsvOptions& option
   }
 }
 
-// Record numbers in messages start at 1, the header is number 0. A file with two kinds of line ends is an error, because
-// a lone \r may also be text that its program should have quoted.
+// Record numbers in messages start at 1, the header is number 0. A file with two kinds of line ends is an error,
+// because a lone \r may also be text that its program should have quoted.
 void CsvFile::read_file(const MappedFile& file, const std::function<void(std::int64_t)>& add) {
   sources::check_is_text(file);
   sources::FileWindow window(file);
@@ -150,6 +158,12 @@ void CsvFile::read_file(const MappedFile& file, const std::function<void(std::in
                    where(), name_of(end), name_of(line_end.value_or(end)));
       line_end = end;
     }
+    if (const auto other = other_delimiter(text); is_first && num_fields == 1 && other != '\0')
+      warn_once(
+          fmt::format("{}: has one column, '{}', with the delimiter '{}'; set CsvOptions::delimiter if '{}' separates "
+                      "columns",
+                      file.path(), text.substr(0, std::min<std::size_t>(text.find_first_of("\r\n"), 100)),
+                      options_.delimiter, other));
     if (std::exchange(is_first, false))
       read_header(file, options_.header ? fields_of(bytes, 0, options_.delimiter) : numbered(num_fields));
     if (num_fields != columns_.size())

@@ -10,8 +10,9 @@
 
 /// The records of CSV files as in RFC 4180: quoted fields may contain delimiters, line ends, and quotes written as "".
 ///
-/// Line ends are \n, \r\n, or in all of a file \r. A UTF-8 byte order mark and empty lines are skipped (a record with one
-/// empty field must be written ""). Opening reads the files once, to index and check the records; afterwards only requested records are
+/// Line ends are \n, \r\n, or in all of a file \r. A UTF-8 byte order mark and empty lines are skipped (a record with
+/// one empty field must be written ""). A warning asks for the delimiter if a file with one column seems to have
+/// another one. Opening reads the files once, to index and check the records; afterwards only requested records are
 /// read. Thread rule: any number of readers; copies share the files, but not the index (8 bytes per record).
 namespace accel {
 

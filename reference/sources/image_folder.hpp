@@ -15,11 +15,10 @@
 ///         photos, [](auto sample) { return std::pair(resize(sample.first), sample.second); });
 ///     accel::DataLoader loader(squares, {.batch_size = 32, .shuffle = true, .num_workers = 4});
 ///
-/// Classes are the sorted subfolders of `root`. Samples are ordered by class, then by folder, then by file name. A warning
-/// names what is skipped: hidden folders and images, which torchvision reads (.ipynb_checkpoints, ._x.png), images outside
-/// of the classes, and images in formats that torchvision does not read either.
-/// Thread rule: any number of readers; copies share the list of files.
-/// Source: torchvision/datasets/folder.py, ImageFolder.
+/// Classes are the sorted subfolders of `root`. Samples are ordered by class, then by folder, then by file name. A
+/// warning names what is skipped: hidden folders and images, which torchvision reads (.ipynb_checkpoints, ._x.png),
+/// images outside of the classes, and images in formats that torchvision does not read either. Thread rule: any number
+/// of readers; copies share the list of files. Source: torchvision/datasets/folder.py, ImageFolder.
 namespace accel {
 
 class ImageFolder {

@@ -22,9 +22,9 @@ namespace sources {
 /// The rows of some tensors, concatenated over the shards.
 class SafetensorsRows {
  public:
-  /// Empty `names`: all tensors of the first file; a warning names others. Throws ConfigError, which names file and tensor, if a tensor is
-  /// missing or has no dimensions, if tensors of a file have different numbers of rows, or if tensors of one name
-  /// differ in dtype or row shape.
+  /// Empty `names`: all tensors of the first file; a warning names others. Throws ConfigError, which names file and
+  /// tensor, if a tensor is missing or has no dimensions, if tensors of a file have different numbers of rows, or if
+  /// tensors of one name differ in dtype or row shape.
   SafetensorsRows(const std::vector<std::string>& paths, std::vector<std::string> names);
 
   [[nodiscard]] std::int64_t size() const { return begins_.back(); }

@@ -11,10 +11,9 @@
 /// Reads the members of a tar archive, plain or .tar.gz, in order. Supports ustar, GNU long names and pax paths.
 ///
 /// Damage throws a ConfigError, which names file, member and byte offset: a wrong header checksum, a member that
-/// extends beyond the end of the file, a missing end mark of two empty blocks (the file was truncated), or data after it
-/// (archives were concatenated). Sparse files, files that began in another volume, unknown types of members, and global
-/// pax records of names and sizes are unsupported and throw as well.
-/// Thread rule: one thread at a time.
+/// extends beyond the end of the file, a missing end mark of two empty blocks (the file was truncated), or data after
+/// it (archives were concatenated). Sparse files, files that began in another volume, unknown types of members, and
+/// global pax records of names and sizes are unsupported and throw as well. Thread rule: one thread at a time.
 namespace accel {
 
 struct TarMember {

@@ -27,14 +27,17 @@ std::optional<std::int64_t> digits_of(std::string_view text) {
   return is_number ? std::optional(std::stoll(std::string(text))) : std::nullopt;
 }
 
-// The width of a number is that of the first bound, so that {000..122} gives 000, 001, ..., as in braceexpand.
+// A bound with leading zeros gives all numbers the width of the wider bound, as in braceexpand.
 std::vector<std::string> members_of(std::string_view group, const std::string& pattern) {
   std::vector<std::string> members;
   if (const auto dots = group.find(".."); dots != std::string_view::npos) {
     const auto first = digits_of(group.substr(0, dots)), last = digits_of(group.substr(dots + 2));
     check_argument(first && last && *first <= *last,
                    "'{}': '{{{}}}' is not a range; expected a range such as {{000..122}}", pattern, group);
-    for (auto number = *first; number <= *last; ++number) members.push_back(fmt::format("{:0{}}", number, dots));
+    const auto is_padded = [](std::string_view bound) { return bound.size() > 1 && bound.starts_with('0'); };
+    const auto width =
+        is_padded(group) || is_padded(group.substr(dots + 2)) ? std::max(dots, group.size() - dots - 2) : 1;
+    for (auto number = *first; number <= *last; ++number) members.push_back(fmt::format("{:0{}}", number, width));
     return members;
   }
   check_argument(group.find(',') != std::string_view::npos,
@@ -82,9 +85,12 @@ void check_exist(const std::vector<std::string>& paths) {
 // Recursive over the groups from the left: the last group varies fastest, as in a shell.
 std::vector<std::string> expand_braces(const std::string& pattern) {
   const auto open = pattern.find('{');
+  check_argument(pattern.find('}') >= open, "'{}': a brace is closed that is not open; expected '{{' before it",
+                 pattern);
   if (open == std::string::npos) return {pattern};
-  const auto close = pattern.find('}', open);
-  check_argument(close != std::string::npos, "'{}': a brace is not closed; expected '}}'", pattern);
+  const auto close = pattern.find_first_of("{}", open + 1);
+  check_argument(close != std::string::npos && pattern[close] == '}',
+                 "'{}': a brace is not closed; expected '}}', and no groups inside of others", pattern);
   std::vector<std::string> names;
   const auto rests = expand_braces(pattern.substr(close + 1));
   for (const auto& member : members_of(std::string_view(pattern).substr(open + 1, close - open - 1), pattern)) {

@@ -12,8 +12,8 @@
 
 /// An iterable dataset of samples in tar files with WebDataset's layout: consecutive members with the same key (the
 /// path up to the first dot of the file name) are one sample. Files are read sequentially; memory holds one sample and
-/// the keys of one archive. As in WebDataset, members without an extension, hidden ones (".name") and those in "__name__"
-/// belong to no sample; a warning names the first of them.
+/// the keys of one archive. As in WebDataset, members without an extension, hidden ones (".name") and those in
+/// "__name__" belong to no sample; a warning names the first of them.
 ///
 ///     accel::TarShards shards("train-{000..122}.tar", {.shuffle_shards_seed = 7});
 ///     auto images = accel::transformed(shards, [](const accel::TarShards::Sample& sample) {

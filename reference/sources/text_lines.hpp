@@ -60,8 +60,8 @@ class RecordIndex {
 ///
 /// Opening reads the files once, to index the lines; afterwards only requested lines are read. A line ends at \n or
 /// \r\n, or at \r in a file without \n (elsewhere a lone \r is text, and so are other separators of Unicode); the last
-/// line may lack its end. A UTF-8 byte order mark at the start of a file is skipped. Other bytes are returned unchanged.
-/// Thread rule: any number of readers; copies share the files, but not the index (8 bytes per line).
+/// line may lack its end. A UTF-8 byte order mark at the start of a file is skipped. Other bytes are returned
+/// unchanged. Thread rule: any number of readers; copies share the files, but not the index (8 bytes per line).
 namespace accel {
 
 class TextLines {

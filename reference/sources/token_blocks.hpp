@@ -27,7 +27,8 @@ struct TokenizeOptions {
 };
 
 /// The tokens of all texts, one after another: (n) int32. Files may be .gz; a UTF-8 byte order mark is skipped.
-/// Tokenizing takes long for large files, so that a program may save the tensor in a safetensors file and start from it.
+/// Tokenizing takes long for large files, so that a program may save the tensor in a safetensors file and start from
+/// it.
 ///
 /// Throws ConfigError if a file cannot be read, is not UTF-8 or is compressed in another way, or if an id is above
 /// 2^31 - 1. Throws ArgumentError if `end_of_text` is not a token.

@@ -130,6 +130,24 @@ TEST_F(CsvTest, LineEndsOfTwoKindsAreReportedWithTheirPlace) {
   EXPECT_EQ(error_in("a\r\nb\nc"), "no error");
 }
 
+// Spreadsheets write semicolons where the comma is the decimal point. Python's csv silently reads one column.
+TEST_F(CsvTest, AnotherDelimiterIsSuspectedInAWarning) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(CsvDataset(write("a;b\n1;2\n")).columns().size(), 1U);
+  EXPECT_EQ(CsvDataset(write("a;b\n1;2\n"), {.delimiter = ';'}).columns().size(), 2U);
+  EXPECT_EQ(read("1\t2\n").front().size(), 1U);
+  EXPECT_EQ(read("\"1;2\"\n").front().size(), 1U);
+  EXPECT_EQ(CsvDataset(write("text;\nx\n")).size(), 1);
+  const auto path = folder_.path("table.csv");
+  EXPECT_EQ(
+      ::testing::internal::GetCapturedStderr(),
+      "accel: warning: " + path +
+          ": has one column, 'a;b', with the delimiter ','; set CsvOptions::delimiter if ';' separates columns\n"
+          "accel: warning: " +
+          path +
+          ": has one column, '1\t2', with the delimiter ','; set CsvOptions::delimiter if '\t' separates columns\n");
+}
+
 // Zeros are left where a program stopped before it wrote its data.
 TEST_F(CsvTest, ZeroBytesAreReportedWithTheirPlace) {
   EXPECT_THAT(error_in("a\n1\n" + std::string(4, '\0')),

@@ -1,5 +1,5 @@
-// Archives that tools other than WebDataset's write. What the reader does not support must be an error with file, member
-// and byte, since the samples of a stream that ends early or lacks a member look like any others.
+// Archives that tools other than WebDataset's write. What the reader does not support must be an error with file,
+// member and byte, since the samples of a stream that ends early or lacks a member look like any others.
 #include "reference/sources/tar_reader.hpp"
 
 #include <gmock/gmock.h>

@@ -381,10 +381,16 @@ TEST_F(TarShardsTest, TransformedShardsAreShardsToo) {
 // The same notation as in WebDataset and in shells; leading zeros set the width.
 TEST(BraceExpansionTest, GroupsAreRangesAndLists) {
   EXPECT_THAT(expand_braces("a-{08..11}.tar"), ElementsAre("a-08.tar", "a-09.tar", "a-10.tar", "a-11.tar"));
+  // As braceexpand, the wider bound determines the width.
+  EXPECT_THAT(expand_braces("{98..100}"), ElementsAre("98", "99", "100"));
+  EXPECT_THAT(expand_braces("{098..100}"), ElementsAre("098", "099", "100"));
+  EXPECT_EQ(expand_braces("{00..100}").front(), "000");
+  EXPECT_THAT(expand_braces("{9..010}"), ElementsAre("009", "010"));
+  EXPECT_THAT(expand_braces("{0..1}"), ElementsAre("0", "1"));
   EXPECT_THAT(expand_braces("{a,b}/{1..2}"), ElementsAre("a/1", "a/2", "b/1", "b/2"));
   EXPECT_THAT(expand_braces("plain.tar"), ElementsAre("plain.tar"));
-  // Not closed, descending, a single item, and a range of letters.
-  for (const auto* pattern : {"{1..2", "{2..1}", "{1}", "{a..b}"})
+  // Not closed, descending, a single item, a range of letters, nested, and not opened.
+  for (const auto* pattern : {"{1..2", "{2..1}", "{1}", "{a..b}", "{a,{b,c}}", "a}", "{1..2}}"})
     EXPECT_THROW(expand_braces(pattern), ArgumentError) << pattern;
 }
 

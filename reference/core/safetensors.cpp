@@ -177,7 +177,11 @@ class HeaderReader : public Json::json_sax_t {
   std::unordered_set<std::string> names_, keys_;
 };
 
+// The JSON library takes a zero byte for the end of the text, and skips a byte order mark.
 Header read_json(std::string_view text, const std::string& path) {
+  const auto zero = text.find('\0');
+  check_config(zero == std::string_view::npos, "{}: byte {} of the file is zero; expected JSON", path, 8 + zero);
+  check_config(!text.starts_with("\xef\xbb\xbf"), "{}: the header begins with a byte order mark; expected JSON", path);
   HeaderReader reader(path);
   Json::sax_parse(text, &reader);
   return reader.take();

@@ -164,6 +164,17 @@ TEST_F(DamagedSafetensorsTest, HeaderThatIsNoObjectOfTensorsIsRefused) {
               HasSubstr("tensor 'a': unknown dtype U9; expected one of U64, I64, "));
 }
 
+// nlohmann::json takes a zero byte for the end of the text and skips a byte order mark; the reference refuses both.
+TEST_F(DamagedSafetensorsTest, TextAroundTheJsonIsRefused) {
+  const std::string entry = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+  EXPECT_THAT(error_of(safetensors_bytes(entry + std::string("\0\0", 2), "x")),
+              HasSubstr("byte 61 of the file is zero; expected JSON"));
+  EXPECT_THAT(error_of(safetensors_bytes(entry + std::string("\0{", 2), "x")), HasSubstr("is zero"));
+  EXPECT_THAT(error_of(safetensors_bytes("\xef\xbb\xbf" + entry, "x")),
+              HasSubstr("begins with a byte order mark; expected JSON"));
+  EXPECT_EQ(error_of(safetensors_bytes(" " + entry + " \n\t", "x")), "no error");
+}
+
 // JSON parsers keep one of two equal keys silently.
 TEST_F(DamagedSafetensorsTest, ADuplicateNameIsRejected) {
   const std::string tensor = R"("a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]})";

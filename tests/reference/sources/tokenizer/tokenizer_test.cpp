@@ -131,6 +131,19 @@ TEST_F(TokenizerTest, AnAddedTokenThatGetsAnotherIdIsNamedInAWarning) {
   EXPECT_THAT(tokenizer.encode("<a><b>"), ElementsAre(260, 261));
 }
 
+// The JSON library takes a zero byte for the end of the text.
+TEST_F(TokenizerTest, ZeroBytesAreReported) {
+  const auto text = small_file().dump();
+  for (const auto& end : {std::string(1, '\0'), std::string("\0{}", 3)}) {
+    try {
+      Tokenizer::from_file(folder_.write("tokenizer.json", text + end));
+      FAIL() << "no error";
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(fmt::format("tokenizer.json: byte {} is zero; expected JSON", text.size())));
+    }
+  }
+}
+
 TEST_F(TokenizerTest, AnUnknownKeyIsReported) {
   auto file = small_file();
   file["languages"] = {"en"};

@@ -304,6 +304,19 @@ TEST_P(ParquetDatasetTest, DataAfterAStreamAreReported) {
   }
 }
 
+// The last footer describes places in the second file, which are applied to the first.
+TEST_P(ParquetDatasetTest, ConcatenatedFilesAreReported) {
+  if (GetParam().container == Container::kArrowStream) return;
+  const auto one = bytes_of(write("one", *rows_of_table(0, 6))),
+             other = bytes_of(write("other", *rows_of_table(6, 20)));
+  for (const auto& [a, b] : {std::pair{one, one}, {one, other}, {other, one}}) {
+    const auto path = folder_.write("both", a + b);
+    EXPECT_EQ(error_of_reading(path),
+              fmt::format("{}: several files in one: another one begins at byte {}; read them as separate files", path,
+                          a.size()));
+  }
+}
+
 TEST_P(ParquetDatasetTest, ColumnsThatTheFirstFileLacksAreNamedInAWarning) {
   const auto numbers = three_numbers<arrow::Int64Builder>(arrow::int64());
   const auto first = write("first", Arrays{{"a", numbers}}),

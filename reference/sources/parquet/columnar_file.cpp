@@ -235,7 +235,8 @@ class ArrowFile : public ColumnarFile {
     return value_of(path(), reader(options)->ReadRecordBatch(group));
   }
 
-  // The file ends with the end mark of its stream, which old programs did not write, the footer, its size and the magic.
+  // The file ends with the end mark of its stream, which old programs did not write, the footer, its size and the
+  // magic.
   void check_end() const {
     constexpr std::int64_t kTailBytes = 10, kEndMarkBytes = 8;
     std::int32_t footer_bytes = 0;

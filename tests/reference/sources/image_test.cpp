@@ -289,6 +289,9 @@ TEST_F(ImageFolderTest, HiddenFoldersAndImagesAreSkippedWithAWarning) {
                 "cat/a/.thumbnails (hidden), dog/2.GIF (neither JPEG nor PNG), top.png (outside of the classes)\n");
   EXPECT_THAT(folder.classes(), ElementsAre("cat", "dog"));
   EXPECT_THAT(folder.samples(), ElementsAre(Pair(folder_.path("cat/1.png"), 0), Pair(folder_.path("dog/1.png"), 1)));
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(ImageFolder(folder_.path() + "/").size(), 2);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("/: skips .ipynb_checkpoints (hidden), cat/._1.png"));
 }
 
 // A class on a disk that is not mounted would be missing silently.
@@ -302,6 +305,9 @@ TEST_F(ImageFolderTest, LinksAreFollowedAndBrokenOnesReported) {
   EXPECT_THAT(error(), HasSubstr("cat/gone: a link whose target is missing; restore the target, or remove the link"));
   std::filesystem::rename(folder_.path("cat/gone"), folder_.path("gone"));
   EXPECT_THAT(error(), HasSubstr("gone: a link whose target is missing"));
+  std::filesystem::remove(folder_.path("gone"));
+  std::filesystem::create_directory_symlink(folder_.path("cat"), folder_.path("cat/loop"));
+  EXPECT_THAT(error(), HasSubstr("cannot be listed: "));
 }
 
 // PNG and JPEG in one data set.

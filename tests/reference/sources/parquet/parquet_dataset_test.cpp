@@ -193,6 +193,22 @@ TEST_P(ParquetDatasetTest, EmptyListsAreAnUnsupportedType) {
               AllOf(HasSubstr(path + ", column 'list': the type fixed_size_list"), HasSubstr("is unsupported")));
 }
 
+// Parquet stores a dictionary of numbers as numbers.
+TEST_P(ParquetDatasetTest, EachUnsupportedTypeIsNamed) {
+  using namespace arrow;
+  for (const auto& type : {decimal128(5, 2), date32(), time32(TimeUnit::SECOND), list(float32()), large_list(utf8()),
+                           map(utf8(), int64()), struct_({field("x", int64())}), null(), fixed_size_binary(4),
+                           dictionary(int8(), int64()), fixed_size_list(utf8(), 2)}) {
+    if (type->id() == Type::DICTIONARY && GetParam().container == Container::kParquet) continue;
+    const auto path = write(
+        "typed", Arrays{{"good", three_numbers<Int64Builder>(int64())}, {"column", check(MakeArrayOfNull(type, 3))}});
+    EXPECT_THAT(message_of<ConfigError>([&] { const ParquetDataset dataset(path); }),
+                AllOf(HasSubstr(path + ", column 'column': the type "), HasSubstr(" is unsupported; expected bool")))
+        << type->ToString();
+    EXPECT_EQ(ParquetDataset(path, {.columns = {"good"}}).size(), 3);
+  }
+}
+
 // As pandas writes categories.
 TEST_P(ParquetDatasetTest, DictionariesOfTextAreStrings) {
   const auto indices = values_of<arrow::Int8Builder>(arrow::int8(), 9, [](auto i) { return i % 2; });

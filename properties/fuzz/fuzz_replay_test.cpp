@@ -25,7 +25,7 @@ std::vector<std::string> corpus(const std::string& target) {
   for (const auto& file : files) contents.push_back(PosixFiles().read(file));
   TarReader found(folder + ".tar.gz");
   while (const auto member = found.next()) {
-    if (member->is_file) contents.push_back(found.data());
+    if (member->type == TarMember::Type::kFile) contents.push_back(found.data());
   }
   return contents;
 }

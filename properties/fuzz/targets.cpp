@@ -136,7 +136,7 @@ void tar(std::string_view bytes) {
   read_or_reject(path, [&] {
     TarReader reader(path);
     while (const auto member = reader.next()) {
-      if (member->is_file)
+      if (member->type == TarMember::Type::kFile)
         ensure(std::ssize(reader.data()) == member->size, "a member of another size than its header has");
     }
   });

@@ -1,7 +1,8 @@
 """Random tokenizers, trained by the package `tokenizers`, and what they make of random texts.
 
 A request has the text of a tokenizer.json, texts to encode, and ids to decode. Texts for NFC have no combining marks that Unicode
-added after version 9, which `tokenizers` does not reorder (`TokenizerTest.NfcOrdersMarksByCurrentUnicode`).
+added after version 9, which `tokenizers` does not reorder (`TokenizerTest.NfcOrdersMarksByCurrentUnicode`). Added tokens have no
+characters of the byte map, which `tokenizers` does not decode to their text (`TokenizerTest.AddedTokensDecodeToTheirText`).
 """
 import json
 import unicodedata
@@ -33,7 +34,7 @@ SAMPLES = (
     " \u00a0\u2003\u3000\u1680\u180e\u200b\u2028\u2029\u0085\u202f\u205f\ufeff \t\t  \n\n\n   \r\n \x0b\x0c\x1c \x00\x01",
     "Ġ Ċ ĉ Ń ¡ ÿ <|endoftext|> <s></s> [MASK] <|im_start|> ��\ufffd \ufffe\uffff",
 )
-TOKENS = ("<|endoftext|>", "<s>", "</s>", "[MASK]", "<|im_start|>", "<|im", "lazy", "er", "  ", "\n", "é", "e\u0301x", "素早", " a", "<mask>")
+TOKENS = ("<|endoftext|>", "<s>", "</s>", "[MASK]", "<|im_start|>", "<|im", "lazy", "er", "  ", "\n", "が", "か\u3099x", "素早", " a", "<mask>")
 MARKS = [chr(code) for code in range(0x300, 0x370)]
 
 

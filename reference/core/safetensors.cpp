@@ -44,7 +44,7 @@ class HeaderReader : public Json::json_sax_t {
   explicit HeaderReader(const std::string& path) : path_(path) {}
   Header take() { return std::move(header_); }
 
-  bool null() override { return other("null"); }
+  bool null() override { return (depth_ == 1 && name_ == "__metadata__") || other("null"); }
   bool boolean(bool) override { return other("boolean"); }
   bool number_integer(Json::number_integer_t) override { return other("number"); }
   bool number_float(Json::number_float_t, const std::string&) override { return other("number"); }
@@ -52,6 +52,7 @@ class HeaderReader : public Json::json_sax_t {
 
   // Sizes and offsets are unsigned in the file and signed in LibTorch; a larger value would become negative.
   bool number_unsigned(Json::number_unsigned_t number) override {
+    if (is_ignored()) return true;
     if (depth_ != 3 || number > static_cast<std::uint64_t>(INT64_MAX)) return other("number");
     auto& numbers = key_ == "shape" ? *sizes_ : *offsets_;
     numbers.push_back(static_cast<std::int64_t>(number));
@@ -62,6 +63,7 @@ class HeaderReader : public Json::json_sax_t {
   }
 
   bool string(std::string& text) override {
+    if (is_ignored()) return true;
     if (depth_ != 2) return other("string");
     if (is_metadata_) {
       header_.metadata[key_] = std::move(text);
@@ -73,6 +75,7 @@ class HeaderReader : public Json::json_sax_t {
   }
 
   bool start_object(std::size_t) override {
+    if (is_ignored()) return open_ignored();
     if (depth_ > 1) return other("object");
     if (depth_++ == 0) return true;
     is_metadata_ = name_ == "__metadata__";
@@ -84,6 +87,7 @@ class HeaderReader : public Json::json_sax_t {
   }
 
   bool end_object() override {
+    if (ignored_depth_ > 0) return close_ignored();
     if (depth_-- == 1 || is_metadata_) return true;
     if (!dtype_ || !sizes_ || !offsets_ || offsets_->size() != 2) throw_wrong_entry();
     header_.tensors.push_back({.name = std::move(name_),
@@ -95,6 +99,7 @@ class HeaderReader : public Json::json_sax_t {
   }
 
   bool start_array(std::size_t) override {
+    if (is_ignored()) return open_ignored();
     if (depth_ != 2 || is_metadata_ || (key_ != "shape" && key_ != "data_offsets")) return other("array");
     ++depth_;
     (key_ == "shape" ? sizes_ : offsets_).emplace();
@@ -102,12 +107,18 @@ class HeaderReader : public Json::json_sax_t {
   }
 
   bool end_array() override {
+    if (ignored_depth_ > 0) return close_ignored();
     --depth_;
     return true;
   }
 
   // The format forbids repeated keys, which nlohmann::json accepts silently (it keeps the last value).
   bool key(std::string& text) override {
+    if (ignored_depth_ > 0) return true;
+    if (depth_ == 2 && !is_metadata_ && !is_known(text)) {
+      key_.clear();
+      return true;
+    }
     auto& keys = depth_ == 1 ? names_ : keys_;
     check_config(keys.insert(text).second, "{}: the header contains the key '{}' twice; expected unique keys", path_,
                  text);
@@ -122,8 +133,26 @@ class HeaderReader : public Json::json_sax_t {
   }
 
  private:
+  static bool is_known(std::string_view key) { return key == "dtype" || key == "shape" || key == "data_offsets"; }
+
+  // As in the reference implementation, other keys of an entry are ignored, with all that is in their values.
+  [[nodiscard]] bool is_ignored() const { return ignored_depth_ > 0 || (depth_ == 2 && !is_metadata_ && key_.empty()); }
+  bool open_ignored() {
+    constexpr int kDepthMax = 126;  // serde_json reads 128 levels in total
+    check_config(++ignored_depth_ <= kDepthMax,
+                 "{}: tensor '{}': values nested more than {} deep; expected an entry "
+                 "with dtype, shape and two data_offsets",
+                 path_, name_, kDepthMax);
+    return true;
+  }
+  bool close_ignored() {
+    --ignored_depth_;
+    return true;
+  }
+
   // A value that the format lacks at this place.
   bool other(std::string_view type) {
+    if (is_ignored()) return true;
     check_config(
         depth_ > 0,
         "{}: the header, which starts at byte 8, is not a JSON object but of type {}; expected an object of tensors",
@@ -140,14 +169,19 @@ class HeaderReader : public Json::json_sax_t {
   const std::string& path_;
   Header header_;
   int depth_ = 0;           // 1: among the tensors, 2: in an entry, 3: in a list of an entry
-  std::string name_, key_;  // of the tensor, and in its entry
+  int ignored_depth_ = 0;   // of objects and arrays in an ignored value
+  std::string name_, key_;  // of the tensor, and in its entry; an empty key of a tensor's entry is ignored
   bool is_metadata_ = false;
   std::optional<std::string> dtype_;
   std::optional<std::vector<std::int64_t>> sizes_, offsets_;
   std::unordered_set<std::string> names_, keys_;
 };
 
+// The JSON library takes a zero byte for the end of the text, and skips a byte order mark.
 Header read_json(std::string_view text, const std::string& path) {
+  const auto zero = text.find('\0');
+  check_config(zero == std::string_view::npos, "{}: byte {} of the file is zero; expected JSON", path, 8 + zero);
+  check_config(!text.starts_with("\xef\xbb\xbf"), "{}: the header begins with a byte order mark; expected JSON", path);
   HeaderReader reader(path);
   Json::sax_parse(text, &reader);
   return reader.take();

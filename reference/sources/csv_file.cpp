@@ -3,12 +3,15 @@
 #include "reference/sources/csv_file.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
 #include "reference/sources/file_window.hpp"
+#include "reference/sources/text_file.hpp"
+#include "reference/state/warnings.hpp"
 
 namespace accel {
 namespace {
@@ -23,13 +26,13 @@ struct RecordEnd {
   std::size_t fault_at = 0;     // byte offset of the error
 };
 
-// A lone \r is text: only \n and \r\n end a line.
-bool ends_line(std::string_view bytes, std::size_t place) {
-  return bytes[place] == '\n' || (bytes[place] == '\r' && place + 1 < bytes.size() && bytes[place + 1] == '\n');
-}
+// As in Python's csv module, \n, \r\n and a lone \r end a line.
+bool ends_line(std::string_view bytes, std::size_t place) { return bytes[place] == '\n' || bytes[place] == '\r'; }
 
 // Returns the position after the line end at `place`.
-std::size_t next_line(std::string_view bytes, std::size_t place) { return place + (bytes[place] == '\r' ? 2 : 1); }
+std::size_t next_line(std::string_view bytes, std::size_t place) {
+  return place + (bytes.substr(place).starts_with("\r\n") ? 2 : 1);
+}
 
 // Walks over the record that starts at `begin` and calls field(raw text, is quoted) for each of its fields.
 // Errors are returned and not thrown, because only the caller knows the file and the number of the record.
@@ -81,21 +84,19 @@ std::vector<std::string> fields_of(std::string_view bytes, std::size_t begin, ch
   return fields;
 }
 
+// Returns a character that may separate the columns of a record that has only one; 0: none. Text may end in one.
+char other_delimiter(std::string_view record) {
+  const auto place = record.starts_with('"') ? kNone : record.find_first_of(";\t|");
+  return place == kNone || record.find_first_not_of("\r\n", place + 1) == kNone ? '\0' : record[place];
+}
+
 std::vector<std::string> numbered(std::size_t count) {
   std::vector<std::string> names;
   for (std::size_t column = 0; column < count; ++column) names.push_back(std::to_string(column));
   return names;
 }
 
-void check_is_text(const MappedFile& file) {
-  const auto mark_bytes = std::min<std::size_t>(file.size(), 6);
-  const auto begin = file.read(0, mark_bytes), end = file.read(file.size() - mark_bytes, mark_bytes);
-  const bool is_columnar =
-      (begin.starts_with("PAR1") && end.ends_with("PAR1")) || (begin.starts_with("ARROW1") && end.ends_with("ARROW1"));
-  check_config(!is_columnar,
-               "{}: a Parquet or Arrow file; expected CSV; read it with ParquetDataset of <accel/parquet.hpp>",
-               file.path());
-}
+std::string_view name_of(char line_end) { return line_end == '\r' ? "\\r alone" : "\\n"; }
 
 std::size_t without_empty_lines(std::string_view bytes, std::size_t place) {
   while (place < bytes.size() && ends_line(bytes, place)) place = next_line(bytes, place);
@@ -114,14 +115,15 @@ CsvFile::CsvFile(const std::vector<std::string>& paths, const CsvOptions& option
   }
 }
 
-// Record numbers in messages start at 1, the header is number 0. "\xef\xbb\xbf" is the UTF-8 byte order mark,
-// which spreadsheets write and which would otherwise become part of the first column's name.
+// Record numbers in messages start at 1, the header is number 0. A file with two kinds of line ends is an error,
+// because a lone \r may also be text that its program should have quoted.
 void CsvFile::read_file(const MappedFile& file, const std::function<void(std::int64_t)>& add) {
-  check_is_text(file);
+  sources::check_is_text(file);
   sources::FileWindow window(file);
   bool is_first = true;
+  std::optional<char> line_end;
   std::int64_t number = options_.header ? 0 : 1;
-  for (std::size_t begin = window.from(0).starts_with("\xef\xbb\xbf") ? 3 : 0; begin < file.size();) {
+  for (std::size_t begin = sources::byte_order_mark_bytes(window.from(0)); begin < file.size();) {
     const auto bytes = window.from(begin);
     if (const auto skipped = without_empty_lines(bytes, 0); skipped > 0) {
       begin += skipped;
@@ -133,7 +135,7 @@ void CsvFile::read_file(const MappedFile& file, const std::function<void(std::in
     };
     std::size_t num_fields = 0;
     const auto record = walk(bytes, 0, options_.delimiter, [&](std::string_view, bool) { ++num_fields; });
-    // The byte after the end of the window decides whether a quote is doubled and whether \r ends a line.
+    // The byte after the end of the window decides whether a quote is doubled and whether \n follows \r.
     if (record.end + 1 >= bytes.size() && !window.reaches_end()) {
       check_config(bytes.size() < kRecordBytesMax,
                    "{}: the record has more than {} bytes; expected at most {}; close its quotes, or split it", where(),
@@ -145,6 +147,23 @@ void CsvFile::read_file(const MappedFile& file, const std::function<void(std::in
       throw ConfigError(
           fmt::format("{}: {} (byte {}); expected quotes only around a complete field, and \"\" for a quote inside it",
                       where(), record.fault, begin + record.fault_at));
+    const auto text = bytes.substr(0, record.end);
+    const auto zero = text.find('\0');
+    check_config(zero == kNone, "{}: byte {} is zero; expected text; write or copy the file again", where(),
+                 begin + zero);
+    if (const auto end = text.back(); end == '\n' || end == '\r') {
+      check_config(line_end.value_or(end) == end,
+                   "{}: ends in {}, and the records before it in {}; expected one kind of line end; quote a \\r inside "
+                   "a field, or convert the line ends",
+                   where(), name_of(end), name_of(line_end.value_or(end)));
+      line_end = end;
+    }
+    if (const auto other = other_delimiter(text); is_first && num_fields == 1 && other != '\0')
+      warn_once(
+          fmt::format("{}: has one column, '{}', with the delimiter '{}'; set CsvOptions::delimiter if '{}' separates "
+                      "columns",
+                      file.path(), text.substr(0, std::min<std::size_t>(text.find_first_of("\r\n"), 100)),
+                      options_.delimiter, other));
     if (std::exchange(is_first, false))
       read_header(file, options_.header ? fields_of(bytes, 0, options_.delimiter) : numbered(num_fields));
     if (num_fields != columns_.size())

@@ -10,8 +10,9 @@
 
 /// The records of CSV files as in RFC 4180: quoted fields may contain delimiters, line ends, and quotes written as "".
 ///
-/// Line ends are \n or \r\n. A UTF-8 byte order mark and empty lines are skipped (a record with one empty field must be
-/// written ""). Opening reads the files once, to index and check the records; afterwards only requested records are
+/// Line ends are \n, \r\n, or in all of a file \r. A UTF-8 byte order mark and empty lines are skipped (a record with
+/// one empty field must be written ""). A warning asks for the delimiter if a file with one column seems to have
+/// another one. Opening reads the files once, to index and check the records; afterwards only requested records are
 /// read. Thread rule: any number of readers; copies share the files, but not the index (8 bytes per record).
 namespace accel {
 
@@ -24,7 +25,8 @@ class CsvFile {
  public:
   /// Throws ConfigError, which names file, record and byte offset, for a number of fields that differs from the first
   /// record's, an unclosed quoted field, a quote inside an unquoted field, text after a closing quote, a duplicate
-  /// column name, a record of more than 256 MiB, or a file whose columns differ from the first file's.
+  /// column name, a record of more than 256 MiB, line ends of two kinds, zero bytes, a file that is not text
+  /// (text_file.hpp), or a file whose columns differ from the first file's.
   explicit CsvFile(const std::vector<std::string>& paths, const CsvOptions& options = {});
 
   [[nodiscard]] std::int64_t size() const { return records_.size(); }

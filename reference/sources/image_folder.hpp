@@ -15,17 +15,18 @@
 ///         photos, [](auto sample) { return std::pair(resize(sample.first), sample.second); });
 ///     accel::DataLoader loader(squares, {.batch_size = 32, .shuffle = true, .num_workers = 4});
 ///
-/// Classes are the sorted subfolders of `root`. Samples are ordered by class, then by folder, then by file name.
-/// Thread rule: any number of readers; copies share the list of files.
-/// Source: torchvision/datasets/folder.py, ImageFolder.
+/// Classes are the sorted subfolders of `root`. Samples are ordered by class, then by folder, then by file name. A
+/// warning names what is skipped: hidden folders and images, which torchvision reads (.ipynb_checkpoints, ._x.png),
+/// images outside of the classes, and images in formats that torchvision does not read either. Thread rule: any number
+/// of readers; copies share the list of files. Source: torchvision/datasets/folder.py, ImageFolder.
 namespace accel {
 
 class ImageFolder {
  public:
   using Sample = std::pair<at::Tensor, std::int64_t>;  ///< (3, height, width) uint8, and the class
 
-  /// Throws ConfigError if `root` is not a folder or has no subfolders, or if classes have no images (lists all of
-  /// them).
+  /// Throws ConfigError if `root` is not a folder or has no subfolders, if classes have no images (lists all of
+  /// them), for images in formats that only torchvision reads, and for links whose target is missing.
   explicit ImageFolder(const std::string& root, const ImageOptions& options = {});
 
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(list_->files.size()); }

@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
+#include "reference/state/warnings.hpp"
 
 namespace accel {
 namespace sources {
@@ -27,7 +29,7 @@ std::string row_text(const StoredTensor& tensor) {
 // All shards are opened and compared at once, so that a wrong file is an error at start and not in the middle of
 // an epoch. Opening reads only the headers.
 SafetensorsRows::SafetensorsRows(const std::vector<std::string>& paths, std::vector<std::string> names)
-    : names_(std::move(names)) {
+    : names_(std::move(names)), reads_all_(names_.empty()) {
   check_argument(!paths.empty(), "safetensors: no files; expected at least one");
   for (const auto& path : paths) add_shard(path);
 }
@@ -36,6 +38,12 @@ void SafetensorsRows::add_shard(const std::string& path) {
   const SafetensorsFile file(path);
   if (names_.empty()) names_ = file.names();
   check_config(!names_.empty(), "{}: the file has no tensors; expected at least one", path);
+  auto others = reads_all_ ? file.names() : std::vector<std::string>();
+  std::erase_if(others,
+                [&](const auto& name) { return std::find(names_.begin(), names_.end(), name) != names_.end(); });
+  if (!others.empty())
+    warn_once(fmt::format("{}: skips {}, which the first file lacks; choose names, or read the files separately", path,
+                          listed(others, ", ")));
   std::vector<StoredTensor> tensors;
   for (const auto& name : names_) {
     const auto& tensor = tensors.emplace_back(file.stored(name));

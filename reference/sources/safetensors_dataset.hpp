@@ -22,9 +22,9 @@ namespace sources {
 /// The rows of some tensors, concatenated over the shards.
 class SafetensorsRows {
  public:
-  /// Empty `names`: all tensors of the first file. Throws ConfigError, which names file and tensor, if a tensor is
-  /// missing or has no dimensions, if tensors of a file have different numbers of rows, or if tensors of one name
-  /// differ in dtype or row shape.
+  /// Empty `names`: all tensors of the first file; a warning names others. Throws ConfigError, which names file and
+  /// tensor, if a tensor is missing or has no dimensions, if tensors of a file have different numbers of rows, or if
+  /// tensors of one name differ in dtype or row shape.
   SafetensorsRows(const std::vector<std::string>& paths, std::vector<std::string> names);
 
   [[nodiscard]] std::int64_t size() const { return begins_.back(); }
@@ -41,6 +41,7 @@ class SafetensorsRows {
   [[nodiscard]] Place place_of(std::int64_t index) const;
 
   std::vector<std::string> names_;
+  bool reads_all_;                                 // of the first file
   std::vector<std::vector<StoredTensor>> shards_;  // each in the order of names_
   std::vector<std::int64_t> begins_{0};  // index of the first row of each shard, then the total number of rows
 };

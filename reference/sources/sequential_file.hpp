@@ -5,12 +5,11 @@
 #include <optional>
 #include <string>
 
-struct gzFile_s;
-
 /// A file that is read sequentially with constant memory. gzip files are decompressed transparently.
 ///
-/// Offsets count uncompressed bytes. A gzip file may expand to 64 MiB, or to 100 times its size if that is more; data
-/// that expand further are rejected, because a small damaged or hostile file could otherwise fill the memory.
+/// Offsets count uncompressed bytes. A gzip file may have several members; other data after them, except zeros, are an
+/// error. It may expand to 64 MiB, or to 100 times its size if that is more; data that expand further are rejected,
+/// because a small damaged or hostile file could otherwise fill the memory.
 /// Thread rule: one thread at a time.
 namespace accel {
 
@@ -18,6 +17,7 @@ class SequentialFile {
  public:
   /// Throws ConfigError, which names the file, if it cannot be opened.
   explicit SequentialFile(std::string path);
+  ~SequentialFile();
 
   /// Reads up to `num_bytes` and returns the number of bytes read, which is smaller only at the end of the file.
   /// Throws ConfigError, which names the file, if gzip data are damaged, truncated or expand too far.
@@ -29,11 +29,12 @@ class SequentialFile {
   [[nodiscard]] std::int64_t offset() const { return offset_; }
 
  private:
+  class Source;
   [[noreturn]] void throw_damaged() const;
   void check_expansion() const;
 
   std::string path_;
-  std::unique_ptr<gzFile_s, int (*)(gzFile_s*)> file_;
+  std::unique_ptr<Source> source_;
   std::int64_t offset_ = 0;
   std::optional<std::int64_t> expanded_bytes_max_;  // none: the file is not compressed
 };

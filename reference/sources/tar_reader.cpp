@@ -1,6 +1,6 @@
 // Tar reader for ustar, GNU and pax archives. Source: POSIX pax, "ustar Interchange Format"; GNU tar manual,
-// "Basic Tar Format". Offsets of the header fields: name 0, size 124, checksum 148, type 156, magic 257, prefix
-// 345.
+// "Basic Tar Format". Offsets of the header fields: name 0, size 124, checksum 148, type 156, link 157, magic 257,
+// prefix 345.
 #include "reference/sources/tar_reader.hpp"
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "reference/core/errors.hpp"
+#include "reference/sources/text_file.hpp"
 
 namespace accel {
 namespace {
@@ -42,7 +43,39 @@ std::optional<std::int64_t> number_of(std::string_view field) {
   return is_number ? std::optional(value) : std::nullopt;
 }
 
+// V (a volume's label) and D (a list of a folder's files) are GNU's.
+std::optional<TarMember::Type> type_of(char code, std::string_view name) {
+  using enum TarMember::Type;
+  switch (code) {
+    case '\0':  // old programs write folders as files
+    case '0':
+    case '7': return name.ends_with('/') ? kFolder : kFile;
+    case '1': return kHardLink;
+    case '2': return kSymbolicLink;
+    case '5':
+    case 'D':
+    case 'V': return kFolder;
+    case '3':
+    case '4':
+    case '6': return kOther;
+    default: return std::nullopt;
+  }
+}
+
+// Source: POSIX pax. Links may state the size of their target, and folders that of their disk space.
+bool has_data(char code) { return code < '1' || code > '6'; }
+
 }  // namespace
+
+TarReader::TarReader(const std::string& path) : file_(path) {
+  if (is_gzip(path)) return;
+  std::array<char, 16> begin{};
+  const auto num_bytes = SequentialFile(path).read(begin.data(), std::ssize(begin));
+  const auto compression = sources::compression_of({begin.data(), static_cast<std::size_t>(num_bytes)});
+  check_config(compression.empty(),
+               "{}: {}; expected a tar archive, plain or compressed by gzip; compress it again, or decompress it", path,
+               compression);
+}
 
 struct TarReader::Header {
   std::array<char, kBlock> block;
@@ -103,22 +136,26 @@ void TarReader::check_intact(bool condition, fmt::format_string<Args...> message
     check(false, "{}; copy or download the archive again", fmt::format(message, std::forward<Args>(args)...));
 }
 
-// L and K (GNU) and x (pax) are extension members that describe the following member; g is a global pax header,
-// whose records do not concern names or sizes of members here.
+// L and K (GNU) and x (pax, X of old Solaris) are extension members that describe the following member; g is a global
+// pax header.
 std::optional<TarMember> TarReader::next() {
   for (;;) {
     skip_data();
     const auto header = read_header();
     if (!header) return std::nullopt;
-    if (std::string_view("LKxg").find(header->type()) != std::string_view::npos) {
+    if (std::string_view("LKxXg").find(header->type()) != std::string_view::npos) {
       read_extension(*header);
       continue;
     }
     member_.name = name_ ? *std::exchange(name_, std::nullopt) : header->name();
+    member_.link = link_ ? *std::exchange(link_, std::nullopt) : std::string(until_zero(header->field(157, 100)));
     if (size_) member_.size = *std::exchange(size_, std::nullopt);
     check(header->type() != 'S', "sparse files are unsupported; create the archive without --sparse");
-    member_.is_file = header->type() == '0' || header->type() == '\0' || header->type() == '7';
-    if (!member_.is_file) member_.size = 0;  // a link may state the size of its target
+    check(header->type() != 'M', "a part of a file that began in another volume; create the archive as one volume");
+    const auto type = type_of(header->type(), member_.name);
+    check(type.has_value(), "a member of the unknown type '{}'; expected files, folders and links", header->type());
+    member_.type = *type;
+    if (!has_data(header->type())) member_.size = 0;
     unread_ = padded(member_.size);
     return member_;
   }
@@ -142,13 +179,22 @@ std::optional<TarReader::Header> TarReader::read_header() {
   return header;
 }
 
-// Reads the second empty block and then the rest of the file, so that zlib compares gzip's checksum.
+// Reads the second empty block and then the rest of the file, so that zlib compares gzip's checksum. Tools pad archives
+// with zeros.
 void TarReader::read_end_mark() {
   Header second{};
   const auto got = located([&] { return file_.read(second.block.data(), kBlock); });
   check_intact(got == kBlock && second.is_empty(),
                "the file is truncated or damaged: it ends with one empty block; expected two");
-  while (located([&] { return file_.read(second.block.data(), kBlock); }) == kBlock) {
+  check_intact(!name_ && !link_ && !size_, "the file is truncated or damaged: it ends after an extension");
+  for (auto rest = kBlock; rest == kBlock;) {
+    Header block{};
+    rest = located([&] { return file_.read(block.block.data(), kBlock); });
+    check(
+        block.is_empty(),
+        "the archive continues after its end mark, at byte {}; expected zeros; if it is several archives in one file, "
+        "create one archive of their members",
+        file_.offset() - rest);
   }
 }
 
@@ -159,12 +205,14 @@ void TarReader::read_extension(const Header& header) {
   unread_ = padded(member_.size);
   const auto content = read_bytes(member_.size);
   if (header.type() == 'L') name_ = std::string(until_zero(content));
-  if (header.type() == 'x') read_pax_records(content);
+  if (header.type() == 'K') link_ = std::string(until_zero(content));
+  if (header.type() == 'x' || header.type() == 'X') read_pax_records(content, /*is_global=*/false);
+  if (header.type() == 'g') read_pax_records(content, /*is_global=*/true);
   --member_.number;  // an extension is not counted as a member
 }
 
 // Parses records "<length> <key>=<value>\n", where <length> is the size of the complete record.
-void TarReader::read_pax_records(const std::string& records) {
+void TarReader::read_pax_records(const std::string& records, bool is_global) {
   for (std::string_view rest = records; !rest.empty();) {
     std::size_t length = 0;
     const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), length);
@@ -176,7 +224,10 @@ void TarReader::read_pax_records(const std::string& records) {
     check_intact(equals != std::string_view::npos, "damaged: a pax record lacks a length or '='");
     const auto key = record.substr(0, equals), value = record.substr(equals + 1);
     check(!key.starts_with("GNU.sparse."), "sparse files are unsupported; create the archive without --sparse");
+    check(!is_global || (key != "path" && key != "linkpath" && key != "size"),
+          "a global pax record '{}' is unsupported; create the archive without it", key);
     if (key == "path") name_ = std::string(value);
+    if (key == "linkpath") link_ = std::string(value);
     if (key == "size") {
       std::int64_t size = -1;
       const auto number = std::from_chars(value.data(), value.data() + value.size(), size);

@@ -11,8 +11,9 @@
 /// Reads the members of a tar archive, plain or .tar.gz, in order. Supports ustar, GNU long names and pax paths.
 ///
 /// Damage throws a ConfigError, which names file, member and byte offset: a wrong header checksum, a member that
-/// extends beyond the end of the file, or a missing end mark of two empty blocks (the file was truncated).
-/// Thread rule: one thread at a time.
+/// extends beyond the end of the file, a missing end mark of two empty blocks (the file was truncated), or data after
+/// it (archives were concatenated). Sparse files, files that began in another volume, unknown types of members, and
+/// global pax records of names and sizes are unsupported and throw as well. Thread rule: one thread at a time.
 namespace accel {
 
 struct TarMember {
@@ -20,12 +21,20 @@ struct TarMember {
   std::int64_t size = 0;    ///< bytes
   std::int64_t number = 0;  ///< position in the archive, from 1
   std::int64_t offset = 0;  ///< byte offset of its header
-  bool is_file = false;     ///< false: a folder or a link
+  enum class Type {
+    kFile,
+    kHardLink,
+    kSymbolicLink,
+    kFolder,
+    kOther
+  };  // folder: or a label; other: a pipe or a device
+  Type type = Type::kOther;
+  std::string link = {};  ///< the target of a link
 };
 
 class TarReader {
  public:
-  explicit TarReader(const std::string& path) : file_(path) {}
+  explicit TarReader(const std::string& path);
 
   /// Returns the next member, or nullopt at the end of the archive. Skips unread data of the previous member.
   std::optional<TarMember> next();
@@ -39,7 +48,7 @@ class TarReader {
   std::optional<Header> read_header();
   void read_end_mark();
   void read_extension(const Header& header);
-  void read_pax_records(const std::string& records);
+  void read_pax_records(const std::string& records, bool is_global);
   void skip_data();
   std::string read_bytes(std::int64_t num_bytes);
   template <typename F>
@@ -51,8 +60,8 @@ class TarReader {
 
   SequentialFile file_;
   TarMember member_;
-  std::int64_t unread_ = 0;          // unread bytes of the last member's data and padding
-  std::optional<std::string> name_;  // from an extension, for the member that follows
+  std::int64_t unread_ = 0;                 // unread bytes of the last member's data and padding
+  std::optional<std::string> name_, link_;  // from an extension, for the member that follows
   std::optional<std::int64_t> size_;
 };
 

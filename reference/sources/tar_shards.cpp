@@ -3,9 +3,11 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/randperm.h>
+
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <unordered_set>
 #include <utility>
 
 #include "reference/core/errors.hpp"
@@ -13,6 +15,7 @@
 #include "reference/core/letter_case.hpp"
 #include "reference/core/random.hpp"
 #include "reference/sources/tar_reader.hpp"
+#include "reference/state/warnings.hpp"
 
 namespace accel {
 namespace {
@@ -24,14 +27,17 @@ std::optional<std::int64_t> digits_of(std::string_view text) {
   return is_number ? std::optional(std::stoll(std::string(text))) : std::nullopt;
 }
 
-// The width of a number is that of the first bound, so that {000..122} gives 000, 001, ..., as in braceexpand.
+// A bound with leading zeros gives all numbers the width of the wider bound, as in braceexpand.
 std::vector<std::string> members_of(std::string_view group, const std::string& pattern) {
   std::vector<std::string> members;
   if (const auto dots = group.find(".."); dots != std::string_view::npos) {
     const auto first = digits_of(group.substr(0, dots)), last = digits_of(group.substr(dots + 2));
     check_argument(first && last && *first <= *last,
                    "'{}': '{{{}}}' is not a range; expected a range such as {{000..122}}", pattern, group);
-    for (auto number = *first; number <= *last; ++number) members.push_back(fmt::format("{:0{}}", number, dots));
+    const auto is_padded = [](std::string_view bound) { return bound.size() > 1 && bound.starts_with('0'); };
+    const auto width =
+        is_padded(group) || is_padded(group.substr(dots + 2)) ? std::max(dots, group.size() - dots - 2) : 1;
+    for (auto number = *first; number <= *last; ++number) members.push_back(fmt::format("{:0{}}", number, width));
     return members;
   }
   check_argument(group.find(',') != std::string_view::npos,
@@ -50,9 +56,12 @@ struct Place {
 };
 
 // The key contains the folder; the extension starts after the first dot of the file name, so that "1.seg.png" and
-// "1.jpg" belong to one sample. Names that start with a dot are hidden files and are skipped.
+// "1.jpg" belong to one sample. Names that start with a dot are hidden files and are skipped, and so are names in
+// "__name__", which WebDataset reserves for data about the archive.
 Place place_of(const std::string& name) {
   const auto base = name.rfind('/') == std::string::npos ? 0 : name.rfind('/') + 1;
+  const auto first = name.substr(0, name.find('/'));
+  if (first.size() >= 4 && first.starts_with("__") && first.ends_with("__")) return {};
   const auto dot = name.find('.', base);
   if (dot == std::string::npos || dot == base) return {};
   return {name.substr(0, dot), lower_case(name.substr(dot + 1))};
@@ -76,9 +85,12 @@ void check_exist(const std::vector<std::string>& paths) {
 // Recursive over the groups from the left: the last group varies fastest, as in a shell.
 std::vector<std::string> expand_braces(const std::string& pattern) {
   const auto open = pattern.find('{');
+  check_argument(pattern.find('}') >= open, "'{}': a brace is closed that is not open; expected '{{' before it",
+                 pattern);
   if (open == std::string::npos) return {pattern};
-  const auto close = pattern.find('}', open);
-  check_argument(close != std::string::npos, "'{}': a brace is not closed; expected '}}'", pattern);
+  const auto close = pattern.find_first_of("{}", open + 1);
+  check_argument(close != std::string::npos && pattern[close] == '}',
+                 "'{}': a brace is not closed; expected '}}', and no groups inside of others", pattern);
   std::vector<std::string> names;
   const auto rests = expand_braces(pattern.substr(close + 1));
   for (const auto& member : members_of(std::string_view(pattern).substr(open + 1, close - open - 1), pattern)) {
@@ -90,15 +102,22 @@ std::vector<std::string> expand_braces(const std::string& pattern) {
 // One pass over a list of files, in order.
 class TarShards::Pass {
  public:
-  explicit Pass(std::vector<std::string> paths) : paths_(std::move(paths)) {}
+  Pass(std::vector<std::string> paths, std::shared_ptr<std::atomic<bool>> has_warned)
+      : paths_(std::move(paths)), has_warned_(std::move(has_warned)) {}
 
   // Returns the next sample. Without `keep` the data are skipped and the values are empty.
   std::optional<Sample> read_sample(bool keep) {
     while (!peek()) {
       if (next_path_ == paths_.size()) return std::nullopt;
+      keys_.clear();
       reader_.emplace(paths_[next_path_++]);
     }
     const auto key = ahead_->key;
+    check_config(
+        keys_.insert(key).second,
+        "{}: sample '{}' returns after other samples; expected the members of a sample next to each other; sort "
+        "the archive by name",
+        reader_->where(), key);
     Sample sample{{"__key__", key}, {"__url__", paths_[next_path_ - 1]}};
     while (peek() && ahead_->key == key) {
       check_config(!sample.contains(ahead_->extension),
@@ -117,14 +136,42 @@ class TarShards::Pass {
     while (reader_ && !ahead_) {
       const auto member = reader_->next();
       if (!member) reader_.reset();
-      if (member && member->is_file) ahead_ = place_of(member->name);
-      if (ahead_ && ahead_->extension.empty()) ahead_.reset();
+      if (!member || member->type == TarMember::Type::kFolder) continue;
+      ahead_ = place_of(member->name);
+      if (ahead_->extension.empty()) {
+        ahead_.reset();
+        warn_of_skipped(*member);
+      } else {
+        check_is_file(*member);
+      }
     }
     return ahead_.has_value();
   }
 
+  // The data of a link are those of another member, which was read before or is in no archive.
+  void check_is_file(const TarMember& member) const {
+    using Type = TarMember::Type;
+    check_config(member.type != Type::kHardLink,
+                 "{}: a hard link to '{}'; expected a file; create the archive with tar --hard-dereference",
+                 reader_->where(), member.link);
+    check_config(member.type != Type::kSymbolicLink,
+                 "{}: a symbolic link to '{}'; expected a file; create the archive with tar --dereference",
+                 reader_->where(), member.link);
+    check_config(member.type == Type::kFile, "{}: a pipe or a device; expected a file", reader_->where());
+  }
+
+  void warn_of_skipped(const TarMember& member) {
+    if (has_warned_->exchange(true)) return;
+    warn_once(fmt::format(
+        "{}: skips '{}' and other members that belong to no sample: their names have no extension, begin with "
+        "a dot, or are in __...__",
+        paths_[next_path_ - 1], member.name));
+  }
+
   std::vector<std::string> paths_;
+  std::shared_ptr<std::atomic<bool>> has_warned_;
   std::size_t next_path_ = 0;
+  std::unordered_set<std::string> keys_;  // of the archive
   std::optional<TarReader> reader_;
   std::optional<Place> ahead_;
 };
@@ -183,7 +230,7 @@ std::vector<std::string> TarShards::order() const {
   return paths;
 }
 
-void TarShards::reset() { pass_ = std::make_unique<Pass>(order()); }
+void TarShards::reset() { pass_ = std::make_unique<Pass>(order(), selection_.has_warned); }
 
 std::optional<TarShards::Sample> TarShards::next() {
   if (!pass_) reset();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <initializer_list>
 #include <map>
@@ -10,7 +11,9 @@
 #include <vector>
 
 /// An iterable dataset of samples in tar files with WebDataset's layout: consecutive members with the same key (the
-/// path up to the first dot of the file name) are one sample. Files are read sequentially with constant memory.
+/// path up to the first dot of the file name) are one sample. Files are read sequentially; memory holds one sample and
+/// the keys of one archive. As in WebDataset, members without an extension, hidden ones (".name") and those in
+/// "__name__" belong to no sample; a warning names the first of them.
 ///
 ///     accel::TarShards shards("train-{000..122}.tar", {.shuffle_shards_seed = 7});
 ///     auto images = accel::transformed(shards, [](const accel::TarShards::Sample& sample) {
@@ -60,7 +63,8 @@ class TarShards {
   /// Starts a pass.
   void reset();
   /// Returns the next sample, or nullopt at the end. Throws ConfigError, which names file, member and byte offset, if a
-  /// file is damaged or a sample has two members with the same extension.
+  /// file is damaged, a sample has two members with the same extension, a key returns after other samples, or a member
+  /// of a sample is a link (GNU tar writes one for the second name of a file) or another special file.
   std::optional<Sample> next();
   /// Skips samples without keeping their data; returns the number of skipped samples. Throws as `next` does.
   std::int64_t skip(std::int64_t num_samples);
@@ -70,6 +74,7 @@ class TarShards {
     std::shared_ptr<const std::vector<std::string>> paths = {};
     std::optional<std::uint64_t> seed = {};
     std::int64_t epoch = 0, first = 0, step = 1;
+    std::shared_ptr<std::atomic<bool>> has_warned = std::make_shared<std::atomic<bool>>(false);
   };
   class Pass;
   explicit TarShards(Selection selection);

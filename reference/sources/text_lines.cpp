@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "reference/core/errors.hpp"
+#include "reference/sources/text_file.hpp"
 
 namespace accel::sources {
 
@@ -23,29 +24,45 @@ RecordIndex::Record RecordIndex::record(std::int64_t index) const {
 
 namespace accel {
 
-// A lone \r at the end of the last line is text and stays.
-std::string_view sources::without_line_end(std::string_view line) {
-  if (line.ends_with('\n')) line.remove_suffix(line.ends_with("\r\n") ? 2 : 1);
+// In a file of \n, a lone \r at the end of the last line is text and stays.
+std::string_view sources::without_line_end(std::string_view line, char line_end) {
+  if (line.ends_with(line_end)) line.remove_suffix(line.ends_with("\r\n") ? 2 : 1);
   return line;
 }
 
-// An empty file has no lines, and a last line without a line end counts, as in Python's file iteration.
+// An empty file has no lines, and a last line without a line end counts, as in Python's file iteration. The places
+// after \r are kept until there is a \n.
 TextLines::TextLines(const std::vector<std::string>& paths) {
   for (const auto& path : paths) {
-    lines_.add_file(path, [](const MappedFile& file, const auto& add) {
-      if (file.size() > 0) add(0);
-      file.read_pieces([&](std::size_t begin, std::string_view piece) {
-        for (auto end = piece.find('\n'); end != std::string_view::npos; end = piece.find('\n', end + 1)) {
-          if (begin + end + 1 < file.size()) add(static_cast<std::int64_t>(begin + end + 1));
+    lines_.add_file(path, [&](const MappedFile& file, const auto& add) {
+      sources::check_is_text(file);
+      const auto first = sources::byte_order_mark_bytes(file.read(0, std::min<std::size_t>(file.size(), 3)));
+      if (file.size() > first) add(static_cast<std::int64_t>(first));
+      std::vector<std::int64_t> places_of_cr;
+      bool has_newline = false;
+      const auto for_each_end = [&](char line_end, std::size_t begin, std::string_view piece, const auto& use) {
+        for (auto end = piece.find(line_end); end != std::string_view::npos; end = piece.find(line_end, end + 1)) {
+          if (begin + end + 1 < file.size()) use(static_cast<std::int64_t>(begin + end + 1));
         }
+      };
+      file.read_pieces([&](std::size_t begin, std::string_view piece) {
+        has_newline = has_newline || piece.find('\n') != std::string_view::npos;
+        if (has_newline)
+          for_each_end('\n', begin, piece, add);
+        else
+          for_each_end('\r', begin, piece, [&](std::int64_t place) { places_of_cr.push_back(place); });
       });
+      if (has_newline) return;
+      files_of_cr_.insert(&file);
+      for (const auto place : places_of_cr) add(place);
     });
   }
 }
 
 std::string TextLines::get(std::int64_t index) const {
-  auto line = lines_.record(index).text();
-  line.resize(sources::without_line_end(line).size());
+  const auto record = lines_.record(index);
+  auto line = record.text();
+  line.resize(sources::without_line_end(line, files_of_cr_.contains(record.file) ? '\r' : '\n').size());
   return line;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,14 +59,14 @@ class RecordIndex {
 ///     for (auto& lines : loader) { ... }                       // std::vector<std::string>
 ///
 /// Opening reads the files once, to index the lines; afterwards only requested lines are read. A line ends at \n or
-/// \r\n (a lone \r is text); the last line may lack its end. Bytes are returned unchanged: no encoding is assumed or
-/// checked.
-/// Thread rule: any number of readers; copies share the files, but not the index (8 bytes per line).
+/// \r\n, or at \r in a file without \n (elsewhere a lone \r is text, and so are other separators of Unicode); the last
+/// line may lack its end. A UTF-8 byte order mark at the start of a file is skipped. Other bytes are returned
+/// unchanged. Thread rule: any number of readers; copies share the files, but not the index (8 bytes per line).
 namespace accel {
 
 class TextLines {
  public:
-  /// Throws ConfigError, which names the file, if one cannot be opened.
+  /// Throws ConfigError, which names the file, if one cannot be opened or is not text (text_file.hpp).
   explicit TextLines(const std::string& path) : TextLines(std::vector{path}) {}
   explicit TextLines(const std::vector<std::string>& paths);
   explicit TextLines(std::initializer_list<std::string> paths) : TextLines(std::vector(paths)) {}
@@ -76,11 +77,12 @@ class TextLines {
 
  private:
   sources::RecordIndex lines_;
+  std::set<const MappedFile*> files_of_cr_;  // whose lines end in \r
 };
 
 namespace sources {
-/// Returns a line without its end, \n or \r\n.
-std::string_view without_line_end(std::string_view line);
+/// Returns a line without its end: \r if `line_end` is \r, otherwise \n or \r\n.
+std::string_view without_line_end(std::string_view line, char line_end);
 }  // namespace sources
 
 }  // namespace accel

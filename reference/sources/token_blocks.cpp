@@ -6,6 +6,7 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/sources/sequential_file.hpp"
+#include "reference/sources/text_file.hpp"
 #include "reference/sources/text_lines.hpp"
 #include "reference/sources/tokenizer/utf8.hpp"
 
@@ -15,9 +16,10 @@ namespace {
 // The lines of a text as TextLines returns them.
 std::vector<std::string_view> lines_of(std::string_view text) {
   std::vector<std::string_view> lines;
+  const char line_end = text.find('\n') == std::string_view::npos ? '\r' : '\n';
   while (!text.empty()) {
-    const auto end = std::min(text.find('\n'), text.size() - 1) + 1;
-    lines.push_back(sources::without_line_end(text.substr(0, end)));
+    const auto end = std::min(text.find(line_end), text.size() - 1) + 1;
+    lines.push_back(sources::without_line_end(text.substr(0, end), line_end));
     text.remove_prefix(end);
   }
   return lines;
@@ -38,7 +40,9 @@ at::Tensor tokenize_files(const Tokenizer& tokenizer, const std::vector<std::str
                  "end_of_text: '{}' is not a token of the tokenizer; expected one of its tokens", options.end_of_text);
   std::vector<std::int32_t> tokens;
   for (const auto& path : paths) {
-    const auto text = read_all(path);
+    auto text = read_all(path);
+    sources::check_is_text(path, text);
+    text.erase(0, sources::byte_order_mark_bytes(text));
     const auto invalid = sources::first_invalid_utf8(text);
     check_config(!invalid, "{}: byte {} is not UTF-8; expected a text in UTF-8; convert the file", path,
                  invalid.value_or(0));

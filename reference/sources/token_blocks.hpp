@@ -21,16 +21,17 @@
 namespace accel {
 
 struct TokenizeOptions {
-  bool by_line = false;            ///< each line, without its end, is a text; otherwise each file is one
+  bool by_line = false;            ///< each line, as TextLines has it, is a text; otherwise each file is one
   std::string end_of_text = {};    ///< a token that is appended to each text; empty: none
   bool add_special_tokens = true;  ///< those of the tokenizer's post-processor, for each text
 };
 
-/// The tokens of all texts, one after another: (n) int32. Files may be .gz. Tokenizing takes long for large files, so
-/// that a program may save the tensor in a safetensors file and start from it.
+/// The tokens of all texts, one after another: (n) int32. Files may be .gz; a UTF-8 byte order mark is skipped.
+/// Tokenizing takes long for large files, so that a program may save the tensor in a safetensors file and start from
+/// it.
 ///
-/// Throws ConfigError if a file cannot be read or is not UTF-8, or if an id is above 2^31 - 1. Throws ArgumentError if
-/// `end_of_text` is not a token.
+/// Throws ConfigError if a file cannot be read, is not UTF-8 or is compressed in another way, or if an id is above
+/// 2^31 - 1. Throws ArgumentError if `end_of_text` is not a token.
 at::Tensor tokenize_files(const Tokenizer& tokenizer, const std::vector<std::string>& paths,
                           const TokenizeOptions& options = {});
 

@@ -15,7 +15,8 @@ inline std::string padded_to_block(std::string bytes) {
   return bytes;
 }
 
-inline std::string tar_header(const std::string& name, std::size_t size, char type, const std::string& prefix = "") {
+inline std::string tar_header(const std::string& name, std::size_t size, char type, const std::string& prefix = "",
+                              const std::string& link = "") {
   std::string block(512, '\0');
   const auto put = [&](std::size_t place, const std::string& text) { block.replace(place, text.size(), text); };
   put(0, name.substr(0, 100));
@@ -23,6 +24,7 @@ inline std::string tar_header(const std::string& name, std::size_t size, char ty
   put(124, fmt::format("{:011o}", size));
   put(148, std::string(8, ' '));
   block[156] = type;
+  put(157, link);
   put(257, std::string("ustar\0", 6) + "00");
   put(345, prefix);
   std::size_t sum = 0;

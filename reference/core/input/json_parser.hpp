@@ -116,6 +116,9 @@ class JsonTreeBuilder : public nlohmann::json_sax<Json> {
 /// Thread rule: pure.
 template <typename Json, typename JsonError>
 Json parse_json(std::string_view text, const JsonParserOptions& options) {
+  // nlohmann::json takes a zero byte for the end of the text.
+  if (const auto zero = text.find('\0'); zero != std::string_view::npos)
+    throw JsonError(fmt::format("{}: byte {} is zero; expected JSON; copy or save the file again", options.path, zero));
   JsonTreeBuilder<Json, JsonError> builder(options);
   Json::sax_parse(text, &builder);
   return builder.take();

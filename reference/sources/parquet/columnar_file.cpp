@@ -22,6 +22,7 @@
 #include <string_view>
 
 #include "reference/core/errors.hpp"
+#include "reference/sources/parquet/arrow_metadata.hpp"
 
 namespace accel::sources {
 namespace {
@@ -42,6 +43,21 @@ template <typename T>
 T value_of(const std::string& path, arrow::Result<T> result) {
   check_status(path, result.status());
   return *std::move(result);
+}
+
+std::string_view text_of(const arrow::Buffer& buffer) {
+  return {reinterpret_cast<const char*>(buffer.data()), static_cast<std::size_t>(buffer.size())};
+}
+
+// The footer of the second of two files in one has places that are applied to the first. `begin` is where the last file
+// would begin if its data end where its footer does.
+void check_is_one_file(const MappedFile& file, std::int64_t begin, std::string_view magic) {
+  const auto length = static_cast<std::int64_t>(magic.size());
+  if (begin < length || begin + length > static_cast<std::int64_t>(file.size())) return;
+  const auto found = file.read(static_cast<std::size_t>(begin - length), 2 * magic.size());
+  check_config(!found.starts_with(magic) || !found.ends_with(magic),
+               "{}: several files in one: another one begins at byte {}; read them as separate files", file.path(),
+               begin);
 }
 
 template <typename F>
@@ -123,6 +139,7 @@ class ParquetFile : public ColumnarFile {
     leaves_ = leaves_by_column();
     for (int group = 0; group < metadata_->num_row_groups(); ++group)
       group_sizes_.push_back(metadata_->RowGroup(group)->num_rows());
+    check_is_one_file(file(), static_cast<std::int64_t>(file().size()) - 8 - metadata_->size() - data_end(), "PAR1");
   }
 
   [[nodiscard]] std::int64_t recorded_nulls(int column) const override {
@@ -149,6 +166,26 @@ class ParquetFile : public ColumnarFile {
     std::shared_ptr<arrow::Table> table;
     check_status(path(), reader->ReadRowGroup(group, leaves_of(columns), &table));
     return value_of(path(), table->CombineChunksToBatch());
+  }
+
+  // Of the column chunks, their indices and filters, which the footer follows.
+  [[nodiscard]] std::int64_t data_end() const {
+    std::int64_t end = 0;
+    for (int group = 0; group < metadata_->num_row_groups(); ++group) {
+      const auto row_group = metadata_->RowGroup(group);
+      for (int leaf = 0; leaf < metadata_->num_columns(); ++leaf) {
+        const auto chunk = row_group->ColumnChunk(leaf);
+        const auto begin = chunk->has_dictionary_page() && chunk->dictionary_page_offset() > 0
+                               ? std::min(chunk->dictionary_page_offset(), chunk->data_page_offset())
+                               : chunk->data_page_offset();
+        end = std::max(end, later(begin, chunk->total_compressed_size()));
+        for (const auto& index : {chunk->GetColumnIndexLocation(), chunk->GetOffsetIndexLocation()}) {
+          if (index) end = std::max(end, later(index->offset, index->length));
+        }
+        end = std::max(end, later(chunk->bloom_filter_offset().value_or(0), chunk->bloom_filter_length().value_or(0)));
+      }
+    }
+    return end;
   }
 
   static parquet::ArrowReaderProperties properties() {
@@ -182,6 +219,7 @@ class ArrowFile : public ColumnarFile {
   // The number of rows of a batch is in the batch. Of compressed files only one column is decompressed to find it.
   explicit ArrowFile(const std::string& path) : ColumnarFile(path) {
     schema_ = reader(ipc_options())->schema();
+    check_end();
     auto options = ipc_options();
     options.included_fields = {0};
     const auto batches = reader(options);
@@ -197,40 +235,38 @@ class ArrowFile : public ColumnarFile {
     return value_of(path(), reader(options)->ReadRecordBatch(group));
   }
 
+  // The file ends with the end mark of its stream, which old programs did not write, the footer, its size and the
+  // magic.
+  void check_end() const {
+    constexpr std::int64_t kTailBytes = 10, kEndMarkBytes = 8;
+    std::int32_t footer_bytes = 0;
+    const auto tail = static_cast<std::int64_t>(file().size()) - kTailBytes;
+    file().read(static_cast<std::size_t>(tail), sizeof footer_bytes, reinterpret_cast<char*>(&footer_bytes));
+    const auto footer = tail - footer_bytes;
+    const auto end =
+        end_of_batches(file().read(static_cast<std::size_t>(footer), static_cast<std::size_t>(footer_bytes)));
+    for (const auto mark_bytes : {kEndMarkBytes, std::int64_t{0}}) {
+      if (end) check_is_one_file(file(), footer - mark_bytes - *end, "ARROW1");
+    }
+  }
+
   [[nodiscard]] std::shared_ptr<arrow::ipc::RecordBatchFileReader> reader(
       const arrow::ipc::IpcReadOptions& options) const {
     return value_of(path(), arrow::ipc::RecordBatchFileReader::Open(source(), options));
   }
 };
 
-// Returns the number of rows of a record batch from its metadata, a flatbuffer that Message::Open has verified: field 2
-// of the message is the batch, whose field 0 is the number. Source: arrow/format/Message.fbs.
-std::int64_t num_rows_of(const arrow::Buffer& metadata) {
-  const auto number = [&]<typename T>(std::int64_t place, T) {
-    T value{};
-    if (place >= 0 && place + static_cast<std::int64_t>(sizeof value) <= metadata.size())
-      std::memcpy(&value, metadata.data() + place, sizeof value);
-    return value;
-  };
-  const auto field = [&](std::int64_t table, int index) -> std::int64_t {
-    const auto offsets = table - number(table, std::int32_t{});
-    const bool is_there = number(offsets, std::uint16_t{}) >= 4 + 2 * (index + 1);
-    const auto offset = is_there ? number(offsets + 4 + 2 * index, std::uint16_t{}) : std::uint16_t{};
-    return offset == 0 ? -1 : table + offset;
-  };
-  const auto batch = field(number(0, std::uint32_t{}), 2);
-  return batch < 0 ? 0 : number(field(batch + number(batch, std::uint32_t{}), 0), std::int64_t{});
-}
-
 // A stream has no index, so that opening it reads the metadata of all batches. Batches that refer to dictionaries,
 // which are elsewhere in the stream, are kept in memory.
 class ArrowStream : public ColumnarFile {
  public:
   explicit ArrowStream(const std::string& path) : ColumnarFile(path) {
-    const auto reader = open();
+    const auto file = source();
+    const auto reader = value_of(path, Reader::Open(std::shared_ptr<arrow::io::InputStream>(file), ipc_options()));
     schema_ = reader->schema();
     if (!read_index()) {
       batches_ = value_of(path, reader->ToRecordBatches());
+      check_end(value_of(path, file->Tell()));
       for (const auto& batch : batches_) group_sizes_.push_back(batch->num_rows());
     }
   }
@@ -238,8 +274,14 @@ class ArrowStream : public ColumnarFile {
  private:
   using Reader = arrow::ipc::RecordBatchStreamReader;
 
-  [[nodiscard]] std::shared_ptr<Reader> open() const {
-    return value_of(path(), Reader::Open(std::shared_ptr<arrow::io::InputStream>(source()), ipc_options()));
+  // Arrow ignores what follows the end mark.
+  void check_end(std::int64_t place) const {
+    const auto end = value_of(path(), source()->GetSize());
+    check_config(
+        place == end,
+        "{}: the stream ends at byte {}, but the file has {} bytes; if it is several streams in one file, write "
+        "one stream of their rows",
+        path(), place, end);
   }
 
   // Returns false if there are dictionaries. Each message is framed: a marker, the size of the metadata, the metadata,
@@ -248,7 +290,8 @@ class ArrowStream : public ColumnarFile {
   bool read_index() {
     const auto file = source();
     const auto end = value_of(path(), file->GetSize());
-    for (std::int64_t place = 0; place + 4 <= end;) {
+    std::int64_t place = 0;
+    while (place < end) {
       const auto begin = place;
       const auto number = [&] {
         std::int32_t value = 0;
@@ -271,8 +314,9 @@ class ArrowStream : public ColumnarFile {
       place += message->body_length();
       if (message->type() != arrow::ipc::MessageType::RECORD_BATCH) continue;
       begins_.push_back(begin);
-      group_sizes_.push_back(num_rows_of(*message->metadata()));
+      group_sizes_.push_back(num_rows_of_batch(text_of(*message->metadata())));
     }
+    check_end(place);
     return true;
   }
 

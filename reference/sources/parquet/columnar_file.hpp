@@ -43,6 +43,7 @@ class ColumnarFile {
   [[nodiscard]] std::shared_ptr<arrow::RecordBatch> read(int group, const std::vector<int>& columns) const;
 
  protected:
+  [[nodiscard]] const MappedFile& file() const { return file_; }
   /// Returns a reader of the file's bytes. It must not outlive this object.
   [[nodiscard]] std::shared_ptr<arrow::io::RandomAccessFile> source() const;
   /// Returns a group with at least these columns, which are sorted.

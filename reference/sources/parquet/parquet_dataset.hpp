@@ -29,7 +29,7 @@
 namespace accel {
 
 struct ParquetOptions {
-  std::vector<std::string> columns = {};  ///< empty: all columns of the first file
+  std::vector<std::string> columns = {};  ///< empty: all columns of the first file; a warning names others
   std::int64_t cached_row_groups = 4;     ///< decoded row groups that are kept: at least one per thread that reads
 };
 

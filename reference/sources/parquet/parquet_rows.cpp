@@ -6,11 +6,13 @@
 #include <arrow/type.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstring>
 #include <iterator>
 
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
+#include "reference/state/warnings.hpp"
 
 namespace accel::sources {
 namespace {
@@ -48,7 +50,7 @@ std::string problem_of(const ColumnarFile& file, int column, const std::optional
 }  // namespace
 
 ParquetRows::ParquetRows(const std::vector<std::string>& paths, const ParquetOptions& options)
-    : names_(options.columns), cache_(checked_capacity(options)) {
+    : names_(options.columns), reads_all_(names_.empty()), cache_(checked_capacity(options)) {
   check_argument(!paths.empty(), "parquet: no files; expected at least one");
   std::vector<std::string> problems;
   for (const auto& path : paths) add_file(path, problems);
@@ -65,6 +67,7 @@ void ParquetRows::add_file(const std::string& path, std::vector<std::string>& pr
     return;
   }
   if (names_.empty()) names_ = file->schema().field_names();
+  if (reads_all_) warn_of_others(*file);
   std::vector<int> columns;
   const bool is_first = types_.empty();
   for (std::size_t name = 0; name < names_.size(); ++name) {
@@ -89,6 +92,15 @@ void ParquetRows::add_file(const std::string& path, std::vector<std::string>& pr
     plan_.add({.file = files_.size(), .number = static_cast<int>(group), .num_rows = file->group_sizes()[group]});
   files_.push_back(std::move(file));
   columns_.push_back(std::move(columns));
+}
+
+void ParquetRows::warn_of_others(const ColumnarFile& file) const {
+  auto others = file.schema().field_names();
+  std::erase_if(others,
+                [&](const auto& name) { return std::find(names_.begin(), names_.end(), name) != names_.end(); });
+  if (!others.empty())
+    warn_once(fmt::format("{}: skips {}, which the first file lacks; choose columns, or read the files separately",
+                          file.path(), listed(others, ", ")));
 }
 
 ParquetRows::Columns ParquetRows::read(std::size_t group) const {

@@ -33,10 +33,12 @@ class ParquetRows {
   using Columns = std::vector<Column>;
 
   void add_file(const std::string& path, std::vector<std::string>& problems);
+  void warn_of_others(const ColumnarFile& file) const;
   [[nodiscard]] Columns read(std::size_t group) const;
   [[nodiscard]] ParquetBatch empty_batch(std::int64_t num_rows) const;
 
   std::vector<std::string> names_;
+  bool reads_all_;                                // of the first file
   std::vector<std::optional<ColumnType>> types_;  // of names_ in the first file; the constructor rejects nullopt
   std::vector<std::unique_ptr<const ColumnarFile>> files_;
   std::vector<std::vector<int>> columns_;  // of each file, the numbers of names_

@@ -17,11 +17,12 @@ namespace accel::sources {
 
 struct AddedToken {
   std::string content = {};
-  bool single_word = false;  ///< only between characters that are not letters or digits
-  bool lstrip = false;       ///< includes white space before it
-  bool rstrip = false;       ///< includes white space after it
-  bool normalized = true;    ///< is searched for in the normalized text
-  bool special = false;      ///< is left out by decode
+  bool single_word = false;                    ///< only between characters that are not letters or digits
+  bool lstrip = false;                         ///< includes white space before it
+  bool rstrip = false;                         ///< includes white space after it
+  bool normalized = true;                      ///< is searched for in the normalized text
+  bool special = false;                        ///< is left out by decode
+  std::optional<std::int64_t> stated_id = {};  ///< in the file; the token's id may be another one
 };
 
 class AddedTokenSearch {

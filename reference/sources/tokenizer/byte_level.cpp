@@ -57,4 +57,23 @@ std::optional<std::string> from_byte_level(std::string_view token) {
   return result;
 }
 
+std::string joined_text(const std::vector<DecodedToken>& tokens) {
+  std::string bytes;
+  std::vector<std::size_t> owners;  // the token of each byte
+  for (std::size_t token = 0; token < tokens.size(); ++token) {
+    bytes += tokens[token].bytes;
+    owners.resize(bytes.size(), token);
+  }
+  std::vector<bool> is_invalid(tokens.size());
+  for (std::size_t place = 0; place < bytes.size();) {
+    const auto step = utf8_step(std::string_view(bytes).substr(place));
+    const auto end = place + static_cast<std::size_t>(step < 0 ? -step : step);
+    for (; place < end; ++place) is_invalid[owners[place]] = is_invalid[owners[place]] || step < 0;
+  }
+  std::string text;
+  for (std::size_t token = 0; token < tokens.size(); ++token)
+    text += is_invalid[token] && !tokens[token].text.empty() ? tokens[token].text : tokens[token].bytes;
+  return replace_invalid_utf8(text);
+}
+
 }  // namespace accel::sources

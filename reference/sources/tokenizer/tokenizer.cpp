@@ -9,6 +9,7 @@
 #include "reference/sources/tokenizer/split_pattern.hpp"
 #include "reference/sources/tokenizer/utf8.hpp"
 #include "reference/sources/tokenizer/vocabulary.hpp"
+#include "reference/state/warnings.hpp"
 
 namespace accel {
 
@@ -17,10 +18,10 @@ class Tokenizer::Parts {
  public:
   using Ids = std::vector<std::int64_t>;
 
-  Parts(sources::TokenizerFile file, std::vector<std::string>& problems)
+  Parts(sources::TokenizerFile file, std::vector<std::string>& problems, std::vector<std::string>& warnings)
       : file_(std::move(file)),
         model_(file_, problems),
-        added_(file_, model_, problems),
+        added_(file_, model_, problems, warnings),
         before_normalization_(added_.tokens(/*normalized=*/false)),
         after_normalization_(added_.tokens(/*normalized=*/true)),
         words_(sources::to_pcre2(sources::kGpt2Pattern, problems), {}) {
@@ -48,13 +49,17 @@ class Tokenizer::Parts {
 
   [[nodiscard]] std::string decode(const Ids& ids, const DecodeOptions& options) const {
     std::vector<std::string> tokens;
+    std::vector<sources::DecodedToken> pieces;
     for (const auto id : ids) {
       const auto* token = token_of(id);
       if (token == nullptr || (options.skip_special_tokens && added_.is_special(*token))) continue;
-      tokens.push_back(file_.is_byte_level_decoder ? sources::from_byte_level(*token).value_or(*token) : *token);
+      if (file_.is_byte_level_decoder)
+        pieces.push_back(piece_of(static_cast<sources::TokenId>(id), *token));
+      else
+        tokens.push_back(*token);
     }
-    // A character may be divided between tokens, so that only the text is valid UTF-8.
-    return sources::replace_invalid_utf8(fmt::format("{}", fmt::join(tokens, file_.is_byte_level_decoder ? "" : " ")));
+    if (file_.is_byte_level_decoder) return sources::joined_text(pieces);
+    return sources::replace_invalid_utf8(fmt::format("{}", fmt::join(tokens, " ")));
   }
 
   [[nodiscard]] const std::string* token_of(std::int64_t id) const {
@@ -71,6 +76,16 @@ class Tokenizer::Parts {
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(model_.size() + added_.num_new()); }
 
  private:
+  // The byte map is for tokens of the model. An added token that the model has too may be either.
+  [[nodiscard]] sources::DecodedToken piece_of(sources::TokenId id, const std::string& token) const {
+    const bool is_added = added_.token(id) != nullptr;
+    const auto* const of_model = model_.token(id);
+    if (is_added && (of_model == nullptr || *of_model != token)) return {.bytes = token};
+    sources::DecodedToken piece{.bytes = sources::from_byte_level(token).value_or(token)};
+    if (is_added) piece.text = token;
+    return piece;
+  }
+
   void encode_normalized(std::string_view text, Ids& ids) const {
     for (const auto& part : after_normalization_.split(text)) {
       if (part.token)
@@ -106,9 +121,13 @@ class Tokenizer::Parts {
 Tokenizer::Tokenizer(std::shared_ptr<const Parts> parts) : parts_(std::move(parts)) {}
 
 Tokenizer Tokenizer::from_file(const std::string& path) {
-  std::vector<std::string> problems;
-  auto parts = std::make_shared<const Parts>(sources::read_tokenizer_file(MappedFile(path).read(), path), problems);
+  auto file = sources::read_tokenizer_file(MappedFile(path).read(), path);
+  std::vector<std::string> problems, warnings;
+  auto parts = std::make_shared<const Parts>(std::move(file), problems, warnings);
   check_config(problems.empty(), "{}: the vocabulary is damaged:\n  {}", path, listed(problems, "\n  "));
+  if (!warnings.empty())
+    warn_once(fmt::format("{}: added_tokens: {}, as in tokenizers; tokens that the model lacks follow its own", path,
+                          listed(warnings, ", ")));
   return Tokenizer(std::move(parts));
 }
 

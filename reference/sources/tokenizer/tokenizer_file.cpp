@@ -5,6 +5,7 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "reference/core/errors.hpp"
 #include "reference/core/input/json_parser.hpp"
@@ -25,6 +26,7 @@ class TokenizerFileReader {
   explicit TokenizerFileReader(const TokenizerJson& root) : root_(root) {}
 
   TokenizerFile read() {
+    check_keys();
     if (!is_absent("version") && root_["version"] != "1.0") expected("version", root_["version"], "\"1.0\"");
     for (const auto* key : {"truncation", "padding"}) {
       if (!is_absent(key)) problem("{}: unsupported; set it to null, and cut or pad the encoded ids", key);
@@ -69,6 +71,17 @@ class TokenizerFileReader {
     if (!json.contains(key) || json[key].is_null()) return fallback;
     if (!json[key].is_boolean()) expected(where + "." + key, json[key], "true or false");
     return json[key].is_boolean() ? json[key].get<bool>() : fallback;
+  }
+
+  // As in `tokenizers`, which ignores other keys inside of the parts.
+  void check_keys() {
+    static const std::set<std::string_view> kKeys{"version",        "truncation", "padding",
+                                                  "added_tokens",   "normalizer", "pre_tokenizer",
+                                                  "post_processor", "decoder",    "model"};
+    for (const auto& [key, value] : root_.items()) {
+      if (!kKeys.contains(key))
+        problem("{}: unknown; expected the keys of a tokenizer.json of version 1.0", shortened(key));
+    }
   }
 
   template <typename... Args>
@@ -147,7 +160,7 @@ void TokenizerFileReader::read_merges(const TokenizerJson& merges) {
   }
 }
 
-// The ids in the file are ignored, as in `tokenizers`: a token has the id of the model, or the next free one.
+// The ids in the file have no effect, as in `tokenizers`: a token has the id of the model, or the next free one.
 void TokenizerFileReader::read_added_tokens() {
   if (is_absent("added_tokens")) return;
   const auto& tokens = root_["added_tokens"];
@@ -167,6 +180,7 @@ void TokenizerFileReader::read_added_tokens() {
                                      {"special", &token.special}}) {
       *value = flag(json, key, *value, where);
     }
+    if (json.contains("id") && json["id"].is_number_integer()) token.stated_id = json["id"].get<std::int64_t>();
     if (!token.content.empty()) file_.added_tokens.push_back(token);  // `tokenizers` ignores empty ones too
   }
 }

@@ -66,13 +66,15 @@ void BytePairModel::encode(std::string_view word, std::vector<std::int64_t>& ids
 
 // Source: tokenizers/src/tokenizer/added_vocabulary.rs, add_tokens.
 AddedVocabulary::AddedVocabulary(const TokenizerFile& file, const BytePairModel& model,
-                                 std::vector<std::string>& problems) {
+                                 std::vector<std::string>& problems, std::vector<std::string>& warnings) {
   auto next_id = static_cast<TokenId>(model.size());
   for (const auto& added : file.added_tokens) {
     auto known = id(added.content);
     if (!known) known = model.id(added.content);
     if (!known) ++num_new_;
     const auto new_id = known ? *known : next_id++;
+    if (added.stated_id.value_or(new_id) != new_id)
+      add_problem(warnings, "'{}' has the id {} and not {}", shortened(added.content), new_id, *added.stated_id);
     ids_[added.content] = new_id;
     if (added.special) special_.insert(added.content);
     auto& token = tokens_[new_id] = added;

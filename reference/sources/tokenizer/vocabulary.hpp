@@ -45,7 +45,9 @@ class BytePairModel {
 /// Added tokens by id. One that the model contains keeps its id; others follow after the model's.
 class AddedVocabulary {
  public:
-  AddedVocabulary(const TokenizerFile& file, const BytePairModel& model, std::vector<std::string>& problems);
+  /// Adds one text per token whose id is not that of the file to `warnings`.
+  AddedVocabulary(const TokenizerFile& file, const BytePairModel& model, std::vector<std::string>& problems,
+                  std::vector<std::string>& warnings);
 
   /// The tokens to find in the text before or after its normalization.
   [[nodiscard]] std::vector<std::pair<AddedToken, TokenId>> tokens(bool normalized) const;

@@ -105,6 +105,24 @@ TEST(SafetensorsTest, NamesAreInTheOrderOfTheDataWithoutMetadata) {
   EXPECT_EQ(file.tensor("a").item<int>(), 'z');
 }
 
+// Source: safetensors 0.8, which reads all of these.
+TEST(SafetensorsTest, MetadataMayBeNullAndEntriesMayHaveOtherKeys) {
+  const TemporaryFolder folder;
+  const auto file_of = [&](const std::string& header) {
+    return SafetensorsFile(folder.write("any", safetensors_bytes(header, "x")));
+  };
+  const std::string entry = R"("dtype":"U8","shape":[1],"data_offsets":[0,1])";
+  const auto file = file_of(R"({"__metadata__":null,"a":{)" + entry + "}}");
+  EXPECT_TRUE(file.metadata().empty());
+  EXPECT_EQ(file.tensor("a").item<int>(), 'x');
+  for (const auto* value :
+       {"1", "-1.5", "null", "true", R"("text")", "{}", "[]", R"([1,[{"dtype":"F32"}],{"shape":[[2]],"x":{}}])"}) {
+    const auto other = fmt::format(R"("x":{})", value);
+    for (const auto& keys : {other + "," + entry, entry + "," + other, other + "," + entry + "," + other})
+      EXPECT_EQ(file_of(R"({"a":{)" + keys + "}}").tensor("a").item<int>(), 'x') << keys;
+  }
+}
+
 class DamagedSafetensorsTest : public ::testing::Test {
  protected:
   std::string error_of(const std::string& bytes) {
@@ -138,8 +156,23 @@ TEST_F(DamagedSafetensorsTest, HeaderThatIsNoObjectOfTensorsIsRefused) {
               HasSubstr("tensor 'a': expected an entry with dtype, shape and two data_offsets"));
   EXPECT_THAT(error_of_tensor(R"("dtype":"U8","shape":[1])", "x"),
               HasSubstr("tensor 'a': expected an entry with dtype, shape and two data_offsets"));
+  for (const auto* header : {R"({"a":null})", R"({"__metadata__":{"a":null}})", R"({"__metadata__":[null]})", "null"})
+    EXPECT_THAT(error_of(safetensors_bytes(header, "")), HasSubstr("expected a")) << header;
+  EXPECT_THAT(error_of_tensor(R"("dtype":"U8","x":)" + std::string(200, '[') + std::string(200, ']'), ""),
+              HasSubstr("tensor 'a': values nested more than 126 deep"));
   EXPECT_THAT(error_of_tensor(R"("dtype":"U9","shape":[1],"data_offsets":[0,1])", "x"),
               HasSubstr("tensor 'a': unknown dtype U9; expected one of U64, I64, "));
+}
+
+// nlohmann::json takes a zero byte for the end of the text and skips a byte order mark; the reference refuses both.
+TEST_F(DamagedSafetensorsTest, TextAroundTheJsonIsRefused) {
+  const std::string entry = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+  EXPECT_THAT(error_of(safetensors_bytes(entry + std::string("\0\0", 2), "x")),
+              HasSubstr("byte 61 of the file is zero; expected JSON"));
+  EXPECT_THAT(error_of(safetensors_bytes(entry + std::string("\0{", 2), "x")), HasSubstr("is zero"));
+  EXPECT_THAT(error_of(safetensors_bytes("\xef\xbb\xbf" + entry, "x")),
+              HasSubstr("begins with a byte order mark; expected JSON"));
+  EXPECT_EQ(error_of(safetensors_bytes(" " + entry + " \n\t", "x")), "no error");
 }
 
 // JSON parsers keep one of two equal keys silently.

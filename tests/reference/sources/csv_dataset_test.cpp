@@ -88,7 +88,7 @@ Table any_table() {
 // People rename files, and a message about fields in binary data would not help.
 TEST_F(CsvTest, ParquetAndArrowFilesAreNamed) {
   EXPECT_THAT(error_in("PAR1\x15\x04,\nPAR1"),
-              HasSubstr("a Parquet or Arrow file; expected CSV; read it with ParquetDataset"));
+              HasSubstr("a Parquet or Arrow file; expected text; read it with ParquetDataset"));
   EXPECT_THAT(error_in("ARROW1,\xff,ARROW1"), HasSubstr("<accel/parquet.hpp>"));
   EXPECT_THAT(read("PAR1,b\n1,2\n"), ElementsAre(ElementsAre("PAR1", "b"), ElementsAre("1", "2")));
 }
@@ -106,6 +106,52 @@ TEST_F(CsvTest, AnyTableIsReadBackAsItWasWritten) {
 TEST_F(CsvTest, FieldsInQuotesHoldDelimitersLineEndsAndQuotes) {
   EXPECT_THAT(read("\"a,\"\"b\"\"\",\"c\r\nd\"\r\n\"\",e"),
               ElementsAre(ElementsAre("a,\"b\"", "c\r\nd"), ElementsAre("", "e")));
+}
+
+// Old Macintosh programs end lines with \r; Python on Windows with newline=None makes \r\r\n of \r\n.
+TEST_F(CsvTest, LinesMayEndInACarriageReturnAlone) {
+  const CsvDataset dataset(write("a,b\r1,2\r3,4\r"));
+  EXPECT_EQ(dataset.columns(), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(dataset.size(), 2);
+  EXPECT_THAT(dataset.get(1), ElementsAre(Pair("a", "3"), Pair("b", "4")));
+  EXPECT_THAT(read("a,\"\r\"\r\rb,\r"), ElementsAre(ElementsAre("a", "\r"), ElementsAre("b", "")));
+  EXPECT_THAT(read("a,b\r\r\n1,2\r\r\n3,4"),
+              ElementsAre(ElementsAre("a", "b"), ElementsAre("1", "2"), ElementsAre("3", "4")));
+  EXPECT_TRUE(CsvTensors(write("a\r1\r2")).get(1).equal(torch::tensor({2.0F})));
+}
+
+// A \r inside a field that is not quoted, or two files of different programs in one.
+TEST_F(CsvTest, LineEndsOfTwoKindsAreReportedWithTheirPlace) {
+  const std::string rule = "; expected one kind of line end; quote a \\r inside a field, or convert the line ends";
+  EXPECT_THAT(error_in("text\na\rb\nc\n"),
+              EndsWith("table.csv: record 1 (byte 5): ends in \\r alone, and the records before it in \\n" + rule));
+  EXPECT_THAT(error_in("a,b\r1,2\r3,4\n"),
+              EndsWith("record 2 (byte 8): ends in \\n, and the records before it in \\r alone" + rule));
+  EXPECT_EQ(error_in("a\r\nb\nc"), "no error");
+}
+
+// Spreadsheets write semicolons where the comma is the decimal point. Python's csv silently reads one column.
+TEST_F(CsvTest, AnotherDelimiterIsSuspectedInAWarning) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(CsvDataset(write("a;b\n1;2\n")).columns().size(), 1U);
+  EXPECT_EQ(CsvDataset(write("a;b\n1;2\n"), {.delimiter = ';'}).columns().size(), 2U);
+  EXPECT_EQ(read("1\t2\n").front().size(), 1U);
+  EXPECT_EQ(read("\"1;2\"\n").front().size(), 1U);
+  EXPECT_EQ(CsvDataset(write("text;\nx\n")).size(), 1);
+  const auto path = folder_.path("table.csv");
+  EXPECT_EQ(
+      ::testing::internal::GetCapturedStderr(),
+      "accel: warning: " + path +
+          ": has one column, 'a;b', with the delimiter ','; set CsvOptions::delimiter if ';' separates columns\n"
+          "accel: warning: " +
+          path +
+          ": has one column, '1\t2', with the delimiter ','; set CsvOptions::delimiter if '\t' separates columns\n");
+}
+
+// Zeros are left where a program stopped before it wrote its data.
+TEST_F(CsvTest, ZeroBytesAreReportedWithTheirPlace) {
+  EXPECT_THAT(error_in("a\n1\n" + std::string(4, '\0')),
+              EndsWith("record 2 (byte 4): byte 4 is zero; expected text; write or copy the file again"));
 }
 
 // Spreadsheet programs write the mark, and it would become part of the first name.

@@ -276,6 +276,40 @@ TEST_F(ImageFolderTest, ClassesAndFilesAreSortedLikeTorchvisions) {
                                             Pair(folder_.path("dog/a-b/x.png"), 1)));
 }
 
+// Editors, macOS and Jupyter write hidden copies of images. torchvision has them as classes and samples.
+TEST_F(ImageFolderTest, HiddenFoldersAndImagesAreSkippedWithAWarning) {
+  for (const auto* name : {"cat/1.png", "cat/._1.png", "cat/a/.thumbnails/1.png", "cat/.DS_Store",
+                           ".ipynb_checkpoints/2.png", "top.png", "dog/1.png", "dog/2.GIF", "dog/notes.txt"})
+    write(name, pixel('x'));
+  ::testing::internal::CaptureStderr();
+  const ImageFolder folder(folder_.path());
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "accel: warning: " + folder_.path() +
+                ": skips .ipynb_checkpoints (hidden), cat/._1.png (hidden), "
+                "cat/a/.thumbnails (hidden), dog/2.GIF (neither JPEG nor PNG), top.png (outside of the classes)\n");
+  EXPECT_THAT(folder.classes(), ElementsAre("cat", "dog"));
+  EXPECT_THAT(folder.samples(), ElementsAre(Pair(folder_.path("cat/1.png"), 0), Pair(folder_.path("dog/1.png"), 1)));
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(ImageFolder(folder_.path() + "/").size(), 2);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("/: skips .ipynb_checkpoints (hidden), cat/._1.png"));
+}
+
+// A class on a disk that is not mounted would be missing silently.
+TEST_F(ImageFolderTest, LinksAreFollowedAndBrokenOnesReported) {
+  write("cat/1.png", pixel('x'));
+  write("elsewhere.d/dog/2.png", pixel('x'));
+  std::filesystem::create_directory_symlink(folder_.path("elsewhere.d/dog"), folder_.path("cat/more"));
+  EXPECT_THAT(ImageFolder(folder_.path()).samples().front().first, folder_.path("cat/1.png"));
+  EXPECT_EQ(ImageFolder(folder_.path()).samples()[1].first, folder_.path("cat/more/2.png"));
+  std::filesystem::create_directory_symlink(folder_.path("none"), folder_.path("cat/gone"));
+  EXPECT_THAT(error(), HasSubstr("cat/gone: a link whose target is missing; restore the target, or remove the link"));
+  std::filesystem::rename(folder_.path("cat/gone"), folder_.path("gone"));
+  EXPECT_THAT(error(), HasSubstr("gone: a link whose target is missing"));
+  std::filesystem::remove(folder_.path("gone"));
+  std::filesystem::create_directory_symlink(folder_.path("cat"), folder_.path("cat/loop"));
+  EXPECT_THAT(error(), HasSubstr("cannot be listed: "));
+}
+
 // PNG and JPEG in one data set.
 TEST_F(ImageFolderTest, ASampleIsAnImageAndItsClass) {
   write("a/1.png", pixel('1'));

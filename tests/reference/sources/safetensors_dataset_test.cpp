@@ -58,6 +58,19 @@ TEST_F(SafetensorsDatasetTest, ShardsAreConcatenatedAndAnEmptyOneIsSkipped) {
   EXPECT_THROW((void)table.get_batch({0, -1}), ArgumentError);
 }
 
+// As in ParquetDataset.
+TEST_F(SafetensorsDatasetTest, TensorsThatTheFirstFileLacksAreNamedInAWarning) {
+  const auto first = write("first", 0, 3);
+  const auto second = folder_.write(
+      "second", safetensors_of({{"image", "F32", images_}, {"label", "I64", labels_}, {"mask", "I64", labels_}}));
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(error_of({first, second}), "no error");
+  EXPECT_EQ(error_of({first, second}, {"image"}), "no error");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "accel: warning: " + second +
+                ": skips mask, which the first file lacks; choose names, or read the files separately\n");
+}
+
 // Different numbers of rows, no rows, different shapes between files, and a missing name.
 TEST_F(SafetensorsDatasetTest, TensorsThatDoNotFormATableAreReported) {
   const auto good = write("good", 0, 3);

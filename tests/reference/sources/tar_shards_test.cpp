@@ -175,6 +175,65 @@ TEST_F(TarShardsTest, ConsecutiveMembersOfOneKeyAreASample) {
                           ElementsAre(Pair("__key__", "dir/y"), Pair("__url__", path), Pair("cls", "7"))));
 }
 
+// WebDataset would return x twice, each time with half of its members.
+TEST_F(TarShardsTest, AKeyThatReturnsIsReported) {
+  EXPECT_THAT(
+      error_in(write("a.tar", tar_member("x.jpg", "") + tar_member("y.jpg", "") + tar_member("x.cls", "") +
+                                  tar_member("y.cls", ""))),
+      EndsWith("a.tar: member 3 'x.cls' (byte 1024): sample 'x' returns after other samples; expected the members "
+               "of a sample next to each other; sort the archive by name"));
+  EXPECT_THAT(error_in(write("b.tar", tar_member("x.jpg", "") + tar_member("y.jpg", "") + tar_member("README", "") +
+                                          tar_member("x.jpg", ""))),
+              HasSubstr("member 4 'x.jpg' (byte 1536): sample 'x' returns"));
+  EXPECT_THAT(
+      keys_of(TarShards(write("c.tar", tar_member("x.jpg", "") + tar_member("a/x.jpg", "") + tar_member("X.jpg", "")))),
+      ElementsAre("x", "a/x", "X"));
+}
+
+// GNU tar writes a hard link for the second name of a file. Its bytes are elsewhere in the archive.
+TEST_F(TarShardsTest, LinksOfSamplesAreReported) {
+  const auto link = [](const std::string& name, const std::string& target, char type) {
+    return tar_header(name, 0, type, "", target);
+  };
+  EXPECT_THAT(
+      error_in(write("hard.tar", tar_member("x.jpg", "data") + link("y.jpg", "x.jpg", '1'))),
+      EndsWith(
+          "hard.tar: member 2 'y.jpg' (byte 1024): a hard link to 'x.jpg'; expected a file; create the archive with "
+          "tar --hard-dereference"));
+  EXPECT_THAT(
+      error_in(write("symbolic.tar", link("y.jpg", "/data/x.jpg", '2'))),
+      EndsWith(
+          "member 1 'y.jpg' (byte 0): a symbolic link to '/data/x.jpg'; expected a file; create the archive with tar "
+          "--dereference"));
+  const auto long_target = std::string(150, 't') + ".jpg";
+  EXPECT_THAT(error_in(write("gnu.tar", tar_header("././@LongLink", 155, 'K') + testing::padded_to_block(long_target) +
+                                            link("y.jpg", long_target.substr(0, 100), '2'))),
+              HasSubstr("a symbolic link to '" + long_target + "'"));
+  const auto record = testing::pax_record("linkpath", long_target);
+  EXPECT_THAT(error_in(write("pax.tar", tar_header("pax", record.size(), 'x') + testing::padded_to_block(record) +
+                                            link("y.jpg", "", '1'))),
+              HasSubstr("a hard link to '" + long_target + "'"));
+  EXPECT_THAT(error_in(write("pipe.tar", tar_header("y.jpg", 0, '6'))),
+              HasSubstr("a pipe or a device; expected a file"));
+  EXPECT_THAT(keys_of(TarShards(write("other.tar", link("README", "x", '2') + tar_member("x.jpg", "")))),
+              ElementsAre("x"));
+}
+
+// As in WebDataset, but not silently; "__meta__" is its name for data about the archive.
+TEST_F(TarShardsTest, MembersThatAreSkippedAreNamedInAWarning) {
+  const auto path =
+      write("a.tar", tar_header("dir/", 0, '5') + tar_member("dir/._x.jpg", "mac") + tar_member("dir/x.jpg", "") +
+                         tar_member("README", "") + tar_member("__meta__/y.json", "") + tar_member("__index__", ""));
+  ::testing::internal::CaptureStderr();
+  TarShards shards(path);
+  EXPECT_THAT(keys_of(shards), ElementsAre("dir/x"));
+  EXPECT_EQ(keys_of(shards.shard(1, 0)).size(), 1U);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "accel: warning: " + path +
+                ": skips 'dir/._x.jpg' and other members that belong to no sample: their names have no "
+                "extension, begin with a dot, or are in __...__\n");
+}
+
 // Two files may end and begin with the same key; these are two samples.
 TEST_F(TarShardsTest, AFileEndsItsLastSample) {
   EXPECT_THAT(
@@ -322,10 +381,16 @@ TEST_F(TarShardsTest, TransformedShardsAreShardsToo) {
 // The same notation as in WebDataset and in shells; leading zeros set the width.
 TEST(BraceExpansionTest, GroupsAreRangesAndLists) {
   EXPECT_THAT(expand_braces("a-{08..11}.tar"), ElementsAre("a-08.tar", "a-09.tar", "a-10.tar", "a-11.tar"));
+  // As braceexpand, the wider bound determines the width.
+  EXPECT_THAT(expand_braces("{98..100}"), ElementsAre("98", "99", "100"));
+  EXPECT_THAT(expand_braces("{098..100}"), ElementsAre("098", "099", "100"));
+  EXPECT_EQ(expand_braces("{00..100}").front(), "000");
+  EXPECT_THAT(expand_braces("{9..010}"), ElementsAre("009", "010"));
+  EXPECT_THAT(expand_braces("{0..1}"), ElementsAre("0", "1"));
   EXPECT_THAT(expand_braces("{a,b}/{1..2}"), ElementsAre("a/1", "a/2", "b/1", "b/2"));
   EXPECT_THAT(expand_braces("plain.tar"), ElementsAre("plain.tar"));
-  // Not closed, descending, a single item, and a range of letters.
-  for (const auto* pattern : {"{1..2", "{2..1}", "{1}", "{a..b}"})
+  // Not closed, descending, a single item, a range of letters, nested, and not opened.
+  for (const auto* pattern : {"{1..2", "{2..1}", "{1}", "{a..b}", "{a,{b,c}}", "a}", "{1..2}}"})
     EXPECT_THROW(expand_braces(pattern), ArgumentError) << pattern;
 }
 

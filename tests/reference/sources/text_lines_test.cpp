@@ -45,6 +45,32 @@ TEST_F(TextLinesTest, ALoneCarriageReturnAndInvalidUtf8AreText) {
   EXPECT_THAT(lines_of(std::string("a\0b\nc", 5)), ElementsAre(std::string("a\0b", 3), "c"));
 }
 
+// As in Python's file iteration. A file that has \n keeps \r, which programs write to overwrite a line on a screen.
+TEST_F(TextLinesTest, LinesOfAFileWithoutNewlineEndInACarriageReturn) {
+  EXPECT_THAT(lines_of("a\rb\r\rc"), ElementsAre("a", "b", "", "c"));
+  EXPECT_THAT(lines_of("a\r"), ElementsAre("a"));
+  EXPECT_THAT(lines_of("a\rb\rc\n"), ElementsAre("a\rb\rc"));
+  const TextLines lines({folder_.write("a", "1\r2\r"), folder_.write("b", "3\r\n4\r"), folder_.write("c", "5\r")});
+  EXPECT_THAT(all_lines(lines), ElementsAre("1", "2", "3", "4\r", "5"));
+}
+
+// Python's str.splitlines splits at all of these; its files, and the datasets of Hugging Face, do not.
+TEST_F(TextLinesTest, OtherSeparatorsOfUnicodeAreText) {
+  const std::string line = "a\x0b\x0c\x1c\x1d\x1e\xc2\x85\xe2\x80\xa8\xe2\x80\xa9 b";
+  EXPECT_THAT(lines_of(line + "\n" + line), ElementsAre(line, line));
+}
+
+TEST_F(TextLinesTest, AByteOrderMarkIsNotPartOfTheFirstLine) {
+  EXPECT_THAT(lines_of("\xef\xbb\xbf"
+                       "a\nb"),
+              ElementsAre("a", "b"));
+  EXPECT_THAT(lines_of("\xef\xbb\xbf\na"), ElementsAre("", "a"));
+  EXPECT_THAT(lines_of("\xef\xbb\xbf"
+                       "a\rb"),
+              ElementsAre("a", "b"));
+  EXPECT_THAT(lines_of("\xef\xbb\xbf"), ElementsAre());
+}
+
 // The first file ends without a line end; "2" and "3" must not become "23".
 TEST_F(TextLinesTest, FilesFollowOneAnotherAndALineEndsWithItsFile) {
   const TextLines lines({folder_.write("a", "1\n2"), folder_.write("b", ""), folder_.write("c", "3\n4\n")});

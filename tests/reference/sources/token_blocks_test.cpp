@@ -52,6 +52,19 @@ TEST_F(TokenizeFilesTest, LinesAreTextsWithoutTheirEnds) {
                torch::tensor({3, 4, 4, 0, 4}, torch::kInt));
 }
 
+// As TextLines reads the same file.
+TEST_F(TokenizeFilesTest, CarriageReturnsAndAByteOrderMarkAreNoText) {
+  const TokenizeOptions options{.by_line = true, .end_of_text = "<end>", .add_special_tokens = false};
+  expect_equal(tokens({"\xef\xbb\xbf"
+                       "ab\r\ra\r"},
+                      options),
+               torch::tensor({3, 4, 4, 0, 4}, torch::kInt));
+  expect_equal(tokens({"\xef\xbb\xbf"
+                       "ab"},
+                      {.add_special_tokens = false}),
+               torch::tensor({3}, torch::kInt));
+}
+
 TEST_F(TokenizeFilesTest, FilesThatAreNotUtf8AreNamed) {
   try {
     tokens({"ab\xff"}, {});

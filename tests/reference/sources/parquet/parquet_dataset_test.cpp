@@ -193,6 +193,22 @@ TEST_P(ParquetDatasetTest, EmptyListsAreAnUnsupportedType) {
               AllOf(HasSubstr(path + ", column 'list': the type fixed_size_list"), HasSubstr("is unsupported")));
 }
 
+// Parquet stores a dictionary of numbers as numbers.
+TEST_P(ParquetDatasetTest, EachUnsupportedTypeIsNamed) {
+  using namespace arrow;
+  for (const auto& type : {decimal128(5, 2), date32(), time32(TimeUnit::SECOND), list(float32()), large_list(utf8()),
+                           map(utf8(), int64()), struct_({field("x", int64())}), null(), fixed_size_binary(4),
+                           dictionary(int8(), int64()), fixed_size_list(utf8(), 2)}) {
+    if (type->id() == Type::DICTIONARY && GetParam().container == Container::kParquet) continue;
+    const auto path = write(
+        "typed", Arrays{{"good", three_numbers<Int64Builder>(int64())}, {"column", check(MakeArrayOfNull(type, 3))}});
+    EXPECT_THAT(message_of<ConfigError>([&] { const ParquetDataset dataset(path); }),
+                AllOf(HasSubstr(path + ", column 'column': the type "), HasSubstr(" is unsupported; expected bool")))
+        << type->ToString();
+    EXPECT_EQ(ParquetDataset(path, {.columns = {"good"}}).size(), 3);
+  }
+}
+
 // As pandas writes categories.
 TEST_P(ParquetDatasetTest, DictionariesOfTextAreStrings) {
   const auto indices = values_of<arrow::Int8Builder>(arrow::int8(), 9, [](auto i) { return i % 2; });
@@ -284,6 +300,49 @@ TEST_P(ParquetDatasetTest, ATruncatedFileIsAnErrorThatNamesIt) {
     const auto error = error_of_reading(path);
     EXPECT_THAT(error, HasSubstr(is_stream && error.empty() ? "" : path)) << size;
   }
+}
+
+// Arrow stops at the end mark of the first stream, so that the rows of the second would be missing silently.
+TEST_P(ParquetDatasetTest, DataAfterAStreamAreReported) {
+  if (GetParam().container != Container::kArrowStream) return;
+  const auto indices = values_of<arrow::Int8Builder>(arrow::int8(), 9, [](auto i) { return i % 2; });
+  const auto words = values_of<arrow::StringBuilder>(arrow::utf8(), 2, [](auto i) { return i == 1 ? "odd" : "even"; });
+  for (const auto& bytes :
+       {bytes_of(write("rows", *rows_of_table(0, 6))),
+        bytes_of(write("words", Arrays{{"word", check(arrow::DictionaryArray::FromArrays(indices, words))}}))}) {
+    const auto error = HasSubstr(
+        fmt::format("the stream ends at byte {}, but the file has {} bytes; if it is several streams in one file, "
+                    "write one stream of their rows",
+                    bytes.size(), 2 * bytes.size()));
+    EXPECT_THAT(error_of_reading(folder_.write("two", bytes + bytes)), error);
+    EXPECT_THAT(error_of_reading(folder_.write("more", bytes + "\n")), HasSubstr("the stream ends at byte"));
+    EXPECT_EQ(error_of_reading(folder_.write("one", bytes)), "");
+  }
+}
+
+// The last footer describes places in the second file, which are applied to the first.
+TEST_P(ParquetDatasetTest, ConcatenatedFilesAreReported) {
+  if (GetParam().container == Container::kArrowStream) return;
+  const auto one = bytes_of(write("one", *rows_of_table(0, 6))),
+             other = bytes_of(write("other", *rows_of_table(6, 20)));
+  for (const auto& [a, b] : {std::pair{one, one}, {one, other}, {other, one}}) {
+    const auto path = folder_.write("both", a + b);
+    EXPECT_EQ(error_of_reading(path),
+              fmt::format("{}: several files in one: another one begins at byte {}; read them as separate files", path,
+                          a.size()));
+  }
+}
+
+TEST_P(ParquetDatasetTest, ColumnsThatTheFirstFileLacksAreNamedInAWarning) {
+  const auto numbers = three_numbers<arrow::Int64Builder>(arrow::int64());
+  const auto first = write("first", Arrays{{"a", numbers}}),
+             second = write("second", Arrays{{"b", numbers}, {"a", numbers}, {"c", numbers}});
+  ::testing::internal::CaptureStderr();
+  EXPECT_THAT(ParquetDataset({first, second}).columns(), ElementsAre("a"));
+  EXPECT_THAT(ParquetDataset({first, second}, {.columns = {"a"}}).columns(), ElementsAre("a"));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "accel: warning: " + second +
+                ": skips b, c, which the first file lacks; choose columns, or read the files separately\n");
 }
 
 TEST_P(ParquetDatasetTest, AFileWithWrongBytesIsReadOrRejectedByItsName) {

@@ -103,6 +103,53 @@ TEST_F(TokenizerTest, AddedTokensIncludeSpacesAndRequireWordsAsFlagged) {
   EXPECT_THAT(tokenizer.encode("hello_llo"), ElementsAre(258, '_', 257));
 }
 
+// The characters of the byte map stand for bytes in tokens of the model only. `tokenizers` 0.23 decodes them to U+FFFD.
+TEST_F(TokenizerTest, AddedTokensDecodeToTheirText) {
+  auto file = small_file();
+  for (const std::string text :
+       {"\xc3\xa9", "<\xc3\xa9>", "caf\xc3\xa9", "\xc4\xa0x", "\xe6\x97\xa5 b", "\xc3\x83\xc2\xa9"}) {
+    file["added_tokens"] = {{{"id", text == "\xc3\xa9" ? 0xe9 : 260}, {"content", text}, {"normalized", false}}};
+    const auto tokenizer = read(file);
+    EXPECT_EQ(tokenizer.decode(tokenizer.encode("he" + text + text + "he")), "he" + text + text + "he");
+  }
+  // A token that the model has as well: its bytes are part of a character here.
+  file["added_tokens"] = {{{"id", 0xe9}, {"content", "\xc3\xa9"}}, {{"id", 256}, {"content", "he"}}};
+  EXPECT_EQ(read(file).decode({0xe9, 0xa9, 0x9a, 256, 0xe9}), "\xe9\xa9\x9ahe\xc3\xa9");
+}
+
+// An embedding has a row per id, so that another id is another token.
+TEST_F(TokenizerTest, AnAddedTokenThatGetsAnotherIdIsNamedInAWarning) {
+  auto file = small_file();
+  file["added_tokens"] =
+      Json::parse(R"([{"id": 300, "content": "<a>"}, {"id": 261, "content": "<b>"}, {"id": 7, "content": "he"}])");
+  ::testing::internal::CaptureStderr();
+  const auto tokenizer = read(file);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "accel: warning: " + folder_.path("tokenizer.json") +
+                ": added_tokens: '<a>' has the id 260 and not 300, 'he' has the id 256 and "
+                "not 7, as in tokenizers; tokens that the model lacks follow its own\n");
+  EXPECT_THAT(tokenizer.encode("<a><b>"), ElementsAre(260, 261));
+}
+
+// The JSON library takes a zero byte for the end of the text.
+TEST_F(TokenizerTest, ZeroBytesAreReported) {
+  const auto text = small_file().dump();
+  for (const auto& end : {std::string(1, '\0'), std::string("\0{}", 3)}) {
+    try {
+      Tokenizer::from_file(folder_.write("tokenizer.json", text + end));
+      FAIL() << "no error";
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(fmt::format("tokenizer.json: byte {} is zero; expected JSON", text.size())));
+    }
+  }
+}
+
+TEST_F(TokenizerTest, AnUnknownKeyIsReported) {
+  auto file = small_file();
+  file["languages"] = {"en"};
+  EXPECT_THAT(error_of(file), HasSubstr("languages: unknown; expected the keys of a tokenizer.json of version 1.0"));
+}
+
 TEST_F(TokenizerTest, BytesThatAreNotUtf8AreRejectedByEncodeAndReplacedByDecode) {
   const auto tokenizer = read(small_file());
   try {

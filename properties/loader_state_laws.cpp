@@ -68,6 +68,7 @@ TEST(LoaderStateTest, ARankThatCannotLoadIsAnErrorOnEveryRankThatReadsItsOwnPart
           .prepare(DataLoader(Parts::of({4, 1, 3}), {.batch_size = 1}));
     };
     auto loader = loader_of();
+    for (int epoch = 0; epoch < 3; ++epoch) read_numbers(loader);
     EXPECT_EQ(read_numbers(loader, /*most=*/2).size(), rank.rank == 1 ? 1U : 2U);
     const auto state = loader.state_dict();
     auto other = loader_of();
@@ -78,10 +79,10 @@ TEST(LoaderStateTest, ARankThatCannotLoadIsAnErrorOnEveryRankThatReadsItsOwnPart
                                                              : "rank 2 could not load its state"));
     EXPECT_EQ(other.state_dict(), before);
     other.load_state_dict(state);
-    EXPECT_EQ(other.iteration(), 0) << "rank 1 has read all its batches, but the others continue the epoch";
+    EXPECT_EQ(other.iteration(), 3) << "rank 1 has read all its batches, but the others continue the epoch";
     EXPECT_EQ(other.state_dict(), state);
     EXPECT_EQ(read_numbers(other).size(), std::vector<std::size_t>({2, 0, 1})[rank.rank]);
-    EXPECT_EQ(other.iteration(), 1);
+    EXPECT_EQ(other.iteration(), 4);
   });
 }
 
@@ -123,6 +124,22 @@ TEST(LoaderStateTest, AStateOfAnotherWorldSizeKeepsNoWorkers) {
   });
 }
 
+// Only rank 0's holds what other ranks need.
+TEST(LoaderStateTest, AStateOfAnotherRankOfAnotherWorldSizeIsRejected) {
+  const auto loader_of = [](RankContext& rank) {
+    return Accelerator({}, rank).prepare(DataLoader(NoisyDataset{.length = 12}, {.batch_size = 2}));
+  };
+  std::string saved;
+  run_ranks(Backend::kSim, 2, [&](RankContext& rank) {
+    const auto state = pack(loader_of(rank).state_dict());
+    if (rank.rank == 1) saved = state;
+  });
+  run_ranks(Backend::kSim, 3, [&](RankContext& rank) {
+    EXPECT_THAT(message_of<CheckpointError>([&] { loader_of(rank).load_state_dict(unpack<Value>(saved)); }),
+                ::testing::HasSubstr("the state is of rank 1 of 2, but the world size is now 3"));
+  });
+}
+
 // A loader in order must reject states of a shuffled, a seedable and a custom sampler.
 TEST(LoaderStateTest, AStateOfAnotherOrderIsRejected) {
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {
@@ -151,6 +168,10 @@ TEST(LoaderStateTest, ImpossibleValuesAreRejectedBeforeAnythingChanges) {
         [](LoaderState& state) { state.pass->num_read = -1; },
         [](LoaderState& state) { state.pass->num_read = std::numeric_limits<std::int64_t>::max(); },
         [](LoaderState& state) { state.pass->next_reader = 7; },
+        [](LoaderState& state) {
+          state.pass->readers.assign(2, {});
+          state.pass->next_reader = 2;
+        },
         [](LoaderState& state) { state.pass->random_state = at::ones({3}); },
         [](LoaderState& state) { state.pass->random_state = at::Tensor(); },
         // 5056 is the size of torch's CPU generator state, so only the contents are wrong here.

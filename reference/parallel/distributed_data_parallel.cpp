@@ -91,7 +91,8 @@ struct DistributedDataParallel::State {
     return flags.forward && kwargs.broadcast_buffers && !tensors.buffers.empty();
   }
 
-  // All parameters, their masters, the buffers that are broadcast: in one list, as torch's _sync_module_states has them.
+  // All parameters, their masters, the buffers that are broadcast: in one list, as torch's _sync_module_states has
+  // them.
   [[nodiscard]] NamedTensors states() const {
     auto all = tensors.parameters;
     for (std::size_t place = 0; place < tensors.masters.size(); ++place)

@@ -31,8 +31,9 @@ struct ModelTensors {
 ///
 /// A forward with gradients follows parameters that the program has frozen, unfrozen, converted or loaded. The first
 /// one with a parameter that requires a gradient, usually construction, is collective: it compares the ranks' shapes,
-/// then copies rank 0's parameters and buffers to all ranks. Throws ArgumentError, on every rank, if the ranks' models differ in the number, shape or dtype of their tensors.
-/// Thread rule: the rank's thread. Source: torch/nn/parallel/distributed.py.
+/// then copies rank 0's parameters and buffers to all ranks. Throws ArgumentError, on every rank, if the ranks' models
+/// differ in the number, shape or dtype of their tensors. Thread rule: the rank's thread. Source:
+/// torch/nn/parallel/distributed.py.
 class DistributedDataParallel {
  public:
   /// Registers the parameters with `listener` as replicas; `listener` may be null.

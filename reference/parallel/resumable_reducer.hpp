@@ -57,8 +57,8 @@ struct ReducerParts {
   bool has_sparse_gradients = false;
 };
 
-/// Creates the reducer of these parameters as Python's DistributedDataParallel does. `sparse`: those whose gradients are
-/// sparse.
+/// Creates the reducer of these parameters as Python's DistributedDataParallel does. `sparse`: those whose gradients
+/// are sparse.
 ReducerParts make_reducer(const NamedTensors& parameters, const std::vector<at::Tensor>& sparse, const Group& group,
                           const DistributedDataParallelKwargs& kwargs);
 

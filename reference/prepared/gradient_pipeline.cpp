@@ -240,9 +240,9 @@ void GradientPipeline::check_belongs_to_models(const torch::optim::Optimizer& op
   std::vector<std::string> strays;
   for (std::size_t place = 0; place < parameters.size(); ++place) {
     const auto& parameter = parameters[place];
-    const bool is_of_a_model = std::any_of(models_.begin(), models_.end(), [&](const auto& model) {
-      return model->shards_of(parameter) != nullptr || model->origin_of(parameter).has_value();
-    });
+    // Also if no rank averages it: parameters that a plugin ignores are the program's.
+    const bool is_of_a_model =
+        std::any_of(models_.begin(), models_.end(), [&](const auto& model) { return model->registers(parameter); });
     if (!is_of_a_model && parameter.grad().defined())
       strays.push_back(fmt::format("{} of shape [{}]", place, fmt::join(parameter.sizes(), ", ")));
   }

@@ -104,8 +104,8 @@ class GradientPipeline {
   ///
   /// Throws StateError for a closure together with something that acts between backward and step (loss scale, exact
   /// weights, shards); if a model's parameters are not those that were prepared; if no loss was passed to `scaled_loss`
-  /// although losses are weighted; and, unless `options` allow it, if gradients were not averaged over the ranks: forward
-  /// bypassed the prepared model, the program wrote them, or the parameter belongs to no added model.
+  /// although losses are weighted; and, unless `options` allow it, if gradients were not averaged over the ranks:
+  /// forward bypassed the prepared model, the program wrote them, or the parameter belongs to no added model.
   StepOutcome step(torch::optim::Optimizer& optimizer, const LossClosure& closure = {}, StepOptions options = {});
   /// Recreates the state that the optimizer has had since its construction, after its parameters became shards.
   void restart(torch::optim::Optimizer& optimizer);

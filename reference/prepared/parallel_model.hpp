@@ -81,11 +81,13 @@ class ParallelModel {
   void check_outputs_not_needed(const std::type_info& output) const;
   /// Whether the model also runs collectives inside forward.
   [[nodiscard]] virtual bool communicates_in_forward() const { return false; }
-  /// Throws StateError if the module was prepared again, or, with gradients enabled, if its parameters are no longer the
-  /// tensors that were prepared.
+  /// Whether the module had registered the parameter when it was prepared.
+  [[nodiscard]] bool registers(const at::Tensor& parameter) const { return registered_.contains(parameter); }
+  /// Throws StateError if the module was prepared again, or, with gradients enabled, if its parameters are no longer
+  /// the tensors that were prepared.
   void check_current(const char* what);
-  /// Ends this preparation of the module, which is prepared again: its parameters are complete afterwards. Collective for
-  /// a sharded model.
+  /// Ends this preparation of the module, which is prepared again: its parameters are complete afterwards. Collective
+  /// for a sharded model.
   virtual void retire() { is_retired_ = true; }
   /// Collective if gradients synchronize.
   virtual void before_forward() = 0;

@@ -36,6 +36,10 @@ void RegisteredParameters::add(const torch::nn::Module& module) {
   parts_.push_back(std::move(part));
 }
 
+bool RegisteredParameters::contains(const at::Tensor& parameter) const {
+  return std::ranges::any_of(parameters_, [&](const auto& item) { return item.second.is_same(parameter); });
+}
+
 void RegisteredParameters::check_unchanged(const char* what) {
   if (std::ranges::all_of(parts_, is_unchanged)) return;
   const auto found = changes();

@@ -21,6 +21,7 @@ class RegisteredParameters {
   /// `module` must outlive the record.
   explicit RegisteredParameters(const torch::nn::Module& module);
 
+  [[nodiscard]] bool contains(const at::Tensor& parameter) const;
   /// Throws StateError, which begins with `what` and names the parameters that were added, replaced or removed since.
   /// Takes about 10 ns per parameter and module if nothing has changed.
   void check_unchanged(const char* what);

@@ -17,8 +17,8 @@ class GradientMarks {
   [[nodiscard]] const std::vector<at::Tensor>& parameters() const { return parameters_; }
   /// Notes that a backward pass has added to the gradient of parameter `place`.
   void note_arrival(std::size_t place) { has_arrived_[place] = true; }
-  /// By parameter: whether the program has written the gradient since the last call: none has arrived, and it is another
-  /// tensor.
+  /// By parameter: whether the program has written the gradient since the last call: none has arrived, and it is
+  /// another tensor.
   [[nodiscard]] std::vector<bool> take_written();
   /// Takes over the marks of parameters that `other` has too.
   void continue_from(const GradientMarks& other);

@@ -106,6 +106,36 @@ TEST(BatchSamplerShardTest, SkippedBatchesFillUpTheLastStep) {
   }
 }
 
+// A pass that starts after any step continues like one that read it.
+TEST(BatchSamplerShardTest, APassMayStartAfterAnyStep) {
+  const Batches batches{{0, 1}, {2, 3}, {4, 5}, {6, 7}, {8, 9}, {10, 11}, {12}};
+  for (const bool splits : {false, true}) {
+    for (int rank = 0; rank < 2; ++rank) {
+      BatchSamplerShard shard(std::make_shared<ListedBatches>(batches, ListedBatches::Claims{.batch_size = 2}),
+                              {.num_ranks = 2, .split_batches = splits}, rank);
+      Batches all;
+      shard.begin_pass();
+      while (auto step = shard.next()) all.push_back(step->indices);
+      for (std::size_t start = 0; start < all.size(); ++start) {
+        for (const bool draws_at_once : {false, true}) {
+          Batches read;
+          shard.begin_pass(static_cast<std::int64_t>(start) * shard.units_per_step(), draws_at_once);
+          while (auto step = shard.next()) read.push_back(step->indices);
+          EXPECT_EQ(read, Batches(all.begin() + static_cast<std::ptrdiff_t>(start), all.end())) << start;
+        }
+      }
+    }
+  }
+}
+
+// Its place is that of the loader.
+TEST(BatchSamplerShardTest, ASamplerWithoutAGeneratorHasAState) {
+  ListedBatches sampler({{0}, {1}}, {.batch_size = 1});
+  sampler.load_state_dict(sampler.state_dict());
+  ListedBatches other({{0}}, {.batch_size = 1});
+  EXPECT_THROW(other.load_state_dict(sampler.state_dict()), ArgumentError);
+}
+
 // With split_batches the sampler's batch is the global one.
 TEST(BatchSamplerShardTest, SlicesOfABatchGoToTheRanks) {
   const auto shards = shards_of({{0, 1, 2, 3}, {4, 5, 6}}, {.batch_size = 4}, {.num_ranks = 2, .split_batches = true});

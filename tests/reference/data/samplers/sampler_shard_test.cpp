@@ -125,6 +125,30 @@ TEST(SamplerShardTest, PartsOfTheOrderAreDrawnWhenAStepNeedsThem) {
   }
 }
 
+// A sampler that draws one index at a time has drawn no more than a resumed pass has read before its next step.
+TEST(SamplerShardTest, AResumedPassDrawsWhatItHasRead) {
+  class OneByOne : public BackwardsSampler {
+   public:
+    using BackwardsSampler::BackwardsSampler;
+    std::vector<std::int64_t> begin_pass() override {
+      num_drawn = 0;
+      return continue_pass();
+    }
+    std::vector<std::int64_t> continue_pass() override {
+      if (num_drawn == size()) return {};
+      return {num_drawn++};
+    }
+    std::int64_t num_drawn = 0;
+  };
+  for (std::int64_t num_read = 1; num_read < 6; ++num_read) {
+    const auto sampler = std::make_shared<OneByOne>(6);
+    SamplerShard shard(sampler, {.batch_size = 1}, /*rank=*/0);
+    shard.begin_pass(num_read, /*draws_at_once=*/true);
+    EXPECT_EQ(sampler->num_drawn, num_read);
+    EXPECT_THAT(shard.next()->indices, ElementsAre(num_read));
+  }
+}
+
 TEST(SamplerShardTest, ABatchThatCannotBeSplitIsAnArgumentError) {
   const auto sampler = std::make_shared<SequentialSampler>(8);
   EXPECT_THROW(SamplerShard(sampler, {.batch_size = 3, .num_ranks = 2, .split_batches = true}, /*rank=*/0),

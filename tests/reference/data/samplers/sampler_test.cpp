@@ -186,6 +186,15 @@ TEST(SeedableRandomSamplerTest, EarlierDrawsDoNotMatter) {
   EXPECT_THAT(sampler.begin_pass(), ElementsAre(7, 0, 3, 4, 1, 5, 2, 6));
 }
 
+// The program may draw from the generator that it has given.
+TEST(SeedableRandomSamplerTest, APassSeedsTheGivenGenerator) {
+  const auto generator = make_generator(1);
+  SeedableRandomSampler sampler(8, /*data_seed=*/7, {.generator = generator});
+  sampler.set_epoch(2);
+  sampler.begin_pass();
+  EXPECT_EQ(generator.current_seed(), 9U);
+}
+
 TEST(SeedableRandomSamplerTest, TheDefaultSeedIsTheDefaultGenerators) {
   const GeneratorScope scope(make_generator(7));
   // A draw does not change initial_seed(), which the sampler uses.

@@ -124,6 +124,26 @@ TEST(LoaderStateTest, AStateOfAnotherWorldSizeKeepsNoWorkers) {
   });
 }
 
+// Rank 0's workers count the samples of each part; the counts are those of a step, not of all steps before it.
+TEST(LoaderStateTest, ADispatchedStreamThatWorkersReadContinues) {
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    const auto loader_of = [&] {
+      return Accelerator({.dataloader_config = {.dispatch_batches = true}}, rank)
+          .prepare(DataLoader(Parts::of({6, 6, 6}), {.batch_size = 1, .num_workers = 3}));
+    };
+    auto reference = loader_of();
+    const auto all = read_numbers(reference);
+    ASSERT_EQ(all.size(), 9U);
+    for (std::size_t most = 1; most < all.size(); ++most) {
+      auto loader = loader_of(), other = loader_of();
+      read_numbers(loader, most);
+      other.load_state_dict(loader.state_dict());
+      EXPECT_EQ(read_numbers(other),
+                std::vector<std::int64_t>(all.begin() + static_cast<std::ptrdiff_t>(most), all.end()));
+    }
+  });
+}
+
 // Only rank 0's holds what other ranks need.
 TEST(LoaderStateTest, AStateOfAnotherRankOfAnotherWorldSizeIsRejected) {
   const auto loader_of = [](RankContext& rank) {

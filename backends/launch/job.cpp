@@ -167,9 +167,8 @@ class Job {
     try {
       return std::make_unique<RankProcesses>(processes_of(attempt));
     } catch (const ConfigError& error) {
-      machines_.report_failure(
-          {-1, 2, fmt::format("machine {}: {}", options_.machines.machine_rank, message_of(error))},
-          /*is_final=*/true);
+      machines_.report_failure({-1, 2, fmt::format("machine {}: {}", options_.machines.machine_rank, error.what())},
+                               /*is_final=*/true);
       throw;
     }
   }

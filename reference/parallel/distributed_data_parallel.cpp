@@ -5,10 +5,8 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
-#include <torch/csrc/distributed/c10d/logger.hpp>
 
 #include <algorithm>
-#include <limits>
 
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"

@@ -130,9 +130,7 @@ void FlatParameter::follow_parameters() {
   num_trained_ = static_cast<std::size_t>(std::ranges::count(is_trained_, true));
 }
 
-// In gather_stored's scope the program may change values; what becomes of them is decided at its end.
 void FlatParameter::adopt_edits() {
-  if (stored_full_.defined()) return;
   const auto& shown = is_gathered_ ? full_views_ : parts_;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto& parameter = parameters_[i];

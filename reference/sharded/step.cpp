@@ -158,10 +158,16 @@ void Unit::drop_full_gradients() {
 // in_backward_ is still set here only if an exception left the last backward.
 void Step::begin_forward() {
   if (in_backward_) show_shards();
-  for (auto* unit : units_) unit->adopt_edits();
+  adopt_edits();
   // A second forward of a step must not change which gradients the first one expects.
   if (!c10::GradMode::is_enabled() || !order_.empty()) return;
   for (auto* unit : units_) unit->follow_parameters();
+}
+
+// What becomes of changes inside gather_stored's scope is decided at its end.
+void Step::adopt_edits() {
+  if (keeps_parameters_gathered_) return;
+  for (auto* unit : units_) unit->adopt_edits();
 }
 
 void Step::ran_forward(Unit& unit) {
@@ -265,7 +271,7 @@ void Step::gather_stored() {
 }
 
 void Step::show_shards() {
-  for (auto* unit : units_) unit->adopt_edits();
+  adopt_edits();
   keeps_parameters_gathered_ = false;
   for (auto* unit : units_) {
     if (in_backward_) unit->drop_full_gradients();  // the backward pass was interrupted

@@ -45,6 +45,7 @@ class Step {
   void mark_stepped();
 
  private:
+  void adopt_edits();
   /// Not for large units, as the options say.
   void begin_gather_ahead(Unit& unit) const;
   void reduce_next();

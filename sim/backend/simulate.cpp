@@ -1,7 +1,6 @@
 // Runs a program on simulated ranks: builds the world, gives each rank its context, and collects the report.
 // This is the only place that knows both the engine and the library's RankContext.
 #include "sim/backend/simulate.hpp"
-#include "reference/core/system/resource_limits.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
@@ -14,6 +13,7 @@
 #include <thread>
 
 #include "reference/core/exit_point.hpp"
+#include "reference/core/system/resource_limits.hpp"
 #include "sim/backend/crash_report.hpp"
 #include "sim/backend/operator_clock.hpp"
 #include "sim/backend/replica_vote.hpp"

@@ -1,7 +1,6 @@
 // A C++ program as one rank of `sim-run --processes`: the context that a thread of the simulator would have, over a
 // ProcessBackend.
 #include "sim/programs/runtime/process_rank.hpp"
-#include "reference/core/system/resource_limits.hpp"
 
 #include <ATen/record_function.h>
 
@@ -17,6 +16,7 @@
 #include "reference/config/environment.hpp"
 #include "reference/core/call_site.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/system/resource_limits.hpp"
 #include "reference/state/rank_context.hpp"
 #include "sim/backend/replica_vote.hpp"
 #include "sim/programs/runtime/exit_code.hpp"

@@ -2,7 +2,6 @@
 // the ranks, and writes event log, diagnosis, timeline and page. The simulator itself opens no files and prints
 // nothing, so this is the only place that does both for every program that rehearses.
 #include "sim/programs/runtime/rehearsal.hpp"
-#include "reference/core/system/resource_limits.hpp"
 
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 #include "backends/nccl/nccl_backend.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/exit_point.hpp"
+#include "reference/core/system/resource_limits.hpp"
 #include "sim/faults/fault_file.hpp"
 #include "sim/faults/fault_injector.hpp"
 #include "sim/faults/fault_plan.hpp"

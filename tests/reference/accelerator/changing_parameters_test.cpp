@@ -159,6 +159,24 @@ TEST(ChangingParametersTest, ValuesAreLoadedIntoTheModule) {
   });
 }
 
+// Without a modifier_rank changes inside the scope are discarded, however they are made.
+TEST(ChangingParametersTest, ValuesLoadedIntoGatheredParametersAreDiscarded) {
+  for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
+    run_ranks(backend, 2, [](RankContext& rank) {
+      Accelerator accelerator({.fsdp_plugin = FullyShardedDataParallelPlugin()}, rank);
+      auto net = make_net();
+      const auto before = net->first->weight.detach().clone();
+      auto model = accelerator.prepare(net);
+      {
+        const auto full = accelerator.gathered_parameters(model);
+        if (rank.rank == 0) net->first->weight.set_data(at::zeros({5, 3}));
+      }
+      const auto full = accelerator.gathered_parameters(model);
+      EXPECT_TRUE(net->first->weight.equal(before));
+    });
+  }
+}
+
 TEST(ChangingParametersTest, AParameterGetsOtherData) {
   expect_values_of_one_process([](Net& net, int step) {
     if (step == 3) net->first->weight.set_data(at::arange(15, at::kFloat).view({5, 3}) / 15);

@@ -98,6 +98,18 @@ bool AcceleratedOptimizer::steps_any_of(const std::vector<at::Tensor>& parameter
   });
 }
 
+AcceleratedOptimizer AcceleratedOptimizer::handle() const {
+  auto handle = *this;
+  handle.use_ = status_->users.share();
+  return handle;
+}
+
+AcceleratedOptimizer AcceleratedOptimizer::without_use() const {
+  auto own = *this;
+  own.use_.reset();
+  return own;
+}
+
 AcceleratedScheduler::AcceleratedScheduler(std::shared_ptr<LRScheduler> scheduler,
                                            std::vector<AcceleratedOptimizer> optimizers, RankContext& context,
                                            std::shared_ptr<GradientPipeline> path, SchedulerOptions options)
@@ -105,7 +117,8 @@ AcceleratedScheduler::AcceleratedScheduler(std::shared_ptr<LRScheduler> schedule
       optimizers_(std::move(optimizers)),
       context_(&context),
       path_(std::move(path)),
-      options_(options) {
+      options_(options),
+      counted_(std::make_shared<Counted>(scheduler_)) {
   check_argument(options_.samples_per_step.value_or(1) >= 1,
                  "prepare_scheduler: samples_per_step: expected 1 or more, got {}",
                  options_.samples_per_step.value_or(1));
@@ -116,6 +129,21 @@ AcceleratedScheduler::AcceleratedScheduler(std::shared_ptr<LRScheduler> schedule
   path_->count_samples();
   // Samples from before this schedule was prepared do not count.
   counted_->seen = context_->gradient_state.num_samples;
+}
+
+// A schedule uses its optimizers.
+AcceleratedScheduler AcceleratedScheduler::handle() const {
+  auto handle = *this;
+  handle.use_ = counted_->users.share();
+  for (auto& optimizer : handle.optimizers_) optimizer = optimizer.handle();
+  return handle;
+}
+
+AcceleratedScheduler AcceleratedScheduler::without_use() const {
+  auto own = *this;
+  own.use_.reset();
+  for (auto& optimizer : own.optimizers_) optimizer = optimizer.without_use();
+  return own;
 }
 
 void AcceleratedScheduler::take_step() {

@@ -25,8 +25,9 @@ namespace accel {
 ///     optimizer.step();             // optimizer->step() is the same call
 ///     optimizer.set_lr(0.01);
 ///
-/// This is a handle: copies share one state. The user's optimizer must outlive it, unless prepare was given a
-/// shared_ptr or a temporary, which the handle owns. Thread rule: the rank's thread. Source: accelerate/optimizer.py,
+/// This is a handle: copies share one state. The Accelerator forgets an optimizer that prepare has borrowed when the
+/// last handle ends; both may end in any order if neither is used between. An optimizer that was passed as a shared_ptr
+/// or a temporary is kept. Thread rule: the rank's thread. Source: accelerate/optimizer.py,
 /// AcceleratedOptimizer.
 class AcceleratedOptimizer {
  public:
@@ -36,7 +37,8 @@ class AcceleratedOptimizer {
       : optimizer_(std::move(optimizer)),
         context_(&context),
         path_(std::move(path)),
-        steps_in_backward_(steps_in_backward) {}
+        steps_in_backward_(steps_in_backward),
+        status_(std::make_shared<Status>(optimizer_)) {}
   /// Borrows an optimizer that outlives the handle.
   AcceleratedOptimizer(torch::optim::Optimizer& optimizer, RankContext& context, std::shared_ptr<GradientPipeline> path)
       : AcceleratedOptimizer(detail::borrowed(optimizer), context, std::move(path)) {}
@@ -66,12 +68,19 @@ class AcceleratedOptimizer {
   AcceleratedOptimizer* operator->() { return this; }
   const AcceleratedOptimizer* operator->() const { return this; }
 
+  /// A copy for the program. The Accelerator's own copy does not count as a user of the optimizer.
+  [[nodiscard]] AcceleratedOptimizer handle() const;
+  [[nodiscard]] AcceleratedOptimizer without_use() const;
+  /// Whether all handles of the program have ended, so that the optimizer may have ended too.
+  [[nodiscard]] bool has_no_handle() const { return status_->users.have_ended(); }
+  /// Whether `step` was called.
+  [[nodiscard]] bool was_called() const { return status_->was_called; }
+
  private:
   friend class TrainingStep;
   void take_step();
   void update(const GradientPipeline::LossClosure& closure = {}, StepOptions options = {});
   void clear_gradients(bool set_to_none);
-  [[nodiscard]] bool was_called() const { return status_->was_called; }
   // Whether the parameters have changed since the last backward although `step` was never called. Called in each
   // backward; returns true at most once.
   [[nodiscard]] bool was_stepped_directly();
@@ -81,11 +90,14 @@ class AcceleratedOptimizer {
   std::shared_ptr<GradientPipeline> path_;
   bool steps_in_backward_ = false;
   struct Status {
+    explicit Status(const std::shared_ptr<torch::optim::Optimizer>& optimizer) : users(optimizer) {}
     StepOutcome outcome;
     bool was_called = false;
     std::optional<double> norm = {};  // of the first parameter in the last backward, until `step` is called
+    detail::Users users;
   };
-  std::shared_ptr<Status> status_ = std::make_shared<Status>();
+  std::shared_ptr<Status> status_ = std::make_shared<Status>(nullptr);
+  std::shared_ptr<const void> use_;
 };
 
 struct SchedulerOptions {
@@ -101,8 +113,8 @@ struct SchedulerOptions {
 /// A prepared schedule. It advances when its optimizer steps: once per rank, because a step over N ranks reads N
 /// batches, or once if batches are split. A schedule with `total_steps` never advances beyond them.
 ///
-/// This is a handle on the user's schedule, which must outlive it, unless prepare was given a shared_ptr. Thread rule:
-/// the rank's thread. Source: accelerate/scheduler.py, AcceleratedScheduler.
+/// This is a handle on the user's schedule, with the lifetime rule of AcceleratedOptimizer. Thread rule: the rank's
+/// thread. Source: accelerate/scheduler.py, AcceleratedScheduler.
 class AcceleratedScheduler {
  public:
   /// Skips a step if one of `optimizers` skipped its step.
@@ -128,6 +140,10 @@ class AcceleratedScheduler {
   [[nodiscard]] LRScheduler& scheduler() const { return *scheduler_; }
   AcceleratedScheduler* operator->() { return this; }
   const AcceleratedScheduler* operator->() const { return this; }
+  /// As for AcceleratedOptimizer.
+  [[nodiscard]] AcceleratedScheduler handle() const;
+  [[nodiscard]] AcceleratedScheduler without_use() const;
+  [[nodiscard]] bool has_no_handle() const { return counted_->users.have_ended(); }
   /// The state of the schedule, and the number of samples that it has counted.
   [[nodiscard]] Value state_dict() const;
   void load_state_dict(const Value& state);
@@ -147,10 +163,13 @@ class AcceleratedScheduler {
   std::shared_ptr<GradientPipeline> path_;
   SchedulerOptions options_;
   struct Counted {
+    explicit Counted(const std::shared_ptr<LRScheduler>& scheduler) : users(scheduler) {}
     std::int64_t samples = 0;  // of optimizer steps that were taken
     std::int64_t seen = 0;     // the rank's count at the last step; further samples belong to the next step
+    detail::Users users;
   };
-  std::shared_ptr<Counted> counted_ = std::make_shared<Counted>();
+  std::shared_ptr<Counted> counted_ = std::make_shared<Counted>(nullptr);
+  std::shared_ptr<const void> use_;
 };
 
 }  // namespace accel

@@ -176,6 +176,12 @@ void GradientPipeline::remove_model(const ParallelModel& model) {
   num_gradients_looked_at_.clear();
 }
 
+void GradientPipeline::remove_optimizer(const torch::optim::Optimizer* optimizer) {
+  norms_before_clipping_.erase(optimizer);
+  num_gradients_looked_at_.erase(optimizer);
+  if (auto* own_scaler = scaler()) own_scaler->forget(optimizer);  // after the update that its last step made due
+}
+
 StepOutcome GradientPipeline::step(torch::optim::Optimizer& optimizer, const LossClosure& closure,
                                    StepOptions options) {
   // Only LBFGS needs a closure. It calls the model several times per step, while scale, weights and shards are handled

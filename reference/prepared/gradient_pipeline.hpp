@@ -68,6 +68,8 @@ class GradientPipeline {
   /// were not. Sharded gradients of the model count once in norms.
   void add_model(std::shared_ptr<ParallelModel> model);
   void remove_model(const ParallelModel& model);
+  /// Forgets an optimizer, whose address another one may get. Does not read it.
+  void remove_optimizer(const torch::optim::Optimizer* optimizer);
   [[nodiscard]] const std::vector<std::shared_ptr<ParallelModel>>& models() const { return models_; }
   /// Whether ranks hold shards of the parameter.
   [[nodiscard]] bool is_sharded(const at::Tensor& parameter) const;

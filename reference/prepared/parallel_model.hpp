@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "reference/comm/group.hpp"
+#include "reference/core/borrowed.hpp"
 #include "reference/core/named_tensors.hpp"
 #include "reference/core/value.hpp"
 #include "reference/parallel/reduction_record.hpp"
@@ -57,7 +58,11 @@ class ParallelModel {
     bool is_trained = true;                                  ///< false: prepared for evaluation only
   };
   ParallelModel(std::shared_ptr<torch::nn::Module> module, Options options)
-      : module_(std::move(module)), options_(std::move(options)), registered_(*module_), cuts_(*module_) {}
+      : module_(std::move(module)),
+        options_(std::move(options)),
+        registered_(*module_),
+        users_(module_),
+        cuts_(*module_) {}
   virtual ~ParallelModel() = default;
   ParallelModel(const ParallelModel&) = delete;
   ParallelModel& operator=(const ParallelModel&) = delete;
@@ -65,6 +70,8 @@ class ParallelModel {
   /// The user's module, as Accelerator::unwrap_model returns it.
   [[nodiscard]] const std::shared_ptr<torch::nn::Module>& module() const { return module_; }
   [[nodiscard]] const Options& options() const { return options_; }
+  /// Handles of the program; without one, a module that prepare has borrowed may have ended.
+  [[nodiscard]] detail::Users& users() { return users_; }
   /// The ranks that together hold the parameters and gradients; null: every rank holds all of them.
   [[nodiscard]] virtual const Group* shard_group() const = 0;
   [[nodiscard]] bool is_sharded() const { return shard_group() != nullptr; }
@@ -176,6 +183,7 @@ class ParallelModel {
   std::shared_ptr<torch::nn::Module> module_;
   Options options_;
   RegisteredParameters registered_;
+  detail::Users users_;
   bool is_retired_ = false;
 
  protected:

@@ -37,13 +37,14 @@ namespace accel {
 /// model->forward(x) bypasses DDP; optimizer.step() throws afterwards.
 ///
 /// The result of `forward` must be a tree (core/tree.hpp) under mixed precision, FSDP, DeepSpeed,
-/// find_unused_parameters and static_graph; a struct needs one declaration for that. Copies share one model. Thread
-/// rule: the rank's thread.
+/// find_unused_parameters and static_graph; a struct needs one declaration for that. Copies share one model. The
+/// Accelerator forgets a module on the stack when its last handle ends; both may end in any order if neither is used
+/// between. Thread rule: the rank's thread.
 template <typename Module>
 class PreparedModel {
  public:
   PreparedModel(std::shared_ptr<Module> module, std::shared_ptr<ParallelModel> parallel)
-      : module_(std::move(module)), parallel_(std::move(parallel)) {}
+      : module_(std::move(module)), parallel_(std::move(parallel)), use_(parallel_->users().share()) {}
   /// An empty handle, as release_memory leaves it.
   explicit PreparedModel(std::nullptr_t) {}
 
@@ -170,6 +171,7 @@ class PreparedModel {
 
   std::shared_ptr<Module> module_;
   std::shared_ptr<ParallelModel> parallel_;
+  std::shared_ptr<const void> use_;
 };
 
 }  // namespace accel

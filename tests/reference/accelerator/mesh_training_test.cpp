@@ -280,7 +280,7 @@ TEST(MeshTrainingTest, OptimizersThatAreNotElementwiseAreRefused) {
       optim::Muon muon({net->expansion->weight}, {.lr = 0.1});
       const auto message = message_of<StateError>([&] {
         if (model_first) accelerator.prepare(net);
-        accelerator.prepare(muon);
+        const auto optimizer = accelerator.prepare(muon);
         accelerator.prepare(net);
       });
       EXPECT_THAT(message, HasSubstr("layers that are divided over ranks: Muon"));

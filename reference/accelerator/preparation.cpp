@@ -347,6 +347,14 @@ ShardOptions Preparation::shard_options(Placement placement) const {
           .put_on_device = places(placement)};
 }
 
+void Preparation::warn_of_empty_pass(const LoaderCore& loader) const {
+  if (!is_main_process() || loader.size() != 0 || loader.total_dataset_length() == 0) return;
+  warn_once(*context_,
+            fmt::format("prepare: the loader has no batch: its {} samples do not fill a batch on each of {} ranks, and "
+                        "drop_last drops them; lower batch_size, or set drop_last: false",
+                        loader.total_dataset_length(), data_parallel().size));
+}
+
 void Preparation::forget_prepared() {
   // The loss scale survives: Accelerate keeps its GradScaler in the Accelerator. So do objects registered for
   // checkpointing, which the program still owns.

@@ -31,6 +31,11 @@ std::unique_ptr<Autocast> TrainingStep::autocast(AutocastKwargs kwargs) const {
 
 void TrainingStep::backward(const at::Tensor& loss, BackwardOptions options, std::source_location where) {
   const CallSite site(where);
+  check_state(
+      loss.defined() && loss.requires_grad(),
+      "backward: the loss does not depend on a parameter that requires gradients; expected a loss that the model "
+      "has computed with gradients enabled. Tensors of detach(), gather, gather_for_metrics and reduce have no "
+      "gradients; in a loss, use accelerator.gather(x, {{.with_gradients = true}})");
   const PhaseScope phase(context_->listener.get(), "backward");
   if (context_->listener) context_->listener->begin_backward(loss);
   warn_of_models_without_optimizer();

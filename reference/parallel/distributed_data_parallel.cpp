@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "reference/comm/dtypes.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
 #include "reference/parallel/backward_pass.hpp"
@@ -51,8 +52,10 @@ struct DistributedDataParallel::State {
   std::vector<std::pair<at::Tensor, Work>> notices;  // in flight, of the current step
 
   void broadcast(const std::vector<at::Tensor>& tensors, int root = 0) {
-    if (!tensors.empty())
-      c10d::broadcast_coalesced(group.process_group(), detached(tensors), kBroadcastBucketBytes, root);
+    if (tensors.empty()) return;
+    auto exchanged = detached(tensors);
+    for (auto& tensor : exchanged) tensor = as_exchanged(tensor);
+    c10d::broadcast_coalesced(group.process_group(), exchanged, kBroadcastBucketBytes, root);
   }
 
   [[nodiscard]] at::Tensor flag(double value) const {

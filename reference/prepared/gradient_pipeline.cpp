@@ -198,9 +198,9 @@ StepOutcome GradientPipeline::step(torch::optim::Optimizer& optimizer, const Los
   if (!closure) check();
   // With a closure the gradients exist only after it has run, so the checks move into it.
   const auto checked_closure = !closure ? closure : LossClosure([&] {
-    auto loss = closure();
+    const auto loss = closure();
     check();
-    return loss;
+    return common_loss(loss);
   });
   finish_window();
   if (clipping_norm_ > 0) {
@@ -213,6 +213,15 @@ StepOutcome GradientPipeline::step(torch::optim::Optimizer& optimizer, const Los
   auto outcome = try_step(optimizer, checked_closure);
   values.finish(outcome.may_have_stepped());
   return outcome;
+}
+
+// An optimizer such as LBFGS decides by the loss how often it evaluates the closure, and each evaluation is collective:
+// ranks that returned the losses of their own batches would make different numbers of calls. Losses that the program has
+// averaged are returned unchanged.
+at::Tensor GradientPipeline::common_loss(const at::Tensor& loss) const {
+  if (context_->world_size == 1 || !loss.defined()) return loss;
+  const auto all = context_->world.all_gather(loss.detach().reshape({1}));
+  return all.eq(all[0]).all().item<bool>() ? loss : all.mean();
 }
 
 // Detects loss.backward() instead of accelerator.backward(loss), which skips the division by the accumulation steps and

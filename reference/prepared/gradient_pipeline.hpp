@@ -100,7 +100,8 @@ class GradientPipeline {
   /// Prepares an optimizer's gradients for clipping: unscales them if that has not been done since the last update, and
   /// stores their norm for the guard. Collective if they are sharded.
   void before_clipping(torch::optim::Optimizer& optimizer);
-  /// Evaluates the model again and returns the loss. An optimizer such as LBFGS calls it several times per step.
+  /// Evaluates the model again and returns the rank's loss. An optimizer such as LBFGS calls it several times per step,
+  /// and gets the mean of the ranks' losses, so that all ranks call it equally often.
   using LossClosure = std::function<at::Tensor()>;
   /// Steps the optimizer unless infinite gradients or the guard prevent it.
   ///
@@ -130,6 +131,7 @@ class GradientPipeline {
   [[nodiscard]] bool accounts_for(const at::Tensor& parameter) const;
   StepOutcome try_step(torch::optim::Optimizer& optimizer, const LossClosure& closure);
   StepOutcome step_unless_infinite(torch::optim::Optimizer& optimizer);
+  [[nodiscard]] at::Tensor common_loss(const at::Tensor& loss) const;
   void check_averaged(const torch::optim::Optimizer& optimizer, StepOptions options);
   void check_loss_was_weighted(const torch::optim::Optimizer& optimizer);
   void check_belongs_to_models(const torch::optim::Optimizer& optimizer);

@@ -91,6 +91,14 @@ std::vector<torch::optim::OptimizerParamGroup>& AcceleratedOptimizer::param_grou
   return optimizer_->param_groups();
 }
 
+void AcceleratedOptimizer::add_param_group(const torch::optim::OptimizerParamGroup& group) {
+  const auto& models = path_->models();
+  check_state(std::none_of(models.begin(), models.end(), [](const auto& model) { return model->is_sharded(); }),
+              "add_param_group: a sharded model's optimizer holds shards; pass all groups to its constructor, and "
+              "prepare it then");
+  optimizer_->add_param_group(group);
+}
+
 bool AcceleratedOptimizer::steps_any_of(const std::vector<at::Tensor>& parameters) const {
   const auto stepped = optim::parameters_of(*optimizer_);
   return std::any_of(parameters.begin(), parameters.end(), [&](const auto& parameter) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "reference/core/borrowed.hpp"
+#include "reference/core/never.hpp"
 #include "reference/optim/schedules/lr_scheduler.hpp"
 #include "reference/prepared/gradient_pipeline.hpp"
 #include "reference/state/rank_context.hpp"
@@ -65,6 +67,18 @@ class AcceleratedOptimizer {
   [[nodiscard]] std::vector<torch::optim::OptimizerParamGroup>& param_groups() const;
   [[nodiscard]] torch::optim::Optimizer& optimizer() const { return *optimizer_; }
   [[nodiscard]] bool steps_any_of(const std::vector<at::Tensor>& parameters) const;
+  /// Adds parameters of prepared models, with options of their own. Throws StateError for a sharded model, whose
+  /// optimizer gets all groups before `prepare`.
+  void add_param_group(const torch::optim::OptimizerParamGroup& group);
+  template <typename Optimizer>
+    requires std::same_as<Optimizer, torch::optim::Optimizer>
+  operator Optimizer&() const {
+    static_assert(
+        detail::kNever<Optimizer>,
+        "a prepared optimizer is no torch::optim::Optimizer, whose step would ignore accumulation, scaling and "
+        "averaging; pass the handle itself, or handle.optimizer() to code that does not step");
+    return *optimizer_;
+  }
   AcceleratedOptimizer* operator->() { return this; }
   const AcceleratedOptimizer* operator->() const { return this; }
 

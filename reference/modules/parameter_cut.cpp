@@ -57,6 +57,13 @@ at::Tensor ParameterCut::whole_of(const at::Tensor& part) const {
   return at::cat(pieces, dim);
 }
 
+void CutModule::check_is_complete(const char* what) const {
+  check_state(cuts().empty(),
+              "{}: ranks divide the parameters of this model's layers, so this rank has only its parts; use "
+              "accelerator.save_model, or save_state and load_state",
+              what);
+}
+
 std::map<std::string, ParameterCut> parameter_cuts(const torch::nn::Module& module) {
   std::map<std::string, ParameterCut> all;
   const auto add = [&](const std::string& prefix, const torch::nn::Module& part) {

@@ -56,6 +56,11 @@ class CutModule {
   virtual ~CutModule() = default;
   /// By the names that the module registered; parameters that are complete are absent. Empty in a group of one rank.
   [[nodiscard]] virtual std::map<std::string, ParameterCut> cuts() const = 0;
+
+ protected:
+  /// Throws StateError if parameters are cut. For torch::save and torch::load, which would write or read this rank's
+  /// parts: `what` is the call.
+  void check_is_complete(const char* what) const;
 };
 
 /// The cuts of all parameters inside `module`, by their qualified names.

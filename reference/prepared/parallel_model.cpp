@@ -12,6 +12,10 @@ void ParallelModel::check_is_unsharded(const char* what) const {
               "{}: the model is sharded, so its parameters are only this rank's shards; use accelerator.save_model, or "
               "save_state and load_state",
               what);
+  check_state(cuts_.empty(),
+              "{}: ranks divide the parameters of the model's layers, so this rank has only its parts; use "
+              "accelerator.save_model, or save_state and load_state",
+              what);
   check_state(!options_.masters,
               "{}: with master_weights the model's parameters are bfloat16, and their float32 values are kept beside "
               "them; use accelerator.save_model, or save_state and load_state",

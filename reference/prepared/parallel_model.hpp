@@ -70,8 +70,8 @@ class ParallelModel {
   [[nodiscard]] bool is_sharded() const { return shard_group() != nullptr; }
   /// The parameters of which each tensor-parallel or expert-parallel rank holds a part.
   [[nodiscard]] const CutParameters& cuts() const { return cuts_; }
-  /// Throws StateError for a sharded model and one with master weights: `what` is the call that needs complete
-  /// parameters.
+  /// Throws StateError for a sharded model, one with divided layers and one with master weights: `what` is the call that
+  /// needs complete parameters.
   void check_is_unsharded(const char* what) const;
 
   // --- forward ------------------------------------------------------------------------------------------------------

@@ -55,6 +55,16 @@ Cuts ColumnParallelLinearImpl::cuts() const {
   return if_divided(cut_, bias.defined() ? Cuts{{"weight", cut_}, {"bias", cut_}} : Cuts{{"weight", cut_}});
 }
 
+void ColumnParallelLinearImpl::save(torch::serialize::OutputArchive& archive) const {
+  check_is_complete("torch::save");
+  LinearImpl::save(archive);
+}
+
+void ColumnParallelLinearImpl::load(torch::serialize::InputArchive& archive) {
+  check_is_complete("torch::load");
+  LinearImpl::load(archive);
+}
+
 RowParallelLinearImpl::RowParallelLinearImpl(const ParallelLinearOptions& options, Group group)
     : LinearImpl(whole_layer(options)),
       cut_(cut_of("RowParallelLinear", 1, options.in, options.sections, std::move(group))) {
@@ -86,6 +96,16 @@ Sharded<1> RowParallelLinearImpl::forward(const Sharded<-1>& input, ToSequence) 
 }
 
 Cuts RowParallelLinearImpl::cuts() const { return if_divided(cut_, {{"weight", cut_}}); }
+
+void RowParallelLinearImpl::save(torch::serialize::OutputArchive& archive) const {
+  check_is_complete("torch::save");
+  LinearImpl::save(archive);
+}
+
+void RowParallelLinearImpl::load(torch::serialize::InputArchive& archive) {
+  check_is_complete("torch::load");
+  LinearImpl::load(archive);
+}
 
 VocabParallelEmbeddingImpl::VocabParallelEmbeddingImpl(const nn::EmbeddingOptions& options, Group group)
     : EmbeddingImpl(options),
@@ -125,6 +145,16 @@ Sharded<1> VocabParallelEmbeddingImpl::forward(const at::Tensor& tokens, ToSeque
 }
 
 Cuts VocabParallelEmbeddingImpl::cuts() const { return if_divided(cut_, {{"weight", cut_}}); }
+
+void VocabParallelEmbeddingImpl::save(torch::serialize::OutputArchive& archive) const {
+  check_is_complete("torch::save");
+  EmbeddingImpl::save(archive);
+}
+
+void VocabParallelEmbeddingImpl::load(torch::serialize::InputArchive& archive) {
+  check_is_complete("torch::load");
+  EmbeddingImpl::load(archive);
+}
 
 Replicated vocab_parallel_cross_entropy(const Sharded<-1>& logits, const at::Tensor& targets, const Group& group,
                                         std::int64_t ignore_index) {

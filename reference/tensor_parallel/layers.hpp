@@ -43,6 +43,8 @@ class ColumnParallelLinearImpl : public models::LinearImpl, public CutModule {
   /// (..., in) -> (..., out / size)
   Sharded<-1> forward(const Copied& input);
   [[nodiscard]] std::map<std::string, ParameterCut> cuts() const override;
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
 
  private:
   ParameterCut cut_;
@@ -60,6 +62,8 @@ class RowParallelLinearImpl : public models::LinearImpl, public CutModule {
   /// length does not divide.
   Sharded<1> forward(const Sharded<-1>& input, ToSequence);
   [[nodiscard]] std::map<std::string, ParameterCut> cuts() const override;
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
 
  private:
   Partial product(const Sharded<-1>& input) const;
@@ -77,6 +81,8 @@ class VocabParallelEmbeddingImpl : public torch::nn::EmbeddingImpl, public CutMo
   /// Sequence parallelism: (batch, length) -> (batch, length / size, embedding_dim).
   Sharded<1> forward(const at::Tensor& tokens, ToSequence);
   [[nodiscard]] std::map<std::string, ParameterCut> cuts() const override;
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
 
  private:
   Partial looked_up(const at::Tensor& tokens);

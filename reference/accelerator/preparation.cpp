@@ -14,6 +14,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
 #include "reference/parallel/same_model.hpp"
+#include "reference/parallel/sync_batch_norm.hpp"
 #include "reference/precision/master_weights.hpp"
 #include "reference/prepared/sharded_parallel_model.hpp"
 #include "reference/prepared/unsharded_model.hpp"
@@ -117,6 +118,7 @@ void raise_to_float32(const NamedTensors& parameters) {
 std::shared_ptr<ParallelModel> Preparation::make_parallel(const std::shared_ptr<torch::nn::Module>& module,
                                                           PrepareModelOptions options) {
   check_can_be_prepared(verify_device_map(*module));
+  if (mesh_sizes()) set_default_groups_of_norms(*module, mesh()["dp_cp"]);
   const auto before = std::ranges::find_if(training().models, [&](const auto& own) { return own->module() == module; });
   const bool is_again = before != training().models.end();
   if (is_again && !options.evaluation_mode) {
@@ -135,7 +137,7 @@ std::shared_ptr<ParallelModel> Preparation::make_parallel(const std::shared_ptr<
 
 // Float8 layers are chosen here, before sharding replaces modules: the recipe selects them by their names.
 ParallelModel::Options Preparation::model_options(const torch::nn::Module& module, bool autocasts) const {
-  ParallelModel::Options options{.listener = context_->listener};
+  ParallelModel::Options options{.listener = context_->listener, .peers = mesh()["tp"]};
   if (mixed_precision() == "fp8")
     options.float8_layers = std::make_shared<const Float8Layers>(module, *settings().ao_recipe_kwargs);
   if (autocasts) options.autocast = autocast_options(settings().autocast_kwargs);

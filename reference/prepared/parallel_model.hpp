@@ -21,6 +21,7 @@
 #include "reference/precision/autocast.hpp"
 #include "reference/precision/float8_layers.hpp"
 #include "reference/prepared/cut_parameters.hpp"
+#include "reference/prepared/peer_check.hpp"
 #include "reference/prepared/registered_parameters.hpp"
 #include "reference/sharded/memory_account.hpp"
 #include "reference/sharded/memory_scope.hpp"
@@ -56,12 +57,14 @@ class ParallelModel {
     std::shared_ptr<MasterWeights> masters = {};             ///< null: the optimizer steps the weights themselves
     bool channels_last = false;                              ///< 4-d inputs are converted to that memory format
     bool is_trained = true;                                  ///< false: prepared for evaluation only
+    Group peers = {};                                        ///< the tensor-parallel ranks
   };
   ParallelModel(std::shared_ptr<torch::nn::Module> module, Options options)
       : module_(std::move(module)),
         options_(std::move(options)),
         registered_(*module_),
         users_(module_),
+        peer_check_(options_.peers),
         cuts_(*module_) {}
   virtual ~ParallelModel() = default;
   ParallelModel(const ParallelModel&) = delete;
@@ -77,8 +80,8 @@ class ParallelModel {
   [[nodiscard]] bool is_sharded() const { return shard_group() != nullptr; }
   /// The parameters of which each tensor-parallel or expert-parallel rank holds a part.
   [[nodiscard]] const CutParameters& cuts() const { return cuts_; }
-  /// Throws StateError for a sharded model and one with master weights: `what` is the call that needs complete
-  /// parameters.
+  /// Throws StateError for a sharded model, one with divided layers and one with master weights: `what` is the call
+  /// that needs complete parameters.
   void check_is_unsharded(const char* what) const;
 
   // --- forward ------------------------------------------------------------------------------------------------------
@@ -93,6 +96,13 @@ class ParallelModel {
   /// Throws StateError if the module was prepared again, or, with gradients enabled, if its parameters are no longer
   /// the tensors that were prepared.
   void check_current(const char* what);
+  /// Whether `compare_inputs` compares the inputs of the next forward: see PeerCheck.
+  [[nodiscard]] bool awaits_inputs() const;
+  void compare_inputs(const std::vector<at::Tensor>& inputs, const std::vector<TensorPlacement>& placements) {
+    peer_check_.compare_inputs(inputs, placements);
+  }
+  /// Compares the gradients of complete parameters over tensor-parallel ranks, before the first step: see PeerCheck.
+  void compare_gradients();
   /// Ends this preparation of the module, which is prepared again: its parameters are complete afterwards. Collective
   /// for a sharded model.
   virtual void retire() { is_retired_ = true; }
@@ -176,6 +186,8 @@ class ParallelModel {
   [[nodiscard]] virtual sharded::MemoryAccount memory_account() = 0;
 
  protected:
+  /// Throws StateError for an error about sizes in a model whose layers tensor-parallel ranks divide.
+  void explain_division(const std::exception& error) const;
   /// The feature that requires `needs_outputs`, for error messages.
   [[nodiscard]] virtual const char* reason_outputs_are_needed() const { return "mixed precision"; }
 
@@ -184,6 +196,7 @@ class ParallelModel {
   Options options_;
   RegisteredParameters registered_;
   detail::Users users_;
+  PeerCheck peer_check_;
   bool is_retired_ = false;
 
  protected:

@@ -147,6 +147,8 @@ class PreparedModel {
     const PhaseScope phase(listener, "forward");
     std::optional<CallSite> site(std::in_place, where);
     parallel_->check_current("model(...)");
+    if (parallel_->awaits_inputs())
+      parallel_->compare_inputs(tensors_among(args...), detail::placements_among(args...));
     parallel_->before_forward();
     if (is_observed) listener->before_forward(*module_, tensors_among(args...));
     if (!parallel_->communicates_in_forward())

@@ -20,8 +20,8 @@ namespace accel::bench {
 
 namespace nn = torch::nn;
 
-// LibTorch's Linear. In this program nn::Linear is replaced by ours (reference/precision/float8_layers.cpp), which
-// creates fewer autograd nodes, so the baseline needs this class.
+// LibTorch's Linear. In this program the forward of nn::Linear is replaced by one that supports float8
+// (reference/precision/float8_layers.cpp), so the baseline needs this class.
 struct LibTorchLinearImpl : nn::LinearImpl {
   using nn::LinearImpl::LinearImpl;
   at::Tensor forward(const at::Tensor& input) { return nn::functional::linear(input, weight, bias); }

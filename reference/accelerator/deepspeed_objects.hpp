@@ -28,7 +28,7 @@ struct DummyOptim {
 
 struct DummySchedulerOptions {
   std::optional<int> total_num_steps =
-      {};  ///< in per-rank batches summed over all ranks: one step over P ranks counts P, unless batches are split
+      {};  ///< in batches summed over the data-parallel ranks: one step over P of them counts P, unless batches are split
   int warmup_num_steps = 0;                         ///< in optimizer steps
   ScheduleFactory lr_scheduler_callable = nullptr;  ///< creates the schedule instead of the file
 };
@@ -58,7 +58,7 @@ class DeepSpeedObjects {
   /// Returns the optimizer that replaces `dummy`; creates it from the file's section on the first call. Throws
   /// ConfigError if the file has no optimizer section or names an unsupported type.
   torch::optim::Optimizer& optimizer_for(const DummyOptim& dummy, const std::string& file);
-  /// `num_batches_per_step`: the world size, or 1 if batches are split.
+  /// `num_batches_per_step`: the number of data-parallel ranks, or 1 if batches are split.
   LRScheduler& scheduler_for(const DummyScheduler& dummy, const std::string& file, int num_batches_per_step);
 
  private:

@@ -120,15 +120,17 @@ class PartialState {
   };
   /// Returns this rank's contiguous part of the items: rows of a tensor, entries of a vector, and the same part of each
   /// member of a map or struct. The first ranks get one item more if the items do not divide evenly; with fewer items
-  /// than ranks some parts are empty. Not collective. Throws ArgumentError if members have different numbers of items.
+  /// than ranks some parts are empty. Ranks that share a batch (tensor, sequence or context parallel) get the same part
+  /// once an Accelerator has a mesh. Not collective. Throws ArgumentError if members have different numbers of items.
   /// Source: accelerate/state.py, split_between_processes.
   template <RowTree T>
   [[nodiscard]] T split_between_processes(const T& inputs, SplitOptions options = {false}) const {
     const auto items = num_rows(inputs).value_or(0);
-    if (num_processes() == 1) return inputs;
-    const auto own = operations::split_items(items, num_processes(), process_index());
+    const auto [num_parts, index] = context_->batch_place.value_or(BatchPlace{num_processes(), process_index()});
+    if (num_parts == 1) return inputs;
+    const auto own = operations::split_items(items, num_parts, index);
     auto part = slice_rows(inputs, {.begin = own.begin, .end = own.end});
-    const auto largest = operations::split_items(items, num_processes(), /*rank=*/0);
+    const auto largest = operations::split_items(items, num_parts, /*rank=*/0);
     const bool is_short = own.end - own.begin < largest.end - largest.begin;
     return options.apply_padding && is_short
                ? concatenate(std::vector<T>{std::move(part), slice_rows(inputs, {.begin = items - 1, .end = items})})

@@ -317,14 +317,17 @@ AcceleratedScheduler Preparation::prepare_scheduler(std::shared_ptr<LRScheduler>
                                                     PrepareSchedulerOptions options) {
   if (const auto file = deepspeed_file())
     check_not_in_deepspeed_file(scheduler_section(*file).has_value(), "a scheduler", "DummyScheduler");
-  return add_scheduler(std::move(scheduler), {.step_with_optimizer = settings().step_scheduler_with_optimizer,
-                                              .split_batches = split_batches(),
-                                              .samples_per_step = options.samples_per_step});
+  return add_scheduler(
+      std::move(scheduler),
+      {.step_with_optimizer = options.step_with_optimizer.value_or(settings().step_scheduler_with_optimizer),
+       .split_batches = split_batches(),
+       .num_batches_per_step = data_parallel_size(),
+       .samples_per_step = options.samples_per_step});
 }
 
 AcceleratedScheduler Preparation::prepare_scheduler(const DummyScheduler& dummy) {
-  auto& scheduler =
-      deepspeed_objects_->scheduler_for(dummy, deepspeed_file().value_or(""), split_batches() ? 1 : num_processes());
+  auto& scheduler = deepspeed_objects_->scheduler_for(dummy, deepspeed_file().value_or(""),
+                                                      split_batches() ? 1 : data_parallel_size());
   return add_scheduler({deepspeed_objects_, &scheduler}, {.steps_in_backward = true});
 }
 

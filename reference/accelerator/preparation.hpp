@@ -112,14 +112,17 @@ class Preparation : public virtual AcceleratorBase {
                                          std::optional<bool> device_placement = {});
   struct PrepareSchedulerOptions {
     std::optional<std::int64_t> samples_per_step = {};  ///< samples over all ranks per step of the schedule
+    /// False: each call of `step` is one step of the schedule, as for schedules that count epochs. Default: the
+    /// Accelerator's step_scheduler_with_optimizer.
+    std::optional<bool> step_with_optimizer = {};
   };
   /// The prepared schedule follows the steps of the prepared optimizer whose learning rates it sets, or of all prepared
   /// optimizers if that one is not prepared.
-  AcceleratedScheduler prepare_scheduler(LRScheduler& scheduler, PrepareSchedulerOptions options = {std::nullopt}) {
+  AcceleratedScheduler prepare_scheduler(LRScheduler& scheduler, PrepareSchedulerOptions options = {{}, {}}) {
     return prepare_scheduler(detail::borrowed(scheduler), options);
   }
   AcceleratedScheduler prepare_scheduler(std::shared_ptr<LRScheduler> scheduler,
-                                         PrepareSchedulerOptions options = {std::nullopt});
+                                         PrepareSchedulerOptions options = {{}, {}});
   /// Creates and prepares the optimizer or the schedule that the DeepSpeed file defines.
   AcceleratedOptimizer prepare_optimizer(const DummyOptim& dummy);
   AcceleratedScheduler prepare_scheduler(const DummyScheduler& dummy);

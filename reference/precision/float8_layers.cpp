@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "reference/core/errors.hpp"
-#include "reference/core/linear.hpp"
 #include "reference/core/random.hpp"
 
 // float8 matrix products as in torchao, and the replacement of torch::nn::LinearImpl::forward that uses them. Scales,
@@ -289,13 +288,14 @@ bool computes_in_float8(const torch::nn::LinearImpl& layer) {
 namespace torch::nn {
 
 // Replaces LibTorch's own definition: see Note [Interposition] in core/interpose.cpp. Python swaps the modules instead;
-// C++ cannot, because owners hold their submodules by type.
+// C++ cannot, because owners hold their submodules by type. Layers that are not selected do what LibTorch's own
+// definition does: an autograd node of our own would sum a weight's gradient in another order, and so change its last
+// bits, where a loss contains derivatives of a net that is called twice.
 Tensor LinearImpl::forward(const Tensor& input) {
   if (accel::computes_in_float8(*this)) {
     accel::current_layers->mark_ran();
     return accel::float8_linear(input, weight, bias, accel::current_layers->config());
   }
-  if (auto output = accel::fused_linear(input, weight, bias)) return *std::move(output);
   return functional::linear(input, weight, bias);
 }
 

@@ -4,6 +4,7 @@
 
 #include <ATen/ops/norm.h>
 #include <ATen/record_function.h>
+#include <fmt/format.h>
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
+#include "reference/state/warnings.hpp"
 
 namespace accel {
 
@@ -29,6 +31,7 @@ void AcceleratedOptimizer::update(const GradientPipeline::LossClosure& closure, 
   const auto listener = context_->listener.get();
   const PhaseScope phase(listener, "optimizer");
   if (listener != nullptr) listener->before_update();
+  ++status_->num_updates;
   status_->outcome = path_->step(*optimizer_, closure, options);
   if (listener != nullptr) listener->after_update();
 }
@@ -130,9 +133,11 @@ AcceleratedScheduler::AcceleratedScheduler(std::shared_ptr<LRScheduler> schedule
   check_argument(options_.samples_per_step.value_or(1) >= 1,
                  "prepare_scheduler: samples_per_step: expected 1 or more, got {}",
                  options_.samples_per_step.value_or(1));
-  check_argument(!options_.samples_per_step || options_.step_with_optimizer,
-                 "prepare_scheduler: samples_per_step requires step_scheduler_with_optimizer: true, since samples are "
-                 "counted in the optimizer's steps");
+  check_argument(
+      !options_.samples_per_step || options_.step_with_optimizer,
+      "prepare_scheduler: samples_per_step requires step_with_optimizer: true, since samples are counted in the "
+      "optimizer's steps; remove one of the two");
+  counted_->updates = num_updates();
   if (!options_.samples_per_step) return;
   path_->count_samples();
   // Samples from before this schedule was prepared do not count.
@@ -174,6 +179,7 @@ void AcceleratedScheduler::advance(const std::function<void()>& step) {
     if (context_->gradient_state.plugin.adjust_scheduler) scheduler_->advance_step_count();
     return;
   }
+  warn_if_sparse();
   // Read before the skip check: samples of a skipped step are consumed too, and must not count for the next one.
   const auto window = options_.samples_per_step ? samples_of_window() : 0;
   if (has_skipped_optimizer()) return;
@@ -184,8 +190,35 @@ void AcceleratedScheduler::advance(const std::function<void()>& step) {
     for (auto unit = before; unit < counted_->samples / *options_.samples_per_step && !has_ended(); ++unit) step();
     return;
   }
-  const int steps = options_.split_batches ? 1 : context_->world_size;
-  for (int i = 0; i < steps && !has_ended(); ++i) step();
+  for (int i = 0; i < steps_per_call() && !has_ended(); ++i) step();
+}
+
+int AcceleratedScheduler::steps_per_call() const {
+  return options_.split_batches ? 1 : options_.num_batches_per_step.value_or(context_->world_size);
+}
+
+std::int64_t AcceleratedScheduler::num_updates() const {
+  if (optimizers_.empty()) return 0;
+  const auto updates_of = [](const auto& optimizer) { return optimizer.status_->num_updates; };
+  return updates_of(std::ranges::min(optimizers_, {}, updates_of));
+}
+
+// One step per epoch is how most programs without an Accelerator use StepLR or ReduceLROnPlateau. Here it would decay N
+// times per epoch. Two steps in turn, as of adversarial training, are no epoch.
+void AcceleratedScheduler::warn_if_sparse() {
+  constexpr std::int64_t kManyUpdates = 3;
+  if (options_.samples_per_step || steps_per_call() == 1) return;
+  const auto updates = num_updates();
+  const auto since = updates - std::exchange(counted_->updates, updates);
+  if (since < kManyUpdates || std::exchange(counted_->has_warned, true) || context_->rank != 0) return;
+  warn_once(
+      *context_,
+      fmt::format("prepare_scheduler: this schedule was stepped once after {} steps of its optimizer, and advances "
+                  "{} times per call, once per data-parallel rank; call scheduler.step() after each "
+                  "optimizer.step(), or, for a schedule that counts epochs, use prepare_scheduler(schedule, "
+                  "{{.step_with_optimizer = false}}) or step_scheduler_with_optimizer: false, which advance it "
+                  "once per call",
+                  since, steps_per_call()));
 }
 
 // The comparison is > and not >=, because Python's count includes the step that a schedule makes in its constructor.

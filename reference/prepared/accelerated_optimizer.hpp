@@ -92,6 +92,7 @@ class AcceleratedOptimizer {
 
  private:
   friend class TrainingStep;
+  friend class AcceleratedScheduler;
   void take_step();
   void update(const GradientPipeline::LossClosure& closure = {}, StepOptions options = {});
   void clear_gradients(bool set_to_none);
@@ -107,6 +108,7 @@ class AcceleratedOptimizer {
     explicit Status(const std::shared_ptr<torch::optim::Optimizer>& optimizer) : users(optimizer) {}
     StepOutcome outcome;
     bool was_called = false;
+    std::int64_t num_updates = 0;     // skipped ones included
     std::optional<double> norm = {};  // of the first parameter in the last backward, until `step` is called
     detail::Users users;
   };
@@ -117,15 +119,17 @@ class AcceleratedOptimizer {
 struct SchedulerOptions {
   bool step_with_optimizer = true;
   bool split_batches = false;
+  std::optional<int> num_batches_per_step = {};  ///< ranks that read different batches; default: the world size
   /// Samples per step of the schedule, without duplicates. Learning rates then depend only on the number of samples
-  /// seen, not on world size, batch size or accumulation. Unset: one step per rank, as in Accelerate.
+  /// seen, not on world size, batch size or accumulation. Unset: one step per batch of all ranks, as in Accelerate.
   std::optional<std::int64_t> samples_per_step = {};
   bool steps_in_backward =
       false;  ///< for a schedule of a DeepSpeed file, which advances in backward: `step` does nothing
 };
 
-/// A prepared schedule. It advances when its optimizer steps: once per rank, because a step over N ranks reads N
-/// batches, or once if batches are split. A schedule with `total_steps` never advances beyond them.
+/// A prepared schedule. It advances when its optimizer steps: once per data-parallel rank, because a step over N such
+/// ranks reads N batches, or once if batches are split. A schedule with `total_steps` never advances beyond them. A
+/// call after several steps of the optimizer, such as one per epoch, is reported: it would advance N times.
 ///
 /// This is a handle on the user's schedule, with the lifetime rule of AcceleratedOptimizer. Thread rule: the rank's
 /// thread. Source: accelerate/scheduler.py, AcceleratedScheduler.
@@ -169,6 +173,9 @@ class AcceleratedScheduler {
   void advance(const std::function<void()>& step);
   bool has_skipped_optimizer() const;
   bool has_ended() const;
+  [[nodiscard]] int steps_per_call() const;
+  [[nodiscard]] std::int64_t num_updates() const;
+  void warn_if_sparse();
   std::int64_t samples_of_window();
 
   std::shared_ptr<LRScheduler> scheduler_;
@@ -180,6 +187,8 @@ class AcceleratedScheduler {
     explicit Counted(const std::shared_ptr<LRScheduler>& scheduler) : users(scheduler) {}
     std::int64_t samples = 0;  // of optimizer steps that were taken
     std::int64_t seen = 0;     // the rank's count at the last step; further samples belong to the next step
+    std::int64_t updates = 0;  // of the optimizers, at the last call
+    bool has_warned = false;
     detail::Users users;
   };
   std::shared_ptr<Counted> counted_ = std::make_shared<Counted>(nullptr);

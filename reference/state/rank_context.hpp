@@ -24,6 +24,11 @@ namespace accel {
 /// Prints "accel: warning: {text}" to standard error.
 void print_warning(const std::string& text);
 
+/// The index of the batch that a rank reads in each step, among those of all ranks.
+struct BatchPlace {
+  int size = 1, index = 0;
+};
+
 /// The state of a rank. Several ranks may live in one process, so nothing in it is process-wide: device, groups and
 /// generators come from here.
 ///
@@ -43,6 +48,8 @@ struct RankContext {
   /// What set_seed adds for device_specific; unset: the rank. An Accelerator with a mesh sets it, so that
   /// tensor-parallel ranks, which compute the same, draw the same numbers.
   std::optional<int> seed_index = {};
+  /// Unset: each rank reads a batch of its own. An Accelerator with a mesh sets it.
+  std::optional<BatchPlace> batch_place = {};
   GradientState gradient_state = {};
   /// Creates a group of some world ranks. Every rank of the world calls it in the same order, whether it is a member or
   /// not. The group is usable only on members.

@@ -123,7 +123,6 @@ Partial RowParallelLinearImpl::product(const Sharded<-1>& input) const {
     layers->mark_ran();
     return {float8_linear(input.local, weight, {}, layers->config())};
   }
-  if (auto output = fused_linear(input.local, weight, {})) return {*std::move(output)};
   return {at::linear(input.local, weight)};
 }
 

@@ -82,14 +82,19 @@ void check_processes(Accelerator& accelerator) {
 // Lengths below, equal to and above the number of ranks: a split must neither lose nor repeat items in any of these.
 void check_split(Accelerator& accelerator) {
   const auto world = accelerator.num_processes();
+  // Ranks that share a batch get the same part, so only the first of them counts.
+  const auto places = gather_object(Integers{accelerator.data_parallel_rank()});
+  const auto is_first =
+      std::ranges::find(places, accelerator.data_parallel_rank()) == places.begin() + accelerator.process_index();
+  const auto gathered = [&](const Integers& part) { return gather_object(is_first ? part : Integers()); };
   for (const std::int64_t items :
        {std::int64_t(0), std::int64_t(1), std::int64_t(world), std::int64_t(3 * world + 1)}) {
     const auto all = integers_below(items);
-    expect_numbers(gather_object(accelerator.split_between_processes(all)), all,
+    expect_numbers(gathered(accelerator.split_between_processes(all)), all,
                    fmt::format("split_between_processes of a list of {}", items));
     if (items == 0) continue;
     const auto rows = at::arange(items);
-    expect_numbers(gather_object(integers_of(accelerator.split_between_processes(rows))), all,
+    expect_numbers(gathered(integers_of(accelerator.split_between_processes(rows))), all,
                    fmt::format("split_between_processes of {} rows", items));
     const auto parts = gather_object(std::vector{
         static_cast<std::int64_t>(accelerator.split_between_processes(all, {.apply_padding = true}).size())});

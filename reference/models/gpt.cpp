@@ -116,14 +116,18 @@ void clear_padding(const VocabParallelEmbedding& embedding, const GptOptions& op
 struct Vocabulary {
   std::int64_t size = 0;
   Group group = {};
+  Group context = {};  // the ranks that hold parts of a sequence, which may count different numbers of targets, or none
 
   // `weight` has the rank's part.
   [[nodiscard]] Sharded<-1> logits(const Copied& hidden, const at::Tensor& weight) const {
     return {at::linear(hidden.local, weight), size % group.size() == 0 ? 0 : size};
   }
-  // `reduction`: "mean" or "sum".
-  [[nodiscard]] at::Tensor loss(const Copied& hidden, const at::Tensor& weight, const at::Tensor& targets,
-                                const std::string& reduction) const {
+  [[nodiscard]] at::Tensor loss(const Copied& hidden, const at::Tensor& weight, const at::Tensor& targets) const {
+    if (context.size() == 1) return reduced(hidden, weight, targets, "mean");
+    return parallel::token_mean(reduced(hidden, weight, targets, "sum"), targets.ne(-100).sum(), context);
+  }
+  [[nodiscard]] at::Tensor reduced(const Copied& hidden, const at::Tensor& weight, const at::Tensor& targets,
+                                   const std::string& reduction) const {
     if (group.size() == 1) return linear_cross_entropy(hidden.local, weight, targets, {.reduction = reduction});
     auto all = logits(hidden, weight);
     all.local = all.local.flatten(0, -2);
@@ -134,12 +138,12 @@ struct Vocabulary {
 // The output layer. In a class of its own, since a sharded weight exists only while its module is called.
 class OutputImpl : public ColumnParallelLinearImpl {
  public:
-  OutputImpl(const GptOptions& options, const Group& group)
-      : ColumnParallelLinearImpl({.in = options.width, .out = options.vocab_size, .bias = false}, group),
-        vocabulary_{options.vocab_size, group} {}
+  OutputImpl(const GptOptions& options, Vocabulary vocabulary)
+      : ColumnParallelLinearImpl({.in = options.width, .out = options.vocab_size, .bias = false}, vocabulary.group),
+        vocabulary_(std::move(vocabulary)) {}
   using ColumnParallelLinearImpl::forward;
-  at::Tensor forward(const Copied& hidden, const at::Tensor& targets, const std::string& reduction) {
-    return vocabulary_.loss(hidden, weight, targets, reduction);
+  at::Tensor forward(const Copied& hidden, const at::Tensor& targets) {
+    return vocabulary_.loss(hidden, weight, targets);
   }
 
  private:
@@ -159,11 +163,7 @@ class Gpt : public LanguageModel {
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& targets) override {
     const auto [values, auxiliary_losses] = checked_output(tokens);
     const auto hidden = stream_.enter(values);
-    // Ranks that hold parts of a sequence may count different numbers of targets, or none.
-    const std::string reduction = parts_.size() == 1 ? "mean" : "sum";
-    auto loss = output_ ? call(output_, hidden, targets, reduction)
-                        : vocabulary_.loss(hidden, embedding_->weight, targets, reduction);
-    if (parts_.size() > 1) loss = parallel::token_mean(loss, targets.ne(-100).sum(), parts_.group());
+    auto loss = output_ ? call(output_, hidden, targets) : vocabulary_.loss(hidden, embedding_->weight, targets);
     for (const auto& auxiliary : auxiliary_losses) loss = loss + auxiliary;
     return loss;
   }
@@ -172,7 +172,7 @@ class Gpt : public LanguageModel {
   Gpt(const GptOptions& options, const DeviceMesh& mesh)
       : stream_(options, mesh),
         parts_(mesh),
-        vocabulary_{options.vocab_size, stream_.group()},
+        vocabulary_{options.vocab_size, stream_.group(), parts_.group()},
         block_size_(options.block_size),
         length_multiple_(options.sequence_parallel ? stream_.group().size() : 1) {}
   // The hidden states that enter the output layer.
@@ -208,7 +208,7 @@ class LearnedPositionsGpt : public Gpt {
     register_module("blocks", blocks_);
     add_blocks(blocks_, options, mesh);
     norm_ = register_module("norm", make_norm(options, mesh));
-    if (!options.tied_output) output_ = register_module("output", Output(options, stream_.group()));
+    if (!options.tied_output) output_ = register_module("output", Output(options, vocabulary_));
     // GPT-2's initialization. Projections that are added to the residual stream start smaller, so that its variance
     // does not grow with depth.
     draw_weights(*this, options.initial_std, options.initial_std / std::sqrt(static_cast<double>(2 * options.layers)));
@@ -269,7 +269,7 @@ class RotaryGpt : public Gpt {
     embedding_ = model_->embedding;
     draw_weights(*model_, std, std);
     // After the decoder's weights, and also if it is tied, as transformers draws them.
-    auto output = Output(options, stream_.group());
+    auto output = Output(options, vocabulary_);
     draw_weights(*output, std, std);
     if (!options.tied_output) output_ = register_module("lm_head", output);
     clear_padding(embedding_, options, stream_.group());

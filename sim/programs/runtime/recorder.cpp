@@ -116,7 +116,8 @@ class Recorder : public StepListener, public std::enable_shared_from_this<Record
   std::shared_ptr<StepListener> inner_;  // may be null
   bool tensors_, values_;
   std::optional<std::int64_t> max_steps_;
-  std::string_view phase_ = "other";
+  std::string_view phase_ = "other", outside_backward_ = {};
+  bool is_in_backward_ = false;
   std::int64_t num_steps_ = 0;    // backward passes that have begun
   std::int64_t num_updates_ = 0;  // of optimizers
   bool is_training_ = true;       // the mode of the prepared model that is running
@@ -213,12 +214,16 @@ void Recorder::add_parameters(const std::string& kind, const Model& model) {
 // Gradients are those of the end of a backward pass, before the program clips them: a wrong one would change all
 // others with the norm. Other phases inside backward, such as "batch_norm", return to it.
 std::string_view Recorder::enter_phase(std::string_view phase) {
-  const bool ends_backward = phase_ == "backward" && phase == "other" && std::uncaught_exceptions() == 0;
-  if (ends_backward && values_ && context_.gradient_state.sync_gradients) {
-    for (const auto& model : models_) add_parameters("gradient", model);
+  if (is_in_backward_ && phase_ == "backward" && phase == outside_backward_) {
+    is_in_backward_ = false;
+    if (values_ && context_.gradient_state.sync_gradients && std::uncaught_exceptions() == 0) {
+      for (const auto& model : models_) add_parameters("gradient", model);
+    }
   }
   const auto before = std::exchange(phase_, phase);
-  return inner_ ? inner_->enter_phase(phase) : before;
+  const auto outside = inner_ ? inner_->enter_phase(phase) : before;
+  if (phase == "backward" && !std::exchange(is_in_backward_, true)) outside_backward_ = outside;
+  return outside;
 }
 
 // Lines are flushed in every step: a process that dies leaves what it computed. A window of several micro-batches is

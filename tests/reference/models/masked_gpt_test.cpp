@@ -7,6 +7,7 @@
 
 #include "reference/models/gpt.hpp"
 #include "reference/modules/parameter_cut.hpp"
+#include "reference/state/device_mesh.hpp"
 #include "tests/support/run_ranks.hpp"
 #include "tests/support/torch.hpp"
 

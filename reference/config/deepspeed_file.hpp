@@ -11,8 +11,8 @@
 ///     {"zero_optimization": {"stage": 3}, "bf16": {"enabled": "auto"}, "gradient_accumulation_steps": 4}
 ///
 /// All functions throw ConfigError, which lists all problems, if the file cannot be read, is not JSON, contains
-/// duplicate keys, keys that DeepSpeed lacks, or values of a wrong type. Thread rule: pure functions, except for reading
-/// the file.
+/// duplicate keys, keys that DeepSpeed lacks, or values of a wrong type. Thread rule: pure functions, except for
+/// reading the file.
 namespace accel {
 
 /// The section "optimizer" or "scheduler", which DummyOptim and DummyScheduler refer to.

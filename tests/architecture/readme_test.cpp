@@ -126,8 +126,9 @@ std::set<std::string> refused_options(const std::string& source) {
 // Accelerate accepts these options, so each is a difference. Exceptions: options that Accelerate lacks, and calls that
 // it refuses too.
 TEST(DifferencesTest, OptionsThatAreRefusedHaveARow) {
-  const std::set<std::string> exceptions{"batch_sampler",   // with order: elastic
-                                         "master_weights",  // an option of accel
+  const std::set<std::string> exceptions{"batch_sampler",    // with order: elastic
+                                         "master_weights",   // an option of accel
+                                         "clip_grad_value",  // under FSDP
                                          "pad_across_processes",
                                          "pp_size",  // an addition to Accelerate's sizes
                                          "unique_ptr"};

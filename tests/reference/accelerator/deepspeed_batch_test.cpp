@@ -49,8 +49,9 @@ int num_steps(Accelerator& accelerator, int batch_size) {
   torch::nn::Linear net(2, 1);
   torch::optim::SGD sgd(net->parameters(), /*lr=*/0.125);
   const auto samples = torch::ones({48 * accelerator.num_processes(), 2});
-  auto [model, optimizer, loader, evaluation] = accelerator.prepare(
-      net, sgd, DataLoader(TensorDataset(samples), {.batch_size = batch_size}), DataLoader(TensorDataset(samples)));
+  auto [model, optimizer, loader, evaluation] =
+      accelerator.prepare(net, sgd, DataLoader(TensorDataset(samples), {.batch_size = batch_size}),
+                          DataLoader(TensorDataset(samples), {.batch_size = 3 * accelerator.num_processes()}));
   int steps = 0;
   for (auto& [row] : evaluation) {
     const torch::NoGradGuard no_grad;

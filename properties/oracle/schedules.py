@@ -122,7 +122,7 @@ def random_combined(rng):
         return {"name": "chained", "schedulers": parts}
     if rng.random() < 0.2:
         parts[0] = {"name": "chained", "schedulers": [{"name": "linear_lr"}, {"name": "exponential", "gamma": 0.97}]}
-    return {"name": "sequential", "schedulers": parts, "milestones": sorted(rng.randint(0, 60) for _ in parts[1:])}
+    return {"name": "sequential", "schedulers": parts, "milestones": sorted(rng.randint(1, 60) for _ in parts[1:])}  # torch starts at the wrong rate if one is 0
 
 
 def endless(part):

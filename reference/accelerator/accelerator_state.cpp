@@ -64,7 +64,7 @@ AcceleratorState::AcceleratorState(AcceleratorOptions options, RankContext& cont
 void AcceleratorState::select_deepspeed_plugin(const std::string& name) {
   settings().deepspeed_plugin = get_deepspeed_plugin(name);
   // A plugin brings its own accumulation steps, and one model may be prepared per selection.
-  shared().plugin = resolved_plugin(*settings().deepspeed_plugin, settings());
+  shared().plugin = resolved_plugin(*settings().deepspeed_plugin, settings(), num_processes());
   if (plugin().gradient_accumulation_steps) set_gradient_accumulation_steps(*plugin().gradient_accumulation_steps);
   shared().has_model_of_plugin = false;
   warn_of_plugin();

@@ -27,8 +27,8 @@ struct DummyOptim {
 };
 
 struct DummySchedulerOptions {
-  std::optional<int> total_num_steps =
-      {};  ///< in batches summed over the data-parallel ranks: one step over P of them counts P, unless batches are split
+  /// In batches summed over the data-parallel ranks: one step over P of them counts P, unless batches are split.
+  std::optional<int> total_num_steps = {};
   int warmup_num_steps = 0;                         ///< in optimizer steps
   ScheduleFactory lr_scheduler_callable = nullptr;  ///< creates the schedule instead of the file
 };

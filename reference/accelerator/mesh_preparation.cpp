@@ -101,7 +101,7 @@ void Preparation::copy_complete_tensors_of_first_peer(const ModelTensors& tensor
     const auto* cut = cuts.find(name);
     if (cut == nullptr || cut->axis != "tp") copy_of_first(parameter);
   }
-  for (const auto& buffer : tensors.buffers) copy_of_first(buffer);
+  for (const auto& buffer : tensors.buffers.tensors) copy_of_first(buffer);
 }
 
 // An optimizer that is not elementwise, such as Muon or Adafactor, would treat each part as a complete parameter.

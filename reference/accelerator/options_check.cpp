@@ -187,10 +187,27 @@ void resolve_debug(AcceleratorOptions& options, Problems& problems) {
 }
 
 // Inactive plugins are checked now too, not when they are selected: an error in the middle of a run is worse.
-void check_deepspeed_plugins(const AcceleratorOptions& options, Problems& problems) {
+// Ranks that share a batch count once. A mesh that does not fit the world is reported elsewhere.
+void complete_batch(ResolvedPlugin& plugin, const AcceleratorOptions& options, int world_size, Problems& problems) {
+  const auto& mesh = options.parallelism_config;
+  const auto ranks = mesh ? std::max<std::int64_t>(1, world_size / mesh->non_data_parallel_size()) : world_size;
+  int steps = plugin.gradient_accumulation_steps.value_or(options.gradient_accumulation_plugin->num_steps.value_or(1));
+  const auto problem = complete(plugin.batch_sizes, steps, static_cast<int>(ranks));
+  if (!problem.empty()) problems.push_back("deepspeed_plugin: hf_ds_config: " + problem);
+  if (plugin.batch_sizes.derives_steps) plugin.gradient_accumulation_steps = steps;
+}
+
+ResolvedPlugin resolve_deepspeed(const DeepSpeedPlugin& plugin, const AcceleratorOptions& options, int world_size,
+                                 Problems& problems) {
+  auto resolved = resolve(plugin, *options.mixed_precision, problems);
+  complete_batch(resolved, options, world_size, problems);
+  return resolved;
+}
+
+void check_deepspeed_plugins(const AcceleratorOptions& options, int world_size, Problems& problems) {
   for (const auto& [name, plugin] : options.deepspeed_plugins) {
     Problems own;
-    check_offload(resolve(plugin, *options.mixed_precision, own), own);
+    check_offload(resolve_deepspeed(plugin, options, world_size, own), own);
     for (const auto& problem : own) problems.push_back(fmt::format("deepspeed_plugins '{}': {}", name, problem));
   }
 }
@@ -223,11 +240,15 @@ ResolvedPlugin resolve_plugins(AcceleratorOptions& options, int world_size, Prob
   if (!options.deepspeed_plugin && !options.deepspeed_plugins.empty())
     options.deepspeed_plugin = options.deepspeed_plugins.begin()->second;
   if (options.fsdp_plugin) plugin = resolve(*options.fsdp_plugin, *options.mixed_precision, problems);
-  if (options.deepspeed_plugin) plugin = resolve(*options.deepspeed_plugin, *options.mixed_precision, problems);
   if (options.megatron_lm_plugin) plugin = resolve_megatron(options, world_size, problems);
   if (options.parallelism_config)
     options.parallelism_config = resolved(*options.parallelism_config, problems, plugin.warnings);
-  check_deepspeed_plugins(options, problems);
+  if (options.deepspeed_plugin) {
+    auto warnings = std::move(plugin.warnings);
+    plugin = resolve_deepspeed(*options.deepspeed_plugin, options, world_size, problems);
+    plugin.warnings.insert(plugin.warnings.end(), warnings.begin(), warnings.end());
+  }
+  check_deepspeed_plugins(options, world_size, problems);
   check_offload(plugin, problems);
   auto& num_steps = options.gradient_accumulation_plugin->num_steps;
   // Source: accelerate/accelerator.py, _prepare_deepspeed.
@@ -285,9 +306,9 @@ ResolvedOptions resolved(AcceleratorOptions options, int world_size) {
   return {std::move(options), std::move(plugin)};
 }
 
-ResolvedPlugin resolved_plugin(const DeepSpeedPlugin& plugin, const AcceleratorOptions& options) {
+ResolvedPlugin resolved_plugin(const DeepSpeedPlugin& plugin, const AcceleratorOptions& options, int world_size) {
   std::vector<std::string> problems;
-  auto resolved = resolve(plugin, *options.mixed_precision, problems);
+  auto resolved = resolve_deepspeed(plugin, options, world_size, problems);
   check_config(problems.empty(), "{}", listed(problems, "; "));
   return resolved;
 }

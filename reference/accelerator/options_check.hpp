@@ -13,6 +13,6 @@ struct ResolvedOptions {
 ResolvedOptions resolved(AcceleratorOptions options, int world_size);
 
 /// Resolves one of several plugins. Throws ConfigError.
-ResolvedPlugin resolved_plugin(const DeepSpeedPlugin& plugin, const AcceleratorOptions& options);
+ResolvedPlugin resolved_plugin(const DeepSpeedPlugin& plugin, const AcceleratorOptions& options, int world_size);
 
 }  // namespace accel

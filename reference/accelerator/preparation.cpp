@@ -1,6 +1,7 @@
 #include "reference/accelerator/preparation.hpp"
 
 #include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/optim/optimizer.h>
@@ -69,6 +70,27 @@ NamedTensors parameters_once(const torch::nn::Module& module) {
   NamedTensors parameters;
   for (const auto& item : module.named_parameters()) parameters.emplace_back(item.key(), item.value());
   return unique_tensors(std::move(parameters));
+}
+
+// In training a batch norm's backward pass reads the statistics of its batch; in evaluation they do not change.
+bool is_batch_norm(const torch::nn::Module& module) {
+  return module.as<torch::nn::BatchNorm1dImpl>() != nullptr || module.as<torch::nn::BatchNorm2dImpl>() != nullptr ||
+         module.as<torch::nn::BatchNorm3dImpl>() != nullptr;
+}
+
+BufferSync::Buffers buffers_once(const torch::nn::Module& module) {
+  BufferSync::Buffers buffers;
+  NamedTensors named;
+  for (const auto& item : module.named_buffers()) named.emplace_back(item.key(), item.value());
+  for (auto& [name, buffer] : unique_tensors(std::move(named))) {
+    buffers.names.push_back(name);
+    buffers.tensors.push_back(buffer);
+  }
+  for (const auto& part : module.modules()) {
+    if (!is_batch_norm(*part)) continue;
+    for (const auto& buffer : part->buffers(/*recurse=*/false)) buffers.statistics.push_back(buffer);
+  }
+  return buffers;
 }
 
 // Which part of its complete parameter each tensor is: the rank's place among those that hold the others.
@@ -181,7 +203,7 @@ std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr
                                                            PrepareModelOptions options) {
   if (places(options.device_placement) && !verify_device_map(*module)) place(*module);
   // A tensor shared by several modules counts once; otherwise its gradient would be reduced twice.
-  ModelTensors tensors{.parameters = parameters_once(*module), .buffers = unique_tensors(module->buffers())};
+  ModelTensors tensors{.parameters = parameters_once(*module), .buffers = buffers_once(*module)};
   auto parallel_options = model_options(*module, /*autocasts=*/true);
   parallel_options.is_trained = !options.evaluation_mode;
   parallel_options.channels_last = settings().channels_last;
@@ -254,7 +276,7 @@ std::shared_ptr<ParallelModel> Preparation::make_sharded(const std::shared_ptr<t
   const auto [experts, others] = cuts.split_experts(parameters);
   check_same_model(mesh()["dp_cp"], others);
   if (!experts.empty()) check_same_model(mesh()["expert_dp"], experts);
-  copy_complete_tensors_of_first_peer({.parameters = parameters, .buffers = unique_tensors(module->buffers())}, cuts);
+  copy_complete_tensors_of_first_peer({.parameters = parameters, .buffers = buffers_once(*module)}, cuts);
   auto options = model_options(*module, plugin().sharding->autocasts);
   if (mixed_precision() != "no") raise_to_float32(parameters);
   context_->hint =

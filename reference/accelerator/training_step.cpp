@@ -38,15 +38,33 @@ void TrainingStep::backward(const at::Tensor& loss, BackwardOptions options, std
       "gradients; in a loss, use accelerator.gather(x, {{.with_gradients = true}})");
   const PhaseScope phase(context_->listener.get(), "backward");
   if (context_->listener) context_->listener->begin_backward(loss);
+  check_batch_size();
   warn_of_models_without_optimizer();
   warn_of_directly_stepped_optimizers();
   const auto& state = context_->gradient_state;
   // Duplicates that even_batches appends are excluded from per-sample losses, hence the two counts of rows.
   const auto scaled = training().path->scaled_loss(
       loss, options.num_items, {.all = state.num_rows(), .real = num_real_rows(state, data_parallel())});
-  torch::autograd::backward(std::vector<at::Tensor>{scaled}, std::vector<at::Tensor>{}, options.retain_graph,
-                            options.create_graph);
+  try {
+    torch::autograd::backward(std::vector<at::Tensor>{scaled}, std::vector<at::Tensor>{}, options.retain_graph,
+                              options.create_graph);
+  } catch (const c10::Error& error) {
+    for (const auto& model : training_.models) model->explain_backward(error);
+    throw;
+  }
   if (plugin().steps_in_backward && sync_gradients()) step_in_backward();
+}
+
+// Only loaders whose batches are trained count: those of an evaluation may have other batches.
+void TrainingStep::check_batch_size() const {
+  const std::optional<std::int64_t> expected = plugin().batch_sizes.micro;
+  const auto found = context_->gradient_state.batch_size();
+  check_config(
+      !expected || !found || *expected == *found,
+      "{}: batches of {} per rank are expected (train_micro_batch_size_per_gpu, given or derived from "
+      "train_batch_size), but this backward pass trains a loader with batches of {}; set the loader's batch_size "
+      "to {}, or the key to {} or \"auto\"",
+      deepspeed_file().value_or(""), expected.value_or(0), found.value_or(0), expected.value_or(0), found.value_or(0));
 }
 
 // An unprepared optimizer steps on scaled gradients under fp16 and in every micro-batch of a window. The check runs in

@@ -144,6 +144,7 @@ class TrainingStep : public virtual AcceleratorBase {
     return use_distributed() || mixed_precision() == "fp16" || gradient_accumulation_steps() > 1 ||
            settings().master_weights;
   }
+  void check_batch_size() const;
   void warn_of_models_without_optimizer();
   void warn_of_directly_stepped_optimizers();
   using Models = std::vector<std::shared_ptr<ParallelModel>>;

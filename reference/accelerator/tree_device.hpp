@@ -37,6 +37,8 @@ std::remove_cvref_t<T> send_to_device(const T& tree, c10::Device device, const S
       if (!stays) part = send(part);
     }
     return sent;
+  } else if constexpr (OptionalTree<T>) {
+    return tree ? std::remove_cvref_t<T>(send(*tree)) : std::nullopt;
   } else if constexpr (TupleTree<T>) {
     return std::apply([&](const auto&... parts) { return std::remove_cvref_t<T>(send(parts)...); }, tree);
   } else if constexpr (SequenceTree<T>) {

@@ -6,9 +6,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <string_view>
+#include <utility>
 
 #include "reference/config/accelerator_fields.hpp"
+#include "reference/config/nearest_name.hpp"
 #include "reference/config/yaml_reader.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/input/json_parser.hpp"
@@ -20,10 +25,12 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Problems = std::vector<std::string>;
 
-// Keys with a meaning: those of the plugin's fields, and two that must agree with mixed_precision. A read-only table.
+// Keys with a meaning: those of the plugin's fields, those that must agree with other settings, and one that must not
+// be set. A read-only table.
 const std::set<std::string>& keys_with_meaning() {
   static const auto kKeys = [] {
-    std::set<std::string> keys{"fp16.enabled", "bf16.enabled"};
+    std::set<std::string> keys{"fp16.enabled", "bf16.enabled", "train_batch_size", "train_micro_batch_size_per_gpu",
+                               "checkpoint.load_universal"};
     const DeepSpeedPlugin plugin;
     for_each_field(plugin, [&](const Field& field, const auto&) {
       if (field.deepspeed_key != nullptr) keys.insert(field.deepspeed_key);
@@ -32,7 +39,75 @@ const std::set<std::string>& keys_with_meaning() {
   }();
   return kKeys;
 }
-const std::set<std::string> kBatchSizes = {"train_batch_size", "train_micro_batch_size_per_gpu"};
+
+// The other keys of DeepSpeed, which have no effect here: for each section with a meaning, and the top, their names.
+// Every further key is a mistake. Keys of sections that have no effect at all are not checked. Source:
+// deepspeed/runtime/config.py, constants.py, precision_config.py, zero/config.py and zero/offload_config.py.
+constexpr std::pair<std::string_view, std::string_view> kKeysWithoutEffect[] = {
+    {"",
+     "activation_checkpointing aio amp autotuning bfloat16 comet comms_logger communication_data_type compile "
+     "compression_training csv_monitor curriculum_learning data_efficiency data_types dataloader_drop_last "
+     "disable_allgather dump_state eigenvalue elasticity flops_profiler gradient_predivide_factor graph_harvesting "
+     "hybrid_engine memory_breakdown monitor_config nebula pipeline prescale_gradients progressive_layer_drop "
+     "quantize_training seq_parallel_comm_data_type seq_parallel_communication_data_type sequence_parallel_size "
+     "sparse_attention sparse_gradients steps_per_print tensor_parallel tensorboard torch_autocast "
+     "use_data_before_expert_parallelism vocabulary_size wall_clock_breakdown wandb weight_quantization "
+     "zero_allow_untested_optimizer zero_force_ds_cpu_optimizer"},
+    {"bf16.", "bf16_master_weights_and_grads bf16_optimizer_states check_grad_overflow immediate_grad_update"},
+    {"checkpoint.", "checkpoint_serialization parallel_write tag_validation use_node_local_storage writer"},
+    {"fp16.",
+     "auto_cast consecutive_hysteresis fp16_master_weights_and_gradients fp16_master_weights_and_grads fused_mode "
+     "hysteresis initial_scale_power loss_scale loss_scale_window min_loss_scale"},
+    {"zero_optimization.",
+     "allgather_bucket_size allgather_partitions contiguous_gradients cpu_offload cpu_offload_param "
+     "cpu_offload_use_pin_memory elastic_checkpoint enable_sanity_checks gather_16bit_weights_on_model_save "
+     "grad_hooks ignore_unused_parameters leaf_module legacy_stage1 load_from_fp32_weights "
+     "log_trace_cache_warnings max_live_parameters max_reuse_distance memory_efficient_linear "
+     "mics_hierarchical_params_gather mics_shard_size model_persistence_threshold module_granularity_threshold "
+     "overlap_comm override_module_apply param_persistence_threshold pipeline_loading_checkpoint "
+     "prefetch_bucket_size reduce_bucket_size reduce_scatter round_robin_gradients "
+     "save_muon_momentum_buffer_in_memory stage3_allgather_sequential stage3_gather_fp16_weights_on_model_save "
+     "stage3_max_reuse_distance stage3_model_persistence_threshold stage3_module_granularity_threshold "
+     "stage3_partition_stream_chunk_size stage3_use_all_reduce_for_fetch_params sub_group_size "
+     "use_all_reduce_for_fetch_params use_multi_rank_bucket_allreduce zenflow zero_hpz_partition_size "
+     "zero_quantized_gradients zero_quantized_nontrainable_weights zero_quantized_weights zeropp_loco_param"},
+    {"zero_optimization.offload_optimizer.",
+     "buffer_count cpuadam_cores_perc fast_init pin_memory pipeline pipeline_read pipeline_write ratio "
+     "super_offload"},
+    {"zero_optimization.offload_param.", "buffer_count buffer_size max_in_cpu pin_memory"},
+};
+
+// "zero_optimization." of "zero_optimization.stage"; "" of "fp16".
+std::string prefix_of(const std::string& key) { return key.substr(0, key.rfind('.') + 1); }
+
+std::vector<std::string> names_without_effect(const std::string& section) {
+  const auto found = std::ranges::find(kKeysWithoutEffect, section, [](const auto& entry) { return entry.first; });
+  if (found == std::end(kKeysWithoutEffect)) return {};
+  std::istringstream words{std::string(found->second)};
+  return {std::istream_iterator<std::string>(words), {}};
+}
+
+bool is_without_effect(const std::string& key) {
+  const auto section = prefix_of(key);
+  const auto names = names_without_effect(section);
+  return std::ranges::find(names, key.substr(section.size())) != names.end();
+}
+
+// "; did you mean ...?" with a key of the same section.
+std::string hint_of(const std::string& key) {
+  std::vector<std::string> names;
+  const auto section = prefix_of(key);
+  const auto add = [&](const std::string& known) {
+    if (!known.starts_with(section)) return;
+    const auto rest = known.substr(section.size());
+    names.push_back(rest.substr(0, rest.find('.')));
+  };
+  for (const auto& known : keys_with_meaning()) add(known);
+  for (const auto& name : names_without_effect(section)) names.push_back(name);
+  if (section.empty()) names.insert(names.end(), {"optimizer", "scheduler"});
+  const auto hint = nearest_name_hint(key.substr(section.size()), names);
+  return hint.empty() ? "; correct or remove it" : hint;
+}
 
 // Source: deepspeed/runtime/lr_schedules.py, the parameters of the constructors.
 const std::map<std::string, std::set<std::string>> kSchedules = {
@@ -141,8 +216,7 @@ void check_schedule(const DeepSpeedSection& section, Problems& problems) {
   }
 }
 
-// The order matters: "optimizer" and "scheduler" are whole objects, sections with meaning are descended into, and
-// a batch size of "auto" is not reported, because it already asks for the loader's value.
+// The order matters: "optimizer" and "scheduler" are whole objects, and sections with meaning are descended into.
 void read_key(const std::string& key, const Json& value, DeepSpeedFile& file, Problems& problems) {
   if (key == "optimizer") {
     file.optimizer = read_section(key, value, problems);
@@ -157,8 +231,10 @@ void read_key(const std::string& key, const Json& value, DeepSpeedFile& file, Pr
     problems.push_back(fmt::format("{}: expected a single value, got {}", key, value.dump()));
   } else if (keys_with_meaning().contains(key)) {
     file.values[key] = value.is_string() ? value.get<std::string>() : value.dump();
-  } else if (!kBatchSizes.contains(key) || value != "auto") {
+  } else if (is_without_effect(key)) {
     file.ignored_keys.push_back(key);
+  } else {
+    problems.push_back(fmt::format("{}: unknown key{}", key, hint_of(key)));
   }
 }
 

@@ -11,7 +11,8 @@
 ///     {"zero_optimization": {"stage": 3}, "bf16": {"enabled": "auto"}, "gradient_accumulation_steps": 4}
 ///
 /// All functions throw ConfigError, which lists all problems, if the file cannot be read, is not JSON, contains
-/// duplicate keys or values of a wrong type. Thread rule: pure functions, except for reading the file.
+/// duplicate keys, keys that DeepSpeed lacks, or values of a wrong type. Thread rule: pure functions, except for
+/// reading the file.
 namespace accel {
 
 /// The section "optimizer" or "scheduler", which DummyOptim and DummyScheduler refer to.
@@ -40,8 +41,7 @@ struct DeepSpeedFile {
 
 DeepSpeedFile read_deepspeed_file(const std::string& path);
 
-/// Returns the ignored keys, which a run should report once. Includes batch sizes unless they are "auto", because the
-/// loaders determine them.
+/// Returns the ignored keys, which a run should report once.
 std::vector<std::string> ignored_keys(const std::string& path);
 
 std::optional<DeepSpeedSection> optimizer_section(const std::string& path);

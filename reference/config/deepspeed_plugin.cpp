@@ -131,6 +131,32 @@ void set_offload(int stage, DeepSpeedReader& fields, ShardingOptions& options) {
   options.offload_parameters_path = std::move(parameters.folder);
 }
 
+// nullopt if the file omits the key or sets it to "auto".
+std::optional<int> batch_size_of(const std::string& key, DeepSpeedReader& fields) {
+  const auto given = fields.in_file(key);
+  if (!given) return std::nullopt;
+  fields.give(key, *given);
+  return fields.optional<int>(key, at_least_one);
+}
+
+BatchSizes batch_sizes_of(DeepSpeedReader& fields) {
+  return {.train = batch_size_of("train_batch_size", fields),
+          .micro = batch_size_of("train_micro_batch_size_per_gpu", fields),
+          .derives_steps = !fields.has("gradient_accumulation_steps")};
+}
+
+// Such a checkpoint is converted from DeepSpeed's own files.
+void check_checkpoint(DeepSpeedReader& fields) {
+  const std::string key = "checkpoint.load_universal";
+  const auto given = fields.in_file(key);
+  if (!given) return;
+  fields.give(key, *given);
+  if (fields.optional<bool>(key, FieldRule{.expected = "true or false"}).value_or(false))
+    fields.problem(key,
+                   "true is unsupported; expected false: load_state reads checkpoints of accel and Accelerate, on any "
+                   "number of ranks");
+}
+
 // Both settings select the dtype of the model, so they must agree. Source: accelerate/utils/dataclasses.py,
 // DeepSpeedPlugin.set_mixed_precision.
 void check_precision(const std::string& name, const std::string& mixed_precision, DeepSpeedReader& fields) {
@@ -216,6 +242,8 @@ ResolvedPlugin resolve(const DeepSpeedPlugin& plugin, DeepSpeedReader& fields, c
   set_units(stage, plugin, fields, options);
   check_precision("fp16", mixed_precision, fields);
   check_precision("bf16", mixed_precision, fields);
+  check_checkpoint(fields);
+  resolved.batch_sizes = batch_sizes_of(fields);
   warn_of_init(stage, fields, resolved.warnings);
   resolved.saves_16bit_model = saves_16bit_model(fields) && stage == 3;
   if (stage > 0) resolved.sharding = options;
@@ -223,6 +251,37 @@ ResolvedPlugin resolve(const DeepSpeedPlugin& plugin, DeepSpeedReader& fields, c
 }
 
 }  // namespace
+
+// Source: deepspeed/runtime/config.py, _set_batch_related_parameters and _batch_assertion.
+std::string complete(BatchSizes& sizes, int& steps, int num_data_parallel_ranks) {
+  const std::int64_t ranks = num_data_parallel_ranks;
+  if (!sizes.train) return "";  // without it, any micro-batch and number of steps fit
+  const auto times_ranks = [&](const char* name, std::int64_t value) {
+    return fmt::format("{} {} x {} data-parallel ranks = {}", name, value, ranks, value * ranks);
+  };
+  const auto not_a_multiple = [&](const std::string& product) {
+    return fmt::format("train_batch_size: expected a multiple of {}, got {}; change one of them", product,
+                       *sizes.train);
+  };
+  if (sizes.micro && sizes.derives_steps) {
+    const auto per_step = *sizes.micro * ranks;
+    if (*sizes.train % per_step != 0)
+      return not_a_multiple(times_ranks("train_micro_batch_size_per_gpu", *sizes.micro));
+    steps = static_cast<int>(*sizes.train / per_step);
+    return "";
+  }
+  const auto per_sample = steps * ranks;
+  if (!sizes.micro) {
+    if (*sizes.train % per_sample != 0) return not_a_multiple(times_ranks("gradient_accumulation_steps", steps));
+    sizes.micro = static_cast<int>(*sizes.train / per_sample);
+    return "";
+  }
+  if (*sizes.train == *sizes.micro * per_sample) return "";
+  return fmt::format(
+      "train_batch_size: expected {}, which is train_micro_batch_size_per_gpu {} x gradient_accumulation_steps {} x {} "
+      "data-parallel ranks, got {}; change one of them, or omit it, so that it follows from the others",
+      *sizes.micro * per_sample, *sizes.micro, steps, ranks, *sizes.train);
+}
 
 // Problems are collected instead of thrown, so that the Accelerator reports those of all options at once. A
 // result is returned only if this plugin added none.

@@ -180,9 +180,19 @@ struct ShardingOptions {
 /// Result of `resolve`, which appends the problems of a plugin and its environment to `problems`. Without a `sharding`
 /// value, the model is trained by DDP: for NO_SHARD, ZeRO stage 0, or if there are problems. `mixed_precision` is the
 /// accelerator's.
+/// DeepSpeed's equation: train = micro x gradient_accumulation_steps x data-parallel ranks.
+struct BatchSizes {
+  std::optional<int> train = {};  ///< train_batch_size: samples per optimizer step, over all ranks
+  std::optional<int> micro = {};  ///< train_micro_batch_size_per_gpu: samples per rank and backward pass
+  bool derives_steps = false;     ///< the file leaves gradient_accumulation_steps open
+};
+/// Derives the one that is missing. `steps`: gradient_accumulation_steps. Returns a problem, or "".
+std::string complete(BatchSizes& sizes, int& steps, int num_data_parallel_ranks);
+
 struct ResolvedPlugin {
   std::optional<ShardingOptions> sharding = {};
   std::optional<int> gradient_accumulation_steps = {};  ///< of a DeepSpeed plugin; nullopt: "auto"
+  BatchSizes batch_sizes = {};                          ///< of a DeepSpeed file
   /// Maximum norm of gradients; nullopt: no clipping. "auto" is 1.0, as in Accelerate without a DeepSpeed file.
   std::optional<double> gradient_clipping = {};
   bool saves_16bit_model = false;  ///< DeepSpeed's stage 3: complete weights are saved in the dtype of mixed_precision

@@ -6,6 +6,7 @@
 #include <concepts>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -16,11 +17,11 @@
 
 /// Trees: the containers that a batch or a model output may consist of. Leaves are tensors, numbers and strings.
 ///
-/// A tree is a tensor, a number, a string, a std::pair, tuple, array, vector or map (with string keys) of trees, or a
-/// user-defined struct that is registered with one line:
+/// A tree is a tensor, a number, a string, a std::pair, tuple, array, vector, optional or map (with string keys) of
+/// trees, or a user-defined struct that is registered with one line:
 ///
-///     struct Batch { at::Tensor image, label; };
-///     template <> inline constexpr auto accel::tree_members<Batch> = std::tuple(&Batch::image, &Batch::label);
+///     struct Batch { at::Tensor image; std::optional<at::Tensor> mask; };
+///     template <> inline constexpr auto accel::tree_members<Batch> = std::tuple(&Batch::image, &Batch::mask);
 ///
 /// Any other user-defined type becomes a leaf if it defines a conversion to a tree and back:
 ///
@@ -62,6 +63,11 @@ template <typename T, std::size_t N>
 struct is_array<std::array<T, N>> : std::true_type {};
 
 template <typename T>
+struct is_optional : std::false_type {};
+template <typename T>
+struct is_optional<std::optional<T>> : std::true_type {};
+
+template <typename T>
 struct is_tuple : std::false_type {};
 template <typename... T>
 struct is_tuple<std::tuple<T...>> : std::true_type {};
@@ -82,6 +88,8 @@ concept SequenceTree =
 template <typename T>
 concept MapTree = detail::is_map<std::remove_cvref_t<T>>::value;
 template <typename T>
+concept OptionalTree = detail::is_optional<std::remove_cvref_t<T>>::value;
+template <typename T>
 concept TupleTree = detail::is_tuple<std::remove_cvref_t<T>>::value;
 template <typename T>
 concept StructTree = !std::same_as<std::remove_cvref_t<decltype(tree_members<std::remove_cvref_t<T>>)>, std::nullptr_t>;
@@ -90,8 +98,8 @@ template <typename T>
 concept ConvertedLeaf =
     requires(const std::remove_cvref_t<T>& value) { tree_conversion<std::remove_cvref_t<T>>::to_tree(value); };
 template <typename T>
-concept Tree = TensorLeaf<T> || NumberLeaf<T> || StringLeaf<T> || SequenceTree<T> || MapTree<T> || TupleTree<T> ||
-               StructTree<T> || ConvertedLeaf<T>;
+concept Tree = TensorLeaf<T> || NumberLeaf<T> || StringLeaf<T> || SequenceTree<T> || MapTree<T> || OptionalTree<T> ||
+               TupleTree<T> || StructTree<T> || ConvertedLeaf<T>;
 
 namespace detail {
 
@@ -110,7 +118,7 @@ constexpr bool every_leaf() {
   using U = std::remove_cvref_t<T>;
   if constexpr (Accepted<U>::value) {
     return true;
-  } else if constexpr (SequenceTree<U>) {
+  } else if constexpr (SequenceTree<U> || OptionalTree<U>) {
     return every_leaf<Accepted, typename U::value_type>();
   } else if constexpr (MapTree<U>) {
     return every_leaf<Accepted, typename U::mapped_type>();
@@ -129,8 +137,8 @@ constexpr bool every_leaf() {
 template <typename T>
 struct is_tensor : std::bool_constant<TensorLeaf<T>> {};
 template <typename T>
-struct is_other_leaf
-    : std::bool_constant<!TensorLeaf<T> && !SequenceTree<T> && !MapTree<T> && !TupleTree<T> && !StructTree<T>> {};
+struct is_other_leaf : std::bool_constant<!TensorLeaf<T> && !SequenceTree<T> && !MapTree<T> && !OptionalTree<T> &&
+                                          !TupleTree<T> && !StructTree<T>> {};
 
 template <typename T>
 constexpr bool contains_tensor() {
@@ -154,6 +162,8 @@ void for_each_leaf(T&& tree, F&& f) {
     for (auto& item : tree) for_each_leaf(item, f);
   } else if constexpr (MapTree<T>) {
     for (auto& [key, item] : tree) for_each_leaf(item, f);
+  } else if constexpr (OptionalTree<T>) {
+    if (tree) for_each_leaf(*tree, f);
   } else if constexpr (TupleTree<T>) {
     std::apply([&](auto&... items) { (for_each_leaf(items, f), ...); }, tree);
   } else if constexpr (StructTree<T>) {

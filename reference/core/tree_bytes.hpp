@@ -76,6 +76,9 @@ void write_tree(ByteWriter& writer, const T& tree) {
       writer.text(key);
       write_tree(writer, item);
     }
+  } else if constexpr (OptionalTree<T>) {
+    writer.count(tree ? 1 : 0);
+    if (tree) write_tree(writer, *tree);
   } else if constexpr (TupleTree<T>) {
     std::apply([&](const auto&... items) { (write_tree(writer, items), ...); }, tree);
   } else if constexpr (ConvertedLeaf<T>) {
@@ -109,6 +112,9 @@ void read_tree(ByteReader& reader, T& tree) {
       auto key = reader.text();
       read_tree(reader, tree[std::move(key)]);
     }
+  } else if constexpr (OptionalTree<T>) {
+    tree.reset();
+    if (reader.count() > 0) read_tree(reader, tree.emplace());
   } else if constexpr (TupleTree<T>) {
     std::apply([&](auto&... items) { (read_tree(reader, items), ...); }, tree);
   } else if constexpr (ConvertedLeaf<T>) {

@@ -48,6 +48,8 @@ void for_each_rows(T&& tree, F&& f) {
     for (auto& item : tree) for_each_rows(item, f);
   } else if constexpr (MapTree<T>) {
     for (auto& [key, item] : tree) for_each_rows(item, f);
+  } else if constexpr (OptionalTree<T>) {
+    if (tree) for_each_rows(*tree, f);
   } else if constexpr (TupleTree<T>) {
     std::apply([&](auto&... items) { (for_each_rows(items, f), ...); }, tree);
   } else if constexpr (StructTree<T>) {
@@ -85,6 +87,14 @@ void check_equal_keys(const std::vector<const T*>& parts) {
   }
 }
 
+template <typename T>
+void check_equal_presence(const std::vector<const T*>& parts) {
+  for (const auto* part : parts) {
+    check_argument(part->has_value() == parts.front()->has_value(),
+                   "concatenate: an optional member has a value in some parts only; expected one in all or none");
+  }
+}
+
 template <Tree T>
 T concatenate_places(const std::vector<const T*>& parts) {
   T result = *parts.front();
@@ -104,6 +114,9 @@ T concatenate_places(const std::vector<const T*>& parts) {
     check_equal_keys(parts);
     for (auto& [key, item] : result)
       item = concatenate_at(parts, [&](const T& part) -> const auto& { return part.at(key); });
+  } else if constexpr (OptionalTree<T>) {
+    check_equal_presence(parts);
+    if (result) result = concatenate_at(parts, [](const T& part) -> const auto& { return *part; });
   } else if constexpr (TupleTree<T>) {
     [&]<std::size_t... I>(std::index_sequence<I...>) {
       ((std::get<I>(result) = concatenate_at(parts, [](const T& part) -> const auto& { return std::get<I>(part); })),

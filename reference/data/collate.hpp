@@ -80,6 +80,16 @@ auto collate_sequences(const std::vector<Sample>& samples) {
   return batch;
 }
 
+template <OptionalTree Sample>
+auto collate_optionals(const std::vector<Sample>& samples) {
+  for (const auto& sample : samples) {
+    check_argument(sample.has_value() == samples.front().has_value(),
+                   "default_collate: an optional member has a value in some samples only; expected one in all or none");
+  }
+  using Batch = std::optional<Collated<typename Sample::value_type>>;
+  return samples.front() ? Batch(collate_parts(samples, [](const Sample& sample) { return *sample; })) : Batch();
+}
+
 /// A struct keeps its type, so each member must collate to its own type: a tensor or a container of tensors.
 template <StructTree Sample>
 Sample collate_structs(const std::vector<Sample>& samples) {
@@ -114,6 +124,8 @@ auto default_collate(const std::vector<Sample>& samples) {
     return detail::collate_tuples(samples);
   } else if constexpr (MapTree<Sample>) {
     return detail::collate_maps(samples);
+  } else if constexpr (OptionalTree<Sample>) {
+    return detail::collate_optionals(samples);
   } else if constexpr (SequenceTree<Sample>) {
     return detail::collate_sequences(samples);
   } else {

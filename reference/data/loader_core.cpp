@@ -127,6 +127,11 @@ std::int64_t LoaderCore::total_batch_size() const {
   return is_prepared() ? *batch_size * batches_per_step() : *batch_size;
 }
 
+std::optional<std::int64_t> LoaderCore::batch_size_of_rank() const {
+  if (options_.batch_sampler && !options_.batch_sampler->batch_size()) return std::nullopt;
+  return is_prepared() ? total_batch_size() / data_parallel().size : total_batch_size();
+}
+
 std::int64_t LoaderCore::total_dataset_length() const {
   check_state(source_.size.has_value(),
               "total_dataset_length: the dataset is a stream without size(); expected a dataset that defines size()");

@@ -32,6 +32,8 @@ class LoaderCore {
   [[nodiscard]] std::optional<std::int64_t> size() const;
   /// Number of samples of one step over all ranks. Throws StateError if the batches of a batch sampler vary.
   [[nodiscard]] std::int64_t total_batch_size() const;
+  /// Samples of a full batch of this rank; nullopt if batches vary.
+  [[nodiscard]] std::optional<std::int64_t> batch_size_of_rank() const;
   /// Throws StateError for a stream of unknown length.
   [[nodiscard]] std::int64_t total_dataset_length() const;
   [[nodiscard]] const DataLoaderOptions& options() const { return options_; }

@@ -45,6 +45,7 @@ void PassCore::activate(std::int64_t num_read) {
   core_.begin_epoch(is_resumed());
   if (const auto remainder = core_.remainder_after(num_read)) active_.remainder = *remainder;
   active_.fills_up = core_.is_dispatched() || core_.reading().even_batches;
+  active_.batch_size = core_.batch_size_of_rank();
   // Last, because the pointer must be removed again, and nothing after it may throw.
   core_.context().gradient_state.add(&active_);
 }

@@ -4,11 +4,9 @@
 #include <ATen/ops/full.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include <algorithm>
 
-#include "reference/comm/dtypes.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
 #include "reference/parallel/backward_pass.hpp"
@@ -19,14 +17,6 @@
 
 namespace accel {
 namespace {
-
-constexpr std::int64_t kBroadcastBucketBytes = 250 << 20;  // as in torch/nn/parallel/distributed.py
-
-std::vector<at::Tensor> detached(const std::vector<at::Tensor>& tensors) {
-  std::vector<at::Tensor> result;
-  for (const auto& tensor : tensors) result.push_back(tensor.detach());
-  return result;
-}
 
 std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
   std::vector<at::Tensor> result;
@@ -43,6 +33,7 @@ struct DistributedDataParallel::State {
   const SyncFlags* sync_flags;
   std::shared_ptr<Replicas> replicas = std::make_shared<Replicas>();
   ModelTensors tensors;
+  BufferSync buffers{std::move(tensors.buffers)};
   // Those that the reducer averages, in the module's order; none, and no reducer, if nothing has been trained so far.
   std::vector<at::Tensor> parameters;
   ReducerParts averaging;
@@ -50,13 +41,6 @@ struct DistributedDataParallel::State {
   std::unique_ptr<ReductionRecord> reductions;
   bool joins = false, notifies = false;
   std::vector<std::pair<at::Tensor, Work>> notices;  // in flight, of the current step
-
-  void broadcast(const std::vector<at::Tensor>& tensors, int root = 0) {
-    if (tensors.empty()) return;
-    auto exchanged = detached(tensors);
-    for (auto& tensor : exchanged) tensor = as_exchanged(tensor);
-    c10d::broadcast_coalesced(group.process_group(), exchanged, kBroadcastBucketBytes, root);
-  }
 
   [[nodiscard]] at::Tensor flag(double value) const {
     return at::full({1}, value, parameters.front().options().dtype(at::kFloat).requires_grad(false));
@@ -89,7 +73,7 @@ struct DistributedDataParallel::State {
   }
 
   [[nodiscard]] bool syncs_buffers(const SyncFlags& flags) const {
-    return flags.forward && kwargs.broadcast_buffers && !tensors.buffers.empty();
+    return flags.forward && kwargs.broadcast_buffers && !buffers.empty();
   }
 
   // All parameters, their masters, the buffers that are broadcast: in one list, as torch's _sync_module_states has
@@ -98,11 +82,11 @@ struct DistributedDataParallel::State {
     auto all = tensors.parameters;
     for (std::size_t place = 0; place < tensors.masters.size(); ++place)
       all.emplace_back(fmt::format("master weight {}", place), tensors.masters[place]);
-    for (std::size_t place = 0; kwargs.broadcast_buffers && place < tensors.buffers.size(); ++place)
-      all.emplace_back(fmt::format("buffer {}", place), tensors.buffers[place]);
+    for (std::size_t place = 0; kwargs.broadcast_buffers && place < buffers.tensors().size(); ++place)
+      all.emplace_back(fmt::format("buffer {}", place), buffers.tensors()[place]);
     return all;
   }
-  void broadcast_states(int root) { broadcast(tensors_of(states()), root); }
+  void broadcast_states(int root) { broadcast_tensors(group, tensors_of(states()), root); }
 
   // Whether the reducer averages exactly the parameters that a backward pass would now reach. One whose parameters are
   // all frozen keeps its buckets for the time after: that is the discriminator in a generator's step.
@@ -132,14 +116,20 @@ struct DistributedDataParallel::State {
       replicas->parameters.emplace_back(name, parameter);
       if (!tensors.parts.empty()) replicas->parts.push_back(tensors.parts[place]);
     }
+    const bool is_first = reductions == nullptr;
+    begin_averaging();
+    if (is_first && listener) listener->add_replicas(replicas);
+    resume_buckets();
+  }
+
+  // With the buckets of a new model.
+  void begin_averaging() {
     averaging = {};  // takes the hooks away
     averaging = make_reducer(replicas->parameters, tensors.sparse, group, kwargs);
     // After make_reducer, so that this hook runs after the reducer's on the same gradient.
     const auto before = std::move(reductions);
     reductions = std::make_unique<ReductionRecord>(parameters, [this] { return origin(); });
     if (before) reductions->continue_from(*before);
-    if (!before && listener) listener->add_replicas(replicas);
-    resume_buckets();
   }
 
   // The program may freeze parameters only after it has loaded, so buckets of other parameters wait.
@@ -156,6 +146,7 @@ struct DistributedDataParallel::State {
 
   // Of a gradient that arrives now.
   [[nodiscard]] GradientOrigin origin() {
+    buffers.gradient_arrived();
     replicas->are_local = !averaging.reducer->reduces();
     if (averaging.reducer->reduces()) return GradientOrigin::kReduced;
     return sync_flags->backward ? GradientOrigin::kUnreduced : GradientOrigin::kLocal;
@@ -182,6 +173,7 @@ void DistributedDataParallel::end() {
   state_->reductions.reset();
   state_->replicas->parameters.clear();
   state_->tensors = {};
+  state_->buffers = BufferSync({});
 }
 
 void DistributedDataParallel::before_forward() {
@@ -201,8 +193,10 @@ void DistributedDataParallel::before_forward() {
   if (state.joins && state.notifies) state.notify(1);
   if (grad_enabled || state.joins) state.averaging.reducer->rebuild_buckets();
   // In join mode rank 0 may have run out of batches and hold stale buffers, so the ranks agree on an active one.
-  if (state.syncs_buffers(sync_flags))
-    state.broadcast(state.tensors.buffers, state.joins ? state.agree_on_rank(/*is_candidate=*/true) : 0);
+  if (state.syncs_buffers(sync_flags)) {
+    state.buffers.receive(
+        state.group, {.root = state.joins ? state.agree_on_rank(/*is_candidate=*/true) : 0, .is_joined = state.joins});
+  }
   if (state.joins) state.notify(grad_enabled && sync_flags.backward ? 1 : 0);
 }
 
@@ -240,7 +234,7 @@ bool DistributedDataParallel::shadow_step() {
   auto& state = *state_;
   state.averaging.reducer->rebuild_buckets();
   if (state.syncs_buffers(sync_flags))
-    state.broadcast(state.tensors.buffers, state.agree_on_rank(/*is_candidate=*/false));
+    state.buffers.receive(state.group, {.root = state.agree_on_rank(/*is_candidate=*/false), .is_joined = true});
   auto syncs_backward = state.flag(0);
   state.group.all_reduce(syncs_backward).wait();
   sync_flags.forward = syncs_backward.item<float>() != 0;
@@ -268,7 +262,7 @@ void DistributedDataParallel::sync_final_model(bool is_last) {
 }
 
 void DistributedDataParallel::sync_final_state(bool is_last, const std::vector<at::Tensor>& tensors) {
-  if (!tensors.empty()) state_->broadcast(tensors, state_->agree_on_rank(is_last));
+  if (!tensors.empty()) broadcast_tensors(state_->group, tensors, state_->agree_on_rank(is_last));
 }
 
 void DistributedDataParallel::synchronize_next_backward() {
@@ -299,7 +293,11 @@ void DistributedDataParallel::load_state_dict(const Value& state) {
     const bool has_their_sizes = state.at("bucket_bytes") == Value(state_->averaging.bucket_bytes) &&
                                  state.at("first_bucket_bytes") == Value(state_->averaging.first_bucket_bytes);
     const bool forward = state.at("forward").as<bool>();
-    state_->loaded_buckets = has_their_sizes && !state.at("buckets").is_null() ? state : Value();
+    const bool has_buckets = has_their_sizes && !state.at("buckets").is_null();
+    state_->loaded_buckets = has_buckets ? state : Value();
+    // The program may have trained since it saved the state, and rebuilt its buckets.
+    const auto* reducer = state_->averaging.reducer.get();
+    if (!has_buckets && reducer != nullptr && reducer->has_rebuilt_buckets()) state_->begin_averaging();
     state_->resume_buckets();
     sync_flags.forward = forward;
   } catch (const ArgumentError& error) {
@@ -352,7 +350,10 @@ std::optional<GradientOrigin> DistributedDataParallel::origin_of(const at::Tenso
   return found == all.end() ? std::nullopt : std::optional(state_->reductions->origins()[found - all.begin()]);
 }
 
+void DistributedDataParallel::explain_backward(const std::exception& error) const { state_->buffers.explain(error); }
+
 bool DistributedDataParallel::after_forward(std::vector<at::Tensor>& outputs) {
+  state_->buffers.forward_ended(/*has_graph=*/c10::GradMode::is_enabled());
   sync_flags.forward = c10::GradMode::is_enabled() && sync_flags.backward;
   if (!sync_flags.forward || !trains()) return false;
   auto& state = *state_;

@@ -11,6 +11,7 @@
 #include "reference/comm/group.hpp"
 #include "reference/config/options.hpp"
 #include "reference/core/value.hpp"
+#include "reference/parallel/buffer_sync.hpp"
 #include "reference/parallel/reduction_record.hpp"
 #include "reference/parallel/unaveraged_gradients.hpp"
 #include "reference/state/step_listener.hpp"
@@ -20,7 +21,7 @@ namespace accel {
 /// Named parameters and buffers of a module, in the module's order, each listed once.
 struct ModelTensors {
   NamedTensors parameters = {};
-  std::vector<at::Tensor> buffers = {};
+  BufferSync::Buffers buffers = {};
   std::vector<at::Tensor> sparse = {};   ///< parameters whose gradients are sparse
   std::vector<at::Tensor> masters = {};  ///< float32 copies of parameters, copied between ranks with them
   std::vector<int> parts = {};           ///< per parameter, as in Replicas
@@ -59,6 +60,8 @@ class DistributedDataParallel {
   void accept_gradients();
   /// Throws StateError, which names the parameters, if the last backward pass left some without a gradient.
   void check_complete(const char* what) const;
+  /// Throws StateError that names buffers, if they are the cause of this error of a backward pass.
+  void explain_backward(const std::exception& error) const;
   /// Which kind of backward pass last added to this parameter's gradient; nullopt if its gradients are not averaged.
   [[nodiscard]] std::optional<GradientOrigin> origin_of(const at::Tensor& parameter) const;
 
@@ -94,7 +97,8 @@ class DistributedDataParallel {
   /// these determine every bit of the following steps. Call it between steps. Collective.
   [[nodiscard]] Value state_dict();
   /// Throws CheckpointError if `state` is malformed or belongs to another model. Buckets of a state with other bucket
-  /// sizes are ignored.
+  /// sizes are ignored: the reducer then begins as that of a new model, as it does for a state from before the first
+  /// backward pass.
   void load_state_dict(const Value& state);
 
  private:

@@ -113,6 +113,8 @@ class ParallelModel {
   [[nodiscard]] virtual at::Tensor cast_input(const at::Tensor& tensor) const { return tensor; }
   /// Throws StateError if this error of forward has a cause that the model recognizes.
   virtual void explain(const std::exception& error) const = 0;
+  /// The same for an error of a backward pass.
+  virtual void explain_backward(const std::exception&) const {}
   /// Returns whether it has replaced `outputs` by tensors of equal values. If so, the caller must use them.
   virtual bool after_forward(std::vector<at::Tensor>& outputs) = 0;
 

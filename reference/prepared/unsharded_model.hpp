@@ -75,6 +75,7 @@ class ReplicatedModel final : public UnshardedModel {
   void retire() override;
   void before_forward() override;
   bool after_forward(std::vector<at::Tensor>& outputs) override;
+  void explain_backward(const std::exception& error) const override { ddp_->explain_backward(error); }
 
   [[nodiscard]] Restore suspend_sync() override;
   [[nodiscard]] Restore sync_next_backward() override;

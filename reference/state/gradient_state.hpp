@@ -14,7 +14,8 @@ struct ActiveLoader {
   /// Samples of the last step over all ranks that are not duplicates; 0: a full step; -1: unknown or drop_last.
   std::int64_t remainder = -1;
   bool fills_up = true;  ///< the last step has equal numbers of samples on all ranks, padded with duplicates
-  std::optional<std::int64_t> num_rows = {};  ///< samples of this rank's current batch, duplicates included
+  std::optional<std::int64_t> num_rows = {};    ///< samples of this rank's current batch, duplicates included
+  std::optional<std::int64_t> batch_size = {};  ///< samples of a full batch of this rank, unless batches vary
   std::int64_t batch = 0;  ///< index of the current batch among all batches that the rank's loaders have handed out
   /// Non-duplicate samples of the current step per rank, if the duplicates are not all at the end; otherwise empty.
   std::vector<std::int64_t> real_rows = {};
@@ -40,6 +41,11 @@ class GradientState {
   [[nodiscard]] bool fills_up() const { return !in_dataloader() || active_.back()->fills_up; }
   [[nodiscard]] std::optional<std::int64_t> num_rows() const {
     return in_dataloader() ? active_.back()->num_rows : std::nullopt;
+  }
+
+  /// Samples of a full batch of the active loader on this rank; nullopt if batches vary, or without one.
+  [[nodiscard]] std::optional<std::int64_t> batch_size() const {
+    return in_dataloader() ? active_.back()->batch_size : std::nullopt;
   }
 
   /// Index of the last batch that the active loader has handed out.

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kMostFieldsWithoutSetters = 6;
 
 // Filled in by the library, not by programs.
-const std::set<std::string> kInternal{"FlatParameterOptions", "LaunchConfig",    "ReadersOptions",
+const std::set<std::string> kInternal{"FlatParameterOptions", "LaunchConfig",    "ReadersOptions", "ResolvedPlugin",
                                       "ShardPlanOptions",     "ShardingOptions", "WorldOptions"};
 
 struct Struct {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <regex>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -105,6 +106,55 @@ TEST(DifferencesTest, TheGuidesPageHasEveryRow) {
     const auto threads = row[3] == "-" ? "none known" : row[3];
     EXPECT_NE(page.find("]: Threads: " + threads + ". Tests: " + row[4] + "."), std::string::npos) << row[0];
   }
+}
+
+// Options in messages that refuse them: words with an underscore in front of the first semicolon of a literal.
+std::set<std::string> refused_options(const std::string& source) {
+  static const std::regex comment(R"(//[^\n]*)"), joint(R"rx("\s*\n\s*")rx"), literal(R"rx("((?:[^"\\\n]|\\.)*)")rx"),
+      refusal("unsupported|does not support"), option("[a-z][a-z0-9]*(?:_[a-z0-9]+)+");
+  const auto text = std::regex_replace(std::regex_replace(source, comment, ""), joint, "");
+  std::set<std::string> options;
+  for (std::sregex_iterator match(text.begin(), text.end(), literal), end; match != end; ++match) {
+    const auto message = (*match)[1].str();
+    const auto first = message.substr(0, message.find(';'));
+    std::smatch found;
+    if (std::regex_search(message, refusal) && std::regex_search(first, found, option)) options.insert(found.str());
+  }
+  return options;
+}
+
+// Accelerate accepts these options, so each is a difference. Exceptions: options that Accelerate lacks, and calls that
+// it refuses too.
+TEST(DifferencesTest, OptionsThatAreRefusedHaveARow) {
+  const std::set<std::string> exceptions{"batch_sampler",    // with order: elastic
+                                         "master_weights",   // an option of accel
+                                         "clip_grad_value",  // under FSDP
+                                         "pad_across_processes",
+                                         "pp_size",  // an addition to Accelerate's sizes
+                                         "unique_ptr"};
+  const auto table = text_of("reports/differences.md");
+  std::set<std::string> missing, known;
+  for (const auto* folder : {"reference/accelerator", "reference/config", "reference/data", "reference/mesh",
+                             "reference/parallel", "reference/prepared", "reference/tracking", "sim/programs/accel"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(source_dir() / folder)) {
+      const auto extension = entry.path().extension();
+      if (extension != ".cpp" && extension != ".hpp") continue;
+      for (const auto& option : refused_options(text_of(fs::relative(entry.path(), source_dir())))) {
+        known.insert(option);
+        if (!exceptions.contains(option) && table.find(option) == std::string::npos) missing.insert(option);
+      }
+    }
+  }
+  EXPECT_EQ(missing, std::set<std::string>()) << "add a row to reports/differences.md";
+  EXPECT_TRUE(known.contains("join_uneven_inputs") && known.contains("with_stack") && known.size() > 10)
+      << known.size();
+}
+
+TEST(DifferencesTest, ARefusalInAMessageIsFound) {
+  EXPECT_EQ(
+      refused_options("f(\"with_stack: true is un\"\n  \"supported; unset an_other\");  // not_this: unsupported"),
+      std::set<std::string>{"with_stack"});
+  EXPECT_EQ(refused_options("f(\"with_stack: expected 1\", \"unsupported; set an_other\")"), std::set<std::string>());
 }
 
 TEST(DifferencesTest, ARowThatLacksSomethingIsNoticed) {

@@ -39,10 +39,11 @@ void CombinedSchedule::check(const LRScheduler* scheduler) const {
                  "schedulers[{}]: the schedule belongs to another optimizer; expected the combined schedule's", index);
 }
 
-// Each part has stepped when it was constructed. Only the first one may have; the others start at their milestones.
-void CombinedSchedule::initial_step_of_first() {
+// Each part has stepped when it was constructed. Only the one that starts may have; the others start at their
+// milestones.
+void CombinedSchedule::initial_step_of(std::size_t index) {
   undo_initial_step();
-  schedulers_.front()->initial_step();
+  schedulers_[index]->initial_step();
 }
 
 void CombinedSchedule::update_last_lr() { last_lr_ = current_lr(); }
@@ -115,18 +116,22 @@ SequentialLR::SequentialLR(const ScheduledOptimizer& optimizer, const std::vecto
                    index);
   }
   set_last_epoch(optimizer.last_epoch + 1);
-  // Undoes the changes that constructing the parts made to the rates, then starts the first part alone. Python does the
-  // same in its constructor.
+  // Undoes the changes that constructing the parts made to the rates, then starts the first part alone, as Python does
+  // in its constructor. Unlike there, with milestones at 0 the part after them is the one that starts.
   auto& groups = this->optimizer().param_groups();
   for (std::size_t group = 0; group < groups.size(); ++group) groups[group].options().set_lr(initial_lrs()[group]);
-  initial_step_of_first();
+  initial_step_of(last_epoch() == 0 ? next_milestone() - milestones_.begin() : 0);
   update_last_lr();
+}
+
+// bisect_right in Python: at a milestone the next schedule is already active.
+std::vector<int>::const_iterator SequentialLR::next_milestone() const {
+  return std::upper_bound(milestones_.begin(), milestones_.end(), last_epoch());
 }
 
 void SequentialLR::step() {
   set_last_epoch(last_epoch() + 1);
-  // bisect_right in Python: at a milestone the next schedule is already active.
-  const auto next = std::upper_bound(milestones_.begin(), milestones_.end(), last_epoch());
+  const auto next = next_milestone();
   auto& scheduler = *schedulers()[next - milestones_.begin()];
   if (next != milestones_.begin() && *(next - 1) == last_epoch()) {
     // Python calls step(0) on the new part, which uses its closed form where there is one.

@@ -27,7 +27,7 @@ class CombinedSchedule : public LRScheduler {
   CombinedSchedule(const ScheduledOptimizer& optimizer, const std::vector<ScheduleFactory>& schedulers);
   void state_fields(optim::StateFields& fields) override;
   void update_last_lr();
-  void initial_step_of_first();
+  void initial_step_of(std::size_t index);
   void restart(LRScheduler& scheduler);
 
  private:
@@ -39,7 +39,8 @@ class CombinedSchedule : public LRScheduler {
   std::vector<std::unique_ptr<LRScheduler>> schedulers_;
 };
 
-/// Switches to the next schedule, which starts at its epoch 0, at each milestone.
+/// Switches to the next schedule, which starts at its epoch 0, at each milestone. With a milestone at 0 the schedule
+/// after it starts; torch would start at the rate of the first one.
 class SequentialLR : public CombinedSchedule {
  public:
   /// `milestones`: one fewer than schedules, in ascending order.
@@ -49,6 +50,7 @@ class SequentialLR : public CombinedSchedule {
 
  private:
   void state_fields(optim::StateFields& fields) override;
+  [[nodiscard]] std::vector<int>::const_iterator next_milestone() const;
 
   std::vector<int> milestones_;
 };

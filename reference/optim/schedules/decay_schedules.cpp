@@ -76,8 +76,9 @@ ConstantLR::ConstantLR(ScheduledOptimizer optimizer, double factor, int total_it
 }
 
 std::vector<double> ConstantLR::get_lr(const std::vector<double>& current) const {
-  // Only epochs 0 and total_iters change the rate: the factor is applied once and divided out once.
-  if (last_epoch() == 0) return times(current, factor_);
+  // Only epochs 0 and total_iters change the rate: the factor is applied once and divided out once. With total_iters 0,
+  // torch would apply it for ever.
+  if (last_epoch() == 0) return total_iters_ == 0 ? current : times(current, factor_);
   return last_epoch() != total_iters_ ? current : times(current, optim::divided(1.0, factor_, "ConstantLR: factor"));
 }
 
@@ -104,7 +105,8 @@ LinearLR::LinearLR(ScheduledOptimizer optimizer, double start_factor, double end
 }
 
 std::vector<double> LinearLR::get_lr(const std::vector<double>& current) const {
-  if (last_epoch() == 0) return times(current, start_factor_);
+  // With total_iters 0 the way has ended, where torch would remain at start_factor.
+  if (last_epoch() == 0) return times(current, total_iters_ == 0 ? end_factor_ : start_factor_);
   if (is_initial() || last_epoch() > total_iters_) return current;
   // The ratio of this epoch's factor to the previous one's, which was applied to `current`.
   const double range = end_factor_ - start_factor_;
@@ -113,6 +115,7 @@ std::vector<double> LinearLR::get_lr(const std::vector<double>& current) const {
 }
 
 std::vector<double> LinearLR::get_closed_form_lr(const std::vector<double>& /*current*/) const {
+  if (total_iters_ == 0) return times(base_lrs(), end_factor_);
   // The factor stays at end_factor after total_iters.
   const double way = (end_factor_ - start_factor_) * std::min(total_iters_, last_epoch());
   return times(base_lrs(), start_factor_ + optim::divided(way, total_iters_, "LinearLR: total_iters"));

@@ -13,7 +13,7 @@ namespace {
 
 template <typename Options>
 Options checked(const char* schedule, Options options) {
-  check_argument(options.warmup_num_steps > 0, "{}: warmup_num_steps: expected 1 or more, got {}", schedule,
+  check_argument(options.warmup_num_steps >= 0, "{}: warmup_num_steps: expected 0 or more, got {}", schedule,
                  options.warmup_num_steps);
   check_argument(options.warmup_type == "log" || options.warmup_type == "linear",
                  "{}: warmup_type: expected log or linear, got '{}'", schedule, options.warmup_type);

@@ -30,13 +30,13 @@ struct WarmupLROptions {
     using namespace optim;
     return std::tuple{OptionField{"warmup_min_lr", &WarmupLROptions::warmup_min_lr},
                       OptionField{"warmup_max_lr", &WarmupLROptions::warmup_max_lr},
-                      OptionField{"warmup_num_steps", &WarmupLROptions::warmup_num_steps, kCountAboveZero},
+                      OptionField{"warmup_num_steps", &WarmupLROptions::warmup_num_steps, kCount},
                       OptionField{"warmup_type", &WarmupLROptions::warmup_type, kWarmupTypes}};
   }
 };
 
-/// From `warmup_min_lr` to `warmup_max_lr`, then constant. Throws ArgumentError for a warm-up without steps or of an
-/// unknown type.
+/// From `warmup_min_lr` to `warmup_max_lr`, then constant. A warm-up of 0 or 1 steps has 2, as in
+/// DeepSpeed. Throws ArgumentError for a negative number of steps or an unknown type.
 class WarmupLR : public LRScheduler {
  public:
   using Options = WarmupLROptions;
@@ -60,7 +60,7 @@ struct WarmupDecayLROptions {
     return std::tuple{OptionField{"total_num_steps", &WarmupDecayLROptions::total_num_steps, Presence::kRequired},
                       OptionField{"warmup_min_lr", &WarmupDecayLROptions::warmup_min_lr},
                       OptionField{"warmup_max_lr", &WarmupDecayLROptions::warmup_max_lr},
-                      OptionField{"warmup_num_steps", &WarmupDecayLROptions::warmup_num_steps, kCountAboveZero},
+                      OptionField{"warmup_num_steps", &WarmupDecayLROptions::warmup_num_steps, kCount},
                       OptionField{"warmup_type", &WarmupDecayLROptions::warmup_type, kWarmupTypes}};
   }
 };
@@ -89,7 +89,7 @@ struct WarmupCosineLROptions {
     return std::tuple{OptionField{"total_num_steps", &WarmupCosineLROptions::total_num_steps, Presence::kRequired},
                       OptionField{"warmup_min_ratio", &WarmupCosineLROptions::warmup_min_ratio},
                       OptionField{"cos_min_ratio", &WarmupCosineLROptions::cos_min_ratio},
-                      OptionField{"warmup_num_steps", &WarmupCosineLROptions::warmup_num_steps, kCountAboveZero},
+                      OptionField{"warmup_num_steps", &WarmupCosineLROptions::warmup_num_steps, kCount},
                       OptionField{"warmup_type", &WarmupCosineLROptions::warmup_type, kWarmupTypes}};
   }
 };

@@ -18,8 +18,18 @@ struct KnownOutputs {
   at::Tensor reconstruction, mean;
 };
 
+// A second tensor that is not always there.
+struct OptionalOutputs {
+  at::Tensor reconstruction;
+  std::optional<at::Tensor> mean;
+};
+
 }  // namespace accel::testing::natural_mistakes_test
 
+template <>
+inline constexpr auto accel::tree_members<accel::testing::natural_mistakes_test::OptionalOutputs> =
+    std::tuple(&accel::testing::natural_mistakes_test::OptionalOutputs::reconstruction,
+               &accel::testing::natural_mistakes_test::OptionalOutputs::mean);
 template <>
 inline constexpr auto accel::tree_members<accel::testing::natural_mistakes_test::KnownOutputs> =
     std::tuple(&accel::testing::natural_mistakes_test::KnownOutputs::reconstruction,
@@ -42,6 +52,50 @@ struct EncoderImpl : nn::Module {
   }
   nn::Linear encode, decode;
 };
+
+// Its input is optional too.
+struct OptionalEncoderImpl : nn::Module {
+  OptionalEncoderImpl()
+      : encode(register_module("encode", nn::Linear(4, 4))), decode(register_module("decode", nn::Linear(4, 4))) {}
+  OptionalOutputs forward(const at::Tensor& x, const std::optional<at::Tensor>& mask) {
+    const auto mean = encode(mask ? x * *mask : x);
+    return {decode(mean), mask ? std::optional(mean) : std::nullopt};
+  }
+  nn::Linear encode, decode;
+};
+
+// Every wrapper finds the tensors of optional members and inputs, converts them, and counts their gradients.
+TEST_P(MistakesTest, OptionalTensorsAreTreesInEveryWrapper) {
+  AcceleratorOptions search;
+  search.ddp_kwargs.find_unused_parameters = true;
+  for (const auto& options : {AcceleratorOptions(), AcceleratorOptions{.fsdp_plugin = FullyShardedDataParallelPlugin{}},
+                              AcceleratorOptions{.deepspeed_plugin = DeepSpeedPlugin{.zero_stage = 3}},
+                              AcceleratorOptions{.mixed_precision = "bf16"}, search}) {
+    on_ranks(
+        [&](Accelerator& accelerator, RankContext& rank) {
+          auto net = std::make_shared<OptionalEncoderImpl>();
+          torch::optim::SGD sgd(net->parameters(), 0.1);
+          auto [model, optimizer] = accelerator.prepare(net, sgd);
+          for (const bool has_mask : {true, false}) {
+            const auto out = model(batch_of(rank), has_mask ? std::optional(at::ones({5, 4})) : std::nullopt);
+            EXPECT_EQ(out.mean.has_value(), has_mask);
+            EXPECT_EQ(out.reconstruction.scalar_type(), at::kFloat);
+            auto loss = out.reconstruction.square().mean();
+            if (out.mean) {
+              EXPECT_EQ(out.mean->scalar_type(), at::kFloat);
+              loss = loss + out.mean->square().mean();
+            }
+            accelerator.backward(loss);
+            optimizer.step();
+            optimizer.zero_grad();
+          }
+          const auto all = accelerator.gather(OptionalOutputs{.reconstruction = at::ones({1}), .mean = at::ones({2})});
+          EXPECT_EQ(all.mean->size(0), 2 * kRanks);
+          EXPECT_FALSE(accelerator.gather(OptionalOutputs{.reconstruction = at::ones({1}), .mean = {}}).mean);
+        },
+        options);
+  }
+}
 
 // LibTorch's own examples put modules on the stack, where no shared_ptr owns them.
 TEST_P(MistakesTest, AModuleOnTheStackTrainsLikeOneInAHolder) {

@@ -301,6 +301,23 @@ TEST(JoinWarningTest, AnOverrideWithoutEffectIsReported) {
               ElementsAre("join_uneven_inputs: has no effect on sharded models"));
 }
 
+// A rank that threw alone would leave the others waiting.
+TEST(UnevenInputsTest, ShardedModelsNeedEvenBatches) {
+  for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
+    for (const auto& options : {AcceleratorOptions{.fsdp_plugin = FullyShardedDataParallelPlugin{}},
+                                AcceleratorOptions{.deepspeed_plugin = DeepSpeedPlugin{.zero_stage = 2}}}) {
+      run_ranks(backend, 2, [&](RankContext& rank) {
+        Accelerator accelerator(options, rank);
+        torch::nn::Linear net(1, 1);
+        auto model = accelerator.prepare(net);
+        EXPECT_THAT(
+            message_of<StateError>([&] { accelerator.join_uneven_inputs({model}, {.even_batches = false}, [] {}); }),
+            ::testing::HasSubstr("join_uneven_inputs: does not support sharded models"));
+      });
+    }
+  }
+}
+
 // --- a mesh ----------------------------------------------------------------------------------------------------------
 
 // Six ranks as 3 x 2: the two tensor-parallel ranks of a group must see the same samples, or their partial results

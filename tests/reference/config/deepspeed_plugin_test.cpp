@@ -281,5 +281,84 @@ TEST_F(DeepSpeedPluginTest, FieldsOfTheLauncherNextToAFileAreAProblem) {
                     Not(HasSubstr("'deepspeed_config_file'"))));
 }
 
+// --- train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x data-parallel ranks -----------
+
+struct Completed {
+  std::optional<int> micro = {};
+  int steps = 0;
+  std::string problem = {};
+  bool operator==(const Completed&) const = default;
+};
+
+Completed completed(BatchSizes sizes, int steps, int ranks) {
+  Completed result{.steps = steps};
+  result.problem = complete(sizes, result.steps, ranks);
+  result.micro = sizes.micro;
+  return result;
+}
+
+TEST(BatchSizesTest, TheMissingOneFollowsFromTheOthers) {
+  for (const int ranks : {1, 2, 4}) {
+    for (const int micro : {1, 3}) {
+      for (const int steps : {1, 5}) {
+        const Completed expected{.micro = micro, .steps = steps};
+        const int train = micro * steps * ranks;
+        EXPECT_EQ(completed({.train = train, .micro = micro, .derives_steps = true}, 1, ranks), expected);
+        EXPECT_EQ(completed({.train = train}, steps, ranks), expected);
+        EXPECT_EQ(completed({.train = train, .micro = micro}, steps, ranks), expected);
+        EXPECT_EQ(completed({.micro = micro}, steps, ranks), expected);
+      }
+    }
+  }
+  EXPECT_EQ(completed({}, 3, 2), (Completed{.steps = 3}));
+  EXPECT_EQ(completed({.train = 8, .derives_steps = true}, 1, 2), (Completed{.micro = 4, .steps = 1}));
+}
+
+TEST(BatchSizesTest, AContradictionIsAProblem) {
+  EXPECT_EQ(
+      completed({.train = 32, .micro = 4}, 2, 2).problem,
+      "train_batch_size: expected 16, which is train_micro_batch_size_per_gpu 4 x gradient_accumulation_steps 2 x 2 "
+      "data-parallel ranks, got 32; change one of them, or omit it, so that it follows from the others");
+  EXPECT_EQ(
+      completed({.train = 30, .micro = 4, .derives_steps = true}, 1, 2).problem,
+      "train_batch_size: expected a multiple of train_micro_batch_size_per_gpu 4 x 2 data-parallel ranks = 8, got "
+      "30; change one of them");
+  EXPECT_EQ(
+      completed({.train = 30}, 4, 2).problem,
+      "train_batch_size: expected a multiple of gradient_accumulation_steps 4 x 2 data-parallel ranks = 8, got 30; "
+      "change one of them");
+  EXPECT_THAT(completed({.train = 1, .micro = 2'000'000'000}, 2'000'000'000, 4).problem, HasSubstr("got 1;"));
+}
+
+TEST_F(DeepSpeedPluginTest, BatchSizesOfAFileAreRead) {
+  const auto sizes = [&](const std::string& keys) {
+    return resolved({.hf_ds_config = file(R"({"zero_optimization": {"stage": 2}, )" + keys + "}")}).batch_sizes;
+  };
+  const auto both = sizes(R"("train_batch_size": 8, "train_micro_batch_size_per_gpu": 2)");
+  EXPECT_EQ(both.train, 8);
+  EXPECT_EQ(both.micro, 2);
+  EXPECT_TRUE(both.derives_steps);
+  const auto automatic = sizes(
+      R"("train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto")");
+  EXPECT_EQ(automatic.train, std::nullopt);
+  EXPECT_EQ(automatic.micro, std::nullopt);
+  EXPECT_FALSE(automatic.derives_steps);
+  EXPECT_THAT(deepspeed_problems({.hf_ds_config = file(R"({"zero_optimization": {"stage": 2}, "train_batch_size": 0,
+      "train_micro_batch_size_per_gpu": 1.5})")}),
+              AllOf(HasSubstr("train_batch_size: expected 1 or more, got"),
+                    HasSubstr("train_micro_batch_size_per_gpu: expected")));
+}
+
+TEST_F(DeepSpeedPluginTest, UniversalCheckpointsAreRefused) {
+  const auto problems = [&](const std::string& value) {
+    return deepspeed_problems(
+        {.hf_ds_config =
+             file(R"({"zero_optimization": {"stage": 2}, "checkpoint": {"load_universal": )" + value + "}}")});
+  };
+  EXPECT_THAT(problems("true"), HasSubstr("checkpoint.load_universal: true is unsupported; expected false"));
+  EXPECT_EQ(problems("false"), "");
+  EXPECT_THAT(problems("3"), HasSubstr("checkpoint.load_universal: expected true or false, got '3'"));
+}
+
 }  // namespace
 }  // namespace accel::testing

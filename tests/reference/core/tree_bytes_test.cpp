@@ -85,5 +85,16 @@ TEST(TreeBytesTest, BytesOfAnotherTypeAreRejected) {
   EXPECT_THROW(unpack<std::int32_t>(pack(std::int64_t{1})), ArgumentError);
 }
 
+TEST(TreeBytesTest, AnOptionalSurvivesARoundTripWithAndWithoutAValue) {
+  using Tree = std::vector<std::optional<std::pair<at::Tensor, std::optional<int>>>>;
+  const Tree sent{std::nullopt, std::pair(torch::arange(3), std::optional<int>()), std::pair(torch::ones({1}), 7)};
+  const auto copy = unpack<Tree>(pack(sent));
+  ASSERT_EQ(copy.size(), 3U);
+  EXPECT_FALSE(copy[0].has_value());
+  EXPECT_TRUE(copy[1]->first.equal(torch::arange(3)));
+  EXPECT_FALSE(copy[1]->second.has_value());
+  EXPECT_EQ(copy[2]->second, 7);
+}
+
 }  // namespace
 }  // namespace accel

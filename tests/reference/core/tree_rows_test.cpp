@@ -89,5 +89,18 @@ TEST(TreeRowsTest, AllLeavesShareOneNumberOfRows) {
   EXPECT_THROW(num_rows(torch::tensor(1.0)), ArgumentError);
 }
 
+TEST(TreeRowsTest, AnOptionalHasTheRowsOfItsValue) {
+  using Batch = std::pair<at::Tensor, std::optional<at::Tensor>>;
+  static_assert(RowTree<Batch> && !RowTree<std::optional<int>>);
+  const Batch with{torch::arange(2), torch::arange(10, 12)}, without{torch::arange(2), std::nullopt};
+  EXPECT_TRUE(concatenate(std::vector{with, with}).second->equal(torch::tensor({10, 11, 10, 11})));
+  EXPECT_FALSE(concatenate(std::vector{without, without}).second.has_value());
+  EXPECT_THROW(concatenate(std::vector{with, without}), ArgumentError);
+  EXPECT_TRUE(slice_rows(with, {.begin = 1, .end = 2}).second->equal(torch::tensor({11})));
+  EXPECT_EQ(num_rows(without), 2);
+  EXPECT_THROW(num_rows(Batch(torch::arange(2), torch::arange(3))), ArgumentError);
+  EXPECT_TRUE(pad_rows<Batch>(with, with, 3).second->equal(torch::tensor({10, 11, 10})));
+}
+
 }  // namespace
 }  // namespace accel

@@ -21,7 +21,17 @@ struct Sample {
   at::Tensor not_a_member;
 };
 
+// A batch without a mask in some steps.
+struct Masked {
+  at::Tensor tokens;
+  std::optional<at::Tensor> mask;
+  std::optional<std::vector<at::Tensor>> others;
+};
+
 }  // namespace
+
+template <>
+inline constexpr auto tree_members<Masked> = std::tuple(&Masked::tokens, &Masked::mask, &Masked::others);
 
 template <>
 inline constexpr auto tree_members<Sample> = std::tuple(&Sample::image, &Sample::name, &Sample::label, &Sample::boxes);
@@ -130,6 +140,32 @@ TEST(TreeTest, TensorsAreSentToADeviceExceptThoseOfSkippedKeys) {
 TEST(TreeTest, TheDeviceIsThatOfTheFirstTensor) {
   EXPECT_EQ(find_device(std::pair(1, torch::ones({1}, at::kMeta))), at::kMeta);
   EXPECT_EQ(find_device(std::pair(1, std::string("a"))), std::nullopt);
+}
+
+TEST(TreeTest, AnOptionalHasTheLeavesOfItsValue) {
+  const Masked empty{.tokens = number(1), .mask = {}, .others = {}};
+  const Masked full{.tokens = number(1), .mask = number(2), .others = std::vector{number(3), number(4)}};
+  EXPECT_THAT(numbers_in(empty), ElementsAre(1));
+  EXPECT_THAT(numbers_in(full), ElementsAre(1, 2, 3, 4));
+  const auto result = map_tensors(full, negated);
+  EXPECT_EQ(result.mask->item<double>(), -2);
+  EXPECT_THAT(numbers_in(result), ElementsAre(-1, -2, -3, -4));
+  EXPECT_FALSE(map_tensors(empty, negated).mask.has_value());
+  EXPECT_THAT(numbers_in(std::optional(full)), ElementsAre(1, 2, 3, 4));
+  EXPECT_TRUE((detail::TensorTree<Masked>)&&(detail::TensorTree<std::optional<at::Tensor>>));
+  EXPECT_FALSE(detail::TensorTree<std::optional<int>>);
+  EXPECT_EQ(find_batch_size(std::optional(number(1))), 1);
+}
+
+TEST(TreeTest, AnOptionalIsMovedToADevice) {
+  const Masked full{.tokens = number(1), .mask = number(2), .others = {}};
+  const auto sent = send_to_device(full, at::kMeta);
+  EXPECT_TRUE(sent.mask->is_meta());
+  EXPECT_FALSE(sent.others.has_value());
+  using Entries = std::optional<std::map<std::string, at::Tensor>>;
+  const auto entries = send_to_device(Entries({{"a", number(1)}, {"b", number(2)}}), at::kMeta, {.skip_keys = {"b"}});
+  EXPECT_TRUE(entries->at("a").is_meta());
+  EXPECT_FALSE(entries->at("b").is_meta());
 }
 
 }  // namespace

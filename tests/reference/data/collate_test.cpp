@@ -101,5 +101,16 @@ TEST(CollateTest, SamplesOfDifferentKeysAreArgumentErrors) {
 
 TEST(CollateTest, NoSamplesAreAnArgumentError) { EXPECT_THROW(default_collate(std::vector<int>{}), ArgumentError); }
 
+TEST(CollateTest, AnOptionalHasAValueInAllSamplesOrNone) {
+  using Sample = std::pair<at::Tensor, std::optional<at::Tensor>>;
+  const auto [tokens, masks] =
+      default_collate(std::vector<Sample>{{row(1, 2), torch::tensor(0)}, {row(3, 4), torch::tensor(1)}});
+  expect_same(*masks, torch::tensor({0, 1}));
+  const auto without = default_collate(std::vector<Sample>{{row(1, 2), {}}, {row(3, 4), {}}});
+  EXPECT_FALSE(std::get<1>(without).has_value());
+  EXPECT_THROW(default_collate(std::vector<Sample>{{row(1, 2), {}}, {row(3, 4), torch::tensor(1)}}), ArgumentError);
+  EXPECT_THROW(default_collate(std::vector<Sample>{{row(1, 2), torch::tensor(1)}, {row(3, 4), {}}}), ArgumentError);
+}
+
 }  // namespace
 }  // namespace accel

@@ -105,5 +105,32 @@ TEST(CombinedScheduleTest, AStateOfOtherPartsIsACheckpointError) {
               HasSubstr("_schedulers: expected a list of 2 states"));
 }
 
+// torch starts at the rate of the first part, 2, and continues from that.
+TEST(SequentialLRTest, WithAMilestoneAtTheStartTheNextPartStarts) {
+  auto optimizer = sgd({8.0});
+  SequentialLR scheduler(optimizer, {schedule<ConstantLR>(0.25, 100), schedule<ExponentialLR>(0.5)}, {0});
+  EXPECT_THAT(rates_over(scheduler, 3), ElementsAre(8, 4, 2, 1));
+  auto other = sgd({8.0});
+  SequentialLR third(
+      other, {schedule<ConstantLR>(0.25, 100), schedule<ConstantLR>(0.5, 2), schedule<LinearLR>(0.25, 1.0, 3)}, {0, 0});
+  EXPECT_THAT(rates_over(third, 4), ElementsAre(2, 4, 6, 8, 8));
+  auto last = sgd({8.0});
+  SequentialLR warmed(
+      last, {schedule<ConstantLR>(0.25, 100), schedule<ConstantLR>(0.5, 100), schedule<ExponentialLR>(0.5)}, {0, 2});
+  EXPECT_THAT(rates_over(warmed, 3), ElementsAre(4, 4, 8, 4));
+}
+
+TEST(SequentialLRTest, AStateOfOneThatStartedAtItsMilestoneContinues) {
+  const auto make = [](auto& optimizer) {
+    return SequentialLR(optimizer, {schedule<ConstantLR>(0.25, 100), schedule<ExponentialLR>(0.5)}, {0});
+  };
+  auto optimizer = sgd({8.0}), resumed = sgd({8.0});
+  SequentialLR first = make(optimizer), second = make(resumed);
+  first.step();
+  second.load_state_dict(first.state_dict());
+  resumed.param_groups().front().options().set_lr(rate_of(optimizer));
+  EXPECT_THAT(rates_over(second, 2), ElementsAre(4, 2, 1));
+}
+
 }  // namespace
 }  // namespace accel::testing

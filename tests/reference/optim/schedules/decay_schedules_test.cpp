@@ -140,5 +140,18 @@ TEST(CosineAnnealingWarmRestartsTest, PeriodsBelowOneAreArgumentErrors) {
   EXPECT_THROW(CosineAnnealingWarmRestarts(optimizer, 1, 0), ArgumentError);
 }
 
+// In torch the factor of the start remains for ever.
+TEST(ConstantLRTest, NoEpochsHaveNoFactor) {
+  auto optimizer = sgd({8.0});
+  ConstantLR scheduler(optimizer, /*factor=*/0.5, /*total_iters=*/0);
+  EXPECT_THAT(rates_over(scheduler, 2), ElementsAre(8, 8, 8));
+}
+
+TEST(LinearLRTest, NoEpochsHaveTheFactorOfTheEnd) {
+  auto optimizer = sgd({8.0});
+  LinearLR scheduler(optimizer, /*start_factor=*/0.25, /*end_factor=*/0.5, /*total_iters=*/0);
+  EXPECT_THAT(rates_over(scheduler, 2), ElementsAre(4, 4, 4));
+}
+
 }  // namespace
 }  // namespace accel::testing

@@ -155,8 +155,8 @@ TEST(WarmupLRTest, AStateContinuesWhereItWasSaved) {
 // The names in the message are those of DeepSpeed's configuration file.
 TEST(WarmupLRTest, AnInvalidWarmUpIsAnArgumentError) {
   auto optimizer = sgd({0.1});
-  EXPECT_THAT(message_thrown<ArgumentError>([&] { WarmupLR(optimizer, {.warmup_num_steps = 0}); }),
-              HasSubstr("warmup_num_steps: expected 1 or more, got 0"));
+  EXPECT_THAT(message_thrown<ArgumentError>([&] { WarmupLR(optimizer, {.warmup_num_steps = -1}); }),
+              HasSubstr("warmup_num_steps: expected 0 or more, got -1"));
   EXPECT_THAT(message_thrown<ArgumentError>([&] { WarmupLR(optimizer, {.warmup_type = "cubic"}); }),
               HasSubstr("expected log or linear, got 'cubic'"));
 }

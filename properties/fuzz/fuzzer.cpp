@@ -4,6 +4,9 @@
 
 #include "properties/fuzz/targets.hpp"
 
+// By default the address sanitizer keeps 256 MB of freed memory, which would reach the limit in every long run.
+extern "C" const char* __asan_default_options() { return "quarantine_size_mb=16"; }
+
 // Slow and large inputs are findings. Flags of the command line follow and take precedence.
 extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
   static char time[] = "-timeout=1", memory[] = "-rss_limit_mb=512";

@@ -393,7 +393,7 @@ void CheckedGroup::end_case() { check_->compare({.call = "end of the case"}); }
 
 std::string message_without_frames(const std::exception& error) {
   if (const auto* const own = dynamic_cast<const Error*>(&error)) return own->what();
-  const std::string text = text_of(error);
+  const std::string text = accel::text_of(error);
   return text.substr(0, text.find('\n'));
 }
 

@@ -284,7 +284,7 @@ StageResult observe_stage(RankContext& rank, const EquivalenceCase& whole, int s
   } catch (const CommError&) {
     throw;
   } catch (const Error& error) {
-    result.seen.push_back("error: " + text_of(error));
+    result.seen.push_back("error: " + accel::text_of(error));
   }
   return result;
 }

@@ -74,7 +74,7 @@ RankObservations observe_on_simulated_ranks(const EquivalenceCase& one, sim::Sim
     try {
       std::rethrow_exception(report.error);
     } catch (const std::exception& error) {
-      return text_of(error);
+      return accel::text_of(error);
     }
   });
 }

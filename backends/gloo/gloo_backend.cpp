@@ -22,16 +22,11 @@
 #include <iostream>
 
 #include "backends/sockets/listening_socket.hpp"
+#include "reference/core/error_text.hpp"
 #include "reference/core/system/resource_limits.hpp"
 
 namespace accel::gloo {
 namespace {
-
-// c10::Error appends a C++ stack trace, which does not help the user.
-std::string first_line(const std::exception& error) {
-  const std::string message = error.what();
-  return message.substr(0, message.find("\nException raised from"));
-}
 
 // Ignores SIGPIPE, as Python does, unless the program handles it. Otherwise a write to a peer that has exited would end
 // this process silently instead of failing the collective.
@@ -93,7 +88,7 @@ c10::intrusive_ptr<c10d::Backend> make_backend(const std::string& name, c10::int
     throw;
   } catch (const std::exception& error) {
     throw CommError(fmt::format("rank {}: could not join group {} of {} ranks over Gloo: {}", rank, name, size,
-                                name_limits(first_line(error))));
+                                name_limits(text_of(error))));
   }
 }
 
@@ -131,7 +126,7 @@ c10::intrusive_ptr<c10d::Store> connect_store(const LaunchEnvironment& launch, s
     auto store = c10::make_intrusive<c10d::TCPStore>(launch.master_address, options);
     return c10::make_intrusive<c10d::PrefixStore>("accel/" + std::to_string(launch.restart_count), std::move(store));
   } catch (const std::exception& error) {
-    const auto message = name_limits(first_line(error));
+    const auto message = name_limits(text_of(error));
     throw CommError(
         fmt::format("rank {}: no store at {}:{}: {}", launch.rank, launch.master_address, launch.master_port, message));
   }

@@ -84,7 +84,9 @@ void OutputLines::forward_line(std::string_view line) {
     std::fputc('\n', log_.get());
     std::fflush(log_.get());
   }
-  if (!line.empty()) last_line_ = line.substr(0, kLastLineBytesMax);
+  // LibTorch's stack frames follow its message.
+  if (!line.empty() && !line.starts_with("frame #") && !line.starts_with("Exception raised from "))
+    last_line_ = line.substr(0, kLastLineBytesMax);
 }
 
 }  // namespace accel::launcher

@@ -70,7 +70,7 @@ def classify(entry, exit_code, output, timed_out=False):
     if timed_out:
         return Verdict(TIMEOUT, last)
     if exit_code == 0:
-        if re.search(r"^\[==========\] Running 0 tests", output, re.MULTILINE):
+        if ran_nothing(output):
             raise ValueError(f"{entry} matches no test; correct its name in areas.py or in the patch")
         return Verdict(SURVIVED)
     if exit_code < 0 or exit_code > 128:
@@ -78,6 +78,19 @@ def classify(entry, exit_code, output, timed_out=False):
     if failed:
         return Verdict(ASSERTION, failed[1], first_failure(output))
     return Verdict(CRASH, last, f"exit code {exit_code}: " + shortened(output.strip().rpartition("\n")[2]))
+
+
+def ran_nothing(output):
+    return re.search(r"^\[==========\] Running 0 tests", output, re.MULTILINE) is not None
+
+
+def without_test(command, test):
+    """The command line of a GoogleTest program, which then leaves out one more test."""
+    options = [one for one in command if one.startswith("--gtest_filter=")]
+    chosen = options[-1].removeprefix("--gtest_filter=") if options else "*"
+    positive, dash, negative = chosen.partition("-")
+    filtered = f"--gtest_filter={positive or '*'}-{negative + ':' if dash else ''}{test}"
+    return [*(one for one in command if one not in options), filtered]
 
 
 def first_failure(output):

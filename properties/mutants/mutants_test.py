@@ -125,6 +125,13 @@ class ClassifyTest(unittest.TestCase):
         self.assertEqual(self.classify(-9, started, timed_out=True), (mutant.TIMEOUT, "SumTest.AddsBoth"))
         self.assertEqual(self.classify(1, "rank 3: Connection closed by peer"), (mutant.CRASH, "data_test"))
 
+    def test_a_test_that_crashed_is_left_out_of_the_next_run(self):
+        self.assertEqual(mutant.without_test(["laws"], "SumTest.Adds"), ["laws", "--gtest_filter=*-SumTest.Adds"])
+        chosen = mutant.without_test(["laws", "--gtest_filter=Sum*"], "SumTest.Adds")
+        self.assertEqual(chosen, ["laws", "--gtest_filter=Sum*-SumTest.Adds"])
+        self.assertEqual(mutant.without_test(chosen, "SumTest.Ends"), ["laws", "--gtest_filter=Sum*-SumTest.Adds:SumTest.Ends"])
+        self.assertEqual(mutant.without_test(["laws", "--gtest_filter=-Slow*"], "A.B"), ["laws", "--gtest_filter=*-Slow*:A.B"])
+
     def test_a_success_survives_unless_nothing_ran(self):
         self.assertEqual(self.classify(0, "[==========] Running 2 tests from 1 test suite.\n"), (mutant.SURVIVED, ""))
         with self.assertRaisesRegex(ValueError, "data_test matches no test"):

@@ -27,6 +27,7 @@ BUILD = ROOT / "build/release"
 PASSED = ROOT / "build/passed_tests.json"  # seconds of the tests that pass without a mutant, for one commit
 PAGE, RESULTS = ROOT / "reports/mutants.md", ROOT / "reports/results/mutants.json"
 LEAST_SCORE = 95.0  # percent of the written mutants, killed by assertions
+MOST_CRASHES = 20  # of one program, each without the tests that crashed before
 LEAST_TO_SEPARATE = 3  # mutants of a source, so that compiling it apart from others saves time
 PROGRAMS = SourcePrograms(ROOT, BUILD)
 
@@ -170,8 +171,19 @@ class Tests:
         """Runs one test. A mutant may make it slower, so the limit is ten times its time without one."""
         entry = self.entry(name)
         limit = min(entry["timeout"], max(60.0, 10 * self.seconds[name])) if name in self.seconds else entry["timeout"]
-        exit_code, output, timed_out = run_limited(entry["command"], entry["environment"], limit)
-        return mutant.classify(name, exit_code, output, timed_out)
+        command, crash = entry["command"], None
+        for _ in range(MOST_CRASHES):
+            code, output, timed_out = run_limited(command, entry["environment"], limit)
+            if crash and mutant.ran_nothing(output):
+                break
+            verdict = mutant.classify(name, code, output, timed_out)
+            if verdict.result != mutant.CRASH:
+                return verdict if verdict.result == mutant.ASSERTION else crash or verdict
+            crash = crash or verdict
+            if verdict.test == name:  # not in a test of GoogleTest
+                break
+            command = mutant.without_test(command, verdict.test)
+        return crash
 
     def measure(self, names, commit):
         """Runs tests without a mutant, once per commit. One that fails here would kill every mutant."""
@@ -216,8 +228,8 @@ def end_session(session):
 
 
 def kill(one, tests, names):
-    """Builds and runs one mutant; the sources are unchanged afterwards. After a crash, an assertion of another test may still
-    notice it."""
+    """Builds and runs one mutant; the sources are unchanged afterwards. After a crash, an assertion of another test of the
+    same program or of another may still notice it."""
     crash = None
     with changed(one):
         for name in names:

@@ -2,6 +2,7 @@
 
 #include "reference/accelerator/mesh_groups.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/state/warnings.hpp"
 
 namespace accel {
 namespace {
@@ -20,7 +21,7 @@ void apply(const InitProcessGroupKwargs& kwargs, RankContext& context) {
 }  // namespace
 
 // Not part of the constructor: group creation is collective, while every check in the constructor throws on all ranks
-// before the first collective. Order: `training_.path` needs the size of the data-parallel group.
+// before the first collective. Order: `path` needs the size of the data-parallel group.
 void AcceleratorBase::join_mesh() {
   apply(settings().init_process_group_kwargs, *context_);  // before the groups of the mesh, which get its time-out
   shared().mesh = DeviceMesh(*context_, mesh_sizes().value_or(ParallelismConfig{.dp_replicate_size = num_processes()}));
@@ -30,6 +31,33 @@ void AcceleratorBase::join_mesh() {
   context_->batch_place = {.size = plan.size, .index = plan.rank};
   training_.path = make_gradient_pipeline();
   training_.mesh = mesh().config();
+}
+
+TrainingState& AcceleratorBase::training() const {
+  forget_ended();
+  return training_;
+}
+
+// Schedules first: they use their optimizers.
+void AcceleratorBase::forget_ended() const {
+  std::erase_if(training_.schedulers, [](const auto& scheduler) { return scheduler.has_no_handle(); });
+  std::erase_if(training_.optimizers, [&](const auto& optimizer) {
+    if (!optimizer.has_no_handle()) return false;
+    if (!optimizer.was_called() && is_main_process()) {
+      warn_once(*context_,
+                "prepare: the handle of an optimizer has ended before its step() was called, so the optimizer is no "
+                "longer prepared; keep the handle that prepare returns, and step it");
+    }
+    training_.path->remove_optimizer(&optimizer.optimizer());
+    return true;
+  });
+  auto& models = training_.models;
+  for (std::size_t index = models.size(); index-- > 0;) {
+    if (!models[index]->users().have_ended()) continue;
+    training_.path->remove_model(*models[index]);
+    models.erase(models.begin() + static_cast<std::ptrdiff_t>(index));
+    if (index < training_.num_models_checked_for_optimizer) --training_.num_models_checked_for_optimizer;
+  }
 }
 
 std::shared_ptr<GradientPipeline> AcceleratorBase::make_gradient_pipeline() const {

@@ -27,7 +27,13 @@ class AcceleratorBase : public AcceleratorState {
   [[nodiscard]] bool shards() const { return plugin().sharding.has_value(); }
   [[nodiscard]] std::optional<Autocast::Options> autocast_options(const AutocastKwargs& kwargs) const;
 
-  TrainingState training_;
+  /// Without borrowed objects whose handles have ended: they may have ended too.
+  [[nodiscard]] TrainingState& training() const;
+
+ private:
+  void forget_ended() const;
+
+  mutable TrainingState training_;
 };
 
 }  // namespace accel

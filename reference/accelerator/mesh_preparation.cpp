@@ -1,4 +1,5 @@
 // What `prepare` checks and copies for models whose layers are divided over the ranks of a mesh.
+#include <ATen/ops/empty.h>
 #include <algorithm>
 #include <c10/core/GradMode.h>
 #include <map>
@@ -34,6 +35,17 @@ std::vector<std::string> problems_of_groups(const CutParameters& cuts, const Dev
                     names.front(), others, num_ranks, axis, mesh[axis].size()));
   }
   return problems;
+}
+
+// The parts of a dimension that does not divide have other sizes on the last ranks.
+NamedTensors with_complete_sizes(NamedTensors parameters, const CutParameters& cuts) {
+  for (auto& [name, parameter] : parameters) {
+    const auto* cut = cuts.find(name);
+    if (cut == nullptr || cut->axis != "tp") continue;
+    parameter = at::empty(cut->whole_sizes(parameter), parameter.options().device(at::kMeta))
+                    .requires_grad_(parameter.requires_grad());
+  }
+  return parameters;
 }
 
 std::string undivided(const std::string& axis, int size) {
@@ -78,7 +90,7 @@ void Preparation::check_cuts(const CutParameters& cuts, bool is_trained) const {
 void Preparation::copy_complete_tensors_of_first_peer(const ModelTensors& tensors, const CutParameters& cuts) const {
   const auto& peers = mesh()["tp"];
   if (peers.size() == 1) return;
-  check_same_model(peers, tensors.parameters);
+  check_same_model(peers, with_complete_sizes(tensors.parameters, cuts));
   const c10::NoGradGuard no_grad;
   const auto copy_of_first = [&](const at::Tensor& tensor) {
     auto values = tensor.detach().contiguous();

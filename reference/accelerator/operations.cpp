@@ -8,12 +8,17 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/state/objects.hpp"
+#include "reference/tensor_parallel/operators.hpp"
 
 namespace accel::operations {
 
 at::Tensor gather(const Group& group, const at::Tensor& tensor) {
   // A scalar is gathered as one row, as in accelerate/utils/operations.py, _gpu_gather_one.
   return group.all_gather(tensor.dim() == 0 ? tensor.reshape({1}) : tensor);
+}
+
+at::Tensor gather_with_gradients(const Group& group, const at::Tensor& tensor) {
+  return parallel::detail::gathered_copied(tensor.dim() == 0 ? tensor.reshape({1}) : tensor, /*dim=*/0, group);
 }
 
 at::Tensor reduce(const Group& group, const at::Tensor& tensor, const std::string& reduction, double scale) {

@@ -17,6 +17,10 @@ namespace accel::operations {
 /// (n, ...) on each rank -> (P * n, ...); a 0-d tensor gives (P). Equal shapes on all ranks.
 at::Tensor gather(const Group& group, const at::Tensor& tensor);
 
+/// The same with gradients: the gradient of a rank's rows is the sum of what all ranks' losses contribute to it, so that
+/// a model whose gradients are averaged over the ranks is trained on the mean of their losses.
+at::Tensor gather_with_gradients(const Group& group, const at::Tensor& tensor);
+
 /// Returns a reduced copy, multiplied by `scale`. `reduction`: "sum", "mean" (sum over ranks divided by P), "max", or
 /// "none", which sums too, as in Accelerate. Throws ArgumentError for another word, and for "mean" of integers.
 at::Tensor reduce(const Group& group, const at::Tensor& tensor, const std::string& reduction, double scale = 1.0);

@@ -6,6 +6,7 @@
 
 #include "reference/accelerator/deepspeed_objects.hpp"
 #include "reference/core/borrowed.hpp"
+#include "reference/core/never.hpp"
 #include "reference/data/dataset.hpp"
 #include "reference/optim/schedules/lr_scheduler.hpp"
 
@@ -82,9 +83,12 @@ concept AnyModuleObject = !ModuleHolderObject<T> && requires(const T& object) {
   object.is_empty();
 };
 
-/// For static_assert(kNever<T>, "..."), which fails only where it is instantiated.
+/// torch::jit::Module, recognized by its members.
 template <typename T>
-inline constexpr bool kNever = false;
+concept ScriptModule = requires(const T& object) {
+  object.get_methods();
+  object.hasattr("");
+};
 
 /// True, or for a type that `prepare` rejects false, after a compile error that says what to pass instead.
 template <typename T, bool kIsTemporary>
@@ -107,6 +111,12 @@ constexpr bool check_preparable() {
     static_assert(kNever<T>,
                   "prepare: torch::nn::AnyModule is unsupported, since the type of its forward is unknown; pass the "
                   "module that it holds");
+    return false;
+  } else if constexpr (ScriptModule<T>) {
+    static_assert(
+        kNever<T>,
+        "prepare: TorchScript modules are unsupported, since their forward is interpreted and their parameters "
+        "are no torch::nn::Module's; port the module to torch::nn::Module, and load its weights");
     return false;
   } else if constexpr (ModuleObject<T> && kIsTemporary) {
     static_assert(kNever<T>,

@@ -15,6 +15,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
 #include "reference/parallel/same_model.hpp"
+#include "reference/parallel/sync_batch_norm.hpp"
 #include "reference/precision/master_weights.hpp"
 #include "reference/prepared/sharded_parallel_model.hpp"
 #include "reference/prepared/unsharded_model.hpp"
@@ -139,17 +140,18 @@ void raise_to_float32(const NamedTensors& parameters) {
 std::shared_ptr<ParallelModel> Preparation::make_parallel(const std::shared_ptr<torch::nn::Module>& module,
                                                           PrepareModelOptions options) {
   check_can_be_prepared(verify_device_map(*module));
-  const auto before = std::ranges::find_if(training_.models, [&](const auto& own) { return own->module() == module; });
-  const bool is_again = before != training_.models.end();
+  if (mesh_sizes()) set_default_groups_of_norms(*module, mesh()["dp_cp"]);
+  const auto before = std::ranges::find_if(training().models, [&](const auto& own) { return own->module() == module; });
+  const bool is_again = before != training().models.end();
   if (is_again && !options.evaluation_mode) {
     (*before)->retire();
-    training_.path->remove_model(**before);
+    training().path->remove_model(**before);
   }
   auto model = shards() && !options.evaluation_mode ? make_sharded(module) : make_unsharded(module, options);
   if (context_->listener && !is_again) context_->listener->add_model(module);
   context_->has_prepared = true;
   if (!is_again)
-    training_.models.push_back(model);
+    training().models.push_back(model);
   else if (!options.evaluation_mode)
     *before = model;
   return model;
@@ -157,7 +159,7 @@ std::shared_ptr<ParallelModel> Preparation::make_parallel(const std::shared_ptr<
 
 // Float8 layers are chosen here, before sharding replaces modules: the recipe selects them by their names.
 ParallelModel::Options Preparation::model_options(const torch::nn::Module& module, bool autocasts) const {
-  ParallelModel::Options options{.listener = context_->listener};
+  ParallelModel::Options options{.listener = context_->listener, .peers = mesh()["tp"]};
   if (mixed_precision() == "fp8")
     options.float8_layers = std::make_shared<const Float8Layers>(module, *settings().ao_recipe_kwargs);
   if (autocasts) options.autocast = autocast_options(settings().autocast_kwargs);
@@ -179,8 +181,8 @@ void Preparation::place(torch::nn::Module& module) {
   // On a change of device LibTorch may replace a parameter's data but never its TensorImpl, so optimizers keep their
   // references. Their state tensors stay behind unless they are moved too.
   module.to(context_->device);
-  const SteppedValues values(training_.path->models());
-  for (const auto& prepared : training_.optimizers) optim::move_state_to_parameters(prepared.optimizer());
+  const SteppedValues values(training().path->models());
+  for (const auto& prepared : training().optimizers) optim::move_state_to_parameters(prepared.optimizer());
 }
 
 // Source: accelerate/accelerator.py, prepare.
@@ -210,18 +212,18 @@ std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr
   const auto parameters = trained(tensors.parameters);
   const CutParameters cuts(*module);
   check_cuts(cuts, !parameters.empty());
-  for (const auto& optimizer : training_.optimizers) check_steps_parts(optimizer.optimizer(), cuts);
+  for (const auto& optimizer : training().optimizers) check_steps_parts(optimizer.optimizer(), cuts);
   if (!parameters.empty()) copy_complete_tensors_of_first_peer(tensors, cuts);
   if (settings().master_weights) {
     parallel_options.masters = std::make_shared<MasterWeights>(parameters);
     tensors.masters = parallel_options.masters->masters();
   }
-  training_.path->add_parameters(all_of(tensors.parameters));
+  training().path->add_parameters(all_of(tensors.parameters));
   // As in accelerate/accelerator.py, prepare_model: CPU ranks always use DDP, even in a group of one. It does nothing
   // before a parameter requires a gradient.
   if (distributed_type() != DistributedType::kMultiCpu && !use_distributed()) {
     auto model = std::make_shared<UnshardedModel>(module, std::move(parallel_options));
-    training_.path->add_model(model);
+    training().path->add_model(model);
     return model;
   }
   ModelTensors experts;
@@ -234,7 +236,7 @@ std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr
   auto model = std::make_shared<ReplicatedModel>(
       module, std::move(parallel_options), std::move(ddp), std::move(of_experts),
       /*has_own_buckets=*/!settings().ddp_kwargs.gradient_as_bucket_view.value_or(!context_->device.is_cpu()));
-  training_.path->add_model(model);
+  training().path->add_model(model);
   return model;
 }
 
@@ -257,13 +259,12 @@ std::shared_ptr<ParallelModel> Preparation::make_sharded(const std::shared_ptr<t
               "select_deepspeed_plugin to prepare another model with another plugin");
   // Sharding replaces the parts of a Sequential (modules/call.cpp) and puts them back on destruction. A Sequential on
   // the stack may be destroyed before that.
-  const bool is_borrowed = std::get_deleter<detail::OwnsNothing>(module) != nullptr;
-  check_argument(!is_borrowed || module->as<torch::nn::SequentialImpl>() == nullptr,
+  check_argument(!detail::is_borrowed(module) || module->as<torch::nn::SequentialImpl>() == nullptr,
                  "prepare: a module on the stack that derives from SequentialImpl cannot be sharded; create it by "
                  "std::make_shared");
   const auto parameters = parameters_once(*module);
   // Optimizers that were prepared before the model hold its unsharded parameters and must restart on the shards.
-  auto optimizers = training_.optimizers;
+  auto optimizers = training().optimizers;
   std::erase_if(optimizers, [&](const auto& optimizer) { return !optimizer.steps_any_of(module->parameters()); });
   for (const auto& optimizer : optimizers) check_can_be_sharded(optimizer.optimizer());
   const CutParameters cuts(*module);
@@ -285,9 +286,9 @@ std::shared_ptr<ParallelModel> Preparation::make_sharded(const std::shared_ptr<t
   auto model = std::make_shared<ShardedParallelModel>(
       module, std::move(options),
       std::make_unique<sharded::ShardedModel>(module, *shard_groups_, *plugin().sharding, context_->device));
-  training_.path->add_parameters(all_of(parameters));
-  training_.path->add_model(model);
-  for (const auto& optimizer : optimizers) training_.path->restart(optimizer.optimizer());
+  training().path->add_parameters(all_of(parameters));
+  training().path->add_model(model);
+  for (const auto& optimizer : optimizers) training().path->restart(optimizer.optimizer());
   return model;
 }
 
@@ -308,28 +309,30 @@ AcceleratedOptimizer Preparation::prepare_optimizer(std::shared_ptr<torch::optim
 }
 
 AcceleratedOptimizer Preparation::prepare_optimizer(const DummyOptim& dummy) {
-  return add_optimizer(detail::borrowed(deepspeed_objects_->optimizer_for(dummy, deepspeed_file().value_or(""))),
-                       std::nullopt);
+  auto& optimizer = deepspeed_objects_->optimizer_for(dummy, deepspeed_file().value_or(""));
+  return add_optimizer({deepspeed_objects_, &optimizer}, std::nullopt);
 }
 
 AcceleratedOptimizer Preparation::add_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
                                                 Placement placement) {
-  for (const auto& model : training_.models) check_steps_parts(*optimizer, model->cuts());
+  for (const auto& model : training().models) check_steps_parts(*optimizer, model->cuts());
   warn_of_slow_optimizer(*optimizer, *context_);
   // LibTorch's optimizers step a shared parameter as often as its group lists it, PyTorch's reject duplicates.
   for (auto& group : optimizer->param_groups()) group.params() = unique_tensors(std::move(group.params()));
   if (shards()) check_can_be_sharded(*optimizer);
   // State from the constructor has the shapes and dtypes that the parameters had then.
   if (shards() || (settings().master_weights && !optim::has_stepped(*optimizer))) {
-    training_.path->restart(*optimizer);
+    training().path->restart(*optimizer);
   } else if (places(placement)) {
-    const SteppedValues values(training_.path->models());
+    const SteppedValues values(training().path->models());
     optim::move_state_to_parameters(*optimizer);
   }
   const auto before =
-      std::ranges::find_if(training_.optimizers, [&](const auto& own) { return &own.optimizer() == optimizer.get(); });
-  if (before != training_.optimizers.end()) return *before;
-  return training_.optimizers.emplace_back(std::move(optimizer), *context_, training_.path, plugin().steps_in_backward);
+      std::ranges::find_if(training().optimizers, [&](const auto& own) { return &own.optimizer() == optimizer.get(); });
+  if (before != training().optimizers.end()) return before->handle();
+  return training()
+      .optimizers.emplace_back(std::move(optimizer), *context_, training().path, plugin().steps_in_backward)
+      .handle();
 }
 
 AcceleratedScheduler Preparation::prepare_scheduler(std::shared_ptr<LRScheduler> scheduler,
@@ -347,15 +350,18 @@ AcceleratedScheduler Preparation::prepare_scheduler(std::shared_ptr<LRScheduler>
 AcceleratedScheduler Preparation::prepare_scheduler(const DummyScheduler& dummy) {
   auto& scheduler = deepspeed_objects_->scheduler_for(dummy, deepspeed_file().value_or(""),
                                                       split_batches() ? 1 : data_parallel_size());
-  return add_scheduler(detail::borrowed(scheduler), {.steps_in_backward = true});
+  return add_scheduler({deepspeed_objects_, &scheduler}, {.steps_in_backward = true});
 }
 
 AcceleratedScheduler Preparation::add_scheduler(std::shared_ptr<LRScheduler> scheduler, SchedulerOptions options) {
   // A schedule of an unprepared optimizer follows all prepared ones, as in accelerate/scheduler.py.
-  auto optimizers = training_.optimizers;
+  auto optimizers = training().optimizers;
   std::erase_if(optimizers, [&](const auto& optimizer) { return &optimizer.optimizer() != &scheduler->optimizer(); });
-  return training_.schedulers.emplace_back(std::move(scheduler), optimizers.empty() ? training_.optimizers : optimizers,
-                                           *context_, training_.path, options);
+  return training()
+      .schedulers
+      .emplace_back(std::move(scheduler), optimizers.empty() ? training().optimizers : optimizers, *context_,
+                    training().path, options)
+      .handle();
 }
 
 // Copied into the loader: later changes of the Accelerator's options, such as set_even_batches, affect new loaders
@@ -368,13 +374,21 @@ ShardOptions Preparation::shard_options(Placement placement) const {
           .put_on_device = places(placement)};
 }
 
+void Preparation::warn_of_empty_pass(const LoaderCore& loader) const {
+  if (!is_main_process() || loader.size() != 0 || loader.total_dataset_length() == 0) return;
+  warn_once(*context_,
+            fmt::format("prepare: the loader has no batch: its {} samples do not fill a batch on each of {} ranks, and "
+                        "drop_last drops them; lower batch_size, or set drop_last: false",
+                        loader.total_dataset_length(), data_parallel().size));
+}
+
 void Preparation::forget_prepared() {
   // The loss scale survives: Accelerate keeps its GradScaler in the Accelerator. So do objects registered for
   // checkpointing, which the program still owns.
   shared().has_model_of_plugin = false;
   auto path = make_gradient_pipeline();
-  if (auto* scaler = path->scaler()) scaler->load_state_dict(training_.path->scaler()->state_dict());
-  training_ = {.custom = std::move(training_.custom), .path = std::move(path), .mesh = training_.mesh};
+  if (auto* scaler = path->scaler()) scaler->load_state_dict(training().path->scaler()->state_dict());
+  training() = {.custom = std::move(training().custom), .path = std::move(path), .mesh = training().mesh};
 }
 
 }  // namespace accel

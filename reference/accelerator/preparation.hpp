@@ -31,10 +31,13 @@ class Preparation : public virtual AcceleratorBase {
   ///
   /// | object | accepted as |
   /// |---|---|
-  /// | model | a ModuleHolder, a shared_ptr of a module, or a module that outlives its last use |
-  /// | optimizer | an object or a unique_ptr that outlives the handle; a temporary or a shared_ptr, which is kept |
-  /// | schedule | an accel::LRScheduler that outlives the handle, or a shared_ptr of one, which is kept |
+  /// | model | a ModuleHolder or a shared_ptr of a module, which is kept; or a module, which is borrowed |
+  /// | optimizer | an object or a unique_ptr, which is borrowed; a temporary or a shared_ptr, which is kept |
+  /// | schedule | an accel::LRScheduler, which is borrowed; or a shared_ptr of one, which is kept |
   /// | loader | an accel::DataLoader; for torch::data see from_torch and from_torch_loader |
+  ///
+  /// A borrowed object must live as long as a handle is used. When its last handle ends, the Accelerator forgets it: it
+  /// is then neither stepped nor part of checkpoints. Objects that are kept are forgotten by `free_memory`.
   ///
   /// LibTorch's loaders, datasets and schedules, plain pointers, AnyModule and temporaries that cannot be kept are
   /// rejected at compile time.
@@ -80,7 +83,8 @@ class Preparation : public virtual AcceleratorBase {
   DataLoaderShard<Dataset, Collate> prepare_data_loader(const DataLoader<Dataset, Collate>& loader,
                                                         std::optional<bool> device_placement = {}) {
     DataLoaderShard<Dataset, Collate> prepared(loader, shard_options(device_placement));
-    training_.loaders.push_back(prepared.core());
+    training().loaders.push_back(prepared.core());
+    warn_of_empty_pass(*prepared.core());
     return prepared;
   }
   /// `slice_for_dispatch(step, rows, part)` replaces slice_rows to cut a step that rank 0 has read: it returns `rows`
@@ -258,6 +262,7 @@ class Preparation : public virtual AcceleratorBase {
     }
   }
 
+  void warn_of_empty_pass(const LoaderCore& loader) const;
   // Collective if the model trains on several ranks.
   std::shared_ptr<ParallelModel> make_parallel(const std::shared_ptr<torch::nn::Module>& module,
                                                PrepareModelOptions options);

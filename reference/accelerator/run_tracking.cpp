@@ -22,7 +22,7 @@ sharded::MemoryAccount RunTracking::account_of(ParallelModel& model) const {
   auto account = model.memory_account();
   std::set<const c10::TensorImpl*> own;
   for (const auto& parameter : model.module()->parameters()) own.insert(parameter.unsafeGetTensorImpl());
-  for (const auto& prepared : training_.optimizers) {
+  for (const auto& prepared : training().optimizers) {
     const auto all = optim::parameters_of(prepared.optimizer());
     const auto state = optim::state_dict(prepared.optimizer());
     for (const auto& [index, entries] : state.at("state").as<Value::Dict>()) {

@@ -28,12 +28,16 @@ StateSaving::HookHandle StateSaving::register_load_state_pre_hook(Checkpointing:
 
 TrainingState::Custom StateSaving::custom_module(std::shared_ptr<torch::nn::Module> module) {
   return {[module] { return checkpoint::value_of(*module); },
-          [module](const Value& state) { checkpoint::load_value(*module, state); }};
+          [module](const Value& state) { checkpoint::load_value(*module, state); }, module,
+          std::make_shared<CutParameters>(*module)};
 }
 
 TrainingState::Custom StateSaving::custom_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) {
   return {[optimizer] { return optim::state_dict(*optimizer); },
-          [optimizer](const Value& state) { optim::load_state_dict(*optimizer, state); }};
+          [optimizer](const Value& state) { optim::load_state_dict(*optimizer, state); },
+          {},
+          {},
+          optimizer};
 }
 
 StateSaving::GatheredParameters::GatheredParameters(std::shared_ptr<ParallelModel> model, const Group& world,

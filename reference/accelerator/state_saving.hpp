@@ -29,7 +29,7 @@ class StateSaving : public virtual AcceleratorBase {
   std::string save_state(const std::string& output_dir = "", SaveStateOptions options = {},
                          std::source_location where = std::source_location::current()) {
     const CallSite site(where);
-    return checkpointing_->save(training_, output_dir, options);
+    return checkpointing_->save(training(), output_dir, options);
   }
   /// Loads a checkpoint into the prepared and registered objects, which must be the same and in the same order as when
   /// it was saved. Without `input_dir`, loads the newest checkpoint of the project. Returns the folder.
@@ -41,7 +41,7 @@ class StateSaving : public virtual AcceleratorBase {
   std::string load_state(const std::string& input_dir = "", const LoadStateOptions& options = {},
                          std::source_location where = std::source_location::current()) {
     const CallSite site(where);
-    return checkpointing_->load(training_, input_dir, options);
+    return checkpointing_->load(training(), input_dir, options);
   }
   /// Whether `load_state(input_dir)` finds a checkpoint: false before the first save is complete, for example after a
   /// crash in it. Collective.
@@ -77,7 +77,7 @@ class StateSaving : public virtual AcceleratorBase {
   /// outlive the Accelerator.
   template <typename... Objects>
   void register_for_checkpointing(Objects&... objects) {
-    (training_.custom.push_back(custom_of(objects)), ...);
+    (training().custom.push_back(custom_of(objects)), ...);
   }
   /// Keeps a hook registered while it lives.
   class [[nodiscard]] HookHandle {

@@ -20,7 +20,7 @@
 namespace accel {
 
 bool TrainingStep::optimizer_step_was_skipped() const {
-  return std::any_of(training_.optimizers.begin(), training_.optimizers.end(),
+  return std::any_of(training().optimizers.begin(), training().optimizers.end(),
                      [](const auto& optimizer) { return optimizer.step_was_skipped(); });
 }
 
@@ -31,6 +31,11 @@ std::unique_ptr<Autocast> TrainingStep::autocast(AutocastKwargs kwargs) const {
 
 void TrainingStep::backward(const at::Tensor& loss, BackwardOptions options, std::source_location where) {
   const CallSite site(where);
+  check_state(
+      loss.defined() && loss.requires_grad(),
+      "backward: the loss does not depend on a parameter that requires gradients; expected a loss that the model "
+      "has computed with gradients enabled. Tensors of detach(), gather, gather_for_metrics and reduce have no "
+      "gradients; in a loss, use accelerator.gather(x, {{.with_gradients = true}})");
   const PhaseScope phase(context_->listener.get(), "backward");
   if (context_->listener) context_->listener->begin_backward(loss);
   check_batch_size();
@@ -38,7 +43,7 @@ void TrainingStep::backward(const at::Tensor& loss, BackwardOptions options, std
   warn_of_directly_stepped_optimizers();
   const auto& state = context_->gradient_state;
   // Duplicates that even_batches appends are excluded from per-sample losses, hence the two counts of rows.
-  const auto scaled = training_.path->scaled_loss(
+  const auto scaled = training().path->scaled_loss(
       loss, options.num_items, {.all = state.num_rows(), .real = num_real_rows(state, data_parallel())});
   try {
     torch::autograd::backward(std::vector<at::Tensor>{scaled}, std::vector<at::Tensor>{}, options.retain_graph,
@@ -65,14 +70,14 @@ void TrainingStep::check_batch_size() const {
 // An unprepared optimizer steps on scaled gradients under fp16 and in every micro-batch of a window. The check runs in
 // the first backward after a model is prepared, since its optimizer may be prepared after it.
 void TrainingStep::warn_of_models_without_optimizer() {
-  auto& num_sought = training_.num_models_checked_for_optimizer;
-  for (; num_sought < training_.models.size(); ++num_sought) {
-    const auto& model = *training_.models[num_sought];
+  auto& num_sought = training().num_models_checked_for_optimizer;
+  for (; num_sought < training().models.size(); ++num_sought) {
+    const auto& model = *training().models[num_sought];
     std::vector<at::Tensor> trained;
     for (const auto& parameter : model.module()->parameters()) {
       if (parameter.requires_grad()) trained.push_back(parameter);
     }
-    const bool has_optimizer = std::any_of(training_.optimizers.begin(), training_.optimizers.end(),
+    const bool has_optimizer = std::any_of(training().optimizers.begin(), training().optimizers.end(),
                                            [&](const auto& optimizer) { return optimizer.steps_any_of(trained); });
     if (!model.options().is_trained || trained.empty() || has_optimizer || !requires_prepared_step() ||
         !is_main_process())
@@ -89,11 +94,11 @@ void TrainingStep::warn_of_models_without_optimizer() {
 // Stepping the original optimizer instead of the handle takes a step in every micro-batch, on scaled gradients, and
 // even if they were not averaged over the ranks. It is noticed by parameters that change without a call of the handle.
 void TrainingStep::warn_of_directly_stepped_optimizers() {
-  const bool is_known = std::any_of(training_.optimizers.begin(), training_.optimizers.end(),
+  const bool is_known = std::any_of(training().optimizers.begin(), training().optimizers.end(),
                                     [](const auto& optimizer) { return optimizer.was_called(); });
   if (is_known || !requires_prepared_step() || shards() || !is_main_process()) return;
-  for (std::size_t index = 0; index < training_.optimizers.size(); ++index) {
-    if (!training_.optimizers[index].was_stepped_directly()) continue;
+  for (std::size_t index = 0; index < training().optimizers.size(); ++index) {
+    if (!training().optimizers[index].was_stepped_directly()) continue;
     warn_once(
         *context_,
         fmt::format("the parameters of prepared optimizer {} change, but step() of the handle that prepare returned "
@@ -106,15 +111,15 @@ void TrainingStep::warn_of_directly_stepped_optimizers() {
 // also without clipping, because clip_grad_norm_ returns it afterwards. Source: accelerate/utils/deepspeed.py,
 // DeepSpeedEngineWrapper.backward.
 void TrainingStep::step_in_backward() {
-  for (auto& optimizer : training_.optimizers) {
+  for (auto& optimizer : training().optimizers) {
     const auto parameters = optim::parameters_of(optimizer.optimizer());
     if (plugin().gradient_clipping) prepare_for_clipping();
     global_grad_norm_ = plugin().gradient_clipping
-                            ? training_.path->clip_norm(parameters, *plugin().gradient_clipping, /*norm_type=*/2.0)
-                            : training_.path->unscaled(training_.path->norm(parameters, /*norm_type=*/2.0));
+                            ? training().path->clip_norm(parameters, *plugin().gradient_clipping, /*norm_type=*/2.0)
+                            : training().path->unscaled(training().path->norm(parameters, /*norm_type=*/2.0));
     optimizer.take_step();
   }
-  for (auto& scheduler : training_.schedulers) scheduler.take_step();
+  for (auto& scheduler : training().schedulers) scheduler.take_step();
 }
 
 TrainingStep::Window::~Window() {
@@ -139,13 +144,13 @@ TrainingStep::Window TrainingStep::sync_next_backward(ParallelModel& model) {
 // no gradients are left over at the end of an epoch, and restarts the count.
 TrainingStep::Window TrainingStep::begin_micro_batch(const Models& models) {
   auto& state = context_->gradient_state;
-  auto micro_batch = training_.path->begin_micro_batch();
+  auto micro_batch = training().path->begin_micro_batch();
   if (state.plugin.sync_with_dataloader && state.end_of_dataloader()) {
-    training_.step = 0;
+    training().step = 0;
     state.sync_gradients = true;
   } else {
-    ++training_.step;
-    state.sync_gradients = training_.step % gradient_accumulation_steps() == 0;
+    ++training().step;
+    state.sync_gradients = training().step % gradient_accumulation_steps() == 0;
   }
   // A group of one does not suspend, as in Accelerate: a communication hook that rounds still applies to every
   // backward.
@@ -159,27 +164,27 @@ at::Tensor TrainingStep::clip_grad_norm_(const std::vector<at::Tensor>& paramete
   if (plugin().steps_in_backward)
     return global_grad_norm_.defined() ? global_grad_norm_ : at::zeros({});  // backward has clipped
   // Clipping gradients that still accumulate would clip the first micro-batches twice.
-  if (!sync_gradients()) return training_.path->unscaled(training_.path->norm(parameters, norm_type));
+  if (!sync_gradients()) return training().path->unscaled(training().path->norm(parameters, norm_type));
   prepare_for_clipping();
-  return training_.path->clip_norm(parameters, max_norm, norm_type);
+  return training().path->clip_norm(parameters, max_norm, norm_type);
 }
 
 // Exact loss weights are applied first: they change the norm.
 void TrainingStep::prepare_for_clipping() {
-  training_.path->finish_window();
-  for (const auto& optimizer : training_.optimizers) training_.path->before_clipping(optimizer.optimizer());
+  training().path->finish_window();
+  for (const auto& optimizer : training().optimizers) training().path->before_clipping(optimizer.optimizer());
 }
 
 void TrainingStep::unscale_gradients() {
-  for (const auto& optimizer : training_.optimizers) unscale_gradients(optimizer);
+  for (const auto& optimizer : training().optimizers) unscale_gradients(optimizer);
 }
 
 void TrainingStep::unscale_gradients(const AcceleratedOptimizer& optimizer) {
-  check_state(sync_gradients() || !training_.path->scaler(),
+  check_state(sync_gradients() || !training().path->scaler(),
               "unscale_gradients: gradients are not synchronized in this micro-batch; call it only if sync_gradients() "
               "is true");
-  training_.path->finish_window();
-  training_.path->unscale(optimizer.optimizer());
+  training().path->finish_window();
+  training().path->unscale(optimizer.optimizer());
 }
 
 void TrainingStep::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) {

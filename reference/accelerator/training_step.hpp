@@ -111,7 +111,7 @@ class TrainingStep : public virtual AcceleratorBase {
   /// CapturedStep.
   template <typename Function>
   [[nodiscard]] CapturedStep<Function> capture_step(Function function, CapturedStepOptions options = {11}) {
-    return {std::move(function), detail::StepGraph(*context_, settings(), training_, options.warm_up_steps)};
+    return {std::move(function), detail::StepGraph(*context_, settings(), training(), options.warm_up_steps)};
   }
 
   /// Divides gradients by the fp16 loss scale, once per step. Does nothing in other precisions. Throws StateError if
@@ -126,7 +126,7 @@ class TrainingStep : public virtual AcceleratorBase {
   void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
 
   /// The gradient scaler under fp16, else null.
-  [[nodiscard]] GradScaler* scaler() const { return training_.path->scaler(); }
+  [[nodiscard]] GradScaler* scaler() const { return training().path->scaler(); }
   /// Enables autocast in the accelerator's precision while the scope lives. Null in full precision.
   [[nodiscard]] std::unique_ptr<Autocast> autocast() const { return autocast(settings().autocast_kwargs); }
   [[nodiscard]] std::unique_ptr<Autocast> autocast(AutocastKwargs kwargs) const;

@@ -24,7 +24,8 @@ namespace accel {
 /// accelerate/accelerator.py; accelerate/utils/operations.py.
 class TreeOperations : public virtual AcceleratorBase {
  public:
-  /// Concatenates every tensor over the ranks, in rank order: (n, ...) -> (P * n, ...). Collective.
+  /// Concatenates every tensor over the ranks, in rank order: (n, ...) -> (P * n, ...). The result has no gradients.
+  /// Collective.
   template <typename T>
   std::remove_cvref_t<T> gather(const T& tree, std::source_location where = std::source_location::current()) const {
     static_assert(detail::TensorTree<T>,
@@ -33,6 +34,27 @@ class TreeOperations : public virtual AcceleratorBase {
     const CallSite site(where);
     verify("gather", tree);
     return with_each(tree, [&](const at::Tensor& tensor) { return operations::gather(context_->world, tensor); });
+  }
+  struct GatherTensorsOptions {
+    bool with_gradients = false;  ///< for a loss over the rows of all ranks, such as a contrastive one
+  };
+  /// With `with_gradients` the result is part of the graph: `backward` sums what the losses of all ranks contribute to a
+  /// rank's rows, and averaging the model's gradients then gives those of the mean loss. It gathers over the
+  /// data-parallel ranks, and its backward is collective too. Throws StateError under context parallelism.
+  ///
+  ///     const auto keys = accelerator.gather(features, {.with_gradients = true});
+  ///     accelerator.backward(contrastive_loss(features, keys));
+  template <typename T>
+  std::remove_cvref_t<T> gather(const T& tree, GatherTensorsOptions options,
+                                std::source_location where = std::source_location::current()) const {
+    if (!options.with_gradients) return gather(tree, where);
+    static_assert(detail::TensorTree<T>, "gather: with_gradients does not support numbers, strings and unknown types");
+    check_state(!mesh().config().cp_enabled(),
+                "gather: with_gradients does not support context parallelism, whose ranks hold parts of a sample");
+    const CallSite site(where);
+    verify("gather", tree);
+    return with_each(tree,
+                     [&](const at::Tensor& tensor) { return operations::gather_with_gradients(mesh()["dp"], tensor); });
   }
   /// Gathers like `gather`, and drops the duplicates that fill the last step of the active loader. Vectors without
   /// tensors, with one entry per sample, are gathered as objects; containers keep their shape. Collective. On a step

@@ -62,14 +62,14 @@ void TrainingStep::join_uneven_inputs(const std::vector<Joinable>& models, JoinO
                                       const std::function<void()>& body, std::source_location where) {
   JoinScope scope;
   auto& joined = scope.joined;
-  if (options.even_batches && !scope.set_even_batches(training_.loaders, *options.even_batches) && is_main_process())
+  if (options.even_batches && !scope.set_even_batches(training().loaders, *options.even_batches) && is_main_process())
     warn_once(
         *context_,
         "join_uneven_inputs: even_batches has no effect on loaders of iterable datasets and on those that dispatch "
         "batches");
   // Ranks that read parts of their own stay uneven, whatever the override says.
   const bool any_independent =
-      std::any_of(training_.loaders.begin(), training_.loaders.end(), [](const std::weak_ptr<LoaderCore>& weak) {
+      std::any_of(training().loaders.begin(), training().loaders.end(), [](const std::weak_ptr<LoaderCore>& weak) {
         const auto loader = weak.lock();
         return loader && loader->ranks_are_independent();
       });
@@ -85,10 +85,10 @@ void TrainingStep::join_uneven_inputs(const std::vector<Joinable>& models, JoinO
   if (joined.empty()) return;
   const CallSite site(where);
   for (auto* model : joined) model->end_join();
-  const bool is_last = shadow_remaining_ranks(joined, *training_.path);
+  const bool is_last = shadow_remaining_ranks(joined, *training().path);
   // The gradient pipeline's shared state (loss scale, guard) must match the model that all ranks adopt, so it is taken
   // from the same rank.
-  joined.front()->sync_final_state(is_last, training_.path->shared_state());
+  joined.front()->sync_final_state(is_last, training().path->shared_state());
   for (auto* model : joined) model->sync_final_model(is_last);
   if (context_->listener) context_->listener->end_join();
 }

@@ -7,7 +7,9 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "reference/comm/dtypes.hpp"
 #include "reference/core/call_site.hpp"
+#include "reference/core/error_text.hpp"
 #include "reference/core/errors.hpp"
 
 namespace accel {
@@ -62,20 +64,30 @@ void check_dense(const at::Tensor& tensor, std::string_view op) {
                  c10::str(tensor.sizes()));
 }
 
+// The same for a contiguous tensor whose rows go to several ranks, shape (rows, bytes).
+at::Tensor rows_as_exchanged(const at::Tensor& tensor) {
+  if (is_exchanged(tensor.scalar_type())) return tensor;
+  const auto rows = tensor.size(0);
+  const auto bytes = c10::multiply_integers(tensor.sizes().slice(1)) * static_cast<std::int64_t>(tensor.element_size());
+  return as_exchanged(tensor).view({rows, bytes});
+}
+
 bool goes_through_nccl(c10d::ProcessGroup& group, const at::Tensor& tensor) {
   return tensor.is_cuda() && group.getBackend(c10::DeviceType::CUDA)->getBackendName() == "nccl";
 }
 
-// NCCL's own errors do not say what to do.
-void check_dtype(c10d::ProcessGroup& group, const at::Tensor& tensor, std::string_view name) {
-  check_argument(tensor.scalar_type() != at::kShort || !goes_through_nccl(group, tensor),
-                 "{}: NCCL does not support int16; convert the tensor to int32, or pass a copy on the CPU, which goes "
-                 "through Gloo",
-                 name);
+void check_contiguous(const at::Tensor& tensor, std::string_view op, std::string_view what) {
+  check_argument(tensor.is_contiguous(), "{}: the {} of shape {} is not contiguous; pass a contiguous tensor", op, what,
+                 c10::str(tensor.sizes()));
 }
 
+// Checked also where a backend would accept more: a program means the same on each. Complex numbers are summed as pairs.
 void check_reduction(c10d::ProcessGroup& group, const at::Tensor& tensor, ReduceOp op, std::string_view name) {
-  check_dtype(group, tensor, name);
+  const auto dtype = tensor.scalar_type();
+  const bool is_sum = op == ReduceOp::kSum || (op == ReduceOp::kMean && dtype != at::kComplexHalf);
+  check_argument(is_exchanged(dtype) || (c10::isComplexType(dtype) && is_sum),
+                 "{}: Gloo and NCCL do not reduce {} this way; convert the tensor, for example to {}", name,
+                 dtype_name(dtype), c10::isIntegralType(dtype, /*includeBool=*/true) ? "int64" : "float32");
   const bool is_bitwise = op == ReduceOp::kBitwiseAnd || op == ReduceOp::kBitwiseOr || op == ReduceOp::kBitwiseXor;
   check_argument(!is_bitwise || !goes_through_nccl(group, tensor),
                  "{}: NCCL has no bitwise reductions; reduce a copy on the CPU, which goes through Gloo: tensor.cpu()",
@@ -83,7 +95,6 @@ void check_reduction(c10d::ProcessGroup& group, const at::Tensor& tensor, Reduce
 }
 
 void check_message(c10d::ProcessGroup& group, const at::Tensor& tensor, int tag, std::string_view name) {
-  check_dtype(group, tensor, name);
   check_argument(
       tag == 0 || !goes_through_nccl(group, tensor),
       "{}: got tag {}, but NCCL matches messages in the order of their calls and ignores tags; use tag 0, or "
@@ -93,10 +104,8 @@ void check_message(c10d::ProcessGroup& group, const at::Tensor& tensor, int tag,
 
 }  // namespace
 
-// The C++ backtrace is removed; it hides the message.
 CommError comm_error(const std::string& what, const std::exception& error) {
-  const std::string text = error.what();
-  const auto message = text.substr(0, text.find("\nException raised from"));
+  const auto message = text_of(error);
   return CommError(fmt::format("{}: {}{}", what, message, advice_for(message)));
 }
 
@@ -151,9 +160,8 @@ Work Group::broadcast(at::Tensor& tensor, int root, std::source_location where) 
                  name(), size());
   check_dense(tensor, "broadcast");
   if (!state_->process_group) return {};
-  check_dtype(*state_->process_group, tensor, "broadcast");
   auto what = state_->next("broadcast");
-  std::vector<at::Tensor> tensors{tensor};
+  std::vector<at::Tensor> tensors{as_exchanged(tensor)};
   c10d::BroadcastOptions options;
   options.rootRank = root;
   return with_context(what, [&] { return Work(state_->process_group->broadcast(tensors, options), what); });
@@ -172,9 +180,9 @@ at::Tensor Group::all_gather(const at::Tensor& tensor, std::source_location wher
   sizes[0] *= size();
   auto output = at::empty(sizes, input.options());
   if (input.numel() == 0) return output;
-  check_dtype(*state_->process_group, input, "all_gather");
   auto what = state_->next("all_gather");
-  with_context(what, [&] { return Work(state_->process_group->_allgather_base(output, input), what); }).wait();
+  auto all = as_exchanged(output), own = as_exchanged(input);
+  with_context(what, [&] { return Work(state_->process_group->_allgather_base(all, own), what); }).wait();
   return output;
 }
 
@@ -189,10 +197,14 @@ Work Group::all_gather_into(at::Tensor& output, const at::Tensor& input, std::so
     if (!output.is_alias_of(input)) output.copy_(input);
     return {};
   }
-  check_dtype(*state_->process_group, input, "all_gather_into");
+  check_argument(input.scalar_type() == output.scalar_type(),
+                 "all_gather_into: got an input of {} and an output of {}; "
+                 "expected one dtype",
+                 dtype_name(input.scalar_type()), dtype_name(output.scalar_type()));
+  check_contiguous(output, "all_gather_into", "output");
   auto what = state_->next("all_gather_into");
-  auto own = input;
-  return with_context(what, [&] { return Work(state_->process_group->_allgather_base(output, own), what); });
+  auto all = as_exchanged(output), own = as_exchanged(input.contiguous());
+  return with_context(what, [&] { return Work(state_->process_group->_allgather_base(all, own), what); });
 }
 
 Work Group::reduce_scatter(at::Tensor& output, const at::Tensor& input, std::source_location where) const {
@@ -216,17 +228,19 @@ Work Group::all_to_all(at::Tensor& output, const at::Tensor& input, std::vector<
                        std::vector<std::int64_t> input_splits, std::source_location where) const {
   const CallSite site(where);
   check_argument(input.dim() >= 1 && output.dim() >= 1, "all_to_all: a tensor has no dimensions; expected (rows, ...)");
-  check_dense(input, "all_to_all");
-  check_dense(output, "all_to_all");
+  check_contiguous(output, "all_to_all", "output");
   if (!state_->process_group) {
     output.copy_(input);
     return {};
   }
-  check_dtype(*state_->process_group, input, "all_to_all");
+  check_argument(input.scalar_type() == output.scalar_type(),
+                 "all_to_all: got an input of {} and an output of {}; "
+                 "expected one dtype",
+                 dtype_name(input.scalar_type()), dtype_name(output.scalar_type()));
   auto what = state_->next("all_to_all");
-  auto rows = input;
+  auto sent = rows_as_exchanged(input.contiguous()), received = rows_as_exchanged(output);
   return with_context(what, [&] {
-    return Work(state_->process_group->alltoall_base(output, rows, output_splits, input_splits), what);
+    return Work(state_->process_group->alltoall_base(received, sent, output_splits, input_splits), what);
   });
 }
 
@@ -242,9 +256,9 @@ void Group::barrier(std::source_location where) const {
 // group would diverge.
 Work Group::send(at::Tensor& tensor, int destination, int tag, std::source_location where) const {
   const CallSite site(where);
-  check_dense(tensor, "send");
+  check_contiguous(tensor, "send", "tensor");
   check_argument(state_->process_group != nullptr, "send: the group has only one rank; expected at least two");
-  std::vector<at::Tensor> tensors{tensor};
+  std::vector<at::Tensor> tensors{as_exchanged(tensor)};
   check_message(*state_->process_group, tensor, tag, "send");
   auto what = fmt::format("rank {}: send to {} of group {}", rank(), destination, name());
   return with_context(what, [&] { return Work(state_->process_group->send(tensors, destination, tag), what); });
@@ -252,9 +266,9 @@ Work Group::send(at::Tensor& tensor, int destination, int tag, std::source_locat
 
 Work Group::recv(at::Tensor& tensor, int source, int tag, std::source_location where) const {
   const CallSite site(where);
-  check_dense(tensor, "recv");
+  check_contiguous(tensor, "recv", "tensor");
   check_argument(state_->process_group != nullptr, "recv: the group has only one rank; expected at least two");
-  std::vector<at::Tensor> tensors{tensor};
+  std::vector<at::Tensor> tensors{as_exchanged(tensor)};
   check_message(*state_->process_group, tensor, tag, "recv");
   auto what = fmt::format("rank {}: recv from {} of group {}", rank(), source, name());
   return with_context(what, [&] { return Work(state_->process_group->recv(tensors, source, tag), what); });

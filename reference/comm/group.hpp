@@ -21,8 +21,9 @@ class Work;
 ///     group.all_reduce(tensor, ReduceOp::kMean).wait();
 ///
 /// All methods except rank(), size(), name(), process_group() and send/recv are collectives: every rank of the group
-/// calls them in the same order, with tensors of equal shape and dtype. NCCL does not support int16: ArgumentError. A
-/// group of one rank without a process group does not communicate and returns what one rank would see. `where` is the
+/// calls them in the same order, with tensors of equal shape and dtype. Reductions accept the dtypes of is_exchanged
+/// (comm/dtypes.hpp), and sums of complex numbers; other collectives accept every dtype, and send as bytes what no
+/// backend knows. A group of one rank without a process group does not communicate and returns what one rank would see. `where` is the
 /// caller's location, for hang reports.
 /// Thread rule: one thread per rank at a time.
 namespace accel {
@@ -63,7 +64,7 @@ class Group {
   [[nodiscard]] const c10::intrusive_ptr<c10d::ProcessGroup>& process_group() const;
 
   /// Reduces `tensor` over all ranks, in place. Dtype: floating or integer; floating only for kMean. Throws
-  /// ArgumentError for a bitwise operation of NCCL.
+  /// ArgumentError for another dtype, and for a bitwise operation of NCCL.
   [[nodiscard]] Work all_reduce(at::Tensor& tensor, ReduceOp op = ReduceOp::kSum,
                                 std::source_location where = std::source_location::current()) const;
   /// Copies `tensor` of rank `root` into every rank's `tensor`.
@@ -82,7 +83,7 @@ class Group {
                                     std::source_location where = std::source_location::current()) const;
   /// Sends `input_splits[r]` rows of `input` to rank r, in rank order, and stores the `output_splits[r]` rows that rank
   /// r sends in `output`. Splits may be 0; empty splits are equal parts. Both tensors have the same dtype and the same
-  /// sizes after dimension 0.
+  /// sizes after dimension 0. `output` is contiguous.
   [[nodiscard]] Work all_to_all(at::Tensor& output, const at::Tensor& input,
                                 std::vector<std::int64_t> output_splits = {},
                                 std::vector<std::int64_t> input_splits = {},

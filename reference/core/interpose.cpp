@@ -6,18 +6,25 @@
 // libraries, so a program that defines and exports functions with the same names replaces LibTorch's. Outside a
 // GeneratorScope the replacement forwards to LibTorch's own generator, which dlsym(RTLD_NEXT) finds.
 //
+// A thread that a rank starts belongs to the rank: pthread_create passes the generator and the C library's random state
+// of the creator on, as threads of a process share both. A thread that nobody with a scope has started uses LibTorch's
+// own generator. Sanitizers replace pthread_create themselves, so their builds leave it out.
+//
 // Two conditions follow. The program must be linked with -rdynamic, or its definitions are not in the dynamic symbol
 // table; verify_interposition checks that at start. And the signatures must be those of the LibTorch release in use.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/empty.h>
 #include <dlfcn.h>
+#include <pthread.h>
 
+#include <memory>
 #include <unordered_map>
 #include <utility>
 
 #include "reference/core/errors.hpp"
 #include "reference/core/random.hpp"
+#include "reference/core/system/libc_random.hpp"
 
 namespace accel {
 namespace {
@@ -67,6 +74,46 @@ void verify_interposition() {
 }
 
 }  // namespace accel
+
+#if !defined(__has_feature)
+#define __has_feature(feature) 0
+#endif
+#if !__has_feature(thread_sanitizer) && !__has_feature(address_sanitizer) && !defined(__SANITIZE_THREAD__) && \
+    !defined(__SANITIZE_ADDRESS__)
+
+namespace accel {
+namespace {
+
+struct ThreadStart {
+  void* (*run)(void*);
+  void* argument;
+  at::Generator generator;
+  std::shared_ptr<LibcRandom> libc_random;
+};
+
+extern "C" void* run_with_generators(void* passed) {
+  const std::unique_ptr<ThreadStart> start(static_cast<ThreadStart*>(passed));
+  const GeneratorScope generator(start->generator);
+  const LibcRandomScope libc_random(start->libc_random);
+  return start->run(start->argument);
+}
+
+}  // namespace
+}  // namespace accel
+
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
+                              void* argument) noexcept {
+  using Function = int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+  static auto* const original = reinterpret_cast<Function*>(dlsym(RTLD_NEXT, "pthread_create"));
+  if (accel::thread_generator == nullptr) return original(thread, attributes, run, argument);
+  auto start = std::make_unique<accel::ThreadStart>(
+      accel::ThreadStart{run, argument, *accel::thread_generator, accel::thread_libc_random()});
+  const int error = original(thread, attributes, accel::run_with_generators, start.get());
+  if (error == 0) start.release();
+  return error;
+}
+
+#endif
 
 namespace at::detail {
 

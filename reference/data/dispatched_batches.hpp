@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "reference/core/error_text.hpp"
 #include "reference/core/tree_bytes.hpp"
 #include "reference/core/tree_rows.hpp"
 #include "reference/data/batch_stream.hpp"
@@ -171,7 +172,7 @@ class DispatchedBatches : public BatchStream<Batch> {
         announcement.text = pack(batch, TensorBytes::kShapeOnly);
       }
     } catch (const std::exception& error) {
-      channel_.exchange({.kind = Announcement::kError, .text = error.what()});
+      channel_.exchange({.kind = Announcement::kError, .text = text_of(error)});
       throw;
     }
     return {channel_.exchange(std::move(announcement)), std::move(batch)};

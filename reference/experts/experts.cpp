@@ -88,4 +88,14 @@ std::map<std::string, ParameterCut> ExpertsImpl::cuts() const {
   return cuts;
 }
 
+void ExpertsImpl::save(torch::serialize::OutputArchive& archive) const {
+  check_is_complete("torch::save");
+  Module::save(archive);
+}
+
+void ExpertsImpl::load(torch::serialize::InputArchive& archive) {
+  check_is_complete("torch::load");
+  Module::load(archive);
+}
+
 }  // namespace accel::parallel

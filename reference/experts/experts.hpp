@@ -57,6 +57,8 @@ class ExpertsImpl : public torch::nn::Module, public CutModule {
     return {forward(rows.local, rows_per_expert)};
   }
   [[nodiscard]] std::map<std::string, ParameterCut> cuts() const override;
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
 
  private:
   // A linear layer of all experts: (experts, in, out) and (experts, out).

@@ -9,6 +9,7 @@
 #include "reference/core/input/listed.hpp"
 #include "reference/experts/token_dispatcher.hpp"
 #include "reference/modules/call.hpp"
+#include "reference/tensor_parallel/operators.hpp"
 
 namespace accel::parallel {
 namespace {
@@ -38,7 +39,10 @@ MixtureOfExpertsOptions checked(const MixtureOfExpertsOptions& options, int ep_s
 }  // namespace
 
 MixtureOfExpertsImpl::MixtureOfExpertsImpl(const MixtureOfExpertsOptions& options, const DeviceMesh& mesh)
-    : options_(checked(options, mesh["ep"].size())), experts_group_(mesh["ep"]), data_group_(mesh["dp_cp"]) {
+    : options_(checked(options, mesh["ep"].size())),
+      experts_group_(mesh["ep"]),
+      data_group_(mesh["dp_cp"]),
+      tensor_group_(mesh["tp"]) {
   router_ = register_module("router",
                             models::Linear(torch::nn::LinearOptions(options.width, options.num_experts).bias(false)));
   experts_ = register_module("experts", Experts(ExpertsOptions{.width = options.width,
@@ -49,7 +53,25 @@ MixtureOfExpertsImpl::MixtureOfExpertsImpl(const MixtureOfExpertsOptions& option
                                                 experts_group_));
 }
 
+MixtureOutputOf<Replicated> MixtureOfExpertsImpl::forward(const Replicated& values) {
+  auto output = mixed(values.local);
+  return {.values = {output.values}, .auxiliary_loss = output.auxiliary_loss};
+}
+
+MixtureOutputOf<Sharded<1>> MixtureOfExpertsImpl::forward(const Sharded<1>& values) {
+  const auto output = forward(gather(values, tensor_group_));
+  return {.values = scatter<1>(output.values, tensor_group_), .auxiliary_loss = output.auxiliary_loss};
+}
+
 MixtureOutput MixtureOfExpertsImpl::forward(const at::Tensor& values) {
+  check_argument(tensor_group_.size() == 1,
+                 "MixtureOfExperts: got a tensor on {} tensor-parallel ranks; pass Replicated{{values}} if every rank "
+                 "has all tokens, or Sharded<1>{{values}} if each has a part of the sequence",
+                 tensor_group_.size());
+  return mixed(values);
+}
+
+MixtureOutput MixtureOfExpertsImpl::mixed(const at::Tensor& values) {
   check_argument(values.dim() >= 1 && values.size(-1) == options_.width,
                  "MixtureOfExperts: got values of sizes {}; expected (..., {})", c10::str(values.sizes()),
                  options_.width);

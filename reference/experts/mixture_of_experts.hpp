@@ -12,6 +12,7 @@
 #include "reference/experts/router.hpp"
 #include "reference/modules/linear.hpp"
 #include "reference/state/device_mesh.hpp"
+#include "reference/tensor_parallel/placement.hpp"
 
 /// A feed-forward layer of which each token uses a few of many networks, the experts, which the ranks of "ep" divide.
 ///
@@ -24,9 +25,15 @@
 ///
 /// forward and backward are collectives of "ep", and in training of "dp_cp" if there is an auxiliary loss. A rank
 /// without tokens runs them too: its loss includes `values`, which are then empty. Every rank adds the auxiliary loss,
-/// which is equal on all of them, to its own loss. DDP averages the gradients; see Note [Gradients of experts]. Under
-/// tensor parallelism, every rank of "tp" passes all tokens and holds complete experts. Thread rule: modules belong to
-/// their rank.
+/// which is equal on all of them, to its own loss. DDP averages the gradients; see Note [Gradients of experts].
+///
+/// Ranks of "tp" hold complete experts and compute the same. There the type of the values must show how ranks hold
+/// them:
+///
+///     const auto [values, auxiliary_loss] = call(mixture_, Replicated{hidden});  // every rank has all tokens
+///     const auto [parts, auxiliary_loss] = call(mixture_, Sharded<1>{hidden});   // sequence parallelism
+///
+/// Thread rule: modules belong to their rank.
 namespace accel::parallel {
 
 /// Fields, in this order: width, inner, num_experts, top_k, activation, bias, capacity_factor, normalize_gates,
@@ -46,23 +53,31 @@ struct MixtureOfExpertsOptions {
                 z_loss_weight);
 };
 
-struct MixtureOutput {
-  at::Tensor values = {};          ///< of the sizes of the input
+/// `Values`: the type of the input.
+template <typename Values>
+struct MixtureOutputOf {
+  Values values = {};              ///< of the sizes of the input
   at::Tensor auxiliary_loss = {};  ///< the weighted losses of the router, shape []; 0 in evaluation
 };
+using MixtureOutput = MixtureOutputOf<at::Tensor>;
 
 class MixtureOfExpertsImpl : public torch::nn::Module {
  public:
   /// Throws ConfigError, which lists all problems of the options.
   MixtureOfExpertsImpl(const MixtureOfExpertsOptions& options, const DeviceMesh& mesh);
-  /// (..., width)
+  /// (..., width), equal on all ranks of "tp".
+  MixtureOutputOf<Replicated> forward(const Replicated& values);
+  /// Sequence parallelism: (batch, length / size, width). Gathers the tokens of the ranks of "tp".
+  MixtureOutputOf<Sharded<1>> forward(const Sharded<1>& values);
+  /// For one rank of "tp". Throws ArgumentError if there are several.
   MixtureOutput forward(const at::Tensor& values);
 
  private:
+  MixtureOutput mixed(const at::Tensor& values);
   [[nodiscard]] at::Tensor weighted_losses(const at::Tensor& logits, const Routing& routing) const;
 
   MixtureOfExpertsOptions options_;
-  Group experts_group_, data_group_;
+  Group experts_group_, data_group_, tensor_group_;
   models::Linear router_{nullptr};
   Experts experts_{nullptr};
 };
@@ -70,6 +85,6 @@ TORCH_MODULE(MixtureOfExperts);
 
 }  // namespace accel::parallel
 
-template <>
-inline constexpr auto accel::tree_members<accel::parallel::MixtureOutput> =
-    std::tuple(&accel::parallel::MixtureOutput::values, &accel::parallel::MixtureOutput::auxiliary_loss);
+template <typename Values>
+inline constexpr auto accel::tree_members<accel::parallel::MixtureOutputOf<Values>> = std::tuple(
+    &accel::parallel::MixtureOutputOf<Values>::values, &accel::parallel::MixtureOutputOf<Values>::auxiliary_loss);

@@ -82,8 +82,8 @@ class MixtureImpl : public FeedForwardLayer {
     dropout_ = register_module("dropout", nn::Dropout(options.dropout));
   }
   LayerOutput forward(const HiddenStates& values) override {
-    const auto [mixed, auxiliary_loss] = call(mixture_, stream_.complete(values));
-    return {stream_.drop(dropout_, stream_.own_part(mixed)), {auxiliary_loss}};
+    const auto [mixed, auxiliary_loss] = call(mixture_, parallel::Replicated{stream_.complete(values)});
+    return {stream_.drop(dropout_, stream_.own_part(mixed.local)), {auxiliary_loss}};
   }
 
  private:

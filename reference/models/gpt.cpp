@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "reference/context_parallel/token_mean.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/models/gpt_layers.hpp"
 #include "reference/models/sequence_parts.hpp"
@@ -106,31 +107,43 @@ void draw_weights(const nn::Module& module, double std, double std_of_residual) 
 
 void clear_padding(const VocabParallelEmbedding& embedding, const GptOptions& options, const Group& group) {
   const c10::NoGradGuard no_grad;
-  const auto rows = embedding->weight.size(0);
-  if (options.padding_token && *options.padding_token / rows == group.rank())
-    embedding->weight[*options.padding_token % rows].zero_();
+  const auto range = parallel::range_of_part(options.vocab_size, {.part = group.rank(), .num_parts = group.size()});
+  const auto row = options.padding_token.value_or(-1) - range.begin;
+  if (row >= 0 && row < range.length) embedding->weight[row].zero_();
 }
 
-// `weight` has the rank's part of the vocabulary.
-at::Tensor loss_of(const Copied& hidden, const at::Tensor& weight, const at::Tensor& targets, const Group& group) {
-  if (group.size() == 1) return linear_cross_entropy(hidden.local, weight, targets);
-  const Sharded<-1> logits{at::linear(hidden.local, weight).flatten(0, -2)};
-  return parallel::vocab_parallel_cross_entropy(logits, targets.flatten(), group).local;
-}
+// The output layer's vocabulary, which ranks divide.
+struct Vocabulary {
+  std::int64_t size = 0;
+  Group group = {};
+
+  // `weight` has the rank's part.
+  [[nodiscard]] Sharded<-1> logits(const Copied& hidden, const at::Tensor& weight) const {
+    return {at::linear(hidden.local, weight), size % group.size() == 0 ? 0 : size};
+  }
+  // `reduction`: "mean" or "sum".
+  [[nodiscard]] at::Tensor loss(const Copied& hidden, const at::Tensor& weight, const at::Tensor& targets,
+                                const std::string& reduction) const {
+    if (group.size() == 1) return linear_cross_entropy(hidden.local, weight, targets, {.reduction = reduction});
+    auto all = logits(hidden, weight);
+    all.local = all.local.flatten(0, -2);
+    return parallel::vocab_parallel_cross_entropy(all, targets.flatten(), group, {.reduction = reduction}).local;
+  }
+};
 
 // The output layer. In a class of its own, since a sharded weight exists only while its module is called.
 class OutputImpl : public ColumnParallelLinearImpl {
  public:
   OutputImpl(const GptOptions& options, const Group& group)
       : ColumnParallelLinearImpl({.in = options.width, .out = options.vocab_size, .bias = false}, group),
-        group_(group) {}
+        vocabulary_{options.vocab_size, group} {}
   using ColumnParallelLinearImpl::forward;
-  at::Tensor forward(const Copied& hidden, const at::Tensor& targets) {
-    return loss_of(hidden, weight, targets, group_);
+  at::Tensor forward(const Copied& hidden, const at::Tensor& targets, const std::string& reduction) {
+    return vocabulary_.loss(hidden, weight, targets, reduction);
   }
 
  private:
-  Group group_;
+  Vocabulary vocabulary_;
 };
 TORCH_MODULE(Output);
 
@@ -140,14 +153,17 @@ class Gpt : public LanguageModel {
   at::Tensor forward(const at::Tensor& tokens) override {
     const auto hidden = stream_.enter(checked_output(tokens).values);
     // Weight tying: the embedding's gradient is the sum of both uses.
-    const auto logits = output_ ? call(output_, hidden) : Sharded<-1>{at::linear(hidden.local, embedding_->weight)};
+    const auto logits = output_ ? call(output_, hidden) : vocabulary_.logits(hidden, embedding_->weight);
     return parallel::gather(logits, stream_.group()).local;
   }
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& targets) override {
     const auto [values, auxiliary_losses] = checked_output(tokens);
     const auto hidden = stream_.enter(values);
-    auto loss =
-        output_ ? call(output_, hidden, targets) : loss_of(hidden, embedding_->weight, targets, stream_.group());
+    // Ranks that hold parts of a sequence may count different numbers of targets, or none.
+    const std::string reduction = parts_.size() == 1 ? "mean" : "sum";
+    auto loss = output_ ? call(output_, hidden, targets, reduction)
+                        : vocabulary_.loss(hidden, embedding_->weight, targets, reduction);
+    if (parts_.size() > 1) loss = parallel::token_mean(loss, targets.ne(-100).sum(), parts_.group());
     for (const auto& auxiliary : auxiliary_losses) loss = loss + auxiliary;
     return loss;
   }
@@ -156,6 +172,7 @@ class Gpt : public LanguageModel {
   Gpt(const GptOptions& options, const DeviceMesh& mesh)
       : stream_(options, mesh),
         parts_(mesh),
+        vocabulary_{options.vocab_size, stream_.group()},
         block_size_(options.block_size),
         length_multiple_(options.sequence_parallel ? stream_.group().size() : 1) {}
   // The hidden states that enter the output layer.
@@ -163,6 +180,7 @@ class Gpt : public LanguageModel {
 
   ResidualStream stream_;
   SequenceParts parts_;
+  Vocabulary vocabulary_;
   VocabParallelEmbedding embedding_{nullptr};
   Output output_{nullptr};  // null if it is the embedding
 

@@ -70,7 +70,11 @@ std::vector<GptProblem> problems_on(const DeviceMesh& mesh, const GptOptions& op
   divide("key_value_heads", options.key_value_heads.value_or(0));
   // Tensor-parallel ranks hold complete experts.
   if (!options.num_local_experts) divide("feed_forward_width", options.feed_forward_width.value_or(4 * options.width));
-  divide("vocab_size", options.vocab_size);
+  if (ranks > 1 && options.vocab_size > 0 &&
+      parallel::range_of_part(options.vocab_size, {.part = ranks - 1, .num_parts = ranks}).length == 0)
+    problems.push_back({"vocab_size", fmt::format("{} over {} tensor-parallel ranks leaves the last rank without any "
+                                                  "token; expected more",
+                                                  options.vocab_size, ranks)});
   const auto& config = mesh.config();
   if (const auto experts = options.num_local_experts; experts && *experts % config.ep_size != 0) {
     problems.push_back(

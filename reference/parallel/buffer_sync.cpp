@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "reference/comm/dtypes.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
 
@@ -28,7 +29,7 @@ bool have_same_bits(const at::Tensor& left, const at::Tensor& right) {
 
 void broadcast_tensors(const Group& group, const std::vector<at::Tensor>& tensors, int root) {
   std::vector<at::Tensor> detached;
-  for (const auto& tensor : tensors) detached.push_back(tensor.detach());
+  for (const auto& tensor : tensors) detached.push_back(as_exchanged(tensor.detach()));
   if (!detached.empty()) c10d::broadcast_coalesced(group.process_group(), detached, kBroadcastBucketBytes, root);
 }
 

@@ -101,7 +101,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   }
   if (is_training()) {
     // Resolved at call time: a model may be built before its rank joins a world, or on another thread.
-    const auto group = group_ ? *group_ : current_rank().world;
+    const auto group = group_ ? *group_ : default_group_ ? *default_group_ : current_rank().world;
     const bool tracks = options.track_running_stats();
     if (group.size() > 1) {
       return sync_batch_norm(input,
@@ -122,6 +122,12 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
 
 void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
   stream << "accel::SyncBatchNorm(" << options.num_features() << ", eps=" << options.eps() << ')';
+}
+
+void set_default_groups_of_norms(const torch::nn::Module& module, const Group& group) {
+  for (const auto& part : module.modules()) {
+    if (auto* norm = part->as<SyncBatchNormImpl>()) norm->set_default_group(group);
+  }
 }
 
 void convert_sync_batchnorm(torch::nn::Module& module, const std::optional<Group>& group) {

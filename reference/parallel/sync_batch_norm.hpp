@@ -24,7 +24,9 @@ using SyncBatchNormOptions = torch::nn::BatchNormOptions;
 
 class SyncBatchNormImpl : public torch::nn::NormImplBase<2, SyncBatchNormImpl, SyncBatchNormOptions> {
  public:
-  /// Without a group, uses the world of the rank whose thread calls forward.
+  /// Without a group, `prepare` chooses the ranks that read different samples or positions, "dp_cp" of the mesh: those
+  /// of a tensor-parallel group read the same ones. An unprepared module then uses the world of the rank whose thread
+  /// calls forward.
   explicit SyncBatchNormImpl(const SyncBatchNormOptions& options, std::optional<Group> group = std::nullopt);
   /// Shares the parameters, buffers and mode of another norm.
   template <std::size_t D, typename Derived>
@@ -39,6 +41,8 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<2, SyncBatchNormImpl, S
   /// C in backward. Throws ArgumentError, on every rank, if all ranks together have fewer than 2 values per channel.
   at::Tensor forward(const at::Tensor& input);
   void pretty_print(std::ostream& stream) const override;
+  /// The group of a module that was constructed without one.
+  void set_default_group(Group group) { default_group_ = std::move(group); }
 
  protected:
   void _check_input_dim(const at::Tensor& input) override;
@@ -47,9 +51,13 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<2, SyncBatchNormImpl, S
   void share(const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& running_mean,
              const at::Tensor& running_var, const at::Tensor& num_batches_tracked);
 
-  std::optional<Group> group_;
+  std::optional<Group> group_, default_group_;
 };
 TORCH_MODULE(SyncBatchNorm);
+
+/// Sets the group of every SyncBatchNorm inside the module that was constructed without one. `prepare` calls it with
+/// the ranks that read different samples or positions.
+void set_default_groups_of_norms(const torch::nn::Module& module, const Group& group);
 
 /// Replaces every BatchNorm1d, 2d and 3d inside the module's Sequentials by a SyncBatchNorm with the same parameters
 /// and buffers, so that existing optimizers remain valid. Not a collective.

@@ -52,6 +52,8 @@ class GradScaler {
   /// Sets the scale of the next iteration from what the optimizers found in this one, or to `new_scale`. Throws
   /// StateError if no optimizer was checked.
   void update(std::optional<double> new_scale = std::nullopt);
+  /// Drops what was found in an optimizer since the last update. Does not read it.
+  void forget(const torch::optim::Optimizer* optimizer) { optimizers_.erase(optimizer); }
 
   /// Since the last update: whether gradients were unscaled, and whether the optimizer was stepped (or skipped).
   [[nodiscard]] bool was_unscaled(const torch::optim::Optimizer& optimizer) const;

@@ -94,11 +94,31 @@ std::vector<torch::optim::OptimizerParamGroup>& AcceleratedOptimizer::param_grou
   return optimizer_->param_groups();
 }
 
+void AcceleratedOptimizer::add_param_group(const torch::optim::OptimizerParamGroup& group) {
+  const auto& models = path_->models();
+  check_state(std::none_of(models.begin(), models.end(), [](const auto& model) { return model->is_sharded(); }),
+              "add_param_group: a sharded model's optimizer holds shards; pass all groups to its constructor, and "
+              "prepare it then");
+  optimizer_->add_param_group(group);
+}
+
 bool AcceleratedOptimizer::steps_any_of(const std::vector<at::Tensor>& parameters) const {
   const auto stepped = optim::parameters_of(*optimizer_);
   return std::any_of(parameters.begin(), parameters.end(), [&](const auto& parameter) {
     return std::any_of(stepped.begin(), stepped.end(), [&](const auto& other) { return other.is_same(parameter); });
   });
+}
+
+AcceleratedOptimizer AcceleratedOptimizer::handle() const {
+  auto handle = *this;
+  handle.use_ = status_->users.share();
+  return handle;
+}
+
+AcceleratedOptimizer AcceleratedOptimizer::without_use() const {
+  auto own = *this;
+  own.use_.reset();
+  return own;
 }
 
 AcceleratedScheduler::AcceleratedScheduler(std::shared_ptr<LRScheduler> scheduler,
@@ -108,7 +128,8 @@ AcceleratedScheduler::AcceleratedScheduler(std::shared_ptr<LRScheduler> schedule
       optimizers_(std::move(optimizers)),
       context_(&context),
       path_(std::move(path)),
-      options_(options) {
+      options_(options),
+      counted_(std::make_shared<Counted>(scheduler_)) {
   check_argument(options_.samples_per_step.value_or(1) >= 1,
                  "prepare_scheduler: samples_per_step: expected 1 or more, got {}",
                  options_.samples_per_step.value_or(1));
@@ -121,6 +142,21 @@ AcceleratedScheduler::AcceleratedScheduler(std::shared_ptr<LRScheduler> schedule
   path_->count_samples();
   // Samples from before this schedule was prepared do not count.
   counted_->seen = context_->gradient_state.num_samples;
+}
+
+// A schedule uses its optimizers.
+AcceleratedScheduler AcceleratedScheduler::handle() const {
+  auto handle = *this;
+  handle.use_ = counted_->users.share();
+  for (auto& optimizer : handle.optimizers_) optimizer = optimizer.handle();
+  return handle;
+}
+
+AcceleratedScheduler AcceleratedScheduler::without_use() const {
+  auto own = *this;
+  own.use_.reset();
+  for (auto& optimizer : own.optimizers_) optimizer = optimizer.without_use();
+  return own;
 }
 
 void AcceleratedScheduler::take_step() {

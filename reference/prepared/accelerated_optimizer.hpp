@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "reference/core/borrowed.hpp"
+#include "reference/core/never.hpp"
 #include "reference/optim/schedules/lr_scheduler.hpp"
 #include "reference/prepared/gradient_pipeline.hpp"
 #include "reference/state/rank_context.hpp"
@@ -25,8 +27,9 @@ namespace accel {
 ///     optimizer.step();             // optimizer->step() is the same call
 ///     optimizer.set_lr(0.01);
 ///
-/// This is a handle: copies share one state. The user's optimizer must outlive it, unless prepare was given a
-/// shared_ptr or a temporary, which the handle owns. Thread rule: the rank's thread. Source: accelerate/optimizer.py,
+/// This is a handle: copies share one state. The Accelerator forgets an optimizer that prepare has borrowed when the
+/// last handle ends; both may end in any order if neither is used between. An optimizer that was passed as a shared_ptr
+/// or a temporary is kept. Thread rule: the rank's thread. Source: accelerate/optimizer.py,
 /// AcceleratedOptimizer.
 class AcceleratedOptimizer {
  public:
@@ -36,7 +39,8 @@ class AcceleratedOptimizer {
       : optimizer_(std::move(optimizer)),
         context_(&context),
         path_(std::move(path)),
-        steps_in_backward_(steps_in_backward) {}
+        steps_in_backward_(steps_in_backward),
+        status_(std::make_shared<Status>(optimizer_)) {}
   /// Borrows an optimizer that outlives the handle.
   AcceleratedOptimizer(torch::optim::Optimizer& optimizer, RankContext& context, std::shared_ptr<GradientPipeline> path)
       : AcceleratedOptimizer(detail::borrowed(optimizer), context, std::move(path)) {}
@@ -63,8 +67,28 @@ class AcceleratedOptimizer {
   [[nodiscard]] std::vector<torch::optim::OptimizerParamGroup>& param_groups() const;
   [[nodiscard]] torch::optim::Optimizer& optimizer() const { return *optimizer_; }
   [[nodiscard]] bool steps_any_of(const std::vector<at::Tensor>& parameters) const;
+  /// Adds parameters of prepared models, with options of their own. Throws StateError for a sharded model, whose
+  /// optimizer gets all groups before `prepare`.
+  void add_param_group(const torch::optim::OptimizerParamGroup& group);
+  template <typename Optimizer>
+    requires std::same_as<Optimizer, torch::optim::Optimizer>
+  operator Optimizer&() const {
+    static_assert(
+        detail::kNever<Optimizer>,
+        "a prepared optimizer is no torch::optim::Optimizer, whose step would ignore accumulation, scaling and "
+        "averaging; pass the handle itself, or handle.optimizer() to code that does not step");
+    return *optimizer_;
+  }
   AcceleratedOptimizer* operator->() { return this; }
   const AcceleratedOptimizer* operator->() const { return this; }
+
+  /// A copy for the program. The Accelerator's own copy does not count as a user of the optimizer.
+  [[nodiscard]] AcceleratedOptimizer handle() const;
+  [[nodiscard]] AcceleratedOptimizer without_use() const;
+  /// Whether all handles of the program have ended, so that the optimizer may have ended too.
+  [[nodiscard]] bool has_no_handle() const { return status_->users.have_ended(); }
+  /// Whether `step` was called.
+  [[nodiscard]] bool was_called() const { return status_->was_called; }
 
  private:
   friend class TrainingStep;
@@ -72,7 +96,6 @@ class AcceleratedOptimizer {
   void take_step();
   void update(const GradientPipeline::LossClosure& closure = {}, StepOptions options = {});
   void clear_gradients(bool set_to_none);
-  [[nodiscard]] bool was_called() const { return status_->was_called; }
   // Whether the parameters have changed since the last backward although `step` was never called. Called in each
   // backward; returns true at most once.
   [[nodiscard]] bool was_stepped_directly();
@@ -82,12 +105,15 @@ class AcceleratedOptimizer {
   std::shared_ptr<GradientPipeline> path_;
   bool steps_in_backward_ = false;
   struct Status {
+    explicit Status(const std::shared_ptr<torch::optim::Optimizer>& optimizer) : users(optimizer) {}
     StepOutcome outcome;
     bool was_called = false;
     std::int64_t num_updates = 0;     // skipped ones included
     std::optional<double> norm = {};  // of the first parameter in the last backward, until `step` is called
+    detail::Users users;
   };
-  std::shared_ptr<Status> status_ = std::make_shared<Status>();
+  std::shared_ptr<Status> status_ = std::make_shared<Status>(nullptr);
+  std::shared_ptr<const void> use_;
 };
 
 struct SchedulerOptions {
@@ -105,8 +131,8 @@ struct SchedulerOptions {
 /// ranks reads N batches, or once if batches are split. A schedule with `total_steps` never advances beyond them. A
 /// call after several steps of the optimizer, such as one per epoch, is reported: it would advance N times.
 ///
-/// This is a handle on the user's schedule, which must outlive it, unless prepare was given a shared_ptr. Thread rule:
-/// the rank's thread. Source: accelerate/scheduler.py, AcceleratedScheduler.
+/// This is a handle on the user's schedule, with the lifetime rule of AcceleratedOptimizer. Thread rule: the rank's
+/// thread. Source: accelerate/scheduler.py, AcceleratedScheduler.
 class AcceleratedScheduler {
  public:
   /// Skips a step if one of `optimizers` skipped its step.
@@ -132,6 +158,10 @@ class AcceleratedScheduler {
   [[nodiscard]] LRScheduler& scheduler() const { return *scheduler_; }
   AcceleratedScheduler* operator->() { return this; }
   const AcceleratedScheduler* operator->() const { return this; }
+  /// As for AcceleratedOptimizer.
+  [[nodiscard]] AcceleratedScheduler handle() const;
+  [[nodiscard]] AcceleratedScheduler without_use() const;
+  [[nodiscard]] bool has_no_handle() const { return counted_->users.have_ended(); }
   /// The state of the schedule, and the number of samples that it has counted.
   [[nodiscard]] Value state_dict() const;
   void load_state_dict(const Value& state);
@@ -154,12 +184,15 @@ class AcceleratedScheduler {
   std::shared_ptr<GradientPipeline> path_;
   SchedulerOptions options_;
   struct Counted {
+    explicit Counted(const std::shared_ptr<LRScheduler>& scheduler) : users(scheduler) {}
     std::int64_t samples = 0;  // of optimizer steps that were taken
     std::int64_t seen = 0;     // the rank's count at the last step; further samples belong to the next step
     std::int64_t updates = 0;  // of the optimizers, at the last call
     bool has_warned = false;
+    detail::Users users;
   };
-  std::shared_ptr<Counted> counted_ = std::make_shared<Counted>();
+  std::shared_ptr<Counted> counted_ = std::make_shared<Counted>(nullptr);
+  std::shared_ptr<const void> use_;
 };
 
 }  // namespace accel

@@ -88,7 +88,7 @@ at::Tensor CutParameters::full_tensor_of(const at::Tensor& parameter, const at::
 sharded::ShardPiece CutParameters::piece_of(const at::Tensor& parameter, const at::Tensor& part) const {
   const auto& [name, cut] = at(parameter);
   auto sizes = inner_ == nullptr ? part.sizes().vec() : inner_->piece_of(parameter, part).sizes;
-  sizes.at(static_cast<std::size_t>(cut.dim)) *= cut.group.size();
+  sizes.at(static_cast<std::size_t>(cut.dim)) = cut.length_of_whole();
   return {.name = name, .sizes = std::move(sizes), .part = {}, .values = part};
 }
 

@@ -176,6 +176,12 @@ void GradientPipeline::remove_model(const ParallelModel& model) {
   num_gradients_looked_at_.clear();
 }
 
+void GradientPipeline::remove_optimizer(const torch::optim::Optimizer* optimizer) {
+  norms_before_clipping_.erase(optimizer);
+  num_gradients_looked_at_.erase(optimizer);
+  if (auto* own_scaler = scaler()) own_scaler->forget(optimizer);  // after the update that its last step made due
+}
+
 StepOutcome GradientPipeline::step(torch::optim::Optimizer& optimizer, const LossClosure& closure,
                                    StepOptions options) {
   // Only LBFGS needs a closure. It calls the model several times per step, while scale, weights and shards are handled
@@ -188,13 +194,14 @@ StepOutcome GradientPipeline::step(torch::optim::Optimizer& optimizer, const Los
   const auto check = [&] {
     check_loss_was_weighted(optimizer);
     check_averaged(optimizer, options);
+    for (const auto& model : models_) model->compare_gradients();
   };
   if (!closure) check();
   // With a closure the gradients exist only after it has run, so the checks move into it.
   const auto checked_closure = !closure ? closure : LossClosure([&] {
-    auto loss = closure();
+    const auto loss = closure();
     check();
-    return loss;
+    return common_loss(loss);
   });
   finish_window();
   if (clipping_norm_ > 0) {
@@ -207,6 +214,15 @@ StepOutcome GradientPipeline::step(torch::optim::Optimizer& optimizer, const Los
   auto outcome = try_step(optimizer, checked_closure);
   values.finish(outcome.may_have_stepped());
   return outcome;
+}
+
+// An optimizer such as LBFGS decides by the loss how often it evaluates the closure, and each evaluation is collective:
+// ranks that returned the losses of their own batches would make different numbers of calls. Losses that the program has
+// averaged are returned unchanged.
+at::Tensor GradientPipeline::common_loss(const at::Tensor& loss) const {
+  if (context_->world_size == 1 || !loss.defined()) return loss;
+  const auto all = context_->world.all_gather(loss.detach().reshape({1}));
+  return all.eq(all[0]).all().item<bool>() ? loss : all.mean();
 }
 
 // Detects loss.backward() instead of accelerator.backward(loss), which skips the division by the accumulation steps and

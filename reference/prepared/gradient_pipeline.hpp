@@ -68,6 +68,8 @@ class GradientPipeline {
   /// were not. Sharded gradients of the model count once in norms.
   void add_model(std::shared_ptr<ParallelModel> model);
   void remove_model(const ParallelModel& model);
+  /// Forgets an optimizer, whose address another one may get. Does not read it.
+  void remove_optimizer(const torch::optim::Optimizer* optimizer);
   [[nodiscard]] const std::vector<std::shared_ptr<ParallelModel>>& models() const { return models_; }
   /// Whether ranks hold shards of the parameter.
   [[nodiscard]] bool is_sharded(const at::Tensor& parameter) const;
@@ -98,7 +100,8 @@ class GradientPipeline {
   /// Prepares an optimizer's gradients for clipping: unscales them if that has not been done since the last update, and
   /// stores their norm for the guard. Collective if they are sharded.
   void before_clipping(torch::optim::Optimizer& optimizer);
-  /// Evaluates the model again and returns the loss. An optimizer such as LBFGS calls it several times per step.
+  /// Evaluates the model again and returns the rank's loss. An optimizer such as LBFGS calls it several times per step,
+  /// and gets the mean of the ranks' losses, so that all ranks call it equally often.
   using LossClosure = std::function<at::Tensor()>;
   /// Steps the optimizer unless infinite gradients or the guard prevent it.
   ///
@@ -128,6 +131,7 @@ class GradientPipeline {
   [[nodiscard]] bool accounts_for(const at::Tensor& parameter) const;
   StepOutcome try_step(torch::optim::Optimizer& optimizer, const LossClosure& closure);
   StepOutcome step_unless_infinite(torch::optim::Optimizer& optimizer);
+  [[nodiscard]] at::Tensor common_loss(const at::Tensor& loss) const;
   void check_averaged(const torch::optim::Optimizer& optimizer, StepOptions options);
   void check_loss_was_weighted(const torch::optim::Optimizer& optimizer);
   void check_belongs_to_models(const torch::optim::Optimizer& optimizer);

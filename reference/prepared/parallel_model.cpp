@@ -2,6 +2,9 @@
 
 #include <c10/core/GradMode.h>
 #include <c10/util/Type.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
 
 #include "reference/core/errors.hpp"
 
@@ -12,6 +15,10 @@ void ParallelModel::check_is_unsharded(const char* what) const {
               "{}: the model is sharded, so its parameters are only this rank's shards; use accelerator.save_model, or "
               "save_state and load_state",
               what);
+  check_state(cuts_.empty(),
+              "{}: ranks divide the parameters of the model's layers, so this rank has only its parts; use "
+              "accelerator.save_model, or save_state and load_state",
+              what);
   check_state(!options_.masters,
               "{}: with master_weights the model's parameters are bfloat16, and their float32 values are kept beside "
               "them; use accelerator.save_model, or save_state and load_state",
@@ -21,6 +28,36 @@ void ParallelModel::check_is_unsharded(const char* what) const {
 void ParallelModel::check_current(const char* what) {
   check_state(!is_retired_, "{}: the module was prepared again; use the handle of the last `prepare`", what);
   if (options_.is_trained && c10::GradMode::is_enabled()) registered_.check_unchanged(what);
+}
+
+bool ParallelModel::awaits_inputs() const {
+  return options_.is_trained && peer_check_.awaits_inputs() && c10::GradMode::is_enabled();
+}
+
+void ParallelModel::compare_gradients() {
+  if (!peer_check_.awaits_gradients()) return;
+  NamedTensors complete;
+  for (const auto& item : module_->named_parameters()) {
+    const auto* cut = cuts_.find(item.key());
+    if (cut == nullptr || cut->axis != "tp") complete.emplace_back(item.key(), item.value());
+  }
+  peer_check_.compare_gradients(complete);
+}
+
+void ParallelModel::explain_division(const std::exception& error) const {
+  const auto cut = std::ranges::find_if(cuts_.by_name(), [](const auto& item) { return item.second.axis == "tp"; });
+  const std::string message = error.what();
+  if (cut == cuts_.by_name().end() ||
+      (message.find("shape") == std::string::npos && message.find("size") == std::string::npos))
+    return;
+  const auto ranks = cut->second.group.size();
+  throw StateError(
+      fmt::format("{}; this may come from the {} tensor-parallel ranks, each of which has a part of the features of a "
+                  "divided layer "
+                  "such as that of '{}': in forward use the rank's own number of heads, heads / {}, and choose numbers "
+                  "of heads and "
+                  "of key-value heads that are multiples of {}",
+                  message.substr(0, message.find('\n')), ranks, cut->first, ranks, ranks));
 }
 
 // Not a static_assert: whether outputs are needed depends on run-time options, and a struct that is no tree works

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "reference/comm/group.hpp"
+#include "reference/core/borrowed.hpp"
 #include "reference/core/named_tensors.hpp"
 #include "reference/core/value.hpp"
 #include "reference/parallel/reduction_record.hpp"
@@ -20,6 +21,7 @@
 #include "reference/precision/autocast.hpp"
 #include "reference/precision/float8_layers.hpp"
 #include "reference/prepared/cut_parameters.hpp"
+#include "reference/prepared/peer_check.hpp"
 #include "reference/prepared/registered_parameters.hpp"
 #include "reference/sharded/memory_account.hpp"
 #include "reference/sharded/memory_scope.hpp"
@@ -55,9 +57,15 @@ class ParallelModel {
     std::shared_ptr<MasterWeights> masters = {};             ///< null: the optimizer steps the weights themselves
     bool channels_last = false;                              ///< 4-d inputs are converted to that memory format
     bool is_trained = true;                                  ///< false: prepared for evaluation only
+    Group peers = {};                                        ///< the tensor-parallel ranks
   };
   ParallelModel(std::shared_ptr<torch::nn::Module> module, Options options)
-      : module_(std::move(module)), options_(std::move(options)), registered_(*module_), cuts_(*module_) {}
+      : module_(std::move(module)),
+        options_(std::move(options)),
+        registered_(*module_),
+        users_(module_),
+        peer_check_(options_.peers),
+        cuts_(*module_) {}
   virtual ~ParallelModel() = default;
   ParallelModel(const ParallelModel&) = delete;
   ParallelModel& operator=(const ParallelModel&) = delete;
@@ -65,13 +73,15 @@ class ParallelModel {
   /// The user's module, as Accelerator::unwrap_model returns it.
   [[nodiscard]] const std::shared_ptr<torch::nn::Module>& module() const { return module_; }
   [[nodiscard]] const Options& options() const { return options_; }
+  /// Handles of the program; without one, a module that prepare has borrowed may have ended.
+  [[nodiscard]] detail::Users& users() { return users_; }
   /// The ranks that together hold the parameters and gradients; null: every rank holds all of them.
   [[nodiscard]] virtual const Group* shard_group() const = 0;
   [[nodiscard]] bool is_sharded() const { return shard_group() != nullptr; }
   /// The parameters of which each tensor-parallel or expert-parallel rank holds a part.
   [[nodiscard]] const CutParameters& cuts() const { return cuts_; }
-  /// Throws StateError for a sharded model and one with master weights: `what` is the call that needs complete
-  /// parameters.
+  /// Throws StateError for a sharded model, one with divided layers and one with master weights: `what` is the call
+  /// that needs complete parameters.
   void check_is_unsharded(const char* what) const;
 
   // --- forward ------------------------------------------------------------------------------------------------------
@@ -86,6 +96,13 @@ class ParallelModel {
   /// Throws StateError if the module was prepared again, or, with gradients enabled, if its parameters are no longer
   /// the tensors that were prepared.
   void check_current(const char* what);
+  /// Whether `compare_inputs` compares the inputs of the next forward: see PeerCheck.
+  [[nodiscard]] bool awaits_inputs() const;
+  void compare_inputs(const std::vector<at::Tensor>& inputs, const std::vector<TensorPlacement>& placements) {
+    peer_check_.compare_inputs(inputs, placements);
+  }
+  /// Compares the gradients of complete parameters over tensor-parallel ranks, before the first step: see PeerCheck.
+  void compare_gradients();
   /// Ends this preparation of the module, which is prepared again: its parameters are complete afterwards. Collective
   /// for a sharded model.
   virtual void retire() { is_retired_ = true; }
@@ -171,6 +188,8 @@ class ParallelModel {
   [[nodiscard]] virtual sharded::MemoryAccount memory_account() = 0;
 
  protected:
+  /// Throws StateError for an error about sizes in a model whose layers tensor-parallel ranks divide.
+  void explain_division(const std::exception& error) const;
   /// The feature that requires `needs_outputs`, for error messages.
   [[nodiscard]] virtual const char* reason_outputs_are_needed() const { return "mixed precision"; }
 
@@ -178,6 +197,8 @@ class ParallelModel {
   std::shared_ptr<torch::nn::Module> module_;
   Options options_;
   RegisteredParameters registered_;
+  detail::Users users_;
+  PeerCheck peer_check_;
   bool is_retired_ = false;
 
  protected:

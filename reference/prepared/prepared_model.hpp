@@ -7,6 +7,7 @@
 #include <optional>
 #include <source_location>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <typeinfo>
 #include <utility>
@@ -14,6 +15,7 @@
 
 #include "reference/core/call_site.hpp"
 #include "reference/core/named_tensors.hpp"
+#include "reference/core/never.hpp"
 #include "reference/core/tree.hpp"
 #include "reference/modules/call.hpp"
 #include "reference/precision/autocast.hpp"
@@ -28,6 +30,16 @@ class OutputArchive;
 
 namespace accel {
 
+namespace detail {
+
+/// A forward that changes its arguments: T&. The handle converts arguments, so it passes values.
+template <typename Module, typename... Args>
+concept ChangesArguments = requires(Module& module, Args&&... args) {
+  module.forward(std::forward<Args>(args)...);
+} && !requires(Module& module, std::remove_cvref_t<Args>&&... args) { module.forward(std::move(args)...); };
+
+}  // namespace detail
+
 /// A handle on a prepared model. Calling it runs the module's `forward` under autocast and DDP and returns float32.
 ///
 ///     auto model = accelerator.prepare(net);
@@ -37,13 +49,14 @@ namespace accel {
 /// model->forward(x) bypasses DDP; optimizer.step() throws afterwards.
 ///
 /// The result of `forward` must be a tree (core/tree.hpp) under mixed precision, FSDP, DeepSpeed,
-/// find_unused_parameters and static_graph; a struct needs one declaration for that. Copies share one model. Thread
-/// rule: the rank's thread.
+/// find_unused_parameters and static_graph; a struct needs one declaration for that. Copies share one model. The
+/// Accelerator forgets a module on the stack when its last handle ends; both may end in any order if neither is used
+/// between. Thread rule: the rank's thread.
 template <typename Module>
 class PreparedModel {
  public:
   PreparedModel(std::shared_ptr<Module> module, std::shared_ptr<ParallelModel> parallel)
-      : module_(std::move(module)), parallel_(std::move(parallel)) {}
+      : module_(std::move(module)), parallel_(std::move(parallel)), use_(parallel_->users().share()) {}
   /// An empty handle, as release_memory leaves it.
   explicit PreparedModel(std::nullptr_t) {}
 
@@ -84,6 +97,18 @@ class PreparedModel {
   void train(bool on = true) const { module_->train(on); }
   void eval() const { module_->eval(); }
   [[nodiscard]] bool is_training() const { return module_->is_training(); }
+  template <typename... Args>
+  void to(Args&&...) const {
+    static_assert(detail::kNever<std::tuple<Args...>>,
+                  "model.to: a handle has only the members that prepare changes; those of the module follow ->: "
+                  "model->to(...)");
+  }
+  template <typename... Args>
+  void zero_grad(Args&&...) const {
+    static_assert(detail::kNever<std::tuple<Args...>>,
+                  "model.zero_grad: call optimizer.zero_grad(), which keeps gradients while they accumulate, or "
+                  "model->zero_grad()");
+  }
   /// Names of the Linear layers that compute in float8.
   [[nodiscard]] std::vector<std::string> float8_layers() const {
     const auto& layers = parallel_->options().float8_layers;
@@ -105,6 +130,15 @@ class PreparedModel {
 
  private:
   template <typename... Args>
+    requires detail::ChangesArguments<Module, Args...>
+  at::Tensor run(std::source_location, Args&&...) {
+    static_assert(
+        detail::kNever<Module>,
+        "model(...): forward takes an argument by reference (T&); take it by value or by const T&, and return "
+        "what forward changes");
+    return {};
+  }
+  template <typename... Args>
   auto run(std::source_location where, Args&&... args) {
     using Output = std::remove_cvref_t<decltype(module_->forward(std::forward<Args>(args)...))>;
     if constexpr (!Tree<Output>) parallel_->check_outputs_not_needed(typeid(Output));
@@ -113,6 +147,8 @@ class PreparedModel {
     const PhaseScope phase(listener, "forward");
     std::optional<CallSite> site(std::in_place, where);
     parallel_->check_current("model(...)");
+    if (parallel_->awaits_inputs())
+      parallel_->compare_inputs(tensors_among(args...), detail::placements_among(args...));
     parallel_->before_forward();
     if (is_observed) listener->before_forward(*module_, tensors_among(args...));
     if (!parallel_->communicates_in_forward())
@@ -170,6 +206,7 @@ class PreparedModel {
 
   std::shared_ptr<Module> module_;
   std::shared_ptr<ParallelModel> parallel_;
+  std::shared_ptr<const void> use_;
 };
 
 }  // namespace accel

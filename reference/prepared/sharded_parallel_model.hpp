@@ -28,7 +28,10 @@ class ShardedParallelModel final : public ParallelModel {
   void before_forward() override { model_->before_forward(); }
   [[nodiscard]] bool casts_inputs() const override { return model_->casts_inputs(); }
   [[nodiscard]] at::Tensor cast_input(const at::Tensor& tensor) const override { return model_->cast_input(tensor); }
-  void explain(const std::exception& error) const override { model_->explain(error); }
+  void explain(const std::exception& error) const override {
+    model_->explain(error);
+    explain_division(error);
+  }
   bool after_forward(std::vector<at::Tensor>& outputs) override;
 
   [[nodiscard]] Restore suspend_sync() override;

@@ -17,7 +17,7 @@ class UnshardedModel : public ParallelModel {
   void before_forward() override {}
   [[nodiscard]] bool casts_inputs() const override { return options().channels_last; }
   [[nodiscard]] at::Tensor cast_input(const at::Tensor& tensor) const override;
-  void explain(const std::exception&) const override {}
+  void explain(const std::exception& error) const override { explain_division(error); }
   bool after_forward(std::vector<at::Tensor>&) override { return false; }
 
   [[nodiscard]] Restore suspend_sync() override { return {}; }

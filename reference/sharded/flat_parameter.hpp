@@ -95,6 +95,12 @@ class FlatParameter {
   void finish_reduce();
   /// The parts' gradients as one tensor, including the padding between them. Valid while the parts' gradients are.
   [[nodiscard]] const at::Tensor& gradient_shard() const { return gradient_shard_; }
+  /// Whether the last reduction gave this parameter no gradient, so that its elements of `gradient_shard` are zeros:
+  /// see Note [Parameters without gradients].
+  [[nodiscard]] bool lacks_gradient(std::size_t parameter) const {
+    return parameter < lacked_gradient_.size() && lacked_gradient_[parameter] &&
+           !parameters_[parameter].grad().defined();
+  }
   /// Whether parameters have gradients of their parts; a checkpoint inside an accumulation window contains them.
   [[nodiscard]] bool has_part_gradients() const { return has_part_gradients_; }
   /// Sets the parts' gradients, in the order of the parameters; undefined where there is none.
@@ -130,7 +136,8 @@ class FlatParameter {
   bool is_gathered_ = false, is_stale_ = true, has_part_gradients_ = false, awaits_gradients_ = false;
   bool is_pinned_ = false, is_copied_ = false;  // the shard: in pinned host memory; the device may still copy it
   std::vector<at::Tensor> stashed_;
-  std::vector<bool> is_counted_;  // full gradients that the memory account contains
+  std::vector<bool> is_counted_;       // full gradients that the memory account contains
+  std::vector<bool> lacked_gradient_;  // in the last reduction
   std::int64_t whole_gradient_bytes_ = 0, part_gradient_bytes_ = 0;
   std::size_t num_gradients_ = 0;
   std::optional<Work> reduction_, replica_reduction_;

@@ -19,6 +19,10 @@ double divisor_before_sum(int num_ranks) {
   return factor;
 }
 
+bool is_negative_zero(const at::Tensor& values) {
+  return values.eq(0).logical_and_(values.signbit()).all().item<bool>();
+}
+
 void divide(at::Tensor& tensor, double divisor) {
   if (divisor > 1) tensor.div_(divisor);
 }
@@ -92,6 +96,12 @@ void FlatParameter::drop_full_gradients() {
   for (const auto& parameter : parameters_) parameter.mutable_grad().reset();
 }
 
+// Note [Parameters without gradients]
+// A parameter that no rank's loss used gets no gradient, as in DDP, so that optimizers skip it; a gradient of zeros
+// would decay weights and move them by earlier momentum. But each rank knows only its own loss. So a parameter without
+// a gradient contributes negative zeros: their sum is negative zero only if all ranks contributed them. Only ranks that
+// lack a gradient themselves look at the sum, so that a gradient which is negative zero everywhere is kept.
+
 // Copies the full gradients into one bucket and frees them at once, so that the bucket is the only copy. Only the gaps
 // are zeroed, not the entire bucket, to write memory once. A parameter without a gradient on this rank contributes
 // zeros: the collective's shape must not depend on which parameters a rank's loss used.
@@ -102,13 +112,15 @@ void FlatParameter::begin_reduce() {
   const auto dtype = options_.reduce_dtype.value_or(whole_.scalar_type());
   memory_->add(MemoryKind::kBuckets, layout().padded_numel() * static_cast<std::int64_t>(c10::elementSize(dtype)));
   bucket_ = at::empty({layout().padded_numel()}, whole_.options().dtype(dtype));
+  lacked_gradient_.assign(parameters_.size(), false);
   std::int64_t filled = 0;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto range = layout().range(i);
     auto& gradient = parameters_[i].mutable_grad();
     bucket_.narrow(0, filled, range.begin - filled).zero_();
     auto place = bucket_.narrow(0, range.begin, range.size());
-    gradient.defined() ? place.copy_(gradient.detach().reshape({-1})) : place.zero_();
+    gradient.defined() ? place.copy_(gradient.detach().reshape({-1})) : place.fill_(-0.0);
+    lacked_gradient_[i] = !gradient.defined();
     filled = range.end;
     gradient.reset();
   }
@@ -160,6 +172,7 @@ void FlatParameter::accept_gradients() {
       continue;
     }
     auto gradient = elements(gradient_shard_, layout().part_in_shard(i, shard_index()));
+    if (lacked_gradient_[i] && !stashed_[i].defined() && is_negative_zero(gradient)) continue;
     // Accumulation happens on parts and in the stored dtype, so it adds no traffic and no rounding in the reduce dtype.
     if (const auto before = std::exchange(stashed_[i], at::Tensor()); before.defined()) gradient.add_(before);
     parameters_[i].mutable_grad() = gradient;

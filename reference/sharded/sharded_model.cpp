@@ -174,13 +174,17 @@ std::vector<at::Tensor> ShardedModel::gradients(const std::vector<at::Tensor>& p
   for (const auto& unit : state_->units) {
     for (const auto& flat : unit->flats) {
       std::vector<at::Tensor> parts;
-      for (const auto& parameter : flat->parameters()) {
+      std::size_t num_lacking = 0;
+      for (std::size_t i = 0; i < flat->parameters().size(); ++i) {
+        const auto& parameter = flat->parameters()[i];
         if (wanted.contains(parameter.unsafeGetTensorImpl())) parts.push_back(parameter.grad());
+        num_lacking += flat->lacks_gradient(i) ? 1 : 0;
       }
       // FSDP1 without use_orig_params takes norms of the flat gradient. The sum of squares must run over the same
       // elements in the same order to give the same bits. The alias check excludes gradients that the program has
       // replaced.
-      const bool is_whole_flat = !state_->options.aligned && parts.size() == flat->parameters().size() &&
+      const bool is_whole_flat = !state_->options.aligned && !parts.empty() &&
+                                 parts.size() + num_lacking == flat->parameters().size() &&
                                  flat->gradient_shard().is_alias_of(parts.front());
       if (is_whole_flat) parts = {flat->gradient_shard()};
       // Empty parts are left out: they do not change a norm, but would add a kernel call each.

@@ -69,6 +69,11 @@ void Unit::after_forward(std::vector<at::Tensor>& outputs) {
 
 // Stashing comes before the gather: afterwards the parameters have their full shape, and autograd may add to them.
 void Unit::before_backward() {
+  check_state(
+      !c10::GradMode::is_enabled(),
+      "backward with create_graph is unsupported for sharded models, whose parameters are freed before a second "
+      "backward pass would use them; train without fsdp_plugin and deepspeed_plugin, or compute the gradient "
+      "penalty without create_graph");
   if (std::exchange(backward_began_, true)) return;
   step_.begin_backward(*this);
   for (auto& flat : flats) {

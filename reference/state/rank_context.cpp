@@ -12,6 +12,7 @@
 #include <iostream>
 #include <utility>
 
+#include "reference/core/error_text.hpp"
 #include "reference/core/errors.hpp"
 
 namespace accel {
@@ -61,8 +62,7 @@ int run_program(RankContext& context, const std::function<int()>& body) {
     if (code == 0) finish_saves(context);
     return code;
   } catch (const c10::Error& error) {
-    if (context.hint.empty()) throw;
-    throw StateError(fmt::format("{}\nnote: {}", error.what_without_backtrace(), context.hint));
+    throw StateError(text_of(error) + (context.hint.empty() ? "" : "\nnote: " + context.hint));
   }
 }
 
@@ -74,7 +74,9 @@ std::shared_ptr<StepListener> current_listener() { return thread_rank == nullptr
 // passes must run on the rank's thread (multithreading disabled), or gradient hooks would run on threads without
 // a rank. The autocast cache may still hold weights of the previous rank, so it is cleared.
 RankScope::RankScope(RankContext& context)
-    : generator_(context.generator), previous_(std::exchange(thread_rank, &context)) {
+    : generator_(context.generator),
+      libc_random_(context.libc_random),
+      previous_(std::exchange(thread_rank, &context)) {
   if (context.num_threads > 0) at::set_num_threads(context.num_threads);
   c10::AutogradState::set_tls_state(c10::AutogradState(
       /*grad_mode=*/true, /*inference_mode=*/false, /*fw_grad_mode=*/true, /*multithreading_enabled=*/false));

@@ -15,6 +15,7 @@
 #include "reference/core/device.hpp"
 #include "reference/core/files.hpp"
 #include "reference/core/random.hpp"
+#include "reference/core/system/libc_random.hpp"
 #include "reference/state/gradient_state.hpp"
 #include "reference/state/step_listener.hpp"
 
@@ -42,7 +43,8 @@ struct RankContext {
   int num_threads = 0;           ///< intra-op threads; 0 keeps LibTorch's setting. Ranks that share cores use 1
   c10::Device device = c10::Device(c10::kCPU);
   Group world = {};
-  at::Generator generator = {};  ///< the rank's default CPU generator
+  at::Generator generator = {};                  ///< the rank's default CPU generator
+  std::shared_ptr<LibcRandom> libc_random = {};  ///< of std::rand; null: the process's own
   /// What set_seed adds for device_specific; unset: the rank. An Accelerator with a mesh sets it, so that
   /// tensor-parallel ranks, which compute the same, draw the same numbers.
   std::optional<int> seed_index = {};
@@ -71,7 +73,7 @@ struct RankContext {
 };
 
 /// Runs `body`, the rank's program, and returns its result. After a result of 0 it completes the rank's saves, whose
-/// errors are those of the program. Converts a LibTorch error to a StateError with the rank's hint, if there is one.
+/// errors are those of the program. Converts a LibTorch error to a StateError without stack frames, with the rank's hint.
 int run_program(RankContext& context, const std::function<int()>& body);
 
 /// Completes the unfinished saves in their order. Throws the error of the first that fails. Collective.
@@ -100,6 +102,7 @@ class RankScope {
 
  private:
   GeneratorScope generator_;
+  LibcRandomScope libc_random_;
   RankContext* previous_;
 };
 

@@ -20,8 +20,17 @@ ParameterCut cut_of(const char* layer, std::int64_t dim, std::int64_t size, std:
   if (sections.empty()) sections = {size};
   std::vector<std::string> problems;
   std::int64_t sum = 0;
+  const auto num_parts = group.size();
+  const auto is_empty = [&](int part) {
+    return range_of_part(size, {.part = part, .num_parts = num_parts}).length < 1;
+  };
+  if (sections.size() == 1 && sections[0] == size && is_empty(num_parts - 1))
+    problems.push_back(
+        fmt::format("{} features over {} tensor-parallel ranks, by {} each, leave the last rank without any; use a "
+                    "smaller tp_size",
+                    size, num_parts, range_of_part(size, {.part = 0, .num_parts = num_parts}).length));
   for (const auto section : sections) {
-    if (section % group.size() != 0)
+    if (sections.size() > 1 && section % group.size() != 0)
       problems.push_back(
           fmt::format("{} features do not divide over {} tensor-parallel ranks; expected a multiple of {}", section,
                       group.size(), group.size()));
@@ -37,8 +46,42 @@ void keep_part(at::Tensor& parameter, const ParameterCut& cut) {
   if (parameter.defined() && cut.group.size() > 1) parameter.set_data(cut.part_of(parameter.detach()));
 }
 
+// What the outputs of a layer have as Sharded::uneven_length.
+std::int64_t uneven_length_of(const ParameterCut& cut) {
+  const auto length = cut.length_of_whole();
+  return length % cut.group.size() == 0 ? 0 : length;
+}
+
 using Cuts = std::map<std::string, ParameterCut>;
 Cuts if_divided(const ParameterCut& cut, Cuts cuts) { return cut.group.size() == 1 ? Cuts() : cuts; }
+
+// Targets are equal on all ranks, so all throw. On a GPU the check would wait for the device.
+void check_targets(const at::Tensor& counted, std::int64_t vocab) {
+  if (!counted.is_cpu() || counted.numel() == 0) return;
+  const auto least = counted.min().item<std::int64_t>(), largest = counted.max().item<std::int64_t>();
+  check_argument(least >= 0 && largest < vocab,
+                 "vocab_parallel_cross_entropy: targets from {} to {}; expected 0 to {}, or ignore_index", least,
+                 largest, vocab - 1);
+}
+
+// The largest logit of each row. On the CPU, every rank also learns whether all have the numbers of columns that are
+// expected: parts that do not divide need Sharded::uneven_length, which a program can lose by taking `local`.
+at::Tensor largest_of_all(const at::Tensor& logits, const Group& group, std::optional<std::int64_t> uneven_columns) {
+  const auto own = std::get<0>(logits.max(-1));
+  const auto columns = static_cast<double>(logits.size(-1));
+  const auto excess = uneven_columns ? columns - static_cast<double>(*uneven_columns) : columns;
+  auto largest = at::cat({own, at::tensor({excess, -excess}, own.options())});
+  group.all_reduce(largest, ReduceOp::kMax).wait();
+  if (largest.is_cpu()) {
+    const auto most = largest[-2].item<double>(), least = -largest[-1].item<double>();
+    check_argument(
+        most == least && (!uneven_columns || most == 0),
+        "vocab_parallel_cross_entropy: the ranks have other numbers of columns than expected, this one {}; set "
+        "uneven_length of the logits to the size of a vocabulary that does not divide over {} ranks",
+        columns, group.size());
+  }
+  return largest.narrow(0, 0, own.size(0));
+}
 
 }  // namespace
 
@@ -49,10 +92,22 @@ ColumnParallelLinearImpl::ColumnParallelLinearImpl(const ParallelLinearOptions& 
   keep_part(bias, cut_);
 }
 
-Sharded<-1> ColumnParallelLinearImpl::forward(const Copied& input) { return {LinearImpl::forward(input.local)}; }
+Sharded<-1> ColumnParallelLinearImpl::forward(const Copied& input) {
+  return {LinearImpl::forward(input.local), uneven_length_of(cut_)};
+}
 
 Cuts ColumnParallelLinearImpl::cuts() const {
   return if_divided(cut_, bias.defined() ? Cuts{{"weight", cut_}, {"bias", cut_}} : Cuts{{"weight", cut_}});
+}
+
+void ColumnParallelLinearImpl::save(torch::serialize::OutputArchive& archive) const {
+  check_is_complete("torch::save");
+  LinearImpl::save(archive);
+}
+
+void ColumnParallelLinearImpl::load(torch::serialize::InputArchive& archive) {
+  check_is_complete("torch::load");
+  LinearImpl::load(archive);
 }
 
 RowParallelLinearImpl::RowParallelLinearImpl(const ParallelLinearOptions& options, Group group)
@@ -86,6 +141,16 @@ Sharded<1> RowParallelLinearImpl::forward(const Sharded<-1>& input, ToSequence) 
 
 Cuts RowParallelLinearImpl::cuts() const { return if_divided(cut_, {{"weight", cut_}}); }
 
+void RowParallelLinearImpl::save(torch::serialize::OutputArchive& archive) const {
+  check_is_complete("torch::save");
+  LinearImpl::save(archive);
+}
+
+void RowParallelLinearImpl::load(torch::serialize::InputArchive& archive) {
+  check_is_complete("torch::load");
+  LinearImpl::load(archive);
+}
+
 VocabParallelEmbeddingImpl::VocabParallelEmbeddingImpl(const nn::EmbeddingOptions& options, Group group)
     : EmbeddingImpl(options),
       cut_(cut_of("VocabParallelEmbedding", 0, options.num_embeddings(), {}, std::move(group))) {
@@ -104,7 +169,8 @@ Partial VocabParallelEmbeddingImpl::looked_up(const at::Tensor& tokens) {
                    "VocabParallelEmbedding: tokens from {} to {}; expected 0 to {}", least, largest,
                    options.num_embeddings() - 1);
   }
-  const auto rows = weight.size(0), begin = rows * cut_.group.rank();
+  const auto [begin, rows] =
+      range_of_part(options.num_embeddings(), {.part = cut_.group.rank(), .num_parts = cut_.group.size()});
   const auto local = tokens - begin;
   const auto is_elsewhere = local.lt(0).logical_or(local.ge(rows));
   const auto padding = options.padding_idx() ? *options.padding_idx() - begin : -1;
@@ -125,25 +191,41 @@ Sharded<1> VocabParallelEmbeddingImpl::forward(const at::Tensor& tokens, ToSeque
 
 Cuts VocabParallelEmbeddingImpl::cuts() const { return if_divided(cut_, {{"weight", cut_}}); }
 
+void VocabParallelEmbeddingImpl::save(torch::serialize::OutputArchive& archive) const {
+  check_is_complete("torch::save");
+  EmbeddingImpl::save(archive);
+}
+
+void VocabParallelEmbeddingImpl::load(torch::serialize::InputArchive& archive) {
+  check_is_complete("torch::load");
+  EmbeddingImpl::load(archive);
+}
+
 Replicated vocab_parallel_cross_entropy(const Sharded<-1>& logits, const at::Tensor& targets, const Group& group,
-                                        std::int64_t ignore_index) {
+                                        const VocabCrossEntropyOptions& options) {
   check_argument(logits.local.dim() == 2 && targets.dim() == 1 && logits.local.size(0) == targets.size(0),
                  "vocab_parallel_cross_entropy: got logits of {} dimensions and targets of {}; expected (N, V / size) "
                  "and (N)",
                  logits.local.dim(), targets.dim());
+  check_argument(options.reduction == "mean" || options.reduction == "sum" || options.reduction == "none",
+                 "vocab_parallel_cross_entropy: reduction: expected mean, sum or none, got '{}'", options.reduction);
   const auto exact = logits.local.to(at::promote_types(logits.local.scalar_type(), at::kFloat));
-  auto largest = std::get<0>(exact.detach().max(-1));
-  group.all_reduce(largest, ReduceOp::kMax).wait();
+  const auto columns = exact.size(-1);
+  const auto vocab = logits.uneven_length > 0 ? logits.uneven_length : columns * group.size();
+  const auto own_range = range_of_part(vocab, {.part = group.rank(), .num_parts = group.size()});
+  const auto is_counted = targets.ne(options.ignore_index);
+  check_targets(targets.masked_select(is_counted), vocab);
+  auto largest =
+      largest_of_all(exact.detach(), group, logits.uneven_length > 0 ? std::optional(own_range.length) : std::nullopt);
   const auto shifted = exact - largest.unsqueeze(-1);
-  const auto columns = shifted.size(-1);
-  const auto local = targets - columns * group.rank();
-  const auto is_counted = targets.ne(ignore_index);
+  const auto local = targets - own_range.begin;
   const auto is_elsewhere = local.lt(0).logical_or(local.ge(columns));
   const auto own = shifted.gather(-1, local.masked_fill(is_elsewhere, 0).unsqueeze(-1)).squeeze(-1);
   // One collective for both sums.
   const auto sums = reduce({at::stack({shifted.exp().sum(-1), own.masked_fill(is_elsewhere, 0)})}, group).local;
   const auto losses = (sums[0].log() - sums[1]).masked_fill(is_counted.logical_not(), 0);
-  return {losses.sum() / is_counted.sum()};
+  if (options.reduction == "none") return {losses};
+  return {options.reduction == "sum" ? losses.sum() : losses.sum() / is_counted.sum()};
 }
 
 at::Tensor shared_parameter(const at::Tensor& parameter, const Group& group) { return copy({parameter}, group).local; }

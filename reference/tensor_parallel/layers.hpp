@@ -36,21 +36,25 @@ struct ParallelLinearOptions {
 /// Selects the overload of `forward` that ends in sequence parallelism, for accel::call, which calls `forward`.
 struct ToSequence {};
 
-/// The output features are divided. Throws ConfigError if a section is not a multiple of the group's size.
+/// The output features are divided. A number that is not a multiple of the group's size is divided as torch.chunk does,
+/// so that the last ranks have fewer. Throws ConfigError if a rank would have none, or if one of several sections is
+/// not a multiple of the group's size.
 class ColumnParallelLinearImpl : public models::LinearImpl, public CutModule {
  public:
   ColumnParallelLinearImpl(const ParallelLinearOptions& options, Group group);
   /// (..., in) -> (..., out / size)
   Sharded<-1> forward(const Copied& input);
   [[nodiscard]] std::map<std::string, ParameterCut> cuts() const override;
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
 
  private:
   ParameterCut cut_;
 };
 TORCH_MODULE(ColumnParallelLinear);
 
-/// The input features are divided. Every rank holds the bias, which is added once, after the sum. Throws ConfigError
-/// if a section is not a multiple of the group's size.
+/// The input features are divided, as those of ColumnParallelLinear. Every rank holds the bias, which is added once,
+/// after the sum. Throws ConfigError for the same numbers.
 class RowParallelLinearImpl : public models::LinearImpl, public CutModule {
  public:
   RowParallelLinearImpl(const ParallelLinearOptions& options, Group group);
@@ -60,6 +64,8 @@ class RowParallelLinearImpl : public models::LinearImpl, public CutModule {
   /// length does not divide.
   Sharded<1> forward(const Sharded<-1>& input, ToSequence);
   [[nodiscard]] std::map<std::string, ParameterCut> cuts() const override;
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
 
  private:
   Partial product(const Sharded<-1>& input) const;
@@ -67,8 +73,8 @@ class RowParallelLinearImpl : public models::LinearImpl, public CutModule {
 };
 TORCH_MODULE(RowParallelLinear);
 
-/// The rows of the table, one per token, are divided. Throws ConfigError if their number is not a multiple of the
-/// group's size.
+/// The rows of the table, one per token, are divided; the last ranks have fewer if their number is not a multiple of
+/// the group's size. Throws ConfigError if a rank would have none.
 class VocabParallelEmbeddingImpl : public torch::nn::EmbeddingImpl, public CutModule {
  public:
   VocabParallelEmbeddingImpl(const torch::nn::EmbeddingOptions& options, Group group);
@@ -77,6 +83,8 @@ class VocabParallelEmbeddingImpl : public torch::nn::EmbeddingImpl, public CutMo
   /// Sequence parallelism: (batch, length) -> (batch, length / size, embedding_dim).
   Sharded<1> forward(const at::Tensor& tokens, ToSequence);
   [[nodiscard]] std::map<std::string, ParameterCut> cuts() const override;
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
 
  private:
   Partial looked_up(const at::Tensor& tokens);
@@ -84,11 +92,22 @@ class VocabParallelEmbeddingImpl : public torch::nn::EmbeddingImpl, public CutMo
 };
 TORCH_MODULE(VocabParallelEmbedding);
 
+struct VocabCrossEntropyOptions {
+  std::int64_t ignore_index = -100;  ///< targets that do not count; their loss is 0
+  /// Over the targets that count: "mean", which is NaN without any, or "sum", both of shape []; or "none": shape (N).
+  std::string reduction = "mean";
+};
+
 /// The cross entropy of logits whose last dimension, the vocabulary, is divided: (N, V / size), with `targets` (N)
-/// int64 that are equal on all ranks, -> the mean over the targets other than `ignore_index`, shape [], float32 or
-/// float64. Never assembles all logits. Source: megatron/core/tensor_parallel/cross_entropy.py.
+/// int64 that are equal on all ranks, -> float32 or float64. Never assembles all logits.
+///
+///     const auto sum = vocab_parallel_cross_entropy(logits, targets, mesh["tp"], {.reduction = "sum"}).local;
+///     const auto loss = token_mean(sum, targets.ne(-100).sum(), mesh["dp_cp"]);  // also without counted targets
+///
+/// Throws ArgumentError, on the CPU also for targets outside of the vocabulary. Source:
+/// megatron/core/tensor_parallel/cross_entropy.py.
 Replicated vocab_parallel_cross_entropy(const Sharded<-1>& logits, const at::Tensor& targets, const Group& group,
-                                        std::int64_t ignore_index = -100);
+                                        const VocabCrossEntropyOptions& options = {});
 
 /// A parameter that every rank holds, such as a norm's weight, used on values of which each rank has a part. Its
 /// gradient is then summed over the group.

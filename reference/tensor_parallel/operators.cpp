@@ -5,6 +5,7 @@
 #include <torch/custom_class.h>
 
 #include "reference/core/errors.hpp"
+#include "reference/modules/parameter_cut.hpp"
 
 namespace accel::parallel {
 namespace {
@@ -98,11 +99,24 @@ at::Tensor scattered(const at::Tensor& values, std::int64_t dim, const Group& gr
       [dim, group](const at::Tensor& gradient) { return all_gathered_parts(gradient, dim, group); });
 }
 
-at::Tensor gathered(const at::Tensor& values, std::int64_t dim, const Group& group) {
+// The parts of a dimension that does not divide are those of a ParameterCut with one section.
+at::Tensor gathered(const at::Tensor& values, std::int64_t dim, const Group& group, std::int64_t uneven_length) {
   if (group.size() == 1) return values;
+  if (uneven_length > 0) {
+    const ParameterCut cut{.group = group, .dim = positive(dim, values), .sections = {uneven_length}};
+    return with_gradient(
+        values, [&](const at::Tensor& part) { return cut.whole_of(part); },
+        [cut](const at::Tensor& gradient) { return cut.part_of(gradient); });
+  }
   return with_gradient(
       values, [&](const at::Tensor& part) { return all_gathered_parts(part, dim, group); },
       [dim, group](const at::Tensor& gradient) { return own_part(gradient, dim, group); });
+}
+
+void check_even(std::int64_t uneven_length, const Group& group) {
+  check_argument(uneven_length == 0,
+                 "gather_copied: {} elements do not divide over {} tensor-parallel ranks; expected a multiple of {}",
+                 uneven_length, group.size(), group.size());
 }
 
 at::Tensor gathered_copied(const at::Tensor& values, std::int64_t dim, const Group& group) {

@@ -18,8 +18,9 @@
 /// | reduce_scatter | reduce-scatter | all-gather |
 ///
 /// Tensors have equal shapes and dtypes on all ranks; a dimension that is divided must be a multiple of the group's
-/// size, or they throw ArgumentError. In a group of one rank they return their argument, copy and gather_copied a view
-/// of it, whose gradient is that of the region. Source:
+/// size, or they throw ArgumentError. `gather` also accepts the parts of a layer whose features do not divide. In a
+/// group of one rank they return their argument, copy and gather_copied a view of it, whose gradient is that of the
+/// region. Source:
 /// github.com/NVIDIA/Megatron-LM, megatron/core/tensor_parallel/mappings.py.
 namespace accel::parallel {
 
@@ -30,7 +31,8 @@ Replicated reduce(const Partial& values, const Group& group);
 
 namespace detail {
 at::Tensor scattered(const at::Tensor& values, std::int64_t dim, const Group& group);
-at::Tensor gathered(const at::Tensor& values, std::int64_t dim, const Group& group);
+at::Tensor gathered(const at::Tensor& values, std::int64_t dim, const Group& group, std::int64_t uneven_length);
+void check_even(std::int64_t uneven_length, const Group& group);
 at::Tensor gathered_copied(const at::Tensor& values, std::int64_t dim, const Group& group);
 at::Tensor reduce_scattered(const at::Tensor& values, std::int64_t dim, const Group& group);
 }  // namespace detail
@@ -41,11 +43,12 @@ Sharded<kDim> scatter(const Replicated& values, const Group& group) {
 }
 template <std::int64_t kDim>
 Replicated gather(const Sharded<kDim>& values, const Group& group) {
-  return {detail::gathered(values.local, kDim, group)};
+  return {detail::gathered(values.local, kDim, group, values.uneven_length)};
 }
 /// Enters a cut region from values that are sharded along another dimension: sequence parallelism.
 template <std::int64_t kDim>
 Copied gather_copied(const Sharded<kDim>& values, const Group& group) {
+  detail::check_even(values.uneven_length, group);
   return {detail::gathered_copied(values.local, kDim, group)};
 }
 /// Leaves a cut region towards values that are sharded along another dimension.

@@ -38,10 +38,12 @@ struct Partial {
   at::Tensor local = {};
 };
 
-/// Part r of dimension `kDim`, which is divided into equal parts, on rank r. A negative dimension counts from the end.
+/// Part r of dimension `kDim` on rank r. A negative dimension counts from the end.
 template <std::int64_t kDim>
 struct Sharded {
   at::Tensor local = {};
+  /// The length of the complete dimension if it does not divide, so that the last parts are shorter; 0: equal parts.
+  std::int64_t uneven_length = 0;
 };
 
 struct Routed {
@@ -51,7 +53,7 @@ struct Routed {
 /// A function of each element, such as an activation, keeps the placement.
 template <std::int64_t kDim, typename Function>
 Sharded<kDim> elementwise(const Sharded<kDim>& values, Function&& function) {
-  return {function(values.local)};
+  return {function(values.local), values.uneven_length};
 }
 
 }  // namespace accel::parallel

@@ -23,6 +23,7 @@
 #include "reference/state/warnings.hpp"
 #include "reference/training_state/pending_save.hpp"
 #include "reference/training_state/rank_problem.hpp"
+#include "reference/training_state/registered_state.hpp"
 #include "reference/training_state/state_files.hpp"
 
 namespace accel {
@@ -97,6 +98,7 @@ std::string Checkpointing::begin(const std::string& folder) {
 // hook may clear them), and copies last, so that training may change tensors as soon as an asynchronous save returns.
 std::string Checkpointing::save(TrainingState& state, const std::string& output_dir, SaveStateOptions options) {
   finish();
+  checkpoint::check_registered(state);
   const bool is_sharded =
       std::any_of(state.models.begin(), state.models.end(), [](const auto& model) { return model->is_sharded(); });
   check_argument(!is_sharded || !config_.save_on_each_node,
@@ -290,6 +292,7 @@ std::string Checkpointing::load(TrainingState& state, const std::string& given_d
                  "load_state: inside_window: expected keep or drop, got '{}'", options.inside_window);
   const auto input_dir = folder_to_load("load_state", given_dir);
   finish();
+  checkpoint::check_registered(state);
   const auto found = find_on_one_rank(input_dir, options);
   std::unique_ptr<checkpoint::StateLoad> loading;
   agree(context_, "load_state", problem_of([&] {

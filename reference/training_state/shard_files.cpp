@@ -94,14 +94,6 @@ at::Tensor assembled(const Pieces& of_name) {
   return whole.view(of_name.sizes);
 }
 
-// The division of a parameter over ranks; null if it is complete.
-const sharded::ParameterShards* shards_of(const at::Tensor& parameter, const TrainingState& state) {
-  for (const auto& model : state.models) {
-    if (const auto* shards = model->shards_of(parameter)) return shards;
-  }
-  return nullptr;
-}
-
 // Entries that are one number per parameter. Their size alone does not tell: NAdam's and ASGD's entries of a parameter
 // with one element have one element too.
 bool is_scalar_state(const std::string& name) {
@@ -301,6 +293,16 @@ Value::List with_places(const Value::List& groups) {
 
 }  // namespace
 
+const sharded::ParameterShards* shards_of(const at::Tensor& parameter, const TrainingState& state) {
+  for (const auto& model : state.models) {
+    if (const auto* shards = model->shards_of(parameter)) return shards;
+  }
+  for (const auto& custom : state.custom) {
+    if (custom.cuts && custom.cuts->find(parameter) != nullptr) return custom.cuts.get();
+  }
+  return nullptr;
+}
+
 // safetensors metadata maps strings to strings, so the place is stored as JSON text.
 StateFile file_of_pieces(std::string name, const std::vector<ShardPiece>& pieces) {
   StateFile file{std::move(name), NamedTensors()};
@@ -332,10 +334,10 @@ std::map<std::string, StoredWeight> read_shards(const std::string& folder) {
   return weights;
 }
 
-Value state_dict_of(const AcceleratedOptimizer& optimizer, const TrainingState& state, RankContext& context,
+Value state_dict_of(const torch::optim::Optimizer& optimizer, const TrainingState& state, RankContext& context,
                     OptimizerForm form, std::vector<ShardPiece>& pieces) {
-  const auto parameters = optim::parameters_of(optimizer.optimizer());
-  auto dict = optim::state_dict(optimizer.optimizer()).as<Value::Dict>();
+  const auto parameters = optim::parameters_of(optimizer);
+  auto dict = optim::state_dict(optimizer).as<Value::Dict>();
   auto states = dict.at("state").as<Value::Dict>();
   const auto names = names_of(parameters, state);
   if (form == OptimizerForm::kWhole)
@@ -350,8 +352,8 @@ Value state_dict_of(const AcceleratedOptimizer& optimizer, const TrainingState& 
 }
 
 Value parts_of(const Value& whole, const std::map<std::string, StoredWeight>& shards,
-               const AcceleratedOptimizer& optimizer, const TrainingState& state) {
-  const auto parameters = optim::parameters_of(optimizer.optimizer());
+               const torch::optim::Optimizer& optimizer, const TrainingState& state) {
+  const auto parameters = optim::parameters_of(optimizer);
   auto dict = whole.as<Value::Dict>();
   const auto& saved = whole.at("state").as<Value::Dict>();
   const auto keys = keys_in(saved, shards, parameters, state);

@@ -26,6 +26,9 @@ namespace accel::checkpoint {
 /// Throws CheckpointError that lists all tensors with missing or overlapping pieces, or with contradictory sizes.
 [[nodiscard]] std::map<std::string, StoredWeight> read_shards(const std::string& folder);
 
+/// The division of a parameter of a prepared model or a registered module over ranks; null if it is complete.
+[[nodiscard]] const sharded::ParameterShards* shards_of(const at::Tensor& parameter, const TrainingState& state);
+
 /// How the optimizer state of sharded models is written: complete, or in pieces.
 enum class OptimizerForm { kWhole, kPieces };
 
@@ -33,11 +36,11 @@ enum class OptimizerForm { kWhole, kPieces };
 ///
 /// kWhole: complete tensors on rank 0; the dicts of other ranks lack the sharded tensors. kPieces: sharded tensors are
 /// moved to `pieces` under "name/entry". Collective for kWhole.
-[[nodiscard]] Value state_dict_of(const AcceleratedOptimizer& optimizer, const TrainingState& state,
+[[nodiscard]] Value state_dict_of(const torch::optim::Optimizer& optimizer, const TrainingState& state,
                                   RankContext& context, OptimizerForm form, std::vector<sharded::ShardPiece>& pieces);
 
 /// The reverse: returns this rank's parts of a complete state. `shards` provides the tensors that the state lacks.
 [[nodiscard]] Value parts_of(const Value& whole, const std::map<std::string, StoredWeight>& shards,
-                             const AcceleratedOptimizer& optimizer, const TrainingState& state);
+                             const torch::optim::Optimizer& optimizer, const TrainingState& state);
 
 }  // namespace accel::checkpoint

@@ -13,6 +13,7 @@
 #include "reference/core/safetensors.hpp"
 #include "reference/state/rng_sync.hpp"
 #include "reference/training_state/distributed_state.hpp"
+#include "reference/training_state/registered_state.hpp"
 #include "reference/training_state/shard_files.hpp"
 
 namespace accel::checkpoint {
@@ -185,9 +186,9 @@ std::vector<Value> add_optimizer_shards(std::vector<StateFile>& files, const Tra
   std::vector<Value> optimizers;
   for (std::size_t i = 0; i < state.optimizers.size(); ++i) {
     std::vector<sharded::ShardPiece> pieces;
-    auto remaining =
-        with_entries_of_schedules(state_dict_of(state.optimizers[i], state, context, form_of_optimizers(state), pieces),
-                                  state.optimizers[i].optimizer(), state);
+    auto remaining = with_entries_of_schedules(
+        state_dict_of(state.optimizers[i].optimizer(), state, context, form_of_optimizers(state), pieces),
+        state.optimizers[i].optimizer(), state);
     if (has_distributed_optimizers(state)) {
       add_distributed_optimizer(files, i, remaining, pieces, context);
       continue;
@@ -213,7 +214,8 @@ void add_model_shards(std::vector<StateFile>& files, const TrainingState& state,
 
 // The files that only one process writes.
 void add_shared_files(std::vector<StateFile>& files, TrainingState& state, const Weights& weights,
-                      const std::vector<Value>& optimizers, bool safe_serialization) {
+                      const std::vector<Value>& optimizers, const std::vector<std::function<Value()>>& registered,
+                      bool safe_serialization) {
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const auto& model = *state.models[i];
     if (model.is_saved_complete()) files.push_back(file_of_weights(i, model, weights[i], safe_serialization));
@@ -224,8 +226,7 @@ void add_shared_files(std::vector<StateFile>& files, TrainingState& state, const
   for (std::size_t i = 0; i < state.schedulers.size(); ++i)
     files.push_back({file_of_scheduler(i), state.schedulers[i].state_dict(), kSchedulerTypes});
   if (auto* scaler = state.path->scaler()) files.push_back({kScalerFile, scaler->state_dict()});
-  for (std::size_t i = 0; i < state.custom.size(); ++i)
-    files.push_back({file_of_custom(i), state.custom[i].state_dict()});
+  for (std::size_t i = 0; i < registered.size(); ++i) files.push_back({file_of_custom(i), registered[i]()});
 }
 
 // The files of each rank. A loader that the program has destroyed leaves a gap in the numbering, so that the others
@@ -297,7 +298,8 @@ std::vector<StateFile> files_of_rank(TrainingState& state, RankContext& context,
   std::vector<StateFile> files;
   const auto optimizers = add_optimizer_shards(files, state, context);
   add_model_shards(files, state, context);
-  if (is_main) add_shared_files(files, state, weights, optimizers, options.safe_serialization);
+  const auto registered = registered_states(state, context);
+  if (is_main) add_shared_files(files, state, weights, optimizers, registered, options.safe_serialization);
   add_rank_files(files, state, context, std::move(sync_states));
   return files;
 }

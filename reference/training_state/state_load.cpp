@@ -17,6 +17,7 @@
 #include "reference/sharded/memory_scope.hpp"
 #include "reference/state/rng_sync.hpp"
 #include "reference/training_state/distributed_state.hpp"
+#include "reference/training_state/registered_state.hpp"
 #include "reference/training_state/shard_files.hpp"
 #include "reference/training_state/state_files.hpp"
 
@@ -190,7 +191,7 @@ void StateLoad::load_optimizer(std::size_t index) {
   const auto saved = saved_optimizer(index);
   // The loaded state must be allocated where the optimizer would allocate it, for example in files.
   const sharded::MemoryScope scope(state_.path->optimizer_memory());
-  load(parts_of(saved.state, saved.shards, state_.optimizers[index], state_));
+  load(parts_of(saved.state, saved.shards, optimizer, state_));
 }
 
 void StateLoad::load_scheduler(std::size_t index) {
@@ -249,7 +250,7 @@ void StateLoad::load_custom() {
     undos_.emplace_back([&custom, before = copied({"", custom.state_dict()})] {
       custom.load_state_dict(std::get<Value>(before.content));
     });
-    custom.load_state_dict(read(file_of_custom(i)));
+    load_registered(state_, i, read(file_of_custom(i)));
   }
 }
 

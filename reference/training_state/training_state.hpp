@@ -16,10 +16,13 @@ namespace accel {
 
 /// Everything that an Accelerator has prepared, in order of preparation, and everything else that a checkpoint stores.
 struct TrainingState {
-  /// An object that the program has registered for checkpointing.
+  /// An object that the program has registered for checkpointing. registered_state.hpp has its complete state.
   struct Custom {
-    std::function<Value()> state_dict;
+    std::function<Value()> state_dict;  ///< of this rank: ranks may hold parts of tensors
     std::function<void(const Value&)> load_state_dict;
+    std::shared_ptr<torch::nn::Module> module = {};           ///< null for other objects
+    std::shared_ptr<CutParameters> cuts = {};                 ///< of the module
+    std::shared_ptr<torch::optim::Optimizer> optimizer = {};  ///< null for other objects
   };
   std::vector<std::shared_ptr<ParallelModel>> models = {};
   std::vector<AcceleratedOptimizer> optimizers = {};

@@ -12,21 +12,9 @@
 
 #include "reference/core/call_site.hpp"
 #include "reference/core/errors.hpp"
+#include "sim/backend/backend_rules.hpp"
 
 namespace accel::sim {
-namespace {
-
-// ProcessGroup::barrier assigns a static tensor in every call: ranks that are threads would race for it.
-class SimProcessGroup : public c10d::ProcessGroup {
- public:
-  using c10d::ProcessGroup::ProcessGroup;
-  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override {
-    return getDefaultBackend()->barrier(options);
-  }
-};
-
-}  // namespace
-
 SimBackend::SimBackend(Member member, std::shared_ptr<Group> group, int group_rank)
     : c10d::Backend(group_rank, static_cast<int>(group->ranks.size())),
       member_(std::move(member)),
@@ -39,6 +27,17 @@ ParallelFor SimBackend::parallel_for() const {
   return [world = world_](std::int64_t count, const std::function<void(std::int64_t)>& body) {
     world->executor().parallel_for(count, body);
   };
+}
+
+Call SimBackend::described(Collective op, const Tensors& tensors, std::string_view reduce_op, int root) const {
+  check_accepted(member_.library, op, tensors);
+  if (!reduce_op.empty()) check_accepted_reduction(member_.library, op, reduce_op, tensors.front().scalar_type());
+  return call_of(op, tensors, reduce_op, root);
+}
+
+void SimBackend::check_output(Collective op, const at::Tensor& output, const at::Tensor& like) const {
+  check_accepted_output(member_.library, op, output);
+  check_same(op, output, like);
 }
 
 // The part that all collectives share. `sequence_` is this rank's own count; it equals the engine's number
@@ -69,7 +68,7 @@ SimBackend::WorkPtr SimBackend::broadcast(Tensors& tensors, const c10d::Broadcas
   check_one(Collective::kBroadcast, tensors);
   const int root = static_cast<int>(options.rootRank);
   check_root(Collective::kBroadcast, root, getSize());
-  return join(c10d::OpType::BROADCAST, call_of(Collective::kBroadcast, tensors, {}, root), {.inputs = tensors},
+  return join(c10d::OpType::BROADCAST, described(Collective::kBroadcast, tensors, {}, root), {.inputs = tensors},
               {tensors}, [root](AllBuffers ranks) { sim::broadcast(ranks, root); });
 }
 
@@ -82,7 +81,7 @@ SimBackend::WorkPtr SimBackend::reduce_flat(Collective op, Tensors& tensors, con
                    "{}: the tensors have several dtypes; expected one", name_of(op));
   }
   return join(
-      type, call_of(op, tensors, reduction.name), {.inputs = tensors}, {tensors},
+      type, described(op, tensors, reduction.name), {.inputs = tensors}, {tensors},
       warn_on_lost_nan(
           next_slot(), op, reduction, [](AllBuffers ranks, std::size_t item) { return ranks[0]->inputs[item]; },
           [kind = reduction.kind, parallel = parallel_for()](AllBuffers ranks) { all_reduce(ranks, kind, parallel); }));
@@ -104,7 +103,7 @@ SimBackend::WorkPtr SimBackend::allreduce_sparse(Tensors& tensors, const c10d::A
     return tensor.detach().coalesce();
   };
   const Tensors sent{coalesced(tensors.front())};
-  return join(c10d::OpType::_ALLREDUCE_SPARSE, call_of(Collective::kAllReduce, sent, "sum"),
+  return join(c10d::OpType::_ALLREDUCE_SPARSE, described(Collective::kAllReduce, sent, "sum"),
               {.inputs = sent, .outputs = tensors}, {tensors}, [](AllBuffers ranks) { all_reduce_sparse(ranks); });
 }
 
@@ -117,7 +116,7 @@ SimBackend::WorkPtr SimBackend::reduce(Tensors& tensors, const c10d::ReduceOptio
   const auto reduction = reduction_of(options.reduceOp);
   const int root = static_cast<int>(options.rootRank);
   check_root(Collective::kReduce, root, getSize());
-  auto work = join(c10d::OpType::REDUCE, call_of(Collective::kReduce, tensors, reduction.name, root),
+  auto work = join(c10d::OpType::REDUCE, described(Collective::kReduce, tensors, reduction.name, root),
                    {.inputs = tensors}, {tensors},
                    warn_on_lost_nan(
                        next_slot(), Collective::kReduce, reduction,
@@ -135,15 +134,15 @@ SimBackend::WorkPtr SimBackend::allgather(std::vector<Tensors>& outputs, Tensors
   check_one(Collective::kAllGather, inputs);
   check_argument(outputs.size() == 1, "all_gather: got {} output lists; expected one", outputs.size());
   check_count(Collective::kAllGather, "outputs", outputs[0].size(), getSize());
-  for (const auto& output : outputs[0]) check_same(Collective::kAllGather, output, inputs[0]);
-  return join(c10d::OpType::ALLGATHER, call_of(Collective::kAllGather, inputs),
+  for (const auto& output : outputs[0]) check_output(Collective::kAllGather, output, inputs[0]);
+  return join(c10d::OpType::ALLGATHER, described(Collective::kAllGather, inputs),
               {.inputs = inputs, .outputs = outputs[0]}, outputs,
               [parallel = parallel_for()](AllBuffers ranks) { all_gather(ranks, parallel); });
 }
 
 SimBackend::WorkPtr SimBackend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) {
   check_parts(Collective::kAllGatherIntoTensor, output, input, getSize());
-  return join(c10d::OpType::_ALLGATHER_BASE, call_of(Collective::kAllGatherIntoTensor, {input}),
+  return join(c10d::OpType::_ALLGATHER_BASE, described(Collective::kAllGatherIntoTensor, {input}),
               {.inputs = {input}, .outputs = {output}}, {{output}},
               [parallel = parallel_for()](AllBuffers ranks) { all_gather_into_tensor(ranks, parallel); });
 }
@@ -155,10 +154,10 @@ SimBackend::WorkPtr SimBackend::allgather_coalesced(std::vector<Tensors>& output
   for (const auto& list : outputs) {
     check_count(Collective::kAllGatherCoalesced, "outputs of a rank", list.size(), inputs.size());
     for (std::size_t item = 0; item < list.size(); ++item)
-      check_same(Collective::kAllGatherCoalesced, list[item], inputs[item]);
+      check_output(Collective::kAllGatherCoalesced, list[item], inputs[item]);
     buffers.outputs.insert(buffers.outputs.end(), list.begin(), list.end());
   }
-  return join(c10d::OpType::ALLGATHER_COALESCED, call_of(Collective::kAllGatherCoalesced, inputs), std::move(buffers),
+  return join(c10d::OpType::ALLGATHER_COALESCED, described(Collective::kAllGatherCoalesced, inputs), std::move(buffers),
               outputs, [parallel = parallel_for()](AllBuffers ranks) { all_gather(ranks, parallel); });
 }
 
@@ -174,7 +173,7 @@ SimBackend::WorkPtr SimBackend::allgather_into_tensor_coalesced(Tensors& outputs
     const auto parts = parts_of(Collective::kAllGatherIntoTensorCoalesced, outputs[item], inputs[item], getSize());
     for (int rank = 0; rank < getSize(); ++rank) buffers.outputs[rank * inputs.size() + item] = parts[rank];
   }
-  return join(c10d::OpType::COALESCED, call_of(Collective::kAllGatherIntoTensorCoalesced, inputs), std::move(buffers),
+  return join(c10d::OpType::COALESCED, described(Collective::kAllGatherIntoTensorCoalesced, inputs), std::move(buffers),
               {outputs}, [parallel = parallel_for()](AllBuffers ranks) { all_gather(ranks, parallel); });
 }
 
@@ -187,13 +186,13 @@ SimBackend::WorkPtr SimBackend::gather(std::vector<Tensors>& outputs, Tensors& i
   if (getRank() == root) {
     check_argument(outputs.size() == 1, "gather: got {} output lists on the root; expected one", outputs.size());
     check_count(Collective::kGather, "outputs", outputs[0].size(), getSize());
-    for (const auto& output : outputs[0]) check_same(Collective::kGather, output, inputs[0]);
+    for (const auto& output : outputs[0]) check_output(Collective::kGather, output, inputs[0]);
     buffers.outputs = outputs[0];
   } else {
     check_argument(outputs.empty(), "gather: got outputs on rank {}; expected them only on the root, rank {}",
                    getRank(), root);
   }
-  return join(c10d::OpType::GATHER, call_of(Collective::kGather, inputs, {}, root), std::move(buffers), outputs,
+  return join(c10d::OpType::GATHER, described(Collective::kGather, inputs, {}, root), std::move(buffers), outputs,
               [root](AllBuffers ranks) { sim::gather(ranks, root); });
 }
 
@@ -206,13 +205,13 @@ SimBackend::WorkPtr SimBackend::scatter(Tensors& outputs, std::vector<Tensors>& 
   if (getRank() == root) {
     check_argument(inputs.size() == 1, "scatter: got {} input lists on the root; expected one", inputs.size());
     check_count(Collective::kScatter, "inputs", inputs[0].size(), getSize());
-    for (const auto& input : inputs[0]) check_same(Collective::kScatter, input, outputs[0]);
+    for (const auto& input : inputs[0]) check_output(Collective::kScatter, input, outputs[0]);
     buffers.inputs = inputs[0];
   } else {
     check_argument(inputs.empty(), "scatter: got inputs on rank {}; expected them only on the root, rank {}", getRank(),
                    root);
   }
-  return join(c10d::OpType::SCATTER, call_of(Collective::kScatter, outputs, {}, root), std::move(buffers), {outputs},
+  return join(c10d::OpType::SCATTER, described(Collective::kScatter, outputs, {}, root), std::move(buffers), {outputs},
               [root](AllBuffers ranks) { sim::scatter(ranks, root); });
 }
 
@@ -222,8 +221,8 @@ SimBackend::WorkPtr SimBackend::reduce_scatter(Tensors& outputs, std::vector<Ten
   check_argument(inputs.size() == 1, "reduce_scatter: got {} input lists; expected one", inputs.size());
   check_count(Collective::kReduceScatter, "inputs", inputs[0].size(), getSize());
   const auto reduction = reduction_of(options.reduceOp);
-  check_same(Collective::kReduceScatter, outputs[0], inputs[0][getRank()]);
-  return join(c10d::OpType::REDUCE_SCATTER, call_of(Collective::kReduceScatter, inputs[0], reduction.name),
+  check_output(Collective::kReduceScatter, outputs[0], inputs[0][getRank()]);
+  return join(c10d::OpType::REDUCE_SCATTER, described(Collective::kReduceScatter, inputs[0], reduction.name),
               {.inputs = inputs[0], .outputs = outputs}, {outputs},
               warn_on_lost_nan(
                   next_slot(), Collective::kReduceScatter, reduction,
@@ -245,7 +244,7 @@ SimBackend::WorkPtr SimBackend::reduce_scatter_tensor_coalesced(Tensors& outputs
                  "reduce_scatter_tensor: got {} outputs for {} inputs; expected one output per input, at least one",
                  outputs.size(), inputs.size());
   for (std::size_t item = 0; item < inputs.size(); ++item)
-    parts_of(Collective::kReduceScatterTensor, inputs[item], outputs[item], getSize());
+    check_parts(Collective::kReduceScatterTensor, inputs[item], outputs[item], getSize());
   const auto reduction = reduction_of(options.reduceOp);
   // The reduced tensor is spread over the ranks' outputs; put together again, it can be searched for a lost NaN.
   const auto whole = [](AllBuffers ranks, std::size_t item) {
@@ -253,7 +252,7 @@ SimBackend::WorkPtr SimBackend::reduce_scatter_tensor_coalesced(Tensors& outputs
     for (const auto* rank : ranks) parts.push_back(rank->outputs[item].flatten());
     return at::cat(parts).view(ranks[0]->inputs[item].sizes());
   };
-  return join(c10d::OpType::_REDUCE_SCATTER_BASE, call_of(Collective::kReduceScatterTensor, inputs, reduction.name),
+  return join(c10d::OpType::_REDUCE_SCATTER_BASE, described(Collective::kReduceScatterTensor, inputs, reduction.name),
               {.inputs = inputs, .outputs = outputs}, {outputs},
               warn_on_lost_nan(next_slot(), Collective::kReduceScatterTensor, reduction, whole,
                                [kind = reduction.kind, parallel = parallel_for()](AllBuffers ranks) {
@@ -279,6 +278,8 @@ SimBackend::WorkPtr SimBackend::alltoall_base(at::Tensor& output, at::Tensor& in
                    "all_to_all_single: got {} splits of {} with sum {}; expected {} with sum {}", splits.size(), side,
                    sum, getSize(), tensor.size(0));
   };
+  check_accepted(member_.library, Collective::kAllToAllSingle, {input});
+  check_accepted_output(member_.library, Collective::kAllToAllSingle, output);
   check_side(input, input_splits, "input");
   check_side(output, output_splits, "output");
   check_argument(input.scalar_type() == output.scalar_type(),
@@ -299,6 +300,7 @@ SimBackend::WorkPtr SimBackend::alltoall_base(at::Tensor& output, at::Tensor& in
 }
 
 SimBackend::WorkPtr SimBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions&) {
+  check_accepted(member_.library, Collective::kAllToAll, inputs);
   check_count(Collective::kAllToAll, "inputs", inputs.size(), getSize());
   check_count(Collective::kAllToAll, "outputs", outputs.size(), getSize());
   for (const auto* tensors : {&inputs, &outputs}) {
@@ -329,7 +331,7 @@ SimBackend::WorkPtr SimBackend::send(Tensors& tensors, int destination, int tag)
     return tensor.detach().clone();
   };
   auto copy = std::make_shared<Buffers>(Buffers{.inputs = {copy_of(tensors[0])}});
-  const auto call = call_of(Collective::kSend, tensors);
+  const auto call = described(Collective::kSend, tensors);
   auto meeting = world_->send(*group_, getRank(), destination, tag, call, std::move(copy));
   member_.guard->issue(meeting, call, used_memory(tensors, /*are_written=*/false));
   return c10::make_intrusive<SimWork>(world_, member_.guard, std::move(meeting), member_.rank, c10d::OpType::SEND,
@@ -339,7 +341,7 @@ SimBackend::WorkPtr SimBackend::send(Tensors& tensors, int destination, int tag)
 SimBackend::WorkPtr SimBackend::receive(Tensors& tensors, int source, int tag) {
   check_one(Collective::kRecv, tensors);
   auto buffers = std::make_shared<Buffers>(Buffers{.outputs = tensors});
-  const auto call = call_of(Collective::kRecv, tensors);
+  const auto call = described(Collective::kRecv, tensors);
   const auto deliver = [this, call](const Participant& sent, const Participant& received, std::uint64_t sequence) {
     const c10::NoGradGuard no_grad;
     const at::DisableRecordFunctionGuard unwatched;
@@ -378,22 +380,6 @@ SimBackend::WorkPtr SimBackend::barrier(const c10d::BarrierOptions&) {
 
 void SimBackend::monitoredBarrier(const c10d::BarrierOptions&, bool /*wait_all_ranks*/) {
   join(c10d::OpType::BARRIER, {.op = Collective::kMonitoredBarrier}, {}, {}, [](AllBuffers) {})->wait(kNoTimeout);
-}
-
-c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(Member member, const std::string& name,
-                                                          const std::vector<int>& ranks) {
-  auto group = member.world->group(name, ranks);
-  const int group_rank = group->group_rank_of(member.rank);
-  check_argument(group_rank >= 0, "group {}: rank {} is not a member of {}", name, member.rank, describe_ranks(ranks));
-  auto backend = c10::make_intrusive<SimBackend>(std::move(member), std::move(group), group_rank);
-  auto process_group = c10::make_intrusive<SimProcessGroup>(group_rank, static_cast<int>(ranks.size()));
-  // Also for devices: their tensors are reduced on the host, as ProcessGroupGloo does. PrivateUse1 is a program's own.
-  for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA, c10::DeviceType::PrivateUse1}) {
-    process_group->setBackend(device, c10d::ProcessGroup::BackendType::CUSTOM, backend);
-  }
-  process_group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
-  process_group->setGroupName(name);
-  return process_group;
 }
 
 }  // namespace accel::sim

@@ -9,6 +9,7 @@
 #include "sim/backend/buffer_guard.hpp"
 #include "sim/backend/joined_buffers.hpp"
 #include "sim/backend/sim_work.hpp"
+#include "sim/collectives/collective_plan.hpp"
 #include "sim/engine/world.hpp"
 
 /// A c10d backend over a World: every collective of ProcessGroupGloo, with Gloo's bits, among the threads of a process.
@@ -26,6 +27,7 @@ struct Member {
   std::shared_ptr<World> world;
   std::shared_ptr<BufferGuard> guard;
   int rank = 0;
+  Library library = Library::kGloo;  ///< whose rules for tensors hold
 };
 
 class SimBackend : public c10d::Backend {
@@ -70,6 +72,10 @@ class SimBackend : public c10d::Backend {
   WorkPtr reduce_flat(Collective op, Tensors& tensors, const c10d::ReduceOp& reduce_op, c10d::OpType type);
   WorkPtr receive(Tensors& tensors, int source, int tag);
   [[nodiscard]] ParallelFor parallel_for() const;
+  /// Checks this rank's tensors and describes its call.
+  [[nodiscard]] Call described(Collective op, const Tensors& tensors, std::string_view reduce_op = {},
+                               int root = -1) const;
+  void check_output(Collective op, const at::Tensor& output, const at::Tensor& like) const;
 
   Member member_;
   std::shared_ptr<World> world_;

@@ -98,6 +98,7 @@ void run_thread(const SimulationOptions& options, const Seat& seat, std::mutex& 
   // One intra-op thread: the ranks already use all cores, and results must not depend on the number of cores.
   context.num_threads = 1;
   context.generator = make_generator(c10::default_rng_seed_val);
+  context.libc_random = make_libc_random();
   std::vector<int> everyone(options.num_ranks);
   std::iota(everyone.begin(), everyone.end(), 0);
   context.world = accel::Group("world", make_process_group(member, "world", everyone));
@@ -133,7 +134,8 @@ void run_thread(const SimulationOptions& options, const Seat& seat, std::mutex& 
 void take_seat(Simulation& simulation, const SimulationOptions& options, int rank, int restart_count,
                const std::function<void(const Seat&)>& body) {
   const auto& world = simulation.world;
-  const Member member{.world = world, .guard = std::make_shared<BufferGuard>(*world, rank), .rank = rank};
+  const Member member{
+      .world = world, .guard = std::make_shared<BufferGuard>(*world, rank), .rank = rank, .library = options.library};
   if (options.faults) options.faults->on_rendezvous(*world, rank);
   body({.member = member,
         .vote = simulation.vote,

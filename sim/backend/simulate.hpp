@@ -12,6 +12,7 @@
 #include "reference/state/rank_context.hpp"
 #include "sim/backend/operator_clock.hpp"
 #include "sim/backend/step_recorder.hpp"
+#include "sim/collectives/collective_plan.hpp"
 #include "sim/engine/diagnosis.hpp"
 #include "sim/engine/faults.hpp"
 #include "sim/engine/record.hpp"
@@ -30,6 +31,7 @@ struct SimulationOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< for a collective that a running rank never joins
   RankSchedule schedule = {};                                    ///< parallel, or one rank at a time in a seeded order
   std::shared_ptr<FaultModel> faults = nullptr;                  ///< injected faults; null: none
+  Library library = Library::kGloo;            ///< the backend that is rehearsed: which tensors it accepts
   FinishTimes finish_times = nullptr;          ///< set: time is virtual and follows this network model
   double cpu_factor = 0;                       ///< virtual seconds of compute per second of processor time
   OperatorSeconds operator_seconds = nullptr;  ///< set: virtual seconds per operator, replaces cpu_factor

@@ -40,22 +40,6 @@ NamedReduction reduction_of(const c10d::ReduceOp& op) {
   }
 }
 
-// PyTorch's Python names, which users know, instead of c10's ("Float").
-std::string_view dtype_name(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kFloat: return "float32";
-    case at::kDouble: return "float64";
-    case at::kHalf: return "float16";
-    case at::kBFloat16: return "bfloat16";
-    case at::kChar: return "int8";
-    case at::kByte: return "uint8";
-    case at::kBool: return "bool";
-    case at::kInt: return "int32";
-    case at::kLong: return "int64";
-    default: return c10::toString(dtype);
-  }
-}
-
 void check_one(Collective op, const std::vector<at::Tensor>& tensors) {
   check_argument(tensors.size() == 1, "{}: got {} tensors; expected one per rank", name_of(op), tensors.size());
 }
@@ -84,13 +68,20 @@ void check_parts(Collective op, const at::Tensor& tensor, const at::Tensor& part
                  "of one dtype",
                  name_of(op), tensor.numel(), c10::toString(tensor.scalar_type()), part.numel(),
                  c10::toString(part.scalar_type()), count);
-  check_argument(tensor.is_contiguous(), "{}: the large tensor is not contiguous; pass tensor.contiguous()",
-                 name_of(op));
 }
 
 // Views, not copies: the parts of an output are written in place.
 std::vector<at::Tensor> parts_of(Collective op, const at::Tensor& tensor, const at::Tensor& part, int count) {
   check_parts(op, tensor, part, count);
+  if (!tensor.is_contiguous()) {
+    check_argument(
+        tensor.dim() > 0 && tensor.size(0) % count == 0 &&
+            tensor.sizes().slice(1) == part.sizes().slice(std::min<std::size_t>(1, part.dim())),
+        "{}: the output of shape {} is not contiguous and has no {} parts of shape {} along dimension 0; pass "
+        "a contiguous one",
+        name_of(op), c10::str(tensor.sizes()), count, c10::str(part.sizes()));
+    return tensor.chunk(count);
+  }
   std::vector<at::Tensor> parts;
   const auto flat = tensor.view({count, part.numel()});
   for (int index = 0; index < count; ++index) parts.push_back(flat[index].view(part.sizes()));
@@ -110,9 +101,6 @@ Call call_of(Collective op, const std::vector<at::Tensor>& tensors, std::string_
   Call call{.op = op, .reduce_op = reduce_op, .root = root, .where = CallSite::current()};
   for (const auto& tensor : tensors) {
     const bool is_sparse = tensor.layout() == at::kSparse;
-    check_argument(is_sparse || tensor.is_non_overlapping_and_dense(),
-                   "{}: the tensor of shape {} has gaps or overlapping elements; pass tensor.contiguous()", name_of(op),
-                   c10::str(tensor.sizes()));
     call.shapes.push_back(tensor.sizes().vec());
     if (traits_of(op).is_in_place && !is_sparse && !tensor.is_contiguous())
       call.strides.push_back(significant_strides(tensor));

@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
 
+#include "reference/comm/dtypes.hpp"
 #include "sim/collectives/tensors/collectives.hpp"
 #include "sim/engine/collective_call.hpp"
 
@@ -22,9 +23,6 @@ struct NamedReduction {
 };
 /// Throws ArgumentError for a reduction that Gloo lacks.
 NamedReduction reduction_of(const c10d::ReduceOp& op);
-
-/// E.g. "float32".
-std::string_view dtype_name(at::ScalarType dtype);
 
 void check_one(Collective op, const std::vector<at::Tensor>& tensors);
 /// `what` names the tensors: "inputs" in "scatter inputs: got 3 tensors; ...".

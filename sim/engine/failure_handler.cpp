@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "reference/core/error_text.hpp"
+
 namespace accel::sim {
 namespace {
 
@@ -13,7 +15,7 @@ std::exception_ptr released_by(int rank, const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& exception) {
-    message = exception.what();
+    message = text_of(exception);
   } catch (...) {
   }
   return std::make_exception_ptr(ReleasedError(fmt::format("rank {} failed: {}", rank, message)));

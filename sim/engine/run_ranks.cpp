@@ -5,6 +5,8 @@
 #include <mutex>
 #include <optional>
 
+#include "reference/core/error_text.hpp"
+
 #include "sim/engine/world.hpp"
 
 namespace accel::sim {
@@ -81,10 +83,10 @@ RankOutcome outcome_of(int rank, std::exception_ptr error) {
   try {
     std::rethrow_exception(error);
   } catch (const ReleasedError& exception) {
-    outcome.message = exception.what();
+    outcome.message = text_of(exception);
     outcome.released = true;
   } catch (const std::exception& exception) {
-    outcome.message = exception.what();
+    outcome.message = text_of(exception);
   } catch (...) {
     outcome.message = "an exception that is not a std::exception";
   }

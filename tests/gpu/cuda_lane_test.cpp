@@ -127,7 +127,7 @@ TEST_F(CudaLaneTest, WhatNcclLacksIsAnErrorBeforeTheCall) {
   ASSERT_EQ(done.exit_code, 0) << all_of(done);
   for (const auto* rank : {"rank 0: ", "rank 1: "}) {
     EXPECT_THAT(done.output, HasSubstr(std::string(rank) + "all_reduce: NCCL has no bitwise reductions"));
-    EXPECT_THAT(done.output, HasSubstr(std::string(rank) + "all_reduce: NCCL does not support int16"));
+    EXPECT_THAT(done.output, HasSubstr(std::string(rank) + "all_reduce: Gloo and NCCL do not reduce int16"));
     EXPECT_THAT(done.output, HasSubstr(std::string(rank) + "send: got tag 3, but NCCL"));
   }
 }

@@ -1,6 +1,7 @@
 // What must not compile, each with one sentence: see mistakes_test.cpp, which reads what follows "// expected: ".
 #include <torch/data/dataloader.h>
 #include <torch/data/datasets/tensor.h>
+#include <torch/script.h>
 
 #include <accel/accel.hpp>
 
@@ -109,4 +110,52 @@ void a_broadcast_number(accel::Accelerator& accelerator) {
 void a_padded_number(accel::Accelerator& accelerator) {
   // expected: pad_across_processes: does not support numbers, strings and unknown types; pass tensors
   accelerator.pad_across_processes(std::vector<int>{1, 2});
+}
+
+void a_script_module(accel::Accelerator& accelerator) {
+  torch::jit::Module module("net");
+  // expected: prepare: TorchScript modules are unsupported, since their forward is interpreted
+  accelerator.prepare(module);
+}
+
+namespace {
+
+struct Changing : torch::nn::Module {
+  at::Tensor forward(at::Tensor& x) { return x = x + 1; }
+};
+struct WithOutput : torch::nn::Module {
+  void forward(const at::Tensor& x, at::Tensor& out) { out = x + 1; }
+};
+
+}  // namespace
+
+void a_forward_that_changes_its_argument(accel::Accelerator& accelerator) {
+  auto model = accelerator.prepare(std::make_shared<Changing>());
+  auto x = at::ones({1});
+  // expected: model(...): forward takes an argument by reference (T&); take it by value or by const T&, and return what
+  // forward changes
+  const auto y = model(x);
+  static_cast<void>(y);
+}
+
+void a_forward_with_an_output(accel::Accelerator& accelerator) {
+  auto model = accelerator.prepare(std::make_shared<WithOutput>());
+  at::Tensor out;
+  // expected: model(...): forward takes an argument by reference (T&); take it by value or by const T&
+  model(at::ones({1}), out);
+}
+
+void members_of_a_module(accel::Accelerator& accelerator, torch::nn::Linear& net) {
+  auto model = accelerator.prepare(net);
+  // expected: model.to: a handle has only the members that prepare changes; those of the module follow ->: model->to(
+  model.to(torch::kDouble);
+  // expected: model.zero_grad: call optimizer.zero_grad()
+  model.zero_grad();
+}
+
+void an_optimizer_as_a_base(accel::Accelerator& accelerator, torch::optim::SGD& sgd) {
+  auto optimizer = accelerator.prepare(sgd);
+  // expected: a prepared optimizer is no torch::optim::Optimizer, whose step would ignore accumulation
+  torch::optim::Optimizer& base = optimizer;
+  base.step();
 }

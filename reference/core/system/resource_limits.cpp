@@ -9,6 +9,8 @@
 #include <new>
 #include <optional>
 
+#include "reference/core/error_text.hpp"
+
 namespace accel {
 namespace {
 
@@ -79,9 +81,9 @@ std::string message_of(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
     return "not enough memory: " + describe_system_error(ENOMEM);
   const auto* system = dynamic_cast<const std::system_error*>(&error);
-  if (system == nullptr) return error.what();
+  if (system == nullptr) return text_of(error);
   const int reason = system->code().value();
-  return std::ranges::find(kLimits, reason) != kLimits.end() ? describe_system_error(reason) : error.what();
+  return std::ranges::find(kLimits, reason) != kLimits.end() ? describe_system_error(reason) : text_of(error);
 }
 
 int checked_descriptor(int descriptor, const std::string& purpose) {

@@ -20,11 +20,17 @@ std::vector<std::int64_t> splits_of(const std::vector<std::int64_t>& given, cons
                        : given;
 }
 
+// Gloo reduces complex numbers as pairs.
+at::Tensor as_real(const at::Tensor& tensor) {
+  return tensor.is_complex() ? at::view_as_real(tensor.detach().resolve_conj()) : tensor;
+}
+
 // One flat host buffer in memory order, as Gloo uses: the tensor itself if it is dense and on the host, else a
 // copy that `copy_back` writes to the tensors afterwards.
 class HostBuffer {
  public:
   explicit HostBuffer(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {
+    for (auto& tensor : tensors_) tensor = as_real(tensor);
     const auto& first = tensors_.front();
     direct_ = tensors_.size() == 1 && first.device().is_cpu() && first.is_non_overlapping_and_dense();
     if (direct_) {
@@ -70,16 +76,8 @@ void copy_plain(const at::Tensor& to, const at::Tensor& from) {
   }
 }
 
-// PyTorch would fail later, when it divides; here all ranks fail before any tensor has changed.
-void check_average(ReduceKind kind, at::ScalarType dtype) {
-  check_argument(!kind.average || c10::isFloatingType(dtype),
-                 "mean: got dtype {}, which cannot store the quotient; expected a floating dtype",
-                 c10::toString(dtype));
-}
-
 // Plans by the number of elements of the flat buffer: in the coalesced form chunk boundaries may lie inside a tensor.
 void ring(std::vector<HostBuffer>& buffers, ReduceKind kind, const ParallelFor& parallel_for) {
-  check_average(kind, buffers.front().dtype());
   std::vector<void*> data;
   for (auto& buffer : buffers) data.push_back(buffer.data());
   const auto plan =
@@ -127,7 +125,6 @@ void reduce(AllBuffers ranks, ReduceKind kind, int root, const ParallelFor& para
   const c10::NoGradGuard no_grad;
   std::vector<HostBuffer> buffers;
   for (auto* rank : ranks) buffers.emplace_back(rank->inputs);
-  check_average(kind, buffers.front().dtype());
   std::vector<void*> data;
   for (auto& buffer : buffers) data.push_back(buffer.data());
   const auto plan =
@@ -168,7 +165,8 @@ void all_gather_into_tensor(AllBuffers ranks, const ParallelFor& parallel_for) {
   const auto whole = at::cat(parts);
   const auto receive = [&](std::int64_t receiver) {
     const at::DisableRecordFunctionGuard unwatched;
-    copy_plain(ranks[receiver]->outputs[0].view({-1}), whole);
+    auto& output = ranks[receiver]->outputs[0];
+    copy_plain(output, whole.view(output.sizes()));
   };
   const auto num_ranks = static_cast<std::int64_t>(ranks.size());
   if (static_cast<std::int64_t>(whole.nbytes()) * num_ranks >= kParallelBytes) {
@@ -211,9 +209,9 @@ void reduce_scatter_tensor(AllBuffers ranks, ReduceKind kind, const ParallelFor&
     for (auto* rank : ranks) inputs.push_back(rank->inputs[item].detach().to(at::kCPU).contiguous());
     for (const auto& input : inputs) data.push_back(input.data_ptr());
     const auto total = at::empty_like(inputs.front());
-    check_average(kind, total.scalar_type());
-    const auto plan = plan_all_reduce(total.numel(), total.element_size(), static_cast<int>(ranks.size()));
-    ring_sum(total.scalar_type(), kind.reduction, plan, data, total.data_ptr(), parallel_for);
+    const auto sum = as_real(total);
+    const auto plan = plan_all_reduce(sum.numel(), sum.element_size(), static_cast<int>(ranks.size()));
+    ring_sum(sum.scalar_type(), kind.reduction, plan, data, sum.data_ptr(), parallel_for);
     divide({total}, kind, ranks.size());
     const auto parts = total.view({static_cast<std::int64_t>(ranks.size()), -1});
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "reference/core/call_site.hpp"
+#include "reference/core/error_text.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/backend/tensor_call.hpp"
 
@@ -76,7 +77,7 @@ Offer offer_of(Describe&& describe_call) {
 void check_one_dtype(Collective op, const Tensors& tensors) {
   for (const auto& tensor : tensors) {
     check_argument(tensor.scalar_type() == tensors[0].scalar_type(), "{}: got tensors of {} and {}; expected one dtype",
-                   sim::name_of(op), sim::dtype_name(tensors[0].scalar_type()), sim::dtype_name(tensor.scalar_type()));
+                   sim::name_of(op), dtype_name(tensors[0].scalar_type()), dtype_name(tensor.scalar_type()));
   }
 }
 
@@ -282,7 +283,7 @@ class CheckedBackend : public c10d::Backend {
       c10d::checkSplitSizes(input_splits, input, getSize());
       c10d::checkSplitSizes(output_splits, output, getSize());
       check_one_dtype(Collective::kAllToAllSingle, {input, output});
-      return sim::Call{.op = Collective::kAllToAllSingle, .dtype = sim::dtype_name(input.scalar_type())};
+      return sim::Call{.op = Collective::kAllToAllSingle, .dtype = dtype_name(input.scalar_type())};
     };
     return forward(agreed(describe_call),
                    [&] { return gloo_->alltoall_base(output, input, output_splits, input_splits, options); });
@@ -392,8 +393,7 @@ void CheckedGroup::end_case() { check_->compare({.call = "end of the case"}); }
 
 std::string message_without_frames(const std::exception& error) {
   if (const auto* const own = dynamic_cast<const Error*>(&error)) return own->what();
-  const auto* const libtorch = dynamic_cast<const c10::Error*>(&error);
-  const std::string text = libtorch ? libtorch->what_without_backtrace() : error.what();
+  const std::string text = text_of(error);
   return text.substr(0, text.find('\n'));
 }
 

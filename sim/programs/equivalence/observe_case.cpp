@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "reference/accelerator/accelerator.hpp"
+#include "reference/core/error_text.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/data/data_loader.hpp"
 #include "reference/state/rng_sync.hpp"
@@ -283,7 +284,7 @@ StageResult observe_stage(RankContext& rank, const EquivalenceCase& whole, int s
   } catch (const CommError&) {
     throw;
   } catch (const Error& error) {
-    result.seen.push_back(std::string("error: ") + error.what());
+    result.seen.push_back("error: " + text_of(error));
   }
   return result;
 }

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <iterator>
 
+#include "reference/core/error_text.hpp"
+
 namespace accel::programs {
 
 bool has_failed(const RankObservations& seen) {
@@ -72,7 +74,7 @@ RankObservations observe_on_simulated_ranks(const EquivalenceCase& one, sim::Sim
     try {
       std::rethrow_exception(report.error);
     } catch (const std::exception& error) {
-      return error.what();
+      return text_of(error);
     }
   });
 }

@@ -82,6 +82,11 @@ void read_task(YamlReader& reader, Experiment& experiment) {
 
 }  // namespace
 
+std::int64_t micro_batches_of(const AcceleratorOptions& options) {
+  const auto& plugin = options.gradient_accumulation_plugin;
+  return plugin && plugin->num_steps ? *plugin->num_steps : options.gradient_accumulation_steps;
+}
+
 Experiment read_experiment(const std::string& file, const std::vector<std::string>& overrides, int num_ranks) {
   YamlProblems problems(file);
   auto root = load_yaml(file, "an experiment file", problems);

@@ -43,4 +43,7 @@ struct Experiment {
 /// including those that depend on the number of ranks (split_batches).
 Experiment read_experiment(const std::string& file, const std::vector<std::string>& overrides, int num_ranks);
 
+/// The number of micro-batches of an optimizer step.
+std::int64_t micro_batches_of(const AcceleratorOptions& options);
+
 }  // namespace accel::programs

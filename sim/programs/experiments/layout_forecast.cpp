@@ -29,11 +29,6 @@ struct RepeatedSamples {
   }
 };
 
-std::int64_t micro_batches_of(const AcceleratorOptions& options) {
-  const auto& plugin = options.gradient_accumulation_plugin;
-  return plugin && plugin->num_steps ? *plugin->num_steps : options.gradient_accumulation_steps;
-}
-
 }  // namespace
 
 std::int64_t LayoutForecast::memory_bytes() const {

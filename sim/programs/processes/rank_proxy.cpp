@@ -12,6 +12,7 @@
 #include "backends/launch/process.hpp"
 #include "backends/process/update_report.hpp"
 #include "reference/core/call_site.hpp"
+#include "reference/core/error_text.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/backend/replica_vote.hpp"
 #include "sim/backend/sim_backend.hpp"
@@ -38,7 +39,7 @@ std::string text_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& exception) {
-    return exception.what();
+    return accel::text_of(exception);
   } catch (...) {
     return "an exception that is not a std::exception";
   }

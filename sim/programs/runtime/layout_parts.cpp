@@ -116,12 +116,12 @@ LayoutParts::Tensors LayoutParts::features_of(std::vector<at::Tensor> options, i
     if (option.dim() != static_cast<std::int64_t>(sizes.size())) continue;
     std::vector<at::Tensor> cuts{option};
     for (std::int64_t dim = 0; dim < option.dim(); ++dim) {
-      const auto parts = sizes[dim] == 0 ? 0 : option.size(dim) / sizes[dim];
-      if (option.size(dim) == sizes[dim] || parts != layout_.tp_size) continue;
       const auto own = place(rank, "tp");
+      const auto range = parallel::range_of_part(option.size(dim), {.part = own, .num_parts = layout_.tp_size});
+      if (option.size(dim) == sizes[dim] || range.length != sizes[dim]) continue;
       std::vector<at::Tensor> next;
       for (const auto& cut : cuts) {
-        next.push_back(cut.narrow(dim, own * sizes[dim], sizes[dim]));
+        next.push_back(cut.narrow(dim, range.begin, range.length));
         if (std::accumulate(sections.begin(), sections.end(), std::int64_t{0}) != option.size(dim)) continue;
         next.push_back(parallel::part_of_sections(cut, dim, sections, {.part = own, .num_parts = layout_.tp_size}));
       }
@@ -201,7 +201,12 @@ LayoutParts::Own LayoutParts::own_values(const ObservationKey& key, std::size_t 
   // Samples have no features to divide: ranks of other sizes read other samples.
   if (key.kind != "input") options = features_of(std::move(options), rank, sizes, sections_of(key.name));
   if (key.kind == "input gradient") {
+    // A model that divides positions inside forward has gradients of complete positions before, and of its own after.
+    const auto before = options;
     for (auto& option : options) option = option * size(divides_positions_ ? "dp_cp" : "dp");
+    if (context_size() > 1 && !divides_positions_) {
+      for (const auto& option : before) options.push_back(option * size("dp_cp"));
+    }
   }
   return {found, std::move(options)};
 }

@@ -21,6 +21,7 @@ struct Disagreement {
   std::string cause = {};       ///< likely, as in "the bias is added 2 times"
   std::string collective = {};  ///< the likeliest one: "reduce_scatter #4 of group tp (net.cpp:17)"; "" if none
   std::string missing = {};     ///< instead: "a reduction over tp after the output of module fc"; "" if none
+  bool is_absent = false;       ///< the rank has no such tensor: also if its run failed before
   double error = 0;             ///< largest difference of an element, relative to the largest expected element
 };
 

@@ -10,9 +10,11 @@
 #include <fmt/ranges.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/dropout.h>
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <fstream>
 #include <mutex>
 
@@ -44,10 +46,22 @@ bool has_bits(const at::Tensor& tensor) {
   return tensor.defined() && !tensor.is_meta() && tensor.layout() == at::kStrided;
 }
 
+// Ranks of a mesh drop other elements than one rank does, so that nothing could be compared.
+void stop_dropout(const torch::nn::Module& model) {
+  for (const auto& module : model.modules()) {
+    if (auto* dropout = module->as<torch::nn::DropoutImpl>()) dropout->options.p(0);
+    if (auto* dropout = module->as<torch::nn::Dropout2dImpl>()) dropout->options.p(0);
+    if (auto* dropout = module->as<torch::nn::Dropout3dImpl>()) dropout->options.p(0);
+    if (auto* dropout = module->as<torch::nn::AlphaDropoutImpl>()) dropout->options.p(0);
+    if (auto* dropout = module->as<torch::nn::FeatureAlphaDropoutImpl>()) dropout->options.p(0);
+  }
+}
+
 class Recorder : public StepListener, public std::enable_shared_from_this<Recorder> {
  public:
   Recorder(const RankContext& context, const RecordOptions& options)
-      : inner_(context.listener),
+      : context_(context),
+        inner_(context.listener),
         tensors_(options.tensors || options.values),
         values_(options.values),
         max_steps_(options.max_steps),
@@ -58,10 +72,7 @@ class Recorder : public StepListener, public std::enable_shared_from_this<Record
                  recording_file(options.folder, context.rank));
   }
 
-  std::string_view enter_phase(std::string_view phase) override {
-    const auto before = std::exchange(phase_, phase);
-    return inner_ ? inner_->enter_phase(phase) : before;
-  }
+  std::string_view enter_phase(std::string_view phase) override;
   void begin_backward(const at::Tensor& loss) override;
   void add_replicas(const std::shared_ptr<const Replicas>& replicas) override {
     if (inner_) inner_->add_replicas(replicas);
@@ -101,12 +112,14 @@ class Recorder : public StepListener, public std::enable_shared_from_this<Record
   [[nodiscard]] RecordedTensor store(const at::Tensor& tensor, TensorPlacement placement);
   void add_parameters(const std::string& kind, const Model& model);
 
+  const RankContext& context_;           // outlives its listener
   std::shared_ptr<StepListener> inner_;  // may be null
   bool tensors_, values_;
   std::optional<std::int64_t> max_steps_;
   std::string_view phase_ = "other";
-  std::int64_t num_steps_ = 0;  // backward passes that have begun
-  bool is_training_ = true;     // the mode of the prepared model that is running
+  std::int64_t num_steps_ = 0;    // backward passes that have begun
+  std::int64_t num_updates_ = 0;  // of optimizers
+  bool is_training_ = true;       // the mode of the prepared model that is running
   std::vector<Model> models_;
   std::mutex mutex_;  // guards out_: gradients on a GPU arrive on a thread of autograd
   std::ofstream out_, values_out_;
@@ -179,7 +192,7 @@ void Recorder::add_parameters(const std::string& kind, const Model& model) {
   if (tensors_) {
     for (const auto& [name, parameter] : model.parameters) {
       const auto cut = model.cuts.find(name);
-      const auto& seen = kind == "gradient" ? parameter.grad() : parameter;
+      const auto& seen = kind.ends_with("gradient") ? parameter.grad() : parameter;
       if (seen.defined())
         add_tensors(kind, model.prefix + name, {seen}, {},
                     cut == model.cuts.end() ? std::nullopt : std::optional(cut->second));
@@ -197,9 +210,21 @@ void Recorder::add_parameters(const std::string& kind, const Model& model) {
        .value = hex(fingerprint(hashes.data(), hashes.size() * sizeof(std::uint64_t)))});
 }
 
-// Lines are flushed in every step: a process that dies leaves what it computed.
+// Gradients are those of the end of a backward pass, before the program clips them: a wrong one would change all
+// others with the norm. Other phases inside backward, such as "batch_norm", return to it.
+std::string_view Recorder::enter_phase(std::string_view phase) {
+  const bool ends_backward = phase_ == "backward" && phase == "other" && std::uncaught_exceptions() == 0;
+  if (ends_backward && values_ && context_.gradient_state.sync_gradients) {
+    for (const auto& model : models_) add_parameters("gradient", model);
+  }
+  const auto before = std::exchange(phase_, phase);
+  return inner_ ? inner_->enter_phase(phase) : before;
+}
+
+// Lines are flushed in every step: a process that dies leaves what it computed. A window of several micro-batches is
+// recorded until its update.
 void Recorder::begin_backward(const at::Tensor& loss) {
-  if (max_steps_ && num_steps_ >= *max_steps_) throw EnoughRecorded();
+  if (max_steps_ && num_steps_ >= *max_steps_ && num_updates_ > 0) throw EnoughRecorded();
   {
     const at::DisableRecordFunctionGuard no_clock;
     ++num_steps_;
@@ -219,13 +244,14 @@ void Recorder::begin_backward(const at::Tensor& loss) {
 
 void Recorder::before_update() {
   if (values_) {
-    for (const auto& model : models_) add_parameters("gradient", model);
+    for (const auto& model : models_) add_parameters("stepped gradient", model);
   }
   if (inner_) inner_->before_update();
 }
 
 // Records first: the simulator ends the run there if the replicas differ.
 void Recorder::after_update() {
+  ++num_updates_;
   for (const auto& model : models_) add_parameters("parameter", model);
   add({.step = step(), .kind = "generator state", .value = hex(fingerprint(default_generator()))});
   out_.flush();
@@ -250,6 +276,8 @@ void Recorder::add_model(const std::shared_ptr<torch::nn::Module>& module) {
   for (const auto& [name, cut] : parallel::parameter_cuts(*module))
     models_.back().cuts[name] = {.axis = cut.axis, .dim = cut.dim, .sections = cut.sections};
   add_parameters("prepared parameter", models_.back());
+  out_.flush();  // shows that prepare returned, even if the run ends before its first step
+  if (values_) stop_dropout(*module);
   if (tensors_) observe_modules(module, prefix);
 }
 
@@ -274,7 +302,7 @@ std::string Recorder::name_of(const torch::nn::Module& model) const {
 }
 
 void Recorder::before_forward(const torch::nn::Module& model, const std::vector<at::Tensor>& inputs) {
-  is_training_ = model.is_training();
+  is_training_ = model.is_training() && c10::GradMode::is_enabled();
   add_tensors(is_training_ ? "input" : "evaluation input", name_of(model), inputs);
   see_inputs(name_of(model), inputs);
 }

@@ -164,6 +164,7 @@ sim::SimulationOptions Rehearsal::simulation_options(const std::shared_ptr<CostT
   // Compute time comes either from a table of operators, which is the same on every machine, or from the processor time
   // that this machine needs, scaled by a factor.
   if (network_) {
+    options.library = network_->library;
     const auto& compute = network_->compute;
     if (compute.kind == sim::ComputeCosts::Kind::kTable) {
       options.operator_seconds = [compute, use](std::string_view op, double flops, double bytes) {

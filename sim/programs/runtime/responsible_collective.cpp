@@ -118,7 +118,8 @@ class CollectiveSearch {
   }
 
   [[nodiscard]] Texts suspects() const {
-    return key_.kind == "gradient" ? suspects_of_gradient() : collectives_in(begin_of_module(), place_);
+    return key_.kind.ends_with("ed gradient") || key_.kind == "gradient" ? suspects_of_gradient()
+                                                                         : collectives_in(begin_of_module(), place_);
   }
 
   // The last suspect, else the last one before, since an error without a collective follows one: an output of a
@@ -180,7 +181,7 @@ class CollectiveSearch {
     const auto name = [](const ObservationKey& key) {
       return describe(Observation{.step = key.step, .kind = key.kind, .name = key.name});
     };
-    if (key_.kind == "gradient") return "of " + name(key_);
+    if (key_.kind.ends_with("ed gradient") || key_.kind == "gradient") return "of " + name(key_);
     return place_ == 0 ? "before " + name(key_) : "after " + name(keys_[place_ - 1]);
   }
 

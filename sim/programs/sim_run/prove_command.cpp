@@ -1,6 +1,8 @@
 // `sim-run prove`: runs one program on one rank and under layouts of a mesh, and names the first tensor that differs.
 // The comparison is first_disagreement of layout_proof.hpp; this file chooses the layouts, runs them and reports.
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -65,8 +67,8 @@ std::vector<ParallelismConfig> read_layouts(const std::string& path, int ranks) 
 
 std::vector<std::string> problems_of(const ProveArguments& arguments) {
   std::vector<std::string> problems;
-  if (arguments.ranks < 2 || arguments.ranks > 64)
-    problems.push_back(fmt::format("--ranks: expected 2 to 64, got {}", arguments.ranks));
+  if (arguments.ranks < 2 || arguments.ranks > 256)
+    problems.push_back(fmt::format("--ranks: expected 2 to 256, got {}", arguments.ranks));
   if (arguments.experiment.empty() == arguments.command.empty())
     problems.emplace_back("prove: expected an experiment file or `-- PROGRAM [ARGS...]`");
   if (arguments.against != "one")
@@ -110,16 +112,44 @@ Json json_of(const Outcome& outcome) {
   return json;
 }
 
+// Whether any rank has ended before it prepared a model.
+bool has_idle_rank(const RecordedRun& run) {
+  for (int rank = 0; rank < run.num_ranks(); ++rank) {
+    if (run.keys(rank).empty()) return true;
+  }
+  return false;
+}
+
+// Reports layouts that run, on standard error, once the command takes long.
+class ProofProgress {
+ public:
+  explicit ProofProgress(std::size_t num_layouts) : num_layouts_(num_layouts) {}
+  void begin(std::size_t index, const std::string& layout) const {
+    if (std::chrono::steady_clock::now() - begin_ < std::chrono::seconds(10)) return;
+    std::cerr << fmt::format("sim-run: prove: layout {} of {}: {}", index + 1, num_layouts_, layout) << std::endl;
+  }
+
+ private:
+  std::size_t num_layouts_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
 class Prover {
  public:
   explicit Prover(const ProveArguments& arguments) : arguments_(arguments) {
     if (arguments.experiment.empty()) return;
     const auto experiment = read_experiment(arguments.experiment, arguments.overrides, arguments.ranks);
     overrides_ = arguments.overrides;
-    overrides_.push_back(fmt::format("max_steps={}", arguments.max_steps));
-    if (experiment.model.name == "gpt") overrides_.emplace_back("model.dtype=float64");
-    // The experiment's size is per rank.
+    // Complete accumulation windows: an optimizer step is compared, too.
+    const auto window = micro_batches_of(experiment.accelerator);
+    overrides_.push_back(fmt::format("max_steps={}", (arguments.max_steps + window - 1) / window * window));
+    if (experiment.model.name == "gpt") {
+      overrides_.emplace_back("model.dtype=float64");
+      overrides_.emplace_back("model.dropout=0");  // ranks of a mesh would drop other elements
+    }
+    // The experiment's sizes are per rank.
     overrides_.push_back(fmt::format("batch_size={}", experiment.batch_size * arguments.ranks));
+    overrides_.push_back(fmt::format("eval_batch_size={}", experiment.eval_batch_size * arguments.ranks));
   }
 
   SideRun run(const ParallelismConfig& layout, int ranks, const std::string& folder) const {
@@ -137,16 +167,20 @@ class Prover {
     Outcome outcome{.layout = name_of(layout), .verdict = "equal"};
     const auto side = run(layout, arguments_.ranks, folder);
     const RecordedRun mesh(folder, arguments_.ranks);
-    if (side.exit_code == kSuccess || side.exit_code == kDiagnosed)
-      outcome.disagreement = first_disagreement(one, mesh, layout);
+    outcome.disagreement = first_disagreement(one, mesh, layout);
+    // A failed run lacks what it would have computed later.
+    if (side.exit_code != kSuccess && side.exit_code != kDiagnosed && outcome.disagreement &&
+        outcome.disagreement->is_absent)
+      outcome.disagreement.reset();
     if (outcome.disagreement) {
       outcome.verdict = "different";
       outcome.text = describe(*outcome.disagreement);
     } else if (side.exit_code != kSuccess) {
-      // A layout that a model does not support is an error before `prepare` returns.
+      // A layout that a model does not support is an error before `prepare` returns, on the rank that throws it; others
+      // may have come further by then.
       const bool is_error = side.exit_code == kFailure || side.exit_code == kUsage;
       const bool is_internal = side.error.find("internal error") != std::string::npos;
-      outcome.verdict = mesh.keys(0).empty() && is_error && !is_internal ? "refused" : "failed";
+      outcome.verdict = has_idle_rank(mesh) && is_error && !is_internal ? "refused" : "failed";
       outcome.text = side.error;
     }
     std::filesystem::remove_all(folder);
@@ -180,9 +214,17 @@ int run(const ProveArguments& arguments) {
   const RecordedRun one(folder_of_one, 1);
   if (one.keys(0).empty())
     throw Error("prove: nothing was recorded; expected a program that prepares a model and calls accelerator.backward");
+  const auto& keys = one.keys(0);
+  if (std::none_of(keys.begin(), keys.end(), [](const auto& key) { return key.kind == "parameter"; }))
+    throw Error(
+        "prove: no optimizer step was recorded, so that clipping and updates cannot be compared; expected a program "
+        "that "
+        "calls step() of a prepared optimizer, with enough samples for one step of all ranks");
+  const ProofProgress progress(layouts.size());
   Json results = Json::array();
   std::map<std::string, int> counts;
   for (std::size_t index = 0; index < layouts.size(); ++index) {
+    progress.begin(index, name_of(layouts[index]));
     const auto outcome = prover.prove(layouts[index], one, fmt::format("{}/{}", folder.path(), index));
     ++counts[outcome.verdict];
     if (arguments.json)
@@ -213,11 +255,12 @@ int prove_main(int argc, char** argv) {
       "updated weights module by module. A program's batch size is that of all ranks. Exit code 0: all layouts that "
       "the model accepts are equal; 1: one differs.",
       "sim-run prove");
-  app.add_option("--ranks", arguments.ranks, "Number of ranks, 2 to 64")->capture_default_str();
+  app.add_option("--ranks", arguments.ranks, "Number of ranks, 2 to 256")->capture_default_str();
   app.add_option("--layouts", arguments.layouts, "all, or a file (YAML) with a list such as {dp_replicate: 2, tp: 4}")
       ->capture_default_str();
   app.add_option("--against", arguments.against, "one: the same program on one rank")->capture_default_str();
-  app.add_option("--max-steps", arguments.max_steps, "Stop training after this many micro-batches")
+  app.add_option("--max-steps", arguments.max_steps,
+                 "Stop training after this many micro-batches, and at least one optimizer step")
       ->capture_default_str();
   app.add_option("--set", arguments.overrides, "key.path=value: override one value of the experiment; repeatable")
       ->allow_extra_args(false);

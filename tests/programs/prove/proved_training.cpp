@@ -15,38 +15,17 @@ namespace nn = torch::nn;
 constexpr std::int64_t kVocab = 8, kWidth = 6, kInner = 8, kLength = 8, kSamples = 32;
 
 std::string fault;
-const std::set<std::string> kFaults{"none",
-                                    "output_divided_by_tp",
-                                    "bias_on_every_rank",
-                                    "missing_reduction",
-                                    "missing_reduction_in_backward",
-                                    "reduced_twice",
-                                    "norm_without_shared_parameter",
-                                    "norm_reduced_twice",
-                                    "wrong_part",
-                                    "parts_in_reverse",
-                                    "weights_drawn_per_part",
-                                    "slice_instead_of_reduce_scatter",
-                                    "gradient_gathered_twice",
-                                    "loss_times_tp",
-                                    "loss_of_first_half",
-                                    "averaged_input",
-                                    "stale_weight",
-                                    "gradient_scaled_by_dp",
-                                    "missing_data_average",
-                                    "shifted_targets",
-                                    "bias_of_another_part",
-                                    "shifted_after_the_cut",
-                                    "positions_within_the_part",
-                                    "attention_to_own_keys",
-                                    "keys_in_another_order",
-                                    "key_gradients_of_own_queries",
-                                    "mean_of_means",
-                                    "expert_gradient_not_scaled",
-                                    "expert_gradient_scaled_twice",
-                                    "experts_of_another_rank",
-                                    "tokens_dropped_per_rank",
-                                    "failing_second_step"};
+const std::set<std::string> kFaults{
+    "none", "output_divided_by_tp", "bias_on_every_rank", "missing_reduction", "missing_reduction_in_backward",
+    "reduced_twice", "norm_without_shared_parameter", "norm_reduced_twice", "wrong_part", "parts_in_reverse",
+    "weights_drawn_per_part", "slice_instead_of_reduce_scatter", "gradient_gathered_twice", "loss_times_tp",
+    "loss_of_first_half", "averaged_input", "stale_weight", "gradient_scaled_by_dp", "missing_data_average",
+    "shifted_targets", "bias_of_another_part", "shifted_after_the_cut", "positions_within_the_part",
+    "attention_to_own_keys", "keys_in_another_order", "key_gradients_of_own_queries", "mean_of_means",
+    "expert_gradient_not_scaled", "expert_gradient_scaled_twice", "experts_of_another_rank", "tokens_dropped_per_rank",
+    "failing_second_step", "failing_before_prepare", "failing_first_forward", "wrong_clipping",
+    // Right programs.
+    "right_adam", "right_dropout", "right_evaluation", "right_positions_inside", "right_accumulation"};
 
 bool has(const char* name) { return fault == name; }
 
@@ -74,6 +53,7 @@ struct FeedForwardImpl : nn::Module {
         register_module("expansion", ColumnParallelLinear(ParallelLinearOptions{.in = kWidth, .out = kInner}, group));
     projection =
         register_module("projection", RowParallelLinear(ParallelLinearOptions{.in = kInner, .out = kWidth}, group));
+    dropout = register_module("dropout", nn::Dropout(has("right_dropout") ? 0.5 : 0.0));
   }
   Sharded<1> forward(const Sharded<1>& values) {
     auto entered = gather_copied(values, group);
@@ -85,6 +65,10 @@ struct FeedForwardImpl : nn::Module {
     auto hidden = accel::call(expansion, entered);
     if (has("bias_of_another_part")) hidden.local = hidden.local - expansion->bias + at::flip(expansion->bias, 0);
     hidden.local = hidden.local.relu();
+    if (has("right_dropout")) {
+      const CutRandom random(group);
+      hidden.local = dropout(hidden.local);
+    }
     if (has("stale_weight")) {
       const auto& weight = projection->weight;
       if (!first_weight.defined()) first_weight = weight.detach().clone();
@@ -104,6 +88,7 @@ struct FeedForwardImpl : nn::Module {
   accel::Group group;
   ColumnParallelLinear expansion{nullptr};
   RowParallelLinear projection{nullptr};
+  nn::Dropout dropout{nullptr};
   at::Tensor first_weight;
 };
 TORCH_MODULE(FeedForward);
@@ -169,7 +154,8 @@ struct Model : nn::Module {
     to(at::kDouble);
   }
   // Complete logits.
-  at::Tensor forward(const at::Tensor& tokens) {
+  at::Tensor forward(const at::Tensor& given) {
+    const auto tokens = has("right_positions_inside") ? part_of(given) : given;
     auto values = accel::call(embedding, tokens, ToSequence());
     values.local = values.local + accel::call(feed_forward, accel::call(norm, values)).local;
     auto complete = accel::call(whole, values);
@@ -177,7 +163,7 @@ struct Model : nn::Module {
     const auto ids = has("positions_within_the_part") ? at::arange(tokens.size(1)) : position_ids(plan, context.rank());
     complete.local = complete.local + accel::call(positions, ids);
     complete.local = complete.local + accel::call(attention, complete.local, plan);
-    complete.local = complete.local + accel::call(mixture, complete.local).values;
+    complete.local = complete.local + accel::call(mixture, complete).values.local;
     const auto logits = accel::call(output, copy(complete, group));
     auto all = gather(logits, group).local;
     if (has("gradient_gathered_twice"))
@@ -189,6 +175,10 @@ struct Model : nn::Module {
           all, [](const at::Tensor& x) { return x.view_as(x); },
           [&](const at::Tensor& gradient) { return gradient * ranks; });
     return all;
+  }
+  // This rank's positions.
+  [[nodiscard]] at::Tensor part_of(const at::Tensor& complete) const {
+    return shard_sequence(complete, 1, plan_of(complete.size(1) / context.size()), context.rank());
   }
   [[nodiscard]] SequencePlan plan_of(std::int64_t local_length) const {
     return SequencePlan(
@@ -215,12 +205,18 @@ struct Tokens {
 };
 
 int train(int, char**) {
-  accel::Accelerator accelerator;
+  accel::Accelerator accelerator(
+      {.gradient_accumulation_steps = has("right_accumulation") || has("wrong_clipping") ? 4 : 1});
   accel::set_seed(7);
+  if (has("failing_before_prepare") && accelerator.process_index() == 3) throw accel::ConfigError("not this layout");
   auto net = std::make_shared<Model>(accelerator.mesh());
-  accel::optim::SGD sgd(net->parameters(), {.lr = 0.1});
-  accel::DataLoader loader(Tokens{}, {.batch_size = 8});
-  auto [model, optimizer, batches] = accelerator.prepare(net, sgd, loader);
+  std::shared_ptr<torch::optim::Optimizer> chosen;
+  if (has("right_adam"))
+    chosen = std::make_shared<accel::optim::Adam>(net->parameters(), accel::optim::AdamOptions{.lr = 0.1});
+  else
+    chosen = std::make_shared<accel::optim::SGD>(net->parameters(), accel::optim::SGDOptions{.lr = 0.1});
+  accel::DataLoader loader(Tokens{}, {.batch_size = 8}), others(Tokens{}, {.batch_size = 12});
+  auto [model, optimizer, batches, evaluation] = accelerator.prepare(net, chosen, loader, others);
   const auto& tp = accelerator.mesh()["tp"];
   const auto& mesh = accelerator.mesh();
   for (auto& item : net->mixture->named_parameters()) {
@@ -237,11 +233,12 @@ int train(int, char**) {
   }
   int step = 0;
   for (auto& batch : batches) {
-    const auto plan = net->plan_of(batch[0].size(1) / net->context.size());
-    const auto part = [&](const at::Tensor& tokens) { return shard_sequence(tokens, 1, plan, net->context.rank()); };
-    const auto tokens = part(batch[0]);
+    auto window = accelerator.accumulate(model);
+    const auto part = [&](const at::Tensor& tokens) { return net->part_of(tokens); };
+    const auto tokens = has("right_positions_inside") ? batch[0] : part(batch[0]);
     std::optional<decltype(accelerator.no_sync(model))> local;
     if (has("missing_data_average")) local.emplace(accelerator.no_sync(model));
+    if (has("failing_first_forward") && accelerator.process_index() == 3) throw accel::ArgumentError("not these sizes");
     const auto logits = model(tokens).flatten(0, 1);
     // Some labels do not count, and not equally many on each rank.
     const auto labels = batch[1].masked_fill(batch[1].eq(1), -100);
@@ -259,8 +256,16 @@ int train(int, char**) {
         loss = loss * 0 + at::cross_entropy_loss(logits.slice(0, 0, half), targets.slice(0, 0, half));
     }
     accelerator.backward(loss);
+    // A norm of the rank's own parts.
+    if (has("wrong_clipping") && accelerator.sync_gradients()) nn::utils::clip_grad_norm_(net->parameters(), 1e-3);
+    if (has("right_accumulation") && accelerator.sync_gradients())
+      accelerator.clip_grad_norm_(model.parameters(), 1e-3);
     optimizer.step();
     optimizer.zero_grad();
+    if (has("right_evaluation")) {
+      const torch::NoGradGuard no_grad;  // without eval(): the model has nothing that depends on the mode
+      for (auto& samples : evaluation) model(part(samples[0]));
+    }
     if (has("failing_second_step") && ++step == 2 && tp.size() > 1) throw accel::Error("the second step");
   }
   return 0;

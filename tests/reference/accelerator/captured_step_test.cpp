@@ -166,7 +166,7 @@ TEST(CapturedStepTest, AllReasonsAgainstACaptureAreReported) {
                             rank);
     nn::Linear net(2, 2);
     torch::optim::SGD sgd(net->parameters(), 0.1);
-    accelerator.prepare(net, sgd);
+    const auto prepared = accelerator.prepare(net, sgd);
     auto step = accelerator.capture_step([](const at::Tensor& x) { return x; });
     EXPECT_THAT(message_of<StateError>([&] { step(torch::ones({1})); }),
                 AllOf(HasSubstr("capture_step: the step cannot be captured: mixed_precision: fp16"),

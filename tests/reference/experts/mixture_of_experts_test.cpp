@@ -11,6 +11,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/modules/call.hpp"
 #include "reference/state/rank_context.hpp"
+#include "reference/tensor_parallel/operators.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"
@@ -94,6 +95,12 @@ Tensors completed(const MixtureOfExperts& mixture, Function&& of) {
   return all;
 }
 
+// Every tensor-parallel rank has all tokens of its data-parallel rank.
+MixtureOutput outputs_of(MixtureOfExperts& mixture, const at::Tensor& values) {
+  const auto output = mixture->forward(Replicated{values});
+  return {.values = output.values.local, .auxiliary_loss = output.auxiliary_loss};
+}
+
 // Takes plain SGD steps. Gradients are averaged as DDP does: those of experts over the ranks that hold them, others
 // over all ranks with different tokens.
 Tensors trained(const MixtureRun& run, const DeviceMesh& mesh, const at::Tensor& values, const at::Tensor& factors,
@@ -103,7 +110,7 @@ Tensors trained(const MixtureRun& run, const DeviceMesh& mesh, const at::Tensor&
   const auto size = mesh["dp_cp"].size();
   for (int step = 0; step < steps; ++step) {
     mixture->zero_grad();
-    const auto output = mixture->forward(values);
+    const auto output = outputs_of(mixture, values);
     (loss_of(output.values, factors) * size + output.auxiliary_loss).backward();
     const c10::NoGradGuard no_grad;
     for (const auto& item : mixture->named_parameters()) {
@@ -183,7 +190,7 @@ TEST(MixtureOfExpertsTest, ValuesAndInputGradientsAreThoseOfTheDenseComputation)
       const DeviceMesh mesh(rank, run.layout());
       auto mixture = make_mixture(run, mesh);
       auto own = own_rows(run, all, mesh).requires_grad_();
-      const auto found = mixture->forward(own);
+      const auto found = outputs_of(mixture, own);
       RC_ASSERT(is_close(found.values, own_rows(run, expected.values, mesh)));
       RC_ASSERT(is_close(found.auxiliary_loss, expected.auxiliary_loss));
       const auto size = mesh["dp_cp"].size();
@@ -218,7 +225,7 @@ TEST(MixtureOfExpertsTest, TensorParallelRanksHaveEqualGradients) {
   run_ranks(Backend::kSim, run.num_ranks(), [&](RankContext& rank) {
     const DeviceMesh mesh(rank, run.layout());
     auto mixture = make_mixture(run, mesh);
-    const auto output = mixture->forward(own_rows(run, all, mesh));
+    const auto output = outputs_of(mixture, own_rows(run, all, mesh));
     (output.values.square().sum() + output.auxiliary_loss).backward();
     for (const auto& item : mixture->named_parameters()) {
       const auto gradients = mesh["tp"].all_gather(item.value().grad().unsqueeze(0));
@@ -251,6 +258,47 @@ TEST(MixtureOfExpertsTest, RecomputationChangesNoBit) {
     };
     const auto kept = gradients(false), recomputed = gradients(true);
     for (const auto& [name, gradient] : kept) EXPECT_TRUE(at::equal(recomputed.at(name), gradient)) << name;
+  });
+}
+
+// Ranks of "tp" that hold parts of the sequence compute what one rank computes, and equal gradients.
+TEST(MixtureOfExpertsTest, SequenceParallelRegionsEqualOneRank) {
+  MixtureRun run{.options = {.width = 3, .inner = 4, .num_experts = 4}};
+  run.options.aux_loss_weight = 0.5;
+  const auto values = reals({2, 8, 3}, 1);
+  auto complete = make_mixture(run, DeviceMesh());
+  auto whole = values.clone().requires_grad_();
+  const auto expected = complete->forward(whole);
+  (expected.values.square().sum() + expected.auxiliary_loss).backward();
+  for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
+    for (const int tp : {2, 4}) {
+      run.tp = tp;
+      run_ranks(backend, tp, [&](RankContext& rank) {
+        const DeviceMesh mesh(rank, run.layout());
+        auto mixture = make_mixture(run, mesh);
+        auto own = own_part(values, 1, mesh["tp"]).requires_grad_();
+        const auto [parts, auxiliary_loss] = mixture->forward(Sharded<1>{own});
+        EXPECT_TRUE(at::allclose(parts.local, own_part(expected.values, 1, mesh["tp"]), 1e-12, 1e-12));
+        (gather(parts, mesh["tp"]).local.square().sum() + auxiliary_loss).backward();
+        EXPECT_TRUE(at::allclose(own.grad(), own_part(whole.grad(), 1, mesh["tp"]), 1e-12, 1e-12));
+        for (const auto& item : mixture->named_parameters()) {
+          const auto& gradient = complete->named_parameters()[item.key()].grad();
+          EXPECT_TRUE(at::allclose(item.value().grad(), gradient, 1e-12, 1e-12)) << item.key();
+        }
+      });
+    }
+  }
+}
+
+// Which tokens a rank has does not follow from a tensor's sizes.
+TEST(MixtureOfExpertsTest, ATensorWithoutAPlacementIsAnErrorOnSeveralTensorParallelRanks) {
+  const MixtureRun run{.tp = 2, .options = {.width = 3, .inner = 4, .num_experts = 4}};
+  run_ranks(Backend::kSim, 2, [&](RankContext& rank) {
+    auto mixture = make_mixture(run, DeviceMesh(rank, run.layout()));
+    const auto values = reals({2, 3}, 1);
+    EXPECT_THAT(message_of<ArgumentError>([&] { mixture->forward(values); }),
+                HasSubstr("got a tensor on 2 tensor-parallel ranks; pass Replicated{values}"));
+    EXPECT_EQ(mixture->forward(Replicated{values}).values.local.sizes(), values.sizes());
   });
 }
 

@@ -35,12 +35,20 @@ struct TrainingCase {
   bool fuses_loss = false;
 };
 
+// Any of which every rank has a token, whether it divides or not.
+std::int64_t any_vocabulary(int ranks) {
+  for (;;) {
+    const auto vocab = pick<std::int64_t>(2 * ranks, 7 * ranks);
+    if (parallel::range_of_part(vocab, {.part = ranks - 1, .num_parts = ranks}).length > 0) return vocab;
+  }
+}
+
 TrainingCase any_case() {
   const auto ranks = pick(2, 5);
   const auto heads_of_rank = pick<std::int64_t>(1, 4), head_width = 2 * pick<std::int64_t>(1, 4);
   TrainingCase any{.ranks = ranks, .batch = pick<std::int64_t>(1, 4), .length = pick<std::int64_t>(1, 7)};
   auto& options = any.options;
-  options = {.vocab_size = ranks * pick<std::int64_t>(2, 7), .block_size = 24, .layers = pick<std::int64_t>(1, 3)};
+  options = {.vocab_size = any_vocabulary(ranks), .block_size = 24, .layers = pick<std::int64_t>(1, 3)};
   options.heads = ranks * heads_of_rank;
   options.head_width = head_width;
   options.width = pick<std::int64_t>(3, 12);
@@ -328,16 +336,18 @@ TEST(ParallelGptTest, RecomputedBlocksHaveTheSameGradients) {
 
 TEST(ParallelGptTest, AllSizesThatDoNotDivideAreInOneError) {
   run_ranks(Backend::kSim, 4, [](RankContext& rank) {
-    GptOptions options{.vocab_size = 30, .layers = 1, .heads = 6, .width = 12, .key_value_heads = 3};
+    GptOptions options{.vocab_size = 5, .layers = 1, .heads = 6, .width = 12, .key_value_heads = 3};
     options.feed_forward_width = 5;
     options.norm = "batch_norm";
     const auto problem = [](const std::string& name, int size) {
       return HasSubstr(fmt::format("gpt: {}: {} does not divide over 4 tensor-parallel ranks; expected a multiple of 4",
                                    name, size));
     };
-    EXPECT_THAT(message_of<ConfigError>([&] { gpt(options, tensor_parallel(rank)); }),
-                AllOf(problem("heads", 6), problem("key_value_heads", 3), problem("feed_forward_width", 5),
-                      problem("vocab_size", 30), HasSubstr("gpt: norm: expected 'layer_norm' or 'rms_norm'")));
+    EXPECT_THAT(
+        message_of<ConfigError>([&] { gpt(options, tensor_parallel(rank)); }),
+        AllOf(problem("heads", 6), problem("key_value_heads", 3), problem("feed_forward_width", 5),
+              HasSubstr("gpt: vocab_size: 5 over 4 tensor-parallel ranks leaves the last rank without any token"),
+              HasSubstr("gpt: norm: expected 'layer_norm' or 'rms_norm'")));
     const DeviceMesh mesh(rank, {.sp_size = 2, .tp_size = 2});
     EXPECT_THAT(
         message_of<ConfigError>([&] { gpt({.layers = 1, .heads = 2, .width = 8, .dropout = 0.1}, mesh); }),

@@ -50,7 +50,7 @@ Trained train(AcceleratorOptions options, const Training& training = {}) {
   options.gradient_accumulation_steps = training.accumulation;
   Accelerator accelerator(options);
   auto net = make_net();
-  optim::Adam adam(net->parameters(), {.lr = 0.05});  // no decay: an unused parameter's gradient is 0
+  optim::Adam adam(net->parameters(), {.lr = 0.05, .weight_decay = 0.1});  // must not decay the unused parameter
   torch::optim::SGD sgd(net->parameters(), 0.05);
   torch::optim::Optimizer& chosen = training.uses_adam ? static_cast<torch::optim::Optimizer&>(adam) : sgd;
   auto [model, optimizer] = accelerator.prepare(net, chosen);

@@ -4,7 +4,9 @@
 
 #include <gmock/gmock.h>
 
+#include "reference/context_parallel/token_mean.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/state/device_mesh.hpp"
 #include "reference/state/rank_context.hpp"
 #include "reference/tensor_parallel/cut_random.hpp"
 #include "reference/tensor_parallel/operators.hpp"
@@ -105,7 +107,10 @@ BlockCase any_case() {
   BlockCase sizes{.ranks = pick(2, 5), .batch = pick<std::int64_t>(1, 4), .length = pick<std::int64_t>(1, 5)};
   sizes.width = pick<std::int64_t>(1, 6);
   sizes.inner = sizes.ranks * pick<std::int64_t>(1, 4);
-  sizes.vocab = sizes.ranks * pick<std::int64_t>(1, 4);
+  // Any vocabulary of which every rank has a row, as torch.chunk divides it.
+  do {
+    sizes.vocab = pick<std::int64_t>(1, 16);
+  } while (range_of_part(sizes.vocab, {.part = sizes.ranks - 1, .num_parts = sizes.ranks}).length == 0);
   sizes.bias = pick(0, 2) == 0;
   sizes.is_sequence_parallel = pick(0, 2) == 0;
   if (sizes.is_sequence_parallel) sizes.length *= sizes.ranks;
@@ -148,24 +153,87 @@ TEST(TensorParallelLayersTest, InitialWeightsArePartsOfThoseOfOneRank) {
   });
 }
 
-TEST(TensorParallelLayersTest, TheCrossEntropyEqualsThatOfAllLogits) {
-  expect_property(60, [] {
-    const int ranks = pick(2, 5);
-    const auto rows = pick<std::int64_t>(1, 6), vocab = ranks * pick<std::int64_t>(1, 5);
-    auto generator = make_generator(pick<std::uint64_t>(0, 1000));
-    const auto logits = at::randn({rows, vocab}, generator, at::TensorOptions(at::kDouble)) * 3;
-    auto targets = at::randint(0, vocab, {rows}, generator, at::kLong);
-    if (rows > 1 && one_in(2)) targets[0] = -100;
+// The logits of a layer whose features need not divide.
+Sharded<-1> part_of_logits(const at::Tensor& logits, const Group& group) {
+  const auto vocab = logits.size(-1);
+  const auto own = ParameterCut{.group = group, .dim = 1, .sections = {vocab}}.part_of(logits);
+  return {own.requires_grad_(), vocab % group.size() == 0 ? 0 : vocab};
+}
+
+void expect_cross_entropy_of_all_logits(Backend backend, int ranks) {
+  std::int64_t vocab = 0;
+  do {
+    vocab = pick<std::int64_t>(1, 20);
+  } while (range_of_part(vocab, {.part = ranks - 1, .num_parts = ranks}).length == 0);
+  const auto rows = pick<std::int64_t>(1, 6);
+  auto generator = make_generator(pick<std::uint64_t>(0, 1000));
+  const auto logits = at::randn({rows, vocab}, generator, at::TensorOptions(at::kDouble)) * 3;
+  auto targets = at::randint(0, vocab, {rows}, generator, at::kLong);
+  const bool masks_all = one_in(4);
+  if (masks_all) targets.fill_(-100);
+  if (rows > 1 && one_in(2)) targets[0] = -100;
+  for (const auto& [name, reduction] : {std::pair("mean", at::Reduction::Mean), std::pair("sum", at::Reduction::Sum),
+                                        std::pair("none", at::Reduction::None)}) {
+    if (masks_all && std::string(name) == "mean") continue;  // NaN
     auto whole = logits.clone().requires_grad_();
-    const auto expected = at::cross_entropy_loss(whole, targets);
-    expected.backward();
-    run_ranks(Backend::kSim, ranks, [&](RankContext& rank) {
-      auto own = own_part(logits, -1, rank.world).requires_grad_();
-      const auto loss = vocab_parallel_cross_entropy({own}, targets, rank.world).local;
-      loss.backward();
+    const auto expected = at::cross_entropy_loss(whole, targets, {}, reduction);
+    expected.sum().backward();
+    run_ranks(backend, ranks, [&, name = name](RankContext& rank) {
+      const auto own = part_of_logits(logits, rank.world);
+      const auto loss = vocab_parallel_cross_entropy(own, targets, rank.world, {.reduction = name}).local;
+      loss.sum().backward();
       RC_ASSERT(at::allclose(loss, expected, 1e-12, 1e-12));
-      RC_ASSERT(at::allclose(own.grad(), own_part(whole.grad(), -1, rank.world), 1e-12, 1e-12));
+      RC_ASSERT(at::allclose(own.local.grad(), part_of_logits(whole.grad(), rank.world).local, 1e-12, 1e-12));
+      RC_ASSERT(at::equal(gather(own, rank.world).local, logits));
     });
+  }
+}
+
+TEST(TensorParallelLayersTest, TheCrossEntropyEqualsThatOfAllLogits) {
+  expect_property(60, [] { expect_cross_entropy_of_all_logits(Backend::kSim, pick(1, 5)); });
+  expect_property(6, [] { expect_cross_entropy_of_all_logits(Backend::kGlooThreads, pick(1, 5)); });
+}
+
+// With the sum, ranks that count no token have a loss and a gradient of 0.
+TEST(TensorParallelLayersTest, MeansOverTokensAreRightWhereARankCountsNone) {
+  auto generator = make_generator(5);
+  const auto logits = at::randn({8, 6}, generator, at::TensorOptions(at::kDouble));
+  auto targets = at::randint(0, 6, {8}, generator, at::kLong);
+  targets.narrow(0, 0, 4).fill_(-100);
+  targets[5] = -100;
+  auto whole = logits.clone().requires_grad_();
+  const auto expected = at::cross_entropy_loss(whole, targets);
+  expected.backward();
+  for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
+    run_ranks(backend, 4, [&](RankContext& rank) {
+      const DeviceMesh mesh(rank, {.dp_replicate_size = 2, .tp_size = 2});
+      const auto place = mesh["dp"].rank();
+      const auto own_targets = targets.chunk(2)[place];
+      const auto own = part_of_logits(logits.chunk(2)[place].contiguous(), mesh["tp"]);
+      const auto sum = vocab_parallel_cross_entropy(own, own_targets, mesh["tp"], {.reduction = "sum"}).local;
+      const auto loss = token_mean(sum, own_targets.ne(-100).sum(), mesh["dp_cp"]);
+      loss.backward();
+      auto mean = loss.detach().clone();
+      mesh["dp_cp"].all_reduce(mean, ReduceOp::kMean).wait();
+      EXPECT_NEAR(mean.item<double>(), expected.item<double>(), 1e-12);
+      const auto expected_part = part_of_logits(whole.grad().chunk(2)[place].contiguous() * 2, mesh["tp"]).local;
+      EXPECT_TRUE(at::allclose(own.local.grad(), expected_part, 1e-12, 1e-12));
+    });
+  }
+}
+
+TEST(TensorParallelLayersTest, TargetsOutsideOfTheVocabularyAndLostSizesAreErrors) {
+  run_ranks(Backend::kSim, 2, [&](RankContext& rank) {
+    const auto message = [&](const Sharded<-1>& logits, const at::Tensor& targets,
+                             const VocabCrossEntropyOptions& options) {
+      return message_of<ArgumentError>([&] { vocab_parallel_cross_entropy(logits, targets, rank.world, options); });
+    };
+    const auto even = part_of_logits(at::zeros({2, 4}), rank.world),
+               uneven = part_of_logits(at::zeros({2, 5}), rank.world);
+    EXPECT_THAT(message(even, at::full({2}, 4, at::kLong), {}), HasSubstr("targets from 4 to 4; expected 0 to 3"));
+    EXPECT_THAT(message(even, at::zeros({2}, at::kLong), {.reduction = "total"}), HasSubstr("got 'total'"));
+    EXPECT_THAT(message({uneven.local}, at::zeros({2}, at::kLong), {}), HasSubstr("set uneven_length of the logits"));
+    EXPECT_THAT(message({even.local, 5}, at::zeros({2}, at::kLong), {}), HasSubstr("set uneven_length of the logits"));
   });
 }
 
@@ -202,7 +270,7 @@ TEST(TensorParallelLayersTest, SizesThatDoNotDivideAreErrorsBeforeAnyCollective)
     const auto message = [&](ParallelLinearOptions options) {
       return message_of<ConfigError>([&] { ColumnParallelLinear(options, rank.world); });
     };
-    EXPECT_THAT(message({.in = 2, .out = 3}), HasSubstr("3 features do not divide over 2 tensor-parallel ranks"));
+    EXPECT_THAT(message({.in = 2, .out = 1}), HasSubstr("leave the last rank without any"));
     EXPECT_THAT(message({.in = 2, .out = 4, .sections = {2, 4}}), HasSubstr("6 features in all; expected 4"));
     EXPECT_THAT(
         message({.in = 2, .out = 9, .sections = {3, 5}}),

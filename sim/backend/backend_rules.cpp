@@ -1,0 +1,144 @@
+#include "sim/backend/backend_rules.hpp"
+
+#include <ATen/ATen.h>
+
+#include "reference/comm/dtypes.hpp"
+#include "reference/core/errors.hpp"
+
+namespace accel::sim {
+namespace {
+
+enum class Dtypes {
+  kNone,
+  kNumbers,            // those that the library has
+  kNumbersAndComplex,  // complex numbers are sent and summed as pairs
+  kAll                 // bytes are sent, without a look at the dtype
+};
+
+enum class Memory {
+  kAny,
+  kDense,        // each element of a block once, in any order; the order must be equal on all ranks
+  kNotPermuted,  // contiguous, or with gaps, which are copied first; a dense tensor is read in the order of memory
+  kContiguous,
+};
+
+struct Rule {
+  Dtypes dtypes;
+  Memory input = Memory::kAny, output = Memory::kAny;
+};
+
+Rule gloo_rule(Collective op) {
+  switch (op) {
+    case Collective::kAllReduce:
+    case Collective::kBroadcast:
+    case Collective::kReduce: return {Dtypes::kNumbersAndComplex, Memory::kDense};
+    case Collective::kAllReduceCoalesced: return {Dtypes::kNumbersAndComplex};
+    case Collective::kAllGather:
+    case Collective::kAllGatherIntoTensor:
+    case Collective::kAllGatherCoalesced:
+    case Collective::kAllGatherIntoTensorCoalesced:
+    case Collective::kGather: return {Dtypes::kNumbers};
+    case Collective::kScatter:
+    case Collective::kAllToAllSingle: return {Dtypes::kNumbers, Memory::kContiguous, Memory::kContiguous};
+    case Collective::kReduceScatter: return {Dtypes::kNumbersAndComplex, Memory::kNotPermuted, Memory::kContiguous};
+    case Collective::kReduceScatterTensor: return {Dtypes::kNumbersAndComplex};
+    case Collective::kAllToAll: return {Dtypes::kNone};
+    case Collective::kSend:
+    case Collective::kRecv: return {Dtypes::kAll, Memory::kContiguous, Memory::kContiguous};
+    case Collective::kBarrier:
+    case Collective::kMonitoredBarrier:
+    case Collective::kCount: break;
+  }
+  return {Dtypes::kAll};
+}
+
+// ProcessGroupNCCL checks that tensors are contiguous in their own memory format. It has no bitwise reductions, but
+// tensors that the program has copied to the CPU are reduced by Gloo, and here all tensors are on the CPU.
+Rule nccl_rule(Collective op) {
+  const auto rule = gloo_rule(op);
+  if (traits_of(op).is_in_place) return {rule.dtypes, Memory::kDense};
+  return {Dtypes::kNumbers, Memory::kContiguous, Memory::kContiguous};
+}
+
+Rule rule_of(Library library, Collective op) { return library == Library::kNccl ? nccl_rule(op) : gloo_rule(op); }
+
+std::string_view name_of(Library library) { return library == Library::kNccl ? "NCCL" : "Gloo"; }
+
+bool is_number_of(Library library, at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kFloat8_e5m2:
+    case at::kFloat8_e4m3fn:
+    case at::kFloat8_e5m2fnuz:
+    case at::kFloat8_e4m3fnuz: return library == Library::kNccl;
+    default: return is_exchanged(dtype);
+  }
+}
+
+bool accepts(Library library, Dtypes dtypes, at::ScalarType dtype) {
+  switch (dtypes) {
+    case Dtypes::kNone: return false;
+    case Dtypes::kNumbers: return is_number_of(library, dtype);
+    case Dtypes::kNumbersAndComplex: return is_number_of(library, dtype) || c10::isComplexType(dtype);
+    case Dtypes::kAll: break;
+  }
+  return true;
+}
+
+bool accepts(Memory memory, const at::Tensor& tensor) {
+  switch (memory) {
+    case Memory::kAny: break;
+    case Memory::kDense: return tensor.is_non_overlapping_and_dense();
+    case Memory::kNotPermuted: return tensor.is_contiguous() || !tensor.is_non_overlapping_and_dense();
+    case Memory::kContiguous: return tensor.is_contiguous();
+  }
+  return true;
+}
+
+void check(Library library, Collective op, Memory memory, const at::Tensor& tensor) {
+  const auto dtypes = rule_of(library, op).dtypes;
+  check_argument(dtypes != Dtypes::kNone,
+                 "{}: {} does not support it; use all_to_all_single, with split sizes for parts of different sizes",
+                 sim::name_of(op), name_of(library));
+  check_argument(accepts(library, dtypes, tensor.scalar_type()),
+                 "{}: {} does not support dtype {}; expected float16, bfloat16, float32, float64, int8, uint8, int32, "
+                 "int64{} or bool; convert the tensor, or send its bytes: tensor.view(uint8)",
+                 sim::name_of(op), name_of(library), dtype_name(tensor.scalar_type()),
+                 dtypes == Dtypes::kNumbersAndComplex ? ", complex" : "");
+  check_argument(tensor.layout() == at::kStrided || (tensor.layout() == at::kSparse && op == Collective::kAllReduce),
+                 "{}: expected a dense tensor, got a {} one; only all_reduce accepts sparse tensors (COO), as with "
+                 "Gloo; call tensor.to_dense()",
+                 sim::name_of(op), c10::str(tensor.layout()));
+  check_argument(tensor.layout() != at::kStrided || accepts(memory, tensor),
+                 "{}: the {} tensor of shape {} {}, and {} would refuse it or exchange the wrong elements; pass "
+                 "tensor.contiguous()",
+                 sim::name_of(op), dtype_name(tensor.scalar_type()), c10::str(tensor.sizes()),
+                 tensor.layout() != at::kStrided || tensor.is_non_overlapping_and_dense()
+                     ? "is not contiguous"
+                     : "has gaps or overlapping elements",
+                 name_of(library));
+}
+
+}  // namespace
+
+void check_accepted(Library library, Collective op, const std::vector<at::Tensor>& inputs) {
+  for (const auto& input : inputs) check(library, op, rule_of(library, op).input, input);
+}
+
+void check_accepted_output(Library library, Collective op, const at::Tensor& output) {
+  check(library, op, rule_of(library, op).output, output);
+}
+
+void check_accepted_reduction(Library library, Collective op, std::string_view reduce_op, at::ScalarType dtype) {
+  const bool is_complex = c10::isComplexType(dtype);
+  check_argument(!is_complex || reduce_op == "sum" || (reduce_op == "mean" && dtype != at::kComplexHalf),
+                 "{}: {} has no {} of dtype {}; expected a sum", sim::name_of(op), name_of(library), reduce_op,
+                 dtype_name(dtype));
+  check_argument(reduce_op != "mean" || c10::isFloatingType(dtype) || is_complex,
+                 "{}: mean: got dtype {}, which cannot store the quotient; expected a floating dtype", sim::name_of(op),
+                 dtype_name(dtype));
+  check_argument(!reduce_op.starts_with('b') || c10::isIntegralType(dtype, /*includeBool=*/true),
+                 "{}: bitwise reductions (band, bor, bxor) require an integer dtype, got {}", sim::name_of(op),
+                 dtype_name(dtype));
+}
+
+}  // namespace accel::sim

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string_view>
+#include <vector>
+
+#include "sim/collectives/collective.hpp"
+#include "sim/collectives/collective_plan.hpp"
+
+/// Which tensors a backend accepts for each collective. The simulator accepts those of the backend that it rehearses,
+/// no more and no less.
+///
+///     check_accepted(Library::kGloo, Collective::kBroadcast, {tensor});  // ArgumentError for int16
+///
+/// Gloo's rules are those of ProcessGroupGloo in LibTorch 2.11; backend_rules_test.cpp compares every combination with
+/// real Gloo. NCCL's are those of NCCLUtils.hpp and ProcessGroupNCCL. Where Gloo accepts memory that is not contiguous
+/// and computes wrong values, the rules refuse it: a rehearsal must not pass where a real run computes other numbers.
+///
+/// Thread rule: pure.
+namespace accel::sim {
+
+/// Throws ArgumentError, which names the collective and the dtype or the shape, if the backend refuses one of the
+/// tensors that the collective reads, or reads it wrongly.
+void check_accepted(Library library, Collective op, const std::vector<at::Tensor>& inputs);
+/// The same for a tensor that the collective writes and does not read.
+void check_accepted_output(Library library, Collective op, const at::Tensor& output);
+/// The same for a reduction, by the name that reduction_of returns.
+void check_accepted_reduction(Library library, Collective op, std::string_view reduce_op, at::ScalarType dtype);
+
+}  // namespace accel::sim

@@ -1,0 +1,35 @@
+// The process groups that programs and PyTorch see, each over one SimBackend.
+#include "reference/core/errors.hpp"
+#include "sim/backend/sim_backend.hpp"
+
+namespace accel::sim {
+namespace {
+
+// ProcessGroup::barrier assigns a static tensor in every call: ranks that are threads would race for it.
+class SimProcessGroup : public c10d::ProcessGroup {
+ public:
+  using c10d::ProcessGroup::ProcessGroup;
+  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override {
+    return getDefaultBackend()->barrier(options);
+  }
+};
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(Member member, const std::string& name,
+                                                          const std::vector<int>& ranks) {
+  auto group = member.world->group(name, ranks);
+  const int group_rank = group->group_rank_of(member.rank);
+  check_argument(group_rank >= 0, "group {}: rank {} is not a member of {}", name, member.rank, describe_ranks(ranks));
+  auto backend = c10::make_intrusive<SimBackend>(std::move(member), std::move(group), group_rank);
+  auto process_group = c10::make_intrusive<SimProcessGroup>(group_rank, static_cast<int>(ranks.size()));
+  // Also for devices: their tensors are reduced on the host, as ProcessGroupGloo does. PrivateUse1 is a program's own.
+  for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA, c10::DeviceType::PrivateUse1}) {
+    process_group->setBackend(device, c10d::ProcessGroup::BackendType::CUSTOM, backend);
+  }
+  process_group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
+  process_group->setGroupName(name);
+  return process_group;
+}
+
+}  // namespace accel::sim

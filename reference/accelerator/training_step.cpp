@@ -49,7 +49,7 @@ void TrainingStep::backward(const at::Tensor& loss, BackwardOptions options, std
     torch::autograd::backward(std::vector<at::Tensor>{scaled}, std::vector<at::Tensor>{}, options.retain_graph,
                               options.create_graph);
   } catch (const c10::Error& error) {
-    for (const auto& model : training_.models) model->explain_backward(error);
+    for (const auto& model : training().models) model->explain_backward(error);
     throw;
   }
   if (plugin().steps_in_backward && sync_gradients()) step_in_backward();

@@ -131,7 +131,8 @@ TEST(DifferencesTest, OptionsThatAreRefusedHaveARow) {
                                          "clip_grad_value",  // under FSDP
                                          "pad_across_processes",
                                          "pp_size",  // an addition to Accelerate's sizes
-                                         "unique_ptr"};
+                                         "unique_ptr",
+                                         "with_gradients"};  // an option of accel
   const auto table = text_of("reports/differences.md");
   std::set<std::string> missing, known;
   for (const auto* folder : {"reference/accelerator", "reference/config", "reference/data", "reference/mesh",

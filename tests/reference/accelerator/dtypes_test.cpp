@@ -57,7 +57,8 @@ TEST(DtypesTest, BuffersOfEveryDtypeAreSynchronized) {
         accelerator.backward(model(torch::ones({2, 3})).mean());
         optimizer.step();
         for (std::size_t place = 0; place < kDtypes.size(); ++place)
-          EXPECT_TRUE(have_equal_bytes(net->buffers[place], values_of(0, kDtypes[place]))) << kDtypes[place] << ", " << where;
+          EXPECT_TRUE(have_equal_bytes(net->buffers[place], values_of(0, kDtypes[place])))
+              << kDtypes[place] << ", " << where;
       });
     }
   }

@@ -17,8 +17,8 @@ namespace accel::operations {
 /// (n, ...) on each rank -> (P * n, ...); a 0-d tensor gives (P). Equal shapes on all ranks.
 at::Tensor gather(const Group& group, const at::Tensor& tensor);
 
-/// The same with gradients: the gradient of a rank's rows is the sum of what all ranks' losses contribute to it, so that
-/// a model whose gradients are averaged over the ranks is trained on the mean of their losses.
+/// The same with gradients: the gradient of a rank's rows is the sum of what all ranks' losses contribute to it, so
+/// that a model whose gradients are averaged over the ranks is trained on the mean of their losses.
 at::Tensor gather_with_gradients(const Group& group, const at::Tensor& tensor);
 
 /// Returns a reduced copy, multiplied by `scale`. `reduction`: "sum", "mean" (sum over ranks divided by P), "max", or

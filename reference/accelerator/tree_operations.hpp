@@ -38,8 +38,8 @@ class TreeOperations : public virtual AcceleratorBase {
   struct GatherTensorsOptions {
     bool with_gradients = false;  ///< for a loss over the rows of all ranks, such as a contrastive one
   };
-  /// With `with_gradients` the result is part of the graph: `backward` sums what the losses of all ranks contribute to a
-  /// rank's rows, and averaging the model's gradients then gives those of the mean loss. It gathers over the
+  /// With `with_gradients` the result is part of the graph: `backward` sums what the losses of all ranks contribute to
+  /// a rank's rows, and averaging the model's gradients then gives those of the mean loss. It gathers over the
   /// data-parallel ranks, and its backward is collective too. Throws StateError under context parallelism.
   ///
   ///     const auto keys = accelerator.gather(features, {.with_gradients = true});

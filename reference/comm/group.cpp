@@ -81,7 +81,8 @@ void check_contiguous(const at::Tensor& tensor, std::string_view op, std::string
                  c10::str(tensor.sizes()));
 }
 
-// Checked also where a backend would accept more: a program means the same on each. Complex numbers are summed as pairs.
+// Checked also where a backend would accept more: a program means the same on each. Complex numbers are summed as
+// pairs.
 void check_reduction(c10d::ProcessGroup& group, const at::Tensor& tensor, ReduceOp op, std::string_view name) {
   const auto dtype = tensor.scalar_type();
   const bool is_sum = op == ReduceOp::kSum || (op == ReduceOp::kMean && dtype != at::kComplexHalf);

@@ -23,9 +23,8 @@ class Work;
 /// All methods except rank(), size(), name(), process_group() and send/recv are collectives: every rank of the group
 /// calls them in the same order, with tensors of equal shape and dtype. Reductions accept the dtypes of is_exchanged
 /// (comm/dtypes.hpp), and sums of complex numbers; other collectives accept every dtype, and send as bytes what no
-/// backend knows. A group of one rank without a process group does not communicate and returns what one rank would see. `where` is the
-/// caller's location, for hang reports.
-/// Thread rule: one thread per rank at a time.
+/// backend knows. A group of one rank without a process group does not communicate and returns what one rank would see.
+/// `where` is the caller's location, for hang reports. Thread rule: one thread per rank at a time.
 namespace accel {
 
 enum class ReduceOp { kSum, kMean, kProduct, kMin, kMax, kBitwiseAnd, kBitwiseOr, kBitwiseXor };

@@ -287,10 +287,10 @@ bool computes_in_float8(const torch::nn::LinearImpl& layer) {
 
 namespace torch::nn {
 
-// Replaces LibTorch's own definition: see Note [Interposition] in core/system/interpose.cpp. Python swaps the modules instead;
-// C++ cannot, because owners hold their submodules by type. Layers that are not selected do what LibTorch's own
-// definition does: an autograd node of our own would sum a weight's gradient in another order, and so change its last
-// bits, where a loss contains derivatives of a net that is called twice.
+// Replaces LibTorch's own definition: see Note [Interposition] in core/system/interpose.cpp. Python swaps the modules
+// instead; C++ cannot, because owners hold their submodules by type. Layers that are not selected do what LibTorch's
+// own definition does: an autograd node of our own would sum a weight's gradient in another order, and so change its
+// last bits, where a loss contains derivatives of a net that is called twice.
 Tensor LinearImpl::forward(const Tensor& input) {
   if (accel::computes_in_float8(*this)) {
     accel::current_layers->mark_ran();

@@ -217,8 +217,8 @@ StepOutcome GradientPipeline::step(torch::optim::Optimizer& optimizer, const Los
 }
 
 // An optimizer such as LBFGS decides by the loss how often it evaluates the closure, and each evaluation is collective:
-// ranks that returned the losses of their own batches would make different numbers of calls. Losses that the program has
-// averaged are returned unchanged.
+// ranks that returned the losses of their own batches would make different numbers of calls. Losses that the program
+// has averaged are returned unchanged.
 at::Tensor GradientPipeline::common_loss(const at::Tensor& loss) const {
   if (context_->world_size == 1 || !loss.defined()) return loss;
   const auto all = context_->world.all_gather(loss.detach().reshape({1}));

@@ -73,7 +73,8 @@ struct RankContext {
 };
 
 /// Runs `body`, the rank's program, and returns its result. After a result of 0 it completes the rank's saves, whose
-/// errors are those of the program. Converts a LibTorch error to a StateError without stack frames, with the rank's hint.
+/// errors are those of the program. Converts a LibTorch error to a StateError without stack frames, with the rank's
+/// hint.
 int run_program(RankContext& context, const std::function<int()>& body);
 
 /// Completes the unfinished saves in their order. Throws the error of the first that fails. Collective.

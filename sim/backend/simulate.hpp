@@ -24,8 +24,8 @@ namespace accel::sim {
 class ReplicaVote;
 struct Member;
 
-/// Fields, in this order: num_ranks, timeout, schedule, faults, library, finish_times, cpu_factor,
-/// operator_seconds, records_times, records_spans, logs_events, records_steps, place, on_stuck, processor_seconds, sleep.
+/// Fields, in this order: num_ranks, timeout, schedule, faults, library, finish_times, cpu_factor, operator_seconds,
+/// records_times, records_spans, logs_events, records_steps, place, on_stuck, processor_seconds, sleep.
 struct SimulationOptions {
   int num_ranks = 1;
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< for a collective that a running rank never joins

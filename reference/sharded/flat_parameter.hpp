@@ -117,6 +117,7 @@ class FlatParameter {
   void adopt(std::size_t place, const at::Tensor& shown);
   void make_storage(const at::Tensor& values);
   void pin_shard();
+  [[nodiscard]] std::vector<bool> parameters_without_gradient() const;
   void accept_gradients();
   void show(const std::vector<at::Tensor>& views);
   [[nodiscard]] bool has_any_gradient() const;

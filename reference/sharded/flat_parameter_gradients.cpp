@@ -19,9 +19,8 @@ double divisor_before_sum(int num_ranks) {
   return factor;
 }
 
-bool is_negative_zero(const at::Tensor& values) {
-  return values.eq(0).logical_and_(values.signbit()).all().item<bool>();
-}
+// Whether all values are negative zeros, on their device.
+at::Tensor are_negative_zeros(const at::Tensor& values) { return values.eq(0).logical_and_(values.signbit()).all(); }
 
 void divide(at::Tensor& tensor, double divisor) {
   if (divisor > 1) tensor.div_(divisor);
@@ -100,7 +99,8 @@ void FlatParameter::drop_full_gradients() {
 // A parameter that no rank's loss used gets no gradient, as in DDP, so that optimizers skip it; a gradient of zeros
 // would decay weights and move them by earlier momentum. But each rank knows only its own loss. So a parameter without
 // a gradient contributes negative zeros: their sum is negative zero only if all ranks contributed them. Only ranks that
-// lack a gradient themselves look at the sum, so that a gradient which is negative zero everywhere is kept.
+// lack a gradient themselves look at the sum, so that a gradient which is negative zero everywhere is kept. They wait
+// for the device once per unit, as DDP does for find_unused_parameters.
 
 // Copies the full gradients into one bucket and frees them at once, so that the bucket is the only copy. Only the gaps
 // are zeroed, not the entire bucket, to write memory once. A parameter without a gradient on this rank contributes
@@ -164,15 +164,33 @@ void FlatParameter::finish_copies() {
   if (std::exchange(awaits_gradients_, false)) accept_gradients();
 }
 
+// See Note [Parameters without gradients].
+std::vector<bool> FlatParameter::parameters_without_gradient() const {
+  std::vector<std::size_t> candidates;
+  std::vector<at::Tensor> are_zeros;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!is_trained_[i] || !lacked_gradient_[i] || stashed_[i].defined()) continue;
+    candidates.push_back(i);
+    are_zeros.push_back(are_negative_zeros(elements(gradient_shard_, layout().part_in_shard(i, shard_index()))));
+  }
+  std::vector<bool> without(parameters_.size(), false);
+  if (candidates.empty()) return without;
+  const auto on_host = at::stack(are_zeros).cpu();
+  for (std::size_t place = 0; place < candidates.size(); ++place)
+    without[candidates[place]] = on_host.const_data_ptr<bool>()[place];
+  return without;
+}
+
 void FlatParameter::accept_gradients() {
   const c10::NoGradGuard no_grad;
+  const auto without = parameters_without_gradient();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!is_trained_[i]) {  // frozen after gradients had arrived
       if (stashed_[i].defined()) parameters_[i].mutable_grad() = std::exchange(stashed_[i], at::Tensor());
       continue;
     }
+    if (without[i]) continue;
     auto gradient = elements(gradient_shard_, layout().part_in_shard(i, shard_index()));
-    if (lacked_gradient_[i] && !stashed_[i].defined() && is_negative_zero(gradient)) continue;
     // Accumulation happens on parts and in the stored dtype, so it adds no traffic and no rounding in the reduce dtype.
     if (const auto before = std::exchange(stashed_[i], at::Tensor()); before.defined()) gradient.add_(before);
     parameters_[i].mutable_grad() = gradient;

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "reference/config/accelerator_fields.hpp"
 #include "reference/config/yaml_reader.hpp"
@@ -112,8 +113,15 @@ Json json_of(const Outcome& outcome) {
   return json;
 }
 
-// Whether any rank has ended before it prepared a model.
-bool has_idle_rank(const RecordedRun& run) {
+// Whether the rank that failed had not prepared a model yet. Others may have been released before they had: so the error
+// decides, whose text begins with "rank 3: " or, if ranks failed alike, "ranks 0-3: ".
+bool failed_before_prepare(const RecordedRun& run, const std::string& error) {
+  static const std::regex kFailed("(?:^|\\n|error: )ranks? (\\d+)[^:\\n]*: (?!released)");
+  std::smatch found;
+  if (std::regex_search(error, found, kFailed)) {
+    const int rank = std::stoi(found[1]);
+    if (rank < run.num_ranks()) return run.keys(rank).empty();
+  }
   for (int rank = 0; rank < run.num_ranks(); ++rank) {
     if (run.keys(rank).empty()) return true;
   }
@@ -180,7 +188,7 @@ class Prover {
       // may have come further by then.
       const bool is_error = side.exit_code == kFailure || side.exit_code == kUsage;
       const bool is_internal = side.error.find("internal error") != std::string::npos;
-      outcome.verdict = has_idle_rank(mesh) && is_error && !is_internal ? "refused" : "failed";
+      outcome.verdict = failed_before_prepare(mesh, side.error) && is_error && !is_internal ? "refused" : "failed";
       outcome.text = side.error;
     }
     std::filesystem::remove_all(folder);

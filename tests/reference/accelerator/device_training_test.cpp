@@ -67,16 +67,20 @@ const std::vector<Path> kPaths{
     {"accumulation", [] { return accumulating(); }, /*host_waits=*/1.0 / 3},
     // The GradScaler reads whether a gradient is infinite.
     {"ddp_fp16", [] { return with_precision(saved_training::ddp(), "fp16"); }, /*host_waits=*/2},
-    {"full_shard_fp16", [] { return with_precision(sharded("FULL_SHARD"), "fp16"); }, /*host_waits=*/1},
+    // A sharded unit reads whether any rank has used a parameter that this rank's loss did not use: three units here.
+    {"full_shard_fp16", [] { return with_precision(sharded("FULL_SHARD"), "fp16"); }, /*host_waits=*/4},
     {"ddp_master_weights", [] { return with_masters(); }, /*host_waits=*/1},
-    {"full_shard_bf16", [] { return with_precision(sharded("FULL_SHARD"), "bf16"); }},
-    {"full_shard", [] { return sharded("FULL_SHARD"); }},
-    {"shard_grad_op", [] { return sharded("SHARD_GRAD_OP"); }},
+    {"full_shard_bf16", [] { return with_precision(sharded("FULL_SHARD"), "bf16"); }, /*host_waits=*/3},
+    {"full_shard", [] { return sharded("FULL_SHARD"); }, /*host_waits=*/3},
+    {"shard_grad_op", [] { return sharded("SHARD_GRAD_OP"); }, /*host_waits=*/3},
     // Gradients arrive on the host before the optimizer steps there.
     {"offload", [] { return sharded("FULL_SHARD", /*offloads=*/true); }, /*host_waits=*/1},
-    {"zero_1", [] { return AcceleratorOptions{.deepspeed_plugin = DeepSpeedPlugin{.zero_stage = 1}}; }},
-    {"zero_2", [] { return AcceleratorOptions{.deepspeed_plugin = DeepSpeedPlugin{.zero_stage = 2}}; }},
-    {"zero_3", [] { return AcceleratorOptions{.deepspeed_plugin = DeepSpeedPlugin{.zero_stage = 3}}; }},
+    {"zero_1", [] { return AcceleratorOptions{.deepspeed_plugin = DeepSpeedPlugin{.zero_stage = 1}}; },
+     /*host_waits=*/1},
+    {"zero_2", [] { return AcceleratorOptions{.deepspeed_plugin = DeepSpeedPlugin{.zero_stage = 2}}; },
+     /*host_waits=*/1},
+    {"zero_3", [] { return AcceleratorOptions{.deepspeed_plugin = DeepSpeedPlugin{.zero_stage = 3}}; },
+     /*host_waits=*/1},
 };
 
 class DeviceTrainingTest : public ::testing::TestWithParam<Path> {

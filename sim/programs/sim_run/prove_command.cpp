@@ -113,8 +113,8 @@ Json json_of(const Outcome& outcome) {
   return json;
 }
 
-// Whether the rank that failed had not prepared a model yet. Others may have been released before they had: so the error
-// decides, whose text begins with "rank 3: " or, if ranks failed alike, "ranks 0-3: ".
+// Whether the rank that failed had not prepared a model yet. Others may have been released before they had: so the
+// error decides, whose text begins with "rank 3: " or, if ranks failed alike, "ranks 0-3: ".
 bool failed_before_prepare(const RecordedRun& run, const std::string& error) {
   static const std::regex kFailed("(?:^|\\n|error: )ranks? (\\d+)[^:\\n]*: (?!released)");
   std::smatch found;

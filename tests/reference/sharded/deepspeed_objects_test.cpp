@@ -17,6 +17,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class DeepSpeedObjectsTest : public ::testing::Test {
  protected:
@@ -225,8 +226,7 @@ TEST_F(DeepSpeedObjectsTest, SettingsGivenTwiceOrNotAtAllAreErrors) {
   EXPECT_THAT(config_error_of(
                   options(staged + R"(, "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 0}}})"),
                   prepare_schedule),
-              AllOf(HasSubstr("scheduler.params.warmup_num_steps: expected 1 or more, got 0"),
-                    HasSubstr("scheduler.params.total_num_steps: is missing")));
+              AllOf(HasSubstr("scheduler.params.total_num_steps: is missing"), Not(HasSubstr("warmup_num_steps"))));
   EXPECT_THAT(
       config_error_of(
           options(staged + R"(, "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto"}}})"),

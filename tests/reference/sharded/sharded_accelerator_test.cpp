@@ -150,7 +150,10 @@ void expect_error_after_a_step() {
       Accelerator accelerator({.fsdp_plugin = wrapping_blocks()});
       auto net = make_net();
       Optimizer stepped(net->parameters());
-      const auto prepare_optimizer = [&] { accelerator.prepare(static_cast<torch::optim::Optimizer&>(stepped)); };
+      std::optional<AcceleratedOptimizer> handle;
+      const auto prepare_optimizer = [&] {
+        handle.emplace(accelerator.prepare(static_cast<torch::optim::Optimizer&>(stepped)));
+      };
       if (!model_is_first) prepare_optimizer();
       for (auto& parameter : net->parameters()) parameter.mutable_grad() = torch::ones_like(parameter);
       stepped.step();

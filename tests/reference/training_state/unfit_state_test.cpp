@@ -36,7 +36,7 @@ TEST_F(SaveStateTest, AStateForUnknownParametersIsAnError) {
                            auto parameters = net->parameters();
                            parameters.pop_back();
                            optim::Adam adam(parameters, {.lr = 0.05});
-                           accelerator.prepare(net, adam);
+                           const auto handles = accelerator.prepare(net, adam);
                            accelerator.load_state(path_);
                          }),
               AllOf(HasSubstr("the optimizer's state has entries for '"),

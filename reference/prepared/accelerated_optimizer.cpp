@@ -115,12 +115,6 @@ AcceleratedOptimizer AcceleratedOptimizer::handle() const {
   return handle;
 }
 
-AcceleratedOptimizer AcceleratedOptimizer::without_use() const {
-  auto own = *this;
-  own.use_.reset();
-  return own;
-}
-
 AcceleratedScheduler::AcceleratedScheduler(std::shared_ptr<LRScheduler> scheduler,
                                            std::vector<AcceleratedOptimizer> optimizers, RankContext& context,
                                            std::shared_ptr<GradientPipeline> path, SchedulerOptions options)
@@ -150,13 +144,6 @@ AcceleratedScheduler AcceleratedScheduler::handle() const {
   handle.use_ = counted_->users.share();
   for (auto& optimizer : handle.optimizers_) optimizer = optimizer.handle();
   return handle;
-}
-
-AcceleratedScheduler AcceleratedScheduler::without_use() const {
-  auto own = *this;
-  own.use_.reset();
-  for (auto& optimizer : own.optimizers_) optimizer = optimizer.without_use();
-  return own;
 }
 
 void AcceleratedScheduler::take_step() {

@@ -84,7 +84,6 @@ class AcceleratedOptimizer {
 
   /// A copy for the program. The Accelerator's own copy does not count as a user of the optimizer.
   [[nodiscard]] AcceleratedOptimizer handle() const;
-  [[nodiscard]] AcceleratedOptimizer without_use() const;
   /// Whether all handles of the program have ended, so that the optimizer may have ended too.
   [[nodiscard]] bool has_no_handle() const { return status_->users.have_ended(); }
   /// Whether `step` was called.
@@ -160,7 +159,6 @@ class AcceleratedScheduler {
   const AcceleratedScheduler* operator->() const { return this; }
   /// As for AcceleratedOptimizer.
   [[nodiscard]] AcceleratedScheduler handle() const;
-  [[nodiscard]] AcceleratedScheduler without_use() const;
   [[nodiscard]] bool has_no_handle() const { return counted_->users.have_ended(); }
   /// The state of the schedule, and the number of samples that it has counted.
   [[nodiscard]] Value state_dict() const;

@@ -45,7 +45,7 @@ void BufferSync::receive(const Group& group, ReceiveOptions options) {
   for (std::size_t place = 0; place < buffers_.tensors.size(); ++place) {
     const auto& buffer = buffers_.tensors[place];
     if (is_statistic(buffer)) {
-      targets.push_back(buffer.variable_data());  // the same memory with a version of its own
+      targets.push_back(buffer.variable_data());  // the same memory with a separate version
     } else if (keeps_graphs) {
       targets.push_back(buffer.detach().clone());
       copied.push_back(place);

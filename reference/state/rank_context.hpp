@@ -48,7 +48,7 @@ struct RankContext {
   /// What set_seed adds for device_specific; unset: the rank. An Accelerator with a mesh sets it, so that
   /// tensor-parallel ranks, which compute the same, draw the same numbers.
   std::optional<int> seed_index = {};
-  /// Unset: each rank reads a batch of its own. An Accelerator with a mesh sets it.
+  /// Unset: each rank reads a separate batch. An Accelerator with a mesh sets it.
   std::optional<BatchPlace> batch_place = {};
   GradientState gradient_state = {};
   /// Creates a group of some world ranks. Every rank of the world calls it in the same order, whether it is a member or

@@ -1,5 +1,5 @@
 // How often a prepared schedule advances: once per batch of all ranks, or once per call. A program that steps it once
-// per epoch is told so, because its rates would otherwise decay too fast, silently.
+// per epoch gets a warning, because its rates would otherwise decay too fast, silently.
 #include <gmock/gmock.h>
 
 #include <accel/accel.hpp>

@@ -5,7 +5,9 @@ namespace accel::process {
 MessageWriter& operator<<(MessageWriter& message, const UpdateReport& report) {
   message.put(report.generator).put(static_cast<std::uint64_t>(report.parameters.size()));
   for (const auto& parameter : report.parameters) {
-    message.put(parameter.name).put_list(parameter.sizes).put(parameter.dtype).put(parameter.part).put(parameter.hash);
+    const auto& state = parameter.state;
+    message.put(parameter.name).put_list(parameter.sizes).put(parameter.part);
+    message.put(state.hash).put(state.dtype).put(state.gradient).put(state.gradient_hash);
   }
   return message.put(report.processor_seconds);
 }
@@ -16,9 +18,11 @@ UpdateReport read_update_report(MessageReader& message) {
   for (auto& parameter : report.parameters) {
     parameter.name = message.text();
     parameter.sizes = message.list();
-    parameter.dtype = message.get<int>();
     parameter.part = message.get<int>();
-    parameter.hash = message.get<std::uint64_t>();
+    parameter.state.hash = message.get<std::uint64_t>();
+    parameter.state.dtype = message.get<at::ScalarType>();
+    parameter.state.gradient = message.get<ParameterState::Gradient>();
+    parameter.state.gradient_hash = message.get<std::uint64_t>();
   }
   report.processor_seconds = message.get<double>();
   return report;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backends/process/message.hpp"
+#include "reference/comm/parameter_state.hpp"
 
 namespace accel::process {
 
@@ -12,9 +13,8 @@ namespace accel::process {
 struct ParameterReport {
   std::string name;
   std::vector<std::int64_t> sizes;
-  int dtype = 0;           ///< at::ScalarType
-  int part = -1;           ///< as in Replicas; -1: complete
-  std::uint64_t hash = 0;  ///< of its bits
+  int part = -1;  ///< as in Replicas; -1: complete
+  ParameterState state;
 };
 
 /// What ranks have in common after an optimizer's step, for the simulator to compare.

@@ -130,10 +130,8 @@ void updated(const std::vector<std::pair<std::string, at::Tensor>>& parameters, 
   auto message = request(Request::kUpdated);  // before hashing, which is not part of the program
   UpdateReport report{.generator = fingerprint(generator.data(), generator.size()), .parameters = {}};
   for (const auto& [name, parameter] : parameters) {
-    report.parameters.push_back({.name = name,
-                                 .sizes = parameter.sizes().vec(),
-                                 .dtype = static_cast<int>(parameter.scalar_type()),
-                                 .hash = fingerprint_of(parameter)});
+    const at::DisableRecordFunctionGuard unwatched;
+    report.parameters.push_back({.name = name, .sizes = parameter.sizes().vec(), .state = state_of(parameter)});
   }
   report.processor_seconds = processor_seconds();
   message << report;

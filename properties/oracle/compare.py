@@ -34,7 +34,7 @@ def difference_of_errors(theirs, ours, stops_others=False, place=""):
 
 RELEASED = "released from waiting by this failure"  # of simulated ranks that have no error of their own
 OF_RANKS = re.compile(r"(?:sim-run: )?ranks? (\d[\d, -]*): (.*)")  # of simulated ranks
-OF_PROCESS = re.compile(r"\[rank (\d+)\] sim-run: (?!warning: )(.*)")
+OF_PROCESS = re.compile(r"\[rank (\d+)\] sim-run: (.*)")
 
 
 def errors_of_output(text, ranks):
@@ -47,7 +47,7 @@ def errors_of_output(text, ranks):
             errors |= dict.fromkeys(ranks_of(found[1]), text_of_error(found[2]))
     if errors:
         return errors
-    named = [line.removeprefix("sim-run: ") for line in lines if line.startswith("sim-run: ") and not line.startswith("sim-run: warning: ")]
+    named = [line.removeprefix("sim-run: ") for line in lines if line.startswith("sim-run: ")]
     return dict.fromkeys(range(ranks), ([*named, *lines[-1:]] or ["no message"])[0])
 
 

@@ -108,13 +108,13 @@ class OutputTest(unittest.TestCase):
     """The errors in what sim-run writes to its standard error."""
 
     def test_simulated_ranks(self):
-        text = f"sim-run: warning: something\nsim-run: ranks 0-2, 5: {OUR_REFUSAL}\nrank 3: other\n"
+        text = f"accel: warning: something\nsim-run: ranks 0-2, 5: {OUR_REFUSAL}\nrank 3: other\n"
         errors = compare.errors_of_output(text + "rank 4: released from waiting by this failure\n", 6)
         refused = compare.text_of_error(OUR_REFUSAL)
         self.assertEqual(errors, {0: refused, 1: refused, 2: refused, 5: refused, 3: "other"})
 
     def test_gloo_processes(self):
-        prefixed = "".join(f"[rank 1] {line}\n" for line in f"sim-run: warning: something\nsim-run: {OUR_REFUSAL}".splitlines())
+        prefixed = "".join(f"[rank 1] {line}\n" for line in f"accel: warning: something\nsim-run: {OUR_REFUSAL}".splitlines())
         errors = compare.errors_of_output(prefixed + "sim-run: rank 1 ended with exit code 1: frame #0: c10::Error\n", 3)
         self.assertEqual(errors, {1: compare.text_of_error(OUR_REFUSAL)})
 

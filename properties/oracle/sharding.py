@@ -107,6 +107,8 @@ def random_plugin(rng, model, precision):
         plugin |= {name: True for name in ("use_orig_params", "sync_module_states", "forward_prefetch") if rng.random() < 0.4}
     else:
         plugin["reshard_after_forward"] = rng.random() < 0.5
+    if version == 1 and precision == "fp8":  # torchao cannot exchange layers whose parameters are views: a TypeError
+        plugin["use_orig_params"] = True
     if plugin.get("sharding_strategy") == "NO_SHARD":  # DDP here, which has none of the following
         return plugin
     # Accelerate's checkpointing needs units, and a minimum of 0 parameters makes none; with FSDP2, recomputed activations

@@ -38,9 +38,12 @@ at::Tensor rotary_frequencies(std::int64_t head_width, const RopeParameters& par
 at::Tensor rotated(const at::Tensor& values, const Rotation& rotation) {
   // (1, T, head_width) -> (1, 1, T, head_width): equal for all heads.
   const auto cosines = rotation[0].unsqueeze(1), sines = rotation[1].unsqueeze(1);
+  // In transformers' order: backward visits operators in the reverse of it, and the first gradient of `values` decides
+  // the memory format of their sum, in whose order a bias's gradient is summed.
+  const auto scaled = values * cosines;
   const auto half = values.size(-1) / 2;
   const auto first = values.slice(-1, 0, half), second = values.slice(-1, half);
-  return values * cosines + at::cat({-second, first}, -1) * sines;
+  return scaled + at::cat({-second, first}, -1) * sines;
 }
 
 Rotation RotaryEmbedding::of_positions(const at::Tensor& positions, const at::Tensor& values) {

@@ -10,27 +10,10 @@
 
 #include <algorithm>
 
-#include "reference/comm/tensor_fingerprint.hpp"
+#include "sim/backend/replica_difference.hpp"
 
 namespace accel::sim {
 namespace {
-
-// Returns the ranks whose value is not the most frequent one; all of them on a tie.
-template <typename T>
-std::vector<int> minority(const std::vector<T>& values) {
-  std::map<T, std::vector<int>> parties;
-  for (std::size_t rank = 0; rank < values.size(); ++rank) parties[values[rank]].push_back(static_cast<int>(rank));
-  if (parties.size() == 1) return {};
-  std::vector<std::vector<int>> by_size;
-  for (auto& [value, ranks] : parties) by_size.push_back(ranks);
-  std::stable_sort(by_size.begin(), by_size.end(), [](auto& a, auto& b) { return a.size() > b.size(); });
-  std::vector<int> others;
-  const std::size_t first = by_size[0].size() == by_size[1].size() ? 0 : 1;
-  for (std::size_t party = first; party < by_size.size(); ++party)
-    others.insert(others.end(), by_size[party].begin(), by_size[party].end());
-  std::sort(others.begin(), others.end());
-  return others;
-}
 
 const NamedTensors::value_type& parameter_at(std::size_t place, const ReplicaVote::Models& models) {
   for (const auto& model : models) {
@@ -53,12 +36,12 @@ ReplicaModels compared_models(std::vector<std::weak_ptr<const Replicas>>& models
   return compared;
 }
 
-std::vector<std::uint64_t> hashes_of(const ReplicaModels& models) {
-  std::vector<std::uint64_t> hashes;
+std::vector<ParameterState> states_of(const ReplicaModels& models) {
+  std::vector<ParameterState> states;
   for (const auto& model : models) {
-    for (const auto& [name, parameter] : model->parameters) hashes.push_back(fingerprint(parameter));
+    for (const auto& [name, parameter] : model->parameters) states.push_back(state_of(parameter));
   }
-  return hashes;
+  return states;
 }
 
 // Several models may have parameters of the same name, so the model's number is added.
@@ -83,7 +66,7 @@ std::vector<int> parts_of(const ReplicaModels& models) {
 }
 
 // Comparing runs without the mutex: it calls World::fail, which may run user callbacks.
-void ReplicaVote::cast(int rank, const Models& models, std::vector<std::uint64_t> hashes, std::uint64_t generator) {
+void ReplicaVote::cast(int rank, const Models& models, std::vector<ParameterState> states, std::uint64_t generator) {
   Ballot complete;
   std::uint64_t update = 0;
   auto parts = parts_of(models);
@@ -92,10 +75,10 @@ void ReplicaVote::cast(int rank, const Models& models, std::vector<std::uint64_t
     const auto turn = next_[rank];
     ++next_[rank].update;
     auto& ballot = open_[turn];
-    ballot.hashes.resize(world_.num_ranks());
+    ballot.states.resize(world_.num_ranks());
     ballot.parts.resize(world_.num_ranks());
     ballot.generators.resize(world_.num_ranks());
-    ballot.hashes[rank] = std::move(hashes);
+    ballot.states[rank] = std::move(states);
     ballot.parts[rank] = std::move(parts);
     ballot.generators[rank] = generator;
     if (++ballot.num_cast < world_.num_ranks()) return;
@@ -123,43 +106,49 @@ void ReplicaVote::begin_era(int rank) {
 void ReplicaVote::compare(std::uint64_t update, const Ballot& ballot, const Models& models) {
   std::vector<int> everyone;
   std::map<std::vector<int>, std::vector<int>> parties;
+  std::vector<Hashes> hashes(world_.num_ranks());
   for (int rank = 0; rank < world_.num_ranks(); ++rank) {
     everyone.push_back(rank);
     parties[ballot.parts[rank]].push_back(rank);
+    for (const auto& state : ballot.states[rank]) hashes[rank].push_back(state.hash);
   }
   if (parties.size() == 1) {
-    agree(everyone, update, ballot.hashes, models);
+    agree(everyone, update, hashes, ballot, models);
     return;
   }
-  auto complete = ballot.hashes;
+  auto complete = hashes;
   for (const auto rank : everyone) {
     const auto& parts = ballot.parts[rank];
     for (std::size_t place = 0; place < parts.size(); ++place) {
       if (parts[place] != Replicas::kComplete) complete[rank][place] = 0;
     }
   }
-  bool is_equal = agree(everyone, update, complete, models);
+  bool is_equal = agree(everyone, update, complete, ballot, models);
   for (const auto& [parts, ranks] : parties) {
     std::vector<Hashes> of_party;
-    for (const auto rank : ranks) of_party.push_back(ballot.hashes[rank]);
-    is_equal = is_equal && agree(ranks, update, of_party, models);
+    for (const auto rank : ranks) of_party.push_back(hashes[rank]);
+    is_equal = is_equal && agree(ranks, update, of_party, ballot, models);
   }
 }
 
 // All parameters of all models are one list of hashes, so the first difference has one index.
-bool ReplicaVote::agree(const std::vector<int>& ranks, std::uint64_t update, const std::vector<Hashes>& ballots,
-                        const Models& models) {
-  auto culprits = minority(ballots);
+bool ReplicaVote::agree(const std::vector<int>& ranks, std::uint64_t update, const std::vector<Hashes>& hashes,
+                        const Ballot& ballot, const Models& models) {
+  auto culprits = minority(hashes);
   if (culprits.empty()) return true;
   // The first difference is searched between one culprit and one rank that differs from it; on a tie any pair
   // will do.
-  const auto& others = culprits.size() == ballots.size() ? ballots.back() : ballots[culprits.front()];
-  const auto majority =
-      std::find_if(ballots.begin(), ballots.end(), [&](const auto& hashes) { return hashes != others; });
+  const bool is_tie = culprits.size() == hashes.size();
+  const auto& others = is_tie ? hashes.back() : hashes[culprits.front()];
+  const auto majority = std::find_if(hashes.begin(), hashes.end(), [&](const auto& own) { return own != others; });
   const auto first =
       std::mismatch(others.begin(), others.end(), majority->begin(), majority->end()).first - others.begin();
   const auto& [name, tensor] = parameter_at(static_cast<std::size_t>(first), models);
-  const bool is_tie = culprits.size() == ballots.size();
+  std::vector<ParameterState> states;
+  for (const auto rank : ranks) {
+    const auto& own = ballot.states[rank];
+    if (static_cast<std::size_t>(first) < own.size()) states.push_back(own[first]);
+  }
   for (auto& culprit : culprits) culprit = ranks[culprit];
   Diagnosis diagnosis{.kind = Diagnosis::Kind::kDesync,
                       .ranks = culprits,
@@ -170,13 +159,12 @@ bool ReplicaVote::agree(const std::vector<int>& ranks, std::uint64_t update, con
   const auto difference = is_tie                 ? "differ from one another, and there is no majority"
                           : culprits.size() == 1 ? "differs from the rest"
                                                  : "differ from the rest";
+  const auto cause = states.size() == ranks.size() ? likely_cause(states, ranks) : "";
   diagnosis.text = fmt::format(
-
-      "optimizer_step #{}: the replicas' parameters differ; {} {}, first in parameter {} ({} {}); every rank must "
-      "start "
-      "from equal parameters and apply equal gradients",
-      update, describe_ranks(culprits), difference, name, c10::toString(tensor.scalar_type()),
-      c10::str(tensor.sizes()));
+      "optimizer_step #{}: the replicas' parameters differ; {} {}, first in parameter {} ({} {}); {}every rank must "
+      "start from equal parameters and apply equal gradients",
+      update, describe_ranks(culprits), difference, name, c10::toString(tensor.scalar_type()), c10::str(tensor.sizes()),
+      cause);
   world_.fail(std::make_exception_ptr(DiagnosedError(std::move(diagnosis))));
   return false;
 }

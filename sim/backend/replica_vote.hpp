@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "reference/comm/parameter_state.hpp"
 #include "reference/core/thread_safety.hpp"
 #include "reference/state/step_listener.hpp"
 #include "sim/engine/world.hpp"
@@ -20,8 +21,8 @@ using ReplicaModels = std::vector<std::shared_ptr<const Replicas>>;  // each wit
 /// gradients local. Forgets models that are gone.
 ReplicaModels compared_models(std::vector<std::weak_ptr<const Replicas>>& models);
 
-/// Return a hash of each parameter's bits, each parameter's name, and the part that it is, in order.
-std::vector<std::uint64_t> hashes_of(const ReplicaModels& models);
+/// Return each parameter's state, its name, and the part that it is, in order.
+std::vector<ParameterState> states_of(const ReplicaModels& models);
 std::vector<std::string> names_of(const ReplicaModels& models);
 std::vector<int> parts_of(const ReplicaModels& models);
 
@@ -36,9 +37,9 @@ class ReplicaVote {
 
   explicit ReplicaVote(World& world) : world_(world), next_(world.num_ranks()) {}
 
-  /// Submits the parameters of `rank`'s models with their hashes, which are equal on all ranks in a correct program,
-  /// and its default generator, after its next update.
-  void cast(int rank, const Models& models, std::vector<std::uint64_t> hashes, std::uint64_t generator);
+  /// Submits the parameters of `rank`'s models with their states, whose hashes are equal on all ranks in a correct
+  /// program, and its default generator, after its next update.
+  void cast(int rank, const Models& models, std::vector<ParameterState> states, std::uint64_t generator);
   /// From here on `rank`'s next update is compared with the next update of every other rank after the same call: ranks
   /// may have made different numbers of updates before. Every rank calls it, but none waits.
   void begin_era(int rank);
@@ -51,16 +52,16 @@ class ReplicaVote {
   };
   using Hashes = std::vector<std::uint64_t>;  // one per parameter of each model
   struct Ballot {
-    std::vector<Hashes> hashes;           // by rank
-    std::vector<std::vector<int>> parts;  // by rank: those of Replicas, one per hash
+    std::vector<std::vector<ParameterState>> states;  // by rank
+    std::vector<std::vector<int>> parts;              // by rank: those of Replicas, one per state
     std::vector<std::uint64_t> generators;
     int num_cast = 0;
   };
 
   void compare(std::uint64_t update, const Ballot& ballot, const Models& models);
-  // Ends the run and returns false if the hashes of these ranks differ.
-  bool agree(const std::vector<int>& ranks, std::uint64_t update, const std::vector<Hashes>& ballots,
-             const Models& models);
+  // Ends the run and returns false if the hashes of these ranks, one list each, differ.
+  bool agree(const std::vector<int>& ranks, std::uint64_t update, const std::vector<Hashes>& hashes,
+             const Ballot& ballot, const Models& models);
   void compare_generators(std::uint64_t update, const Ballot& ballot);
 
   World& world_;

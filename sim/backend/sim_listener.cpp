@@ -25,9 +25,9 @@ void SimListener::after_update() {
   const auto models = compared_models(replicas_);
   if (models.empty()) return;
   const at::DisableRecordFunctionGuard no_clock;
-  auto hashes = hashes_of(models);
-  if (recorder_) recorder_->add_update(rank_, names_of(models), hashes);
-  vote_->cast(rank_, models, std::move(hashes), fingerprint(default_generator()));
+  auto states = states_of(models);
+  if (recorder_) recorder_->add_update(rank_, names_of(models), states);
+  vote_->cast(rank_, models, std::move(states), fingerprint(default_generator()));
   world_->clocks().discard_compute(rank_);  // the vote is not part of the program
 }
 

@@ -12,7 +12,9 @@ void StepRecorder::add_loss(int rank, double loss) {
 
 // All ranks and updates normally have the same parameter names, so one list is shared: a copy per update would
 // dominate the memory of long runs.
-void StepRecorder::add_update(int rank, std::vector<std::string> names, std::vector<std::uint64_t> hashes) {
+void StepRecorder::add_update(int rank, std::vector<std::string> names, const std::vector<ParameterState>& states) {
+  std::vector<std::uint64_t> hashes;
+  for (const auto& state : states) hashes.push_back(state.hash);
   const MutexLock lock(mutex_);
   if (!names_ || *names_ != names) names_ = std::make_shared<const std::vector<std::string>>(std::move(names));
   auto& own = updates_[rank];

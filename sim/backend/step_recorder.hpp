@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "reference/comm/parameter_state.hpp"
 #include "reference/core/thread_safety.hpp"
 
 namespace accel::sim {
@@ -35,7 +36,7 @@ class StepRecorder {
  public:
   explicit StepRecorder(int num_ranks) : losses_(num_ranks), updates_(num_ranks) {}
   void add_loss(int rank, double loss);
-  void add_update(int rank, std::vector<std::string> names, std::vector<std::uint64_t> hashes);
+  void add_update(int rank, std::vector<std::string> names, const std::vector<ParameterState>& states);
   [[nodiscard]] StepRecords records() const;
 
  private:

@@ -300,16 +300,16 @@ void RankProxy::compare_replicas(process::MessageReader& message) {
   processor_seconds_ = report.processor_seconds;
   if (report.parameters.empty()) return seat_.member.world->clocks().discard_compute(seat_.member.rank);
   auto replicas = std::make_shared<Replicas>();
-  std::vector<std::uint64_t> hashes;
+  std::vector<ParameterState> states;
   for (const auto& parameter : report.parameters) {
-    const auto like = at::TensorOptions().dtype(static_cast<at::ScalarType>(parameter.dtype)).device(at::kMeta);
+    const auto like = at::TensorOptions().dtype(parameter.state.dtype).device(at::kMeta);
     replicas->parameters.emplace_back(parameter.name, at::empty(parameter.sizes, like));
     replicas->parts.push_back(parameter.part);
-    hashes.push_back(parameter.hash);
+    states.push_back(parameter.state);
   }
   const sim::ReplicaModels models{std::move(replicas)};
-  if (seat_.recorder) seat_.recorder->add_update(seat_.member.rank, sim::names_of(models), hashes);
-  seat_.vote->cast(seat_.member.rank, models, std::move(hashes), report.generator);
+  if (seat_.recorder) seat_.recorder->add_update(seat_.member.rank, sim::names_of(models), states);
+  seat_.vote->cast(seat_.member.rank, models, std::move(states), report.generator);
   seat_.member.world->clocks().discard_compute(seat_.member.rank);
 }
 

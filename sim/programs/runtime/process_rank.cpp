@@ -54,16 +54,15 @@ class ProcessListener : public StepListener {
     const auto models = sim::compared_models(replicas_);
     const auto names = sim::names_of(models);
     const auto parts = sim::parts_of(models);
-    const auto hashes = sim::hashes_of(models);
+    const auto states = sim::states_of(models);
     process::UpdateReport report{.generator = fingerprint(default_generator())};
     for (const auto& model : models) {
       for (const auto& [name, parameter] : model->parameters) {
         const auto index = report.parameters.size();
         report.parameters.push_back({.name = names[index],
                                      .sizes = parameter.sizes().vec(),
-                                     .dtype = static_cast<int>(parameter.scalar_type()),
                                      .part = parts[index],
-                                     .hash = hashes[index]});
+                                     .state = states[index]});
       }
     }
     report.processor_seconds = process::processor_seconds();

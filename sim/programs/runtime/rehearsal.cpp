@@ -1,6 +1,7 @@
 // Connects the command line's files to the simulator: reads faults and network, turns them into SimulationOptions, runs
 // the ranks, and writes event log, diagnosis, timeline and page. The simulator itself opens no files and prints
 // nothing, so this is the only place that does both for every program that rehearses.
+#include "reference/state/rank_context.hpp"
 #include "sim/programs/runtime/rehearsal.hpp"
 
 #include <fmt/ranges.h>
@@ -283,7 +284,7 @@ void write_page(const sim::RunReport& page, const std::string& folder) {
 // one contains the other: if every rank threw the diagnosis, only the diagnosis is printed; if some ranks threw other
 // errors, the message already includes it.
 int conclude(const sim::SimulationReport& report, const std::string& program) {
-  for (const auto& finding : report.findings) std::cerr << program << ": warning: " << finding << std::endl;
+  for (const auto& finding : report.findings) print_warning(finding);
   if (!report.error) return kSuccess;
   try {
     std::rethrow_exception(report.error);

@@ -1,6 +1,7 @@
 // `sim-run explore`: the command line around sim::explore, which chooses schedules and shrinks what fails. This file
 // checks the options, reports the result as JSON and prints the sim-run command that replays it.
 #include "reference/core/input/listed.hpp"
+#include "reference/state/rank_context.hpp"
 #include "sim/programs/sim_run/commands.hpp"
 
 #include <CLI/CLI.hpp>
@@ -170,7 +171,7 @@ int run(const ExploreArguments& arguments) {
   // Findings are printed only if nothing failed: shrinking runs fewer steps and ranks, and their findings would be
   // wrong for the run that was requested.
   if (!exploration.failure)
-    for (const auto& finding : judge.findings()) std::cerr << "sim-run: warning: " << finding << std::endl;
+    for (const auto& finding : judge.findings()) print_warning(finding);
   Found found{.exit_code = judge.exit_code_of(exploration.signature)};
   if (exploration.signature == "differs") {
     judge(*exploration.failure);  // the last run may have been a smaller trial that passed, so run the failure again

@@ -48,8 +48,10 @@ TEST(MessageTest, AnOperationComesBack) {
 
 TEST(MessageTest, AnUpdateReportComesBack) {
   MessageWriter writer;
+  const ParameterState state{
+      .hash = 77, .dtype = at::kDouble, .gradient = ParameterState::Gradient::kPresent, .gradient_hash = 8};
   writer << UpdateReport{.generator = 5,
-                         .parameters = {{.name = "w", .sizes = {3, 4}, .dtype = 6, .part = 1, .hash = 77}},
+                         .parameters = {{.name = "w", .sizes = {3, 4}, .part = 1, .state = state}},
                          .processor_seconds = 1.5};
   MessageReader reader(writer.bytes());
   const auto read = read_update_report(reader);
@@ -57,7 +59,7 @@ TEST(MessageTest, AnUpdateReportComesBack) {
   ASSERT_EQ(read.parameters.size(), 1u);
   EXPECT_EQ(read.parameters[0].name, "w");
   EXPECT_EQ(read.parameters[0].part, 1);
-  EXPECT_EQ(read.parameters[0].hash, 77u);
+  EXPECT_EQ(read.parameters[0].state, state);
   EXPECT_EQ(read.processor_seconds, 1.5);
 }
 

@@ -130,6 +130,20 @@ TEST(RotaryEmbeddingTest, ProductsDependOnTheDistanceOnly) {
   EXPECT_GT((products.select(1, 0) - products[0][0]).abs().max().item<double>(), 0.1);
 }
 
+// The gradient through the rotated halves comes first, so the sum has its memory format and not the other's, as in
+// transformers. A bias's gradient, summed in that order, otherwise differs in the last bit (fp8, 2 ranks).
+TEST(RotaryEmbeddingTest, TheGradientIsContiguousThoughThatOfTheResultIsNot) {
+  RotaryEmbedding rotary(8, {});
+  const auto values = at::randn({2, 3, 5, 8}).requires_grad_();
+  const auto rotation = rotary.of_positions(at::arange(5), values);
+  const auto gradient = at::randn({2, 3, 8, 5}).transpose(2, 3);
+  const auto inner = values * 1;
+  bool is_contiguous = false;
+  inner.register_hook([&](const at::Tensor& arrived) { is_contiguous = arrived.is_contiguous(); });
+  rotated(inner, rotation).backward(gradient);
+  EXPECT_TRUE(is_contiguous);
+}
+
 TEST(RotaryEmbeddingTest, ScalingSlowsRotation) {
   const auto standard = rotary_frequencies(32, {}),
              linear = rotary_frequencies(32, {.rope_type = "linear", .factor = 4}),

@@ -147,7 +147,10 @@ std::shared_ptr<ParallelModel> Preparation::make_parallel(const std::shared_ptr<
     (*before)->retire();
     training().path->remove_model(**before);
   }
+  RegisteredBuffers buffers(*module);
   auto model = shards() && !options.evaluation_mode ? make_sharded(module) : make_unsharded(module, options);
+  buffers.count_prepared();
+  model->watch_buffers(std::move(buffers));
   if (context_->listener && !is_again) context_->listener->add_model(module);
   context_->has_prepared = true;
   if (!is_again)

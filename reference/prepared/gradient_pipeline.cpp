@@ -194,7 +194,10 @@ StepOutcome GradientPipeline::step(torch::optim::Optimizer& optimizer, const Los
   const auto check = [&] {
     check_loss_was_weighted(optimizer);
     check_averaged(optimizer, options);
-    for (const auto& model : models_) model->compare_gradients();
+    for (const auto& model : models_) {
+      model->compare_gradients();
+      model->check_buffers(*context_);
+    }
   };
   if (!closure) check();
   // With a closure the gradients exist only after it has run, so the checks move into it.

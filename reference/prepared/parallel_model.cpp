@@ -7,6 +7,8 @@
 #include <algorithm>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
+#include "reference/state/warnings.hpp"
 
 namespace accel {
 
@@ -28,6 +30,18 @@ void ParallelModel::check_is_unsharded(const char* what) const {
 void ParallelModel::check_current(const char* what) {
   check_state(!is_retired_, "{}: the module was prepared again; use the handle of the last `prepare`", what);
   if (options_.is_trained && c10::GradMode::is_enabled()) registered_.check_unchanged(what);
+  buffers_.begin_forward();
+}
+
+void ParallelModel::check_buffers(const RankContext& context) const {
+  const auto names = buffers_.without_member();
+  if (names.empty() || context.rank > 0) return;
+  warn_once(
+      context,
+      fmt::format("no member of {} refers to the registered buffer{} '{}' any more: the module has assigned another "
+                  "tensor to the member (seen = seen + x). The registered buffer keeps its old value, and "
+                  "checkpoints hold that; write in place (seen.add_(x) or seen.copy_(y))",
+                  module_->name(), names.size() > 1 ? "s" : "", listed(names, "', '")));
 }
 
 bool ParallelModel::awaits_inputs() const {

@@ -22,6 +22,7 @@
 #include "reference/precision/float8_layers.hpp"
 #include "reference/prepared/cut_parameters.hpp"
 #include "reference/prepared/peer_check.hpp"
+#include "reference/prepared/registered_buffers.hpp"
 #include "reference/prepared/registered_parameters.hpp"
 #include "reference/sharded/memory_account.hpp"
 #include "reference/sharded/memory_scope.hpp"
@@ -36,6 +37,7 @@ namespace accel {
 
 class DistributedDataParallel;
 class MasterWeights;
+struct RankContext;
 struct StoredWeight;
 
 /// Runs one prepared model on several ranks: it wraps forward, synchronizes gradients, and provides the model's part of
@@ -96,6 +98,10 @@ class ParallelModel {
   /// Throws StateError if the module was prepared again, or, with gradients enabled, if its parameters are no longer
   /// the tensors that were prepared.
   void check_current(const char* what);
+  /// `buffers`: counted before and after the model was prepared.
+  void watch_buffers(RegisteredBuffers buffers) { buffers_ = std::move(buffers); }
+  /// Warns of buffers that the module no longer writes: see RegisteredBuffers.
+  void check_buffers(const RankContext& context) const;
   /// Whether `compare_inputs` compares the inputs of the next forward: see PeerCheck.
   [[nodiscard]] bool awaits_inputs() const;
   void compare_inputs(const std::vector<at::Tensor>& inputs, const std::vector<TensorPlacement>& placements) {
@@ -197,6 +203,7 @@ class ParallelModel {
   std::shared_ptr<torch::nn::Module> module_;
   Options options_;
   RegisteredParameters registered_;
+  RegisteredBuffers buffers_;
   detail::Users users_;
   PeerCheck peer_check_;
   bool is_retired_ = false;

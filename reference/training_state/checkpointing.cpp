@@ -99,6 +99,7 @@ std::string Checkpointing::begin(const std::string& folder) {
 std::string Checkpointing::save(TrainingState& state, const std::string& output_dir, SaveStateOptions options) {
   finish();
   checkpoint::check_registered(state);
+  for (const auto& model : state.models) model->check_buffers(context_);
   const bool is_sharded =
       std::any_of(state.models.begin(), state.models.end(), [](const auto& model) { return model->is_sharded(); });
   check_argument(!is_sharded || !config_.save_on_each_node,

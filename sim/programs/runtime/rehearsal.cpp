@@ -1,7 +1,6 @@
 // Connects the command line's files to the simulator: reads faults and network, turns them into SimulationOptions, runs
 // the ranks, and writes event log, diagnosis, timeline and page. The simulator itself opens no files and prints
 // nothing, so this is the only place that does both for every program that rehearses.
-#include "reference/state/rank_context.hpp"
 #include "sim/programs/runtime/rehearsal.hpp"
 
 #include <fmt/ranges.h>
@@ -19,6 +18,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/core/exit_point.hpp"
 #include "reference/core/system/resource_limits.hpp"
+#include "reference/state/rank_context.hpp"
 #include "sim/faults/fault_file.hpp"
 #include "sim/faults/fault_injector.hpp"
 #include "sim/faults/fault_plan.hpp"

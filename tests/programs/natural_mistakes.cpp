@@ -13,6 +13,17 @@ struct Net : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return x; }
 };
 
+// A struct without tree_members.
+struct PlainSample {
+  at::Tensor image;
+  std::int64_t label;
+};
+struct PlainSamples {
+  [[nodiscard]] std::int64_t size() const { return 4; }
+  [[nodiscard]] PlainSample get(std::int64_t index) const { return {at::zeros({1}), index}; }
+};
+struct NoSamples {};
+
 auto make_torch_loader() {
   return torch::data::make_data_loader(torch::data::datasets::TensorDataset(at::zeros({4, 1})), 2);
 }
@@ -158,4 +169,15 @@ void an_optimizer_as_a_base(accel::Accelerator& accelerator, torch::optim::SGD& 
   // expected: a prepared optimizer is no torch::optim::Optimizer, whose step would ignore accumulation
   torch::optim::Optimizer& base = optimizer;
   base.step();
+}
+
+void a_dataset_of_structs() {
+  // expected: DataLoader: samples of this dataset are no tree of tensors, numbers and strings, or size() is missing; a
+  // struct becomes a tree by
+  accel::DataLoader loader(PlainSamples(), {.batch_size = 2});
+}
+
+void no_dataset() {
+  // expected: DataLoader: this is no dataset; expected size() and get(index), or reset() and next(), or a range
+  accel::DataLoader loader(NoSamples(), {.batch_size = 2});
 }

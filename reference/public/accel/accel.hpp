@@ -17,6 +17,7 @@
 #include "reference/data/data_loader.hpp"
 #include "reference/data/from_torch.hpp"
 #include "reference/data/transformed.hpp"
+#include "reference/data/unfit_dataset.hpp"
 #include "reference/launch.hpp"
 #include "reference/modules/call.hpp"
 #include "reference/modules/hooks.hpp"

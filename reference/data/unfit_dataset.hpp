@@ -7,8 +7,8 @@
 #include "reference/core/never.hpp"
 #include "reference/data/data_loader.hpp"
 
-/// `accel::DataLoader loader(object, {.batch_size = n})` with an object that is no dataset: one sentence in place of the
-/// list of deduction guides that do not fit.
+/// `accel::DataLoader loader(object, {.batch_size = n})` with an object that is no dataset: one sentence in place of
+/// the list of deduction guides that do not fit.
 namespace accel {
 namespace detail {
 

@@ -12,8 +12,8 @@
 namespace accel::sim {
 namespace {
 
-// Operators run in an order that may differ between runs: the reducer of LibTorch's DDP orders unused parameters by their
-// addresses. Sums of whole quanta (2^-44 s, about 0.06 ps) are exact up to 512 s, so their order does not matter.
+// Operators run in an order that may differ between runs: the reducer of LibTorch's DDP orders unused parameters by
+// their addresses. Sums of whole quanta (2^-44 s, about 0.06 ps) are exact up to 512 s, so their order does not matter.
 double whole_quanta(double seconds) { return std::ldexp(std::nearbyint(std::ldexp(seconds, 44)), -44); }
 
 // LibTorch's callback carries no state, so the clock of the thread is found here.

@@ -101,7 +101,7 @@ def _replicated_parameters(optimizer):
         if model.process_group.size() != torch.distributed.get_world_size() or not model.require_backward_grad_sync:
             continue
         prefix = f"model {number}: " if len(_replicas) > 1 else ""
-        parameters += [(prefix + name, parameter.detach()) for name, parameter in model.module.named_parameters()]
+        parameters += [(prefix + name, parameter) for name, parameter in model.module.named_parameters()]
     return parameters
 
 

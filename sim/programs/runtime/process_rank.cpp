@@ -59,10 +59,8 @@ class ProcessListener : public StepListener {
     for (const auto& model : models) {
       for (const auto& [name, parameter] : model->parameters) {
         const auto index = report.parameters.size();
-        report.parameters.push_back({.name = names[index],
-                                     .sizes = parameter.sizes().vec(),
-                                     .part = parts[index],
-                                     .state = states[index]});
+        report.parameters.push_back(
+            {.name = names[index], .sizes = parameter.sizes().vec(), .part = parts[index], .state = states[index]});
       }
     }
     report.processor_seconds = process::processor_seconds();

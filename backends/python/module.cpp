@@ -120,8 +120,12 @@ struct Unwatched {
   std::unique_ptr<at::DisableRecordFunctionGuard> guard;
 };
 
-std::uint64_t fingerprint_of(const at::Tensor& tensor) {
+void check_has_memory(const at::Tensor& tensor) {
   check_argument(has_memory(tensor) || tensor.numel() == 0, "a tensor without elements in memory has no fingerprint");
+}
+
+std::uint64_t fingerprint_of(const at::Tensor& tensor) {
+  check_has_memory(tensor);
   const at::DisableRecordFunctionGuard unwatched;
   return fingerprint(tensor);
 }
@@ -130,6 +134,7 @@ void updated(const std::vector<std::pair<std::string, at::Tensor>>& parameters, 
   auto message = request(Request::kUpdated);  // before hashing, which is not part of the program
   UpdateReport report{.generator = fingerprint(generator.data(), generator.size()), .parameters = {}};
   for (const auto& [name, parameter] : parameters) {
+    check_has_memory(parameter);
     const at::DisableRecordFunctionGuard unwatched;
     report.parameters.push_back({.name = name, .sizes = parameter.sizes().vec(), .state = state_of(parameter)});
   }

@@ -13,11 +13,10 @@ namespace accel {
 namespace detail {
 
 template <typename T>
-concept NoDataset =
-    !MapDataset<T> && !IterableDataset<T> && !LibTorchDataset<T> && std::is_object_v<T> && !std::is_null_pointer_v<T>;
+concept NoDataset = !MapDataset<T> && !IterableDataset<T> && !LibTorchDataset<T> && !std::is_null_pointer_v<T>;
 
 template <typename T>
-constexpr bool check_dataset() {
+constexpr void check_dataset() {
   if constexpr (
       requires(T& dataset) { dataset.get(std::int64_t{}); } ||
       requires(T& dataset) { dataset.get_batch(std::vector<std::int64_t>{}); } ||
@@ -33,13 +32,12 @@ constexpr bool check_dataset() {
         "DataLoader: this is no dataset; expected size() and get(index), or reset() and next(), or a range of "
         "samples");
   }
-  return false;
 }
 
 /// Stands for T, so that the sentence is the only error.
 template <typename T>
 struct UnfitDataset {
-  UnfitDataset(const T& /*object*/) { static_assert(check_dataset<T>() || true); }
+  UnfitDataset(const T& /*object*/) { check_dataset<T>(); }
   [[nodiscard]] std::int64_t size() const { return 0; }
   [[nodiscard]] std::int64_t get(std::int64_t index) const { return index; }
 };

@@ -15,7 +15,7 @@ namespace accel {
 /// that it registered, which keeps its value and goes into checkpoints. The registry cannot show it, but the number of
 /// references to the buffer can: that of the member is gone.
 ///
-///     RegisteredBuffers buffers(module);   // before prepare takes references of its own
+///     RegisteredBuffers buffers(module);   // before prepare takes references, too
 ///     ... prepare ...
 ///     buffers.count_prepared();
 ///     buffers.begin_forward();

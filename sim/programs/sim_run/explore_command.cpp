@@ -1,7 +1,5 @@
 // `sim-run explore`: the command line around sim::explore, which chooses schedules and shrinks what fails. This file
 // checks the options, reports the result as JSON and prints the sim-run command that replays it.
-#include "reference/core/input/listed.hpp"
-#include "reference/state/rank_context.hpp"
 #include "sim/programs/sim_run/commands.hpp"
 
 #include <CLI/CLI.hpp>
@@ -11,6 +9,8 @@
 #include <numeric>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
+#include "reference/state/rank_context.hpp"
 #include "sim/faults/fault_file.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/run_options.hpp"

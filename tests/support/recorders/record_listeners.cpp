@@ -2,14 +2,13 @@
 // $ACCEL_LISTENERS. Some sockets listen for milliseconds, which a reader of /proc/net/tcp misses.
 #include <arpa/inet.h>
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <array>
-#include <cstdlib>
 #include <string>
+
+#include "tests/support/recorders/append_line.hpp"
 
 namespace {
 
@@ -31,15 +30,8 @@ std::string address_of(int socket) {
 extern "C" int listen(int socket, int backlog) noexcept {
   static const auto real = reinterpret_cast<int (*)(int, int)>(dlsym(RTLD_NEXT, "listen"));
   const int result = real(socket, backlog);
-  const char* const file = std::getenv("ACCEL_LISTENERS");
-  if (result != 0 || file == nullptr) return result;
-  const auto address = address_of(socket);
-  if (address.empty()) return result;
-  const auto line = address + '\n';
-  // One write per line: processes append to the same file at the same time.
-  const int descriptor = open(file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-  if (descriptor < 0) return result;
-  [[maybe_unused]] const auto written = write(descriptor, line.data(), line.size());
-  close(descriptor);
+  if (result != 0) return result;
+  if (const auto address = address_of(socket); !address.empty())
+    accel::testing::append_line("ACCEL_LISTENERS", address);
   return result;
 }

@@ -3,8 +3,6 @@
 // passes, whether a test expects it, catches it by type or reads it from the standard error of a program.
 #include <cxxabi.h>
 #include <dlfcn.h>
-#include <fcntl.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <exception>
@@ -12,25 +10,20 @@
 #include <string_view>
 #include <typeinfo>
 
+#include "tests/support/recorders/append_line.hpp"
+
 namespace {
 
 using Throw = void (*)(void*, std::type_info*, void (*)(void*));
 
 void append(const std::type_info& type, const char* message) {
-  const char* const file = std::getenv("ACCEL_MESSAGES");
-  if (file == nullptr) return;
   int status = 0;
   char* const name = abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
   std::string line = std::string(status == 0 ? name : type.name()) + '\t';
   std::free(name);
   for (const char letter : std::string_view(message))
     line += letter == '\n' ? std::string("\\n") : std::string(1, letter);
-  line += '\n';
-  // One write per line: processes append to the same file at the same time.
-  const int descriptor = open(file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-  if (descriptor < 0) return;
-  [[maybe_unused]] const auto written = write(descriptor, line.data(), line.size());
-  close(descriptor);
+  accel::testing::append_line("ACCEL_MESSAGES", line);
 }
 
 }  // namespace

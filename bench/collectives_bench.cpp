@@ -76,7 +76,7 @@ double seconds_per_protocol_schedule() {
     sim::run_ranks(world, [&](int rank) {
       const auto group = world.group("world", {0, 1, 2, 3});
       for (int call = 0; call < 10; ++call)
-        world.wait(rank, *world.arrive(*group, rank, {.op = accel::sim::Collective::kAllReduce}, nullptr, [](auto) {}));
+        world.wait(rank, *world.arrive(*group, rank, {.op = accel::Collective::kAllReduce}, nullptr, [](auto) {}));
     });
   });
 }

@@ -3,23 +3,15 @@
 namespace accel::process {
 namespace {
 
-using Lists = std::vector<std::vector<PlacedTensor>>;
-
-void write_lists(MessageWriter& message, const Lists& lists) {
-  message.put(static_cast<std::uint64_t>(lists.size()));
-  for (const auto& list : lists) {
-    message.put(static_cast<std::uint64_t>(list.size()));
-    for (const auto& tensor : list) message << tensor;
-  }
+void write_tensors(MessageWriter& message, const std::vector<PlacedTensor>& tensors) {
+  message.put(static_cast<std::uint64_t>(tensors.size()));
+  for (const auto& tensor : tensors) message << tensor;
 }
 
-Lists read_lists(MessageReader& message) {
-  Lists lists(message.get<std::uint64_t>());
-  for (auto& list : lists) {
-    list.resize(message.get<std::uint64_t>());
-    for (auto& tensor : list) tensor = read_placed_tensor(message);
-  }
-  return lists;
+std::vector<PlacedTensor> read_tensors(MessageReader& message) {
+  std::vector<PlacedTensor> tensors(message.get<std::uint64_t>());
+  for (auto& tensor : tensors) tensor = read_placed_tensor(message);
+  return tensors;
 }
 
 }  // namespace
@@ -39,21 +31,27 @@ PlacedTensor read_placed_tensor(MessageReader& message) {
 }
 
 MessageWriter& operator<<(MessageWriter& message, const Operation& operation) {
-  message.put(operation.method).put(operation.group).put(operation.reduce_op).put(operation.root).put(operation.tag);
-  write_lists(message, operation.inputs);
-  write_lists(message, operation.outputs);
+  message.put(operation.collective)
+      .put(operation.group)
+      .put(operation.reduce_op)
+      .put(operation.root)
+      .put(operation.tag);
+  message.put(operation.is_sparse);
+  write_tensors(message, operation.inputs);
+  write_tensors(message, operation.outputs);
   return message.put_list(operation.sizes).put_list(operation.input_splits).put_list(operation.output_splits);
 }
 
 Operation read_operation(MessageReader& message) {
   Operation operation;
-  operation.method = message.get<Method>();
+  operation.collective = message.get<Collective>();
   operation.group = message.get<std::uint32_t>();
   operation.reduce_op = message.get<int>();
   operation.root = message.get<int>();
   operation.tag = message.get<int>();
-  operation.inputs = read_lists(message);
-  operation.outputs = read_lists(message);
+  operation.is_sparse = message.get<bool>();
+  operation.inputs = read_tensors(message);
+  operation.outputs = read_tensors(message);
   operation.sizes = message.list();
   operation.input_splits = message.list();
   operation.output_splits = message.list();

@@ -98,20 +98,20 @@ void check(Library library, Collective op, Memory memory, const at::Tensor& tens
   const auto dtypes = rule_of(library, op).dtypes;
   check_argument(dtypes != Dtypes::kNone,
                  "{}: {} does not support it; use all_to_all_single, with split sizes for parts of different sizes",
-                 sim::name_of(op), name_of(library));
+                 accel::name_of(op), name_of(library));
   check_argument(accepts(library, dtypes, tensor.scalar_type()),
                  "{}: {} does not support dtype {}; expected float16, bfloat16, float32, float64, int8, uint8, int32, "
                  "int64{} or bool; convert the tensor, or send its bytes: tensor.view(uint8)",
-                 sim::name_of(op), name_of(library), dtype_name(tensor.scalar_type()),
+                 accel::name_of(op), name_of(library), dtype_name(tensor.scalar_type()),
                  dtypes == Dtypes::kNumbersAndComplex ? ", complex" : "");
   check_argument(tensor.layout() == at::kStrided || (tensor.layout() == at::kSparse && op == Collective::kAllReduce),
                  "{}: expected a dense tensor, got a {} one; only all_reduce accepts sparse tensors (COO), as with "
                  "Gloo; call tensor.to_dense()",
-                 sim::name_of(op), c10::str(tensor.layout()));
+                 accel::name_of(op), c10::str(tensor.layout()));
   check_argument(tensor.layout() != at::kStrided || accepts(memory, tensor),
                  "{}: the {} tensor of shape {} {}, and {} would refuse it or exchange the wrong elements; pass "
                  "tensor.contiguous()",
-                 sim::name_of(op), dtype_name(tensor.scalar_type()), c10::str(tensor.sizes()),
+                 accel::name_of(op), dtype_name(tensor.scalar_type()), c10::str(tensor.sizes()),
                  tensor.layout() != at::kStrided || tensor.is_non_overlapping_and_dense()
                      ? "is not contiguous"
                      : "has gaps or overlapping elements",
@@ -131,13 +131,13 @@ void check_accepted_output(Library library, Collective op, const at::Tensor& out
 void check_accepted_reduction(Library library, Collective op, std::string_view reduce_op, at::ScalarType dtype) {
   const bool is_complex = c10::isComplexType(dtype);
   check_argument(!is_complex || reduce_op == "sum" || (reduce_op == "mean" && dtype != at::kComplexHalf),
-                 "{}: {} has no {} of dtype {}; expected a sum", sim::name_of(op), name_of(library), reduce_op,
+                 "{}: {} has no {} of dtype {}; expected a sum", accel::name_of(op), name_of(library), reduce_op,
                  dtype_name(dtype));
   check_argument(reduce_op != "mean" || c10::isFloatingType(dtype) || is_complex,
-                 "{}: mean: got dtype {}, which cannot store the quotient; expected a floating dtype", sim::name_of(op),
-                 dtype_name(dtype));
+                 "{}: mean: got dtype {}, which cannot store the quotient; expected a floating dtype",
+                 accel::name_of(op), dtype_name(dtype));
   check_argument(!reduce_op.starts_with('b') || c10::isIntegralType(dtype, /*includeBool=*/true),
-                 "{}: bitwise reductions (band, bor, bxor) require an integer dtype, got {}", sim::name_of(op),
+                 "{}: bitwise reductions (band, bor, bxor) require an integer dtype, got {}", accel::name_of(op),
                  dtype_name(dtype));
 }
 

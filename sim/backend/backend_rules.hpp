@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/collectives/collective.hpp"
+#include "reference/core/collective.hpp"
 #include "sim/collectives/collective_plan.hpp"
 
 /// Which tensors a backend accepts for each collective. The simulator accepts those of the backend that it rehearses,

@@ -60,86 +60,70 @@ at::Tensor rows_for(const at::Tensor& input, const std::vector<std::int64_t>& sp
 }  // namespace
 
 FakeBackend::FakeBackend(std::shared_ptr<TraceRecorder> recorder, int group, int group_rank, int size)
-    : c10d::Backend(group_rank, size), recorder_(std::move(recorder)), group_(group) {}
+    : CollectiveBackend(group_rank, size), recorder_(std::move(recorder)), group_(group) {}
 
-FakeBackend::WorkPtr FakeBackend::answer(c10d::OpType type, std::size_t call, Tensors results) {
+FakeBackend::WorkPtr FakeBackend::start(CollectiveArgs args) {
+  const bool is_message = args.collective == Collective::kSend || args.collective == Collective::kRecv;
+  const auto& described = args.collective == Collective::kRecv ? args.outputs : args.inputs;
+  // The peer's distance, by which a message is matched.
+  const auto after = args.collective == Collective::kRecv ? (args.root - getRank() + getSize()) % getSize() : 0;
+  const auto call = recorder_->add_call(group_, call_of(args.collective, described, {}, root_of(args)), after);
+  {
+    const Unwatched unwatched;
+    is_message ? post(args, call) : compute(args);
+  }
   recorder_->skip_compute();
-  return c10::make_intrusive<FakeWork>(recorder_, call, type, std::move(results));
+  auto results = results_of(args);
+  return c10::make_intrusive<FakeWork>(recorder_, call, op_type_of(args),
+                                       results.empty() ? Tensors() : std::move(results.front()));
 }
 
-FakeBackend::WorkPtr FakeBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  check_one(Collective::kBroadcast, tensors);
-  const auto call = call_of(Collective::kBroadcast, tensors, {}, static_cast<int>(options.rootRank));
-  return answer(c10d::OpType::BROADCAST, recorder_->add_call(group_, call), tensors);
+void FakeBackend::compute(const CollectiveArgs& args) {
+  const auto op = args.collective;
+  const bool sums = args.reduce_op == c10d::ReduceOp::SUM;
+  auto outputs = args.outputs;
+  switch (op) {
+    case Collective::kBroadcast:
+    case Collective::kBarrier: return;
+    case Collective::kAllReduce:
+      if (sums) args.inputs[0].mul_(getSize());
+      return;
+    case Collective::kAllGather:
+      for (auto& output : outputs) output.copy_(args.inputs[0]);
+      return;
+    case Collective::kAllGatherIntoTensor:  // the input may be one of the output's parts
+      for (auto& part : parts_of(op, outputs[0], args.inputs[0], getSize())) part.copy_(args.inputs[0]);
+      return;
+    case Collective::kReduceScatterTensor:
+      for (std::size_t item = 0; item < outputs.size(); ++item) {
+        outputs[item].copy_(parts_of(op, args.inputs[item], outputs[item], getSize())[getRank()]);
+        if (sums) outputs[item].mul_(getSize());
+      }
+      return;
+    case Collective::kAllToAllSingle: {
+      const auto rows = rows_for(args.inputs[0], args.input_splits, getRank(), getSize());
+      auto& output = outputs[0];
+      check_argument(rows.size(0) * getSize() == output.size(0),
+                     "all_to_all: every rank sends {} rows to rank {}, and its output has {} rows; expected {}",
+                     rows.size(0), getRank(), output.size(0), rows.size(0) * getSize());
+      for (int rank = 0; rank < getSize(); ++rank) output.narrow(0, rank * rows.size(0), rows.size(0)).copy_(rows);
+      return;
+    }
+    default:
+      throw ArgumentError(fmt::format("{}: a run of one rank without its peers does not support it", name_of(op)));
+  }
 }
 
-FakeBackend::WorkPtr FakeBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  check_one(Collective::kAllReduce, tensors);
-  const auto call = recorder_->add_call(group_, call_of(Collective::kAllReduce, tensors));
-  const Unwatched unwatched;
-  if (options.reduceOp == c10d::ReduceOp::SUM) tensors[0].mul_(getSize());
-  return answer(c10d::OpType::ALLREDUCE, call, tensors);
-}
-
-FakeBackend::WorkPtr FakeBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
-                                            const c10d::AllgatherOptions&) {
-  check_one(Collective::kAllGather, inputs);
-  const auto call = recorder_->add_call(group_, call_of(Collective::kAllGather, inputs));
-  const Unwatched unwatched;
-  for (auto& output : outputs.at(0)) output.copy_(inputs[0]);
-  return answer(c10d::OpType::ALLGATHER, call, outputs[0]);
-}
-
-// The input may be one of the output's parts.
-FakeBackend::WorkPtr FakeBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
-                                                  const c10d::AllgatherOptions&) {
-  const auto call = recorder_->add_call(group_, call_of(Collective::kAllGatherIntoTensor, {input}));
-  const Unwatched unwatched;
-  for (auto& part : parts_of(Collective::kAllGatherIntoTensor, output, input, getSize())) part.copy_(input);
-  return answer(c10d::OpType::_ALLGATHER_BASE, call, {output});
-}
-
-FakeBackend::WorkPtr FakeBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                                                       const c10d::ReduceScatterOptions& options) {
-  const auto call = recorder_->add_call(group_, call_of(Collective::kReduceScatterTensor, {input}));
-  const Unwatched unwatched;
-  output.copy_(parts_of(Collective::kReduceScatterTensor, input, output, getSize())[getRank()]);
-  if (options.reduceOp == c10d::ReduceOp::SUM) output.mul_(getSize());
-  return answer(c10d::OpType::_REDUCE_SCATTER_BASE, call, {output});
-}
-
-FakeBackend::WorkPtr FakeBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
-                                                std::vector<std::int64_t>& /*output_splits*/,
-                                                std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions&) {
-  const auto call = recorder_->add_call(group_, call_of(Collective::kAllToAllSingle, {input}));
-  const Unwatched unwatched;
-  const auto rows = rows_for(input, input_splits, getRank(), getSize());
-  check_argument(rows.size(0) * getSize() == output.size(0),
-                 "all_to_all: every rank sends {} rows to rank {}, and its output has {} rows; expected {}",
-                 rows.size(0), getRank(), output.size(0), rows.size(0) * getSize());
-  for (int rank = 0; rank < getSize(); ++rank) output.narrow(0, rank * rows.size(0), rows.size(0)).copy_(rows);
-  return answer(c10d::OpType::ALLTOALL_BASE, call, {output});
-}
-
-FakeBackend::WorkPtr FakeBackend::send(Tensors& tensors, int destination, int tag) {
-  check_one(Collective::kSend, tensors);
-  const auto call = recorder_->add_call(group_, call_of(Collective::kSend, tensors));
-  const Unwatched unwatched;
-  auto& mailbox = mailboxes_[{(destination - getRank() + getSize()) % getSize(), tag}];
-  mailbox.sends.push_back({call, tensors[0].detach().clone()});
+void FakeBackend::post(const CollectiveArgs& args, std::size_t call) {
+  const auto after = (args.root - getRank() + getSize()) % getSize();
+  if (args.collective == Collective::kSend) {
+    auto& mailbox = mailboxes_[{after, args.tag}];
+    mailbox.sends.push_back({call, args.inputs[0].detach().clone()});
+    return deliver(mailbox);
+  }
+  auto& mailbox = mailboxes_[{(getSize() - after) % getSize(), args.tag}];
+  mailbox.receives.push_back({call, args.outputs[0].detach()});
   deliver(mailbox);
-  return answer(c10d::OpType::SEND, call, {});
-}
-
-FakeBackend::WorkPtr FakeBackend::recv(Tensors& tensors, int source, int tag) {
-  check_one(Collective::kRecv, tensors);
-  const auto after = (source - getRank() + getSize()) % getSize();
-  const auto call = recorder_->add_call(group_, call_of(Collective::kRecv, tensors), after);
-  const Unwatched unwatched;
-  auto& mailbox = mailboxes_[{(getSize() - after) % getSize(), tag}];
-  mailbox.receives.push_back({call, tensors[0].detach()});
-  deliver(mailbox);
-  return answer(c10d::OpType::RECV, call, tensors);
 }
 
 void FakeBackend::deliver(Mailbox& mailbox) {
@@ -150,10 +134,6 @@ void FakeBackend::deliver(Mailbox& mailbox) {
     mailbox.sends.pop_front();
     mailbox.receives.pop_front();
   }
-}
-
-FakeBackend::WorkPtr FakeBackend::barrier(const c10d::BarrierOptions&) {
-  return answer(c10d::OpType::BARRIER, recorder_->add_call(group_, {.op = Collective::kBarrier}), {});
 }
 
 c10::intrusive_ptr<c10d::ProcessGroup> make_fake_process_group(const std::shared_ptr<TraceRecorder>& recorder,

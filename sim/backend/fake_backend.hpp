@@ -3,11 +3,11 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
 #include <vector>
 
+#include "reference/comm/collective_backend.hpp"
 #include "sim/backend/rank_trace.hpp"
 
 /// A c10d backend of one rank whose peers do not run. Every collective returns at once, with the result that it has if
@@ -21,26 +21,13 @@
 /// the rank's thread.
 namespace accel::sim {
 
-class FakeBackend : public c10d::Backend {
+class FakeBackend : public CollectiveBackend {
  public:
   /// `group`: its number in the recorder.
   FakeBackend(std::shared_ptr<TraceRecorder> recorder, int group, int group_rank, int size);
 
   const std::string getBackendName() const override { return "fake"; }
-
-  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-  using Tensors = std::vector<at::Tensor>;
-  WorkPtr broadcast(Tensors&, const c10d::BroadcastOptions&) override;
-  WorkPtr allreduce(Tensors&, const c10d::AllreduceOptions&) override;
-  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions&) override;
-  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override;
-  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions&) override;
-  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
-                        std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions&) override;
-  WorkPtr send(Tensors&, int destination, int tag) override;
-  WorkPtr recv(Tensors&, int source, int tag) override;
-  WorkPtr barrier(const c10d::BarrierOptions&) override;
-  void setSequenceNumberForGroup() override {}
+  WorkPtr start(CollectiveArgs args) override;
   std::uint64_t getSequenceNumberForGroup() override { return 0; }
 
  private:
@@ -53,7 +40,9 @@ class FakeBackend : public c10d::Backend {
     std::deque<Message> sends, receives;
   };
 
-  WorkPtr answer(c10d::OpType type, std::size_t call, Tensors results);
+  /// Writes the result, which all ranks have.
+  void compute(const CollectiveArgs& args);
+  void post(const CollectiveArgs& args, std::size_t call);
   void deliver(Mailbox& mailbox);
 
   std::shared_ptr<TraceRecorder> recorder_;

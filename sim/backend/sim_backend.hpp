@@ -2,10 +2,10 @@
 
 #include <memory>
 #include <string>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
 
+#include "reference/comm/collective_backend.hpp"
 #include "sim/backend/buffer_guard.hpp"
 #include "sim/backend/joined_buffers.hpp"
 #include "sim/backend/sim_work.hpp"
@@ -30,52 +30,25 @@ struct Member {
   Library library = Library::kGloo;  ///< whose rules for tensors hold
 };
 
-class SimBackend : public c10d::Backend {
+class SimBackend : public CollectiveBackend {
  public:
   SimBackend(Member member, std::shared_ptr<Group> group, int group_rank);
 
   const std::string getBackendName() const override { return "sim"; }
-
-  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-  using Tensors = std::vector<at::Tensor>;
-  WorkPtr broadcast(Tensors&, const c10d::BroadcastOptions&) override;
-  WorkPtr allreduce(Tensors&, const c10d::AllreduceOptions&) override;
-  WorkPtr allreduce_sparse(Tensors&, const c10d::AllreduceOptions&) override;
-  WorkPtr allreduce_coalesced(Tensors&, const c10d::AllreduceCoalescedOptions&) override;
-  WorkPtr reduce(Tensors&, const c10d::ReduceOptions&) override;
-  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions&) override;
-  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override;
-  WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions&) override;
-  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions&) override;
-  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions&) override;
-  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions&) override;
-  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ReduceScatterOptions&) override;
-  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions&) override;
-  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                          const c10d::ReduceScatterOptions&) override;
-  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
-                        std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions&) override;
-  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions&) override;
-  WorkPtr send(Tensors&, int destination, int tag) override;
-  WorkPtr recv(Tensors&, int source, int tag) override;
-  WorkPtr recvAnysource(Tensors&, int tag) override;
-  WorkPtr barrier(const c10d::BarrierOptions&) override;
-  void monitoredBarrier(const c10d::BarrierOptions&, bool wait_all_ranks) override;
-  void setSequenceNumberForGroup() override {}
+  WorkPtr start(CollectiveArgs args) override;
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
 
  private:
   /// Identifies the next collective.
   [[nodiscard]] CallSlot next_slot() const { return {*world_, *group_, sequence_}; }
-  c10::intrusive_ptr<SimWork> join(c10d::OpType type, Call call, Buffers buffers, std::vector<Tensors> results,
-                                   TensorCompute compute);
-  WorkPtr reduce_flat(Collective op, Tensors& tensors, const c10d::ReduceOp& reduce_op, c10d::OpType type);
-  WorkPtr receive(Tensors& tensors, int source, int tag);
   [[nodiscard]] ParallelFor parallel_for() const;
-  /// Checks this rank's tensors and describes its call.
-  [[nodiscard]] Call described(Collective op, const Tensors& tensors, std::string_view reduce_op = {},
-                               int root = -1) const;
-  void check_output(Collective op, const at::Tensor& output, const at::Tensor& like) const;
+  void check_accepted(const CollectiveArgs& args) const;
+  /// Returns the function that computes the result for all ranks, whose buffers are in the order of group ranks.
+  [[nodiscard]] TensorCompute compute_of(const CollectiveArgs& args) const;
+  [[nodiscard]] TensorCompute reduction_of_all(const CollectiveArgs& args) const;
+  c10::intrusive_ptr<SimWork> join(const CollectiveArgs& args, Call call, Buffers buffers);
+  WorkPtr send_message(const CollectiveArgs& args);
+  WorkPtr receive_message(const CollectiveArgs& args);
 
   Member member_;
   std::shared_ptr<World> world_;
@@ -83,7 +56,9 @@ class SimBackend : public c10d::Backend {
   std::uint64_t sequence_ = 0;
 };
 
-/// A process group whose only backend is a SimBackend. `ranks` are world ranks in order; the member's is one of them.
+/// `ranks` are world ranks in order; the member's is one of them. Thread rule: the member's thread.
+c10::intrusive_ptr<SimBackend> make_backend(Member member, const std::string& name, const std::vector<int>& ranks);
+/// A process group whose only backend is a SimBackend.
 /// Thread rule: the member's thread.
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(Member member, const std::string& name,
                                                           const std::vector<int>& ranks);

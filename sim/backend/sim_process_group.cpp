@@ -16,13 +16,17 @@ class SimProcessGroup : public c10d::ProcessGroup {
 
 }  // namespace
 
-c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(Member member, const std::string& name,
-                                                          const std::vector<int>& ranks) {
+c10::intrusive_ptr<SimBackend> make_backend(Member member, const std::string& name, const std::vector<int>& ranks) {
   auto group = member.world->group(name, ranks);
   const int group_rank = group->group_rank_of(member.rank);
   check_argument(group_rank >= 0, "group {}: rank {} is not a member of {}", name, member.rank, describe_ranks(ranks));
-  auto backend = c10::make_intrusive<SimBackend>(std::move(member), std::move(group), group_rank);
-  auto process_group = c10::make_intrusive<SimProcessGroup>(group_rank, static_cast<int>(ranks.size()));
+  return c10::make_intrusive<SimBackend>(std::move(member), std::move(group), group_rank);
+}
+
+c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(Member member, const std::string& name,
+                                                          const std::vector<int>& ranks) {
+  auto backend = make_backend(std::move(member), name, ranks);
+  auto process_group = c10::make_intrusive<SimProcessGroup>(backend->getRank(), backend->getSize());
   // Also for devices: their tensors are reduced on the host, as ProcessGroupGloo does. PrivateUse1 is a program's own.
   for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA, c10::DeviceType::PrivateUse1}) {
     process_group->setBackend(device, c10d::ProcessGroup::BackendType::CUSTOM, backend);

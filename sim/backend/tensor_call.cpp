@@ -1,5 +1,4 @@
-// Checks and describes the tensors of one rank's call. What Gloo checks is checked here with the same result
-// (an error before anything is sent), and what it does not check becomes part of the Call, which the engine compares.
+// Describes the tensors of one rank's call. What Gloo does not check becomes part of the Call, which the engine compares.
 #include "sim/backend/tensor_call.hpp"
 
 #include <ATen/ATen.h>
@@ -40,35 +39,11 @@ NamedReduction reduction_of(const c10d::ReduceOp& op) {
   }
 }
 
-void check_one(Collective op, const std::vector<at::Tensor>& tensors) {
-  check_argument(tensors.size() == 1, "{}: got {} tensors; expected one per rank", name_of(op), tensors.size());
+std::string_view reduction_name_of(const CollectiveArgs& args) {
+  return traits_of(args.collective).reduces ? reduction_of(args.reduce_op).name : std::string_view();
 }
 
-void check_count(Collective op, std::string_view what, std::size_t given, std::size_t expected) {
-  check_argument(given == expected, "{} {}: got {} tensors; expected {}, one per rank", name_of(op), what, given,
-                 expected);
-}
-
-// Shapes are compared exactly, like in ProcessGroupGloo; equal numbers of elements are not enough.
-void check_same(Collective op, const at::Tensor& tensor, const at::Tensor& like) {
-  check_argument(tensor.scalar_type() == like.scalar_type() && tensor.sizes() == like.sizes(),
-                 "{}: got a tensor of {} {}; expected {} {} as for the others", name_of(op), c10::str(tensor.sizes()),
-                 c10::toString(tensor.scalar_type()), c10::str(like.sizes()), c10::toString(like.scalar_type()));
-}
-
-void check_root(Collective op, int root, int num_ranks) {
-  check_argument(root >= 0 && root < num_ranks,
-                 "{}: root {} is not in the group of {} ranks; expected 0 or more and less than {}", name_of(op), root,
-                 num_ranks, num_ranks);
-}
-
-void check_parts(Collective op, const at::Tensor& tensor, const at::Tensor& part, int count) {
-  check_argument(tensor.numel() == part.numel() * count && tensor.scalar_type() == part.scalar_type(),
-                 "{}: got {} elements of {} on one side and {} of {} on the other; expected {} times as many elements, "
-                 "of one dtype",
-                 name_of(op), tensor.numel(), c10::toString(tensor.scalar_type()), part.numel(),
-                 c10::toString(part.scalar_type()), count);
-}
+int root_of(const CollectiveArgs& args) { return traits_of(args.collective).has_root ? args.root : -1; }
 
 // Views, not copies: the parts of an output are written in place.
 std::vector<at::Tensor> parts_of(Collective op, const at::Tensor& tensor, const at::Tensor& part, int count) {

@@ -7,12 +7,12 @@
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
 
+#include "reference/comm/collective_args.hpp"
 #include "reference/comm/dtypes.hpp"
 #include "sim/collectives/tensors/collectives.hpp"
 #include "sim/engine/collective_call.hpp"
 
-/// Checks the tensors of a collective and describes them as a Call. The checks throw ArgumentError with a message that
-/// begins with the collective's name.
+/// Describes the tensors of one rank's collective as a Call.
 ///
 /// Thread rule: pure.
 namespace accel::sim {
@@ -24,13 +24,10 @@ struct NamedReduction {
 /// Throws ArgumentError for a reduction that Gloo lacks.
 NamedReduction reduction_of(const c10d::ReduceOp& op);
 
-void check_one(Collective op, const std::vector<at::Tensor>& tensors);
-/// `what` names the tensors: "inputs" in "scatter inputs: got 3 tensors; ...".
-void check_count(Collective op, std::string_view what, std::size_t given, std::size_t expected);
-void check_same(Collective op, const at::Tensor& tensor, const at::Tensor& like);
-void check_root(Collective op, int root, int num_ranks);
-/// Checks that a tensor is contiguous and has the elements of `count` parts.
-void check_parts(Collective op, const at::Tensor& tensor, const at::Tensor& part, int count);
+/// The name of the reduction; "" for a collective without one. Throws like reduction_of.
+std::string_view reduction_name_of(const CollectiveArgs& args);
+/// -1 for a collective without a root.
+int root_of(const CollectiveArgs& args);
 
 /// Returns views of the `count` equal parts of a tensor.
 std::vector<at::Tensor> parts_of(Collective op, const at::Tensor& tensor, const at::Tensor& part, int count);

@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "sim/collectives/collective.hpp"
+#include "reference/core/collective.hpp"
 
 /// The messages that a collective sends, round by round: a pure function of its size, its ranks and the library.
 ///

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "reference/core/call_site.hpp"
-#include "sim/collectives/collective.hpp"
+#include "reference/core/collective.hpp"
 
 namespace accel::sim {
 

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "reference/core/collective.hpp"
 #include "reference/core/thread_safety.hpp"
-#include "sim/collectives/collective.hpp"
 
 namespace accel::sim {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "reference/core/call_site.hpp"
+#include "reference/core/collective.hpp"
 #include "reference/core/thread_safety.hpp"
-#include "sim/collectives/collective.hpp"
 
 namespace accel::sim {
 

@@ -6,7 +6,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
@@ -15,6 +14,7 @@
 #include <numeric>
 #include <vector>
 
+#include "reference/comm/collective_backend.hpp"
 #include "reference/core/call_site.hpp"
 #include "reference/core/error_text.hpp"
 #include "reference/core/errors.hpp"
@@ -23,7 +23,6 @@
 namespace accel::programs {
 namespace {
 
-using sim::Collective;
 using Tensors = std::vector<at::Tensor>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
@@ -51,7 +50,7 @@ auto without_frames(const std::string& what, F&& call) {
 
 // describe() prints the dtype with the shapes, but an all-to-all has none here: they may differ between ranks.
 std::string full_text_of(const sim::Call& call) {
-  if (call.shapes.empty() && !call.dtype.empty()) return fmt::format("{}({})", sim::name_of(call.op), call.dtype);
+  if (call.shapes.empty() && !call.dtype.empty()) return fmt::format("{}({})", accel::name_of(call.op), call.dtype);
   return sim::describe(call);
 }
 
@@ -71,13 +70,6 @@ Offer offer_of(Describe&& describe_call) {
   } catch (const std::exception& error) {
     const auto message = message_without_frames(error);
     return {"wrong arguments: " + message, where, std::make_exception_ptr(ArgumentError(message))};
-  }
-}
-
-void check_one_dtype(Collective op, const Tensors& tensors) {
-  for (const auto& tensor : tensors) {
-    check_argument(tensor.scalar_type() == tensors[0].scalar_type(), "{}: got tensors of {} and {}; expected one dtype",
-                   sim::name_of(op), dtype_name(tensors[0].scalar_type()), dtype_name(tensor.scalar_type()));
   }
 }
 
@@ -211,160 +203,47 @@ class CheckedWork : public c10d::Work {
 
 /// Compares and forwards the collectives of one rank. The checks of arguments are those of SimBackend, so that both
 /// backends judge a call alike.
-class CheckedBackend : public c10d::Backend {
+class CheckedBackend : public CollectiveBackend {
  public:
   CheckedBackend(c10::intrusive_ptr<c10d::Backend> gloo, std::shared_ptr<CallCheck> check)
-      : c10d::Backend(gloo->getRank(), gloo->getSize()), gloo_(std::move(gloo)), check_(std::move(check)) {}
+      : CollectiveBackend(gloo->getRank(), gloo->getSize()), gloo_(std::move(gloo)), check_(std::move(check)) {}
 
   const std::string getBackendName() const override { return gloo_->getBackendName(); }
   c10::intrusive_ptr<Options> getBackendOptions() override { return gloo_->getBackendOptions(); }
   void setTimeout(std::chrono::milliseconds timeout) override { gloo_->setTimeout(timeout); }
   void abort() override { gloo_->abort(); }
 
-  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
-    const auto what = agreed([&] { return rooted(Collective::kBroadcast, tensors, options.rootRank); });
-    return forward(what, [&] { return gloo_->broadcast(tensors, options); });
-  }
-  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
-    const auto what = agreed([&] { return reduced(Collective::kAllReduce, tensors, options.reduceOp); });
-    return forward(what, [&] { return gloo_->allreduce(tensors, options); });
-  }
-  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override {
-    const auto what = agreed([&] { return reduced(Collective::kAllReduceCoalesced, tensors, options.reduceOp); });
-    return forward(what, [&] { return gloo_->allreduce_coalesced(tensors, options); });
-  }
-  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
-    const auto what = agreed([&] { return rooted(Collective::kReduce, tensors, options.rootRank, &options.reduceOp); });
-    return forward(what, [&] { return gloo_->reduce(tensors, options); });
-  }
-  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
-    const auto what = agreed([&] { return listed(Collective::kAllGather, outputs, inputs); });
-    return forward(what, [&] { return gloo_->allgather(outputs, inputs, options); });
-  }
-  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
-    const auto what = agreed([&] { return gathered(Collective::kAllGatherIntoTensor, {output}, {input}); });
-    return forward(what, [&] { return gloo_->_allgather_base(output, input, options); });
-  }
-  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                          const c10d::AllgatherOptions& options) override {
-    const auto what = agreed([&] { return gathered(Collective::kAllGatherIntoTensorCoalesced, outputs, inputs); });
-    return forward(what, [&] { return gloo_->allgather_into_tensor_coalesced(outputs, inputs, options); });
-  }
-  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override {
-    const auto what = agreed([&] { return listed(Collective::kGather, outputs, inputs, options.rootRank); });
-    return forward(what, [&] { return gloo_->gather(outputs, inputs, options); });
-  }
-  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override {
-    const auto what = agreed([&] { return listed(Collective::kScatter, inputs, outputs, options.rootRank); });
-    return forward(what, [&] { return gloo_->scatter(outputs, inputs, options); });
-  }
-  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
-                         const c10d::ReduceScatterOptions& options) override {
-    const auto describe_call = [&] {
-      listed(Collective::kReduceScatter, inputs, outputs);
-      return reduced(Collective::kReduceScatter, inputs[0], options.reduceOp);
-    };
-    return forward(agreed(describe_call), [&] { return gloo_->reduce_scatter(outputs, inputs, options); });
-  }
-  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                               const c10d::ReduceScatterOptions& options) override {
-    const auto what = agreed([&] { return scattered({output}, {input}, options.reduceOp); });
-    return forward(what, [&] { return gloo_->_reduce_scatter_base(output, input, options); });
-  }
-  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                          const c10d::ReduceScatterOptions& options) override {
-    const auto what = agreed([&] { return scattered(outputs, inputs, options.reduceOp); });
-    return forward(what, [&] { return gloo_->reduce_scatter_tensor_coalesced(outputs, inputs, options); });
-  }
-  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
-                        std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions& options) override {
-    const auto describe_call = [&] {
-      check_argument(input.dim() > 0 && output.dim() > 0, "all_to_all_single: a tensor has no dimension 0 to split");
-      c10d::checkSplitSizes(input_splits, input, getSize());
-      c10d::checkSplitSizes(output_splits, output, getSize());
-      check_one_dtype(Collective::kAllToAllSingle, {input, output});
-      return sim::Call{.op = Collective::kAllToAllSingle, .dtype = dtype_name(input.scalar_type())};
-    };
-    return forward(agreed(describe_call),
-                   [&] { return gloo_->alltoall_base(output, input, output_splits, input_splits, options); });
-  }
-  // Gloo lacks this collective in LibTorch 2.11, so the sizes are not compared.
-  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
-    const auto what = agreed([] { return sim::Call{.op = Collective::kAllToAll}; });
-    return forward(what, [&] { return gloo_->alltoall(outputs, inputs, options); });
-  }
-  WorkPtr barrier(const c10d::BarrierOptions& options) override {
-    const auto what = agreed([] { return sim::Call{.op = Collective::kBarrier}; });
-    return forward(what, [&] { return gloo_->barrier(options); });
+  WorkPtr start(CollectiveArgs args) override {
+    const auto what = agreed_name_of(args);
+    const auto forward = [&] { return call(*gloo_, args); };
+    return c10::make_intrusive<CheckedWork>(without_frames(what, forward), what);
   }
 
-  // Only two ranks take part in a message, so there is nothing that the group could compare.
-  WorkPtr send(Tensors& tensors, int destination, int tag) override {
-    return forward(fmt::format("rank {}: send to rank {}", getRank(), destination),
-                   [&] { return gloo_->send(tensors, destination, tag); });
-  }
-  WorkPtr recv(Tensors& tensors, int source, int tag) override {
-    return forward(fmt::format("rank {}: recv from rank {}", getRank(), source),
-                   [&] { return gloo_->recv(tensors, source, tag); });
+  WorkPtr refuse(Collective /*collective*/, std::exception_ptr problem) override {
+    check_->compare(offer_of([&]() -> sim::Call { std::rethrow_exception(problem); }));
+    throw InternalError("wrong arguments were accepted");
   }
 
  private:
-  template <typename Call>
-  static WorkPtr forward(const std::string& what, Call&& call) {
-    return c10::make_intrusive<CheckedWork>(without_frames(what, call), what);
+  // Compares this rank's call with those of the others and returns its name for errors. Only two ranks take part in a
+  // message, so there is nothing that the group could compare.
+  std::string agreed_name_of(const CollectiveArgs& args) {
+    if (args.collective == Collective::kSend) return fmt::format("rank {}: send to rank {}", getRank(), args.root);
+    if (args.collective == Collective::kRecv) return fmt::format("rank {}: recv from rank {}", getRank(), args.root);
+    return check_->compare(offer_of([&] { return described(args); }));
   }
 
-  // Compares this rank's call with those of the others and returns its name for errors.
-  template <typename Describe>
-  std::string agreed(Describe&& describe_call) {
-    return check_->compare(offer_of(describe_call));
-  }
-
-  sim::Call rooted(Collective op, const Tensors& tensors, std::int64_t root,
-                   const c10d::ReduceOp* reduce_op = nullptr) const {
-    sim::check_one(op, tensors);
-    sim::check_root(op, static_cast<int>(root), getSize());
-    return sim::call_of(op, tensors, reduce_op ? sim::reduction_of(*reduce_op).name : "", static_cast<int>(root));
-  }
-
-  static sim::Call reduced(Collective op, const Tensors& tensors, const c10d::ReduceOp& reduce_op) {
-    if (op == Collective::kAllReduce) sim::check_one(op, tensors);
-    check_argument(!tensors.empty(), "{}: got no tensors; expected at least one", sim::name_of(op));
-    check_argument(tensors[0].layout() != at::kSparse || reduce_op == c10d::ReduceOp::SUM,
-                   "all_reduce: sparse tensors support only the sum; use op sum or a dense tensor");
-    check_one_dtype(op, tensors);
-    return sim::call_of(op, tensors, sim::reduction_of(reduce_op).name);
-  }
-
-  void check_all_parts(Collective op, const Tensors& large, const Tensors& small) const {
-    check_argument(large.size() == small.size() && !large.empty(),
-                   "{}: got {} tensors for the parts of {}; expected one per tensor, at least one", sim::name_of(op),
-                   small.size(), large.size());
-    for (std::size_t item = 0; item < large.size(); ++item) sim::check_parts(op, large[item], small[item], getSize());
-  }
-
-  sim::Call gathered(Collective op, const Tensors& outputs, const Tensors& inputs) const {
-    check_all_parts(op, outputs, inputs);
-    return sim::call_of(op, inputs);
-  }
-
-  sim::Call scattered(const Tensors& outputs, const Tensors& inputs, const c10d::ReduceOp& reduce_op) const {
-    check_all_parts(Collective::kReduceScatterTensor, inputs, outputs);
-    return sim::call_of(Collective::kReduceScatterTensor, inputs, sim::reduction_of(reduce_op).name);
-  }
-
-  // One list with a tensor per rank: on every rank, or on the root only.
-  sim::Call listed(Collective op, const std::vector<Tensors>& lists, const Tensors& one, std::int64_t root = -1) const {
-    sim::check_one(op, one);
-    auto call = sim::traits_of(op).has_root ? rooted(op, one, root) : sim::call_of(op, one);
-    const std::size_t expected = call.root < 0 || call.root == getRank() ? 1 : 0;
-    check_argument(lists.size() == expected, "{}: got {} lists of tensors; expected {} on this rank", sim::name_of(op),
-                   lists.size(), expected);
-    for (const auto& list : lists) {
-      sim::check_count(op, "list", list.size(), getSize());
-      for (const auto& tensor : list) sim::check_same(op, tensor, one[0]);
+  // Ranks may send different numbers of rows in an all-to-all.
+  static sim::Call described(const CollectiveArgs& args) {
+    switch (args.collective) {
+      case Collective::kBarrier:
+      case Collective::kMonitoredBarrier:
+      case Collective::kAllToAll: return {.op = args.collective};  // Gloo lacks the latter in LibTorch 2.11
+      case Collective::kAllToAllSingle:
+        return {.op = args.collective, .dtype = dtype_name(args.inputs.front().scalar_type())};
+      case Collective::kScatter: return sim::call_of(args.collective, args.outputs, {}, args.root);
+      default: return sim::call_of(args.collective, args.inputs, sim::reduction_name_of(args), sim::root_of(args));
     }
-    return call;
   }
 
   c10::intrusive_ptr<c10d::Backend> gloo_;

@@ -22,7 +22,6 @@
 namespace accel::programs {
 namespace {
 
-using process::Method;
 using process::Request;
 
 constexpr auto kRequestTick = std::chrono::milliseconds(100);
@@ -178,8 +177,7 @@ std::optional<std::int64_t> RankProxy::answer_of(const process::RequestHead& hea
 void RankProxy::make_group(process::MessageReader& message) {
   const auto number = message.get<std::uint32_t>();
   const auto name = message.text();
-  const auto group = sim::make_process_group(seat_.member, name, message.list<int>());
-  groups_[number] = group->getBackend(c10::DeviceType::CPU);
+  groups_[number] = sim::make_backend(seat_.member, name, message.list<int>());
 }
 
 at::Tensor RankProxy::tensor_of(const process::PlacedTensor& placed) const {
@@ -197,55 +195,26 @@ std::vector<at::Tensor> RankProxy::tensors_of(const std::vector<process::PlacedT
 void RankProxy::call(process::MessageReader& message) {
   auto& pending = pending_[message.get<std::uint64_t>()];
   try {
-    pending.work = perform(process::read_operation(message));
+    pending.work = start(process::read_operation(message));
   } catch (...) {
     pending.error = std::current_exception();
   }
 }
 
-c10::intrusive_ptr<c10d::Work> RankProxy::perform(const process::Operation& operation) {
-  const auto& group = groups_.at(operation.group);
-  std::vector<std::vector<at::Tensor>> inputs, outputs;
-  for (const auto& list : operation.inputs) inputs.push_back(tensors_of(list));
-  for (const auto& list : operation.outputs) outputs.push_back(tensors_of(list));
-  auto input_splits = operation.input_splits, output_splits = operation.output_splits;
-  const c10d::ReduceOp reduce_op(static_cast<c10d::ReduceOp::RedOpType>(operation.reduce_op));
-  const int root = operation.root;
-  switch (operation.method) {
-    case Method::kBroadcast: return group->broadcast(inputs[0], {.rootRank = root});
-    case Method::kAllReduce: return group->allreduce(inputs[0], {.reduceOp = reduce_op});
-    case Method::kAllReduceSparse: {
-      std::vector sparse{at::_sparse_coo_tensor_unsafe(inputs[0][0], inputs[0][1], operation.sizes, std::nullopt,
-                                                       std::nullopt, std::nullopt, std::nullopt,
-                                                       /*is_coalesced=*/true)};
-      return group->allreduce(sparse, {.reduceOp = reduce_op});
-    }
-    case Method::kAllReduceCoalesced: {
-      c10d::AllreduceCoalescedOptions options;
-      options.reduceOp = reduce_op;
-      return group->allreduce_coalesced(inputs[0], options);
-    }
-    case Method::kReduce: return group->reduce(inputs[0], {.reduceOp = reduce_op, .rootRank = root});
-    case Method::kAllGather: return group->allgather(outputs, inputs[0]);
-    case Method::kAllGatherBase: return group->_allgather_base(outputs[0][0], inputs[0][0]);
-    case Method::kAllGatherCoalesced: return group->allgather_coalesced(outputs, inputs[0]);
-    case Method::kAllGatherIntoTensorCoalesced: return group->allgather_into_tensor_coalesced(outputs[0], inputs[0]);
-    case Method::kGather: return group->gather(outputs, inputs[0], {.rootRank = root});
-    case Method::kScatter: return group->scatter(outputs[0], inputs, {.rootRank = root});
-    case Method::kReduceScatter: return group->reduce_scatter(outputs[0], inputs, {.reduceOp = reduce_op});
-    case Method::kReduceScatterBase:
-      return group->_reduce_scatter_base(outputs[0][0], inputs[0][0], {.reduceOp = reduce_op});
-    case Method::kReduceScatterTensorCoalesced:
-      return group->reduce_scatter_tensor_coalesced(outputs[0], inputs[0], {.reduceOp = reduce_op});
-    case Method::kAllToAllBase: return group->alltoall_base(outputs[0][0], inputs[0][0], output_splits, input_splits);
-    case Method::kAllToAll: return group->alltoall(outputs[0], inputs[0]);
-    case Method::kSend: return group->send(inputs[0], root, operation.tag);
-    case Method::kRecv: return group->recv(outputs[0], root, operation.tag);
-    case Method::kRecvAnySource: return group->recvAnysource(outputs[0], operation.tag);
-    case Method::kBarrier: return group->barrier();
-    case Method::kMonitoredBarrier: group->monitoredBarrier({}); return nullptr;
+c10::intrusive_ptr<c10d::Work> RankProxy::start(const process::Operation& operation) {
+  CollectiveArgs args{.collective = operation.collective,
+                      .inputs = tensors_of(operation.inputs),
+                      .outputs = tensors_of(operation.outputs),
+                      .reduce_op = static_cast<c10d::ReduceOp::RedOpType>(operation.reduce_op),
+                      .root = operation.root,
+                      .tag = operation.tag,
+                      .input_splits = operation.input_splits,
+                      .output_splits = operation.output_splits};
+  if (operation.is_sparse) {
+    args.inputs = {at::_sparse_coo_tensor_unsafe(args.inputs[0], args.inputs[1], operation.sizes, std::nullopt,
+                                                 std::nullopt, std::nullopt, std::nullopt, /*is_coalesced=*/true)};
   }
-  throw InternalError("unknown method of a rank's process");
+  return groups_.at(operation.group)->start(std::move(args));
 }
 
 // Of the thread that ends the collective and this one, the first to see its end answers.
@@ -253,7 +222,6 @@ std::optional<std::int64_t> RankProxy::wait(std::uint64_t number) {
   const auto pending = std::move(pending_.at(number));
   pending_.erase(number);
   if (pending.error) std::rethrow_exception(pending.error);
-  if (!pending.work) return -1;
   const auto is_answered = std::make_shared<std::atomic<bool>>(false);
   pending.work->getFuture()->addCallback([this, is_answered, work = pending.work](c10::ivalue::Future& future) {
     if (future.hasError()) return link_.wake();

@@ -8,11 +8,11 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
 #include "backends/process/link.hpp"
 #include "backends/process/operation.hpp"
+#include "sim/backend/sim_backend.hpp"
 #include "sim/backend/simulate.hpp"
 #include "sim/programs/processes/divided_weights.hpp"
 #include "sim/programs/processes/judged_writes.hpp"
@@ -50,7 +50,7 @@ class RankProxy {
   std::optional<std::int64_t> answer_of(const process::RequestHead& head, process::MessageReader& message);
   void make_group(process::MessageReader& message);
   void call(process::MessageReader& message);
-  c10::intrusive_ptr<c10d::Work> perform(const process::Operation& operation);
+  c10::intrusive_ptr<c10d::Work> start(const process::Operation& operation);
   /// Returns nothing if the process has been answered.
   std::optional<std::int64_t> wait(std::uint64_t number);
   void give_sum(process::MessageReader& message);
@@ -69,7 +69,7 @@ class RankProxy {
   double& processor_seconds_;
   const std::function<bool()> was_stopped_;
   const std::function<std::string()> reason_;
-  std::map<std::uint32_t, c10::intrusive_ptr<c10d::Backend>> groups_;
+  std::map<std::uint32_t, c10::intrusive_ptr<sim::SimBackend>> groups_;
   std::map<std::uint64_t, Pending> pending_;
   std::map<std::uint64_t, at::Tensor> sparse_sums_;  // of works that have ended, until the process takes them
   bool is_answered_by_others_ = false;               // while the rank waits

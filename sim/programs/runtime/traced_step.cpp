@@ -37,7 +37,7 @@ class Replay {
 
  private:
   static bool is_message(const TraceEvent& event) {
-    return event.op == sim::Collective::kSend || event.op == sim::Collective::kRecv;
+    return event.op == Collective::kSend || event.op == Collective::kRecv;
   }
 
   std::uint64_t number_of(int group, const std::vector<int>& ranks) {
@@ -84,8 +84,8 @@ class Replay {
 
   void wait(std::size_t index) {
     const auto& event = trace_.events[index];
-    if (event.op == sim::Collective::kSend) return;
-    if (event.op == sim::Collective::kRecv && !ends_.contains(index)) receive(index, event);
+    if (event.op == Collective::kSend) return;
+    if (event.op == Collective::kRecv && !ends_.contains(index)) receive(index, event);
     for (std::size_t rank = 0; rank < clocks_.size(); ++rank)
       clocks_[rank] = std::max(clocks_[rank], ends_.at(index)[rank]);
   }

@@ -22,27 +22,28 @@ TEST(MessageTest, FieldsComeBackInTheirOrder) {
 
 TEST(MessageTest, AnOperationComesBack) {
   MessageWriter writer;
-  writer << Operation{.method = Method::kAllToAllBase,
+  writer << Operation{.collective = Collective::kAllToAllSingle,
                       .group = 3,
                       .reduce_op = 1,
                       .root = 2,
                       .tag = 9,
-                      .inputs = {{{.offset = 64, .bytes = 8, .dtype = 6, .sizes = {2, 1}, .strides = {1, 1}}}},
-                      .outputs = {{}, {{.offset = 128, .bytes = 0, .dtype = 4, .sizes = {0}, .strides = {1}}}},
+                      .is_sparse = true,
+                      .inputs = {{.offset = 64, .bytes = 8, .dtype = 6, .sizes = {2, 1}, .strides = {1, 1}}},
+                      .outputs = {{}, {.offset = 128, .bytes = 0, .dtype = 4, .sizes = {0}, .strides = {1}}},
                       .input_splits = {1, 1},
                       .output_splits = {0, 2}};
   MessageReader reader(writer.bytes());
   const auto read = read_operation(reader);
-  EXPECT_EQ(read.method, Method::kAllToAllBase);
+  EXPECT_EQ(read.collective, Collective::kAllToAllSingle);
   EXPECT_EQ(read.group, 3u);
   EXPECT_EQ(read.root, 2);
   EXPECT_EQ(read.tag, 9);
   ASSERT_EQ(read.inputs.size(), 1u);
-  EXPECT_EQ(read.inputs[0][0].offset, 64u);
-  EXPECT_EQ(read.inputs[0][0].sizes, (std::vector<std::int64_t>{2, 1}));
+  EXPECT_EQ(read.inputs[0].offset, 64u);
+  EXPECT_EQ(read.inputs[0].sizes, (std::vector<std::int64_t>{2, 1}));
   ASSERT_EQ(read.outputs.size(), 2u);
-  EXPECT_TRUE(read.outputs[0].empty());
-  EXPECT_EQ(read.outputs[1][0].dtype, 4);
+  EXPECT_TRUE(read.is_sparse);
+  EXPECT_EQ(read.outputs[1].dtype, 4);
   EXPECT_EQ(read.output_splits, (std::vector<std::int64_t>{0, 2}));
 }
 

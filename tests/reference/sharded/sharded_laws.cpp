@@ -27,7 +27,7 @@ class Observer : public sim::FaultModel {
     // Only rank 0 is counted: all ranks send the same number of bytes.
     if (rank == 0) {
       const std::lock_guard lock(mutex_);
-      bytes_[std::string(sim::name_of(call.op))] += call.bytes;
+      bytes_[std::string(accel::name_of(call.op))] += call.bytes;
     }
     if (rank == failing_rank_ && fails_in_ >= 0 && fails_in_-- == 0) throw std::runtime_error("planted");
   }

@@ -58,7 +58,7 @@ TEST(SharedDeviceTest, ZeroHasTheBitsOfTheCpu) {
 TEST(SharedDeviceTest, FlippedBitsReachTheDevice) {
   auto tensor = torch::ones({2}, fake_device::device(0));
   const auto buffers = std::make_shared<sim::JoinedBuffers>(sim::Buffers{.inputs = {tensor}, .outputs = {tensor}},
-                                                            sim::Call{.op = sim::Collective::kAllReduce});
+                                                            sim::Call{.op = Collective::kAllReduce});
   sim::corrupt_buffers(buffers, {.bit = 31});
   EXPECT_TRUE(tensor.cpu().equal(torch::tensor({-1.0F, 1.0F})));
 }

@@ -49,7 +49,7 @@ TEST(SimCalibrateTest, TheWrittenFilePredictsThePrintedTimes) {
     std::vector<int> ranks(line.ranks);
     for (int rank = 0; rank < line.ranks; ++rank) ranks[rank] = rank;
     network.set_ranks(line.ranks);
-    const auto ends = network.finish_times(0, {.op = sim::Collective::kAllReduce, .bytes = line.bytes, .ranks = &ranks},
+    const auto ends = network.finish_times(0, {.op = Collective::kAllReduce, .bytes = line.bytes, .ranks = &ranks},
                                            std::vector<double>(line.ranks, 0));
     const double us = 1e6 * *std::max_element(ends.begin(), ends.end());
     EXPECT_NEAR(us, line.model_us, 0.1 + 0.002 * us) << line.bytes;  // rounding of the table and of the file

@@ -13,7 +13,7 @@
 ///
 /// To add one, see "Where do I add" in reference/guide/architecture.md. Thread rule: constants. Includes no torch
 /// header.
-namespace accel::sim {
+namespace accel {
 
 enum class Collective : std::uint8_t {
   kAllReduce,
@@ -59,6 +59,7 @@ enum class Algorithm : std::uint8_t {
 struct CollectiveTraits {
   bool is_in_place = false;  ///< the result overwrites the inputs, whose elements correspond in the order of memory
   bool has_root = false;
+  bool reduces = false;          ///< has a reduce operation
   bool root_only_reads = false;  ///< an in-place collective that leaves the root's tensor unchanged
   bool sums_gradients = false;   ///< used by DDP for its buckets or by sharded models for their units
 };
@@ -72,21 +73,33 @@ struct CollectiveInfo {
 
 /// In the order of Collective.
 inline constexpr CollectiveInfo kCollectives[] = {
-    {Collective::kAllReduce, "all_reduce", Algorithm::kAllReduce, {.is_in_place = true, .sums_gradients = true}},
-    {Collective::kAllReduceCoalesced, "all_reduce_coalesced", Algorithm::kAllReduce, {.is_in_place = true}},
+    {Collective::kAllReduce,
+     "all_reduce",
+     Algorithm::kAllReduce,
+     {.is_in_place = true, .reduces = true, .sums_gradients = true}},
+    {Collective::kAllReduceCoalesced,
+     "all_reduce_coalesced",
+     Algorithm::kAllReduce,
+     {.is_in_place = true, .reduces = true}},
     {Collective::kBroadcast,
      "broadcast",
      Algorithm::kBroadcast,
      {.is_in_place = true, .has_root = true, .root_only_reads = true}},
-    {Collective::kReduce, "reduce", Algorithm::kReduce, {.is_in_place = true, .has_root = true}},
+    {Collective::kReduce, "reduce", Algorithm::kReduce, {.is_in_place = true, .has_root = true, .reduces = true}},
     {Collective::kAllGather, "all_gather", Algorithm::kAllGather},
     {Collective::kAllGatherIntoTensor, "all_gather_into_tensor", Algorithm::kAllGather},
     {Collective::kAllGatherCoalesced, "all_gather_coalesced", Algorithm::kAllGather},
     {Collective::kAllGatherIntoTensorCoalesced, "all_gather_into_tensor_coalesced", Algorithm::kAllGather},
     {Collective::kGather, "gather", Algorithm::kGather, {.has_root = true}},
     {Collective::kScatter, "scatter", Algorithm::kScatter, {.has_root = true}},
-    {Collective::kReduceScatter, "reduce_scatter", Algorithm::kReduceScatterList, {.sums_gradients = true}},
-    {Collective::kReduceScatterTensor, "reduce_scatter_tensor", Algorithm::kReduceScatter, {.sums_gradients = true}},
+    {Collective::kReduceScatter,
+     "reduce_scatter",
+     Algorithm::kReduceScatterList,
+     {.reduces = true, .sums_gradients = true}},
+    {Collective::kReduceScatterTensor,
+     "reduce_scatter_tensor",
+     Algorithm::kReduceScatter,
+     {.reduces = true, .sums_gradients = true}},
     {Collective::kAllToAll, "all_to_all", Algorithm::kAllToAll},
     {Collective::kAllToAllSingle, "all_to_all_single", Algorithm::kAllToAll},
     {Collective::kBarrier, "barrier", Algorithm::kBarrier},
@@ -106,4 +119,4 @@ static_assert(std::size(kCollectives) == static_cast<std::size_t>(Collective::kC
                               [](const CollectiveInfo& info) { return &info == &info_of(info.collective); }),
               "every Collective has its row in kCollectives, in the order of the enumeration");
 
-}  // namespace accel::sim
+}  // namespace accel

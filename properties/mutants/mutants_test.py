@@ -2,12 +2,15 @@
 import collections
 import itertools
 import json
+import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
 import unittest
+import unittest.mock
 
 import areas
 import generator
@@ -187,6 +190,36 @@ class GeneratorTest(unittest.TestCase):
             self.assertEqual(len(first), 30)
             for one in first:
                 self.assertNotEqual(one.content, (ROOT / one.files[0]).read_text())
+
+
+class CompileCommandsTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.build = pathlib.Path(folder.name) / "build"
+        self.unit = self.build / "a.dir/Unity/unit.cxx"
+        self.unit.parent.mkdir(parents=True)
+        self.unit.write_text(f'#include "{self.build}/one.cpp"\n')
+        self.write("-O2")
+        self.commands = source_programs.CompileCommands(pathlib.Path(folder.name), self.build)
+
+    def write(self, option):
+        entries = [{"file": str(file), "command": f"c++ {option} -o {file.stem}.o -c {file}"} for file in (self.unit, self.build / "two.cpp")]
+        file = self.build / "compile_commands.json"
+        before = file.stat().st_mtime_ns if file.exists() else 0
+        file.write_text(json.dumps(entries))
+        os.utime(file, ns=(before + 1, before + 1))
+
+    def test_a_source_has_the_command_of_the_unit_that_contains_it(self):
+        self.assertEqual(self.commands.of("build/one.cpp"), (["c++", "-O2"], "unit.o"))
+        self.assertEqual(self.commands.of("build/two.cpp"), (["c++", "-O2"], "two.o"))
+
+    def test_only_used_commands_are_split_and_a_new_file_is_read(self):
+        with unittest.mock.patch.object(source_programs.shlex, "split", wraps=shlex.split) as split:
+            self.commands.of("build/two.cpp")
+        self.assertEqual(split.call_count, 1)
+        self.write("-O1")
+        self.assertEqual(self.commands.of("build/two.cpp")[0], ["c++", "-O1"])
 
 
 class SourceProgramsTest(unittest.TestCase):

@@ -96,9 +96,9 @@ def mutants_of(file, source, tests, survivors):
         before, after = (" ".join(text.split()) for text in (source[begin:end], replacement))
         lines = tuple(" ".join(text.split()) for text in (source[first:last], source[first:begin] + replacement + source[end:last]))
         mutants.append(mutant.Mutant(
-            area=file, name=name + "abcd"[names[name] - 1].replace("a", ""), tests=list(tests), files=[file],
+            area=file, name=name + "abcd"[names[name] - 1].replace("a", ""), tests=list(tests),
             what=f"{kind} `{before}` " + ("removed" if after == ";" else f"becomes `{after}`"),
-            survives=survivors.get((file, *lines), ""), content=source[:begin] + replacement + source[end:], lines=lines))  # fmt: skip
+            survives=survivors.get((file, *lines), ""), contents={file: source[:begin] + replacement + source[end:]}, lines=lines))  # fmt: skip
     return mutants
 
 

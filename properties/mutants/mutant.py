@@ -3,6 +3,8 @@ import dataclasses
 import pathlib
 import re
 
+from edit import fields_of, read_edit
+
 ASSERTION, CRASH, TIMEOUT, UNCOMPILED, SURVIVED = "assertion", "crash", "time-out", "does not compile", "survived"
 RESULTS = (ASSERTION, CRASH, TIMEOUT, UNCOMPILED, SURVIVED)
 
@@ -13,41 +15,42 @@ class Mutant:
     name: str
     what: str
     tests: list  # ctest entries, or commands of the build's programs; empty: those of the area
-    files: list  # that it changes, relative to the root
+    edits: list = dataclasses.field(default_factory=list)  # of a written mutant
     survives: str = ""  # why no test can kill it
-    patch: str = ""  # the file of a written mutant
-    content: str = ""  # the changed text of a generated mutant
+    contents: dict = dataclasses.field(default_factory=dict)  # the changed texts of files, by their paths relative to the root
     lines: tuple = ()  # that a generated mutant changes, before and after
 
     @property
     def title(self):
         return f"{self.area}/{self.name}"
 
+    @property
+    def files(self):
+        return list(self.contents)
 
-def read_patch(path):
-    """Reads a patch, which begins with the lines "# what: ...", "# tests: ..." (any number) and "# survives: ..."."""
+
+def read_mutant(path):
+    """Reads a written mutant: a paragraph of "what: ...", "tests: ..." (any number) and "survives: ...", and one per edit."""
     path = pathlib.Path(path)
+    header, *edits = re.split(r"\n(?:[ \t]*\n)+", path.read_text().strip("\n"))
     fields = {"what": [], "tests": [], "survives": []}
-    lines = path.read_text().splitlines()
-    for line in lines:
-        if not line.startswith("#"):
-            break
-        header = re.fullmatch(r"# (\w+): (.+)", line)
-        if not header or header[1] not in fields:
-            raise ValueError(f"{path}: '{line}'; expected '# what: SENTENCE', '# tests: TEST' or '# survives: REASON'")
-        fields[header[1]].append(header[2])
-    files = [line[6:].split("\t")[0] for line in lines if line.startswith("+++ b/")]
-    if len(fields["what"]) != 1 or not files:
-        raise ValueError(f"{path}: expected one line '# what: SENTENCE', followed by a unified diff with the prefixes a/ and b/")
-    return Mutant(
-        area=path.parent.name,
-        name=path.stem,
-        what=fields["what"][0],
-        tests=fields["tests"],
-        files=files,
-        survives=" ".join(fields["survives"]),
-        patch=str(path),
-    )
+    try:
+        for key, value in fields_of(header):
+            if key not in fields or not value:
+                raise ValueError(f"'{key}: {value}'; expected 'what: SENTENCE', 'tests: TEST' or 'survives: REASON'")
+            fields[key].append(value)
+        if len(fields["what"]) != 1 or not edits:
+            raise ValueError("expected one line 'what: SENTENCE', and after an empty line 'in: FUNCTION', 'find: ...' and 'replace: ...'")
+        return Mutant(
+            area=path.parent.name,
+            name=path.stem,
+            what=fields["what"][0],
+            tests=fields["tests"],
+            edits=[read_edit(edit) for edit in edits],
+            survives=" ".join(fields["survives"]),
+        )
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 @dataclasses.dataclass
@@ -71,7 +74,7 @@ def classify(entry, exit_code, output, timed_out=False):
         return Verdict(TIMEOUT, last)
     if exit_code == 0:
         if ran_nothing(output):
-            raise ValueError(f"{entry} matches no test; correct its name in areas.py or in the patch")
+            raise ValueError(f"{entry} matches no test; correct its name in areas.py or in the mutant")
         return Verdict(SURVIVED)
     if exit_code < 0 or exit_code > 128:
         return Verdict(CRASH, last, f"signal {-exit_code if exit_code < 0 else exit_code - 128}")

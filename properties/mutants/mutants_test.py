@@ -1,32 +1,34 @@
-"""Tests of the runner's pure parts, and that every patch still applies: python3 -m unittest mutants_test"""
+"""Tests of the runner's pure parts, and that every mutant fits the sources: python3 -m unittest mutants_test"""
 import collections
-import itertools
 import json
+import os
 import pathlib
 import re
-import shutil
-import subprocess
+import shlex
 import tempfile
 import unittest
+import unittest.mock
 
 import areas
+import edit
 import generator
 import mutant
 import report
 import run_mutants
 import source_programs
 import survivors
+from cpp_tokens import is_same_code
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PATCH = """# what: A sum lacks its last term.
-# tests: data_test
-# tests: accel test --equivalence
-# survives: Nobody adds.
---- a/reference/sum.cpp
-+++ b/reference/sum.cpp
-@@ -1 +1 @@
--a + b
-+a
+MUTANT = """what: A sum lacks its last term.
+tests: data_test
+tests: accel test --equivalence
+survives: Nobody adds.
+
+file: reference/sum.cpp
+in: sum
+find: a + b
+replace: a
 """
 FAILED = """[==========] Running 2 tests from 1 test suite.
 [ RUN      ] SumTest.AddsBoth
@@ -82,24 +84,27 @@ class Stream : public Base<3> {
 """
 
 
-class PatchTest(unittest.TestCase):
+class ReadMutantTest(unittest.TestCase):
     def read(self, text):
         with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder) / "sums" / "lost-term.patch"
+            path = pathlib.Path(folder) / "sums" / "lost-term.mutant"
             path.parent.mkdir()
             path.write_text(text)
-            return mutant.read_patch(path)
+            return mutant.read_mutant(path)
 
-    def test_the_header_is_read(self):
-        one = self.read(PATCH)
+    def test_header_and_edits_are_read(self):
+        one = self.read(MUTANT)
         self.assertEqual((one.title, one.what), ("sums/lost-term", "A sum lacks its last term."))
         self.assertEqual(one.tests, ["data_test", "accel test --equivalence"])
-        self.assertEqual((one.files, one.survives), (["reference/sum.cpp"], "Nobody adds."))
+        self.assertEqual(one.edits, [edit.Edit("sum", "a + b", "a", file="reference/sum.cpp")])
+        self.assertEqual(one.survives, "Nobody adds.")
 
-    def test_what_a_patch_lacks_is_an_error(self):
-        for wrong in (PATCH.replace("# what", "# why"), PATCH[PATCH.index("# tests") :], PATCH[: PATCH.index("---")]):
-            with self.assertRaisesRegex(ValueError, "lost-term.patch"):
-                self.read(wrong)
+    def test_what_a_mutant_lacks_is_an_error(self):
+        wrong = [MUTANT.replace("what", "why"), MUTANT[MUTANT.index("tests") :], MUTANT[: MUTANT.index("\n\n")], MUTANT + "where: here\n",
+                 *(re.sub(rf"\n{key}: .*", "", MUTANT) for key in ("in", "find", "replace"))]  # fmt: skip
+        for text in wrong:
+            with self.assertRaisesRegex(ValueError, "lost-term.mutant"):
+                self.read(text)
 
 
 class ClassifyTest(unittest.TestCase):
@@ -172,7 +177,7 @@ class GeneratorTest(unittest.TestCase):
         self.assertEqual(mutants["5-7"].what, "condition `!done(a) && a <= 7` becomes `false`")
         self.assertEqual(mutants["5-7b"].lines, ("if (!done(a) && a <= 7) list.push_back(a);", "if (true) list.push_back(a);"))
         self.assertEqual(mutants["6-3"].what, "statement `list.clear();` removed")
-        self.assertEqual(mutants["6-3"].content, SOURCE.replace("list.clear();", ";"))
+        self.assertEqual(mutants["6-3"].contents, {"a.cpp": SOURCE.replace("list.clear();", ";")})
 
     def test_a_survivor_gets_its_reason(self):
         lines = ("return std::min(a, 2);", "return std::max(a, 2);")
@@ -186,7 +191,37 @@ class GeneratorTest(unittest.TestCase):
             self.assertNotEqual(first, other)
             self.assertEqual(len(first), 30)
             for one in first:
-                self.assertNotEqual(one.content, (ROOT / one.files[0]).read_text())
+                self.assertNotEqual(one.contents[one.files[0]], (ROOT / one.files[0]).read_text())
+
+
+class CompileCommandsTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.build = pathlib.Path(folder.name) / "build"
+        self.unit = self.build / "a.dir/Unity/unit.cxx"
+        self.unit.parent.mkdir(parents=True)
+        self.unit.write_text(f'#include "{self.build}/one.cpp"\n')
+        self.write("-O2")
+        self.commands = source_programs.CompileCommands(pathlib.Path(folder.name), self.build)
+
+    def write(self, option):
+        entries = [{"file": str(file), "command": f"c++ {option} -o {file.stem}.o -c {file}"} for file in (self.unit, self.build / "two.cpp")]
+        file = self.build / "compile_commands.json"
+        before = file.stat().st_mtime_ns if file.exists() else 0
+        file.write_text(json.dumps(entries))
+        os.utime(file, ns=(before + 1, before + 1))
+
+    def test_a_source_has_the_command_of_the_unit_that_contains_it(self):
+        self.assertEqual(self.commands.of("build/one.cpp"), (["c++", "-O2"], "unit.o"))
+        self.assertEqual(self.commands.of("build/two.cpp"), (["c++", "-O2"], "two.o"))
+
+    def test_only_used_commands_are_split_and_a_new_file_is_read(self):
+        with unittest.mock.patch.object(source_programs.shlex, "split", wraps=shlex.split) as split:
+            self.commands.of("build/two.cpp")
+        self.assertEqual(split.call_count, 1)
+        self.write("-O1")
+        self.assertEqual(self.commands.of("build/two.cpp")[0], ["c++", "-O1"])
 
 
 class SourceProgramsTest(unittest.TestCase):
@@ -204,9 +239,9 @@ class SourceProgramsTest(unittest.TestCase):
 
 class ReportTest(unittest.TestCase):
     def test_every_mutant_has_a_row_and_survivors_their_reason(self):
-        killed = run_mutants.as_entry(mutant.Mutant("sums", "a", "A | b.", [], []), mutant.Verdict(mutant.ASSERTION, "SumTest.Adds"), 3.2)
-        survivor = run_mutants.as_entry(mutant.Mutant("sums", "b", "B.", [], [], survives="Nobody adds."), mutant.Verdict(mutant.SURVIVED))
-        absent = run_mutants.as_entry(mutant.Mutant("sums", "c", "C.", [], []))
+        killed = run_mutants.as_entry(mutant.Mutant("sums", "a", "A | b.", []), mutant.Verdict(mutant.ASSERTION, "SumTest.Adds"), 3.2)
+        survivor = run_mutants.as_entry(mutant.Mutant("sums", "b", "B.", [], survives="Nobody adds."), mutant.Verdict(mutant.SURVIVED))
+        absent = run_mutants.as_entry(mutant.Mutant("sums", "c", "C.", []))
         page = report.render([killed, survivor, absent], [], {})
         self.assertIn("| sums | 3 | 1 | 0 | 0 | 0 | 1 | 50.0 % |", page)
         self.assertIn("| a | A \\| b. | killed by assertion | `SumTest.Adds` | 3 |", page)
@@ -216,42 +251,31 @@ class ReportTest(unittest.TestCase):
 
     def test_generated_mutants_have_a_section_per_group_with_its_command(self):
         for group, tests_of in areas.GROUPS.items():
-            one = mutant.Mutant(next(iter(tests_of)), "3-7", "constant `0` becomes `1`", [], [], survives="0 is never reached.")
+            one = mutant.Mutant(next(iter(tests_of)), "3-7", "constant `0` becomes `1`", [], survives="0 is never reached.")
             page = report.render([], [run_mutants.as_entry(one, mutant.Verdict(mutant.SURVIVED))], {group: "./dev mutants --seed 7"})
             self.assertIn(f"## Generated changes of {group}\n\nCommand: `./dev mutants --seed 7`.", page)
             self.assertIn(f"| {one.area}:3-7 | constant `0` becomes `1` | survived | 0 is never reached. |", page)
 
 
 class WrittenMutantsTest(unittest.TestCase):
-    def setUp(self):
-        self.mutants = run_mutants.written_mutants()
+    @classmethod
+    def setUpClass(cls):
+        cls.mutants = run_mutants.written_mutants()
+        cls.stale = run_mutants.apply_edits(cls.mutants)
 
-    def test_every_patch_applies(self):
-        is_checkout = subprocess.run(["git", "-C", str(ROOT), "rev-parse"], capture_output=True).returncode == 0
-        if not is_checkout and shutil.which("patch") is None:
-            self.skipTest(f"{ROOT} is not a git checkout, and there is no program 'patch'")
-        check = ["git", "apply", "--check"] if is_checkout else ["patch", "--dry-run", "--force", "-p1", "-i"]
+    def test_every_mutant_fits_the_sources(self):
+        self.assertEqual(self.stale, {}, "these mutants do not fit the sources any more; write the same faults for the sources of today")
 
-        def applies(*mutants):
-            return subprocess.run([*check, *(one.patch for one in mutants)], cwd=ROOT, capture_output=True).returncode == 0
-
-        # git checks patches of different files in one call, which is faster than one call per patch.
-        rounds = {}
-        for one in self.mutants:
-            earlier = next(number for number in itertools.count() if not set(one.files) & {f for o in rounds.get(number, []) for f in o.files})
-            rounds.setdefault(earlier, []).append(one)
-        suspects = [one for mutants in rounds.values() if not (is_checkout and applies(*mutants)) for one in mutants]
-        stale = [one.title for one in suspects if not applies(one)]
-        self.assertEqual(stale, [], "these patches do not apply any more; write the same faults for the sources of today")
-
-    def test_every_patch_is_a_small_change_of_a_source(self):
+    def test_every_mutant_is_a_small_change_of_sources(self):
         for one in self.mutants:
             self.assertRegex(one.what, r"[^.]\.$", one.title)
             self.assertLess(len(one.what), 121, one.title)
             for file in one.files:
-                self.assertRegex(file, r"^(reference|backends|sim)/.*\.cpp$", one.title)
-            lines = [line for line in pathlib.Path(one.patch).read_text().splitlines() if re.match(r"[+-](?!\+\+ |-- )", line)]
-            self.assertTrue(0 < len(lines) <= 12, f"{one.title} changes {len(lines)} lines")
+                self.assertRegex(file, r"^(reference|backends|sim)/.*\.[ch]pp$", one.title)
+            for each in one.edits:
+                self.assertFalse(is_same_code(each.find, each.replace), f"{one.title} changes nothing")
+            num_lines = sum(len((each.find + "\n" + each.replace).split("\n")) for each in one.edits)
+            self.assertTrue(0 < num_lines <= 12, f"{one.title} has {num_lines} lines")
 
     def test_there_are_mutants_of_every_area(self):
         counts = collections.Counter(one.area for one in self.mutants)

@@ -20,7 +20,9 @@ import generator
 import mutant
 import report
 import survivors
+from edit import EditError
 from source_programs import SourcePrograms, sources_of, users_of
+from source_tree import SourceTree
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build/release"
@@ -55,7 +57,21 @@ def check_is_clean():
 
 
 def written_mutants():
-    return [mutant.read_patch(path) for path in sorted((ROOT / "properties/mutants").glob("*/*.patch"))]
+    try:
+        return [mutant.read_mutant(path) for path in sorted((ROOT / "properties/mutants").glob("*/*.mutant"))]
+    except ValueError as error:
+        raise Problem(str(error)) from error
+
+
+def apply_edits(mutants):
+    """Fills in the changed sources of written mutants. Returns what is wrong with those that do not fit the sources."""
+    tree, problems = SourceTree(ROOT), {}
+    for one in mutants:
+        try:
+            one.contents = tree.changed(one.edits)
+        except EditError as error:
+            problems[one.title] = str(error)
+    return problems
 
 
 def choose(mutants, area, names):
@@ -71,17 +87,18 @@ def choose(mutants, area, names):
     return [one for one in chosen if not names or one.name in names]
 
 
-def is_header(one):
-    return one.files[0].endswith(".hpp")
+def is_of_header(one):
+    """Whether it is a generated mutant of a header, whose tests are sources."""
+    return not one.edits and one.files[0].endswith(".hpp")
 
 
 @contextlib.contextmanager
 def changed(one):
-    """The sources with the mutant; restores them however the block ends. A header changes outside of the checkout."""
-    if is_header(one):
+    """The sources with the mutant; restores them however the block ends. A generated mutant of a header changes a copy of it."""
+    if is_of_header(one):
         header = PROGRAMS.overlay / one.files[0]
         header.parent.mkdir(parents=True, exist_ok=True)
-        header.write_text(one.content)
+        header.write_text(one.contents[one.files[0]])
         try:
             yield
         finally:
@@ -89,10 +106,8 @@ def changed(one):
         return
     before = {file: (ROOT / file).read_bytes() for file in one.files}
     try:
-        if one.patch:
-            git("apply", one.patch)
-        else:
-            (ROOT / one.files[0]).write_text(one.content)
+        for file, content in one.contents.items():
+            (ROOT / file).write_text(content)
         yield
     finally:
         for file, content in before.items():
@@ -259,8 +274,8 @@ def as_entry(one, verdict=None, seconds=0.0, commit=""):
 
 
 def write_results(all_mutants, new, commands):
-    """Keeps the results of earlier runs, except those of patches that no longer exist, and those of generated mutants in the
-    groups of this run. `commands`: what repeats the run of a group; empty for patches."""
+    """Keeps the results of earlier runs, except those of written mutants that no longer exist, and those of generated mutants in the
+    groups of this run. `commands`: what repeats the run of a group; empty for written ones."""
     results = stored_results()
     kind = "generated" if commands else "patches"
     earlier = [] if commands else results[kind]
@@ -275,6 +290,8 @@ def write_results(all_mutants, new, commands):
 
 
 def run(all_mutants, chosen, commands):
+    if stale := apply_edits(one for one in chosen if not one.contents):
+        raise Problem("; ".join(f"{title}: {problem}" for title, problem in stale.items()))
     tests = Tests()
     commit = git("rev-parse", "--short", "HEAD").strip()
     names_of = {one.title: one.tests or areas.AREAS[one.area] for one in chosen}
@@ -291,7 +308,7 @@ def run(all_mutants, chosen, commands):
         for place, one in enumerate(chosen, 1):
             started = time.monotonic()
             names = names_of[one.title]  # of a header: in the order of the table, since they take longer to build than to run
-            verdict = kill(one, tests, names if is_header(one) else sorted(names, key=tests.seconds.get))
+            verdict = kill(one, tests, names if is_of_header(one) else sorted(names, key=tests.seconds.get))
             new.append(as_entry(one, verdict, time.monotonic() - started, commit))
             say(f"{place}/{len(chosen)} {one.title}: {verdict.result} {verdict.test} ({new[-1]['seconds']:.0f} s)")
             write_results(all_mutants, new, commands)
@@ -305,23 +322,34 @@ def run(all_mutants, chosen, commands):
 # --- checking -----------------------------------------------------------------------------------------------------------
 
 
+def sources_to_compile(one):
+    """Sources that show whether a mutant compiles: those that it changes, one that includes a changed header, or the first test."""
+    if is_of_header(one):
+        return sources_of(one.tests[0])
+    return [source for file in one.files for source in (users_of(ROOT, file)[:1] if file.endswith(".hpp") else [file])]
+
+
 def check(chosen):
     """Whether each mutant applies and its sources compile, or the first test of its header; runs no test."""
-    if any(is_header(one) for one in chosen):
+    if any(is_of_header(one) for one in chosen):
         build({"accel_test_pch"})
-    problems = 0
+    stale = apply_edits(one for one in chosen if not one.contents)
+    num_problems = 0
     for place, one in enumerate(chosen, 1):
         say(f"{place}/{len(chosen)} {one.title}")
-        try:
+        problem = stale.get(one.title, "")
+        for edit in one.edits:
+            if not problem and edit.file and edit.file not in one.contents:
+                say(f"{one.title}: {edit.function} is not in {edit.file} any more, but in {' or '.join(one.files)}; correct 'file:'")
+        if not problem:
             with changed(one):
-                for file in sources_of(one.tests[0]) if is_header(one) else one.files:
-                    if error := PROGRAMS.check(file):
-                        raise Problem(f"{file} does not compile: {mutant.shortened(error, 1000)}")
-        except Problem as problem:
-            problems += 1
+                errors = [(source, PROGRAMS.check(source)) for source in sources_to_compile(one)]
+            problem = next((f"{source} does not compile: {mutant.shortened(error, 1000)}" for source, error in errors if error), "")
+        if problem:
+            num_problems += 1
             print(f"{one.title}: {problem}")
-    print(f"{len(chosen) - problems} of {len(chosen)} mutants apply and compile")
-    return 1 if problems else 0
+    print(f"{len(chosen) - num_problems} of {len(chosen)} mutants apply and compile")
+    return 1 if num_problems else 0
 
 
 def summarize(entries, counts_uncompiled):
@@ -347,9 +375,9 @@ def parse(arguments):
     parser = argparse.ArgumentParser(prog="./dev mutants", description=__doc__)
     parser.add_argument("area", nargs="?", help=f"only the mutants of this area: {', '.join(areas.AREAS)}")
     parser.add_argument("names", nargs="*", metavar="name", help="only these mutants of the area")
-    parser.add_argument("--check", action="store_true", help="only check that the patches apply and compile; run no test")
+    parser.add_argument("--check", action="store_true", help="only check that the mutants apply and compile; run no test")
     parser.add_argument("--generate", nargs="?", const="all", choices=["all", *areas.GROUPS], metavar="GROUP",
-                        help=f"generated mutants instead of the patches: {', '.join(areas.GROUPS)}, or all (default)")  # fmt: skip
+                        help=f"generated mutants instead of the written ones: {', '.join(areas.GROUPS)}, or all (default)")  # fmt: skip
     parser.add_argument("--limit", type=int, default=140, help="the number of generated mutants (default: 140)")
     parser.add_argument("--seed", type=int, help="the seed of the generated mutants (default: a new one, which is printed)")
     parser.add_argument("--list", action="store_true", help="print the mutants and end")

@@ -1,5 +1,4 @@
 """Runs the runner on a project of one source: python3 -m unittest run_mutants_test"""
-import contextlib
 import json
 import os
 import pathlib
@@ -29,6 +28,7 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 enable_testing()
 add_executable(sum_test reference/sum.cpp)
 add_test(NAME sum_test COMMAND sum_test)
+add_test(NAME product_test COMMAND product_test)
 add_library(products STATIC reference/double.cpp)
 add_executable(product_test tests/other_test.cpp tests/product_test.cpp)
 target_link_libraries(product_test products)
@@ -56,10 +56,8 @@ def group_of(file):
 FAULTS = {"crash": "__builtin_trap(), 0", "difference": "a - b", "equal": "b + a", "error": "a + c", "hang": "({ for (;;) {} }), 0"}
 
 
-def patch_of(expression):
-    line = "int sum(int a, int b) { return %s; }"
-    return (f"# what: The sum is {expression}.\n--- a/reference/sum.cpp\n+++ b/reference/sum.cpp\n@@ -1,3 +1,3 @@\n #include <cstdio>\n"
-            f"-{line % 'a + b'}\n+{line % expression}\n int main() {{\n")  # fmt: skip
+def mutant_of(expression):
+    return f"what: The sum is {expression}.\n\nin: sum\nfind: a + b\nreplace: {expression}\n"
 
 
 @unittest.skipUnless(shutil.which("cmake") and shutil.which("ninja") and shutil.which("git"), "cmake, ninja or git is missing")
@@ -72,7 +70,7 @@ class RunTest(unittest.TestCase):
         texts |= {"reference/product.hpp": HEADER, "reference/double.cpp": DOUBLE, "tests/product_test.cpp": PRODUCT_TEST}
         texts |= {"tests/other_test.cpp": OTHER_TEST}
         texts |= {f"properties/mutants/{file.name}": file.read_text() for file in HERE.glob("*.py")}
-        texts |= {f"properties/mutants/sums/{name}.patch": patch_of(text) for name, text in FAULTS.items()}
+        texts |= {f"properties/mutants/sums/{name}.mutant": mutant_of(text) for name, text in FAULTS.items()}
         texts["properties/mutants/areas.py"] = AREAS
         for name, text in texts.items():
             (self.root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -113,10 +111,7 @@ class RunTest(unittest.TestCase):
         process = self.start("sums", "hang")
         source = self.root / "reference/sum.cpp"
         deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            with contextlib.suppress(FileNotFoundError):  # git replaces the file
-                if source.read_text() != SOURCE:
-                    break
+        while source.read_text() == SOURCE and time.monotonic() < deadline:
             time.sleep(0.05)
         os.kill(process.pid, signal.SIGTERM)
         process.communicate(timeout=60)
@@ -147,17 +142,28 @@ class RunTest(unittest.TestCase):
         self.assertEqual((self.root / "reference/product.hpp").read_text(), HEADER)
         self.assertEqual(list((self.root / "build/release/mutants/include").rglob("*.hpp")), [])
 
+    def test_a_written_mutant_of_a_header_is_built_like_others(self):
+        text = "what: A product is a sum.\ntests: product_test\n\nin: product\nfind: a * b\nreplace: a + b\n"
+        (self.root / "properties/mutants/sums/product.mutant").write_text(text)
+        self.assertIn("1 mutants: 1 assertion", self.run_mutants("sums", "product")[1])
+        self.assertEqual((self.root / "reference/product.hpp").read_text(), HEADER)
+
     def test_check_finds_what_does_not_compile_or_apply(self):
+        (self.root / "properties/mutants/sums/stale.mutant").write_text(mutant_of("a").replace("in: sum", "in: total"))
         code, output, _ = self.run_mutants("--check")
         self.assertEqual(code, 1)
         self.assertIn("sums/error: reference/sum.cpp does not compile", output)
-        self.assertIn("4 of 5 mutants apply and compile", output)
+        self.assertIn("sums/stale: no function, class or variable 'total' in reference/", output)
+        self.assertIn("4 of 6 mutants apply and compile", output)
+        code, _, error = self.run_mutants("sums", "stale")
+        self.assertEqual(code, 2)
+        self.assertIn("sums/stale: no function, class or variable 'total'", error)
 
     def test_a_changed_work_tree_a_wrong_name_and_a_failing_test_are_refused(self):
         self.assertEqual(self.run_mutants("products")[0], 2)
         self.assertIn("expected some of crash", self.run_mutants("sums", "diference")[2])
         source = self.root / "reference/sum.cpp"
-        source.write_text(SOURCE.replace("a + b", "a"))
+        source.write_text(SOURCE.replace("a + b", "a + b + 1"))
         code, _, error = self.run_mutants("sums")
         self.assertEqual(code, 2)
         self.assertIn("the work tree has changes: reference/sum.cpp", error)

@@ -30,20 +30,33 @@ def users_of(root, header):
     return [source for source in sources if includes(root, source, header)]
 
 
-def compile_commands(root, build):
+class CompileCommands:
     """The command and the object of each source, relative to the root, also of those that are compiled together with others.
-    The command lacks source and output."""
-    commands = {}
-    for entry in json.loads((build / "compile_commands.json").read_text()):
-        path = pathlib.Path(entry["file"])
-        together = "Unity" in path.parts and path.exists()
-        sources = INCLUDE.findall(path.read_text()) if together else [entry["file"]]
-        for source in sources:
-            command = shlex.split(entry["command"])
-            output, compiled = command.index("-o"), command.index("-c")
-            kept = [word for place, word in enumerate(command) if place not in (output, output + 1, compiled, compiled + 1)]
-            commands[os.path.relpath(source, root)] = kept, command[output + 1]
-    return commands
+    Splitting all of them takes a second, so only those that are used are split. They are read again if CMake has written the
+    file again."""
+
+    def __init__(self, root, build):
+        self.root, self.file = root, build / "compile_commands.json"
+        self.time, self.commands = None, {}
+
+    def of(self, source):
+        """The command without source and output, and the object."""
+        command = self._read()[source]
+        words = shlex.split(command)
+        output, compiled = words.index("-o"), words.index("-c")
+        kept = [word for place, word in enumerate(words) if place not in (output, output + 1, compiled, compiled + 1)]
+        return kept, words[output + 1]
+
+    def _read(self):
+        time = self.file.stat().st_mtime_ns
+        if time != self.time:
+            self.commands, self.time = {}, time
+            for entry in json.loads(self.file.read_text()):
+                path = pathlib.Path(entry["file"])
+                together = "Unity" in path.parts and path.exists()
+                for source in INCLUDE.findall(path.read_text()) if together else [entry["file"]]:
+                    self.commands[os.path.relpath(source, self.root)] = entry["command"]
+        return self.commands
 
 
 def sources_of(test):
@@ -59,6 +72,7 @@ class SourcePrograms:
 
     def __init__(self, root, build):
         self.root, self.build, self.folder = root, build, build / "mutants"
+        self.commands = CompileCommands(root, build)
         self.overlay = self.folder / "include"
 
     def program(self, test):
@@ -72,19 +86,19 @@ class SourcePrograms:
         """Returns the compiler's first error, or ""."""
         headers = [str(path.relative_to(self.overlay)) for path in self.overlay.rglob("*.hpp")]
         sources = list(dict.fromkeys([*sources_of(test), *(source for header in headers for source in users_of(self.root, header))]))
-        commands = compile_commands(self.root, self.build)
+        commands = {source: self.commands.of(source)[0] for source in sources}
         objects = {source: self.folder / "objects" / (source.replace("/", "-") + ".o") for source in sources}
         with concurrent.futures.ThreadPoolExecutor(num_jobs) as threads:
-            errors = list(threads.map(lambda source: self._compile(commands[source][0], source, objects[source]), sources))
+            errors = list(threads.map(lambda source: self._compile(commands[source], source, objects[source]), sources))
         return next(filter(None, errors), "") or self._link(test, [str(file) for file in objects.values()])
 
     def check(self, source):
         """Returns the compiler's first error in a source, or ""."""
-        command, _ = compile_commands(self.root, self.build)[source]
+        command, _ = self.commands.of(source)
         return self._run([*command, "-iquote", str(self.overlay), "-fsyntax-only", str(self.root / source)])
 
     def _objects_folder(self, test):
-        return re.match(r".*CMakeFiles/\w+\.dir", compile_commands(self.root, self.build)[sources_of(test)[0]][1])[0]
+        return re.match(r".*CMakeFiles/\w+\.dir", self.commands.of(sources_of(test)[0])[1])[0]
 
     def _compile(self, command, source, output):
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -93,7 +107,8 @@ class SourcePrograms:
     def _link(self, test, objects):
         command = ["ninja", "-C", str(self.build), "-t", "commands", "-s", f"bin/{self.target(test)}"]
         words = shlex.split(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
-        words = [word for word in words if word not in (":", "&&") and not word.startswith(self._objects_folder(test))]
+        own_objects = self._objects_folder(test)
+        words = [word for word in words if word not in (":", "&&") and not word.startswith(own_objects)]
         place = words.index("-o")
         return self._run([*words[:place], *objects, "-o", str(self.program(test)), *words[place + 2 :]])
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "reference/core/system/futex.hpp"
+
 namespace accel::process {
 
 MessageWriter& operator<<(MessageWriter& message, const RequestHead& head) {
@@ -25,7 +27,7 @@ void RankLink::write(const MessageWriter& message) {
   const auto number = channel_.posted.load();
   for (auto taken = channel_.taken.load(); number - taken >= Channel::kEntries; taken = channel_.taken.load()) {
     ring(channel_);
-    futex_wait(channel_.taken, taken);
+    futex_wait(channel_.taken, taken, FutexScope::kProcesses);
   }
   auto& entry = channel_.entries[number % Channel::kEntries];
   if (std::exchange(is_used_[number % Channel::kEntries], true)) pool_.give(entry.offset);
@@ -51,7 +53,7 @@ std::int64_t RankLink::ask(const MessageWriter& message) {
   const auto before = channel_.answered.load();
   write(message);
   ring(channel_);
-  while (channel_.answered.load() == before) futex_wait(channel_.answered, before);
+  while (channel_.answered.load() == before) futex_wait(channel_.answered, before, FutexScope::kProcesses);
   if (channel_.has_failed != 0) throw CommError(std::string(channel_.text, channel_.text_bytes));
   return channel_.value;
 }
@@ -90,7 +92,7 @@ std::optional<MessageReader> ProxyLink::next(std::chrono::milliseconds limit) {
   const auto number = channel_.taken.load();
   if (number == channel_.posted.load()) {
     if (channel_.end.has_ended != 0) return std::nullopt;
-    futex_wait(channel_.bell, bell, static_cast<int>(limit.count()));
+    futex_wait(channel_.bell, bell, FutexScope::kProcesses, limit);
     if (number == channel_.posted.load()) return std::nullopt;
   }
   const auto& entry = channel_.entries[number % Channel::kEntries];
@@ -99,12 +101,12 @@ std::optional<MessageReader> ProxyLink::next(std::chrono::milliseconds limit) {
   ensure(is_within, "rank {}: a request lies outside of its payload", rank_);
   MessageReader message(std::string(reinterpret_cast<const char*>(at(entry.offset)), entry.bytes));
   channel_.taken = number + 1;
-  futex_wake(channel_.taken);
+  futex_wake(channel_.taken, FutexScope::kProcesses);
   return message;
 }
 
 void ProxyLink::sleep(std::uint32_t bell, std::chrono::milliseconds limit) {
-  futex_wait(channel_.bell, bell, static_cast<int>(limit.count()));
+  futex_wait(channel_.bell, bell, FutexScope::kProcesses, limit);
 }
 
 void ProxyLink::wake() { ring(channel_); }
@@ -115,7 +117,7 @@ void ProxyLink::answer(const Answer& answer) {
   channel_.text_bytes = std::min(answer.text.size(), Channel::kTextBytes);
   std::copy_n(answer.text.data(), channel_.text_bytes, channel_.text);
   ++channel_.answered;
-  futex_wake(channel_.answered);
+  futex_wake(channel_.answered, FutexScope::kProcesses);
 }
 
 }  // namespace accel::process

@@ -7,18 +7,15 @@
 #include "backends/process/shared_area.hpp"
 
 #include <fcntl.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <new>
 
+#include "reference/core/system/futex.hpp"
 #include "reference/core/system/resource_limits.hpp"
 
 namespace accel::process {
@@ -104,16 +101,7 @@ void SharedArea::record_lost_ends(int status) const {
 
 void ring(Channel& channel) {
   ++channel.bell;
-  futex_wake(channel.bell);
-}
-
-void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value, int milliseconds) {
-  const timespec limit{.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1'000'000L};
-  syscall(SYS_futex, &word, FUTEX_WAIT, value, milliseconds < 0 ? nullptr : &limit, nullptr, 0);
-}
-
-void futex_wake(std::atomic<std::uint32_t>& word) {
-  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  futex_wake(channel.bell, FutexScope::kProcesses);
 }
 
 }  // namespace accel::process

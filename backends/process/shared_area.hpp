@@ -84,9 +84,4 @@ class SharedArea {
   std::byte* begin_;
 };
 
-/// Blocks while `word` is `value`, at most for `milliseconds` (-1: no limit). May return early.
-void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value, int milliseconds = -1);
-/// Wakes all that wait on `word`.
-void futex_wake(std::atomic<std::uint32_t>& word);
-
 }  // namespace accel::process

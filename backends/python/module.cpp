@@ -16,6 +16,7 @@
 #include "reference/comm/operator_watch.hpp"
 #include "reference/comm/tensor_fingerprint.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/system/futex.hpp"
 
 namespace accel::process {
 namespace {
@@ -165,7 +166,7 @@ PYBIND11_MODULE(_native, module) {
       .def("set_ready",
            [](SharedArea& area) {
              area.ready() = 1;
-             futex_wake(area.ready());
+             futex_wake(area.ready(), FutexScope::kProcesses);
            })
       .def("set_pid", [](SharedArea& area, int rank, int pid) { area.channel(rank).end.pid = pid; })
       .def("record_end", &SharedArea::record_end, py::arg("rank"), py::arg("status"))

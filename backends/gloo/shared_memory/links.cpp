@@ -2,24 +2,22 @@
 // Unix sockets (SCM_RIGHTS), so nothing has a path, needs permissions in /dev/shm, or is left behind by a killed job.
 #include "backends/gloo/shared_memory/links.hpp"
 
-#include <linux/futex.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <climits>
 #include <cstring>
 #include <ctime>
 #include <new>
 #include <utility>
 
+#include "reference/core/system/futex.hpp"
 #include "reference/core/system/resource_limits.hpp"
 
 namespace accel::gloo {
@@ -158,24 +156,18 @@ Link link_over(Descriptor socket, const Descriptor& memory, const SegmentLayout&
 
 }  // namespace
 
-// The kernel's futex operates on the bare 32-bit word.
-static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
-
-// See Note [No lost wake-up]. Not FUTEX_PRIVATE_FLAG: the word is shared between processes.
+// See Note [No lost wake-up].
 void Doorbell::ring() {
   rings.fetch_add(1, std::memory_order_seq_cst);
-  if (sleepers.load(std::memory_order_seq_cst) != 0)
-    syscall(SYS_futex, &rings, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  if (sleepers.load(std::memory_order_seq_cst) != 0) futex_wake(rings, FutexScope::kProcesses);
 }
 
-// FUTEX_WAIT returns at once if `rings` is no longer `seen`. It may also return early for a signal; callers check
+// The wait returns at once if `rings` is no longer `seen`. It may also return early for a signal; callers check
 // again.
 void Doorbell::sleep(std::uint32_t seen, std::chrono::nanoseconds timeout) {
   if (timeout <= std::chrono::nanoseconds::zero()) return;
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout);
-  const timespec relative{.tv_sec = seconds.count(), .tv_nsec = (timeout - seconds).count()};
   sleepers.fetch_add(1, std::memory_order_seq_cst);
-  syscall(SYS_futex, &rings, FUTEX_WAIT, seen, &relative, nullptr, 0);
+  futex_wait(rings, seen, FutexScope::kProcesses, timeout);
   sleepers.fetch_sub(1, std::memory_order_seq_cst);
 }
 

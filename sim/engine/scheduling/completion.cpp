@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "sim/engine/scheduling/futex.hpp"
+#include "reference/core/system/futex.hpp"
 
 namespace accel::sim {
 

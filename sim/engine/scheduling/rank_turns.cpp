@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "sim/engine/scheduling/futex.hpp"
+#include "reference/core/system/futex.hpp"
 
 namespace accel::sim {
 

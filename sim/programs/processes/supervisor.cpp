@@ -18,6 +18,7 @@
 #include "backends/launch/process.hpp"
 #include "backends/process/watched_writes.hpp"
 #include "reference/config/environment.hpp"
+#include "reference/core/system/futex.hpp"
 #include "reference/core/system/resource_limits.hpp"
 #include "sim/engine/diagnosis.hpp"
 
@@ -287,7 +288,7 @@ std::optional<int> Supervisor::wait_until_ready() {
       const auto status = children_.empty() ? std::nullopt : children_.front().status;
       return status ? launcher::exit_code_of_status(*status) : 1;
     }
-    process::futex_wait(area_->ready(), 0, static_cast<int>(kTick.count()));
+    futex_wait(area_->ready(), 0, FutexScope::kProcesses, kTick);
   }
   return std::nullopt;
 }

@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "reference/config/setters.hpp"
-
 /// The mesh of ranks, and the options of its axes.
 ///
 ///     accel::ParallelismConfig mesh{.dp_replicate_size = 2, .cp_size = 2};
@@ -49,8 +47,6 @@ struct DeepSpeedSequenceParallelConfig {
 ///
 /// The Accelerator creates the handlers of axes with a size above 1 and fills in their defaults. It ignores handlers of
 /// other axes with a warning.
-/// Fields, in this order: dp_replicate_size, dp_shard_size, cp_size, sp_size, tp_size, pp_size, ep_size, cp_backend,
-/// sp_backend, tp_handler, cp_handler, sp_handler.
 struct ParallelismConfig {
   int dp_replicate_size = 1, dp_shard_size = 1, cp_size = 1, sp_size = 1, tp_size = 1;
   int pp_size = 1;                       ///< an addition to Accelerate's fields, as is ep_size; above 1: unsupported
@@ -60,9 +56,6 @@ struct ParallelismConfig {
   std::optional<TorchTensorParallelConfig> tp_handler = {};
   std::optional<TorchContextParallelConfig> cp_handler = {};
   std::optional<DeepSpeedSequenceParallelConfig> sp_handler = {};
-
-  ACCEL_SETTERS(dp_replicate_size, dp_shard_size, cp_size, sp_size, tp_size, pp_size, ep_size, cp_backend, sp_backend,
-                tp_handler, cp_handler, sp_handler);
 
   /// Products of sizes, with 64 bits: sizes from a file could overflow an int and match a number of ranks by accident.
   [[nodiscard]] std::int64_t data_parallel_size() const {

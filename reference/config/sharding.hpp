@@ -9,8 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "reference/config/setters.hpp"
-
 /// Sharding of parameters, gradients and optimizer state: Accelerate's plugins, and the options that they resolve to.
 ///
 ///     accel::FullyShardedDataParallelPlugin plugin;
@@ -50,10 +48,6 @@ struct MixedPrecisionPolicy {
   std::optional<std::string> buffer_dtype = {};
 };
 
-/// Fields, in this order: fsdp_version, sharding_strategy, reshard_after_forward, backward_prefetch,
-/// mixed_precision_policy, auto_wrap_policy, transformer_cls_names_to_wrap, min_num_params, wrap_modules,
-/// ignored_modules, cpu_offload, state_dict_type, limit_all_gathers, use_orig_params, sync_module_states,
-/// forward_prefetch, activation_checkpointing, cpu_ram_efficient_loading.
 struct FullyShardedDataParallelPlugin {
   std::optional<int> fsdp_version = {};  ///< 1 or 2, whose names the other fields have; default: FSDP_VERSION or 1
   /// FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD or HYBRID_SHARD_ZERO2, or 1 to 5. Default:
@@ -86,18 +80,9 @@ struct FullyShardedDataParallelPlugin {
   std::optional<bool> forward_prefetch = {};           ///< default: true on GPUs, FSDP_FORWARD_PREFETCH on CPUs
   std::optional<bool> activation_checkpointing = {};   ///< FSDP_ACTIVATION_CHECKPOINTING
   std::optional<bool> cpu_ram_efficient_loading = {};  ///< implies sync_module_states; FSDP_CPU_RAM_EFFICIENT_LOADING
-
-  ACCEL_SETTERS(fsdp_version, sharding_strategy, reshard_after_forward, backward_prefetch, mixed_precision_policy,
-                auto_wrap_policy, transformer_cls_names_to_wrap, min_num_params, wrap_modules, ignored_modules,
-                cpu_offload, state_dict_type, limit_all_gathers, use_orig_params, sync_module_states, forward_prefetch,
-                activation_checkpointing, cpu_ram_efficient_loading);
 };
 
 /// DeepSpeed's ZeRO, implemented by this library's engine with the same stages and stepping rules.
-/// Fields, in this order: hf_ds_config, gradient_accumulation_steps, gradient_clipping, zero_stage,
-/// offload_optimizer_device, offload_param_device, offload_optimizer_nvme_path, offload_param_nvme_path,
-/// zero3_init_flag, zero3_save_16bit_model, stage3_param_persistence_threshold, stage3_prefetch_bucket_size,
-/// stage3_max_live_parameters, transformer_moe_cls_names, wrap_modules.
 struct DeepSpeedPlugin {
   std::optional<std::string> hf_ds_config = {};  ///< path of a DeepSpeed JSON file; ACCELERATE_DEEPSPEED_CONFIG_FILE
   /// A number or "auto". Default: ACCELERATE_GRADIENT_ACCUMULATION_STEPS or "auto".
@@ -125,11 +110,6 @@ struct DeepSpeedPlugin {
   std::optional<std::string> transformer_moe_cls_names = {};
   /// Stage 3: further modules that are gathered one at a time: regular expressions that match their names.
   std::vector<std::string> wrap_modules = {};
-
-  ACCEL_SETTERS(hf_ds_config, gradient_accumulation_steps, gradient_clipping, zero_stage, offload_optimizer_device,
-                offload_param_device, offload_optimizer_nvme_path, offload_param_nvme_path, zero3_init_flag,
-                zero3_save_16bit_model, stage3_param_persistence_threshold, stage3_prefetch_bucket_size,
-                stage3_max_live_parameters, transformer_moe_cls_names, wrap_modules);
 };
 
 enum class Prefetch { kNone, kBackwardPre, kBackwardPost };

@@ -6,6 +6,7 @@
 
 #include "backends/process/message.hpp"
 #include "reference/comm/parameter_state.hpp"
+#include "reference/mesh/parameter_layout.hpp"
 
 namespace accel::process {
 
@@ -13,7 +14,7 @@ namespace accel::process {
 struct ParameterReport {
   std::string name;
   std::vector<std::int64_t> sizes;
-  int part = -1;  ///< as in Replicas; -1: complete
+  ParameterLayout layout;  ///< as in Replicas
   ParameterState state;
 };
 

@@ -42,7 +42,7 @@ std::vector<std::string> StepGraph::problems() const {
                      [](const auto& model) { return model->is_sharded(); }),
          "sharded models: gathers are decided on the host");
   refuse(std::any_of(training_.models.begin(), training_.models.end(),
-                     [](const auto& model) { return !model->cuts().empty(); }),
+                     [](const auto& model) { return model->layouts().has_divided_layers(); }),
          "layers that are divided over ranks: random streams and experts are chosen on the host");
   refuse(training_.path->counts_samples(), "samples_per_step: counts samples on the host");
   refuse(std::any_of(training_.optimizers.begin(), training_.optimizers.end(),

@@ -14,16 +14,13 @@
 namespace accel {
 namespace {
 
-bool divides(const CutParameters& cuts, const std::string& axis) {
-  return std::any_of(cuts.by_name().begin(), cuts.by_name().end(),
-                     [&](const auto& entry) { return entry.second.axis == axis; });
-}
-
 // The groups of a model's layers must be those of the mesh, over which gradients are averaged and norms are summed.
-std::vector<std::string> problems_of_groups(const CutParameters& cuts, const DeviceMesh& mesh) {
-  std::map<std::pair<std::string, int>, std::vector<std::string>> names_of;  // by axis and number of ranks
-  for (const auto& [name, cut] : cuts.by_name()) {
-    if (cut.group.size() != mesh[cut.axis].size()) names_of[{cut.axis, cut.group.size()}].push_back(name);
+std::vector<std::string> problems_of_groups(const ParameterLayouts& layouts, const DeviceMesh& mesh) {
+  std::map<std::pair<std::string_view, int>, std::vector<std::string>> names_of;  // by axis and number of ranks
+  for (const auto& [name, divided] : layouts.of_layers()) {
+    const auto axis = name_of(divided.layout.divisions.front().axis);
+    const auto num_ranks = divided.groups.front().size();
+    if (num_ranks != mesh[axis].size()) names_of[{axis, num_ranks}].push_back(name);
   }
   std::vector<std::string> problems;
   for (const auto& [group, names] : names_of) {
@@ -38,21 +35,21 @@ std::vector<std::string> problems_of_groups(const CutParameters& cuts, const Dev
 }
 
 // The parts of a dimension that does not divide have other sizes on the last ranks.
-NamedTensors with_complete_sizes(NamedTensors parameters, const CutParameters& cuts) {
+NamedTensors with_complete_sizes(NamedTensors parameters, const ParameterLayouts& layouts) {
   for (auto& [name, parameter] : parameters) {
-    const auto* cut = cuts.find(name);
-    if (cut == nullptr || cut->axis != "tp") continue;
-    parameter = at::empty(cut->whole_sizes(parameter), parameter.options().device(at::kMeta))
+    const auto* divided = layouts.of_layer(name);
+    if (divided == nullptr || !divided->is_divided_over(kTensorAxis)) continue;
+    parameter = at::empty(divided->layout.sizes, parameter.options().device(at::kMeta))
                     .requires_grad_(parameter.requires_grad());
   }
   return parameters;
 }
 
-std::string undivided(const std::string& axis, int size) {
+std::string undivided(MeshAxis axis, int size) {
   return fmt::format(
       "parallelism_config has {}_size {}, and no layer of the model is divided over these ranks, so all of them "
       "compute the same; create the model with accelerator.mesh()",
-      axis, size);
+      name_of(axis), size);
 }
 
 }  // namespace
@@ -60,37 +57,38 @@ std::string undivided(const std::string& axis, int size) {
 // All problems are one error, before the first collective. FSDP copies a model that is not divided to all
 // tensor-parallel ranks, as in Accelerate, whose prepare_model rejects it otherwise. Source: accelerate/accelerator.py,
 // _prepare_tp and prepare_model.
-void Preparation::check_cuts(const CutParameters& cuts, bool is_trained) const {
+void Preparation::check_layouts(const ParameterLayouts& layouts, bool is_trained) const {
   const auto& sizes = mesh().config();
-  const bool lacks_tp = is_trained && sizes.tp_size > 1 && !divides(cuts, "tp");
-  const bool lacks_ep = is_trained && sizes.ep_size > 1 && !divides(cuts, "ep");
-  auto problems = problems_of_groups(cuts, mesh());
-  note_unless(!lacks_ep, problems, "{}", undivided("ep", sizes.ep_size));
+  const bool lacks_tp = is_trained && sizes.tp_size > 1 && !layouts.has_layers_over(kTensorAxis);
+  const bool lacks_ep = is_trained && sizes.ep_size > 1 && !layouts.has_layers_over(kExpertAxis);
+  auto problems = problems_of_groups(layouts, mesh());
+  note_unless(!lacks_ep, problems, "{}", undivided(kExpertAxis, sizes.ep_size));
   if (shards()) {
     const auto& type = plugin().sharding->state_dict_type;
-    note_unless(cuts.empty() || type == "FULL_STATE_DICT", problems,
+    note_unless(!layouts.has_divided_layers() || type == "FULL_STATE_DICT", problems,
                 "state_dict_type {} does not support layers that are divided over ranks; use FULL_STATE_DICT", type);
-    if (lacks_tp && is_main_process()) warn_once(*context_, "prepare: " + undivided("tp", sizes.tp_size));
+    if (lacks_tp && is_main_process()) warn_once(*context_, "prepare: " + undivided(kTensorAxis, sizes.tp_size));
   } else {
-    note_unless(!lacks_tp, problems, "{}", undivided("tp", sizes.tp_size));
+    note_unless(!lacks_tp, problems, "{}", undivided(kTensorAxis, sizes.tp_size));
     note_unless(
         !is_trained || sizes.dp_shard_size == 1, problems,
         "parallelism_config has dp_shard_size {}, and the model is not sharded; set fsdp_plugin or a deepspeed_plugin "
         "that shards, or use dp_replicate_size",
         sizes.dp_shard_size);
   }
-  note_unless(cuts.empty() || mixed_precision() != "fp8", problems,
+  note_unless(!layouts.has_divided_layers() || mixed_precision() != "fp8", problems,
               "mixed_precision fp8 does not support layers that are divided over ranks; use bf16");
-  note_unless(!divides(cuts, "ep") || !settings().master_weights, problems,
+  note_unless(!layouts.has_layers_over(kExpertAxis) || !settings().master_weights, problems,
               "master_weights does not support experts that are divided over ranks; use mixed_precision bf16");
   check_config(problems.empty(), "prepare: {}", listed(problems, "; "));
 }
 
 // Tensor-parallel ranks may have drawn different numbers. DDP then copies each rank's values to its replicas.
-void Preparation::copy_complete_tensors_of_first_peer(const ModelTensors& tensors, const CutParameters& cuts) const {
+void Preparation::copy_complete_tensors_of_first_peer(const ModelTensors& tensors,
+                                                      const ParameterLayouts& layouts) const {
   const auto& peers = mesh()["tp"];
   if (peers.size() == 1) return;
-  check_same_model(peers, with_complete_sizes(tensors.parameters, cuts));
+  check_same_model(peers, with_complete_sizes(tensors.parameters, layouts));
   const c10::NoGradGuard no_grad;
   const auto copy_of_first = [&](const at::Tensor& tensor) {
     auto values = tensor.detach().contiguous();
@@ -98,20 +96,22 @@ void Preparation::copy_complete_tensors_of_first_peer(const ModelTensors& tensor
     tensor.detach().copy_(values);
   };
   for (const auto& [name, parameter] : tensors.parameters) {
-    const auto* cut = cuts.find(name);
-    if (cut == nullptr || cut->axis != "tp") copy_of_first(parameter);
+    const auto* divided = layouts.of_layer(name);
+    if (divided == nullptr || !divided->is_divided_over(kTensorAxis)) copy_of_first(parameter);
   }
   for (const auto& buffer : tensors.buffers.tensors) copy_of_first(buffer);
 }
 
 // An optimizer that is not elementwise, such as Muon or Adafactor, would treat each part as a complete parameter.
-void Preparation::check_steps_parts(const torch::optim::Optimizer& optimizer, const CutParameters& cuts) {
-  if (cuts.empty()) return;
+void Preparation::check_steps_parts(const torch::optim::Optimizer& optimizer, const ParameterLayouts& layouts) {
+  if (!layouts.has_divided_layers()) return;
   const auto parameters = optim::parameters_of(optimizer);
-  const bool is_cut =
-      std::any_of(parameters.begin(), parameters.end(), [&](const auto& own) { return cuts.holds(own); });
+  const bool is_divided = std::ranges::any_of(parameters, [&](const auto& own) {
+    const auto* divided = layouts.find(own);
+    return divided != nullptr && divided->layout.layer_division() != nullptr;
+  });
   const auto problem = optim::sharding_problem(optimizer);
-  check_state(!is_cut || problem.empty(),
+  check_state(!is_divided || problem.empty(),
               "prepare: layers that are divided over ranks: {}; use another optimizer, or tp_size and ep_size 1",
               problem);
 }

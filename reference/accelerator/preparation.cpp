@@ -93,14 +93,13 @@ BufferSync::Buffers buffers_once(const torch::nn::Module& module) {
   return buffers;
 }
 
-// Which part of its complete parameter each tensor is: the rank's place among those that hold the others.
-std::vector<int> parts_of(const NamedTensors& parameters, const CutParameters& cuts) {
-  std::vector<int> parts;
+std::vector<ParameterLayout> layouts_of(const NamedTensors& parameters, const ParameterLayouts& layouts) {
+  std::vector<ParameterLayout> own;
   for (const auto& [name, parameter] : parameters) {
-    const auto* cut = cuts.find(name);
-    parts.push_back(cut == nullptr ? Replicas::kComplete : cut->group.rank());
+    const auto* divided = layouts.of_layer(name);
+    own.push_back(divided == nullptr ? ParameterLayout{.sizes = parameter.sizes().vec()} : divided->layout);
   }
-  return parts;
+  return own;
 }
 
 std::vector<at::Tensor> all_of(const NamedTensors& parameters) {
@@ -211,12 +210,13 @@ std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr
   parallel_options.is_trained = !options.evaluation_mode;
   parallel_options.channels_last = settings().channels_last;
   if (settings().channels_last) store_channels_last(*module);
-  if (options.evaluation_mode) return std::make_shared<UnshardedModel>(module, std::move(parallel_options));
+  ParameterLayouts layouts(*module);
+  if (options.evaluation_mode)
+    return std::make_shared<UnshardedModel>(module, std::move(layouts), std::move(parallel_options));
   const auto parameters = trained(tensors.parameters);
-  const CutParameters cuts(*module);
-  check_cuts(cuts, !parameters.empty());
-  for (const auto& optimizer : training().optimizers) check_steps_parts(optimizer.optimizer(), cuts);
-  if (!parameters.empty()) copy_complete_tensors_of_first_peer(tensors, cuts);
+  check_layouts(layouts, !parameters.empty());
+  for (const auto& optimizer : training().optimizers) check_steps_parts(optimizer.optimizer(), layouts);
+  if (!parameters.empty()) copy_complete_tensors_of_first_peer(tensors, layouts);
   if (settings().master_weights) {
     parallel_options.masters = std::make_shared<MasterWeights>(parameters);
     tensors.masters = parallel_options.masters->masters();
@@ -225,19 +225,19 @@ std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr
   // As in accelerate/accelerator.py, prepare_model: CPU ranks always use DDP, even in a group of one. It does nothing
   // before a parameter requires a gradient.
   if (distributed_type() != DistributedType::kMultiCpu && !use_distributed()) {
-    auto model = std::make_shared<UnshardedModel>(module, std::move(parallel_options));
+    auto model = std::make_shared<UnshardedModel>(module, std::move(layouts), std::move(parallel_options));
     training().path->add_model(model);
     return model;
   }
   ModelTensors experts;
-  std::tie(experts.parameters, tensors.parameters) = cuts.split_experts(tensors.parameters);
+  std::tie(experts.parameters, tensors.parameters) = layouts.split_experts(tensors.parameters);
   tensors.sparse = parameters_with_sparse_gradients(*module);
-  tensors.parts = parts_of(tensors.parameters, cuts);
-  experts.parts = parts_of(experts.parameters, cuts);
+  tensors.layouts = layouts_of(tensors.parameters, layouts);
+  experts.layouts = layouts_of(experts.parameters, layouts);
   auto ddp = make_ddp(std::move(tensors), "dp_cp");
   auto of_experts = experts.parameters.empty() ? nullptr : make_ddp(std::move(experts), "expert_dp");
   auto model = std::make_shared<ReplicatedModel>(
-      module, std::move(parallel_options), std::move(ddp), std::move(of_experts),
+      module, std::move(layouts), std::move(parallel_options), std::move(ddp), std::move(of_experts),
       /*has_own_buckets=*/!settings().ddp_kwargs.gradient_as_bucket_view.value_or(!context_->device.is_cpu()));
   training().path->add_model(model);
   return model;
@@ -252,7 +252,7 @@ std::shared_ptr<ParallelModel> Preparation::make_unwrapped(const ParallelModel& 
   auto own = model.options();
   own.is_trained = false;
   own.masters.reset();
-  return std::make_shared<UnshardedModel>(model.module(), std::move(own));
+  return std::make_shared<UnshardedModel>(model.module(), model.layouts(), std::move(own));
 }
 
 std::shared_ptr<ParallelModel> Preparation::make_sharded(const std::shared_ptr<torch::nn::Module>& module) {
@@ -270,16 +270,16 @@ std::shared_ptr<ParallelModel> Preparation::make_sharded(const std::shared_ptr<t
   auto optimizers = training().optimizers;
   std::erase_if(optimizers, [&](const auto& optimizer) { return !optimizer.steps_any_of(module->parameters()); });
   for (const auto& optimizer : optimizers) check_can_be_sharded(optimizer.optimizer());
-  const CutParameters cuts(*module);
-  check_cuts(cuts, !trained(parameters).empty());
+  ParameterLayouts layouts(*module);
+  check_layouts(layouts, !trained(parameters).empty());
   if (!shard_groups_) {
     shard_groups_ = make_shard_groups(
         *context_, plan_shard_groups(mesh_sizes(), place_of(*context_), plugin().sharding->hybrid), mesh().config());
   }
-  const auto [experts, others] = cuts.split_experts(parameters);
+  const auto [experts, others] = layouts.split_experts(parameters);
   check_same_model(mesh()["dp_cp"], others);
   if (!experts.empty()) check_same_model(mesh()["expert_dp"], experts);
-  copy_complete_tensors_of_first_peer({.parameters = parameters, .buffers = buffers_once(*module)}, cuts);
+  copy_complete_tensors_of_first_peer({.parameters = parameters, .buffers = buffers_once(*module)}, layouts);
   auto options = model_options(*module, plugin().sharding->autocasts);
   if (mixed_precision() != "no") raise_to_float32(parameters);
   context_->hint =
@@ -287,7 +287,7 @@ std::shared_ptr<ParallelModel> Preparation::make_sharded(const std::shared_ptr<t
       "members, such as model->generate(...), keep `const auto full = accelerator.gathered_parameters(model);` alive "
       "around the call, on every rank";
   auto model = std::make_shared<ShardedParallelModel>(
-      module, std::move(options),
+      module, std::move(layouts), std::move(options),
       std::make_unique<sharded::ShardedModel>(module, *shard_groups_, *plugin().sharding, context_->device));
   training().path->add_parameters(all_of(parameters));
   training().path->add_model(model);
@@ -318,7 +318,7 @@ AcceleratedOptimizer Preparation::prepare_optimizer(const DummyOptim& dummy) {
 
 AcceleratedOptimizer Preparation::add_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
                                                 Placement placement) {
-  for (const auto& model : training().models) check_steps_parts(*optimizer, model->cuts());
+  for (const auto& model : training().models) check_steps_parts(*optimizer, model->layouts());
   warn_of_slow_optimizer(*optimizer, *context_);
   // LibTorch's optimizers step a shared parameter as often as its group lists it, PyTorch's reject duplicates.
   for (auto& group : optimizer->param_groups()) group.params() = unique_tensors(std::move(group.params()));

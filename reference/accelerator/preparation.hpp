@@ -270,9 +270,9 @@ class Preparation : public virtual AcceleratorBase {
                                                 PrepareModelOptions options);
   std::shared_ptr<ParallelModel> make_sharded(const std::shared_ptr<torch::nn::Module>& module);
   void check_can_be_prepared(bool is_spread) const;
-  void check_cuts(const CutParameters& cuts, bool is_trained) const;
-  void copy_complete_tensors_of_first_peer(const ModelTensors& tensors, const CutParameters& cuts) const;
-  static void check_steps_parts(const torch::optim::Optimizer& optimizer, const CutParameters& cuts);
+  void check_layouts(const ParameterLayouts& layouts, bool is_trained) const;
+  void copy_complete_tensors_of_first_peer(const ModelTensors& tensors, const ParameterLayouts& layouts) const;
+  static void check_steps_parts(const torch::optim::Optimizer& optimizer, const ParameterLayouts& layouts);
   [[nodiscard]] std::unique_ptr<DistributedDataParallel> make_ddp(ModelTensors tensors, const char* group) const;
   [[nodiscard]] ParallelModel::Options model_options(const torch::nn::Module& module, bool autocasts) const;
   // Moves the module to the rank's device, and with it the state of optimizers that were prepared before it.

@@ -29,7 +29,7 @@ StateSaving::HookHandle StateSaving::register_load_state_pre_hook(Checkpointing:
 TrainingState::Custom StateSaving::custom_module(std::shared_ptr<torch::nn::Module> module) {
   return {[module] { return checkpoint::value_of(*module); },
           [module](const Value& state) { checkpoint::load_value(*module, state); }, module,
-          std::make_shared<CutParameters>(*module)};
+          std::make_shared<ParameterLayouts>(*module)};
 }
 
 TrainingState::Custom StateSaving::custom_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) {

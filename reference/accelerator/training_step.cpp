@@ -129,14 +129,16 @@ TrainingStep::Window::~Window() {
 TrainingStep::Window TrainingStep::suspend_sync(const Models& models) {
   Window window;
   for (const auto& model : models) {
-    if (auto restore = model->suspend_sync()) window.restore_.push_back(std::move(restore));
+    if (auto restore = model->override_sync(GradientSync::Override::kSuspended))
+      window.restore_.push_back(std::move(restore));
   }
   return window;
 }
 
 TrainingStep::Window TrainingStep::sync_next_backward(ParallelModel& model) {
   Window window;
-  if (auto restore = model.sync_next_backward()) window.restore_.push_back(std::move(restore));
+  if (auto restore = model.override_sync(GradientSync::Override::kNextBackward))
+    window.restore_.push_back(std::move(restore));
   return window;
 }
 

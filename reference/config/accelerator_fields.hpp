@@ -3,6 +3,7 @@
 #include "reference/config/field.hpp"
 #include "reference/config/options.hpp"
 #include "reference/config/sharding.hpp"
+#include "reference/mesh/axes.hpp"
 
 /// The fields of the Accelerator's options, with their rules. Plugins read fields that the program does not set from
 /// the environment; `rule` applies to both. DataLoaderConfiguration and FullyShardedDataParallelPlugin have their lists
@@ -122,15 +123,8 @@ void for_each_field(Policy& policy, Visit&& visit) {
 template <FieldsOf<ParallelismConfig> Config, typename Visit>
 void for_each_size(Config& config, Visit&& visit) {
   constexpr FieldRule size{"an integer from 1 to 2147483647", at_least_one.accepts};
-  visit(Field{.name = "dp_replicate_size", .rule = size, .variable = "PARALLELISM_CONFIG_DP_REPLICATE_SIZE"},
-        config.dp_replicate_size);
-  visit(Field{.name = "dp_shard_size", .rule = size, .variable = "PARALLELISM_CONFIG_DP_SHARD_SIZE"},
-        config.dp_shard_size);
-  visit(Field{.name = "cp_size", .rule = size, .variable = "PARALLELISM_CONFIG_CP_SIZE"}, config.cp_size);
-  visit(Field{.name = "sp_size", .rule = size, .variable = "PARALLELISM_CONFIG_SP_SIZE"}, config.sp_size);
-  visit(Field{.name = "tp_size", .rule = size, .variable = "PARALLELISM_CONFIG_TP_SIZE"}, config.tp_size);
-  visit(Field{.name = "pp_size", .rule = size, .variable = "PARALLELISM_CONFIG_PP_SIZE"}, config.pp_size);
-  visit(Field{.name = "ep_size", .rule = size, .variable = "PARALLELISM_CONFIG_EP_SIZE"}, config.ep_size);
+  for (const auto& axis : mesh_axes())
+    visit(Field{.name = axis.size_name, .rule = size, .variable = axis.variable}, config.*axis.size);
 }
 template <FieldsOf<ParallelismConfig> Config, typename Visit>
 void for_each_backend(Config& config, Visit&& visit) {

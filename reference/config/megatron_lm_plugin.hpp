@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "reference/config/parallelism_config.hpp"
 #include "reference/config/sharding.hpp"
+#include "reference/mesh/parallelism_config.hpp"
 
 /// Megatron-LM's parallelism by this library's own layers, groups and engine.
 ///

@@ -12,7 +12,7 @@
 #include "reference/config/data_loader_configuration.hpp"
 #include "reference/config/float8.hpp"
 #include "reference/config/megatron_lm_plugin.hpp"
-#include "reference/config/parallelism_config.hpp"
+#include "reference/config/mesh_options.hpp"
 #include "reference/config/profile_kwargs.hpp"
 #include "reference/config/sharding.hpp"
 

@@ -34,7 +34,11 @@ struct ExpertLayers {
 }  // namespace
 
 ExpertsImpl::ExpertsImpl(const ExpertsOptions& options, Group group)
-    : options_(options), cut_{.axis = "ep", .group = std::move(group), .dim = 0, .sections = {options.num_experts}} {
+    : options_(options),
+      cut_{.axis = std::string(name_of(kExpertAxis)),
+           .group = std::move(group),
+           .dim = 0,
+           .sections = {options.num_experts}} {
   check_config(options.num_experts % cut_.group.size() == 0,
                "Experts: {} experts do not divide over {} ranks; expected a multiple of ep_size", options.num_experts,
                cut_.group.size());

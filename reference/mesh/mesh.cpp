@@ -11,7 +11,6 @@
 #include <numeric>
 #include <string>
 
-#include "reference/config/accelerator_fields.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
 
@@ -45,24 +44,32 @@ RankGroups Mesh::groups(const std::vector<std::size_t>& axes) const {
 }
 
 Mesh mesh_of(const ParallelismConfig& config) {
-  return Mesh({config.dp_replicate_size, config.dp_shard_size, config.cp_size, config.sp_size, config.tp_size,
-               config.pp_size, config.ep_size});
+  std::vector<int> sizes;
+  for (const auto& axis : mesh_axes()) sizes.push_back(config.*axis.size);
+  return Mesh(std::move(sizes));
 }
 
 // Source: accelerate/parallelism_config.py, for the names that it has.
 const std::vector<MeshGroupKind>& mesh_group_kinds() {
-  static const std::vector<MeshGroupKind> kKinds{
-      {"dp_replicate", {kReplicateAxis}},
-      {"dp_shard", {kShardAxis}},
-      {"cp", {kContextAxis}},
-      {"sp", {kSequenceAxis}},
-      {"tp", {kTensorAxis}},
-      {"pp", {kPipelineAxis}},
-      {"ep", {kExpertAxis}},
-      {"dp", {kReplicateAxis, kShardAxis, kExpertAxis}},
-      {"dp_shard_cp", {kShardAxis, kContextAxis, kSequenceAxis}},
-      {"dp_cp", {kReplicateAxis, kShardAxis, kContextAxis, kSequenceAxis, kExpertAxis}},
-      {"expert_dp", {kReplicateAxis, kShardAxis, kContextAxis, kSequenceAxis}}};
+  static const auto kKinds = [] {
+    using enum AxisWeights;
+    std::vector<MeshGroupKind> kinds;
+    for (std::size_t axis = 0; axis < kNumMeshAxes; ++axis)
+      kinds.push_back({std::string(mesh_axes()[axis].name), {axis}});
+    const auto combine = [&](const char* name, auto&& combines) {
+      MeshGroupKind kind{name};
+      for (std::size_t axis = 0; axis < kNumMeshAxes; ++axis) {
+        if (combines(mesh_axes()[axis])) kind.axes.push_back(axis);
+      }
+      kinds.push_back(std::move(kind));
+    };
+    using Axis = MeshAxisDescription;
+    combine("dp", [](const Axis& axis) { return !axis.shares_batch; });
+    combine("dp_shard_cp", [](const Axis& axis) { return axis.joins_shards; });
+    combine("dp_cp", [](const Axis& axis) { return axis.weights == kEqual || axis.weights == kExperts; });
+    combine("expert_dp", [](const Axis& axis) { return axis.weights == kEqual; });
+    return kinds;
+  }();
   return kKinds;
 }
 
@@ -92,17 +99,21 @@ const std::vector<std::size_t>& axes_of(std::string_view name) {
 
 void check_mesh(const ParallelismConfig& config, int world_size) {
   std::vector<std::string> problems;
-  for_each_size(config, [&](const Field& field, int size) {
-    if (!at_least_one(size)) problems.push_back(fmt::format("{}: expected 1 or more, got {}", field.name, size));
-  });
+  std::vector<std::string_view> names;
+  std::vector<int> sizes;
+  for (const auto& axis : mesh_axes()) {
+    const auto size = config.*axis.size;
+    if (size < 1) problems.push_back(fmt::format("{}: expected 1 or more, got {}", axis.size_name, size));
+    // Axes that Accelerate lacks are shown only if they are used.
+    const bool is_addition = axis.weights == AxisWeights::kStages || axis.weights == AxisWeights::kExperts;
+    if (is_addition && size <= 1) continue;
+    names.push_back(axis.name);
+    sizes.push_back(size);
+  }
   const auto size = config.total_size();
   if (problems.empty() && size != world_size) {
-    problems.push_back(
-        fmt::format("the mesh has {} x {} x {} x {} x {}{} = {} ranks (dp_replicate, dp_shard, cp, sp, tp{}); expected "
-                    "{}, the world size",
-                    config.dp_replicate_size, config.dp_shard_size, config.cp_size, config.sp_size, config.tp_size,
-                    config.ep_enabled() ? fmt::format(" x {}", config.ep_size) : "", size,
-                    config.ep_enabled() ? ", ep" : "", world_size));
+    problems.push_back(fmt::format("the mesh has {} = {} ranks ({}); expected {}, the world size",
+                                   fmt::join(sizes, " x "), size, fmt::join(names, ", "), world_size));
   }
   if (config.pp_size > 1)
     problems.push_back(fmt::format("pp_size: expected 1, got {}: pipeline parallelism is unsupported", config.pp_size));
@@ -111,7 +122,6 @@ void check_mesh(const ParallelismConfig& config, int world_size) {
   check_config(problems.empty(), "parallelism_config: {}", listed(problems, "; "));
 }
 
-// Ranks along the context, sequence and tensor axes process the same batch.
 DataParallelPlan plan_data_parallel(const std::optional<ParallelismConfig>& config, RankPlace place) {
   if (!config || config->non_data_parallel_size() == 1) return {.size = place.world_size, .rank = place.rank};
   const auto groups = mesh_of(*config).groups(axes_of("dp"));
@@ -127,11 +137,15 @@ DataParallelPlan plan_data_parallel(const std::optional<ParallelismConfig>& conf
 // equal parameters. The tensor and expert axes do not, because their ranks hold different slices.
 ShardGroupPlan plan_shard_groups(const std::optional<ParallelismConfig>& config, RankPlace place, bool hybrid) {
   const auto sizes = config.value_or(ParallelismConfig{.dp_shard_size = place.world_size});
-  const int num_sharing = sizes.cp_size * sizes.sp_size, num_peers = sizes.tp_size * sizes.ep_size;
-  const int num_ranks = sizes.dp_replicate_size * sizes.dp_shard_size * num_sharing;
+  int num_ranks = 1, num_sharding = 1, num_peers = 1;
+  for (const auto& axis : mesh_axes()) {
+    const auto size = sizes.*axis.size;
+    (axis.weights == AxisWeights::kEqual ? num_ranks : num_peers) *= size;
+    if (axis.joins_shards) num_sharding *= size;
+  }
   const bool has_sizes = config && num_ranks > 1;
   const int of_machine = std::max(1, place.local_world_size / num_peers);
-  const int num_shards = has_sizes ? sizes.dp_shard_size * num_sharing : hybrid ? of_machine : num_ranks;
+  const int num_shards = has_sizes ? num_sharding : hybrid ? of_machine : num_ranks;
   check_config(num_ranks % num_shards == 0,
                "fsdp_plugin: {} ranks do not divide into shard groups of {}; expected a multiple of {}; start equally "
                "many ranks on each machine",

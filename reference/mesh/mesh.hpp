@@ -7,7 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "reference/config/options.hpp"
+#include "reference/mesh/axes.hpp"
+#include "reference/mesh/parallelism_config.hpp"
 
 /// Layout of ranks: the process groups of a ParallelismConfig, as lists of ranks. Pure functions without tensors or
 /// communication; state/device_mesh.hpp creates process groups from them.
@@ -41,16 +42,7 @@ class Mesh {
   std::vector<int> sizes_;
 };
 
-/// Axes of `mesh_of`, slowest first. The last two are additions to Accelerate's.
-enum MeshAxis : std::size_t {
-  kReplicateAxis,
-  kShardAxis,
-  kContextAxis,
-  kSequenceAxis,
-  kTensorAxis,
-  kPipelineAxis,
-  kExpertAxis
-};
+/// The mesh whose axes are those of `mesh_axes`.
 [[nodiscard]] Mesh mesh_of(const ParallelismConfig& config);
 
 /// A kind of process group: its ranks differ only along `axes`.
@@ -58,14 +50,14 @@ struct MeshGroupKind {
   std::string name = {};
   std::vector<std::size_t> axes = {};
 };
-/// All kinds. The axes have the names "dp_replicate", "dp_shard", "cp", "sp", "tp", "pp" and "ep". These combine axes:
+/// All kinds: each axis of `mesh_axes`, by its name, and these, which combine axes:
 ///
 /// | name | its ranks |
 /// |---|---|
-/// | "dp" | read different samples: dp_replicate, dp_shard, ep |
-/// | "dp_shard_cp" | shard one model: dp_shard, cp, sp |
-/// | "dp_cp" | average the gradients of all parameters but those of experts: dp_replicate, dp_shard, cp, sp, ep |
-/// | "expert_dp" | hold equal experts: dp_replicate, dp_shard, cp, sp |
+/// | "dp" | read different samples |
+/// | "dp_shard_cp" | shard one model |
+/// | "dp_cp" | average the gradients of all parameters but those of experts |
+/// | "expert_dp" | hold equal experts |
 const std::vector<MeshGroupKind>& mesh_group_kinds();
 /// The groups of a mesh that a program creates, in this order: those that have several ranks or serve DDP, but not all
 /// ranks, which are the world. Each list of groups is created once, for the first kind that has it.

@@ -107,9 +107,9 @@ void draw_weights(const nn::Module& module, double std, double std_of_residual) 
 
 void clear_padding(const VocabParallelEmbedding& embedding, const GptOptions& options, const Group& group) {
   const c10::NoGradGuard no_grad;
-  const auto range = parallel::range_of_part(options.vocab_size, {.part = group.rank(), .num_parts = group.size()});
+  const auto range = part_of_length(options.vocab_size, {.index = group.rank(), .num_parts = group.size()});
   const auto row = options.padding_token.value_or(-1) - range.begin;
-  if (row >= 0 && row < range.length) embedding->weight[row].zero_();
+  if (row >= 0 && row < range.size()) embedding->weight[row].zero_();
 }
 
 // The output layer's vocabulary, which ranks divide.

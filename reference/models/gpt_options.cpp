@@ -71,7 +71,7 @@ std::vector<GptProblem> problems_on(const DeviceMesh& mesh, const GptOptions& op
   // Tensor-parallel ranks hold complete experts.
   if (!options.num_local_experts) divide("feed_forward_width", options.feed_forward_width.value_or(4 * options.width));
   if (ranks > 1 && options.vocab_size > 0 &&
-      parallel::range_of_part(options.vocab_size, {.part = ranks - 1, .num_parts = ranks}).length == 0)
+      part_of_length(options.vocab_size, {.index = ranks - 1, .num_parts = ranks}).size() == 0)
     problems.push_back({"vocab_size", fmt::format("{} over {} tensor-parallel ranks leaves the last rank without any "
                                                   "token; expected more",
                                                   options.vocab_size, ranks)});

@@ -86,7 +86,7 @@ DescribedModel describe(const std::shared_ptr<torch::nn::Module>& module, Repeat
   const auto cuts = parallel::parameter_cuts(*module);
   for (auto& parameter : model.description.parameters) {
     const auto cut = cuts.find(parameter.shape.name);
-    parameter.is_of_experts = cut != cuts.end() && cut->second.axis == "ep";
+    parameter.is_of_experts = cut != cuts.end() && cut->second.mesh_axis() == kExpertAxis;
   }
   return model;
 }

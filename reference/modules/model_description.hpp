@@ -19,7 +19,7 @@ struct ParameterDescription {
   std::string dtype = {};
   int element_size = 4;  ///< bytes
   bool requires_grad = true;
-  bool is_of_experts = false;  ///< ranks of the mesh's axis "ep" hold different parts
+  bool is_of_experts = false;  ///< expert-parallel ranks hold different parts
 };
 
 /// One module. Tensors are indices into ModelDescription; a shared tensor is listed at each of its places.

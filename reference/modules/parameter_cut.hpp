@@ -8,13 +8,14 @@
 #include <vector>
 
 #include "reference/comm/group.hpp"
+#include "reference/modules/divided_parameter.hpp"
 
 namespace torch::nn {
 class Module;
 }
 
-/// Parameters of which each rank of a group holds a part: those of tensor-parallel layers and of experts. Everything
-/// that needs complete values (initial weights, clipping, checkpoints) reads it from here.
+/// How the layers of a model declare that each rank of a group holds a part of their weights. Everything that needs
+/// complete values (initial weights, clipping, checkpoints) reads this declaration.
 ///
 ///     const auto cuts = accel::parallel::parameter_cuts(*model);
 ///     const auto cut = cuts.find("blocks.0.attention.projection.weight");
@@ -23,35 +24,19 @@ class Module;
 /// Thread rule: the rank's thread.
 namespace accel::parallel {
 
-struct SectionPart {
-  int part = 0, num_parts = 1;
-};
-/// Elements [begin, begin + length) of a dimension.
-struct PartRange {
-  std::int64_t begin = 0, length = 0;
-};
-/// The elements of a part of `length` elements. Parts are equal if the length divides, else the last ones are shorter.
-/// Source: torch.chunk, by which DTensor divides.
-[[nodiscard]] PartRange range_of_part(std::int64_t length, SectionPart which);
-
-/// Part `which` of a tensor whose dimension `dim` consists of `sections`: the parts of all sections, concatenated in
-/// new memory.
-[[nodiscard]] at::Tensor part_of_sections(const at::Tensor& whole, std::int64_t dim,
-                                          const std::vector<std::int64_t>& sections, SectionPart which);
-
-/// How one parameter is cut. Dimension `dim` of the complete tensor consists of `sections`, each of which is divided
-/// into parts as by range_of_part; the rank's parts of all sections are concatenated. Queries, keys and values of one
-/// linear layer are three sections.
+/// How one parameter is divided over a group: see Shard for `dim` and `sections`. Queries, keys and values of one linear
+/// layer are three sections.
 struct ParameterCut {
   std::string axis = {};  ///< of the mesh: "tp" or "ep"
   Group group = {};
   std::int64_t dim = 0;
   std::vector<std::int64_t> sections = {};
 
-  /// Whether a tensor of these sizes can be cut.
-  [[nodiscard]] bool fits(const std::vector<std::int64_t>& sizes_of_whole) const;
-  /// The length of the complete tensor along `dim`.
-  [[nodiscard]] std::int64_t length_of_whole() const;
+  [[nodiscard]] Shard shard() const { return {.dim = dim, .sections = sections}; }
+  /// The axis of the mesh. Throws ArgumentError if the name is none.
+  [[nodiscard]] MeshAxis mesh_axis() const;
+  /// The part of this rank.
+  [[nodiscard]] ParameterLayout::Division division() const;
   /// The sizes of the complete tensor.
   [[nodiscard]] std::vector<std::int64_t> whole_sizes(const at::Tensor& part) const;
   /// This rank's part of a complete tensor, in new memory.
@@ -60,7 +45,7 @@ struct ParameterCut {
   [[nodiscard]] at::Tensor whole_of(const at::Tensor& part) const;
 };
 
-/// Base of modules whose own parameters are cut.
+/// Base of modules whose own parameters are divided over ranks.
 class CutModule {
  public:
   virtual ~CutModule() = default;
@@ -75,5 +60,7 @@ class CutModule {
 
 /// The cuts of all parameters inside `module`, by their qualified names.
 [[nodiscard]] std::map<std::string, ParameterCut> parameter_cuts(const torch::nn::Module& module);
+/// The same as layouts of this rank. The module's parameters are this rank's parts.
+[[nodiscard]] std::map<std::string, DividedParameter> divided_parameters(const torch::nn::Module& module);
 
 }  // namespace accel::parallel

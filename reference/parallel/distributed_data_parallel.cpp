@@ -108,13 +108,13 @@ struct DistributedDataParallel::State {
     averaging.reducer ? check_same_model(group, tensors.parameters) : broadcast_states(/*root=*/0);
     parameters.clear();
     replicas->parameters.clear();
-    replicas->parts.clear();
+    replicas->layouts.clear();
     for (std::size_t place = 0; place < tensors.parameters.size(); ++place) {
       const auto& [name, parameter] = tensors.parameters[place];
       if (!parameter.requires_grad()) continue;
       parameters.push_back(parameter);
       replicas->parameters.emplace_back(name, parameter);
-      if (!tensors.parts.empty()) replicas->parts.push_back(tensors.parts[place]);
+      if (!tensors.layouts.empty()) replicas->layouts.push_back(tensors.layouts[place]);
     }
     const bool is_first = reductions == nullptr;
     begin_averaging();

@@ -22,9 +22,9 @@ namespace accel {
 struct ModelTensors {
   NamedTensors parameters = {};
   BufferSync::Buffers buffers = {};
-  std::vector<at::Tensor> sparse = {};   ///< parameters whose gradients are sparse
-  std::vector<at::Tensor> masters = {};  ///< float32 copies of parameters, copied between ranks with them
-  std::vector<int> parts = {};           ///< per parameter, as in Replicas
+  std::vector<at::Tensor> sparse = {};        ///< parameters whose gradients are sparse
+  std::vector<at::Tensor> masters = {};       ///< float32 copies of parameters, copied between ranks with them
+  std::vector<ParameterLayout> layouts = {};  ///< one per parameter, or none, as in Replicas
 };
 
 /// Averages gradients over the ranks while backward computes them. It drives c10d's Reducer with the same calls in the

@@ -10,34 +10,37 @@
 
 namespace accel {
 
-bool GradientPipeline::has_cut_models() const {
-  return std::any_of(models_.begin(), models_.end(), [](const auto& model) { return !model->cuts().empty(); });
+bool GradientPipeline::has_divided_layers() const {
+  return std::any_of(models_.begin(), models_.end(),
+                     [](const auto& model) { return model->layouts().has_divided_layers(); });
 }
 
 bool GradientPipeline::is_sharded(const at::Tensor& parameter) const {
-  return std::any_of(models_.begin(), models_.end(),
-                     [&](const auto& model) { return model->is_sharded() && model->shards_of(parameter) != nullptr; });
+  const auto* divided = division_of(parameter);
+  return divided != nullptr && divided->layout.is_sharded();
 }
 
-const parallel::ParameterCut* GradientPipeline::cut_of(const at::Tensor& parameter) const {
+const DividedParameter* GradientPipeline::division_of(const at::Tensor& parameter) const {
   for (const auto& model : models_) {
-    if (const auto* cut = model->cuts().find(parameter)) return cut;
+    if (const auto* divided = model->layouts().find(parameter)) return divided;
   }
   return nullptr;
 }
 
-// A parameter that every tensor-parallel rank holds counts once; the parts of a cut one are summed over the ranks that
-// hold them.
+// A parameter that every tensor-parallel rank holds counts once; the parts of one that a layer divides are summed over
+// the ranks that hold them.
 at::Tensor GradientPipeline::norm(const std::vector<at::Tensor>& parameters, double norm_type) const {
-  if (!has_cut_models()) return norm_of_own_parts(parameters, norm_type);
+  if (!has_divided_layers()) return norm_of_own_parts(parameters, norm_type);
   struct Axis {
     Group group;
     std::vector<at::Tensor> parameters = {};
   };
-  std::map<std::string, Axis> axes;  // "" for complete parameters
+  std::map<std::string_view, Axis> axes;  // "" for parameters that no layer divides
   for (const auto& parameter : parameters) {
-    const auto* cut = cut_of(parameter);
-    axes.try_emplace(cut == nullptr ? "" : cut->axis, Axis{cut == nullptr ? Group() : cut->group})
+    const auto* divided = division_of(parameter);
+    const auto* by_layer = divided == nullptr ? nullptr : divided->layout.layer_division();
+    axes.try_emplace(by_layer == nullptr ? "" : name_of(by_layer->axis),
+                     Axis{by_layer == nullptr ? Group() : divided->groups.front()})
         .first->second.parameters.push_back(parameter);
   }
   std::vector<at::Tensor> norms;
@@ -95,7 +98,7 @@ at::Tensor GradientPipeline::norm_of_own_parts(const std::vector<at::Tensor>& pa
 
 // The unsharded path uses the clipping of optim/, whose bits are those of torch.nn.utils.clip_grad_norm_.
 at::Tensor GradientPipeline::clip_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
-  if (!has_sharded_models() && !has_cut_models())
+  if (!has_sharded_models() && !has_divided_layers())
     return optim::clip_grad_norm(parameters, max_norm, norm_type, norm_dtype_);
   auto total = norm(parameters, norm_type);
   optim::scale_to_norm(parameters, total, max_norm);

@@ -150,7 +150,7 @@ void GradientPipeline::unscale(torch::optim::Optimizer& optimizer) {
   if (!scaler_) return;
   scaler_->unscale_(optimizer);
   // A rank sees infinities only in its own parts; all ranks must skip the step together.
-  if (has_sharded_models() || has_cut_models()) scaler_->share_found_inf(optimizer, context_->world);
+  if (has_sharded_models() || has_divided_layers()) scaler_->share_found_inf(optimizer, context_->world);
   scale_update_is_due_ = true;
 }
 

@@ -125,8 +125,8 @@ class GradientPipeline {
   at::Tensor weighted(const at::Tensor& loss, std::optional<double> num_items, Rows rows);
   [[nodiscard]] bool guard_rejects(torch::optim::Optimizer& optimizer);
   [[nodiscard]] bool has_sharded_models() const;
-  [[nodiscard]] bool has_cut_models() const;
-  [[nodiscard]] const parallel::ParameterCut* cut_of(const at::Tensor& parameter) const;
+  [[nodiscard]] bool has_divided_layers() const;
+  [[nodiscard]] const DividedParameter* division_of(const at::Tensor& parameter) const;
   [[nodiscard]] at::Tensor norm_of_own_parts(const std::vector<at::Tensor>& parameters, double norm_type) const;
   [[nodiscard]] bool accounts_for(const at::Tensor& parameter) const;
   StepOutcome try_step(torch::optim::Optimizer& optimizer, const LossClosure& closure);

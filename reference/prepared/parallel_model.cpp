@@ -17,7 +17,7 @@ void ParallelModel::check_is_unsharded(const char* what) const {
               "{}: the model is sharded, so its parameters are only this rank's shards; use accelerator.save_model, or "
               "save_state and load_state",
               what);
-  check_state(cuts_.empty(),
+  check_state(!layouts_.has_divided_layers(),
               "{}: ranks divide the parameters of the model's layers, so this rank has only its parts; use "
               "accelerator.save_model, or save_state and load_state",
               what);
@@ -52,37 +52,39 @@ void ParallelModel::compare_gradients() {
   if (!peer_check_.awaits_gradients()) return;
   NamedTensors complete;
   for (const auto& item : module_->named_parameters()) {
-    const auto* cut = cuts_.find(item.key());
-    if (cut == nullptr || cut->axis != "tp") complete.emplace_back(item.key(), item.value());
+    const auto* divided = layouts_.of_layer(item.key());
+    if (divided == nullptr || !divided->is_divided_over(kTensorAxis)) complete.emplace_back(item.key(), item.value());
   }
   peer_check_.compare_gradients(complete);
 }
 
 void ParallelModel::explain_division(const std::exception& error) const {
-  const auto cut = std::ranges::find_if(cuts_.by_name(), [](const auto& item) { return item.second.axis == "tp"; });
+  const auto divided = std::ranges::find_if(layouts_.of_layers(),
+                                            [](const auto& item) { return item.second.is_divided_over(kTensorAxis); });
   const std::string message = error.what();
-  if (cut == cuts_.by_name().end() ||
+  if (divided == layouts_.of_layers().end() ||
       (message.find("shape") == std::string::npos && message.find("size") == std::string::npos))
     return;
-  const auto ranks = cut->second.group.size();
+  const auto ranks = divided->second.groups.front().size();
   throw StateError(
       fmt::format("{}; this may come from the {} tensor-parallel ranks, each of which has a part of the features of a "
                   "divided layer "
                   "such as that of '{}': in forward use the rank's own number of heads, heads / {}, and choose numbers "
                   "of heads and "
                   "of key-value heads that are multiples of {}",
-                  message.substr(0, message.find('\n')), ranks, cut->first, ranks, ranks));
+                  message.substr(0, message.find('\n')), ranks, divided->first, ranks, ranks));
 }
 
 // Not a static_assert: whether outputs are needed depends on run-time options, and a struct that is no tree works
 // without them.
 void ParallelModel::check_outputs_not_needed(const std::type_info& output) const {
-  if (!needs_outputs()) return;
+  const auto* feature = feature_needing_outputs();
+  if (feature == nullptr) return;
   throw ArgumentError(
       fmt::format("model(...): forward returns {0}, whose tensors cannot be found, but {1} requires them; declare its "
                   "members next to the struct: "
                   "template <> inline constexpr auto accel::tree_members<{0}> = std::tuple(&{0}::first, &{0}::second);",
-                  c10::demangle(output.name()), reason_outputs_are_needed()));
+                  c10::demangle(output.name()), feature));
 }
 
 }  // namespace accel

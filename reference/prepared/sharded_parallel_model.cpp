@@ -39,12 +39,13 @@ bool ShardedParallelModel::after_forward(std::vector<at::Tensor>& outputs) {
   return true;
 }
 
-ParallelModel::Restore ShardedParallelModel::set_sync(bool on) {
+GradientSync::Restore ShardedParallelModel::set_sync(bool on) {
   return [model = model_, before = std::exchange(model_->sync_gradients, on)] { model->sync_gradients = before; };
 }
 
 // Some strategies reduce in every backward, so that gradients never need complete memory. They ignore no_sync.
-ParallelModel::Restore ShardedParallelModel::suspend_sync() {
+GradientSync::Restore ShardedParallelModel::override_sync(Override override) {
+  if (override == Override::kNextBackward) return set_sync(true);
   return model_->options().reduces_always ? Restore() : set_sync(false);
 }
 
@@ -71,8 +72,8 @@ void ShardedParallelModel::release_parameters(const Group& world, std::optional<
 
 // Every tensor-parallel peer of the main process takes part in putting the parts together.
 NamedTensors ShardedParallelModel::complete_state() {
-  if (cuts().empty()) return model_->full_state();
-  auto state = cuts().complete(model_->full_state(/*on_every_peer=*/true));
+  if (!layouts().has_divided_layers()) return model_->full_state();
+  auto state = layouts().complete(model_->full_state(/*on_every_peer=*/true));
   return model_->groups().peer == 0 ? state : NamedTensors();
 }
 
@@ -86,12 +87,12 @@ std::function<void()> ShardedParallelModel::prepare_load(const std::string& what
                                                          const std::map<std::string, StoredWeight>& weights) {
   NamedTensors complete;
   for (const auto& [name, saved] : weights) {
-    const auto* cut = cuts().find(name);
+    const auto* divided = layouts().of_layer(name);
     check_checkpoint(
-        cut == nullptr || cut->fits(saved.sizes),
+        divided == nullptr || saved.sizes == divided->layout.sizes,
         "{}: '{}' has sizes [{}], which are not those of the complete layer; build the model that was saved", what,
         name, fmt::join(saved.sizes, ", "));
-    complete.emplace_back(name, cut == nullptr ? saved.load() : cut->part_of(saved.load()));
+    complete.emplace_back(name, divided == nullptr ? saved.load() : divided->part_of(saved.load()));
   }
   return model_->prepare_load(complete);
 }
@@ -102,8 +103,10 @@ Value ShardedParallelModel::sync_state() const { return Value::Dict{{"part_gradi
 // which of the two was the case.
 std::vector<std::int64_t> ShardedParallelModel::gradient_sizes(const at::Tensor& parameter,
                                                                const Value& sync_state) const {
-  return !has_part_gradients(sync_state) && model_->holds(parameter) ? model_->piece_of(parameter, parameter).sizes
-                                                                     : parameter.sizes().vec();
+  const auto* divided = layouts().find(parameter);
+  const bool is_complete = divided == nullptr || !divided->layout.is_sharded();
+  if (has_part_gradients(sync_state) || is_complete) return parameter.sizes().vec();
+  return divided->layout.sizes_after(divided->layout.divisions.size() - 1);
 }
 
 void ShardedParallelModel::load_gradients(const std::map<std::string, at::Tensor>& gradients, const Value& sync_state) {

@@ -10,20 +10,21 @@ namespace accel {
 /// Thread rule: the rank's thread.
 class ShardedParallelModel final : public ParallelModel {
  public:
-  ShardedParallelModel(std::shared_ptr<torch::nn::Module> module, Options options,
+  /// `layouts`: of the module before it was sharded.
+  ShardedParallelModel(std::shared_ptr<torch::nn::Module> module, ParameterLayouts layouts, Options options,
                        std::unique_ptr<sharded::ShardedModel> model)
-      : ParallelModel(std::move(module), std::move(options)), model_(std::move(model)) {
-    cuts_.set_inner(model_.get());
+      : ParallelModel(std::move(module), std::move(layouts), std::move(options)), model_(std::move(model)) {
+    add_shards(model_->divided_parameters());
   }
 
   [[nodiscard]] const sharded::ShardedModel& model() const { return *model_; }
-  [[nodiscard]] const Group* shard_group() const override { return &model_->groups().gathers; }
 
   void retire() override {
     ParallelModel::retire();
     model_->dissolve();
   }
-  [[nodiscard]] bool needs_outputs() const override { return true; }
+  // --- forward ------------------------------------------------------------------------------------------------------
+  [[nodiscard]] const char* feature_needing_outputs() const override { return "a sharded model"; }
   [[nodiscard]] bool communicates_in_forward() const override { return true; }
   void before_forward() override { model_->before_forward(); }
   [[nodiscard]] bool casts_inputs() const override { return model_->casts_inputs(); }
@@ -32,48 +33,44 @@ class ShardedParallelModel final : public ParallelModel {
     model_->explain(error);
     explain_division(error);
   }
+  void explain_backward(const std::exception&) const override {}
   bool after_forward(std::vector<at::Tensor>& outputs) override;
 
-  [[nodiscard]] Restore suspend_sync() override;
-  [[nodiscard]] Restore sync_next_backward() override { return set_sync(true); }
+  // --- gradient synchronization -------------------------------------------------------------------------------------
+  [[nodiscard]] Restore override_sync(Override override) override;
   [[nodiscard]] DistributedDataParallel* joinable() const override;
   [[nodiscard]] UnaveragedGradients take_unaveraged() override { return {.written = model_->take_written_gradients()}; }
   [[nodiscard]] std::optional<GradientOrigin> origin_of(const at::Tensor&) const override { return std::nullopt; }
-  [[nodiscard]] std::vector<at::Tensor> sharded_gradients(const std::vector<at::Tensor>& parameters) const override {
-    return model_->gradients(parameters);
-  }
-
-  void before_step() override { model_->show_shards(); }
-  void after_step(bool has_stepped) override {
-    if (has_stepped) model_->mark_stepped();
-  }
-  [[nodiscard]] std::shared_ptr<sharded::MemorySource> make_optimizer_memory() const override;
-  [[nodiscard]] const sharded::ParameterShards* shards_of(const at::Tensor& parameter) const override {
-    if (cuts().holds(parameter)) return &cuts();
-    return model_->holds(parameter) ? model_.get() : nullptr;
-  }
-
-  void gather_parameters() override { model_->gather_full_parameters(); }
-  void release_parameters(const Group& world, std::optional<int> modified_on) override;
-  [[nodiscard]] NamedTensors full_state(std::optional<at::ScalarType> sharded_dtype) override;
-
-  [[nodiscard]] std::string state_dict_type() const override { return model_->options().state_dict_type; }
-  [[nodiscard]] bool has_fsdp_file_names() const override { return model_->options().autocasts; }
-  [[nodiscard]] NamedTensors weights() override { return is_saved_complete() ? complete_state() : NamedTensors(); }
-  [[nodiscard]] std::vector<sharded::ShardPiece> pieces() const override { return model_->sharded_state(); }
-  [[nodiscard]] std::function<void()> prepare_load(const std::string& what,
-                                                   const std::map<std::string, StoredWeight>& weights) override;
   [[nodiscard]] Value sync_state() const override;
   void load_sync_state(const Value&) override {}
   [[nodiscard]] std::vector<std::int64_t> gradient_sizes(const at::Tensor& parameter,
                                                          const Value& sync_state) const override;
   void load_gradients(const std::map<std::string, at::Tensor>& gradients, const Value& sync_state) override;
 
+  // --- what the parameters show -------------------------------------------------------------------------------------
+  void before_step() override { model_->show_shards(); }
+  void after_step(bool has_stepped) override {
+    if (has_stepped) model_->mark_stepped();
+  }
+  [[nodiscard]] std::shared_ptr<sharded::MemorySource> make_optimizer_memory() const override;
+  [[nodiscard]] const Group* shard_group() const override { return &model_->groups().gathers; }
+  [[nodiscard]] std::vector<at::Tensor> sharded_gradients(const std::vector<at::Tensor>& parameters) const override {
+    return model_->gradients(parameters);
+  }
+  void gather_parameters() override { model_->gather_full_parameters(); }
+  void release_parameters(const Group& world, std::optional<int> modified_on) override;
+
+  // --- state --------------------------------------------------------------------------------------------------------
+  [[nodiscard]] Form form() const override {
+    return {.state_dict_type = model_->options().state_dict_type, .has_fsdp_file_names = model_->options().autocasts};
+  }
+  [[nodiscard]] NamedTensors full_state(std::optional<at::ScalarType> sharded_dtype) override;
+  [[nodiscard]] NamedTensors weights() override { return form().is_complete() ? complete_state() : NamedTensors(); }
+  [[nodiscard]] std::vector<TensorPart> parts() const override { return model_->sharded_state(); }
+  [[nodiscard]] std::function<void()> prepare_load(const std::string& what,
+                                                   const std::map<std::string, StoredWeight>& weights) override;
   [[nodiscard]] sharded::MemoryAccount& memory() override { return model_->memory(); }
   [[nodiscard]] sharded::MemoryAccount memory_account() override { return model_->memory(); }
-
- protected:
-  [[nodiscard]] const char* reason_outputs_are_needed() const override { return "a sharded model"; }
 
  private:
   [[nodiscard]] Restore set_sync(bool on);

@@ -41,13 +41,13 @@ NamedTensors UnshardedModel::own_weights() {
   return state;
 }
 
-NamedTensors UnshardedModel::weights() { return cuts().complete(own_weights()); }
+NamedTensors UnshardedModel::weights() { return layouts().complete(own_weights()); }
 
 // All checks happen here, before anything is changed; the returned function only copies and cannot fail.
 std::function<void()> UnshardedModel::prepare_load(const std::string& what,
                                                    const std::map<std::string, StoredWeight>& weights_by_name) {
   const auto own = own_weights();
-  const auto parts = cuts().parts_of(what, own, weights_by_name);
+  const auto parts = layouts().parts_of(what, own, weights_by_name);
   return [loads = checkpoint::matched(what, own, parts, /*strict=*/true), masters = options().masters] {
     for (const auto& [tensor, saved] : loads) saved.load_into(tensor.detach());
     if (masters) masters->update_weights();
@@ -99,27 +99,28 @@ bool ReplicatedModel::after_forward(std::vector<at::Tensor>& outputs) {
 }
 
 // The restore functions hold the DDP wrappers, so they may run after the model's handle is gone.
-ParallelModel::Restore ReplicatedModel::suspend_sync() {
-  const auto before = std::exchange(ddp_->sync_flags.backward, false);
-  if (experts_) experts_->sync_flags.backward = false;
-  return [ddp = ddp_, experts = experts_, before] {
-    ddp->sync_flags.backward = before;
-    if (experts) experts->sync_flags.backward = before;
-  };
-}
-
-ParallelModel::Restore ReplicatedModel::sync_next_backward() {
+GradientSync::Restore ReplicatedModel::override_sync(Override override) {
   const auto before = ddp_->sync_flags;
-  ddp_->synchronize_next_backward();
-  if (experts_) experts_->synchronize_next_backward();
-  return [ddp = ddp_, experts = experts_, before] {
-    ddp->sync_flags = before;
-    if (experts) experts->sync_flags = before;
+  for (auto* ddp : {ddp_.get(), experts_.get()}) {
+    if (ddp == nullptr) continue;
+    if (override == Override::kSuspended)
+      ddp->sync_flags.backward = false;
+    else
+      ddp->synchronize_next_backward();
+  }
+  return [ddp = ddp_, experts = experts_, before, override] {
+    for (auto* own : {ddp.get(), experts.get()}) {
+      if (own == nullptr) continue;
+      if (override == Override::kSuspended)
+        own->sync_flags.backward = before.backward;
+      else
+        own->sync_flags = before;
+    }
   };
 }
 
 DistributedDataParallel* ReplicatedModel::joinable() const {
-  check_state(cuts().empty(),
+  check_state(!layouts().has_divided_layers(),
               "join_uneven_inputs: a rank without a batch cannot repeat the collectives of tensor-parallel and "
               "expert-parallel layers; use even batches");
   return ddp_->trains() ? ddp_.get() : nullptr;
@@ -171,8 +172,9 @@ sharded::MemoryAccount ReplicatedModel::memory_account() {
   return account;
 }
 
-const char* ReplicatedModel::reason_outputs_are_needed() const {
-  return options().autocast ? UnshardedModel::reason_outputs_are_needed() : "find_unused_parameters or static_graph";
+const char* ReplicatedModel::feature_needing_outputs() const {
+  const auto* feature = UnshardedModel::feature_needing_outputs();
+  return feature == nullptr && ddp_->needs_outputs() ? "find_unused_parameters or static_graph" : feature;
 }
 
 }  // namespace accel

@@ -13,7 +13,7 @@ inline std::int64_t bytes_of(const at::Tensor& tensor) { return static_cast<std:
 
 /// Elements of a flat tensor, as a tensor that is not a view for autograd: Optimizer::zero_grad calls detach_ on
 /// gradients, which views do not allow.
-inline at::Tensor elements(const at::Tensor& flat, Range range) {
+inline at::Tensor elements(const at::Tensor& flat, ElementRange range) {
   return at::empty({0}, flat.options()).set_(flat.storage(), flat.storage_offset() + range.begin, {range.size()}, {1});
 }
 

@@ -73,7 +73,6 @@ void ShardedModel::State::add_unit(const UnitPlan& unit_plan, FlatParameterOptio
   for (auto& flat : unit->flats) {
     for (std::size_t i = 0; i < flat->parameters().size(); ++i) {
       const auto& parameter = flat->parameters()[i];
-      places.emplace(parameter.unsafeGetTensorImpl(), Place{flat.get(), i});
       // Post-accumulate: the hook needs the gradient with what earlier passes without synchronization added to it. Also
       // for frozen parameters, which the program may unfreeze.
       torch::autograd::impl::set_post_acc_grad_hooks(parameter, gradient_hook(unit, *flat, i));
@@ -108,12 +107,6 @@ void ShardedModel::State::surround() {
     if (const auto found = by_name.find(name); found != by_name.end()) calls.emplace_back(*part, found->second);
   }
   for (const auto& [name, part] : model.modules) parts.emplace_back(part);
-}
-
-const ShardedModel::State::Place& ShardedModel::State::place_of(const at::Tensor& parameter) const {
-  const auto found = places.find(parameter.unsafeGetTensorImpl());
-  check_argument(found != places.end(), "the tensor is not a sharded parameter of the model");
-  return found->second;
 }
 
 ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, ShardGroups groups, ShardingOptions options,
@@ -161,9 +154,6 @@ at::Tensor ShardedModel::cast_input(const at::Tensor& tensor) const {
 
 void ShardedModel::show_shards() { state_->step.show_shards(); }
 void ShardedModel::mark_stepped() { state_->step.mark_stepped(); }
-bool ShardedModel::holds(const at::Tensor& parameter) const {
-  return state_->places.contains(parameter.unsafeGetTensorImpl());
-}
 
 std::vector<at::Tensor> ShardedModel::gradients(const std::vector<at::Tensor>& parameters) const {
   std::set<const c10::TensorImpl*> wanted;

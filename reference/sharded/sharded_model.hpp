@@ -7,12 +7,13 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "reference/config/sharding.hpp"
+#include "reference/modules/divided_parameter.hpp"
 #include "reference/sharded/flat_parameter.hpp"
 #include "reference/sharded/memory_account.hpp"
-#include "reference/sharded/parameter_shards.hpp"
 #include "reference/sharded/unit_plan.hpp"
 #include "reference/state/step_listener.hpp"
 
@@ -32,12 +33,12 @@ namespace accel::sharded {
 /// Construction is collective: it compares shapes, and broadcasts rank 0's values if the options ask for it. Throws
 /// ArgumentError on every rank if the models differ, ConfigError if the wrap policy matches no module. Thread rule: the
 /// rank's thread. Source: torch/distributed/fsdp/_runtime_utils.py.
-class ShardedModel final : public ParameterShards {
+class ShardedModel final {
  public:
   /// `device`: where units compute.
   ShardedModel(std::shared_ptr<torch::nn::Module> module, ShardGroups groups, ShardingOptions options,
                c10::Device device = c10::kCPU);
-  ~ShardedModel() override;
+  ~ShardedModel();
   ShardedModel(const ShardedModel&) = delete;
   ShardedModel& operator=(const ShardedModel&) = delete;
 
@@ -91,22 +92,17 @@ class ShardedModel final : public ParameterShards {
   /// Loads full values; every rank keeps its parts. Throws CheckpointError, which lists all tensors that are missing,
   /// unexpected or of other sizes, and leaves the model unchanged then.
   void load_full_state(const NamedTensors& state);
-  /// This rank's pieces; those of all ranks together are the model. The first rank adds buffers and ignored parameters.
-  [[nodiscard]] std::vector<ShardPiece> sharded_state() const;
-  /// Loads pieces of any number of ranks, which together must be the full model. Throws CheckpointError, and leaves the
+  /// This rank's parts; those of all ranks together are the model. The first rank adds buffers and ignored parameters.
+  [[nodiscard]] std::vector<TensorPart> sharded_state() const;
+  /// Loads parts of any number of ranks, which together must be the full model. Throws CheckpointError, and leaves the
   /// model unchanged then.
-  void load_sharded_state(const std::vector<ShardPiece>& pieces);
+  void load_sharded_state(const std::vector<TensorPart>& parts);
   /// Loads in two steps: this call does everything that can fail; the returned function then changes the model.
-  [[nodiscard]] std::function<void()> prepare_load(const std::vector<ShardPiece>& pieces);
+  [[nodiscard]] std::function<void()> prepare_load(const std::vector<TensorPart>& parts);
   [[nodiscard]] std::function<void()> prepare_load(const NamedTensors& state);
 
-  /// --- ParameterShards ---
-  [[nodiscard]] bool holds(const at::Tensor& parameter) const override;
-  [[nodiscard]] const std::string& name_of(const at::Tensor& parameter) const override;
-  [[nodiscard]] at::Tensor full_tensor_of(const at::Tensor& parameter, const at::Tensor& part) const override;
-  [[nodiscard]] ShardPiece piece_of(const at::Tensor& parameter, const at::Tensor& part) const override;
-  [[nodiscard]] at::Tensor part_of(const at::Tensor& parameter, const at::Tensor& whole) const override;
-  [[nodiscard]] bool writes_pieces() const override { return groups().is_primary_replica(); }
+  /// The parameters that ranks shard, and how. Each has one division, a FlatShard.
+  [[nodiscard]] std::vector<std::pair<at::Tensor, DividedParameter>> divided_parameters() const;
 
  private:
   struct State;

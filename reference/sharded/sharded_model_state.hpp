@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "reference/modules/call.hpp"
@@ -20,16 +19,9 @@ struct ShardedModel::State {
   State(std::shared_ptr<torch::nn::Module> module, ShardGroups groups, ShardingOptions options, c10::Device device,
         const bool& sync_gradients);
 
-  /// The flat buffer that contains a parameter, and the parameter's index in it.
-  struct Place {
-    FlatParameter* flat;
-    std::size_t index;
-  };
-  /// Throws ArgumentError if the parameter is not sharded.
-  [[nodiscard]] const Place& place_of(const at::Tensor& parameter) const;
-  /// Full parameters, each once, and buffers, by name, filled from `pieces`. Throws CheckpointError if the pieces do
-  /// not fit the model.
-  [[nodiscard]] std::map<std::string, at::Tensor> assembled(const std::vector<ShardPiece>& pieces) const;
+  /// Full parameters, each once, and buffers, by name, filled from `parts`. Throws CheckpointError if the parts do not
+  /// fit the model.
+  [[nodiscard]] std::map<std::string, at::Tensor> assembled(const std::vector<TensorPart>& parts) const;
 
   std::shared_ptr<torch::nn::Module> module;
   ShardGroups groups;
@@ -40,7 +32,6 @@ struct ShardedModel::State {
   DescribedModel model;
   ModelPlan plan;
   std::vector<std::shared_ptr<Unit>> units;
-  std::unordered_map<const c10::TensorImpl*, Place> places;
   std::vector<ScopedModuleHooks> calls;
   std::vector<ScopedSequentialHooks> parts;
 

@@ -10,20 +10,20 @@
 #include "reference/sharded/sharded_model.hpp"
 #include "reference/sharded/sharded_model_state.hpp"
 
-// Values of a sharded model for checkpoints: full tensors, or pieces per rank.
+// Values of a sharded model for checkpoints: full tensors, or parts per rank.
 namespace accel::sharded {
 namespace {
 
-// A full tensor is the special case of one piece that covers it, so both formats are loaded by the same code.
-std::vector<ShardPiece> pieces_of(const NamedTensors& state) {
-  std::vector<ShardPiece> pieces;
+// A full tensor is the special case of one part that covers it, so both formats are loaded by the same code.
+std::vector<TensorPart> parts_of(const NamedTensors& state) {
+  std::vector<TensorPart> parts;
   for (const auto& [name, tensor] : state)
-    pieces.push_back({name, tensor.sizes().vec(), {0, tensor.numel()}, tensor.detach().reshape({-1})});
-  return pieces;
+    parts.push_back({name, tensor.sizes().vec(), {0, tensor.numel()}, tensor.detach().reshape({-1})});
+  return parts;
 }
 
-// Fills full tensors from pieces, and collects all problems (missing, unexpected, of other sizes) for one error
-// message. It counts elements instead of tracking ranges: overlapping pieces show up as too many elements.
+// Fills full tensors from parts, and collects all problems (missing, unexpected, of other sizes) for one error
+// message. It counts elements instead of tracking ranges: overlapping parts show up as too many elements.
 class Assembly {
  public:
   void expect(const std::string& name, const std::vector<std::int64_t>& sizes, const at::Tensor& like) {
@@ -32,17 +32,17 @@ class Assembly {
   }
   [[nodiscard]] bool expects(const std::string& name) const { return full_views_.contains(name); }
 
-  void add(const ShardPiece& piece) {
-    const auto whole = full_views_.find(piece.name);
+  void add(const TensorPart& part) {
+    const auto whole = full_views_.find(part.name);
     if (whole == full_views_.end()) {
-      problems_.push_back(fmt::format("'{}' is not in the model", piece.name));
-    } else if (whole->second.sizes() != c10::IntArrayRef(piece.sizes)) {
-      problems_.push_back(fmt::format("'{}' has sizes [{}], the model's are [{}]", piece.name,
-                                      fmt::join(piece.sizes, ", "), fmt::join(whole->second.sizes(), ", ")));
-      missing_.at(piece.name) = 0;
+      problems_.push_back(fmt::format("'{}' is not in the model", part.name));
+    } else if (whole->second.sizes() != c10::IntArrayRef(part.sizes)) {
+      problems_.push_back(fmt::format("'{}' has sizes [{}], the model's are [{}]", part.name,
+                                      fmt::join(part.sizes, ", "), fmt::join(whole->second.sizes(), ", ")));
+      missing_.at(part.name) = 0;
     } else {
-      whole->second.reshape({-1}).narrow(0, piece.part.begin, piece.part.size()).copy_(piece.values);
-      missing_.at(piece.name) -= piece.part.size();
+      whole->second.reshape({-1}).narrow(0, part.range.begin, part.range.size()).copy_(part.values);
+      missing_.at(part.name) -= part.range.size();
     }
   }
 
@@ -66,7 +66,7 @@ class Assembly {
 
 }  // namespace
 
-std::map<std::string, at::Tensor> ShardedModel::State::assembled(const std::vector<ShardPiece>& pieces) const {
+std::map<std::string, at::Tensor> ShardedModel::State::assembled(const std::vector<TensorPart>& parts) const {
   Assembly assembly;
   for (std::size_t i = 0; i < model.parameters.size(); ++i) {
     const auto& shape = model.description.parameters[i].shape;
@@ -77,9 +77,9 @@ std::map<std::string, at::Tensor> ShardedModel::State::assembled(const std::vect
   for (const auto& [name, tensor] : model.names) {
     if (!assembly.expects(name)) other_names.insert(name);
   }
-  for (const auto& piece : pieces) {
+  for (const auto& part : parts) {
     // A full state lists a shared parameter under all its names. Adding each would count its elements several times.
-    if (!other_names.contains(piece.name)) assembly.add(piece);
+    if (!other_names.contains(part.name)) assembly.add(part);
   }
   return std::move(assembly).finish();
 }
@@ -118,48 +118,33 @@ NamedTensors ShardedModel::full_state(bool on_every_peer) {
   return state;
 }
 
-at::Tensor ShardedModel::full_tensor_of(const at::Tensor& parameter, const at::Tensor& part) const {
+std::vector<std::pair<at::Tensor, DividedParameter>> ShardedModel::divided_parameters() const {
+  const auto& groups = state_->groups;
+  std::vector<std::pair<at::Tensor, DividedParameter>> divided;
+  for (const auto& unit : state_->units) {
+    for (const auto& flat : unit->flats) {
+      for (std::size_t i = 0; i < flat->parameters().size(); ++i) {
+        const auto& shape = flat->layout().parameters()[i];
+        divided.emplace_back(flat->parameters()[i],
+                             DividedParameter{.name = shape.name,
+                                              .layout = {.sizes = shape.sizes,
+                                                         .divisions = {{.axis = kShardAxis,
+                                                                        .placement = flat->layout().placement(i),
+                                                                        .index = flat->shard_index(),
+                                                                        .num_parts = groups.gathers.size()}}},
+                                              .groups = {groups.gathers},
+                                              .writes_part = groups.is_primary_replica()});
+      }
+    }
+  }
+  return divided;
+}
+
+std::vector<TensorPart> ShardedModel::sharded_state() const {
   const c10::NoGradGuard no_grad;
-  const auto& [flat, index] = state_->place_of(parameter);
-  const auto& layout = flat->layout();
-  const auto place = layout.part_in_shard(index, flat->shard_index());
-  check_argument(part.numel() == place.size(), "got a part of {} elements, but this rank holds {} of '{}'",
-                 part.numel(), place.size(), layout.parameters()[index].name);
-  // Only the shards that hold a part of this parameter matter, but an all-gather needs equal sizes on all ranks.
-  auto shard = at::zeros({layout.shard_numel()}, part.options());
-  shard.narrow(0, place.begin, place.size()).copy_(part.reshape({-1}));
-  // The complete flat buffer is gathered for one parameter: simple, and only used when checkpoints are written in full.
-  auto whole = at::empty({layout.padded_numel()}, part.options());
-  state_->groups.gathers.all_gather_into(whole, shard).wait();
-  const auto range = layout.range(index);
-  // A copy, which does not keep the flat buffer alive.
-  return whole.narrow(0, range.begin, range.size()).clone().view(layout.parameters()[index].sizes);
-}
-
-const std::string& ShardedModel::name_of(const at::Tensor& parameter) const {
-  const auto& [flat, index] = state_->place_of(parameter);
-  return flat->layout().parameters()[index].name;
-}
-
-ShardPiece ShardedModel::piece_of(const at::Tensor& parameter, const at::Tensor& part) const {
-  const auto& [flat, index] = state_->place_of(parameter);
-  const auto& shape = flat->layout().parameters()[index];
-  return {shape.name, shape.sizes, flat->layout().part(index, flat->shard_index()), part.detach().reshape({-1})};
-}
-
-at::Tensor ShardedModel::part_of(const at::Tensor& parameter, const at::Tensor& whole) const {
-  const auto& [flat, index] = state_->place_of(parameter);
-  const auto part = flat->layout().part(index, flat->shard_index());
-  check_argument(whole.numel() == flat->layout().range(index).size(), "got a tensor of {} elements, but '{}' has {}",
-                 whole.numel(), flat->layout().parameters()[index].name, flat->layout().range(index).size());
-  return whole.reshape({-1}).narrow(0, part.begin, part.size()).clone();
-}
-
-std::vector<ShardPiece> ShardedModel::sharded_state() const {
-  const c10::NoGradGuard no_grad;
-  std::vector<ShardPiece> pieces;
-  if (!state_->groups.is_primary_replica()) return pieces;
-  // A copy, because an asynchronous save writes the pieces while the optimizer already changes the shards.
+  std::vector<TensorPart> parts;
+  if (!state_->groups.is_primary_replica()) return parts;
+  // A copy, because an asynchronous save writes the parts while the optimizer already changes the shards.
   const auto copy = [](const at::Tensor& tensor) {
     return tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
   };
@@ -171,30 +156,30 @@ std::vector<ShardPiece> ShardedModel::sharded_state() const {
         const auto& shape = flat->layout().parameters()[i];
         // An empty parameter has no part on any rank; the first one writes it, or loading would report it as missing.
         if (part.size() > 0 || (shape.numel() == 0 && flat->shard_index() == 0))
-          pieces.push_back({shape.name, shape.sizes, part, copy(flat->shard().narrow(0, place.begin, place.size()))});
+          parts.push_back({shape.name, shape.sizes, part, copy(flat->shard().narrow(0, place.begin, place.size()))});
       }
     }
   }
   // Values that are equal on all ranks are written once.
-  if (state_->groups.gathers.rank() != 0) return pieces;
+  if (state_->groups.gathers.rank() != 0) return parts;
   const auto add_whole = [&](const std::string& name, const at::Tensor& tensor) {
-    pieces.push_back({name, tensor.sizes().vec(), {0, tensor.numel()}, copy(tensor).reshape({-1})});
+    parts.push_back({name, tensor.sizes().vec(), {0, tensor.numel()}, copy(tensor).reshape({-1})});
   };
   for (const auto index : state_->plan.ignored)
     add_whole(state_->model.description.parameters[index].shape.name, state_->model.parameters[index]);
   for (const auto& [name, buffer] : state_->model.buffers) add_whole(name, buffer);
-  return pieces;
+  return parts;
 }
 
 // Every rank passes the full values; each keeps its part.
-void ShardedModel::load_full_state(const NamedTensors& state) { load_sharded_state(pieces_of(state)); }
+void ShardedModel::load_full_state(const NamedTensors& state) { load_sharded_state(parts_of(state)); }
 
-void ShardedModel::load_sharded_state(const std::vector<ShardPiece>& pieces) { prepare_load(pieces)(); }
+void ShardedModel::load_sharded_state(const std::vector<TensorPart>& parts) { prepare_load(parts)(); }
 
-std::function<void()> ShardedModel::prepare_load(const std::vector<ShardPiece>& pieces) {
+std::function<void()> ShardedModel::prepare_load(const std::vector<TensorPart>& parts) {
   show_shards();
   // All checks happen in `assembled`. The caller can prepare several objects and change none if one of them fails.
-  return [this, wholes = state_->assembled(pieces)] {
+  return [this, wholes = state_->assembled(parts)] {
     const c10::NoGradGuard no_grad;
     for (auto& unit : state_->units) {
       for (auto& flat : unit->flats) {
@@ -208,6 +193,6 @@ std::function<void()> ShardedModel::prepare_load(const std::vector<ShardPiece>& 
   };
 }
 
-std::function<void()> ShardedModel::prepare_load(const NamedTensors& state) { return prepare_load(pieces_of(state)); }
+std::function<void()> ShardedModel::prepare_load(const NamedTensors& state) { return prepare_load(parts_of(state)); }
 
 }  // namespace accel::sharded

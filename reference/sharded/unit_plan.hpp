@@ -5,21 +5,12 @@
 #include <vector>
 
 #include "reference/config/sharding.hpp"
+#include "reference/mesh/parameter_layout.hpp"
 #include "reference/modules/model_description.hpp"
 
 /// Which modules of a model are units, and which parameters each unit's flat buffers contain. Pure. Thread rule:
 /// values. Source: torch/distributed/fsdp/wrap.py, _recursive_wrap.
 namespace accel::sharded {
-
-/// Elements [begin, end).
-struct Range {
-  std::int64_t begin = 0, end = 0;
-  [[nodiscard]] std::int64_t size() const { return end - begin; }
-  friend bool operator==(const Range&, const Range&) = default;
-};
-
-/// Empty if the ranges do not overlap.
-[[nodiscard]] Range intersection(Range a, Range b);
 
 /// The layout of a flat buffer of parameters that is cut into equal shards. Pure: no tensors, no communication.
 ///
@@ -39,15 +30,20 @@ class FlatPlan {
   /// Elements including the padding after the last parameter.
   [[nodiscard]] std::int64_t padded_numel() const { return shard_numel() * num_shards_; }
   /// Where a parameter lies in the flat buffer.
-  [[nodiscard]] Range range(std::size_t parameter) const {
+  [[nodiscard]] ElementRange range(std::size_t parameter) const {
     return {begins_[parameter], begins_[parameter] + parameters_[parameter].numel()};
   }
   /// Where a shard lies in the flat buffer.
-  [[nodiscard]] Range shard(int index) const { return {index * shard_numel(), (index + 1) * shard_numel()}; }
-  /// The elements of a parameter that a shard holds, counted from the parameter's start; empty if it holds none.
-  [[nodiscard]] Range part(std::size_t parameter, int shard_index) const;
-  /// The same elements, counted from the shard's start.
-  [[nodiscard]] Range part_in_shard(std::size_t parameter, int shard_index) const;
+  [[nodiscard]] ElementRange shard(int index) const { return {index * shard_numel(), (index + 1) * shard_numel()}; }
+  /// How the ranks hold a parameter.
+  [[nodiscard]] FlatShard placement(std::size_t parameter) const { return {range(parameter), shard_numel()}; }
+  /// The elements of a parameter that a shard holds: see FlatShard.
+  [[nodiscard]] ElementRange part(std::size_t parameter, int shard_index) const {
+    return placement(parameter).part(shard_index);
+  }
+  [[nodiscard]] ElementRange part_in_shard(std::size_t parameter, int shard_index) const {
+    return placement(parameter).part_in_shard(shard_index);
+  }
 
  private:
   std::vector<ParameterShape> parameters_;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "reference/core/named_tensors.hpp"
+#include "reference/mesh/parameter_layout.hpp"
 
 namespace torch::nn {
 class Module;
@@ -16,13 +17,10 @@ class Module;
 
 namespace accel {
 
-/// The parameters of a prepared model, which must be equal on all ranks with the same parts after every update.
+/// The parameters of a prepared model, which must be equal after every update on all ranks that hold the same parts.
 struct Replicas {
-  static constexpr int kComplete = -1;
   NamedTensors parameters = {};
-  /// Which part of the complete parameter each is, for layers that are divided over ranks: ranks with the same part
-  /// hold equal values. kComplete if every rank holds all of it. Empty: all are complete.
-  std::vector<int> parts = {};
+  std::vector<ParameterLayout> layouts = {};  ///< one per parameter; empty: every rank holds all of each
   /// The last backward pass kept its gradients local, so ranks may differ: no_sync, or a skipped step.
   bool are_local = false;
 };

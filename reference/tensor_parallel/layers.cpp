@@ -22,13 +22,13 @@ ParameterCut cut_of(const char* layer, std::int64_t dim, std::int64_t size, std:
   std::int64_t sum = 0;
   const auto num_parts = group.size();
   const auto is_empty = [&](int part) {
-    return range_of_part(size, {.part = part, .num_parts = num_parts}).length < 1;
+    return part_of_length(size, {.index = part, .num_parts = num_parts}).size() < 1;
   };
   if (sections.size() == 1 && sections[0] == size && is_empty(num_parts - 1))
     problems.push_back(
         fmt::format("{} features over {} tensor-parallel ranks, by {} each, leave the last rank without any; use a "
                     "smaller tp_size",
-                    size, num_parts, range_of_part(size, {.part = 0, .num_parts = num_parts}).length));
+                    size, num_parts, part_of_length(size, {.index = 0, .num_parts = num_parts}).size()));
   for (const auto section : sections) {
     if (sections.size() > 1 && section % group.size() != 0)
       problems.push_back(
@@ -38,7 +38,10 @@ ParameterCut cut_of(const char* layer, std::int64_t dim, std::int64_t size, std:
   }
   if (sum != size) problems.push_back(fmt::format("the sections have {} features in all; expected {}", sum, size));
   check_config(problems.empty(), "{}: {}", layer, listed(problems, "; "));
-  return {.axis = "tp", .group = std::move(group), .dim = dim, .sections = std::move(sections)};
+  return {.axis = std::string(name_of(kTensorAxis)),
+          .group = std::move(group),
+          .dim = dim,
+          .sections = std::move(sections)};
 }
 
 // set_data, so that the module's member and its registered parameter remain one tensor.
@@ -48,7 +51,7 @@ void keep_part(at::Tensor& parameter, const ParameterCut& cut) {
 
 // What the outputs of a layer have as Sharded::uneven_length.
 std::int64_t uneven_length_of(const ParameterCut& cut) {
-  const auto length = cut.length_of_whole();
+  const auto length = cut.shard().length();
   return length % cut.group.size() == 0 ? 0 : length;
 }
 
@@ -169,11 +172,12 @@ Partial VocabParallelEmbeddingImpl::looked_up(const at::Tensor& tokens) {
                    "VocabParallelEmbedding: tokens from {} to {}; expected 0 to {}", least, largest,
                    options.num_embeddings() - 1);
   }
-  const auto [begin, rows] =
-      range_of_part(options.num_embeddings(), {.part = cut_.group.rank(), .num_parts = cut_.group.size()});
-  const auto local = tokens - begin;
+  const auto own =
+      part_of_length(options.num_embeddings(), {.index = cut_.group.rank(), .num_parts = cut_.group.size()});
+  const auto rows = own.size();
+  const auto local = tokens - own.begin;
   const auto is_elsewhere = local.lt(0).logical_or(local.ge(rows));
-  const auto padding = options.padding_idx() ? *options.padding_idx() - begin : -1;
+  const auto padding = options.padding_idx() ? *options.padding_idx() - own.begin : -1;
   const auto values =
       at::embedding(weight, local.masked_fill(is_elsewhere, 0), padding >= 0 && padding < rows ? padding : -1);
   return {values.masked_fill(is_elsewhere.unsqueeze(-1), 0)};
@@ -212,11 +216,11 @@ Replicated vocab_parallel_cross_entropy(const Sharded<-1>& logits, const at::Ten
   const auto exact = logits.local.to(at::promote_types(logits.local.scalar_type(), at::kFloat));
   const auto columns = exact.size(-1);
   const auto vocab = logits.uneven_length > 0 ? logits.uneven_length : columns * group.size();
-  const auto own_range = range_of_part(vocab, {.part = group.rank(), .num_parts = group.size()});
+  const auto own_range = part_of_length(vocab, {.index = group.rank(), .num_parts = group.size()});
   const auto is_counted = targets.ne(options.ignore_index);
   check_targets(targets.masked_select(is_counted), vocab);
   auto largest =
-      largest_of_all(exact.detach(), group, logits.uneven_length > 0 ? std::optional(own_range.length) : std::nullopt);
+      largest_of_all(exact.detach(), group, logits.uneven_length > 0 ? std::optional(own_range.size()) : std::nullopt);
   const auto shifted = exact - largest.unsqueeze(-1);
   const auto local = targets - own_range.begin;
   const auto is_elsewhere = local.lt(0).logical_or(local.ge(columns));

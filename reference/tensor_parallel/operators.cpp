@@ -99,7 +99,7 @@ at::Tensor scattered(const at::Tensor& values, std::int64_t dim, const Group& gr
       [dim, group](const at::Tensor& gradient) { return all_gathered_parts(gradient, dim, group); });
 }
 
-// The parts of a dimension that does not divide are those of a ParameterCut with one section.
+// The parts of a dimension that does not divide are those of a Shard with one section.
 at::Tensor gathered(const at::Tensor& values, std::int64_t dim, const Group& group, std::int64_t uneven_length) {
   if (group.size() == 1) return values;
   if (uneven_length > 0) {

@@ -15,8 +15,6 @@
 namespace accel::checkpoint {
 namespace {
 
-using sharded::ShardPiece;
-
 // A description in the form that gather_object sends. A step of the path has an index, or -1 and a key.
 using PackedStep = std::pair<std::string, std::int64_t>;
 using PackedItem = std::tuple<std::vector<PackedStep>, int, std::vector<std::int64_t>, std::vector<std::int64_t>,
@@ -84,9 +82,9 @@ void add_items(std::vector<StateFile>& files, const std::string& folder, const s
 }
 
 // A piece is a range of elements in row-major order. It has the form of a tensor only after its division into boxes.
-void add_boxes_of(std::vector<DistributedItem>& items, const StatePath& path, const ShardPiece& piece) {
+void add_boxes_of(std::vector<DistributedItem>& items, const StatePath& path, const TensorPart& piece) {
   std::int64_t begin = 0;
-  for (const auto& box : boxes_of_range(piece.sizes, piece.part.begin, piece.part.end)) {
+  for (const auto& box : boxes_of_range(piece.sizes, piece.range.begin, piece.range.end)) {
     const auto count = c10::multiply_integers(box.sizes);
     items.push_back({path, piece.sizes, box, piece.values.narrow(0, begin, count).view(box.sizes)});
     begin += count;
@@ -96,7 +94,7 @@ void add_boxes_of(std::vector<DistributedItem>& items, const StatePath& path, co
 }  // namespace
 
 void add_distributed_model(std::vector<StateFile>& files, std::size_t index, const ParallelModel& model,
-                           const std::vector<ShardPiece>& pieces, RankContext& context) {
+                           const std::vector<TensorPart>& pieces, RankContext& context) {
   const auto names = state_dict_of(*model.module());
   std::map<std::string, const c10::TensorImpl*> tensors;
   for (const auto& [name, tensor] : names) tensors.emplace(name, tensor.unsafeGetTensorImpl());
@@ -110,7 +108,7 @@ void add_distributed_model(std::vector<StateFile>& files, std::size_t index, con
 }
 
 void add_distributed_optimizer(std::vector<StateFile>& files, std::size_t index, const Value& remaining,
-                               const std::vector<ShardPiece>& pieces, RankContext& context) {
+                               const std::vector<TensorPart>& pieces, RankContext& context) {
   const TorchFileOptions types{.types = {{"optimizer/param_groups/*/betas", PythonType::kTuple},
                                          {"optimizer/param_groups/*/etas", PythonType::kTuple},
                                          {"optimizer/param_groups/*/step_sizes", PythonType::kTuple}}};

@@ -14,10 +14,10 @@ namespace accel::checkpoint {
 
 /// Adds this rank's files of a model. A shared parameter is saved under all of its names. Collective.
 void add_distributed_model(std::vector<StateFile>& files, std::size_t index, const ParallelModel& model,
-                           const std::vector<sharded::ShardPiece>& pieces, RankContext& context);
+                           const std::vector<TensorPart>& pieces, RankContext& context);
 /// Adds this rank's files of an optimizer: of its `pieces`, and of the `remaining` state. Collective.
 void add_distributed_optimizer(std::vector<StateFile>& files, std::size_t index, const Value& remaining,
-                               const std::vector<sharded::ShardPiece>& pieces, RankContext& context);
+                               const std::vector<TensorPart>& pieces, RankContext& context);
 
 /// Reads the folder of an optimizer. Tensors of parameters are read when they are loaded.
 [[nodiscard]] SavedOptimizer distributed_optimizer(const std::string& folder);

@@ -16,19 +16,20 @@ namespace {
 using Custom = TrainingState::Custom;
 
 bool is_divided(const Custom& custom, const TrainingState& state) {
-  if (custom.cuts) return !custom.cuts->empty();
+  if (custom.layouts) return custom.layouts->has_divided_layers();
   if (!custom.optimizer) return false;
   const auto parameters = optim::parameters_of(*custom.optimizer);
-  return std::ranges::any_of(parameters, [&](const auto& parameter) { return shards_of(parameter, state) != nullptr; });
+  return std::ranges::any_of(parameters,
+                             [&](const auto& parameter) { return division_of(parameter, state) != nullptr; });
 }
 
 Value complete_state(const Custom& custom, const TrainingState& state, RankContext& context) {
   if (custom.optimizer) {
-    std::vector<sharded::ShardPiece> pieces;
+    std::vector<TensorPart> pieces;
     return state_dict_of(*custom.optimizer, state, context, OptimizerForm::kWhole, pieces);
   }
   Value::Dict tensors;
-  for (const auto& [name, tensor] : custom.cuts->complete(state_dict_of(*custom.module)))
+  for (const auto& [name, tensor] : custom.layouts->complete(state_dict_of(*custom.module)))
     tensors.emplace(name, tensor.detach());
   return tensors;
 }
@@ -38,13 +39,13 @@ Value own_parts(const Custom& custom, const Value& complete) {
   auto tensors = complete.as<Value::Dict>();
   std::vector<std::string> problems;
   for (const auto& [name, part] : state_dict_of(*custom.module)) {
-    const auto* cut = custom.cuts->find(name);
+    const auto* divided = custom.layouts->of_layer(name);
     const auto saved = tensors.find(name);
-    if (cut == nullptr || saved == tensors.end()) continue;
+    if (divided == nullptr || saved == tensors.end()) continue;
     const auto& whole = saved->second.as<at::Tensor>();
-    const auto expected = cut->whole_sizes(part);
+    const auto& expected = divided->layout.sizes;
     if (whole.sizes() == c10::IntArrayRef(expected)) {
-      saved->second = cut->part_of(whole);
+      saved->second = divided->part_of(whole);
       continue;
     }
     problems.push_back(fmt::format("'{}' has sizes [{}], the complete module's are [{}]", name,
@@ -61,7 +62,7 @@ void check_registered(const TrainingState& state) {
     if (!state.custom[i].module) continue;
     for (const auto& parameter : state.custom[i].module->parameters()) {
       const auto is_shard = std::ranges::any_of(state.models, [&](const auto& model) {
-        return model->is_sharded() && model->shards_of(parameter) != nullptr;
+        return model->is_sharded() && model->layouts().find(parameter) != nullptr;
       });
       check_state(!is_shard,
                   "register_for_checkpointing: object {} is a module with parameters of a prepared sharded model, of "

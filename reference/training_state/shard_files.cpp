@@ -25,7 +25,6 @@ namespace accel::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-using sharded::ShardPiece;
 using Json = nlohmann::json;
 
 struct StoredPiece {
@@ -130,11 +129,11 @@ void gather_wholes(Value::Dict& states, const std::vector<at::Tensor>& parameter
                    RankContext& context) {
   for (const auto& [index, name] : entries_of_all_ranks(states, parameters, context)) {
     const auto& parameter = parameters.at(std::stoul(index));
-    const auto* divided = shards_of(parameter, state);
+    const auto* divided = division_of(parameter, state);
     if (divided == nullptr) continue;
     auto entries = states.contains(index) ? states.at(index).as<Value::Dict>() : Value::Dict();
     const auto part = entries.contains(name) ? entries.at(name).as<at::Tensor>() : at::empty({0}, parameter.options());
-    auto whole = divided->full_tensor_of(parameter, part);
+    auto whole = divided->complete_of(part);
     if (context.rank == 0)
       entries[name] = whole.to(at::kCPU);
     else
@@ -148,9 +147,9 @@ void gather_wholes(Value::Dict& states, const std::vector<at::Tensor>& parameter
 std::vector<std::string> names_of(const std::vector<at::Tensor>& parameters, const TrainingState& state) {
   std::vector<std::string> names, numbers;
   for (const auto& parameter : parameters) {
-    const auto* divided = shards_of(parameter, state);
+    const auto* divided = division_of(parameter, state);
     numbers.push_back(std::to_string(numbers.size()));
-    names.push_back(divided == nullptr ? numbers.back() : divided->name_of(parameter));
+    names.push_back(divided == nullptr ? numbers.back() : divided->name);
   }
   return std::set<std::string>(names.begin(), names.end()).size() == names.size() ? names : numbers;
 }
@@ -225,27 +224,27 @@ Value::Dict with_names(Value::Dict dict, const std::vector<std::string>& names_o
 // Moves this rank's parts of one parameter's state from `entries` to `pieces`. If several ranks hold equal parts
 // (hybrid sharding), only one of them writes. An empty part is written only for an empty parameter, so that it is not
 // missing.
-void take_pieces(Value::Dict& entries, const at::Tensor& parameter, const sharded::ParameterShards& divided,
-                 const std::string& name, std::vector<ShardPiece>& pieces) {
+void take_pieces(Value::Dict& entries, const at::Tensor& parameter, const DividedParameter& divided,
+                 const std::string& name, std::vector<TensorPart>& pieces) {
   for (auto entry = entries.begin(); entry != entries.end();) {
     if (!is_part(entry->second, parameter)) {
       ++entry;
       continue;
     }
-    auto piece = divided.piece_of(parameter, entry->second.as<at::Tensor>());
+    auto piece = divided.described(entry->second.as<at::Tensor>());
     piece.name = name + "/" + entry->first;
-    const bool is_empty = piece.part.size() == 0 && c10::multiply_integers(piece.sizes) > 0;
-    if (divided.writes_pieces() && !is_empty) pieces.push_back(std::move(piece));
+    const bool is_empty = piece.range.size() == 0 && c10::multiply_integers(piece.sizes) > 0;
+    if (divided.writes_part && !is_empty) pieces.push_back(std::move(piece));
     entry = entries.erase(entry);
   }
 }
 
 void take_all_pieces(Value::Dict& states, const std::vector<at::Tensor>& parameters,
                      const std::vector<std::string>& names, const TrainingState& state,
-                     std::vector<ShardPiece>& pieces) {
+                     std::vector<TensorPart>& pieces) {
   for (auto& [index, value] : states) {
     const auto place = std::stoul(index);
-    const auto* divided = shards_of(parameters.at(place), state);
+    const auto* divided = division_of(parameters.at(place), state);
     if (divided == nullptr) continue;
     auto entries = value.as<Value::Dict>();
     take_pieces(entries, parameters.at(place), *divided, names.at(place), pieces);
@@ -266,13 +265,13 @@ Value::Dict entries_of(const std::string& key, const Value::Dict& saved,
   return entries;
 }
 
-// Cuts tensors of the size of the complete parameter to this rank's part. The comparison is by size, since Python may
+// Replaces tensors of the size of the complete parameter by this rank's part. The comparison is by size, since Python may
 // have saved them flat or in the parameter's shape.
-void cut_to_parts(Value::Dict& entries, const at::Tensor& parameter, const sharded::ParameterShards& divided) {
-  const auto complete_numel = c10::multiply_integers(divided.piece_of(parameter, parameter).sizes);
+void keep_parts(Value::Dict& entries, const DividedParameter& divided) {
+  const auto complete_numel = c10::multiply_integers(divided.layout.sizes);
   for (auto& [name, entry] : entries) {
     if (entry.is<at::Tensor>() && !is_scalar_state(name) && entry.as<at::Tensor>().numel() == complete_numel)
-      entry = divided.part_of(parameter, entry.as<at::Tensor>());
+      entry = divided.part_of(entry.as<at::Tensor>());
   }
 }
 
@@ -293,22 +292,23 @@ Value::List with_places(const Value::List& groups) {
 
 }  // namespace
 
-const sharded::ParameterShards* shards_of(const at::Tensor& parameter, const TrainingState& state) {
+const DividedParameter* division_of(const at::Tensor& parameter, const TrainingState& state) {
   for (const auto& model : state.models) {
-    if (const auto* shards = model->shards_of(parameter)) return shards;
+    if (const auto* divided = model->layouts().find(parameter)) return divided;
   }
   for (const auto& custom : state.custom) {
-    if (custom.cuts && custom.cuts->find(parameter) != nullptr) return custom.cuts.get();
+    if (!custom.layouts) continue;
+    if (const auto* divided = custom.layouts->find(parameter)) return divided;
   }
   return nullptr;
 }
 
 // safetensors metadata maps strings to strings, so the place is stored as JSON text.
-StateFile file_of_pieces(std::string name, const std::vector<ShardPiece>& pieces) {
+StateFile file_of_pieces(std::string name, const std::vector<TensorPart>& pieces) {
   StateFile file{std::move(name), NamedTensors()};
   for (const auto& piece : pieces) {
     std::get<NamedTensors>(file.content).emplace_back(piece.name, piece.values);
-    file.metadata[piece.name] = Json{{"begin", piece.part.begin}, {"sizes", piece.sizes}}.dump();
+    file.metadata[piece.name] = Json{{"begin", piece.range.begin}, {"sizes", piece.sizes}}.dump();
   }
   return file;
 }
@@ -335,7 +335,7 @@ std::map<std::string, StoredWeight> read_shards(const std::string& folder) {
 }
 
 Value state_dict_of(const torch::optim::Optimizer& optimizer, const TrainingState& state, RankContext& context,
-                    OptimizerForm form, std::vector<ShardPiece>& pieces) {
+                    OptimizerForm form, std::vector<TensorPart>& pieces) {
   const auto parameters = optim::parameters_of(optimizer);
   auto dict = optim::state_dict(optimizer).as<Value::Dict>();
   auto states = dict.at("state").as<Value::Dict>();
@@ -361,7 +361,7 @@ Value parts_of(const Value& whole, const std::map<std::string, StoredWeight>& sh
   Value::Dict states;
   for (std::size_t index = 0; index < parameters.size(); ++index) {
     auto entries = entries_of(keys[index], saved, shards);
-    if (const auto* divided = shards_of(parameters[index], state)) cut_to_parts(entries, parameters[index], *divided);
+    if (const auto* divided = division_of(parameters[index], state)) keep_parts(entries, *divided);
     if (!entries.empty()) states[std::to_string(index)] = std::move(entries);
   }
   dict["state"] = std::move(states);

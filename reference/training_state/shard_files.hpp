@@ -16,7 +16,7 @@
 /// by row, and the sizes of the complete tensor. Thread rule: any thread, except for the functions that are collective.
 namespace accel::checkpoint {
 
-[[nodiscard]] StateFile file_of_pieces(std::string name, const std::vector<sharded::ShardPiece>& pieces);
+[[nodiscard]] StateFile file_of_pieces(std::string name, const std::vector<TensorPart>& pieces);
 
 /// Returns "pytorch_model_fsdp_0", "optimizer_0" ...: folders that contain files rank{r}.safetensors.
 [[nodiscard]] std::string folder_of_shards(const std::string& what, std::size_t index);
@@ -27,7 +27,7 @@ namespace accel::checkpoint {
 [[nodiscard]] std::map<std::string, StoredWeight> read_shards(const std::string& folder);
 
 /// The division of a parameter of a prepared model or a registered module over ranks; null if it is complete.
-[[nodiscard]] const sharded::ParameterShards* shards_of(const at::Tensor& parameter, const TrainingState& state);
+[[nodiscard]] const DividedParameter* division_of(const at::Tensor& parameter, const TrainingState& state);
 
 /// How the optimizer state of sharded models is written: complete, or in pieces.
 enum class OptimizerForm { kWhole, kPieces };
@@ -37,7 +37,7 @@ enum class OptimizerForm { kWhole, kPieces };
 /// kWhole: complete tensors on rank 0; the dicts of other ranks lack the sharded tensors. kPieces: sharded tensors are
 /// moved to `pieces` under "name/entry". Collective for kWhole.
 [[nodiscard]] Value state_dict_of(const torch::optim::Optimizer& optimizer, const TrainingState& state,
-                                  RankContext& context, OptimizerForm form, std::vector<sharded::ShardPiece>& pieces);
+                                  RankContext& context, OptimizerForm form, std::vector<TensorPart>& pieces);
 
 /// The reverse: returns this rank's parts of a complete state. `shards` provides the tensors that the state lacks.
 [[nodiscard]] Value parts_of(const Value& whole, const std::map<std::string, StoredWeight>& shards,

@@ -11,6 +11,7 @@
 
 #include "reference/checkpoint/python_random.hpp"
 #include "reference/core/safetensors.hpp"
+#include "reference/mesh/axes.hpp"
 #include "reference/state/rng_sync.hpp"
 #include "reference/training_state/distributed_state.hpp"
 #include "reference/training_state/registered_state.hpp"
@@ -111,7 +112,7 @@ Value random_states(const TrainingState& state, const RankContext& context, Valu
 // An optimizer may step parameters of several models, so all models determine one form.
 OptimizerForm form_of_optimizers(const TrainingState& state) {
   const bool is_whole = std::all_of(state.models.begin(), state.models.end(),
-                                    [](const auto& model) { return model->is_saved_complete(); });
+                                    [](const auto& model) { return model->form().is_complete(); });
   return is_whole ? OptimizerForm::kWhole : OptimizerForm::kPieces;
 }
 
@@ -119,7 +120,7 @@ OptimizerForm form_of_optimizers(const TrainingState& state) {
 bool has_distributed_optimizers(const TrainingState& state) {
   const auto has_type = [&](const std::string& type) {
     return std::any_of(state.models.begin(), state.models.end(),
-                       [&](const auto& model) { return model->state_dict_type() == type; });
+                       [&](const auto& model) { return model->form().state_dict_type == type; });
   };
   return has_type(kShardedStateDict) && !has_type("LOCAL_STATE_DICT");
 }
@@ -128,7 +129,7 @@ bool has_distributed_optimizers(const TrainingState& state) {
 // weights are written once.
 StateFile file_of_weights(std::size_t index, const ParallelModel& model, const NamedTensors& weights,
                           bool safe_serialization) {
-  if (model.has_fsdp_file_names()) return {file_of_full_fsdp_model(index), weights};
+  if (model.form().has_fsdp_file_names) return {file_of_full_fsdp_model(index), weights};
   return {file_of_model(index, safe_serialization), safe_serialization ? deduplicate_shared(weights).tensors : weights};
 }
 
@@ -185,7 +186,7 @@ std::vector<Value> add_optimizer_shards(std::vector<StateFile>& files, const Tra
                                         RankContext& context) {
   std::vector<Value> optimizers;
   for (std::size_t i = 0; i < state.optimizers.size(); ++i) {
-    std::vector<sharded::ShardPiece> pieces;
+    std::vector<TensorPart> pieces;
     auto remaining = with_entries_of_schedules(
         state_dict_of(state.optimizers[i].optimizer(), state, context, form_of_optimizers(state), pieces),
         state.optimizers[i].optimizer(), state);
@@ -203,9 +204,9 @@ std::vector<Value> add_optimizer_shards(std::vector<StateFile>& files, const Tra
 void add_model_shards(std::vector<StateFile>& files, const TrainingState& state, RankContext& context) {
   for (std::size_t i = 0; i < state.models.size(); ++i) {
     const auto& model = *state.models[i];
-    if (model.is_saved_complete()) continue;
-    const auto pieces = model.pieces();
-    if (model.state_dict_type() == kShardedStateDict)
+    if (model.form().is_complete()) continue;
+    const auto pieces = model.parts();
+    if (model.form().state_dict_type == kShardedStateDict)
       add_distributed_model(files, i, model, pieces, context);
     else if (!pieces.empty())
       files.push_back(file_of_pieces(file_of_shard(kModelShards, i, context.rank), pieces));
@@ -218,7 +219,7 @@ void add_shared_files(std::vector<StateFile>& files, TrainingState& state, const
                       bool safe_serialization) {
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const auto& model = *state.models[i];
-    if (model.is_saved_complete()) files.push_back(file_of_weights(i, model, weights[i], safe_serialization));
+    if (model.form().is_complete()) files.push_back(file_of_weights(i, model, weights[i], safe_serialization));
   }
   for (std::size_t i = 0; i < optimizers.size(); ++i) {
     files.push_back({file_of_optimizer(i), optimizers[i], types_of_optimizer(state)});
@@ -281,9 +282,9 @@ bool is_of_accel(const std::string& folder) {
 
 std::string describe(const ParallelismConfig& mesh) {
   std::string text = fmt::format("dp {}", mesh.dp_replicate_size * mesh.dp_shard_size);
-  for (const auto& [axis, size] : {std::pair("cp", mesh.cp_size), std::pair("sp", mesh.sp_size),
-                                   std::pair("tp", mesh.tp_size), std::pair("ep", mesh.ep_size)}) {
-    if (size > 1) text += fmt::format(" x {} {}", axis, size);
+  for (const auto& axis : mesh_axes()) {
+    const bool is_of_dp = axis.weights == AxisWeights::kEqual && !axis.shares_batch;
+    if (const auto size = mesh.*axis.size; size > 1 && !is_of_dp) text += fmt::format(" x {} {}", axis.name, size);
   }
   return text;
 }

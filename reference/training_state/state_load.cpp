@@ -165,7 +165,7 @@ void StateLoad::load_model(std::size_t index) {
   auto& model = *state_.models[index];
   const auto weights = weights_in(folder_, index);
   const auto what = path(fmt::format("model {}", index));
-  check_checkpoint(model.state_dict_type() != "LOCAL_STATE_DICT" || has_same_ranks(),
+  check_checkpoint(model.form().state_dict_type != "LOCAL_STATE_DICT" || has_same_ranks(),
                    "{}: saved by {}, and this run has {}; LOCAL_STATE_DICT requires the same ranks and "
                    "parallelism_config, SHARDED_STATE_DICT supports any",
                    what, saving_ranks(), loading_ranks());

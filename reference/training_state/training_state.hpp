@@ -21,7 +21,7 @@ struct TrainingState {
     std::function<Value()> state_dict;  ///< of this rank: ranks may hold parts of tensors
     std::function<void(const Value&)> load_state_dict;
     std::shared_ptr<torch::nn::Module> module = {};           ///< null for other objects
-    std::shared_ptr<CutParameters> cuts = {};                 ///< of the module
+    std::shared_ptr<ParameterLayouts> layouts = {};           ///< of the module
     std::shared_ptr<torch::optim::Optimizer> optimizer = {};  ///< null for other objects
   };
   std::vector<std::shared_ptr<ParallelModel>> models = {};

@@ -57,10 +57,9 @@ std::vector<std::string> names_of(const ReplicaModels& models) {
 std::vector<int> parts_of(const ReplicaModels& models) {
   std::vector<int> parts;
   for (const auto& model : models) {
-    if (model->parts.empty())
-      parts.insert(parts.end(), model->parameters.size(), Replicas::kComplete);
-    else
-      parts.insert(parts.end(), model->parts.begin(), model->parts.end());
+    const auto end = parts.size() + model->parameters.size();
+    for (const auto& layout : model->layouts) parts.push_back(layout.layer_part());
+    parts.resize(end, ParameterLayout::kUndivided);
   }
   return parts;
 }
@@ -120,7 +119,7 @@ void ReplicaVote::compare(std::uint64_t update, const Ballot& ballot, const Mode
   for (const auto rank : everyone) {
     const auto& parts = ballot.parts[rank];
     for (std::size_t place = 0; place < parts.size(); ++place) {
-      if (parts[place] != Replicas::kComplete) complete[rank][place] = 0;
+      if (parts[place] != ParameterLayout::kUndivided) complete[rank][place] = 0;
     }
   }
   bool is_equal = agree(everyone, update, complete, ballot, models);

@@ -53,7 +53,7 @@ class ReplicaVote {
   using Hashes = std::vector<std::uint64_t>;  // one per parameter of each model
   struct Ballot {
     std::vector<std::vector<ParameterState>> states;  // by rank
-    std::vector<std::vector<int>> parts;              // by rank: those of Replicas, one per state
+    std::vector<std::vector<int>> parts;              // by rank: see layer_part, one per state
     std::vector<std::uint64_t> generators;
     int num_cast = 0;
   };

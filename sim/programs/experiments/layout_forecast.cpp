@@ -89,7 +89,8 @@ LayoutForecast LayoutForecaster::operator()(const ParallelismConfig& layout) {
   // Where the program would only warn: FSDP trains copies of an undivided model.
   options.on_model = [&](const torch::nn::Module& model) {
     const auto cuts = parallel::parameter_cuts(model);
-    const bool divides = std::any_of(cuts.begin(), cuts.end(), [](const auto& cut) { return cut.second.axis == "tp"; });
+    const bool divides =
+        std::any_of(cuts.begin(), cuts.end(), [](const auto& cut) { return cut.second.mesh_axis() == kTensorAxis; });
     check_argument(divides || !layout.tp_enabled(), "tp: the model divides no layer over these ranks");
   };
   try {

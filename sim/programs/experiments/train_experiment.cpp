@@ -299,7 +299,7 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
   result.is_sharded = model.parallel_model()->is_sharded();
   // A model that is divided over ranks writes with a complete copy: text has contexts of any length.
   std::shared_ptr<models::Model> complete;
-  if (experiment.sample && (parts.size() > 1 || !model.parallel_model()->cuts().empty())) {
+  if (experiment.sample && (parts.size() > 1 || model.parallel_model()->layouts().has_divided_layers())) {
     const auto state = accelerator.get_state_dict(model);  // collective
     const GeneratorScope unused(make_generator(0));
     if (accelerator.is_main_process()) complete = complete_copy(task, state);

@@ -304,7 +304,7 @@ void RankProxy::compare_replicas(process::MessageReader& message) {
   for (const auto& parameter : report.parameters) {
     const auto like = at::TensorOptions().dtype(parameter.state.dtype).device(at::kMeta);
     replicas->parameters.emplace_back(parameter.name, at::empty(parameter.sizes, like));
-    replicas->parts.push_back(parameter.part);
+    replicas->layouts.push_back(parameter.layout);
     states.push_back(parameter.state);
   }
   const sim::ReplicaModels models{std::move(replicas)};

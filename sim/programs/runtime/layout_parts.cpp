@@ -3,9 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <numeric>
 
-#include "reference/modules/parameter_cut.hpp"
+#include "reference/modules/divided_parameter.hpp"
 
 namespace accel::programs {
 namespace {
@@ -114,39 +113,34 @@ LayoutParts::Tensors LayoutParts::features_of(std::vector<at::Tensor> options, i
   std::vector<at::Tensor> fitting;
   for (auto& option : options) {
     if (option.dim() != static_cast<std::int64_t>(sizes.size())) continue;
-    std::vector<at::Tensor> cuts{option};
+    std::vector<at::Tensor> divided{option};
     for (std::int64_t dim = 0; dim < option.dim(); ++dim) {
-      const auto own = place(rank, "tp");
-      const auto range = parallel::range_of_part(option.size(dim), {.part = own, .num_parts = layout_.tp_size});
-      if (option.size(dim) == sizes[dim] || range.length != sizes[dim]) continue;
+      const PartIndex own{.index = place(rank, "tp"), .num_parts = layout_.tp_size};
+      const auto range = part_of_length(option.size(dim), own);
+      if (option.size(dim) == sizes[dim] || range.size() != sizes[dim]) continue;
       std::vector<at::Tensor> next;
-      for (const auto& cut : cuts) {
-        next.push_back(cut.narrow(dim, range.begin, range.length));
-        if (std::accumulate(sections.begin(), sections.end(), std::int64_t{0}) != option.size(dim)) continue;
-        next.push_back(parallel::part_of_sections(cut, dim, sections, {.part = own, .num_parts = layout_.tp_size}));
+      const Shard by_sections{.dim = dim, .sections = sections};
+      for (const auto& values : divided) {
+        next.push_back(values.narrow(dim, range.begin, range.size()));
+        if (by_sections.length() == option.size(dim)) next.push_back(part_of(values, by_sections, own));
       }
-      cuts = std::move(next);
+      divided = std::move(next);
     }
-    for (auto& cut : cuts) {
-      if (cut.sizes() == at::IntArrayRef(sizes)) fitting.push_back(std::move(cut));
+    for (auto& values : divided) {
+      if (values.sizes() == at::IntArrayRef(sizes)) fitting.push_back(std::move(values));
     }
   }
   return fitting;
 }
 
-// The sections of the module's weight, in whose order its outputs are cut.
+// The sections of the module's weight, in whose order its outputs are divided.
 LayoutParts::Indices LayoutParts::sections_of(const std::string& module) const {
   for (const auto& key : mesh_.keys(0)) {
     if (key.kind != "prepared parameter" || key.name != module + ".weight") continue;
     const auto* seen = mesh_.find(0, key);
-    return seen->cut ? seen->cut->sections : Indices();
+    return seen->division ? std::get<Shard>(seen->division->placement).sections : Indices();
   }
   return {};
-}
-
-at::Tensor LayoutParts::part_of(const at::Tensor& whole, const RecordedCut& cut, int rank) const {
-  return parallel::part_of_sections(whole, cut.dim, cut.sections,
-                                    {.part = place(rank, cut.axis), .num_parts = size(cut.axis)});
 }
 
 // Between steps, parameters of a sharded model are flat parts, in the order of the shard group.
@@ -163,8 +157,8 @@ at::Tensor LayoutParts::found_parameter(const ObservationKey& key, int rank, con
 }
 
 LayoutParts::Own LayoutParts::own_parameter(const ObservationKey& key, int rank, const at::Tensor& whole) const {
-  const auto& cut = mesh_.find(rank, key)->cut;
-  const auto expected = cut ? part_of(whole, *cut, rank) : whole;
+  const auto& division = mesh_.find(rank, key)->division;
+  const auto expected = division ? part_of(whole, std::get<Shard>(division->placement), division->which()) : whole;
   return {found_parameter(key, rank, expected), {expected}};
 }
 

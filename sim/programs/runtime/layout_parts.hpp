@@ -17,7 +17,7 @@
 ///     LayoutParts parts(one, mesh, {.tp_size = 2});
 ///     const auto [found, expected] = parts.own_values(key, 0, /*rank=*/1, whole);
 ///
-/// Sizes tell which of these cuts apply. Where several positions are possible (a context-parallel rank holds contiguous
+/// Sizes tell which of these divisions apply. Where several positions are possible (a context-parallel rank holds contiguous
 /// or balanced chunks) there are several expected tensors. Thread rule: values; both runs must outlive it.
 namespace accel::programs {
 
@@ -68,7 +68,6 @@ class LayoutParts {
   [[nodiscard]] Tensors shares_of(const at::Tensor& whole, int rank, const Sizes& sizes) const;
   [[nodiscard]] Tensors features_of(Tensors options, int rank, const Sizes& sizes, const Indices& sections) const;
   [[nodiscard]] Indices sections_of(const std::string& module) const;
-  [[nodiscard]] at::Tensor part_of(const at::Tensor& whole, const RecordedCut& cut, int rank) const;
   [[nodiscard]] at::Tensor found_parameter(const ObservationKey& key, int rank, const at::Tensor& expected) const;
   [[nodiscard]] at::Tensor found_values(const ObservationKey& key, std::size_t index, int rank) const;
 

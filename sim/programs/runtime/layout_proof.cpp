@@ -359,11 +359,11 @@ std::string describe(const Disagreement& disagreement) {
 std::vector<ParallelismConfig> all_layouts(int num_ranks, bool shards) {
   std::vector<ParallelismConfig> layouts{{}};
   // Appends every size that an axis may have to all meshes so far; the last axis gets the ranks that are left.
-  const auto add_axis = [&](int ParallelismConfig::*size) {
+  const auto add_axis = [&](int ParallelismConfig::*size, bool is_last) {
     std::vector<ParallelismConfig> longer;
     for (const auto& layout : layouts) {
       const auto left = num_ranks / static_cast<int>(layout.total_size());
-      for (int value = size == &ParallelismConfig::ep_size ? left : 1; value <= left; ++value) {
+      for (int value = is_last ? left : 1; value <= left; ++value) {
         if (left % value != 0) continue;
         longer.push_back(layout);
         longer.back().*size = value;
@@ -371,25 +371,19 @@ std::vector<ParallelismConfig> all_layouts(int num_ranks, bool shards) {
     }
     layouts = std::move(longer);
   };
-  add_axis(&ParallelismConfig::dp_replicate_size);
-  if (shards) add_axis(&ParallelismConfig::dp_shard_size);
-  for (const auto axis : {&ParallelismConfig::cp_size, &ParallelismConfig::sp_size, &ParallelismConfig::tp_size,
-                          &ParallelismConfig::ep_size})
-    add_axis(axis);
+  for (std::size_t axis = 0; axis < kNumMeshAxes; ++axis) {
+    const bool is_unsupported = mesh_axes()[axis].weights == AxisWeights::kStages;
+    if (is_unsupported || (axis == kShardAxis && !shards)) continue;
+    add_axis(mesh_axes()[axis].size, /*is_last=*/axis + 1 == kNumMeshAxes);
+  }
   std::erase_if(layouts, [](const auto& layout) { return layout.cp_enabled() && layout.sp_enabled(); });
   return layouts;
 }
 
 std::string name_of(const ParallelismConfig& layout) {
   std::vector<std::string> sizes;
-  const std::pair<const char*, int> all[] = {{"dp_replicate", layout.dp_replicate_size},
-                                             {"dp_shard", layout.dp_shard_size},
-                                             {"cp", layout.cp_size},
-                                             {"sp", layout.sp_size},
-                                             {"tp", layout.tp_size},
-                                             {"ep", layout.ep_size}};
-  for (const auto& [name, size] : all) {
-    if (size > 1) sizes.push_back(fmt::format("{} {}", name, size));
+  for (const auto& axis : mesh_axes()) {
+    if (const auto size = layout.*axis.size; size > 1) sizes.push_back(fmt::format("{} {}", axis.name, size));
   }
   return sizes.empty() ? "one rank" : fmt::format("{}", fmt::join(sizes, " x "));
 }

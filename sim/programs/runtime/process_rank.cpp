@@ -53,14 +53,15 @@ class ProcessListener : public StepListener {
     auto message = request(Request::kUpdated);
     const auto models = sim::compared_models(replicas_);
     const auto names = sim::names_of(models);
-    const auto parts = sim::parts_of(models);
     const auto states = sim::states_of(models);
     process::UpdateReport report{.generator = fingerprint(default_generator())};
     for (const auto& model : models) {
-      for (const auto& [name, parameter] : model->parameters) {
+      for (std::size_t place = 0; place < model->parameters.size(); ++place) {
         const auto index = report.parameters.size();
-        report.parameters.push_back(
-            {.name = names[index], .sizes = parameter.sizes().vec(), .part = parts[index], .state = states[index]});
+        report.parameters.push_back({.name = names[index],
+                                     .sizes = model->parameters[place].second.sizes().vec(),
+                                     .layout = model->layouts.empty() ? ParameterLayout{} : model->layouts[place],
+                                     .state = states[index]});
       }
     }
     report.processor_seconds = process::processor_seconds();

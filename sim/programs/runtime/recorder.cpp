@@ -96,7 +96,7 @@ class Recorder : public StepListener, public std::enable_shared_from_this<Record
   struct Model {
     const torch::nn::Module* module = nullptr;  // not used after the program may have destroyed it
     NamedTensors parameters;
-    std::map<std::string, RecordedCut> cuts;
+    std::map<std::string, ParameterLayout::Division> divisions;
     std::string prefix;  // of the names of its modules and parameters: "", or "model 1: " for the second
   };
 
@@ -108,7 +108,7 @@ class Recorder : public StepListener, public std::enable_shared_from_this<Record
   void observe_modules(const std::shared_ptr<torch::nn::Module>& module, const std::string& prefix);
   void add(Observation observation);
   void add_tensors(const std::string& kind, const std::string& name, const std::vector<at::Tensor>& tensors,
-                   const Placements& placements = {}, std::optional<RecordedCut> cut = {});
+                   const Placements& placements = {}, std::optional<ParameterLayout::Division> division = {});
   [[nodiscard]] RecordedTensor store(const at::Tensor& tensor, TensorPlacement placement);
   void add_parameters(const std::string& kind, const Model& model);
 
@@ -156,10 +156,10 @@ void Recorder::add(Observation observation) {
 }
 
 void Recorder::add_tensors(const std::string& kind, const std::string& name, const std::vector<at::Tensor>& tensors,
-                           const Placements& placements, std::optional<RecordedCut> cut) {
+                           const Placements& placements, std::optional<ParameterLayout::Division> division) {
   const at::DisableRecordFunctionGuard no_clock;
   const c10::NoGradGuard no_grad;
-  Observation observation{.step = step(), .kind = kind, .name = name, .cut = std::move(cut)};
+  Observation observation{.step = step(), .kind = kind, .name = name, .division = std::move(division)};
   std::vector<std::string> hashes, details;
   for (std::size_t place = 0; place < tensors.size(); ++place) {
     const auto& tensor = tensors[place];
@@ -192,11 +192,11 @@ RecordedTensor Recorder::store(const at::Tensor& tensor, TensorPlacement placeme
 void Recorder::add_parameters(const std::string& kind, const Model& model) {
   if (tensors_) {
     for (const auto& [name, parameter] : model.parameters) {
-      const auto cut = model.cuts.find(name);
+      const auto division = model.divisions.find(name);
       const auto& seen = kind.ends_with("gradient") ? parameter.grad() : parameter;
       if (seen.defined())
         add_tensors(kind, model.prefix + name, {seen}, {},
-                    cut == model.cuts.end() ? std::nullopt : std::optional(cut->second));
+                    division == model.divisions.end() ? std::nullopt : std::optional(division->second));
     }
     return;
   }
@@ -277,9 +277,8 @@ void Recorder::add_model(const std::shared_ptr<torch::nn::Module>& module) {
       return;
   }
   const auto prefix = models_.empty() ? "" : fmt::format("model {}: ", models_.size());
-  models_.push_back({.module = module.get(), .parameters = std::move(parameters), .cuts = {}, .prefix = prefix});
-  for (const auto& [name, cut] : parallel::parameter_cuts(*module))
-    models_.back().cuts[name] = {.axis = cut.axis, .dim = cut.dim, .sections = cut.sections};
+  models_.push_back({.module = module.get(), .parameters = std::move(parameters), .divisions = {}, .prefix = prefix});
+  for (const auto& [name, cut] : parallel::parameter_cuts(*module)) models_.back().divisions[name] = cut.division();
   add_parameters("prepared parameter", models_.back());
   out_.flush();  // shows that prepare returned, even if the run ends before its first step
   if (values_) stop_dropout(*module);

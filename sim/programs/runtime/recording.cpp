@@ -106,8 +106,14 @@ std::string to_line(const Observation& observation) {
                                {"placement", tensor.placement},
                                {"dim", tensor.dim}});
   }
-  if (const auto& cut = observation.cut)
-    json["cut"] = {{"axis", cut->axis}, {"dim", cut->dim}, {"sections", cut->sections}};
+  if (const auto& division = observation.division) {
+    const auto& shard = std::get<Shard>(division->placement);
+    json["division"] = {{"axis", name_of(division->axis)},
+                        {"dim", shard.dim},
+                        {"sections", shard.sections},
+                        {"index", division->index},
+                        {"num_parts", division->num_parts}};
+  }
   return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 
@@ -133,8 +139,12 @@ Recording read_recording(const std::string& folder, int num_ranks) {
                                        .placement = tensor.at("placement"),
                                        .dim = tensor.at("dim")});
       }
-      if (const auto cut = json.find("cut"); cut != json.end())
-        observation.cut = {.axis = cut->at("axis"), .dim = cut->at("dim"), .sections = cut->at("sections")};
+      if (const auto division = json.find("division"); division != json.end()) {
+        observation.division = {.axis = axis_named(division->at("axis").get<std::string>()),
+                                .placement = Shard{.dim = division->at("dim"), .sections = division->at("sections")},
+                                .index = division->at("index"),
+                                .num_parts = division->at("num_parts")};
+      }
     }
   }
   return recording;

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "reference/mesh/parameter_layout.hpp"
+
 /// What the ranks of a run computed, for finding where two runs diverge.
 ///
 ///     const auto difference = first_difference(read_recording(a, 4), read_recording(b, 4));
@@ -23,13 +25,6 @@ struct RecordedTensor {
   std::vector<std::int64_t> sizes = {};
   std::string placement = {};  ///< see TensorPlacement; "": none
   std::int64_t dim = 0;
-};
-
-/// Which part of a complete parameter a rank holds: see ParameterCut.
-struct RecordedCut {
-  std::string axis = {};
-  std::int64_t dim = 0;
-  std::vector<std::int64_t> sections = {};
 };
 
 /// One observation of a rank. `kind` is one of:
@@ -52,7 +47,8 @@ struct Observation {
   std::string detail = {};  ///< for people; not compared
   std::vector<std::string> collectives = {};  ///< of the rank since its previous observation; only with values
   std::vector<RecordedTensor> tensors = {};   ///< only with values
-  std::optional<RecordedCut> cut = {};        ///< of a parameter that is divided over ranks; only with values
+  /// Of a parameter that a layer divides, by a Shard; only with values.
+  std::optional<ParameterLayout::Division> division = {};
 
   friend bool operator==(const Observation& a, const Observation& b) {
     return a.step == b.step && a.kind == b.kind && a.name == b.name && a.value == b.value;

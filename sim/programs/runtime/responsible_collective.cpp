@@ -158,15 +158,16 @@ class CollectiveSearch {
     const auto inside = key_.name.empty() ? "" : key_.name + ".";
     for (const auto& parameter : keys_) {
       if (parameter.kind != "prepared parameter" || !parameter.name.starts_with(inside)) continue;
-      const auto& cut = mesh_.find(rank_, parameter)->cut;
-      if (!cut || is_satisfied(parameter.name)) continue;
-      if (cut->axis == "ep")
-        return Need{.group = "ep",
+      const auto& division = mesh_.find(rank_, parameter)->division;
+      if (!division || is_satisfied(parameter.name)) continue;
+      const std::string group(name_of(division->axis));
+      if (division->axis == kExpertAxis)
+        return Need{.group = group,
                     .name = "an all-to-all",
                     .symptom = "those of the rank's own experts",
                     .operations = {"all_to_all"}};
-      if (cut->dim == (key_.kind == "output" ? 1 : 0))
-        return Need{.group = cut->axis,
+      if (std::get<Shard>(division->placement).dim == (key_.kind == "output" ? 1 : 0))
+        return Need{.group = group,
                     .name = "a reduction",
                     .symptom = "a rank's own part of a sum",
                     .operations = {"all_reduce", "reduce_scatter"}};

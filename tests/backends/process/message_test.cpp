@@ -50,15 +50,19 @@ TEST(MessageTest, AnUpdateReportComesBack) {
   MessageWriter writer;
   const ParameterState state{
       .hash = 77, .dtype = at::kDouble, .gradient = ParameterState::Gradient::kPresent, .gradient_hash = 8};
+  const ParameterLayout layout{
+      .sizes = {3, 8},
+      .divisions = {
+          {.axis = kExpertAxis, .placement = Shard{.dim = 1, .sections = {4, 4}}, .index = 1, .num_parts = 2}}};
   writer << UpdateReport{.generator = 5,
-                         .parameters = {{.name = "w", .sizes = {3, 4}, .part = 1, .state = state}},
+                         .parameters = {{.name = "w", .sizes = {3, 4}, .layout = layout, .state = state}},
                          .processor_seconds = 1.5};
   MessageReader reader(writer.bytes());
   const auto read = read_update_report(reader);
   EXPECT_EQ(read.generator, 5u);
   ASSERT_EQ(read.parameters.size(), 1u);
   EXPECT_EQ(read.parameters[0].name, "w");
-  EXPECT_EQ(read.parameters[0].part, 1);
+  EXPECT_EQ(read.parameters[0].layout, layout);
   EXPECT_EQ(read.parameters[0].state, state);
   EXPECT_EQ(read.processor_seconds, 1.5);
 }

@@ -1,6 +1,6 @@
 // The options of a mesh's axes. Names, variables and defaults are those of accelerate/parallelism_config.py and of the
 // handlers in accelerate/utils/dataclasses.py.
-#include "reference/config/parallelism_config.hpp"
+#include "reference/config/mesh_options.hpp"
 
 #include <gmock/gmock.h>
 

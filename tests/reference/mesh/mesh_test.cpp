@@ -88,6 +88,16 @@ RC_GTEST_PROP(MeshLaws, RanksThatReadOtherSamplesAreNumberedByTheirGroup, ()) {
   }
 }
 
+// Source of the first two: accelerate/parallelism_config.py. A wrong axis would average gradients of different parameters,
+// or read samples twice.
+TEST(MeshPlanTest, GroupsCombineTheseAxes) {
+  EXPECT_THAT(axes_of("dp"), ElementsAre(kReplicateAxis, kShardAxis, kExpertAxis));
+  EXPECT_THAT(axes_of("dp_shard_cp"), ElementsAre(kShardAxis, kContextAxis, kSequenceAxis));
+  EXPECT_THAT(axes_of("dp_cp"), ElementsAre(kReplicateAxis, kShardAxis, kContextAxis, kSequenceAxis, kExpertAxis));
+  EXPECT_THAT(axes_of("expert_dp"), ElementsAre(kReplicateAxis, kShardAxis, kContextAxis, kSequenceAxis));
+  EXPECT_THAT(axes_of("tp"), ElementsAre(kTensorAxis));
+}
+
 TEST(MeshPlanTest, AnUnknownGroupIsAnErrorThatListsTheNames) {
   try {
     (void)axes_of("tpp");

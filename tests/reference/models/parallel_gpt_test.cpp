@@ -39,7 +39,7 @@ struct TrainingCase {
 std::int64_t any_vocabulary(int ranks) {
   for (;;) {
     const auto vocab = pick<std::int64_t>(2 * ranks, 7 * ranks);
-    if (parallel::range_of_part(vocab, {.part = ranks - 1, .num_parts = ranks}).length > 0) return vocab;
+    if (part_of_length(vocab, {.index = ranks - 1, .num_parts = ranks}).size() > 0) return vocab;
   }
 }
 

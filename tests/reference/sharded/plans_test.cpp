@@ -19,18 +19,18 @@ TEST(FlatPlanTest, ParametersFollowOneAnotherAndShardsAreEqual) {
   const FlatPlan plan({{"a", {3, 2}}, {"b", {}}, {"c", {0, 4}}, {"d", {4}}}, 4);
   EXPECT_EQ(plan.numel(), 11);
   EXPECT_EQ(plan.padded_numel(), 12);
-  EXPECT_EQ(plan.part(0, 1), (Range{3, 6}));
-  EXPECT_EQ(plan.part(1, 2), (Range{0, 1}));
-  EXPECT_EQ(plan.part(3, 3), (Range{2, 4}));
-  EXPECT_EQ(plan.part_in_shard(3, 3), (Range{0, 2}));
+  EXPECT_EQ(plan.part(0, 1), (ElementRange{3, 6}));
+  EXPECT_EQ(plan.part(1, 2), (ElementRange{0, 1}));
+  EXPECT_EQ(plan.part(3, 3), (ElementRange{2, 4}));
+  EXPECT_EQ(plan.part_in_shard(3, 3), (ElementRange{0, 2}));
   EXPECT_EQ(plan.part(2, 0).size(), 0);
 }
 
 // Kernels read several elements at once, which is faster from aligned addresses.
 TEST(FlatPlanTest, AlignedParametersBeginAtMultiples) {
   const FlatPlan plan({{"a", {3}}, {"b", {5}}, {"c", {1}}}, 2, /*alignment=*/4);
-  EXPECT_EQ(plan.range(1), (Range{4, 9}));
-  EXPECT_EQ(plan.range(2), (Range{12, 13}));
+  EXPECT_EQ(plan.range(1), (ElementRange{4, 9}));
+  EXPECT_EQ(plan.range(2), (ElementRange{12, 13}));
   EXPECT_EQ(plan.padded_numel(), 14);
 }
 

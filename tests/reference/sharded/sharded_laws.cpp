@@ -196,7 +196,7 @@ TEST(ShardedLaws, StateSavedOnAnyNumberOfRanksLoadsOnAnyOther) {
       auto net = make_net();
       return ShardedModel(net.ptr(), groups_of(rank), options).sharded_state();
     });
-    std::vector<sharded::ShardPiece> pieces;
+    std::vector<TensorPart> pieces;
     for (const auto& of_rank : saved) pieces.insert(pieces.end(), of_rank.begin(), of_rank.end());
     const auto loaded = run_ranks(others, [&](RankContext& rank) {
       // Other values than the saved ones, so that a piece that is not loaded shows.

@@ -110,7 +110,7 @@ BlockCase any_case() {
   // Any vocabulary of which every rank has a row, as torch.chunk divides it.
   do {
     sizes.vocab = pick<std::int64_t>(1, 16);
-  } while (range_of_part(sizes.vocab, {.part = sizes.ranks - 1, .num_parts = sizes.ranks}).length == 0);
+  } while (part_of_length(sizes.vocab, {.index = sizes.ranks - 1, .num_parts = sizes.ranks}).size() == 0);
   sizes.bias = pick(0, 2) == 0;
   sizes.is_sequence_parallel = pick(0, 2) == 0;
   if (sizes.is_sequence_parallel) sizes.length *= sizes.ranks;
@@ -164,7 +164,7 @@ void expect_cross_entropy_of_all_logits(Backend backend, int ranks) {
   std::int64_t vocab = 0;
   do {
     vocab = pick<std::int64_t>(1, 20);
-  } while (range_of_part(vocab, {.part = ranks - 1, .num_parts = ranks}).length == 0);
+  } while (part_of_length(vocab, {.index = ranks - 1, .num_parts = ranks}).size() == 0);
   const auto rows = pick<std::int64_t>(1, 6);
   auto generator = make_generator(pick<std::uint64_t>(0, 1000));
   const auto logits = at::randn({rows, vocab}, generator, at::TensorOptions(at::kDouble)) * 3;

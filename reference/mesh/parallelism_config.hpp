@@ -3,9 +3,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
-/// The mesh of ranks, and the options of its axes.
+/// The sizes of the mesh of ranks, and the options of its axes. axes.hpp describes the axes.
 ///
 ///     accel::ParallelismConfig mesh{.dp_replicate_size = 2, .cp_size = 2};
 ///     mesh.cp_handler = accel::TorchContextParallelConfig{.cp_comm_strategy = "alltoall"};
@@ -57,13 +56,10 @@ struct ParallelismConfig {
   std::optional<TorchContextParallelConfig> cp_handler = {};
   std::optional<DeepSpeedSequenceParallelConfig> sp_handler = {};
 
-  /// Products of sizes, with 64 bits: sizes from a file could overflow an int and match a number of ranks by accident.
-  [[nodiscard]] std::int64_t data_parallel_size() const {
-    return std::int64_t{dp_replicate_size} * dp_shard_size * ep_size;
-  }
-  [[nodiscard]] std::int64_t non_data_parallel_size() const {
-    return std::int64_t{cp_size} * sp_size * tp_size * pp_size;
-  }
+  /// Products of the sizes of the axes whose ranks read different samples, and of the others. With 64 bits: sizes from a
+  /// file could overflow an int and match a number of ranks by accident.
+  [[nodiscard]] std::int64_t data_parallel_size() const;
+  [[nodiscard]] std::int64_t non_data_parallel_size() const;
   [[nodiscard]] std::int64_t total_size() const { return data_parallel_size() * non_data_parallel_size(); }
   [[nodiscard]] bool dp_replicate_enabled() const { return dp_replicate_size > 1; }
   [[nodiscard]] bool dp_shard_enabled() const { return dp_shard_size > 1; }
@@ -73,14 +69,5 @@ struct ParallelismConfig {
   [[nodiscard]] bool ep_enabled() const { return ep_size > 1; }
   friend bool operator==(const ParallelismConfig&, const ParallelismConfig&) = default;
 };
-
-/// Reads the mesh that a launcher passes in ACCELERATE_USE_PARALLELISM_CONFIG, PARALLELISM_CONFIG_DP_SHARD_SIZE and the
-/// related variables; nullopt if there is none. Appends problems to `problems`.
-std::optional<ParallelismConfig> parallelism_config_of_environment(std::vector<std::string>& problems);
-
-/// Returns `config` with the handlers of its axes, complete with values of the environment and defaults, and without
-/// those of axes of size 1. Appends to `problems`, and to `warnings` what is set and ignored.
-ParallelismConfig resolved(ParallelismConfig config, std::vector<std::string>& problems,
-                           std::vector<std::string>& warnings);
 
 }  // namespace accel

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reference/core/value.hpp"
+#include "reference/parallel/reduction_record.hpp"
+#include "reference/parallel/unaveraged_gradients.hpp"
+
+namespace accel {
+
+class DistributedDataParallel;
+
+/// How backward synchronizes a prepared model's gradients over ranks, and the state of that in checkpoints.
+///
+/// Every rank must call functions marked "Collective", in the same order. Thread rule: the rank's thread.
+class GradientSync {
+ public:
+  enum class Override {
+    kSuspended,    ///< backward synchronizes nothing: no_sync
+    kNextBackward  ///< the next backward synchronizes, even gradients of forwards under kSuspended
+  };
+  /// Undoes a change; empty if nothing changed.
+  using Restore = std::function<void()>;
+
+  virtual ~GradientSync() = default;
+
+  [[nodiscard]] virtual Restore override_sync(Override override) = 0;
+  /// For join_uneven_inputs: the DDP wrapper whose collectives a rank without batches repeats; null if there is none.
+  /// Throws StateError if the model's collectives cannot be repeated.
+  [[nodiscard]] virtual DistributedDataParallel* joinable() const = 0;
+  /// Gradients since the last call that should have been averaged but were not. Throws StateError if the last backward
+  /// pass left parameters without a gradient that averaging waits for.
+  [[nodiscard]] virtual UnaveragedGradients take_unaveraged() = 0;
+  /// The origin of the last value that backward added to this parameter's gradient; empty if the model does not average
+  /// its gradient.
+  [[nodiscard]] virtual std::optional<GradientOrigin> origin_of(const at::Tensor& parameter) const = 0;
+
+  /// What determines the bits of later steps, such as DDP's buckets. Call it between steps. Collective.
+  [[nodiscard]] virtual Value sync_state() const = 0;
+  virtual void load_sync_state(const Value& state) = 0;
+  /// For a checkpoint inside an accumulation window: the sizes of a parameter's gradient when `sync_state` was saved.
+  [[nodiscard]] virtual std::vector<std::int64_t> gradient_sizes(const at::Tensor& parameter,
+                                                                 const Value& sync_state) const = 0;
+  /// Loads gradients by name, as they were when `sync_state` was saved.
+  virtual void load_gradients(const std::map<std::string, at::Tensor>& gradients, const Value& sync_state) = 0;
+};
+
+}  // namespace accel

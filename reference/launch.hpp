@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "reference/config/setters.hpp"
-
 /// Starts ranks from inside a program: runs one of its functions in several processes, or on simulated ranks.
 ///
 ///     int train(const std::vector<std::string>& arguments) { accel::Accelerator accelerator; ...; return 0; }
@@ -38,8 +36,6 @@ struct Launchable {
 };
 
 /// Options with the names of Accelerate's notebook_launcher.
-/// Fields, in this order: num_processes, mixed_precision, use_port, master_addr, node_rank, num_nodes,
-/// max_restarts, monitor_interval, use_cpu, simulate.
 struct NotebookLauncherOptions {
   std::optional<int> num_processes = {};  ///< on this machine; default: one per GPU, or one
   std::string mixed_precision = "no";     ///< no, fp16, bf16 or fp8; "no" leaves the choice to the environment
@@ -50,9 +46,6 @@ struct NotebookLauncherOptions {
   double monitor_interval = 0.1;  ///< seconds
   bool use_cpu = false;           ///< use Gloo on CPUs even if there are GPUs
   bool simulate = false;          ///< simulated ranks on threads; the function then sets its own mixed_precision
-
-  ACCEL_SETTERS(num_processes, mixed_precision, use_port, master_addr, node_rank, num_nodes, max_restarts,
-                monitor_interval, use_cpu, simulate);
 };
 
 /// Runs the function on every rank and returns when all have succeeded. Throws ConfigError for an invalid option or an

@@ -6,7 +6,8 @@
 #include "reference/mesh/axes.hpp"
 
 /// The fields of the Accelerator's options, with their rules. Plugins read fields that the program does not set from
-/// the environment; `rule` applies to both.
+/// the environment; `rule` applies to both. DataLoaderConfiguration and FullyShardedDataParallelPlugin have their lists
+/// next to the structs, MegatronLMPlugin in megatron_lm_fields.hpp.
 namespace accel {
 
 inline constexpr FieldRule above_one{"a number above 1",
@@ -157,47 +158,6 @@ void for_each_field(Config& config, Visit&& visit) {
               .rule = {.choices = kSpAttentions},
               .variable = "PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION"},
         config.sp_attn_implementation);
-}
-
-/// All fields except mixed_precision_policy, which is a struct.
-template <FieldsOf<FullyShardedDataParallelPlugin> Plugin, typename Visit>
-void for_each_field(Plugin& plugin, Visit&& visit) {
-  visit(Field{.name = "fsdp_version",
-              .rule = {"1 to 2", [](double version) { return version >= 1 && version <= 2; }},
-              .variable = "FSDP_VERSION"},
-        plugin.fsdp_version);
-  visit(Field{.name = "sharding_strategy",
-              .rule = {.choices = kShardingStrategies, .numbered = true},
-              .variable = "FSDP_SHARDING_STRATEGY"},
-        plugin.sharding_strategy);
-  visit(Field{.name = "reshard_after_forward", .variable = "FSDP_RESHARD_AFTER_FORWARD"}, plugin.reshard_after_forward);
-  visit(Field{.name = "backward_prefetch",
-              .rule = {.choices = kBackwardPrefetches, .numbered = true},
-              .variable = "FSDP_BACKWARD_PREFETCH"},
-        plugin.backward_prefetch);
-  visit(Field{.name = "auto_wrap_policy", .rule = {.choices = kWrapPolicies}, .variable = "FSDP_AUTO_WRAP_POLICY"},
-        plugin.auto_wrap_policy);
-  visit(Field{.name = "transformer_cls_names_to_wrap", .variable = "FSDP_TRANSFORMER_CLS_TO_WRAP"},
-        plugin.transformer_cls_names_to_wrap);
-  visit(Field{.name = "min_num_params",
-              .rule = {"an integer from 0 to 9223372036854775807", at_least_zero.accepts},
-              .variable = "FSDP_MIN_NUM_PARAMS"},
-        plugin.min_num_params);
-  visit(Field{.name = "wrap_modules"}, plugin.wrap_modules);
-  visit(Field{.name = "ignored_modules", .variable = "FSDP_IGNORED_MODULES"}, plugin.ignored_modules);
-  visit(Field{.name = "cpu_offload", .variable = "FSDP_OFFLOAD_PARAMS"}, plugin.cpu_offload);
-  visit(Field{.name = "state_dict_type",
-              .rule = {.choices = kStateDictTypes, .numbered = true},
-              .variable = "FSDP_STATE_DICT_TYPE"},
-        plugin.state_dict_type);
-  visit(Field{.name = "limit_all_gathers"}, plugin.limit_all_gathers);
-  visit(Field{.name = "use_orig_params", .variable = "FSDP_USE_ORIG_PARAMS"}, plugin.use_orig_params);
-  visit(Field{.name = "sync_module_states", .variable = "FSDP_SYNC_MODULE_STATES"}, plugin.sync_module_states);
-  visit(Field{.name = "forward_prefetch", .variable = "FSDP_FORWARD_PREFETCH"}, plugin.forward_prefetch);
-  visit(Field{.name = "activation_checkpointing", .variable = "FSDP_ACTIVATION_CHECKPOINTING"},
-        plugin.activation_checkpointing);
-  visit(Field{.name = "cpu_ram_efficient_loading", .variable = "FSDP_CPU_RAM_EFFICIENT_LOADING"},
-        plugin.cpu_ram_efficient_loading);
 }
 
 template <FieldsOf<DeepSpeedPlugin> Plugin, typename Visit>

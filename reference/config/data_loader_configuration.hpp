@@ -5,13 +5,10 @@
 #include <string>
 
 #include "reference/config/field.hpp"
-#include "reference/config/setters.hpp"
 
 namespace accel {
 
 /// How loaders are sharded. Source: accelerate/utils/dataclasses.py.
-/// Fields, in this order: split_batches, dispatch_batches, even_batches, use_seedable_sampler, data_seed,
-/// non_blocking, use_stateful_dataloader, order.
 struct DataLoaderConfiguration {
   bool split_batches = false;  ///< divide each batch between the ranks; batch_size must be a multiple of their number
   /// Rank 0 reads for all ranks. Default: for iterable datasets, if device_placement is on.
@@ -24,9 +21,6 @@ struct DataLoaderConfiguration {
   /// "elastic": the steps of an epoch do not depend on the number of ranks. batch_size is the total of all ranks, the
   /// order depends only on (data_seed, epoch), and the last step is padded even on a single rank.
   std::string order = "accelerate";
-
-  ACCEL_SETTERS(split_batches, dispatch_batches, even_batches, use_seedable_sampler, data_seed, non_blocking,
-                use_stateful_dataloader, order);
 
   [[nodiscard]] bool is_elastic() const { return order == "elastic"; }
   [[nodiscard]] bool splits() const { return split_batches || is_elastic(); }

@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "reference/config/setters.hpp"
-
 namespace torch::nn {
 class LinearImpl;
 }
@@ -37,10 +35,6 @@ struct Float8GemmConfig {
   bool use_fast_accum = false;  ///< on GPUs: faster sums with less precision
 };
 
-/// Fields, in this order: cast_config_input, cast_config_weight, cast_config_grad_output,
-/// cast_config_input_for_grad_weight, cast_config_weight_for_grad_input, cast_config_grad_output_for_grad_weight,
-/// gemm_config_output, gemm_config_grad_input, gemm_config_grad_weight, enable_fsdp_float8_all_gather,
-/// pad_inner_dim, emulate, round_scales_to_power_of_2.
 struct Float8LinearConfig {
   CastConfig cast_config_input = {}, cast_config_weight = {}, cast_config_grad_output = {};
   /// The same tensors in their second product; default: as in the first one.
@@ -53,11 +47,6 @@ struct Float8LinearConfig {
   bool pad_inner_dim = false;  ///< pads with zeros to a multiple of 16, as float8 products require
   bool emulate = false;        ///< multiplies float8 values in float32, for devices without float8 products
   bool round_scales_to_power_of_2 = false;  ///< rounds down
-
-  ACCEL_SETTERS(cast_config_input, cast_config_weight, cast_config_grad_output, cast_config_input_for_grad_weight,
-                cast_config_weight_for_grad_input, cast_config_grad_output_for_grad_weight, gemm_config_output,
-                gemm_config_grad_input, gemm_config_grad_weight, enable_fsdp_float8_all_gather, pad_inner_dim, emulate,
-                round_scales_to_power_of_2);
 
   /// Recipes: "tensorwise" (the default), "rowwise" and "rowwise_with_gw_hp" (weight gradients stay in high precision).
   /// Throws ConfigError for other names.

@@ -2,7 +2,6 @@
 // environment to ShardingOptions. The two FSDP versions spell the same settings differently; a setting of the
 // other version is an error, because Accelerate ignores some of them silently.
 
-#include "reference/config/accelerator_fields.hpp"
 #include "reference/config/plugin_reader.hpp"
 #include "reference/config/sharding.hpp"
 

@@ -1,13 +1,14 @@
 #pragma once
 
 #include <array>
-#include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <variant>
 #include <vector>
 
+#include "reference/config/field.hpp"
 #include "reference/config/launch_config.hpp"
 
 /// Description of one setting of a launch: its name and its values. The table is in launch_keys.cpp and
@@ -36,11 +37,19 @@ using LaunchField = std::variant<std::monostate, bool LaunchConfig::*, int Launc
                                  std::optional<std::vector<std::string>> LaunchConfig::*,
                                  std::variant<bool, std::string> LaunchConfig::*, ConfigSection LaunchConfig::*>;
 
-/// A row of the table: name, kind and help, followed by optional properties.
+/// A field that a plugin of the ranks reads from a variable, and the kind of its values.
+struct PluginField {
+  Field field;
+  KeyKind kind;
+};
+
+/// A row of the table: name, kind and help, followed by optional properties. A member or a field instead of the kind
+/// gives it; a field also gives the choices and the variable.
 ///
-///     LaunchKey("fsdp_version", kInteger, "Version whose names the other keys have")
+///     LaunchKey("config_file", kText, "File written by `accel config`")
+///     LaunchKey("fsdp_version", field_of(&FullyShardedDataParallelPlugin::fsdp_version), "FSDP version")
 ///         .one_of(kFsdpVersions)
-///         .in_variable("FSDP_VERSION", "1")
+///         .otherwise("1")
 ///         .asked("What should be your FSDP version?", "2")
 struct LaunchKey {
   constexpr LaunchKey(const char* key, KeyKind kind_of_value, const char* text = "")
@@ -48,23 +57,40 @@ struct LaunchKey {
   template <typename T>
   constexpr LaunchKey(const char* key, T LaunchConfig::*member, const char* text = "")
       : name(key), kind(kind_of<T>()), help(text), field(member) {}
+  constexpr LaunchKey(const char* key, const PluginField& of_plugin, const char* text)
+      : name(key),
+        kind(of_plugin.kind),
+        help(text),
+        choices(of_plugin.field.rule.choices),
+        variable(of_plugin.field.variable) {}
 
-  [[nodiscard]] constexpr LaunchKey one_of(std::initializer_list<const char*> names) const {
+  [[nodiscard]] constexpr LaunchKey one_of(std::span<const char* const> names) const {
     auto key = *this;
     key.choices = names;
     return key;
   }
-  /// Passes the value to ranks in a variable. Without a value the variable is `otherwise`, or unset if that is null.
-  [[nodiscard]] constexpr LaunchKey in_variable(const char* variable_name, const char* otherwise = nullptr) const {
-    auto key = *this;
-    key.variable = variable_name;
-    key.fallback = otherwise;
+  /// The file and the flag accept what the ranks may refuse: any value of this kind.
+  [[nodiscard]] constexpr LaunchKey as(KeyKind wider_kind) const {
+    auto key = one_of({});
+    key.kind = wider_kind;
     return key;
   }
-  /// The same for a boolean member; `text` is the value of the variable for true.
+  /// Passes the value to ranks in a variable. Without a value the variable is `text`, or unset if that is null.
+  [[nodiscard]] constexpr LaunchKey in_variable(const char* variable_name, const char* text = nullptr) const {
+    auto key = otherwise(text);
+    key.variable = variable_name;
+    return key;
+  }
+  /// Without a value, the field's variable is `text`, as Accelerate's launcher sets it.
+  [[nodiscard]] constexpr LaunchKey otherwise(const char* text) const {
+    auto key = *this;
+    key.fallback = text;
+    return key;
+  }
+  /// The same as in_variable for a boolean member; `text` is the value of the variable for true.
   [[nodiscard]] constexpr LaunchKey sets(const char* variable_name, const char* text,
-                                         const char* otherwise = nullptr) const {
-    auto key = in_variable(variable_name, otherwise);
+                                         const char* without_value = nullptr) const {
+    auto key = in_variable(variable_name, without_value);
     key.true_text = text;
     return key;
   }
@@ -103,7 +129,7 @@ struct LaunchKey {
   KeyKind kind;
   const char* help;  ///< "": accepted for compatibility with Python, and not listed by `accel config --help`
   LaunchField field = {};
-  std::initializer_list<const char*> choices = {};
+  std::span<const char* const> choices = {};
   const char* variable =
       nullptr;  ///< null: only the launcher uses the value; for kFlags the common prefix of three variables
   const char* fallback = nullptr;

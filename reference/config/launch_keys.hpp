@@ -14,7 +14,8 @@
 /// all derived from it.
 ///
 /// To add a setting, write a row in launch_keys.cpp, or in launch_sections.cpp for a key of a section, and the code
-/// that acts on the value. A key that the file holds outside of sections also needs a member of LaunchConfig.
+/// that acts on the value. A key of a plugin names the field, which has its kind, choices and variable. A key that the
+/// file holds outside of sections also needs a member of LaunchConfig.
 ///
 /// Thread rule: constants.
 /// Source: accelerate/commands/launch.py (flags and their defaults), accelerate/utils/launch.py (variables).

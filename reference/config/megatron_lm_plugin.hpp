@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "reference/config/setters.hpp"
 #include "reference/config/sharding.hpp"
 #include "reference/mesh/parallelism_config.hpp"
 
@@ -23,19 +22,6 @@ namespace accel {
 /// A field without a value defaults to its environment variable, MEGATRON_LM_TP_DEGREE and so on, or to the named
 /// default. Every field that is not described below as used accepts its default only: another value is a ConfigError
 /// that gives the reason.
-/// Fields, in this order: tp_degree, pp_degree, use_custom_fsdp, overlap_cpu_optimizer_d2h_h2d, no_load_optim,
-/// eod_mask_loss, no_save_optim, optimizer_cpu_offload, use_precision_aware_optimizer,
-/// decoder_last_pipeline_num_layers, recompute_granularity, recompute_method, recompute_num_layers, attention_backend,
-/// expert_model_parallel_size, context_parallel_size, attention_dropout, hidden_dropout, attention_softmax_in_fp32,
-/// expert_tensor_parallel_size, calculate_per_token_loss, use_rotary_position_embeddings, num_micro_batches,
-/// gradient_clipping, sequence_parallelism, recompute_activations, use_distributed_optimizer,
-/// pipeline_model_parallel_split_rank, num_layers_per_virtual_pipeline_stage, is_train_batch_min, train_iters,
-/// train_samples, weight_decay_incr_style, start_weight_decay, end_weight_decay, lr_decay_style, lr_decay_iters,
-/// lr_decay_samples, lr_warmup_iters, lr_warmup_samples, lr_warmup_fraction, min_lr, consumed_samples,
-/// no_wd_decay_cond, scale_lr_cond, lr_mult, megatron_dataset_flag, seq_length, encoder_seq_length, decoder_seq_length,
-/// tensorboard_dir, set_all_logging_options, eval_iters, eval_interval, return_logits, custom_train_step_class,
-/// custom_train_step_kwargs, custom_model_provider_function, custom_prepare_model_function,
-/// custom_megatron_datasets_provider_function, custom_get_batch_function, custom_loss_function, other_megatron_args.
 struct MegatronLMPlugin {
   std::optional<int> tp_degree = {};  ///< used: tp_size of the mesh; default 1
   std::optional<int> pp_degree = {};  ///< default 1
@@ -98,22 +84,6 @@ struct MegatronLMPlugin {
   std::any custom_prepare_model_function = {}, custom_megatron_datasets_provider_function = {};
   std::any custom_get_batch_function = {}, custom_loss_function = {};
   std::map<std::string, std::string> other_megatron_args = {};
-
-  ACCEL_SETTERS(tp_degree, pp_degree, use_custom_fsdp, overlap_cpu_optimizer_d2h_h2d, no_load_optim, eod_mask_loss,
-                no_save_optim, optimizer_cpu_offload, use_precision_aware_optimizer, decoder_last_pipeline_num_layers,
-                recompute_granularity, recompute_method, recompute_num_layers, attention_backend,
-                expert_model_parallel_size, context_parallel_size, attention_dropout, hidden_dropout,
-                attention_softmax_in_fp32, expert_tensor_parallel_size, calculate_per_token_loss,
-                use_rotary_position_embeddings, num_micro_batches, gradient_clipping, sequence_parallelism,
-                recompute_activations, use_distributed_optimizer, pipeline_model_parallel_split_rank,
-                num_layers_per_virtual_pipeline_stage, is_train_batch_min, train_iters, train_samples,
-                weight_decay_incr_style, start_weight_decay, end_weight_decay, lr_decay_style, lr_decay_iters,
-                lr_decay_samples, lr_warmup_iters, lr_warmup_samples, lr_warmup_fraction, min_lr, consumed_samples,
-                no_wd_decay_cond, scale_lr_cond, lr_mult, megatron_dataset_flag, seq_length, encoder_seq_length,
-                decoder_seq_length, tensorboard_dir, set_all_logging_options, eval_iters, eval_interval, return_logits,
-                custom_train_step_class, custom_train_step_kwargs, custom_model_provider_function,
-                custom_prepare_model_function, custom_megatron_datasets_provider_function, custom_get_batch_function,
-                custom_loss_function, other_megatron_args);
 };
 
 /// What a plugin implies for the other options.

@@ -14,7 +14,6 @@
 #include "reference/config/megatron_lm_plugin.hpp"
 #include "reference/config/mesh_options.hpp"
 #include "reference/config/profile_kwargs.hpp"
-#include "reference/config/setters.hpp"
 #include "reference/config/sharding.hpp"
 
 /// Structs that configure an Accelerator, with Accelerate's names and defaults.
@@ -52,9 +51,6 @@ struct GradientAccumulationPlugin {
 
 /// Options of PowerSGD, which approximates gradients by low-rank matrices. Source: PowerSGDState in torch's
 /// powerSGD_hook.py, with its defaults.
-/// Fields, in this order: matrix_approximation_rank, start_powerSGD_iter, min_compression_rate,
-/// use_error_feedback, warm_start, orthogonalization_epsilon, random_seed, compression_stats_logging_frequency,
-/// batch_tensors_with_same_shape.
 struct PowerSGDOptions {
   int matrix_approximation_rank = 1;
   int start_powerSGD_iter = 1000;        ///< first compressed step; at least 2 with error feedback or warm start
@@ -66,15 +62,9 @@ struct PowerSGDOptions {
   int compression_stats_logging_frequency = 10'000;  ///< without effect; `sim-run` and its reports count sent bytes
   bool batch_tensors_with_same_shape = false;
 
-  ACCEL_SETTERS(matrix_approximation_rank, start_powerSGD_iter, min_compression_rate, use_error_feedback, warm_start,
-                orthogonalization_epsilon, random_seed, compression_stats_logging_frequency,
-                batch_tensors_with_same_shape);
-
   friend bool operator==(const PowerSGDOptions&, const PowerSGDOptions&) = default;
 };
 
-/// Fields, in this order: dim, broadcast_buffers, bucket_cap_mb, find_unused_parameters, check_reduction,
-/// gradient_as_bucket_view, static_graph, comm_hook, comm_wrapper, comm_state_option.
 struct DistributedDataParallelKwargs {
   int dim = 0;  ///< without effect, as in torch
   bool broadcast_buffers = true;
@@ -90,9 +80,6 @@ struct DistributedDataParallelKwargs {
   std::string comm_hook = "no";
   std::string comm_wrapper = "no";         ///< dtype to which the hook's data are cast: "no", "fp16" or "bf16"
   PowerSGDOptions comm_state_option = {};  ///< for "power_sgd" and "batched_power_sgd"
-
-  ACCEL_SETTERS(dim, broadcast_buffers, bucket_cap_mb, find_unused_parameters, check_reduction, gradient_as_bucket_view,
-                static_graph, comm_hook, comm_wrapper, comm_state_option);
 
   friend bool operator==(const DistributedDataParallelKwargs&, const DistributedDataParallelKwargs&) = default;
 };
@@ -157,12 +144,6 @@ using KwargsHandler = std::variant<DistributedDataParallelKwargs, AutocastKwargs
                                    BackendsKwargs, InitProcessGroupKwargs, ProfileKwargs>;
 
 /// Options of the Accelerator's constructor.
-/// Fields, in this order: mixed_precision, master_weights, channels_last, gradient_accumulation_steps,
-/// device_placement, cpu, split_batches, dataloader_config, gradient_accumulation_plugin, parallelism_config,
-/// deepspeed_plugin, deepspeed_plugins, fsdp_plugin, megatron_lm_plugin, project_dir, project_config, log_with,
-/// profile_kwargs, rng_types, step_scheduler_with_optimizer, ddp_kwargs, autocast_kwargs, ao_recipe_kwargs,
-/// grad_scaler_kwargs, backends_kwargs, init_process_group_kwargs, kwargs_handlers, gradient_guard, loss_weighting,
-/// debug.
 struct AcceleratorOptions {
   /// "no", "fp16", "bf16" or "fp8". Default: ACCELERATE_MIXED_PRECISION or "no".
   std::optional<std::string> mixed_precision = {};
@@ -214,13 +195,6 @@ struct AcceleratorOptions {
   std::string loss_weighting = "accelerate";
   /// Compares devices and shapes between ranks before each collective on trees. Default: ACCELERATE_DEBUG_MODE or off.
   std::optional<bool> debug = {};
-
-  ACCEL_SETTERS(mixed_precision, master_weights, channels_last, gradient_accumulation_steps, device_placement, cpu,
-                split_batches, dataloader_config, gradient_accumulation_plugin, parallelism_config, deepspeed_plugin,
-                deepspeed_plugins, fsdp_plugin, megatron_lm_plugin, project_dir, project_config, log_with,
-                profile_kwargs, rng_types, step_scheduler_with_optimizer, ddp_kwargs, autocast_kwargs, ao_recipe_kwargs,
-                grad_scaler_kwargs, backends_kwargs, init_process_group_kwargs, kwargs_handlers, gradient_guard,
-                loss_weighting, debug);
 
   [[nodiscard]] bool splits() const {
     return split_batches.value_or(dataloader_config.split_batches) || dataloader_config.is_elastic();

@@ -6,8 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "reference/config/setters.hpp"
-
 namespace accel {
 
 class Profiler;
@@ -20,8 +18,6 @@ struct ProfileSchedule {
 };
 
 /// Options of Accelerator::profile. Source: accelerate/utils/dataclasses.py, ProfileKwargs.
-/// Fields, in this order: activities, schedule_option, on_trace_ready, record_shapes, profile_memory, with_stack,
-/// with_flops, with_modules, output_trace_dir.
 struct ProfileKwargs {
   std::vector<std::string> activities = {};             ///< "cpu" and "cuda"; empty: all that are available
   std::optional<ProfileSchedule> schedule_option = {};  ///< default: record everything
@@ -34,9 +30,6 @@ struct ProfileKwargs {
   bool with_modules = false;    ///< unsupported (an error): it records TorchScript modules
   /// Folder for profile_{rank}.json, a Chrome trace (chrome://tracing, Perfetto) of the last cycle.
   std::optional<std::string> output_trace_dir = {};
-
-  ACCEL_SETTERS(activities, schedule_option, on_trace_ready, record_shapes, profile_memory, with_stack, with_flops,
-                with_modules, output_trace_dir);
 };
 
 /// Returns the problems of the options; empty if they are valid.

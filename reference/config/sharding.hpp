@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "reference/config/setters.hpp"
+#include "reference/config/field.hpp"
 
 /// Sharding of parameters, gradients and optimizer state: Accelerate's plugins, and the options that they resolve to.
 ///
@@ -50,10 +50,6 @@ struct MixedPrecisionPolicy {
   std::optional<std::string> buffer_dtype = {};
 };
 
-/// Fields, in this order: fsdp_version, sharding_strategy, reshard_after_forward, backward_prefetch,
-/// mixed_precision_policy, auto_wrap_policy, transformer_cls_names_to_wrap, min_num_params, wrap_modules,
-/// ignored_modules, cpu_offload, state_dict_type, limit_all_gathers, use_orig_params, sync_module_states,
-/// forward_prefetch, activation_checkpointing, cpu_ram_efficient_loading.
 struct FullyShardedDataParallelPlugin {
   std::optional<int> fsdp_version = {};  ///< 1 or 2, whose names the other fields have; default: FSDP_VERSION or 1
   /// FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD or HYBRID_SHARD_ZERO2, or 1 to 5. Default:
@@ -86,18 +82,50 @@ struct FullyShardedDataParallelPlugin {
   std::optional<bool> forward_prefetch = {};           ///< default: true on GPUs, FSDP_FORWARD_PREFETCH on CPUs
   std::optional<bool> activation_checkpointing = {};   ///< FSDP_ACTIVATION_CHECKPOINTING
   std::optional<bool> cpu_ram_efficient_loading = {};  ///< implies sync_module_states; FSDP_CPU_RAM_EFFICIENT_LOADING
-
-  ACCEL_SETTERS(fsdp_version, sharding_strategy, reshard_after_forward, backward_prefetch, mixed_precision_policy,
-                auto_wrap_policy, transformer_cls_names_to_wrap, min_num_params, wrap_modules, ignored_modules,
-                cpu_offload, state_dict_type, limit_all_gathers, use_orig_params, sync_module_states, forward_prefetch,
-                activation_checkpointing, cpu_ram_efficient_loading);
 };
 
+/// All fields except mixed_precision_policy, which is a struct.
+template <FieldsOf<FullyShardedDataParallelPlugin> Plugin, typename Visit>
+void for_each_field(Plugin& plugin, Visit&& visit) {
+  visit(Field{.name = "fsdp_version",
+              .rule = {"1 to 2", [](double version) { return version >= 1 && version <= 2; }},
+              .variable = "FSDP_VERSION"},
+        plugin.fsdp_version);
+  visit(Field{.name = "sharding_strategy",
+              .rule = {.choices = kShardingStrategies, .numbered = true},
+              .variable = "FSDP_SHARDING_STRATEGY"},
+        plugin.sharding_strategy);
+  visit(Field{.name = "reshard_after_forward", .variable = "FSDP_RESHARD_AFTER_FORWARD"}, plugin.reshard_after_forward);
+  visit(Field{.name = "backward_prefetch",
+              .rule = {.choices = kBackwardPrefetches, .numbered = true},
+              .variable = "FSDP_BACKWARD_PREFETCH"},
+        plugin.backward_prefetch);
+  visit(Field{.name = "auto_wrap_policy", .rule = {.choices = kWrapPolicies}, .variable = "FSDP_AUTO_WRAP_POLICY"},
+        plugin.auto_wrap_policy);
+  visit(Field{.name = "transformer_cls_names_to_wrap", .variable = "FSDP_TRANSFORMER_CLS_TO_WRAP"},
+        plugin.transformer_cls_names_to_wrap);
+  visit(Field{.name = "min_num_params",
+              .rule = {"an integer from 0 to 9223372036854775807", at_least_zero.accepts},
+              .variable = "FSDP_MIN_NUM_PARAMS"},
+        plugin.min_num_params);
+  visit(Field{.name = "wrap_modules"}, plugin.wrap_modules);
+  visit(Field{.name = "ignored_modules", .variable = "FSDP_IGNORED_MODULES"}, plugin.ignored_modules);
+  visit(Field{.name = "cpu_offload", .variable = "FSDP_OFFLOAD_PARAMS"}, plugin.cpu_offload);
+  visit(Field{.name = "state_dict_type",
+              .rule = {.choices = kStateDictTypes, .numbered = true},
+              .variable = "FSDP_STATE_DICT_TYPE"},
+        plugin.state_dict_type);
+  visit(Field{.name = "limit_all_gathers"}, plugin.limit_all_gathers);
+  visit(Field{.name = "use_orig_params", .variable = "FSDP_USE_ORIG_PARAMS"}, plugin.use_orig_params);
+  visit(Field{.name = "sync_module_states", .variable = "FSDP_SYNC_MODULE_STATES"}, plugin.sync_module_states);
+  visit(Field{.name = "forward_prefetch", .variable = "FSDP_FORWARD_PREFETCH"}, plugin.forward_prefetch);
+  visit(Field{.name = "activation_checkpointing", .variable = "FSDP_ACTIVATION_CHECKPOINTING"},
+        plugin.activation_checkpointing);
+  visit(Field{.name = "cpu_ram_efficient_loading", .variable = "FSDP_CPU_RAM_EFFICIENT_LOADING"},
+        plugin.cpu_ram_efficient_loading);
+}
+
 /// DeepSpeed's ZeRO, implemented by this library's engine with the same stages and stepping rules.
-/// Fields, in this order: hf_ds_config, gradient_accumulation_steps, gradient_clipping, zero_stage,
-/// offload_optimizer_device, offload_param_device, offload_optimizer_nvme_path, offload_param_nvme_path,
-/// zero3_init_flag, zero3_save_16bit_model, stage3_param_persistence_threshold, stage3_prefetch_bucket_size,
-/// stage3_max_live_parameters, transformer_moe_cls_names, wrap_modules.
 struct DeepSpeedPlugin {
   std::optional<std::string> hf_ds_config = {};  ///< path of a DeepSpeed JSON file; ACCELERATE_DEEPSPEED_CONFIG_FILE
   /// A number or "auto". Default: ACCELERATE_GRADIENT_ACCUMULATION_STEPS or "auto".
@@ -125,11 +153,6 @@ struct DeepSpeedPlugin {
   std::optional<std::string> transformer_moe_cls_names = {};
   /// Stage 3: further modules that are gathered one at a time: regular expressions that match their names.
   std::vector<std::string> wrap_modules = {};
-
-  ACCEL_SETTERS(hf_ds_config, gradient_accumulation_steps, gradient_clipping, zero_stage, offload_optimizer_device,
-                offload_param_device, offload_optimizer_nvme_path, offload_param_nvme_path, zero3_init_flag,
-                zero3_save_16bit_model, stage3_param_persistence_threshold, stage3_prefetch_bucket_size,
-                stage3_max_live_parameters, transformer_moe_cls_names, wrap_modules);
 };
 
 enum class Prefetch { kNone, kBackwardPre, kBackwardPost };

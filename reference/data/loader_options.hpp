@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "reference/config/options.hpp"
-#include "reference/config/setters.hpp"
 #include "reference/data/samplers/batch_sampler.hpp"
 #include "reference/data/samplers/sampler.hpp"
 #include "reference/state/rank_context.hpp"
@@ -19,8 +18,6 @@
 namespace accel {
 
 /// Arguments of a DataLoader, with the names and defaults of torch.utils.data.DataLoader.
-/// Fields, in this order: batch_size, shuffle, drop_last, num_workers, prefetch_factor, generator, sampler,
-/// batch_sampler, pin_memory, timeout, worker_init_fn, persistent_workers.
 struct DataLoaderOptions {
   std::int64_t batch_size = 1;
   bool shuffle = false;
@@ -45,9 +42,6 @@ struct DataLoaderOptions {
   /// Keeps the workers from one pass to the next: their random numbers continue, worker_init_fn is called once, and
   /// only the first pass draws a seed for them. Excludes num_workers 0.
   bool persistent_workers = false;
-
-  ACCEL_SETTERS(batch_size, shuffle, drop_last, num_workers, prefetch_factor, generator, sampler, batch_sampler,
-                pin_memory, timeout, worker_init_fn, persistent_workers);
 };
 
 /// Properties of the dataset of a loader.

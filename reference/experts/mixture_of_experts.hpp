@@ -6,7 +6,6 @@
 #include <optional>
 #include <tuple>
 
-#include "reference/config/setters.hpp"
 #include "reference/core/tree.hpp"
 #include "reference/experts/experts.hpp"
 #include "reference/experts/router.hpp"
@@ -36,8 +35,6 @@
 /// Thread rule: modules belong to their rank.
 namespace accel::parallel {
 
-/// Fields, in this order: width, inner, num_experts, top_k, activation, bias, capacity_factor, normalize_gates,
-/// aux_loss_weight, z_loss_weight.
 struct MixtureOfExpertsOptions {
   std::int64_t width = 0;  ///< features of a token
   std::int64_t inner = 0;  ///< features between the linear layers of an expert
@@ -48,9 +45,6 @@ struct MixtureOfExpertsOptions {
   std::optional<double> capacity_factor = {};     ///< nullopt: dropless; otherwise see plan_dispatch for dropped tokens
   bool normalize_gates = false;                   ///< divides the gates of a token by their sum
   double aux_loss_weight = 0, z_loss_weight = 0;  ///< of the losses in router.hpp
-
-  ACCEL_SETTERS(width, inner, num_experts, top_k, activation, bias, capacity_factor, normalize_gates, aux_loss_weight,
-                z_loss_weight);
 };
 
 /// `Values`: the type of the input.

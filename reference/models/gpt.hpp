@@ -8,7 +8,7 @@
 
 /// Language models: GPT-2's shape, a Llama's, and what is between.
 ///
-///     auto model = accel::models::gpt({.layers = 2, .heads = 4, .width = 64, .block_size = 128});
+///     auto model = accel::models::gpt({.block_size = 128, .layers = 2, .heads = 4, .width = 64});
 ///     auto logits = model->forward(tokens);
 ///
 /// A Llama that transformers saved:

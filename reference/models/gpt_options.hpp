@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "reference/config/field.hpp"
-#include "reference/config/setters.hpp"
 
 /// Options of models::gpt, their names in files, and their checks.
 ///
@@ -31,10 +30,6 @@ struct RopeParameters {
 
 /// The default is GPT-2's shape. A Llama has rotary positions, "rms_norm", "swiglu", and neither a bias nor a tied
 /// output.
-/// Fields, in this order: vocab_size, block_size, layers, heads, width, dropout, bias, positions, norm, norm_eps,
-/// feed_forward, feed_forward_width, key_value_heads, head_width, tied_output, padding_token, initial_std,
-/// rope_parameters, dtype, sequence_parallel, num_local_experts, num_experts_per_tok, capacity_factor,
-/// router_aux_loss_coef.
 struct GptOptions {
   std::int64_t vocab_size = 256;   ///< 256: the tokens are bytes
   std::int64_t block_size = 1024;  ///< the longest sequence, in tokens
@@ -63,11 +58,6 @@ struct GptOptions {
   std::int64_t num_experts_per_tok = 2;        ///< with several, their gates are divided by their sum, as in Mixtral
   std::optional<double> capacity_factor = {};  ///< absent: no token is dropped; otherwise see parallel::plan_dispatch
   double router_aux_loss_coef = 0.001;         ///< weight of RoutingLosses::balance of each layer in the loss
-
-  ACCEL_SETTERS(vocab_size, block_size, layers, heads, width, dropout, bias, positions, norm, norm_eps, feed_forward,
-                feed_forward_width, key_value_heads, head_width, tied_output, padding_token, initial_std,
-                rope_parameters, dtype, sequence_parallel, num_local_experts, num_experts_per_tok, capacity_factor,
-                router_aux_loss_coef);
 };
 
 inline constexpr FieldRule kDropout{"a number in [0, 1)", [](double value) { return value >= 0 && value < 1; }};

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "reference/config/setters.hpp"
 #include "reference/offload/memory_limits.hpp"
 #include "reference/offload/module_sizes.hpp"
 
@@ -23,8 +22,6 @@ namespace accel {
 /// Devices by module or tensor name. A name covers everything inside it; "" covers the complete model.
 using DeviceMap = std::map<std::string, MapDevice>;
 
-/// Fields, in this order: max_memory, no_split_module_classes, dtype, special_dtypes, clean_result,
-/// offload_buffers, fallback_allocation.
 struct DeviceMapOptions {
   std::optional<MaxMemory> max_memory = {};  ///< absent: the free memory
   std::vector<std::string> no_split_module_classes =
@@ -34,9 +31,6 @@ struct DeviceMapOptions {
   bool clean_result = true;  ///< replaces the entries of a module's parts by one if all are on one device
   bool offload_buffers = false;
   bool fallback_allocation = false;  ///< if the next module does not fit on an empty device, places a later one there
-
-  ACCEL_SETTERS(max_memory, no_split_module_classes, dtype, special_dtypes, clean_result, offload_buffers,
-                fallback_allocation);
 };
 
 struct DeviceMapPlan {

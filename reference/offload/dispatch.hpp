@@ -9,7 +9,6 @@
 #include <variant>
 #include <vector>
 
-#include "reference/config/setters.hpp"
 #include "reference/core/tree.hpp"
 #include "reference/modules/call.hpp"
 #include "reference/modules/described_model.hpp"
@@ -32,8 +31,6 @@
 /// one. Offloaded parameters receive no gradients. Thread rule: the rank's thread. Source: accelerate/big_modeling.py.
 namespace accel {
 
-/// Fields, in this order: main_device, state_dict, offload_dir, offload_index, offload_buffers,
-/// preload_module_classes, called_modules, prefetch.
 struct DispatchOptions {
   std::optional<MapDevice> main_device =
       {};  ///< where offloaded parts run; absent: the first GPU of the device map, else the CPU
@@ -46,17 +43,12 @@ struct DispatchOptions {
   std::vector<std::string> preload_module_classes = {};  ///< classes whose modules are loaded with all submodules
   std::vector<std::string> called_modules = {};          ///< names of further modules called with `accel::call`
   bool prefetch = true;  ///< reads the next unit while one runs; false: at most one unit is in memory
-
-  ACCEL_SETTERS(main_device, state_dict, offload_dir, offload_index, offload_buffers, preload_module_classes,
-                called_modules, prefetch);
 };
 
 /// "auto", "balanced", "balanced_low_0" or "sequential"; or a map; or nothing, which loads the model without
 /// dispatching it.
 using DeviceMapChoice = std::variant<std::monostate, std::string, DeviceMap>;
 
-/// Fields, in this order: device_map, max_memory, no_split_module_classes, offload_folder, offload_buffers, dtype,
-/// preload_module_classes, called_modules, strict.
 struct LoadAndDispatchOptions {
   DeviceMapChoice device_map = {};
   std::optional<MaxMemory> max_memory = {};
@@ -67,9 +59,6 @@ struct LoadAndDispatchOptions {
   std::vector<std::string> preload_module_classes = {};
   std::vector<std::string> called_modules = {};
   bool strict = false;
-
-  ACCEL_SETTERS(device_map, max_memory, no_split_module_classes, offload_folder, offload_buffers, dtype,
-                preload_module_classes, called_modules, strict);
 };
 
 namespace offload {

@@ -9,7 +9,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "reference/config/setters.hpp"
 #include "reference/terminal/progress_text.hpp"
 #include "reference/terminal/terminal.hpp"
 
@@ -17,7 +16,6 @@ namespace accel {
 
 struct RankContext;
 
-/// Fields, in this order: desc, total, unit, leave, main_process_only, disable, context.
 struct ProgressOptions {
   std::string desc = {};
   std::optional<std::int64_t> total = {};  ///< default: the range's size(), if it has one
@@ -26,8 +24,6 @@ struct ProgressOptions {
   bool main_process_only = true;     ///< one bar per machine; in the simulator, one bar in total
   std::optional<bool> disable = {};  ///< default: disabled if standard error is not a terminal
   RankContext* context = nullptr;    ///< default: the rank that the calling thread runs
-
-  ACCEL_SETTERS(desc, total, unit, leave, main_process_only, disable, context);
 };
 
 /// A progress bar on standard error. Log lines appear above it.

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "reference/config/setters.hpp"
 #include "reference/state/rank_context.hpp"
 #include "sim/backend/operator_clock.hpp"
 #include "sim/backend/step_recorder.hpp"
@@ -24,8 +23,6 @@ namespace accel::sim {
 class ReplicaVote;
 struct Member;
 
-/// Fields, in this order: num_ranks, timeout, schedule, faults, library, finish_times, cpu_factor, operator_seconds,
-/// records_times, records_spans, logs_events, records_steps, place, on_stuck, processor_seconds, sleep.
 struct SimulationOptions {
   int num_ranks = 1;
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< for a collective that a running rank never joins
@@ -47,9 +44,6 @@ struct SimulationOptions {
   std::function<void(const struct SimulationReport&)> on_stuck = nullptr;
   ProcessorSeconds processor_seconds = nullptr;  ///< of a rank, for `cpu_factor`; null: those of its thread
   SleepUntilEnded sleep = nullptr;               ///< how threads of ranks sleep in a parallel schedule
-
-  ACCEL_SETTERS(num_ranks, timeout, schedule, faults, library, finish_times, cpu_factor, operator_seconds,
-                records_times, records_spans, logs_events, records_steps, place, on_stuck, processor_seconds, sleep);
 };
 
 /// The result of a run, successful or not.

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "reference/config/setters.hpp"
 #include "reference/optim/optimizers/multi_tensor_optimizer.hpp"
 
 /// Adafactor: second moments of a matrix as the product of a row and a column, with steps relative to the size of the
@@ -22,7 +21,6 @@ inline constexpr Allowed<OptionalNumberPair> kAdafactorEps{[](const OptionalNumb
                                                            },
                                                            "none or a number of 0 or more, and a number of 0 or more"};
 
-/// Fields, in this order: lr, beta2_decay, eps, d, weight_decay, foreach, maximize.
 struct AdafactorOptions {
   double lr = 1e-2;
   double beta2_decay = -0.8;
@@ -31,8 +29,6 @@ struct AdafactorOptions {
   double weight_decay = 0;
   std::optional<bool> foreach = {};
   bool maximize = false;
-
-  ACCEL_SETTERS(lr, beta2_decay, eps, d, weight_decay, foreach, maximize);
 
   static constexpr auto kName = "Adafactor";
   static constexpr bool kOnlyOptionEntries = true;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "reference/config/setters.hpp"
 #include "reference/optim/optimizers/multi_tensor_optimizer.hpp"
 
 /// Variants of Adam.
@@ -43,7 +42,6 @@ extern template class MultiTensorOptimizer<AdamaxOptions>;
 // Values are those of Python's `torch.optim.NAdam(..., foreach=True)`, on CPU and CUDA.
 // Thread rule: the rank's thread. Source: torch/optim/nadam.py, _multi_tensor_nadam.
 
-/// Fields, in this order: lr, betas, eps, weight_decay, momentum_decay, decoupled_weight_decay, maximize.
 struct NAdamOptions {
   double lr = 2e-3;
   NumberPair betas = {0.9, 0.999};
@@ -52,8 +50,6 @@ struct NAdamOptions {
   double momentum_decay = 4e-3;
   bool decoupled_weight_decay = false;
   bool maximize = false;
-
-  ACCEL_SETTERS(lr, betas, eps, weight_decay, momentum_decay, decoupled_weight_decay, maximize);
 
   static constexpr auto kName = "NAdam";
   static constexpr auto fields() {

@@ -2,7 +2,6 @@
 
 #include <torch/optim/adagrad.h>
 
-#include "reference/config/setters.hpp"
 #include "reference/optim/optimizers/multi_tensor_optimizer.hpp"
 
 /// Adagrad with LibTorch's fused kernel on the CPU; on CUDA, which has no such kernel, in the multi-tensor form.
@@ -14,7 +13,6 @@
 /// _multi_tensor_adagrad.
 namespace accel::optim {
 
-/// Fields, in this order: lr, lr_decay, weight_decay, initial_accumulator_value, eps, maximize, fused.
 struct AdagradOptions {
   double lr = 1e-2;
   double lr_decay = 0;
@@ -23,8 +21,6 @@ struct AdagradOptions {
   double eps = 1e-10;
   bool maximize = false;
   bool fused = true;
-
-  ACCEL_SETTERS(lr, lr_decay, weight_decay, initial_accumulator_value, eps, maximize, fused);
 
   using LibTorch = torch::optim::AdagradOptions;
   using LibTorchOptimizer = torch::optim::Adagrad;

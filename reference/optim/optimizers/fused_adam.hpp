@@ -3,7 +3,6 @@
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 
-#include "reference/config/setters.hpp"
 #include "reference/optim/optimizers/multi_tensor_optimizer.hpp"
 
 /// Adam and AdamW with LibTorch's fused kernels, on CPU and CUDA.
@@ -16,7 +15,6 @@
 /// _multi_tensor_adam.
 namespace accel::optim {
 
-/// Fields, in this order: lr, betas, eps, weight_decay, amsgrad, maximize, decoupled_weight_decay, fused.
 struct AdamOptions {
   double lr = 1e-3;
   NumberPair betas = {0.9, 0.999};
@@ -26,8 +24,6 @@ struct AdamOptions {
   bool maximize = false;
   bool decoupled_weight_decay = false;
   bool fused = true;
-
-  ACCEL_SETTERS(lr, betas, eps, weight_decay, amsgrad, maximize, decoupled_weight_decay, fused);
 
   using LibTorch = torch::optim::AdamOptions;
   using LibTorchOptimizer = torch::optim::Adam;
@@ -47,7 +43,6 @@ struct AdamOptions {
   void assign_to(LibTorch& to) const;
 };
 
-/// Fields, in this order: lr, betas, eps, weight_decay, amsgrad, maximize, fused.
 struct AdamWOptions {
   double lr = 1e-3;
   NumberPair betas = {0.9, 0.999};
@@ -56,8 +51,6 @@ struct AdamWOptions {
   bool amsgrad = false;
   bool maximize = false;
   bool fused = true;
-
-  ACCEL_SETTERS(lr, betas, eps, weight_decay, amsgrad, maximize, fused);
 
   using LibTorch = torch::optim::AdamWOptions;
   using LibTorchOptimizer = torch::optim::AdamW;

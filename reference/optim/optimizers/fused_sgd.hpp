@@ -2,7 +2,6 @@
 
 #include <torch/optim/sgd.h>
 
-#include "reference/config/setters.hpp"
 #include "reference/optim/optimizers/multi_tensor_optimizer.hpp"
 
 /// SGD with LibTorch's fused kernel, on CPU and CUDA.
@@ -14,7 +13,6 @@
 /// torch/optim/sgd.py, _fused_sgd and _multi_tensor_sgd.
 namespace accel::optim {
 
-/// Fields, in this order: lr, momentum, dampening, weight_decay, nesterov, maximize, fused.
 struct SGDOptions {
   double lr = 1e-3;
   double momentum = 0;
@@ -23,8 +21,6 @@ struct SGDOptions {
   bool nesterov = false;
   bool maximize = false;
   bool fused = true;
-
-  ACCEL_SETTERS(lr, momentum, dampening, weight_decay, nesterov, maximize, fused);
 
   using LibTorch = torch::optim::SGDOptions;
   using LibTorchOptimizer = torch::optim::SGD;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "reference/config/setters.hpp"
 #include "reference/optim/optimizers/multi_tensor_optimizer.hpp"
 
 /// Muon: momentum whose matrices are orthogonalized by Newton-Schulz iterations in bfloat16. For the matrices of hidden
@@ -17,7 +16,6 @@ namespace accel::optim {
 inline constexpr Allowed<int> kNewtonSchulzSteps{[](const int& steps) { return steps < 100; },
                                                  "fewer than 100 iterations"};
 
-/// Fields, in this order: lr, weight_decay, momentum, nesterov, ns_coefficients, eps, ns_steps, adjust_lr_fn.
 struct MuonOptions {
   double lr = 1e-3;
   double weight_decay = 0.1;
@@ -27,8 +25,6 @@ struct MuonOptions {
   double eps = 1e-7;
   int ns_steps = 5;
   std::optional<std::string> adjust_lr_fn = {};  // original or match_rms_adamw; absent: original
-
-  ACCEL_SETTERS(lr, weight_decay, momentum, nesterov, ns_coefficients, eps, ns_steps, adjust_lr_fn);
 
   static constexpr auto kName = "Muon";
   static constexpr bool kOnlyOptionEntries = true;

@@ -2,7 +2,6 @@
 
 #include <torch/optim/rmsprop.h>
 
-#include "reference/config/setters.hpp"
 #include "reference/optim/optimizers/multi_tensor_optimizer.hpp"
 
 /// RMSprop: divides gradients by a running root mean square, plain or centered, with or without momentum.
@@ -13,7 +12,6 @@
 /// thread. Source: torch/optim/rmsprop.py, _multi_tensor_rmsprop.
 namespace accel::optim {
 
-/// Fields, in this order: lr, alpha, eps, weight_decay, momentum, centered, maximize.
 struct RMSpropOptions {
   double lr = 1e-2;
   double alpha = 0.99;
@@ -22,8 +20,6 @@ struct RMSpropOptions {
   double momentum = 0;
   bool centered = false;
   bool maximize = false;
-
-  ACCEL_SETTERS(lr, alpha, eps, weight_decay, momentum, centered, maximize);
 
   using LibTorch = torch::optim::RMSpropOptions;
   using LibTorchOptimizer = torch::optim::RMSprop;

@@ -6,14 +6,11 @@
 #include <tuple>
 #include <vector>
 
-#include "reference/config/setters.hpp"
 #include "reference/optim/schedules/lr_scheduler.hpp"
 #include "reference/optim/state_dict/option_fields.hpp"
 
 namespace accel {
 
-/// Fields, in this order: base_lr, max_lr, step_size_up, step_size_down, mode, gamma, scale_fn, scale_mode,
-/// cycle_momentum, base_momentum, max_momentum.
 struct CyclicLROptions {
   PerGroup base_lr = {}, max_lr = {};
   int step_size_up = 2000;
@@ -24,9 +21,6 @@ struct CyclicLROptions {
   std::string scale_mode = "cycle";        ///< the argument of `scale_fn`: number of the "cycle", or of "iterations"
   bool cycle_momentum = true;
   PerGroup base_momentum = 0.8, max_momentum = 0.9;
-
-  ACCEL_SETTERS(base_lr, max_lr, step_size_up, step_size_down, mode, gamma, scale_fn, scale_mode, cycle_momentum,
-                base_momentum, max_momentum);
 
   static constexpr optim::Allowed<std::string> kModes{
       [](const std::string& mode) { return mode == "triangular" || mode == "triangular2" || mode == "exp_range"; },

@@ -4,15 +4,12 @@
 #include <tuple>
 #include <vector>
 
-#include "reference/config/setters.hpp"
 #include "reference/optim/schedules/lr_scheduler.hpp"
 #include "reference/optim/schedules/reduce_lr_on_plateau.hpp"
 #include "reference/optim/state_dict/option_fields.hpp"
 
 namespace accel {
 
-/// Fields, in this order: mode, factor, patience, threshold, threshold_mode, cooldown, warmup, min_lr, max_lr,
-/// eps, smooth, window_size, reset_start, verbose.
 struct GreedyLROptions {
   std::string mode = "min";  ///< or "max": which metric is better
   double factor = 0.95;      ///< between 0 and 1: rates are multiplied by it, or divided by it to raise them
@@ -27,9 +24,6 @@ struct GreedyLROptions {
   int window_size = 50;
   int reset_start = 500;  ///< restarts after this many reductions with all rates at their minimum
   bool verbose = false;   ///< accepted as in Python; has no effect
-
-  ACCEL_SETTERS(mode, factor, patience, threshold, threshold_mode, cooldown, warmup, min_lr, max_lr, eps, smooth,
-                window_size, reset_start, verbose);
 
   static constexpr auto fields() {
     using namespace optim;

@@ -5,14 +5,11 @@
 #include <tuple>
 #include <vector>
 
-#include "reference/config/setters.hpp"
 #include "reference/optim/schedules/lr_scheduler.hpp"
 #include "reference/optim/state_dict/option_fields.hpp"
 
 namespace accel {
 
-/// Fields, in this order: max_lr, total_steps, epochs, steps_per_epoch, pct_start, anneal_strategy,
-/// cycle_momentum, base_momentum, max_momentum, div_factor, final_div_factor, three_phase.
 struct OneCycleLROptions {
   PerGroup max_lr = {};
   std::optional<int> total_steps = {};  ///< or `epochs` and `steps_per_epoch`
@@ -24,9 +21,6 @@ struct OneCycleLROptions {
   double div_factor = 25.0;       ///< initial_lr = max_lr / div_factor
   double final_div_factor = 1e4;  ///< min_lr = initial_lr / final_div_factor
   bool three_phase = false;
-
-  ACCEL_SETTERS(max_lr, total_steps, epochs, steps_per_epoch, pct_start, anneal_strategy, cycle_momentum, base_momentum,
-                max_momentum, div_factor, final_div_factor, three_phase);
 
   static constexpr optim::Allowed<std::string> kAnnealStrategies{
       [](const std::string& name) { return name == "cos" || name == "linear"; }, "cos or linear"};

@@ -6,7 +6,6 @@
 #include <tuple>
 #include <vector>
 
-#include "reference/config/setters.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/optim/schedules/lr_scheduler.hpp"
 #include "reference/optim/state_dict/option_fields.hpp"
@@ -44,7 +43,6 @@ inline bool is_better_metric(double metric, double best, const std::string& mode
 
 namespace accel {
 
-/// Fields, in this order: mode, factor, patience, threshold, threshold_mode, cooldown, min_lr, eps.
 struct ReduceLROnPlateauOptions {
   std::string mode = "min";  ///< or "max": which metric is better
   double factor = 0.1;
@@ -54,8 +52,6 @@ struct ReduceLROnPlateauOptions {
   int cooldown = 0;                    ///< epochs after a reduction that are not counted
   PerGroup min_lr = 0.0;
   double eps = 1e-8;  ///< smaller reductions are skipped
-
-  ACCEL_SETTERS(mode, factor, patience, threshold, threshold_mode, cooldown, min_lr, eps);
 
   static constexpr auto fields() {
     using namespace optim;

@@ -5,7 +5,6 @@
 #include <string>
 #include <tuple>
 
-#include "reference/config/setters.hpp"
 #include "reference/optim/schedules/lambda_lr.hpp"
 #include "reference/optim/schedules/reduce_lr_on_plateau.hpp"
 #include "reference/optim/state_dict/option_fields.hpp"
@@ -123,16 +122,11 @@ struct CosineMinLrRateWarmupOptions {
   }
   [[nodiscard]] std::vector<optim::OptionProblem> problems_between() const;
 };
-/// Fields, in this order: num_warmup_steps, num_decay_steps, num_training_steps, num_stable_steps, warmup_type,
-/// decay_type, min_lr_ratio, num_cycles.
 struct WsdOptions {
   int num_warmup_steps = 0, num_decay_steps = 0;
   std::optional<int> num_training_steps = {}, num_stable_steps = {};  ///< one of them; the second takes precedence
   std::string warmup_type = "linear", decay_type = "cosine";          ///< linear, cosine or 1-sqrt
   double min_lr_ratio = 0, num_cycles = 0.5;
-
-  ACCEL_SETTERS(num_warmup_steps, num_decay_steps, num_training_steps, num_stable_steps, warmup_type, decay_type,
-                min_lr_ratio, num_cycles);
 
   static constexpr optim::Allowed<std::string> kTypes{
       [](const std::string& type) { return type == "linear" || type == "cosine" || type == "1-sqrt"; },

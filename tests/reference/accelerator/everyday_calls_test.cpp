@@ -115,12 +115,13 @@ TEST(EverydayCalls, AHandlerThatIsSetTwiceIsAnErrorWithAllProblems) {
     EXPECT_THAT(message, HasSubstr(std::string("kwargs_handlers: ") + name + " is also set"));
 }
 
-TEST(EverydayCalls, SettersChainInAnyOrder) {
+TEST(EverydayCalls, OptionsAreAssignedInAnyOrder) {
   auto rank = make_single_rank();
-  const Accelerator accelerator(
-      AcceleratorOptions().set_project_dir("runs").set_mixed_precision("bf16").set_dataloader_config(
-          {.even_batches = false}),
-      *rank);
+  AcceleratorOptions options;
+  options.project_dir = "runs";
+  options.mixed_precision = "bf16";
+  options.dataloader_config.even_batches = false;
+  const Accelerator accelerator(options, *rank);
   EXPECT_EQ(accelerator.project_dir(), "runs");
   EXPECT_EQ(accelerator.mixed_precision(), "bf16");
   EXPECT_FALSE(accelerator.even_batches());

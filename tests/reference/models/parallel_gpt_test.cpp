@@ -159,8 +159,13 @@ TEST(ParallelGptTest, DataParallelGroupsAverageToOneRank) {
   for (const bool is_sequence_parallel : {false, true}) {
     const auto gradients = [&](const DeviceMesh& mesh) {
       const GeneratorScope scope(make_generator(6));
-      const GptOptions options{.layers = 2, .heads = 4, .width = 8, .initial_std = 0.3, .dtype = "float64"};
-      const auto network = gpt(GptOptions(options).set_sequence_parallel(is_sequence_parallel), mesh);
+      const auto network = gpt({.layers = 2,
+                                .heads = 4,
+                                .width = 8,
+                                .initial_std = 0.3,
+                                .dtype = "float64",
+                                .sequence_parallel = is_sequence_parallel},
+                               mesh);
       const auto& replicas = mesh["dp_cp"];
       const auto own = [&](const at::Tensor& batch) { return batch.chunk(replicas.size())[replicas.rank()]; };
       network->forward(own(tokens), own(targets)).backward();
@@ -220,7 +225,7 @@ TEST(ParallelGptTest, InitialWeightsAndNamesAreThoseOfOneRank) {
 TEST(ParallelGptTest, BothDtypesStartWithTheSameNumbers) {
   const auto drawn = [](const char* dtype) {
     const GeneratorScope scope(make_generator(3));
-    return gpt(GptOptions{.layers = 1, .heads = 2, .width = 8}.set_dtype(dtype))->parameters();
+    return gpt({.layers = 1, .heads = 2, .width = 8, .dtype = dtype})->parameters();
   };
   const auto single = drawn("float32"), precise = drawn("float64");
   for (std::size_t index = 0; index < single.size(); ++index)
@@ -268,8 +273,14 @@ struct Masks {
 
 Masks masks_of(const DeviceMesh& mesh, bool is_sequence_parallel) {
   const GeneratorScope scope(make_generator(7));
-  const GptOptions options{.block_size = 8, .layers = 1, .heads = 2, .width = 16, .dropout = 0.5, .initial_std = 0.3};
-  const auto network = gpt(GptOptions(options).set_sequence_parallel(is_sequence_parallel), mesh);
+  const auto network = gpt({.block_size = 8,
+                            .layers = 1,
+                            .heads = 2,
+                            .width = 16,
+                            .dropout = 0.5,
+                            .initial_std = 0.3,
+                            .sequence_parallel = is_sequence_parallel},
+                           mesh);
   auto parameters = network->named_parameters();
   {
     const c10::NoGradGuard no_grad;
@@ -317,8 +328,8 @@ TEST(ParallelGptTest, RecomputedBlocksHaveTheSameGradients) {
       const auto mesh = tensor_parallel(rank);
       const auto gradients = [&](bool recomputes) {
         const GeneratorScope scope(make_generator(4));
-        const GptOptions options{.layers = 2, .heads = 2, .width = 8, .dropout = 0.3};
-        const auto network = gpt(GptOptions(options).set_sequence_parallel(is_sequence_parallel), mesh);
+        const auto network =
+            gpt({.layers = 2, .heads = 2, .width = 8, .dropout = 0.3, .sequence_parallel = is_sequence_parallel}, mesh);
         std::vector<ScopedModuleHooks> hooks;
         for (const auto* name : {"blocks.0", "blocks.1.feed_forward"}) {
           if (recomputes) hooks.emplace_back(*network->named_modules()[name], std::make_shared<Recompute>());

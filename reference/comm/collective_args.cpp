@@ -65,7 +65,7 @@ c10d::OpType op_type_of(const CollectiveArgs& args) {
   return OpType::UNKNOWN;
 }
 
-c10::intrusive_ptr<c10d::Work> call(c10d::Backend& backend, const CollectiveArgs& args) {
+c10::intrusive_ptr<c10d::Work> start_on(c10d::Backend& backend, const CollectiveArgs& args) {
   auto inputs = args.inputs, outputs = args.outputs;
   auto input_splits = args.input_splits, output_splits = args.output_splits;
   const auto reduce_op = args.reduce_op;

@@ -36,7 +36,7 @@ struct CollectiveArgs {
 [[nodiscard]] std::vector<CollectiveArgs::Tensors> results_of(const CollectiveArgs& args);
 [[nodiscard]] c10d::OpType op_type_of(const CollectiveArgs& args);
 /// Calls the method of c10d::Backend that has these arguments.
-[[nodiscard]] c10::intrusive_ptr<c10d::Work> call(c10d::Backend& backend, const CollectiveArgs& args);
+[[nodiscard]] c10::intrusive_ptr<c10d::Work> start_on(c10d::Backend& backend, const CollectiveArgs& args);
 
 // --- checks ---------------------------------------------------------------------------------------------------------
 void check_one(Collective op, const std::vector<at::Tensor>& tensors);

@@ -12,7 +12,7 @@ namespace accel {
 /// rank waits, and pass them to `start`.
 ///
 ///     class LoggingBackend : public CollectiveBackend {
-///       WorkPtr start(CollectiveArgs args) override { log(name_of(args.collective)); return call(*inner_, args); }
+///       WorkPtr start(CollectiveArgs args) override { log(name_of(args.collective)); return start_on(*inner_, args); }
 ///     };
 ///
 /// Thread rule: like that of c10d::Backend: the rank's thread and its autograd threads.

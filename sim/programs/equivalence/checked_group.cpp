@@ -215,7 +215,7 @@ class CheckedBackend : public CollectiveBackend {
 
   WorkPtr start(CollectiveArgs args) override {
     const auto what = agreed_name_of(args);
-    const auto forward = [&] { return call(*gloo_, args); };
+    const auto forward = [&] { return start_on(*gloo_, args); };
     return c10::make_intrusive<CheckedWork>(without_frames(what, forward), what);
   }
 

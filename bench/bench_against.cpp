@@ -14,8 +14,8 @@
 #include "bench/program.hpp"
 #include "bench/record.hpp"
 #include "bench/serving.hpp"
-#include "sim/programs/runtime/exit_code.hpp"
-#include "sim/programs/runtime/output_files.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
+#include "sim/programs/rehearsal/output_files.hpp"
 
 namespace accel::bench {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "bench/program.hpp"
 #include "reference/accelerator/accelerator.hpp"
-#include "reference/core/safetensors.hpp"
+#include "reference/files/safetensors.hpp"
 #include "reference/offload/load_checkpoint.hpp"
 #include "reference/optim/optimizers/optimizers.hpp"
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "reference/core/errors.hpp"
-#include "sim/programs/runtime/output_files.hpp"
+#include "sim/programs/rehearsal/output_files.hpp"
 
 namespace accel::bench {
 

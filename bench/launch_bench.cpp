@@ -10,7 +10,7 @@
 
 #include "bench/printed_json.hpp"
 #include "bench/program.hpp"
-#include "sim/programs/runtime/output_files.hpp"
+#include "sim/programs/rehearsal/output_files.hpp"
 
 namespace accel::bench {
 namespace {

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "sim/programs/runtime/output_files.hpp"
+#include "sim/programs/rehearsal/output_files.hpp"
 
 namespace accel::bench {
 namespace {

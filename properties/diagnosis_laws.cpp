@@ -7,7 +7,7 @@
 
 #include "properties/gen/planted_bugs.hpp"
 #include "reference/accelerator/accelerator.hpp"
-#include "reference/core/call_site.hpp"
+#include "reference/rank_local/call_site.hpp"
 
 namespace accel::testing::diagnosis_laws {
 namespace {

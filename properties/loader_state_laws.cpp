@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "properties/gen/resumed_loaders.hpp"
-#include "reference/core/value.hpp"
+#include "reference/tree/value.hpp"
 #include "reference/data/loader_state.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/property.hpp"

@@ -3,7 +3,7 @@
 #include <map>
 
 #include "properties/gen/resumed_loaders.hpp"
-#include "reference/core/value.hpp"
+#include "reference/tree/value.hpp"
 #include "reference/data/loader_state.hpp"
 #include "reference/state/rng_sync.hpp"
 #include "tests/support/property.hpp"

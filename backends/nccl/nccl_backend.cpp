@@ -19,7 +19,7 @@
 
 #include "backends/gloo/gloo_backend.hpp"
 #include "reference/core/errors.hpp"
-#include "reference/core/exit_point.hpp"
+#include "reference/rank_local/exit_point.hpp"
 
 namespace accel::nccl {
 namespace {

@@ -1,5 +1,5 @@
 // Ranks that are threads of one process. LibTorch has one default generator per GPU, from which all would draw.
-// The function that returns it is replaced: see Note [Interposition] in reference/core/system/interpose.cpp.
+// The function that returns it is replaced: see Note [Interposition] in reference/rank_local/interpose.cpp.
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/cuda/CUDAFunctions.h>

@@ -53,7 +53,7 @@ function(accel_library name)
 endfunction()
 
 # accel_program(NAME [IN folder] SOURCES ... [DEPS ...] [TORCH]): adds a program that keeps one default generator and one
-# autocast cache per rank, so it exports its symbols (Note [Interposition] in reference/core/interpose.cpp). TORCH as for a
+# autocast cache per rank, so it exports its symbols (Note [Interposition] in reference/rank_local/interpose.cpp). TORCH as for a
 # library.
 function(accel_program name)
   cmake_parse_arguments(ARG "TORCH" "IN" "SOURCES;DEPS" ${ARGN})

@@ -7,7 +7,7 @@
 
 #include "properties/fuzz/targets.hpp"
 #include "reference/core/errors.hpp"
-#include "reference/core/files.hpp"
+#include "reference/files/files.hpp"
 #include "reference/sources/tar_reader.hpp"
 #include "tests/support/cpu_time.hpp"
 #include "tests/support/property.hpp"

@@ -5,7 +5,7 @@
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/accelerator/local_sgd.hpp"
 #include "reference/core/errors.hpp"
-#include "reference/core/sha256.hpp"
+#include "reference/files/sha256.hpp"
 #include "reference/state/rng_sync.hpp"
 #include "tests/support/torch.hpp"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "reference/config/options.hpp"
+#include "reference/config/plugins/options.hpp"
 #include "reference/state/rank_context.hpp"
 
 /// Runs a few steps of a small model under options of DistributedDataParallel, or under local SGD.

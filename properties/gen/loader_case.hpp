@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "reference/config/data_loader_configuration.hpp"
+#include "reference/config/plugins/data_loader_configuration.hpp"
 #include "reference/data/data_loader.hpp"
 #include "tests/support/property.hpp"
 

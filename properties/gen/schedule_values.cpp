@@ -6,7 +6,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include "reference/core/errors.hpp"
-#include "reference/core/sha256.hpp"
+#include "reference/files/sha256.hpp"
 #include "reference/optim/schedules/schedules.hpp"
 #include "reference/optim/state_dict/param_group_options.hpp"
 #include "sim/programs/experiments/optimizer_config.hpp"

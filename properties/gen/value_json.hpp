@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "reference/core/value.hpp"
+#include "reference/tree/value.hpp"
 
 /// Converts values to JSON and back, for comparisons with Python. A tensor is `{"dtype": "float32", "shape": [2],
 /// "hex": "0000803f..."}`.

@@ -17,7 +17,7 @@ SHARDS = """#include "reference/shards.hpp"
 #include <algorithm>
 
 #include "reference/core/errors.hpp"
-#include "reference/core/value.hpp"
+#include "reference/tree/value.hpp"
 
 namespace accel {
 namespace {
@@ -180,12 +180,12 @@ class EditsTest(unittest.TestCase):
             """)  # fmt: skip
 
     def test_a_header_is_included_once_in_the_order_of_names(self):
-        core, value = '\n#include "reference/core/errors.hpp"\n', '#include "reference/core/value.hpp"\n'
-        for header, before in (("reference/core/files.hpp", value), ("<limits>", core), ("<vector>", core)):
+        core, value = '\n#include "reference/core/errors.hpp"\n', '#include "reference/tree/value.hpp"\n'
+        for header, before in (("reference/files/files.hpp", value), ("<limits>", core), ("<vector>", core)):
             line = f"#include {header}\n" if header[0] == "<" else f'#include "{header}"\n'
             text = SHARDS.replace(before, line + before).replace("1 << 20", "1")
             self.assertEqual(self.changed(f"in: kLimit\nfind: 1 << 20\nreplace: 1\ninclude: {header}"), {"reference/shards.cpp": text})
-        self.expect_change("1 << 20", "1", "in: kLimit\nfind: 1 << 20\nreplace: 1\ninclude: reference/core/value.hpp")
+        self.expect_change("1 << 20", "1", "in: kLimit\nfind: 1 << 20\nreplace: 1\ninclude: reference/tree/value.hpp")
 
     def test_an_expression_that_occurs_twice_needs_its_number(self):
         second = "in: Shard::advance\nsignature: Position\nfind: position.steps\nreplace: 1"

@@ -11,7 +11,7 @@ import cpp_headers
 RECORDED = "properties/oracle/recorded/accelerate_names.json"
 HEADERS = ["reference/public/accel/accel.hpp", "reference/public/accel/models.hpp", "reference/public/accel/sync_batch_norm.hpp"]
 COMMANDS = ["", "config", "config default", "config update", "env", "estimate-memory", "launch", "merge-weights", "test", "to-fsdp2"]
-LAUNCH_KEYS = "reference/config/launch_sections.cpp"
+LAUNCH_KEYS = "reference/config/launch/launch_sections.cpp"
 COMMAND_SECONDS = 60
 SOURCES = ["reference/accelerator", "reference/config", "reference/parallel", "reference/tracking"]  # they check the values of options
 OPTIONS = ("Options", "Kwargs", "Search")  # the ends of names of structs of options

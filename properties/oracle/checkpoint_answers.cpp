@@ -4,7 +4,7 @@
 #include <accel/accel.hpp>
 
 #include "properties/oracle/answers.hpp"
-#include "reference/core/sha256.hpp"
+#include "reference/files/sha256.hpp"
 #include "tests/support/torch.hpp"
 
 namespace accel::testing {

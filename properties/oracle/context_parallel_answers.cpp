@@ -6,7 +6,7 @@
 #include "properties/oracle/answers.hpp"
 #include "reference/context_parallel/context_attention.hpp"
 #include "reference/context_parallel/shard_sequence.hpp"
-#include "reference/core/random.hpp"
+#include "reference/rank_local/random.hpp"
 
 namespace accel::testing {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "properties/oracle/answers.hpp"
 #include "reference/checkpoint/module_state.hpp"
-#include "reference/core/random.hpp"
-#include "reference/core/sha256.hpp"
+#include "reference/rank_local/random.hpp"
+#include "reference/files/sha256.hpp"
 #include "reference/models/gpt.hpp"
 #include "reference/models/resnet.hpp"
 #include "reference/offload/empty_weights.hpp"

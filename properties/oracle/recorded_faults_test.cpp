@@ -9,7 +9,7 @@
 
 #include "properties/oracle/recorded_faults.hpp"
 #include "reference/accelerator/accelerator.hpp"
-#include "reference/core/value.hpp"
+#include "reference/tree/value.hpp"
 #include "reference/state/rng_sync.hpp"
 #include "tests/support/run_ranks.hpp"
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "reference/accelerator/partial_state.hpp"
-#include "reference/config/options.hpp"
+#include "reference/config/plugins/options.hpp"
 #include "reference/data/loader_core.hpp"
 #include "reference/state/device_mesh.hpp"
 

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "reference/config/options.hpp"
+#include "reference/config/plugins/options.hpp"
 #include "reference/core/device.hpp"
-#include "reference/core/tree.hpp"
+#include "reference/tree/tree.hpp"
 #include "reference/state/rank_context.hpp"
 #include "reference/training_state/training_state.hpp"
 

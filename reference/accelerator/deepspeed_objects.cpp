@@ -9,7 +9,7 @@
 #include <cmath>
 #include <set>
 
-#include "reference/config/deepspeed_file.hpp"
+#include "reference/config/plugins/deepspeed_file.hpp"
 #include "reference/config/field_reader.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "reference/core/tree_rows.hpp"
+#include "reference/tree/tree_rows.hpp"
 #include "reference/data/loader_core.hpp"
 #include "reference/state/gradient_state.hpp"
 

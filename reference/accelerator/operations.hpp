@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "reference/comm/group.hpp"
-#include "reference/core/tree.hpp"
+#include "reference/tree/tree.hpp"
 #include "reference/state/rank_context.hpp"
 
 /// Collectives on single tensors with the semantics of Accelerate. TreeOperations maps them over trees of tensors.

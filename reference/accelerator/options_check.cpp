@@ -7,13 +7,13 @@
 
 #include <iterator>
 
-#include "reference/config/accelerator_fields.hpp"
+#include "reference/config/plugins/accelerator_fields.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/config/field_checks.hpp"
-#include "reference/config/options.hpp"
-#include "reference/config/sharding.hpp"
+#include "reference/config/plugins/options.hpp"
+#include "reference/config/plugins/sharding.hpp"
 #include "reference/core/errors.hpp"
-#include "reference/core/files.hpp"
+#include "reference/files/files.hpp"
 #include "reference/core/input/listed.hpp"
 #include "reference/sharded/file_memory.hpp"
 

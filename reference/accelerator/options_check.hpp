@@ -1,6 +1,6 @@
 #pragma once
 
-#include "reference/config/options.hpp"
+#include "reference/config/plugins/options.hpp"
 
 namespace accel {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "reference/accelerator/operations.hpp"
-#include "reference/core/tree_rows.hpp"
+#include "reference/tree/tree_rows.hpp"
 #include "reference/state/rank_context.hpp"
 
 namespace accel::detail {

@@ -10,8 +10,8 @@
 #include <set>
 
 #include "reference/accelerator/mesh_groups.hpp"
-#include "reference/config/accelerator_fields.hpp"
-#include "reference/config/deepspeed_file.hpp"
+#include "reference/config/plugins/accelerator_fields.hpp"
+#include "reference/config/plugins/deepspeed_file.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
 #include "reference/parallel/same_model.hpp"

@@ -10,8 +10,8 @@
 
 #include "reference/accelerator/accelerator_base.hpp"
 #include "reference/accelerator/preparable.hpp"
-#include "reference/core/call_site.hpp"
-#include "reference/core/value.hpp"
+#include "reference/rank_local/call_site.hpp"
+#include "reference/tree/value.hpp"
 #include "reference/prepared/prepared_model.hpp"
 #include "reference/training_state/checkpointing.hpp"
 

@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "reference/core/tree.hpp"
+#include "reference/tree/tree.hpp"
 
 /// Devices and shapes of the tensors of a tree.
 ///

@@ -12,8 +12,8 @@
 #include "reference/accelerator/accelerator_base.hpp"
 #include "reference/accelerator/metric_rows.hpp"
 #include "reference/accelerator/operations.hpp"
-#include "reference/core/call_site.hpp"
-#include "reference/core/tree_rows.hpp"
+#include "reference/rank_local/call_site.hpp"
+#include "reference/tree/tree_rows.hpp"
 #include "reference/state/objects.hpp"
 
 namespace accel {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "reference/accelerator/training_step.hpp"
-#include "reference/core/call_site.hpp"
+#include "reference/rank_local/call_site.hpp"
 #include "reference/parallel/distributed_data_parallel.hpp"
 #include "reference/state/warnings.hpp"
 

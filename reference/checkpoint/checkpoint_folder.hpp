@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "reference/checkpoint/manifest.hpp"
-#include "reference/core/files.hpp"
+#include "reference/files/files.hpp"
 
 /// Creates checkpoint folders that are complete or absent, even if a process or the machine fails while writing.
 ///

@@ -12,7 +12,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/core/input/json_parser.hpp"
 #include "reference/core/input/listed.hpp"
-#include "reference/core/mapped_file.hpp"
+#include "reference/files/mapped_file.hpp"
 
 namespace accel::checkpoint {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "reference/checkpoint/weights_files.hpp"
 #include "reference/core/named_tensors.hpp"
-#include "reference/core/value.hpp"
+#include "reference/tree/value.hpp"
 
 namespace torch::nn {
 class Module;

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "reference/checkpoint/torch_dtypes.hpp"
-#include "reference/core/stored_tensor.hpp"
+#include "reference/files/stored_tensor.hpp"
 
 namespace accel::checkpoint {
 namespace {

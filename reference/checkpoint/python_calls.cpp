@@ -8,7 +8,7 @@
 
 #include "reference/checkpoint/torch_dtypes.hpp"
 #include "reference/core/errors.hpp"
-#include "reference/core/stored_tensor.hpp"
+#include "reference/files/stored_tensor.hpp"
 
 namespace accel::checkpoint {
 namespace {

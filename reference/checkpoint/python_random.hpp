@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "reference/core/value.hpp"
+#include "reference/tree/value.hpp"
 
 /// States of Python's and numpy's generators, which this library lacks. Checkpoints contain them so that Python's
 /// Accelerate can load them. Both generators are MT19937. Thread rule: pure functions.

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "reference/checkpoint/manifest.hpp"
-#include "reference/core/files.hpp"
+#include "reference/files/files.hpp"
 
 namespace accel::checkpoint {
 

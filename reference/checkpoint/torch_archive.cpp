@@ -11,7 +11,7 @@
 
 #include "reference/checkpoint/unpickler.hpp"
 #include "reference/core/errors.hpp"
-#include "reference/core/stored_tensor.hpp"
+#include "reference/files/stored_tensor.hpp"
 
 namespace accel::checkpoint {
 namespace {

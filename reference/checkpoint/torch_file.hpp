@@ -3,9 +3,9 @@
 #include <map>
 #include <string>
 
-#include "reference/core/files.hpp"
+#include "reference/files/files.hpp"
 #include "reference/core/named_tensors.hpp"
-#include "reference/core/value.hpp"
+#include "reference/tree/value.hpp"
 
 /// Reads and writes files of torch.save. Reading executes nothing from the file; written files can be read by
 /// torch.load with weights_only=True.

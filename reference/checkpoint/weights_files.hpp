@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "reference/checkpoint/weights_plan.hpp"
-#include "reference/core/files.hpp"
+#include "reference/files/files.hpp"
 #include "reference/core/named_tensors.hpp"
 
 /// Writes and reads a model's weights in one or several files, as `save_model` and `load_checkpoint_in_model` do.

@@ -13,7 +13,7 @@
 #include "reference/checkpoint/weights_plan.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
-#include "reference/core/safetensors.hpp"
+#include "reference/files/safetensors.hpp"
 
 namespace accel {
 namespace {

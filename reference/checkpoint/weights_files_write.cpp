@@ -5,7 +5,7 @@
 #include "reference/checkpoint/torch_file.hpp"
 #include "reference/checkpoint/weights_files.hpp"
 #include "reference/checkpoint/weights_plan.hpp"
-#include "reference/core/safetensors.hpp"
+#include "reference/files/safetensors.hpp"
 
 namespace accel {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "reference/core/mapped_file.hpp"
+#include "reference/files/mapped_file.hpp"
 
 /// Reads a zip archive as torch.save writes it: uncompressed records in one folder.
 ///

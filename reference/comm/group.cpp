@@ -8,7 +8,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "reference/comm/dtypes.hpp"
-#include "reference/core/call_site.hpp"
+#include "reference/rank_local/call_site.hpp"
 #include "reference/core/error_text.hpp"
 #include "reference/core/errors.hpp"
 

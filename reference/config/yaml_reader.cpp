@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "reference/core/errors.hpp"
-#include "reference/core/files.hpp"
+#include "reference/files/files.hpp"
 #include "reference/core/input/listed.hpp"
 
 namespace accel {

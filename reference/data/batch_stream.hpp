@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "reference/core/random.hpp"
+#include "reference/rank_local/random.hpp"
 #include "reference/data/samplers/batch_sampler.hpp"
 #include "reference/data/workers.hpp"
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "reference/core/tree.hpp"
+#include "reference/tree/tree.hpp"
 
 /// Collation of samples into a batch. Tensors are stacked along a new dimension 0, numbers become a tensor (int64 for
 /// integers, float64 for floats, bool for bool), strings and user-defined leaves become a vector. Containers keep their

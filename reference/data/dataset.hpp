@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "reference/core/tree.hpp"
+#include "reference/tree/tree.hpp"
 
 /// Datasets. A sample is a tree (core/tree.hpp).
 ///

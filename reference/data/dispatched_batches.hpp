@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "reference/core/error_text.hpp"
-#include "reference/core/tree_bytes.hpp"
-#include "reference/core/tree_rows.hpp"
+#include "reference/tree/tree_bytes.hpp"
+#include "reference/tree/tree_rows.hpp"
 #include "reference/data/batch_stream.hpp"
 #include "reference/state/rank_context.hpp"
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "reference/comm/group.hpp"
-#include "reference/core/tree_rows.hpp"
+#include "reference/tree/tree_rows.hpp"
 #include "reference/data/batch_stream.hpp"
 
 namespace accel::detail {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "reference/core/tree.hpp"
+#include "reference/tree/tree.hpp"
 #include "reference/data/collate.hpp"
 #include "reference/data/dataset.hpp"
 #include "reference/data/loader_core.hpp"

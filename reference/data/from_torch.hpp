@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "reference/core/thread_safety.hpp"
-#include "reference/core/tree_rows.hpp"
+#include "reference/tree/tree_rows.hpp"
 #include "reference/data/collate.hpp"
 #include "reference/data/data_loader.hpp"
 #include "reference/data/dataset.hpp"

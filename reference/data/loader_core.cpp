@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "reference/core/errors.hpp"
-#include "reference/core/random.hpp"
+#include "reference/rank_local/random.hpp"
 #include "reference/data/loader_state.hpp"
 #include "reference/data/pass_core.hpp"
 #include "reference/data/reading_plan.hpp"

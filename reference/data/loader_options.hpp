@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "reference/config/options.hpp"
+#include "reference/config/plugins/options.hpp"
 #include "reference/data/samplers/batch_sampler.hpp"
 #include "reference/data/samplers/sampler.hpp"
 #include "reference/state/rank_context.hpp"

@@ -8,7 +8,7 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
-#include "reference/core/random.hpp"
+#include "reference/rank_local/random.hpp"
 
 namespace accel {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "reference/core/value.hpp"
+#include "reference/tree/value.hpp"
 
 /// The content of a loader's state_dict: the state at the start of the epoch, and how many batches were handed out.
 /// Prefetched batches do not count, so the state does not depend on the number of workers or their prefetch factor.

@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "reference/core/random.hpp"
+#include "reference/rank_local/random.hpp"
 
 namespace accel {
 

@@ -4,7 +4,7 @@
 #include <ATen/core/Generator.h>
 
 #include "reference/core/errors.hpp"
-#include "reference/core/random.hpp"
+#include "reference/rank_local/random.hpp"
 #include "reference/core/system/resource_limits.hpp"
 
 namespace accel {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <tuple>
 
-#include "reference/core/tree.hpp"
+#include "reference/tree/tree.hpp"
 #include "reference/experts/experts.hpp"
 #include "reference/experts/router.hpp"
 #include "reference/modules/linear.hpp"

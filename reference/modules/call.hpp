@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "reference/core/tree.hpp"
+#include "reference/tree/tree.hpp"
 #include "reference/modules/model_hook.hpp"
 #include "reference/modules/tensor_placement.hpp"
 

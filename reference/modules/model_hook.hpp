@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "reference/core/errors.hpp"
-#include "reference/core/tree.hpp"
+#include "reference/tree/tree.hpp"
 
 namespace torch::nn {
 class Module;

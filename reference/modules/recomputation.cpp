@@ -8,7 +8,7 @@
 #include <torch/csrc/autograd/saved_variable.h>
 
 #include "reference/core/autograd_node.hpp"
-#include "reference/core/random.hpp"
+#include "reference/rank_local/random.hpp"
 #include "reference/modules/call.hpp"
 #include "reference/precision/float8_layers.hpp"
 

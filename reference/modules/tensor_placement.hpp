@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "reference/core/tree.hpp"
+#include "reference/tree/tree.hpp"
 
 /// How the ranks of a group hold the tensors that a module accepts and returns, for observers. Tensors of other types
 /// than those of tensor_parallel/placement.hpp have no placement. Thread rule: values.

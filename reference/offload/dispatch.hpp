@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "reference/core/tree.hpp"
+#include "reference/tree/tree.hpp"
 #include "reference/modules/call.hpp"
 #include "reference/modules/described_model.hpp"
 #include "reference/offload/device_map.hpp"

@@ -10,8 +10,8 @@
 #include "reference/core/errors.hpp"
 #include "reference/core/input/json_parser.hpp"
 #include "reference/core/input/listed.hpp"
-#include "reference/core/mapped_file.hpp"
-#include "reference/core/safetensors.hpp"
+#include "reference/files/mapped_file.hpp"
+#include "reference/files/safetensors.hpp"
 
 namespace accel {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "reference/checkpoint/weights_files.hpp"
-#include "reference/core/files.hpp"
+#include "reference/files/files.hpp"
 #include "reference/core/named_tensors.hpp"
 
 /// Weights on disk in the format of Accelerate's offload folders: {name}.dat with the raw elements of each tensor, and

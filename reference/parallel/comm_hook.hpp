@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "reference/comm/group.hpp"
-#include "reference/config/options.hpp"
+#include "reference/config/plugins/options.hpp"
 
 /// Communication hooks: what DistributedDataParallel sends for a bucket of gradients instead of the gradients.
 ///

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "reference/comm/group.hpp"
-#include "reference/config/options.hpp"
-#include "reference/core/value.hpp"
+#include "reference/config/plugins/options.hpp"
+#include "reference/tree/value.hpp"
 #include "reference/parallel/buffer_sync.hpp"
 #include "reference/parallel/reduction_record.hpp"
 #include "reference/parallel/unaveraged_gradients.hpp"

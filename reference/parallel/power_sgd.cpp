@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "reference/core/errors.hpp"
-#include "reference/core/random.hpp"
+#include "reference/rank_local/random.hpp"
 #include "reference/parallel/comm_hook.hpp"
 
 namespace accel {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "reference/comm/group.hpp"
-#include "reference/config/options.hpp"
+#include "reference/config/plugins/options.hpp"
 
 namespace c10d {
 class GradBucket;

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "reference/comm/group.hpp"
-#include "reference/config/options.hpp"
+#include "reference/config/plugins/options.hpp"
 #include "reference/core/named_tensors.hpp"
-#include "reference/core/value.hpp"
+#include "reference/tree/value.hpp"
 #include "reference/parallel/comm_hook.hpp"
 
 namespace accel {

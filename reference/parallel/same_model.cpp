@@ -7,7 +7,7 @@
 #include <map>
 
 #include "reference/core/errors.hpp"
-#include "reference/core/sha256.hpp"
+#include "reference/files/sha256.hpp"
 #include "reference/state/objects.hpp"
 
 namespace accel {

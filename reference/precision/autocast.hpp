@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "reference/core/tree.hpp"
+#include "reference/tree/tree.hpp"
 
 namespace accel {
 

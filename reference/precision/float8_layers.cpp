@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "reference/core/errors.hpp"
-#include "reference/core/random.hpp"
+#include "reference/rank_local/random.hpp"
 
 // float8 matrix products as in torchao, and the replacement of torch::nn::LinearImpl::forward that uses them. Scales,
 // clamping, padding and the order of operands follow torchao 0.18 so that losses agree with Python's.
@@ -287,7 +287,7 @@ bool computes_in_float8(const torch::nn::LinearImpl& layer) {
 
 namespace torch::nn {
 
-// Replaces LibTorch's own definition: see Note [Interposition] in core/system/interpose.cpp. Python swaps the modules
+// Replaces LibTorch's own definition: see Note [Interposition] in rank_local/interpose.cpp. Python swaps the modules
 // instead; C++ cannot, because owners hold their submodules by type. Layers that are not selected do what LibTorch's
 // own definition does: an autograd node of our own would sum a weight's gradient in another order, and so change its
 // last bits, where a loss contains derivatives of a net that is called twice.

@@ -8,7 +8,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "reference/config/float8.hpp"
+#include "reference/config/plugins/float8.hpp"
 
 namespace torch::nn {
 class Module;

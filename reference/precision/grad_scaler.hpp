@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "reference/comm/group.hpp"
-#include "reference/config/options.hpp"
-#include "reference/core/value.hpp"
+#include "reference/config/plugins/options.hpp"
+#include "reference/tree/value.hpp"
 
 namespace torch::optim {
 class Optimizer;

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "reference/config/options.hpp"
+#include "reference/config/plugins/options.hpp"
 #include "reference/precision/grad_scaler.hpp"
 #include "reference/prepared/gradient_window.hpp"
 #include "reference/prepared/parallel_model.hpp"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "reference/core/value.hpp"
+#include "reference/tree/value.hpp"
 #include "reference/parallel/reduction_record.hpp"
 #include "reference/parallel/unaveraged_gradients.hpp"
 

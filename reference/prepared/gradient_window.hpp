@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "reference/comm/group.hpp"
-#include "reference/core/value.hpp"
+#include "reference/tree/value.hpp"
 
 namespace accel {
 

@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
-#include "reference/core/call_site.hpp"
+#include "reference/rank_local/call_site.hpp"
 #include "reference/core/named_tensors.hpp"
 #include "reference/core/never.hpp"
-#include "reference/core/tree.hpp"
+#include "reference/tree/tree.hpp"
 #include "reference/modules/call.hpp"
 #include "reference/precision/autocast.hpp"
 #include "reference/precision/float8_layers.hpp"

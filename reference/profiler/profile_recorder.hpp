@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "reference/config/profile_kwargs.hpp"
-#include "reference/core/files.hpp"
+#include "reference/config/plugins/profile_kwargs.hpp"
+#include "reference/files/files.hpp"
 
 namespace accel::profiler {
 

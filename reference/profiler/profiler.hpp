@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "reference/config/profile_kwargs.hpp"
+#include "reference/config/plugins/profile_kwargs.hpp"
 #include "reference/profiler/key_averages.hpp"
 
 namespace accel::profiler {

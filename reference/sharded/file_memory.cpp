@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "reference/core/errors.hpp"
-#include "reference/core/files.hpp"
+#include "reference/files/files.hpp"
 
 namespace accel::sharded {
 namespace {

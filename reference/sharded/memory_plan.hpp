@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "reference/config/sharding.hpp"
+#include "reference/config/plugins/sharding.hpp"
 #include "reference/sharded/unit_plan.hpp"
 
 namespace accel::sharded {

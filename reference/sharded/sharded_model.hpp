@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "reference/config/sharding.hpp"
+#include "reference/config/plugins/sharding.hpp"
 #include "reference/modules/divided_parameter.hpp"
 #include "reference/sharded/flat_parameter.hpp"
 #include "reference/sharded/memory_account.hpp"

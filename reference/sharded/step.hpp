@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "reference/config/sharding.hpp"
+#include "reference/config/plugins/sharding.hpp"
 #include "reference/modules/call.hpp"
 #include "reference/sharded/flat_parameter.hpp"
 

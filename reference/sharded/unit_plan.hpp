@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "reference/config/sharding.hpp"
+#include "reference/config/plugins/sharding.hpp"
 #include "reference/mesh/parameter_layout.hpp"
 #include "reference/modules/model_description.hpp"
 

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "reference/core/errors.hpp"
-#include "reference/core/mapped_file.hpp"
+#include "reference/files/mapped_file.hpp"
 #include "reference/sources/sequential_file.hpp"
 
 namespace accel {

@@ -6,7 +6,7 @@
 #include <tuple>
 #include <vector>
 
-#include "reference/core/stored_tensor.hpp"
+#include "reference/files/stored_tensor.hpp"
 
 /// The idx files of MNIST and similar data sets: one dense array per file, plain or .gz.
 ///

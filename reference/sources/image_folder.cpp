@@ -9,7 +9,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
 #include "reference/core/letter_case.hpp"
-#include "reference/core/mapped_file.hpp"
+#include "reference/files/mapped_file.hpp"
 #include "reference/state/warnings.hpp"
 
 namespace accel {

@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "reference/core/safetensors.hpp"
+#include "reference/files/safetensors.hpp"
 
 /// Datasets whose samples are the rows of tensors in one or more safetensors files. Only requested rows are read.
 ///

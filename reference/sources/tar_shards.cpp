@@ -13,7 +13,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
 #include "reference/core/letter_case.hpp"
-#include "reference/core/random.hpp"
+#include "reference/rank_local/random.hpp"
 #include "reference/sources/tar_reader.hpp"
 #include "reference/state/warnings.hpp"
 

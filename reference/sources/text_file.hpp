@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "reference/core/mapped_file.hpp"
+#include "reference/files/mapped_file.hpp"
 
 /// Checks that a file is text whose bytes below 128 are ASCII, such as UTF-8 or Latin-1. The bytes of other files would
 /// become lines and fields.

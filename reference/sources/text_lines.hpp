@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "reference/core/mapped_file.hpp"
+#include "reference/files/mapped_file.hpp"
 
 /// Start offsets of the records of files. Needs 8 bytes of memory per record, independent of its length.
 ///

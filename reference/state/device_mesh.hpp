@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "reference/comm/group.hpp"
-#include "reference/config/options.hpp"
+#include "reference/config/plugins/options.hpp"
 #include "reference/state/rank_context.hpp"
 
 /// The process groups of a ParallelismConfig, by the names of mesh_group_kinds().

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "reference/config/options.hpp"
+#include "reference/config/plugins/options.hpp"
 
 namespace accel {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "reference/core/call_site.hpp"
-#include "reference/core/tree_bytes.hpp"
+#include "reference/rank_local/call_site.hpp"
+#include "reference/tree/tree_bytes.hpp"
 #include "reference/state/rank_context.hpp"
 
 /// Exchange of objects between ranks. Objects are trees of any content and may differ in size between ranks. They are

@@ -13,9 +13,9 @@
 
 #include "reference/comm/group.hpp"
 #include "reference/core/device.hpp"
-#include "reference/core/files.hpp"
-#include "reference/core/random.hpp"
-#include "reference/core/system/libc_random.hpp"
+#include "reference/files/files.hpp"
+#include "reference/rank_local/random.hpp"
+#include "reference/rank_local/libc_random.hpp"
 #include "reference/state/gradient_state.hpp"
 #include "reference/state/step_listener.hpp"
 

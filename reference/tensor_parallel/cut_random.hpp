@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "reference/comm/group.hpp"
-#include "reference/core/random.hpp"
+#include "reference/rank_local/random.hpp"
 
 namespace accel::parallel {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <tuple>
 
-#include "reference/core/tree.hpp"
+#include "reference/tree/tree.hpp"
 #include "reference/modules/tensor_placement.hpp"
 
 /// How the ranks of a group hold a tensor, as its type. Layers that are cut accept and return these types, and only the

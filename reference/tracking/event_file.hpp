@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "reference/core/files.hpp"
+#include "reference/files/files.hpp"
 
 namespace accel::tracking {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "reference/core/value.hpp"
+#include "reference/tree/value.hpp"
 
 namespace accel {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "reference/core/files.hpp"
-#include "reference/core/value.hpp"
+#include "reference/files/files.hpp"
+#include "reference/tree/value.hpp"
 #include "reference/tracking/appendable_file.hpp"
 #include "reference/tracking/event_file.hpp"
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "reference/core/value.hpp"
+#include "reference/tree/value.hpp"
 
 namespace accel::tracking {
 

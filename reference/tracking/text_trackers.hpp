@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "reference/core/value.hpp"
+#include "reference/tree/value.hpp"
 #include "reference/tracking/appendable_file.hpp"
 #include "reference/tracking/event_file.hpp"
 #include "reference/tracking/general_tracker.hpp"

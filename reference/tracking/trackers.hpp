@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "reference/config/options.hpp"
+#include "reference/config/plugins/options.hpp"
 #include "reference/tracking/general_tracker.hpp"
 
 namespace accel {

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "reference/core/value.hpp"
+#include "reference/tree/value.hpp"
 
 namespace accel::tracking {
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "reference/config/options.hpp"
+#include "reference/config/plugins/options.hpp"
 #include "reference/state/rank_context.hpp"
 #include "reference/training_state/training_state.hpp"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "reference/checkpoint/manifest.hpp"
-#include "reference/core/system/lock_file.hpp"
+#include "reference/files/lock_file.hpp"
 #include "reference/state/rank_context.hpp"
 #include "reference/training_state/state_files.hpp"
 

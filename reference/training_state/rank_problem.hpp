@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "reference/core/errors.hpp"
-#include "reference/core/files.hpp"
+#include "reference/files/files.hpp"
 #include "reference/state/objects.hpp"
 #include "reference/state/rank_context.hpp"
 

@@ -3,7 +3,7 @@
 #include <functional>
 #include <vector>
 
-#include "reference/core/value.hpp"
+#include "reference/tree/value.hpp"
 #include "reference/state/rank_context.hpp"
 #include "reference/training_state/training_state.hpp"
 

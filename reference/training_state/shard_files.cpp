@@ -17,7 +17,7 @@
 
 #include "reference/core/input/json_parser.hpp"
 #include "reference/core/input/listed.hpp"
-#include "reference/core/safetensors.hpp"
+#include "reference/files/safetensors.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
 #include "reference/state/objects.hpp"
 

@@ -10,7 +10,7 @@
 #include <filesystem>
 
 #include "reference/checkpoint/python_random.hpp"
-#include "reference/core/safetensors.hpp"
+#include "reference/files/safetensors.hpp"
 #include "reference/mesh/axes.hpp"
 #include "reference/state/rng_sync.hpp"
 #include "reference/training_state/distributed_state.hpp"

@@ -10,8 +10,8 @@
 
 #include "reference/checkpoint/distributed/distributed_files.hpp"
 #include "reference/checkpoint/torch_file.hpp"
-#include "reference/core/files.hpp"
-#include "reference/core/value.hpp"
+#include "reference/files/files.hpp"
+#include "reference/tree/value.hpp"
 #include "reference/training_state/checkpointing.hpp"
 #include "reference/training_state/training_state.hpp"
 

@@ -10,9 +10,9 @@
 
 #include "reference/checkpoint/distributed/distributed_checkpoint.hpp"
 #include "reference/checkpoint/weights_files.hpp"
-#include "reference/core/random.hpp"
-#include "reference/core/safetensors.hpp"
-#include "reference/core/sha256.hpp"
+#include "reference/rank_local/random.hpp"
+#include "reference/files/safetensors.hpp"
+#include "reference/files/sha256.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
 #include "reference/sharded/memory_scope.hpp"
 #include "reference/state/rng_sync.hpp"

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "reference/checkpoint/module_state.hpp"
-#include "reference/config/options.hpp"
+#include "reference/config/plugins/options.hpp"
 #include "reference/core/named_tensors.hpp"
-#include "reference/core/value.hpp"
+#include "reference/tree/value.hpp"
 #include "reference/data/loader_core.hpp"
 #include "reference/prepared/accelerated_optimizer.hpp"
 #include "reference/prepared/parallel_model.hpp"

@@ -7,7 +7,7 @@
 #include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
 
-#include "reference/core/call_site.hpp"
+#include "reference/rank_local/call_site.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/backend/backend_rules.hpp"
 

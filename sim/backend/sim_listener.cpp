@@ -5,7 +5,7 @@
 #include <ATen/record_function.h>
 
 #include "reference/comm/tensor_fingerprint.hpp"
-#include "reference/core/random.hpp"
+#include "reference/rank_local/random.hpp"
 
 namespace accel::sim {
 

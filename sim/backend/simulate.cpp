@@ -12,7 +12,7 @@
 #include <numeric>
 #include <thread>
 
-#include "reference/core/exit_point.hpp"
+#include "reference/rank_local/exit_point.hpp"
 #include "reference/core/system/resource_limits.hpp"
 #include "sim/backend/crash_report.hpp"
 #include "sim/backend/operator_clock.hpp"

@@ -3,7 +3,7 @@
 
 #include <ATen/ATen.h>
 
-#include "reference/core/call_site.hpp"
+#include "reference/rank_local/call_site.hpp"
 #include "reference/core/errors.hpp"
 
 namespace accel::sim {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "reference/core/call_site.hpp"
+#include "reference/rank_local/call_site.hpp"
 #include "reference/core/collective.hpp"
 
 namespace accel::sim {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "reference/core/call_site.hpp"
+#include "reference/rank_local/call_site.hpp"
 #include "reference/core/collective.hpp"
 #include "reference/core/thread_safety.hpp"
 

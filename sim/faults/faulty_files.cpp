@@ -1,4 +1,4 @@
-// A file layer that fails as real disks and dying processes do. write_atomically (reference/core/files.hpp)
+// A file layer that fails as real disks and dying processes do. write_atomically (reference/files/files.hpp)
 // relies on the order append, sync, close, rename; each of these checks first whether the process still lives.
 #include "sim/faults/faulty_files.hpp"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "reference/core/files.hpp"
+#include "reference/files/files.hpp"
 #include "sim/faults/fault.hpp"
 
 /// One rank's files, with the file faults of a plan applied.

@@ -8,7 +8,7 @@
 #include "sim/report/run_report.hpp"
 #include "sim/report/sections.hpp"
 #include "sim/report/step_bars.hpp"
-#include "sim/report/timeline.hpp"
+#include "sim/report/timeline/timeline.hpp"
 
 namespace accel::sim {
 namespace {

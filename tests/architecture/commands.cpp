@@ -70,7 +70,7 @@ Declarations::Declarations()
     : dev(text_of("dev")),
       sim_run(sources_of({"sim/programs/sim_run", "sim/programs/sim_calibrate", "sim/programs/command_line",
                           "sim/programs/experiments"}) +
-              text_of("reference/config/data_loader_configuration.hpp")),
+              text_of("reference/config/plugins/data_loader_configuration.hpp")),
       accel(sources_of(
           {"sim/programs/accel", "sim/programs/command_line", "sim/programs/experiments", "reference/config"})) {}
 

@@ -102,7 +102,7 @@ TEST(LayersTest, SourcesKeepToTheAllowedEdges) {
 // One include for each rule that can be broken; the test above must be able to fail.
 TEST(LayersTest, AForbiddenEdgeIsFound) {
   const auto layers = read_layers();
-  EXPECT_EQ(violations(layers, {{"reference/core/tree.hpp", "reference/state/rank_context.hpp"}}).size(), 1u);
+  EXPECT_EQ(violations(layers, {{"reference/tree/tree.hpp", "reference/state/rank_context.hpp"}}).size(), 1u);
   EXPECT_EQ(violations(layers, {{"reference/data/samplers/sampler.cpp", "reference/optim/optimizers/clip.hpp"}}).size(),
             1u);
   EXPECT_EQ(violations(layers, {{"reference/state/rng_sync.cpp", "sim/engine/world.hpp"}}).size(), 1u);

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "reference/config/launch_config.hpp"
+#include "reference/config/launch/launch_config.hpp"
 #include "tests/programs/support/run_command.hpp"
 #include "tests/programs/support/terminal_session.hpp"
 

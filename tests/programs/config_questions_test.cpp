@@ -1,7 +1,7 @@
 // The questions of `accel config` about meshes, answered by lines on standard input.
 #include <gmock/gmock.h>
 
-#include "reference/config/launch_config.hpp"
+#include "reference/config/launch/launch_config.hpp"
 #include "tests/programs/support/run_command.hpp"
 
 namespace accel::testing::config_questions_test {

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "reference/config/environment.hpp"
-#include "reference/core/sha256.hpp"
+#include "reference/files/sha256.hpp"
 #include "tests/support/torch.hpp"
 
 namespace {

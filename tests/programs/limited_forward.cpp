@@ -17,8 +17,8 @@
 #include <iostream>
 
 #include "reference/checkpoint/weights_plan.hpp"
-#include "reference/core/safetensors.hpp"
-#include "reference/core/sha256.hpp"
+#include "reference/files/safetensors.hpp"
+#include "reference/files/sha256.hpp"
 #include "reference/offload/dispatch.hpp"
 #include "reference/offload/empty_weights.hpp"
 #include "tests/support/torch.hpp"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "reference/core/files.hpp"
+#include "reference/files/files.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 /// A simulated disk that loses power: what a machine may find after a crash, according to what POSIX promises. Of a

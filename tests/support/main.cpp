@@ -1,7 +1,7 @@
 // All tests of the reference share this main.
 #include <gtest/gtest.h>
 
-#include "reference/core/exit_point.hpp"
+#include "reference/rank_local/exit_point.hpp"
 #include "tests/support/replay_filter.hpp"
 
 int main(int argc, char** argv) {

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "reference/core/random.hpp"
+#include "reference/rank_local/random.hpp"
 #include "reference/optim/optimizers/optimizers.hpp"
 #include "tests/support/torch.hpp"
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "reference/core/files.hpp"
+#include "reference/files/files.hpp"
 #include "tests/support/property.hpp"
 
 /// A checkpoint of several files. Each is written under a unique name, and `latest`, which is written last, names

@@ -12,8 +12,8 @@
 #include "reference/checkpoint/distributed/metadata.hpp"
 #include "reference/checkpoint/torch_file.hpp"
 #include "reference/checkpoint/weights_files.hpp"
-#include "reference/core/files.hpp"
-#include "reference/core/value.hpp"
+#include "reference/files/files.hpp"
+#include "reference/tree/value.hpp"
 
 /// Reads and writes the folders of torch.distributed.checkpoint: `.metadata`, and `.distcp` files that contain parts of
 /// tensors. Any number of ranks reads what any number of ranks wrote.

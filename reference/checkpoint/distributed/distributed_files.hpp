@@ -7,8 +7,8 @@
 
 #include "reference/checkpoint/distributed/metadata.hpp"
 #include "reference/checkpoint/torch_file.hpp"
-#include "reference/core/files.hpp"
-#include "reference/core/value.hpp"
+#include "reference/files/files.hpp"
+#include "reference/tree/value.hpp"
 
 /// Writes a distributed checkpoint of which each rank holds a part: a pure plan of all ranks' files, and the writer of
 /// one file.

@@ -7,7 +7,7 @@
 #include "reference/checkpoint/unpickler.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
-#include "reference/core/stored_tensor.hpp"
+#include "reference/files/stored_tensor.hpp"
 
 namespace accel::checkpoint {
 namespace {

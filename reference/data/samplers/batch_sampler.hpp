@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "reference/core/value.hpp"
+#include "reference/tree/value.hpp"
 #include "reference/data/samplers/last_step.hpp"
 
 namespace accel {

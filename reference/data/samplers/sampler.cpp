@@ -19,7 +19,7 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/core/integers.hpp"
-#include "reference/core/random.hpp"
+#include "reference/rank_local/random.hpp"
 
 namespace accel {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "reference/core/value.hpp"
+#include "reference/tree/value.hpp"
 
 /// Samplers: the order in which samples are visited.
 ///

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "reference/config/data_loader_configuration.hpp"
+#include "reference/config/plugins/data_loader_configuration.hpp"
 
 /// Assignment of batches to ranks, as a pure function of sizes, ranks and flags.
 ///

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "reference/core/value.hpp"
+#include "reference/tree/value.hpp"
 
 /// State dicts of any optimizer: this library's, or LibTorch's SGD, Adam, AdamW, Adagrad, RMSprop and LBFGS.
 ///

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "reference/core/value.hpp"
+#include "reference/tree/value.hpp"
 #include "reference/optim/schedules/lr_scheduler.hpp"
 
 namespace accel {

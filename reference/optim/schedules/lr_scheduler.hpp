@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "reference/core/value.hpp"
+#include "reference/tree/value.hpp"
 
 namespace torch::optim {
 class Optimizer;

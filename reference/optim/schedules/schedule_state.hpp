@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "reference/core/value.hpp"
+#include "reference/tree/value.hpp"
 
 /// The entries of a schedule's state dict, listed once for writing and for reading:
 ///

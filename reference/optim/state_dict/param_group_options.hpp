@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "reference/core/errors.hpp"
-#include "reference/core/value.hpp"
+#include "reference/tree/value.hpp"
 #include "reference/optim/state_dict/option_fields.hpp"
 
 /// The options of one parameter group in LibTorch's form, which schedules read and write.

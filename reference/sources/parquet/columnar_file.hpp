@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "reference/core/mapped_file.hpp"
+#include "reference/files/mapped_file.hpp"
 
 namespace arrow {
 class RecordBatch;

@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include "reference/core/tree.hpp"
+#include "reference/tree/tree.hpp"
 
 /// A dataset whose samples are the rows of Parquet files, Arrow IPC files (Feather version 2) or Arrow IPC streams.
 ///

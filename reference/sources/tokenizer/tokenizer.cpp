@@ -3,7 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "reference/core/errors.hpp"
-#include "reference/core/mapped_file.hpp"
+#include "reference/files/mapped_file.hpp"
 #include "reference/sources/tokenizer/byte_level.hpp"
 #include "reference/sources/tokenizer/normalization.hpp"
 #include "reference/sources/tokenizer/split_pattern.hpp"

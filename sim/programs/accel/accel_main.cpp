@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "reference/core/exit_point.hpp"
+#include "reference/rank_local/exit_point.hpp"
 #include "reference/core/system/resource_limits.hpp"
 #include "sim/programs/accel/commands.hpp"
-#include "sim/programs/runtime/exit_code.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
 
 namespace accel::programs {
 namespace {

@@ -9,14 +9,14 @@
 #include <filesystem>
 #include <iostream>
 
-#include "reference/config/launch_config.hpp"
-#include "reference/config/launch_keys.hpp"
+#include "reference/config/launch/launch_config.hpp"
+#include "reference/config/launch/launch_keys.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
 #include "sim/programs/accel/commands.hpp"
 #include "sim/programs/accel/config_questions.hpp"
 #include "sim/programs/command_line/command_line.hpp"
-#include "sim/programs/runtime/exit_code.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
 
 namespace accel::programs {
 namespace {

@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "reference/config/environment.hpp"
-#include "reference/config/launch_keys.hpp"
+#include "reference/config/launch/launch_keys.hpp"
 
 namespace accel::programs {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "reference/config/launch_config.hpp"
+#include "reference/config/launch/launch_config.hpp"
 #include "sim/programs/accel/prompt.hpp"
 
 namespace accel::programs {

@@ -17,7 +17,7 @@
 #include "sim/programs/experiments/data_check.hpp"
 #include "sim/programs/experiments/experiment.hpp"
 #include "sim/programs/experiments/task.hpp"
-#include "sim/programs/runtime/exit_code.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
 
 namespace accel::programs {
 namespace {

@@ -17,11 +17,11 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "reference/config/launch_config.hpp"
+#include "reference/config/launch/launch_config.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/programs/accel/commands.hpp"
 #include "sim/programs/command_line/command_line.hpp"
-#include "sim/programs/runtime/exit_code.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
 
 namespace accel::programs {
 namespace {

@@ -14,7 +14,7 @@
 #include "reference/sharded/memory_plan.hpp"
 #include "sim/programs/accel/commands.hpp"
 #include "sim/programs/command_line/command_line.hpp"
-#include "sim/programs/runtime/exit_code.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
 
 namespace accel::programs {
 namespace {

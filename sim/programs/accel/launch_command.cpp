@@ -20,7 +20,7 @@
 #include "sim/programs/accel/launch_plan.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/user_program.hpp"
-#include "sim/programs/runtime/exit_code.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
 
 namespace accel::programs {
 namespace {

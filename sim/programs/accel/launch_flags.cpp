@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "reference/config/launch_keys.hpp"
+#include "reference/config/launch/launch_keys.hpp"
 #include "reference/config/nearest_name.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"

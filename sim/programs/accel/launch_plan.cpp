@@ -9,7 +9,7 @@
 
 #include "backends/launch/cpu_plan.hpp"
 #include "reference/config/environment.hpp"
-#include "reference/config/launch_keys.hpp"
+#include "reference/config/launch/launch_keys.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
 

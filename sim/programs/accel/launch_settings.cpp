@@ -10,7 +10,7 @@
 #include <initializer_list>
 
 #include "reference/config/environment.hpp"
-#include "reference/config/launch_keys.hpp"
+#include "reference/config/launch/launch_keys.hpp"
 
 namespace accel::programs {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "reference/config/launch_config.hpp"
-#include "reference/config/launch_keys.hpp"
+#include "reference/config/launch/launch_config.hpp"
+#include "reference/config/launch/launch_keys.hpp"
 #include "sim/programs/accel/launch_flags.hpp"
 
 namespace accel::programs {

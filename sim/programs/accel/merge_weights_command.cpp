@@ -10,11 +10,11 @@
 #include "reference/checkpoint/distributed/distributed_checkpoint.hpp"
 #include "reference/checkpoint/weights_files.hpp"
 #include "reference/core/errors.hpp"
-#include "reference/core/files.hpp"
+#include "reference/files/files.hpp"
 #include "reference/training_state/shard_files.hpp"
 #include "sim/programs/accel/commands.hpp"
 #include "sim/programs/command_line/command_line.hpp"
-#include "sim/programs/runtime/exit_code.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
 
 namespace accel::programs {
 namespace {

@@ -19,7 +19,7 @@
 #include "reference/state/rng_sync.hpp"
 #include "sim/programs/accel/commands.hpp"
 #include "sim/programs/accel/line_training.hpp"
-#include "sim/programs/runtime/exit_code.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
 
 namespace accel::programs {
 namespace {

@@ -14,7 +14,7 @@
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/equivalence/equivalence_case.hpp"
 #include "sim/programs/equivalence/equivalence_suite.hpp"
-#include "sim/programs/runtime/exit_code.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
 
 namespace accel::programs {
 namespace {

@@ -6,16 +6,16 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "reference/config/launch_keys.hpp"
-#include "reference/config/python_yaml.hpp"
-#include "reference/config/sharding.hpp"
+#include "reference/config/launch/launch_keys.hpp"
+#include "reference/config/launch/python_yaml.hpp"
+#include "reference/config/plugins/sharding.hpp"
 #include "reference/config/yaml_reader.hpp"
 #include "reference/core/errors.hpp"
-#include "reference/core/files.hpp"
+#include "reference/files/files.hpp"
 #include "reference/core/input/listed.hpp"
 #include "sim/programs/accel/commands.hpp"
 #include "sim/programs/command_line/command_line.hpp"
-#include "sim/programs/runtime/exit_code.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
 
 namespace accel::programs {
 namespace {

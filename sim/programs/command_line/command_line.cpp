@@ -13,7 +13,7 @@
 
 #include "reference/config/nearest_name.hpp"
 #include "reference/core/errors.hpp"
-#include "sim/programs/runtime/exit_code.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
 
 namespace accel::programs {
 namespace {

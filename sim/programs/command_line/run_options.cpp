@@ -13,8 +13,8 @@
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
 #include "sim/engine/world.hpp"
-#include "sim/programs/runtime/rehearsal.hpp"
-#include "sim/programs/runtime/sim_request.hpp"
+#include "sim/programs/rehearsal/rehearsal.hpp"
+#include "sim/programs/rehearsal/sim_request.hpp"
 
 namespace accel::programs {
 namespace {

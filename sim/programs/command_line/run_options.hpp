@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "sim/programs/experiments/plan_request.hpp"
-#include "sim/programs/runtime/recorder.hpp"
-#include "sim/programs/runtime/rehearsal_options.hpp"
+#include "sim/programs/comparison/recorder.hpp"
+#include "sim/programs/rehearsal/rehearsal_options.hpp"
 
 namespace CLI {
 class App;

@@ -27,10 +27,10 @@
 #include "sim/programs/command_line/run_options.hpp"
 #include "sim/programs/processes/process_run.hpp"
 #include "sim/programs/processes/python_program.hpp"
-#include "sim/programs/runtime/diagnosis_json.hpp"
-#include "sim/programs/runtime/exit_code.hpp"
-#include "sim/programs/runtime/output_files.hpp"
-#include "sim/programs/runtime/sim_request.hpp"
+#include "sim/programs/rehearsal/diagnosis_json.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
+#include "sim/programs/rehearsal/output_files.hpp"
+#include "sim/programs/rehearsal/sim_request.hpp"
 
 namespace accel::programs {
 namespace {

@@ -12,7 +12,7 @@
 #include "reference/core/input/listed.hpp"
 #include "reference/core/integers.hpp"
 #include "sim/programs/equivalence/case_operations.hpp"
-#include "sim/programs/runtime/json_reader.hpp"
+#include "sim/programs/rehearsal/json_reader.hpp"
 
 namespace accel::programs {
 namespace {

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "reference/config/environment.hpp"
-#include "sim/programs/runtime/output_files.hpp"
+#include "sim/programs/rehearsal/output_files.hpp"
 
 namespace accel::programs {
 namespace {

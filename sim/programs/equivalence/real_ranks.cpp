@@ -14,7 +14,7 @@
 #include "backends/sockets/listening_socket.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
-#include "reference/core/random.hpp"
+#include "reference/rank_local/random.hpp"
 #include "reference/core/system/resource_limits.hpp"
 #include "reference/state/objects.hpp"
 #include "reference/state/rank_context.hpp"

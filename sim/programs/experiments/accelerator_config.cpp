@@ -3,7 +3,7 @@
 // constructor calls; otherwise every rank would report them once more, without a line.
 #include "sim/programs/experiments/accelerator_config.hpp"
 
-#include "reference/config/accelerator_fields.hpp"
+#include "reference/config/plugins/accelerator_fields.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "reference/config/options.hpp"
+#include "reference/config/plugins/options.hpp"
 #include "reference/config/yaml_reader.hpp"
 
 namespace accel::programs {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "reference/config/options.hpp"
+#include "reference/config/plugins/options.hpp"
 #include "sim/programs/experiments/model_config.hpp"
 #include "sim/programs/experiments/optimizer_config.hpp"
 

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 
-#include "reference/config/accelerator_fields.hpp"
+#include "reference/config/plugins/accelerator_fields.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/modules/parameter_cut.hpp"
 #include "sim/backend/first_rank.hpp"
 #include "sim/programs/experiments/train_experiment.hpp"
-#include "sim/programs/runtime/layout_proof.hpp"
-#include "sim/programs/runtime/traced_step.hpp"
+#include "sim/programs/layouts/layout_proof.hpp"
+#include "sim/programs/layouts/traced_step.hpp"
 
 namespace accel::programs {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "reference/config/options.hpp"
+#include "reference/config/plugins/options.hpp"
 #include "sim/network/network.hpp"
 #include "sim/programs/experiments/experiment.hpp"
 #include "sim/programs/experiments/task.hpp"

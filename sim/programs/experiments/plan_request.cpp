@@ -7,7 +7,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
 #include "sim/engine/world.hpp"
-#include "sim/programs/runtime/json_reader.hpp"
+#include "sim/programs/rehearsal/json_reader.hpp"
 
 namespace accel::programs {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "reference/config/data_loader_configuration.hpp"
+#include "reference/config/plugins/data_loader_configuration.hpp"
 
 namespace accel::programs {
 

@@ -13,7 +13,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "reference/core/random.hpp"
+#include "reference/rank_local/random.hpp"
 #include "reference/models/model.hpp"
 
 namespace accel::programs {

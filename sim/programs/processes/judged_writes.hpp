@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "reference/core/files.hpp"
+#include "reference/files/files.hpp"
 #include "sim/backend/simulate.hpp"
 
 namespace accel::programs {

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "sim/programs/processes/supervisor.hpp"
-#include "sim/programs/runtime/rehearsal.hpp"
-#include "sim/programs/runtime/sim_request.hpp"
+#include "sim/programs/rehearsal/rehearsal.hpp"
+#include "sim/programs/rehearsal/sim_request.hpp"
 
 namespace accel::programs {
 

@@ -11,7 +11,7 @@
 
 #include "backends/launch/process.hpp"
 #include "backends/process/update_report.hpp"
-#include "reference/core/call_site.hpp"
+#include "reference/rank_local/call_site.hpp"
 #include "reference/core/error_text.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/backend/replica_vote.hpp"

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "sim/programs/processes/supervisor.hpp"
-#include "sim/programs/runtime/rehearsal.hpp"
+#include "sim/programs/rehearsal/rehearsal.hpp"
 
 namespace accel::programs {
 

@@ -13,7 +13,7 @@
 
 #include "backends/launch/local_launch.hpp"
 #include "reference/core/errors.hpp"
-#include "sim/programs/runtime/real_rank.hpp"
+#include "sim/programs/entry/real_rank.hpp"
 
 namespace accel::programs {
 namespace {

@@ -10,12 +10,12 @@
 #include <thread>
 
 #include "reference/core/errors.hpp"
-#include "reference/core/exit_point.hpp"
+#include "reference/rank_local/exit_point.hpp"
 #include "reference/core/system/resource_limits.hpp"
 #include "sim/network/all_reduce_fit.hpp"
 #include "sim/programs/command_line/command_line.hpp"
-#include "sim/programs/runtime/exit_code.hpp"
-#include "sim/programs/runtime/output_files.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
+#include "sim/programs/rehearsal/output_files.hpp"
 #include "sim/programs/sim_calibrate/gloo_timing.hpp"
 
 namespace accel::programs {

@@ -14,8 +14,8 @@
 #include "reference/config/environment.hpp"
 #include "reference/config/yaml_reader.hpp"
 #include "reference/core/errors.hpp"
-#include "reference/core/files.hpp"
-#include "sim/programs/runtime/exit_code.hpp"
+#include "reference/files/files.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
 
 namespace accel::programs {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/programs/runtime/recording.hpp"
+#include "sim/programs/comparison/recording.hpp"
 
 namespace accel::programs {
 

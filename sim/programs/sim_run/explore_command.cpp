@@ -15,8 +15,8 @@
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/run_options.hpp"
 #include "sim/programs/processes/python_program.hpp"
-#include "sim/programs/runtime/exit_code.hpp"
-#include "sim/programs/runtime/output_files.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
+#include "sim/programs/rehearsal/output_files.hpp"
 #include "sim/programs/sim_run/explore_target.hpp"
 
 namespace accel::programs {

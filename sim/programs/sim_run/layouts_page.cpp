@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
-#include "sim/programs/runtime/layout_proof.hpp"
+#include "sim/programs/layouts/layout_proof.hpp"
 #include "sim/report/markup.hpp"
 #include "sim/report/quantity.hpp"
 #include "sim/report/sections.hpp"

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
-#include "reference/config/accelerator_fields.hpp"
+#include "reference/config/plugins/accelerator_fields.hpp"
 #include "reference/config/yaml_reader.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
@@ -16,9 +16,9 @@
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/experiments/experiment.hpp"
 #include "sim/programs/processes/python_program.hpp"
-#include "sim/programs/runtime/exit_code.hpp"
-#include "sim/programs/runtime/layout_proof.hpp"
-#include "sim/programs/runtime/output_files.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
+#include "sim/programs/layouts/layout_proof.hpp"
+#include "sim/programs/rehearsal/output_files.hpp"
 #include "sim/programs/sim_run/commands.hpp"
 #include "sim/programs/sim_run/comparison_side.hpp"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "reference/core/files.hpp"
+#include "reference/files/files.hpp"
 
 namespace accel::programs {
 

@@ -5,8 +5,8 @@
 
 #include "reference/core/errors.hpp"
 #include "sim/programs/command_line/command_line.hpp"
-#include "sim/programs/runtime/exit_code.hpp"
-#include "sim/programs/runtime/output_files.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
+#include "sim/programs/rehearsal/output_files.hpp"
 #include "sim/programs/verification_report/read_results.hpp"
 
 namespace accel::programs {

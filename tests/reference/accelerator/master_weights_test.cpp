@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "reference/accelerator/local_sgd.hpp"
-#include "reference/core/safetensors.hpp"
+#include "reference/files/safetensors.hpp"
 #include "tests/reference/training_state/saved_training.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/run_ranks.hpp"

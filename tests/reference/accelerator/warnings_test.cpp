@@ -9,7 +9,7 @@
 #include <mutex>
 #include <set>
 
-#include "reference/config/launch_keys.hpp"
+#include "reference/config/launch/launch_keys.hpp"
 #include "reference/state/warnings.hpp"
 #include "tests/support/clean_environment.hpp"
 #include "tests/support/message_of.hpp"

@@ -10,7 +10,7 @@
 #include "reference/checkpoint/torch_file.hpp"
 #include "reference/checkpoint/weights_plan.hpp"
 #include "reference/core/errors.hpp"
-#include "reference/core/safetensors.hpp"
+#include "reference/files/safetensors.hpp"
 #include "tests/reference/checkpoint/recorded.hpp"
 #include "tests/support/any_tensor.hpp"
 #include "tests/support/crash_disk.hpp"

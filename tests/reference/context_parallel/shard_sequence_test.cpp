@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "reference/core/errors.hpp"
-#include "reference/core/random.hpp"
+#include "reference/rank_local/random.hpp"
 #include "tests/support/dyadic.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/property.hpp"

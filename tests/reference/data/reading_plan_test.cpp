@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "reference/core/random.hpp"
+#include "reference/rank_local/random.hpp"
 
 namespace accel {
 namespace {

@@ -14,7 +14,7 @@
 #include <optional>
 #include <thread>
 
-#include "reference/core/random.hpp"
+#include "reference/rank_local/random.hpp"
 #include "reference/data/data_loader.hpp"
 #include "tests/support/torch.hpp"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "reference/core/errors.hpp"
-#include "reference/core/random.hpp"
+#include "reference/rank_local/random.hpp"
 #include "reference/models/gpt.hpp"
 #include "reference/models/gpt_layers.hpp"
 #include "reference/models/rotary_embedding.hpp"

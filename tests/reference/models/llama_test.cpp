@@ -8,7 +8,7 @@
 #include "reference/checkpoint/module_state.hpp"
 #include "reference/checkpoint/weights_files.hpp"
 #include "reference/core/errors.hpp"
-#include "reference/core/safetensors.hpp"
+#include "reference/files/safetensors.hpp"
 #include "reference/models/gpt.hpp"
 #include "reference/offload/dispatch.hpp"
 #include "reference/offload/empty_weights.hpp"

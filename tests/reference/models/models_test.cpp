@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "reference/core/errors.hpp"
-#include "reference/core/random.hpp"
+#include "reference/rank_local/random.hpp"
 #include "reference/models/gpt.hpp"
 #include "reference/models/image_models.hpp"
 #include "sim/programs/experiments/task.hpp"

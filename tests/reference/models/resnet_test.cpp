@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "reference/checkpoint/module_state.hpp"
-#include "reference/core/random.hpp"
+#include "reference/rank_local/random.hpp"
 #include "tests/support/torch.hpp"
 
 namespace accel::models {

@@ -11,7 +11,7 @@
 
 #include "reference/checkpoint/weights_files.hpp"
 #include "reference/core/named_tensors.hpp"
-#include "reference/core/safetensors.hpp"
+#include "reference/files/safetensors.hpp"
 #include "reference/modules/call.hpp"
 #include "reference/offload/dispatch.hpp"
 #include "reference/offload/module_tensors.hpp"

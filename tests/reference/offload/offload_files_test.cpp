@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "reference/core/errors.hpp"
-#include "reference/core/safetensors.hpp"
+#include "reference/files/safetensors.hpp"
 #include "tests/support/crash_disk.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"

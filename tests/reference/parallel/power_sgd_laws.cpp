@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "reference/accelerator/accelerator.hpp"
-#include "reference/core/random.hpp"
+#include "reference/rank_local/random.hpp"
 #include "reference/parallel/power_sgd.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"

@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "reference/core/errors.hpp"
-#include "reference/core/files.hpp"
+#include "reference/files/files.hpp"
 #include "reference/sources/csv_dataset.hpp"
 #include "reference/sources/idx.hpp"
 #include "reference/sources/image.hpp"

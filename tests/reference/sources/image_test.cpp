@@ -7,7 +7,7 @@
 #include <zlib.h>
 
 #include "reference/core/errors.hpp"
-#include "reference/core/sha256.hpp"
+#include "reference/files/sha256.hpp"
 #include "reference/data/dataset.hpp"
 #include "reference/sources/image_folder.hpp"
 #include "tests/support/damage.hpp"

@@ -6,7 +6,7 @@
 
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/parallel/sync_batch_norm.hpp"
-#include "sim/programs/runtime/exit_code.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
 #include "tests/sim/faults/expected_effects.hpp"
 #include "tests/support/torch.hpp"
 

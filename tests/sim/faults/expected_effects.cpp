@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "sim/programs/runtime/exit_code.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
 
 namespace accel::testing {
 

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "reference/core/files.hpp"
+#include "reference/files/files.hpp"
 #include "sim/faults/fault_plan.hpp"
 #include "tests/sim/faults/faulty_runs.hpp"
 #include "tests/support/temporary_folder.hpp"

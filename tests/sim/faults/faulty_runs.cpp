@@ -8,7 +8,7 @@
 
 #include "sim/faults/fault_injector.hpp"
 #include "sim/faults/fault_plan.hpp"
-#include "sim/programs/runtime/exit_code.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
 
 namespace accel::testing {
 namespace {

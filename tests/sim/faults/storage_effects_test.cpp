@@ -1,7 +1,7 @@
 // What every rank observes of faults of the store and of files, from within a training that saves.
 #include <gmock/gmock.h>
 
-#include "reference/core/files.hpp"
+#include "reference/files/files.hpp"
 #include "tests/sim/faults/expected_effects.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/torch.hpp"

@@ -7,7 +7,7 @@
 
 #include <limits>
 
-#include "reference/core/random.hpp"
+#include "reference/rank_local/random.hpp"
 #include "tests/support/torch.hpp"
 
 namespace accel::optim {

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "reference/core/errors.hpp"
-#include "reference/core/random.hpp"
+#include "reference/rank_local/random.hpp"
 #include "tests/support/torch.hpp"
 
 namespace accel::optim {

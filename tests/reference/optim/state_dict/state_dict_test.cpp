@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 
 #include "reference/core/errors.hpp"
-#include "reference/core/tree_bytes.hpp"
+#include "reference/tree/tree_bytes.hpp"
 #include "reference/optim/optimizers/optimizers.hpp"
 #include "tests/support/optimizer_steps.hpp"
 #include "tests/support/torch.hpp"

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "reference/config/launch_keys.hpp"
+#include "reference/config/launch/launch_keys.hpp"
 #include "tests/sim/programs/accel/planned_launch.hpp"
 #include "tests/support/clean_environment.hpp"
 

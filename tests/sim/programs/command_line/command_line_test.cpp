@@ -6,7 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "sim/programs/runtime/exit_code.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
 
 namespace accel::programs {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "reference/core/errors.hpp"
 #include "sim/programs/experiments/train_experiment.hpp"
-#include "sim/programs/runtime/layout_proof.hpp"
-#include "sim/programs/runtime/rehearsal.hpp"
+#include "sim/programs/layouts/layout_proof.hpp"
+#include "sim/programs/rehearsal/rehearsal.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace accel::testing::layout_forecast {

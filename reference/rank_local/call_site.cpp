@@ -1,0 +1,27 @@
+// The call site is thread_local and not an argument because it crosses all layers between a public function and
+// the backend that reads it. A rank issues its collectives on its own thread, so the thread identifies the rank.
+#include "reference/rank_local/call_site.hpp"
+
+namespace accel {
+namespace {
+
+// Line 0 marks "no scope is open": the lines of files are counted from 1.
+thread_local SourceLine thread_site;
+
+}  // namespace
+
+CallSite::CallSite(SourceLine where) : is_outermost_(thread_site.line == 0) {
+  if (is_outermost_) thread_site = where;
+}
+
+CallSite::~CallSite() {
+  if (is_outermost_) thread_site = {};
+}
+
+SourceLine CallSite::current() { return thread_site; }
+
+// std::exit leaves a rank by longjmp (Note [Exit]), so the destructors that would reset the site do not run.
+// Without this reset the next program on the thread would report the previous program's line.
+void CallSite::forget() { thread_site = {}; }
+
+}  // namespace accel

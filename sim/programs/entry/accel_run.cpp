@@ -1,0 +1,124 @@
+// accel::run: the entry point of every user program. Under sim-run (ACCEL_SIM is set) it runs the program on the
+// requested ranks; otherwise it makes the one rank that a launcher's variables describe. It lives in sim/ and not in
+// reference/ because it must know both the simulator and the real backends, which reference/ may not include.
+
+#include <malloc.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "reference/core/system/resource_limits.hpp"
+#include "reference/run.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
+#include "sim/programs/entry/process_rank.hpp"
+#include "sim/programs/entry/real_rank.hpp"
+#include "sim/programs/rehearsal/rehearsal.hpp"
+#include "sim/programs/rehearsal/report_run.hpp"
+#include "sim/programs/rehearsal/sim_request.hpp"
+
+namespace accel {
+namespace {
+
+using programs::SimRequest;
+
+int report(const std::exception& error) {
+  std::cerr << "error: " << message_of(error) << std::endl;
+  return programs::exit_code_of(error);
+}
+
+// std::exit(0) inside the program does not return to run_program. With another code the other ranks may not be there.
+void finish_saves_at_exit(int code, void* /*unused*/) {
+  auto* rank = find_current_rank();
+  if (code != 0 || rank == nullptr) return;
+  try {
+    finish_saves(*rank);
+  } catch (const std::exception& error) {
+    _exit(report(error));
+  }
+}
+
+// Runs this process as one rank over a real backend; "" selects the backend that fits the machine.
+int run_real(const std::string& backend, const programs::RecordOptions& record, const std::function<int()>& train) {
+  std::unique_ptr<RankContext> context;
+  try {
+    verify_interposition();
+    context = programs::make_real_rank(backend);
+    programs::record_rank(*context, record);
+    const RankScope scope(*context);
+    on_exit(finish_saves_at_exit, nullptr);
+    const int code = run_program(*context, train);
+    if (code == 0 && context->leave) context->leave();
+    if (code != 0) programs::keep_until_exit(std::move(context));
+    return code;
+  } catch (const std::exception& error) {
+    const int exit_code = report(error);
+    // Destroying the context here would close its connections, and peers would fail with "connection closed" before
+    // this process has ended with its own error. See keep_until_exit.
+    programs::keep_until_exit(std::move(context));
+    return exit_code;
+  }
+}
+
+// By default glibc returns large blocks to the kernel and maps them again on the next allocation. That costs page
+// faults and the process-wide mmap lock, on which ranks running as threads would queue up.
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  constexpr int kBytesMax = 32 << 20;  // the maximum that glibc accepts for M_MMAP_THRESHOLD
+  mallopt(M_MMAP_THRESHOLD, kBytesMax);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+#endif
+}
+
+int run_simulated(const SimRequest& request, const std::function<int()>& train) {
+  keep_freed_memory();
+  const programs::Rehearsal rehearsal(request.rehearsal, request.ranks);
+  const auto report = rehearsal.run_or_exit("error", programs::collective_timeout(), [&](RankContext& rank) {
+    programs::record_rank(rank, request.record);
+    train();
+  });
+  programs::acknowledge_end(request);
+  return programs::report_run(rehearsal, request, report, "error");
+}
+
+// A recorder ends the program after the steps that it was asked to record.
+int code_of(const std::function<int()>& train) {
+  try {
+    return train();
+  } catch (const programs::EnoughRecorded&) {
+    return 0;
+  }
+}
+
+int run_requested(const SimRequest& request, const std::function<int()>& train) {
+  programs::acknowledge(request);
+  // Under sim-run the exit code describes how the run ended (exit_code.hpp), so a nonzero code returned by `train` must
+  // not pass through: 3 would look like a diagnosed hang. It becomes an error of the rank instead.
+  const auto checked_train = [&] {
+    const int code = code_of(train);
+    if (code != 0) throw Error(fmt::format("train returned {}; expected 0; throw an error to report a failure", code));
+    return programs::kSuccess;
+  };
+  if (const auto seat = programs::read_process_seat())
+    return programs::run_process_rank(*seat, request.record, checked_train);
+  return request.backend == "sim" ? run_simulated(request, checked_train)
+                                  : run_real(request.backend, request.record, checked_train);
+}
+
+}  // namespace
+
+// No exception leaves this function: user programs write `return accel::run(argc, argv, train);` in main, and an
+// uncaught exception would end them by std::terminate, without the exit code that launchers rely on.
+int run(int argc, char** argv, const std::function<int(int, char**)>& train) {
+  const auto bound_train = [&] { return train(argc, argv); };
+  try {
+    const auto request = programs::read_sim_request();
+    return request ? run_requested(*request, bound_train) : run_real("", {}, bound_train);
+  } catch (const std::exception& error) {
+    return report(error);
+  }
+}
+
+}  // namespace accel

@@ -1,0 +1,303 @@
+// Connects the command line's files to the simulator: reads faults and network, turns them into SimulationOptions, runs
+// the ranks, and writes event log, diagnosis, timeline and page. The simulator itself opens no files and prints
+// nothing, so this is the only place that does both for every program that rehearses.
+#include "sim/programs/rehearsal/rehearsal.hpp"
+
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <mutex>
+#include <sstream>
+
+#include "backends/nccl/nccl_backend.hpp"
+#include "reference/core/errors.hpp"
+#include "reference/rank_local/exit_point.hpp"
+#include "reference/core/system/resource_limits.hpp"
+#include "reference/state/rank_context.hpp"
+#include "sim/faults/fault_file.hpp"
+#include "sim/faults/fault_injector.hpp"
+#include "sim/faults/fault_plan.hpp"
+#include "sim/network/network.hpp"
+#include "sim/programs/rehearsal/diagnosis_json.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
+#include "sim/programs/rehearsal/output_files.hpp"
+#include "sim/programs/comparison/step_difference.hpp"
+#include "sim/report/timeline/timeline.hpp"
+
+namespace accel::programs {
+namespace {
+
+// Answers the engine's question when each rank finishes a collective. sim::Network is a plain model without locks, and
+// ranks that run as threads ask concurrently, so mutex_ guards network_ and numbers_.
+class SharedNetwork {
+ public:
+  SharedNetwork(sim::Network network, int num_ranks, const std::vector<sim::Fault>& plan)
+      : network_(std::move(network)) {
+    network_.set_ranks(num_ranks);
+    // A slow link is a property of the network model when time is virtual; the fault injector then ignores it
+    // (network_has_slow_links), or it would count twice.
+    for (const auto& fault : plan) {
+      if (fault.kind == sim::FaultKind::kSlowLink) network_.scale_link(fault.link->from, fault.link->to, *fault.factor);
+    }
+  }
+
+  std::vector<double> finish_times(const sim::Group& group, const sim::Call& call, std::span<const double> ready) {
+    const std::lock_guard lock(mutex_);
+    // The model identifies groups by number. Names are unique in a run, so the order of first use numbers them.
+    const auto number = numbers_.emplace(group.name, numbers_.size()).first->second;
+    return network_.finish_times(number,
+                                 {.op = call.op,
+                                  .bytes = call.bytes,
+                                  .element_bytes = call.element_bytes,
+                                  .ranks = &group.ranks,
+                                  .root = call.root},
+                                 ready);
+  }
+
+ private:
+  std::mutex mutex_;
+  sim::Network network_;
+  std::map<std::string, std::uint64_t> numbers_;
+};
+
+sim::SliceKind kind_of(sim::Span::Kind kind) {
+  switch (kind) {
+    case sim::Span::Kind::kCompute: return sim::SliceKind::kCompute;
+    case sim::Span::Kind::kCollective: return sim::SliceKind::kCollective;
+    case sim::Span::Kind::kWait: return sim::SliceKind::kWait;
+    case sim::Span::Kind::kFault: return sim::SliceKind::kFault;
+  }
+  throw InternalError("unknown kind of span");
+}
+
+// Converts recorded spans to a timeline. With compute costs from a table the virtual clock is exact and the file is the
+// same in every run, so the caller then leaves out wall times, which would differ.
+sim::Timeline timeline_of(const sim::SimulationReport& report, bool with_virtual, bool with_wall) {
+  sim::Timeline timeline;
+  for (const auto& rank : report.times) {
+    auto& own = timeline.ranks.emplace_back();
+    for (const auto& span : rank.spans) {
+      sim::Slice slice{.kind = kind_of(span.kind),
+                       .name = std::string(span.name),
+                       .group = span.group,
+                       .sequence = span.sequence,
+                       .bytes = span.bytes,
+                       .released_by = span.released_by};
+      const auto add = [&](std::vector<sim::Slice>& slices, const sim::Span::Interval& time) {
+        slice.begin = time.begin;
+        slice.end = std::max(time.begin, time.end);
+        // Empty slices are dropped: viewers draw them as lines of one pixel that hide their neighbors.
+        if (slice.end > slice.begin) slices.push_back(slice);
+      };
+      if (with_virtual) add(own.virtual_clock, span.virtual_time);
+      if (with_wall) add(own.wall_clock, span.wall_time);
+    }
+  }
+  return timeline;
+}
+
+}  // namespace
+
+// `explore` passes its own plan: it injects subsets of the faults in the file.
+Rehearsal::Rehearsal(const RehearsalOptions& options, int num_ranks)
+    : Rehearsal(options, num_ranks,
+                options.faults.empty() ? std::vector<sim::Fault>{} : sim::read_faults(options.faults, num_ranks)) {}
+
+Rehearsal::Rehearsal(const RehearsalOptions& options, int num_ranks, std::vector<sim::Fault> plan)
+    : options_(options), num_ranks_(num_ranks), plan_(sim::plan_faults(std::move(plan), num_ranks)) {
+  if (!options_.is_virtual()) return;
+  network_ = sim::read_network(options_.network);
+  check_config(options_.device == "cpu" || network_->compute.kind == sim::ComputeCosts::Kind::kTable,
+               "--device {}: {} defines the time of compute by that of this machine's processor, which a GPU does not "
+               "use; define a table of operators in compute.ops",
+               options_.device, options_.network);
+  // Built once to validate: it throws ConfigError if the network cannot hold the ranks or a slow link does not exist.
+  // Each run builds its own, since a network keeps state between collectives.
+  SharedNetwork(sim::Network(*network_), num_ranks_, plan_);
+}
+
+// Records which entries of a cost table the program has used, to warn about misspelled operators. The map's keys are
+// fixed in the constructor; ranks that run as threads only set the atomic flags, so no lock is needed. Relaxed order
+// suffices, because the flags are read after the ranks have been joined.
+class Rehearsal::CostTableUsage {
+ public:
+  explicit CostTableUsage(const sim::ComputeCosts& costs) {
+    for (const auto& entry : costs.op_seconds) is_used_[entry.first] = false;
+  }
+  void mark(std::string_view op) {
+    if (const auto entry = is_used_.find(op); entry != is_used_.end())
+      entry->second.store(true, std::memory_order_relaxed);
+  }
+  void report_unused(sim::SimulationReport& report) const {
+    if (report.error) return;
+    for (const auto& [op, is_used] : is_used_) {
+      if (!is_used)
+        report.findings.push_back(
+            fmt::format("the network file's compute.ops.{} had no effect: the program does not call this operator, or "
+                        "the operator consists of others, whose costs count; remove the entry or name those operators",
+                        op));
+    }
+  }
+
+ private:
+  std::map<std::string, std::atomic<bool>, std::less<>> is_used_;
+};
+
+// Only what was requested is recorded: events, steps and spans of thousands of ranks cost memory and time. The lambdas
+// own what they use, because threads of ranks that never return may still call them when the Rehearsal is gone.
+sim::SimulationOptions Rehearsal::simulation_options(const std::shared_ptr<CostTableUsage>& use) const {
+  sim::SimulationOptions options{.num_ranks = num_ranks_};
+  options.schedule = options_.rank_schedule();
+  options.logs_events = !options_.event_log.empty();
+  options.records_steps = options_.records_steps || !options_.steps.empty();
+  options.records_times = !options_.report.empty();
+  options.records_spans = !options_.timeline.empty();
+  if (options_.device == "cuda") options.place = nccl::share_gpu;
+  if (!plan_.empty()) {
+    options.faults = std::make_shared<sim::FaultInjector>(
+        plan_, sim::FaultInjectorOptions{.network_has_slow_links = options_.is_virtual()});
+  }
+  // Compute time comes either from a table of operators, which is the same on every machine, or from the processor time
+  // that this machine needs, scaled by a factor.
+  if (network_) {
+    options.library = network_->library;
+    const auto& compute = network_->compute;
+    if (compute.kind == sim::ComputeCosts::Kind::kTable) {
+      options.operator_seconds = [compute, use](std::string_view op, double flops, double bytes) {
+        use->mark(op);
+        return compute.seconds_of(op, flops, bytes);
+      };
+    } else {
+      options.cpu_factor = compute.cpu_time_factor;
+    }
+    options.finish_times = [shared = std::make_shared<SharedNetwork>(sim::Network(*network_), num_ranks_, plan_)](
+                               const sim::Group& group, const sim::Call& call, std::span<const double> ready) {
+      return shared->finish_times(group, call, ready);
+    };
+  }
+  return options;
+}
+
+sim::SimulationReport Rehearsal::run(std::chrono::milliseconds timeout,
+                                     const std::function<void(RankContext&)>& body) const {
+  return rehearse(timeout, body, nullptr);
+}
+
+sim::SimulationReport Rehearsal::run_or_exit(const std::string& program, std::chrono::milliseconds timeout,
+                                             const std::function<void(RankContext&)>& body) const {
+  return rehearse(timeout, body, [&](const sim::SimulationReport& report) { exit_with(report, program); });
+}
+
+sim::SimulationReport Rehearsal::run_seats(std::chrono::milliseconds timeout,
+                                           const std::function<void(const sim::Seat&)>& body,
+                                           sim::ProcessorSeconds processor_seconds, sim::SleepUntilEnded sleep) const {
+  check_config(!network_ || network_->compute.kind != sim::ComputeCosts::Kind::kTable,
+               "--network {}: defines the time of compute by a table of operators, which ranks that are processes do "
+               "not report; use compute.cpu_time_factor",
+               options_.network);
+  check_config(options_.device == "cpu", "--device {}: ranks that are processes compute on the CPU", options_.device);
+  auto options = simulation_options(nullptr);
+  options.timeout = timeout;
+  options.processor_seconds = std::move(processor_seconds);
+  options.sleep = std::move(sleep);
+  return sim::rehearse_seats(options, body);
+}
+
+// `on_stuck` is called if ranks do not return after a failure, e.g. in an endless loop. Their threads cannot be ended,
+// so it must end the process; null lets sim::rehearse wait for them.
+sim::SimulationReport Rehearsal::rehearse(std::chrono::milliseconds timeout,
+                                          const std::function<void(RankContext&)>& body,
+                                          std::function<void(const sim::SimulationReport&)> on_stuck) const {
+  // Shared with the lambda in `options`, which rank threads may call after this function has returned by an exception.
+  const auto use = std::make_shared<CostTableUsage>(network_ ? network_->compute : sim::ComputeCosts{});
+  auto options = simulation_options(use);
+  options.timeout = timeout;
+  options.on_stuck = std::move(on_stuck);
+  auto report = sim::rehearse(options, body);
+  use->report_unused(report);
+  return report;
+}
+
+// Ends the process without running destructors: rank threads that cannot be ended still use what they would destroy.
+void Rehearsal::exit_with(const sim::SimulationReport& report, const std::string& program) const {
+  try {
+    write(report);
+    if (!options_.report.empty()) {
+      auto unfinished = page(report);
+      unfinished.title = fmt::format("{} simulated ranks, some of which did not return", num_ranks_);
+      write_page(unfinished, options_.report);
+    }
+    if (!options_.timeline.empty())
+      std::cerr << program << ": --timeline: not written, because a rank is still running" << std::endl;
+  } catch (const std::exception& error) {
+    std::cerr << program << ": " << message_of(error) << std::endl;
+  }
+  // Errors of writing are printed and not thrown: the diagnosis below matters more than a file that cannot be written.
+  const int code = conclude(report, program);
+  flush_and_exit(code);
+}
+
+void Rehearsal::write(const sim::SimulationReport& report) const {
+  if (!options_.event_log.empty()) write_lines(options_.event_log, report.events);
+  if (!options_.steps.empty()) write_lines(options_.steps, lines_of(report.steps));
+  if (!options_.diagnosis.empty()) write_lines(options_.diagnosis, {diagnosis_json(report)});
+  if (!options_.timeline.empty() && !report.times.empty()) {
+    // Timelines need recorded spans, which are missing if the run failed before any rank started.
+    const bool is_exact = network_ && network_->compute.kind == sim::ComputeCosts::Kind::kTable;
+    std::ostringstream text;
+    sim::write_timeline(text, timeline_of(report, options_.is_virtual(), /*with_wall=*/!is_exact),
+                        sim::timeline_format_of(options_.timeline));
+    write_text(options_.timeline, text.str());
+  }
+}
+
+sim::RunReport Rehearsal::page(const sim::SimulationReport& report) const {
+  sim::RunReport page;
+  page.facts = {{"ranks", std::to_string(num_ranks_)}, {"schedule", options_.schedule}};
+  if (options_.device != "cpu") page.facts.emplace_back("device", options_.device);
+  if (options_.schedule != "parallel")
+    page.facts.emplace_back("schedule's seed", std::to_string(options_.seed_schedule));
+  if (!options_.faults.empty()) page.facts.emplace_back("faults", options_.faults);
+  page.facts.emplace_back("clock", options_.is_virtual() ? "virtual, " + options_.network : "wall");
+  // The bars of the page show the mean step of the prediction, not sums, so that runs of different length compare.
+  page.ranks = predict(report.times).by_rank;
+  for (const auto& [op, volume] : report.volumes)
+    page.volumes.push_back({op, volume.calls, volume.bytes, volume.seconds});
+  for (const auto& strike : report.strikes) page.faults.push_back(strike.text);
+  page.findings = report.findings;
+  page.diagnosis = diagnosis_of(report).text;
+  if (!options_.timeline.empty()) page.timeline_file = std::filesystem::absolute(options_.timeline).filename().string();
+  return page;
+}
+
+void write_page(const sim::RunReport& page, const std::string& folder) {
+  std::filesystem::create_directories(folder);
+  write_text((std::filesystem::path(folder) / "index.html").string(), sim::report_page(page));
+}
+
+// Prints each fact once. The error's message lists the errors of all ranks and the diagnosis explains them, and often
+// one contains the other: if every rank threw the diagnosis, only the diagnosis is printed; if some ranks threw other
+// errors, the message already includes it.
+int conclude(const sim::SimulationReport& report, const std::string& program) {
+  for (const auto& finding : report.findings) print_warning(finding);
+  if (!report.error) return kSuccess;
+  try {
+    std::rethrow_exception(report.error);
+  } catch (const std::exception& error) {
+    const std::string message = message_of(error);
+    const auto text = report.diagnosis ? report.diagnosis->text : "";
+    const bool covers_message =
+        text.find(message.substr(message.find(": ") + 2)) != std::string::npos;  // every rank threw the diagnosis
+    const bool contains_diagnosis = message.find(text) != std::string::npos;     // some ranks did, beside other errors
+    std::cerr << program << ": " << (contains_diagnosis || covers_message ? "" : text + "\n")
+              << (covers_message ? text : message) << std::endl;
+    return exit_code_of(error);
+  }
+}
+
+}  // namespace accel::programs

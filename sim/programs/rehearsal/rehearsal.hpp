@@ -1,0 +1,82 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/backend/simulate.hpp"
+#include "sim/faults/fault.hpp"
+#include "sim/network/network_spec.hpp"
+#include "sim/programs/rehearsal/rehearsal_options.hpp"
+#include "sim/report/run_report.hpp"
+
+namespace accel::programs {
+
+/// The mean optimizer step over all ranks, in seconds, on the virtual clock if there is one, else on the wall clock.
+/// The slowest and the fastest quarter of the steps are left out (warm-up, steps that contain an evaluation).
+/// `efficiency` is the compute time divided by the step time.
+struct Prediction {
+  int ranks = 0;
+  double step_seconds = 0, efficiency = 0;
+  sim::StepBreakdown mean;
+  std::vector<sim::StepBreakdown> by_rank;
+
+  /// False if the run made fewer than two optimizer steps.
+  [[nodiscard]] bool is_known() const { return !by_rank.empty(); }
+};
+Prediction predict(const std::vector<sim::RankTimes>& times);
+/// Converts a known prediction to a point of the report's scaling chart. `samples_per_step` counts all ranks; 0 means
+/// unknown.
+sim::ScalePoint scale_point(const Prediction& prediction, double samples_per_step);
+/// Formats a table with one line per known prediction, followed by one line per unknown one.
+std::string describe(const std::vector<Prediction>& predictions);
+
+/// Runs a program on simulated ranks according to the options, and writes the files that they name.
+///
+///     Rehearsal rehearsal(options, /*num_ranks=*/64);     // reads the files; ConfigError with all problems
+///     const auto report = rehearsal.run(timeout, body);
+///     rehearsal.write(report);                            // --event-log, --diagnosis, --timeline
+class Rehearsal {
+ public:
+  Rehearsal(const RehearsalOptions& options, int num_ranks);
+  /// Uses these faults instead of those of the file.
+  Rehearsal(const RehearsalOptions& options, int num_ranks, std::vector<sim::Fault> plan);
+
+  sim::SimulationReport run(std::chrono::milliseconds timeout, const std::function<void(RankContext&)>& body) const;
+  /// Like `run`, but ends the process if ranks do not return after a failure, after calling `write` and `conclude`.
+  sim::SimulationReport run_or_exit(const std::string& program, std::chrono::milliseconds timeout,
+                                    const std::function<void(RankContext&)>& body) const;
+  /// Runs bodies that stand for ranks whose programs run in processes; `processor_seconds` are those of the processes,
+  /// and `sleep` is how their threads sleep.
+  sim::SimulationReport run_seats(std::chrono::milliseconds timeout, const std::function<void(const sim::Seat&)>& body,
+                                  sim::ProcessorSeconds processor_seconds, sim::SleepUntilEnded sleep) const;
+  void write(const sim::SimulationReport& report) const;
+  /// Returns the part of the HTML page that every kind of run shares.
+  [[nodiscard]] sim::RunReport page(const sim::SimulationReport& report) const;
+  [[nodiscard]] const std::vector<sim::Fault>& plan() const { return plan_; }
+
+ private:
+  class CostTableUsage;
+  [[nodiscard]] sim::SimulationOptions simulation_options(const std::shared_ptr<CostTableUsage>& use) const;
+  sim::SimulationReport rehearse(std::chrono::milliseconds timeout, const std::function<void(RankContext&)>& body,
+                                 std::function<void(const sim::SimulationReport&)> on_stuck) const;
+  [[noreturn]] void exit_with(const sim::SimulationReport& report, const std::string& program) const;
+
+  RehearsalOptions options_;
+  int num_ranks_;
+  std::vector<sim::Fault> plan_;
+  std::optional<sim::NetworkSpec> network_;  // set: time is virtual
+};
+
+/// Writes the page as index.html into the folder, creating the folder if necessary.
+void write_page(const sim::RunReport& page, const std::string& folder);
+
+/// Prints to standard error: findings as real ranks print warnings, and an error as `program: text`. Returns the exit
+/// code, 0 if the run ended well.
+int conclude(const sim::SimulationReport& report, const std::string& program);
+
+}  // namespace accel::programs

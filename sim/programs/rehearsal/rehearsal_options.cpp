@@ -1,0 +1,101 @@
+// Validates the options of a rehearsal before any rank starts. The messages are shared by sim-run's command line,
+// `accel launch --sim` and ACCEL_SIM, so they name the options of the command line.
+#include "sim/programs/rehearsal/rehearsal_options.hpp"
+
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "backends/nccl/nccl_backend.hpp"
+#include "reference/core/errors.hpp"
+#include "sim/engine/scheduling/rank_schedule.hpp"
+#include "sim/programs/rehearsal/output_files.hpp"
+
+namespace accel::programs {
+namespace {
+
+// Returns whether `place` is a writable folder, or can be created: its nearest existing ancestor must be one. The
+// report creates missing folders itself, unlike the other outputs, because a page is a folder with a file in it.
+bool can_hold_report(std::filesystem::path place) {
+  place = std::filesystem::absolute(place);
+  while (!std::filesystem::exists(place) && place.has_parent_path() && place != place.parent_path())
+    place = place.parent_path();
+  return std::filesystem::is_directory(place) && access(place.c_str(), W_OK) == 0;
+}
+
+}  // namespace
+
+std::vector<std::string> given_options(const RehearsalOptions& options) {
+  // Options that are given with their default value count as not given; that is harmless, since they have no effect.
+  const RehearsalOptions none;
+  std::vector<std::string> given;
+  const auto note = [&](bool is_given, const char* name) {
+    if (is_given) given.emplace_back(name);
+  };
+  note(options.schedule != none.schedule, "--schedule");
+  note(options.seed_schedule != none.seed_schedule, "--seed-schedule");
+  note(options.pct_depth != none.pct_depth, "--pct-depth");
+  note(!options.event_log.empty(), "--event-log");
+  note(!options.faults.empty(), "--faults");
+  note(!options.diagnosis.empty(), "--diagnosis");
+  note(!options.network.empty(), "--network");
+  note(!options.clock.empty(), "--clock");
+  note(!options.timeline.empty(), "--timeline");
+  note(!options.report.empty(), "--report");
+  note(options.device != none.device, "--device");
+  return given;
+}
+
+std::vector<std::string> problems_without_simulator(const RehearsalOptions& options, const std::string& backend) {
+  std::vector<std::string> problems;
+  for (const auto& option : given_options(options))
+    problems.push_back(fmt::format("{}: only the simulator supports this option; leave {} out", option, backend));
+  return problems;
+}
+
+// The contents of files are checked when they are read, by Rehearsal's constructor; here only their existence.
+std::vector<std::string> problems_of(const RehearsalOptions& options) {
+  std::vector<std::string> problems;
+  try {
+    sim::rank_schedule_kind(options.schedule);
+  } catch (const ConfigError& error) {
+    problems.push_back(fmt::format("--schedule: {}", error.what()));
+  }
+  // Bugs involve a handful of ordered events, so a larger depth is a typing error.
+  constexpr int kMaxPctDepth = 1000;
+  if (options.pct_depth < 1 || options.pct_depth > kMaxPctDepth)
+    problems.push_back(fmt::format("--pct-depth: expected 1 to {}, got {}", kMaxPctDepth, options.pct_depth));
+  if (options.pct_depth != RehearsalOptions().pct_depth && options.schedule != "pct")
+    problems.push_back(fmt::format("--pct-depth: has no effect with --schedule {}; use --schedule pct or leave it out",
+                                   options.schedule));
+  if (!options.clock.empty() && options.clock != "wall" && options.clock != "virtual")
+    problems.push_back(fmt::format("--clock: expected wall or virtual, got '{}'", options.clock));
+  if (options.clock == "virtual" && options.network.empty())
+    problems.emplace_back("--clock virtual: needs --network FILE, which defines the costs of time");
+  if (options.clock == "wall" && !options.network.empty())
+    problems.emplace_back("--clock wall: excludes --network; leave one of them out");
+  if (options.device != "cpu" && options.device != "cuda")
+    problems.push_back(fmt::format("--device: expected cpu or cuda, got '{}'", options.device));
+  if (options.device == "cuda" && !nccl::is_available()) {
+    problems.emplace_back(
+        "--device cuda: this build has no CUDA, or CUDA sees no GPU on this machine; build with `./dev build gpu`, or "
+        "use cpu");
+  }
+  for (const auto& [option, file] : {std::pair("--event-log", &options.event_log),
+                                     {"--diagnosis", &options.diagnosis},
+                                     {"--timeline", &options.timeline}}) {
+    if (auto problem = problem_of_output(*file); !problem.empty())
+      problems.push_back(fmt::format("{}: {}", option, problem));
+  }
+  for (const auto& [option, file] : {std::pair("--faults", &options.faults), {"--network", &options.network}}) {
+    if (!file->empty() && !std::filesystem::is_regular_file(*file))
+      problems.push_back(fmt::format("{}: {} is not a file; expected an existing YAML file", option, *file));
+  }
+  if (!options.report.empty() && !can_hold_report(options.report)) {
+    problems.push_back(
+        fmt::format("--report: {} is not a folder that can be written to; choose another folder", options.report));
+  }
+  return problems;
+}
+
+}  // namespace accel::programs

@@ -1,0 +1,140 @@
+// The protocol between sim-run and a user program: sim-run sets ACCEL_SIM, the program's accel::run reads it and writes
+// one byte to a pipe. An environment variable passes through wrapper scripts and debuggers unchanged, and leaves the
+// program's own command line alone.
+#include "sim/programs/rehearsal/sim_request.hpp"
+
+#include <fmt/ranges.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "reference/config/environment.hpp"
+#include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
+#include "sim/programs/rehearsal/json_reader.hpp"
+
+namespace accel::programs {
+
+// The keys of ACCEL_SIM, listed once. records_steps is absent: `steps` implies it.
+template <FieldsOf<SimRequest> Request, typename Visit>
+void for_each_field(Request& request, Visit&& visit) {
+  auto& rehearsal = request.rehearsal;
+  visit(Field{.name = "ranks", .is_required = true}, request.ranks);
+  visit(Field{"backend"}, request.backend);
+  visit(Field{"sweep"}, request.sweep);
+  visit(Field{"record"}, request.record.folder);
+  visit(Field{"record_tensors"}, request.record.tensors);
+  visit(Field{"record_values"}, request.record.values);
+  visit(Field{"record_steps"}, request.record.max_steps);
+  visit(Field{"acknowledge"}, request.acknowledge);
+  visit(Field{"schedule"}, rehearsal.schedule);
+  visit(Field{"seed_schedule"}, rehearsal.seed_schedule);
+  visit(Field{"pct_depth"}, rehearsal.pct_depth);
+  visit(Field{"event_log"}, rehearsal.event_log);
+  visit(Field{"faults"}, rehearsal.faults);
+  visit(Field{"diagnosis"}, rehearsal.diagnosis);
+  visit(Field{"network"}, rehearsal.network);
+  visit(Field{"clock"}, rehearsal.clock);
+  visit(Field{"timeline"}, rehearsal.timeline);
+  visit(Field{"report"}, rehearsal.report);
+  visit(Field{"device"}, rehearsal.device);
+  visit(Field{"steps"}, rehearsal.steps);
+}
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// sim-run has checked all of this before it sets the variable; users who set it by hand get the same messages.
+std::vector<std::string> invalid_values(const SimRequest& request) {
+  std::vector<std::string> problems;
+  if (request.ranks < 1) problems.push_back(fmt::format("ranks: expected 1 or more, got {}", request.ranks));
+  if (std::find(std::begin(kBackends), std::end(kBackends), request.backend) == std::end(kBackends)) {
+    problems.push_back(fmt::format("backend: expected {}, got '{}'", fmt::join(kBackends, ", "), request.backend));
+  }
+  if (request.backend != "sim") {
+    for (auto& problem : problems_without_simulator(request.rehearsal, "the backend"))
+      problems.push_back(std::move(problem));
+  }
+  for (auto& problem : problems_of(request.rehearsal)) problems.push_back(std::move(problem));
+  if (request.acknowledge.value_or(0) < 0)
+    problems.push_back(fmt::format("acknowledge: expected 0 or more, got {}", *request.acknowledge));
+  return problems;
+}
+
+}  // namespace
+
+// Writes only values that differ from the defaults, so that a request printed in an error message stays short.
+std::string to_json(const SimRequest& request) {
+  Json json{{"ranks", request.ranks}, {"backend", request.backend}};
+  const auto& rehearsal = request.rehearsal;
+  if (rehearsal.schedule != "parallel") json["schedule"] = rehearsal.schedule;
+  if (rehearsal.device != "cpu") json["device"] = rehearsal.device;
+  if (rehearsal.seed_schedule != 0) json["seed_schedule"] = rehearsal.seed_schedule;
+  if (rehearsal.pct_depth != RehearsalOptions().pct_depth) json["pct_depth"] = rehearsal.pct_depth;
+  for (const auto& [key, value] : {std::pair("event_log", &rehearsal.event_log),
+                                   {"faults", &rehearsal.faults},
+                                   {"diagnosis", &rehearsal.diagnosis},
+                                   {"network", &rehearsal.network},
+                                   {"clock", &rehearsal.clock},
+                                   {"timeline", &rehearsal.timeline},
+                                   {"report", &rehearsal.report},
+                                   {"steps", &rehearsal.steps}}) {
+    if (value->empty()) continue;
+    json[key] = value == &rehearsal.clock
+                    ? *value
+                    : std::filesystem::absolute(*value).string();  // the program may change its working directory
+  }
+  if (!request.sweep.empty()) json["sweep"] = request.sweep;
+  if (!request.record.folder.empty()) json["record"] = std::filesystem::absolute(request.record.folder).string();
+  if (request.record.tensors) json["record_tensors"] = true;
+  if (request.record.values) json["record_values"] = true;
+  if (request.record.max_steps) json["record_steps"] = *request.record.max_steps;
+  if (request.acknowledge) json["acknowledge"] = *request.acknowledge;
+  return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+}
+
+// Syntax errors are reported with an example instead of the parser's position: the text is one line that people type.
+SimRequest parse_sim_request(const std::string& text) {
+  const auto json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  check_config(json.is_object(), "{}: expected one JSON object such as {}, got '{}'", kSimRequestVariable,
+               to_json({.ranks = 8}), text);
+  SimRequest request;
+  JsonReader reader(json);
+  reader.read(request);
+  auto problems = reader.problems();
+  for (auto& problem : invalid_values(request)) problems.push_back(std::move(problem));
+  check_config(problems.empty(), "{}: {}", kSimRequestVariable, listed(problems, "; "));
+  return request;
+}
+
+std::optional<SimRequest> read_sim_request() {
+  // Unlike ACCEL_LAUNCHED the variable is kept: accel::run may be called more than once, and each call makes ranks.
+  const auto text = environment(kSimRequestVariable);
+  return text ? std::optional(parse_sim_request(*text)) : std::nullopt;
+}
+
+void acknowledge(const SimRequest& request) {
+  if (!request.acknowledge) return;
+  // The descriptor stays open, so that its number is never reused for another file, to which a second call of
+  // accel::run would write. Checking for a pipe protects files if a wrapper has closed the pipe and opened something
+  // else.
+  struct stat status {};
+  const bool is_pipe = fstat(*request.acknowledge, &status) == 0 && S_ISFIFO(status.st_mode);
+  check_config(
+      is_pipe && write(*request.acknowledge, "r", 1) == 1,
+      "{}: descriptor {}, on which sim-run waits for this program, is not open; start the program without closing "
+      "inherited descriptors",
+      kSimRequestVariable, *request.acknowledge);
+}
+
+// Does not throw: the run has ended, and its result counts.
+void acknowledge_end(const SimRequest& request) {
+  if (request.acknowledge) (void)!write(*request.acknowledge, "e", 1);
+}
+
+}  // namespace accel::programs

@@ -3,9 +3,9 @@
 #include <numeric>
 
 #include "properties/gen/resumed_loaders.hpp"
-#include "reference/tree/value.hpp"
 #include "reference/data/loader_state.hpp"
 #include "reference/state/rng_sync.hpp"
+#include "reference/tree/value.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"
 

@@ -3,8 +3,8 @@
 #include <limits>
 
 #include "properties/gen/resumed_loaders.hpp"
-#include "reference/tree/value.hpp"
 #include "reference/data/loader_state.hpp"
+#include "reference/tree/value.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"

@@ -86,7 +86,7 @@ std::shared_ptr<::gloo::transport::Device> agree_on_shared_memory(c10d::Store& s
                                                                   Transport wanted, std::chrono::milliseconds timeout) {
   // A single rank exchanges nothing.
   if (size == 1) return nullptr;
-  std::optional<Listener> listener;
+  std::optional<SegmentListener> listener;
   Place place{.wanted = name_of(wanted)};
   if (wanted != Transport::kTcp) {
     place.host = host_identity();

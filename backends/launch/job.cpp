@@ -108,25 +108,25 @@ class Job {
                        fmt::format("a launcher of {} processes", num_local_));
   }
 
-  // Runs attempts until the machines agree on a verdict without a restart. Every attempt starts with a new join, also
+  // Runs attempts until the machines agree on a outcome without a restart. Every attempt starts with a new join, also
   // on one machine, where join() begins the attempt at once.
   JobResult run() {
     while (true) {
       machines_.join();
-      while (!machines_.attempt() && !machines_.verdict()) wait_for_events(nullptr);
-      if (machines_.attempt() && !machines_.verdict()) run_attempt(*machines_.attempt());
-      const auto& verdict = *machines_.verdict();
-      result_.failure = verdict.failure;
-      if (!verdict.restarts || interrupted_) return result_;
+      while (!machines_.attempt() && !machines_.outcome()) wait_for_events(nullptr);
+      if (machines_.attempt() && !machines_.outcome()) run_attempt(*machines_.attempt());
+      const auto& outcome = *machines_.outcome();
+      result_.failure = outcome.failure;
+      if (!outcome.restarts || interrupted_) return result_;
       ++result_.restarts;
       if (options_.prints_restarts)
         output_.standard_error().write(fmt::format("accel launch: {}; restarting ({} of at most {})\n",
-                                                   verdict.failure.message, result_.restarts,
+                                                   outcome.failure.message, result_.restarts,
                                                    machines_.attempt()->max_restarts));
     }
   }
 
-  /// Waits for the reader of the output, after the other machines have learned the verdict.
+  /// Waits for the reader of the output, after the other machines have learned the outcome.
   void finish_output() {
     while (!interrupted_ && result_.failure.exit_code == 0 && !output_.flush(kFlushBetweenEvents))
       wait_for_events(nullptr, std::chrono::milliseconds(10));
@@ -137,17 +137,17 @@ class Job {
   [[nodiscard]] std::optional<int> interrupted() const { return interrupted_; }
 
  private:
-  // Ends only when both are true: all local processes have ended, and all machines agree on the verdict. A failure here
-  // or a verdict of failure elsewhere stops the local ranks.
+  // Ends only when both are true: all local processes have ended, and all machines agree on the outcome. A failure here
+  // or a outcome of failure elsewhere stops the local ranks.
   void run_attempt(const Attempt& attempt) {
     const auto started = start(attempt);
     auto& processes = *started;
     bool reported = false;
     std::optional<std::chrono::steady_clock::time_point> failed_at;
-    while (!processes.have_ended() || !machines_.verdict()) {
+    while (!processes.have_ended() || !machines_.outcome()) {
       wait_for_events(&processes);
       const auto failure = processes.failure();
-      const bool is_over = failure || (machines_.verdict() && machines_.verdict()->failure.exit_code != 0);
+      const bool is_over = failure || (machines_.outcome() && machines_.outcome()->failure.exit_code != 0);
       if (is_over && !failed_at) failed_at = std::chrono::steady_clock::now();
       const auto patience = options_.machines.num_machines > 1 ? kSettleTimeOfMachines : kSettleTime;
       if (is_over && !interrupted_ && std::chrono::steady_clock::now() - *failed_at >= patience) processes.stop();

@@ -32,21 +32,21 @@ bool must_wait() {
 
 }  // namespace
 
-Link::Link(int descriptor) : descriptor_(descriptor) {}
+LauncherLink::LauncherLink(int descriptor) : descriptor_(descriptor) {}
 
-Link::~Link() {
+LauncherLink::~LauncherLink() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
 // The descriptor is owned, so a moved-from link holds -1.
-Link::Link(Link&& other) noexcept
+LauncherLink::LauncherLink(LauncherLink&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)),
       lost_(other.lost_),
       unsent_(std::move(other.unsent_)),
       received_(std::move(other.received_)),
       heard_(other.heard_) {}
 
-Link& Link::operator=(Link&& other) noexcept {
+LauncherLink& LauncherLink::operator=(LauncherLink&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
   lost_ = other.lost_;
   unsent_ = std::move(other.unsent_);
@@ -55,7 +55,7 @@ Link& Link::operator=(Link&& other) noexcept {
   return *this;
 }
 
-std::vector<Link::Address> Link::addresses_of(const std::string& host, int port) {
+std::vector<LauncherLink::Address> LauncherLink::addresses_of(const std::string& host, int port) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   const int problem = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
@@ -73,30 +73,30 @@ std::vector<Link::Address> Link::addresses_of(const std::string& host, int port)
   return addresses;
 }
 
-Link Link::connect_to(const std::string& host, int port, int attempt) {
+LauncherLink LauncherLink::connect_to(const std::string& host, int port, int attempt) {
   return connect_to_one(addresses_of(host, port), attempt);
 }
 
-Link Link::connect_to_one(const std::vector<Address>& addresses, int attempt) {
-  Link link(-1);
+LauncherLink LauncherLink::connect_to_one(const std::vector<Address>& addresses, int attempt) {
+  LauncherLink link(-1);
   link.lost_ = true;
   if (addresses.empty()) return link;
   const auto& [bytes, size] = addresses[static_cast<std::size_t>(attempt) % addresses.size()];
-  link = Link(socket(bytes.ss_family, kSocket, 0));
+  link = LauncherLink(socket(bytes.ss_family, kSocket, 0));
   link.lost_ = link.descriptor_ < 0 ||
                (connect(link.descriptor_, reinterpret_cast<const sockaddr*>(&bytes), size) != 0 && !must_wait());
   return link;
 }
 
 // Lines are queued, since the socket may not be connected yet, or its buffer may be full. Each poll() round retries.
-void Link::send(std::string line) {
+void LauncherLink::send(std::string line) {
   std::replace(line.begin(), line.end(), '\n', ' ');
   line.resize(std::min(line.size(), kMessageBytesMax - 1));
   unsent_ += line + '\n';
   write_pending();
 }
 
-void Link::write_pending() {
+void LauncherLink::write_pending() {
   while (!lost_ && !unsent_.empty()) {
     const auto count = ::send(descriptor_, unsent_.data(), unsent_.size(), MSG_NOSIGNAL);
     if (count > 0) {
@@ -110,7 +110,7 @@ void Link::write_pending() {
 
 // An incomplete line stays in `received_` until the rest arrives. A peer that sends more than a line may have is not a
 // launcher. The rest of what has arrived is read in the next round.
-std::vector<std::string> Link::receive() {
+std::vector<std::string> LauncherLink::receive() {
   write_pending();
   std::array<char, 4096> buffer{};
   for (std::size_t num_read = 0; !lost_ && num_read < kMessageBytesMax;) {
@@ -136,20 +136,20 @@ std::vector<std::string> Link::receive() {
   return lines;
 }
 
-std::chrono::milliseconds Link::silence() const {
+std::chrono::milliseconds LauncherLink::silence() const {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - heard_);
 }
 
 // Not close(): the peer can still read what is on its way.
-void Link::finish() { shutdown(descriptor_, SHUT_WR); }
+void LauncherLink::finish() { shutdown(descriptor_, SHUT_WR); }
 
-Listener::Listener(const std::string& host, int port) : descriptor_(sockets::listen_on(host, port)) {
+LauncherListener::LauncherListener(const std::string& host, int port) : descriptor_(sockets::listen_on(host, port)) {
   if (descriptor_ >= 0) return;
   throw ConfigError(fmt::format("main_process_port: port {}: {}; choose another, on every machine", port,
                                 describe_system_error(errno)));
 }
 
-std::string Link::peer_address() const {
+std::string LauncherLink::peer_address() const {
   sockaddr_storage bytes{};
   socklen_t size = sizeof(bytes);
   std::array<char, NI_MAXHOST> text{};
@@ -160,13 +160,13 @@ std::string Link::peer_address() const {
   return text.data();
 }
 
-Listener::~Listener() {
+LauncherListener::~LauncherListener() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
-std::optional<Link> Listener::accept() {
+std::optional<LauncherLink> LauncherListener::accept() {
   const int descriptor = accept4(descriptor_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (descriptor >= 0) return std::optional<Link>(descriptor);
+  if (descriptor >= 0) return std::optional<LauncherLink>(descriptor);
   // The connection stays in the queue of the listener, which therefore stays readable.
   if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
     resumes_at_ = Clock::now() + kPauseWithoutDescriptors;

@@ -12,26 +12,26 @@
 /// Thread rule: one thread. No function blocks, except that connect_to may wait for name resolution.
 namespace accel::launcher {
 
-class Link {
+class LauncherLink {
  public:
-  explicit Link(int descriptor);
-  ~Link();
-  Link(Link&& other) noexcept;
-  Link& operator=(Link&& other) noexcept;
-  Link(const Link&) = delete;
-  Link& operator=(const Link&) = delete;
+  explicit LauncherLink(int descriptor);
+  ~LauncherLink();
+  LauncherLink(LauncherLink&& other) noexcept;
+  LauncherLink& operator=(LauncherLink&& other) noexcept;
+  LauncherLink(const LauncherLink&) = delete;
+  LauncherLink& operator=(const LauncherLink&) = delete;
 
   /// Starts to connect. The link is usable at once; `is_lost` becomes true if nobody listens, or the host name does not
   /// resolve yet. A host may have several addresses, not all of which the peer can be reached at: attempts with
   /// consecutive numbers use them in turn. Throws ConfigError for an invalid host name.
-  static Link connect_to(const std::string& host, int port, int attempt = 0);
+  static LauncherLink connect_to(const std::string& host, int port, int attempt = 0);
   struct Address {
     sockaddr_storage bytes = {};
     socklen_t size = 0;
   };
   /// The addresses of a host; empty if its name does not resolve yet. Throws ConfigError for an invalid host name.
   static std::vector<Address> addresses_of(const std::string& host, int port);
-  static Link connect_to_one(const std::vector<Address>& addresses, int attempt);
+  static LauncherLink connect_to_one(const std::vector<Address>& addresses, int attempt);
 
   [[nodiscard]] int descriptor() const { return descriptor_; }
   /// Queues one line; a newline in it becomes a space.
@@ -56,16 +56,16 @@ class Link {
 };
 
 /// Listens on a port of the interface that `host` names: see sockets::listen_on.
-class Listener {
+class LauncherListener {
  public:
   /// Throws ConfigError if the port is in use.
-  Listener(const std::string& host, int port);
-  ~Listener();
-  Listener(const Listener&) = delete;
-  Listener& operator=(const Listener&) = delete;
+  LauncherListener(const std::string& host, int port);
+  ~LauncherListener();
+  LauncherListener(const LauncherListener&) = delete;
+  LauncherListener& operator=(const LauncherListener&) = delete;
   [[nodiscard]] int descriptor() const { return descriptor_; }
   /// Returns the next connection, if there is one and this process has a descriptor for it.
-  std::optional<Link> accept();
+  std::optional<LauncherLink> accept();
   /// Whether to poll the descriptor: false for a second after this process had no descriptor for a connection.
   [[nodiscard]] bool is_ready() const { return Clock::now() >= resumes_at_; }
 

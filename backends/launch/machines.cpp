@@ -51,10 +51,10 @@ std::string seconds_text(std::chrono::milliseconds time) {
 
 Machines::Machines(const MachinesOptions& options) : options_(options) {
   if (is_main() && options_.num_machines > 1)
-    listener_ = std::make_unique<Listener>(options_.main_address, options_.main_port);
+    listener_ = std::make_unique<LauncherListener>(options_.main_address, options_.main_port);
 }
 
-// close() on a socket with unread data sends a reset, which discards the verdict that the peer has not read yet. So
+// close() on a socket with unread data sends a reset, which discards the outcome that the peer has not read yet. So
 // machine 0 closes only its sending direction and reads until the others have closed, for a limited time.
 Machines::~Machines() {
   if (!is_main()) return;
@@ -72,7 +72,7 @@ Machines::~Machines() {
 // Every machine calls it before each attempt, also before the first.
 void Machines::join() {
   attempt_.reset();
-  verdict_.reset();
+  outcome_.reset();
   joined_ = true;
   done_ = false;
   join_started_at_ = Clock::now();
@@ -85,7 +85,7 @@ void Machines::join() {
 }
 
 void Machines::begin_if_all_joined() {
-  if (!joined_ || attempt_ || verdict_) return;
+  if (!joined_ || attempt_ || outcome_) return;
   int joined = 1;
   for (const auto& [machine, peer] : peers_) joined += peer.joined ? 1 : 0;
   if (joined < options_.num_machines) return;
@@ -112,7 +112,7 @@ void Machines::report_done() {
 
 // Success needs all machines, failure only one: see report_failure.
 void Machines::end_if_all_done() {
-  if (!done_ || !attempt_ || verdict_) return;
+  if (!done_ || !attempt_ || outcome_) return;
   for (const auto& [machine, peer] : peers_) {
     if (!peer.done) return;
   }
@@ -120,7 +120,7 @@ void Machines::end_if_all_done() {
 }
 
 void Machines::report_failure(const RankFailure& failure, bool is_final) {
-  if (verdict_) return;
+  if (outcome_) return;
   if (is_main()) {
     fail(failure, is_final);
     return;
@@ -130,7 +130,7 @@ void Machines::report_failure(const RankFailure& failure, bool is_final) {
                                        failure.rank, failure.exit_code, failure.message));
   }
   // A final failure ends this machine even if machine 0 cannot be reached.
-  if (is_final) verdict_ = Verdict{false, failure};
+  if (is_final) outcome_ = JobOutcome{false, failure};
 }
 
 // Only on machine 0. Restarts are counted here, so all machines agree on how many are left.
@@ -138,14 +138,14 @@ void Machines::fail(const RankFailure& failure, bool is_final) {
   decide({.restarts = !is_final && attempt_ && attempt_->number < attempt_->max_restarts, .failure = failure});
 }
 
-// The first verdict of an attempt counts. Later failures are usually consequences of it.
-void Machines::decide(Verdict verdict) {
-  if (verdict_) return;
-  verdict_ = std::move(verdict);
-  const auto& failure = verdict_->failure;
+// The first outcome of an attempt counts. Later failures are usually consequences of it.
+void Machines::decide(JobOutcome outcome) {
+  if (outcome_) return;
+  outcome_ = std::move(outcome);
+  const auto& failure = outcome_->failure;
   for (auto& [machine, peer] : peers_)
     peer.link.send(
-        fmt::format("over {} {} {} {}", verdict_->restarts ? 1 : 0, failure.rank, failure.exit_code, failure.message));
+        fmt::format("over {} {} {} {}", outcome_->restarts ? 1 : 0, failure.rank, failure.exit_code, failure.message));
 }
 
 void Machines::add_to(std::vector<pollfd>& waiting) const {
@@ -176,7 +176,7 @@ void Machines::send_alive() {
 
 void Machines::check_join_timeout() {
   // Applies to restarts too: a machine that failed must join again within the join time-out.
-  const bool is_waiting = !attempt_ && !verdict_;
+  const bool is_waiting = !attempt_ && !outcome_;
   if (!is_waiting || Clock::now() - join_started_at_ < options_.join_timeout) return;
   const auto time = seconds_text(options_.join_timeout);
   const auto text = is_main() ? fmt::format(
@@ -247,7 +247,7 @@ void Machines::hear_newcomer(Newcomer& newcomer) {
     return;
   }
   // A machine that joins during an attempt has been restarted: its ranks of this attempt no longer exist.
-  if (attempt_ && !verdict_) fail({-1, 1, fmt::format("machine {} joined again", machine)}, /*is_final=*/false);
+  if (attempt_ && !outcome_) fail({-1, 1, fmt::format("machine {} joined again", machine)}, /*is_final=*/false);
   peers_.erase(machine);
   auto& peer =
       peers_.emplace(machine, Peer{.link = std::move(newcomer.link), .joined = true, .is_trusted = true}).first->second;
@@ -285,7 +285,7 @@ void Machines::hear(int machine, const std::string& line) {
 void Machines::lose(int machine) {
   const bool is_silent = !peers_.at(machine).link.is_lost();
   peers_.erase(machine);
-  if (!attempt_ || verdict_) return;
+  if (!attempt_ || outcome_) return;
   const auto time = options_.alive_missed_max * options_.alive_interval;
   fail({-1, 1,
         is_silent ? fmt::format("machine {} has not responded for {}", machine, seconds_text(time))
@@ -298,11 +298,11 @@ void Machines::lose(int machine) {
 void Machines::advance_other() {
   const auto now = Clock::now();
   const auto patience = options_.alive_missed_max * options_.alive_interval;
-  const bool is_waiting = joined_ && !attempt_ && !verdict_;
+  const bool is_waiting = joined_ && !attempt_ && !outcome_;
   if (!peers_.contains(0)) {
     if (!is_waiting || now - last_connect_at_ < kConnectRetryInterval) return;
     last_connect_at_ = now;
-    auto link = Link::connect_to(options_.main_address, options_.main_port, num_connects_++);
+    auto link = LauncherLink::connect_to(options_.main_address, options_.main_port, num_connects_++);
     peers_.emplace(0, Peer{.link = std::move(link)});
   }
   auto& peer = peers_.at(0);
@@ -312,15 +312,15 @@ void Machines::advance_other() {
   const bool is_silent = peer.link.silence() > (peer.joined ? patience : std::chrono::milliseconds(kConnectTimeout));
   if (!peer.link.is_lost() && !is_silent) return;
   peers_.erase(0);
-  if (!attempt_ || verdict_) return;
+  if (!attempt_ || outcome_) return;
   // Machine 0 can no longer decide. It loses this machine too and, by the same rule, restarts or ends.
   const auto text = is_silent ? fmt::format("machine 0 ({}:{}) has not responded for {}", options_.main_address,
                                             options_.main_port, seconds_text(patience))
                               : std::string("the launcher of machine 0 has closed its connection");
-  verdict_ = Verdict{attempt_->number < attempt_->max_restarts, {-1, 1, text}};
+  outcome_ = JobOutcome{attempt_->number < attempt_->max_restarts, {-1, 1, text}};
 }
 
-// A verdict that this machine has reached on its own stays.
+// A outcome that this machine has reached on its own stays.
 void Machines::handle_main_message(Peer& peer, const std::string& line) {
   std::istringstream words(line);
   std::string verb, text;
@@ -334,12 +334,13 @@ void Machines::handle_main_message(Peer& peer, const std::string& line) {
     words >> text;
     peer.is_trusted = !peer.nonce.empty() && is_equal(text, proof_of(options_.secret, peer.nonce));
     peer.joined = peer.is_trusted;  // machine 0 has answered, so the longer time-out applies from here
-  } else if (verb == "refused" && !peer.is_trusted && !verdict_) {
-    verdict_ = Verdict{false,
-                       {-1, 2,
-                        fmt::format("machine 0 has refused machine {}: its secret or its version of accel differs; "
-                                    "expected the same ACCEL_LAUNCH_SECRET or ACCEL_LAUNCH_SECRET_FILE on all machines",
-                                    options_.machine_rank)}};
+  } else if (verb == "refused" && !peer.is_trusted && !outcome_) {
+    outcome_ =
+        JobOutcome{false,
+                   {-1, 2,
+                    fmt::format("machine 0 has refused machine {}: its secret or its version of accel differs; "
+                                "expected the same ACCEL_LAUNCH_SECRET or ACCEL_LAUNCH_SECRET_FILE on all machines",
+                                options_.machine_rank)}};
   } else if (!peer.is_trusted) {
     return;
   } else if (verb == "begin") {
@@ -347,13 +348,13 @@ void Machines::handle_main_message(Peer& peer, const std::string& line) {
     words >> attempt.number >> attempt.max_restarts >> attempt.store_port;
     attempt_ = attempt;
     joined_ = false;
-  } else if (verb == "over" && !verdict_) {
-    Verdict verdict;
+  } else if (verb == "over" && !outcome_) {
+    JobOutcome outcome;
     int restarts = 0;
-    words >> restarts >> verdict.failure.rank >> verdict.failure.exit_code;
-    verdict.restarts = restarts != 0;
-    verdict.failure.message = rest_of(words);
-    verdict_ = std::move(verdict);
+    words >> restarts >> outcome.failure.rank >> outcome.failure.exit_code;
+    outcome.restarts = restarts != 0;
+    outcome.failure.message = rest_of(words);
+    outcome_ = std::move(outcome);
   }
 }
 

@@ -49,7 +49,7 @@ struct Attempt {
 };
 
 /// The outcome of an attempt on all machines.
-struct Verdict {
+struct JobOutcome {
   bool restarts = false;
   RankFailure failure;  ///< exit code 0: all ranks succeeded
 };
@@ -62,10 +62,10 @@ class Machines {
   Machines(const Machines&) = delete;
   Machines& operator=(const Machines&) = delete;
 
-  /// Declares this machine ready for the next attempt. Then call advance() until there is an attempt or a verdict.
+  /// Declares this machine ready for the next attempt. Then call advance() until there is an attempt or a outcome.
   void join();
   [[nodiscard]] const std::optional<Attempt>& attempt() const { return attempt_; }
-  [[nodiscard]] const std::optional<Verdict>& verdict() const { return verdict_; }
+  [[nodiscard]] const std::optional<JobOutcome>& outcome() const { return outcome_; }
   /// Reports that all ranks of this machine have succeeded.
   void report_done();
   /// Reports that a rank of this machine has failed. `is_final`: do not restart.
@@ -79,14 +79,14 @@ class Machines {
  private:
   using Clock = std::chrono::steady_clock;
   struct Peer {
-    Link link;
+    LauncherLink link;
     bool joined = false, done = false;
     std::string nonce = {};   // of this machine, for the proof of machine 0
     bool is_trusted = false;  // the peer has proved that it holds the secret
   };
   // An accepted connection, before it joins.
   struct Newcomer {
-    Link link;
+    LauncherLink link;
     std::string nonce;
     Clock::time_point accepted_at;
     bool is_over = false;
@@ -96,7 +96,7 @@ class Machines {
   void begin_if_all_joined();
   void end_if_all_done();
   void fail(const RankFailure& failure, bool is_final);
-  void decide(Verdict verdict);
+  void decide(JobOutcome outcome);
   void send_alive();
   void advance_main();
   void advance_other();
@@ -109,15 +109,15 @@ class Machines {
   std::string missing_machines() const;
 
   MachinesOptions options_;
-  std::unique_ptr<Listener> listener_;  // on machine 0 only
-  std::deque<Newcomer> newcomers_;      // the oldest first
-  std::string last_refusal_;            // why machine 0 has refused the last connection
-  std::map<int, Peer> peers_;           // by machine; on machine 0 all others, elsewhere only machine 0
+  std::unique_ptr<LauncherListener> listener_;  // on machine 0 only
+  std::deque<Newcomer> newcomers_;              // the oldest first
+  std::string last_refusal_;                    // why machine 0 has refused the last connection
+  std::map<int, Peer> peers_;                   // by machine; on machine 0 all others, elsewhere only machine 0
   int attempts_ = 0;
   std::unique_ptr<PortClaim> store_port_;  // of the attempt, unless it is main_port
   bool joined_ = false, done_ = false;
   std::optional<Attempt> attempt_;
-  std::optional<Verdict> verdict_;
+  std::optional<JobOutcome> outcome_;
   Clock::time_point join_started_at_, alive_sent_at_, last_connect_at_;
   int num_connects_ = 0;  // attempts to reach machine 0, over all its addresses
 };

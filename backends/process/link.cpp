@@ -26,7 +26,7 @@ RankLink::RankLink(std::shared_ptr<SharedArea> area, int rank)
 void RankLink::write(const MessageWriter& message) {
   const auto number = channel_.posted.load();
   for (auto taken = channel_.taken.load(); number - taken >= Channel::kEntries; taken = channel_.taken.load()) {
-    ring(channel_);
+    wake_proxy(channel_);
     futex_wait(channel_.taken, taken, FutexScope::kProcesses);
   }
   auto& entry = channel_.entries[number % Channel::kEntries];
@@ -40,7 +40,7 @@ void RankLink::write(const MessageWriter& message) {
 void RankLink::post(const MessageWriter& message) {
   const std::lock_guard lock(mutex_);
   write(message);
-  ring(channel_);
+  wake_proxy(channel_);
 }
 
 void RankLink::post_before_next(const MessageWriter& message) {
@@ -52,7 +52,7 @@ std::int64_t RankLink::ask(const MessageWriter& message) {
   const std::lock_guard lock(mutex_);
   const auto before = channel_.answered.load();
   write(message);
-  ring(channel_);
+  wake_proxy(channel_);
   while (channel_.answered.load() == before) futex_wait(channel_.answered, before, FutexScope::kProcesses);
   if (channel_.has_failed != 0) throw CommError(std::string(channel_.text, channel_.text_bytes));
   return channel_.value;
@@ -86,13 +86,13 @@ std::vector<AbandonedWork> RankLink::take_abandoned() {
 ProxyLink::ProxyLink(std::shared_ptr<SharedArea> area, int rank)
     : area_(std::move(area)), rank_(rank), channel_(area_->channel(rank)) {}
 
-// The bell is read before the counters: what is posted after that rings it again, and the wait returns at once.
+// The wake-ups are read before the counters: what is posted after that raises them again, and the wait returns at once.
 std::optional<MessageReader> ProxyLink::next(std::chrono::milliseconds limit) {
-  const auto bell = channel_.bell.load();
+  const auto wakeups = channel_.wakeups.load();
   const auto number = channel_.taken.load();
   if (number == channel_.posted.load()) {
     if (channel_.end.has_ended != 0) return std::nullopt;
-    futex_wait(channel_.bell, bell, FutexScope::kProcesses, limit);
+    futex_wait(channel_.wakeups, wakeups, FutexScope::kProcesses, limit);
     if (number == channel_.posted.load()) return std::nullopt;
   }
   const auto& entry = channel_.entries[number % Channel::kEntries];
@@ -105,11 +105,11 @@ std::optional<MessageReader> ProxyLink::next(std::chrono::milliseconds limit) {
   return message;
 }
 
-void ProxyLink::sleep(std::uint32_t bell, std::chrono::milliseconds limit) {
-  futex_wait(channel_.bell, bell, FutexScope::kProcesses, limit);
+void ProxyLink::sleep(std::uint32_t wakeups, std::chrono::milliseconds limit) {
+  futex_wait(channel_.wakeups, wakeups, FutexScope::kProcesses, limit);
 }
 
-void ProxyLink::wake() { ring(channel_); }
+void ProxyLink::wake() { wake_proxy(channel_); }
 
 void ProxyLink::answer(const Answer& answer) {
   channel_.has_failed = answer.has_failed ? 1 : 0;

@@ -29,7 +29,7 @@ enum class Request : std::uint32_t {
   kUpdated,   ///< UpdateReport; answered
   kEndJoin,   ///< ranks that made different numbers of updates are equal again; answered
   kDivide,    ///< name, hash (0: unknown), file and line of a weight of which each rank has kept a part
-  kWrite,     ///< path, offset, bytes: the rank is about to write to a file; answered as by WriteJudge
+  kWrite,     ///< path, offset, bytes: the rank is about to write to a file; answered as by WriteDecision
   kWarn,      ///< text
   kFail,      ///< text; the program has ended by this error
 };
@@ -102,9 +102,9 @@ class ProxyLink {
   std::optional<MessageReader> next(std::chrono::milliseconds limit);
   void answer(const Answer& answer);
   /// Sleeps until the rank's next request, the end of its process, `wake`, or `limit`; returns at once if one of them
-  /// came since the bell had this count.
-  void sleep(std::uint32_t bell, std::chrono::milliseconds limit);
-  [[nodiscard]] std::uint32_t bell() const { return channel_.bell; }
+  /// came since there were this many.
+  void sleep(std::uint32_t wakeups, std::chrono::milliseconds limit);
+  [[nodiscard]] std::uint32_t wakeups() const { return channel_.wakeups; }
   /// Wakes `sleep`. Any thread.
   void wake();
 

@@ -1,6 +1,6 @@
 // Note [Ranks as processes]
 // A rank that is a process speaks to the simulator through a Channel: it copies a request and the tensors of its call
-// into its payload, counts the request in `posted` and rings `bell`. Its proxy, a thread of the simulator, maps the
+// into its payload, counts the request in `posted` and raises `wakeups`. Its proxy, a thread of the simulator, maps the
 // same memory: it makes the call on tensors that lie there, on behalf of the rank. A call is not answered, only a wait
 // is, by the thread that ends the collective: the proxy itself sleeps on until the next request. The engine sees the
 // proxy's thread and needs to know no more.
@@ -90,7 +90,7 @@ void SharedArea::record_end(int rank, int status) const {
   auto& own = channel(rank);
   own.end.status = status;
   own.end.has_ended = 1;
-  ring(own);
+  wake_proxy(own);
 }
 
 void SharedArea::record_lost_ends(int status) const {
@@ -99,9 +99,9 @@ void SharedArea::record_lost_ends(int status) const {
   }
 }
 
-void ring(Channel& channel) {
-  ++channel.bell;
-  futex_wake(channel.bell, FutexScope::kProcesses);
+void wake_proxy(Channel& channel) {
+  ++channel.wakeups;
+  futex_wake(channel.wakeups, FutexScope::kProcesses);
 }
 
 }  // namespace accel::process

@@ -25,7 +25,7 @@ struct RankEnd {
 
 /// One rank's requests to its proxy, in order, and the proxy's answer to the last that asked for one. Zero at first.
 ///
-/// Futexes: the proxy waits on `bell`, the rank on `taken` and `answered`.
+/// Futexes: the proxy waits on `wakeups`, the rank on `taken` and `answered`.
 struct Channel {
   static constexpr std::uint32_t kEntries = 64;
   static constexpr std::size_t kTextBytes = 64 << 10;
@@ -33,7 +33,7 @@ struct Channel {
   struct Entry {
     std::uint64_t offset, bytes;  // in the rank's payload
   };
-  std::atomic<std::uint32_t> bell;      // rises when there is something to see
+  std::atomic<std::uint32_t> wakeups;   // rises when there is something to see
   std::atomic<std::uint32_t> posted;    // requests written
   std::atomic<std::uint32_t> taken;     // requests read
   std::atomic<std::uint32_t> answered;  // answers written
@@ -46,7 +46,7 @@ struct Channel {
 };
 
 /// Wakes whoever waits for the channel's rank, its requests or its end.
-void ring(Channel& channel);
+void wake_proxy(Channel& channel);
 
 class SharedArea {
  public:

@@ -24,8 +24,8 @@ long long judge(const char* path, unsigned long long offset, unsigned long long 
   }
 }
 
-void set_judge(WriteJudge decide) {
-  const auto set = reinterpret_cast<void (*)(WriteJudge)>(dlsym(RTLD_DEFAULT, "accel_judge_writes"));
+void set_judge(WriteDecision decide) {
+  const auto set = reinterpret_cast<void (*)(WriteDecision)>(dlsym(RTLD_DEFAULT, "accel_judge_writes"));
   if (set != nullptr) set(decide);
 }
 

@@ -10,7 +10,7 @@ namespace accel::process {
 
 /// Decides about a write of `bytes` at `offset`: how many of them are written; 0: none, because the disk is full;
 /// -1 - n: the process dies after n of them.
-using WriteJudge = long long (*)(const char* path, unsigned long long offset, unsigned long long bytes);
+using WriteDecision = long long (*)(const char* path, unsigned long long offset, unsigned long long bytes);
 
 /// The library to load before a program (LD_PRELOAD) whose writes are judged; beside the program in lib/.
 std::string write_watcher(const std::string& program_folder);

@@ -15,8 +15,8 @@
 
 #include "properties/gen/loader_part.hpp"
 #include "properties/gen/loader_sizes.hpp"
-#include "reference/rank_local/random.hpp"
 #include "reference/data/samplers/sampler.hpp"
+#include "reference/rank_local/random.hpp"
 
 /// Random programs that use a loader and an Accelerator, and a model that predicts what each rank sees in each step.
 ///

@@ -43,7 +43,7 @@ AREAS = {
 # Plans are pure functions of sizes, ranks and flags, so generated mutants of them are quick to run.
 PLANS = {
     "reference/data/samplers/shard_plan.cpp": ["data_test", "sharding_laws", RECORDED_PLANS, "data_laws"],
-    "reference/experts/dispatch_plan.cpp": ["experts_test"],
+    "reference/experts/token_dispatch_plan.cpp": ["experts_test"],
     "reference/sharded/unit_plan.cpp": ["sharded_test"],
     "reference/sharded/memory_plan.cpp": ["sharded_test"],
     "reference/context_parallel/sequence_plan.cpp": ["context_parallel_test"],

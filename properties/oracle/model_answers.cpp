@@ -9,12 +9,12 @@
 
 #include "properties/oracle/answers.hpp"
 #include "reference/checkpoint/module_state.hpp"
-#include "reference/rank_local/random.hpp"
 #include "reference/files/sha256.hpp"
 #include "reference/models/gpt.hpp"
 #include "reference/models/resnet.hpp"
 #include "reference/offload/empty_weights.hpp"
 #include "reference/offload/load_checkpoint.hpp"
+#include "reference/rank_local/random.hpp"
 
 namespace accel::testing {
 namespace {

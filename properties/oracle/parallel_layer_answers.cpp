@@ -4,11 +4,11 @@
 #include <c10/core/GradMode.h>
 
 #include "properties/oracle/answers.hpp"
-#include "reference/rank_local/random.hpp"
 #include "reference/files/sha256.hpp"
 #include "reference/files/stored_tensor.hpp"
 #include "reference/models/gpt_layers.hpp"
 #include "reference/modules/parameter_cut.hpp"
+#include "reference/rank_local/random.hpp"
 #include "reference/tensor_parallel/operators.hpp"
 
 namespace accel::testing {

@@ -9,8 +9,8 @@
 
 #include "properties/oracle/recorded_faults.hpp"
 #include "reference/accelerator/accelerator.hpp"
-#include "reference/tree/value.hpp"
 #include "reference/state/rng_sync.hpp"
+#include "reference/tree/value.hpp"
 #include "tests/support/run_ranks.hpp"
 
 namespace accel::testing::recorded_faults_test {

@@ -4,9 +4,9 @@
 #include <fmt/ranges.h>
 
 #include "reference/accelerator/options_check.hpp"
-#include "reference/config/plugins/deepspeed_file.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/config/launch/launch_keys.hpp"
+#include "reference/config/plugins/deepspeed_file.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/mesh/mesh.hpp"
 #include "reference/state/warnings.hpp"

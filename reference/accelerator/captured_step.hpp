@@ -11,9 +11,9 @@
 
 #include "reference/config/plugins/options.hpp"
 #include "reference/core/device.hpp"
-#include "reference/tree/tree.hpp"
 #include "reference/state/rank_context.hpp"
 #include "reference/training_state/training_state.hpp"
+#include "reference/tree/tree.hpp"
 
 namespace accel {
 

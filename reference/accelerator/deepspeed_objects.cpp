@@ -9,8 +9,8 @@
 #include <cmath>
 #include <set>
 
-#include "reference/config/plugins/deepspeed_file.hpp"
 #include "reference/config/field_reader.hpp"
+#include "reference/config/plugins/deepspeed_file.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
 #include "reference/core/integers.hpp"

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "reference/comm/group.hpp"
-#include "reference/tree/tree.hpp"
 #include "reference/state/rank_context.hpp"
+#include "reference/tree/tree.hpp"
 
 /// Collectives on single tensors with the semantics of Accelerate. TreeOperations maps them over trees of tensors.
 /// Functions with a `group` parameter are collective over it. Source: accelerate/utils/operations.py.

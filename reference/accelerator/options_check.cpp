@@ -7,14 +7,14 @@
 
 #include <iterator>
 
-#include "reference/config/plugins/accelerator_fields.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/config/field_checks.hpp"
+#include "reference/config/plugins/accelerator_fields.hpp"
 #include "reference/config/plugins/options.hpp"
 #include "reference/config/plugins/sharding.hpp"
 #include "reference/core/errors.hpp"
-#include "reference/files/files.hpp"
 #include "reference/core/input/listed.hpp"
+#include "reference/files/files.hpp"
 #include "reference/sharded/file_memory.hpp"
 
 namespace accel {

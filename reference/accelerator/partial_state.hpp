@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "reference/accelerator/operations.hpp"
-#include "reference/tree/tree_rows.hpp"
 #include "reference/state/rank_context.hpp"
+#include "reference/tree/tree_rows.hpp"
 
 namespace accel::detail {
 

@@ -10,10 +10,10 @@
 
 #include "reference/accelerator/accelerator_base.hpp"
 #include "reference/accelerator/preparable.hpp"
-#include "reference/rank_local/call_site.hpp"
-#include "reference/tree/value.hpp"
 #include "reference/prepared/prepared_model.hpp"
+#include "reference/rank_local/call_site.hpp"
 #include "reference/training_state/checkpointing.hpp"
+#include "reference/tree/value.hpp"
 
 namespace accel {
 

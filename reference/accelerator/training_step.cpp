@@ -11,10 +11,10 @@
 #include <algorithm>
 
 #include "reference/accelerator/metric_rows.hpp"
-#include "reference/rank_local/call_site.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/optim/optimizers/clip.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
+#include "reference/rank_local/call_site.hpp"
 #include "reference/state/warnings.hpp"
 
 namespace accel {

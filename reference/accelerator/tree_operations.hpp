@@ -13,8 +13,8 @@
 #include "reference/accelerator/metric_rows.hpp"
 #include "reference/accelerator/operations.hpp"
 #include "reference/rank_local/call_site.hpp"
-#include "reference/tree/tree_rows.hpp"
 #include "reference/state/objects.hpp"
+#include "reference/tree/tree_rows.hpp"
 
 namespace accel {
 

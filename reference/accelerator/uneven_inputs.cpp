@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "reference/accelerator/training_step.hpp"
-#include "reference/rank_local/call_site.hpp"
 #include "reference/parallel/distributed_data_parallel.hpp"
+#include "reference/rank_local/call_site.hpp"
 #include "reference/state/warnings.hpp"
 
 namespace accel {

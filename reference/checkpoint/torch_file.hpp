@@ -3,8 +3,8 @@
 #include <map>
 #include <string>
 
-#include "reference/files/files.hpp"
 #include "reference/core/named_tensors.hpp"
+#include "reference/files/files.hpp"
 #include "reference/tree/value.hpp"
 
 /// Reads and writes files of torch.save. Reading executes nothing from the file; written files can be read by

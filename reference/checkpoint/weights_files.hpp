@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "reference/checkpoint/weights_plan.hpp"
-#include "reference/files/files.hpp"
 #include "reference/core/named_tensors.hpp"
+#include "reference/files/files.hpp"
 
 /// Writes and reads a model's weights in one or several files, as `save_model` and `load_checkpoint_in_model` do.
 ///

@@ -8,9 +8,9 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "reference/comm/dtypes.hpp"
-#include "reference/rank_local/call_site.hpp"
 #include "reference/core/error_text.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/rank_local/call_site.hpp"
 
 namespace accel {
 namespace {

@@ -10,8 +10,8 @@
 #include <sstream>
 
 #include "reference/core/errors.hpp"
-#include "reference/files/files.hpp"
 #include "reference/core/input/listed.hpp"
+#include "reference/files/files.hpp"
 
 namespace accel {
 namespace {

@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "reference/rank_local/random.hpp"
 #include "reference/data/samplers/batch_sampler.hpp"
 #include "reference/data/workers.hpp"
+#include "reference/rank_local/random.hpp"
 
 /// Streams of the batches of one pass. A loader is a stack of these streams, from the dataset up to the loop.
 namespace accel::detail {

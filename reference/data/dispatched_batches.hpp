@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "reference/core/error_text.hpp"
-#include "reference/tree/tree_bytes.hpp"
-#include "reference/tree/tree_rows.hpp"
 #include "reference/data/batch_stream.hpp"
 #include "reference/state/rank_context.hpp"
+#include "reference/tree/tree_bytes.hpp"
+#include "reference/tree/tree_rows.hpp"
 
 namespace accel {
 

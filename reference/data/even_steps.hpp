@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "reference/comm/group.hpp"
-#include "reference/tree/tree_rows.hpp"
 #include "reference/data/batch_stream.hpp"
+#include "reference/tree/tree_rows.hpp"
 
 namespace accel::detail {
 

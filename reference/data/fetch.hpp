@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "reference/tree/tree.hpp"
 #include "reference/data/collate.hpp"
 #include "reference/data/dataset.hpp"
 #include "reference/data/loader_core.hpp"
+#include "reference/tree/tree.hpp"
 
 /// Fetching and collating the samples of any kind of dataset. Thread rule: that of the dataset.
 namespace accel {

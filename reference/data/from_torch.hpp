@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "reference/core/thread_safety.hpp"
-#include "reference/tree/tree_rows.hpp"
 #include "reference/data/collate.hpp"
 #include "reference/data/data_loader.hpp"
 #include "reference/data/dataset.hpp"
+#include "reference/tree/tree_rows.hpp"
 
 /// Adapters that make torch::data datasets and loaders usable with accel::DataLoader.
 ///

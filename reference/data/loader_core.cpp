@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "reference/core/errors.hpp"
-#include "reference/rank_local/random.hpp"
 #include "reference/data/loader_state.hpp"
 #include "reference/data/pass_core.hpp"
 #include "reference/data/reading_plan.hpp"
+#include "reference/rank_local/random.hpp"
 #include "reference/state/warnings.hpp"
 
 namespace accel {

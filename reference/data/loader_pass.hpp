@@ -6,11 +6,11 @@
 #include <source_location>
 #include <utility>
 
-#include "reference/rank_local/call_site.hpp"
-#include "reference/tree/tree.hpp"
 #include "reference/data/batch_stream.hpp"
 #include "reference/data/loader_core.hpp"
 #include "reference/data/pass_core.hpp"
+#include "reference/rank_local/call_site.hpp"
+#include "reference/tree/tree.hpp"
 
 namespace accel::detail {
 

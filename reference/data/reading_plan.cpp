@@ -8,9 +8,9 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
-#include "reference/rank_local/random.hpp"
 #include "reference/data/samplers/batch_sampler_shard.hpp"
 #include "reference/data/samplers/sampler_shard.hpp"
+#include "reference/rank_local/random.hpp"
 #include "reference/state/rng_sync.hpp"
 
 namespace accel {

@@ -4,8 +4,8 @@
 #include <ATen/core/Generator.h>
 
 #include "reference/core/errors.hpp"
-#include "reference/rank_local/random.hpp"
 #include "reference/core/system/resource_limits.hpp"
+#include "reference/rank_local/random.hpp"
 
 namespace accel {
 

@@ -6,12 +6,12 @@
 #include <optional>
 #include <tuple>
 
-#include "reference/tree/tree.hpp"
 #include "reference/experts/experts.hpp"
 #include "reference/experts/router.hpp"
 #include "reference/modules/linear.hpp"
 #include "reference/state/device_mesh.hpp"
 #include "reference/tensor_parallel/placement.hpp"
+#include "reference/tree/tree.hpp"
 
 /// A feed-forward layer of which each token uses a few of many networks, the experts, which the ranks of "ep" divide.
 ///

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "reference/comm/group.hpp"
-#include "reference/experts/dispatch_plan.hpp"
+#include "reference/experts/token_dispatch_plan.hpp"
 
 /// Moves the rows of tokens to the ranks of their experts, and the results back: the executor of dispatch_plan.hpp.
 ///
@@ -40,7 +40,7 @@ class TokenDispatcher {
   std::int64_t num_tokens_, top_k_;
   std::vector<std::int64_t> sent_per_rank_;
   ArrivalPlan arrival_;
-  at::Tensor sent_;   // DispatchPlan::choices
+  at::Tensor sent_;   // TokenDispatchPlan::choices
   at::Tensor order_;  // ArrivalPlan::order
 };
 

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "reference/core/named_tensors.hpp"
 #include "reference/files/files.hpp"
 #include "reference/files/mapped_file.hpp"
-#include "reference/core/named_tensors.hpp"
 #include "reference/files/stored_tensor.hpp"
 
 /// Reading and writing of safetensors files. The header of a file is read and checked completely, its tensors are read

@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "reference/tree/tree.hpp"
 #include "reference/modules/model_hook.hpp"
 #include "reference/modules/tensor_placement.hpp"
+#include "reference/tree/tree.hpp"
 
 namespace torch::nn {
 class Module;

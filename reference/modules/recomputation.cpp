@@ -8,9 +8,9 @@
 #include <torch/csrc/autograd/saved_variable.h>
 
 #include "reference/core/autograd_node.hpp"
-#include "reference/rank_local/random.hpp"
 #include "reference/modules/call.hpp"
 #include "reference/precision/float8_layers.hpp"
+#include "reference/rank_local/random.hpp"
 
 // Activation checkpointing, as torch.utils.checkpoint with use_reentrant=True: forward runs without gradients; backward
 // runs it again with the same inputs, random numbers and precision, and then its own backward pass.

@@ -9,12 +9,12 @@
 #include <variant>
 #include <vector>
 
-#include "reference/tree/tree.hpp"
 #include "reference/modules/call.hpp"
 #include "reference/modules/described_model.hpp"
 #include "reference/offload/device_map.hpp"
 #include "reference/offload/offload_files.hpp"
 #include "reference/offload/streamed_model.hpp"
+#include "reference/tree/tree.hpp"
 
 /// Inference with models that do not fit in memory: parts are stored on GPUs, in main memory and on disk, and moved to
 /// where they run when they are called.

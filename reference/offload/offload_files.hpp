@@ -4,8 +4,8 @@
 #include <string>
 
 #include "reference/checkpoint/weights_files.hpp"
-#include "reference/files/files.hpp"
 #include "reference/core/named_tensors.hpp"
+#include "reference/files/files.hpp"
 
 /// Weights on disk in the format of Accelerate's offload folders: {name}.dat with the raw elements of each tensor, and
 /// index.json. Python reads what this writes and vice versa. An index may also name tensors of safetensors files.

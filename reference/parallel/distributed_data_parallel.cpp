@@ -29,7 +29,7 @@ std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
 struct DistributedDataParallel::State {
   Group group;
   DistributedDataParallelKwargs kwargs;
-  std::shared_ptr<StepListener> listener;
+  std::shared_ptr<StepObserver> listener;
   const SyncFlags* sync_flags;
   std::shared_ptr<Replicas> replicas = std::make_shared<Replicas>();
   ModelTensors tensors;
@@ -155,7 +155,7 @@ struct DistributedDataParallel::State {
 
 DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, Group group,
                                                  const DistributedDataParallelKwargs& kwargs,
-                                                 std::shared_ptr<StepListener> listener)
+                                                 std::shared_ptr<StepObserver> listener)
     : state_(std::make_unique<State>(State{.group = std::move(group),
                                            .kwargs = kwargs,
                                            .listener = std::move(listener),

@@ -10,11 +10,11 @@
 
 #include "reference/comm/group.hpp"
 #include "reference/config/plugins/options.hpp"
-#include "reference/tree/value.hpp"
 #include "reference/parallel/buffer_sync.hpp"
 #include "reference/parallel/reduction_record.hpp"
 #include "reference/parallel/unaveraged_gradients.hpp"
-#include "reference/state/step_listener.hpp"
+#include "reference/state/step_observer.hpp"
+#include "reference/tree/value.hpp"
 
 namespace accel {
 
@@ -39,7 +39,7 @@ class DistributedDataParallel {
  public:
   /// Registers the parameters with `listener` as replicas; `listener` may be null.
   DistributedDataParallel(ModelTensors tensors, Group group, const DistributedDataParallelKwargs& kwargs,
-                          std::shared_ptr<StepListener> listener = nullptr);
+                          std::shared_ptr<StepObserver> listener = nullptr);
   ~DistributedDataParallel();
 
   /// Leaves the parameters to others: nothing is averaged any more.

@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "reference/core/errors.hpp"
-#include "reference/rank_local/random.hpp"
 #include "reference/parallel/comm_hook.hpp"
+#include "reference/rank_local/random.hpp"
 
 namespace accel {
 namespace {

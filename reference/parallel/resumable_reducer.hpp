@@ -10,8 +10,8 @@
 #include "reference/comm/group.hpp"
 #include "reference/config/plugins/options.hpp"
 #include "reference/core/named_tensors.hpp"
-#include "reference/tree/value.hpp"
 #include "reference/parallel/comm_hook.hpp"
+#include "reference/tree/value.hpp"
 
 namespace accel {
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "reference/comm/group.hpp"
-#include "reference/state/step_listener.hpp"
+#include "reference/state/step_observer.hpp"
 
 namespace accel {
 

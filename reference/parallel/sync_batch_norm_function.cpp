@@ -18,10 +18,10 @@ using torch::autograd::variable_list;
 // A context's saved_data stores IValues only. The listener is captured as well: CUDA backward runs on another thread,
 // where current_listener() would return nothing.
 struct GroupHolder : torch::CustomClassHolder {
-  GroupHolder(Group group_of_ranks, std::shared_ptr<StepListener> listener_of_rank)
+  GroupHolder(Group group_of_ranks, std::shared_ptr<StepObserver> listener_of_rank)
       : group(std::move(group_of_ranks)), listener(std::move(listener_of_rank)) {}
   Group group;
-  std::shared_ptr<StepListener> listener;
+  std::shared_ptr<StepObserver> listener;
 };
 
 // The kernels accept both memory formats, and channels-last inputs should give channels-last outputs, as in torch.

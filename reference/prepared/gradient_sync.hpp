@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "reference/tree/value.hpp"
 #include "reference/parallel/reduction_record.hpp"
 #include "reference/parallel/unaveraged_gradients.hpp"
+#include "reference/tree/value.hpp"
 
 namespace accel {
 

@@ -21,7 +21,7 @@
 #include "reference/prepared/peer_check.hpp"
 #include "reference/prepared/registered_buffers.hpp"
 #include "reference/prepared/registered_parameters.hpp"
-#include "reference/state/step_listener.hpp"
+#include "reference/state/step_observer.hpp"
 
 namespace torch::nn {
 class Module;
@@ -47,7 +47,7 @@ class ParallelModel : public ModelForward, public GradientSync, public Parameter
   struct Options {
     std::optional<Autocast::Options> autocast = {};          ///< empty in full precision
     std::shared_ptr<const Float8Layers> float8_layers = {};  ///< null unless mixed_precision is "fp8"
-    std::shared_ptr<StepListener> listener = {};             ///< may be null
+    std::shared_ptr<StepObserver> listener = {};             ///< may be null
     std::shared_ptr<MasterWeights> masters = {};             ///< null: the optimizer steps the weights themselves
     bool channels_last = false;                              ///< 4-d inputs are converted to that memory format
     bool is_trained = true;                                  ///< false: prepared for evaluation only

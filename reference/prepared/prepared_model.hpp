@@ -13,15 +13,15 @@
 #include <utility>
 #include <vector>
 
-#include "reference/rank_local/call_site.hpp"
 #include "reference/core/named_tensors.hpp"
 #include "reference/core/never.hpp"
-#include "reference/tree/tree.hpp"
 #include "reference/modules/call.hpp"
 #include "reference/precision/autocast.hpp"
 #include "reference/precision/float8_layers.hpp"
 #include "reference/prepared/parallel_model.hpp"
-#include "reference/state/step_listener.hpp"
+#include "reference/rank_local/call_site.hpp"
+#include "reference/state/step_observer.hpp"
+#include "reference/tree/tree.hpp"
 
 namespace torch::serialize {
 class InputArchive;

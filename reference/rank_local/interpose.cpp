@@ -23,8 +23,8 @@
 #include <utility>
 
 #include "reference/core/errors.hpp"
-#include "reference/rank_local/random.hpp"
 #include "reference/rank_local/libc_random.hpp"
+#include "reference/rank_local/random.hpp"
 
 namespace accel {
 namespace {

@@ -15,7 +15,7 @@
 #include "reference/sharded/flat_parameter.hpp"
 #include "reference/sharded/memory_account.hpp"
 #include "reference/sharded/unit_plan.hpp"
-#include "reference/state/step_listener.hpp"
+#include "reference/state/step_observer.hpp"
 
 namespace torch::nn {
 class Module;

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "reference/rank_local/call_site.hpp"
-#include "reference/tree/tree_bytes.hpp"
 #include "reference/state/rank_context.hpp"
+#include "reference/tree/tree_bytes.hpp"
 
 /// Exchange of objects between ranks. Objects are trees of any content and may differ in size between ranks. They are
 /// sent as bytes in two collectives, sizes first.

@@ -68,7 +68,7 @@ int run_program(RankContext& context, const std::function<int()>& body) {
 
 RankContext* find_current_rank() { return thread_rank; }
 
-std::shared_ptr<StepListener> current_listener() { return thread_rank == nullptr ? nullptr : thread_rank->listener; }
+std::shared_ptr<StepObserver> current_listener() { return thread_rank == nullptr ? nullptr : thread_rank->listener; }
 
 // A new thread does not inherit these settings, and a pooled thread keeps those of the previous rank. Backward
 // passes must run on the rank's thread (multithreading disabled), or gradient hooks would run on threads without

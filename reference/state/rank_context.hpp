@@ -14,10 +14,10 @@
 #include "reference/comm/group.hpp"
 #include "reference/core/device.hpp"
 #include "reference/files/files.hpp"
-#include "reference/rank_local/random.hpp"
 #include "reference/rank_local/libc_random.hpp"
+#include "reference/rank_local/random.hpp"
 #include "reference/state/gradient_state.hpp"
-#include "reference/state/step_listener.hpp"
+#include "reference/state/step_observer.hpp"
 
 namespace accel {
 
@@ -61,7 +61,7 @@ struct RankContext {
   /// Records the work that `body` queues on the device, without running it. Null where devices lack graphs.
   std::function<std::unique_ptr<DeviceGraph>(const std::function<void()>& body)> capture_graph = {};
   std::shared_ptr<Files> files = std::make_shared<PosixFiles>();  ///< destination of everything that is saved
-  std::shared_ptr<StepListener> listener = {};                    ///< null if there is no listener
+  std::shared_ptr<StepObserver> listener = {};                    ///< null if there is no listener
   std::function<void(const std::string& text)> print;  ///< writes one text to standard output without interleaving
   std::function<void(const std::string& text)> warn = print_warning;  ///< reports a warning; called by warn_once
   std::shared_ptr<std::set<std::string>> warned = std::make_shared<std::set<std::string>>();  ///< texts: see warn_once
@@ -90,7 +90,7 @@ RankContext& current_rank();
 RankContext* find_current_rank();
 
 /// Returns the listener of the rank that this thread runs; null if it has none or the thread runs no rank.
-std::shared_ptr<StepListener> current_listener();
+std::shared_ptr<StepObserver> current_listener();
 
 /// Makes `context` the rank of this thread, and its generator the default generator, until the scope ends. Sets what
 /// threads do not inherit: intra-op threads, gradients enabled, autocast disabled, backward passes on this thread.

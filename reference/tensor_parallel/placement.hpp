@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <tuple>
 
-#include "reference/tree/tree.hpp"
 #include "reference/modules/tensor_placement.hpp"
+#include "reference/tree/tree.hpp"
 
 /// How the ranks of a group hold a tensor, as its type. Layers that are cut accept and return these types, and only the
 /// functions of operators.hpp convert between them, so a program that forgets a reduction does not compile.

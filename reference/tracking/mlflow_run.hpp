@@ -8,9 +8,9 @@
 #include <string_view>
 
 #include "reference/files/files.hpp"
-#include "reference/tree/value.hpp"
 #include "reference/tracking/appendable_file.hpp"
 #include "reference/tracking/event_file.hpp"
+#include "reference/tree/value.hpp"
 
 namespace accel::tracking {
 

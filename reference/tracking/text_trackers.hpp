@@ -6,10 +6,10 @@
 #include <string_view>
 #include <vector>
 
-#include "reference/tree/value.hpp"
 #include "reference/tracking/appendable_file.hpp"
 #include "reference/tracking/event_file.hpp"
 #include "reference/tracking/general_tracker.hpp"
+#include "reference/tree/value.hpp"
 
 namespace accel::tracking {
 

@@ -3,9 +3,9 @@
 #include <functional>
 #include <vector>
 
-#include "reference/tree/value.hpp"
 #include "reference/state/rank_context.hpp"
 #include "reference/training_state/training_state.hpp"
+#include "reference/tree/value.hpp"
 
 /// State of the objects that a program has registered for checkpointing. Modules and optimizers may have parameters
 /// that ranks divide; files contain complete tensors, which do not depend on the layout.

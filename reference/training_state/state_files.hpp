@@ -11,9 +11,9 @@
 #include "reference/checkpoint/distributed/distributed_files.hpp"
 #include "reference/checkpoint/torch_file.hpp"
 #include "reference/files/files.hpp"
-#include "reference/tree/value.hpp"
 #include "reference/training_state/checkpointing.hpp"
 #include "reference/training_state/training_state.hpp"
+#include "reference/tree/value.hpp"
 
 namespace accel {
 class SafetensorsFile;

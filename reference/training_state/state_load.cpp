@@ -10,10 +10,10 @@
 
 #include "reference/checkpoint/distributed/distributed_checkpoint.hpp"
 #include "reference/checkpoint/weights_files.hpp"
-#include "reference/rank_local/random.hpp"
 #include "reference/files/safetensors.hpp"
 #include "reference/files/sha256.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
+#include "reference/rank_local/random.hpp"
 #include "reference/sharded/memory_scope.hpp"
 #include "reference/state/rng_sync.hpp"
 #include "reference/training_state/distributed_state.hpp"

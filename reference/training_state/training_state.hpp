@@ -7,10 +7,10 @@
 #include "reference/checkpoint/module_state.hpp"
 #include "reference/config/plugins/options.hpp"
 #include "reference/core/named_tensors.hpp"
-#include "reference/tree/value.hpp"
 #include "reference/data/loader_core.hpp"
 #include "reference/prepared/accelerated_optimizer.hpp"
 #include "reference/prepared/parallel_model.hpp"
+#include "reference/tree/value.hpp"
 
 namespace accel {
 

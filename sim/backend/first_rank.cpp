@@ -14,9 +14,9 @@
 namespace accel::sim {
 namespace {
 
-class TraceListener : public StepListener {
+class TraceObserver : public StepObserver {
  public:
-  TraceListener(std::shared_ptr<TraceRecorder> recorder, std::function<void(const torch::nn::Module&)> on_model)
+  TraceObserver(std::shared_ptr<TraceRecorder> recorder, std::function<void(const torch::nn::Module&)> on_model)
       : recorder_(std::move(recorder)), on_model_(std::move(on_model)) {}
 
   std::string_view enter_phase(std::string_view phase) override { return std::exchange(phase_, phase); }
@@ -61,7 +61,7 @@ RankTrace run_first_rank(const FirstRankOptions& options, const std::function<vo
   std::exception_ptr error;
   const auto run = [&] {
     auto context = first_rank_of(options.num_ranks, recorder);
-    context.listener = std::make_shared<TraceListener>(recorder, options.on_model);
+    context.listener = std::make_shared<TraceObserver>(recorder, options.on_model);
     const RankScope scope(context);
     const OperatorClock clock([&](double seconds) { recorder->add_compute(seconds); }, options.operator_seconds);
     recorder->skip_compute();

@@ -17,7 +17,7 @@ namespace accel::sim {
 /// Identifies one collective or message of a run.
 struct CallSlot {
   World& world;
-  const Group& group;
+  const EngineGroup& group;
   std::uint64_t sequence = 0;
 };
 

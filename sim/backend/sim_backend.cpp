@@ -7,8 +7,8 @@
 #include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
 
-#include "reference/rank_local/call_site.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/rank_local/call_site.hpp"
 #include "sim/backend/backend_rules.hpp"
 
 namespace accel::sim {
@@ -60,7 +60,7 @@ Buffers buffers_of(const CollectiveArgs& args, int size) {
 
 }  // namespace
 
-SimBackend::SimBackend(Member member, std::shared_ptr<Group> group, int group_rank)
+SimBackend::SimBackend(Member member, std::shared_ptr<EngineGroup> group, int group_rank)
     : CollectiveBackend(group_rank, static_cast<int>(group->ranks.size())),
       member_(std::move(member)),
       world_(member_.world),

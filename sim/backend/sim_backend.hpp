@@ -32,7 +32,7 @@ struct Member {
 
 class SimBackend : public CollectiveBackend {
  public:
-  SimBackend(Member member, std::shared_ptr<Group> group, int group_rank);
+  SimBackend(Member member, std::shared_ptr<EngineGroup> group, int group_rank);
 
   const std::string getBackendName() const override { return "sim"; }
   WorkPtr start(CollectiveArgs args) override;
@@ -52,7 +52,7 @@ class SimBackend : public CollectiveBackend {
 
   Member member_;
   std::shared_ptr<World> world_;
-  std::shared_ptr<Group> group_;
+  std::shared_ptr<EngineGroup> group_;
   std::uint64_t sequence_ = 0;
 };
 

@@ -12,13 +12,13 @@
 #include <numeric>
 #include <thread>
 
-#include "reference/rank_local/exit_point.hpp"
 #include "reference/core/system/resource_limits.hpp"
+#include "reference/rank_local/exit_point.hpp"
 #include "sim/backend/crash_report.hpp"
 #include "sim/backend/operator_clock.hpp"
-#include "sim/backend/replica_vote.hpp"
+#include "sim/backend/replica_comparison.hpp"
 #include "sim/backend/sim_backend.hpp"
-#include "sim/backend/sim_listener.hpp"
+#include "sim/backend/sim_observer.hpp"
 
 namespace accel::sim {
 namespace {
@@ -43,11 +43,11 @@ struct Simulation {
                                                    .faults = options.faults,
                                                    .corrupt = corrupt_buffers,
                                                    .on_stuck = on_stuck_of(options, before)})),
-        vote(std::make_shared<ReplicaVote>(*world)),
+        comparison(std::make_shared<ReplicaComparison>(*world)),
         recorder(options.records_steps ? std::make_shared<StepRecorder>(options.num_ranks) : nullptr) {}
 
   std::shared_ptr<World> world;
-  std::shared_ptr<ReplicaVote> vote;
+  std::shared_ptr<ReplicaComparison> comparison;
   std::shared_ptr<StepRecorder> recorder;
 
  private:
@@ -85,15 +85,15 @@ OnStuck Simulation::on_stuck_of(const SimulationOptions& options, const Simulati
 // Builds the rank's context on the rank's own thread: the guard and the operator clock register thread-local
 // callbacks, and grad mode and autocast are thread-local as well. The order of construction matters: `scope`
 // must end before the objects that it refers to.
-void run_thread(const SimulationOptions& options, const Seat& seat, std::mutex& output,
+void run_thread(const SimulationOptions& options, const SimulatedRank& simulated, std::mutex& output,
                 const std::function<void(RankContext&)>& body) {
-  const auto& member = seat.member;
+  const auto& member = simulated.member;
   const auto& world = member.world;
   const int rank = member.rank;
   RankContext context;
   context.rank = context.local_rank = rank;
   context.world_size = context.local_world_size = options.num_ranks;
-  context.restart_count = seat.restart_count;
+  context.restart_count = simulated.restart_count;
   context.backend = "sim";
   // One intra-op thread: the ranks already use all cores, and results must not depend on the number of cores.
   context.num_threads = 1;
@@ -111,7 +111,7 @@ void run_thread(const SimulationOptions& options, const Seat& seat, std::mutex& 
     const bool is_member = std::find(ranks.begin(), ranks.end(), member.rank) != ranks.end();
     return is_member ? accel::Group(name, make_process_group(member, name, ranks)) : accel::Group();
   };
-  context.listener = std::make_shared<SimListener>(world, seat.vote, seat.recorder, rank);
+  context.listener = std::make_shared<SimObserver>(world, simulated.comparison, simulated.recorder, rank);
   context.print = [&output](const std::string& text) {
     const std::lock_guard lock(output);
     std::cout << text << std::flush;
@@ -132,13 +132,13 @@ void run_thread(const SimulationOptions& options, const Seat& seat, std::mutex& 
 }
 
 void take_seat(Simulation& simulation, const SimulationOptions& options, int rank, int restart_count,
-               const std::function<void(const Seat&)>& body) {
+               const std::function<void(const SimulatedRank&)>& body) {
   const auto& world = simulation.world;
   const Member member{
       .world = world, .guard = std::make_shared<BufferGuard>(*world, rank), .rank = rank, .library = options.library};
   if (options.faults) options.faults->on_rendezvous(*world, rank);
   body({.member = member,
-        .vote = simulation.vote,
+        .comparison = simulation.comparison,
         .recorder = simulation.recorder,
         .faults = options.faults.get(),
         .restart_count = restart_count});
@@ -182,7 +182,8 @@ void take(World& world, SimulationReport& report) {
 
 // The loop is the launcher of a restarting fault: each attempt gets a new World, and the report accumulates.
 // Errors before the first attempt (a missing interposition) are reported in the same way.
-SimulationReport rehearse_seats(const SimulationOptions& options, const std::function<void(const Seat&)>& body) {
+SimulationReport rehearse_ranks(const SimulationOptions& options,
+                                const std::function<void(const SimulatedRank&)>& body) {
   SimulationReport report;
   try {
     verify_interposition();
@@ -213,7 +214,7 @@ SimulationReport rehearse_seats(const SimulationOptions& options, const std::fun
 
 SimulationReport rehearse(const SimulationOptions& options, const std::function<void(RankContext&)>& body) {
   std::mutex output;
-  return rehearse_seats(options, [&](const Seat& seat) { run_thread(options, seat, output, body); });
+  return rehearse_ranks(options, [&](const SimulatedRank& simulated) { run_thread(options, simulated, output, body); });
 }
 
 void simulate(const SimulationOptions& options, const std::function<void(RankContext&)>& body) {

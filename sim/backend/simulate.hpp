@@ -20,7 +20,7 @@
 
 namespace accel::sim {
 
-class ReplicaVote;
+class ReplicaComparison;
 struct Member;
 
 struct SimulationOptions {
@@ -50,7 +50,7 @@ struct SimulationOptions {
 struct SimulationReport {
   std::exception_ptr error = {};  ///< null: success; else a RunError, or a ConfigError from before the start
   std::optional<Diagnosis> diagnosis = {};
-  std::vector<FaultStrike> strikes = {};   ///< injected faults that took effect
+  std::vector<AppliedFault> strikes = {};  ///< injected faults that took effect
   std::vector<std::string> findings = {};  ///< problems that real backends silently ignore
   std::vector<std::string> events = {};    ///< JSON lines, if recorded
   std::vector<RankTimes> times = {};       ///< by rank, if time was kept
@@ -71,15 +71,16 @@ void simulate(const SimulationOptions& options, const std::function<void(RankCon
 SimulationReport rehearse(const SimulationOptions& options, const std::function<void(RankContext&)>& body);
 
 /// What one rank's thread holds of a simulation.
-struct Seat {
+struct SimulatedRank {
   const Member& member;
-  const std::shared_ptr<ReplicaVote>& vote;
+  const std::shared_ptr<ReplicaComparison>& comparison;
   const std::shared_ptr<StepRecorder>& recorder;  ///< null: steps are not recorded
   FaultModel* faults = nullptr;                   ///< null: nothing goes wrong
   int restart_count = 0;
 };
 
 /// Like `rehearse`, for a body that stands for a rank whose program runs elsewhere.
-SimulationReport rehearse_seats(const SimulationOptions& options, const std::function<void(const Seat&)>& body);
+SimulationReport rehearse_ranks(const SimulationOptions& options,
+                                const std::function<void(const SimulatedRank&)>& body);
 
 }  // namespace accel::sim

@@ -3,8 +3,8 @@
 
 #include <ATen/ATen.h>
 
-#include "reference/rank_local/call_site.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/rank_local/call_site.hpp"
 
 namespace accel::sim {
 namespace {

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "reference/rank_local/call_site.hpp"
 #include "reference/core/collective.hpp"
+#include "reference/rank_local/call_site.hpp"
 
 namespace accel::sim {
 

@@ -13,7 +13,8 @@ using Calls = std::vector<std::optional<Call>>;
 
 // Groups the members by their call, the largest group first. The sort is stable, so ties keep the order of the ranks.
 template <typename Same>
-std::vector<std::pair<Call, std::vector<int>>> group_by_call(const Calls& calls, const Group& group, Same&& same) {
+std::vector<std::pair<Call, std::vector<int>>> group_by_call(const Calls& calls, const EngineGroup& group,
+                                                             Same&& same) {
   std::vector<std::pair<Call, std::vector<int>>> kinds;
   for (std::size_t member = 0; member < calls.size(); ++member) {
     auto kind =
@@ -28,7 +29,7 @@ std::vector<std::pair<Call, std::vector<int>>> group_by_call(const Calls& calls,
 std::string at(const std::string& where) { return where.empty() ? "" : fmt::format(" at {}", where); }
 
 // Returns the first collective of the group that ranks called from different lines of the program.
-std::optional<Difference> first_divergence(const Group& group) {
+std::optional<Difference> first_divergence(const EngineGroup& group) {
   const auto apart = group.state->collectives.first_divergence();
   if (!apart) return std::nullopt;
   Difference difference{.group = group.name, .sequence = apart->sequence};

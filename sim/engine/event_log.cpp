@@ -32,7 +32,7 @@ void EventLog::append(Event event) {
   events_.push_back(std::move(event));
 }
 
-void EventLog::append(std::string_view what, int rank, std::optional<Collective> op, const Group* group,
+void EventLog::append(std::string_view what, int rank, std::optional<Collective> op, const EngineGroup* group,
                       std::int64_t sequence) {
   if (!is_enabled_) return;
   append({.what = what, .rank = rank, .op = op, .group = group != nullptr ? group->name : "", .sequence = sequence});

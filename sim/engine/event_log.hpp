@@ -12,7 +12,7 @@
 
 namespace accel::sim {
 
-struct Group;
+struct EngineGroup;
 
 /// The events of a run, in order and without times: identical for equal seeds under a serial schedule.
 ///
@@ -35,7 +35,7 @@ class EventLog {
   void append(Event event);
   /// Like `append` above, but copies the group's name only if the log is enabled.
   void append(std::string_view what, int rank, std::optional<Collective> op = std::nullopt,
-              const Group* group = nullptr, std::int64_t sequence = -1);
+              const EngineGroup* group = nullptr, std::int64_t sequence = -1);
   /// Returns one JSON object per line:
   /// {"event":"arrive","rank":0,"op":"all_reduce","group":"world","sequence":3}.
   [[nodiscard]] std::vector<std::string> lines() const;

@@ -7,7 +7,7 @@
 namespace accel::sim {
 namespace {
 
-bool may_stop(const FaultStrike& strike) { return strike.may_stop; }
+bool may_stop(const AppliedFault& strike) { return strike.may_stop; }
 
 // Only a DiagnosedError carries a diagnosis; the error of a rank's own code has none.
 std::optional<Diagnosis> diagnosis_of(const std::exception_ptr& error) {
@@ -65,7 +65,7 @@ void FailureRecord::add_diagnosis(Diagnosis diagnosis) {
   if (!diagnosis_) diagnosis_ = std::move(diagnosis);
 }
 
-void FailureRecord::note(FaultStrike strike) {
+void FailureRecord::note(AppliedFault strike) {
   log_.append({.what = "fault", .rank = strike.ranks.empty() ? -1 : strike.ranks.front(), .text = strike.text});
   const MutexLock lock(mutex_);
   strikes_.push_back(std::move(strike));
@@ -77,7 +77,7 @@ void FailureRecord::blame(const std::string& text) {
   for (auto& strike : strikes_) strike.may_stop = strike.may_stop || strike.text == text;
 }
 
-std::vector<FaultStrike> FailureRecord::strikes() const {
+std::vector<AppliedFault> FailureRecord::strikes() const {
   const MutexLock lock(mutex_);
   return strikes_;
 }

@@ -33,10 +33,10 @@ class FailureRecord {
   void add_diagnosis(Diagnosis diagnosis);
 
   /// Records that a fault has taken effect.
-  void note(FaultStrike strike);
+  void note(AppliedFault strike);
   /// Marks the strike with this text, which seemed harmless, as the reason why the run will fail.
   void blame(const std::string& text);
-  [[nodiscard]] std::vector<FaultStrike> strikes() const;
+  [[nodiscard]] std::vector<AppliedFault> strikes() const;
   [[nodiscard]] bool has_strike_that_may_stop() const;
 
   /// Adds a finding: something that real backends silently accept and that does not stop the run.
@@ -49,7 +49,7 @@ class FailureRecord {
   mutable Mutex mutex_;
   std::exception_ptr failure_ ACCEL_GUARDED_BY(mutex_);
   std::optional<Diagnosis> diagnosis_ ACCEL_GUARDED_BY(mutex_);
-  std::vector<FaultStrike> strikes_ ACCEL_GUARDED_BY(mutex_);
+  std::vector<AppliedFault> strikes_ ACCEL_GUARDED_BY(mutex_);
   std::vector<std::string> findings_ ACCEL_GUARDED_BY(mutex_);
 };
 

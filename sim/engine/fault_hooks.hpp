@@ -9,16 +9,16 @@ class FaultHooks {
  public:
   FaultHooks(World& world, FaultModel* model) : world_(world), model_(model) {}
 
-  void before_call(int rank, const Group& group, std::uint64_t sequence, Call& call) const {
+  void before_call(int rank, const EngineGroup& group, std::uint64_t sequence, Call& call) const {
     if (model_ != nullptr) model_->before_call(world_, rank, group, sequence, call);
   }
-  [[nodiscard]] MeetingFaults on_meeting(const Group& group, std::uint64_t sequence, const Call& call) const {
+  [[nodiscard]] MeetingFaults on_meeting(const EngineGroup& group, std::uint64_t sequence, const Call& call) const {
     return model_ != nullptr ? model_->on_meeting(world_, group, sequence, call) : MeetingFaults{};
   }
-  void before_message(int rank, const Group& group, std::uint64_t sequence, const Call& call) const {
+  void before_message(int rank, const EngineGroup& group, std::uint64_t sequence, const Call& call) const {
     if (model_ != nullptr) model_->before_message(world_, rank, group, sequence, call);
   }
-  [[nodiscard]] MeetingFaults on_message(const Group& group, int source, int destination, std::uint64_t sequence,
+  [[nodiscard]] MeetingFaults on_message(const EngineGroup& group, int source, int destination, std::uint64_t sequence,
                                          const Call& call) const {
     return model_ != nullptr ? model_->on_message(world_, group, source, destination, sequence, call) : MeetingFaults{};
   }

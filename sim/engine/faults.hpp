@@ -18,10 +18,10 @@ class Files;
 namespace accel::sim {
 
 class World;
-struct Group;
+struct EngineGroup;
 
 /// An injected fault that has taken effect.
-struct FaultStrike {
+struct AppliedFault {
   std::string name;                         // the fault's kind, as in a fault file
   std::vector<int> ranks;                   // affected ranks
   std::string text;                         // "rank_pause on rank 3 at step 5"
@@ -64,15 +64,16 @@ class FaultModel {
   virtual ~FaultModel() = default;
   /// Called before `rank` joins its n-th collective of the group. May change the call, delay or hang the rank,
   /// or throw.
-  virtual void before_call(World& world, int rank, const Group& group, std::uint64_t sequence, Call& call) = 0;
+  virtual void before_call(World& world, int rank, const EngineGroup& group, std::uint64_t sequence, Call& call) = 0;
   /// Called once all members have joined and their calls agree.
-  virtual MeetingFaults on_meeting(World& world, const Group& group, std::uint64_t sequence, const Call& call) = 0;
+  virtual MeetingFaults on_meeting(World& world, const EngineGroup& group, std::uint64_t sequence,
+                                   const Call& call) = 0;
   /// Called before `rank` sends or receives its n-th message to or from another rank. May delay or hang the
   /// rank, or throw.
-  virtual void before_message(World& /*world*/, int /*rank*/, const Group& /*group*/, std::uint64_t /*sequence*/,
+  virtual void before_message(World& /*world*/, int /*rank*/, const EngineGroup& /*group*/, std::uint64_t /*sequence*/,
                               const Call& /*call*/) {}
   /// Called when the n-th message between two group ranks was sent and is awaited.
-  virtual MeetingFaults on_message(World& /*world*/, const Group& /*group*/, int /*source*/, int /*destination*/,
+  virtual MeetingFaults on_message(World& /*world*/, const EngineGroup& /*group*/, int /*source*/, int /*destination*/,
                                    std::uint64_t /*sequence*/, const Call& /*call*/) {
     return {};
   }

@@ -9,7 +9,7 @@ namespace accel::sim {
 struct GroupState;
 
 /// A process group: the ranks that take part in its collectives.
-struct Group {
+struct EngineGroup {
   std::string name;
   std::vector<int> ranks;                       // world ranks, by group rank
   std::shared_ptr<GroupState> state = nullptr;  // open meetings; set by World::group, used only by the engine

@@ -34,7 +34,7 @@ CollectiveChain::CollectiveChain(std::size_t num_members, const Connection& conn
 
 // Lock-free for all members but the first to arrive. The cursor keeps the last meeting alive and with it the
 // link; the next one stays alive in `open_` until every member has joined it.
-std::shared_ptr<Meeting> CollectiveChain::next(const Group& group, int member, const MeetingOptions& options) {
+std::shared_ptr<Meeting> CollectiveChain::next(const EngineGroup& group, int member, const MeetingOptions& options) {
   auto& cursor = cursors_[member];
   auto* next = cursor.last->next();
   if (next == nullptr) next = append(group, cursor, options);
@@ -46,7 +46,7 @@ std::shared_ptr<Meeting> CollectiveChain::next(const Group& group, int member, c
 // Two members may get here at the same time, so the link is read again under the mutex. A meeting that another
 // member opened before the connection broke is still joined: it has been, or will be, ended by whoever broke
 // the connection.
-Meeting* CollectiveChain::append(const Group& group, const Cursor& cursor, const MeetingOptions& options) {
+Meeting* CollectiveChain::append(const EngineGroup& group, const Cursor& cursor, const MeetingOptions& options) {
   const MutexLock lock(mutex_);
   const bool is_admitted = connection_.may_open_meeting();
   if (auto* made_meanwhile = cursor.last->next()) return made_meanwhile;
@@ -146,19 +146,19 @@ Meetings GroupState::open_meetings() {
 
 // An ended meeting instead of an exception: the caller gets its error from `wait()`, as with Gloo's
 // asynchronous calls.
-std::shared_ptr<Meeting> failed_meeting(const Group& group, Call call) {
+std::shared_ptr<Meeting> failed_meeting(const EngineGroup& group, Call call) {
   auto meeting = std::make_shared<Meeting>(group, std::move(call));
   meeting->complete_immediately(group.state->connection.errors());
   return meeting;
 }
 
 // Ranks create the same group one after the other; the first defines its members, the others must agree.
-std::shared_ptr<Group> GroupRegistry::group(const std::string& name, const std::vector<int>& ranks) {
+std::shared_ptr<EngineGroup> GroupRegistry::group(const std::string& name, const std::vector<int>& ranks) {
   const MutexLock lock(mutex_);
   auto& group = groups_[name];
   if (!group) {
-    group = std::make_shared<Group>(
-        Group{.name = name, .ranks = ranks, .state = std::make_shared<GroupState>(ranks.size(), failures_)});
+    group = std::make_shared<EngineGroup>(
+        EngineGroup{.name = name, .ranks = ranks, .state = std::make_shared<GroupState>(ranks.size(), failures_)});
   }
   check_argument(group->ranks == ranks,
                  "group {}: this rank passed {} as members, another rank passed {}; pass the same list on every rank",
@@ -167,9 +167,9 @@ std::shared_ptr<Group> GroupRegistry::group(const std::string& name, const std::
 }
 
 // In the order of their names, so that diagnoses list groups in the same order in every run.
-std::vector<std::shared_ptr<Group>> GroupRegistry::all() {
+std::vector<std::shared_ptr<EngineGroup>> GroupRegistry::all() {
   const MutexLock lock(mutex_);
-  std::vector<std::shared_ptr<Group>> groups;
+  std::vector<std::shared_ptr<EngineGroup>> groups;
   for (const auto& [name, group] : groups_) groups.push_back(group);
   return groups;
 }

@@ -64,7 +64,7 @@ class CollectiveChain {
     bool keeps_time = false;
   };
   /// Returns the member's next collective; null if the connection is broken. Throws if the run has failed.
-  std::shared_ptr<Meeting> next(const Group& group, int member, const MeetingOptions& options);
+  std::shared_ptr<Meeting> next(const EngineGroup& group, int member, const MeetingOptions& options);
   /// Returns the number of collectives that the member has joined.
   [[nodiscard]] std::uint64_t num_joined(int member) const { return cursors_[member].next_sequence; }
 
@@ -83,7 +83,7 @@ class CollectiveChain {
     std::shared_ptr<Meeting> last;
     std::uint64_t next_sequence = 0;
   };
-  Meeting* append(const Group& group, const Cursor& cursor, const MeetingOptions& options);
+  Meeting* append(const EngineGroup& group, const Cursor& cursor, const MeetingOptions& options);
 
   const Connection& connection_;
   std::vector<Cursor> cursors_;  // by group rank; each is used by its member's thread only
@@ -136,7 +136,7 @@ struct GroupState {
 };
 
 /// Returns an already ended meeting with the connection's error, for a call in a group whose connection is broken.
-std::shared_ptr<Meeting> failed_meeting(const Group& group, Call call);
+std::shared_ptr<Meeting> failed_meeting(const EngineGroup& group, Call call);
 
 /// The groups of a world, by name.
 ///
@@ -146,13 +146,13 @@ class GroupRegistry {
   explicit GroupRegistry(const FailureRecord& failures) : failures_(failures) {}
 
   /// Returns the group of this name and creates it on first use. Throws ArgumentError if ranks disagree on its members.
-  std::shared_ptr<Group> group(const std::string& name, const std::vector<int>& ranks);
-  [[nodiscard]] std::vector<std::shared_ptr<Group>> all();
+  std::shared_ptr<EngineGroup> group(const std::string& name, const std::vector<int>& ranks);
+  [[nodiscard]] std::vector<std::shared_ptr<EngineGroup>> all();
 
  private:
   const FailureRecord& failures_;
   Mutex mutex_;
-  std::map<std::string, std::shared_ptr<Group>> groups_ ACCEL_GUARDED_BY(mutex_);
+  std::map<std::string, std::shared_ptr<EngineGroup>> groups_ ACCEL_GUARDED_BY(mutex_);
 };
 
 }  // namespace accel::sim

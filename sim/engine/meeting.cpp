@@ -7,7 +7,7 @@
 
 namespace accel::sim {
 
-Meeting::Meeting(const Group& group, std::uint64_t sequence, bool keeps_time)
+Meeting::Meeting(const EngineGroup& group, std::uint64_t sequence, bool keeps_time)
     : group_(&group),
       sequence_(sequence),
       calls_(group.ranks.size()),
@@ -16,12 +16,12 @@ Meeting::Meeting(const Group& group, std::uint64_t sequence, bool keeps_time)
   if (keeps_time) times.ready.resize(group.ranks.size());
 }
 
-Meeting::Meeting(const Group& group, Call call) : group_(&group), has_arrived_(1) {
+Meeting::Meeting(const EngineGroup& group, Call call) : group_(&group), has_arrived_(1) {
   calls_.emplace_back(std::move(call));
   has_arrived_[0] = true;
 }
 
-Meeting::Meeting(const Group& group, Call call, std::uint64_t sequence) : Meeting(group, std::move(call)) {
+Meeting::Meeting(const EngineGroup& group, Call call, std::uint64_t sequence) : Meeting(group, std::move(call)) {
   sequence_ = sequence;
   is_message_ = true;
 }
@@ -51,7 +51,7 @@ std::string Meeting::name() const {
   return fmt::format("{} #{} of group {}", title, sequence_, group_->name);
 }
 
-int Group::group_rank_of(int rank) const {
+int EngineGroup::group_rank_of(int rank) const {
   // Fast path for the world group; the lookup runs in every timed wait.
   if (rank < static_cast<int>(ranks.size()) && ranks[rank] == rank) return rank;
   const auto found = std::find(ranks.begin(), ranks.end(), rank);

@@ -42,15 +42,15 @@ class Meeting : public Completion, public std::enable_shared_from_this<Meeting> 
   /// A meeting without a group that never ends on its own: an injected hang.
   Meeting() = default;
   /// The group's `sequence`-th collective.
-  Meeting(const Group& group, std::uint64_t sequence, bool keeps_time);
+  Meeting(const EngineGroup& group, std::uint64_t sequence, bool keeps_time);
   /// One rank's call that no other rank joins, because the group is broken.
-  Meeting(const Group& group, Call call);
+  Meeting(const EngineGroup& group, Call call);
   /// One end of the `sequence`-th message between two ranks.
-  Meeting(const Group& group, Call call, std::uint64_t sequence);
+  Meeting(const EngineGroup& group, Call call, std::uint64_t sequence);
 
   /// E.g. "all_reduce #17 of group world". Messages are counted by sender and receiver.
   [[nodiscard]] std::string name() const;
-  [[nodiscard]] const Group& group() const { return *group_; }
+  [[nodiscard]] const EngineGroup& group() const { return *group_; }
   [[nodiscard]] bool has_group() const { return group_ != nullptr; }
   [[nodiscard]] bool is_message() const { return is_message_; }
   [[nodiscard]] std::uint64_t sequence() const { return sequence_; }
@@ -83,7 +83,7 @@ class Meeting : public Completion, public std::enable_shared_from_this<Meeting> 
   MeetingTimes times;
 
  private:
-  const Group* group_ = nullptr;
+  const EngineGroup* group_ = nullptr;
   std::uint64_t sequence_ = 0;
   bool is_message_ = false;
   int source_ = -1;

@@ -6,7 +6,8 @@
 namespace accel::sim {
 
 // The part that send and receive share. The returned meeting has already ended if the connection is broken.
-std::shared_ptr<Meeting> Messages::begin(Group& group, bool sends, int source, int destination, const Call& call) {
+std::shared_ptr<Meeting> Messages::begin(EngineGroup& group, bool sends, int source, int destination,
+                                         const Call& call) {
   const int rank = group.ranks[sends ? source : destination], peer = sends ? destination : source;
   calls_.begin(rank);
   const auto sequence = group.state->messages.count(sends, source, destination);
@@ -21,7 +22,7 @@ std::shared_ptr<Meeting> Messages::begin(Group& group, bool sends, int source, i
   return std::make_shared<Meeting>(group, call, sequence);
 }
 
-std::shared_ptr<Meeting> Messages::send(Group& group, int source, int destination, int tag, Call call,
+std::shared_ptr<Meeting> Messages::send(EngineGroup& group, int source, int destination, int tag, Call call,
                                         Participant participant) {
   const int rank = group.ranks[source];
   auto meeting = begin(group, /*sends=*/true, source, destination, call);
@@ -41,7 +42,7 @@ std::shared_ptr<Meeting> Messages::send(Group& group, int source, int destinatio
   return meeting;
 }
 
-std::shared_ptr<Meeting> Messages::receive(Group& group, int source, int destination, int tag, Call call,
+std::shared_ptr<Meeting> Messages::receive(EngineGroup& group, int source, int destination, int tag, Call call,
                                            Participant participant, Deliver deliver) {
   const int rank = group.ranks[destination];
   auto meeting = begin(group, /*sends=*/false, source, destination, call);

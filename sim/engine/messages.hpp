@@ -19,13 +19,14 @@ class Messages {
            FailureHandler& failures)
       : faults_(faults), clocks_(clocks), calls_(calls), transfers_(transfers), failures_(failures) {}
 
-  std::shared_ptr<Meeting> send(Group& group, int source, int destination, int tag, Call call, Participant participant);
+  std::shared_ptr<Meeting> send(EngineGroup& group, int source, int destination, int tag, Call call,
+                                Participant participant);
   /// `source` -1 receives from any rank and prefers the lowest.
-  std::shared_ptr<Meeting> receive(Group& group, int source, int destination, int tag, Call call,
+  std::shared_ptr<Meeting> receive(EngineGroup& group, int source, int destination, int tag, Call call,
                                    Participant participant, Deliver deliver);
 
  private:
-  std::shared_ptr<Meeting> begin(Group& group, bool sends, int source, int destination, const Call& call);
+  std::shared_ptr<Meeting> begin(EngineGroup& group, bool sends, int source, int destination, const Call& call);
   void complete(const Mailbox::Posted& receive, const Mailbox::Posted& send);
 
   const FaultHooks& faults_;

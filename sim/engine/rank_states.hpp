@@ -6,13 +6,13 @@
 #include <utility>
 #include <vector>
 
-#include "reference/rank_local/call_site.hpp"
 #include "reference/core/collective.hpp"
 #include "reference/core/thread_safety.hpp"
+#include "reference/rank_local/call_site.hpp"
 
 namespace accel::sim {
 
-struct Group;
+struct EngineGroup;
 class Meeting;
 
 inline constexpr int kNoPeer = -2, kAnyPeer = -1;
@@ -20,7 +20,7 @@ inline constexpr int kNoPeer = -2, kAnyPeer = -1;
 /// The last collective or message that a rank called.
 struct LastCall {
   std::optional<Collective> op;  // absent before the first call
-  const Group* group = nullptr;
+  const EngineGroup* group = nullptr;
   std::int64_t sequence = -1;
   int peer = kNoPeer;  // for a message: world rank, or kAnyPeer
   SourceLine where = {};

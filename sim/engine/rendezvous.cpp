@@ -19,7 +19,7 @@ Rendezvous::Rendezvous(const WorldOptions& options, EventLog& log, const FaultHo
 
 // See Note [Life of a collective]. The connection is checked twice: once for calls after a disconnect, and
 // again by `next` under the mutex, because another rank may disconnect the group between the two.
-std::shared_ptr<Meeting> Rendezvous::arrive(Group& group, int group_rank, Call call, Participant participant,
+std::shared_ptr<Meeting> Rendezvous::arrive(EngineGroup& group, int group_rank, Call call, Participant participant,
                                             const Compute& compute) {
   const int rank = group.ranks[group_rank];
   auto& state = *group.state;

@@ -18,7 +18,7 @@ class Rendezvous {
              TransferTimes& transfers, FailureHandler& failures);
 
   /// Joins the next collective of `group`; does not block. Throws ReleasedError after a failure.
-  std::shared_ptr<Meeting> arrive(Group& group, int group_rank, Call call, Participant participant,
+  std::shared_ptr<Meeting> arrive(EngineGroup& group, int group_rank, Call call, Participant participant,
                                   const Compute& compute);
 
  private:

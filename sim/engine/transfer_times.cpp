@@ -56,8 +56,8 @@ void TransferTimes::set_of_message(Meeting& receive, const Message& message) con
   }
   // The model orders transfers by group name, and gets a name for this pair: messages between two ranks wait
   // for each other, but not for the group's collectives.
-  const Group pair{.name = fmt::format("{}: {} to {}", group.name, message.source, message.destination),
-                   .ranks = {group.ranks[message.source], group.ranks[message.destination]}};
+  const EngineGroup pair{.name = fmt::format("{}: {} to {}", group.name, message.source, message.destination),
+                         .ranks = {group.ranks[message.source], group.ranks[message.destination]}};
   const std::vector<double> ready{message.sent_at + message.late, message.received_at};  // it starts at the later one
   times.finish = {options_.finish_times(pair, *receive.calls().front(), ready).back()};
   times.last_ready = std::max(ready[0], ready[1]);

@@ -74,21 +74,21 @@ std::map<std::string, Volume> World::volumes() { return parts_->transfers.volume
 
 // The functions below only forward. With the accessors above they are the complete interface of the engine, for the
 // backend as well as for fault models.
-std::shared_ptr<Group> World::group(const std::string& name, const std::vector<int>& ranks) {
+std::shared_ptr<EngineGroup> World::group(const std::string& name, const std::vector<int>& ranks) {
   return parts_->groups.group(name, ranks);
 }
 
-std::shared_ptr<Meeting> World::arrive(Group& group, int group_rank, Call call, Participant participant,
+std::shared_ptr<Meeting> World::arrive(EngineGroup& group, int group_rank, Call call, Participant participant,
                                        const Compute& compute) {
   return parts_->rendezvous.arrive(group, group_rank, std::move(call), std::move(participant), compute);
 }
 
-std::shared_ptr<Meeting> World::send(Group& group, int source, int destination, int tag, Call call,
+std::shared_ptr<Meeting> World::send(EngineGroup& group, int source, int destination, int tag, Call call,
                                      Participant participant) {
   return parts_->messages.send(group, source, destination, tag, std::move(call), std::move(participant));
 }
 
-std::shared_ptr<Meeting> World::receive(Group& group, int source, int destination, int tag, Call call,
+std::shared_ptr<Meeting> World::receive(EngineGroup& group, int source, int destination, int tag, Call call,
                                         Participant participant, Deliver deliver) {
   return parts_->messages.receive(group, source, destination, tag, std::move(call), std::move(participant),
                                   std::move(deliver));

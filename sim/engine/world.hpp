@@ -51,16 +51,17 @@ class World {
   [[nodiscard]] Executor& executor();
 
   /// Returns the group of this name and creates it on first use. Throws ArgumentError if ranks disagree on its members.
-  std::shared_ptr<Group> group(const std::string& name, const std::vector<int>& ranks);
+  std::shared_ptr<EngineGroup> group(const std::string& name, const std::vector<int>& ranks);
 
   /// Joins the next collective of `group` on behalf of the calling rank; does not block. Throws ReleasedError
   /// after a failure.
-  std::shared_ptr<Meeting> arrive(Group& group, int group_rank, Call call, Participant participant,
+  std::shared_ptr<Meeting> arrive(EngineGroup& group, int group_rank, Call call, Participant participant,
                                   const Compute& compute);
   /// Posts one end of a message. A send completes immediately; its participant is handed to the receive that
   /// matches source, destination and tag, in order. `source` -1 receives from any rank and prefers the lowest.
-  std::shared_ptr<Meeting> send(Group& group, int source, int destination, int tag, Call call, Participant participant);
-  std::shared_ptr<Meeting> receive(Group& group, int source, int destination, int tag, Call call,
+  std::shared_ptr<Meeting> send(EngineGroup& group, int source, int destination, int tag, Call call,
+                                Participant participant);
+  std::shared_ptr<Meeting> receive(EngineGroup& group, int source, int destination, int tag, Call call,
                                    Participant participant, Deliver deliver);
 
   /// Blocks the calling rank until the meeting has ended. Rethrows its error; throws DiagnosedError if no rank

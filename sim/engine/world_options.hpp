@@ -22,7 +22,7 @@ using Corrupt = std::function<void(const Participant&, const Corruption&)>;
 
 /// Returns, by group rank, the time in seconds at which each member has its result of a collective that it
 /// could begin at `ready`. For a message the group is {sender, receiver}, under a name unique to this pair.
-using FinishTimes = std::function<std::vector<double>(const Group&, const Call&, std::span<const double> ready)>;
+using FinishTimes = std::function<std::vector<double>(const EngineGroup&, const Call&, std::span<const double> ready)>;
 
 /// Called once if ranks do not return from their own code after the run has failed; the run still waits for
 /// them. Runs on the thread of run_ranks, with the error that run_ranks would throw.

@@ -75,7 +75,7 @@ class MarkingEffect : public FaultEffect {
   [[nodiscard]] virtual bool may_stop() const { return true; }
   virtual void strike_at(World& world, int member, MeetingFaults& faults) = 0;
 
-  std::atomic<const Group*> group_{nullptr};
+  std::atomic<const EngineGroup*> group_{nullptr};
   std::atomic<std::uint64_t> sequence_{0};
 };
 

@@ -19,9 +19,9 @@ enum class WrongCall { kOp, kSize, kDtype, kOrder, kReduceOp, kShape };
 enum class BadValue { kNan, kInf };
 
 /// Messages from one rank to another; the opposite direction is a separate link.
-struct Link {
+struct NetworkLink {
   int from = 0, to = 0;
-  bool operator==(const Link&) const = default;
+  bool operator==(const NetworkLink&) const = default;
 };
 
 inline constexpr int kAnyRank = -1;
@@ -30,7 +30,7 @@ inline constexpr int kAnyRank = -1;
 struct Fault {
   FaultKind kind{};
   std::optional<int> rank;
-  std::optional<Link> link;
+  std::optional<NetworkLink> link;
   std::optional<std::vector<int>> ranks;  // one side of a partition, ascending
   std::optional<When> when;
   std::optional<double> seconds, factor, probability;

@@ -26,10 +26,10 @@ bool FaultEffect::strike(World& world, std::vector<int> ranks, bool may_stop, co
   const MutexLock lock(run_.strike_mutex);
   if (has_struck_.exchange(true)) return false;
   std::sort(ranks.begin(), ranks.end());
-  FaultStrike strike{.name = std::string(rule_of(fault_.kind).name),
-                     .ranks = std::move(ranks),
-                     .text = describe(fault_),
-                     .may_stop = may_stop};
+  AppliedFault strike{.name = std::string(rule_of(fault_.kind).name),
+                      .ranks = std::move(ranks),
+                      .text = describe(fault_),
+                      .may_stop = may_stop};
   if (site.call != nullptr) {
     strike.call = *site.call;
     strike.group = site.group->name;

@@ -34,7 +34,7 @@ struct FaultedRun {
 /// The collective or message at which a fault strikes.
 struct FaultSite {
   const Call* call = nullptr;  // null: not at a call
-  const Group* group = nullptr;
+  const EngineGroup* group = nullptr;
   std::uint64_t sequence = 0;
 };
 

@@ -110,14 +110,14 @@ class FaultReader {
     return text ? std::optional(read(*text)) : std::nullopt;
   }
 
-  std::optional<Link> read_link() {
+  std::optional<NetworkLink> read_link() {
     using Ranks = std::vector<int>;
     const auto is_link = [&](const Ranks& ends) {
       return ends.size() == 2 && ends[0] != ends[1] && is_rank(ends[0]) && is_rank(ends[1]);
     };
     const auto ends =
         reader_.optional<Ranks>("link", is_link, fmt::format("[from, to], two ranks of 0..{}", num_ranks_ - 1));
-    return ends ? std::optional(Link{(*ends)[0], (*ends)[1]}) : std::nullopt;
+    return ends ? std::optional(NetworkLink{(*ends)[0], (*ends)[1]}) : std::nullopt;
   }
 
   // A side must leave at least one rank on the other: a partition of all ranks separates nothing.

@@ -26,7 +26,7 @@ std::vector<std::string> FaultInjector::not_struck() const {
 }
 
 // An effect may throw (a crash); later effects of the plan then do not see this call, as in a real process.
-void FaultInjector::before_call(World& world, int rank, const Group& group, std::uint64_t sequence, Call& call) {
+void FaultInjector::before_call(World& world, int rank, const EngineGroup& group, std::uint64_t sequence, Call& call) {
   const FaultSite site{&call, &group, sequence};
   for (const auto& effect : effects_) {
     if (!effect->may_strike(world, rank, sequence)) continue;
@@ -35,7 +35,7 @@ void FaultInjector::before_call(World& world, int rank, const Group& group, std:
   }
 }
 
-void FaultInjector::before_message(World& world, int rank, const Group& group, std::uint64_t sequence,
+void FaultInjector::before_message(World& world, int rank, const EngineGroup& group, std::uint64_t sequence,
                                    const Call& call) {
   for (const auto& effect : effects_) {
     if (effect->may_strike(world, rank, sequence)) effect->before_call(world, rank, {&call, &group, sequence});
@@ -43,7 +43,8 @@ void FaultInjector::before_message(World& world, int rank, const Group& group, s
 }
 
 // Links are those of Gloo's algorithm for this collective, whatever the network file describes.
-MeetingFaults FaultInjector::on_meeting(World& world, const Group& group, std::uint64_t sequence, const Call& call) {
+MeetingFaults FaultInjector::on_meeting(World& world, const EngineGroup& group, std::uint64_t sequence,
+                                        const Call& call) {
   const auto visit_links = [&, size = static_cast<int>(group.ranks.size())](const auto& visit) {
     for_each_link(call.op, size, call.root, visit);
   };
@@ -55,7 +56,7 @@ MeetingFaults FaultInjector::on_meeting(World& world, const Group& group, std::u
   return std::move(traffic.faults);
 }
 
-MeetingFaults FaultInjector::on_message(World& world, const Group& group, int source, int destination,
+MeetingFaults FaultInjector::on_message(World& world, const EngineGroup& group, int source, int destination,
                                         std::uint64_t sequence, const Call& call) {
   const auto visit_links = [=](const auto& visit) { visit(source, destination); };
   Traffic traffic{world, {&call, &group, sequence}, visit_links, group.ranks[destination]};

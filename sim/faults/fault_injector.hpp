@@ -22,10 +22,11 @@ class FaultInjector : public FaultModel {
  public:
   explicit FaultInjector(std::vector<Fault> plan, FaultInjectorOptions options = {});
 
-  void before_call(World& world, int rank, const Group& group, std::uint64_t sequence, Call& call) override;
-  MeetingFaults on_meeting(World& world, const Group& group, std::uint64_t sequence, const Call& call) override;
-  void before_message(World& world, int rank, const Group& group, std::uint64_t sequence, const Call& call) override;
-  MeetingFaults on_message(World& world, const Group& group, int source, int destination, std::uint64_t sequence,
+  void before_call(World& world, int rank, const EngineGroup& group, std::uint64_t sequence, Call& call) override;
+  MeetingFaults on_meeting(World& world, const EngineGroup& group, std::uint64_t sequence, const Call& call) override;
+  void before_message(World& world, int rank, const EngineGroup& group, std::uint64_t sequence,
+                      const Call& call) override;
+  MeetingFaults on_message(World& world, const EngineGroup& group, int source, int destination, std::uint64_t sequence,
                            const Call& call) override;
   void at_point(World& world, int rank, StepPoint point, std::int64_t step) override;
   double lost_seconds(int rank, double computed_seconds) override;

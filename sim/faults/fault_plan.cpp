@@ -53,7 +53,7 @@ void plan_place(Fault& fault, int num_ranks) {
   if (rule.has(FaultRule::kRank) && is_open) fault.rank = static_cast<int>(below(num_ranks, draw(fault, Draw::kRank)));
   if (rule.has(FaultRule::kLink) && !fault.link) {
     const auto from = static_cast<int>(below(num_ranks, draw(fault, Draw::kLink)));
-    fault.link = Link{from, (from + num_ranks - 1) % num_ranks};  // Gloo's ring sends downwards
+    fault.link = NetworkLink{from, (from + num_ranks - 1) % num_ranks};  // Gloo's ring sends downwards
   }
   if (rule.has(FaultRule::kRanks) && !fault.ranks) fault.ranks = draw_side(fault, num_ranks);
 }

@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "reference/rank_local/random.hpp"
 #include "reference/optim/optimizers/optimizers.hpp"
+#include "reference/rank_local/random.hpp"
 #include "tests/support/torch.hpp"
 
 /// Small parameters and gradients for tests of optimizers.

@@ -148,7 +148,7 @@ Hello hello_to(const std::string& address, int rank) {
 }
 
 // Maps only what this rank writes to: the other rank's doorbell and the ring to it.
-Link link_over(Descriptor socket, const Descriptor& memory, const SegmentLayout& layout, int rank) {
+SegmentLink link_over(Descriptor socket, const Descriptor& memory, const SegmentLayout& layout, int rank) {
   return {.socket = std::move(socket),
           .doorbell = Mapping(memory, 0, kPage),
           .outgoing = Mapping(memory, layout.ring_offset(rank), layout.ring_bytes())};
@@ -216,7 +216,7 @@ SegmentLayout segment_layout(int num_ranks) {
 RingState& ring_state(std::byte* ring) { return *std::launder(reinterpret_cast<RingState*>(ring)); }
 std::byte* ring_data(std::byte* ring) { return ring + kPage; }
 
-Listener::Listener(int num_ranks)
+SegmentListener::SegmentListener(int num_ranks)
     : layout_(segment_layout(num_ranks)), memory_(checked(memfd_create("accel-gloo", MFD_CLOEXEC), "memfd_create")) {
   if (ftruncate(memory_.get(), static_cast<off_t>(layout_.num_bytes())) != 0) fail("ftruncate");
   segment_ = Mapping(memory_, 0, layout_.num_bytes());
@@ -235,7 +235,7 @@ Listener::Listener(int num_ranks)
 
 // Each rank connects to the lower ranks and accepts the higher ones. A connection waits in the listener's queue (whose
 // length is the group size), so no order of arrival can deadlock.
-Links connect(Listener listener, const std::vector<std::string>& addresses, int rank,
+Links connect(SegmentListener listener, const std::vector<std::string>& addresses, int rank,
               std::chrono::milliseconds timeout) {
   const Deadline deadline(timeout);
   const auto& layout = listener.layout_;

@@ -11,7 +11,7 @@
 
 /// Shared memory and sockets between the ranks of a group on one host.
 ///
-///     Listener listener(size);                                    // before its address is published
+///     SegmentListener listener(size);                                    // before its address is published
 ///     auto links = connect(std::move(listener), addresses, rank, timeout);
 ///
 /// Nothing has a name in a file system: the memory is a memfd and the sockets are abstract, so the kernel frees both
@@ -91,7 +91,7 @@ struct SegmentLayout {
 /// Chooses the layout for a group: at most about 16 MiB per rank, with rings of 64 KiB to 1 MiB.
 SegmentLayout segment_layout(int num_ranks);
 
-struct Link {
+struct SegmentLink {
   Descriptor socket;  ///< idle after the handshake; it closes when the other process ends
   Mapping doorbell;   ///< of the other rank
   Mapping outgoing;   ///< the ring to the other rank, in that rank's segment
@@ -99,20 +99,20 @@ struct Link {
 
 struct Links {
   SegmentLayout layout;
-  Mapping segment;          ///< of this rank
-  std::vector<Link> peers;  ///< by rank; the entry of this rank is empty
+  Mapping segment;                 ///< of this rank
+  std::vector<SegmentLink> peers;  ///< by rank; the entry of this rank is empty
 };
 
 /// This rank's memory and listening socket. The constructor throws CommError if the kernel refuses a memfd or an
 /// abstract socket.
-class Listener {
+class SegmentListener {
  public:
-  explicit Listener(int num_ranks);
+  explicit SegmentListener(int num_ranks);
   /// The socket's name, and the token that a caller must present, as text.
   [[nodiscard]] const std::string& address() const { return address_; }
 
  private:
-  friend Links connect(Listener listener, const std::vector<std::string>& addresses, int rank,
+  friend Links connect(SegmentListener listener, const std::vector<std::string>& addresses, int rank,
                        std::chrono::milliseconds timeout);
   SegmentLayout layout_;
   Descriptor memory_;
@@ -123,7 +123,7 @@ class Listener {
 
 /// Connects the ranks whose listeners have these addresses. Collective. Throws CommError if a rank does not connect
 /// within the timeout.
-Links connect(Listener listener, const std::vector<std::string>& addresses, int rank,
+Links connect(SegmentListener listener, const std::vector<std::string>& addresses, int rank,
               std::chrono::milliseconds timeout);
 
 RingState& ring_state(std::byte* ring);

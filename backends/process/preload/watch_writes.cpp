@@ -18,7 +18,7 @@
 
 namespace {
 
-// See WriteJudge in backends/process/watched_writes.hpp.
+// See WriteDecision in backends/process/watched_writes.hpp.
 using Judge = long long (*)(const char* path, unsigned long long offset, unsigned long long bytes);
 std::atomic<Judge> judge{nullptr};
 std::atomic<pid_t> judged_process{0};  // a process that it forks writes as ever

@@ -4,8 +4,8 @@
 #include <optional>
 #include <type_traits>
 
-#include "reference/config/plugins/accelerator_fields.hpp"
 #include "reference/config/launch/launch_keys.hpp"
+#include "reference/config/plugins/accelerator_fields.hpp"
 #include "reference/config/plugins/megatron_lm_fields.hpp"
 #include "reference/core/errors.hpp"
 

@@ -12,8 +12,8 @@
 #include <string_view>
 #include <utility>
 
-#include "reference/config/plugins/accelerator_fields.hpp"
 #include "reference/config/nearest_name.hpp"
+#include "reference/config/plugins/accelerator_fields.hpp"
 #include "reference/config/yaml_reader.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/input/json_parser.hpp"

@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <sstream>
 
+#include "reference/config/plugin_reader.hpp"
 #include "reference/config/plugins/accelerator_fields.hpp"
 #include "reference/config/plugins/deepspeed_file.hpp"
-#include "reference/config/plugin_reader.hpp"
 #include "reference/config/plugins/sharding.hpp"
 #include "reference/core/errors.hpp"
 

@@ -2,8 +2,8 @@
 // replaces model, optimizer and loop. Here they become the mesh, the accumulation steps and the options of the engine.
 #include "reference/config/plugins/megatron_lm_plugin.hpp"
 
-#include "reference/config/plugins/megatron_lm_fields.hpp"
 #include "reference/config/plugin_reader.hpp"
+#include "reference/config/plugins/megatron_lm_fields.hpp"
 
 namespace accel {
 namespace {

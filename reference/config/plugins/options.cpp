@@ -6,10 +6,10 @@
 
 #include <algorithm>
 
-#include "reference/config/plugins/accelerator_fields.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/config/field_checks.hpp"
 #include "reference/config/plugin_reader.hpp"
+#include "reference/config/plugins/accelerator_fields.hpp"
 
 namespace accel {
 namespace {

@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "reference/tree/value.hpp"
 #include "reference/data/samplers/last_step.hpp"
+#include "reference/tree/value.hpp"
 
 namespace accel {
 

@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "reference/tree/value.hpp"
 #include "reference/optim/schedules/lr_scheduler.hpp"
+#include "reference/tree/value.hpp"
 
 namespace accel {
 

@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "reference/core/errors.hpp"
-#include "reference/tree/value.hpp"
 #include "reference/optim/state_dict/option_fields.hpp"
+#include "reference/tree/value.hpp"
 
 /// The options of one parameter group in LibTorch's form, which schedules read and write.
 ///

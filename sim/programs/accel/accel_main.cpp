@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "reference/rank_local/exit_point.hpp"
 #include "reference/core/system/resource_limits.hpp"
+#include "reference/rank_local/exit_point.hpp"
 #include "sim/programs/accel/commands.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
 

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "sim/programs/experiments/plan_request.hpp"
 #include "sim/programs/comparison/recorder.hpp"
+#include "sim/programs/experiments/plan_request.hpp"
 #include "sim/programs/rehearsal/rehearsal_options.hpp"
 
 namespace CLI {

@@ -1,5 +1,5 @@
 // Records what a rank computes.
-// A StepListener that writes what it sees and passes every call on to the listener that the backend has set, which is
+// A StepObserver that writes what it sees and passes every call on to the listener that the backend has set, which is
 // the simulator's or none. Observing must not change what is computed: it draws no random numbers, adds no operators
 // to the autograd graph, and hides its own operators from the simulator's clock and buffer checks.
 #include "sim/programs/comparison/recorder.hpp"
@@ -23,9 +23,9 @@
 #include "reference/core/borrowed.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/named_tensors.hpp"
-#include "reference/rank_local/random.hpp"
 #include "reference/modules/call.hpp"
 #include "reference/modules/parameter_cut.hpp"
+#include "reference/rank_local/random.hpp"
 #include "sim/programs/comparison/recording.hpp"
 
 namespace accel::programs {
@@ -57,7 +57,7 @@ void stop_dropout(const torch::nn::Module& model) {
   }
 }
 
-class Recorder : public StepListener, public std::enable_shared_from_this<Recorder> {
+class Recorder : public StepObserver, public std::enable_shared_from_this<Recorder> {
  public:
   Recorder(const RankContext& context, const RecordOptions& options)
       : context_(context),
@@ -113,7 +113,7 @@ class Recorder : public StepListener, public std::enable_shared_from_this<Record
   void add_parameters(const std::string& kind, const Model& model);
 
   const RankContext& context_;           // outlives its listener
-  std::shared_ptr<StepListener> inner_;  // may be null
+  std::shared_ptr<StepObserver> inner_;  // may be null
   bool tensors_, values_;
   std::optional<std::int64_t> max_steps_;
   std::string_view phase_ = "other", outside_backward_ = {};

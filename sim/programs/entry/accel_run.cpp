@@ -12,9 +12,9 @@
 
 #include "reference/core/system/resource_limits.hpp"
 #include "reference/run.hpp"
-#include "sim/programs/rehearsal/exit_code.hpp"
 #include "sim/programs/entry/process_rank.hpp"
 #include "sim/programs/entry/real_rank.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
 #include "sim/programs/rehearsal/rehearsal.hpp"
 #include "sim/programs/rehearsal/report_run.hpp"
 #include "sim/programs/rehearsal/sim_request.hpp"
@@ -101,8 +101,8 @@ int run_requested(const SimRequest& request, const std::function<int()>& train) 
     if (code != 0) throw Error(fmt::format("train returned {}; expected 0; throw an error to report a failure", code));
     return programs::kSuccess;
   };
-  if (const auto seat = programs::read_process_seat())
-    return programs::run_process_rank(*seat, request.record, checked_train);
+  if (const auto simulated = programs::read_process_rank())
+    return programs::run_process_rank(*simulated, request.record, checked_train);
   return request.backend == "sim" ? run_simulated(request, checked_train)
                                   : run_real(request.backend, request.record, checked_train);
 }

@@ -23,8 +23,8 @@
 #include "reference/core/system/resource_limits.hpp"
 #include "reference/launch.hpp"
 #include "reference/run.hpp"
-#include "sim/programs/rehearsal/exit_code.hpp"
 #include "sim/programs/entry/real_rank.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
 #include "sim/programs/rehearsal/rehearsal.hpp"
 
 namespace accel {

@@ -14,11 +14,11 @@
 #include "backends/process/watched_writes.hpp"
 #include "reference/comm/tensor_fingerprint.hpp"
 #include "reference/config/environment.hpp"
-#include "reference/rank_local/call_site.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/system/resource_limits.hpp"
+#include "reference/rank_local/call_site.hpp"
 #include "reference/state/rank_context.hpp"
-#include "sim/backend/replica_vote.hpp"
+#include "sim/backend/replica_comparison.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
 
 namespace accel::programs {
@@ -31,10 +31,10 @@ std::pair<std::string, std::uint32_t> current_line() {
   return {where.file, where.line};
 }
 
-// Tells the proxy what a SimListener tells the engine.
-class ProcessListener : public StepListener {
+// Tells the proxy what a SimObserver tells the engine.
+class ProcessObserver : public StepObserver {
  public:
-  ProcessListener(std::shared_ptr<process::RankLink> link, std::shared_ptr<const process::ProgramHooks> hooks)
+  ProcessObserver(std::shared_ptr<process::RankLink> link, std::shared_ptr<const process::ProgramHooks> hooks)
       : link_(std::move(link)), hooks_(std::move(hooks)) {}
 
   std::string_view enter_phase(std::string_view phase) override {
@@ -108,7 +108,7 @@ std::unique_ptr<RankContext> make_context(const std::shared_ptr<process::RankLin
   context->new_group = [link, hooks, count = 0](const std::vector<int>& ranks) mutable {
     return make_group(link, hooks, fmt::format("group{}", ++count), ranks);
   };
-  context->listener = std::make_shared<ProcessListener>(link, hooks);
+  context->listener = std::make_shared<ProcessObserver>(link, hooks);
   context->warn = [link, hooks](const std::string& text) {
     link->post(process::begin_request(Request::kWarn, *hooks).put(text));
   };
@@ -117,14 +117,15 @@ std::unique_ptr<RankContext> make_context(const std::shared_ptr<process::RankLin
 
 }  // namespace
 
-std::optional<ProcessSeat> read_process_seat() {
+std::optional<ProcessRank> read_process_rank() {
   const auto rank = environment_int({"ACCEL_AREA_RANK"});
   if (!rank) return std::nullopt;
-  return ProcessSeat{.descriptor = environment_int({"ACCEL_AREA"}).value_or(-1), .rank = *rank};
+  return ProcessRank{.descriptor = environment_int({"ACCEL_AREA"}).value_or(-1), .rank = *rank};
 }
 
-int run_process_rank(const ProcessSeat& seat, const RecordOptions& record, const std::function<int()>& train) {
-  const auto link = std::make_shared<process::RankLink>(process::SharedArea::attach(seat.descriptor), seat.rank);
+int run_process_rank(const ProcessRank& simulated, const RecordOptions& record, const std::function<int()>& train) {
+  const auto link =
+      std::make_shared<process::RankLink>(process::SharedArea::attach(simulated.descriptor), simulated.rank);
   process::watch_writes(link);
   try {
     verify_interposition();

@@ -8,13 +8,13 @@
 namespace accel::programs {
 
 /// The shared memory that makes this process one rank of a simulated run: `sim-run --processes` sets its variables.
-struct ProcessSeat {
+struct ProcessRank {
   int descriptor = -1, rank = 0;
 };
 /// Null if this process is not such a rank.
-std::optional<ProcessSeat> read_process_seat();
+std::optional<ProcessRank> read_process_rank();
 
 /// Runs this process as that rank. Its error goes to the simulator, which prints it. Returns the exit code.
-int run_process_rank(const ProcessSeat& seat, const RecordOptions& record, const std::function<int()>& train);
+int run_process_rank(const ProcessRank& simulated, const RecordOptions& record, const std::function<int()>& train);
 
 }  // namespace accel::programs

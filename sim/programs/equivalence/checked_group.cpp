@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "reference/comm/collective_backend.hpp"
-#include "reference/rank_local/call_site.hpp"
 #include "reference/core/error_text.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/rank_local/call_site.hpp"
 #include "sim/backend/tensor_call.hpp"
 
 namespace accel::programs {

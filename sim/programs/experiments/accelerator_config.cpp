@@ -3,8 +3,8 @@
 // constructor calls; otherwise every rank would report them once more, without a line.
 #include "sim/programs/experiments/accelerator_config.hpp"
 
-#include "reference/config/plugins/accelerator_fields.hpp"
 #include "reference/config/environment.hpp"
+#include "reference/config/plugins/accelerator_fields.hpp"
 #include "reference/core/errors.hpp"
 
 namespace accel::programs {

@@ -13,8 +13,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "reference/rank_local/random.hpp"
 #include "reference/models/model.hpp"
+#include "reference/rank_local/random.hpp"
 
 namespace accel::programs {
 namespace {

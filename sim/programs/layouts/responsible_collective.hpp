@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/programs/layouts/layout_parts.hpp"
 #include "sim/programs/comparison/recorded_run.hpp"
+#include "sim/programs/layouts/layout_parts.hpp"
 
 /// Finds the collective that explains a wrong tensor of a run on a mesh.
 ///

@@ -10,9 +10,9 @@
 #include "backends/launch/process.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/backend/sim_backend.hpp"
+#include "sim/programs/entry/real_rank.hpp"
 #include "sim/programs/processes/rank_proxy.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
-#include "sim/programs/entry/real_rank.hpp"
 #include "sim/programs/rehearsal/report_run.hpp"
 
 namespace accel::programs {
@@ -47,7 +47,7 @@ int run(const RankProgram& program, const std::shared_ptr<process::SharedArea>& 
                 << std::endl;
     return *code;
   }
-  const auto report = run_process_seats(rehearsal, request.ranks, [&](int restart_count) {
+  const auto report = run_ranks_as_processes(rehearsal, request.ranks, [&](int restart_count) {
     if (restart_count == 0) return std::move(first);
     check_config(!program.command.empty(), "a fault restarts the ranks, which the process that started them cannot do");
     return start_again(program, request.ranks, restart_count);
@@ -57,37 +57,37 @@ int run(const RankProgram& program, const std::shared_ptr<process::SharedArea>& 
 
 }  // namespace
 
-sim::SimulationReport run_process_seats(const Rehearsal& rehearsal, int num_ranks, const StartRanks& start) {
+sim::SimulationReport run_ranks_as_processes(const Rehearsal& rehearsal, int num_ranks, const StartRanks& start) {
   std::mutex mutex;
   std::vector<std::unique_ptr<Attempt>> attempts;  // null: its ranks could not be started
   // By rank, used on its thread.
   std::vector<double> processor_seconds(num_ranks);
   std::vector<RankProxy*> proxies(num_ranks);
   // The first rank of an attempt starts it; all ranks of the one before have left by then.
-  const auto take_proxy = [&](const sim::Seat& seat) {
+  const auto take_proxy = [&](const sim::SimulatedRank& simulated) {
     const std::lock_guard lock(mutex);
-    if (static_cast<int>(attempts.size()) == seat.restart_count) {
-      if (seat.restart_count > 0) attempts.back()->supervisor->finish();
+    if (static_cast<int>(attempts.size()) == simulated.restart_count) {
+      if (simulated.restart_count > 0) attempts.back()->supervisor->finish();
       auto& own = attempts.emplace_back();
-      own = std::make_unique<Attempt>(start(seat.restart_count));
+      own = std::make_unique<Attempt>(start(simulated.restart_count));
     }
     auto& attempt = attempts.back();
     check_state(attempt != nullptr, "the ranks could not be started again");
-    attempt->supervisor->watch(seat.member.world);
+    attempt->supervisor->watch(simulated.member.world);
     return attempt->proxies
         .emplace_back(std::make_unique<RankProxy>(
-            seat, attempt->supervisor->area(), attempt->weights, processor_seconds[seat.member.rank],
-            [&supervisor = *attempt->supervisor, rank = seat.member.rank] { return supervisor.has_stopped(rank); },
-            [&supervisor = *attempt->supervisor, rank = seat.member.rank] { return supervisor.reason_of(rank); }))
+            simulated, attempt->supervisor->area(), attempt->weights, processor_seconds[simulated.member.rank],
+            [&supervisor = *attempt->supervisor, rank = simulated.member.rank] { return supervisor.has_stopped(rank); },
+            [&supervisor = *attempt->supervisor, rank = simulated.member.rank] { return supervisor.reason_of(rank); }))
         .get();
   };
-  auto report = rehearsal.run_seats(
+  auto report = rehearsal.run_simulated_ranks(
       collective_timeout(),
-      [&](const sim::Seat& seat) {
-        const int rank = seat.member.rank;
+      [&](const sim::SimulatedRank& simulated) {
+        const int rank = simulated.member.rank;
         processor_seconds[rank] = 0;  // of a new process
-        seat.member.world->clocks().discard_compute(rank);
-        proxies[rank] = take_proxy(seat);
+        simulated.member.world->clocks().discard_compute(rank);
+        proxies[rank] = take_proxy(simulated);
         proxies[rank]->run();
       },
       [&](int rank) { return processor_seconds[rank]; },

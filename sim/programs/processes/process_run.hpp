@@ -21,6 +21,6 @@ int attach_to_ranks(int descriptor, const SimRequest& request);
 using StartRanks = std::function<std::unique_ptr<Supervisor>(int restart_count)>;
 
 /// Runs the engine over ranks that are processes.
-sim::SimulationReport run_process_seats(const Rehearsal& rehearsal, int num_ranks, const StartRanks& start);
+sim::SimulationReport run_ranks_as_processes(const Rehearsal& rehearsal, int num_ranks, const StartRanks& start);
 
 }  // namespace accel::programs

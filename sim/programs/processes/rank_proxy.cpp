@@ -11,10 +11,10 @@
 
 #include "backends/launch/process.hpp"
 #include "backends/process/update_report.hpp"
-#include "reference/rank_local/call_site.hpp"
 #include "reference/core/error_text.hpp"
 #include "reference/core/errors.hpp"
-#include "sim/backend/replica_vote.hpp"
+#include "reference/rank_local/call_site.hpp"
+#include "sim/backend/replica_comparison.hpp"
 #include "sim/backend/sim_backend.hpp"
 #include "sim/backend/sim_work.hpp"
 #include "sim/backend/step_recorder.hpp"
@@ -66,12 +66,13 @@ std::int64_t value_of(c10d::Work& work) {
 
 }  // namespace
 
-RankProxy::RankProxy(const sim::Seat& seat, std::shared_ptr<process::SharedArea> area, DividedWeights& weights,
-                     double& processor_seconds, std::function<bool()> was_stopped, std::function<std::string()> reason)
-    : seat_(seat),
-      link_(std::move(area), seat.member.rank),
+RankProxy::RankProxy(const sim::SimulatedRank& simulated, std::shared_ptr<process::SharedArea> area,
+                     DividedWeights& weights, double& processor_seconds, std::function<bool()> was_stopped,
+                     std::function<std::string()> reason)
+    : simulated_(simulated),
+      link_(std::move(area), simulated.member.rank),
       weights_(weights),
-      writes_(seat),
+      writes_(simulated),
       processor_seconds_(processor_seconds),
       was_stopped_(std::move(was_stopped)),
       reason_(std::move(reason)) {}
@@ -104,7 +105,7 @@ void RankProxy::end_as(int status) const {
   if (writes_.death()) std::rethrow_exception(writes_.death());
   const bool was_stopped = was_stopped_();
   if (thrown_ && comes_from_the_run(thrown_) && (was_stopped || code <= 128)) std::rethrow_exception(thrown_);
-  const auto last_call = seat_.member.world->last_call_of(seat_.member.rank);
+  const auto last_call = simulated_.member.world->last_call_of(simulated_.member.rank);
   const auto where = last_call.empty() ? " before its first collective" : "; its last call: " + last_call;
   if (was_stopped) {
     throw sim::ReleasedError("was ended: it did not return from its own code after the run had failed" + where);
@@ -119,10 +120,12 @@ void RankProxy::serve(process::MessageReader& message) {
   switch (head.request) {
     case Request::kCall: return call(message);
     case Request::kForget: pending_.erase(message.get<std::uint64_t>()); return;
-    case Request::kPhase: seat_.member.world->clocks().enter_phase(seat_.member.rank, kept(message.text())); return;
+    case Request::kPhase:
+      simulated_.member.world->clocks().enter_phase(simulated_.member.rank, kept(message.text()));
+      return;
     case Request::kDivide: return divide(message);
     case Request::kTouch: return report_touch(message);
-    case Request::kWarn: return seat_.member.world->failures().warn(message.text());
+    case Request::kWarn: return simulated_.member.world->failures().warn(message.text());
     case Request::kFail: fail(message.text());
     default: break;
   }
@@ -143,8 +146,8 @@ void RankProxy::serve(process::MessageReader& message) {
 }
 
 std::optional<std::int64_t> RankProxy::answer_of(const process::RequestHead& head, process::MessageReader& message) {
-  auto& world = *seat_.member.world;
-  const int rank = seat_.member.rank;
+  auto& world = *simulated_.member.world;
+  const int rank = simulated_.member.rank;
   switch (head.request) {
     case Request::kGroup: make_group(message); return 0;
     case Request::kWait: return wait(message.get<std::uint64_t>());
@@ -155,21 +158,21 @@ std::optional<std::int64_t> RankProxy::answer_of(const process::RequestHead& hea
     }
     case Request::kBackward: {
       const auto loss = message.get<double>();
-      if (seat_.recorder) seat_.recorder->add_loss(rank, loss);
+      if (simulated_.recorder) simulated_.recorder->add_loss(rank, loss);
       world.reach(rank, sim::StepPoint::kBackward);
       return 0;
     }
     case Request::kWrite: {
       const auto path = message.text();
       const auto offset = message.get<std::uint64_t>();
-      return writes_.judge(path, offset, message.get<std::uint64_t>());
+      return writes_.answer_of(path, offset, message.get<std::uint64_t>());
     }
     case Request::kUpdate: world.reach(rank, sim::StepPoint::kUpdate); return 0;
     case Request::kUpdated:
       world.reach(rank, sim::StepPoint::kUpdated);
       compare_replicas(message);
       return 0;
-    case Request::kEndJoin: seat_.vote->begin_era(rank); return 0;
+    case Request::kEndJoin: simulated_.comparison->begin_interval(rank); return 0;
     default: throw InternalError("unknown request of a rank's process");
   }
 }
@@ -177,7 +180,7 @@ std::optional<std::int64_t> RankProxy::answer_of(const process::RequestHead& hea
 void RankProxy::make_group(process::MessageReader& message) {
   const auto number = message.get<std::uint32_t>();
   const auto name = message.text();
-  groups_[number] = sim::make_backend(seat_.member, name, message.list<int>());
+  groups_[number] = sim::make_backend(simulated_.member, name, message.list<int>());
 }
 
 at::Tensor RankProxy::tensor_of(const process::PlacedTensor& placed) const {
@@ -245,7 +248,8 @@ void RankProxy::give_sum(process::MessageReader& message) {
 
 void RankProxy::sleep(const sim::Completion& completion) {
   if (!is_answered_by_others_) return completion.sleep();
-  for (auto bell = link_.bell(); !completion.has_ended(); bell = link_.bell()) link_.sleep(bell, kRequestTick);
+  for (auto wakeups = link_.wakeups(); !completion.has_ended(); wakeups = link_.wakeups())
+    link_.sleep(wakeups, kRequestTick);
 }
 
 void RankProxy::report_touch(process::MessageReader& message) {
@@ -259,14 +263,14 @@ void RankProxy::divide(process::MessageReader& message) {
   const auto hash = message.get<std::uint64_t>();
   const auto file = message.text();
   const auto line = message.get<std::uint32_t>();
-  const auto finding = weights_.add(seat_.member.rank, name, hash, sim::describe(SourceLine(kept(file), line)));
-  if (finding) seat_.member.world->failures().warn(*finding);
+  const auto finding = weights_.add(simulated_.member.rank, name, hash, sim::describe(SourceLine(kept(file), line)));
+  if (finding) simulated_.member.world->failures().warn(*finding);
 }
 
 void RankProxy::compare_replicas(process::MessageReader& message) {
   const auto report = process::read_update_report(message);
   processor_seconds_ = report.processor_seconds;
-  if (report.parameters.empty()) return seat_.member.world->clocks().discard_compute(seat_.member.rank);
+  if (report.parameters.empty()) return simulated_.member.world->clocks().discard_compute(simulated_.member.rank);
   auto replicas = std::make_shared<Replicas>();
   std::vector<ParameterState> states;
   for (const auto& parameter : report.parameters) {
@@ -276,9 +280,9 @@ void RankProxy::compare_replicas(process::MessageReader& message) {
     states.push_back(parameter.state);
   }
   const sim::ReplicaModels models{std::move(replicas)};
-  if (seat_.recorder) seat_.recorder->add_update(seat_.member.rank, sim::names_of(models), states);
-  seat_.vote->cast(seat_.member.rank, models, std::move(states), report.generator);
-  seat_.member.world->clocks().discard_compute(seat_.member.rank);
+  if (simulated_.recorder) simulated_.recorder->add_update(simulated_.member.rank, sim::names_of(models), states);
+  simulated_.comparison->submit(simulated_.member.rank, models, std::move(states), report.generator);
+  simulated_.member.world->clocks().discard_compute(simulated_.member.rank);
 }
 
 // A traceback that ends in an error of the run is a consequence; any other is the rank's own error.

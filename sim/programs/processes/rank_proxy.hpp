@@ -15,14 +15,14 @@
 #include "sim/backend/sim_backend.hpp"
 #include "sim/backend/simulate.hpp"
 #include "sim/programs/processes/divided_weights.hpp"
-#include "sim/programs/processes/judged_writes.hpp"
+#include "sim/programs/processes/write_faults.hpp"
 
 namespace accel::programs {
 
 /// Stands for one rank that is a process: makes the calls that the process asks for, on the rank's thread, so that the
 /// engine sees the rank as a thread.
 ///
-///     RankProxy proxy(seat, area);
+///     RankProxy proxy(simulated, area);
 ///     proxy.run();       // until the process has ended; throws the error that ended it
 ///
 /// A call never blocks the proxy, only a wait does: the process may have several collectives in flight. Thread rule:
@@ -32,7 +32,7 @@ class RankProxy {
   /// `processor_seconds` receives what the process has used at each of its requests. `was_stopped` tells whether the
   /// process was ended because the run had failed. `reason` is why the supervisor ended it before that; "" if it did
   /// not.
-  RankProxy(const sim::Seat& seat, std::shared_ptr<process::SharedArea> area, DividedWeights& weights,
+  RankProxy(const sim::SimulatedRank& simulated, std::shared_ptr<process::SharedArea> area, DividedWeights& weights,
             double& processor_seconds, std::function<bool()> was_stopped, std::function<std::string()> reason);
 
   void run();
@@ -62,10 +62,10 @@ class RankProxy {
   [[nodiscard]] at::Tensor tensor_of(const process::PlacedTensor& placed) const;
   [[nodiscard]] std::vector<at::Tensor> tensors_of(const std::vector<process::PlacedTensor>& list) const;
 
-  const sim::Seat& seat_;
+  const sim::SimulatedRank& simulated_;
   process::ProxyLink link_;
   DividedWeights& weights_;
-  JudgedWrites writes_;
+  WriteFaults writes_;
   double& processor_seconds_;
   const std::function<bool()> was_stopped_;
   const std::function<std::string()> reason_;

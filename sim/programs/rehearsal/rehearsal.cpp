@@ -16,17 +16,17 @@
 
 #include "backends/nccl/nccl_backend.hpp"
 #include "reference/core/errors.hpp"
-#include "reference/rank_local/exit_point.hpp"
 #include "reference/core/system/resource_limits.hpp"
+#include "reference/rank_local/exit_point.hpp"
 #include "reference/state/rank_context.hpp"
 #include "sim/faults/fault_file.hpp"
 #include "sim/faults/fault_injector.hpp"
 #include "sim/faults/fault_plan.hpp"
 #include "sim/network/network.hpp"
+#include "sim/programs/comparison/step_difference.hpp"
 #include "sim/programs/rehearsal/diagnosis_json.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
 #include "sim/programs/rehearsal/output_files.hpp"
-#include "sim/programs/comparison/step_difference.hpp"
 #include "sim/report/timeline/timeline.hpp"
 
 namespace accel::programs {
@@ -46,7 +46,8 @@ class SharedNetwork {
     }
   }
 
-  std::vector<double> finish_times(const sim::Group& group, const sim::Call& call, std::span<const double> ready) {
+  std::vector<double> finish_times(const sim::EngineGroup& group, const sim::Call& call,
+                                   std::span<const double> ready) {
     const std::lock_guard lock(mutex_);
     // The model identifies groups by number. Names are unique in a run, so the order of first use numbers them.
     const auto number = numbers_.emplace(group.name, numbers_.size()).first->second;
@@ -176,7 +177,7 @@ sim::SimulationOptions Rehearsal::simulation_options(const std::shared_ptr<CostT
       options.cpu_factor = compute.cpu_time_factor;
     }
     options.finish_times = [shared = std::make_shared<SharedNetwork>(sim::Network(*network_), num_ranks_, plan_)](
-                               const sim::Group& group, const sim::Call& call, std::span<const double> ready) {
+                               const sim::EngineGroup& group, const sim::Call& call, std::span<const double> ready) {
       return shared->finish_times(group, call, ready);
     };
   }
@@ -193,9 +194,10 @@ sim::SimulationReport Rehearsal::run_or_exit(const std::string& program, std::ch
   return rehearse(timeout, body, [&](const sim::SimulationReport& report) { exit_with(report, program); });
 }
 
-sim::SimulationReport Rehearsal::run_seats(std::chrono::milliseconds timeout,
-                                           const std::function<void(const sim::Seat&)>& body,
-                                           sim::ProcessorSeconds processor_seconds, sim::SleepUntilEnded sleep) const {
+sim::SimulationReport Rehearsal::run_simulated_ranks(std::chrono::milliseconds timeout,
+                                                     const std::function<void(const sim::SimulatedRank&)>& body,
+                                                     sim::ProcessorSeconds processor_seconds,
+                                                     sim::SleepUntilEnded sleep) const {
   check_config(!network_ || network_->compute.kind != sim::ComputeCosts::Kind::kTable,
                "--network {}: defines the time of compute by a table of operators, which ranks that are processes do "
                "not report; use compute.cpu_time_factor",
@@ -205,7 +207,7 @@ sim::SimulationReport Rehearsal::run_seats(std::chrono::milliseconds timeout,
   options.timeout = timeout;
   options.processor_seconds = std::move(processor_seconds);
   options.sleep = std::move(sleep);
-  return sim::rehearse_seats(options, body);
+  return sim::rehearse_ranks(options, body);
 }
 
 // `on_stuck` is called if ranks do not return after a failure, e.g. in an endless loop. Their threads cannot be ended,

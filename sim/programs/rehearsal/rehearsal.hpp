@@ -52,8 +52,9 @@ class Rehearsal {
                                     const std::function<void(RankContext&)>& body) const;
   /// Runs bodies that stand for ranks whose programs run in processes; `processor_seconds` are those of the processes,
   /// and `sleep` is how their threads sleep.
-  sim::SimulationReport run_seats(std::chrono::milliseconds timeout, const std::function<void(const sim::Seat&)>& body,
-                                  sim::ProcessorSeconds processor_seconds, sim::SleepUntilEnded sleep) const;
+  sim::SimulationReport run_simulated_ranks(std::chrono::milliseconds timeout,
+                                            const std::function<void(const sim::SimulatedRank&)>& body,
+                                            sim::ProcessorSeconds processor_seconds, sim::SleepUntilEnded sleep) const;
   void write(const sim::SimulationReport& report) const;
   /// Returns the part of the HTML page that every kind of run shares.
   [[nodiscard]] sim::RunReport page(const sim::SimulationReport& report) const;

@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "reference/core/errors.hpp"
-#include "reference/rank_local/exit_point.hpp"
 #include "reference/core/system/resource_limits.hpp"
+#include "reference/rank_local/exit_point.hpp"
 #include "sim/network/all_reduce_fit.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"

@@ -18,14 +18,14 @@
 #include "backends/launch/process.hpp"
 #include "reference/config/yaml_reader.hpp"
 #include "sim/faults/fault_file.hpp"
+#include "sim/programs/comparison/step_difference.hpp"
+#include "sim/programs/entry/real_rank.hpp"
 #include "sim/programs/experiments/train_experiment.hpp"
 #include "sim/programs/rehearsal/diagnosis_json.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
 #include "sim/programs/rehearsal/output_files.hpp"
-#include "sim/programs/entry/real_rank.hpp"
 #include "sim/programs/rehearsal/rehearsal.hpp"
 #include "sim/programs/rehearsal/sim_request.hpp"
-#include "sim/programs/comparison/step_difference.hpp"
 
 namespace accel::programs {
 namespace {
@@ -206,7 +206,7 @@ class PythonTarget : public ExploreTarget {
   }
 
  private:
-  WarmProgram program_;
+  ForkServer program_;
   TemporaryFolder folder_;
 };
 

@@ -10,7 +10,7 @@
 #include "sim/engine/scheduling/explore.hpp"
 #include "sim/faults/fault.hpp"
 #include "sim/programs/experiments/experiment.hpp"
-#include "sim/programs/processes/warm_program.hpp"
+#include "sim/programs/processes/fork_server.hpp"
 
 namespace accel::programs {
 

@@ -134,13 +134,13 @@ class MainMachineTest : public ::testing::Test {
     machines_->join();
     while (!machines_->attempt()) advance();
   }
-  [[nodiscard]] Link joined() const {
-    auto link = Link::connect_to("127.0.0.1", port_);
+  [[nodiscard]] LauncherLink joined() const {
+    auto link = LauncherLink::connect_to("127.0.0.1", port_);
     const auto nonce = next_line(link).substr(std::string("challenge ").size());
     link.send("join 1 2 2 0 " + proof_of("", nonce + " join 1 2 2 0"));
     return link;
   }
-  [[nodiscard]] std::string next_line(Link& link) const {
+  [[nodiscard]] std::string next_line(LauncherLink& link) const {
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     while (std::chrono::steady_clock::now() < until) {
       machines_->advance();
@@ -150,7 +150,7 @@ class MainMachineTest : public ::testing::Test {
   }
   // What machine 0 answers to a line, which it must not act on.
   [[nodiscard]] std::string answer_to(const std::string& line) const {
-    auto link = Link::connect_to("127.0.0.1", port_);
+    auto link = LauncherLink::connect_to("127.0.0.1", port_);
     next_line(link);
     link.send(line);
     return next_line(link);
@@ -159,16 +159,16 @@ class MainMachineTest : public ::testing::Test {
     other_->receive();  // also sends what is left to send
     machines_->advance();
   }
-  // Waits for at most ten seconds; an exit code of -1 means that there was no verdict.
-  Verdict verdict() {
+  // Waits for at most ten seconds; an exit code of -1 means that there was no outcome.
+  JobOutcome outcome() {
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    while (!machines_->verdict() && std::chrono::steady_clock::now() < until) advance();
-    return machines_->verdict().value_or(Verdict{.failure = {-1, -1, "none"}});
+    while (!machines_->outcome() && std::chrono::steady_clock::now() < until) advance();
+    return machines_->outcome().value_or(JobOutcome{.failure = {-1, -1, "none"}});
   }
 
   int port_ = free_port();
   std::unique_ptr<Machines> machines_;
-  std::optional<Link> other_;  // declared last, so it is closed first
+  std::optional<LauncherLink> other_;  // declared last, so it is closed first
 };
 
 // Messages arrive in order, so the first one that belongs to this attempt decides.
@@ -177,8 +177,8 @@ TEST_F(MainMachineTest, MessagesAboutOtherAttemptsAreIgnored) {
   machines_->report_done();
   for (const auto* late : {"failed 7 1 1 3 late", "done 7", "failed -1 0 1 4 early"}) other_->send(late);
   other_->send("failed 0 1 1 5 now");
-  EXPECT_EQ(verdict().failure.exit_code, 5);
-  EXPECT_EQ(verdict().failure.message, "now");
+  EXPECT_EQ(outcome().failure.exit_code, 5);
+  EXPECT_EQ(outcome().failure.message, "now");
 }
 
 // A program that cannot be started will not start in the next attempt either.
@@ -186,7 +186,7 @@ TEST_F(MainMachineTest, AFailureIsRetriedUnlessItIsFinal) {
   for (const bool is_final : {false, true}) {
     begin(/*max_restarts=*/3);
     other_->send(is_final ? "failed 0 1 -1 2 no program" : "failed 0 0 1 9 killed");
-    EXPECT_EQ(verdict().restarts, !is_final);
+    EXPECT_EQ(outcome().restarts, !is_final);
   }
 }
 
@@ -194,7 +194,7 @@ TEST_F(MainMachineTest, AFailureIsRetriedUnlessItIsFinal) {
 TEST_F(MainMachineTest, ALauncherThatJoinsAgainEndsTheAttempt) {
   begin(/*max_restarts=*/1);
   const auto gone = std::exchange(other_, joined());  // its connection stays open
-  const auto ending = verdict();
+  const auto ending = outcome();
   EXPECT_EQ(ending.failure.message, "machine 1 joined again");
   EXPECT_TRUE(ending.restarts);
 }
@@ -205,14 +205,14 @@ TEST_F(MainMachineTest, ALineOfAStrangerNeitherEndsTheJobNorTakesAPlace) {
   for (const auto* line :
        {"join 1 2 2 X", "join 1 2 2", "join 1 9 9 0 0", "join -1 2 2 0 0", "GET / HTTP/1.1", "alive"})
     EXPECT_EQ(answer_to(line), "refused");
-  EXPECT_FALSE(machines_->verdict());
+  EXPECT_FALSE(machines_->outcome());
   other_->send("failed 0 1 1 5 now");
-  EXPECT_EQ(verdict().failure.message, "now");
+  EXPECT_EQ(outcome().failure.message, "now");
 }
 
 TEST_F(MainMachineTest, AnEndlessLineClosesItsConnection) {
   begin(/*max_restarts=*/0);
-  auto stranger = Link::connect_to("127.0.0.1", port_);
+  auto stranger = LauncherLink::connect_to("127.0.0.1", port_);
   next_line(stranger);
   for (int part = 0; part < 1000 && !stranger.is_lost(); ++part) {
     EXPECT_EQ(send(stranger.descriptor(), std::string(1000, 'x').c_str(), 1000, MSG_NOSIGNAL) < 0, stranger.is_lost());
@@ -220,15 +220,15 @@ TEST_F(MainMachineTest, AnEndlessLineClosesItsConnection) {
     stranger.receive();
   }
   EXPECT_TRUE(stranger.is_lost());
-  EXPECT_FALSE(machines_->verdict());
+  EXPECT_FALSE(machines_->outcome());
 }
 
 // The oldest connections are closed first, so a launcher can still join.
 TEST_F(MainMachineTest, ManyIdleConnectionsDoNotKeepAMachineOut) {
   machines_ = std::make_unique<Machines>(MachinesOptions{.num_machines = 2, .num_processes = 2, .main_port = port_});
-  std::vector<Link> idle;
+  std::vector<LauncherLink> idle;
   for (int count = 0; count < 200; ++count) {
-    idle.push_back(Link::connect_to("127.0.0.1", port_));
+    idle.push_back(LauncherLink::connect_to("127.0.0.1", port_));
     machines_->advance();
   }
   std::vector<pollfd> waiting;
@@ -244,8 +244,8 @@ TEST_F(MainMachineTest, ManyIdleConnectionsDoNotKeepAMachineOut) {
 // Without a back-off, the launcher would spin: a connection that cannot be accepted keeps the listener readable.
 TEST(ListenerTest, WithoutDescriptorsTheListenerPauses) {
   const int port = free_port();
-  Listener listener("127.0.0.1", port);
-  const auto link = Link::connect_to("127.0.0.1", port);
+  LauncherListener listener("127.0.0.1", port);
+  const auto link = LauncherLink::connect_to("127.0.0.1", port);
   rlimit before{};
   getrlimit(RLIMIT_NOFILE, &before);
   auto none = before;
@@ -267,16 +267,16 @@ TEST(JobTest, AMachineWithAnotherSecretIsRefused) {
     Machines other({.num_machines = 2, .machine_rank = 1, .num_processes = 2, .main_port = port, .secret = secret});
     other.join();
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    while (!other.verdict() && !other.attempt() && std::chrono::steady_clock::now() < until) {
+    while (!other.outcome() && !other.attempt() && std::chrono::steady_clock::now() < until) {
       main.advance();
       other.advance();
     }
     EXPECT_EQ(other.attempt().has_value(), secret == "a");
     EXPECT_EQ(main.attempt().has_value(), secret == "a");
     if (secret == "a") continue;
-    ASSERT_TRUE(other.verdict());
-    EXPECT_EQ(other.verdict()->failure.exit_code, 2);
-    EXPECT_THAT(other.verdict()->failure.message, ::testing::HasSubstr("ACCEL_LAUNCH_SECRET"));
+    ASSERT_TRUE(other.outcome());
+    EXPECT_EQ(other.outcome()->failure.exit_code, 2);
+    EXPECT_THAT(other.outcome()->failure.message, ::testing::HasSubstr("ACCEL_LAUNCH_SECRET"));
   }
 }
 
@@ -294,14 +294,14 @@ TEST(JobTest, AnInterruptBeforeMachineZeroAnswersEndsAtOnce) {
   machines.join();
   machines.advance();
   machines.report_failure({-1, 130, "interrupted"}, /*is_final=*/true);
-  ASSERT_TRUE(machines.verdict());
-  EXPECT_FALSE(machines.verdict()->restarts);
-  EXPECT_EQ(machines.verdict()->failure.exit_code, 130);
+  ASSERT_TRUE(machines.outcome());
+  EXPECT_FALSE(machines.outcome()->restarts);
+  EXPECT_EQ(machines.outcome()->failure.exit_code, 130);
 }
 
 // A machine that starts may get its name later, so the launchers of the others must be able to keep asking.
 TEST(JobTest, AnUnknownHostGivesALostLink) {
-  const auto link = Link::connect_to("machine-0.invalid", 29500);
+  const auto link = LauncherLink::connect_to("machine-0.invalid", 29500);
   EXPECT_TRUE(link.is_lost());
 }
 
@@ -309,11 +309,11 @@ TEST(JobTest, AnUnknownHostGivesALostLink) {
 TEST(JobTest, EveryAddressOfAHostIsTried) {
   const int open_port = free_port();
   Machines main(MachinesOptions{.num_machines = 2, .num_processes = 2, .main_port = open_port});
-  auto addresses = Link::addresses_of("127.0.0.1", free_port());
-  addresses.push_back(Link::addresses_of("127.0.0.1", open_port).front());
+  auto addresses = LauncherLink::addresses_of("127.0.0.1", free_port());
+  addresses.push_back(LauncherLink::addresses_of("127.0.0.1", open_port).front());
   ASSERT_EQ(addresses.size(), 2U);
   const auto is_lost = [&](int attempt) {
-    auto link = Link::connect_to_one(addresses, attempt);
+    auto link = LauncherLink::connect_to_one(addresses, attempt);
     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
     while (!link.is_lost() && std::chrono::steady_clock::now() < until) link.receive();
     return link.is_lost();

@@ -35,8 +35,8 @@ TEST(PortsTest, NoOtherSocketGetsAClaimedPort) {
 TEST(PortsTest, RankZeroCanListenOnAClaimedPort) {
   const PortClaim claim(0);
   ASSERT_TRUE(claim.holds());
-  const Listener store("0.0.0.0", claim.port());
-  EXPECT_FALSE(Link::connect_to("127.0.0.1", claim.port()).is_lost());
+  const LauncherListener store("0.0.0.0", claim.port());
+  EXPECT_FALSE(LauncherLink::connect_to("127.0.0.1", claim.port()).is_lost());
 }
 
 TEST(PortsTest, APortIsClaimedOnceAtATime) {
@@ -51,7 +51,7 @@ TEST(PortsTest, APortIsClaimedOnceAtATime) {
 
 TEST(PortsTest, APortOnWhichAProcessListensCannotBeClaimed) {
   const int port = free_port();
-  const Listener other("0.0.0.0", port);
+  const LauncherListener other("0.0.0.0", port);
   EXPECT_FALSE(PortClaim(port).holds());
 }
 

@@ -14,8 +14,8 @@
 #include <optional>
 #include <thread>
 
-#include "reference/rank_local/random.hpp"
 #include "reference/data/data_loader.hpp"
+#include "reference/rank_local/random.hpp"
 #include "tests/support/torch.hpp"
 
 namespace accel {

@@ -5,10 +5,10 @@
 #include <cmath>
 
 #include "reference/core/errors.hpp"
-#include "reference/rank_local/random.hpp"
 #include "reference/models/gpt.hpp"
 #include "reference/models/gpt_layers.hpp"
 #include "reference/models/rotary_embedding.hpp"
+#include "reference/rank_local/random.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/torch.hpp"
 

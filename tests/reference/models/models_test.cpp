@@ -8,9 +8,9 @@
 #include <sstream>
 
 #include "reference/core/errors.hpp"
-#include "reference/rank_local/random.hpp"
 #include "reference/models/gpt.hpp"
 #include "reference/models/image_models.hpp"
+#include "reference/rank_local/random.hpp"
 #include "sim/programs/experiments/task.hpp"
 #include "sim/programs/experiments/text_generation.hpp"
 #include "tests/support/torch.hpp"

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "reference/accelerator/accelerator.hpp"
-#include "reference/rank_local/random.hpp"
 #include "reference/parallel/power_sgd.hpp"
+#include "reference/rank_local/random.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"
 #include "tests/support/torch.hpp"

@@ -22,7 +22,7 @@ using sharded::ShardedModel;
 // Counts what rank 0 sends. From `arm` on, makes one rank fail at its n-th collective.
 class Observer : public sim::FaultModel {
  public:
-  void before_call(sim::World& /*world*/, int rank, const sim::Group& /*group*/, std::uint64_t /*sequence*/,
+  void before_call(sim::World& /*world*/, int rank, const sim::EngineGroup& /*group*/, std::uint64_t /*sequence*/,
                    sim::Call& call) override {
     // Only rank 0 is counted: all ranks send the same number of bytes.
     if (rank == 0) {
@@ -31,7 +31,9 @@ class Observer : public sim::FaultModel {
     }
     if (rank == failing_rank_ && fails_in_ >= 0 && fails_in_-- == 0) throw std::runtime_error("planted");
   }
-  sim::MeetingFaults on_meeting(sim::World&, const sim::Group&, std::uint64_t, const sim::Call&) override { return {}; }
+  sim::MeetingFaults on_meeting(sim::World&, const sim::EngineGroup&, std::uint64_t, const sim::Call&) override {
+    return {};
+  }
   void at_point(sim::World&, int, sim::StepPoint, std::int64_t) override {}
   double lost_seconds(int, double) override { return 0; }
   void on_rendezvous(sim::World&, int) override {}

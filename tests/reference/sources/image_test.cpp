@@ -7,8 +7,8 @@
 #include <zlib.h>
 
 #include "reference/core/errors.hpp"
-#include "reference/files/sha256.hpp"
 #include "reference/data/dataset.hpp"
+#include "reference/files/sha256.hpp"
 #include "reference/sources/image_folder.hpp"
 #include "tests/support/damage.hpp"
 #include "tests/support/property.hpp"

@@ -51,7 +51,7 @@ int expected_sum(const ProgramStep& step, const std::vector<int>& ranks) {
   return std::accumulate(ranks.begin(), ranks.end(), step.value * static_cast<int>(ranks.size()));
 }
 
-Pending start(World& world, Group& group, const ProgramStep& step, int rank) {
+Pending start(World& world, EngineGroup& group, const ProgramStep& step, int rank) {
   auto value = std::make_shared<Value>();
   if (step.source < 0) {
     value->input = step.value + rank;
@@ -111,7 +111,7 @@ Program any_program(std::uint64_t seed, int most_ranks) {
 
 // Runs the steps of one rank and returns the number of wrong results.
 int run_rank(World& world, const Program& program, int rank, const Deviation& deviation) {
-  std::vector<std::shared_ptr<Group>> groups;
+  std::vector<std::shared_ptr<EngineGroup>> groups;
   for (std::size_t index = 0; index < program.groups.size(); ++index)
     groups.push_back(world.group("group" + std::to_string(index), program.groups[index]));
   int wrong = 0;

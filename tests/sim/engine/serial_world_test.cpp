@@ -231,7 +231,7 @@ TEST(MeetingChainTest, RanksThatRunAheadMeetInOrder) {
     run_ranks(world, [&](int rank) {
       std::vector<std::shared_ptr<Meeting>> meetings;
       std::vector<std::shared_ptr<int>> values;
-      std::vector<std::shared_ptr<Group>> groups;
+      std::vector<std::shared_ptr<EngineGroup>> groups;
       for (int index = 0; index < kGroups; ++index) {
         std::vector<int> ranks;
         for (int member = 0; member < kRanks; ++member) {

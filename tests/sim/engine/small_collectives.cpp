@@ -16,7 +16,7 @@ std::vector<int> first_ranks(int count) {
 }
 
 // An all-reduce of one integer, below any backend; returns the sum.
-int all_sum(World& world, Group& group, int rank, int input, Call call) {
+int all_sum(World& world, EngineGroup& group, int rank, int input, Call call) {
   auto value = std::make_shared<Summand>(Summand{input});
   auto meeting = world.arrive(group, rank, std::move(call), value, [](std::span<const Participant> all) {
     int sum = 0;
@@ -55,7 +55,7 @@ RunError failure_with_running_rank(World& world, int runner, const std::function
 }
 
 // Rank 1 waits for a message of rank 0.
-void wait_for_message(World& world, Group& group) {
+void wait_for_message(World& world, EngineGroup& group) {
   world.wait(1,
              *world.receive(group, 0, 1, 0, {.op = Collective::kRecv}, nullptr, [](const auto&, const auto&, auto) {}));
 }

@@ -16,11 +16,11 @@ struct Summand {
 };
 
 /// Sums ints over the group and returns the result.
-int all_sum(World& world, Group& group, int rank, int input,
+int all_sum(World& world, EngineGroup& group, int rank, int input,
             Call call = {.op = Collective::kAllReduce, .reduce_op = "sum", .dtype = "int32", .shapes = {{1}}});
 
 /// Waits on rank 1 for a message of rank 0.
-void wait_for_message(World& world, Group& group);
+void wait_for_message(World& world, EngineGroup& group);
 
 /// Returns the error of a run that must fail.
 RunError failure_of(World& world, const std::function<void(int)>& body);

@@ -71,8 +71,8 @@ TEST(WorldTest, FailureAfterTheLastCallIsReported) {
 // Fails the run while a collective is being lost, as if another rank had failed it.
 class FailsAndLoses : public FaultModel {
  public:
-  void before_call(World&, int, const Group&, std::uint64_t, Call&) override {}
-  MeetingFaults on_meeting(World& world, const Group&, std::uint64_t, const Call&) override {
+  void before_call(World&, int, const EngineGroup&, std::uint64_t, Call&) override {}
+  MeetingFaults on_meeting(World& world, const EngineGroup&, std::uint64_t, const Call&) override {
     world.fail(std::make_exception_ptr(Error("failed meanwhile")));
     return {.is_lost = true};
   }

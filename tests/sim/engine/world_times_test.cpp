@@ -56,10 +56,10 @@ TEST(WorldTest, AWaitForASendIsRecordedInWallTime) {
 // The model is called in the middle of a collective, while other ranks wait.
 TEST(WorldTest, AModelThatThrowsEndsTheRunWithItsReason) {
   for (const bool is_message : {false, true}) {
-    World world(
-        {.num_ranks = 3, .finish_times = [](const Group&, const Call&, std::span<const double>) -> std::vector<double> {
-           throw Error("no way to rank 2");
-         }});
+    World world({.num_ranks = 3,
+                 .finish_times = [](const EngineGroup&, const Call&, std::span<const double>) -> std::vector<double> {
+                   throw Error("no way to rank 2");
+                 }});
     const auto error = failure_of(world, [&](int rank) {
       auto group = world.group("world", {0, 1, 2});
       if (!is_message) all_sum(world, *group, rank, 1);
@@ -74,7 +74,7 @@ TEST(WorldTest, AModelThatThrowsEndsTheRunWithItsReason) {
 TEST(WorldTest, TheNetworkModelGetsOnlySenderAndReceiver) {
   std::vector<int> asked;
   World world(
-      {.num_ranks = 4, .finish_times = [&](const Group& group, const Call& call, std::span<const double> ready) {
+      {.num_ranks = 4, .finish_times = [&](const EngineGroup& group, const Call& call, std::span<const double> ready) {
          if (call.op == Collective::kRecv) asked = group.ranks;
          return std::vector<double>(ready.size(), 7.0);
        }});
@@ -89,7 +89,7 @@ TEST(WorldTest, TheNetworkModelGetsOnlySenderAndReceiver) {
 
 // The sender is three seconds late, and the transfer takes two. Only the latter is communication.
 TEST(WorldTest, AMessageIsOnItsWayOnceBothEndsAreReady) {
-  World world({.num_ranks = 2, .finish_times = [](const Group&, const Call&, std::span<const double> ready) {
+  World world({.num_ranks = 2, .finish_times = [](const EngineGroup&, const Call&, std::span<const double> ready) {
                  return std::vector<double>(ready.size(), *std::max_element(ready.begin(), ready.end()) + 2);
                }});
   run_ranks(world, [&](int rank) {
@@ -109,10 +109,10 @@ TEST(WorldTest, AMessageIsOnItsWayOnceBothEndsAreReady) {
 // Both orders matter: the message is matched by the sender's thread in one case and by the receiver's in the other.
 TEST(WorldTest, ErrorOfTheNetworkReachesTheReceiver) {
   for (const bool receives_first : {false, true}) {
-    World world(
-        {.num_ranks = 2, .finish_times = [](const Group&, const Call&, std::span<const double>) -> std::vector<double> {
-           throw ArgumentError("no way there");
-         }});
+    World world({.num_ranks = 2,
+                 .finish_times = [](const EngineGroup&, const Call&, std::span<const double>) -> std::vector<double> {
+                   throw ArgumentError("no way there");
+                 }});
     std::atomic<bool> is_posted{false};
     const auto error = failure_of(world, [&](int rank) {
       auto group = world.group("world", {0, 1});

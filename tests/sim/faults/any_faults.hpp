@@ -47,7 +47,7 @@ inline sim::Fault any_fault(int num_ranks) {
   if (rule.has(kRank) && perhaps()) fault.rank = pick(kAnyRank, num_ranks);
   if (rule.has(kLink) && perhaps()) {
     const auto from = pick(0, num_ranks);
-    fault.link = Link{from, (from + pick(1, num_ranks)) % num_ranks};
+    fault.link = NetworkLink{from, (from + pick(1, num_ranks)) % num_ranks};
   }
   if (rule.has(kRanks) && perhaps()) fault.ranks = any_side(num_ranks);
   if (rule.has(kStep) && perhaps()) {

@@ -75,7 +75,7 @@ TEST(FaultFileTest, AFileGivesItsFaultsInOrder) {
                               fault(FaultKind::kDiskFull, 10)};
   expected[0].rank = 3, expected[0].when = When{Unit::kStep, 5};
   expected[1].rank = kAnyRank, expected[1].factor = 4.5;
-  expected[2].link = Link{0, 1}, expected[2].seconds = 0.2, expected[2].probability = 0.01;
+  expected[2].link = NetworkLink{0, 1}, expected[2].seconds = 0.2, expected[2].probability = 0.01;
   expected[3].when = When{Unit::kCollective, 0};
   expected[4].ranks = {2, 5}, expected[4].one_way = true;
   expected[5].rank = 1, expected[5].bytes = 17, expected[5].file = "optimizer";

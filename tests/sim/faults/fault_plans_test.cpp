@@ -22,7 +22,7 @@ const std::vector<RankSchedule> kSchedules{
     {.kind = ScheduleKind::kRandom, .seed = 1}, {.kind = ScheduleKind::kRandom, .seed = 2},
     {.kind = ScheduleKind::kPct, .seed = 1},    {.kind = ScheduleKind::kPct, .seed = 2}};
 
-std::vector<std::string> names_of(const std::vector<FaultStrike>& strikes) {
+std::vector<std::string> names_of(const std::vector<AppliedFault>& strikes) {
   std::vector<std::string> names;
   for (const auto& strike : strikes) names.push_back(strike.name);
   return names;
@@ -108,7 +108,7 @@ TEST(FaultPlansTest, FailureIsAttributedToTheFaultThatStopsTheRun) {
       run_with({{.kind = FaultKind::kRankCrashBeforeOptimizerStep, .rank = 1, .when = at_step(6)},
                 {.kind = FaultKind::kSlowRank, .rank = 2, .factor = 2},
                 {.kind = FaultKind::kNanGradient, .rank = 0, .when = at_step(3), .value = BadValue::kNan},
-                {.kind = FaultKind::kMessageDelay, .link = Link{1, 0}, .seconds = 0.01, .probability = 1}});
+                {.kind = FaultKind::kMessageDelay, .link = NetworkLink{1, 0}, .seconds = 0.01, .probability = 1}});
   EXPECT_THAT(names_of(run.report.strikes),
               UnorderedElementsAre("rank_crash_before_optimizer_step", "slow_rank", "nan_gradient", "message_delay"));
   ASSERT_TRUE(run.report.diagnosis);

@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 // Ranks wait for each other in every all-reduce, so one slow link slows all of them.
 TEST(MessageEffectsTest, DelayedMessagesDelayAllRanksAndChangeNoBit) {
   const auto run =
-      run_with({{.kind = FaultKind::kMessageDelay, .link = Link{2, 1}, .seconds = 0.05, .probability = 1}});
+      run_with({{.kind = FaultKind::kMessageDelay, .link = NetworkLink{2, 1}, .seconds = 0.05, .probability = 1}});
   expect_outlived(run, "message_delay");
   // Every sum of gradients crosses the link, one after the other.
   EXPECT_GE(lost_seconds(run), kTrainingSteps * 0.05 - kRounding);
@@ -25,14 +25,14 @@ TEST(MessageEffectsTest, DelayedMessagesDelayAllRanksAndChangeNoBit) {
 // The ring uses the links from each rank to the one below it, and 0 -> 2 is not among them.
 TEST(MessageEffectsTest, DelaysOfOtherLinksCostTheRingNothing) {
   const auto run =
-      run_with({{.kind = FaultKind::kMessageDelay, .link = Link{0, 2}, .seconds = 0.05, .probability = 1}});
+      run_with({{.kind = FaultKind::kMessageDelay, .link = NetworkLink{0, 2}, .seconds = 0.05, .probability = 1}});
   EXPECT_LT(lost_seconds(run), kTrainingSteps * 0.05);
 }
 
 // Rank 2 times out first. It ends and closes its connections, so the others fail because of rank 2.
 TEST(MessageEffectsTest, LostMessageTimesOutItsReceiverAndClosesItsConnections) {
   const auto when = When{When::Unit::kCollective, gradients_of(kStep)};
-  const auto run = run_with({{.kind = FaultKind::kMessageLoss, .link = Link{3, 2}, .when = when}});
+  const auto run = run_with({{.kind = FaultKind::kMessageLoss, .link = NetworkLink{3, 2}, .when = when}});
   EXPECT_THAT(run.errors, ElementsAre(kClosedBy2, kClosedBy2, kTimedOut, kClosedBy2));
   EXPECT_EQ(run.updates(), everywhere(kStep));
   expect_fault(run, "message_loss", {2, 3});
@@ -42,7 +42,7 @@ TEST(MessageEffectsTest, LostMessageTimesOutItsReceiverAndClosesItsConnections) 
 // The other ranks see closed connections, when the two fail.
 TEST(MessageEffectsTest, ResetConnectionIsReportedAtBothEnds) {
   const auto when = When{When::Unit::kCollective, gradients_of(kStep)};
-  const auto run = run_with({{.kind = FaultKind::kConnectionReset, .link = Link{3, 2}, .when = when}});
+  const auto run = run_with({{.kind = FaultKind::kConnectionReset, .link = NetworkLink{3, 2}, .when = when}});
   EXPECT_THAT(run.errors, ElementsAre(kClosedBy2, kClosedBy2, "GlooError: Connection reset by peer [rank 3]",
                                       "GlooError: Connection reset by peer [rank 2]"));
   EXPECT_EQ(run.updates(), everywhere(kStep));
@@ -70,7 +70,7 @@ TEST(MessageEffectsTest, OneWayPartitionCutsOffTheOtherSideOnly) {
 // A larger factor must cost more time and nothing else.
 TEST(MessageEffectsTest, SlowLinkDelaysAllRanksAndChangesNoBit) {
   const auto slower = [](double factor) {
-    return run_with({{.kind = FaultKind::kSlowLink, .link = Link{2, 1}, .factor = factor}});
+    return run_with({{.kind = FaultKind::kSlowLink, .link = NetworkLink{2, 1}, .factor = factor}});
   };
   const auto run = slower(1000);
   expect_outlived(run, "slow_link");
@@ -86,7 +86,8 @@ TEST(MessageEffectsTest, SlowLinkCostsAnAllReduceTwoPasses) {
     rank.world.all_reduce(values).wait();
   };
   const auto fast = run_program({}, sum_of_4_mb),
-             slow = run_program({{.kind = FaultKind::kSlowLink, .link = Link{2, 1}, .factor = 1001}}, sum_of_4_mb);
+             slow =
+                 run_program({{.kind = FaultKind::kSlowLink, .link = NetworkLink{2, 1}, .factor = 1001}}, sum_of_4_mb);
   // 1000 more times 4 MB at the 1 GB/s of a link without a described network.
   EXPECT_NEAR(slow.seconds() - fast.seconds(), 2 * 1000 * 0.004, 0.5);
 }
@@ -95,8 +96,8 @@ TEST(MessageEffectsTest, SlowLinkCostsAnAllReduceTwoPasses) {
 TEST(MessageEffectsTest, AMessageAfterTheTimeoutIsLost) {
   const FaultyRunOptions impatient{.timeout = std::chrono::minutes(1)};
   const std::string timed_out = "GlooError: Timed out waiting 60000ms for recv operation to complete";
-  const auto delay =
-      run_with({{.kind = FaultKind::kMessageDelay, .link = Link{3, 2}, .seconds = 61, .probability = 1}}, impatient);
+  const auto delay = run_with(
+      {{.kind = FaultKind::kMessageDelay, .link = NetworkLink{3, 2}, .seconds = 61, .probability = 1}}, impatient);
   EXPECT_THAT(delay.errors, ElementsAre(kClosedBy2, kClosedBy2, timed_out, kClosedBy2));
   expect_fault(delay, "message_delay", {2, 3});
   const auto jitter = run_with({{.kind = FaultKind::kJitter, .rank = kRank, .seconds = 600}}, impatient);

@@ -74,7 +74,7 @@ double seconds_without_faults() {
 
 TEST(MessageFaultsTest, ADelayedMessageIsLateAndChangesNothing) {
   const auto passing =
-      pass_with({.kind = FaultKind::kMessageDelay, .link = Link{2, 1}, .seconds = 0.05, .probability = 1});
+      pass_with({.kind = FaultKind::kMessageDelay, .link = NetworkLink{2, 1}, .seconds = 0.05, .probability = 1});
   expect_outlived(passing, "message_delay");
   // What rank 2 sends depends on what rank 1 received three rounds earlier, so delays accumulate once per turn of
   // the ring.
@@ -84,7 +84,7 @@ TEST(MessageFaultsTest, ADelayedMessageIsLateAndChangesNothing) {
 // The messages are tiny, so only very large factors make a difference that can be measured.
 TEST(MessageFaultsTest, ASlowLinkTakesItsTime) {
   const auto slower = [](double factor) {
-    return pass_with({.kind = FaultKind::kSlowLink, .link = Link{2, 1}, .factor = factor});
+    return pass_with({.kind = FaultKind::kSlowLink, .link = NetworkLink{2, 1}, .factor = factor});
   };
   expect_outlived(slower(1000), "slow_link");
   EXPECT_GT(slower(1e9).run.seconds(), slower(1e8).run.seconds());
@@ -93,7 +93,7 @@ TEST(MessageFaultsTest, ASlowLinkTakesItsTime) {
 // A real receiver cannot tell a late message from a lost one.
 TEST(MessageFaultsTest, ADelayBeyondTheTimeoutIsALostMessage) {
   const auto passing =
-      pass_with({.kind = FaultKind::kMessageDelay, .link = Link{2, 1}, .seconds = 2000, .probability = 1});
+      pass_with({.kind = FaultKind::kMessageDelay, .link = NetworkLink{2, 1}, .seconds = 2000, .probability = 1});
   EXPECT_THAT(passing.run.errors[1], kTimedOut);
   EXPECT_THAT(passing.sums, Each(::testing::Lt(kSum)));
   expect_fault(passing, "message_delay", {1, 2});
@@ -101,7 +101,7 @@ TEST(MessageFaultsTest, ADelayBeyondTheTimeoutIsALostMessage) {
 
 // Each delay alone, 1,000 s, is below the timeout of 1,800 s; both faults delay the same message.
 TEST(MessageFaultsTest, DelaysThatExceedTheTimeoutTogetherLoseTheMessage) {
-  const Fault delay{.kind = FaultKind::kMessageDelay, .link = Link{2, 1}, .seconds = 1000, .probability = 1};
+  const Fault delay{.kind = FaultKind::kMessageDelay, .link = NetworkLink{2, 1}, .seconds = 1000, .probability = 1};
   const auto run = run_program({delay, delay}, [](RankContext& rank) {
     auto number = at::zeros({1});
     if (rank.rank == 2) rank.world.send(number, 1).wait();
@@ -114,14 +114,14 @@ TEST(MessageFaultsTest, DelaysThatExceedTheTimeoutTogetherLoseTheMessage) {
 
 // With this factor, a message takes longer than the timeout.
 TEST(MessageFaultsTest, ALinkThatIsTooSlowLosesMessages) {
-  const auto passing = pass_with({.kind = FaultKind::kSlowLink, .link = Link{2, 1}, .factor = 1e13});
+  const auto passing = pass_with({.kind = FaultKind::kSlowLink, .link = NetworkLink{2, 1}, .factor = 1e13});
   EXPECT_THAT(passing.run.errors[1], kTimedOut);
   expect_fault(passing, "slow_link", {1, 2});
 }
 
 // The others see closed connections when the receiver gives up, as over real Gloo.
 TEST(MessageFaultsTest, ALostMessageTimesOutItsReceiverOnly) {
-  const auto passing = pass_with({.kind = FaultKind::kMessageLoss, .link = Link{3, 2}, .when = kAtFifth});
+  const auto passing = pass_with({.kind = FaultKind::kMessageLoss, .link = NetworkLink{3, 2}, .when = kAtFifth});
   EXPECT_THAT(passing.run.errors, ElementsAre(closed_by(2), closed_by(2), kTimedOut, closed_by(2)));
   EXPECT_EQ(passing.sums[2], 0 + 1 + 2 + 3 + 4);
   expect_fault(passing, "message_loss", {2, 3});
@@ -129,7 +129,7 @@ TEST(MessageFaultsTest, ALostMessageTimesOutItsReceiverOnly) {
 
 // Unlike a lost message, a reset is noticed at once.
 TEST(MessageFaultsTest, AResetConnectionIsReportedAtBothEnds) {
-  const auto passing = pass_with({.kind = FaultKind::kConnectionReset, .link = Link{3, 2}, .when = kAtFifth});
+  const auto passing = pass_with({.kind = FaultKind::kConnectionReset, .link = NetworkLink{3, 2}, .when = kAtFifth});
   EXPECT_THAT(passing.run.errors[2], HasSubstr("Connection reset by peer [rank 3]"));
   EXPECT_THAT(passing.run.errors[3], HasSubstr("Connection reset by peer [rank 2]"));
   EXPECT_THAT(passing.run.errors[0], closed_by(2));

@@ -31,7 +31,7 @@ constexpr std::uint64_t kCollective = 0x0400000000000000;  // the prefix of an a
 
 /// Runs a body on each rank, on a thread.
 void on_ranks(int num_ranks, const std::function<void(int, Exchange&)>& body) {
-  std::vector<Listener> listeners;
+  std::vector<SegmentListener> listeners;
   std::vector<std::string> addresses;
   for (int rank = 0; rank < num_ranks; ++rank) addresses.push_back(listeners.emplace_back(num_ranks).address());
   std::vector<std::string> errors(num_ranks);
@@ -299,7 +299,7 @@ bool file_names(const char* path, const std::string& text) {
 /// Rank 1 is a child process that runs `body_of_child` and kills itself; this process is rank 0.
 void with_killed_process(const std::function<void(Exchange&)>& body_of_child,
                          const std::function<void(Exchange&, pid_t)>& body) {
-  std::vector<Listener> listeners;
+  std::vector<SegmentListener> listeners;
   std::vector<std::string> addresses;
   for (int rank = 0; rank < 2; ++rank) addresses.push_back(listeners.emplace_back(2).address());
   const pid_t child = fork();

@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 
 #include "reference/core/errors.hpp"
-#include "reference/tree/tree_bytes.hpp"
 #include "reference/optim/optimizers/optimizers.hpp"
+#include "reference/tree/tree_bytes.hpp"
 #include "tests/support/optimizer_steps.hpp"
 #include "tests/support/torch.hpp"
 

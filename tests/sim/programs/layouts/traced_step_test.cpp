@@ -8,8 +8,8 @@
 #include "reference/mesh/mesh.hpp"
 #include "reference/state/device_mesh.hpp"
 #include "sim/backend/first_rank.hpp"
-#include "sim/programs/rehearsal/rehearsal.hpp"
 #include "sim/programs/layouts/traced_step.hpp"
+#include "sim/programs/rehearsal/rehearsal.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace accel::testing::traced_step {

@@ -1,6 +1,6 @@
-// Connects a rank's Accelerator to the simulator: the library reports phases and steps through StepListener and
+// Connects a rank's Accelerator to the simulator: the library reports phases and steps through StepObserver and
 // does not know which backend listens.
-#include "sim/backend/sim_listener.hpp"
+#include "sim/backend/sim_observer.hpp"
 
 #include <ATen/record_function.h>
 
@@ -10,7 +10,7 @@
 namespace accel::sim {
 
 // Reading the loss is the simulator's own work, so the operator clock must not charge it.
-void SimListener::begin_backward(const at::Tensor& loss) {
+void SimObserver::begin_backward(const at::Tensor& loss) {
   if (recorder_ && loss.numel() > 0) {
     const at::DisableRecordFunctionGuard no_clock;
     recorder_->add_loss(rank_, loss.detach().flatten()[0].item<double>());
@@ -20,15 +20,15 @@ void SimListener::begin_backward(const at::Tensor& loss) {
 
 // Compares every prepared model, whether or not this update changed its parameters: a rank that bypasses the
 // gradients' all-reduce trains a different model. Models that keep their gradients local are left out.
-void SimListener::after_update() {
+void SimObserver::after_update() {
   world_->reach(rank_, StepPoint::kUpdated);
   const auto models = compared_models(replicas_);
   if (models.empty()) return;
   const at::DisableRecordFunctionGuard no_clock;
   auto states = states_of(models);
   if (recorder_) recorder_->add_update(rank_, names_of(models), states);
-  vote_->cast(rank_, models, std::move(states), fingerprint(default_generator()));
-  world_->clocks().discard_compute(rank_);  // the vote is not part of the program
+  replicas_compared_->submit(rank_, models, std::move(states), fingerprint(default_generator()));
+  world_->clocks().discard_compute(rank_);  // the comparison is not part of the program
 }
 
 }  // namespace accel::sim

@@ -14,13 +14,13 @@ namespace accel::programs {
 /// Applies the faults of a rank's files to the writes of its process, which asks before each.
 ///
 /// Thread rule: the rank's thread.
-class JudgedWrites {
+class WriteFaults {
  public:
-  explicit JudgedWrites(const sim::Seat& seat);
-  ~JudgedWrites();
+  explicit WriteFaults(const sim::SimulatedRank& simulated);
+  ~WriteFaults();
 
-  /// Returns an answer of process::WriteJudge.
-  std::int64_t judge(const std::string& path, std::uint64_t offset, std::uint64_t bytes);
+  /// Returns an answer of process::WriteDecision.
+  std::int64_t answer_of(const std::string& path, std::uint64_t offset, std::uint64_t bytes);
   /// What killed the process in a write; null: it lives.
   [[nodiscard]] const std::exception_ptr& death() const { return death_; }
 

@@ -1,4 +1,4 @@
-#include "sim/programs/processes/judged_writes.hpp"
+#include "sim/programs/processes/write_faults.hpp"
 
 #include <algorithm>
 
@@ -13,7 +13,7 @@ constexpr std::uint64_t kChunk = 1 << 20;
 }  // namespace
 
 // Counts what a disk would get. The process itself does everything but writing on its own disk.
-class JudgedWrites::Disk final : public Files {
+class WriteFaults::Disk final : public Files {
  public:
   std::int64_t taken = 0;  // bytes of the current write
 
@@ -36,17 +36,18 @@ class JudgedWrites::Disk final : public Files {
     Disk& disk;
   };
   [[noreturn]] static void refuse(const std::string& path) {
-    throw InternalError(fmt::format("{}: only writes of a rank's process are judged", path));
+    throw InternalError(fmt::format("{}: only writes of a rank's process are decided", path));
   }
 };
 
-JudgedWrites::JudgedWrites(const sim::Seat& seat) : disk_(std::make_shared<Disk>()) {
-  if (seat.faults != nullptr) files_ = seat.faults->files(*seat.member.world, seat.member.rank, disk_);
+WriteFaults::WriteFaults(const sim::SimulatedRank& simulated) : disk_(std::make_shared<Disk>()) {
+  if (simulated.faults != nullptr)
+    files_ = simulated.faults->files(*simulated.member.world, simulated.member.rank, disk_);
 }
 
-JudgedWrites::~JudgedWrites() = default;
+WriteFaults::~WriteFaults() = default;
 
-std::int64_t JudgedWrites::judge(const std::string& path, std::uint64_t offset, std::uint64_t bytes) {
+std::int64_t WriteFaults::answer_of(const std::string& path, std::uint64_t offset, std::uint64_t bytes) {
   if (!files_) return static_cast<std::int64_t>(bytes);
   disk_->taken = 0;
   try {

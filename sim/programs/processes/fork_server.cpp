@@ -1,4 +1,4 @@
-#include "sim/programs/processes/warm_program.hpp"
+#include "sim/programs/processes/fork_server.hpp"
 
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -16,7 +16,7 @@
 namespace accel::programs {
 
 // The interpreter reads a line per run, "AREA RESTARTS FOLDER", and writes one when it is ready for the next.
-WarmProgram::WarmProgram(RankProgram program) : name_(program.command.front()) {
+ForkServer::ForkServer(RankProgram program) : name_(program.command.front()) {
   std::array<int, 2> ends{};
   checked_descriptor(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), "the program of the ranks");
   socket_ = ends[0];
@@ -34,12 +34,12 @@ WarmProgram::WarmProgram(RankProgram program) : name_(program.command.front()) {
 }
 
 // It ends when nobody can send it requests any more.
-WarmProgram::~WarmProgram() {
+ForkServer::~ForkServer() {
   close(socket_);
   waitpid(pid_, nullptr, 0);
 }
 
-bool WarmProgram::is_ready() {
+bool ForkServer::is_ready() {
   char line = 0;
   while (true) {
     const auto bytes = read(socket_, &line, 1);
@@ -48,11 +48,11 @@ bool WarmProgram::is_ready() {
 }
 
 // No run was started if the ranks ended before their programs.
-void WarmProgram::finish_run() {
+void ForkServer::finish_run() {
   ensure(!std::exchange(is_running_, false) || is_ready(), "'{}' has ended during a run", name_);
 }
 
-std::unique_ptr<Supervisor> WarmProgram::start(int num_ranks, const std::string& folder, int restart_count) {
+std::unique_ptr<Supervisor> ForkServer::start(int num_ranks, const std::string& folder, int restart_count) {
   finish_run();  // the one before a restart
   const auto area = process::SharedArea::create(num_ranks);
   const auto request = fmt::format("{} {} {}\n", area->descriptor(), restart_count, folder);
@@ -62,9 +62,9 @@ std::unique_ptr<Supervisor> WarmProgram::start(int num_ranks, const std::string&
   return std::make_unique<Supervisor>(RankProgram{.starter = pid_}, area);
 }
 
-sim::SimulationReport WarmProgram::run(const Rehearsal& rehearsal, int num_ranks, const std::string& folder) {
-  auto report = run_process_seats(rehearsal, num_ranks,
-                                  [&](int restart_count) { return start(num_ranks, folder, restart_count); });
+sim::SimulationReport ForkServer::run(const Rehearsal& rehearsal, int num_ranks, const std::string& folder) {
+  auto report = run_ranks_as_processes(rehearsal, num_ranks,
+                                       [&](int restart_count) { return start(num_ranks, folder, restart_count); });
   finish_run();
   return report;
 }

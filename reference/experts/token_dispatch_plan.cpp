@@ -1,4 +1,4 @@
-#include "reference/experts/dispatch_plan.hpp"
+#include "reference/experts/token_dispatch_plan.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -32,10 +32,10 @@ std::int64_t expert_capacity(std::int64_t num_tokens, const DispatchOptions& opt
   return static_cast<std::int64_t>(std::ceil(mean * *options.capacity_factor));
 }
 
-DispatchPlan plan_dispatch(const std::vector<std::int64_t>& experts, const DispatchOptions& options) {
+TokenDispatchPlan plan_dispatch(const std::vector<std::int64_t>& experts, const DispatchOptions& options) {
   const auto num_choices = static_cast<std::int64_t>(experts.size());
   const auto capacity = expert_capacity(num_choices / options.top_k, options);
-  DispatchPlan plan{.rows_per_expert = Counts(index(options.num_experts))};
+  TokenDispatchPlan plan{.rows_per_expert = Counts(index(options.num_experts))};
   std::vector<bool> is_kept(experts.size());
   for (std::int64_t position = 0; position < options.top_k; ++position) {
     for (auto choice = position; choice < num_choices; choice += options.top_k) {

@@ -10,17 +10,17 @@ namespace accel::programs {
 
 /// An interpreter that has imported what a Python program needs, and forks the ranks of one run after the other.
 ///
-///     WarmProgram program(*python_program({"python3", "train.py"}));
+///     ForkServer program(*python_program({"python3", "train.py"}));
 ///     const auto report = program.run(Rehearsal({.schedule = "random"}, 4), 4, folder);
 ///
 /// Thread rule: one thread.
-class WarmProgram {
+class ForkServer {
  public:
   /// Returns when it is ready. Throws ConfigError if it cannot start; the interpreter has then printed why.
-  explicit WarmProgram(RankProgram program);
-  ~WarmProgram();
-  WarmProgram(const WarmProgram&) = delete;
-  WarmProgram& operator=(const WarmProgram&) = delete;
+  explicit ForkServer(RankProgram program);
+  ~ForkServer();
+  ForkServer(const ForkServer&) = delete;
+  ForkServer& operator=(const ForkServer&) = delete;
 
   /// Runs the program once. Standard output of the ranks goes to the files output0, output1, ... of the folder,
   /// standard error nowhere. Throws Error if the interpreter has ended.

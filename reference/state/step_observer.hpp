@@ -29,9 +29,9 @@ struct Replicas {
 /// `sim-run compare` to record them on any backend. Otherwise real ranks have no listener.
 ///
 /// Thread rule: the rank's thread.
-class StepListener {
+class StepObserver {
  public:
-  virtual ~StepListener() = default;
+  virtual ~StepObserver() = default;
   /// Starts a phase: "forward", "backward", "batch_norm" (inside the others), "optimizer" or "other". The string must
   /// have static storage duration. Returns the previous phase.
   virtual std::string_view enter_phase(std::string_view phase) = 0;
@@ -59,7 +59,7 @@ class StepListener {
 /// Enters a phase, and restores the previous one when the scope ends. `listener` may be null.
 class PhaseScope {
  public:
-  PhaseScope(StepListener* listener, std::string_view phase) : listener_(listener) {
+  PhaseScope(StepObserver* listener, std::string_view phase) : listener_(listener) {
     if (listener_ != nullptr) before_ = listener_->enter_phase(phase);
   }
   ~PhaseScope() {
@@ -69,7 +69,7 @@ class PhaseScope {
   PhaseScope& operator=(const PhaseScope&) = delete;
 
  private:
-  StepListener* listener_;
+  StepObserver* listener_;
   std::string_view before_;
 };
 

@@ -1,4 +1,4 @@
-#include "reference/experts/dispatch_plan.hpp"
+#include "reference/experts/token_dispatch_plan.hpp"
 
 #include <gmock/gmock.h>
 

@@ -27,7 +27,7 @@ struct DispatchOptions {
 [[nodiscard]] std::int64_t expert_capacity(std::int64_t num_tokens, const DispatchOptions& options);
 
 /// What one rank sends.
-struct DispatchPlan {
+struct TokenDispatchPlan {
   /// The choices that are kept, as token * top_k + choice, by expert and then by token.
   std::vector<std::int64_t> choices = {};
   std::vector<std::int64_t> rows_per_expert = {};  ///< of all experts
@@ -39,7 +39,7 @@ struct DispatchPlan {
 /// depends on how the tokens are divided over ranks. Source: GShard, arXiv 2006.16668, algorithm 1. (Megatron-LM's
 /// policy "position" ignores the position of a choice, and its default "probs" keeps the largest gates.)
 /// Throws ArgumentError for an expert that does not exist.
-[[nodiscard]] DispatchPlan plan_dispatch(const std::vector<std::int64_t>& experts, const DispatchOptions& options);
+[[nodiscard]] TokenDispatchPlan plan_dispatch(const std::vector<std::int64_t>& experts, const DispatchOptions& options);
 
 /// What one rank receives. Rows arrive by source rank, and from each by expert.
 struct ArrivalPlan {

@@ -1,8 +1,8 @@
-// Note [Replica vote]
+// Note [Replica comparison]
 // Data parallelism relies on every rank applying equal gradients to equal parameters. A rank that skips one
 // all-reduce breaks this silently on real backends. Comparing hashes instead of tensors keeps the check cheap,
 // and the majority shows which rank is wrong. No rank waits for the others: the last one to submit compares.
-#include "sim/backend/replica_vote.hpp"
+#include "sim/backend/replica_comparison.hpp"
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/StringUtil.h>
@@ -15,7 +15,7 @@
 namespace accel::sim {
 namespace {
 
-const NamedTensors::value_type& parameter_at(std::size_t place, const ReplicaVote::Models& models) {
+const NamedTensors::value_type& parameter_at(std::size_t place, const ReplicaComparison::Models& models) {
   for (const auto& model : models) {
     if (place < model->parameters.size()) return model->parameters[place];
     place -= model->parameters.size();
@@ -65,74 +65,75 @@ std::vector<int> parts_of(const ReplicaModels& models) {
 }
 
 // Comparing runs without the mutex: it calls World::fail, which may run user callbacks.
-void ReplicaVote::cast(int rank, const Models& models, std::vector<ParameterState> states, std::uint64_t generator) {
-  Ballot complete;
+void ReplicaComparison::submit(int rank, const Models& models, std::vector<ParameterState> states,
+                               std::uint64_t generator) {
+  Submissions complete;
   std::uint64_t update = 0;
   auto parts = parts_of(models);
   {
     const MutexLock lock(mutex_);
     const auto turn = next_[rank];
     ++next_[rank].update;
-    auto& ballot = open_[turn];
-    ballot.states.resize(world_.num_ranks());
-    ballot.parts.resize(world_.num_ranks());
-    ballot.generators.resize(world_.num_ranks());
-    ballot.states[rank] = std::move(states);
-    ballot.parts[rank] = std::move(parts);
-    ballot.generators[rank] = generator;
-    if (++ballot.num_cast < world_.num_ranks()) return;
-    complete = std::move(ballot);
-    // Earlier incomplete ballots stay incomplete: some rank had no batch for those updates.
+    auto& submissions = open_[turn];
+    submissions.states.resize(world_.num_ranks());
+    submissions.parts.resize(world_.num_ranks());
+    submissions.generators.resize(world_.num_ranks());
+    submissions.states[rank] = std::move(states);
+    submissions.parts[rank] = std::move(parts);
+    submissions.generators[rank] = generator;
+    if (++submissions.num_submitted < world_.num_ranks()) return;
+    complete = std::move(submissions);
+    // Earlier incomplete submissions stay incomplete: some rank had no batch for those updates.
     open_.erase(open_.begin(), open_.upper_bound(turn));
-    update = first_updates_[turn.era] + turn.update;
+    update = first_updates_[turn.interval] + turn.update;
   }
   compare(update, complete, models);
   compare_generators(update, complete);
 }
 
-// Called at the end of a join context, in which ranks that ran out of data stop updating. A new era realigns
+// Called at the end of a join context, in which ranks that ran out of data stop updating. A new interval realigns
 // their counts; update numbers in messages continue from the rank with the most updates.
-void ReplicaVote::begin_era(int rank) {
+void ReplicaComparison::begin_interval(int rank) {
   const MutexLock lock(mutex_);
-  auto& [era, update] = next_[rank];
-  if (++era == first_updates_.size()) first_updates_.push_back(0);
-  first_updates_[era] = std::max(first_updates_[era], first_updates_[era - 1] + update);
+  auto& [interval, update] = next_[rank];
+  if (++interval == first_updates_.size()) first_updates_.push_back(0);
+  first_updates_[interval] = std::max(first_updates_[interval], first_updates_[interval - 1] + update);
   update = 0;
 }
 
 // Ranks that hold the same parts must agree in everything. If there are several such parties, the complete parameters
 // of all ranks are compared first.
-void ReplicaVote::compare(std::uint64_t update, const Ballot& ballot, const Models& models) {
+void ReplicaComparison::compare(std::uint64_t update, const Submissions& submissions, const Models& models) {
   std::vector<int> everyone;
   std::map<std::vector<int>, std::vector<int>> parties;
   std::vector<Hashes> hashes(world_.num_ranks());
   for (int rank = 0; rank < world_.num_ranks(); ++rank) {
     everyone.push_back(rank);
-    parties[ballot.parts[rank]].push_back(rank);
-    for (const auto& state : ballot.states[rank]) hashes[rank].push_back(state.hash);
+    parties[submissions.parts[rank]].push_back(rank);
+    for (const auto& state : submissions.states[rank]) hashes[rank].push_back(state.hash);
   }
   if (parties.size() == 1) {
-    agree(everyone, update, hashes, ballot, models);
+    agree(everyone, update, hashes, submissions, models);
     return;
   }
   auto complete = hashes;
   for (const auto rank : everyone) {
-    const auto& parts = ballot.parts[rank];
+    const auto& parts = submissions.parts[rank];
     for (std::size_t place = 0; place < parts.size(); ++place) {
       if (parts[place] != ParameterLayout::kUndivided) complete[rank][place] = 0;
     }
   }
-  bool is_equal = agree(everyone, update, complete, ballot, models);
+  bool is_equal = agree(everyone, update, complete, submissions, models);
   for (const auto& [parts, ranks] : parties) {
     std::vector<Hashes> of_party;
     for (const auto rank : ranks) of_party.push_back(hashes[rank]);
-    is_equal = is_equal && agree(ranks, update, of_party, ballot, models);
+    is_equal = is_equal && agree(ranks, update, of_party, submissions, models);
   }
 }
 
 // All parameters of all models are one list of hashes, so the first difference has one index.
-bool ReplicaVote::agree(const std::vector<int>& ranks, std::uint64_t update, const std::vector<Hashes>& hashes,
-                        const Ballot& ballot, const Models& models) {
+bool ReplicaComparison::agree(const std::vector<int>& ranks, std::uint64_t update, const std::vector<Hashes>& hashes,
+                              const Submissions& submissions, const Models& models) {
   auto culprits = minority(hashes);
   if (culprits.empty()) return true;
   // The first difference is searched between one culprit and one rank that differs from it; on a tie any pair
@@ -145,7 +146,7 @@ bool ReplicaVote::agree(const std::vector<int>& ranks, std::uint64_t update, con
   const auto& [name, tensor] = parameter_at(static_cast<std::size_t>(first), models);
   std::vector<ParameterState> states;
   for (const auto rank : ranks) {
-    const auto& own = ballot.states[rank];
+    const auto& own = submissions.states[rank];
     if (static_cast<std::size_t>(first) < own.size()) states.push_back(own[first]);
   }
   for (auto& culprit : culprits) culprit = ranks[culprit];
@@ -170,8 +171,8 @@ bool ReplicaVote::agree(const std::vector<int>& ranks, std::uint64_t update, con
 
 // A finding, not an error: ranks may seed differently on purpose. Only a change from equal to different is
 // suspicious, for example a rank that draws one number more than the others.
-void ReplicaVote::compare_generators(std::uint64_t update, const Ballot& ballot) {
-  const auto others = minority(ballot.generators);
+void ReplicaComparison::compare_generators(std::uint64_t update, const Submissions& submissions) {
+  const auto others = minority(submissions.generators);
   bool were_equal = false;
   {
     const MutexLock lock(mutex_);
@@ -179,7 +180,7 @@ void ReplicaVote::compare_generators(std::uint64_t update, const Ballot& ballot)
     generators_were_equal_ = others.empty();
   }
   if (!were_equal || others.empty()) return;
-  const bool is_tie = others.size() == ballot.generators.size();
+  const bool is_tie = others.size() == submissions.generators.size();
   world_.failures().warn(
       fmt::format("after optimizer_step #{} the default generator of {} is in another state than {}, which had been "
                   "equal: the ranks draw different "

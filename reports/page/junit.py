@@ -34,7 +34,7 @@ def read(path):
 
 
 def name_of(case):
-    """ctest repeats the name as classname; pytest writes the module and the class there."""
+    """ctest repeats the name as classname, pytest writes the module and the class there, and live.py writes none."""
     name, owner = case.get("name"), case.get("classname")
     return name if owner in (None, "", name) else f"{owner}.{name}"
 

@@ -83,6 +83,7 @@ class JUnitTest(unittest.TestCase):
         for text, expected, code in ((passed, "1 passed, 0 failed\n", 0), ("<testsuite/>", "0 passed, 0 failed\n", 1)):
             run = self.summary(self.write("a.xml", text))
             self.assertEqual((run.stdout, run.stderr, run.returncode), (expected, "", code))
+        self.assertEqual((self.summary().stdout, self.summary().returncode), ("0 passed, 0 failed\n", 1))
 
     def test_a_file_that_cannot_be_read_is_a_failed_test(self):
         run = self.summary(self.write("a.xml", '<testsuite><testcase name="a"/></testsuite>'), "/nowhere/b.xml")

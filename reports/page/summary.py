@@ -11,7 +11,7 @@ import junit
 
 def main():
     parser = argparse.ArgumentParser(prog="summary.py", description=__doc__)
-    parser.add_argument("file", nargs="+", help="JUnit XML")
+    parser.add_argument("file", nargs="*", help="JUnit XML")
     counts = collections.Counter()
     for path in parser.parse_args().file:
         try:

@@ -126,7 +126,7 @@ TEST(CiFilesTest, TheDockerfileUsesCommandsAndFilesThatExist) {
 // The jobs keep the folders that ./dev uses, and upload the one that `./dev test` fills.
 TEST(CiFilesTest, CachesAndArtifactsAreTheFoldersOfDev) {
   EXPECT_THAT(text_of("dev"), HasSubstr("ACCEL_ARTIFACTS=build/artifacts\n"));
-  EXPECT_THAT(text_of("dev"), HasSubstr("--output-junit \"$ACCEL_ARTIFACTS/junit-$folder.xml\""));
+  EXPECT_THAT(text_of("dev"), HasSubstr("xml=$ACCEL_ARTIFACTS/junit-$folder.xml\n"));
   const auto github = read_yaml(kGitHub);
   for (const auto& job : github["jobs"]) {
     std::set<std::string> paths;

@@ -25,8 +25,7 @@ endfunction()
 # Libraries and programs whose code runs outside of training steps. They get -O1, which compiles in a quarter less time than
 # -O2.
 set(ACCEL_COLD accel runtime accelerator bench_program checkpoint command_line config experiments launch launch_command offload
-  profiler sim-calibrate sim-run sim_faults sim_network sim_report sources terminal tracking training_state
-  verification-report verification_results)
+  profiler sim-calibrate sim-run sim_faults sim_network sim_report sources terminal tracking training_state)
 function(accel_compile_cold target name)
   if(name IN_LIST ACCEL_COLD AND CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${target} PRIVATE -O1)

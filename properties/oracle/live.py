@@ -28,7 +28,7 @@ usage: live.py --bin FOLDER [--seed N] [--experiments N] [--requests N]     ever
        live.py --bin FOLDER --faults                                        the known faults
        live.py --bin FOLDER --names                                         the public names of Accelerate
 Without --seed and ACCEL_ORACLE_SEED the seed is drawn at the start. It is printed with the command that repeats the comparisons. The
-last line is "N passed, N failed"; exit 1 if any failed.
+last line is "N passed, N failed"; exit 1 if any failed. All comparisons are written to junit-oracle.xml in the folder ACCEL_ARTIFACTS, if set.
 
 An error of one side alone is a difference, and so are two errors that differ. Traces may end in errors that have the same text, in the
 same step and on the same ranks; plans and schedules in errors of the same class, schedules in the same step. Requests of all other kinds
@@ -40,6 +40,7 @@ import glob
 import json
 import os
 import random
+import re
 import shlex
 import subprocess
 import sys
@@ -47,6 +48,7 @@ import tempfile
 import threading
 import time
 import traceback
+import xml.etree.ElementTree as ElementTree
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -91,18 +93,31 @@ class Report:
 
     def __init__(self, arguments):
         self.passed = self.failed = 0
+        self._suite = ElementTree.Element("testsuite", name="oracle")
         self._command = [sys.executable, os.path.relpath(__file__), "--bin", arguments.bin]
         self._lock = threading.Lock()
 
     def add(self, what, difference, again, sides="Accelerate and accel"):
         with self._lock:
+            case = ElementTree.SubElement(self._suite, "testcase", name=xml_text(what))
             if difference is None:
                 self.passed += 1
                 return
             self.failed += 1
+            ElementTree.SubElement(case, "failure", message=xml_text(f"{sides}: {difference}"))
             if self.failed <= SHOWN_FAILURES:
                 print(f"FAILED {what} ({sides}): {difference}", flush=True)
                 print(f"       again: {shlex.join(self._command + again)}", flush=True)
+
+    def write_junit(self, path):
+        self._suite.set("tests", str(self.passed + self.failed))
+        self._suite.set("failures", str(self.failed))
+        ElementTree.ElementTree(self._suite).write(path, encoding="utf-8", xml_declaration=True)
+
+
+def xml_text(value):
+    """Without the characters that XML cannot contain."""
+    return re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", str(value))
 
 
 def ended(command, stdout=subprocess.DEVNULL, folder=None):
@@ -765,6 +780,8 @@ def main():
         compare_everything(report, arguments, random.Random(arguments.seed))
         if report.failed:
             say_seed(arguments)
+    if os.environ.get("ACCEL_ARTIFACTS"):
+        report.write_junit(os.path.join(os.environ["ACCEL_ARTIFACTS"], "junit-oracle.xml"))
     print(f"{report.passed} passed, {report.failed} failed")
     return 0 if report.failed == 0 and report.passed > 0 else 1
 

@@ -10,6 +10,7 @@ import stat
 import sys
 import tempfile
 import unittest
+import xml.etree.ElementTree as ElementTree
 from unittest import mock
 
 import experiments
@@ -112,6 +113,18 @@ class PlantedErrorTest(unittest.TestCase):
             live.do(report, self.arguments, lambda: 1 / 0)
             live.do(report, self.arguments, lambda: report.add("something", None, []))
         self.assertEqual((report.passed, report.failed), (1, 1))
+
+    def test_every_comparison_is_in_the_junit_xml(self):
+        report = live.Report(self.arguments)
+        with mock.patch("builtins.print"):
+            report.add("plan <sim>", None, [])
+            report.add("schedule", "2 instead of 1\0\ud800", [])
+        path = os.path.join(self.folder.name, "junit.xml")
+        report.write_junit(path)
+        suite = ElementTree.parse(path).getroot()
+        self.assertEqual((suite.get("tests"), suite.get("failures")), ("2", "1"))
+        self.assertEqual([case.get("name") for case in suite], ["plan <sim>", "schedule"])
+        self.assertEqual([failure.get("message") for failure in suite.iter("failure")], ["Accelerate and accel: 2 instead of 1\ufffd\ufffd"])
 
 
 class SeedTest(unittest.TestCase):

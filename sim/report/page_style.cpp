@@ -101,8 +101,6 @@ svg .compute, svg .volume { fill: var(--compute); }
 svg .exposed { fill: var(--exposed); }
 svg .waiting { fill: var(--waiting); }
 svg .slowest { stroke: var(--slowest); stroke-width: 2; }
-svg .value-even, svg .value-odd { fill: var(--compute); }
-svg .value-odd { opacity: 0.5; }
 svg .track { fill: var(--grid); }
 svg .efficiency { stroke: var(--compute); stroke-width: 2.5; }
 svg .ideal { stroke: var(--soft); stroke-width: 1.5; stroke-dasharray: 6 5; }

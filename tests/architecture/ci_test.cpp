@@ -118,7 +118,7 @@ TEST(CiFilesTest, TheDockerfileUsesCommandsAndFilesThatExist) {
       EXPECT_TRUE(fs::exists(source_dir() / match[1].str())) << line;
     }
   }
-  EXPECT_EQ(count, 3);
+  EXPECT_EQ(count, 4);
   for (const auto& command : readme_commands()) EXPECT_THAT(text, HasSubstr(command));
   EXPECT_THAT(split_lines(text_of(".dockerignore")), Contains("build"));  // its files name folders of the host
 }
@@ -126,7 +126,7 @@ TEST(CiFilesTest, TheDockerfileUsesCommandsAndFilesThatExist) {
 // The jobs keep the folders that ./dev uses, and upload the one that `./dev test` fills.
 TEST(CiFilesTest, CachesAndArtifactsAreTheFoldersOfDev) {
   EXPECT_THAT(text_of("dev"), HasSubstr("ACCEL_ARTIFACTS=build/artifacts\n"));
-  EXPECT_THAT(text_of("dev"), HasSubstr("--output-junit \"$ACCEL_ARTIFACTS/junit-$folder.xml\""));
+  EXPECT_THAT(text_of("dev"), HasSubstr("xml=$ACCEL_ARTIFACTS/junit-$folder.xml\n"));
   const auto github = read_yaml(kGitHub);
   for (const auto& job : github["jobs"]) {
     std::set<std::string> paths;
@@ -140,6 +140,24 @@ TEST(CiFilesTest, CachesAndArtifactsAreTheFoldersOfDev) {
   EXPECT_EQ(gitlab["cache"][1]["paths"][0].as<std::string>(), ".cache/ccache");
   EXPECT_EQ(gitlab["artifacts"]["paths"][0].as<std::string>(), "build/artifacts");
   EXPECT_EQ(gitlab["artifacts"]["reports"]["junit"].as<std::string>(), "build/artifacts/junit-*.xml");
+}
+
+// A script that is missing or not executable would be found by a user only.
+TEST(CiFilesTest, EveryCommandOfTheUsageRunsAFunctionOrAScriptThatExists) {
+  const Declarations declared;
+  const auto usage = text_of("configs/dev/usage.txt"), dev = text_of("dev");
+  static const std::regex command("\n  (\\w+) "), script("configs/dev/\\w+\\.sh");
+  int commands = 0, scripts = 0;
+  for (std::sregex_iterator match(usage.begin(), usage.end(), command), none; match != none; ++match, ++commands)
+    EXPECT_EQ(problems_of_command(declared, "./dev " + (*match)[1].str()), Lines());
+  for (std::sregex_iterator match(dev.begin(), dev.end(), script), none; match != none; ++match, ++scripts) {
+    const auto path = source_dir() / match->str();
+    ASSERT_TRUE(fs::exists(path)) << path;
+    const bool is_sourced = path.filename() == "common.sh";
+    EXPECT_NE((fs::status(path).permissions() & fs::perms::owner_exec) != fs::perms::none, is_sourced) << path;
+  }
+  EXPECT_EQ(commands, 13);
+  EXPECT_GT(scripts, 7);
 }
 
 // --- versions of LibTorch --------------------------------------------------------------------------------------------

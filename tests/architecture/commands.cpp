@@ -33,6 +33,15 @@ std::string sources_of(const Lines& folders) {
   return text;
 }
 
+/// ./dev and the scripts that it runs.
+std::string sources_of_dev() {
+  auto text = text_of("dev");
+  for (const auto& entry : fs::directory_iterator(source_dir() / "configs/dev")) {
+    if (entry.path().extension() == ".sh") text += text_of(fs::relative(entry.path(), source_dir()));
+  }
+  return text;
+}
+
 /// `--name` as CLI11 reads it: `"--name"`, or one of several in a string.
 bool declares_option(const std::string& sources, const std::string& option) {
   for (auto at = sources.find(option); at != std::string::npos; at = sources.find(option, at + 1)) {
@@ -67,7 +76,7 @@ bool knows_command(const Declarations& declared, const std::string& program, con
 }  // namespace
 
 Declarations::Declarations()
-    : dev(text_of("dev")),
+    : dev(sources_of_dev()),
       sim_run(sources_of({"sim/programs/sim_run", "sim/programs/sim_calibrate", "sim/programs/command_line",
                           "sim/programs/experiments"}) +
               text_of("reference/config/plugins/data_loader_configuration.hpp")),

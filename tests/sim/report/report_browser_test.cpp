@@ -246,45 +246,6 @@ TEST_F(ReportBrowserTest, ComparisonsFitEveryScreenInLightAndDark) {
   }
 }
 
-TEST_F(ReportBrowserTest, VerificationsFitEveryScreenInLightAndDark) {
-  const std::vector<std::string> pages = {sim::verification_page(full_verification()),
-                                          sim::verification_page({.title = "empty"})};
-  for (const auto& options : {BrowserOptions{}, BrowserOptions{.is_dark = true}, BrowserOptions{.width = kPhone}}) {
-    const auto views = browser_->open(pages, options);
-    for (const auto& view : views) {
-      expect_sound(view, options.width, "verification");
-      EXPECT_THAT(view.seen["sections"], SizeIs(6));
-    }
-    EXPECT_THAT(views[0].seen["sections"][0]["text"].get<std::string>(), HasSubstr("160 cases, ✓ 0 differences"));
-    EXPECT_THAT(views[0].seen["tables"], SizeIs(15));
-    EXPECT_THAT(views[1].seen["tables"], IsEmpty());
-  }
-}
-
-// The chart of a generator is folded, so that a picture would not show it.
-TEST_F(ReportBrowserTest, DistributionsArePaintedByTheirShares) {
-  auto page = sim::verification_page({.title = "generators", .generators = full_verification().generators});
-  for (const std::string folded : {"<details>", "</details>"}) {
-    for (auto at = page.find(folded); at != std::string::npos; at = page.find(folded, at + 1))
-      page.replace(at, folded.size(), folded[1] == '/' ? "</div>" : "<div>");
-  }
-  for (const int width : {1100, kPhone}) {
-    const auto view = browser_->open(page, {.width = width, .has_picture = true});
-    expect_sound(view, width, "distributions");
-    const auto id = width == kPhone ? "generator-0-narrow-chart" : "generator-0-chart";
-    const auto even = shapes_of(view, id, "value-even"), odd = shapes_of(view, id, "value-odd");
-    ASSERT_THAT(even, SizeIs(3));
-    ASSERT_THAT(odd, SizeIs(2));
-    const auto length = [](const Json& bar) { return bar["right"].get<double>() - bar["left"].get<double>(); };
-    EXPECT_NEAR(length(odd[0]) / length(even[0]), 1100.0 / 900, 0.02);
-    EXPECT_EQ(odd[0]["name"], "pads true: 55 %");
-    const auto color_in = [&](const Json& bar) {
-      return view.picture.at(middle(bar, "left", "right"), middle(bar, "top", "bottom"));
-    };
-    EXPECT_GT(difference(color_in(even[0]), color_in(odd[0]), Vision::kNormal), 12);
-  }
-}
-
 // Names of tensors, messages of errors and paths come from users. None of them may become markup.
 TEST_F(ReportBrowserTest, TextOfTheRunIsNotMarkup) {
   const auto report = hostile_report();

@@ -2,7 +2,6 @@
 
 #include "sim/report/comparison_report.hpp"
 #include "sim/report/run_report.hpp"
-#include "sim/report/verification_report.hpp"
 
 /// Sample reports of runs.
 namespace accel::testing {
@@ -21,8 +20,5 @@ sim::RunReport hostile_report();
 /// Comparisons of two runs on two ranks.
 sim::ComparisonReport equal_runs();
 sim::ComparisonReport different_runs();
-
-/// A verification with something in every section: two laws on three pairs of backends, 1 to 16 ranks.
-sim::VerificationReport full_verification();
 
 }  // namespace accel::testing

@@ -1,7 +1,7 @@
 // Note [Adding a collective]
 // A method of CollectiveBackend checks this rank's tensors, before any rank waits, so that every rank throws alike, and
-// packs them into CollectiveArgs. `start_on` (collective_args.cpp) is its inverse. Each backend then has one function, `start`.
-// The guide's page on the architecture lists the other steps.
+// packs them into CollectiveArgs. `start_on` (collective_args.cpp) is its inverse. Each backend then has one function,
+// `start`. The guide's page on the architecture lists the other steps.
 #include "reference/comm/collective_backend.hpp"
 
 #include <ATen/ATen.h>

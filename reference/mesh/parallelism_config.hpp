@@ -56,8 +56,8 @@ struct ParallelismConfig {
   std::optional<TorchContextParallelConfig> cp_handler = {};
   std::optional<DeepSpeedSequenceParallelConfig> sp_handler = {};
 
-  /// Products of the sizes of the axes whose ranks read different samples, and of the others. With 64 bits: sizes from a
-  /// file could overflow an int and match a number of ranks by accident.
+  /// Products of the sizes of the axes whose ranks read different samples, and of the others. With 64 bits: sizes from
+  /// a file could overflow an int and match a number of ranks by accident.
   [[nodiscard]] std::int64_t data_parallel_size() const;
   [[nodiscard]] std::int64_t non_data_parallel_size() const;
   [[nodiscard]] std::int64_t total_size() const { return data_parallel_size() * non_data_parallel_size(); }

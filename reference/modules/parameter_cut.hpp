@@ -24,8 +24,8 @@ class Module;
 /// Thread rule: the rank's thread.
 namespace accel::parallel {
 
-/// How one parameter is divided over a group: see Shard for `dim` and `sections`. Queries, keys and values of one linear
-/// layer are three sections.
+/// How one parameter is divided over a group: see Shard for `dim` and `sections`. Queries, keys and values of one
+/// linear layer are three sections.
 struct ParameterCut {
   std::string axis = {};  ///< of the mesh: "tp" or "ep"
   Group group = {};

@@ -7,8 +7,8 @@
 
 namespace accel {
 
-/// What happens around a prepared model's forward pass. The handle calls it in this order: before_forward, cast_input for
-/// each tensor of the arguments, the module's forward, after_forward.
+/// What happens around a prepared model's forward pass. The handle calls it in this order: before_forward, cast_input
+/// for each tensor of the arguments, the module's forward, after_forward.
 ///
 /// Every rank must call functions marked "Collective", in the same order. Thread rule: the rank's thread.
 class ModelForward {

@@ -265,8 +265,8 @@ Value::Dict entries_of(const std::string& key, const Value::Dict& saved,
   return entries;
 }
 
-// Replaces tensors of the size of the complete parameter by this rank's part. The comparison is by size, since Python may
-// have saved them flat or in the parameter's shape.
+// Replaces tensors of the size of the complete parameter by this rank's part. The comparison is by size, since Python
+// may have saved them flat or in the parameter's shape.
 void keep_parts(Value::Dict& entries, const DividedParameter& divided) {
   const auto complete_numel = c10::multiply_integers(divided.layout.sizes);
   for (auto& [name, entry] : entries) {

@@ -14,8 +14,8 @@
 namespace accel::sim {
 namespace {
 
-// Ranks may send different numbers of rows, so the Call holds only the dtype; the splits are compared once all ranks have
-// arrived and both sides of each pair are known.
+// Ranks may send different numbers of rows, so the Call holds only the dtype; the splits are compared once all ranks
+// have arrived and both sides of each pair are known.
 Call all_to_all_call(const CollectiveArgs& args) {
   Call call{.op = args.collective,
             .dtype = dtype_name(args.inputs.front().scalar_type()),
@@ -37,7 +37,8 @@ Call described(const CollectiveArgs& args) {
   }
 }
 
-// The tensors that this rank brings. A sparse tensor is exchanged as its entries; of a flat output, the parts are written.
+// The tensors that this rank brings. A sparse tensor is exchanged as its entries; of a flat output, the parts are
+// written.
 Buffers buffers_of(const CollectiveArgs& args, int size) {
   Buffers buffers{.inputs = args.inputs,
                   .outputs = args.outputs,

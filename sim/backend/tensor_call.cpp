@@ -1,4 +1,5 @@
-// Describes the tensors of one rank's call. What Gloo does not check becomes part of the Call, which the engine compares.
+// Describes the tensors of one rank's call. What Gloo does not check becomes part of the Call, which the engine
+// compares.
 #include "sim/backend/tensor_call.hpp"
 
 #include <ATen/ATen.h>

@@ -11,9 +11,9 @@
 #include <cstdint>
 #include <optional>
 
-/// Waits on a 32-bit word, like std::atomic's wait and notify, but also between processes, with a time limit, and without
-/// libstdc++'s spinning: it yields the processor four times before it sleeps. With many more ranks than cores, each yield
-/// lets another rank run a complete step, and the spinning rank returns to cold caches only to yield again.
+/// Waits on a 32-bit word, like std::atomic's wait and notify, but also between processes, with a time limit, and
+/// without libstdc++'s spinning: it yields the processor four times before it sleeps. With many more ranks than cores,
+/// each yield lets another rank run a complete step, and the spinning rank returns to cold caches only to yield again.
 ///
 ///     while (!is_done(state = word.load())) sleep_while(word, state);   // a rank
 ///     word |= kDone; wake_all(word);                                    // the thread that ends its wait

@@ -17,8 +17,8 @@
 ///     LayoutParts parts(one, mesh, {.tp_size = 2});
 ///     const auto [found, expected] = parts.own_values(key, 0, /*rank=*/1, whole);
 ///
-/// Sizes tell which of these divisions apply. Where several positions are possible (a context-parallel rank holds contiguous
-/// or balanced chunks) there are several expected tensors. Thread rule: values; both runs must outlive it.
+/// Sizes tell which of these divisions apply. Where several positions are possible (a context-parallel rank holds
+/// contiguous or balanced chunks) there are several expected tensors. Thread rule: values; both runs must outlive it.
 namespace accel::programs {
 
 class LayoutParts {

@@ -88,8 +88,8 @@ RC_GTEST_PROP(MeshLaws, RanksThatReadOtherSamplesAreNumberedByTheirGroup, ()) {
   }
 }
 
-// Source of the first two: accelerate/parallelism_config.py. A wrong axis would average gradients of different parameters,
-// or read samples twice.
+// Source of the first two: accelerate/parallelism_config.py. A wrong axis would average gradients of different
+// parameters, or read samples twice.
 TEST(MeshPlanTest, GroupsCombineTheseAxes) {
   EXPECT_THAT(axes_of("dp"), ElementsAre(kReplicateAxis, kShardAxis, kExpertAxis));
   EXPECT_THAT(axes_of("dp_shard_cp"), ElementsAre(kShardAxis, kContextAxis, kSequenceAxis));

@@ -7,7 +7,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "bench/comparison.hpp"
+#include "bench/median.hpp"
+#include "bench/with_unit.hpp"
 #include "reference/core/errors.hpp"
 
 namespace accel::bench {

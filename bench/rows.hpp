@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/statistics.hpp"
+#include "bench/median.hpp"
 
 namespace accel::bench {
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/statistics.hpp"
+#include "bench/median.hpp"
 
 /// The models that step_bench trains, random data for them, and the clock of a training loop.
 namespace accel::bench {

@@ -10,6 +10,7 @@ source=build/against/source
 commit=$(git rev-parse --verify --quiet "$1^{commit}") || die_usage "bench --against: '$1' is not a commit; expected a commit such as HEAD~1"
 echo | grep -qE -e "${2:-.}" 2>/dev/null || [ $? -eq 1 ] ||
   die_usage "bench --against: '$2' is not a regular expression; expected a part of a name such as step/mlp"
+install_debian_packages python3-scipy
 ./dev build release bench_against
 say "checking out ${commit:0:12} in $source"
 if [ -e "$source/.git" ]; then
@@ -23,5 +24,5 @@ cp -a bench dev "$source"
 cp -a configs/dev "$source/configs"
 "$source/dev" build release bench_against ||
   die "the benchmarks of the working tree do not build against $1; compare with a commit whose interfaces they use"
-build/release/bin/bench_against --before "$source/build/release/bin" --after build/release/bin --before-commit "$1" \
+/usr/bin/python3 -B bench/against/bench_against.py --before "$source/build/release/bin" --after build/release/bin --before-commit "$1" \
   --after-commit "$(current_commit)" --out build/against/comparison.json ${2:+--rows "$2"}

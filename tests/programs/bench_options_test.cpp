@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/programs/support/bench_against.hpp"
 #include "tests/programs/support/run_command.hpp"
 
 namespace accel::testing::bench_options_test {
@@ -17,7 +18,7 @@ const CommandOptions kShort{.limit = std::chrono::seconds(20)};
 class BenchOptionsTest : public ::testing::TestWithParam<const char*> {
  protected:
   static CommandResult run(const std::vector<std::string>& arguments) {
-    std::vector<std::string> command{bin(GetParam())};
+    auto command = GetParam() == std::string("bench_against") ? bench_against() : std::vector{bin(GetParam())};
     command.insert(command.end(), arguments.begin(), arguments.end());
     return run_command(command, kShort);
   }

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/programs/support/bench_against.hpp"
 #include "tests/programs/support/run_command.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -24,9 +25,13 @@ class BenchSamplesTest : public ::testing::Test {
   [[nodiscard]] nlohmann::json numbers() const { return nlohmann::json::parse(std::ifstream(file())); }
 
   CommandResult compare(const std::string& rows) const {
-    const auto folder = std::filesystem::path(bin("bench_against")).parent_path().string();
-    return run_command({bin("bench_against"), "--before", folder, "--after", folder, "--rows", rows, "--blocks", "1",
-                        "--out", file()});
+    const auto folder = std::filesystem::path(bin("step_bench")).parent_path().string();
+    return run_bench_against({"--before", folder, "--after", folder, "--rows", rows, "--blocks", "1", "--out", file()});
+  }
+  static CommandResult run_bench_against(const std::vector<std::string>& arguments) {
+    auto command = bench_against();
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return run_command(command);
   }
 
  private:
@@ -71,6 +76,8 @@ TEST_F(BenchSamplesTest, ABuildAgainstItselfIsNoRegression) {
   ASSERT_EQ(run.exit_code, 0) << run.error;
   EXPECT_THAT(run.output, HasSubstr("no difference"));
   const auto json = numbers();
+  EXPECT_TRUE(json["machine"].contains("cpu"));
+  EXPECT_FALSE(json["compiler"].get<std::string>().empty());
   ASSERT_THAT(json["rows"], SizeIs(1));
   EXPECT_THAT(json["rows"][0]["blocks"][0]["before"], SizeIs(2));
   EXPECT_THAT(json["rows"][0]["blocks"][0]["after"], SizeIs(2));
@@ -87,7 +94,7 @@ TEST_F(BenchSamplesTest, RowsThatDoNotExistAreAUsageError) {
 }
 
 TEST_F(BenchSamplesTest, AMissingBuildIsReported) {
-  const auto run = run_command({bin("bench_against"), "--before", "/no-such-folder", "--after", "/no-such-folder"});
+  const auto run = run_bench_against({"--before", "/no-such-folder", "--after", "/no-such-folder"});
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_THAT(run.error, HasSubstr("/no-such-folder/step_bench"));
 }

@@ -157,8 +157,28 @@ TEST(CiFilesTest, EveryCommandOfTheUsageRunsAFunctionOrAScriptThatExists) {
     const bool is_sourced = path.filename() == "common.sh";
     EXPECT_NE((fs::status(path).permissions() & fs::perms::owner_exec) != fs::perms::none, is_sourced) << path;
   }
-  EXPECT_EQ(commands, 14);
+  EXPECT_EQ(commands, 15);
   EXPECT_GT(scripts, 7);
+}
+
+// A target without a corpus would not be fuzzed, and a corpus without a target would stop every run.
+TEST(CiFilesTest, DevFuzzesTheTargetsThatCMakeBuilds) {
+  const auto cmake = text_of("properties/CMakeLists.txt");
+  std::set<std::string> targets, corpora;
+  static const std::regex lists(R"((?:set\(fuzzed|list\(APPEND fuzzed) ([a-z_ ]+)\))");
+  for (std::sregex_iterator match(cmake.begin(), cmake.end(), lists), none; match != none; ++match) {
+    std::istringstream words((*match)[1].str());
+    for (std::string word; words >> word;) targets.insert(word);
+  }
+  for (const auto& entry : fs::directory_iterator(source_dir() / "properties/fuzz/corpus")) {
+    if (entry.is_directory()) corpora.insert(entry.path().filename().string());
+  }
+  EXPECT_EQ(corpora, targets);
+  EXPECT_GT(targets.size(), 10U);
+  EXPECT_EQ(WEXITSTATUS(run_shell("./dev fuzz 0").status), 2);
+  const auto run = run_shell("./dev fuzz 60 pickles");
+  EXPECT_EQ(WEXITSTATUS(run.status), 2);
+  EXPECT_THAT(run.output, HasSubstr("unknown target 'pickles'; expected one of: csv idx"));
 }
 
 // --- versions of LibTorch --------------------------------------------------------------------------------------------

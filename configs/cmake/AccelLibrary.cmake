@@ -95,10 +95,20 @@ endfunction()
 # Entries that compare simulated ranks, or Gloo over another transport, with real Gloo ranks, outside of
 # properties/equivalence/.
 set(ACCEL_EQUIVALENCE collectives_laws equivalence_laws equivalence_test sharding_laws trace_equality_test transport_laws)
-# Entries that run for more than 30 s on two cores.
-set(ACCEL_SLOW checkpoint_laws config_command_test equivalence_laws equivalence_test examples_test fault_files_test gloo_faults_test
-  machines_test mistakes_test ported_test rehearsal_test resume_test several_launchers_test trace_equality_test
-  user_program_test)
+# accel_seconds_of_slow_test(NAME VARIABLE): stores the seconds of an entry in tests/slow_tests.txt, or 0.
+set_property(DIRECTORY ${accel_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${accel_SOURCE_DIR}/tests/slow_tests.txt)
+file(STRINGS ${accel_SOURCE_DIR}/tests/slow_tests.txt ACCEL_SLOW_TESTS REGEX "^[^#]")
+function(accel_seconds_of_slow_test name variable)
+  set(seconds ${ACCEL_SLOW_TESTS})
+  list(FILTER seconds INCLUDE REGEX "^${name} ")
+  list(TRANSFORM seconds REPLACE "^${name} ([0-9]+)$" "\\1")
+  if(NOT seconds)
+    set(seconds 0)
+  elseif(NOT seconds MATCHES "^[0-9]+$")
+    message(FATAL_ERROR "tests/slow_tests.txt: ${name} has the seconds '${seconds}'; expected one line '${name} SECONDS'")
+  endif()
+  set(${variable} ${seconds} PARENT_SCOPE)
+endfunction()
 
 # Tests of bits or rules of LibTorch 2.11 that 2.15 does not have; a build against another version than 2.11 leaves them out.
 set(ACCEL_TESTS_OF_2_11
@@ -141,7 +151,8 @@ function(accel_test_labels name variable)
   if(source MATCHES "/gpu/|_gpu_test\\.cpp$")
     list(APPEND labels gpu)
   endif()
-  if(name IN_LIST ACCEL_SLOW)
+  accel_seconds_of_slow_test(${name} seconds)
+  if(seconds GREATER 0)
     list(APPEND labels slow)
   endif()
   set(${variable} "${labels}" PARENT_SCOPE)
@@ -151,6 +162,11 @@ function(accel_test_entry name program timeout labels)
   add_test(NAME ${name} COMMAND ${program} ${ARGN})
   if(timeout)  # otherwise that of `./dev test`, which allows more with --long
     set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout})
+  endif()
+  # The slowest entries start first. Without COST the first run of a build would end with one of them alone.
+  accel_seconds_of_slow_test(${name} seconds)
+  if(seconds GREATER 0)
+    set_tests_properties(${name} PROPERTIES COST ${seconds})
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${labels}"
     ENVIRONMENT "ACCEL_TEST_NAME=${name};ACCEL_SOURCE_DIR=${accel_SOURCE_DIR};ACCEL_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};OMP_NUM_THREADS=1${ACCEL_TEST_ENVIRONMENT}")

@@ -117,3 +117,9 @@ install_oracle() {
     { tail -n 5 "$cache/oracle.log" >&2; die "pip install failed (log: $cache/oracle.log); check the network and the free disk space"; }
   touch "$oracle/.complete"
 }
+
+# Configures the preset clang, whose compile commands need no precompiled header. Nothing is built.
+configure_clang() {
+  mkdir -p "$cache"
+  cmake --preset clang >"$cache/clang.log" 2>&1 || { cat "$cache/clang.log" >&2; die "configuring build/clang failed; see the output of CMake above"; }
+}

@@ -15,8 +15,7 @@ fi
 ./dev setup
 # shellcheck disable=SC2046  # one word a package
 install_debian_packages $(packages_of debian-test.txt)
-# The compile commands of the preset clang need no precompiled header; the preset is configured, not built.
-cmake --preset clang >"$cache/tidy.log" 2>&1 || { cat "$cache/tidy.log" >&2; die "configuring build/clang failed; see the output of CMake above"; }
+configure_clang
 say "checking ${#changed[@]} sources"
 # clang-tidy 16 crashes in bugprone-unchecked-optional-access, hence its exclusion.
 printf '%s\0' "${changed[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy-16 -p build/clang --quiet \

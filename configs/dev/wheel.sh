@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ./dev wheel: builds the Python package accel_sim and prints the path of its wheel.
+# ./dev wheel [--check]: builds the Python package accel_sim and prints the path of its wheel.
 # shellcheck source=configs/dev/common.sh
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/common.sh"
 
@@ -16,6 +16,10 @@ install_python_packages() {
   touch "$stamp"
 }
 
+case ${1:-} in
+  --check) shift; exec configs/dev/wheel_check.sh "$@" ;;
+  ?*) die_usage "wheel: unknown argument '$1'; expected --check or nothing" ;;
+esac
 install_python_packages
 ./dev build release sim_run
 rm -rf build/wheel/dist

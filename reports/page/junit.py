@@ -10,6 +10,7 @@ class TestCase:
     name: str
     outcome: str
     output: str = ""
+    seconds: float = 0
 
 
 class JUnitError(Exception):
@@ -30,13 +31,21 @@ def read(path):
     for case in cases:
         if "name" not in case.attrib:
             raise JUnitError(f"{path}: a <testcase> lacks the attribute 'name'")
-    return [TestCase(name_of(case), outcome_of(case), case.findtext("system-out") or "") for case in cases]
+    return [TestCase(name_of(case), outcome_of(case), case.findtext("system-out") or "", seconds_of(case)) for case in cases]
 
 
 def name_of(case):
     """ctest repeats the name as classname, pytest writes the module and the class there, and live.py writes none."""
     name, owner = case.get("name"), case.get("classname")
     return name if owner in (None, "", name) else f"{owner}.{name}"
+
+
+def seconds_of(case):
+    """0 where the attribute is missing or no number: seconds decide nothing."""
+    try:
+        return float(case.get("time", 0))
+    except ValueError:
+        return 0.0
 
 
 def outcome_of(case):

@@ -78,6 +78,15 @@ class JUnitTest(unittest.TestCase):
                                                    for name in ("machines_test", "off", "ddp_test.test_gpu")])  # fmt: skip
         self.assertEqual(run.returncode, 1)
 
+    def test_the_summary_lists_the_slowest_tests_as_the_table_of_slow_tests_does(self):
+        times = {f"t{seconds}": seconds for seconds in range(26, 56)} | {"odd": "soon", "slowest": "207.46"}
+        cases = "".join(f'<testcase name="{name}" time="{time}"/>' for name, time in times.items())
+        run = self.summary(self.write("a.xml", f"<testsuite>{cases}</testsuite>"))
+        self.assertEqual(run.stdout, "32 passed, 0 failed\n")
+        expected = ["slowest 207"] + [f"t{seconds} {seconds}" for seconds in range(55, 36, -1)]
+        self.assertEqual(run.stderr.splitlines(), ["[dev] tests above 30 s, which tests/slow_tests.txt lists:"]
+                                                  + [f"[dev]   {line}" for line in expected])  # fmt: skip
+
     def test_the_summary_succeeds_only_if_a_test_passed_and_none_failed(self):
         passed = '<testsuite><testcase name="a"/></testsuite>'
         for text, expected, code in ((passed, "1 passed, 0 failed\n", 0), ("<testsuite/>", "0 passed, 0 failed\n", 1)):

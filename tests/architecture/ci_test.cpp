@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -156,8 +157,28 @@ TEST(CiFilesTest, EveryCommandOfTheUsageRunsAFunctionOrAScriptThatExists) {
     const bool is_sourced = path.filename() == "common.sh";
     EXPECT_NE((fs::status(path).permissions() & fs::perms::owner_exec) != fs::perms::none, is_sourced) << path;
   }
-  EXPECT_EQ(commands, 13);
+  EXPECT_EQ(commands, 15);
   EXPECT_GT(scripts, 7);
+}
+
+// A target without a corpus would not be fuzzed, and a corpus without a target would stop every run.
+TEST(CiFilesTest, DevFuzzesTheTargetsThatCMakeBuilds) {
+  const auto cmake = text_of("properties/CMakeLists.txt");
+  std::set<std::string> targets, corpora;
+  static const std::regex lists(R"((?:set\(fuzzed|list\(APPEND fuzzed) ([a-z_ ]+)\))");
+  for (std::sregex_iterator match(cmake.begin(), cmake.end(), lists), none; match != none; ++match) {
+    std::istringstream words((*match)[1].str());
+    for (std::string word; words >> word;) targets.insert(word);
+  }
+  for (const auto& entry : fs::directory_iterator(source_dir() / "properties/fuzz/corpus")) {
+    if (entry.is_directory()) corpora.insert(entry.path().filename().string());
+  }
+  EXPECT_EQ(corpora, targets);
+  EXPECT_GT(targets.size(), 10U);
+  EXPECT_EQ(WEXITSTATUS(run_shell("./dev fuzz 0").status), 2);
+  const auto run = run_shell("./dev fuzz 60 pickles");
+  EXPECT_EQ(WEXITSTATUS(run.status), 2);
+  EXPECT_THAT(run.output, HasSubstr("unknown target 'pickles'; expected one of: csv idx"));
 }
 
 // --- versions of LibTorch --------------------------------------------------------------------------------------------
@@ -194,29 +215,55 @@ std::set<std::string> labels_of_dev() {
   return labels;
 }
 
-// `./dev test --label` would silently leave out an entry without a label, or with another one.
-TEST(LabelsTest, EveryEntryHasLabelsThatDevAccepts) {
+// The entries of this build as ctest describes them.
+YAML::Node ctest_entries() {
   const auto build = fs::path(std::getenv("ACCEL_BIN_DIR")).parent_path().string();
   // In a separate folder, because ctest truncates the log of the ctest that runs this test.
   const TemporaryFolder folder;
   (void)folder.write("CTestTestfile.cmake", "subdirs(\"" + build + "\")\n");
   const auto shown = run_shell("ctest --test-dir '" + folder.path() + "' --show-only=json-v1 2>/dev/null");
-  ASSERT_EQ(shown.status, 0) << shown.output;
+  EXPECT_EQ(shown.status, 0) << shown.output;
+  return YAML::Load(shown.output)["tests"];
+}
+
+YAML::Node property_of(const YAML::Node& entry, const std::string& name) {
+  for (const auto& property : entry["properties"]) {
+    if (property["name"].as<std::string>() == name) return property["value"];
+  }
+  return YAML::Node();
+}
+
+// `./dev test --label` would silently leave out an entry without a label, or with another one.
+TEST(LabelsTest, EveryEntryHasLabelsThatDevAccepts) {
   const auto known = labels_of_dev();
   std::set<std::string> seen;
-  const auto entries = YAML::Load(shown.output);
-  ASSERT_GT(entries["tests"].size(), 80U);
-  for (const auto& entry : entries["tests"]) {
-    Lines labels;
-    for (const auto& property : entry["properties"]) {
-      if (property["name"].as<std::string>() == "LABELS") labels = property["value"].as<std::vector<std::string>>();
-    }
-    EXPECT_FALSE(labels.empty()) << entry["name"];
-    EXPECT_THAT(labels, IsSubsetOf(known)) << entry["name"];
-    seen.insert(labels.begin(), labels.end());
+  const auto entries = ctest_entries();
+  ASSERT_GT(entries.size(), 80U);
+  for (const auto& entry : entries) {
+    const auto labels = property_of(entry, "LABELS");
+    ASSERT_TRUE(labels.IsSequence() && labels.size() > 0) << entry["name"];
+    const auto names = labels.as<Lines>();
+    EXPECT_THAT(names, IsSubsetOf(known)) << entry["name"];
+    seen.insert(names.begin(), names.end());
   }
   for (const auto* label : {"unit", "law", "equivalence", "program", "oracle", "slow"})
     EXPECT_THAT(seen, Contains(label));
+}
+
+// A misspelled name in the table would leave a slow test to the end of the run.
+TEST(LabelsTest, EverySlowTestIsAnEntryThatStartsEarly) {
+  std::map<std::string, double> seconds, costs;
+  for (const auto& line : split_lines(text_of("tests/slow_tests.txt"))) {
+    if (line.starts_with('#')) continue;
+    const auto space = line.find(' ');
+    EXPECT_TRUE(seconds.emplace(line.substr(0, space), std::stod(line.substr(space))).second) << line;
+  }
+  EXPECT_GT(seconds.size(), 5U);
+  for (const auto& entry : ctest_entries()) {
+    const auto cost = property_of(entry, "COST");
+    if (cost.IsScalar()) costs[entry["name"].as<std::string>()] = cost.as<double>();
+  }
+  EXPECT_EQ(costs, seconds);
 }
 
 TEST(LabelsTest, AnUnknownLabelIsAUsageError) {

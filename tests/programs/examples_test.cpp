@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <fstream>
 #include <future>
 #include <iterator>
 #include <sstream>
+#include <thread>
 
 #include "backends/launch/local_launch.hpp"
 #include "tests/programs/support/run_command.hpp"
@@ -49,11 +51,41 @@ CommandResult configure(const std::string& example, const std::vector<std::strin
   return run_command(command, kBuild);
 }
 
-void expect_built(const std::string& example, const std::vector<std::string>& options = {}) {
-  const auto configured = configure(example, options);
-  ASSERT_EQ(configured.exit_code, 0) << configured.output << configured.error;
-  const auto build = run_command({ACCEL_CMAKE, "--build", built(example)}, kBuild);
-  ASSERT_EQ(build.exit_code, 0) << build.output << build.error;
+struct Project {
+  std::string name;
+  std::vector<std::string> options;  // of its configuration
+};
+
+struct ProjectResult {
+  CommandResult configured, built;
+};
+
+// One compiler per project: several projects are built at once.
+ProjectResult configure_and_build(const Project& project) {
+  ProjectResult result{.configured = configure(project.name, project.options), .built = {}};
+  if (result.configured.exit_code == 0)
+    result.built = run_command({ACCEL_CMAKE, "--build", built(project.name), "--parallel", "1"}, kBuild);
+  return result;
+}
+
+// Builds projects that do not depend on each other, as many at once as there are processors, at most four
+// because of the memory that compilers need.
+void expect_built(const std::vector<Project>& projects) {
+  std::vector<ProjectResult> results(projects.size());
+  std::atomic<std::size_t> next = 0;
+  const auto build_remaining = [&] {
+    for (std::size_t index = 0; (index = next++) < projects.size();)
+      results[index] = configure_and_build(projects[index]);
+  };
+  std::vector<std::future<void>> builders;
+  for (unsigned int count = std::clamp(std::thread::hardware_concurrency(), 1U, 4U); count > 0; --count)
+    builders.push_back(std::async(std::launch::async, build_remaining));
+  for (auto& builder : builders) builder.get();
+  for (std::size_t index = 0; index < projects.size(); ++index) {
+    const auto& [configured, build] = results[index];
+    ASSERT_EQ(configured.exit_code, 0) << projects[index].name << "\n" << configured.output << configured.error;
+    ASSERT_EQ(build.exit_code, 0) << projects[index].name << "\n" << build.output << build.error;
+  }
 }
 
 // Writes a file and creates its folder.
@@ -118,18 +150,16 @@ class Examples : public ::testing::Environment {
     fs::copy(source("reference/examples"), work_folder() / "source", fs::copy_options::recursive);
     write_simulation();
     write_precompiled();
-    expect_built("precompiled", {kSameCompiler});
-    if (::testing::Test::HasFatalFailure()) return;
     // The package serves programs of the other compiler too.
-    expect_built("simulation", {"-DCMAKE_CXX_COMPILER=g++"});
+    expect_built({{"precompiled", {kSameCompiler}}, {"simulation", {"-DCMAKE_CXX_COMPILER=g++"}}});
     if (::testing::Test::HasFatalFailure()) return;
     const auto use = (work_folder() / "source/precompiled/use_precompiled.cmake").string();
-    for (const auto* name :
-         {"quick_start", "stream", "resume", "sources", "parquet", "from_libtorch", "sharded", "parallel",
-          "training_options", "large_model", "launcher", "guide", "unit_tests", "own_law"}) {
-      expect_built(name, {kSameCompiler, "-DCMAKE_PROJECT_INCLUDE=" + use});
-      if (::testing::Test::HasFatalFailure()) return;
-    }
+    std::vector<Project> examples;
+    // Those with several programs come first, so that none of them is built alone at the end.
+    for (const auto* name : {"training_options", "own_law", "unit_tests", "from_libtorch", "quick_start", "stream",
+                             "resume", "sources", "parquet", "sharded", "parallel", "large_model", "launcher", "guide"})
+      examples.push_back({name, {kSameCompiler, "-DCMAKE_PROJECT_INCLUDE=" + use}});
+    expect_built(examples);
   }
 };
 

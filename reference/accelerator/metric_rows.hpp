@@ -7,9 +7,9 @@
 #include <optional>
 #include <vector>
 
-#include "reference/tree/tree_rows.hpp"
-#include "reference/data/loader_core.hpp"
+#include "reference/data/loader.hpp"
 #include "reference/state/gradient_state.hpp"
+#include "reference/tree/tree_rows.hpp"
 
 namespace accel {
 

@@ -5,7 +5,7 @@
 
 #include "reference/accelerator/partial_state.hpp"
 #include "reference/config/plugins/options.hpp"
-#include "reference/data/loader_core.hpp"
+#include "reference/data/loader.hpp"
 #include "reference/state/device_mesh.hpp"
 
 namespace accel {

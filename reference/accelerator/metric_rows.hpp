@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "reference/data/loader_core.hpp"
+#include "reference/data/loader.hpp"
 #include "reference/state/gradient_state.hpp"
 #include "reference/tree/tree_rows.hpp"
 

@@ -377,7 +377,7 @@ ShardOptions Preparation::shard_options(Placement placement) const {
           .put_on_device = places(placement)};
 }
 
-void Preparation::warn_of_empty_pass(const LoaderCore& loader) const {
+void Preparation::warn_of_empty_pass(const detail::Loader& loader) const {
   if (!is_main_process() || loader.size() != 0 || loader.total_dataset_length() == 0) return;
   warn_once(*context_,
             fmt::format("prepare: the loader has no batch: its {} samples do not fill a batch on each of {} ranks, and "

@@ -83,8 +83,8 @@ class Preparation : public virtual AcceleratorBase {
   DataLoaderShard<Dataset, Collate> prepare_data_loader(const DataLoader<Dataset, Collate>& loader,
                                                         std::optional<bool> device_placement = {}) {
     DataLoaderShard<Dataset, Collate> prepared(loader, shard_options(device_placement));
-    training().loaders.push_back(prepared.core());
-    warn_of_empty_pass(*prepared.core());
+    training().loaders.push_back(prepared.loader());
+    warn_of_empty_pass(*prepared.loader());
     return prepared;
   }
   /// `slice_for_dispatch(step, rows, part)` replaces slice_rows to cut a step that rank 0 has read: it returns `rows`
@@ -262,7 +262,7 @@ class Preparation : public virtual AcceleratorBase {
     }
   }
 
-  void warn_of_empty_pass(const LoaderCore& loader) const;
+  void warn_of_empty_pass(const detail::Loader& loader) const;
   // Collective if the model trains on several ranks.
   std::shared_ptr<ParallelModel> make_parallel(const std::shared_ptr<torch::nn::Module>& module,
                                                PrepareModelOptions options);

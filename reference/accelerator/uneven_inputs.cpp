@@ -14,7 +14,7 @@ namespace {
 // Restores the loaders' settings and leaves the join, however the body ends. The destructor only resets local flags: it
 // must not communicate, since after an exception the other ranks may be anywhere.
 struct JoinScope {
-  std::vector<std::pair<std::shared_ptr<LoaderCore>, bool>> loaders;
+  std::vector<std::pair<std::shared_ptr<detail::Loader>, bool>> loaders;
   std::vector<DistributedDataParallel*> joined;
 
   JoinScope() = default;
@@ -27,7 +27,7 @@ struct JoinScope {
 
   // Returns whether every loader supports the override: a stream has no length to divide, and a dispatching loader
   // gives every rank the same number of batches.
-  bool set_even_batches(const std::vector<std::weak_ptr<LoaderCore>>& prepared, bool even_batches) {
+  bool set_even_batches(const std::vector<std::weak_ptr<detail::Loader>>& prepared, bool even_batches) {
     bool is_complete = true;
     for (const auto& weak : prepared) {
       auto loader = weak.lock();
@@ -69,7 +69,7 @@ void TrainingStep::join_uneven_inputs(const std::vector<Joinable>& models, JoinO
         "batches");
   // Ranks that read parts of their own stay uneven, whatever the override says.
   const bool any_independent =
-      std::any_of(training().loaders.begin(), training().loaders.end(), [](const std::weak_ptr<LoaderCore>& weak) {
+      std::any_of(training().loaders.begin(), training().loaders.end(), [](const std::weak_ptr<detail::Loader>& weak) {
         const auto loader = weak.lock();
         return loader && loader->ranks_are_independent();
       });

@@ -30,9 +30,8 @@ struct ReaderMark {
   at::Tensor generator = {};
 };
 
-template <typename Batch>
-struct LoadedBatch {
-  Batch batch = {};
+/// What a pass records of a batch that it hands out, whatever the batch's type.
+struct BatchRecord {
   std::int64_t num_rows = 0;   ///< samples of this rank, duplicates included
   std::int64_t remainder = 0;  ///< samples of the step over all ranks that are not duplicates; 0: a full step
   bool is_last = false;        ///< valid only for the output of LookAhead, DispatchedBatches and EvenSteps
@@ -42,12 +41,27 @@ struct LoadedBatch {
 };
 
 template <typename Batch>
+struct LoadedBatch : BatchRecord {
+  Batch batch = {};
+};
+
+template <typename Batch>
 class BatchStream {
  public:
   virtual ~BatchStream() = default;
   /// Opens the source and skips what was read before. Runs on the reading thread; `next` calls it if nobody did.
   virtual void start() {}
   virtual std::optional<LoadedBatch<Batch>> next() = 0;
+};
+
+/// The batches of a pass, whatever their type: the stream at the top of the stack, with the batch that it read last.
+class PassBatches {
+ public:
+  virtual ~PassBatches() = default;
+  /// Reads the next batch. Returns null after the last one.
+  virtual const BatchRecord* next() = 0;
+  /// Replaces the tensors of the batch.
+  virtual void map(const std::function<at::Tensor(const at::Tensor&)>& change) = 0;
 };
 
 template <typename Batch>
@@ -70,34 +84,13 @@ struct ReadersOptions {
   std::vector<at::Tensor> generators = {};
   int next = 0;  ///< the worker that reads first
   Workers::Options workers = {};
-  /// Where the workers are stored while the pass lasts; null: nowhere.
+  /// The loader's workers, to which those of the pass are added; null: the stream has them alone.
   std::shared_ptr<Workers>* kept = nullptr;
-  bool persistent = false;  ///< they stay there after the pass
-  /// Whether all queued reads are done, although the loop was left. Else a dataset with a position or a generator of
-  /// its own would be left where the thread happened to be.
-  bool finish = false;
+  bool persistent = false;  ///< kept workers of an earlier pass continue
 };
 
-/// The workers of one pass. Persistent ones, and those that must, finish their tasks when the pass ends; after an
-/// exception, when the next one begins.
-class PassWorkers {
- public:
-  PassWorkers() = default;
-  /// `resumed`: they continue with `generators`, otherwise they begin with `starts`.
-  PassWorkers(int num_workers, const ReadersOptions& options, bool resumed);
-  ~PassWorkers();
-  PassWorkers(PassWorkers&&) noexcept = default;
-  PassWorkers& operator=(PassWorkers&&) noexcept = default;
-
-  explicit operator bool() const { return workers_ != nullptr; }
-  Workers* operator->() const { return workers_.get(); }
-
- private:
-  std::shared_ptr<Workers> workers_;
-  std::shared_ptr<Workers>* kept_ = nullptr;
-  bool is_persistent_ = false, finishes_ = false;
-  int uncaught_ = 0;
-};
+/// Returns the workers of a pass. `resumed`: they continue with `generators`, otherwise they begin with `starts`.
+std::shared_ptr<Workers> start_workers(int num_workers, const ReadersOptions& options, bool resumed);
 
 /// The result of a task, and the worker that runs it.
 template <typename Result>
@@ -134,13 +127,12 @@ class IndexedBatches : public BatchStream<Batch> {
 
  private:
   static LoadedBatch<Batch> fetched(const Fetch& fetch, const Step& step) {
-    return {.batch = fetch(step.indices),
-            .num_rows = static_cast<std::int64_t>(step.indices.size()),
-            .remainder = step.remainder};
+    return {{.num_rows = static_cast<std::int64_t>(step.indices.size()), .remainder = step.remainder},
+            fetch(step.indices)};
   }
 
   void start_workers() {
-    workers_ = PassWorkers(options_.num_workers, options_, /*resumed=*/true);
+    workers_ = detail::start_workers(options_.num_workers, options_, /*resumed=*/true);
     for (int batch = 0; batch < options_.num_workers * options_.prefetch_factor; ++batch) read_ahead();
   }
 
@@ -161,7 +153,7 @@ class IndexedBatches : public BatchStream<Batch> {
   ReadersOptions options_;
   int next_worker_;
   std::deque<Pending<LoadedBatch<Batch>>> ahead_;
-  PassWorkers workers_;
+  std::shared_ptr<Workers> workers_;
 };
 
 /// Prefetches another stream on one separate thread.
@@ -170,7 +162,6 @@ class ReadAhead : public BatchStream<Batch> {
  public:
   ReadAhead(std::unique_ptr<BatchStream<Batch>> source, ReadersOptions options)
       : source_(std::make_shared<Source>(Source{.batches = std::move(source)})), options_(std::move(options)) {
-    options_.finish = true;
     if (!options_.generators.empty()) source_->resumed = options_.generators.front();
   }
 
@@ -192,7 +183,7 @@ class ReadAhead : public BatchStream<Batch> {
 
   // Skipped samples are read as in the original pass, so the generator begins at its start, not at the saved state.
   void start_reader() {
-    reader_ = PassWorkers(1, options_, /*resumed=*/false);
+    reader_ = start_workers(1, options_, /*resumed=*/false);
     for (int batch = 0; batch < options_.num_workers * options_.prefetch_factor; ++batch) read_ahead();
   }
 
@@ -212,7 +203,7 @@ class ReadAhead : public BatchStream<Batch> {
   std::shared_ptr<Source> source_;
   ReadersOptions options_;
   std::deque<std::future<std::optional<LoadedBatch<Batch>>>> ahead_;
-  PassWorkers reader_;
+  std::shared_ptr<Workers> reader_;
 };
 
 /// Reads ahead on the rank's own thread. Records the generator state before each read, and repeats the first read from

@@ -12,9 +12,9 @@
 #include "reference/data/even_steps.hpp"
 #include "reference/data/fetch.hpp"
 #include "reference/data/iterable_shard.hpp"
-#include "reference/data/loader_core.hpp"
-#include "reference/data/loader_pass.hpp"
-#include "reference/data/pass_core.hpp"
+#include "reference/data/loader.hpp"
+#include "reference/data/loader_iterator.hpp"
+#include "reference/data/pass.hpp"
 #include "reference/data/sharded_stream.hpp"
 
 /// Iterates over the batches of a map-style or iterable dataset.
@@ -46,40 +46,40 @@ class DataLoader {
   explicit DataLoader(Dataset dataset, DataLoaderOptions options = {}, Collate collate = {})
       : dataset_(std::make_shared<Dataset>(std::move(dataset))),
         collate_(std::make_shared<Collate>(std::move(collate))),
-        core_(std::make_shared<LoaderCore>(detail::source_of(*dataset_), std::move(options))) {}
+        loader_(std::make_shared<detail::Loader>(detail::source_of(*dataset_), std::move(options))) {}
   /// An empty handle, as left by release_memory.
   explicit DataLoader(std::nullptr_t) {}
 
   /// Number of batches of a pass. Throws StateError if it is unknown: a stream or batch sampler without a length.
   [[nodiscard]] std::int64_t size() const {
-    const auto batches = core_->size();
+    const auto batches = loader_->size();
     check_state(batches.has_value(),
                 "size: the length of this loader is unknown; its dataset or batch sampler does not define size(); "
                 "define it, or iterate until the loader ends");
     return std::max<std::int64_t>(*batches - *skip_batches_, 0);
   }
   [[nodiscard]] Dataset& dataset() const { return *dataset_; }
-  [[nodiscard]] const DataLoaderOptions& options() const { return core_->options(); }
+  [[nodiscard]] const DataLoaderOptions& options() const { return loader_->options(); }
 
   /// Returns the state at the start of the epoch and the position up to which batches were handed out. Prefetched
   /// batches do not count. After a loop that was left by break, the state keeps that position until the next loop. It
   /// contains the workers' generators, but not the rank's default generator.
-  [[nodiscard]] Value state_dict() const { return to_value(core_->state()); }
+  [[nodiscard]] Value state_dict() const { return to_value(loader_->state()); }
   /// The next pass resumes after the batches of `state` and yields the same batches as the saved pass would have.
   /// Skipped samples are not read, except for streams that cannot skip, and for the first step where rank 0 or separate
   /// parts are read, because it may pad the last step. Every rank must load a state of the same moment. To resume with
   /// another world size, load the state of rank 0 on every rank. With another number of workers or ranks the workers'
   /// random draws restart. Collective if every rank reads separate parts without even_batches.
   /// Throws CheckpointError, which lists all problems, if the state does not match; StateError inside a pass.
-  void load_state_dict(const Value& state) { core_->load_state_dict(state); }
+  void load_state_dict(const Value& state) { loader_->load_state_dict(state); }
 
   detail::LoaderIterator<Batch> begin(std::source_location where = std::source_location::current()) {
     const CallSite site(where);
-    core_->warn_about_unsharded_reads(where);
-    auto pass =
-        std::make_shared<detail::LoaderPass<Batch>>(core_, *skip_batches_, [&](PassCore& pass) { return open(pass); });
+    loader_->warn_about_unsharded_reads(where);
+    auto pass = std::make_shared<detail::Pass>(loader_, *skip_batches_);
+    detail::LoaderIterator<Batch> first(pass, open(*pass), where);
     *skip_batches_ = 0;
-    return detail::LoaderIterator<Batch>(std::move(pass), where);
+    return first;
   }
   static std::default_sentinel_t end() { return std::default_sentinel; }
 
@@ -91,7 +91,7 @@ class DataLoader {
   DataLoader(const DataLoader& plain, ShardOptions shard)
       : dataset_(plain.dataset_),
         collate_(plain.collate_),
-        core_(std::make_shared<LoaderCore>(*plain.core_, std::move(shard))) {
+        loader_(std::make_shared<detail::Loader>(*plain.loader_, std::move(shard))) {
     check_state(*plain.skip_batches_ == 0,
                 "prepare: the loader skips {} batches; call prepare before skip_first_batches", *plain.skip_batches_);
   }
@@ -102,49 +102,47 @@ class DataLoader {
 
   using Stream = detail::BatchStream<Batch>;
 
-  std::unique_ptr<Stream> open(PassCore& pass) {
+  std::unique_ptr<Stream> open(detail::Pass& pass) {
     if (pass.has_nothing_left()) return std::make_unique<detail::NoBatches<Batch>>();
     const auto error = start(pass);
-    const bool others_hear = core_->is_dispatched() || (core_->reads_own_parts() && core_->even_batches());
-    if (error && !others_hear) std::rethrow_exception(error);
+    const bool others_learn = loader_->is_dispatched() || loader_->evens_steps();
+    if (error && !others_learn) std::rethrow_exception(error);
     const auto open_rest = [loader = *this, &pass, error] {
       if (error) std::rethrow_exception(error);
       return loader.read(pass);
     };
-    const auto resumed = pass.state().ahead_state;
-    if (core_->is_dispatched()) {
+    const auto resumed = pass.record().ahead_state;
+    if (loader_->is_dispatched()) {
       return std::make_unique<detail::DispatchedBatches<Batch>>(
-          core_->context(), open_rest,
-          typename detail::DispatchedBatches<Batch>::Options{
-              .batches_per_step = core_->batches_per_step(),
-              .drop_last = core_->options().drop_last,
-              .num_parts = core_->data_parallel().size,
-              .part = core_->data_parallel().rank,
-              .full_rows = core_->full_rows(),
-              .resumed = resumed,
-              .read_first_batches = error ? detail::ReadFirstBatches<Batch>() : read_first_batches(pass),
-              .slice = slice_for_dispatch_});
+          loader_->context(), open_rest,
+          typename detail::DispatchedBatches<Batch>::Options{.batches_per_step = loader_->batches_per_step(),
+                                                             .drop_last = loader_->options().drop_last,
+                                                             .num_parts = loader_->data_parallel().size,
+                                                             .part = loader_->data_parallel().rank,
+                                                             .full_rows = loader_->full_rows(),
+                                                             .resumed = resumed,
+                                                             .read_first_batches = read_first_batches(pass, error),
+                                                             .slice = slice_for_dispatch_});
     }
-    if (!core_->is_prepared()) return read(pass);
-    if (core_->reads_own_parts() && core_->even_batches()) {
+    if (!loader_->is_prepared()) return read(pass);
+    if (loader_->evens_steps()) {
       return std::make_unique<detail::EvenSteps<Batch>>(
-          open_rest, detail::RowCountExchange(core_->data_parallel().group),
-          typename detail::EvenSteps<Batch>::Options{
-              .batch_size = core_->reading().batch_size,
-              .drop_last = core_->options().drop_last,
-              .resumed = resumed,
-              .read_first_batches = error ? detail::ReadFirstBatches<Batch>() : read_first_batches(pass)});
+          open_rest, detail::RowCountExchange(loader_->data_parallel().group),
+          typename detail::EvenSteps<Batch>::Options{.batch_size = loader_->reading().batch_size,
+                                                     .drop_last = loader_->options().drop_last,
+                                                     .resumed = resumed,
+                                                     .read_first_batches = read_first_batches(pass, error)});
     }
     return std::make_unique<detail::LookAhead<Batch>>(
-        read(pass),
-        typename detail::LookAhead<Batch>::Options{.resumed = resumed, .counts_all_ranks = !core_->reads_own_parts()});
+        read(pass), typename detail::LookAhead<Batch>::Options{.resumed = resumed,
+                                                               .counts_all_ranks = !loader_->reads_own_parts()});
   }
 
   // Exceptions of the user's dataset or sampler are kept, and rethrown where the other ranks learn about them.
-  std::exception_ptr start(PassCore& pass) {
+  std::exception_ptr start(detail::Pass& pass) {
     std::exception_ptr error;
     try {
-      if (core_->is_prepared()) detail::set_dataset_epoch(*dataset_, *core_);
+      if (loader_->is_prepared()) detail::set_dataset_epoch(*dataset_, *loader_);
     } catch (...) {
       error = std::current_exception();
     }
@@ -157,19 +155,20 @@ class DataLoader {
   }
 
   // Reads the rest of the pass. A resumed pass repeats its initial draws from the saved generator state.
-  std::unique_ptr<Stream> read(PassCore& pass) const {
-    if (!pass.is_resumed()) return read_from(pass.position(), /*draws_at_once=*/false, pass.readers(), pass.state());
-    const GeneratorScope scope(generator_of_state(pass.state().random_state));
-    return read_from(pass.position(), /*draws_at_once=*/true, pass.readers(), pass.state());
+  std::unique_ptr<Stream> read(detail::Pass& pass) const {
+    if (!pass.is_resumed())
+      return read_from(pass.num_to_seek(), /*draws_at_once=*/false, pass.readers(), pass.record());
+    const GeneratorScope scope(generator_of_state(pass.record().random_state));
+    return read_from(pass.num_to_seek(), /*draws_at_once=*/true, pass.readers(), pass.record());
   }
 
-  detail::ReadFirstBatches<Batch> read_first_batches(PassCore& pass) const {
-    if (!pass.needs_start()) return {};
+  detail::ReadFirstBatches<Batch> read_first_batches(detail::Pass& pass, const std::exception_ptr& error) const {
+    if (error || !pass.needs_start()) return {};
     return [loader = *this, &pass](int num_batches) {
-      const GeneratorScope scope(generator_of_state(pass.state().random_state));
+      const GeneratorScope scope(generator_of_state(pass.record().random_state));
       std::vector<Batch> batches;
       {
-        const auto source = loader.read_from(0, /*draws_at_once=*/true, pass.readers_of_start(), PassState());
+        const auto source = loader.read_from(0, /*draws_at_once=*/true, pass.readers_of_start(), PassRecord());
         while (static_cast<int>(batches.size()) < num_batches) {
           auto issued = source->next();
           if (!issued) break;
@@ -183,14 +182,15 @@ class DataLoader {
   }
 
   std::unique_ptr<Stream> read_from(std::int64_t num_read, bool draws_at_once, detail::ReadersOptions readers,
-                                    const PassState& state) const {
+                                    const PassRecord& record) const {
     if constexpr (MapDataset<Dataset>) {
       return read_indexed(num_read, draws_at_once, std::move(readers));
     } else if constexpr (ShardedDataset<Dataset>) {
       auto dataset = dataset_;
-      if (core_->reads_own_parts())
-        dataset = std::make_shared<Dataset>(dataset->shard(core_->data_parallel().size, core_->data_parallel().rank));
-      if (readers.num_workers > 1) return read_parts(*dataset, std::move(readers), state);
+      if (loader_->reads_own_parts())
+        dataset =
+            std::make_shared<Dataset>(dataset->shard(loader_->data_parallel().size, loader_->data_parallel().rank));
+      if (readers.num_workers > 1) return read_parts(*dataset, std::move(readers), record);
       return read_stream(std::move(dataset), num_read, draws_at_once, std::move(readers));
     } else {
       return read_stream(dataset_, num_read, draws_at_once, std::move(readers));
@@ -199,34 +199,34 @@ class DataLoader {
 
   std::unique_ptr<Stream> read_indexed(std::int64_t num_read, bool draws_at_once,
                                        detail::ReadersOptions readers) const {
-    core_->steps().begin_pass(num_read, draws_at_once);
+    loader_->steps().begin_pass(num_read, draws_at_once);
     return std::make_unique<detail::IndexedBatches<Batch>>(
-        core_->steps(),
-        [dataset = dataset_, collate = collate_, pins = core_->pins_batches()](const auto& indices) {
+        loader_->steps(),
+        [dataset = dataset_, collate = collate_, pins = loader_->pins_batches()](const auto& indices) {
           return detail::pinned(detail::fetch_batch(*dataset, *collate, indices), pins);
         },
         std::move(readers));
   }
 
   // Several workers, each of which reads separate parts.
-  std::unique_ptr<Stream> read_parts(Dataset& dataset, detail::ReadersOptions readers, const PassState& state) const {
+  std::unique_ptr<Stream> read_parts(Dataset& dataset, detail::ReadersOptions readers, const PassRecord& record) const {
     auto collate = collate_samples();
     using Batches = detail::ShardedStreamBatches<Dataset, decltype(collate), Batch>;
-    typename Batches::Options options{.batch_size = core_->reading().batch_size,
-                                      .drop_last = core_->reading().drop_last,
+    typename Batches::Options options{.batch_size = loader_->reading().batch_size,
+                                      .drop_last = loader_->reading().drop_last,
                                       .readers = std::move(readers),
-                                      .num_left_over_read = state.num_left_over};
-    for (const auto& reader : state.readers) options.num_samples_read.push_back(reader.num_samples);
+                                      .num_left_over_read = record.num_left_over};
+    for (const auto& reader : record.readers) options.num_samples_read.push_back(reader.num_samples);
     return std::make_unique<Batches>(dataset, std::move(collate), std::move(options));
   }
 
   std::unique_ptr<Stream> read_stream(std::shared_ptr<Dataset> dataset, std::int64_t num_read, bool draws_at_once,
                                       detail::ReadersOptions readers) const {
     auto collate = collate_samples();
-    auto reading = core_->reading();
+    auto reading = loader_->reading();
     reading.num_read = num_read;
     std::unique_ptr<Stream> batches = std::make_unique<detail::IterableDatasetShard<Dataset, decltype(collate), Batch>>(
-        std::move(dataset), std::move(collate), reading, core_->reading_rank());
+        std::move(dataset), std::move(collate), reading, loader_->reading_rank());
     if (readers.num_workers > 0)
       return std::make_unique<detail::ReadAhead<Batch>>(std::move(batches), std::move(readers));
     if (draws_at_once) batches->start();
@@ -234,7 +234,7 @@ class DataLoader {
   }
 
   auto collate_samples() const {
-    return [collate = collate_, pins = core_->pins_batches()](const auto& samples) {
+    return [collate = collate_, pins = loader_->pins_batches()](const auto& samples) {
       return detail::pinned(detail::collate_with(*collate, samples), pins);
     };
   }
@@ -242,7 +242,7 @@ class DataLoader {
  protected:
   std::shared_ptr<Dataset> dataset_;
   std::shared_ptr<Collate> collate_;
-  std::shared_ptr<LoaderCore> core_;
+  std::shared_ptr<detail::Loader> loader_;
   std::shared_ptr<std::int64_t> skip_batches_ = std::make_shared<std::int64_t>(0);  // in the next pass
   std::function<Batch(const Batch&, RowRange, int)> slice_for_dispatch_;
 };
@@ -266,19 +266,19 @@ class DataLoaderShard : public DataLoader<Dataset, Collate> {
   DataLoaderShard* operator->() { return this; }
 
   /// True if rank 0 reads for all ranks, as Accelerate's DataLoaderDispatcher.
-  [[nodiscard]] bool is_dispatched() const { return this->core_->is_dispatched(); }
+  [[nodiscard]] bool is_dispatched() const { return this->loader_->is_dispatched(); }
   /// Number of samples of one step over all ranks.
-  [[nodiscard]] std::int64_t total_batch_size() const { return this->core_->total_batch_size(); }
-  [[nodiscard]] std::int64_t total_dataset_length() const { return this->core_->total_dataset_length(); }
-  [[nodiscard]] const std::shared_ptr<LoaderCore>& core() const { return this->core_; }
+  [[nodiscard]] std::int64_t total_batch_size() const { return this->loader_->total_batch_size(); }
+  [[nodiscard]] std::int64_t total_dataset_length() const { return this->loader_->total_dataset_length(); }
+  [[nodiscard]] const std::shared_ptr<detail::Loader>& loader() const { return this->loader_; }
   void set_slice_for_dispatch(std::function<typename DataLoaderShard::Batch(const typename DataLoaderShard::Batch& step,
                                                                             RowRange rows, int part)>
                                   slice) {
     this->slice_for_dispatch_ = std::move(slice);
   }
   /// Sets the epoch that seeds the shuffle of the next pass. It is incremented automatically at the end of each pass.
-  void set_epoch(std::int64_t epoch) { this->core_->set_epoch(epoch); }
-  [[nodiscard]] std::int64_t iteration() const { return this->core_->iteration(); }
+  void set_epoch(std::int64_t epoch) { this->loader_->set_epoch(epoch); }
+  [[nodiscard]] std::int64_t iteration() const { return this->loader_->iteration(); }
 };
 
 /// Returns a handle on the same loader that omits the first `num_batches` batches of its next pass, to resume inside an

@@ -97,11 +97,11 @@ class DispatchedBatches : public BatchStream<Batch> {
     const auto rows = announcement.rows_per_rank, begin = options_.part * rows;
     const RowRange own{.begin = begin, .end = begin + rows};
     return LoadedBatch<Batch>{
-        .batch = options_.slice ? options_.slice(batch, own, options_.part) : slice_rows(batch, own),
-        .num_rows = rows,
-        .remainder = announcement.num_rows < rows * options_.num_parts ? announcement.num_rows : 0,
-        .is_last = announcement.is_last,
-        .marks = std::move(marks_)};
+        {.num_rows = rows,
+         .remainder = announcement.num_rows < rows * options_.num_parts ? announcement.num_rows : 0,
+         .is_last = announcement.is_last,
+         .marks = std::move(marks_)},
+        options_.slice ? options_.slice(batch, own, options_.part) : slice_rows(batch, own)};
   }
 
  private:

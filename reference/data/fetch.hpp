@@ -7,7 +7,7 @@
 
 #include "reference/data/collate.hpp"
 #include "reference/data/dataset.hpp"
-#include "reference/data/loader_core.hpp"
+#include "reference/data/loader.hpp"
 #include "reference/tree/tree.hpp"
 
 /// Fetching and collating the samples of any kind of dataset. Thread rule: that of the dataset.
@@ -82,12 +82,12 @@ DataSource source_of(Dataset& dataset) {
 
 // Passes the epoch to the user's dataset before each pass of a prepared loader.
 template <typename Dataset>
-void set_dataset_epoch(Dataset& dataset, const LoaderCore& core) {
+void set_dataset_epoch(Dataset& dataset, const Loader& loader) {
   if constexpr (requires { dataset.set_epoch(std::int64_t{}); }) {
-    dataset.set_epoch(core.iteration());
+    dataset.set_epoch(loader.iteration());
   } else if constexpr (IterableDataset<Dataset> && HasGenerator<Dataset>) {
-    if (core.data_parallel().size > 1 && !core.is_dispatched() && dataset.generator.defined())
-      dataset.generator.set_current_seed(static_cast<std::uint64_t>(core.iteration()));
+    if (loader.data_parallel().size > 1 && !loader.is_dispatched() && dataset.generator.defined())
+      dataset.generator.set_current_seed(static_cast<std::uint64_t>(loader.iteration()));
   }
 }
 

@@ -50,8 +50,9 @@ class IterableDatasetShard : public BatchStream<Batch> {
     std::vector<Sample> samples;
     for (const auto position : plan.batch(rank_, 0)) samples.push_back(group[position]);
     if (!is_whole && first_) fill_from_first(samples);
-    return LoadedBatch<Batch>{collate_(samples), static_cast<std::int64_t>(samples.size()),
-                              is_whole ? 0 : options_.num_samples};
+    return LoadedBatch<Batch>{
+        {.num_rows = static_cast<std::int64_t>(samples.size()), .remainder = is_whole ? 0 : options_.num_samples},
+        collate_(samples)};
   }
 
  private:

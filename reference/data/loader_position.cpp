@@ -10,59 +10,68 @@
 
 #include <algorithm>
 
+#include "reference/core/errors.hpp"
+
 namespace accel {
 
+// This rank has read all its batches, and no rank gets another one in this pass, or only others do.
+bool LoaderPosition::is_over() const {
+  return stage_ == Stage::kLoadedOver || stage_ == Stage::kResumedOver || stage_ == Stage::kOver;
+}
+
 LoaderPosition::Start LoaderPosition::start() const {
-  if (stage_ != Stage::kLoaded) return {.epoch = epoch_};
-  return {.epoch = epoch_, .num_read = num_read_, .continues = true, .nothing_left = is_over_};
+  if (stage_ != Stage::kLoaded && stage_ != Stage::kLoadedOver) return {.epoch = epoch_};
+  return {.epoch = epoch_, .num_read = num_read_, .continues = true, .nothing_left = is_over()};
 }
 
 LoaderPosition::Saved LoaderPosition::save() const {
   if (stage_ == Stage::kBetween) return {.epoch = epoch_};
-  if (is_over_) return {.epoch = epoch_ + 1};
+  if (is_over()) return {.epoch = epoch_ + 1};
   const bool was_counted = stage_ == Stage::kLeft && is_independent_;
   return {.epoch = epoch_ - (was_counted ? 1 : 0), .num_read = num_read_};
 }
 
 void LoaderPosition::begin(const Begin& options) {
+  ensure(!is_open(), "LoaderPosition: a pass begins inside another one");
   const auto from = start();
-  stage_ = Stage::kOpen;
+  stage_ = from.nothing_left ? Stage::kResumedOver : from.continues ? Stage::kResumed : Stage::kStarted;
   begin_ = from.num_read;
   num_read_ = from.num_read + options.num_skipped;
-  is_over_ = from.nothing_left;
-  continues_ = from.continues;
   is_independent_ = options.ranks_are_independent;
-  has_moved_ = false;
 }
 
 void LoaderPosition::hand_out(std::int64_t num_units, std::optional<LastStep> last) {
-  has_moved_ = true;
+  ensure(is_open() && !is_over(), "LoaderPosition: a batch is handed out outside of a pass");
   num_read_ += num_units;
-  is_over_ = last == LastStep::kOthersEnded;
+  stage_ = last == LastStep::kOthersEnded ? Stage::kOver : Stage::kReading;
 }
 
 void LoaderPosition::end(bool counts_as_epoch) {
+  ensure(is_open(), "LoaderPosition: a pass ends that has not begun");
   if (counts_as_epoch) ++epoch_;
   stage_ = Stage::kBetween;
 }
 
 void LoaderPosition::leave() {
-  if (!has_moved_) {
-    stage_ = continues_ ? Stage::kLoaded : Stage::kBetween;
-    num_read_ = begin_;
-  } else if (is_over_) {
+  ensure(is_open(), "LoaderPosition: a pass is left that has not begun");
+  if (stage_ == Stage::kOver) {
     end();
-  } else {
+  } else if (stage_ == Stage::kReading) {
     stage_ = Stage::kLeft;
     if (is_independent_) ++epoch_;
+  } else {
+    stage_ = stage_ == Stage::kResumed       ? Stage::kLoaded
+             : stage_ == Stage::kResumedOver ? Stage::kLoadedOver
+                                             : Stage::kBetween;
+    num_read_ = begin_;
   }
 }
 
 void LoaderPosition::load(const Saved& saved) {
+  ensure(!is_open(), "LoaderPosition: a position is loaded inside a pass");
   stage_ = saved.num_read ? Stage::kLoaded : Stage::kBetween;
   epoch_ = saved.epoch;
   num_read_ = saved.num_read.value_or(0);
-  is_over_ = false;
 }
 
 // A rank that saved after its end cannot tell whether the others had ended too; their states can.
@@ -72,14 +81,14 @@ void LoaderPosition::agree(const std::vector<Saved>& of_ranks) {
         return other.num_read && other.epoch + 1 == epoch_;
       });
   if (!others_continue) return;
-  stage_ = Stage::kLoaded;
+  stage_ = Stage::kLoadedOver;
   --epoch_;
-  is_over_ = true;
 }
 
 // Inside a loop only the epoch of the next passes changes.
 void LoaderPosition::set_epoch(std::int64_t epoch) {
-  if (stage_ == Stage::kLeft || (stage_ == Stage::kLoaded && epoch != epoch_)) stage_ = Stage::kBetween;
+  const bool is_loaded = start().continues;
+  if (stage_ == Stage::kLeft || (is_loaded && epoch != epoch_)) stage_ = Stage::kBetween;
   epoch_ = epoch;
 }
 

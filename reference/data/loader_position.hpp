@@ -17,6 +17,25 @@
 ///     resumed.load(saved);
 ///     resumed.start();                            // {.epoch = 0, .num_read = 8, .continues = true}
 ///
+/// The only statement of what a loop, a save and a load do to the position; Pass and Loader follow it. Stages, and what
+/// each event leads to; an event without an entry is an InternalError:
+///
+/// | stage | meaning | begin | hand_out | end | leave |
+/// |---|---|---|---|---|---|
+/// | kBetween | no pass is open; the next one starts its epoch | kStarted | | | |
+/// | kLoaded | no pass is open; the next one continues the loaded one | kResumed | | | |
+/// | kLoadedOver | the same, but only other ranks have batches left | kResumedOver | | | |
+/// | kLeft | a loop was left, and its place can be saved; the next pass starts its epoch | kStarted | | | |
+/// | kStarted | open, nothing is handed out | | kReading, kOver | kBetween | kBetween |
+/// | kResumed | open, nothing is handed out since the loaded place | | kReading, kOver | kBetween | kLoaded |
+/// | kResumedOver | open, only other ranks have batches left | | | kBetween | kLoadedOver |
+/// | kReading | open, a batch is handed out | | kReading, kOver | kBetween | kLeft |
+/// | kOver | open, the pass ended on all ranks with the batch handed out last | | | kBetween | kBetween |
+///
+/// `load` leads from a stage without an open pass to kLoaded or kBetween, `agree` from kBetween to kLoadedOver if other
+/// ranks continue. `set_epoch` leads from kLeft, and for another epoch from kLoaded and kLoadedOver, to kBetween; other
+/// stages remain.
+///
 /// Ranks may get different numbers of batches. Each event therefore leads to a state that means the same on every rank:
 /// after it all ranks continue one pass, or all start the same epoch. See Note [End of a pass].
 /// Thread rule: a value.
@@ -45,7 +64,9 @@ class LoaderPosition {
 
   /// The epoch of the open pass, or of the next one.
   [[nodiscard]] std::int64_t epoch() const { return epoch_; }
-  [[nodiscard]] bool is_open() const { return stage_ == Stage::kOpen; }
+  [[nodiscard]] bool is_open() const { return stage_ >= Stage::kStarted; }
+  /// True if the open pass has handed out a batch.
+  [[nodiscard]] bool has_handed_out() const { return stage_ >= Stage::kReading; }
   /// Units of the open, left or loaded pass that are handed out or skipped.
   [[nodiscard]] std::int64_t num_read() const { return num_read_; }
   /// True if the state continues a pass, so that the order and the random numbers of that pass are part of it.
@@ -53,6 +74,7 @@ class LoaderPosition {
   [[nodiscard]] Start start() const;
   [[nodiscard]] Saved save() const;
 
+  /// A pass begins where `start` returned.
   void begin(const Begin& options);
   /// A batch is handed out. `last`: it is this rank's last one.
   void hand_out(std::int64_t num_units, std::optional<LastStep> last = {});
@@ -68,15 +90,16 @@ class LoaderPosition {
   void set_epoch(std::int64_t epoch);
 
  private:
-  enum class Stage { kBetween, kLoaded, kOpen, kLeft };
+  // In this order: no pass is open, nothing is handed out, a batch is handed out.
+  enum class Stage { kBetween, kLoaded, kLoadedOver, kLeft, kStarted, kResumed, kResumedOver, kReading, kOver };
+
+  [[nodiscard]] bool is_over() const;
 
   Stage stage_ = Stage::kBetween;
   std::int64_t epoch_ = 0;
   std::int64_t num_read_ = 0;
-  bool is_over_ = false;                        // kLoaded and kOpen: this rank's part of the pass is over
-  bool is_independent_ = false;                 // kOpen and kLeft
-  bool continues_ = false, has_moved_ = false;  // kOpen
-  std::int64_t begin_ = 0;                      // kOpen: num_read_ before anything was skipped
+  std::int64_t begin_ = 0;       // num_read_ before the open pass skipped anything
+  bool is_independent_ = false;  // of the open or left pass: see Begin
 };
 
 }  // namespace accel

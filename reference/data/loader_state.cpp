@@ -28,7 +28,7 @@ Value to_value(const WorkersState& workers) {
   return Value::Dict{{"base_seed", workers.base_seed}, {"generators", of_tensors(workers.generators)}};
 }
 
-Value to_value(const PassState& pass) {
+Value to_value(const PassRecord& pass) {
   Value::List readers;
   for (const auto& reader : pass.readers)
     readers.push_back(Value::Dict{{"num_samples", reader.num_samples}, {"generator", of_tensor(reader.generator)}});
@@ -101,8 +101,8 @@ class Reader {
   std::vector<std::string>& problems_;
 };
 
-PassState pass_of(const Value& value, std::vector<std::string>& problems) {
-  PassState pass;
+PassRecord pass_of(const Value& value, std::vector<std::string>& problems) {
+  PassRecord pass;
   Reader reader(value, problems);
   reader.read_count("num_read", pass.num_read);
   reader.read("base_seed", pass.base_seed);
@@ -260,17 +260,17 @@ std::string step_back(LoaderState& state, std::int64_t num_steps, std::int64_t u
 
 // With another world size the samples are divided differently, so the states of individual readers are dropped
 // and only the shared count remains. `ahead_state` is that of a rank that may not exist any more.
-std::optional<EpochPosition> resume_position_for(const LoaderComparison& fit, const LoaderState& state) {
+std::optional<SavedPass> resumed_pass(const LoaderComparison& fit, const LoaderState& state) {
   if (!state.pass) return std::nullopt;
-  EpochPosition place{.order = state.order, .pass = *state.pass};
-  if (fit.has_ranks_of(state)) return place;
-  place.pass.ahead_state = at::Tensor();
-  place.pass.worker_starts.clear();
+  SavedPass pass{.order = state.order, .record = *state.pass};
+  if (fit.has_ranks_of(state)) return pass;
+  pass.record.ahead_state = at::Tensor();
+  pass.record.worker_starts.clear();
   if (!fit.reads_by_parts()) {
-    place.pass.readers.clear();
-    place.pass.next_reader = 0;
+    pass.record.readers.clear();
+    pass.record.next_reader = 0;
   }
-  return place;
+  return pass;
 }
 
 }  // namespace accel

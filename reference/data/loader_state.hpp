@@ -21,8 +21,8 @@ struct WorkersState {
       {};  ///< states, one per worker; empty: as seeded, or on a rank that does not read
 };
 
-/// The position in an epoch that was started.
-struct PassState {
+/// What a state contains of a pass, besides its order.
+struct PassRecord {
   struct Reader {
     std::int64_t num_samples = 0;  ///< samples that it read and that were handed out
     at::Tensor generator = {};     ///< its state after these samples; undefined: as seeded
@@ -39,10 +39,10 @@ struct PassState {
   std::int64_t num_left_over = 0;  ///< samples handed out from the rest that the workers left over at their ends
 };
 
-/// A position inside an epoch, with the order to which it refers.
-struct EpochPosition {
-  Value order = {};  ///< state of the sampler at the start of the epoch
-  PassState pass = {};
+/// A pass with its order: what an open pass has, and what its loader keeps if it is loaded or was left.
+struct SavedPass {
+  Value order = {};  ///< state of the sampler at the start of the pass
+  PassRecord record = {};
 };
 
 struct LoaderState {
@@ -55,7 +55,7 @@ struct LoaderState {
   std::int64_t epoch = 0;
   Value order = {};           ///< state of the sampler at the start of the open pass, or its current state
   at::Tensor generator = {};  ///< current state of DataLoaderOptions::generator; undefined if there is none
-  std::optional<PassState> pass = {};
+  std::optional<PassRecord> pass = {};
   std::optional<WorkersState> workers = {};  ///< between two passes with persistent workers
 };
 
@@ -85,8 +85,8 @@ struct LoaderComparison {
 /// Moves the position back by `num_steps` steps, each of which counts as `units_per_step` units. The place of
 /// individual readers is lost, as with another number of ranks. Returns a problem, or "".
 [[nodiscard]] std::string step_back(LoaderState& state, std::int64_t num_steps, std::int64_t units_per_step);
-/// Returns the position at which the loader resumes from a matching state; nullopt: the start of an epoch. With another
-/// world size the samples are divided anew, and only the number of units that all ranks have read is kept.
-[[nodiscard]] std::optional<EpochPosition> resume_position_for(const LoaderComparison& fit, const LoaderState& state);
+/// Returns the pass that the loader resumes from a matching state; nullopt: it starts an epoch. With another world size
+/// the samples are divided anew, and only the number of units that all ranks have read is kept.
+[[nodiscard]] std::optional<SavedPass> resumed_pass(const LoaderComparison& fit, const LoaderState& state);
 
 }  // namespace accel

@@ -32,7 +32,7 @@ ReadingPlan plan_reading(const DataSource& source, const DataLoaderOptions& opti
 /// Returns the sampler of a plain loader; null for streams and batch samplers.
 std::shared_ptr<Sampler> plain_sampler(const DataSource& source, const DataLoaderOptions& options);
 /// Returns the plain sampler, with a generator if ranks must agree on the order, or a seedable sampler that replaces
-/// it. Draws as documented at LoaderCore's constructor. Collective for a seedable sampler without data_seed.
+/// it. Draws as documented at Loader's constructor. Collective for a seedable sampler without data_seed.
 std::shared_ptr<Sampler> sampler_of_rank(const std::shared_ptr<Sampler>& plain, const ShardOptions& shard,
                                          bool is_dispatched);
 /// Synchronizes the generators named by `rng_types` before a pass; "generator" is that of the sampler or stream. Gives

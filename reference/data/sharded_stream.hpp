@@ -52,9 +52,9 @@ class ShardedStreamBatches : public BatchStream<Batch> {
       if (part.batch) {
         read_ahead(worker);
         return LoadedBatch<Batch>{
-            .batch = std::move(*part.batch),
-            .num_rows = options_.batch_size,
-            .marks = {{.reader = worker, .num_samples = options_.batch_size, .generator = part.generator}}};
+            {.num_rows = options_.batch_size,
+             .marks = {{.reader = worker, .num_samples = options_.batch_size, .generator = part.generator}}},
+            std::move(*part.batch)};
       }
       reader.ended = true;
       reader.left_over = std::move(part.left_over);
@@ -63,10 +63,10 @@ class ShardedStreamBatches : public BatchStream<Batch> {
     const auto samples = take_left_over(options_.batch_size);
     const auto num_rows = static_cast<std::int64_t>(samples.size());
     if (samples.empty() || (options_.drop_last && num_rows < options_.batch_size)) return std::nullopt;
-    return LoadedBatch<Batch>{.batch = (*collate_)(samples),
-                              .num_rows = num_rows,
-                              .remainder = num_rows < options_.batch_size ? num_rows : 0,
-                              .marks = {{.reader = kLeftOver, .num_samples = num_rows}}};
+    return LoadedBatch<Batch>{{.num_rows = num_rows,
+                               .remainder = num_rows < options_.batch_size ? num_rows : 0,
+                               .marks = {{.reader = kLeftOver, .num_samples = num_rows}}},
+                              (*collate_)(samples)};
   }
 
  private:
@@ -90,7 +90,7 @@ class ShardedStreamBatches : public BatchStream<Batch> {
 
   // Tasks are submitted to the workers in turn, starting at worker 0, independently of whose batch is returned first.
   void start_workers() {
-    workers_ = PassWorkers(static_cast<int>(readers_.size()), options_.readers, /*resumed=*/false);
+    workers_ = detail::start_workers(static_cast<int>(readers_.size()), options_.readers, /*resumed=*/false);
     for (int batch = 0; batch < options_.readers.prefetch_factor; ++batch) {
       for (std::size_t worker = 0; worker < readers_.size(); ++worker) read_ahead(static_cast<int>(worker));
     }
@@ -143,7 +143,7 @@ class ShardedStreamBatches : public BatchStream<Batch> {
   std::size_t num_ended_ = 0;
   int turn_ = 0;
   std::deque<Sample> left_over_;
-  PassWorkers workers_;
+  std::shared_ptr<Workers> workers_;
 };
 
 }  // namespace accel::detail

@@ -7,7 +7,7 @@
 #include "reference/checkpoint/module_state.hpp"
 #include "reference/config/plugins/options.hpp"
 #include "reference/core/named_tensors.hpp"
-#include "reference/data/loader_core.hpp"
+#include "reference/data/loader.hpp"
 #include "reference/prepared/accelerated_optimizer.hpp"
 #include "reference/prepared/parallel_model.hpp"
 #include "reference/tree/value.hpp"
@@ -27,7 +27,7 @@ struct TrainingState {
   std::vector<std::shared_ptr<ParallelModel>> models = {};
   std::vector<AcceleratedOptimizer> optimizers = {};
   std::vector<AcceleratedScheduler> schedulers = {};
-  std::vector<std::weak_ptr<LoaderCore>> loaders = {};
+  std::vector<std::weak_ptr<detail::Loader>> loaders = {};
   std::vector<Custom> custom = {};
   std::shared_ptr<GradientPipeline> path = {};
   ParallelismConfig mesh = {};                       ///< of the ranks

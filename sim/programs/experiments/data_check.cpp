@@ -8,7 +8,7 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/data/dispatched_batches.hpp"
-#include "reference/data/loader_core.hpp"
+#include "reference/data/loader.hpp"
 #include "reference/data/samplers/shard_plan.hpp"
 #include "sim/programs/experiments/data_plan.hpp"
 
@@ -185,8 +185,8 @@ LoaderCheck check_loader(const std::string& name, const PlanRequest& request,
                          const std::vector<int>& numbers_of_ranks) {
   // Constructing the loader runs its own checks, e.g. that a stream is not shuffled.
   try {
-    const LoaderCore possible({.is_stream = request.iterable, .size = request.length},
-                              {.batch_size = request.batch_size, .shuffle = request.shuffle});
+    const detail::Loader possible({.is_stream = request.iterable, .size = request.length},
+                                  {.batch_size = request.batch_size, .shuffle = request.shuffle});
   } catch (const ArgumentError& error) {
     throw ConfigError(error.what());
   }

@@ -6,8 +6,8 @@
 #include <numeric>
 
 #include "reference/data/dispatched_batches.hpp"
-#include "reference/data/loader_core.hpp"
-#include "reference/data/pass_core.hpp"
+#include "reference/data/loader.hpp"
+#include "reference/data/pass.hpp"
 #include "sim/programs/experiments/data_plan.hpp"
 
 namespace accel::programs {
@@ -35,30 +35,31 @@ class EpochOrders {
     context_->world_size = request.ranks;
     context_->generator.set_current_seed(static_cast<std::uint64_t>(request.seed));
     if (request.iterable) {
-      const LoaderCore checked({.is_stream = true}, {.batch_size = request.batch_size, .shuffle = request.shuffle});
+      const detail::Loader checked({.is_stream = true}, {.batch_size = request.batch_size, .shuffle = request.shuffle});
       return;
     }
-    const LoaderCore plain({.size = request.length},
-                           {.batch_size = std::max<std::int64_t>(request.length, 1), .shuffle = request.shuffle});
+    const detail::Loader plain({.size = request.length},
+                               {.batch_size = std::max<std::int64_t>(request.length, 1), .shuffle = request.shuffle});
     auto config = request.configuration();
     config.dispatch_batches = request.dispatches();
     config.split_batches = false;  // the batch that holds the complete dataset must not be split
-    core_ = std::make_unique<LoaderCore>(
+    loader_ = std::make_shared<detail::Loader>(
         plain,
         ShardOptions{.context = context_.get(), .data_parallel = {.size = request.ranks}, .config = std::move(config)});
   }
 
   std::vector<std::int64_t> next() {
-    if (!core_) return range(0, request_.length);
-    PassCore pass(*core_, /*skip_batches=*/0);
+    if (!loader_) return range(0, request_.length);
+    detail::Pass pass(loader_, /*skip_batches=*/0);
     pass.start();
-    core_->steps().begin_pass();
+    loader_->steps().begin_pass();
     // The pass runs to its end even after the first batch, because the end advances the sampler to the next epoch.
     std::vector<std::int64_t> order;
-    while (auto step = core_->steps().next()) {
+    while (auto step = loader_->steps().next()) {
+      pass.hand_out({.num_rows = static_cast<std::int64_t>(step->indices.size())});
       if (order.empty()) order = std::move(step->indices);
     }
-    pass.finish(!order.empty());
+    pass.end();
     return order;
   }
 
@@ -66,7 +67,7 @@ class EpochOrders {
   const PlanRequest& request_;
   std::unique_ptr<RankContext> context_;
   RankScope scope_;
-  std::unique_ptr<LoaderCore> core_;  // null for a stream, which has its own order
+  std::shared_ptr<detail::Loader> loader_;  // null for a stream, which has its own order
 };
 
 // Rank 0 has the most steps, so its number of batches is the number of steps; ranks without a batch are left out.

@@ -120,7 +120,7 @@ TEST(ReleaseMemoryTest, ObjectsOfPrepareAreEmptyAfterwards) {
   auto step_lr = std::make_unique<StepLR>(*sgd, 1);
   auto plain_loader = std::make_unique<DataLoader<TensorDataset<at::Tensor>>>(TensorDataset(at::ones({4, 2})));
   auto [model, optimizer, scheduler, loader] = accelerator.prepare(net, *sgd, *step_lr, *plain_loader);
-  const std::weak_ptr<LoaderCore> watched_loader = loader.core();
+  const std::weak_ptr<detail::Loader> watched_loader = loader.loader();
   accelerator.free_memory(net, model, optimizer, scheduler, loader, sgd, step_lr, plain_loader);
   EXPECT_TRUE(net.is_empty());
   EXPECT_TRUE(watched.expired());

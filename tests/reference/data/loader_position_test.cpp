@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "reference/core/errors.hpp"
+
 namespace accel {
 namespace {
 
@@ -274,6 +276,20 @@ TEST(LoaderPositionTest, RanksWithPartsOfTheirOwnAgreeAfterEverySequenceOfEvents
     }
   }
   EXPECT_GT(exploration.num_states(), 1'000'000);
+}
+
+// The table of stages has no entry for these.
+TEST(LoaderPositionTest, EventsWithoutAMeaningAreRefused) {
+  const LoaderPosition closed;
+  EXPECT_THROW(LoaderPosition(closed).hand_out(1), InternalError);
+  EXPECT_THROW(LoaderPosition(closed).end(), InternalError);
+  EXPECT_THROW(LoaderPosition(closed).leave(), InternalError);
+  auto open = closed;
+  open.begin({});
+  EXPECT_THROW(LoaderPosition(open).begin({}), InternalError);
+  EXPECT_THROW(LoaderPosition(open).load({}), InternalError);
+  open.hand_out(1, LastStep::kOthersEnded);
+  EXPECT_THROW(LoaderPosition(open).hand_out(1), InternalError);
 }
 
 // Where ranks that read parts of their own repeat passes until a number of steps, they are in different epochs, and a

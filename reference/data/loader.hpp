@@ -13,20 +13,21 @@
 #include "reference/data/reading_plan.hpp"
 #include "reference/data/workers.hpp"
 
-/// The part of all loaders that does not depend on the type of a sample: which ranks read, in which order, and the
-/// position between passes. Thread rule: the rank's thread.
-namespace accel {
+namespace accel::detail {
 
-class PassCore;
+class Pass;
 
-class LoaderCore {
+/// What a DataLoader keeps from one pass to the next: options, properties of the dataset, sampler, which ranks read
+/// what, epoch, saved state and workers. While a loop runs, its Pass has the position, which the loader takes over when
+/// the pass is closed. Does not depend on the type of a sample. Thread rule: the rank's thread.
+class Loader {
  public:
   /// Creates a plain loader. Throws ArgumentError that lists all problems of the options.
-  LoaderCore(DataSource source, DataLoaderOptions options);
+  Loader(DataSource source, DataLoaderOptions options);
   /// Shards a plain loader for one rank. Draws as Accelerate's prepare does: one int64 from the default generator for a
   /// random sampler without a generator if there are several ranks (unless seedable or dispatched), otherwise nothing.
   /// Collective for a seedable sampler without data_seed, which uses the seed of rank 0.
-  LoaderCore(const LoaderCore& plain, ShardOptions shard);
+  Loader(const Loader& plain, ShardOptions shard);
 
   /// Number of steps of this rank; nullopt if unknown.
   [[nodiscard]] std::optional<std::int64_t> size() const;
@@ -46,9 +47,11 @@ class LoaderCore {
   [[nodiscard]] bool is_dispatched() const { return plan_.is_dispatched; }
   [[nodiscard]] bool is_stream() const { return source_.is_stream; }
   /// True while a pass is open.
-  [[nodiscard]] bool is_being_read() const { return position_.is_open(); }
+  [[nodiscard]] bool is_being_read() const { return open_pass() != nullptr; }
   /// True if every rank reads separate parts of a stream.
   [[nodiscard]] bool reads_own_parts() const { return plan_.reads_own_parts; }
+  /// True if ranks that read separate parts agree on every step, so that all get the same number of steps.
+  [[nodiscard]] bool evens_steps() const { return reads_own_parts() && even_batches(); }
   [[nodiscard]] const DataParallel& data_parallel() const { return shard_.data_parallel; }
   [[nodiscard]] bool even_batches() const { return shard_.config.even_batches; }
   /// Takes effect from the next pass on. Does nothing for loaders whose ranks always have equal numbers of batches.
@@ -68,15 +71,10 @@ class LoaderCore {
   [[nodiscard]] int num_readers() const;
   /// Number of units per step over all ranks. A unit is a sample, or a batch of a batch sampler.
   [[nodiscard]] std::int64_t units_per_step() const;
-  [[nodiscard]] bool moves_batches() const;
   /// True if batches are copied to pinned memory where they are read.
   [[nodiscard]] bool pins_batches() const;
-  /// Starts to copy a tensor of a batch to the rank's device: from pinned memory and beside computation, so that
-  /// neither the host nor the device waits. The result is used after `finish_moves`.
-  [[nodiscard]] at::Tensor begin_move(const at::Tensor& tensor);
-  void finish_moves() const;
-  /// Number of completed passes: the epoch that the next pass sets in its sampler.
-  [[nodiscard]] std::int64_t iteration() const { return position_.epoch(); }
+  /// The epoch of the open pass, or of the next one: the number of completed passes, unless it was set.
+  [[nodiscard]] std::int64_t iteration() const { return position().epoch(); }
   /// True if every rank reads separate parts and none knows how many batches the others get.
   [[nodiscard]] bool ranks_are_independent() const {
     return reads_own_parts() && !even_batches() && shard_.data_parallel.size > 1;
@@ -96,47 +94,53 @@ class LoaderCore {
   /// Both of the above; if one rank fails, all ranks throw and their loaders remain unchanged.
   void load_state_dict(const Value& state);
 
-  // --- for PassCore ---
-
-  [[nodiscard]] const LoaderPosition& position() const { return position_; }
-  /// Returns where a pass that starts now resumes; nullopt: at the start of the epoch. Throws StateError while another
-  /// pass over this loader, or over one that shares its dataset and sampler, is open.
-  [[nodiscard]] std::optional<EpochPosition> next_resume_position();
-  /// Opens a pass whose first `num_skipped` units count as read. `pass` must not move until it calls `end_pass` or
-  /// `leave_pass`.
-  void open(const PassCore& pass, std::int64_t num_skipped);
-  void hand_out(std::int64_t num_units, bool is_last);
-  /// The pass was read to its end. `any_batch`: this rank had at least one batch.
-  void end_pass(bool any_batch);
-  /// The loop was left. `place` is where it was left or, if nothing was handed out, what next_resume_position returned.
-  void leave_pass(std::optional<EpochPosition> place);
-  /// Synchronizes generators, unless an epoch is resumed, and sets the sampler's epoch.
-  void begin_epoch(bool is_resumed);
-  /// True if a position is determined by its number of steps, without reading the samples before it.
-  [[nodiscard]] bool can_seek() const;
-  /// Returns the remainder of the last step after `num_read` units; nullopt if it is not known in advance.
-  [[nodiscard]] std::optional<std::int64_t> remainder_after(std::int64_t num_read) const;
-  /// Returns the state that determines the order: that of the sampler or of a stream's generator. Null on a rank that
-  /// does not read.
-  [[nodiscard]] Value order() const;
-  /// Throws ArgumentError if the state belongs to another kind of order.
-  void load_order(const Value& order);
-  /// Random numbers with which persistent workers continue; nullopt: a pass draws a seed for its workers.
-  [[nodiscard]] std::optional<WorkersState> workers_state() const;
-  /// Remembers the seed of persistent workers.
-  void keep_seed(std::int64_t base_seed);
-  /// Where a pass stores its workers. After it, only persistent ones are there, and those that a time-out left behind.
-  [[nodiscard]] std::shared_ptr<Workers>& workers_of_pass() { return workers_of_pass_; }
-  /// On a rank that does not read, draws what the sampler draws on a reading rank.
-  void draw_as_reader();
-
  private:
-  void renew_steps();
-  void finish_workers();
-  void release();
+  friend class Pass;
+
+  // --- of a pass ---
+  [[nodiscard]] Pass* open_pass() const;
+  [[nodiscard]] const LoaderPosition& position() const;
+  // Returns the pass that the next one continues; nullopt: it starts an epoch. Throws StateError while a pass over this
+  // loader, or over one that shares its dataset and sampler, is open.
+  [[nodiscard]] std::optional<SavedPass> next_pass();
+  // Takes over the position of a pass that is closed. `left`: what it has read, if its place replaces a loaded one.
+  void close_pass(const LoaderPosition& position, std::optional<SavedPass> left);
+  // Synchronizes generators, unless an epoch is resumed, and sets the sampler's epoch.
+  void begin_epoch(bool is_resumed);
+  // True if a position is determined by its number of steps, without reading the samples before it.
+  [[nodiscard]] bool can_seek() const;
+  // Returns the remainder of the last step after `num_read` units; nullopt if it is not known in advance.
+  [[nodiscard]] std::optional<std::int64_t> remainder_after(std::int64_t num_read) const;
   [[nodiscard]] LastStep last_step() const;
-  void warn_of_unused_options() const;
   [[nodiscard]] bool other_ranks_may_have_batches() const;
+
+  // --- order ---
+  // Returns the state that determines the order: that of the sampler or of a stream's generator. Null on a rank that
+  // does not read.
+  [[nodiscard]] Value order() const;
+  // Throws ArgumentError if the state belongs to another kind of order.
+  void load_order(const Value& order);
+  // On a rank that does not read, draws what the sampler draws on a reading rank.
+  void draw_as_reader();
+  void renew_steps();
+
+  // --- workers ---
+  // Random numbers with which persistent workers continue; nullopt: a pass draws a seed for its workers.
+  [[nodiscard]] std::optional<WorkersState> workers_state() const;
+  // Remembers the seed of persistent workers.
+  void keep_seed(std::int64_t base_seed);
+  void finish_workers();
+  // Keeps persistent workers and ends the others. `by_exception`: an exception has left the loop.
+  void release_workers(bool by_exception);
+
+  // --- device ---
+  [[nodiscard]] bool moves_batches() const;
+  // Starts to copy a tensor of a batch to the rank's device: from pinned memory and beside computation, so that neither
+  // the host nor the device waits. The result is used after `finish_moves`.
+  [[nodiscard]] at::Tensor begin_move(const at::Tensor& tensor);
+  void finish_moves() const;
+
+  void warn_of_unused_options() const;
   [[nodiscard]] std::optional<std::int64_t> num_read_batches() const;
   [[nodiscard]] std::string source_name() const;
 
@@ -149,12 +153,12 @@ class LoaderCore {
   bool steps_outdated_ = false;
   bool has_warned_ = false;  // by warn_about_unsharded_reads
   std::optional<SideStream> copies_;
-  const PassCore* open_pass_ = nullptr;
-  std::shared_ptr<bool> is_read_ = std::make_shared<bool>(false);  // shared by all loaders of one dataset and sampler
-  LoaderPosition position_;                                        // see Note [Position of a loader]
-  std::optional<EpochPosition> place_;                             // see Note [Position of a loader]
-  std::shared_ptr<Workers> workers_of_pass_;                       // see workers_of_pass()
-  std::optional<WorkersState> workers_;                            // their seed, and generators that were loaded
+  // The only open pass over the dataset and the sampler, of this loader or of another one; shared by all of them.
+  std::shared_ptr<Pass*> open_pass_ = std::make_shared<Pass*>(nullptr);
+  LoaderPosition position_;                    // between passes, see Note [Position of a loader]
+  std::optional<SavedPass> saved_pass_;        // see Note [Position of a loader]
+  std::shared_ptr<Workers> workers_;           // of the open pass; later, persistent ones and those still at work
+  std::optional<WorkersState> workers_state_;  // their seed, and generators that were loaded
 };
 
-}  // namespace accel
+}  // namespace accel::detail

@@ -207,7 +207,7 @@ TEST(FindingsTest, GeneratorsThatDifferInTheCachedNormalAreReported) {
 }
 
 // Both models have a parameter called "weight", so the shape tells which one the message means.
-TEST(ReplicaVoteTest, TheFirstParameterThatDiffersIsNamedInAnyOfSeveralModels) {
+TEST(ReplicaComparisonTest, TheFirstParameterThatDiffersIsNamedInAnyOfSeveralModels) {
   const auto run = [](int culprits_model) {
     return sim::rehearse({.num_ranks = 3}, [&](RankContext& rank) {
       Accelerator accelerator({}, rank);

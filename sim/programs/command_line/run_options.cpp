@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <type_traits>
 
 #include "backends/launch/local_launch.hpp"
 #include "backends/nccl/nccl_backend.hpp"
@@ -73,9 +74,6 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--backend", options.backend, "sim (threads of one process), gloo or nccl (local processes)")
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(kBackends), std::end(kBackends))))
       ->capture_default_str();
-  app.add_option("--device", options.rehearsal.device,
-                 "Where simulated ranks compute: cpu, or cuda, on the GPUs of this machine, which they share")
-      ->capture_default_str();
   app.add_flag("--processes", options.processes,
                "Simulated ranks are processes: for programs that keep state in globals; Python's always are");
   app.add_option("--preload", options.preload,
@@ -86,24 +84,14 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--progress", options.progress, "auto (on a terminal), on or off")
       ->check(CLI::IsMember({"auto", "on", "off"}))
       ->capture_default_str();
-  auto& rehearsal = options.rehearsal;
-  app.add_option("--schedule", rehearsal.schedule,
-                 "Order in which ranks run: parallel, or one rank at a time: round-robin, random, pct")
-      ->capture_default_str();
-  app.add_option("--seed-schedule", rehearsal.seed_schedule, "Seed of a random or pct schedule")
-      ->check(problem_of_seed)
-      ->capture_default_str();
-  app.add_option("--pct-depth", rehearsal.pct_depth,
-                 "For a pct schedule: the number of events whose order triggers the bug")
-      ->capture_default_str();
-  app.add_option("--event-log", rehearsal.event_log, "Write every event, in order, to this file, as JSON lines");
-  app.add_option("--faults", rehearsal.faults, "Inject the faults of this file (YAML)");
-  app.add_option("--diagnosis", rehearsal.diagnosis, "Write how the run ended to this file, as JSON");
-  app.add_option("--network", rehearsal.network, "Costs of communication and compute (YAML); makes time virtual");
-  app.add_option("--clock", rehearsal.clock, "wall or virtual; default: virtual with --network, else wall");
-  app.add_option("--timeline", rehearsal.timeline,
-                 "Write a timeline of all ranks to this file, for Perfetto; Chrome's JSON if it ends in .json");
-  app.add_option("--report", rehearsal.report, "Write an HTML page about the run into this folder");
+  for_each_option([&](const RehearsalOption& option, auto member) {
+    auto& value = options.rehearsal.*member;
+    auto* added = app.add_option(option.flag, value, option.help);
+    if (value != std::remove_cvref_t<decltype(value)>()) added->capture_default_str();
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, std::uint64_t>) {
+      added->capture_default_str()->check(problem_of_seed);
+    }
+  });
   // Not in the help: `sim-run compare` and `sim-run prove` pass them.
   app.add_option("--record", options.record.folder)->group("");
   app.add_flag("--record-tensors", options.record.tensors)->group("");
@@ -156,11 +144,12 @@ void check_rank_counts(const RunOptions& options, const std::function<void(int r
 std::string problem_of_sweep(const RunOptions& options,
                              const std::vector<std::pair<std::string, std::string>>& others) {
   if (options.rank_counts.size() < 2) return "";
-  const auto& rehearsal = options.rehearsal;
   auto files = others;
-  files.insert(
-      files.end(),
-      {{"--event-log", rehearsal.event_log}, {"--diagnosis", rehearsal.diagnosis}, {"--timeline", rehearsal.timeline}});
+  for_each_option([&](const RehearsalOption& option, auto member) {
+    if constexpr (std::is_same_v<decltype(member), std::string RehearsalOptions::*>) {
+      if (option.text == OptionText::kOutput) files.emplace_back(option.flag, options.rehearsal.*member);
+    }
+  });
   std::vector<std::string> given;
   for (const auto& [option, path] : files) {
     if (!path.empty()) given.push_back(option);

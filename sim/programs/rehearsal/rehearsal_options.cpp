@@ -4,7 +4,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <type_traits>
 
 #include "backends/nccl/nccl_backend.hpp"
 #include "reference/core/errors.hpp"
@@ -25,24 +27,19 @@ bool can_hold_report(std::filesystem::path place) {
 
 }  // namespace
 
+std::string RehearsalOption::key() const {
+  std::string key = flag + 2;
+  std::ranges::replace(key, '-', '_');
+  return key;
+}
+
 std::vector<std::string> given_options(const RehearsalOptions& options) {
   // Options that are given with their default value count as not given; that is harmless, since they have no effect.
   const RehearsalOptions none;
   std::vector<std::string> given;
-  const auto note = [&](bool is_given, const char* name) {
-    if (is_given) given.emplace_back(name);
-  };
-  note(options.schedule != none.schedule, "--schedule");
-  note(options.seed_schedule != none.seed_schedule, "--seed-schedule");
-  note(options.pct_depth != none.pct_depth, "--pct-depth");
-  note(!options.event_log.empty(), "--event-log");
-  note(!options.faults.empty(), "--faults");
-  note(!options.diagnosis.empty(), "--diagnosis");
-  note(!options.network.empty(), "--network");
-  note(!options.clock.empty(), "--clock");
-  note(!options.timeline.empty(), "--timeline");
-  note(!options.report.empty(), "--report");
-  note(options.device != none.device, "--device");
+  for_each_option([&](const RehearsalOption& option, auto member) {
+    if (options.*member != none.*member) given.emplace_back(option.flag);
+  });
   return given;
 }
 
@@ -81,16 +78,15 @@ std::vector<std::string> problems_of(const RehearsalOptions& options) {
         "--device cuda: this build has no CUDA, or CUDA sees no GPU on this machine; build with `./dev build gpu`, or "
         "use cpu");
   }
-  for (const auto& [option, file] : {std::pair("--event-log", &options.event_log),
-                                     {"--diagnosis", &options.diagnosis},
-                                     {"--timeline", &options.timeline}}) {
-    if (auto problem = problem_of_output(*file); !problem.empty())
-      problems.push_back(fmt::format("{}: {}", option, problem));
-  }
-  for (const auto& [option, file] : {std::pair("--faults", &options.faults), {"--network", &options.network}}) {
-    if (!file->empty() && !std::filesystem::is_regular_file(*file))
-      problems.push_back(fmt::format("{}: {} is not a file; expected an existing YAML file", option, *file));
-  }
+  for_each_option([&](const RehearsalOption& option, auto member) {
+    const auto& value = options.*member;
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, std::string>) {
+      const auto problem = option.text == OptionText::kOutput ? problem_of_output(value) : "";
+      if (!problem.empty()) problems.push_back(fmt::format("{}: {}", option.flag, problem));
+      if (option.text == OptionText::kInput && !value.empty() && !std::filesystem::is_regular_file(value))
+        problems.push_back(fmt::format("{}: {} is not a file; expected an existing YAML file", option.flag, value));
+    }
+  });
   if (!options.report.empty() && !can_hold_report(options.report)) {
     problems.push_back(
         fmt::format("--report: {} is not a folder that can be written to; choose another folder", options.report));

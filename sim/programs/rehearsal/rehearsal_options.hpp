@@ -32,6 +32,42 @@ struct RehearsalOptions {
   [[nodiscard]] bool is_virtual() const { return clock == "virtual" || (clock.empty() && !network.empty()); }
 };
 
+/// What the text of an option names.
+enum class OptionText { kValue, kInput, kOutput, kFolder };
+
+/// An option of sim-run that a user program receives in ACCEL_SIM, under its name without the hyphens.
+struct RehearsalOption {
+  const char* flag;
+  const char* help;
+  OptionText text = OptionText::kValue;
+  [[nodiscard]] std::string key() const;
+};
+
+/// All options, listed once, each with its member: flags, keys of ACCEL_SIM and checks of files follow.
+template <typename Visit>
+void for_each_option(Visit&& visit) {
+  using enum OptionText;
+  using Option = RehearsalOption;
+  using All = RehearsalOptions;
+  visit(
+      Option{"--device", "Where simulated ranks compute: cpu, or cuda, on the GPUs of this machine, which they share"},
+      &All::device);
+  visit(Option{"--schedule", "Order in which ranks run: parallel, or one rank at a time: round-robin, random, pct"},
+        &All::schedule);
+  visit(Option{"--seed-schedule", "Seed of a random or pct schedule"}, &All::seed_schedule);
+  visit(Option{"--pct-depth", "For a pct schedule: the number of events whose order triggers the bug"},
+        &All::pct_depth);
+  visit(Option{"--event-log", "Write every event, in order, to this file, as JSON lines", kOutput}, &All::event_log);
+  visit(Option{"--faults", "Inject the faults of this file (YAML)", kInput}, &All::faults);
+  visit(Option{"--diagnosis", "Write how the run ended to this file, as JSON", kOutput}, &All::diagnosis);
+  visit(Option{"--network", "Costs of communication and compute (YAML); makes time virtual", kInput}, &All::network);
+  visit(Option{"--clock", "wall or virtual; default: virtual with --network, else wall"}, &All::clock);
+  visit(Option{"--timeline",
+               "Write a timeline of all ranks to this file, for Perfetto; Chrome's JSON if it ends in .json", kOutput},
+        &All::timeline);
+  visit(Option{"--report", "Write an HTML page about the run into this folder", kFolder}, &All::report);
+}
+
 /// Returns one line per invalid option, e.g. "--clock virtual: needs --network FILE".
 std::vector<std::string> problems_of(const RehearsalOptions& options);
 /// Returns the names of the options that were given; only the simulator supports them.

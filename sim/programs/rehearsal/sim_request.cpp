@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 #include <vector>
 
 #include "reference/config/environment.hpp"
@@ -31,17 +32,10 @@ void for_each_field(Request& request, Visit&& visit) {
   visit(Field{"record_values"}, request.record.values);
   visit(Field{"record_steps"}, request.record.max_steps);
   visit(Field{"acknowledge"}, request.acknowledge);
-  visit(Field{"schedule"}, rehearsal.schedule);
-  visit(Field{"seed_schedule"}, rehearsal.seed_schedule);
-  visit(Field{"pct_depth"}, rehearsal.pct_depth);
-  visit(Field{"event_log"}, rehearsal.event_log);
-  visit(Field{"faults"}, rehearsal.faults);
-  visit(Field{"diagnosis"}, rehearsal.diagnosis);
-  visit(Field{"network"}, rehearsal.network);
-  visit(Field{"clock"}, rehearsal.clock);
-  visit(Field{"timeline"}, rehearsal.timeline);
-  visit(Field{"report"}, rehearsal.report);
-  visit(Field{"device"}, rehearsal.device);
+  for_each_option([&](const RehearsalOption& option, auto member) {
+    const auto key = option.key();
+    visit(Field{.name = key.c_str()}, rehearsal.*member);
+  });
   visit(Field{"steps"}, rehearsal.steps);
 }
 
@@ -72,25 +66,20 @@ std::vector<std::string> invalid_values(const SimRequest& request) {
 std::string to_json(const SimRequest& request) {
   Json json{{"ranks", request.ranks}, {"backend", request.backend}};
   const auto& rehearsal = request.rehearsal;
-  if (rehearsal.schedule != "parallel") json["schedule"] = rehearsal.schedule;
-  if (rehearsal.device != "cpu") json["device"] = rehearsal.device;
-  if (rehearsal.seed_schedule != 0) json["seed_schedule"] = rehearsal.seed_schedule;
-  if (rehearsal.pct_depth != RehearsalOptions().pct_depth) json["pct_depth"] = rehearsal.pct_depth;
-  for (const auto& [key, value] : {std::pair("event_log", &rehearsal.event_log),
-                                   {"faults", &rehearsal.faults},
-                                   {"diagnosis", &rehearsal.diagnosis},
-                                   {"network", &rehearsal.network},
-                                   {"clock", &rehearsal.clock},
-                                   {"timeline", &rehearsal.timeline},
-                                   {"report", &rehearsal.report},
-                                   {"steps", &rehearsal.steps}}) {
-    if (value->empty()) continue;
-    json[key] = value == &rehearsal.clock
-                    ? *value
-                    : std::filesystem::absolute(*value).string();  // the program may change its working directory
-  }
+  const RehearsalOptions none;
+  // The program may change its working directory.
+  const auto absolute = [](const std::string& path) { return std::filesystem::absolute(path).string(); };
+  for_each_option([&](const RehearsalOption& option, auto member) {
+    const auto& value = rehearsal.*member;
+    if (value == none.*member) return;
+    json[option.key()] = value;
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, std::string>) {
+      if (option.text != OptionText::kValue) json[option.key()] = absolute(value);
+    }
+  });
+  if (!rehearsal.steps.empty()) json["steps"] = absolute(rehearsal.steps);
   if (!request.sweep.empty()) json["sweep"] = request.sweep;
-  if (!request.record.folder.empty()) json["record"] = std::filesystem::absolute(request.record.folder).string();
+  if (!request.record.folder.empty()) json["record"] = absolute(request.record.folder);
   if (request.record.tensors) json["record_tensors"] = true;
   if (request.record.values) json["record_values"] = true;
   if (request.record.max_steps) json["record_steps"] = *request.record.max_steps;

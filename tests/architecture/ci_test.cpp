@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <regex>
 #include <set>
@@ -81,7 +83,37 @@ TEST(CiFilesTest, EveryCommandOptionAndPresetExists) {
       EXPECT_THAT(presets, HasSubstr("{\"name\": \"" + match[1].str() + "\"")) << command;
     }
   }
-  EXPECT_EQ(count, 16);  // eight in each file
+  EXPECT_EQ(count, 32);  // sixteen in each file
+}
+
+// The commands of ./dev among some lines.
+std::set<std::string> commands_of_dev(const Lines& lines) {
+  std::set<std::string> commands;
+  std::copy_if(lines.begin(), lines.end(), std::inserter(commands, commands.end()),
+               [](const auto& line) { return line.starts_with("./dev "); });
+  return commands;
+}
+
+// What README.md and the guide claim of Python, CUDA, the wheel and the readers is tested at least once a day.
+TEST(CiFilesTest, EveryNightRunsEachOptionOfTheTests) {
+  const std::set<std::string> expected{"./dev test --oracle",
+                                       "./dev test --python",
+                                       "./dev test --long",
+                                       "./dev test --preset dev",
+                                       "./dev test --preset asan",
+                                       "./dev test --cuda",
+                                       "./dev test --torch 2.15",
+                                       "./dev build clang",
+                                       "./dev tidy HEAD~10",
+                                       "./dev wheel --check",
+                                       "./dev docs",
+                                       "./dev fuzz 600"};
+  EXPECT_EQ(commands_of_dev(commands_of_github_job(read_yaml(kGitHub)["jobs"]["thorough"])), expected);
+  Lines gitlab;
+  for (const auto& job : read_yaml(kGitLab)) {
+    if (job.second.IsMap() && job.second["extends"]) add_lines(gitlab, job.second["script"]);
+  }
+  EXPECT_EQ(commands_of_dev(gitlab), expected);
 }
 
 // The lines of the first shell block of README.md, without their comments.
@@ -97,10 +129,15 @@ Lines readme_commands() {
 TEST(CiFilesTest, APushRunsTheCommandsOfTheReadme) {
   const auto expected = readme_commands();
   ASSERT_EQ(expected, Lines({"./dev sim", "./dev test"}));
-  EXPECT_THAT(expected, IsSubsetOf(commands_of_github_job(read_yaml(kGitHub)["jobs"]["test"])));
-  Lines gitlab;
+  const auto github = read_yaml(kGitHub)["jobs"];
+  EXPECT_THAT(expected, IsSubsetOf(commands_of_github_job(github["test"])));
+  Lines gitlab, changed;
   add_lines(gitlab, read_yaml(kGitLab)["test"]["script"]);
   EXPECT_EQ(gitlab, expected);
+  const std::set<std::string> compiled{"./dev clang \"$since\""};
+  EXPECT_EQ(commands_of_dev(commands_of_github_job(github["changed"])), compiled);
+  add_lines(changed, read_yaml(kGitLab)["changed"]["script"]);
+  EXPECT_EQ(commands_of_dev(changed), compiled);
   EXPECT_THAT(split_lines(text_of(".ci/run")), Contains("exec ./dev test"));
 }
 
@@ -129,12 +166,12 @@ TEST(CiFilesTest, CachesAndArtifactsAreTheFoldersOfDev) {
   EXPECT_THAT(text_of("dev"), HasSubstr("ACCEL_ARTIFACTS=build/artifacts\n"));
   EXPECT_THAT(text_of("dev"), HasSubstr("xml=$ACCEL_ARTIFACTS/junit-$folder.xml\n"));
   const auto github = read_yaml(kGitHub);
-  for (const auto& job : github["jobs"]) {
+  for (const auto* job : {"test", "thorough"}) {
     std::set<std::string> paths;
-    for (const auto& step : job.second["steps"]) {
+    for (const auto& step : github["jobs"][job]["steps"]) {
       if (step["with"] && step["with"]["path"]) paths.insert(step["with"]["path"].as<std::string>());
     }
-    EXPECT_EQ(paths, (std::set<std::string>{".cache/accel", ".cache/ccache", "build/artifacts"}));
+    EXPECT_EQ(paths, (std::set<std::string>{".cache/accel", ".cache/ccache", "build/artifacts"})) << job;
   }
   const auto gitlab = read_yaml(kGitLab)["default"];
   EXPECT_EQ(gitlab["cache"][0]["paths"][0].as<std::string>(), ".cache/accel");

@@ -50,10 +50,9 @@ void warn_of_slow_optimizer(const torch::optim::Optimizer& optimizer, const Rank
   const auto name = type.substr(kNamespace.size());
   if (!kWithCounterpart.contains(name)) return;
   warn_once(context,
-            fmt::format(
-                "prepare: {} steps one parameter after another, which is slow on {}; use accel::optim::{}, which steps "
-                "all of them together",
-                type, context.device.str(), name));
+            fmt::format("prepare: {} steps one parameter after another, which is slow on {}; use accel::optim::{} of "
+                        "<accel/optim.hpp>, which steps all of them together",
+                        type, context.device.str(), name));
 }
 
 // Known from the modules' options only: the reducer must choose dense or sparse buckets before the first backward.

@@ -14,6 +14,7 @@
 
 #include "bench/program.hpp"
 #include "reference/accelerator/accelerator.hpp"
+#include "reference/checkpoint/module_state.hpp"
 #include "reference/files/safetensors.hpp"
 #include "reference/offload/load_checkpoint.hpp"
 #include "reference/optim/optimizers/optimizers.hpp"

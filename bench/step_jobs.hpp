@@ -9,6 +9,7 @@
 #include <torch/nn/modules/pooling.h>
 
 #include <accel/accel.hpp>
+#include <accel/optim.hpp>
 #include <chrono>
 #include <string>
 #include <vector>

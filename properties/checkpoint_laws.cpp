@@ -10,6 +10,7 @@
 
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/checkpoint/manifest.hpp"
+#include "reference/checkpoint/module_state.hpp"
 #include "reference/checkpoint/torch_file.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
 #include "reference/optim/optimizers/optimizers.hpp"

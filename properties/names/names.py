@@ -9,7 +9,7 @@ import subprocess
 import cpp_headers
 
 RECORDED = "properties/oracle/recorded/accelerate_names.json"
-HEADERS = ["reference/public/accel/accel.hpp", "reference/public/accel/models.hpp", "reference/public/accel/sync_batch_norm.hpp"]
+HEADERS = ["reference/public/accel/all.hpp", "reference/public/accel/models.hpp", "reference/public/accel/sync_batch_norm.hpp"]
 COMMANDS = ["", "config", "config default", "config update", "env", "estimate-memory", "launch", "merge-weights", "test", "to-fsdp2"]
 LAUNCH_KEYS = "reference/config/launch/launch_sections.cpp"
 COMMAND_SECONDS = 60

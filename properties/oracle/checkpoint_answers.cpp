@@ -2,6 +2,7 @@
 // other loads and continues.
 
 #include <accel/accel.hpp>
+#include <accel/optim.hpp>
 
 #include "properties/oracle/answers.hpp"
 #include "reference/files/sha256.hpp"

@@ -7,6 +7,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/optim/optimizers/multi_tensor_optimizer.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
+#include "reference/prepared/parameter_layouts.hpp"
 
 namespace accel::detail {
 namespace {

@@ -8,7 +8,9 @@
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
+#include "reference/parallel/distributed_data_parallel.hpp"
 #include "reference/parallel/same_model.hpp"
+#include "reference/prepared/parameter_layouts.hpp"
 #include "reference/state/warnings.hpp"
 
 namespace accel {

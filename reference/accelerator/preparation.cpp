@@ -13,10 +13,13 @@
 #include "reference/config/plugins/accelerator_fields.hpp"
 #include "reference/config/plugins/deepspeed_file.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/offload/streamed_model.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
+#include "reference/parallel/distributed_data_parallel.hpp"
 #include "reference/parallel/same_model.hpp"
 #include "reference/parallel/sync_batch_norm.hpp"
 #include "reference/precision/master_weights.hpp"
+#include "reference/prepared/registered_buffers.hpp"
 #include "reference/prepared/sharded_parallel_model.hpp"
 #include "reference/prepared/unsharded_model.hpp"
 #include "reference/state/warnings.hpp"
@@ -47,10 +50,9 @@ void warn_of_slow_optimizer(const torch::optim::Optimizer& optimizer, const Rank
   const auto name = type.substr(kNamespace.size());
   if (!kWithCounterpart.contains(name)) return;
   warn_once(context,
-            fmt::format(
-                "prepare: {} steps one parameter after another, which is slow on {}; use accel::optim::{}, which steps "
-                "all of them together",
-                type, context.device.str(), name));
+            fmt::format("prepare: {} steps one parameter after another, which is slow on {}; use accel::optim::{} of "
+                        "<accel/optim.hpp>, which steps all of them together",
+                        type, context.device.str(), name));
 }
 
 // Known from the modules' options only: the reducer must choose dense or sparse buckets before the first backward.
@@ -188,6 +190,8 @@ void Preparation::place(torch::nn::Module& module) {
 }
 
 // Source: accelerate/accelerator.py, prepare.
+bool Preparation::is_spread(const torch::nn::Module& module) { return offload::is_spread(module); }
+
 void Preparation::check_can_be_prepared(bool is_spread) const {
   check_argument(!is_spread || distributed_type() == DistributedType::kNo,
                  "prepare: a model that has been loaded with a device map of several entries, such as "
@@ -273,8 +277,8 @@ std::shared_ptr<ParallelModel> Preparation::make_sharded(const std::shared_ptr<t
   ParameterLayouts layouts(*module);
   check_layouts(layouts, !trained(parameters).empty());
   if (!shard_groups_) {
-    shard_groups_ = make_shard_groups(
-        *context_, plan_shard_groups(mesh_sizes(), place_of(*context_), plugin().sharding->hybrid), mesh().config());
+    shard_groups_ = std::make_shared<const sharded::ShardGroups>(make_shard_groups(
+        *context_, plan_shard_groups(mesh_sizes(), place_of(*context_), plugin().sharding->hybrid), mesh().config()));
   }
   const auto [experts, others] = layouts.split_experts(parameters);
   check_same_model(mesh()["dp_cp"], others);

@@ -13,13 +13,16 @@
 #include "reference/accelerator/memory.hpp"
 #include "reference/accelerator/preparable.hpp"
 #include "reference/data/data_loader.hpp"
-#include "reference/offload/streamed_model.hpp"
-#include "reference/parallel/distributed_data_parallel.hpp"
 #include "reference/prepared/accelerated_optimizer.hpp"
 #include "reference/prepared/prepared_model.hpp"
-#include "reference/sharded/flat_parameter.hpp"
 
 namespace accel {
+
+class DistributedDataParallel;
+struct ModelTensors;
+namespace sharded {
+struct ShardGroups;
+}
 
 /// The Accelerator's `prepare` and `free_memory`. Source: accelerate/accelerator.py.
 class Preparation : public virtual AcceleratorBase {
@@ -135,9 +138,9 @@ class Preparation : public virtual AcceleratorBase {
     if constexpr (requires { model.hf_device_map(); }) {
       return model.hf_device_map().size() > 1;
     } else if constexpr (detail::ModuleObject<Model>) {
-      return offload::is_spread(model);
+      return is_spread(model);
     } else {
-      return offload::is_spread(*model);
+      return is_spread(*model);
     }
   }
 
@@ -262,6 +265,7 @@ class Preparation : public virtual AcceleratorBase {
     }
   }
 
+  static bool is_spread(const torch::nn::Module& module);
   void warn_of_empty_pass(const detail::Loader& loader) const;
   // Collective if the model trains on several ranks.
   std::shared_ptr<ParallelModel> make_parallel(const std::shared_ptr<torch::nn::Module>& module,
@@ -287,7 +291,8 @@ class Preparation : public virtual AcceleratorBase {
   void forget_prepared();
 
   std::shared_ptr<DeepSpeedObjects> deepspeed_objects_ = std::make_shared<DeepSpeedObjects>();
-  std::optional<sharded::ShardGroups> shard_groups_;  // created for the first sharded model, shared by later ones
+  std::shared_ptr<const sharded::ShardGroups>
+      shard_groups_;  // created for the first sharded model, shared by later ones
 };
 
 }  // namespace accel

@@ -1,18 +1,25 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <source_location>
 #include <string>
+#include <utility>
 
 #include "reference/accelerator/accelerator_base.hpp"
 #include "reference/prepared/prepared_model.hpp"
-#include "reference/profiler/profiler.hpp"
 #include "reference/sharded/activation_meter.hpp"
-#include "reference/tracking/trackers.hpp"
+#include "reference/tree/value.hpp"
 
 namespace accel {
+
+class GeneralTracker;
+class Profiler;
+class Trackers;
+struct GetTrackerOptions;
 
 /// The Accelerator's trackers, profiles and memory accounts. Source: accelerate/accelerator.py.
 class RunTracking : public virtual AcceleratorBase {
@@ -20,22 +27,16 @@ class RunTracking : public virtual AcceleratorBase {
   /// Starts a run of the trackers in `log_with`. Every rank calls these functions; trackers write on the main process
   /// only, unless a tracker declares otherwise. See accel::Trackers. Source: accelerate/accelerator.py.
   void init_trackers(const std::string& project_name, const std::optional<Value::Dict>& config = std::nullopt,
-                     const Value::Dict& init_kwargs = {}) {
-    trackers_->init_trackers(project_name, config, init_kwargs);
-  }
+                     const Value::Dict& init_kwargs = {});
   void log(const Value::Dict& values, std::optional<std::int64_t> step = std::nullopt,
-           const Value::Dict& log_kwargs = {}) {
-    trackers_->log(values, step, log_kwargs);
-  }
-  void log_images(const std::map<std::string, at::Tensor>& images, std::optional<std::int64_t> step = std::nullopt) {
-    trackers_->log_images(images, step);
-  }
-  [[nodiscard]] GeneralTracker& get_tracker(const std::string& name, const GetTrackerOptions& options = {}) {
-    return trackers_->get_tracker(name, options);
-  }
+           const Value::Dict& log_kwargs = {});
+  void log_images(const std::map<std::string, at::Tensor>& images, std::optional<std::int64_t> step = std::nullopt);
+  /// Using the tracker needs `<accel/tracking.hpp>`.
+  [[nodiscard]] GeneralTracker& get_tracker(const std::string& name);
+  [[nodiscard]] GeneralTracker& get_tracker(const std::string& name, const GetTrackerOptions& options);
   /// Profiles the operators of this rank while `body(profiler)` runs. With output_trace_dir, writes
   /// profile_{rank}.json there, waits for all ranks, and is collective. `kwargs` defaults to the options'
-  /// profile_kwargs. See accel::Profiler.
+  /// profile_kwargs. See accel::Profiler, which needs `<accel/tracking.hpp>`.
   ///
   ///     accelerator.profile([&](accel::Profiler& profiler) {
   ///       for (auto& batch : loader) {
@@ -46,11 +47,7 @@ class RunTracking : public virtual AcceleratorBase {
   template <typename Body>
   void profile(Body&& body, const std::optional<ProfileKwargs>& kwargs = std::nullopt,
                std::source_location where = std::source_location::current()) {
-    const auto& used = kwargs ? *kwargs : settings().profile_kwargs;
-    Profiler profiler(*context_, used);
-    body(profiler);
-    profiler.finish();
-    if (used.output_trace_dir) context_->world.barrier(where);
+    run_profiled([&](Profiler& profiler) { body(profiler); }, kwargs, where);
   }
 
   /// Returns the memory that this rank holds for a model by kind, current and peak; for an unsharded model only the
@@ -70,9 +67,11 @@ class RunTracking : public virtual AcceleratorBase {
 
  protected:
   RunTracking();
-  void finish_trackers() { trackers_->end_training(); }
+  void finish_trackers();
 
  private:
+  void run_profiled(const std::function<void(Profiler&)>& body, const std::optional<ProfileKwargs>& kwargs,
+                    std::source_location where);
   [[nodiscard]] sharded::MemoryAccount account_of(ParallelModel& model) const;
 
   std::shared_ptr<Trackers> trackers_;

@@ -7,6 +7,7 @@
 #include "reference/checkpoint/module_state.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
+#include "reference/prepared/parameter_layouts.hpp"
 
 namespace accel {
 

@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "reference/accelerator/metric_rows.hpp"
+#include "reference/context_parallel/context_parallel_scope.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/optim/optimizers/clip.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
@@ -18,6 +19,11 @@
 #include "reference/state/warnings.hpp"
 
 namespace accel {
+
+parallel::ContextParallelScope TrainingStep::maybe_context_parallel(
+    const parallel::ContextParallelOptions& options) const {
+  return parallel::maybe_context_parallel(mesh(), options);
+}
 
 bool TrainingStep::optimizer_step_was_skipped() const {
   return std::any_of(training().optimizers.begin(), training().optimizers.end(),

@@ -11,10 +11,14 @@
 
 #include "reference/accelerator/accelerator_base.hpp"
 #include "reference/accelerator/captured_step.hpp"
-#include "reference/context_parallel/context_parallel_scope.hpp"
 #include "reference/prepared/prepared_model.hpp"
 
 namespace accel {
+
+namespace parallel {
+class ContextParallelScope;
+struct ContextParallelOptions;
+}  // namespace parallel
 
 /// The Accelerator's methods for one training step: backward, gradient accumulation, uneven inputs, clipping, autocast.
 /// Source: accelerate/accelerator.py.
@@ -101,11 +105,10 @@ class TrainingStep : public virtual AcceleratorBase {
                           std::source_location where = std::source_location::current());
 
   /// Divides tensors of a batch along their sequences over the context-parallel ranks while the scope lives: see
-  /// parallel::ContextParallelScope. Warns and has no effect without cp_size above 1, as in Accelerate.
+  /// parallel::ContextParallelScope. Warns and has no effect without cp_size above 1, as in Accelerate. Needs
+  /// `<accel/parallel.hpp>`.
   [[nodiscard]] parallel::ContextParallelScope maybe_context_parallel(
-      const parallel::ContextParallelOptions& options) const {
-    return parallel::maybe_context_parallel(mesh(), options);
-  }
+      const parallel::ContextParallelOptions& options) const;
 
   /// Returns a function that runs `function`, a complete training step, and captures it as a CUDA graph: see
   /// CapturedStep.

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "reference/modules/divided_parameter.hpp"
 #include "reference/optim/optimizers/clip.hpp"
 #include "reference/prepared/gradient_pipeline.hpp"
+#include "reference/prepared/parameter_layouts.hpp"
 
 namespace accel {
 

@@ -17,6 +17,8 @@
 #include "reference/optim/optimizers/clip.hpp"
 #include "reference/optim/optimizers/multi_tensor_optimizer.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
+#include "reference/parallel/reduction_record.hpp"
+#include "reference/parallel/unaveraged_gradients.hpp"
 #include "reference/sharded/file_memory.hpp"
 #include "reference/state/warnings.hpp"
 

@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "reference/parallel/reduction_record.hpp"
-#include "reference/parallel/unaveraged_gradients.hpp"
 #include "reference/tree/value.hpp"
 
 namespace accel {
 
 class DistributedDataParallel;
+struct UnaveragedGradients;
+enum class GradientOrigin : std::uint8_t;
 
 /// How backward synchronizes a prepared model's gradients over ranks, and the state of that in checkpoints.
 ///

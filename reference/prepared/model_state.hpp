@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "reference/core/named_tensors.hpp"
-#include "reference/modules/divided_parameter.hpp"
 #include "reference/sharded/memory_account.hpp"
 
 namespace accel {
 
 struct StoredWeight;
+struct TensorPart;
 
 /// A prepared model's values in checkpoints, and its memory.
 ///

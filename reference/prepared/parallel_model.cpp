@@ -8,16 +8,46 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
+#include "reference/prepared/parameter_layouts.hpp"
+#include "reference/prepared/peer_check.hpp"
+#include "reference/prepared/registered_buffers.hpp"
+#include "reference/prepared/registered_parameters.hpp"
 #include "reference/state/warnings.hpp"
 
 namespace accel {
+
+struct ParallelModel::Registered {
+  ParameterLayouts layouts;
+  RegisteredParameters parameters;
+  RegisteredBuffers buffers = {};
+  PeerCheck peer_check;
+};
+
+ParallelModel::ParallelModel(std::shared_ptr<torch::nn::Module> module, ParameterLayouts layouts, Options options)
+    : module_(std::move(module)),
+      options_(std::move(options)),
+      registered_(new Registered{.layouts = std::move(layouts),
+                                 .parameters = RegisteredParameters(*module_),
+                                 .peer_check = PeerCheck(options_.peers)}),
+      users_(module_) {}
+ParallelModel::~ParallelModel() = default;
+
+const ParameterLayouts& ParallelModel::layouts() const { return registered_->layouts; }
+
+bool ParallelModel::registers(const at::Tensor& parameter) const { return registered_->parameters.contains(parameter); }
+
+void ParallelModel::watch_buffers(RegisteredBuffers buffers) { registered_->buffers = std::move(buffers); }
+
+void ParallelModel::add_shards(const std::vector<std::pair<at::Tensor, DividedParameter>>& shards) {
+  registered_->layouts.add_shards(shards);
+}
 
 void ParallelModel::check_is_unsharded(const char* what) const {
   check_state(!is_sharded(),
               "{}: the model is sharded, so its parameters are only this rank's shards; use accelerator.save_model, or "
               "save_state and load_state",
               what);
-  check_state(!layouts_.has_divided_layers(),
+  check_state(!registered_->layouts.has_divided_layers(),
               "{}: ranks divide the parameters of the model's layers, so this rank has only its parts; use "
               "accelerator.save_model, or save_state and load_state",
               what);
@@ -29,12 +59,12 @@ void ParallelModel::check_is_unsharded(const char* what) const {
 
 void ParallelModel::check_current(const char* what) {
   check_state(!is_retired_, "{}: the module was prepared again; use the handle of the last `prepare`", what);
-  if (options_.is_trained && c10::GradMode::is_enabled()) registered_.check_unchanged(what);
-  buffers_.begin_forward();
+  if (options_.is_trained && c10::GradMode::is_enabled()) registered_->parameters.check_unchanged(what);
+  registered_->buffers.begin_forward();
 }
 
 void ParallelModel::check_buffers(const RankContext& context) const {
-  const auto names = buffers_.without_member();
+  const auto names = registered_->buffers.without_member();
   if (names.empty() || context.rank > 0) return;
   warn_once(
       context,
@@ -45,24 +75,29 @@ void ParallelModel::check_buffers(const RankContext& context) const {
 }
 
 bool ParallelModel::awaits_inputs() const {
-  return options_.is_trained && peer_check_.awaits_inputs() && c10::GradMode::is_enabled();
+  return options_.is_trained && registered_->peer_check.awaits_inputs() && c10::GradMode::is_enabled();
+}
+
+void ParallelModel::compare_inputs(const std::vector<at::Tensor>& inputs,
+                                   const std::vector<TensorPlacement>& placements) {
+  registered_->peer_check.compare_inputs(inputs, placements);
 }
 
 void ParallelModel::compare_gradients() {
-  if (!peer_check_.awaits_gradients()) return;
+  if (!registered_->peer_check.awaits_gradients()) return;
   NamedTensors complete;
   for (const auto& item : module_->named_parameters()) {
-    const auto* divided = layouts_.of_layer(item.key());
+    const auto* divided = registered_->layouts.of_layer(item.key());
     if (divided == nullptr || !divided->is_divided_over(kTensorAxis)) complete.emplace_back(item.key(), item.value());
   }
-  peer_check_.compare_gradients(complete);
+  registered_->peer_check.compare_gradients(complete);
 }
 
 void ParallelModel::explain_division(const std::exception& error) const {
-  const auto divided = std::ranges::find_if(layouts_.of_layers(),
+  const auto divided = std::ranges::find_if(registered_->layouts.of_layers(),
                                             [](const auto& item) { return item.second.is_divided_over(kTensorAxis); });
   const std::string message = error.what();
-  if (divided == layouts_.of_layers().end() ||
+  if (divided == registered_->layouts.of_layers().end() ||
       (message.find("shape") == std::string::npos && message.find("size") == std::string::npos))
     return;
   const auto ranks = divided->second.groups.front().size();

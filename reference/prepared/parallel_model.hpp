@@ -12,15 +12,10 @@
 #include "reference/comm/group.hpp"
 #include "reference/core/borrowed.hpp"
 #include "reference/precision/autocast.hpp"
-#include "reference/precision/float8_layers.hpp"
 #include "reference/prepared/gradient_sync.hpp"
 #include "reference/prepared/model_forward.hpp"
 #include "reference/prepared/model_state.hpp"
-#include "reference/prepared/parameter_layouts.hpp"
 #include "reference/prepared/parameter_view.hpp"
-#include "reference/prepared/peer_check.hpp"
-#include "reference/prepared/registered_buffers.hpp"
-#include "reference/prepared/registered_parameters.hpp"
 #include "reference/state/step_observer.hpp"
 
 namespace torch::nn {
@@ -29,8 +24,13 @@ class Module;
 
 namespace accel {
 
+class Float8Layers;
 class MasterWeights;
+class ParameterLayouts;
+class RegisteredBuffers;
+struct DividedParameter;
 struct RankContext;
+struct TensorPlacement;
 
 /// One prepared model on several ranks. The handle, the gradient pipeline and checkpoints each use one of its
 /// interfaces.
@@ -53,14 +53,8 @@ class ParallelModel : public ModelForward, public GradientSync, public Parameter
     bool is_trained = true;                                  ///< false: prepared for evaluation only
     Group peers = {};                                        ///< the tensor-parallel ranks
   };
-  ParallelModel(std::shared_ptr<torch::nn::Module> module, ParameterLayouts layouts, Options options)
-      : module_(std::move(module)),
-        options_(std::move(options)),
-        layouts_(std::move(layouts)),
-        registered_(*module_),
-        users_(module_),
-        peer_check_(options_.peers) {}
-  ~ParallelModel() override = default;
+  ParallelModel(std::shared_ptr<torch::nn::Module> module, ParameterLayouts layouts, Options options);
+  ~ParallelModel() override;
   ParallelModel(const ParallelModel&) = delete;
   ParallelModel& operator=(const ParallelModel&) = delete;
 
@@ -70,7 +64,7 @@ class ParallelModel : public ModelForward, public GradientSync, public Parameter
   /// Handles of the program; without one, a module that prepare has borrowed may have ended.
   [[nodiscard]] detail::Users& users() { return users_; }
   /// How ranks hold the parameters.
-  [[nodiscard]] const ParameterLayouts& layouts() const { return layouts_; }
+  [[nodiscard]] const ParameterLayouts& layouts() const;
   /// Throws StateError for a sharded model, one with divided layers and one with master weights: `what` is the call
   /// that needs complete parameters.
   void check_is_unsharded(const char* what) const;
@@ -82,35 +76,32 @@ class ParallelModel : public ModelForward, public GradientSync, public Parameter
   /// Throws ArgumentError if `after_forward` needs tensors. Called for a type in which none can be found.
   void check_outputs_not_needed(const std::type_info& output) const;
   /// Whether the module had registered the parameter when it was prepared.
-  [[nodiscard]] bool registers(const at::Tensor& parameter) const { return registered_.contains(parameter); }
+  [[nodiscard]] bool registers(const at::Tensor& parameter) const;
   /// Throws StateError if the module was prepared again, or, with gradients enabled, if its parameters are no longer
   /// the tensors that were prepared.
   void check_current(const char* what);
   /// `buffers`: counted before and after the model was prepared.
-  void watch_buffers(RegisteredBuffers buffers) { buffers_ = std::move(buffers); }
+  void watch_buffers(RegisteredBuffers buffers);
   /// Warns of buffers that the module no longer writes: see RegisteredBuffers.
   void check_buffers(const RankContext& context) const;
   /// Whether `compare_inputs` compares the inputs of the next forward: see PeerCheck.
   [[nodiscard]] bool awaits_inputs() const;
-  void compare_inputs(const std::vector<at::Tensor>& inputs, const std::vector<TensorPlacement>& placements) {
-    peer_check_.compare_inputs(inputs, placements);
-  }
+  void compare_inputs(const std::vector<at::Tensor>& inputs, const std::vector<TensorPlacement>& placements);
   /// Compares the gradients of complete parameters over tensor-parallel ranks, before the first step: see PeerCheck.
   void compare_gradients();
 
  protected:
   /// Throws StateError for an error about sizes in a model whose layers tensor-parallel ranks divide.
   void explain_division(const std::exception& error) const;
-  void add_shards(const std::vector<std::pair<at::Tensor, DividedParameter>>& shards) { layouts_.add_shards(shards); }
+  void add_shards(const std::vector<std::pair<at::Tensor, DividedParameter>>& shards);
 
  private:
+  struct Registered;  // what is known of the module's parameters and buffers
+
   std::shared_ptr<torch::nn::Module> module_;
   Options options_;
-  ParameterLayouts layouts_;
-  RegisteredParameters registered_;
-  RegisteredBuffers buffers_;
+  std::unique_ptr<Registered> registered_;
   detail::Users users_;
-  PeerCheck peer_check_;
   bool is_retired_ = false;
 };
 

@@ -7,9 +7,12 @@
 #include <vector>
 
 #include "reference/comm/group.hpp"
-#include "reference/sharded/memory_scope.hpp"
 
 namespace accel {
+
+namespace sharded {
+class MemorySource;
+}
 
 /// Which values a prepared model's parameters show: those that an optimizer steps, or complete ones.
 ///

@@ -1,6 +1,10 @@
 #pragma once
 
+#include "reference/modules/divided_parameter.hpp"
+#include "reference/parallel/reduction_record.hpp"
+#include "reference/parallel/unaveraged_gradients.hpp"
 #include "reference/prepared/parallel_model.hpp"
+#include "reference/prepared/parameter_layouts.hpp"
 #include "reference/sharded/sharded_model.hpp"
 
 namespace accel {

@@ -1,7 +1,9 @@
 #pragma once
 
+#include "reference/modules/divided_parameter.hpp"
 #include "reference/parallel/distributed_data_parallel.hpp"
 #include "reference/prepared/parallel_model.hpp"
+#include "reference/prepared/parameter_layouts.hpp"
 
 namespace accel {
 

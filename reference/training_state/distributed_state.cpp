@@ -8,8 +8,10 @@
 #include <set>
 
 #include "reference/checkpoint/distributed/distributed_checkpoint.hpp"
+#include "reference/checkpoint/module_state.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
+#include "reference/prepared/parameter_layouts.hpp"
 #include "reference/state/objects.hpp"
 
 namespace accel::checkpoint {

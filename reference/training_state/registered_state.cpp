@@ -5,9 +5,11 @@
 
 #include <algorithm>
 
+#include "reference/checkpoint/module_state.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
+#include "reference/prepared/parameter_layouts.hpp"
 #include "reference/training_state/shard_files.hpp"
 
 namespace accel::checkpoint {

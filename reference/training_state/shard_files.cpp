@@ -19,6 +19,7 @@
 #include "reference/core/input/listed.hpp"
 #include "reference/files/safetensors.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
+#include "reference/prepared/parameter_layouts.hpp"
 #include "reference/state/objects.hpp"
 
 namespace accel::checkpoint {

@@ -12,6 +12,7 @@
 #include "reference/checkpoint/python_random.hpp"
 #include "reference/files/safetensors.hpp"
 #include "reference/mesh/axes.hpp"
+#include "reference/prepared/parameter_layouts.hpp"
 #include "reference/state/rng_sync.hpp"
 #include "reference/training_state/distributed_state.hpp"
 #include "reference/training_state/registered_state.hpp"

@@ -10,6 +10,7 @@
 
 #include "reference/checkpoint/distributed/distributed_files.hpp"
 #include "reference/checkpoint/torch_file.hpp"
+#include "reference/checkpoint/weights_files.hpp"
 #include "reference/files/files.hpp"
 #include "reference/training_state/checkpointing.hpp"
 #include "reference/training_state/training_state.hpp"

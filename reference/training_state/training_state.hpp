@@ -4,7 +4,6 @@
 #include <memory>
 #include <vector>
 
-#include "reference/checkpoint/module_state.hpp"
 #include "reference/config/plugins/options.hpp"
 #include "reference/core/named_tensors.hpp"
 #include "reference/data/loader.hpp"

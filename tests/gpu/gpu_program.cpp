@@ -9,6 +9,7 @@
 
 #include <accel/accel.hpp>
 #include <accel/models.hpp>
+#include <accel/optim.hpp>
 #include <accel/sync_batch_norm.hpp>
 #include <algorithm>
 #include <iostream>

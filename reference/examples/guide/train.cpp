@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include <accel/accel.hpp>
+#include <accel/offload.hpp>
+#include <accel/optim.hpp>
+#include <accel/tracking.hpp>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>

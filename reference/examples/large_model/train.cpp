@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <accel/accel.hpp>
+#include <accel/checkpoint.hpp>
+#include <accel/offload.hpp>
 #include <filesystem>
 
 struct BlockImpl : torch::nn::Module {

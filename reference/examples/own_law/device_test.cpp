@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
+#include <accel/optim.hpp>
 #include <accel/testing/fake_device.hpp>
 #include <accel/testing/run_ranks.hpp>
 

@@ -1,6 +1,7 @@
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
+#include <accel/optim.hpp>
 #include <accel/parquet.hpp>
 
 // 300 points in the plane, and whether x > y, in six row groups. Written in Python by

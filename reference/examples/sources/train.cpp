@@ -1,6 +1,8 @@
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
+#include <accel/optim.hpp>
+#include <accel/sources.hpp>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
+#include <accel/optim.hpp>
 
 namespace F = torch::nn::functional;
 

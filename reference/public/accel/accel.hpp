@@ -1,12 +1,20 @@
 #pragma once
 
-/// The public header of accel: everything that a training program needs.
+/// What a training loop uses: the Accelerator, loaders, the common schedules, collectives on trees, and the functions
+/// that start ranks.
+///
+/// Other names need another header, or `<accel/all.hpp>`, which includes all of these:
+///
+/// | header | contents |
+/// |---|---|
+/// | `<accel/optim.hpp>` | optimizers of accel::optim, and the other schedules |
+/// | `<accel/sources.hpp>` | datasets in files, and tokenizers |
+/// | `<accel/tracking.hpp>` | trackers, logs, progress bars, the profiler |
+/// | `<accel/checkpoint.hpp>` | files of weights, of torch.save, and PyTorch's distributed checkpoints |
+/// | `<accel/offload.hpp>` | models that are larger than memory, hooks of modules |
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/accelerator/local_sgd.hpp"
 #include "reference/accelerator/tree_device.hpp"
-#include "reference/checkpoint/distributed/distributed_checkpoint.hpp"
-#include "reference/checkpoint/torch_file.hpp"
-#include "reference/checkpoint/weights_files.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/shared.hpp"
@@ -17,39 +25,16 @@
 #include "reference/data/unfit_dataset.hpp"
 #include "reference/launch.hpp"
 #include "reference/modules/call.hpp"
-#include "reference/modules/hooks.hpp"
 #include "reference/modules/linear_cross_entropy.hpp"
-#include "reference/offload/device_hooks.hpp"
-#include "reference/offload/dispatch.hpp"
-#include "reference/offload/empty_weights.hpp"
-#include "reference/offload/layerwise_casting.hpp"
-#include "reference/offload/load_checkpoint.hpp"
-#include "reference/offload/module_tensors.hpp"
-#include "reference/optim/optimizers/optimizer_state.hpp"
-#include "reference/optim/optimizers/optimizers.hpp"
-#include "reference/optim/schedules/schedules.hpp"
+#include "reference/optim/schedules/cosine_schedules.hpp"
+#include "reference/optim/schedules/decay_schedules.hpp"
+#include "reference/optim/schedules/lambda_lr.hpp"
+#include "reference/optim/schedules/reduce_lr_on_plateau.hpp"
 #include "reference/precision/float8_layers.hpp"
-#include "reference/profiler/profiler.hpp"
 #include "reference/rank_local/random.hpp"
 #include "reference/run.hpp"
-#include "reference/sharded/memory_plan.hpp"
-#include "reference/sources/csv_dataset.hpp"
-#include "reference/sources/idx.hpp"
-#include "reference/sources/image.hpp"
-#include "reference/sources/image_folder.hpp"
-#include "reference/sources/safetensors_dataset.hpp"
-#include "reference/sources/tar_shards.hpp"
-#include "reference/sources/text_lines.hpp"
-#include "reference/sources/token_blocks.hpp"
-#include "reference/sources/tokenizer/tokenizer.hpp"
 #include "reference/state/available.hpp"
 #include "reference/state/objects.hpp"
 #include "reference/state/rng_sync.hpp"
-#include "reference/tracking/logging.hpp"
-#include "reference/tracking/mlflow_tracker.hpp"
-#include "reference/tracking/progress.hpp"
-#include "reference/tracking/tensorboard_tracker.hpp"
-#include "reference/tracking/text_trackers.hpp"
-#include "reference/tracking/trackers.hpp"
 #include "reference/tree/tree.hpp"
 #include "reference/tree/tree_rows.hpp"

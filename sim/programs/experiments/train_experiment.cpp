@@ -18,6 +18,7 @@
 #include "reference/files/sha256.hpp"
 #include "reference/models/gpt.hpp"
 #include "reference/models/sequence_parts.hpp"
+#include "reference/prepared/parameter_layouts.hpp"
 #include "reference/rank_local/random.hpp"
 #include "reference/state/objects.hpp"
 #include "reference/state/rng_sync.hpp"

@@ -5,6 +5,7 @@
 #include <torch/nn/utils.h>
 
 #include <accel/accel.hpp>
+#include <accel/optim.hpp>
 
 #include "properties/gen/collective_call.hpp"
 #include "tests/support/message_of.hpp"

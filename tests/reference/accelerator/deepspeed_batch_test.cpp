@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <accel/accel.hpp>
+#include <accel/optim.hpp>
 #include <tuple>
 
 #include "tests/support/clean_environment.hpp"

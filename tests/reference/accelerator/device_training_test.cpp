@@ -4,6 +4,8 @@
 
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/core/device.hpp"
+#include "reference/optim/optimizers/fused_adam.hpp"
+#include "reference/optim/optimizers/fused_sgd.hpp"
 #include "reference/parallel/sync_batch_norm.hpp"
 #include "tests/reference/training_state/saved_training.hpp"
 #include "tests/support/fake_device/collectives.hpp"
@@ -249,7 +251,7 @@ TEST(DeviceOptimizerTest, AnOptimizerThatStepsParameterByParameterIsReported) {
   EXPECT_THAT(
       warnings_of([](auto parameters) { return torch::optim::AdamW(parameters, 0.1); }),
       ElementsAre("prepare: torch::optim::AdamW steps one parameter after another, which is slow on fake:0; use "
-                  "accel::optim::AdamW, which steps all of them together"));
+                  "accel::optim::AdamW of <accel/optim.hpp>, which steps all of them together"));
   EXPECT_THAT(warnings_of([](auto parameters) { return optim::AdamW(parameters, {.lr = 0.1}); }), IsEmpty());
 }
 

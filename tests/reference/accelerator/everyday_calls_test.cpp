@@ -1,5 +1,6 @@
 // Small calls of Accelerate's interface that belong to no larger subject.
 #include <accel/accel.hpp>
+#include <accel/checkpoint.hpp>
 #include <accel/testing.hpp>
 
 #include "tests/support/message_of.hpp"

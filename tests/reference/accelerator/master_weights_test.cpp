@@ -6,6 +6,9 @@
 
 #include "reference/accelerator/local_sgd.hpp"
 #include "reference/files/safetensors.hpp"
+#include "reference/optim/optimizers/fused_adagrad.hpp"
+#include "reference/optim/optimizers/fused_adam.hpp"
+#include "reference/optim/optimizers/fused_sgd.hpp"
 #include "tests/reference/training_state/saved_training.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/run_ranks.hpp"

@@ -1,6 +1,7 @@
 // What tensor-parallel ranks must have in common: samples, targets, declared cuts. A difference is an error on every
 // rank, and statistics count every sample once.
 #include <accel/accel.hpp>
+#include <accel/optim.hpp>
 #include <gmock/gmock.h>
 
 #include "reference/parallel/sync_batch_norm.hpp"

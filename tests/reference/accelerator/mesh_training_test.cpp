@@ -1,6 +1,7 @@
 // Training on a mesh whose layers are divided over ranks equals training on one rank: data, gradients, clipping, saved
 // state. Values are dyadic where bits must agree.
 #include <accel/accel.hpp>
+#include <accel/optim.hpp>
 #include <accel/testing.hpp>
 #include <gmock/gmock.h>
 

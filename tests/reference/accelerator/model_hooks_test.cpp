@@ -6,6 +6,7 @@
 #include <torch/optim/sgd.h>
 
 #include <accel/accel.hpp>
+#include <accel/offload.hpp>
 #include <accel/testing.hpp>
 
 #include "tests/reference/offload/dispatched_models.hpp"

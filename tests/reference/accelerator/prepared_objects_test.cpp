@@ -3,6 +3,7 @@
 #include <torch/data/datasets/tensor.h>
 #include <torch/serialize.h>
 
+#include "reference/optim/optimizers/fused_adam.hpp"
 #include "tests/reference/accelerator/natural_mistakes.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"

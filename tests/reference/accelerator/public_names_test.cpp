@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
-#include <accel/accel.hpp>
+#include <accel/all.hpp>
 #include <accel/models.hpp>
 #include <accel/sync_batch_norm.hpp>
 #include <cstdlib>

@@ -5,6 +5,8 @@
 #include <torch/nn/modules/linear.h>
 
 #include <accel/accel.hpp>
+#include <accel/checkpoint.hpp>
+#include <accel/offload.hpp>
 #include <accel/testing.hpp>
 #include <mutex>
 #include <set>

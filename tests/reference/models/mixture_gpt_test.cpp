@@ -2,6 +2,7 @@
 // weights and its errors. properties/gpt_laws.cpp compares its training under every layout with one rank.
 #include <accel/accel.hpp>
 #include <accel/models.hpp>
+#include <accel/optim.hpp>
 #include <accel/testing.hpp>
 #include <gmock/gmock.h>
 

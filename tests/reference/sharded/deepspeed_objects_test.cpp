@@ -2,6 +2,7 @@
 // DeepSpeed configuration file. Trainings with them must equal trainings that create the same objects in the
 // program.
 #include <accel/accel.hpp>
+#include <accel/optim.hpp>
 #include <accel/testing.hpp>
 #include <gmock/gmock.h>
 

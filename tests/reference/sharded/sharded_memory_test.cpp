@@ -1,6 +1,7 @@
 // Tests of the memory that sharded training takes, and of shards kept in files. Memory is measured by the
 // allocations of the ranks, not estimated.
 #include <accel/accel.hpp>
+#include <accel/optim.hpp>
 #include <accel/testing.hpp>
 #include <filesystem>
 #include <functional>

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "reference/checkpoint/distributed/distributed_checkpoint.hpp"
 #include "reference/checkpoint/manifest.hpp"
 #include "reference/training_state/distributed_state.hpp"
 #include "tests/reference/training_state/saved_training.hpp"

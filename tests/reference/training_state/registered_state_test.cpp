@@ -3,6 +3,7 @@
 #include <torch/serialize.h>
 
 #include <accel/accel.hpp>
+#include <accel/optim.hpp>
 #include <accel/testing.hpp>
 #include <memory>
 

@@ -11,6 +11,7 @@
 #include <map>
 
 #include "reference/checkpoint/manifest.hpp"
+#include "reference/checkpoint/torch_file.hpp"
 #include "tests/reference/training_state/saved_training.hpp"
 
 namespace accel::testing::saved_training {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <accel/accel.hpp>
+#include <accel/optim.hpp>
 #include <accel/testing.hpp>
 #include <cstdint>
 #include <functional>

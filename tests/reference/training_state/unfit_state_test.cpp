@@ -11,7 +11,9 @@
 #include <fstream>
 
 #include "reference/checkpoint/manifest.hpp"
+#include "reference/checkpoint/torch_file.hpp"
 #include "reference/files/lock_file.hpp"
+#include "reference/optim/optimizers/fused_adam.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
 #include "tests/reference/training_state/saved_training.hpp"
 

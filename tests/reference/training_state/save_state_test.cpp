@@ -12,6 +12,7 @@
 
 #include "reference/checkpoint/manifest.hpp"
 #include "reference/checkpoint/torch_file.hpp"
+#include "reference/offload/load_checkpoint.hpp"
 #include "tests/reference/training_state/saved_training.hpp"
 
 namespace accel::testing::saved_training {

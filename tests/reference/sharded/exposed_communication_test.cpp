@@ -6,6 +6,7 @@
 
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/models/gpt.hpp"
+#include "reference/optim/optimizers/fused_adam.hpp"
 #include "sim/programs/rehearsal/rehearsal.hpp"
 #include "tests/support/fake_device/collectives.hpp"
 #include "tests/support/torch.hpp"

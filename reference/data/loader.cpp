@@ -5,9 +5,10 @@
 // user's batch sampler. It does not depend on the rank, the number of workers or the prefetch, so a state can be loaded
 // with other values of all three. LoaderPosition is the state machine that decides what each event means; the order and
 // the random numbers that belong to it are a SavedPass. While a pass is open, the pass has both. Between passes the
-// loader has them in `position_` and, if the position is inside an epoch, in `saved_pass_`: a load that no pass has used
-// yet, or a loop that was left, whose place serves only state_dict(). A pass that is closed before it has handed out a
-// batch leaves `saved_pass_` unchanged, so an exception between load_state_dict and the first batch does not lose it.
+// loader has them in `position_` and, if the position is inside an epoch, in `saved_pass_`: a load that no pass has
+// used yet, or a loop that was left, whose place serves only state_dict(). A pass that is closed before it has handed
+// out a batch leaves `saved_pass_` unchanged, so an exception between load_state_dict and the first batch does not lose
+// it.
 #include "reference/data/loader.hpp"
 
 #include <ATen/core/Tensor.h>

@@ -166,7 +166,7 @@ PYBIND11_MODULE(_native, module) {
       .def("set_ready",
            [](SharedArea& area) {
              area.ready() = 1;
-             futex_wake(area.ready(), FutexScope::kProcesses);
+             accel::futex_wake(area.ready(), accel::FutexScope::kProcesses);
            })
       .def("set_pid", [](SharedArea& area, int rank, int pid) { area.channel(rank).end.pid = pid; })
       .def("record_end", &SharedArea::record_end, py::arg("rank"), py::arg("status"))

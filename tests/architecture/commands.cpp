@@ -77,8 +77,8 @@ bool knows_command(const Declarations& declared, const std::string& program, con
 
 Declarations::Declarations()
     : dev(sources_of_dev()),
-      sim_run(sources_of({"sim/programs/sim_run", "sim/programs/sim_calibrate", "sim/programs/command_line",
-                          "sim/programs/experiments"}) +
+      sim_run(sources_of({"sim/programs/sim_run", "sim/programs/rehearsal", "sim/programs/sim_calibrate",
+                          "sim/programs/command_line", "sim/programs/experiments"}) +
               text_of("reference/config/plugins/data_loader_configuration.hpp")),
       accel(sources_of(
           {"sim/programs/accel", "sim/programs/command_line", "sim/programs/experiments", "reference/config"})) {}

@@ -147,7 +147,8 @@ std::set<std::string> names_in_the_guide() {
       const auto word = found->str();
       const bool is_elsewhere = word.starts_with("accel::testing") || word.starts_with("accel::sim::");
       const bool is_target = word == "accel::accel" || word == "accel::parquet";
-      if (!is_elsewhere && !is_target && word != "accel::ParquetDataset") names.insert(word);
+      const bool is_namespace = word == "accel::logging" || word == "accel::optim";
+      if (!is_elsewhere && !is_target && !is_namespace && word != "accel::ParquetDataset") names.insert(word);
     }
   }
   return names;

@@ -13,7 +13,7 @@ rm -rf "$environment"
 "$environment/bin/pip" install --no-cache-dir --disable-pip-version-check --progress-bar off "$wheel" >"$environment/pip.log" 2>&1 ||
   { tail -n 5 "$environment/pip.log" >&2; die "pip install $wheel failed (log: $environment/pip.log); check the network and the free disk space"; }
 
-# This machine has the libraries that the build needs, and a user's has not. So each library that a file of the wheel loads
+# This machine has the libraries that the build needs, and a user's may lack them. So each library that a file of the wheel loads
 # must be in the wheel, in torch, or in every Debian.
 packages=$(echo "$environment"/lib/python3*/site-packages)
 provided=$(find "$packages/accel_sim" "$packages/torch/lib" -name '*.so*' -printf '%f\n')

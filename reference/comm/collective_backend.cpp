@@ -32,7 +32,7 @@ WorkPtr CollectiveBackend::refuse(Collective, std::exception_ptr problem) {
 }
 
 template <typename Check>
-WorkPtr CollectiveBackend::checked(CollectiveArgs args, Check&& check) {
+WorkPtr CollectiveBackend::checked(CollectiveArgs& args, Check&& check) {
   try {
     check();
   } catch (...) {
@@ -42,10 +42,10 @@ WorkPtr CollectiveBackend::checked(CollectiveArgs args, Check&& check) {
 }
 
 WorkPtr CollectiveBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  const CollectiveArgs args{.collective = Collective::kBroadcast,
-                            .inputs = tensors,
-                            .root = rank_of(options.rootRank),
-                            .is_async = options.asyncOp};
+  CollectiveArgs args{.collective = Collective::kBroadcast,
+                      .inputs = tensors,
+                      .root = rank_of(options.rootRank),
+                      .is_async = options.asyncOp};
   return checked(args, [&] {
     check_one(args.collective, tensors);
     check_root(args.collective, args.root, getSize());
@@ -60,10 +60,10 @@ void CollectiveBackend::check_sums(const CollectiveArgs& args) const {
 }
 
 WorkPtr CollectiveBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  const CollectiveArgs args{.collective = Collective::kAllReduce,
-                            .inputs = tensors,
-                            .reduce_op = options.reduceOp,
-                            .is_async = options.asyncOp};
+  CollectiveArgs args{.collective = Collective::kAllReduce,
+                      .inputs = tensors,
+                      .reduce_op = options.reduceOp,
+                      .is_async = options.asyncOp};
   return checked(args, [&] {
     check_one(args.collective, tensors);
     check_sums(args);
@@ -76,19 +76,19 @@ WorkPtr CollectiveBackend::allreduce_sparse(Tensors& tensors, const c10d::Allred
 }
 
 WorkPtr CollectiveBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  const CollectiveArgs args{.collective = Collective::kAllReduceCoalesced,
-                            .inputs = tensors,
-                            .reduce_op = options.reduceOp,
-                            .is_async = options.asyncOp};
+  CollectiveArgs args{.collective = Collective::kAllReduceCoalesced,
+                      .inputs = tensors,
+                      .reduce_op = options.reduceOp,
+                      .is_async = options.asyncOp};
   return checked(args, [&] { check_sums(args); });
 }
 
 WorkPtr CollectiveBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-  const CollectiveArgs args{.collective = Collective::kReduce,
-                            .inputs = tensors,
-                            .reduce_op = options.reduceOp,
-                            .root = rank_of(options.rootRank),
-                            .is_async = options.asyncOp};
+  CollectiveArgs args{.collective = Collective::kReduce,
+                      .inputs = tensors,
+                      .reduce_op = options.reduceOp,
+                      .root = rank_of(options.rootRank),
+                      .is_async = options.asyncOp};
   return checked(args, [&] {
     check_one(args.collective, tensors);
     check_root(args.collective, args.root, getSize());
@@ -111,7 +111,7 @@ void CollectiveBackend::check_list(Collective op, std::string_view what, const s
 
 WorkPtr CollectiveBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                      const c10d::AllgatherOptions& options) {
-  const CollectiveArgs args{
+  CollectiveArgs args{
       .collective = Collective::kAllGather, .inputs = inputs, .outputs = joined(outputs), .is_async = options.asyncOp};
   return checked(args, [&] {
     check_one(args.collective, inputs);
@@ -128,19 +128,19 @@ void CollectiveBackend::check_all_parts(Collective op, const Tensors& complete, 
 
 WorkPtr CollectiveBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                            const c10d::AllgatherOptions& options) {
-  const CollectiveArgs args{.collective = Collective::kAllGatherIntoTensor,
-                            .inputs = {input},
-                            .outputs = {output},
-                            .is_async = options.asyncOp};
+  CollectiveArgs args{.collective = Collective::kAllGatherIntoTensor,
+                      .inputs = {input},
+                      .outputs = {output},
+                      .is_async = options.asyncOp};
   return checked(args, [&] { check_all_parts(args.collective, args.outputs, args.inputs); });
 }
 
 WorkPtr CollectiveBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                                const c10d::AllgatherOptions& options) {
-  const CollectiveArgs args{.collective = Collective::kAllGatherCoalesced,
-                            .inputs = inputs,
-                            .outputs = joined(outputs),
-                            .is_async = options.asyncOp};
+  CollectiveArgs args{.collective = Collective::kAllGatherCoalesced,
+                      .inputs = inputs,
+                      .outputs = joined(outputs),
+                      .is_async = options.asyncOp};
   return checked(args, [&] {
     check_count(args.collective, "output lists", outputs.size(), static_cast<std::size_t>(getSize()));
     for (const auto& list : outputs) {
@@ -152,19 +152,19 @@ WorkPtr CollectiveBackend::allgather_coalesced(std::vector<Tensors>& outputs, Te
 
 WorkPtr CollectiveBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                            const c10d::AllgatherOptions& options) {
-  const CollectiveArgs args{.collective = Collective::kAllGatherIntoTensorCoalesced,
-                            .inputs = inputs,
-                            .outputs = outputs,
-                            .is_async = options.asyncOp};
+  CollectiveArgs args{.collective = Collective::kAllGatherIntoTensorCoalesced,
+                      .inputs = inputs,
+                      .outputs = outputs,
+                      .is_async = options.asyncOp};
   return checked(args, [&] { check_all_parts(args.collective, outputs, inputs); });
 }
 
 WorkPtr CollectiveBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
-  const CollectiveArgs args{.collective = Collective::kGather,
-                            .inputs = inputs,
-                            .outputs = joined(outputs),
-                            .root = rank_of(options.rootRank),
-                            .is_async = options.asyncOp};
+  CollectiveArgs args{.collective = Collective::kGather,
+                      .inputs = inputs,
+                      .outputs = joined(outputs),
+                      .root = rank_of(options.rootRank),
+                      .is_async = options.asyncOp};
   return checked(args, [&] {
     check_one(args.collective, inputs);
     check_root(args.collective, args.root, getSize());
@@ -174,11 +174,11 @@ WorkPtr CollectiveBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs
 
 WorkPtr CollectiveBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                    const c10d::ScatterOptions& options) {
-  const CollectiveArgs args{.collective = Collective::kScatter,
-                            .inputs = joined(inputs),
-                            .outputs = outputs,
-                            .root = rank_of(options.rootRank),
-                            .is_async = options.asyncOp};
+  CollectiveArgs args{.collective = Collective::kScatter,
+                      .inputs = joined(inputs),
+                      .outputs = outputs,
+                      .root = rank_of(options.rootRank),
+                      .is_async = options.asyncOp};
   return checked(args, [&] {
     check_one(args.collective, outputs);
     check_root(args.collective, args.root, getSize());
@@ -188,11 +188,11 @@ WorkPtr CollectiveBackend::scatter(Tensors& outputs, std::vector<Tensors>& input
 
 WorkPtr CollectiveBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                           const c10d::ReduceScatterOptions& options) {
-  const CollectiveArgs args{.collective = Collective::kReduceScatter,
-                            .inputs = joined(inputs),
-                            .outputs = outputs,
-                            .reduce_op = options.reduceOp,
-                            .is_async = options.asyncOp};
+  CollectiveArgs args{.collective = Collective::kReduceScatter,
+                      .inputs = joined(inputs),
+                      .outputs = outputs,
+                      .reduce_op = options.reduceOp,
+                      .is_async = options.asyncOp};
   return checked(args, [&] {
     check_one(args.collective, outputs);
     check_argument(inputs.size() == 1, "reduce_scatter: got {} input lists; expected one", inputs.size());
@@ -209,11 +209,11 @@ WorkPtr CollectiveBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& 
 
 WorkPtr CollectiveBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                            const c10d::ReduceScatterOptions& options) {
-  const CollectiveArgs args{.collective = Collective::kReduceScatterTensor,
-                            .inputs = inputs,
-                            .outputs = outputs,
-                            .reduce_op = options.reduceOp,
-                            .is_async = options.asyncOp};
+  CollectiveArgs args{.collective = Collective::kReduceScatterTensor,
+                      .inputs = inputs,
+                      .outputs = outputs,
+                      .reduce_op = options.reduceOp,
+                      .is_async = options.asyncOp};
   return checked(args, [&] { check_all_parts(args.collective, inputs, outputs); });
 }
 
@@ -236,12 +236,12 @@ WorkPtr CollectiveBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                          std::vector<std::int64_t>& output_splits,
                                          std::vector<std::int64_t>& input_splits,
                                          const c10d::AllToAllOptions& options) {
-  const CollectiveArgs args{.collective = Collective::kAllToAllSingle,
-                            .inputs = {input},
-                            .outputs = {output},
-                            .input_splits = input_splits,
-                            .output_splits = output_splits,
-                            .is_async = options.asyncOp};
+  CollectiveArgs args{.collective = Collective::kAllToAllSingle,
+                      .inputs = {input},
+                      .outputs = {output},
+                      .input_splits = input_splits,
+                      .output_splits = output_splits,
+                      .is_async = options.asyncOp};
   return checked(args, [&] {
     check_splits(input, input_splits, "input");
     check_splits(output, output_splits, "output");
@@ -252,7 +252,7 @@ WorkPtr CollectiveBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
 }
 
 WorkPtr CollectiveBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
-  const CollectiveArgs args{
+  CollectiveArgs args{
       .collective = Collective::kAllToAll, .inputs = inputs, .outputs = outputs, .is_async = options.asyncOp};
   return checked(args, [&] {
     check_count(args.collective, "inputs", inputs.size(), static_cast<std::size_t>(getSize()));
@@ -267,7 +267,7 @@ void CollectiveBackend::check_peer(Collective op, int peer) const {
 }
 
 WorkPtr CollectiveBackend::send(Tensors& tensors, int destination, int tag) {
-  const CollectiveArgs args{.collective = Collective::kSend, .inputs = tensors, .root = destination, .tag = tag};
+  CollectiveArgs args{.collective = Collective::kSend, .inputs = tensors, .root = destination, .tag = tag};
   return checked(args, [&] {
     check_one(args.collective, tensors);
     check_peer(args.collective, destination);
@@ -275,7 +275,7 @@ WorkPtr CollectiveBackend::send(Tensors& tensors, int destination, int tag) {
 }
 
 WorkPtr CollectiveBackend::recv(Tensors& tensors, int source, int tag) {
-  const CollectiveArgs args{.collective = Collective::kRecv, .outputs = tensors, .root = source, .tag = tag};
+  CollectiveArgs args{.collective = Collective::kRecv, .outputs = tensors, .root = source, .tag = tag};
   return checked(args, [&] {
     check_peer(args.collective, source);
     check_one(args.collective, tensors);
@@ -283,7 +283,7 @@ WorkPtr CollectiveBackend::recv(Tensors& tensors, int source, int tag) {
 }
 
 WorkPtr CollectiveBackend::recvAnysource(Tensors& tensors, int tag) {
-  const CollectiveArgs args{.collective = Collective::kRecv, .outputs = tensors, .tag = tag};
+  CollectiveArgs args{.collective = Collective::kRecv, .outputs = tensors, .tag = tag};
   return checked(args, [&] { check_one(args.collective, tensors); });
 }
 

@@ -57,7 +57,7 @@ class CollectiveBackend : public c10d::Backend {
 
  private:
   template <typename Check>
-  WorkPtr checked(CollectiveArgs args, Check&& check);
+  WorkPtr checked(CollectiveArgs& args, Check&& check);
   void check_sums(const CollectiveArgs& args) const;
   void check_list(Collective op, std::string_view what, const std::vector<Tensors>& lists, const at::Tensor& like,
                   int root) const;

@@ -14,29 +14,6 @@
 namespace accel::sim {
 namespace {
 
-// Ranks may send different numbers of rows, so the Call holds only the dtype; the splits are compared once all ranks
-// have arrived and both sides of each pair are known.
-Call all_to_all_call(const CollectiveArgs& args) {
-  Call call{.op = args.collective,
-            .dtype = dtype_name(args.inputs.front().scalar_type()),
-            .element_bytes = static_cast<int>(args.inputs.front().element_size())};
-  for (const auto& input : args.inputs) call.bytes += static_cast<std::int64_t>(input.nbytes());
-  return call;
-}
-
-Call described(const CollectiveArgs& args) {
-  switch (args.collective) {
-    case Collective::kBarrier:
-    case Collective::kMonitoredBarrier: return {.op = args.collective};
-    case Collective::kAllToAll:
-    case Collective::kAllToAllSingle: return all_to_all_call(args);
-    // The input list is on the root only.
-    case Collective::kScatter:
-    case Collective::kRecv: return call_of(args.collective, args.outputs, {}, root_of(args));
-    default: return call_of(args.collective, args.inputs, reduction_name_of(args), root_of(args));
-  }
-}
-
 // The tensors that this rank brings. A sparse tensor is exchanged as its entries; of a flat output, the parts are
 // written.
 Buffers buffers_of(const CollectiveArgs& args, int size) {
@@ -172,9 +149,8 @@ SimBackend::WorkPtr SimBackend::start(CollectiveArgs args) {
   if (args.collective == Collective::kSend) return send_message(args);
   if (args.collective == Collective::kRecv) return receive_message(args);
   auto buffers = buffers_of(args, getSize());
-  auto exchanged = args;
-  if (is_sparse(args)) exchanged.inputs = buffers.inputs;
-  auto work = join(args, described(exchanged), std::move(buffers));
+  auto call = call_of(args, buffers.inputs);
+  auto work = join(args, std::move(call), std::move(buffers));
   // Gloo leaves partial sums in the tensors of the other ranks. The program may ignore them but must not use them.
   if (args.collective == Collective::kReduce && getRank() != args.root) work->mark_partial();
   return work;
@@ -188,7 +164,7 @@ SimBackend::WorkPtr SimBackend::send_message(const CollectiveArgs& args) {
     return tensor.detach().clone();
   };
   auto copy = std::make_shared<Buffers>(Buffers{.inputs = {copy_of(args.inputs.front())}});
-  const auto call = described(args);
+  const auto call = call_of(args, args.inputs);
   auto meeting = world_->send(*group_, getRank(), args.root, args.tag, call, std::move(copy));
   member_.guard->issue(meeting, call, used_memory(args.inputs, /*are_written=*/false));
   return c10::make_intrusive<SimWork>(world_, member_.guard, std::move(meeting), member_.rank, op_type_of(args),
@@ -197,7 +173,7 @@ SimBackend::WorkPtr SimBackend::send_message(const CollectiveArgs& args) {
 
 SimBackend::WorkPtr SimBackend::receive_message(const CollectiveArgs& args) {
   auto buffers = std::make_shared<Buffers>(Buffers{.outputs = args.outputs});
-  const auto call = described(args);
+  const auto call = call_of(args, args.inputs);
   const auto deliver = [this, call](const Participant& sent, const Participant& received, std::uint64_t sequence) {
     const c10::NoGradGuard no_grad;
     const at::DisableRecordFunctionGuard unwatched;

@@ -88,4 +88,25 @@ Call call_of(Collective op, const std::vector<at::Tensor>& tensors, std::string_
   return call;
 }
 
+Call call_of(const CollectiveArgs& args, const std::vector<at::Tensor>& inputs) {
+  switch (args.collective) {
+    case Collective::kBarrier:
+    case Collective::kMonitoredBarrier: return {.op = args.collective};
+    // Ranks may send different numbers of rows, so the Call holds only the dtype; the splits are compared once all
+    // ranks have arrived and both sides of each pair are known.
+    case Collective::kAllToAll:
+    case Collective::kAllToAllSingle: {
+      Call call{.op = args.collective,
+                .dtype = dtype_name(inputs.front().scalar_type()),
+                .element_bytes = static_cast<int>(inputs.front().element_size())};
+      for (const auto& input : inputs) call.bytes += static_cast<std::int64_t>(input.nbytes());
+      return call;
+    }
+    // The input list of a scatter is on the root only.
+    case Collective::kScatter:
+    case Collective::kRecv: return call_of(args.collective, args.outputs, {}, root_of(args));
+    default: return call_of(args.collective, inputs, reduction_name_of(args), root_of(args));
+  }
+}
+
 }  // namespace accel::sim

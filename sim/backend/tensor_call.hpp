@@ -35,7 +35,9 @@ std::vector<at::Tensor> parts_of(Collective op, const at::Tensor& tensor, const 
 /// Returns the elements of a dense tensor as a vector in memory order.
 at::Tensor in_memory_order(const at::Tensor& tensor);
 
-/// Describes one rank's call with these tensors, at the program's current line.
+/// Describes one rank's call, at the program's current line. `inputs`: those of the arguments, a sparse one coalesced.
+Call call_of(const CollectiveArgs& args, const std::vector<at::Tensor>& inputs);
+/// The same for a collective of these tensors.
 Call call_of(Collective op, const std::vector<at::Tensor>& tensors, std::string_view reduce_op = {}, int root = -1);
 
 }  // namespace accel::sim

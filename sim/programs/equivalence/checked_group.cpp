@@ -230,20 +230,7 @@ class CheckedBackend : public CollectiveBackend {
   std::string agreed_name_of(const CollectiveArgs& args) {
     if (args.collective == Collective::kSend) return fmt::format("rank {}: send to rank {}", getRank(), args.root);
     if (args.collective == Collective::kRecv) return fmt::format("rank {}: recv from rank {}", getRank(), args.root);
-    return check_->compare(offer_of([&] { return described(args); }));
-  }
-
-  // Ranks may send different numbers of rows in an all-to-all.
-  static sim::Call described(const CollectiveArgs& args) {
-    switch (args.collective) {
-      case Collective::kBarrier:
-      case Collective::kMonitoredBarrier:
-      case Collective::kAllToAll: return {.op = args.collective};  // Gloo lacks the latter in LibTorch 2.11
-      case Collective::kAllToAllSingle:
-        return {.op = args.collective, .dtype = dtype_name(args.inputs.front().scalar_type())};
-      case Collective::kScatter: return sim::call_of(args.collective, args.outputs, {}, args.root);
-      default: return sim::call_of(args.collective, args.inputs, sim::reduction_name_of(args), sim::root_of(args));
-    }
+    return check_->compare(offer_of([&] { return sim::call_of(args, args.inputs); }));
   }
 
   c10::intrusive_ptr<c10d::Backend> gloo_;

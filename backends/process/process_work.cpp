@@ -6,7 +6,6 @@
 #include <ATen/ops/sparse_coo_tensor.h>
 #include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
-#include <time.h>
 #include <torch/csrc/autograd/engine.h>
 
 #include <algorithm>
@@ -17,20 +16,6 @@
 #include "reference/core/errors.hpp"
 
 namespace accel::process {
-
-double processor_seconds() {
-  timespec time{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
-MessageWriter begin_request(Request request, const ProgramHooks& hooks) {
-  RequestHead head{.request = request, .processor_seconds = processor_seconds()};
-  if (hooks.line) std::tie(head.file, head.line) = hooks.line();
-  MessageWriter message;
-  message << head;
-  return message;
-}
 
 PlacedTensor take_place(RankLink& link, const at::Tensor& tensor) {
   const auto range = has_memory(tensor) ? memory_range(tensor) : MemoryRange{};

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -12,6 +11,7 @@
 
 #include "backends/process/link.hpp"
 #include "backends/process/operation.hpp"
+#include "backends/process/request.hpp"
 
 namespace accel::process {
 
@@ -21,15 +21,6 @@ struct Buffer {
   std::uint64_t offset = 0, bytes = 0;
   bool is_written = false;   ///< by the collective
   std::uint64_t sample = 0;  ///< hash at the call: the program must not change it before its wait; 0: not taken
-};
-
-/// What the language of the rank's program adds to its collectives.
-struct ProgramHooks {
-  /// The program's current line.
-  std::function<std::pair<std::string, std::uint32_t>()> line = nullptr;
-  /// Whether the caller of getFuture may wait for it by means that a backend does not see; it then completes at once.
-  /// Releases for `wait` what other threads of the program need.
-  std::function<bool(const std::function<void()>& wait)> waits_for_futures = nullptr;
 };
 
 /// A pending collective of a ProcessBackend.
@@ -74,11 +65,5 @@ PlacedTensor take_place(RankLink& link, const at::Tensor& tensor);
 
 /// Frees the memory of works that were never waited for and have ended.
 void free_abandoned(RankLink& link, const ProgramHooks& hooks);
-
-/// Processor time of this process.
-double processor_seconds();
-
-/// Begins a request with the program's line and the process's time.
-MessageWriter begin_request(Request request, const ProgramHooks& hooks);
 
 }  // namespace accel::process

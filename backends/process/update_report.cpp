@@ -48,8 +48,8 @@ UpdateReport read_update_report(MessageReader& message) {
     parameter.sizes = message.list();
     parameter.layout = read_layout(message);
     parameter.state.hash = message.get<std::uint64_t>();
-    parameter.state.dtype = message.get<at::ScalarType>();
-    parameter.state.gradient = message.get<ParameterState::Gradient>();
+    parameter.state.dtype = message.get<std::int8_t>();
+    parameter.state.gradient = message.get<std::int32_t>();
     parameter.state.gradient_hash = message.get<std::uint64_t>();
   }
   report.processor_seconds = message.get<double>();

@@ -5,17 +5,26 @@
 #include <vector>
 
 #include "backends/process/message.hpp"
-#include "reference/comm/parameter_state.hpp"
 #include "reference/mesh/parameter_layout.hpp"
 
 namespace accel::process {
+
+/// A ParameterState (reference/comm/parameter_state.hpp) without LibTorch's types.
+struct ReportedState {
+  std::uint64_t hash = 0;
+  std::int8_t dtype = 0;      ///< at::ScalarType
+  std::int32_t gradient = 0;  ///< ParameterState::Gradient
+  std::uint64_t gradient_hash = 0;
+
+  bool operator==(const ReportedState&) const = default;
+};
 
 /// A parameter of a model after an optimizer's step.
 struct ParameterReport {
   std::string name;
   std::vector<std::int64_t> sizes;
   ParameterLayout layout;  ///< as in Replicas
-  ParameterState state;
+  ReportedState state;
 };
 
 /// What ranks have in common after an optimizer's step, for the simulator to compare.

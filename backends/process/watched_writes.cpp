@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "backends/process/process_work.hpp"
+#include "backends/process/request.hpp"
 
 namespace accel::process {
 namespace {

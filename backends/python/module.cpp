@@ -14,6 +14,7 @@
 #include "backends/process/watched_writes.hpp"
 #include "reference/comm/fingerprint.hpp"
 #include "reference/comm/operator_watch.hpp"
+#include "reference/comm/parameter_state.hpp"
 #include "reference/comm/tensor_fingerprint.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/system/futex.hpp"
@@ -137,7 +138,13 @@ void updated(const std::vector<std::pair<std::string, at::Tensor>>& parameters, 
   for (const auto& [name, parameter] : parameters) {
     check_has_memory(parameter);
     const at::DisableRecordFunctionGuard unwatched;
-    report.parameters.push_back({.name = name, .sizes = parameter.sizes().vec(), .state = state_of(parameter)});
+    const auto state = state_of(parameter);
+    report.parameters.push_back({.name = name,
+                                 .sizes = parameter.sizes().vec(),
+                                 .state = {.hash = state.hash,
+                                           .dtype = static_cast<std::int8_t>(state.dtype),
+                                           .gradient = static_cast<std::int32_t>(state.gradient),
+                                           .gradient_hash = state.gradient_hash}});
   }
   report.processor_seconds = processor_seconds();
   message << report;

@@ -9,4 +9,7 @@ namespace accel {
 /// speed. Do not store it: the value is comparable on one machine only.
 std::uint64_t fingerprint(const void* data, std::size_t num_bytes);
 
+/// Hashes up to 64 pieces of the bytes: finds a change of all of them, and in small memory any change.
+std::uint64_t sample_fingerprint(const void* data, std::size_t num_bytes);
+
 }  // namespace accel

@@ -2,7 +2,6 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
-#include <algorithm>
 #include <array>
 #include <bit>
 
@@ -18,18 +17,9 @@ std::uint64_t fingerprint(const at::Tensor& tensor) {
   return fingerprint(bytes.const_data_ptr(), bytes.nbytes());
 }
 
-// The pieces are spread evenly from the first byte to the last. Hashing everything would cost as much as a collective;
-// a program that overwrites its tensor changes all of it, so a sample suffices.
 std::uint64_t sample_fingerprint(const at::Tensor& tensor) {
-  constexpr std::size_t kPiece = 64, kPieces = 64;
   if (!has_memory(tensor) || !tensor.is_cpu() || !tensor.is_non_overlapping_and_dense()) return 0;
-  const auto* bytes = static_cast<const char*>(tensor.const_data_ptr());
-  const std::size_t size = tensor.nbytes();
-  if (size <= kPiece * kPieces) return fingerprint(bytes, size);
-  std::array<char, kPiece * kPieces> sample;
-  for (std::size_t piece = 0; piece < kPieces; ++piece)
-    std::copy_n(bytes + (size - kPiece) * piece / (kPieces - 1), kPiece, sample.data() + piece * kPiece);
-  return fingerprint(sample.data(), sample.size());
+  return sample_fingerprint(tensor.const_data_ptr(), tensor.nbytes());
 }
 
 // Without creating a tensor. Cached normal samples are part of the state: two generators with equal engines and

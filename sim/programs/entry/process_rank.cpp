@@ -12,6 +12,7 @@
 #include "backends/process/process_backend.hpp"
 #include "backends/process/update_report.hpp"
 #include "backends/process/watched_writes.hpp"
+#include "reference/comm/parameter_state.hpp"
 #include "reference/comm/tensor_fingerprint.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
@@ -29,6 +30,13 @@ using process::Request;
 std::pair<std::string, std::uint32_t> current_line() {
   const auto where = CallSite::current();
   return {where.file, where.line};
+}
+
+process::ReportedState reported(const ParameterState& state) {
+  return {.hash = state.hash,
+          .dtype = static_cast<std::int8_t>(state.dtype),
+          .gradient = static_cast<std::int32_t>(state.gradient),
+          .gradient_hash = state.gradient_hash};
 }
 
 // Tells the proxy what a SimObserver tells the engine.
@@ -61,7 +69,7 @@ class ProcessObserver : public StepObserver {
         report.parameters.push_back({.name = names[index],
                                      .sizes = model->parameters[place].second.sizes().vec(),
                                      .layout = model->layouts.empty() ? ParameterLayout{} : model->layouts[place],
-                                     .state = states[index]});
+                                     .state = reported(states[index])});
       }
     }
     report.processor_seconds = process::processor_seconds();

@@ -11,6 +11,7 @@
 
 #include "backends/launch/process.hpp"
 #include "backends/process/update_report.hpp"
+#include "reference/comm/parameter_state.hpp"
 #include "reference/core/error_text.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/rank_local/call_site.hpp"
@@ -55,6 +56,13 @@ bool comes_from_the_run(const std::exception_ptr& error) {
   } catch (...) {
     return false;
   }
+}
+
+ParameterState state_of(const process::ReportedState& reported) {
+  return {.hash = reported.hash,
+          .dtype = static_cast<at::ScalarType>(reported.dtype),
+          .gradient = static_cast<ParameterState::Gradient>(reported.gradient),
+          .gradient_hash = reported.gradient_hash};
 }
 
 bool is_sparse_sum(c10d::Work& work) { return work.retrieveOpType() == c10d::OpType::_ALLREDUCE_SPARSE; }
@@ -274,10 +282,10 @@ void RankProxy::compare_replicas(process::MessageReader& message) {
   auto replicas = std::make_shared<Replicas>();
   std::vector<ParameterState> states;
   for (const auto& parameter : report.parameters) {
-    const auto like = at::TensorOptions().dtype(parameter.state.dtype).device(at::kMeta);
+    states.push_back(state_of(parameter.state));
+    const auto like = at::TensorOptions().dtype(states.back().dtype).device(at::kMeta);
     replicas->parameters.emplace_back(parameter.name, at::empty(parameter.sizes, like));
     replicas->layouts.push_back(parameter.layout);
-    states.push_back(parameter.state);
   }
   const sim::ReplicaModels models{std::move(replicas)};
   if (simulated_.recorder) simulated_.recorder->add_update(simulated_.member.rank, sim::names_of(models), states);

@@ -49,8 +49,7 @@ TEST(MessageTest, AnOperationComesBack) {
 
 TEST(MessageTest, AnUpdateReportComesBack) {
   MessageWriter writer;
-  const ParameterState state{
-      .hash = 77, .dtype = at::kDouble, .gradient = ParameterState::Gradient::kPresent, .gradient_hash = 8};
+  const ReportedState state{.hash = 77, .dtype = 7, .gradient = 2, .gradient_hash = 8};
   const ParameterLayout layout{
       .sizes = {3, 8},
       .divisions = {

@@ -164,12 +164,10 @@ c10::intrusive_ptr<c10::ivalue::Future> ProcessWork::getFuture() {
     return future_;
   }
   auto self = c10::intrusive_ptr<ProcessWork>::unsafe_reclaim_from_nonowning(this);
-  const auto wait = [self] { self->finish(); };
-  if (hooks_->waits_for_futures && hooks_->waits_for_futures(wait)) return future_;
   if (torch::autograd::get_current_graph_task_id() != -1) {
     torch::autograd::Engine::get_default_engine().queue_callback([self] { self->wait(kNoTimeout); });
   } else {
-    wait();
+    finish();
   }
   return future_;
 }

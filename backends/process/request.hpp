@@ -15,9 +15,6 @@ namespace accel::process {
 struct ProgramHooks {
   /// The program's current line.
   std::function<std::pair<std::string, std::uint32_t>()> line = nullptr;
-  /// Whether the caller of getFuture may wait for it by means that a backend does not see; it then completes at once.
-  /// Releases for `wait` what other threads of the program need.
-  std::function<bool(const std::function<void()>& wait)> waits_for_futures = nullptr;
 };
 
 /// Processor time of this process.

@@ -6,7 +6,6 @@ source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/common.sh"
 # Adds what the Python package needs to the environment of Python's Accelerate.
 install_python_packages() {
   install_oracle
-  install_debian_packages python3-dev
   local stamp
   stamp=$oracle/.python-$(stamp_of python.txt)
   [ ! -e "$stamp" ] || return 0

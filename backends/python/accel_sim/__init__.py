@@ -3,19 +3,21 @@
 import os
 import sys
 
-from accel_sim._build import TORCH, VERSION
+from accel_sim._build import TORCH_MAX, TORCH_MIN, VERSION
 
 __version__ = VERSION
 
 
 def check_torch():
-    """Raises ImportError if this package was built for another version of torch than the installed one."""
+    """Raises ImportError if this package does not support the installed version of torch."""
     import torch
 
-    if torch.__version__.split("+")[0] != TORCH:
+    installed = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if not TORCH_MIN <= installed <= TORCH_MAX:
+        first, last = ".".join(map(str, TORCH_MIN)), ".".join(map(str, TORCH_MAX))
         raise ImportError(
-            f"accel_sim {VERSION} was built for torch {TORCH}, but torch {torch.__version__} is installed; "
-            f"install torch=={TORCH}, or an accel_sim that was built for it"
+            f"accel_sim {VERSION} supports torch {first} to {last}, but torch {torch.__version__} is installed; install a "
+            f"version between them, or another accel_sim"
         )
 
 

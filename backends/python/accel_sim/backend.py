@@ -1,39 +1,35 @@
 """Lets torch.distributed use the simulator where a program asks for Gloo."""
 
 import os
+import warnings
 
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from accel_sim import _native
+from accel_sim.process_group import SimProcessGroup
+from accel_sim.work import HAS_HOLDER
+
+_kernels = []
 
 
-def _make(options, _):
-    backend = _native.ProcessBackend(options.store, options.group_rank, options.group_size)
-    backend.options.global_ranks_in_group = list(options.global_ranks_in_group)
-    backend.options.group_name = options.group_id
-    return backend
+def _make(options, _=None):
+    group = SimProcessGroup(options.store, options.group_rank, options.group_size, options.timeout)
+    group.options.global_ranks_in_group = list(options.global_ranks_in_group)
+    group.options.group_name = options.group_id
+    return group
 
 
 def install(store_path):
-    """The Python name of the backend stays "gloo", which DDP, monitored_barrier and Accelerate look at. Its type in C++
-    is CUSTOM: DDP's logger takes a group of type GLOO for a ProcessGroupGloo."""
-    dist.Backend.register_backend("sim", _make, extended_api=True, devices=["cpu"])
-    c10d.ProcessGroupGloo = dist.ProcessGroupGloo = _native.ProcessBackend
-
-    kinds, group = dist.ProcessGroup.BackendType, dist.ProcessGroup
-    register, set_default = group._register_backend, group._set_default_backend
-
-    def register_as_custom(self, device, kind, backend):
-        is_ours = isinstance(backend, _native.ProcessBackend)
-        return register(self, device, kinds.CUSTOM if is_ours else kind, backend)
-
-    def set_default_as_custom(self, kind):
-        return set_default(self, kinds.CUSTOM if kind == kinds.GLOO else kind)
-
-    group._register_backend = register_as_custom
-    group._set_default_backend = set_default_as_custom
+    """The Python name of the backend stays "gloo", which DDP, monitored_barrier and Accelerate look at."""
+    # A result that is a ProcessGroup becomes the group itself, in all versions.
+    c10d.ProcessGroupGloo = dist.ProcessGroupGloo = SimProcessGroup
+    # From 2.14 or 2.15 on, the backends of torch are plugins.
+    ensure = getattr(dist.Backend, "_ensure_backend_registered", None)
+    if ensure is not None:
+        ensure("gloo")
+    if "GLOO" in dist.Backend._plugins:
+        dist.Backend._plugins["GLOO"] = dist.Backend._BackendPlugin(_make, True)
 
     # Groups need no rendezvous of their own: the simulator matches them by name. A wait at the store would also be
     # invisible to it, and a rank that has the turn of a serial schedule must not wait for one that has not.
@@ -51,3 +47,21 @@ def install(store_path):
         return init("gloo" if backend in ("mpi", "sim", "cpu:sim") else backend, *args, **kwargs)
 
     c10d.init_process_group = dist.init_process_group = init_process_group
+    _install_kernels()
+
+
+def _install_kernels():
+    """What C++ code calls through the dispatcher only, since torch's trampoline lacks it up to 2.13."""
+    library = torch.library.Library("c10d", "IMPL")
+    _kernels.append(library)  # removed with its object
+
+    def allgather_base(output, input, group, *_):
+        work = dist.ProcessGroup.unbox(group)._allgather_base(output, input)
+        boxed = work.boxed()
+        if HAS_HOLDER:
+            work.keep_until_finished()  # boxed, the C++ half outlives the Python half
+        return output, boxed
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the kernel of torch is replaced on purpose
+        library.impl("_allgather_base_", allgather_base, "CPU")

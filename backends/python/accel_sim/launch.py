@@ -148,7 +148,7 @@ def run_ranks(program, area, outputs, request=None):
 def serve_runs(program, simulator):
     """One run per line of the socket, "AREA RESTARTS FOLDER", each in a process of its own, which forks its ranks: this one stays
     as it is. AREA is a descriptor of the simulator, which has started this process."""
-    from accel_sim import _native
+    from accel_sim import channel
 
     warm_up()
     check_threads()
@@ -159,7 +159,7 @@ def serve_runs(program, simulator):
         if words == [""]:
             return
         descriptor = os.open(f"/proc/{parent}/fd/{words[0]}", os.O_RDWR)
-        area = _native.SharedArea.attach(descriptor)
+        area = channel.SharedArea.attach(descriptor)
         pid = os.fork()
         if pid == 0:
             code = 1
@@ -196,13 +196,13 @@ def launch(words):
     check_torch()
     import torch
 
-    from accel_sim import _native
+    from accel_sim import channel
 
     if "ACCEL_RUNS" in os.environ:
         simulator = socket.socket(fileno=int(os.environ.pop("ACCEL_RUNS")))
         import_shared([*imports_of(program.source()), *preload])
         return serve_runs(program, simulator)
-    area = _native.SharedArea.attach(int(os.environ.pop("ACCEL_AREA")))
+    area = channel.SharedArea.attach(int(os.environ.pop("ACCEL_AREA")))
     outputs = [int(word) for word in os.environ.pop("ACCEL_OUTPUTS").split(",")]
     check_memory(area.num_ranks)  # before the imports, which take longer
     import_shared([*imports_of(program.source()), *preload])

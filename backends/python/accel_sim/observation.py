@@ -1,15 +1,50 @@
-"""Tells the simulator of a program's training steps, and of mistakes that every backend would accept."""
+"""Tells the simulator of a program's training steps, and of mistakes that every backend would accept. What needs a private
+part of torch that the installed version lacks is not observed; `not_observed` lists it."""
 
 import functools
+import importlib
+import inspect
 import math
 import weakref
 
 import torch
-from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
-from torch.distributed.tensor import DTensor
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from accel_sim import _native
+from accel_sim import channel, pending_works
+from accel_sim.pending_works import unwatched
+from accel_sim.tensors import add_words, fingerprint, in_one_piece
+
+
+def _find(name, *modules):
+    """The object of this name in the first of the modules that has it; None if none has."""
+    for module in modules:
+        try:
+            return getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError):
+            pass
+    return None
+
+
+DTensor = _find("DTensor", "torch.distributed.tensor", "torch.distributed._tensor") or type(None)
+_FSDP = ("torch.distributed.fsdp._fully_shard.", "torch.distributed._composable.fsdp.")
+_ParamGroup = _find("FSDPParamGroup", *(package + "_fsdp_param_group" for package in _FSDP))
+_Param = _find("FSDPParam", *(package + "_fsdp_param" for package in _FSDP))
+
+
+def _can_observe_sharding():
+    if _ParamGroup is None or _Param is None:
+        return False
+    names = list(inspect.signature(_ParamGroup.__init__).parameters)
+    return names[3:4] == ["mesh_info"] and {"sharded_param", "_sharded_param_data"} <= set(_Param.__annotations__)
+
+
+def not_observed():
+    """What the installed version of torch does not allow to observe."""
+    missing = [] if _can_observe_sharding() else ["weights that fully_shard divides"]
+    if not pending_works.can_watch_operators():
+        missing.append("operators that touch a tensor of a pending collective")
+    return missing
+
 
 _replicas = []  # weak references to models, in the order of their creation, which is the same on all ranks
 _divided = []  # weights that fully_shard has divided, before the first optimizer step
@@ -18,12 +53,14 @@ _phases = ["other"]  # of the program, the innermost last
 
 def _enter(phase):
     _phases.append(phase)
-    _native.phase(phase)
+    if channel.is_rank():
+        channel.phase(phase)
 
 
 def _leave():
     _phases.pop()
-    _native.phase(_phases[-1])
+    if channel.is_rank():
+        channel.phase(_phases[-1])
 
 
 def _in_phase(phase, function):
@@ -43,12 +80,14 @@ def install():
     _observe_backward()
     _observe_updates()
     _observe_data_parallel()
-    _observe_sharding()
+    if _can_observe_sharding():
+        _observe_sharding()
     _observe_samplers()
 
 
 def _is_distributed():
-    return torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
+    """A process that a rank has forked is no rank, and is not observed."""
+    return channel.is_rank() and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
 
 
 def _observe_forward():
@@ -64,9 +103,9 @@ def _observe_backward():
         if _is_distributed():
             first = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
             is_loss = isinstance(first, torch.Tensor) and not isinstance(first, DTensor) and first.numel() == 1
-            with _native.unwatched():
+            with unwatched():
                 loss = first.item() if is_loss else math.nan
-            _native.backward(loss)
+            channel.backward(loss)
         return backward(tensors, *args, **kwargs)
 
     torch.autograd.backward = observed
@@ -76,14 +115,15 @@ def _observe_updates():
     def before(optimizer, args, kwargs):
         if _is_distributed():
             _report_divided()
-            _native.update()
+            channel.update()
             if _phases[-1] != "optimizer":  # as after a step that has raised
                 _enter("optimizer")
 
     def after(optimizer, args, kwargs):
         if _is_distributed():
             _leave()
-            _native.updated(_replicated_parameters(optimizer), bytes(torch.get_rng_state().numpy()))
+            with unwatched():
+                _report_update(_replicated_parameters(optimizer), bytes(torch.get_rng_state().numpy()))
 
     register_optimizer_step_pre_hook(before)
     register_optimizer_step_post_hook(after)
@@ -105,6 +145,26 @@ def _replicated_parameters(optimizer):
     return parameters
 
 
+_FROZEN, _MISSING, _PRESENT = range(3)  # a parameter's gradient: ParameterState::Gradient
+
+
+def _report_update(parameters, generator):
+    names, words, kept = [], [len(parameters)], []
+    for name, parameter in parameters:
+        names.append(name)
+        dense = in_one_piece(parameter)
+        gradient = parameter.grad if parameter.is_leaf else None
+        kept.append(dense)  # until the library has read it
+        has_gradient = parameter.requires_grad and gradient is not None
+        words += [parameter.dim(), *parameter.shape]
+        words.append(_FROZEN if not parameter.requires_grad else _PRESENT if has_gradient else _MISSING)
+        add_words(words, dense)
+        if has_gradient:
+            is_sampled = gradient.layout is torch.strided and gradient.is_cpu
+            add_words(words, gradient if is_sampled else torch.empty(0))
+    channel.updated(names, words, generator)
+
+
 def _observe_data_parallel():
     create = torch.nn.parallel.DistributedDataParallel.__init__
 
@@ -116,31 +176,32 @@ def _observe_data_parallel():
 
 
 def _observe_sharding():
-    create = FSDPParamGroup.__init__
+    create = _ParamGroup.__init__
 
     def observed(self, params, modules, mesh_info, *args, **kwargs):
         if mesh_info.mesh.size() != torch.distributed.get_world_size():
             return create(self, params, modules, mesh_info, *args, **kwargs)
-        names = {id(parameter): name for module in modules for name, parameter in module.named_parameters()}
+        owners = modules if isinstance(modules, (list, tuple)) else (modules,)
+        names = {id(parameter): name for module in owners for name, parameter in module.named_parameters()}
         weights = [(names.get(id(parameter), "?"), _hash_of_weight(parameter)) for parameter in params]
         create(self, params, modules, mesh_info, *args, **kwargs)
-        place = _native.line()
+        place = channel.line()
         for (name, value), divided in zip(weights, self.fsdp_params):
             has_part = divided.sharded_param.to_local().numel() > 0
             _divided.append((name, value if has_part else 0, place, divided, _hash_of_weight(divided._sharded_param_data)))
 
-    FSDPParamGroup.__init__ = observed
+    _ParamGroup.__init__ = observed
 
 
 def _hash_of_weight(parameter):
-    return 0 if parameter.is_meta or isinstance(parameter, DTensor) else _native.fingerprint(parameter)
+    return 0 if parameter.is_meta or isinstance(parameter, DTensor) else fingerprint(parameter)
 
 
 def _report_divided():
     """Weights that were changed after they were divided came from elsewhere, a checkpoint for example."""
     for name, value, (file, line), divided, part in _divided:
         is_unchanged = _hash_of_weight(divided._sharded_param_data) == part
-        _native.divide(name, value if is_unchanged else 0, file, line)
+        channel.divide(name, value if is_unchanged else 0, file, line)
     _divided.clear()
 
 
@@ -149,8 +210,8 @@ def _observe_samplers():
     iterate = sampler.__iter__
 
     def observed(self):
-        if self.shuffle and getattr(self, "_accel_last_epoch", None) == self.epoch:
-            _native.warn(
+        if self.shuffle and getattr(self, "_accel_last_epoch", None) == self.epoch and channel.is_rank():
+            channel.warn(
                 f"a DistributedSampler starts again in epoch {self.epoch}, with the same order of samples as before; "
                 f"call sampler.set_epoch(epoch) before each epoch"
             )

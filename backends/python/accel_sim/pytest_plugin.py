@@ -53,13 +53,12 @@ class _Function:
 def run_on_ranks(body, num_ranks, options, source):
     """Calls the function on simulated ranks. Returns what went wrong; "" if nothing did."""
     import accel_sim
+    from accel_sim import channel
     from accel_sim.ranks import Problem, Ranks
 
     accel_sim.check_torch()
-    from accel_sim import _native
-
     try:
-        area = _native.SharedArea.create(num_ranks)
+        area = channel.SharedArea.create(num_ranks)
         ranks = Ranks(_Function(body, source), area)
     except (Problem, RuntimeError) as problem:
         return str(problem)

@@ -73,6 +73,15 @@ def check_memory(num_ranks):
         )
 
 
+@functools.cache
+def report_not_observed(parts):
+    """Once per process."""
+    import torch
+
+    if parts:
+        print(f"sim-run: not observed with torch {torch.__version__}: {'; '.join(parts)}", file=sys.stderr, flush=True)
+
+
 def free_port():
     import socket
 
@@ -82,15 +91,15 @@ def free_port():
 
 
 def owners_of(program):
-    """Whose code is whose: see module.cpp."""
+    """Whose code is whose: see channel.line."""
     import torch
 
-    from accel_sim import _native
+    from accel_sim import channel
 
     paths = sysconfig.get_paths()
     libraries = {paths["purelib"], paths["platlib"], *site.getsitepackages(), site.getusersitepackages()}
     machineries = [paths["stdlib"]] + [os.path.dirname(file) + os.sep for file in (__file__, torch.__file__)]
-    return _native.Owners(program=program.source() or "", libraries=sorted(libraries), machineries=machineries)
+    return channel.Owners(program.source() or "", sorted(libraries), machineries)
 
 
 def forget_parent():
@@ -164,6 +173,7 @@ class Ranks:
         check_memory(area.num_ranks)
         warm_up()
         check_threads()
+        report_not_observed(tuple(observation.not_observed()))
         self._program, self._area, self._outputs = program, area, outputs
         self._modules, self._request = (backend, observation, recording), request or {}
         self._owners, self._port = owners_of(program), free_port()
@@ -234,7 +244,7 @@ class Ranks:
             os._exit(1)
 
     def _begin(self, rank):
-        from accel_sim import _native
+        from accel_sim import channel
 
         if self._outputs:
             os.dup2(self._outputs[2 * rank], 1)
@@ -242,7 +252,7 @@ class Ranks:
             for descriptor in set(self._outputs):
                 os.close(descriptor)
         forget_parent()
-        _native.become(self._area, rank, self._owners)
+        channel.become(self._area, rank, self._owners)
         backend, observation, recording = self._modules
         backend.install(f"/proc/self/fd/{self._store}")
         observation.install()
@@ -258,16 +268,20 @@ class Ranks:
 
     def _run_program(self):
         """Returns the exit code."""
-        from accel_sim import _native
+        from accel_sim import channel
 
         try:
             self._program.run()
         except SystemExit as end:
             if end.code in (None, 0):
                 return 0
-            _native.fail(f"the program called sys.exit({end.code!r}){at(end)}; expected code 0")
+            if channel.is_rank():
+                channel.fail(f"the program called sys.exit({end.code!r}){at(end)}; expected code 0")
             return end.code if isinstance(end.code, int) else 1
         except BaseException as error:  # KeyboardInterrupt too: it ends the rank
-            _native.fail(describe(error))
+            if channel.is_rank():
+                channel.fail(describe(error))
+            else:  # a process that the rank has forked
+                traceback.print_exc()
             return 1
         return 0

@@ -9,12 +9,13 @@ import weakref
 
 import torch
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
-from torch.distributed.tensor import DTensor
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves
 
-from accel_sim import _native
+from accel_sim.observation import DTensor
+from accel_sim.pending_works import unwatched
+from accel_sim.tensors import fingerprint
 
 
 def install(request, rank):
@@ -40,7 +41,7 @@ def _local(tensors):
 
 
 def _bits(local):
-    return " ".join(f"{_native.fingerprint(tensor):016x}" for tensor in local)
+    return " ".join(f"{fingerprint(tensor):016x}" for tensor in local)
 
 
 def _describe(tensor):
@@ -65,7 +66,7 @@ class _Recorder:
 
     def _add_tensors(self, kind, name, tensors):
         local = _local(tensors)
-        with _native.unwatched():
+        with unwatched():
             self._add(kind, _bits(local), name, "; ".join(map(_describe, local)))
 
     @contextlib.contextmanager
@@ -94,7 +95,7 @@ class _Recorder:
 
         def after(optimizer, args, kwargs):
             self._add_parameters(optimizer)
-            self._add("generator state", f"{_native.fingerprint(torch.get_rng_state()):016x}")
+            self._add("generator state", f"{fingerprint(torch.get_rng_state()):016x}")
             self._is_updating = False
 
         register_optimizer_step_pre_hook(before)
@@ -103,7 +104,7 @@ class _Recorder:
     def _add_loss(self, loss):
         if loss.numel() != 1 or isinstance(loss, DTensor):
             return self._add_tensors("loss", "", [loss])
-        with _native.unwatched():
+        with unwatched():
             value = loss.item()
         self._add("loss", float(value).hex() if math.isfinite(value) else str(value), detail=f"{value:.9g}")
 

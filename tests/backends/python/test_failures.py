@@ -9,6 +9,7 @@ import time
 
 import accel_sim
 import pytest
+import torch
 from conftest import PROGRAMS, run, simulate
 
 KILLS = int(os.environ.get("ACCEL_KILLS", "12"))  # 200 in a long run
@@ -69,10 +70,10 @@ def test_another_torch(tmp_path):
     for name in os.listdir(folder):
         (tmp_path / "accel_sim" / name).symlink_to(os.path.join(folder, name))
     (tmp_path / "accel_sim" / "_build.py").unlink()
-    (tmp_path / "accel_sim" / "_build.py").write_text('VERSION = "1.0"\nTORCH = "2.99.0"\n')
+    (tmp_path / "accel_sim" / "_build.py").write_text('VERSION = "1.0"\nTORCH_MIN, TORCH_MAX = (2, 98), (2, 99)\n')
     done = simulate(2, PROGRAMS / "trainings.py", "accelerate", PYTHONPATH=str(tmp_path))
     assert done.code == 2
-    assert "was built for torch 2.99.0, but torch 2.11.0" in done.error
+    assert f"accel_sim 1.0 supports torch 2.98 to 2.99, but torch {torch.__version__} is installed" in done.error
     assert len(done.error.strip().splitlines()) == 1
 
 

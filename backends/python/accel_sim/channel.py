@@ -1,0 +1,253 @@
+"""The rank's end of the channel to the simulator: the C library of rank_library.hpp through ctypes, and the program's line
+that makes a call. Imports nothing heavy: see accel_sim.ranks.
+
+    area = channel.SharedArea.attach(descriptor)
+    channel.become(area, rank, owners)
+    work = channel.call(words, channel.line())
+
+A call of the library releases the interpreter's lock.
+"""
+
+import ctypes
+import os
+import struct
+import sys
+
+_FAILED = -(1 << 63)
+_int, _int64, _uint32, _uint64 = ctypes.c_int, ctypes.c_int64, ctypes.c_uint32, ctypes.c_uint64
+_bytes, _pointer = ctypes.c_char_p, ctypes.c_void_p
+_LINE = (_bytes, _uint32)  # a file and a line of the program
+
+_library = ctypes.CDLL(os.path.join(os.path.dirname(os.path.abspath(__file__)), "libaccel_rank.so"))
+
+
+def _function(name, *arguments, result=_int64):
+    function = getattr(_library, "accel_" + name)
+    function.argtypes, function.restype = arguments, result
+    return function
+
+
+_error = _function("error", result=_bytes)
+_area_create = _function("area_create", _int, result=_pointer)
+_area_attach = _function("area_attach", _int, result=_pointer)
+_area_close = _function("area_close", _pointer, result=None)
+_area_descriptor = _function("area_descriptor", _pointer, result=_int)
+_area_num_ranks = _function("area_num_ranks", _pointer, result=_int)
+_area_set_ready = _function("area_set_ready", _pointer, result=None)
+_area_set_pid = _function("area_set_pid", _pointer, _int, _int, result=None)
+_area_record_end = _function("area_record_end", _pointer, _int, _int, result=None)
+_area_record_lost_ends = _function("area_record_lost_ends", _pointer, _int, result=None)
+_become = _function("become", _pointer, _int)
+_is_rank = _function("is_rank", result=_int)
+_group = _function("group", _bytes, _bytes, _int, *_LINE)
+_call = _function("call", _bytes, *_LINE)
+_wait = _function("wait", _int64, _bytes, *_LINE)
+_sum = _function("sum", _int64, _bytes)
+_poll = _function("poll", _int64, *_LINE)
+_abandon = _function("abandon", _int64, result=None)
+_touch = _function("touch", _int64, _bytes)
+_phase = _function("phase", _bytes, *_LINE)
+_backward = _function("backward", ctypes.c_double, *_LINE)
+_update = _function("update", *_LINE)
+_updated = _function("updated", _bytes, _bytes, _bytes, ctypes.c_size_t, *_LINE)
+_divide = _function("divide", _bytes, _uint64, *_LINE)
+_warn = _function("warn", _bytes, *_LINE)
+_fail = _function("fail", _bytes, *_LINE)
+_fingerprint = _function("fingerprint", _pointer, ctypes.c_size_t, result=_uint64)
+
+
+def _checked(answer):
+    if answer == _FAILED:
+        raise RuntimeError(_error().decode(errors="replace"))
+    return answer
+
+
+class SharedArea:
+    """The memory that a simulator and its ranks share."""
+
+    def __init__(self, area):
+        if not area:
+            raise RuntimeError(_error().decode(errors="replace"))
+        self._area = area
+        self.descriptor = _area_descriptor(area)
+        self.num_ranks = _area_num_ranks(area)
+
+    @classmethod
+    def create(cls, num_ranks):
+        return cls(_area_create(num_ranks))
+
+    @classmethod
+    def attach(cls, descriptor):
+        return cls(_area_attach(descriptor))
+
+    def __del__(self):
+        if getattr(self, "_area", None):
+            _area_close(self._area)
+
+    def set_ready(self):
+        """The ranks are about to start."""
+        _area_set_ready(self._area)
+
+    def set_pid(self, rank, pid):
+        _area_set_pid(self._area, rank, pid)
+
+    def record_end(self, rank, status):
+        """Records how the process of a rank has ended, by the status of wait()."""
+        _area_record_end(self._area, rank, status)
+
+    def record_lost_ends(self, status):
+        """The same for every rank that has no end yet."""
+        _area_record_lost_ends(self._area, status)
+
+
+# --- the line of the program ------------------------------------------------------------------------------------------
+
+# Whose code a frame runs. The line of a call is the innermost one of the program, else of a library.
+_PROGRAM, _LIBRARY, _MACHINERY = range(3)
+
+
+class Owners:
+    """`program`: a file that is the program's wherever it lies; the others are prefixes of paths, of which the longest that
+    fits decides."""
+
+    def __init__(self, program, libraries, machineries):
+        self._program = program
+        self._prefixes = [(prefix, _LIBRARY) for prefix in libraries] + [(prefix, _MACHINERY) for prefix in machineries]
+
+    def of(self, file):
+        if file == self._program:
+            return _PROGRAM
+        if file.startswith("<"):
+            return _MACHINERY
+        fitting = [(len(prefix), owner) for prefix, owner in self._prefixes if file.startswith(prefix)]
+        return max(fitting, key=lambda found: found[0])[1] if fitting else _PROGRAM
+
+
+_owners = Owners("", [], [])  # of this process, which is one rank for the whole of its life
+_num_ranks = 0
+_files = {}  # by file name: its owner and its name as bytes
+
+
+def _add_file(name):
+    entry = _files[name] = _owners.of(name), name.encode(errors="surrogateescape")
+    return entry
+
+
+def line(depth=1):
+    """The program's current line: a file (bytes) and a number; 0: unknown. `depth`: the frame to begin with, counted
+    outwards."""
+    frame, best, found = sys._getframe(depth), _MACHINERY, (b"", 0)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        owner, file = _files.get(name) or _add_file(name)
+        if owner < best:
+            best, found = owner, (file, frame.f_lineno or 0)
+            if best == _PROGRAM:
+                break
+        frame = frame.f_back
+    return found
+
+
+# --- the rank ---------------------------------------------------------------------------------------------------------
+
+_structs = {}  # by number of words
+
+
+def _packed(words):
+    count = len(words)
+    packer = _structs.get(count)
+    if packer is None:
+        packer = _structs[count] = struct.Struct(f"{count}q")
+    return packer.pack(*words)
+
+
+def become(area, rank, owners):
+    """This process is a rank from here on."""
+    global _owners, _num_ranks
+    _owners, _num_ranks = owners, area.num_ranks
+    _files.clear()
+    _checked(_become(area._area, rank))
+
+
+def num_ranks():
+    """Of the world that this process belongs to."""
+    return _num_ranks
+
+
+def is_rank():
+    """Whether this process is a rank, and not one that a rank has forked."""
+    return _is_rank() != 0
+
+
+def group(name, ranks):
+    """Reports a group to the simulator and returns its number."""
+    return _checked(_group(name.encode(), _packed(ranks), len(ranks), *line(2)))
+
+
+def call(words, at):
+    """Posts a call of a collective, see rank_library.hpp, and returns the number of its work."""
+    answer = _call(_packed(words), at[0], at[1])
+    return answer if answer != _FAILED else _checked(answer)
+
+
+def wait(work, addresses, at):
+    """Waits for a work. Returns the source rank of a message, or the number of entries of a sparse sum. `addresses`: of the
+    tensors now; None: unchanged."""
+    answer = _wait(work, addresses and _packed(addresses), at[0], at[1])
+    return answer if answer != _FAILED else _checked(answer)
+
+
+def take_sum(work, words):
+    """Copies the sparse sum of a work to two tensors."""
+    _checked(_sum(work, _packed(words)))
+
+
+def poll(work):
+    """Whether a work has ended."""
+    return _checked(_poll(work, *line(2))) != 0
+
+
+abandon = _abandon  # works that nobody waits for
+
+
+def touch(work, how):
+    """Reports that the program touches a tensor of a pending work too early."""
+    _checked(_touch(work, how.encode()))
+
+
+def phase(name):
+    _checked(_phase(name.encode(), *line(2)))
+
+
+def backward(loss):
+    _checked(_backward(loss, *line(2)))
+
+
+def update():
+    _checked(_update(*line(2)))
+
+
+def updated(names, words, generator):
+    """After an optimizer's step. `words` describes the parameters, see rank_library.hpp; `generator` is the state of the
+    default generator."""
+    text = b"".join(name.encode() + b"\0" for name in names)
+    _checked(_updated(_packed(words), text, generator, len(generator), *line(2)))
+
+
+def divide(name, value, file, number):
+    """Reports a weight of which each rank has kept a part, and where it was divided. `value`: its hash; 0: unknown."""
+    _checked(_divide(name.encode(), value, file, number))
+
+
+def warn(text):
+    _checked(_warn(text.encode(), *line(2)))
+
+
+def fail(text):
+    """The program has ended by this error."""
+    _checked(_fail(text.encode(errors="replace"), *line(2)))
+
+
+def fingerprint(address, num_bytes):
+    """Hashes memory; comparable on one machine only."""
+    return _fingerprint(address, num_bytes)

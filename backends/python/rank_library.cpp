@@ -388,12 +388,14 @@ ACCEL_EXPORT void accel_abandon(int64_t work) {
   const std::lock_guard lock(rank.mutex);
   if (rank.works.contains(work)) rank.abandoned.push_back(work);
 }
+ACCEL_EXPORT int accel_is_pending(int64_t work) {
+  if (!is_rank()) return 0;
+  const std::lock_guard lock(this_rank().mutex);
+  return this_rank().works.contains(work) ? 1 : 0;
+}
 ACCEL_EXPORT int64_t accel_touch(int64_t work, const char* how) {
   return requested([&](Rank& rank) -> int64_t {
-    {
-      const std::lock_guard lock(rank.mutex);
-      if (!rank.works.contains(work)) return 0;
-    }
+    if (accel_is_pending(work) == 0) return 0;
     rank.link->post_before_next(
         request(Request::kTouch).put(static_cast<std::uint64_t>(work)).put(std::string_view(how)));
     return 0;

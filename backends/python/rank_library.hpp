@@ -71,6 +71,8 @@ int64_t accel_sum(int64_t work, const int64_t* words);
 int64_t accel_poll(int64_t work, const char* file, uint32_t line);
 /// The program has dropped a work without waiting for it. Its memory is used again after its end. Never fails.
 void accel_abandon(int64_t work);
+/// 1 if a work is neither over nor abandoned and freed; else 0. Asks nobody.
+int accel_is_pending(int64_t work);
 /// Reports that the program touches a tensor of a pending work too early. Ignored if the work is over.
 int64_t accel_touch(int64_t work, const char* how);
 

@@ -45,6 +45,7 @@ _wait = _function("wait", _int64, _bytes, *_LINE)
 _sum = _function("sum", _int64, _bytes)
 _poll = _function("poll", _int64, *_LINE)
 _abandon = _function("abandon", _int64, result=None)
+_is_pending = _function("is_pending", _int64, result=_int)
 _touch = _function("touch", _int64, _bytes)
 _phase = _function("phase", _bytes, *_LINE)
 _backward = _function("backward", ctypes.c_double, *_LINE)
@@ -208,6 +209,11 @@ def poll(work):
 
 
 abandon = _abandon  # works that nobody waits for
+
+
+def is_pending(work):
+    """Whether a work is neither over nor abandoned and freed."""
+    return _is_pending(work) != 0
 
 
 def touch(work, how):

@@ -55,7 +55,10 @@ def _range_of_itself(tensor):
     return id(tensor), id(tensor) + 1
 
 
+# A work whose handle the program has dropped stays here as long as its tensors, or until the library has freed it: it was
+# never waited for.
 _works = {}  # memory by number of the work
+_NUM_KEPT = 16  # works, before those that were dropped are looked for
 _of_thread = threading.local()  # .watch: the mode of this thread; .hidden: how many `unwatched` blocks it is in
 
 
@@ -73,8 +76,10 @@ def used_memory(tensors, are_written):
 
 def add(number, memory):
     """A work is pending from here on."""
-    for freed in [work for work, used in _works.items() if all(place.is_freed() for place in used)]:
-        del _works[freed]
+    if len(_works) >= _NUM_KEPT:
+        for work, used in list(_works.items()):
+            if all(place.is_freed() for place in used) or not channel.is_pending(work):
+                _works.pop(work, None)
     _works[number] = memory
     _start_watch()
 

@@ -121,8 +121,10 @@ TEST_F(RankLibraryTest, MemoryOfAbandonedWorksIsUsedAgainAfterTheirEnd) {
   start([] {
     float value[] = {1};
     const auto words = all_reduce_of(value, {1}, {1}, ACCEL_IS_ASYNC);
-    for (int call = 0; call < 16; ++call) accel_abandon(accel_call(words.data(), "", 0));
-    return accel_call(words.data(), "", 0) != ACCEL_FAILED;
+    std::vector<std::int64_t> works;
+    for (int call = 0; call < 16; ++call) accel_abandon(works.emplace_back(accel_call(words.data(), "", 0)));
+    return accel_call(words.data(), "", 0) != ACCEL_FAILED && accel_is_pending(works[0]) == 1 &&
+           accel_is_pending(works[15]) == 0;
   });
   for (int call = 0; call < 16; ++call) next(Request::kCall);
   for (int call = 0; call < 16; ++call) {

@@ -78,7 +78,8 @@ def check_all_parts(op, complete, parts, count):
     """Each complete tensor has the elements of `count` parts, and their dtype."""
     check(
         len(complete) == len(parts) and len(parts) > 0,
-        lambda: f"{op.name}: got {len(parts)} tensors for the parts of {len(complete)}; expected one per tensor, at least one",
+        lambda: f"{op.name}: got {len(parts)} tensors for the parts of {len(complete)}; expected one per tensor, at "
+        f"least one",
     )
     for tensor, part in zip(complete, parts):
         check(
@@ -143,6 +144,6 @@ def check_splits(tensor, splits, side, num_ranks):
         return
     check(
         len(splits) == num_ranks and sum(splits) == rows,
-        lambda: f"all_to_all_single: got {len(splits)} splits of {side} with sum {sum(splits)}; expected {num_ranks} with sum "
-        f"{rows}",
+        lambda: f"all_to_all_single: got {len(splits)} splits of {side} with sum {sum(splits)}; expected {num_ranks} with "
+        f"sum {rows}",
     )

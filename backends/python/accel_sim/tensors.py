@@ -41,8 +41,8 @@ def add_words(words, tensor):
     if it is not a dense one on the CPU."""
     if tensor.layout is not torch.strided:
         raise RuntimeError(
-            f"expected a dense tensor, got a {_LAYOUTS.get(tensor.layout, tensor.layout)} one; only all_reduce accepts sparse "
-            f"tensors (COO), as with Gloo; call tensor.to_dense()"
+            f"expected a dense tensor, got a {_LAYOUTS.get(tensor.layout, tensor.layout)} one; only all_reduce accepts "
+            f"sparse tensors (COO), as with Gloo; call tensor.to_dense()"
         )
     if not tensor.is_cpu:
         raise RuntimeError(f"a rank that is a process exchanges tensors of the CPU, got one on {tensor.device}")

@@ -194,7 +194,7 @@ def call(words, at):
 def wait(work, addresses, at):
     """Waits for a work. Returns the source rank of a message, or the number of entries of a sparse sum. `addresses`: of the
     tensors now; None: unchanged."""
-    answer = _wait(work, addresses and _packed(addresses), at[0], at[1])
+    answer = _wait(work, _packed(addresses) if addresses else None, at[0], at[1])
     return answer if answer != _FAILED else _checked(answer)
 
 

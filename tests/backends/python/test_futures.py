@@ -86,6 +86,20 @@ def test_functional_collectives(tmp_path):
     assert len(results_of(run.output)) == 2
 
 
+def test_works_without_tensors(tmp_path):
+    run = simulate_text(
+        tmp_path, 2,
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "work = dist.barrier(async_op=True)\n"
+        "work.wait()\n"
+        "assert work.is_completed() and work.result() == [] and work.get_future().wait() == []\n"
+        "print('result', dist.get_rank())\n",
+    )
+    assert run.code == 0, run.error
+    assert len(results_of(run.output)) == 2
+
+
 def test_a_coalescing_manager(tmp_path):
     run = simulate_text(
         tmp_path, 2,

@@ -15,70 +15,48 @@ import threading
 import weakref
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils import _python_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from accel_sim import channel
 from accel_sim.tensors import has_memory, memory_range
 
-
-class _Used:
-    """Memory that a collective uses until the program waits for it."""
-
-    def __init__(self, tensor, is_written):
-        self.begin, self.end = memory_range(tensor)
-        self.is_written = is_written
-        self._storage = StorageWeakRef(tensor.untyped_storage())
-
-    def conflicts_with(self, begin, end, writes):
-        return (writes or self.is_written) and begin < self.end and self.begin < end and not self._storage.expired()
-
-    def is_freed(self):
-        return self._storage.expired()
+# A work whose handle the program has dropped stays here as long as its tensors, or until the library has freed it: it was
+# never waited for.
+_works = {}  # memory by number of the work
+_NUM_KEPT = 16  # works, before those that were dropped are looked for
 
 
-class _UsedTensor:
-    """A sparse tensor, which gets new indices and values: operators inside its operators use the present ones."""
+class _Thread(threading.local):
+    watch = None  # the mode of this thread
+    is_watching = False
+    hidden = 0  # how many `unwatched` blocks it is in
 
-    def __init__(self, tensor, is_written):
-        self.begin, self.end, self.is_written = *_range_of_itself(tensor), is_written
-        self._tensor = weakref.ref(tensor)
 
-    def conflicts_with(self, begin, end, writes):
-        return (writes or self.is_written) and self.begin == begin and self._tensor() is not None
+_of_thread = _Thread()
 
-    def is_freed(self):
-        return self._tensor() is None
+
+def used_memory(tensors, are_written):
+    """What a collective uses until the program waits for it: (begin, end, whether it is written, reference to the owner). A
+    sparse tensor gets new indices and values: of it, the tensor itself counts, and its present parts are only read."""
+    used = []
+    for tensor in tensors:
+        if tensor.is_sparse:
+            used.append((*_range_of_itself(tensor), are_written, weakref.ref(tensor)))
+            used += used_memory([tensor._indices(), tensor._values()], False)
+        elif has_memory(tensor):
+            used.append((*memory_range(tensor), are_written, weakref.ref(tensor)))
+    return used
 
 
 def _range_of_itself(tensor):
     return id(tensor), id(tensor) + 1
 
 
-# A work whose handle the program has dropped stays here as long as its tensors, or until the library has freed it: it was
-# never waited for.
-_works = {}  # memory by number of the work
-_NUM_KEPT = 16  # works, before those that were dropped are looked for
-_of_thread = threading.local()  # .watch: the mode of this thread; .hidden: how many `unwatched` blocks it is in
-
-
-def used_memory(tensors, are_written):
-    """What a collective uses. Of a sparse tensor, its present indices and values are only read."""
-    used = []
-    for tensor in tensors:
-        if tensor.is_sparse:
-            used.append(_UsedTensor(tensor, are_written))
-            used += used_memory([tensor._indices(), tensor._values()], False)
-        elif has_memory(tensor):
-            used.append(_Used(tensor, are_written))
-    return used
-
-
 def add(number, memory):
     """A work is pending from here on."""
     if len(_works) >= _NUM_KEPT:
         for work, used in list(_works.items()):
-            if all(place.is_freed() for place in used) or not channel.is_pending(work):
+            if all(owner() is None for _, _, _, owner in used) or not channel.is_pending(work):
                 _works.pop(work, None)
     _works[number] = memory
     _start_watch()
@@ -93,8 +71,9 @@ def forget(number):
 
 def check(memory, kind):
     """A call of this kind is about to use this memory."""
-    for used in memory:
-        _report_conflicts(used.begin, used.end, used.is_written, "passed to " + kind)
+    if _works:
+        for begin, end, is_written, _ in memory:
+            _report_conflicts(begin, end, is_written, "passed to " + kind)
 
 
 def any_pending():
@@ -102,50 +81,54 @@ def any_pending():
 
 
 def _report_conflicts(begin, end, writes, how):
+    """The program, or another collective, must wait before it reads or writes what a pending one writes, and before it
+    writes what one reads. Memory whose owner is gone may belong to another tensor."""
     for number, memory in list(_works.items()):
-        if any(used.conflicts_with(begin, end, writes) for used in memory):
-            channel.touch(number, how)
+        for used_begin, used_end, is_written, owner in memory:
+            if begin < used_end and used_begin < end and (writes or is_written) and owner() is not None:
+                channel.touch(number, how)
+                break
 
 
 # --- operators --------------------------------------------------------------------------------------------------------
 
-
-_watches = os.environ.get("ACCEL_WATCH_OPERATORS", "1") != "0"
+_NEEDED = ("_push_on_torch_dispatch_stack", "_pop_torch_dispatch_stack", "_len_torch_dispatch_stack",
+           "_current_graph_task_id")
 
 
 def can_watch_operators():
     """Whether this version of torch has what the watch needs."""
-    return hasattr(_python_dispatch, "_get_current_dispatch_mode") and hasattr(torch._C, "_current_graph_task_id")
+    return all(hasattr(torch._C, name) for name in _NEEDED)
 
 
-def _is_in_backward():
-    return torch._C._current_graph_task_id() != -1
+_watches = can_watch_operators() and os.environ.get("ACCEL_WATCH_OPERATORS", "1") != "0"
 
 
-def _current_mode():
-    return _python_dispatch._get_current_dispatch_mode()
-
-
+# Modes are pushed and popped here without the bookkeeping of TorchDispatchMode, which takes longer than the rest of a call
+# and is for torch.compile.
 def _start_watch():
-    if not _watches or not can_watch_operators():
+    if not _watches or _of_thread.is_watching or torch._C._current_graph_task_id() != -1:
         return
-    if getattr(_of_thread, "watch", None) is None and not _is_in_backward() and _current_mode() is None:
-        _of_thread.watch = _Watch()
-        _of_thread.watch.__enter__()
+    if torch._C._len_torch_dispatch_stack() == 0:
+        if _of_thread.watch is None:
+            _of_thread.watch = _Watch()
+        torch._C._push_on_torch_dispatch_stack(_of_thread.watch)
+        _of_thread.is_watching = True
 
 
 def _stop_watch():
     """A mode of the program that has begun since then must end first: the watch stays until a later call."""
-    watch = getattr(_of_thread, "watch", None)
-    if watch is not None and not _is_in_backward() and _current_mode() is watch:
-        _of_thread.watch = None
-        watch.__exit__(None, None, None)
+    if not _of_thread.is_watching or torch._C._current_graph_task_id() != -1:
+        return
+    if torch._C._len_torch_dispatch_stack() == 1:  # the watch began on an empty stack, so this is it
+        torch._C._pop_torch_dispatch_stack(None)
+        _of_thread.is_watching = False
 
 
 @contextlib.contextmanager
 def unwatched():
     """What is observed in this block is not done by the program."""
-    _of_thread.hidden = getattr(_of_thread, "hidden", 0) + 1
+    _of_thread.hidden += 1
     try:
         yield
     finally:
@@ -160,13 +143,13 @@ def _reads_no_data(name, index):
     )
 
 
-class _Watch(_python_dispatch.TorchDispatchMode):
+class _Watch(TorchDispatchMode):
     @classmethod
     def ignore_compile_internals(cls):
         return True
 
     def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
-        if _works and not getattr(_of_thread, "hidden", 0) and operator.namespace not in ("c10d", "_c10d_functional"):
+        if _works and not _of_thread.hidden and operator.namespace not in ("c10d", "_c10d_functional"):
             self._inspect(operator, args)
         return operator(*args, **(kwargs or {}))
 

@@ -153,7 +153,9 @@ class SimProcessGroup(dist.ProcessGroup):
             words += [*sizes, *splits[0], *splits[1]]
         memory = None
         if is_async or pending_works.any_pending():
-            memory = pending_works.used_memory(inputs, writes_inputs) + pending_works.used_memory(outputs, True)
+            memory = pending_works.used_memory(inputs, writes_inputs)
+            if outputs:
+                memory += pending_works.used_memory(outputs, True)
             if sizes:
                 memory += pending_works.used_memory(results[0], True)
             pending_works.check(memory, op.kind)

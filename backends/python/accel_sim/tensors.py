@@ -55,12 +55,14 @@ def add_words(words, tensor):
 
 def has_memory(tensor):
     """Whether the tensor's elements lie in memory."""
-    return tensor.layout is torch.strided and tensor.numel() > 0 and not tensor.is_meta and tensor.data_ptr() != 0
+    return tensor.layout is torch.strided and tensor.numel() > 0 and not tensor.is_meta
 
 
 def memory_range(tensor):
     """Addresses of the first byte and after the last one, gaps included."""
     begin, last = tensor.data_ptr(), 0
+    if tensor.is_contiguous():
+        return begin, begin + tensor.nbytes
     for size, stride in zip(tensor.shape, tensor.stride()):
         last += (size - 1) * stride
     return begin, begin + (last + 1) * tensor.element_size()

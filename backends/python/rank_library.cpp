@@ -374,6 +374,12 @@ ACCEL_EXPORT int64_t accel_wait(int64_t work, const int64_t* addresses, const ch
     return wait(rank, work, addresses, request(Request::kWait, file, line).put(static_cast<std::uint64_t>(work)));
   });
 }
+ACCEL_EXPORT int64_t accel_run(const int64_t* words, const char* file, uint32_t line) {
+  return requested([&](Rank& rank) {
+    const auto work = call(rank, Words(words), file, line);
+    return wait(rank, work, nullptr, request(Request::kWait, file, line).put(static_cast<std::uint64_t>(work)));
+  });
+}
 ACCEL_EXPORT int64_t accel_sum(int64_t work, const int64_t* words) {
   return requested([&](Rank& rank) { return take_sum(*rank.link, work, Words(words)); });
 }

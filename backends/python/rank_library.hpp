@@ -65,6 +65,8 @@ int64_t accel_call(const int64_t* words, const char* file, uint32_t line);
 /// message (-1: none), or the number of entries of a sparse sum. `addresses`: where the tensors of the call are now;
 /// NULL: where they were; 0: a tensor has lost its memory.
 int64_t accel_wait(int64_t work, const int64_t* addresses, const char* file, uint32_t line);
+/// Posts a call that the program waits for at once, and waits: `accel_call` and `accel_wait` in one.
+int64_t accel_run(const int64_t* words, const char* file, uint32_t line);
 /// Copies the sparse sum of a work, after `accel_wait`, to two tensors (words): its indices and its values.
 int64_t accel_sum(int64_t work, const int64_t* words);
 /// Returns 1 if a work has ended, else 0.

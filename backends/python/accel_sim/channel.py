@@ -42,6 +42,7 @@ _is_rank = _function("is_rank", result=_int)
 _group = _function("group", _bytes, _bytes, _int, *_LINE)
 _call = _function("call", _bytes, *_LINE)
 _wait = _function("wait", _int64, _bytes, *_LINE)
+_run = _function("run", _bytes, *_LINE)
 _sum = _function("sum", _int64, _bytes)
 _poll = _function("poll", _int64, *_LINE)
 _abandon = _function("abandon", _int64, result=None)
@@ -195,6 +196,12 @@ def wait(work, addresses, at):
     """Waits for a work. Returns the source rank of a message, or the number of entries of a sparse sum. `addresses`: of the
     tensors now; None: unchanged."""
     answer = _wait(work, _packed(addresses) if addresses else None, at[0], at[1])
+    return answer if answer != _FAILED else _checked(answer)
+
+
+def run(words, at):
+    """Posts a call and waits for it, as `call` and `wait`."""
+    answer = _run(_packed(words), at[0], at[1])
     return answer if answer != _FAILED else _checked(answer)
 
 

@@ -85,6 +85,19 @@ TEST_F(RankLibraryTest, ACallGoesToTheProxyAndItsResultToTheTensor) {
   proxy_.answer({.value = 5});
 }
 
+TEST_F(RankLibraryTest, ACallThatWaitsAtOnceIsOneCallOfTheLibrary) {
+  start([] {
+    float value[] = {1};
+    return accel_run(all_reduce_of(value, {1}, {1}, 0).data(), "train.py", 12) == 5 && value[0] == 10;
+  });
+  auto call = next(Request::kCall);
+  const auto number = call.get<std::uint64_t>();
+  *reinterpret_cast<float*>(proxy_.at(read_operation(call).inputs.at(0).offset)) = 10;
+  EXPECT_EQ(next(Request::kWait).get<std::uint64_t>(), number);
+  EXPECT_EQ(head_.line, 12u);
+  proxy_.answer({.value = 5});
+}
+
 TEST_F(RankLibraryTest, ATensorWithGapsKeepsWhatLiesBetweenItsElements) {
   start([] {
     float values[] = {1, 2, 3};

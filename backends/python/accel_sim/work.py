@@ -42,7 +42,7 @@ class Work(_distributed_c10d.Work):
         """Instead of `begin`, for a call that has already ended."""
         self._is_over, self._source, self._results = True, source, results
         if not HAS_HOLDER:
-            _finished.append(self)
+            _remember(self)
 
     def _finish(self):
         at = self._at or channel.line(2)
@@ -213,6 +213,10 @@ def _keep(work):
 def _let_go(work):
     if not _unfinished or _unfinished.pop(id(work), None) is None:
         return
+    _remember(work)
+
+
+def _remember(work):
     # The results of a work that only C++ code may still have are not needed: a finished one is only waited for.
     while _finished and sys.getrefcount(_finished[-1]) <= 2 and _finished[-1]._results:
         _finished[-1]._results = []

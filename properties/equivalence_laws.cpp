@@ -86,7 +86,7 @@ void expect_equal_schedules(const std::string& law) {
     return draw(law, /*max_ranks=*/is_long && pick(0, 10) == 0 ? 64 : 16);
   };
   const auto compared =
-      expect_equal({.law = law, .left = "simulated, parallel", .right = "simulated, one at a time"}, 1000, draw_one,
+      expect_equal({.law = law, .left = "simulated, parallel", .right = "simulated, one at a time"}, 200, draw_one,
                    [&](const EquivalenceCase& one) {
                      const auto parallel = observe_on_simulated_ranks(one),
                                 serial = observe_on_simulated_ranks(one, {.schedule = serial_schedule_of(one)});

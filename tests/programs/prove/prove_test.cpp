@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/programs/support/bad_input.hpp"
+#include "tests/support/budget.hpp"
 
 namespace accel::testing::prove_test {
 namespace {
@@ -16,12 +17,15 @@ class ProveTest : public ExperimentFiles {
     arguments.insert(arguments.begin(), {bin("sim-run"), "prove"});
     return run_command(arguments, {.limit = std::chrono::seconds(120)});
   }
-  // The only layout's outcome for a program with this mistake.
-  Json outcome_of(const std::string& fault, const std::string& layout) {
-    const auto file = folder_.write("layouts.yaml", "[" + layout + "]\n");
+  // The outcome of each layout of a list for a program with this mistake.
+  Json outcomes_of(const std::string& fault, const std::string& layouts) {
+    const auto file = folder_.write("layouts.yaml", "[" + layouts + "]\n");
     const auto run = prove({"--ranks", "4", "--json", "--layouts", file, "--", bin("proved_training"), fault});
     EXPECT_EQ(run.exit_code, fault == "none" || fault.starts_with("right") ? 0 : 1) << fault << run.error;
-    const auto json = Json::parse(run.output, nullptr, /*allow_exceptions=*/false);
+    return Json::parse(run.output, nullptr, /*allow_exceptions=*/false);
+  }
+  Json outcome_of(const std::string& fault, const std::string& layout) {
+    const auto json = outcomes_of(fault, layout);
     return json.is_array() && json.size() == 1 ? json[0] : Json::object();
   }
   TemporaryFolder folder_;
@@ -41,10 +45,11 @@ TEST_F(ProveTest, ACorrectModelEqualsOneRankUnderEveryLayout) {
 TEST_F(ProveTest, RightProgramsRaiseNoAlarm) {
   for (const auto* program :
        {"right_adam", "right_dropout", "right_evaluation", "right_positions_inside", "right_accumulation"}) {
-    for (const auto* layout : {"{tp: 4}", "{cp: 2, tp: 2}", "{dp_replicate: 2, cp: 2}", "{dp_replicate: 2, ep: 2}"}) {
-      const auto outcome = outcome_of(program, layout);
-      EXPECT_EQ(outcome.value("verdict", ""), "equal") << program << layout << outcome.dump();
-    }
+    const auto outcomes =
+        outcomes_of(program, "{tp: 4}, {cp: 2, tp: 2}, {dp_replicate: 2, cp: 2}, {dp_replicate: 2, ep: 2}");
+    EXPECT_EQ(outcomes.size(), 4U) << program;
+    for (const auto& outcome : outcomes)
+      EXPECT_EQ(outcome.value("verdict", ""), "equal") << program << outcome.dump();
   }
 }
 
@@ -170,8 +175,10 @@ TEST_F(ProveTest, AProgramEndsAfterTheStepsThatAreCompared) {
 TEST_F(ProveTest, AnErrorOfOneRankHasTheSameVerdictInEveryRun) {
   for (const auto& [program, verdict] :
        {std::pair("failing_before_prepare", "refused"), std::pair("failing_first_forward", "failed")}) {
-    for (const auto* layout : {"{dp_replicate: 2, tp: 2}", "{tp: 4}", "{dp_replicate: 4}"}) {
-      for (int run = 0; run < 3; ++run) EXPECT_EQ(outcome_of(program, layout).value("verdict", ""), verdict) << layout;
+    for (int run = 0; run < num_cases(2); ++run) {
+      const auto outcomes = outcomes_of(program, "{dp_replicate: 2, tp: 2}, {tp: 4}, {dp_replicate: 4}");
+      EXPECT_EQ(outcomes.size(), 3U);
+      for (const auto& outcome : outcomes) EXPECT_EQ(outcome.value("verdict", ""), verdict) << outcome.dump();
     }
   }
 }

@@ -59,68 +59,17 @@ void SimBackend::check_accepted(const CollectiveArgs& args) const {
     check_accepted_reduction(member_.library, args.collective, name, args.inputs.front().scalar_type());
 }
 
-TensorCompute SimBackend::reduction_of_all(const CollectiveArgs& args) const {
-  const auto reduction = reduction_of(args.reduce_op);
-  const auto kind = reduction.kind;
-  const auto root = args.root;
-  TensorCompute compute;
-  ResultOf result_of;
-  switch (args.collective) {
-    case Collective::kReduce:
-      compute = [=, parallel = parallel_for()](AllBuffers ranks) { sim::reduce(ranks, kind, root, parallel); };
-      result_of = [root](AllBuffers ranks, std::size_t item) { return ranks[root]->inputs[item]; };
-      break;
-    case Collective::kReduceScatter:
-      compute = [=, parallel = parallel_for()](AllBuffers ranks) { sim::reduce_scatter(ranks, kind, parallel); };
-      result_of = [](AllBuffers ranks, std::size_t part) { return ranks[part]->outputs[0]; };
-      break;
-    case Collective::kReduceScatterTensor:
-      compute = [=, parallel = parallel_for()](AllBuffers ranks) { sim::reduce_scatter_tensor(ranks, kind, parallel); };
-      // The reduced tensor is spread over the ranks' outputs; put together again, it can be searched for a lost NaN.
-      result_of = [](AllBuffers ranks, std::size_t item) {
-        Tensors parts;
-        for (const auto* rank : ranks) parts.push_back(rank->outputs[item].flatten());
-        return at::cat(parts).view(ranks[0]->inputs[item].sizes());
-      };
-      break;
-    default:
-      compute = [=, parallel = parallel_for()](AllBuffers ranks) { all_reduce(ranks, kind, parallel); };
-      result_of = [](AllBuffers ranks, std::size_t item) { return ranks[0]->inputs[item]; };
-  }
-  return warn_on_lost_nan(next_slot(), args.collective, reduction, std::move(result_of), std::move(compute));
-}
-
 TensorCompute SimBackend::compute_of(const CollectiveArgs& args) const {
-  const auto root = args.root;
-  switch (args.collective) {
-    case Collective::kAllReduce:
-      if (is_sparse(args)) return [](AllBuffers ranks) { all_reduce_sparse(ranks); };
-      return reduction_of_all(args);
-    case Collective::kAllReduceCoalesced:
-    case Collective::kReduce:
-    case Collective::kReduceScatter:
-    case Collective::kReduceScatterTensor: return reduction_of_all(args);
-    case Collective::kBroadcast: return [root](AllBuffers ranks) { sim::broadcast(ranks, root); };
-    case Collective::kAllGather:
-    case Collective::kAllGatherCoalesced:
-    case Collective::kAllGatherIntoTensorCoalesced:
-      return [parallel = parallel_for()](AllBuffers ranks) { all_gather(ranks, parallel); };
-    case Collective::kAllGatherIntoTensor:
-      return [parallel = parallel_for()](AllBuffers ranks) { all_gather_into_tensor(ranks, parallel); };
-    case Collective::kGather: return [root](AllBuffers ranks) { sim::gather(ranks, root); };
-    case Collective::kScatter: return [root](AllBuffers ranks) { sim::scatter(ranks, root); };
-    case Collective::kAllToAllSingle:
-      return [slot = next_slot()](AllBuffers ranks) {
-        sim::check_splits(slot, all_to_all_single_mismatches(ranks), ranks);
-        sim::all_to_all_single(ranks);
-      };
-    case Collective::kAllToAll:
-      return [slot = next_slot()](AllBuffers ranks) {
-        sim::check_splits(slot, all_to_all_mismatches(ranks), ranks);
-        sim::all_to_all(ranks);
-      };
-    default: return [](AllBuffers) {};  // a barrier has no tensors; only the rendezvous matters
-  }
+  const auto slot = next_slot();
+  const auto reduction = traits_of(args.collective).reduces ? reduction_of(args.reduce_op) : NamedReduction();
+  const CollectiveOfAll collective{.op = args.collective, .kind = reduction.kind, .root = args.root};
+  return warn_on_lost_nan(
+      slot, args.collective, reduction,
+      [collective](AllBuffers ranks, std::size_t item) { return reduced(collective, ranks, item); },
+      [slot, collective, parallel = parallel_for()](AllBuffers ranks) {
+        sim::check_splits(slot, split_mismatches(collective.op, ranks), ranks);
+        compute(collective, ranks, parallel);
+      });
 }
 
 // `sequence_` is this rank's own count; it equals the engine's number because every collective of the group passes

@@ -45,7 +45,6 @@ class SimBackend : public CollectiveBackend {
   void check_accepted(const CollectiveArgs& args) const;
   /// Returns the function that computes the result for all ranks, whose buffers are in the order of group ranks.
   [[nodiscard]] TensorCompute compute_of(const CollectiveArgs& args) const;
-  [[nodiscard]] TensorCompute reduction_of_all(const CollectiveArgs& args) const;
   c10::intrusive_ptr<SimWork> join(const CollectiveArgs& args, Call call, Buffers buffers);
   WorkPtr send_message(const CollectiveArgs& args);
   WorkPtr receive_message(const CollectiveArgs& args);

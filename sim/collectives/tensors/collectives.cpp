@@ -101,8 +101,8 @@ void divide(const std::vector<at::Tensor>& tensors, ReduceKind kind, std::size_t
   for (const auto& tensor : tensors) tensor.detach().div_(static_cast<std::int64_t>(num_ranks));
 }
 
-}  // namespace
-
+// Works in place on every rank's `inputs`, which are reduced as one flat buffer (one tensor: the plain form; several:
+// coalesced).
 void all_reduce(AllBuffers ranks, ReduceKind kind, const ParallelFor& parallel_for) {
   const c10::NoGradGuard no_grad;
   std::vector<HostBuffer> buffers;
@@ -112,7 +112,7 @@ void all_reduce(AllBuffers ranks, ReduceKind kind, const ParallelFor& parallel_f
 }
 
 // ProcessGroupGloo gathers all indices and values and adds them on every rank in rank order; one sum for all
-// gives the same bits.
+// gives the same bits. Every rank's `inputs[0]` is coalesced; the sum goes to its `outputs[0]`.
 void all_reduce_sparse(AllBuffers ranks) {
   const c10::NoGradGuard no_grad;
   auto sum = ranks[0]->inputs[0].clone();
@@ -121,6 +121,7 @@ void all_reduce_sparse(AllBuffers ranks) {
   for (auto* rank : ranks) rank->outputs[0].copy_(sum);
 }
 
+// Works in place on `inputs[0]`; ranks other than `root` keep partial results, as in Gloo.
 void reduce(AllBuffers ranks, ReduceKind kind, int root, const ParallelFor& parallel_for) {
   const c10::NoGradGuard no_grad;
   std::vector<HostBuffer> buffers;
@@ -134,7 +135,8 @@ void reduce(AllBuffers ranks, ReduceKind kind, int root, const ParallelFor& para
   for (auto* rank : ranks) divide(rank->inputs, kind, ranks.size());
 }
 
-// A copy per rank; the tree of Gloo's algorithm only matters to the time, not to the bits.
+// Copies `inputs[0]` of `root` to every rank's `inputs[0]`; the tree of Gloo's algorithm only matters to the time, not
+// to the bits.
 void broadcast(AllBuffers ranks, int root) {
   const c10::NoGradGuard no_grad;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -142,7 +144,8 @@ void broadcast(AllBuffers ranks, int root) {
   }
 }
 
-// P * P copies: 17 million on 4,096 ranks, most of them of a few bytes, hence the parallel loop over receivers.
+// For k inputs: rank r's `inputs[i]` goes to every rank's `outputs[r * k + i]`. P * P copies: 17 million on 4,096
+// ranks, most of them of a few bytes, hence the parallel loop over receivers.
 void all_gather(AllBuffers ranks, const ParallelFor& parallel_for) {
   const auto per_rank = ranks[0]->inputs.size();
   parallel_for(static_cast<std::int64_t>(ranks.size()), [&](std::int64_t receiver) {
@@ -176,17 +179,20 @@ void all_gather_into_tensor(AllBuffers ranks, const ParallelFor& parallel_for) {
   }
 }
 
+// Rank r's `inputs[0]` goes to `outputs[r]` of `root`.
 void gather(AllBuffers ranks, int root) {
   const c10::NoGradGuard no_grad;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) ranks[root]->outputs[rank].copy_(ranks[rank]->inputs[0]);
 }
 
+// `inputs[r]` of `root` goes to rank r's `outputs[0]`.
 void scatter(AllBuffers ranks, int root) {
   const c10::NoGradGuard no_grad;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) ranks[rank]->outputs[0].copy_(ranks[root]->inputs[rank]);
 }
 
-// One all-reduce per slot, as PyTorch does over Gloo; inputs are copied because the ring overwrites its buffers.
+// One all-reduce per slot, as PyTorch does over Gloo; rank r keeps slot r in `outputs[0]`. Inputs are copied because
+// the ring overwrites its buffers.
 void reduce_scatter(AllBuffers ranks, ReduceKind kind, const ParallelFor& parallel_for) {
   const c10::NoGradGuard no_grad;
   for (std::size_t slot = 0; slot < ranks.size(); ++slot) {
@@ -200,7 +206,8 @@ void reduce_scatter(AllBuffers ranks, ReduceKind kind, const ParallelFor& parall
   }
 }
 
-// Computes the sum once into `total` instead of into every rank's buffer: each rank keeps only its part.
+// One all-reduce over each complete `inputs[i]`; rank r keeps part r in `outputs[i]`. The sum is computed once, into
+// `total`, instead of into every rank's buffer.
 void reduce_scatter_tensor(AllBuffers ranks, ReduceKind kind, const ParallelFor& parallel_for) {
   const c10::NoGradGuard no_grad;
   for (std::size_t item = 0; item < ranks[0]->inputs.size(); ++item) {
@@ -254,7 +261,8 @@ std::vector<SplitMismatch> all_to_all_mismatches(AllBuffers ranks) {
   return mismatches;
 }
 
-// Receivers fill their outputs in the order of the senders, which is the order of their splits.
+// Rows of `inputs[0]` by `input_splits` go to rows of `outputs[0]` by `output_splits`. Receivers fill their outputs in
+// the order of the senders, which is the order of their splits.
 void all_to_all_single(AllBuffers ranks) {
   const c10::NoGradGuard no_grad;
   std::vector<std::int64_t> filled(ranks.size());  // rows already written, by receiver
@@ -270,10 +278,59 @@ void all_to_all_single(AllBuffers ranks) {
   }
 }
 
+// Rank r's `inputs[s]` goes to rank s's `outputs[r]`.
 void all_to_all(AllBuffers ranks) {
   const c10::NoGradGuard no_grad;
   for (std::size_t from = 0; from < ranks.size(); ++from) {
     for (std::size_t to = 0; to < ranks.size(); ++to) ranks[to]->outputs[from].copy_(ranks[from]->inputs[to]);
+  }
+}
+
+}  // namespace
+
+std::vector<SplitMismatch> split_mismatches(Collective op, AllBuffers ranks) {
+  if (op == Collective::kAllToAllSingle) return all_to_all_single_mismatches(ranks);
+  return op == Collective::kAllToAll ? all_to_all_mismatches(ranks) : std::vector<SplitMismatch>();
+}
+
+void compute(const CollectiveOfAll& collective, AllBuffers ranks, const ParallelFor& parallel_for) {
+  const auto& [op, kind, root] = collective;
+  switch (op) {
+    case Collective::kAllReduce:
+      if (ranks[0]->inputs.front().layout() == at::kSparse) return all_reduce_sparse(ranks);
+      return all_reduce(ranks, kind, parallel_for);
+    case Collective::kAllReduceCoalesced: return all_reduce(ranks, kind, parallel_for);
+    case Collective::kBroadcast: return broadcast(ranks, root);
+    case Collective::kReduce: return reduce(ranks, kind, root, parallel_for);
+    case Collective::kAllGather:
+    case Collective::kAllGatherCoalesced:
+    case Collective::kAllGatherIntoTensorCoalesced: return all_gather(ranks, parallel_for);
+    case Collective::kAllGatherIntoTensor: return all_gather_into_tensor(ranks, parallel_for);
+    case Collective::kGather: return gather(ranks, root);
+    case Collective::kScatter: return scatter(ranks, root);
+    case Collective::kReduceScatter: return reduce_scatter(ranks, kind, parallel_for);
+    case Collective::kReduceScatterTensor: return reduce_scatter_tensor(ranks, kind, parallel_for);
+    case Collective::kAllToAll: return all_to_all(ranks);
+    case Collective::kAllToAllSingle: return all_to_all_single(ranks);
+    // A barrier has no tensors, and messages are delivered when they are received.
+    case Collective::kBarrier:
+    case Collective::kMonitoredBarrier:
+    case Collective::kSend:
+    case Collective::kRecv:
+    case Collective::kCount: break;
+  }
+}
+
+at::Tensor reduced(const CollectiveOfAll& collective, AllBuffers ranks, std::size_t item) {
+  switch (collective.op) {
+    case Collective::kReduce: return ranks[collective.root]->inputs[item];
+    case Collective::kReduceScatter: return ranks[item]->outputs[0];
+    case Collective::kReduceScatterTensor: {
+      std::vector<at::Tensor> parts;
+      for (const auto* rank : ranks) parts.push_back(rank->outputs[item].flatten());
+      return at::cat(parts).view(ranks[0]->inputs[item].sizes());
+    }
+    default: return ranks[0]->inputs[item];
   }
 }
 

@@ -6,11 +6,15 @@
 #include <span>
 #include <vector>
 
+#include "reference/core/collective.hpp"
 #include "sim/collectives/tensors/ring_kernel.hpp"
 
-/// Gloo's collectives as functions over the tensors of all ranks, sorted by rank. The last rank to arrive runs one of
-/// them for all. Tensors on an accelerator are reduced on the host, as in Gloo.
-/// All throw ArgumentError where Gloo throws. Source: torch/csrc/distributed/c10d/ProcessGroupGloo.cpp.
+/// Gloo's collectives over the tensors of all ranks, sorted by rank.
+///
+///     compute({.op = Collective::kAllReduce}, ranks, parallel_for);
+///
+/// The last rank to arrive computes for all. Tensors on an accelerator are reduced on the host, as in Gloo.
+/// Throws ArgumentError where Gloo throws. Source: torch/csrc/distributed/c10d/ProcessGroupGloo.cpp.
 namespace accel::sim {
 
 /// What one rank brings to a collective; which fields are used depends on the operation.
@@ -28,40 +32,24 @@ struct ReduceKind {
   bool average = false;
 };
 
-/// Works in place on every rank's `inputs`, which are reduced as one flat buffer (one tensor: the plain form; several:
-/// coalesced).
-void all_reduce(AllBuffers ranks, ReduceKind kind, const ParallelFor& parallel_for);
-/// Sparse tensors: adds every rank's `inputs[0]`, which is coalesced, in rank order, and writes the coalesced sum to
-/// its `outputs[0]`.
-void all_reduce_sparse(AllBuffers ranks);
-/// Works in place on `inputs[0]`; ranks other than `root` keep partial results, as in Gloo.
-void reduce(AllBuffers ranks, ReduceKind kind, int root, const ParallelFor& parallel_for);
-/// Copies `inputs[0]` of `root` to every rank's `inputs[0]`.
-void broadcast(AllBuffers ranks, int root);
-/// For k inputs: rank r's `inputs[i]` goes to every rank's `outputs[r * k + i]`.
-void all_gather(AllBuffers ranks, const ParallelFor& parallel_for);
-/// `outputs` holds one tensor with the elements of all ranks in rank order.
-void all_gather_into_tensor(AllBuffers ranks, const ParallelFor& parallel_for);
-/// Rank r's `inputs[0]` goes to `outputs[r]` of `root`.
-void gather(AllBuffers ranks, int root);
-/// `inputs[r]` of `root` goes to rank r's `outputs[0]`.
-void scatter(AllBuffers ranks, int root);
-/// List form: one all-reduce per slot; rank r keeps slot r in `outputs[0]`. Inputs are not changed.
-void reduce_scatter(AllBuffers ranks, ReduceKind kind, const ParallelFor& parallel_for);
-/// Tensor form: one all-reduce over each complete `inputs[i]`; rank r keeps part r in `outputs[i]`.
-void reduce_scatter_tensor(AllBuffers ranks, ReduceKind kind, const ParallelFor& parallel_for);
 /// Two ranks of an all-to-all that disagree on how much one sends to the other: in rows of one tensor, or in elements
 /// if the rows differ in width or the tensors are a list.
 struct SplitMismatch {
   int from = 0, to = 0;
   std::int64_t sent = 0, expected = 0;
 };
-std::vector<SplitMismatch> all_to_all_single_mismatches(AllBuffers ranks);
-std::vector<SplitMismatch> all_to_all_mismatches(AllBuffers ranks);
-/// Both all-to-alls require that the corresponding `..._mismatches` returned none.
-/// Rows of `inputs[0]` by `input_splits` go to rows of `outputs[0]` by `output_splits`.
-void all_to_all_single(AllBuffers ranks);
-/// Rank r's `inputs[s]` goes to rank s's `outputs[r]`.
-void all_to_all(AllBuffers ranks);
+/// None for other collectives.
+std::vector<SplitMismatch> split_mismatches(Collective op, AllBuffers ranks);
+
+/// A collective without its tensors.
+struct CollectiveOfAll {
+  Collective op{};
+  ReduceKind kind = {};
+  int root = -1;
+};
+/// Computes the result for all ranks. Requires that `split_mismatches` returned none.
+void compute(const CollectiveOfAll& collective, AllBuffers ranks, const ParallelFor& parallel_for);
+/// The result of a reduction of the ranks' inputs number `item`. Of a scattered one, its parts together.
+at::Tensor reduced(const CollectiveOfAll& collective, AllBuffers ranks, std::size_t item);
 
 }  // namespace accel::sim

@@ -148,7 +148,7 @@ NamedTensors train_serially(int num_ranks, const ShardingOptions& options, int n
           all.push_back(&buffers[rank]);
         }
         // The simulator's sum, which properties/collectives_laws.cpp compares with Gloo's.
-        sim::all_reduce(all, {}, [](std::int64_t count, const auto& body) {
+        sim::compute({.op = Collective::kAllReduce}, all, [](std::int64_t count, const auto& body) {
           for (std::int64_t i = 0; i < count; ++i) body(i);
         });
         const auto mean = buffers.front().inputs.front().div_(8);

@@ -10,6 +10,15 @@
 #include "reference/tracking/value_text.hpp"
 
 namespace accel {
+namespace {
+
+// Arguments of SummaryWriter. max_queue and flush_secs are accepted because Accelerate's programs pass them.
+bool is_tensorboard_option(const std::string& key, const Value& value) {
+  if (key == "filename_suffix") return value.is<std::string>();
+  return (key == "purge_step" || key == "max_queue" || key == "flush_secs") && value.is<std::int64_t>();
+}
+
+}  // namespace
 
 using tracking::EventFile;
 
@@ -116,6 +125,23 @@ void TensorBoardTracker::finish() {
   for (const auto& [folder, file] : files_) file->close();
   files_.clear();
   disk_.reset();
+}
+
+TensorBoardTracker::Options tensorboard_options(const Value::Dict& kwargs, std::vector<std::string>& problems) {
+  TensorBoardTracker::Options options;
+  for (const auto& [key, value] : kwargs) {
+    if (!is_tensorboard_option(key, value)) {
+      problems.push_back(
+          fmt::format("tensorboard: {} ({}): unknown option or wrong type; expected filename_suffix (a string), "
+                      "purge_step, max_queue or flush_secs (integers)",
+                      key, value.type_name()));
+    } else if (key == "filename_suffix") {
+      options.filename_suffix = value.as<std::string>();
+    } else if (key == "purge_step") {
+      options.purge_step = value.as<std::int64_t>();
+    }
+  }
+  return options;
 }
 
 }  // namespace accel

@@ -48,4 +48,8 @@ class TensorBoardTracker final : public GeneralTracker {
       files_;  // by subfolder of folder_; "" is the run's main file
 };
 
+/// Reads the options of init_trackers: `filename_suffix` and `purge_step`; `max_queue` and `flush_secs` have no effect,
+/// because every call flushes. Adds what is wrong to `problems`.
+TensorBoardTracker::Options tensorboard_options(const Value::Dict& kwargs, std::vector<std::string>& problems);
+
 }  // namespace accel

@@ -5,8 +5,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <exception>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -14,35 +14,42 @@
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
 #include "reference/state/rank_context.hpp"
-#include "reference/tracking/mlflow_tracker.hpp"
-#include "reference/tracking/tensorboard_tracker.hpp"
-#include "reference/tracking/text_trackers.hpp"
+#include "reference/tracking/built_in_trackers.hpp"
 
 namespace accel {
 namespace {
 
-// "all" adds those that write to the logging directory. MLflow's folder is elsewhere, so it must be named.
-const std::array<std::string, 4> kBuiltIn{"tensorboard", "jsonl", "csv", "mlflow"};
-bool needs_logging_dir(const std::string& name) { return name != "mlflow"; }
+bool is_built_in(const std::string& name) {
+  return std::ranges::find(kBuiltInTrackers, name, &BuiltInTracker::name) != std::end(kBuiltInTrackers);
+}
 
-// Accelerate's other trackers, and what to do in their place.
-constexpr std::string_view kLogElsewhere = "log to tensorboard, jsonl, csv or mlflow";
+// Accelerate's other trackers, and what to do in their place; "": log to a built-in one.
 constexpr std::pair<std::string_view, std::string_view> kLacking[] = {
     {"wandb",
      "the format of its offline runs is undocumented, so log to tensorboard and upload the folder with `wandb sync "
      "--sync-tensorboard FOLDER`"},
-    {"comet_ml", kLogElsewhere},
-    {"aim", kLogElsewhere},
-    {"clearml", kLogElsewhere},
-    {"dvclive", kLogElsewhere},
-    {"swanlab", kLogElsewhere},
-    {"trackio", kLogElsewhere},
+    {"comet_ml", ""},
+    {"aim", ""},
+    {"clearml", ""},
+    {"dvclive", ""},
+    {"swanlab", ""},
+    {"trackio", ""},
 };
+
+// "log to tensorboard, jsonl or csv", with all names.
+std::string log_to_a_built_in_one() {
+  std::vector<std::string> names;
+  for (const auto& tracker : kBuiltInTrackers) names.emplace_back(tracker.name);
+  const auto last = names.back();
+  names.pop_back();
+  return fmt::format("log to {} or {}", fmt::join(names, ", "), last);
+}
 
 std::string problem_of_name(const std::string& name) {
   for (const auto& [lacking, way_out] : kLacking) {
     if (name == lacking)
-      return fmt::format("'{}' needs its Python package, which this library does not use; {}", name, way_out);
+      return fmt::format("'{}' needs its Python package, which this library does not use; {}", name,
+                         way_out.empty() ? log_to_a_built_in_one() : std::string(way_out));
   }
   return fmt::format("'{}' is not a tracker; expected {}, or an object", name, fmt::join(nearest_trackers(name), ", "));
 }
@@ -60,43 +67,17 @@ class BlankTracker final : public GeneralTracker {
   void log_artifacts(const std::string&, const std::string&) override {}
 };
 
-// Arguments of SummaryWriter. max_queue and flush_secs are accepted because Accelerate's programs pass them.
-bool is_tensorboard_option(const std::string& key, const Value& value) {
-  if (key == "filename_suffix") return value.is<std::string>();
-  return (key == "purge_step" || key == "max_queue" || key == "flush_secs") && value.is<std::int64_t>();
-}
-
-TensorBoardTracker::Options tensorboard_options(const Value::Dict& kwargs, std::vector<std::string>& problems) {
-  TensorBoardTracker::Options options;
-  for (const auto& [key, value] : kwargs) {
-    if (!is_tensorboard_option(key, value)) {
-      problems.push_back(
-          fmt::format("tensorboard: {} ({}): unknown option or wrong type; expected filename_suffix (a string), "
-                      "purge_step, max_queue or flush_secs (integers)",
-                      key, value.type_name()));
-    } else if (key == "filename_suffix") {
-      options.filename_suffix = value.as<std::string>();
-    } else if (key == "purge_step") {
-      options.purge_step = value.as<std::int64_t>();
-    }
-  }
-  return options;
-}
-
-std::shared_ptr<GeneralTracker> make_tracker(const std::string& name, const Value::Dict& kwargs,
-                                             std::vector<std::string>& problems) {
-  if (name == "tensorboard") return std::make_shared<TensorBoardTracker>(tensorboard_options(kwargs, problems));
-  if (name == "mlflow") return std::make_shared<MLflowTracker>(mlflow_options(kwargs, problems));
-  for (const auto& [key, value] : kwargs)
-    problems.push_back(fmt::format("{}: unexpected option {}; it has no options", name, key));
-  if (name == "csv") return std::make_shared<CsvTracker>();
-  return std::make_shared<JsonLinesTracker>();
-}
-
 }  // namespace
 
+void tracking::refuse_options(const std::string& tracker, const Value::Dict& kwargs,
+                              std::vector<std::string>& problems) {
+  for (const auto& [key, value] : kwargs)
+    problems.push_back(fmt::format("{}: unexpected option {}; it has no options", tracker, key));
+}
+
 std::vector<std::string> nearest_trackers(const std::string& name) {
-  std::vector<std::string> names(kBuiltIn.begin(), kBuiltIn.end());
+  std::vector<std::string> names;
+  for (const auto& tracker : kBuiltInTrackers) names.emplace_back(tracker.name);
   names.emplace_back("all");
   std::stable_sort(names.begin(), names.end(),
                    [&](const auto& a, const auto& b) { return edit_distance(name, a) < edit_distance(name, b); });
@@ -127,12 +108,10 @@ Trackers::Trackers(RankContext& context, const std::vector<LogWith>& log_with, s
     }
     const auto& name = std::get<std::string>(item);
     const bool is_all = name == "all";
-    if (!is_all && std::find(kBuiltIn.begin(), kBuiltIn.end(), name) == kBuiltIn.end())
-      problems.push_back(problem_of_name(name));
-    for (const auto& built_in : kBuiltIn) {
-      const bool needs_folder = needs_logging_dir(built_in);
-      if (name == built_in || (is_all && needs_folder))
-        add({.name = built_in, .tracker = nullptr, .is_built_in = true}, needs_folder);
+    if (!is_all && !is_built_in(name)) problems.push_back(problem_of_name(name));
+    for (const auto& built_in : kBuiltInTrackers) {
+      if (name == built_in.name || (is_all && built_in.is_in_logging_dir))
+        add({.name = built_in.name, .tracker = nullptr, .built_in = &built_in}, built_in.is_in_logging_dir);
     }
   }
   check_config(problems.empty(), "log_with: {}", listed(problems, "; "));
@@ -174,10 +153,9 @@ void Trackers::init_trackers(const std::string& project_name, const std::optiona
   // throws, because inactive trackers check too.
   auto entries = entries_;
   for (auto& entry : entries) {
-    if (!entry.is_built_in) continue;
-    entry.tracker = make_tracker(
-        entry.name, init_kwargs.contains(entry.name) ? init_kwargs.at(entry.name).as<Value::Dict>() : Value::Dict(),
-        problems);
+    if (entry.built_in == nullptr) continue;
+    entry.tracker = entry.built_in->make(
+        init_kwargs.contains(entry.name) ? init_kwargs.at(entry.name).as<Value::Dict>() : Value::Dict(), problems);
   }
   check_config(problems.empty(), "init_trackers: init_kwargs: {}", listed(problems, "; "));
   if (config) {

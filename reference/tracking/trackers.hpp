@@ -11,6 +11,8 @@
 
 namespace accel {
 
+struct BuiltInTracker;
+
 struct GetTrackerOptions {
   bool unwrap = false;  ///< return the tracker that the named one wraps: see GeneralTracker::tracker
 };
@@ -35,9 +37,8 @@ class Trackers {
   Trackers(const Trackers&) = delete;
   Trackers& operator=(const Trackers&) = delete;
 
-  /// Starts a run and stores its configuration, if any. `init_kwargs` are options by tracker. "tensorboard" supports
-  /// `filename_suffix` and `purge_step`, and ignores `max_queue` and `flush_secs`, because every call flushes. For
-  /// "mlflow", see mlflow_options.
+  /// Starts a run and stores its configuration, if any. `init_kwargs` are options by tracker, such as those that
+  /// tensorboard_options describes.
   /// Throws on every rank: ConfigError for other options, ArgumentError for a configuration that a tracker cannot
   /// store.
   void init_trackers(const std::string& project_name, const std::optional<Value::Dict>& config = std::nullopt,
@@ -57,7 +58,7 @@ class Trackers {
   struct Entry {
     std::string name = {};
     std::shared_ptr<GeneralTracker> tracker = {};  // null for a built-in one before its first run; new for each run
-    bool is_built_in = false;
+    const BuiltInTracker* built_in = nullptr;
   };
   [[nodiscard]] std::vector<std::string> problems_of_kwargs(const Value::Dict& kwargs) const;
   [[nodiscard]] bool is_active(const GeneralTracker& tracker) const;

@@ -21,7 +21,7 @@
 namespace accel {
 
 class GeneralTracker;
-/// "tensorboard", "jsonl", "csv", "mlflow", "all", or a user-defined tracker.
+/// The name of a built-in tracker (reference/tracking/built_in_trackers.hpp), "all", or a user-defined tracker.
 using LogWith = std::variant<std::string, std::shared_ptr<GeneralTracker>>;
 
 /// Folders for the files of a program.

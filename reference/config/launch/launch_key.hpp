@@ -108,6 +108,12 @@ struct LaunchKey {
     key.is_refused = true;
     return key;
   }
+  /// As a flag it is refused beside one of these flags, which start ranks in a way that does not use the value.
+  [[nodiscard]] constexpr LaunchKey not_with(std::span<const char* const> flags) const {
+    auto key = *this;
+    key.refused_beside = flags;
+    return key;
+  }
   [[nodiscard]] constexpr LaunchKey defaults_to(const char* text) const {
     auto key = *this;
     key.launch_default = text;
@@ -140,7 +146,8 @@ struct LaunchKey {
   char short_name = 0;                   ///< 'q': -q
   const char* unused_reason = nullptr;   ///< why nothing reads the value
   const char* harmless = nullptr;
-  bool is_refused = false;  ///< also in the file
+  bool is_refused = false;                           ///< also in the file
+  std::span<const char* const> refused_beside = {};  ///< flags with which this one has no effect
 
  private:
   template <typename T>

@@ -23,6 +23,9 @@ constexpr std::initializer_list<const char*> kComputeEnvironments = {"LOCAL_MACH
 constexpr std::initializer_list<const char*> kDistributedTypes = {"NO",   "MULTI_CPU", "MULTI_GPU",
                                                                   "FSDP", "DEEPSPEED", "MEGATRON_LM"};
 
+// Simulated ranks run once, in one process; mpirun places ranks and writes their output.
+constexpr std::initializer_list<const char*> kSim = {"sim"}, kSimOrMpirun = {"sim", "mpirun_hostfile"};
+
 constexpr Key kPlacementKeys[] = {
     Key("cpu", kFlag, "Run ranks on CPUs over Gloo, --num_processes of them"),
     Key("multi_gpu", kFlag, "Run one rank per GPU over NCCL"),
@@ -51,7 +54,8 @@ constexpr Key kPlacementKeys[] = {
         .asked("What rendezvous backend will you use? ('static', 'c10d', ...)", "static"),
     Key("rdzv_conf", kText,
         "Rendezvous settings join_timeout and keep_alive_interval (seconds) and keep_alive_max_attempt, as in "
-        "join_timeout=60,keep_alive_interval=2"),
+        "join_timeout=60,keep_alive_interval=2")
+        .not_with(kSimOrMpirun),
     Key("mpirun_hostfile", kText, kMpirunHostfileHelp)};
 
 constexpr Key kRankSettingKeys[] = {
@@ -69,6 +73,7 @@ constexpr Key kRankSettingKeys[] = {
     Key("enable_cpu_affinity", &Config::enable_cpu_affinity,
         "Pin each rank to its own CPUs, close to each other in memory (NUMA)")
         .sets("ACCELERATE_CPU_AFFINITY", "1")
+        .not_with(kSim)
         .asked("Would you like to enable numa efficiency?", "no"),
     Key("debug", &Config::debug, "Compare shapes across ranks before collectives")
         .sets("ACCELERATE_DEBUG_MODE", "true")
@@ -82,14 +87,15 @@ constexpr Key kRankSettingKeys[] = {
     Key("no_python", kFlag, "Accepted for compatibility; PROGRAM is always executed directly")};
 
 constexpr Key kOutputKeys[] = {
-    Key("max_restarts", kInt, "Number of times to restart all ranks after a failure; default 0"),
+    Key("max_restarts", kInt, "Number of times to restart all ranks after a failure; default 0").not_with(kSim),
     Key("monitor_interval", kSeconds,
         "Seconds between checks of the ranks; default 0.1. The end of a rank is noticed at once"),
-    Key("log_dir", kText, "Also write the output of each rank to files in this folder"),
+    Key("log_dir", kText, "Also write the output of each rank to files in this folder").not_with(kSimOrMpirun),
     Key("tee", kText,
         "Output to write to the files: 1 standard output, 2 standard error, 3 both; per local rank as in 0:1,1:3")
-        .short_as('t'),
-    Key("role", kText, "Prefix of each line of a rank's output; default `rank`"),
+        .short_as('t')
+        .not_with(kSimOrMpirun),
+    Key("role", kText, "Prefix of each line of a rank's output; default `rank`").not_with(kSimOrMpirun),
     Key("no_prefix", kFlag, "Print the ranks' lines without a prefix"),
     Key("dry_run", kFlag, "Print the commands without running them"),
     Key("quiet", kFlag, "Print no messages of the launcher on standard error").short_as('q'),

@@ -50,11 +50,9 @@ class SettingsMerge {
     if (flags_.has("sim") && flags_.integer("num_machines").value_or(1) > 1)
       problem("--sim: simulated ranks run in one process; leave --num_machines out");
     if (flags_.has("sim"))
-      refuse("sim", "simulated ranks run once, in one process, which writes its output directly",
-             {"max_restarts", "log_dir", "tee", "role", "rdzv_conf", "enable_cpu_affinity"});
+      refuse_beside("sim", "simulated ranks run once, in one process, which writes its output directly");
     if (hostfile_of(flags_, config_))
-      refuse("mpirun_hostfile", "mpirun places the ranks and writes their output",
-             {"log_dir", "tee", "role", "rdzv_conf"});
+      refuse_beside("mpirun_hostfile", "mpirun places the ranks and writes their output");
   }
 
   void check_alternatives(std::initializer_list<const char*> names) {
@@ -66,9 +64,13 @@ class SettingsMerge {
   }
 
   // Reports flags that would be ignored silently.
-  void refuse(const char* way, const char* reason, std::initializer_list<const char*> names) {
-    for (const auto* name : names) {
-      if (flags_.has(name)) problem("--{}: has no effect with --{}: {}; leave it out", name, way, reason);
+  void refuse_beside(std::string_view way, const char* reason) {
+    for (const auto& group : launch_groups()) {
+      for (const auto& key : group.keys) {
+        const auto& ways = key.refused_beside;
+        if (flags_.has(key.name) && std::find(ways.begin(), ways.end(), way) != ways.end())
+          problem("--{}: has no effect with --{}: {}; leave it out", key.name, way, reason);
+      }
     }
   }
 

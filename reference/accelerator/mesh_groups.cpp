@@ -36,7 +36,11 @@ sharded::ShardGroups make_shard_groups(RankContext& context, const ShardGroupPla
     }
   }
   if (!mesh.ep_enabled()) return groups;
-  for (const auto& ranks : mesh_of(mesh).groups({kReplicateAxis, kExpertAxis})) {
+  std::vector<std::size_t> unsharded{kExpertAxis};
+  for (std::size_t axis = 0; axis < kNumMeshAxes; ++axis) {
+    if (mesh_axes()[axis].is_data_parallel() && !mesh_axes()[axis].joins_shards) unsharded.push_back(axis);
+  }
+  for (const auto& ranks : mesh_of(mesh).groups(unsharded)) {
     auto replicas = context.new_group(ranks);
     if (contains(ranks, context.rank)) groups.replicas_except_experts = std::move(replicas);
   }

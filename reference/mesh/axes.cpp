@@ -14,15 +14,15 @@ const std::array<MeshAxisDescription, kNumMeshAxes>& mesh_axes() {
   using Config = ParallelismConfig;
   using enum AxisWeights;
   static constexpr std::array<MeshAxisDescription, kNumMeshAxes> kAxes{{
-      // name, size_name, variable, size, shares_batch, weights, joins_shards
+      // name, size_name, variable, size, shares_batch, weights, joins_shards, is_addition
       {"dp_replicate", "dp_replicate_size", "PARALLELISM_CONFIG_DP_REPLICATE_SIZE", &Config::dp_replicate_size, false,
        kEqual, false},
       {"dp_shard", "dp_shard_size", "PARALLELISM_CONFIG_DP_SHARD_SIZE", &Config::dp_shard_size, false, kEqual, true},
       {"cp", "cp_size", "PARALLELISM_CONFIG_CP_SIZE", &Config::cp_size, true, kEqual, true},
       {"sp", "sp_size", "PARALLELISM_CONFIG_SP_SIZE", &Config::sp_size, true, kEqual, true},
       {"tp", "tp_size", "PARALLELISM_CONFIG_TP_SIZE", &Config::tp_size, true, kFeatures, false},
-      {"pp", "pp_size", "PARALLELISM_CONFIG_PP_SIZE", &Config::pp_size, true, kStages, false},
-      {"ep", "ep_size", "PARALLELISM_CONFIG_EP_SIZE", &Config::ep_size, false, kExperts, false},
+      {"pp", "pp_size", "PARALLELISM_CONFIG_PP_SIZE", &Config::pp_size, true, kStages, false, true},
+      {"ep", "ep_size", "PARALLELISM_CONFIG_EP_SIZE", &Config::ep_size, false, kExperts, false, true},
   }};
   return kAxes;
 }

@@ -42,7 +42,11 @@ struct MeshAxisDescription {
   int ParallelismConfig::*size;  ///< number of ranks
   bool shares_batch;             ///< its ranks read the same samples, or parts of them
   AxisWeights weights;
-  bool joins_shards;  ///< FSDP shards one model over its ranks
+  bool joins_shards;         ///< FSDP shards one model over its ranks
+  bool is_addition = false;  ///< Accelerate lacks it; shown only if its size is above 1
+
+  /// Its ranks hold the same weights and read different samples.
+  [[nodiscard]] constexpr bool is_data_parallel() const { return weights == AxisWeights::kEqual && !shares_batch; }
 };
 
 inline constexpr std::size_t kNumMeshAxes = 7;

@@ -104,9 +104,7 @@ void check_mesh(const ParallelismConfig& config, int world_size) {
   for (const auto& axis : mesh_axes()) {
     const auto size = config.*axis.size;
     if (size < 1) problems.push_back(fmt::format("{}: expected 1 or more, got {}", axis.size_name, size));
-    // Axes that Accelerate lacks are shown only if they are used.
-    const bool is_addition = axis.weights == AxisWeights::kStages || axis.weights == AxisWeights::kExperts;
-    if (is_addition && size <= 1) continue;
+    if (axis.is_addition && size <= 1) continue;
     names.push_back(axis.name);
     sizes.push_back(size);
   }

@@ -282,12 +282,16 @@ bool is_of_accel(const std::string& folder) {
 }
 
 std::string describe(const ParallelismConfig& mesh) {
-  std::string text = fmt::format("dp {}", mesh.dp_replicate_size * mesh.dp_shard_size);
+  int data_parallel = 1;
+  std::string others;
   for (const auto& axis : mesh_axes()) {
-    const bool is_of_dp = axis.weights == AxisWeights::kEqual && !axis.shares_batch;
-    if (const auto size = mesh.*axis.size; size > 1 && !is_of_dp) text += fmt::format(" x {} {}", axis.name, size);
+    const auto size = mesh.*axis.size;
+    if (axis.is_data_parallel())
+      data_parallel *= size;
+    else if (size > 1)
+      others += fmt::format(" x {} {}", axis.name, size);
   }
-  return text;
+  return fmt::format("dp {}{}", data_parallel, others);
 }
 
 std::vector<StateFile> files_of_rank(TrainingState& state, RankContext& context, const Weights& weights,

@@ -100,7 +100,7 @@ ProcessBackend::WorkPtr ProcessBackend::start(CollectiveArgs args) {
   if (link_->num_abandoned() >= kAbandonedMax) free_abandoned(*link_, *hooks_);
   auto results = results_of(args);
   const auto type = op_type_of(args);
-  bool are_inputs_written = writes_inputs(args, getRank());
+  bool are_inputs_written = writes_inputs(args.collective, args.root, getRank());
   if (operation.is_sparse) {
     const auto sum = args.inputs.front().detach().coalesce();
     operation.sizes = sum.sizes().vec();

@@ -28,11 +28,6 @@ bool is_sparse(const CollectiveArgs& args) {
   return !args.inputs.empty() && args.inputs.front().layout() == at::kSparse;
 }
 
-bool writes_inputs(const CollectiveArgs& args, int rank) {
-  const auto& traits = traits_of(args.collective);
-  return traits.is_in_place && !(traits.root_only_reads && args.root == rank);
-}
-
 Lists results_of(const CollectiveArgs& args) {
   if (traits_of(args.collective).is_in_place) return {args.inputs};
   if (args.collective == Collective::kAllGatherCoalesced) return lists_of_ranks(args);

@@ -28,8 +28,6 @@ struct CollectiveArgs {
   bool is_async = true;                                             ///< false: the caller waits at once
 };
 
-/// Whether the collective changes the tensors that this rank passes as inputs. A sparse result replaces its tensor.
-[[nodiscard]] bool writes_inputs(const CollectiveArgs& args, int rank);
 [[nodiscard]] bool is_sparse(const CollectiveArgs& args);
 /// The tensors that hold the result, as c10d::Work returns them: one list, or one per rank (all_gather_coalesced), or
 /// none.

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <torch/headeronly/core/ScalarType.h>
 
 #include <string_view>
 
@@ -8,14 +8,15 @@
 namespace accel {
 
 /// PyTorch's name, for example "float32".
-std::string_view dtype_name(at::ScalarType dtype);
+std::string_view dtype_name(c10::ScalarType dtype);
 
 /// Whether Gloo and NCCL send, gather and reduce the dtype: float16, bfloat16, float32, float64, int8, uint8, int32,
 /// int64 and bool.
-bool is_exchanged(at::ScalarType dtype);
+bool is_exchanged(c10::ScalarType dtype);
 
-/// Returns a dense tensor of a dtype that backends exchange, with the same memory: `tensor` itself, or its bytes in
-/// memory order, shape (n).
-at::Tensor as_exchanged(const at::Tensor& tensor);
+bool is_floating(c10::ScalarType dtype);
+bool is_complex(c10::ScalarType dtype);
+/// Also true for bool.
+bool is_integer(c10::ScalarType dtype);
 
 }  // namespace accel

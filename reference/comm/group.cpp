@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "reference/comm/dtypes.hpp"
+#include "reference/comm/exchanged_tensor.hpp"
 #include "reference/core/error_text.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/rank_local/call_site.hpp"

@@ -1,5 +1,7 @@
 #include "reference/comm/parameter_state.hpp"
 
+#include <ATen/core/Tensor.h>
+
 #include "reference/comm/tensor_fingerprint.hpp"
 
 namespace accel {

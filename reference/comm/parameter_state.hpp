@@ -1,8 +1,12 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <torch/headeronly/core/ScalarType.h>
 
 #include <cstdint>
+
+namespace at {
+class Tensor;
+}
 
 namespace accel {
 
@@ -17,7 +21,7 @@ struct ParameterState {
   enum class Gradient { kFrozen, kMissing, kPresent };  ///< kFrozen: requires_grad is false
 
   std::uint64_t hash = 0;  ///< of its bits, as fingerprint
-  at::ScalarType dtype = at::kFloat;
+  c10::ScalarType dtype = c10::ScalarType::Float;
   Gradient gradient = Gradient::kMissing;
   std::uint64_t gradient_hash = 0;  ///< as sample_fingerprint; 0: not known
 

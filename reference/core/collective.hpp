@@ -114,6 +114,12 @@ constexpr const CollectiveInfo& info_of(Collective collective) {
 constexpr std::string_view name_of(Collective collective) { return info_of(collective).name; }
 constexpr const CollectiveTraits& traits_of(Collective collective) { return info_of(collective).traits; }
 
+/// Whether a rank's inputs are changed; `root` and `rank` are group ranks.
+constexpr bool writes_inputs(Collective collective, int root, int rank) {
+  const auto& traits = traits_of(collective);
+  return traits.is_in_place && !(traits.root_only_reads && root == rank);
+}
+
 static_assert(std::size(kCollectives) == static_cast<std::size_t>(Collective::kCount) &&
                   std::all_of(std::begin(kCollectives), std::end(kCollectives),
                               [](const CollectiveInfo& info) { return &info == &info_of(info.collective); }),

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "reference/comm/dtypes.hpp"
+#include "reference/comm/exchanged_tensor.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
 

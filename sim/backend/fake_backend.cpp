@@ -10,7 +10,7 @@
 #include <numeric>
 
 #include "reference/core/errors.hpp"
-#include "sim/backend/tensor_call.hpp"
+#include "sim/backend/torch_tensors.hpp"
 
 namespace accel::sim {
 namespace {
@@ -67,7 +67,10 @@ FakeBackend::WorkPtr FakeBackend::start(CollectiveArgs args) {
   const auto& described = args.collective == Collective::kRecv ? args.outputs : args.inputs;
   // The peer's distance, by which a message is matched.
   const auto after = args.collective == Collective::kRecv ? (args.root - getRank() + getSize()) % getSize() : 0;
-  const auto call = recorder_->add_call(group_, call_of(args.collective, described, {}, root_of(args)), after);
+  const auto call = recorder_->add_call(
+      group_,
+      call_of(args.collective, descriptions_of(described), {}, traits_of(args.collective).has_root ? args.root : -1),
+      after);
   {
     const Unwatched unwatched;
     is_message ? post(args, call) : compute(args);
@@ -92,11 +95,13 @@ void FakeBackend::compute(const CollectiveArgs& args) {
       for (auto& output : outputs) output.copy_(args.inputs[0]);
       return;
     case Collective::kAllGatherIntoTensor:  // the input may be one of the output's parts
-      for (auto& part : parts_of(op, outputs[0], args.inputs[0], getSize())) part.copy_(args.inputs[0]);
+      for (auto& part : TensorAlgebra<at::Tensor>::parts_of(outputs[0], args.inputs[0], getSize()))
+        part.copy_(args.inputs[0]);
       return;
     case Collective::kReduceScatterTensor:
       for (std::size_t item = 0; item < outputs.size(); ++item) {
-        outputs[item].copy_(parts_of(op, args.inputs[item], outputs[item], getSize())[getRank()]);
+        outputs[item].copy_(
+            TensorAlgebra<at::Tensor>::parts_of(args.inputs[item], outputs[item], getSize())[getRank()]);
         if (sums) outputs[item].mul_(getSize());
       }
       return;

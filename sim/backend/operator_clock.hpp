@@ -7,11 +7,9 @@
 #include <memory>
 #include <string_view>
 
-namespace accel::sim {
+#include "sim/ranks/rehearse_ranks.hpp"
 
-/// Returns the virtual seconds of one operator, e.g. "aten::addmm", given its floating-point operations and the bytes
-/// of its inputs.
-using OperatorSeconds = std::function<double(std::string_view name, double flops, double bytes)>;
+namespace accel::sim {
 
 /// Charges virtual time for the LibTorch operators that a rank's thread calls, by a cost table: the same program takes
 /// the same virtual time on every machine. If operators call others, those with floating-point operations of

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "reference/state/step_observer.hpp"
-#include "sim/backend/replica_comparison.hpp"
-#include "sim/backend/step_recorder.hpp"
+#include "sim/backend/replica_models.hpp"
 #include "sim/engine/world.hpp"
+#include "sim/ranks/step_recorder.hpp"
 
 namespace accel::sim {
 

@@ -17,10 +17,8 @@ class SimProcessGroup : public c10d::ProcessGroup {
 }  // namespace
 
 c10::intrusive_ptr<SimBackend> make_backend(Member member, const std::string& name, const std::vector<int>& ranks) {
-  auto group = member.world->group(name, ranks);
-  const int group_rank = group->group_rank_of(member.rank);
-  check_argument(group_rank >= 0, "group {}: rank {} is not a member of {}", name, member.rank, describe_ranks(ranks));
-  return c10::make_intrusive<SimBackend>(std::move(member), std::move(group), group_rank);
+  GroupMember<at::Tensor> end(member, name, ranks);
+  return c10::make_intrusive<SimBackend>(std::move(member), std::move(end));
 }
 
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(Member member, const std::string& name,

@@ -9,13 +9,14 @@
 
 namespace accel::sim {
 
-SimWork::SimWork(std::shared_ptr<World> world, std::shared_ptr<BufferGuard> guard, std::shared_ptr<Meeting> meeting,
-                 int world_rank, c10d::OpType type, std::vector<std::vector<at::Tensor>> results)
-    : c10d::Work(world_rank, type),
-      world_(std::move(world)),
-      guard_(std::move(guard)),
-      meeting_(std::move(meeting)),
-      world_rank_(world_rank),
+SimWork::SimWork(const Member& member, StartedCall<at::Tensor> started, c10d::OpType type,
+                 std::vector<std::vector<at::Tensor>> results)
+    : c10d::Work(member.rank, type),
+      world_(member.world),
+      guard_(member.guard),
+      meeting_(std::move(started.meeting)),
+      partial_(std::move(started.partial)),
+      world_rank_(member.rank),
       results_(std::move(results)) {}
 
 // The guard is released on every path, or a tensor would stay watched for the rest of the run.
@@ -26,7 +27,7 @@ bool SimWork::wait(std::chrono::milliseconds /*timeout*/) {
     guard_->release(*meeting_);  // a program that catches the error may use its tensors
     throw;
   }
-  if (is_partial_) guard_->hold_partial(*meeting_, results_.front().front());
+  guard_->hold_partial(*meeting_, std::exchange(partial_, {}));
   guard_->release(*meeting_);
   return true;
 }

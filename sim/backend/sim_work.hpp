@@ -5,16 +5,15 @@
 #include <memory>
 #include <vector>
 
-#include "sim/backend/buffer_guard.hpp"
-#include "sim/engine/world.hpp"
+#include "sim/ranks/group_member.hpp"
 
 namespace accel::sim {
 
 /// A pending collective: c10d's handle on a Meeting.
 class SimWork : public c10d::Work {
  public:
-  SimWork(std::shared_ptr<World> world, std::shared_ptr<BufferGuard> guard, std::shared_ptr<Meeting> meeting,
-          int world_rank, c10d::OpType type, std::vector<std::vector<at::Tensor>> results);
+  SimWork(const Member& member, StartedCall<at::Tensor> started, c10d::OpType type,
+          std::vector<std::vector<at::Tensor>> results);
 
   /// Blocks the rank; rethrows the meeting's error. Ignores `timeout`: the world's applies.
   bool wait(std::chrono::milliseconds timeout) override;
@@ -22,10 +21,6 @@ class SimWork : public c10d::Work {
   bool isSuccess() const override { return meeting_->has_ended() && !meeting_->error(world_rank_); }
   std::exception_ptr exception() const override { return meeting_->error(world_rank_); }
   int sourceRank() const override { return meeting_->source(); }
-  /// Fails the run: the program has touched a tensor of this collective before its wait, in another process.
-  void report_touch(const std::string& what) { guard_->report_touch(*meeting_, what); }
-  /// Marks the tensor that this rank holds afterwards as a partial result, which must not be used.
-  void mark_partial() { is_partial_ = true; }
   std::vector<at::Tensor> result() override;
   std::uint64_t getSequencenumber() const override { return meeting_->sequence(); }
   /// Returns a future that completes with the meeting. If called inside a backward pass (as DDP does), the pass also
@@ -36,10 +31,10 @@ class SimWork : public c10d::Work {
   std::shared_ptr<World> world_;
   std::shared_ptr<BufferGuard> guard_;
   std::shared_ptr<Meeting> meeting_;
+  std::vector<PendingMemory> partial_;
   int world_rank_;
   std::vector<std::vector<at::Tensor>> results_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
-  bool is_partial_ = false;
 };
 
 }  // namespace accel::sim

@@ -1,4 +1,4 @@
-// Runs a program on simulated ranks: builds the world, gives each rank its context, and collects the report.
+// Runs a program on simulated ranks that are threads: gives each its context.
 // This is the only place that knows both the engine and the library's RankContext.
 #include "sim/backend/simulate.hpp"
 
@@ -16,79 +16,21 @@
 #include "reference/rank_local/exit_point.hpp"
 #include "sim/backend/crash_report.hpp"
 #include "sim/backend/operator_clock.hpp"
-#include "sim/backend/replica_comparison.hpp"
 #include "sim/backend/sim_backend.hpp"
 #include "sim/backend/sim_observer.hpp"
+#include "sim/backend/thread_guard.hpp"
 
 namespace accel::sim {
 namespace {
-
-// Everything that the ranks of one attempt share. A restarted run gets a new Simulation; its report and clocks
-// continue.
-struct Simulation {
-  Simulation(const SimulationOptions& options, const SimulationReport& before,
-             std::chrono::steady_clock::time_point started)
-      : world(std::make_shared<World>(WorldOptions{.num_ranks = options.num_ranks,
-                                                   .timeout = options.timeout,
-                                                   .schedule = options.schedule,
-                                                   .finish_times = options.finish_times,
-                                                   .times_before = before.times,
-                                                   .started = started,
-                                                   .cpu_factor = options.operator_seconds ? 0 : options.cpu_factor,
-                                                   .processor_seconds = options.processor_seconds,
-                                                   .sleep = options.sleep,
-                                                   .records_times = options.records_times,
-                                                   .records_spans = options.records_spans,
-                                                   .logs_events = options.logs_events,
-                                                   .faults = options.faults,
-                                                   .corrupt = corrupt_buffers,
-                                                   .on_stuck = on_stuck_of(options, before)})),
-        comparison(std::make_shared<ReplicaComparison>(*world)),
-        recorder(options.records_steps ? std::make_shared<StepRecorder>(options.num_ranks) : nullptr) {}
-
-  std::shared_ptr<World> world;
-  std::shared_ptr<ReplicaComparison> comparison;
-  std::shared_ptr<StepRecorder> recorder;
-
- private:
-  OnStuck on_stuck_of(const SimulationOptions& options, const SimulationReport& before);
-};
-
-// Adds to what the report already holds from earlier attempts of a restarted run.
-void append_findings(World& world, SimulationReport& report) {
-  report.diagnosis = world.failures().diagnosis();
-  for (auto& finding : world.failures().findings()) {
-    if (std::find(report.findings.begin(), report.findings.end(), finding) == report.findings.end())
-      report.findings.push_back(std::move(finding));
-  }
-  for (auto& event : world.log().lines()) report.events.push_back(std::move(event));
-  for (const auto& [op, volume] : world.volumes()) {
-    auto& sum = report.volumes[op];
-    sum.calls += volume.calls;
-    sum.bytes += volume.bytes;
-    sum.seconds += volume.seconds;
-  }
-  for (auto& strike : world.failures().strikes()) report.strikes.push_back(std::move(strike));
-}
-
-OnStuck Simulation::on_stuck_of(const SimulationOptions& options, const SimulationReport& before) {
-  if (!options.on_stuck) return nullptr;
-  return [this, tell = options.on_stuck, &before](const RunError& error) {
-    auto report = before;
-    report.error = std::make_exception_ptr(error);
-    report.times.clear();
-    append_findings(*world, report);
-    tell(report);
-  };
-}
 
 // Builds the rank's context on the rank's own thread: the guard and the operator clock register thread-local
 // callbacks, and grad mode and autocast are thread-local as well. The order of construction matters: `scope`
 // must end before the objects that it refers to.
 void run_thread(const SimulationOptions& options, const SimulatedRank& simulated, std::mutex& output,
                 const std::function<void(RankContext&)>& body) {
-  const auto& member = simulated.member;
-  const auto& world = member.world;
+  auto member = simulated.member;
+  member.guard = std::make_shared<ThreadGuard>(*member.world, member.rank);
+  const auto world = member.world;
   const int rank = member.rank;
   RankContext context;
   context.rank = context.local_rank = rank;
@@ -131,19 +73,6 @@ void run_thread(const SimulationOptions& options, const SimulatedRank& simulated
   finish_saves(context);  // of a program that called std::exit(0)
 }
 
-void take_seat(Simulation& simulation, const SimulationOptions& options, int rank, int restart_count,
-               const std::function<void(const SimulatedRank&)>& body) {
-  const auto& world = simulation.world;
-  const Member member{
-      .world = world, .guard = std::make_shared<BufferGuard>(*world, rank), .rank = rank, .library = options.library};
-  if (options.faults) options.faults->on_rendezvous(*world, rank);
-  body({.member = member,
-        .comparison = simulation.comparison,
-        .recorder = simulation.recorder,
-        .faults = options.faults.get(),
-        .restart_count = restart_count});
-}
-
 void warm_up_mkl_kernels() {
   const auto matrix = at::ones({64, 64}), batch = at::ones({4, 16, 16}), vector = at::ones({64});
   at::mm(matrix, matrix);
@@ -171,48 +100,15 @@ void warm_up_mkl_once() {
   });
 }
 
-// Times accumulate within the clocks (`times_before`), so the last attempt's replace those of earlier ones.
-void take(World& world, SimulationReport& report) {
-  append_findings(world, report);
-  report.times.clear();
-  for (int rank = 0; rank < world.num_ranks(); ++rank) report.times.push_back(world.clocks().times(rank));
-}
-
 }  // namespace
 
-// The loop is the launcher of a restarting fault: each attempt gets a new World, and the report accumulates.
-// Errors before the first attempt (a missing interposition) are reported in the same way.
-SimulationReport rehearse_ranks(const SimulationOptions& options,
-                                const std::function<void(const SimulatedRank&)>& body) {
-  SimulationReport report;
+SimulationReport rehearse(const SimulationOptions& options, const std::function<void(RankContext&)>& body) {
   try {
     verify_interposition();
     warm_up_mkl_once();
-    const auto started = std::chrono::steady_clock::now();
-    for (int restart_count = 0;; ++restart_count) {
-      Simulation simulation(options, report, started);
-      report.error = nullptr;
-      try {
-        run_ranks(*simulation.world, [&](int rank) { take_seat(simulation, options, rank, restart_count, body); });
-      } catch (...) {
-        report.error = std::current_exception();
-      }
-      take(*simulation.world, report);
-      if (simulation.recorder) report.steps = simulation.recorder->records();
-      if (!report.error || !options.faults || !options.faults->restarts()) break;
-    }
-    if (!report.error && options.faults) {
-      for (const auto& fault : options.faults->not_struck())
-        report.findings.push_back(
-            fmt::format("the fault has not struck: the run never reached the event that triggers it: {}", fault));
-    }
   } catch (...) {
-    report.error = std::current_exception();
+    return {.error = std::current_exception()};
   }
-  return report;
-}
-
-SimulationReport rehearse(const SimulationOptions& options, const std::function<void(RankContext&)>& body) {
   std::mutex output;
   return rehearse_ranks(options, [&](const SimulatedRank& simulated) { run_thread(options, simulated, output, body); });
 }

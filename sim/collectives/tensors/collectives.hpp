@@ -1,34 +1,34 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
-#include <optional>
+#include <cstdint>
 #include <span>
 #include <vector>
 
 #include "reference/core/collective.hpp"
 #include "sim/collectives/tensors/ring_kernel.hpp"
 
-/// Gloo's collectives over the tensors of all ranks, sorted by rank.
+/// Gloo's collectives over the tensors of all ranks, sorted by rank, which are at::Tensor or HostTensor.
 ///
-///     compute({.op = Collective::kAllReduce}, ranks, parallel_for);
+///     compute<HostTensor>({.op = Collective::kAllReduce}, ranks, parallel_for);
 ///
 /// The last rank to arrive computes for all. Tensors on an accelerator are reduced on the host, as in Gloo.
 /// Throws ArgumentError where Gloo throws. Source: torch/csrc/distributed/c10d/ProcessGroupGloo.cpp.
 namespace accel::sim {
 
 /// What one rank brings to a collective; which fields are used depends on the operation.
-struct Buffers {
-  std::vector<at::Tensor> inputs;
-  std::vector<at::Tensor> outputs;
-  std::vector<std::int64_t> input_splits;   // all_to_all: rows for each rank; empty: equal parts
-  std::vector<std::int64_t> output_splits;  // all_to_all: rows from each rank
+template <typename Tensor>
+struct BuffersOf {
+  std::vector<Tensor> inputs;
+  std::vector<Tensor> outputs;
+  std::vector<std::int64_t> input_splits, output_splits;  // rows, all_to_all_single; empty means equal parts
 };
-using AllBuffers = std::span<Buffers* const>;
 
-/// `average`: the sum is divided by the number of ranks afterwards; floating dtypes only.
+template <typename Tensor>
+using AllBuffersOf = std::span<BuffersOf<Tensor>* const>;
+
 struct ReduceKind {
   Reduction reduction = Reduction::kSum;
+  /// Divide the sum by the number of ranks, as PyTorch's AVG does.
   bool average = false;
 };
 
@@ -39,7 +39,8 @@ struct SplitMismatch {
   std::int64_t sent = 0, expected = 0;
 };
 /// None for other collectives.
-std::vector<SplitMismatch> split_mismatches(Collective op, AllBuffers ranks);
+template <typename Tensor>
+std::vector<SplitMismatch> split_mismatches(Collective op, AllBuffersOf<Tensor> ranks);
 
 /// A collective without its tensors.
 struct CollectiveOfAll {
@@ -48,8 +49,10 @@ struct CollectiveOfAll {
   int root = -1;
 };
 /// Computes the result for all ranks. Requires that `split_mismatches` returned none.
-void compute(const CollectiveOfAll& collective, AllBuffers ranks, const ParallelFor& parallel_for);
-/// The result of a reduction of the ranks' inputs number `item`. Of a scattered one, its parts together.
-at::Tensor reduced(const CollectiveOfAll& collective, AllBuffers ranks, std::size_t item);
+template <typename Tensor>
+void compute(const CollectiveOfAll& collective, AllBuffersOf<Tensor> ranks, const ParallelFor& parallel_for);
+/// Which elements of the result are NaN, after a reduction of the ranks' inputs number `item`.
+template <typename Tensor>
+std::vector<bool> nans_of_result(const CollectiveOfAll& collective, AllBuffersOf<Tensor> ranks, std::size_t item);
 
 }  // namespace accel::sim

@@ -5,8 +5,8 @@
 // next, so the accumulator stays in the first-level cache.
 #include "sim/collectives/tensors/ring_kernel.hpp"
 
-#include <c10/util/BFloat16.h>
-#include <c10/util/Half.h>
+#include <torch/headeronly/util/BFloat16.h>
+#include <torch/headeronly/util/Half.h>
 
 #include <cstring>
 #include <type_traits>
@@ -194,15 +194,15 @@ void with_combine(Reduction reduction, F&& f) {
 template <typename F>
 void with_type(c10::ScalarType dtype, Reduction reduction, F&& f) {
   switch (dtype) {
-    case c10::kFloat: return with_combine<float>(reduction, f);
-    case c10::kDouble: return with_combine<double>(reduction, f);
-    case c10::kHalf: return with_combine<c10::Half>(reduction, f);
-    case c10::kBFloat16: return with_combine<c10::BFloat16>(reduction, f);
-    case c10::kChar: return with_combine<std::int8_t>(reduction, f);
-    case c10::kByte:
-    case c10::kBool: return with_combine<std::uint8_t>(reduction, f);
-    case c10::kInt: return with_combine<std::int32_t>(reduction, f);
-    case c10::kLong: return with_combine<std::int64_t>(reduction, f);
+    case c10::ScalarType::Float: return with_combine<float>(reduction, f);
+    case c10::ScalarType::Double: return with_combine<double>(reduction, f);
+    case c10::ScalarType::Half: return with_combine<c10::Half>(reduction, f);
+    case c10::ScalarType::BFloat16: return with_combine<c10::BFloat16>(reduction, f);
+    case c10::ScalarType::Char: return with_combine<std::int8_t>(reduction, f);
+    case c10::ScalarType::Byte:
+    case c10::ScalarType::Bool: return with_combine<std::uint8_t>(reduction, f);
+    case c10::ScalarType::Int: return with_combine<std::int32_t>(reduction, f);
+    case c10::ScalarType::Long: return with_combine<std::int64_t>(reduction, f);
     default:
       throw ArgumentError(
           fmt::format("dtype {} cannot be reduced; Gloo reduces float32, float64, float16, bfloat16, int8, "

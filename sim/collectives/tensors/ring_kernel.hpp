@@ -1,6 +1,6 @@
 #pragma once
 
-#include <c10/core/ScalarType.h>
+#include <torch/headeronly/core/ScalarType.h>
 
 #include <cstdint>
 #include <functional>

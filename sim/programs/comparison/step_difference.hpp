@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/backend/step_recorder.hpp"
+#include "sim/ranks/step_recorder.hpp"
 
 /// Where two runs of one program diverge: the first loss and the first parameter that differ.
 ///

@@ -19,7 +19,7 @@
 #include "reference/core/system/resource_limits.hpp"
 #include "reference/rank_local/call_site.hpp"
 #include "reference/state/rank_context.hpp"
-#include "sim/backend/replica_comparison.hpp"
+#include "sim/backend/replica_models.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
 
 namespace accel::programs {

@@ -18,7 +18,7 @@
 #include "reference/core/error_text.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/rank_local/call_site.hpp"
-#include "sim/backend/tensor_call.hpp"
+#include "sim/backend/torch_tensors.hpp"
 
 namespace accel::programs {
 namespace {
@@ -230,7 +230,7 @@ class CheckedBackend : public CollectiveBackend {
   std::string agreed_name_of(const CollectiveArgs& args) {
     if (args.collective == Collective::kSend) return fmt::format("rank {}: send to rank {}", getRank(), args.root);
     if (args.collective == Collective::kRecv) return fmt::format("rank {}: recv from rank {}", getRank(), args.root);
-    return check_->compare(offer_of([&] { return sim::call_of(args, args.inputs); }));
+    return check_->compare(offer_of([&] { return sim::call_of(args); }));
   }
 
   c10::intrusive_ptr<c10d::Backend> gloo_;

@@ -9,11 +9,11 @@
 
 #include "backends/launch/process.hpp"
 #include "reference/core/errors.hpp"
-#include "sim/backend/sim_backend.hpp"
 #include "sim/programs/entry/real_rank.hpp"
 #include "sim/programs/processes/rank_proxy.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
 #include "sim/programs/rehearsal/report_run.hpp"
+#include "sim/ranks/group_member.hpp"
 
 namespace accel::programs {
 namespace {

@@ -1,11 +1,6 @@
 // The engine's view of a rank that is a process. See Note [Ranks as processes] in backends/process/shared_area.cpp.
 #include "sim/programs/processes/rank_proxy.hpp"
 
-#include <ATen/core/ivalue.h>
-#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
-
 #include <atomic>
 #include <set>
 
@@ -15,10 +10,8 @@
 #include "reference/core/error_text.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/rank_local/call_site.hpp"
-#include "sim/backend/replica_comparison.hpp"
-#include "sim/backend/sim_backend.hpp"
-#include "sim/backend/sim_work.hpp"
-#include "sim/backend/step_recorder.hpp"
+#include "sim/ranks/replica_comparison.hpp"
+#include "sim/ranks/step_recorder.hpp"
 
 namespace accel::programs {
 namespace {
@@ -60,16 +53,9 @@ bool comes_from_the_run(const std::exception_ptr& error) {
 
 ParameterState state_of(const process::ReportedState& reported) {
   return {.hash = reported.hash,
-          .dtype = static_cast<at::ScalarType>(reported.dtype),
+          .dtype = static_cast<c10::ScalarType>(reported.dtype),
           .gradient = static_cast<ParameterState::Gradient>(reported.gradient),
           .gradient_hash = reported.gradient_hash};
-}
-
-bool is_sparse_sum(c10d::Work& work) { return work.retrieveOpType() == c10d::OpType::_ALLREDUCE_SPARSE; }
-
-// What Request::kWait answers.
-std::int64_t value_of(c10d::Work& work) {
-  return is_sparse_sum(work) ? work.result().front()._nnz() : work.sourceRank();
 }
 
 }  // namespace
@@ -86,8 +72,7 @@ RankProxy::RankProxy(const sim::SimulatedRank& simulated, std::shared_ptr<proces
       reason_(std::move(reason)) {}
 
 void RankProxy::run() {
-  // Backends watch the operators of this thread, and must end here. The proxy itself lives as long as the run: another
-  // thread may still be ending a collective of its.
+  // The proxy itself lives as long as the run: another thread may still be ending a collective of its.
   struct Release {
     RankProxy& proxy;
     ~Release() {
@@ -162,7 +147,9 @@ std::optional<std::int64_t> RankProxy::answer_of(const process::RequestHead& hea
     case Request::kSum: give_sum(message); return 0;
     case Request::kPoll: {
       const auto pending = pending_.find(message.get<std::uint64_t>());
-      return pending == pending_.end() || pending->second.error || pending->second.work->isCompleted() ? 1 : 0;
+      return pending == pending_.end() || pending->second.error || world.poll(rank, *pending->second.started.meeting)
+                 ? 1
+                 : 0;
     }
     case Request::kBackward: {
       const auto loss = message.get<double>();
@@ -188,16 +175,18 @@ std::optional<std::int64_t> RankProxy::answer_of(const process::RequestHead& hea
 void RankProxy::make_group(process::MessageReader& message) {
   const auto number = message.get<std::uint32_t>();
   const auto name = message.text();
-  groups_[number] = sim::make_backend(simulated_.member, name, message.list<int>());
+  groups_.erase(number);
+  groups_.try_emplace(number, simulated_.member, name, message.list<int>());
 }
 
-at::Tensor RankProxy::tensor_of(const process::PlacedTensor& placed) const {
-  return at::from_blob(link_.at(placed.offset), placed.sizes, placed.strides,
-                       at::TensorOptions().dtype(static_cast<at::ScalarType>(placed.dtype)));
+// The memory belongs to the payload; its owner here tells only how long the call uses it.
+sim::HostTensor RankProxy::tensor_of(const process::PlacedTensor& placed) const {
+  return {std::make_shared<char>(), link_.at(placed.offset), static_cast<c10::ScalarType>(placed.dtype), placed.sizes,
+          placed.strides};
 }
 
-std::vector<at::Tensor> RankProxy::tensors_of(const std::vector<process::PlacedTensor>& list) const {
-  std::vector<at::Tensor> tensors;
+std::vector<sim::HostTensor> RankProxy::tensors_of(const std::vector<process::PlacedTensor>& list) const {
+  std::vector<sim::HostTensor> tensors;
   for (const auto& placed : list) tensors.push_back(tensor_of(placed));
   return tensors;
 }
@@ -206,52 +195,75 @@ std::vector<at::Tensor> RankProxy::tensors_of(const std::vector<process::PlacedT
 void RankProxy::call(process::MessageReader& message) {
   auto& pending = pending_[message.get<std::uint64_t>()];
   try {
-    pending.work = start(process::read_operation(message));
+    const auto operation = process::read_operation(message);
+    pending.is_sparse = operation.is_sparse;
+    pending.started = start(operation);
   } catch (...) {
     pending.error = std::current_exception();
   }
 }
 
-c10::intrusive_ptr<c10d::Work> RankProxy::start(const process::Operation& operation) {
-  CollectiveArgs args{.collective = operation.collective,
-                      .inputs = tensors_of(operation.inputs),
-                      .outputs = tensors_of(operation.outputs),
-                      .reduce_op = static_cast<c10d::ReduceOp::RedOpType>(operation.reduce_op),
-                      .root = operation.root,
-                      .tag = operation.tag,
-                      .input_splits = operation.input_splits,
-                      .output_splits = operation.output_splits};
-  if (operation.is_sparse) {
-    args.inputs = {at::_sparse_coo_tensor_unsafe(args.inputs[0], args.inputs[1], operation.sizes, std::nullopt,
-                                                 std::nullopt, std::nullopt, std::nullopt, /*is_coalesced=*/true)};
-  }
-  return groups_.at(operation.group)->start(std::move(args));
+sim::StartedCall<sim::HostTensor> RankProxy::start(const process::Operation& operation) {
+  auto& group = groups_.at(operation.group);
+  const auto& traits = traits_of(operation.collective);
+  sim::RankCall<sim::HostTensor> call{.collective = operation.collective,
+                                      .inputs = tensors_of(operation.inputs),
+                                      .outputs = tensors_of(operation.outputs),
+                                      .root = operation.root,
+                                      .tag = operation.tag,
+                                      .input_splits = operation.input_splits,
+                                      .output_splits = operation.output_splits};
+  if (traits.reduces) call.reduction = sim::reduction_of(operation.reduce_op);
+  if (operation.is_sparse) call.inputs = {sim::HostTensor::sparse(operation.sizes, call.inputs[0], call.inputs[1])};
+  return group.start(std::move(call));
+}
+
+std::int64_t RankProxy::value_of(const Pending& pending) {
+  return pending.is_sparse ? pending.started.buffers->outputs.front().values().size(0)
+                           : pending.started.meeting->source();
 }
 
 // Of the thread that ends the collective and this one, the first to see its end answers.
 std::optional<std::int64_t> RankProxy::wait(std::uint64_t number) {
-  const auto pending = std::move(pending_.at(number));
+  const auto pending = std::make_shared<Pending>(std::move(pending_.at(number)));
   pending_.erase(number);
-  if (pending.error) std::rethrow_exception(pending.error);
+  if (pending->error) std::rethrow_exception(pending->error);
+  auto& meeting = *pending->started.meeting;
+  auto& guard = *simulated_.member.guard;
+  guard.release_at_end(meeting);
   const auto is_answered = std::make_shared<std::atomic<bool>>(false);
-  pending.work->getFuture()->addCallback([this, is_answered, work = pending.work](c10::ivalue::Future& future) {
-    if (future.hasError()) return link_.wake();
-    if (!is_answered->exchange(true)) link_.answer({.value = value_of(*work)});
+  meeting.when_ended([this, is_answered, pending](const std::exception_ptr& failed) {
+    if (failed) return link_.wake();
+    if (!is_answered->exchange(true)) link_.answer({.value = value_of(*pending)});
   });
-  is_answered_by_others_ = true;
-  pending.work->wait();
-  is_answered_by_others_ = false;
-  if (is_sparse_sum(*pending.work)) sparse_sums_[number] = pending.work->result().front();
+  struct Release {
+    sim::BufferGuard& guard;
+    const sim::Meeting& meeting;
+    bool& is_answered_by_others;
+    ~Release() {
+      is_answered_by_others = false;
+      guard.release(meeting);
+    }
+  };
+  {
+    const Release release{guard, meeting, is_answered_by_others_};
+    is_answered_by_others_ = true;
+    simulated_.member.world->wait(simulated_.member.rank, meeting);
+    is_answered_by_others_ = false;
+    guard.hold_partial(meeting, std::move(pending->started.partial));
+  }
+  if (pending->is_sparse) sparse_sums_[number] = pending->started.buffers->outputs.front();
   if (is_answered->exchange(true)) return std::nullopt;
-  return value_of(*pending.work);
+  return value_of(*pending);
 }
 
 void RankProxy::give_sum(process::MessageReader& message) {
   const auto number = message.get<std::uint64_t>();
   const auto sum = sparse_sums_.at(number);
   sparse_sums_.erase(number);
-  tensor_of(process::read_placed_tensor(message)).copy_(sum._indices());
-  tensor_of(process::read_placed_tensor(message)).copy_(sum._values());
+  using Algebra = sim::TensorAlgebra<sim::HostTensor>;
+  Algebra::copy(tensor_of(process::read_placed_tensor(message)), sum.indices());
+  Algebra::copy(tensor_of(process::read_placed_tensor(message)), sum.values());
 }
 
 void RankProxy::sleep(const sim::Completion& completion) {
@@ -263,7 +275,8 @@ void RankProxy::sleep(const sim::Completion& completion) {
 void RankProxy::report_touch(process::MessageReader& message) {
   const auto pending = pending_.find(message.get<std::uint64_t>());
   if (pending == pending_.end()) return;
-  if (auto* work = dynamic_cast<sim::SimWork*>(pending->second.work.get())) work->report_touch(message.text());
+  if (pending->second.started.meeting)
+    simulated_.member.guard->report_touch(*pending->second.started.meeting, message.text());
 }
 
 void RankProxy::divide(process::MessageReader& message) {
@@ -279,17 +292,24 @@ void RankProxy::compare_replicas(process::MessageReader& message) {
   const auto report = process::read_update_report(message);
   processor_seconds_ = report.processor_seconds;
   if (report.parameters.empty()) return simulated_.member.world->clocks().discard_compute(simulated_.member.rank);
-  auto replicas = std::make_shared<Replicas>();
+  std::vector<std::string> names;
   std::vector<ParameterState> states;
+  std::vector<int> parts;
   for (const auto& parameter : report.parameters) {
+    names.push_back(parameter.name);
     states.push_back(state_of(parameter.state));
-    const auto like = at::TensorOptions().dtype(states.back().dtype).device(at::kMeta);
-    replicas->parameters.emplace_back(parameter.name, at::empty(parameter.sizes, like));
-    replicas->layouts.push_back(parameter.layout);
+    parts.push_back(parameter.layout.layer_part());
   }
-  const sim::ReplicaModels models{std::move(replicas)};
-  if (simulated_.recorder) simulated_.recorder->add_update(simulated_.member.rank, sim::names_of(models), states);
-  simulated_.comparison->submit(simulated_.member.rank, models, std::move(states), report.generator);
+  if (simulated_.recorder) simulated_.recorder->add_update(simulated_.member.rank, std::move(names), states);
+  simulated_.comparison->submit(simulated_.member.rank, std::move(states), std::move(parts), report.generator,
+                                [&](std::size_t place) -> sim::ParameterDescription {
+                                  const auto& last = report.parameters.back();
+                                  const auto& parameter =
+                                      place < report.parameters.size() ? report.parameters[place] : last;
+                                  return {.name = parameter.name,
+                                          .dtype = static_cast<c10::ScalarType>(parameter.state.dtype),
+                                          .sizes = parameter.sizes};
+                                });
   simulated_.member.world->clocks().discard_compute(simulated_.member.rank);
 }
 

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -12,10 +10,11 @@
 
 #include "backends/process/link.hpp"
 #include "backends/process/operation.hpp"
-#include "sim/backend/sim_backend.hpp"
-#include "sim/backend/simulate.hpp"
+#include "sim/collectives/tensors/host_tensor.hpp"
 #include "sim/programs/processes/divided_weights.hpp"
 #include "sim/programs/processes/write_faults.hpp"
+#include "sim/ranks/group_member.hpp"
+#include "sim/ranks/rehearse_ranks.hpp"
 
 namespace accel::programs {
 
@@ -42,7 +41,8 @@ class RankProxy {
 
  private:
   struct Pending {
-    c10::intrusive_ptr<c10d::Work> work;
+    sim::StartedCall<sim::HostTensor> started;
+    bool is_sparse = false;
     std::exception_ptr error = nullptr;  // of the call
   };
 
@@ -50,17 +50,18 @@ class RankProxy {
   std::optional<std::int64_t> answer_of(const process::RequestHead& head, process::MessageReader& message);
   void make_group(process::MessageReader& message);
   void call(process::MessageReader& message);
-  c10::intrusive_ptr<c10d::Work> start(const process::Operation& operation);
+  sim::StartedCall<sim::HostTensor> start(const process::Operation& operation);
   /// Returns nothing if the process has been answered.
   std::optional<std::int64_t> wait(std::uint64_t number);
+  [[nodiscard]] static std::int64_t value_of(const Pending& pending);
   void give_sum(process::MessageReader& message);
   void report_touch(process::MessageReader& message);
   void divide(process::MessageReader& message);
   void compare_replicas(process::MessageReader& message);
   [[noreturn]] void fail(const std::string& text);
   void end_as(int status) const;
-  [[nodiscard]] at::Tensor tensor_of(const process::PlacedTensor& placed) const;
-  [[nodiscard]] std::vector<at::Tensor> tensors_of(const std::vector<process::PlacedTensor>& list) const;
+  [[nodiscard]] sim::HostTensor tensor_of(const process::PlacedTensor& placed) const;
+  [[nodiscard]] std::vector<sim::HostTensor> tensors_of(const std::vector<process::PlacedTensor>& list) const;
 
   const sim::SimulatedRank& simulated_;
   process::ProxyLink link_;
@@ -69,11 +70,11 @@ class RankProxy {
   double& processor_seconds_;
   const std::function<bool()> was_stopped_;
   const std::function<std::string()> reason_;
-  std::map<std::uint32_t, c10::intrusive_ptr<sim::SimBackend>> groups_;
+  std::map<std::uint32_t, sim::GroupMember<sim::HostTensor>> groups_;
   std::map<std::uint64_t, Pending> pending_;
-  std::map<std::uint64_t, at::Tensor> sparse_sums_;  // of works that have ended, until the process takes them
-  bool is_answered_by_others_ = false;               // while the rank waits
-  std::exception_ptr thrown_;                        // the last error that the process was told
+  std::map<std::uint64_t, sim::HostTensor> sparse_sums_;  // of works that have ended, until the process takes them
+  bool is_answered_by_others_ = false;                    // while the rank waits
+  std::exception_ptr thrown_;                             // the last error that the process was told
   std::string thrown_text_;
 };
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "reference/core/errors.hpp"
-#include "sim/backend/sim_backend.hpp"
+#include "sim/ranks/group_member.hpp"
 
 namespace accel::programs {
 namespace {

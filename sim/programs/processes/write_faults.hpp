@@ -7,7 +7,7 @@
 #include <string>
 
 #include "reference/files/files.hpp"
-#include "sim/backend/simulate.hpp"
+#include "sim/ranks/rehearse_ranks.hpp"
 
 namespace accel::programs {
 

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "sim/backend/simulate.hpp"
+#include "sim/ranks/rehearse_ranks.hpp"
 
 namespace accel::programs {
 

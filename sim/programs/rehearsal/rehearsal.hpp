@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "sim/backend/simulate.hpp"
 #include "sim/faults/fault.hpp"
 #include "sim/network/network_spec.hpp"
 #include "sim/programs/rehearsal/rehearsal_options.hpp"
+#include "sim/ranks/rehearse_ranks.hpp"
 #include "sim/report/run_report.hpp"
 
 namespace accel::programs {

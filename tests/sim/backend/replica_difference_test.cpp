@@ -1,5 +1,5 @@
 // What explains replicas that differ: each test is one mistake of a program, on three simulated ranks.
-#include "sim/backend/replica_difference.hpp"
+#include "sim/ranks/replica_difference.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

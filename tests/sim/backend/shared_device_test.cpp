@@ -3,8 +3,9 @@
 #include <c10/core/DeviceGuard.h>
 #include <gmock/gmock.h>
 
-#include "sim/backend/joined_buffers.hpp"
 #include "sim/backend/simulate.hpp"
+#include "sim/backend/torch_tensors.hpp"
+#include "sim/ranks/group_member_of.hpp"
 #include "tests/reference/training_state/saved_training.hpp"
 #include "tests/support/fake_device/device.hpp"
 
@@ -57,9 +58,9 @@ TEST(SharedDeviceTest, ZeroHasTheBitsOfTheCpu) {
 
 TEST(SharedDeviceTest, FlippedBitsReachTheDevice) {
   auto tensor = torch::ones({2}, fake_device::device(0));
-  const auto buffers = std::make_shared<sim::JoinedBuffers>(sim::Buffers{.inputs = {tensor}, .outputs = {tensor}},
-                                                            sim::Call{.op = Collective::kAllReduce});
-  sim::corrupt_buffers(buffers, {.bit = 31});
+  const auto buffers = std::make_shared<sim::BuffersOf<at::Tensor>>();
+  buffers->inputs = buffers->outputs = {tensor};
+  sim::JoinedBuffers<at::Tensor>(buffers, sim::Call{.op = Collective::kAllReduce}).corrupt({.bit = 31});
   EXPECT_TRUE(tensor.cpu().equal(torch::tensor({-1.0F, 1.0F})));
 }
 

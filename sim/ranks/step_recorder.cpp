@@ -1,6 +1,6 @@
 // Records losses and parameter hashes. Ranks append to their own lists under one mutex; the lists are short
 // (one entry per step), so contention does not matter.
-#include "sim/backend/step_recorder.hpp"
+#include "sim/ranks/step_recorder.hpp"
 
 namespace accel::sim {
 

@@ -1,33 +1,41 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "reference/comm/operator_watch.hpp"
 #include "sim/engine/world.hpp"
 
 /// Watches the tensors that a rank has passed to collectives. Between the call and `wait()` the program must not touch
 /// what a collective writes, nor change what it reads. Real backends have a race there and usually give the right
 /// numbers.
 ///
-/// Inspects every LibTorch operator that this thread calls in the meantime by its schema: views are harmless, reads and
-/// writes are not. Accesses that bypass the operators (raw pointers) are found by samples of the bytes, taken at the
-/// call and again when all ranks have arrived.
+/// Whoever sees the program's operators reports them (ThreadGuard in sim/backend, or the process of a rank). Accesses
+/// that bypass the operators (raw pointers) are found by samples of the bytes, taken at the call and again when all
+/// ranks have arrived.
 ///
 /// Thread rule: the rank's thread.
 namespace accel::sim {
 
-class BufferGuard : private OperatorWatch {
+/// Memory that a collective uses, from the first byte to the last.
+struct PendingMemory {
+  const char* begin = nullptr;
+  const char* end = nullptr;
+  bool is_written = false;                   ///< by the collective
+  std::function<bool()> is_freed = nullptr;  ///< the memory may belong to another tensor; null: never
+};
+
+class BufferGuard {
  public:
   BufferGuard(World& world, int rank) : world_(world), rank_(rank) {}
-  ~BufferGuard() override;
+  virtual ~BufferGuard() = default;
+  BufferGuard(const BufferGuard&) = delete;
+  BufferGuard& operator=(const BufferGuard&) = delete;
 
   /// Starts watching the memory of a collective, as it was before the call: the collective may have ended, and have
   /// given a tensor other memory. Fails the run if it overlaps with that of another pending collective.
-  void issue(std::shared_ptr<Meeting> meeting, const Call& call, std::vector<UsedMemory> memory);
+  void issue(std::shared_ptr<Meeting> meeting, const Call& call, std::vector<PendingMemory> memory);
   /// Stops watching: `wait()` has returned.
   void release(const Meeting& meeting);
   /// Stops watching when the meeting ends, because a future and not `wait()` is used.
@@ -35,20 +43,27 @@ class BufferGuard : private OperatorWatch {
   /// Fails the run if the meeting is watched: its tensor is "read by add", "changed" or the like, which the guard does
   /// not see.
   void report_touch(const Meeting& meeting, const std::string& what);
-  /// Keeps watching a tensor with partial results, as after a reduce on a rank that is not the root: reading it is a
+  /// Keeps watching memory with partial results, as after a reduce on a rank that is not the root: reading it is a
   /// finding.
-  void hold_partial(const Meeting& meeting, const at::Tensor& tensor);
+  void hold_partial(const Meeting& meeting, std::vector<PendingMemory> memory);
+
+ protected:
+  /// The program's operator `op` is about to read or write this memory.
+  void touch(const char* begin, const char* end, bool writes, const char* op);
+  void clear();
 
  private:
   struct InFlight {
     std::shared_ptr<Meeting> meeting;
     SourceLine where;
-    std::vector<UsedMemory> memory;
+    std::vector<PendingMemory> memory;
     bool ends_with_meeting = false;
     bool is_partial = false;
   };
 
-  void touch(const MemoryRange& range, bool writes, const char* op) override;
+  /// Called when something is watched, and when nothing is any more.
+  virtual void start() {}
+  virtual void stop() {}
   void stop_if_idle();
   void fail(const InFlight& in_flight, const std::string& what);
 
@@ -56,8 +71,5 @@ class BufferGuard : private OperatorWatch {
   int rank_;
   std::vector<InFlight> in_flight_;
 };
-
-/// Combines the samples of the tensors, see sample_fingerprint.
-std::uint64_t sample_bytes(const std::vector<at::Tensor>& tensors);
 
 }  // namespace accel::sim

@@ -1,6 +1,5 @@
-#include "sim/backend/replica_difference.hpp"
+#include "sim/ranks/replica_difference.hpp"
 
-#include <c10/core/ScalarType.h>
 #include <fmt/format.h>
 
 #include <functional>

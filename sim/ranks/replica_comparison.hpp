@@ -2,29 +2,26 @@
 
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <map>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "reference/comm/parameter_state.hpp"
 #include "reference/core/thread_safety.hpp"
-#include "reference/state/step_observer.hpp"
 #include "sim/engine/world.hpp"
 
 namespace accel::sim {
 
-using ReplicaModels = std::vector<std::shared_ptr<const Replicas>>;  // each with parameters
-
-/// Those of a rank's models that are compared after an update: all that still exist, except for those that keep their
-/// gradients local. Forgets models that are gone.
-ReplicaModels compared_models(std::vector<std::weak_ptr<const Replicas>>& models);
-
-/// Return each parameter's state, its name, and the part that it is, in order.
-std::vector<ParameterState> states_of(const ReplicaModels& models);
-std::vector<std::string> names_of(const ReplicaModels& models);
-std::vector<int> parts_of(const ReplicaModels& models);
+/// A parameter as messages name it.
+struct ParameterDescription {
+  std::string name;
+  c10::ScalarType dtype{};
+  std::vector<std::int64_t> sizes;
+};
+/// Describes the parameter at a place in the list of all parameters of a rank's models.
+using DescribeParameter = std::function<ParameterDescription(std::size_t place)>;
 
 /// Compares the replicas after each update: every rank submits hashes of its parameters, and the last to submit
 /// compares them. Replicas that differ end the run; real backends would continue, with a different model on each rank.
@@ -33,13 +30,12 @@ std::vector<int> parts_of(const ReplicaModels& models);
 /// Thread rule: any rank's thread.
 class ReplicaComparison {
  public:
-  using Models = ReplicaModels;
-
   explicit ReplicaComparison(World& world) : world_(world), next_(world.num_ranks()) {}
 
-  /// Submits the parameters of `rank`'s models with their states, whose hashes are equal on all ranks in a correct
-  /// program, and its default generator, after its next update.
-  void submit(int rank, const Models& models, std::vector<ParameterState> states, std::uint64_t generator);
+  /// Submits the states of all parameters of `rank`'s models, whose hashes are equal on all ranks in a correct program,
+  /// the part that each is (ParameterLayout::layer_part), and the hash of its default generator, after its next update.
+  void submit(int rank, std::vector<ParameterState> states, std::vector<int> parts, std::uint64_t generator,
+              const DescribeParameter& describe);
   /// From here on `rank`'s next update is compared with the next update of every other rank after the same call: ranks
   /// may have made different numbers of updates before. Every rank calls it, but none waits.
   void begin_interval(int rank);
@@ -58,10 +54,10 @@ class ReplicaComparison {
     int num_submitted = 0;
   };
 
-  void compare(std::uint64_t update, const Submissions& submissions, const Models& models);
+  void compare(std::uint64_t update, const Submissions& submissions, const DescribeParameter& describe);
   // Ends the run and returns false if the hashes of these ranks, one list each, differ.
   bool agree(const std::vector<int>& ranks, std::uint64_t update, const std::vector<Hashes>& hashes,
-             const Submissions& submissions, const Models& models);
+             const Submissions& submissions, const DescribeParameter& describe);
   void compare_generators(std::uint64_t update, const Submissions& submissions);
 
   World& world_;

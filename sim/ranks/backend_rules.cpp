@@ -1,6 +1,6 @@
-#include "sim/backend/backend_rules.hpp"
+#include "sim/ranks/backend_rules.hpp"
 
-#include <ATen/ATen.h>
+#include <fmt/ranges.h>
 
 #include "reference/comm/dtypes.hpp"
 #include "reference/core/errors.hpp"
@@ -64,79 +64,77 @@ Rule rule_of(Library library, Collective op) { return library == Library::kNccl 
 
 std::string_view name_of(Library library) { return library == Library::kNccl ? "NCCL" : "Gloo"; }
 
-bool is_number_of(Library library, at::ScalarType dtype) {
+bool is_number_of(Library library, c10::ScalarType dtype) {
   switch (dtype) {
-    case at::kFloat8_e5m2:
-    case at::kFloat8_e4m3fn:
-    case at::kFloat8_e5m2fnuz:
-    case at::kFloat8_e4m3fnuz: return library == Library::kNccl;
+    case c10::ScalarType::Float8_e5m2:
+    case c10::ScalarType::Float8_e4m3fn:
+    case c10::ScalarType::Float8_e5m2fnuz:
+    case c10::ScalarType::Float8_e4m3fnuz: return library == Library::kNccl;
     default: return is_exchanged(dtype);
   }
 }
 
-bool accepts(Library library, Dtypes dtypes, at::ScalarType dtype) {
+bool accepts(Library library, Dtypes dtypes, c10::ScalarType dtype) {
   switch (dtypes) {
     case Dtypes::kNone: return false;
     case Dtypes::kNumbers: return is_number_of(library, dtype);
-    case Dtypes::kNumbersAndComplex: return is_number_of(library, dtype) || c10::isComplexType(dtype);
+    case Dtypes::kNumbersAndComplex: return is_number_of(library, dtype) || is_complex(dtype);
     case Dtypes::kAll: break;
   }
   return true;
 }
 
-bool accepts(Memory memory, const at::Tensor& tensor) {
+bool accepts(Memory memory, const TensorDescription& tensor) {
   switch (memory) {
     case Memory::kAny: break;
-    case Memory::kDense: return tensor.is_non_overlapping_and_dense();
-    case Memory::kNotPermuted: return tensor.is_contiguous() || !tensor.is_non_overlapping_and_dense();
-    case Memory::kContiguous: return tensor.is_contiguous();
+    case Memory::kDense: return tensor.is_dense;
+    case Memory::kNotPermuted: return tensor.is_contiguous || !tensor.is_dense;
+    case Memory::kContiguous: return tensor.is_contiguous;
   }
   return true;
 }
 
-void check(Library library, Collective op, Memory memory, const at::Tensor& tensor) {
+void check(Library library, Collective op, Memory memory, const TensorDescription& tensor) {
   const auto dtypes = rule_of(library, op).dtypes;
   check_argument(dtypes != Dtypes::kNone,
                  "{}: {} does not support it; use all_to_all_single, with split sizes for parts of different sizes",
                  accel::name_of(op), name_of(library));
-  check_argument(accepts(library, dtypes, tensor.scalar_type()),
+  check_argument(accepts(library, dtypes, tensor.dtype),
                  "{}: {} does not support dtype {}; expected float16, bfloat16, float32, float64, int8, uint8, int32, "
                  "int64{} or bool; convert the tensor, or send its bytes: tensor.view(uint8)",
-                 accel::name_of(op), name_of(library), dtype_name(tensor.scalar_type()),
+                 accel::name_of(op), name_of(library), dtype_name(tensor.dtype),
                  dtypes == Dtypes::kNumbersAndComplex ? ", complex" : "");
-  check_argument(tensor.layout() == at::kStrided || (tensor.layout() == at::kSparse && op == Collective::kAllReduce),
+  const bool is_strided = tensor.layout == "Strided";
+  check_argument(is_strided || (tensor.sparse_dim > 0 && op == Collective::kAllReduce),
                  "{}: expected a dense tensor, got a {} one; only all_reduce accepts sparse tensors (COO), as with "
                  "Gloo; call tensor.to_dense()",
-                 accel::name_of(op), c10::str(tensor.layout()));
-  check_argument(tensor.layout() != at::kStrided || accepts(memory, tensor),
-                 "{}: the {} tensor of shape {} {}, and {} would refuse it or exchange the wrong elements; pass "
+                 accel::name_of(op), tensor.layout);
+  check_argument(!is_strided || accepts(memory, tensor),
+                 "{}: the {} tensor of shape [{}] {}, and {} would refuse it or exchange the wrong elements; pass "
                  "tensor.contiguous()",
-                 accel::name_of(op), dtype_name(tensor.scalar_type()), c10::str(tensor.sizes()),
-                 tensor.layout() != at::kStrided || tensor.is_non_overlapping_and_dense()
-                     ? "is not contiguous"
-                     : "has gaps or overlapping elements",
-                 name_of(library));
+                 accel::name_of(op), dtype_name(tensor.dtype), fmt::join(tensor.sizes, ", "),
+                 tensor.is_dense ? "is not contiguous" : "has gaps or overlapping elements", name_of(library));
 }
 
 }  // namespace
 
-void check_accepted(Library library, Collective op, const std::vector<at::Tensor>& inputs) {
+void check_accepted(Library library, Collective op, const std::vector<TensorDescription>& inputs) {
   for (const auto& input : inputs) check(library, op, rule_of(library, op).input, input);
 }
 
-void check_accepted_output(Library library, Collective op, const at::Tensor& output) {
+void check_accepted_output(Library library, Collective op, const TensorDescription& output) {
   check(library, op, rule_of(library, op).output, output);
 }
 
-void check_accepted_reduction(Library library, Collective op, std::string_view reduce_op, at::ScalarType dtype) {
-  const bool is_complex = c10::isComplexType(dtype);
-  check_argument(!is_complex || reduce_op == "sum" || (reduce_op == "mean" && dtype != at::kComplexHalf),
+void check_accepted_reduction(Library library, Collective op, std::string_view reduce_op, c10::ScalarType dtype) {
+  const bool is_pair = is_complex(dtype);
+  check_argument(!is_pair || reduce_op == "sum" || (reduce_op == "mean" && dtype != c10::ScalarType::ComplexHalf),
                  "{}: {} has no {} of dtype {}; expected a sum", accel::name_of(op), name_of(library), reduce_op,
                  dtype_name(dtype));
-  check_argument(reduce_op != "mean" || c10::isFloatingType(dtype) || is_complex,
+  check_argument(reduce_op != "mean" || is_floating(dtype) || is_pair,
                  "{}: mean: got dtype {}, which cannot store the quotient; expected a floating dtype",
                  accel::name_of(op), dtype_name(dtype));
-  check_argument(!reduce_op.starts_with('b') || c10::isIntegralType(dtype, /*includeBool=*/true),
+  check_argument(!reduce_op.starts_with('b') || is_integer(dtype),
                  "{}: bitwise reductions (band, bor, bxor) require an integer dtype, got {}", accel::name_of(op),
                  dtype_name(dtype));
 }

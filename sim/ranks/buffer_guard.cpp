@@ -1,29 +1,31 @@
-// What a rank may do with its tensors between a call and wait(). The guard watches operators only while collectives are
+// What a rank may do with its tensors between a call and wait(). Operators are watched only while collectives are
 // pending, see Note [Watching operators].
-#include "sim/backend/buffer_guard.hpp"
+#include "sim/ranks/buffer_guard.hpp"
 
 #include <algorithm>
 
-#include "reference/comm/tensor_fingerprint.hpp"
-
 namespace accel::sim {
+namespace {
 
-BufferGuard::~BufferGuard() {
-  in_flight_.clear();
-  stop_if_idle();
+// Whether the program, or another collective, must wait before it reads or writes there.
+bool conflicts(const PendingMemory& used, const char* begin, const char* end, bool writes) {
+  return (writes || used.is_written) && used.begin < end && begin < used.end && !(used.is_freed && used.is_freed());
 }
 
-// Two pending collectives may read the same memory, but not if one of them writes it. Ranges whose storage has
-// been freed are skipped: the allocator may have reused the memory.
-void BufferGuard::issue(std::shared_ptr<Meeting> meeting, const Call& call, std::vector<UsedMemory> memory) {
-  // Nobody can touch memory that was freed.
-  std::erase_if(in_flight_, [](const auto& one) { return are_freed(one.memory); });
+}  // namespace
+
+// Two pending collectives may read the same memory, but not if one of them writes it. Memory that has been freed is
+// skipped: nobody can touch it, and the allocator may have reused it.
+void BufferGuard::issue(std::shared_ptr<Meeting> meeting, const Call& call, std::vector<PendingMemory> memory) {
+  std::erase_if(in_flight_, [](const auto& one) {
+    return std::ranges::all_of(one.memory, [](const auto& used) { return used.is_freed && used.is_freed(); });
+  });
   InFlight next{.meeting = std::move(meeting), .where = call.where, .memory = std::move(memory)};
   for (const auto& other : in_flight_) {
     if (other.is_partial || (other.ends_with_meeting && other.meeting->has_ended())) continue;
     for (const auto& own : next.memory) {
       for (const auto& used : other.memory) {
-        if (used.conflicts_with(own.range, own.is_written)) {
+        if (conflicts(used, own.begin, own.end, own.is_written)) {
           return fail(other, fmt::format("its tensor overlaps with the tensor of {}, which was called before wait()",
                                          name_of(call.op)));
         }
@@ -31,7 +33,7 @@ void BufferGuard::issue(std::shared_ptr<Meeting> meeting, const Call& call, std:
     }
   }
   for (const auto& own : next.memory) {
-    if (own.is_written) touch(own.range, /*writes=*/true, "");  // a new result replaces a partial one
+    if (own.is_written) touch(own.begin, own.end, /*writes=*/true, "");  // a new result replaces a partial one
   }
   if (next.memory.empty()) return;
   in_flight_.push_back(std::move(next));
@@ -56,16 +58,16 @@ void BufferGuard::report_touch(const Meeting& meeting, const std::string& what) 
   if (one != in_flight_.end()) fail(*one, fmt::format("its tensor is {} before wait()", what));
 }
 
-void BufferGuard::hold_partial(const Meeting& meeting, const at::Tensor& tensor) {
+void BufferGuard::hold_partial(const Meeting& meeting, std::vector<PendingMemory> memory) {
+  if (memory.empty()) return;
   for (const auto& one : in_flight_) {
-    if (one.meeting.get() != &meeting || !has_memory(tensor)) continue;
-    in_flight_.push_back({.meeting = one.meeting,
-                          .where = one.where,
-                          .memory = used_memory({tensor}, /*are_written=*/true),
-                          .is_partial = true});
+    if (one.meeting.get() != &meeting) continue;
+    in_flight_.push_back({.meeting = one.meeting, .where = one.where, .memory = std::move(memory), .is_partial = true});
     return;
   }
 }
+
+void BufferGuard::clear() { in_flight_.clear(); }
 
 void BufferGuard::stop_if_idle() {
   if (in_flight_.empty()) stop();
@@ -73,11 +75,11 @@ void BufferGuard::stop_if_idle() {
 
 // Erases what is over or has been overwritten while it searches, so the list stays short and a partial result
 // is reported once.
-void BufferGuard::touch(const MemoryRange& range, bool writes, const char* op) {
+void BufferGuard::touch(const char* begin, const char* end, bool writes, const char* op) {
   for (auto one = in_flight_.begin(); one != in_flight_.end();) {
     const bool over = one->ends_with_meeting && one->meeting->has_ended();
-    const bool is_hit = std::any_of(one->memory.begin(), one->memory.end(),
-                                    [&](const auto& used) { return used.conflicts_with(range, writes); });
+    const bool is_hit =
+        std::ranges::any_of(one->memory, [&](const auto& used) { return conflicts(used, begin, end, writes); });
     if (over || (is_hit && one->is_partial && writes)) {
       one = in_flight_.erase(one);
       continue;
@@ -106,12 +108,6 @@ void BufferGuard::fail(const InFlight& in_flight, const std::string& what) {
       fmt::format("{}{}: rank {} has not waited for it, and {}; this is a race on real backends; call wait() first",
                   meeting.name(), diagnosis.where.empty() ? "" : " at " + diagnosis.where, rank_, what);
   world_.fail(std::make_exception_ptr(DiagnosedError(std::move(diagnosis))));
-}
-
-std::uint64_t sample_bytes(const std::vector<at::Tensor>& tensors) {
-  std::uint64_t result = 0;
-  for (const auto& tensor : tensors) result = result * 31 + sample_fingerprint(tensor);
-  return result;
 }
 
 }  // namespace accel::sim

@@ -2,74 +2,22 @@
 // Data parallelism relies on every rank applying equal gradients to equal parameters. A rank that skips one
 // all-reduce breaks this silently on real backends. Comparing hashes instead of tensors keeps the check cheap,
 // and the majority shows which rank is wrong. No rank waits for the others: the last one to submit compares.
-#include "sim/backend/replica_comparison.hpp"
+#include "sim/ranks/replica_comparison.hpp"
 
-#include <ATen/core/Tensor.h>
-#include <c10/util/StringUtil.h>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
-#include "sim/backend/replica_difference.hpp"
+#include "reference/mesh/parameter_layout.hpp"
+#include "sim/ranks/replica_difference.hpp"
 
 namespace accel::sim {
-namespace {
-
-const NamedTensors::value_type& parameter_at(std::size_t place, const ReplicaComparison::Models& models) {
-  for (const auto& model : models) {
-    if (place < model->parameters.size()) return model->parameters[place];
-    place -= model->parameters.size();
-  }
-  return models.back()->parameters.back();  // a rank with more parameters differs in one that is missing here
-}
-
-}  // namespace
-
-ReplicaModels compared_models(std::vector<std::weak_ptr<const Replicas>>& models) {
-  ReplicaModels compared;
-  std::erase_if(models, [&](const auto& weak) {
-    auto replicas = weak.lock();
-    const bool is_gone = !replicas;
-    if (!is_gone && !replicas->are_local) compared.push_back(std::move(replicas));
-    return is_gone;
-  });
-  return compared;
-}
-
-std::vector<ParameterState> states_of(const ReplicaModels& models) {
-  std::vector<ParameterState> states;
-  for (const auto& model : models) {
-    for (const auto& [name, parameter] : model->parameters) states.push_back(state_of(parameter));
-  }
-  return states;
-}
-
-// Several models may have parameters of the same name, so the model's number is added.
-std::vector<std::string> names_of(const ReplicaModels& models) {
-  std::vector<std::string> names;
-  for (std::size_t model = 0; model < models.size(); ++model) {
-    const auto prefix = models.size() > 1 ? fmt::format("model {}: ", model) : "";
-    for (const auto& [name, parameter] : models[model]->parameters) names.push_back(prefix + name);
-  }
-  return names;
-}
-
-std::vector<int> parts_of(const ReplicaModels& models) {
-  std::vector<int> parts;
-  for (const auto& model : models) {
-    const auto end = parts.size() + model->parameters.size();
-    for (const auto& layout : model->layouts) parts.push_back(layout.layer_part());
-    parts.resize(end, ParameterLayout::kUndivided);
-  }
-  return parts;
-}
 
 // Comparing runs without the mutex: it calls World::fail, which may run user callbacks.
-void ReplicaComparison::submit(int rank, const Models& models, std::vector<ParameterState> states,
-                               std::uint64_t generator) {
+void ReplicaComparison::submit(int rank, std::vector<ParameterState> states, std::vector<int> parts,
+                               std::uint64_t generator, const DescribeParameter& describe) {
   Submissions complete;
   std::uint64_t update = 0;
-  auto parts = parts_of(models);
   {
     const MutexLock lock(mutex_);
     const auto turn = next_[rank];
@@ -87,7 +35,7 @@ void ReplicaComparison::submit(int rank, const Models& models, std::vector<Param
     open_.erase(open_.begin(), open_.upper_bound(turn));
     update = first_updates_[turn.interval] + turn.update;
   }
-  compare(update, complete, models);
+  compare(update, complete, describe);
   compare_generators(update, complete);
 }
 
@@ -103,7 +51,8 @@ void ReplicaComparison::begin_interval(int rank) {
 
 // Ranks that hold the same parts must agree in everything. If there are several such parties, the complete parameters
 // of all ranks are compared first.
-void ReplicaComparison::compare(std::uint64_t update, const Submissions& submissions, const Models& models) {
+void ReplicaComparison::compare(std::uint64_t update, const Submissions& submissions,
+                                const DescribeParameter& describe) {
   std::vector<int> everyone;
   std::map<std::vector<int>, std::vector<int>> parties;
   std::vector<Hashes> hashes(world_.num_ranks());
@@ -113,7 +62,7 @@ void ReplicaComparison::compare(std::uint64_t update, const Submissions& submiss
     for (const auto& state : submissions.states[rank]) hashes[rank].push_back(state.hash);
   }
   if (parties.size() == 1) {
-    agree(everyone, update, hashes, submissions, models);
+    agree(everyone, update, hashes, submissions, describe);
     return;
   }
   auto complete = hashes;
@@ -123,17 +72,17 @@ void ReplicaComparison::compare(std::uint64_t update, const Submissions& submiss
       if (parts[place] != ParameterLayout::kUndivided) complete[rank][place] = 0;
     }
   }
-  bool is_equal = agree(everyone, update, complete, submissions, models);
+  bool is_equal = agree(everyone, update, complete, submissions, describe);
   for (const auto& [parts, ranks] : parties) {
     std::vector<Hashes> of_party;
     for (const auto rank : ranks) of_party.push_back(hashes[rank]);
-    is_equal = is_equal && agree(ranks, update, of_party, submissions, models);
+    is_equal = is_equal && agree(ranks, update, of_party, submissions, describe);
   }
 }
 
 // All parameters of all models are one list of hashes, so the first difference has one index.
 bool ReplicaComparison::agree(const std::vector<int>& ranks, std::uint64_t update, const std::vector<Hashes>& hashes,
-                              const Submissions& submissions, const Models& models) {
+                              const Submissions& submissions, const DescribeParameter& describe) {
   auto culprits = minority(hashes);
   if (culprits.empty()) return true;
   // The first difference is searched between one culprit and one rank that differs from it; on a tie any pair
@@ -143,7 +92,7 @@ bool ReplicaComparison::agree(const std::vector<int>& ranks, std::uint64_t updat
   const auto majority = std::find_if(hashes.begin(), hashes.end(), [&](const auto& own) { return own != others; });
   const auto first =
       std::mismatch(others.begin(), others.end(), majority->begin(), majority->end()).first - others.begin();
-  const auto& [name, tensor] = parameter_at(static_cast<std::size_t>(first), models);
+  const auto parameter = describe(static_cast<std::size_t>(first));
   std::vector<ParameterState> states;
   for (const auto rank : ranks) {
     const auto& own = submissions.states[rank];
@@ -155,16 +104,16 @@ bool ReplicaComparison::agree(const std::vector<int>& ranks, std::uint64_t updat
                       .op = "optimizer_step",
                       .group = "world",
                       .sequence = update,
-                      .shapes = {tensor.sizes().vec()}};
+                      .shapes = {parameter.sizes}};
   const auto difference = is_tie                 ? "differ from one another, and there is no majority"
                           : culprits.size() == 1 ? "differs from the rest"
                                                  : "differ from the rest";
   const auto cause = states.size() == ranks.size() ? likely_cause(states, ranks) : "";
   diagnosis.text = fmt::format(
-      "optimizer_step #{}: the replicas' parameters differ; {} {}, first in parameter {} ({} {}); {}every rank must "
+      "optimizer_step #{}: the replicas' parameters differ; {} {}, first in parameter {} ({} [{}]); {}every rank must "
       "start from equal parameters and apply equal gradients",
-      update, describe_ranks(culprits), difference, name, c10::toString(tensor.scalar_type()), c10::str(tensor.sizes()),
-      cause);
+      update, describe_ranks(culprits), difference, parameter.name, c10::toString(parameter.dtype),
+      fmt::join(parameter.sizes, ", "), cause);
   world_.fail(std::make_exception_ptr(DiagnosedError(std::move(diagnosis))));
   return false;
 }

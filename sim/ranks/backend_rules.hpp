@@ -1,12 +1,11 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <string_view>
 #include <vector>
 
 #include "reference/core/collective.hpp"
 #include "sim/collectives/collective_plan.hpp"
+#include "sim/ranks/tensor_call.hpp"
 
 /// Which tensors a backend accepts for each collective. The simulator accepts those of the backend that it rehearses,
 /// no more and no less.
@@ -22,10 +21,10 @@ namespace accel::sim {
 
 /// Throws ArgumentError, which names the collective and the dtype or the shape, if the backend refuses one of the
 /// tensors that the collective reads, or reads it wrongly.
-void check_accepted(Library library, Collective op, const std::vector<at::Tensor>& inputs);
+void check_accepted(Library library, Collective op, const std::vector<TensorDescription>& inputs);
 /// The same for a tensor that the collective writes and does not read.
-void check_accepted_output(Library library, Collective op, const at::Tensor& output);
+void check_accepted_output(Library library, Collective op, const TensorDescription& output);
 /// The same for a reduction, by the name that reduction_of returns.
-void check_accepted_reduction(Library library, Collective op, std::string_view reduce_op, at::ScalarType dtype);
+void check_accepted_reduction(Library library, Collective op, std::string_view reduce_op, c10::ScalarType dtype);
 
 }  // namespace accel::sim

@@ -74,13 +74,10 @@ TEST_P(TraceEqualityTest, SimulatedRanksComputeWhatGlooProcessesCompute) {
 }
 
 // On up to 8 ranks: Gloo's ring cuts chunks differently for each number of ranks.
-std::vector<int> numbers_of_ranks() {
-  return num_cases(1) > 1 ? std::vector{1, 2, 3, 4, 8} : std::vector{3, 8};
-}
+std::vector<int> numbers_of_ranks() { return num_cases(1) > 1 ? std::vector{1, 2, 3, 4, 8} : std::vector{3, 8}; }
 
 INSTANTIATE_TEST_SUITE_P(Experiments, TraceEqualityTest,
-                         ::testing::Combine(::testing::ValuesIn(kExperiments),
-                                            ::testing::ValuesIn(numbers_of_ranks())),
+                         ::testing::Combine(::testing::ValuesIn(kExperiments), ::testing::ValuesIn(numbers_of_ranks())),
                          name_of);
 // Small last batches matter where they do not reach all ranks.
 INSTANTIATE_TEST_SUITE_P(SmallData, TraceEqualityTest,

@@ -48,8 +48,7 @@ TEST_F(ProveTest, RightProgramsRaiseNoAlarm) {
     const auto outcomes =
         outcomes_of(program, "{tp: 4}, {cp: 2, tp: 2}, {dp_replicate: 2, cp: 2}, {dp_replicate: 2, ep: 2}");
     EXPECT_EQ(outcomes.size(), 4U) << program;
-    for (const auto& outcome : outcomes)
-      EXPECT_EQ(outcome.value("verdict", ""), "equal") << program << outcome.dump();
+    for (const auto& outcome : outcomes) EXPECT_EQ(outcome.value("verdict", ""), "equal") << program << outcome.dump();
   }
 }
 

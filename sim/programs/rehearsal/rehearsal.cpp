@@ -2,6 +2,7 @@
 // the ranks, and writes event log, diagnosis, timeline and page. The simulator itself opens no files and prints
 // nothing, so this is the only place that does both for every program that rehearses.
 #include "sim/programs/rehearsal/rehearsal.hpp"
+#include "sim/backend/simulate.hpp"
 
 #include <fmt/ranges.h>
 #include <unistd.h>

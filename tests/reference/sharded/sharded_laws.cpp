@@ -136,8 +136,8 @@ NamedTensors train_serially(int num_ranks, const ShardingOptions& options, int n
     for (const auto& unit : plan.units) {
       for (const auto& flat : unit.flats) {
         if (!flat.requires_grad) continue;
-        std::vector<sim::Buffers> buffers(num_ranks);
-        std::vector<sim::Buffers*> all;
+        std::vector<sim::BuffersOf<at::Tensor>> buffers(num_ranks);
+        std::vector<sim::BuffersOf<at::Tensor>*> all;
         for (int rank = 0; rank < num_ranks; ++rank) {
           auto bucket = torch::zeros({flat.layout.padded_numel()});
           for (std::size_t i = 0; i < flat.parameters.size(); ++i) {
@@ -148,7 +148,7 @@ NamedTensors train_serially(int num_ranks, const ShardingOptions& options, int n
           all.push_back(&buffers[rank]);
         }
         // The simulator's sum, which properties/collectives_laws.cpp compares with Gloo's.
-        sim::compute({.op = Collective::kAllReduce}, all, [](std::int64_t count, const auto& body) {
+        sim::compute<at::Tensor>({.op = Collective::kAllReduce}, all, [](std::int64_t count, const auto& body) {
           for (std::int64_t i = 0; i < count; ++i) body(i);
         });
         const auto mean = buffers.front().inputs.front().div_(8);

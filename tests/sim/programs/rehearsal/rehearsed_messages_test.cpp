@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "reference/state/rank_context.hpp"
 #include "sim/programs/rehearsal/rehearsal.hpp"
 
 namespace accel::testing::rehearsed_messages_test {

@@ -117,6 +117,10 @@ ProcessBackend::WorkPtr ProcessBackend::start(CollectiveArgs args) {
     for (const auto& buffer : buffers) link_->give(buffer.offset);
     throw;
   }
+  const bool averages = traits_of(args.collective).reduces && args.reduce_op == c10d::ReduceOp::AVG;
+  for (auto& buffer : buffers) {
+    if (averages && buffer.is_written && buffer.tensor.is_complex()) buffer.divisor = getSize();
+  }
   auto memory = memory_of(buffers, results);
   pending_works::check(memory, c10d::opTypeToString(type));
   ++sequence_;

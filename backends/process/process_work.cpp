@@ -98,7 +98,11 @@ void ProcessWork::take_results() {
                                         buffer.tensor.options()));
     }
   }
-  for (const auto& buffer : buffers_) link_->give(buffer.offset);
+  for (const auto& buffer : buffers_) {
+    const at::DisableRecordFunctionGuard unwatched;
+    if (buffer.divisor > 1) buffer.tensor.detach().div_(buffer.divisor);
+    link_->give(buffer.offset);
+  }
 }
 
 // The sum has the entries of all ranks, so its memory is taken only now. Its operators are not the program's, and the

@@ -20,6 +20,7 @@ struct Buffer {
   at::Tensor tensor;
   std::uint64_t offset = 0, bytes = 0;
   bool is_written = false;   ///< by the collective
+  int divisor = 1;           ///< of the result: complex numbers are divided by LibTorch, not by the simulator
   std::uint64_t sample = 0;  ///< hash at the call: the program must not change it before its wait; 0: not taken
 };
 

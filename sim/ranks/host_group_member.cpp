@@ -26,7 +26,7 @@ TensorDescription Inspection::description_of(const HostTensor& tensor) {
 }
 
 std::uint64_t Inspection::sample_of(const HostTensor& tensor) {
-  if (tensor.is_sparse() || !tensor.is_non_overlapping_and_dense()) return 0;
+  if (tensor.is_sparse() || tensor.numel() == 0 || !tensor.is_non_overlapping_and_dense()) return 0;
   return sample_fingerprint(tensor.data(), tensor.nbytes());
 }
 

@@ -13,6 +13,7 @@ from accel_sim.tensors import add_words
 from accel_sim.work import Several, Work
 
 _SUM = dist.ReduceOp.SUM
+_AVERAGE = 1  # c10d::ReduceOp::AVG
 
 
 class Options:
@@ -161,6 +162,8 @@ class SimProcessGroup(dist.ProcessGroup):
             pending_works.check(memory, op.kind)
         self._sequence += 1
         work = Work()
+        if kind == _AVERAGE and inputs[0].is_complex():
+            work.divide_result((inputs if writes_inputs else []) + list(outputs), self._size)
         if not is_async and not sizes:  # torch allows such a call to block, and less code runs than for two calls
             source = channel.run(words, at)
             work.end(source, results)

@@ -28,6 +28,7 @@ class Work(_distributed_c10d.Work):
     _error = None
     _future = None
     _source = -1
+    _divided = None
 
     # Without an __init__ of its own: a work is made in every collective.
     def begin(self, number, kind, at, tensors, results):
@@ -38,8 +39,20 @@ class Work(_distributed_c10d.Work):
         if not HAS_HOLDER:
             _keep(self)
 
+    def divide_result(self, tensors, divisor):
+        """Complex numbers are divided by torch, not by the simulator, whose processor or version may round otherwise."""
+        self._divided = tensors, divisor
+
+    def _divide(self):
+        with torch.no_grad(), pending_works.unwatched():
+            for tensor in self._divided[0]:
+                tensor.detach().div_(self._divided[1])
+        self._divided = None
+
     def end(self, source, results):
         """Instead of `begin`, for a call that has already ended."""
+        if self._divided is not None:
+            self._divide()
         self._is_over, self._source, self._results = True, source, results
         if not HAS_HOLDER:
             _remember(self)
@@ -56,6 +69,8 @@ class Work(_distributed_c10d.Work):
                     self._take_sparse_sum(answer)
                 else:
                     self._source = answer
+                if self._divided is not None:
+                    self._divide()
             except Exception as error:
                 self._error = error
             self._is_over = True

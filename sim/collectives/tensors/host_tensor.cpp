@@ -254,14 +254,20 @@ void Algebra::divide(const HostTensor& tensor, std::int64_t divisor) {
     case c10::ScalarType::BFloat16:
       return for_each_element<c10::BFloat16>(
           tensor, [divisor](c10::BFloat16& x) { x = static_cast<float>(x) / static_cast<float>(divisor); });
+    // How LibTorch divides them depends on its version and on the processor, so the rank divides its result itself.
     case c10::ScalarType::ComplexFloat:
-    case c10::ScalarType::ComplexDouble: return divide(tensor.as_real(), divisor);
+    case c10::ScalarType::ComplexDouble: return;
     default: ensure(false, "a quotient of dtype {}", c10::toString(tensor.scalar_type()));
   }
 }
 
 std::vector<bool> Algebra::nans_of(const HostTensor& tensor) {
   std::vector<bool> nans;
+  if (const auto pairs = tensor.as_real(); pairs.dim() > tensor.dim()) {
+    const auto of_pairs = nans_of(pairs);
+    for (std::size_t real = 0; real < of_pairs.size(); real += 2) nans.push_back(of_pairs[real] || of_pairs[real + 1]);
+    return nans;
+  }
   nans.reserve(static_cast<std::size_t>(tensor.numel()));
   const auto with = [&]<typename T>(T) {
     for_each_element<T>(tensor, [&](const T& x) { nans.push_back(std::isnan(static_cast<double>(x))); });
@@ -276,7 +282,6 @@ std::vector<bool> Algebra::nans_of(const HostTensor& tensor) {
   return nans;
 }
 
-// As LibTorch, which adds to zeros: a value of -0 becomes 0.
 template <typename T>
 void add_values(const HostTensor& to, const HostTensor& from) {
   auto* const sum = reinterpret_cast<T*>(to.data());
@@ -284,12 +289,14 @@ void add_values(const HostTensor& to, const HostTensor& from) {
   for (std::int64_t i = 0; i < to.numel(); ++i) sum[i] = static_cast<T>(sum[i] + values[i]);
 }
 
+// The dtypes whose sparse tensors LibTorch adds.
 void add_entry(const HostTensor& to, const HostTensor& from) {
   switch (to.scalar_type()) {
     case c10::ScalarType::Float: return add_values<float>(to, from);
     case c10::ScalarType::Double: return add_values<double>(to, from);
-    case c10::ScalarType::Half: return add_values<c10::Half>(to, from);
     case c10::ScalarType::BFloat16: return add_values<c10::BFloat16>(to, from);
+    case c10::ScalarType::ComplexFloat: return add_values<std::complex<float>>(to, from);
+    case c10::ScalarType::ComplexDouble: return add_values<std::complex<double>>(to, from);
     case c10::ScalarType::Char: return add_values<std::int8_t>(to, from);
     case c10::ScalarType::Byte: return add_values<std::uint8_t>(to, from);
     case c10::ScalarType::Short: return add_values<std::int16_t>(to, from);
@@ -301,9 +308,13 @@ void add_entry(const HostTensor& to, const HostTensor& from) {
   }
 }
 
+// As LibTorch, which adds to zeros, so that a value of -0 becomes 0, and copies a tensor if the other has no entries.
 HostTensor Algebra::sum_sparse(const std::vector<HostTensor>& tensors) {
   const auto& first = tensors.front();
-  if (tensors.size() == 1) return first;
+  const auto has_entries = [](const HostTensor& tensor) { return tensor.values().size(0) > 0; };
+  const auto num_filled = std::ranges::count_if(tensors, has_entries);
+  if (num_filled == 0) return first;
+  if (num_filled == 1) return *std::ranges::find_if(tensors, has_entries);
   // By index: the entries in rank order.
   std::map<Sizes, std::vector<HostTensor>> entries;
   for (const auto& tensor : tensors) {

@@ -98,6 +98,7 @@ struct TensorAlgebra<HostTensor> {
   static HostTensor coalesced(const HostTensor& tensor) { return tensor; }
   static HostTensor copy_of(const HostTensor& tensor);
   static std::vector<HostTensor> parts_of(const HostTensor& tensor, const HostTensor& part, int count);
+  /// Leaves complex numbers as they are.
   static void divide(const HostTensor& tensor, std::int64_t divisor);
   static std::vector<bool> nans_of(const HostTensor& tensor);
   static HostTensor sum_sparse(const std::vector<HostTensor>& tensors);

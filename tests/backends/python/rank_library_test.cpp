@@ -1,5 +1,5 @@
-// The C library of a rank against the proxy's end of the channel. A process is one rank for the whole of its life, so each
-// test forks the rank.
+// The C library of a rank against the proxy's end of the channel. A process is one rank for the whole of its life, so
+// each test forks the rank.
 #include "backends/python/rank_library.hpp"
 
 #include <ATen/ops/randn.h>

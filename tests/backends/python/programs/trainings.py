@@ -172,6 +172,15 @@ def operations():
             tensor = fresh(5, 7, dtype=dtype)
             dist.all_reduce(tensor, getattr(dist.ReduceOp, kind))
             seen.append(tensor)
+    for dtype in (torch.complex64, torch.complex128):
+        for kind in ("SUM", "AVG"):
+            pairs = torch.randn(37, dtype=dtype, generator=numbers)
+            dist.all_reduce(pairs, getattr(dist.ReduceOp, kind))
+            part = torch.empty(5, dtype=dtype)
+            dist.reduce_scatter_tensor(
+                part, torch.randn(5 * size, dtype=dtype, generator=numbers), getattr(dist.ReduceOp, kind)
+            )
+            seen += [torch.view_as_real(pairs), torch.view_as_real(part)]
     transposed = fresh(6, 4).t()
     dist.all_reduce(transposed)
     large = fresh(300_001)

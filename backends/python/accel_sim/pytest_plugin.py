@@ -62,11 +62,13 @@ def run_on_ranks(body, num_ranks, options, source):
         ranks = Ranks(_Function(body, source), area)
     except (Problem, RuntimeError) as problem:
         return str(problem)
+    environment = {**os.environ, "ACCEL_STARTER": str(os.getpid())}
     words = [accel_sim.sim_run(), "attach", str(area.descriptor), "--ranks", str(num_ranks)]
     for name, value in options.items():
         words += [f"--{name.replace('_', '-')}", str(value)]
     with tempfile.TemporaryFile() as text:
-        with ranks, subprocess.Popen(words, pass_fds=[area.descriptor], stdin=subprocess.DEVNULL, stderr=text) as engine:
+        start = {"pass_fds": [area.descriptor], "stdin": subprocess.DEVNULL, "stderr": text, "env": environment}
+        with ranks, subprocess.Popen(words, **start) as engine:
             try:
                 ranks.supervise(engine)
             except BaseException:

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "backends/launch/process.hpp"
+#include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/programs/entry/real_rank.hpp"
 #include "sim/programs/processes/rank_proxy.hpp"
@@ -102,9 +103,11 @@ int run_process_ranks(RankProgram program, const SimRequest& request) {
   return run(program, process::SharedArea::create(request.ranks), request);
 }
 
-// Ends with the process that starts the ranks: nobody else could tell when they have ended.
+// Ends with the process that starts the ranks: nobody else could tell when they have ended. That process passes its
+// number, because it may have ended before this one could ask for it.
 int attach_to_ranks(int descriptor, const SimRequest& request) {
-  const auto parent = getppid();
+  const auto starter = environment("ACCEL_STARTER");
+  const auto parent = starter ? std::stoi(*starter) : getppid();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   check_config(getppid() == parent, "attach: the process that starts the ranks has ended");
   const auto area = process::SharedArea::attach(descriptor);

@@ -135,14 +135,12 @@ RankCall<at::Tensor> rank_call_of(const CollectiveArgs& args) {
   return call;
 }
 
-Call call_of(const CollectiveArgs& args) { return call_of(rank_call_of(args), args.inputs); }
+Call call_of(const CollectiveArgs& args) {
+  return call_of(rank_call_of(args), descriptions_of(args.inputs), descriptions_of(args.outputs));
+}
 
 std::vector<TensorDescription> descriptions_of(const std::vector<at::Tensor>& tensors) {
   return descriptions_of<at::Tensor>(tensors);
-}
-
-std::vector<PendingMemory> memory_of(const std::vector<at::Tensor>& tensors, bool are_written) {
-  return memory_of<at::Tensor>(tensors, are_written);
 }
 
 template class GroupMember<at::Tensor>;

@@ -60,6 +60,5 @@ RankCall<at::Tensor> rank_call_of(const CollectiveArgs& args);
 /// Describes one rank's call, at the program's current line.
 Call call_of(const CollectiveArgs& args);
 std::vector<TensorDescription> descriptions_of(const std::vector<at::Tensor>& tensors);
-std::vector<PendingMemory> memory_of(const std::vector<at::Tensor>& tensors, bool are_written);
 
 }  // namespace accel::sim

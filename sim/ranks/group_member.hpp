@@ -62,11 +62,12 @@ class GroupMember {
   [[nodiscard]] std::uint64_t num_started() const { return sequence_; }
 
  private:
-  void check_accepted(const RankCall<Tensor>& call) const;
+  void check_accepted(const RankCall<Tensor>& call, const std::vector<TensorDescription>& inputs,
+                      const std::vector<TensorDescription>& outputs) const;
   [[nodiscard]] BuffersOf<Tensor> buffers_of(const RankCall<Tensor>& call) const;
-  [[nodiscard]] StartedCall<Tensor> join(RankCall<Tensor> call);
-  [[nodiscard]] StartedCall<Tensor> send(RankCall<Tensor> call);
-  [[nodiscard]] StartedCall<Tensor> receive(RankCall<Tensor> call);
+  [[nodiscard]] StartedCall<Tensor> join(RankCall<Tensor> call, Call described);
+  [[nodiscard]] StartedCall<Tensor> send(RankCall<Tensor> call, Call described);
+  [[nodiscard]] StartedCall<Tensor> receive(RankCall<Tensor> call, Call described);
 
   Member member_;
   std::shared_ptr<EngineGroup> group_;

@@ -143,13 +143,14 @@ std::vector<TensorDescription> descriptions_of(const std::vector<Tensor>& tensor
   return descriptions;
 }
 
-/// Describes one rank's call. `inputs`: those of the call, a sparse one coalesced.
+/// Describes one rank's call by the descriptions of its tensors, a sparse input coalesced.
 template <typename Tensor>
-Call call_of(const RankCall<Tensor>& call, const std::vector<Tensor>& inputs) {
+Call call_of(const RankCall<Tensor>& call, const std::vector<TensorDescription>& inputs,
+             const std::vector<TensorDescription>& outputs) {
   // The input list of a scatter is on the root only.
   const bool shows_outputs = call.collective == Collective::kScatter || call.collective == Collective::kRecv;
   const auto root = traits_of(call.collective).has_root ? call.root : -1;
-  return call_of(call.collective, descriptions_of(shows_outputs ? call.outputs : inputs), call.reduction.name, root);
+  return call_of(call.collective, shows_outputs ? outputs : inputs, call.reduction.name, root);
 }
 
 template <typename Tensor>
@@ -169,10 +170,10 @@ GroupMember<Tensor>::GroupMember(Member member, const std::string& name, const s
 }
 
 template <typename Tensor>
-void GroupMember<Tensor>::check_accepted(const RankCall<Tensor>& call) const {
-  sim::check_accepted(member_.library, call.collective, descriptions_of(call.inputs));
-  for (const auto& output : descriptions_of(call.outputs))
-    check_accepted_output(member_.library, call.collective, output);
+void GroupMember<Tensor>::check_accepted(const RankCall<Tensor>& call, const std::vector<TensorDescription>& inputs,
+                                         const std::vector<TensorDescription>& outputs) const {
+  sim::check_accepted(member_.library, call.collective, inputs);
+  for (const auto& output : outputs) check_accepted_output(member_.library, call.collective, output);
   if (!call.reduction.name.empty()) {
     check_accepted_reduction(member_.library, call.collective, call.reduction.name, call.inputs.front().scalar_type());
   }
@@ -209,9 +210,9 @@ BuffersOf<Tensor> GroupMember<Tensor>::buffers_of(const RankCall<Tensor>& call) 
 // `sequence_` is this rank's own count; it equals the engine's number because every collective of the group passes
 // through here. The guard watches the buffers from here until `wait()`.
 template <typename Tensor>
-StartedCall<Tensor> GroupMember<Tensor>::join(RankCall<Tensor> call) {
+StartedCall<Tensor> GroupMember<Tensor>::join(RankCall<Tensor> call, Call described) {
   const auto buffers = std::make_shared<BuffersOf<Tensor>>(buffers_of(call));
-  auto described = call_of(call, buffers->inputs);
+  if (described.sparse_dim > 0) described = call_of(call, descriptions_of(buffers->inputs), {});
   described.where = CallSite::current();
   auto memory = memory_of(buffers->inputs, writes_inputs(call.collective, call.root, group_rank_));
   for (auto& written : memory_of(buffers->outputs, /*are_written=*/true)) memory.push_back(std::move(written));
@@ -236,20 +237,18 @@ StartedCall<Tensor> GroupMember<Tensor>::join(RankCall<Tensor> call) {
 }
 
 template <typename Tensor>
-StartedCall<Tensor> GroupMember<Tensor>::send(RankCall<Tensor> call) {
+StartedCall<Tensor> GroupMember<Tensor>::send(RankCall<Tensor> call, Call described) {
   // A copy, so that the send completes at once, whether or not its receive has been posted. The guard still
   // watches the original until `wait()`: real Gloo reads it until then. The operator clock does not charge the copy.
   auto copy = std::make_shared<Tensor>(TensorAlgebra<Tensor>::copy_of(call.inputs.front()));
-  const auto described = call_of(call, call.inputs);
   auto meeting = member_.world->send(*group_, group_rank_, call.root, call.tag, described, std::move(copy));
   member_.guard->issue(meeting, described, memory_of(call.inputs, /*are_written=*/false));
   return {.meeting = std::move(meeting), .buffers = nullptr};
 }
 
 template <typename Tensor>
-StartedCall<Tensor> GroupMember<Tensor>::receive(RankCall<Tensor> call) {
+StartedCall<Tensor> GroupMember<Tensor>::receive(RankCall<Tensor> call, Call described) {
   using Algebra = TensorAlgebra<Tensor>;
-  const auto described = call_of(call, call.inputs);
   const auto deliver = [this, described](const Participant& sent, const Participant& received, std::uint64_t sequence) {
     const typename Algebra::Unobserved unobserved;
     const auto& from = *static_cast<const Tensor*>(sent.get());
@@ -272,10 +271,12 @@ StartedCall<Tensor> GroupMember<Tensor>::receive(RankCall<Tensor> call) {
 
 template <typename Tensor>
 StartedCall<Tensor> GroupMember<Tensor>::start(RankCall<Tensor> call) {
-  check_accepted(call);
-  if (call.collective == Collective::kSend) return send(std::move(call));
-  if (call.collective == Collective::kRecv) return receive(std::move(call));
-  return join(std::move(call));
+  const auto inputs = descriptions_of(call.inputs), outputs = descriptions_of(call.outputs);
+  check_accepted(call, inputs, outputs);
+  auto described = call_of(call, inputs, outputs);
+  if (call.collective == Collective::kSend) return send(std::move(call), std::move(described));
+  if (call.collective == Collective::kRecv) return receive(std::move(call), std::move(described));
+  return join(std::move(call), std::move(described));
 }
 
 }  // namespace accel::sim

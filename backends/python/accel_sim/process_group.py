@@ -163,7 +163,7 @@ class SimProcessGroup(dist.ProcessGroup):
         self._sequence += 1
         work = Work()
         if kind == _AVERAGE and inputs[0].is_complex():
-            work.divide_result((inputs if writes_inputs else []) + list(outputs), self._size)
+            work.divide_result([*(inputs if writes_inputs else ()), *outputs], self._size)
         if not is_async and not sizes:  # torch allows such a call to block, and less code runs than for two calls
             source = channel.run(words, at)
             work.end(source, results)

@@ -249,7 +249,6 @@ std::optional<std::int64_t> RankProxy::wait(std::uint64_t number) {
     const Release release{guard, meeting, is_answered_by_others_};
     is_answered_by_others_ = true;
     simulated_.member.world->wait(simulated_.member.rank, meeting);
-    is_answered_by_others_ = false;
     guard.hold_partial(meeting, std::move(pending->started.partial));
   }
   if (pending->is_sparse) sparse_sums_[number] = pending->started.buffers->outputs.front();

@@ -1,9 +1,27 @@
 # What users link: accel::accel; accel::parquet, which needs Apache Arrow; and accel::testing with the helpers for tests. Each is
 # one library, which contains the objects of the modules; the modules themselves are for this build alone.
 
-set(accel_modules accelerator checkpoint comm config context_parallel core data errors experts gloo launch mesh models modules nccl offload optim parallel precision process
-  prepared profiler runtime shared_memory sharded sim sim_collective_tensors sim_collectives sim_engine sim_faults sim_network
-  sim_report sockets sources state tensor_parallel terminal tracking training_state)
+# accel_with_dependencies(VARIABLE MODULES ...): sets VARIABLE to the modules and to all modules that they link.
+function(accel_with_dependencies variable)
+  set(found "")
+  set(waiting ${ARGN})
+  while(waiting)
+    list(POP_FRONT waiting module)
+    if(module IN_LIST found)
+      continue()
+    endif()
+    list(APPEND found ${module})
+    get_target_property(dependencies accel_${module} LINK_LIBRARIES)
+    foreach(dependency IN LISTS dependencies)
+      if(dependency MATCHES "^accel::(.+)$")
+        list(APPEND waiting ${CMAKE_MATCH_1})
+      endif()
+    endforeach()
+  endwhile()
+  set(${variable} ${found} PARENT_SCOPE)
+endfunction()
+
+accel_with_dependencies(accel_modules runtime)
 set(accel_testing_modules fake_device test_basics test_support)
 
 # accel_bundle(NAME TYPE FILE MODULES ... DEPS ... [LIBRARIES ...]): DEPS have headers that public headers include.

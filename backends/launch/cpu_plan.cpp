@@ -1,51 +1,18 @@
 #include "backends/launch/cpu_plan.hpp"
 
-#include <hwloc.h>
-
 #include <algorithm>
 #include <set>
 
+#include "backends/launch/topology.hpp"
 #include "reference/core/errors.hpp"
 
 namespace accel::launcher {
 namespace {
 
-class Topology {
- public:
-  Topology() { is_loaded_ = hwloc_topology_init(&topology_) == 0 && hwloc_topology_load(topology_) == 0; }
-  ~Topology() {
-    if (topology_ != nullptr) hwloc_topology_destroy(topology_);
-  }
-  Topology(const Topology&) = delete;
-  Topology& operator=(const Topology&) = delete;
-
-  [[nodiscard]] std::vector<Core> cores() const {
-    std::vector<Core> cores;
-    if (!is_loaded_) return cores;
-    for (auto* core = next(HWLOC_OBJ_CORE, nullptr); core != nullptr; core = next(HWLOC_OBJ_CORE, core)) {
-      auto& cpus = cores.emplace_back();
-      int cpu = -1;
-      while ((cpu = hwloc_bitmap_next(core->cpuset, cpu)) >= 0) cpus.push_back(cpu);
-    }
-    return cores;
-  }
-  [[nodiscard]] int num_allowed_cpus() const {
-    return is_loaded_ ? hwloc_bitmap_weight(hwloc_topology_get_allowed_cpuset(topology_)) : 0;
-  }
-
- private:
-  [[nodiscard]] hwloc_obj_t next(hwloc_obj_type_t type, hwloc_obj_t previous) const {
-    return hwloc_get_next_obj_by_type(topology_, type, previous);
-  }
-
-  hwloc_topology_t topology_ = nullptr;
-  bool is_loaded_ = false;
-};
-
-std::vector<Core> group_by_core(const Topology& topology, const std::vector<int>& cpus) {
+std::vector<Core> group_by_core(std::vector<Core> topology, const std::vector<int>& cpus) {
   std::set<int> left(cpus.begin(), cpus.end());
   std::vector<Core> cores;
-  for (auto core : topology.cores()) {
+  for (auto& core : topology) {
     std::erase_if(core, [&](int cpu) { return left.erase(cpu) == 0; });
     if (!core.empty()) cores.push_back(std::move(core));
   }
@@ -81,7 +48,7 @@ std::vector<std::vector<int>> plan_cpus(const std::vector<Core>& cores, int num_
   return plan;
 }
 
-std::vector<Core> cores_of(const std::vector<int>& cpus) { return group_by_core(Topology(), cpus); }
+std::vector<Core> cores_of(const std::vector<int>& cpus) { return group_by_core(read_topology().cores, cpus); }
 
 // The affinity mask, not the number of cores: containers, taskset and batch systems restrict it.
 std::vector<int> cpus_of_this_process() {
@@ -103,10 +70,10 @@ cpu_set_t cpu_set_of(const std::vector<int>& cpus) {
 }
 
 void pin_to_share(int local_rank, int num_local_ranks) {
-  const Topology topology;
+  const auto topology = read_topology();
   const auto cpus = cpus_of_this_process();
-  if (static_cast<int>(cpus.size()) < topology.num_allowed_cpus()) return;  // somebody has bound this process
-  const auto plan = plan_cpus(group_by_core(topology, cpus), num_local_ranks);
+  if (static_cast<int>(cpus.size()) < topology.num_allowed_cpus) return;  // somebody has bound this process
+  const auto plan = plan_cpus(group_by_core(topology.cores, cpus), num_local_ranks);
   const auto set = cpu_set_of(plan.at(static_cast<std::size_t>(local_rank % num_local_ranks)));
   ensure(sched_setaffinity(0, sizeof(set), &set) == 0, "sched_setaffinity failed");
 }

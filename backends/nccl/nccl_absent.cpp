@@ -5,10 +5,6 @@
 
 namespace accel::nccl {
 
-int num_gpus() { return 0; }
-
-bool is_available() { return false; }
-
 void use_gpu(RankContext& /*context*/, std::optional<int> /*index*/) {
   throw ConfigError("this build lacks CUDA support; build with `./dev build gpu`");
 }

@@ -100,10 +100,6 @@ void leave_groups(const Group& world) {
 
 }  // namespace
 
-int num_gpus() { return c10::cuda::device_count(); }
-
-bool is_available() { return num_gpus() > 0; }
-
 void use_gpu(RankContext& context, std::optional<int> index) {
   const int chosen = index.value_or(context.local_rank % num_gpus());
   context.device = c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(chosen));

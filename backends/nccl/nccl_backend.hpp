@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "backends/gloo/gloo_backend.hpp"
+#include "backends/nccl/gpus.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/state/rank_context.hpp"
 
@@ -12,12 +13,6 @@
 ///
 /// Thread rule: each process creates its own rank.
 namespace accel::nccl {
-
-/// Number of GPUs that CUDA finds; 0 in a build without CUDA.
-int num_gpus();
-
-/// Whether this build supports NCCL and this machine has a GPU.
-bool is_available();
 
 /// Lets a rank compute on GPU `index`; without one on that of its local rank, modulo the number of GPUs. Throws
 /// ConfigError in a build without CUDA.

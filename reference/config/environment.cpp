@@ -119,6 +119,12 @@ std::optional<bool> environment_flag(const std::string& name) {
   return flag;
 }
 
+std::chrono::milliseconds collective_timeout() {
+  const auto seconds = environment_int({"ACCEL_TIMEOUT_SECONDS"});
+  check_config(seconds.value_or(1) >= 1, "ACCEL_TIMEOUT_SECONDS: expected 1 or more, got {}", seconds.value_or(0));
+  return seconds ? std::chrono::milliseconds(std::chrono::seconds(*seconds)) : std::chrono::minutes(30);
+}
+
 bool fsdp_requested() { return environment_flag("ACCELERATE_USE_FSDP").value_or(false); }
 
 bool deepspeed_requested() { return environment_flag("ACCELERATE_USE_DEEPSPEED").value_or(false); }

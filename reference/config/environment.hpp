@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <optional>
@@ -50,6 +51,9 @@ std::optional<bool> flag_of(std::string text);
 /// Parses a variable with `flag_of`; nullopt if it is unset.
 /// Throws ConfigError for another word. Source: accelerate/utils/environment.py, parse_flag_from_env.
 std::optional<bool> environment_flag(const std::string& name);
+
+/// Returns how long a collective waits for its peers: ACCEL_TIMEOUT_SECONDS, or 30 minutes. Throws ConfigError.
+std::chrono::milliseconds collective_timeout();
 
 /// True if the launcher requests a plugin: ACCELERATE_USE_FSDP, ACCELERATE_USE_DEEPSPEED, ACCELERATE_USE_MEGATRON_LM.
 bool fsdp_requested();

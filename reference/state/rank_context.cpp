@@ -23,8 +23,6 @@ thread_local RankContext* thread_rank = nullptr;
 
 }  // namespace
 
-void print_warning(const std::string& text) { std::cerr << "accel: warning: " + text + "\n" << std::flush; }
-
 std::unique_ptr<RankContext> make_single_rank() {
   auto context = std::make_unique<RankContext>();
   context->generator = make_generator(c10::default_rng_seed_val);  // as in a new process

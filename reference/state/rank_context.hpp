@@ -13,6 +13,7 @@
 
 #include "reference/comm/group.hpp"
 #include "reference/core/device.hpp"
+#include "reference/core/system/print_warning.hpp"
 #include "reference/files/files.hpp"
 #include "reference/rank_local/libc_random.hpp"
 #include "reference/rank_local/random.hpp"
@@ -20,9 +21,6 @@
 #include "reference/state/step_observer.hpp"
 
 namespace accel {
-
-/// Prints "accel: warning: {text}" to standard error.
-void print_warning(const std::string& text);
 
 /// The index of the batch that a rank reads in each step, among those of all ranks.
 struct BatchPlace {

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <initializer_list>
 
 #define ACCEL_EXPORT extern "C" [[gnu::visibility("default")]]
 

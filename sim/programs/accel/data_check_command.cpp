@@ -13,7 +13,7 @@
 #include "sim/engine/world.hpp"
 #include "sim/programs/accel/commands.hpp"
 #include "sim/programs/command_line/command_line.hpp"
-#include "sim/programs/command_line/run_options.hpp"
+#include "sim/programs/command_line/plan_options.hpp"
 #include "sim/programs/experiments/data_check.hpp"
 #include "sim/programs/experiments/experiment.hpp"
 #include "sim/programs/experiments/task.hpp"

@@ -10,7 +10,7 @@
 #include <type_traits>
 
 #include "backends/launch/local_launch.hpp"
-#include "backends/nccl/nccl_backend.hpp"
+#include "backends/nccl/gpus.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
 #include "sim/engine/world.hpp"
@@ -29,39 +29,6 @@ std::string problem_of_seed(const std::string& text) {
              ? ""
              : fmt::format("expected an integer from 0 to 2^64 - 1, got '{}'", text);
 }
-
-CLI::Option* add_flag(CLI::App& app, const Field& field, bool& value) {
-  return app.add_flag(field.flag, value, field.help);
-}
-
-// A required flag has no meaningful default, so the help shows none for it.
-template <typename T>
-CLI::Option* add_flag(CLI::App& app, const Field& field, T& value) {
-  auto* option = app.add_option(field.flag, value, field.help);
-  return field.is_required ? option : option->capture_default_str();
-}
-
-template <typename T>
-CLI::Option* add_flag(CLI::App& app, const Field& field, std::optional<T>& value) {
-  return app.add_option(field.flag, value, field.help);
-}
-
-// Visitor that registers one flag per field of a request, so that `sim-run plan`, `accel data-check` and JSON requests
-// cannot drift apart.
-class FlagAdder {
- public:
-  explicit FlagAdder(CLI::App& app) : app_(app) {}
-  template <typename T>
-  void operator()(const Field& field, T& value) {
-    const auto* option = add_flag(app_, field, value);
-    if (field.is_required) required_.push_back(option);
-  }
-  [[nodiscard]] const std::vector<const CLI::Option*>& required() const { return required_; }
-
- private:
-  CLI::App& app_;
-  std::vector<const CLI::Option*> required_;
-};
 
 }  // namespace
 
@@ -157,18 +124,6 @@ std::string problem_of_sweep(const RunOptions& options,
   if (given.empty()) return "";
   return fmt::format("--ranks {}: the runs would overwrite each other's {}; give these with one number of ranks",
                      fmt::join(options.rank_counts, ","), fmt::join(given, ", "));
-}
-
-std::vector<const CLI::Option*> add_loader_options(CLI::App& app, PlanRequest& request) {
-  FlagAdder add(app);
-  for_each_loader_field(request, add);
-  return add.required();
-}
-
-std::vector<const CLI::Option*> add_plan_options(CLI::App& app, PlanRequest& request) {
-  FlagAdder add(app);
-  for_each_field(request, add);
-  return add.required();
 }
 
 }  // namespace accel::programs

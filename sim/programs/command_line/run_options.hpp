@@ -5,13 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "sim/programs/comparison/recorder.hpp"
-#include "sim/programs/experiments/plan_request.hpp"
+#include "sim/programs/comparison/record_options.hpp"
 #include "sim/programs/rehearsal/rehearsal_options.hpp"
 
 namespace CLI {
 class App;
-class Option;
 }  // namespace CLI
 
 namespace accel::programs {
@@ -45,11 +43,5 @@ void check_rank_counts(
 /// rehearsal's and `others`, given as option and path. Returns "" if there is no such file.
 std::string problem_of_sweep(const RunOptions& options,
                              const std::vector<std::pair<std::string, std::string>>& others = {});
-
-/// Registers one flag per field of the request with `app`, which stores the values in `request` when it parses. Returns
-/// the flags that are required unless a file provides the values. `add_loader_options` registers only the fields that
-/// describe a loader.
-std::vector<const CLI::Option*> add_loader_options(CLI::App& app, PlanRequest& request);
-std::vector<const CLI::Option*> add_plan_options(CLI::App& app, PlanRequest& request);
 
 }  // namespace accel::programs

@@ -10,14 +10,16 @@
 #include <string>
 #include <vector>
 
+#include "reference/config/environment.hpp"
 #include "reference/core/system/resource_limits.hpp"
 #include "reference/run.hpp"
+#include "sim/programs/comparison/recorder.hpp"
 #include "sim/programs/entry/process_rank.hpp"
 #include "sim/programs/entry/real_rank.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
-#include "sim/programs/rehearsal/rehearsal.hpp"
 #include "sim/programs/rehearsal/report_run.hpp"
 #include "sim/programs/rehearsal/sim_request.hpp"
+#include "sim/programs/rehearsal/thread_ranks.hpp"
 
 namespace accel {
 namespace {
@@ -75,7 +77,7 @@ void keep_freed_memory() {
 int run_simulated(const SimRequest& request, const std::function<int()>& train) {
   keep_freed_memory();
   const programs::Rehearsal rehearsal(request.rehearsal, request.ranks);
-  const auto report = rehearsal.run_or_exit("error", programs::collective_timeout(), [&](RankContext& rank) {
+  const auto report = programs::run_threads_or_exit(rehearsal, "error", collective_timeout(), [&](RankContext& rank) {
     programs::record_rank(rank, request.record);
     train();
   });

@@ -25,7 +25,7 @@
 #include "reference/run.hpp"
 #include "sim/programs/entry/real_rank.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
-#include "sim/programs/rehearsal/rehearsal.hpp"
+#include "sim/programs/rehearsal/thread_ranks.hpp"
 
 namespace accel {
 namespace {
@@ -64,7 +64,7 @@ bool is_rank_thread() {
 // Unlike run_simulated in accel_run.cpp, this rethrows: the caller is a program or a test that handles the exception.
 void launch_simulated(const LaunchedFunction& function, const std::vector<std::string>& arguments, int num_ranks) {
   const programs::Rehearsal rehearsal({}, num_ranks);
-  const auto report = rehearsal.run(programs::collective_timeout(), [&](RankContext&) {
+  const auto report = programs::run_threads(rehearsal, collective_timeout(), [&](RankContext&) {
     const int code = function(arguments);
     if (code != 0) throw Error(fmt::format("the launched function returned {}", code));
   });

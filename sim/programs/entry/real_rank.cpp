@@ -10,12 +10,6 @@
 
 namespace accel::programs {
 
-std::chrono::milliseconds collective_timeout() {
-  const auto seconds = environment_int({"ACCEL_TIMEOUT_SECONDS"});
-  check_config(seconds.value_or(1) >= 1, "ACCEL_TIMEOUT_SECONDS: expected 1 or more, got {}", seconds.value_or(0));
-  return seconds ? std::chrono::milliseconds(std::chrono::seconds(*seconds)) : std::chrono::minutes(30);
-}
-
 namespace {
 
 bool asks_for_cpu() { return environment_flag("ACCELERATE_USE_CPU").value_or(false); }

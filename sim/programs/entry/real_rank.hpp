@@ -13,9 +13,6 @@ namespace accel::programs {
 /// ConfigError or CommError.
 std::unique_ptr<RankContext> make_real_rank(const std::string& backend);
 
-/// Returns how long a collective waits for its peers: ACCEL_TIMEOUT_SECONDS, or 30 minutes.
-std::chrono::milliseconds collective_timeout();
-
 /// Keeps a failed rank's connections open until its process ends. Closing them at once would make other ranks fail
 /// while this one still unwinds, and a launcher blames the first process that ends.
 void keep_until_exit(std::unique_ptr<RankContext> context);

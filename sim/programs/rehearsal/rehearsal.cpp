@@ -1,25 +1,19 @@
-// Connects the command line's files to the simulator: reads faults and network, turns them into SimulationOptions, runs
-// the ranks, and writes event log, diagnosis, timeline and page. The simulator itself opens no files and prints
-// nothing, so this is the only place that does both for every program that rehearses.
+// Connects the command line's files to the simulator: reads faults and network, turns them into SimulationOptions, and
+// writes event log, diagnosis, timeline and page. The simulator itself opens no files and prints nothing, so this is the
+// only place that does both for every program that rehearses.
 #include "sim/programs/rehearsal/rehearsal.hpp"
-#include "sim/backend/simulate.hpp"
 
-#include <fmt/ranges.h>
-#include <unistd.h>
-
-#include <atomic>
 #include <cstdio>
 #include <filesystem>
+#include <fmt/ranges.h>
 #include <fstream>
 #include <iostream>
 #include <mutex>
 #include <sstream>
 
-#include "backends/nccl/nccl_backend.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/system/print_warning.hpp"
 #include "reference/core/system/resource_limits.hpp"
-#include "reference/rank_local/exit_point.hpp"
-#include "reference/state/rank_context.hpp"
 #include "sim/faults/fault_file.hpp"
 #include "sim/faults/fault_injector.hpp"
 #include "sim/faults/fault_plan.hpp"
@@ -123,76 +117,29 @@ Rehearsal::Rehearsal(const RehearsalOptions& options, int num_ranks, std::vector
   SharedNetwork(sim::Network(*network_), num_ranks_, plan_);
 }
 
-// Records which entries of a cost table the program has used, to warn about misspelled operators. The map's keys are
-// fixed in the constructor; ranks that run as threads only set the atomic flags, so no lock is needed. Relaxed order
-// suffices, because the flags are read after the ranks have been joined.
-class Rehearsal::CostTableUsage {
- public:
-  explicit CostTableUsage(const sim::ComputeCosts& costs) {
-    for (const auto& entry : costs.op_seconds) is_used_[entry.first] = false;
-  }
-  void mark(std::string_view op) {
-    if (const auto entry = is_used_.find(op); entry != is_used_.end())
-      entry->second.store(true, std::memory_order_relaxed);
-  }
-  void report_unused(sim::SimulationReport& report) const {
-    if (report.error) return;
-    for (const auto& [op, is_used] : is_used_) {
-      if (!is_used)
-        report.findings.push_back(
-            fmt::format("the network file's compute.ops.{} had no effect: the program does not call this operator, or "
-                        "the operator consists of others, whose costs count; remove the entry or name those operators",
-                        op));
-    }
-  }
-
- private:
-  std::map<std::string, std::atomic<bool>, std::less<>> is_used_;
-};
-
 // Only what was requested is recorded: events, steps and spans of thousands of ranks cost memory and time. The lambdas
 // own what they use, because threads of ranks that never return may still call them when the Rehearsal is gone.
-sim::SimulationOptions Rehearsal::simulation_options(const std::shared_ptr<CostTableUsage>& use) const {
+sim::SimulationOptions Rehearsal::simulation_options() const {
   sim::SimulationOptions options{.num_ranks = num_ranks_};
   options.schedule = options_.rank_schedule();
   options.logs_events = !options_.event_log.empty();
   options.records_steps = options_.records_steps || !options_.steps.empty();
   options.records_times = !options_.report.empty();
   options.records_spans = !options_.timeline.empty();
-  if (options_.device == "cuda") options.place = nccl::share_gpu;
   if (!plan_.empty()) {
     options.faults = std::make_shared<sim::FaultInjector>(
         plan_, sim::FaultInjectorOptions{.network_has_slow_links = options_.is_virtual()});
   }
-  // Compute time comes either from a table of operators, which is the same on every machine, or from the processor time
-  // that this machine needs, scaled by a factor.
   if (network_) {
     options.library = network_->library;
-    const auto& compute = network_->compute;
-    if (compute.kind == sim::ComputeCosts::Kind::kTable) {
-      options.operator_seconds = [compute, use](std::string_view op, double flops, double bytes) {
-        use->mark(op);
-        return compute.seconds_of(op, flops, bytes);
-      };
-    } else {
-      options.cpu_factor = compute.cpu_time_factor;
-    }
+    if (network_->compute.kind != sim::ComputeCosts::Kind::kTable)
+      options.cpu_factor = network_->compute.cpu_time_factor;
     options.finish_times = [shared = std::make_shared<SharedNetwork>(sim::Network(*network_), num_ranks_, plan_)](
                                const sim::EngineGroup& group, const sim::Call& call, std::span<const double> ready) {
       return shared->finish_times(group, call, ready);
     };
   }
   return options;
-}
-
-sim::SimulationReport Rehearsal::run(std::chrono::milliseconds timeout,
-                                     const std::function<void(RankContext&)>& body) const {
-  return rehearse(timeout, body, nullptr);
-}
-
-sim::SimulationReport Rehearsal::run_or_exit(const std::string& program, std::chrono::milliseconds timeout,
-                                             const std::function<void(RankContext&)>& body) const {
-  return rehearse(timeout, body, [&](const sim::SimulationReport& report) { exit_with(report, program); });
 }
 
 sim::SimulationReport Rehearsal::run_simulated_ranks(std::chrono::milliseconds timeout,
@@ -204,45 +151,11 @@ sim::SimulationReport Rehearsal::run_simulated_ranks(std::chrono::milliseconds t
                "not report; use compute.cpu_time_factor",
                options_.network);
   check_config(options_.device == "cpu", "--device {}: ranks that are processes compute on the CPU", options_.device);
-  auto options = simulation_options(nullptr);
+  auto options = simulation_options();
   options.timeout = timeout;
   options.processor_seconds = std::move(processor_seconds);
   options.sleep = std::move(sleep);
   return sim::rehearse_ranks(options, body);
-}
-
-// `on_stuck` is called if ranks do not return after a failure, e.g. in an endless loop. Their threads cannot be ended,
-// so it must end the process; null lets sim::rehearse wait for them.
-sim::SimulationReport Rehearsal::rehearse(std::chrono::milliseconds timeout,
-                                          const std::function<void(RankContext&)>& body,
-                                          std::function<void(const sim::SimulationReport&)> on_stuck) const {
-  // Shared with the lambda in `options`, which rank threads may call after this function has returned by an exception.
-  const auto use = std::make_shared<CostTableUsage>(network_ ? network_->compute : sim::ComputeCosts{});
-  auto options = simulation_options(use);
-  options.timeout = timeout;
-  options.on_stuck = std::move(on_stuck);
-  auto report = sim::rehearse(options, body);
-  use->report_unused(report);
-  return report;
-}
-
-// Ends the process without running destructors: rank threads that cannot be ended still use what they would destroy.
-void Rehearsal::exit_with(const sim::SimulationReport& report, const std::string& program) const {
-  try {
-    write(report);
-    if (!options_.report.empty()) {
-      auto unfinished = page(report);
-      unfinished.title = fmt::format("{} simulated ranks, some of which did not return", num_ranks_);
-      write_page(unfinished, options_.report);
-    }
-    if (!options_.timeline.empty())
-      std::cerr << program << ": --timeline: not written, because a rank is still running" << std::endl;
-  } catch (const std::exception& error) {
-    std::cerr << program << ": " << message_of(error) << std::endl;
-  }
-  // Errors of writing are printed and not thrown: the diagnosis below matters more than a file that cannot be written.
-  const int code = conclude(report, program);
-  flush_and_exit(code);
 }
 
 void Rehearsal::write(const sim::SimulationReport& report) const {

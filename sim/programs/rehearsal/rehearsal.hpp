@@ -35,21 +35,25 @@ sim::ScalePoint scale_point(const Prediction& prediction, double samples_per_ste
 /// Formats a table with one line per known prediction, followed by one line per unknown one.
 std::string describe(const std::vector<Prediction>& predictions);
 
-/// Runs a program on simulated ranks according to the options, and writes the files that they name.
+/// What the options of a rehearsal ask for: the simulator's own options, the files to write, the page.
 ///
-///     Rehearsal rehearsal(options, /*num_ranks=*/64);     // reads the files; ConfigError with all problems
-///     const auto report = rehearsal.run(timeout, body);
-///     rehearsal.write(report);                            // --event-log, --diagnosis, --timeline
+///     const Rehearsal rehearsal(options, /*num_ranks=*/64);    // reads the files; ConfigError with all problems
+///     const auto report = run_threads(rehearsal, timeout, body);
+///     rehearsal.write(report);                                 // --event-log, --diagnosis, --timeline
 class Rehearsal {
  public:
   Rehearsal(const RehearsalOptions& options, int num_ranks);
   /// Uses these faults instead of those of the file.
   Rehearsal(const RehearsalOptions& options, int num_ranks, std::vector<sim::Fault> plan);
 
-  sim::SimulationReport run(std::chrono::milliseconds timeout, const std::function<void(RankContext&)>& body) const;
-  /// Like `run`, but ends the process if ranks do not return after a failure, after calling `write` and `conclude`.
-  sim::SimulationReport run_or_exit(const std::string& program, std::chrono::milliseconds timeout,
-                                    const std::function<void(RankContext&)>& body) const;
+  [[nodiscard]] const RehearsalOptions& options() const { return options_; }
+  [[nodiscard]] int num_ranks() const { return num_ranks_; }
+  [[nodiscard]] const std::vector<sim::Fault>& plan() const { return plan_; }
+  /// None if time is that of the wall clock.
+  [[nodiscard]] const std::optional<sim::NetworkSpec>& network() const { return network_; }
+  /// Without the time of operators of a cost table, which who runs the operators must measure.
+  [[nodiscard]] sim::SimulationOptions simulation_options() const;
+
   /// Runs bodies that stand for ranks whose programs run in processes; `processor_seconds` are those of the processes,
   /// and `sleep` is how their threads sleep.
   sim::SimulationReport run_simulated_ranks(std::chrono::milliseconds timeout,
@@ -58,19 +62,12 @@ class Rehearsal {
   void write(const sim::SimulationReport& report) const;
   /// Returns the part of the HTML page that every kind of run shares.
   [[nodiscard]] sim::RunReport page(const sim::SimulationReport& report) const;
-  [[nodiscard]] const std::vector<sim::Fault>& plan() const { return plan_; }
 
  private:
-  class CostTableUsage;
-  [[nodiscard]] sim::SimulationOptions simulation_options(const std::shared_ptr<CostTableUsage>& use) const;
-  sim::SimulationReport rehearse(std::chrono::milliseconds timeout, const std::function<void(RankContext&)>& body,
-                                 std::function<void(const sim::SimulationReport&)> on_stuck) const;
-  [[noreturn]] void exit_with(const sim::SimulationReport& report, const std::string& program) const;
-
   RehearsalOptions options_;
   int num_ranks_;
   std::vector<sim::Fault> plan_;
-  std::optional<sim::NetworkSpec> network_;  // set: time is virtual
+  std::optional<sim::NetworkSpec> network_;
 };
 
 /// Writes the page as index.html into the folder, creating the folder if necessary.

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <type_traits>
 
-#include "backends/nccl/nccl_backend.hpp"
+#include "backends/nccl/gpus.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/engine/scheduling/rank_schedule.hpp"
 #include "sim/programs/rehearsal/output_files.hpp"

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "sim/programs/comparison/recorder.hpp"
+#include "sim/programs/comparison/record_options.hpp"
 #include "sim/programs/rehearsal/rehearsal_options.hpp"
 
 namespace accel::programs {

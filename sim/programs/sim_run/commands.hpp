@@ -1,15 +1,37 @@
 #pragma once
 
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/programs/sim_run/explore_target.hpp"
+
 namespace accel::programs {
+
+/// What the commands do with experiment files.
+struct ExperimentFiles {
+  /// Throws ConfigError if the file with these overrides is not an experiment of that many ranks.
+  std::function<void(const std::string& file, const std::vector<std::string>& overrides, int num_ranks)> check;
+  /// Explores the experiment.
+  std::function<std::unique_ptr<ExploreTarget>(std::string file, std::vector<std::string> overrides,
+                                               std::string faults_file)>
+      make_target;
+};
+
+/// Runs the command that the first argument names, or the program after `--`, if sim-run can do it without LibTorch.
+/// Returns its exit code, nullopt for all others. Throws ConfigError for wrong usage.
+std::optional<int> run_program_command(int argc, char** argv, const ExperimentFiles& experiments);
 
 /// `sim-run compare --a BACKEND --b BACKEND [options] EXPERIMENT.yaml | -- PROGRAM [ARGS...]`: runs a program on two
 /// backends and prints where they diverge first. Returns the exit code: 0 if they are equal, 1 if not.
-int compare_main(int argc, char** argv);
+int compare_main(int argc, char** argv, const ExperimentFiles& experiments);
 
 /// `sim-run explore --schedules N [options] EXPERIMENT.yaml | -- PROGRAM [ARGS...]`: runs a program under many
 /// schedules and shrinks the first that fails or computes a different result. Returns the exit code: 0 if none was
 /// found.
-int explore_main(int argc, char** argv);
+int explore_main(int argc, char** argv, const ExperimentFiles& experiments);
 
 /// `sim-run prove --ranks N [options] EXPERIMENT.yaml | -- PROGRAM [ARGS...]`: runs a program under layouts of a mesh
 /// and on one rank, and prints the first tensor that differs. Returns the exit code: 0 if all layouts are equal, 1 if

@@ -14,7 +14,6 @@
 #include "reference/core/input/listed.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/run_options.hpp"
-#include "sim/programs/experiments/experiment.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
 #include "sim/programs/rehearsal/output_files.hpp"
 #include "sim/programs/sim_run/commands.hpp"
@@ -158,12 +157,12 @@ int report_failure(const ComparisonSide& side, const SideRun& run) {
   return run.exit_code <= kDiagnosed ? run.exit_code : kFailure;
 }
 
-int run(const CompareArguments& arguments) {
+int run(const CompareArguments& arguments, const ExperimentFiles& experiments) {
   const auto problems = problems_of(arguments);
   check_config(problems.empty(), "{}", listed(problems, "\n"));
   const ComparisonSide sides[] = {side_of(arguments, false), side_of(arguments, true)};
   for (const auto& side : sides) {
-    if (!arguments.experiment.empty()) read_experiment(arguments.experiment, side.overrides, arguments.ranks);
+    if (!arguments.experiment.empty()) experiments.check(arguments.experiment, side.overrides, arguments.ranks);
   }
   const ComparedProgram program{.experiment = arguments.experiment,
                                 .command = arguments.command,
@@ -198,7 +197,7 @@ int run(const CompareArguments& arguments) {
 
 }  // namespace
 
-int compare_main(int argc, char** argv) {
+int compare_main(int argc, char** argv, const ExperimentFiles& experiments) {
   CompareArguments arguments;
   arguments.command = take_program("sim-run compare", argc, argv);
   CLI::App app(
@@ -223,7 +222,7 @@ int compare_main(int argc, char** argv) {
   app.add_option("--report", arguments.report, "Write an HTML page about the comparison into this folder");
   app.add_option("EXPERIMENT", arguments.experiment, "Experiment file (YAML), or -- PROGRAM [ARGS...]: a user program");
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
-  return run(arguments);
+  return run(arguments, experiments);
 }
 
 }  // namespace accel::programs

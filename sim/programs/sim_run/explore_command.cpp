@@ -10,7 +10,7 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
-#include "reference/state/rank_context.hpp"
+#include "reference/core/system/print_warning.hpp"
 #include "sim/faults/fault_file.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/run_options.hpp"
@@ -142,19 +142,19 @@ int report(const ExploreArguments& arguments, const ExploreTarget& target, const
   return exploration.failure ? (what.exit_code == kDiagnosed ? kDiagnosed : kFailure) : kSuccess;
 }
 
-std::unique_ptr<ExploreTarget> make_target(const ExploreArguments& arguments) {
+std::unique_ptr<ExploreTarget> make_target(const ExploreArguments& arguments, const ExperimentFiles& experiments) {
   const auto& faults = arguments.rehearsal.faults;
-  if (!arguments.experiment.empty()) return make_experiment_target(arguments.experiment, arguments.overrides, faults);
+  if (!arguments.experiment.empty()) return experiments.make_target(arguments.experiment, arguments.overrides, faults);
   if (auto program = python_program(arguments.command, arguments.preload))
     return make_python_target(faults.empty() ? std::move(*program) : with_watched_writes(std::move(*program)), faults);
   return make_program_target(arguments.command, faults);
 }
 
-int run(const ExploreArguments& arguments) {
+int run(const ExploreArguments& arguments, const ExperimentFiles& experiments) {
   auto problems = problems_of(arguments);
   check_config(problems.empty(), "{}", listed(problems, "\n"));
   const auto& rehearsal = arguments.rehearsal;
-  const auto target = make_target(arguments);
+  const auto target = make_target(arguments, experiments);
   sim::Trial first{.num_ranks = arguments.ranks(),
                    .max_steps = arguments.max_steps.value_or(0),
                    .schedule = rehearsal.rank_schedule()};
@@ -182,7 +182,7 @@ int run(const ExploreArguments& arguments) {
 
 }  // namespace
 
-int explore_main(int argc, char** argv) {
+int explore_main(int argc, char** argv, const ExperimentFiles& experiments) {
   ExploreArguments arguments;
   arguments.rehearsal.schedule = "random";
   arguments.command = take_program("sim-run explore", argc, argv);
@@ -196,7 +196,7 @@ int explore_main(int argc, char** argv) {
   app.add_option("--max-steps", arguments.max_steps, "Stop training after this many micro-batches");
   app.add_option("EXPERIMENT", arguments.experiment, "Experiment file (YAML), or -- PROGRAM [ARGS...]: a user program");
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
-  return run(arguments);
+  return run(arguments, experiments);
 }
 
 }  // namespace accel::programs

@@ -1,6 +1,7 @@
 // How `sim-run explore` runs one trial and judges it. Three kinds of program can be explored: an experiment, which runs
-// in this process and loads its data once; a user program, which is executed again for every trial because its state
-// cannot be reset; and a Python program, whose imports are done once and whose ranks are forked for every trial.
+// in this process and loads its data once (experiment_target.cpp); a user program, which is executed again for every trial
+// because its state cannot be reset; and a Python program, whose imports are done once and whose ranks are forked for every
+// trial.
 #include "sim/programs/sim_run/explore_target.hpp"
 
 #include <fcntl.h>
@@ -19,8 +20,6 @@
 #include "reference/config/yaml_reader.hpp"
 #include "sim/faults/fault_file.hpp"
 #include "sim/programs/comparison/step_difference.hpp"
-#include "sim/programs/entry/real_rank.hpp"
-#include "sim/programs/experiments/train_experiment.hpp"
 #include "sim/programs/rehearsal/diagnosis_json.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
 #include "sim/programs/rehearsal/output_files.hpp"
@@ -51,7 +50,7 @@ std::string failure_of(const std::string& diagnosis_text) {
 
 // The text of a run that ended well lists its findings, and faults that did not stop it; the latter are expected in an
 // exploration with faults and are dropped. See diagnosis_json for the prefix.
-TrialOutcome outcome_of(const std::string& diagnosis_text) {
+TrialOutcome outcome_of_diagnosis(const std::string& diagnosis_text) {
   TrialOutcome outcome{.failure = failure_of(diagnosis_text)};
   std::istringstream lines(nlohmann::json::parse(diagnosis_text)["text"].get<std::string>());
   for (std::string line; outcome.failure.empty() && std::getline(lines, line);) {
@@ -59,58 +58,6 @@ TrialOutcome outcome_of(const std::string& diagnosis_text) {
   }
   return outcome;
 }
-
-TrialOutcome outcome_of(const sim::SimulationReport& report) {
-  auto outcome = outcome_of(diagnosis_json(report));
-  outcome.steps = lines_of(report.steps);
-  if (!report.error) return outcome;
-  try {
-    std::rethrow_exception(report.error);
-  } catch (const std::exception& error) {
-    outcome.exit_code = exit_code_of(error);
-  }
-  return outcome;
-}
-
-// pct_depth is only set for pct schedules: the options' check rejects it with any other.
-RehearsalOptions options_of(const sim::Trial& trial) {
-  RehearsalOptions options{.schedule = name_of(trial.schedule.kind), .seed_schedule = trial.schedule.seed};
-  if (trial.schedule.kind == sim::ScheduleKind::kPct) options.pct_depth = trial.schedule.pct_depth;
-  return options;
-}
-
-// Runs trials in this process: no start-up time per trial, and steps can be limited.
-class ExperimentTarget : public ExploreTarget {
- public:
-  ExperimentTarget(std::string file, std::vector<std::string> overrides, std::string faults_file)
-      : ExploreTarget(std::move(faults_file)), file_(std::move(file)), overrides_(std::move(overrides)) {}
-
-  [[nodiscard]] bool has_steps() const override { return true; }
-
-  TrialOutcome run(const sim::Trial& trial, const std::vector<sim::Fault>& faults) override {
-    auto overrides = overrides_;
-    if (trial.max_steps > 0) overrides.push_back(fmt::format("max_steps={}", trial.max_steps));
-    const auto experiment = read_experiment(file_, overrides, trial.num_ranks);
-    // The data does not depend on the number of ranks or steps, so that one load serves all trials.
-    if (!task_) task_ = load_task(experiment);
-    std::vector<RankResult> results(trial.num_ranks);
-    auto options = options_of(trial);
-    options.records_steps = true;
-    const Rehearsal rehearsal(options, trial.num_ranks, faults);
-    const auto report = rehearsal.run_or_exit("sim-run", collective_timeout(), [&](RankContext& rank) {
-      train_experiment(rank, experiment, *task_, {.trace = true}, results[rank.rank]);
-    });
-    auto outcome = outcome_of(report);
-    for (const auto& result : results)
-      outcome.result.insert(outcome.result.end(), result.trace.begin(), result.trace.end());
-    return outcome;
-  }
-
- private:
-  std::string file_;
-  std::vector<std::string> overrides_;
-  std::optional<Task> task_;
-};
 
 std::vector<std::string> lines_in(const std::string& path) {
   std::vector<std::string> lines;
@@ -172,7 +119,7 @@ class ProgramTarget : public ExploreTarget {
       return {.failure = fmt::format("the program {}", launcher::describe_exit_code(exit_code)),
               .exit_code = exit_code};
     }
-    auto outcome = outcome_of(accel::read_text(request.rehearsal.diagnosis));
+    auto outcome = outcome_of_diagnosis(accel::read_text(request.rehearsal.diagnosis));
     outcome.exit_code = exit_code;
     outcome.result = lines_in(path("output"));
     // Ranks print in the order of the schedule, which differs between trials by design. Only the set of lines counts.
@@ -212,6 +159,25 @@ class PythonTarget : public ExploreTarget {
 
 }  // namespace
 
+TrialOutcome outcome_of(const sim::SimulationReport& report) {
+  auto outcome = outcome_of_diagnosis(diagnosis_json(report));
+  outcome.steps = lines_of(report.steps);
+  if (!report.error) return outcome;
+  try {
+    std::rethrow_exception(report.error);
+  } catch (const std::exception& error) {
+    outcome.exit_code = exit_code_of(error);
+  }
+  return outcome;
+}
+
+// pct_depth is only set for pct schedules: the options' check rejects it with any other.
+RehearsalOptions options_of(const sim::Trial& trial) {
+  RehearsalOptions options{.schedule = name_of(trial.schedule.kind), .seed_schedule = trial.schedule.seed};
+  if (trial.schedule.kind == sim::ScheduleKind::kPct) options.pct_depth = trial.schedule.pct_depth;
+  return options;
+}
+
 // The file is read again for every trial, because faults with `rank: any` depend on the number of ranks, which shrinks.
 std::vector<sim::Fault> ExploreTarget::faults_of(const sim::Trial& trial) const {
   if (faults_file_.empty()) return {};
@@ -219,11 +185,6 @@ std::vector<sim::Fault> ExploreTarget::faults_of(const sim::Trial& trial) const 
   std::vector<sim::Fault> chosen;
   for (const int index : trial.faults) chosen.push_back(all.at(index));
   return chosen;
-}
-
-std::unique_ptr<ExploreTarget> make_experiment_target(std::string file, std::vector<std::string> overrides,
-                                                      std::string faults_file) {
-  return std::make_unique<ExperimentTarget>(std::move(file), std::move(overrides), std::move(faults_file));
 }
 
 std::unique_ptr<ExploreTarget> make_program_target(std::vector<std::string> command, std::string faults_file) {

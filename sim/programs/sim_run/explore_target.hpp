@@ -9,8 +9,8 @@
 
 #include "sim/engine/scheduling/explore.hpp"
 #include "sim/faults/fault.hpp"
-#include "sim/programs/experiments/experiment.hpp"
 #include "sim/programs/processes/fork_server.hpp"
+#include "sim/programs/rehearsal/rehearsal_options.hpp"
 
 namespace accel::programs {
 
@@ -23,6 +23,9 @@ struct TrialOutcome {
   int exit_code = 0;
   std::vector<std::string> findings = {};  // only if it ended well
 };
+
+TrialOutcome outcome_of(const sim::SimulationReport& report);
+RehearsalOptions options_of(const sim::Trial& trial);
 
 /// The program that `explore` runs repeatedly.
 class ExploreTarget {
@@ -41,10 +44,6 @@ class ExploreTarget {
  private:
   std::string faults_file_;
 };
-
-/// Explores an experiment in this process. Trials are compared by the traces of all ranks.
-std::unique_ptr<ExploreTarget> make_experiment_target(std::string file, std::vector<std::string> overrides,
-                                                      std::string faults_file);
 
 /// Explores a user program, with one process per trial. Trials are compared by losses, parameters, and the lines of
 /// standard output in any order.

@@ -11,7 +11,7 @@
 
 #include "reference/core/errors.hpp"
 #include "sim/programs/command_line/command_line.hpp"
-#include "sim/programs/command_line/run_options.hpp"
+#include "sim/programs/command_line/plan_options.hpp"
 #include "sim/programs/experiments/data_plan.hpp"
 #include "sim/programs/experiments/plan_rendering.hpp"
 

@@ -23,14 +23,14 @@
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/memory_pools.hpp"
 #include "sim/programs/command_line/run_options.hpp"
-#include "sim/programs/command_line/user_program.hpp"
 #include "sim/programs/comparison/recorder.hpp"
 #include "sim/programs/entry/real_rank.hpp"
 #include "sim/programs/experiments/train_experiment.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
 #include "sim/programs/rehearsal/output_files.hpp"
-#include "sim/programs/rehearsal/rehearsal.hpp"
+#include "sim/programs/rehearsal/thread_ranks.hpp"
 #include "sim/programs/sim_run/commands.hpp"
+#include "sim/programs/sim_run/experiment_target.hpp"
 #include "sim/programs/sim_run/run_summary.hpp"
 
 namespace accel::programs {
@@ -124,7 +124,7 @@ int run_simulated(const Arguments& arguments, int num_ranks, const Experiment& e
   const Rehearsal rehearsal(arguments.rehearsal, num_ranks);
   std::vector<RankResult> results(num_ranks);
   const bool has_page = !arguments.rehearsal.report.empty();
-  const auto report = rehearsal.run_or_exit("sim-run", collective_timeout(), [&](RankContext& rank) {
+  const auto report = run_threads_or_exit(rehearsal, "sim-run", collective_timeout(), [&](RankContext& rank) {
     auto options = arguments.train_options();
     options.keeps_losses = has_page && rank.rank == 0;
     options.progress_descriptor = shows_progress(arguments) ? STDERR_FILENO : -1;
@@ -344,18 +344,17 @@ std::optional<int> parse(int argc, char** argv, Arguments& arguments, CLI::App& 
   return parse_command_line(app, argc, argv);
 }
 
+const ExperimentFiles kExperimentFiles{.check = [](const auto& file, const auto& overrides,
+                                                   int num_ranks) { read_experiment(file, overrides, num_ranks); },
+                                       .make_target = make_experiment_target};
+
 int run_main(int argc, char** argv) {
   Arguments arguments;
   try {
+    if (const auto code = run_program_command(argc, argv, kExperimentFiles)) return *code;
     if (argc > 1 && std::string(argv[1]) == "plan") return plan_main(argc - 1, argv + 1);
-    if (argc > 1 && std::string(argv[1]) == "compare") return compare_main(argc - 1, argv + 1);
     if (argc > 1 && std::string(argv[1]) == "prove") return prove_main(argc - 1, argv + 1);
     if (argc > 1 && std::string(argv[1]) == "layouts") return layouts_main(argc - 1, argv + 1);
-    if (argc > 1 && std::string(argv[1]) == "explore") return explore_main(argc - 1, argv + 1);
-    if (argc > 1 && std::string(argv[1]) == "attach") return run_attached({argv + 2, argv + argc});
-    if (const auto dashes = std::find(argv + 1, argv + argc, std::string_view("--")); dashes != argv + argc) {
-      return run_user_program({.options = {argv + 1, dashes}, .command = {dashes + 1, argv + argc}});
-    }
     check_program_follows_dashes("sim-run", {argv + 1, argv + argc});
     CLI::App app("Trains an experiment on simulated ranks (threads of this process) or on real ones.", "sim-run");
     app.footer(

@@ -7,7 +7,7 @@
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/models/gpt.hpp"
 #include "reference/optim/optimizers/fused_adam.hpp"
-#include "sim/programs/rehearsal/rehearsal.hpp"
+#include "sim/programs/rehearsal/thread_ranks.hpp"
 #include "tests/support/fake_device/collectives.hpp"
 #include "tests/support/torch.hpp"
 
@@ -27,7 +27,7 @@ double exposed_share(Layout layout) {
   programs::RehearsalOptions options;
   options.network = std::string(std::getenv("ACCEL_SOURCE_DIR")) + "/configs/sim/networks/" + layout.network;
   const programs::Rehearsal rehearsal(options, layout.num_ranks);
-  const auto report = rehearsal.run(std::chrono::minutes(5), [&](RankContext& rank) {
+  const auto report = programs::run_threads(rehearsal, std::chrono::minutes(5), [&](RankContext& rank) {
     rank.local_world_size = layout.ranks_per_machine;
     rank.local_rank = rank.rank % layout.ranks_per_machine;
     const fake_device::DeviceScope on_device(rank);

@@ -7,7 +7,7 @@
 #include "reference/core/errors.hpp"
 #include "sim/programs/experiments/train_experiment.hpp"
 #include "sim/programs/layouts/layout_proof.hpp"
-#include "sim/programs/rehearsal/rehearsal.hpp"
+#include "sim/programs/rehearsal/thread_ranks.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace accel::testing::layout_forecast {
@@ -35,7 +35,7 @@ class LayoutForecastTest : public ::testing::Test {
     const auto task = programs::load_task(experiment);
     std::vector<programs::RankResult> results(num_ranks);
     const programs::Rehearsal rehearsal({.network = network()}, num_ranks);
-    const auto report = rehearsal.run(std::chrono::minutes(5), [&](RankContext& rank) {
+    const auto report = programs::run_threads(rehearsal, std::chrono::minutes(5), [&](RankContext& rank) {
       programs::train_experiment(rank, experiment, task, {}, results[rank.rank]);
     });
     if (report.error) std::rethrow_exception(report.error);

@@ -9,7 +9,7 @@
 #include "reference/state/device_mesh.hpp"
 #include "sim/backend/first_rank.hpp"
 #include "sim/programs/layouts/traced_step.hpp"
-#include "sim/programs/rehearsal/rehearsal.hpp"
+#include "sim/programs/rehearsal/thread_ranks.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace accel::testing::traced_step {
@@ -99,9 +99,8 @@ TEST_F(TracedStepTest, AStepTakesTheVirtualTimeOfSimulatedRanks) {
       const auto step = programs::time_of_step(trace, costs);
       programs::RehearsalOptions options{.network = network(library)};
       options.report = folder_.path();
-      const auto report = programs::Rehearsal(options, 16).run(std::chrono::minutes(1), [&](RankContext& rank) {
-        run_program(rank, seed);
-      });
+      const auto report = programs::run_threads(programs::Rehearsal(options, 16), std::chrono::minutes(1),
+                                                [&](RankContext& rank) { run_program(rank, seed); });
       ASSERT_FALSE(report.error);
       double end = 0;
       for (const auto& rank : report.times) end = std::max(end, rank.updates[1].now);

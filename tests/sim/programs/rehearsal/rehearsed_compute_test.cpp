@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "reference/state/rank_context.hpp"
-#include "sim/programs/rehearsal/rehearsal.hpp"
+#include "sim/programs/rehearsal/thread_ranks.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -32,8 +32,8 @@ constexpr const char* kFlops = "kind: table, launch_seconds: 0, flops_per_second
 class RehearsedComputeTest : public ::testing::Test {
  protected:
   sim::SimulationReport run(const std::string& network, int num_ranks, const std::function<void(RankContext&)>& body) {
-    return programs::Rehearsal({.network = folder_.write("network.yaml", network)}, num_ranks)
-        .run(std::chrono::minutes(1), body);
+    return programs::run_threads(programs::Rehearsal({.network = folder_.write("network.yaml", network)}, num_ranks),
+                                 std::chrono::minutes(1), body);
   }
 
   TemporaryFolder folder_;

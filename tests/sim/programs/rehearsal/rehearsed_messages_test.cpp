@@ -10,7 +10,7 @@
 #include <cstdlib>
 
 #include "reference/state/rank_context.hpp"
-#include "sim/programs/rehearsal/rehearsal.hpp"
+#include "sim/programs/rehearsal/thread_ranks.hpp"
 
 namespace accel::testing::rehearsed_messages_test {
 namespace {
@@ -21,7 +21,7 @@ constexpr int kNumRanks = 4;
 sim::SimulationReport pass_around(int count, bool receives_first) {
   const auto network = std::string(std::getenv("ACCEL_SOURCE_DIR")) + "/configs/sim/networks/nvlink_8.yaml";
   const programs::Rehearsal rehearsal({.network = network}, kNumRanks);
-  return rehearsal.run(std::chrono::minutes(1), [&](RankContext& rank) {
+  return programs::run_threads(rehearsal, std::chrono::minutes(1), [&](RankContext& rank) {
     auto own = at::full({1 << 20}, rank.rank), other = at::full({1 << 20}, -1);
     const int next = (rank.rank + 1) % kNumRanks, previous = (rank.rank + kNumRanks - 1) % kNumRanks;
     for (int message = 0; message < count; ++message) {
@@ -61,15 +61,16 @@ TEST_P(RehearsedMessagesTest, EveryMessageTakesItsTimeInAGroupOfAnySize) {
 TEST(RehearsedMessagesTest, AMessageStartsOnlyWithItsReceive) {
   const auto network = std::string(std::getenv("ACCEL_SOURCE_DIR")) + "/configs/sim/networks/nvlink_8.yaml";
   const auto wait_of = [&](int num_products) {
-    const auto report =
-        programs::Rehearsal({.network = network}, 2).run(std::chrono::minutes(1), [&](RankContext& rank) {
-          auto tensor = at::zeros({1 << 20});
-          if (rank.rank == 0) rank.world.send(tensor, 1).wait();
-          if (rank.rank == 0) return;
-          // 200 products take longer than the message would.
-          for (int product = 0; product < num_products; ++product) at::mm(at::ones({512, 512}), at::ones({512, 512}));
-          rank.world.recv(tensor, 0).wait();
-        });
+    const auto report = programs::run_threads(programs::Rehearsal({.network = network}, 2), std::chrono::minutes(1),
+                                              [&](RankContext& rank) {
+                                                auto tensor = at::zeros({1 << 20});
+                                                if (rank.rank == 0) rank.world.send(tensor, 1).wait();
+                                                if (rank.rank == 0) return;
+                                                // 200 products take longer than the message would.
+                                                for (int product = 0; product < num_products; ++product)
+                                                  at::mm(at::ones({512, 512}), at::ones({512, 512}));
+                                                rank.world.recv(tensor, 0).wait();
+                                              });
     if (report.error) std::rethrow_exception(report.error);
     return std::pair(report.times[1].exposed_communication, report.times[1].compute);
   };

@@ -106,6 +106,12 @@ TEST(CiFilesTest, EveryNightRunsEachOptionOfTheTests) {
                                        "./dev build clang",
                                        "./dev tidy HEAD~10",
                                        "./dev wheel --check",
+                                       "./dev wheel --check --torch 2.4",
+                                       "./dev wheel --check --torch 2.6",
+                                       "./dev wheel --check --torch 2.8",
+                                       "./dev wheel --check --torch 2.13",
+                                       "./dev wheel --check --torch 2.15",
+                                       "./dev wheel --machine aarch64",
                                        "./dev docs",
                                        "./dev fuzz 600"};
   EXPECT_EQ(commands_of_dev(commands_of_github_job(read_yaml(kGitHub)["jobs"]["thorough"])), expected);

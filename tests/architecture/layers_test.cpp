@@ -74,8 +74,8 @@ std::vector<std::string> violations(const Layers& layers, const std::vector<Incl
       found.push_back(file + ": belongs to no module of configs/layers.yaml");
       continue;
     }
-    const bool is_torch =
-        target.rfind("torch/", 0) == 0 || target.rfind("ATen/", 0) == 0 || target.rfind("c10/", 0) == 0;
+    const bool is_torch = (target.starts_with("torch/") && !target.starts_with("torch/headeronly/")) ||
+                          target.starts_with("ATen/") || target.starts_with("c10/");
     if (is_torch && layers.torch_free.contains(from))
       found.push_back(file + ": includes " + target + ", but " + from + " is free of torch");
     const auto to = module_of(layers, target);

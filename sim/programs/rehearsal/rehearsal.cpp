@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iostream>
 #include <mutex>
+#include <set>
 #include <sstream>
 
 #include "reference/core/errors.hpp"
@@ -196,22 +197,43 @@ void write_page(const sim::RunReport& page, const std::string& folder) {
   write_text((std::filesystem::path(folder) / "index.html").string(), sim::report_page(page));
 }
 
-// Prints each fact once. The error's message lists the errors of all ranks and the diagnosis explains them, and often
-// one contains the other: if every rank threw the diagnosis, only the diagnosis is printed; if some ranks threw other
-// errors, the message already includes it.
+namespace {
+
+// Of an error. Its message lists the errors of all ranks and the diagnosis explains them, and often one contains the other:
+// if every rank threw the diagnosis, only the diagnosis is told; if some ranks threw other errors, the message already
+// includes it.
+std::string explanation_of(const sim::SimulationReport& report, const std::string& message) {
+  const auto text = report.diagnosis ? report.diagnosis->text : "";
+  const bool covers_message = text.find(message.substr(message.find(": ") + 2)) != std::string::npos;
+  const bool contains_diagnosis = message.find(text) != std::string::npos;
+  return (contains_diagnosis || covers_message ? "" : text + "\n") + (covers_message ? text : message);
+}
+
+// Those that the explanation does not name: a fault that the run survived would leave no trace.
+void print_faults(const std::vector<sim::AppliedFault>& strikes, const std::string& program,
+                  const std::string& explanation) {
+  std::set<std::string> printed;
+  for (const auto& strike : strikes) {
+    if (explanation.find(strike.text) == std::string::npos && printed.insert(strike.text).second)
+      std::cerr << program << ": injected fault: " << strike.text << std::endl;
+  }
+}
+
+}  // namespace
+
+// Prints each fact once.
 int conclude(const sim::SimulationReport& report, const std::string& program) {
   for (const auto& finding : report.findings) print_warning(finding);
-  if (!report.error) return kSuccess;
+  if (!report.error) {
+    print_faults(report.strikes, program, "");
+    return kSuccess;
+  }
   try {
     std::rethrow_exception(report.error);
   } catch (const std::exception& error) {
-    const std::string message = message_of(error);
-    const auto text = report.diagnosis ? report.diagnosis->text : "";
-    const bool covers_message =
-        text.find(message.substr(message.find(": ") + 2)) != std::string::npos;  // every rank threw the diagnosis
-    const bool contains_diagnosis = message.find(text) != std::string::npos;     // some ranks did, beside other errors
-    std::cerr << program << ": " << (contains_diagnosis || covers_message ? "" : text + "\n")
-              << (covers_message ? text : message) << std::endl;
+    const auto explanation = explanation_of(report, message_of(error));
+    print_faults(report.strikes, program, explanation);
+    std::cerr << program << ": " << explanation << std::endl;
     return exit_code_of(error);
   }
 }

@@ -32,11 +32,17 @@ constexpr const char* kSingleRunOptions[] = {"--event-log", "--diagnosis", "--ne
 
 struct ExploreArguments : RunOptions {
   std::int64_t schedules = 100;
+  std::string ignore_lines = kTimes;
   std::vector<std::string> overrides;
   std::optional<std::int64_t> max_steps;
   std::string experiment;
   std::vector<std::string> command;
 };
+
+// Case does not matter: programs print "time", "Time" and "ETA". Throws std::regex_error.
+std::regex ignored_lines(const std::string& pattern) {
+  return pattern.empty() ? std::regex("(?!)") : std::regex(pattern, std::regex::icase);
+}
 
 std::vector<std::string> problems_of(const ExploreArguments& arguments) {
   auto problems = programs::problems_of(static_cast<const RunOptions&>(arguments));
@@ -45,6 +51,12 @@ std::vector<std::string> problems_of(const ExploreArguments& arguments) {
     problems.push_back(fmt::format("--max-steps: expected 1 or more, got {}", *arguments.max_steps));
   if (arguments.schedules < 1)
     problems.push_back(fmt::format("--schedules: expected 1 or more, got {}", arguments.schedules));
+  try {
+    ignored_lines(arguments.ignore_lines);
+  } catch (const std::regex_error& error) {
+    problems.push_back(
+        fmt::format("--ignore-lines: '{}' is not a regular expression: {}", arguments.ignore_lines, error.what()));
+  }
   if (rehearsal.schedule == "parallel" || rehearsal.schedule == "round-robin")
     problems.push_back(fmt::format("--schedule {}: is a single schedule; expected random or pct", rehearsal.schedule));
   if (arguments.backend != "sim" || arguments.rank_counts.size() > 1)
@@ -146,8 +158,9 @@ std::unique_ptr<ExploreTarget> make_target(const ExploreArguments& arguments, co
   const auto& faults = arguments.rehearsal.faults;
   if (!arguments.experiment.empty()) return experiments.make_target(arguments.experiment, arguments.overrides, faults);
   if (auto program = python_program(arguments.command, arguments.preload))
-    return make_python_target(faults.empty() ? std::move(*program) : with_watched_writes(std::move(*program)), faults);
-  return make_program_target(arguments.command, faults);
+    return make_python_target(faults.empty() ? std::move(*program) : with_watched_writes(std::move(*program)), faults,
+                              ignored_lines(arguments.ignore_lines));
+  return make_program_target(arguments.command, faults, ignored_lines(arguments.ignore_lines));
 }
 
 int run(const ExploreArguments& arguments, const ExperimentFiles& experiments) {
@@ -191,6 +204,11 @@ int explore_main(int argc, char** argv, const ExperimentFiles& experiments) {
   add_run_options(app, arguments);
   for (const auto* option : kSingleRunOptions) app.get_option(option)->group("");  // not in the help
   app.add_option("--schedules", arguments.schedules, "Number of schedules to run")->capture_default_str();
+  app.add_option(
+         "--ignore-lines", arguments.ignore_lines,
+         "Lines of a program's output that are not compared: those in which this regular expression is found, in "
+         "any case; \"\" compares all. The default finds times, durations and rates")
+      ->allow_extra_args(false);
   app.add_option("--set", arguments.overrides, "key.path=value: override one value of the experiment; repeatable")
       ->allow_extra_args(false);
   app.add_option("--max-steps", arguments.max_steps, "Stop training after this many micro-batches");

@@ -77,8 +77,8 @@ std::string line_difference(const std::vector<std::string>& result, const std::v
 // Runs each trial as a process of the user program, with the protocol of sim_request.hpp.
 class ProgramTarget : public ExploreTarget {
  public:
-  ProgramTarget(std::vector<std::string> command, std::string faults_file)
-      : ExploreTarget(std::move(faults_file)), command_(std::move(command)) {}
+  ProgramTarget(std::vector<std::string> command, std::string faults_file, std::regex ignored)
+      : ExploreTarget(std::move(faults_file)), command_(std::move(command)), ignored_(std::move(ignored)) {}
 
   [[nodiscard]] bool has_steps() const override { return false; }
 
@@ -122,6 +122,7 @@ class ProgramTarget : public ExploreTarget {
     auto outcome = outcome_of_diagnosis(accel::read_text(request.rehearsal.diagnosis));
     outcome.exit_code = exit_code;
     outcome.result = lines_in(path("output"));
+    std::erase_if(outcome.result, [&](const auto& line) { return std::regex_search(line, ignored_); });
     // Ranks print in the order of the schedule, which differs between trials by design. Only the set of lines counts.
     std::sort(outcome.result.begin(), outcome.result.end());
     outcome.steps = lines_in(path("steps.jsonl"));
@@ -130,13 +131,14 @@ class ProgramTarget : public ExploreTarget {
 
  private:
   std::vector<std::string> command_;
+  std::regex ignored_;
   TemporaryFolder folder_;
 };
 
 class PythonTarget : public ExploreTarget {
  public:
-  PythonTarget(RankProgram program, std::string faults_file)
-      : ExploreTarget(std::move(faults_file)), program_(std::move(program)) {}
+  PythonTarget(RankProgram program, std::string faults_file, std::regex ignored)
+      : ExploreTarget(std::move(faults_file)), program_(std::move(program)), ignored_(std::move(ignored)) {}
 
   [[nodiscard]] bool has_steps() const override { return false; }
 
@@ -146,14 +148,16 @@ class PythonTarget : public ExploreTarget {
     auto outcome =
         outcome_of(program_.run(Rehearsal(options, trial.num_ranks, faults), trial.num_ranks, folder_.path()));
     for (int rank = 0; rank < trial.num_ranks; ++rank) {
-      for (const auto& line : lines_in(fmt::format("{}/output{}", folder_.path(), rank)))
-        outcome.result.push_back(fmt::format("rank {}: {}", rank, line));
+      for (const auto& line : lines_in(fmt::format("{}/output{}", folder_.path(), rank))) {
+        if (!std::regex_search(line, ignored_)) outcome.result.push_back(fmt::format("rank {}: {}", rank, line));
+      }
     }
     return outcome;
   }
 
  private:
   ForkServer program_;
+  std::regex ignored_;
   TemporaryFolder folder_;
 };
 
@@ -187,12 +191,13 @@ std::vector<sim::Fault> ExploreTarget::faults_of(const sim::Trial& trial) const 
   return chosen;
 }
 
-std::unique_ptr<ExploreTarget> make_program_target(std::vector<std::string> command, std::string faults_file) {
-  return std::make_unique<ProgramTarget>(std::move(command), std::move(faults_file));
+std::unique_ptr<ExploreTarget> make_program_target(std::vector<std::string> command, std::string faults_file,
+                                                   std::regex ignored) {
+  return std::make_unique<ProgramTarget>(std::move(command), std::move(faults_file), std::move(ignored));
 }
 
-std::unique_ptr<ExploreTarget> make_python_target(RankProgram program, std::string faults_file) {
-  return std::make_unique<PythonTarget>(std::move(program), std::move(faults_file));
+std::unique_ptr<ExploreTarget> make_python_target(RankProgram program, std::string faults_file, std::regex ignored) {
+  return std::make_unique<PythonTarget>(std::move(program), std::move(faults_file), std::move(ignored));
 }
 
 // The reference is a round-robin run of the same shape: the simplest deterministic schedule. A program whose result

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <regex>
 #include <set>
 #include <string>
 #include <utility>
@@ -45,13 +46,19 @@ class ExploreTarget {
   std::string faults_file_;
 };
 
+/// Lines of a program's output that differ from run to run: those with a time, a duration or a rate.
+inline constexpr const char* kTimes =
+    R"(\b\d+:\d\d\b|\d ?(ns|us|ms|s|sec|secs|seconds|min|minutes|hours)\b|/(s|sec|second)\b|(s|ms)/(it|step)\b)"
+    R"(|\b(time|elapsed|eta|took)\b)";
+
 /// Explores a user program, with one process per trial. Trials are compared by losses, parameters, and the lines of
-/// standard output in any order.
-std::unique_ptr<ExploreTarget> make_program_target(std::vector<std::string> command, std::string faults_file);
+/// standard output in any order, without those in which `ignored` is found.
+std::unique_ptr<ExploreTarget> make_program_target(std::vector<std::string> command, std::string faults_file,
+                                                   std::regex ignored);
 
 /// Explores a Python program, whose ranks one warm interpreter forks for every trial. Trials are compared as those of a
 /// user program.
-std::unique_ptr<ExploreTarget> make_python_target(RankProgram program, std::string faults_file);
+std::unique_ptr<ExploreTarget> make_python_target(RankProgram program, std::string faults_file, std::regex ignored);
 
 /// Judges a trial: returns its failure, or "differs" if it computes a different result than ranks that take turns, or a
 /// text that starts with "differs" if those fail. The reference runs once per number of ranks, number of steps and set

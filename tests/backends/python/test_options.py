@@ -185,6 +185,28 @@ def test_explore_finds_nothing_in_a_right_program(no_leftovers):
     assert json.loads(run.output) == {"schedules": 12, "found": None}
 
 
+PRINTS_TIMES = """
+import time
+import torch.distributed as dist
+dist.init_process_group()
+dist.barrier()
+print(f"step 1: {time.perf_counter():.9f} s, Epoch time {time.time()}")
+print(f"{1 / time.perf_counter():.9f} samples/s")
+print("loss", dist.get_rank())
+"""
+
+
+def test_explore_ignores_lines_with_times(tmp_path):
+    (tmp_path / "times.py").write_text(PRINTS_TIMES)
+    words = ["--ranks", "2", "--schedules", "2", "--", sys.executable, tmp_path / "times.py"]
+    run = explore(*words)
+    assert run.code == 0 and json.loads(run.output)["found"] is None, run.output + run.error
+    run = explore("--ignore-lines", "", *words)
+    assert run.code == 1 and json.loads(run.output)["found"]["signature"] == "differs", run.output + run.error
+    run = explore("--ignore-lines", "(", *words)
+    assert run.code == 2 and "--ignore-lines: '(' is not a regular expression" in run.error
+
+
 def test_explore_ends_with_its_interpreter(tmp_path, no_leftovers):
     """The program kills the process that forks the ranks of all trials."""
     (tmp_path / "kills.py").write_text(

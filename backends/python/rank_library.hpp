@@ -22,7 +22,7 @@
 ///             number of inputs, outputs, sizes of a sparse tensor, input splits, output splits;
 ///             then inputs, outputs, sizes, input splits, output splits
 ///     update: number of parameters; for each: number of sizes, sizes..., gradient (ParameterState::Gradient), a tensor
-///             (the parameter, contiguous); then, if `gradient` is kPresent, a tensor (the gradient)
+///             (the parameter, contiguous); then, if `gradient` is kPresent, its sample fingerprint (0: unknown)
 ///
 /// Thread rule: any thread; while one waits for an answer, the others wait for it. A process that was forked by a rank
 /// is no rank: requests fail there.
@@ -81,7 +81,7 @@ int64_t accel_touch(int64_t work, const char* how);
 int64_t accel_phase(const char* name, const char* file, uint32_t line);
 int64_t accel_backward(double loss, const char* file, uint32_t line);
 int64_t accel_update(const char* file, uint32_t line);
-/// After an optimizer's step. `names`: of the parameters, each ends with a zero byte.
+/// After an update, whose step is at this line. `names`: of the parameters, each ends with a zero byte.
 int64_t accel_updated(const int64_t* words, const char* names, const void* generator, size_t generator_bytes,
                       const char* file, uint32_t line);
 int64_t accel_end_join(const char* file, uint32_t line);

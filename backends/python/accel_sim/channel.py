@@ -52,10 +52,12 @@ _phase = _function("phase", _bytes, *_LINE)
 _backward = _function("backward", ctypes.c_double, *_LINE)
 _update = _function("update", *_LINE)
 _updated = _function("updated", _bytes, _bytes, _bytes, ctypes.c_size_t, *_LINE)
+_end_join = _function("end_join", *_LINE)
 _divide = _function("divide", _bytes, _uint64, *_LINE)
 _warn = _function("warn", _bytes, *_LINE)
 _fail = _function("fail", _bytes, *_LINE)
 _fingerprint = _function("fingerprint", _pointer, ctypes.c_size_t, result=_uint64)
+_sample_fingerprint = _function("sample_fingerprint", _pointer, ctypes.c_size_t, result=_int64)
 
 
 def _checked(answer):
@@ -240,11 +242,16 @@ def update():
     _checked(_update(*line(2)))
 
 
-def updated(names, words, generator):
+def updated(names, words, generator, at):
     """After an optimizer's step. `words` describes the parameters, see rank_library.hpp; `generator` is the state of the
-    default generator."""
+    default generator; `at` is the line of the step."""
     text = b"".join(name.encode() + b"\0" for name in names)
-    _checked(_updated(_packed(words), text, generator, len(generator), *line(2)))
+    _checked(_updated(_packed(words), text, generator, len(generator), *at))
+
+
+def end_join():
+    """A join of uneven inputs has ended. Ranks have made different numbers of updates in it."""
+    _checked(_end_join(*line(2)))
 
 
 def divide(name, value, file, number):
@@ -264,3 +271,8 @@ def fail(text):
 def fingerprint(address, num_bytes):
     """Hashes memory; comparable on one machine only."""
     return _fingerprint(address, num_bytes)
+
+
+def sample_fingerprint(address, num_bytes):
+    """Hashes a sample of memory, as a signed number."""
+    return _sample_fingerprint(address, num_bytes)

@@ -1,18 +1,21 @@
 """Tells the simulator of a program's training steps, and of mistakes that every backend would accept. What needs a private
 part of torch that the installed version lacks is not observed; `not_observed` lists it."""
 
+import contextlib
 import functools
 import importlib
 import inspect
 import math
+import sys
 import weakref
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.distributed.algorithms.join import Join
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from accel_sim import channel, pending_works
 from accel_sim.pending_works import unwatched
-from accel_sim.tensors import add_words, fingerprint, in_one_piece
+from accel_sim.tensors import add_words, fingerprint, in_one_piece, sample_fingerprint
 
 
 def _find(name, *modules):
@@ -80,6 +83,8 @@ def install():
     _observe_backward()
     _observe_updates()
     _observe_data_parallel()
+    _observe_local_sgd()
+    _observe_join()
     if _can_observe_sharding():
         _observe_sharding()
     _observe_samplers()
@@ -93,13 +98,21 @@ def _is_distributed():
 def _observe_forward():
     """Of data parallel models: other modules are parts of the program's own code."""
     parallel = torch.nn.parallel.DistributedDataParallel
-    parallel.forward = _in_phase("forward", parallel.forward)
+    forward = _in_phase("forward", parallel.forward)
+
+    @functools.wraps(forward)
+    def observed(*args, **kwargs):
+        finish_update()
+        return forward(*args, **kwargs)
+
+    parallel.forward = observed
 
 
 def _observe_backward():
     backward = _in_phase("backward", torch.autograd.backward)
 
     def observed(tensors, *args, **kwargs):
+        finish_update()
         if _is_distributed():
             first = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
             is_loss = isinstance(first, torch.Tensor) and not isinstance(first, DTensor) and first.numel() == 1
@@ -111,58 +124,175 @@ def _observe_backward():
     torch.autograd.backward = observed
 
 
+# Note [End of an update]
+# An optimizer's step is not always the end of an update. ZeroRedundancyOptimizer and model averagers exchange parameters
+# after a step of another optimizer, containers call several, and a step may run in a hook of a backward pass. So only the
+# outermost step counts, and the replicas are compared when the program uses them again or ends: at the next forward pass of
+# a data parallel model, backward pass or step. What explains a difference (gradients, generator, line) is kept from the step.
+
+_STEP = Optimizer.profile_hook_step(lambda optimizer: None).__code__  # of the function that calls the hooks of every step
+_FROZEN, _MISSING, _PRESENT = range(3)  # a parameter's gradient: ParameterState::Gradient
+
+_trained = set()  # ids of the parameters of the outermost step and of those that it calls
+_num_joins = 0  # joins of uneven inputs that this rank is leaving: it makes the steps of the other ranks
+_update = None  # the last one, until it is finished
+
+
+class _Update:
+    def __init__(self, at):
+        self.generator, self.at = bytes(torch.get_rng_state().numpy()), at
+        self.parameters = {}  # by name: the parameter, and the words that describe its gradient
+        self.local = {}  # the same of models whose replicas may differ until they are averaged
+
+    def add(self, model, prefix):
+        parameters = self.local if _is_local(model) else self.parameters
+        ignored = getattr(model, "parameters_to_ignore", ())
+        for name, parameter in model.module.named_parameters():
+            if name not in ignored:
+                parameters[prefix + name] = parameter, _describe_gradient(parameter)
+
+
+def _describe_gradient(parameter):
+    gradient = parameter.grad if parameter.is_leaf else None
+    if not parameter.requires_grad:
+        return (_FROZEN,)
+    if gradient is None:
+        return (_MISSING,)
+    return _PRESENT, sample_fingerprint(gradient)
+
+
 def _observe_updates():
     def before(optimizer, args, kwargs):
-        if _is_distributed():
+        if not _is_distributed() or _num_joins > 0:
+            return
+        is_outermost = not _is_in_step()
+        if is_outermost:
+            _trained.clear()
+        _trained.update(id(parameter) for group in optimizer.param_groups for parameter in group["params"])
+        if is_outermost:
+            finish_update()
             _report_divided()
             channel.update()
             if _phases[-1] != "optimizer":  # as after a step that has raised
                 _enter("optimizer")
 
     def after(optimizer, args, kwargs):
-        if _is_distributed():
-            _leave()
+        if _is_distributed() and _num_joins == 0 and not _is_in_step():
+            if _phases[-1] == "optimizer":
+                _leave()
             with unwatched():
-                _report_update(_replicated_parameters(optimizer), bytes(torch.get_rng_state().numpy()))
+                _begin_update(channel.line())
 
     register_optimizer_step_pre_hook(before)
     register_optimizer_step_post_hook(after)
 
 
-def _replicated_parameters(optimizer):
-    """The parameters that must be equal on all ranks after this optimizer's step: those of data parallel models over all
-    ranks that it trains. Others may exist on some ranks only, until their memory is collected."""
-    trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    parameters = []
+def _is_in_step():
+    """Whether the step whose hook asks is called by another one."""
+    frame = sys._getframe(3)
+    while frame is not None:
+        if frame.f_code is _STEP:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _begin_update(at):
+    """Of the data parallel models over all ranks that the step trains. Others may exist on some ranks only, until their memory
+    is collected."""
+    global _update
+    update = _update or _Update(at)  # several steps in one backward pass are one update
     for number, reference in enumerate(_replicas):
         model = reference()
-        if model is None or not any(id(parameter) in trained for parameter in model.parameters()):
+        if model is None or not any(id(parameter) in _trained for parameter in model.parameters()):
             continue
-        if model.process_group.size() != torch.distributed.get_world_size() or not model.require_backward_grad_sync:
-            continue
-        prefix = f"model {number}: " if len(_replicas) > 1 else ""
-        parameters += [(prefix + name, parameter) for name, parameter in model.module.named_parameters()]
-    return parameters
+        if model.process_group.size() == torch.distributed.get_world_size():
+            update.add(model, f"model {number}: " if len(_replicas) > 1 else "")
+    _update = update
+    if not update.parameters and not update.local:
+        finish_update()
 
 
-_FROZEN, _MISSING, _PRESENT = range(3)  # a parameter's gradient: ParameterState::Gradient
+def finish_update():
+    """Reports the last update, so that the simulator compares the replicas. See Note [End of an update]."""
+    global _update
+    if _update is None or "backward" in _phases or not channel.is_rank():
+        return
+    update, _update = _update, None
+    names, words, kept = [], [len(update.parameters)], []
+    with unwatched():
+        for name, (parameter, gradient) in update.parameters.items():
+            dense = in_one_piece(parameter)
+            kept.append(dense)  # until the library has read it
+            names.append(name)
+            words += [parameter.dim(), *parameter.shape, gradient[0]]
+            add_words(words, dense)
+            words += gradient[1:]
+        channel.updated(names, words, update.generator, update.at)
 
 
-def _report_update(parameters, generator):
-    names, words, kept = [], [len(parameters)], []
-    for name, parameter in parameters:
-        names.append(name)
-        dense = in_one_piece(parameter)
-        gradient = parameter.grad if parameter.is_leaf else None
-        kept.append(dense)  # until the library has read it
-        has_gradient = parameter.requires_grad and gradient is not None
-        words += [parameter.dim(), *parameter.shape]
-        words.append(_FROZEN if not parameter.requires_grad else _PRESENT if has_gradient else _MISSING)
-        add_words(words, dense)
-        if has_gradient:
-            is_sampled = gradient.layout is torch.strided and gradient.is_cpu
-            add_words(words, gradient if is_sampled else torch.empty(0))
-    channel.updated(names, words, generator)
+def _observe_join():
+    """A rank without further inputs takes part in the updates of the others until all are equal again."""
+    leave = Join.__exit__
+
+    def observed(self, error_type, error, traceback):
+        global _num_joins
+        if error_type is not None or not self._enable or not _is_distributed():
+            return leave(self, error_type, error, traceback)
+        finish_update()
+        _num_joins += 1
+        try:
+            leave(self, error_type, error, traceback)
+        finally:
+            _num_joins -= 1
+        if torch.distributed.get_world_size(self._process_group) == torch.distributed.get_world_size():
+            channel.end_join()
+
+    Join.__exit__ = observed
+
+
+# --- local SGD: replicas differ on purpose until their parameters are averaged ----------------------------------------
+
+_local = weakref.WeakSet()  # models in Accelerate's LocalSGD
+
+
+def _is_local(model):
+    hooks = getattr(model, "_comm_hooks", ())
+    return model in _local or any(
+        hasattr(state, "start_localSGD_iter") and state.iter >= state.start_localSGD_iter for _, state in hooks
+    )
+
+
+def _observe_local_sgd():
+    parallel = torch.nn.parallel.DistributedDataParallel
+    no_sync = parallel.no_sync
+
+    @contextlib.contextmanager
+    def local(model):
+        _local.add(model)
+        try:
+            with no_sync(model):
+                yield
+        finally:
+            _local.discard(model)
+
+    @functools.wraps(no_sync)
+    def observed(model):
+        is_local = sys._getframe(1).f_code.co_filename.endswith("accelerate/local_sgd.py")
+        return local(model) if is_local else no_sync(model)
+
+    parallel.no_sync = observed
+    averaging = importlib.import_module("torch.distributed.algorithms.model_averaging.utils")
+    average = averaging.average_parameters
+
+    @functools.wraps(average)
+    def observed_average(params, process_group):
+        average(params, process_group)
+        if _update is not None and torch.distributed.get_world_size(process_group) == torch.distributed.get_world_size():
+            _update.parameters.update(_update.local)
+            _update.local.clear()
+
+    averaging.average_parameters = observed_average
 
 
 def _observe_data_parallel():

@@ -271,10 +271,13 @@ class Ranks:
         from accel_sim import channel
 
         try:
-            self._program.run()
+            try:
+                self._program.run()
+            except SystemExit as end:
+                if end.code not in (None, 0):
+                    raise
+            self._modules[1].finish_update()
         except SystemExit as end:
-            if end.code in (None, 0):
-                return 0
             if channel.is_rank():
                 channel.fail(f"the program called sys.exit({end.code!r}){at(end)}; expected code 0")
             return end.code if isinstance(end.code, int) else 1

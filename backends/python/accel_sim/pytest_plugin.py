@@ -7,13 +7,17 @@
 
 The ranks are forked from pytest's process: what the test's module has imported, the test's parameters and its fixtures
 are there already. A rank that fails, fails the test with its traceback; ranks that hang fail it with the diagnosis.
+A test that every rank skips is skipped. Of a unittest.TestCase, each rank also runs setUp, tearDown and cleanups.
 Further arguments are options of sim-run: `ranks(4, schedule="random", seed_schedule=7)`.
 """
 
+import functools
+import json
 import os
 import subprocess
 import sys
 import tempfile
+import unittest
 
 import pytest
 
@@ -25,19 +29,113 @@ def pytest_configure(config):
         os.environ.setdefault(name, "1")
 
 
+def pytest_itemcollected(item):
+    cls = getattr(item, "cls", None)
+    if cls is not None and issubclass(cls, unittest.TestCase) and item.get_closest_marker("ranks"):
+        item.runtest = functools.partial(_run_case_on_ranks, item)  # unittest calls no pytest_pyfunc_call
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
-    mark = pyfuncitem.get_closest_marker("ranks")
-    if mark is None:
+    if pyfuncitem.get_closest_marker("ranks") is None:
         return None
-    if len(mark.args) != 1 or not isinstance(mark.args[0], int):
-        pytest.fail("ranks: expected the number of ranks, as in @pytest.mark.ranks(4)", pytrace=False)
     names = pyfuncitem._fixtureinfo.argnames
     arguments = {name: pyfuncitem.funcargs[name] for name in names}
-    problem = run_on_ranks(lambda: pyfuncitem.obj(**arguments), mark.args[0], mark.kwargs, pyfuncitem.path)
+    _run_marked(pyfuncitem, lambda: pyfuncitem.obj(**arguments))
+    return True
+
+
+def _run_case_on_ranks(item):
+    def body():
+        result = _CaseResult()
+        item.instance(result)
+        result.raise_outcome()
+
+    _run_marked(item, body)
+
+
+def _run_marked(item, body):
+    mark = item.get_closest_marker("ranks")
+    if len(mark.args) != 1 or not isinstance(mark.args[0], int):
+        pytest.fail("ranks: expected the number of ranks, as in @pytest.mark.ranks(4)", pytrace=False)
+    num_ranks = mark.args[0]
+    with _Outcomes() as outcomes:
+        problem = run_on_ranks(lambda: outcomes.record(body), num_ranks, mark.kwargs, item.path)
+        xfailed, skipped = outcomes.reasons()
+    if xfailed:  # the other ranks may have failed for the same reason
+        pytest.xfail(xfailed[0])
     if problem:
         pytest.fail(problem, pytrace=False)
-    return True
+    if len(skipped) == num_ranks:
+        pytest.skip(skipped[0])
+
+
+class _Outcomes:
+    """What the ranks report to pytest's process, in a file that they inherit: why they skip the test, or expect it to fail."""
+
+    def __enter__(self):
+        self._file = tempfile.TemporaryFile()
+        return self
+
+    def __exit__(self, *_):
+        self._file.close()
+
+    def record(self, body):
+        """Calls the test in a rank."""
+        try:
+            body()
+        except pytest.xfail.Exception as outcome:
+            self._write("xfail", outcome)
+        except (pytest.skip.Exception, unittest.SkipTest) as outcome:
+            self._write("skip", outcome)
+
+    def _write(self, kind, outcome):
+        os.write(self._file.fileno(), json.dumps([kind, str(outcome)]).encode() + b"\n")
+
+    def reasons(self):
+        self._file.seek(0)
+        lines = [json.loads(line) for line in self._file]
+        return [[reason for kind, reason in lines if kind == wanted] for wanted in ("xfail", "skip")]
+
+
+class _CaseResult(unittest.TestResult):
+    """The outcome of a unittest.TestCase as an exception."""
+
+    def __init__(self):
+        super().__init__()
+        self._outcome = None
+
+    def _keep(self, error):
+        if self._outcome is None or isinstance(self._outcome, unittest.SkipTest):
+            self._outcome = error
+
+    def _keep_info(self, info):
+        _, error, traceback = info
+        while traceback is not None and "__unittest" in traceback.tb_frame.f_globals:
+            traceback = traceback.tb_next
+        self._keep(error.with_traceback(traceback))
+
+    def addError(self, test, info):
+        self._keep_info(info)
+
+    addFailure = addError
+
+    def addSubTest(self, test, subtest, info):
+        if info is not None:
+            self._keep_info(info)
+
+    def addSkip(self, test, reason):
+        self._keep(unittest.SkipTest(reason))
+
+    def addExpectedFailure(self, test, info):
+        self._keep(pytest.xfail.Exception("expectedFailure"))
+
+    def addUnexpectedSuccess(self, test):
+        self._keep(AssertionError("the test passed, but is marked as an expected failure"))
+
+    def raise_outcome(self):
+        if self._outcome is not None:
+            raise self._outcome
 
 
 class _Function:

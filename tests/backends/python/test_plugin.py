@@ -73,6 +73,79 @@ def test_sleeps():
     time.sleep(60)
 '''
 
+OUTCOMES = '''
+import os, unittest, pytest, torch, torch.distributed as dist
+
+def total():
+    dist.init_process_group("gloo")
+    value = torch.ones(1)
+    dist.all_reduce(value)
+    return value.item()
+
+@pytest.mark.ranks(2)
+def test_skips():
+    pytest.skip("not here")
+
+@pytest.mark.ranks(2)
+def test_skips_by_unittest():
+    raise unittest.SkipTest("not here either")
+
+@pytest.mark.ranks(2)
+def test_skips_on_one_rank():
+    if os.environ["RANK"] == "1":
+        pytest.skip("one is enough")
+
+@pytest.mark.ranks(2)
+def test_is_expected_to_fail():
+    dist.init_process_group("gloo")
+    if dist.get_rank() == 0:
+        pytest.xfail("known")
+    dist.barrier()
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.total = total()
+
+    def tearDown(self):
+        with open(os.environ["TORN_DOWN"], "a") as file:
+            file.write(f"{self._testMethodName} {os.getpid()}\\n")
+
+    @pytest.mark.ranks(2)
+    def test_passes(self):
+        self.assertEqual(self.total, 2)
+
+    @pytest.mark.ranks(2)
+    def test_fails_on_one_rank(self):
+        with self.subTest("inner"):
+            self.assertEqual(dist.get_rank(), 0, "rank one")
+
+    @pytest.mark.ranks(2)
+    def test_skips(self):
+        self.skipTest("unavailable")
+
+    @pytest.mark.ranks(2)
+    @unittest.expectedFailure
+    def test_is_expected_to_fail(self):
+        self.assertEqual(self.total, 3)
+
+@pytest.mark.ranks(3)
+class MarkedCase(unittest.TestCase):
+    def test_passes(self):
+        self.assertEqual(total(), 3)
+'''
+
+
+def test_outcomes_of_ranks_are_those_of_the_test(tmp_path, no_leftovers):
+    (tmp_path / "test_it.py").write_text(OUTCOMES)
+    torn_down = tmp_path / "torn_down"
+    words = [sys.executable, "-m", "pytest", "-q", "-rsx", "-p", "no:cacheprovider", tmp_path / "test_it.py"]
+    done = run(words, TORN_DOWN=str(torn_down))
+    assert "1 failed, 3 passed, 3 skipped, 2 xfailed" in done.output, done.output
+    assert "sim-run: rank 1: AssertionError: 1 != 0 : rank one" in done.output, done.output
+    assert "not here" in done.output and "not here either" in done.output and "known" in done.output, done.output
+    processes = {line for line in torn_down.read_text().splitlines() if line.startswith("test_passes ")}
+    assert len(processes) == 2
+
 
 def test_marked_tests_run_on_ranks(tmp_path, no_leftovers):
     (tmp_path / "test_it.py").write_text(TESTS)

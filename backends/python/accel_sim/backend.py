@@ -41,13 +41,37 @@ def install(store_path):
 
     dist.rendezvous.__globals__["_rendezvous_handlers"]["env"] = env_rendezvous
 
-    init = c10d.init_process_group
+    init, new_group = c10d.init_process_group, c10d.new_group
 
     def init_process_group(backend=None, *args, **kwargs):
-        return init("gloo" if backend in ("mpi", "sim", "cpu:sim") else backend, *args, **kwargs)
+        return init(_rehearsed(backend), *args, **kwargs)
+
+    def new_simulated_group(ranks=None, timeout=None, backend=None, *args, **kwargs):
+        return new_group(ranks, timeout, _rehearsed(backend), *args, **kwargs)
 
     c10d.init_process_group = dist.init_process_group = init_process_group
+    c10d.new_group = dist.new_group = new_simulated_group
+    _refuse_gpus()
     _install_kernels()
+
+
+def _rehearsed(backend):
+    """The backend that torch shall make. Raises RuntimeError if it is one that simulated ranks do not rehearse."""
+    names = [] if backend is None else [part.rpartition(":")[2] for part in str(backend).lower().split(",")]
+    for name in names:
+        if name in ("mpi", "nccl"):
+            raise RuntimeError(f"simulated ranks rehearse Gloo on CPUs, got backend {str(backend)!r}; use backend='gloo'")
+    return "gloo" if "sim" in names else backend
+
+
+def _refuse_gpus():
+    """Torch's own texts name its build and its drivers, which are not the reason here."""
+    text = "simulated ranks have no GPUs, but the program uses a device cuda; use device='cpu', as on a machine without GPUs"
+
+    def refuse(*_, **__):
+        raise RuntimeError(text)
+
+    torch.cuda._lazy_init = torch.cuda.set_device = refuse
 
 
 def _install_kernels():

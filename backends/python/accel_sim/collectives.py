@@ -67,10 +67,14 @@ def check_root(op, root, num_ranks):
     )
 
 
-def check_peer(op, peer, num_ranks):
+def check_peer(op, peer, rank, num_ranks):
     check(
         0 <= peer < num_ranks,
         lambda: f"{op.name}: rank {peer} is not in the group; expected 0 <= rank < {num_ranks}",
+    )
+    check(
+        peer != rank,
+        lambda: f"{op.name}: rank {rank} is the caller itself, which Gloo does not support; copy the tensor instead",
     )
 
 

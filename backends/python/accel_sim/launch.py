@@ -78,8 +78,10 @@ def imports_of(source):
     return [name for name in SHARED_IMPORTS if name in given and importlib.util.find_spec(name) is not None]
 
 
-def import_shared(names):
-    for name in names:
+def import_shared(program, preload):
+    """`preload`: further modules; `none` among them: those alone."""
+    names = [name for name in preload if name != "none"]
+    for name in names if "none" in preload else [*imports_of(program.source()), *names]:
         try:
             importlib.import_module(name)
         except ImportError as error:
@@ -200,12 +202,12 @@ def launch(words):
 
     if "ACCEL_RUNS" in os.environ:
         simulator = socket.socket(fileno=int(os.environ.pop("ACCEL_RUNS")))
-        import_shared([*imports_of(program.source()), *preload])
+        import_shared(program, preload)
         return serve_runs(program, simulator)
     area = channel.SharedArea.attach(int(os.environ.pop("ACCEL_AREA")))
     outputs = [int(word) for word in os.environ.pop("ACCEL_OUTPUTS").split(",")]
     check_memory(area.num_ranks)  # before the imports, which take longer
-    import_shared([*imports_of(program.source()), *preload])
+    import_shared(program, preload)
     run_ranks(program, area, outputs, request)
     os._exit(0)  # the interpreter's end takes longer than many a run, and has nothing to do
 

@@ -320,12 +320,12 @@ class SimProcessGroup(dist.ProcessGroup):
     def send(self, tensors, dst, tag=0):
         tensors = _list(tensors)
         collectives.check_one(collectives.SEND, tensors)
-        collectives.check_peer(collectives.SEND, dst, self._size)
+        collectives.check_peer(collectives.SEND, dst, self._rank, self._size)
         return self._start(collectives.SEND, tensors, root=dst, tag=tag)
 
     def recv(self, tensors, src, tag=0):
         tensors = _list(tensors)
-        collectives.check_peer(collectives.RECV, src, self._size)
+        collectives.check_peer(collectives.RECV, src, self._rank, self._size)
         collectives.check_one(collectives.RECV, tensors)
         return self._start(collectives.RECV, (), tensors, [tensors], root=src, tag=tag)
 

@@ -45,20 +45,26 @@ def warm_up():
     torch.set_rng_state(state)
 
 
+# Threads that prepare themselves for a fork, by the name that the kernel shows: memory that jemalloc (of pyarrow) frees in
+# the background is freed by the threads that use it in a forked process.
+_FORK_SAFE_THREADS = {"jemalloc_bg_thd"}
+
+
 def check_threads():
-    tasks = os.listdir("/proc/self/task")
-    if len(tasks) == 1:
-        return
     names = []
-    for task in tasks:
+    for task in os.listdir("/proc/self/task"):
         if int(task) == os.getpid():
             continue
         with open(f"/proc/self/task/{task}/comm", encoding="utf-8") as file:
             names.append(file.read().strip())
+    names = [name for name in names if name not in _FORK_SAFE_THREADS]
+    if not names:
+        return
     python = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
     raise Problem(
         f"{len(names)} thread(s) run before the ranks are forked ({', '.join(python or names)}), and would be missing in "
-        f"them; import the module that starts them in the program's main part, or leave it out of --preload"
+        f"them; import the module that starts them in a function of the program, or use `--preload none`, with which each "
+        f"rank imports its modules itself"
     )
 
 

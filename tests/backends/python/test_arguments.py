@@ -1,7 +1,9 @@
 """Wrong arguments raise on the rank before it waits, with the texts that C++ programs get."""
 
+import pytest
 from conftest import simulate_text
 
+NO_GPU = "simulated ranks have no GPUs, but the program uses a device cuda; use device='cpu', as on a machine without GPUs"
 CALLS = [
     ("dist.broadcast(a, 5)", None),  # torch's own
     ("group.broadcast([a], root=5)",
@@ -32,6 +34,16 @@ CALLS = [
      "all_to_all_single: got 1 splits of output with sum 4; expected 2 with sum 4"),
     ("group.alltoall_base(a, torch.tensor(1.0), [], [])", "all_to_all_single: the input has no dimension 0 to split"),
     ("group.send([a], 7)", "send: rank 7 is not in the group; expected 0 <= rank < 2"),
+    ("dist.isend(a, rank)", "send: rank 0 is the caller itself, which Gloo does not support; copy the tensor instead"),
+    ("dist.irecv(a, rank)", "recv: rank 0 is the caller itself, which Gloo does not support; copy the tensor instead"),
+    ("dist.all_to_all([a, a], [a, a])",
+     "all_to_all: Gloo does not support it; use all_to_all_single, with split sizes for parts of different sizes"),
+    ("dist.new_group(backend='nccl')",
+     "simulated ranks rehearse Gloo on CPUs, got backend 'nccl'; use backend='gloo'"),
+    ("a.cuda()", NO_GPU),
+    ("a.to('cuda:1')", NO_GPU),
+    ("torch.ones(1, device='cuda')", NO_GPU),
+    ("torch.cuda.set_device(0)", NO_GPU),
 ]
 
 
@@ -52,3 +64,10 @@ def test_texts(tmp_path):
     for index, (call, text) in enumerate(CALLS):
         found = next(line for line in lines if line.startswith(f"[rank 0] error {index} "))
         assert text is None or found == f"[rank 0] error {index} {text}", (call, found)
+
+
+@pytest.mark.parametrize("backend", ("mpi", "nccl", "cpu:gloo,cuda:nccl"))
+def test_a_backend_that_is_not_rehearsed(tmp_path, backend):
+    run = simulate_text(tmp_path, 2, f"import torch.distributed as dist\ndist.init_process_group({backend!r})\n")
+    text = f"ranks 0-1: RuntimeError: simulated ranks rehearse Gloo on CPUs, got backend '{backend}'; use backend='gloo'"
+    assert run.code == 1 and text in run.error, run.error

@@ -86,6 +86,35 @@ def test_threads_before_the_fork(tmp_path):
     assert "1 thread(s) run before the ranks are forked (poller)" in done.error
 
 
+def test_a_library_that_starts_threads(tmp_path):
+    """Its module is one of those that the ranks share if the script imports them."""
+    (tmp_path / "datasets.py").write_text(
+        "import ctypes, threading, time\n"
+        "def work():\n"
+        "    ctypes.CDLL(None).prctl(15, NAME)  # PR_SET_NAME\n"
+        "    is_named.set()\n"
+        "    time.sleep(60)\n"
+        "NAME, is_named = open(__file__ + '.name', 'rb').read(), threading.Event()\n"
+        "threading.Thread(target=work, name='worker', daemon=True).start()\n"
+        "is_named.wait()\n"
+    )
+    (tmp_path / "program.py").write_text("import os, datasets\nprint('result', os.environ['RANK'])\nos._exit(0)\n")
+    name = tmp_path / "datasets.py.name"
+
+    def start(*options):
+        return simulate(2, tmp_path / "program.py", options=options, PYTHONPATH=f"{tmp_path}:{os.environ['PYTHONPATH']}")
+
+    name.write_text("other")
+    done = start()
+    assert done.code == 2
+    assert "1 thread(s) run before the ranks are forked (worker)" in done.error and "use `--preload none`" in done.error
+    done = start("--preload", "none")
+    assert done.code == 0 and "result 1" in done.output, done.error
+    name.write_text("jemalloc_bg_thd")  # it prepares itself for a fork
+    done = start()
+    assert done.code == 0 and "result 1" in done.output, done.error
+
+
 def test_too_little_memory(tmp_path):
     """The launcher reads what is available from the kernel; 1,024 ranks do not fit into the little that this one says."""
     (tmp_path / "sitecustomize.py").write_text(

@@ -406,6 +406,15 @@ ACCEL_EXPORT int64_t accel_touch(int64_t work, const char* how) {
   });
 }
 
+ACCEL_EXPORT void accel_allow_changes(int64_t work) {
+  if (!is_rank()) return;
+  auto& rank = this_rank();
+  const std::lock_guard lock(rank.mutex);
+  const auto found = rank.works.find(work);
+  if (found == rank.works.end()) return;
+  for (auto& buffer : found->second) buffer.sample.reset();
+}
+
 ACCEL_EXPORT int64_t accel_phase(const char* name, const char* file, uint32_t line) {
   return requested([&](Rank& rank) -> int64_t {
     rank.link->post(request(Request::kPhase, file, line).put(std::string_view(name)));

@@ -77,6 +77,8 @@ void accel_abandon(int64_t work);
 int accel_is_pending(int64_t work);
 /// Reports that the program touches a tensor of a pending work too early. Ignored if the work is over.
 int64_t accel_touch(int64_t work, const char* how);
+/// The wait for a work does not report that its tensors have changed since the call. Never fails.
+void accel_allow_changes(int64_t work);
 
 int64_t accel_phase(const char* name, const char* file, uint32_t line);
 int64_t accel_backward(double loss, const char* file, uint32_t line);

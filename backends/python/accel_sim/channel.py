@@ -48,6 +48,7 @@ _poll = _function("poll", _int64, *_LINE)
 _abandon = _function("abandon", _int64, result=None)
 _is_pending = _function("is_pending", _int64, result=_int)
 _touch = _function("touch", _int64, _bytes)
+_allow_changes = _function("allow_changes", _int64, result=None)
 _phase = _function("phase", _bytes, *_LINE)
 _backward = _function("backward", ctypes.c_double, *_LINE)
 _update = _function("update", *_LINE)
@@ -228,6 +229,9 @@ def is_pending(work):
 def touch(work, how):
     """Reports that the program touches a tensor of a pending work too early."""
     _checked(_touch(work, how.encode()))
+
+
+allow_changes = _allow_changes  # of the tensors of a pending work: its wait reports none
 
 
 def phase(name):

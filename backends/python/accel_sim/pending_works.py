@@ -6,11 +6,13 @@ A mode slows down every operator, and modes end in the order in which they began
 whose collectives belong to a gradient reducer that waits for them before the pass ends, nor while the program uses a mode of
 its own.
 
-The variable ACCEL_WATCH_OPERATORS=0 turns this off. Thread rule: any thread.
+The variable ACCEL_WATCH_OPERATORS=0 turns this off. A touch is an error of the program, except where torch.distributed has
+made the call and touches the tensor too: the program cannot change that, so it is a finding. Thread rule: any thread.
 """
 
 import contextlib
 import os
+import sys
 import threading
 import weakref
 
@@ -22,7 +24,7 @@ from accel_sim.tensors import has_memory, memory_range
 
 # A work whose handle the program has dropped stays here as long as its tensors, or until the library has freed it: it was
 # never waited for.
-_works = {}  # memory by number of the work
+_works = {}  # by number of the work: its memory, and the file of torch.distributed that has made the call (None: the program)
 _NUM_KEPT = 16  # works, before those that were dropped are looked for
 
 
@@ -55,10 +57,10 @@ def _range_of_itself(tensor):
 def add(number, memory):
     """A work is pending from here on."""
     if len(_works) >= _NUM_KEPT:
-        for work, used in list(_works.items()):
+        for work, (used, _) in list(_works.items()):
             if all(owner() is None for _, _, _, owner in used) or not channel.is_pending(work):
                 _works.pop(work, None)
-    _works[number] = memory
+    _works[number] = memory, _file_of_torch()
     _start_watch()
 
 
@@ -70,10 +72,12 @@ def forget(number):
 
 
 def check(memory, kind):
-    """A call of this kind is about to use this memory."""
+    """A call of this kind is about to use this memory. Returns whether pending ones of torch may change it."""
+    found = False
     if _works:
         for begin, end, is_written, _ in memory:
-            _report_conflicts(begin, end, is_written, "passed to " + kind)
+            found |= _report_conflicts(begin, end, is_written, "passed to " + kind)
+    return found
 
 
 def any_pending():
@@ -82,12 +86,48 @@ def any_pending():
 
 def _report_conflicts(begin, end, writes, how):
     """The program, or another collective, must wait before it reads or writes what a pending one writes, and before it
-    writes what one reads. Memory whose owner is gone may belong to another tensor."""
-    for number, memory in list(_works.items()):
+    writes what one reads. Memory whose owner is gone may belong to another tensor. Returns whether a finding was reported."""
+    found = False
+    for number, (memory, starter) in list(_works.items()):
         for used_begin, used_end, is_written, owner in memory:
             if begin < used_end and used_begin < end and (writes or is_written) and owner() is not None:
-                channel.touch(number, how)
+                found |= _report(number, starter, how)
                 break
+    return found
+
+
+def _report(number, starter, how):
+    """Returns whether it is a finding."""
+    toucher = starter and _file_of_torch()
+    if not toucher:
+        channel.touch(number, how)
+        return False
+    channel.allow_changes(number)
+    if (starter, toucher, how) not in _reported:
+        _reported.add((starter, toucher, how))
+        channel.warn(
+            f"{starter} starts an asynchronous call, and its tensor is {how} in {toucher} before wait(); this is a race of "
+            f"torch's own code on real backends; it is harmless if torch does not use the tensor's values"
+        )
+    return True
+
+
+_reported = set()  # findings
+
+_OWN = os.path.dirname(__file__) + os.sep
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_DISTRIBUTED = os.path.join(_TORCH, "distributed", "")
+# What a program calls itself.
+_INTERFACE = tuple(_DISTRIBUTED + name for name in ("distributed_c10d.py", "c10d_logger.py", "_functional_collectives.py"))
+
+
+def _file_of_torch():
+    """The file of torch.distributed whose own code runs; None: other code."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith((_OWN, *_INTERFACE)):
+        frame = frame.f_back
+    name = frame.f_code.co_filename if frame is not None else ""
+    return os.path.join("torch", name.removeprefix(_TORCH)) if name.startswith(_DISTRIBUTED) else None
 
 
 # --- operators --------------------------------------------------------------------------------------------------------

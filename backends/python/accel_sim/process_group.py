@@ -152,14 +152,14 @@ class SimProcessGroup(dist.ProcessGroup):
             add_words(words, tensor)
         if sizes or splits[0] or splits[1]:
             words += [*sizes, *splits[0], *splits[1]]
-        memory = None
+        memory, may_change = None, False
         if is_async or pending_works.any_pending():
             memory = pending_works.used_memory(inputs, writes_inputs)
             if outputs:
                 memory += pending_works.used_memory(outputs, True)
             if sizes:
                 memory += pending_works.used_memory(results[0], True)
-            pending_works.check(memory, op.kind)
+            may_change = pending_works.check(memory, op.kind)
         self._sequence += 1
         work = Work()
         if kind == _AVERAGE and inputs[0].is_complex():
@@ -172,6 +172,8 @@ class SimProcessGroup(dist.ProcessGroup):
         work.begin(number, op.kind, None if is_async else at, [*inputs, *outputs], results)
         if is_async:
             pending_works.add(number, memory)
+            if may_change:
+                channel.allow_changes(number)
         if self._batch is not None:
             self._batch.append(work)
         return work

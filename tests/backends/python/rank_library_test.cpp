@@ -171,8 +171,8 @@ TEST_F(RankLibraryTest, AnUpdateIsReportedWithTheHashesOfItsParameters) {
       return reinterpret_cast<std::int64_t>(tensor.const_data_ptr());
     };
     const auto hash = static_cast<std::int64_t>(sample_fingerprint(gradient));
-    const std::vector<std::int64_t> words{1,      2, 3, 4, /*gradient=*/2, address_of(weight), 4,
-                                          kFloat, 2, 3, 4, 4,              1,                  hash};
+    const std::vector<std::int64_t> words{1, 2, 3, 4,   /*gradient=*/2, address_of(weight), 4, kFloat, 2, 3,
+                                          4, 4, 1, hash};
     return accel_updated(words.data(), "weight\0", "state", 5, "train.py", 3) == 0;
   });
   auto message = next(Request::kUpdated);

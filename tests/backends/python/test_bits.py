@@ -9,6 +9,7 @@ CASES = [
     *[(name, ranks) for name in ("bf16", "unused", "sparse", "fsdp2", "tensor_parallel") for ranks in (2, 4)],
     ("workers", 2),
     ("hybrid", 4),
+    ("pipeline", 4),
     ("trainer", 2),
     ("trainer", 3),
 ]

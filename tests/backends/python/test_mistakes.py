@@ -85,6 +85,20 @@ def test_an_exit_while_the_rank_waits(no_leftovers):
     assert "rank 1: the process ended with exit code 4; its last call: barrier #1" in run.error, run.error
 
 
+def test_a_race_of_torch_itself_is_a_finding():
+    """The set-up of a pipeline receives two messages into one tensor, which it does not read."""
+    run = simulate(4, PROGRAMS / "trainings.py", "pipeline")
+    assert run.code == 0, run.error
+    place = "torch/distributed/pipelining/schedules.py"
+    assert f"{place} starts an asynchronous call, and its tensor is passed to RECV in {place} before wait()" in run.error
+
+
+def test_a_call_of_torch_whose_tensor_the_program_changes(no_leftovers):
+    run = simulate(2, PROGRAMS / "mistakes.py", "changes_what_torch_receives")
+    assert run.code == 3, run.error
+    assert "has not waited for it, and its tensor is changed by aten::mul_ before wait()" in run.error
+
+
 def test_right_programs_have_no_findings():
     for name in ("loads_one_model", "reads_a_loss_that_is_reduced"):
         run = simulate(4, PROGRAMS / "mistakes.py", name)

@@ -138,6 +138,19 @@ def sparse_and_dense():
     dist.all_reduce(entries if rank != 1 else tensor)
 
 
+def changes_what_torch_receives():
+    from torch.distributed.pipelining import schedules
+
+    if rank == 0:
+        works = schedules._batch_p2p([dist.P2POp(dist.irecv, tensor, 1)])
+        tensor.mul_(2)
+    dist.barrier()
+    if rank == 1:
+        dist.send(tensor, 0)
+    if rank == 0:
+        schedules._wait_batch_p2p(works)
+
+
 def changes_sparse_before_wait():
     entries = tensor.to_sparse()
     work = dist.all_reduce(entries, async_op=True)

@@ -105,6 +105,20 @@ def tensor_parallel():
     return digest([parameter.full_tensor() for parameter in model.parameters()]), loss.item().hex()
 
 
+def pipeline():
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+    dist.init_process_group("gloo")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(rank)
+    part = torch.nn.Sequential(torch.nn.Linear(24, 24), torch.nn.GELU())
+    stage = PipelineStage(part, rank, size, torch.device("cpu"))
+    schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=lambda output, target: (output - target).square().mean())
+    losses = []
+    schedule.step(*([torch.ones(8, 24)] if rank == 0 else []), target=torch.zeros(8, 24), losses=losses)
+    return digest([parameter.grad for parameter in part.parameters()]), [loss.item().hex() for loss in losses]
+
+
 def trainer():
     """A transformers model with random weights under Trainer."""
     import tempfile

@@ -43,10 +43,9 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->capture_default_str();
   app.add_flag("--processes", options.processes,
                "Simulated ranks are processes: for programs that keep state in globals; Python's always are");
-  app.add_option(
-         "--preload", options.preload,
-         "A Python module to import before the ranks are forked, beside accelerate, datasets and others that the "
-         "script imports; repeatable; none: not those of the script")
+  app.add_option("--preload", options.preload,
+                 "A Python module to import before the ranks are forked, beside torch, accelerate and others that the "
+                 "script imports; repeatable; none: not those of the script")
       ->allow_extra_args(false);
   app.add_flag("--quiet", options.quiet, "No progress bar");
   app.add_option("--progress", options.progress, "auto (on a terminal), on or off")

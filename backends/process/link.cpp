@@ -1,10 +1,21 @@
 #include "backends/process/link.hpp"
 
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "reference/core/system/futex.hpp"
 
 namespace accel::process {
+namespace {
+
+constexpr auto kSimulatorCheck = std::chrono::seconds(1);
+
+int open_process(pid_t pid) { return pid == 0 ? -1 : static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
+
+}  // namespace
 
 MessageWriter& operator<<(MessageWriter& message, const RequestHead& head) {
   return message.put(head.request).put(head.processor_seconds).put(head.line).put(head.file);
@@ -20,14 +31,36 @@ RequestHead read_head(MessageReader& message) {
 }
 
 RankLink::RankLink(std::shared_ptr<SharedArea> area, int rank)
-    : area_(std::move(area)), rank_(rank), channel_(area_->channel(rank)) {}
+    : area_(std::move(area)),
+      rank_(rank),
+      channel_(area_->channel(rank)),
+      simulator_(open_process(area_->simulator())) {}
+
+RankLink::~RankLink() {
+  if (simulator_ >= 0) close(simulator_);
+}
+
+// Throws CommError if the simulator, which changes the word, has ended.
+void RankLink::wait_while(const std::atomic<std::uint32_t>& word, std::uint32_t value) const {
+  while (word.load() == value) {
+    if (area_->simulator() == 0) {
+      futex_wait(word, value, FutexScope::kProcesses);
+      continue;
+    }
+    futex_wait(word, value, FutexScope::kProcesses, kSimulatorCheck);
+    pollfd process{simulator_, POLLIN, 0};
+    const bool has_ended = simulator_ < 0 || poll(&process, 1, 0) > 0;
+    if (has_ended && word.load() == value)
+      throw CommError(fmt::format("rank {}: the simulator of this process group has ended", rank_));
+  }
+}
 
 // The entry's previous request, kEntries earlier, has been read by now, so its bytes are free.
 void RankLink::write(const MessageWriter& message) {
   const auto number = channel_.posted.load();
   for (auto taken = channel_.taken.load(); number - taken >= Channel::kEntries; taken = channel_.taken.load()) {
     wake_proxy(channel_);
-    futex_wait(channel_.taken, taken, FutexScope::kProcesses);
+    wait_while(channel_.taken, taken);
   }
   auto& entry = channel_.entries[number % Channel::kEntries];
   if (std::exchange(is_used_[number % Channel::kEntries], true)) pool_.give(entry.offset);
@@ -53,7 +86,7 @@ std::int64_t RankLink::ask(const MessageWriter& message) {
   const auto before = channel_.answered.load();
   write(message);
   wake_proxy(channel_);
-  while (channel_.answered.load() == before) futex_wait(channel_.answered, before, FutexScope::kProcesses);
+  wait_while(channel_.answered, before);
   if (channel_.has_failed != 0) throw CommError(std::string(channel_.text, channel_.text_bytes));
   return channel_.value;
 }

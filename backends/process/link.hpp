@@ -60,6 +60,9 @@ struct AbandonedWork {
 class RankLink {
  public:
   RankLink(std::shared_ptr<SharedArea> area, int rank);
+  ~RankLink();
+  RankLink(const RankLink&) = delete;
+  RankLink& operator=(const RankLink&) = delete;
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int num_ranks() const { return area_->num_ranks(); }
@@ -82,10 +85,12 @@ class RankLink {
 
  private:
   void write(const MessageWriter& message);  // under the lock
+  void wait_while(const std::atomic<std::uint32_t>& word, std::uint32_t value) const;
 
   const std::shared_ptr<SharedArea> area_;
   const int rank_;
   Channel& channel_;
+  const int simulator_;  // a descriptor of its process; -1: this process ends with it
   std::mutex mutex_;
   PayloadPool pool_{SharedArea::kPayloadBytes};
   bool is_used_[Channel::kEntries] = {};

@@ -21,7 +21,7 @@
 namespace accel::process {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x3130'6c65'6363'61ull;  // "accel01": rises with the layout
+constexpr std::uint64_t kMagic = 0x3230'6c65'6363'61ull;  // "accel02": rises with the layout
 constexpr std::size_t kPage = 4096;
 
 constexpr std::size_t pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
@@ -32,6 +32,7 @@ struct SharedArea::Header {
   std::uint64_t magic;
   int num_ranks;
   std::atomic<std::uint32_t> ready;
+  std::atomic<pid_t> simulator;
 };
 
 namespace {
@@ -76,6 +77,7 @@ SharedArea::~SharedArea() {
 
 SharedArea::Header& SharedArea::header() const { return *reinterpret_cast<Header*>(begin_); }
 int SharedArea::num_ranks() const { return header().num_ranks; }
+std::atomic<pid_t>& SharedArea::simulator() const { return header().simulator; }
 std::atomic<std::uint32_t>& SharedArea::ready() const { return header().ready; }
 
 Channel& SharedArea::channel(int rank) const {

@@ -66,6 +66,8 @@ class SharedArea {
   [[nodiscard]] int num_ranks() const;
   [[nodiscard]] Channel& channel(int rank) const;
   [[nodiscard]] std::byte* payload(int rank) const;
+  /// The simulator's process, if the ranks must notice its end; else 0: they end with it.
+  [[nodiscard]] std::atomic<pid_t>& simulator() const;
   /// Not 0 once the ranks are about to start; a futex.
   [[nodiscard]] std::atomic<std::uint32_t>& ready() const;
 

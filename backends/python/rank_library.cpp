@@ -97,8 +97,9 @@ struct RawBuffer {
   std::optional<std::uint64_t> sample;  // hash at the call: the program must not change it before its wait
 };
 
-// What this process knows of its rank. A process is one rank for the whole of its life.
+// What this process knows of its rank.
 struct Rank {
+  std::shared_ptr<SharedArea> area;
   std::shared_ptr<RankLink> link;
   int rank = -1;
   pid_t process = 0;
@@ -107,23 +108,25 @@ struct Rank {
   std::vector<std::int64_t> abandoned;
   std::int64_t last_number = 0;  // of a work or a group
 };
-Rank& this_rank() {
-  static auto* rank = new Rank;  // outlives the threads that end after main
+using CurrentRank = std::atomic<std::shared_ptr<Rank>>;  // never null
+CurrentRank& current_rank() {
+  static auto* rank = new CurrentRank(std::make_shared<Rank>());  // outlives the threads that end after main
   return *rank;
 }
+std::shared_ptr<Rank> this_rank() { return current_rank().load(); }
 
-bool is_rank() { return this_rank().link != nullptr && this_rank().process == getpid(); }
+bool is_rank(const Rank& rank) { return rank.link != nullptr && rank.process == getpid(); }
 
 // A forked process has a copy of this one's memory, its locks included, and shares the channel: what it sent would be
 // taken for the rank's.
-Rank& checked_rank() {
-  auto& rank = this_rank();
-  check_state(rank.link != nullptr, "this process is not a simulated rank; start it by sim-run");
+std::shared_ptr<Rank> checked_rank() {
+  auto rank = this_rank();
+  check_state(rank->link != nullptr, "this process is not a simulated rank; start it by sim-run");
   check_state(
-      rank.process == getpid(),
+      rank->process == getpid(),
       "process {} was forked by rank {} (process {}) and is not a rank; expected calls of torch.distributed only "
       "in the rank itself; make them there, not in a worker of a DataLoader or of multiprocessing",
-      getpid(), rank.rank, rank.process);
+      getpid(), rank->rank, rank->process);
   return rank;
 }
 
@@ -149,7 +152,7 @@ auto guarded(Function&& function, decltype(function()) failed) noexcept -> declt
 }
 
 std::int64_t requested(const auto& function) {
-  return guarded([&]() -> std::int64_t { return function(checked_rank()); }, ACCEL_FAILED);
+  return guarded([&]() -> std::int64_t { return function(*checked_rank()); }, ACCEL_FAILED);
 }
 
 MessageWriter request(Request kind, const char* file = "", std::uint32_t line = 0) {
@@ -342,16 +345,32 @@ ACCEL_EXPORT void accel_area_record_lost_ends(void* area, int status) { area_of(
 ACCEL_EXPORT int64_t accel_become(void* area, int rank) {
   return guarded(
       [&]() -> int64_t {
-        auto& self = this_rank();
-        self.link = std::make_shared<RankLink>(*static_cast<std::shared_ptr<SharedArea>*>(area), rank);
-        self.rank = rank;
-        self.process = getpid();
-        watch_writes(self.link);
+        const auto before = this_rank();
+        accel::check_state(!is_rank(*before), "this process is rank {} already", before->rank);
+        // In a forked process another thread of the parent may have held the lock of its rank, which is kept.
+        if (before->link != nullptr) new std::shared_ptr<Rank>(before);
+        auto self = std::make_shared<Rank>();
+        self->link = std::make_shared<RankLink>(*static_cast<std::shared_ptr<SharedArea>*>(area), rank);
+        self->area = *static_cast<std::shared_ptr<SharedArea>*>(area);
+        self->rank = rank;
+        self->process = getpid();
+        self->last_number = before->last_number;  // a work of another world may still be abandoned
+        watch_writes(self->link);
+        current_rank() = std::move(self);
         return 0;
       },
       ACCEL_FAILED);
 }
-ACCEL_EXPORT int accel_is_rank() { return is_rank() ? 1 : 0; }
+ACCEL_EXPORT void accel_leave() {
+  const auto rank = this_rank();
+  if (!is_rank(*rank)) return;
+  unwatch_writes();
+  auto next = std::make_shared<Rank>();
+  next->last_number = next_number(*rank);
+  current_rank() = std::move(next);
+  rank->area->record_end(rank->rank, /*status=*/0);
+}
+ACCEL_EXPORT int accel_is_rank() { return is_rank(*this_rank()) ? 1 : 0; }
 
 ACCEL_EXPORT int64_t accel_group(const char* name, const int64_t* ranks, int num_ranks, const char* file,
                                  uint32_t line) {
@@ -387,15 +406,16 @@ ACCEL_EXPORT int64_t accel_poll(int64_t work, const char* file, uint32_t line) {
   });
 }
 ACCEL_EXPORT void accel_abandon(int64_t work) {
-  if (!is_rank()) return;
-  auto& rank = this_rank();
-  const std::lock_guard lock(rank.mutex);
-  if (rank.works.contains(work)) rank.abandoned.push_back(work);
+  const auto rank = this_rank();
+  if (!is_rank(*rank)) return;
+  const std::lock_guard lock(rank->mutex);
+  if (rank->works.contains(work)) rank->abandoned.push_back(work);
 }
 ACCEL_EXPORT int accel_is_pending(int64_t work) {
-  if (!is_rank()) return 0;
-  const std::lock_guard lock(this_rank().mutex);
-  return this_rank().works.contains(work) ? 1 : 0;
+  const auto rank = this_rank();
+  if (!is_rank(*rank)) return 0;
+  const std::lock_guard lock(rank->mutex);
+  return rank->works.contains(work) ? 1 : 0;
 }
 ACCEL_EXPORT int64_t accel_touch(int64_t work, const char* how) {
   return requested([&](Rank& rank) -> int64_t {

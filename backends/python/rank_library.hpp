@@ -51,8 +51,10 @@ void accel_area_record_end(void* area, int rank, int status);
 void accel_area_record_lost_ends(void* area, int status);
 
 // --- the rank --------------------------------------------------------------------------------------------------------
-/// This process is a rank from here on.
+/// This process is a rank from here on. It must be none now: it may have left another world, or a rank has forked it.
 int64_t accel_become(void* area, int rank);
+/// This process is no rank any more. The simulator takes it for a rank that has ended its program.
+void accel_leave(void);
 /// 1 if this process is a rank, and not one that a rank has forked; else 0.
 int accel_is_rank(void);
 

@@ -1,5 +1,6 @@
 """Lets torch.distributed use the simulator where a program asks for Gloo."""
 
+import functools
 import os
 import warnings
 
@@ -7,23 +8,48 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
+from accel_sim import channel, worlds
 from accel_sim.process_group import SimProcessGroup
 from accel_sim.work import HAS_HOLDER
 
 _kernels = []
+_store_path = None  # of the ranks that sim-run starts
+_is_installed = False
+
+
+class ProcessGroup(SimProcessGroup):
+    """In a process that is no rank, the first group is that of a world."""
+
+    def __init__(self, store, rank, size, timeout=None, **_):
+        if not channel.is_rank() and worlds.can_join():
+            worlds.join(store, rank, size, timeout)
+        super().__init__(store, rank, size, timeout)
 
 
 def _make(options, _=None):
-    group = SimProcessGroup(options.store, options.group_rank, options.group_size, options.timeout)
+    group = ProcessGroup(options.store, options.group_rank, options.group_size, options.timeout)
     group.options.global_ranks_in_group = list(options.global_ranks_in_group)
     group.options.group_name = options.group_id
     return group
 
 
-def install(store_path):
-    """The Python name of the backend stays "gloo", which DDP, monitored_barrier and Accelerate look at."""
+def is_installed():
+    return _is_installed
+
+
+def install(store_path=None):
+    """The Python name of the backend stays "gloo", which DDP, monitored_barrier and Accelerate look at. `store_path`: of the
+    ranks that sim-run starts, which need no rendezvous."""
+    global _is_installed, _store_path
+    _store_path = store_path
+    if not _is_installed:
+        _is_installed = True
+        _patch()
+
+
+def _patch():
     # A result that is a ProcessGroup becomes the group itself, in all versions.
-    c10d.ProcessGroupGloo = dist.ProcessGroupGloo = SimProcessGroup
+    c10d.ProcessGroupGloo = dist.ProcessGroupGloo = ProcessGroup
     # From 2.14 or 2.15 on, the backends of torch are plugins.
     ensure = getattr(dist.Backend, "_ensure_backend_registered", None)
     if ensure is not None:
@@ -33,15 +59,22 @@ def install(store_path):
 
     # Groups need no rendezvous of their own: the simulator matches them by name. A wait at the store would also be
     # invisible to it, and a rank that has the turn of a serial schedule must not wait for one that has not.
-    c10d._store_based_barrier = lambda *args, **kwargs: None
+    barrier = c10d._store_based_barrier
+    c10d._store_based_barrier = lambda *args, **kwargs: None if channel.is_rank() else barrier(*args, **kwargs)
 
-    def env_rendezvous(url, **_):
+    handlers = dist.rendezvous.__globals__["_rendezvous_handlers"]
+    rendezvous = handlers["env"]
+
+    def env_rendezvous(url, **kwargs):
+        if not channel.is_rank():  # nor was it started by sim-run
+            yield from rendezvous(url, **kwargs)
+            return
         size, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
-        yield dist.FileStore(store_path, size), rank, size
+        yield dist.FileStore(_store_path, size), rank, size
 
-    dist.rendezvous.__globals__["_rendezvous_handlers"]["env"] = env_rendezvous
+    handlers["env"] = env_rendezvous
 
-    init, new_group = c10d.init_process_group, c10d.new_group
+    init, new_group, destroy = c10d.init_process_group, c10d.new_group, c10d.destroy_process_group
 
     def init_process_group(backend=None, *args, **kwargs):
         return init(_rehearsed(backend), *args, **kwargs)
@@ -49,14 +82,22 @@ def install(store_path):
     def new_simulated_group(ranks=None, timeout=None, backend=None, *args, **kwargs):
         return new_group(ranks, timeout, _rehearsed(backend), *args, **kwargs)
 
-    c10d.init_process_group = dist.init_process_group = init_process_group
-    c10d.new_group = dist.new_group = new_simulated_group
+    def destroy_process_group(*args, **kwargs):
+        destroy(*args, **kwargs)
+        if not dist.is_initialized():
+            worlds.leave()
+
+    c10d.init_process_group = dist.init_process_group = functools.wraps(init)(init_process_group)
+    c10d.new_group = dist.new_group = functools.wraps(new_group)(new_simulated_group)
+    c10d.destroy_process_group = dist.destroy_process_group = functools.wraps(destroy)(destroy_process_group)
     _refuse_gpus()
     _install_kernels()
 
 
 def _rehearsed(backend):
     """The backend that torch shall make. Raises RuntimeError if it is one that simulated ranks do not rehearse."""
+    if not channel.is_rank() and not worlds.can_join():
+        return backend
     names = [] if backend is None else [part.rpartition(":")[2] for part in str(backend).lower().split(",")]
     for name in names:
         if name in ("mpi", "nccl"):
@@ -80,7 +121,11 @@ def _install_kernels():
     _kernels.append(library)  # removed with its object
 
     def allgather_base(output, input, group, *_):
-        work = dist.ProcessGroup.unbox(group)._allgather_base(output, input)
+        group = dist.ProcessGroup.unbox(group)
+        if not isinstance(group, SimProcessGroup):  # its own method would call this kernel again
+            group = group._get_backend(torch.device("cpu"))
+            return output, group._allgather_base(output, input).boxed()
+        work = group._allgather_base(output, input)
         boxed = work.boxed()
         if HAS_HOLDER:
             work.keep_until_finished()  # boxed, the C++ half outlives the Python half

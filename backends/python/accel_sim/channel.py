@@ -38,6 +38,7 @@ _area_set_pid = _function("area_set_pid", _pointer, _int, _int, result=None)
 _area_record_end = _function("area_record_end", _pointer, _int, _int, result=None)
 _area_record_lost_ends = _function("area_record_lost_ends", _pointer, _int, result=None)
 _become = _function("become", _pointer, _int)
+_leave = _function("leave", result=None)
 _is_rank = _function("is_rank", result=_int)
 _group = _function("group", _bytes, _bytes, _int, *_LINE)
 _call = _function("call", _bytes, *_LINE)
@@ -128,7 +129,7 @@ class Owners:
         return max(fitting, key=lambda found: found[0])[1] if fitting else _PROGRAM
 
 
-_owners = Owners("", [], [])  # of this process, which is one rank for the whole of its life
+_owners = Owners("", [], [])  # of the program of this process
 _num_ranks = 0
 _files = {}  # by file name: its owner and its name as bytes
 
@@ -167,11 +168,16 @@ def _packed(words):
 
 
 def become(area, rank, owners):
-    """This process is a rank from here on."""
+    """This process is a rank from here on; it is none now."""
     global _owners, _num_ranks
     _owners, _num_ranks = owners, area.num_ranks
     _files.clear()
     _checked(_become(area._area, rank))
+
+
+def leave():
+    """This process is no rank any more, and its simulator takes it for one that has ended its program."""
+    _leave()
 
 
 def num_ranks():

@@ -22,6 +22,7 @@ struct RunOptions {
   bool processes = false;            // simulated ranks are processes of a user program
   std::vector<std::string> preload;  // what a Python program's ranks share
   std::string progress = "auto";
+  bool program_starts_ranks = false;  // --ranks 0: of a user program, which is started once
   RehearsalOptions rehearsal = {};
   RecordOptions record = {};
 

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,7 +27,9 @@
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/run_options.hpp"
 #include "sim/programs/processes/process_run.hpp"
+#include "sim/programs/processes/process_watch.hpp"
 #include "sim/programs/processes/python_program.hpp"
+#include "sim/programs/processes/started_worlds.hpp"
 #include "sim/programs/rehearsal/diagnosis_json.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
 #include "sim/programs/rehearsal/output_files.hpp"
@@ -34,6 +37,8 @@
 
 namespace accel::programs {
 namespace {
+
+constexpr int kSimulatorsEndMs = 5000;  // to write the files of their runs
 
 constexpr const char* kExperimentOnlyOptions[] = {"--set",        "--max-steps", "--trace", "--project-dir",
                                                   "--save-every", "--resume",    "--json"};
@@ -73,6 +78,10 @@ RunOptions parse_options(const UserProgram& program) {
     if (is_option || !is_value) problems.push_back(problem_with(app, text));
     is_value = is_option && text.find('=') == std::string::npos;
   }
+  const bool has_number = app.get_option("--ranks")->count() > 0;
+  options.program_starts_ranks = options.backend == "sim" && !options.processes &&
+                                 (has_number ? options.rank_counts == std::vector{0} : starts_ranks(program.command));
+  if (options.program_starts_ranks) options.rank_counts = {1};
   if (program.command.empty()) problems.emplace_back("--: no program follows; expected `-- PROGRAM [ARGS...]`");
   for (auto& problem : problems_of(options)) problems.push_back(std::move(problem));
   if (auto problem = problem_of_sweep(options); !problem.empty()) problems.push_back(std::move(problem));
@@ -112,6 +121,7 @@ class Acknowledgements {
 
 // Waits for the program's end and forwards the signals that would end this process. The signals are blocked and read by
 // sigwaitinfo instead of a handler, so that none can arrive between the check for the child's end and the wait.
+// Also waits for processes that this one has adopted.
 int wait_for(pid_t pid) {
   sigset_t signals, before;
   sigemptyset(&signals);
@@ -119,8 +129,9 @@ int wait_for(pid_t pid) {
   sigprocmask(SIG_BLOCK, &signals, &before);
   int status = 0;
   while (true) {
-    const auto ended = waitpid(pid, &status, WNOHANG);
+    const auto ended = waitpid(-1, &status, WNOHANG);
     if (ended == pid) break;
+    if (ended > 0) continue;
     if (ended < 0 && errno != EINTR) throw Error(fmt::format("cannot wait for the program: {}", std::strerror(errno)));
     siginfo_t info{};
     const int signal = sigwaitinfo(&signals, &info);
@@ -135,14 +146,18 @@ int wait_for(pid_t pid) {
 }
 
 // Runs the program as one process that shares sim-run's standard streams. Returns its exit code.
-int run_simulated(const UserProgram& program, const std::string& request) {
+int run_simulated(const UserProgram& program, const std::string& request, const StartedWorlds& worlds) {
   auto variables = program.environment;
   variables[kSimRequestVariable] = request;
-  const int code = wait_for(launcher::start_process({.command = program.command, .environment = variables}));
+  worlds.serve(variables);
+  prctl(PR_SET_CHILD_SUBREAPER, 1);  // of the simulators of the program's worlds, and of ranks that it leaves behind
+  const int code = wait_for(
+      launcher::start_process({.command = with_interpreter(program.command), .environment = variables}));
+  if (worlds.count() > 0) end_adopted_processes(kSimulatorsEndMs);
   // A shell only stops a script on Ctrl-C if the interrupted command died of the signal, so sim-run ends by the same
   // signal.
   if (code == 128 + SIGINT || code == 128 + SIGTERM || code == 128 + SIGHUP) raise(code - 128);
-  if (code > kDiagnosed)
+  if (code > kDiagnosed && worlds.count() == 0)
     std::cerr << "sim-run: '" << program.command.front() << "' " << launcher::describe_exit_code(code) << std::endl;
   return code;
 }
@@ -170,9 +185,10 @@ int run_once(const UserProgram& program, const RunOptions& options, int ranks, c
                           .sweep = sweep,
                           .record = options.record,
                           .acknowledge = acknowledgements.descriptor()};
-  auto python = python_program(program.command, options.preload);
+  auto python = options.program_starts_ranks ? std::nullopt : python_program(program.command, options.preload);
   if (python) python->environment.insert(program.environment.begin(), program.environment.end());
   const auto request = to_json(wanted);
+  const StartedWorlds worlds(request);
   const auto& diagnosis = options.rehearsal.diagnosis;
   if (std::filesystem::is_regular_file(std::filesystem::symlink_status(diagnosis))) std::filesystem::remove(diagnosis);
   const auto run = [&] {
@@ -182,12 +198,13 @@ int run_once(const UserProgram& program, const RunOptions& options, int ranks, c
           records_python ? UserProgram{.command = python->command, .environment = python->environment} : program,
           request, ranks);
     }
-    if (!python && !options.processes) return run_simulated(program, request);
+    if (!python && !options.processes) return run_simulated(program, request, worlds);
     auto processes = python ? *python
                             : RankProgram{.command = program.command,
                                           .environment = program.environment,
                                           .descriptors = {acknowledgements.descriptor()}};
     processes.environment[kSimRequestVariable] = request;
+    worlds.serve(processes.environment);
     return run_process_ranks(std::move(processes), wanted);
   };
   const int code = run();
@@ -196,10 +213,18 @@ int run_once(const UserProgram& program, const RunOptions& options, int ranks, c
     write_lines(diagnosis, {diagnosis_json({.error = std::make_exception_ptr(Error(text))})});
   }
   const auto counts = acknowledgements.counts();
+  // The exit codes of programs that start their ranks, such as those of pytest, are their own.
+  if (!python && counts.calls == 0 && worlds.count() > 0) return code;
+  if (options.program_starts_ranks) {
+    std::cerr << "sim-run: no process of '" << program.command.front()
+              << "' has called init_process_group with the backend gloo, so nothing was simulated" << std::endl;
+    return code;
+  }
   if (!python && counts.calls == 0) {
     throw Error(
-        fmt::format("'{}' {} without calling accel::run; expected a program whose main is "
-                    "`return accel::run(argc, argv, train);`",
+        fmt::format("'{}' {} without calling accel::run, or init_process_group of Python with the backend gloo; expected "
+                    "a C++ program whose main is `return accel::run(argc, argv, train);`, or a command that starts "
+                    "ranks, such as pytest",
                     program.command.front(), launcher::describe_exit_code(code)));
   }
   // Ranks that are threads end with their process, whichever of them has ended it.
@@ -220,7 +245,11 @@ int run_attached(const std::vector<std::string>& arguments) {
                "attach: expected the descriptor of a shared area");
   const auto options =
       parse_options({.options = {arguments.begin() + 1, arguments.end()}, .command = {"descriptor " + arguments[0]}});
-  return attach_to_ranks(std::stoi(arguments[0]),
+  const int descriptor = std::stoi(arguments[0]);
+  if (arguments.size() == 1) {
+    if (const auto request = read_sim_request()) return attach_to_ranks(descriptor, *request);
+  }
+  return attach_to_ranks(descriptor,
                          {.ranks = options.ranks(), .rehearsal = options.rehearsal, .record = options.record});
 }
 

@@ -20,7 +20,7 @@ struct UserProgram {
 int run_user_program(const UserProgram& program);
 
 /// Runs simulated ranks that the process at the other end of this descriptor starts: `sim-run attach DESCRIPTOR
-/// [options]`. Returns sim-run's exit code.
+/// [options]`. Without options, the request in ACCEL_SIM applies. Returns sim-run's exit code.
 int run_attached(const std::vector<std::string>& arguments);
 
 }  // namespace accel::programs

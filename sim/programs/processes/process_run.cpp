@@ -4,12 +4,14 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <iostream>
 #include <mutex>
 
 #include "backends/launch/process.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/system/resource_limits.hpp"
 #include "sim/programs/entry/real_rank.hpp"
 #include "sim/programs/processes/rank_proxy.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
@@ -54,6 +56,19 @@ int run(const RankProgram& program, const std::shared_ptr<process::SharedArea>& 
     return start_again(program, request.ranks, restart_count);
   });
   return report_run(rehearsal, request, report, "sim-run");
+}
+
+// The ranks are processes of several programs, any of which may end first, so the simulator is a child of none and gets
+// no signal from their terminal. The process that a rank has started ends here, as soon as the ranks can watch the
+// simulator.
+void detach(process::SharedArea& area) {
+  const auto simulator = fork();
+  check_config(simulator >= 0, "attach: cannot start a process: {}", describe_system_error(errno));
+  if (simulator > 0) {
+    area.simulator() = simulator;
+    _exit(0);
+  }
+  setsid();
 }
 
 }  // namespace
@@ -103,17 +118,21 @@ int run_process_ranks(RankProgram program, const SimRequest& request) {
   return run(program, process::SharedArea::create(request.ranks), request);
 }
 
-// Ends with the process that starts the ranks: nobody else could tell when they have ended. That process passes its
-// number, because it may have ended before this one could ask for it.
+// If one process starts the ranks, it passes its number in ACCEL_STARTER, because it may have ended before this one could
+// ask for it. This process ends with it: nobody else could tell when the ranks have ended.
 int attach_to_ranks(int descriptor, const SimRequest& request) {
   const auto starter = environment("ACCEL_STARTER");
-  const auto parent = starter ? std::stoi(*starter) : getppid();
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  check_config(getppid() == parent, "attach: the process that starts the ranks has ended");
+  if (starter) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    check_config(getppid() == std::stoi(*starter), "attach: the process that starts the ranks has ended");
+  }
   const auto area = process::SharedArea::attach(descriptor);
   check_config(area->num_ranks() == request.ranks, "--ranks {}: descriptor {} has {} ranks", request.ranks, descriptor,
                area->num_ranks());
-  return run({}, area, request);
+  if (starter) return run({}, area, request);
+  Rehearsal(request.rehearsal, request.ranks);  // its errors are those of the rank that waits for `detach`
+  detach(*area);
+  return run({.command = {}, .environment = {}, .watches_processes = true}, area, request);
 }
 
 }  // namespace accel::programs

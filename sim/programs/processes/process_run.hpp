@@ -14,7 +14,8 @@ namespace accel::programs {
 int run_process_ranks(RankProgram program, const SimRequest& request);
 
 /// Like run_process_ranks, for ranks that another process starts: `descriptor` is its SharedArea, of request.ranks
-/// ranks.
+/// ranks. If the environment has no ACCEL_STARTER, each rank is a process of its own that has told its number in the
+/// area; the simulator then detaches itself and ends when they have ended or left.
 int attach_to_ranks(int descriptor, const SimRequest& request);
 
 /// Starts the ranks of a run for the first time (0) or again; returns when they are ready.

@@ -2,7 +2,9 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <regex>
 
 #include "reference/config/environment.hpp"
@@ -15,17 +17,33 @@ std::filesystem::path package_folder() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "python";
 }
 
+bool is_python(const std::string& command) {
+  static const std::regex name("python(3(\\.[0-9]+)?)?");
+  return std::regex_match(std::filesystem::path(command).filename().string(), name);
+}
+
+constexpr const char* kModulesThatStartRanks[] = {"pytest", "unittest", "torch.distributed.run",
+                                                  "torch.distributed.launch", "accelerate.commands.launch"};
+
 }  // namespace
+
+std::vector<std::string> with_interpreter(std::vector<std::string> command) {
+  if (command.front().ends_with(".py")) command.insert(command.begin(), "python3");
+  return command;
+}
+
+bool starts_ranks(const std::vector<std::string>& command) {
+  if (command.empty() || !is_python(command.front())) return false;
+  const auto module = std::find(command.begin(), command.end(), "-m");
+  return module != command.end() && module + 1 != command.end() &&
+         std::find(std::begin(kModulesThatStartRanks), std::end(kModulesThatStartRanks), *(module + 1)) !=
+             std::end(kModulesThatStartRanks);
+}
 
 std::optional<RankProgram> python_program(const std::vector<std::string>& command,
                                           const std::vector<std::string>& preload) {
-  if (command.front().ends_with(".py")) {
-    std::vector<std::string> with_interpreter{"python3"};
-    with_interpreter.insert(with_interpreter.end(), command.begin(), command.end());
-    return python_program(with_interpreter, preload);
-  }
-  static const std::regex name("python(3(\\.[0-9]+)?)?");
-  if (!std::regex_match(std::filesystem::path(command.front()).filename().string(), name)) return std::nullopt;
+  if (command.front().ends_with(".py")) return python_program(with_interpreter(command), preload);
+  if (!is_python(command.front())) return std::nullopt;
   RankProgram program{.command = {command.front()}, .forks_ranks = true};
   // The interpreter's own options end at the script, or at the -m or -c that replaces it.
   auto next = command.begin() + 1;

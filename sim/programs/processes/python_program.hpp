@@ -17,4 +17,10 @@ namespace accel::programs {
 std::optional<RankProgram> python_program(const std::vector<std::string>& command,
                                           const std::vector<std::string>& preload = {});
 
+/// The command, with python3 before a script.
+std::vector<std::string> with_interpreter(std::vector<std::string> command);
+
+/// Whether the command is Python with a module that starts ranks or tests, such as `python -m pytest`.
+bool starts_ranks(const std::vector<std::string>& command);
+
 }  // namespace accel::programs

@@ -198,6 +198,24 @@ void Supervisor::reap() {
   const bool has_starter = program_.starter > 0;
   if (has_starter && waitid(P_PID, program_.starter, &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid != 0)
     area_->record_lost_ends(SIGKILL);
+  if (program_.watches_processes) record_ends_of_others();
+}
+
+// The ranks go on when all of them have joined. So when one has ended, those that have not joined yet never will.
+void Supervisor::record_ends_of_others() {
+  bool has_any_ended = false;
+  for (int rank = 0; rank < area_->num_ranks(); ++rank) {
+    const auto& end = area_->channel(rank).end;
+    auto& process = ranks_[rank].process;
+    if (!process && end.pid != 0) process = std::make_unique<ProcessWatch>(end.pid);
+    if (const auto status = process && end.has_ended == 0 ? process->status() : std::nullopt)
+      area_->record_end(rank, *status);
+    has_any_ended = has_any_ended || end.has_ended != 0;
+  }
+  for (int rank = 0; rank < area_->num_ranks(); ++rank) {
+    const auto& end = area_->channel(rank).end;
+    if (has_any_ended && end.pid == 0 && end.has_ended == 0) area_->record_end(rank, /*status=*/0);
+  }
 }
 
 std::shared_ptr<sim::World> Supervisor::world() {
@@ -251,11 +269,13 @@ void Supervisor::report_stopped_ranks() {
       ranks_[rank].reason = reason;
     }
     world->lose(rank, std::make_exception_ptr(Error(reason)));
-    kill(end.pid, SIGKILL);
+    if (!program_.watches_processes) kill(end.pid, SIGKILL);
   }
 }
 
+// Processes of others get the failure as an exception of their next call, and what they do then is their program's.
 void Supervisor::stop_late_ranks() {
+  if (program_.watches_processes) return;
   if (!must_end_ && (!failed_at_ || Clock::now() - *failed_at_ < kGrace)) return;
   for (int rank = 0; rank < area_->num_ranks(); ++rank) {
     const auto& end = area_->channel(rank).end;
@@ -270,6 +290,7 @@ void Supervisor::stop_late_ranks() {
 }
 
 bool Supervisor::have_ended() const {
+  if (program_.watches_processes && (is_finishing_ || must_end_)) return true;
   const auto has_ended = [](const Child& child) { return child.status.has_value(); };
   if (!std::all_of(children_.begin(), children_.end(), has_ended)) return false;
   for (int rank = 0; rank < area_->num_ranks(); ++rank) {

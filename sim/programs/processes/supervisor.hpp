@@ -13,6 +13,7 @@
 #include "backends/launch/output_lines.hpp"
 #include "backends/process/shared_area.hpp"
 #include "sim/engine/world.hpp"
+#include "sim/programs/processes/process_watch.hpp"
 
 namespace accel::programs {
 
@@ -24,6 +25,7 @@ struct RankProgram {
   bool forks_ranks = false;     ///< one process forks all ranks, as Python's does; else the command is started per rank
   std::string prefix = "rank";  ///< "[rank 3] " precedes every line of rank 3; empty: none
   pid_t starter = -1;           ///< the child of this process that starts the ranks if `command` is empty; -1: unknown
+  bool watches_processes = false;  ///< nobody records the ends of the ranks' processes, which are others' children
 };
 
 /// The same program with process::write_watcher loaded before it, which faults of its files need.
@@ -63,6 +65,7 @@ class Supervisor {
     bool was_reported = false;   // its end, to the world
     int num_checks_stopped = 0;  // in a row
     std::string reason = {};     // under mutex_
+    std::unique_ptr<ProcessWatch> process = {};  // if nobody else records its end
   };
   struct Child {
     pid_t pid = -1;
@@ -76,6 +79,7 @@ class Supervisor {
   std::vector<int> open_streams(int rank);
   void forward_output(std::chrono::milliseconds limit);
   void reap();
+  void record_ends_of_others();
   void report_ends();
   void report_stopped_ranks();
   std::shared_ptr<sim::World> world();

@@ -1,0 +1,57 @@
+"""Runs at the start of every Python process below `sim-run`, which puts this folder first in PYTHONPATH. A process that never
+imports torch.distributed pays for one more finder of modules."""
+
+import importlib.machinery
+import importlib.util
+import os
+import sys
+
+_PATCHED = "torch.distributed.distributed_c10d"
+_here = os.path.dirname(os.path.abspath(__file__))
+
+
+def _load_package():
+    """The package that this file belongs to, also where the interpreter's path lacks it."""
+    if "accel_sim" not in sys.modules:
+        folder = os.path.dirname(_here)
+        file = os.path.join(folder, "__init__.py")
+        spec = importlib.util.spec_from_file_location("accel_sim", file, submodule_search_locations=[folder])
+        sys.modules["accel_sim"] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+
+
+class _Finder:
+    """Finds one module as the finders after it do, and patches it when it has run."""
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name != _PATCHED:
+            return None
+        sys.meta_path.remove(cls)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            run = spec.loader.exec_module
+
+            def run_and_patch(module):
+                run(module)
+                _load_package()
+                from accel_sim import worlds
+
+                worlds.serve(module)
+
+            spec.loader.exec_module = run_and_patch
+        return spec
+
+
+def _run_next():
+    """The sitecustomize that would have run without this one."""
+    others = [path for path in sys.path if os.path.abspath(path or ".") != _here]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
+    if spec is not None and spec.loader is not None:
+        sys.modules["sitecustomize"] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+
+
+if "ACCEL_WORLDS" in os.environ:
+    sys.meta_path.insert(0, _Finder)
+_run_next()

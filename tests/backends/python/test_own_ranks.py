@@ -1,4 +1,4 @@
-"""Programs that start their ranks themselves."""
+"""Programs that start their ranks themselves. Most fork them: a process that is spawned imports torch again."""
 
 import os
 import signal
@@ -62,7 +62,7 @@ class Tests(MultiProcessTestCase):
 
     def setUp(self):
         super().setUp()
-        self._spawn_processes()
+        self._start_processes(torch.multiprocessing.get_context("fork").Process)
 
     def begin(self):
         store = dist.FileStore(self.file_name, self.world_size)

@@ -1,10 +1,10 @@
 """Runs at the start of every Python process below `sim-run`, which puts this folder first in PYTHONPATH. A process that never
 imports torch.distributed pays for one more finder of modules."""
 
-import importlib.machinery
-import importlib.util
+import _frozen_importlib_external as external  # loaded in every process; importlib.util takes longer than all of this
 import os
 import sys
+from _frozen_importlib import module_from_spec
 
 _PATCHED = "torch.distributed.distributed_c10d"
 _here = os.path.dirname(os.path.abspath(__file__))
@@ -15,8 +15,8 @@ def _load_package():
     if "accel_sim" not in sys.modules:
         folder = os.path.dirname(_here)
         file = os.path.join(folder, "__init__.py")
-        spec = importlib.util.spec_from_file_location("accel_sim", file, submodule_search_locations=[folder])
-        sys.modules["accel_sim"] = module = importlib.util.module_from_spec(spec)
+        spec = external.spec_from_file_location("accel_sim", file, submodule_search_locations=[folder])
+        sys.modules["accel_sim"] = module = module_from_spec(spec)
         spec.loader.exec_module(module)
 
 
@@ -27,6 +27,8 @@ class _Finder:
     def find_spec(cls, name, path=None, target=None):
         if name != _PATCHED:
             return None
+        import importlib.util
+
         sys.meta_path.remove(cls)
         spec = importlib.util.find_spec(name)
         if spec is not None and hasattr(spec.loader, "exec_module"):
@@ -46,9 +48,9 @@ class _Finder:
 def _run_next():
     """The sitecustomize that would have run without this one."""
     others = [path for path in sys.path if os.path.abspath(path or ".") != _here]
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
+    spec = external.PathFinder.find_spec("sitecustomize", others)
     if spec is not None and spec.loader is not None:
-        sys.modules["sitecustomize"] = module = importlib.util.module_from_spec(spec)
+        sys.modules["sitecustomize"] = module = module_from_spec(spec)
         spec.loader.exec_module(module)
 
 

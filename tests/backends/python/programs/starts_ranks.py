@@ -15,6 +15,12 @@ import torch.multiprocessing as mp
 RANKS = 3
 
 
+def say(*words):
+    """In one piece: the processes share their output."""
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.flush()
+
+
 def train(rank, name=""):
     """A few steps of DDP, and collectives of a group of two ranks."""
     torch.manual_seed(rank)
@@ -29,7 +35,7 @@ def train(rank, name=""):
     total = torch.full((2,), rank + 0.1)
     if rank != 1:
         dist.all_reduce(total, group=pair)
-    print("result", rank, dist.get_world_size(), name, hashlib.sha256(bits).hexdigest()[:16], total.tolist(), flush=True)
+    say("result", rank, dist.get_world_size(), name, hashlib.sha256(bits).hexdigest()[:16], total.tolist())
 
 
 def with_file(rank, file, name="", backend="gloo"):
@@ -52,6 +58,11 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def start(function, *args, join=True):
+    """As mp.spawn, but forks the processes, which saves their imports."""
+    return mp.start_processes(function, args, nprocs=RANKS, join=join, start_method="fork")
+
+
 def spawn(folder):
     mp.spawn(with_file, args=(f"{folder}/store",), nprocs=RANKS)
 
@@ -72,8 +83,8 @@ def fork(folder):
 
 def two_worlds(folder):
     """One after the other, in the same processes; and two at the same time."""
-    mp.spawn(both, args=(folder,), nprocs=RANKS)
-    contexts = [mp.spawn(with_file, args=(f"{folder}/{name}", name), nprocs=RANKS, join=False) for name in ("left", "right")]
+    start(both, folder)
+    contexts = [start(with_file, f"{folder}/{name}", name, join=False) for name in ("left", "right")]
     for context in contexts:
         context.join()
 
@@ -101,14 +112,14 @@ def accelerate_training():
 
     accelerator = Accelerator()
     total = accelerator.reduce(torch.ones(2) * accelerator.process_index, "sum")
-    print("result", accelerator.process_index, accelerator.num_processes, total.tolist(), flush=True)
+    say("result", accelerator.process_index, accelerator.num_processes, total.tolist())
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------
 
 
 def fails(folder):
-    mp.spawn(fail, args=(f"{folder}/store",), nprocs=RANKS)
+    start(fail, f"{folder}/store")
 
 
 def fail(rank, file):
@@ -120,9 +131,9 @@ def fail(rank, file):
 
 def exits(folder):
     try:
-        mp.spawn(leave, args=(f"{folder}/store",), nprocs=RANKS)
+        start(leave, f"{folder}/store")
     except mp.ProcessExitedException as error:
-        print("result", error.error_index, error.exit_code)
+        say("result", error.error_index, error.exit_code)
 
 
 def leave(rank, file):
@@ -134,7 +145,7 @@ def leave(rank, file):
 
 
 def hangs(folder):
-    mp.spawn(hang, args=(f"{folder}/store",), nprocs=RANKS)
+    start(hang, f"{folder}/store")
 
 
 def hang(rank, file):
@@ -145,10 +156,10 @@ def hang(rank, file):
 
 def killed(folder):
     """A rank dies by a signal, and the others get an error from their call."""
-    context = mp.spawn(die, args=(f"{folder}/store",), nprocs=RANKS, join=False)
+    context = start(die, f"{folder}/store", join=False)
     for process in context.processes:
         process.join()
-    print("result", 0, [process.exitcode for process in context.processes])
+    say("result", 0, [process.exitcode for process in context.processes])
 
 
 def die(rank, file):
@@ -159,20 +170,20 @@ def die(rank, file):
     try:
         dist.barrier()
     except RuntimeError as error:
-        print("caught", rank, error, flush=True)
+        say("caught", rank, error)
         os._exit(5)
 
 
 def waits(folder):
     """For the death of this process."""
-    context = mp.spawn(sleep, args=(f"{folder}/store",), nprocs=RANKS, join=False)
+    context = start(sleep, f"{folder}/store", join=False)
     context.join()
 
 
 def sleep(rank, file):
     dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=RANKS)
     dist.barrier()
-    print("sleeping", flush=True)
+    say("sleeping")
     time.sleep(60)
 
 

@@ -76,7 +76,7 @@ def run(folder, name, prefix):
     with tempfile.TemporaryDirectory() as temporary:
         report = Path(temporary) / "report.xml"
         (Path(temporary) / "barrier").touch()
-        words = [*prefix, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:warnings",
+        words = [*prefix, sys.executable, "-m", "pytest", "-q", "-p", "no:warnings",
                  f"--junitxml={report}", *suite.words]
         paths = [str(folder / "src"), str(folder), str(folder.parent / "src"), *os.environ.get("PYTHONPATH", "").split(":")]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "TEMP_DIR": temporary,

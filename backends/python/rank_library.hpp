@@ -4,7 +4,7 @@
 #include <stdint.h>
 
 /// The rank's end of the channel to the simulator as a C library: without LibTorch and without Python, so that one
-/// build serves every version of both. accel_sim/channel.py calls it through ctypes.
+/// build serves every version of both. simranks/channel.py calls it through ctypes.
 ///
 ///     void* area = accel_area_attach(descriptor);
 ///     accel_become(area, /*rank=*/3);                      // in the process of the rank

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ./dev wheel [--check] [--machine NAME]: builds the Python package accel_sim and prints the path of its wheel.
+# ./dev wheel [--check] [--machine NAME]: builds the Python package simranks and prints the path of its wheel.
 # shellcheck source=configs/dev/common.sh
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/common.sh"
 
@@ -97,6 +97,6 @@ PATH=$tools/bin:$PATH CMAKE_TOOLCHAIN_FILE=$PWD/configs/cmake/Portable.cmake CMA
 (cd "$folder/dist" && "$tools/bin/python" -m wheel tags --remove --python-tag py3 --abi-tag none --platform-tag "manylinux_2_28_$machine" ./*.whl >/dev/null) ||
   die "the wheel could not be renamed"
 mv "$folder"/dist/*.whl build/wheel/dist/
-wheel=$(echo build/wheel/dist/accel_sim-*"$machine".whl)
+wheel=$(echo build/wheel/dist/simranks-*"$machine".whl)
 say "built $wheel"
 echo "$wheel"

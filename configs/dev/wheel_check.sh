@@ -23,7 +23,7 @@ packages=("$wheel")
   { tail -n 5 "$environment/pip.log" >&2; die "pip install ${packages[*]} failed (log: $environment/pip.log); check the network and the free disk space"; }
 
 # A user's Linux has the C library, perhaps of 2018, and nothing else that the wheel may need.
-package=$(echo "$environment"/lib/python3*/site-packages/accel_sim)
+package=$(echo "$environment"/lib/python3*/site-packages/simranks)
 problems=0
 while read -r file; do
   while read -r library; do

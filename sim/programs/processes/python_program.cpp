@@ -52,7 +52,7 @@ std::optional<RankProgram> python_program(const std::vector<std::string>& comman
     const bool has_value = *next == "-W" || *next == "-X";
     if (has_value && next + 1 != command.end()) program.command.push_back(*++next);
   }
-  program.command.insert(program.command.end(), {"-m", "accel_sim", "--"});
+  program.command.insert(program.command.end(), {"-m", "simranks", "--"});
   program.command.insert(program.command.end(), next, command.end());
   program.environment["ACCEL_PRELOAD"] = fmt::format("{}", fmt::join(preload, ","));
   if (std::filesystem::exists(package_folder())) {

@@ -8,11 +8,11 @@
 
 namespace accel::programs {
 
-/// Returns how to run the command on simulated ranks if it is Python's interpreter: package accel_sim imports what the
+/// Returns how to run the command on simulated ranks if it is Python's interpreter: package simranks imports what the
 /// script needs and forks the ranks. A script, by its suffix .py, is run by python3. Null for any other command.
 ///
 ///     python_program({"python3", "-u", "train.py", "--epochs", "3"})
-///     // python3 -u -m accel_sim -- train.py --epochs 3
+///     // python3 -u -m simranks -- train.py --epochs 3
 /// `preload`: modules that the ranks share besides.
 std::optional<RankProgram> python_program(const std::vector<std::string>& command,
                                           const std::vector<std::string>& preload = {});

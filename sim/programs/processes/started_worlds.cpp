@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 // Of the build tree or of the installed package, with the file sitecustomize.py alone.
 fs::path site_folder() {
   const auto folder = fs::read_symlink("/proc/self/exe").parent_path().parent_path();
-  const auto built = folder / "python" / "accel_sim" / "site";
+  const auto built = folder / "python" / "simranks" / "site";
   return fs::exists(built) ? built : folder / "site";
 }
 

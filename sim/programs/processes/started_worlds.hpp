@@ -11,7 +11,7 @@ namespace accel::programs {
 ///     worlds.serve(environment);   // of the program
 ///     ... worlds.count()           // once the program has ended
 ///
-/// The environment has package accel_sim active in every Python process below the program. Where such a process, which
+/// The environment has package simranks active in every Python process below the program. Where such a process, which
 /// is no rank of a simulator, calls init_process_group with the backend gloo, rank 0 starts `sim-run attach`.
 class StartedWorlds {
  public:

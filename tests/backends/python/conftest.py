@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import accel_sim
+import simranks
 import pytest
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -34,7 +34,7 @@ def run(words, seconds=120, **environment):
 
 
 def simulate(ranks, *program, options=(), **more):
-    return run([accel_sim.sim_run(), "--ranks", ranks, *options, "--", sys.executable, *program], **more)
+    return run([simranks.sim_run(), "--ranks", ranks, *options, "--", sys.executable, *program], **more)
 
 
 def launch(ranks, *program):

@@ -15,7 +15,7 @@ import xml.etree.ElementTree
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import accel_sim
+import simranks
 
 LIMIT = int(os.environ.get("ACCEL_SUITE_SECONDS", "1800"))  # for one suite
 
@@ -116,7 +116,7 @@ def main(words):
     differences = []
     for name in names:
         place = prepare(folder, name)
-        simulated, seconds = run(place, name, [accel_sim.sim_run(), "--"])
+        simulated, seconds = run(place, name, [simranks.sim_run(), "--"])
         real, real_seconds = run(place, name, [])
         print(f"| {name} | {describe(simulated, seconds)} | {describe(real, real_seconds)} |", flush=True)
         for test in sorted({*simulated, *real}):

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-import accel_sim
+import simranks
 import pytest
 import torch
 from conftest import PROGRAMS, run, simulate
@@ -21,7 +21,7 @@ def test_random_kills_leave_nothing(no_leftovers):
     for number in range(KILLS):
         victim, seconds = draw.choice(("rank", "rank", "rank", "launcher", "sim-run")), draw.uniform(0, 0.3)
         rank = draw.randrange(3) if victim == "rank" else 99
-        words = [accel_sim.sim_run(), "--ranks", "3", "--", sys.executable, PROGRAMS / "killed.py", str(rank), str(seconds)]
+        words = [simranks.sim_run(), "--ranks", "3", "--", sys.executable, PROGRAMS / "killed.py", str(rank), str(seconds)]
         process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         if victim != "rank":
             time.sleep(2 + 8 * seconds)
@@ -65,15 +65,15 @@ def test_number_of_ranks(ranks):
 
 
 def test_another_torch(tmp_path):
-    folder = os.path.dirname(accel_sim.__file__)
-    (tmp_path / "accel_sim").mkdir()
+    folder = os.path.dirname(simranks.__file__)
+    (tmp_path / "simranks").mkdir()
     for name in os.listdir(folder):
-        (tmp_path / "accel_sim" / name).symlink_to(os.path.join(folder, name))
-    (tmp_path / "accel_sim" / "_build.py").unlink()
-    (tmp_path / "accel_sim" / "_build.py").write_text('VERSION = "1.0"\nTORCH_MIN, TORCH_MAX = (2, 98), (2, 99)\n')
+        (tmp_path / "simranks" / name).symlink_to(os.path.join(folder, name))
+    (tmp_path / "simranks" / "_build.py").unlink()
+    (tmp_path / "simranks" / "_build.py").write_text('VERSION = "1.0"\nTORCH_MIN, TORCH_MAX = (2, 98), (2, 99)\n')
     done = simulate(2, PROGRAMS / "trainings.py", "accelerate", PYTHONPATH=str(tmp_path))
     assert done.code == 2
-    assert f"accel_sim 1.0 supports torch 2.98 to 2.99, but torch {torch.__version__} is installed" in done.error
+    assert f"simranks 1.0 supports torch 2.98 to 2.99, but torch {torch.__version__} is installed" in done.error
     assert len(done.error.strip().splitlines()) == 1
 
 
@@ -131,13 +131,13 @@ def test_too_little_memory(tmp_path):
 
 
 def test_engine_only_by_sim_run():
-    done = run([sys.executable, "-m", "accel_sim", "--", "train.py"])
+    done = run([sys.executable, "-m", "simranks", "--", "train.py"])
     assert done.code == 2
     assert "use `sim-run --ranks N -- python SCRIPT`" in done.error
 
 
 def test_prove_is_for_models_in_cpp():
-    done = run([accel_sim.sim_run(), "prove", "--ranks", "2", "--", sys.executable, "train.py"])
+    done = run([simranks.sim_run(), "prove", "--ranks", "2", "--", sys.executable, "train.py"])
     assert done.code == 2
     assert "which Python programs do not have" in done.error
 
@@ -145,12 +145,12 @@ def test_prove_is_for_models_in_cpp():
 @pytest.mark.parametrize("words", (["./missing"], ["--processes", "--", "./missing"]))
 def test_a_program_that_cannot_be_started(words):
     words = words if "--" in words else ["--", *words]
-    done = run([accel_sim.sim_run(), "--ranks", "2", *words], seconds=20)
+    done = run([simranks.sim_run(), "--ranks", "2", *words], seconds=20)
     assert done.code == 2
     assert "./missing" in done.error
 
 
 def test_a_script_that_explore_cannot_start():
-    done = run([accel_sim.sim_run(), "explore", "--ranks", "2", "--", sys.executable, "no_such_script.py"])
+    done = run([simranks.sim_run(), "explore", "--ranks", "2", "--", sys.executable, "no_such_script.py"])
     assert done.code == 2
     assert "sim-run: no_such_script.py: no such file" in done.error

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 
-import accel_sim
+import simranks
 from conftest import PROGRAMS, ROOT, results_of, simulate, simulate_text
 from conftest import run as run_words
 
@@ -70,7 +70,7 @@ def run_with_python(*words, **environment):
 
 
 def test_a_script_alone_is_run_by_python():
-    run = run_with_python(accel_sim.sim_run(), "--ranks", "2", "--", *TRAINING)
+    run = run_with_python(simranks.sim_run(), "--ranks", "2", "--", *TRAINING)
     assert run.code == 0, run.error
     assert len(results_of(run.output)) == 2
 
@@ -163,7 +163,7 @@ else:
 
 
 def explore(*words):
-    return run_words([accel_sim.sim_run(), "explore", *words])
+    return run_words([simranks.sim_run(), "explore", *words])
 
 
 def test_explore_finds_a_race_and_prints_its_replay(tmp_path, no_leftovers):
@@ -174,7 +174,7 @@ def test_explore_finds_a_race_and_prints_its_replay(tmp_path, no_leftovers):
     assert found["signature"] == "differs" and found["ranks"] == 3
     words = found["replay"].split()
     assert words[0] == "sim-run"
-    replays = {run_words([accel_sim.sim_run(), *words[1:]]).output for _ in range(2)}
+    replays = {run_words([simranks.sim_run(), *words[1:]]).output for _ in range(2)}
     turns = simulate(3, tmp_path / "race.py", options=["--schedule", "round-robin"]).output
     assert len(replays) == 1 and turns not in replays
 
@@ -221,7 +221,7 @@ def test_explore_ends_with_its_interpreter(tmp_path, no_leftovers):
 
 
 def compare(*words):
-    return run_words([accel_sim.sim_run(), "compare", *words])
+    return run_words([simranks.sim_run(), "compare", *words])
 
 
 def test_compare_with_real_gloo():
@@ -241,7 +241,7 @@ def test_compare_names_the_first_difference(tmp_path):
         "model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))\n"
         "for step in range(3):\n"
         "    x = torch.randn(2, 4)\n"
-        "    is_real = type(torch.distributed.group.WORLD._get_backend(torch.device('cpu'))).__module__ != 'accel_sim.process_group'\n"
+        "    is_real = type(torch.distributed.group.WORLD._get_backend(torch.device('cpu'))).__module__ != 'simranks.process_group'\n"
         "    loss = model(x + (step == 1 and is_real)).sum()\n"
         "    accelerator.backward(loss); optimizer.step(); optimizer.zero_grad()\n"
     )
@@ -254,7 +254,7 @@ def test_compare_names_the_first_difference(tmp_path):
 
 def test_a_real_backend_by_the_same_command():
     for _ in range(3):  # Gloo aborts now and then at the end of a process
-        run = run_words([accel_sim.sim_run(), "--backend", "gloo", "--ranks", "2", "--", sys.executable, *TRAINING])
+        run = run_words([simranks.sim_run(), "--backend", "gloo", "--ranks", "2", "--", sys.executable, *TRAINING])
         if run.code == 0:
             break
     assert run.code == 0, run.error

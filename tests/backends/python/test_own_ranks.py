@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 
-import accel_sim
+import simranks
 import pytest
 from conftest import PROGRAMS, results_of, run
 
@@ -15,7 +15,7 @@ TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "
 
 
 def simulate(*words, options=(), **more):
-    return run([accel_sim.sim_run(), *options, "--", sys.executable, *words], OMP_NUM_THREADS="1", **more)
+    return run([simranks.sim_run(), *options, "--", sys.executable, *words], OMP_NUM_THREADS="1", **more)
 
 
 def simulate_program(name, folder, **more):
@@ -145,7 +145,7 @@ def test_the_death_of_a_rank_is_an_error_of_the_others(tmp_path, no_leftovers):
 
 @pytest.mark.parametrize("victim", ("program", "sim-run", "ranks"))
 def test_nothing_outlives_a_kill(victim, tmp_path, no_leftovers):
-    words = [accel_sim.sim_run(), "--ranks", "0", "--", sys.executable, PROGRAM, "waits"]
+    words = [simranks.sim_run(), "--ranks", "0", "--", sys.executable, PROGRAM, "waits"]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     for _ in range(3):
         assert process.stdout.readline() == "sleeping\n"
@@ -189,7 +189,7 @@ def test_a_rank_may_start_ranks(tmp_path):
         "dist.all_reduce(total)\n"
         "print('outer', rank, total.item())\n"
     )
-    done = run([accel_sim.sim_run(), "--ranks", "2", "--", sys.executable, tmp_path / "program.py"])
+    done = run([simranks.sim_run(), "--ranks", "2", "--", sys.executable, tmp_path / "program.py"])
     assert done.code == 0, done.error
     assert "outer 0 2.0" in done.output and "outer 1 2.0" in done.output
     assert len(results_of(done.output)) == 6

@@ -13,9 +13,9 @@ import torch
 from torch.distributed.algorithms.join import Join
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from accel_sim import channel, pending_works
-from accel_sim.pending_works import unwatched
-from accel_sim.tensors import add_words, fingerprint, in_one_piece, sample_fingerprint
+from simranks import channel, pending_works
+from simranks.pending_works import unwatched
+from simranks.tensors import add_words, fingerprint, in_one_piece, sample_fingerprint
 
 
 def _find(name, *modules):

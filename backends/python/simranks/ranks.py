@@ -1,5 +1,5 @@
 """The processes of the ranks: what they share, how each begins and ends. Nothing heavy may be imported before the
-number of threads is set, see accel_sim.launch."""
+number of threads is set, see simranks.launch."""
 
 import atexit
 import ctypes
@@ -100,7 +100,7 @@ def owners_of(program):
     """Whose code is whose: see channel.line."""
     import torch
 
-    from accel_sim import channel
+    from simranks import channel
 
     paths = sysconfig.get_paths()
     libraries = {paths["purelib"], paths["platlib"], *site.getsitepackages(), site.getusersitepackages()}
@@ -174,7 +174,7 @@ class Ranks:
     def __init__(self, program, area, outputs=None, request=None):
         """Raises Problem if the ranks cannot be forked. `program` has `run()` and `source()`; `outputs`: two descriptors
         per rank; None: those of this process. `request`: what to record."""
-        from accel_sim import backend, observation, recording  # imported here, installed in the ranks
+        from simranks import backend, observation, recording  # imported here, installed in the ranks
 
         check_memory(area.num_ranks)
         warm_up()
@@ -250,7 +250,7 @@ class Ranks:
             os._exit(1)
 
     def _begin(self, rank):
-        from accel_sim import channel
+        from simranks import channel
 
         if self._outputs:
             os.dup2(self._outputs[2 * rank], 1)
@@ -274,7 +274,7 @@ class Ranks:
 
     def _run_program(self):
         """Returns the exit code."""
-        from accel_sim import channel
+        from simranks import channel
 
         try:
             try:

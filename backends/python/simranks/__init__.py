@@ -3,7 +3,7 @@
 import os
 import sys
 
-from accel_sim._build import TORCH_MAX, TORCH_MIN, VERSION
+from simranks._build import TORCH_MAX, TORCH_MIN, VERSION
 
 __version__ = VERSION
 
@@ -16,8 +16,8 @@ def check_torch():
     if not TORCH_MIN <= installed <= TORCH_MAX:
         first, last = ".".join(map(str, TORCH_MIN)), ".".join(map(str, TORCH_MAX))
         raise ImportError(
-            f"accel_sim {VERSION} supports torch {first} to {last}, but torch {torch.__version__} is installed; install a "
-            f"version between them, or another accel_sim"
+            f"simranks {VERSION} supports torch {first} to {last}, but torch {torch.__version__} is installed; install a "
+            f"version between them, or another simranks"
         )
 
 
@@ -27,9 +27,17 @@ def sim_run():
     for path in (os.path.join(here, "bin", "sim-run"), os.path.join(here, "..", "..", "bin", "sim-run")):
         if os.access(path, os.X_OK):
             return os.path.normpath(path)
-    raise FileNotFoundError("accel_sim has no sim-run; install the package from its wheel")
+    raise FileNotFoundError("simranks has no sim-run; install the package from its wheel")
 
 
 def run():
     """The command `sim-run` of the installed package."""
     os.execv(sim_run(), ["sim-run", *sys.argv[1:]])
+
+
+def main():
+    """The command `simranks run [OPTIONS] -- PROGRAM`, which is `sim-run [OPTIONS] -- PROGRAM`."""
+    if sys.argv[1:2] != ["run"]:
+        print("usage: simranks run [OPTIONS] -- python train.py; `simranks run --help` lists the options", file=sys.stderr)
+        sys.exit(2)
+    os.execv(sim_run(), ["sim-run", *sys.argv[2:]])

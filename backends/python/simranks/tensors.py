@@ -2,7 +2,7 @@
 
 import torch
 
-from accel_sim import channel
+from simranks import channel
 
 # In the order of at::ScalarType, with LibTorch's name. A dtype that this version of torch lacks is left out.
 _NAMES = """uint8 Byte, int8 Char, int16 Short, int32 Int, int64 Long, float16 Half, float32 Float, float64 Double,

@@ -13,9 +13,9 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves
 
-from accel_sim.observation import DTensor
-from accel_sim.pending_works import unwatched
-from accel_sim.tensors import fingerprint
+from simranks.observation import DTensor
+from simranks.pending_works import unwatched
+from simranks.tensors import fingerprint
 
 
 def install(request, rank):

@@ -12,11 +12,11 @@ _here = os.path.dirname(os.path.abspath(__file__))
 
 def _load_package():
     """The package that this file belongs to, also where the interpreter's path lacks it."""
-    if "accel_sim" not in sys.modules:
+    if "simranks" not in sys.modules:
         folder = os.path.dirname(_here)
         file = os.path.join(folder, "__init__.py")
-        spec = external.spec_from_file_location("accel_sim", file, submodule_search_locations=[folder])
-        sys.modules["accel_sim"] = module = module_from_spec(spec)
+        spec = external.spec_from_file_location("simranks", file, submodule_search_locations=[folder])
+        sys.modules["simranks"] = module = module_from_spec(spec)
         spec.loader.exec_module(module)
 
 
@@ -37,7 +37,7 @@ class _Finder:
             def run_and_patch(module):
                 run(module)
                 _load_package()
-                from accel_sim import worlds
+                from simranks import worlds
 
                 worlds.serve(module)
 

@@ -1,4 +1,4 @@
-"""A pending collective of accel_sim.process_group."""
+"""A pending collective of simranks.process_group."""
 
 import _thread
 import collections
@@ -7,8 +7,8 @@ import sys
 import torch
 from torch._C import _distributed_c10d
 
-from accel_sim import channel, pending_works
-from accel_sim.tensors import add_words
+from simranks import channel, pending_works
+from simranks.tensors import add_words
 
 # From 2.8 on, C++ code that holds a work also holds its Python half.
 HAS_HOLDER = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2]) >= (2, 8)

@@ -8,9 +8,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from accel_sim import channel, worlds
-from accel_sim.process_group import SimProcessGroup
-from accel_sim.work import HAS_HOLDER
+from simranks import channel, worlds
+from simranks.process_group import SimProcessGroup
+from simranks.work import HAS_HOLDER
 
 _kernels = []
 _store_path = None  # of the ranks that sim-run starts

@@ -1,4 +1,4 @@
-"""See accel_sim.__main__. Nothing heavy may be imported before `main` has set the number of threads."""
+"""See simranks.__main__. Nothing heavy may be imported before `main` has set the number of threads."""
 
 import ast
 import ctypes
@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 
-from accel_sim.ranks import Problem, Ranks, check_memory, check_threads, die_with_parent, end_process, seed_generators, warm_up
+from simranks.ranks import Problem, Ranks, check_memory, check_threads, die_with_parent, end_process, seed_generators, warm_up
 
 # Packages that are imported before the fork if the program's file imports them.
 SHARED_IMPORTS = ("accelerate", "datasets", "numpy", "peft", "torch", "torchvision", "transformers")
@@ -102,10 +102,10 @@ def kill_descendants():
 
 
 def check_torch():
-    import accel_sim
+    import simranks
 
     try:
-        accel_sim.check_torch()
+        simranks.check_torch()
     except ImportError as error:
         raise Problem(str(error)) from error
 
@@ -120,7 +120,7 @@ def run_here(program, request):
     if request["backend"] == "gloo":
         use_one_thread_of_the_cpu()
     check_torch()
-    from accel_sim import recording
+    from simranks import recording
 
     rank = int(os.environ["RANK"])
     seed_generators(rank)  # like a simulated rank: a program that does not seed them can be compared, too
@@ -150,7 +150,7 @@ def run_ranks(program, area, outputs, request=None):
 def serve_runs(program, simulator):
     """One run per line of the socket, "AREA RESTARTS FOLDER", each in a process of its own, which forks its ranks: this one stays
     as it is. AREA is a descriptor of the simulator, which has started this process."""
-    from accel_sim import channel
+    from simranks import channel
 
     warm_up()
     check_threads()
@@ -198,7 +198,7 @@ def launch(words):
     check_torch()
     import torch
 
-    from accel_sim import channel
+    from simranks import channel
 
     if "ACCEL_RUNS" in os.environ:
         simulator = socket.socket(fileno=int(os.environ.pop("ACCEL_RUNS")))

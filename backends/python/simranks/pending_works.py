@@ -19,8 +19,8 @@ import weakref
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from accel_sim import channel
-from accel_sim.tensors import has_memory, memory_range
+from simranks import channel
+from simranks.tensors import has_memory, memory_range
 
 # A work whose handle the program has dropped stays here as long as its tensors, or until the library has freed it: it was
 # never waited for.

@@ -31,7 +31,7 @@ def serve(c10d):
 
     @functools.wraps(init)
     def init_process_group(*args, **kwargs):
-        from accel_sim import backend, observation
+        from simranks import backend, observation
 
         if not backend.is_installed():
             backend.install()
@@ -47,10 +47,10 @@ def join(store, rank, size, timeout):
     global _is_joined
     import torch.distributed as dist
 
-    from accel_sim import channel
-    from accel_sim.ranks import owners_of
+    from simranks import channel
+    from simranks.ranks import owners_of
 
-    store = dist.PrefixStore("accel_sim", store)
+    store = dist.PrefixStore("simranks", store)
     # One store may serve several groups, one after the other.
     store = dist.PrefixStore(str(store.add(str(rank), 1)), store)
     if rank == 0:
@@ -79,7 +79,7 @@ def _wait(store, keys, timeout):
 def leave():
     """The process is no rank any more, if it has joined a world."""
     global _is_joined
-    from accel_sim import channel
+    from simranks import channel
 
     if _is_joined and channel.is_rank():
         channel.leave()
@@ -87,7 +87,7 @@ def leave():
 
 
 class _Main:
-    """What accel_sim.ranks asks of a program."""
+    """What simranks.ranks asks of a program."""
 
     @staticmethod
     def source():
@@ -109,16 +109,16 @@ def _publish(store, size):
 
 def _start_simulator(size):
     """Returns the memory of a simulator that watches this process, which is rank 0."""
-    import accel_sim
-    from accel_sim import channel
+    import simranks
+    from simranks import channel
 
-    accel_sim.check_torch()
+    simranks.check_torch()
     area = channel.SharedArea.create(size)
     area.set_pid(0, os.getpid())
     request = _of_world({**json.loads(os.environ["ACCEL_WORLD_REQUEST"]), "ranks": size}, _count())
     environment = {name: value for name, value in os.environ.items() if name not in _INTERNAL}
     environment["ACCEL_SIM"] = json.dumps(request)
-    words = [accel_sim.sim_run(), "attach", str(area.descriptor)]
+    words = [simranks.sim_run(), "attach", str(area.descriptor)]
     start = {"pass_fds": [area.descriptor], "stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "env": environment}
     code = subprocess.run(words, check=False, **start).returncode
     if code != 0:

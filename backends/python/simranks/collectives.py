@@ -2,7 +2,7 @@
 waits, so that every rank raises alike; the message begins with the name of the collective. The texts are those of
 reference/comm/collective_args.cpp and collective_backend.cpp, which C++ programs get."""
 
-from accel_sim.tensors import describe_dtype, describe_sizes, dtype_name
+from simranks.tensors import describe_dtype, describe_sizes, dtype_name
 
 
 class Collective:

@@ -23,7 +23,7 @@ import pytest
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "ranks(number, **options): run the test on simulated ranks; see accel_sim")
+    config.addinivalue_line("markers", "ranks(number, **options): run the test on simulated ranks; see simranks")
     # A thread pool made before the fork would hang the ranks.
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
@@ -139,7 +139,7 @@ class _CaseResult(unittest.TestResult):
 
 
 class _Function:
-    """A program of accel_sim.ranks that is a function of this process."""
+    """A program of simranks.ranks that is a function of this process."""
 
     def __init__(self, body, source):
         self.run, self._source = body, str(source)
@@ -150,18 +150,18 @@ class _Function:
 
 def run_on_ranks(body, num_ranks, options, source):
     """Calls the function on simulated ranks. Returns what went wrong; "" if nothing did."""
-    import accel_sim
-    from accel_sim import channel
-    from accel_sim.ranks import Problem, Ranks
+    import simranks
+    from simranks import channel
+    from simranks.ranks import Problem, Ranks
 
-    accel_sim.check_torch()
+    simranks.check_torch()
     try:
         area = channel.SharedArea.create(num_ranks)
         ranks = Ranks(_Function(body, source), area)
     except (Problem, RuntimeError) as problem:
         return str(problem)
     environment = {**os.environ, "ACCEL_STARTER": str(os.getpid())}
-    words = [accel_sim.sim_run(), "attach", str(area.descriptor), "--ranks", str(num_ranks)]
+    words = [simranks.sim_run(), "attach", str(area.descriptor), "--ranks", str(num_ranks)]
     for name, value in options.items():
         words += [f"--{name.replace('_', '-')}", str(value)]
     with tempfile.TemporaryFile() as text:

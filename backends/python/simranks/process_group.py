@@ -8,9 +8,9 @@ call returns at once; outputs are valid after `wait()` of its work. A call with 
 import torch
 import torch.distributed as dist
 
-from accel_sim import channel, collectives, pending_works
-from accel_sim.tensors import add_words
-from accel_sim.work import Several, Work
+from simranks import channel, collectives, pending_works
+from simranks.tensors import add_words
+from simranks.work import Several, Work
 
 _SUM = dist.ReduceOp.SUM
 _AVERAGE = 1  # c10d::ReduceOp::AVG

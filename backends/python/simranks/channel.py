@@ -1,5 +1,5 @@
 """The rank's end of the channel to the simulator: the C library of rank_library.hpp through ctypes, and the program's line
-that makes a call. Imports nothing heavy: see accel_sim.ranks.
+that makes a call. Imports nothing heavy: see simranks.ranks.
 
     area = channel.SharedArea.attach(descriptor)
     channel.become(area, rank, owners)

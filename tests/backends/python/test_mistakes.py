@@ -3,8 +3,10 @@
 import time
 
 import pytest
+import torch
 from conftest import PROGRAMS, simulate
 
+TORCH = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 LINES = (PROGRAMS / "mistakes.py").read_text().splitlines()
 
 
@@ -86,11 +88,12 @@ def test_an_exit_while_the_rank_waits(no_leftovers):
 
 
 def test_a_race_of_torch_itself_is_a_finding():
-    """The set-up of a pipeline receives two messages into one tensor, which it does not read."""
+    """The set-up of a pipeline receives two messages into one tensor, which it does not read: up to torch 2.11, no longer in 2.13."""
     run = simulate(4, PROGRAMS / "trainings.py", "pipeline")
     assert run.code == 0, run.error
     place = "torch/distributed/pipelining/schedules.py"
-    assert f"{place} starts an asynchronous call, and its tensor is passed to RECV in {place} before wait()" in run.error
+    text = f"{place} starts an asynchronous call, and its tensor is passed to RECV in {place} before wait()"
+    assert text in run.error or TORCH >= (2, 12)
 
 
 def test_a_call_of_torch_whose_tensor_the_program_changes(no_leftovers):

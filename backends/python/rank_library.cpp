@@ -108,9 +108,24 @@ struct Rank {
   std::vector<std::int64_t> abandoned;
   std::int64_t last_number = 0;  // of a work or a group
 };
-using CurrentRank = std::atomic<std::shared_ptr<Rank>>;  // never null
+// An std::atomic of a shared_ptr, which LLVM's library lacks.
+class CurrentRank {
+ public:
+  std::shared_ptr<Rank> load() {
+    const std::lock_guard lock(mutex_);
+    return rank_;
+  }
+  void store(std::shared_ptr<Rank> next) {
+    const std::lock_guard lock(mutex_);
+    rank_.swap(next);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::shared_ptr<Rank> rank_ = std::make_shared<Rank>();  // never null
+};
 CurrentRank& current_rank() {
-  static auto* rank = new CurrentRank(std::make_shared<Rank>());  // outlives the threads that end after main
+  static auto* rank = new CurrentRank;  // outlives the threads that end after main
   return *rank;
 }
 std::shared_ptr<Rank> this_rank() { return current_rank().load(); }
@@ -356,7 +371,7 @@ ACCEL_EXPORT int64_t accel_become(void* area, int rank) {
         self->process = getpid();
         self->last_number = before->last_number;  // a work of another world may still be abandoned
         watch_writes(self->link);
-        current_rank() = std::move(self);
+        current_rank().store(std::move(self));
         return 0;
       },
       ACCEL_FAILED);
@@ -367,7 +382,7 @@ ACCEL_EXPORT void accel_leave() {
   unwatch_writes();
   auto next = std::make_shared<Rank>();
   next->last_number = next_number(*rank);
-  current_rank() = std::move(next);
+  current_rank().store(std::move(next));
   rank->area->record_end(rank->rank, /*status=*/0);
 }
 ACCEL_EXPORT int accel_is_rank() { return is_rank(*this_rank()) ? 1 : 0; }
@@ -427,11 +442,11 @@ ACCEL_EXPORT int64_t accel_touch(int64_t work, const char* how) {
 }
 
 ACCEL_EXPORT void accel_allow_changes(int64_t work) {
-  if (!is_rank()) return;
-  auto& rank = this_rank();
-  const std::lock_guard lock(rank.mutex);
-  const auto found = rank.works.find(work);
-  if (found == rank.works.end()) return;
+  const auto rank = this_rank();
+  if (!is_rank(*rank)) return;
+  const std::lock_guard lock(rank->mutex);
+  const auto found = rank->works.find(work);
+  if (found == rank->works.end()) return;
   for (auto& buffer : found->second) buffer.sample.reset();
 }
 

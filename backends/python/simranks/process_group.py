@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from simranks import channel, collectives, pending_works
-from simranks.tensors import add_words
+from simranks.tensors import TORCH_VERSION, add_words
 from simranks.work import Several, Work
 
 _SUM = dist.ReduceOp.SUM
@@ -195,6 +195,10 @@ class SimProcessGroup(dist.ProcessGroup):
         kind = 0 if reduction is None else _kind_of(reduction)
         if len(tensors) != 1:
             collectives.check_one(collectives.ALL_REDUCE, tensors)
+        collectives.check(
+            kind != _AVERAGE or TORCH_VERSION > (2, 6),
+            lambda: "all_reduce: Gloo of torch 2.6 and before has no ReduceOp.AVG; use SUM, and divide",
+        )
         is_async = getattr(opts, "asyncOp", True)
         if tensors[0].is_sparse:
             collectives.check_sums(collectives.ALL_REDUCE, tensors, kind == 0)
@@ -289,6 +293,11 @@ class SimProcessGroup(dist.ProcessGroup):
 
     def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None, timeout=None):
         outputs, inputs, kind = _list(outputs), _list(inputs), _kind_of(opts.reduceOp) if opts is not None else 0
+        if kind == _AVERAGE and TORCH_VERSION <= (2, 8):
+            channel.warn(
+                f"reduce_scatter_tensor with ReduceOp.AVG: real Gloo of torch {'.'.join(map(str, TORCH_VERSION))} returns the sum, "
+                f"which is {self._size} times the average that simulated ranks return; FSDP2 divides its gradients so"
+            )
         collectives.check_all_parts(collectives.REDUCE_SCATTER_TENSOR, inputs, outputs, self._size)
         return self._start(collectives.REDUCE_SCATTER_TENSOR, inputs, outputs, [outputs], kind, is_async=_is_async(opts))
 

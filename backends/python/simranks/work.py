@@ -8,10 +8,10 @@ import torch
 from torch._C import _distributed_c10d
 
 from simranks import channel, pending_works
-from simranks.tensors import add_words
+from simranks.tensors import TORCH_VERSION, add_words
 
 # From 2.8 on, C++ code that holds a work also holds its Python half.
-HAS_HOLDER = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2]) >= (2, 8)
+HAS_HOLDER = TORCH_VERSION >= (2, 8)
 _MAX_UNFINISHED = 16  # before 2.8: works in flight, before those that have ended are finished
 _MAX_FINISHED = 4096  # before 2.8: works that C++ code may wait for once more
 

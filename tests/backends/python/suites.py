@@ -46,7 +46,7 @@ SUITES = {
         "https://github.com/huggingface/accelerate",
     ),
     "torchmetrics": Suite(
-        ["unittests/bases/test_ddp.py", "unittests/bases/test_aggregation.py", "unittests/regression/test_mean_error.py"],
+        ["unittests/bases/test_ddp.py"],
         "https://github.com/Lightning-AI/torchmetrics", "tests", {"USE_PYTEST_POOL": "1"},
     ),
     "torcheval": Suite(

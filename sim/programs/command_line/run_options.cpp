@@ -34,7 +34,8 @@ std::string problem_of_seed(const std::string& text) {
 
 // Files are not checked by CLI11 here but in problems_of, so that all problems are reported in one message.
 void add_run_options(CLI::App& app, RunOptions& options) {
-  app.add_option("--ranks", options.rank_counts, "Number of ranks; several, as in 8,16,32, run one after the other; 0: the program starts its ranks")
+  app.add_option("--ranks", options.rank_counts,
+                 "Number of ranks; several, as in 8,16,32, run one after the other; 0: the program starts its ranks")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->capture_default_str();

@@ -151,8 +151,8 @@ int run_simulated(const UserProgram& program, const std::string& request, const 
   variables[kSimRequestVariable] = request;
   worlds.serve(variables);
   prctl(PR_SET_CHILD_SUBREAPER, 1);  // of the simulators of the program's worlds, and of ranks that it leaves behind
-  const int code = wait_for(
-      launcher::start_process({.command = with_interpreter(program.command), .environment = variables}));
+  const int code =
+      wait_for(launcher::start_process({.command = with_interpreter(program.command), .environment = variables}));
   if (worlds.count() > 0) end_adopted_processes(kSimulatorsEndMs);
   // A shell only stops a script on Ctrl-C if the interrupted command died of the signal, so sim-run ends by the same
   // signal.
@@ -221,11 +221,11 @@ int run_once(const UserProgram& program, const RunOptions& options, int ranks, c
     return code;
   }
   if (!python && counts.calls == 0) {
-    throw Error(
-        fmt::format("'{}' {} without calling accel::run, or init_process_group of Python with the backend gloo; expected "
-                    "a C++ program whose main is `return accel::run(argc, argv, train);`, or a command that starts "
-                    "ranks, such as pytest",
-                    program.command.front(), launcher::describe_exit_code(code)));
+    throw Error(fmt::format(
+        "'{}' {} without calling accel::run, or init_process_group of Python with the backend gloo; expected "
+        "a C++ program whose main is `return accel::run(argc, argv, train);`, or a command that starts "
+        "ranks, such as pytest",
+        program.command.front(), launcher::describe_exit_code(code)));
   }
   // Ranks that are threads end with their process, whichever of them has ended it.
   const bool are_threads = !python && !options.processes && options.backend == "sim";

@@ -118,8 +118,8 @@ int run_process_ranks(RankProgram program, const SimRequest& request) {
   return run(program, process::SharedArea::create(request.ranks), request);
 }
 
-// If one process starts the ranks, it passes its number in ACCEL_STARTER, because it may have ended before this one could
-// ask for it. This process ends with it: nobody else could tell when the ranks have ended.
+// If one process starts the ranks, it passes its number in ACCEL_STARTER, because it may have ended before this one
+// could ask for it. This process ends with it: nobody else could tell when the ranks have ended.
 int attach_to_ranks(int descriptor, const SimRequest& request) {
   const auto starter = environment("ACCEL_STARTER");
   if (starter) {

@@ -62,9 +62,9 @@ class Supervisor {
   struct Rank {
     std::vector<launcher::OutputLines> streams = {};
     std::atomic<bool> was_stopped{false};
-    bool was_reported = false;   // its end, to the world
-    int num_checks_stopped = 0;  // in a row
-    std::string reason = {};     // under mutex_
+    bool was_reported = false;                   // its end, to the world
+    int num_checks_stopped = 0;                  // in a row
+    std::string reason = {};                     // under mutex_
     std::unique_ptr<ProcessWatch> process = {};  // if nobody else records its end
   };
   struct Child {

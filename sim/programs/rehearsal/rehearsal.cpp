@@ -1,6 +1,6 @@
 // Connects the command line's files to the simulator: reads faults and network, turns them into SimulationOptions, and
-// writes event log, diagnosis, timeline and page. The simulator itself opens no files and prints nothing, so this is the
-// only place that does both for every program that rehearses.
+// writes event log, diagnosis, timeline and page. The simulator itself opens no files and prints nothing, so this is
+// the only place that does both for every program that rehearses.
 #include "sim/programs/rehearsal/rehearsal.hpp"
 
 #include <cstdio>
@@ -199,9 +199,9 @@ void write_page(const sim::RunReport& page, const std::string& folder) {
 
 namespace {
 
-// Of an error. Its message lists the errors of all ranks and the diagnosis explains them, and often one contains the other:
-// if every rank threw the diagnosis, only the diagnosis is told; if some ranks threw other errors, the message already
-// includes it.
+// Of an error. Its message lists the errors of all ranks and the diagnosis explains them, and often one contains the
+// other: if every rank threw the diagnosis, only the diagnosis is told; if some ranks threw other errors, the message
+// already includes it.
 std::string explanation_of(const sim::SimulationReport& report, const std::string& message) {
   const auto text = report.diagnosis ? report.diagnosis->text : "";
   const bool covers_message = text.find(message.substr(message.find(": ") + 2)) != std::string::npos;

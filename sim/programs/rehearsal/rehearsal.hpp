@@ -73,8 +73,8 @@ class Rehearsal {
 /// Writes the page as index.html into the folder, creating the folder if necessary.
 void write_page(const sim::RunReport& page, const std::string& folder);
 
-/// Prints to standard error: findings as real ranks print warnings, one line per injected fault that struck, and an error
-/// as `program: text`. Returns the exit code, 0 if the run ended well.
+/// Prints to standard error: findings as real ranks print warnings, one line per injected fault that struck, and an
+/// error as `program: text`. Returns the exit code, 0 if the run ended well.
 int conclude(const sim::SimulationReport& report, const std::string& program);
 
 }  // namespace accel::programs

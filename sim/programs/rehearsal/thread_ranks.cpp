@@ -1,5 +1,5 @@
-// Runs the ranks of a rehearsal as threads of this process, with what only they have: a GPU, and the time of operators by a
-// cost table.
+// Runs the ranks of a rehearsal as threads of this process, with what only they have: a GPU, and the time of operators
+// by a cost table.
 #include "sim/programs/rehearsal/thread_ranks.hpp"
 
 #include <atomic>

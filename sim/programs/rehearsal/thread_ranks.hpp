@@ -16,8 +16,8 @@ namespace accel::programs {
 sim::SimulationReport run_threads(const Rehearsal& rehearsal, std::chrono::milliseconds timeout,
                                   const std::function<void(RankContext&)>& body);
 
-/// Like run_threads, but ends the process if ranks do not return after a failure, after writing the rehearsal's files and
-/// printing the error as `program: text`.
+/// Like run_threads, but ends the process if ranks do not return after a failure, after writing the rehearsal's files
+/// and printing the error as `program: text`.
 sim::SimulationReport run_threads_or_exit(const Rehearsal& rehearsal, const std::string& program,
                                           std::chrono::milliseconds timeout,
                                           const std::function<void(RankContext&)>& body);

@@ -1,7 +1,7 @@
 // How `sim-run explore` runs one trial and judges it. Three kinds of program can be explored: an experiment, which runs
-// in this process and loads its data once (experiment_target.cpp); a user program, which is executed again for every trial
-// because its state cannot be reset; and a Python program, whose imports are done once and whose ranks are forked for every
-// trial.
+// in this process and loads its data once (experiment_target.cpp); a user program, which is executed again for every
+// trial because its state cannot be reset; and a Python program, whose imports are done once and whose ranks are forked
+// for every trial.
 #include "sim/programs/sim_run/explore_target.hpp"
 
 #include <fcntl.h>

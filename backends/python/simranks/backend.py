@@ -109,10 +109,13 @@ def _refuse_gpus():
     """Torch's own texts name its build and its drivers, which are not the reason here."""
     text = "simulated ranks have no GPUs, but the program uses a device cuda; use device='cpu', as on a machine without GPUs"
 
-    def refuse(*_, **__):
-        raise RuntimeError(text)
+    def refusal():  # one function per name: torch.compile has a table of rules by function
+        def refuse(*_, **__):
+            raise RuntimeError(text)
 
-    torch.cuda._lazy_init = torch.cuda.set_device = refuse
+        return refuse
+
+    torch.cuda._lazy_init, torch.cuda.set_device = refusal(), refusal()
 
 
 def _install_kernels():

@@ -314,7 +314,11 @@ HostTensor Algebra::sum_sparse(const std::vector<HostTensor>& tensors) {
   const auto has_entries = [](const HostTensor& tensor) { return tensor.values().size(0) > 0; };
   const auto num_filled = std::ranges::count_if(tensors, has_entries);
   if (num_filled == 0) return first;
-  if (num_filled == 1) return *std::ranges::find_if(tensors, has_entries);
+  if (num_filled == 1) {
+    // A copy: its rank may use the memory again before another rank has read the sum.
+    const auto& only = *std::ranges::find_if(tensors, has_entries);
+    return HostTensor::sparse(only.sizes(), copy_of(only.indices()), copy_of(only.values()));
+  }
   // By index: the entries in rank order.
   std::map<Sizes, std::vector<HostTensor>> entries;
   for (const auto& tensor : tensors) {

@@ -26,10 +26,10 @@ const ExperimentFiles kNoExperimentFiles{
 
 int run_main(int argc, char** argv) {
   try {
-    if (const auto code = run_program_command(argc, argv, kNoExperimentFiles)) return *code;
     for (const std::string_view command : {"plan", "prove", "layouts"}) {
       if (argc > 1 && argv[1] == command) refuse(fmt::format("sim-run {}", command));
     }
+    if (const auto code = run_program_command(argc, argv, kNoExperimentFiles)) return *code;
     check_program_follows_dashes("sim-run", {argv + 1, argv + argc});
     CLI::App app("Runs a program on simulated ranks: sim-run [OPTIONS] -- python train.py [ARGS...]", "sim-run");
     app.footer("Other commands, each with --help: sim-run explore, sim-run compare");

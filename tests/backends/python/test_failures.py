@@ -102,7 +102,7 @@ def test_a_library_that_starts_threads(tmp_path):
     name = tmp_path / "datasets.py.name"
 
     def start(*options):
-        return simulate(2, tmp_path / "program.py", options=options, PYTHONPATH=f"{tmp_path}:{os.environ['PYTHONPATH']}")
+        return simulate(2, tmp_path / "program.py", options=options, PYTHONPATH=f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
 
     name.write_text("other")
     done = start()
@@ -136,10 +136,11 @@ def test_engine_only_by_sim_run():
     assert "use `sim-run --ranks N -- python SCRIPT`" in done.error
 
 
-def test_prove_is_for_models_in_cpp():
-    done = run([simranks.sim_run(), "prove", "--ranks", "2", "--", sys.executable, "train.py"])
+@pytest.mark.parametrize("words", (["prove", "--ranks", "2", "--", sys.executable, "train.py"], ["plan"], ["train.yaml"]))
+def test_what_needs_the_sim_run_of_a_build(words):
+    done = run([simranks.sim_run(), *words])
     assert done.code == 2
-    assert "which Python programs do not have" in done.error
+    assert "needs the sim-run that `./dev build` makes in accel's source tree" in done.error
 
 
 @pytest.mark.parametrize("words", (["./missing"], ["--processes", "--", "./missing"]))

@@ -221,13 +221,13 @@ TEST_F(UserProgramTest, ArgumentsAfterTheProgramBelongToTheProgram) {
 }
 
 TEST_F(UserProgramTest, AllProblemsOfTheOptionsAreInOneMessage) {
-  const auto run = sim_run({"--ranks", "0", "--set", "a=b", "--max-steps", "3", "--trace=x", "--save-every", "3",
+  const auto run = sim_run({"--ranks", "5000", "--set", "a=b", "--max-steps", "3", "--trace=x", "--save-every", "3",
                             "--resume", "d", "--faults", "f", "x.yaml"},
                            {});
   EXPECT_EQ(run.exit_code, 2);
   for (const std::string option : {"--set", "--max-steps", "--trace", "--save-every", "--resume"})
     EXPECT_THAT(run.error, HasSubstr(option + ": only experiments support"));
-  EXPECT_THAT(run.error, AllOf(HasSubstr("--ranks: 0 ranks"),
+  EXPECT_THAT(run.error, AllOf(HasSubstr("--ranks: 5000 ranks"),
                                HasSubstr("--faults: f is not a file; expected an existing YAML file"),
                                HasSubstr("x.yaml: unexpected"), HasSubstr("no program")));
   EXPECT_THAT(lines_of(run.error), ::testing::SizeIs(9));

@@ -8,12 +8,18 @@ from simranks._build import TORCH_MAX, TORCH_MIN, VERSION
 __version__ = VERSION
 
 
+def torch_version():
+    """Of the installed torch, such as (2, 11)."""
+    import torch
+
+    return tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+
+
 def check_torch():
     """Raises ImportError if this package does not support the installed version of torch."""
     import torch
 
-    installed = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-    if not TORCH_MIN <= installed <= TORCH_MAX:
+    if not TORCH_MIN <= torch_version() <= TORCH_MAX:
         first, last = ".".join(map(str, TORCH_MIN)), ".".join(map(str, TORCH_MAX))
         raise ImportError(
             f"simranks {VERSION} supports torch {first} to {last}, but torch {torch.__version__} is installed; install a "

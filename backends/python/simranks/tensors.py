@@ -2,9 +2,9 @@
 
 import torch
 
-from simranks import channel
+from simranks import channel, torch_version
 
-TORCH_VERSION = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+TORCH_VERSION = torch_version()
 
 # In the order of at::ScalarType, with LibTorch's name. A dtype that this version of torch lacks is left out.
 _NAMES = """uint8 Byte, int8 Char, int16 Short, int32 Int, int64 Long, float16 Half, float32 Float, float64 Double,

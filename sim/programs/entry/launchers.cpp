@@ -23,7 +23,6 @@
 #include "reference/core/system/resource_limits.hpp"
 #include "reference/launch.hpp"
 #include "reference/run.hpp"
-#include "sim/programs/entry/real_rank.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
 #include "sim/programs/rehearsal/thread_ranks.hpp"
 

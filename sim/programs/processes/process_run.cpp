@@ -12,7 +12,6 @@
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/system/resource_limits.hpp"
-#include "sim/programs/entry/real_rank.hpp"
 #include "sim/programs/processes/rank_proxy.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
 #include "sim/programs/rehearsal/report_run.hpp"

@@ -12,11 +12,6 @@
 namespace accel::programs {
 namespace {
 
-// The package of the build tree; an installed one lies in the interpreter's own path.
-std::filesystem::path package_folder() {
-  return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "python";
-}
-
 bool is_python(const std::string& command) {
   static const std::regex name("python(3(\\.[0-9]+)?)?");
   return std::regex_match(std::filesystem::path(command).filename().string(), name);
@@ -26,6 +21,14 @@ constexpr const char* kModulesThatStartRanks[] = {"pytest", "unittest", "torch.d
                                                   "torch.distributed.launch", "accelerate.commands.launch"};
 
 }  // namespace
+
+std::filesystem::path built_package_folder() {
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "python";
+}
+
+std::string python_path(const std::filesystem::path& folder, const std::string& path) {
+  return folder.string() + (path.empty() ? "" : ":" + path);
+}
 
 std::vector<std::string> with_interpreter(std::vector<std::string> command) {
   if (command.front().ends_with(".py")) command.insert(command.begin(), "python3");
@@ -55,10 +58,8 @@ std::optional<RankProgram> python_program(const std::vector<std::string>& comman
   program.command.insert(program.command.end(), {"-m", "simranks", "--"});
   program.command.insert(program.command.end(), next, command.end());
   program.environment["ACCEL_PRELOAD"] = fmt::format("{}", fmt::join(preload, ","));
-  if (std::filesystem::exists(package_folder())) {
-    const auto path = environment("PYTHONPATH").value_or("");
-    program.environment["PYTHONPATH"] = package_folder().string() + (path.empty() ? "" : ":" + path);
-  }
+  if (const auto folder = built_package_folder(); std::filesystem::exists(folder))
+    program.environment["PYTHONPATH"] = python_path(folder, environment("PYTHONPATH").value_or(""));
   return program;
 }
 

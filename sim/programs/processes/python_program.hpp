@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,12 @@ namespace accel::programs {
 /// `preload`: modules that the ranks share besides.
 std::optional<RankProgram> python_program(const std::vector<std::string>& command,
                                           const std::vector<std::string>& preload = {});
+
+/// Where a build tree keeps package simranks. An installed package lies in the interpreter's own path.
+std::filesystem::path built_package_folder();
+
+/// PYTHONPATH with this folder first.
+std::string python_path(const std::filesystem::path& folder, const std::string& path);
 
 /// The command, with python3 before a script.
 std::vector<std::string> with_interpreter(std::vector<std::string> command);

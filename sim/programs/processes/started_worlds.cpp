@@ -9,6 +9,7 @@
 
 #include "reference/config/environment.hpp"
 #include "reference/core/system/resource_limits.hpp"
+#include "sim/programs/processes/python_program.hpp"
 
 namespace accel::programs {
 namespace {
@@ -17,9 +18,9 @@ namespace fs = std::filesystem;
 
 // Of the build tree or of the installed package, with the file sitecustomize.py alone.
 fs::path site_folder() {
-  const auto folder = fs::read_symlink("/proc/self/exe").parent_path().parent_path();
-  const auto built = folder / "python" / "simranks" / "site";
-  return fs::exists(built) ? built : folder / "site";
+  const auto package = built_package_folder();
+  const auto built = package / "simranks" / "site";
+  return fs::exists(built) ? built : package.parent_path() / "site";
 }
 
 }  // namespace
@@ -33,7 +34,7 @@ StartedWorlds::~StartedWorlds() { close(descriptor_); }
 void StartedWorlds::serve(std::map<std::string, std::string>& environment) const {
   const auto given = environment.find("PYTHONPATH");
   const auto path = given != environment.end() ? given->second : accel::environment("PYTHONPATH").value_or("");
-  environment["PYTHONPATH"] = site_folder().string() + (path.empty() ? "" : ":" + path);
+  environment["PYTHONPATH"] = python_path(site_folder(), path);
   environment["ACCEL_WORLDS"] = fmt::format("/proc/{}/fd/{}", getpid(), descriptor_);
   environment["ACCEL_WORLD_REQUEST"] = request_;
 }

@@ -31,4 +31,7 @@ class TemporaryFolder {
   std::string path_;
 };
 
+/// Returns the lines of a file; none if it cannot be read.
+std::vector<std::string> lines_in(const std::string& path);
+
 }  // namespace accel::programs

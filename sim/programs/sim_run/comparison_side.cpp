@@ -16,6 +16,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/files/files.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
+#include "sim/programs/rehearsal/output_files.hpp"
 
 namespace accel::programs {
 namespace {
@@ -88,13 +89,6 @@ std::vector<std::string> sim_run_command(const ComparedProgram& program, const C
   return command;
 }
 
-std::vector<std::string> trace_lines(const std::string& path) {
-  std::vector<std::string> lines;
-  std::ifstream in(path);
-  for (std::string line; std::getline(in, line);) lines.push_back(std::move(line));
-  return lines;
-}
-
 }  // namespace
 
 std::string problem_of_python() {
@@ -123,7 +117,7 @@ SideRun run_side(const ComparedProgram& program, const ComparisonSide& side, con
   SideRun run{.exit_code = run_process(command, output, error)};
   if (run.exit_code != kSuccess) run.error = accel::read_text(error);
   if (program.values) return run;  // read by the caller
-  run.recording = program.uses_traces ? recording_of_trace(trace_lines(trace), program.num_ranks)
+  run.recording = program.uses_traces ? recording_of_trace(lines_in(trace), program.num_ranks)
                                       : read_recording(folder, program.num_ranks);
   return run;
 }

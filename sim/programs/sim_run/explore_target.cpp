@@ -59,13 +59,6 @@ TrialOutcome outcome_of_diagnosis(const std::string& diagnosis_text) {
   return outcome;
 }
 
-std::vector<std::string> lines_in(const std::string& path) {
-  std::vector<std::string> lines;
-  std::ifstream in(path);
-  for (std::string line; std::getline(in, line);) lines.push_back(std::move(line));
-  return lines;
-}
-
 // Describes the first line that differs. Used only if losses and parameters are equal, so the text starts with that.
 std::string line_difference(const std::vector<std::string>& result, const std::vector<std::string>& round_robin) {
   const auto [own, other] = std::mismatch(result.begin(), result.end(), round_robin.begin(), round_robin.end());

@@ -237,5 +237,89 @@ TEST(FindingsTest, GeneratorsThatDrawAlikeOrWereNeverEqualAreNotReported) {
   });
 }
 
+// --- levels of checks --------------------------------------------------------------------------------------------------
+
+// A program that one check finds fault with, and what it computes in spite of it.
+struct Mistake {
+  std::string check;
+  std::function<at::Tensor(const OddRank&, RankContext&)> run;
+};
+
+at::Tensor read_before_wait(const OddRank& odd, RankContext& rank) {
+  auto tensor = at::ones({8});
+  std::vector<at::Tensor> tensors{tensor};
+  const auto work = rank.world.process_group()->allreduce(tensors);
+  if (rank.rank == odd.culprit) (void)tensor.add(1);
+  work->wait();
+  return tensor;
+}
+
+at::Tensor read_partial_sums(const OddRank& odd, RankContext& rank) {
+  const auto tensor = reduced_to(odd, rank);
+  const bool reads = rank.rank == odd.culprit || rank.rank == (odd.culprit + 1) % odd.num_ranks;
+  return reads ? tensor.add(1) : at::ones({5});
+}
+
+at::Tensor lose_a_nan(const OddRank& odd, RankContext& rank) {
+  auto tensor = at::full({64}, rank.rank == odd.culprit ? std::numeric_limits<float>::quiet_NaN() : 1);
+  rank.world.all_reduce(tensor, ReduceOp::kMax).wait();
+  return tensor.isnan().logical_not();
+}
+
+at::Tensor draw_apart(const OddRank& odd, RankContext& rank) {
+  train_and_draw(rank, [&](int step) {
+    if (step == 2 && rank.rank == odd.culprit) (void)at::rand({1});
+  });
+  return at::ones({1});
+}
+
+at::Tensor part_replicas(const OddRank& odd, RankContext& rank) {
+  Accelerator accelerator({}, rank);
+  torch::nn::Linear linear(2, 1);
+  torch::optim::SGD sgd(linear->parameters(), 0.01);
+  auto [model, optimizer] = accelerator.prepare(linear, sgd);
+  for (int step = 0; step < 3; ++step) {
+    accelerator.backward(model(at::ones({2, 2})).mean());
+    const c10::NoGradGuard no_grad;
+    if (rank.rank == odd.culprit) linear->weight.add_(1);
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  return at::ones({1});
+}
+
+const std::vector<Mistake>& mistakes() {
+  static const std::vector<Mistake> all{{"races", read_before_wait},
+                                        {"partial_sums", read_partial_sums},
+                                        {"lost_nan", lose_a_nan},
+                                        {"generators", draw_apart},
+                                        {"replicas", part_replicas}};
+  return all;
+}
+
+TEST(CheckLevelsTest, EveryLevelDoesWhatItSays) {
+  expect_property(25, [] {
+    const auto& mistake = pick_from(mistakes());
+    const auto odd = any_odd_rank();
+    std::vector<at::Tensor> results;
+    std::map<std::string, sim::SimulationReport> reports;
+    for (const auto* level : {"off", "finding", "error"}) {
+      std::vector<at::Tensor> of_ranks(odd.num_ranks);
+      reports[level] =
+          sim::rehearse({.num_ranks = odd.num_ranks, .checks = sim::check_levels(mistake.check + "=" + level)},
+                        [&](RankContext& rank) { of_ranks[rank.rank] = mistake.run(odd, rank); });
+      if (std::string_view(level) != "error") results.push_back(at::cat(of_ranks));
+    }
+    const auto name = "[" + mistake.check + "]";
+    RC_LOG(name);
+    RC_ASSERT(!reports["off"].error && reports["off"].findings.empty());
+    RC_ASSERT(!reports["finding"].error && reports["finding"].findings.size() == 1u);
+    RC_ASSERT(reports["finding"].findings[0].ends_with(name));
+    RC_ASSERT(message_of(reports["error"].error).find(name) != std::string::npos);
+    RC_ASSERT(reports["error"].findings.empty());
+    RC_ASSERT(results[0].equal(results[1]));
+  });
+}
+
 }  // namespace
 }  // namespace accel::testing::finding_laws

@@ -30,7 +30,7 @@ enum class Request : std::uint32_t {
   kEndJoin,   ///< ranks that made different numbers of updates are equal again; answered
   kDivide,    ///< name, hash (0: unknown), file and line of a weight of which each rank has kept a part
   kWrite,     ///< path, offset, bytes: the rank is about to write to a file; answered as by WriteDecision
-  kWarn,      ///< text
+  kWarn,      ///< name of the check that has found something, else ""; text
   kFail,      ///< text; the program has ended by this error
 };
 

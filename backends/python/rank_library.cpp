@@ -482,9 +482,9 @@ ACCEL_EXPORT int64_t accel_divide(const char* name, uint64_t hash, const char* f
     return 0;
   });
 }
-ACCEL_EXPORT int64_t accel_warn(const char* text, const char* file, uint32_t line) {
+ACCEL_EXPORT int64_t accel_report(const char* check, const char* text, const char* file, uint32_t line) {
   return requested([&](Rank& rank) -> int64_t {
-    rank.link->post(request(Request::kWarn, file, line).put(std::string_view(text)));
+    rank.link->post(request(Request::kWarn, file, line).put(std::string_view(check)).put(std::string_view(text)));
     return 0;
   });
 }

@@ -90,7 +90,7 @@ int64_t accel_updated(const int64_t* words, const char* names, const void* gener
                       const char* file, uint32_t line);
 int64_t accel_end_join(const char* file, uint32_t line);
 int64_t accel_divide(const char* name, uint64_t hash, const char* file, uint32_t line);
-int64_t accel_warn(const char* text, const char* file, uint32_t line);
+int64_t accel_report(const char* check, const char* text, const char* file, uint32_t line);
 /// The program has ended by this error; nothing is answered after it.
 int64_t accel_fail(const char* text, const char* file, uint32_t line);
 

@@ -39,7 +39,7 @@ class FailureRecord {
   [[nodiscard]] std::vector<AppliedFault> strikes() const;
   [[nodiscard]] bool has_strike_that_may_stop() const;
 
-  /// Adds a finding: something that real backends silently accept and that does not stop the run.
+  /// Adds a finding, which does not stop the run.
   void warn(std::string finding);
   [[nodiscard]] std::vector<std::string> findings() const;
 

@@ -135,6 +135,18 @@ void World::reach(int rank, StepPoint point) {
 
 void World::lose(int rank, const std::exception_ptr& error) { parts_->failure_handler.fail_by_rank(rank, error); }
 void World::fail(const std::exception_ptr& error) { parts_->failure_handler.fail(error); }
+bool World::report(Check check, Diagnosis found) {
+  const auto level = parts_->options.checks[check];
+  if (level == CheckLevel::kOff) return false;
+  found.text = with_name(found.text, check);
+  if (level == CheckLevel::kFinding) {
+    failures().warn(std::move(found.text));
+    return false;
+  }
+  found.kind = Diagnosis::Kind::kDesync;
+  fail(std::make_exception_ptr(DiagnosedError(std::move(found))));
+  return true;
+}
 void World::hang(int rank) { parts_->failure_handler.hang(rank); }
 std::vector<int> World::hanging() { return parts_->failure_handler.hanging(); }
 

@@ -91,6 +91,10 @@ class World {
   void lose(int rank, const std::exception_ptr& error);
   /// Ends the run on every rank.
   void fail(const std::exception_ptr& error);
+  /// Reports what a check has found: ends the run, adds a finding, or does nothing, as the check's level says. Returns
+  /// whether it has ended the run.
+  bool report(Check check, Diagnosis found);
+  bool report(Check check, std::string text) { return report(check, Diagnosis{.text = std::move(text)}); }
   /// Blocks the rank until the run fails.
   [[noreturn]] void hang(int rank);
   /// Returns the ranks that are blocked in `hang`.

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "sim/engine/checks.hpp"
 #include "sim/engine/collective_call.hpp"
 #include "sim/engine/diagnosis.hpp"
 #include "sim/engine/faults.hpp"
@@ -35,6 +36,7 @@ struct WorldOptions {
   int num_ranks = 1;
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  // Gloo's default; a running rank may take as long
   RankSchedule schedule = {};
+  CheckLevels checks = {};
   FinishTimes finish_times = nullptr;        // set: time is virtual
   std::vector<RankTimes> times_before = {};  // by rank; a restarted run continues its clocks
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();

@@ -26,8 +26,10 @@ void BufferGuard::issue(std::shared_ptr<Meeting> meeting, const Call& call, std:
     for (const auto& own : next.memory) {
       for (const auto& used : other.memory) {
         if (conflicts(used, own.begin, own.end, own.is_written)) {
-          return fail(other, fmt::format("its tensor overlaps with the tensor of {}, which was called before wait()",
-                                         name_of(call.op)));
+          const bool ends =
+              report(other, fmt::format("its tensor overlaps with the tensor of {}, which was called before wait()",
+                                        name_of(call.op)));
+          if (ends) return;
         }
       }
     }
@@ -55,7 +57,7 @@ void BufferGuard::release_at_end(const Meeting& meeting) {
 void BufferGuard::report_touch(const Meeting& meeting, const std::string& what) {
   const auto one = std::find_if(in_flight_.begin(), in_flight_.end(),
                                 [&](const auto& other) { return other.meeting.get() == &meeting; });
-  if (one != in_flight_.end()) fail(*one, fmt::format("its tensor is {} before wait()", what));
+  if (one != in_flight_.end()) report(*one, fmt::format("its tensor is {} before wait()", what));
 }
 
 void BufferGuard::hold_partial(const Meeting& meeting, std::vector<PendingMemory> memory) {
@@ -85,12 +87,14 @@ void BufferGuard::touch(const char* begin, const char* end, bool writes, const c
       continue;
     }
     if (is_hit) {
-      if (!one->is_partial)
-        return fail(*one, fmt::format("its tensor is {} by {} before wait()", writes ? "changed" : "read", op));
-      world_.failures().warn(
-          fmt::format("{}: rank {} is not the root, and {} reads its tensor afterwards; it holds partial sums, as in "
-                      "Gloo; read the result on the root only",
-                      one->meeting->name(), rank_, op));
+      const bool ends =
+          one->is_partial
+              ? world_.report(Check::kPartialSums,
+                              fmt::format("{}: rank {} is not the root, and {} reads its tensor afterwards; it holds "
+                                          "partial sums, as in Gloo; read the result on the root only",
+                                          one->meeting->name(), rank_, op))
+              : report(*one, fmt::format("its tensor is {} by {} before wait()", writes ? "changed" : "read", op));
+      if (ends) return;
       one = in_flight_.erase(one);
       continue;
     }
@@ -98,16 +102,16 @@ void BufferGuard::touch(const char* begin, const char* end, bool writes, const c
   }
 }
 
-void BufferGuard::fail(const InFlight& in_flight, const std::string& what) {
+bool BufferGuard::report(const InFlight& in_flight, const std::string& what) {
   const auto& meeting = *in_flight.meeting;
-  Diagnosis diagnosis{.kind = Diagnosis::Kind::kDesync, .ranks = {rank_}};
+  Diagnosis diagnosis{.ranks = {rank_}};
   const auto* call = meeting.any_call();
   name_call(diagnosis, call != nullptr ? *call : Call{}, meeting.group().name, meeting.sequence());
   diagnosis.where = describe(in_flight.where);  // this rank's line
   diagnosis.text =
       fmt::format("{}{}: rank {} has not waited for it, and {}; this is a race on real backends; call wait() first",
                   meeting.name(), diagnosis.where.empty() ? "" : " at " + diagnosis.where, rank_, what);
-  world_.fail(std::make_exception_ptr(DiagnosedError(std::move(diagnosis))));
+  return world_.report(Check::kRaces, std::move(diagnosis));
 }
 
 }  // namespace accel::sim

@@ -34,17 +34,17 @@ class BufferGuard {
   BufferGuard& operator=(const BufferGuard&) = delete;
 
   /// Starts watching the memory of a collective, as it was before the call: the collective may have ended, and have
-  /// given a tensor other memory. Fails the run if it overlaps with that of another pending collective.
+  /// given a tensor other memory. Reports it if it overlaps with that of another pending collective.
   void issue(std::shared_ptr<Meeting> meeting, const Call& call, std::vector<PendingMemory> memory);
   /// Stops watching: `wait()` has returned.
   void release(const Meeting& meeting);
   /// Stops watching when the meeting ends, because a future and not `wait()` is used.
   void release_at_end(const Meeting& meeting);
-  /// Fails the run if the meeting is watched: its tensor is "read by add", "changed" or the like, which the guard does
+  /// Reports the meeting if it is watched: its tensor is "read by add", "changed" or the like, which the guard does
   /// not see.
   void report_touch(const Meeting& meeting, const std::string& what);
-  /// Keeps watching memory with partial results, as after a reduce on a rank that is not the root: reading it is a
-  /// finding.
+  /// Keeps watching memory with partial results, as after a reduce on a rank that is not the root: reading it is
+  /// reported.
   void hold_partial(const Meeting& meeting, std::vector<PendingMemory> memory);
 
  protected:
@@ -65,7 +65,8 @@ class BufferGuard {
   virtual void start() {}
   virtual void stop() {}
   void stop_if_idle();
-  void fail(const InFlight& in_flight, const std::string& what);
+  // Returns whether the run has ended.
+  bool report(const InFlight& in_flight, const std::string& what);
 
   World& world_;
   int rank_;

@@ -85,7 +85,8 @@ class JoinedRanks {
     const auto what = fmt::format(
         "the tensor of {} was changed between the call and wait(), which is a race on real backends; call wait() first",
         describe_ranks(changed));
-    fail_call(slot_, *call_of_changed, changed, what);
+    if (slot_.world.report(Check::kRaces, diagnosis_of(slot_, *call_of_changed, changed, what)))
+      slot_.world.failures().throw_if_failed();
   }
 
   void check_splits(Collective op) const {
@@ -123,7 +124,8 @@ class JoinedRanks {
       for (std::size_t element = 0; element < has_nan.size(); ++element)
         is_lost = is_lost || (had_nan[item][element] && !has_nan[element]);
       if (!is_lost) continue;
-      slot_.world.failures().warn(
+      slot_.world.report(
+          Check::kLostNan,
           fmt::format("{} #{} of group {}: a NaN is lost in {}; as in Gloo, the result is the other operand; check for "
                       "NaN before reducing",
                       name_of(collective.op), slot_.sequence, slot_.group.name, reduction));

@@ -29,16 +29,19 @@ void corrupt_call(const Participant& participant, const Corruption& corruption) 
   static_cast<JoinedCall*>(participant.get())->corrupt(corruption);
 }
 
-// Fails the run before it throws: the exception reaches only the thread that computes, the failure all ranks.
-void fail_call(const CallSlot& slot, const Call& call, std::vector<int> ranks, const std::string& what) {
-  const auto& [world, group, sequence] = slot;
+Diagnosis diagnosis_of(const CallSlot& slot, const Call& call, std::vector<int> ranks, const std::string& what) {
   const auto where = describe(call.where);
   Diagnosis diagnosis{.kind = Diagnosis::Kind::kDesync, .ranks = std::move(ranks)};
-  name_call(diagnosis, call, group.name, sequence);
-  diagnosis.text = fmt::format("{} #{} of group {}{}: {}", name_of(call.op), sequence, group.name,
+  name_call(diagnosis, call, slot.group.name, slot.sequence);
+  diagnosis.text = fmt::format("{} #{} of group {}{}: {}", name_of(call.op), slot.sequence, slot.group.name,
                                where.empty() ? "" : " at " + where, what);
-  auto error = std::make_exception_ptr(DiagnosedError(std::move(diagnosis)));
-  world.fail(error);
+  return diagnosis;
+}
+
+// Fails the run before it throws: the exception reaches only the thread that computes, the failure all ranks.
+void fail_call(const CallSlot& slot, const Call& call, std::vector<int> ranks, const std::string& what) {
+  auto error = std::make_exception_ptr(DiagnosedError(diagnosis_of(slot, call, std::move(ranks), what)));
+  slot.world.fail(error);
   std::rethrow_exception(error);
 }
 

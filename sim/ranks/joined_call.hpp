@@ -31,7 +31,9 @@ struct JoinedCall {
 /// For WorldOptions::corrupt.
 void corrupt_call(const Participant& participant, const Corruption& corruption);
 
-/// Ends the run because the call of `ranks` (world ranks) is wrong.
+/// Says that the call of `ranks` (world ranks) is wrong.
+Diagnosis diagnosis_of(const CallSlot& slot, const Call& call, std::vector<int> ranks, const std::string& what);
+/// Ends the run for this reason.
 [[noreturn]] void fail_call(const CallSlot& slot, const Call& call, std::vector<int> ranks, const std::string& what);
 
 /// Ends the run if the ranks of an all-to-all disagree. `shapes_of`: the shapes of a member's inputs.

@@ -18,6 +18,7 @@ struct Simulation {
       : world(std::make_shared<World>(WorldOptions{.num_ranks = options.num_ranks,
                                                    .timeout = options.timeout,
                                                    .schedule = options.schedule,
+                                                   .checks = options.checks,
                                                    .finish_times = options.finish_times,
                                                    .times_before = before.times,
                                                    .started = started,
@@ -91,6 +92,12 @@ void take(World& world, SimulationReport& report) {
 
 }  // namespace
 
+void SimulationReport::add(const CheckLevels& levels, Check check, const std::string& text) {
+  const auto named = with_name(text, check);
+  if (levels[check] == CheckLevel::kFinding) findings.push_back(named);
+  if (levels[check] == CheckLevel::kError && !error) error = std::make_exception_ptr(Error(named));
+}
+
 // The loop is the launcher of a restarting fault: each attempt gets a new World, and the report accumulates.
 SimulationReport rehearse_ranks(const SimulationOptions& options,
                                 const std::function<void(const SimulatedRank&)>& body) {
@@ -111,7 +118,8 @@ SimulationReport rehearse_ranks(const SimulationOptions& options,
     }
     if (!report.error && options.faults) {
       for (const auto& fault : options.faults->not_struck())
-        report.findings.push_back(
+        report.add(
+            options.checks, Check::kUnstruckFaults,
             fmt::format("the fault has not struck: the run never reached the event that triggers it: {}", fault));
     }
   } catch (...) {

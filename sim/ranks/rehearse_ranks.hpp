@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sim/collectives/collective_plan.hpp"
+#include "sim/engine/checks.hpp"
 #include "sim/engine/diagnosis.hpp"
 #include "sim/engine/faults.hpp"
 #include "sim/engine/record.hpp"
@@ -34,6 +35,7 @@ struct SimulationOptions {
   int num_ranks = 1;
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< for a collective that a running rank never joins
   RankSchedule schedule = {};                                    ///< parallel, or one rank at a time in a seeded order
+  CheckLevels checks = {};                                       ///< what ends the run, and what is a finding
   std::shared_ptr<FaultModel> faults = nullptr;                  ///< injected faults; null: none
   Library library = Library::kGloo;            ///< the backend that is rehearsed: which tensors it accepts
   FinishTimes finish_times = nullptr;          ///< set: time is virtual and follows this network model
@@ -58,11 +60,14 @@ struct SimulationReport {
   std::exception_ptr error = {};  ///< null: success; else a RunError, or a ConfigError from before the start
   std::optional<Diagnosis> diagnosis = {};
   std::vector<AppliedFault> strikes = {};  ///< injected faults that took effect
-  std::vector<std::string> findings = {};  ///< problems that real backends silently ignore
+  std::vector<std::string> findings = {};  ///< what checks have found that does not end the run
   std::vector<std::string> events = {};    ///< JSON lines, if recorded
   std::vector<RankTimes> times = {};       ///< by rank, if time was kept
   std::map<std::string, Volume> volumes = {};
   StepRecords steps = {};  ///< if recorded; of the last attempt of a restarted run
+
+  /// Reports what a check has found in a run that has ended well: an error, a finding or nothing, by the check's level.
+  void add(const CheckLevels& levels, Check check, const std::string& text);
 };
 
 /// What the thread of one rank holds of a simulation.

@@ -85,6 +85,7 @@ bool ReplicaComparison::agree(const std::vector<int>& ranks, std::uint64_t updat
                               const Submissions& submissions, const DescribeParameter& describe) {
   auto culprits = minority(hashes);
   if (culprits.empty()) return true;
+  if (were_different_.exchange(true)) return false;  // replicas that differ once differ from then on
   // The first difference is searched between one culprit and one rank that differs from it; on a tie any pair
   // will do.
   const bool is_tie = culprits.size() == hashes.size();
@@ -99,12 +100,8 @@ bool ReplicaComparison::agree(const std::vector<int>& ranks, std::uint64_t updat
     if (static_cast<std::size_t>(first) < own.size()) states.push_back(own[first]);
   }
   for (auto& culprit : culprits) culprit = ranks[culprit];
-  Diagnosis diagnosis{.kind = Diagnosis::Kind::kDesync,
-                      .ranks = culprits,
-                      .op = "optimizer_step",
-                      .group = "world",
-                      .sequence = update,
-                      .shapes = {parameter.sizes}};
+  Diagnosis diagnosis{
+      .ranks = culprits, .op = "optimizer_step", .group = "world", .sequence = update, .shapes = {parameter.sizes}};
   const auto difference = is_tie                 ? "differ from one another, and there is no majority"
                           : culprits.size() == 1 ? "differs from the rest"
                                                  : "differ from the rest";
@@ -114,7 +111,7 @@ bool ReplicaComparison::agree(const std::vector<int>& ranks, std::uint64_t updat
       "start from equal parameters and apply equal gradients",
       update, describe_ranks(culprits), difference, parameter.name, c10::toString(parameter.dtype),
       fmt::join(parameter.sizes, ", "), cause);
-  world_.fail(std::make_exception_ptr(DiagnosedError(std::move(diagnosis))));
+  world_.report(Check::kReplicas, std::move(diagnosis));
   return false;
 }
 
@@ -130,7 +127,8 @@ void ReplicaComparison::compare_generators(std::uint64_t update, const Submissio
   }
   if (!were_equal || others.empty()) return;
   const bool is_tie = others.size() == submissions.generators.size();
-  world_.failures().warn(
+  world_.report(
+      Check::kGenerators,
       fmt::format("after optimizer_step #{} the default generator of {} is in another state than {}, which had been "
                   "equal: the ranks draw different "
                   "numbers from here on",

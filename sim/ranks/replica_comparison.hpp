@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <compare>
 #include <cstdint>
 #include <functional>
@@ -24,8 +25,8 @@ struct ParameterDescription {
 using DescribeParameter = std::function<ParameterDescription(std::size_t place)>;
 
 /// Compares the replicas after each update: every rank submits hashes of its parameters, and the last to submit
-/// compares them. Replicas that differ end the run; real backends would continue, with a different model on each rank.
-/// Default generators that were equal and now differ are a finding.
+/// reports the first difference between replicas; real backends would continue, with a different model on each rank.
+/// Default generators that were equal and now differ are reported too.
 ///
 /// Thread rule: any rank's thread.
 class ReplicaComparison {
@@ -55,7 +56,7 @@ class ReplicaComparison {
   };
 
   void compare(std::uint64_t update, const Submissions& submissions, const DescribeParameter& describe);
-  // Ends the run and returns false if the hashes of these ranks, one list each, differ.
+  // Returns whether the hashes of these ranks, one list each, are equal.
   bool agree(const std::vector<int>& ranks, std::uint64_t update, const std::vector<Hashes>& hashes,
              const Submissions& submissions, const DescribeParameter& describe);
   void compare_generators(std::uint64_t update, const Submissions& submissions);
@@ -67,6 +68,7 @@ class ReplicaComparison {
       0};  // per interval, counted by the rank with the most updates
   std::map<Turn, Submissions> open_ ACCEL_GUARDED_BY(mutex_);
   bool generators_were_equal_ ACCEL_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> were_different_{false};  // the replicas
 };
 
 }  // namespace accel::sim

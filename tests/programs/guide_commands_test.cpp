@@ -55,6 +55,25 @@ class LaunchingPageTest : public LaunchFixture {
   }
 };
 
+// The rows of the page without their last column, as sim-run prints them.
+TEST_F(LaunchingPageTest, TheTableOfChecksIsThatOfSimRun) {
+  std::string rows;
+  const auto page = read_file(source("reference/guide/simulator.md"));
+  const auto table = page.substr(page.find("| check | level | finds |"));
+  static const std::regex row(R"(\| (\w+) \| ([^|]+) \| ([^|]+) \|[^|]*\|)");
+  auto lines = lines_of(table.substr(0, table.find("\n\n")));
+  lines.erase(lines.begin(), lines.begin() + 2);
+  for (const auto& line : lines) {
+    std::smatch cells;
+    ASSERT_TRUE(std::regex_match(line, cells, row)) << line;
+    rows += fmt::format("{:<16} {:<14} {}\n", cells[1].str(), cells[2].str(),
+                        std::regex_replace(cells[3].str(), std::regex("`"), ""));
+  }
+  const auto listed = run_command({bin("sim-run"), "--list-checks"}, {.environment = clean({}), .limit = kLimit});
+  EXPECT_EQ(listed.exit_code, 0) << listed.error;
+  EXPECT_EQ(listed.output, rows);
+}
+
 TEST_F(LaunchingPageTest, CommandsRunAsShown) {
   int count = 0;
   std::optional<std::future<CommandResult>> first_machine;

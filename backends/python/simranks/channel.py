@@ -56,7 +56,7 @@ _update = _function("update", *_LINE)
 _updated = _function("updated", _bytes, _bytes, _bytes, ctypes.c_size_t, *_LINE)
 _end_join = _function("end_join", *_LINE)
 _divide = _function("divide", _bytes, _uint64, *_LINE)
-_warn = _function("warn", _bytes, *_LINE)
+_report = _function("report", _bytes, _bytes, *_LINE)
 _fail = _function("fail", _bytes, *_LINE)
 _fingerprint = _function("fingerprint", _pointer, ctypes.c_size_t, result=_uint64)
 _sample_fingerprint = _function("sample_fingerprint", _pointer, ctypes.c_size_t, result=_int64)
@@ -269,8 +269,9 @@ def divide(name, value, file, number):
     _checked(_divide(name.encode(), value, file, number))
 
 
-def warn(text):
-    _checked(_warn(text.encode(), *line(2)))
+def report(check, text):
+    """Reports what a check has found; its name is one of sim/engine/checks.cpp."""
+    _checked(_report(check.encode(), text.encode(), *line(2)))
 
 
 def fail(text):

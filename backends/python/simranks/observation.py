@@ -341,7 +341,8 @@ def _observe_samplers():
 
     def observed(self):
         if self.shuffle and getattr(self, "_accel_last_epoch", None) == self.epoch and channel.is_rank():
-            channel.warn(
+            channel.report(
+                "sampler_epochs",
                 f"a DistributedSampler starts again in epoch {self.epoch}, with the same order of samples as before; "
                 f"call sampler.set_epoch(epoch) before each epoch"
             )

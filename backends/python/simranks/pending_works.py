@@ -105,7 +105,8 @@ def _report(number, starter, how):
     channel.allow_changes(number)
     if (starter, toucher, how) not in _reported:
         _reported.add((starter, toucher, how))
-        channel.warn(
+        channel.report(
+            "torch_races",
             f"{starter} starts an asynchronous call, and its tensor is {how} in {toucher} before wait(); this is a race of "
             f"torch's own code on real backends; it is harmless if torch does not use the tensor's values"
         )

@@ -294,7 +294,8 @@ class SimProcessGroup(dist.ProcessGroup):
     def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None, timeout=None):
         outputs, inputs, kind = _list(outputs), _list(inputs), _kind_of(opts.reduceOp) if opts is not None else 0
         if kind == _AVERAGE and TORCH_VERSION <= (2, 8):
-            channel.warn(
+            channel.report(
+                "backend_faults",
                 f"reduce_scatter_tensor with ReduceOp.AVG: real Gloo of torch {'.'.join(map(str, TORCH_VERSION))} returns the sum, "
                 f"which is {self._size} times the average that simulated ranks return; FSDP2 divides its gradients so"
             )

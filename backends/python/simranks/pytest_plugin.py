@@ -163,7 +163,8 @@ def run_on_ranks(body, num_ranks, options, source):
     environment = {**os.environ, "ACCEL_STARTER": str(os.getpid())}
     words = [simranks.sim_run(), "attach", str(area.descriptor), "--ranks", str(num_ranks)]
     for name, value in options.items():
-        words += [f"--{name.replace('_', '-')}", str(value)]
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            words += [f"--{name.replace('_', '-')}", str(one)]
     with tempfile.TemporaryFile() as text:
         start = {"pass_fds": [area.descriptor], "stdin": subprocess.DEVNULL, "stderr": text, "env": environment}
         with ranks, subprocess.Popen(words, **start) as engine:

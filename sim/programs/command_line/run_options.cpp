@@ -7,12 +7,14 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <iostream>
 #include <type_traits>
 
 #include "backends/launch/local_launch.hpp"
 #include "backends/nccl/gpus.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
+#include "sim/engine/checks.hpp"
 #include "sim/engine/world.hpp"
 #include "sim/programs/rehearsal/rehearsal.hpp"
 #include "sim/programs/rehearsal/sim_request.hpp"
@@ -28,6 +30,14 @@ std::string problem_of_seed(const std::string& text) {
   return error == std::errc() && end == text.data() + text.size()
              ? ""
              : fmt::format("expected an integer from 0 to 2^64 - 1, got '{}'", text);
+}
+
+void list_checks() {
+  for (const auto& [name, level, finds, is_fixed] : sim::check_traits()) {
+    const auto shown = fmt::format("{}{}", sim::name_of(level), is_fixed ? " (always)" : "");
+    std::cout << fmt::format("{:<16} {:<14} {}\n", name, shown, finds);
+  }
+  throw CLI::Success();
 }
 
 }  // namespace
@@ -56,10 +66,13 @@ void add_run_options(CLI::App& app, RunOptions& options) {
     auto& value = options.rehearsal.*member;
     auto* added = app.add_option(option.flag, value, option.help);
     if (value != std::remove_cvref_t<decltype(value)>()) added->capture_default_str();
+    if (option.text == OptionText::kValues)
+      added->multi_option_policy(CLI::MultiOptionPolicy::Join)->delimiter(',')->allow_extra_args(false);
     if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, std::uint64_t>) {
       added->capture_default_str()->check(problem_of_seed);
     }
   });
+  app.add_flag_callback("--list-checks", list_checks, "Print the checks of a run with their levels, and end");
   // Not in the help: `sim-run compare` and `sim-run prove` pass them.
   app.add_option("--record", options.record.folder)->group("");
   app.add_flag("--record-tensors", options.record.tensors)->group("");

@@ -118,7 +118,7 @@ std::unique_ptr<RankContext> make_context(const std::shared_ptr<process::RankLin
   };
   context->listener = std::make_shared<ProcessObserver>(link, hooks);
   context->warn = [link, hooks](const std::string& text) {
-    link->post(process::begin_request(Request::kWarn, *hooks).put(text));
+    link->post(process::begin_request(Request::kWarn, *hooks).put(std::string_view()).put(text));
   };
   return context;
 }

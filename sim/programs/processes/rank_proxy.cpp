@@ -118,7 +118,7 @@ void RankProxy::serve(process::MessageReader& message) {
       return;
     case Request::kDivide: return divide(message);
     case Request::kTouch: return report_touch(message);
-    case Request::kWarn: return simulated_.member.world->failures().warn(message.text());
+    case Request::kWarn: return warn(message);
     case Request::kFail: fail(message.text());
     default: break;
   }
@@ -284,7 +284,14 @@ void RankProxy::divide(process::MessageReader& message) {
   const auto file = message.text();
   const auto line = message.get<std::uint32_t>();
   const auto finding = weights_.add(simulated_.member.rank, name, hash, sim::describe(SourceLine(kept(file), line)));
-  if (finding) simulated_.member.world->failures().warn(*finding);
+  if (finding) simulated_.member.world->report(sim::Check::kDividedWeights, *finding);
+}
+
+void RankProxy::warn(process::MessageReader& message) {
+  const auto check = message.text();
+  auto& world = *simulated_.member.world;
+  check.empty() ? world.failures().warn(message.text())
+                : static_cast<void>(world.report(sim::check_named(check), message.text()));
 }
 
 void RankProxy::compare_replicas(process::MessageReader& message) {

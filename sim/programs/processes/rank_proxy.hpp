@@ -57,6 +57,7 @@ class RankProxy {
   void give_sum(process::MessageReader& message);
   void report_touch(process::MessageReader& message);
   void divide(process::MessageReader& message);
+  void warn(process::MessageReader& message);
   void compare_replicas(process::MessageReader& message);
   [[noreturn]] void fail(const std::string& text);
   void end_as(int status) const;

@@ -10,6 +10,7 @@
 
 #include "backends/nccl/gpus.hpp"
 #include "reference/core/errors.hpp"
+#include "sim/engine/checks.hpp"
 #include "sim/engine/scheduling/rank_schedule.hpp"
 #include "sim/programs/rehearsal/output_files.hpp"
 
@@ -65,6 +66,11 @@ std::vector<std::string> problems_of(const RehearsalOptions& options) {
   if (options.pct_depth != RehearsalOptions().pct_depth && options.schedule != "pct")
     problems.push_back(fmt::format("--pct-depth: has no effect with --schedule {}; use --schedule pct or leave it out",
                                    options.schedule));
+  try {
+    sim::check_levels(options.checks);
+  } catch (const ConfigError& error) {
+    problems.push_back(fmt::format("--check: {}", error.what()));
+  }
   if (!options.clock.empty() && options.clock != "wall" && options.clock != "virtual")
     problems.push_back(fmt::format("--clock: expected wall or virtual, got '{}'", options.clock));
   if (options.clock == "virtual" && options.network.empty())

@@ -16,6 +16,7 @@ struct RehearsalOptions {
   int pct_depth = sim::RankSchedule().pct_depth;
   std::string event_log;
   std::string faults;
+  std::string checks;  // see sim::check_levels
   std::string diagnosis;
   std::string network;
   std::string clock;  // "wall" or "virtual"; empty: virtual if there is a network
@@ -32,8 +33,8 @@ struct RehearsalOptions {
   [[nodiscard]] bool is_virtual() const { return clock == "virtual" || (clock.empty() && !network.empty()); }
 };
 
-/// What the text of an option names.
-enum class OptionText { kValue, kInput, kOutput, kFolder };
+/// What the text of an option names. kValues: given several times, they are separated by commas.
+enum class OptionText { kValue, kValues, kInput, kOutput, kFolder };
 
 /// An option of sim-run that a user program receives in ACCEL_SIM, under its name without the hyphens.
 struct RehearsalOption {
@@ -59,6 +60,9 @@ void for_each_option(Visit&& visit) {
         &All::pct_depth);
   visit(Option{"--event-log", "Write every event, in order, to this file, as JSON lines", kOutput}, &All::event_log);
   visit(Option{"--faults", "Inject the faults of this file (YAML)", kInput}, &All::faults);
+  visit(Option{"--check", "NAME=error|finding|off: what a check does with what it finds; repeatable; see --list-checks",
+               kValues},
+        &All::checks);
   visit(Option{"--diagnosis", "Write how the run ended to this file, as JSON", kOutput}, &All::diagnosis);
   visit(Option{"--network", "Costs of communication and compute (YAML); makes time virtual", kInput}, &All::network);
   visit(Option{"--clock", "wall or virtual; default: virtual with --network, else wall"}, &All::clock);

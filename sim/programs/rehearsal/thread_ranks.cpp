@@ -28,11 +28,12 @@ class CostTableUsage {
     if (const auto entry = is_used_.find(op); entry != is_used_.end())
       entry->second.store(true, std::memory_order_relaxed);
   }
-  void report_unused(sim::SimulationReport& report) const {
+  void report_unused(sim::SimulationReport& report, const sim::CheckLevels& levels) const {
     if (report.error) return;
     for (const auto& [op, is_used] : is_used_) {
       if (!is_used)
-        report.findings.push_back(
+        report.add(
+            levels, sim::Check::kUnusedCosts,
             fmt::format("the network file's compute.ops.{} had no effect: the program does not call this operator, or "
                         "the operator consists of others, whose costs count; remove the entry or name those operators",
                         op));
@@ -84,7 +85,7 @@ sim::SimulationReport run(const Rehearsal& rehearsal, std::chrono::milliseconds 
     return compute.seconds_of(op, flops, bytes);
   };
   auto report = sim::rehearse(options, body);
-  use->report_unused(report);
+  use->report_unused(report, options.checks);
   return report;
 }
 

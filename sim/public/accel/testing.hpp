@@ -32,6 +32,7 @@ namespace accel::testing {
 struct RankOptions {
   sim::RankSchedule schedule =
       {};  ///< e.g. {.kind = ScheduleKind::kRandom, .seed = 7}: one rank at a time, in a seeded order
+  sim::CheckLevels checks = {};  ///< e.g. sim::check_levels("races=finding"): what ends the run, and what is a finding
   std::shared_ptr<sim::FaultModel> faults = nullptr;             ///< injected faults
   std::chrono::milliseconds timeout = std::chrono::seconds(60);  ///< for a rank that computes and makes no call
 };
@@ -47,8 +48,11 @@ auto run_ranks(int num_ranks, const RankOptions& options, F&& f) {
       return f();
     }
   };
-  const sim::SimulationOptions simulation{
-      .num_ranks = num_ranks, .timeout = options.timeout, .schedule = options.schedule, .faults = options.faults};
+  const sim::SimulationOptions simulation{.num_ranks = num_ranks,
+                                          .timeout = options.timeout,
+                                          .schedule = options.schedule,
+                                          .checks = options.checks,
+                                          .faults = options.faults};
   using Result = decltype(call(std::declval<RankContext&>()));
   if constexpr (std::is_void_v<Result>) {
     sim::simulate(simulation, call);

@@ -159,7 +159,7 @@ TEST_F(RankLibraryTest, AProcessThatTheRankHasForkedIsRefused) {
     }
     int status = 1;
     waitpid(child, &status, 0);
-    return status == 0 && accel_is_rank() == 1 && accel_warn("the only request", "", 0) == 0;
+    return status == 0 && accel_is_rank() == 1 && accel_report("generators", "the only request", "", 0) == 0;
   });
   EXPECT_EQ(next(Request::kWarn).text(), "the only request");
 }

@@ -2,6 +2,7 @@
 
 import pytest
 from conftest import PROGRAMS, launch, results_of, simulate
+from record_bits import RANKS, bits_of, recorded_bits
 
 CASES = [
     *[("accelerate", ranks) for ranks in (2, 3, 4, 8)],
@@ -23,6 +24,17 @@ def test_trainings_equal_gloo(name, ranks):
     assert real.code == 0, real.error
     assert len(results_of(real.output)) == ranks
     assert results_of(simulated.output) == results_of(real.output)
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_reductions_have_the_recorded_bits_of_gloo(ranks):
+    recorded = recorded_bits()
+    if recorded is None:
+        pytest.skip("the bits of this version's Gloo were never recorded; see record_bits.py")
+    run = simulate(ranks, PROGRAMS / "reductions.py")
+    assert run.code == 0, run.error
+    simulated = bits_of(run.output)
+    assert simulated == {case: bits for case, bits in recorded.items() if case.split()[0] == str(ranks)}
 
 
 def test_sixty_four_ranks():

@@ -26,6 +26,13 @@ std::vector<std::pair<Call, std::vector<int>>> group_by_call(const Calls& calls,
   return kinds;
 }
 
+// One call per thread of the rank that waits.
+std::string describe_waits(const std::vector<LastCall>& waits) {
+  std::string text;
+  for (const auto& wait : waits) text += (text.empty() ? "" : " and in ") + describe(wait);
+  return text;
+}
+
 std::string at(const std::string& where) { return where.empty() ? "" : fmt::format(" at {}", where); }
 
 // Returns the first collective of the group that ranks called from different lines of the program.
@@ -63,12 +70,12 @@ Diagnosis diagnose_difference(const Meeting& meeting) {
 
 // Describes a rank by its last call, the only thing that the engine knows about a rank's own code.
 std::string Diagnostics::describe_rank(int rank) const {
-  const auto [activity, last_call] = states_.state(rank);
+  const auto [activity, last_call, waits] = states_.state(rank);
   const bool has_called = last_call.op.has_value();
   const auto call = has_called ? describe(last_call) : "";
   const auto after = has_called ? fmt::format("after {}", call) : "before any collective";
   switch (activity) {
-    case RankStates::Activity::kWaits: return fmt::format("waits in {}", call);
+    case RankStates::Activity::kWaits: return fmt::format("waits in {}", describe_waits(waits));
     case RankStates::Activity::kHangs: return fmt::format("hangs, {}", after);
     case RankStates::Activity::kHasLeft: return fmt::format("has ended its program, {}", after);
     case RankStates::Activity::kRuns: break;
@@ -89,8 +96,8 @@ void Diagnostics::add_missing_ranks(const Meeting& meeting, Diagnosis& diagnosis
 // A receive has no members to list: either a specific sender is missing, or (any source) nobody has sent.
 void Diagnostics::add_missing_sender(const Meeting& meeting, Diagnosis& diagnosis) const {
   std::vector<int> waiters;
-  for (const auto& [rank, blocked_on] : states_.blocked()) {
-    if (blocked_on == &meeting) waiters.push_back(rank);
+  for (const auto& wait : states_.waits()) {
+    if (wait.meeting == &meeting) waiters.push_back(wait.rank);
   }
   if (waiters.empty()) return;  // the message has arrived in the meantime
   diagnosis.text += fmt::format("\n  {} {}, and ", describe_ranks(waiters), describe_rank(waiters.front()));
@@ -151,10 +158,10 @@ Diagnosis Diagnostics::hang() const {
   Diagnosis diagnosis{.kind = Diagnosis::Kind::kHang,
                       .text = "hang: every rank is blocked or has ended; none can continue"};
   std::vector<std::pair<const Meeting*, int>> meetings;
-  for (const auto& [rank, blocked_on] : states_.blocked()) {
-    const Meeting* meeting = blocked_on;
+  for (const auto& wait : states_.waits()) {
+    const Meeting* meeting = wait.meeting;
     if (!meeting->has_group()) continue;  // an injected hang
-    add_waiting(rank, *meeting, diagnosis);
+    add_waiting(wait, diagnosis);
     auto known = std::find_if(meetings.begin(), meetings.end(), [&](auto& other) { return other.first == meeting; });
     if (known == meetings.end()) known = meetings.insert(meetings.end(), {meeting, 0});
     ++known->second;
@@ -170,17 +177,17 @@ Diagnosis Diagnostics::hang() const {
   return diagnosis;
 }
 
-void Diagnostics::add_waiting(int rank, const Meeting& meeting, Diagnosis& diagnosis) const {
-  const auto call = states_.state(rank).last_call;
-  diagnosis.waiting.push_back(
-      {rank, std::string(name_of(call.op.value())), meeting.group().name, meeting.sequence(), describe(call.where)});
+void Diagnostics::add_waiting(const RankWait& wait, Diagnosis& diagnosis) {
+  const auto& meeting = *wait.meeting;
+  diagnosis.waiting.push_back({wait.rank, std::string(name_of(wait.call.op.value())), meeting.group().name,
+                               meeting.sequence(), describe(wait.call.where)});
 }
 
 Diagnosis Diagnostics::timeout(const Meeting& meeting) const {
   Diagnosis diagnosis{.kind = Diagnosis::Kind::kTimeout};
   diagnosis.text = fmt::format("timed out after {} ms", timeout_.count());
-  for (const auto& [rank, blocked_on] : states_.blocked()) {
-    if (blocked_on == &meeting) add_waiting(rank, meeting, diagnosis);
+  for (const auto& wait : states_.waits()) {
+    if (wait.meeting == &meeting) add_waiting(wait, diagnosis);
   }
   add_missing_ranks(meeting, diagnosis);
   return diagnosis;

@@ -36,7 +36,7 @@ class Diagnostics {
  private:
   using Places = std::vector<std::pair<std::string, std::vector<int>>>;  // a description, and the ranks that it fits
 
-  void add_waiting(int rank, const Meeting& meeting, Diagnosis& diagnosis) const;
+  static void add_waiting(const RankWait& wait, Diagnosis& diagnosis);
   void add_missing_ranks(const Meeting& meeting, Diagnosis& diagnosis) const;
   void add_missing_sender(const Meeting& meeting, Diagnosis& diagnosis) const;
   void add_missing_members(const Meeting& meeting, Diagnosis& diagnosis, bool is_first) const;

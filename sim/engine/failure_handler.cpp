@@ -79,6 +79,7 @@ bool FailureHandler::may_be_caused_by_fault() {
 
 // Faults first: a model that made a rank hang turns the hang into the time-out that Gloo would report.
 void FailureHandler::resolve_quiescence() {
+  if (options_.continue_rank && options_.continue_rank()) return;
   if (!faults_.on_quiescence()) fail(error_of(diagnostics_.hang()));
 }
 
@@ -150,9 +151,9 @@ std::shared_ptr<Meeting> FailureHandler::late_meeting() {
   for (const auto& meeting : open_meetings()) {
     // A meeting that no rank has joined yet has no call to report and no rank that waits.
     if (!meeting->has_group() || meeting->deadline() >= now || meeting->any_call() == nullptr) continue;
-    const auto blocked = states_.blocked();
+    const auto waits = states_.waits();
     if (!late ||
-        std::any_of(blocked.begin(), blocked.end(), [&](const auto& one) { return one.second == meeting.get(); })) {
+        std::any_of(waits.begin(), waits.end(), [&](const auto& wait) { return wait.meeting == meeting.get(); })) {
       late = meeting;
     }
   }

@@ -26,21 +26,32 @@ void RankCalls::record_call(int rank, std::string_view event, const LastCall& ca
 
 // A meeting that has ended still yields: otherwise a serial schedule would never let others run between two
 // calls of a rank that always finds its results ready. On an error the clocks are not advanced; the run is over.
-void RankCalls::wait(int rank, Meeting& meeting) {
+OpenWait RankCalls::begin_wait(int rank, Meeting& meeting) {
   clocks_.end_compute(rank);
   const auto begin = clocks_.read(rank);
   if (meeting.has_ended()) {
     scheduler_.yield(rank);
-  } else {
-    const auto* call = meeting.is_message() ? nullptr : meeting.any_call();
-    log_.append("wait", rank, call != nullptr ? call->op : Collective::kRecv, &meeting.group(),
-                meeting.is_message() ? -1 : static_cast<std::int64_t>(meeting.sequence()));
-    block(rank, meeting);
-    log_.append("go_on", rank);
+    return {.begin = begin};
   }
+  const auto* call = meeting.is_message() ? nullptr : meeting.any_call();
+  log_.append("wait", rank, call != nullptr ? call->op : Collective::kRecv, &meeting.group(),
+              meeting.is_message() ? -1 : static_cast<std::int64_t>(meeting.sequence()));
+  // Gloo counts a receive's time-out from the wait, not from the call.
+  if (meeting.is_message()) meeting.set_deadline(std::chrono::steady_clock::now() + options_.timeout);
+  return {.begin = begin, .is_logged = true};
+}
+
+void RankCalls::end_wait(int rank, const Meeting& meeting, const OpenWait& wait) {
+  if (wait.is_logged) log_.append("go_on", rank);
   if (auto error = meeting.error(rank)) std::rethrow_exception(error);
-  clocks_.record_wait(rank, meeting, begin);
+  clocks_.record_wait(rank, meeting, wait.begin);
   clocks_.begin_compute(rank);
+}
+
+void RankCalls::wait(int rank, Meeting& meeting) {
+  const auto wait = begin_wait(rank, meeting);
+  if (!meeting.has_ended()) block(rank, meeting);
+  end_wait(rank, meeting, wait);
 }
 
 // Ends the rank's turn only while the meeting is open; a loop over isCompleted() then makes progress in any schedule.
@@ -49,12 +60,15 @@ bool RankCalls::poll(int rank, const Meeting& meeting) {
   return meeting.has_ended();
 }
 
+void RankCalls::block(int rank, Completion& completion, std::span<const RankWait> waits) {
+  states_.set_waits(rank, waits);
+  scheduler_.block(rank, completion);
+  states_.set_waits(rank, {});
+}
+
 void RankCalls::block(int rank, Meeting& meeting) {
-  states_.block(rank, meeting);
-  // Gloo counts a receive's time-out from the wait, not from the call.
-  if (meeting.is_message()) meeting.set_deadline(std::chrono::steady_clock::now() + options_.timeout);
-  scheduler_.block(rank, meeting);
-  states_.unblock(rank);
+  const RankWait wait{.rank = rank, .meeting = &meeting, .call = states_.own_last_call(rank)};
+  block(rank, meeting, {&wait, 1});
 }
 
 void RankCalls::end_meeting(Meeting& meeting, const std::exception_ptr& error, RankErrors rank_errors) {

@@ -13,6 +13,12 @@
 
 namespace accel::sim {
 
+/// A wait that has begun.
+struct OpenWait {
+  RankClocks::Reading begin;
+  bool is_logged = false;
+};
+
 /// The steps that collectives and messages share: how a rank's call begins, ends and waits, and how a meeting ends.
 ///
 /// Thread rule: call methods that accept a rank from its thread, `end_meeting` from any. No lock is held in a wait.
@@ -30,7 +36,12 @@ class RankCalls {
 
   /// Blocks the rank until the meeting has ended, and throws its error.
   void wait(int rank, Meeting& meeting);
+  /// The parts of `wait`, between which the rank sleeps.
+  OpenWait begin_wait(int rank, Meeting& meeting);
+  void end_wait(int rank, const Meeting& meeting, const OpenWait& wait);
   bool poll(int rank, const Meeting& meeting);
+  /// Blocks the rank until the completion has ended, or its sleep has returned early.
+  void block(int rank, Completion& completion, std::span<const RankWait> waits);
   void block(int rank, Meeting& meeting);
 
   /// Ends the meeting and wakes its ranks; does nothing if it has ended. `rank_errors`: what each rank sees,

@@ -31,14 +31,10 @@ std::vector<LastCall> RankStates::take_calls(int rank) {
   return std::exchange(ranks_[rank].kept_calls, std::vector<LastCall>()).value_or(std::vector<LastCall>());
 }
 
-void RankStates::block(int rank, Meeting& meeting) {
+// Assigns in place: a rank that waits again and again allocates nothing.
+void RankStates::set_waits(int rank, std::span<const RankWait> waits) {
   const MutexLock lock(ranks_[rank].mutex);
-  ranks_[rank].blocked_on = &meeting;
-}
-
-void RankStates::unblock(int rank) {
-  const MutexLock lock(ranks_[rank].mutex);
-  ranks_[rank].blocked_on = nullptr;
+  ranks_[rank].waits.assign(waits.begin(), waits.end());
 }
 
 void RankStates::set_left(int rank) {
@@ -50,20 +46,24 @@ void RankStates::set_left(int rank) {
 RankStates::State RankStates::state(int rank) {
   auto& own = ranks_[rank];
   const MutexLock lock(own.mutex);
-  if (own.blocked_on != nullptr)
-    return {own.blocked_on->has_group() ? Activity::kWaits : Activity::kHangs, own.last_call};
-  return {own.has_left ? Activity::kHasLeft : Activity::kRuns, own.last_call};
+  if (own.waits.empty()) return {own.has_left ? Activity::kHasLeft : Activity::kRuns, own.last_call};
+  State state{Activity::kWaits, own.last_call};
+  for (const auto& wait : own.waits) {
+    if (!wait.meeting->has_group()) state.activity = Activity::kHangs;
+    state.waits.push_back(wait.call);
+  }
+  return state;
 }
 
 // Locks one rank at a time, so the result is a snapshot only if no rank runs; that holds when a hang is
 // diagnosed. The time-out report may be off by a rank that moves meanwhile.
-std::vector<std::pair<int, Meeting*>> RankStates::blocked() {
-  std::vector<std::pair<int, Meeting*>> blocked;
-  for (int rank = 0; rank < num_ranks(); ++rank) {
-    const MutexLock lock(ranks_[rank].mutex);
-    if (ranks_[rank].blocked_on != nullptr) blocked.emplace_back(rank, ranks_[rank].blocked_on);
+std::vector<RankWait> RankStates::waits() {
+  std::vector<RankWait> waits;
+  for (auto& rank : ranks_) {
+    const MutexLock lock(rank.mutex);
+    waits.insert(waits.end(), rank.waits.begin(), rank.waits.end());
   }
-  return blocked;
+  return waits;
 }
 
 }  // namespace accel::sim

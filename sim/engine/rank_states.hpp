@@ -2,8 +2,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "reference/core/collective.hpp"
@@ -28,9 +28,16 @@ struct LastCall {
 /// E.g. "all_reduce #17 of group world (train.cpp:42)".
 std::string describe(const LastCall& call);
 
+/// A meeting that a rank, or one of its threads, waits for.
+struct RankWait {
+  int rank = 0;
+  Meeting* meeting = nullptr;
+  LastCall call = {};
+};
+
 /// What other threads can read about each rank: its last call, what it waits for, whether it has left.
 ///
-/// Thread rule: call `set_` methods, `block` and `unblock` from the rank's thread, the others from any thread.
+/// Thread rule: call `set_` methods from the rank's thread, the others from any thread.
 class RankStates {
  public:
   explicit RankStates(int num_ranks) : ranks_(num_ranks) {}
@@ -41,18 +48,19 @@ class RankStates {
   [[nodiscard]] std::vector<LastCall> take_calls(int rank);
   /// The last call, without a lock: for the rank's thread, also in a signal handler.
   [[nodiscard]] const LastCall& own_last_call(int rank) const { return ranks_[rank].own_last_call; }
-  void block(int rank, Meeting& meeting);
-  void unblock(int rank);
+  /// Sets what the rank waits for, one meeting per thread that waits; none: the rank runs.
+  void set_waits(int rank, std::span<const RankWait> waits);
   void set_left(int rank);
 
   enum class Activity { kRuns, kWaits, kHangs, kHasLeft };
   struct State {
     Activity activity = Activity::kRuns;
     LastCall last_call;
+    std::vector<LastCall> waits = {};  // of its threads
   };
   [[nodiscard]] State state(int rank);
-  /// Returns the blocked ranks and what each waits for. A meeting stays alive while its rank is blocked.
-  [[nodiscard]] std::vector<std::pair<int, Meeting*>> blocked();
+  /// Returns what the ranks wait for. A meeting stays alive while a rank waits for it.
+  [[nodiscard]] std::vector<RankWait> waits();
 
  private:
   struct alignas(64) Rank {  // padded, so that ranks do not share cache lines
@@ -60,7 +68,7 @@ class RankStates {
     Mutex mutex;
     LastCall last_call ACCEL_GUARDED_BY(mutex);
     std::optional<std::vector<LastCall>> kept_calls ACCEL_GUARDED_BY(mutex);
-    Meeting* blocked_on ACCEL_GUARDED_BY(mutex) = nullptr;
+    std::vector<RankWait> waits ACCEL_GUARDED_BY(mutex);
     bool has_left ACCEL_GUARDED_BY(mutex) = false;
   };
   std::vector<Rank> ranks_;

@@ -95,6 +95,17 @@ std::shared_ptr<Meeting> World::receive(EngineGroup& group, int source, int dest
 }
 
 void World::wait(int rank, Meeting& meeting) { parts_->calls.wait(rank, meeting); }
+OpenWait World::begin_wait(int rank, Meeting& meeting) { return parts_->calls.begin_wait(rank, meeting); }
+void World::block(int rank, Completion& completion, std::span<const RankWait> waits) {
+  parts_->calls.block(rank, completion, waits);
+}
+void World::end(Completion& completion) {
+  if (completion.claim(nullptr)) parts_->scheduler->end(completion);
+}
+void World::end_wait(int rank, const Meeting& meeting, const OpenWait& wait) {
+  parts_->calls.end_wait(rank, meeting, wait);
+}
+bool World::is_serial() const { return parts_->scheduler->is_serial(); }
 bool World::poll(int rank, const Meeting& meeting) { return parts_->calls.poll(rank, meeting); }
 
 void World::begin(int rank) {

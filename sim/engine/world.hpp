@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,8 @@
 namespace accel::sim {
 
 struct LastCall;
+struct OpenWait;
+struct RankWait;
 
 class World {
  public:
@@ -69,6 +72,17 @@ class World {
   void wait(int rank, Meeting& meeting);
   /// Returns whether the meeting has ended. In a serial schedule it also lets other ranks run.
   bool poll(int rank, const Meeting& meeting);
+
+  // --- the parts of `wait`, for a rank whose threads wait for several meetings at a time ---
+  OpenWait begin_wait(int rank, Meeting& meeting);
+  /// Blocks the rank until `completion` has ended, or WorldOptions::sleep returns. `waits`: of its threads.
+  void block(int rank, Completion& completion, std::span<const RankWait> waits);
+  /// Ends a completion that is no meeting. Any thread.
+  void end(Completion& completion);
+  /// After the meeting has ended: rethrows its error.
+  void end_wait(int rank, const Meeting& meeting, const OpenWait& wait);
+  /// Whether one rank runs at a time.
+  [[nodiscard]] bool is_serial() const;
 
   // --- the life of a rank (run_ranks calls these) ---
   void begin(int rank);

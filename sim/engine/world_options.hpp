@@ -32,6 +32,10 @@ using OnStuck = std::function<void(const RunError&)>;
 /// Returns how much processor time a rank has used; called on its thread.
 using ProcessorSeconds = std::function<double(int rank)>;
 
+/// Called when no rank can continue. Returns true if it has ended the completion of a rank that can: one whose process
+/// has a request, or a thread that runs. Any thread.
+using ContinueRank = std::function<bool()>;
+
 struct WorldOptions {
   int num_ranks = 1;
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  // Gloo's default; a running rank may take as long
@@ -43,7 +47,8 @@ struct WorldOptions {
   double cpu_factor = 0;                         // virtual seconds of compute per second of a rank's processor time
   ProcessorSeconds processor_seconds = nullptr;  // null: the clock of the rank's thread
   SleepUntilEnded sleep = nullptr;  // how threads of ranks sleep in a parallel schedule; null: until they are woken
-  bool records_times = false;       // implied by virtual time, spans and faults
+  ContinueRank continue_rank = nullptr;  // null: a blocked rank cannot continue
+  bool records_times = false;            // implied by virtual time, spans and faults
   bool records_spans = false;
   bool logs_events = false;
   std::shared_ptr<FaultModel> faults = nullptr;

@@ -25,6 +25,7 @@ struct Simulation {
                                                    .cpu_factor = options.operator_seconds ? 0 : options.cpu_factor,
                                                    .processor_seconds = options.processor_seconds,
                                                    .sleep = options.sleep,
+                                                   .continue_rank = options.continue_rank,
                                                    .records_times = options.records_times,
                                                    .records_spans = options.records_spans,
                                                    .logs_events = options.logs_events,

@@ -53,6 +53,7 @@ struct SimulationOptions {
   std::function<void(const struct SimulationReport&)> on_stuck = nullptr;
   ProcessorSeconds processor_seconds = nullptr;  ///< of a rank, for `cpu_factor`; null: those of its thread
   SleepUntilEnded sleep = nullptr;               ///< how threads of ranks sleep in a parallel schedule
+  ContinueRank continue_rank = nullptr;          ///< null: a blocked rank cannot continue
 };
 
 /// The result of a run, successful or not.

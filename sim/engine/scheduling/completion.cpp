@@ -54,6 +54,14 @@ void Completion::complete_immediately(RankErrors rank_errors) {
   set_ended();
 }
 
+bool Completion::remove_waiter() {
+  auto state = state_.load(std::memory_order_acquire);
+  while ((state & kEnded) == 0) {
+    if (state_.compare_exchange_weak(state, state - kOneWaiter, std::memory_order_acq_rel)) return true;
+  }
+  return false;
+}
+
 // Re-reads the state because waiters that add themselves change the word, which also wakes a futex sleeper.
 void Completion::sleep() const {
   for (auto state = state_.load(std::memory_order_acquire); (state & kEnded) == 0;

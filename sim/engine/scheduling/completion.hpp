@@ -51,6 +51,8 @@ class Completion {
   // --- for a rank that waits ---
   /// Returns false if it has ended: the rank is then not counted as waiting.
   bool add_waiter() { return (state_.fetch_add(kOneWaiter, std::memory_order_acq_rel) & kEnded) == 0; }
+  /// Stops waiting. Returns false if it has ended: the rank was then counted as waiting.
+  bool remove_waiter();
   /// Blocks until it has ended.
   void sleep() const;
 
@@ -65,7 +67,7 @@ class Completion {
   std::vector<OnEnd> on_end_ ACCEL_GUARDED_BY(mutex_);
 };
 
-/// Blocks a rank's thread until the completion has ended.
+/// Blocks a rank's thread until the completion has ended, or something else makes the rank stop waiting.
 using SleepUntilEnded = std::function<void(int rank, const Completion& completion)>;
 
 }  // namespace accel::sim

@@ -26,10 +26,15 @@ class ParallelScheduler : public RankScheduler {
   void poll(int /*rank*/) override {}
   void postpone(int /*rank*/) override {}
 
+  // After a sleep that returned early the rank counts as active again before it stops waiting, so that it is never
+  // missing in the count. If the completion has ended in between, its end has counted the rank too.
   void block(int rank, Completion& completion) override {
     if (!completion.add_waiter()) return;
     subtract_active(1);
     sleep_ ? sleep_(rank, completion) : completion.sleep();
+    if (completion.has_ended()) return;
+    num_active_.fetch_add(1);
+    if (!completion.remove_waiter()) subtract_active(1);
   }
 
   // Counted as left before it counts as inactive, so that the end of the last rank is not taken for a hang.

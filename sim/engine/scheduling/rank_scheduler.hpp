@@ -32,7 +32,7 @@ class RankScheduler {
   virtual void poll(int rank) = 0;
   /// Pauses the rank: in a serial schedule other ranks run first.
   virtual void postpone(int rank) = 0;
-  /// Blocks until `completion` has ended.
+  /// Blocks until `completion` has ended, or `sleep` has returned early.
   virtual void block(int rank, Completion& completion) = 0;
   virtual void leave(int rank) = 0;
 

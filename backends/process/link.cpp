@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "reference/core/system/futex.hpp"
 
@@ -14,6 +15,9 @@ namespace {
 constexpr auto kSimulatorCheck = std::chrono::seconds(1);
 
 int open_process(pid_t pid) { return pid == 0 ? -1 : static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
+
+// glibc has gettid() from 2.30 on.
+pid_t this_thread() { return static_cast<pid_t>(syscall(SYS_gettid)); }
 
 }  // namespace
 
@@ -56,7 +60,7 @@ void RankLink::wait_while(const std::atomic<std::uint32_t>& word, std::uint32_t 
 }
 
 // The entry's previous request, kEntries earlier, has been read by now, so its bytes are free.
-void RankLink::write(const MessageWriter& message) {
+void RankLink::write(const MessageWriter& message, std::uint32_t reply) {
   const auto number = channel_.posted.load();
   for (auto taken = channel_.taken.load(); number - taken >= Channel::kEntries; taken = channel_.taken.load()) {
     wake_proxy(channel_);
@@ -65,7 +69,9 @@ void RankLink::write(const MessageWriter& message) {
   auto& entry = channel_.entries[number % Channel::kEntries];
   if (std::exchange(is_used_[number % Channel::kEntries], true)) pool_.give(entry.offset);
   const auto& bytes = message.bytes();
-  entry = {.offset = pool_.take(bytes.size()), .bytes = bytes.size()};
+  entry = {.offset = pool_.take(bytes.size()),
+           .bytes = bytes.size(),
+           .sender = {.reply = reply, .thread = this_thread(), .num_threads = num_threads_}};
   std::copy_n(bytes.data(), bytes.size(), reinterpret_cast<char*>(at(entry.offset)));
   channel_.posted = number + 1;
 }
@@ -81,14 +87,31 @@ void RankLink::post_before_next(const MessageWriter& message) {
   write(message);
 }
 
+// The lowest that no thread uses: a rank with one calling thread always has the first.
+std::uint32_t RankLink::take_reply() {
+  const auto reply = static_cast<std::uint32_t>(std::countr_one(used_replies_.load()));
+  check_state(reply < Channel::kReplies,
+              "rank {}: {} of its threads wait for the simulator; expected at most {} threads that make collectives",
+              rank_, reply + 1, Channel::kReplies);
+  used_replies_ |= std::uint64_t{1} << reply;
+  return reply;
+}
+
 std::int64_t RankLink::ask(const MessageWriter& message) {
-  const std::lock_guard lock(mutex_);
-  const auto before = channel_.answered.load();
-  write(message);
+  std::unique_lock lock(mutex_);
+  struct TakenReply {
+    RankLink& link;
+    const std::uint32_t number = link.take_reply();
+    ~TakenReply() { link.used_replies_ &= ~(std::uint64_t{1} << number); }
+  } const taken{*this};
+  const auto& reply = channel_.replies[taken.number];
+  const auto before = reply.answered.load();
+  write(message, taken.number);
+  lock.unlock();
   wake_proxy(channel_);
-  wait_while(channel_.answered, before);
-  if (channel_.has_failed != 0) throw CommError(std::string(channel_.text, channel_.text_bytes));
-  return channel_.value;
+  wait_while(reply.answered, before);
+  if (reply.has_failed != 0) throw CommError(std::string(reply.text, reply.text_bytes));
+  return reply.value;
 }
 
 std::uint64_t RankLink::take(std::uint64_t bytes) {
@@ -133,6 +156,8 @@ std::optional<MessageReader> ProxyLink::next(std::chrono::milliseconds limit) {
       entry.offset <= SharedArea::kPayloadBytes && entry.bytes <= SharedArea::kPayloadBytes - entry.offset;
   ensure(is_within, "rank {}: a request lies outside of its payload", rank_);
   MessageReader message(std::string(reinterpret_cast<const char*>(at(entry.offset)), entry.bytes));
+  sender_ = entry.sender;
+  ensure(sender_.reply < Channel::kReplies, "rank {}: a request has no place for its answer", rank_);
   channel_.taken = number + 1;
   futex_wake(channel_.taken, FutexScope::kProcesses);
   return message;
@@ -144,13 +169,14 @@ void ProxyLink::sleep(std::uint32_t wakeups, std::chrono::milliseconds limit) {
 
 void ProxyLink::wake() { wake_proxy(channel_); }
 
-void ProxyLink::answer(const Answer& answer) {
-  channel_.has_failed = answer.has_failed ? 1 : 0;
-  channel_.value = answer.value;
-  channel_.text_bytes = std::min(answer.text.size(), Channel::kTextBytes);
-  std::copy_n(answer.text.data(), channel_.text_bytes, channel_.text);
-  ++channel_.answered;
-  futex_wake(channel_.answered, FutexScope::kProcesses);
+void ProxyLink::answer(const Answer& answer, std::uint32_t reply) {
+  auto& place = channel_.replies[reply];
+  place.has_failed = answer.has_failed ? 1 : 0;
+  place.value = answer.value;
+  place.text_bytes = std::min(answer.text.size(), Channel::kTextBytes);
+  std::copy_n(answer.text.data(), place.text_bytes, place.text);
+  ++place.answered;
+  futex_wake(place.answered, FutexScope::kProcesses);
 }
 
 }  // namespace accel::process

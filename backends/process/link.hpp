@@ -56,7 +56,7 @@ struct AbandonedWork {
   std::vector<std::uint64_t> offsets;
 };
 
-/// The rank's end. Thread rule: any thread of the rank; while one waits for an answer, the others wait for it.
+/// The rank's end. Thread rule: any thread of the rank; each waits for its own answer.
 class RankLink {
  public:
   RankLink(std::shared_ptr<SharedArea> area, int rank);
@@ -71,8 +71,12 @@ class RankLink {
   void post(const MessageWriter& message);
   /// Like `post`, but the proxy may see the request only with the next one.
   void post_before_next(const MessageWriter& message);
-  /// Sends a request and returns its answer. Throws CommError with the text of a failed one.
+  /// Sends a request and returns its answer. Throws CommError with the text of a failed one, StateError if
+  /// Channel::kReplies other threads wait for answers.
   std::int64_t ask(const MessageWriter& message);
+  /// How many threads of the program may send requests, as far as the caller knows; 1 at first. A thread that has sent
+  /// one is known without this.
+  void set_num_threads(std::uint32_t count) { num_threads_ = count; }
 
   /// Memory for a tensor that the proxy can see.
   std::uint64_t take(std::uint64_t bytes);
@@ -84,20 +88,23 @@ class RankLink {
   std::vector<AbandonedWork> take_abandoned();
 
  private:
-  void write(const MessageWriter& message);  // under the lock
+  void write(const MessageWriter& message, std::uint32_t reply = 0);  // under the lock
+  std::uint32_t take_reply();                                         // under the lock
   void wait_while(const std::atomic<std::uint32_t>& word, std::uint32_t value) const;
 
   const std::shared_ptr<SharedArea> area_;
   const int rank_;
   Channel& channel_;
   const int simulator_;  // a descriptor of its process; -1: this process ends with it
+  std::atomic<std::uint32_t> num_threads_{1};
+  std::atomic<std::uint64_t> used_replies_{0};  // bits
   std::mutex mutex_;
   PayloadPool pool_{SharedArea::kPayloadBytes};
   bool is_used_[Channel::kEntries] = {};
   std::vector<AbandonedWork> abandoned_;
 };
 
-/// The proxy's end. Thread rule: one thread.
+/// The proxy's end. Thread rule: one thread; `answer` with a reply, `wake`, `has_request` and `end` from any.
 class ProxyLink {
  public:
   ProxyLink(std::shared_ptr<SharedArea> area, int rank);
@@ -105,7 +112,12 @@ class ProxyLink {
   /// Waits for the rank's next request; null if its process has ended and all of its requests were read, or after
   /// `limit`.
   std::optional<MessageReader> next(std::chrono::milliseconds limit);
-  void answer(const Answer& answer);
+  [[nodiscard]] bool has_request() const { return channel_.taken != channel_.posted; }
+  /// The thread that has sent the last request that was read.
+  [[nodiscard]] const Sender& sender() const { return sender_; }
+  /// Answers the last request that was read.
+  void answer(const Answer& answer) { this->answer(answer, sender_.reply); }
+  void answer(const Answer& answer, std::uint32_t reply);
   /// Sleeps until the rank's next request, the end of its process, `wake`, or `limit`; returns at once if one of them
   /// came since there were this many.
   void sleep(std::uint32_t wakeups, std::chrono::milliseconds limit);
@@ -120,6 +132,7 @@ class ProxyLink {
   const std::shared_ptr<SharedArea> area_;
   const int rank_;
   Channel& channel_;
+  Sender sender_;
 };
 
 }  // namespace accel::process

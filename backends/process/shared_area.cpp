@@ -3,7 +3,8 @@
 // into its payload, counts the request in `posted` and raises `wakeups`. Its proxy, a thread of the simulator, maps the
 // same memory: it makes the call on tensors that lie there, on behalf of the rank. A call is not answered, only a wait
 // is, by the thread that ends the collective: the proxy itself sleeps on until the next request. The engine sees the
-// proxy's thread and needs to know no more.
+// proxy's thread and needs to know no more. Each thread of the process has a place of its own for answers, so that
+// several can wait at a time.
 #include "backends/process/shared_area.hpp"
 
 #include <fcntl.h>
@@ -21,7 +22,7 @@
 namespace accel::process {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x3230'6c65'6363'61ull;  // "accel02": rises with the layout
+constexpr std::uint64_t kMagic = 0x3330'6c65'6363'61ull;  // "accel03": rises with the layout
 constexpr std::size_t kPage = 4096;
 
 constexpr std::size_t pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }

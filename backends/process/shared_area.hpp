@@ -23,26 +23,38 @@ struct RankEnd {
   std::atomic<pid_t> pid;            // 0: not started
 };
 
-/// One rank's requests to its proxy, in order, and the proxy's answer to the last that asked for one. Zero at first.
+/// Which thread of a rank's process sends a request.
+struct Sender {
+  std::uint32_t reply = 0;        ///< where it waits for the answer, if there is one
+  std::int32_t thread = 0;        ///< its number in the system
+  std::uint32_t num_threads = 1;  ///< of the program: those that may send requests
+};
+
+/// One rank's requests to its proxy, in order, and the proxy's answers to the threads that asked for one. Zero at first.
 ///
-/// Futexes: the proxy waits on `wakeups`, the rank on `taken` and `answered`.
+/// Futexes: the proxy waits on `wakeups`, the rank on `taken` and the `answered` of its threads.
 struct Channel {
   static constexpr std::uint32_t kEntries = 64;
+  static constexpr std::uint32_t kReplies = 64;  // threads of a rank that can wait at a time
   static constexpr std::size_t kTextBytes = 64 << 10;
 
   struct Entry {
     std::uint64_t offset, bytes;  // in the rank's payload
+    Sender sender;
   };
-  std::atomic<std::uint32_t> wakeups;   // rises when there is something to see
-  std::atomic<std::uint32_t> posted;    // requests written
-  std::atomic<std::uint32_t> taken;     // requests read
-  std::atomic<std::uint32_t> answered;  // answers written
+  struct Reply {
+    std::atomic<std::uint32_t> answered;  // answers written
+    std::uint32_t has_failed;
+    std::int64_t value;
+    std::uint64_t text_bytes;
+    char text[kTextBytes];
+  };
+  std::atomic<std::uint32_t> wakeups;  // rises when there is something to see
+  std::atomic<std::uint32_t> posted;   // requests written
+  std::atomic<std::uint32_t> taken;    // requests read
   RankEnd end;
   Entry entries[kEntries];
-  std::uint32_t has_failed;  // the answer
-  std::int64_t value;
-  std::uint64_t text_bytes;
-  char text[kTextBytes];
+  Reply replies[kReplies];
 };
 
 /// Wakes whoever waits for the channel's rank, its requests or its end.

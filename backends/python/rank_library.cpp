@@ -387,6 +387,11 @@ ACCEL_EXPORT void accel_leave() {
 }
 ACCEL_EXPORT int accel_is_rank() { return is_rank(*this_rank()) ? 1 : 0; }
 
+ACCEL_EXPORT void accel_set_num_threads(int num_threads) {
+  const auto rank = this_rank();
+  if (is_rank(*rank)) rank->link->set_num_threads(static_cast<std::uint32_t>(num_threads));
+}
+
 ACCEL_EXPORT int64_t accel_group(const char* name, const int64_t* ranks, int num_ranks, const char* file,
                                  uint32_t line) {
   return requested([&](Rank& rank) {

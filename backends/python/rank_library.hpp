@@ -24,8 +24,8 @@
 ///     update: number of parameters; for each: number of sizes, sizes..., gradient (ParameterState::Gradient), a tensor
 ///             (the parameter, contiguous); then, if `gradient` is kPresent, its sample fingerprint (0: unknown)
 ///
-/// Thread rule: any thread; while one waits for an answer, the others wait for it. A process that was forked by a rank
-/// is no rank: requests fail there.
+/// Thread rule: any thread; several may wait at a time. A process that was forked by a rank is no rank: requests fail
+/// there.
 extern "C" {
 
 #define ACCEL_FAILED INT64_MIN
@@ -57,6 +57,9 @@ int64_t accel_become(void* area, int rank);
 void accel_leave(void);
 /// 1 if this process is a rank, and not one that a rank has forked; else 0.
 int accel_is_rank(void);
+
+/// How many threads the program has that may call these functions. A thread that has called one is known without this.
+void accel_set_num_threads(int num_threads);
 
 /// Reports a group to the simulator and returns its number. `ranks` are those of the world.
 int64_t accel_group(const char* name, const int64_t* ranks, int num_ranks, const char* file, uint32_t line);

@@ -5,13 +5,14 @@ that makes a call. Imports nothing heavy: see simranks.ranks.
     channel.become(area, rank, owners)
     work = channel.call(words, channel.line())
 
-A call of the library releases the interpreter's lock.
+A call of the library releases the interpreter's lock. Thread rule: any thread; several may wait at a time.
 """
 
 import ctypes
 import os
 import struct
 import sys
+import threading
 
 _FAILED = -(1 << 63)
 _int, _int64, _uint32, _uint64 = ctypes.c_int, ctypes.c_int64, ctypes.c_uint32, ctypes.c_uint64
@@ -40,6 +41,7 @@ _area_record_lost_ends = _function("area_record_lost_ends", _pointer, _int, resu
 _become = _function("become", _pointer, _int)
 _leave = _function("leave", result=None)
 _is_rank = _function("is_rank", result=_int)
+_set_num_threads = _function("set_num_threads", _int, result=None)
 _group = _function("group", _bytes, _bytes, _int, *_LINE)
 _call = _function("call", _bytes, *_LINE)
 _wait = _function("wait", _int64, _bytes, *_LINE)
@@ -131,6 +133,7 @@ class Owners:
 
 _owners = Owners("", [], [])  # of the program of this process
 _num_ranks = 0
+_num_threads = 1  # of the program, as reported
 _files = {}  # by file name: its owner and its name as bytes
 
 
@@ -169,8 +172,8 @@ def _packed(words):
 
 def become(area, rank, owners):
     """This process is a rank from here on; it is none now."""
-    global _owners, _num_ranks
-    _owners, _num_ranks = owners, area.num_ranks
+    global _owners, _num_ranks, _num_threads
+    _owners, _num_ranks, _num_threads = owners, area.num_ranks, 1
     _files.clear()
     _checked(_become(area._area, rank))
 
@@ -190,6 +193,13 @@ def is_rank():
     return _is_rank() != 0
 
 
+def _report_threads():
+    """A thread that has not called the library yet may do so, and end another's wait."""
+    global _num_threads
+    _num_threads = len(threading._active)
+    _set_num_threads(_num_threads)
+
+
 def group(name, ranks):
     """Reports a group to the simulator and returns its number."""
     return _checked(_group(name.encode(), _packed(ranks), len(ranks), *line(2)))
@@ -204,12 +214,16 @@ def call(words, at):
 def wait(work, addresses, at):
     """Waits for a work. Returns the source rank of a message, or the number of entries of a sparse sum. `addresses`: of the
     tensors now; None: unchanged."""
+    if len(threading._active) != _num_threads:
+        _report_threads()
     answer = _wait(work, _packed(addresses) if addresses else None, at[0], at[1])
     return answer if answer != _FAILED else _checked(answer)
 
 
 def run(words, at):
     """Posts a call and waits for it, as `call` and `wait`."""
+    if len(threading._active) != _num_threads:
+        _report_threads()
     answer = _run(_packed(words), at[0], at[1])
     return answer if answer != _FAILED else _checked(answer)
 

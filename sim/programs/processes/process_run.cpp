@@ -4,6 +4,8 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <iostream>
 #include <mutex>
@@ -74,10 +76,9 @@ void detach(process::SharedArea& area) {
 
 sim::SimulationReport run_ranks_as_processes(const Rehearsal& rehearsal, int num_ranks, const StartRanks& start) {
   std::mutex mutex;
-  std::vector<std::unique_ptr<Attempt>> attempts;  // null: its ranks could not be started
-  // By rank, used on its thread.
-  std::vector<double> processor_seconds(num_ranks);
-  std::vector<RankProxy*> proxies(num_ranks);
+  std::vector<std::unique_ptr<Attempt>> attempts;           // null: its ranks could not be started
+  std::vector<double> processor_seconds(num_ranks);         // by rank, used on its thread
+  std::vector<std::atomic<RankProxy*>> proxies(num_ranks);  // null: it has not started
   // The first rank of an attempt starts it; all ranks of the one before have left by then.
   const auto take_proxy = [&](const sim::SimulatedRank& simulated) {
     const std::lock_guard lock(mutex);
@@ -96,17 +97,24 @@ sim::SimulationReport run_ranks_as_processes(const Rehearsal& rehearsal, int num
             [&supervisor = *attempt->supervisor, rank = simulated.member.rank] { return supervisor.reason_of(rank); }))
         .get();
   };
-  auto report = rehearsal.run_simulated_ranks(
+  const auto run_proxy = [&](const sim::SimulatedRank& simulated) {
+    const int rank = simulated.member.rank;
+    processor_seconds[rank] = 0;  // of a new process
+    simulated.member.world->clocks().discard_compute(rank);
+    proxies[rank] = take_proxy(simulated);
+    proxies[rank].load()->run();
+  };
+  auto report = rehearsal.run_process_ranks(
       collective_timeout(),
-      [&](const sim::SimulatedRank& simulated) {
-        const int rank = simulated.member.rank;
-        processor_seconds[rank] = 0;  // of a new process
-        simulated.member.world->clocks().discard_compute(rank);
-        proxies[rank] = take_proxy(simulated);
-        proxies[rank]->run();
-      },
-      [&](int rank) { return processor_seconds[rank]; },
-      [&](int rank, const sim::Completion& completion) { proxies[rank]->sleep(completion); });
+      {.body = run_proxy,
+       .processor_seconds = [&](int rank) { return processor_seconds[rank]; },
+       .sleep = [&](int rank, const sim::Completion& completion) { proxies[rank].load()->sleep(completion); },
+       .continue_rank =
+           [&] {
+             return std::count_if(proxies.begin(), proxies.end(), [](const auto& proxy) {
+                      return proxy.load() != nullptr && proxy.load()->continue_if_possible();
+                    }) > 0;
+           }});
   if (!attempts.empty() && attempts.back()) attempts.back()->supervisor->finish();
   return report;
 }

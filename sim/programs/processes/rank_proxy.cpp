@@ -1,7 +1,7 @@
 // The engine's view of a rank that is a process. See Note [Ranks as processes] in backends/process/shared_area.cpp.
 #include "sim/programs/processes/rank_proxy.hpp"
 
-#include <atomic>
+#include <algorithm>
 #include <set>
 
 #include "backends/launch/process.hpp"
@@ -19,6 +19,7 @@ namespace {
 using process::Request;
 
 constexpr auto kRequestTick = std::chrono::milliseconds(100);
+constexpr auto kTurnTick = std::chrono::milliseconds(1);  // how long a rank keeps its turn for a thread that runs
 
 // A line's file must live as long as the run's reports.
 const char* kept(const std::string& file) {
@@ -69,24 +70,32 @@ RankProxy::RankProxy(const sim::SimulatedRank& simulated, std::shared_ptr<proces
       writes_(simulated),
       processor_seconds_(processor_seconds),
       was_stopped_(std::move(was_stopped)),
-      reason_(std::move(reason)) {}
+      reason_(std::move(reason)),
+      threads_(link_.end()) {}
 
 void RankProxy::run() {
   // The proxy itself lives as long as the run: another thread may still be ending a collective of its.
   struct Release {
     RankProxy& proxy;
     ~Release() {
+      proxy.abandon_waits();
       proxy.pending_.clear();
       proxy.groups_.clear();
     }
   } const release{*this};
   while (true) {
     const bool has_ended = link_.end().has_ended != 0;  // read first: the last requests came before the end
-    if (auto message = link_.next(kRequestTick)) {
-      serve(*message);
-    } else if (has_ended) {
-      return end_as(link_.end().status);
+    if (!waits_.empty() && !has_ended && !link_.has_request()) {
+      rest();
+      end_waits();
+      continue;
     }
+    auto message = link_.next(kRequestTick);
+    end_waits();  // first: the thread that has sent the request may have got its answer
+    if (message)
+      serve(*message);
+    else if (has_ended)
+      return end_as(link_.end().status);
   }
 }
 
@@ -108,6 +117,7 @@ void RankProxy::end_as(int status) const {
 
 void RankProxy::serve(process::MessageReader& message) {
   const auto head = process::read_head(message);
+  threads_.add(link_.sender());
   processor_seconds_ = head.processor_seconds;
   const CallSite site(SourceLine(kept(head.file), head.line));
   switch (head.request) {
@@ -128,14 +138,19 @@ void RankProxy::serve(process::MessageReader& message) {
     if (!value) return;
     answer.value = *value;
   } catch (...) {
-    answer = {.has_failed = true, .text = text_of(std::current_exception())};
-    // A process that has ended learns nothing from this: what ended it is its own.
-    if (link_.end().has_ended == 0) {
-      thrown_ = std::current_exception();
-      thrown_text_ = answer.text;
-    }
+    answer = answer_of(std::current_exception());
   }
   link_.answer(answer);
+}
+
+// A process that has ended learns nothing from the answer: what ended it is its own.
+process::Answer RankProxy::answer_of(const std::exception_ptr& error) {
+  process::Answer answer{.has_failed = true, .text = text_of(error)};
+  if (link_.end().has_ended == 0) {
+    thrown_ = error;
+    thrown_text_ = answer.text;
+  }
+  return answer;
 }
 
 std::optional<std::int64_t> RankProxy::answer_of(const process::RequestHead& head, process::MessageReader& message) {
@@ -143,7 +158,7 @@ std::optional<std::int64_t> RankProxy::answer_of(const process::RequestHead& hea
   const int rank = simulated_.member.rank;
   switch (head.request) {
     case Request::kGroup: make_group(message); return 0;
-    case Request::kWait: return wait(message.get<std::uint64_t>());
+    case Request::kWait: begin_wait(message.get<std::uint64_t>()); return std::nullopt;
     case Request::kSum: give_sum(message); return 0;
     case Request::kPoll: {
       const auto pending = pending_.find(message.get<std::uint64_t>());
@@ -198,6 +213,7 @@ void RankProxy::call(process::MessageReader& message) {
     const auto operation = process::read_operation(message);
     pending.is_sparse = operation.is_sparse;
     pending.started = start(operation);
+    pending.call = simulated_.member.world->own_last_call_of(simulated_.member.rank);
   } catch (...) {
     pending.error = std::current_exception();
   }
@@ -224,36 +240,137 @@ std::int64_t RankProxy::value_of(const Pending& pending) {
 }
 
 // Of the thread that ends the collective and this one, the first to see its end answers.
-std::optional<std::int64_t> RankProxy::wait(std::uint64_t number) {
-  const auto pending = std::make_shared<Pending>(std::move(pending_.at(number)));
+void RankProxy::begin_wait(std::uint64_t number) {
+  const auto wait = std::make_shared<Wait>();
+  wait->number = number;
+  wait->pending = std::move(pending_.at(number));
+  wait->sender = link_.sender();
   pending_.erase(number);
-  if (pending->error) std::rethrow_exception(pending->error);
-  auto& meeting = *pending->started.meeting;
-  auto& guard = *simulated_.member.guard;
-  guard.release_at_end(meeting);
-  const auto is_answered = std::make_shared<std::atomic<bool>>(false);
-  meeting.when_ended([this, is_answered, pending](const std::exception_ptr& failed) {
-    if (failed) return link_.wake();
-    if (!is_answered->exchange(true)) link_.answer({.value = value_of(*pending)});
+  if (wait->pending.error) std::rethrow_exception(wait->pending.error);
+  auto& meeting = *wait->pending.started.meeting;
+  simulated_.member.guard->release_at_end(meeting);
+  waits_.push_back(wait);
+  meeting.when_ended([this, wait](const std::exception_ptr& failed) {
+    if (failed)
+      link_.wake();
+    else if (!wait->is_answered.exchange(true))
+      link_.answer({.value = value_of(wait->pending)}, wait->sender.reply);
+    end_rest();
   });
+  wait->begun = simulated_.member.world->begin_wait(simulated_.member.rank, meeting);
+}
+
+bool RankProxy::has_wait_ended() const {
+  return std::any_of(waits_.begin(), waits_.end(),
+                     [](const auto& wait) { return wait->pending.started.meeting->has_ended(); });
+}
+
+void RankProxy::end_waits() {
+  for (std::size_t i = 0; i < waits_.size();) {
+    if (!waits_[i]->pending.started.meeting->has_ended()) {
+      ++i;
+      continue;
+    }
+    const auto wait = waits_[i];
+    waits_.erase(waits_.begin() + static_cast<std::ptrdiff_t>(i));
+    end_wait(*wait);
+  }
+}
+
+void RankProxy::end_wait(Wait& wait) {
+  process::Answer answer;
+  try {
+    finish(wait);
+    answer.value = value_of(wait.pending);
+  } catch (...) {
+    answer = answer_of(std::current_exception());
+  }
+  if (!wait.is_answered.exchange(true)) link_.answer(answer, wait.sender.reply);
+}
+
+void RankProxy::finish(Wait& wait) {
+  auto& guard = *simulated_.member.guard;
+  auto& started = wait.pending.started;
   struct Release {
     sim::BufferGuard& guard;
     const sim::Meeting& meeting;
-    bool& is_answered_by_others;
-    ~Release() {
-      is_answered_by_others = false;
-      guard.release(meeting);
-    }
-  };
-  {
-    const Release release{guard, meeting, is_answered_by_others_};
-    is_answered_by_others_ = true;
-    simulated_.member.world->wait(simulated_.member.rank, meeting);
-    guard.hold_partial(meeting, std::move(pending->started.partial));
+    ~Release() { guard.release(meeting); }
+  } const release{guard, *started.meeting};
+  simulated_.member.world->end_wait(simulated_.member.rank, *started.meeting, wait.begun);
+  guard.hold_partial(*started.meeting, std::move(started.partial));
+  if (wait.pending.is_sparse) sparse_sums_[wait.number] = started.buffers->outputs.front();
+}
+
+// Threads of a program that has failed may still wait; nobody else would answer them.
+void RankProxy::abandon_waits() {
+  for (const auto& wait : waits_) {
+    if (!wait->is_answered.exchange(true))
+      link_.answer({.has_failed = true, .text = "the program of this rank has ended"}, wait->sender.reply);
   }
-  if (pending->is_sparse) sparse_sums_[number] = pending->started.buffers->outputs.front();
-  if (is_answered->exchange(true)) return std::nullopt;
-  return value_of(*pending);
+  waits_.clear();
+}
+
+// Returns when the process has a request, when one of its waits has ended, or after a while.
+void RankProxy::rest() {
+  auto& world = *simulated_.member.world;
+  const int rank = simulated_.member.rank;
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_.clear();
+    for (const auto& wait : waits_) waiting_.push_back(wait->sender.thread);
+  }
+  const auto wakeups = link_.wakeups();
+  if (link_.has_request() || has_wait_ended()) return;
+  if (threads_.all_wait(waiting_)) return block(/*is_idle=*/false);
+  if (threads_.have_been_idle(waiting_)) return block(/*is_idle=*/true);
+  link_.sleep(wakeups, world.is_serial() ? kTurnTick : kRequestTick);
+  world.poll(rank, *waits_.front()->pending.started.meeting);
+}
+
+// A single wait needs no completion of its own. A serial schedule does: it ends a sleep by a completion only.
+void RankProxy::block(bool is_idle) {
+  auto& world = *simulated_.member.world;
+  const int rank = simulated_.member.rank;
+  engine_waits_.clear();
+  for (const auto& wait : waits_) {
+    const auto& call = waits_.size() == 1 ? world.own_last_call_of(rank) : wait->pending.call;
+    engine_waits_.push_back({.rank = rank, .meeting = wait->pending.started.meeting.get(), .call = call});
+  }
+  is_resting_ = true;
+  if (waits_.size() == 1 && !is_idle && !world.is_serial()) {
+    world.block(rank, *engine_waits_.front().meeting, engine_waits_);
+  } else {
+    const auto rest = std::make_shared<sim::Completion>();
+    {
+      const std::lock_guard lock(mutex_);
+      rest_ = rest;
+      is_idle_ = is_idle;
+    }
+    if (!has_wait_ended()) world.block(rank, *rest, engine_waits_);
+    const std::lock_guard lock(mutex_);
+    rest_ = nullptr;
+    is_idle_ = false;
+  }
+  is_resting_ = false;
+}
+
+// Returns whether the rank rested, and can continue now.
+bool RankProxy::end_rest() {
+  std::shared_ptr<sim::Completion> rest;
+  {
+    const std::lock_guard lock(mutex_);
+    rest.swap(rest_);
+  }
+  if (rest) simulated_.member.world->end(*rest);
+  return rest != nullptr;
+}
+
+bool RankProxy::continue_if_possible() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!rest_ || !(link_.has_request() || (is_idle_ && threads_.are_busy(waiting_)))) return false;
+  }
+  return end_rest();
 }
 
 void RankProxy::give_sum(process::MessageReader& message) {
@@ -266,9 +383,13 @@ void RankProxy::give_sum(process::MessageReader& message) {
 }
 
 void RankProxy::sleep(const sim::Completion& completion) {
-  if (!is_answered_by_others_) return completion.sleep();
-  for (auto wakeups = link_.wakeups(); !completion.has_ended(); wakeups = link_.wakeups())
+  if (!is_resting_) return completion.sleep();
+  const auto& end = link_.end();
+  for (auto wakeups = link_.wakeups(); !completion.has_ended() && !link_.has_request(); wakeups = link_.wakeups()) {
+    if (end.has_ended != 0 && end.status == 0) return;  // the supervisor reports other ends
+    if (is_idle_ && !threads_.have_been_idle(waiting_)) return;
     link_.sleep(wakeups, kRequestTick);
+  }
 }
 
 void RankProxy::report_touch(process::MessageReader& message) {

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,7 +13,9 @@
 #include "backends/process/link.hpp"
 #include "backends/process/operation.hpp"
 #include "sim/collectives/tensors/host_tensor.hpp"
+#include "sim/engine/rank_calls.hpp"
 #include "sim/programs/processes/divided_weights.hpp"
+#include "sim/programs/processes/rank_threads.hpp"
 #include "sim/programs/processes/write_faults.hpp"
 #include "sim/ranks/group_member.hpp"
 #include "sim/ranks/rehearse_ranks.hpp"
@@ -24,8 +28,9 @@ namespace accel::programs {
 ///     RankProxy proxy(simulated, area);
 ///     proxy.run();       // until the process has ended; throws the error that ended it
 ///
-/// A call never blocks the proxy, only a wait does: the process may have several collectives in flight. Thread rule:
-/// the rank's thread.
+/// A call never blocks the proxy, and the process may have several collectives in flight. A wait blocks it if all threads
+/// of the process wait. If one does not, the proxy serves it, and blocks when it has been idle for a while. Thread rule:
+/// the rank's thread, except `continue_if_possible`.
 class RankProxy {
  public:
   /// `processor_seconds` receives what the process has used at each of its requests. `was_stopped` tells whether the
@@ -35,15 +40,28 @@ class RankProxy {
             double& processor_seconds, std::function<bool()> was_stopped, std::function<std::string()> reason);
 
   void run();
-  /// Sleeps in a collective until it has ended. The process gets its answer from the thread that ends the collective,
-  /// so this one need not wake for it: it sleeps on until the process has another request.
+  /// Sleeps in a collective until it has ended, or a thread of the process that does not wait goes on. The process gets
+  /// its answer from the thread that ends the collective, so this one need not wake for it: it sleeps on until the
+  /// process has another request.
   void sleep(const sim::Completion& completion);
+  /// Called when no rank can continue. Returns true if this one can, because its process has sent a request or a thread
+  /// of it runs. Any thread.
+  bool continue_if_possible();
 
  private:
   struct Pending {
     sim::StartedCall<sim::HostTensor> started;
     bool is_sparse = false;
     std::exception_ptr error = nullptr;  // of the call
+    sim::LastCall call = {};
+  };
+  // A thread of the process waits.
+  struct Wait {
+    std::uint64_t number = 0;
+    Pending pending;
+    process::Sender sender;
+    sim::OpenWait begun = {};
+    std::atomic<bool> is_answered{false};
   };
 
   void serve(process::MessageReader& message);
@@ -51,8 +69,16 @@ class RankProxy {
   void make_group(process::MessageReader& message);
   void call(process::MessageReader& message);
   sim::StartedCall<sim::HostTensor> start(const process::Operation& operation);
-  /// Returns nothing if the process has been answered.
-  std::optional<std::int64_t> wait(std::uint64_t number);
+  void begin_wait(std::uint64_t number);
+  void end_waits();
+  void end_wait(Wait& wait);
+  void finish(Wait& wait);
+  [[nodiscard]] bool has_wait_ended() const;
+  void rest();
+  void block(bool is_idle);
+  bool end_rest();
+  void abandon_waits();
+  process::Answer answer_of(const std::exception_ptr& error);
   [[nodiscard]] static std::int64_t value_of(const Pending& pending);
   void give_sum(process::MessageReader& message);
   void report_touch(process::MessageReader& message);
@@ -74,8 +100,15 @@ class RankProxy {
   std::map<std::uint32_t, sim::GroupMember<sim::HostTensor>> groups_;
   std::map<std::uint64_t, Pending> pending_;
   std::map<std::uint64_t, sim::HostTensor> sparse_sums_;  // of works that have ended, until the process takes them
-  bool is_answered_by_others_ = false;                    // while the rank waits
-  std::exception_ptr thrown_;                             // the last error that the process was told
+  RankThreads threads_;
+  std::vector<std::shared_ptr<Wait>> waits_;
+  std::vector<sim::RankWait> engine_waits_;  // the same for the engine, while the rank rests
+  std::vector<pid_t> waiting_;               // the same for threads_; written under mutex_
+  bool is_resting_ = false;                  // in the engine
+  std::mutex mutex_;
+  std::shared_ptr<sim::Completion> rest_;  // ends when one of several waits ends; null: the rank does not rest on it
+  bool is_idle_ = false;                   // while it rests: a thread does not wait, but was idle
+  std::exception_ptr thrown_;              // the last error that the process was told
   std::string thrown_text_;
 };
 

@@ -144,10 +144,7 @@ sim::SimulationOptions Rehearsal::simulation_options() const {
   return options;
 }
 
-sim::SimulationReport Rehearsal::run_simulated_ranks(std::chrono::milliseconds timeout,
-                                                     const std::function<void(const sim::SimulatedRank&)>& body,
-                                                     sim::ProcessorSeconds processor_seconds,
-                                                     sim::SleepUntilEnded sleep) const {
+sim::SimulationReport Rehearsal::run_process_ranks(std::chrono::milliseconds timeout, ProcessRanks ranks) const {
   check_config(!network_ || network_->compute.kind != sim::ComputeCosts::Kind::kTable,
                "--network {}: defines the time of compute by a table of operators, which ranks that are processes do "
                "not report; use compute.cpu_time_factor",
@@ -155,9 +152,10 @@ sim::SimulationReport Rehearsal::run_simulated_ranks(std::chrono::milliseconds t
   check_config(options_.device == "cpu", "--device {}: ranks that are processes compute on the CPU", options_.device);
   auto options = simulation_options();
   options.timeout = timeout;
-  options.processor_seconds = std::move(processor_seconds);
-  options.sleep = std::move(sleep);
-  return sim::rehearse_ranks(options, body);
+  options.processor_seconds = std::move(ranks.processor_seconds);
+  options.sleep = std::move(ranks.sleep);
+  options.continue_rank = std::move(ranks.continue_rank);
+  return sim::rehearse_ranks(options, ranks.body);
 }
 
 void Rehearsal::write(const sim::SimulationReport& report) const {

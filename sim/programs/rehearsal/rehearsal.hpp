@@ -35,6 +35,14 @@ sim::ScalePoint scale_point(const Prediction& prediction, double samples_per_ste
 /// Formats a table with one line per known prediction, followed by one line per unknown one.
 std::string describe(const std::vector<Prediction>& predictions);
 
+/// Bodies that stand for ranks whose programs run in processes, and what the engine asks of them.
+struct ProcessRanks {
+  std::function<void(const sim::SimulatedRank&)> body;
+  sim::ProcessorSeconds processor_seconds;  ///< of the processes
+  sim::SleepUntilEnded sleep;
+  sim::ContinueRank continue_rank;
+};
+
 /// What the options of a rehearsal ask for: the simulator's own options, the files to write, the page.
 ///
 ///     const Rehearsal rehearsal(options, /*num_ranks=*/64);    // reads the files; ConfigError with all problems
@@ -54,11 +62,7 @@ class Rehearsal {
   /// Without the time of operators of a cost table, which who runs the operators must measure.
   [[nodiscard]] sim::SimulationOptions simulation_options() const;
 
-  /// Runs bodies that stand for ranks whose programs run in processes; `processor_seconds` are those of the processes,
-  /// and `sleep` is how their threads sleep.
-  sim::SimulationReport run_simulated_ranks(std::chrono::milliseconds timeout,
-                                            const std::function<void(const sim::SimulatedRank&)>& body,
-                                            sim::ProcessorSeconds processor_seconds, sim::SleepUntilEnded sleep) const;
+  sim::SimulationReport run_process_ranks(std::chrono::milliseconds timeout, ProcessRanks ranks) const;
   void write(const sim::SimulationReport& report) const;
   /// Returns the part of the HTML page that every kind of run shares.
   [[nodiscard]] sim::RunReport page(const sim::SimulationReport& report) const;

@@ -7,7 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <map>
+#include <set>
 #include <thread>
+#include <vector>
 
 namespace accel::process {
 namespace {
@@ -78,6 +82,57 @@ TEST(LinkTest, RequestsBeforeTheEndAreReadFirst) {
   EXPECT_EQ(read->get<int>(), 5);
   EXPECT_FALSE(proxy.next(std::chrono::hours(1)).has_value());
   EXPECT_EQ(proxy.end().status, 9);
+}
+
+TEST(LinkTest, EveryThreadGetsItsOwnAnswer) {
+  constexpr int kThreads = 8, kRequests = 200;
+  const auto area = SharedArea::create(1);
+  RankLink link(area, 0);
+  std::atomic<int> num_wrong{0};
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (int request = 0; request < kRequests; ++request) {
+        const int number = thread * kRequests + request;
+        link.post(message(-1));
+        if (link.ask(message(number)) != number) ++num_wrong;
+      }
+    });
+  }
+  ProxyLink proxy(area, 0);
+  std::map<std::uint32_t, int> open;  // by reply; answered when all threads wait, the last one first
+  std::set<pid_t> senders;
+  for (int num_answered = 0; num_answered < kThreads * kRequests;) {
+    auto read = proxy.next(std::chrono::seconds(10));
+    if (!read) continue;  // woken for a request that was read before
+    senders.insert(proxy.sender().thread);
+    const int number = read->get<int>();
+    if (number >= 0) EXPECT_TRUE(open.emplace(proxy.sender().reply, number).second);
+    if (open.size() < kThreads) continue;
+    for (auto one = open.rbegin(); one != open.rend(); ++one, ++num_answered) {
+      proxy.answer({.value = one->second}, one->first);
+    }
+    open.clear();
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(num_wrong, 0);
+  EXPECT_EQ(senders.size(), static_cast<std::size_t>(kThreads));
+}
+
+TEST(LinkTest, TooManyThreadsThatWaitAreAnError) {
+  const auto area = SharedArea::create(1);
+  RankLink link(area, 0);
+  std::vector<std::thread> threads;
+  for (std::uint32_t thread = 0; thread < Channel::kReplies; ++thread)
+    threads.emplace_back([&] { EXPECT_EQ(link.ask(message(0)), 7); });
+  ProxyLink proxy(area, 0);
+  std::vector<std::uint32_t> replies;
+  while (replies.size() < Channel::kReplies) {
+    if (proxy.next(std::chrono::seconds(10))) replies.push_back(proxy.sender().reply);
+  }
+  EXPECT_THAT([&] { link.ask(message(0)); }, ThrowsMessage<StateError>(HasSubstr("rank 0: 65 of its threads wait")));
+  for (const auto reply : replies) proxy.answer({.value = 7}, reply);
+  for (auto& thread : threads) thread.join();
 }
 
 TEST(SharedAreaTest, BadInputIsAConfigError) {

@@ -30,7 +30,8 @@ struct Sender {
   std::uint32_t num_threads = 1;  ///< of the program: those that may send requests
 };
 
-/// One rank's requests to its proxy, in order, and the proxy's answers to the threads that asked for one. Zero at first.
+/// One rank's requests to its proxy, in order, and the proxy's answers to the threads that asked for one. Zero at
+/// first.
 ///
 /// Futexes: the proxy waits on `wakeups`, the rank on `taken` and the `answered` of its threads.
 struct Channel {

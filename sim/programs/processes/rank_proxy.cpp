@@ -138,13 +138,13 @@ void RankProxy::serve(process::MessageReader& message) {
     if (!value) return;
     answer.value = *value;
   } catch (...) {
-    answer = answer_of(std::current_exception());
+    answer = failed_answer(std::current_exception());
   }
   link_.answer(answer);
 }
 
 // A process that has ended learns nothing from the answer: what ended it is its own.
-process::Answer RankProxy::answer_of(const std::exception_ptr& error) {
+process::Answer RankProxy::failed_answer(const std::exception_ptr& error) {
   process::Answer answer{.has_failed = true, .text = text_of(error)};
   if (link_.end().has_ended == 0) {
     thrown_ = error;
@@ -283,7 +283,7 @@ void RankProxy::end_wait(Wait& wait) {
     finish(wait);
     answer.value = value_of(wait.pending);
   } catch (...) {
-    answer = answer_of(std::current_exception());
+    answer = failed_answer(std::current_exception());
   }
   if (!wait.is_answered.exchange(true)) link_.answer(answer, wait.sender.reply);
 }

@@ -28,9 +28,9 @@ namespace accel::programs {
 ///     RankProxy proxy(simulated, area);
 ///     proxy.run();       // until the process has ended; throws the error that ended it
 ///
-/// A call never blocks the proxy, and the process may have several collectives in flight. A wait blocks it if all threads
-/// of the process wait. If one does not, the proxy serves it, and blocks when it has been idle for a while. Thread rule:
-/// the rank's thread, except `continue_if_possible`.
+/// A call never blocks the proxy: the process may have several collectives in flight. A wait blocks it if all threads
+/// of the process wait. While one does not, the proxy serves its requests, and blocks only after the thread has been
+/// idle for a while. Thread rule: the rank's thread, except `continue_if_possible`.
 class RankProxy {
  public:
   /// `processor_seconds` receives what the process has used at each of its requests. `was_stopped` tells whether the
@@ -78,7 +78,7 @@ class RankProxy {
   void block(bool is_idle);
   bool end_rest();
   void abandon_waits();
-  process::Answer answer_of(const std::exception_ptr& error);
+  process::Answer failed_answer(const std::exception_ptr& error);
   [[nodiscard]] static std::int64_t value_of(const Pending& pending);
   void give_sum(process::MessageReader& message);
   void report_touch(process::MessageReader& message);

@@ -56,15 +56,47 @@ TEST(WorldThreadsTest, InterruptedSleepsLoseNoCollectiveAndFindNoHang) {
   });
 }
 
-TEST(WorldThreadsTest, AHangIsFoundAmongInterruptedSleeps) {
+TEST(WorldThreadsTest, AHangIsFoundAfterInterruptedSleeps) {
   World world({.num_ranks = 3, .sleep = [](int, const Completion&) { std::this_thread::yield(); }});
   const auto error = failure_of(world, [&](int rank) {
     auto group = world.group("world", first_ranks(3));
+    for (int step = 0; step < 100; ++step) wait_with_interruptions(world, rank, *start(world, *group, rank));
     if (rank != 2) wait_with_interruptions(world, rank, *start(world, *group, rank));
   });
   ASSERT_NE(error.diagnosis(), nullptr);
   EXPECT_EQ(error.diagnosis()->kind, Diagnosis::Kind::kHang);
   EXPECT_EQ(error.diagnosis()->waiting.size(), 2u);
+}
+
+// Completions end just when the rank stops waiting for them. A rank that was counted twice would hide a hang.
+TEST(WorldThreadsTest, ARankThatStopsWaitingIsCountedOnce) {
+  constexpr int kRounds = 20'000;
+  std::atomic<int> num_hangs{0}, num_begun{0};
+  Completion never;
+  std::unique_ptr<RankScheduler> scheduler;
+  const auto end_hang = [&] {
+    ++num_hangs;
+    if (never.claim(nullptr)) scheduler->end(never);
+  };
+  scheduler = make_rank_scheduler({}, /*num_ranks=*/2, end_hang, [](int, const Completion&) {});
+  std::vector<Completion> completions(kRounds);
+  std::thread ending([&] {
+    for (int round = 0; round < kRounds; ++round) {
+      while (num_begun <= round) std::this_thread::yield();
+      completions[round].claim(nullptr);
+      scheduler->end(completions[round]);
+    }
+  });
+  for (auto& completion : completions) {
+    ++num_begun;
+    while (!completion.has_ended()) scheduler->block(/*rank=*/0, completion);
+  }
+  ending.join();
+  EXPECT_EQ(num_hangs, 0);
+  std::thread leaving([&] { scheduler->leave(/*rank=*/1); });
+  leaving.join();
+  scheduler->block(/*rank=*/0, never);
+  EXPECT_EQ(num_hangs, 1);
 }
 
 class ThreadsInSchedule : public ::testing::TestWithParam<ScheduleKind> {};

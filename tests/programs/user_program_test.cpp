@@ -322,6 +322,15 @@ TEST_F(UserProgramTest, OptionsMayHaveUnderscores) {
   EXPECT_EQ(run.exit_code, 0) << run.error;
 }
 
+TEST_F(UserProgramTest, DevicesOfACppProgramAreNotMapped) {
+  for (const auto& options : std::vector<std::vector<std::string>>{{"--map-cuda"}, {"--map-cuda", "--processes"}}) {
+    const auto run = sim_run(options, {bin("faulty_program"), "ok", folder_.path()});
+    EXPECT_EQ(run.exit_code, 2);
+    EXPECT_THAT(run.error, HasSubstr("--map-cuda: maps devices of Python programs only"));
+  }
+  EXPECT_THAT(folder_.files(), IsEmpty()) << "no rank has started";
+}
+
 // The variable is the interface between sim-run and a program, and a debugger may start the program with it.
 TEST_F(UserProgramTest, RequestSetByHandMakesTheRanks) {
   const auto run = run_with_request(R"({"ranks":5})", folder_);

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from simranks import channel, worlds
+from simranks import channel, cuda_map, worlds
 from simranks.process_group import SimProcessGroup
 from simranks.work import HAS_HOLDER
 
@@ -77,10 +77,10 @@ def _patch():
     init, new_group, destroy = c10d.init_process_group, c10d.new_group, c10d.destroy_process_group
 
     def init_process_group(backend=None, *args, **kwargs):
-        return init(_rehearsed(backend), *args, **kwargs)
+        return init(rehearsed(backend), *args, **without_gpus(kwargs))
 
     def new_simulated_group(ranks=None, timeout=None, backend=None, *args, **kwargs):
-        return new_group(ranks, timeout, _rehearsed(backend), *args, **kwargs)
+        return new_group(ranks, timeout, rehearsed(backend), *args, **without_gpus(kwargs))
 
     def destroy_process_group(*args, **kwargs):
         destroy(*args, **kwargs)
@@ -90,24 +90,40 @@ def _patch():
     c10d.init_process_group = dist.init_process_group = functools.wraps(init)(init_process_group)
     c10d.new_group = dist.new_group = functools.wraps(new_group)(new_simulated_group)
     c10d.destroy_process_group = dist.destroy_process_group = functools.wraps(destroy)(destroy_process_group)
-    _refuse_gpus()
+    if not cuda_map.is_installed():
+        _refuse_gpus()
     _install_kernels()
 
 
-def _rehearsed(backend):
+def rehearsed(backend):
     """The backend that torch shall make. Raises RuntimeError if it is one that simulated ranks do not rehearse."""
     if not channel.is_rank() and not worlds.can_join():
         return backend
+    if cuda_map.is_installed():
+        backend = cuda_map.mapped_backend(backend)
     names = [] if backend is None else [part.rpartition(":")[2] for part in str(backend).lower().split(",")]
     for name in names:
         if name in ("mpi", "nccl"):
-            raise RuntimeError(f"simulated ranks rehearse Gloo on CPUs, got backend {str(backend)!r}; use backend='gloo'")
+            mapping = ", or `sim-run --map-cuda`" if name == "nccl" else ""
+            raise RuntimeError(
+                f"simulated ranks rehearse Gloo on CPUs, got backend {str(backend)!r}; use backend='gloo'{mapping}"
+            )
     return "gloo" if "sim" in names else backend
+
+
+def without_gpus(options):
+    """Of a process group: those that choose a GPU, or how fast NCCL is."""
+    if not cuda_map.is_installed():
+        return options
+    return {name: value for name, value in options.items() if name not in ("device_id", "pg_options")}
 
 
 def _refuse_gpus():
     """Torch's own texts name its build and its drivers, which are not the reason here."""
-    text = "simulated ranks have no GPUs, but the program uses a device cuda; use device='cpu', as on a machine without GPUs"
+    text = (
+        "simulated ranks have no GPUs, but the program uses a device cuda; use device='cpu', as on a machine without "
+        "GPUs, or `sim-run --map-cuda`"
+    )
 
     def refusal():  # one function per name: torch.compile has a table of rules by function
         def refuse(*_, **__):

@@ -110,9 +110,11 @@ def check_torch():
         raise Problem(str(error)) from error
 
 
-def use_one_thread_of_the_cpu():
+def use_one_thread_of_the_cpu(maps_cuda=False):
     os.environ.update({name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")})
-    os.environ.update(CUDA_VISIBLE_DEVICES="", ACCELERATE_USE_CPU="true")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    if not maps_cuda:
+        os.environ["ACCELERATE_USE_CPU"] = "true"
 
 
 def run_here(program, request):
@@ -147,7 +149,7 @@ def run_ranks(program, area, outputs, request=None):
     kill_descendants()
 
 
-def serve_runs(program, simulator):
+def serve_runs(program, simulator, request):
     """One run per line of the socket, "AREA RESTARTS FOLDER", each in a process of its own, which forks its ranks: this one stays
     as it is. AREA is a descriptor of the simulator, which has started this process."""
     from simranks import channel
@@ -174,7 +176,7 @@ def serve_runs(program, simulator):
                 for rank in range(area.num_ranks):
                     file = os.path.join(words[2], f"output{rank}")
                     outputs += [os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), nowhere]
-                run_ranks(program, area, outputs)
+                run_ranks(program, area, outputs, request)
                 code = 0
             except Problem as problem:
                 print(f"sim-run: {problem}", file=sys.stderr)
@@ -193,17 +195,21 @@ def launch(words):
     program = Program(words[1:] if words[:1] == ["--"] else words)
     if is_real:
         return run_here(program, request)
-    use_one_thread_of_the_cpu()
+    use_one_thread_of_the_cpu(request.get("map_cuda", False))
     preload = [name for name in os.environ.pop("ACCEL_PRELOAD", "").split(",") if name]
     check_torch()
     import torch
 
     from simranks import channel
 
+    if request.get("map_cuda"):  # before the imports of the program, which may ask for GPUs
+        from simranks import cuda_map
+
+        cuda_map.install()
     if "ACCEL_RUNS" in os.environ:
         simulator = socket.socket(fileno=int(os.environ.pop("ACCEL_RUNS")))
         import_shared(program, preload)
-        return serve_runs(program, simulator)
+        return serve_runs(program, simulator, request)
     area = channel.SharedArea.attach(int(os.environ.pop("ACCEL_AREA")))
     outputs = [int(word) for word in os.environ.pop("ACCEL_OUTPUTS").split(",")]
     check_memory(area.num_ranks)  # before the imports, which take longer

@@ -8,7 +8,8 @@
 The ranks are forked from pytest's process: what the test's module has imported, the test's parameters and its fixtures
 are there already. A rank that fails, fails the test with its traceback; ranks that hang fail it with the diagnosis.
 A test that every rank skips is skipped. Of a unittest.TestCase, each rank also runs setUp, tearDown and cleanups.
-Further arguments are options of sim-run: `ranks(4, schedule="random", seed_schedule=7)`.
+Further arguments are options of sim-run: `ranks(4, schedule="random", seed_schedule=7)`, and an option
+without a value is `map_cuda=True`.
 """
 
 import functools
@@ -157,14 +158,16 @@ def run_on_ranks(body, num_ranks, options, source):
     simranks.check_torch()
     try:
         area = channel.SharedArea.create(num_ranks)
-        ranks = Ranks(_Function(body, source), area)
+        ranks = Ranks(_Function(body, source), area, request={"map_cuda": options.get("map_cuda", False)})
     except (Problem, RuntimeError) as problem:
         return str(problem)
     environment = {**os.environ, "ACCEL_STARTER": str(os.getpid())}
     words = [simranks.sim_run(), "attach", str(area.descriptor), "--ranks", str(num_ranks)]
     for name, value in options.items():
+        flag = f"--{name.replace('_', '-')}"
         for one in value if isinstance(value, (list, tuple)) else [value]:
-            words += [f"--{name.replace('_', '-')}", str(one)]
+            if one is not False:
+                words += [flag] if one is True else [flag, str(one)]
     with tempfile.TemporaryFile() as text:
         start = {"pass_fds": [area.descriptor], "stdin": subprocess.DEVNULL, "stderr": text, "env": environment}
         with ranks, subprocess.Popen(words, **start) as engine:

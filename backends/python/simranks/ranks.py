@@ -260,6 +260,10 @@ class Ranks:
         forget_parent()
         channel.become(self._area, rank, self._owners)
         backend, observation, recording = self._modules
+        if self._request.get("map_cuda"):
+            from simranks import cuda_map
+
+            cuda_map.install()
         backend.install(f"/proc/self/fd/{self._store}")
         observation.install()
         recording.install(self._request, rank)
@@ -268,9 +272,10 @@ class Ranks:
         os.environ.update(
             RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=size, LOCAL_WORLD_SIZE=size, GROUP_RANK="0",
             GROUP_WORLD_SIZE="1", ROLE_RANK=str(rank), ROLE_WORLD_SIZE=size, MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=str(self._port), ACCELERATE_USE_CPU="true",
-            TORCHELASTIC_RESTART_COUNT=os.environ.pop("ACCEL_RESTART_COUNT", "0"),
+            MASTER_PORT=str(self._port), TORCHELASTIC_RESTART_COUNT=os.environ.pop("ACCEL_RESTART_COUNT", "0"),
         )
+        if not self._request.get("map_cuda"):
+            os.environ["ACCELERATE_USE_CPU"] = "true"
 
     def _run_program(self):
         """Returns the exit code."""

@@ -25,18 +25,26 @@ def can_join():
     return "ACCEL_WORLDS" in os.environ
 
 
+def map_devices():
+    """Maps the devices of this process, which has just imported torch, if the option --map-cuda asks for it."""
+    if json.loads(os.environ["ACCEL_WORLD_REQUEST"]).get("map_cuda"):
+        from simranks import cuda_map
+
+        cuda_map.install()
+
+
 def serve(c10d):
     """Prepares the module torch.distributed.distributed_c10d. The rest is imported with the first process group."""
     init = c10d.init_process_group
 
     @functools.wraps(init)
-    def init_process_group(*args, **kwargs):
-        from simranks import backend, observation
+    def init_process_group(backend=None, *args, **kwargs):
+        from simranks import backend as backends, observation
 
-        if not backend.is_installed():
-            backend.install()
+        if not backends.is_installed():
+            backends.install()
             observation.install()
-        return init(*args, **kwargs)
+        return init(backends.rehearsed(backend), *args, **backends.without_gpus(kwargs))
 
     c10d.init_process_group = init_process_group
 

@@ -64,12 +64,15 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->capture_default_str();
   for_each_option([&](const RehearsalOption& option, auto member) {
     auto& value = options.rehearsal.*member;
-    auto* added = app.add_option(option.flag, value, option.help);
-    if (value != std::remove_cvref_t<decltype(value)>()) added->capture_default_str();
-    if (option.text == OptionText::kValues)
-      added->multi_option_policy(CLI::MultiOptionPolicy::Join)->delimiter(',')->allow_extra_args(false);
-    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, std::uint64_t>) {
-      added->capture_default_str()->check(problem_of_seed);
+    using Value = std::remove_cvref_t<decltype(value)>;
+    if constexpr (std::is_same_v<Value, bool>) {
+      app.add_flag(option.flag, value, option.help);
+    } else {
+      auto* added = app.add_option(option.flag, value, option.help);
+      if (value != Value()) added->capture_default_str();
+      if (option.text == OptionText::kValues)
+        added->multi_option_policy(CLI::MultiOptionPolicy::Join)->delimiter(',')->allow_extra_args(false);
+      if constexpr (std::is_same_v<Value, std::uint64_t>) added->capture_default_str()->check(problem_of_seed);
     }
   });
   app.add_flag_callback("--list-checks", list_checks, "Print the checks of a run with their levels, and end");

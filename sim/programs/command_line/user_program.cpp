@@ -187,6 +187,8 @@ int run_once(const UserProgram& program, const RunOptions& options, int ranks, c
                           .acknowledge = acknowledgements.descriptor()};
   auto python = options.program_starts_ranks ? std::nullopt : python_program(program.command, options.preload);
   if (python) python->environment.insert(program.environment.begin(), program.environment.end());
+  const auto problem = !python && options.processes ? problem_of_map_cuda(options.rehearsal) : "";
+  check_config(problem.empty(), "{}", problem);
   const auto request = to_json(wanted);
   const StartedWorlds worlds(request);
   const auto& diagnosis = options.rehearsal.diagnosis;

@@ -96,6 +96,8 @@ int code_of(const std::function<int()>& train) {
 
 int run_requested(const SimRequest& request, const std::function<int()>& train) {
   programs::acknowledge(request);
+  const auto problem = programs::problem_of_map_cuda(request.rehearsal);
+  check_config(problem.empty(), "{}", problem);
   // Under sim-run the exit code describes how the run ended (exit_code.hpp), so a nonzero code returned by `train` must
   // not pass through: 3 would look like a diagnosed hang. It becomes an error of the rank instead.
   const auto checked_train = [&] {

@@ -176,6 +176,7 @@ sim::RunReport Rehearsal::page(const sim::SimulationReport& report) const {
   sim::RunReport page;
   page.facts = {{"ranks", std::to_string(num_ranks_)}, {"schedule", options_.schedule}};
   if (options_.device != "cpu") page.facts.emplace_back("device", options_.device);
+  if (options_.map_cuda) page.facts.emplace_back("devices of CUDA", "mapped to the CPU");
   if (options_.schedule != "parallel")
     page.facts.emplace_back("schedule's seed", std::to_string(options_.seed_schedule));
   if (!options_.faults.empty()) page.facts.emplace_back("faults", options_.faults);

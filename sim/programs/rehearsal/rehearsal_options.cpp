@@ -51,6 +51,11 @@ std::vector<std::string> problems_without_simulator(const RehearsalOptions& opti
   return problems;
 }
 
+std::string problem_of_map_cuda(const RehearsalOptions& options) {
+  return options.map_cuda ? "--map-cuda: maps devices of Python programs only; leave it out, or give `-- python SCRIPT`"
+                          : "";
+}
+
 // The contents of files are checked when they are read, by Rehearsal's constructor; here only their existence.
 std::vector<std::string> problems_of(const RehearsalOptions& options) {
   std::vector<std::string> problems;

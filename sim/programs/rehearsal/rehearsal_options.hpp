@@ -22,6 +22,7 @@ struct RehearsalOptions {
   std::string clock;  // "wall" or "virtual"; empty: virtual if there is a network
   std::string timeline;
   std::string device = "cpu";  // where ranks compute: "cpu" or "cuda", whose GPUs they share
+  bool map_cuda = false;       // of a Python program: devices of CUDA mean the CPU, and the backend nccl means gloo
   std::string report;          // a folder
   bool records_steps = false;  // keep losses and parameter hashes in the report, for sim-run explore
   std::string steps;           // write them to this file as well
@@ -53,6 +54,9 @@ void for_each_option(Visit&& visit) {
   visit(
       Option{"--device", "Where simulated ranks compute: cpu, or cuda, on the GPUs of this machine, which they share"},
       &All::device);
+  visit(
+      Option{"--map-cuda", "Run a Python program for GPUs on CPU ranks: devices of CUDA mean the CPU, nccl means gloo"},
+      &All::map_cuda);
   visit(Option{"--schedule", "Order in which ranks run: parallel, or one rank at a time: round-robin, random, pct"},
         &All::schedule);
   visit(Option{"--seed-schedule", "Seed of a random or pct schedule"}, &All::seed_schedule);
@@ -76,6 +80,8 @@ void for_each_option(Visit&& visit) {
 std::vector<std::string> problems_of(const RehearsalOptions& options);
 /// Returns the names of the options that were given; only the simulator supports them.
 std::vector<std::string> given_options(const RehearsalOptions& options);
+/// The problem of --map-cuda in a run of anything but a Python program; "" if the option was not given.
+std::string problem_of_map_cuda(const RehearsalOptions& options);
 /// Returns one line per given option, for a run on another backend, which the option named `backend` has selected.
 std::vector<std::string> problems_without_simulator(const RehearsalOptions& options, const std::string& backend);
 

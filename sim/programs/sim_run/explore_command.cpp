@@ -17,6 +17,7 @@
 #include "sim/programs/processes/python_program.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
 #include "sim/programs/rehearsal/output_files.hpp"
+#include "sim/programs/rehearsal/sim_request.hpp"
 #include "sim/programs/sim_run/explore_target.hpp"
 
 namespace accel::programs {
@@ -69,6 +70,9 @@ std::vector<std::string> problems_of(const ExploreArguments& arguments) {
   }
   if (arguments.experiment.empty() == arguments.command.empty())
     problems.emplace_back("explore: expected an experiment file or `-- PROGRAM [ARGS...]`");
+  const bool is_python = !arguments.command.empty() && python_program(arguments.command).has_value();
+  if (auto problem = problem_of_map_cuda(rehearsal); !is_python && !problem.empty())
+    problems.push_back(std::move(problem));
   if (!arguments.command.empty() && (!arguments.overrides.empty() || arguments.max_steps))
     problems.emplace_back("--set, --max-steps: only experiments support these options; leave them out");
   return problems;
@@ -99,6 +103,7 @@ std::string replay_line(const ExploreArguments& arguments, const sim::Trial& tri
   if (trial.schedule.pct_depth != RehearsalOptions().pct_depth)
     add({"--pct-depth", std::to_string(trial.schedule.pct_depth)});
   if (!faults.empty()) add({"--faults", faults});
+  if (arguments.rehearsal.map_cuda) add({"--map-cuda"});
   if (arguments.experiment.empty()) {
     add({"--"});
     words.insert(words.end(), arguments.command.begin(), arguments.command.end());
@@ -157,9 +162,11 @@ int report(const ExploreArguments& arguments, const ExploreTarget& target, const
 std::unique_ptr<ExploreTarget> make_target(const ExploreArguments& arguments, const ExperimentFiles& experiments) {
   const auto& faults = arguments.rehearsal.faults;
   if (!arguments.experiment.empty()) return experiments.make_target(arguments.experiment, arguments.overrides, faults);
-  if (auto program = python_program(arguments.command, arguments.preload))
+  if (auto program = python_program(arguments.command, arguments.preload)) {
+    program->environment[kSimRequestVariable] = to_json({.rehearsal = {.map_cuda = arguments.rehearsal.map_cuda}});
     return make_python_target(faults.empty() ? std::move(*program) : with_watched_writes(std::move(*program)), faults,
                               ignored_lines(arguments.ignore_lines));
+  }
   return make_program_target(arguments.command, faults, ignored_lines(arguments.ignore_lines));
 }
 

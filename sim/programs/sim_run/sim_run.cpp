@@ -304,6 +304,7 @@ int run_experiment(Arguments arguments) {
   auto problems = problems_of(arguments);
   if (arguments.processes)
     problems.emplace_back("--processes: an experiment keeps nothing in globals and runs on threads; give `-- PROGRAM`");
+  if (auto problem = problem_of_map_cuda(arguments.rehearsal); !problem.empty()) problems.push_back(std::move(problem));
   if (auto problem = problem_of_output(arguments.trace); !problem.empty()) problems.push_back("--trace: " + problem);
   if (auto problem =
           problem_of_sweep(arguments, {{"--trace", arguments.trace}, {"--project-dir", arguments.project_dir}});

@@ -3,7 +3,10 @@
 import pytest
 from conftest import simulate_text
 
-NO_GPU = "simulated ranks have no GPUs, but the program uses a device cuda; use device='cpu', as on a machine without GPUs"
+NO_GPU = (
+    "simulated ranks have no GPUs, but the program uses a device cuda; use device='cpu', as on a machine without GPUs, or "
+    "`sim-run --map-cuda`"
+)
 CALLS = [
     ("dist.broadcast(a, 5)", None),  # torch's own
     ("group.broadcast([a], root=5)",
@@ -39,7 +42,7 @@ CALLS = [
     ("dist.all_to_all([a, a], [a, a])",
      "all_to_all: Gloo does not support it; use all_to_all_single, with split sizes for parts of different sizes"),
     ("dist.new_group(backend='nccl')",
-     "simulated ranks rehearse Gloo on CPUs, got backend 'nccl'; use backend='gloo'"),
+     "simulated ranks rehearse Gloo on CPUs, got backend 'nccl'; use backend='gloo', or `sim-run --map-cuda`"),
     ("a.cuda()", NO_GPU),
     ("a.to('cuda:1')", NO_GPU),
     ("torch.ones(1, device='cuda')", NO_GPU),

@@ -1,12 +1,11 @@
 """Runs at the start of every Python process below `sim-run`, which puts this folder first in PYTHONPATH. A process that never
-imports torch.distributed pays for one more finder of modules."""
+imports torch pays for one more finder of modules."""
 
 import _frozen_importlib_external as external  # loaded in every process; importlib.util takes longer than all of this
 import os
 import sys
 from _frozen_importlib import module_from_spec
 
-_PATCHED = "torch.distributed.distributed_c10d"
 _here = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -20,16 +19,32 @@ def _load_package():
         spec.loader.exec_module(module)
 
 
+def _serve(module):
+    from simranks import worlds
+
+    worlds.serve(module)
+
+
+def _map_devices(_):
+    from simranks import worlds
+
+    worlds.map_devices()
+
+
 class _Finder:
-    """Finds one module as the finders after it do, and patches it when it has run."""
+    """Finds these modules as the finders after it do, and patches them when they have run."""
+
+    patches = {"torch": _map_devices, "torch.distributed.distributed_c10d": _serve}
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        if name != _PATCHED:
+        patch = cls.patches.pop(name, None)
+        if patch is None:
             return None
         import importlib.util
 
-        sys.meta_path.remove(cls)
+        if not cls.patches:
+            sys.meta_path.remove(cls)
         spec = importlib.util.find_spec(name)
         if spec is not None and hasattr(spec.loader, "exec_module"):
             run = spec.loader.exec_module
@@ -37,9 +52,7 @@ class _Finder:
             def run_and_patch(module):
                 run(module)
                 _load_package()
-                from simranks import worlds
-
-                worlds.serve(module)
+                patch(module)
 
             spec.loader.exec_module = run_and_patch
         return spec

@@ -36,7 +36,7 @@ MessageWriter& operator<<(MessageWriter& message, const Operation& operation) {
       .put(operation.reduce_op)
       .put(operation.root)
       .put(operation.tag);
-  message.put(operation.is_sparse);
+  message.put(operation.is_in_gloo).put(operation.is_sparse);
   write_tensors(message, operation.inputs);
   write_tensors(message, operation.outputs);
   return message.put_list(operation.sizes).put_list(operation.input_splits).put_list(operation.output_splits);
@@ -49,6 +49,7 @@ Operation read_operation(MessageReader& message) {
   operation.reduce_op = message.get<int>();
   operation.root = message.get<int>();
   operation.tag = message.get<int>();
+  operation.is_in_gloo = message.get<bool>();
   operation.is_sparse = message.get<bool>();
   operation.inputs = read_tensors(message);
   operation.outputs = read_tensors(message);

@@ -26,6 +26,7 @@ struct Operation {
   int reduce_op = 0;        ///< c10d::ReduceOp::RedOpType
   int root = -1;            ///< or peer; group rank
   int tag = 0;
+  bool is_in_gloo = true;  ///< see is_in_gloo of collective_args.hpp
   bool is_sparse = false;  ///< the inputs are the indices and the values of one tensor
   std::vector<PlacedTensor> inputs, outputs;
   std::vector<std::int64_t> sizes;  ///< of a sparse tensor

@@ -94,6 +94,7 @@ ProcessBackend::WorkPtr ProcessBackend::start(CollectiveArgs args) {
                       .reduce_op = kind_of(args.reduce_op),
                       .root = args.root,
                       .tag = args.tag,
+                      .is_in_gloo = is_in_gloo(args.collective),
                       .is_sparse = is_sparse(args),
                       .input_splits = args.input_splits,
                       .output_splits = args.output_splits};

@@ -229,6 +229,7 @@ std::int64_t call(Rank& rank, Words words, const char* file, std::uint32_t line)
   const auto flags = words.number();
   const bool is_async = (flags & ACCEL_IS_ASYNC) != 0, writes_inputs = (flags & ACCEL_WRITES_INPUTS) != 0;
   operation.is_sparse = (flags & ACCEL_IS_SPARSE) != 0;
+  operation.is_in_gloo = (flags & ACCEL_NOT_IN_GLOO) == 0;
   const auto num_inputs = words.number(), num_outputs = words.number(), num_sizes = words.number();
   const auto num_input_splits = words.number(), num_output_splits = words.number();
   std::vector<RawBuffer> buffers;

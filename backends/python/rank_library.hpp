@@ -32,6 +32,7 @@ extern "C" {
 #define ACCEL_IS_ASYNC 1      /* the caller does not wait at once */
 #define ACCEL_IS_SPARSE 2     /* the inputs are the indices and the values of one tensor */
 #define ACCEL_WRITES_INPUTS 4 /* an in-place collective */
+#define ACCEL_NOT_IN_GLOO 8   /* the Gloo of the rank's torch lacks the collective */
 
 /// The text of the last failure in this thread.
 const char* accel_error(void);

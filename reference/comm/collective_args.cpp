@@ -1,6 +1,7 @@
 #include "reference/comm/collective_args.hpp"
 
 #include <ATen/ATen.h>
+#include <torch/version.h>
 
 #include "reference/comm/dtypes.hpp"
 #include "reference/core/errors.hpp"
@@ -32,6 +33,10 @@ Lists results_of(const CollectiveArgs& args) {
   if (traits_of(args.collective).is_in_place) return {args.inputs};
   if (args.collective == Collective::kAllGatherCoalesced) return lists_of_ranks(args);
   return one_list(args.outputs);
+}
+
+bool is_in_gloo(Collective op) {
+  return op != Collective::kAllToAll || TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 13;
 }
 
 c10d::OpType op_type_of(const CollectiveArgs& args) {

@@ -128,6 +128,7 @@ RankCall<at::Tensor> rank_call_of(const CollectiveArgs& args) {
                             .outputs = args.outputs,
                             .root = args.root,
                             .tag = args.tag,
+                            .is_in_gloo = is_in_gloo(args.collective),
                             .input_splits = args.input_splits,
                             .output_splits = args.output_splits};
   if (traits_of(args.collective).reduces)

@@ -9,7 +9,6 @@ namespace accel::sim {
 namespace {
 
 enum class Dtypes {
-  kNone,
   kNumbers,            // those that the library has
   kNumbersAndComplex,  // complex numbers are sent and summed as pairs
   kAll                 // bytes are sent, without a look at the dtype
@@ -41,8 +40,8 @@ Rule gloo_rule(Collective op) {
     case Collective::kScatter:
     case Collective::kAllToAllSingle: return {Dtypes::kNumbers, Memory::kContiguous, Memory::kContiguous};
     case Collective::kReduceScatter: return {Dtypes::kNumbersAndComplex, Memory::kNotPermuted, Memory::kContiguous};
-    case Collective::kReduceScatterTensor: return {Dtypes::kNumbersAndComplex};
-    case Collective::kAllToAll: return {Dtypes::kNone};
+    case Collective::kReduceScatterTensor:
+    case Collective::kAllToAll: return {Dtypes::kNumbersAndComplex};
     case Collective::kSend:
     case Collective::kRecv: return {Dtypes::kAll, Memory::kContiguous, Memory::kContiguous};
     case Collective::kBarrier:
@@ -76,7 +75,6 @@ bool is_number_of(Library library, c10::ScalarType dtype) {
 
 bool accepts(Library library, Dtypes dtypes, c10::ScalarType dtype) {
   switch (dtypes) {
-    case Dtypes::kNone: return false;
     case Dtypes::kNumbers: return is_number_of(library, dtype);
     case Dtypes::kNumbersAndComplex: return is_number_of(library, dtype) || is_complex(dtype);
     case Dtypes::kAll: break;
@@ -96,9 +94,6 @@ bool accepts(Memory memory, const TensorDescription& tensor) {
 
 void check(Library library, Collective op, Memory memory, const TensorDescription& tensor) {
   const auto dtypes = rule_of(library, op).dtypes;
-  check_argument(dtypes != Dtypes::kNone,
-                 "{}: {} does not support it; use all_to_all_single, with split sizes for parts of different sizes",
-                 accel::name_of(op), name_of(library));
   check_argument(accepts(library, dtypes, tensor.dtype),
                  "{}: {} does not support dtype {}; expected float16, bfloat16, float32, float64, int8, uint8, int32, "
                  "int64{} or bool; convert the tensor, or send its bytes: tensor.view(uint8)",
@@ -117,6 +112,26 @@ void check(Library library, Collective op, Memory memory, const TensorDescriptio
 }
 
 }  // namespace
+
+void check_supported(Library library, Collective op, bool is_in_gloo) {
+  check_argument(library != Library::kGloo || is_in_gloo,
+                 "{}: Gloo has it from torch 2.13 on; use all_to_all_single, with split sizes for parts of different "
+                 "sizes",
+                 accel::name_of(op));
+}
+
+void check_accepted_parts(Library library, Collective op, const std::vector<TensorDescription>& inputs,
+                          const std::vector<TensorDescription>& outputs) {
+  if (library != Library::kGloo || op != Collective::kAllToAll) return;
+  for (const auto* tensors : {&inputs, &outputs}) {
+    for (const auto& tensor : *tensors) {
+      check_argument(tensor.sizes == inputs.front().sizes,
+                     "{}: got tensors of shapes [{}] and [{}]; Gloo expects one shape; use all_to_all_single, with "
+                     "split sizes for parts of different sizes",
+                     accel::name_of(op), fmt::join(inputs.front().sizes, ", "), fmt::join(tensor.sizes, ", "));
+    }
+  }
+}
 
 void check_accepted(Library library, Collective op, const std::vector<TensorDescription>& inputs) {
   for (const auto& input : inputs) check(library, op, rule_of(library, op).input, input);

@@ -12,13 +12,19 @@
 ///
 ///     check_accepted(Library::kGloo, Collective::kBroadcast, {tensor});  // ArgumentError for int16
 ///
-/// Gloo's rules are those of ProcessGroupGloo in LibTorch 2.11; backend_rules_test.cpp compares every combination with
-/// real Gloo. NCCL's are those of NCCLUtils.hpp and ProcessGroupNCCL. Where Gloo accepts memory that is not contiguous
-/// and computes wrong values, the rules refuse it: a rehearsal must not pass where a real run computes other numbers.
+/// Gloo's rules are those of ProcessGroupGloo in LibTorch 2.11 and 2.15, which differ in one collective: the rank knows
+/// whether its version has it. backend_rules_test.cpp compares every combination with real Gloo. NCCL's are those of
+/// NCCLUtils.hpp and ProcessGroupNCCL. Where Gloo accepts memory that is not contiguous and computes wrong values, the
+/// rules refuse it: a rehearsal must not pass where a real run computes other numbers.
 ///
 /// Thread rule: pure.
 namespace accel::sim {
 
+/// Throws ArgumentError if the backend lacks the collective. `is_in_gloo`: of the rank's version of Gloo.
+void check_supported(Library library, Collective op, bool is_in_gloo);
+/// Throws ArgumentError if the tensors of an all_to_all have different shapes and the backend is Gloo.
+void check_accepted_parts(Library library, Collective op, const std::vector<TensorDescription>& inputs,
+                          const std::vector<TensorDescription>& outputs);
 /// Throws ArgumentError, which names the collective and the dtype or the shape, if the backend refuses one of the
 /// tensors that the collective reads, or reads it wrongly.
 void check_accepted(Library library, Collective op, const std::vector<TensorDescription>& inputs);

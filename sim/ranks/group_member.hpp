@@ -26,6 +26,7 @@ struct RankCall {
   NamedReduction reduction = {};  ///< no name: the collective does not reduce
   int root = -1;                  ///< group rank: the root, or the peer of a message; -1: none, or any source
   int tag = 0;
+  bool is_in_gloo = true;  ///< whether the Gloo that the rank's program would use has the collective
   std::vector<std::int64_t> input_splits = {}, output_splits = {};
 };
 

@@ -14,6 +14,7 @@ from simranks.work import Several, Work
 
 _SUM = dist.ReduceOp.SUM
 _AVERAGE = 1  # c10d::ReduceOp::AVG
+_LACKS_ALL_TO_ALL = TORCH_VERSION < (2, 13)  # of lists, in Gloo
 
 
 class Options:
@@ -143,7 +144,8 @@ class SimProcessGroup(dist.ProcessGroup):
         """Posts a call. `kind`: of the reduction; `results`: lists of tensors; `splits`: of the input and of the output."""
         at = channel.line(2)
         writes_inputs = op.is_in_place and not (op.root_only_reads and root == self._rank) and not sizes
-        flags = is_async | bool(sizes) << 1 | writes_inputs << 2
+        is_missing = _LACKS_ALL_TO_ALL and op is collectives.ALL_TO_ALL
+        flags = is_async | bool(sizes) << 1 | writes_inputs << 2 | is_missing << 3
         words = [op.number, self._number or self._report(), kind, root, tag, flags, len(inputs), len(outputs), len(sizes),
                  len(splits[0]), len(splits[1])]
         for tensor in inputs:

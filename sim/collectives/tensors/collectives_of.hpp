@@ -325,11 +325,14 @@ class CollectivesOf {
     }
   }
 
-  // Rank r's `inputs[s]` goes to rank s's `outputs[r]`.
+  // Rank r's `inputs[s]` goes to rank s's `outputs[r]`. Gloo copies the inputs first, so an output may be an input, too.
   static void all_to_all(AllBuffers ranks) {
+    std::vector<Tensors> inputs(ranks.size());
     for (std::size_t from = 0; from < ranks.size(); ++from) {
-      for (std::size_t to = 0; to < ranks.size(); ++to)
-        Algebra::copy(ranks[to]->outputs[from], ranks[from]->inputs[to]);
+      for (const auto& input : ranks[from]->inputs) inputs[from].push_back(Algebra::host_clone(input));
+    }
+    for (std::size_t from = 0; from < ranks.size(); ++from) {
+      for (std::size_t to = 0; to < ranks.size(); ++to) Algebra::copy(ranks[to]->outputs[from], inputs[from][to]);
     }
   }
 };

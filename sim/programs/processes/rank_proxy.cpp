@@ -227,6 +227,7 @@ sim::StartedCall<sim::HostTensor> RankProxy::start(const process::Operation& ope
                                       .outputs = tensors_of(operation.outputs),
                                       .root = operation.root,
                                       .tag = operation.tag,
+                                      .is_in_gloo = operation.is_in_gloo,
                                       .input_splits = operation.input_splits,
                                       .output_splits = operation.output_splits};
   if (traits.reduces) call.reduction = sim::reduction_of(operation.reduce_op);

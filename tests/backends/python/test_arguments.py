@@ -1,7 +1,11 @@
 """Wrong arguments raise on the rank before it waits, with the texts that C++ programs get."""
 
 import pytest
+import torch
 from conftest import simulate_text
+
+# Of lists, in Gloo.
+HAS_ALL_TO_ALL = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2]) >= (2, 13)
 
 NO_GPU = (
     "simulated ranks have no GPUs, but the program uses a device cuda; use device='cpu', as on a machine without GPUs, or "
@@ -39,8 +43,11 @@ CALLS = [
     ("group.send([a], 7)", "send: rank 7 is not in the group; expected 0 <= rank < 2"),
     ("dist.isend(a, rank)", "send: rank 0 is the caller itself, which Gloo does not support; copy the tensor instead"),
     ("dist.irecv(a, rank)", "recv: rank 0 is the caller itself, which Gloo does not support; copy the tensor instead"),
-    ("dist.all_to_all([a, a], [a, a])",
-     "all_to_all: Gloo does not support it; use all_to_all_single, with split sizes for parts of different sizes"),
+    ("dist.all_to_all([a, b], [a, b])",
+     "all_to_all: got tensors of shapes [4] and [3]; Gloo expects one shape; use all_to_all_single, with split sizes for parts "
+     "of different sizes" if HAS_ALL_TO_ALL else
+     "all_to_all: Gloo has it from torch 2.13 on; use all_to_all_single, with split sizes for parts of different sizes"),
+    ("dist.all_to_all([a], [a, a])", "all_to_all outputs: got 1 tensors; expected 2, one per rank"),
     ("dist.new_group(backend='nccl')",
      "simulated ranks rehearse Gloo on CPUs, got backend 'nccl'; use backend='gloo', or `sim-run --map-cuda`"),
     ("a.cuda()", NO_GPU),
@@ -60,7 +67,7 @@ def test_texts(tmp_path):
         tmp_path, 2,
         "import torch, torch.distributed as dist\n"
         "dist.init_process_group('gloo')\n"
-        "rank, group, a = dist.get_rank(), dist.group.WORLD, torch.ones(4)\n" + calls,
+        "rank, group, a, b = dist.get_rank(), dist.group.WORLD, torch.ones(4), torch.ones(3)\n" + calls,
     )
     assert run.code == 0, run.error
     lines = [line for line in run.output.splitlines() if line.startswith("[rank 0] ")]

@@ -244,6 +244,21 @@ std::vector<Case> moves() {
          Tensors inputs{make.tested(), make.tested()}, outputs{make.other(), make.other()};
          return finished(group.alltoall(outputs, inputs), outputs);
        }},
+      {"all_to_all: output", "all_to_all",
+       [](auto& group, const Maker& make) {
+         Tensors inputs{make.other(), make.other()}, outputs{make.tested(), make.tested()};
+         return finished(group.alltoall(outputs, inputs), outputs);
+       }},
+      {"all_to_all: in place", "all_to_all",
+       [](auto& group, const Maker& make) {
+         Tensors tensors{make.tested(), make.tested()};
+         return finished(group.alltoall(tensors, tensors), tensors);
+       }},
+      {"all_to_all: parts of different shapes", "all_to_all",
+       [](auto& group, const Maker& make) {
+         Tensors inputs{make.tested(), make.tested(kRows + 1)}, outputs{make.other(), make.other(kRows + 1)};
+         return finished(group.alltoall(outputs, inputs), outputs);
+       }},
       {"send", "send",
        [](auto& group, const Maker& make) {
          Tensors tensors{make.rank == 0 ? make.tested() : make.other()};

@@ -223,6 +223,12 @@ def operations():
     single = torch.empty(sum(other + 1 for other in range(size)), 2)
     dist.all_to_all_single(single, fresh(sum(rows), 2), [other + 1 for other in range(size)], rows)
     seen.append(single)
+    if tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2]) >= (2, 13):
+        for dtype in (torch.float32, torch.bfloat16, torch.bool, torch.int64):
+            parts = [torch.empty(3, 2, dtype=dtype) for _ in range(size)]
+            dist.all_to_all(parts, [fresh(2, 3, dtype=dtype).t() for _ in range(size)])
+            dist.all_to_all(parts, parts)  # in place
+            seen += parts
     sent, received = fresh(11), torch.empty(11)
     works = [dist.isend(sent, (rank + 1) % size, tag=3), dist.irecv(received, (rank - 1) % size, tag=3)]
     for work in works:

@@ -120,6 +120,13 @@ void check_supported(Library library, Collective op, bool is_in_gloo) {
                  accel::name_of(op));
 }
 
+void check_accepted_peer(Library library, Collective op, int peer, int rank) {
+  const bool is_message = op == Collective::kSend || op == Collective::kRecv;
+  check_argument(library != Library::kGloo || !is_message || peer != rank,
+                 "{}: rank {} is the caller itself, which Gloo does not support; copy the tensor instead",
+                 accel::name_of(op), rank);
+}
+
 void check_accepted_parts(Library library, Collective op, const std::vector<TensorDescription>& inputs,
                           const std::vector<TensorDescription>& outputs) {
   if (library != Library::kGloo || op != Collective::kAllToAll) return;

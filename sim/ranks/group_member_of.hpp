@@ -175,6 +175,7 @@ template <typename Tensor>
 void GroupMember<Tensor>::check_accepted(const RankCall<Tensor>& call, const std::vector<TensorDescription>& inputs,
                                          const std::vector<TensorDescription>& outputs) const {
   check_supported(member_.library, call.collective, call.is_in_gloo);
+  check_accepted_peer(member_.library, call.collective, call.root, group_rank_);
   check_accepted_parts(member_.library, call.collective, inputs, outputs);
   sim::check_accepted(member_.library, call.collective, inputs);
   for (const auto& output : outputs) check_accepted_output(member_.library, call.collective, output);

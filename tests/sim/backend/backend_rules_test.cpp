@@ -348,5 +348,24 @@ TEST(BackendRulesTest, FormsOfMemory) {
   }
 }
 
+// ProcessGroupGloo has no connection of a rank to itself: "Pair is not connected".
+TEST(BackendRulesTest, MessagesToOneself) {
+  const std::pair<const char*, bool> messages[] = {{"send", true}, {"recv", false}};
+  for (const auto& [name, is_send] : messages) {
+    const Case one{name, name, [is_send = is_send](auto& group, const Maker& make) {
+                     Tensors tensors{make.tested()};
+                     return finished(is_send ? group.send(tensors, make.rank, 0) : group.recv(tensors, make.rank, 0),
+                                     tensors);
+                   }};
+    const auto real = outcomes_of(Backend::kGlooTcpThreads, one, {at::kFloat}, Form::kContiguous),
+               simulated = outcomes_of(Backend::kSim, one, {at::kFloat}, Form::kContiguous);
+    for (int rank = 0; rank < kRanks; ++rank) {
+      EXPECT_NE(real.front().errors[rank], "") << name;
+      EXPECT_THAT(simulated.front().errors[rank],
+                  HasSubstr(fmt::format("{}: rank {} is the caller itself, which Gloo does not support", name, rank)));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace accel::testing::backend_rules_test

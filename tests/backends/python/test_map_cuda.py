@@ -54,8 +54,8 @@ start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timin
 start.record(), end.record(), end.synchronize()
 assert start.elapsed_time(end) >= 0
 one = torch.ones(2)
-for tensor in (torch.ones(2, device="cuda"), torch.ones(2, device=torch.device("cuda", 1)), torch.tensor([1.0], device=1),
-               one.cuda(), one.cuda(1), one.to("cuda:1"), one.to(0, torch.float64),
+for tensor in (torch.ones(2, device="cuda"), torch.ones(2, device=torch.device("cuda", 1)),
+               torch.tensor([1.0], device=1), one.cuda(), one.cuda(1), one.to("cuda:1"), one.to(0, torch.float64),
                one.to(device="cuda", dtype=torch.int32), one.new_zeros(3, device="cuda"),
                torch.zeros_like(one, device="cuda"), torch.empty(2, pin_memory=True), one.pin_memory(),
                torch.cuda.FloatTensor([1.0]), one.type("torch.cuda.DoubleTensor"),

@@ -29,6 +29,22 @@ def _kind_of(op):
     return 0 if op == _SUM else int(op.op if isinstance(op, dist.ReduceOp) else op)
 
 
+def _check_average(op, kind):
+    collectives.check(
+        kind != _AVERAGE or TORCH_VERSION > (2, 6),
+        lambda: f"{op}: Gloo of torch 2.6 and before has no ReduceOp.AVG; use SUM, and divide",
+    )
+
+
+def _report_ignored_reduction(op, kind):
+    if kind != 0 and TORCH_VERSION <= (2, 8):
+        channel.report(
+            "backend_faults",
+            f"{op}: real Gloo of torch {'.'.join(map(str, TORCH_VERSION))} adds, whatever the ReduceOp; simulated ranks return "
+            f"what the program asks for: {'an average, by which FSDP2 divides its gradients' if kind == _AVERAGE else 'not a sum'}",
+        )
+
+
 def _is_async(options):
     return getattr(options, "asyncOp", True)
 
@@ -197,10 +213,7 @@ class SimProcessGroup(dist.ProcessGroup):
         kind = 0 if reduction is None else _kind_of(reduction)
         if len(tensors) != 1:
             collectives.check_one(collectives.ALL_REDUCE, tensors)
-        collectives.check(
-            kind != _AVERAGE or TORCH_VERSION > (2, 6),
-            lambda: "all_reduce: Gloo of torch 2.6 and before has no ReduceOp.AVG; use SUM, and divide",
-        )
+        _check_average("all_reduce", kind)
         is_async = getattr(opts, "asyncOp", True)
         if tensors[0].is_sparse:
             collectives.check_sums(collectives.ALL_REDUCE, tensors, kind == 0)
@@ -226,6 +239,7 @@ class SimProcessGroup(dist.ProcessGroup):
         root, op = getattr(opts, "rootRank", root if opts is None else opts), getattr(opts, "reduceOp", op)
         collectives.check_one(collectives.REDUCE, tensors)
         collectives.check_root(collectives.REDUCE, root, self._size)
+        _check_average("reduce", _kind_of(op))
         return self._start(collectives.REDUCE, tensors, results=[tensors], kind=_kind_of(op), root=root,
                            is_async=_is_async(opts))
 
@@ -287,6 +301,11 @@ class SimProcessGroup(dist.ProcessGroup):
             outputs, inputs = [outputs], [inputs]
         kind = _kind_of(getattr(opts, "reduceOp", op if opts is None else opts))
         op = collectives.REDUCE_SCATTER
+        collectives.check(
+            TORCH_VERSION > (2, 6),
+            lambda: "reduce_scatter: Gloo of torch 2.6 and before has none of lists; use reduce_scatter_tensor",
+        )
+        _report_ignored_reduction("reduce_scatter", kind)
         collectives.check_one(op, outputs)
         collectives.check(len(inputs) == 1, lambda: f"reduce_scatter: got {len(inputs)} input lists; expected one")
         collectives.check_count(op, "inputs", len(inputs[0]), self._size)
@@ -295,12 +314,7 @@ class SimProcessGroup(dist.ProcessGroup):
 
     def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None, timeout=None):
         outputs, inputs, kind = _list(outputs), _list(inputs), _kind_of(opts.reduceOp) if opts is not None else 0
-        if kind == _AVERAGE and TORCH_VERSION <= (2, 8):
-            channel.report(
-                "backend_faults",
-                f"reduce_scatter_tensor with ReduceOp.AVG: real Gloo of torch {'.'.join(map(str, TORCH_VERSION))} returns the sum, "
-                f"which is {self._size} times the average that simulated ranks return; FSDP2 divides its gradients so"
-            )
+        _report_ignored_reduction("reduce_scatter_tensor", kind)
         collectives.check_all_parts(collectives.REDUCE_SCATTER_TENSOR, inputs, outputs, self._size)
         return self._start(collectives.REDUCE_SCATTER_TENSOR, inputs, outputs, [outputs], kind, is_async=_is_async(opts))
 

@@ -1,5 +1,6 @@
 // The commands of README.md and of the guide, run with the programs of the build: they work, and print what the pages
 // show. tests/architecture/guide_test.cpp checks the options of all other commands.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -16,6 +16,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using accel::testing::message_of;
 
 TEST(ChecksTest, EveryCheckIsFoundByItsName) {
   for (const auto& traits : check_traits()) {

@@ -237,7 +237,7 @@ TEST(FindingsTest, GeneratorsThatDrawAlikeOrWereNeverEqualAreNotReported) {
   });
 }
 
-// --- levels of checks --------------------------------------------------------------------------------------------------
+// --- levels of checks ------------------------------------------------------------------------------------------------
 
 // A program that one check finds fault with, and what it computes in spite of it.
 struct Mistake {

@@ -8,7 +8,7 @@
 /// The checks of a simulated run: what each finds, and whether that ends the run.
 ///
 ///     const auto levels = check_levels("races=finding,replicas=off");   // the others keep their own levels
-///     world.report(Check::kRaces, diagnosis);                           // ends the run, adds a finding, or does nothing
+///     world.report(Check::kRaces, diagnosis);                           // an error, a finding or nothing
 ///
 /// Thread rule: any thread.
 namespace accel::sim {

@@ -22,8 +22,8 @@ namespace accel::sim {
 
 /// Throws ArgumentError if the backend lacks the collective. `is_in_gloo`: of the rank's version of Gloo.
 void check_supported(Library library, Collective op, bool is_in_gloo);
-/// Throws ArgumentError for a message of a rank to or from itself if the backend is Gloo, whose ranks have no connection
-/// to themselves. ProcessGroupNCCL accepts it. `peer` and `rank` are group ranks.
+/// Throws ArgumentError for a message of a rank to or from itself if the backend is Gloo, whose ranks have no
+/// connection to themselves. ProcessGroupNCCL accepts it. `peer` and `rank` are group ranks.
 void check_accepted_peer(Library library, Collective op, int peer, int rank);
 /// Throws ArgumentError if the tensors of an all_to_all have different shapes and the backend is Gloo.
 void check_accepted_parts(Library library, Collective op, const std::vector<TensorDescription>& inputs,

@@ -325,7 +325,7 @@ class CollectivesOf {
     }
   }
 
-  // Rank r's `inputs[s]` goes to rank s's `outputs[r]`. Gloo copies the inputs first, so an output may be an input, too.
+  // Rank r's `inputs[s]` goes to rank s's `outputs[r]`. Gloo copies the inputs first, so an output may be an input too.
   static void all_to_all(AllBuffers ranks) {
     std::vector<Tensors> inputs(ranks.size());
     for (std::size_t from = 0; from < ranks.size(); ++from) {

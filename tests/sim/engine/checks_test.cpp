@@ -12,11 +12,11 @@
 namespace accel::sim {
 namespace {
 
+using accel::testing::message_of;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using accel::testing::message_of;
 
 TEST(ChecksTest, EveryCheckIsFoundByItsName) {
   for (const auto& traits : check_traits()) {

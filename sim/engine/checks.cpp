@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <ranges>
 #include <vector>
 
 #include "reference/core/errors.hpp"
@@ -32,16 +33,6 @@ static_assert(std::size(kTraits) == static_cast<std::size_t>(Check::kUnusedCosts
 
 constexpr std::string_view kLevelNames[] = {"error", "finding", "off"};
 
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  while (true) {
-    const auto end = text.find(separator);
-    parts.push_back(text.substr(0, end));
-    if (end == std::string_view::npos) return parts;
-    text.remove_prefix(end + 1);
-  }
-}
-
 const CheckTraits& traits_of(Check check) { return kTraits[static_cast<std::size_t>(check)]; }
 
 void set_level(CheckLevels& levels, std::string_view text) {
@@ -62,10 +53,10 @@ std::span<const CheckTraits> check_traits() { return kTraits; }
 
 Check check_named(std::string_view name) {
   const auto found = std::ranges::find(kTraits, name, &CheckTraits::name);
+  if (found != std::end(kTraits)) return static_cast<Check>(found - kTraits);
   std::vector<std::string_view> names;
   for (const auto& traits : kTraits) names.push_back(traits.name);
-  check_config(found != std::end(kTraits), "unknown check '{}'; expected one of: {}", name, fmt::join(names, ", "));
-  return static_cast<Check>(found - kTraits);
+  throw ConfigError(fmt::format("unknown check '{}'; expected one of: {}", name, fmt::join(names, ", ")));
 }
 
 std::string_view name_of(CheckLevel level) { return kLevelNames[static_cast<std::size_t>(level)]; }
@@ -75,9 +66,9 @@ CheckLevels::CheckLevels() { std::ranges::transform(kTraits, levels_.begin(), &C
 CheckLevels check_levels(std::string_view text) {
   CheckLevels levels;
   std::vector<std::string> problems;
-  for (const auto one : text.empty() ? std::vector<std::string_view>() : split(text, ',')) {
+  for (const auto one : std::views::split(text, ',')) {
     try {
-      set_level(levels, one);
+      set_level(levels, std::string_view(one.begin(), one.end()));
     } catch (const ConfigError& error) {
       problems.emplace_back(error.what());
     }

@@ -30,7 +30,7 @@ enum class Check {
 
 enum class CheckLevel {
   kError,    ///< ends the run
-  kFinding,  ///< is told at the end of the run
+  kFinding,  ///< is printed at the end of the run
   kOff,
 };
 
@@ -60,7 +60,7 @@ class CheckLevels {
 /// Reads `NAME=error|finding|off`, several separated by commas. Throws ConfigError with all problems.
 CheckLevels check_levels(std::string_view text);
 
-/// What is told about a finding or an error of a check: the text and the check's name in brackets.
+/// The text of a finding or an error: what the check has found, and its name in brackets.
 std::string with_name(std::string_view text, Check check);
 
 }  // namespace accel::sim

@@ -27,6 +27,14 @@ def check_torch():
         )
 
 
+def map_devices(request):
+    """Maps the devices of CUDA in this process if the option --map-cuda asks for it."""
+    if request.get("map_cuda"):
+        from simranks import cuda_map
+
+        cuda_map.install()
+
+
 def sim_run():
     """The simulator's program: the one of this package, or that of the build tree which the package lies in."""
     here = os.path.dirname(os.path.abspath(__file__))

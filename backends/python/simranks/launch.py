@@ -200,12 +200,9 @@ def launch(words):
     check_torch()
     import torch
 
-    from simranks import channel
+    from simranks import channel, map_devices
 
-    if request.get("map_cuda"):  # before the imports of the program, which may ask for GPUs
-        from simranks import cuda_map
-
-        cuda_map.install()
+    map_devices(request)  # before the imports of the program, which may ask for GPUs
     if "ACCEL_RUNS" in os.environ:
         simulator = socket.socket(fileno=int(os.environ.pop("ACCEL_RUNS")))
         import_shared(program, preload)

@@ -20,6 +20,8 @@ import threading
 import traceback
 import weakref
 
+from simranks import map_devices
+
 # A rank's own memory until its first step, measured with a small model: 22 MiB, and the proxy's stack and channel.
 RANK_BYTES = 32 << 20
 
@@ -260,10 +262,7 @@ class Ranks:
         forget_parent()
         channel.become(self._area, rank, self._owners)
         backend, observation, recording = self._modules
-        if self._request.get("map_cuda"):
-            from simranks import cuda_map
-
-            cuda_map.install()
+        map_devices(self._request)
         backend.install(f"/proc/self/fd/{self._store}")
         observation.install()
         recording.install(self._request, rank)

@@ -26,11 +26,10 @@ def can_join():
 
 
 def map_devices():
-    """Maps the devices of this process, which has just imported torch, if the option --map-cuda asks for it."""
-    if json.loads(os.environ["ACCEL_WORLD_REQUEST"]).get("map_cuda"):
-        from simranks import cuda_map
+    """Called when this process has imported torch."""
+    import simranks
 
-        cuda_map.install()
+    simranks.map_devices(json.loads(os.environ["ACCEL_WORLD_REQUEST"]))
 
 
 def serve(c10d):

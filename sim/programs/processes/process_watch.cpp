@@ -17,6 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "sim/programs/processes/task_stat.hpp"
+
 namespace accel::programs {
 namespace {
 
@@ -30,15 +32,11 @@ static_assert(sizeof(ProcessInfo) == 64, "the size is a part of the request's nu
 constexpr auto kGetInfo = _IOWR(0xFF, 11, ProcessInfo);
 constexpr std::uint64_t kInfoExit = 1u << 3;
 
-// Of a process whose parent has not read it yet: the last field, after the name of the program, which may contain
-// anything.
+// Of a process whose parent has not read it yet: the last field.
 std::optional<int> status_of_zombie(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string text;
-  std::getline(file, text);
-  const auto name_end = text.rfind(") ");
-  if (name_end == std::string::npos || text.compare(name_end + 2, 1, "Z") != 0) return std::nullopt;
-  return std::stoi(text.substr(text.rfind(' ')));
+  const auto stat = task_stat(fmt::format("/proc/{}", pid));
+  if (!stat.starts_with('Z')) return std::nullopt;
+  return std::stoi(stat.substr(stat.rfind(' ')));
 }
 
 std::vector<pid_t> children() {

@@ -10,6 +10,8 @@
 #include <fstream>
 #include <string>
 
+#include "sim/programs/processes/task_stat.hpp"
+
 namespace accel::programs {
 namespace {
 
@@ -22,18 +24,12 @@ bool contains(std::span<const pid_t> threads, pid_t thread) {
 
 std::string folder_of(pid_t process, pid_t thread) { return fmt::format("/proc/{}/task/{}", process, thread); }
 
-std::string line_of(const std::string& path) {
-  std::ifstream file(path);
+// Where a sleeping thread waits in the kernel.
+std::string wait_channel_of(pid_t process, pid_t thread) {
+  std::ifstream file(folder_of(process, thread) + "/wchan");
   std::string text;
   std::getline(file, text);
   return text;
-}
-
-// The state follows the name of the program, which may contain anything.
-char state_of(pid_t process, pid_t thread) {
-  const auto text = line_of(folder_of(process, thread) + "/stat");
-  const auto name_end = text.rfind(") ");
-  return name_end != std::string::npos && name_end + 2 < text.size() ? text[name_end + 2] : 'X';
 }
 
 double processor_seconds_of(pid_t process) {
@@ -75,10 +71,10 @@ bool RankThreads::all_wait(std::span<const pid_t> waiting) {
 
 // A sleeping thread of which nothing is known may be a library's, which sleeps and looks around forever.
 bool RankThreads::is_busy(pid_t thread, std::span<const pid_t> waiting) const {
-  const char state = state_of(process_.pid, thread);
-  if (state == 'R' || state == 'D') return true;
-  if (state != 'S' || !contains(callers_, thread) || contains(waiting, thread)) return false;
-  return line_of(folder_of(process_.pid, thread) + "/wchan").find("nanosleep") != std::string::npos;
+  const auto stat = task_stat(folder_of(process_.pid, thread));
+  if (stat.starts_with('R') || stat.starts_with('D')) return true;
+  if (!stat.starts_with('S') || !contains(callers_, thread) || contains(waiting, thread)) return false;
+  return wait_channel_of(process_.pid, thread).find("nanosleep") != std::string::npos;
 }
 
 bool RankThreads::is_any_busy(std::span<const pid_t> waiting) const {

@@ -11,7 +11,7 @@
 
 namespace accel::programs {
 
-/// The threads of a rank's process that make calls: whether one that does not wait in a call may go on.
+/// The threads of a rank's process that make calls: whether one that does not wait in a call may continue.
 ///
 ///     threads.add(link.sender());                          // at each request
 ///     if (threads.all_wait(waiting)) block();              // only other ranks can continue this one

@@ -21,6 +21,7 @@
 #include "reference/core/system/futex.hpp"
 #include "reference/core/system/resource_limits.hpp"
 #include "sim/engine/diagnosis.hpp"
+#include "sim/programs/processes/task_stat.hpp"
 
 namespace accel::programs {
 namespace {
@@ -34,14 +35,7 @@ constexpr auto kDrainLimit = std::chrono::seconds(1);  // for output that a desc
 constexpr auto kStopCheckInterval = std::chrono::seconds(1);
 constexpr int kStopChecksMax = 5;
 
-// The state follows the name of the program, which may contain anything.
-bool is_stopped(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string text;
-  std::getline(file, text);
-  const auto name_end = text.rfind(") ");
-  return name_end != std::string::npos && text.compare(name_end + 2, 1, "T") == 0;
-}
+bool is_stopped(pid_t pid) { return task_stat(fmt::format("/proc/{}", pid)).starts_with('T'); }
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-"""`--check NAME=LEVEL`: what a check finds ends the run, is told at its end, or is not told."""
+"""`--check NAME=LEVEL`: what a check finds ends the run, is printed at its end, or is ignored."""
 
 import json
 

@@ -26,6 +26,12 @@ def timed(call):
 """
 
 
+def every_rank_prints_a_result(folder, ranks, text):
+    run = simulate_text(folder, ranks, text)
+    assert run.code == 0, run.error
+    assert len(results_of(run.output)) == ranks
+
+
 def test_two_threads_have_the_results_of_real_ranks():
     program = PROGRAMS / "threads.py", 2, 200
     real, simulated = launch(2, *program), simulate(2, *program)
@@ -96,7 +102,7 @@ def test_a_hang_with_a_thread_outside_of_a_call(tmp_path):
 @pytest.mark.parametrize("calls_before", (True, False))
 def test_a_thread_that_computes_is_no_hang(tmp_path, pause, calls_before):
     """All main threads wait for what a thread of rank 0 sends after a pause."""
-    run = simulate_text(
+    every_rank_prints_a_result(
         tmp_path, 3,
         START + "def pause(seconds):\n"
         f"    if {pause == 'sleep'}:\n"
@@ -123,12 +129,10 @@ def test_a_thread_that_computes_is_no_hang(tmp_path, pause, calls_before):
         "    dist.barrier()\n"
         "print('result', rank)\n",
     )
-    assert run.code == 0, run.error
-    assert len(results_of(run.output)) == 3
 
 
 def test_a_known_thread_that_sleeps_long_is_no_hang(tmp_path):
-    run = simulate_text(
+    every_rank_prints_a_result(
         tmp_path, 2,
         START + "if rank == 0:\n"
         "    def late():\n"
@@ -142,13 +146,11 @@ def test_a_known_thread_that_sleeps_long_is_no_hang(tmp_path):
         "dist.barrier()\n"
         "print('result', rank)\n",
     )
-    assert run.code == 0, run.error
-    assert len(results_of(run.output)) == 2
 
 
 def test_a_program_that_ends_while_a_thread_waits(tmp_path):
     """As a process does: a daemon thread ends with it."""
-    run = simulate_text(
+    every_rank_prints_a_result(
         tmp_path, 2,
         START + "if rank == 0:\n"
         "    threading.Thread(target=dist.barrier, args=(other,), daemon=True).start()\n"
@@ -156,8 +158,6 @@ def test_a_program_that_ends_while_a_thread_waits(tmp_path):
         "dist.all_reduce(torch.ones(2))\n"
         "print('result', rank)\n",
     )
-    assert run.code == 0, run.error
-    assert len(results_of(run.output)) == 2
 
 
 def test_a_rank_that_fails_while_its_thread_waits(tmp_path):

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <string>
+
+namespace accel::programs {
+
+/// The fields of a process or thread from its state on, see proc(5): "S 1 2 ...". "" if it has ended. `folder`: its own in
+/// /proc, such as /proc/12/task/13. Thread rule: pure.
+std::string task_stat(const std::string& folder);
+
+}  // namespace accel::programs

@@ -4,8 +4,8 @@
 
 namespace accel::programs {
 
-/// The fields of a process or thread from its state on, see proc(5): "S 1 2 ...". "" if it has ended. `folder`: its own in
-/// /proc, such as /proc/12/task/13. Thread rule: pure.
+/// The fields of a process or thread from its state on, see proc(5): "S 1 2 ...". "" if it has ended. `folder`: that of
+/// the task, such as /proc/12/task/13. Thread rule: any thread.
 std::string task_stat(const std::string& folder);
 
 }  // namespace accel::programs

@@ -36,6 +36,13 @@ def _check_average(op, kind):
     )
 
 
+def _check_complex(op, tensors):
+    collectives.check(
+        TORCH_VERSION > (2, 8) or not any(tensor.is_complex() for tensor in tensors),
+        lambda: f"{op}: Gloo of torch 2.8 and before has no complex numbers; use torch.view_as_real(tensor)",
+    )
+
+
 def _report_ignored_reduction(op, kind):
     if kind != 0 and TORCH_VERSION <= (2, 8):
         channel.report(
@@ -232,6 +239,7 @@ class SimProcessGroup(dist.ProcessGroup):
         root = getattr(opts, "rootRank", root if opts is None else opts)
         collectives.check_one(collectives.BROADCAST, tensors)
         collectives.check_root(collectives.BROADCAST, root, self._size)
+        _check_complex("broadcast", tensors)
         return self._start(collectives.BROADCAST, tensors, results=[tensors], root=root, is_async=_is_async(opts))
 
     def reduce(self, tensors, opts=None, root=0, op=_SUM, timeout=None):
@@ -240,6 +248,7 @@ class SimProcessGroup(dist.ProcessGroup):
         collectives.check_one(collectives.REDUCE, tensors)
         collectives.check_root(collectives.REDUCE, root, self._size)
         _check_average("reduce", _kind_of(op))
+        _check_complex("reduce", tensors)
         return self._start(collectives.REDUCE, tensors, results=[tensors], kind=_kind_of(op), root=root,
                            is_async=_is_async(opts))
 
@@ -307,6 +316,7 @@ class SimProcessGroup(dist.ProcessGroup):
         )
         _report_ignored_reduction("reduce_scatter", kind)
         collectives.check_one(op, outputs)
+        _check_complex("reduce_scatter", outputs)
         collectives.check(len(inputs) == 1, lambda: f"reduce_scatter: got {len(inputs)} input lists; expected one")
         collectives.check_count(op, "inputs", len(inputs[0]), self._size)
         collectives.check_same(op, outputs[0], inputs[0][self._rank])
@@ -314,6 +324,7 @@ class SimProcessGroup(dist.ProcessGroup):
 
     def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None, timeout=None):
         outputs, inputs, kind = _list(outputs), _list(inputs), _kind_of(opts.reduceOp) if opts is not None else 0
+        _check_complex("reduce_scatter_tensor", outputs)
         _report_ignored_reduction("reduce_scatter_tensor", kind)
         collectives.check_all_parts(collectives.REDUCE_SCATTER_TENSOR, inputs, outputs, self._size)
         return self._start(collectives.REDUCE_SCATTER_TENSOR, inputs, outputs, [outputs], kind, is_async=_is_async(opts))

@@ -37,6 +37,13 @@ def test_reductions_have_the_recorded_bits_of_gloo(ranks):
     assert simulated == {case: bits for case, bits in recorded.items() if case.split()[0] == str(ranks)}
 
 
+def test_each_dtype_is_reduced_or_refused_as_by_gloo():
+    simulated, real = simulate(2, PROGRAMS / "dtypes.py"), launch(2, PROGRAMS / "dtypes.py")
+    assert (simulated.code, real.code) == (0, 0), simulated.error + real.error
+    assert len(results_of(real.output)) > 600
+    assert sorted(results_of(simulated.output)) == sorted(results_of(real.output))
+
+
 def test_sixty_four_ranks():
     run = simulate(64, PROGRAMS / "trainings.py", "accelerate", seconds=180)
     assert run.code == 0, run.error

@@ -1,5 +1,6 @@
 """What torch.cuda and torch.accelerator answer a program that `sim-run --map-cuda` runs on the CPU: see cuda_map.py."""
 
+import abc
 import collections
 import contextlib
 import functools
@@ -176,6 +177,13 @@ class Event:
     def elapsed_time(self, end):
         """In milliseconds."""
         return (end._time - self._time) * 1e3
+
+
+# The compiler of torch 2.5 and before asserts that the classes have these bases.
+_bases = module_of("torch._streambase")
+for _base, _class in (("_EventBase", Event), ("_StreamBase", Stream)):
+    if isinstance(getattr(_bases, _base, None), abc.ABCMeta):
+        getattr(_bases, _base).register(_class)
 
 
 def _memory_info(*_):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import simranks
 import pytest
+from simranks.tensors import TORCH_VERSION as TORCH
 
 PROGRAMS = Path(__file__).parent / "programs"
 ROOT = Path(__file__).parents[3]
@@ -46,6 +47,16 @@ def launch(ranks, *program):
         if real.code == 0:
             break
     return real
+
+
+def skip_unless_torch_can(name):
+    """A test of a program that this version of torch, or of the installed packages, cannot run on real ranks either."""
+    if name in ("fsdp2", "fsdp", "hybrid", "draws_another_model", "loads_one_model") and TORCH < (2, 8):
+        pytest.skip("torch 2.6 and before cannot run FSDP2 on CPUs")
+    if name == "pipeline" and TORCH < (2, 6):
+        pytest.skip("the stages of torch 2.4 have other arguments")
+    if name == "trainer":
+        pytest.importorskip("transformers")
 
 
 def simulate_text(folder, ranks, text, *options):

@@ -1,7 +1,7 @@
 """The same bits as Python over real Gloo processes."""
 
 import pytest
-from conftest import PROGRAMS, launch, results_of, simulate
+from conftest import PROGRAMS, launch, results_of, simulate, skip_unless_torch_can
 from record_bits import RANKS, bits_of, recorded_bits
 
 CASES = [
@@ -18,6 +18,7 @@ CASES = [
 
 @pytest.mark.parametrize("name, ranks", CASES)
 def test_trainings_equal_gloo(name, ranks):
+    skip_unless_torch_can(name)
     simulated = simulate(ranks, PROGRAMS / "trainings.py", name)
     assert simulated.code == 0, simulated.error
     real = launch(ranks, PROGRAMS / "trainings.py", name)

@@ -3,8 +3,7 @@
 import json
 
 import pytest
-from conftest import PROGRAMS, results_of, simulate, simulate_text
-from simranks.tensors import TORCH_VERSION as TORCH
+from conftest import PROGRAMS, TORCH, results_of, simulate, simulate_text, skip_unless_torch_can
 
 MISTAKES = PROGRAMS / "mistakes.py"
 PARTING = """
@@ -48,6 +47,7 @@ def test_an_error_may_become_a_finding_or_nothing(check, text, tmp_path):
 def test_a_finding_may_become_an_error_or_nothing(check, program):
     if check == "torch_races" and TORCH >= (2, 12):
         pytest.skip("this version of torch has no such race")
+    skip_unless_torch_can(program[1])
     assert f"[{check}]" in simulate(4, *program).error
     ended = simulate(4, *program, options=["--check", f"{check}=error"])
     assert ended.code == 3 and f"[{check}]" in ended.error, ended.error

@@ -3,10 +3,8 @@
 import time
 
 import pytest
-import torch
-from conftest import PROGRAMS, simulate
+from conftest import PROGRAMS, TORCH, simulate, skip_unless_torch_can
 
-TORCH = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 LINES = (PROGRAMS / "mistakes.py").read_text().splitlines()
 
 
@@ -75,6 +73,7 @@ def test_forgotten_set_epoch_is_a_finding():
 
 
 def test_models_of_other_seeds_are_a_finding():
+    skip_unless_torch_can("draws_another_model")
     run = simulate(4, PROGRAMS / "mistakes.py", "draws_another_model")
     assert run.code == 0, run.error
     place = line_of("fully_shard(model)", "draws_another_model")
@@ -89,6 +88,7 @@ def test_an_exit_while_the_rank_waits(no_leftovers):
 
 def test_a_race_of_torch_itself_is_a_finding():
     """The set-up of a pipeline receives two messages into one tensor, which it does not read: up to torch 2.11, no longer in 2.13."""
+    skip_unless_torch_can("pipeline")
     run = simulate(4, PROGRAMS / "trainings.py", "pipeline")
     assert run.code == 0, run.error
     place = "torch/distributed/pipelining/schedules.py"
@@ -102,11 +102,10 @@ def test_a_call_of_torch_whose_tensor_the_program_changes(no_leftovers):
     assert "has not waited for it, and its tensor is changed by aten::mul_ before wait()" in run.error
 
 
-def test_right_programs_have_no_findings():
-    for name in ("loads_one_model", "reads_a_loss_that_is_reduced"):
-        run = simulate(4, PROGRAMS / "mistakes.py", name)
-        assert run.code == 0 and "warning" not in run.error, run.error
-    for name in ("accelerate", "fsdp2"):
-        run = simulate(2, PROGRAMS / "trainings.py", name)
-        assert run.code == 0
-        assert "warning" not in run.error
+@pytest.mark.parametrize("program, name", [("mistakes.py", "loads_one_model"), ("mistakes.py", "reads_a_loss_that_is_reduced"),
+                                           ("trainings.py", "accelerate"), ("trainings.py", "fsdp2")])
+def test_right_programs_have_no_findings(program, name):
+    skip_unless_torch_can(name)
+    run = simulate(4, PROGRAMS / program, name)
+    warnings = [line for line in run.error.splitlines() if "warning" in line and "[backend_faults]" not in line]
+    assert run.code == 0 and not warnings, run.error

@@ -1,11 +1,7 @@
 """Wrong arguments raise on the rank before it waits, with the texts that C++ programs get."""
 
 import pytest
-import torch
-from conftest import simulate_text
-
-# Of lists, in Gloo.
-HAS_ALL_TO_ALL = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2]) >= (2, 13)
+from conftest import TORCH, simulate_text
 
 NO_GPU = (
     "simulated ranks have no GPUs, but the program uses a device cuda; use device='cpu', as on a machine without GPUs, or "
@@ -31,7 +27,9 @@ CALLS = [
     ("group._allgather_base(a, a)",
      "all_gather_into_tensor: got 4 elements of Float on one side and 4 of Float on the other; expected 2 times as many "
      "elements, of one dtype"),
-    ("group.reduce_scatter([a], [[a]])", "reduce_scatter inputs: got 1 tensors; expected 2, one per rank"),
+    ("group.reduce_scatter([a], [[a]])",
+     "reduce_scatter inputs: got 1 tensors; expected 2, one per rank" if TORCH > (2, 6) else
+     "reduce_scatter: Gloo of torch 2.6 and before has none of lists; use reduce_scatter_tensor"),
     ("group.gather([], [a], root=rank)", "gather: got 0 output lists on the root; expected one"),
     ("group.scatter([a], [[a, a]], root=1 - rank)",
      "scatter: got inputs on rank 0; expected them only on the root, rank 1"),
@@ -45,7 +43,7 @@ CALLS = [
     ("dist.irecv(a, rank)", "recv: rank 0 is the caller itself, which Gloo does not support; copy the tensor instead"),
     ("dist.all_to_all([a, b], [a, b])",
      "all_to_all: got tensors of shapes [4] and [3]; Gloo expects one shape; use all_to_all_single, with split sizes for parts "
-     "of different sizes" if HAS_ALL_TO_ALL else
+     "of different sizes" if TORCH >= (2, 13) else
      "all_to_all: Gloo has it from torch 2.13 on; use all_to_all_single, with split sizes for parts of different sizes"),
     ("dist.all_to_all([a], [a, a])", "all_to_all outputs: got 1 tensors; expected 2, one per rank"),
     ("dist.new_group(backend='nccl')",

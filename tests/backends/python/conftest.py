@@ -53,8 +53,8 @@ def skip_unless_torch_can(name):
     """A test of a program that this version of torch, or of the installed packages, cannot run on real ranks either."""
     if name in ("fsdp2", "fsdp", "hybrid", "draws_another_model", "loads_one_model") and TORCH < (2, 8):
         pytest.skip("torch 2.6 and before cannot run FSDP2 on CPUs")
-    if name == "pipeline" and TORCH < (2, 6):
-        pytest.skip("the stages of torch 2.4 have other arguments")
+    if name == "pipeline" and TORCH < (2, 8):
+        pytest.skip("the pipelines of torch 2.6 and before drop messages that Gloo has not sent yet, and hang")
     if name == "trainer":
         pytest.importorskip("transformers")
 

@@ -23,11 +23,14 @@ import unittest
 import pytest
 
 
+# A pool of threads that is made before the fork would be missing in the ranks. Set here, since pytest imports each
+# conftest.py, which may compute, before it configures plugins.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "ranks(number, **options): run the test on simulated ranks; see simranks")
-    # A thread pool made before the fork would hang the ranks.
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(name, "1")
 
 
 def pytest_itemcollected(item):

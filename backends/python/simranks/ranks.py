@@ -52,14 +52,27 @@ def warm_up():
 _FORK_SAFE_THREADS = {"jemalloc_bg_thd"}
 
 
-def check_threads():
+def _names_of_threads():
     names = []
     for task in os.listdir("/proc/self/task"):
-        if int(task) == os.getpid():
-            continue
-        with open(f"/proc/self/task/{task}/comm", encoding="utf-8") as file:
-            names.append(file.read().strip())
-    names = [name for name in names if name not in _FORK_SAFE_THREADS]
+        if int(task) != os.getpid():
+            with open(f"/proc/self/task/{task}/comm", encoding="utf-8") as file:
+                names.append(file.read().strip())
+    return [name for name in names if name not in _FORK_SAFE_THREADS]
+
+
+def _end_threads_that_expect_a_fork():
+    """Those of numpy's OpenBLAS end before any fork, and start again at the next multiplication."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def check_threads():
+    if _names_of_threads():
+        _end_threads_that_expect_a_fork()
+    names = _names_of_threads()
     if not names:
         return
     python = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]

@@ -1,5 +1,6 @@
 """`@pytest.mark.ranks`."""
 
+import os
 import re
 import subprocess
 import sys
@@ -157,6 +158,27 @@ def test_marked_tests_run_on_ranks(tmp_path, no_leftovers):
     assert "--schedul: unknown option" in done.output
     assert "ranks: expected the number of ranks" in done.output
     print("seconds:", re.findall(r"([0-9.]+)s call .*::(test_\w+(?:\[\d\])?)", done.output))
+
+
+def test_a_conftest_that_computes_with_threads(tmp_path, no_leftovers):
+    """pytest imports it before it configures plugins; the pools of numpy and torch would be missing in forked ranks."""
+    (tmp_path / "conftest.py").write_text(
+        "import numpy, torch\n"
+        "numpy.ones((600, 600)) @ numpy.ones((600, 600))\n"
+        "torch.ones(600, 600) @ torch.ones(600, 600)\n"
+    )
+    (tmp_path / "test_sum.py").write_text(
+        "import numpy, pytest, torch, torch.distributed as dist\n"
+        "@pytest.mark.ranks(2)\n"
+        "def test_sum():\n"
+        "    dist.init_process_group('gloo')\n"
+        "    total = torch.ones(600, 600) @ torch.from_numpy(numpy.ones((600, 600)) @ numpy.ones((600, 600))).float()\n"
+        "    dist.all_reduce(total)\n"
+        "    assert total[0, 0] == 2 * 600 * 600\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", tmp_path], capture_output=True, text=True, env=environment)
+    assert "1 passed" in done.stdout, done.stdout
 
 
 def test_nothing_outlives_a_killed_pytest(tmp_path, no_leftovers):

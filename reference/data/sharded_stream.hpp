@@ -47,8 +47,8 @@ class ShardedStreamBatches : public BatchStream<Batch> {
       const auto worker = std::exchange(turn_, (turn_ + 1) % static_cast<int>(readers_.size()));
       auto& reader = *readers_[worker];
       if (reader.ended) continue;
-      auto part = workers_->result(reader.ahead.front(), worker);
-      reader.ahead.pop_front();
+      auto part = workers_->result(ahead_[worker].front(), worker);
+      ahead_[worker].pop_front();
       if (part.batch) {
         read_ahead(worker);
         return LoadedBatch<Batch>{
@@ -83,7 +83,6 @@ class ShardedStreamBatches : public BatchStream<Batch> {
     std::int64_t num_to_skip = 0;
     at::Tensor resumed = {};
     std::optional<SampleCursor<Dataset>> cursor = {};  // used only on the worker's thread
-    std::deque<std::future<Part>> ahead = {};
     bool ended = false;
     std::vector<Sample> left_over = {};
   };
@@ -91,16 +90,17 @@ class ShardedStreamBatches : public BatchStream<Batch> {
   // Tasks are submitted to the workers in turn, starting at worker 0, independently of whose batch is returned first.
   void start_workers() {
     workers_ = detail::start_workers(static_cast<int>(readers_.size()), options_.readers, /*resumed=*/false);
+    ahead_.resize(readers_.size());
     for (int batch = 0; batch < options_.readers.prefetch_factor; ++batch) {
       for (std::size_t worker = 0; worker < readers_.size(); ++worker) read_ahead(static_cast<int>(worker));
     }
   }
 
   void read_ahead(int worker) {
-    auto& reader = readers_[worker];
-    reader->ahead.push_back(workers_->submit(worker, [reader, collate = collate_, rows = options_.batch_size] {
-      return read_part(*reader, *collate, rows);
-    }));
+    ahead_[worker].push_back(
+        workers_->submit(worker, [reader = readers_[worker], collate = collate_, rows = options_.batch_size] {
+          return read_part(*reader, *collate, rows);
+        }));
   }
 
   static Part read_part(Reader& reader, Collate& collate, std::int64_t batch_size) {
@@ -140,6 +140,7 @@ class ShardedStreamBatches : public BatchStream<Batch> {
   std::shared_ptr<Collate> collate_;  // shared with tasks, like the readers, which a time-out leaves behind
   Options options_;
   std::vector<std::shared_ptr<Reader>> readers_;
+  std::vector<std::deque<std::future<Part>>> ahead_;  // per worker; a reader must not own what its own tasks return
   std::size_t num_ended_ = 0;
   int turn_ = 0;
   std::deque<Sample> left_over_;

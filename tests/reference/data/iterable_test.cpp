@@ -184,6 +184,37 @@ TEST_F(IterableTest, AStreamThatDrawsIsReadByTheReadersGenerator) {
   EXPECT_TRUE(context_->generator.get_state().equal(reference.get_state()));
 }
 
+// A pass that is left early frees the data set with its files, whether nobody, one or several workers have read ahead.
+TEST_F(IterableTest, AnAbandonedPassKeepsNoDataset) {
+  struct Parts : CountingStream {
+    [[nodiscard]] std::int64_t num_shards() const { return 4; }
+    [[nodiscard]] Parts shard(std::int64_t, std::int64_t) const { return *this; }
+  };
+  struct Indexed : CountingStream {
+    [[nodiscard]] std::int64_t size() const { return length; }
+    [[nodiscard]] static std::int64_t get(std::int64_t index) { return index; }
+  };
+  static_assert(ShardedDataset<Parts> && !ShardedDataset<CountingStream> && MapDataset<Indexed>);
+  const auto expect_freed = [&]<typename Dataset>(const char* kind, Dataset dataset) {
+    for (const int num_workers : {0, 1, 2, 3}) {
+      for (const bool dispatch : {false, true}) {
+        dataset.length = 40;
+        dataset.num_read = std::make_shared<int>(0);
+        {
+          auto loader = prepared(DataLoader(dataset, {.batch_size = 2, .num_workers = num_workers}),
+                                 {.dispatch_batches = dispatch});
+          auto batch = loader.begin();
+          ++batch;
+        }
+        EXPECT_EQ(dataset.num_read.use_count(), 1) << kind << ", " << num_workers << " workers, dispatch " << dispatch;
+      }
+    }
+  };
+  expect_freed("a stream", CountingStream());
+  expect_freed("a stream of parts", Parts());
+  expect_freed("an indexed data set", Indexed());
+}
+
 // Resuming in the middle of a large epoch would otherwise take as long as the epoch.
 TEST_F(IterableTest, AMapLoaderSkipsWithoutReading) {
   struct Counting {

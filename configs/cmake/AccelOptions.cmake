@@ -70,7 +70,12 @@ endif()
 
 # One test requests more memory than exists, on purpose, and LibTorch leaks its writer after a failed write.
 if(ACCEL_SANITIZE MATCHES "address")
-  set(ACCEL_TEST_ENVIRONMENT ";ASAN_OPTIONS=allocator_may_return_null=1;LSAN_OPTIONS=print_suppressions=0:suppressions=${accel_SOURCE_DIR}/configs/leaks_of_libraries.txt")
+  find_program(ACCEL_SYMBOLIZER llvm-symbolizer-16)  # an older one cannot read Clang 16's line tables
+  set(ACCEL_TEST_ENVIRONMENT ";ASAN_OPTIONS=allocator_may_return_null=1")
+  if(ACCEL_SYMBOLIZER)
+    string(APPEND ACCEL_TEST_ENVIRONMENT ":external_symbolizer_path=${ACCEL_SYMBOLIZER}")
+  endif()
+  string(APPEND ACCEL_TEST_ENVIRONMENT ";LSAN_OPTIONS=print_suppressions=0:suppressions=${accel_SOURCE_DIR}/configs/leaks_of_libraries.txt")
 endif()
 
 # Tests compile without optimization; the libraries under test are optimized.

@@ -106,23 +106,24 @@ def _without_cuda(type_name):
     return type_name.replace("torch.cuda.", "torch.") if isinstance(type_name, str) else type_name
 
 
+def _moved_to_mapped(function):
+    def to(self, *args, **kwargs):
+        if args:
+            args = mapped(args[0]), *args[1:]
+        if "device" in kwargs:
+            kwargs["device"] = mapped(kwargs["device"])
+        return function(self, *args, **kwargs)
+
+    return to
+
+
 def _map_tensors():
-    def to(function):
-        def call(self, *args, **kwargs):
-            if args:
-                args = mapped(args[0]), *args[1:]
-            if "device" in kwargs:
-                kwargs["device"] = mapped(kwargs["device"])
-            return function(self, *args, **kwargs)
-
-        return call
-
     move = torch.Tensor.to
 
     def cuda(self, device=None, non_blocking=False, **options):
         return move(self, _CPU, **options)
 
-    replace(torch.Tensor, "to", to)
+    replace(torch.Tensor, "to", _moved_to_mapped)
     replace(torch.Tensor, "cuda", lambda _: cuda)
     replace(torch.Tensor, "pin_memory", lambda _: lambda self, device=None: self)
     replace(torch.Tensor, "record_stream", lambda _: lambda self, stream: None)
@@ -193,6 +194,7 @@ def _map_modules():
 
         return call
 
+    replace(torch.nn.Module, "to", _moved_to_mapped)  # torch 2.6 asks for a GPU to read a device's number
     replace(torch.nn.parallel.DistributedDataParallel, "__init__", data_parallel)
     replace(torch.nn.SyncBatchNorm, "forward", sync_batch_norm)
     replace(getattr(module_of("torch.distributed.device_mesh"), "DeviceMesh", None), "__init__", mesh)

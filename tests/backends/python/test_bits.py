@@ -1,7 +1,7 @@
 """The same bits as Python over real Gloo processes."""
 
 import pytest
-from conftest import PROGRAMS, launch, results_of, simulate, skip_unless_torch_can
+from conftest import PROGRAMS, TORCH, launch, results_of, simulate, simulate_text, skip_unless_gloo_is_right, skip_unless_torch_can
 from record_bits import RANKS, bits_of, recorded_bits
 
 CASES = [
@@ -18,7 +18,7 @@ CASES = [
 
 @pytest.mark.parametrize("name, ranks", CASES)
 def test_trainings_equal_gloo(name, ranks):
-    skip_unless_torch_can(name)
+    skip_unless_gloo_is_right(name)
     simulated = simulate(ranks, PROGRAMS / "trainings.py", name)
     assert simulated.code == 0, simulated.error
     real = launch(ranks, PROGRAMS / "trainings.py", name)
@@ -43,6 +43,30 @@ def test_each_dtype_is_reduced_or_refused_as_by_gloo():
     assert (simulated.code, real.code) == (0, 0), simulated.error + real.error
     assert len(results_of(real.output)) > 600
     assert sorted(results_of(simulated.output)) == sorted(results_of(real.output))
+
+
+def test_gradients_of_fsdp2_are_averages(tmp_path):
+    """Of which Gloo of torch 2.8 gives the sums."""
+    skip_unless_torch_can("fsdp2")
+    run = simulate_text(
+        tmp_path, 3,
+        "import torch, torch.distributed as dist\n"
+        "from torch.distributed.fsdp import fully_shard\n"
+        "dist.init_process_group('gloo')\n"
+        "torch.manual_seed(1)\n"
+        "model = torch.nn.Linear(5, 4)\n"
+        "inputs = [torch.randn(6, 5) for _ in range(dist.get_world_size())]\n"
+        "for x in inputs:\n"
+        "    model(x).square().mean().backward()\n"
+        "expected = [parameter.grad / len(inputs) for parameter in model.parameters()]\n"
+        "model.zero_grad()\n"
+        "model = fully_shard(model)\n"
+        "model(inputs[dist.get_rank()]).square().mean().backward()\n"
+        "for parameter, mean in zip(model.parameters(), expected):\n"
+        "    torch.testing.assert_close(parameter.grad.full_tensor(), mean)\n",
+    )
+    assert run.code == 0, run.error
+    assert ("[backend_faults]" in run.error) == (TORCH <= (2, 8)), run.error
 
 
 def test_sixty_four_ranks():

@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy
 
 TORCH = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 
+
 def digest(tensors):
     return hashlib.sha256(b"".join(t.detach().contiguous().view(torch.uint8).numpy().tobytes() for t in tensors)).hexdigest()[:16]
 

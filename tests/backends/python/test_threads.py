@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from conftest import PROGRAMS, ROOT, launch, results_of, simulate, simulate_text, skip_unless_gloo_is_right
+from conftest import PROGRAMS, ROOT, TORCH, launch, results_of, simulate, simulate_text, skip_unless_gloo_is_right
 
 START = """
 import threading, time
@@ -57,6 +57,8 @@ def test_threads_in_a_serial_schedule(schedule):
 
 @pytest.mark.parametrize("kind", ("ddp", "fsdp"))
 def test_an_asynchronous_save(tmp_path, kind):
+    if TORCH < (2, 8):
+        pytest.skip("async_save of torch 2.6 and before writes what the training has changed since, on real ranks too")
     skip_unless_gloo_is_right(kind)
     run = simulate(4, PROGRAMS / "async_save.py", tmp_path / "simulated", kind)
     assert run.code == 0, run.error

@@ -314,9 +314,9 @@ class SimProcessGroup(dist.ProcessGroup):
             TORCH_VERSION > (2, 6),
             lambda: "reduce_scatter: Gloo of torch 2.6 and before has none of lists; use reduce_scatter_tensor",
         )
-        _report_ignored_reduction("reduce_scatter", kind)
         collectives.check_one(op, outputs)
         _check_complex("reduce_scatter", outputs)
+        _report_ignored_reduction("reduce_scatter", kind)
         collectives.check(len(inputs) == 1, lambda: f"reduce_scatter: got {len(inputs)} input lists; expected one")
         collectives.check_count(op, "inputs", len(inputs[0]), self._size)
         collectives.check_same(op, outputs[0], inputs[0][self._rank])

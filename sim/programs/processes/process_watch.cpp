@@ -32,7 +32,7 @@ static_assert(sizeof(ProcessInfo) == 64, "the size is a part of the request's nu
 constexpr auto kGetInfo = _IOWR(0xFF, 11, ProcessInfo);
 constexpr std::uint64_t kInfoExit = 1u << 3;
 
-// Of a process whose parent has not read it yet: the last field.
+// Of a process whose parent must still read it: the last field.
 std::optional<int> status_of_zombie(pid_t pid) {
   const auto stat = task_stat(fmt::format("/proc/{}", pid));
   if (!stat.starts_with('Z')) return std::nullopt;

@@ -79,7 +79,7 @@ def test_a_script_alone_is_run_by_python():
 ACCEL = ROOT / "build/release/bin/accel"
 
 
-@pytest.mark.skipif(not ACCEL.exists(), reason="accel, which the package does not have, is not built")
+@pytest.mark.skipif(not ACCEL.exists(), reason="accel is missing: the package lacks it, and ./dev build makes it")
 def test_accel_launch_runs_a_script_on_simulated_ranks(tmp_path):
     expected = results_of(simulate(2, *TRAINING).output)
     run = run_with_python(ACCEL, "launch", "--sim", "--num_processes", "2", *TRAINING)

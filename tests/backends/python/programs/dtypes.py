@@ -4,34 +4,13 @@ import sys
 
 import torch
 import torch.distributed as dist
+from reductions import all_reduce, reduce, reduce_scatter, reduce_scatter_tensor, values
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "int32", "int64", "bool", "complex64",
           "complex128", "float8_e4m3fn", "float8_e5m2", "uint16")
 REDUCTIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
 TORCH = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 GIVES_ONLY_SUMS = TORCH <= (2, 8)  # Gloo's reduce_scatter
-
-
-def values(rank, size, dtype):
-    return (torch.arange(size) % 5 + 1 + rank).float().to(dtype)
-
-
-def all_reduce(rank, ranks, dtype, op):
-    tensor = values(rank, 4, dtype)
-    dist.all_reduce(tensor, op)
-    return [tensor]
-
-
-def reduce(rank, ranks, dtype, op):
-    tensor = values(rank, 4, dtype)
-    dist.reduce(tensor, 0, op)
-    return [tensor] if rank == 0 else []  # elsewhere it holds partial sums
-
-
-def reduce_scatter_tensor(rank, ranks, dtype, op):
-    output = values(rank, 2, dtype)
-    dist.reduce_scatter_tensor(output, values(rank, 2 * ranks, dtype), op)
-    return [output]
 
 
 def broadcast(rank, ranks, dtype):
@@ -86,25 +65,26 @@ def all_reduce_coalesced(rank, ranks, dtype):
 
 
 def numbers(tensor):
-    return tensor.to(torch.complex64 if tensor.is_complex() else torch.float32).tolist()
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64).tolist()
 
 
 def main():
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    cases = [(call, dtype, (name,)) for call in (all_reduce, reduce, reduce_scatter_tensor) for dtype in DTYPES
-             for name in REDUCTIONS]
+    cases = [(call, dtype, (name,)) for call in (all_reduce, reduce, reduce_scatter, reduce_scatter_tensor)
+             for dtype in DTYPES for name in REDUCTIONS if name == "SUM" or not (GIVES_ONLY_SUMS and "scatter" in call.__name__)]
     cases += [(call, dtype, ()) for call in (broadcast, all_gather, all_gather_into_tensor, gather, scatter,
                                              all_to_all_single, message, all_reduce_coalesced) for dtype in DTYPES]
-    for call, dtype, names in cases:
-        if call is reduce_scatter_tensor and names[0] != "SUM" and GIVES_ONLY_SUMS:
-            continue
+    for call, name, operations in cases:
+        dtype = getattr(torch, name)
         try:
-            tensors = call(rank, ranks, getattr(torch, dtype), *[getattr(dist.ReduceOp, name) for name in names])
-            result = [numbers(tensor) for tensor in tensors]
+            if operations:
+                result = numbers(call(rank, ranks, 4, dtype, getattr(dist.ReduceOp, operations[0])))
+            else:
+                result = [numbers(tensor) for tensor in call(rank, ranks, dtype)]
         except (RuntimeError, ValueError):
             result = "error"
-        words = [str(rank), call.__name__, dtype, *names, repr(result).replace(" ", "")]
+        words = [str(rank), call.__name__, name, *operations, repr(result).replace(" ", "")]
         sys.stdout.write(f"result {' '.join(words)}\n")
     sys.stdout.flush()
     dist.barrier()

@@ -13,7 +13,8 @@ REDUCTIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX")
 def values(rank, size, dtype):
     """Numbers near 1 whose sums and products round."""
     steps = (torch.arange(size, dtype=torch.int64) * 2654435761 + rank * 40503 + 12345) % 65521
-    return (steps % 7 if dtype == torch.int64 else (steps.double() / 65521 + 0.5)).to(dtype)
+    is_whole = not (dtype.is_floating_point or dtype.is_complex)
+    return (steps % 7 if is_whole else (steps.double() / 65521 + 0.5)).to(dtype)
 
 
 def all_reduce(rank, ranks, size, dtype, op):
@@ -62,4 +63,5 @@ def main():
     dist.barrier()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -205,6 +205,20 @@ TEST(CiFilesTest, EveryCommandOfTheUsageRunsAFunctionOrAScriptThatExists) {
   EXPECT_GT(scripts, 7);
 }
 
+// A list that no script installs is one that a fresh machine lacks.
+TEST(CiFilesTest, DevInstallsEveryListOfPackages) {
+  auto scripts = text_of("dev");
+  for (const auto& entry : fs::directory_iterator(source_dir() / "configs/dev")) scripts += text_of(entry.path());
+  int lists = 0;
+  for (const auto& entry : fs::directory_iterator(source_dir() / "configs/packages")) {
+    auto name = entry.path().filename().string();
+    if (name.starts_with("libtorch-")) name = "libtorch-";  // by the lane and the version
+    EXPECT_THAT(scripts, HasSubstr(name));
+    ++lists;
+  }
+  EXPECT_GT(lists, 9);
+}
+
 // A target without a corpus would not be fuzzed, and a corpus without a target would stop every run.
 TEST(CiFilesTest, DevFuzzesTheTargetsThatCMakeBuilds) {
   const auto cmake = text_of("properties/CMakeLists.txt");

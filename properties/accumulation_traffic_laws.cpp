@@ -14,7 +14,7 @@ namespace nn = torch::nn;
 
 // Traffic is counted by a rehearsal on virtual time. This network model adds no time: a call finishes when the last
 // rank arrives.
-std::vector<double> finish_at_once(const sim::EngineGroup&, const sim::Call&, std::span<const double> ready) {
+std::vector<double> finish_at_once(const sim::EngineGroup&, const Call&, std::span<const double> ready) {
   return std::vector<double>(ready.size(), *std::max_element(ready.begin(), ready.end()));
 }
 

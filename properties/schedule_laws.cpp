@@ -100,7 +100,7 @@ TEST(ScheduleLaws, EveryScheduleGivesTheSameParametersOnEveryRank) {
 }
 
 // A network with one latency and one bandwidth, and a table of operator costs. Any pure function would do.
-std::vector<double> finish_times(const sim::EngineGroup&, const sim::Call& call, std::span<const double> ready) {
+std::vector<double> finish_times(const sim::EngineGroup&, const Call& call, std::span<const double> ready) {
   double latest = 0;
   for (const double time : ready) latest = std::max(latest, time);
   std::vector<double> finish;

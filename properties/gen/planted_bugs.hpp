@@ -25,7 +25,6 @@
 /// Plants bugs at many places of a program and checks their diagnoses.
 namespace accel::testing::planted_bugs {
 
-using sim::Diagnosis;
 using Kind = Diagnosis::Kind;
 using Clock = std::chrono::steady_clock;
 using Shape = std::vector<std::int64_t>;
@@ -115,7 +114,7 @@ inline void check(const sim::SimulationReport& report, const Expected& expected)
   if (expected.sequence) RC_ASSERT(diagnosis.sequence == *expected.sequence);
   if (expected.shapes) RC_ASSERT(diagnosis.shapes == *expected.shapes);
   RC_ASSERT(diagnosis.where == name_of(expected.where));
-  RC_ASSERT(message_of(report.error).find(sim::describe_ranks(expected.ranks)) != std::string::npos);
+  RC_ASSERT(message_of(report.error).find(describe_ranks(expected.ranks)) != std::string::npos);
   check_first_difference(diagnosis, expected);
 }
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "sim/engine/collective_call.hpp"
+#include "reference/diagnosis/collective_call.hpp"
 
 /// What one rank did, as far as its time depends on it: compute, calls and waits, in their order.
 ///

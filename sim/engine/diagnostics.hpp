@@ -1,10 +1,10 @@
 #pragma once
 
 #include <chrono>
-#include <optional>
 #include <string>
 
-#include "sim/engine/diagnosis.hpp"
+#include "reference/diagnosis/diagnosis.hpp"
+#include "reference/diagnosis/job_state.hpp"
 #include "sim/engine/failure_record.hpp"
 #include "sim/engine/meeting.hpp"
 #include "sim/engine/rank_states.hpp"
@@ -34,13 +34,8 @@ class Diagnostics {
   [[nodiscard]] std::string describe_rank(int rank) const;
 
  private:
-  using Places = std::vector<std::pair<std::string, std::vector<int>>>;  // a description, and the ranks that it fits
-
-  static void add_waiting(const RankWait& wait, Diagnosis& diagnosis);
-  void add_missing_ranks(const Meeting& meeting, Diagnosis& diagnosis) const;
-  void add_missing_sender(const Meeting& meeting, Diagnosis& diagnosis) const;
-  void add_missing_members(const Meeting& meeting, Diagnosis& diagnosis, bool is_first) const;
-  [[nodiscard]] Places places_of(const std::vector<int>& ranks) const;
+  [[nodiscard]] RankState rank_state(int rank) const;
+  [[nodiscard]] std::vector<RankState> rank_states() const;
 
   RankStates& states_;
   RankScheduler& scheduler_;

@@ -166,7 +166,7 @@ int FailureHandler::rank_of_stalled_turn() {
   const auto holder = scheduler_.holder();
   if (holder.rank < 0 || std::chrono::steady_clock::now() - holder.since < options_.timeout) return -1;
   for (int rank = 0; rank < states_.num_ranks(); ++rank) {
-    if (rank != holder.rank && states_.state(rank).activity != RankStates::Activity::kHasLeft) return holder.rank;
+    if (rank != holder.rank && states_.state(rank).activity != Activity::kHasLeft) return holder.rank;
   }
   return -1;
 }

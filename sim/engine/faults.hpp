@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "reference/core/errors.hpp"
-#include "sim/engine/collective_call.hpp"
+#include "reference/diagnosis/collective_call.hpp"
 
 namespace accel {
 class Files;

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/engine/collective_call.hpp"
+#include "reference/diagnosis/collective_call.hpp"
 #include "sim/engine/group.hpp"
 #include "sim/engine/scheduling/completion.hpp"
 

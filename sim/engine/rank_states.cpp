@@ -1,22 +1,15 @@
 // A rank writes its own state; diagnoses on other threads read it. One mutex per rank keeps ranks from contending.
 #include "sim/engine/rank_states.hpp"
 
-#include <fmt/format.h>
+#include <utility>
 
 #include "sim/engine/meeting.hpp"
 
 namespace accel::sim {
 
-// Collectives are counted per group, messages per pair of ranks; the text says which, so that "#3" is not ambiguous.
-std::string describe(const LastCall& call) {
-  const auto line = describe(call.where);
-  const auto at = line.empty() ? "" : fmt::format(" ({})", line);
-  const auto op = call.op.value();
-  const auto& group = call.group->name;
-  if (call.peer == kNoPeer) return fmt::format("{} #{} of group {}{}", name_of(op), call.sequence, group, at);
-  const auto other = call.peer == kAnyPeer ? std::string("any rank") : fmt::format("rank {}", call.peer);
-  const auto* direction = op == Collective::kSend ? "to" : "from";
-  return fmt::format("{} #{} {} {} of group {}{}", name_of(op), call.sequence, direction, other, group, at);
+std::optional<CallPlace> place_of(const LastCall& call) {
+  if (!call.op) return std::nullopt;
+  return CallPlace{*call.op, call.group->name, call.sequence, call.peer, call.where};
 }
 
 void RankStates::set_last_call(int rank, const LastCall& call) {
@@ -43,14 +36,17 @@ void RankStates::set_left(int rank) {
 }
 
 // An injected hang blocks on a meeting without a group, which distinguishes it from a rank that waits for others.
-RankStates::State RankStates::state(int rank) {
+RankState RankStates::state(int rank) {
   auto& own = ranks_[rank];
   const MutexLock lock(own.mutex);
-  if (own.waits.empty()) return {own.has_left ? Activity::kHasLeft : Activity::kRuns, own.last_call};
-  State state{Activity::kWaits, own.last_call};
+  RankState state{.last_call = place_of(own.last_call)};
+  if (own.has_left) state.activity = Activity::kHasLeft;
+  if (!own.waits.empty()) state.activity = Activity::kWaits;
   for (const auto& wait : own.waits) {
-    if (!wait.meeting->has_group()) state.activity = Activity::kHangs;
-    state.waits.push_back(wait.call);
+    if (!wait.meeting->has_group())
+      state.activity = Activity::kHangs;
+    else if (auto place = place_of(wait.call))
+      state.waits.push_back(*std::move(place));
   }
   return state;
 }

@@ -8,6 +8,7 @@
 
 #include "reference/core/collective.hpp"
 #include "reference/core/thread_safety.hpp"
+#include "reference/diagnosis/job_state.hpp"
 #include "reference/rank_local/call_site.hpp"
 
 namespace accel::sim {
@@ -15,9 +16,7 @@ namespace accel::sim {
 struct EngineGroup;
 class Meeting;
 
-inline constexpr int kNoPeer = -2, kAnyPeer = -1;
-
-/// The last collective or message that a rank called.
+/// The last collective or message that a rank called: a CallPlace that allocates nothing.
 struct LastCall {
   std::optional<Collective> op;  // absent before the first call
   const EngineGroup* group = nullptr;
@@ -25,8 +24,8 @@ struct LastCall {
   int peer = kNoPeer;  // for a message: world rank, or kAnyPeer
   SourceLine where = {};
 };
-/// E.g. "all_reduce #17 of group world (train.cpp:42)".
-std::string describe(const LastCall& call);
+/// Absent before the first call.
+std::optional<CallPlace> place_of(const LastCall& call);
 
 /// A meeting that a rank, or one of its threads, waits for.
 struct RankWait {
@@ -52,13 +51,7 @@ class RankStates {
   void set_waits(int rank, std::span<const RankWait> waits);
   void set_left(int rank);
 
-  enum class Activity { kRuns, kWaits, kHangs, kHasLeft };
-  struct State {
-    Activity activity = Activity::kRuns;
-    LastCall last_call;
-    std::vector<LastCall> waits = {};  // of its threads
-  };
-  [[nodiscard]] State state(int rank);
+  [[nodiscard]] RankState state(int rank);
   /// Returns what the ranks wait for. A meeting stays alive while a rank waits for it.
   [[nodiscard]] std::vector<RankWait> waits();
 

@@ -168,12 +168,12 @@ void World::disconnect(const std::vector<int>& ranks, const RankErrors& errors) 
 void World::time_out(double seconds, const RankErrors& errors) { parts_->failure_handler.time_out(seconds, errors); }
 std::vector<std::string> World::take_calls_of(int rank) {
   std::vector<std::string> calls;
-  for (const auto& call : parts_->states.take_calls(rank)) calls.push_back(describe(call));
+  for (const auto& call : parts_->states.take_calls(rank)) calls.push_back(describe(place_of(call).value()));
   return calls;
 }
 std::string World::last_call_of(int rank) const {
   const auto call = parts_->states.state(rank).last_call;
-  return call.op ? describe(call) : "";
+  return call ? describe(*call) : "";
 }
 const LastCall& World::own_last_call_of(int rank) const { return parts_->states.own_last_call(rank); }
 std::string World::describe_rank(int rank) const { return parts_->failure_handler.diagnostics().describe_rank(rank); }

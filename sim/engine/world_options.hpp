@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "sim/engine/checks.hpp"
-#include "sim/engine/collective_call.hpp"
-#include "sim/engine/diagnosis.hpp"
+#include "reference/diagnosis/collective_call.hpp"
+#include "sim/engine/run_error.hpp"
 #include "sim/engine/faults.hpp"
 #include "sim/engine/group.hpp"
 #include "sim/engine/meeting.hpp"

@@ -11,7 +11,7 @@
 
 #include "sim/collectives/collective_plan.hpp"
 #include "sim/engine/checks.hpp"
-#include "sim/engine/diagnosis.hpp"
+#include "sim/engine/run_error.hpp"
 #include "sim/engine/faults.hpp"
 #include "sim/engine/record.hpp"
 #include "sim/engine/scheduling/rank_schedule.hpp"

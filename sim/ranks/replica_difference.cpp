@@ -5,7 +5,7 @@
 #include <functional>
 #include <utility>
 
-#include "sim/engine/diagnosis.hpp"
+#include "sim/engine/run_error.hpp"
 
 namespace accel::sim {
 namespace {

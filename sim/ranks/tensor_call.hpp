@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "sim/collectives/tensors/collectives.hpp"
-#include "sim/engine/collective_call.hpp"
+#include "reference/diagnosis/collective_call.hpp"
 
 /// Describes the tensors of one rank's collective as a Call.
 ///

@@ -49,9 +49,9 @@ auto without_frames(const std::string& what, F&& call) {
 }
 
 // describe() prints the dtype with the shapes, but an all-to-all has none here: they may differ between ranks.
-std::string full_text_of(const sim::Call& call) {
+std::string full_text_of(const Call& call) {
   if (call.shapes.empty() && !call.dtype.empty()) return fmt::format("{}({})", accel::name_of(call.op), call.dtype);
-  return sim::describe(call);
+  return describe(call);
 }
 
 // What one rank is about to do.
@@ -64,7 +64,7 @@ struct Offer {
 // Arguments that are wrong on one rank are a difference between the ranks, which only the comparison can report to all.
 template <typename Describe>
 Offer offer_of(Describe&& describe_call) {
-  const auto where = sim::describe(CallSite::current());
+  const auto where = describe(CallSite::current());
   try {
     return {full_text_of(describe_call()), where};
   } catch (const std::exception& error) {
@@ -149,7 +149,7 @@ class CallCheck {
     for (const auto& ranks : sides) {
       const auto& place = all[ranks[0]];
       const auto& [call, where] = texts[ranks[0]];
-      text += fmt::format("\n  {}: {}", sim::describe_ranks(ranks), &call[0]);
+      text += fmt::format("\n  {}: {}", describe_ranks(ranks), &call[0]);
       if (where[0] != '\0') text += fmt::format(" at {}", &where[0]);
       if (place.case_number != named.case_number || place.call != named.call)
         text += fmt::format(" (call #{} in case {})", place.call, place.case_number);
@@ -220,7 +220,7 @@ class CheckedBackend : public CollectiveBackend {
   }
 
   WorkPtr refuse(Collective /*collective*/, std::exception_ptr problem) override {
-    check_->compare(offer_of([&]() -> sim::Call { std::rethrow_exception(problem); }));
+    check_->compare(offer_of([&]() -> Call { std::rethrow_exception(problem); }));
     throw InternalError("wrong arguments were accepted");
   }
 

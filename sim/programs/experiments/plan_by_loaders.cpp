@@ -9,7 +9,7 @@
 #include "reference/state/objects.hpp"
 #include "reference/state/rng_sync.hpp"
 #include "sim/backend/simulate.hpp"
-#include "sim/engine/diagnosis.hpp"
+#include "sim/engine/run_error.hpp"
 #include "sim/programs/experiments/data_plan.hpp"
 
 namespace accel::programs {

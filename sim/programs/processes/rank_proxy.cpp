@@ -45,7 +45,7 @@ bool comes_from_the_run(const std::exception_ptr& error) {
     std::rethrow_exception(error);
   } catch (const sim::ReleasedError&) {
     return true;
-  } catch (const sim::DiagnosedError&) {
+  } catch (const DiagnosedError&) {
     return true;
   } catch (...) {
     return false;
@@ -405,7 +405,7 @@ void RankProxy::divide(process::MessageReader& message) {
   const auto hash = message.get<std::uint64_t>();
   const auto file = message.text();
   const auto line = message.get<std::uint32_t>();
-  const auto finding = weights_.add(simulated_.member.rank, name, hash, sim::describe(SourceLine(kept(file), line)));
+  const auto finding = weights_.add(simulated_.member.rank, name, hash, describe(SourceLine(kept(file), line)));
   if (finding) simulated_.member.world->report(sim::Check::kDividedWeights, *finding);
 }
 

@@ -20,7 +20,7 @@
 #include "reference/config/environment.hpp"
 #include "reference/core/system/futex.hpp"
 #include "reference/core/system/resource_limits.hpp"
-#include "sim/engine/diagnosis.hpp"
+#include "sim/engine/run_error.hpp"
 #include "sim/programs/processes/task_stat.hpp"
 
 namespace accel::programs {

@@ -12,6 +12,6 @@ namespace accel::programs {
 std::string diagnosis_json(const sim::SimulationReport& report);
 
 /// Returns why the run ended, including runs whose ranks threw on their own; kind none if all went well.
-sim::Diagnosis diagnosis_of(const sim::SimulationReport& report);
+Diagnosis diagnosis_of(const sim::SimulationReport& report);
 
 }  // namespace accel::programs

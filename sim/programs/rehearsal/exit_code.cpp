@@ -9,7 +9,7 @@
 #include <algorithm>
 
 #include "reference/core/errors.hpp"
-#include "sim/engine/diagnosis.hpp"
+#include "sim/engine/run_error.hpp"
 
 namespace accel::programs {
 namespace {

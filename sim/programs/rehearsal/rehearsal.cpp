@@ -42,7 +42,7 @@ class SharedNetwork {
     }
   }
 
-  std::vector<double> finish_times(const sim::EngineGroup& group, const sim::Call& call,
+  std::vector<double> finish_times(const sim::EngineGroup& group, const Call& call,
                                    std::span<const double> ready) {
     const std::lock_guard lock(mutex_);
     // The model identifies groups by number. Names are unique in a run, so the order of first use numbers them.
@@ -137,7 +137,7 @@ sim::SimulationOptions Rehearsal::simulation_options() const {
     if (network_->compute.kind != sim::ComputeCosts::Kind::kTable)
       options.cpu_factor = network_->compute.cpu_time_factor;
     options.finish_times = [shared = std::make_shared<SharedNetwork>(sim::Network(*network_), num_ranks_, plan_)](
-                               const sim::EngineGroup& group, const sim::Call& call, std::span<const double> ready) {
+                               const sim::EngineGroup& group, const Call& call, std::span<const double> ready) {
       return shared->finish_times(group, call, ready);
     };
   }

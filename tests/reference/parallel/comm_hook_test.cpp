@@ -189,7 +189,7 @@ TEST(FindUnusedParametersTest, AnOutputThatTheLossDoesNotUseDoesNotStopTraining)
 
 std::int64_t bytes_of_step(const DistributedDataParallelKwargs& kwargs, int steps) {
   // Bytes are only counted when a network model is set. This one takes no time.
-  const auto at_once = [](const sim::EngineGroup&, const sim::Call&, std::span<const double> ready) {
+  const auto at_once = [](const sim::EngineGroup&, const Call&, std::span<const double> ready) {
     return std::vector<double>(ready.begin(), ready.end());
   };
   const auto report = sim::rehearse({.num_ranks = 2, .finish_times = at_once}, [&](RankContext& rank) {

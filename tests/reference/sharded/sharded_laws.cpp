@@ -23,7 +23,7 @@ using sharded::ShardedModel;
 class Observer : public sim::FaultModel {
  public:
   void before_call(sim::World& /*world*/, int rank, const sim::EngineGroup& /*group*/, std::uint64_t /*sequence*/,
-                   sim::Call& call) override {
+                   Call& call) override {
     // Only rank 0 is counted: all ranks send the same number of bytes.
     if (rank == 0) {
       const std::lock_guard lock(mutex_);
@@ -31,7 +31,7 @@ class Observer : public sim::FaultModel {
     }
     if (rank == failing_rank_ && fails_in_ >= 0 && fails_in_-- == 0) throw std::runtime_error("planted");
   }
-  sim::MeetingFaults on_meeting(sim::World&, const sim::EngineGroup&, std::uint64_t, const sim::Call&) override {
+  sim::MeetingFaults on_meeting(sim::World&, const sim::EngineGroup&, std::uint64_t, const Call&) override {
     return {};
   }
   void at_point(sim::World&, int, sim::StepPoint, std::int64_t) override {}

@@ -60,7 +60,7 @@ TEST(SharedDeviceTest, FlippedBitsReachTheDevice) {
   auto tensor = torch::ones({2}, fake_device::device(0));
   const auto buffers = std::make_shared<sim::BuffersOf<at::Tensor>>();
   buffers->inputs = buffers->outputs = {tensor};
-  sim::JoinedBuffers<at::Tensor>(buffers, sim::Call{.op = Collective::kAllReduce}).corrupt({.bit = 31});
+  sim::JoinedBuffers<at::Tensor>(buffers, Call{.op = Collective::kAllReduce}).corrupt({.bit = 31});
   EXPECT_TRUE(tensor.cpu().equal(torch::tensor({-1.0F, 1.0F})));
 }
 

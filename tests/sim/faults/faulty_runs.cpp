@@ -61,7 +61,7 @@ FaultyRun run_program(std::vector<sim::Fault> faults, const std::function<void(R
   sim::SimulationOptions simulation{
       .num_ranks = kFaultyRanks, .timeout = options.timeout, .schedule = options.schedule};
   // Every collective takes the same time after its last arrival, so differences in time are due to the faults.
-  simulation.finish_times = [](const sim::EngineGroup&, const sim::Call&, std::span<const double> ready) {
+  simulation.finish_times = [](const sim::EngineGroup&, const Call&, std::span<const double> ready) {
     return std::vector<double>(ready.size(), *std::max_element(ready.begin(), ready.end()) + kCollectiveSeconds);
   };
   simulation.operator_seconds = [](std::string_view, double, double) { return kOperatorSeconds; };

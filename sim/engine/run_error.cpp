@@ -1,4 +1,4 @@
-#include "sim/engine/diagnosis.hpp"
+#include "sim/engine/run_error.hpp"
 
 #include <algorithm>
 
@@ -29,14 +29,6 @@ std::string join_outcomes(const std::vector<RankOutcome>& outcomes) {
 }
 
 }  // namespace
-
-void name_call(Diagnosis& diagnosis, const Call& call, const std::string& group, std::uint64_t sequence) {
-  diagnosis.op = std::string(name_of(call.op));
-  diagnosis.group = group;
-  diagnosis.sequence = sequence;
-  diagnosis.shapes = call.shapes;
-  diagnosis.where = describe(call.where);
-}
 
 // The text is Gloo's; programs and tests that match it behave alike on both backends.
 std::exception_ptr connection_closed(int rank) {

@@ -1,15 +1,14 @@
 #pragma once
 
 #include <cstdint>
-#include <exception>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "reference/core/errors.hpp"
-#include "sim/engine/collective_call.hpp"
+#include "reference/diagnosis/collective_call.hpp"
 
-namespace accel::sim {
+namespace accel {
 
 /// A waiting rank and the call it waits in.
 struct Waiting {
@@ -32,8 +31,7 @@ struct Difference {
   std::vector<Side> sides;
 };
 
-/// Why a simulated run ended: a hang, calls or replicas that differ, a wrong use of a tensor, a time-out, or an
-/// injected fault.
+/// Why a run ended: a hang, calls or replicas that differ, a wrong use of a tensor, a time-out, or an injected fault.
 struct Diagnosis {
   enum class Kind { kNone, kHang, kDesync, kTimeout, kRankFailure, kFault };
 
@@ -53,7 +51,7 @@ struct Diagnosis {
 /// Fills in the call that the diagnosis is about: operation, group, number, shapes and line.
 void name_call(Diagnosis& diagnosis, const Call& call, const std::string& group, std::uint64_t sequence);
 
-/// Thrown on every rank when the simulator has diagnosed a hang or a desync.
+/// Thrown on every rank when a hang or a desync has been diagnosed.
 class DiagnosedError : public CommError {
  public:
   explicit DiagnosedError(Diagnosis diagnosis) : CommError(diagnosis.text), diagnosis_(std::move(diagnosis)) {}
@@ -63,41 +61,4 @@ class DiagnosedError : public CommError {
   Diagnosis diagnosis_;
 };
 
-/// Thrown on ranks that wait or make a call after another rank has failed.
-class ReleasedError : public CommError {
- public:
-  using CommError::CommError;
-};
-
-/// What real Gloo throws on a rank whose peer is gone or late. Not an accel::Error: it comes from below the
-/// library, which adds the rank and the call to it, as it does for Gloo's own errors.
-class GlooError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-/// Returns "Connection closed by peer", the error that ranks see when another rank's process ends.
-std::exception_ptr connection_closed(int rank);
-
-/// How one rank of a failed run ended. `message` is empty if it ended without an error.
-struct RankOutcome {
-  int rank = 0;
-  std::string message;
-  std::exception_ptr error;
-  bool released = false;  // released because another rank failed
-};
-
-/// Thrown by `run_ranks`: the errors of all ranks in one message, the causes first.
-class RunError : public Error {
- public:
-  RunError(std::vector<RankOutcome> outcomes, std::optional<Diagnosis> diagnosis);
-  [[nodiscard]] const std::vector<RankOutcome>& outcomes() const { return outcomes_; }
-  /// Returns the diagnosis, if the run ended in one or a fault ended it; else null.
-  [[nodiscard]] const Diagnosis* diagnosis() const { return diagnosis_ ? &*diagnosis_ : nullptr; }
-
- private:
-  std::vector<RankOutcome> outcomes_;
-  std::optional<Diagnosis> diagnosis_;
-};
-
-}  // namespace accel::sim
+}  // namespace accel

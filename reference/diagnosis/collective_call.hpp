@@ -8,7 +8,7 @@
 #include "reference/core/collective.hpp"
 #include "reference/rank_local/call_site.hpp"
 
-namespace accel::sim {
+namespace accel {
 
 /// The arguments of one rank's collective call. The simulator requires all ranks' calls to agree. Real backends
 /// do not compare the reduce operation and the shape, and then compute wrong numbers or crash.
@@ -38,4 +38,4 @@ bool same_source_line(const SourceLine& a, const SourceLine& b);
 /// E.g. {0, 1, 2, 5} -> "ranks 0-2, 5"; {3} -> "rank 3". `ranks` is sorted.
 std::string describe_ranks(const std::vector<int>& ranks);
 
-}  // namespace accel::sim
+}  // namespace accel

@@ -1,13 +1,13 @@
 // `agree` runs for every call of every collective, so it only compares fields. Texts are built for errors and
 // diagnoses only.
-#include "sim/engine/collective_call.hpp"
+#include "reference/diagnosis/collective_call.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <string_view>
 
-namespace accel::sim {
+namespace accel {
 
 // `bytes` is left out because ranks may contribute different amounts to an all-to-all and to a sparse sum, and `where`
 // because an if and its else may call the same collective from two lines.
@@ -47,4 +47,4 @@ std::string describe_ranks(const std::vector<int>& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranges, ", "));
 }
 
-}  // namespace accel::sim
+}  // namespace accel

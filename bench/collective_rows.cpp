@@ -8,10 +8,13 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "reference/comm/group.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/rank_local/call_site.hpp"
+#include "reference/recorder/rank_recorder.hpp"
 #include "tests/support/run_ranks.hpp"
 
 namespace accel::bench {
@@ -57,6 +60,7 @@ struct Calls {
 };
 
 Calls calls_of(Backend backend, int ranks, std::int64_t bytes) {
+  if (backend == Backend::kGlooSharedMemoryThreads || backend == Backend::kGlooUnrecordedThreads) return {50, 100};
   if (backend != Backend::kSim) return {3, ranks > 8 ? 1 : 5};
   if (bytes >= 1 << 20) return {ranks > 8 ? 7 : 70, 1};
   return {200, ranks > 8 ? 1 : 10};
@@ -87,6 +91,31 @@ double seconds_of_copies(int ranks, std::int64_t bytes) {
     for (int rank = 0; rank < ranks; ++rank) std::memcpy(to[rank].data(), from[rank].data(), bytes);
     benchmark::ClobberMemory();
   });
+}
+
+// Seconds in which a rank records the begin and the end of a collective, and compares it with those of the other ranks.
+double seconds_of_record(int ranks) {
+  const auto record = recorder::JobRecord::create({.world_size = ranks, .num_local = ranks});
+  std::vector<int> members(ranks);
+  std::iota(members.begin(), members.end(), 0);
+  std::vector<std::unique_ptr<recorder::RankRecorder>> recorders;
+  for (const int rank : members) {
+    recorders.push_back(std::make_unique<recorder::RankRecorder>(record, rank));
+    recorders.back()->add_group("world", members);
+  }
+  const CallSite site(std::source_location::current(), "reduce(mean)");
+  recorder::CallFacts facts{.op = Collective::kAllReduce, .reduce_op = 0, .dtype = 6};
+  const std::int64_t sizes[] = {64, 10};
+  recorder::add_tensor(facts, sizes, {});
+  return median_seconds(50, 1000,
+                        [&] {
+                          for (const auto& recorder : recorders) {
+                            const auto call = recorder->begin_collective(0, facts);
+                            if (!recorder->agrees(0, call)) throw InternalError("equal calls differ");
+                            recorder->end(call);
+                          }
+                        }) /
+         ranks;
 }
 
 // The command prints the seconds of one call.
@@ -129,6 +158,23 @@ Rows collective_rows(const std::string& python) {
       }
       rows.push_back({.name = "copies_on_one_core" + size, .measure = [=] { return seconds_of_copies(ranks, bytes); }});
     }
+  }
+  // What recording and comparing costs.
+  for (const int ranks : {1, 4})
+    rows.push_back(
+        {.name = fmt::format("recorded_call/{}_ranks", ranks), .measure = [=] { return seconds_of_record(ranks); }});
+  for (const int ranks : {2, 4}) {
+    const auto size = fmt::format("/{}_ranks/4_KiB", ranks);
+    const auto& all_reduce = operations().front();
+    rows.push_back({.name = "all_reduce/gloo_recorded" + size,
+                    .measure =
+                        [=, &all_reduce] {
+                          return seconds_of_call(all_reduce, Backend::kGlooSharedMemoryThreads, ranks, 4 << 10);
+                        },
+                    .beside = "all_reduce/gloo_unrecorded" + size});
+    rows.push_back({.name = "all_reduce/gloo_unrecorded" + size, .measure = [=, &all_reduce] {
+                      return seconds_of_call(all_reduce, Backend::kGlooUnrecordedThreads, ranks, 4 << 10);
+                    }});
   }
   if (!python.empty())
     rows.push_back({.name = "all_reduce/multi_threaded_pg/64_ranks/4_KiB",

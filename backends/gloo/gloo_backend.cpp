@@ -20,7 +20,10 @@
 #include <csignal>
 #include <cstring>
 #include <iostream>
+#include <numeric>
 
+#include "backends/recorded/recorded_backend.hpp"
+#include "backends/recorded/shared_record.hpp"
 #include "backends/sockets/listening_socket.hpp"
 #include "reference/core/error_text.hpp"
 #include "reference/core/system/resource_limits.hpp"
@@ -82,7 +85,14 @@ c10::intrusive_ptr<c10d::Backend> make_backend(const std::string& name, c10::int
     // Collective through the store, and before ProcessGroupGloo: its constructor connects over the device at once.
     auto device = agree_on_shared_memory(*prefixed, rank, size, options.transport, options.timeout);
     gloo_options->devices.push_back(device ? device : tcp_device(options));
-    return c10::make_intrusive<c10d::ProcessGroupGloo>(prefixed, rank, size, gloo_options);
+    auto backend = c10::make_intrusive<c10d::ProcessGroupGloo>(prefixed, rank, size, gloo_options);
+    if (!options.recorder) return backend;
+    auto members = options.members;
+    if (members.empty()) {
+      members.resize(size);
+      std::iota(members.begin(), members.end(), 0);
+    }
+    return recorder::recorded(std::move(backend), name, members, options.recorder);
   } catch (const ConfigError&) {
     // Wrong settings are the user's to fix. Everything else means that the ranks failed to meet.
     throw;
@@ -157,7 +167,9 @@ void join_groups(RankContext& context, c10::intrusive_ptr<c10d::Store> store, co
     const auto name = fmt::format("group{}", ++count);
     const auto member = std::find(ranks.begin(), ranks.end(), rank);
     if (member == ranks.end()) return Group();
-    return make(name, store, static_cast<int>(member - ranks.begin()), static_cast<int>(ranks.size()), *current);
+    auto options = *current;
+    options.members = ranks;
+    return make(name, store, static_cast<int>(member - ranks.begin()), static_cast<int>(ranks.size()), options);
   };
   context.set_timeout = [world = context.world, current](std::chrono::milliseconds timeout) {
     world.process_group()->setTimeout(timeout);
@@ -168,7 +180,11 @@ void join_groups(RankContext& context, c10::intrusive_ptr<c10d::Store> store, co
 std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, const GlooOptions& options) {
   auto context = make_context(launch);
   context->backend = "gloo";
-  join_groups(*context, connect_store(launch, options.timeout), options, make_group);
+  auto store = connect_store(launch, options.timeout);
+  auto recorded = options;
+  recorded.recorder = recorder::make_recorder(launch, *store);
+  join_groups(*context, std::move(store), recorded, make_group);
+  recorder::record_end_of(*context, recorded.recorder);
   return context;
 }
 

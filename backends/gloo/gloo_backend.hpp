@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "backends/gloo/transport.hpp"
 #include "reference/config/environment.hpp"
@@ -13,6 +14,9 @@ namespace c10d {
 class Backend;
 class Store;
 }  // namespace c10d
+namespace accel::recorder {
+class RankRecorder;
+}
 
 /// Ranks over PyTorch's ProcessGroupGloo. Thread rule: each rank creates its own groups.
 namespace accel::gloo {
@@ -21,6 +25,8 @@ struct GlooOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
   std::string hostname = "127.0.0.1";  ///< address on which this rank listens; GLOO_SOCKET_IFNAME overrides it
   Transport transport = transport_from_environment();
+  std::shared_ptr<recorder::RankRecorder> recorder = {};  ///< of this rank's calls; null: they are not recorded
+  std::vector<int> members = {};                          ///< of the group: world ranks, by group rank; empty: all
 };
 
 /// Returns the address of this machine's interface on the route to `host`, where ranks on other machines can reach it.

@@ -19,6 +19,7 @@
 #include "backends/launch/output_writer.hpp"
 #include "backends/launch/ports.hpp"
 #include "backends/launch/process.hpp"
+#include "reference/config/environment.hpp"
 #include "reference/core/system/resource_limits.hpp"
 
 namespace accel::launcher {
@@ -78,7 +79,8 @@ std::optional<CaughtSignal> SignalGate::next() {
   return std::nullopt;
 }
 
-// Whether the signal requests the end of the job. USR1 and USR2 only pass through to the ranks.
+// Whether the signal requests the end of the job. USR2 only passes through to the ranks; USR1 also prints where they
+// are.
 bool requests_termination(int signal) { return signal != SIGUSR1 && signal != SIGUSR2; }
 
 // The time between the first failure and SIGTERM for the other ranks. Ranks that end on their own in this time are
@@ -93,6 +95,12 @@ constexpr FlushLimits kFlushAfterFailure{.idle = std::chrono::seconds(5), .total
 constexpr FlushLimits kFlushBetweenEvents{.idle = std::chrono::milliseconds(10),
                                           .total = std::chrono::milliseconds(50)};
 
+bool is_recording_off(const JobOptions& options) {
+  if (const auto given = options.environment.find(recorder::kRecordVariable); given != options.environment.end())
+    return given->second == recorder::kNoRecord;
+  return environment(recorder::kRecordVariable) == recorder::kNoRecord;
+}
+
 // Beyond the pipes and logs of the ranks and the connections of the machines, which are counted.
 constexpr std::size_t kOtherOpenFiles = 24;
 
@@ -106,6 +114,14 @@ class Job {
                            (options.log_dir.empty() ? 0 : 2 * num_local_) +
                            (accepts_machines ? 2 * machines.num_machines : 0),
                        fmt::format("a launcher of {} processes", num_local_));
+    if (!options.has_rank_variables || machines.num_processes == 1 || is_recording_off(options)) return;
+    try {
+      watch_.emplace(options.watch, recorder::JobRecordOptions{.world_size = machines.num_processes,
+                                                               .first_rank = machines.machine_rank * num_local_,
+                                                               .num_local = num_local_});
+    } catch (const ConfigError& error) {
+      output_.standard_error().write(fmt::format("accel launch: warning: hangs are not explained: {}\n", error.what()));
+    }
   }
 
   // Runs attempts until the machines agree on a outcome without a restart. Every attempt starts with a new join, also
@@ -137,22 +153,33 @@ class Job {
   [[nodiscard]] std::optional<int> interrupted() const { return interrupted_; }
 
  private:
-  // Ends only when both are true: all local processes have ended, and all machines agree on the outcome. A failure here
-  // or a outcome of failure elsewhere stops the local ranks.
+  // Ends only when both are true: all local processes have ended, and all machines agree on the outcome. A failure or a
+  // certain hang here, or an outcome of failure elsewhere, stops the local ranks.
   void run_attempt(const Attempt& attempt) {
+    if (watch_) watch_->begin_attempt();
+    result_.diagnosis = {};
     const auto started = start(attempt);
     auto& processes = *started;
     bool reported = false;
     std::optional<std::chrono::steady_clock::time_point> failed_at;
+    std::optional<RankFailure> failure;
+    const auto explain_once = [&] {
+      if (!failure) failure = interrupted_ ? processes.failure() : explained(processes);
+    };
     while (!processes.have_ended() || !machines_.outcome()) {
       wait_for_events(&processes);
-      const auto failure = processes.failure();
-      const bool is_over = failure || (machines_.outcome() && machines_.outcome()->failure.exit_code != 0);
+      if (!failed_at && !interrupted_) failure = failure_seen_by_watch(processes);
+      const bool is_over =
+          failure || processes.failure() || (machines_.outcome() && machines_.outcome()->failure.exit_code != 0);
       if (is_over && !failed_at) failed_at = std::chrono::steady_clock::now();
       const auto patience = options_.machines.num_machines > 1 ? kSettleTimeOfMachines : kSettleTime;
-      if (is_over && !interrupted_ && std::chrono::steady_clock::now() - *failed_at >= patience) processes.stop();
+      if (is_over && !interrupted_ && std::chrono::steady_clock::now() - *failed_at >= patience) {
+        explain_once();
+        processes.stop();
+      }
       if (!reported && processes.have_ended()) {
         reported = true;
+        explain_once();
         if (failure)
           machines_.report_failure(*failure);  // only now is the message complete: all output has been read
         else
@@ -160,6 +187,38 @@ class Job {
       }
     }
     result_.peak_rss_bytes = std::max(result_.peak_rss_bytes, processes.peak_rss_bytes());
+  }
+
+  // A certain hang, as the failure of the job. Prints a suspected one.
+  std::optional<RankFailure> failure_seen_by_watch(const RankProcesses& processes) {
+    if (!watch_ || processes.have_ended()) return std::nullopt;
+    const auto hang = watch_->look(processes.ends());
+    if (!hang) return std::nullopt;
+    if (hang->is_certain) return diagnosed(hang->diagnosis);
+    output_.standard_error().write(fmt::format("accel launch: warning: {}\n", hang->diagnosis.text));
+    return std::nullopt;
+  }
+
+  // Why the processes have failed: what the record of their calls shows, else the first that failed.
+  std::optional<RankFailure> explained(const RankProcesses& processes) {
+    auto failure = processes.failure();
+    if (!failure || !watch_) return failure;
+    const auto explanation = watch_->explain(processes.ends(), failure->rank);
+    if (explanation.diagnosis) return diagnosed(*explanation.diagnosis);
+    if (const auto own = processes.failure_of(explanation.culprit.value_or(failure->rank))) failure = own;
+    if (const auto unprinted = watch_->message_of(failure->rank); !unprinted.empty())
+      failure->message += ": " + unprinted;
+    if (!explanation.culprit) return failure;
+    if (!explanation.released.empty())
+      failure->message +=
+          fmt::format("\n{}: released from waiting by this failure", describe_ranks(explanation.released));
+    result_.diagnosis = {.kind = Diagnosis::Kind::kRankFailure, .ranks = {failure->rank}, .text = failure->message};
+    return failure;
+  }
+
+  RankFailure diagnosed(const Diagnosis& diagnosis) {
+    result_.diagnosis = diagnosis;
+    return {-1, kExitCodeOfDiagnosis, diagnosis.text};
   }
 
   // A program that cannot be started here cannot succeed after a restart, so the failure is final for all machines.
@@ -181,6 +240,7 @@ class Job {
                                    .forwards_output = options_.forwards_output,
                                    .output = &output_,
                                    .progress_fd = options_.progress_fd,
+                                   .record_fd = watch_ ? watch_->descriptor() : -1,
                                    .blocked = &signals_.mask_before()};
     const auto cpus = options_.pins_cpus ? plan_cpus(cores_of(cpus_of_this_process()), num_local_)
                                          : std::vector<std::vector<int>>(num_local_);
@@ -215,8 +275,15 @@ class Job {
     machines_.advance();
   }
 
+  // Passes the signal on only to ranks that handle it, for example to save a checkpoint: it would end the others.
+  void print_whereabouts(const RankProcesses& processes) {
+    output_.standard_error().write(watch_->whereabouts(processes.ends()) + "\n");
+    processes.signal_handlers(SIGUSR1);
+  }
+
   void forward_signal(const CaughtSignal& caught, RankProcesses* processes) {
     const int signal = caught.number;
+    if (signal == SIGUSR1 && watch_ && processes != nullptr) return print_whereabouts(*processes);
     if (processes != nullptr && interrupted_ && requests_termination(signal))
       processes->signal(SIGKILL);  // the second request ends the grace period
     // Ctrl-C already reaches children in the terminal's foreground group; sending it again would count as the second.
@@ -235,6 +302,7 @@ class Job {
   SignalGate signals_;
   LaunchOutput output_;  // after signals_: its threads must not receive the signals that the gate blocks
   Machines machines_;
+  std::optional<JobWatch> watch_;  // absent for one rank
   std::optional<int> interrupted_;
   JobResult result_;
 };

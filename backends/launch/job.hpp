@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/launch/job_watch.hpp"
 #include "backends/launch/machines.hpp"
 #include "backends/launch/rank_processes.hpp"
 
@@ -35,11 +36,13 @@ struct JobOptions {
       {};                       ///< per local process: 1 standard output, 2 standard error, 3 both; empty: both for all
   bool pins_cpus = false;       ///< pin every process to separate CPUs: see plan_cpus
   bool prints_restarts = true;  ///< print a line on standard error before each restart
+  WatchOptions watch = {};      ///< of the ranks' calls; only with `has_rank_variables`
   int progress_fd = -1;         ///< passed to the first process as descriptor 3, e.g. for a progress bar; -1: none
 };
 
 struct JobResult {
-  RankFailure failure;  ///< of the last attempt; exit code 0: all ranks succeeded
+  RankFailure failure;       ///< of the last attempt; exit code 0: all ranks succeeded
+  Diagnosis diagnosis = {};  ///< of the same, as far as this machine's ranks show it
   int restarts = 0;
   long peak_rss_bytes = 0;  ///< summed over the processes of this machine
 };

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "backends/launch/process.hpp"
 #include "reference/core/system/resource_limits.hpp"
@@ -28,6 +29,16 @@ Pipe make_pipe() {
   Pipe ends{};
   checked_descriptor(pipe2(ends.data(), O_CLOEXEC), "a pipe for the output of a rank");
   return ends;
+}
+
+// Reads the sets of signals in /proc/PID/status, 64 bits in hexadecimal digits.
+bool handles(pid_t pid, int signal) {
+  std::ifstream file(fmt::format("/proc/{}/status", pid));
+  std::uint64_t handled = 0;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("SigIgn:") || line.starts_with("SigCgt:")) handled |= std::stoull(line.substr(7), nullptr, 16);
+  }
+  return (handled >> (signal - 1) & 1) != 0;
 }
 
 // Creates the folder of the log. "" if the stream is not logged.
@@ -65,6 +76,10 @@ void RankProcesses::start(const RankProcessesOptions& options, const RankProcess
                          .cpus = rank.cpus,
                          .blocked = options.blocked};
   if (processes_.empty() && options.progress_fd >= 0) process.descriptors.emplace_back(options.progress_fd, 3);
+  if (options.record_fd >= 0) {
+    process.descriptors.emplace_back(options.record_fd, options.record_fd);
+    process.environment[recorder::kRecordVariable] = std::to_string(options.record_fd);
+  }
   Process entry{.rank = rank.rank};
   // The write ends of the pipes. This process must close its copies after the fork, or it would never see the end of
   // the streams.
@@ -113,6 +128,12 @@ void RankProcesses::signal(int signal) const {
     const auto target = own_groups_ ? -process.pid : process.pid;
     kill(target, signal);
     if (signal != SIGKILL) kill(target, SIGCONT);  // a stopped rank does not act on any other signal
+  }
+}
+
+void RankProcesses::signal_handlers(int signal) const {
+  for (const auto& process : processes_) {
+    if (!process.exit_code && handles(process.pid, signal)) kill(process.pid, signal);
   }
 }
 
@@ -170,9 +191,19 @@ bool RankProcesses::have_ended() const {
 
 std::optional<RankFailure> RankProcesses::failure() const {
   if (failed_code_ == 0) return std::nullopt;
-  const auto& process = processes_[failed_];
-  RankFailure failure{process.rank, failed_code_,
-                      fmt::format("rank {} {}", process.rank, describe_exit_code(failed_code_))};
+  return failure_of(processes_[failed_]);
+}
+
+std::optional<RankFailure> RankProcesses::failure_of(int rank) const {
+  for (const auto& process : processes_) {
+    if (process.rank == rank && process.exit_code.value_or(0) != 0) return failure_of(process);
+  }
+  return std::nullopt;
+}
+
+RankFailure RankProcesses::failure_of(const Process& process) const {
+  RankFailure failure{process.rank, *process.exit_code,
+                      fmt::format("rank {} {}", process.rank, describe_exit_code(*process.exit_code))};
   if (!process.streams.empty() && !process.streams.back().last_line().empty())
     failure.message += ": " + process.streams.back().last_line();
   // Ranks that exited early with code 0 are often the real mistake: the failed rank waited for them in a collective.
@@ -184,6 +215,16 @@ std::optional<RankFailure> RankProcesses::failure() const {
     failure.message +=
         fmt::format(" (rank{} {} ended with exit code 0)", left.size() > 1 ? "s" : "", fmt::join(left, ", "));
   return failure;
+}
+
+std::vector<recorder::ProcessEnd> RankProcesses::ends() const {
+  std::vector<recorder::ProcessEnd> ends;
+  for (const auto& process : processes_) {
+    const bool has_ended = process.exit_code && !process.was_stopped;
+    const bool has_failed = has_ended && *process.exit_code != 0;
+    ends.push_back({has_ended, has_failed ? "it " + describe_exit_code(*process.exit_code) : ""});
+  }
+  return ends;
 }
 
 }  // namespace accel::launcher

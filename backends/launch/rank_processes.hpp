@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backends/launch/output_lines.hpp"
+#include "reference/recorder/job_reader.hpp"
 
 /// The processes of one attempt on this machine.
 ///
@@ -39,15 +40,23 @@ struct RankProcessesOptions {
       true;  ///< forward output by line; false: the processes inherit this process's standard output and error
   LaunchOutput* output = nullptr;     ///< receives the lines; null: only without `forwards_output`
   int progress_fd = -1;               ///< passed to the first rank as descriptor 3; -1: none
+  int record_fd = -1;                 ///< of a JobRecord, passed to every rank; -1: none
   const sigset_t* blocked = nullptr;  ///< initially blocked signals; null: those of this process
 };
 
+inline constexpr int kExitCodeOfDiagnosis = 3;
+
 /// The first process that failed.
 struct RankFailure {
-  int rank = -1;
+  int rank = -1;        ///< -1: no single one
   int exit_code = 0;    ///< 128 + signal if it was killed
   std::string message;  ///< "rank 3 ended with exit code 1: error: ..."
 };
+
+/// Whether the launcher has diagnosed the ranks; 3 is also the exit code of a rank that says so.
+inline bool is_diagnosis(const RankFailure& failure) {
+  return failure.rank < 0 && failure.exit_code == kExitCodeOfDiagnosis;
+}
 
 class RankProcesses {
  public:
@@ -66,6 +75,8 @@ class RankProcesses {
   [[nodiscard]] bool are_in_this_group() const { return !own_groups_; }
   /// Sends a signal to every running process.
   void signal(int signal) const;
+  /// Sends a signal to the running processes that handle or ignore it.
+  void signal_handlers(int signal) const;
   /// Sends SIGTERM to every running process, and SIGKILL after `grace` to those that still run.
   void stop(std::chrono::milliseconds grace = std::chrono::seconds(2));
   /// Sends SIGKILL after `grace` to processes that still run.
@@ -75,6 +86,10 @@ class RankProcesses {
   [[nodiscard]] bool have_ended() const;
   /// The first failure, if any. Its message is complete once all processes have ended. Ends after `stop` do not count.
   [[nodiscard]] std::optional<RankFailure> failure() const;
+  /// The same for one rank; absent if it has not failed.
+  [[nodiscard]] std::optional<RankFailure> failure_of(int rank) const;
+  /// How the processes have ended, in their order. Ends after `stop` do not count.
+  [[nodiscard]] std::vector<recorder::ProcessEnd> ends() const;
   [[nodiscard]] long peak_rss_bytes() const { return peak_rss_bytes_; }
 
  private:
@@ -91,6 +106,7 @@ class RankProcesses {
   void start(const RankProcessesOptions& options, const RankProcess& rank);
   void reap(bool block);
   void record_exit(Process& process, int status);
+  [[nodiscard]] RankFailure failure_of(const Process& process) const;
 
   bool own_groups_ = false;
   std::vector<Process> processes_;

@@ -3,6 +3,7 @@
 #include <torch/nn/module.h>
 
 #include <exception>
+#include <filesystem>
 
 #include "reference/checkpoint/module_state.hpp"
 #include "reference/core/errors.hpp"
@@ -25,6 +26,12 @@ StateSaving::HookHandle StateSaving::register_load_state_pre_hook(Checkpointing:
   return HookHandle([checkpointing = checkpointing_, place = hooks.insert(hooks.end(), std::move(hook))] {
     checkpointing->load_hooks.erase(place);
   });
+}
+
+std::string StateSaving::library_call(const char* name, const std::string& path) {
+  const auto folder = std::filesystem::path(path);
+  const auto last = folder.has_filename() ? folder.filename() : folder.parent_path().filename();
+  return fmt::format("{}({})", name, last.string());
 }
 
 TrainingState::Custom StateSaving::custom_module(std::shared_ptr<torch::nn::Module> module) {

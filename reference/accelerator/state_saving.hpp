@@ -28,7 +28,8 @@ class StateSaving : public virtual AcceleratorBase {
   /// Source: accelerate/accelerator.py, save_state; accelerate/checkpointing.py.
   std::string save_state(const std::string& output_dir = "", SaveStateOptions options = {},
                          std::source_location where = std::source_location::current()) {
-    const CallSite site(where);
+    const auto call = library_call("save_state", output_dir);
+    const CallSite site(where, call);
     return checkpointing_->save(training(), output_dir, options);
   }
   /// Loads a checkpoint into the prepared and registered objects, which must be the same and in the same order as when
@@ -40,14 +41,16 @@ class StateSaving : public virtual AcceleratorBase {
   /// everything, or throws CheckpointError on every rank and changes nothing. Collective.
   std::string load_state(const std::string& input_dir = "", const LoadStateOptions& options = {},
                          std::source_location where = std::source_location::current()) {
-    const CallSite site(where);
+    const auto call = library_call("load_state", input_dir);
+    const CallSite site(where, call);
     return checkpointing_->load(training(), input_dir, options);
   }
   /// Whether `load_state(input_dir)` finds a checkpoint: false before the first save is complete, for example after a
   /// crash in it. Collective.
   [[nodiscard]] bool has_checkpoint(const std::string& input_dir = "",
                                     std::source_location where = std::source_location::current()) {
-    const CallSite site(where);
+    const auto call = library_call("has_checkpoint", input_dir);
+    const CallSite site(where, call);
     return checkpointing_->has_checkpoint(input_dir);
   }
   /// Waits until checkpoints of `save_state(..., {.async = true})` are complete. Collective.
@@ -62,7 +65,8 @@ class StateSaving : public virtual AcceleratorBase {
   void save_model(const PreparedModel<Module>& model, const std::string& save_directory,
                   const SaveModelOptions& options = {},
                   std::source_location where = std::source_location::current()) const {
-    const CallSite site(where);
+    const auto call = library_call("save_model", save_directory);
+    const CallSite site(where, call);
     checkpointing_->save_model(get_state_dict(model), save_directory, options);
   }
   /// Writes a value as torch.save does, on the main process, or with save_on_each_node on that of every machine. Not
@@ -167,6 +171,9 @@ class StateSaving : public virtual AcceleratorBase {
       return {};
     }
   }
+  // What the ranks' calls must have in common: the last part of the path, since a disk may be mounted elsewhere on
+  // another machine.
+  [[nodiscard]] static std::string library_call(const char* name, const std::string& path);
   // The dtype in which unsharded weights of a sharded model are saved, if the DeepSpeed plugin sets one.
   [[nodiscard]] std::optional<at::ScalarType> saved_dtype() const;
 

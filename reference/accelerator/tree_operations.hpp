@@ -31,7 +31,7 @@ class TreeOperations : public virtual AcceleratorBase {
     static_assert(detail::TensorTree<T>,
                   "gather: does not support numbers, strings and unknown types; gather a tensor "
                   "(torch::tensor(number)), or use gather_object");
-    const CallSite site(where);
+    const CallSite site(where, "gather");
     verify("gather", tree);
     return with_each(tree, [&](const at::Tensor& tensor) { return operations::gather(context_->world, tensor); });
   }
@@ -51,7 +51,7 @@ class TreeOperations : public virtual AcceleratorBase {
     static_assert(detail::TensorTree<T>, "gather: with_gradients does not support numbers, strings and unknown types");
     check_state(!mesh().config().cp_enabled(),
                 "gather: with_gradients does not support context parallelism, whose ranks hold parts of a sample");
-    const CallSite site(where);
+    const CallSite site(where, "gather(with_gradients)");
     verify("gather", tree);
     return with_each(tree,
                      [&](const at::Tensor& tensor) { return operations::gather_with_gradients(mesh()["dp"], tensor); });
@@ -67,7 +67,7 @@ class TreeOperations : public virtual AcceleratorBase {
                   "gather_for_metrics: does not support numbers, strings and unknown types; gather a tensor with one "
                   "row per sample, or a std::vector with one entry per sample");
     if constexpr (RowTree<T>) {
-      const CallSite site(where);
+      const CallSite site(where, "gather_for_metrics");
       return gather_rows_for_metrics(tree);
     } else {
       return tree;
@@ -80,7 +80,8 @@ class TreeOperations : public virtual AcceleratorBase {
   template <Tree T>
   std::vector<T> gather_for_metrics(const std::vector<T>& entries, GatherOptions options,
                                     std::source_location where = std::source_location::current()) const {
-    const CallSite site(where);
+    const CallSite site(where,
+                        options.use_gather_object ? "gather_for_metrics(use_gather_object)" : "gather_for_metrics");
     if (options.use_gather_object) return gather_list_for_metrics(entries);
     if constexpr (RowTree<std::vector<T>>) {
       return gather_for_metrics(entries);
@@ -97,7 +98,8 @@ class TreeOperations : public virtual AcceleratorBase {
     static_assert(detail::TensorTree<T>,
                   "reduce: does not support numbers, strings and unknown types; reduce a tensor: "
                   "accelerator.reduce(loss.detach(), \"mean\").item<double>(), or torch::tensor(number)");
-    const CallSite site(where);
+    const auto call = fmt::format("reduce({}, scale {})", reduction, scale);
+    const CallSite site(where, call);
     verify("reduce", tree);
     return with_each(
         tree, [&](const at::Tensor& tensor) { return operations::reduce(context_->world, tensor, reduction, scale); });
@@ -108,7 +110,9 @@ class TreeOperations : public virtual AcceleratorBase {
                                               std::source_location where = std::source_location::current()) const {
     static_assert(detail::TensorTree<T>,
                   "pad_across_processes: does not support numbers, strings and unknown types; pass tensors");
-    const CallSite site(where);
+    const auto call = fmt::format("pad_across_processes(dim {}, pad_index {}, pad_first {})", options.dim,
+                                  options.pad_index, options.pad_first);
+    const CallSite site(where, call);
     verify("pad_across_processes", tree, operations::Compared::kNumDimensions);
     return with_each(tree, [&](const at::Tensor& tensor) {
       return operations::pad_across_processes(context_->world, tensor, options);
@@ -120,7 +124,7 @@ class TreeOperations : public virtual AcceleratorBase {
     static_assert(detail::TensorTree<T>,
                   "broadcast: does not support numbers, strings and unknown types; use a tensor "
                   "(torch::tensor(number)), or accel::broadcast_object_list");
-    const CallSite site(where);
+    const CallSite site(where, "broadcast");
     verify("broadcast", tree);
     if constexpr (detail::TensorTree<T>)
       for_each_tensor(tree, [&](at::Tensor& tensor) { operations::broadcast(context_->world, tensor, from_process); });

@@ -68,45 +68,54 @@ c10d::OpType op_type_of(const CollectiveArgs& args) {
 c10::intrusive_ptr<c10d::Work> start_on(c10d::Backend& backend, const CollectiveArgs& args) {
   auto inputs = args.inputs, outputs = args.outputs;
   auto input_splits = args.input_splits, output_splits = args.output_splits;
-  const auto reduce_op = args.reduce_op;
+  const auto options_as = [&](auto options) {
+    options.timeout = args.timeout;
+    options.asyncOp = args.is_async;
+    if constexpr (requires { options.reduceOp; }) options.reduceOp = args.reduce_op;
+    if constexpr (requires { options.rootRank; }) options.rootRank = args.root;
+    return options;
+  };
   switch (args.collective) {
-    case Collective::kAllReduce: return backend.allreduce(inputs, {.reduceOp = reduce_op});
-    case Collective::kAllReduceCoalesced: {
-      c10d::AllreduceCoalescedOptions options;
-      options.reduceOp = reduce_op;
-      return backend.allreduce_coalesced(inputs, options);
-    }
-    case Collective::kBroadcast: return backend.broadcast(inputs, {.rootRank = args.root});
-    case Collective::kReduce: return backend.reduce(inputs, {.reduceOp = reduce_op, .rootRank = args.root});
+    case Collective::kAllReduce: return backend.allreduce(inputs, options_as(c10d::AllreduceOptions()));
+    case Collective::kAllReduceCoalesced:
+      return backend.allreduce_coalesced(inputs, options_as(c10d::AllreduceCoalescedOptions()));
+    case Collective::kBroadcast: return backend.broadcast(inputs, options_as(c10d::BroadcastOptions()));
+    case Collective::kReduce: return backend.reduce(inputs, options_as(c10d::ReduceOptions()));
     case Collective::kAllGather: {
       auto lists = one_list(outputs);
-      return backend.allgather(lists, inputs);
+      return backend.allgather(lists, inputs, options_as(c10d::AllgatherOptions()));
     }
-    case Collective::kAllGatherIntoTensor: return backend._allgather_base(outputs[0], inputs[0]);
+    case Collective::kAllGatherIntoTensor:
+      return backend._allgather_base(outputs[0], inputs[0], options_as(c10d::AllgatherOptions()));
     case Collective::kAllGatherCoalesced: {
       auto lists = lists_of_ranks(args);
-      return backend.allgather_coalesced(lists, inputs);
+      return backend.allgather_coalesced(lists, inputs, options_as(c10d::AllgatherOptions()));
     }
-    case Collective::kAllGatherIntoTensorCoalesced: return backend.allgather_into_tensor_coalesced(outputs, inputs);
+    case Collective::kAllGatherIntoTensorCoalesced:
+      return backend.allgather_into_tensor_coalesced(outputs, inputs, options_as(c10d::AllgatherOptions()));
     case Collective::kGather: {
       auto lists = one_list(outputs);
-      return backend.gather(lists, inputs, {.rootRank = args.root});
+      return backend.gather(lists, inputs, options_as(c10d::GatherOptions()));
     }
     case Collective::kScatter: {
       auto lists = one_list(inputs);
-      return backend.scatter(outputs, lists, {.rootRank = args.root});
+      return backend.scatter(outputs, lists, options_as(c10d::ScatterOptions()));
     }
     case Collective::kReduceScatter: {
       auto lists = one_list(inputs);
-      return backend.reduce_scatter(outputs, lists, {.reduceOp = reduce_op});
+      return backend.reduce_scatter(outputs, lists, options_as(c10d::ReduceScatterOptions()));
     }
-    case Collective::kReduceScatterTensor:
-      return inputs.size() == 1 ? backend._reduce_scatter_base(outputs[0], inputs[0], {.reduceOp = reduce_op})
-                                : backend.reduce_scatter_tensor_coalesced(outputs, inputs, {.reduceOp = reduce_op});
-    case Collective::kAllToAll: return backend.alltoall(outputs, inputs);
-    case Collective::kAllToAllSingle: return backend.alltoall_base(outputs[0], inputs[0], output_splits, input_splits);
+    case Collective::kReduceScatterTensor: {
+      const auto options = options_as(c10d::ReduceScatterOptions());
+      return inputs.size() == 1 ? backend._reduce_scatter_base(outputs[0], inputs[0], options)
+                                : backend.reduce_scatter_tensor_coalesced(outputs, inputs, options);
+    }
+    case Collective::kAllToAll: return backend.alltoall(outputs, inputs, options_as(c10d::AllToAllOptions()));
+    case Collective::kAllToAllSingle:
+      return backend.alltoall_base(outputs[0], inputs[0], output_splits, input_splits,
+                                   options_as(c10d::AllToAllOptions()));
     case Collective::kBarrier:
-    case Collective::kMonitoredBarrier: return backend.barrier();
+    case Collective::kMonitoredBarrier: return backend.barrier(options_as(c10d::BarrierOptions()));
     case Collective::kSend: return backend.send(inputs, args.root, args.tag);
     case Collective::kRecv:
       return args.root < 0 ? backend.recvAnysource(outputs, args.tag) : backend.recv(outputs, args.root, args.tag);

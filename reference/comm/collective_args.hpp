@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
 #include <cstdint>
 #include <string_view>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -26,6 +27,7 @@ struct CollectiveArgs {
   int tag = 0;    ///< of a message
   std::vector<std::int64_t> input_splits = {}, output_splits = {};  ///< rows per rank; empty: equal parts
   bool is_async = true;                                             ///< false: the caller waits at once
+  std::chrono::milliseconds timeout = c10d::kUnsetTimeout;          ///< unset: the group's
 };
 
 [[nodiscard]] bool is_sparse(const CollectiveArgs& args);

@@ -45,7 +45,8 @@ WorkPtr CollectiveBackend::broadcast(Tensors& tensors, const c10d::BroadcastOpti
   CollectiveArgs args{.collective = Collective::kBroadcast,
                       .inputs = tensors,
                       .root = rank_of(options.rootRank),
-                      .is_async = options.asyncOp};
+                      .is_async = options.asyncOp,
+                      .timeout = options.timeout};
   return checked(args, [&] {
     check_one(args.collective, tensors);
     check_root(args.collective, args.root, getSize());
@@ -63,7 +64,8 @@ WorkPtr CollectiveBackend::allreduce(Tensors& tensors, const c10d::AllreduceOpti
   CollectiveArgs args{.collective = Collective::kAllReduce,
                       .inputs = tensors,
                       .reduce_op = options.reduceOp,
-                      .is_async = options.asyncOp};
+                      .is_async = options.asyncOp,
+                      .timeout = options.timeout};
   return checked(args, [&] {
     check_one(args.collective, tensors);
     check_sums(args);
@@ -79,7 +81,8 @@ WorkPtr CollectiveBackend::allreduce_coalesced(Tensors& tensors, const c10d::All
   CollectiveArgs args{.collective = Collective::kAllReduceCoalesced,
                       .inputs = tensors,
                       .reduce_op = options.reduceOp,
-                      .is_async = options.asyncOp};
+                      .is_async = options.asyncOp,
+                      .timeout = options.timeout};
   return checked(args, [&] { check_sums(args); });
 }
 
@@ -88,7 +91,8 @@ WorkPtr CollectiveBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& o
                       .inputs = tensors,
                       .reduce_op = options.reduceOp,
                       .root = rank_of(options.rootRank),
-                      .is_async = options.asyncOp};
+                      .is_async = options.asyncOp,
+                      .timeout = options.timeout};
   return checked(args, [&] {
     check_one(args.collective, tensors);
     check_root(args.collective, args.root, getSize());
@@ -111,8 +115,11 @@ void CollectiveBackend::check_list(Collective op, std::string_view what, const s
 
 WorkPtr CollectiveBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                      const c10d::AllgatherOptions& options) {
-  CollectiveArgs args{
-      .collective = Collective::kAllGather, .inputs = inputs, .outputs = joined(outputs), .is_async = options.asyncOp};
+  CollectiveArgs args{.collective = Collective::kAllGather,
+                      .inputs = inputs,
+                      .outputs = joined(outputs),
+                      .is_async = options.asyncOp,
+                      .timeout = options.timeout};
   return checked(args, [&] {
     check_one(args.collective, inputs);
     check_list(args.collective, "output", outputs, inputs[0], /*root=*/-1);
@@ -131,7 +138,8 @@ WorkPtr CollectiveBackend::_allgather_base(at::Tensor& output, at::Tensor& input
   CollectiveArgs args{.collective = Collective::kAllGatherIntoTensor,
                       .inputs = {input},
                       .outputs = {output},
-                      .is_async = options.asyncOp};
+                      .is_async = options.asyncOp,
+                      .timeout = options.timeout};
   return checked(args, [&] { check_all_parts(args.collective, args.outputs, args.inputs); });
 }
 
@@ -140,7 +148,8 @@ WorkPtr CollectiveBackend::allgather_coalesced(std::vector<Tensors>& outputs, Te
   CollectiveArgs args{.collective = Collective::kAllGatherCoalesced,
                       .inputs = inputs,
                       .outputs = joined(outputs),
-                      .is_async = options.asyncOp};
+                      .is_async = options.asyncOp,
+                      .timeout = options.timeout};
   return checked(args, [&] {
     check_count(args.collective, "output lists", outputs.size(), static_cast<std::size_t>(getSize()));
     for (const auto& list : outputs) {
@@ -155,7 +164,8 @@ WorkPtr CollectiveBackend::allgather_into_tensor_coalesced(Tensors& outputs, Ten
   CollectiveArgs args{.collective = Collective::kAllGatherIntoTensorCoalesced,
                       .inputs = inputs,
                       .outputs = outputs,
-                      .is_async = options.asyncOp};
+                      .is_async = options.asyncOp,
+                      .timeout = options.timeout};
   return checked(args, [&] { check_all_parts(args.collective, outputs, inputs); });
 }
 
@@ -164,7 +174,8 @@ WorkPtr CollectiveBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs
                       .inputs = inputs,
                       .outputs = joined(outputs),
                       .root = rank_of(options.rootRank),
-                      .is_async = options.asyncOp};
+                      .is_async = options.asyncOp,
+                      .timeout = options.timeout};
   return checked(args, [&] {
     check_one(args.collective, inputs);
     check_root(args.collective, args.root, getSize());
@@ -178,7 +189,8 @@ WorkPtr CollectiveBackend::scatter(Tensors& outputs, std::vector<Tensors>& input
                       .inputs = joined(inputs),
                       .outputs = outputs,
                       .root = rank_of(options.rootRank),
-                      .is_async = options.asyncOp};
+                      .is_async = options.asyncOp,
+                      .timeout = options.timeout};
   return checked(args, [&] {
     check_one(args.collective, outputs);
     check_root(args.collective, args.root, getSize());
@@ -192,7 +204,8 @@ WorkPtr CollectiveBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>
                       .inputs = joined(inputs),
                       .outputs = outputs,
                       .reduce_op = options.reduceOp,
-                      .is_async = options.asyncOp};
+                      .is_async = options.asyncOp,
+                      .timeout = options.timeout};
   return checked(args, [&] {
     check_one(args.collective, outputs);
     check_argument(inputs.size() == 1, "reduce_scatter: got {} input lists; expected one", inputs.size());
@@ -213,7 +226,8 @@ WorkPtr CollectiveBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Ten
                       .inputs = inputs,
                       .outputs = outputs,
                       .reduce_op = options.reduceOp,
-                      .is_async = options.asyncOp};
+                      .is_async = options.asyncOp,
+                      .timeout = options.timeout};
   return checked(args, [&] { check_all_parts(args.collective, inputs, outputs); });
 }
 
@@ -241,7 +255,8 @@ WorkPtr CollectiveBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
                       .outputs = {output},
                       .input_splits = input_splits,
                       .output_splits = output_splits,
-                      .is_async = options.asyncOp};
+                      .is_async = options.asyncOp,
+                      .timeout = options.timeout};
   return checked(args, [&] {
     check_splits(input, input_splits, "input");
     check_splits(output, output_splits, "output");
@@ -252,8 +267,11 @@ WorkPtr CollectiveBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
 }
 
 WorkPtr CollectiveBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
-  CollectiveArgs args{
-      .collective = Collective::kAllToAll, .inputs = inputs, .outputs = outputs, .is_async = options.asyncOp};
+  CollectiveArgs args{.collective = Collective::kAllToAll,
+                      .inputs = inputs,
+                      .outputs = outputs,
+                      .is_async = options.asyncOp,
+                      .timeout = options.timeout};
   return checked(args, [&] {
     check_count(args.collective, "inputs", inputs.size(), static_cast<std::size_t>(getSize()));
     check_count(args.collective, "outputs", outputs.size(), static_cast<std::size_t>(getSize()));
@@ -288,11 +306,11 @@ WorkPtr CollectiveBackend::recvAnysource(Tensors& tensors, int tag) {
 }
 
 WorkPtr CollectiveBackend::barrier(const c10d::BarrierOptions& options) {
-  return start({.collective = Collective::kBarrier, .is_async = options.asyncOp});
+  return start({.collective = Collective::kBarrier, .is_async = options.asyncOp, .timeout = options.timeout});
 }
 
-void CollectiveBackend::monitoredBarrier(const c10d::BarrierOptions&, bool /*wait_all_ranks*/) {
-  start({.collective = Collective::kMonitoredBarrier, .is_async = false})->wait(kNoTimeout);
+void CollectiveBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool /*wait_all_ranks*/) {
+  start({.collective = Collective::kMonitoredBarrier, .is_async = false, .timeout = options.timeout})->wait(kNoTimeout);
 }
 
 }  // namespace accel

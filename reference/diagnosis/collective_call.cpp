@@ -13,7 +13,7 @@ namespace accel {
 // because an if and its else may call the same collective from two lines.
 bool agree(const Call& a, const Call& b) {
   return a.op == b.op && a.reduce_op == b.reduce_op && a.dtype == b.dtype && a.shapes == b.shapes &&
-         a.strides == b.strides && a.root == b.root && a.sparse_dim == b.sparse_dim;
+         a.strides == b.strides && a.root == b.root && a.sparse_dim == b.sparse_dim && a.library_call == b.library_call;
 }
 
 std::string describe(const SourceLine& where) {
@@ -32,7 +32,8 @@ std::string describe(const Call& call) {
   if (call.sparse_dim >= 0) details.push_back(fmt::format("sparse_dim {}", call.sparse_dim));
   for (const auto& strides : call.strides) details.push_back(fmt::format("strides [{}]", fmt::join(strides, ", ")));
   if (call.root >= 0) details.push_back(fmt::format("root {}", call.root));
-  return fmt::format("{}({})", name_of(call.op), fmt::join(details, ", "));
+  const auto by = call.library_call.empty() ? "" : fmt::format(" of {}", call.library_call);
+  return fmt::format("{}({}){}", name_of(call.op), fmt::join(details, ", "), by);
 }
 
 // Ranges keep messages readable on thousands of ranks.

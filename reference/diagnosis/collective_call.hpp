@@ -10,8 +10,8 @@
 
 namespace accel {
 
-/// The arguments of one rank's collective call. The simulator requires all ranks' calls to agree. Real backends
-/// do not compare the reduce operation and the shape, and then compute wrong numbers or crash.
+/// The arguments of one rank's collective call, in which all ranks' calls must agree. Gloo and NCCL do not compare the
+/// reduce operation and the shape, and then compute wrong numbers or crash.
 struct Call {
   Collective op{};
   std::string_view reduce_op = {};                      // "" if the operation has none; static storage
@@ -22,7 +22,8 @@ struct Call {
   int root = -1;                                        // group rank; -1: the operation has no root
   std::int64_t bytes = 0;                               // contributed by this rank; for the cost model
   int element_bytes = 1;
-  SourceLine where = {};  // in the program
+  std::string library_call = {};  // of the program, as in "reduce(mean)"; "" for none
+  SourceLine where = {};          // in the program
 };
 
 /// Returns whether two ranks' calls agree: in everything except the number of bytes and the source line.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace accel {
@@ -12,8 +13,8 @@ namespace {
 using Calls = std::vector<std::optional<Call>>;
 using Places = std::vector<std::pair<std::string, std::vector<int>>>;  // a description, and the ranks that it fits
 
-// Groups the members that have called by their call, the largest group first. The sort is stable, so ties keep the order
-// of the ranks.
+// Groups the members that have called by their call, the largest group first. The sort is stable, so ties keep the
+// order of the ranks.
 template <typename Same>
 std::vector<std::pair<Call, std::vector<int>>> group_by_call(const Calls& calls, const std::vector<int>& members,
                                                              Same&& same) {
@@ -51,6 +52,18 @@ std::string describe_waits(const std::vector<CallPlace>& waits) {
   return text;
 }
 
+// Groups ranks with equal descriptions, so that 4,095 missing ranks take one line.
+Places places_of(const JobState& job, const std::vector<int>& ranks) {
+  Places places;
+  for (const int rank : ranks) {
+    auto place = describe(job.ranks[rank]);
+    auto same = std::find_if(places.begin(), places.end(), [&](auto& other) { return other.first == place; });
+    if (same == places.end()) same = places.insert(places.end(), {std::move(place), {}});
+    same->second.push_back(rank);
+  }
+  return places;
+}
+
 // Writes the diagnosis of one state.
 class Writer {
  public:
@@ -66,7 +79,7 @@ class Writer {
     if (const auto* call = any_call(open); is_first && call != nullptr)
       name_call(diagnosis_, *call, open.group, open.sequence);
     if (open.is_message)
-      add_missing_sender(open);
+      add_missing_end(open);
     else
       add_missing_members(open, is_first);
     if (!adds_culprits) diagnosis_.ranks = std::move(culprits);
@@ -87,16 +100,19 @@ class Writer {
  private:
   [[nodiscard]] std::string place_of(int rank) const { return describe(job_.ranks[rank]); }
 
-  // A receive has no members to list: either a specific sender is missing, or (any source) nobody has sent.
-  void add_missing_sender(const OpenCall& open) {
+  // A message has no members to list: its other end is missing, or (any source) nobody has sent.
+  void add_missing_end(const OpenCall& open) {
     if (open.waiters.empty()) return;  // the message has arrived in the meantime
     diagnosis_.text += fmt::format("\n  {} {}, and ", describe_ranks(open.waiters), place_of(open.waiters.front()));
-    if (open.source < 0) {
+    if (open.peer < 0) {
       diagnosis_.ranks.insert(diagnosis_.ranks.end(), open.waiters.begin(), open.waiters.end());
       diagnosis_.text += "no rank has sent";
     } else {
-      diagnosis_.ranks.push_back(open.source);
-      diagnosis_.text += fmt::format("rank {} has not sent: it {}", open.source, place_of(open.source));
+      const auto* call = any_call(open);
+      const bool sends = call != nullptr && call->op == Collective::kSend;
+      diagnosis_.ranks.push_back(open.peer);
+      diagnosis_.text +=
+          fmt::format("rank {} has not {}: it {}", open.peer, sends ? "received" : "sent", place_of(open.peer));
     }
   }
 
@@ -111,7 +127,7 @@ class Writer {
     diagnosis_.text +=
         fmt::format("\n  {}, {}{}: {} of {} ranks arrived ({})", name_of(open), describe(*call),
                     at(describe(call->where)), arrived.size(), open.members.size(), describe_ranks(arrived));
-    const auto places = places_of(missing);
+    const auto places = places_of(job_, missing);
     for (const auto& [place, ranks] : places)
       diagnosis_.text += fmt::format("\n  missing: {} {}", describe_ranks(ranks), place);
     if (is_first) add_first_difference(open, *call, arrived, places);
@@ -137,18 +153,6 @@ class Writer {
           .group = open.group, .sequence = open.sequence, .sides = {{arrived, describe(call), describe(call.where)}}};
       for (const auto& [place, ranks] : missing) diagnosis_.first_difference->sides.push_back({ranks, place, ""});
     }
-  }
-
-  // Groups ranks with equal descriptions, so that 4,095 missing ranks take one line.
-  [[nodiscard]] Places places_of(const std::vector<int>& ranks) const {
-    Places places;
-    for (const int rank : ranks) {
-      auto place = place_of(rank);
-      auto same = std::find_if(places.begin(), places.end(), [&](auto& other) { return other.first == place; });
-      if (same == places.end()) same = places.insert(places.end(), {std::move(place), {}});
-      same->second.push_back(rank);
-    }
-    return places;
   }
 
   const JobState& job_;
@@ -182,17 +186,27 @@ std::string describe(const RankState& rank) {
     case Activity::kHangs: return fmt::format("hangs, {}{}", after, detail);
     case Activity::kHasLeft: return fmt::format("has ended its program, {}{}", after, detail);
     case Activity::kRuns: return fmt::format("is running, {}{}", after, detail);
+    case Activity::kIsRemote: return "is on another machine";
     case Activity::kWaitsForTurn: return fmt::format("waits for its turn, {}{}", after, detail);
   }
   throw InternalError("unknown activity of a rank");
 }
 
+std::string describe(const JobState& job) {
+  std::vector<int> ranks(job.ranks.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  std::string text;
+  for (const auto& [place, of] : places_of(job, ranks))
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "\n", describe_ranks(of), place);
+  return text;
+}
+
 // Two ranks that differ have no majority: then both are culprits, and the report lists both calls.
 Diagnosis diagnose_difference(const OpenCall& open) {
   const auto kinds = group_by_call(open.calls, open.members, agree);
-  const bool tie = kinds[0].second.size() == kinds[1].second.size();
+  const bool tie = kinds.size() > 1 && kinds[0].second.size() == kinds[1].second.size();
   Diagnosis diagnosis{.kind = Diagnosis::Kind::kDesync};
-  name_call(diagnosis, kinds[0].first, open.group, open.sequence);
+  if (!kinds.empty()) name_call(diagnosis, kinds[0].first, open.group, open.sequence);
   diagnosis.first_difference = {.group = open.group, .sequence = open.sequence};
   diagnosis.text = fmt::format("{}: the ranks' calls differ; expected one call, equal on every rank", name_of(open));
   for (std::size_t kind = 0; kind < kinds.size(); ++kind) {

@@ -15,6 +15,10 @@ namespace accel {
 /// E.g. "waits in all_reduce #17 of group world (train.cpp:42)".
 std::string describe(const RankState& rank);
 
+/// What each rank does, ranks that do the same in one line: "ranks 0-2: waits in all_reduce #17 of group world
+/// (train.cpp:42)".
+std::string describe(const JobState& job);
+
 /// A collective that all members have joined with calls that differ.
 Diagnosis diagnose_difference(const OpenCall& call);
 /// Ranks that wait, while no rank can continue.

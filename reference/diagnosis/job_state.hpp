@@ -33,6 +33,7 @@ enum class Activity : std::uint8_t {
   kWaits,  ///< in calls
   kHangs,  ///< by an injected fault
   kHasLeft,
+  kIsRemote,  ///< on another machine, whose ranks are not known here
 };
 
 struct RankState {
@@ -42,13 +43,13 @@ struct RankState {
   std::string detail = {};  ///< what else is known of a rank that runs or has left: "it was killed by signal 9"
 };
 
-/// A collective that ranks have called and not all have joined, or a receive without its message.
+/// A collective that ranks have called and not all have joined, or one end of a message without the other.
 struct OpenCall {
   std::string group;
   std::vector<int> members = {};  ///< world ranks, by group rank
   std::uint64_t sequence = 0;
   bool is_message = false;
-  int source = -1;                              ///< of a message: the world rank that has to send; -1: any
+  int peer = -1;                                ///< of a message: the world rank that has to send or receive; -1: any
   std::vector<std::optional<Call>> calls = {};  ///< by group rank; absent: has not arrived. A message has one
   std::vector<int> waiters = {};                ///< world ranks
 };

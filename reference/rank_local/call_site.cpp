@@ -7,21 +7,28 @@ namespace {
 
 // Line 0 marks "no scope is open": the lines of files are counted from 1.
 thread_local SourceLine thread_site;
+thread_local std::string_view thread_library_call;
 
 }  // namespace
 
-CallSite::CallSite(SourceLine where) : is_outermost_(thread_site.line == 0) {
-  if (is_outermost_) thread_site = where;
+CallSite::CallSite(SourceLine where, std::string_view library_call) : is_outermost_(thread_site.line == 0) {
+  if (!is_outermost_) return;
+  thread_site = where;
+  thread_library_call = library_call;
 }
 
 CallSite::~CallSite() {
-  if (is_outermost_) thread_site = {};
+  if (is_outermost_) forget();
 }
 
 SourceLine CallSite::current() { return thread_site; }
+std::string_view CallSite::library_call() { return thread_library_call; }
 
 // std::exit leaves a rank by longjmp (Note [Exit]), so the destructors that would reset the site do not run.
 // Without this reset the next program on the thread would report the previous program's line.
-void CallSite::forget() { thread_site = {}; }
+void CallSite::forget() {
+  thread_site = {};
+  thread_library_call = {};
+}
 
 }  // namespace accel

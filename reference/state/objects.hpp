@@ -41,7 +41,7 @@ std::vector<T> gather_trees(const Group& group, const T& tree) {
 template <Tree T>
 std::vector<T> gather_object(RankContext& context, const std::vector<T>& objects,
                              std::source_location where = std::source_location::current()) {
-  const CallSite site(where);
+  const CallSite site(where, "gather_object");
   std::vector<T> all;
   for (auto& list : detail::gather_trees(context.world, objects))
     all.insert(all.end(), std::make_move_iterator(list.begin()), std::make_move_iterator(list.end()));
@@ -58,7 +58,7 @@ std::vector<T> gather_object(const std::vector<T>& objects,
 template <Tree T>
 std::vector<T>& broadcast_object_list(RankContext& context, std::vector<T>& objects, int from_process = 0,
                                       std::source_location where = std::source_location::current()) {
-  const CallSite site(where);
+  const CallSite site(where, "broadcast_object_list");
   check_argument(from_process >= 0 && from_process < context.world_size,
                  "broadcast_object_list: from_process is {}; expected 0 or more and less than the world size {}",
                  from_process, context.world_size);

@@ -54,6 +54,9 @@ struct RankContext {
   std::function<Group(const std::vector<int>& ranks)> new_group;
   /// Sets how long collectives of the world and of later groups wait for their peers; null where none has a time-out.
   std::function<void(std::chrono::milliseconds timeout)> set_timeout = {};
+  /// Records how the program has ended, for whoever watches the job. `error`: null after success. Returns whether the
+  /// watcher prints the error. Null where nobody can watch.
+  std::function<bool(const std::exception* error)> record_end = {};
   /// Ends the rank's groups after its program; collective. Null where the end of the process does that.
   std::function<void()> leave = {};
   /// Records the work that `body` queues on the device, without running it. Null where devices lack graphs.

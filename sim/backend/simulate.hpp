@@ -13,7 +13,7 @@ namespace accel::sim {
 ///     accel::sim::simulate({.num_ranks = 64}, [](accel::RankContext& rank) { ... });
 ///
 /// std::exit in `body` ends its rank and fails the run unless the code is 0. Prints findings to standard error. Throws
-/// RunError (sim/engine/diagnosis.hpp) with the errors of all ranks, ConfigError for an invalid number of ranks.
+/// RunError (sim/engine/run_error.hpp) with the errors of all ranks, ConfigError for an invalid number of ranks.
 void simulate(const SimulationOptions& options, const std::function<void(RankContext&)>& body);
 
 /// Like `simulate`, but returns failures in its report instead of throwing.

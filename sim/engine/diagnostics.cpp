@@ -1,6 +1,6 @@
 // Takes the state of the job from blocked ranks and open meetings, which the pure functions of reference/diagnosis
-// explain. It runs while other ranks may still move (a time-out), so it reads each fact once and tolerates that a missing
-// rank has arrived since.
+// explain. It runs while other ranks may still move (a time-out), so it reads each fact once and tolerates that a
+// missing rank has arrived since.
 #include "sim/engine/diagnostics.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ OpenCall open_call_of(const Meeting& meeting) {
   OpenCall open{
       .group = group.name, .members = group.ranks, .sequence = meeting.sequence(), .is_message = meeting.is_message()};
   if (open.is_message) {
-    open.source = meeting.source() < 0 ? -1 : group.ranks[meeting.source()];
+    open.peer = meeting.source() < 0 ? -1 : group.ranks[meeting.source()];
     open.calls = meeting.calls();
     return open;
   }

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "reference/core/thread_safety.hpp"
-#include "sim/engine/run_error.hpp"
 #include "sim/engine/event_log.hpp"
 #include "sim/engine/faults.hpp"
+#include "sim/engine/run_error.hpp"
 
 namespace accel::sim {
 

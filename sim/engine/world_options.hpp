@@ -6,13 +6,13 @@
 #include <span>
 #include <vector>
 
-#include "sim/engine/checks.hpp"
 #include "reference/diagnosis/collective_call.hpp"
-#include "sim/engine/run_error.hpp"
+#include "sim/engine/checks.hpp"
 #include "sim/engine/faults.hpp"
 #include "sim/engine/group.hpp"
 #include "sim/engine/meeting.hpp"
 #include "sim/engine/record.hpp"
+#include "sim/engine/run_error.hpp"
 #include "sim/engine/scheduling/completion.hpp"
 #include "sim/engine/scheduling/rank_schedule.hpp"
 

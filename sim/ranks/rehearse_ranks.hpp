@@ -11,9 +11,9 @@
 
 #include "sim/collectives/collective_plan.hpp"
 #include "sim/engine/checks.hpp"
-#include "sim/engine/run_error.hpp"
 #include "sim/engine/faults.hpp"
 #include "sim/engine/record.hpp"
+#include "sim/engine/run_error.hpp"
 #include "sim/engine/scheduling/rank_schedule.hpp"
 #include "sim/engine/world.hpp"
 #include "sim/ranks/group_member.hpp"

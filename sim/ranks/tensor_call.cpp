@@ -3,7 +3,10 @@
 
 #include <fmt/ranges.h>
 
+#include <array>
+
 #include "reference/comm/dtypes.hpp"
+#include "reference/comm/reduction_name.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/rank_local/call_site.hpp"
 
@@ -22,19 +25,22 @@ std::vector<std::int64_t> significant_strides(const TensorDescription& tensor) {
 
 }  // namespace
 
-// By the numbers of c10d::ReduceOp::RedOpType.
+// By the numbers of c10d::ReduceOp::RedOpType, as kReductionNames.
 NamedReduction reduction_of(int reduce_op) {
-  static constexpr NamedReduction kReductions[] = {
-      {"sum", {Reduction::kSum}},         {"mean", {Reduction::kSum, /*average=*/true}},
-      {"product", {Reduction::kProduct}}, {"min", {Reduction::kMin}},
-      {"max", {Reduction::kMax}},         {"band", {Reduction::kBitwiseAnd}},
-      {"bor", {Reduction::kBitwiseOr}},   {"bxor", {Reduction::kBitwiseXor}},
-  };
+  static constexpr std::array<ReduceKind, kReductionNames.size()> kKinds = {{{Reduction::kSum},
+                                                                             {Reduction::kSum, /*average=*/true},
+                                                                             {Reduction::kProduct},
+                                                                             {Reduction::kMin},
+                                                                             {Reduction::kMax},
+                                                                             {Reduction::kBitwiseAnd},
+                                                                             {Reduction::kBitwiseOr},
+                                                                             {Reduction::kBitwiseXor}}};
+  const auto name = reduction_name(reduce_op);
   check_argument(
-      reduce_op >= 0 && reduce_op < static_cast<int>(std::size(kReductions)),
+      !name.empty(),
       "reduce operation premul_sum requires NCCL; Gloo and the simulator support sum, mean, product, min, max, "
       "band, bor, bxor");
-  return kReductions[reduce_op];
+  return {name, kKinds[reduce_op]};
 }
 
 void check_rows(Collective op, const std::vector<std::int64_t>& sizes, const std::vector<std::int64_t>& part,
@@ -56,7 +62,11 @@ void check_rows(Collective op, const std::vector<std::int64_t>& sizes, const std
 Call call_of(Collective op, const std::vector<TensorDescription>& tensors, std::string_view reduce_op, int root) {
   if (op == Collective::kBarrier || op == Collective::kMonitoredBarrier) return {.op = op};
   const bool is_all_to_all = op == Collective::kAllToAll || op == Collective::kAllToAllSingle;
-  Call call{.op = op, .reduce_op = reduce_op, .root = root, .where = CallSite::current()};
+  Call call{.op = op,
+            .reduce_op = reduce_op,
+            .root = root,
+            .library_call = std::string(CallSite::library_call()),
+            .where = CallSite::current()};
   for (const auto& tensor : tensors) {
     if (!is_all_to_all) {
       call.shapes.push_back(tensor.sizes);

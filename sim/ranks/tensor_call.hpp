@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/collectives/tensors/collectives.hpp"
 #include "reference/diagnosis/collective_call.hpp"
+#include "sim/collectives/tensors/collectives.hpp"
 
 /// Describes the tensors of one rank's collective as a Call.
 ///

@@ -127,7 +127,7 @@ void write_simulation() {
         "cmake_minimum_required(VERSION 3.25)\nproject(simulation LANGUAGES CXX)\nfind_package(accel REQUIRED)\n"
         "add_executable(simulation simulation.cpp)\ntarget_link_libraries(simulation PRIVATE accel::accel)\n");
   write(work_folder() / "source/simulation/simulation.cpp",
-        "#include \"sim/backend/simulate.hpp\"\n#include \"sim/engine/diagnosis.hpp\"\n"
+        "#include \"sim/backend/simulate.hpp\"\n#include \"sim/engine/run_error.hpp\"\n"
         "int main() {\n"
         "  try {\n"
         "    accel::sim::simulate({.num_ranks = 3}, [](accel::RankContext& rank) { if (rank.rank != 1) "

@@ -47,14 +47,15 @@ TEST_F(LaunchFailureTest, ExitCodeTwoOfARankIsAUsageError) {
   EXPECT_EQ(shell({"--cpu", "--num_processes", "2"}, "exit 2").exit_code, 2);
 }
 
-// The other ranks fail with a connection error, which is a consequence. The message must name the rank that left.
+// The other ranks fail with a connection error, which is a consequence. The diagnosis names the rank that left.
 TEST_F(LaunchFailureTest, ARankThatEndsEarlyWhileOthersWaitIsNamed) {
   fs::create_directories(folder_.path("pids"));
   const auto run = launch({"--cpu", "--num_processes", "3", "--main_process_port", "0", bin("faulty_program"), "leave",
                            folder_.path("pids")},
                           {{"ACCEL_TIMEOUT_SECONDS", "10"}});
-  EXPECT_EQ(run.exit_code, 1);
-  EXPECT_THAT(last_line(run.error), AllOf(HasSubstr("all_reduce"), HasSubstr("(rank 1 ended with exit code 0)")));
+  EXPECT_EQ(run.exit_code, 3);
+  EXPECT_THAT(run.error, AllOf(HasSubstr("hang: every rank is blocked or has ended; none can continue\n  all_reduce #"),
+                               HasSubstr("missing: rank 1 has ended its program, after all_reduce #")));
   expect_no_process_left(3);
 }
 

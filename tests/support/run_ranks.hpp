@@ -14,9 +14,9 @@
 /// Keeps the errors of all ranks: throws a RunError (sim) or an Error (Gloo) with one line per failed rank.
 namespace accel::testing {
 
-/// kGlooThreads uses shared memory unless ACCEL_GLOO_TRANSPORT selects another transport. The last two always use
-/// theirs.
-enum class Backend { kSim, kGlooThreads, kGlooTcpThreads, kGlooSharedMemoryThreads };
+/// kGlooThreads uses shared memory unless ACCEL_GLOO_TRANSPORT selects another transport. The next two always use
+/// theirs. The last one uses shared memory and records no calls, unlike the others.
+enum class Backend { kSim, kGlooThreads, kGlooTcpThreads, kGlooSharedMemoryThreads, kGlooUnrecordedThreads };
 
 std::string name_of(Backend backend);
 

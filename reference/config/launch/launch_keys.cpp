@@ -86,10 +86,21 @@ constexpr Key kRankSettingKeys[] = {
     Key("use_parallelism_config", kFlag, "Arrange ranks in a mesh, configured by --parallelism_config_* flags"),
     Key("no_python", kFlag, "Accepted for compatibility; PROGRAM is always executed directly")};
 
+constexpr const char* kOnHang[] = {"warn", "stop"};
+
 constexpr Key kOutputKeys[] = {
     Key("max_restarts", kInt, "Number of times to restart all ranks after a failure; default 0").not_with(kSim),
     Key("monitor_interval", kSeconds,
         "Seconds between checks of the ranks; default 0.1. The end of a rank is noticed at once"),
+    Key("hang_seconds", kSeconds,
+        "Seconds after which ranks that wait for one that may only be slow are reported; default 60, then twice as "
+        "long "
+        "and so on")
+        .not_with(kSimOrMpirun),
+    Key("on_hang", kText, "What such a report does: print a warning, which is the default, or stop the job")
+        .one_of(kOnHang)
+        .not_with(kSimOrMpirun),
+    Key("diagnosis", kText, "Write how the job ended to this file, as JSON").not_with(kSimOrMpirun),
     Key("log_dir", kText, "Also write the output of each rank to files in this folder").not_with(kSimOrMpirun),
     Key("tee", kText,
         "Output to write to the files: 1 standard output, 2 standard error, 3 both; per local rank as in 0:1,1:3")

@@ -25,6 +25,7 @@ const std::vector<Command> kCommands = {
     {"merge-weights", merge_weights_main, "Merge the weights of a sharded checkpoint into one file"},
     {"test", test_main, "Test the ranks that launch would start"},
     {"to-fsdp2", to_fsdp2_main, "Convert a configuration of FSDP version 1 to version 2"},
+    {"where", where_main, "Print what the ranks of a running job do"},
 };
 
 std::string help_text() {

@@ -27,6 +27,8 @@ CommandMain merge_weights_main;
 /// whether all checks passed. `accel test --inner` runs one rank, under the variables of any launcher.
 CommandMain test_main;
 CommandMain to_fsdp2_main;
+/// `accel where PID`: prints what the ranks of a running job do. PID is its launcher or one of its ranks.
+CommandMain where_main;
 
 struct Command {
   const char* name;

@@ -16,11 +16,13 @@
 #include "backends/nccl/nccl_backend.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/diagnosis/diagnosis_json.hpp"
 #include "sim/programs/accel/commands.hpp"
 #include "sim/programs/accel/launch_plan.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/user_program.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
+#include "sim/programs/rehearsal/output_files.hpp"
 
 namespace accel::programs {
 namespace {
@@ -99,14 +101,27 @@ std::unique_ptr<launcher::PortClaim> choose_port(LaunchPlan& plan) {
   return claim;
 }
 
-// A rank's exit code 2 means a wrong configuration, which a user can correct; all other failures become 1.
+std::string command_on_simulated_ranks(LaunchPlan plan) {
+  plan.way = LaunchPlan::Way::kSimulated;
+  const auto line = describe(plan);
+  return line.substr(0, line.find('\n'));
+}
+
+// Exit code 2 of a rank means a wrong configuration, which a user can correct; a diagnosis of its own is 3; all other
+// failures become 1.
 int run_processes(const LaunchPlan& plan, const std::string& name) {
   const auto result = launcher::run_job(plan.job);
+  if (!plan.diagnosis.empty()) write_text(plan.diagnosis, diagnosis_json(result.diagnosis) + "\n");
   const auto& failure = result.failure;
   if (failure.exit_code == 0) return kSuccess;
   const auto restarts =
       result.restarts == 0 ? "" : fmt::format(" (after {} restart{})", result.restarts, result.restarts > 1 ? "s" : "");
-  if (!plan.quiet) launcher::print_last_line(fmt::format("{}: {}{}", name, failure.message, restarts));
+  const bool is_diagnosed = launcher::is_diagnosis(failure);
+  if (!plan.quiet) {
+    const auto again = is_diagnosed ? "\n  the same on simulated ranks: " + command_on_simulated_ranks(plan) : "";
+    launcher::print_last_line(fmt::format("{}: {}{}{}", name, failure.message, restarts, again));
+  }
+  if (is_diagnosed) return kDiagnosed;
   return failure.exit_code == kUsage ? kUsage : kFailure;
 }
 
@@ -121,6 +136,8 @@ int run_launch(const LaunchFlags& flags, const std::string& name) {
     std::cout << describe(plan);
     return kSuccess;
   }
+  const auto problem = problem_of_output(plan.diagnosis);
+  check_config(problem.empty(), "--diagnosis: {}", problem);
   if (plan.way == LaunchPlan::Way::kSimulated) return run_simulated(plan);
   if (plan.job.machines.num_machines > 1) plan.job.machines.secret = launch_secret();
   const auto claim = choose_port(plan);

@@ -130,11 +130,17 @@ class Planner {
     if (machines.num_processes > launcher::kMaxProcesses)
       problem("num_processes: {}; expected {} or less", machines.num_processes, launcher::kMaxProcesses);
     plan_.job.command = flags_.command;
-    plan_.job.monitor_interval =
-        std::chrono::milliseconds(std::max(1LL, std::llround(flags_.number("monitor_interval").value_or(0.1) * 1000)));
+    plan_.job.monitor_interval = milliseconds_of("monitor_interval", 0.1);
+    plan_.job.watch.hang_after = milliseconds_of("hang_seconds", 60);
+    plan_.job.watch.stops_on_suspicion = flags_.text("on_hang").value_or("warn") == "stop";
+    plan_.diagnosis = flags_.text("diagnosis").value_or("");
     plan_.job.pins_cpus = config_.enable_cpu_affinity;
     plan_.job.has_rank_variables = machines.num_processes > 1;
     plan_.job.forwards_output = machines.num_processes > 1 || flags_.has("log_dir") || flags_.has("tee");
+  }
+
+  [[nodiscard]] std::chrono::milliseconds milliseconds_of(const std::string& flag, double default_seconds) const {
+    return std::chrono::milliseconds(std::max(1LL, std::llround(flags_.number(flag).value_or(default_seconds) * 1000)));
   }
 
   // Ranks on this machine. Never 0, because invalid numbers are reported elsewhere and must not cause a division by

@@ -42,6 +42,12 @@ void finish_saves_at_exit(int code, void* /*unused*/) {
   }
 }
 
+void record_end(const RankContext& rank, int code) {
+  if (!rank.record_end) return;
+  const Error error(fmt::format("train returned {}", code));
+  rank.record_end(code == 0 ? nullptr : &error);
+}
+
 // Runs this process as one rank over a real backend; "" selects the backend that fits the machine.
 int run_real(const std::string& backend, const programs::RecordOptions& record, const std::function<int()>& train) {
   std::unique_ptr<RankContext> context;
@@ -52,11 +58,13 @@ int run_real(const std::string& backend, const programs::RecordOptions& record, 
     const RankScope scope(*context);
     on_exit(finish_saves_at_exit, nullptr);
     const int code = run_program(*context, train);
+    record_end(*context, code);
     if (code == 0 && context->leave) context->leave();
     if (code != 0) programs::keep_until_exit(std::move(context));
     return code;
   } catch (const std::exception& error) {
-    const int exit_code = report(error);
+    const bool is_reported = context && context->record_end && context->record_end(&error);
+    const int exit_code = is_reported ? programs::exit_code_of(error) : report(error);
     // Destroying the context here would close its connections, and peers would fail with "connection closed" before
     // this process has ended with its own error. See keep_until_exit.
     programs::keep_until_exit(std::move(context));

@@ -1,9 +1,9 @@
 // Maps errors to exit codes. Scripts and the launchers rely on these codes, so they follow shared/contracts.md.
 //
 // Note [Exit codes]
-// 2 means that a user can correct the input; nothing has been trained. 3 means that the simulator explains the end of
-// the run in its diagnosis. Everything else is 1, including signals and codes of user programs above 3, which the
-// message distinguishes. A launcher forwards 2 and turns a rank's 3 into 1, because only the simulator diagnoses.
+// 2 means that a user can correct the input; nothing has been trained. 3 means that a diagnosis explains the end of the
+// run. Everything else is 1, including signals and codes of user programs above 3, which the message distinguishes. A
+// launcher forwards 2, gives 3 for a diagnosis of its own, and turns a 3 that a rank's program has returned into 1.
 #include "sim/programs/rehearsal/exit_code.hpp"
 
 #include <algorithm>
@@ -40,6 +40,7 @@ ExitCode exit_code_of_run(const sim::RunError& error) {
 
 ExitCode exit_code_of(const std::exception& error) {
   if (const auto* run_error = dynamic_cast<const sim::RunError*>(&error)) return exit_code_of_run(*run_error);
+  if (dynamic_cast<const DiagnosedError*>(&error) != nullptr) return kDiagnosed;
   return dynamic_cast<const ConfigError*>(&error) != nullptr ? kUsage : kFailure;
 }
 

@@ -42,8 +42,7 @@ class SharedNetwork {
     }
   }
 
-  std::vector<double> finish_times(const sim::EngineGroup& group, const Call& call,
-                                   std::span<const double> ready) {
+  std::vector<double> finish_times(const sim::EngineGroup& group, const Call& call, std::span<const double> ready) {
     const std::lock_guard lock(mutex_);
     // The model identifies groups by number. Names are unique in a run, so the order of first use numbers them.
     const auto number = numbers_.emplace(group.name, numbers_.size()).first->second;

@@ -139,12 +139,10 @@ TEST_F(LocalLaunchTest, AKilledRankEndsAllAndIsTheOneNamed) {
   expect_no_process_left();
 }
 
-// Real Gloo does not diagnose the mistake; the timeout is what ends the job.
-TEST_F(LocalLaunchTest, ASkippedCollectiveEndsInTheTimeoutOfTheGroup) {
-  const auto result = launch("skip", {.environment = {{"ACCEL_TIMEOUT_SECONDS", "3"}}});
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_GE(result.failed_rank, 0);
-  EXPECT_THAT(error_.text(), AllOf(HasSubstr("all_reduce"), AnyOf(HasSubstr("imed out"), HasSubstr("imeout"))));
+TEST_F(LocalLaunchTest, ASkippedCollectiveIsDiagnosed) {
+  const auto result = launch("skip", {.environment = {{"ACCEL_TIMEOUT_SECONDS", "30"}}});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.message, AllOf(HasSubstr("all_reduce"), HasSubstr("rank 1")));
   EXPECT_THAT(output_.text(), Not(HasSubstr("sums")));
   expect_no_process_left();
 }
@@ -152,9 +150,18 @@ TEST_F(LocalLaunchTest, ASkippedCollectiveEndsInTheTimeoutOfTheGroup) {
 // Without a timeout, a single hanging rank would block the machine until a person notices it.
 TEST_F(LocalLaunchTest, AHangingRankEndsInTheTimeoutOfTheGroup) {
   const auto result = launch("hang", {.environment = {{"ACCEL_TIMEOUT_SECONDS", "3"}}});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.message, AllOf(HasSubstr("all_reduce"), HasSubstr("missing: rank 1 is running")));
+  EXPECT_THAT(result.message, AnyOf(HasSubstr("imed out"), HasSubstr("imeout")));
+  expect_no_process_left();
+}
+
+TEST_F(LocalLaunchTest, RanksThatRecordNothingEndInTheTimeoutOfTheGroup) {
+  const auto result = launch("skip", {.environment = {{"ACCEL_TIMEOUT_SECONDS", "3"}, {"ACCEL_RECORD", "off"}}});
   EXPECT_EQ(result.exit_code, 1);
-  EXPECT_NE(result.failed_rank, 1) << "that one says nothing; the others' calls time out";
-  EXPECT_THAT(error_.text(), HasSubstr("all_reduce"));
+  EXPECT_GE(result.failed_rank, 0);
+  EXPECT_THAT(error_.text(), AllOf(HasSubstr("all_reduce"), AnyOf(HasSubstr("imed out"), HasSubstr("imeout"))));
+  EXPECT_THAT(output_.text(), Not(HasSubstr("sums")));
   expect_no_process_left();
 }
 

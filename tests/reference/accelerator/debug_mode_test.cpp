@@ -120,7 +120,7 @@ TEST(InitProcessGroupKwargsTest, AnotherBackendIsAConfigErrorExceptInARehearsal)
 // Rank 1 never joins. Every later collective of the group fails with it.
 TEST(InitProcessGroupKwargsTest, CollectivesEndAfterTheTimeout) {
   const auto run = [] {
-    run_ranks(Backend::kGlooThreads, 2, [](RankContext& rank) {
+    run_ranks(Backend::kGlooUnrecordedThreads, 2, [](RankContext& rank) {
       Accelerator accelerator({.init_process_group_kwargs = {.timeout = std::chrono::milliseconds(50)}}, rank);
       auto tensor = at::ones({1});
       if (rank.rank == 0) accelerator.reduce(tensor);

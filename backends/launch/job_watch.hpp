@@ -1,0 +1,71 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reference/diagnosis/diagnosis.hpp"
+#include "reference/recorder/job_reader.hpp"
+#include "reference/recorder/job_record.hpp"
+
+/// Watches the ranks of this machine through the record of their calls, without taking part in any.
+///
+///     JobWatch watch({.hang_after = 60s}, {.world_size = 4, .num_local = 4});
+///     start_ranks(watch.descriptor());
+///     if (const auto hang = watch.look(ends)) ...   // now and then
+///
+/// Thread rule: one thread.
+namespace accel::launcher {
+
+struct WatchOptions {
+  std::chrono::milliseconds hang_after = std::chrono::seconds(60);  ///< of a rank that may only be slow
+  bool stops_on_suspicion = false;
+};
+
+/// What the watch has seen.
+struct Hang {
+  Diagnosis diagnosis;
+  bool is_certain = true;  ///< false: a rank may only be slow
+};
+
+/// Why an attempt has failed.
+struct Explanation {
+  std::optional<Diagnosis> diagnosis = {};  ///< of calls that differ, or of ranks that waited for one that had ended
+  std::optional<int> culprit = {};          ///< the rank that failed on its own
+  std::vector<int> released = {};           ///< the ranks that failed because others had ended
+};
+
+class JobWatch {
+ public:
+  using Ends = std::vector<recorder::ProcessEnd>;  // by local rank
+
+  /// Throws ConfigError if the kernel refuses the memory of the record.
+  JobWatch(const WatchOptions& options, const recorder::JobRecordOptions& job);
+
+  [[nodiscard]] int descriptor() const { return record_->descriptor(); }
+  /// Before the ranks of another attempt start.
+  void begin_attempt();
+  /// Returns calls that differ and ranks that can never continue, at once, and a suspicion when the ranks have done
+  /// nothing for `hang_after`, twice as long, four times as long and so on.
+  std::optional<Hang> look(const Ends& ends);
+  /// What every rank of this machine does.
+  [[nodiscard]] std::string whereabouts(const Ends& ends) const;
+  /// Before the ranks are stopped, after some have failed; `first_failed`: the first of them.
+  [[nodiscard]] Explanation explain(const Ends& ends, int first_failed) const;
+  /// The error that has ended a rank and that it has not printed, because another rank caused it; "" if there is none.
+  [[nodiscard]] std::string message_of(int rank) const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  WatchOptions options_;
+  std::shared_ptr<recorder::JobRecord> record_;
+  recorder::JobReader reader_;
+  std::uint64_t progress_ = 0;
+  Clock::time_point changed_at_ = Clock::now(), looked_at_ = {};
+  std::chrono::milliseconds next_suspicion_{};
+};
+
+}  // namespace accel::launcher

@@ -1,0 +1,98 @@
+#include "backends/recorded/shared_record.hpp"
+
+#include <fcntl.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <unistd.h>
+
+#include <array>
+#include <fstream>
+#include <sstream>
+
+#include "reference/core/errors.hpp"
+#include "reference/core/system/print_warning.hpp"
+#include "reference/diagnosis/diagnosis.hpp"
+
+namespace accel::recorder {
+namespace {
+
+// Processes of one kernel and one namespace of process numbers see each other below /proc.
+std::string host_name() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::array<char, 64> name_space{};
+  (void)!readlink("/proc/self/ns/pid", name_space.data(), name_space.size() - 1);
+  return boot + name_space.data();
+}
+
+// Null if the launcher passed none, or one for another job, as to a program that a rank starts.
+std::shared_ptr<JobRecord> record_of_launcher(const LaunchEnvironment& launch) {
+  if (!environment(kRecordVariable)) return nullptr;
+  const auto descriptor = environment_int({kRecordVariable});
+  try {
+    auto record = JobRecord::attach(*descriptor);
+    return record->world_size() == launch.world_size && record->is_local(launch.rank) ? record : nullptr;
+  } catch (const ConfigError&) {
+    return nullptr;
+  }
+}
+
+std::shared_ptr<JobRecord> created(const LaunchEnvironment& launch) {
+  try {
+    return JobRecord::create({.world_size = launch.world_size,
+                              .first_rank = launch.rank - launch.local_rank,
+                              .num_local = launch.local_world_size});
+  } catch (const ConfigError& error) {
+    print_warning(fmt::format("calls are not compared: {}", error.what()));
+    return nullptr;
+  }
+}
+
+// Null if it is out of reach, as for a rank of another user.
+std::shared_ptr<JobRecord> opened(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) return nullptr;
+  try {
+    return JobRecord::attach(descriptor);
+  } catch (const ConfigError&) {
+    close(descriptor);
+    return nullptr;
+  }
+}
+
+// The first rank of a host says where its record is, also if it has none, so that the others never wait in vain.
+std::shared_ptr<JobRecord> agreed_record(const LaunchEnvironment& launch, c10d::Store& store) {
+  const bool is_off = environment(kRecordVariable) == kNoRecord;
+  auto record = is_off ? nullptr : record_of_launcher(launch);
+  const auto key = "record/" + host_name();
+  if (launch.local_rank == 0) {
+    if (!record && !is_off) record = created(launch);
+    store.set(key, record ? fmt::format("/proc/{}/fd/{}", getpid(), record->descriptor()) : "");
+    return record;
+  }
+  if (record || is_off) return record;
+  const auto path = store.get_to_str(key);
+  return path.empty() ? nullptr : opened(path);
+}
+
+}  // namespace
+
+std::shared_ptr<RankRecorder> make_recorder(const LaunchEnvironment& launch, c10d::Store& store) {
+  if (launch.world_size == 1) return nullptr;
+  auto record = agreed_record(launch, store);
+  // The ranks of a host may be not consecutive: those beyond the record's are not compared.
+  const bool has_place = record && record->world_size() == launch.world_size && record->is_local(launch.rank);
+  return has_place ? std::make_shared<RankRecorder>(std::move(record), launch.rank) : nullptr;
+}
+
+void record_end_of(RankContext& context, const std::shared_ptr<RankRecorder>& recorder) {
+  if (!recorder) return;
+  context.record_end = [recorder](const std::exception* error) {
+    const bool is_consequence =
+        error != nullptr && (dynamic_cast<const DiagnosedError*>(error) != nullptr || recorder->has_failed());
+    const auto end = error == nullptr ? RankEnd::kLeft : is_consequence ? RankEnd::kConsequence : RankEnd::kFailed;
+    recorder->set_end(end, error == nullptr ? "" : error->what());
+    return is_consequence && recorder->record()->is_watched();
+  };
+}
+
+}  // namespace accel::recorder

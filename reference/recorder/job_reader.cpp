@@ -1,0 +1,403 @@
+#include "reference/recorder/job_reader.hpp"
+
+#include <fcntl.h>
+#include <torch/headeronly/core/ScalarType.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <thread>
+#include <tuple>
+
+#include "reference/comm/dtypes.hpp"
+#include "reference/comm/reduction_name.hpp"
+#include "reference/core/thread_safety.hpp"
+#include "reference/diagnosis/diagnose.hpp"
+
+namespace accel::recorder {
+namespace {
+
+// A copy that lives as long as the process, as SourceLine demands.
+const char* kept(const std::string& text) {
+  static Mutex mutex;
+  static auto* const texts = new std::set<std::string>;
+  const MutexLock lock(mutex);
+  return texts->insert(text).first->c_str();
+}
+
+std::string text_at(const RankRecord& rank, std::uint16_t index) {
+  return index == 0 || index > kTexts ? "" : std::string(rank.texts[index - 1]);
+}
+
+// A RecordedCall as its rank wrote it, without atomics.
+struct CopiedCall {
+  std::uint64_t sequence = 0;
+  std::uint32_t line = 0;
+  std::uint16_t group = 0, file = 0, library_call = 0;
+  std::int32_t peer = -1;
+  CallFacts facts;
+};
+
+// Absent if the rank has overwritten the call, also while it was copied.
+std::optional<CopiedCall> copy_of(const RankRecord& rank, std::uint64_t position) {
+  const auto& call = rank.calls[position % kCalls];
+  if (position == 0 || call.position.load(std::memory_order_acquire) != position) return std::nullopt;
+  CopiedCall copy{call.sequence, call.line, call.group, call.file, call.library_call, call.peer, call.facts};
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (call.position.load(std::memory_order_relaxed) != position) return std::nullopt;
+  return copy;
+}
+
+std::vector<std::int64_t> numbers_of(const CallFacts& facts, std::size_t begin, std::size_t count) {
+  if (begin + count > facts.num_numbers || facts.num_numbers > kNumbers) return {};
+  return {facts.numbers + begin, facts.numbers + begin + count};
+}
+
+SourceLine where_of(const RankRecord& rank, const CopiedCall& call) {
+  return call.line == 0 ? SourceLine() : SourceLine(kept(text_at(rank, call.file)), call.line);
+}
+
+Call call_of(const RankRecord& rank, const CopiedCall& copied) {
+  const auto& facts = copied.facts;
+  Call call{.op = facts.op,
+            .reduce_op = facts.reduce_op == CallFacts::kNoReduction ? "" : reduction_name(facts.reduce_op),
+            .dtype = facts.dtype < 0 ? "" : dtype_name(static_cast<c10::ScalarType>(facts.dtype)),
+            .sparse_dim = facts.sparse_dim,
+            .root = facts.root,
+            .bytes = facts.bytes,
+            .library_call = text_at(rank, copied.library_call),
+            .where = where_of(rank, copied)};
+  for (std::size_t at = 0; at < facts.num_numbers;) {
+    const auto dims = static_cast<std::size_t>(facts.numbers[at] % CallFacts::kHasStrides);
+    const bool has_strides = facts.numbers[at] >= CallFacts::kHasStrides;
+    call.shapes.push_back(numbers_of(facts, ++at, dims));
+    at += dims;
+    if (has_strides) call.strides.push_back(numbers_of(facts, at, dims));
+    at += has_strides ? dims : 0;
+  }
+  return call;
+}
+
+CallPlace place_of(const RankRecord& rank, const CopiedCall& call) {
+  const auto& group = rank.groups[call.group];
+  const bool is_message = call.facts.op == Collective::kSend || call.facts.op == Collective::kRecv;
+  const int peer = !is_message ? kNoPeer : call.peer < 0 ? kAnyPeer : group.members[call.peer];
+  return {call.facts.op, group.name, static_cast<std::int64_t>(call.sequence), peer, where_of(rank, call)};
+}
+
+// What the kernel says of a process that waits for no other rank; "" if it is gone.
+std::string state_of(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text;
+  std::getline(file, text);
+  const auto name_end = text.rfind(')');  // the name may contain anything
+  if (name_end == std::string::npos || name_end + 2 >= text.size()) return "";
+  switch (text[name_end + 2]) {
+    case 'R': return "it computes";
+    case 'S': return "it sleeps";
+    case 'D': return "it waits for a disk or another device";
+    case 'T':
+    case 't': return "it is stopped";
+    default: return "";
+  }
+}
+
+const RecordedGroup* group_named(const RankRecord& rank, const char* name) {
+  const auto count = std::min<std::size_t>(rank.num_groups.load(std::memory_order_acquire), kGroups);
+  for (std::size_t index = 0; index < count; ++index) {
+    if (std::strcmp(rank.groups[index].name, name) == 0) return &rank.groups[index];
+  }
+  return nullptr;
+}
+
+int member_index(const RecordedGroup& group, int world_rank) {
+  const auto* const end = group.members + group.size;
+  const auto* const found = std::find(group.members, end, world_rank);
+  return found == end ? -1 : static_cast<int>(found - group.members);
+}
+
+std::uint64_t progress_of(const JobRecord& record) {
+  std::uint64_t hash = 0;
+  const auto note = [&](std::uint64_t number) { hash = (hash ^ number) * 0x9e37'79b9'7f4a'7c15ull + 1; };
+  for (int local = 0; local < record.num_local(); ++local) {
+    const auto& rank = record.rank(record.first_rank() + local);
+    note(rank.num_calls.load(std::memory_order_relaxed));
+    note(static_cast<std::uint64_t>(rank.end.load(std::memory_order_relaxed)));
+    note(rank.failed_call.load(std::memory_order_relaxed));
+    for (const auto& wait : rank.waits) note(wait.load(std::memory_order_relaxed));
+  }
+  return hash;
+}
+
+// Reads the record for one view.
+class Viewer {
+ public:
+  Viewer(const JobRecord& record, const std::vector<ProcessEnd>& ends) : record_(record), ends_(ends) {
+    view_.progress = progress_of(record);
+    view_.job.ranks.resize(record.world_size(), {.activity = Activity::kIsRemote});
+    for_each_rank([&](int rank) { read_rank(rank); });
+    for (auto& open : view_.job.open_calls) add_lines_apart(open);
+    find_stuck();
+  }
+
+  JobView finish() { return std::move(view_); }
+
+  // Member by member: the call of this number, if it has been made.
+  static OpenCall collective(const JobRecord& record, const RecordedGroup& group, std::uint64_t sequence) {
+    OpenCall open{.group = group.name,
+                  .members = {group.members, group.members + group.size},
+                  .sequence = sequence,
+                  .calls = std::vector<std::optional<Call>>(group.size)};
+    for (std::int32_t member = 0; member < group.size; ++member) {
+      const int rank = group.members[member];
+      if (!record.is_local(rank)) continue;
+      const auto* const theirs = group_named(record.rank(rank), group.name);
+      if (theirs == nullptr || theirs->num_calls.load(std::memory_order_acquire) <= sequence) continue;
+      const auto& slot = theirs->slots[sequence % kCalls];
+      const bool is_kept = slot.number.load(std::memory_order_acquire) == sequence + 1;
+      const auto position = slot.position.load(std::memory_order_relaxed);
+      open.calls[member] = is_kept ? call_at(record.rank(rank), position) : std::nullopt;
+    }
+    return open;
+  }
+
+ private:
+  template <typename Body>
+  void for_each_rank(Body&& body) const {
+    for (int local = 0; local < record_.num_local(); ++local) body(record_.first_rank() + local);
+  }
+
+  [[nodiscard]] ProcessEnd end_of(int rank) const {
+    const auto local = static_cast<std::size_t>(rank - record_.first_rank());
+    return local < ends_.size() ? ends_[local] : ProcessEnd();
+  }
+
+  void read_rank(int rank) {
+    const auto& own = record_.rank(rank);
+    auto& state = view_.job.ranks[rank];
+    const auto num_calls = own.num_calls.load(std::memory_order_acquire);
+    const auto process = end_of(rank);
+    const auto end = own.end.load(std::memory_order_acquire);
+    if (const auto last = copy_of(own, num_calls)) state.last_call = place_of(own, *last);
+    std::vector<std::uint64_t> positions;
+    for (const auto& place : own.waits) {
+      if (const auto position = place.load(std::memory_order_acquire); position != 0) positions.push_back(position);
+    }
+    const bool has_ended = process.has_ended || end != RankEnd::kNone;
+    if (has_ended && positions.empty()) positions.push_back(own.failed_call.load(std::memory_order_acquire));
+    bool all_open = true;
+    for (const auto position : positions) {
+      const auto call = copy_of(own, position);
+      if (!call) continue;
+      state.waits.push_back(place_of(own, *call));
+      all_open = add_wait(rank, own, *call, position) && all_open;
+    }
+    const bool waits = !state.waits.empty();
+    state.activity = waits ? Activity::kWaits : has_ended ? Activity::kHasLeft : Activity::kRuns;
+    if (state.activity == Activity::kHasLeft) state.detail = process.detail;
+    const bool is_waiting = waits && all_open;
+    if (is_waiting) view_.waiting.push_back(rank);
+    // A thread that does not wait may do what another waits for. A rank that has failed is about to end, and its end
+    // explains more than a wait for it.
+    if (is_waiting && (has_ended || state.waits.size() >= own.num_threads.load())) blocked_.push_back(rank);
+    const bool is_gone = process.has_ended || end == RankEnd::kLeft;
+    if (!is_waiting && !is_gone) view_.elsewhere.push_back(rank);
+  }
+
+  // Returns whether the call lacks other ranks.
+  bool add_wait(int rank, const RankRecord& own, const CopiedCall& call, std::uint64_t position) {
+    const auto& group = own.groups[call.group];
+    if (call.facts.op == Collective::kSend || call.facts.op == Collective::kRecv) return add_message(rank, own, call);
+    for (std::size_t index = 0; index < view_.job.open_calls.size(); ++index) {
+      auto& open = view_.job.open_calls[index];
+      if (open.is_message || open.group != group.name || open.sequence != call.sequence) continue;
+      open.waiters.push_back(rank);
+      return true;
+    }
+    auto open = collective(record_, group, call.sequence);
+    open.waiters.push_back(rank);
+    const int own_member = member_index(group, rank);
+    if (own_member >= 0 && !open.calls[own_member]) open.calls[own_member] = call_at(own, position);
+    if (missing_in(open).empty()) return false;
+    // A member that has joined long ago has joined, even if its call is no longer in the record.
+    for (std::size_t member = 0; member < open.members.size(); ++member) {
+      if (!open.calls[member] && has_joined(open, open.members[member])) open.calls[member] = call_of(own, call);
+    }
+    view_.job.open_calls.push_back(std::move(open));
+    return true;
+  }
+
+  [[nodiscard]] bool has_joined(const OpenCall& open, int rank) const {
+    if (!record_.is_local(rank)) return false;
+    const auto* const group = group_named(record_.rank(rank), open.group.c_str());
+    return group != nullptr && group->num_calls.load(std::memory_order_acquire) > open.sequence;
+  }
+
+  // Messages of all tags are counted together, so a message with another tag counts as the one that is missing: the
+  // rank is then suspected, not condemned.
+  bool add_message(int rank, const RankRecord& own, const CopiedCall& call) {
+    const auto& group = own.groups[call.group];
+    const bool sends = call.facts.op == Collective::kSend;
+    const int own_member = member_index(group, rank);
+    std::uint64_t posted = 0;  // at the other end
+    for (std::int32_t member = 0; member < group.size; ++member) {
+      if (member == own_member || (call.peer >= 0 && member != call.peer)) continue;
+      if (!record_.is_local(group.members[member])) return false;
+      const auto* const theirs = group_named(record_.rank(group.members[member]), group.name);
+      if (theirs == nullptr) continue;
+      posted += (sends ? theirs->received : theirs->sent)[own_member].load(std::memory_order_acquire);
+      if (sends && theirs->received_from_any.load(std::memory_order_acquire) > 0) return false;
+    }
+    if (posted > call.sequence || own.groups[call.group].received_from_any.load() > call.sequence + 1) return false;
+    view_.job.open_calls.push_back({.group = group.name,
+                                    .members = {group.members, group.members + group.size},
+                                    .sequence = call.sequence,
+                                    .is_message = true,
+                                    .peer = call.peer < 0 ? -1 : group.members[call.peer],
+                                    .calls = {call_of(own, call)},
+                                    .waiters = {rank}});
+    return true;
+  }
+
+  // World ranks that have to act before the call can end.
+  [[nodiscard]] std::vector<int> missing_in(const OpenCall& open) const {
+    if (open.is_message && open.peer >= 0) return {open.peer};
+    std::vector<int> missing;
+    for (std::size_t member = 0; member < open.members.size(); ++member) {
+      const int rank = open.members[member];
+      if (open.is_message ? rank != open.waiters.front()
+                          : record_.is_local(rank) && !open.calls[member] && !has_joined(open, rank))
+        missing.push_back(rank);
+    }
+    return missing;
+  }
+
+  // A rank is stuck unless it runs, or each of its waits can end: all whom a wait lacks are not stuck (of a message
+  // from anybody, one). Ranks of other hosts are taken as not stuck.
+  void find_stuck() {
+    std::vector<bool> lives(record_.world_size(), true);
+    for_each_rank([&](int rank) { lives[rank] = false; });
+    for (const int rank : view_.elsewhere) lives[rank] = true;
+    for (const int rank : view_.waiting)
+      lives[rank] = std::find(blocked_.begin(), blocked_.end(), rank) == blocked_.end();
+    for (bool has_changed = true; has_changed;) {
+      has_changed = false;
+      for (const int rank : blocked_) {
+        if (lives[rank] || !can_continue(rank, lives)) continue;
+        lives[rank] = has_changed = true;
+      }
+    }
+    for (const int rank : blocked_) {
+      if (!lives[rank]) view_.stuck.push_back(rank);
+    }
+  }
+
+  [[nodiscard]] bool can_continue(int rank, const std::vector<bool>& lives) const {
+    bool is_open = false;
+    for (const auto& open : view_.job.open_calls) {
+      if (std::find(open.waiters.begin(), open.waiters.end(), rank) == open.waiters.end()) continue;
+      is_open = true;
+      const auto missing = missing_in(open);
+      const auto can_act = [&](int other) { return lives[other]; };
+      const bool can_end = open.is_message && open.peer < 0 ? std::any_of(missing.begin(), missing.end(), can_act)
+                                                            : std::all_of(missing.begin(), missing.end(), can_act);
+      if (can_end) return true;
+    }
+    return !is_open;
+  }
+
+  // The first of the kept collectives that all members have called, from different lines.
+  void add_lines_apart(const OpenCall& open) {
+    if (open.is_message || view_.job.lines_apart.contains(open.group)) return;
+    const auto* const group = group_named(record_.rank(open.waiters.front()), open.group.c_str());
+    const auto first = open.sequence < kCalls ? 0 : open.sequence - kCalls + 1;
+    for (auto sequence = first; group != nullptr && sequence < open.sequence; ++sequence) {
+      auto calls = collective(record_, *group, sequence).calls;
+      const bool are_known = std::all_of(calls.begin(), calls.end(), [](auto& call) { return call.has_value(); });
+      if (!are_known || std::all_of(calls.begin(), calls.end(),
+                                    [&](auto& call) { return same_source_line(call->where, calls.front()->where); })) {
+        continue;
+      }
+      view_.job.lines_apart.insert({open.group, {sequence, std::move(calls)}});
+      return;
+    }
+  }
+
+  const JobRecord& record_;
+  const std::vector<ProcessEnd>& ends_;
+  JobView view_;
+  std::vector<int> blocked_;  // ranks all of whose threads wait
+};
+
+}  // namespace
+
+std::optional<Call> call_at(const RankRecord& rank, std::uint64_t position) {
+  const auto copied = copy_of(rank, position);
+  if (!copied) return std::nullopt;
+  return call_of(rank, *copied);
+}
+
+std::uint64_t JobReader::progress() const { return progress_of(*record_); }
+
+std::optional<CallPlace> place_at(const RankRecord& rank, std::uint64_t position) {
+  const auto copied = copy_of(rank, position);
+  if (!copied) return std::nullopt;
+  return place_of(rank, *copied);
+}
+
+JobState whereabouts(const std::shared_ptr<JobRecord>& record, const std::vector<ProcessEnd>& ends) {
+  auto view = JobReader(record).view(ends);
+  for (const int rank : view.elsewhere) {
+    const auto pid = record->rank(rank).pid.load();
+    view.job.ranks[rank].detail = pid == 0 ? "it has not joined the job" : state_of(pid);
+  }
+  return std::move(view.job);
+}
+
+// Below /proc the descriptors of a process are links, whose text shows the name of the memory.
+std::shared_ptr<JobRecord> record_of_process(pid_t pid) {
+  const auto folder = fmt::format("/proc/{}/fd", pid);
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const auto target = std::filesystem::read_symlink(entry.path(), error);
+    if (error || !target.string().starts_with("/memfd:accel-record")) continue;
+    const int descriptor = open(entry.path().c_str(), O_RDWR | O_CLOEXEC);
+    if (descriptor >= 0) return JobRecord::attach(descriptor);
+  }
+  throw ConfigError(fmt::format("process {}: {}", pid,
+                                error ? "its descriptors cannot be read: " + error.message()
+                                      : "it is neither a launcher nor a rank of a job that is recorded"));
+}
+
+JobView JobReader::view(const std::vector<ProcessEnd>& ends) const { return Viewer(*record_, ends).finish(); }
+
+std::optional<OpenCall> JobReader::condemned_call() const {
+  const auto& verdict = record_->verdict();
+  if (verdict.state.load(std::memory_order_acquire) != 2) return std::nullopt;
+  const auto& group = record_->rank(verdict.finder).groups[verdict.group];
+  return Viewer::collective(*record_, group, verdict.sequence);
+}
+
+Diagnosis await_difference(const std::shared_ptr<JobRecord>& record) {
+  using Clock = std::chrono::steady_clock;
+  const JobReader reader(record);
+  const auto deadline = Clock::now() + std::chrono::seconds(1);
+  const auto lacks_a_local_call = [&](const OpenCall& open) {
+    for (std::size_t member = 0; member < open.members.size(); ++member) {
+      if (record->is_local(open.members[member]) && !open.calls[member]) return true;
+    }
+    return false;
+  };
+  auto open = reader.condemned_call();
+  while (open && lacks_a_local_call(*open) && Clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    open = reader.condemned_call();
+  }
+  if (!open) throw InternalError("a difference without a verdict");
+  return diagnose_difference(*open);
+}
+
+}  // namespace accel::recorder

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reference/diagnosis/diagnosis.hpp"
+#include "reference/diagnosis/job_state.hpp"
+#include "reference/recorder/job_record.hpp"
+
+namespace accel::recorder {
+
+/// What a launcher knows of the end of a rank's process.
+struct ProcessEnd {
+  bool has_ended = false;
+  std::string detail = {};  ///< "it was killed by signal 9 (Killed)"; "" after exit code 0
+};
+
+/// What the ranks of this host do, as far as their record shows.
+struct JobView {
+  JobState job;
+  std::vector<int> stuck = {};      ///< world ranks that wait for each other, or for ranks that have left
+  std::vector<int> waiting = {};    ///< world ranks with a thread that waits in a call which others have not joined
+  std::vector<int> elsewhere = {};  ///< world ranks that are alive and wait in no such call
+  std::uint64_t progress = 0;       ///< differs if a rank has made a call, begun a wait or ended one
+};
+
+/// Reads the record of a job while its ranks write it: never waits, and takes what changes meanwhile as not yet there.
+///
+/// Thread rule: one thread.
+class JobReader {
+ public:
+  explicit JobReader(std::shared_ptr<JobRecord> record) : record_(std::move(record)) {}
+
+  /// `ends`: by local rank; empty: all processes live.
+  /// Differs if a rank has made a call, begun a wait or ended one: a view's, for less.
+  [[nodiscard]] std::uint64_t progress() const;
+  [[nodiscard]] JobView view(const std::vector<ProcessEnd>& ends = {}) const;
+  /// The collective whose calls differ, as far as the ranks have joined it; absent without a verdict.
+  [[nodiscard]] std::optional<OpenCall> condemned_call() const;
+
+ private:
+  std::shared_ptr<JobRecord> record_;
+};
+
+/// Why calls differ, once all ranks of this host have joined the condemned collective, or after a second at most.
+Diagnosis await_difference(const std::shared_ptr<JobRecord>& record);
+
+/// What every rank of the host does, with what the kernel says of those that wait for no other rank.
+JobState whereabouts(const std::shared_ptr<JobRecord>& record, const std::vector<ProcessEnd>& ends = {});
+
+/// The record that a process has open: a launcher or a rank of the same user. Throws ConfigError if there is none.
+std::shared_ptr<JobRecord> record_of_process(pid_t pid);
+
+/// The place of a recorded call, and the call itself; absent if it has been overwritten.
+std::optional<CallPlace> place_at(const RankRecord& rank, std::uint64_t position);
+std::optional<Call> call_at(const RankRecord& rank, std::uint64_t position);
+
+}  // namespace accel::recorder

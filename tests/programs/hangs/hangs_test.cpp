@@ -1,0 +1,138 @@
+// Mistakes of distributed programs on four real Gloo processes: the diagnosis is that of the same program on simulated
+// ranks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "backends/launch/ports.hpp"
+#include "tests/programs/support/run_command.hpp"
+
+namespace accel::testing::hangs_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+
+struct Ended {
+  CommandResult result;
+  Json diagnosis;
+};
+
+class HangsTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  [[nodiscard]] Ended run_on(const std::string& backend, const std::string& mistake, const Words& options = {}) const {
+    const auto file = folder_.path(backend + ".json");
+    auto command = backend == "sim" ? Words{bin("sim-run"), "--quiet", "--ranks", "4"}
+                                    : Words{bin("accel"), "launch", "--num_processes", "4", "--cpu"};
+    command.insert(command.end(), options.begin(), options.end());
+    command.insert(command.end(), {"--diagnosis", file});
+    if (backend == "sim") command.emplace_back("--");
+    command.insert(command.end(), {bin("hanging_program"), mistake});
+    Ended run{.result = run_command(command)};
+    std::ifstream(file) >> run.diagnosis;
+    return run;
+  }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+class DiagnosedTest : public HangsTest {};
+INSTANTIATE_TEST_SUITE_P(Mistakes, DiagnosedTest,
+                         ::testing::Values("dtype", "operation", "reduction", "shape", "shape_of_equal_size", "strides",
+                                           "root", "gathered_shape", "scattered_dtype", "extra_barrier", "missing_sum",
+                                           "library_reduction", "library_scale", "library_gather", "library_pad",
+                                           "checkpoint_name", "early_return", "loop_lengths", "barrier_of_main",
+                                           "main_process_reduces", "group_order", "cycle_of_receives",
+                                           "receive_without_send", "receive_and_barrier", "quick_exit"),
+                         [](const auto& info) { return info.param; });
+
+// Word for word, and before a rank has printed a wrong number.
+TEST_P(DiagnosedTest, RealRanksGetTheDiagnosisOfSimulatedOnes) {
+  const auto simulated = run_on("sim", GetParam()), real = run_on("gloo", GetParam());
+  EXPECT_EQ(simulated.result.exit_code, 3) << simulated.result.error;
+  EXPECT_EQ(real.result.exit_code, 3) << real.result.error;
+  EXPECT_EQ(real.diagnosis, simulated.diagnosis) << real.result.error;
+  EXPECT_EQ(real.result.output, "");
+  EXPECT_THAT(real.result.error, HasSubstr(real.diagnosis["text"].get<std::string>()));
+  EXPECT_THAT(real.result.error, HasSubstr("sim-run --ranks 4 -- " + bin("hanging_program") + " " + GetParam()));
+}
+
+class FailedTest : public HangsTest {};
+INSTANTIATE_TEST_SUITE_P(Mistakes, FailedTest, ::testing::Values("exception", "segmentation_fault", "exit_code"),
+                         [](const auto& info) { return info.param; });
+
+// The rank that failed is named last, and what the others saw of it takes one line.
+TEST_P(FailedTest, TheCauseIsReportedLastAndTheConsequencesInOneLine) {
+  const auto real = run_on("gloo", GetParam());
+  EXPECT_EQ(real.result.exit_code, 1);
+  EXPECT_EQ(real.diagnosis["kind"], "rank_failure");
+  EXPECT_EQ(real.diagnosis["ranks"], Json::array({3}));
+  EXPECT_THAT(real.result.error, HasSubstr("accel launch: rank 3 "));
+  EXPECT_TRUE(real.result.error.ends_with("\nranks 0-2: released from waiting by this failure\n")) << real.result.error;
+  EXPECT_THAT(real.result.error, Not(HasSubstr("[rank 0]")));
+}
+
+class SuspectedTest : public HangsTest {};
+INSTANTIATE_TEST_SUITE_P(Mistakes, SuspectedTest, ::testing::Values("stopped", "endless_loop", "sleeping", "reading"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(SuspectedTest, ARankThatMayOnlyBeSlowIsNamedAndStopsTheJobIfAsked) {
+  const auto real = run_on("gloo", GetParam(), {"--hang-seconds", "1", "--on-hang", "stop"});
+  EXPECT_EQ(real.result.exit_code, 3);
+  EXPECT_EQ(real.diagnosis["kind"], "hang");
+  EXPECT_EQ(real.diagnosis["ranks"], Json::array({3}));
+  EXPECT_THAT(real.diagnosis["text"].get<std::string>(),
+              AllOf(HasSubstr("ranks 0-2 have waited for "), HasSubstr("rank 3 is running, after all_reduce #1")));
+}
+
+TEST_F(HangsTest, ASlowRankIsReportedAndTheJobLives) {
+  const auto real = run_on("gloo", "slow", {"--hang-seconds", "1"});
+  EXPECT_EQ(real.result.exit_code, 0);
+  EXPECT_EQ(real.diagnosis["kind"], "none");
+  EXPECT_THAT(real.result.error, AllOf(HasSubstr("warning: ranks 0-2 have waited for "), HasSubstr("; it sleeps")));
+}
+
+// Another launcher's ranks find the record of the first of them.
+TEST_F(HangsTest, RanksOfAnotherLauncherCompareTheirCallsToo) {
+  const auto script =
+      "for rank in 0 1 2 3; do RANK=$rank LOCAL_RANK=$rank $0 dtype & ranks=\"$ranks $!\"; done; "
+      "for rank in $ranks; do wait $rank; echo ended $?; done";
+  const launcher::PortClaim port(0);
+  const auto run = run_command({"bash", "-c", script, bin("hanging_program")},
+                               {.environment = {{"WORLD_SIZE", "4"},
+                                                {"LOCAL_WORLD_SIZE", "4"},
+                                                {"MASTER_ADDR", "127.0.0.1"},
+                                                {"MASTER_PORT", std::to_string(port.port())},
+                                                {"ACCELERATE_USE_CPU", "true"}}});
+  EXPECT_EQ(run.output, "ended 3\nended 3\nended 3\nended 3\n") << run.error;
+  EXPECT_THAT(run.error, HasSubstr("error: all_reduce #2 of group world: the ranks' calls differ"));
+}
+
+// From another terminal, and by a signal, without an end of the job.
+TEST_F(HangsTest, ARunningJobSaysWhereItsRanksAre) {
+  const auto script =
+      "$0 launch --num_processes 4 --cpu $1 sleeping & job=$!; "
+      "until $0 where $job 2>/dev/null | grep -q waits; do sleep 0.1; done; "
+      "$0 where $job; kill -USR1 $job; sleep 0.5; kill -0 $job && echo lives; kill $job; wait $job";
+  const auto run = run_command({"bash", "-c", script, bin("accel"), bin("hanging_program")});
+  for (const auto& text : {run.output, run.error}) {
+    EXPECT_THAT(text, HasSubstr("ranks 0-2: waits in all_reduce #2 of group world (tests/programs/hangs/"));
+    EXPECT_THAT(text, HasSubstr("rank 3: is running, after all_reduce #1 of group world"));
+  }
+  EXPECT_THAT(run.output, HasSubstr("; it sleeps\nlives\n"));
+}
+
+TEST_F(HangsTest, AProcessWithoutARecordIsAnError) {
+  const auto run = run_command({bin("accel"), "where", "1"});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(run.error, HasSubstr("process 1: "));
+}
+
+}  // namespace
+}  // namespace accel::testing::hangs_test

@@ -43,7 +43,8 @@ struct CallFacts {
   bool is_cut = false;  ///< more shapes than `numbers` has room for
   std::int32_t root = -1;
   std::int64_t bytes = 0;
-  std::uint64_t shapes_hash = 0;  ///< of all shapes and strides
+  std::uint64_t shapes_hash = 0,
+                strides_hash = 0;  ///< of all tensors; those without strides do not count in the second
   /// Per tensor: the number of dimensions, kHasStrides added if strides follow; the sizes; the strides.
   std::int64_t numbers[kNumbers] = {};
 

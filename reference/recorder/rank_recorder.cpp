@@ -48,7 +48,8 @@ std::uint64_t fingerprint_of(const CallFacts& facts, std::string_view library_ca
   const auto byte = [](auto value) { return std::uint64_t{static_cast<std::uint8_t>(value)}; };
   const auto kinds = byte(facts.op) | byte(facts.reduce_op) << 8 | byte(facts.dtype) << 16 |
                      byte(facts.sparse_dim) << 24 | std::uint64_t{static_cast<std::uint32_t>(facts.root)} << 32;
-  return mixed(mixed(mixed(0x61'63'63'65'6c, kinds), facts.shapes_hash), hash_of(library_call));
+  return mixed(mixed(mixed(mixed(0x61'63'63'65'6c, kinds), facts.shapes_hash), facts.strides_hash),
+               hash_of(library_call));
 }
 
 void copy_text(std::span<char> to, std::string_view text) {
@@ -94,24 +95,21 @@ thread_local std::array<CachedText, 16> cached_texts;
 
 }  // namespace
 
+// Hashes what `agree` compares: the list of shapes, and the list of strides.
 void add_tensor(CallFacts& facts, std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides) {
-  ++facts.num_tensors;
-  const auto add = [&](std::int64_t number) {
-    facts.shapes_hash = mixed(facts.shapes_hash, static_cast<std::uint64_t>(number));
-    facts.numbers[facts.num_numbers] = number;
-    ++facts.num_numbers;
+  const auto add_hash = [](std::uint64_t& hash, std::span<const std::int64_t> numbers) {
+    hash = mixed(hash, numbers.size() + 1);
+    for (const auto number : numbers) hash = mixed(hash, static_cast<std::uint64_t>(number));
   };
-  const auto head = static_cast<std::int64_t>(sizes.size()) + (strides.empty() ? 0 : CallFacts::kHasStrides);
-  if (facts.is_cut || facts.num_numbers + 1 + sizes.size() + strides.size() > kNumbers) {
-    facts.is_cut = true;
-    facts.shapes_hash = mixed(facts.shapes_hash, static_cast<std::uint64_t>(head));
-    for (const auto number : sizes) facts.shapes_hash = mixed(facts.shapes_hash, static_cast<std::uint64_t>(number));
-    for (const auto number : strides) facts.shapes_hash = mixed(facts.shapes_hash, static_cast<std::uint64_t>(number));
-    return;
-  }
-  add(head);
-  for (const auto number : sizes) add(number);
-  for (const auto number : strides) add(number);
+  add_hash(facts.shapes_hash, sizes);
+  if (!strides.empty()) add_hash(facts.strides_hash, strides);
+  ++facts.num_tensors;
+  facts.is_cut = facts.is_cut || facts.num_numbers + 1 + sizes.size() + strides.size() > kNumbers;
+  if (facts.is_cut) return;
+  const auto add = [&](std::int64_t number) { facts.numbers[facts.num_numbers++] = number; };
+  add(static_cast<std::int64_t>(sizes.size()) + (strides.empty() ? 0 : CallFacts::kHasStrides));
+  std::for_each(sizes.begin(), sizes.end(), add);
+  std::for_each(strides.begin(), strides.end(), add);
 }
 
 RankRecorder::RankRecorder(std::shared_ptr<JobRecord> record, int rank)

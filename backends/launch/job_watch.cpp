@@ -11,7 +11,6 @@ namespace accel::launcher {
 namespace {
 
 using recorder::JobView;
-using recorder::RankEnd;
 
 // Ranks that seem to wait for each other must do so for this long: a thread that has not called anything yet may come.
 constexpr auto kCertainAfter = std::chrono::milliseconds(1000);
@@ -57,13 +56,17 @@ std::optional<Hang> JobWatch::look(const Ends& ends) {
   if (!view.stuck.empty()) return Hang{diagnose_hang(view.job, headline_of(view))};
   if (idle < next_suspicion_ || view.job.open_calls.empty()) return std::nullopt;
   next_suspicion_ *= 2;
-  view.job.ranks = recorder::whereabouts(record_, ends).ranks;
+  recorder::add_process_states(*record_, view);
   const auto headline = fmt::format("{} {} for {} s", describe_ranks(view.waiting),
                                     view.waiting.size() == 1 ? "has waited" : "have waited", idle.count() / 1000);
   return Hang{diagnose_hang(view.job, headline), options_.stops_on_suspicion};
 }
 
-std::string JobWatch::whereabouts(const Ends& ends) const { return describe(recorder::whereabouts(record_, ends)); }
+std::string JobWatch::whereabouts(const Ends& ends) const {
+  auto view = reader_.view(ends);
+  recorder::add_process_states(*record_, view);
+  return describe(view.job);
+}
 
 // A rank that ended in a wait has failed because of another one: one that has ended, or one that has not come in time.
 Explanation JobWatch::explain(const Ends& ends, int first_failed) const {
@@ -88,11 +91,11 @@ Explanation JobWatch::explain(const Ends& ends, int first_failed) const {
   const auto& members = view.job.open_calls.front().members;
   const bool is_local = std::all_of(members.begin(), members.end(), [&](int rank) { return record_->is_local(rank); });
   if (!has_left && !is_local) return explanation;
-  auto headline = view.elsewhere.empty() ? std::string(kEveryRank) : headline_of(view);
+  auto headline = headline_of(view);
   if (!has_left) {
     headline = message_of(explanation.released.empty() ? first_failed : explanation.released.front());
     headline = headline.substr(0, headline.find('\n'));
-    view.job.ranks = recorder::whereabouts(record_, ends).ranks;
+    recorder::add_process_states(*record_, view);
   }
   explanation.diagnosis = diagnose_hang(view.job, headline);
   return explanation;

@@ -59,8 +59,6 @@ struct Place {
   }
 };
 
-bool is_message(Collective op) { return op == Collective::kSend || op == Collective::kRecv; }
-
 /// A work of the recorded backend. Marks the rank as waiting while it waits.
 class RecordedWork : public c10d::Work {
  public:

@@ -114,6 +114,9 @@ constexpr const CollectiveInfo& info_of(Collective collective) {
 constexpr std::string_view name_of(Collective collective) { return info_of(collective).name; }
 constexpr const CollectiveTraits& traits_of(Collective collective) { return info_of(collective).traits; }
 
+/// Whether it is one end of a message between two ranks.
+constexpr bool is_message(Collective collective) { return info_of(collective).algorithm == Algorithm::kMessage; }
+
 /// Whether a rank's inputs are changed; `root` and `rank` are group ranks.
 constexpr bool writes_inputs(Collective collective, int root, int rank) {
   const auto& traits = traits_of(collective);

@@ -2,6 +2,10 @@
 // the backend that reads it. A rank issues its collectives on its own thread, so the thread identifies the rank.
 #include "reference/rank_local/call_site.hpp"
 
+#include <functional>
+#include <mutex>
+#include <set>
+
 namespace accel {
 namespace {
 
@@ -10,6 +14,13 @@ thread_local SourceLine thread_site;
 thread_local std::string_view thread_library_call;
 
 }  // namespace
+
+const char* kept(const std::string& file) {
+  static std::mutex mutex;
+  static auto* const files = new std::set<std::string, std::less<>>;
+  const std::lock_guard lock(mutex);
+  return files->insert(file).first->c_str();
+}
 
 CallSite::CallSite(SourceLine where, std::string_view library_call) : is_outermost_(thread_site.line == 0) {
   if (!is_outermost_) return;

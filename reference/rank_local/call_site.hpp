@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <source_location>
+#include <string>
 #include <string_view>
 
 namespace accel {
@@ -15,6 +16,9 @@ struct SourceLine {
   SourceLine(const char* file, std::uint32_t line) : file(file), line(line) {}
   SourceLine(const std::source_location& where) : file(where.file_name()), line(where.line()) {}  // NOLINT: converts
 };
+
+/// A copy of a file's name that lives as long as the process, for a line that comes from elsewhere.
+const char* kept(const std::string& file);
 
 /// Records the line of the user's program that entered the library on this thread, so that a hang report can name it,
 /// and what it called, so that ranks that call different functions are found even if these make equal collectives.

@@ -7,26 +7,16 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <set>
 #include <thread>
-#include <tuple>
 
 #include "reference/comm/dtypes.hpp"
 #include "reference/comm/reduction_name.hpp"
-#include "reference/core/thread_safety.hpp"
+#include "reference/core/system/task_stat.hpp"
 #include "reference/diagnosis/diagnose.hpp"
+#include "reference/rank_local/call_site.hpp"
 
 namespace accel::recorder {
 namespace {
-
-// A copy that lives as long as the process, as SourceLine demands.
-const char* kept(const std::string& text) {
-  static Mutex mutex;
-  static auto* const texts = new std::set<std::string>;
-  const MutexLock lock(mutex);
-  return texts->insert(text).first->c_str();
-}
 
 std::string text_at(const RankRecord& rank, std::uint16_t index) {
   return index == 0 || index > kTexts ? "" : std::string(rank.texts[index - 1]);
@@ -83,19 +73,14 @@ Call call_of(const RankRecord& rank, const CopiedCall& copied) {
 
 CallPlace place_of(const RankRecord& rank, const CopiedCall& call) {
   const auto& group = rank.groups[call.group];
-  const bool is_message = call.facts.op == Collective::kSend || call.facts.op == Collective::kRecv;
-  const int peer = !is_message ? kNoPeer : call.peer < 0 ? kAnyPeer : group.members[call.peer];
+  const int peer = !is_message(call.facts.op) ? kNoPeer : call.peer < 0 ? kAnyPeer : group.members[call.peer];
   return {call.facts.op, group.name, static_cast<std::int64_t>(call.sequence), peer, where_of(rank, call)};
 }
 
 // What the kernel says of a process that waits for no other rank; "" if it is gone.
 std::string state_of(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string text;
-  std::getline(file, text);
-  const auto name_end = text.rfind(')');  // the name may contain anything
-  if (name_end == std::string::npos || name_end + 2 >= text.size()) return "";
-  switch (text[name_end + 2]) {
+  const auto stat = task_stat(fmt::format("/proc/{}", pid));
+  switch (stat.empty() ? ' ' : stat.front()) {
     case 'R': return "it computes";
     case 'S': return "it sleeps";
     case 'D': return "it waits for a disk or another device";
@@ -106,11 +91,8 @@ std::string state_of(pid_t pid) {
 }
 
 const RecordedGroup* group_named(const RankRecord& rank, const char* name) {
-  const auto count = std::min<std::size_t>(rank.num_groups.load(std::memory_order_acquire), kGroups);
-  for (std::size_t index = 0; index < count; ++index) {
-    if (std::strcmp(rank.groups[index].name, name) == 0) return &rank.groups[index];
-  }
-  return nullptr;
+  const int index = group_index(rank, name);
+  return index < 0 ? nullptr : &rank.groups[index];
 }
 
 int member_index(const RecordedGroup& group, int world_rank) {
@@ -193,7 +175,7 @@ class Viewer {
       const auto call = copy_of(own, position);
       if (!call) continue;
       state.waits.push_back(place_of(own, *call));
-      all_open = add_wait(rank, own, *call, position) && all_open;
+      all_open = add_wait(rank, own, *call) && all_open;
     }
     const bool waits = !state.waits.empty();
     state.activity = waits ? Activity::kWaits : has_ended ? Activity::kHasLeft : Activity::kRuns;
@@ -208,9 +190,9 @@ class Viewer {
   }
 
   // Returns whether the call lacks other ranks.
-  bool add_wait(int rank, const RankRecord& own, const CopiedCall& call, std::uint64_t position) {
+  bool add_wait(int rank, const RankRecord& own, const CopiedCall& call) {
     const auto& group = own.groups[call.group];
-    if (call.facts.op == Collective::kSend || call.facts.op == Collective::kRecv) return add_message(rank, own, call);
+    if (is_message(call.facts.op)) return add_message(rank, own, call);
     for (std::size_t index = 0; index < view_.job.open_calls.size(); ++index) {
       auto& open = view_.job.open_calls[index];
       if (open.is_message || open.group != group.name || open.sequence != call.sequence) continue;
@@ -219,13 +201,11 @@ class Viewer {
     }
     auto open = collective(record_, group, call.sequence);
     open.waiters.push_back(rank);
-    const int own_member = member_index(group, rank);
-    if (own_member >= 0 && !open.calls[own_member]) open.calls[own_member] = call_at(own, position);
-    if (missing_in(open).empty()) return false;
     // A member that has joined long ago has joined, even if its call is no longer in the record.
     for (std::size_t member = 0; member < open.members.size(); ++member) {
       if (!open.calls[member] && has_joined(open, open.members[member])) open.calls[member] = call_of(own, call);
     }
+    if (missing_in(open).empty()) return false;
     view_.job.open_calls.push_back(std::move(open));
     return true;
   }
@@ -268,8 +248,7 @@ class Viewer {
     std::vector<int> missing;
     for (std::size_t member = 0; member < open.members.size(); ++member) {
       const int rank = open.members[member];
-      if (open.is_message ? rank != open.waiters.front()
-                          : record_.is_local(rank) && !open.calls[member] && !has_joined(open, rank))
+      if (open.is_message ? rank != open.waiters.front() : record_.is_local(rank) && !open.calls[member])
         missing.push_back(rank);
     }
     return missing;
@@ -348,13 +327,11 @@ std::optional<CallPlace> place_at(const RankRecord& rank, std::uint64_t position
   return place_of(rank, *copied);
 }
 
-JobState whereabouts(const std::shared_ptr<JobRecord>& record, const std::vector<ProcessEnd>& ends) {
-  auto view = JobReader(record).view(ends);
+void add_process_states(const JobRecord& record, JobView& view) {
   for (const int rank : view.elsewhere) {
-    const auto pid = record->rank(rank).pid.load();
+    const auto pid = record.rank(rank).pid.load();
     view.job.ranks[rank].detail = pid == 0 ? "it has not joined the job" : state_of(pid);
   }
-  return std::move(view.job);
 }
 
 // Below /proc the descriptors of a process are links, whose text shows the name of the memory.

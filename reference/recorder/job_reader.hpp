@@ -34,9 +34,9 @@ class JobReader {
  public:
   explicit JobReader(std::shared_ptr<JobRecord> record) : record_(std::move(record)) {}
 
-  /// `ends`: by local rank; empty: all processes live.
   /// Differs if a rank has made a call, begun a wait or ended one: a view's, for less.
   [[nodiscard]] std::uint64_t progress() const;
+  /// `ends`: by local rank; empty: all processes live.
   [[nodiscard]] JobView view(const std::vector<ProcessEnd>& ends = {}) const;
   /// The collective whose calls differ, as far as the ranks have joined it; absent without a verdict.
   [[nodiscard]] std::optional<OpenCall> condemned_call() const;
@@ -48,8 +48,8 @@ class JobReader {
 /// Why calls differ, once all ranks of this host have joined the condemned collective, or after a second at most.
 Diagnosis await_difference(const std::shared_ptr<JobRecord>& record);
 
-/// What every rank of the host does, with what the kernel says of those that wait for no other rank.
-JobState whereabouts(const std::shared_ptr<JobRecord>& record, const std::vector<ProcessEnd>& ends = {});
+/// Adds what the kernel says of the ranks that wait for no other rank.
+void add_process_states(const JobRecord& record, JobView& view);
 
 /// The record that a process has open: a launcher or a rank of the same user. Throws ConfigError if there is none.
 std::shared_ptr<JobRecord> record_of_process(pid_t pid);

@@ -4,7 +4,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "reference/core/errors.hpp"
 #include "reference/core/system/resource_limits.hpp"
@@ -19,6 +21,14 @@ constexpr int kLowestDescriptor = 32;  // below, launchers and shells place thos
 std::size_t bytes_of(int num_local) { return kPage + num_local * sizeof(RankRecord); }
 
 }  // namespace
+
+int group_index(const RankRecord& rank, const char* name) {
+  const auto count = std::min<std::size_t>(rank.num_groups.load(std::memory_order_acquire), kGroups);
+  for (std::size_t index = 0; index < count; ++index) {
+    if (std::strcmp(rank.groups[index].name, name) == 0) return static_cast<int>(index);
+  }
+  return -1;
+}
 
 struct JobRecord::Header {
   std::uint64_t magic;

@@ -38,7 +38,6 @@ struct CallFacts {
   std::uint8_t reduce_op = kNoReduction;  ///< c10d::ReduceOp::RedOpType
   std::int8_t dtype = -1;                 ///< c10::ScalarType; -1: there is no tensor
   std::int8_t sparse_dim = -1;
-  std::uint8_t num_tensors = 0;
   std::uint8_t num_numbers = 0;
   bool is_cut = false;  ///< more shapes than `numbers` has room for
   std::int32_t root = -1;
@@ -108,6 +107,9 @@ struct Verdict {
   std::int32_t finder;    ///< world rank
   std::uint32_t group;    ///< of the finder
 };
+
+/// Where the rank keeps the group of this name; -1: it has not announced it.
+int group_index(const RankRecord& rank, const char* name);
 
 struct JobRecordOptions {
   int world_size = 1;

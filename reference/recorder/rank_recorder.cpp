@@ -13,7 +13,6 @@
 #include <array>
 #include <cstring>
 #include <thread>
-#include <utility>
 
 namespace accel::recorder {
 namespace {
@@ -103,7 +102,6 @@ void add_tensor(CallFacts& facts, std::span<const std::int64_t> sizes, std::span
   };
   add_hash(facts.shapes_hash, sizes);
   if (!strides.empty()) add_hash(facts.strides_hash, strides);
-  ++facts.num_tensors;
   facts.is_cut = facts.is_cut || facts.num_numbers + 1 + sizes.size() + strides.size() > kNumbers;
   if (facts.is_cut) return;
   const auto add = [&](std::int64_t number) { facts.numbers[facts.num_numbers++] = number; };
@@ -135,11 +133,10 @@ std::optional<int> RankRecorder::add_group(std::string_view name, std::span<cons
   return static_cast<int>(index);
 }
 
-std::uint16_t RankRecorder::text_index(const char* file) {
-  if (file == nullptr || *file == '\0') return 0;
-  const auto key = reinterpret_cast<std::uint64_t>(file);
-  auto& cached = cached_texts[mixed(0, key) % cached_texts.size()];
-  if (cached.recorder != id_ || cached.key != key) cached = {id_, key, text_index(std::string_view(file))};
+// `key` stands for the text.
+std::uint16_t RankRecorder::cached_index(std::uint64_t key, std::string_view text) {
+  auto& cached = cached_texts[key % cached_texts.size()];
+  if (cached.recorder != id_ || cached.key != key) cached = {id_, key, text_index(text)};
   return cached.index;
 }
 
@@ -166,14 +163,8 @@ RecordedCall& RankRecorder::write(int group, const CallFacts& facts, int peer, s
   const auto site = CallSite::current();
   const auto library_call = CallSite::library_call();
   call.line = site.line;
-  call.file = site.line == 0 ? 0 : text_index(site.file);
-  call.library_call = 0;
-  if (!library_call.empty()) {
-    const auto key = hash_of(library_call);
-    auto& cached = cached_texts[key % cached_texts.size()];
-    if (cached.recorder != id_ || cached.key != key) cached = {id_, key, text_index(library_call)};
-    call.library_call = cached.index;
-  }
+  call.file = site.line == 0 ? 0 : cached_index(mixed(0, reinterpret_cast<std::uint64_t>(site.file)), site.file);
+  call.library_call = library_call.empty() ? 0 : cached_index(hash_of(library_call), library_call);
   call.group = static_cast<std::uint16_t>(group);
   call.peer = peer;
   call.facts = facts;
@@ -227,10 +218,7 @@ bool RankRecorder::agrees(int group, const Begun& begun) {
     const auto& other = record_->rank(peer);
     auto place = places[member].load(std::memory_order_relaxed);
     if (place < 0) {
-      const auto count = other.num_groups.load(std::memory_order_acquire);
-      for (std::uint32_t index = 0; index < count && place < 0; ++index) {
-        if (std::strcmp(other.groups[index].name, own_group.name) == 0) place = static_cast<std::int16_t>(index);
-      }
+      place = static_cast<std::int16_t>(group_index(other, own_group.name));
       if (place < 0) continue;  // it has not joined the group yet
       places[member].store(place, std::memory_order_relaxed);
     }

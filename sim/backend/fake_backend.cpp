@@ -63,7 +63,6 @@ FakeBackend::FakeBackend(std::shared_ptr<TraceRecorder> recorder, int group, int
     : CollectiveBackend(group_rank, size), recorder_(std::move(recorder)), group_(group) {}
 
 FakeBackend::WorkPtr FakeBackend::start(CollectiveArgs args) {
-  const bool is_message = args.collective == Collective::kSend || args.collective == Collective::kRecv;
   const auto& described = args.collective == Collective::kRecv ? args.outputs : args.inputs;
   // The peer's distance, by which a message is matched.
   const auto after = args.collective == Collective::kRecv ? (args.root - getRank() + getSize()) % getSize() : 0;
@@ -73,7 +72,7 @@ FakeBackend::WorkPtr FakeBackend::start(CollectiveArgs args) {
       after);
   {
     const Unwatched unwatched;
-    is_message ? post(args, call) : compute(args);
+    is_message(args.collective) ? post(args, call) : compute(args);
   }
   recorder_->skip_compute();
   auto results = results_of(args);

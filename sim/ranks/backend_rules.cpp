@@ -121,8 +121,7 @@ void check_supported(Library library, Collective op, bool is_in_gloo) {
 }
 
 void check_accepted_peer(Library library, Collective op, int peer, int rank) {
-  const bool is_message = op == Collective::kSend || op == Collective::kRecv;
-  check_argument(library != Library::kGloo || !is_message || peer != rank,
+  check_argument(library != Library::kGloo || !is_message(op) || peer != rank,
                  "{}: rank {} is the caller itself, which Gloo does not support; copy the tensor instead",
                  accel::name_of(op), rank);
 }

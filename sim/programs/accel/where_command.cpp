@@ -41,10 +41,11 @@ int where_main(int argc, char** argv) {
       "a moment");
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   const auto record = recorder::record_of_process(pid);
-  const auto job = recorder::whereabouts(record);
-  std::cout << describe(job) << std::endl;
+  auto view = recorder::JobReader(record).view();
+  recorder::add_process_states(*record, view);
+  std::cout << describe(view.job) << std::endl;
   for (int rank = 0; with_stacks && rank < record->world_size(); ++rank) {
-    if (!record->is_local(rank) || job.ranks[rank].activity != Activity::kRuns) continue;
+    if (!record->is_local(rank) || view.job.ranks[rank].activity != Activity::kRuns) continue;
     const auto stack = stack_of(record->rank(rank).pid);
     std::cout << fmt::format(
         "\nrank {}:\n{}", rank,

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/programs/processes/task_stat.hpp"
+#include "reference/core/system/task_stat.hpp"
 
 namespace accel::programs {
 namespace {

@@ -2,7 +2,6 @@
 #include "sim/programs/processes/rank_proxy.hpp"
 
 #include <algorithm>
-#include <set>
 
 #include "backends/launch/process.hpp"
 #include "backends/process/update_report.hpp"
@@ -20,14 +19,6 @@ using process::Request;
 
 constexpr auto kRequestTick = std::chrono::milliseconds(100);
 constexpr auto kTurnTick = std::chrono::milliseconds(1);  // how long a rank keeps its turn for a thread that runs
-
-// A line's file must live as long as the run's reports.
-const char* kept(const std::string& file) {
-  static std::mutex mutex;
-  static std::set<std::string, std::less<>> files;
-  const std::lock_guard lock(mutex);
-  return files.insert(file).first->c_str();
-}
 
 std::string text_of(const std::exception_ptr& error) {
   try {

@@ -10,7 +10,7 @@
 #include <fstream>
 #include <string>
 
-#include "sim/programs/processes/task_stat.hpp"
+#include "reference/core/system/task_stat.hpp"
 
 namespace accel::programs {
 namespace {

@@ -20,8 +20,8 @@
 #include "reference/config/environment.hpp"
 #include "reference/core/system/futex.hpp"
 #include "reference/core/system/resource_limits.hpp"
+#include "reference/core/system/task_stat.hpp"
 #include "sim/engine/run_error.hpp"
-#include "sim/programs/processes/task_stat.hpp"
 
 namespace accel::programs {
 namespace {

@@ -1,8 +1,8 @@
-#include "sim/programs/processes/task_stat.hpp"
+#include "reference/core/system/task_stat.hpp"
 
 #include <fstream>
 
-namespace accel::programs {
+namespace accel {
 
 // The state follows the name of the program, which may contain anything.
 std::string task_stat(const std::string& folder) {
@@ -13,4 +13,4 @@ std::string task_stat(const std::string& folder) {
   return name_end == std::string::npos ? "" : text.substr(name_end + 2);
 }
 
-}  // namespace accel::programs
+}  // namespace accel

@@ -183,8 +183,8 @@ std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, const Gl
   auto store = connect_store(launch, options.timeout);
   auto recorded = options;
   recorded.recorder = recorder::make_recorder(launch, *store);
-  join_groups(*context, std::move(store), recorded, make_group);
-  recorder::record_end_of(*context, recorded.recorder);
+  join_groups(*context, store, recorded, make_group);
+  recorder::record_end_of(*context, recorded.recorder, *store);
   return context;
 }
 

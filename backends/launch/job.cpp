@@ -90,6 +90,7 @@ constexpr auto kSettleTime = std::chrono::milliseconds(500), kSettleTimeOfMachin
 constexpr auto kGraceOfSignal = std::chrono::seconds(30);  // time to save a checkpoint after a signal, as in torchrun
 // How long a job that ends waits for the reader of its output; the rest is then discarded. A job that has succeeded
 // waits until a signal, since its reader may be a pager.
+constexpr auto kLogInterval = std::chrono::milliseconds(10);  // the record keeps the last calls only
 constexpr FlushLimits kFlushAfterSignal{.idle = std::chrono::seconds(1), .total = std::chrono::seconds(3)};
 constexpr FlushLimits kFlushAfterFailure{.idle = std::chrono::seconds(5), .total = std::chrono::seconds(30)};
 constexpr FlushLimits kFlushBetweenEvents{.idle = std::chrono::milliseconds(10),
@@ -116,9 +117,12 @@ class Job {
                        fmt::format("a launcher of {} processes", num_local_));
     if (!options.has_rank_variables || machines.num_processes == 1 || is_recording_off(options)) return;
     try {
-      watch_.emplace(options.watch, recorder::JobRecordOptions{.world_size = machines.num_processes,
-                                                               .first_rank = machines.machine_rank * num_local_,
-                                                               .num_local = num_local_});
+      auto record = recorder::JobRecord::create({.world_size = machines.num_processes,
+                                                 .first_rank = machines.machine_rank * num_local_,
+                                                 .num_local = num_local_});
+      record->is_watched() = machines.num_machines == 1;  // else the cause may be on another machine
+      if (options.logs_calls) log_.emplace(record);
+      watch_.emplace(options.watch, std::move(record));
     } catch (const ConfigError& error) {
       output_.standard_error().write(fmt::format("accel launch: warning: hangs are not explained: {}\n", error.what()));
     }
@@ -157,6 +161,7 @@ class Job {
   // certain hang here, or an outcome of failure elsewhere, stops the local ranks.
   void run_attempt(const Attempt& attempt) {
     if (watch_) watch_->begin_attempt();
+    if (log_) log_->clear();
     result_.diagnosis = {};
     const auto started = start(attempt);
     auto& processes = *started;
@@ -168,6 +173,7 @@ class Job {
     };
     while (!processes.have_ended() || !machines_.outcome()) {
       wait_for_events(&processes);
+      if (log_) log_->collect();
       if (!failed_at && !interrupted_) failure = failure_seen_by_watch(processes);
       const bool is_over =
           failure || processes.failure() || (machines_.outcome() && machines_.outcome()->failure.exit_code != 0);
@@ -186,13 +192,17 @@ class Job {
           machines_.report_done();
       }
     }
+    if (log_) {
+      result_.calls = log_->calls();
+      result_.num_missed_calls = log_->num_missed();
+    }
     result_.peak_rss_bytes = std::max(result_.peak_rss_bytes, processes.peak_rss_bytes());
   }
 
   // A certain hang, as the failure of the job. Prints a suspected one.
   std::optional<RankFailure> failure_seen_by_watch(const RankProcesses& processes) {
     if (!watch_ || processes.have_ended()) return std::nullopt;
-    const auto hang = watch_->look(processes.ends());
+    const auto hang = watch_->look([&] { return processes.ends(); });
     if (!hang) return std::nullopt;
     if (hang->is_certain) return diagnosed(hang->diagnosis);
     output_.standard_error().write(fmt::format("accel launch: warning: {}\n", hang->diagnosis.text));
@@ -240,7 +250,7 @@ class Job {
                                    .forwards_output = options_.forwards_output,
                                    .output = &output_,
                                    .progress_fd = options_.progress_fd,
-                                   .record_fd = watch_ ? watch_->descriptor() : -1,
+                                   .record_fd = watch_ ? watch_->record().descriptor() : -1,
                                    .blocked = &signals_.mask_before()};
     const auto cpus = options_.pins_cpus ? plan_cpus(cores_of(cpus_of_this_process()), num_local_)
                                          : std::vector<std::vector<int>>(num_local_);
@@ -250,6 +260,7 @@ class Job {
                           .cpus = cpus[local]};
       if (options_.pins_cpus) process.environment[kIsPinned] = "1";
       if (options_.has_rank_variables) process.environment.merge(rank_variables(options_.machines, attempt, local));
+      if (watch_ && !watch_->record().is_watched()) process.environment.merge(watch_variables(options_.watch));
       if (!options_.log_dir.empty())
         process.log_dir = fmt::format("{}/attempt_{}/rank_{}", options_.log_dir, attempt.number, process.rank);
       // Bits 1 and 2, as in torchrun's --redirects and --tee.
@@ -263,7 +274,10 @@ class Job {
 
   // Waits for the next event, at most one monitor interval. Some events have no descriptor (deadlines, grace periods,
   // missed "alive" messages), so the interval also bounds how late they are noticed.
-  void wait_for_events(RankProcesses* processes) { wait_for_events(processes, options_.monitor_interval); }
+  void wait_for_events(RankProcesses* processes) {
+    wait_for_events(processes, log_ ? std::min<std::chrono::milliseconds>(options_.monitor_interval, kLogInterval)
+                                    : options_.monitor_interval);
+  }
   void wait_for_events(RankProcesses* processes, std::chrono::milliseconds limit) {
     std::vector<pollfd> waiting{{signals_.descriptor(), POLLIN, 0}};
     if (processes != nullptr) processes->add_to(waiting);
@@ -302,7 +316,8 @@ class Job {
   SignalGate signals_;
   LaunchOutput output_;  // after signals_: its threads must not receive the signals that the gate blocks
   Machines machines_;
-  std::optional<JobWatch> watch_;  // absent for one rank
+  std::optional<recorder::JobWatch> watch_;  // absent for one rank
+  std::optional<recorder::CallLog> log_;
   std::optional<int> interrupted_;
   JobResult result_;
 };

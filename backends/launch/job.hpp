@@ -5,9 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "backends/launch/job_watch.hpp"
 #include "backends/launch/machines.hpp"
 #include "backends/launch/rank_processes.hpp"
+#include "reference/recorder/call_log.hpp"
+#include "reference/recorder/job_watch.hpp"
 
 /// Runs this machine's part of a job: starts its processes with the variables of their ranks, and restarts them.
 ///
@@ -36,8 +37,9 @@ struct JobOptions {
       {};                       ///< per local process: 1 standard output, 2 standard error, 3 both; empty: both for all
   bool pins_cpus = false;       ///< pin every process to separate CPUs: see plan_cpus
   bool prints_restarts = true;  ///< print a line on standard error before each restart
-  WatchOptions watch = {};      ///< of the ranks' calls; only with `has_rank_variables`
-  int progress_fd = -1;         ///< passed to the first process as descriptor 3, e.g. for a progress bar; -1: none
+  bool logs_calls = false;      ///< collect the calls of the ranks; only with `has_rank_variables`
+  recorder::WatchOptions watch = {};  ///< of the ranks' calls; only with `has_rank_variables`
+  int progress_fd = -1;  ///< passed to the first process as descriptor 3, e.g. for a progress bar; -1: none
 };
 
 struct JobResult {
@@ -45,6 +47,9 @@ struct JobResult {
   Diagnosis diagnosis = {};  ///< of the same, as far as this machine's ranks show it
   int restarts = 0;
   long peak_rss_bytes = 0;  ///< summed over the processes of this machine
+  /// Of the same attempt, by world rank: see CallLog.
+  std::vector<std::vector<recorder::LoggedCall>> calls = {};
+  std::uint64_t num_missed_calls = 0;
 };
 
 /// Runs the job. Returns when all processes of this machine have ended and the job is over on the other machines.

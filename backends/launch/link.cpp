@@ -24,6 +24,7 @@ constexpr auto kPauseWithoutDescriptors = std::chrono::seconds(1);
 constexpr int kSocket = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
 
 constexpr std::size_t kMessageBytesMax = 64 << 10;
+constexpr char kNewline = '\v';  // in a message, since a newline ends it
 
 // ENOTCONN: the connection of connect_to is still being established.
 bool must_wait() {
@@ -90,7 +91,7 @@ LauncherLink LauncherLink::connect_to_one(const std::vector<Address>& addresses,
 
 // Lines are queued, since the socket may not be connected yet, or its buffer may be full. Each poll() round retries.
 void LauncherLink::send(std::string line) {
-  std::replace(line.begin(), line.end(), '\n', ' ');
+  std::replace(line.begin(), line.end(), '\n', kNewline);
   line.resize(std::min(line.size(), kMessageBytesMax - 1));
   unsent_ += line + '\n';
   write_pending();
@@ -128,6 +129,7 @@ std::vector<std::string> LauncherLink::receive() {
   std::size_t begin = 0;
   for (std::size_t end; (end = received_.find('\n', begin)) != std::string::npos; begin = end + 1)
     lines.push_back(received_.substr(begin, end - begin));
+  for (auto& line : lines) std::replace(line.begin(), line.end(), kNewline, '\n');
   received_.erase(0, begin);
   if (received_.size() >= kMessageBytesMax) {
     received_.clear();

@@ -34,9 +34,9 @@ class LauncherLink {
   static LauncherLink connect_to_one(const std::vector<Address>& addresses, int attempt);
 
   [[nodiscard]] int descriptor() const { return descriptor_; }
-  /// Queues one line; a newline in it becomes a space.
+  /// Queues one message.
   void send(std::string line);
-  /// Returns the complete lines that have arrived. A peer that sends a line of more than 64 KiB is lost.
+  /// Returns the complete messages that have arrived. A peer that sends a line of more than 64 KiB is lost.
   std::vector<std::string> receive();
   /// The peer has closed the connection, or cannot be reached.
   [[nodiscard]] bool is_lost() const { return lost_; }

@@ -6,11 +6,13 @@
 #include <array>
 #include <iterator>
 #include <string_view>
+#include <thread>
 #include <torch/csrc/autograd/engine.h>
 #include <utility>
 
 #include "reference/comm/group.hpp"
 #include "reference/diagnosis/diagnosis.hpp"
+#include "reference/recorder/ending.hpp"
 #include "reference/recorder/job_reader.hpp"
 
 namespace accel::recorder {
@@ -21,6 +23,8 @@ using std::chrono::milliseconds;
 
 // How often a rank that waits looks for a verdict. A look costs an exception of c10d.
 constexpr milliseconds kLookInterval{100};
+// How long a rank whose call the transport has failed waits for a watch to say why.
+constexpr milliseconds kPatience{3000};
 
 // What Gloo says if another rank has ended, or is late. Other errors are the rank's own.
 bool is_of_transport(const std::exception& error) {
@@ -42,6 +46,18 @@ struct Place {
 
   [[noreturn]] void throw_difference() const { throw DiagnosedError(await_difference(recorder->record())); }
 
+  // If a watch has ended the job, or does so within the patience.
+  void throw_ending(milliseconds patience = milliseconds(0)) const {
+    const auto deadline = std::chrono::steady_clock::now() + patience;
+    do {
+      if (auto ending = ending_of(*recorder->record())) {
+        if (ending->kind != Diagnosis::Kind::kRankFailure) throw DiagnosedError(std::move(*ending));
+        throw CommError(fmt::format("rank {}: released from waiting: {}", recorder->rank(), ending->text));
+      }
+      if (patience > milliseconds(0)) std::this_thread::sleep_for(milliseconds(10));
+    } while (std::chrono::steady_clock::now() < deadline);
+  }
+
   // Runs `body`, which communicates. An error of c10d gets the rank and the call, unless calls that differ are its
   // cause.
   template <typename Body>
@@ -52,7 +68,10 @@ struct Place {
       throw;
     } catch (const std::exception& error) {
       if (recorder->has_verdict()) throw_difference();
-      if (is_of_transport(error)) recorder->set_failed(call);
+      if (is_of_transport(error)) {
+        recorder->set_failed(call);
+        if (!recorder->record()->is_watched()) throw_ending(kPatience);
+      }
       const auto place = place_at(recorder->record()->rank(recorder->rank()), call.position);
       throw comm_error(fmt::format("rank {}{}", recorder->rank(), place ? ": " + describe(*place) : ""), error);
     }
@@ -113,6 +132,7 @@ class RecordedWork : public c10d::Work {
       } catch (const std::exception&) {
         if (is_last || Clock::now() - look < kLookInterval) throw;
         if (place_.recorder->is_condemned(place_.group, call_, /*is_message=*/false)) place_.throw_difference();
+        place_.throw_ending();
       }
     }
   }
@@ -167,6 +187,7 @@ class RecordedBackend : public CollectiveBackend {
       place_.throw_difference();
     }
     if (recorder.is_condemned(place_.group, begun, sends_or_receives)) place_.throw_difference();
+    place_.throw_ending();
     return begun;
   }
 

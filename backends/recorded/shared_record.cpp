@@ -8,20 +8,26 @@
 #include <fstream>
 #include <sstream>
 
+#include "backends/recorded/rank_watch.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/system/print_warning.hpp"
 #include "reference/diagnosis/diagnosis.hpp"
+#include "reference/recorder/ending.hpp"
 
 namespace accel::recorder {
 namespace {
 
-// Processes of one kernel and one namespace of process numbers see each other below /proc.
+// Processes of one kernel and one namespace of process numbers see each other below /proc. A namespace of its own for
+// the network is a host of its own.
 std::string host_name() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  std::array<char, 64> name_space{};
-  (void)!readlink("/proc/self/ns/pid", name_space.data(), name_space.size() - 1);
-  return boot + name_space.data();
+  std::string name;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> name;
+  for (const auto* const kind : {"/proc/self/ns/pid", "/proc/self/ns/net"}) {
+    std::array<char, 64> name_space{};
+    (void)!readlink(kind, name_space.data(), name_space.size() - 1);
+    name += name_space.data();
+  }
+  return name;
 }
 
 // Null if the launcher passed none, or one for another job, as to a program that a rank starts.
@@ -84,14 +90,19 @@ std::shared_ptr<RankRecorder> make_recorder(const LaunchEnvironment& launch, c10
   return has_place ? std::make_shared<RankRecorder>(std::move(record), launch.rank) : nullptr;
 }
 
-void record_end_of(RankContext& context, const std::shared_ptr<RankRecorder>& recorder) {
+void record_end_of(RankContext& context, const std::shared_ptr<RankRecorder>& recorder, c10d::Store& store) {
   if (!recorder) return;
-  context.record_end = [recorder](const std::exception* error) {
-    const bool is_consequence =
-        error != nullptr && (dynamic_cast<const DiagnosedError*>(error) != nullptr || recorder->has_failed());
+  const auto& record = recorder->record();
+  std::shared_ptr<RankWatch> watch;
+  if (!record->is_watched()) watch = std::make_shared<RankWatch>(watch_options(), record, recorder->rank(), store);
+  context.record_end = [recorder, watch = std::move(watch)](const std::exception* error) {
+    const bool is_diagnosed = dynamic_cast<const DiagnosedError*>(error) != nullptr;
+    const bool is_consequence = is_diagnosed || (error != nullptr && recorder->has_failed());
     const auto end = error == nullptr ? RankEnd::kLeft : is_consequence ? RankEnd::kConsequence : RankEnd::kFailed;
     recorder->set_end(end, error == nullptr ? "" : error->what());
-    return is_consequence && recorder->record()->is_watched();
+    if (!watch) return is_consequence;
+    if (error == nullptr) watch->finish();
+    return is_diagnosed && !claim_to_print_ending(*recorder->record());
   };
 }
 

@@ -17,7 +17,8 @@ namespace accel::recorder {
 /// memory. Collective over the ranks of a host.
 std::shared_ptr<RankRecorder> make_recorder(const LaunchEnvironment& launch, c10d::Store& store);
 
-/// Makes the rank record how its program ends. `recorder` may be null.
-void record_end_of(RankContext& context, const std::shared_ptr<RankRecorder>& recorder);
+/// Makes the rank record how its program ends, and watches the job until then if its launcher does not. `recorder` may
+/// be null.
+void record_end_of(RankContext& context, const std::shared_ptr<RankRecorder>& recorder, c10d::Store& store);
 
 }  // namespace accel::recorder

@@ -77,10 +77,16 @@ CallPlace place_of(const RankRecord& rank, const CopiedCall& call) {
   return {call.facts.op, group.name, static_cast<std::int64_t>(call.sequence), peer, where_of(rank, call)};
 }
 
+// The letter of proc(5); ' ' if the process has ended, even if its parent has not noticed yet.
+char state_letter(pid_t pid) {
+  const auto stat = task_stat(fmt::format("/proc/{}", pid));
+  const auto letter = stat.empty() ? ' ' : stat.front();
+  return letter == 'Z' || letter == 'X' ? ' ' : letter;
+}
+
 // What the kernel says of a process that waits for no other rank; "" if it is gone.
 std::string state_of(pid_t pid) {
-  const auto stat = task_stat(fmt::format("/proc/{}", pid));
-  switch (stat.empty() ? ' ' : stat.front()) {
+  switch (state_letter(pid)) {
     case 'R': return "it computes";
     case 'S': return "it sleeps";
     case 'D': return "it waits for a disk or another device";
@@ -99,19 +105,6 @@ int member_index(const RecordedGroup& group, int world_rank) {
   const auto* const end = group.members + group.size;
   const auto* const found = std::find(group.members, end, world_rank);
   return found == end ? -1 : static_cast<int>(found - group.members);
-}
-
-std::uint64_t progress_of(const JobRecord& record) {
-  std::uint64_t hash = 0;
-  const auto note = [&](std::uint64_t number) { hash = (hash ^ number) * 0x9e37'79b9'7f4a'7c15ull + 1; };
-  for (int local = 0; local < record.num_local(); ++local) {
-    const auto& rank = record.rank(record.first_rank() + local);
-    note(rank.num_calls.load(std::memory_order_relaxed));
-    note(static_cast<std::uint64_t>(rank.end.load(std::memory_order_relaxed)));
-    note(rank.failed_call.load(std::memory_order_relaxed));
-    for (const auto& wait : rank.waits) note(wait.load(std::memory_order_relaxed));
-  }
-  return hash;
 }
 
 // Reads the record for one view.
@@ -319,7 +312,18 @@ std::optional<Call> call_at(const RankRecord& rank, std::uint64_t position) {
   return call_of(rank, *copied);
 }
 
-std::uint64_t JobReader::progress() const { return progress_of(*record_); }
+std::uint64_t progress_of(const JobRecord& record) {
+  std::uint64_t hash = 0;
+  const auto note = [&](std::uint64_t number) { hash = (hash ^ number) * 0x9e37'79b9'7f4a'7c15ull + 1; };
+  for (int local = 0; local < record.num_local(); ++local) {
+    const auto& rank = record.rank(record.first_rank() + local);
+    note(rank.num_calls.load(std::memory_order_relaxed));
+    note(static_cast<std::uint64_t>(rank.end.load(std::memory_order_relaxed)));
+    note(rank.failed_call.load(std::memory_order_relaxed));
+    for (const auto& wait : rank.waits) note(wait.load(std::memory_order_relaxed));
+  }
+  return hash;
+}
 
 std::optional<CallPlace> place_at(const RankRecord& rank, std::uint64_t position) {
   const auto copied = copy_of(rank, position);
@@ -333,6 +337,20 @@ void add_process_states(const JobRecord& record, JobView& view) {
     view.job.ranks[rank].detail = pid == 0 ? "it has not joined the job" : state_of(pid);
   }
 }
+
+std::vector<ProcessEnd> ends_of_processes(const JobRecord& record) {
+  std::vector<ProcessEnd> ends(record.num_local());
+  for (int local = 0; local < record.num_local(); ++local) {
+    const auto& own = record.rank(record.first_rank() + local);
+    const auto pid = own.pid.load();
+    if (pid == 0 || state_letter(pid) != ' ') continue;
+    ends[local].has_ended = true;
+    if (own.end.load() != RankEnd::kLeft) ends[local].detail = "its process has ended";
+  }
+  return ends;
+}
+
+bool is_able_to_run(pid_t pid) { return std::string_view("RSDI").find(state_letter(pid)) != std::string_view::npos; }
 
 // Below /proc the descriptors of a process are links, whose text shows the name of the memory.
 std::shared_ptr<JobRecord> record_of_process(pid_t pid) {

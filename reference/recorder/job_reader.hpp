@@ -34,8 +34,6 @@ class JobReader {
  public:
   explicit JobReader(std::shared_ptr<JobRecord> record) : record_(std::move(record)) {}
 
-  /// Differs if a rank has made a call, begun a wait or ended one: a view's, for less.
-  [[nodiscard]] std::uint64_t progress() const;
   /// `ends`: by local rank; empty: all processes live.
   [[nodiscard]] JobView view(const std::vector<ProcessEnd>& ends = {}) const;
   /// The collective whose calls differ, as far as the ranks have joined it; absent without a verdict.
@@ -50,6 +48,14 @@ Diagnosis await_difference(const std::shared_ptr<JobRecord>& record);
 
 /// Adds what the kernel says of the ranks that wait for no other rank.
 void add_process_states(const JobRecord& record, JobView& view);
+
+/// Differs if a rank has made a call, begun a wait or ended one.
+std::uint64_t progress_of(const JobRecord& record);
+
+/// What the kernel says of the local ranks' processes. An exit code is not known: it belongs to the launcher.
+std::vector<ProcessEnd> ends_of_processes(const JobRecord& record);
+/// Whether the process has neither ended nor been stopped.
+bool is_able_to_run(pid_t pid);
 
 /// The record that a process has open: a launcher or a rank of the same user. Throws ConfigError if there is none.
 std::shared_ptr<JobRecord> record_of_process(pid_t pid);

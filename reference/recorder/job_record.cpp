@@ -14,11 +14,13 @@
 namespace accel::recorder {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x3130'6472'6f63'6572ull;  // "record01": rises with the layout
+constexpr std::uint64_t kMagic = 0x3230'6472'6f63'6572ull;  // "record02": rises with the layout
 constexpr std::size_t kPage = 4096;
 constexpr int kLowestDescriptor = 32;  // below, launchers and shells place those that they pass to programs
 
-std::size_t bytes_of(int num_local) { return kPage + num_local * sizeof(RankRecord); }
+constexpr std::size_t kFirstRank = kPage + sizeof(Ending);
+
+std::size_t bytes_of(int num_local) { return kFirstRank + num_local * sizeof(RankRecord); }
 
 }  // namespace
 
@@ -86,10 +88,11 @@ int JobRecord::world_size() const { return header().options.world_size; }
 int JobRecord::first_rank() const { return header().options.first_rank; }
 int JobRecord::num_local() const { return header().options.num_local; }
 Verdict& JobRecord::verdict() const { return header().verdict; }
+Ending& JobRecord::ending() const { return *reinterpret_cast<Ending*>(begin_ + kPage); }
 std::atomic<bool>& JobRecord::is_watched() const { return header().is_watched; }
 
 RankRecord& JobRecord::rank(int world_rank) const {
-  return *reinterpret_cast<RankRecord*>(begin_ + kPage + (world_rank - first_rank()) * sizeof(RankRecord));
+  return *reinterpret_cast<RankRecord*>(begin_ + kFirstRank + (world_rank - first_rank()) * sizeof(RankRecord));
 }
 
 void JobRecord::clear(int world_rank) const {

@@ -54,6 +54,7 @@ struct CallFacts {
 struct RecordedCall {
   std::atomic<std::uint64_t> position;  ///< 1 for the rank's first call; 0 while it is written
   std::atomic<std::int64_t> begin_ns;   ///< CLOCK_MONOTONIC
+  std::atomic<std::int64_t> wait_ns;    ///< when the rank began to wait for the end; 0: it has not
   std::atomic<std::int64_t> end_ns;     ///< 0 until the rank has seen the end
   std::uint64_t sequence;               ///< of a collective in its group, of a message for its two ranks
   std::uint32_t line;
@@ -67,6 +68,7 @@ struct RecordedGroup {
   struct Slot {
     std::atomic<std::uint64_t> number;  ///< the collective's sequence number plus 1; written last
     std::atomic<std::uint64_t> fingerprint;
+    std::atomic<std::uint64_t> chain;     ///< of this and all earlier fingerprints; 0: not known
     std::atomic<std::uint64_t> position;  ///< of the RecordedCall
   };
   char name[64];
@@ -108,6 +110,14 @@ struct Verdict {
   std::uint32_t group;    ///< of the finder
 };
 
+/// Why the job has to end, as a watcher has found. See ending.hpp.
+struct alignas(4096) Ending {
+  std::atomic<std::uint32_t> state;  ///< 0: none; 1: being written; 2: valid
+  std::uint32_t length;
+  std::atomic<bool> is_printed;
+  char diagnosis[(1 << 20) - 16];  ///< as JSON
+};
+
 /// Where the rank keeps the group of this name; -1: it has not announced it.
 int group_index(const RankRecord& rank, const char* name);
 
@@ -129,6 +139,7 @@ class JobRecord {
 
   /// Of the file, which is closed on exec.
   [[nodiscard]] int descriptor() const { return descriptor_; }
+  [[nodiscard]] std::byte* begin() const { return begin_; }
   [[nodiscard]] int world_size() const;
   [[nodiscard]] int first_rank() const;
   [[nodiscard]] int num_local() const;
@@ -138,6 +149,7 @@ class JobRecord {
   /// `world_rank` is local.
   [[nodiscard]] RankRecord& rank(int world_rank) const;
   [[nodiscard]] Verdict& verdict() const;
+  [[nodiscard]] Ending& ending() const;
   /// Whether a launcher explains what ranks see of the end of others, so that they need not print it.
   [[nodiscard]] std::atomic<bool>& is_watched() const;
   /// Forgets all that is recorded, for the next attempt of a job. No rank may be running.

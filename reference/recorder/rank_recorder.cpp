@@ -51,6 +51,15 @@ std::uint64_t fingerprint_of(const CallFacts& facts, std::string_view library_ca
                hash_of(library_call));
 }
 
+// Of a fingerprint and all earlier ones. 0 if another thread has not written the one before, and from then on.
+std::uint64_t chain_of(const RecordedGroup& group, std::uint64_t sequence, std::uint64_t fingerprint) {
+  if (sequence == 0) return mixed(1, fingerprint);
+  const auto& before = group.slots[(sequence - 1) % kCalls];
+  if (before.number.load(std::memory_order_acquire) != sequence) return 0;
+  const auto chain = before.chain.load(std::memory_order_relaxed);
+  return chain == 0 ? 0 : mixed(chain, fingerprint);
+}
+
 void copy_text(std::span<char> to, std::string_view text) {
   const auto length = std::min(text.size(), to.size() - 1);
   std::memcpy(to.data(), text.data(), length);
@@ -169,6 +178,7 @@ RecordedCall& RankRecorder::write(int group, const CallFacts& facts, int peer, s
   call.peer = peer;
   call.facts = facts;
   call.begin_ns.store(now_ns(), std::memory_order_relaxed);
+  call.wait_ns.store(0, std::memory_order_relaxed);
   call.end_ns.store(0, std::memory_order_relaxed);
   return call;
 }
@@ -183,7 +193,9 @@ RankRecorder::Begun RankRecorder::begin_collective(int group, const CallFacts& f
   auto& slot = own_group.slots[begun.sequence % kCalls];
   slot.number.store(0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
-  slot.fingerprint.store(fingerprint_of(facts, CallSite::library_call()), std::memory_order_relaxed);
+  const auto fingerprint = fingerprint_of(facts, CallSite::library_call());
+  slot.fingerprint.store(fingerprint, std::memory_order_relaxed);
+  slot.chain.store(chain_of(own_group, begun.sequence, fingerprint), std::memory_order_relaxed);
   slot.position.store(begun.position, std::memory_order_relaxed);
   slot.number.store(begun.sequence + 1, std::memory_order_release);
   std::atomic_thread_fence(std::memory_order_seq_cst);  // see Note [Comparing before bytes move]
@@ -257,6 +269,9 @@ void RankRecorder::set_end(RankEnd end, std::string_view message) {
 }
 
 RankRecorder::Wait::Wait(RankRecorder& recorder, const Begun& call) {
+  auto& recorded = recorder.own_.calls[call.position % kCalls];
+  if (recorded.position.load(std::memory_order_relaxed) == call.position)
+    recorded.wait_ns.store(now_ns(), std::memory_order_relaxed);
   for (auto& place : recorder.own_.waits) {
     std::uint64_t none = 0;
     if (!place.compare_exchange_strong(none, call.position)) continue;

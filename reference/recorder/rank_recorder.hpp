@@ -20,7 +20,8 @@ void add_tensor(CallFacts& facts, std::span<const std::int64_t> sizes, std::span
 
 /// Writes the calls of one rank into the record of its job, and compares them with those of the other ranks.
 ///
-/// begin and end take neither a lock nor memory, except for a text that the thread has not used lately. Thread rule: any thread of the rank.
+/// begin and end take neither a lock nor memory, except for a text that the thread has not used lately. Thread rule:
+/// any thread of the rank.
 class RankRecorder {
  public:
   RankRecorder(std::shared_ptr<JobRecord> record, int rank);

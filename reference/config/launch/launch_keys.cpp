@@ -101,6 +101,9 @@ constexpr Key kOutputKeys[] = {
         .one_of(kOnHang)
         .not_with(kSimOrMpirun),
     Key("diagnosis", kText, "Write how the job ended to this file, as JSON").not_with(kSimOrMpirun),
+    Key("timeline", kText,
+        "Write a timeline of the ranks' calls to this file, for Perfetto; Chrome's JSON if it ends in .json")
+        .not_with(kSimOrMpirun),
     Key("log_dir", kText, "Also write the output of each rank to files in this folder").not_with(kSimOrMpirun),
     Key("tee", kText,
         "Output to write to the files: 1 standard output, 2 standard error, 3 both; per local rank as in 0:1,1:3")

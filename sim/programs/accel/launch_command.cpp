@@ -8,6 +8,7 @@
 #include <iostream>
 #include <iterator>
 #include <memory>
+#include <sstream>
 #include <string_view>
 
 #include "backends/launch/cpu_plan.hpp"
@@ -16,8 +17,10 @@
 #include "backends/nccl/nccl_backend.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/diagnosis/diagnosis_json.hpp"
 #include "sim/programs/accel/commands.hpp"
+#include "sim/programs/accel/job_timeline.hpp"
 #include "sim/programs/accel/launch_plan.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/user_program.hpp"
@@ -107,11 +110,21 @@ std::string command_on_simulated_ranks(LaunchPlan plan) {
   return line.substr(0, line.find('\n'));
 }
 
+void write_job_timeline(const LaunchPlan& plan, const launcher::JobResult& result, const std::string& name) {
+  std::ostringstream text;
+  sim::write_timeline(text, timeline_of(result.calls), sim::timeline_format_of(plan.timeline));
+  write_text(plan.timeline, text.str());
+  if (result.num_missed_calls == 0 || plan.quiet) return;
+  std::cerr << fmt::format("{}: warning: --timeline: {} calls are missing: the ranks made too many in a short time\n",
+                           name, result.num_missed_calls);
+}
+
 // Exit code 2 of a rank means a wrong configuration, which a user can correct; a diagnosis of its own is 3; all other
 // failures become 1.
 int run_processes(const LaunchPlan& plan, const std::string& name) {
   const auto result = launcher::run_job(plan.job);
   if (!plan.diagnosis.empty()) write_text(plan.diagnosis, diagnosis_json(result.diagnosis) + "\n");
+  if (!plan.timeline.empty()) write_job_timeline(plan, result, name);
   const auto& failure = result.failure;
   if (failure.exit_code == 0) return kSuccess;
   const auto restarts =
@@ -136,8 +149,12 @@ int run_launch(const LaunchFlags& flags, const std::string& name) {
     std::cout << describe(plan);
     return kSuccess;
   }
-  const auto problem = problem_of_output(plan.diagnosis);
-  check_config(problem.empty(), "--diagnosis: {}", problem);
+  std::vector<std::string> problems;
+  for (const auto& [flag, file] : {std::pair("diagnosis", plan.diagnosis), {"timeline", plan.timeline}}) {
+    if (const auto problem = problem_of_output(file); !problem.empty())
+      problems.push_back(fmt::format("--{}: {}", flag, problem));
+  }
+  check_config(problems.empty(), "{}", listed(problems, "\n"));
   if (plan.way == LaunchPlan::Way::kSimulated) return run_simulated(plan);
   if (plan.job.machines.num_machines > 1) plan.job.machines.secret = launch_secret();
   const auto claim = choose_port(plan);

@@ -134,6 +134,8 @@ class Planner {
     plan_.job.watch.hang_after = milliseconds_of("hang_seconds", 60);
     plan_.job.watch.stops_on_suspicion = flags_.text("on_hang").value_or("warn") == "stop";
     plan_.diagnosis = flags_.text("diagnosis").value_or("");
+    plan_.timeline = flags_.text("timeline").value_or("");
+    plan_.job.logs_calls = !plan_.timeline.empty();
     plan_.job.pins_cpus = config_.enable_cpu_affinity;
     plan_.job.has_rank_variables = machines.num_processes > 1;
     plan_.job.forwards_output = machines.num_processes > 1 || flags_.has("log_dir") || flags_.has("tee");

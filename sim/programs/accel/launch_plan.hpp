@@ -33,6 +33,7 @@ struct LaunchPlan {
   int num_ranks = 1;
   bool may_change_port = false;  ///< the user has not set the port: use another one if it is in use
   std::string diagnosis = {};    ///< file for how the job ended, as JSON; empty: none
+  std::string timeline = {};     ///< file for a timeline of this machine's ranks; empty: none
   bool dry_run = false, quiet = false;
   std::vector<std::string> warnings = {};  ///< values of the file that have no effect
 };

@@ -3,45 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <nlohmann/json.hpp>
-
 #include "backends/launch/ports.hpp"
-#include "tests/programs/support/run_command.hpp"
+#include "tests/programs/hangs/hangs_fixture.hpp"
 
-namespace accel::testing::hangs_test {
+namespace accel::testing::hangs {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using Json = nlohmann::json;
-using Words = std::vector<std::string>;
-
-struct Ended {
-  CommandResult result;
-  Json diagnosis;
-};
-
-class HangsTest : public ::testing::TestWithParam<std::string> {
- protected:
-  [[nodiscard]] Ended run_on(const std::string& backend, const std::string& mistake, const Words& options = {}) const {
-    const auto file = folder_.path(backend + ".json");
-    auto command = backend == "sim" ? Words{bin("sim-run"), "--quiet", "--ranks", "4"}
-                                    : Words{bin("accel"), "launch", "--num_processes", "4", "--cpu"};
-    command.insert(command.end(), options.begin(), options.end());
-    command.insert(command.end(), {"--diagnosis", file});
-    if (backend == "sim") command.emplace_back("--");
-    command.insert(command.end(), {bin("hanging_program"), mistake});
-    Ended run{.result = run_command(command)};
-    std::ifstream(file) >> run.diagnosis;
-    return run;
-  }
-
- private:
-  TemporaryFolder folder_;
-};
-
 class DiagnosedTest : public HangsTest {};
 INSTANTIATE_TEST_SUITE_P(Mistakes, DiagnosedTest,
                          ::testing::Values("dtype", "operation", "reduction", "shape", "shape_of_equal_size", "strides",
@@ -98,20 +68,52 @@ TEST_F(HangsTest, ASlowRankIsReportedAndTheJobLives) {
   EXPECT_THAT(real.result.error, AllOf(HasSubstr("warning: ranks 0-2 have waited for "), HasSubstr("; it sleeps")));
 }
 
-// Another launcher's ranks find the record of the first of them.
-TEST_F(HangsTest, RanksOfAnotherLauncherCompareTheirCallsToo) {
+// Four ranks with torchrun's variables and without accel launch. `options`: names and values of further variables.
+CommandResult run_without_launcher(const std::string& mistake, const Words& options = {}) {
   const auto script =
-      "for rank in 0 1 2 3; do RANK=$rank LOCAL_RANK=$rank $0 dtype & ranks=\"$ranks $!\"; done; "
+      "for rank in 0 1 2 3; do RANK=$rank LOCAL_RANK=$rank $0 $1 & ranks=\"$ranks $!\"; done; "
       "for rank in $ranks; do wait $rank; echo ended $?; done";
   const launcher::PortClaim port(0);
-  const auto run = run_command({"bash", "-c", script, bin("hanging_program")},
-                               {.environment = {{"WORLD_SIZE", "4"},
-                                                {"LOCAL_WORLD_SIZE", "4"},
-                                                {"MASTER_ADDR", "127.0.0.1"},
-                                                {"MASTER_PORT", std::to_string(port.port())},
-                                                {"ACCELERATE_USE_CPU", "true"}}});
-  EXPECT_EQ(run.output, "ended 3\nended 3\nended 3\nended 3\n") << run.error;
-  EXPECT_THAT(run.error, HasSubstr("error: all_reduce #2 of group world: the ranks' calls differ"));
+  std::map<std::string, std::string> variables{{"WORLD_SIZE", "4"},
+                                               {"LOCAL_WORLD_SIZE", "4"},
+                                               {"MASTER_ADDR", "127.0.0.1"},
+                                               {"MASTER_PORT", std::to_string(port.port())},
+                                               {"ACCELERATE_USE_CPU", "true"}};
+  for (std::size_t option = 0; option + 1 < options.size(); option += 2)
+    variables[options[option]] = options[option + 1];
+  return run_command({"bash", "-c", script, bin("hanging_program"), mistake}, {.environment = variables});
+}
+
+class UnlaunchedTest : public HangsTest {};
+INSTANTIATE_TEST_SUITE_P(Mistakes, UnlaunchedTest,
+                         ::testing::Values("dtype", "library_pad", "missing_sum", "loop_lengths", "early_return",
+                                           "barrier_of_main", "group_order", "cycle_of_receives",
+                                           "receive_and_barrier"),
+                         [](const auto& info) { return info.param; });
+
+// The ranks watch themselves. One of them prints what the simulator says.
+TEST_P(UnlaunchedTest, RanksOfAnotherLauncherGetTheDiagnosisOfSimulatedOnes) {
+  const auto simulated = run_on("sim", GetParam());
+  const auto run = run_without_launcher(GetParam());
+  EXPECT_THAT(run.output, HasSubstr("ended 3\n"));
+  EXPECT_EQ(count_of(simulated.diagnosis["text"], run.error), 1) << run.error;
+  EXPECT_EQ(count_of("error: ", run.error), 1) << run.error;
+}
+
+TEST_F(HangsTest, RanksOfAnotherLauncherSayWhoHasFailed) {
+  const auto run = run_without_launcher("exception");
+  EXPECT_EQ(run.output, "ended 1\nended 1\nended 1\nended 1\n");
+  EXPECT_THAT(run.error,
+              AllOf(HasSubstr("error: the disk of rank 3 is full"),
+                    HasSubstr("error: rank 0: released from waiting: rank 3 has failed: the disk of rank 3 is full")));
+}
+
+TEST_F(HangsTest, RanksOfAnotherLauncherSayWhoMayOnlyBeSlow) {
+  const auto slow = run_without_launcher("slow", {"ACCEL_HANG_SECONDS", "1"});
+  EXPECT_EQ(slow.output, "ended 0\nended 0\nended 0\nended 0\n") << slow.error;
+  EXPECT_THAT(slow.error, AllOf(HasSubstr("ranks 0-2 have waited for "), HasSubstr("; it sleeps")));
+  const auto stopped = run_without_launcher("sleeping", {"ACCEL_HANG_SECONDS", "1", "ACCEL_ON_HANG", "stop"});
+  EXPECT_EQ(stopped.output, "ended 3\nended 3\nended 3\nended 3\n") << stopped.error;
 }
 
 // From another terminal, and by a signal, without an end of the job.
@@ -135,4 +137,4 @@ TEST_F(HangsTest, AProcessWithoutARecordIsAnError) {
 }
 
 }  // namespace
-}  // namespace accel::testing::hangs_test
+}  // namespace accel::testing::hangs

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,17 +14,21 @@
 
 /// Watches the ranks of this machine through the record of their calls, without taking part in any.
 ///
-///     JobWatch watch({.hang_after = 60s}, {.world_size = 4, .num_local = 4});
-///     start_ranks(watch.descriptor());
+///     JobWatch watch({.hang_after = 60s}, JobRecord::create({.world_size = 4, .num_local = 4}));
+///     start_ranks(watch.record().descriptor());
 ///     if (const auto hang = watch.look(ends)) ...   // now and then
 ///
 /// Thread rule: one thread.
-namespace accel::launcher {
+namespace accel::recorder {
 
 struct WatchOptions {
   std::chrono::milliseconds hang_after = std::chrono::seconds(60);  ///< of a rank that may only be slow
   bool stops_on_suspicion = false;
 };
+
+/// Variables of ranks that watch themselves, because their launcher does not: the options of WatchOptions.
+inline constexpr const char *kHangSeconds = "ACCEL_HANG_SECONDS", *kOnHang = "ACCEL_ON_HANG";
+std::map<std::string, std::string> watch_variables(const WatchOptions& options);
 
 /// What the watch has seen.
 struct Hang {
@@ -37,19 +43,23 @@ struct Explanation {
   std::vector<int> released = {};           ///< the ranks that failed because others had ended
 };
 
+/// Of ranks that can never continue.
+Diagnosis diagnose_stuck(const JobView& view);
+/// Of ranks that wait for one that may only be slow. `idle`: how long.
+Diagnosis diagnose_waiting(const JobView& view, std::chrono::milliseconds idle);
+
 class JobWatch {
  public:
-  using Ends = std::vector<recorder::ProcessEnd>;  // by local rank
+  using Ends = std::vector<ProcessEnd>;  // by local rank
 
-  /// Throws ConfigError if the kernel refuses the memory of the record.
-  JobWatch(const WatchOptions& options, const recorder::JobRecordOptions& job);
+  JobWatch(const WatchOptions& options, std::shared_ptr<JobRecord> record);
 
-  [[nodiscard]] int descriptor() const { return record_->descriptor(); }
+  [[nodiscard]] const JobRecord& record() const { return *record_; }
   /// Before the ranks of another attempt start.
   void begin_attempt();
   /// Returns calls that differ and ranks that can never continue, at once, and a suspicion when the ranks have done
   /// nothing for `hang_after`, twice as long, four times as long and so on.
-  std::optional<Hang> look(const Ends& ends);
+  std::optional<Hang> look(const std::function<Ends()>& ends);
   /// What every rank of this machine does.
   [[nodiscard]] std::string whereabouts(const Ends& ends) const;
   /// Before the ranks are stopped, after some have failed; `first_failed`: the first of them.
@@ -61,11 +71,11 @@ class JobWatch {
   using Clock = std::chrono::steady_clock;
 
   WatchOptions options_;
-  std::shared_ptr<recorder::JobRecord> record_;
-  recorder::JobReader reader_;
+  std::shared_ptr<JobRecord> record_;
+  JobReader reader_;
   std::uint64_t progress_ = 0;
   Clock::time_point changed_at_ = Clock::now(), looked_at_ = {};
   std::chrono::milliseconds next_suspicion_{};
 };
 
-}  // namespace accel::launcher
+}  // namespace accel::recorder

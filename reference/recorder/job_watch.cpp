@@ -1,4 +1,4 @@
-#include "backends/launch/job_watch.hpp"
+#include "reference/recorder/job_watch.hpp"
 
 #include <fmt/format.h>
 
@@ -6,11 +6,10 @@
 #include <string>
 
 #include "reference/diagnosis/diagnose.hpp"
+#include "reference/recorder/ending.hpp"
 
-namespace accel::launcher {
+namespace accel::recorder {
 namespace {
-
-using recorder::JobView;
 
 // Ranks that seem to wait for each other must do so for this long: a thread that has not called anything yet may come.
 constexpr auto kCertainAfter = std::chrono::milliseconds(1000);
@@ -25,11 +24,21 @@ std::string headline_of(const JobView& view) {
 
 }  // namespace
 
-JobWatch::JobWatch(const WatchOptions& options, const recorder::JobRecordOptions& job)
-    : options_(options), record_(recorder::JobRecord::create(job)), reader_(record_) {
-  record_->is_watched() = job.num_local == job.world_size;  // else the cause may be on another machine
-  next_suspicion_ = options_.hang_after;
+std::map<std::string, std::string> watch_variables(const WatchOptions& options) {
+  return {{kHangSeconds, fmt::format("{}", std::chrono::ceil<std::chrono::seconds>(options.hang_after).count())},
+          {kOnHang, options.stops_on_suspicion ? "stop" : "warn"}};
 }
+
+Diagnosis diagnose_stuck(const JobView& view) { return diagnose_hang(view.job, headline_of(view)); }
+
+Diagnosis diagnose_waiting(const JobView& view, std::chrono::milliseconds idle) {
+  return diagnose_hang(view.job,
+                       fmt::format("{} {} for {} s", describe_ranks(view.waiting),
+                                   view.waiting.size() == 1 ? "has waited" : "have waited", idle.count() / 1000));
+}
+
+JobWatch::JobWatch(const WatchOptions& options, std::shared_ptr<JobRecord> record)
+    : options_(options), record_(std::move(record)), reader_(record_), next_suspicion_(options.hang_after) {}
 
 void JobWatch::begin_attempt() {
   record_->clear();
@@ -38,10 +47,11 @@ void JobWatch::begin_attempt() {
   next_suspicion_ = options_.hang_after;
 }
 
-std::optional<Hang> JobWatch::look(const Ends& ends) {
-  if (record_->verdict().state.load() == 2) return Hang{recorder::await_difference(record_)};
+std::optional<Hang> JobWatch::look(const std::function<Ends()>& ends) {
+  if (auto ending = ending_of(*record_)) return Hang{std::move(*ending)};
+  if (record_->verdict().state.load() == 2) return Hang{await_difference(record_)};
   const auto now = Clock::now();
-  if (const auto progress = reader_.progress(); progress != progress_) {
+  if (const auto progress = progress_of(*record_); progress != progress_) {
     progress_ = progress;
     changed_at_ = now;
     next_suspicion_ = options_.hang_after;
@@ -50,27 +60,26 @@ std::optional<Hang> JobWatch::look(const Ends& ends) {
   const auto idle = std::chrono::duration_cast<std::chrono::milliseconds>(now - changed_at_);
   if (idle < kCertainAfter || now - looked_at_ < kLookInterval) return std::nullopt;
   looked_at_ = now;
-  auto view = reader_.view(ends);
+  auto view = reader_.view(ends());
   // The ranks may have moved while they were read one after the other.
-  if (view.progress != progress_ || reader_.progress() != progress_) return std::nullopt;
-  if (!view.stuck.empty()) return Hang{diagnose_hang(view.job, headline_of(view))};
+  if (view.progress != progress_ || progress_of(*record_) != progress_) return std::nullopt;
+  if (!view.stuck.empty()) return Hang{diagnose_stuck(view)};
   if (idle < next_suspicion_ || view.job.open_calls.empty()) return std::nullopt;
   next_suspicion_ *= 2;
-  recorder::add_process_states(*record_, view);
-  const auto headline = fmt::format("{} {} for {} s", describe_ranks(view.waiting),
-                                    view.waiting.size() == 1 ? "has waited" : "have waited", idle.count() / 1000);
-  return Hang{diagnose_hang(view.job, headline), options_.stops_on_suspicion};
+  add_process_states(*record_, view);
+  return Hang{diagnose_waiting(view, idle), options_.stops_on_suspicion};
 }
 
 std::string JobWatch::whereabouts(const Ends& ends) const {
   auto view = reader_.view(ends);
-  recorder::add_process_states(*record_, view);
+  add_process_states(*record_, view);
   return describe(view.job);
 }
 
 // A rank that ended in a wait has failed because of another one: one that has ended, or one that has not come in time.
 Explanation JobWatch::explain(const Ends& ends, int first_failed) const {
-  if (record_->verdict().state.load() == 2) return {.diagnosis = recorder::await_difference(record_)};
+  if (const auto ending = ending_of(*record_)) return {.diagnosis = ending};
+  if (record_->verdict().state.load() == 2) return {.diagnosis = await_difference(record_)};
   Explanation explanation;
   auto view = reader_.view(ends);
   std::optional<int> other_culprit;
@@ -95,7 +104,7 @@ Explanation JobWatch::explain(const Ends& ends, int first_failed) const {
   if (!has_left) {
     headline = message_of(explanation.released.empty() ? first_failed : explanation.released.front());
     headline = headline.substr(0, headline.find('\n'));
-    recorder::add_process_states(*record_, view);
+    add_process_states(*record_, view);
   }
   explanation.diagnosis = diagnose_hang(view.job, headline);
   return explanation;
@@ -105,7 +114,7 @@ Explanation JobWatch::explain(const Ends& ends, int first_failed) const {
 std::string JobWatch::message_of(int rank) const {
   if (!record_->is_watched() || !record_->is_local(rank)) return "";
   const auto& own = record_->rank(rank);
-  return own.end.load() == recorder::RankEnd::kConsequence ? own.message : "";
+  return own.end.load() == RankEnd::kConsequence ? own.message : "";
 }
 
-}  // namespace accel::launcher
+}  // namespace accel::recorder

@@ -1,0 +1,189 @@
+// Keys of the store: watch/host/R: number of ranks of the host whose first rank is R. watch/state/R: its state.
+// watch/request: name of a request. watch/record/NAME/RANK: what a rank has recorded. watch/ending: a diagnosis.
+// watch/ended: set once all ranks have returned from their programs, and their calls agreed.
+#include "backends/recorded/host_exchange.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "reference/diagnosis/diagnosis_json.hpp"
+#include "reference/recorder/ending.hpp"
+
+namespace accel::recorder {
+namespace {
+
+constexpr auto kCertainAfter = std::chrono::milliseconds(1000);  // as a watch of one host
+constexpr auto kSilentAfter = std::chrono::seconds(3);
+constexpr auto kAnswerLimit = std::chrono::seconds(5);
+
+std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+
+Diagnosis forgotten_difference(const std::string& group) {
+  return {.kind = Diagnosis::Kind::kDesync,
+          .group = group,
+          .text = fmt::format(
+              "group {}: the ranks' calls differ; the first difference is not among the last {} calls, which are kept",
+              group, kCalls)};
+}
+
+}  // namespace
+
+HostExchange::HostExchange(const WatchOptions& options, c10::intrusive_ptr<c10d::Store> store,
+                           std::shared_ptr<JobRecord> record)
+    : options_(options), store_(std::move(store)), record_(std::move(record)), next_suspicion_(options.hang_after) {
+  store_->set(fmt::format("watch/host/{}", record_->first_rank()), std::to_string(record_->num_local()));
+}
+
+std::optional<std::string> HostExchange::value_of(const std::string& key) const {
+  if (!store_->check({key})) return std::nullopt;
+  return store_->get_to_str(key);
+}
+
+// The ranks of a host are consecutive. False until all hosts have told.
+bool HostExchange::find_hosts() {
+  while (true) {
+    const int next = hosts_.empty() ? 0 : hosts_.back().first_rank + hosts_.back().num_local;
+    if (next >= record_->world_size()) return true;
+    const auto num_local = value_of(fmt::format("watch/host/{}", next));
+    if (!num_local) return false;
+    hosts_.push_back({.first_rank = next, .num_local = std::stoi(*num_local)});
+  }
+}
+
+std::optional<Hang> HostExchange::exchange() {
+  tell_state();
+  answer_request();
+  if (const auto ending = value_of("watch/ending")) return Hang{diagnosis_of_json(*ending)};
+  if (!find_hosts()) return std::nullopt;
+  read_states();
+  return compares() ? compare() : std::nullopt;
+}
+
+void HostExchange::publish(const Diagnosis& ending) {
+  if (!store_->check({"watch/ending"})) store_->set("watch/ending", diagnosis_json(ending));
+}
+
+bool HostExchange::have_all_ended() const { return store_->check({"watch/ended"}); }
+
+// A state of a host that makes no progress differs by its count from the last one, so that the host is not silent.
+void HostExchange::tell_state() {
+  const auto now = Clock::now();
+  if (const auto progress = progress_of(*record_); progress != progress_) {
+    progress_ = progress;
+    changed_at_ = now;
+  }
+  const auto idle = std::chrono::duration_cast<milliseconds>(now - changed_at_);
+  store_->set(fmt::format("watch/state/{}", record_->first_rank()),
+              fmt::format("{} {}", ++count_, to_json(state_of_host(*record_, idle.count()))));
+}
+
+void HostExchange::read_states() {
+  for (auto& host : hosts_) {
+    auto text = value_of(fmt::format("watch/state/{}", host.first_rank));
+    if (!text || *text == host.text) continue;
+    host.text = std::move(*text);
+    host.state = host_state_of_json(std::string_view(host.text).substr(host.text.find(' ') + 1));
+    host.changed_at = Clock::now();
+  }
+}
+
+void HostExchange::answer_request() {
+  const auto request = value_of("watch/request");
+  if (!request || *request == answered_) return;
+  answered_ = *request;
+  for (int rank = record_->first_rank(); rank < record_->first_rank() + record_->num_local(); ++rank)
+    store_->set(fmt::format("watch/record/{}/{}", answered_, rank), bytes_of(snapshot_of(*record_, rank)));
+}
+
+bool HostExchange::compares() const {
+  const auto fresh = std::find_if(hosts_.begin(), hosts_.end(), [](const Host& host) {
+    return host.state && Clock::now() - host.changed_at < kSilentAfter;
+  });
+  return fresh != hosts_.end() && fresh->first_rank == record_->first_rank();
+}
+
+std::optional<Hang> HostExchange::compare() {
+  if (request_) return diagnose_records();
+  std::vector<const HostState*> states;
+  for (const auto& host : hosts_) states.push_back(host.state ? &*host.state : nullptr);
+  if (auto group = differing_group(states)) {
+    request_records(std::move(*group), {});
+    return std::nullopt;
+  }
+  if (std::all_of(states.begin(), states.end(), [](auto* state) { return state != nullptr && state->has_ended; }))
+    store_->set("watch/ended", "yes");
+  const auto idle = idle_time();
+  const bool waits =
+      std::any_of(hosts_.begin(), hosts_.end(), [](auto& host) { return host.state && host.state->waits; });
+  if (!idle || *idle < kCertainAfter || !waits) {
+    next_suspicion_ = options_.hang_after;
+    return std::nullopt;
+  }
+  if (stamp() != looked_at_ || *idle >= next_suspicion_) request_records("", *idle);
+  return std::nullopt;
+}
+
+void HostExchange::request_records(std::string differing_group, milliseconds idle) {
+  looked_at_ = stamp();
+  request_ = {.name = fmt::format("{}.{}", record_->first_rank(), count_),
+              .differing_group = std::move(differing_group),
+              .idle = idle,
+              .made_at = Clock::now()};
+  store_->set("watch/request", request_->name);
+}
+
+// What a host has not sent in time is taken as not recorded: its ranks are then not stuck.
+std::optional<Hang> HostExchange::diagnose_records() {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < record_->world_size(); ++rank)
+    keys.push_back(fmt::format("watch/record/{}/{}", request_->name, rank));
+  if (!store_->check(keys) && Clock::now() - request_->made_at < kAnswerLimit) return std::nullopt;
+  const auto request = *std::exchange(request_, std::nullopt);
+  const auto all = JobRecord::create({.world_size = record_->world_size(), .num_local = record_->world_size()});
+  for (int rank = 0; rank < record_->world_size(); ++rank) {
+    const auto snapshot = value_of(keys[rank]);
+    if (snapshot) apply_snapshot(*snapshot, *all, rank);
+    store_->deleteKey(keys[rank]);
+  }
+  if (!request.differing_group.empty()) {
+    if (!condemn_first_difference(*all, request.differing_group))
+      return Hang{forgotten_difference(request.differing_group)};
+    return Hang{await_difference(all)};
+  }
+  if (stamp() != looked_at_) return std::nullopt;  // somebody has gone on meanwhile
+  std::vector<ProcessEnd> ends;
+  for (const auto& host : hosts_) {
+    if (host.state) ends.insert(ends.end(), host.state->ends.begin(), host.state->ends.end());
+    ends.resize(host.first_rank + host.num_local);
+  }
+  const auto view = JobReader(all).view(ends);
+  if (!view.stuck.empty()) return Hang{diagnose_stuck(view)};
+  if (request.idle < next_suspicion_ || view.job.open_calls.empty()) return std::nullopt;
+  next_suspicion_ *= 2;
+  return Hang{diagnose_waiting(view, request.idle), options_.stops_on_suspicion};
+}
+
+std::optional<std::chrono::milliseconds> HostExchange::idle_time() const {
+  auto shortest = milliseconds::max();
+  for (const auto& host : hosts_) {
+    const auto silent = Clock::now() - host.changed_at;
+    if (!host.state || (silent > kSilentAfter && !host.state->has_ended)) return std::nullopt;
+    shortest = std::min(shortest, milliseconds(host.state->idle_ms) + std::chrono::duration_cast<milliseconds>(silent));
+  }
+  return shortest;
+}
+
+std::string HostExchange::stamp() const {
+  std::string stamp;
+  for (const auto& host : hosts_) {
+    if (!host.state) continue;
+    stamp += fmt::format("{}:", host.state->progress);
+    for (const auto& end : host.state->ends) stamp += end.has_ended ? '1' : '0';
+    stamp += ' ';
+  }
+  return stamp;
+}
+
+}  // namespace accel::recorder

@@ -1,0 +1,140 @@
+#include "backends/recorded/rank_watch.hpp"
+
+#include <fmt/format.h>
+
+#include <condition_variable>
+#include <cstdlib>
+#include <iostream>
+#include <mutex>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "reference/config/environment.hpp"
+#include "reference/core/system/print_warning.hpp"
+#include "reference/recorder/ending.hpp"
+
+namespace accel::recorder {
+namespace {
+
+constexpr auto kInterval = std::chrono::milliseconds(200);
+constexpr auto kIntervalAtEnd = std::chrono::milliseconds(20);
+constexpr auto kGrace = std::chrono::seconds(2);  // for ranks that the ending releases
+constexpr auto kLinger = std::chrono::seconds(5);
+constexpr int kExitCodeOfDiagnosis = 3;
+
+// Returns whether the watch was stopped meanwhile.
+bool sleep_for(std::chrono::milliseconds time, const std::stop_token& stop) {
+  std::mutex mutex;
+  std::condition_variable_any stopped;
+  std::unique_lock lock(mutex);
+  return stopped.wait_for(lock, stop, time, [&] { return stop.stop_requested(); });
+}
+
+// The error of a rank that failed on its own explains more than the ranks that then wait for it.
+Diagnosis cause_of(const Hang& hang, const JobRecord& record) {
+  for (int rank = record.first_rank(); rank < record.first_rank() + record.num_local(); ++rank) {
+    const auto& own = record.rank(rank);
+    if (own.end.load(std::memory_order_acquire) != RankEnd::kFailed) continue;
+    return {.kind = Diagnosis::Kind::kRankFailure,
+            .ranks = {rank},
+            .text = fmt::format("rank {} has failed: {}", rank, own.message)};
+  }
+  return hang.diagnosis;
+}
+
+// The program hangs in a call that cannot be released.
+[[noreturn]] void end_process(const Diagnosis& diagnosis, const JobRecord& record) {
+  if (claim_to_print_ending(record)) std::cerr << fmt::format("error: {}\n", diagnosis.text) << std::flush;
+  std::_Exit(kExitCodeOfDiagnosis);
+}
+
+}  // namespace
+
+WatchOptions watch_options() {
+  WatchOptions options;
+  if (const auto seconds = environment_int({kHangSeconds})) options.hang_after = std::chrono::seconds(*seconds);
+  const auto action = environment(kOnHang).value_or("warn");
+  check_config(action == "warn" || action == "stop", "{}: '{}'; expected warn or stop", kOnHang, action);
+  options.stops_on_suspicion = action == "stop";
+  return options;
+}
+
+// On several hosts the exchange finds who may only be slow.
+RankWatch::RankWatch(const WatchOptions& options, std::shared_ptr<JobRecord> record, int rank, c10d::Store& store)
+    : record_(std::move(record)),
+      rank_(rank),
+      exchange_(record_->num_local() == record_->world_size()
+                    ? nullptr
+                    : std::make_unique<HostExchange>(options, store.clone(), record_)),
+      can_exchange_(exchange_ != nullptr),
+      watch_(exchange_ ? WatchOptions{.hang_after = std::chrono::milliseconds::max()} : options, record_),
+      thread_([this](auto stop) { run(stop); }) {}
+
+void RankWatch::run(const std::stop_token& stop) {
+  const auto& end = record_->rank(rank_).end;
+  while (!sleep_for(end == RankEnd::kNone ? kInterval : kIntervalAtEnd, stop)) {
+    // All ranks look, so that the next one can speak if the first ends.
+    auto hang = look();
+    if (!speaks()) hang.reset();
+    if (!hang && can_exchange_ && speaks()) hang = look_at_hosts();
+    if (hang) act_on(*hang);
+    if (const auto ending = ending_of(*record_)) {
+      if (!sleep_for(kGrace, stop)) end_process(*ending, *record_);
+      return;
+    }
+  }
+}
+
+std::optional<Hang> RankWatch::look() {
+  auto hang = watch_.look([&] { return ends_of_processes(*record_); });
+  if (hang && hang->is_certain) hang->diagnosis = cause_of(*hang, *record_);
+  return hang;
+}
+
+// The store is gone when the rank that serves it has ended.
+std::optional<Hang> RankWatch::look_at_hosts() {
+  try {
+    return exchange_->exchange();
+  } catch (const std::exception&) {
+    can_exchange_ = false;
+    return std::nullopt;
+  }
+}
+
+void RankWatch::act_on(const Hang& hang) {
+  if (!hang.is_certain) return print_warning(hang.diagnosis.text);
+  publish_ending(*record_, hang.diagnosis);
+  try {
+    if (can_exchange_) exchange_->publish(hang.diagnosis);
+  } catch (const std::exception&) {
+    can_exchange_ = false;
+  }
+}
+
+void RankWatch::finish() {
+  if (!can_exchange_) return;
+  try {
+    if (rank_ != 0 && !speaks()) return;
+    const auto deadline = std::chrono::steady_clock::now() + kLinger;
+    while (!exchange_->have_all_ended() && std::chrono::steady_clock::now() < deadline) {
+      if (auto ending = ending_of(*record_)) throw DiagnosedError(std::move(*ending));
+      std::this_thread::sleep_for(kIntervalAtEnd);
+    }
+  } catch (const DiagnosedError&) {
+    throw;
+  } catch (const std::exception&) {
+    can_exchange_ = false;
+  }
+}
+
+// The first rank that lives; of those that have returned from their programs only if no other is left.
+bool RankWatch::speaks() const {
+  const bool has_ended = record_->rank(rank_).end.load() != RankEnd::kNone;
+  for (int rank = record_->first_rank(); rank < record_->first_rank() + record_->num_local(); ++rank) {
+    const auto& other = record_->rank(rank);
+    if (rank == rank_ || (other.end.load() != RankEnd::kNone) || !is_able_to_run(other.pid.load())) continue;
+    if (has_ended || rank < rank_) return false;
+  }
+  return true;
+}
+
+}  // namespace accel::recorder

@@ -21,6 +21,7 @@
 #include "backends/launch/process.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/system/resource_limits.hpp"
+#include "reference/recorder/ending.hpp"
 
 namespace accel::launcher {
 namespace {
@@ -120,7 +121,7 @@ class Job {
       auto record = recorder::JobRecord::create({.world_size = machines.num_processes,
                                                  .first_rank = machines.machine_rank * num_local_,
                                                  .num_local = num_local_});
-      record->is_watched() = machines.num_machines == 1;  // else the cause may be on another machine
+      record->is_watched() = record->has_all_ranks();  // else the ranks watch themselves: see RankWatch
       if (options.logs_calls) log_.emplace(record);
       watch_.emplace(options.watch, std::move(record));
     } catch (const ConfigError& error) {
@@ -163,6 +164,7 @@ class Job {
     if (watch_) watch_->begin_attempt();
     if (log_) log_->clear();
     result_.diagnosis = {};
+    result_.is_suspected = false;
     const auto started = start(attempt);
     auto& processes = *started;
     bool reported = false;
@@ -196,6 +198,8 @@ class Job {
       result_.calls = log_->calls();
       result_.num_missed_calls = log_->num_missed();
     }
+    // A failure that another machine has reported first may have been diagnosed here too.
+    if (watch_) result_.diagnosis = recorder::ending_of(watch_->record()).value_or(result_.diagnosis);
     result_.peak_rss_bytes = std::max(result_.peak_rss_bytes, processes.peak_rss_bytes());
   }
 
@@ -204,7 +208,8 @@ class Job {
     if (!watch_ || processes.have_ended()) return std::nullopt;
     const auto hang = watch_->look([&] { return processes.ends(); });
     if (!hang) return std::nullopt;
-    if (hang->is_certain) return diagnosed(hang->diagnosis);
+    result_.is_suspected = hang->is_suspected;
+    if (hang->ends_job) return diagnosed(hang->diagnosis);
     output_.standard_error().write(fmt::format("accel launch: warning: {}\n", hang->diagnosis.text));
     return std::nullopt;
   }

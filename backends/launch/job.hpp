@@ -43,8 +43,9 @@ struct JobOptions {
 };
 
 struct JobResult {
-  RankFailure failure;       ///< of the last attempt; exit code 0: all ranks succeeded
-  Diagnosis diagnosis = {};  ///< of the same, as far as this machine's ranks show it
+  RankFailure failure;        ///< of the last attempt; exit code 0: all ranks succeeded
+  Diagnosis diagnosis = {};   ///< of the same, as far as this machine's ranks show it
+  bool is_suspected = false;  ///< the diagnosis is of ranks that may only have been slow
   int restarts = 0;
   long peak_rss_bytes = 0;  ///< summed over the processes of this machine
   /// Of the same attempt, by world rank: see CallLog.

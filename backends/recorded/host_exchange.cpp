@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "reference/diagnosis/diagnose.hpp"
 #include "reference/diagnosis/diagnosis_json.hpp"
 #include "reference/recorder/ending.hpp"
 
@@ -16,6 +17,7 @@ namespace {
 
 constexpr auto kCertainAfter = std::chrono::milliseconds(1000);  // as a watch of one host
 constexpr auto kSilentAfter = std::chrono::seconds(3);
+constexpr auto kPatience = std::chrono::milliseconds(1000);  // for ranks that have not come to a call that differs
 constexpr auto kAnswerLimit = std::chrono::seconds(5);
 
 std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
@@ -109,7 +111,7 @@ std::optional<Hang> HostExchange::compare() {
   std::vector<const HostState*> states;
   for (const auto& host : hosts_) states.push_back(host.state ? &*host.state : nullptr);
   if (auto group = differing_group(states)) {
-    request_records(std::move(*group), {});
+    request_records({.differing_group = std::move(*group), .first_made_at = Clock::now()});
     return std::nullopt;
   }
   if (std::all_of(states.begin(), states.end(), [](auto* state) { return state != nullptr && state->has_ended; }))
@@ -121,37 +123,23 @@ std::optional<Hang> HostExchange::compare() {
     next_suspicion_ = options_.hang_after;
     return std::nullopt;
   }
-  if (stamp() != looked_at_ || *idle >= next_suspicion_) request_records("", *idle);
+  if (stamp() != looked_at_ || *idle >= next_suspicion_) request_records({.idle = *idle});
   return std::nullopt;
 }
 
-void HostExchange::request_records(std::string differing_group, milliseconds idle) {
+void HostExchange::request_records(Request request) {
   looked_at_ = stamp();
-  request_ = {.name = fmt::format("{}.{}", record_->first_rank(), count_),
-              .differing_group = std::move(differing_group),
-              .idle = idle,
-              .made_at = Clock::now()};
-  store_->set("watch/request", request_->name);
+  request.name = fmt::format("{}.{}", record_->first_rank(), count_);
+  request.made_at = Clock::now();
+  store_->set("watch/request", request.name);
+  request_ = std::move(request);
 }
 
-// What a host has not sent in time is taken as not recorded: its ranks are then not stuck.
 std::optional<Hang> HostExchange::diagnose_records() {
-  std::vector<std::string> keys;
-  for (int rank = 0; rank < record_->world_size(); ++rank)
-    keys.push_back(fmt::format("watch/record/{}/{}", request_->name, rank));
-  if (!store_->check(keys) && Clock::now() - request_->made_at < kAnswerLimit) return std::nullopt;
+  const auto all = take_records();
+  if (!all) return std::nullopt;
   const auto request = *std::exchange(request_, std::nullopt);
-  const auto all = JobRecord::create({.world_size = record_->world_size(), .num_local = record_->world_size()});
-  for (int rank = 0; rank < record_->world_size(); ++rank) {
-    const auto snapshot = value_of(keys[rank]);
-    if (snapshot) apply_snapshot(*snapshot, *all, rank);
-    store_->deleteKey(keys[rank]);
-  }
-  if (!request.differing_group.empty()) {
-    if (!condemn_first_difference(*all, request.differing_group))
-      return Hang{forgotten_difference(request.differing_group)};
-    return Hang{await_difference(all)};
-  }
+  if (!request.differing_group.empty()) return diagnose_difference_in(all, request);
   if (stamp() != looked_at_) return std::nullopt;  // somebody has gone on meanwhile
   std::vector<ProcessEnd> ends;
   for (const auto& host : hosts_) {
@@ -162,7 +150,34 @@ std::optional<Hang> HostExchange::diagnose_records() {
   if (!view.stuck.empty()) return Hang{diagnose_stuck(view)};
   if (request.idle < next_suspicion_ || view.job.open_calls.empty()) return std::nullopt;
   next_suspicion_ *= 2;
-  return Hang{diagnose_waiting(view, request.idle), options_.stops_on_suspicion};
+  return Hang{diagnose_waiting(view, request.idle), /*is_suspected=*/true, options_.stops_on_suspicion};
+}
+
+// Null until all hosts have answered. What one has not sent in time is taken as not recorded: its ranks are then not
+// stuck.
+std::shared_ptr<JobRecord> HostExchange::take_records() {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < record_->world_size(); ++rank)
+    keys.push_back(fmt::format("watch/record/{}/{}", request_->name, rank));
+  if (!store_->check(keys) && Clock::now() - request_->made_at < kAnswerLimit) return nullptr;
+  auto all = JobRecord::create({.world_size = record_->world_size(), .num_local = record_->world_size()});
+  for (int rank = 0; rank < record_->world_size(); ++rank) {
+    if (const auto snapshot = value_of(keys[rank])) apply_snapshot(*snapshot, *all, rank);
+    store_->deleteKey(keys[rank]);
+  }
+  return all;
+}
+
+// Ranks that have not come to the call yet may do so soon.
+std::optional<Hang> HostExchange::diagnose_difference_in(const std::shared_ptr<JobRecord>& all,
+                                                         const Request& request) {
+  if (!condemn_first_difference(*all, request.differing_group))
+    return Hang{forgotten_difference(request.differing_group)};
+  const auto call = *JobReader(all).condemned_call();
+  const bool is_whole = std::all_of(call.calls.begin(), call.calls.end(), [](auto& own) { return own.has_value(); });
+  if (is_whole || Clock::now() - request.first_made_at > kPatience) return Hang{diagnose_difference(call)};
+  request_records({.differing_group = request.differing_group, .first_made_at = request.first_made_at});
+  return std::nullopt;
 }
 
 std::optional<std::chrono::milliseconds> HostExchange::idle_time() const {

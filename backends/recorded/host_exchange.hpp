@@ -47,6 +47,13 @@ class HostExchange {
     Clock::time_point changed_at = {};
   };
 
+  struct Request {
+    std::string name;
+    std::string differing_group;  // "": nobody makes progress
+    milliseconds idle{};
+    Clock::time_point made_at, first_made_at;  // the second: of those for the same difference
+  };
+
   [[nodiscard]] std::optional<std::string> value_of(const std::string& key) const;
   [[nodiscard]] bool find_hosts();
   void tell_state();
@@ -54,8 +61,10 @@ class HostExchange {
   void answer_request();
   [[nodiscard]] bool compares() const;
   std::optional<Hang> compare();
-  void request_records(std::string differing_group, milliseconds idle);
+  void request_records(Request request);
   std::optional<Hang> diagnose_records();
+  [[nodiscard]] std::shared_ptr<JobRecord> take_records();
+  std::optional<Hang> diagnose_difference_in(const std::shared_ptr<JobRecord>& all, const Request& request);
   /// Since a rank of any host has made progress; absent while a host is silent.
   [[nodiscard]] std::optional<milliseconds> idle_time() const;
   [[nodiscard]] std::string stamp() const;
@@ -68,12 +77,6 @@ class HostExchange {
   std::uint64_t progress_ = 0;  // of this host
   Clock::time_point changed_at_ = Clock::now();
   std::string answered_;  // the last request
-  struct Request {
-    std::string name;
-    std::string differing_group;  // "": nobody makes progress
-    milliseconds idle{};
-    Clock::time_point made_at;
-  };
   std::optional<Request> request_;
   std::string looked_at_;  // the stamp of the last diagnosis
   milliseconds next_suspicion_;

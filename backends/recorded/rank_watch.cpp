@@ -58,15 +58,12 @@ WatchOptions watch_options() {
   return options;
 }
 
-// On several hosts the exchange finds who may only be slow.
 RankWatch::RankWatch(const WatchOptions& options, std::shared_ptr<JobRecord> record, int rank, c10d::Store& store)
     : record_(std::move(record)),
       rank_(rank),
-      exchange_(record_->num_local() == record_->world_size()
-                    ? nullptr
-                    : std::make_unique<HostExchange>(options, store.clone(), record_)),
+      exchange_(record_->has_all_ranks() ? nullptr : std::make_unique<HostExchange>(options, store.clone(), record_)),
       can_exchange_(exchange_ != nullptr),
-      watch_(exchange_ ? WatchOptions{.hang_after = std::chrono::milliseconds::max()} : options, record_),
+      watch_(options, record_),
       thread_([this](auto stop) { run(stop); }) {}
 
 void RankWatch::run(const std::stop_token& stop) {
@@ -86,7 +83,7 @@ void RankWatch::run(const std::stop_token& stop) {
 
 std::optional<Hang> RankWatch::look() {
   auto hang = watch_.look([&] { return ends_of_processes(*record_); });
-  if (hang && hang->is_certain) hang->diagnosis = cause_of(*hang, *record_);
+  if (hang && !hang->is_suspected) hang->diagnosis = cause_of(*hang, *record_);
   return hang;
 }
 
@@ -101,7 +98,7 @@ std::optional<Hang> RankWatch::look_at_hosts() {
 }
 
 void RankWatch::act_on(const Hang& hang) {
-  if (!hang.is_certain) return print_warning(hang.diagnosis.text);
+  if (!hang.ends_job) return print_warning(hang.diagnosis.text);
   publish_ending(*record_, hang.diagnosis);
   try {
     if (can_exchange_) exchange_->publish(hang.diagnosis);

@@ -10,8 +10,8 @@
 /// Watches the ranks of a job whose launcher does not: under torchrun, mpirun and srun, and on several machines.
 ///
 /// Every rank has a watch, a thread of its own. Of each host, the first rank that lives speaks: it publishes why the
-/// job has to end, and prints who may only be slow. Then the ranks that wait for others end with that error, and after a
-/// grace period the watch ends those that do not.
+/// job has to end, and prints who may only be slow. Then the ranks that wait for others end with that error, and after
+/// a grace period the watch ends those that do not.
 ///
 /// Thread rule: construct and destroy it on one thread.
 namespace accel::recorder {
@@ -39,7 +39,7 @@ class RankWatch {
   const int rank_;
   std::unique_ptr<HostExchange> exchange_;  // null: there is one host
   std::atomic<bool> can_exchange_;
-  JobWatch watch_;
+  JobWatch watch_;       // of one host
   std::jthread thread_;  // the last member: it uses the others
 };
 

@@ -44,8 +44,6 @@ struct Place {
   std::shared_ptr<RankRecorder> recorder;
   int group = 0;
 
-  [[noreturn]] void throw_difference() const { throw DiagnosedError(await_difference(recorder->record())); }
-
   // If a watch has ended the job, or does so within the patience.
   void throw_ending(milliseconds patience = milliseconds(0)) const {
     const auto deadline = std::chrono::steady_clock::now() + patience;
@@ -56,6 +54,12 @@ struct Place {
       }
       if (patience > milliseconds(0)) std::this_thread::sleep_for(milliseconds(10));
     } while (std::chrono::steady_clock::now() < deadline);
+  }
+
+  // A watch that sees the ranks of other hosts knows more than this host's record.
+  [[noreturn]] void throw_difference() const {
+    if (!recorder->record()->has_all_ranks()) throw_ending(kPatience);
+    throw DiagnosedError(await_difference(recorder->record()));
   }
 
   // Runs `body`, which communicates. An error of c10d gets the rank and the call, unless calls that differ are its

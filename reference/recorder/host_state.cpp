@@ -69,6 +69,8 @@ HostState state_of_host(const JobRecord& record, std::int64_t idle_ms) {
         state.groups[group.name] = calls_of(group);
     }
   });
+  if (const auto& verdict = record.verdict(); verdict.state.load(std::memory_order_acquire) == 2)
+    state.differs = record.rank(verdict.finder).groups[verdict.group].name;
   state.ends = ends_of_processes(record);
   return state;
 }
@@ -80,6 +82,7 @@ std::string to_json(const HostState& state) {
   return Json{{"progress", state.progress},
               {"idle_ms", state.idle_ms},
               {"waits", state.waits},
+              {"differs", state.differs},
               {"has_ended", state.has_ended},
               {"ends", ends},
               {"groups", groups}}
@@ -99,6 +102,7 @@ std::optional<std::string> differing_group(const std::vector<const HostState*>& 
   std::map<std::string, const GroupCalls*> first;  // by group: the calls of the first host that has it
   for (const auto* const host : hosts) {
     if (host == nullptr) continue;
+    if (!host->differs.empty()) return host->differs;
     for (const auto& [name, calls] : host->groups) {
       const auto& [place, is_first] = first.try_emplace(name, &calls);
       if (!is_first && differ(*place->second, calls)) return name;

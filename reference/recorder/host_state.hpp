@@ -22,10 +22,11 @@ struct GroupCalls {
 };
 
 struct HostState {
-  std::uint64_t progress = 0;                     ///< differs if a rank has made a call, begun a wait or ended one
-  std::int64_t idle_ms = 0;                       ///< since it has differed
-  bool waits = false;                             ///< a thread waits in a call
-  bool has_ended = false;                         ///< all ranks have returned from their programs
+  std::uint64_t progress = 0;  ///< differs if a rank has made a call, begun a wait or ended one
+  std::int64_t idle_ms = 0;    ///< since it has differed
+  bool waits = false;          ///< a thread waits in a call
+  std::string differs = {};    ///< group in which ranks of this host have found that their calls differ; "": none
+  bool has_ended = false;      ///< all ranks have returned from their programs
   std::vector<ProcessEnd> ends = {};              ///< by local rank
   std::map<std::string, GroupCalls> groups = {};  ///< that have members on other hosts, by name
 };

@@ -146,6 +146,7 @@ class JobRecord {
   [[nodiscard]] bool is_local(int world_rank) const {
     return world_rank >= first_rank() && world_rank < first_rank() + num_local();
   }
+  [[nodiscard]] bool has_all_ranks() const { return num_local() == world_size(); }
   /// `world_rank` is local.
   [[nodiscard]] RankRecord& rank(int world_rank) const;
   [[nodiscard]] Verdict& verdict() const;

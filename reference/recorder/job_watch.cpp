@@ -49,6 +49,7 @@ void JobWatch::begin_attempt() {
 
 std::optional<Hang> JobWatch::look(const std::function<Ends()>& ends) {
   if (auto ending = ending_of(*record_)) return Hang{std::move(*ending)};
+  if (!record_->has_all_ranks()) return std::nullopt;
   if (record_->verdict().state.load() == 2) return Hang{await_difference(record_)};
   const auto now = Clock::now();
   if (const auto progress = progress_of(*record_); progress != progress_) {
@@ -67,7 +68,7 @@ std::optional<Hang> JobWatch::look(const std::function<Ends()>& ends) {
   if (idle < next_suspicion_ || view.job.open_calls.empty()) return std::nullopt;
   next_suspicion_ *= 2;
   add_process_states(*record_, view);
-  return Hang{diagnose_waiting(view, idle), options_.stops_on_suspicion};
+  return Hang{diagnose_waiting(view, idle), /*is_suspected=*/true, options_.stops_on_suspicion};
 }
 
 std::string JobWatch::whereabouts(const Ends& ends) const {

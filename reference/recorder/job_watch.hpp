@@ -33,7 +33,8 @@ std::map<std::string, std::string> watch_variables(const WatchOptions& options);
 /// What the watch has seen.
 struct Hang {
   Diagnosis diagnosis;
-  bool is_certain = true;  ///< false: a rank may only be slow
+  bool is_suspected = false;  ///< a rank may only be slow
+  bool ends_job = true;
 };
 
 /// Why an attempt has failed.
@@ -57,8 +58,9 @@ class JobWatch {
   [[nodiscard]] const JobRecord& record() const { return *record_; }
   /// Before the ranks of another attempt start.
   void begin_attempt();
-  /// Returns calls that differ and ranks that can never continue, at once, and a suspicion when the ranks have done
-  /// nothing for `hang_after`, twice as long, four times as long and so on.
+  /// Returns why the job has to end, if another watch has published it. If all ranks are on this machine, finds calls
+  /// that differ and ranks that can never continue, at once, and a suspicion when the ranks have done nothing for
+  /// `hang_after`, twice as long, four times as long and so on.
   std::optional<Hang> look(const std::function<Ends()>& ends);
   /// What every rank of this machine does.
   [[nodiscard]] std::string whereabouts(const Ends& ends) const;

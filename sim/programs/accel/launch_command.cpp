@@ -11,6 +11,8 @@
 #include <sstream>
 #include <string_view>
 
+#include <fmt/ranges.h>
+
 #include "backends/launch/cpu_plan.hpp"
 #include "backends/launch/output_writer.hpp"
 #include "backends/launch/ports.hpp"
@@ -104,10 +106,22 @@ std::unique_ptr<launcher::PortClaim> choose_port(LaunchPlan& plan) {
   return claim;
 }
 
-std::string command_on_simulated_ranks(LaunchPlan plan) {
+// The shell command that shows the same on simulated ranks. A rank that may only have been slow hangs there by a planned
+// fault, before the call that the others wait in.
+std::string command_on_simulated_ranks(LaunchPlan plan, const launcher::JobResult& result) {
   plan.way = LaunchPlan::Way::kSimulated;
+  std::string first;
+  if (result.is_suspected && result.diagnosis.group == "world") {
+    std::vector<std::string> faults;
+    for (const int rank : result.diagnosis.ranks) {
+      faults.push_back(
+          fmt::format("{{kind: rank_hang, rank: {}, when: {{collective: {}}}}}", rank, result.diagnosis.sequence));
+    }
+    first = fmt::format("echo 'faults: [{}]' > hang.yaml; ", fmt::join(faults, ", "));
+    plan.sim_options = " --faults hang.yaml";
+  }
   const auto line = describe(plan);
-  return line.substr(0, line.find('\n'));
+  return first + line.substr(0, line.find('\n'));
 }
 
 void write_job_timeline(const LaunchPlan& plan, const launcher::JobResult& result, const std::string& name) {
@@ -131,7 +145,8 @@ int run_processes(const LaunchPlan& plan, const std::string& name) {
       result.restarts == 0 ? "" : fmt::format(" (after {} restart{})", result.restarts, result.restarts > 1 ? "s" : "");
   const bool is_diagnosed = launcher::is_diagnosis(failure);
   if (!plan.quiet) {
-    const auto again = is_diagnosed ? "\n  the same on simulated ranks: " + command_on_simulated_ranks(plan) : "";
+    const auto again =
+        is_diagnosed ? "\n  the same on simulated ranks: " + command_on_simulated_ranks(plan, result) : "";
     launcher::print_last_line(fmt::format("{}: {}{}{}", name, failure.message, restarts, again));
   }
   if (is_diagnosed) return kDiagnosed;

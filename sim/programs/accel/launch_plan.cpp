@@ -331,7 +331,8 @@ std::string describe(const LaunchPlan& plan) {
           launcher::rank_variables(job.machines, {0, job.machines.max_restarts, job.machines.main_port}, local));
     text += "env";
     for (const auto& [name, value] : variables) text += " " + quoted(name + "=" + value);
-    if (plan.way == LaunchPlan::Way::kSimulated) text += fmt::format(" sim-run --ranks {} --", plan.num_ranks);
+    if (plan.way == LaunchPlan::Way::kSimulated)
+      text += fmt::format(" sim-run --ranks {}{} --", plan.num_ranks, plan.sim_options);
     for (const auto& word : job.command) text += " " + quoted(word);
     text += '\n';
   }

@@ -32,6 +32,7 @@ struct LaunchPlan {
   launcher::JobOptions job;  ///< for kMpirun: one process, mpirun
   int num_ranks = 1;
   bool may_change_port = false;  ///< the user has not set the port: use another one if it is in use
+  std::string sim_options = {};  ///< of sim-run, for kSimulated; each after a space
   std::string diagnosis = {};    ///< file for how the job ended, as JSON; empty: none
   std::string timeline = {};     ///< file for a timeline of this machine's ranks; empty: none
   bool dry_run = false, quiet = false;

@@ -1,4 +1,4 @@
-// `sim-run compare`: runs one program on two backends and prints where they diverge first. The comparison itself is
+// `sim-run compare`: runs one program on two backends and prints where they diverge first, or compares two timelines.
 // first_difference of recording.hpp; this file checks the options, runs the sides and reports.
 #include <fmt/ranges.h>
 
@@ -10,15 +10,18 @@
 #include <iostream>
 
 #include "backends/launch/process.hpp"
+#include "reference/config/yaml_reader.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/run_options.hpp"
+#include "sim/programs/comparison/timelines.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
 #include "sim/programs/rehearsal/output_files.hpp"
 #include "sim/programs/sim_run/commands.hpp"
 #include "sim/programs/sim_run/comparison_side.hpp"
 #include "sim/report/comparison_report.hpp"
+#include "sim/report/timeline/timeline_reader.hpp"
 
 namespace accel::programs {
 namespace {
@@ -195,6 +198,24 @@ int run(const CompareArguments& arguments, const ExperimentFiles& experiments) {
   return difference ? kFailure : kSuccess;
 }
 
+// Both files come from --timeline NAME.json of sim-run or accel launch.
+int run_on_timelines(const std::vector<std::string>& files) {
+  std::vector<sim::Timeline> timelines;
+  std::vector<std::string> problems;
+  for (const auto& file : files) {
+    try {
+      timelines.push_back(sim::read_timeline(read_text(file)));
+    } catch (const ConfigError& error) {
+      problems.push_back(
+          fmt::format("--timelines: {}: {}; expected a file of --timeline NAME.json", file, error.what()));
+    }
+  }
+  check_config(problems.empty(), "{}", listed(problems, "\n"));
+  const auto comparison = compare_timelines(timelines[0], timelines[1]);
+  std::cout << comparison.text << std::flush;
+  return comparison.are_equal ? kSuccess : kFailure;
+}
+
 }  // namespace
 
 int compare_main(int argc, char** argv, const ExperimentFiles& experiments) {
@@ -221,7 +242,18 @@ int compare_main(int argc, char** argv, const ExperimentFiles& experiments) {
   app.add_option("--max-steps", arguments.max_steps, "Stop training after this many micro-batches");
   app.add_option("--report", arguments.report, "Write an HTML page about the comparison into this folder");
   app.add_option("EXPERIMENT", arguments.experiment, "Experiment file (YAML), or -- PROGRAM [ARGS...]: a user program");
+  std::vector<std::string> timelines;
+  app.add_option(
+         "--timelines", timelines,
+         "A.json B.json: instead of running a program, set two files of --timeline side by side, such as one of "
+         "a real job and a predicted one")
+      ->expected(2);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
+  if (!timelines.empty()) {
+    check_config(arguments.experiment.empty() && arguments.command.empty(),
+                 "--timelines: expected no experiment and no program beside it");
+    return run_on_timelines(timelines);
+  }
   return run(arguments, experiments);
 }
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "backends/launch/ports.hpp"
 #include "tests/programs/hangs/hangs_fixture.hpp"
 
@@ -61,6 +63,20 @@ TEST_P(SuspectedTest, ARankThatMayOnlyBeSlowIsNamedAndStopsTheJobIfAsked) {
               AllOf(HasSubstr("ranks 0-2 have waited for "), HasSubstr("rank 3 is running, after all_reduce #1")));
 }
 
+// The last line of the report is a command for a shell.
+TEST_F(HangsTest, ASuspectedHangIsPlannedForSimulatedRanks) {
+  const auto real = run_on("gloo", "sleeping", {"--hang-seconds", "1", "--on-hang", "stop"});
+  const std::string before = "the same on simulated ranks: ";
+  const auto at = real.result.error.rfind(before);
+  ASSERT_NE(at, std::string::npos) << real.result.error;
+  const auto script = "cd $0; export PATH=$1:$PATH; " + real.result.error.substr(at + before.size());
+  const auto again =
+      run_command({"bash", "-c", script, folder_.path(""), std::filesystem::path(bin("sim-run")).parent_path()});
+  EXPECT_EQ(again.exit_code, 3) << again.error;
+  EXPECT_THAT(again.error,
+              AllOf(HasSubstr("rank_hang"), HasSubstr("all_reduce #2 of group world"), HasSubstr("rank 3")));
+}
+
 TEST_F(HangsTest, ASlowRankIsReportedAndTheJobLives) {
   const auto real = run_on("gloo", "slow", {"--hang-seconds", "1"});
   EXPECT_EQ(real.result.exit_code, 0);
@@ -114,6 +130,20 @@ TEST_F(HangsTest, RanksOfAnotherLauncherSayWhoMayOnlyBeSlow) {
   EXPECT_THAT(slow.error, AllOf(HasSubstr("ranks 0-2 have waited for "), HasSubstr("; it sleeps")));
   const auto stopped = run_without_launcher("sleeping", {"ACCEL_HANG_SECONDS", "1", "ACCEL_ON_HANG", "stop"});
   EXPECT_EQ(stopped.output, "ended 3\nended 3\nended 3\nended 3\n") << stopped.error;
+}
+
+// Every call of every rank, as on simulated ranks.
+TEST_F(HangsTest, TheTimelineOfARealJobIsComparedWithAPredictedOne) {
+  const auto real_file = folder_.path("real.json"), sim_file = folder_.path("sim.json");
+  EXPECT_EQ(run_on("gloo", "none", {"--timeline", real_file}).result.exit_code, 0);
+  EXPECT_EQ(run_on("sim", "none", {"--timeline", sim_file}).result.exit_code, 0);
+  const auto compared = run_command({bin("sim-run"), "compare", "--timelines", real_file, sim_file});
+  EXPECT_EQ(compared.exit_code, 0) << compared.output << compared.error;
+  EXPECT_THAT(compared.output, AllOf(HasSubstr("all_reduce, mean wait"), HasSubstr("equal: 4 ranks, 12 calls")));
+  EXPECT_EQ(run_on("sim", "loop_lengths", {"--timeline", sim_file}).result.exit_code, 3);
+  const auto other = run_command({bin("sim-run"), "compare", "--timelines", real_file, sim_file});
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_THAT(other.output, HasSubstr("different: rank 0, call 3: a makes no call, b makes all_reduce #3"));
 }
 
 // From another terminal, and by a signal, without an end of the job.

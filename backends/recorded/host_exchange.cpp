@@ -17,7 +17,7 @@ namespace {
 
 constexpr auto kCertainAfter = std::chrono::milliseconds(1000);  // as a watch of one host
 constexpr auto kSilentAfter = std::chrono::seconds(3);
-constexpr auto kPatience = std::chrono::milliseconds(1000);  // for ranks that have not come to a call that differs
+constexpr auto kWaitForCalls = std::chrono::milliseconds(1000);  // for ranks that have not come to a call that differs
 constexpr auto kAnswerLimit = std::chrono::seconds(5);
 
 std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
@@ -175,7 +175,7 @@ std::optional<Hang> HostExchange::diagnose_difference_in(const std::shared_ptr<J
     return Hang{forgotten_difference(request.differing_group)};
   const auto call = *JobReader(all).condemned_call();
   const bool is_whole = std::all_of(call.calls.begin(), call.calls.end(), [](auto& own) { return own.has_value(); });
-  if (is_whole || Clock::now() - request.first_made_at > kPatience) return Hang{diagnose_difference(call)};
+  if (is_whole || Clock::now() - request.first_made_at > kWaitForCalls) return Hang{diagnose_difference(call)};
   request_records({.differing_group = request.differing_group, .first_made_at = request.first_made_at});
   return std::nullopt;
 }

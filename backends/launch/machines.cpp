@@ -34,7 +34,7 @@ constexpr int kNewcomersMax = 64;  // accepted per round; kept beyond the number
 // The message of a failure contains spaces, so it is the last field of its line.
 std::string rest_of(std::istringstream& words) {
   std::string text;
-  std::getline(words >> std::ws, text);
+  std::getline(words >> std::ws, text, '\0');  // may have several lines
   return text;
 }
 

@@ -1,5 +1,6 @@
 // Keys of the store: watch/host/R: number of ranks of the host whose first rank is R. watch/state/R: its state.
 // watch/request: name of a request. watch/record/NAME/RANK: what a rank has recorded. watch/ending: a diagnosis.
+// watch/informed/R: set once a host knows it.
 // watch/ended: set once all ranks have returned from their programs, and their calls agreed.
 #include "backends/recorded/host_exchange.hpp"
 
@@ -65,6 +66,17 @@ std::optional<Hang> HostExchange::exchange() {
 
 void HostExchange::publish(const Diagnosis& ending) {
   if (!store_->check({"watch/ending"})) store_->set("watch/ending", diagnosis_json(ending));
+  store_->set(fmt::format("watch/informed/{}", record_->first_rank()), "yes");
+}
+
+bool HostExchange::do_all_know() const {
+  int first_rank = 0;
+  while (first_rank < record_->world_size()) {
+    const auto num_local = value_of(fmt::format("watch/host/{}", first_rank));
+    if (!num_local || !store_->check({fmt::format("watch/informed/{}", first_rank)})) return false;
+    first_rank += std::stoi(*num_local);
+  }
+  return true;
 }
 
 bool HostExchange::have_all_ended() const { return store_->check({"watch/ended"}); }

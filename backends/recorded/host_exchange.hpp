@@ -32,8 +32,10 @@ class HostExchange {
   /// By the rank that speaks for its host: tells this host's state, and returns what has been found, on this host or on
   /// another one. A hang that is certain is found by all hosts.
   std::optional<Hang> exchange();
-  /// Tells the other hosts why the job has to end.
+  /// Tells the other hosts why the job has to end, and that this one knows. Any thread.
   void publish(const Diagnosis& ending);
+  /// Whether all hosts know why. Any thread.
+  [[nodiscard]] bool do_all_know() const;
   /// Whether all ranks of the job have returned from their programs, and no calls differed. Any thread.
   [[nodiscard]] bool have_all_ended() const;
 

@@ -29,14 +29,17 @@ bool sleep_for(std::chrono::milliseconds time, const std::stop_token& stop) {
   return stopped.wait_for(lock, stop, time, [&] { return stop.stop_requested(); });
 }
 
+Diagnosis failure_of(int rank, const char* message) {
+  return {.kind = Diagnosis::Kind::kRankFailure,
+          .ranks = {rank},
+          .text = fmt::format("rank {} has failed: {}", rank, message)};
+}
+
 // The error of a rank that failed on its own explains more than the ranks that then wait for it.
 Diagnosis cause_of(const Hang& hang, const JobRecord& record) {
   for (int rank = record.first_rank(); rank < record.first_rank() + record.num_local(); ++rank) {
     const auto& own = record.rank(rank);
-    if (own.end.load(std::memory_order_acquire) != RankEnd::kFailed) continue;
-    return {.kind = Diagnosis::Kind::kRankFailure,
-            .ranks = {rank},
-            .text = fmt::format("rank {} has failed: {}", rank, own.message)};
+    if (own.end.load(std::memory_order_acquire) == RankEnd::kFailed) return failure_of(rank, own.message);
   }
   return hang.diagnosis;
 }
@@ -75,6 +78,7 @@ void RankWatch::run(const std::stop_token& stop) {
     if (!hang && can_exchange_ && speaks()) hang = look_at_hosts();
     if (hang) act_on(*hang);
     if (const auto ending = ending_of(*record_)) {
+      if (speaks()) publish(*ending);
       if (!sleep_for(kGrace, stop)) end_process(*ending, *record_);
       return;
     }
@@ -98,10 +102,29 @@ std::optional<Hang> RankWatch::look_at_hosts() {
 }
 
 void RankWatch::act_on(const Hang& hang) {
-  if (!hang.ends_job) return print_warning(hang.diagnosis.text);
-  publish_ending(*record_, hang.diagnosis);
+  if (hang.ends_job)
+    publish_ending(*record_, hang.diagnosis);
+  else
+    print_warning(hang.diagnosis.text);
+}
+
+void RankWatch::publish(const Diagnosis& ending) {
   try {
-    if (can_exchange_) exchange_->publish(hang.diagnosis);
+    if (can_exchange_) exchange_->publish(ending);
+  } catch (const std::exception&) {
+    can_exchange_ = false;
+  }
+}
+
+// The rank that serves the store ends after all hosts have read there why.
+void RankWatch::fail(const char* message, bool is_own) {
+  if (!can_exchange_) return;
+  if (is_own) publish(failure_of(rank_, message));
+  if (rank_ != 0) return;
+  const auto deadline = std::chrono::steady_clock::now() + kGrace;
+  try {
+    while (!exchange_->do_all_know() && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(kIntervalAtEnd);
   } catch (const std::exception&) {
     can_exchange_ = false;
   }

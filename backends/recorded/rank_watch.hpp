@@ -27,12 +27,15 @@ class RankWatch {
   /// After the rank has returned from its program. Waits until the ranks of other hosts have too, a few seconds at
   /// most, if they could not learn of this end later. Throws DiagnosedError if the job has to end meanwhile.
   void finish();
+  /// After the rank's program has failed. `is_own`: not because of another rank. Tells the other hosts.
+  void fail(const char* message, bool is_own);
 
  private:
   void run(const std::stop_token& stop);
   std::optional<Hang> look();
   std::optional<Hang> look_at_hosts();
   void act_on(const Hang& hang);
+  void publish(const Diagnosis& ending);
   [[nodiscard]] bool speaks() const;
 
   std::shared_ptr<JobRecord> record_;

@@ -101,7 +101,10 @@ void record_end_of(RankContext& context, const std::shared_ptr<RankRecorder>& re
     const auto end = error == nullptr ? RankEnd::kLeft : is_consequence ? RankEnd::kConsequence : RankEnd::kFailed;
     recorder->set_end(end, error == nullptr ? "" : error->what());
     if (!watch) return is_consequence;
-    if (error == nullptr) watch->finish();
+    if (error == nullptr)
+      watch->finish();
+    else
+      watch->fail(error->what(), !is_consequence);
     return is_diagnosed && !claim_to_print_ending(*recorder->record());
   };
 }

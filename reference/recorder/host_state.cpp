@@ -91,8 +91,11 @@ std::string to_json(const HostState& state) {
 
 HostState host_state_of_json(std::string_view text) {
   const auto json = Json::parse(text);
-  HostState state{
-      .progress = json["progress"], .idle_ms = json["idle_ms"], .waits = json["waits"], .has_ended = json["has_ended"]};
+  HostState state{.progress = json["progress"],
+                  .idle_ms = json["idle_ms"],
+                  .waits = json["waits"],
+                  .differs = json["differs"],
+                  .has_ended = json["has_ended"]};
   for (const auto& end : json["ends"]) state.ends.push_back({end[0], end[1]});
   for (const auto& [name, calls] : json["groups"].items()) state.groups[name] = {calls[0], calls[1]};
   return state;

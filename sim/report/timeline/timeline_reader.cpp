@@ -58,7 +58,8 @@ Timeline read_timeline(std::string_view text) {
   std::map<int, std::string> clocks;            // by process
   std::map<std::pair<int, int>, Track> tracks;  // by process and thread
   try {
-    for (const auto& event : Json::parse(text).at("traceEvents")) {
+    const auto trace = Json::parse(text);
+    for (const auto& event : trace.at("traceEvents")) {
       const int process = event.at("pid");
       const std::string phase = event.at("ph"), name = event.at("name");
       if (phase == "M" && name == "process_name") clocks[process] = event.at("args").at("name");

@@ -120,7 +120,7 @@ void RankWatch::publish(const Diagnosis& ending) {
 void RankWatch::fail(const char* message, bool is_own) {
   if (!can_exchange_) return;
   if (is_own) publish(failure_of(rank_, message));
-  if (rank_ != 0) return;
+  if (rank_ != 0 || !(is_own || ending_of(*record_))) return;
   const auto deadline = std::chrono::steady_clock::now() + kGrace;
   try {
     while (!exchange_->do_all_know() && std::chrono::steady_clock::now() < deadline)

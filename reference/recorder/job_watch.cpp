@@ -22,6 +22,12 @@ std::string headline_of(const JobView& view) {
   return fmt::format("hang: {} can never continue", describe_ranks(view.stuck));
 }
 
+// A rank that has failed on its own is known to whoever has started it.
+std::optional<Diagnosis> ending_without_culprit(const JobRecord& record) {
+  auto ending = ending_of(record);
+  return ending && ending->kind != Diagnosis::Kind::kRankFailure ? ending : std::nullopt;
+}
+
 }  // namespace
 
 std::map<std::string, std::string> watch_variables(const WatchOptions& options) {
@@ -48,7 +54,7 @@ void JobWatch::begin_attempt() {
 }
 
 std::optional<Hang> JobWatch::look(const std::function<Ends()>& ends) {
-  if (auto ending = ending_of(*record_)) return Hang{std::move(*ending)};
+  if (auto ending = ending_without_culprit(*record_)) return Hang{std::move(*ending)};
   if (!record_->has_all_ranks()) return std::nullopt;
   if (record_->verdict().state.load() == 2) return Hang{await_difference(record_)};
   const auto now = Clock::now();
@@ -79,7 +85,7 @@ std::string JobWatch::whereabouts(const Ends& ends) const {
 
 // A rank that ended in a wait has failed because of another one: one that has ended, or one that has not come in time.
 Explanation JobWatch::explain(const Ends& ends, int first_failed) const {
-  if (const auto ending = ending_of(*record_)) return {.diagnosis = ending};
+  if (const auto ending = ending_without_culprit(*record_)) return {.diagnosis = ending};
   if (record_->verdict().state.load() == 2) return {.diagnosis = await_difference(record_)};
   Explanation explanation;
   auto view = reader_.view(ends);

@@ -55,8 +55,8 @@ struct RankContext {
   /// Sets how long collectives of the world and of later groups wait for their peers; null where none has a time-out.
   std::function<void(std::chrono::milliseconds timeout)> set_timeout = {};
   /// Records how the program has ended, for whoever watches the job. `error`: null after success. Returns whether the
-  /// watcher prints the error. Throws DiagnosedError if the job has to end with an error nevertheless. Null where nobody
-  /// can watch.
+  /// watcher prints the error. Throws DiagnosedError if the job has to end with an error nevertheless. Null where
+  /// nobody watches.
   std::function<bool(const std::exception* error)> record_end = {};
   /// Ends the rank's groups after its program; collective. Null where the end of the process does that.
   std::function<void()> leave = {};

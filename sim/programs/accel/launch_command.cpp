@@ -106,8 +106,8 @@ std::unique_ptr<launcher::PortClaim> choose_port(LaunchPlan& plan) {
   return claim;
 }
 
-// The shell command that shows the same on simulated ranks. A rank that may only have been slow hangs there by a planned
-// fault, before the call that the others wait in.
+// The shell command that shows the same on simulated ranks. A rank that may only have been slow never comes to the call
+// that the others wait in: by its program, or by a planned fault if only the machine was slow.
 std::string command_on_simulated_ranks(LaunchPlan plan, const launcher::JobResult& result) {
   plan.way = LaunchPlan::Way::kSimulated;
   std::string first;
@@ -119,6 +119,8 @@ std::string command_on_simulated_ranks(LaunchPlan plan, const launcher::JobResul
     }
     first = fmt::format("echo 'faults: [{}]' > hang.yaml; ", fmt::join(faults, ", "));
     plan.sim_options = " --faults hang.yaml";
+    plan.job.environment["ACCEL_TIMEOUT_SECONDS"] =
+        std::to_string(std::chrono::ceil<std::chrono::seconds>(plan.job.watch.hang_after).count());
   }
   const auto line = describe(plan);
   return first + line.substr(0, line.find('\n'));

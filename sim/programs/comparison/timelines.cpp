@@ -77,7 +77,7 @@ Side side_of(const Timeline& timeline) {
 }
 
 std::string row(const std::string& name, double a, double b) {
-  return fmt::format("{:<40} {:>12} {:>12} {:>8}\n", name, seconds_text(a), seconds_text(b),
+  return fmt::format("{:<44} {:>12} {:>12} {:>8}\n", name, seconds_text(a), seconds_text(b),
                      a > 0 ? fmt::format("{:.3f}", b / a) : "");
 }
 
@@ -111,7 +111,7 @@ std::string first_difference(const Side& a, const Side& b) {
 
 TimelineComparison compare_timelines(const Timeline& timeline_a, const Timeline& timeline_b) {
   const auto a = side_of(timeline_a), b = side_of(timeline_b);
-  auto text = fmt::format("{:<40} {:>12} {:>12} {:>8}\n", "", "a", "b", "b / a");
+  auto text = fmt::format("{:<44} {:>12} {:>12} {:>8}\n", "", "a", "b", "b / a");
   text += row("duration", a.duration, b.duration);
   text += row("computing, mean of the ranks", a.compute, b.compute);
   text += row("waiting, mean of the ranks", a.waiting, b.waiting);

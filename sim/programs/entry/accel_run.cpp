@@ -27,7 +27,7 @@ namespace {
 using programs::SimRequest;
 
 int report(const std::exception& error) {
-  std::cerr << "error: " << message_of(error) << std::endl;
+  std::cerr << "error: " + message_of(error) + "\n" << std::flush;  // at once: other ranks may write too
   return programs::exit_code_of(error);
 }
 

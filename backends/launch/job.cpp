@@ -265,7 +265,6 @@ class Job {
                           .cpus = cpus[local]};
       if (options_.pins_cpus) process.environment[kIsPinned] = "1";
       if (options_.has_rank_variables) process.environment.merge(rank_variables(options_.machines, attempt, local));
-      if (watch_ && !watch_->record().is_watched()) process.environment.merge(watch_variables(options_.watch));
       if (!options_.log_dir.empty())
         process.log_dir = fmt::format("{}/attempt_{}/rank_{}", options_.log_dir, attempt.number, process.rank);
       // Bits 1 and 2, as in torchrun's --redirects and --tee.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <cmath>
 #include <condition_variable>
 #include <cstdlib>
 #include <iostream>
@@ -54,9 +56,15 @@ Diagnosis cause_of(const Hang& hang, const JobRecord& record) {
 
 WatchOptions watch_options() {
   WatchOptions options;
-  if (const auto seconds = environment_int({kHangSeconds})) options.hang_after = std::chrono::seconds(*seconds);
-  const auto action = environment(kOnHang).value_or("warn");
-  check_config(action == "warn" || action == "stop", "{}: '{}'; expected warn or stop", kOnHang, action);
+  if (const auto text = environment("ACCEL_HANG_SECONDS")) {
+    double seconds = 0;
+    const auto [end, problem] = std::from_chars(text->data(), text->data() + text->size(), seconds);
+    check_config(problem == std::errc() && end == text->data() + text->size() && seconds > 0 && seconds < 1e9,
+                 "ACCEL_HANG_SECONDS: '{}'; expected a number above 0", *text);
+    options.hang_after = std::chrono::milliseconds(std::llround(seconds * 1000));
+  }
+  const auto action = environment("ACCEL_ON_HANG").value_or("warn");
+  check_config(action == "warn" || action == "stop", "ACCEL_ON_HANG: '{}'; expected warn or stop", action);
   options.stops_on_suspicion = action == "stop";
   return options;
 }

@@ -30,11 +30,6 @@ std::optional<Diagnosis> ending_without_culprit(const JobRecord& record) {
 
 }  // namespace
 
-std::map<std::string, std::string> watch_variables(const WatchOptions& options) {
-  return {{kHangSeconds, fmt::format("{}", std::chrono::ceil<std::chrono::seconds>(options.hang_after).count())},
-          {kOnHang, options.stops_on_suspicion ? "stop" : "warn"}};
-}
-
 Diagnosis diagnose_stuck(const JobView& view) { return diagnose_hang(view.job, headline_of(view)); }
 
 Diagnosis diagnose_waiting(const JobView& view, std::chrono::milliseconds idle) {

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,10 +24,6 @@ struct WatchOptions {
   std::chrono::milliseconds hang_after = std::chrono::seconds(60);  ///< of a rank that may only be slow
   bool stops_on_suspicion = false;
 };
-
-/// Variables of ranks that watch themselves, because their launcher does not: the options of WatchOptions.
-inline constexpr const char *kHangSeconds = "ACCEL_HANG_SECONDS", *kOnHang = "ACCEL_ON_HANG";
-std::map<std::string, std::string> watch_variables(const WatchOptions& options);
 
 /// What the watch has seen.
 struct Hang {

@@ -96,10 +96,12 @@ constexpr Key kOutputKeys[] = {
         "Seconds after which ranks that wait for one that may only be slow are reported; default 60, then twice as "
         "long "
         "and so on")
-        .not_with(kSimOrMpirun),
+        .in_variable("ACCEL_HANG_SECONDS")
+        .not_with(kSim),
     Key("on_hang", kText, "What such a report does: print a warning, which is the default, or stop the job")
         .one_of(kOnHang)
-        .not_with(kSimOrMpirun),
+        .in_variable("ACCEL_ON_HANG")
+        .not_with(kSim),
     Key("diagnosis", kText, "Write how the job ended to this file, as JSON").not_with(kSimOrMpirun),
     Key("timeline", kText,
         "Write a timeline of the ranks' calls to this file, for Perfetto; Chrome's JSON if it ends in .json")

@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <random>
 
 #include "backends/launch/ports.hpp"
 #include "tests/programs/hangs/hangs_fixture.hpp"
+#include "tests/support/budget.hpp"
 
 namespace accel::testing::hangs {
 namespace {
@@ -116,6 +118,19 @@ TEST_P(UnlaunchedTest, RanksOfAnotherLauncherGetTheDiagnosisOfSimulatedOnes) {
   EXPECT_EQ(count_of("error: ", run.error), 1) << run.error;
 }
 
+TEST_F(HangsTest, RanksOfMpirunToo) {
+  for (const std::string mistake : {"reduction", "loop_lengths", "early_return"}) {
+    const auto simulated = run_on("sim", mistake);
+    const auto run = run_command({"mpirun", "-np", "4", "--oversubscribe", bin("hanging_program"), mistake},
+                                 {.environment = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                                                  {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+                                                  {"ACCELERATE_USE_CPU", "true"},
+                                                  {"MASTER_PORT", std::to_string(launcher::PortClaim(0).port())}}});
+    EXPECT_EQ(run.exit_code, 3) << run.error;
+    EXPECT_EQ(count_of(simulated.diagnosis["text"], run.error), 1) << run.error;
+  }
+}
+
 TEST_F(HangsTest, RanksOfAnotherLauncherSayWhoHasFailed) {
   const auto run = run_without_launcher("exception");
   EXPECT_EQ(run.output, "ended 1\nended 1\nended 1\nended 1\n");
@@ -130,6 +145,15 @@ TEST_F(HangsTest, RanksOfAnotherLauncherSayWhoMayOnlyBeSlow) {
   EXPECT_THAT(slow.error, AllOf(HasSubstr("ranks 0-2 have waited for "), HasSubstr("; it sleeps")));
   const auto stopped = run_without_launcher("sleeping", {"ACCEL_HANG_SECONDS", "1", "ACCEL_ON_HANG", "stop"});
   EXPECT_EQ(stopped.output, "ended 3\nended 3\nended 3\nended 3\n") << stopped.error;
+}
+
+// Random ones, from fresh seeds; some have a rank that is slow for longer than --hang-seconds.
+TEST_F(HangsTest, ProgramsWithoutAMistakeAreNotAccused) {
+  const auto first_seed = std::to_string(std::random_device()() % 1'000'000'000);
+  const auto run = run_command({bin("accel"), "launch", "--num_processes", "4", "--cpu", "--hang-seconds", "1",
+                                bin("clean_program"), first_seed, std::to_string(num_cases(25))});
+  EXPECT_EQ(run.exit_code, 0) << "clean_program " << first_seed << "\n" << run.error;
+  EXPECT_THAT(run.error, Not(HasSubstr("hang:"))) << "clean_program " << first_seed;
 }
 
 // Every call of every rank, as on simulated ranks.

@@ -37,19 +37,10 @@ Diagnosis failure_of(int rank, const char* message) {
           .text = fmt::format("rank {} has failed: {}", rank, message)};
 }
 
-// The error of a rank that failed on its own explains more than the ranks that then wait for it.
-Diagnosis cause_of(const Hang& hang, const JobRecord& record) {
-  for (int rank = record.first_rank(); rank < record.first_rank() + record.num_local(); ++rank) {
-    const auto& own = record.rank(rank);
-    if (own.end.load(std::memory_order_acquire) == RankEnd::kFailed) return failure_of(rank, own.message);
-  }
-  return hang.diagnosis;
-}
-
 // The program hangs in a call that cannot be released.
 [[noreturn]] void end_process(const Diagnosis& diagnosis, const JobRecord& record) {
   if (claim_to_print_ending(record)) std::cerr << fmt::format("error: {}\n", diagnosis.text) << std::flush;
-  std::_Exit(kExitCodeOfDiagnosis);
+  std::_Exit(diagnosis.kind == Diagnosis::Kind::kRankFailure ? 1 : kExitCodeOfDiagnosis);
 }
 
 }  // namespace
@@ -81,7 +72,7 @@ void RankWatch::run(const std::stop_token& stop) {
   const auto& end = record_->rank(rank_).end;
   while (!sleep_for(end == RankEnd::kNone ? kInterval : kIntervalAtEnd, stop)) {
     // All ranks look, so that the next one can speak if the first ends.
-    auto hang = look();
+    auto hang = watch_.look([&] { return ends_of_processes(*record_); });
     if (!speaks()) hang.reset();
     if (!hang && can_exchange_ && speaks()) hang = look_at_hosts();
     if (hang) act_on(*hang);
@@ -91,12 +82,6 @@ void RankWatch::run(const std::stop_token& stop) {
       return;
     }
   }
-}
-
-std::optional<Hang> RankWatch::look() {
-  auto hang = watch_.look([&] { return ends_of_processes(*record_); });
-  if (hang && !hang->is_suspected) hang->diagnosis = cause_of(*hang, *record_);
-  return hang;
 }
 
 // The store is gone when the rank that serves it has ended.
@@ -126,9 +111,11 @@ void RankWatch::publish(const Diagnosis& ending) {
 
 // The rank that serves the store ends after all hosts have read there why.
 void RankWatch::fail(const char* message, bool is_own) {
-  if (!can_exchange_) return;
-  if (is_own) publish(failure_of(rank_, message));
-  if (rank_ != 0 || !(is_own || ending_of(*record_))) return;
+  if (is_own) {
+    publish_ending(*record_, failure_of(rank_, message));
+    publish(failure_of(rank_, message));
+  }
+  if (!can_exchange_ || rank_ != 0 || !(is_own || ending_of(*record_))) return;
   const auto deadline = std::chrono::steady_clock::now() + kGrace;
   try {
     while (!exchange_->do_all_know() && std::chrono::steady_clock::now() < deadline)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <span>
 #include <string_view>
 #include <thread>
 #include <torch/csrc/autograd/engine.h>
@@ -26,17 +27,27 @@ constexpr milliseconds kLookInterval{100};
 // How long a rank whose call the transport has failed waits for a watch to say why.
 constexpr milliseconds kPatience{3000};
 
-// What Gloo says if another rank has ended, or is late. Other errors are the rank's own.
-bool is_of_transport(const std::exception& error) {
-  const std::string_view text = error.what();
-  constexpr const char* kTexts[] = {"Connection closed by peer",
-                                    "Connection reset by peer",
-                                    "Broken pipe",
-                                    "Timed out",
-                                    "timed out",
-                                    "Application timeout caused pair closure"};
-  return std::any_of(std::begin(kTexts), std::end(kTexts),
+bool has_any(std::string_view text, std::span<const char* const> parts) {
+  return std::any_of(parts.begin(), parts.end(),
                      [&](const char* part) { return text.find(part) != std::string_view::npos; });
+}
+
+// What Gloo says if another rank has ended, or is late. Other errors are the rank's own.
+bool has_lost_a_rank(const std::exception& error) {
+  constexpr const char* kTexts[] = {"Connection closed by peer", "Connection reset by peer", "Broken pipe"};
+  return has_any(error.what(), kTexts);
+}
+bool is_of_transport(const std::exception& error) {
+  constexpr const char* kTexts[] = {"Timed out", "timed out", "Application timeout caused pair closure"};
+  return has_lost_a_rank(error) || has_any(error.what(), kTexts);
+}
+
+// Whether a rank of this host has ended because of another one, and no watch has said why.
+bool has_given_up(const JobRecord& record) {
+  for (int rank = record.first_rank(); rank < record.first_rank() + record.num_local(); ++rank) {
+    if (record.rank(rank).end.load() == RankEnd::kConsequence) return true;
+  }
+  return false;
 }
 
 // The recorder of a rank, and the index of the group in its record.
@@ -53,7 +64,7 @@ struct Place {
         throw CommError(fmt::format("rank {}: released from waiting: {}", recorder->rank(), ending->text));
       }
       if (patience > milliseconds(0)) std::this_thread::sleep_for(milliseconds(10));
-    } while (std::chrono::steady_clock::now() < deadline);
+    } while (std::chrono::steady_clock::now() < deadline && !has_given_up(*recorder->record()));
   }
 
   // A watch that sees the ranks of other hosts knows more than this host's record.
@@ -74,7 +85,8 @@ struct Place {
       if (recorder->has_verdict()) throw_difference();
       if (is_of_transport(error)) {
         recorder->set_failed(call);
-        if (!recorder->record()->is_watched()) throw_ending(kPatience);
+        // Before a call is late, a watch has had time to say why.
+        if (!recorder->record()->is_watched() && has_lost_a_rank(error)) throw_ending(kPatience);
       }
       const auto place = place_at(recorder->record()->rank(recorder->rank()), call.position);
       throw comm_error(fmt::format("rank {}{}", recorder->rank(), place ? ": " + describe(*place) : ""), error);

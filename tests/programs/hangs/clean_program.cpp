@@ -1,6 +1,6 @@
-// Random programs without a mistake, for ranks of any backend: `clean_program FIRST_SEED COUNT`. All ranks draw the same
-// plan from the seed: collectives and messages of several groups, awaited at once or later, from one thread or two, while
-// some ranks are slow. Every result is checked.
+// Random programs without a mistake, for ranks of any backend: `clean_program FIRST_SEED COUNT`. All ranks draw the
+// same plan from the seed: collectives and messages of several groups, awaited at once or later, from one thread or
+// two, while some ranks are slow. Every result is checked.
 #include <chrono>
 #include <cmath>
 #include <iostream>

@@ -55,21 +55,26 @@ struct Place {
   std::shared_ptr<RankRecorder> recorder;
   int group = 0;
 
-  // If a watch has ended the job, or does so within the patience.
-  void throw_ending(milliseconds patience = milliseconds(0)) const {
-    const auto deadline = std::chrono::steady_clock::now() + patience;
-    do {
-      if (auto ending = ending_of(*recorder->record())) {
-        if (ending->kind != Diagnosis::Kind::kRankFailure) throw DiagnosedError(std::move(*ending));
-        throw CommError(fmt::format("rank {}: released from waiting: {}", recorder->rank(), ending->text));
-      }
-      if (patience > milliseconds(0)) std::this_thread::sleep_for(milliseconds(10));
-    } while (std::chrono::steady_clock::now() < deadline && !has_given_up(*recorder->record()));
+  // If a watch has ended the job.
+  void throw_ending() const {
+    auto ending = ending_of(*recorder->record());
+    if (!ending) return;
+    if (ending->kind != Diagnosis::Kind::kRankFailure) throw DiagnosedError(std::move(*ending));
+    throw CommError(fmt::format("rank {}: released from waiting: {}", recorder->rank(), ending->text));
+  }
+
+  // The same, if it does so within the patience.
+  void await_ending() const {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    for (bool is_last = false; !is_last; std::this_thread::sleep_for(milliseconds(10))) {
+      is_last = std::chrono::steady_clock::now() >= deadline || has_given_up(*recorder->record());
+      throw_ending();
+    }
   }
 
   // A watch that sees the ranks of other hosts knows more than this host's record.
   [[noreturn]] void throw_difference() const {
-    if (!recorder->record()->has_all_ranks()) throw_ending(kPatience);
+    if (!recorder->record()->has_all_ranks()) await_ending();
     throw DiagnosedError(await_difference(recorder->record()));
   }
 
@@ -86,7 +91,7 @@ struct Place {
       if (is_of_transport(error)) {
         recorder->set_failed(call);
         // Before a call is late, a watch has had time to say why.
-        if (!recorder->record()->is_watched() && has_lost_a_rank(error)) throw_ending(kPatience);
+        if (!recorder->record()->is_watched() && has_lost_a_rank(error)) await_ending();
       }
       const auto place = place_at(recorder->record()->rank(recorder->rank()), call.position);
       throw comm_error(fmt::format("rank {}{}", recorder->rank(), place ? ": " + describe(*place) : ""), error);

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "reference/core/errors.hpp"
+#include "sim/report/timeline/timeline_reader.hpp"
 #include "tests/sim/report/timeline/sample_timelines.hpp"
 #include "tests/sim/report/timeline/trace_rules.hpp"
 #include "tests/support/property.hpp"
@@ -207,6 +208,35 @@ TEST(TraceRulesTest, BrokenTraceIsNoticed) {
               ::testing::Contains(HasSubstr("a time that is none")));
   EXPECT_THAT(broken_by("M", [](auto& events, auto event) { events.erase(event); }),
               ::testing::Contains(HasSubstr("its process has no name")));
+}
+
+// In the order of their begins; a time is exact to the nanosecond that is written.
+TEST(TimelineTest, WhatIsWrittenIsRead) {
+  expect_property(100, [] {
+    const auto timeline = any_timeline();
+    std::ostringstream text;
+    write_timeline(text, timeline);
+    const auto again = read_timeline(text.str());
+    const auto described = [](const std::vector<Slice>& slices) {
+      std::vector<std::string> lines;
+      for (const auto& slice : slices) {
+        lines.push_back(fmt::format("{} {:.9f} {:.9f} {} {}", static_cast<int>(slice.kind), slice.begin, slice.end,
+                                    std::max<std::int64_t>(slice.sequence, -1), slice.bytes));
+      }
+      std::sort(lines.begin(), lines.end());
+      return lines;
+    };
+    for (std::size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
+      const auto read = rank < again.ranks.size() ? again.ranks[rank] : RankTimeline();
+      RC_ASSERT(described(read.virtual_clock) == described(timeline.ranks[rank].virtual_clock));
+      RC_ASSERT(described(read.wall_clock) == described(timeline.ranks[rank].wall_clock));
+    }
+  });
+}
+
+TEST(TimelineTest, AnotherFileIsNoTimeline) {
+  for (const auto* text : {"", "{}", "[1]", R"({"traceEvents":[{"ph":"X","pid":1,"tid":1,"name":"a"}]})"})
+    EXPECT_THROW((void)read_timeline(text), ConfigError) << text;
 }
 
 }  // namespace

@@ -1,7 +1,12 @@
-// Keys of the store: watch/host/R: number of ranks of the host whose first rank is R. watch/state/R: its state.
-// watch/request: name of a request. watch/record/NAME/RANK: what a rank has recorded. watch/ending: a diagnosis.
-// watch/informed/R: set once a host knows it.
-// watch/ended: set once all ranks have returned from their programs, and their calls agreed.
+// Keys of the store:
+//   watch/host/R            number of ranks of the host whose first rank is R
+//   watch/state/R           its state
+//   watch/request           name of a request for the records of all ranks
+//   watch/record/NAME/RANK  what a rank has recorded
+//   watch/ending            why the job has to end
+//   watch/informed/R        set once a host knows that
+//   watch/ended             set once all ranks have returned from their programs, and their calls agreed
+//   watch/closed            set before the store is gone while ranks go on
 #include "backends/recorded/host_exchange.hpp"
 
 #include <fmt/format.h>
@@ -56,13 +61,14 @@ bool HostExchange::find_hosts() {
 }
 
 std::optional<Hang> HostExchange::exchange() {
+  if (store_->check({"watch/closed"})) throw CommError("the store is closed");
   tell_state();
   answer_request();
   if (const auto ending = value_of("watch/ending")) return Hang{diagnosis_of_json(*ending)};
-  if (!find_hosts()) return std::nullopt;
-  read_states();
-  return compares() ? compare() : std::nullopt;
+  return find_hosts() && compares() ? compare() : std::nullopt;
 }
+
+void HostExchange::close() { store_->set("watch/closed", "yes"); }
 
 void HostExchange::publish(const Diagnosis& ending) {
   if (!store_->check({"watch/ending"})) store_->set("watch/ending", diagnosis_json(ending));
@@ -93,14 +99,12 @@ void HostExchange::tell_state() {
               fmt::format("{} {}", ++count_, to_json(state_of_host(*record_, idle.count()))));
 }
 
-void HostExchange::read_states() {
-  for (auto& host : hosts_) {
-    auto text = value_of(fmt::format("watch/state/{}", host.first_rank));
-    if (!text || *text == host.text) continue;
-    host.text = std::move(*text);
-    host.state = host_state_of_json(std::string_view(host.text).substr(host.text.find(' ') + 1));
-    host.changed_at = Clock::now();
-  }
+void HostExchange::read_state(Host& host) {
+  auto text = value_of(fmt::format("watch/state/{}", host.first_rank));
+  if (!text || *text == host.text) return;
+  host.text = std::move(*text);
+  host.state = host_state_of_json(std::string_view(host.text).substr(host.text.find(' ') + 1));
+  host.changed_at = Clock::now();
 }
 
 void HostExchange::answer_request() {
@@ -111,14 +115,18 @@ void HostExchange::answer_request() {
     store_->set(fmt::format("watch/record/{}/{}", answered_, rank), bytes_of(snapshot_of(*record_, rank)));
 }
 
-bool HostExchange::compares() const {
-  const auto fresh = std::find_if(hosts_.begin(), hosts_.end(), [](const Host& host) {
-    return host.state && Clock::now() - host.changed_at < kSilentAfter;
-  });
-  return fresh != hosts_.end() && fresh->first_rank == record_->first_rank();
+// The first host that is not silent. The others read the state of one host only.
+bool HostExchange::compares() {
+  for (auto& host : hosts_) {
+    if (host.first_rank == record_->first_rank()) return true;
+    read_state(host);
+    if (host.state && Clock::now() - host.changed_at < kSilentAfter) return false;
+  }
+  return true;
 }
 
 std::optional<Hang> HostExchange::compare() {
+  for (auto& host : hosts_) read_state(host);
   if (request_) return diagnose_records();
   std::vector<const HostState*> states;
   for (const auto& host : hosts_) states.push_back(host.state ? &*host.state : nullptr);

@@ -30,8 +30,10 @@ class HostExchange {
   HostExchange(const WatchOptions& options, c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<JobRecord> record);
 
   /// By the rank that speaks for its host: tells this host's state, and returns what has been found, on this host or on
-  /// another one. A hang that is certain is found by all hosts.
+  /// another one. A hang that is certain is found by all hosts. Throws if the store is gone or closed.
   std::optional<Hang> exchange();
+  /// By the rank that serves the store, some time before it ends while others go on. Any thread.
+  void close();
   /// Tells the other hosts why the job has to end, and that this one knows. Any thread.
   void publish(const Diagnosis& ending);
   /// Whether all hosts know why. Any thread.
@@ -59,9 +61,9 @@ class HostExchange {
   [[nodiscard]] std::optional<std::string> value_of(const std::string& key) const;
   [[nodiscard]] bool find_hosts();
   void tell_state();
-  void read_states();
+  void read_state(Host& host);
   void answer_request();
-  [[nodiscard]] bool compares() const;
+  [[nodiscard]] bool compares();
   std::optional<Hang> compare();
   void request_records(Request request);
   std::optional<Hang> diagnose_records();

@@ -68,20 +68,28 @@ RankWatch::RankWatch(const WatchOptions& options, std::shared_ptr<JobRecord> rec
       watch_(options, record_),
       thread_([this](auto stop) { run(stop); }) {}
 
+// An error here must not end a rank that trains.
 void RankWatch::run(const std::stop_token& stop) {
-  const auto& end = record_->rank(rank_).end;
-  while (!sleep_for(end == RankEnd::kNone ? kInterval : kIntervalAtEnd, stop)) {
-    // All ranks look, so that the next one can speak if the first ends.
-    auto hang = watch_.look([&] { return ends_of_processes(*record_); });
-    if (!speaks()) hang.reset();
-    if (!hang && can_exchange_ && speaks()) hang = look_at_hosts();
-    if (hang) act_on(*hang);
-    if (const auto ending = ending_of(*record_)) {
-      if (speaks()) publish(*ending);
-      if (!sleep_for(kGrace, stop)) end_process(*ending, *record_);
-      return;
+  try {
+    const auto& end = record_->rank(rank_).end;
+    while (!sleep_for(end == RankEnd::kNone ? kInterval : kIntervalAtEnd, stop)) {
+      if (const auto hang = look()) act_on(*hang);
+      if (const auto ending = ending_of(*record_)) {
+        if (speaks()) publish(*ending);
+        if (!sleep_for(kGrace, stop)) end_process(*ending, *record_);
+        return;
+      }
     }
+  } catch (const std::exception& error) {
+    print_warning(fmt::format("rank {} looks for hangs no longer: {}", rank_, error.what()));
   }
+}
+
+// All ranks look at their host, so that the next one can speak if the first ends.
+std::optional<Hang> RankWatch::look() {
+  auto hang = watch_.look([&] { return ends_of_processes(*record_); });
+  if (!speaks()) return std::nullopt;
+  return !hang && can_exchange_ ? look_at_hosts() : hang;
 }
 
 // The store is gone when the rank that serves it has ended.
@@ -134,6 +142,10 @@ void RankWatch::finish() {
       if (auto ending = ending_of(*record_)) throw DiagnosedError(std::move(*ending));
       std::this_thread::sleep_for(kIntervalAtEnd);
     }
+    if (rank_ == 0 && !exchange_->have_all_ended()) {
+      exchange_->close();
+      std::this_thread::sleep_for(2 * kInterval);
+    }
   } catch (const DiagnosedError&) {
     throw;
   } catch (const std::exception&) {
@@ -146,8 +158,9 @@ bool RankWatch::speaks() const {
   const bool has_ended = record_->rank(rank_).end.load() != RankEnd::kNone;
   for (int rank = record_->first_rank(); rank < record_->first_rank() + record_->num_local(); ++rank) {
     const auto& other = record_->rank(rank);
-    if (rank == rank_ || (other.end.load() != RankEnd::kNone) || !is_able_to_run(other.pid.load())) continue;
-    if (has_ended || rank < rank_) return false;
+    const bool goes_first = has_ended || rank < rank_;
+    if (rank == rank_ || !goes_first || other.end.load() != RankEnd::kNone) continue;
+    if (is_able_to_run(other.pid.load())) return false;
   }
   return true;
 }

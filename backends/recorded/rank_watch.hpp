@@ -32,6 +32,7 @@ class RankWatch {
 
  private:
   void run(const std::stop_token& stop);
+  std::optional<Hang> look();
   std::optional<Hang> look_at_hosts();
   void act_on(const Hang& hang);
   void publish(const Diagnosis& ending);

@@ -67,7 +67,12 @@ TEST_P(TwoHostsTest, RanksOfTwoHostsGetTheDiagnosisOfSimulatedOnes) {
               AllOf(HasSubstr(real.diagnosis["text"].get<std::string>()), Not(HasSubstr("frame #"))));
 }
 
-TEST_P(TwoHostsTest, HostsOfAnotherLauncherToo) {
+class UnlaunchedHostsTest : public TwoHostsTest {};
+INSTANTIATE_TEST_SUITE_P(Mistakes, UnlaunchedHostsTest,
+                         ::testing::Values("reduction", "early_return", "loop_lengths", "cycle_of_receives"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(UnlaunchedHostsTest, HostsOfAnotherLauncherToo) {
   const auto simulated = run_on("sim", GetParam());
   const Network network(2);
   const auto script =

@@ -89,6 +89,7 @@ void RankWatch::run(const std::stop_token& stop) {
 std::optional<Hang> RankWatch::look() {
   auto hang = watch_.look([&] { return ends_of_processes(*record_); });
   if (!speaks()) return std::nullopt;
+  if (can_exchange_ && is_store_gone()) can_exchange_ = false;
   return !hang && can_exchange_ ? look_at_hosts() : hang;
 }
 
@@ -123,9 +124,10 @@ void RankWatch::fail(const char* message, bool is_own) {
     publish_ending(*record_, failure_of(rank_, message));
     publish(failure_of(rank_, message));
   }
-  if (!can_exchange_ || rank_ != 0 || !(is_own || ending_of(*record_))) return;
-  const auto deadline = std::chrono::steady_clock::now() + kGrace;
+  if (!can_exchange_ || rank_ != 0) return;
   try {
+    if (!is_own && !ending_of(*record_)) return close();
+    const auto deadline = std::chrono::steady_clock::now() + kGrace;
     while (!exchange_->do_all_know() && std::chrono::steady_clock::now() < deadline)
       std::this_thread::sleep_for(kIntervalAtEnd);
   } catch (const std::exception&) {
@@ -142,15 +144,24 @@ void RankWatch::finish() {
       if (auto ending = ending_of(*record_)) throw DiagnosedError(std::move(*ending));
       std::this_thread::sleep_for(kIntervalAtEnd);
     }
-    if (rank_ == 0 && !exchange_->have_all_ended()) {
-      exchange_->close();
-      std::this_thread::sleep_for(2 * kInterval);
-    }
+    if (rank_ == 0 && !exchange_->have_all_ended()) close();
   } catch (const DiagnosedError&) {
     throw;
   } catch (const std::exception&) {
     can_exchange_ = false;
   }
+}
+
+// The other hosts notice before the store is gone.
+void RankWatch::close() {
+  exchange_->close();
+  std::this_thread::sleep_for(2 * kInterval);
+}
+
+// A store that rank 0 serves ends with it.
+bool RankWatch::is_store_gone() const {
+  const bool agent_serves = environment("TORCHELASTIC_USE_AGENT_STORE").value_or("False") == "True";
+  return !agent_serves && record_->is_local(0) && ends_of_processes(*record_)[0].has_ended;
 }
 
 // The first rank that lives; of those that have returned from their programs only if no other is left.

@@ -36,6 +36,8 @@ class RankWatch {
   std::optional<Hang> look_at_hosts();
   void act_on(const Hang& hang);
   void publish(const Diagnosis& ending);
+  void close();
+  [[nodiscard]] bool is_store_gone() const;
   [[nodiscard]] bool speaks() const;
 
   std::shared_ptr<JobRecord> record_;

@@ -115,10 +115,12 @@ Group make_group(const std::string& name, c10::intrusive_ptr<c10d::Store> store,
   return Group(name, std::move(process_group));
 }
 
+// Under torchrun the agent serves the store, and it survives restarts; the prefix below separates the attempts' keys.
+bool agent_serves_store() { return environment("TORCHELASTIC_USE_AGENT_STORE").value_or("False") == "True"; }
+
 c10::intrusive_ptr<c10d::Store> connect_store(const LaunchEnvironment& launch, std::chrono::milliseconds timeout) {
-  // Under torchrun the agent serves the store, and it survives restarts; the prefix below separates the attempts' keys.
   // The time-out is at most c10d's default for stores: collectives may need more time, but a launch does not.
-  const bool agent_serves = environment("TORCHELASTIC_USE_AGENT_STORE").value_or("False") == "True";
+  const bool agent_serves = agent_serves_store();
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(launch.master_port);
   options.isServer = launch.rank == 0 && !agent_serves;
@@ -184,7 +186,7 @@ std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, const Gl
   auto recorded = options;
   recorded.recorder = recorder::make_recorder(launch, *store);
   join_groups(*context, store, recorded, make_group);
-  recorder::record_end_of(*context, recorded.recorder, *store);
+  recorder::record_end_of(*context, recorded.recorder, {*store, /*ends_with_rank_0=*/!agent_serves_store()});
   return context;
 }
 

@@ -233,7 +233,7 @@ class Job {
 
   RankFailure diagnosed(const Diagnosis& diagnosis) {
     result_.diagnosis = diagnosis;
-    return {-1, kExitCodeOfDiagnosis, diagnosis.text};
+    return {-1, recorder::kExitCodeOfDiagnosis, diagnosis.text};
   }
 
   // A program that cannot be started here cannot succeed after a restart, so the failure is final for all machines.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backends/launch/output_lines.hpp"
+#include "reference/recorder/ending.hpp"
 #include "reference/recorder/job_reader.hpp"
 
 /// The processes of one attempt on this machine.
@@ -44,8 +45,6 @@ struct RankProcessesOptions {
   const sigset_t* blocked = nullptr;  ///< initially blocked signals; null: those of this process
 };
 
-inline constexpr int kExitCodeOfDiagnosis = 3;
-
 /// The first process that failed.
 struct RankFailure {
   int rank = -1;        ///< -1: no single one
@@ -55,7 +54,7 @@ struct RankFailure {
 
 /// Whether the launcher has diagnosed the ranks; 3 is also the exit code of a rank that says so.
 inline bool is_diagnosis(const RankFailure& failure) {
-  return failure.rank < 0 && failure.exit_code == kExitCodeOfDiagnosis;
+  return failure.rank < 0 && failure.exit_code == recorder::kExitCodeOfDiagnosis;
 }
 
 class RankProcesses {

@@ -6,7 +6,7 @@
 //   watch/ending            why the job has to end
 //   watch/informed/R        set once a host knows that
 //   watch/ended             set once all ranks have returned from their programs, and their calls agreed
-//   watch/closed            set before the store is gone while ranks go on
+//   watch/closed            set before the store is gone while ranks continue
 #include "backends/recorded/host_exchange.hpp"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr auto kCertainAfter = std::chrono::milliseconds(1000);  // as a watch of one host
 constexpr auto kSilentAfter = std::chrono::seconds(3);
-constexpr auto kWaitForCalls = std::chrono::milliseconds(1000);  // for ranks that have not come to a call that differs
+constexpr auto kWaitForCalls = std::chrono::milliseconds(1000);  // for ranks on their way to a call that differs
 constexpr auto kAnswerLimit = std::chrono::seconds(5);
 
 std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
@@ -111,7 +111,7 @@ void HostExchange::answer_request() {
   const auto request = value_of("watch/request");
   if (!request || *request == answered_) return;
   answered_ = *request;
-  for (int rank = record_->first_rank(); rank < record_->first_rank() + record_->num_local(); ++rank)
+  for (const int rank : record_->local_ranks())
     store_->set(fmt::format("watch/record/{}/{}", answered_, rank), bytes_of(snapshot_of(*record_, rank)));
 }
 
@@ -173,7 +173,7 @@ std::optional<Hang> HostExchange::diagnose_records() {
   return Hang{diagnose_waiting(view, request.idle), /*is_suspected=*/true, options_.stops_on_suspicion};
 }
 
-// Null until all hosts have answered. What one has not sent in time is taken as not recorded: its ranks are then not
+// Null until all hosts have answered. What one fails to send in time is taken as not recorded: its ranks are then not
 // stuck.
 std::shared_ptr<JobRecord> HostExchange::take_records() {
   std::vector<std::string> keys;
@@ -188,7 +188,7 @@ std::shared_ptr<JobRecord> HostExchange::take_records() {
   return all;
 }
 
-// Ranks that have not come to the call yet may do so soon.
+// Ranks on their way to the call may arrive soon.
 std::optional<Hang> HostExchange::diagnose_difference_in(const std::shared_ptr<JobRecord>& all,
                                                          const Request& request) {
   if (!condemn_first_difference(*all, request.differing_group))

@@ -26,13 +26,13 @@ namespace accel::recorder {
 
 class HostExchange {
  public:
-  /// `store`: a connection of its own. Every rank of the job constructs one.
+  /// `store`: a separate connection. Every rank of the job constructs one.
   HostExchange(const WatchOptions& options, c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<JobRecord> record);
 
   /// By the rank that speaks for its host: tells this host's state, and returns what has been found, on this host or on
   /// another one. A hang that is certain is found by all hosts. Throws if the store is gone or closed.
   std::optional<Hang> exchange();
-  /// By the rank that serves the store, some time before it ends while others go on. Any thread.
+  /// By the rank that serves the store, some time before it ends while others continue. Any thread.
   void close();
   /// Tells the other hosts why the job has to end, and that this one knows. Any thread.
   void publish(const Diagnosis& ending);

@@ -21,7 +21,6 @@ constexpr auto kInterval = std::chrono::milliseconds(200);
 constexpr auto kIntervalAtEnd = std::chrono::milliseconds(20);
 constexpr auto kGrace = std::chrono::seconds(2);  // for ranks that the ending releases
 constexpr auto kLinger = std::chrono::seconds(5);
-constexpr int kExitCodeOfDiagnosis = 3;
 
 // Returns whether the watch was stopped meanwhile.
 bool sleep_for(std::chrono::milliseconds time, const std::stop_token& stop) {
@@ -60,10 +59,12 @@ WatchOptions watch_options() {
   return options;
 }
 
-RankWatch::RankWatch(const WatchOptions& options, std::shared_ptr<JobRecord> record, int rank, c10d::Store& store)
+RankWatch::RankWatch(const WatchOptions& options, std::shared_ptr<JobRecord> record, int rank, const JobStore& store)
     : record_(std::move(record)),
       rank_(rank),
-      exchange_(record_->has_all_ranks() ? nullptr : std::make_unique<HostExchange>(options, store.clone(), record_)),
+      store_ends_with_rank_0_(store.ends_with_rank_0),
+      exchange_(record_->has_all_ranks() ? nullptr
+                                         : std::make_unique<HostExchange>(options, store.store.clone(), record_)),
       can_exchange_(exchange_ != nullptr),
       watch_(options, record_),
       thread_([this](auto stop) { run(stop); }) {}
@@ -158,16 +159,14 @@ void RankWatch::close() {
   std::this_thread::sleep_for(2 * kInterval);
 }
 
-// A store that rank 0 serves ends with it.
 bool RankWatch::is_store_gone() const {
-  const bool agent_serves = environment("TORCHELASTIC_USE_AGENT_STORE").value_or("False") == "True";
-  return !agent_serves && record_->is_local(0) && ends_of_processes(*record_)[0].has_ended;
+  return store_ends_with_rank_0_ && record_->is_local(0) && has_process_ended(*record_, 0);
 }
 
 // The first rank that lives; of those that have returned from their programs only if no other is left.
 bool RankWatch::speaks() const {
   const bool has_ended = record_->rank(rank_).end.load() != RankEnd::kNone;
-  for (int rank = record_->first_rank(); rank < record_->first_rank() + record_->num_local(); ++rank) {
+  for (const int rank : record_->local_ranks()) {
     const auto& other = record_->rank(rank);
     const bool goes_first = has_ended || rank < rank_;
     if (rank == rank_ || !goes_first || other.end.load() != RankEnd::kNone) continue;

@@ -9,7 +9,7 @@
 
 /// Watches the ranks of a job whose launcher does not: under torchrun, mpirun and srun, and on several machines.
 ///
-/// Every rank has a watch, a thread of its own. Of each host, the first rank that lives speaks: it publishes why the
+/// Every rank has a watch, a separate thread. Of each host, the first rank that lives speaks: it publishes why the
 /// job has to end, and prints who may only be slow. Then the ranks that wait for others end with that error, and after
 /// a grace period the watch ends those that do not.
 ///
@@ -19,10 +19,16 @@ namespace accel::recorder {
 /// From ACCEL_HANG_SECONDS and ACCEL_ON_HANG, as the flags of accel launch. Throws ConfigError.
 WatchOptions watch_options();
 
+/// The store of a job.
+struct JobStore {
+  c10d::Store& store;
+  bool ends_with_rank_0 = true;  ///< which serves it
+};
+
 class RankWatch {
  public:
   /// `store`: of the job, used if it has other hosts.
-  RankWatch(const WatchOptions& options, std::shared_ptr<JobRecord> record, int rank, c10d::Store& store);
+  RankWatch(const WatchOptions& options, std::shared_ptr<JobRecord> record, int rank, const JobStore& store);
 
   /// After the rank has returned from its program. Waits until the ranks of other hosts have too, a few seconds at
   /// most, if they could not learn of this end later. Throws DiagnosedError if the job has to end meanwhile.
@@ -42,6 +48,7 @@ class RankWatch {
 
   std::shared_ptr<JobRecord> record_;
   const int rank_;
+  const bool store_ends_with_rank_0_;
   std::unique_ptr<HostExchange> exchange_;  // null: there is one host
   std::atomic<bool> can_exchange_;
   JobWatch watch_;       // of one host

@@ -44,10 +44,9 @@ bool is_of_transport(const std::exception& error) {
 
 // Whether a rank of this host has ended because of another one, and no watch has said why.
 bool has_given_up(const JobRecord& record) {
-  for (int rank = record.first_rank(); rank < record.first_rank() + record.num_local(); ++rank) {
-    if (record.rank(rank).end.load() == RankEnd::kConsequence) return true;
-  }
-  return false;
+  const auto ranks = record.local_ranks();
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [&](int rank) { return record.rank(rank).end.load() == RankEnd::kConsequence; });
 }
 
 // The recorder of a rank, and the index of the group in its record.

@@ -8,7 +8,6 @@
 #include <fstream>
 #include <sstream>
 
-#include "backends/recorded/rank_watch.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/system/print_warning.hpp"
 #include "reference/diagnosis/diagnosis.hpp"
@@ -17,8 +16,8 @@
 namespace accel::recorder {
 namespace {
 
-// Processes of one kernel and one namespace of process numbers see each other below /proc. A namespace of its own for
-// the network is a host of its own.
+// Processes of one kernel and one namespace of process numbers see each other below /proc. A separate network
+// namespace is a separate host.
 std::string host_name() {
   std::string name;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> name;
@@ -90,7 +89,7 @@ std::shared_ptr<RankRecorder> make_recorder(const LaunchEnvironment& launch, c10
   return has_place ? std::make_shared<RankRecorder>(std::move(record), launch.rank) : nullptr;
 }
 
-void record_end_of(RankContext& context, const std::shared_ptr<RankRecorder>& recorder, c10d::Store& store) {
+void record_end_of(RankContext& context, const std::shared_ptr<RankRecorder>& recorder, const JobStore& store) {
   if (!recorder) return;
   const auto& record = recorder->record();
   std::shared_ptr<RankWatch> watch;

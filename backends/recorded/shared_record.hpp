@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "backends/recorded/rank_watch.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/recorder/rank_recorder.hpp"
 #include "reference/state/rank_context.hpp"
@@ -19,6 +20,6 @@ std::shared_ptr<RankRecorder> make_recorder(const LaunchEnvironment& launch, c10
 
 /// Makes the rank record how its program ends, and watches the job until then if its launcher does not. `recorder` may
 /// be null.
-void record_end_of(RankContext& context, const std::shared_ptr<RankRecorder>& recorder, c10d::Store& store);
+void record_end_of(RankContext& context, const std::shared_ptr<RankRecorder>& recorder, const JobStore& store);
 
 }  // namespace accel::recorder

@@ -35,7 +35,7 @@ void CallLog::clear() {
 }
 
 void CallLog::collect() {
-  for (int rank = record_->first_rank(); rank < record_->first_rank() + record_->num_local(); ++rank) {
+  for (const int rank : record_->local_ranks()) {
     collect_ends(rank);
     collect_new(rank);
   }

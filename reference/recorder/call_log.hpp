@@ -16,8 +16,8 @@ struct LoggedCall {
   std::int64_t sequence = 0;  ///< in its group; of a message, for its two ranks
   std::int64_t bytes = 0;     ///< contributed by this rank
   std::int64_t begin_ns = 0;
-  std::int64_t wait_ns = 0;  ///< since when the rank has waited for its end; 0: it has not
-  std::int64_t end_ns = 0;   ///< 0: the rank has not seen the end, or the record no longer shows it
+  std::int64_t wait_ns = 0;  ///< since when the rank has waited for its end; 0: never
+  std::int64_t end_ns = 0;   ///< 0: the rank did not see it, or the record no longer shows it
 };
 
 /// Collects the calls of the ranks of this host while they run, since the record keeps the last ones only.

@@ -10,9 +10,12 @@
 /// Thread rule: any thread of any process.
 namespace accel::recorder {
 
+/// Of a rank that has been diagnosed, and of a launcher whose ranks have been.
+inline constexpr int kExitCodeOfDiagnosis = 3;
+
 /// Publishes why the job has to end, unless it has been published. There is an ending afterwards.
 void publish_ending(const JobRecord& record, Diagnosis diagnosis);
-/// Absent while the job may go on.
+/// Absent while the job may continue.
 std::optional<Diagnosis> ending_of(const JobRecord& record);
 /// True for one caller: the rank that prints the ending for all of the host.
 bool claim_to_print_ending(const JobRecord& record);

@@ -15,11 +15,6 @@ using Json = nlohmann::json;
 
 constexpr std::uint64_t kComparedCalls = 32;  // enough for calls of all hosts to meet between two states
 
-template <typename Body>
-void for_each_rank(const JobRecord& record, Body&& body) {
-  for (int rank = record.first_rank(); rank < record.first_rank() + record.num_local(); ++rank) body(record.rank(rank));
-}
-
 bool is_of_several_hosts(const RecordedGroup& group, const JobRecord& record) {
   return std::any_of(group.members, group.members + group.size, [&](int rank) { return !record.is_local(rank); });
 }
@@ -58,7 +53,8 @@ std::uint64_t offset_of(const JobRecord& record, int rank) {
 
 HostState state_of_host(const JobRecord& record, std::int64_t idle_ms) {
   HostState state{.progress = progress_of(record), .idle_ms = idle_ms, .has_ended = true};
-  for_each_rank(record, [&](const RankRecord& rank) {
+  for (const int world_rank : record.local_ranks()) {
+    const auto& rank = record.rank(world_rank);
     state.has_ended = state.has_ended && rank.end.load() == RankEnd::kLeft;
     state.waits = state.waits || std::any_of(std::begin(rank.waits), std::end(rank.waits),
                                              [](const auto& wait) { return wait.load() != 0; });
@@ -68,8 +64,8 @@ HostState state_of_host(const JobRecord& record, std::int64_t idle_ms) {
       if (!state.groups.contains(group.name) && is_of_several_hosts(group, record))
         state.groups[group.name] = calls_of(group);
     }
-  });
-  if (const auto& verdict = record.verdict(); verdict.state.load(std::memory_order_acquire) == 2)
+  }
+  if (const auto& verdict = record.verdict(); record.has_verdict())
     state.differs = record.rank(verdict.finder).groups[verdict.group].name;
   state.ends = ends_of_processes(record);
   return state;
@@ -114,7 +110,7 @@ std::optional<std::string> differing_group(const std::vector<const HostState*>& 
   return std::nullopt;
 }
 
-// The file's holes are what the rank has not used.
+// The file's holes are unused parts.
 std::string snapshot_of(const JobRecord& record, int world_rank) {
   const auto begin = offset_of(record, world_rank);
   const auto end = begin + sizeof(RankRecord);

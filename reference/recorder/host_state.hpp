@@ -38,7 +38,7 @@ HostState host_state_of_json(std::string_view json);
 /// A group whose calls differ between hosts. `hosts`: null where a state is not known.
 std::optional<std::string> differing_group(const std::vector<const HostState*>& hosts);
 
-/// What a rank has recorded, without the parts that it has not used.
+/// What a rank has recorded, without unused parts.
 std::string snapshot_of(const JobRecord& record, int world_rank);
 /// Writes a snapshot into another host's record. Throws CommError if it is damaged.
 void apply_snapshot(std::string_view snapshot, const JobRecord& record, int world_rank);

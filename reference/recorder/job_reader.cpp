@@ -77,7 +77,7 @@ CallPlace place_of(const RankRecord& rank, const CopiedCall& call) {
   return {call.facts.op, group.name, static_cast<std::int64_t>(call.sequence), peer, where_of(rank, call)};
 }
 
-// The letter of proc(5); ' ' if the process has ended, even if its parent has not noticed yet.
+// The letter of proc(5); ' ' if the process has ended, even before its parent notices.
 char state_letter(pid_t pid) {
   const auto stat = task_stat(fmt::format("/proc/{}", pid));
   const auto letter = stat.empty() ? ' ' : stat.front();
@@ -113,7 +113,7 @@ class Viewer {
   Viewer(const JobRecord& record, const std::vector<ProcessEnd>& ends) : record_(record), ends_(ends) {
     view_.progress = progress_of(record);
     view_.job.ranks.resize(record.world_size(), {.activity = Activity::kIsRemote});
-    for_each_rank([&](int rank) { read_rank(rank); });
+    for (const int rank : record.local_ranks()) read_rank(rank);
     for (auto& open : view_.job.open_calls) add_lines_apart(open);
     find_stuck();
   }
@@ -140,11 +140,6 @@ class Viewer {
   }
 
  private:
-  template <typename Body>
-  void for_each_rank(Body&& body) const {
-    for (int local = 0; local < record_.num_local(); ++local) body(record_.first_rank() + local);
-  }
-
   [[nodiscard]] ProcessEnd end_of(int rank) const {
     const auto local = static_cast<std::size_t>(rank - record_.first_rank());
     return local < ends_.size() ? ends_[local] : ProcessEnd();
@@ -251,7 +246,7 @@ class Viewer {
   // from anybody, one). Ranks of other hosts are taken as not stuck.
   void find_stuck() {
     std::vector<bool> lives(record_.world_size(), true);
-    for_each_rank([&](int rank) { lives[rank] = false; });
+    for (const int rank : record_.local_ranks()) lives[rank] = false;
     for (const int rank : view_.elsewhere) lives[rank] = true;
     for (const int rank : view_.waiting)
       lives[rank] = std::find(blocked_.begin(), blocked_.end(), rank) == blocked_.end();
@@ -315,8 +310,8 @@ std::optional<Call> call_at(const RankRecord& rank, std::uint64_t position) {
 std::uint64_t progress_of(const JobRecord& record) {
   std::uint64_t hash = 0;
   const auto note = [&](std::uint64_t number) { hash = (hash ^ number) * 0x9e37'79b9'7f4a'7c15ull + 1; };
-  for (int local = 0; local < record.num_local(); ++local) {
-    const auto& rank = record.rank(record.first_rank() + local);
+  for (const int local : record.local_ranks()) {
+    const auto& rank = record.rank(local);
     note(rank.num_calls.load(std::memory_order_relaxed));
     note(static_cast<std::uint64_t>(rank.end.load(std::memory_order_relaxed)));
     note(rank.failed_call.load(std::memory_order_relaxed));
@@ -338,14 +333,17 @@ void add_process_states(const JobRecord& record, JobView& view) {
   }
 }
 
+bool has_process_ended(const JobRecord& record, int world_rank) {
+  const auto pid = record.rank(world_rank).pid.load();
+  return pid != 0 && state_letter(pid) == ' ';
+}
+
 std::vector<ProcessEnd> ends_of_processes(const JobRecord& record) {
-  std::vector<ProcessEnd> ends(record.num_local());
-  for (int local = 0; local < record.num_local(); ++local) {
-    const auto& own = record.rank(record.first_rank() + local);
-    const auto pid = own.pid.load();
-    if (pid == 0 || state_letter(pid) != ' ') continue;
-    ends[local].has_ended = true;
-    if (own.end.load() != RankEnd::kLeft) ends[local].detail = "its process has ended";
+  std::vector<ProcessEnd> ends;
+  for (const int rank : record.local_ranks()) {
+    auto& end = ends.emplace_back();
+    end.has_ended = has_process_ended(record, rank);
+    if (end.has_ended && record.rank(rank).end.load() != RankEnd::kLeft) end.detail = "its process has ended";
   }
   return ends;
 }
@@ -371,7 +369,7 @@ JobView JobReader::view(const std::vector<ProcessEnd>& ends) const { return View
 
 std::optional<OpenCall> JobReader::condemned_call() const {
   const auto& verdict = record_->verdict();
-  if (verdict.state.load(std::memory_order_acquire) != 2) return std::nullopt;
+  if (!record_->has_verdict()) return std::nullopt;
   const auto& group = record_->rank(verdict.finder).groups[verdict.group];
   return Viewer::collective(*record_, group, verdict.sequence);
 }

@@ -54,6 +54,8 @@ std::uint64_t progress_of(const JobRecord& record);
 
 /// What the kernel says of the local ranks' processes. An exit code is not known: it belongs to the launcher.
 std::vector<ProcessEnd> ends_of_processes(const JobRecord& record);
+/// False also for a rank that has not started.
+bool has_process_ended(const JobRecord& record, int world_rank);
 /// Whether the process has neither ended nor been stopped.
 bool is_able_to_run(pid_t pid);
 

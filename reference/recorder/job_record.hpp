@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <ranges>
 
 #include "reference/core/collective.hpp"
 
@@ -54,7 +55,7 @@ struct CallFacts {
 struct RecordedCall {
   std::atomic<std::uint64_t> position;  ///< 1 for the rank's first call; 0 while it is written
   std::atomic<std::int64_t> begin_ns;   ///< CLOCK_MONOTONIC
-  std::atomic<std::int64_t> wait_ns;    ///< when the rank began to wait for the end; 0: it has not
+  std::atomic<std::int64_t> wait_ns;    ///< when the rank began to wait for the end; 0: never
   std::atomic<std::int64_t> end_ns;     ///< 0 until the rank has seen the end
   std::uint64_t sequence;               ///< of a collective in its group, of a message for its two ranks
   std::uint32_t line;
@@ -118,7 +119,7 @@ struct alignas(4096) Ending {
   char diagnosis[(1 << 20) - 16];  ///< as JSON
 };
 
-/// Where the rank keeps the group of this name; -1: it has not announced it.
+/// Where the rank keeps the group of this name; -1: not announced.
 int group_index(const RankRecord& rank, const char* name);
 
 struct JobRecordOptions {
@@ -147,9 +148,12 @@ class JobRecord {
     return world_rank >= first_rank() && world_rank < first_rank() + num_local();
   }
   [[nodiscard]] bool has_all_ranks() const { return num_local() == world_size(); }
+  /// World ranks of this host, in their order.
+  [[nodiscard]] auto local_ranks() const { return std::views::iota(first_rank(), first_rank() + num_local()); }
   /// `world_rank` is local.
   [[nodiscard]] RankRecord& rank(int world_rank) const;
   [[nodiscard]] Verdict& verdict() const;
+  [[nodiscard]] bool has_verdict() const { return verdict().state.load(std::memory_order_acquire) == 2; }
   [[nodiscard]] Ending& ending() const;
   /// Whether a launcher explains what ranks see of the end of others, so that they need not print it.
   [[nodiscard]] std::atomic<bool>& is_watched() const;

@@ -51,7 +51,7 @@ void JobWatch::begin_attempt() {
 std::optional<Hang> JobWatch::look(const std::function<Ends()>& ends) {
   if (auto ending = ending_without_culprit(*record_)) return Hang{std::move(*ending)};
   if (!record_->has_all_ranks()) return std::nullopt;
-  if (record_->verdict().state.load() == 2) return Hang{await_difference(record_)};
+  if (record_->has_verdict()) return Hang{await_difference(record_)};
   const auto now = Clock::now();
   if (const auto progress = progress_of(*record_); progress != progress_) {
     progress_ = progress;
@@ -81,7 +81,7 @@ std::string JobWatch::whereabouts(const Ends& ends) const {
 // A rank that ended in a wait has failed because of another one: one that has ended, or one that has not come in time.
 Explanation JobWatch::explain(const Ends& ends, int first_failed) const {
   if (const auto ending = ending_without_culprit(*record_)) return {.diagnosis = ending};
-  if (record_->verdict().state.load() == 2) return {.diagnosis = await_difference(record_)};
+  if (record_->has_verdict()) return {.diagnosis = await_difference(record_)};
   Explanation explanation;
   auto view = reader_.view(ends);
   std::optional<int> other_culprit;

@@ -52,7 +52,7 @@ class RankRecorder {
   [[nodiscard]] bool is_condemned(int group, const Begun& call, bool is_message) const {
     return has_verdict() && is_condemned_by_verdict(group, call, is_message);
   }
-  [[nodiscard]] bool has_verdict() const { return record_->verdict().state.load(std::memory_order_acquire) == 2; }
+  [[nodiscard]] bool has_verdict() const { return record_->has_verdict(); }
   /// Makes this collective the verdict, unless there is one. There is one afterwards.
   void condemn(int group, const Begun& call);
 

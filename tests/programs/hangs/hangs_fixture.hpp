@@ -1,5 +1,6 @@
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -38,6 +39,14 @@ class HangsTest : public ::testing::TestWithParam<std::string> {
 
   TemporaryFolder folder_;
 };
+
+/// For bash: starts the program $0 with the argument $1 as these ranks, without a launcher, and prints how each ended.
+inline std::string script_of_ranks(int first_rank, int count) {
+  return fmt::format(
+      "for local in $(seq 0 {}); do RANK=$(({} + local)) LOCAL_RANK=$local $0 $1 & ranks=\"$ranks $!\"; done; "
+      "for rank in $ranks; do wait $rank; echo ended $?; done",
+      count - 1, first_rank);
+}
 
 inline std::size_t count_of(const std::string& part, const std::string& text) {
   std::size_t count = 0;

@@ -86,20 +86,16 @@ TEST_F(HangsTest, ASlowRankIsReportedAndTheJobLives) {
   EXPECT_THAT(real.result.error, AllOf(HasSubstr("warning: ranks 0-2 have waited for "), HasSubstr("; it sleeps")));
 }
 
-// Four ranks with torchrun's variables and without accel launch. `options`: names and values of further variables.
-CommandResult run_without_launcher(const std::string& mistake, const Words& options = {}) {
-  const auto script =
-      "for rank in 0 1 2 3; do RANK=$rank LOCAL_RANK=$rank $0 $1 & ranks=\"$ranks $!\"; done; "
-      "for rank in $ranks; do wait $rank; echo ended $?; done";
+// Four ranks with torchrun's variables and without accel launch.
+CommandResult run_without_launcher(const std::string& mistake, std::map<std::string, std::string> variables = {}) {
   const launcher::PortClaim port(0);
-  std::map<std::string, std::string> variables{{"WORLD_SIZE", "4"},
-                                               {"LOCAL_WORLD_SIZE", "4"},
-                                               {"MASTER_ADDR", "127.0.0.1"},
-                                               {"MASTER_PORT", std::to_string(port.port())},
-                                               {"ACCELERATE_USE_CPU", "true"}};
-  for (std::size_t option = 0; option + 1 < options.size(); option += 2)
-    variables[options[option]] = options[option + 1];
-  return run_command({"bash", "-c", script, bin("hanging_program"), mistake}, {.environment = variables});
+  variables.merge(std::map<std::string, std::string>{{"WORLD_SIZE", "4"},
+                                                     {"LOCAL_WORLD_SIZE", "4"},
+                                                     {"MASTER_ADDR", "127.0.0.1"},
+                                                     {"MASTER_PORT", std::to_string(port.port())},
+                                                     {"ACCELERATE_USE_CPU", "true"}});
+  return run_command({"bash", "-c", script_of_ranks(0, 4), bin("hanging_program"), mistake},
+                     {.environment = variables});
 }
 
 class UnlaunchedTest : public HangsTest {};
@@ -140,10 +136,10 @@ TEST_F(HangsTest, RanksOfAnotherLauncherSayWhoHasFailed) {
 }
 
 TEST_F(HangsTest, RanksOfAnotherLauncherSayWhoMayOnlyBeSlow) {
-  const auto slow = run_without_launcher("slow", {"ACCEL_HANG_SECONDS", "1"});
+  const auto slow = run_without_launcher("slow", {{"ACCEL_HANG_SECONDS", "1"}});
   EXPECT_EQ(slow.output, "ended 0\nended 0\nended 0\nended 0\n") << slow.error;
   EXPECT_THAT(slow.error, AllOf(HasSubstr("ranks 0-2 have waited for "), HasSubstr("; it sleeps")));
-  const auto stopped = run_without_launcher("sleeping", {"ACCEL_HANG_SECONDS", "1", "ACCEL_ON_HANG", "stop"});
+  const auto stopped = run_without_launcher("sleeping", {{"ACCEL_HANG_SECONDS", "1"}, {"ACCEL_ON_HANG", "stop"}});
   EXPECT_EQ(stopped.output, "ended 3\nended 3\nended 3\nended 3\n") << stopped.error;
 }
 

@@ -75,12 +75,9 @@ INSTANTIATE_TEST_SUITE_P(Mistakes, UnlaunchedHostsTest,
 TEST_P(UnlaunchedHostsTest, HostsOfAnotherLauncherToo) {
   const auto simulated = run_on("sim", GetParam());
   const Network network(2);
-  const auto script =
-      "for local in 0 1; do RANK=$((2 * $2 + local)) LOCAL_RANK=$local $0 $1 & ranks=\"$ranks $!\"; done; "
-      "for rank in $ranks; do wait $rank; echo ended $?; done";
   std::vector<std::future<CommandResult>> running;
   for (int host = 0; host < 2; ++host) {
-    const Words command{"bash", "-c", script, bin("hanging_program"), GetParam(), std::to_string(host)};
+    const Words command{"bash", "-c", script_of_ranks(2 * host, 2), bin("hanging_program"), GetParam()};
     running.push_back(std::async(std::launch::async, [=, &network] {
       return network.run_on(host, command,
                             {.environment = {{"WORLD_SIZE", "4"},

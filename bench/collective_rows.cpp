@@ -14,6 +14,7 @@
 #include "reference/comm/group.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/rank_local/call_site.hpp"
+#include "reference/recorder/call_facts.hpp"
 #include "reference/recorder/rank_recorder.hpp"
 #include "tests/support/run_ranks.hpp"
 
@@ -104,9 +105,9 @@ double seconds_of_record(int ranks) {
     recorders.back()->add_group("world", members);
   }
   const CallSite site(std::source_location::current(), "reduce(mean)");
-  recorder::CallFacts facts{.op = Collective::kAllReduce, .reduce_op = 0, .dtype = 6};
+  auto facts = recorder::facts_of(Collective::kAllReduce, /*reduce_op=*/0, /*root=*/-1);
   const std::int64_t sizes[] = {64, 10};
-  recorder::add_tensor(facts, sizes, {});
+  recorder::add_tensor(facts, {.dtype = 6, .bytes = 2560, .sizes = sizes});
   return median_seconds(50, 1000,
                         [&] {
                           for (const auto& recorder : recorders) {

@@ -6,6 +6,7 @@
 
 #include "reference/diagnosis/diagnose.hpp"
 #include "reference/diagnosis/diagnosis_json.hpp"
+#include "reference/recorder/call_facts.hpp"
 #include "reference/recorder/call_log.hpp"
 #include "reference/recorder/ending.hpp"
 #include "reference/recorder/host_state.hpp"
@@ -38,8 +39,8 @@ class Job {
   }
 
   void call(int rank, int group, Collective op, std::int64_t size) {
-    CallFacts facts{.op = op, .reduce_op = 0, .dtype = 6, .bytes = 4 * size};
-    recorder::add_tensor(facts, std::vector<std::int64_t>{size}, {});
+    auto facts = recorder::facts_of(op, /*reduce_op=*/0, /*root=*/-1);
+    recorder::add_tensor(facts, {.dtype = 6, .bytes = 4 * size, .sizes = std::array{size}});
     for (const auto& recorder : ranks_[rank]) recorder->end(recorder->begin_collective(group, facts));
   }
 

@@ -22,9 +22,10 @@
 #include <iostream>
 #include <numeric>
 
+#include "backends/recorded/c10d_store.hpp"
 #include "backends/recorded/recorded_backend.hpp"
-#include "backends/recorded/shared_record.hpp"
 #include "backends/sockets/listening_socket.hpp"
+#include "backends/watch/watched_rank.hpp"
 #include "reference/core/error_text.hpp"
 #include "reference/core/system/resource_limits.hpp"
 
@@ -184,9 +185,10 @@ std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, const Gl
   context->backend = "gloo";
   auto store = connect_store(launch, options.timeout);
   auto recorded = options;
-  recorded.recorder = recorder::make_recorder(launch, *store);
+  recorder::C10dStore job_store(store, /*ends_with_rank_0=*/!agent_serves_store());
+  recorded.recorder = recorder::make_recorder(launch, job_store);
   join_groups(*context, store, recorded, make_group);
-  recorder::record_end_of(*context, recorded.recorder, {*store, /*ends_with_rank_0=*/!agent_serves_store()});
+  if (recorded.recorder) context->record_end = recorder::watch_until_end(recorded.recorder, job_store);
   return context;
 }
 

@@ -3,18 +3,13 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <array>
-#include <iterator>
-#include <span>
-#include <string_view>
-#include <thread>
+#include <optional>
 #include <torch/csrc/autograd/engine.h>
 #include <utility>
 
-#include "reference/comm/group.hpp"
-#include "reference/diagnosis/diagnosis.hpp"
-#include "reference/recorder/ending.hpp"
-#include "reference/recorder/job_reader.hpp"
+#include "backends/watch/group_recorder.hpp"
+#include "reference/core/error_text.hpp"
+#include "reference/recorder/call_facts.hpp"
 
 namespace accel::recorder {
 namespace {
@@ -24,89 +19,24 @@ using std::chrono::milliseconds;
 
 // How often a rank that waits looks for a verdict. A look costs an exception of c10d.
 constexpr milliseconds kLookInterval{100};
-// How long a rank whose call the transport has failed waits for a watch to say why.
-constexpr milliseconds kPatience{3000};
 
-bool has_any(std::string_view text, std::span<const char* const> parts) {
-  return std::any_of(parts.begin(), parts.end(),
-                     [&](const char* part) { return text.find(part) != std::string_view::npos; });
-}
-
-// What Gloo says if another rank has ended, or is late. Other errors are the rank's own.
-bool has_lost_a_rank(const std::exception& error) {
-  constexpr const char* kTexts[] = {"Connection closed by peer", "Connection reset by peer", "Broken pipe"};
-  return has_any(error.what(), kTexts);
-}
-bool is_of_transport(const std::exception& error) {
-  constexpr const char* kTexts[] = {"Timed out", "timed out", "Application timeout caused pair closure"};
-  return has_lost_a_rank(error) || has_any(error.what(), kTexts);
-}
-
-// Whether a rank of this host has ended because of another one, and no watch has said why.
-bool has_given_up(const JobRecord& record) {
-  const auto ranks = record.local_ranks();
-  return std::any_of(ranks.begin(), ranks.end(),
-                     [&](int rank) { return record.rank(rank).end.load() == RankEnd::kConsequence; });
-}
-
-// The recorder of a rank, and the index of the group in its record.
-struct Place {
-  std::shared_ptr<RankRecorder> recorder;
-  int group = 0;
-
-  // If a watch has ended the job.
-  void throw_ending() const {
-    auto ending = ending_of(*recorder->record());
-    if (!ending) return;
-    if (ending->kind != Diagnosis::Kind::kRankFailure) throw DiagnosedError(std::move(*ending));
-    throw CommError(fmt::format("rank {}: released from waiting: {}", recorder->rank(), ending->text));
+// Runs `body`, which communicates. An error of c10d is explained.
+template <typename Body>
+auto with_cause(const GroupRecorder& recorder, const GroupRecorder::Call& call, Body&& body) {
+  try {
+    return body();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    recorder.explain(call, text_of(error));
   }
-
-  // The same, if it does so within the patience.
-  void await_ending() const {
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    for (bool is_last = false; !is_last; std::this_thread::sleep_for(milliseconds(10))) {
-      is_last = std::chrono::steady_clock::now() >= deadline || has_given_up(*recorder->record());
-      throw_ending();
-    }
-  }
-
-  // A watch that sees the ranks of other hosts knows more than this host's record.
-  [[noreturn]] void throw_difference() const {
-    if (!recorder->record()->has_all_ranks()) await_ending();
-    throw DiagnosedError(await_difference(recorder->record()));
-  }
-
-  // Runs `body`, which communicates. An error of c10d gets the rank and the call, unless calls that differ are its
-  // cause.
-  template <typename Body>
-  auto with_cause(const RankRecorder::Begun& call, Body&& body) const {
-    try {
-      return body();
-    } catch (const Error&) {
-      throw;
-    } catch (const std::exception& error) {
-      if (recorder->has_verdict()) throw_difference();
-      if (is_of_transport(error)) {
-        recorder->set_failed(call);
-        // Before a call is late, a watch has had time to say why.
-        if (!recorder->record()->is_watched() && has_lost_a_rank(error)) await_ending();
-      }
-      const auto place = place_at(recorder->record()->rank(recorder->rank()), call.position);
-      throw comm_error(fmt::format("rank {}{}", recorder->rank(), place ? ": " + describe(*place) : ""), error);
-    }
-  }
-};
+}
 
 /// A work of the recorded backend. Marks the rank as waiting while it waits.
 class RecordedWork : public c10d::Work {
  public:
-  RecordedWork(WorkPtr work, Place place, RankRecorder::Begun call, bool can_look)
-      : c10d::Work(-1, work->retrieveOpType()),
-        work_(std::move(work)),
-        place_(std::move(place)),
-        call_(call),
-        can_look_(can_look) {}
+  RecordedWork(WorkPtr work, GroupRecorder recorder, GroupRecorder::Call call)
+      : c10d::Work(-1, work->retrieveOpType()), work_(std::move(work)), recorder_(std::move(recorder)), call_(call) {}
 
   bool isCompleted() override { return work_->isCompleted(); }
   bool isSuccess() const override { return work_->isSuccess(); }
@@ -129,10 +59,10 @@ class RecordedWork : public c10d::Work {
   std::uint64_t getSequencenumber() const override { return work_->getSequencenumber(); }
 
   bool wait(milliseconds timeout) override {
-    const RankRecorder::Wait mark(*place_.recorder, call_);
+    const RankRecorder::Wait mark(recorder_.rank(), call_);
     const bool is_ended =
-        place_.with_cause(call_, [&] { return can_look_ ? wait_and_look(timeout) : work_->wait(timeout); });
-    place_.recorder->end(call_);
+        with_cause(recorder_, call_, [&] { return call_.is_message ? work_->wait(timeout) : wait_and_look(timeout); });
+    recorder_.rank().end(call_);
     return is_ended;
   }
 
@@ -151,24 +81,50 @@ class RecordedWork : public c10d::Work {
         return work_->wait(is_last ? std::max(timeout - passed, milliseconds(1)) : kLookInterval);
       } catch (const std::exception&) {
         if (is_last || Clock::now() - look < kLookInterval) throw;
-        if (place_.recorder->is_condemned(place_.group, call_, /*is_message=*/false)) place_.throw_difference();
-        place_.throw_ending();
+        recorder_.look(call_);
       }
     }
   }
 
   WorkPtr work_;
-  Place place_;
-  RankRecorder::Begun call_;
-  bool can_look_;
+  GroupRecorder recorder_;
+  GroupRecorder::Call call_;
 };
+
+TensorFacts facts_of_tensor(const at::Tensor& tensor) {
+  const auto dtype = static_cast<std::int8_t>(tensor.scalar_type());
+  if (tensor.layout() == at::kSparse) {
+    return {.dtype = dtype,
+            .bytes = static_cast<std::int64_t>(tensor._indices().nbytes() + tensor._values().nbytes()),
+            .sizes = tensor.sizes(),
+            .sparse_dim = static_cast<std::int8_t>(tensor.sparse_dim())};
+  }
+  TensorFacts facts{.dtype = dtype,
+                    .bytes = static_cast<std::int64_t>(tensor.numel() * tensor.element_size()),
+                    .sizes = tensor.sizes()};
+  if (!tensor.is_contiguous()) facts.strides = tensor.strides();
+  return facts;
+}
+
+std::optional<Parts> parts_of(const CollectiveArgs& args, int num_ranks) {
+  Parts parts;
+  if (args.collective == Collective::kAllToAllSingle) {
+    parts.sent = parts_of_rows(args.inputs[0].sizes(), args.input_splits, num_ranks);
+    parts.expected = parts_of_rows(args.outputs[0].sizes(), args.output_splits, num_ranks);
+    return parts;
+  }
+  if (args.collective != Collective::kAllToAll) return std::nullopt;
+  for (const auto& tensor : args.inputs) parts.sent.push_back(part_of(tensor.sizes()));
+  for (const auto& tensor : args.outputs) parts.expected.push_back(part_of(tensor.sizes()));
+  return parts;
+}
 
 class RecordedBackend : public CollectiveBackend {
  public:
-  RecordedBackend(c10::intrusive_ptr<c10d::Backend> backend, Place place)
+  RecordedBackend(c10::intrusive_ptr<c10d::Backend> backend, GroupRecorder recorder)
       : CollectiveBackend(backend->getRank(), backend->getSize()),
         backend_(std::move(backend)),
-        place_(std::move(place)) {}
+        recorder_(std::move(recorder)) {}
 
   const std::string getBackendName() const override { return backend_->getBackendName(); }
   c10::intrusive_ptr<Options> getBackendOptions() override { return backend_->getBackendOptions(); }
@@ -179,83 +135,49 @@ class RecordedBackend : public CollectiveBackend {
   void shutdown() override { backend_->shutdown(); }
 
   WorkPtr start(CollectiveArgs args) override {
-    const auto begun = begin(args);
-    auto work = place_.with_cause(begun, [&] { return start_on(*backend_, args); });
-    return c10::make_intrusive<RecordedWork>(std::move(work), place_, begun, !is_message(args.collective));
+    const auto call = begin(args);
+    auto work = with_cause(recorder_, call, [&] { return start_on(*backend_, args); });
+    return c10::make_intrusive<RecordedWork>(std::move(work), recorder_, call);
   }
 
   // Blocks until all ranks have come, so this is the wait.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override {
-    const auto begun = begin({.collective = Collective::kMonitoredBarrier});
+    const auto call = recorder_.begin(facts_of({.collective = Collective::kMonitoredBarrier}));
     {
-      const RankRecorder::Wait mark(*place_.recorder, begun);
-      place_.with_cause(begun, [&] { backend_->monitoredBarrier(options, wait_all_ranks); });
+      const RankRecorder::Wait mark(recorder_.rank(), call);
+      with_cause(recorder_, call, [&] { backend_->monitoredBarrier(options, wait_all_ranks); });
     }
-    place_.recorder->end(begun);
+    recorder_.rank().end(call);
   }
 
  private:
-  // Throws, on every rank of the host, if the ranks' calls differ.
-  RankRecorder::Begun begin(const CollectiveArgs& args) {
-    auto& recorder = *place_.recorder;
+  [[nodiscard]] GroupRecorder::Call begin(const CollectiveArgs& args) const {
     const auto facts = facts_of(args);
-    const bool sends_or_receives = is_message(args.collective);
-    const auto begun = sends_or_receives ? recorder.begin_message(place_.group, facts, args.root)
-                                         : recorder.begin_collective(place_.group, facts);
-    if (!sends_or_receives && !recorder.agrees(place_.group, begun)) {
-      recorder.condemn(place_.group, begun);
-      place_.throw_difference();
-    }
-    if (recorder.is_condemned(place_.group, begun, sends_or_receives)) place_.throw_difference();
-    place_.throw_ending();
-    return begun;
+    if (is_message(args.collective)) return recorder_.begin_message(facts, args.root, args.tag);
+    const auto parts = parts_of(args, getSize());
+    return recorder_.begin(facts, parts ? &*parts : nullptr);
   }
 
   c10::intrusive_ptr<c10d::Backend> backend_;
-  Place place_;
+  GroupRecorder recorder_;
 };
-
-// The stride of a dimension of size 1 is arbitrary.
-void add_with_strides(CallFacts& facts, const at::Tensor& tensor) {
-  std::array<std::int64_t, kNumbers> strides{};
-  const auto dims = std::min<std::size_t>(tensor.dim(), strides.size());
-  for (std::size_t dim = 0; dim < dims; ++dim) strides[dim] = tensor.size(dim) == 1 ? 0 : tensor.stride(dim);
-  add_tensor(facts, tensor.sizes(), std::span(strides).first(dims));
-}
 
 }  // namespace
 
 // The same as call_of of the simulator.
 CallFacts facts_of(const CollectiveArgs& args) {
-  const auto op = args.collective;
-  CallFacts facts{.op = op};
-  if (op == Collective::kBarrier || op == Collective::kMonitoredBarrier) return facts;
-  const auto& traits = traits_of(op);
-  if (traits.reduces)
-    facts.reduce_op = static_cast<std::uint8_t>(static_cast<c10d::ReduceOp::RedOpType>(args.reduce_op));
-  if (traits.has_root) facts.root = args.root;
-  const bool is_all_to_all = op == Collective::kAllToAll || op == Collective::kAllToAllSingle;
-  // The input list of a scatter is on the root only.
-  for (const auto& tensor : op == Collective::kScatter || op == Collective::kRecv ? args.outputs : args.inputs) {
-    facts.dtype = static_cast<std::int8_t>(tensor.scalar_type());
-    const bool is_sparse = tensor.layout() == at::kSparse;
-    facts.bytes += is_sparse ? static_cast<std::int64_t>(tensor._indices().nbytes() + tensor._values().nbytes())
-                             : static_cast<std::int64_t>(tensor.numel() * tensor.element_size());
-    if (is_all_to_all) continue;
-    if (is_sparse) facts.sparse_dim = static_cast<std::int8_t>(tensor.sparse_dim());
-    if (traits.is_in_place && !is_sparse && !tensor.is_contiguous())
-      add_with_strides(facts, tensor);
-    else
-      add_tensor(facts, tensor.sizes(), {});
-  }
+  const auto reduce_op = static_cast<c10d::ReduceOp::RedOpType>(args.reduce_op);
+  auto facts = facts_of(args.collective, static_cast<std::uint8_t>(reduce_op), args.root);
+  for (const auto& tensor : is_described_by_outputs(args.collective) ? args.outputs : args.inputs)
+    add_tensor(facts, facts_of_tensor(tensor));
   return facts;
 }
 
 c10::intrusive_ptr<c10d::Backend> recorded(c10::intrusive_ptr<c10d::Backend> backend, std::string_view name,
                                            const std::vector<int>& members, std::shared_ptr<RankRecorder> recorder) {
-  const auto group = recorder->add_group(name, members);
+  auto group = GroupRecorder::create(std::move(recorder), name, members);
   if (!group) return backend;
-  return c10::make_intrusive<RecordedBackend>(std::move(backend), Place{std::move(recorder), *group});
+  return c10::make_intrusive<RecordedBackend>(std::move(backend), std::move(*group));
 }
 
 }  // namespace accel::recorder

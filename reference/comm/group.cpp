@@ -9,6 +9,7 @@
 
 #include "reference/comm/dtypes.hpp"
 #include "reference/comm/exchanged_tensor.hpp"
+#include "reference/comm/transport_error.hpp"
 #include "reference/core/error_text.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/rank_local/call_site.hpp"
@@ -29,19 +30,6 @@ c10d::ReduceOp to_c10d(ReduceOp op) {
     case ReduceOp::kBitwiseXor: return c10d::ReduceOp::BXOR;
   }
   throw InternalError("unknown ReduceOp");
-}
-
-// Returns what the user can do about an error of c10d's backends, whose own texts lack it.
-const char* advice_for(const std::string& message) {
-  const auto has = [&](const char* text) { return message.find(text) != std::string::npos; };
-  if (has("Timed out") || has("timeout"))
-    return "; expected every rank to make this call in time; see the late rank's log, or raise "
-           "init_process_group_kwargs.timeout";
-  if (has("by peer")) return "; a rank ended or lost its connection; see the first error in the ranks' logs";
-  if (has("mismatch"))
-    return "; expected the same call with equal sizes on every rank; ACCELERATE_DEBUG_MODE=1 reports the shapes of all "
-           "ranks";
-  return "";
 }
 
 // Converts exceptions of c10d's backends to CommError with the rank and the operation. Errors of this library
@@ -107,8 +95,7 @@ void check_message(c10d::ProcessGroup& group, const at::Tensor& tensor, int tag,
 }  // namespace
 
 CommError comm_error(const std::string& what, const std::exception& error) {
-  const auto message = text_of(error);
-  return CommError(fmt::format("{}: {}{}", what, message, advice_for(message)));
+  return comm_error(what, std::string_view(text_of(error)));
 }
 
 // Defined here because c10d::Work is incomplete in the header.

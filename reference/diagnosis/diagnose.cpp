@@ -219,6 +219,36 @@ Diagnosis diagnose_difference(const OpenCall& open) {
   return diagnosis;
 }
 
+Diagnosis diagnose_call(const Call& call, const std::string& group, std::uint64_t sequence, std::vector<int> ranks,
+                        const std::string& reason) {
+  Diagnosis diagnosis{.kind = Diagnosis::Kind::kDesync, .ranks = std::move(ranks)};
+  name_call(diagnosis, call, group, sequence);
+  diagnosis.text =
+      fmt::format("{} #{} of group {}{}: {}", name_of(call.op), sequence, group, at(describe(call.where)), reason);
+  return diagnosis;
+}
+
+// Lists every mismatch: the pattern usually shows which rank's splits are wrong. A member with wrong splits mismatches
+// with several peers and stands out; with a single mismatch both sides are named.
+Diagnosis diagnose_splits(const OpenCall& open, const std::vector<SplitMismatch>& mismatches) {
+  std::vector<int> counts(open.members.size());
+  std::string reason = "input and output splits differ; expected equal splits on both sides:";
+  for (const auto& [from, to, sent, expected] : mismatches) {
+    ++counts[from];
+    if (to != from) ++counts[to];
+    reason += fmt::format("\n  rank {} sends {} to rank {}, which expects {}", open.members[from], sent,
+                          open.members[to], expected);
+  }
+  const auto most = std::max_element(counts.begin(), counts.end());
+  std::vector<int> culprits;
+  for (std::size_t member = 0; member < counts.size(); ++member) {
+    if (counts[member] == *most) culprits.push_back(open.members[member]);
+  }
+  std::sort(culprits.begin(), culprits.end());
+  const auto& call = open.calls[most - counts.begin()];
+  return diagnose_call(call ? *call : *any_call(open), open.group, open.sequence, std::move(culprits), reason);
+}
+
 Diagnosis diagnose_hang(const JobState& job, std::string headline) {
   // The culprits are the ranks missing from the call that most ranks wait in; on a tie, from all such calls.
   Writer writer(job, Diagnosis::Kind::kHang, std::move(headline));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,19 @@ std::string describe(const JobState& job);
 
 /// A collective that all members have joined with calls that differ.
 Diagnosis diagnose_difference(const OpenCall& call);
+/// One call that is wrong on `ranks` (world ranks), for this reason.
+Diagnosis diagnose_call(const Call& call, const std::string& group, std::uint64_t sequence, std::vector<int> ranks,
+                        const std::string& reason);
+
+/// Two members of an all-to-all that disagree on how much one sends to the other: in rows of one tensor, or in elements
+/// if the rows differ in width or the tensors are a list.
+struct SplitMismatch {
+  int from = 0, to = 0;  ///< group ranks
+  std::int64_t sent = 0, expected = 0;
+};
+/// An all-to-all whose members disagree: at least one mismatch.
+Diagnosis diagnose_splits(const OpenCall& call, const std::vector<SplitMismatch>& mismatches);
+
 /// Ranks that wait, while no rank can continue.
 Diagnosis diagnose_hang(const JobState& job, std::string headline);
 /// One call that has taken too long; `headline` says how long.

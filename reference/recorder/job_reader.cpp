@@ -14,6 +14,7 @@
 #include "reference/core/system/task_stat.hpp"
 #include "reference/diagnosis/diagnose.hpp"
 #include "reference/rank_local/call_site.hpp"
+#include "reference/recorder/exchange.hpp"
 
 namespace accel::recorder {
 namespace {
@@ -99,12 +100,6 @@ std::string state_of(pid_t pid) {
 const RecordedGroup* group_named(const RankRecord& rank, const char* name) {
   const int index = group_index(rank, name);
   return index < 0 ? nullptr : &rank.groups[index];
-}
-
-int member_index(const RecordedGroup& group, int world_rank) {
-  const auto* const end = group.members + group.size;
-  const auto* const found = std::find(group.members, end, world_rank);
-  return found == end ? -1 : static_cast<int>(found - group.members);
 }
 
 // Reads the record for one view.
@@ -390,7 +385,12 @@ Diagnosis await_difference(const std::shared_ptr<JobRecord>& record) {
     open = reader.condemned_call();
   }
   if (!open) throw InternalError("a difference without a verdict");
-  return diagnose_difference(*open);
+  const auto first = std::find_if(open->calls.begin(), open->calls.end(), [](auto& call) { return call.has_value(); });
+  const bool are_equal =
+      std::all_of(first, open->calls.end(), [&](auto& call) { return !call || agree(*call, **first); });
+  const auto mismatches =
+      are_equal ? split_mismatches(*record, open->group, open->sequence) : std::vector<SplitMismatch>();
+  return mismatches.empty() ? diagnose_difference(*open) : diagnose_splits(*open, mismatches);
 }
 
 }  // namespace accel::recorder

@@ -14,7 +14,7 @@
 namespace accel::recorder {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x3230'6472'6f63'6572ull;  // "record02": rises with the layout
+constexpr std::uint64_t kMagic = 0x3330'6472'6f63'6572ull;  // "record03": rises with the layout
 constexpr std::size_t kPage = 4096;
 constexpr int kLowestDescriptor = 32;  // below, launchers and shells place those that they pass to programs
 
@@ -30,6 +30,12 @@ int group_index(const RankRecord& rank, const char* name) {
     if (std::strcmp(rank.groups[index].name, name) == 0) return static_cast<int>(index);
   }
   return -1;
+}
+
+int member_index(const RecordedGroup& group, int world_rank) {
+  const auto* const end = group.members + group.size;
+  const auto* const found = std::find(group.members, end, world_rank);
+  return found == end ? -1 : static_cast<int>(found - group.members);
 }
 
 struct JobRecord::Header {

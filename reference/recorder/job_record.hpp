@@ -25,11 +25,12 @@ inline constexpr const char* kRecordVariable = "ACCEL_RECORD";
 inline constexpr const char* kNoRecord = "off";  ///< its value for ranks that record nothing
 
 inline constexpr int kMaxRanks = 4096;
-inline constexpr std::size_t kCalls = 256;   ///< of a rank that are kept, and of each of its groups
-inline constexpr std::size_t kGroups = 64;   ///< of a rank that are recorded
-inline constexpr std::size_t kThreads = 16;  ///< of a rank that can wait at a time
-inline constexpr std::size_t kTexts = 1024;  ///< different file names and library calls of a rank
-inline constexpr std::size_t kNumbers = 24;  ///< of the shapes of a call
+inline constexpr std::size_t kCalls = 256;     ///< of a rank that are kept, and of each of its groups
+inline constexpr std::size_t kGroups = 64;     ///< of a rank that are recorded
+inline constexpr std::size_t kThreads = 16;    ///< of a rank that can wait at a time
+inline constexpr std::size_t kTexts = 1024;    ///< different file names and library calls of a rank
+inline constexpr std::size_t kNumbers = 24;    ///< of the shapes of a call
+inline constexpr std::size_t kExchanges = 16;  ///< of a rank: its last all-to-alls
 
 /// What a rank calls.
 struct CallFacts {
@@ -61,7 +62,21 @@ struct RecordedCall {
   std::uint32_t line;
   std::uint16_t group, file, library_call;  ///< texts: 0 for none, else from 1
   std::int32_t peer;                        ///< of a message: group rank; -1: any
+  std::uint32_t exchange;                   ///< of an all-to-all: where its parts are kept; 0: it is another collective
   CallFacts facts;
+};
+
+/// What a rank sends to another one in an all-to-all, or expects from it.
+struct Part {
+  std::int64_t rows = 0;  ///< of a list: elements
+  std::int64_t size = 0;  ///< in elements; of a list: a hash of the shape
+  bool operator==(const Part&) const = default;
+};
+
+/// The parts of an all-to-all of a rank, by group rank.
+struct Exchange {
+  std::atomic<std::uint64_t> position;  ///< of its RecordedCall; 0 while it is written
+  Part sent[kMaxRanks], expected[kMaxRanks];
 };
 
 /// A group of a rank, and the fingerprints of its last collectives.
@@ -77,6 +92,7 @@ struct RecordedGroup {
   std::atomic<std::uint64_t> num_calls;                             ///< collectives that the rank has joined
   std::int32_t members[kMaxRanks];                                  ///< world ranks, by group rank
   std::atomic<std::uint32_t> sent[kMaxRanks], received[kMaxRanks];  ///< messages that were posted, by group rank
+  std::atomic<bool> uses_tags[kMaxRanks];                           ///< other than 0, in messages to or from this rank
   std::atomic<std::uint32_t> received_from_any;
   Slot slots[kCalls];
 };
@@ -100,6 +116,8 @@ struct alignas(4096) RankRecord {
   char message[4096];  ///< of the error that has ended the rank; written before `end`
   RecordedCall calls[kCalls];
   RecordedGroup groups[kGroups];
+  std::atomic<std::uint32_t> num_exchanges;
+  Exchange exchanges[kExchanges];
 };
 
 /// A collective whose calls differ: the first one that a rank has found.
@@ -121,6 +139,8 @@ struct alignas(4096) Ending {
 
 /// Where the rank keeps the group of this name; -1: not announced.
 int group_index(const RankRecord& rank, const char* name);
+/// The group rank of a world rank; -1: it is no member.
+int member_index(const RecordedGroup& group, int world_rank);
 
 struct JobRecordOptions {
   int world_size = 1;

@@ -14,6 +14,9 @@
 #include <cstring>
 #include <thread>
 
+#include "reference/recorder/exchange.hpp"
+#include "reference/recorder/hash.hpp"
+
 namespace accel::recorder {
 namespace {
 
@@ -23,11 +26,6 @@ std::int64_t now_ns() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
   return now.tv_sec * 1'000'000'000 + now.tv_nsec;
-}
-
-std::uint64_t mixed(std::uint64_t hash, std::uint64_t word) {
-  hash = (hash ^ word) * 0x9e37'79b9'7f4a'7c15ull;
-  return hash ^ hash >> 32;
 }
 
 std::uint64_t hash_of(std::string_view text) {
@@ -103,22 +101,6 @@ thread_local std::array<CachedText, 16> cached_texts;
 
 }  // namespace
 
-// Hashes what `agree` compares: the list of shapes, and the list of strides.
-void add_tensor(CallFacts& facts, std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides) {
-  const auto add_hash = [](std::uint64_t& hash, std::span<const std::int64_t> numbers) {
-    hash = mixed(hash, numbers.size() + 1);
-    for (const auto number : numbers) hash = mixed(hash, static_cast<std::uint64_t>(number));
-  };
-  add_hash(facts.shapes_hash, sizes);
-  if (!strides.empty()) add_hash(facts.strides_hash, strides);
-  facts.is_cut = facts.is_cut || facts.num_numbers + 1 + sizes.size() + strides.size() > kNumbers;
-  if (facts.is_cut) return;
-  const auto add = [&](std::int64_t number) { facts.numbers[facts.num_numbers++] = number; };
-  add(static_cast<std::int64_t>(sizes.size()) + (strides.empty() ? 0 : CallFacts::kHasStrides));
-  std::for_each(sizes.begin(), sizes.end(), add);
-  std::for_each(strides.begin(), strides.end(), add);
-}
-
 RankRecorder::RankRecorder(std::shared_ptr<JobRecord> record, int rank)
     : record_(std::move(record)), rank_(rank), id_(++num_recorders), own_(record_->rank(rank)) {
   // A script may run several programs one after the other. This one has not met its peers yet, so none reads the
@@ -176,6 +158,7 @@ RecordedCall& RankRecorder::write(int group, const CallFacts& facts, int peer, s
   call.library_call = library_call.empty() ? 0 : cached_index(hash_of(library_call), library_call);
   call.group = static_cast<std::uint16_t>(group);
   call.peer = peer;
+  call.exchange = 0;
   call.facts = facts;
   call.begin_ns.store(now_ns(), std::memory_order_relaxed);
   call.wait_ns.store(0, std::memory_order_relaxed);
@@ -183,12 +166,25 @@ RecordedCall& RankRecorder::write(int group, const CallFacts& facts, int peer, s
   return call;
 }
 
-RankRecorder::Begun RankRecorder::begin_collective(int group, const CallFacts& facts) {
+// Returns where the parts are, from 1.
+std::uint32_t RankRecorder::write_exchange(const Parts& parts, std::uint64_t position) {
+  const auto index = own_.num_exchanges.fetch_add(1, std::memory_order_relaxed) % kExchanges;
+  auto& exchange = own_.exchanges[index];
+  exchange.position.store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  std::copy(parts.sent.begin(), parts.sent.end(), exchange.sent);
+  std::copy(parts.expected.begin(), parts.expected.end(), exchange.expected);
+  exchange.position.store(position, std::memory_order_release);
+  return static_cast<std::uint32_t>(index) + 1;
+}
+
+RankRecorder::Begun RankRecorder::begin_collective(int group, const CallFacts& facts, const Parts* parts) {
   auto& own_group = own_.groups[group];
   const Begun begun{own_.num_calls.fetch_add(1, std::memory_order_relaxed) + 1,
                     own_group.num_calls.fetch_add(1, std::memory_order_relaxed)};
   auto& call = write(group, facts, /*peer=*/-1, begun.position);
   call.sequence = begun.sequence;
+  if (parts != nullptr) call.exchange = write_exchange(*parts, begun.position);
   call.position.store(begun.position, std::memory_order_release);
   auto& slot = own_group.slots[begun.sequence % kCalls];
   slot.number.store(0, std::memory_order_relaxed);
@@ -202,8 +198,9 @@ RankRecorder::Begun RankRecorder::begin_collective(int group, const CallFacts& f
   return begun;
 }
 
-RankRecorder::Begun RankRecorder::begin_message(int group, const CallFacts& facts, int peer) {
+RankRecorder::Begun RankRecorder::begin_message(int group, const CallFacts& facts, int peer, int tag) {
   auto& own_group = own_.groups[group];
+  if (tag != 0 && peer >= 0) own_group.uses_tags[peer].store(true, std::memory_order_release);
   auto& count = peer < 0 ? own_group.received_from_any
                          : (facts.op == Collective::kSend ? own_group.sent : own_group.received)[peer];
   const Begun begun{own_.num_calls.fetch_add(1, std::memory_order_relaxed) + 1, count.load(std::memory_order_relaxed)};
@@ -211,6 +208,7 @@ RankRecorder::Begun RankRecorder::begin_message(int group, const CallFacts& fact
   call.sequence = begun.sequence;
   call.position.store(begun.position, std::memory_order_release);
   count.fetch_add(1, std::memory_order_release);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // see Note [Comparing before bytes move]
   return begun;
 }
 
@@ -223,6 +221,9 @@ void RankRecorder::end(const Begun& begun) {
 bool RankRecorder::agrees(int group, const Begun& begun) {
   const auto& own_group = own_.groups[group];
   const auto own = own_group.slots[begun.sequence % kCalls].fingerprint.load(std::memory_order_relaxed);
+  const bool is_all_to_all = own_.calls[begun.position % kCalls].exchange != 0;
+  const MemberCall own_call{own_, begun.position, is_all_to_all ? member_index(own_group, rank_) : -1};
+  if (is_all_to_all && mismatch_of(own_call, own_call)) return false;
   auto& places = groups_of_peers_[group];
   for (std::int32_t member = 0; member < own_group.size; ++member) {
     const int peer = own_group.members[member];
@@ -237,8 +238,11 @@ bool RankRecorder::agrees(int group, const Begun& begun) {
     const auto& slot = other.groups[place].slots[begun.sequence % kCalls];
     if (slot.number.load(std::memory_order_acquire) != begun.sequence + 1) continue;  // not yet, or long ago
     const auto theirs = slot.fingerprint.load(std::memory_order_relaxed);
+    const MemberCall other_call{other, slot.position.load(std::memory_order_relaxed), member};
     std::atomic_thread_fence(std::memory_order_acquire);
-    if (slot.number.load(std::memory_order_relaxed) == begun.sequence + 1 && theirs != own) return false;
+    if (slot.number.load(std::memory_order_relaxed) != begun.sequence + 1) continue;
+    if (theirs != own) return false;
+    if (is_all_to_all && (mismatch_of(own_call, other_call) || mismatch_of(other_call, own_call))) return false;
   }
   return true;
 }

@@ -11,12 +11,10 @@
 
 #include "reference/core/thread_safety.hpp"
 #include "reference/rank_local/call_site.hpp"
+#include "reference/recorder/call_facts.hpp"
 #include "reference/recorder/job_record.hpp"
 
 namespace accel::recorder {
-
-/// Adds a tensor to the facts. `strides`: empty unless they are part of the call.
-void add_tensor(CallFacts& facts, std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides);
 
 /// Writes the calls of one rank into the record of its job, and compares them with those of the other ranks.
 ///
@@ -38,10 +36,11 @@ class RankRecorder {
     std::uint64_t position = 0;
     std::uint64_t sequence = 0;
   };
-  /// Records a collective, so that the other ranks can compare it. It comes from the current CallSite.
-  Begun begin_collective(int group, const CallFacts& facts);
+  /// Records a collective, so that the other ranks can compare it. It comes from the current CallSite. `parts`: of an
+  /// all-to-all, else null.
+  Begun begin_collective(int group, const CallFacts& facts, const Parts* parts = nullptr);
   /// Records one end of a message. `peer`: group rank; -1: any.
-  Begun begin_message(int group, const CallFacts& facts, int peer);
+  Begun begin_message(int group, const CallFacts& facts, int peer, int tag);
   /// The rank has seen the end of the call.
   void end(const Begun& call);
 
@@ -79,6 +78,7 @@ class RankRecorder {
  private:
   [[nodiscard]] bool is_condemned_by_verdict(int group, const Begun& call, bool is_message) const;
   RecordedCall& write(int group, const CallFacts& facts, int peer, std::uint64_t position);
+  std::uint32_t write_exchange(const Parts& parts, std::uint64_t position);
   std::uint16_t cached_index(std::uint64_t key, std::string_view text);
   std::uint16_t text_index(std::string_view text);
 

@@ -90,12 +90,11 @@ class JoinedRanks {
   }
 
   void check_splits(Collective op) const {
-    std::vector<const Call*> calls;
-    for (const auto* joined : joined_) calls.push_back(&joined->call);
-    sim::check_splits(slot_, split_mismatches<Tensor>(op, ranks_), calls, [&](int member) {
-      std::vector<std::vector<std::int64_t>> shapes;
-      for (const auto& input : ranks_[member]->inputs) shapes.emplace_back(input.sizes().begin(), input.sizes().end());
-      return shapes;
+    sim::check_splits(slot_, split_mismatches<Tensor>(op, ranks_), [&](int member) {
+      auto call = joined_[member]->call;
+      for (const auto& input : ranks_[member]->inputs)
+        call.shapes.emplace_back(input.sizes().begin(), input.sizes().end());
+      return call;
     });
   }
 
@@ -263,7 +262,8 @@ StartedCall<Tensor> GroupMember<Tensor>::receive(RankCall<Tensor> call, Call des
       const auto what = fmt::format(
           "{} elements of {} were sent, but the tensor of rank {} has {} of {}; expected equal sizes and dtypes",
           from.numel(), c10::toString(from.scalar_type()), member_.rank, to.numel(), c10::toString(to.scalar_type()));
-      fail_call({*member_.world, *group_, sequence}, described, {member_.rank}, what);
+      const CallSlot slot{*member_.world, *group_, sequence};
+      fail_call(slot, diagnosis_of(slot, described, {member_.rank}, what));
     }
     Algebra::copy(Algebra::in_memory_order(to), Algebra::in_memory_order(from));
   };

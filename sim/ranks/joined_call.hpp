@@ -1,9 +1,11 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "reference/diagnosis/diagnose.hpp"
 #include "sim/collectives/tensors/collectives.hpp"
 #include "sim/engine/world.hpp"
 
@@ -34,11 +36,11 @@ void corrupt_call(const Participant& participant, const Corruption& corruption);
 /// Says that the call of `ranks` (world ranks) is wrong.
 Diagnosis diagnosis_of(const CallSlot& slot, const Call& call, std::vector<int> ranks, const std::string& what);
 /// Ends the run for this reason.
-[[noreturn]] void fail_call(const CallSlot& slot, const Call& call, std::vector<int> ranks, const std::string& what);
+[[noreturn]] void fail_call(const CallSlot& slot, const Diagnosis& diagnosis);
 
-/// Ends the run if the ranks of an all-to-all disagree. `shapes_of`: the shapes of a member's inputs.
-void check_splits(const CallSlot& slot, const std::vector<SplitMismatch>& mismatches,
-                  const std::vector<const Call*>& calls,
-                  const std::function<std::vector<std::vector<std::int64_t>>(int member)>& shapes_of);
+/// The call of a member, with the shapes of its inputs.
+using CallOfMember = std::function<Call(int member)>;
+/// Ends the run if the ranks of an all-to-all disagree.
+void check_splits(const CallSlot& slot, const std::vector<SplitMismatch>& mismatches, const CallOfMember& call_of);
 
 }  // namespace accel::sim

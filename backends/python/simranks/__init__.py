@@ -8,6 +8,14 @@ from simranks._build import TORCH_MAX, TORCH_MIN, VERSION
 __version__ = VERSION
 
 
+def __getattr__(name):
+    if name != "Diagnosed":
+        raise AttributeError(f"module 'simranks' has no attribute {name!r}")
+    from simranks.recorder import Diagnosed
+
+    return Diagnosed
+
+
 def torch_version():
     """Of the installed torch, such as (2, 11)."""
     import torch
@@ -33,6 +41,19 @@ def map_devices(request):
         from simranks import cuda_map
 
         cuda_map.install()
+
+
+def watch():
+    """Explains hangs and calls that differ on real ranks over Gloo, as under torchrun: call it before the first process group.
+    Simulated ranks are watched without this."""
+    check_torch()
+    from simranks import channel, worlds
+
+    if channel.is_rank() or worlds.can_join():
+        return
+    from simranks import real_ranks
+
+    real_ranks.install()
 
 
 def sim_run():

@@ -2,17 +2,15 @@
 
 import functools
 import os
-import warnings
 
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from simranks import channel, cuda_map, worlds
+from simranks.gloo_group import install_kernels
 from simranks.process_group import SimProcessGroup
-from simranks.work import HAS_HOLDER
 
-_kernels = []
 _store_path = None  # of the ranks that sim-run starts
 _is_installed = False
 
@@ -92,7 +90,7 @@ def _patch():
     c10d.destroy_process_group = dist.destroy_process_group = functools.wraps(destroy)(destroy_process_group)
     if not cuda_map.is_installed():
         _refuse_gpus()
-    _install_kernels()
+    install_kernels()
 
 
 def rehearsed(backend):
@@ -132,24 +130,3 @@ def _refuse_gpus():
         return refuse
 
     torch.cuda._lazy_init, torch.cuda.set_device = refusal(), refusal()
-
-
-def _install_kernels():
-    """What C++ code calls through the dispatcher only, since torch's trampoline lacks it up to 2.13."""
-    library = torch.library.Library("c10d", "IMPL")
-    _kernels.append(library)  # removed with its object
-
-    def allgather_base(output, input, group, *_):
-        group = dist.ProcessGroup.unbox(group)
-        if not isinstance(group, SimProcessGroup):  # its own method would call this kernel again
-            group = group._get_backend(torch.device("cpu"))
-            return output, group._allgather_base(output, input).boxed()
-        work = group._allgather_base(output, input)
-        boxed = work.boxed()
-        if HAS_HOLDER:
-            work.keep_until_finished()  # boxed, the C++ half outlives the Python half
-        return output, boxed
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the kernel of torch is replaced on purpose
-        library.impl("_allgather_base_", allgather_base, "CPU")

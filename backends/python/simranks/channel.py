@@ -14,7 +14,7 @@ import struct
 import sys
 import threading
 
-_FAILED = -(1 << 63)
+FAILED = -(1 << 63)
 _int, _int64, _uint32, _uint64 = ctypes.c_int, ctypes.c_int64, ctypes.c_uint32, ctypes.c_uint64
 _bytes, _pointer = ctypes.c_char_p, ctypes.c_void_p
 _LINE = (_bytes, _uint32)  # a file and a line of the program
@@ -22,51 +22,56 @@ _LINE = (_bytes, _uint32)  # a file and a line of the program
 _library = ctypes.CDLL(os.path.join(os.path.dirname(os.path.abspath(__file__)), "libaccel_rank.so"))
 
 
-def _function(name, *arguments, result=_int64):
+def function(name, *arguments, result=_int64):
     function = getattr(_library, "accel_" + name)
     function.argtypes, function.restype = arguments, result
     return function
 
 
-_error = _function("error", result=_bytes)
-_area_create = _function("area_create", _int, result=_pointer)
-_area_attach = _function("area_attach", _int, result=_pointer)
-_area_close = _function("area_close", _pointer, result=None)
-_area_descriptor = _function("area_descriptor", _pointer, result=_int)
-_area_num_ranks = _function("area_num_ranks", _pointer, result=_int)
-_area_set_ready = _function("area_set_ready", _pointer, result=None)
-_area_set_pid = _function("area_set_pid", _pointer, _int, _int, result=None)
-_area_record_end = _function("area_record_end", _pointer, _int, _int, result=None)
-_area_record_lost_ends = _function("area_record_lost_ends", _pointer, _int, result=None)
-_become = _function("become", _pointer, _int)
-_leave = _function("leave", result=None)
-_is_rank = _function("is_rank", result=_int)
-_set_num_threads = _function("set_num_threads", _int, result=None)
-_group = _function("group", _bytes, _bytes, _int, *_LINE)
-_call = _function("call", _bytes, *_LINE)
-_wait = _function("wait", _int64, _bytes, *_LINE)
-_run = _function("run", _bytes, *_LINE)
-_sum = _function("sum", _int64, _bytes)
-_poll = _function("poll", _int64, *_LINE)
-_abandon = _function("abandon", _int64, result=None)
-_is_pending = _function("is_pending", _int64, result=_int)
-_touch = _function("touch", _int64, _bytes)
-_allow_changes = _function("allow_changes", _int64, result=None)
-_phase = _function("phase", _bytes, *_LINE)
-_backward = _function("backward", ctypes.c_double, *_LINE)
-_update = _function("update", *_LINE)
-_updated = _function("updated", _bytes, _bytes, _bytes, ctypes.c_size_t, *_LINE)
-_end_join = _function("end_join", *_LINE)
-_divide = _function("divide", _bytes, _uint64, *_LINE)
-_report = _function("report", _bytes, _bytes, *_LINE)
-_fail = _function("fail", _bytes, *_LINE)
-_fingerprint = _function("fingerprint", _pointer, ctypes.c_size_t, result=_uint64)
-_sample_fingerprint = _function("sample_fingerprint", _pointer, ctypes.c_size_t, result=_int64)
+_error = function("error", result=_bytes)
+_area_create = function("area_create", _int, result=_pointer)
+_area_attach = function("area_attach", _int, result=_pointer)
+_area_close = function("area_close", _pointer, result=None)
+_area_descriptor = function("area_descriptor", _pointer, result=_int)
+_area_num_ranks = function("area_num_ranks", _pointer, result=_int)
+_area_set_ready = function("area_set_ready", _pointer, result=None)
+_area_set_pid = function("area_set_pid", _pointer, _int, _int, result=None)
+_area_record_end = function("area_record_end", _pointer, _int, _int, result=None)
+_area_record_lost_ends = function("area_record_lost_ends", _pointer, _int, result=None)
+_become = function("become", _pointer, _int)
+_leave = function("leave", result=None)
+_is_rank = function("is_rank", result=_int)
+_set_num_threads = function("set_num_threads", _int, result=None)
+_group = function("group", _bytes, _bytes, _int, *_LINE)
+_call = function("call", _bytes, *_LINE)
+_wait = function("wait", _int64, _bytes, *_LINE)
+_run = function("run", _bytes, *_LINE)
+_sum = function("sum", _int64, _bytes)
+_poll = function("poll", _int64, *_LINE)
+_abandon = function("abandon", _int64, result=None)
+_is_pending = function("is_pending", _int64, result=_int)
+_touch = function("touch", _int64, _bytes)
+_allow_changes = function("allow_changes", _int64, result=None)
+_phase = function("phase", _bytes, *_LINE)
+_backward = function("backward", ctypes.c_double, *_LINE)
+_update = function("update", *_LINE)
+_updated = function("updated", _bytes, _bytes, _bytes, ctypes.c_size_t, *_LINE)
+_end_join = function("end_join", *_LINE)
+_divide = function("divide", _bytes, _uint64, *_LINE)
+_report = function("report", _bytes, _bytes, *_LINE)
+_fail = function("fail", _bytes, *_LINE)
+_fingerprint = function("fingerprint", _pointer, ctypes.c_size_t, result=_uint64)
+_sample_fingerprint = function("sample_fingerprint", _pointer, ctypes.c_size_t, result=_int64)
+
+
+def text_of_error():
+    """Of the last failure in this thread."""
+    return _error().decode(errors="replace")
 
 
 def _checked(answer):
-    if answer == _FAILED:
-        raise RuntimeError(_error().decode(errors="replace"))
+    if answer == FAILED:
+        raise RuntimeError(text_of_error())
     return answer
 
 
@@ -75,7 +80,7 @@ class SharedArea:
 
     def __init__(self, area):
         if not area:
-            raise RuntimeError(_error().decode(errors="replace"))
+            raise RuntimeError(text_of_error())
         self._area = area
         self.descriptor = _area_descriptor(area)
         self.num_ranks = _area_num_ranks(area)
@@ -162,7 +167,7 @@ def line(depth=1):
 _structs = {}  # by number of words
 
 
-def _packed(words):
+def packed(words):
     count = len(words)
     packer = _structs.get(count)
     if packer is None:
@@ -170,11 +175,18 @@ def _packed(words):
     return packer.pack(*words)
 
 
+def set_owners(owners):
+    """Whose code is whose in the program of this process."""
+    global _owners
+    _owners = owners
+    _files.clear()
+
+
 def become(area, rank, owners):
     """This process is a rank from here on; it is none now."""
-    global _owners, _num_ranks, _num_threads
-    _owners, _num_ranks, _num_threads = owners, area.num_ranks, 1
-    _files.clear()
+    global _num_ranks, _num_threads
+    _num_ranks, _num_threads = area.num_ranks, 1
+    set_owners(owners)
     _checked(_become(area._area, rank))
 
 
@@ -202,13 +214,13 @@ def _report_threads():
 
 def group(name, ranks):
     """Reports a group to the simulator and returns its number."""
-    return _checked(_group(name.encode(), _packed(ranks), len(ranks), *line(2)))
+    return _checked(_group(name.encode(), packed(ranks), len(ranks), *line(2)))
 
 
 def call(words, at):
     """Posts a call of a collective, see rank_library.hpp, and returns the number of its work."""
-    answer = _call(_packed(words), at[0], at[1])
-    return answer if answer != _FAILED else _checked(answer)
+    answer = _call(packed(words), at[0], at[1])
+    return answer if answer != FAILED else _checked(answer)
 
 
 def wait(work, addresses, at):
@@ -216,21 +228,21 @@ def wait(work, addresses, at):
     tensors now; None: unchanged."""
     if len(threading._active) != _num_threads:
         _report_threads()
-    answer = _wait(work, _packed(addresses) if addresses else None, at[0], at[1])
-    return answer if answer != _FAILED else _checked(answer)
+    answer = _wait(work, packed(addresses) if addresses else None, at[0], at[1])
+    return answer if answer != FAILED else _checked(answer)
 
 
 def run(words, at):
     """Posts a call and waits for it, as `call` and `wait`."""
     if len(threading._active) != _num_threads:
         _report_threads()
-    answer = _run(_packed(words), at[0], at[1])
-    return answer if answer != _FAILED else _checked(answer)
+    answer = _run(packed(words), at[0], at[1])
+    return answer if answer != FAILED else _checked(answer)
 
 
 def take_sum(work, words):
     """Copies the sparse sum of a work to two tensors."""
-    _checked(_sum(work, _packed(words)))
+    _checked(_sum(work, packed(words)))
 
 
 def poll(work):
@@ -270,7 +282,7 @@ def updated(names, words, generator, at):
     """After an optimizer's step. `words` describes the parameters, see rank_library.hpp; `generator` is the state of the
     default generator; `at` is the line of the step."""
     text = b"".join(name.encode() + b"\0" for name in names)
-    _checked(_updated(_packed(words), text, generator, len(generator), *at))
+    _checked(_updated(packed(words), text, generator, len(generator), *at))
 
 
 def end_join():

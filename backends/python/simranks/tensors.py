@@ -48,6 +48,11 @@ def add_words(words, tensor):
         )
     if not tensor.is_cpu:
         raise RuntimeError(f"a rank that is a process exchanges tensors of the CPU, got one on {tensor.device}")
+    describe(words, tensor)
+
+
+def describe(words, tensor):
+    """The same of any tensor in memory."""
     number, item_bytes = _NUMBERS[tensor.dtype]
     shape = tensor.shape
     words += (tensor.data_ptr(), item_bytes, number, len(shape))

@@ -57,20 +57,26 @@ class Work(_distributed_c10d.Work):
         if not HAS_HOLDER:
             _remember(self)
 
+    def _has_ended(self):
+        return channel.poll(self._number)
+
+    def _await_end(self):
+        at = self._at or channel.line(3)
+        addresses = None if self._at else [tensor.data_ptr() for tensor in self._tensors]
+        answer = channel.wait(self._number, addresses, at)
+        if self._kind == "_ALLREDUCE_SPARSE":
+            self._take_sparse_sum(answer)
+        else:
+            self._source = answer
+        if self._divided is not None:
+            self._divide()
+
     def _finish(self):
-        at = self._at or channel.line(2)
         with self._lock:
             if self._is_over:
                 return
             try:
-                addresses = None if self._at else [tensor.data_ptr() for tensor in self._tensors]
-                answer = channel.wait(self._number, addresses, at)
-                if self._kind == "_ALLREDUCE_SPARSE":
-                    self._take_sparse_sum(answer)
-                else:
-                    self._source = answer
-                if self._divided is not None:
-                    self._divide()
+                self._await_end()
             except Exception as error:
                 self._error = error
             self._is_over = True
@@ -119,7 +125,7 @@ class Work(_distributed_c10d.Work):
 
     def is_completed(self):
         if not self._is_over:
-            if not channel.poll(self._number):
+            if not self._has_ended():
                 return False
             self._finish()
         return True
@@ -152,7 +158,7 @@ class Work(_distributed_c10d.Work):
         self._future = torch.futures.Future()
         if self._is_over:
             self._complete(self._future)
-        elif _is_asked_by_reducer(sys._getframe(1)):
+        elif is_asked_by_reducer(sys._getframe(1)):
             torch.autograd.Variable._execution_engine.queue_callback(self._finish_in_backward)
         else:
             self._finish()
@@ -173,7 +179,7 @@ class Work(_distributed_c10d.Work):
             channel.abandon(self._number)
 
 
-def _is_asked_by_reducer(caller):
+def is_asked_by_reducer(caller):
     """C++ code asks if the caller's frame is the one that has started the engine. A node must be under evaluation: without
     one this is a callback at the end of the pass, as in the first step of a static graph, and a further callback would come
     only after the reducer's wait."""
@@ -221,7 +227,7 @@ def _keep(work):
     _unfinished[id(work)] = work
     if len(_unfinished) > _MAX_UNFINISHED:
         for other in list(_unfinished.values())[:_MAX_UNFINISHED]:
-            if other is not work and other._number > 0 and channel.poll(other._number):
+            if other is not work and other._number > 0 and other._has_ended():
                 other._finish()
 
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "reference/core/collective.hpp"
+#include "reference/diagnosis/diagnose.hpp"
 #include "sim/collectives/tensors/ring_kernel.hpp"
 
 /// Gloo's collectives over the tensors of all ranks, sorted by rank, which are at::Tensor or HostTensor.
@@ -32,13 +33,7 @@ struct ReduceKind {
   bool average = false;
 };
 
-/// Two ranks of an all-to-all that disagree on how much one sends to the other: in rows of one tensor, or in elements
-/// if the rows differ in width or the tensors are a list.
-struct SplitMismatch {
-  int from = 0, to = 0;
-  std::int64_t sent = 0, expected = 0;
-};
-/// None for other collectives.
+/// Of an all-to-all; none for other collectives.
 template <typename Tensor>
 std::vector<SplitMismatch> split_mismatches(Collective op, AllBuffersOf<Tensor> ranks);
 

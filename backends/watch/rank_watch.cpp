@@ -1,4 +1,4 @@
-#include "backends/recorded/rank_watch.hpp"
+#include "backends/watch/rank_watch.hpp"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <iostream>
 #include <mutex>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "reference/config/environment.hpp"
 #include "reference/core/system/print_warning.hpp"
@@ -62,9 +61,8 @@ WatchOptions watch_options() {
 RankWatch::RankWatch(const WatchOptions& options, std::shared_ptr<JobRecord> record, int rank, const JobStore& store)
     : record_(std::move(record)),
       rank_(rank),
-      store_ends_with_rank_0_(store.ends_with_rank_0),
-      exchange_(record_->has_all_ranks() ? nullptr
-                                         : std::make_unique<HostExchange>(options, store.store.clone(), record_)),
+      store_ends_with_rank_0_(store.ends_with_rank_0()),
+      exchange_(record_->has_all_ranks() ? nullptr : std::make_unique<HostExchange>(options, store.clone(), record_)),
       can_exchange_(exchange_ != nullptr),
       watch_(options, record_),
       thread_([this](auto stop) { run(stop); }) {}
@@ -119,15 +117,19 @@ void RankWatch::publish(const Diagnosis& ending) {
   }
 }
 
-// The rank that serves the store ends after all hosts have read there why.
+// The store is gone with rank 0, or with the launcher of its host, which ends when one of its ranks does. So the ranks of
+// that host end after all hosts have read there why.
 void RankWatch::fail(const char* message, bool is_own) {
   if (is_own) {
     publish_ending(*record_, failure_of(rank_, message));
     publish(failure_of(rank_, message));
   }
-  if (!can_exchange_ || rank_ != 0) return;
+  if (!can_exchange_ || !record_->is_local(0)) return;
   try {
-    if (!is_own && !ending_of(*record_)) return close();
+    if (!is_own && !ending_of(*record_)) {
+      if (rank_ == 0) close();
+      return;
+    }
     const auto deadline = std::chrono::steady_clock::now() + kGrace;
     while (!exchange_->do_all_know() && std::chrono::steady_clock::now() < deadline)
       std::this_thread::sleep_for(kIntervalAtEnd);

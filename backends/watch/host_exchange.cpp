@@ -7,12 +7,11 @@
 //   watch/informed/R        set once a host knows that
 //   watch/ended             set once all ranks have returned from their programs, and their calls agreed
 //   watch/closed            set before the store is gone while ranks continue
-#include "backends/recorded/host_exchange.hpp"
+#include "backends/watch/host_exchange.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "reference/diagnosis/diagnose.hpp"
 #include "reference/diagnosis/diagnosis_json.hpp"
@@ -26,8 +25,6 @@ constexpr auto kSilentAfter = std::chrono::seconds(3);
 constexpr auto kWaitForCalls = std::chrono::milliseconds(1000);  // for ranks on their way to a call that differs
 constexpr auto kAnswerLimit = std::chrono::seconds(5);
 
-std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
-
 Diagnosis forgotten_difference(const std::string& group) {
   return {.kind = Diagnosis::Kind::kDesync,
           .group = group,
@@ -38,15 +35,15 @@ Diagnosis forgotten_difference(const std::string& group) {
 
 }  // namespace
 
-HostExchange::HostExchange(const WatchOptions& options, c10::intrusive_ptr<c10d::Store> store,
+HostExchange::HostExchange(const WatchOptions& options, std::unique_ptr<JobStore> store,
                            std::shared_ptr<JobRecord> record)
     : options_(options), store_(std::move(store)), record_(std::move(record)), next_suspicion_(options.hang_after) {
   store_->set(fmt::format("watch/host/{}", record_->first_rank()), std::to_string(record_->num_local()));
 }
 
 std::optional<std::string> HostExchange::value_of(const std::string& key) const {
-  if (!store_->check({key})) return std::nullopt;
-  return store_->get_to_str(key);
+  if (!store_->has({key})) return std::nullopt;
+  return store_->get(key);
 }
 
 // The ranks of a host are consecutive. False until all hosts have told.
@@ -61,7 +58,7 @@ bool HostExchange::find_hosts() {
 }
 
 std::optional<Hang> HostExchange::exchange() {
-  if (store_->check({"watch/closed"})) throw CommError("the store is closed");
+  if (store_->has({"watch/closed"})) throw CommError("the store is closed");
   tell_state();
   answer_request();
   if (const auto ending = value_of("watch/ending")) return Hang{diagnosis_of_json(*ending)};
@@ -71,7 +68,7 @@ std::optional<Hang> HostExchange::exchange() {
 void HostExchange::close() { store_->set("watch/closed", "yes"); }
 
 void HostExchange::publish(const Diagnosis& ending) {
-  if (!store_->check({"watch/ending"})) store_->set("watch/ending", diagnosis_json(ending));
+  if (!store_->has({"watch/ending"})) store_->set("watch/ending", diagnosis_json(ending));
   store_->set(fmt::format("watch/informed/{}", record_->first_rank()), "yes");
 }
 
@@ -79,13 +76,13 @@ bool HostExchange::do_all_know() const {
   int first_rank = 0;
   while (first_rank < record_->world_size()) {
     const auto num_local = value_of(fmt::format("watch/host/{}", first_rank));
-    if (!num_local || !store_->check({fmt::format("watch/informed/{}", first_rank)})) return false;
+    if (!num_local || !store_->has({fmt::format("watch/informed/{}", first_rank)})) return false;
     first_rank += std::stoi(*num_local);
   }
   return true;
 }
 
-bool HostExchange::have_all_ended() const { return store_->check({"watch/ended"}); }
+bool HostExchange::have_all_ended() const { return store_->has({"watch/ended"}); }
 
 // A state of a host that makes no progress differs by its count from the last one, so that the host is not silent.
 void HostExchange::tell_state() {
@@ -112,7 +109,7 @@ void HostExchange::answer_request() {
   if (!request || *request == answered_) return;
   answered_ = *request;
   for (const int rank : record_->local_ranks())
-    store_->set(fmt::format("watch/record/{}/{}", answered_, rank), bytes_of(snapshot_of(*record_, rank)));
+    store_->set(fmt::format("watch/record/{}/{}", answered_, rank), snapshot_of(*record_, rank));
 }
 
 // The first host that is not silent. The others read the state of one host only.
@@ -179,11 +176,11 @@ std::shared_ptr<JobRecord> HostExchange::take_records() {
   std::vector<std::string> keys;
   for (int rank = 0; rank < record_->world_size(); ++rank)
     keys.push_back(fmt::format("watch/record/{}/{}", request_->name, rank));
-  if (!store_->check(keys) && Clock::now() - request_->made_at < kAnswerLimit) return nullptr;
+  if (!store_->has(keys) && Clock::now() - request_->made_at < kAnswerLimit) return nullptr;
   auto all = JobRecord::create({.world_size = record_->world_size(), .num_local = record_->world_size()});
   for (int rank = 0; rank < record_->world_size(); ++rank) {
     if (const auto snapshot = value_of(keys[rank])) apply_snapshot(*snapshot, *all, rank);
-    store_->deleteKey(keys[rank]);
+    store_->erase(keys[rank]);
   }
   return all;
 }

@@ -1,13 +1,13 @@
-#include "backends/recorded/shared_record.hpp"
+#include "backends/watch/watched_rank.hpp"
 
 #include <fcntl.h>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <unistd.h>
 
 #include <array>
 #include <fstream>
 #include <sstream>
 
+#include "backends/watch/rank_watch.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/system/print_warning.hpp"
 #include "reference/diagnosis/diagnosis.hpp"
@@ -15,19 +15,6 @@
 
 namespace accel::recorder {
 namespace {
-
-// Processes of one kernel and one namespace of process numbers see each other below /proc. A separate network
-// namespace is a separate host.
-std::string host_name() {
-  std::string name;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> name;
-  for (const auto* const kind : {"/proc/self/ns/pid", "/proc/self/ns/net"}) {
-    std::array<char, 64> name_space{};
-    (void)!readlink(kind, name_space.data(), name_space.size() - 1);
-    name += name_space.data();
-  }
-  return name;
-}
 
 // Null if the launcher passed none, or one for another job, as to a program that a rank starts.
 std::shared_ptr<JobRecord> record_of_launcher(const LaunchEnvironment& launch) {
@@ -65,7 +52,7 @@ std::shared_ptr<JobRecord> opened(const std::string& path) {
 }
 
 // The first rank of a host says where its record is, also if it has none, so that the others never wait in vain.
-std::shared_ptr<JobRecord> agreed_record(const LaunchEnvironment& launch, c10d::Store& store) {
+std::shared_ptr<JobRecord> agreed_record(const LaunchEnvironment& launch, JobStore& store) {
   const bool is_off = environment(kRecordVariable) == kNoRecord;
   auto record = is_off ? nullptr : record_of_launcher(launch);
   const auto key = "record/" + host_name();
@@ -75,13 +62,26 @@ std::shared_ptr<JobRecord> agreed_record(const LaunchEnvironment& launch, c10d::
     return record;
   }
   if (record || is_off) return record;
-  const auto path = store.get_to_str(key);
+  const auto path = store.get(key);
   return path.empty() ? nullptr : opened(path);
 }
 
 }  // namespace
 
-std::shared_ptr<RankRecorder> make_recorder(const LaunchEnvironment& launch, c10d::Store& store) {
+// Processes of one kernel and one namespace of process numbers see each other below /proc. A separate network
+// namespace is a separate host.
+std::string host_name() {
+  std::string name;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> name;
+  for (const auto* const kind : {"/proc/self/ns/pid", "/proc/self/ns/net"}) {
+    std::array<char, 64> name_space{};
+    (void)!readlink(kind, name_space.data(), name_space.size() - 1);
+    name += name_space.data();
+  }
+  return name;
+}
+
+std::shared_ptr<RankRecorder> make_recorder(const LaunchEnvironment& launch, JobStore& store) {
   if (launch.world_size == 1) return nullptr;
   auto record = agreed_record(launch, store);
   // The ranks of a host may be not consecutive: those beyond the record's are not compared.
@@ -89,12 +89,11 @@ std::shared_ptr<RankRecorder> make_recorder(const LaunchEnvironment& launch, c10
   return has_place ? std::make_shared<RankRecorder>(std::move(record), launch.rank) : nullptr;
 }
 
-void record_end_of(RankContext& context, const std::shared_ptr<RankRecorder>& recorder, const JobStore& store) {
-  if (!recorder) return;
+RecordEnd watch_until_end(std::shared_ptr<RankRecorder> recorder, const JobStore& store) {
   const auto& record = recorder->record();
   std::shared_ptr<RankWatch> watch;
   if (!record->is_watched()) watch = std::make_shared<RankWatch>(watch_options(), record, recorder->rank(), store);
-  context.record_end = [recorder, watch = std::move(watch)](const std::exception* error) {
+  return [recorder = std::move(recorder), watch = std::move(watch)](const std::exception* error) {
     const bool is_diagnosed = dynamic_cast<const DiagnosedError*>(error) != nullptr;
     const bool is_consequence = is_diagnosed || (error != nullptr && recorder->has_failed());
     const auto end = error == nullptr ? RankEnd::kLeft : is_consequence ? RankEnd::kConsequence : RankEnd::kFailed;

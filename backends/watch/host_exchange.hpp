@@ -1,7 +1,5 @@
 #pragma once
 
-#include <c10/util/intrusive_ptr.h>
-
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -10,12 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "backends/watch/job_store.hpp"
 #include "reference/recorder/host_state.hpp"
 #include "reference/recorder/job_watch.hpp"
-
-namespace c10d {
-class Store;
-}
 
 /// Lets the watches of a job's hosts see all ranks, through the job's store.
 ///
@@ -26,8 +21,8 @@ namespace accel::recorder {
 
 class HostExchange {
  public:
-  /// `store`: a separate connection. Every rank of the job constructs one.
-  HostExchange(const WatchOptions& options, c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<JobRecord> record);
+  /// Every rank of the job constructs one.
+  HostExchange(const WatchOptions& options, std::unique_ptr<JobStore> store, std::shared_ptr<JobRecord> record);
 
   /// By the rank that speaks for its host: tells this host's state, and returns what has been found, on this host or on
   /// another one. A hang that is certain is found by all hosts. Throws if the store is gone or closed.
@@ -74,7 +69,7 @@ class HostExchange {
   [[nodiscard]] std::string stamp() const;
 
   const WatchOptions options_;
-  c10::intrusive_ptr<c10d::Store> store_;
+  std::unique_ptr<JobStore> store_;
   std::shared_ptr<JobRecord> record_;
   std::vector<Host> hosts_;
   std::uint64_t count_ = 0;     // of states that were told

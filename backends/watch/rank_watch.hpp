@@ -4,7 +4,7 @@
 #include <memory>
 #include <thread>
 
-#include "backends/recorded/host_exchange.hpp"
+#include "backends/watch/host_exchange.hpp"
 #include "reference/recorder/job_watch.hpp"
 
 /// Watches the ranks of a job whose launcher does not: under torchrun, mpirun and srun, and on several machines.
@@ -18,12 +18,6 @@ namespace accel::recorder {
 
 /// From ACCEL_HANG_SECONDS and ACCEL_ON_HANG, as the flags of accel launch. Throws ConfigError.
 WatchOptions watch_options();
-
-/// The store of a job.
-struct JobStore {
-  c10d::Store& store;
-  bool ends_with_rank_0 = true;  ///< which serves it
-};
 
 class RankWatch {
  public:

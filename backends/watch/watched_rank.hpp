@@ -1,0 +1,29 @@
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "backends/watch/job_store.hpp"
+#include "reference/config/environment.hpp"
+#include "reference/recorder/rank_recorder.hpp"
+
+namespace accel::recorder {
+
+/// Processes of one name see each other below /proc.
+std::string host_name();
+
+/// Returns the recorder of this rank: in its launcher's record, or, under torchrun, mpirun or srun, in one that the
+/// first rank of the host creates and the others open. Null for a job of one rank, and where the kernel refuses the
+/// memory. Collective over the ranks of a host.
+std::shared_ptr<RankRecorder> make_recorder(const LaunchEnvironment& launch, JobStore& store);
+
+/// Records how a rank's program has ended: by `error`, or well. Returns whether the error is on record already, so that
+/// the rank prints nothing. Throws DiagnosedError if the job has to end although this rank's program was right.
+using RecordEnd = std::function<bool(const std::exception* error)>;
+
+/// Watches the job until the program ends, if its launcher does not.
+RecordEnd watch_until_end(std::shared_ptr<RankRecorder> recorder, const JobStore& store);
+
+}  // namespace accel::recorder

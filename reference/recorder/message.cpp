@@ -1,0 +1,67 @@
+#include "reference/recorder/message.hpp"
+
+#include <fmt/format.h>
+#include <torch/headeronly/core/ScalarType.h>
+
+#include <functional>
+#include <numeric>
+
+#include "reference/diagnosis/diagnose.hpp"
+#include "reference/recorder/job_reader.hpp"
+
+namespace accel::recorder {
+namespace {
+
+constexpr std::uint64_t kLookedAt = 32;  // of the last calls of the other rank
+
+bool is_in_order(const RecordedGroup& group, int peer) {
+  return !group.uses_tags[peer].load(std::memory_order_acquire) &&
+         group.received_from_any.load(std::memory_order_acquire) == 0;
+}
+
+// The position of one end of a message; 0: not found.
+std::uint64_t position_of(const RankRecord& rank, Collective op, int group, int peer, std::uint64_t sequence) {
+  const auto last = rank.num_calls.load(std::memory_order_acquire);
+  for (auto position = last; position > 0 && position + kLookedAt > last; --position) {
+    const auto& call = rank.calls[position % kCalls];
+    if (call.position.load(std::memory_order_acquire) != position) continue;
+    if (call.facts.op == op && call.group == group && call.peer == peer && call.sequence == sequence) return position;
+  }
+  return 0;
+}
+
+std::int64_t elements_of(const Call& call) {
+  const auto& sizes = call.shapes.front();
+  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+}  // namespace
+
+std::optional<Diagnosis> message_difference(const JobRecord& record, int rank, std::uint64_t position) {
+  const auto& own = record.rank(rank);
+  const auto& call = own.calls[position % kCalls];
+  const auto& group = own.groups[call.group];
+  if (call.peer < 0 || !is_in_order(group, call.peer)) return std::nullopt;
+  const int peer = group.members[call.peer];
+  if (!record.is_local(peer)) return std::nullopt;
+  const auto& other = record.rank(peer);
+  const int place = group_index(other, group.name), own_member = member_index(group, rank);
+  if (place < 0 || !is_in_order(other.groups[place], own_member)) return std::nullopt;
+  const bool sends = call.facts.op == Collective::kSend;
+  const auto found =
+      position_of(other, sends ? Collective::kRecv : Collective::kSend, place, own_member, call.sequence);
+  const auto own_call = call_at(own, position), other_call = call_at(other, found);
+  const auto& facts = other.calls[found % kCalls].facts;
+  if (!own_call || !other_call || own_call->shapes.empty() || other_call->shapes.empty()) return std::nullopt;
+  const auto own_elements = elements_of(*own_call), other_elements = elements_of(*other_call);
+  if (facts.dtype == call.facts.dtype && own_elements == other_elements) return std::nullopt;
+  const auto name = [](std::int8_t dtype) { return c10::toString(static_cast<c10::ScalarType>(dtype)); };
+  const int receiver = sends ? peer : rank;
+  const auto reason = fmt::format(
+      "{} elements of {} were sent, but the tensor of rank {} has {} of {}; expected equal sizes and dtypes",
+      sends ? own_elements : other_elements, name((sends ? call.facts : facts).dtype), receiver,
+      sends ? other_elements : own_elements, name((sends ? facts : call.facts).dtype));
+  return diagnose_call(sends ? *other_call : *own_call, group.name, call.sequence, {receiver}, reason);
+}
+
+}  // namespace accel::recorder

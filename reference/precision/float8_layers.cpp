@@ -288,15 +288,16 @@ bool computes_in_float8(const torch::nn::LinearImpl& layer) {
 namespace torch::nn {
 
 // Replaces LibTorch's own definition: see Note [Interposition] in rank_local/interpose.cpp. Python swaps the modules
-// instead; C++ cannot, because owners hold their submodules by type. Layers that are not selected do what LibTorch's
-// own definition does: an autograd node of our own would sum a weight's gradient in another order, and so change its
-// last bits, where a loss contains derivatives of a net that is called twice.
+// instead; C++ cannot, because owners hold their submodules by type. Layers that are not selected do what Python's do.
+// LibTorch's own definition multiplies by a transposed weight, and adds the bias of an input of three dimensions
+// separately, which some processors round differently. An autograd node of our own would sum a weight's gradient in
+// another order where a loss contains derivatives of a net that is called twice.
 Tensor LinearImpl::forward(const Tensor& input) {
   if (accel::computes_in_float8(*this)) {
     accel::current_layers->mark_ran();
     return accel::float8_linear(input, weight, bias, accel::current_layers->config());
   }
-  return functional::linear(input, weight, bias);
+  return at::linear(input, weight, bias);
 }
 
 }  // namespace torch::nn

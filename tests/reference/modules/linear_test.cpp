@@ -127,6 +127,16 @@ TEST(LinearLaws, LossesWithDerivativesHaveTheBitsOfAtLinear) {
   });
 }
 
+// LibTorch's own forward adds the bias of such an input separately. A counterexample of the law above.
+TEST(LinearTest, InputsOfThreeDimensionsHaveTheBitsOfAtLinear) {
+  const NetShape net{.widths = {1, 2, 2, 1}, .biases = {true, true, true}};
+  const LossShape loss{.rows = 2, .adds_batches = true};
+  for (const int seed : {7, 17, 43, 507013}) {
+    const auto expected = results_of<PlainLinearImpl>(net, loss, seed);
+    EXPECT_TRUE(have_same_bits(results_of<torch::nn::LinearImpl>(net, loss, seed), expected)) << seed;
+  }
+}
+
 // Half-precision types use other kernels than float.
 TEST(LinearTest, EveryRealDtypeHasTheBitsOfAtLinear) {
   for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {

@@ -2,11 +2,11 @@
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/ops/linear.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
-#include <torch/nn/functional/linear.h>
 #include <torch/nn/modules/linear.h>
 
 #include <limits>

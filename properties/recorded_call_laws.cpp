@@ -2,10 +2,15 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
+#include <tuple>
 
 #include "backends/recorded/recorded_backend.hpp"
 #include "properties/gen/collective_call.hpp"
+#include "reference/recorder/exchange.hpp"
 #include "reference/recorder/job_reader.hpp"
+#include "reference/recorder/message.hpp"
 #include "reference/recorder/rank_recorder.hpp"
 #include "sim/backend/simulate.hpp"
 #include "sim/backend/torch_tensors.hpp"
@@ -91,6 +96,88 @@ TEST(RecordedCallLaws, TwoRanksAgreeIfTheirCallsDo) {
     const bool agreed = agree(sim::call_of(one), sim::call_of(other));
     RC_ASSERT(job[1].agrees(0, second) == agreed);
     RC_ASSERT(job[0].agrees(0, first) == agreed);
+  });
+}
+
+// The parts of an all-to-all of any ranks, of which a few say something else than their peers.
+std::vector<CollectiveArgs> any_all_to_alls(int num_ranks) {
+  const bool is_list = one_in(3);
+  std::vector<CollectiveArgs> ranks(num_ranks);
+  std::vector<std::vector<std::int64_t>> rows(num_ranks, std::vector<std::int64_t>(num_ranks));
+  for (auto& of_rank : rows) {
+    for (auto& count : of_rank) count = pick(0, 4);
+  }
+  const auto other = [](std::int64_t number) { return one_in(12) ? pick(0, 4) : number; };
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    auto& args = ranks[rank];
+    args.collective = is_list ? Collective::kAllToAll : Collective::kAllToAllSingle;
+    for (int peer = 0; peer < num_ranks; ++peer) {
+      args.input_splits.push_back(other(rows[rank][peer]));
+      args.output_splits.push_back(other(rows[peer][rank]));
+    }
+    const auto width = other(2);
+    const auto add = [&](auto& splits, auto& tensors) {
+      if (!is_list) return tensors.push_back(at::ones({std::accumulate(splits.begin(), splits.end(), 0l), width}));
+      for (const auto count : splits)
+        tensors.push_back(at::ones(one_in(12) ? std::vector{width, count} : std::vector{count, width}));
+      splits.clear();
+    };
+    add(args.input_splits, args.inputs);
+    add(args.output_splits, args.outputs);
+  }
+  return ranks;
+}
+
+TEST(RecordedCallLaws, PartsThatDifferAreThoseOfTheSimulator) {
+  expect_property(300, [&] {
+    const int num_ranks = pick(1, 5);
+    RecordedJob job(num_ranks);
+    const auto ranks = any_all_to_alls(num_ranks);
+    std::vector<sim::BuffersOf<at::Tensor>> buffers;
+    for (const auto& args : ranks)
+      buffers.push_back({args.inputs, args.outputs, args.input_splits, args.output_splits});
+    std::vector<sim::BuffersOf<at::Tensor>*> pointers;
+    for (auto& one : buffers) pointers.push_back(&one);
+    const auto expected = sim::split_mismatches<at::Tensor>(ranks[0].collective, pointers);
+    bool all_agree = true;
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      const auto parts = recorder::parts_of(ranks[rank], num_ranks);
+      const auto call = job[rank].begin_collective(0, recorder::facts_of(ranks[rank]), &*parts);
+      all_agree = job[rank].agrees(0, call) && all_agree;
+    }
+    RC_ASSERT(all_agree == expected.empty());
+    const auto recorded = recorder::split_mismatches(*job.record(), "world", 0);
+    RC_ASSERT(std::ranges::equal(recorded, expected, [](auto& a, auto& b) {
+      return std::tie(a.from, a.to, a.sent, a.expected) == std::tie(b.from, b.to, b.sent, b.expected);
+    }));
+  });
+}
+
+// One end of a message, and another end that may differ: found by the second, and never without a reason.
+TEST(RecordedCallLaws, MessagesThatDifferAreFound) {
+  expect_property(300, [&] {
+    RecordedJob job(2);
+    const auto first = pick(0, 2);
+    const auto sent = any_tensor(), received = one_in(2) ? any_tensor() : sent;
+    RC_PRE(!sent.is_sparse() && !received.is_sparse());
+    for (int before = pick(0, 3); before-- > 0;) {
+      const CollectiveArgs send{.collective = Collective::kSend, .inputs = {at::ones({before + 1})}},
+          receive{.collective = Collective::kRecv, .outputs = {at::ones({before + 1})}};
+      job[0].begin_message(0, recorder::facts_of(send), /*peer=*/1, /*tag=*/0);
+      job[1].begin_message(0, recorder::facts_of(receive), /*peer=*/0, /*tag=*/0);
+    }
+    const int tag = one_in(4) ? 3 : 0;
+    const CollectiveArgs send{.collective = Collective::kSend, .inputs = {sent}},
+        receive{.collective = Collective::kRecv, .outputs = {received}};
+    std::optional<Diagnosis> found;
+    for (const int rank : {first, 1 - first}) {
+      RC_ASSERT(!found);
+      const auto call = job[rank].begin_message(0, recorder::facts_of(rank == 0 ? send : receive), 1 - rank, tag);
+      found = recorder::message_difference(*job.record(), rank, call.position);
+    }
+    const bool differ = sent.scalar_type() != received.scalar_type() || sent.numel() != received.numel();
+    RC_ASSERT(found.has_value() == (differ && tag == 0));
+    if (found) RC_ASSERT(found->ranks == std::vector{1});
   });
 }
 

@@ -106,19 +106,6 @@ TensorFacts facts_of_tensor(const at::Tensor& tensor) {
   return facts;
 }
 
-std::optional<Parts> parts_of(const CollectiveArgs& args, int num_ranks) {
-  Parts parts;
-  if (args.collective == Collective::kAllToAllSingle) {
-    parts.sent = parts_of_rows(args.inputs[0].sizes(), args.input_splits, num_ranks);
-    parts.expected = parts_of_rows(args.outputs[0].sizes(), args.output_splits, num_ranks);
-    return parts;
-  }
-  if (args.collective != Collective::kAllToAll) return std::nullopt;
-  for (const auto& tensor : args.inputs) parts.sent.push_back(part_of(tensor.sizes()));
-  for (const auto& tensor : args.outputs) parts.expected.push_back(part_of(tensor.sizes()));
-  return parts;
-}
-
 class RecordedBackend : public CollectiveBackend {
  public:
   RecordedBackend(c10::intrusive_ptr<c10d::Backend> backend, GroupRecorder recorder)
@@ -171,6 +158,19 @@ CallFacts facts_of(const CollectiveArgs& args) {
   for (const auto& tensor : is_described_by_outputs(args.collective) ? args.outputs : args.inputs)
     add_tensor(facts, facts_of_tensor(tensor));
   return facts;
+}
+
+std::optional<Parts> parts_of(const CollectiveArgs& args, int num_ranks) {
+  Parts parts;
+  if (args.collective == Collective::kAllToAllSingle) {
+    parts.sent = parts_of_rows(args.inputs[0].sizes(), args.input_splits, num_ranks);
+    parts.expected = parts_of_rows(args.outputs[0].sizes(), args.output_splits, num_ranks);
+    return parts;
+  }
+  if (args.collective != Collective::kAllToAll) return std::nullopt;
+  for (const auto& tensor : args.inputs) parts.sent.push_back(part_of(tensor.sizes()));
+  for (const auto& tensor : args.outputs) parts.expected.push_back(part_of(tensor.sizes()));
+  return parts;
 }
 
 c10::intrusive_ptr<c10d::Backend> recorded(c10::intrusive_ptr<c10d::Backend> backend, std::string_view name,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "reference/comm/collective_backend.hpp"
@@ -16,5 +17,7 @@ c10::intrusive_ptr<c10d::Backend> recorded(c10::intrusive_ptr<c10d::Backend> bac
 
 /// What the simulator's Call holds of these arguments.
 CallFacts facts_of(const CollectiveArgs& args);
+/// What the rank of an all-to-all sends and expects; nothing for other collectives.
+std::optional<Parts> parts_of(const CollectiveArgs& args, int num_ranks);
 
 }  // namespace accel::recorder

@@ -10,16 +10,6 @@
 namespace accel::recorder {
 namespace {
 
-bool has_shapes(Collective op) {
-  switch (op) {
-    case Collective::kAllToAll:  // every rank may send and receive other numbers of rows
-    case Collective::kAllToAllSingle:
-    case Collective::kBarrier:
-    case Collective::kMonitoredBarrier: return false;
-    default: return true;
-  }
-}
-
 void add_hash(std::uint64_t& hash, std::span<const std::int64_t> numbers) {
   hash = mixed(hash, numbers.size() + 1);
   for (const auto number : numbers) hash = mixed(hash, static_cast<std::uint64_t>(number));
@@ -31,7 +21,7 @@ std::int64_t elements_of(std::span<const std::int64_t> sizes) {
 
 // Hashes what `agree` compares: the list of shapes, and the list of strides.
 void add_shape(CallFacts& facts, std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides) {
-  add_hash(facts.shapes_hash, sizes);
+  if (have_equal_shapes(facts.op)) add_hash(facts.shapes_hash, sizes);
   if (!strides.empty()) add_hash(facts.strides_hash, strides);
   facts.is_cut = facts.is_cut || facts.num_numbers + 1 + sizes.size() + strides.size() > kNumbers;
   if (facts.is_cut) return;
@@ -62,7 +52,6 @@ CallFacts facts_of(Collective op, std::uint8_t reduce_op, std::int32_t root) {
 void add_tensor(CallFacts& facts, const TensorFacts& tensor) {
   facts.dtype = tensor.dtype;
   facts.bytes += tensor.bytes;
-  if (!has_shapes(facts.op)) return;
   if (tensor.sparse_dim >= 0) facts.sparse_dim = tensor.sparse_dim;
   if (traits_of(facts.op).is_in_place && !tensor.strides.empty())
     add_with_strides(facts, tensor);

@@ -37,6 +37,11 @@ std::vector<Part> parts_of_rows(std::span<const std::int64_t> sizes, std::span<c
 /// Of all_to_all: a tensor of the list.
 Part part_of(std::span<const std::int64_t> sizes);
 
+/// Whether all ranks must have tensors of one shape. In an all-to-all each may send another number of rows.
+constexpr bool have_equal_shapes(Collective op) {
+  return op != Collective::kAllToAll && op != Collective::kAllToAllSingle;
+}
+
 /// Whether the tensors of a call are its outputs, not its inputs.
 constexpr bool is_described_by_outputs(Collective op) { return op == Collective::kScatter || op == Collective::kRecv; }
 

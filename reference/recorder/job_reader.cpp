@@ -14,6 +14,7 @@
 #include "reference/core/system/task_stat.hpp"
 #include "reference/diagnosis/diagnose.hpp"
 #include "reference/rank_local/call_site.hpp"
+#include "reference/recorder/call_facts.hpp"
 #include "reference/recorder/exchange.hpp"
 
 namespace accel::recorder {
@@ -51,6 +52,17 @@ SourceLine where_of(const RankRecord& rank, const CopiedCall& call) {
   return call.line == 0 ? SourceLine() : SourceLine(kept(text_at(rank, call.file)), call.line);
 }
 
+void add_shapes(Call& call, const CallFacts& facts) {
+  for (std::size_t at = 0; at < facts.num_numbers;) {
+    const auto dims = static_cast<std::size_t>(facts.numbers[at] % CallFacts::kHasStrides);
+    const bool has_strides = facts.numbers[at] >= CallFacts::kHasStrides;
+    call.shapes.push_back(numbers_of(facts, ++at, dims));
+    at += dims;
+    if (has_strides) call.strides.push_back(numbers_of(facts, at, dims));
+    at += has_strides ? dims : 0;
+  }
+}
+
 Call call_of(const RankRecord& rank, const CopiedCall& copied) {
   const auto& facts = copied.facts;
   Call call{.op = facts.op,
@@ -61,14 +73,7 @@ Call call_of(const RankRecord& rank, const CopiedCall& copied) {
             .bytes = facts.bytes,
             .library_call = text_at(rank, copied.library_call),
             .where = where_of(rank, copied)};
-  for (std::size_t at = 0; at < facts.num_numbers;) {
-    const auto dims = static_cast<std::size_t>(facts.numbers[at] % CallFacts::kHasStrides);
-    const bool has_strides = facts.numbers[at] >= CallFacts::kHasStrides;
-    call.shapes.push_back(numbers_of(facts, ++at, dims));
-    at += dims;
-    if (has_strides) call.strides.push_back(numbers_of(facts, at, dims));
-    at += has_strides ? dims : 0;
-  }
+  if (have_equal_shapes(facts.op)) add_shapes(call, facts);
   return call;
 }
 
@@ -369,6 +374,16 @@ std::optional<OpenCall> JobReader::condemned_call() const {
   return Viewer::collective(*record_, group, verdict.sequence);
 }
 
+// Those of an all-to-all are no part of its Call.
+static void add_recorded_shapes(const JobRecord& record, OpenCall& open, int member) {
+  auto& call = open.calls[member];
+  if (!call) return;
+  const auto& rank = record.rank(open.members[member]);
+  const auto* const group = group_named(rank, open.group.c_str());
+  const auto copied = copy_of(rank, group->slots[open.sequence % kCalls].position.load(std::memory_order_relaxed));
+  if (copied) add_shapes(*call, copied->facts);
+}
+
 Diagnosis await_difference(const std::shared_ptr<JobRecord>& record) {
   using Clock = std::chrono::steady_clock;
   const JobReader reader(record);
@@ -390,7 +405,10 @@ Diagnosis await_difference(const std::shared_ptr<JobRecord>& record) {
       std::all_of(first, open->calls.end(), [&](auto& call) { return !call || agree(*call, **first); });
   const auto mismatches =
       are_equal ? split_mismatches(*record, open->group, open->sequence) : std::vector<SplitMismatch>();
-  return mismatches.empty() ? diagnose_difference(*open) : diagnose_splits(*open, mismatches);
+  if (mismatches.empty()) return diagnose_difference(*open);
+  for (std::size_t member = 0; member < open->members.size(); ++member)
+    add_recorded_shapes(*record, *open, static_cast<int>(member));
+  return diagnose_splits(*open, mismatches);
 }
 
 }  // namespace accel::recorder

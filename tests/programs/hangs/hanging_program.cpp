@@ -77,6 +77,31 @@ void missing_sum(Rank& rank) {
   if (!rank.is_last()) rank.sum();
   rank.world.broadcast(rank.tensor).wait();
 }
+// Rank 1 sends three rows to rank 2, which expects two.
+void splits(Rank& rank) {
+  const std::vector<std::int64_t> expected(rank.world.size(), 2);
+  auto sent = expected;
+  if (rank.rank() == 1) ++sent[2], --sent[3];
+  auto output = at::zeros({2 * rank.world.size(), 5});
+  rank.world.all_to_all(output, at::ones({2 * rank.world.size(), 5}), expected, sent).wait();
+}
+void widths(Rank& rank) {
+  const auto tensor = at::ones({rank.world.size(), rank.is_last() ? 3 : 2});
+  auto output = at::zeros_like(tensor);
+  rank.world.all_to_all(output, tensor).wait();
+}
+void message_size(Rank& rank) {
+  auto tensor = at::ones({rank.rank() == 0 ? 4 : 6});
+  if (rank.rank() == 0) rank.world.send(tensor, 1).wait();
+  if (rank.rank() == 1) rank.world.recv(tensor, 0).wait();
+  rank.world.barrier();
+}
+void message_dtype(Rank& rank) {
+  auto tensor = at::ones({4}, rank.rank() == 0 ? at::kFloat : at::kInt);
+  if (rank.rank() == 0) rank.world.send(tensor, 1).wait();
+  if (rank.rank() == 1) rank.world.recv(tensor, 0).wait();
+  rank.world.barrier();
+}
 void library_reduction(Rank& rank) { (void)rank.accelerator.reduce(rank.tensor, rank.is_last() ? "mean" : "sum"); }
 void library_scale(Rank& rank) { (void)rank.accelerator.reduce(rank.tensor, "sum", rank.is_last() ? 2.0 : 1.0); }
 void library_gather(Rank& rank) {
@@ -189,6 +214,10 @@ const std::map<std::string, Mistake> kMistakes = {
     {"scattered_dtype", scattered_dtype},
     {"extra_barrier", extra_barrier},
     {"missing_sum", missing_sum},
+    {"splits", splits},
+    {"widths", widths},
+    {"message_size", message_size},
+    {"message_dtype", message_dtype},
     {"library_reduction", library_reduction},
     {"library_scale", library_scale},
     {"library_gather", library_gather},

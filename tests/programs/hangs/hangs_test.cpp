@@ -20,10 +20,11 @@ class DiagnosedTest : public HangsTest {};
 INSTANTIATE_TEST_SUITE_P(Mistakes, DiagnosedTest,
                          ::testing::Values("dtype", "operation", "reduction", "shape", "shape_of_equal_size", "strides",
                                            "root", "gathered_shape", "scattered_dtype", "extra_barrier", "missing_sum",
-                                           "library_reduction", "library_scale", "library_gather", "library_pad",
-                                           "checkpoint_name", "early_return", "loop_lengths", "barrier_of_main",
-                                           "main_process_reduces", "group_order", "cycle_of_receives",
-                                           "receive_without_send", "receive_and_barrier", "quick_exit"),
+                                           "splits", "widths", "message_size", "message_dtype", "library_reduction",
+                                           "library_scale", "library_gather", "library_pad", "checkpoint_name",
+                                           "early_return", "loop_lengths", "barrier_of_main", "main_process_reduces",
+                                           "group_order", "cycle_of_receives", "receive_without_send",
+                                           "receive_and_barrier", "quick_exit"),
                          [](const auto& info) { return info.param; });
 
 // Word for word, and before a rank has printed a wrong number.

@@ -3,8 +3,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/// The watch of a job of real ranks as a C library, for simranks/watch.py: as rank_library.hpp, whose words and errors it
-/// has. A call that must fail because the job has to end returns ACCEL_DIAGNOSED, with the diagnosis in accel_error().
+/// The watch of a job of real ranks as a C library, for simranks/recorder.py: as rank_library.hpp, whose words and
+/// errors it has. A call that must fail because the job has to end returns ACCEL_DIAGNOSED, with the diagnosis in
+/// accel_error().
 ///
 ///     accel_watch_start(rank, 4, local_rank, 4, 0, &store);
 ///     const int64_t group = accel_watch_group("world", ranks, 4);
@@ -40,12 +41,12 @@ void accel_watch_answer(const char* value, size_t bytes);
 /// What processes that see each other's memory have in common.
 const char* accel_watch_host(void);
 
-/// Watches this process, which is a rank, until accel_watch_end. Returns 1; 0 if there is nothing to watch, as in a job of
-/// one rank. Collective over the ranks of a host. `is_served_by_rank_0`: the store is.
+/// Watches this process, which is a rank, until accel_watch_end. Returns 1; 0 if there is nothing to watch, as in a job
+/// of one rank. Collective over the ranks of a host. `is_served_by_rank_0`: the store is.
 int64_t accel_watch_start(int rank, int world_size, int local_rank, int local_world_size, int is_served_by_rank_0,
                           const struct AccelStore* store);
-/// Announces a group that the rank has joined, and returns its number; -1 if there is no room for its calls. `ranks` are
-/// those of the world.
+/// Announces a group that the rank has joined, and returns its number; -1 if there is no room for its calls. `ranks`
+/// are those of the world.
 int64_t accel_watch_group(const char* name, const int64_t* ranks, int num_ranks);
 /// Records a call of a collective, and compares it with those of the other ranks. `words`: of accel_call, with the
 /// number of the group's ranks in place of the group.

@@ -18,8 +18,8 @@ namespace accel::recorder {
 ///     while (!is_over()) recorder.look(call);             // throws if the job has to end
 ///     recorder.rank().end(call);
 ///
-/// The errors are DiagnosedError, alike on every rank of the host, or CommError if another rank has failed. Thread rule:
-/// any thread.
+/// The errors are DiagnosedError, alike on every rank of the host, or CommError if another rank has failed. Thread
+/// rule: any thread.
 class GroupRecorder {
  public:
   struct Call : RankRecorder::Begun {

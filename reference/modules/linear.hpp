@@ -9,9 +9,9 @@
 /// The linear layer of this library's models. Thread rule: modules belong to their rank.
 namespace accel::models {
 
-/// torch.nn.Linear as Python computes it, with at::linear, also in a program that does not export its symbols. LibTorch's
-/// LinearImpl multiplies by a transposed weight, which autocast casts at another point: gradients would become ready,
-/// and buckets fill, in another order than in Python.
+/// torch.nn.Linear as Python computes it, with at::linear, also in a program that does not export its symbols.
+/// LibTorch's LinearImpl multiplies by a transposed weight, which autocast casts at another point: gradients would
+/// become ready, and buckets fill, in another order than in Python.
 struct LinearImpl : torch::nn::LinearImpl {
   using torch::nn::LinearImpl::LinearImpl;
   at::Tensor forward(const at::Tensor& input) {

@@ -50,6 +50,7 @@ CallFacts facts_of(Collective op, std::uint8_t reduce_op, std::int32_t root) {
 }
 
 void add_tensor(CallFacts& facts, const TensorFacts& tensor) {
+  if (facts.op == Collective::kBarrier || facts.op == Collective::kMonitoredBarrier) return;
   facts.dtype = tensor.dtype;
   facts.bytes += tensor.bytes;
   if (tensor.sparse_dim >= 0) facts.sparse_dim = tensor.sparse_dim;

@@ -53,6 +53,7 @@ void add_tensor(CallFacts& facts, const TensorFacts& tensor) {
   if (facts.op == Collective::kBarrier || facts.op == Collective::kMonitoredBarrier) return;
   facts.dtype = tensor.dtype;
   facts.bytes += tensor.bytes;
+  if (!have_equal_shapes(facts.op)) return add_shape(facts, tensor.sizes, {});
   if (tensor.sparse_dim >= 0) facts.sparse_dim = tensor.sparse_dim;
   if (traits_of(facts.op).is_in_place && !tensor.strides.empty())
     add_with_strides(facts, tensor);

@@ -1,6 +1,7 @@
 // What hosts tell each other of their ranks' calls suffices to find the first calls that differ, and to diagnose them
 // as if all ranks were on one host.
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
@@ -11,6 +12,7 @@
 #include "reference/recorder/ending.hpp"
 #include "reference/recorder/host_state.hpp"
 #include "reference/recorder/rank_recorder.hpp"
+#include "reference/recorder/slowest_rank.hpp"
 #include "tests/support/property.hpp"
 
 namespace accel::testing::host_laws {
@@ -122,6 +124,30 @@ TEST(HostLaws, AHangOfTwoHostsHasTheViewOfOne) {
       return describe(recorder::JobReader(record).view().job);
     };
     RC_ASSERT(text(job.merged()) == text(job.whole()));
+  });
+}
+
+TEST(HostLaws, TheSlowestRankCameLastMostOften) {
+  expect_property(60, [] {
+    Job job;
+    std::array<int, kRanks> num_last{};
+    const int num_calls = pick(0, 300);
+    for (int call = 0; call < num_calls; ++call) {
+      const int last = one_in(2) ? kRanks - 1 : pick(0, kRanks);
+      for (int rank = 0; rank < kRanks; ++rank) {
+        if (rank != last) job.call(rank, 0, Collective::kAllReduce, 3);
+      }
+      job.call(last, 0, Collective::kAllReduce, 3);
+      if (num_calls - call <= static_cast<int>(recorder::kCalls)) ++num_last[last];
+    }
+    const auto slowest = recorder::slowest_rank(*job.whole());
+    RC_ASSERT(slowest.has_value() == (num_calls > 0));
+    if (!slowest) return;
+    const auto most = std::max_element(num_last.begin(), num_last.end());
+    RC_ASSERT(slowest->rank == most - num_last.begin());
+    RC_ASSERT(slowest->num_last == *most);
+    RC_ASSERT(slowest->num_collectives == std::min<int>(num_calls, recorder::kCalls));
+    RC_ASSERT(slowest->behind_ns > 0);
   });
 }
 

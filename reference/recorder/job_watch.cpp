@@ -7,6 +7,7 @@
 
 #include "reference/diagnosis/diagnose.hpp"
 #include "reference/recorder/ending.hpp"
+#include "reference/recorder/slowest_rank.hpp"
 
 namespace accel::recorder {
 namespace {
@@ -75,7 +76,8 @@ std::optional<Hang> JobWatch::look(const std::function<Ends()>& ends) {
 std::string JobWatch::whereabouts(const Ends& ends) const {
   auto view = reader_.view(ends);
   add_process_states(*record_, view);
-  return describe(view.job);
+  const auto slowest = slowest_rank(*record_);
+  return describe(view.job) + (slowest ? "\n" + describe(*slowest) : "");
 }
 
 // A rank that ended in a wait has failed because of another one: one that has ended, or one that has not come in time.

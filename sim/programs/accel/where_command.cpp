@@ -7,8 +7,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include "reference/diagnosis/diagnose.hpp"
 #include "reference/recorder/job_reader.hpp"
+#include "reference/recorder/job_watch.hpp"
 #include "sim/programs/accel/commands.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
@@ -41,9 +41,8 @@ int where_main(int argc, char** argv) {
       "a moment");
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   const auto record = recorder::record_of_process(pid);
-  auto view = recorder::JobReader(record).view();
-  recorder::add_process_states(*record, view);
-  std::cout << describe(view.job) << std::endl;
+  std::cout << recorder::JobWatch({}, record).whereabouts({}) << std::endl;
+  const auto view = recorder::JobReader(record).view();
   for (int rank = 0; with_stacks && rank < record->world_size(); ++rank) {
     if (!record->is_local(rank) || view.job.ranks[rank].activity != Activity::kRuns) continue;
     const auto stack = stack_of(record->rank(rank).pid);

@@ -190,9 +190,9 @@ std::optional<Hang> HostExchange::diagnose_difference_in(const std::shared_ptr<J
                                                          const Request& request) {
   if (!condemn_first_difference(*all, request.differing_group))
     return Hang{forgotten_difference(request.differing_group)};
-  const auto call = *JobReader(all).condemned_call();
+  auto call = *JobReader(all).condemned_call();
   const bool is_whole = std::all_of(call.calls.begin(), call.calls.end(), [](auto& own) { return own.has_value(); });
-  if (is_whole || Clock::now() - request.first_made_at > kWaitForCalls) return Hang{diagnose_difference(call)};
+  if (is_whole || Clock::now() - request.first_made_at > kWaitForCalls) return Hang{diagnose_condemned(*all, std::move(call))};
   request_records({.differing_group = request.differing_group, .first_made_at = request.first_made_at});
   return std::nullopt;
 }

@@ -38,8 +38,9 @@ std::vector<SplitMismatch> split_mismatches(const JobRecord& record, const std::
     if (index < 0) continue;
     const auto& slot = rank.groups[index].slots[sequence % kCalls];
     if (slot.number.load(std::memory_order_acquire) != sequence + 1) continue;
-    calls.push_back(
-        {rank, slot.position.load(std::memory_order_relaxed), member_index(rank.groups[index], world_rank)});
+    const auto position = slot.position.load(std::memory_order_relaxed);
+    if (rank.calls[position % kCalls].exchange == 0) continue;
+    calls.push_back({rank, position, member_index(rank.groups[index], world_rank)});
   }
   std::vector<SplitMismatch> mismatches;
   for (const auto& from : calls) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "reference/core/errors.hpp"
+#include "reference/recorder/exchange.hpp"
 
 namespace accel::recorder {
 namespace {
@@ -158,21 +159,23 @@ bool condemn_first_difference(const JobRecord& record, const std::string& group)
     first = std::max(first, count - std::min<std::uint64_t>(count, kCalls));
     members.push_back({rank, index, &calls});
   }
+  const auto condemn = [&](const Member& member, std::uint64_t sequence) {
+    auto& verdict = record.verdict();
+    verdict.sequence = sequence;
+    verdict.finder = member.rank;
+    verdict.group = static_cast<std::uint32_t>(member.index);
+    verdict.state = 2;
+    return true;
+  };
   for (auto sequence = first; sequence < end; ++sequence) {
     const RecordedGroup::Slot* known = nullptr;
     for (const auto& member : members) {
       const auto& slot = member.calls->slots[sequence % kCalls];
       if (slot.number.load() != sequence + 1) continue;
-      if (known != nullptr && slot.fingerprint.load() != known->fingerprint.load()) {
-        auto& verdict = record.verdict();
-        verdict.sequence = sequence;
-        verdict.finder = member.rank;
-        verdict.group = static_cast<std::uint32_t>(member.index);
-        verdict.state = 2;
-        return true;
-      }
+      if (known != nullptr && slot.fingerprint.load() != known->fingerprint.load()) return condemn(member, sequence);
       known = &slot;
     }
+    if (!split_mismatches(record, group, sequence).empty()) return condemn(members.front(), sequence);
   }
   return false;
 }

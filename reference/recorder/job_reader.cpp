@@ -299,6 +299,16 @@ class Viewer {
   std::vector<int> blocked_;  // ranks all of whose threads wait
 };
 
+// Those of an all-to-all are no part of its Call.
+void add_recorded_shapes(const JobRecord& record, OpenCall& open, int member) {
+  auto& call = open.calls[member];
+  if (!call) return;
+  const auto& rank = record.rank(open.members[member]);
+  const auto* const group = group_named(rank, open.group.c_str());
+  const auto copied = copy_of(rank, group->slots[open.sequence % kCalls].position.load(std::memory_order_relaxed));
+  if (copied) add_shapes(*call, copied->facts);
+}
+
 }  // namespace
 
 std::optional<Call> call_at(const RankRecord& rank, std::uint64_t position) {
@@ -374,14 +384,16 @@ std::optional<OpenCall> JobReader::condemned_call() const {
   return Viewer::collective(*record_, group, verdict.sequence);
 }
 
-// Those of an all-to-all are no part of its Call.
-static void add_recorded_shapes(const JobRecord& record, OpenCall& open, int member) {
-  auto& call = open.calls[member];
-  if (!call) return;
-  const auto& rank = record.rank(open.members[member]);
-  const auto* const group = group_named(rank, open.group.c_str());
-  const auto copied = copy_of(rank, group->slots[open.sequence % kCalls].position.load(std::memory_order_relaxed));
-  if (copied) add_shapes(*call, copied->facts);
+Diagnosis diagnose_condemned(const JobRecord& record, OpenCall open) {
+  const auto first = std::find_if(open.calls.begin(), open.calls.end(), [](auto& call) { return call.has_value(); });
+  const bool are_equal =
+      std::all_of(first, open.calls.end(), [&](auto& call) { return !call || agree(*call, **first); });
+  const auto mismatches =
+      are_equal ? split_mismatches(record, open.group, open.sequence) : std::vector<SplitMismatch>();
+  if (mismatches.empty()) return diagnose_difference(open);
+  for (std::size_t member = 0; member < open.members.size(); ++member)
+    add_recorded_shapes(record, open, static_cast<int>(member));
+  return diagnose_splits(open, mismatches);
 }
 
 Diagnosis await_difference(const std::shared_ptr<JobRecord>& record) {
@@ -400,15 +412,7 @@ Diagnosis await_difference(const std::shared_ptr<JobRecord>& record) {
     open = reader.condemned_call();
   }
   if (!open) throw InternalError("a difference without a verdict");
-  const auto first = std::find_if(open->calls.begin(), open->calls.end(), [](auto& call) { return call.has_value(); });
-  const bool are_equal =
-      std::all_of(first, open->calls.end(), [&](auto& call) { return !call || agree(*call, **first); });
-  const auto mismatches =
-      are_equal ? split_mismatches(*record, open->group, open->sequence) : std::vector<SplitMismatch>();
-  if (mismatches.empty()) return diagnose_difference(*open);
-  for (std::size_t member = 0; member < open->members.size(); ++member)
-    add_recorded_shapes(*record, *open, static_cast<int>(member));
-  return diagnose_splits(*open, mismatches);
+  return diagnose_condemned(*record, std::move(*open));
 }
 
 }  // namespace accel::recorder

@@ -43,7 +43,9 @@ class JobReader {
   std::shared_ptr<JobRecord> record_;
 };
 
-/// Why calls differ, once all ranks of this host have joined the condemned collective, or after a second at most.
+/// Why the calls of a collective differ: in their arguments, or in the splits of an all-to-all.
+Diagnosis diagnose_condemned(const JobRecord& record, OpenCall call);
+/// The same of the condemned collective, once all ranks of this host have joined it, or after a second at most.
 Diagnosis await_difference(const std::shared_ptr<JobRecord>& record);
 
 /// Adds what the kernel says of the ranks that wait for no other rank.

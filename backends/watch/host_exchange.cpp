@@ -159,14 +159,20 @@ std::optional<Hang> HostExchange::diagnose_records() {
   if (!request.differing_group.empty()) return diagnose_difference_in(all, request);
   if (stamp() != looked_at_) return std::nullopt;  // somebody has gone on meanwhile
   std::vector<ProcessEnd> ends;
+  std::vector<std::string> process_states;
   for (const auto& host : hosts_) {
-    if (host.state) ends.insert(ends.end(), host.state->ends.begin(), host.state->ends.end());
+    if (host.state) {
+      ends.insert(ends.end(), host.state->ends.begin(), host.state->ends.end());
+      process_states.insert(process_states.end(), host.state->process_states.begin(), host.state->process_states.end());
+    }
     ends.resize(host.first_rank + host.num_local);
+    process_states.resize(host.first_rank + host.num_local);
   }
-  const auto view = JobReader(all).view(ends);
+  auto view = JobReader(all).view(ends);
   if (!view.stuck.empty()) return Hang{diagnose_stuck(view)};
   if (request.idle < next_suspicion_ || view.job.open_calls.empty()) return std::nullopt;
   next_suspicion_ *= 2;
+  for (const int rank : view.elsewhere) view.job.ranks[rank].detail = process_states[rank];
   return Hang{diagnose_waiting(view, request.idle), /*is_suspected=*/true, options_.stops_on_suspicion};
 }
 
@@ -192,7 +198,8 @@ std::optional<Hang> HostExchange::diagnose_difference_in(const std::shared_ptr<J
     return Hang{forgotten_difference(request.differing_group)};
   auto call = *JobReader(all).condemned_call();
   const bool is_whole = std::all_of(call.calls.begin(), call.calls.end(), [](auto& own) { return own.has_value(); });
-  if (is_whole || Clock::now() - request.first_made_at > kWaitForCalls) return Hang{diagnose_condemned(*all, std::move(call))};
+  if (is_whole || Clock::now() - request.first_made_at > kWaitForCalls)
+    return Hang{diagnose_condemned(*all, std::move(call))};
   request_records({.differing_group = request.differing_group, .first_made_at = request.first_made_at});
   return std::nullopt;
 }

@@ -69,6 +69,7 @@ HostState state_of_host(const JobRecord& record, std::int64_t idle_ms) {
   if (const auto& verdict = record.verdict(); record.has_verdict())
     state.differs = record.rank(verdict.finder).groups[verdict.group].name;
   state.ends = ends_of_processes(record);
+  for (const int rank : record.local_ranks()) state.process_states.push_back(process_state(record, rank));
   return state;
 }
 
@@ -82,6 +83,7 @@ std::string to_json(const HostState& state) {
               {"differs", state.differs},
               {"has_ended", state.has_ended},
               {"ends", ends},
+              {"process_states", state.process_states},
               {"groups", groups}}
       .dump();
 }
@@ -92,7 +94,8 @@ HostState host_state_of_json(std::string_view text) {
                   .idle_ms = json["idle_ms"],
                   .waits = json["waits"],
                   .differs = json["differs"],
-                  .has_ended = json["has_ended"]};
+                  .has_ended = json["has_ended"],
+                  .process_states = json["process_states"]};
   for (const auto& end : json["ends"]) state.ends.push_back({end[0], end[1]});
   for (const auto& [name, calls] : json["groups"].items()) state.groups[name] = {calls[0], calls[1]};
   return state;

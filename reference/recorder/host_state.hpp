@@ -28,6 +28,7 @@ struct HostState {
   std::string differs = {};    ///< group in which ranks of this host have found that their calls differ; "": none
   bool has_ended = false;      ///< all ranks have returned from their programs
   std::vector<ProcessEnd> ends = {};              ///< by local rank
+  std::vector<std::string> process_states = {};   ///< by local rank
   std::map<std::string, GroupCalls> groups = {};  ///< that have members on other hosts, by name
 };
 

@@ -336,11 +336,13 @@ std::optional<CallPlace> place_at(const RankRecord& rank, std::uint64_t position
   return place_of(rank, *copied);
 }
 
+std::string process_state(const JobRecord& record, int world_rank) {
+  const auto pid = record.rank(world_rank).pid.load();
+  return pid == 0 ? "it has not joined the job" : state_of(pid);
+}
+
 void add_process_states(const JobRecord& record, JobView& view) {
-  for (const int rank : view.elsewhere) {
-    const auto pid = record.rank(rank).pid.load();
-    view.job.ranks[rank].detail = pid == 0 ? "it has not joined the job" : state_of(pid);
-  }
+  for (const int rank : view.elsewhere) view.job.ranks[rank].detail = process_state(record, rank);
 }
 
 bool has_process_ended(const JobRecord& record, int world_rank) {

@@ -48,7 +48,9 @@ Diagnosis diagnose_condemned(const JobRecord& record, OpenCall call);
 /// The same of the condemned collective, once all ranks of this host have joined it, or after a second at most.
 Diagnosis await_difference(const std::shared_ptr<JobRecord>& record);
 
-/// Adds what the kernel says of the ranks that wait for no other rank.
+/// What the kernel says of a local rank's process: "it sleeps"; "" if it is gone.
+std::string process_state(const JobRecord& record, int world_rank);
+/// Adds that of the ranks that wait for no other rank.
 void add_process_states(const JobRecord& record, JobView& view);
 
 /// Differs if a rank has made a call, begun a wait or ended one.

@@ -113,6 +113,7 @@ TEST_F(TwoOtherHostsTest, ASlowRankIsReportedAndTheJobLives) {
   const auto real = launch_on_two_hosts("slow", {"--hang-seconds", "1"});
   EXPECT_EQ(real.result.exit_code, 0) << real.result.error;
   EXPECT_THAT(real.result.error, HasSubstr("ranks 0-2 have waited for "));
+  EXPECT_THAT(real.result.error, HasSubstr("; it sleeps"));
 }
 
 }  // namespace

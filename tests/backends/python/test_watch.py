@@ -84,6 +84,19 @@ def test_a_right_program_computes_the_same(name, no_leftovers):
     assert results_of(real.output) == results_of(simulate(4, PROGRAM, name).output)
 
 
+@pytest.mark.parametrize("program", [
+    "trainings.py accelerate", "trainings.py unused", "trainings.py hybrid", "trainings.py tensor_parallel", "trainings.py pipeline",
+    "trainings.py operations", "dtypes.py", "threads.py 2 40",
+])
+def test_programs_that_know_nothing_of_it(program, no_leftovers):
+    name, *arguments = program.split()
+    for argument in arguments[:1]:
+        skip_unless_torch_can(argument)
+    real, watched = launch(4, PROGRAMS / name, *arguments), launch(4, PROGRAMS / "watch.py", PROGRAMS / name, *arguments)
+    assert watched.code == 0 and says_nothing(watched), watched.error
+    assert results_of(watched.output) == results_of(real.output)
+
+
 SPAWNS = """
 import sys
 import torch

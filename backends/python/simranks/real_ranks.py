@@ -130,6 +130,7 @@ class WatchedGroup(GlooGroup):
 
     def _start(self, op, inputs, outputs=(), results=(), kind=0, root=-1, tag=0, is_async=True, splits=((), ()), sizes=()):
         at, real = channel.line(2), _call.real
+        _call.real = None  # it holds the group and the tensors
         words = [op.number, self._size, kind, root, tag, bool(sizes) << 1, len(inputs), len(outputs), len(sizes), len(splits[0]),
                  len(splits[1])]
         for tensor in inputs:

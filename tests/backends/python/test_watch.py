@@ -21,7 +21,12 @@ DIAGNOSIS = "expected one call, equal on every rank$|none can continue$|expected
 
 
 def watch(name, **environment):
-    return run([*TORCHRUN, "--standalone", "--nproc_per_node", 4, PROGRAM, name], **VARIABLES, **environment)
+    """Gloo aborts now and then when ranks end at different times, as in conftest.launch."""
+    for _ in range(3):
+        real = run([*TORCHRUN, "--standalone", "--nproc_per_node", 4, PROGRAM, name], **VARIABLES, **environment)
+        if "terminate called" not in real.error:
+            break
+    return real
 
 
 def exit_codes(real):

@@ -138,7 +138,13 @@ TEST(RecordedCallLaws, PartsThatDifferAreThoseOfTheSimulator) {
       buffers.push_back({args.inputs, args.outputs, args.input_splits, args.output_splits});
     std::vector<sim::BuffersOf<at::Tensor>*> pointers;
     for (auto& one : buffers) pointers.push_back(&one);
-    const auto expected = sim::split_mismatches<at::Tensor>(ranks[0].collective, pointers);
+    auto expected = sim::split_mismatches<at::Tensor>(ranks[0].collective, pointers);
+    // Of these, Gloo notices only other numbers of elements.
+    std::erase_if(expected, [&](const SplitMismatch& one) {
+      const auto &from = ranks[one.from], &to = ranks[one.to];
+      if (from.collective == Collective::kAllToAll) return one.sent == one.expected;
+      return from.input_splits[one.to] * from.inputs[0].size(1) == to.output_splits[one.from] * to.outputs[0].size(1);
+    });
     bool all_agree = true;
     for (int rank = 0; rank < num_ranks; ++rank) {
       const auto parts = recorder::parts_of(ranks[rank], num_ranks);

@@ -219,7 +219,8 @@ ACCEL_EXPORT int64_t accel_watch_begin(int64_t group, const int64_t* words, cons
   });
 }
 
-ACCEL_EXPORT void* accel_watch_wait(const int64_t* call) {
+ACCEL_EXPORT void* accel_watch_wait(const int64_t* call, int num_threads) {
+  watched_rank().recorder->set_num_threads(num_threads);
   return new RankRecorder::Wait(*watched_rank().recorder, kept_call(call));
 }
 

@@ -38,7 +38,7 @@ struct AccelStore {
 /// The value that `get` has read.
 void accel_watch_answer(const char* value, size_t bytes);
 
-/// What processes that see each other's memory have in common.
+/// The host's name: equal for processes that can open each other's files in /proc.
 const char* accel_watch_host(void);
 
 /// Watches this process, which is a rank, until accel_watch_end. Returns 1; 0 if there is nothing to watch, as in a job
@@ -51,8 +51,8 @@ int64_t accel_watch_group(const char* name, const int64_t* ranks, int num_ranks)
 /// Records a call of a collective, and compares it with those of the other ranks. `words`: of accel_call, with the
 /// number of the group's ranks in place of the group.
 int64_t accel_watch_begin(int64_t group, const int64_t* words, const char* file, uint32_t line, int64_t* call);
-/// The rank begins to wait for the end of a call.
-void* accel_watch_wait(const int64_t* call);
+/// The rank begins to wait for the end of a call. `num_threads`: how many threads the program has.
+void* accel_watch_wait(const int64_t* call, int num_threads);
 /// The rank waits no longer. `has_ended`: because it has seen the end of the call.
 void accel_watch_end_wait(void* wait, const int64_t* call, int has_ended);
 /// Fails if a waiting rank need not wait any longer.

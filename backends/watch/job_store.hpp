@@ -7,8 +7,7 @@
 
 namespace accel::recorder {
 
-/// Where the ranks of a job leave texts for each other: the store at which they meet, whatever program serves it. A
-/// function throws if it is out of reach.
+/// The store at which the ranks of a job meet, whatever program serves it. A function throws if it is out of reach.
 ///
 /// Thread rule: any thread.
 class JobStore {

@@ -18,7 +18,8 @@ namespace {
 
 constexpr auto kInterval = std::chrono::milliseconds(200);
 constexpr auto kIntervalAtEnd = std::chrono::milliseconds(20);
-constexpr auto kGrace = std::chrono::seconds(2);  // for ranks that the ending releases
+constexpr auto kGrace = std::chrono::seconds(2);         // for ranks that the ending releases
+constexpr auto kWaitForHosts = std::chrono::seconds(1);  // until all have read an ending; below the grace
 constexpr auto kLinger = std::chrono::seconds(5);
 
 // Returns whether the watch was stopped meanwhile.
@@ -130,7 +131,7 @@ void RankWatch::fail(const char* message, bool is_own) {
       if (rank_ == 0) close();
       return;
     }
-    const auto deadline = std::chrono::steady_clock::now() + kGrace;
+    const auto deadline = std::chrono::steady_clock::now() + kWaitForHosts;
     while (!exchange_->do_all_know() && std::chrono::steady_clock::now() < deadline)
       std::this_thread::sleep_for(kIntervalAtEnd);
   } catch (const std::exception&) {

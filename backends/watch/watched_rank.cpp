@@ -55,7 +55,8 @@ std::shared_ptr<JobRecord> opened(const std::string& path) {
 std::shared_ptr<JobRecord> agreed_record(const LaunchEnvironment& launch, JobStore& store) {
   const bool is_off = environment(kRecordVariable) == kNoRecord;
   auto record = is_off ? nullptr : record_of_launcher(launch);
-  const auto key = "record/" + host_name();
+  // Several launchers of one machine have a record each.
+  const auto key = fmt::format("record/{}/{}", host_name(), launch.rank - launch.local_rank);
   if (launch.local_rank == 0) {
     if (!record && !is_off) record = created(launch);
     store.set(key, record ? fmt::format("/proc/{}/fd/{}", getpid(), record->descriptor()) : "");

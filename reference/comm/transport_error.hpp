@@ -4,7 +4,7 @@
 
 #include "reference/core/errors.hpp"
 
-/// What the errors of c10d's backends mean. Their classes do not tell, so their texts are read.
+/// What the errors of c10d's backends mean. All have one class, so the text decides.
 namespace accel {
 
 enum class TransportFailure {

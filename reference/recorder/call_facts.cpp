@@ -67,15 +67,14 @@ std::vector<Part> parts_of_rows(std::span<const std::int64_t> sizes, std::span<c
   std::vector<Part> parts(num_ranks);
   for (std::size_t rank = 0; rank < num_ranks; ++rank) {
     const auto rows = splits.empty() ? sizes[0] / static_cast<std::int64_t>(num_ranks) : splits[rank];
-    parts[rank] = {.rows = rows, .size = rows * of_row};
+    parts[rank] = {.rows = rows, .elements = rows * of_row};
   }
   return parts;
 }
 
 Part part_of(std::span<const std::int64_t> sizes) {
-  std::uint64_t shape = 0;
-  add_hash(shape, sizes);
-  return {.rows = elements_of(sizes), .size = static_cast<std::int64_t>(shape)};
+  const auto elements = elements_of(sizes);
+  return {.rows = elements, .elements = elements};
 }
 
 }  // namespace accel::recorder

@@ -21,12 +21,11 @@ std::optional<Part> part_at(const MemberCall& own, Part (Exchange::*parts)[kMaxR
 }  // namespace
 
 std::optional<SplitMismatch> mismatch_of(const MemberCall& from, const MemberCall& to) {
+  if (from.member < 0 || to.member < 0) return std::nullopt;
   const auto sent = part_at(from, &Exchange::sent, to.member);
   const auto expected = part_at(to, &Exchange::expected, from.member);
-  if (!sent || !expected || *sent == *expected) return std::nullopt;
-  const bool is_of_rows = from.rank.calls[from.position % kCalls].facts.op == Collective::kAllToAllSingle;
-  if (is_of_rows && sent->rows == expected->rows)
-    return SplitMismatch{from.member, to.member, sent->size, expected->size};
+  if (!sent || !expected || sent->elements == expected->elements) return std::nullopt;
+  if (sent->rows == expected->rows) return SplitMismatch{from.member, to.member, sent->elements, expected->elements};
   return SplitMismatch{from.member, to.member, sent->rows, expected->rows};
 }
 

@@ -8,7 +8,8 @@
 #include "reference/diagnosis/diagnose.hpp"
 #include "reference/recorder/job_record.hpp"
 
-/// Compares what the ranks of an all-to-all send and expect.
+/// Compares what the ranks of an all-to-all send and expect: the elements, as Gloo does. The simulator compares rows
+/// and shapes too.
 namespace accel::recorder {
 
 /// A rank's call of a collective.

@@ -172,7 +172,9 @@ class Viewer {
     if (is_waiting) view_.waiting.push_back(rank);
     // A thread that does not wait may do what another waits for. A rank that has failed is about to end, and its end
     // explains more than a wait for it.
-    if (is_waiting && (has_ended || state.waits.size() >= own.num_threads.load())) blocked_.push_back(rank);
+    if (is_waiting &&
+        (has_ended || state.waits.size() >= std::max(own.num_threads.load(), own.num_program_threads.load())))
+      blocked_.push_back(rank);
     const bool is_gone = process.has_ended || end == RankEnd::kLeft;
     if (!is_waiting && !is_gone) view_.elsewhere.push_back(rank);
   }

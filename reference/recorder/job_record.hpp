@@ -68,9 +68,8 @@ struct RecordedCall {
 
 /// What a rank sends to another one in an all-to-all, or expects from it.
 struct Part {
-  std::int64_t rows = 0;  ///< of a list: elements
-  std::int64_t size = 0;  ///< in elements; of a list: a hash of the shape
-  bool operator==(const Part&) const = default;
+  std::int64_t rows = 0;      ///< of a list of tensors: the elements
+  std::int64_t elements = 0;  ///< which Gloo compares
 };
 
 /// The parts of an all-to-all of a rank, by group rank.
@@ -108,9 +107,10 @@ struct alignas(4096) RankRecord {
   std::atomic<pid_t> pid;  ///< 0: not started
   std::atomic<RankEnd> end;
   std::atomic<std::uint64_t> num_calls;
-  std::atomic<std::uint32_t> num_threads;      ///< threads that have made calls and live
-  std::atomic<std::uint64_t> waits[kThreads];  ///< positions of the calls that threads wait in; 0: none
-  std::atomic<std::uint64_t> failed_call;      ///< position of the last call, if the transport has failed in it; else 0
+  std::atomic<std::uint32_t> num_threads;          ///< threads that have made calls or waited, and live
+  std::atomic<std::uint32_t> num_program_threads;  ///< of a program that counts its threads, or 0
+  std::atomic<std::uint64_t> waits[kThreads];      ///< positions of the calls that threads wait in; 0: none
+  std::atomic<std::uint64_t> failed_call;  ///< position of the last call, if the transport has failed in it; else 0
   std::atomic<std::uint32_t> num_groups, num_texts;
   char texts[kTexts][256];
   char message[4096];  ///< of the error that has ended the rank; written before `end`

@@ -50,6 +50,8 @@ std::optional<Diagnosis> message_difference(const JobRecord& record, int rank, s
   const bool sends = call.facts.op == Collective::kSend;
   const auto found =
       position_of(other, sends ? Collective::kRecv : Collective::kSend, place, own_member, call.sequence);
+  // The other rank may have begun to use tags meanwhile: it says so before its call can be found.
+  if (found == 0 || !is_in_order(other.groups[place], own_member)) return std::nullopt;
   const auto own_call = call_at(own, position), other_call = call_at(other, found);
   const auto& facts = other.calls[found % kCalls].facts;
   if (!own_call || !other_call || own_call->shapes.empty() || other_call->shapes.empty()) return std::nullopt;

@@ -273,6 +273,7 @@ void RankRecorder::set_end(RankEnd end, std::string_view message) {
 }
 
 RankRecorder::Wait::Wait(RankRecorder& recorder, const Begun& call) {
+  counted_thread.count(recorder.record_, recorder.rank_);
   auto& recorded = recorder.own_.calls[call.position % kCalls];
   if (recorded.position.load(std::memory_order_relaxed) == call.position)
     recorded.wait_ns.store(now_ns(), std::memory_order_relaxed);

@@ -55,6 +55,9 @@ class RankRecorder {
   /// Makes this collective the verdict, unless there is one. There is one afterwards.
   void condemn(int group, const Begun& call);
 
+  /// How many threads the program has, if it knows: one that has made no call yet may end the wait of another.
+  void set_num_threads(int count) { own_.num_program_threads.store(static_cast<std::uint32_t>(count)); }
+
   /// How the rank's program has ended, with the message of its error.
   void set_end(RankEnd end, std::string_view message);
 

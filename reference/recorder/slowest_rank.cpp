@@ -19,6 +19,7 @@ std::optional<std::int64_t> begin_of(const RankRecord& rank, const char* group, 
   const auto& call = rank.calls[position % kCalls];
   const auto begin = call.begin_ns.load(std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_acquire);
+  if (slot.number.load(std::memory_order_relaxed) != sequence + 1) return std::nullopt;
   if (call.position.load(std::memory_order_relaxed) != position) return std::nullopt;
   return begin;
 }

@@ -6,6 +6,7 @@ watch_library.hpp.
 """
 
 import atexit
+import collections
 import datetime
 import functools
 import os
@@ -83,8 +84,13 @@ class WatchedWork(Work):
             recorder.look(self._call)
 
     def wait(self, timeout=None):
+        """May be repeated after its time-out, as with real Gloo."""
         self._timeout = timeout if timeout else None
-        return super().wait()
+        try:
+            return super().wait()
+        finally:
+            if self._error is not None and not self._real.is_completed():
+                self._is_over, self._error = False, None
 
     def is_success(self):
         return self._error is None and self._real.is_success()
@@ -115,12 +121,17 @@ class WatchedGroup(GlooGroup):
         super().__init__(store, rank, size, timeout)
         self._real = _group_of(real, store, rank, size)
         self._number = None  # None: not announced; -1: its calls are not on record
+        self._announcing = threading.Lock()
+        self._mark = _making.mark
 
     def _announce(self):
         """Before the first call. torch sets the name and the ranks after the construction."""
-        self._number = recorder.group(*self._members(dist.get_world_size()))
-        if self._number < 0:
-            warnings.warn(f"group {self._options.group_name}: its calls are not compared; there are too many groups")
+        with self._announcing:
+            if self._number is None:
+                name, ranks = self._members(dist.get_world_size())
+                self._number = recorder.group(name + self._mark, ranks)
+                if self._number < 0:
+                    warnings.warn(f"group {name}: its calls are not compared; there are too many groups")
         return self._number
 
     def _begin(self, words, at):
@@ -229,14 +240,27 @@ all_to_all_single all_gather_single_coalesced reduce_scatter_single_coalesced"""
 # --- the job ----------------------------------------------------------------------------------------------------------
 
 _is_installed = False
-_is_watching = None  # None: no group has been made yet
+_is_watching = False  # from the first default group on
+_num_worlds = 0  # default groups that have been made
+_num_named = collections.Counter()  # groups of the present world, by name
 
 
 class _Making(threading.local):
-    is_of_gloo = True  # the group that this thread makes
+    """The group that this thread makes."""
+
+    is_watched = False
+    mark = ""
 
 
 _making = _Making()
+
+
+def _mark_of(name):
+    """Tells a group from an earlier one of the same name, alike on all its ranks: torch uses a name again when the default
+    group is made again, or when a group has been destroyed."""
+    _num_named[name] += 1
+    marks = [_num_worlds] * (_num_worlds > 1) + [_num_named[name]] * (_num_named[name] > 1)
+    return "".join(f"/{mark}" for mark in marks)
 
 
 def install():
@@ -248,13 +272,20 @@ def install():
         return
     _is_installed = True
     channel.set_owners(owners_of(_Main))
+    _record_end(os.getpid())
     install_kernels()
     helper = c10d._new_process_group_helper
 
     @functools.wraps(helper)
-    def new_process_group_helper(group_size, group_rank, global_ranks_in_group, backend, store, *args, **kwargs):
-        _making.is_of_gloo = _is_of_gloo(backend)
-        return helper(group_size, group_rank, global_ranks_in_group, backend, store, *args, **kwargs)
+    def new_process_group_helper(group_size, group_rank, global_ranks_in_group, backend, store, group_name, *args, **kwargs):
+        if not global_ranks_in_group:
+            _begin_world(store, group_rank, group_size)
+        _making.is_watched = _is_watching and _is_of_gloo(backend)
+        _making.mark = _mark_of(str(group_name))
+        try:
+            return helper(group_size, group_rank, global_ranks_in_group, backend, store, group_name, *args, **kwargs)
+        finally:
+            _making.is_watched = False
 
     c10d._new_process_group_helper = new_process_group_helper
     ensure = getattr(dist.Backend, "_ensure_backend_registered", None)
@@ -304,21 +335,20 @@ def _is_of_gloo(backend):
 
 
 def _watched(real, store, rank, size, timeout):
-    global _is_watching
-    if _is_watching is None:
-        _is_watching = _start(store, rank, size)
-    return WatchedGroup(real, store, rank, size, timeout) if _is_watching and _making.is_of_gloo else real
+    return WatchedGroup(real, store, rank, size, timeout) if _making.is_watched else real
 
 
-def _start(store, rank, size):
-    """Joins the watch of the job. Collective."""
+def _begin_world(store, rank, size):
+    """Before the default group is made. The first time, joins the watch of the job; collective."""
+    global _is_watching, _num_worlds
+    _num_worlds += 1
+    _num_named.clear()
+    if _num_worlds > 1:
+        return
     store = dist.PrefixStore("simranks_watch", store)
     local_rank, local_size = _place(store, rank, size)
     is_served_by_rank_0 = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-    if not recorder.start(rank, size, local_rank, local_size, is_served_by_rank_0, store):
-        return False
-    _record_end(os.getpid())
-    return True
+    _is_watching = recorder.start(rank, size, local_rank, local_size, is_served_by_rank_0, store)
 
 
 def _place(store, rank, size):
@@ -342,9 +372,11 @@ class _Main:
 
 
 def _record_end(process):
-    """Records how this process ends: by an error that nobody catches, or well."""
+    """Records how this process ends: by an error that nobody catches, or well. Called in the first lines of the program, so
+    that the exit handlers of the program run before."""
     show = sys.excepthook
     code = 0
+    has_error = False
 
     def show_line(error):
         """Not in the way of torch, which shows tracebacks only."""
@@ -360,29 +392,33 @@ def _record_end(process):
             show_line(error)
             return True
 
-    def show_error(kind, error, traceback):
-        nonlocal code
-        if os.getpid() != process:
-            return show(kind, error, traceback)
+    def end_by(error):
+        nonlocal code, has_error
+        has_error = True
         is_diagnosed = isinstance(error, Diagnosed)
-        is_on_record = end(recorder.CONDEMNED if is_diagnosed else recorder.RAISED, str(error) or kind.__name__)
+        is_on_record = end(recorder.CONDEMNED if is_diagnosed else recorder.RAISED, str(error) or type(error).__name__)
         if is_diagnosed:
             code = _EXIT_CODE
-        if is_on_record:
+        return is_on_record
+
+    def show_error(kind, error, traceback):
+        if os.getpid() != process:
+            return show(kind, error, traceback)
+        if end_by(error):
             return None
         return show_line(error) if recorder.names_its_line(error) else show(kind, error, traceback)
 
     def at_exit():
         if os.getpid() != process:
             return
+        error = getattr(sys, "last_value", None)
+        if error is not None and not has_error:  # another library shows errors
+            end_by(error)
         end(recorder.LEFT, "")
-        if code == 0:
-            return
-        atexit.unregister(at_exit)
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        if code != 0:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
 
     sys.excepthook = show_error
     atexit.register(at_exit)

@@ -7,6 +7,7 @@ Thread rule: any thread.
 """
 
 import ctypes
+import threading
 
 from simranks.channel import FAILED, function, packed, text_of_error
 
@@ -30,7 +31,7 @@ _host = function("watch_host", result=_bytes)
 _start = function("watch_start", _int, _int, _int, _int, _int, ctypes.POINTER(_Store))
 _group = function("watch_group", _bytes, _bytes, _int)
 _begin = function("watch_begin", _int64, _bytes, _bytes, _uint32, _Words)
-wait = function("watch_wait", _Words, result=_pointer)
+_wait = function("watch_wait", _Words, _int, result=_pointer)
 end_wait = function("watch_end_wait", _pointer, _Words, _int, result=None)
 _look = function("watch_look", _Words)
 _explain = function("watch_explain", _Words, _bytes)
@@ -56,7 +57,7 @@ def _checked(answer, failure=RuntimeError):
 
 
 def host():
-    """What processes that see each other's memory have in common."""
+    """The host's name: equal for processes that can open each other's files in /proc."""
     return _host()
 
 
@@ -117,6 +118,11 @@ def begin(group_number, words, at):
 
 def is_message(call):
     return call[3] != 0
+
+
+def wait(call):
+    """The rank begins to wait. Returns what `end_wait` needs. A thread that has made no call yet may end the wait."""
+    return _wait(call, len(threading._active))
 
 
 def look(call):

@@ -89,6 +89,13 @@ def test_a_right_program_computes_the_same(name, no_leftovers):
     assert results_of(real.output) == results_of(simulate(4, PROGRAM, name).output)
 
 
+@pytest.mark.parametrize("name", ["makes_its_groups_again", "waits_again", "exchanges_other_shapes"])
+def test_a_right_program_is_not_accused(name, no_leftovers):
+    real = watch(name)
+    assert real.code == 0 and says_nothing(real), real.error
+    assert results_of(real.output) == results_of(launch(4, PROGRAM, name, "unwatched").output)
+
+
 @pytest.mark.parametrize("program", [
     "trainings.py accelerate", "trainings.py unused", "trainings.py hybrid", "trainings.py tensor_parallel", "trainings.py pipeline",
     "trainings.py operations", "dtypes.py", "threads.py 2 40",

@@ -1,8 +1,10 @@
 """Mistakes of real ranks that `simranks.watch()` explains, one function each, and right programs: `watched.py NAME [unwatched]`."""
 
+import datetime
 import os
 import signal
 import sys
+import threading
 import time
 
 import simranks
@@ -268,6 +270,56 @@ def fsdp2():
         loss.backward()
         optimizer.step()
     show(f"{loss.item().hex()}")
+
+
+def makes_its_groups_again():
+    """The next groups have the names of the first ones, and other calls."""
+    for world in range(3):
+        if world > 0:
+            dist.destroy_process_group()
+            dist.init_process_group("gloo")
+        group = dist.new_group([0, 1] if world == 1 else list(range(size)))
+        if rank in (0, 1) or world != 1:
+            dist.broadcast(tensor, 0, group=group) if world % 2 else dist.all_reduce(tensor, group=group)
+        if rank == 1:
+            time.sleep(2)
+        dist.all_reduce(tensor) if world % 2 else dist.barrier()
+    show(f"{tensor.sum().item()}")
+
+
+def waits_again():
+    """After the time-out of one wait; and a thread makes its first call while another waits for it."""
+    if rank == 0:
+        time.sleep(2)
+    work = dist.all_reduce(tensor, async_op=True)
+    try:
+        work.wait(datetime.timedelta(seconds=0.5))
+        late = False
+    except RuntimeError:
+        late = True
+    work.wait()
+    pair, other = dist.new_group([0, 1]), torch.ones(3)
+
+    def send():
+        time.sleep(3)
+        dist.send(other, 1, group=pair)
+
+    if rank == 0:
+        thread = threading.Thread(target=send)
+        thread.start()
+        dist.recv(other, 1)
+        thread.join()
+    if rank == 1:
+        dist.recv(other, 0, group=pair)
+        dist.send(other, 0)
+    show(f"{tensor[0].item()} {late if rank else ''}")
+
+
+def exchanges_other_shapes():
+    """Gloo compares the elements."""
+    output = torch.empty(size, 4)
+    dist.all_to_all_single(output, torch.arange(4.0 * size))
+    show(f"{output.sum().item()}")
 
 
 for _ in range(2):

@@ -277,7 +277,8 @@ def makes_its_groups_again():
     for world in range(3):
         if world > 0:
             dist.destroy_process_group()
-            dist.init_process_group("gloo")
+            store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+            dist.init_process_group("gloo", store=dist.PrefixStore(f"again{world}", store), rank=rank, world_size=size)
         group = dist.new_group([0, 1] if world == 1 else list(range(size)))
         if rank in (0, 1) or world != 1:
             dist.broadcast(tensor, 0, group=group) if world % 2 else dist.all_reduce(tensor, group=group)

@@ -147,7 +147,7 @@ TEST(HostLaws, TheSlowestRankCameLastMostOften) {
     RC_ASSERT(slowest->rank == most - num_last.begin());
     RC_ASSERT(slowest->num_last == *most);
     RC_ASSERT(slowest->num_collectives == std::min<int>(num_calls, recorder::kCalls));
-    RC_ASSERT(slowest->behind_ns > 0);
+    RC_ASSERT(slowest->late_ns > 0);
   });
 }
 

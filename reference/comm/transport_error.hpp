@@ -9,7 +9,7 @@ namespace accel {
 
 enum class TransportFailure {
   kNone,      ///< the rank's own, such as wrong arguments
-  kLate,      ///< another rank has not come in time
+  kLate,      ///< another rank is late
   kLostRank,  ///< another rank has ended, or its connection has
   kMismatch,  ///< another rank has made another call
 };

@@ -228,6 +228,14 @@ Diagnosis diagnose_call(const Call& call, const std::string& group, std::uint64_
   return diagnosis;
 }
 
+Diagnosis diagnose_message(const Call& received, const std::string& group, std::uint64_t sequence, int receiver,
+                           const MessageEnd& from, const MessageEnd& to) {
+  const auto reason = fmt::format(
+      "{} elements of {} were sent, but the tensor of rank {} has {} of {}; expected equal sizes and dtypes",
+      from.elements, from.dtype, receiver, to.elements, to.dtype);
+  return diagnose_call(received, group, sequence, {receiver}, reason);
+}
+
 // Lists every mismatch: the pattern usually shows which rank's splits are wrong. A member with wrong splits mismatches
 // with several peers and stands out; with a single mismatch both sides are named.
 Diagnosis diagnose_splits(const OpenCall& open, const std::vector<SplitMismatch>& mismatches) {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "reference/diagnosis/diagnosis.hpp"
@@ -25,6 +26,15 @@ Diagnosis diagnose_difference(const OpenCall& call);
 /// One call that is wrong on `ranks` (world ranks), for this reason.
 Diagnosis diagnose_call(const Call& call, const std::string& group, std::uint64_t sequence, std::vector<int> ranks,
                         const std::string& reason);
+
+/// What one end of a message has: elements, and their dtype as LibTorch names it.
+struct MessageEnd {
+  std::int64_t elements = 0;
+  std::string_view dtype;
+};
+/// A message whose ends differ. `received`: the call of the rank `receiver`.
+Diagnosis diagnose_message(const Call& received, const std::string& group, std::uint64_t sequence, int receiver,
+                           const MessageEnd& from, const MessageEnd& to);
 
 /// Two members of an all-to-all that disagree on how much one sends to the other: in rows of one tensor, or in elements
 /// if the rows differ in width or the tensors are a list.

@@ -15,10 +15,6 @@ void add_hash(std::uint64_t& hash, std::span<const std::int64_t> numbers) {
   for (const auto number : numbers) hash = mixed(hash, static_cast<std::uint64_t>(number));
 }
 
-std::int64_t elements_of(std::span<const std::int64_t> sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
-}
-
 // Hashes what `agree` compares: the list of shapes, and the list of strides.
 void add_shape(CallFacts& facts, std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides) {
   if (have_equal_shapes(facts.op)) add_hash(facts.shapes_hash, sizes);
@@ -59,6 +55,10 @@ void add_tensor(CallFacts& facts, const TensorFacts& tensor) {
     add_with_strides(facts, tensor);
   else
     add_shape(facts, tensor.sizes, {});
+}
+
+std::int64_t elements_of(std::span<const std::int64_t> sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
 }
 
 std::vector<Part> parts_of_rows(std::span<const std::int64_t> sizes, std::span<const std::int64_t> splits,

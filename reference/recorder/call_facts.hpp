@@ -34,6 +34,8 @@ struct Parts {
 /// Of all_to_all_single: the rows of a tensor that go to each rank. `splits`: empty: equal parts.
 std::vector<Part> parts_of_rows(std::span<const std::int64_t> sizes, std::span<const std::int64_t> splits,
                                 std::size_t num_ranks);
+/// Number of elements of a tensor of this shape.
+std::int64_t elements_of(std::span<const std::int64_t> sizes);
 /// Of all_to_all: a tensor of the list.
 Part part_of(std::span<const std::int64_t> sizes);
 

@@ -1,12 +1,9 @@
 #include "reference/recorder/message.hpp"
 
-#include <fmt/format.h>
 #include <torch/headeronly/core/ScalarType.h>
 
-#include <functional>
-#include <numeric>
-
 #include "reference/diagnosis/diagnose.hpp"
+#include "reference/recorder/call_facts.hpp"
 #include "reference/recorder/job_reader.hpp"
 
 namespace accel::recorder {
@@ -30,11 +27,6 @@ std::uint64_t position_of(const RankRecord& rank, Collective op, int group, int 
   return 0;
 }
 
-std::int64_t elements_of(const Call& call) {
-  const auto& sizes = call.shapes.front();
-  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
-}
-
 }  // namespace
 
 std::optional<Diagnosis> message_difference(const JobRecord& record, int rank, std::uint64_t position) {
@@ -55,15 +47,13 @@ std::optional<Diagnosis> message_difference(const JobRecord& record, int rank, s
   const auto own_call = call_at(own, position), other_call = call_at(other, found);
   const auto& facts = other.calls[found % kCalls].facts;
   if (!own_call || !other_call || own_call->shapes.empty() || other_call->shapes.empty()) return std::nullopt;
-  const auto own_elements = elements_of(*own_call), other_elements = elements_of(*other_call);
-  if (facts.dtype == call.facts.dtype && own_elements == other_elements) return std::nullopt;
-  const auto name = [](std::int8_t dtype) { return c10::toString(static_cast<c10::ScalarType>(dtype)); };
-  const int receiver = sends ? peer : rank;
-  const auto reason = fmt::format(
-      "{} elements of {} were sent, but the tensor of rank {} has {} of {}; expected equal sizes and dtypes",
-      sends ? own_elements : other_elements, name((sends ? call.facts : facts).dtype), receiver,
-      sends ? other_elements : own_elements, name((sends ? facts : call.facts).dtype));
-  return diagnose_call(sends ? *other_call : *own_call, group.name, call.sequence, {receiver}, reason);
+  const auto end_of = [](const Call& call, const CallFacts& facts) {
+    return MessageEnd{elements_of(call.shapes.front()), c10::toString(static_cast<c10::ScalarType>(facts.dtype))};
+  };
+  const auto own_end = end_of(*own_call, call.facts), other_end = end_of(*other_call, facts);
+  if (own_end.elements == other_end.elements && own_end.dtype == other_end.dtype) return std::nullopt;
+  return sends ? diagnose_message(*other_call, group.name, call.sequence, peer, own_end, other_end)
+               : diagnose_message(*own_call, group.name, call.sequence, rank, other_end, own_end);
 }
 
 }  // namespace accel::recorder

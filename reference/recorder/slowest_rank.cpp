@@ -9,7 +9,7 @@
 namespace accel::recorder {
 namespace {
 
-// When a rank has begun its collective of this number; nothing if it has not, or it is no longer on record.
+// When a rank has begun its collective of this number; nothing if the record lacks it.
 std::optional<std::int64_t> begin_of(const RankRecord& rank, const char* group, std::uint64_t sequence) {
   const int index = group_index(rank, group);
   if (index < 0) return std::nullopt;
@@ -26,7 +26,7 @@ std::optional<std::int64_t> begin_of(const RankRecord& rank, const char* group, 
 
 struct Arrivals {
   int last = 0;  // world rank
-  std::int64_t behind_ns = 0;
+  std::int64_t late_ns = 0;
 };
 
 std::optional<Arrivals> arrivals_at(const JobRecord& record, const RecordedGroup& group, std::uint64_t sequence) {
@@ -40,26 +40,26 @@ std::optional<Arrivals> arrivals_at(const JobRecord& record, const RecordedGroup
     last = *begin;
     arrivals.last = group.members[member];
   }
-  arrivals.behind_ns = *last - *first;
+  arrivals.late_ns = *last - *first;
   return arrivals;
 }
 
 SlowestRank slowest_of(const JobRecord& record, const RecordedGroup& group) {
-  std::map<int, std::vector<std::int64_t>> behind;  // by the rank that came last
+  std::map<int, std::vector<std::int64_t>> lateness;  // by the rank that came last
   SlowestRank slowest{.group = group.name};
   const auto count = group.num_calls.load(std::memory_order_acquire);
   for (auto sequence = count - std::min<std::uint64_t>(count, kCalls); sequence < count; ++sequence) {
     const auto arrivals = arrivals_at(record, group, sequence);
     if (!arrivals) continue;
     ++slowest.num_collectives;
-    behind[arrivals->last].push_back(arrivals->behind_ns);
+    lateness[arrivals->last].push_back(arrivals->late_ns);
   }
-  for (auto& [rank, times] : behind) {
+  for (auto& [rank, times] : lateness) {
     if (static_cast<int>(times.size()) <= slowest.num_last) continue;
     std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
     slowest.rank = rank;
     slowest.num_last = static_cast<int>(times.size());
-    slowest.behind_ns = times[times.size() / 2];
+    slowest.late_ns = times[times.size() / 2];
   }
   return slowest;
 }
@@ -88,7 +88,7 @@ std::string describe(const SlowestRank& slowest) {
   return fmt::format(
       "slowest: rank {} came last to {} of the last {} collectives of group {}, {:.3g} ms after the first rank",
       slowest.rank, slowest.num_last, slowest.num_collectives, slowest.group,
-      static_cast<double>(slowest.behind_ns) * 1e-6);
+      static_cast<double>(slowest.late_ns) * 1e-6);
 }
 
 }  // namespace accel::recorder

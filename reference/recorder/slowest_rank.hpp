@@ -13,7 +13,7 @@ struct SlowestRank {
   int rank = 0;  ///< world rank: the one that came last most often
   std::string group;
   int num_last = 0, num_collectives = 0;
-  std::int64_t behind_ns = 0;  ///< when it was last: how long after the first rank it came, the median
+  std::int64_t late_ns = 0;  ///< when it was last: how long after the first rank it came, the median
 };
 
 /// Of the group with the most collectives that all its ranks have joined and that are on record, among the groups that

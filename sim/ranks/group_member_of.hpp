@@ -259,11 +259,11 @@ StartedCall<Tensor> GroupMember<Tensor>::receive(RankCall<Tensor> call, Call des
     const auto& to = *static_cast<const Tensor*>(received.get());
     // Checked here because Gloo transfers bytes and does not compare dtypes.
     if (from.scalar_type() != to.scalar_type() || from.numel() != to.numel()) {
-      const auto what = fmt::format(
-          "{} elements of {} were sent, but the tensor of rank {} has {} of {}; expected equal sizes and dtypes",
-          from.numel(), c10::toString(from.scalar_type()), member_.rank, to.numel(), c10::toString(to.scalar_type()));
-      const CallSlot slot{*member_.world, *group_, sequence};
-      fail_call(slot, diagnosis_of(slot, described, {member_.rank}, what));
+      const auto end_of = [](const Tensor& tensor) {
+        return MessageEnd{tensor.numel(), c10::toString(tensor.scalar_type())};
+      };
+      fail_call({*member_.world, *group_, sequence},
+                diagnose_message(described, group_->name, sequence, member_.rank, end_of(from), end_of(to)));
     }
     Algebra::copy(Algebra::in_memory_order(to), Algebra::in_memory_order(from));
   };

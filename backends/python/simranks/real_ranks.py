@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from simranks import channel, collectives, recorder
+from simranks import channel, collectives, recorder, worlds
 from simranks.gloo_group import GlooGroup, install_kernels
 from simranks.ranks import owners_of
 from simranks.recorder import Diagnosed
@@ -28,7 +28,7 @@ from simranks.work import Work, is_asked_by_reducer
 
 _LOOK = datetime.timedelta(milliseconds=100)  # how often a rank that waits looks whether the job has to end
 _SHORTEST = datetime.timedelta(milliseconds=1)
-_EXIT_CODE = 3  # of a rank that has been diagnosed
+_EXIT_CODE = 3  # of a rank that has been diagnosed: kExitCodeOfDiagnosis
 _CPU = torch.device("cpu")
 
 
@@ -53,17 +53,11 @@ class WatchedWork(Work):
     def _await_end(self):
         if self._call is None:
             return self._wait_for_real()
-        mark, has_ended = recorder.wait(self._call), False
-        try:
+        with recorder.waiting(self._call):
             if recorder.is_message(self._call):
                 self._wait_for_real()
             else:
                 self._wait_and_look()
-            has_ended = True
-        except Exception as error:
-            recorder.explain(self._call, error)
-        finally:
-            recorder.end_wait(mark, self._call, has_ended)
 
     def _wait_for_real(self):
         self._real.wait(self._timeout) if self._timeout else self._real.wait()
@@ -171,14 +165,8 @@ class WatchedGroup(GlooGroup):
         real = functools.partial(self._backend().monitored_barrier, timeout or self._options._timeout, wait_all_ranks)
         if call is None:
             return real()
-        mark, has_ended = recorder.wait(call), False
-        try:
+        with recorder.waiting(call):
             real()
-            has_ended = True
-        except Exception as error:
-            recorder.explain(call, error)
-        finally:
-            recorder.end_wait(mark, call, has_ended)
 
     # --- what real Gloo answers ---------------------------------------------------------------------------------------
 
@@ -271,7 +259,7 @@ def install():
     if _is_installed:
         return
     _is_installed = True
-    channel.set_owners(owners_of(_Main))
+    channel.set_owners(owners_of(worlds.Main))
     _record_end(os.getpid())
     install_kernels()
     helper = c10d._new_process_group_helper
@@ -359,16 +347,6 @@ def _place(store, rank, size):
     hosts = [store.get(f"host/{other}") for other in range(size)]
     mine = [other for other in range(size) if hosts[other] == hosts[rank]]
     return mine.index(rank), len(mine)
-
-
-class _Main:
-    """What simranks.ranks asks of a program."""
-
-    @staticmethod
-    def source():
-        import __main__
-
-        return getattr(__main__, "__file__", None)
 
 
 def _record_end(process):

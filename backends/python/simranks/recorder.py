@@ -6,6 +6,7 @@
 Thread rule: any thread.
 """
 
+import contextlib
 import ctypes
 import threading
 
@@ -15,7 +16,7 @@ LEFT, RAISED, CONDEMNED = range(3)  # how a program ends
 _DIAGNOSED = FAILED + 1
 _int, _int64, _uint32, _size = ctypes.c_int, ctypes.c_int64, ctypes.c_uint32, ctypes.c_size_t
 _bytes, _pointer = ctypes.c_char_p, ctypes.c_void_p
-_Words = _int64 * 4  # of a call
+_Words = _int64 * 4  # of a call: ACCEL_CALL_WORDS
 
 _Set = ctypes.CFUNCTYPE(_int64, _bytes, _pointer, _size)
 _Get = ctypes.CFUNCTYPE(_int64, _bytes)
@@ -32,7 +33,7 @@ _start = function("watch_start", _int, _int, _int, _int, _int, ctypes.POINTER(_S
 _group = function("watch_group", _bytes, _bytes, _int)
 _begin = function("watch_begin", _int64, _bytes, _bytes, _uint32, _Words)
 _wait = function("watch_wait", _Words, _int, result=_pointer)
-end_wait = function("watch_end_wait", _pointer, _Words, _int, result=None)
+_end_wait = function("watch_end_wait", _pointer, _Words, _int, result=None)
 _look = function("watch_look", _Words)
 _explain = function("watch_explain", _Words, _bytes)
 _end = function("watch_end", _int, _bytes)
@@ -120,9 +121,18 @@ def is_message(call):
     return call[3] != 0
 
 
-def wait(call):
-    """The rank begins to wait. Returns what `end_wait` needs. A thread that has made no call yet may end the wait."""
-    return _wait(call, len(threading._active))
+@contextlib.contextmanager
+def waiting(call):
+    """The rank waits for the end of a call. Raises the cause of an error. A thread that has made no call yet may end the
+    wait."""
+    mark, has_ended = _wait(call, len(threading._active)), False
+    try:
+        yield
+        has_ended = True
+    except Exception as error:
+        explain(call, error)
+    finally:
+        _end_wait(mark, call, has_ended)
 
 
 def look(call):

@@ -69,7 +69,7 @@ def join(store, rank, size, timeout):
             raise RuntimeError(answer["problem"])
         area = channel.SharedArea.attach(os.open(answer["area"], os.O_RDWR))
         area.set_pid(rank, os.getpid())
-    channel.become(area, rank, owners_of(_Main))
+    channel.become(area, rank, owners_of(Main))
     _is_joined = True
     try:
         store.set(f"joined{rank}", b"1")
@@ -93,7 +93,7 @@ def leave():
     _is_joined = False
 
 
-class _Main:
+class Main:
     """What simranks.ranks asks of a program."""
 
     @staticmethod

@@ -42,8 +42,9 @@ int where_main(int argc, char** argv) {
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   const auto record = recorder::record_of_process(pid);
   std::cout << recorder::JobWatch({}, record).whereabouts({}) << std::endl;
+  if (!with_stacks) return kSuccess;
   const auto view = recorder::JobReader(record).view();
-  for (int rank = 0; with_stacks && rank < record->world_size(); ++rank) {
+  for (int rank = 0; rank < record->world_size(); ++rank) {
     if (!record->is_local(rank) || view.job.ranks[rank].activity != Activity::kRuns) continue;
     const auto stack = stack_of(record->rank(rank).pid);
     std::cout << fmt::format(

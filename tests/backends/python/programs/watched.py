@@ -197,16 +197,21 @@ def sleeps():
 # --- right programs ---------------------------------------------------------------------------------------------------
 
 
+def train(model, optimizer, width, steps):
+    """Returns the last loss."""
+    torch.manual_seed(rank)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = model(torch.randn(16, width)).square().mean()
+        loss.backward()
+        optimizer.step()
+    return loss
+
+
 def trains():
     torch.manual_seed(3)
     model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(4, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1)))
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    torch.manual_seed(rank)
-    for _ in range(5):
-        optimizer.zero_grad()
-        loss = model(torch.randn(16, 4)).square().mean()
-        loss.backward()
-        optimizer.step()
+    loss = train(model, torch.optim.Adam(model.parameters(), lr=0.01), width=4, steps=5)
     show(f"{loss.item().hex()} {sum(p.double().sum().item() for p in model.parameters()).hex()}")
 
 
@@ -262,13 +267,7 @@ def fsdp2():
     torch.manual_seed(3)
     model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
     fully_shard(model, mesh=init_device_mesh("cpu", (size,)))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    torch.manual_seed(rank)
-    for _ in range(4):
-        optimizer.zero_grad()
-        loss = model(torch.randn(16, 8)).square().mean()
-        loss.backward()
-        optimizer.step()
+    loss = train(model, torch.optim.SGD(model.parameters(), lr=0.1), width=8, steps=4)
     show(f"{loss.item().hex()}")
 
 

@@ -27,6 +27,7 @@
 #include "sim/faults/fault_file.hpp"
 #include "sim/network/network_spec.hpp"
 #include "sim/programs/experiments/experiment.hpp"
+#include "sim/report/timeline/timeline_reader.hpp"
 #include "tests/support/torch_file_bytes.hpp"
 
 namespace accel::testing {
@@ -183,6 +184,11 @@ void tokenizer(std::string_view bytes) {
   });
 }
 
+// Both formats; the error tells what is no timeline, and its caller which file.
+void timeline(std::string_view bytes) {
+  read_or_reject("not a timeline of ranks", [&] { (void)sim::read_timeline(bytes); });
+}
+
 #ifdef ACCEL_PARQUET
 // Parquet, and the files and streams of Arrow. A file whose columns are accepted may have damaged row groups.
 void parquet(std::string_view bytes) {
@@ -213,6 +219,7 @@ const std::vector<FuzzTarget>& fuzz_targets() {
       {"png", image},
       {"jpeg", image},
       {"tokenizer", tokenizer},
+      {"timeline", timeline},
 #ifdef ACCEL_PARQUET
       {"parquet", parquet},
 #endif

@@ -198,7 +198,7 @@ int run(const CompareArguments& arguments, const ExperimentFiles& experiments) {
   return difference ? kFailure : kSuccess;
 }
 
-// Both files come from --timeline NAME.json of sim-run or accel launch.
+// Both files come from --timeline of sim-run or accel launch.
 int run_on_timelines(const std::vector<std::string>& files) {
   std::vector<sim::Timeline> timelines;
   std::vector<std::string> problems;
@@ -206,8 +206,7 @@ int run_on_timelines(const std::vector<std::string>& files) {
     try {
       timelines.push_back(sim::read_timeline(read_text(file)));
     } catch (const ConfigError& error) {
-      problems.push_back(
-          fmt::format("--timelines: {}: {}; expected a file of --timeline NAME.json", file, error.what()));
+      problems.push_back(fmt::format("--timelines: {}: {}; expected a file of --timeline", file, error.what()));
     }
   }
   check_config(problems.empty(), "{}", listed(problems, "\n"));
@@ -243,10 +242,9 @@ int compare_main(int argc, char** argv, const ExperimentFiles& experiments) {
   app.add_option("--report", arguments.report, "Write an HTML page about the comparison into this folder");
   app.add_option("EXPERIMENT", arguments.experiment, "Experiment file (YAML), or -- PROGRAM [ARGS...]: a user program");
   std::vector<std::string> timelines;
-  app.add_option(
-         "--timelines", timelines,
-         "A.json B.json: instead of running a program, set two files of --timeline side by side, such as one of "
-         "a real job and a predicted one")
+  app.add_option("--timelines", timelines,
+                 "A B: instead of running a program, set two files of --timeline side by side, such as one of "
+                 "a real job and a predicted one")
       ->expected(2);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   if (!timelines.empty()) {

@@ -6,8 +6,8 @@
 
 namespace accel::sim {
 
-/// Reads a timeline that write_timeline has written in TimelineFormat::kJson. Arrows and the nesting of slices are not
-/// read. Throws ConfigError if the text is no such timeline. Thread rule: pure.
-Timeline read_timeline(std::string_view json);
+/// Reads a timeline that write_timeline has written in either format. Arrows and the nesting of slices are not read.
+/// Throws ConfigError if the bytes are no such timeline. Thread rule: pure.
+Timeline read_timeline(std::string_view bytes);
 
 }  // namespace accel::sim

@@ -156,7 +156,7 @@ TEST_F(HangsTest, ProgramsWithoutAMistakeAreNotAccused) {
 
 // Every call of every rank, as on simulated ranks.
 TEST_F(HangsTest, TheTimelineOfARealJobIsComparedWithAPredictedOne) {
-  const auto real_file = folder_.path("real.json"), sim_file = folder_.path("sim.json");
+  const auto real_file = folder_.path("real.pftrace"), sim_file = folder_.path("sim.json");
   EXPECT_EQ(run_on("gloo", "none", {"--timeline", real_file}).result.exit_code, 0);
   EXPECT_EQ(run_on("sim", "none", {"--timeline", sim_file}).result.exit_code, 0);
   const auto compared = run_command({bin("sim-run"), "compare", "--timelines", real_file, sim_file});

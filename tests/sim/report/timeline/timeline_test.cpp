@@ -23,6 +23,7 @@ using ::testing::ElementsAre;
 using testing::events_of;
 using testing::expect_property;
 using ::testing::HasSubstr;
+using testing::pick;
 using testing::trace_text;
 using testing::two_ranks;
 
@@ -210,17 +211,22 @@ TEST(TraceRulesTest, BrokenTraceIsNoticed) {
               ::testing::Contains(HasSubstr("its process has no name")));
 }
 
-// In the order of their begins; a time is exact to the nanosecond that is written.
+// In the order of their begins; a time is exact to the nanosecond that is written. Invalid UTF-8 is replaced.
 TEST(TimelineTest, WhatIsWrittenIsRead) {
   expect_property(100, [] {
     const auto timeline = any_timeline();
     std::ostringstream text;
-    write_timeline(text, timeline);
+    write_timeline(text, timeline, pick(0, 2) == 0 ? TimelineFormat::kJson : TimelineFormat::kTrackEvent);
     const auto again = read_timeline(text.str());
-    const auto described = [](const std::vector<Slice>& slices) {
+    const auto valid = [](std::string name) {
+      if (name.ends_with('\xff')) name.replace(name.size() - 1, 1, "\uFFFD");
+      return name;
+    };
+    const auto described = [&](const std::vector<Slice>& slices) {
       std::vector<std::string> lines;
       for (const auto& slice : slices) {
-        lines.push_back(fmt::format("{} {:.9f} {:.9f} {} {}", static_cast<int>(slice.kind), slice.begin, slice.end,
+        lines.push_back(fmt::format("{} {} {:.9f} {:.9f} {} {} {}", static_cast<int>(slice.kind), valid(slice.name),
+                                    slice.begin, slice.end, slice.sequence < 0 ? "" : valid(slice.group),
                                     std::max<std::int64_t>(slice.sequence, -1), slice.bytes));
       }
       std::sort(lines.begin(), lines.end());
@@ -234,8 +240,23 @@ TEST(TimelineTest, WhatIsWrittenIsRead) {
   });
 }
 
+TEST(TimelineTest, APartOfATraceIsNoTimeline) {
+  std::ostringstream text;
+  write_timeline(text, {.ranks = {{.wall_clock = {{.name = "forward", .begin = 0, .end = 1}}}}},
+                 TimelineFormat::kTrackEvent);
+  const auto trace = text.str();
+  EXPECT_EQ(read_timeline(trace).ranks.size(), 1U);
+  for (std::size_t size = 1; size < trace.size(); ++size) {
+    try {
+      EXPECT_EQ(read_timeline(trace.substr(0, size)).ranks.size(), 0U);  // a part without slices
+    } catch (const ConfigError&) {
+    }
+  }
+}
+
 TEST(TimelineTest, AnotherFileIsNoTimeline) {
-  for (const auto* text : {"", "{}", "[1]", R"({"traceEvents":[{"ph":"X","pid":1,"tid":1,"name":"a"}]})"})
+  for (const auto* text :
+       {"", "{}", "[1]", R"({"traceEvents":[{"ph":"X","pid":1,"tid":1,"name":"a"}]})", "\n", "\n\x05\x08"})
     EXPECT_THROW((void)read_timeline(text), ConfigError) << text;
 }
 

@@ -73,6 +73,11 @@ pid_t start_process(const ProcessOptions& options) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);  // the parent died before prctl took effect
     if (options.own_group) setpgid(0, 0);
+    if (!options.working_folder.empty() && chdir(options.working_folder.c_str()) != 0) {
+      const int reason = errno;
+      (void)!write(failure[1], &reason, sizeof(reason));
+      _exit(127);
+    }
     if (!options.cpus.empty()) sched_setaffinity(0, sizeof(cpus), &cpus);
     for (const auto& [ours, theirs] : options.descriptors) {
       if (ours == theirs)

@@ -21,6 +21,7 @@ struct ProcessOptions {
   std::map<std::string, std::string> environment = {};          ///< overrides this process's environment
   std::map<std::string, std::string> default_environment = {};  ///< for variables that neither of the two sets
   std::vector<std::pair<int, int>> descriptors = {};            ///< {of this process, of the child}
+  std::string working_folder = {};                              ///< "": that of this process
   bool own_group = false;             ///< create a process group, so that its descendants get signals too
   std::vector<int> cpus = {};         ///< CPUs to which it is pinned; empty: those of this process
   const sigset_t* blocked = nullptr;  ///< initially blocked signals; null: those of this process

@@ -135,15 +135,15 @@ def forget_parent():
     atexit.register(logging.shutdown)
 
 
-def seed_generators(rank):
+def seed_generators(rank, seed=0):
     """In fresh processes they begin with different seeds, and in forked ones they would be equal: a program that forgets
     to seed them must not look right. Yet the same in every run, which can be replayed."""
     import numpy
     import torch
 
-    random.seed(f"rank {rank}")
-    numpy.random.seed(rank + 1)
-    torch.default_generator.manual_seed(rank + 1)
+    random.seed(f"rank {rank}" + (f", seed {seed}" if seed else ""))
+    numpy.random.seed(rank + 1 + seed)
+    torch.default_generator.manual_seed(rank + 1 + seed)
 
 
 def end_process(code):
@@ -279,7 +279,7 @@ class Ranks:
         backend.install(f"/proc/self/fd/{self._store}")
         observation.install()
         recording.install(self._request, rank)
-        seed_generators(rank)
+        seed_generators(rank, self._request.get("record_seed", 0))
         size = str(self._area.num_ranks)
         os.environ.update(
             RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=size, LOCAL_WORLD_SIZE=size, GROUP_RANK="0",

@@ -13,6 +13,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves
 
+from simranks import audit, same_work
 from simranks.observation import DTensor
 from simranks.pending_works import unwatched
 from simranks.tensors import fingerprint
@@ -22,10 +23,15 @@ def install(request, rank):
     """Records from here on if the simulator's request asks for it. Raises OSError if the file cannot be written."""
     if not request.get("record"):
         return
-    recorder = _Recorder(os.path.join(request["record"], f"rank{rank}.jsonl"), request.get("record_steps"))
+    file = os.path.join(request["record"], f"rank{rank}.jsonl")
+    recorder = _Recorder(file, request.get("record_steps"), request.get("record_audit", False))
     recorder.observe_steps()
     if request.get("record_tensors"):
         recorder.observe_modules()
+    if request.get("record_same_work"):
+        same_work.install(request["ranks"])
+    if request.get("record_audit"):
+        audit.install(recorder, file)
 
 
 def _local(tensors):
@@ -50,24 +56,24 @@ def _describe(tensor):
 
 
 class _Recorder:
-    def __init__(self, file, max_steps):
+    def __init__(self, file, max_steps, is_audit):
         self._file = open(file, "a", buffering=1, encoding="utf-8")  # by lines: a rank that dies leaves what it computed
         self._max_steps = max_steps
         self._num_steps = 0  # backward passes that have begun
         self._depth = 0  # of modules that are running
         self._is_updating = False  # in a backward pass or an optimizer's step, which belong to the last micro-batch
-        self._observes_parameters = False
+        self._observes_parameters, self._is_audit = False, is_audit
         self._names = weakref.WeakKeyDictionary()  # of modules
         self._parameter_names = {}  # by id
 
-    def _add(self, kind, value, name="", detail=""):
+    def add(self, kind, value, name="", detail=""):
         step = max(self._num_steps - 1, 0) if self._is_updating else self._num_steps
         self._file.write(json.dumps({"step": step, "kind": kind, "name": name, "value": value, "detail": detail}) + "\n")
 
     def _add_tensors(self, kind, name, tensors):
         local = _local(tensors)
         with unwatched():
-            self._add(kind, _bits(local), name, "; ".join(map(_describe, local)))
+            self.add(kind, _bits(local), name, "; ".join(map(_describe, local)))
 
     @contextlib.contextmanager
     def _updating(self):
@@ -95,23 +101,25 @@ class _Recorder:
 
         def after(optimizer, args, kwargs):
             self._add_parameters(optimizer)
-            self._add("generator state", f"{fingerprint(torch.get_rng_state()):016x}")
+            self.add("generator state", f"{fingerprint(torch.get_rng_state()):016x}")
             self._is_updating = False
 
         register_optimizer_step_pre_hook(before)
         register_optimizer_step_post_hook(after)
 
     def _add_loss(self, loss):
+        if self._is_audit:
+            self.add("loss graph", type(loss.grad_fn).__name__)
         if loss.numel() != 1 or isinstance(loss, DTensor):
             return self._add_tensors("loss", "", [loss])
         with unwatched():
             value = loss.item()
-        self._add("loss", float(value).hex() if math.isfinite(value) else str(value), detail=f"{value:.9g}")
+        self.add("loss", float(value).hex() if math.isfinite(value) else str(value), detail=f"{value:.9g}")
 
     def _add_parameters(self, optimizer):
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         if not self._observes_parameters:
-            return self._add("parameters", _bits(_local(parameters)))
+            return self.add("parameters", _bits(_local(parameters)))
         for number, parameter in enumerate(parameters):
             self._add_tensors("parameter", self._parameter_names.get(id(parameter), f"number {number}"), [parameter])
 

@@ -80,6 +80,9 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--record", options.record.folder)->group("");
   app.add_flag("--record-tensors", options.record.tensors)->group("");
   app.add_flag("--record-values", options.record.values)->group("");
+  app.add_flag("--record-audit", options.record.audit)->group("");
+  app.add_flag("--record-same-work", options.record.same_work)->group("");
+  app.add_option("--record-seed", options.record.seed)->group("");
   app.add_option("--record-steps", options.record.max_steps)->group("");
 }
 

@@ -120,33 +120,37 @@ std::string to_line(const Observation& observation) {
 std::string recording_file(const std::string& folder, int rank) { return fmt::format("{}/rank{}.jsonl", folder, rank); }
 std::string values_file(const std::string& folder, int rank) { return fmt::format("{}/rank{}.values", folder, rank); }
 
-Recording read_recording(const std::string& folder, int num_ranks) {
-  Recording recording(num_ranks);
-  for (int rank = 0; rank < num_ranks; ++rank) {
-    std::ifstream in(recording_file(folder, rank));
-    for (std::string line; std::getline(in, line);) {
-      const auto json = parsed_object(line);
-      auto& observation = recording[rank].emplace_back(Observation{.step = json.at("step"),
-                                                                   .kind = json.at("kind"),
-                                                                   .name = json.value("name", ""),
-                                                                   .value = json.at("value"),
-                                                                   .detail = json.value("detail", ""),
-                                                                   .collectives = json.value("collectives", Texts())});
-      for (const auto& tensor : json.value("tensors", Json::array())) {
-        observation.tensors.push_back({.offset = tensor.at("offset"),
-                                       .dtype = tensor.at("dtype"),
-                                       .sizes = tensor.at("sizes"),
-                                       .placement = tensor.at("placement"),
-                                       .dim = tensor.at("dim")});
-      }
-      if (const auto division = json.find("division"); division != json.end()) {
-        observation.division = {.axis = axis_named(division->at("axis").get<std::string>()),
-                                .placement = Shard{.dim = division->at("dim"), .sections = division->at("sections")},
-                                .index = division->at("index"),
-                                .num_parts = division->at("num_parts")};
-      }
+RankRecording read_observations(const std::string& file) {
+  RankRecording recording;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line) && !in.eof();) {  // a process that was killed may end within a line
+    const auto json = parsed_object(line);
+    auto& observation = recording.emplace_back(Observation{.step = json.at("step"),
+                                                           .kind = json.at("kind"),
+                                                           .name = json.value("name", ""),
+                                                           .value = json.at("value"),
+                                                           .detail = json.value("detail", ""),
+                                                           .collectives = json.value("collectives", Texts())});
+    for (const auto& tensor : json.value("tensors", Json::array())) {
+      observation.tensors.push_back({.offset = tensor.at("offset"),
+                                     .dtype = tensor.at("dtype"),
+                                     .sizes = tensor.at("sizes"),
+                                     .placement = tensor.at("placement"),
+                                     .dim = tensor.at("dim")});
+    }
+    if (const auto division = json.find("division"); division != json.end()) {
+      observation.division = {.axis = axis_named(division->at("axis").get<std::string>()),
+                              .placement = Shard{.dim = division->at("dim"), .sections = division->at("sections")},
+                              .index = division->at("index"),
+                              .num_parts = division->at("num_parts")};
     }
   }
+  return recording;
+}
+
+Recording read_recording(const std::string& folder, int num_ranks) {
+  Recording recording;
+  for (int rank = 0; rank < num_ranks; ++rank) recording.push_back(read_observations(recording_file(folder, rank)));
   return recording;
 }
 

@@ -64,6 +64,8 @@ std::string to_line(const Observation& observation);
 std::string recording_file(const std::string& folder, int rank);
 std::string values_file(const std::string& folder, int rank);
 
+/// Reads a file of observations; none if it does not exist. Throws Error for an invalid line.
+RankRecording read_observations(const std::string& file);
 /// Reads the folder of a recording. A rank without a file has no observations. Throws Error for an invalid line.
 Recording read_recording(const std::string& folder, int num_ranks);
 

@@ -30,6 +30,9 @@ void for_each_field(Request& request, Visit&& visit) {
   visit(Field{"record"}, request.record.folder);
   visit(Field{"record_tensors"}, request.record.tensors);
   visit(Field{"record_values"}, request.record.values);
+  visit(Field{"record_audit"}, request.record.audit);
+  visit(Field{"record_same_work"}, request.record.same_work);
+  visit(Field{"record_seed"}, request.record.seed);
   visit(Field{"record_steps"}, request.record.max_steps);
   visit(Field{"acknowledge"}, request.acknowledge);
   for_each_option([&](const RehearsalOption& option, auto member) {
@@ -82,6 +85,9 @@ std::string to_json(const SimRequest& request) {
   if (!request.record.folder.empty()) json["record"] = absolute(request.record.folder);
   if (request.record.tensors) json["record_tensors"] = true;
   if (request.record.values) json["record_values"] = true;
+  if (request.record.audit) json["record_audit"] = true;
+  if (request.record.same_work) json["record_same_work"] = true;
+  if (request.record.seed != 0) json["record_seed"] = request.record.seed;
   if (request.record.max_steps) json["record_steps"] = *request.record.max_steps;
   if (request.acknowledge) json["acknowledge"] = *request.acknowledge;
   return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);

@@ -20,7 +20,7 @@ struct SimRequest {
   std::string backend = "sim";
   RehearsalOptions rehearsal;  ///< one key per option, spelled like the option with "_" for "-"
   std::string sweep;           ///< file of a sweep's points so far, one JSON object per line; this run appends its own
-  RecordOptions record;        ///< keys `record`, `record_tensors`, `record_values` and `record_steps`
+  RecordOptions record;        ///< keys `record`, `record_tensors`, `record_values`, `record_steps` and so on
   std::optional<int> acknowledge;  ///< descriptor of the pipe on which sim-run waits for `acknowledge`
 };
 

@@ -33,6 +33,10 @@ int compare_main(int argc, char** argv, const ExperimentFiles& experiments);
 /// found.
 int explore_main(int argc, char** argv, const ExperimentFiles& experiments);
 
+/// `sim-run check [options] EXPERIMENT.yaml | -- PROGRAM [ARGS...]`: runs a program several times and judges whether its
+/// distributed training is right. Returns the exit code: 0 if no check failed.
+int check_main(int argc, char** argv, const ExperimentFiles& experiments);
+
 /// `sim-run prove --ranks N [options] EXPERIMENT.yaml | -- PROGRAM [ARGS...]`: runs a program under layouts of a mesh
 /// and on one rank, and prints the first tensor that differs. Returns the exit code: 0 if all layouts are equal, 1 if
 /// not.

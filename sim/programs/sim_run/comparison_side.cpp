@@ -2,19 +2,14 @@
 // its ranks compute, or a script of properties/oracle. Both sides therefore run exactly what a user would run.
 #include "sim/programs/sim_run/comparison_side.hpp"
 
-#include <fcntl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <filesystem>
 #include <fstream>
 
-#include "backends/launch/process.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/config/yaml_reader.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/files/files.hpp"
+#include "sim/programs/command_line/child.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
 #include "sim/programs/rehearsal/output_files.hpp"
 
@@ -23,12 +18,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path own_path() { return fs::read_symlink("/proc/self/exe"); }
-
 // The script that runs an experiment under Python's Accelerate. It belongs to the source tree around build/PRESET/bin;
 // an installed sim-run has none.
 std::optional<fs::path> oracle_script() {
-  for (auto folder = own_path().parent_path(); folder != folder.root_path(); folder = folder.parent_path()) {
+  for (auto folder = fs::path(own_path()).parent_path(); folder != folder.root_path(); folder = folder.parent_path()) {
     if (auto script = folder / "properties/oracle/trace.py"; fs::is_regular_file(script)) return script;
   }
   return std::nullopt;
@@ -41,20 +34,6 @@ fs::path oracle_folder() {
   return fs::path(caches) / "accel" / "oracle";
 }
 
-// Both output streams go to files: the two sides would otherwise be indistinguishable on the terminal.
-int run_process(const std::vector<std::string>& command, const std::string& output, const std::string& error) {
-  const int flags = O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC;
-  const int to_output = open(output.c_str(), flags, 0600), to_error = open(error.c_str(), flags, 0600);
-  const auto pid = launcher::start_process(
-      {.command = command, .descriptors = {{to_output, STDOUT_FILENO}, {to_error, STDERR_FILENO}}});
-  close(to_output);
-  close(to_error);
-  int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  return launcher::exit_code_of_status(status);
-}
-
 std::vector<std::string> python_command(const ComparedProgram& program, const ComparisonSide& side) {
   std::vector<std::string> command{(oracle_folder() / "bin/python").string(), oracle_script().value().string(),
                                    "--ranks", std::to_string(program.num_ranks)};
@@ -65,8 +44,8 @@ std::vector<std::string> python_command(const ComparedProgram& program, const Co
 
 std::vector<std::string> sim_run_command(const ComparedProgram& program, const ComparisonSide& side,
                                          const std::string& folder) {
-  std::vector<std::string> command{own_path().string(), "--quiet",   "--ranks", std::to_string(program.num_ranks),
-                                   "--backend",         side.backend};
+  std::vector<std::string> command{own_path(),  "--quiet",   "--ranks", std::to_string(program.num_ranks),
+                                   "--backend", side.backend};
   if (program.uses_traces) {
     command.insert(command.end(), {"--trace", folder + "/trace.jsonl"});
   } else {
@@ -96,7 +75,7 @@ std::string problem_of_python() {
     return fmt::format(
         "{} is not inside a source tree with properties/oracle; run the sim-run that `./dev build` writes to "
         "build/release/bin",
-        own_path().string());
+        own_path());
   }
   if (!fs::exists(oracle_folder() / ".complete")) {
     return fmt::format(
@@ -114,7 +93,7 @@ SideRun run_side(const ComparedProgram& program, const ComparisonSide& side, con
   const auto trace = folder + "/trace.jsonl", output = is_python ? trace : folder + "/output",
              error = folder + "/error";
   const auto command = is_python ? python_command(program, side) : sim_run_command(program, side, folder);
-  SideRun run{.exit_code = run_process(command, output, error)};
+  SideRun run{.exit_code = run_child({.command = command}, output, error).exit_code};
   if (run.exit_code != kSuccess) run.error = accel::read_text(error);
   if (program.values) return run;  // read by the caller
   run.recording = program.uses_traces ? recording_of_trace(lines_in(trace), program.num_ranks)

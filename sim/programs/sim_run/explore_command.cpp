@@ -12,6 +12,7 @@
 #include "reference/core/input/listed.hpp"
 #include "reference/core/system/print_warning.hpp"
 #include "sim/faults/fault_file.hpp"
+#include "sim/programs/command_line/child.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/run_options.hpp"
 #include "sim/programs/processes/python_program.hpp"
@@ -78,17 +79,6 @@ std::vector<std::string> problems_of(const ExploreArguments& arguments) {
   return problems;
 }
 
-// Quotes a word for a POSIX shell, so that the replay line can be pasted. Plain words stay unquoted to remain readable.
-std::string quoted(const std::string& word) {
-  const bool is_plain = !word.empty() && word.find_first_not_of(
-                                             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,") ==
-                                             std::string::npos;
-  if (is_plain) return word;
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
-}
-
 // The line uses options that plain sim-run accepts, so replaying needs neither explore nor the other schedules. Only
 // values that differ from the defaults are listed.
 std::string replay_line(const ExploreArguments& arguments, const sim::Trial& trial, const std::string& faults) {
@@ -112,9 +102,7 @@ std::string replay_line(const ExploreArguments& arguments, const sim::Trial& tri
     if (trial.max_steps > 0) add({"--max-steps", std::to_string(trial.max_steps)});
     add({arguments.experiment});
   }
-  std::string line;
-  for (const auto& word : words) line += (line.empty() ? "" : " ") + quoted(word);
-  return line;
+  return shell_line(words);
 }
 
 // Returns the file that replays the faults that remain after shrinking: the given one if all do, "" if none does, else

@@ -1,0 +1,107 @@
+// Whether all ranks make the same calls, whatever the schedule and the data; what they write and print; and whether all
+// end when one dies.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "reference/files/files.hpp"
+#include "sim/programs/check/check.hpp"
+#include "sim/programs/check/runs.hpp"
+#include "sim/programs/command_line/child.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
+
+namespace accel::programs {
+namespace {
+
+std::optional<CheckResult> problem_of_calls(Runs& runs, const RunRequest& request) {
+  const auto& run = runs.get(request);
+  if (run.exit_code != kDiagnosed) return std::nullopt;
+  return CheckResult{.verdict = Verdict::kFail,
+                     .text = fmt::format("on {} ranks: {}", request.ranks, failure_of(run)),
+                     .where = place_of_failure(run),
+                     .replay = runs.replay(request)};
+}
+
+std::string ranks_text(const std::set<int>& ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+}
+
+}  // namespace
+
+CheckResult judge_calls(Runs& runs) {
+  if (auto problem = problem_of_calls(runs, {.ranks = runs.num_ranks()})) return *problem;
+  static_cast<void>(runs.base());
+  const auto uneven = runs.uneven_ranks();
+  if (auto problem = problem_of_calls(runs, {.ranks = uneven})) return *problem;
+  const int schedules = runs.is_quick() ? 3 : 20;
+  const auto explored = runs.explore(schedules);
+  if (!explored.found)
+    return {.text = fmt::format("{} ranks under {} schedules, and {} with uneven data, make the same calls",
+                                runs.num_ranks(), schedules, uneven)};
+  return {.verdict = Verdict::kFail, .text = explored.text, .where = {}, .replay = explored.replay};
+}
+
+CheckResult judge_files(Runs& runs) {
+  const auto& recording = runs.base().recording;
+  std::map<std::string, std::set<int>> writers;  // by file
+  std::map<std::string, std::string> places;
+  std::map<std::string, std::set<int>> printers;  // by line
+  for (std::size_t rank = 0; rank < recording.size(); ++rank) {
+    for (const auto& seen : recording[rank]) {
+      if (seen.kind == "write") {
+        writers[seen.value].insert(static_cast<int>(rank));
+        places.try_emplace(seen.value, seen.detail);
+      }
+      if (seen.kind == "print") {
+        printers[seen.value].insert(static_cast<int>(rank));
+        places.try_emplace(seen.value, seen.detail);
+      }
+    }
+  }
+  for (const auto& [file, ranks] : writers) {
+    if (ranks.size() < 2) continue;
+    return {.verdict = Verdict::kFail,
+            .text = fmt::format("{} write {}: only the main process should", ranks_text(ranks),
+                                std::filesystem::path(file).filename().string()),
+            .where = places[file]};
+  }
+  for (const auto& [line, ranks] : printers) {
+    if (ranks.size() < 2) continue;
+    return {.verdict = Verdict::kFinding,
+            .text = fmt::format("{} print '{}': only the main process should", ranks_text(ranks), line),
+            .where = places[line]};
+  }
+  return {.text = fmt::format("{} file{} written, each by one rank; no line is printed by several", writers.size(),
+                              writers.size() == 1 ? "" : "s")};
+}
+
+CheckResult judge_failure(Runs& runs) {
+  const auto& base = runs.base();
+  if (runs.num_ranks() == 1) throw CannotJudge{"there is one rank"};
+  const auto updates = std::count_if(base.recording.front().begin(), base.recording.front().end(),
+                                     [](const auto& seen) { return seen.kind == "generator state"; });
+  if (updates < 2) throw CannotJudge{"the program makes fewer than two optimizer steps"};
+  const int victim = runs.num_ranks() - 1;
+  const RunRequest request{
+      .ranks = runs.num_ranks(),
+      .faults = fmt::format("faults:\n  - {{kind: rank_crash_before_optimizer_step, rank: {}, when: {{step: 1}}}}\n",
+                            victim)};
+  const auto& run = runs.get(request);
+  const auto what = fmt::format("rank {} dies before its second optimizer step", victim);
+  const bool has_ended = !run.is_late && run.diagnosis && run.diagnosis->kind == Diagnosis::Kind::kFault;
+  if (!has_ended) {
+    return {.verdict = Verdict::kFail,
+            .text = fmt::format("{}, and {}", what,
+                                run.has_ended_well() ? "the program ends as if nothing had happened"
+                                                     : "the others do not end: " + failure_of(run)),
+            .where = place_of_failure(run)};
+  }
+  return {.text = fmt::format("{}: all ranks end, after {:.1f} s; the whole program takes {:.1f} s", what, run.seconds,
+                              base.seconds)};
+}
+
+}  // namespace accel::programs

@@ -1,0 +1,132 @@
+// Whether the ranks hold equal models at the end, began with equal ones, and draw different random numbers in between.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "sim/programs/check/check.hpp"
+#include "sim/programs/check/runs.hpp"
+
+namespace accel::programs {
+namespace {
+
+struct Parting {
+  const Observation* seen = nullptr;  // of the first rank that differs
+  int rank = 0;
+  int count = 0;  // of this kind and name before it, on the rank
+};
+
+// The first observation of a kind that is not the same on a rank as on rank 0, in the order of the program.
+std::optional<Parting> first_parting(const Recording& recording, const std::string& kind) {
+  std::map<std::string, std::vector<const Observation*>> first;  // of rank 0, by name
+  for (const auto& seen : recording.front()) {
+    if (seen.kind == kind) first[seen.name].push_back(&seen);
+  }
+  std::optional<Parting> found;
+  for (std::size_t rank = 1; rank < recording.size(); ++rank) {
+    std::map<std::string, std::size_t> counts;
+    for (const auto& seen : recording[rank]) {
+      if (seen.kind != kind) continue;
+      const auto count = counts[seen.name]++;
+      const auto& same = first[seen.name];
+      if (count >= same.size() || same[count]->value == seen.value) continue;
+      if (!found || static_cast<int>(count) < found->count)
+        found = {&seen, static_cast<int>(rank), static_cast<int>(count)};
+      break;
+    }
+  }
+  return found;
+}
+
+int num_updates(const RankRecording& rank) {
+  return static_cast<int>(
+      std::count_if(rank.begin(), rank.end(), [](const auto& seen) { return seen.kind == "weights"; }));
+}
+
+}  // namespace
+
+CheckResult judge_replicas(Runs& runs) {
+  const auto& recording = runs.base().recording;
+  if (recording.size() == 1) throw CannotJudge{"there is one rank"};
+  if (num_updates(recording.front()) == 0) throw CannotJudge{"no optimizer step was observed"};
+  const auto fail = [](std::string text) { return CheckResult{.verdict = Verdict::kFail, .text = std::move(text)}; };
+  if (const auto parting = first_parting(recording, "initial parameters")) {
+    return fail(
+        fmt::format("{}: rank {} begins with other weights than rank 0: its model is not prepared, nor seeded alike",
+                    parting->seen->name, parting->rank));
+  }
+  if (const auto parting = first_parting(recording, "weights")) {
+    return fail(fmt::format(
+        "{}: the parameters of rank {} differ from those of rank 0 after update {}: their gradients are not "
+        "averaged",
+        parting->seen->name, parting->rank, parting->count));
+  }
+  for (const auto* kind : {"last learning rate", "last schedule"}) {
+    if (const auto parting = first_parting(recording, kind)) {
+      return fail(fmt::format("{}: the {} is {} on rank {} and another on rank 0 at the end", parting->seen->name,
+                              kind + 5, parting->seen->value, parting->rank));
+    }
+  }
+  if (const auto parting = first_parting(recording, "last optimizer state")) {
+    return {.verdict = Verdict::kFinding,
+            .text = fmt::format(
+                "{}: its state differs on rank {} and rank 0 at the end: divided on purpose, or not restored on "
+                "every rank",
+                parting->seen->name, parting->rank)};
+  }
+  if (const auto parting = first_parting(recording, "last buffer")) {
+    const bool is_norm = parting->seen->detail.find("BatchNorm") != std::string::npos;
+    return {.verdict = Verdict::kFinding,
+            .text = fmt::format(
+                "the buffer {} differs on rank {} and rank 0 at the end{}", parting->seen->name, parting->rank,
+                is_norm ? ": batch norm uses the batch of each rank alone; SyncBatchNorm uses that of all" : "")};
+  }
+  return {.text = fmt::format("parameters, buffers, optimizer states and schedules agree on {} ranks after {} updates",
+                              recording.size(), num_updates(recording.front()))};
+}
+
+CheckResult judge_random_streams(Runs& runs) {
+  const auto& recording = runs.base().recording;
+  if (recording.size() == 1) throw CannotJudge{"there is one rank"};
+  if (const auto parting = first_parting(recording, "initial parameters")) {
+    return {
+        .verdict = Verdict::kFail,
+        .text = fmt::format("{}: rank {} begins with other weights than rank 0", parting->seen->name, parting->rank)};
+  }
+  // States after two updates of one pass: what the passes themselves draw comes before.
+  struct State {
+    std::string value;
+    bool is_drawn = false;  // since the update before, in the same pass
+  };
+  std::vector<std::vector<State>> states(recording.size());
+  for (std::size_t rank = 0; rank < recording.size(); ++rank) {
+    bool begins_pass = true;
+    for (const auto& seen : recording[rank]) {
+      if (seen.kind == "pass" || seen.kind == "draw") begins_pass = true;
+      if (seen.kind != "generator state") continue;
+      const bool is_drawn = !begins_pass && !states[rank].empty() && states[rank].back().value != seen.value;
+      states[rank].push_back({seen.value, is_drawn});
+      begins_pass = false;
+    }
+  }
+  const auto& first = states.front();
+  const bool draws = std::any_of(first.begin(), first.end(), [](const auto& state) { return state.is_drawn; });
+  if (!draws) return {.text = "initial weights agree; no random numbers are drawn in training"};
+  for (std::size_t update = 0; update < first.size(); ++update) {
+    if (!first[update].is_drawn) continue;
+    const bool are_equal = std::all_of(states.begin(), states.end(), [&](const auto& rank) {
+      return update < rank.size() && rank[update].value == first[update].value;
+    });
+    if (are_equal) {
+      return {.verdict = Verdict::kFinding,
+              .text = fmt::format(
+                  "all ranks draw the same random numbers in update {}: their dropout masks are equal; seed "
+                  "each rank differently after the model is made",
+                  update)};
+    }
+  }
+  return {.text = "initial weights agree, and the ranks draw different random numbers in training"};
+}
+
+}  // namespace accel::programs

@@ -1,0 +1,267 @@
+// Which samples the ranks read, and which of them a metric counts.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "sim/programs/check/check.hpp"
+#include "sim/programs/check/runs.hpp"
+
+namespace accel::programs {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A pass of all ranks over one loader.
+struct SharedPass {
+  std::vector<const LoaderPass*> ranks;  // those that made it
+
+  [[nodiscard]] const LoaderPass& any() const { return *ranks.front(); }
+  [[nodiscard]] bool is_complete() const {
+    return std::all_of(ranks.begin(), ranks.end(), [](const auto* pass) { return pass->is_complete; });
+  }
+  [[nodiscard]] bool trains() const {
+    return std::any_of(ranks.begin(), ranks.end(), [](const auto* pass) { return pass->trains; });
+  }
+  [[nodiscard]] std::map<std::string, int> counts() const {
+    std::map<std::string, int> counts;
+    for (const auto* pass : ranks) {
+      for (const auto& sample : pass->samples()) ++counts[sample];
+    }
+    return counts;
+  }
+};
+
+std::vector<SharedPass> shared_passes(const std::vector<std::vector<LoaderPass>>& ranks) {
+  std::vector<std::pair<std::string, int>> order;
+  std::map<std::pair<std::string, int>, SharedPass> shared;
+  for (const auto& passes : ranks) {
+    for (const auto& pass : passes) {
+      const std::pair key(pass.loader, pass.number);
+      if (!shared.contains(key)) order.push_back(key);
+      shared[key].ranks.push_back(&pass);
+    }
+  }
+  std::vector<SharedPass> passes;
+  for (const auto& key : order) passes.push_back(shared[key]);
+  return passes;
+}
+
+std::string listed_samples(const std::vector<std::string>& samples) {
+  constexpr std::size_t kShown = 5;
+  const std::vector<std::string> shown(samples.begin(),
+                                       samples.begin() + static_cast<std::ptrdiff_t>(std::min(kShown, samples.size())));
+  return fmt::format("{}{}", fmt::join(shown, ", "),
+                     samples.size() > kShown ? fmt::format(" and {} more", samples.size() - kShown) : "");
+}
+
+struct Coverage {
+  std::int64_t size = 0;  // samples that there are, or that were read if that is unknown
+  std::vector<std::string> repeated, missing;
+  bool all_by_every_rank = false;
+  std::int64_t padding = 0;  // samples that may be read twice, or left out, to make the batches even
+};
+
+Coverage coverage_of(const SharedPass& pass, int num_ranks) {
+  const auto counts = pass.counts();
+  Coverage coverage{.size = pass.any().size.value_or(static_cast<std::int64_t>(counts.size()))};
+  for (const auto& [sample, count] : counts) {
+    if (count > 1) coverage.repeated.push_back(sample);
+  }
+  for (std::int64_t index = 0; pass.any().size && index < coverage.size; ++index) {
+    if (!counts.contains(std::to_string(index))) coverage.missing.push_back(std::to_string(index));
+  }
+  coverage.all_by_every_rank =
+      num_ranks > 1 && static_cast<int>(pass.ranks.size()) == num_ranks && !counts.empty() &&
+      std::all_of(counts.begin(), counts.end(), [&](const auto& entry) { return entry.second >= num_ranks; });
+  std::size_t largest = 1;
+  for (const auto* rank : pass.ranks) {
+    for (const auto& batch : rank->batches) largest = std::max(largest, batch.size());
+  }
+  coverage.padding = static_cast<std::int64_t>(largest) * num_ranks - 1;
+  return coverage;
+}
+
+std::optional<CheckResult> problem_of_pass(const SharedPass& pass, int num_ranks) {
+  const auto& loader = pass.any().loader;
+  const auto coverage = coverage_of(pass, num_ranks);
+  const auto fail = [&](std::string text) {
+    return CheckResult{.verdict = Verdict::kFail, .text = std::move(text), .where = loader};
+  };
+  if (coverage.all_by_every_rank) {
+    auto result = fail(fmt::format(
+        "every rank reads all {} samples of the loader at {}: it is neither prepared nor has it a DistributedSampler",
+        coverage.size, loader));
+    if (!pass.trains()) {
+      result.verdict = Verdict::kFinding;
+      result.text = fmt::format("every rank evaluates all {} samples of the loader at {}, {} times the work of one",
+                                coverage.size, loader, num_ranks);
+    }
+    return result;
+  }
+  if (static_cast<std::int64_t>(coverage.repeated.size()) > coverage.padding) {
+    return fail(fmt::format("pass {} of the loader at {} reads {} samples more than once: {}", pass.any().number,
+                            loader, coverage.repeated.size(), listed_samples(coverage.repeated)));
+  }
+  if (!pass.is_complete()) return std::nullopt;
+  const auto may_miss = pass.any().drops_last ? coverage.padding : 0;
+  if (static_cast<std::int64_t>(coverage.missing.size()) > may_miss) {
+    const auto readers = pass.ranks.size();
+    return fail(fmt::format(
+        "pass {} of the loader at {} never reads {} of {} samples: {}{}", pass.any().number, loader,
+        coverage.missing.size(), coverage.size, listed_samples(coverage.missing),
+        static_cast<int>(readers) < num_ranks ? fmt::format("; only {} of {} ranks read it", readers, num_ranks) : ""));
+  }
+  return std::nullopt;
+}
+
+// Passes of a loader that shuffles must have different orders.
+std::optional<CheckResult> problem_of_orders(const std::vector<std::vector<LoaderPass>>& ranks) {
+  for (const auto& passes : ranks) {
+    std::map<std::string, const LoaderPass*> last;
+    for (const auto& pass : passes) {
+      const auto* const before = std::exchange(last[pass.loader], &pass);
+      if (before == nullptr || !pass.trains || pass.batches.size() < 2 || !pass.shuffles) continue;
+      if (before->batches == pass.batches) {
+        return CheckResult{.verdict = Verdict::kFail,
+                           .text = fmt::format("passes {} and {} of the loader at {} have the same order: call "
+                                               "set_epoch(epoch) of its sampler before each epoch",
+                                               before->number, pass.number, pass.loader),
+                           .where = pass.loader};
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+// The value of a draw has the states before it, by generator; its name is that of the worker.
+std::optional<CheckResult> problem_of_draws(const ProgramRun& run) {
+  struct Reader {
+    int rank;
+    std::string worker, samples;
+  };
+  std::map<std::pair<std::string, std::string>, std::vector<Reader>> readers;  // by generator and state
+  for (std::size_t rank = 0; rank < run.recording.size(); ++rank) {
+    for (const auto* recording : {&run.recording[rank], &run.draws[rank]}) {
+      for (const auto& seen : *recording) {
+        if (seen.kind != "draw") continue;
+        const auto states = Json::parse(seen.value, nullptr, false);
+        for (const auto& [generator, state] : states.items())
+          readers[{generator, state.get<std::string>()}].push_back({static_cast<int>(rank), seen.name, seen.detail});
+      }
+    }
+  }
+  std::optional<CheckResult> finding;
+  for (const auto& [key, equal] : readers) {
+    for (const auto& other : equal) {
+      const auto& one = equal.front();
+      if (one.samples == other.samples) continue;
+      if (one.rank == other.rank && one.worker == other.worker) {
+        return CheckResult{
+            .verdict = Verdict::kFail,
+            .text = fmt::format("samples {} and {} get the same random numbers of {}: the generator is seeded again "
+                                "for each of them",
+                                one.samples, other.samples, key.first)};
+      }
+      if (one.rank == other.rank) {
+        return CheckResult{
+            .verdict = Verdict::kFail,
+            .text = fmt::format("{} and {} of rank {}'s loader draw the same random numbers of {}, for samples {} and "
+                                "{}: their augmentations are equal; let worker_init_fn seed each worker differently",
+                                one.worker, other.worker, one.rank, key.first, one.samples, other.samples)};
+      }
+      finding = CheckResult{
+          .verdict = Verdict::kFinding,
+          .text = fmt::format("ranks {} and {} draw the same random numbers of {} for different samples: their "
+                              "augmentations are equal",
+                              one.rank, other.rank, key.first)};
+    }
+  }
+  return finding;
+}
+
+}  // namespace
+
+CheckResult judge_samples(Runs& runs) {
+  const auto& ranks = runs.passes();
+  const auto passes = shared_passes(ranks);
+  if (passes.empty()) throw CannotJudge{"no loader was observed"};
+  std::optional<CheckResult> finding;
+  const auto keep = [&](std::optional<CheckResult> result) {
+    if (result && result->verdict == Verdict::kFinding && !finding) finding = result;
+    return result && result->verdict == Verdict::kFail;
+  };
+  for (const auto& pass : passes) {
+    if (auto problem = problem_of_pass(pass, runs.num_ranks()); keep(problem)) return *problem;
+  }
+  if (auto problem = problem_of_orders(ranks); keep(problem)) return *problem;
+  if (auto problem = problem_of_draws(runs.base()); keep(problem)) return *problem;
+  if (finding) return *finding;
+  std::set<std::string> loaders;
+  std::size_t repeated = 0;
+  for (const auto& pass : passes) {
+    loaders.insert(pass.any().loader);
+    repeated = std::max(repeated, coverage_of(pass, runs.num_ranks()).repeated.size());
+  }
+  return {.text =
+              fmt::format("{} passes of {} loader{} read every sample once{}", passes.size(), loaders.size(),
+                          loaders.size() == 1 ? "" : "s",
+                          repeated > 0 ? fmt::format(", but for up to {} that fill the last batches", repeated) : "")};
+}
+
+// Between the begin of an evaluation and the next loss, the rows that were gathered must be the samples that there are.
+CheckResult judge_metrics(Runs& runs) {
+  const auto& run = runs.base();
+  const auto num_ranks = runs.num_ranks();
+  std::vector<SharedPass> evaluations;
+  const auto passes = shared_passes(runs.passes());
+  std::copy_if(passes.begin(), passes.end(), std::back_inserter(evaluations),
+               [](const auto& pass) { return !pass.trains() && !pass.any().batches.empty(); });
+  if (evaluations.empty()) throw CannotJudge{"the program evaluates nothing"};
+  for (const auto& pass : evaluations) {
+    if (!pass.is_complete() || !pass.any().size) continue;
+    const auto size = *pass.any().size;
+    const auto coverage = coverage_of(pass, num_ranks);
+    const auto& loader = pass.any().loader;
+    if (static_cast<int>(pass.ranks.size()) < num_ranks && !coverage.missing.empty()) {
+      return {.verdict = Verdict::kFail,
+              .text = fmt::format(
+                  "only {} of {} ranks evaluate their part of the loader at {}: {} of {} samples are never counted",
+                  pass.ranks.size(), num_ranks, loader, coverage.missing.size(), size),
+              .where = loader};
+    }
+    // The rows that rank 0 gathers in this pass.
+    std::int64_t rows = 0;
+    std::string call;
+    bool is_inside = false;
+    std::string where;
+    for (const auto& seen : run.recording.front()) {
+      if (seen.kind == "pass") {
+        is_inside = seen.name == loader && std::atoi(seen.value.c_str()) == pass.any().number;
+      }
+      if (seen.kind == "loss") is_inside = false;
+      if (!is_inside || seen.kind != "gather") continue;
+      const auto counts = Json::parse(seen.value, nullptr, false);
+      if (counts.empty()) continue;
+      rows += counts.front().get<std::int64_t>();
+      call = seen.name;
+      where = seen.detail;
+    }
+    if (call.empty()) continue;
+    if (rows > size) {
+      return {.verdict = Verdict::kFail,
+              .text = fmt::format(
+                  "{} returns {} rows for the {} samples of the loader at {}: {}", call, rows, size, loader,
+                  coverage.all_by_every_rank ? "every rank evaluates all of them"
+                  : call == "gather" ? "samples that fill the last batch are counted twice; use gather_for_metrics"
+                                     : "samples are counted twice"),
+              .where = where};
+    }
+  }
+  return {.text = fmt::format("{} evaluation passes count every sample once", evaluations.size())};
+}
+
+}  // namespace accel::programs

@@ -1,0 +1,199 @@
+// Every run is a process, sim-run with the options of the run, so that it is what a user would run.
+#include "sim/programs/check/program_run.hpp"
+
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <regex>
+#include <sstream>
+
+#include "reference/config/environment.hpp"
+#include "reference/config/yaml_reader.hpp"
+#include "reference/core/errors.hpp"
+#include "reference/diagnosis/diagnosis_json.hpp"
+#include "reference/files/files.hpp"
+#include "sim/programs/command_line/child.hpp"
+#include "sim/programs/processes/python_program.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
+#include "sim/programs/rehearsal/output_files.hpp"
+
+namespace accel::programs {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::chrono::seconds kLimit{600};  // of one run
+
+// A word that names a file of this folder must name it from the run's folder, too.
+std::string absolute_word(const std::string& word) {
+  const auto equals = word.starts_with("-") ? word.find('=') : std::string::npos;
+  if (equals != std::string::npos) return word.substr(0, equals + 1) + absolute_word(word.substr(equals + 1));
+  std::error_code unknown;
+  const bool names_file =
+      fs::is_regular_file(word, unknown) || (word.find('/') != std::string::npos && fs::exists(word, unknown));
+  return names_file ? fs::absolute(word).string() : word;
+}
+
+std::vector<std::string> words_of(const CheckedProgram& program, const RunRequest& request) {
+  auto words = program.command;
+  if (request.ranks == 1)
+    words.insert(words.end(), program.one_rank_arguments.begin(), program.one_rank_arguments.end());
+  if (words.empty()) words = {program.experiment};
+  if (program.in_place) return words;
+  // The program itself is looked up in PATH unless it is a path.
+  for (auto& word : words) {
+    if (&word != &words.front() || word.find('/') != std::string::npos || word.ends_with(".py") ||
+        program.command.empty())
+      word = absolute_word(word);
+  }
+  return words;
+}
+
+std::vector<std::string> options_of(const CheckedProgram& program, const RunRequest& request) {
+  std::vector<std::string> options{"--ranks", std::to_string(request.ranks)};
+  options.insert(options.end(), program.options.begin(), program.options.end());
+  if (request.same_work) options.emplace_back("--record-same-work");
+  if (request.seed != 0) options.insert(options.end(), {"--record-seed", std::to_string(request.seed)});
+  return options;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    if (line.find_first_not_of(" \t\r") != std::string::npos) lines.push_back(line);
+  }
+  return lines;
+}
+
+// A process that works in the folder, unless the program runs in place. Modules of the present folder are found as by
+// `python -m`.
+launcher::ProcessOptions process_of(const CheckedProgram& program, std::vector<std::string> command,
+                                    const std::string& folder) {
+  launcher::ProcessOptions process{.command = std::move(command)};
+  if (program.in_place) return process;
+  fs::create_directories(folder);
+  process.working_folder = folder;
+  process.environment["PYTHONPATH"] = python_path(fs::current_path(), environment("PYTHONPATH").value_or(""));
+  return process;
+}
+
+// "file:line" in a traceback of Python or a message, that of the innermost frame of the program.
+std::string place_in(const std::string& error) {
+  static const std::regex kPlace(
+      R"re(File "([^"<]+)", line (\d+)|\b(?:at |\()([\w./+-]+\.(?:py|cpp|cc|cxx|hpp)):(\d+))re");
+  std::string place;
+  for (std::sregex_iterator found(error.begin(), error.end(), kPlace), end; found != end; ++found) {
+    const auto& match = *found;
+    const auto file = match[1].matched ? match[1].str() : match[3].str();
+    if (file.find("/site-packages/") != std::string::npos || file.find("/lib/python") != std::string::npos) continue;
+    place = fmt::format("{}:{}", file, match[1].matched ? match[2].str() : match[4].str());
+  }
+  return place;
+}
+
+}  // namespace
+
+ProgramRun run_program(const CheckedProgram& program, const RunRequest& request, const std::string& folder) {
+  const auto path = [&](const char* name) { return fmt::format("{}/{}", folder, name); };
+  const auto record = path("record"), diagnosis = path("diagnosis.json");
+  fs::create_directory(record);
+  std::vector<std::string> command{own_path(), "--quiet"};
+  const auto options = options_of(program, request);
+  command.insert(command.end(), options.begin(), options.end());
+  command.insert(command.end(), {"--record", record, "--record-audit", "--diagnosis", diagnosis});
+  if (request.tensors) command.emplace_back("--record-tensors");
+  if (!request.faults.empty()) {
+    write_text(path("faults.yaml"), request.faults);
+    command.insert(command.end(), {"--faults", path("faults.yaml")});
+  }
+  if (!program.command.empty()) command.emplace_back("--");
+  const auto words = words_of(program, request);
+  command.insert(command.end(), words.begin(), words.end());
+
+  auto process = process_of(program, std::move(command), request.folder.empty() ? path("work") : request.folder);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto end = run_child(std::move(process), path("output"), path("error"), kLimit);
+  ProgramRun run{.request = request, .exit_code = end.exit_code, .is_late = end.is_late};
+  run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  run.output = accel::read_text(path("output"));
+  run.error = accel::read_text(path("error"));
+  if (fs::exists(diagnosis)) run.diagnosis = diagnosis_of_json(accel::read_text(diagnosis));
+  run.recording = read_recording(record, request.ranks);
+  run.draws.resize(request.ranks);
+  for (const auto& entry : fs::directory_iterator(record)) {
+    static const std::regex kWorker(R"(rank(\d+)\.jsonl\.worker\d+)");
+    std::smatch name;
+    const auto file = entry.path().filename().string();
+    if (!std::regex_match(file, name, kWorker)) continue;
+    const auto seen = read_observations(entry.path().string());
+    auto& draws = run.draws[std::stoul(name[1])];
+    draws.insert(draws.end(), seen.begin(), seen.end());
+  }
+  return run;
+}
+
+std::string explore_program(const CheckedProgram& program, int ranks, int schedules, const std::string& folder) {
+  fs::create_directories(folder);
+  const RunRequest request{.ranks = ranks};
+  std::vector<std::string> command{own_path(), "explore", "--schedules", std::to_string(schedules)};
+  const auto options = options_of(program, request);
+  command.insert(command.end(), options.begin(), options.end());
+  if (!program.command.empty()) command.emplace_back("--");
+  const auto words = words_of(program, request);
+  command.insert(command.end(), words.begin(), words.end());
+  const auto end = run_child(process_of(program, std::move(command), folder + "/work"), folder + "/output",
+                             folder + "/error", kLimit);
+  const auto lines = lines_of(accel::read_text(folder + "/output")),
+             errors = lines_of(accel::read_text(folder + "/error"));
+  if (!lines.empty() && lines.back().starts_with("{")) return lines.back();
+  return end.is_late      ? "it took too long"
+         : errors.empty() ? launcher::describe_exit_code(end.exit_code)
+                          : errors.back();
+}
+
+std::string command_line(const CheckedProgram& program, const RunRequest& request) {
+  std::vector<std::string> words{"sim-run", "--ranks", std::to_string(request.ranks)};
+  words.insert(words.end(), program.options.begin(), program.options.end());
+  if (program.command.empty()) {
+    words.push_back(program.experiment);
+  } else {
+    words.emplace_back("--");
+    words.insert(words.end(), program.command.begin(), program.command.end());
+    if (request.ranks == 1)
+      words.insert(words.end(), program.one_rank_arguments.begin(), program.one_rank_arguments.end());
+  }
+  return shell_line(words);
+}
+
+std::string failure_of(const ProgramRun& run) {
+  if (run.is_late) return fmt::format("it does not end within {} s", kLimit.count());
+  std::string text;
+  if (run.diagnosis && !run.diagnosis->text.empty()) {
+    text = run.diagnosis->text;
+  } else {
+    const auto lines = lines_of(run.error);
+    text = lines.empty() ? fmt::format("it {}", launcher::describe_exit_code(run.exit_code)) : lines.back();
+  }
+  auto lines = lines_of(text);
+  // The last line of a traceback says what went wrong.
+  std::string line = lines.empty() ? "" : lines.front();
+  for (const auto& candidate : lines) {
+    static const std::regex kError(R"(^[\w.]*(Error|Exception|Interrupt)\b.*)");
+    if (std::regex_match(candidate, kError)) line = candidate;
+  }
+  return line;
+}
+
+std::string place_of_failure(const ProgramRun& run) {
+  if (run.diagnosis && !run.diagnosis->where.empty()) return run.diagnosis->where;
+  if (run.diagnosis) {
+    if (auto place = place_in(run.diagnosis->text); !place.empty()) return place;
+  }
+  return place_in(run.error);
+}
+
+}  // namespace accel::programs

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reference/diagnosis/diagnosis.hpp"
+#include "sim/programs/comparison/recording.hpp"
+
+namespace accel::programs {
+
+/// A program under check, and where its runs work.
+struct CheckedProgram {
+  std::string experiment = {};
+  std::vector<std::string> command = {};
+  std::vector<std::string> options = {};             ///< of sim-run, for every run
+  std::vector<std::string> one_rank_arguments = {};  ///< of the command's run on one rank
+  bool in_place = false;  ///< run in this process's working folder, else each in an empty one
+};
+
+/// What differs from run to run.
+struct RunRequest {
+  int ranks = 1;
+  bool same_work = false;   ///< see RecordOptions
+  std::int64_t seed = 0;    ///< see RecordOptions
+  bool tensors = false;     ///< see RecordOptions
+  std::string faults = {};  ///< the text of a fault file
+  std::string folder = {};  ///< to work in; "": an empty one
+
+  friend auto operator<=>(const RunRequest&, const RunRequest&) = default;
+};
+
+/// A run that has ended.
+struct ProgramRun {
+  RunRequest request = {};
+  int exit_code = 0;
+  bool is_late = false;  ///< ended because it took too long
+  double seconds = 0;
+  std::string output = {}, error = {};  ///< its streams
+  std::optional<Diagnosis> diagnosis = {};
+  Recording recording = {};                          ///< by rank
+  std::vector<std::vector<Observation>> draws = {};  ///< by rank: of the workers of its loaders
+
+  [[nodiscard]] bool has_ended_well() const { return exit_code == 0 && !is_late; }
+};
+
+/// Runs the program once, by sim-run. `folder`: for its files; it exists.
+ProgramRun run_program(const CheckedProgram& program, const RunRequest& request, const std::string& folder);
+
+/// Runs the program under that many schedules. Returns the line of JSON of `sim-run explore`, or why there is none.
+std::string explore_program(const CheckedProgram& program, int ranks, int schedules, const std::string& folder);
+
+/// The command line of such a run, for a person to repeat.
+std::string command_line(const CheckedProgram& program, const RunRequest& request);
+
+/// Why the run failed, in one line.
+std::string failure_of(const ProgramRun& run);
+/// The line of the program that the failure names; "": none.
+std::string place_of_failure(const ProgramRun& run);
+
+}  // namespace accel::programs

@@ -25,8 +25,11 @@ const std::vector<Check>& checks() {
        judge_random_streams},
       {"metrics", "Does what is gathered count each evaluation sample once?", judge_metrics},
       {"calls", "Do all ranks make the same calls, under other schedules and with uneven data?", judge_calls},
+      {"resume", "Interrupted and started again, does it end with the bits of the uninterrupted run?", judge_resume},
+      {"crash", "Killed in a save, does the next start find a complete state?", judge_crash},
       {"files", "Does one rank alone write each file and print each line?", judge_files},
       {"failure", "If a rank dies, do all others end?", judge_failure},
+      {"scaling", "How long does a step take on more ranks, and what costs most?", judge_scaling},
   };
   return kChecks;
 }

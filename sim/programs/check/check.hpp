@@ -44,7 +44,10 @@ CheckResult judge_replicas(Runs& runs);
 CheckResult judge_random_streams(Runs& runs);
 CheckResult judge_metrics(Runs& runs);
 CheckResult judge_calls(Runs& runs);
+CheckResult judge_resume(Runs& runs);
+CheckResult judge_crash(Runs& runs);
 CheckResult judge_files(Runs& runs);
 CheckResult judge_failure(Runs& runs);
+CheckResult judge_scaling(Runs& runs);
 
 }  // namespace accel::programs

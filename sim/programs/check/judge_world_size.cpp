@@ -249,6 +249,8 @@ CheckResult judge_world_size(Runs& runs) {
     finding = problem_of_schedule(base, one);
     if (finding && finding->verdict == Verdict::kFail) return *finding;
   }
+  if (judge_determinism(runs).verdict == Verdict::kFail)
+    throw CannotJudge{"runs differ from each other, see the check deterministic"};
   std::optional<std::int64_t> batch_size;
   for (const auto& pass : runs.passes().front()) {
     if (pass.trains) batch_size = pass.batch_size;

@@ -19,6 +19,7 @@
 #include "sim/programs/processes/python_program.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
 #include "sim/programs/rehearsal/output_files.hpp"
+#include "sim/programs/rehearsal/report_run.hpp"
 
 namespace accel::programs {
 namespace {
@@ -41,6 +42,7 @@ std::vector<std::string> words_of(const CheckedProgram& program, const RunReques
   auto words = program.command;
   if (request.ranks == 1)
     words.insert(words.end(), program.one_rank_arguments.begin(), program.one_rank_arguments.end());
+  if (request.continues) words.insert(words.end(), program.resume_arguments.begin(), program.resume_arguments.end());
   if (words.empty()) words = {program.experiment};
   if (program.in_place) return words;
   // The program itself is looked up in PATH unless it is a path.
@@ -110,6 +112,11 @@ ProgramRun run_program(const CheckedProgram& program, const RunRequest& request,
     write_text(path("faults.yaml"), request.faults);
     command.insert(command.end(), {"--faults", path("faults.yaml")});
   }
+  if (request.max_steps) command.insert(command.end(), {"--record-steps", std::to_string(*request.max_steps)});
+  if (!request.network.empty()) {
+    write_text(path("network.yaml"), request.network);
+    command.insert(command.end(), {"--network", path("network.yaml"), "--points", path("points.jsonl")});
+  }
   if (!program.command.empty()) command.emplace_back("--");
   const auto words = words_of(program, request);
   command.insert(command.end(), words.begin(), words.end());
@@ -123,6 +130,7 @@ ProgramRun run_program(const CheckedProgram& program, const RunRequest& request,
   run.error = accel::read_text(path("error"));
   if (fs::exists(diagnosis)) run.diagnosis = diagnosis_of_json(accel::read_text(diagnosis));
   run.recording = read_recording(record, request.ranks);
+  if (const auto points = read_sweep_points(path("points.jsonl")); !points.empty()) run.prediction = points.back();
   run.draws.resize(request.ranks);
   for (const auto& entry : fs::directory_iterator(record)) {
     static const std::regex kWorker(R"(rank(\d+)\.jsonl\.worker\d+)");

@@ -7,6 +7,7 @@
 
 #include "reference/diagnosis/diagnosis.hpp"
 #include "sim/programs/comparison/recording.hpp"
+#include "sim/report/run_report.hpp"
 
 namespace accel::programs {
 
@@ -16,17 +17,21 @@ struct CheckedProgram {
   std::vector<std::string> command = {};
   std::vector<std::string> options = {};             ///< of sim-run, for every run
   std::vector<std::string> one_rank_arguments = {};  ///< of the command's run on one rank
+  std::vector<std::string> resume_arguments = {};    ///< of a run that starts again
   bool in_place = false;  ///< run in this process's working folder, else each in an empty one
 };
 
 /// What differs from run to run.
 struct RunRequest {
   int ranks = 1;
-  bool same_work = false;   ///< see RecordOptions
-  std::int64_t seed = 0;    ///< see RecordOptions
-  bool tensors = false;     ///< see RecordOptions
-  std::string faults = {};  ///< the text of a fault file
-  std::string folder = {};  ///< to work in; "": an empty one
+  bool same_work = false;                      ///< see RecordOptions
+  std::int64_t seed = 0;                       ///< see RecordOptions
+  bool tensors = false;                        ///< see RecordOptions
+  bool continues = false;                      ///< starts again in the folder of an interrupted run
+  std::optional<std::int64_t> max_steps = {};  ///< ends after that many micro-batches
+  std::string network = {};                    ///< the text of a network file
+  std::string faults = {};                     ///< the text of a fault file
+  std::string folder = {};                     ///< to work in; "": an empty one
 
   friend auto operator<=>(const RunRequest&, const RunRequest&) = default;
 };
@@ -39,7 +44,9 @@ struct ProgramRun {
   double seconds = 0;
   std::string output = {}, error = {};  ///< its streams
   std::optional<Diagnosis> diagnosis = {};
-  Recording recording = {};                          ///< by rank
+  Recording recording = {};  ///< by rank
+  /// On a network. None: it made fewer than two optimizer steps.
+  std::optional<sim::ScalePoint> prediction = {};
   std::vector<std::vector<Observation>> draws = {};  ///< by rank: of the workers of its loaders
 
   [[nodiscard]] bool has_ended_well() const { return exit_code == 0 && !is_late; }

@@ -43,6 +43,12 @@ int Runs::uneven_ranks() {
   return num_ranks_ + 1;
 }
 
+std::string Runs::shared_folder(const std::string& name) {
+  auto folder = fmt::format("{}/{}", folder_.path(), name);
+  std::filesystem::create_directories(folder);
+  return folder;
+}
+
 Runs::Exploration Runs::explore(int schedules) {
   const auto folder = folder_.path() + "/explore";
   const auto end = explore_program(program_, num_ranks_, schedules, folder);

@@ -24,6 +24,7 @@ struct RunOptions {
   std::string progress = "auto";
   bool program_starts_ranks = false;  // --ranks 0: of a user program, which is started once
   RehearsalOptions rehearsal = {};
+  std::string points;  // a file to which the prediction of a run is appended
   RecordOptions record = {};
 
   [[nodiscard]] int ranks() const { return rank_counts.back(); }

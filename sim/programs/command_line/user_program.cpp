@@ -257,7 +257,7 @@ int run_attached(const std::vector<std::string>& arguments) {
 
 int run_user_program(const UserProgram& program) {
   const auto options = parse_options(program);
-  if (options.rank_counts.size() == 1) return run_once(program, options, options.ranks(), /*sweep=*/"");
+  if (options.rank_counts.size() == 1) return run_once(program, options, options.ranks(), options.points);
   // The points of a sweep travel from run to run in a file, because each run is a separate process of the user program.
   check_rank_counts(options);
   const TemporaryFolder folder;

@@ -17,7 +17,8 @@ using Json = nlohmann::ordered_json;
 // In a sweep over numbers of ranks, sim-run starts a user program once per number of ranks. Each run is a separate
 // process, so the points of the runs before it arrive in a file, and this run appends its own.
 
-// Appends one line for `point`. Throws ConfigError if the file cannot be written.
+}  // namespace
+
 void add_sweep_point(const std::string& path, const sim::ScalePoint& point) {
   const Json json{{"ranks", point.ranks},
                   {"step_seconds", point.step_seconds},
@@ -31,7 +32,6 @@ void add_sweep_point(const std::string& path, const sim::ScalePoint& point) {
                path);
 }
 
-// Returns no points if the file does not exist. Throws ConfigError if a line is not a point.
 std::vector<sim::ScalePoint> read_sweep_points(const std::string& path) {
   std::vector<sim::ScalePoint> points;
   std::ifstream in(path);
@@ -50,8 +50,6 @@ std::vector<sim::ScalePoint> read_sweep_points(const std::string& path) {
   }
   return points;
 }
-
-}  // namespace
 
 int report_run(const Rehearsal& rehearsal, const SimRequest& request, const sim::SimulationReport& report,
                const std::string& program) {

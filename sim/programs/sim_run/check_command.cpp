@@ -8,6 +8,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "reference/config/yaml_reader.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
 #include "sim/programs/check/check.hpp"
@@ -23,11 +24,20 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// One rank per machine, see configs/sim/networks/ethernet_25g.yaml.
+const CheckNetwork kEthernet{.name = "25 Gb/s Ethernet", .text = R"(name: ethernet_25g
+library: gloo
+overhead_seconds: 5.0e-5
+reduce_seconds_per_byte: 1.2e-10
+topology: {kind: switch, latency_seconds: 1.0e-5, bytes_per_second: 2.938e+09}
+compute: {kind: cpu_time}
+)"};
+
 struct CheckArguments {
   int ranks = 4;
   bool is_quick = false, json = false, in_place = false, map_cuda = false;
   std::vector<std::string> only, skip, overrides;
-  std::string one_rank_arguments;
+  std::string one_rank_arguments, resume_arguments, network;
   std::string experiment;
   std::vector<std::string> command;
 };
@@ -60,8 +70,8 @@ std::vector<std::string> problems_of(const CheckArguments& arguments) {
   }
   if (!arguments.command.empty() && !arguments.overrides.empty())
     problems.emplace_back("--set: only experiments support this option; leave it out");
-  if (arguments.command.empty() && !arguments.one_rank_arguments.empty())
-    problems.emplace_back("--one-rank-args: only programs have arguments; leave it out");
+  if (arguments.command.empty() && !(arguments.one_rank_arguments + arguments.resume_arguments).empty())
+    problems.emplace_back("--one-rank-args, --resume-args: only programs have arguments; leave them out");
   return problems;
 }
 
@@ -72,6 +82,7 @@ CheckedProgram program_of(const CheckArguments& arguments) {
   CheckedProgram program{.experiment = arguments.experiment,
                          .command = arguments.command,
                          .one_rank_arguments = split_words(arguments.one_rank_arguments),
+                         .resume_arguments = split_words(arguments.resume_arguments),
                          .in_place = arguments.in_place};
   if (arguments.map_cuda) program.options.emplace_back("--map-cuda");
   for (const auto& text : arguments.overrides) program.options.insert(program.options.end(), {"--set", text});
@@ -85,6 +96,8 @@ std::string replay_of(const CheckArguments& arguments, const Check& check) {
   if (arguments.map_cuda) words.emplace_back("--map-cuda");
   if (!arguments.one_rank_arguments.empty())
     words.insert(words.end(), {"--one-rank-args", arguments.one_rank_arguments});
+  if (!arguments.resume_arguments.empty()) words.insert(words.end(), {"--resume-args", arguments.resume_arguments});
+  if (!arguments.network.empty()) words.insert(words.end(), {"--network", arguments.network});
   for (const auto& text : arguments.overrides) words.insert(words.end(), {"--set", text});
   if (arguments.command.empty()) {
     words.push_back(arguments.experiment);
@@ -145,7 +158,9 @@ Json json_of(const std::vector<Judged>& all, bool has_failed) {
 }
 
 int run(const CheckArguments& arguments) {
-  Runs runs(program_of(arguments), arguments.ranks, arguments.is_quick);
+  const auto network =
+      arguments.network.empty() ? kEthernet : CheckNetwork{arguments.network, read_text(arguments.network)};
+  Runs runs(program_of(arguments), arguments.ranks, arguments.is_quick, network);
   std::vector<const Check*> chosen;
   const auto is_in = [](const std::vector<std::string>& names, const char* name) {
     return std::find(names.begin(), names.end(), name) != names.end();
@@ -188,6 +203,9 @@ int check_main(int argc, char** argv, const ExperimentFiles& experiments) {
   app.add_option("--skip", arguments.skip, "Names of checks to leave out")->delimiter(',');
   app.add_option("--one-rank-args", arguments.one_rank_arguments,
                  "Arguments that the program gets besides on one rank, such as \"--batch-size 32\"");
+  app.add_option("--resume-args", arguments.resume_arguments,
+                 "Arguments with which the program continues after an interruption, such as \"--resume latest\"");
+  app.add_option("--network", arguments.network, "Network of the check scaling (YAML); default: 25 Gb/s Ethernet");
   app.add_flag("--in-place", arguments.in_place, "Run in the current folder instead of an empty one");
   app.add_flag("--map-cuda", arguments.map_cuda, "Run a Python program for GPUs on CPU ranks");
   app.add_flag("--json", arguments.json,

@@ -28,6 +28,7 @@
 #include "sim/programs/experiments/train_experiment.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
 #include "sim/programs/rehearsal/output_files.hpp"
+#include "sim/programs/rehearsal/report_run.hpp"
 #include "sim/programs/rehearsal/thread_ranks.hpp"
 #include "sim/programs/sim_run/commands.hpp"
 #include "sim/programs/sim_run/experiment_target.hpp"
@@ -136,6 +137,8 @@ int run_simulated(const Arguments& arguments, int num_ranks, const Experiment& e
   points.push_back(
       {.prediction = predict(report.times),
        .samples_per_step = updates > 0 ? num_ranks * results.front().samples / static_cast<double>(updates) : 0});
+  if (const auto& point = points.back(); !arguments.points.empty() && point.prediction.is_known())
+    add_sweep_point(arguments.points, scale_point(point.prediction, point.samples_per_step));
   if (has_page) write_page(page_of(arguments, rehearsal, report, results, points), arguments.rehearsal.report);
   // Files are written before the error is reported, because they explain it.
   const int code = conclude(report, "sim-run");

@@ -212,8 +212,10 @@ class _Audit:
             name = f"optimizer {list(self._optimizers).index(id(optimizer))}"
             self._add("learning rate", json.dumps([float(group["lr"]) for group in optimizer.param_groups if "lr" in group]),
                       name, _place(3))
+            self._add("schedule", json.dumps([schedule.last_epoch for schedule in self._schedules.values()]), name)
             gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
             with unwatched():
+                self._add("optimizer state", _hash(_state_of(optimizer)), name)
                 self._add("stepped gradient", _hash(gradients), name, json.dumps(_norms(gradients)))
 
         def after(optimizer, args, kwargs):
@@ -250,8 +252,8 @@ class _Audit:
 
         @functools.wraps(create)
         def observed(schedule, *args, **kwargs):
+            create(schedule, *args, **kwargs)
             self._schedules[id(schedule)] = schedule
-            return create(schedule, *args, **kwargs)
 
         base.__init__ = observed
 
@@ -332,9 +334,7 @@ class _Audit:
             name = f"optimizer {number}"
             parameters = _parameters_of(optimizer)
             self._add("last parameters", _hash(parameters), name, json.dumps(_norms(parameters)))
-            tensors = [value for state in optimizer.state.values() for value in tree_leaves(state)
-                       if isinstance(value, torch.Tensor)]
-            self._add("last optimizer state", _hash(tensors), name)
+            self._add("last optimizer state", _hash(_state_of(optimizer)), name)
             self._add("last learning rate", json.dumps([float(group["lr"]) for group in optimizer.param_groups if "lr" in group]),
                       name)
         for number, model in enumerate(self._models.values()):
@@ -342,7 +342,7 @@ class _Audit:
                 owner = model.get_submodule(name.rpartition(".")[0]) if "." in name else model
                 self._add("last buffer", _hash([buffer]), f"model {number}: {name}", type(owner).__name__)
         for number, schedule in enumerate(self._schedules.values()):
-            self._add("last schedule", str(getattr(schedule, "last_epoch", "")), f"schedule {number}")
+            self._add("last schedule", str(schedule.last_epoch), f"schedule {number}")
         self._add("end", "")
 
 
@@ -370,6 +370,11 @@ class _Observed:
 
 def _parameters_of(optimizer):
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _state_of(optimizer):
+    leaves = [value for state in optimizer.state.values() for value in tree_leaves(state)]
+    return [value for value in leaves if isinstance(value, torch.Tensor)]
 
 
 def _describe_loader(loader):

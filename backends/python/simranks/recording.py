@@ -13,7 +13,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves
 
-from simranks import audit, same_work
+from simranks import audit, disturbance, same_work
 from simranks.observation import DTensor
 from simranks.pending_works import unwatched
 from simranks.tensors import fingerprint
@@ -30,6 +30,8 @@ def install(request, rank):
         recorder.observe_modules()
     if request.get("record_same_work"):
         same_work.install(request["ranks"])
+    if request.get("record_disturb") and rank == request["ranks"] - 1:
+        disturbance.install(request["record_disturb"])
     if request.get("record_audit"):
         audit.install(recorder, file)
 

@@ -37,12 +37,23 @@ CheckResult judge_calls(Runs& runs) {
   static_cast<void>(runs.base());
   const auto uneven = runs.uneven_ranks();
   if (auto problem = problem_of_calls(runs, {.ranks = uneven})) return *problem;
+  for (const auto* kind : {"nan", "zero"}) {
+    const auto& run = runs.get({.ranks = runs.num_ranks(), .disturb = kind});
+    if (run.exit_code != kDiagnosed) continue;
+    return {
+        .verdict = Verdict::kFail,
+        .text = fmt::format("if the loss of rank {} is {} in its second micro-batch, its calls are others: {}",
+                            runs.num_ranks() - 1, kind == std::string("nan") ? "not a number" : "0", failure_of(run)),
+        .where = place_of_failure(run)};
+  }
   const int schedules = runs.is_quick() ? 3 : 20;
   const auto explored = runs.explore(schedules);
-  if (!explored.found)
-    return {.text = fmt::format("{} ranks under {} schedules, and {} with uneven data, make the same calls",
-                                runs.num_ranks(), schedules, uneven)};
-  return {.verdict = Verdict::kFail, .text = explored.text, .where = {}, .replay = explored.replay};
+  const bool is_random = explored.is_difference && judge_determinism(runs).verdict == Verdict::kFail;
+  if (explored.found && !is_random)
+    return {.verdict = Verdict::kFail, .text = explored.text, .where = {}, .replay = explored.replay};
+  return {.text = fmt::format(
+              "{} ranks under {} schedules and with other losses, and {} with uneven data, make the same calls",
+              runs.num_ranks(), schedules, uneven)};
 }
 
 CheckResult judge_files(Runs& runs) {

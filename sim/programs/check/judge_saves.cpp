@@ -15,31 +15,45 @@
 namespace accel::programs {
 namespace {
 
-// What rank 0 does in a run, in order.
+using Observations = std::vector<const Observation*>;
+
+// What a rank does in a run, in order.
 struct Steps {
-  std::vector<const Observation*> losses, weights, rates, reads;
-  const Observation* initial = nullptr;  // parameters before the first update of the first optimizer
-  const Observation* last_parameters = nullptr;
-  const Observation* last_state = nullptr;     // of the optimizer
-  std::vector<std::size_t> updates_at_writes;  // the number of updates before each write
+  Observations losses, reads;
+  Observations weights, states, rates, schedules;  // of the first optimizer: after, before and in each update
+  const Observation* initial = nullptr;            // parameters before its first update
+  std::vector<std::size_t> updates_at_writes;      // the number of updates before each write
   std::set<std::string> files;
 
   explicit Steps(const RankRecording& rank) {
     for (const auto& seen : rank) {
       const bool is_first = seen.name == "optimizer 0";
       if (seen.kind == "loss") losses.push_back(&seen);
-      if (seen.kind == "weights" && is_first) weights.push_back(&seen);
-      if (seen.kind == "learning rate" && is_first) rates.push_back(&seen);
-      if (seen.kind == "initial parameters" && is_first) initial = &seen;
-      if (seen.kind == "last parameters" && is_first) last_parameters = &seen;
-      if (seen.kind == "last optimizer state" && is_first) last_state = &seen;
       if (seen.kind == "read") reads.push_back(&seen);
+      if (seen.kind == "weights" && is_first) weights.push_back(&seen);
+      if (seen.kind == "optimizer state" && is_first) states.push_back(&seen);
+      if (seen.kind == "learning rate" && is_first) rates.push_back(&seen);
+      if (seen.kind == "schedule" && is_first) schedules.push_back(&seen);
+      if (seen.kind == "initial parameters" && is_first) initial = &seen;
       if (seen.kind != "write") continue;
       updates_at_writes.push_back(weights.size());
       files.insert(std::filesystem::path(seen.value).filename().string());
     }
   }
 };
+
+std::vector<Steps> steps_of(const Recording& recording) { return {recording.begin(), recording.end()}; }
+
+bool is_same(const Observation* a, const Observation* b) { return a->value == b->value; }
+
+// The first of the last observations of `rest` that differs from that of `whole`, counted from the end.
+std::optional<std::size_t> first_differing(const Observations& whole, const Observations& rest) {
+  const auto count = std::min(whole.size(), rest.size());
+  for (std::size_t place = 0; place < count; ++place) {
+    if (!is_same(whole[whole.size() - count + place], rest[rest.size() - count + place])) return place;
+  }
+  return std::nullopt;
+}
 
 std::string dying(int rank, std::int64_t update) {
   return fmt::format("faults:\n  - {{kind: rank_crash_before_optimizer_step, rank: {}, when: {{step: {}}}}}\n", rank,
@@ -54,53 +68,60 @@ const ProgramRun& continued(Runs& runs, const RunRequest& interrupted) {
 
 CheckResult failed(std::string text) { return {.verdict = Verdict::kFail, .text = std::move(text)}; }
 
-// What differs between the uninterrupted run and the one that continues it, in the order of causes.
-std::optional<CheckResult> difference_of(const Steps& whole, const Steps& rest, std::size_t interrupted_at) {
-  const auto is_same = [](const Observation* a, const Observation* b) {
-    return a != nullptr && b != nullptr && a->value == b->value;
-  };
-  // The update after which the program continues, by its parameters.
-  std::optional<std::size_t> begin;
-  for (std::size_t update = 0; update < whole.weights.size() && update <= interrupted_at; ++update) {
-    if (is_same(whole.weights[update], rest.initial)) begin = update + 1;
-  }
+// What the program has not restored, in the order of causes.
+std::optional<CheckResult> problem_of_rest(const std::vector<Steps>& whole, const std::vector<Steps>& rest,
+                                           std::size_t interrupted_at) {
+  const auto &before = whole.front(), &after = rest.front();
+  if (after.initial == nullptr) return std::nullopt;
   const auto what = fmt::format("interrupted before update {} and started again, ", interrupted_at);
-  if (!begin) {
-    if (rest.initial == nullptr) return std::nullopt;
-    return failed(what + "the program does not begin with parameters that it had before: they are not restored");
+  // The update before which the program continues, by its parameters.
+  std::optional<std::size_t> begin;
+  for (std::size_t update = 0; update < std::min(before.weights.size(), interrupted_at + 1); ++update) {
+    if (is_same(before.weights[update], after.initial)) begin = update + 1;
   }
-  const auto remaining = whole.weights.size() - *begin;
-  if (rest.weights.size() != remaining) {
-    return failed(
-        fmt::format("{}it has the parameters of update {} and makes {} updates where {} were left: its position in the "
-                    "epoch, or its epoch, is not restored",
-                    what, *begin, rest.weights.size(), remaining));
+  if (!begin) return failed(what + "it begins with parameters that it did not have before: they are not restored");
+  const auto remaining = before.weights.size() - *begin;
+  if (remaining == 0 || after.weights.empty()) return std::nullopt;
+  if (!is_same(before.states[*begin], after.states.front()))
+    return failed(what + "the optimizer begins with another state: it is not restored");
+  if (!is_same(before.rates[*begin], after.rates.front())) {
+    return failed(fmt::format("{}the learning rate of update {} is {} instead of {}: the schedule is not restored",
+                              what, *begin, after.rates.front()->value, before.rates[*begin]->value));
   }
-  for (std::size_t update = 0; update < remaining; ++update) {
-    const auto place = *begin + update;
-    if (place < whole.rates.size() && update < rest.rates.size() && !is_same(whole.rates[place], rest.rates[update])) {
+  if (!is_same(before.schedules[*begin], after.schedules.front())) {
+    return failed(fmt::format("{}the schedule has made {} steps before update {} instead of {}: it is not restored",
+                              what, after.schedules.front()->value, *begin, before.schedules[*begin]->value));
+  }
+  if (after.weights.size() != remaining) {
+    return failed(fmt::format(
+        "{}it has the parameters of update {} and makes {} updates where {} are left: the epoch, or the position "
+        "in it, is not restored",
+        what, *begin, after.weights.size(), remaining));
+  }
+  if (const auto place = first_differing(before.rates, after.rates)) {
+    return failed(fmt::format("{}the learning rate of update {} is {} instead of {}: the schedule is not restored",
+                              what, *begin + *place, after.rates[*place]->value, before.rates[*begin + *place]->value));
+  }
+  for (std::size_t rank = 0; rank < whole.size(); ++rank) {
+    const auto place = first_differing(whole[rank].reads, rest[rank].reads);
+    if (!place) continue;
+    const auto& own =
+        *rest[rank]
+             .reads[*place + rest[rank].reads.size() - std::min(whole[rank].reads.size(), rest[rank].reads.size())];
+    return CheckResult{
+        .verdict = Verdict::kFail,
+        .text = fmt::format(
+            "{}rank {} reads other samples: the order of the loader, or the position in it, is not restored", what,
+            rank),
+        .where = own.name};
+  }
+  for (std::size_t rank = 0; rank < whole.size(); ++rank) {
+    const auto place = first_differing(whole[rank].losses, rest[rank].losses);
+    // The first pass of DistributedDataParallel adds gradients in another order than the next ones.
+    if (place && *place == 0)
       return failed(fmt::format(
-          "{}its learning rate of update {} is {} instead of {}: the schedule, or the optimizer, is not restored", what,
-          place, rest.rates[update]->value, whole.rates[place]->value));
-    }
-    if (update < rest.losses.size() && whole.losses.size() >= rest.losses.size()) {
-      const auto own = rest.losses.size() * update / remaining, offset = whole.losses.size() - rest.losses.size();
-      if (!is_same(whole.losses[offset + own], rest.losses[own])) {
-        const auto reads = std::min(whole.reads.size(), rest.reads.size());
-        const bool reads_differ =
-            reads > 0 && !std::equal(rest.reads.end() - static_cast<std::ptrdiff_t>(reads), rest.reads.end(),
-                                     whole.reads.end() - static_cast<std::ptrdiff_t>(reads), is_same);
-        return failed(
-            fmt::format("{}the loss of update {} differs: {}", what, place,
-                        reads_differ ? "other samples are read: the order or the position of the loader is not restored"
-                                     : "equal samples and weights: the random state is not restored"));
-      }
-    }
-    if (!is_same(whole.weights[place], rest.weights[update])) {
-      return failed(fmt::format(
-          "{}the parameters after update {} differ although the loss is equal: the optimizer's state is not restored",
-          what, place));
-    }
+          "{}the first loss of rank {} differs after equal samples and weights: the random state is not restored", what,
+          rank));
   }
   return std::nullopt;
 }
@@ -109,7 +130,8 @@ std::optional<CheckResult> difference_of(const Steps& whole, const Steps& rest, 
 
 CheckResult judge_resume(Runs& runs) {
   const auto& base = runs.base();
-  const Steps whole(base.recording.front());
+  const auto all = steps_of(base.recording);
+  const auto& whole = all.front();
   const auto updates = whole.weights.size();
   std::vector<std::size_t> places;  // updates that come after a save and before the end
   for (std::size_t update = 1; update < updates; ++update) {
@@ -121,6 +143,7 @@ CheckResult judge_resume(Runs& runs) {
   std::mt19937 random(static_cast<unsigned>(updates));
   std::shuffle(places.begin(), places.end(), random);
   places.resize(std::min<std::size_t>(places.size(), runs.is_quick() ? 1 : 3));
+  bool has_same_bits = true;
   for (const auto update : places) {
     const RunRequest interrupted{.ranks = runs.num_ranks(),
                                  .faults = dying(0, static_cast<std::int64_t>(update)),
@@ -132,18 +155,25 @@ CheckResult judge_resume(Runs& runs) {
                                   failure_of(rest_run)),
               .where = place_of_failure(rest_run)};
     }
-    const Steps rest(rest_run.recording.front());
-    if (rest.weights.size() >= updates && rest.losses.size() >= whole.losses.size())
+    const auto rest = steps_of(rest_run.recording);
+    if (rest.front().weights.size() >= updates && rest.front().losses.size() >= whole.losses.size())
       throw CannotJudge{
           "after an interruption it starts from the beginning; --resume-args gives the arguments with which it "
           "continues"};
-    if (auto problem = difference_of(whole, rest, update)) return *problem;
-    if (rest.last_state != nullptr && whole.last_state != nullptr && rest.last_state->value != whole.last_state->value)
-      return failed(
-          fmt::format("interrupted before update {} and started again, the optimizer's last state differs", update));
+    if (auto problem = problem_of_rest(all, rest, update)) return *problem;
+    for (std::size_t rank = 0; rank < rest.size(); ++rank) {
+      if (first_differing(all[rank].losses, rest[rank].losses) ||
+          first_differing(all[rank].weights, rest[rank].weights))
+        has_same_bits = false;
+    }
   }
-  return {.text = fmt::format("interrupted before update{} {} and started again, it ends with the same bits",
-                              places.size() == 1 ? "" : "s", fmt::join(places, ", "))};
+  return {.text = fmt::format(
+              "interrupted before update{} {} and started again, it {}", places.size() == 1 ? "" : "s",
+              fmt::join(places, ", "),
+              has_same_bits
+                  ? "ends with the same bits"
+                  : "continues with equal state, samples and random numbers; later bits differ by rounding, as "
+                    "DistributedDataParallel adds gradients in another order in its first step")};
 }
 
 CheckResult judge_crash(Runs& runs) {

@@ -59,6 +59,7 @@ std::vector<std::string> options_of(const CheckedProgram& program, const RunRequ
   options.insert(options.end(), program.options.begin(), program.options.end());
   if (request.same_work) options.emplace_back("--record-same-work");
   if (request.seed != 0) options.insert(options.end(), {"--record-seed", std::to_string(request.seed)});
+  if (!request.disturb.empty()) options.insert(options.end(), {"--record-disturb", request.disturb});
   return options;
 }
 

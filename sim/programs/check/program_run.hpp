@@ -27,6 +27,7 @@ struct RunRequest {
   bool same_work = false;                      ///< see RecordOptions
   std::int64_t seed = 0;                       ///< see RecordOptions
   bool tensors = false;                        ///< see RecordOptions
+  std::string disturb = {};                    ///< see RecordOptions
   bool continues = false;                      ///< starts again in the folder of an interrupted run
   std::optional<std::int64_t> max_steps = {};  ///< ends after that many micro-batches
   std::string network = {};                    ///< the text of a network file

@@ -58,6 +58,7 @@ Runs::Exploration Runs::explore(int schedules) {
   if (found.is_null()) return {};
   const auto difference = found.value("difference", nlohmann::json());
   return {.found = true,
+          .is_difference = found.at("signature") == "differs",
           .text = fmt::format("under schedule {}: {}{}", found.at("seed_schedule").dump(),
                               found.at("signature").get<std::string>(),
                               difference.is_string() ? ": " + difference.get<std::string>() : ""),

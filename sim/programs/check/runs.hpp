@@ -39,6 +39,7 @@ class Runs {
   int uneven_ranks();
   struct Exploration {
     bool found = false;
+    bool is_difference = false;  // the results differ, not the calls
     std::string text, replay;
   };
   /// Runs the program under that many schedules.

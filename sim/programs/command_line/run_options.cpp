@@ -83,6 +83,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_flag("--record-audit", options.record.audit)->group("");
   app.add_flag("--record-same-work", options.record.same_work)->group("");
   app.add_option("--record-seed", options.record.seed)->group("");
+  app.add_option("--record-disturb", options.record.disturb)->group("");
   app.add_option("--points", options.points)->group("");
   app.add_option("--record-steps", options.record.max_steps)->group("");
 }

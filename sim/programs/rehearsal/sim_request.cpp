@@ -33,6 +33,7 @@ void for_each_field(Request& request, Visit&& visit) {
   visit(Field{"record_audit"}, request.record.audit);
   visit(Field{"record_same_work"}, request.record.same_work);
   visit(Field{"record_seed"}, request.record.seed);
+  visit(Field{"record_disturb"}, request.record.disturb);
   visit(Field{"record_steps"}, request.record.max_steps);
   visit(Field{"acknowledge"}, request.acknowledge);
   for_each_option([&](const RehearsalOption& option, auto member) {
@@ -88,6 +89,7 @@ std::string to_json(const SimRequest& request) {
   if (request.record.audit) json["record_audit"] = true;
   if (request.record.same_work) json["record_same_work"] = true;
   if (request.record.seed != 0) json["record_seed"] = request.record.seed;
+  if (!request.record.disturb.empty()) json["record_disturb"] = request.record.disturb;
   if (request.record.max_steps) json["record_steps"] = *request.record.max_steps;
   if (request.acknowledge) json["acknowledge"] = *request.acknowledge;
   return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);

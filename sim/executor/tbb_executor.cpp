@@ -114,10 +114,11 @@ class TbbExecutor : public Executor {
     limit_ = std::make_unique<tbb::global_control>(tbb::global_control::max_allowed_parallelism, World::kMaxRanks + 2);
     ranks_ = std::make_unique<tbb::task_arena>(num_tasks + 1, /*reserved_for_masters=*/1);
     num_running_ = num_tasks;
+    task_ = std::move(task);  // TBB may destroy what it has run after the last task has reported its end
     for (int index = 0; index < num_tasks; ++index) {
-      ranks_->enqueue([this, task, index] {
+      ranks_->enqueue([this, index] {
         request_short_time_slices();
-        task(index);
+        task_(index);
         const std::lock_guard lock(mutex_);
         if (--num_running_ == 0) all_ended_.notify_all();
       });
@@ -141,6 +142,7 @@ class TbbExecutor : public Executor {
     all_ended_.wait(lock, [&] { return num_running_ == 0; });
   }
 
+  std::function<void(int)> task_;
   std::unique_ptr<tbb::global_control> limit_;
   std::unique_ptr<tbb::task_arena> ranks_;
   tbb::task_arena compute_{static_cast<int>(std::thread::hardware_concurrency()), /*reserved_for_masters=*/1};

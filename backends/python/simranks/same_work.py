@@ -110,8 +110,8 @@ def _stop_dropout():
     attention = functional.scaled_dot_product_attention
 
     @functools.wraps(attention)
-    def without_dropout(query, key, value, attn_mask=None, dropout_p=0.0, **kwargs):
-        return attention(query, key, value, attn_mask, 0.0, **kwargs)
+    def without_dropout(query, key, value, attn_mask=None, dropout_p=0.0, *args, **kwargs):
+        return attention(query, key, value, attn_mask, 0.0, *args, **kwargs)
 
     functional.scaled_dot_product_attention = without_dropout
 

@@ -94,22 +94,8 @@ CheckResult judge_random_streams(Runs& runs) {
         .verdict = Verdict::kFail,
         .text = fmt::format("{}: rank {} begins with other weights than rank 0", parting->seen->name, parting->rank)};
   }
-  // States after two updates of one pass: what the passes themselves draw comes before.
-  struct State {
-    std::string value;
-    bool is_drawn = false;  // since the update before, in the same pass
-  };
-  std::vector<std::vector<State>> states(recording.size());
-  for (std::size_t rank = 0; rank < recording.size(); ++rank) {
-    bool begins_pass = true;
-    for (const auto& seen : recording[rank]) {
-      if (seen.kind == "pass" || seen.kind == "draw") begins_pass = true;
-      if (seen.kind != "generator state") continue;
-      const bool is_drawn = !begins_pass && !states[rank].empty() && states[rank].back().value != seen.value;
-      states[rank].push_back({seen.value, is_drawn});
-      begins_pass = false;
-    }
-  }
+  std::vector<std::vector<GeneratorState>> states;
+  for (const auto& rank : recording) states.push_back(generator_states_of(rank));
   const auto& first = states.front();
   const bool draws = std::any_of(first.begin(), first.end(), [](const auto& state) { return state.is_drawn; });
   if (!draws) return {.text = "initial weights agree; no random numbers are drawn in training"};

@@ -39,6 +39,20 @@ std::vector<std::string> LoaderPass::samples() const {
   return all;
 }
 
+// What a pass draws itself comes at its begin, or with a batch.
+std::vector<GeneratorState> generator_states_of(const RankRecording& rank) {
+  std::vector<GeneratorState> states;
+  bool may_be_drawn_by_loader = true;
+  for (const auto& seen : rank) {
+    if (seen.kind == "pass" || seen.kind == "draw") may_be_drawn_by_loader = true;
+    if (seen.kind != "generator state") continue;
+    const bool is_drawn = !may_be_drawn_by_loader && !states.empty() && states.back().value != seen.value;
+    states.push_back({seen.value, is_drawn});
+    may_be_drawn_by_loader = false;
+  }
+  return states;
+}
+
 std::vector<LoaderPass> passes_of(const RankRecording& rank) {
   std::vector<LoaderPass> passes;
   LoaderPass* last_read = nullptr;

@@ -24,6 +24,13 @@ struct LoaderPass {
   [[nodiscard]] std::vector<std::string> samples() const;
 };
 
+/// The state of the default generator after an update.
+struct GeneratorState {
+  std::string value;
+  bool is_drawn = false;  ///< training has drawn numbers since the update before, which belongs to the same pass
+};
+std::vector<GeneratorState> generator_states_of(const RankRecording& rank);
+
 /// The passes of a rank, in the order of their begins.
 std::vector<LoaderPass> passes_of(const RankRecording& rank);
 

@@ -39,6 +39,7 @@ def install(recorder, file):
     audit.observe_clipping()
     audit.observe_schedules()
     audit.observe_gathers()
+    audit.observe_collectives()
     audit.observe_output()
     audit.observe_files()
     atexit.register(audit.finish)
@@ -267,6 +268,24 @@ class _Audit:
 
         for name in ("gather", "gather_for_metrics"):
             self._observe_gather(Accelerator, name)
+
+    def observe_collectives(self):
+        """Those that a program or a library calls by name, not those of gradients."""
+        names = """all_reduce reduce all_gather gather all_gather_into_tensor all_gather_object gather_object
+        reduce_scatter_tensor""".split()
+        for name in names:
+            self._observe_collective(name)
+
+    def _observe_collective(self, name):
+        original = getattr(torch.distributed, name)
+
+        @functools.wraps(original)
+        def observed(*args, **kwargs):
+            self._add("collective", "", name, _place(2))
+            return original(*args, **kwargs)
+
+        for module in (torch.distributed, torch.distributed.distributed_c10d):
+            setattr(module, name, observed)
 
     def _observe_gather(self, owner, name):
         original = getattr(owner, name)

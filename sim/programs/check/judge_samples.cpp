@@ -183,6 +183,87 @@ std::optional<CheckResult> problem_of_draws(const ProgramRun& run) {
   return finding;
 }
 
+// What rank 0 gathers of an evaluation: from the begin of its pass to the next one of training, or of this loader.
+struct Gathered {
+  std::int64_t rows = 0;    // by the calls whose result has one row per sample
+  std::string call, where;  // the last of these; "": none
+  bool has_collective = false;
+};
+
+Gathered gathered_in(const RankRecording& rank, const LoaderPass& pass) {
+  Gathered gathered;
+  bool is_inside = false;
+  for (const auto& seen : rank) {
+    if (seen.kind == "pass" && seen.name == pass.loader) is_inside = std::atoi(seen.value.c_str()) == pass.number;
+    if (seen.kind == "loss") is_inside = false;
+    if (!is_inside) continue;
+    if (seen.kind == "collective") gathered.has_collective = true;
+    if (seen.kind != "gather") continue;
+    const auto counts = Json::parse(seen.value, nullptr, false);
+    if (counts.empty()) continue;
+    gathered.rows += counts.front().get<std::int64_t>();
+    gathered.call = seen.name;
+    gathered.where = seen.detail;
+  }
+  return gathered;
+}
+
+std::vector<SharedPass> evaluations_of(const std::vector<std::vector<LoaderPass>>& ranks) {
+  auto passes = shared_passes(ranks);
+  std::erase_if(passes, [](const auto& pass) {
+    return pass.trains() || pass.any().batches.empty() || !pass.is_complete() || !pass.any().size;
+  });
+  return passes;
+}
+
+std::optional<CheckResult> problem_of_metrics(const ProgramRun& run, const std::vector<SharedPass>& evaluations) {
+  const auto num_ranks = run.request.ranks;
+  std::optional<CheckResult> finding;
+  for (const auto& pass : evaluations) {
+    const auto size = *pass.any().size;
+    const auto coverage = coverage_of(pass, num_ranks);
+    const auto& loader = pass.any().loader;
+    const auto on_ranks = fmt::format("on {} ranks", num_ranks);
+    const auto fail = [&](std::string text, const std::string& where) {
+      return CheckResult{.verdict = Verdict::kFail, .text = std::move(text), .where = where};
+    };
+    if (static_cast<int>(pass.ranks.size()) < num_ranks && !coverage.missing.empty()) {
+      return fail(
+          fmt::format("{} only {} of them evaluate their part of the loader at {}: {} of {} samples are never counted",
+                      on_ranks, pass.ranks.size(), loader, coverage.missing.size(), size),
+          loader);
+    }
+    const auto gathered = gathered_in(run.recording.front(), pass.any());
+    if (gathered.rows > size) {
+      return fail(fmt::format("{} {} returns {} rows for the {} samples of the loader at {}: {}", on_ranks,
+                              gathered.call, gathered.rows, size, loader,
+                              coverage.all_by_every_rank ? "every rank evaluates all of them"
+                              : gathered.call == "gather"
+                                  ? "samples that fill the last batch are counted twice; use gather_for_metrics"
+                                  : "samples are counted twice"),
+                  gathered.where);
+    }
+    const bool is_divided = !coverage.all_by_every_rank && static_cast<int>(pass.ranks.size()) == num_ranks;
+    if (is_divided && gathered.call.empty() && !gathered.has_collective) {
+      return fail(
+          fmt::format(
+              "{} each evaluates its part of the {} samples of the loader at {}, and nothing is gathered or reduced: a "
+              "metric counts the part of one rank",
+              on_ranks, size, loader),
+          loader);
+    }
+    if (is_divided && gathered.call.empty() && !coverage.repeated.empty() && !finding) {
+      finding = {.verdict = Verdict::kFinding,
+                 .text = fmt::format(
+                     "{} {} of the {} samples of the loader at {} are evaluated twice, to fill the last batches, and a "
+                     "reduced metric counts them twice",
+                     on_ranks, coverage.repeated.size(), size, loader),
+                 .where = loader};
+    }
+  }
+  return finding;
+}
+
 }  // namespace
 
 CheckResult judge_samples(Runs& runs) {
@@ -212,55 +293,21 @@ CheckResult judge_samples(Runs& runs) {
                           repeated > 0 ? fmt::format(", but for up to {} that fill the last batches", repeated) : "")};
 }
 
-// Between the begin of an evaluation and the next loss, the rows that were gathered must be the samples that there are.
 CheckResult judge_metrics(Runs& runs) {
-  const auto& run = runs.base();
-  const auto num_ranks = runs.num_ranks();
-  std::vector<SharedPass> evaluations;
-  const auto passes = shared_passes(runs.passes());
-  std::copy_if(passes.begin(), passes.end(), std::back_inserter(evaluations),
-               [](const auto& pass) { return !pass.trains() && !pass.any().batches.empty(); });
-  if (evaluations.empty()) throw CannotJudge{"the program evaluates nothing"};
-  for (const auto& pass : evaluations) {
-    if (!pass.is_complete() || !pass.any().size) continue;
-    const auto size = *pass.any().size;
-    const auto coverage = coverage_of(pass, num_ranks);
-    const auto& loader = pass.any().loader;
-    if (static_cast<int>(pass.ranks.size()) < num_ranks && !coverage.missing.empty()) {
-      return {.verdict = Verdict::kFail,
-              .text = fmt::format(
-                  "only {} of {} ranks evaluate their part of the loader at {}: {} of {} samples are never counted",
-                  pass.ranks.size(), num_ranks, loader, coverage.missing.size(), size),
-              .where = loader};
-    }
-    // The rows that rank 0 gathers in this pass.
-    std::int64_t rows = 0;
-    std::string call;
-    bool is_inside = false;
-    std::string where;
-    for (const auto& seen : run.recording.front()) {
-      if (seen.kind == "pass") {
-        is_inside = seen.name == loader && std::atoi(seen.value.c_str()) == pass.any().number;
-      }
-      if (seen.kind == "loss") is_inside = false;
-      if (!is_inside || seen.kind != "gather") continue;
-      const auto counts = Json::parse(seen.value, nullptr, false);
-      if (counts.empty()) continue;
-      rows += counts.front().get<std::int64_t>();
-      call = seen.name;
-      where = seen.detail;
-    }
-    if (call.empty()) continue;
-    if (rows > size) {
-      return {.verdict = Verdict::kFail,
-              .text = fmt::format(
-                  "{} returns {} rows for the {} samples of the loader at {}: {}", call, rows, size, loader,
-                  coverage.all_by_every_rank ? "every rank evaluates all of them"
-                  : call == "gather" ? "samples that fill the last batch are counted twice; use gather_for_metrics"
-                                     : "samples are counted twice"),
-              .where = where};
-    }
+  const auto& base = runs.base();
+  const auto evaluations = evaluations_of(runs.passes());
+  if (evaluations.empty()) throw CannotJudge{"no evaluation was observed"};
+  auto result = problem_of_metrics(base, evaluations);
+  if (result && result->verdict == Verdict::kFail) return *result;
+  // With ranks that do not divide the data, the last batches are filled.
+  const auto& uneven = runs.get({.ranks = runs.uneven_ranks()});
+  if (uneven.has_ended_well()) {
+    std::vector<std::vector<LoaderPass>> passes;
+    for (const auto& rank : uneven.recording) passes.push_back(passes_of(rank));
+    const auto other = problem_of_metrics(uneven, evaluations_of(passes));
+    if (other && (!result || other->verdict == Verdict::kFail)) result = other;
   }
+  if (result) return *result;
   return {.text = fmt::format("{} evaluation passes count every sample once", evaluations.size())};
 }
 

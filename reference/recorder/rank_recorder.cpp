@@ -36,7 +36,7 @@ std::uint64_t hash_of(std::string_view text) {
     hash = mixed(hash, word);
   }
   std::uint64_t rest = 0;
-  std::memcpy(&rest, text.data(), text.size());
+  if (!text.empty()) std::memcpy(&rest, text.data(), text.size());
   return mixed(hash, rest);
 }
 

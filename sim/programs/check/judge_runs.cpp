@@ -10,19 +10,6 @@
 namespace accel::programs {
 namespace {
 
-// What only tells about a run, or may differ between equal ones: a time that is printed, the order of workers.
-bool is_computed(const Observation& seen) {
-  static const std::set<std::string, std::less<>> kOthers{"print", "write", "draw"};
-  return !kOthers.contains(seen.kind);
-}
-
-Recording computed(const Recording& recording) {
-  Recording kept(recording.size());
-  for (std::size_t rank = 0; rank < recording.size(); ++rank)
-    std::copy_if(recording[rank].begin(), recording[rank].end(), std::back_inserter(kept[rank]), is_computed);
-  return kept;
-}
-
 // What differs before anything else does names the source of randomness.
 std::string source_of(const Difference& difference, const Recording& recording) {
   const auto& seen = difference.a ? *difference.a : *difference.b;

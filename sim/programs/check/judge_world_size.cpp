@@ -292,6 +292,14 @@ CheckResult judge_world_size(Runs& runs) {
                           std::equal(a.values.begin(), a.values.end(), b.values.begin(),
                                      [](double own, double other) { return are_close(own, other); });
     if (is_equal) continue;
+    if (a.kind == "learning rate") {
+      return {.verdict = Verdict::kFinding,
+              .text = fmt::format(
+                  "the learning rate follows the number of ranks: it is {:.4g} on {} ranks and {:.4g} on one, with the "
+                  "same batches; --one-rank-args can give that of one rank",
+                  fmt::join(a.values, ", "), ranks, fmt::join(b.values, ", ")),
+              .where = a.where};
+    }
     const bool has_norm =
         std::any_of(base.recording.front().begin(), base.recording.front().end(), [](const auto& seen) {
           return seen.kind == "last buffer" && seen.detail.find("BatchNorm") != std::string::npos &&

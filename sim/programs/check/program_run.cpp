@@ -8,6 +8,7 @@
 #include <chrono>
 #include <filesystem>
 #include <regex>
+#include <set>
 #include <sstream>
 
 #include "reference/config/environment.hpp"
@@ -59,6 +60,8 @@ std::vector<std::string> options_of(const CheckedProgram& program, const RunRequ
   options.insert(options.end(), program.options.begin(), program.options.end());
   if (request.same_work) options.emplace_back("--record-same-work");
   if (request.seed != 0) options.insert(options.end(), {"--record-seed", std::to_string(request.seed)});
+  if (request.schedule)
+    options.insert(options.end(), {"--schedule", "random", "--seed-schedule", std::to_string(*request.schedule)});
   if (!request.disturb.empty()) options.insert(options.end(), {"--record-disturb", request.disturb});
   return options;
 }
@@ -145,28 +148,21 @@ ProgramRun run_program(const CheckedProgram& program, const RunRequest& request,
   return run;
 }
 
-std::string explore_program(const CheckedProgram& program, int ranks, int schedules, const std::string& folder) {
-  fs::create_directories(folder);
-  const RunRequest request{.ranks = ranks};
-  std::vector<std::string> command{own_path(), "explore", "--schedules", std::to_string(schedules)};
-  const auto options = options_of(program, request);
-  command.insert(command.end(), options.begin(), options.end());
-  if (!program.command.empty()) command.emplace_back("--");
-  const auto words = words_of(program, request);
-  command.insert(command.end(), words.begin(), words.end());
-  const auto end = run_child(process_of(program, std::move(command), folder + "/work"), folder + "/output",
-                             folder + "/error", kLimit);
-  const auto lines = lines_of(accel::read_text(folder + "/output")),
-             errors = lines_of(accel::read_text(folder + "/error"));
-  if (!lines.empty() && lines.back().starts_with("{")) return lines.back();
-  return end.is_late      ? "it took too long"
-         : errors.empty() ? launcher::describe_exit_code(end.exit_code)
-                          : errors.back();
+Recording computed(const Recording& recording) {
+  static const std::set<std::string, std::less<>> kOthers{"print", "write", "draw"};
+  Recording kept(recording.size());
+  for (std::size_t rank = 0; rank < recording.size(); ++rank) {
+    std::copy_if(recording[rank].begin(), recording[rank].end(), std::back_inserter(kept[rank]),
+                 [](const auto& seen) { return !kOthers.contains(seen.kind); });
+  }
+  return kept;
 }
 
 std::string command_line(const CheckedProgram& program, const RunRequest& request) {
   std::vector<std::string> words{"sim-run", "--ranks", std::to_string(request.ranks)};
   words.insert(words.end(), program.options.begin(), program.options.end());
+  if (request.schedule)
+    words.insert(words.end(), {"--schedule", "random", "--seed-schedule", std::to_string(*request.schedule)});
   if (program.command.empty()) {
     words.push_back(program.experiment);
   } else {

@@ -27,6 +27,7 @@ struct RunRequest {
   bool same_work = false;                      ///< see RecordOptions
   std::int64_t seed = 0;                       ///< see RecordOptions
   bool tensors = false;                        ///< see RecordOptions
+  std::optional<std::uint64_t> schedule = {};  ///< the seed of a random schedule; none: ranks run in parallel
   std::string disturb = {};                    ///< see RecordOptions
   bool continues = false;                      ///< starts again in the folder of an interrupted run
   std::optional<std::int64_t> max_steps = {};  ///< ends after that many micro-batches
@@ -56,8 +57,8 @@ struct ProgramRun {
 /// Runs the program once, by sim-run. `folder`: for its files; it exists.
 ProgramRun run_program(const CheckedProgram& program, const RunRequest& request, const std::string& folder);
 
-/// Runs the program under that many schedules. Returns the line of JSON of `sim-run explore`, or why there is none.
-std::string explore_program(const CheckedProgram& program, int ranks, int schedules, const std::string& folder);
+/// What the program computes: without what may differ between equal runs, such as a time that is printed.
+Recording computed(const Recording& recording);
 
 /// The command line of such a run, for a person to repeat.
 std::string command_line(const CheckedProgram& program, const RunRequest& request);

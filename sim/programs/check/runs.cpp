@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "sim/programs/check/check.hpp"
 
@@ -47,22 +46,6 @@ std::string Runs::shared_folder(const std::string& name) {
   auto folder = fmt::format("{}/{}", folder_.path(), name);
   std::filesystem::create_directories(folder);
   return folder;
-}
-
-Runs::Exploration Runs::explore(int schedules) {
-  const auto folder = folder_.path() + "/explore";
-  const auto end = explore_program(program_, num_ranks_, schedules, folder);
-  const auto json = nlohmann::json::parse(end, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) throw CannotJudge{fmt::format("the exploration of schedules failed: {}", end)};
-  const auto& found = json.at("found");
-  if (found.is_null()) return {};
-  const auto difference = found.value("difference", nlohmann::json());
-  return {.found = true,
-          .is_difference = found.at("signature") == "differs",
-          .text = fmt::format("under schedule {}: {}{}", found.at("seed_schedule").dump(),
-                              found.at("signature").get<std::string>(),
-                              difference.is_string() ? ": " + difference.get<std::string>() : ""),
-          .replay = found.at("replay")};
 }
 
 }  // namespace accel::programs

@@ -37,13 +37,6 @@ class Runs {
   std::string shared_folder(const std::string& name);
   /// A number of ranks that does not divide the training data, other than num_ranks().
   int uneven_ranks();
-  struct Exploration {
-    bool found = false;
-    bool is_difference = false;  // the results differ, not the calls
-    std::string text, replay;
-  };
-  /// Runs the program under that many schedules.
-  Exploration explore(int schedules);
   /// A line that repeats a run.
   [[nodiscard]] std::string replay(const RunRequest& request) const { return command_line(program_, request); }
 

@@ -8,6 +8,7 @@
 
 #include <accel/accel.hpp>
 #include <atomic>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -77,7 +78,7 @@ void fault(const std::string& mode, const std::string& folder) {
 
 // Like a program's own --help: the output is still in a buffer, and the program calls exit() itself.
 void exit_as_help_does(const std::string& mode) {
-  const std::vector<int> on_the_stack(1000);
+  const std::array<int, 1000> on_the_stack{};
   std::cout << "usage: faulty_program MODE FOLDER\n";
   std::exit(mode == "help" ? 0 : static_cast<int>(on_the_stack.size()) / 250);
 }

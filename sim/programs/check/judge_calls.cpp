@@ -71,6 +71,9 @@ CheckResult judge_calls(Runs& runs) {
 
 CheckResult judge_files(Runs& runs) {
   const auto& recording = runs.base().recording;
+  const auto& first = recording.front();
+  if (std::none_of(first.begin(), first.end(), [](const auto& seen) { return seen.kind == "end"; }))
+    throw CannotJudge{"files and lines are observed in Python programs only"};
   std::map<std::string, std::set<int>> writers;  // by file
   std::map<std::string, std::string> places;
   std::map<std::string, std::set<int>> printers;  // by line

@@ -49,7 +49,9 @@ int num_updates(const RankRecording& rank) {
 CheckResult judge_replicas(Runs& runs) {
   const auto& recording = runs.base().recording;
   if (recording.size() == 1) throw CannotJudge{"there is one rank"};
-  if (num_updates(recording.front()) == 0) throw CannotJudge{"no optimizer step was observed"};
+  if (num_updates(recording.front()) == 0)
+    throw CannotJudge{
+        "no optimizer step was observed, as in C++ programs, whose replicas the simulator compares after each step"};
   const auto fail = [](std::string text) { return CheckResult{.verdict = Verdict::kFail, .text = std::move(text)}; };
   if (const auto parting = first_parting(recording, "initial parameters")) {
     return fail(

@@ -37,7 +37,7 @@ std::uint64_t fingerprint(const void* data, std::size_t num_bytes) {
       sums_of_sums[i] += sums[i];
     }
   }
-  std::memcpy(rest, bytes + offset, num_bytes - offset);
+  if (offset < num_bytes) std::memcpy(rest, bytes + offset, num_bytes - offset);  // `bytes` may be null
   std::uint64_t result = mix(num_bytes);
   for (std::size_t i = 0; i < kVectors; ++i) {
     for (std::size_t lane = 0; lane < kWords; ++lane) {

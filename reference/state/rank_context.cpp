@@ -54,7 +54,10 @@ void finish_saves(RankContext& context) {
 // parameters of a sharded model were used outside its forward pass. After an error the other ranks may not be there to
 // publish a save, but its files are written: the next run finds them.
 int run_program(RankContext& context, const std::function<int()>& body) {
-  const auto wait_for_writers = std::shared_ptr<void>(nullptr, [&](void*) { context.unfinished_saves.clear(); });
+  const struct WaitForWriters {
+    ~WaitForWriters() { context.unfinished_saves.clear(); }
+    RankContext& context;
+  } wait{context};
   try {
     const int code = body();
     if (code == 0) finish_saves(context);

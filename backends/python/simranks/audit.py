@@ -9,7 +9,7 @@ import json
 import os
 import random
 import sys
-import weakref
+import warnings
 
 import numpy
 import torch
@@ -307,8 +307,23 @@ class _Audit:
     # --- output and files -----------------------------------------------------------------------------------------------
 
     def observe_output(self):
+        show, is_warning = warnings.showwarning, [False]
+
+        @functools.wraps(show)
+        def observed_warning(*args, **kwargs):
+            is_warning[0] = True
+            try:
+                return show(*args, **kwargs)
+            finally:
+                is_warning[0] = False
+
+        def add(text, name):
+            if not is_warning[0]:
+                self._add("print", text, name, _place(4))
+
+        warnings.showwarning = observed_warning
         for name in ("stdout", "stderr"):
-            setattr(sys, name, _Observed(getattr(sys, name), lambda text, name=name: self._add("print", text, name, _place(4))))
+            setattr(sys, name, _Observed(getattr(sys, name), lambda text, name=name: add(text, name)))
 
     def observe_files(self):
         own = os.path.dirname(self._file)

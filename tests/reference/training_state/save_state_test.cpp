@@ -310,8 +310,9 @@ TEST_F(SaveStateTest, RelativeFoldersWork) {
 
 // As in a process, objects on the stack are not destroyed.
 TEST_F(SaveStateTest, AnAsynchronousSaveIsPublishedWhenTheProgramExits) {
+  static std::vector<std::unique_ptr<Training>> never_destroyed;
   run_ranks(1, [&] {
-    auto& training = *new Training(ddp());
+    auto& training = *never_destroyed.emplace_back(std::make_unique<Training>(ddp()));
     training.accelerator.save_state(path_, {.async = true});
     std::exit(0);
   });

@@ -165,10 +165,11 @@ TEST_F(DistributedCheckpointTest, TwoItemsWithOneNameAreAnError) {
 // What is equal on all ranks is written by the first of them.
 TEST_F(DistributedCheckpointTest, EqualItemsAreWrittenOnce) {
   write_small();
-  EXPECT_EQ(metadata().objects.at("n").file, "__0_0.distcp");
+  const auto written = metadata();
+  EXPECT_EQ(written.objects.at("n").file, "__0_0.distcp");
   std::int64_t length = 0;
-  for (const auto& chunk : metadata().tensors.at("w").chunks) length += chunk.place.length;
-  length += metadata().objects.at("n").length;
+  for (const auto& chunk : written.tensors.at("w").chunks) length += chunk.place.length;
+  length += written.objects.at("n").length;
   EXPECT_EQ(static_cast<std::int64_t>(files_.read(path_ + "/__0_0.distcp").size() +
                                       files_.read(path_ + "/__1_0.distcp").size()),
             length);

@@ -21,6 +21,7 @@ from torch.utils.data import dataloader as loaders
 from torch.utils.data._utils import fetch
 
 from simranks import channel
+from simranks.after_import import after_import
 from simranks.observation import DTensor
 from simranks.pending_works import unwatched
 from simranks.tensors import fingerprint
@@ -67,10 +68,16 @@ def _norms(tensors):
 def _content_hash(value):
     digest = hashlib.blake2b(digest_size=8)
     for leaf in tree_leaves(value):
-        is_array = isinstance(leaf, (torch.Tensor, numpy.ndarray))
-        data = leaf.detach().cpu().contiguous().numpy().tobytes() if isinstance(leaf, torch.Tensor) and leaf.numel() else leaf
-        digest.update(data if isinstance(data, bytes) else data.tobytes() if is_array and hasattr(data, "tobytes") else repr(leaf).encode())
+        if isinstance(leaf, torch.Tensor):
+            digest.update(f"{leaf.dtype} {list(leaf.shape)} {_hash([leaf])}".encode())
+        else:
+            digest.update(leaf.tobytes() if isinstance(leaf, numpy.ndarray) else repr(leaf).encode())
     return digest.hexdigest()
+
+
+def _generator_states():
+    return {"torch": _content_hash(torch.get_rng_state()), "numpy": _content_hash(numpy.random.get_state()[1:3]),
+            "random": _content_hash(random.getstate()[1])}
 
 
 def _samples_of(index, batch, is_iterable):
@@ -85,15 +92,13 @@ def _samples_of(index, batch, is_iterable):
 
 class _Audit:
     def __init__(self, recorder, file):
-        self._recorder, self._file = recorder, file
-        self._add = recorder.add
+        self._add, self._file = recorder.add, file
         self._labels = collections.Counter()  # of loaders, by the line that makes them
         self._passes = collections.Counter()  # by label
-        self._models = {}  # by id: the outermost modules that ran
-        self._optimizers = {}  # by id
-        self._schedules = {}  # by id
+        self._models = {}  # the outermost modules that ran, as keys
+        self._optimizers = {}  # those that made steps, and their names
+        self._schedules = []
         self._is_gathering = False
-        self._has_trained = False
 
     # --- loaders ------------------------------------------------------------------------------------------------------
 
@@ -153,44 +158,35 @@ class _Audit:
 
     def observe_draws(self):
         """Which random numbers a dataset draws for a batch: two batches that begin with one state draw the same."""
-        main = os.getpid()
-        count = [0]
+        for fetcher in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
+            self._observe_draws_of(fetcher)
 
-        def states():
-            return {"torch": _content_hash(torch.get_rng_state()), "numpy": _content_hash(numpy.random.get_state()[1:3]),
-                    "random": _content_hash(random.getstate()[1])}
+    def _observe_draws_of(self, fetcher):
+        original, main, count = fetcher.fetch, os.getpid(), 0
 
-        def observe(fetcher):
-            original = fetcher.fetch
-
-            @functools.wraps(original)
-            def observed(self, index):
-                if count[0] >= MAX_DRAWS:
-                    return original(self, index)
-                count[0] += 1
-                before = states()
-                batch = original(self, index)
-                drawn = {name: state for name, state in before.items() if states()[name] != state}
-                if drawn:
-                    worker = torch.utils.data.get_worker_info()
-                    self_or_worker = "" if worker is None else f"worker {worker.id}"
-                    samples = " ".join(_samples_of(index, batch, isinstance(self.dataset, IterableDataset)))
-                    line = {"step": 0, "kind": "draw", "name": self_or_worker, "value": json.dumps(drawn), "detail": samples}
-                    if os.getpid() == main:
-                        return self_add(line) or batch
-                    with open(f"{audit_file}.worker{os.getpid()}", "a", encoding="utf-8") as out:
-                        out.write(json.dumps(line) + "\n")
+        @functools.wraps(original)
+        def observed(own, index):
+            nonlocal count
+            count += 1
+            if count > MAX_DRAWS:
+                return original(own, index)
+            before = _generator_states()
+            batch = original(own, index)
+            after = _generator_states()
+            drawn = json.dumps({name: state for name, state in before.items() if after[name] != state})
+            if before == after:
                 return batch
+            samples = " ".join(_samples_of(index, batch, isinstance(own.dataset, IterableDataset)))
+            if os.getpid() == main:
+                self._add("draw", drawn, "", samples)
+                return batch
+            worker = torch.utils.data.get_worker_info()
+            line = {"step": 0, "kind": "draw", "name": f"worker {worker.id}", "value": drawn, "detail": samples}
+            with open(f"{self._file}.worker{os.getpid()}", "a", encoding="utf-8") as out:
+                out.write(json.dumps(line) + "\n")
+            return batch
 
-            fetcher.fetch = observed
-
-        audit_file = self._file
-
-        def self_add(line):
-            self._add(line["kind"], line["value"], line["name"], line["detail"])
-
-        observe(fetch._MapDatasetFetcher)
-        observe(fetch._IterableDatasetFetcher)
+        fetcher.fetch = observed
 
     # --- models and updates ---------------------------------------------------------------------------------------------
 
@@ -199,21 +195,21 @@ class _Audit:
 
         def before(module, inputs):
             if depth[0] == 0 and len(self._models) < MAX_MODELS and not isinstance(module, torch.nn.modules.loss._Loss):
-                self._models.setdefault(id(module), module)
+                self._models.setdefault(module)
 
         register_module_forward_pre_hook(before)
 
     def observe_updates(self):
         def before(optimizer, args, kwargs):
             parameters = _parameters_of(optimizer)
-            if id(optimizer) not in self._optimizers:
-                self._optimizers[id(optimizer)] = optimizer
-                number = list(self._optimizers).index(id(optimizer))
-                self._add("initial parameters", _hash(parameters), f"optimizer {number}", json.dumps(_norms(parameters)))
-            name = f"optimizer {list(self._optimizers).index(id(optimizer))}"
+            name = self._optimizers.get(optimizer)
+            if name is None:
+                name = self._optimizers[optimizer] = f"optimizer {len(self._optimizers)}"
+                with unwatched():
+                    self._add("initial parameters", _hash(parameters), name, json.dumps(_norms(parameters)))
             self._add("learning rate", json.dumps([float(group["lr"]) for group in optimizer.param_groups if "lr" in group]),
                       name, _place(3))
-            self._add("schedule", json.dumps([schedule.last_epoch for schedule in self._schedules.values()]), name)
+            self._add("schedule", json.dumps([schedule.last_epoch for schedule in self._schedules]), name)
             gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
             with unwatched():
                 self._add("optimizer state", _hash(_state_of(optimizer)), name)
@@ -221,9 +217,8 @@ class _Audit:
 
         def after(optimizer, args, kwargs):
             parameters = _parameters_of(optimizer)
-            name = f"optimizer {list(self._optimizers).index(id(optimizer))}"
             with unwatched():
-                self._add("weights", _hash(parameters), name, json.dumps(_norms(parameters)))
+                self._add("weights", _hash(parameters), self._optimizers[optimizer], json.dumps(_norms(parameters)))
 
         register_optimizer_step_pre_hook(before)
         register_optimizer_step_post_hook(after)
@@ -254,7 +249,7 @@ class _Audit:
         @functools.wraps(create)
         def observed(schedule, *args, **kwargs):
             create(schedule, *args, **kwargs)
-            self._schedules[id(schedule)] = schedule
+            self._schedules.append(schedule)
 
         base.__init__ = observed
 
@@ -262,12 +257,14 @@ class _Audit:
 
     def observe_gathers(self):
         """Accelerate's calls, whose results have one row per sample."""
-        if "accelerate" not in sys.modules:
-            return
-        from accelerate import Accelerator
 
-        for name in ("gather", "gather_for_metrics"):
-            self._observe_gather(Accelerator, name)
+        def observe():
+            from accelerate import Accelerator
+
+            for name in ("gather", "gather_for_metrics"):
+                self._observe_gather(Accelerator, name)
+
+        after_import("accelerate", observe)
 
     def observe_collectives(self):
         """Those that a program or a library calls by name, not those of gradients."""
@@ -364,18 +361,17 @@ class _Audit:
     # --- the end --------------------------------------------------------------------------------------------------------
 
     def finish(self):
-        for number, optimizer in enumerate(self._optimizers.values()):
-            name = f"optimizer {number}"
+        for optimizer, name in self._optimizers.items():
             parameters = _parameters_of(optimizer)
             self._add("last parameters", _hash(parameters), name, json.dumps(_norms(parameters)))
             self._add("last optimizer state", _hash(_state_of(optimizer)), name)
             self._add("last learning rate", json.dumps([float(group["lr"]) for group in optimizer.param_groups if "lr" in group]),
                       name)
-        for number, model in enumerate(self._models.values()):
+        for number, model in enumerate(self._models):
             for name, buffer in model.named_buffers():
                 owner = model.get_submodule(name.rpartition(".")[0]) if "." in name else model
                 self._add("last buffer", _hash([buffer]), f"model {number}: {name}", type(owner).__name__)
-        for number, schedule in enumerate(self._schedules.values()):
+        for number, schedule in enumerate(self._schedules):
             self._add("last schedule", str(schedule.last_epoch), f"schedule {number}")
         self._add("end", "")
 

@@ -3,7 +3,6 @@ share the batches of one rank, samples and what is random about them follow from
 
 import functools
 import random
-import sys
 
 import numpy
 import torch
@@ -11,6 +10,8 @@ from torch.nn import functional
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.data import DataLoader, RandomSampler
 from torch.utils.data._utils import fetch
+
+from simranks.after_import import after_import
 
 SEED = 20_000
 
@@ -23,17 +24,7 @@ def install(num_ranks):
 
 
 def _share_batches(num_ranks):
-    if "accelerate" in sys.modules:
-        from accelerate import Accelerator
-
-        create = Accelerator.__init__
-
-        @functools.wraps(create)
-        def observed(self, *args, **kwargs):
-            create(self, *args, **kwargs)
-            self.dataloader_config.split_batches = True
-
-        Accelerator.__init__ = observed
+    after_import("accelerate", _split_batches)
     create_loader = DataLoader.__init__
 
     @functools.wraps(create_loader)
@@ -43,6 +34,19 @@ def _share_batches(num_ranks):
         create_loader(self, dataset, batch_size, shuffle, sampler, *args, **kwargs)
 
     DataLoader.__init__ = observed_loader
+
+
+def _split_batches():
+    from accelerate import Accelerator
+
+    create = Accelerator.__init__
+
+    @functools.wraps(create)
+    def observed(self, *args, **kwargs):
+        create(self, *args, **kwargs)
+        self.dataloader_config.split_batches = True
+
+    Accelerator.__init__ = observed
 
 
 def _fix_orders():

@@ -154,33 +154,34 @@ std::optional<CheckResult> problem_of_draws(const ProgramRun& run) {
       }
     }
   }
-  std::optional<CheckResult> finding;
+  std::optional<CheckResult> of_workers, of_one_reader, of_ranks;
   for (const auto& [key, equal] : readers) {
+    const auto& one = equal.front();
     for (const auto& other : equal) {
-      const auto& one = equal.front();
       if (one.samples == other.samples) continue;
-      if (one.rank == other.rank && one.worker == other.worker) {
-        return CheckResult{
-            .verdict = Verdict::kFail,
-            .text = fmt::format("samples {} and {} get the same random numbers of {}: the generator is seeded again "
-                                "for each of them",
-                                one.samples, other.samples, key.first)};
+      const auto fail = [](std::string text) {
+        return CheckResult{.verdict = Verdict::kFail, .text = std::move(text)};
+      };
+      if (one.rank == other.rank && one.worker != other.worker) {
+        of_workers = fail(fmt::format(
+            "{} and {} of rank {}'s loader draw the same random numbers of {}, for samples {} and {}: their "
+            "augmentations are equal; let worker_init_fn seed each worker differently",
+            one.worker, other.worker, one.rank, key.first, one.samples, other.samples));
+      } else if (one.rank == other.rank) {
+        of_one_reader = fail(
+            fmt::format("samples {} and {} get the same random numbers of {}: the generator is seeded again for each "
+                        "of them, or in each epoch",
+                        one.samples, other.samples, key.first));
+      } else {
+        of_ranks = CheckResult{
+            .verdict = Verdict::kFinding,
+            .text = fmt::format("ranks {} and {} draw the same random numbers of {} for different samples: their "
+                                "augmentations are equal",
+                                one.rank, other.rank, key.first)};
       }
-      if (one.rank == other.rank) {
-        return CheckResult{
-            .verdict = Verdict::kFail,
-            .text = fmt::format("{} and {} of rank {}'s loader draw the same random numbers of {}, for samples {} and "
-                                "{}: their augmentations are equal; let worker_init_fn seed each worker differently",
-                                one.worker, other.worker, one.rank, key.first, one.samples, other.samples)};
-      }
-      finding = CheckResult{
-          .verdict = Verdict::kFinding,
-          .text = fmt::format("ranks {} and {} draw the same random numbers of {} for different samples: their "
-                              "augmentations are equal",
-                              one.rank, other.rank, key.first)};
     }
   }
-  return finding;
+  return of_workers ? of_workers : of_one_reader ? of_one_reader : of_ranks;
 }
 
 // What rank 0 gathers of an evaluation: from the begin of its pass to the next one of training, or of this loader.

@@ -17,7 +17,9 @@
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/run_options.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
+#include "sim/programs/rehearsal/output_files.hpp"
 #include "sim/programs/sim_run/commands.hpp"
+#include "sim/report/markup.hpp"
 
 namespace accel::programs {
 namespace {
@@ -37,7 +39,7 @@ struct CheckArguments {
   int ranks = 4;
   bool is_quick = false, json = false, in_place = false, map_cuda = false;
   std::vector<std::string> only, skip, overrides;
-  std::string one_rank_arguments, resume_arguments, network;
+  std::string one_rank_arguments, resume_arguments, network, junit;
   std::string experiment;
   std::vector<std::string> command;
 };
@@ -60,6 +62,8 @@ std::vector<std::string> problems_of(const CheckArguments& arguments) {
   for (auto& problem : problems_of(shared)) problems.push_back(std::move(problem));
   if (arguments.experiment.empty() == arguments.command.empty())
     problems.emplace_back("check: expected an experiment file or `-- PROGRAM [ARGS...]`");
+  if (auto problem = problem_of_output(arguments.junit); !problem.empty())
+    problems.push_back(fmt::format("--junit: {}", problem));
   const auto names = names_of_checks();
   for (const auto& [option, given] : {std::pair("--only", &arguments.only), {"--skip", &arguments.skip}}) {
     for (const auto& name : *given) {
@@ -144,6 +148,38 @@ void print(std::ostream& out, const Judged& judged) {
   out << std::flush;
 }
 
+// A finding passes, and says what it found.
+std::string junit_of(const CheckArguments& arguments, const std::vector<Judged>& all) {
+  const auto escaped = [](std::string text) {  // XML has no control characters
+    std::erase_if(text, [](unsigned char c) { return c < ' ' && c != '\n' && c != '\t'; });
+    return sim::report::escape(text);
+  };
+  const auto program = arguments.command.empty() ? arguments.experiment : shell_line(arguments.command);
+  std::string cases;
+  double seconds = 0;
+  int failures = 0, skipped = 0;
+  for (const auto& [check, result, own] : all) {
+    seconds += own;
+    const auto text = escaped(fmt::format("{}\n{}\n{}", result.text, result.where, result.replay));
+    cases +=
+        fmt::format("  <testcase classname=\"{}\" name=\"{}\" time=\"{:.3f}\">", escaped(program), check->name, own);
+    if (result.verdict == Verdict::kFail) {
+      ++failures;
+      cases += fmt::format("<failure message=\"{}\">{}</failure>", escaped(result.text), text);
+    } else if (result.verdict == Verdict::kNotApplicable) {
+      ++skipped;
+      cases += fmt::format("<skipped message=\"{}\"/>", escaped(result.text));
+    } else {
+      cases += fmt::format("<system-out>{}</system-out>", text);
+    }
+    cases += "</testcase>\n";
+  }
+  return fmt::format(
+      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"sim-run check\" tests=\"{}\" failures=\"{}\" "
+      "errors=\"0\" skipped=\"{}\" time=\"{:.3f}\">\n{}</testsuite>\n",
+      all.size(), failures, skipped, seconds, cases);
+}
+
 Json json_of(const std::vector<Judged>& all, bool has_failed) {
   Json results = Json::array();
   for (const auto& [check, result, seconds] : all) {
@@ -178,6 +214,7 @@ int run(const CheckArguments& arguments) {
     return std::count_if(all.begin(), all.end(), [&](const auto& judged) { return judged.result.verdict == verdict; });
   };
   const bool has_failed = count(Verdict::kFail) > 0;
+  if (!arguments.junit.empty()) write_text(arguments.junit, junit_of(arguments, all));
   if (arguments.json) {
     std::cout << json_of(all, has_failed).dump() << std::endl;
   } else {
@@ -210,6 +247,7 @@ int check_main(int argc, char** argv, const ExperimentFiles& experiments) {
   app.add_flag("--map-cuda", arguments.map_cuda, "Run a Python program for GPUs on CPU ranks");
   app.add_flag("--json", arguments.json,
                "End with one line of JSON on standard output; the texts go to standard error");
+  app.add_option("--junit", arguments.junit, "Write the results to this file, as JUnit XML");
   app.add_option("--set", arguments.overrides, "key.path=value: override one value of the experiment; repeatable")
       ->allow_extra_args(false);
   app.add_option("EXPERIMENT", arguments.experiment, "Experiment file (YAML), or -- PROGRAM [ARGS...]: a user program");

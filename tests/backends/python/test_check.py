@@ -4,6 +4,7 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import simranks
@@ -153,6 +154,13 @@ def test_wrong_usage_is_refused_with_all_problems():
     assert done.code == 2
     for part in ("unknown check 'sample'", "unknown check 'x'", "--ranks", "expected an experiment file"):
         assert part in done.error
+
+
+def test_the_results_are_junit_xml(tmp_path):
+    check(FOLDER / "gan.py", "--quick", "--only", "runs,metrics", "--junit", tmp_path / "results.xml")
+    suite = ElementTree.parse(tmp_path / "results.xml").getroot()
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("2", "0", "1")
+    assert [case.get("name") for case in suite] == ["runs", "metrics"]
 
 
 def test_the_predicted_scaling_names_the_largest_cost():

@@ -43,8 +43,10 @@ CheckResult judge_runs(Runs& runs) {
     const auto ranks = counts[index];
     const auto& run = runs.get({.ranks = ranks});
     if (!run.has_ended_well()) {
+      const bool misses_file = run.error.find("No such file") != std::string::npos && !runs.program().in_place;
       return {.verdict = Verdict::kFail,
-              .text = fmt::format("on {} rank{}: {}", ranks, ranks == 1 ? "" : "s", failure_of(run)),
+              .text = fmt::format("on {} rank{}: {}{}", ranks, ranks == 1 ? "" : "s", failure_of(run),
+                                  misses_file ? "; it runs in an empty folder, and with --in-place in this one" : ""),
               .where = place_of_failure(run),
               .replay = runs.replay({.ranks = ranks})};
     }

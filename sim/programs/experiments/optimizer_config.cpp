@@ -111,7 +111,7 @@ Options read_options(YamlReader& reader) {
   return options;
 }
 
-// The `linear` schedule of the training contract (shared/contracts.md): linear warm-up, then linear decay to zero.
+// The schedule `linear`: linear warm-up, then linear decay to zero.
 struct LinearOptions {
   int warmup_steps = 0, total_steps = 0;
 

@@ -1,5 +1,5 @@
-// The machine-readable form of a run's end, written by --diagnosis and read by `sim-run explore`. The keys are fixed by
-// shared/contracts.md; texts may change, keys and kinds may not.
+// The machine-readable form of a run's end, written by --diagnosis and read by `sim-run explore`. Other programs
+// rely on it: texts may change, keys and kinds may not.
 #include "sim/programs/rehearsal/diagnosis_json.hpp"
 
 #include <fmt/ranges.h>

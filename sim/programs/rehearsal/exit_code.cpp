@@ -1,4 +1,4 @@
-// Maps errors to exit codes. Scripts and the launchers rely on these codes, so they follow shared/contracts.md.
+// Maps errors to exit codes. Scripts and the launchers rely on these codes, so they are fixed.
 //
 // Note [Exit codes]
 // 2 means that a user can correct the input; nothing has been trained. 3 means that a diagnosis explains the end of the

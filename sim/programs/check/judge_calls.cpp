@@ -30,6 +30,25 @@ std::string ranks_text(const std::set<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
+struct Doers {
+  std::set<int> ranks;
+  std::string place;  // of the first: a line of the program
+};
+
+// Who has written each file, or printed each line.
+std::map<std::string, Doers> ranks_by(const Recording& recording, std::string_view kind) {
+  std::map<std::string, Doers> doers;
+  for (std::size_t rank = 0; rank < recording.size(); ++rank) {
+    for (const auto& seen : recording[rank]) {
+      if (seen.kind != kind) continue;
+      auto& own = doers[seen.value];
+      if (own.ranks.empty()) own.place = seen.detail;
+      own.ranks.insert(static_cast<int>(rank));
+    }
+  }
+  return doers;
+}
+
 }  // namespace
 
 CheckResult judge_calls(Runs& runs) {
@@ -74,33 +93,19 @@ CheckResult judge_files(Runs& runs) {
   const auto& first = recording.front();
   if (std::none_of(first.begin(), first.end(), [](const auto& seen) { return seen.kind == "end"; }))
     throw CannotJudge{"files and lines are observed in Python programs only"};
-  std::map<std::string, std::set<int>> writers;  // by file
-  std::map<std::string, std::string> places;
-  std::map<std::string, std::set<int>> printers;  // by line
-  for (std::size_t rank = 0; rank < recording.size(); ++rank) {
-    for (const auto& seen : recording[rank]) {
-      if (seen.kind == "write") {
-        writers[seen.value].insert(static_cast<int>(rank));
-        places.try_emplace(seen.value, seen.detail);
-      }
-      if (seen.kind == "print") {
-        printers[seen.value].insert(static_cast<int>(rank));
-        places.try_emplace(seen.value, seen.detail);
-      }
-    }
-  }
-  for (const auto& [file, ranks] : writers) {
-    if (ranks.size() < 2) continue;
+  const auto writers = ranks_by(recording, "write"), printers = ranks_by(recording, "print");
+  for (const auto& [file, who] : writers) {
+    if (who.ranks.size() < 2) continue;
     return {.verdict = Verdict::kFail,
-            .text = fmt::format("{} write {}: only the main process should", ranks_text(ranks),
+            .text = fmt::format("{} write {}: only the main process should", ranks_text(who.ranks),
                                 std::filesystem::path(file).filename().string()),
-            .where = places[file]};
+            .where = who.place};
   }
-  for (const auto& [line, ranks] : printers) {
-    if (ranks.size() < 2) continue;
+  for (const auto& [line, who] : printers) {
+    if (who.ranks.size() < 2) continue;
     return {.verdict = Verdict::kFinding,
-            .text = fmt::format("{} print '{}': only the main process should", ranks_text(ranks), line),
-            .where = places[line]};
+            .text = fmt::format("{} print '{}': only the main process should", ranks_text(who.ranks), line),
+            .where = who.place};
   }
   return {.text = fmt::format("{} file{} written, each by one rank; no line is printed by several", writers.size(),
                               writers.size() == 1 ? "" : "s")};

@@ -138,24 +138,30 @@ std::optional<CheckResult> problem_of_orders(const std::vector<std::vector<Loade
 }
 
 // The value of a draw has the states before it, by generator; its name is that of the worker.
-std::optional<CheckResult> problem_of_draws(const ProgramRun& run) {
-  struct Reader {
-    int rank;
-    std::string worker, samples;
-  };
-  std::map<std::pair<std::string, std::string>, std::vector<Reader>> readers;  // by generator and state
+struct Reader {
+  int rank = 0;
+  std::string worker, samples;
+};
+using Readers = std::map<std::pair<std::string, std::string>, std::vector<Reader>>;  // by generator and state
+
+Readers readers_of(const ProgramRun& run) {
+  Readers readers;
   for (std::size_t rank = 0; rank < run.recording.size(); ++rank) {
     for (const auto* recording : {&run.recording[rank], &run.draws[rank]}) {
       for (const auto& seen : *recording) {
         if (seen.kind != "draw") continue;
-        const auto states = Json::parse(seen.value, nullptr, false);
+        const auto states = Json::parse(seen.value, nullptr, /*allow_exceptions=*/false);
         for (const auto& [generator, state] : states.items())
           readers[{generator, state.get<std::string>()}].push_back({static_cast<int>(rank), seen.name, seen.detail});
       }
     }
   }
+  return readers;
+}
+
+std::optional<CheckResult> problem_of_draws(const ProgramRun& run) {
   std::optional<CheckResult> of_workers, of_one_reader, of_ranks;
-  for (const auto& [key, equal] : readers) {
+  for (const auto& [key, equal] : readers_of(run)) {
     const auto& one = equal.front();
     for (const auto& other : equal) {
       if (one.samples == other.samples) continue;

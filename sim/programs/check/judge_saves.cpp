@@ -68,62 +68,93 @@ const ProgramRun& continued(Runs& runs, const RunRequest& interrupted) {
 
 CheckResult failed(std::string text) { return {.verdict = Verdict::kFail, .text = std::move(text)}; }
 
+// The update before which the program continues, by its parameters.
+std::optional<std::size_t> place_of_rest(const Steps& before, const Steps& after, std::size_t interrupted_at) {
+  std::optional<std::size_t> begin;
+  for (std::size_t update = 0; update < std::min(before.weights.size(), interrupted_at + 1); ++update) {
+    if (is_same(before.weights[update], after.initial)) begin = update + 1;
+  }
+  return begin;
+}
+
+// Optimizer, schedule and position, where the program continues before update `begin`.
+std::optional<CheckResult> problem_of_state(const Steps& before, const Steps& after, std::size_t begin,
+                                            const std::string& what) {
+  const auto remaining = before.weights.size() - begin;
+  if (!is_same(before.states[begin], after.states.front()))
+    return failed(what + "the optimizer begins with another state: it is not restored");
+  if (!is_same(before.schedules[begin], after.schedules.front())) {
+    return failed(fmt::format("{}the schedule has made {} steps before update {} instead of {}: it is not restored",
+                              what, after.schedules.front()->value, begin, before.schedules[begin]->value));
+  }
+  const bool has_first_rate = is_same(before.rates[begin], after.rates.front());
+  if (has_first_rate && after.weights.size() != remaining) {
+    return failed(fmt::format(
+        "{}it has the parameters of update {} and makes {} updates where {} are left: the epoch, or the position "
+        "in it, is not restored",
+        what, begin, after.weights.size(), remaining));
+  }
+  const auto place = has_first_rate ? first_differing(before.rates, after.rates) : 0;
+  if (!place) return std::nullopt;
+  return failed(fmt::format("{}the learning rate of update {} is {} instead of {}: the schedule is not restored", what,
+                            begin + *place, after.rates[*place]->value, before.rates[begin + *place]->value));
+}
+
+std::optional<CheckResult> problem_of_data(const std::vector<Steps>& whole, const std::vector<Steps>& rest,
+                                           const std::string& what) {
+  for (std::size_t rank = 0; rank < whole.size(); ++rank) {
+    if (!first_differing(whole[rank].reads, rest[rank].reads)) continue;
+    return CheckResult{
+        .verdict = Verdict::kFail,
+        .text = fmt::format(
+            "{}rank {} reads other samples: the order of the loader, or the position in it, is not restored", what,
+            rank),
+        .where = rest[rank].reads.front()->name};
+  }
+  for (std::size_t rank = 0; rank < whole.size(); ++rank) {
+    // The first pass of DistributedDataParallel adds gradients in another order than the next ones.
+    if (first_differing(whole[rank].losses, rest[rank].losses) != 0) continue;
+    return failed(fmt::format(
+        "{}the first loss of rank {} differs after equal samples and weights: the random state is not restored", what,
+        rank));
+  }
+  return std::nullopt;
+}
+
 // What the program has not restored, in the order of causes.
 std::optional<CheckResult> problem_of_rest(const std::vector<Steps>& whole, const std::vector<Steps>& rest,
                                            std::size_t interrupted_at) {
   const auto &before = whole.front(), &after = rest.front();
   if (after.initial == nullptr) return std::nullopt;
   const auto what = fmt::format("interrupted before update {} and started again, ", interrupted_at);
-  // The update before which the program continues, by its parameters.
-  std::optional<std::size_t> begin;
-  for (std::size_t update = 0; update < std::min(before.weights.size(), interrupted_at + 1); ++update) {
-    if (is_same(before.weights[update], after.initial)) begin = update + 1;
-  }
+  const auto begin = place_of_rest(before, after, interrupted_at);
   if (!begin) return failed(what + "it begins with parameters that it did not have before: they are not restored");
-  const auto remaining = before.weights.size() - *begin;
-  if (remaining == 0 || after.weights.empty()) return std::nullopt;
-  if (!is_same(before.states[*begin], after.states.front()))
-    return failed(what + "the optimizer begins with another state: it is not restored");
-  if (!is_same(before.rates[*begin], after.rates.front())) {
-    return failed(fmt::format("{}the learning rate of update {} is {} instead of {}: the schedule is not restored",
-                              what, *begin, after.rates.front()->value, before.rates[*begin]->value));
+  if (*begin == before.weights.size() || after.weights.empty()) return std::nullopt;
+  if (auto problem = problem_of_state(before, after, *begin, what)) return problem;
+  return problem_of_data(whole, rest, what);
+}
+
+bool have_same_bits(const std::vector<Steps>& whole, const std::vector<Steps>& rest) {
+  for (std::size_t rank = 0; rank < rest.size(); ++rank) {
+    if (first_differing(whole[rank].losses, rest[rank].losses) ||
+        first_differing(whole[rank].weights, rest[rank].weights))
+      return false;
   }
-  if (!is_same(before.schedules[*begin], after.schedules.front())) {
-    return failed(fmt::format("{}the schedule has made {} steps before update {} instead of {}: it is not restored",
-                              what, after.schedules.front()->value, *begin, before.schedules[*begin]->value));
+  return true;
+}
+
+// Updates that come after a save and before the end, at random.
+std::vector<std::size_t> places_to_interrupt(const Steps& whole, std::size_t count) {
+  std::vector<std::size_t> places;
+  const auto& writes = whole.updates_at_writes;
+  for (std::size_t update = 1; update < whole.weights.size(); ++update) {
+    if (std::any_of(writes.begin(), writes.end(), [&](auto at) { return at > 0 && at < update; }))
+      places.push_back(update);
   }
-  if (after.weights.size() != remaining) {
-    return failed(fmt::format(
-        "{}it has the parameters of update {} and makes {} updates where {} are left: the epoch, or the position "
-        "in it, is not restored",
-        what, *begin, after.weights.size(), remaining));
-  }
-  if (const auto place = first_differing(before.rates, after.rates)) {
-    return failed(fmt::format("{}the learning rate of update {} is {} instead of {}: the schedule is not restored",
-                              what, *begin + *place, after.rates[*place]->value, before.rates[*begin + *place]->value));
-  }
-  for (std::size_t rank = 0; rank < whole.size(); ++rank) {
-    const auto place = first_differing(whole[rank].reads, rest[rank].reads);
-    if (!place) continue;
-    const auto& own =
-        *rest[rank]
-             .reads[*place + rest[rank].reads.size() - std::min(whole[rank].reads.size(), rest[rank].reads.size())];
-    return CheckResult{
-        .verdict = Verdict::kFail,
-        .text = fmt::format(
-            "{}rank {} reads other samples: the order of the loader, or the position in it, is not restored", what,
-            rank),
-        .where = own.name};
-  }
-  for (std::size_t rank = 0; rank < whole.size(); ++rank) {
-    const auto place = first_differing(whole[rank].losses, rest[rank].losses);
-    // The first pass of DistributedDataParallel adds gradients in another order than the next ones.
-    if (place && *place == 0)
-      return failed(fmt::format(
-          "{}the first loss of rank {} differs after equal samples and weights: the random state is not restored", what,
-          rank));
-  }
-  return std::nullopt;
+  std::mt19937 random(static_cast<unsigned>(whole.weights.size()));
+  std::shuffle(places.begin(), places.end(), random);
+  places.resize(std::min(places.size(), count));
+  return places;
 }
 
 }  // namespace
@@ -133,16 +164,8 @@ CheckResult judge_resume(Runs& runs) {
   const auto all = steps_of(base.recording);
   const auto& whole = all.front();
   const auto updates = whole.weights.size();
-  std::vector<std::size_t> places;  // updates that come after a save and before the end
-  for (std::size_t update = 1; update < updates; ++update) {
-    const auto& writes = whole.updates_at_writes;
-    if (std::any_of(writes.begin(), writes.end(), [&](auto at) { return at > 0 && at < update; }))
-      places.push_back(update);
-  }
+  const auto places = places_to_interrupt(whole, runs.is_quick() ? 1 : 3);
   if (places.empty()) throw CannotJudge{"the program writes nothing before its last steps"};
-  std::mt19937 random(static_cast<unsigned>(updates));
-  std::shuffle(places.begin(), places.end(), random);
-  places.resize(std::min<std::size_t>(places.size(), runs.is_quick() ? 1 : 3));
   bool has_same_bits = true;
   for (const auto update : places) {
     const RunRequest interrupted{.ranks = runs.num_ranks(),
@@ -161,11 +184,7 @@ CheckResult judge_resume(Runs& runs) {
           "after an interruption it starts from the beginning; --resume-args gives the arguments with which it "
           "continues"};
     if (auto problem = problem_of_rest(all, rest, update)) return *problem;
-    for (std::size_t rank = 0; rank < rest.size(); ++rank) {
-      if (first_differing(all[rank].losses, rest[rank].losses) ||
-          first_differing(all[rank].weights, rest[rank].weights))
-        has_same_bits = false;
-    }
+    has_same_bits = has_same_bits && have_same_bits(all, rest);
   }
   return {.text = fmt::format(
               "interrupted before update{} {} and started again, it {}", places.size() == 1 ? "" : "s",

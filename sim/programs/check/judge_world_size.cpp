@@ -68,52 +68,53 @@ struct Quantity {
   std::string where;
 };
 
+// Of the micro-batch with this number, over all ranks.
+double mean_loss(const Recording& recording, std::size_t micro_batch) {
+  double sum = 0;
+  for (const auto& rank : recording) {
+    std::size_t place = 0;
+    const auto found = std::find_if(rank.begin(), rank.end(),
+                                    [&](const auto& seen) { return seen.kind == "loss" && place++ == micro_batch; });
+    if (found != rank.end()) sum += std::strtod(found->value.c_str(), nullptr);
+  }
+  return sum / static_cast<double>(recording.size());
+}
+
+// Null for what is not compared.
+std::optional<Quantity> quantity_of(const Observation& seen) {
+  Quantity quantity{.kind = seen.kind, .name = seen.name, .values = {}, .where = {}};
+  if (seen.kind == "learning rate") {
+    quantity.values = numbers_in(seen.value);
+    quantity.where = seen.detail;
+  } else if (seen.kind == "stepped gradient" || seen.kind == "weights") {
+    quantity.values = {norm_of(numbers_in(seen.detail))};
+  } else if (seen.kind == "clip") {
+    const auto facts = Json::parse(seen.detail, nullptr, /*allow_exceptions=*/false);
+    if (!facts.is_object()) return std::nullopt;
+    quantity.kind = "gradient before clipping";
+    quantity.values = {norm_of(facts["norms"].get<Numbers>())};
+    quantity.where = facts.value("where", "");
+  } else {
+    return std::nullopt;
+  }
+  return quantity;
+}
+
 std::vector<Quantity> quantities_of(const ProgramRun& run, std::size_t end) {
   std::vector<Quantity> quantities;
   std::size_t losses = 0, updates = 0;
   for (const auto& seen : run.recording.front()) {
+    auto quantity = quantity_of(seen);
     if (seen.kind == "loss") {
       if (losses == end || updates == kMaxUpdates) break;
-      double sum = 0;
-      int count = 0;
-      for (const auto& rank : run.recording) {
-        std::size_t place = 0;
-        for (const auto& other : rank) {
-          if (other.kind != "loss" || place++ != losses) continue;
-          sum += std::strtod(other.value.c_str(), nullptr);
-          ++count;
-          break;
-        }
-      }
-      quantities.push_back({.kind = "loss",
-                            .name = {},
-                            .micro_batch = losses++,
-                            .update = updates,
-                            .values = {sum / count},
-                            .where = {}});
-      continue;
+      quantity = Quantity{.kind = "loss", .name = {}, .values = {mean_loss(run.recording, losses)}, .where = {}};
+      ++losses;
     }
-    if (losses == 0) continue;
-    Quantity quantity{
-        .kind = seen.kind, .name = seen.name, .micro_batch = losses - 1, .update = updates, .values = {}, .where = {}};
-    if (seen.kind == "learning rate") {
-      quantity.values = numbers_in(seen.value);
-      quantity.where = seen.detail;
-    } else if (seen.kind == "stepped gradient") {
-      quantity.values = {norm_of(numbers_in(seen.detail))};
-    } else if (seen.kind == "weights") {
-      quantity.values = {norm_of(numbers_in(seen.detail))};
-      ++updates;
-    } else if (seen.kind == "clip") {
-      const auto facts = Json::parse(seen.detail, nullptr, false);
-      if (!facts.is_object()) continue;
-      quantity.kind = "gradient before clipping";
-      quantity.values = {norm_of(facts["norms"].get<Numbers>())};
-      quantity.where = facts.value("where", "");
-    } else {
-      continue;
-    }
-    quantities.push_back(std::move(quantity));
+    if (!quantity || losses == 0) continue;
+    quantity->micro_batch = losses - 1;
+    quantity->update = updates;
+    if (seen.kind == "weights") ++updates;
+    quantities.push_back(std::move(*quantity));
   }
   return quantities;
 }
@@ -238,21 +239,8 @@ std::optional<CheckResult> problem_of_schedule(const ProgramRun& ours, const Pro
   return std::nullopt;
 }
 
-}  // namespace
-
-CheckResult judge_world_size(Runs& runs) {
-  if (runs.num_ranks() == 1) throw CannotJudge{"there is one rank"};
-  const auto& base = runs.base();
-  if (auto problem = problem_of_clipping(base.recording)) return *problem;
-  if (auto problem = problem_of_accumulation(base.recording.front())) return *problem;
-  const auto& one = runs.get({.ranks = 1});
-  std::optional<CheckResult> finding;
-  if (one.has_ended_well()) {
-    finding = problem_of_schedule(base, one);
-    if (finding && finding->verdict == Verdict::kFail) return *finding;
-  }
-  if (judge_determinism(runs).verdict == Verdict::kFail)
-    throw CannotJudge{"runs differ from each other, see the check deterministic"};
+// The largest number of ranks, of those that were asked for, that divides the batches of training.
+int ranks_that_share_a_batch(Runs& runs) {
   std::optional<std::int64_t> batch_size;
   for (const auto& pass : runs.passes().front()) {
     if (pass.trains) batch_size = pass.batch_size;
@@ -261,62 +249,92 @@ CheckResult judge_world_size(Runs& runs) {
   int ranks = runs.num_ranks();
   while (ranks > 1 && *batch_size % ranks != 0) --ranks;
   if (ranks == 1) throw CannotJudge{fmt::format("a batch of {} cannot be divided among ranks", *batch_size)};
-  const RunRequest shared{.ranks = ranks, .same_work = true}, alone{.ranks = 1, .same_work = true};
-  for (const auto& request : {shared, alone}) {
-    if (const auto& run = runs.get(request); !run.has_ended_well())
+  return ranks;
+}
+
+// The runs that do the same work, on `ranks` ranks and on one.
+std::pair<const ProgramRun*, const ProgramRun*> runs_of_same_work(Runs& runs, int ranks) {
+  const auto run_on = [&](int num_ranks) {
+    const auto& run = runs.get({.ranks = num_ranks, .same_work = true});
+    if (!run.has_ended_well())
       throw CannotJudge{
-          fmt::format("it does not run with one batch divided among {} ranks: {}", request.ranks, failure_of(run))};
-  }
-  const auto& many = runs.get(shared);
-  const auto& single = runs.get(alone);
-  const auto states = generator_states_of(single.recording.front());
+          fmt::format("it does not run with one batch divided among {} ranks: {}", num_ranks, failure_of(run))};
+    return &run;
+  };
+  const auto* const many = run_on(ranks);
+  const auto* const one = run_on(1);
+  const auto states = generator_states_of(one->recording.front());
   if (std::any_of(states.begin(), states.end(), [](const auto& state) { return state.is_drawn; }))
     throw CannotJudge{"the program draws random numbers in training, besides dropout, which differ from rank to rank"};
-  const auto our_batches = shared_batches(many), their_batches = shared_batches(single);
+  return {many, one};
+}
+
+bool has_batch_norm(const RankRecording& rank) {
+  return std::any_of(rank.begin(), rank.end(), [](const auto& seen) {
+    return seen.kind == "last buffer" && seen.detail.find("BatchNorm") != std::string::npos &&
+           seen.detail != "SyncBatchNorm";
+  });
+}
+
+std::optional<CheckResult> difference_of(const Quantity& ours, const Quantity& one, int ranks, bool has_norm) {
+  if (ours.kind != one.kind || ours.name != one.name) {
+    return CheckResult{.verdict = Verdict::kFail,
+                       .text = fmt::format("after micro-batch {}: {} ranks come to the {}, one rank to the {}: they "
+                                           "accumulate different numbers of micro-batches",
+                                           ours.micro_batch, ranks, ours.kind, one.kind)};
+  }
+  if (std::equal(ours.values.begin(), ours.values.end(), one.values.begin(), one.values.end(),
+                 [](double a, double b) { return are_close(a, b); }))
+    return std::nullopt;
+  if (ours.kind == "learning rate") {
+    return CheckResult{
+        .verdict = Verdict::kFinding,
+        .text = fmt::format("the learning rate follows the number of ranks: it is {:.4g} on {} ranks and "
+                            "{:.4g} on one, with the same batches; --one-rank-args can give that of one rank",
+                            fmt::join(ours.values, ", "), ranks, fmt::join(one.values, ", ")),
+        .where = ours.where};
+  }
+  const auto text = describe(ours, one, ranks);
+  if (!has_norm) return CheckResult{.verdict = Verdict::kFail, .text = text, .where = ours.where};
+  return CheckResult{.verdict = Verdict::kFinding,
+                     .text = text + "; its batch norm uses the batch of each rank alone",
+                     .where = ours.where};
+}
+
+CheckResult compare_with_one_rank(Runs& runs) {
+  const int ranks = ranks_that_share_a_batch(runs);
+  const auto [many, one] = runs_of_same_work(runs, ranks);
+  const auto our_batches = shared_batches(*many), their_batches = shared_batches(*one);
   const auto equal = static_cast<std::size_t>(
       std::mismatch(our_batches.begin(), our_batches.end(), their_batches.begin(), their_batches.end()).first -
       our_batches.begin());
   if (equal == 0)
     throw CannotJudge{fmt::format("{} ranks and one rank do not read the same samples in the first step", ranks)};
-  const auto ours = quantities_of(many, equal), theirs = quantities_of(single, equal);
+  const auto ours = quantities_of(*many, equal), theirs = quantities_of(*one, equal);
+  const bool has_norm = has_batch_norm(runs.base().recording.front());
   for (std::size_t place = 0; place < std::min(ours.size(), theirs.size()); ++place) {
-    const auto &a = ours[place], &b = theirs[place];
-    if (a.kind != b.kind || a.name != b.name) {
-      return {.verdict = Verdict::kFail,
-              .text = fmt::format(
-                  "after micro-batch {}: {} ranks come to the {}, one rank to the {}: they accumulate different "
-                  "numbers of micro-batches",
-                  a.micro_batch, ranks, a.kind, b.kind)};
-    }
-    const bool is_equal = a.values.size() == b.values.size() &&
-                          std::equal(a.values.begin(), a.values.end(), b.values.begin(),
-                                     [](double own, double other) { return are_close(own, other); });
-    if (is_equal) continue;
-    if (a.kind == "learning rate") {
-      return {.verdict = Verdict::kFinding,
-              .text = fmt::format(
-                  "the learning rate follows the number of ranks: it is {:.4g} on {} ranks and {:.4g} on one, with the "
-                  "same batches; --one-rank-args can give that of one rank",
-                  fmt::join(a.values, ", "), ranks, fmt::join(b.values, ", ")),
-              .where = a.where};
-    }
-    const bool has_norm =
-        std::any_of(base.recording.front().begin(), base.recording.front().end(), [](const auto& seen) {
-          return seen.kind == "last buffer" && seen.detail.find("BatchNorm") != std::string::npos &&
-                 seen.detail != "SyncBatchNorm";
-        });
-    if (has_norm) {
-      return {.verdict = Verdict::kFinding,
-              .text = fmt::format("{}; its batch norm uses the batch of each rank alone", describe(a, b, ranks)),
-              .where = a.where};
-    }
-    return {.verdict = Verdict::kFail, .text = describe(a, b, ranks), .where = a.where};
+    if (auto difference = difference_of(ours[place], theirs[place], ranks, has_norm)) return *difference;
   }
-  if (finding) return *finding;
   return {
       .text = fmt::format(
           "{} ranks compute the losses, gradients and weights of one rank with the same batches, in {} micro-batches",
           ranks, std::min(equal, ours.empty() ? 0 : ours.back().micro_batch + 1))};
+}
+
+}  // namespace
+
+CheckResult judge_world_size(Runs& runs) {
+  if (runs.num_ranks() == 1) throw CannotJudge{"there is one rank"};
+  const auto& base = runs.base();
+  if (auto problem = problem_of_clipping(base.recording)) return *problem;
+  if (auto problem = problem_of_accumulation(base.recording.front())) return *problem;
+  const auto& one = runs.get({.ranks = 1});
+  const auto schedule = one.has_ended_well() ? problem_of_schedule(base, one) : std::nullopt;
+  if (schedule && schedule->verdict == Verdict::kFail) return *schedule;
+  if (judge_determinism(runs).verdict == Verdict::kFail)
+    throw CannotJudge{"runs differ from each other, see the check deterministic"};
+  auto result = compare_with_one_rank(runs);
+  return result.verdict == Verdict::kPass && schedule ? *schedule : result;
 }
 
 }  // namespace accel::programs

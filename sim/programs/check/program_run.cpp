@@ -103,14 +103,28 @@ std::string place_in(const std::string& error) {
 
 }  // namespace
 
-ProgramRun run_program(const CheckedProgram& program, const RunRequest& request, const std::string& folder) {
+namespace {
+
+// The files of a run, in its folder.
+struct RunFiles {
+  explicit RunFiles(const std::string& folder)
+      : record(folder + "/record"),
+        diagnosis(folder + "/diagnosis.json"),
+        points(folder + "/points.jsonl"),
+        output(folder + "/output"),
+        error(folder + "/error"),
+        work(folder + "/work") {}
+  std::string record, diagnosis, points, output, error, work;
+};
+
+std::vector<std::string> command_of(const CheckedProgram& program, const RunRequest& request,
+                                    const std::string& folder) {
   const auto path = [&](const char* name) { return fmt::format("{}/{}", folder, name); };
-  const auto record = path("record"), diagnosis = path("diagnosis.json");
-  fs::create_directory(record);
+  const RunFiles files(folder);
   std::vector<std::string> command{own_path(), "--quiet"};
   const auto options = options_of(program, request);
   command.insert(command.end(), options.begin(), options.end());
-  command.insert(command.end(), {"--record", record, "--record-audit", "--diagnosis", diagnosis});
+  command.insert(command.end(), {"--record", files.record, "--record-audit", "--diagnosis", files.diagnosis});
   if (request.tensors) command.emplace_back("--record-tensors");
   if (!request.faults.empty()) {
     write_text(path("faults.yaml"), request.faults);
@@ -119,32 +133,46 @@ ProgramRun run_program(const CheckedProgram& program, const RunRequest& request,
   if (request.max_steps) command.insert(command.end(), {"--record-steps", std::to_string(*request.max_steps)});
   if (!request.network.empty()) {
     write_text(path("network.yaml"), request.network);
-    command.insert(command.end(), {"--network", path("network.yaml"), "--points", path("points.jsonl")});
+    command.insert(command.end(), {"--network", path("network.yaml"), "--points", files.points});
   }
   if (!program.command.empty()) command.emplace_back("--");
   const auto words = words_of(program, request);
   command.insert(command.end(), words.begin(), words.end());
+  return command;
+}
 
-  auto process = process_of(program, std::move(command), request.folder.empty() ? path("work") : request.folder);
-  const auto begin = std::chrono::steady_clock::now();
-  const auto end = run_child(std::move(process), path("output"), path("error"), kLimit);
-  ProgramRun run{.request = request, .exit_code = end.exit_code, .is_late = end.is_late};
-  run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  run.output = accel::read_text(path("output"));
-  run.error = accel::read_text(path("error"));
-  if (fs::exists(diagnosis)) run.diagnosis = diagnosis_of_json(accel::read_text(diagnosis));
-  run.recording = read_recording(record, request.ranks);
-  if (const auto points = read_sweep_points(path("points.jsonl")); !points.empty()) run.prediction = points.back();
-  run.draws.resize(request.ranks);
+// What the workers of each rank's loaders have recorded.
+Recording draws_in(const std::string& record, int num_ranks) {
+  Recording draws(num_ranks);
   for (const auto& entry : fs::directory_iterator(record)) {
     static const std::regex kWorker(R"(rank(\d+)\.jsonl\.worker\d+)");
     std::smatch name;
     const auto file = entry.path().filename().string();
     if (!std::regex_match(file, name, kWorker)) continue;
     const auto seen = read_observations(entry.path().string());
-    auto& draws = run.draws[std::stoul(name[1])];
-    draws.insert(draws.end(), seen.begin(), seen.end());
+    auto& own = draws[std::stoul(name[1])];
+    own.insert(own.end(), seen.begin(), seen.end());
   }
+  return draws;
+}
+
+}  // namespace
+
+ProgramRun run_program(const CheckedProgram& program, const RunRequest& request, const std::string& folder) {
+  const RunFiles files(folder);
+  fs::create_directory(files.record);
+  auto process =
+      process_of(program, command_of(program, request, folder), request.folder.empty() ? files.work : request.folder);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto end = run_child(std::move(process), files.output, files.error, kLimit);
+  ProgramRun run{.request = request, .exit_code = end.exit_code, .is_late = end.is_late};
+  run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  run.output = accel::read_text(files.output);
+  run.error = accel::read_text(files.error);
+  if (fs::exists(files.diagnosis)) run.diagnosis = diagnosis_of_json(accel::read_text(files.diagnosis));
+  run.recording = read_recording(files.record, request.ranks);
+  run.draws = draws_in(files.record, request.ranks);
+  if (const auto points = read_sweep_points(files.points); !points.empty()) run.prediction = points.back();
   return run;
 }
 

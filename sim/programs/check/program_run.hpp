@@ -49,7 +49,7 @@ struct ProgramRun {
   Recording recording = {};  ///< by rank
   /// On a network. None: it made fewer than two optimizer steps.
   std::optional<sim::ScalePoint> prediction = {};
-  std::vector<std::vector<Observation>> draws = {};  ///< by rank: of the workers of its loaders
+  Recording draws = {};  ///< by rank: of the workers of its loaders
 
   [[nodiscard]] bool has_ended_well() const { return exit_code == 0 && !is_late; }
 };

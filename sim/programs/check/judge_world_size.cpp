@@ -142,7 +142,7 @@ std::string describe(const Quantity& ours, const Quantity& one, int num_ranks) {
       ours.values.size() == 1 && one.values.size() == 1 ? ratio_of(ours.values[0], one.values[0], num_ranks) : "");
 }
 
-// --- what one run alone shows -----------------------------------------------------------------------------------------
+// --- what one run alone shows ----------------------------------------------------------------------------------------
 
 // Gradients that differ between ranks when they are clipped, although the ranks hold replicas.
 std::optional<CheckResult> problem_of_clipping(const Recording& recording) {
@@ -214,7 +214,7 @@ Numbers learning_rates(const RankRecording& rank) {
   return rates;
 }
 
-// N ranks make 1/N of the updates of one rank, and a schedule must have come as far after the same part of the training.
+// N ranks make 1/N of the updates of one rank, and a schedule must be as far after the same part of the training.
 std::optional<CheckResult> problem_of_schedule(const ProgramRun& ours, const ProgramRun& one) {
   const auto many = learning_rates(ours.recording.front()), single = learning_rates(one.recording.front());
   if (many.size() < 4 || single.size() < 4) return std::nullopt;

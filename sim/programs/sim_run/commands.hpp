@@ -33,7 +33,7 @@ int compare_main(int argc, char** argv, const ExperimentFiles& experiments);
 /// found.
 int explore_main(int argc, char** argv, const ExperimentFiles& experiments);
 
-/// `sim-run check [options] EXPERIMENT.yaml | -- PROGRAM [ARGS...]`: runs a program several times and judges whether its
+/// `sim-run check [options] EXPERIMENT.yaml | -- PROGRAM [ARGS...]`: runs a program several times and judges if its
 /// distributed training is right. Returns the exit code: 0 if no check failed.
 int check_main(int argc, char** argv, const ExperimentFiles& experiments);
 

@@ -20,7 +20,7 @@ struct TraceSlice {
 
 using TakeSlice = std::function<void(const TraceSlice&)>;
 
-/// Hand each slice of a trace to `take`. Throw std::exception if the text is no trace of this format. Thread rule: pure.
+/// Hand each slice of a trace to `take`. Throw std::exception if it is no trace of this format. Thread rule: pure.
 void read_json_trace(std::string_view text, const TakeSlice& take);
 void read_track_events(std::string_view bytes, const TakeSlice& take);
 

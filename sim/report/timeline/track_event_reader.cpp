@@ -36,8 +36,7 @@ class TrackEventReader {
 
   void read(std::string_view bytes) {
     pbf_message<TraceField> trace(bytes.data(), bytes.size());
-    while (trace.next(TraceField::kPacket, protozero::pbf_wire_type::length_delimited))
-      read_packet(trace.get_view());
+    while (trace.next(TraceField::kPacket, protozero::pbf_wire_type::length_delimited)) read_packet(trace.get_view());
     for (const auto& [uuid, track] : tracks_) {
       if (!track.open.empty()) throw Error(fmt::format("'{}' does not end", track.open.back().name));
     }

@@ -7,8 +7,8 @@
 #include <ATen/ops/full.h>
 
 #include <accel/accel.hpp>
-#include <atomic>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>

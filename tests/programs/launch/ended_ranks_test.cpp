@@ -23,7 +23,7 @@ class EndedRanksTest : public LaunchFixture {
   }
 };
 
-// The address sanitizer handles crashes itself, ends the process where memory is short, and reports the objects of ranks
+// The address sanitizer handles crashes itself, ends the process where memory is short, and reports objects of ranks
 // that leave their program by exit; accel then does not replace _exit.
 #ifndef ACCEL_SANITIZED
 // The other ranks wait for the one that has left. Its code must not become that of the run.

@@ -91,6 +91,8 @@ CheckResult judge_replicas(Runs& runs) {
 CheckResult judge_random_streams(Runs& runs) {
   const auto& recording = runs.base().recording;
   if (recording.size() == 1) throw CannotJudge{"there is one rank"};
+  if (num_updates(recording.front()) == 0)
+    throw CannotJudge{"weights and random numbers are observed in Python programs only"};
   if (const auto parting = first_parting(recording, "initial parameters")) {
     return {
         .verdict = Verdict::kFail,

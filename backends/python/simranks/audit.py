@@ -24,7 +24,7 @@ from simranks import channel
 from simranks.after_import import after_import
 from simranks.observation import DTensor
 from simranks.pending_works import unwatched
-from simranks.tensors import fingerprint
+from simranks.tensors import bits
 
 MAX_DRAWS = 64  # of a process: batches of which the random numbers are recorded
 MAX_MODELS = 8  # that are kept for their last state
@@ -58,7 +58,7 @@ def _dense(tensors):
 
 
 def _hash(tensors):
-    return " ".join(f"{fingerprint(tensor.detach()):016x}" for tensor in _dense(tensors))
+    return bits(_dense(tensors))
 
 
 def _norms(tensors):

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from simranks import audit, disturbance, same_work
 from simranks.observation import DTensor
 from simranks.pending_works import unwatched
-from simranks.tensors import fingerprint
+from simranks.tensors import bits, fingerprint
 
 
 def install(request, rank):
@@ -48,10 +48,6 @@ def _local(tensors):
     return local
 
 
-def _bits(local):
-    return " ".join(f"{fingerprint(tensor):016x}" for tensor in local)
-
-
 def _describe(tensor):
     text = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
     return text if tensor.is_complex() or tensor.is_quantized else f"{text}, norm {tensor.double().norm().item():.9g}"
@@ -75,7 +71,7 @@ class _Recorder:
     def _add_tensors(self, kind, name, tensors):
         local = _local(tensors)
         with unwatched():
-            self.add(kind, _bits(local), name, "; ".join(map(_describe, local)))
+            self.add(kind, bits(local), name, "; ".join(map(_describe, local)))
 
     @contextlib.contextmanager
     def _updating(self):
@@ -121,7 +117,7 @@ class _Recorder:
     def _add_parameters(self, optimizer):
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         if not self._observes_parameters:
-            return self.add("parameters", _bits(_local(parameters)))
+            return self.add("parameters", bits(_local(parameters)))
         for number, parameter in enumerate(parameters):
             self._add_tensors("parameter", self._parameter_names.get(id(parameter), f"number {number}"), [parameter])
 

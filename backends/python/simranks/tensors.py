@@ -34,6 +34,11 @@ def describe_dtype(dtype):
     return _DTYPES[dtype][1] if dtype in _DTYPES else dtype_name(dtype)
 
 
+def bits(tensors):
+    """Equal texts mean equal bits."""
+    return " ".join(f"{fingerprint(tensor.detach()):016x}" for tensor in tensors)
+
+
 def describe_sizes(tensor):
     return str(list(tensor.shape))
 

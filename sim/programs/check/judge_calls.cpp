@@ -1,17 +1,14 @@
 // Whether all ranks make the same calls, whatever the schedule and the data; what they write and print; and whether all
 // end when one dies.
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
-#include <set>
 
-#include "reference/files/files.hpp"
+#include "reference/diagnosis/collective_call.hpp"
 #include "sim/programs/check/check.hpp"
 #include "sim/programs/check/runs.hpp"
-#include "sim/programs/command_line/child.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
 
 namespace accel::programs {
@@ -26,13 +23,9 @@ std::optional<CheckResult> problem_of_calls(Runs& runs, const RunRequest& reques
                      .replay = runs.replay(request)};
 }
 
-std::string ranks_text(const std::set<int>& ranks) {
-  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
-}
-
 struct Doers {
-  std::set<int> ranks;
-  std::string place;  // of the first: a line of the program
+  std::vector<int> ranks;  // ascending
+  std::string place;       // of the first: a line of the program
 };
 
 // Who has written each file, or printed each line.
@@ -43,7 +36,7 @@ std::map<std::string, Doers> ranks_by(const Recording& recording, std::string_vi
       if (seen.kind != kind) continue;
       auto& own = doers[seen.value];
       if (own.ranks.empty()) own.place = seen.detail;
-      own.ranks.insert(static_cast<int>(rank));
+      if (own.ranks.empty() || own.ranks.back() != static_cast<int>(rank)) own.ranks.push_back(static_cast<int>(rank));
     }
   }
   return doers;
@@ -66,6 +59,7 @@ CheckResult judge_calls(Runs& runs) {
         .where = place_of_failure(run)};
   }
   const auto is_deterministic = judge_determinism(runs).verdict == Verdict::kPass;
+  const auto parallel = computed(runs.base().recording);
   const std::uint64_t schedules = runs.is_quick() ? 3 : 20;
   for (std::uint64_t seed = 0; seed < schedules; ++seed) {
     const RunRequest request{.ranks = runs.num_ranks(), .schedule = seed};
@@ -75,7 +69,7 @@ CheckResult judge_calls(Runs& runs) {
     }
     const auto& run = runs.get(request);
     if (!run.has_ended_well() || !is_deterministic) continue;
-    if (const auto difference = first_difference(computed(runs.base().recording), computed(run.recording))) {
+    if (const auto difference = first_difference(parallel, computed(run.recording))) {
       return {.verdict = Verdict::kFail,
               .text = fmt::format("under schedule {} the results are others: {}", seed,
                                   describe(*difference, "parallel ranks", "this schedule")),
@@ -97,14 +91,14 @@ CheckResult judge_files(Runs& runs) {
   for (const auto& [file, who] : writers) {
     if (who.ranks.size() < 2) continue;
     return {.verdict = Verdict::kFail,
-            .text = fmt::format("{} write {}: only the main process should", ranks_text(who.ranks),
+            .text = fmt::format("{} write {}: only the main process should", describe_ranks(who.ranks),
                                 std::filesystem::path(file).filename().string()),
             .where = who.place};
   }
   for (const auto& [line, who] : printers) {
     if (who.ranks.size() < 2) continue;
     return {.verdict = Verdict::kFinding,
-            .text = fmt::format("{} print '{}': only the main process should", ranks_text(who.ranks), line),
+            .text = fmt::format("{} print '{}': only the main process should", describe_ranks(who.ranks), line),
             .where = who.place};
   }
   return {.text = fmt::format("{} file{} written, each by one rank; no line is printed by several", writers.size(),

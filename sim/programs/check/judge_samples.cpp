@@ -1,5 +1,5 @@
 // Which samples the ranks read, and which of them a metric counts.
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "reference/core/input/listed.hpp"
 #include "sim/programs/check/check.hpp"
 #include "sim/programs/check/runs.hpp"
 
@@ -48,14 +49,6 @@ std::vector<SharedPass> shared_passes(const std::vector<std::vector<LoaderPass>>
   std::vector<SharedPass> passes;
   for (const auto& key : order) passes.push_back(shared[key]);
   return passes;
-}
-
-std::string listed_samples(const std::vector<std::string>& samples) {
-  constexpr std::size_t kShown = 5;
-  const std::vector<std::string> shown(samples.begin(),
-                                       samples.begin() + static_cast<std::ptrdiff_t>(std::min(kShown, samples.size())));
-  return fmt::format("{}{}", fmt::join(shown, ", "),
-                     samples.size() > kShown ? fmt::format(" and {} more", samples.size() - kShown) : "");
 }
 
 struct Coverage {
@@ -104,7 +97,7 @@ std::optional<CheckResult> problem_of_pass(const SharedPass& pass, int num_ranks
   }
   if (static_cast<std::int64_t>(coverage.repeated.size()) > coverage.padding) {
     return fail(fmt::format("pass {} of the loader at {} reads {} samples more than once: {}", pass.any().number,
-                            loader, coverage.repeated.size(), listed_samples(coverage.repeated)));
+                            loader, coverage.repeated.size(), listed(coverage.repeated, ", ")));
   }
   if (!pass.is_complete()) return std::nullopt;
   const auto may_miss = pass.any().drops_last ? coverage.padding : 0;
@@ -112,7 +105,7 @@ std::optional<CheckResult> problem_of_pass(const SharedPass& pass, int num_ranks
     const auto readers = pass.ranks.size();
     return fail(fmt::format(
         "pass {} of the loader at {} never reads {} of {} samples: {}{}", pass.any().number, loader,
-        coverage.missing.size(), coverage.size, listed_samples(coverage.missing),
+        coverage.missing.size(), coverage.size, listed(coverage.missing, ", "),
         static_cast<int>(readers) < num_ranks ? fmt::format("; only {} of {} ranks read it", readers, num_ranks) : ""));
   }
   return std::nullopt;

@@ -60,7 +60,7 @@ std::string dying(int rank, std::int64_t update) {
                      update);
 }
 
-// Both runs work in one folder. Throws CannotJudge if the program starts from the beginning.
+// The run that starts again in the folder of the interrupted one.
 const ProgramRun& continued(Runs& runs, const RunRequest& interrupted) {
   static_cast<void>(runs.get(interrupted));
   return runs.get({.ranks = interrupted.ranks, .continues = true, .folder = interrupted.folder});
@@ -121,7 +121,7 @@ std::optional<CheckResult> problem_of_data(const std::vector<Steps>& whole, cons
   return std::nullopt;
 }
 
-// What the program has not restored, in the order of causes.
+// What the program does not restore, in the order of causes.
 std::optional<CheckResult> problem_of_rest(const std::vector<Steps>& whole, const std::vector<Steps>& rest,
                                            std::size_t interrupted_at) {
   const auto &before = whole.front(), &after = rest.front();

@@ -125,7 +125,6 @@ std::vector<std::string> command_of(const CheckedProgram& program, const RunRequ
   const auto options = options_of(program, request);
   command.insert(command.end(), options.begin(), options.end());
   command.insert(command.end(), {"--record", files.record, "--record-audit", "--diagnosis", files.diagnosis});
-  if (request.tensors) command.emplace_back("--record-tensors");
   if (!request.faults.empty()) {
     write_text(path("faults.yaml"), request.faults);
     command.insert(command.end(), {"--faults", path("faults.yaml")});
@@ -167,7 +166,6 @@ ProgramRun run_program(const CheckedProgram& program, const RunRequest& request,
   const auto end = run_child(std::move(process), files.output, files.error, kLimit);
   ProgramRun run{.request = request, .exit_code = end.exit_code, .is_late = end.is_late};
   run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  run.output = accel::read_text(files.output);
   run.error = accel::read_text(files.error);
   if (fs::exists(files.diagnosis)) run.diagnosis = diagnosis_of_json(accel::read_text(files.diagnosis));
   run.recording = read_recording(files.record, request.ranks);

@@ -26,7 +26,6 @@ struct RunRequest {
   int ranks = 1;
   bool same_work = false;                      ///< see RecordOptions
   std::int64_t seed = 0;                       ///< see RecordOptions
-  bool tensors = false;                        ///< see RecordOptions
   std::optional<std::uint64_t> schedule = {};  ///< the seed of a random schedule; none: ranks run in parallel
   std::string disturb = {};                    ///< see RecordOptions
   bool continues = false;                      ///< starts again in the folder of an interrupted run
@@ -44,7 +43,7 @@ struct ProgramRun {
   int exit_code = 0;
   bool is_late = false;  ///< ended because it took too long
   double seconds = 0;
-  std::string output = {}, error = {};  ///< its streams
+  std::string error = {};  ///< its standard error
   std::optional<Diagnosis> diagnosis = {};
   Recording recording = {};  ///< by rank
   /// On a network. None: it made fewer than two optimizer steps.

@@ -54,7 +54,7 @@ ChildEnd run_child(launcher::ProcessOptions options, const std::string& output, 
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  if (options.own_group) kill(-pid, SIGKILL);  // what it has left behind
+  if (options.own_group) kill(-pid, SIGKILL);  // what it leaves running
   end.exit_code = launcher::exit_code_of_status(status);
   return end;
 }

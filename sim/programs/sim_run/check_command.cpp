@@ -12,6 +12,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
 #include "sim/programs/check/check.hpp"
+#include "sim/programs/check/default_network.hpp"
 #include "sim/programs/check/runs.hpp"
 #include "sim/programs/command_line/child.hpp"
 #include "sim/programs/command_line/command_line.hpp"
@@ -25,15 +26,6 @@ namespace accel::programs {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// One rank per machine, see configs/sim/networks/ethernet_25g.yaml.
-const CheckNetwork kEthernet{.name = "25 Gb/s Ethernet", .text = R"(name: ethernet_25g
-library: gloo
-overhead_seconds: 5.0e-5
-reduce_seconds_per_byte: 1.2e-10
-topology: {kind: switch, latency_seconds: 1.0e-5, bytes_per_second: 2.938e+09}
-compute: {kind: cpu_time}
-)"};
 
 struct CheckArguments {
   int ranks = 4;
@@ -194,8 +186,8 @@ Json json_of(const std::vector<Judged>& all, bool has_failed) {
 }
 
 int run(const CheckArguments& arguments) {
-  const auto network =
-      arguments.network.empty() ? kEthernet : CheckNetwork{arguments.network, read_text(arguments.network)};
+  const auto network = arguments.network.empty() ? CheckNetwork{"25 Gb/s Ethernet", kEthernet25g}
+                                                 : CheckNetwork{arguments.network, read_text(arguments.network)};
   Runs runs(program_of(arguments), arguments.ranks, arguments.is_quick, network);
   std::vector<const Check*> chosen;
   const auto is_in = [](const std::vector<std::string>& names, const char* name) {
@@ -234,6 +226,9 @@ int check_main(int argc, char** argv, const ExperimentFiles& experiments) {
       "Runs a program several times and checks that its distributed training is right. Exit code 0: no check failed; "
       "1: one did.",
       "sim-run check");
+  std::string questions = "Checks:";
+  for (const auto& check : checks()) questions += fmt::format("\n  {:<15} {}", check.name, check.question);
+  app.footer(questions);
   app.add_option("--ranks", arguments.ranks, "Number of ranks")->capture_default_str();
   app.add_flag("--quick", arguments.is_quick, "Fewer runs");
   app.add_option("--only", arguments.only, "Names of the checks to make, separated by commas")->delimiter(',');

@@ -4,10 +4,7 @@
 // for every trial.
 #include "sim/programs/sim_run/explore_target.hpp"
 
-#include <fcntl.h>
 #include <fmt/ranges.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -19,6 +16,7 @@
 #include "backends/launch/process.hpp"
 #include "reference/config/yaml_reader.hpp"
 #include "sim/faults/fault_file.hpp"
+#include "sim/programs/command_line/child.hpp"
 #include "sim/programs/comparison/step_difference.hpp"
 #include "sim/programs/rehearsal/diagnosis_json.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
@@ -86,18 +84,10 @@ class ProgramTarget : public ExploreTarget {
     }
     // The folder is reused by all trials. A diagnosis that exists afterwards must be of this one.
     fs::remove(request.rehearsal.diagnosis);
-    const int output = open(path("output").c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
     // Standard error repeats the same diagnosis for hundreds of trials, so it is discarded.
-    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    const auto pid = launcher::start_process({.command = command_,
-                                              .environment = {{kSimRequestVariable, to_json(request)}},
-                                              .descriptors = {{output, STDOUT_FILENO}, {nowhere, STDERR_FILENO}}});
-    close(output);
-    close(nowhere);
-    int status = 0;
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
-    const int exit_code = launcher::exit_code_of_status(status);
+    const int exit_code = run_child({.command = command_, .environment = {{kSimRequestVariable, to_json(request)}}},
+                                    path("output"), "/dev/null")
+                              .exit_code;
     // Without a diagnosis the program never reached accel::run, or the process died. Exit code 2 is wrong usage, which
     // is the same for every schedule, so exploring on would be pointless.
     if (!fs::exists(request.rehearsal.diagnosis)) {

@@ -176,7 +176,7 @@ class TrackEventReader {
       event.slice.track = track.name;
       track.open.push_back(std::move(event.slice));
     } else if (event.type == kSliceEnd) {
-      if (track.open.empty()) throw Error("a slice ends that has not begun");
+      if (track.open.empty()) throw Error("a slice ends that never began");
       auto slice = std::move(track.open.back());
       track.open.pop_back();
       slice.end = time;

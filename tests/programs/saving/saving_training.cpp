@@ -49,7 +49,7 @@ int train(int argc, char** argv) {
       throw accel::Error("the checkpoint mixes steps");
   }
   tell("loaded " + std::to_string(progress.steps));
-  accelerator.wait_for_everyone();  // until it is told
+  accelerator.wait_for_everyone();  // until rank 0 has reported it
   if (accelerator.process_index() == std::stoi(argv[5])) {
     std::thread([time = std::chrono::microseconds(std::stoi(argv[6]))] {
       std::this_thread::sleep_for(time);

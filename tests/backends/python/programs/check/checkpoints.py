@@ -1,4 +1,4 @@
-"""Saves everything at the end of each epoch and in the middle, and resumes by itself."""
+"""Saves everything at the end of each epoch and in the middle, and continues from what it finds."""
 import os, torch
 from torch.utils.data import DataLoader, TensorDataset
 from accelerate import Accelerator

@@ -1,4 +1,4 @@
-"""Plain DistributedDataParallel that saves in the middle of epochs and resumes by itself."""
+"""Plain DistributedDataParallel that saves in the middle of epochs and continues from what it finds."""
 import os, torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, TensorDataset

@@ -174,7 +174,13 @@ at::Tensor TrainingStep::clip_grad_norm_(const std::vector<at::Tensor>& paramete
   // Clipping gradients that still accumulate would clip the first micro-batches twice.
   if (!sync_gradients()) return training().path->unscaled(training().path->norm(parameters, norm_type));
   prepare_for_clipping();
+  observe_clip("clip_grad_norm_", parameters, max_norm);
   return training().path->clip_norm(parameters, max_norm, norm_type);
+}
+
+void TrainingStep::observe_clip(const char* call, const std::vector<at::Tensor>& parameters, double limit) {
+  if (context_->program_observer)
+    context_->program_observer->clip(call, training().path->complete_of(parameters), limit);
 }
 
 // Exact loss weights are applied first: they change the norm.
@@ -201,6 +207,7 @@ void TrainingStep::clip_grad_value_(const std::vector<at::Tensor>& parameters, d
               "clip_grad_norm_");
   if (!sync_gradients()) return;
   prepare_for_clipping();
+  observe_clip("clip_grad_value_", parameters, clip_value);
   optim::clip_grad_value(parameters, clip_value);
 }
 

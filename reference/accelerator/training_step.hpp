@@ -155,6 +155,7 @@ class TrainingStep : public virtual AcceleratorBase {
   [[nodiscard]] static Window suspend_sync(const Models& models);
   [[nodiscard]] static Window sync_next_backward(ParallelModel& model);
   void prepare_for_clipping();
+  void observe_clip(const char* call, const std::vector<at::Tensor>& parameters, double limit);
 
   bool trigger_ = false;
   at::Tensor global_grad_norm_;  // gradient norm of the last step that DeepSpeed's plugin took in backward

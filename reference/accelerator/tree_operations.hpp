@@ -33,7 +33,9 @@ class TreeOperations : public virtual AcceleratorBase {
                   "(torch::tensor(number)), or use gather_object");
     const CallSite site(where, "gather");
     verify("gather", tree);
-    return with_each(tree, [&](const at::Tensor& tensor) { return operations::gather(context_->world, tensor); });
+    return observed("gather", with_each(tree, [&](const at::Tensor& tensor) {
+                      return operations::gather(context_->world, tensor);
+                    }));
   }
   struct GatherTensorsOptions {
     bool with_gradients = false;  ///< for a loss over the rows of all ranks, such as a contrastive one
@@ -68,7 +70,7 @@ class TreeOperations : public virtual AcceleratorBase {
                   "row per sample, or a std::vector with one entry per sample");
     if constexpr (RowTree<T>) {
       const CallSite site(where, "gather_for_metrics");
-      return gather_rows_for_metrics(tree);
+      return observed("gather_for_metrics", gather_rows_for_metrics(tree));
     } else {
       return tree;
     }
@@ -150,6 +152,20 @@ class TreeOperations : public virtual AcceleratorBase {
     if constexpr (Tree<T>) {
       if (debug_group_) operations::verify(*debug_group_, operation, context_->device, tensors_of(tree), compared);
     }
+  }
+  // Reports the rows of a result that was gathered.
+  template <typename T>
+  T observed(const char* call, T result) const {
+    if constexpr (Tree<T>) {
+      if (context_->program_observer) {
+        std::vector<std::int64_t> rows;
+        for_each_tensor(result, [&](const at::Tensor& tensor) {
+          if (tensor.dim() > 0) rows.push_back(tensor.size(0));
+        });
+        context_->program_observer->gather(call, rows);
+      }
+    }
+    return result;
   }
   // Applies `f` to every tensor. Other types have already failed a static_assert; returning them unchanged keeps the
   // compiler from adding errors to it.

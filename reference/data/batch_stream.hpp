@@ -38,6 +38,10 @@ struct BatchRecord {
   std::vector<ReaderMark> marks = {};
   /// Non-duplicate rows per rank, if the duplicates are not all at the end of the step; otherwise empty.
   std::vector<std::int64_t> real_rows = {};
+
+  // --- only if the pass is observed ---
+  std::vector<std::int64_t> indices = {};  ///< of the samples in the dataset; empty if they are unknown
+  at::Tensor drawn_from = {};              ///< see ProgramObserver::ReadBatch
 };
 
 template <typename Batch>
@@ -86,7 +90,8 @@ struct ReadersOptions {
   Workers::Options workers = {};
   /// The loader's workers, to which those of the pass are added; null: the stream has them alone.
   std::shared_ptr<Workers>* kept = nullptr;
-  bool persistent = false;  ///< kept workers of an earlier pass continue
+  bool persistent = false;   ///< kept workers of an earlier pass continue
+  bool is_observed = false;  ///< batches are handed to a ProgramObserver
 };
 
 /// Returns the workers of a pass. `resumed`: they continue with `generators`, otherwise they begin with `starts`.
@@ -115,7 +120,7 @@ class IndexedBatches : public BatchStream<Batch> {
     if (options_.num_workers == 0) {
       auto step = steps_.next();
       if (!step) return std::nullopt;
-      return fetched(*fetch_, *step);
+      return fetched(*fetch_, *step, options_.is_observed);
     }
     if (!workers_) start_workers();
     if (ahead_.empty()) return std::nullopt;
@@ -126,9 +131,14 @@ class IndexedBatches : public BatchStream<Batch> {
   }
 
  private:
-  static LoadedBatch<Batch> fetched(const Fetch& fetch, const Step& step) {
-    return {{.num_rows = static_cast<std::int64_t>(step.indices.size()), .remainder = step.remainder},
-            fetch(step.indices)};
+  static LoadedBatch<Batch> fetched(const Fetch& fetch, const Step& step, bool is_observed) {
+    const auto before = is_observed ? default_generator().get_state() : at::Tensor();
+    LoadedBatch<Batch> loaded{{.num_rows = static_cast<std::int64_t>(step.indices.size()), .remainder = step.remainder},
+                              fetch(step.indices)};
+    if (!is_observed) return loaded;
+    loaded.indices = step.indices;
+    if (!has_state(default_generator(), before)) loaded.drawn_from = before;
+    return loaded;
   }
 
   void start_workers() {
@@ -140,8 +150,9 @@ class IndexedBatches : public BatchStream<Batch> {
     auto step = steps_.next();
     if (!step) return;
     const auto worker = std::exchange(next_worker_, (next_worker_ + 1) % options_.num_workers);
-    auto future = workers_->submit(worker, [fetch = fetch_, worker, step = std::move(*step)] {
-      auto issued = fetched(*fetch, step);
+    const auto is_observed = options_.is_observed;
+    auto future = workers_->submit(worker, [fetch = fetch_, worker, is_observed, step = std::move(*step)] {
+      auto issued = fetched(*fetch, step, is_observed);
       issued.marks = {{.reader = worker, .num_samples = issued.num_rows, .generator = default_generator().get_state()}};
       return issued;
     });

@@ -202,8 +202,9 @@ class DataLoader {
     loader_->steps().begin_pass(num_read, draws_at_once);
     return std::make_unique<detail::IndexedBatches<Batch>>(
         loader_->steps(),
-        [dataset = dataset_, collate = collate_, pins = loader_->pins_batches()](const auto& indices) {
-          return detail::pinned(detail::fetch_batch(*dataset, *collate, indices), pins);
+        [dataset = dataset_, collate = collate_, pins = loader_->pins_batches(),
+         seed = loader_->sample_seed()](const auto& indices) {
+          return detail::pinned(detail::fetch_batch(*dataset, *collate, indices, seed), pins);
         },
         std::move(readers));
   }

@@ -8,6 +8,7 @@
 #include "reference/data/collate.hpp"
 #include "reference/data/dataset.hpp"
 #include "reference/data/loader.hpp"
+#include "reference/rank_local/random.hpp"
 #include "reference/tree/tree.hpp"
 
 /// Fetching and collating the samples of any kind of dataset. Thread rule: that of the dataset.
@@ -27,14 +28,20 @@ auto collate_with(Collate& collate, const std::vector<Sample>& samples) {
   }
 }
 
+/// `sample_seed`: see RankContext.
 template <typename Dataset, typename Collate>
-auto fetch_batch(Dataset& dataset, Collate& collate, const std::vector<std::int64_t>& indices) {
+auto fetch_batch(Dataset& dataset, Collate& collate, const std::vector<std::int64_t>& indices,
+                 std::optional<std::uint64_t> sample_seed = {}) {
   if constexpr (std::is_same_v<Collate, DefaultCollate> && BatchedDataset<Dataset>) {
     return dataset.get_batch(indices);
   } else {
     std::vector<std::remove_cvref_t<decltype(dataset.get(std::int64_t{}))>> samples;
     samples.reserve(indices.size());
-    for (const auto index : indices) samples.push_back(dataset.get(index));
+    for (const auto index : indices) {
+      std::optional<GeneratorScope> scope;
+      if (sample_seed) scope.emplace(make_generator(*sample_seed + static_cast<std::uint64_t>(index)));
+      samples.push_back(dataset.get(index));
+    }
     return collate_with(collate, samples);
   }
 }

@@ -147,6 +147,17 @@ std::int64_t Loader::total_dataset_length() const {
   return *source_.size;
 }
 
+// Streams and dispatched batches have no indices.
+ProgramObserver::LoaderFacts Loader::facts() const {
+  const bool has_indices = !is_stream() && !is_dispatched();
+  return {.size = has_indices ? source_.size : std::nullopt,
+          .batch_size = options_.batch_sampler ? options_.batch_sampler->batch_size() : options_.batch_size,
+          .drop_last = options_.batch_sampler ? options_.batch_sampler->drop_last() : options_.drop_last,
+          .shuffles = sampler_ && sampler_->shuffles(),
+          .is_divided = is_prepared() || (sampler_ && sampler_->is_sharded()),
+          .num_workers = options_.num_workers};
+}
+
 // Nobody else has the copy that pin_memory makes, here or where batches are read. Other pinned batches may be the
 // program's, which may change them next, so the options decide whether to wait.
 at::Tensor Loader::begin_move(const at::Tensor& tensor) {
@@ -162,6 +173,11 @@ at::Tensor Loader::begin_move(const at::Tensor& tensor) {
 bool Loader::pins_batches() const {
   const auto* rank = is_prepared() ? shard_.context : find_current_rank();
   return options_.pin_memory == true && rank != nullptr && !rank->device.is_cpu() && !is_dispatched();
+}
+
+std::optional<std::uint64_t> Loader::sample_seed() const {
+  const auto* rank = find_current_rank();
+  return rank == nullptr ? std::nullopt : rank->sample_seed;
 }
 
 void Loader::finish_moves() const {

@@ -46,6 +46,7 @@ class Loader {
   /// True if rank 0 reads and sends each rank its part.
   [[nodiscard]] bool is_dispatched() const { return plan_.is_dispatched; }
   [[nodiscard]] bool is_stream() const { return source_.is_stream; }
+  [[nodiscard]] ProgramObserver::LoaderFacts facts() const;
   /// True while a pass is open.
   [[nodiscard]] bool is_being_read() const { return open_pass() != nullptr; }
   /// True if every rank reads separate parts of a stream.
@@ -73,6 +74,8 @@ class Loader {
   [[nodiscard]] std::int64_t units_per_step() const;
   /// True if batches are copied to pinned memory where they are read.
   [[nodiscard]] bool pins_batches() const;
+  /// See RankContext.
+  [[nodiscard]] std::optional<std::uint64_t> sample_seed() const;
   /// The epoch of the open pass, or of the next one: the number of completed passes, unless it was set.
   [[nodiscard]] std::int64_t iteration() const { return position().epoch(); }
   /// True if every rank reads separate parts and none knows how many batches the others get.

@@ -17,7 +17,9 @@ Pass::Pass(std::shared_ptr<Loader> loader, std::int64_t skip_batches)
       position_(loader_->position()),
       start_(position_.start()),
       saved_(loader_->next_pass().value_or(SavedPass())),
+      observer_(current_program_observer()),
       num_exceptions_(std::uncaught_exceptions()) {
+  if (observer_) observer_->begin_pass(loader_, loader_->facts(), start_.num_read > 0 || skip_batches > 0);
   const auto num_skipped = units_of(skip_batches);
   // If a position cannot be computed, the skipped steps are read and discarded instead.
   num_to_seek_ = start_.num_read + (loader_->can_seek() ? num_skipped : 0);
@@ -93,7 +95,19 @@ void Pass::advance() {
     batches_->map([&](const at::Tensor& tensor) { return loader_->begin_move(tensor); });
     loader_->finish_moves();
   }
+  if (observer_) observe(*batch);
   hand_out(*batch);
+}
+
+void Pass::observe(const BatchRecord& batch) {
+  ProgramObserver::ReadBatch read{.indices = batch.indices, .drawn_from = batch.drawn_from};
+  if (!batch.marks.empty() && batch.marks.front().reader >= 0)
+    read.reader = static_cast<int>(batch.marks.front().reader);
+  batches_->map([&](const at::Tensor& tensor) {
+    read.tensors.push_back(tensor);
+    return tensor;
+  });
+  observer_->read_batch(loader_, read);
 }
 
 // end_of_dataloader is set before the last batch is handed out, because the optimizer must step on that batch
@@ -127,6 +141,7 @@ void Pass::count(const std::vector<ReaderMark>& marks) {
 }
 
 void Pass::end() {
+  if (observer_) observer_->end_pass(loader_);
   close_streams();
   const bool any_batch = position_.num_read() > 0 || has_nothing_left();
   position_.end(/*counts_as_epoch=*/any_batch || loader_->other_ranks_may_have_batches());
@@ -178,7 +193,8 @@ ReadersOptions Pass::readers_of_start() const {
           .starts = saved_.record.worker_starts.size() == static_cast<std::size_t>(loader_->num_readers())
                         ? saved_.record.worker_starts
                         : std::vector<at::Tensor>(),
-          .workers = {.init = loader_->options().worker_init_fn, .timeout = loader_->options().timeout}};
+          .workers = {.init = loader_->options().worker_init_fn, .timeout = loader_->options().timeout},
+          .is_observed = is_observed()};
 }
 
 }  // namespace accel::detail

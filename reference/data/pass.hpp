@@ -62,6 +62,9 @@ class Pass {
   [[nodiscard]] ReadersOptions readers_of_start() const;
   [[nodiscard]] const PassRecord& record() const { return saved_.record; }
 
+  /// The batches that are handed out, for a ProgramObserver.
+  [[nodiscard]] bool is_observed() const { return observer_ != nullptr; }
+
   // --- for the loader ---
 
   [[nodiscard]] bool belongs_to(const Loader& loader) const { return loader_.get() == &loader; }
@@ -74,6 +77,7 @@ class Pass {
   [[nodiscard]] std::int64_t units_of(std::int64_t num_batches) const;
   void activate(std::int64_t num_read);
   void count(const std::vector<ReaderMark>& marks);
+  void observe(const BatchRecord& batch);
   void close_streams();
   void close(std::optional<SavedPass> left);
 
@@ -83,8 +87,9 @@ class Pass {
   SavedPass saved_;  // num_read is in position_
   std::int64_t num_to_seek_ = 0, num_to_discard_ = 0;
   ActiveLoader active_;
-  std::unique_ptr<PassBatches> batches_;  // null when the pass is closed
-  int num_exceptions_;                    // in flight when the pass began
+  std::unique_ptr<PassBatches> batches_;       // null when the pass is closed
+  std::shared_ptr<ProgramObserver> observer_;  // null: nobody observes the pass
+  int num_exceptions_;                         // in flight when the pass began
 };
 
 }  // namespace accel::detail

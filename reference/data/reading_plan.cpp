@@ -157,6 +157,8 @@ std::shared_ptr<Sampler> sampler_of_rank(const std::shared_ptr<Sampler>& plain, 
       !plain->is_sharded() || shard.data_parallel.size == 1,
       "prepare: the loader's sampler is already sharded by rank; pass prepare a loader with an unsharded sampler, "
       "or do not prepare this loader");
+  const auto& seed = shard.context->sample_seed;
+  if (seed && plain->has_generator() && !plain->generator()) plain->set_generator(make_generator(*seed));
   const auto* random = dynamic_cast<const RandomSampler*>(plain.get());
   if (random != nullptr && !is_seedable(*plain) && shard.config.seeds_order()) {
     return std::make_shared<SeedableRandomSampler>(

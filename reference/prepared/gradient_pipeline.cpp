@@ -213,12 +213,33 @@ StepOutcome GradientPipeline::step(torch::optim::Optimizer& optimizer, const Los
     before_clipping(optimizer);
     clip_norm(optim::parameters_of(optimizer), clipping_norm_, /*norm_type=*/2.0);
   }
-  // Checks and weights come before, since the gradients that parameters show afterwards may be temporary.
+  const auto& observer = context_->program_observer;
+  if (observer) observer->before_update(observed(optimizer));
+  auto outcome = step_values(optimizer, checked_closure);
+  if (observer) observer->after_update(observed(optimizer));
+  return outcome;
+}
+
+// Checks and weights come before, since the gradients that parameters show in it may be temporary.
+StepOutcome GradientPipeline::step_values(torch::optim::Optimizer& optimizer, const LossClosure& closure) {
   SteppedValues values(models_);
   const sharded::MemoryScope scope(optimizer_memory_ && lacks_state(optimizer) ? optimizer_memory_ : nullptr);
-  auto outcome = try_step(optimizer, checked_closure);
+  auto outcome = try_step(optimizer, closure);
   values.finish(outcome.may_have_stepped());
   return outcome;
+}
+
+std::vector<at::Tensor> GradientPipeline::complete_of(std::vector<at::Tensor> parameters) const {
+  std::erase_if(parameters, [&](const auto& parameter) { return division_of(parameter) != nullptr; });
+  return parameters;
+}
+
+ProgramObserver::Update GradientPipeline::observed(torch::optim::Optimizer& optimizer) const {
+  const auto parameters = optim::parameters_of(optimizer);
+  ProgramObserver::Update update{.optimizer = &optimizer, .parameters = complete_of(parameters)};
+  if (update.parameters.size() == parameters.size()) update.state = optim::state_tensors(optimizer);
+  for (auto& group : optimizer.param_groups()) update.learning_rates.push_back(group.options().get_lr());
+  return update;
 }
 
 // An optimizer such as LBFGS decides by the loss how often it evaluates the closure, and each evaluation is collective:

@@ -73,6 +73,8 @@ class GradientPipeline {
   [[nodiscard]] const std::vector<std::shared_ptr<ParallelModel>>& models() const { return models_; }
   /// Whether ranks hold shards of the parameter.
   [[nodiscard]] bool is_sharded(const at::Tensor& parameter) const;
+  /// Those that every rank holds completely.
+  [[nodiscard]] std::vector<at::Tensor> complete_of(std::vector<at::Tensor> parameters) const;
   /// Where the optimizers' state is allocated; null: in LibTorch's memory.
   [[nodiscard]] const std::shared_ptr<sharded::MemorySource>& optimizer_memory() const { return optimizer_memory_; }
   /// Counts samples of each window from now on, for schedules with samples_per_step.
@@ -129,7 +131,9 @@ class GradientPipeline {
   [[nodiscard]] const DividedParameter* division_of(const at::Tensor& parameter) const;
   [[nodiscard]] at::Tensor norm_of_own_parts(const std::vector<at::Tensor>& parameters, double norm_type) const;
   [[nodiscard]] bool accounts_for(const at::Tensor& parameter) const;
+  StepOutcome step_values(torch::optim::Optimizer& optimizer, const LossClosure& closure);
   StepOutcome try_step(torch::optim::Optimizer& optimizer, const LossClosure& closure);
+  [[nodiscard]] ProgramObserver::Update observed(torch::optim::Optimizer& optimizer) const;
   StepOutcome step_unless_infinite(torch::optim::Optimizer& optimizer);
   [[nodiscard]] at::Tensor common_loss(const at::Tensor& loss) const;
   void check_averaged(const torch::optim::Optimizer& optimizer, StepOptions options);

@@ -6,6 +6,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
+#include <cstring>
+
 #include "reference/core/errors.hpp"
 
 namespace accel {
@@ -29,6 +31,11 @@ at::Generator generator_of_state(const at::Tensor& state) {
   auto generator = make_generator(0);
   restore_generator(generator, state);
   return generator;
+}
+
+bool has_state(const at::Generator& generator, const at::Tensor& state) {
+  const auto own = generator.get_state();
+  return own.numel() == state.numel() && std::memcmp(own.const_data_ptr(), state.const_data_ptr(), own.numel()) == 0;
 }
 
 at::Generator default_generator() { return at::detail::getDefaultCPUGenerator(); }

@@ -27,6 +27,9 @@ void restore_generator(at::Generator& generator, const at::Tensor& state);
 /// Creates a CPU generator with the given state. Throws ArgumentError as `restore_generator` does.
 at::Generator generator_of_state(const at::Tensor& state);
 
+/// Whether the generator is in a state from `Generator::get_state()`.
+bool has_state(const at::Generator& generator, const at::Tensor& state);
+
 /// Returns the generator that a draw without an explicit generator uses on this thread: that of the innermost scope, or
 /// LibTorch's default generator.
 at::Generator default_generator();

@@ -71,6 +71,10 @@ RankContext* find_current_rank() { return thread_rank; }
 
 std::shared_ptr<StepObserver> current_listener() { return thread_rank == nullptr ? nullptr : thread_rank->listener; }
 
+std::shared_ptr<ProgramObserver> current_program_observer() {
+  return thread_rank == nullptr ? nullptr : thread_rank->program_observer;
+}
+
 // A new thread does not inherit these settings, and a pooled thread keeps those of the previous rank. Backward
 // passes must run on the rank's thread (multithreading disabled), or gradient hooks would run on threads without
 // a rank. The autocast cache may still hold weights of the previous rank, so it is cleared.

@@ -18,6 +18,7 @@
 #include "reference/rank_local/libc_random.hpp"
 #include "reference/rank_local/random.hpp"
 #include "reference/state/gradient_state.hpp"
+#include "reference/state/program_observer.hpp"
 #include "reference/state/step_observer.hpp"
 
 namespace accel {
@@ -64,6 +65,10 @@ struct RankContext {
   std::function<std::unique_ptr<DeviceGraph>(const std::function<void()>& body)> capture_graph = {};
   std::shared_ptr<Files> files = std::make_shared<PosixFiles>();  ///< destination of everything that is saved
   std::shared_ptr<StepObserver> listener = {};                    ///< null if there is no listener
+  std::shared_ptr<ProgramObserver> program_observer = {};         ///< null if nobody observes the program
+  /// Set: the orders of prepared samplers without a generator, and the random numbers of a sample, follow from this
+  /// seed, so that runs on different numbers of ranks read the same samples.
+  std::optional<std::uint64_t> sample_seed = {};
   std::function<void(const std::string& text)> print;  ///< writes one text to standard output without interleaving
   std::function<void(const std::string& text)> warn = print_warning;  ///< reports a warning; called by warn_once
   std::shared_ptr<std::set<std::string>> warned = std::make_shared<std::set<std::string>>();  ///< texts: see warn_once
@@ -93,6 +98,9 @@ RankContext* find_current_rank();
 
 /// Returns the listener of the rank that this thread runs; null if it has none or the thread runs no rank.
 std::shared_ptr<StepObserver> current_listener();
+
+/// Returns the observer of the program of the rank that this thread runs; null if there is none.
+std::shared_ptr<ProgramObserver> current_program_observer();
 
 /// Makes `context` the rank of this thread, and its generator the default generator, until the scope ends. Sets what
 /// threads do not inherit: intra-op threads, gradients enabled, autocast disabled, backward passes on this thread.

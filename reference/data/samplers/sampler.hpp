@@ -41,6 +41,8 @@ class Sampler {
   [[nodiscard]] virtual std::optional<at::Generator> generator() const { return std::nullopt; }
   /// nullopt: the sampler draws from the default generator, or from a generator that it seeds from it.
   virtual void set_generator(std::optional<at::Generator> generator) { (void)generator; }
+  /// True if each pass is meant to have another order.
+  [[nodiscard]] virtual bool shuffles() const { return has_generator(); }
   /// True if the sampler visits only this rank's part, so that it must not be sharded again.
   [[nodiscard]] virtual bool is_sharded() const { return false; }
 
@@ -180,6 +182,7 @@ class DistributedSampler : public Sampler {
   [[nodiscard]] std::int64_t size() const override;
   std::vector<std::int64_t> begin_pass() override;
   void set_epoch(std::int64_t epoch) override { epoch_ = epoch; }
+  [[nodiscard]] bool shuffles() const override { return options_.shuffle; }
   [[nodiscard]] bool is_sharded() const override { return options_.num_replicas > 1; }
   [[nodiscard]] std::string kind() const override { return "distributed"; }
   [[nodiscard]] Value state_dict() const override;

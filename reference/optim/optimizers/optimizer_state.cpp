@@ -117,6 +117,20 @@ std::unique_ptr<StateDictCodec> required_codec_of(const torch::optim::Optimizer&
   return form;
 }
 
+bool has_state_dict(const torch::optim::Optimizer& optimizer) {
+  return dynamic_cast<const OptimizerWithStateDict*>(&optimizer) != nullptr || codec_of(optimizer) != nullptr;
+}
+
+void append_tensors(const Value& value, std::vector<at::Tensor>& tensors) {
+  if (value.is<at::Tensor>()) tensors.push_back(value.as<at::Tensor>());
+  if (value.is<Value::List>()) {
+    for (const auto& entry : value.as<Value::List>()) append_tensors(entry, tensors);
+  }
+  if (value.is<Value::Dict>()) {
+    for (const auto& [key, entry] : value.as<Value::Dict>()) append_tensors(entry, tensors);
+  }
+}
+
 }  // namespace
 
 std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& optimizer) {
@@ -131,6 +145,12 @@ Value state_dict(const torch::optim::Optimizer& optimizer) {
   return write_state_dict(optimizer, *required_codec_of(optimizer));
 }
 
+std::vector<at::Tensor> state_tensors(const torch::optim::Optimizer& optimizer) {
+  std::vector<at::Tensor> tensors;
+  if (has_state_dict(optimizer)) append_tensors(state_dict(optimizer).at("state"), tensors);
+  return tensors;
+}
+
 void load_state_dict(torch::optim::Optimizer& optimizer, const Value& state_dict) {
   if (auto* ours = dynamic_cast<OptimizerWithStateDict*>(&optimizer)) return ours->load_state_dict(state_dict);
   read_state_dict(optimizer, state_dict, *required_codec_of(optimizer));
@@ -142,8 +162,8 @@ void move_state_to_parameters(torch::optim::Optimizer& optimizer) {
   // copy is skipped.
   const bool may_have_moved =
       std::any_of(parameters.begin(), parameters.end(), [](const auto& parameter) { return !parameter.is_cpu(); });
-  const bool is_known = dynamic_cast<OptimizerWithStateDict*>(&optimizer) != nullptr || codec_of(optimizer) != nullptr;
-  if (may_have_moved && is_known && !optimizer.state().empty()) load_state_dict(optimizer, state_dict(optimizer));
+  if (may_have_moved && has_state_dict(optimizer) && !optimizer.state().empty())
+    load_state_dict(optimizer, state_dict(optimizer));
 }
 
 bool has_stepped(const torch::optim::Optimizer& optimizer) {

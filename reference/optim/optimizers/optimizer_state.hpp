@@ -25,6 +25,9 @@ namespace accel::optim {
 /// Throws ArgumentError for an optimizer of an unsupported class.
 [[nodiscard]] Value state_dict(const torch::optim::Optimizer& optimizer);
 
+/// The tensors of the state, in the order of its state dict; none for an optimizer of an unsupported class.
+[[nodiscard]] std::vector<at::Tensor> state_tensors(const torch::optim::Optimizer& optimizer);
+
 /// Copies tensors to the dtype and device of the parameters, as Python does. Throws CheckpointError, which lists all
 /// mismatches (numbers and sizes of groups, options, shapes), and leaves the optimizer unchanged then.
 void load_state_dict(torch::optim::Optimizer& optimizer, const Value& state_dict);

@@ -24,22 +24,22 @@ long long judge(const char* path, unsigned long long offset, unsigned long long 
   }
 }
 
-void set_judge(WriteDecision decide) {
-  const auto set = reinterpret_cast<void (*)(WriteDecision)>(dlsym(RTLD_DEFAULT, "accel_judge_writes"));
-  if (set != nullptr) set(decide);
-}
-
 }  // namespace
 
 std::string write_watcher(const std::string& program_folder) {
   return program_folder + "/../lib/libaccel_watch_writes.so";
 }
 
-void watch_writes(std::shared_ptr<RankLink> link) {
-  judging_link() = std::move(link);
-  set_judge(judge);
+void judge_writes(WriteDecision decide) {
+  const auto set = reinterpret_cast<void (*)(WriteDecision)>(dlsym(RTLD_DEFAULT, "accel_judge_writes"));
+  if (set != nullptr) set(decide);
 }
 
-void unwatch_writes() { set_judge(nullptr); }
+void watch_writes(std::shared_ptr<RankLink> link) {
+  judging_link() = std::move(link);
+  judge_writes(judge);
+}
+
+void unwatch_writes() { judge_writes(nullptr); }
 
 }  // namespace accel::process

@@ -15,6 +15,8 @@ using WriteDecision = long long (*)(const char* path, unsigned long long offset,
 /// The library to load before a program (LD_PRELOAD) whose writes are judged; beside the program in lib/.
 std::string write_watcher(const std::string& program_folder);
 
+/// From here on `decide` is asked about this process's writes to files, if the watcher was loaded; null: nobody.
+void judge_writes(WriteDecision decide);
 /// From here on this process's proxy judges its writes to files, if the watcher was loaded. Once per process.
 void watch_writes(std::shared_ptr<RankLink> link);
 /// No more: the program has failed, and its proxy answers nothing after that.

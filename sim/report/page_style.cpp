@@ -69,6 +69,7 @@ pre {
   margin: 0; padding: 14px 16px; border-radius: 8px; background: var(--paper); white-space: pre-wrap;
   overflow-wrap: anywhere; line-height: 1.45;
 }
+pre + p { margin-top: 12px; }
 .legend {
   display: flex; flex-wrap: wrap; gap: 4px 18px; margin: 0 0 8px; padding: 0; list-style: none; font-size: 13.5px;
   color: var(--soft);

@@ -10,6 +10,7 @@ import os
 import random
 import sys
 import warnings
+import weakref
 
 import numpy
 import torch
@@ -99,6 +100,7 @@ class _Audit:
         self._optimizers = {}  # those that made steps, and their names
         self._schedules = []
         self._is_gathering = False
+        self._gathered = None  # a reference to what was gathered last
 
     # --- loaders ------------------------------------------------------------------------------------------------------
 
@@ -294,12 +296,29 @@ class _Audit:
                 result = original(accelerator, *args, **kwargs)
             finally:
                 self._is_gathering = not is_outermost
-            rows = [len(leaf) for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor) and leaf.dim() > 0]
+            leaves = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor) and leaf.dim() > 0]
             if is_outermost:
-                self._add("gather", json.dumps(rows), name, _place(2))
+                self._add("gather", json.dumps([len(leaf) for leaf in leaves]), name, _place(2))
+            if is_outermost and leaves:
+                self._observe_cuts(leaves[0])
             return result
 
         setattr(owner, name, observed)
+
+    def _observe_cuts(self, gathered):
+        """A program that gathers may drop the rows that fill the last batch itself: `gathered[:n]`."""
+        if self._gathered is None:
+            index = torch.Tensor.__getitem__
+
+            @functools.wraps(index)
+            def observed(tensor, key):
+                result = index(tensor, key)
+                if isinstance(key, slice) and self._gathered() is tensor and len(result) < len(tensor):
+                    self._add("gather cut", str(len(tensor) - len(result)))
+                return result
+
+            torch.Tensor.__getitem__ = observed
+        self._gathered = weakref.ref(gathered)
 
     # --- output and files -----------------------------------------------------------------------------------------------
 
@@ -427,5 +446,6 @@ def _describe_loader(loader):
         "shuffles": "Random" in type(sampler).__name__ or bool(getattr(sampler, "shuffle", False)),
         "workers": loader.num_workers,
         "classes": sorted(classes),
+        "begins_inside": "SkipBatchSampler" in classes or bool(getattr(loader, "skip_batches", 0)),
         "is_divided": bool(classes & {"DistributedSampler", "BatchSamplerShard", "DataLoaderShard", "DataLoaderDispatcher"}),
     }

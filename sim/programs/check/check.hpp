@@ -1,8 +1,12 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "sim/programs/check/program_run.hpp"
+#include "sim/report/check_report.hpp"
 
 /// The checks of `sim-run check`: each answers one question about a program from a few runs of it.
 ///
@@ -12,7 +16,7 @@ namespace accel::programs {
 
 class Runs;
 
-enum class Verdict { kPass, kFail, kFinding, kNotApplicable };
+using Verdict = sim::CheckVerdict;
 const char* name_of(Verdict verdict);
 
 struct CheckResult {
@@ -20,6 +24,11 @@ struct CheckResult {
   std::string text;         ///< one sentence: what was seen, or the cause in the program's terms
   std::string where = {};   ///< a line of the program, "train.py:31"; "": none
   std::string replay = {};  ///< the command that shows it alone; "": `sim-run check --only NAME`
+
+  // --- figures of a report ---
+  std::optional<sim::ReadSamples> samples = {};
+  std::vector<sim::ComparedQuantity> quantities = {};
+  std::optional<RunRequest> run = {};  ///< that shows it
 };
 
 struct Check {

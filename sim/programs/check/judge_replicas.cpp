@@ -6,38 +6,11 @@
 #include <set>
 
 #include "sim/programs/check/check.hpp"
+#include "sim/programs/check/parting.hpp"
 #include "sim/programs/check/runs.hpp"
 
 namespace accel::programs {
 namespace {
-
-struct Parting {
-  const Observation* seen = nullptr;  // of the first rank that differs
-  int rank = 0;
-  int count = 0;  // of this kind and name before it, on the rank
-};
-
-// The first observation of a kind that is not the same on a rank as on rank 0, in the order of the program.
-std::optional<Parting> first_parting(const Recording& recording, const std::string& kind) {
-  std::map<std::string, std::vector<const Observation*>> first;  // of rank 0, by name
-  for (const auto& seen : recording.front()) {
-    if (seen.kind == kind) first[seen.name].push_back(&seen);
-  }
-  std::optional<Parting> found;
-  for (std::size_t rank = 1; rank < recording.size(); ++rank) {
-    std::map<std::string, std::size_t> counts;
-    for (const auto& seen : recording[rank]) {
-      if (seen.kind != kind) continue;
-      const auto count = counts[seen.name]++;
-      const auto& same = first[seen.name];
-      if (count >= same.size() || same[count]->value == seen.value) continue;
-      if (!found || static_cast<int>(count) < found->count)
-        found = {&seen, static_cast<int>(rank), static_cast<int>(count)};
-      break;
-    }
-  }
-  return found;
-}
 
 int num_updates(const RankRecording& rank) {
   return static_cast<int>(
@@ -49,14 +22,19 @@ int num_updates(const RankRecording& rank) {
 CheckResult judge_replicas(Runs& runs) {
   const auto& recording = runs.base().recording;
   if (recording.size() == 1) throw CannotJudge{"there is one rank"};
-  if (num_updates(recording.front()) == 0)
-    throw CannotJudge{
-        "no optimizer step was observed, as in C++ programs, whose replicas the simulator compares after each step"};
+  if (num_updates(recording.front()) == 0) throw CannotJudge{"no optimizer step was observed"};
   const auto fail = [](std::string text) { return CheckResult{.verdict = Verdict::kFail, .text = std::move(text)}; };
   if (const auto parting = first_parting(recording, "initial parameters")) {
     return fail(
         fmt::format("{}: rank {} begins with other weights than rank 0: its model is not prepared, nor seeded alike",
                     parting->seen->name, parting->rank));
+  }
+  if (const auto parting = passing_difference(recording)) {
+    return {
+        .verdict = Verdict::kFinding,
+        .text = fmt::format("{}: the parameters of rank {} differ from those of rank 0 after update {} and agree at "
+                            "the end: they are averaged from time to time, as by LocalSGD",
+                            parting->seen->name, parting->rank, parting->count)};
   }
   if (const auto parting = first_parting(recording, "weights")) {
     return fail(fmt::format(
@@ -91,8 +69,7 @@ CheckResult judge_replicas(Runs& runs) {
 CheckResult judge_random_streams(Runs& runs) {
   const auto& recording = runs.base().recording;
   if (recording.size() == 1) throw CannotJudge{"there is one rank"};
-  if (num_updates(recording.front()) == 0)
-    throw CannotJudge{"weights and random numbers are observed in Python programs only"};
+  if (num_updates(recording.front()) == 0) throw CannotJudge{"no optimizer step was observed"};
   if (const auto parting = first_parting(recording, "initial parameters")) {
     return {
         .verdict = Verdict::kFail,

@@ -48,7 +48,8 @@ CheckResult judge_runs(Runs& runs) {
               .text = fmt::format("on {} rank{}: {}{}", ranks, ranks == 1 ? "" : "s", failure_of(run),
                                   misses_file ? "; it runs in an empty folder, and with --in-place in this one" : ""),
               .where = place_of_failure(run),
-              .replay = runs.replay({.ranks = ranks})};
+              .replay = runs.replay({.ranks = ranks}),
+              .run = run.request};
     }
     if (ranks == 1) counts.push_back(runs.uneven_ranks());
   }

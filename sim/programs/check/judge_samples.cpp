@@ -56,20 +56,38 @@ struct Coverage {
   std::vector<std::string> repeated, missing;
   bool all_by_every_rank = false;
   std::int64_t padding = 0;  // samples that may be read twice, or left out, to make the batches even
+
+  [[nodiscard]] bool has_padding_only() const { return static_cast<std::int64_t>(repeated.size()) <= padding; }
 };
 
-Coverage coverage_of(const SharedPass& pass, int num_ranks) {
+using Counts = std::map<std::string, int>;  // of samples
+
+// How often each sample is there: samples that are known by their content may be equal, as often as one rank reads
+// them. Of other samples than one rank reads, such as augmented ones, each is there once.
+Counts samples_of(const SharedPass& pass, const Counts& counts, const Counts& of_one_rank) {
+  Counts samples;
+  for (std::int64_t index = 0; index < pass.any().size.value_or(0); ++index) samples[std::to_string(index)] = 1;
+  if (pass.any().size) return samples;
+  const auto is_known = [&](const auto& entry) { return of_one_rank.contains(entry.first); };
+  if (std::all_of(counts.begin(), counts.end(), is_known)) return of_one_rank;
+  for (const auto& [sample, count] : counts) samples[sample] = 1;
+  return samples;
+}
+
+// `of_one_rank`: what one rank reads in this pass, if that is known.
+Coverage coverage_of(const SharedPass& pass, int num_ranks, const Counts& of_one_rank = {}) {
   const auto counts = pass.counts();
-  Coverage coverage{.size = pass.any().size.value_or(static_cast<std::int64_t>(counts.size()))};
-  for (const auto& [sample, count] : counts) {
-    if (count > 1) coverage.repeated.push_back(sample);
+  const auto samples = samples_of(pass, counts, of_one_rank);
+  Coverage coverage;
+  coverage.all_by_every_rank = num_ranks > 1 && static_cast<int>(pass.ranks.size()) == num_ranks && !counts.empty();
+  for (const auto& [sample, expected] : samples) {
+    const auto found = counts.find(sample);
+    const int count = found == counts.end() ? 0 : found->second;
+    coverage.size += expected;
+    if (count > expected) coverage.repeated.push_back(sample);
+    if (count < expected) coverage.missing.push_back(sample);
+    if (count > 0 && count < num_ranks * expected) coverage.all_by_every_rank = false;
   }
-  for (std::int64_t index = 0; pass.any().size && index < coverage.size; ++index) {
-    if (!counts.contains(std::to_string(index))) coverage.missing.push_back(std::to_string(index));
-  }
-  coverage.all_by_every_rank =
-      num_ranks > 1 && static_cast<int>(pass.ranks.size()) == num_ranks && !counts.empty() &&
-      std::all_of(counts.begin(), counts.end(), [&](const auto& entry) { return entry.second >= num_ranks; });
   std::size_t largest = 1;
   for (const auto* rank : pass.ranks) {
     for (const auto& batch : rank->batches) largest = std::max(largest, batch.size());
@@ -78,28 +96,38 @@ Coverage coverage_of(const SharedPass& pass, int num_ranks) {
   return coverage;
 }
 
-std::optional<CheckResult> problem_of_pass(const SharedPass& pass, int num_ranks) {
+// Of a pass in which every rank reads all samples.
+CheckResult repeated_by_every_rank(const SharedPass& pass, const Coverage& coverage, int num_ranks) {
   const auto& loader = pass.any().loader;
-  const auto coverage = coverage_of(pass, num_ranks);
+  CheckResult result{.verdict = Verdict::kFinding, .text = {}, .where = loader};
+  if (coverage.has_padding_only() && pass.any().is_divided) {
+    result.text = fmt::format(
+        "the {} samples of the loader at {} are fewer than one batch of {} ranks, so that every rank reads all of them",
+        coverage.size, loader, num_ranks);
+  } else if (!pass.trains()) {
+    result.text = fmt::format("every rank evaluates all {} samples of the loader at {}, {} times the work of one",
+                              coverage.size, loader, num_ranks);
+  } else {
+    result.verdict = Verdict::kFail;
+    result.text = fmt::format(
+        "every rank reads all {} samples of the loader at {}: it is not prepared and has no DistributedSampler",
+        coverage.size, loader);
+  }
+  return result;
+}
+
+std::optional<CheckResult> problem_of_pass(const SharedPass& pass, int num_ranks, const Counts& of_one_rank) {
+  const auto& loader = pass.any().loader;
+  const auto coverage = coverage_of(pass, num_ranks, of_one_rank);
   const auto fail = [&](std::string text) {
     return CheckResult{.verdict = Verdict::kFail, .text = std::move(text), .where = loader};
   };
-  if (coverage.all_by_every_rank) {
-    auto result = fail(fmt::format(
-        "every rank reads all {} samples of the loader at {}: it is neither prepared nor has it a DistributedSampler",
-        coverage.size, loader));
-    if (!pass.trains()) {
-      result.verdict = Verdict::kFinding;
-      result.text = fmt::format("every rank evaluates all {} samples of the loader at {}, {} times the work of one",
-                                coverage.size, loader, num_ranks);
-    }
-    return result;
-  }
-  if (static_cast<std::int64_t>(coverage.repeated.size()) > coverage.padding) {
+  if (coverage.all_by_every_rank) return repeated_by_every_rank(pass, coverage, num_ranks);
+  if (!coverage.has_padding_only()) {
     return fail(fmt::format("pass {} of the loader at {} reads {} samples more than once: {}", pass.any().number,
                             loader, coverage.repeated.size(), listed(coverage.repeated, ", ")));
   }
-  if (!pass.is_complete()) return std::nullopt;
+  if (!pass.is_complete() || pass.any().begins_inside) return std::nullopt;
   const auto may_miss = pass.any().drops_last ? coverage.padding : 0;
   if (static_cast<std::int64_t>(coverage.missing.size()) > may_miss) {
     const auto readers = pass.ranks.size();
@@ -109,6 +137,21 @@ std::optional<CheckResult> problem_of_pass(const SharedPass& pass, int num_ranks
         static_cast<int>(readers) < num_ranks ? fmt::format("; only {} of {} ranks read it", readers, num_ranks) : ""));
   }
   return std::nullopt;
+}
+
+// Null for samples that are known by their content only.
+std::optional<sim::ReadSamples> figure_of(const SharedPass& pass, int num_ranks) {
+  const auto& any = pass.any();
+  if (!any.size) return std::nullopt;
+  sim::ReadSamples figure{.loader = any.loader, .pass = any.number, .size = *any.size};
+  for (const auto* rank : pass.ranks) {
+    auto& own = figure.by_rank.emplace_back();
+    for (const auto& sample : rank->samples()) {
+      if (!sample.starts_with("#")) own.push_back(std::strtoll(sample.c_str(), nullptr, 10));
+    }
+  }
+  figure.by_rank.resize(static_cast<std::size_t>(num_ranks));  // ranks that did not make the pass come last
+  return figure;
 }
 
 // Passes of a loader that shuffles must have different orders.
@@ -183,7 +226,7 @@ std::optional<CheckResult> problem_of_draws(const ProgramRun& run) {
   return of_workers ? of_workers : of_one_reader ? of_one_reader : of_ranks;
 }
 
-// What rank 0 gathers of an evaluation: from the begin of its pass to the next one of training, or of this loader.
+// What rank 0 gathers of an evaluation: while the pass is the last one that it reads, up to the next training.
 struct Gathered {
   std::int64_t rows = 0;    // by the calls whose result has one row per sample
   std::string call, where;  // the last of these; "": none
@@ -193,11 +236,15 @@ struct Gathered {
 Gathered gathered_in(const RankRecording& rank, const LoaderPass& pass) {
   Gathered gathered;
   bool is_inside = false;
+  int number = 0;  // of the loader's last pass
   for (const auto& seen : rank) {
-    if (seen.kind == "pass" && seen.name == pass.loader) is_inside = std::atoi(seen.value.c_str()) == pass.number;
+    const bool is_of_loader = seen.name == pass.loader;
+    if (seen.kind == "pass" && is_of_loader) number = std::atoi(seen.value.c_str());
+    if (seen.kind == "read") is_inside = is_of_loader && number == pass.number;
     if (seen.kind == "loss") is_inside = false;
     if (!is_inside) continue;
     if (seen.kind == "collective") gathered.has_collective = true;
+    if (seen.kind == "gather cut") gathered.rows -= std::atoll(seen.value.c_str());
     if (seen.kind != "gather") continue;
     const auto counts = Json::parse(seen.value, nullptr, false);
     if (counts.empty()) continue;
@@ -225,7 +272,8 @@ std::optional<CheckResult> problem_of_metrics(const ProgramRun& run, const std::
     const auto& loader = pass.any().loader;
     const auto on_ranks = fmt::format("on {} ranks", num_ranks);
     const auto fail = [&](std::string text, const std::string& where) {
-      return CheckResult{.verdict = Verdict::kFail, .text = std::move(text), .where = where};
+      return CheckResult{
+          .verdict = Verdict::kFail, .text = std::move(text), .where = where, .samples = figure_of(pass, num_ranks)};
     };
     if (static_cast<int>(pass.ranks.size()) < num_ranks && !coverage.missing.empty()) {
       return fail(
@@ -264,6 +312,18 @@ std::optional<CheckResult> problem_of_metrics(const ProgramRun& run, const std::
   return finding;
 }
 
+// None if the samples have indices, or if the program does not run on one rank.
+Counts counts_of_one_rank(Runs& runs, const SharedPass& pass) {
+  if (pass.any().size || runs.num_ranks() == 1) return {};
+  const auto& one = runs.get({.ranks = 1});
+  if (!one.has_ended_well()) return {};
+  const std::vector<std::vector<LoaderPass>> passes{passes_of(one.recording.front())};
+  for (const auto& other : shared_passes(passes)) {
+    if (other.any().loader == pass.any().loader && other.any().number == pass.any().number) return other.counts();
+  }
+  return {};
+}
+
 }  // namespace
 
 CheckResult judge_samples(Runs& runs) {
@@ -276,7 +336,9 @@ CheckResult judge_samples(Runs& runs) {
     return result && result->verdict == Verdict::kFail;
   };
   for (const auto& pass : passes) {
-    if (auto problem = problem_of_pass(pass, runs.num_ranks()); keep(problem)) return *problem;
+    auto problem = problem_of_pass(pass, runs.num_ranks(), counts_of_one_rank(runs, pass));
+    if (problem) problem->samples = figure_of(pass, runs.num_ranks());
+    if (keep(problem)) return *problem;
   }
   if (auto problem = problem_of_orders(ranks); keep(problem)) return *problem;
   if (auto problem = problem_of_draws(runs.base()); keep(problem)) return *problem;
@@ -285,7 +347,7 @@ CheckResult judge_samples(Runs& runs) {
   std::size_t repeated = 0;
   for (const auto& pass : passes) {
     loaders.insert(pass.any().loader);
-    repeated = std::max(repeated, coverage_of(pass, runs.num_ranks()).repeated.size());
+    repeated = std::max(repeated, coverage_of(pass, runs.num_ranks(), counts_of_one_rank(runs, pass)).repeated.size());
   }
   return {.text =
               fmt::format("{} passes of {} loader{} read every sample once{}", passes.size(), loaders.size(),

@@ -13,7 +13,8 @@ namespace accel::programs {
 CheckResult judge_scaling(Runs& runs) {
   static_cast<void>(runs.base());
   std::vector<sim::ScalePoint> points;
-  for (int ranks = 1; ranks <= (runs.is_quick() ? 8 : 64); ranks *= 2) {
+  const std::vector<int> counts = runs.is_quick() ? std::vector{1, 8} : std::vector{1, 2, 4, 8, 16, 32, 64};
+  for (const int ranks : counts) {
     const auto& run = runs.get({.ranks = ranks, .max_steps = 6, .network = runs.network().text});
     if (!run.has_ended_well()) throw CannotJudge{fmt::format("on {} ranks of the network: {}", ranks, failure_of(run))};
     if (run.prediction) points.push_back(*run.prediction);

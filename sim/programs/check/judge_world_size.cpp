@@ -8,6 +8,7 @@
 #include <set>
 
 #include "sim/programs/check/check.hpp"
+#include "sim/programs/check/parting.hpp"
 #include "sim/programs/check/runs.hpp"
 
 namespace accel::programs {
@@ -18,6 +19,7 @@ using Numbers = std::vector<double>;
 
 constexpr std::size_t kMaxUpdates = 5;  // rounding errors grow with every update
 constexpr double kTolerance = 2e-3;     // relative
+constexpr std::size_t kShownQuantities = 12;
 
 Numbers numbers_in(const std::string& text) {
   const auto json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -301,6 +303,19 @@ std::optional<CheckResult> difference_of(const Quantity& ours, const Quantity& o
                      .where = ours.where};
 }
 
+// The quantities up to `place`, for a person.
+std::vector<sim::ComparedQuantity> compared(const std::vector<Quantity>& ours, const std::vector<Quantity>& one,
+                                            std::size_t place) {
+  const auto text = [](const Quantity& quantity) { return fmt::format("{:.6g}", fmt::join(quantity.values, ", ")); };
+  std::vector<sim::ComparedQuantity> rows;
+  for (std::size_t row = place < kShownQuantities ? 0 : place - kShownQuantities; row <= place; ++row) {
+    const auto& own = ours[row];
+    rows.push_back({own.micro_batch, own.update, own.name.empty() ? own.kind : own.kind + " of " + own.name, text(own),
+                    text(one[row])});
+  }
+  return rows;
+}
+
 CheckResult compare_with_one_rank(Runs& runs) {
   const int ranks = ranks_that_share_a_batch(runs);
   const auto [many, one] = runs_of_same_work(runs, ranks);
@@ -313,7 +328,10 @@ CheckResult compare_with_one_rank(Runs& runs) {
   const auto ours = quantities_of(*many, equal), theirs = quantities_of(*one, equal);
   const bool has_norm = has_batch_norm(runs.base().recording.front());
   for (std::size_t place = 0; place < std::min(ours.size(), theirs.size()); ++place) {
-    if (auto difference = difference_of(ours[place], theirs[place], ranks, has_norm)) return *difference;
+    if (auto difference = difference_of(ours[place], theirs[place], ranks, has_norm)) {
+      difference->quantities = compared(ours, theirs, place);
+      return *difference;
+    }
   }
   return {
       .text = fmt::format(
@@ -331,6 +349,8 @@ CheckResult judge_world_size(Runs& runs) {
   const auto& one = runs.get({.ranks = 1});
   const auto schedule = one.has_ended_well() ? problem_of_schedule(base, one) : std::nullopt;
   if (schedule && schedule->verdict == Verdict::kFail) return *schedule;
+  if (passing_difference(base.recording))
+    throw CannotJudge{"the ranks' parameters differ between updates, see the check replicas"};
   if (judge_determinism(runs).verdict == Verdict::kFail)
     throw CannotJudge{"runs differ from each other, see the check deterministic"};
   auto result = compare_with_one_rank(runs);

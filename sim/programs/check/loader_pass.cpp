@@ -28,6 +28,7 @@ LoaderPass pass_of(const Observation& begin) {
   pass.drops_last = facts.value("drop_last", false);
   pass.shuffles = facts.value("shuffles", false);
   pass.is_divided = facts.value("is_divided", false);
+  pass.begins_inside = facts.value("begins_inside", false);
   return pass;
 }
 

@@ -16,6 +16,7 @@ struct LoaderPass {
   std::optional<std::int64_t> size = {};  ///< samples of the dataset; none: unknown
   std::optional<std::int64_t> batch_size = {};
   bool drops_last = false, shuffles = false, is_divided = false;
+  bool begins_inside = false;  ///< of an epoch: it continues a saved one, or skips batches
   std::vector<std::vector<std::string>> batches =
       {};                    ///< the samples: their indices, or "#" and a hash of their content
   bool is_complete = false;  ///< the loader had no more batches

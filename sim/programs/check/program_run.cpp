@@ -18,6 +18,7 @@
 #include "reference/files/files.hpp"
 #include "sim/programs/command_line/child.hpp"
 #include "sim/programs/processes/python_program.hpp"
+#include "sim/programs/processes/supervisor.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
 #include "sim/programs/rehearsal/output_files.hpp"
 #include "sim/programs/rehearsal/report_run.hpp"
@@ -58,6 +59,7 @@ std::vector<std::string> words_of(const CheckedProgram& program, const RunReques
 std::vector<std::string> options_of(const CheckedProgram& program, const RunRequest& request) {
   std::vector<std::string> options{"--ranks", std::to_string(request.ranks)};
   options.insert(options.end(), program.options.begin(), program.options.end());
+  if (request.processes) options.emplace_back("--processes");
   if (request.same_work) options.emplace_back("--record-same-work");
   if (request.seed != 0) options.insert(options.end(), {"--record-seed", std::to_string(request.seed)});
   if (request.schedule)
@@ -77,9 +79,12 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 // A process that works in the folder, unless the program runs in place. Modules of the present folder are found as by
 // `python -m`.
-launcher::ProcessOptions process_of(const CheckedProgram& program, std::vector<std::string> command,
-                                    const std::string& folder) {
+launcher::ProcessOptions process_of(const CheckedProgram& program, const RunRequest& request,
+                                    std::vector<std::string> command, const std::string& folder) {
   launcher::ProcessOptions process{.command = std::move(command)};
+  // What a program that is no Python program writes is observed by it: see observe_output.
+  process.environment["LD_PRELOAD"] = preload_of_write_watcher();
+  if (request.same_work) process.environment["ACCELERATE_SPLIT_BATCHES"] = "true";
   if (program.in_place) return process;
   fs::create_directories(folder);
   process.working_folder = folder;
@@ -129,7 +134,10 @@ std::vector<std::string> command_of(const CheckedProgram& program, const RunRequ
     write_text(path("faults.yaml"), request.faults);
     command.insert(command.end(), {"--faults", path("faults.yaml")});
   }
-  if (request.max_steps) command.insert(command.end(), {"--record-steps", std::to_string(*request.max_steps)});
+  if (!request.report.empty())
+    command.insert(command.end(), {"--report", request.report, "--timeline", timeline_in(request.report)});
+  const auto* const limit = program.command.empty() ? "--max-steps" : "--record-steps";
+  if (request.max_steps) command.insert(command.end(), {limit, std::to_string(*request.max_steps)});
   if (!request.network.empty()) {
     write_text(path("network.yaml"), request.network);
     command.insert(command.end(), {"--network", path("network.yaml"), "--points", files.points});
@@ -157,11 +165,13 @@ Recording draws_in(const std::string& record, int num_ranks) {
 
 }  // namespace
 
+std::string timeline_in(const std::string& report) { return report + "/timeline.pftrace"; }
+
 ProgramRun run_program(const CheckedProgram& program, const RunRequest& request, const std::string& folder) {
   const RunFiles files(folder);
   fs::create_directory(files.record);
-  auto process =
-      process_of(program, command_of(program, request, folder), request.folder.empty() ? files.work : request.folder);
+  auto process = process_of(program, request, command_of(program, request, folder),
+                            request.folder.empty() ? files.work : request.folder);
   const auto begin = std::chrono::steady_clock::now();
   const auto end = run_child(std::move(process), files.output, files.error, kLimit);
   ProgramRun run{.request = request, .exit_code = end.exit_code, .is_late = end.is_late};

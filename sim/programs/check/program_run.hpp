@@ -33,6 +33,8 @@ struct RunRequest {
   std::string network = {};                    ///< the text of a network file
   std::string faults = {};                     ///< the text of a fault file
   std::string folder = {};                     ///< to work in; "": an empty one
+  bool processes = false;                      ///< ranks of a program that is no Python program are processes, too
+  std::string report = {};                     ///< folder of its page and its timeline; "": none
 
   friend auto operator<=>(const RunRequest&, const RunRequest&) = default;
 };
@@ -55,6 +57,9 @@ struct ProgramRun {
 
 /// Runs the program once, by sim-run. `folder`: for its files; it exists.
 ProgramRun run_program(const CheckedProgram& program, const RunRequest& request, const std::string& folder);
+
+/// The file of the timeline of a run with this report.
+std::string timeline_in(const std::string& report);
 
 /// What the program computes: without what may differ between equal runs, such as a time that is printed.
 Recording computed(const Recording& recording);

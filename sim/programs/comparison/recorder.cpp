@@ -8,6 +8,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/StringUtil.h>
 #include <fmt/ranges.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/dropout.h>
@@ -15,6 +16,7 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <mutex>
 
@@ -26,12 +28,12 @@
 #include "reference/modules/call.hpp"
 #include "reference/modules/parameter_cut.hpp"
 #include "reference/rank_local/random.hpp"
+#include "sim/programs/comparison/program_audit.hpp"
 #include "sim/programs/comparison/recording.hpp"
+#include "sim/programs/comparison/tensor_text.hpp"
 
 namespace accel::programs {
 namespace {
-
-std::string hex(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
 
 // The type, shape and norm of a tensor, for people: the norm shows whether a difference is one of rounding.
 std::string tensor_detail(const at::Tensor& tensor) {
@@ -39,11 +41,6 @@ std::string tensor_detail(const at::Tensor& tensor) {
   if (!tensor.is_complex() && !tensor.is_quantized())
     text += fmt::format(", norm {:.9g}", tensor.to(at::kCPU, at::kDouble).norm().item<double>());
   return text;
-}
-
-// Tensors without elements in memory, such as those of the meta device, have no bits to compare.
-bool has_bits(const at::Tensor& tensor) {
-  return tensor.defined() && !tensor.is_meta() && tensor.layout() == at::kStrided;
 }
 
 // Ranks of a mesh drop other elements than one rank does, so that nothing could be compared.
@@ -57,6 +54,9 @@ void stop_dropout(const torch::nn::Module& model) {
   }
 }
 
+constexpr std::int64_t kDisturbedStep = 1;  // the second micro-batch
+constexpr std::uint64_t kSampleSeed = 20'000;
+
 class Recorder : public StepObserver, public std::enable_shared_from_this<Recorder> {
  public:
   Recorder(const RankContext& context, const RecordOptions& options)
@@ -64,13 +64,32 @@ class Recorder : public StepObserver, public std::enable_shared_from_this<Record
         inner_(context.listener),
         tensors_(options.tensors || options.values),
         values_(options.values),
+        stops_dropout_(options.values || options.same_work),
         max_steps_(options.max_steps),
         out_(recording_file(options.folder, context.rank), std::ios::app) {
     if (values_) values_out_.open(values_file(options.folder, context.rank), std::ios::app | std::ios::binary);
-    if (values_ && inner_) static_cast<void>(inner_->take_collectives());  // those from here on
+    if ((values_ || options.audit) && inner_) static_cast<void>(inner_->take_collectives());  // those from here on
+    if (context.rank == context.world_size - 1) disturb_ = options.disturb;
+    if (options.audit)
+      audit_ = std::make_shared<ProgramAudit>(
+          [this](auto observation) {
+            if (inner_) audit_->add_collectives(inner_->take_collectives());
+            observation.step = step();
+            add(std::move(observation));
+          },
+          std::filesystem::absolute(options.folder).lexically_normal().string());
     check_config(out_.good(), "{}: cannot be written; expected an existing folder",
                  recording_file(options.folder, context.rank));
   }
+
+  ~Recorder() override {
+    try {
+      if (audit_) audit_->finish();
+    } catch (const std::exception&) {  // the record then has no end
+    }
+  }
+  /// Null unless the program is audited.
+  [[nodiscard]] const std::shared_ptr<ProgramAudit>& audit() const { return audit_; }
 
   std::string_view enter_phase(std::string_view phase) override;
   void begin_backward(const at::Tensor& loss) override;
@@ -111,10 +130,13 @@ class Recorder : public StepObserver, public std::enable_shared_from_this<Record
                    const Placements& placements = {}, std::optional<ParameterLayout::Division> division = {});
   [[nodiscard]] RecordedTensor store(const at::Tensor& tensor, TensorPlacement placement);
   void add_parameters(const std::string& kind, const Model& model);
+  void disturb(const at::Tensor& loss) const;
 
   const RankContext& context_;           // outlives its listener
   std::shared_ptr<StepObserver> inner_;  // may be null
-  bool tensors_, values_;
+  bool tensors_, values_, stops_dropout_;
+  std::shared_ptr<ProgramAudit> audit_;
+  std::string disturb_;  // see RecordOptions
   std::optional<std::int64_t> max_steps_;
   std::string_view phase_ = "other", outside_backward_ = {};
   bool is_in_backward_ = false;
@@ -229,12 +251,16 @@ std::string_view Recorder::enter_phase(std::string_view phase) {
 // Lines are flushed in every step: a process that dies leaves what it computed. A window of several micro-batches is
 // recorded until its update.
 void Recorder::begin_backward(const at::Tensor& loss) {
+  if (!disturb_.empty() && num_steps_ == kDisturbedStep) disturb(loss);
   if (max_steps_ && num_steps_ >= *max_steps_ && num_updates_ > 0) throw EnoughRecorded();
   {
     const at::DisableRecordFunctionGuard no_clock;
     ++num_steps_;
-    if (loss.numel() == 1) {
-      const auto value = loss.detach().item<double>();
+    // backward divides the losses of an accumulation that it knows of.
+    if (audit_ && loss.grad_fn() && context_.gradient_state.plugin.num_steps.value_or(1) == 1)
+      add({.step = step(), .kind = "loss graph", .value = loss.grad_fn()->name()});
+    if (loss.numel() == 1 || audit_) {  // an audit compares the mean of the losses of samples
+      const auto value = loss.detach().to(at::kDouble).mean().item<double>();
       add({.step = step(),
            .kind = "loss",
            .value = std::isfinite(value) ? fmt::format("{:a}", value) : fmt::format("{}", value),
@@ -245,6 +271,13 @@ void Recorder::begin_backward(const at::Tensor& loss) {
     out_.flush();
   }
   if (inner_) inner_->begin_backward(loss);
+}
+
+// The program reads the value that the loss has from here on.
+void Recorder::disturb(const at::Tensor& loss) const {
+  const at::DisableRecordFunctionGuard no_clock;
+  const c10::NoGradGuard no_grad;
+  loss.detach().fill_(disturb_ == "nan" ? std::nan("") : 0.0);
 }
 
 void Recorder::before_update() {
@@ -281,7 +314,8 @@ void Recorder::add_model(const std::shared_ptr<torch::nn::Module>& module) {
   for (const auto& [name, cut] : parallel::parameter_cuts(*module)) models_.back().divisions[name] = cut.division();
   add_parameters("prepared parameter", models_.back());
   out_.flush();  // shows that prepare returned, even if the run ends before its first step
-  if (values_) stop_dropout(*module);
+  if (stops_dropout_) stop_dropout(*module);
+  if (audit_) audit_->add_model(*module);
   if (tensors_) observe_modules(module, prefix);
 }
 
@@ -337,7 +371,12 @@ void Recorder::see_outputs(const std::string& name, const std::vector<at::Tensor
 }  // namespace
 
 void record_rank(RankContext& context, const RecordOptions& options) {
-  if (!options.folder.empty()) context.listener = std::make_shared<Recorder>(context, options);
+  if (options.same_work) context.sample_seed = kSampleSeed;
+  if (options.folder.empty()) return;
+  const auto recorder = std::make_shared<Recorder>(context, options);
+  context.listener = recorder;
+  context.program_observer = recorder->audit();
+  if (options.audit) observe_output();
 }
 
 }  // namespace accel::programs

@@ -134,11 +134,11 @@ std::optional<ProcessRank> read_process_rank() {
 int run_process_rank(const ProcessRank& simulated, const RecordOptions& record, const std::function<int()>& train) {
   const auto link =
       std::make_shared<process::RankLink>(process::SharedArea::attach(simulated.descriptor), simulated.rank);
-  process::watch_writes(link);
   try {
     verify_interposition();
     const auto context = make_context(link);
     record_rank(*context, record);
+    process::watch_writes(link);  // last: faults of files come before observing them
     const RankScope scope(*context);
     return run_program(*context, train);
   } catch (const std::exception& error) {

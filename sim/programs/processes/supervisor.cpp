@@ -39,10 +39,14 @@ bool is_stopped(pid_t pid) { return task_stat(fmt::format("/proc/{}", pid)).star
 
 }  // namespace
 
-RankProgram with_watched_writes(RankProgram program) {
+std::string preload_of_write_watcher() {
   const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
   const auto others = environment("LD_PRELOAD").value_or("");
-  program.environment["LD_PRELOAD"] = process::write_watcher(folder) + (others.empty() ? "" : ":" + others);
+  return process::write_watcher(folder) + (others.empty() ? "" : ":" + others);
+}
+
+RankProgram with_watched_writes(RankProgram program) {
+  program.environment["LD_PRELOAD"] = preload_of_write_watcher();
   return program;
 }
 

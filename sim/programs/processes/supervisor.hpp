@@ -28,6 +28,8 @@ struct RankProgram {
   bool watches_processes = false;  ///< nobody records the ends of the ranks' processes, which are others' children
 };
 
+/// The value of LD_PRELOAD with which process::write_watcher is loaded before a program.
+std::string preload_of_write_watcher();
 /// The same program with process::write_watcher loaded before it, which faults of its files need.
 RankProgram with_watched_writes(RankProgram program);
 

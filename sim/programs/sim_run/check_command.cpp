@@ -31,7 +31,7 @@ struct CheckArguments {
   int ranks = 4;
   bool is_quick = false, json = false, in_place = false, map_cuda = false;
   std::vector<std::string> only, skip, overrides;
-  std::string one_rank_arguments, resume_arguments, network, junit;
+  std::string one_rank_arguments, resume_arguments, network, junit, report;
   std::string experiment;
   std::vector<std::string> command;
 };
@@ -51,6 +51,7 @@ std::vector<std::string> names_of_checks() {
 std::vector<std::string> problems_of(const CheckArguments& arguments) {
   std::vector<std::string> problems;
   RunOptions shared{.rank_counts = {arguments.ranks}};
+  shared.rehearsal.report = arguments.report;
   for (auto& problem : problems_of(shared)) problems.push_back(std::move(problem));
   if (arguments.experiment.empty() == arguments.command.empty())
     problems.emplace_back("check: expected an experiment file or `-- PROGRAM [ARGS...]`");
@@ -85,9 +86,10 @@ CheckedProgram program_of(const CheckArguments& arguments) {
   return program;
 }
 
-// The command that makes this check alone.
-std::string replay_of(const CheckArguments& arguments, const Check& check) {
-  std::vector<std::string> words{"sim-run", "check", "--ranks", std::to_string(arguments.ranks), "--only", check.name};
+// The command that makes all checks, or this one alone.
+std::string replay_of(const CheckArguments& arguments, const Check* check = nullptr) {
+  std::vector<std::string> words{"sim-run", "check", "--ranks", std::to_string(arguments.ranks)};
+  if (check != nullptr) words.insert(words.end(), {"--only", check->name});
   if (arguments.in_place) words.emplace_back("--in-place");
   if (arguments.map_cuda) words.emplace_back("--map-cuda");
   if (!arguments.one_rank_arguments.empty())
@@ -122,7 +124,7 @@ Judged judge(const CheckArguments& arguments, const Check& check, Runs& runs) {
     judged.result = {.verdict = Verdict::kNotApplicable, .text = problem.reason};
   }
   if (needs_cause(judged.result.verdict) && judged.result.replay.empty())
-    judged.result.replay = replay_of(arguments, check);
+    judged.result.replay = replay_of(arguments, &check);
   judged.result.text = shortened(std::move(judged.result.text));
   judged.result.where = shortened(std::move(judged.result.where));
   judged.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -172,6 +174,43 @@ std::string junit_of(const CheckArguments& arguments, const std::vector<Judged>&
       all.size(), failures, skipped, seconds, cases);
 }
 
+std::string title_of(const CheckArguments& arguments) {
+  return fmt::format("{} on {} ranks", arguments.command.empty() ? arguments.experiment : shell_line(arguments.command),
+                     arguments.ranks);
+}
+
+// Runs that show a failure are made once more, with a page and a timeline of their own.
+void write_report(const CheckArguments& arguments, const std::vector<Judged>& all, Runs& runs) {
+  namespace fs = std::filesystem;
+  const auto folder = fs::absolute(arguments.report);
+  sim::CheckReport report{.title = title_of(arguments)};
+  report.facts.emplace_back("command", replay_of(arguments));
+  for (const auto& [check, result, seconds] : all) {
+    sim::CheckedQuestion question{.name = check->name,
+                                  .question = check->question,
+                                  .verdict = result.verdict,
+                                  .seconds = seconds,
+                                  .text = result.text,
+                                  .where = result.where,
+                                  .replay = result.replay,
+                                  .samples = result.samples,
+                                  .quantities = result.quantities};
+    if (auto run = result.run) {
+      run->report = (folder / check->name).string();
+      fs::create_directories(run->report);
+      static_cast<void>(runs.get(*run));
+      const auto beside = [&](const fs::path& file) {
+        return fs::exists(file) ? fs::relative(file, folder).string() : "";
+      };
+      question.run_page = beside(fs::path(run->report) / "index.html");
+      question.timeline = beside(timeline_in(run->report));
+    }
+    report.checks.push_back(std::move(question));
+  }
+  fs::create_directories(folder);
+  write_text((folder / "index.html").string(), sim::check_page(report));
+}
+
 Json json_of(const std::vector<Judged>& all, bool has_failed) {
   Json results = Json::array();
   for (const auto& [check, result, seconds] : all) {
@@ -207,6 +246,7 @@ int run(const CheckArguments& arguments) {
   };
   const bool has_failed = count(Verdict::kFail) > 0;
   if (!arguments.junit.empty()) write_text(arguments.junit, junit_of(arguments, all));
+  if (!arguments.report.empty()) write_report(arguments, all, runs);
   if (arguments.json) {
     std::cout << json_of(all, has_failed).dump() << std::endl;
   } else {
@@ -243,6 +283,8 @@ int check_main(int argc, char** argv, const ExperimentFiles& experiments) {
   app.add_flag("--json", arguments.json,
                "End with one line of JSON on standard output; the texts go to standard error");
   app.add_option("--junit", arguments.junit, "Write the results to this file, as JUnit XML");
+  app.add_option("--report", arguments.report,
+                 "Write a page to index.html in this folder, and pages of the runs that fail beside it");
   app.add_option("--set", arguments.overrides, "key.path=value: override one value of the experiment; repeatable")
       ->allow_extra_args(false);
   app.add_option("EXPERIMENT", arguments.experiment, "Experiment file (YAML), or -- PROGRAM [ARGS...]: a user program");

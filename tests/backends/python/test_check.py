@@ -142,6 +142,14 @@ def test_a_right_program_has_no_failure(name):
     assert results["runs"]["verdict"] == "pass"
 
 
+def test_local_sgd_and_a_metric_that_is_cut_by_hand_are_right():
+    results, code = check(FOLDER / "local_sgd.py", "--quick", "--only", "replicas,metrics,world_size")
+    assert code == 0, results
+    assert results["replicas"]["verdict"] == "finding" and "agree at the end" in results["replicas"]["text"]
+    assert results["metrics"]["verdict"] == "pass"
+    assert results["world_size"]["verdict"] == "not_applicable"
+
+
 def test_a_program_works_in_a_folder_of_its_own(tmp_path):
     check(FOLDER / "classifier.py", "--only", "runs,files", "--quick")
     assert not (Path.cwd() / "model.pt").exists()

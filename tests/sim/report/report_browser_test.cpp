@@ -246,6 +246,20 @@ TEST_F(ReportBrowserTest, ComparisonsFitEveryScreenInLightAndDark) {
   }
 }
 
+TEST_F(ReportBrowserTest, ChecksFitEveryScreenInLightAndDark) {
+  auto many = failed_checks();
+  auto& samples = *many.checks.front().samples;
+  samples.by_rank.assign(64, {0, 1});
+  const std::vector<std::string> pages = {sim::check_page(failed_checks()), sim::check_page(many)};
+  for (const auto& options : {BrowserOptions{}, BrowserOptions{.is_dark = true}, BrowserOptions{.width = kPhone}}) {
+    for (const auto& view : browser_->open(pages, options)) {
+      expect_sound(view, options.width, "checks");
+      EXPECT_THAT(view.seen["sections"], SizeIs(4));
+      EXPECT_THAT(view.seen["charts"], SizeIs(1));
+    }
+  }
+}
+
 // Names of tensors, messages of errors and paths come from users. None of them may become markup.
 TEST_F(ReportBrowserTest, TextOfTheRunIsNotMarkup) {
   const auto report = hostile_report();

@@ -150,4 +150,38 @@ sim::ComparisonReport different_runs() {
   return report;
 }
 
+sim::CheckReport failed_checks() {
+  sim::CheckReport report{.title = "python train.py on 3 ranks"};
+  report.facts = {{"command", "sim-run check --ranks 3 -- python train.py"}};
+  report.checks = {
+      {.name = "samples",
+       .question = "Do the ranks read every sample once?",
+       .verdict = sim::CheckVerdict::kFail,
+       .seconds = 3.5,
+       .text = "every rank reads all 6 samples of the loader at train.py:12",
+       .where = "train.py:12",
+       .replay = "sim-run check --only samples -- python train.py",
+       .samples =
+           sim::ReadSamples{.loader = "train.py:12", .size = 7, .by_rank = {{0, 1, 2, 3, 4}, {5, 1, 2}, {2, 2}}}},
+      {.name = "calls",
+       .question = "Do all ranks make the same calls?",
+       .verdict = sim::CheckVerdict::kFail,
+       .seconds = 0.5,
+       .text = "all_reduce #3: the calls differ",
+       .run_page = "calls/index.html",
+       .timeline = "calls/timeline.pftrace"},
+      {.name = "world_size",
+       .question = "Do N ranks compute what one rank computes?",
+       .verdict = sim::CheckVerdict::kFinding,
+       .text = "the learning rate follows the number of ranks",
+       .quantities = {{.what = "loss", .ours = "0.7", .one = "0.7"},
+                      {.update = 1, .what = "learning rate", .ours = "1.25e-02", .one = "5e-02"}}},
+      {.name = "files", .question = "Does one rank write each file?", .text = "no file is written"},
+      {.name = "resume",
+       .question = "Does it continue?",
+       .verdict = sim::CheckVerdict::kNotApplicable,
+       .text = "the program writes nothing"}};
+  return report;
+}
+
 }  // namespace accel::testing

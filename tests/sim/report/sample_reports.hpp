@@ -1,5 +1,6 @@
 #pragma once
 
+#include "sim/report/check_report.hpp"
 #include "sim/report/comparison_report.hpp"
 #include "sim/report/run_report.hpp"
 
@@ -20,5 +21,8 @@ sim::RunReport hostile_report();
 /// Comparisons of two runs on two ranks.
 sim::ComparisonReport equal_runs();
 sim::ComparisonReport different_runs();
+
+/// Checks of a program with a failure of every kind.
+sim::CheckReport failed_checks();
 
 }  // namespace accel::testing

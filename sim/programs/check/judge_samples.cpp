@@ -116,9 +116,8 @@ CheckResult repeated_by_every_rank(const SharedPass& pass, const Coverage& cover
   return result;
 }
 
-std::optional<CheckResult> problem_of_pass(const SharedPass& pass, int num_ranks, const Counts& of_one_rank) {
+std::optional<CheckResult> problem_of_pass(const SharedPass& pass, const Coverage& coverage, int num_ranks) {
   const auto& loader = pass.any().loader;
-  const auto coverage = coverage_of(pass, num_ranks, of_one_rank);
   const auto fail = [&](std::string text) {
     return CheckResult{.verdict = Verdict::kFail, .text = std::move(text), .where = loader};
   };
@@ -229,6 +228,7 @@ std::optional<CheckResult> problem_of_draws(const ProgramRun& run) {
 // What rank 0 gathers of an evaluation: while the pass is the last one that it reads, up to the next training.
 struct Gathered {
   std::int64_t rows = 0;    // by the calls whose result has one row per sample
+  std::int64_t cut = 0;     // of these, by `gathered[:n]`
   std::string call, where;  // the last of these; "": none
   bool has_collective = false;
 };
@@ -244,7 +244,7 @@ Gathered gathered_in(const RankRecording& rank, const LoaderPass& pass) {
     if (seen.kind == "loss") is_inside = false;
     if (!is_inside) continue;
     if (seen.kind == "collective") gathered.has_collective = true;
-    if (seen.kind == "gather cut") gathered.rows -= std::atoll(seen.value.c_str());
+    if (seen.kind == "gather cut") gathered.cut += std::atoll(seen.value.c_str());
     if (seen.kind != "gather") continue;
     const auto counts = Json::parse(seen.value, nullptr, false);
     if (counts.empty()) continue;
@@ -282,7 +282,8 @@ std::optional<CheckResult> problem_of_metrics(const ProgramRun& run, const std::
           loader);
     }
     const auto gathered = gathered_in(run.recording.front(), pass.any());
-    if (gathered.rows > size) {
+    // A program may show some of the rows; it drops those that are counted twice only if exactly the samples are left.
+    if (gathered.rows > size && gathered.rows - gathered.cut != size) {
       return fail(fmt::format("{} {} returns {} rows for the {} samples of the loader at {}: {}", on_ranks,
                               gathered.call, gathered.rows, size, loader,
                               coverage.all_by_every_rank ? "every rank evaluates all of them"
@@ -312,16 +313,21 @@ std::optional<CheckResult> problem_of_metrics(const ProgramRun& run, const std::
   return finding;
 }
 
-// None if the samples have indices, or if the program does not run on one rank.
-Counts counts_of_one_rank(Runs& runs, const SharedPass& pass) {
-  if (pass.any().size || runs.num_ranks() == 1) return {};
+// None if all samples have indices, or if the program does not run on one rank.
+std::vector<LoaderPass> passes_of_one_rank(Runs& runs, const std::vector<SharedPass>& passes) {
+  const bool have_indices =
+      std::all_of(passes.begin(), passes.end(), [](const auto& pass) { return pass.any().size.has_value(); });
+  if (have_indices || runs.num_ranks() == 1) return {};
   const auto& one = runs.get({.ranks = 1});
-  if (!one.has_ended_well()) return {};
-  const std::vector<std::vector<LoaderPass>> passes{passes_of(one.recording.front())};
-  for (const auto& other : shared_passes(passes)) {
-    if (other.any().loader == pass.any().loader && other.any().number == pass.any().number) return other.counts();
-  }
-  return {};
+  return one.has_ended_well() ? passes_of(one.recording.front()) : std::vector<LoaderPass>{};
+}
+
+// Of the same pass on one rank.
+Counts counts_in(const std::vector<LoaderPass>& passes, const LoaderPass& same) {
+  const auto found = std::find_if(passes.begin(), passes.end(), [&](const auto& pass) {
+    return pass.loader == same.loader && pass.number == same.number;
+  });
+  return found == passes.end() ? Counts{} : SharedPass{{&*found}}.counts();
 }
 
 }  // namespace
@@ -335,20 +341,20 @@ CheckResult judge_samples(Runs& runs) {
     if (result && result->verdict == Verdict::kFinding && !finding) finding = result;
     return result && result->verdict == Verdict::kFail;
   };
+  const auto of_one_rank = passes_of_one_rank(runs, passes);
+  std::set<std::string> loaders;
+  std::size_t repeated = 0;
   for (const auto& pass : passes) {
-    auto problem = problem_of_pass(pass, runs.num_ranks(), counts_of_one_rank(runs, pass));
+    const auto coverage = coverage_of(pass, runs.num_ranks(), counts_in(of_one_rank, pass.any()));
+    loaders.insert(pass.any().loader);
+    repeated = std::max(repeated, coverage.repeated.size());
+    auto problem = problem_of_pass(pass, coverage, runs.num_ranks());
     if (problem) problem->samples = figure_of(pass, runs.num_ranks());
     if (keep(problem)) return *problem;
   }
   if (auto problem = problem_of_orders(ranks); keep(problem)) return *problem;
   if (auto problem = problem_of_draws(runs.base()); keep(problem)) return *problem;
   if (finding) return *finding;
-  std::set<std::string> loaders;
-  std::size_t repeated = 0;
-  for (const auto& pass : passes) {
-    loaders.insert(pass.any().loader);
-    repeated = std::max(repeated, coverage_of(pass, runs.num_ranks(), counts_of_one_rank(runs, pass)).repeated.size());
-  }
   return {.text =
               fmt::format("{} passes of {} loader{} read every sample once{}", passes.size(), loaders.size(),
                           loaders.size() == 1 ? "" : "s",

@@ -40,6 +40,9 @@ MISTAKES = [
             line="train = DataLoader"),
     Mistake("classifier", "gather_for_metrics_forgotten", [["gather_for_metrics", "gather"]], "metrics", "use gather_for_metrics",
             line="accelerator.gather("),
+    # Some of the rows are printed: that drops no samples that were counted twice.
+    Mistake("classifier", "gathered_rows_are_shown", [["gather_for_metrics", "gather"], ["correct +=", "str(pred[:3]); correct +="]],
+            "metrics", "use gather_for_metrics", line="accelerator.gather("),
     Mistake("classifier", "schedule_of_one_ranks_part",
             [[ALL, "model, opt, train, test = accelerator.prepare(model, opt, train, test); sched = accelerator.prepare("
               "torch.optim.lr_scheduler.LinearLR(opt, 1.0, 0.1, total_iters=len(train) * 2))"]],

@@ -31,7 +31,7 @@ class ProgramObserver {
   struct ReadBatch {
     std::vector<std::int64_t> indices = {};  ///< of the samples in the dataset; empty if they are unknown
     std::vector<at::Tensor> tensors = {};
-    /// State of the generator from which the dataset has drawn for this batch, before it; undefined if it has not.
+    /// State of the dataset's generator before this batch; undefined if the batch drew no numbers.
     at::Tensor drawn_from = {};
     int reader = -1;  ///< the worker that read the batch; -1: the rank's thread
   };

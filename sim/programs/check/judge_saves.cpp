@@ -200,11 +200,10 @@ CheckResult judge_resume(Runs& runs) {
 CheckResult judge_crash(Runs& runs) {
   const auto& base = runs.base();
   const Steps whole(base.recording.front());
-  std::vector<std::string> files;
-  for (std::size_t place = 0; place < whole.updates_at_writes.size(); ++place) {
-    if (whole.updates_at_writes[place] > 0) files.assign(whole.files.begin(), whole.files.end());
-  }
-  if (files.empty()) throw CannotJudge{"the program writes nothing after its first step"};
+  const auto& writes = whole.updates_at_writes;
+  if (std::none_of(writes.begin(), writes.end(), [](auto at) { return at > 0; }))
+    throw CannotJudge{"the program writes nothing after its first step"};
+  const std::vector<std::string> files(whole.files.begin(), whole.files.end());
   const int trials = runs.is_quick() ? 1 : 10;
   std::mt19937 random(1);
   int torn = 0;

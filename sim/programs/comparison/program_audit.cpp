@@ -15,8 +15,8 @@
 #include <streambuf>
 
 #include "backends/process/watched_writes.hpp"
-#include "reference/comm/fingerprint.hpp"
 #include "reference/comm/tensor_fingerprint.hpp"
+#include "reference/diagnosis/collective_call.hpp"
 #include "reference/rank_local/call_site.hpp"
 #include "reference/state/rank_context.hpp"
 #include "sim/programs/comparison/tensor_text.hpp"
@@ -32,19 +32,10 @@ struct Unwatched {
   c10::NoGradGuard no_grad;
 };
 
-std::string hash_of(const std::vector<at::Tensor>& tensors) {
-  std::vector<std::uint64_t> hashes;
-  for (const auto& tensor : tensors) {
-    if (has_bits(tensor)) hashes.push_back(fingerprint(tensor));
-  }
-  return hex(fingerprint(hashes.data(), hashes.size() * sizeof(std::uint64_t)));
-}
-
 std::vector<double> norms_of(const std::vector<at::Tensor>& tensors) {
   std::vector<double> norms;
   for (const auto& tensor : tensors) {
-    if (has_bits(tensor) && !tensor.is_complex() && !tensor.is_quantized())
-      norms.push_back(tensor.to(at::kCPU, at::kDouble).norm().item<double>());
+    if (const auto norm = has_bits(tensor) ? norm_of(tensor) : std::nullopt) norms.push_back(*norm);
   }
   return norms;
 }
@@ -64,10 +55,9 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) 
   return gradients;
 }
 
-std::string program_line() {
-  const auto where = CallSite::current();
-  return where.line == 0 ? "" : fmt::format("{}:{}", where.file, where.line);
-}
+std::string program_line() { return accel::describe(CallSite::current()); }
+
+std::string name_of_optimizer(std::size_t number) { return fmt::format("optimizer {}", number); }
 
 // Samples are named by their indices in the dataset, else by a hash of their content, one per row.
 std::string samples_of(const ProgramObserver::ReadBatch& batch) {
@@ -92,10 +82,7 @@ std::string samples_of(const ProgramObserver::ReadBatch& batch) {
 
 void ProgramAudit::add(std::string kind, std::string value, std::string name, std::string detail) {
   if (!add_) return;
-  Observation observation{.kind = std::move(kind), .name = std::move(name)};
-  observation.value = std::move(value);
-  observation.detail = std::move(detail);
-  add_(std::move(observation));
+  add_({.kind = std::move(kind), .name = std::move(name), .value = std::move(value), .detail = std::move(detail)});
 }
 
 // --- loaders ---------------------------------------------------------------------------------------------------------
@@ -137,19 +124,20 @@ void ProgramAudit::end_pass(const LoaderHandle& loader) { add("pass end", "", se
 
 // --- updates ---------------------------------------------------------------------------------------------------------
 
-std::string ProgramAudit::name_of(const Update& update) {
-  const auto found = std::find(optimizers_.begin(), optimizers_.end(), update.optimizer);
-  return fmt::format("optimizer {}", found - optimizers_.begin());
+std::size_t ProgramAudit::number_of(const Update& update) const {
+  const auto found = std::find_if(updates_.begin(), updates_.end(),
+                                  [&](const auto& other) { return other.optimizer == update.optimizer; });
+  return static_cast<std::size_t>(found - updates_.begin());
 }
 
 void ProgramAudit::before_update(const Update& update) {
   const Unwatched unwatched;
-  if (std::find(optimizers_.begin(), optimizers_.end(), update.optimizer) == optimizers_.end()) {
-    optimizers_.push_back(update.optimizer);
-    last_.emplace_back();
-    add("initial parameters", hash_of(update.parameters), name_of(update), text_of(norms_of(update.parameters)));
+  const auto number = number_of(update);
+  const auto name = name_of_optimizer(number);
+  if (number == updates_.size()) {
+    updates_.push_back(update);
+    add("initial parameters", hash_of(update.parameters), name, text_of(norms_of(update.parameters)));
   }
-  const auto name = name_of(update);
   const auto gradients = gradients_of(update.parameters);
   add("learning rate", text_of(update.learning_rates), name);
   add("optimizer state", hash_of(update.state), name);
@@ -158,9 +146,9 @@ void ProgramAudit::before_update(const Update& update) {
 
 void ProgramAudit::after_update(const Update& update) {
   const Unwatched unwatched;
-  add("weights", hash_of(update.parameters), name_of(update), text_of(norms_of(update.parameters)));
-  const auto place = std::find(optimizers_.begin(), optimizers_.end(), update.optimizer);
-  last_[static_cast<std::size_t>(place - optimizers_.begin())] = update;
+  const auto number = number_of(update);
+  add("weights", hash_of(update.parameters), name_of_optimizer(number), text_of(norms_of(update.parameters)));
+  updates_.at(number) = update;
 }
 
 void ProgramAudit::clip(std::string_view call, const std::vector<at::Tensor>& parameters, double limit) {
@@ -214,9 +202,9 @@ void ProgramAudit::add_model(const torch::nn::Module& model) {
 
 void ProgramAudit::finish() {
   const Unwatched unwatched;
-  for (std::size_t index = 0; index < last_.size(); ++index) {
-    const auto name = fmt::format("optimizer {}", index);
-    const auto& last = last_[index];
+  for (std::size_t number = 0; number < updates_.size(); ++number) {
+    const auto name = name_of_optimizer(number);
+    const auto& last = updates_[number];
     add("last parameters", hash_of(last.parameters), name, text_of(norms_of(last.parameters)));
     add("last optimizer state", hash_of(last.state), name);
     add("last learning rate", text_of(last.learning_rates), name);

@@ -56,14 +56,14 @@ class ProgramAudit : public ProgramObserver {
 
   void add(std::string kind, std::string value, std::string name = {}, std::string detail = {});
   SeenLoader& seen(const LoaderHandle& loader);
-  std::string name_of(const Update& update);
+  // In the order of the first updates; updates_.size() before the first.
+  [[nodiscard]] std::size_t number_of(const Update& update) const;
 
   Add add_;  // null after finish()
   std::string folder_;
   std::vector<SeenLoader> loaders_;
   std::map<std::string, int> num_loaders_;  // by line
-  std::vector<const void*> optimizers_;     // in the order of their first updates
-  std::vector<Update> last_;                // of each optimizer
+  std::vector<Update> updates_;             // the last one of each optimizer, in the order of their first updates
   std::vector<Buffer> buffers_;
   int num_models_ = 0;
 };

@@ -38,8 +38,7 @@ namespace {
 // The type, shape and norm of a tensor, for people: the norm shows whether a difference is one of rounding.
 std::string tensor_detail(const at::Tensor& tensor) {
   auto text = fmt::format("{} {}", c10::toString(tensor.scalar_type()), c10::str(tensor.sizes()));
-  if (!tensor.is_complex() && !tensor.is_quantized())
-    text += fmt::format(", norm {:.9g}", tensor.to(at::kCPU, at::kDouble).norm().item<double>());
+  if (const auto norm = norm_of(tensor)) text += fmt::format(", norm {:.9g}", *norm);
   return text;
 }
 
@@ -223,14 +222,9 @@ void Recorder::add_parameters(const std::string& kind, const Model& model) {
     return;
   }
   const at::DisableRecordFunctionGuard no_clock;
-  std::vector<std::uint64_t> hashes;
-  for (const auto& [name, parameter] : model.parameters) {
-    if (has_bits(parameter)) hashes.push_back(fingerprint(parameter));
-  }
-  add({.step = step(),
-       .kind = kind + "s",
-       .name = model.prefix,
-       .value = hex(fingerprint(hashes.data(), hashes.size() * sizeof(std::uint64_t)))});
+  std::vector<at::Tensor> parameters;
+  for (const auto& [name, parameter] : model.parameters) parameters.push_back(parameter);
+  add({.step = step(), .kind = kind + "s", .name = model.prefix, .value = hash_of(parameters)});
 }
 
 // Gradients are those of the end of a backward pass, before the program clips them: a wrong one would change all

@@ -86,6 +86,10 @@ CheckedProgram program_of(const CheckArguments& arguments) {
   return program;
 }
 
+std::string program_line(const CheckArguments& arguments) {
+  return arguments.command.empty() ? arguments.experiment : shell_line(arguments.command);
+}
+
 // The command that makes all checks, or this one alone.
 std::string replay_of(const CheckArguments& arguments, const Check* check = nullptr) {
   std::vector<std::string> words{"sim-run", "check", "--ranks", std::to_string(arguments.ranks)};
@@ -148,15 +152,14 @@ std::string junit_of(const CheckArguments& arguments, const std::vector<Judged>&
     std::erase_if(text, [](unsigned char c) { return c < ' ' && c != '\n' && c != '\t'; });
     return sim::report::escape(text);
   };
-  const auto program = arguments.command.empty() ? arguments.experiment : shell_line(arguments.command);
   std::string cases;
   double seconds = 0;
   int failures = 0, skipped = 0;
   for (const auto& [check, result, own] : all) {
     seconds += own;
     const auto text = escaped(fmt::format("{}\n{}\n{}", result.text, result.where, result.replay));
-    cases +=
-        fmt::format("  <testcase classname=\"{}\" name=\"{}\" time=\"{:.3f}\">", escaped(program), check->name, own);
+    cases += fmt::format("  <testcase classname=\"{}\" name=\"{}\" time=\"{:.3f}\">", escaped(program_line(arguments)),
+                         check->name, own);
     if (result.verdict == Verdict::kFail) {
       ++failures;
       cases += fmt::format("<failure message=\"{}\">{}</failure>", escaped(result.text), text);
@@ -175,8 +178,7 @@ std::string junit_of(const CheckArguments& arguments, const std::vector<Judged>&
 }
 
 std::string title_of(const CheckArguments& arguments) {
-  return fmt::format("{} on {} ranks", arguments.command.empty() ? arguments.experiment : shell_line(arguments.command),
-                     arguments.ranks);
+  return fmt::format("{} on {} ranks", program_line(arguments), arguments.ranks);
 }
 
 // Runs that show a failure are made once more, with a page and a timeline of their own.
